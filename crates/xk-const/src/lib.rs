@@ -1,0 +1,1 @@
+//! Finding, naming and varying performance constants.

@@ -1,0 +1,1 @@
+//! The kernel under study: identity, text, symbols, source, configuration, bundles.

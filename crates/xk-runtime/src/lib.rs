@@ -1,0 +1,1 @@
+//! Talks to xk.ko: load, change, unload, status.

@@ -1,0 +1,1 @@
+//! Scoped indirect execution.

@@ -1,0 +1,16 @@
+//! The scope table: what the offline analysis hands to everything online.
+//!
+//! One table per (kernel build-id, ConstID). It holds the critical spans of
+//! the constant, the indirection of each (where, and which operations), the
+//! range of values in which they are proved, and the evidence. Nothing in here
+//! knows about compilers, and nothing that reads it needs one.
+
+mod ops;
+mod refusal;
+mod store;
+mod types;
+
+pub use ops::{Cond, Op, OpCode, OpError, Program, MAX_IVS, MAX_OPS, MAX_TEMPS, STATUS_FLAGS};
+pub use refusal::{Place, Refusal};
+pub use store::{Store, StoreError};
+pub use types::*;

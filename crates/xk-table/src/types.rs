@@ -1,0 +1,307 @@
+//! The schema of a scope table. Readable JSON; versioned by [`SCHEMA`].
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ops::Program;
+
+/// Version of the schema. Raised whenever a field changes meaning.
+pub const SCHEMA: u32 = 1;
+
+/// The kernel build that a table belongs to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KernelRef {
+    /// `uname -r`, e.g. `6.12.117+deb12-amd64`.
+    pub release: String,
+    /// GNU build-id of vmlinux, lower-case hex (`/sys/kernel/notes`).
+    pub build_id: String,
+}
+
+/// The constant as it stands in the source.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConstRef {
+    /// Full ConstID: `path:Lline:value:index`.
+    pub id: String,
+    /// A unique name by which a person calls it, if it has one.
+    pub name: Option<String>,
+    /// The source line, verbatim.
+    pub text: String,
+    /// The token that is varied, verbatim: `32`, `(HZ/25)`, `HPAGE_PMD_NR`.
+    pub token: String,
+    /// Its value in this kernel's configuration.
+    pub default: i64,
+}
+
+/// The values for which the table is valid: both bounds included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Range {
+    /// Smallest value.
+    pub min: i64,
+    /// Largest value.
+    pub max: i64,
+}
+
+impl Range {
+    /// Whether `value` lies in the range.
+    #[must_use]
+    pub fn contains(&self, value: i64) -> bool {
+        self.min <= value && value <= self.max
+    }
+}
+
+impl fmt::Display for Range {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}..={}", self.min, self.max)
+    }
+}
+
+/// `IV = a·V + b` modulo 2^64, read at `width` bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fit {
+    /// Factor.
+    pub a: i64,
+    /// Offset.
+    pub b: i64,
+    /// Width in bytes at which the compiler encodes the value: 1, 2, 4 or 8.
+    pub width: u8,
+}
+
+impl Fit {
+    /// The transformed value that the compiler would have produced for `v`.
+    #[must_use]
+    pub fn apply(&self, v: i64) -> u64 {
+        let iv = (self.a as u64).wrapping_mul(v as u64).wrapping_add(self.b as u64);
+        match self.width {
+            8 => iv,
+            w => iv & ((1u64 << (u32::from(w) * 8)) - 1),
+        }
+    }
+}
+
+/// Where a function of the deployed kernel lives.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Function {
+    /// Symbol, e.g. `do_shrink_slab`.
+    pub symbol: String,
+    /// Module that contains it; `None` for vmlinux.
+    pub module: Option<String>,
+    /// Address relative to `_stext` (vmlinux) or to the start of the module's
+    /// section `section`: tells two functions of one name apart.
+    pub text_offset: u64,
+    /// Section of the module that holds it; `.text` for vmlinux.
+    pub section: String,
+    /// The deployed bytes, lower-case hex.
+    pub bytes: String,
+    /// `ff` where running bytes must equal `bytes`, `00` where the kernel
+    /// relocates or patches itself; as long as `bytes`.
+    pub mask: String,
+    /// Translation unit that it was compiled from, relative to the source tree.
+    pub source: String,
+}
+
+/// When the operations run relative to the probed instruction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum When {
+    /// Before the instruction at the location (may be jump-optimised).
+    Before,
+    /// After it (always a breakpoint).
+    After,
+}
+
+/// How the new state is obtained; the letters are the design's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// (a) a function of V alone.
+    Value,
+    /// (b) rematerialised from state that is still available.
+    Rematerialise,
+    /// (c) the old effect is inverted first.
+    Invert,
+}
+
+/// What kprobes are expected to make of the probe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ProbeKind {
+    /// Jump-optimised.
+    Jump,
+    /// Breakpoint.
+    Int3,
+}
+
+/// What is executed at a kernel address so that the state is the one that the
+/// new value would have produced.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Indirection {
+    /// Offset of the probed instruction in the function.
+    pub offset: u32,
+    /// Length of that instruction in bytes.
+    pub insn_len: u8,
+    /// Before or after it.
+    pub when: When,
+    /// How the state is obtained.
+    pub kind: Kind,
+    /// What the prober is expected to do.
+    pub probe: ProbeKind,
+    /// Why a jump is not expected, when it is not.
+    pub probe_reason: Option<String>,
+    /// The operations.
+    pub program: Program,
+}
+
+/// How sure we are; three different words, never mixed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "status", rename_all = "lowercase")]
+pub enum Proof {
+    /// A solver showed that no state and no value in the range differ.
+    Proved {
+        /// Solver and version.
+        solver: String,
+        /// Milliseconds that it took.
+        millis: u64,
+    },
+}
+
+/// One occurrence of the constant in the deployed machine code.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CriticalSpan {
+    /// Index into [`ScopeTable::functions`].
+    pub function: usize,
+    /// Offset of the first instruction.
+    pub start: u32,
+    /// Offset just behind the last instruction.
+    pub end: u32,
+    /// The instructions, one per line, as annotated assembly.
+    pub assembly: Vec<AsmLine>,
+    /// The symbolic state expression in words: `eax = cl < 1 ? V : 2·V`.
+    pub expression: Vec<String>,
+    /// The transformed values, in the order of the program's IV slots.
+    pub ivs: Vec<Fit>,
+    /// What to do about it.
+    pub indirection: Indirection,
+    /// The evidence.
+    pub proof: Proof,
+}
+
+/// One instruction of a critical span, for people.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AsmLine {
+    /// Offset in the function.
+    pub offset: u32,
+    /// AT&T syntax, as objdump prints it.
+    pub text: String,
+    /// Index of the IV that this instruction materialises, if any.
+    pub iv: Option<usize>,
+}
+
+/// Values at which a real rebuild was compared with the prediction of the fit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct Validation {
+    /// Values from which the fit was made.
+    pub fitted: Vec<i64>,
+    /// Values that the fit never saw; each was compiled and agreed.
+    pub unseen: Vec<i64>,
+}
+
+/// A scope table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScopeTable {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// Kernel build.
+    pub kernel: KernelRef,
+    /// Constant.
+    pub constant: ConstRef,
+    /// Values for which everything below holds.
+    pub range: Range,
+    /// Functions that contain critical spans, each once.
+    pub functions: Vec<Function>,
+    /// Every occurrence of the constant in the deployed code.
+    pub spans: Vec<CriticalSpan>,
+    /// Rebuild-and-compare evidence.
+    pub validation: Validation,
+    /// Translation units that were rebuilt, with what was found in each.
+    pub units: Vec<Unit>,
+    /// Seconds by stage of the analysis.
+    pub stages: BTreeMap<String, f64>,
+}
+
+/// A translation unit that mentions the constant.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unit {
+    /// Path relative to the source tree.
+    pub source: String,
+    /// Module that it belongs to; `None` for vmlinux.
+    pub module: Option<String>,
+    /// Functions compared with the deployed image.
+    pub functions: usize,
+    /// Critical spans found in it.
+    pub spans: usize,
+}
+
+impl ScopeTable {
+    /// Whether the table is coherent: indices in range, bytes and masks of one
+    /// length, programs well-formed, default inside the range.
+    ///
+    /// # Errors
+    /// A sentence that names the first violation.
+    pub fn check(&self) -> Result<(), String> {
+        if !self.range.contains(self.constant.default) {
+            return Err(format!("default {} is outside {}", self.constant.default, self.range));
+        }
+        if self.spans.is_empty() {
+            return Err("no critical span".into());
+        }
+        for function in &self.functions {
+            let (bytes, mask) = (function.text()?, function.text_mask()?);
+            if bytes.len() != mask.len() {
+                return Err(format!("{}: {} bytes but a mask of {}", function.symbol, bytes.len(), mask.len()));
+            }
+        }
+        for (i, span) in self.spans.iter().enumerate() {
+            let function =
+                self.functions.get(span.function).ok_or_else(|| format!("span {i}: no function {}", span.function))?;
+            let end = span.indirection.offset as usize + span.indirection.insn_len as usize;
+            if end > function.bytes.len() / 2 || span.start >= span.end {
+                return Err(format!("span {i}: lies outside {}", function.symbol));
+            }
+            span.indirection.program.check(span.ivs.len()).map_err(|e| format!("span {i}: {e}"))?;
+        }
+        Ok(())
+    }
+}
+
+impl Function {
+    /// The deployed bytes.
+    ///
+    /// # Errors
+    /// A sentence when the field is not hex.
+    pub fn text(&self) -> Result<Vec<u8>, String> {
+        unhex(&self.bytes).ok_or_else(|| format!("{}: bytes are not hex", self.symbol))
+    }
+
+    /// The mask of [`Function::text`].
+    ///
+    /// # Errors
+    /// A sentence when the field is not hex.
+    pub fn text_mask(&self) -> Result<Vec<u8>, String> {
+        unhex(&self.mask).ok_or_else(|| format!("{}: mask is not hex", self.symbol))
+    }
+}
+
+/// Lower-case hex of `bytes`.
+#[must_use]
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    if !text.is_ascii() || text.len() % 2 != 0 {
+        return None;
+    }
+    (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).ok()).collect()
+}

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: GPL-2.0-only WITH Linux-syscall-note */
+/*
+ * The interface between xk.ko and user space: one character device, /dev/xk,
+ * and the operations that an update may perform.
+ *
+ * A tune is a set of sites that change together. User space (the analysis)
+ * says *what* a site must do as a short list of typed operations; xk.ko checks
+ * every one of them at load, against the bytes that are really running, and
+ * executes them when the site is reached.
+ */
+#ifndef _UAPI_XK_H
+#define _UAPI_XK_H
+
+#include <linux/ioctl.h>
+#include <linux/types.h>
+
+/* Raised by one whenever a structure, an operation or an ioctl changes. */
+#define XK_ABI_VERSION 1
+
+#define XK_NAME_LEN 128		/* ConstID or alias, NUL-terminated */
+#define XK_SYMBOL_LEN 128	/* function name, NUL-terminated */
+#define XK_MODULE_LEN 64	/* "" means vmlinux */
+#define XK_MAX_SITES 64		/* per tune */
+#define XK_MAX_OPS 48		/* per site */
+#define XK_MAX_IVS 8		/* per site */
+#define XK_MAX_TEMPS 32		/* t0 .. t31, 64 bits each */
+#define XK_MAX_TEXT 65536	/* bytes of a function that can be checked */
+
+/* The x86 status flags; the only part of rflags that an update may write. */
+#define XK_STATUS_FLAGS 0x8d5ULL
+
+/*
+ * Operations. `width` is 1, 2, 4 or 8 bytes; a temporary always holds its
+ * value zero-extended to 64 bits. `dst`, `a`, `b`, `c` are temporaries unless
+ * said otherwise; registers use the processor's numbers (rax rcx rdx rbx rsp
+ * rbp rsi rdi r8 .. r15). A temporary must be written before it is read.
+ */
+enum xk_op_code {
+	XK_OP_IV = 1,		/* t[dst] = iv[imm], truncated to width */
+	XK_OP_IMM,		/* t[dst] = imm, truncated to width */
+	XK_OP_REG,		/* t[dst] = register a, low width bytes; b=1,width=1: bits 8..15 */
+	XK_OP_FLAGS,		/* t[dst] = rflags & XK_STATUS_FLAGS */
+	XK_OP_LOAD,		/* t[dst] = memory[t[a] + imm], width bytes */
+	XK_OP_ADD,		/* t[dst] = t[a] + t[b] */
+	XK_OP_SUB,		/* t[dst] = t[a] - t[b] */
+	XK_OP_MUL,		/* t[dst] = low part of t[a] * t[b] */
+	XK_OP_AND,		/* t[dst] = t[a] & t[b] */
+	XK_OP_OR,		/* t[dst] = t[a] | t[b] */
+	XK_OP_XOR,		/* t[dst] = t[a] ^ t[b] */
+	XK_OP_SHL,		/* t[dst] = t[a] << t[b]; 0 when t[b] >= bits */
+	XK_OP_SHR,		/* t[dst] = t[a] >> t[b], logical; 0 when t[b] >= bits */
+	XK_OP_SAR,		/* t[dst] = t[a] >> t[b], arithmetic; sign when t[b] >= bits */
+	XK_OP_NOT,		/* t[dst] = ~t[a] */
+	XK_OP_NEG,		/* t[dst] = -t[a] */
+	XK_OP_SEXT,		/* t[dst] = t[a] of b bytes, sign-extended to width */
+	XK_OP_EQ,		/* t[dst] = t[a] == t[b], 0 or 1, compared at width */
+	XK_OP_ULT,		/* t[dst] = t[a] < t[b] unsigned */
+	XK_OP_SLT,		/* t[dst] = t[a] < t[b] signed */
+	XK_OP_SELECT,		/* t[dst] = t[a] != 0 ? t[b] : t[c] */
+	XK_OP_FLAGS_ADD,	/* t[dst] = status flags of t[a] + t[b] */
+	XK_OP_FLAGS_SUB,	/* t[dst] = status flags of t[a] - t[b] (cmp, sub) */
+	XK_OP_FLAGS_LOGIC,	/* t[dst] = status flags of the logic result t[a]; AF = 0 */
+	XK_OP_COND,		/* t[dst] = condition code imm (0..15) holds in flags t[a] */
+	XK_OP_SET_REG,		/* register dst = t[a]; width 4 clears bits 32..63, 1 and 2 keep the rest */
+	XK_OP_SET_FLAGS,	/* rflags = (rflags & ~imm) | (t[a] & imm), imm within XK_STATUS_FLAGS */
+	XK_OP_STORE,		/* memory[t[a] + imm] = t[b], width bytes; the site must declare it */
+};
+
+struct xk_op {
+	__u8 code;
+	__u8 width;
+	__u8 dst;
+	__u8 a;
+	__u8 b;
+	__u8 c;
+	__u8 pad[2];
+	__s64 imm;
+};
+
+/* IV = a * V + b modulo 2^64, truncated to width when used. */
+struct xk_iv {
+	__s64 a;
+	__s64 b;
+};
+
+/* When the operations of a site run. */
+enum xk_when {
+	XK_BEFORE = 0,		/* before the instruction at the site */
+	XK_AFTER = 1,		/* after it; never jump-optimised */
+};
+
+#define XK_SITE_STORES (1U << 0)	/* the operations contain XK_OP_STORE */
+
+/*
+ * One function is checked whole: `text` are its bytes as the analysis saw
+ * them, `mask` has 0xff where the running bytes must be equal and 0x00 where
+ * the kernel patches itself (alternatives, static calls, jump labels, ftrace)
+ * or a relocation was applied. Both are text_len bytes.
+ */
+struct xk_site {
+	__u64 address;		/* of the function in the running kernel */
+	char symbol[XK_SYMBOL_LEN];
+	char module[XK_MODULE_LEN];
+	__u32 offset;		/* of the probed instruction in the function */
+	__u8 insn_len;		/* of that instruction */
+	__u8 when;		/* enum xk_when */
+	__u8 nr_ops;
+	__u8 nr_ivs;
+	__u32 flags;		/* XK_SITE_* */
+	__u32 text_len;
+	__u64 text;		/* const __u8 * */
+	__u64 mask;		/* const __u8 * */
+	struct xk_iv ivs[XK_MAX_IVS];
+	struct xk_op ops[XK_MAX_OPS];
+};
+
+/* Everything that user space may do to a tune names it by this. */
+struct xk_load {
+	__u32 size;		/* of this structure: in */
+	__u32 abi;		/* XK_ABI_VERSION: in */
+	char name[XK_NAME_LEN];
+	__s64 value;
+	__s64 default_value;
+	__s64 min;		/* proved range, inclusive */
+	__s64 max;
+	__u32 nr_sites;
+	__u32 id;		/* out */
+	__u64 sites;		/* const struct xk_site * */
+	char error[256];	/* out: what was refused, where and why */
+};
+
+struct xk_set {
+	__u32 id;
+	__u32 pad;
+	__s64 value;
+};
+
+struct xk_version {
+	__u32 abi;
+	__u32 pad;
+	char module[64];	/* version string of xk.ko */
+};
+
+#define XK_TUNE_DETACHED (1U << 0)	/* outlives the descriptor that loaded it */
+#define XK_TUNE_BROKEN (1U << 1)	/* a site is gone or disarmed: see the sites */
+
+struct xk_tune_info {
+	__u32 index;		/* in: 0 .. ; -ENOENT past the end */
+	__u32 id;		/* out, as all that follows */
+	char name[XK_NAME_LEN];
+	__s64 value;
+	__s64 default_value;
+	__s64 min;
+	__s64 max;
+	__u32 nr_sites;
+	__u32 flags;		/* XK_TUNE_* */
+	__s32 owner_pid;
+	__u32 pad;
+	__u64 age_ns;
+};
+
+#define XK_SITE_ARMED (1U << 0)
+#define XK_SITE_OPTIMISED (1U << 1)	/* a jump, not a breakpoint */
+#define XK_SITE_GONE (1U << 2)		/* its module was unloaded */
+#define XK_SITE_OPT_UNKNOWN (1U << 3)	/* could not be read */
+
+struct xk_site_info {
+	__u32 id;		/* in: tune */
+	__u32 index;		/* in: site */
+	__u64 address;		/* out: of the probed instruction, as all that follows */
+	char symbol[XK_SYMBOL_LEN];
+	char module[XK_MODULE_LEN];
+	__u32 offset;
+	__u32 flags;		/* XK_SITE_ARMED ... */
+	__u64 hits;		/* the handler ran */
+	__u64 applied;		/* ... and updated the state */
+	__u64 faults;		/* ... and could not read or write memory: default value ran */
+	__u64 missed;		/* kprobes did not call the handler: default value ran */
+};
+
+#define XK_IOC_MAGIC 0xb7
+#define XK_IOC_VERSION _IOR(XK_IOC_MAGIC, 0, struct xk_version)
+#define XK_IOC_LOAD _IOWR(XK_IOC_MAGIC, 1, struct xk_load)
+#define XK_IOC_SET _IOW(XK_IOC_MAGIC, 2, struct xk_set)
+#define XK_IOC_UNLOAD _IOW(XK_IOC_MAGIC, 3, __u32)
+#define XK_IOC_DETACH _IOW(XK_IOC_MAGIC, 4, __u32)
+#define XK_IOC_TUNE_INFO _IOWR(XK_IOC_MAGIC, 5, struct xk_tune_info)
+#define XK_IOC_SITE_INFO _IOWR(XK_IOC_MAGIC, 6, struct xk_site_info)
+
+#endif /* _UAPI_XK_H */

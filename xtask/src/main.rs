@@ -1,0 +1,3 @@
+//! Benchmarks and measurements that are not for users.
+
+fn main() {}

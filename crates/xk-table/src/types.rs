@@ -208,7 +208,7 @@ pub struct Validation {
 }
 
 /// A scope table.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ScopeTable {
     /// [`SCHEMA`].
     pub schema: u32,

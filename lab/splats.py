@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""Finds in a kernel log what must fail a test.
+
+In: the text of a log. Out: `Splat`s in order: kind, first line, excerpt.
+Refuses nothing: unknown text is not a splat.
+
+A splat is something that the kernel says about itself being broken. Not splats: the taint by an
+out-of-tree module, a clock that an emulator made drift, a user program's fault.
+"""
+
+import re
+from dataclasses import dataclass
+
+_EXCERPT_LINES = 60
+
+# Matched at the start of a message. The first pattern that fits names the kind.
+_KINDS = [
+    ("panic", r"Kernel panic - not syncing"),
+    ("lockup", r"(watchdog: )?BUG: (soft lockup|workqueue lockup)"),
+    ("lockup", r"(watchdog: |NMI watchdog: )?Watchdog detected hard LOCKUP"),
+    ("lockup", r"watchdog: CPU\d+: Watchdog detected hard LOCKUP"),
+    ("stall", r"(rcu: )?INFO: rcu\S* (self-)?detected (expedited )?stalls?"),
+    ("stall", r"rcu: INFO: rcu\S* detected expedited stalls"),
+    ("hang", r"INFO: task .* blocked (in I/O wait )?for more than \d+ seconds"),
+    ("sanitizer", r"BUG: K[A-Z]?[A-Z]SAN:|BUG: KFENCE:|UBSAN: "),
+    ("bug", r"BUG: |kernel BUG at |BUG at "),
+    ("oops", r"Oops: |Oops\[|Internal error: "),
+    ("oops", r"(general protection fault|stack segment|double fault|invalid opcode|divide error)\b"),
+    ("oops", r"(Unable to handle kernel|unchecked MSR access error|traps: PANIC: double fault)"),
+    ("warning", r"WARNING: (CPU: \d+ PID: \d+ at |\S+:\d+ at )"),
+    ("warning", r"WARNING: (possible|suspicious|inconsistent|bad unlock|held lock|lock held|chain)"),
+    ("warning", r"WARNING: (kernel stack|stack recursion|can't access registers|.*unwind)"),
+    ("warning", r"(list_(add|del) corruption|refcount_t: |kobject: .* tried to init)"),
+    ("trace", r"Call Trace:"),
+]
+_PATTERNS = [(kind, re.compile(pattern)) for kind, pattern in _KINDS]
+_PREFIX = re.compile(r"^(<\d+>)?\[\s*\d+\.\d+\](\[\s*[TC]\d+\])? ?")
+_CUT = "------------[ cut here ]------------"
+_END = re.compile(r"---\[ end (trace|Kernel panic)")
+
+
+@dataclass(frozen=True)
+class Splat:
+    """One thing that went wrong inside the kernel."""
+
+    kind: str
+    line: str
+    excerpt: str
+
+
+def message(line: str) -> str:
+    """A log line without timestamp and caller."""
+    return _PREFIX.sub("", line.rstrip("\r\n"), count=1)
+
+
+def kind_of(text: str) -> str | None:
+    """The kind of splat that starts with this message, if one does."""
+    return next((kind for kind, pattern in _PATTERNS if pattern.match(text)), None)
+
+
+def find(log: str) -> list[Splat]:
+    """Every splat in `log`. What a splat prints about itself (its own call trace) is part of it."""
+    lines = [line.rstrip("\r") for line in log.split("\n")]
+    found: list[Splat] = []
+    position = 0
+    while position < len(lines):
+        kind = kind_of(message(lines[position]))
+        if kind is None:
+            position += 1
+            continue
+        start = position - 1 if position and _CUT in lines[position - 1] else position
+        end = _end(lines, position)
+        found.append(Splat(kind, message(lines[position]), "\n".join(lines[start:end])))
+        position = end
+    return found
+
+
+def _end(lines: list[str], start: int) -> int:
+    """One past the last line of the splat that starts at `start`."""
+    limit = min(start + _EXCERPT_LINES, len(lines))
+    trace_seen = False
+    for position in range(start + 1, limit):
+        text = message(lines[position])
+        if _END.search(text):
+            return position + 1
+        if _CUT in text or text.startswith("Kernel panic"):
+            return position
+        if text.startswith("</TASK>") or text.strip() == "</TASK>":
+            trace_seen = True
+        elif trace_seen and not text.startswith((" ", "---", "Modules", "CR2", "RIP", "R", "CS", "FS")):
+            return position
+    return limit if trace_seen or _has_trace(lines[start:limit]) else start + 1
+
+
+def _has_trace(lines: list[str]) -> bool:
+    return any("Call Trace:" in line for line in lines)

@@ -3,7 +3,7 @@
 
 In: a `Machine` (how large, how fast, which devices) and `Attachments` (what it boots and talks to).
 Out: arguments. Pure: starts nothing, opens nothing.
-Refuses: sizes it cannot read, more nodes than CPUs, a deterministic machine with several CPUs.
+Refuses: sizes it cannot read, CPUs that do not split evenly over the nodes, a deterministic machine with several CPUs.
 """
 
 import re
@@ -13,6 +13,7 @@ from pathlib import Path
 
 from lab.errors import LabError
 
+_PAGE = 2 << 20
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -47,8 +48,8 @@ class Machine:
     def __post_init__(self) -> None:
         if self.cpus < 1:
             raise LabError("a machine needs at least one CPU")
-        if not 1 <= self.nodes <= self.cpus:
-            raise LabError(f"{self.nodes} NUMA nodes need that many CPUs: use --cpus {self.nodes}")
+        if self.nodes < 1 or self.cpus % self.nodes:
+            raise LabError(f"{self.cpus} CPUs cannot be split evenly over {self.nodes} NUMA nodes")
         if self.accel is Accel.ICOUNT and self.cpus != 1:
             raise LabError("--icount counts the instructions of one CPU: use --cpus 1")
 
@@ -88,7 +89,7 @@ def kernel_arguments(machine: Machine, extra: tuple[str, ...] = ()) -> str:
 def _accel_options(accel: Accel) -> list[str]:
     if accel is Accel.KVM:
         return ["-accel", "kvm", "-cpu", "host"]
-    # Five-level paging and the pointer-signing hash cost an emulator much and change nothing here.
+    # Five-level paging costs an emulator one more memory access per lookup.
     options = ["-cpu", "max,la57=off"]
     if accel is Accel.TCG:
         return ["-accel", "tcg,thread=multi", *options]
@@ -102,12 +103,13 @@ def _accel_options(accel: Accel) -> list[str]:
 
 
 def _memory_options(machine: Machine) -> list[str]:
-    """Memory that the file server can map, split evenly over the nodes."""
-    options = ["-smp", str(machine.cpus), "-m", f"{machine.memory}B"]
-    per_node = machine.memory // machine.nodes
+    """Memory that the file server can map, and CPUs: each node is a socket with its share."""
+    cores = machine.cpus // machine.nodes
+    options = ["-smp", f"{machine.cpus},sockets={machine.nodes},cores={cores}"]
+    per_node = machine.memory // machine.nodes // _PAGE * _PAGE
+    options += ["-m", f"{per_node * machine.nodes}B"]
     for node in range(machine.nodes):
-        first = machine.cpus * node // machine.nodes
-        last = machine.cpus * (node + 1) // machine.nodes - 1
+        first, last = node * cores, (node + 1) * cores - 1
         options += ["-object", f"memory-backend-memfd,id=mem{node},size={per_node}B,share=on"]
         options += ["-numa", f"node,nodeid={node},memdev=mem{node},cpus={first}-{last}"]
     return options

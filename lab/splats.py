@@ -11,7 +11,8 @@ out-of-tree module, a clock that an emulator made drift, a user program's fault.
 import re
 from dataclasses import dataclass
 
-_EXCERPT_LINES = 60
+_EXCERPT_LINES = 80
+_LINES_ABOVE = 4
 
 # Matched at the start of a message. The first pattern that fits names the kind.
 _KINDS = [
@@ -36,7 +37,7 @@ _KINDS = [
 _PATTERNS = [(kind, re.compile(pattern)) for kind, pattern in _KINDS]
 _PREFIX = re.compile(r"^(<\d+>)?\[\s*\d+\.\d+\](\[\s*[TC]\d+\])? ?")
 _CUT = "------------[ cut here ]------------"
-_END = re.compile(r"---\[ end (trace|Kernel panic)")
+_END = "---[ end "
 
 
 @dataclass(frozen=True)
@@ -68,29 +69,29 @@ def find(log: str) -> list[Splat]:
         if kind is None:
             position += 1
             continue
-        start = position - 1 if position and _CUT in lines[position - 1] else position
         end = _end(lines, position)
-        found.append(Splat(kind, message(lines[position]), "\n".join(lines[start:end])))
+        excerpt = "\n".join(lines[_start(lines, position) : end])
+        found.append(Splat(kind, message(lines[position]), excerpt))
         position = end
     return found
 
 
+def _start(lines: list[str], position: int) -> int:
+    """The cut mark above a splat, if there is one: what a WARN says stands between the two."""
+    for above in range(position - 1, max(position - _LINES_ABOVE, 0) - 1, -1):
+        if _CUT in lines[above]:
+            return above
+    return position
+
+
 def _end(lines: list[str], start: int) -> int:
-    """One past the last line of the splat that starts at `start`."""
-    limit = min(start + _EXCERPT_LINES, len(lines))
-    trace_seen = False
-    for position in range(start + 1, limit):
-        text = message(lines[position])
-        if _END.search(text):
+    """One past the last line of the splat: its end mark, else the end of its stack, else its line."""
+    after_stack = None
+    for position in range(start + 1, min(start + _EXCERPT_LINES, len(lines))):
+        if _CUT in lines[position]:
+            break
+        if _END in lines[position]:
             return position + 1
-        if _CUT in text or text.startswith("Kernel panic"):
-            return position
-        if text.startswith("</TASK>") or text.strip() == "</TASK>":
-            trace_seen = True
-        elif trace_seen and not text.startswith((" ", "---", "Modules", "CR2", "RIP", "R", "CS", "FS")):
-            return position
-    return limit if trace_seen or _has_trace(lines[start:limit]) else start + 1
-
-
-def _has_trace(lines: list[str]) -> bool:
-    return any("Call Trace:" in line for line in lines)
+        if "</TASK>" in lines[position] and after_stack is None:
+            after_stack = position + 1
+    return after_stack or start + 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""The lab's commands: `fetch`, `info`, `run`, `shell`.
+"""The lab's commands: `list`, `fetch`, `info`, `run`, `shell`.
 
 In: arguments. Out: an exit code; of `run`, the command's own, or one of 90 to 94 (see README).
 """
@@ -7,6 +7,7 @@ In: arguments. Out: an exit code; of `run`, the command's own, or one of 90 to 9
 import argparse
 import json
 import os
+import shlex
 import signal
 import sys
 import tempfile
@@ -17,7 +18,7 @@ from lab import catalogue
 from lab.errors import LabError
 from lab.fetch import fetch
 from lab.machine import Accel, Machine, parse_size
-from lab.run import SET_UP_FAILED, Verdict, explain, main_sigterm, run
+from lab.run import SET_UP_FAILED, Verdict, explain, run, script_of, unwind_on_sigterm
 from lab.store import newest
 
 
@@ -43,7 +44,11 @@ def _machine_options(parser: argparse.ArgumentParser) -> None:
         "--append", action="append", default=[], metavar="ARG", help="kernel argument"
     )
     parser.add_argument(
-        "--qemu-opt", action="append", default=[], metavar="ARG", help="one argument for QEMU"
+        "--qemu-opt",
+        action="append",
+        default=[],
+        metavar="ARGS",
+        help="arguments for QEMU, such as --qemu-opt='-device pvpanic'",
     )
 
 
@@ -52,11 +57,14 @@ def _arguments() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="verb", required=True)
     names = ", ".join(catalogue.load())
 
+    commands.add_parser("list", help="names of the supported kernels")
+
     verb = commands.add_parser("fetch", help="bring kernels into the cache")
     verb.add_argument("names", nargs="*", metavar="NAME", help=f"default all: {names}")
 
     verb = commands.add_parser("info", help="where the parts of a fetched kernel are")
     verb.add_argument("name", metavar="NAME", help=names)
+    verb.add_argument("field", nargs="?", metavar="FIELD", help="only this, such as release")
     verb.add_argument("--json", action="store_true", help="one JSON object")
 
     verb = commands.add_parser("run", help="run a command in a new guest")
@@ -67,6 +75,7 @@ def _arguments() -> argparse.ArgumentParser:
 
     verb = commands.add_parser("shell", help="a prompt in a new guest")
     _machine_options(verb)
+    verb.add_argument("command", nargs="*", metavar="COMMAND", help="run before the prompt")
     return parser
 
 
@@ -77,7 +86,7 @@ def _machine(options: argparse.Namespace) -> Machine:
         nodes=options.numa,
         disks=tuple(map(parse_size, options.disk)),
         append=tuple(options.append),
-        qemu_options=tuple(options.qemu_opt),
+        qemu_options=tuple(word for text in options.qemu_opt for word in shlex.split(text)),
         # A wish: the probe has the last word.
         accel=Accel.ICOUNT if options.icount else Accel.KVM,
     )
@@ -99,6 +108,7 @@ def _shell(options: argparse.Namespace) -> int:
     columns, rows = os.get_terminal_size()
     prompt = [
         f"stty rows {rows} cols {columns}",
+        script_of(options.command) if options.command else ":",
         f"echo 'Linux {newest(options.kernel).release}. Nothing you do here touches the host.'",
         "exec bash -i",
     ]
@@ -114,10 +124,19 @@ def _shell(options: argparse.Namespace) -> int:
 
 def _info(options: argparse.Namespace) -> int:
     information = newest(options.name).info()
-    if options.json:
+    if options.field:
+        if options.field not in information:
+            raise LabError(f"no field '{options.field}': choose one of {', '.join(information)}")
+        print(information[options.field])
+    elif options.json:
         print(json.dumps(information))
     else:
         print("\n".join(f"{key:15} {value}" for key, value in information.items()))
+    return 0
+
+
+def _list(_: argparse.Namespace) -> int:
+    print("\n".join(catalogue.load()))
     return 0
 
 
@@ -130,9 +149,9 @@ def _fetch(options: argparse.Namespace) -> int:
 
 def main(arguments: list[str]) -> int:
     """Run one command; every expected failure is one line."""
-    main_sigterm()
+    unwind_on_sigterm()
     options = _arguments().parse_args(arguments)
-    verbs = {"fetch": _fetch, "info": _info, "run": _run, "shell": _shell}
+    verbs = {"list": _list, "fetch": _fetch, "info": _info, "run": _run, "shell": _shell}
     try:
         return verbs[options.verb](options)
     except LabError as error:

@@ -357,6 +357,6 @@ def explain(result: Result, out: Path, tail: int = 40) -> str:
     return "\n".join(lines)
 
 
-def main_sigterm() -> None:
+def unwind_on_sigterm() -> None:
     """Let SIGTERM unwind like an interrupt, so that machines and scratch files go."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+# The front door. Every target does its own set-up, skips what is there, and is safe to repeat.
+
+.DEFAULT_GOAL := help
+.PHONY: demo test shell bench lint help
+
+demo: ## retune Debian's stock kernel live, in a throwaway machine
+	@scripts/demo
+
+test: ## run every test
+	@scripts/test
+
+shell: ## a prompt inside a throwaway machine with xk ready (KERNEL=cloud for another kernel)
+	@scripts/shell
+
+bench: ## measure
+	@scripts/bench
+
+lint: ## every static check
+	@scripts/lint
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile

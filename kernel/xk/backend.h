@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * How control reaches an update. A backend owns the bytes at the site; it
+ * knows nothing about values, tunes or user space. The first is kprobes; a
+ * detour and a patch of the immediate are foreseen.
+ */
+#ifndef _XK_BACKEND_H
+#define _XK_BACKEND_H
+
+#include <linux/types.h>
+
+struct xk_error;
+struct xk_live_site;
+
+/* What a site looks like at this moment. */
+enum xk_armed_state {
+	XK_STATE_DISARMED,	/* the original bytes */
+	XK_STATE_BREAKPOINT,
+	XK_STATE_JUMP,
+	XK_STATE_UNKNOWN,	/* could not be read, or is not ours */
+};
+
+struct xk_backend {
+	const char *name;
+	unsigned int cost;		/* instructions per trigger, typically */
+	bool can_run_after;		/* XK_AFTER */
+
+	/* Chooses the handler; nothing is changed in the kernel. */
+	int (*prepare)(struct xk_live_site *site, struct xk_error *error);
+	/* From here on the update may run. */
+	int (*arm)(struct xk_live_site *site, struct xk_error *error);
+	/* When it returns, no update runs and the original bytes are back. */
+	void (*disarm)(struct xk_live_site **sites, unsigned int nr);
+	void (*destroy)(struct xk_live_site *site);
+	enum xk_armed_state (*state)(const struct xk_live_site *site);
+	/* Executions that the backend knows to have used the default. */
+	u64 (*missed)(const struct xk_live_site *site);
+};
+
+extern const struct xk_backend xk_backend_kprobe;
+
+#endif /* _XK_BACKEND_H */

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The kprobe backend: exported interfaces only. A site before an instruction
+ * becomes a jump where kprobes can optimise it, and stays a breakpoint where
+ * they cannot; a site behind an instruction is always a breakpoint.
+ */
+#include <linux/delay.h>
+#include <linux/jiffies.h>
+#include <linux/kprobes.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+
+#include "backend.h"
+#include "handler.h"
+#include "xk.h"
+
+#define INT3 0xcc
+#define JMP32 0xe9
+
+/* The optimiser restores a jump asynchronously; it needs a few grace periods. */
+#define RESTORE_TIMEOUT (10 * HZ)
+
+static struct xk_live_site *to_site(struct kprobe *kprobe)
+{
+	return container_of(kprobe, struct xk_live_site, kprobe);
+}
+
+static int notrace before_value(struct kprobe *kprobe, struct pt_regs *regs)
+{
+	xk_handle_value(to_site(kprobe), regs);
+	return 0;
+}
+NOKPROBE_SYMBOL(before_value);
+
+static int notrace before_compare(struct kprobe *kprobe, struct pt_regs *regs)
+{
+	xk_handle_compare(to_site(kprobe), regs);
+	return 0;
+}
+NOKPROBE_SYMBOL(before_compare);
+
+static int notrace before_steps(struct kprobe *kprobe, struct pt_regs *regs)
+{
+	xk_handle_steps(to_site(kprobe), regs);
+	return 0;
+}
+NOKPROBE_SYMBOL(before_steps);
+
+static int notrace before_interpret(struct kprobe *kprobe, struct pt_regs *regs)
+{
+	xk_handle_interpret(to_site(kprobe), regs);
+	return 0;
+}
+NOKPROBE_SYMBOL(before_interpret);
+
+static const kprobe_pre_handler_t before[] = {
+	[XK_PLAN_VALUE] = before_value,
+	[XK_PLAN_COMPARE] = before_compare,
+	[XK_PLAN_STEPS] = before_steps,
+	[XK_PLAN_INTERPRET] = before_interpret,
+};
+
+static void notrace after(struct kprobe *kprobe, struct pt_regs *regs,
+			  unsigned long flags)
+{
+	xk_handle(to_site(kprobe), regs);
+}
+NOKPROBE_SYMBOL(after);
+
+static int kprobe_prepare(struct xk_live_site *site, struct xk_error *error)
+{
+	site->kprobe.addr = (kprobe_opcode_t *)site->address;
+	if (site->when == XK_BEFORE)
+		site->kprobe.pre_handler = before[site->plan.kind];
+	else
+		site->kprobe.post_handler = after;
+	return 0;
+}
+
+static enum xk_armed_state kprobe_state(const struct xk_live_site *site)
+{
+	u8 byte;
+
+	if (copy_from_kernel_nofault(&byte, (void *)site->address, 1))
+		return XK_STATE_UNKNOWN;
+	switch (byte) {
+	case INT3:
+		return XK_STATE_BREAKPOINT;
+	case JMP32:
+		return XK_STATE_JUMP;
+	default:
+		return byte == site->original[0] ? XK_STATE_DISARMED : XK_STATE_UNKNOWN;
+	}
+}
+
+/* Waits until the kernel has put the original bytes back. */
+static void wait_restored(const struct xk_live_site *site)
+{
+	unsigned long deadline = jiffies + RESTORE_TIMEOUT;
+	u8 bytes[XK_PATCH_LEN];
+
+	do {
+		if (copy_from_kernel_nofault(bytes, (void *)site->address, sizeof(bytes)) ||
+		    (bytes[0] != JMP32 && bytes[0] != INT3) || bytes[0] == site->original[0])
+			return;
+		usleep_range(1000, 2000);
+	} while (time_before(jiffies, deadline));
+	pr_warn("xk: %s+0x%x: the kernel has not restored its text yet\n",
+		site->symbol, site->offset);
+}
+
+static void kprobe_disarm(struct xk_live_site **sites, unsigned int nr)
+{
+	struct kprobe *kprobes[XK_MAX_SITES];
+	unsigned int i;
+
+	if (WARN_ON_ONCE(nr > XK_MAX_SITES) || !nr)
+		return;
+	for (i = 0; i < nr; i++)
+		kprobes[i] = &sites[i]->kprobe;
+	unregister_kprobes(kprobes, nr);
+	for (i = 0; i < nr; i++)
+		wait_restored(sites[i]);
+}
+
+static const char *registration_error(int ret)
+{
+	switch (ret) {
+	case -EINVAL:
+		return "the kernel forbids probes here (noprobe code, not text, a self-patched place or a BUG)";
+	case -EILSEQ:
+		return "not the start of an instruction that can be probed";
+	case -ENOENT:
+		return "no symbol or code of a module that was freed";
+	case -EOPNOTSUPP:
+		return "kprobes cannot execute this instruction elsewhere";
+	default:
+		return "register_kprobe failed";
+	}
+}
+
+static int kprobe_arm(struct xk_live_site *site, struct xk_error *error)
+{
+	struct xk_live_site *sites[1] = { site };
+	const char *reason;
+	int ret;
+
+	ret = register_kprobe(&site->kprobe);
+	if (ret)
+		return xk_refuse(error, ret, "%s+0x%x: %s (error %d)", site->symbol,
+				 site->offset, registration_error(ret), -ret);
+
+	if ((unsigned long)site->kprobe.addr != site->address)
+		reason = "kprobes place this probe elsewhere (start of a function)";
+	else if (site->kprobe.ainsn.size != site->insn_len)
+		reason = "the instruction here has another length";
+	else if (kprobe_state(site) == XK_STATE_DISARMED)
+		reason = "the probe was registered but not armed: is /sys/kernel/debug/kprobes/enabled 0?";
+	else if (kprobe_state(site) == XK_STATE_UNKNOWN)
+		reason = "the probe was registered but the running bytes are not its own";
+	else
+		return 0;
+
+	kprobe_disarm(sites, 1);
+	return xk_refuse(error, -EIO, "%s+0x%x: %s", site->symbol, site->offset, reason);
+}
+
+static void kprobe_destroy(struct xk_live_site *site)
+{
+}
+
+static u64 kprobe_missed(const struct xk_live_site *site)
+{
+	return READ_ONCE(site->kprobe.nmissed);
+}
+
+const struct xk_backend xk_backend_kprobe = {
+	.name = "kprobe",
+	.cost = 120,
+	.can_run_after = true,
+	.prepare = kprobe_prepare,
+	.arm = kprobe_arm,
+	.disarm = kprobe_disarm,
+	.destroy = kprobe_destroy,
+	.state = kprobe_state,
+	.missed = kprobe_missed,
+};

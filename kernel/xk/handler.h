@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What runs when a site is reached, independent of the backend. Inline, since
+ * a call and a return cost as much as the shortest of these; the caller has
+ * disabled preemption and cannot nest on its CPU.
+ */
+#ifndef _XK_HANDLER_H
+#define _XK_HANDLER_H
+
+#include "memory.h"
+#include "xk.h"
+
+static __always_inline const struct xk_site_values *
+xk_values_of(const struct xk_live_site *site)
+{
+	/* One load decides which value this whole execution uses. */
+	const void *values = READ_ONCE(*site->values);
+
+	return values + site->values_offset;
+}
+
+static __always_inline void xk_count_hit(const struct xk_live_site *site)
+{
+	this_cpu_inc(site->counters->hits);
+}
+
+static __always_inline void xk_count_fault(const struct xk_live_site *site)
+{
+	this_cpu_inc(site->counters->faults);
+}
+
+static __always_inline void
+xk_handle_value(const struct xk_live_site *site, struct pt_regs *regs)
+{
+	*(u64 *)((char *)regs + site->value_reg) = xk_values_of(site)->constant;
+	xk_count_hit(site);
+}
+
+static __always_inline void
+xk_handle_compare(const struct xk_live_site *site, struct pt_regs *regs)
+{
+	const struct xk_plan *plan = &site->plan;
+	u64 operand = *(u64 *)((char *)regs + plan->reg);
+	u64 flags;
+
+	xk_count_hit(site);
+	if (plan->memory &&
+	    xk_memory_load(operand + plan->displacement, plan->width, &operand)) {
+		xk_count_fault(site);
+		return;
+	}
+	flags = xk_compare(operand, xk_values_of(site)->constant, plan->width);
+	regs->flags = (regs->flags & ~plan->mask) | (flags & plan->mask);
+}
+
+static __always_inline void
+xk_handle_steps(const struct xk_live_site *site, struct pt_regs *regs)
+{
+	xk_count_hit(site);
+	if (xk_plan_run(&site->plan, this_cpu_ptr(xk_values_of(site)->frame), regs))
+		xk_count_fault(site);
+}
+
+static __always_inline void
+xk_handle_interpret(const struct xk_live_site *site, struct pt_regs *regs)
+{
+	const struct xk_plan *plan = &site->plan;
+
+	xk_count_hit(site);
+	if (xk_ops_run(plan->ops, plan->nr_ops, xk_values_of(site)->ivs, regs))
+		xk_count_fault(site);
+}
+
+static inline void xk_handle(const struct xk_live_site *site, struct pt_regs *regs)
+{
+	switch (site->plan.kind) {
+	case XK_PLAN_VALUE:
+		xk_handle_value(site, regs);
+		break;
+	case XK_PLAN_COMPARE:
+		xk_handle_compare(site, regs);
+		break;
+	case XK_PLAN_STEPS:
+		xk_handle_steps(site, regs);
+		break;
+	default:
+		xk_handle_interpret(site, regs);
+	}
+}
+
+#endif /* _XK_HANDLER_H */

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Where kernel memory begins on this processor: see memory.h. */
+#include <asm/processor.h>
+
+#include "memory.h"
+
+u64 xk_kernel_base __ro_after_init;
+
+void __init xk_memory_init(void)
+{
+	xk_kernel_base = -(1ULL << (boot_cpu_data.x86_virt_bits - 1));
+}

@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The operations of an update. In comes a list of operations from user space;
+ * the checker accepts it or names the operation that breaks a rule, and the
+ * interpreter executes a list that was accepted. It refuses temporaries that
+ * were not written, registers that a probe cannot set, and stores that the
+ * site does not declare.
+ *
+ * The interpreter follows uapi/xk.h to the letter. Handlers use the faster
+ * form of plan.c where a program has one; both are compared in user space.
+ */
+#include "ops.h"
+#include "memory.h"
+
+#define EFLAGS_CF 0x001
+#define EFLAGS_PF 0x004
+#define EFLAGS_AF 0x010
+#define EFLAGS_ZF 0x040
+#define EFLAGS_SF 0x080
+#define EFLAGS_OF 0x800
+
+#define RSP 4
+
+const u16 xk_reg_offset[16] = {
+	offsetof(struct pt_regs, ax),  offsetof(struct pt_regs, cx),
+	offsetof(struct pt_regs, dx),  offsetof(struct pt_regs, bx),
+	offsetof(struct pt_regs, sp),  offsetof(struct pt_regs, bp),
+	offsetof(struct pt_regs, si),  offsetof(struct pt_regs, di),
+	offsetof(struct pt_regs, r8),  offsetof(struct pt_regs, r9),
+	offsetof(struct pt_regs, r10), offsetof(struct pt_regs, r11),
+	offsetof(struct pt_regs, r12), offsetof(struct pt_regs, r13),
+	offsetof(struct pt_regs, r14), offsetof(struct pt_regs, r15),
+};
+
+static bool width_ok(u8 width)
+{
+	return width == 1 || width == 2 || width == 4 || width == 8;
+}
+
+unsigned int xk_op_reads(u8 code)
+{
+	switch (code) {
+	case XK_OP_IV:
+	case XK_OP_IMM:
+	case XK_OP_REG:
+	case XK_OP_FLAGS:
+		return 0;
+	case XK_OP_LOAD:
+	case XK_OP_NOT:
+	case XK_OP_NEG:
+	case XK_OP_SEXT:
+	case XK_OP_FLAGS_LOGIC:
+	case XK_OP_COND:
+	case XK_OP_SET_REG:
+	case XK_OP_SET_FLAGS:
+		return 1;
+	case XK_OP_SELECT:
+		return 7;
+	default:
+		return 3;
+	}
+}
+
+static int refuse(struct xk_ops_error *err, int op, const char *what, s64 value)
+{
+	err->op = op;
+	err->what = what;
+	err->value = value;
+	return -EINVAL;
+}
+
+static int check_operands(const struct xk_op *op, int i, unsigned int nr_ivs,
+			  bool stores, struct xk_ops_error *err)
+{
+	switch (op->code) {
+	case XK_OP_IV:
+		if (op->imm < 0 || op->imm >= nr_ivs)
+			return refuse(err, i, "no such value", op->imm);
+		break;
+	case XK_OP_REG:
+		if (op->a > 15 || op->b > 1 ||
+		    (op->b && (op->width != 1 || op->a > 3)))
+			return refuse(err, i, "register cannot be used", op->a);
+		break;
+	case XK_OP_SEXT:
+		if (!width_ok(op->b) || op->b >= op->width)
+			return refuse(err, i, "cannot extend from width", op->b);
+		break;
+	case XK_OP_COND:
+		if (op->imm < 0 || op->imm > 15)
+			return refuse(err, i, "no such condition", op->imm);
+		break;
+	case XK_OP_SET_FLAGS:
+		if (!op->imm || (op->imm & ~(s64)XK_STATUS_FLAGS))
+			return refuse(err, i, "flags cannot be set", op->imm);
+		break;
+	case XK_OP_SET_REG:
+		/* An optimised probe does not restore the stack pointer. */
+		if (op->dst > 15 || op->dst == RSP)
+			return refuse(err, i, "register cannot be set", op->dst);
+		break;
+	case XK_OP_STORE:
+		if (!stores)
+			return refuse(err, i, "the site declares no store", 0);
+		break;
+	}
+	return 0;
+}
+
+int xk_ops_check(const struct xk_op *ops, unsigned int nr_ops,
+		 unsigned int nr_ivs, bool stores, struct xk_ops_error *err)
+{
+	bool effect = false;
+	u32 written = 0;
+	int i, k, ret;
+
+	if (!nr_ops || nr_ops > XK_MAX_OPS)
+		return refuse(err, -1, "wrong number of operations", nr_ops);
+	if (nr_ivs > XK_MAX_IVS)
+		return refuse(err, -1, "too many values", nr_ivs);
+
+	for (i = 0; i < nr_ops; i++) {
+		const struct xk_op *op = &ops[i];
+		const u8 operands[3] = { op->a, op->b, op->c };
+		unsigned int reads;
+
+		if (op->code < XK_OP_IV || op->code > XK_OP_STORE)
+			return refuse(err, i, "unknown code", op->code);
+		if (!width_ok(op->width))
+			return refuse(err, i, "width is not 1, 2, 4 or 8", op->width);
+
+		reads = xk_op_reads(op->code);
+		for (k = 0; k < 3; k++) {
+			if (!(reads & (1U << k)))
+				continue;
+			if (operands[k] >= XK_MAX_TEMPS ||
+			    !(written & (1U << operands[k])))
+				return refuse(err, i, "temporary is not written yet",
+					      operands[k]);
+		}
+		ret = check_operands(op, i, nr_ivs, stores, err);
+		if (ret)
+			return ret;
+
+		switch (op->code) {
+		case XK_OP_SET_REG:
+		case XK_OP_SET_FLAGS:
+		case XK_OP_STORE:
+			effect = true;
+			break;
+		default:
+			if (op->dst >= XK_MAX_TEMPS)
+				return refuse(err, i, "no such temporary", op->dst);
+			written |= 1U << op->dst;
+		}
+	}
+	if (!effect)
+		return refuse(err, -1, "nothing is changed", 0);
+	return 0;
+}
+
+static u64 sign_extend(u64 value, u8 width)
+{
+	unsigned int shift = 64 - 8 * width;
+
+	return (u64)((s64)(value << shift) >> shift);
+}
+
+/* ZF, SF and PF: they depend on the result alone. */
+static u64 result_flags(u64 result, u8 width)
+{
+	u8 low = result;
+	u64 flags = 0;
+
+	if (!result)
+		flags |= EFLAGS_ZF;
+	if (result >> (8 * width - 1))
+		flags |= EFLAGS_SF;
+	low ^= low >> 4;
+	low ^= low >> 2;
+	low ^= low >> 1;
+	if (!(low & 1))
+		flags |= EFLAGS_PF;
+	return flags;
+}
+
+static u64 add_flags(u64 a, u64 b, u8 width)
+{
+	u64 result = (a + b) & xk_width_mask(width);
+	u64 flags = result_flags(result, width);
+
+	if (result < a)
+		flags |= EFLAGS_CF;
+	if ((a ^ b ^ result) & 0x10)
+		flags |= EFLAGS_AF;
+	if ((~(a ^ b) & (a ^ result)) >> (8 * width - 1) & 1)
+		flags |= EFLAGS_OF;
+	return flags;
+}
+
+static u64 sub_flags(u64 a, u64 b, u8 width)
+{
+	u64 result = (a - b) & xk_width_mask(width);
+	u64 flags = result_flags(result, width);
+
+	if (a < b)
+		flags |= EFLAGS_CF;
+	if ((a ^ b ^ result) & 0x10)
+		flags |= EFLAGS_AF;
+	if (((a ^ b) & (a ^ result)) >> (8 * width - 1) & 1)
+		flags |= EFLAGS_OF;
+	return flags;
+}
+
+/* Whether condition code `cond` (the low nibble of jcc) holds in `flags`. */
+static bool condition(u64 flags, unsigned int cond)
+{
+	bool cf = flags & EFLAGS_CF;
+	bool zf = flags & EFLAGS_ZF;
+	bool less = !(flags & EFLAGS_SF) != !(flags & EFLAGS_OF);
+	bool holds;
+
+	switch (cond >> 1) {
+	case 0:
+		holds = flags & EFLAGS_OF;
+		break;
+	case 1:
+		holds = cf;
+		break;
+	case 2:
+		holds = zf;
+		break;
+	case 3:
+		holds = cf || zf;
+		break;
+	case 4:
+		holds = flags & EFLAGS_SF;
+		break;
+	case 5:
+		holds = flags & EFLAGS_PF;
+		break;
+	case 6:
+		holds = less;
+		break;
+	default:
+		holds = less || zf;
+		break;
+	}
+	return holds ^ (cond & 1);
+}
+
+u64 xk_op_compute(u8 code, u8 width, u8 from, s64 imm, u64 a, u64 b, u64 c)
+{
+	const u64 mask = xk_width_mask(width);
+	const unsigned int bits = 8 * width;
+	/*
+	 * Operands are read at the width of the operation; the condition of a
+	 * select and flag words are read whole.
+	 */
+	const u64 x = a & mask;
+	const u64 y = b & mask;
+
+	switch (code) {
+	case XK_OP_ADD:
+		return (x + y) & mask;
+	case XK_OP_SUB:
+		return (x - y) & mask;
+	case XK_OP_MUL:
+		return (x * y) & mask;
+	case XK_OP_AND:
+		return x & y;
+	case XK_OP_OR:
+		return x | y;
+	case XK_OP_XOR:
+		return x ^ y;
+	case XK_OP_SHL:
+		return y >= bits ? 0 : (x << y) & mask;
+	case XK_OP_SHR:
+		return y >= bits ? 0 : x >> y;
+	case XK_OP_SAR:
+		return (u64)((s64)sign_extend(x, width) >>
+			     (y >= bits ? bits - 1 : y)) & mask;
+	case XK_OP_NOT:
+		return ~x & mask;
+	case XK_OP_NEG:
+		return -x & mask;
+	case XK_OP_SEXT:
+		return sign_extend(a, from) & mask;
+	case XK_OP_EQ:
+		return x == y;
+	case XK_OP_ULT:
+		return x < y;
+	case XK_OP_SLT:
+		return (s64)sign_extend(x, width) < (s64)sign_extend(y, width);
+	case XK_OP_SELECT:
+		return (a ? b : c) & mask;
+	case XK_OP_FLAGS_ADD:
+		return add_flags(x, y, width);
+	case XK_OP_FLAGS_SUB:
+		return sub_flags(x, y, width);
+	case XK_OP_FLAGS_LOGIC:
+		return result_flags(x, width);
+	case XK_OP_COND:
+		return condition(a, imm);
+	default:
+		return 0;
+	}
+}
+
+static void set_register(struct pt_regs *regs, u8 number, u8 width, u64 value)
+{
+	u64 *reg = xk_reg(regs, number);
+	u64 mask = xk_width_mask(width);
+
+	if (width >= 4)
+		*reg = value & mask;
+	else
+		*reg = (*reg & ~mask) | (value & mask);
+}
+
+int xk_ops_run(const struct xk_op *ops, unsigned int nr_ops, const u64 *ivs,
+	       struct pt_regs *regs)
+{
+	struct pt_regs state = *regs;
+	u64 t[XK_MAX_TEMPS];
+	unsigned int i;
+	u64 value;
+
+	for (i = 0; i < nr_ops; i++) {
+		const struct xk_op *op = &ops[i];
+		const u64 mask = xk_width_mask(op->width);
+		const unsigned int reads = xk_op_reads(op->code);
+		const u64 a = reads & 1 ? t[op->a] : 0;
+		const u64 b = reads & 2 ? t[op->b] : 0;
+		const u64 c = reads & 4 ? t[op->c] : 0;
+
+		switch (op->code) {
+		case XK_OP_IV:
+			t[op->dst] = ivs[op->imm] & mask;
+			break;
+		case XK_OP_IMM:
+			t[op->dst] = op->imm & mask;
+			break;
+		case XK_OP_REG:
+			t[op->dst] = (*xk_reg(&state, op->a) >> (8 * op->b)) & mask;
+			break;
+		case XK_OP_FLAGS:
+			t[op->dst] = state.flags & XK_STATUS_FLAGS;
+			break;
+		case XK_OP_LOAD:
+			if (xk_memory_load(a + op->imm, op->width, &value))
+				return -EFAULT;
+			t[op->dst] = value;
+			break;
+		case XK_OP_STORE:
+			if (xk_memory_store(a + op->imm, op->width, b))
+				return -EFAULT;
+			break;
+		case XK_OP_SET_REG:
+			set_register(&state, op->dst, op->width, a);
+			break;
+		case XK_OP_SET_FLAGS:
+			state.flags = (state.flags & ~op->imm) | (a & op->imm);
+			break;
+		default:
+			t[op->dst] = xk_op_compute(op->code, op->width, op->b,
+						   op->imm, a, b, c);
+		}
+	}
+	*regs = state;
+	return 0;
+}

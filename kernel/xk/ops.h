@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The operations of an update: the check at load and the plain interpreter.
+ * Compiled into xk.ko and, unchanged, in user space (see user/).
+ */
+#ifndef _XK_OPS_H
+#define _XK_OPS_H
+
+#ifdef __KERNEL__
+#include <linux/ptrace.h>
+#include <linux/string.h>
+#include <linux/types.h>
+#else
+#include "user/shim.h"
+#endif
+
+#include "uapi/xk.h"
+
+/* Why a program was refused: the operation (or -1) and a phrase. */
+struct xk_ops_error {
+	int op;
+	const char *what;
+	s64 value;
+};
+
+int xk_ops_check(const struct xk_op *ops, unsigned int nr_ops,
+		 unsigned int nr_ivs, bool stores, struct xk_ops_error *err);
+
+/* The operands that an operation reads as temporaries: bits 0 a, 1 b, 2 c. */
+unsigned int xk_op_reads(u8 code);
+
+/*
+ * Executes a checked program. Registers and flags change only when every
+ * operation succeeded; -EFAULT when memory could not be accessed.
+ */
+int xk_ops_run(const struct xk_op *ops, unsigned int nr_ops, const u64 *ivs,
+	       struct pt_regs *regs);
+
+/* Where the general register with the processor's number n is saved. */
+extern const u16 xk_reg_offset[16];
+
+static __always_inline u64 *xk_reg(struct pt_regs *regs, unsigned int number)
+{
+	return (u64 *)((char *)regs + xk_reg_offset[number]);
+}
+
+static __always_inline u64 xk_width_mask(u8 width)
+{
+	return ~0ULL >> (64 - 8 * width);
+}
+
+/* The value of one operation that reads temporaries and has no side effect. */
+u64 xk_op_compute(u8 code, u8 width, u8 from, s64 imm, u64 a, u64 b, u64 c);
+
+#endif /* _XK_OPS_H */

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * A checked program in the form in which handlers run it. Constants and values
+ * are placed in a frame once, when the value is set; registers are fetched
+ * first and written last; what remains in between are short steps over frame
+ * slots. Compiled in user space too, where it is compared with ops.c.
+ */
+#ifndef _XK_PLAN_H
+#define _XK_PLAN_H
+
+#include "ops.h"
+
+enum xk_plan_kind {
+	XK_PLAN_VALUE,		/* one register becomes a constant */
+	XK_PLAN_COMPARE,	/* flags of a register or memory compared with one */
+	XK_PLAN_STEPS,		/* fetch, steps, commit */
+	XK_PLAN_INTERPRET,	/* reads what it set: xk_ops_run() */
+};
+
+/* frame[slot] = (saved register >> shift) & mask */
+struct xk_fetch {
+	u16 reg;		/* offset in pt_regs */
+	u8 slot;
+	u8 shift;
+	u64 mask;
+};
+
+/* saved register = (saved register & keep) | (frame[slot] & set) */
+struct xk_commit {
+	u16 reg;		/* offset in pt_regs */
+	u8 slot;
+	u64 keep;
+	u64 set;
+};
+
+struct xk_step {
+	u8 code;
+	u8 width;
+	u8 dst;
+	u8 a;
+	u8 b;
+	u8 c;
+	u8 from;		/* XK_OP_SEXT: width to extend from */
+	u64 mask;
+	s64 imm;
+};
+
+struct xk_plan {
+	u8 kind;
+	u8 nr_ops;
+	u8 nr_fetches;
+	u8 nr_steps;
+	u8 nr_commits;
+	u8 width;		/* XK_PLAN_COMPARE: of the comparison */
+	bool memory;		/* XK_PLAN_COMPARE: of memory */
+	u16 reg;		/* XK_PLAN_VALUE, _COMPARE: offset in pt_regs */
+	u8 slot;		/* XK_PLAN_VALUE, _COMPARE: of the constant */
+	u64 mask;		/* XK_PLAN_COMPARE: flags that are set */
+	s64 displacement;	/* XK_PLAN_COMPARE: of the memory operand */
+	struct xk_fetch fetches[XK_MAX_OPS];
+	struct xk_step steps[XK_MAX_OPS];
+	struct xk_commit commits[XK_MAX_OPS];
+	struct xk_op ops[XK_MAX_OPS];
+};
+
+/* Prepares a program that xk_ops_check() accepted. */
+void xk_plan_build(struct xk_plan *plan, const struct xk_op *ops, unsigned int nr_ops);
+
+/* Writes the constants and values into a frame of nr_ops slots. */
+void xk_plan_fill(const struct xk_plan *plan, const u64 *ivs, u64 *frame);
+
+/* Runs XK_PLAN_STEPS. -EFAULT, and unchanged registers, when memory faulted. */
+int xk_plan_run(const struct xk_plan *plan, u64 *frame, struct pt_regs *regs);
+
+/* The status flags of cmp b, a. */
+static __always_inline u64 xk_compare(u64 a, u64 b, u8 width)
+{
+	u64 flags;
+
+	if (width == 4)
+		asm ("cmpl %k2, %k1\n\tpushfq\n\tpopq %0"
+		     : "=r" (flags) : "r" (a), "r" (b) : "cc", "memory");
+	else if (width == 8)
+		asm ("cmpq %2, %1\n\tpushfq\n\tpopq %0"
+		     : "=r" (flags) : "r" (a), "r" (b) : "cc", "memory");
+	else if (width == 1)
+		asm ("cmpb %b2, %b1\n\tpushfq\n\tpopq %0"
+		     : "=r" (flags) : "q" (a), "q" (b) : "cc", "memory");
+	else
+		asm ("cmpw %w2, %w1\n\tpushfq\n\tpopq %0"
+		     : "=r" (flags) : "r" (a), "r" (b) : "cc", "memory");
+	return flags;
+}
+
+#endif /* _XK_PLAN_H */

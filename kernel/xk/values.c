@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * What the handlers of a tune read for one value: a value of the constant
+ * comes in, a block with everything that depends on it goes out.
+ */
+#include <linux/cpumask.h>
+#include <linux/overflow.h>
+#include <linux/slab.h>
+
+#include "xk.h"
+
+static int fill_site(struct xk_site_values *values, const struct xk_live_site *site,
+		     s64 value)
+{
+	const struct xk_plan *plan = &site->plan;
+	u64 frame[XK_MAX_OPS] = {};
+	unsigned int i;
+	int cpu;
+
+	for (i = 0; i < site->nr_ivs; i++)
+		values->ivs[i] = (u64)site->ivs[i].a * (u64)value + (u64)site->ivs[i].b;
+	xk_plan_fill(plan, values->ivs, frame);
+
+	values->constant = frame[plan->slot];
+	if (plan->kind == XK_PLAN_VALUE)
+		values->constant &= plan->mask;
+	if (plan->kind != XK_PLAN_STEPS)
+		return 0;
+
+	values->frame = __alloc_percpu(plan->nr_ops * sizeof(u64), sizeof(u64));
+	if (!values->frame)
+		return -ENOMEM;
+	for_each_possible_cpu(cpu)
+		memcpy(per_cpu_ptr(values->frame, cpu), frame, plan->nr_ops * sizeof(u64));
+	return 0;
+}
+
+struct xk_values *xk_values_create(const struct xk_tune *tune, s64 value)
+{
+	struct xk_values *values;
+	unsigned int i;
+
+	values = kzalloc(struct_size(values, sites, tune->nr_sites), GFP_KERNEL);
+	if (!values)
+		return NULL;
+	values->value = value;
+	values->nr_sites = tune->nr_sites;
+	for (i = 0; i < tune->nr_sites; i++) {
+		if (fill_site(&values->sites[i], &tune->sites[i], value)) {
+			xk_values_free(values);
+			return NULL;
+		}
+	}
+	return values;
+}
+
+void xk_values_free(struct xk_values *values)
+{
+	unsigned int i;
+
+	if (!values)
+		return;
+	for (i = 0; i < values->nr_sites; i++)
+		free_percpu(values->sites[i].frame);
+	kfree(values);
+}

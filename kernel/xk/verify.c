@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Whether a site is what the analysis saw: the address belongs to the symbol
+ * and module, and every byte of the function that the kernel does not patch
+ * itself is the byte that was analysed. Our own probes in the function are
+ * known and looked through; any other difference is refused by offset.
+ */
+#include <linux/delay.h>
+#include <linux/kallsyms.h>
+#include <linux/mm.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+
+#include "backend.h"
+#include "xk.h"
+
+#define INT3 0xcc
+#define JMP32 0xe9
+
+/* A text patch under way looks like a mismatch for some microseconds. */
+#define ATTEMPTS 3
+#define ATTEMPT_INTERVAL_MS 20
+
+/*
+ * A symbol may share its address with another, whose name the lookup returned.
+ * Kprobes resolve names; a disabled probe changes nothing in the kernel.
+ */
+static bool is_alias(const struct xk_live_site *site)
+{
+	char name[XK_MODULE_LEN + XK_SYMBOL_LEN + 1];
+	struct kprobe kprobe = {
+		.symbol_name = name,
+		.offset = site->offset,
+		.flags = KPROBE_FLAG_DISABLED,
+	};
+	bool same;
+
+	snprintf(name, sizeof(name), "%s%s%s", site->module,
+		 site->module[0] ? ":" : "", site->symbol);
+	if (register_kprobe(&kprobe))
+		return false;
+	same = (unsigned long)kprobe.addr == site->address;
+	unregister_kprobe(&kprobe);
+	return same;
+}
+
+/* Splits "name+0x0/0x123 [module]" in place. */
+static bool parse_symbol(char *text, unsigned long *offset, unsigned long *size,
+			 char **module)
+{
+	char *plus = strrchr(text, '+');
+	char *bracket = strstr(text, " [");
+	int used = 0;
+
+	*module = "";
+	if (!plus || sscanf(plus, "+0x%lx/0x%lx%n", offset, size, &used) != 2)
+		return false;
+	if (bracket) {
+		*module = bracket + 2;
+		(*module)[strcspn(*module, "]")] = '\0';
+	}
+	*plus = '\0';
+	return true;
+}
+
+static int verify_symbol(const struct xk_live_site *site, struct xk_error *error)
+{
+	unsigned long offset, size;
+	char *text, *module;
+	int ret = 0;
+
+	text = kmalloc(KSYM_SYMBOL_LEN, GFP_KERNEL);
+	if (!text)
+		return -ENOMEM;
+	sprint_symbol(text, site->function);
+	if (!parse_symbol(text, &offset, &size, &module))
+		ret = xk_refuse(error, -ENOENT, "%s: address %#lx is not in the kernel's text",
+				site->symbol, site->function);
+	else if (strcmp(module, site->module))
+		ret = xk_refuse(error, -ENOENT, "%s: address %#lx lies in %s, not in %s",
+				site->symbol, site->function, module[0] ? module : "vmlinux",
+				site->module[0] ? site->module : "vmlinux");
+	else if (offset || (strcmp(text, site->symbol) && !is_alias(site)))
+		ret = xk_refuse(error, -ENOENT, "%s: address %#lx is %s+%#lx",
+				site->symbol, site->function, text, offset);
+	else if (site->text_len > size)
+		ret = xk_refuse(error, -EINVAL, "%s: %u bytes given, the running function has %lu",
+				site->symbol, site->text_len, size);
+	kfree(text);
+	return ret;
+}
+
+/* Replaces what our own probes wrote into `view` by what they overwrote. */
+static void undo_own_probes(u8 *view, unsigned long start, u32 len)
+{
+	struct xk_tune *tune;
+	unsigned int i, k, patched;
+
+	list_for_each_entry(tune, &xk_tunes, list) {
+		for (i = 0; i < tune->nr_sites; i++) {
+			const struct xk_live_site *site = &tune->sites[i];
+
+			if (!site->armed || site->address < start ||
+			    site->address >= start + len)
+				continue;
+			if (view[site->address - start] == INT3)
+				patched = 1;
+			else if (view[site->address - start] == JMP32)
+				patched = XK_PATCH_LEN;
+			else
+				continue;
+			for (k = 0; k < patched && site->address + k < start + len; k++)
+				view[site->address + k - start] = site->original[k];
+		}
+	}
+}
+
+static int compare_text(struct xk_live_site *site, u8 *view, u32 len,
+			struct xk_error *error)
+{
+	const char *hint = "";
+	u32 i;
+
+	if (copy_from_kernel_nofault(view, (void *)site->function, len))
+		return xk_refuse(error, -EFAULT, "%s: running text cannot be read", site->symbol);
+	undo_own_probes(view, site->function, len);
+
+	for (i = 0; i < site->text_len; i++)
+		if ((view[i] ^ site->text[i]) & site->mask[i])
+			break;
+	if (i == site->text_len) {
+		memcpy(site->original, view + site->offset, XK_PATCH_LEN);
+		return 0;
+	}
+	if (view[i] == INT3 || view[i] == JMP32)
+		hint = "; another probe or tracer owns it";
+	return xk_refuse(error, -EBADMSG, "%s+0x%x: expected %02x, running %02x%s",
+			 site->symbol, i, site->text[i], view[i], hint);
+}
+
+static int verify_text(struct xk_live_site *site, struct xk_error *error)
+{
+	u32 len = max(site->text_len, site->offset + XK_PATCH_LEN);
+	int attempt, ret;
+	u8 *view;
+
+	view = kvmalloc(len, GFP_KERNEL);
+	if (!view)
+		return -ENOMEM;
+	for (attempt = 1; ; attempt++) {
+		ret = compare_text(site, view, len, error);
+		if (ret != -EBADMSG || attempt == ATTEMPTS)
+			break;
+		msleep(ATTEMPT_INTERVAL_MS);
+	}
+	kvfree(view);
+	return ret;
+}
+
+static int verify_unowned(const struct xk_live_site *site, struct xk_error *error)
+{
+	struct xk_tune *tune;
+	unsigned int i;
+
+	list_for_each_entry(tune, &xk_tunes, list) {
+		for (i = 0; i < tune->nr_sites; i++) {
+			const struct xk_live_site *other = &tune->sites[i];
+
+			if (!other->armed ||
+			    site->address >= other->address + other->insn_len ||
+			    other->address >= site->address + site->insn_len)
+				continue;
+			return xk_refuse(error, -EBUSY, "%s+0x%x: this instruction is held by %s (tune %u)",
+					 site->symbol, site->offset, tune->name, tune->id);
+		}
+	}
+	return 0;
+}
+
+int xk_verify_site(struct xk_live_site *site, struct xk_error *error)
+{
+	int ret;
+
+	ret = verify_unowned(site, error);
+	if (ret)
+		return ret;
+	ret = verify_symbol(site, error);
+	if (ret)
+		return ret;
+	return verify_text(site, error);
+}

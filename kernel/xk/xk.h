@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What the files of xk.ko know about each other. */
+#ifndef _XK_H
+#define _XK_H
+
+#include <linux/kprobes.h>
+#include <linux/list.h>
+#include <linux/mutex.h>
+#include <linux/percpu.h>
+#include <linux/rcupdate.h>
+#include <linux/types.h>
+
+#include "plan.h"
+#include "uapi/xk.h"
+
+#define XK_VERSION_STRING "0.1.0"
+
+/* Bytes that arming may overwrite: a five-byte jump. */
+#define XK_PATCH_LEN 5
+
+struct file;
+struct module;
+struct xk_backend;
+struct xk_tune;
+
+/* The text that LOAD returns when it refuses. */
+struct xk_error {
+	char text[sizeof_field(struct xk_load, error)];
+};
+
+__printf(3, 4) int xk_refuse(struct xk_error *error, int ret, const char *format, ...);
+
+struct xk_counters {
+	u64 hits;
+	u64 faults;
+};
+
+/* What depends on the value of a tune at one site. */
+struct xk_site_values {
+	u64 constant;			/* XK_PLAN_VALUE, XK_PLAN_COMPARE */
+	u64 __percpu *frame;		/* XK_PLAN_STEPS */
+	u64 ivs[XK_MAX_IVS];		/* XK_PLAN_INTERPRET */
+};
+
+/*
+ * Everything that depends on the value of a tune, for all its sites. Replaced
+ * as a whole by one pointer store, so that no execution of a site mixes two
+ * values; freed when no handler can be using it.
+ */
+struct xk_values {
+	s64 value;
+	unsigned int nr_sites;
+	struct xk_site_values sites[] __counted_by(nr_sites);
+};
+
+/* A site of a loaded tune; struct xk_site is how user space describes it. */
+struct xk_live_site {
+	/* What a handler touches comes first. */
+	struct kprobe kprobe;			/* of backend_kprobe.c */
+	struct xk_values *const *values;	/* of the tune */
+	struct xk_counters __percpu *counters;
+	u32 values_offset;			/* of this site in them */
+	u16 value_reg;				/* XK_PLAN_VALUE */
+	struct xk_plan plan;
+
+	struct xk_tune *tune;
+	const struct xk_backend *backend;
+	unsigned long function;			/* address */
+	unsigned long address;			/* of the probed instruction */
+	u32 offset;
+	u8 insn_len;
+	u8 when;
+	bool armed;				/* registered with the backend */
+	bool gone;				/* its module was unloaded */
+	u8 original[XK_PATCH_LEN];		/* bytes that arming overwrites */
+
+	char symbol[XK_SYMBOL_LEN];
+	char module[XK_MODULE_LEN];
+	u32 text_len;
+	u8 *text;				/* only until the site is armed */
+	u8 *mask;
+	unsigned int nr_ivs;
+	struct xk_iv ivs[XK_MAX_IVS];
+};
+
+struct xk_tune {
+	struct list_head list;
+	u32 id;
+	char name[XK_NAME_LEN];
+	s64 default_value;
+	s64 min;
+	s64 max;
+	struct xk_values *values;	/* read by handlers */
+	struct file *owner;		/* NULL when detached */
+	pid_t owner_pid;
+	u64 loaded_at;
+	bool broken;			/* a site is gone */
+	unsigned int nr_sites;
+	struct xk_live_site sites[] __counted_by(nr_sites);
+};
+
+/* Guards the list of tunes and everything in it but what handlers read. */
+extern struct mutex xk_lock;
+extern struct list_head xk_tunes;
+
+/* tune.c */
+int xk_tune_load(struct file *owner, struct xk_load *load, struct xk_error *error);
+int xk_tune_set(struct file *caller, u32 id, s64 value);
+int xk_tune_unload(struct file *caller, u32 id);
+int xk_tune_detach(struct file *caller, u32 id);
+int xk_tune_info(struct xk_tune_info *info);
+int xk_tune_site_info(struct xk_site_info *info);
+void xk_tune_release(struct file *owner);
+void xk_tune_unload_all(void);
+void xk_tune_module_going(const char *module);
+
+/* values.c */
+struct xk_values *xk_values_create(const struct xk_tune *tune, s64 value);
+void xk_values_free(struct xk_values *values);
+
+/* site.c */
+int xk_site_init(struct xk_tune *tune, unsigned int index,
+		 const struct xk_site __user *user, struct xk_error *error);
+void xk_site_destroy(struct xk_live_site *site);
+int xk_sites_arm(struct xk_tune *tune, struct xk_error *error);
+void xk_sites_disarm(struct xk_tune *tune, const char *module);
+void xk_site_describe(const struct xk_live_site *site, struct xk_site_info *info);
+bool xk_site_live(const struct xk_live_site *site);
+
+/* verify.c */
+int xk_verify_site(struct xk_live_site *site, struct xk_error *error);
+
+#endif /* _XK_H */

@@ -1,0 +1,225 @@
+//! The interface of xk.ko as it lies in memory: mirrors of
+//! `kernel/xk/uapi/xk.h`, field by field. A test compiles the header and
+//! compares sizes, offsets and numbers.
+
+use xk_table::MAX_IVS;
+use xk_table::MAX_OPS;
+
+/// `XK_ABI_VERSION`.
+pub const ABI_VERSION: u32 = 1;
+/// `XK_NAME_LEN`.
+pub const NAME_LEN: usize = 128;
+/// `XK_SYMBOL_LEN`.
+pub const SYMBOL_LEN: usize = 128;
+/// `XK_MODULE_LEN`.
+pub const MODULE_LEN: usize = 64;
+/// `XK_MAX_SITES`.
+pub const MAX_SITES: usize = 64;
+/// `XK_MAX_TEXT`.
+pub const MAX_TEXT: usize = 65536;
+/// Bytes of [`Load::error`].
+pub const ERROR_LEN: usize = 256;
+
+/// `XK_BEFORE`.
+pub const BEFORE: u8 = 0;
+/// `XK_AFTER`.
+pub const AFTER: u8 = 1;
+
+/// `XK_SITE_STORES`.
+pub const SITE_STORES: u32 = 1;
+
+/// `XK_TUNE_DETACHED`.
+pub const TUNE_DETACHED: u32 = 1;
+/// `XK_TUNE_BROKEN`.
+pub const TUNE_BROKEN: u32 = 1 << 1;
+
+/// `XK_SITE_ARMED`.
+pub const SITE_ARMED: u32 = 1;
+/// `XK_SITE_OPTIMISED`.
+pub const SITE_OPTIMISED: u32 = 1 << 1;
+/// `XK_SITE_GONE`.
+pub const SITE_GONE: u32 = 1 << 2;
+/// `XK_SITE_OPT_UNKNOWN`.
+pub const SITE_OPT_UNKNOWN: u32 = 1 << 3;
+
+/// `struct xk_op`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+#[allow(missing_docs)] // as in the header
+pub struct Op {
+    pub code: u8,
+    pub width: u8,
+    pub dst: u8,
+    pub a: u8,
+    pub b: u8,
+    pub c: u8,
+    pub pad: [u8; 2],
+    pub imm: i64,
+}
+
+/// `struct xk_iv`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+#[allow(missing_docs)] // as in the header
+pub struct Iv {
+    pub a: i64,
+    pub b: i64,
+}
+
+/// `struct xk_site`.
+#[repr(C)]
+#[derive(Debug, Clone)]
+#[allow(missing_docs)] // as in the header
+pub struct Site {
+    pub address: u64,
+    pub symbol: [u8; SYMBOL_LEN],
+    pub module: [u8; MODULE_LEN],
+    pub offset: u32,
+    pub insn_len: u8,
+    pub when: u8,
+    pub nr_ops: u8,
+    pub nr_ivs: u8,
+    pub flags: u32,
+    pub text_len: u32,
+    pub text: u64,
+    pub mask: u64,
+    pub ivs: [Iv; MAX_IVS],
+    pub ops: [Op; MAX_OPS],
+}
+
+/// `struct xk_load`.
+#[repr(C)]
+#[derive(Debug, Clone)]
+#[allow(missing_docs)] // as in the header
+pub struct Load {
+    pub size: u32,
+    pub abi: u32,
+    pub name: [u8; NAME_LEN],
+    pub value: i64,
+    pub default_value: i64,
+    pub min: i64,
+    pub max: i64,
+    pub nr_sites: u32,
+    pub id: u32,
+    pub sites: u64,
+    pub error: [u8; ERROR_LEN],
+}
+
+/// `struct xk_set`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+#[allow(missing_docs)] // as in the header
+pub struct Set {
+    pub id: u32,
+    pub pad: u32,
+    pub value: i64,
+}
+
+/// `struct xk_version`.
+#[repr(C)]
+#[derive(Debug, Clone)]
+#[allow(missing_docs)] // as in the header
+pub struct Version {
+    pub abi: u32,
+    pub pad: u32,
+    pub module: [u8; 64],
+}
+
+/// `struct xk_tune_info`.
+#[repr(C)]
+#[derive(Debug, Clone)]
+#[allow(missing_docs)] // as in the header
+pub struct TuneInfo {
+    pub index: u32,
+    pub id: u32,
+    pub name: [u8; NAME_LEN],
+    pub value: i64,
+    pub default_value: i64,
+    pub min: i64,
+    pub max: i64,
+    pub nr_sites: u32,
+    pub flags: u32,
+    pub owner_pid: i32,
+    pub pad: u32,
+    pub age_ns: u64,
+}
+
+/// `struct xk_site_info`.
+#[repr(C)]
+#[derive(Debug, Clone)]
+#[allow(missing_docs)] // as in the header
+pub struct SiteInfo {
+    pub id: u32,
+    pub index: u32,
+    pub address: u64,
+    pub symbol: [u8; SYMBOL_LEN],
+    pub module: [u8; MODULE_LEN],
+    pub offset: u32,
+    pub flags: u32,
+    pub hits: u64,
+    pub applied: u64,
+    pub faults: u64,
+    pub missed: u64,
+}
+
+/// A structure of which all-zero bytes are a value: integers and arrays only.
+///
+/// # Safety
+/// The implementer must be `repr(C)` and made of integers and arrays of them.
+pub(crate) unsafe trait Plain: Sized {
+    /// All zero.
+    fn zeroed() -> Self {
+        // SAFETY: the implementer promises that zero is a value of every field.
+        unsafe { std::mem::zeroed() }
+    }
+}
+
+// SAFETY: integers and arrays of integers or of such structures, repr(C).
+unsafe impl Plain for Site {}
+// SAFETY: as above.
+unsafe impl Plain for Load {}
+// SAFETY: as above.
+unsafe impl Plain for Version {}
+// SAFETY: as above.
+unsafe impl Plain for TuneInfo {}
+// SAFETY: as above.
+unsafe impl Plain for SiteInfo {}
+
+const MAGIC: u32 = 0xb7;
+const WRITE: u32 = 1;
+const READ: u32 = 2;
+
+const fn ioc<T>(direction: u32, number: u32) -> u32 {
+    direction << 30 | (size_of::<T>() as u32) << 16 | MAGIC << 8 | number
+}
+
+/// `XK_IOC_VERSION`.
+pub const IOC_VERSION: u32 = ioc::<Version>(READ, 0);
+/// `XK_IOC_LOAD`.
+pub const IOC_LOAD: u32 = ioc::<Load>(READ | WRITE, 1);
+/// `XK_IOC_SET`.
+pub const IOC_SET: u32 = ioc::<Set>(WRITE, 2);
+/// `XK_IOC_UNLOAD`.
+pub const IOC_UNLOAD: u32 = ioc::<u32>(WRITE, 3);
+/// `XK_IOC_DETACH`.
+pub const IOC_DETACH: u32 = ioc::<u32>(WRITE, 4);
+/// `XK_IOC_TUNE_INFO`.
+pub const IOC_TUNE_INFO: u32 = ioc::<TuneInfo>(READ | WRITE, 5);
+/// `XK_IOC_SITE_INFO`.
+pub const IOC_SITE_INFO: u32 = ioc::<SiteInfo>(READ | WRITE, 6);
+
+/// The text in a NUL-terminated field.
+pub(crate) fn text(field: &[u8]) -> String {
+    let end = field.iter().position(|&b| b == 0).unwrap_or(field.len());
+    String::from_utf8_lossy(&field[..end]).into_owned()
+}
+
+/// `text` as a NUL-terminated field; `None` when it does not fit.
+pub(crate) fn field<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let mut out = [0; N];
+    if text.len() >= N || text.contains('\0') {
+        return None;
+    }
+    out[..text.len()].copy_from_slice(text.as_bytes());
+    Some(out)
+}

@@ -1,0 +1,121 @@
+//! From a scope table to the structures that the kernel takes.
+
+use xk_table::{CriticalSpan, Function, ScopeTable, When};
+
+use crate::abi::{self, Plain};
+use crate::Error;
+
+/// Where functions are in the running kernel.
+pub trait AddressOf {
+    /// The address of the first byte of `function`.
+    ///
+    /// # Errors
+    /// A sentence that says why there is none: module not loaded, no such
+    /// symbol, several that cannot be told apart.
+    fn address(&self, function: &Function) -> Result<u64, String>;
+}
+
+/// What `XK_IOC_LOAD` takes, with the memory that it points to.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) load: abi::Load,
+    // Behind the pointers in `load` and in each other: not to be moved out of.
+    _sites: Vec<abi::Site>,
+    _texts: Vec<Text>,
+}
+
+#[derive(Debug)]
+struct Text {
+    address: u64,
+    bytes: Vec<u8>,
+    mask: Vec<u8>,
+}
+
+impl Request {
+    pub(crate) fn new(table: &ScopeTable, value: i64, addresses: &dyn AddressOf) -> Result<Self, Error> {
+        let name = table.constant.name.as_deref().unwrap_or(&table.constant.id);
+        let wrong = |reason: String| Error::Table { name: name.to_owned(), reason };
+
+        table.check().map_err(wrong)?;
+        if !table.range.contains(value) {
+            return Err(Error::OutOfRange { name: name.to_owned(), value, range: table.range });
+        }
+        if table.spans.len() > abi::MAX_SITES {
+            return Err(wrong(format!("{} sites, the kernel accepts {}", table.spans.len(), abi::MAX_SITES)));
+        }
+
+        let texts =
+            table.functions.iter().map(|function| text_of(function, addresses)).collect::<Result<Vec<_>, _>>()?;
+        let sites = table
+            .spans
+            .iter()
+            .map(|span| site(span, &table.functions[span.function], &texts[span.function]).map_err(wrong))
+            .collect::<Result<Vec<_>, _>>()?;
+
+        let mut load = abi::Load::zeroed();
+        load.size = size_of::<abi::Load>() as u32;
+        load.abi = abi::ABI_VERSION;
+        load.name = abi::field(&table.constant.id).ok_or_else(|| wrong("the ConstID is too long".into()))?;
+        load.value = value;
+        load.default_value = table.constant.default;
+        load.min = table.range.min;
+        load.max = table.range.max;
+        load.nr_sites = sites.len() as u32;
+        load.sites = sites.as_ptr() as u64;
+        Ok(Self { load, _sites: sites, _texts: texts })
+    }
+}
+
+fn text_of(function: &Function, addresses: &dyn AddressOf) -> Result<Text, Error> {
+    let wrong = |reason| Error::Table { name: function.symbol.clone(), reason };
+    let address =
+        addresses.address(function).map_err(|reason| Error::Address { symbol: function.symbol.clone(), reason })?;
+    let bytes = function.text().map_err(wrong)?;
+    if bytes.len() > abi::MAX_TEXT {
+        return Err(wrong(format!("{} bytes, the kernel accepts {}", bytes.len(), abi::MAX_TEXT)));
+    }
+    Ok(Text { address, bytes, mask: function.text_mask().map_err(wrong)? })
+}
+
+fn site(span: &CriticalSpan, function: &Function, text: &Text) -> Result<abi::Site, String> {
+    let indirection = &span.indirection;
+    let program = &indirection.program;
+    let mut site = abi::Site::zeroed();
+
+    site.address = text.address;
+    site.symbol = abi::field(&function.symbol).ok_or_else(|| format!("symbol {} is too long", function.symbol))?;
+    let module = function.module.as_deref().unwrap_or("");
+    site.module = abi::field(module).ok_or_else(|| format!("module {module} is too long"))?;
+    site.offset = indirection.offset;
+    site.insn_len = indirection.insn_len;
+    site.when = match indirection.when {
+        When::Before => abi::BEFORE,
+        When::After => abi::AFTER,
+    };
+    site.nr_ops = program.ops.len() as u8;
+    site.nr_ivs = span.ivs.len() as u8;
+    site.flags = if program.stores() { abi::SITE_STORES } else { 0 };
+    site.text_len = text.bytes.len() as u32;
+    site.text = text.bytes.as_ptr() as u64;
+    site.mask = text.mask.as_ptr() as u64;
+
+    if span.ivs.len() > site.ivs.len() {
+        return Err(format!("{} values at one site, the kernel accepts {}", span.ivs.len(), site.ivs.len()));
+    }
+    for (to, from) in site.ivs.iter_mut().zip(&span.ivs) {
+        *to = abi::Iv { a: from.a, b: from.b };
+    }
+    for (to, from) in site.ops.iter_mut().zip(&program.ops) {
+        *to = abi::Op {
+            code: from.code as u8,
+            width: from.width,
+            dst: from.dst,
+            a: from.a,
+            b: from.b,
+            c: from.c,
+            pad: [0; 2],
+            imm: from.imm,
+        };
+    }
+    Ok(site)
+}

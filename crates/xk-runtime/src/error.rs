@@ -1,0 +1,79 @@
+//! What can go wrong between user space and xk.ko.
+
+use thiserror::Error as ThisError;
+
+/// Why the kernel, or this crate on its behalf, did not do what was asked.
+#[derive(Debug, ThisError)]
+#[non_exhaustive]
+pub enum Error {
+    /// The device may be opened by root only.
+    #[error("changing a kernel constant needs root: run it with sudo")]
+    NotRoot,
+    /// There is no device.
+    #[error("the kernel module xk is not loaded: run `modprobe xk`, or `insmod kernel/xk/xk.ko` from a build tree")]
+    NotLoaded,
+    /// The module was built for another interface.
+    #[error(
+        "xk.ko {module} speaks interface version {kernel}, this program version {user}: install both from one release"
+    )]
+    Abi {
+        /// Interface version of the module.
+        kernel: u32,
+        /// Interface version of this crate.
+        user: u32,
+        /// Version string of the module.
+        module: String,
+    },
+    /// The device exists but could not be opened or asked.
+    #[error("/dev/xk: {0}")]
+    Device(std::io::Error),
+    /// The value is outside the range for which the table was proved.
+    #[error("{name}: {value} is outside the proved range {range}")]
+    OutOfRange {
+        /// Constant.
+        name: String,
+        /// Value that was asked for.
+        value: i64,
+        /// Range that was proved.
+        range: xk_table::Range,
+    },
+    /// The scope table contradicts itself or exceeds what the kernel accepts.
+    #[error("scope table of {name}: {reason}")]
+    Table {
+        /// Constant.
+        name: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A function of the table has no address in the running kernel.
+    #[error("{symbol}: {reason}")]
+    Address {
+        /// Function.
+        symbol: String,
+        /// Why it has none.
+        reason: String,
+    },
+    /// The constant, or one of its instructions, is held by another tune.
+    #[error("{0}")]
+    Busy(String),
+    /// The running kernel is not the one that was analysed.
+    #[error("{0}")]
+    Drift(String),
+    /// The kernel refused for another reason.
+    #[error("{reason}")]
+    Refused {
+        /// Sentence of the kernel.
+        reason: String,
+        /// `errno`.
+        errno: i32,
+    },
+    /// No tune has this number.
+    #[error("no tune has the number {0}")]
+    NoSuchTune(u32),
+    /// The tune belongs to a process that is still alive.
+    #[error("tune {0} belongs to a running process: stop that process, or let it detach the tune")]
+    Owned(u32),
+    /// The module that contains the constant was unloaded.
+    #[error("tune {0} is broken, a module that it changed was unloaded: unload it and load it again")]
+    Gone(u32),
+}

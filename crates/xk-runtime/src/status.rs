@@ -1,0 +1,118 @@
+//! What the kernel says about the tunes that are in force.
+
+use std::time::Duration;
+
+use xk_table::Range;
+
+use crate::abi;
+
+/// A tune that is loaded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TuneStatus {
+    /// Number by which it is changed and unloaded.
+    pub id: u32,
+    /// ConstID.
+    pub name: String,
+    /// Value in force.
+    pub value: i64,
+    /// Value in the source.
+    pub default: i64,
+    /// Values that may be set.
+    pub range: Range,
+    /// It outlives the process that loaded it.
+    pub detached: bool,
+    /// A site is disarmed or gone: the default is in force there.
+    pub broken: bool,
+    /// Process that loaded it.
+    pub owner_pid: i32,
+    /// Since it was loaded.
+    pub age: Duration,
+    /// Its sites.
+    pub sites: Vec<SiteStatus>,
+}
+
+/// How control reaches a site now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Probe {
+    /// A jump: optimised.
+    Jump,
+    /// A breakpoint.
+    Int3,
+    /// Nothing: the default is in force.
+    Disarmed,
+    /// Nothing: the module was unloaded.
+    Gone,
+    /// The running bytes could not be read, or are another's.
+    Unknown,
+}
+
+/// A site of a tune.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SiteStatus {
+    /// Address of the probed instruction.
+    pub address: u64,
+    /// Function.
+    pub symbol: String,
+    /// Module; `None` for vmlinux.
+    pub module: Option<String>,
+    /// Offset of the probed instruction in the function.
+    pub offset: u32,
+    /// How control reaches it.
+    pub probe: Probe,
+    /// The update was reached.
+    pub hits: u64,
+    /// ... and changed the state.
+    pub applied: u64,
+    /// ... and could not access memory: the default was used.
+    pub faults: u64,
+    /// The update was not reached although the instruction was: the default was used.
+    pub missed: u64,
+}
+
+impl TuneStatus {
+    pub(crate) fn new(info: &abi::TuneInfo, sites: Vec<SiteStatus>) -> Self {
+        Self {
+            id: info.id,
+            name: abi::text(&info.name),
+            value: info.value,
+            default: info.default_value,
+            range: Range { min: info.min, max: info.max },
+            detached: info.flags & abi::TUNE_DETACHED != 0,
+            broken: info.flags & abi::TUNE_BROKEN != 0,
+            owner_pid: info.owner_pid,
+            age: Duration::from_nanos(info.age_ns),
+            sites,
+        }
+    }
+}
+
+impl SiteStatus {
+    pub(crate) fn new(info: &abi::SiteInfo) -> Self {
+        let module = abi::text(&info.module);
+        Self {
+            address: info.address,
+            symbol: abi::text(&info.symbol),
+            module: (!module.is_empty()).then_some(module),
+            offset: info.offset,
+            probe: probe(info.flags),
+            hits: info.hits,
+            applied: info.applied,
+            faults: info.faults,
+            missed: info.missed,
+        }
+    }
+}
+
+fn probe(flags: u32) -> Probe {
+    if flags & abi::SITE_GONE != 0 {
+        Probe::Gone
+    } else if flags & abi::SITE_OPT_UNKNOWN != 0 {
+        Probe::Unknown
+    } else if flags & abi::SITE_OPTIMISED != 0 {
+        Probe::Jump
+    } else if flags & abi::SITE_ARMED != 0 {
+        Probe::Int3
+    } else {
+        Probe::Disarmed
+    }
+}

@@ -1,0 +1,57 @@
+//! A tune that this process loaded.
+
+use crate::{Device, Error, TuneStatus};
+
+/// A value in force. It stays until it is unloaded, or until the descriptor
+/// that loaded it (the [`Device`] and all its clones and tunes) is closed, be
+/// it by SIGKILL; [`Tune::detach`] is the explicit way to make it stay.
+#[derive(Debug)]
+pub struct Tune {
+    device: Device,
+    id: u32,
+}
+
+impl Tune {
+    pub(crate) fn new(device: Device, id: u32) -> Self {
+        Self { device, id }
+    }
+
+    /// Number by which the kernel knows it.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Gives the constant another value, at all its sites at once.
+    ///
+    /// # Errors
+    /// As [`Device::set`].
+    pub fn set(&self, value: i64) -> Result<(), Error> {
+        self.device.set(self.id, value)
+    }
+
+    /// What the kernel says about it.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTune`] when somebody removed xk.ko or the tune.
+    pub fn status(&self) -> Result<TuneStatus, Error> {
+        self.device.tunes()?.into_iter().find(|tune| tune.id == self.id).ok_or(Error::NoSuchTune(self.id))
+    }
+
+    /// Lets it outlive this process; returns its number.
+    ///
+    /// # Errors
+    /// As [`Device::detach`].
+    pub fn detach(self) -> Result<u32, Error> {
+        self.device.detach(self.id)?;
+        Ok(self.id)
+    }
+
+    /// Puts the default back.
+    ///
+    /// # Errors
+    /// As [`Device::unload`].
+    pub fn unload(self) -> Result<(), Error> {
+        self.device.unload(self.id)
+    }
+}

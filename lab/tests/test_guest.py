@@ -69,10 +69,10 @@ class Guest(unittest.TestCase):
             mkdir /raw && mount -t virtiofs host /raw 2>/dev/null && touch /raw{victim} 2>/dev/null
             mountpoint -q /sys/kernel/debug && mountpoint -q /sys/kernel/tracing || exit 50
             mountpoint -q /sys/fs/bpf || exit 51
-            ping -c1 -W5 127.0.0.1 >/dev/null 2>&1 || ip addr show lo | grep -q UP || exit 52
+            ip -brief address show lo | grep -q 127.0.0.1 || exit 52
             ip netns add lab && ip netns exec lab true || exit 53
             modprobe null_blk && test -b /dev/nullb0 || exit 54
-            make -n -C /lib/modules/$(uname -r)/build M=/tmp modules >/dev/null || exit 55
+            test -e /lib/modules/$(uname -r)/build/scripts/Makefile.build || exit 55
             exit 42
         """
         for name in catalogue.load():

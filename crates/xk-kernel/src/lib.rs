@@ -1,1 +1,24 @@
 //! The kernel under study: identity, text, symbols, source, configuration, bundles.
+//!
+//! What comes in: a running kernel, a file saved from one, or the files of a
+//! distribution's packages. What goes out: bytes at addresses, symbols,
+//! types, and translation units compiled exactly as they were for the
+//! deployed kernel. Nothing here knows what a performance constant is.
+
+mod command;
+mod env;
+mod id;
+mod kbuild;
+mod overlay;
+mod prepare;
+mod source;
+mod tree;
+mod units;
+
+pub use command::{CompileCommand, CompileError};
+pub use env::{Env, HostEnv, RunOutput};
+pub use id::{IdError, KernelId};
+pub use overlay::{Compiled, Overlay};
+pub use source::{Compiler, Source, SourceError, SourceHints};
+pub use tree::Tree;
+pub use units::DeployedUnit;

@@ -1,0 +1,136 @@
+//! Scope tables by hand for the functions of `kernel/test/target_text.S`, and
+//! the module that contains them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use object::{Object, ObjectSection, ObjectSymbol};
+use xk_runtime::AddressOf;
+use xk_table::{
+    hex, ConstRef, CriticalSpan, Fit, Function, Indirection, KernelRef, Kind, Op, OpCode, ProbeKind, Program, Proof,
+    Range, ScopeTable, Validation, When, SCHEMA,
+};
+
+pub const MODULE: &str = "xk_target";
+pub const RAX: u8 = 0;
+pub const RSI: u8 = 6;
+pub const RDI: u8 = 7;
+
+/// One site of a hand-written table.
+pub struct Site {
+    pub symbol: &'static str,
+    pub offset: u32,
+    pub insn_len: u8,
+    pub when: When,
+    pub ivs: Vec<Fit>,
+    pub ops: Vec<Op>,
+}
+
+impl Site {
+    pub fn new(symbol: &'static str, offset: u32, insn_len: u8, ops: Vec<Op>) -> Self {
+        let ivs = vec![Fit { a: 1, b: 0, width: 4 }];
+        Self { symbol, offset, insn_len, when: When::Before, ivs, ops }
+    }
+}
+
+pub fn op(code: OpCode, width: u8) -> Op {
+    Op { code, width, dst: 0, a: 0, b: 0, c: 0, imm: 0 }
+}
+
+pub fn set_register(register: u8) -> Vec<Op> {
+    vec![op(OpCode::Iv, 4), Op { dst: register, ..op(OpCode::SetReg, 4) }]
+}
+
+/// The table of a constant `name` whose sites are `sites`, in `module`.
+pub fn table(module: &Path, name: &str, sites: Vec<Site>) -> ScopeTable {
+    let mut functions: Vec<Function> = Vec::new();
+    let spans = sites
+        .into_iter()
+        .map(|site| {
+            let index = functions.iter().position(|f| f.symbol == site.symbol).unwrap_or_else(|| {
+                functions.push(function(module, site.symbol));
+                functions.len() - 1
+            });
+            CriticalSpan {
+                function: index,
+                start: site.offset,
+                end: site.offset + 1,
+                assembly: Vec::new(),
+                expression: Vec::new(),
+                ivs: site.ivs,
+                indirection: Indirection {
+                    offset: site.offset,
+                    insn_len: site.insn_len,
+                    when: site.when,
+                    kind: Kind::Value,
+                    probe: ProbeKind::Jump,
+                    probe_reason: None,
+                    program: Program { ops: site.ops },
+                },
+                proof: Proof::Proved { solver: "by hand".into(), millis: 0 },
+            }
+        })
+        .collect();
+    ScopeTable {
+        schema: SCHEMA,
+        kernel: KernelRef { release: String::new(), build_id: String::new() },
+        constant: ConstRef {
+            id: format!("kernel/test/target_text.S:L1:{name}:0"),
+            name: Some(name.to_owned()),
+            text: String::new(),
+            token: "32".into(),
+            default: 32,
+        },
+        range: Range { min: 1, max: 1000 },
+        functions,
+        spans,
+        validation: Validation::default(),
+        units: Vec::new(),
+        stages: BTreeMap::new(),
+    }
+}
+
+/// Bytes of a function in a module file, with everything masked that loading
+/// the module changes: relocations, and returns, which become `ret; int3`.
+fn function(module: &Path, symbol: &str) -> Function {
+    let data = fs::read(module).unwrap();
+    let file = object::File::parse(&*data).unwrap();
+    let found = file.symbols().find(|s| s.name() == Ok(symbol)).expect(symbol);
+    let section = file.section_by_index(found.section_index().unwrap()).unwrap();
+    let (start, end) = (found.address(), found.address() + found.size());
+    let bytes = &section.data().unwrap()[start as usize..end as usize];
+    let mut mask = vec![0xff; bytes.len()];
+    for (at, _) in section.relocations().filter(|(at, _)| (start..end).contains(at)) {
+        let at = (at - start) as usize;
+        // The opcode before the displacement is part of a patched return.
+        mask[at - 1..at + 4].fill(0);
+    }
+    Function {
+        symbol: symbol.to_owned(),
+        module: Some(MODULE.to_owned()),
+        text_offset: start,
+        section: ".text".into(),
+        bytes: hex(bytes),
+        mask: hex(&mask),
+        source: "kernel/test/target_text.S".into(),
+    }
+}
+
+/// Addresses from `/proc/kallsyms`.
+pub struct Kallsyms;
+
+impl AddressOf for Kallsyms {
+    fn address(&self, function: &Function) -> Result<u64, String> {
+        let suffix = function.module.as_ref().map(|module| format!("[{module}]"));
+        let text = fs::read_to_string("/proc/kallsyms").map_err(|e| e.to_string())?;
+        let line = text
+            .lines()
+            .find(|line| {
+                let mut words = line.split_whitespace().skip(2);
+                words.next() == Some(&function.symbol) && words.next() == suffix.as_deref()
+            })
+            .ok_or("no such symbol")?;
+        u64::from_str_radix(line.split_whitespace().next().unwrap_or(""), 16).map_err(|e| e.to_string())
+    }
+}

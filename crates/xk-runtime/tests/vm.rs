@@ -1,0 +1,557 @@
+//! xk.ko on a running kernel. One guest boots and runs every check of
+//! `inside`, one after the other; the tests out here report them one by one.
+//!
+//! Effects are what `/proc/xk_target` prints: the return values of functions
+//! that contain a constant of 32, not the counters of xk.ko.
+
+mod support;
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use support::{op, set_register, table, Kallsyms, Site, MODULE, RAX, RDI, RSI};
+use xk_runtime::{Device, Error, Probe, SiteStatus, Tune};
+use xk_table::{Fit, Op, OpCode, ScopeTable, When};
+
+/// Set in the guest only: nothing in `inside` may run anywhere else.
+const XK_KO: &str = "XK_TEST_MODULE";
+const TARGET_KO: &str = "XK_TEST_TARGET";
+
+macro_rules! guest_tests {
+    ($($name:ident),* $(,)?) => {
+        $(#[test] fn $name() { report(stringify!($name)); })*
+
+        mod inside {
+            $(#[test] #[ignore = "runs in a guest, started by the test of the same name"]
+            fn $name() { super::prepare(); super::checks::$name(); })*
+
+            /// Not a test: a process that holds a tune until it is killed.
+            #[test]
+            #[ignore = "started by other tests"]
+            fn hold() {
+                if std::env::var_os("XK_TEST_HOLD").is_some() {
+                    super::hold_tune();
+                }
+            }
+        }
+    };
+}
+
+guest_tests! {
+    a_value_changes_and_returns,
+    two_sites_change_together,
+    flags_of_a_comparison_are_recomputed,
+    memory_operand_is_compared,
+    a_fault_leaves_the_default_and_is_counted,
+    a_store_changes_memory,
+    a_select_is_recomputed,
+    an_update_can_follow_an_instruction,
+    a_site_can_be_a_jump,
+    sigkill_of_the_owner_returns_the_default,
+    a_detached_tune_survives_its_owner,
+    an_owned_tune_is_nobody_elses,
+    the_same_constant_twice_is_busy,
+    the_same_instruction_twice_is_busy,
+    two_tunes_share_a_function,
+    an_altered_byte_is_refused,
+    a_foreign_probe_is_refused,
+    a_wrong_place_is_refused,
+    a_malformed_program_is_refused,
+    all_sites_or_none,
+    out_of_range_is_refused,
+    the_target_module_goes_away,
+    kprobes_disabled_arms_nothing,
+    kprobes_disabled_later_is_visible,
+    removing_the_module_returns_defaults,
+    opening_the_device_explains_itself,
+}
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+fn output_of(command: &mut Command) -> String {
+    let output = command.current_dir(repository()).stderr(Stdio::inherit()).output().unwrap();
+    assert!(output.status.success(), "{command:?}: {}", output.status);
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// What the tests in the guest printed, in one boot.
+fn guest_output() -> &'static str {
+    static OUTPUT: OnceLock<String> = OnceLock::new();
+    OUTPUT.get_or_init(|| {
+        let release = output_of(Command::new("lab/lab").args(["info", "amd64", "release"]));
+        let module = |folder| output_of(Command::new("scripts/build-module").args([release.trim(), folder]));
+        let script = format!(
+            "export {XK_KO}={} {TARGET_KO}={}; exec {} --ignored --test-threads=1 inside:: 2>&1",
+            module("kernel/xk").trim(),
+            module("kernel/test").trim(),
+            std::env::current_exe().unwrap().display(),
+        );
+        let output = Command::new("lab/lab")
+            .args(["run", "--timeout", "300", &script])
+            .current_dir(repository())
+            .output()
+            .unwrap();
+        format!(
+            "{}{}lab: {}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr),
+            output.status
+        )
+    })
+}
+
+/// Fails unless the test of this name passed in the guest, and the guest's
+/// kernel had nothing to complain about.
+fn report(name: &str) {
+    let output = guest_output();
+    let passed = output.contains(&format!("test inside::{name} ... ok"));
+    // 101: a test of the guest failed, which is for that test to say.
+    let healthy = output.ends_with("exit status: 0") || output.ends_with("exit status: 101");
+    assert!(passed && healthy, "{output}");
+}
+
+fn target_module() -> PathBuf {
+    std::env::var_os(TARGET_KO).expect("this test runs in a guest only").into()
+}
+
+fn run(program: &str, arguments: &[&str]) -> bool {
+    Command::new(program).args(arguments).status().unwrap().success()
+}
+
+fn insmod_xk() {
+    assert!(run("insmod", &[&std::env::var(XK_KO).unwrap()]));
+}
+
+/// Fresh modules for each check, whatever the one before left behind.
+fn prepare() {
+    let target = target_module();
+    if Path::new("/proc/xk_target").exists() {
+        assert!(run("rmmod", &[MODULE]));
+    }
+    if Path::new("/dev/xk").exists() {
+        assert!(run("rmmod", &["xk"]));
+    }
+    assert!(run("insmod", &[target.to_str().unwrap()]));
+    insmod_xk();
+}
+
+/// What the function whose line starts with `name` returned.
+fn target(name: &str) -> String {
+    let text = fs::read_to_string("/proc/xk_target").unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(name)).expect(name);
+    line.trim().to_owned()
+}
+
+fn value_table() -> ScopeTable {
+    table(&target_module(), "VALUE", vec![Site::new("xk_target_value", 5, 2, set_register(RAX))])
+}
+
+fn load(table: &ScopeTable, value: i64) -> Result<Tune, Error> {
+    Device::open().unwrap().load(table, value, &Kallsyms)
+}
+
+fn message(result: Result<Tune, Error>) -> String {
+    result.expect_err("the kernel should have refused").to_string()
+}
+
+fn only_site(tune: &Tune) -> SiteStatus {
+    tune.status().unwrap().sites.remove(0)
+}
+
+/// The optimiser works in the background.
+fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
+    for _ in 0..100 {
+        if condition() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    panic!("not within ten seconds: {what}");
+}
+
+fn hold_tune() {
+    let device = Device::open().unwrap();
+    let _tune = device.load(&value_table(), 99, &Kallsyms).unwrap();
+    std::thread::sleep(Duration::from_secs(600));
+}
+
+/// A process that has set VALUE to 99.
+fn holder() -> std::process::Child {
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "inside::hold", "--nocapture"])
+        .env("XK_TEST_HOLD", "1")
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    wait_for("the holder's value", || target("value") == "99");
+    child
+}
+
+fn write(path: &str, text: &str) {
+    fs::write(path, text).unwrap_or_else(|error| panic!("{path}: {error}"));
+}
+
+fn append(path: &str, text: &str) {
+    fs::OpenOptions::new().append(true).open(path).unwrap().write_all(text.as_bytes()).unwrap();
+}
+
+/// flags = memory or register `register` compared with V
+fn compare(register: u8, memory: bool) -> Vec<Op> {
+    let mut ops = if memory {
+        vec![Op { a: register, ..op(OpCode::Reg, 8) }, op(OpCode::Load, 4)]
+    } else {
+        vec![Op { a: register, ..op(OpCode::Reg, 4) }]
+    };
+    ops.push(Op { dst: 1, ..op(OpCode::Iv, 4) });
+    ops.push(Op { dst: 2, b: 1, ..op(OpCode::FlagsSub, 4) });
+    ops.push(Op { a: 2, imm: 0x8d5, ..op(OpCode::SetFlags, 8) });
+    ops
+}
+
+mod checks {
+    use super::*;
+
+    pub fn a_value_changes_and_returns() {
+        assert_eq!(target("value"), "32");
+        let tune = load(&value_table(), 128).unwrap();
+        assert_eq!(target("value"), "128");
+        tune.set(7).unwrap();
+        assert_eq!(target("value"), "7");
+        let status = tune.status().unwrap();
+        assert_eq!((status.value, status.default, status.broken), (7, 32, false));
+        assert_eq!(status.sites[0].hits, 2);
+        assert_eq!(status.sites[0].applied, 2);
+        tune.unload().unwrap();
+        assert_eq!(target("value"), "32");
+        assert!(Device::open().unwrap().tunes().unwrap().is_empty());
+        // Only possible if the original bytes are back.
+        load(&value_table(), 5).unwrap().unload().unwrap();
+    }
+
+    fn twice_table() -> ScopeTable {
+        let sites = vec![
+            Site::new("xk_target_twice", 5, 5, set_register(RAX)),
+            Site::new("xk_target_twice", 10, 2, set_register(1)),
+        ];
+        table(&target_module(), "TWICE", sites)
+    }
+
+    pub fn two_sites_change_together() {
+        assert_eq!(target("twice"), "64");
+        let tune = load(&twice_table(), 100).unwrap();
+        assert_eq!(target("twice"), "200");
+        assert_eq!(tune.status().unwrap().sites.len(), 2);
+        tune.unload().unwrap();
+        assert_eq!(target("twice"), "64");
+    }
+
+    fn changes(name: &str, sites: Vec<Site>, value: i64, default: &str, tuned: &str) {
+        assert_eq!(target(name), default);
+        let tune = load(&table(&target_module(), name, sites), value).unwrap();
+        assert_eq!(target(name), tuned);
+        assert_eq!(only_site(&tune).faults, 0);
+        tune.unload().unwrap();
+        assert_eq!(target(name), default);
+    }
+
+    pub fn flags_of_a_comparison_are_recomputed() {
+        changes("compare", vec![Site::new("xk_target_compare", 5, 3, compare(RDI, false))], 50, "1", "0");
+        changes("compare", vec![Site::new("xk_target_compare", 5, 3, compare(RDI, false))], 39, "1", "1");
+    }
+
+    pub fn memory_operand_is_compared() {
+        changes("memory", vec![Site::new("xk_target_memory", 5, 3, compare(RDI, true))], 50, "1", "0");
+    }
+
+    pub fn a_fault_leaves_the_default_and_is_counted() {
+        let sites = vec![Site::new("xk_target_memory", 5, 3, compare(RSI, true))];
+        let tune = load(&table(&target_module(), "memory", sites), 50).unwrap();
+        assert_eq!(target("memory"), "0");
+        write("/proc/xk_target", "bad");
+        assert_eq!(target("memory"), "1");
+        let site = only_site(&tune);
+        assert_eq!((site.hits, site.applied, site.faults), (2, 1, 1));
+        write("/proc/xk_target", "good");
+        assert_eq!(target("memory"), "0");
+        tune.unload().unwrap();
+    }
+
+    pub fn a_store_changes_memory() {
+        let ops = vec![
+            Op { a: RDI, ..op(OpCode::Reg, 8) },
+            Op { dst: 1, ..op(OpCode::Iv, 4) },
+            Op { b: 1, ..op(OpCode::Store, 4) },
+        ];
+        changes("store", vec![Site::new("xk_target_store", 6, 2, ops)], 500, "32", "500");
+    }
+
+    pub fn a_select_is_recomputed() {
+        let ops = vec![
+            Op { a: RDI, ..op(OpCode::Reg, 1) },
+            Op { dst: 1, ..op(OpCode::Imm, 1) },
+            Op { dst: 2, a: 0, b: 1, ..op(OpCode::Eq, 1) },
+            Op { dst: 3, imm: 1, ..op(OpCode::Iv, 4) },
+            Op { dst: 4, imm: 0, ..op(OpCode::Iv, 4) },
+            Op { dst: 5, a: 2, b: 3, c: 4, ..op(OpCode::Select, 4) },
+            Op { dst: RAX, a: 5, ..op(OpCode::SetReg, 4) },
+        ];
+        let mut site = Site::new("xk_target_select", 12, 2, ops);
+        site.ivs.push(Fit { a: 2, b: 0, width: 4 });
+        changes("select", vec![site], 50, "32 64", "50 100");
+    }
+
+    pub fn an_update_can_follow_an_instruction() {
+        let mut site = Site::new("xk_target_value", 0, 5, set_register(RAX));
+        site.when = When::After;
+        changes("value", vec![site], 77, "32", "77");
+    }
+
+    pub fn a_site_can_be_a_jump() {
+        let tune = load(&value_table(), 64).unwrap();
+        wait_for("optimisation", || only_site(&tune).probe == Probe::Jump);
+        assert_eq!(target("value"), "64");
+        tune.set(65).unwrap();
+        assert_eq!(target("value"), "65");
+        write("/proc/sys/debug/kprobes-optimization", "0");
+        assert_eq!(only_site(&tune).probe, Probe::Int3);
+        assert_eq!(target("value"), "65");
+        write("/proc/sys/debug/kprobes-optimization", "1");
+        wait_for("optimisation", || only_site(&tune).probe == Probe::Jump);
+        tune.unload().unwrap();
+        // The jump covered three instructions; all of them are back.
+        load(&value_table(), 33).unwrap();
+        assert_eq!(target("value"), "32");
+    }
+
+    pub fn sigkill_of_the_owner_returns_the_default() {
+        let mut owner = holder();
+        owner.kill().unwrap();
+        owner.wait().unwrap();
+        assert_eq!(target("value"), "32");
+        assert!(Device::open().unwrap().tunes().unwrap().is_empty());
+    }
+
+    pub fn a_detached_tune_survives_its_owner() {
+        let id = load(&value_table(), 41).unwrap().detach().unwrap();
+        assert_eq!(target("value"), "41");
+        let device = Device::open().unwrap();
+        assert!(device.tunes().unwrap()[0].detached);
+        device.set(id, 42).unwrap();
+        assert_eq!(target("value"), "42");
+        device.unload(id).unwrap();
+        assert_eq!(target("value"), "32");
+        assert!(matches!(device.unload(id), Err(Error::NoSuchTune(gone)) if gone == id));
+    }
+
+    pub fn an_owned_tune_is_nobody_elses() {
+        let tune = load(&value_table(), 41).unwrap();
+        let other = Device::open().unwrap();
+        assert!(matches!(other.unload(tune.id()), Err(Error::Owned(_))));
+        assert!(matches!(other.set(tune.id(), 1), Err(Error::Owned(_))));
+        assert!(matches!(other.detach(tune.id()), Err(Error::Owned(_))));
+        assert_eq!(other.tunes().unwrap()[0].owner_pid, std::process::id() as i32);
+        assert_eq!(target("value"), "41");
+    }
+
+    pub fn the_same_constant_twice_is_busy() {
+        let _tune = load(&value_table(), 41).unwrap();
+        let again = load(&value_table(), 42);
+        assert!(matches!(&again, Err(Error::Busy(text)) if text.contains("VALUE") && text.contains("41")), "{again:?}");
+        assert_eq!(target("value"), "41");
+    }
+
+    pub fn the_same_instruction_twice_is_busy() {
+        let _tune = load(&value_table(), 41).unwrap();
+        let mut thief = value_table();
+        thief.constant.id = "elsewhere.c:L1:32:0".into();
+        let refused = load(&thief, 42);
+        assert!(
+            matches!(&refused, Err(Error::Busy(text)) if text.contains("xk_target_value+0x5") && text.contains("VALUE")),
+            "{refused:?}"
+        );
+        assert_eq!(target("value"), "41");
+    }
+
+    /// The second is verified while the first has a jump over three of the
+    /// function's instructions.
+    pub fn two_tunes_share_a_function() {
+        let first = load(&value_table(), 64).unwrap();
+        wait_for("optimisation", || only_site(&first).probe == Probe::Jump);
+        let mut second =
+            table(&target_module(), "SECOND", vec![Site::new("xk_target_value", 10, 2, set_register(RAX))]);
+        let tune = load(&second, 700).unwrap();
+        assert_eq!(target("value"), "64");
+        tune.unload().unwrap();
+        assert_eq!(target("value"), "64");
+        // Looking through the jump does not mean looking away from what it hides.
+        second.functions[0].bytes.replace_range(12..14, "90");
+        assert!(message(load(&second, 700)).contains("xk_target_value+0x6: expected 90, running c2"));
+    }
+
+    pub fn an_altered_byte_is_refused() {
+        let mut table = value_table();
+        table.functions[0].bytes.replace_range(2..4, "21");
+        let refused = load(&table, 5);
+        assert!(
+            matches!(&refused, Err(Error::Drift(text)) if text == "xk_target_value+0x1: expected 21, running 20"),
+            "{refused:?}"
+        );
+        assert_eq!(target("value"), "32");
+    }
+
+    pub fn a_foreign_probe_is_refused() {
+        const EVENTS: &str = "/sys/kernel/tracing/kprobe_events";
+        const ENABLE: &str = "/sys/kernel/tracing/events/kprobes/foreign/enable";
+        append(EVENTS, "p:foreign xk_target:xk_target_value+10\n");
+        write(ENABLE, "1");
+        let refused = load(&value_table(), 5);
+        assert!(
+            matches!(&refused, Err(Error::Drift(text))
+                if text.starts_with("xk_target_value+0xa: expected") && text.contains("another probe")),
+            "{refused:?}"
+        );
+        write(ENABLE, "0");
+        append(EVENTS, "-:foreign\n");
+        wait_for("the foreign probe to go", || load(&value_table(), 5).is_ok());
+    }
+
+    pub fn a_wrong_place_is_refused() {
+        let mut wrong = value_table();
+        wrong.functions[0].module = Some("ext4".into());
+        struct Fixed(u64);
+        impl xk_runtime::AddressOf for Fixed {
+            fn address(&self, _: &xk_table::Function) -> Result<u64, String> {
+                Ok(self.0)
+            }
+        }
+        use xk_runtime::AddressOf;
+        let right = Kallsyms.address(&value_table().functions[0]).unwrap();
+        let refused = |table: &ScopeTable, address| message(Device::open().unwrap().load(table, 5, &Fixed(address)));
+        assert!(refused(&wrong, right).contains("lies in xk_target, not in ext4"));
+        assert!(refused(&value_table(), right + 1).contains("is xk_target_value+0x1"));
+        assert!(refused(&value_table(), 0x1000).contains("not in the kernel's text"));
+        wrong = value_table();
+        wrong.functions[0].symbol = "xk_target_twice".into();
+        assert!(refused(&wrong, right).contains("is xk_target_value+0"));
+        // In the middle of an instruction.
+        wrong = value_table();
+        wrong.spans[0].indirection.offset = 2;
+        assert!(refused(&wrong, right).contains("xk_target_value+0x2: not the start of an instruction"));
+        wrong = value_table();
+        wrong.spans[0].indirection.insn_len = 3;
+        assert!(refused(&wrong, right).contains("another length"));
+        // The return, which the kernel patches.
+        wrong = value_table();
+        wrong.spans[0].indirection.offset = 12;
+        wrong.spans[0].indirection.insn_len = 5;
+        assert!(
+            refused(&wrong, right).contains("the kernel patches this instruction itself"),
+            "{}",
+            refused(&wrong, right)
+        );
+        assert_eq!(target("value"), "32");
+    }
+
+    /// `Program::check` refuses it before the kernel is asked; the kernel's own
+    /// check is the subject of the tests of ops.c.
+    pub fn a_malformed_program_is_refused() {
+        let mut wrong = value_table();
+        wrong.spans[0].indirection.program.ops[1].dst = 4;
+        assert!(matches!(load(&wrong, 5), Err(Error::Table { .. })));
+    }
+
+    pub fn all_sites_or_none() {
+        let sites = vec![
+            Site::new("xk_target_value", 5, 2, set_register(RAX)),
+            Site::new("xk_target_compare", 5, 2, compare(RDI, false)),
+        ];
+        let refused = load(&table(&target_module(), "BOTH", sites), 5);
+        assert!(message(refused).contains("xk_target_compare+0x5"));
+        assert_eq!(target("value"), "32");
+        load(&value_table(), 6).unwrap();
+    }
+
+    pub fn out_of_range_is_refused() {
+        assert!(matches!(load(&value_table(), 1001), Err(Error::OutOfRange { .. })));
+        let tune = load(&value_table(), 1000).unwrap();
+        let refused = tune.set(-1);
+        assert!(
+            matches!(&refused, Err(Error::OutOfRange { value: -1, range, .. }) if range.max == 1000),
+            "{refused:?}"
+        );
+        assert_eq!(target("value"), "1000");
+    }
+
+    pub fn the_target_module_goes_away() {
+        let tune = load(&value_table(), 64).unwrap();
+        wait_for("optimisation", || only_site(&tune).probe == Probe::Jump);
+        assert!(run("rmmod", &[MODULE]));
+        let status = tune.status().unwrap();
+        assert!(status.broken);
+        assert_eq!(status.sites[0].probe, Probe::Gone);
+        assert!(matches!(tune.set(5), Err(Error::Gone(_))));
+        assert!(run("insmod", &[target_module().to_str().unwrap()]));
+        assert_eq!(target("value"), "32");
+        tune.unload().unwrap();
+        let _again = load(&value_table(), 65).unwrap();
+        assert_eq!(target("value"), "65");
+    }
+
+    const ENABLED: &str = "/sys/kernel/debug/kprobes/enabled";
+
+    pub fn kprobes_disabled_arms_nothing() {
+        write(ENABLED, "0");
+        let refused = load(&value_table(), 5);
+        write(ENABLED, "1");
+        assert!(message(refused).contains("kprobes/enabled"));
+        assert_eq!(target("value"), "32");
+        load(&value_table(), 5).unwrap();
+    }
+
+    pub fn kprobes_disabled_later_is_visible() {
+        let tune = load(&value_table(), 64).unwrap();
+        write(ENABLED, "0");
+        assert_eq!(target("value"), "32");
+        let status = tune.status().unwrap();
+        assert!(status.broken);
+        assert_eq!(status.sites[0].probe, Probe::Disarmed);
+        write(ENABLED, "1");
+        assert_eq!(target("value"), "64");
+        assert!(!tune.status().unwrap().broken);
+        write(ENABLED, "0");
+        tune.unload().unwrap();
+        write(ENABLED, "1");
+        assert_eq!(target("value"), "32");
+    }
+
+    pub fn removing_the_module_returns_defaults() {
+        let tune = load(&value_table(), 64).unwrap();
+        assert!(!run("rmmod", &["xk"]), "an open descriptor holds the module");
+        tune.detach().unwrap();
+        assert_eq!(target("value"), "64");
+        assert!(run("rmmod", &["xk"]));
+        assert_eq!(target("value"), "32");
+        assert!(matches!(Device::open(), Err(Error::NotLoaded)));
+    }
+
+    pub fn opening_the_device_explains_itself() {
+        // By its link: nobody may not search the folders that lead to it.
+        let status = Command::new("/proc/self/exe")
+            .args(["--ignored", "--exact", "inside::hold"])
+            .env("XK_TEST_HOLD", "1")
+            .uid(65534)
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&status.stdout).into_owned() + &String::from_utf8_lossy(&status.stderr);
+        assert!(text.contains("NotRoot"), "{text}");
+        let (abi, module) = Device::open().unwrap().version().unwrap();
+        assert_eq!((abi, module.as_str()), (1, "0.1.0"));
+    }
+}

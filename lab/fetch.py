@@ -25,6 +25,7 @@ from lab.errors import LabError
 from lab.store import MANIFEST, FetchedKernel, cache, fetched, kernels_folder, manifest_of, newest
 
 BUSYBOX_PACKAGE = "busybox-static"
+_UNFINISHED = ".unfinished-"
 
 
 def say(message: str) -> None:
@@ -41,7 +42,8 @@ def run(command: list[str], failure: str, cwd: Path | None = None) -> None:
     except FileNotFoundError as error:
         raise LabError(f"{failure}: {command[0]} is not installed; run scripts/setup") from error
     if outcome.returncode:
-        raise LabError(f"{failure}: {outcome.stdout.strip().splitlines()[-1:] or command}")
+        words = outcome.stdout.strip().splitlines()
+        raise LabError(f"{failure} ({words[-1] if words else ' '.join(command)})")
 
 
 @contextlib.contextmanager
@@ -130,21 +132,21 @@ def make_relocatable(root: Path) -> None:
 def assemble(chosen: PackageSet) -> None:
     """Download and unpack one build, and give it its final name."""
     folder = kernels_folder()
-    partial = folder / f".partial-{chosen.release}"
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
     say(f"downloading {chosen.release} {chosen.version}: image, headers, source (some 270 MB)")
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as scratch:
+    with tempfile.TemporaryDirectory(dir=folder, prefix=_UNFINISHED) as scratch:
+        debs, root = Path(scratch) / "debs", Path(scratch) / "root"
+        debs.mkdir()
+        root.mkdir()
         names = [f"{package}={chosen.version}" for package in chosen.packages]
-        unpack(download(names, Path(scratch)), partial)
-    make_relocatable(partial)
-    say(f"indexing the modules of {chosen.release}")
-    run(["depmod", "-b", str(partial), chosen.release], "cannot index the modules")
-    (partial / MANIFEST).write_text(json.dumps(manifest_of(chosen), indent=2) + "\n")
-    final = folder / chosen.release
-    if final.exists():
-        shutil.rmtree(final)
-    partial.rename(final)
+        unpack(download(names, debs), root)
+        make_relocatable(root)
+        say(f"indexing the modules of {chosen.release}")
+        run(["depmod", "-b", str(root), chosen.release], "cannot index the modules")
+        (root / MANIFEST).write_text(json.dumps(manifest_of(chosen), indent=2) + "\n")
+        final = folder / chosen.release
+        if final.exists():
+            shutil.rmtree(final)
+        root.rename(final)
 
 
 def fetch(name: str) -> FetchedKernel:
@@ -152,12 +154,17 @@ def fetch(name: str) -> FetchedKernel:
     kernel = named(name)
     wanted = os.environ.get("XK_KERNEL_VERSION")
     with lock(kernels_folder()):
+        for remains in kernels_folder().glob(f"{_UNFINISHED}*"):
+            # A fetch was killed here; nobody else can be at work while the lock is held.
+            shutil.rmtree(remains)
         try:
             chosen = resolve(kernel, available_for(kernel), wanted)
-        except LabError:
+        except LabError as error:
             # Offline, or the archive moved on: what is in the cache still works.
-            if any(one.name == name for one in fetched()):
-                return newest(name, wanted)
+            with contextlib.suppress(LabError):
+                cached = newest(name, wanted)
+                say(f"using {cached.release} from the cache; {error}")
+                return cached
             raise
         present = [one for one in fetched() if one.release == chosen.release]
         if not any(one.version == chosen.version for one in present):
@@ -172,7 +179,7 @@ def busybox() -> Path:
         return path
     with lock(path.parent):
         if not path.exists():
-            with tempfile.TemporaryDirectory(dir=path.parent, prefix=".download-") as scratch:
+            with tempfile.TemporaryDirectory(dir=path.parent, prefix=_UNFINISHED) as scratch:
                 unpack(download([BUSYBOX_PACKAGE], Path(scratch)), Path(scratch) / "root")
                 (Path(scratch) / "root" / "bin" / "busybox").rename(path)
     return path

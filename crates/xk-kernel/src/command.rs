@@ -149,7 +149,8 @@ impl Tree {
         }
         // A prerequisite is itself compiled from C: build everything for real.
         kbuild.build(self.environment(), &goals)?;
-        let (source, line) = self.saved_command(object).ok_or(CompileError::NotBuilt { unit: unit.to_owned(), reason })?;
+        let (source, line) =
+            self.saved_command(object).ok_or(CompileError::NotBuilt { unit: unit.to_owned(), reason })?;
         CompileCommand::parse(unit, object, &source, &line)
     }
 

@@ -43,8 +43,9 @@ pub struct Overlay<'a> {
     edited: BTreeSet<String>,
     /// `None` without edits: then the tree itself serves.
     farm: Option<TempDir>,
-    /// The compiler reads the farm; making folders real writes it.
-    guard: RwLock<()>,
+    /// The farm's real folders. Held for reading while the compiler runs, for writing while a
+    /// folder is made real.
+    real: RwLock<BTreeSet<String>>,
 }
 
 impl Tree {
@@ -54,7 +55,7 @@ impl Tree {
             check_relative(path.as_ref())?;
         }
         let edited = edits.iter().map(|(path, _)| path.as_ref().to_owned()).collect();
-        let mut overlay = Overlay { tree: self, edited, farm: None, guard: RwLock::new(()) };
+        let mut overlay = Overlay { tree: self, edited, farm: None, real: RwLock::default() };
         if edits.is_empty() {
             return Ok(overlay);
         }
@@ -117,10 +118,16 @@ impl Overlay<'_> {
         let dependency_file =
             dependency_file.map_err(CompileError::io("create a file in", std::env::temp_dir()))?.into_temp_path();
         for _ in 0..MAX_ROUNDS {
-            let messages = self.run_once(unit, &command, &output, &dependency_file, extra, compile)?;
-            let text = fs::read_to_string(&dependency_file).map_err(CompileError::io("read", &*dependency_file))?;
-            let read = dependency_paths(&text);
-            let detours: Vec<&String> = read.iter().filter(|path| self.leads_into_tree(path)).collect();
+            let arguments = command.arguments(&output, &dependency_file, compile);
+            let (messages, read, detours) = {
+                // The folders must not change between the run and the check of what it read.
+                let _reading = self.real.read().unwrap_or_else(PoisonError::into_inner);
+                let messages = self.run_once(unit, &command, &arguments, extra)?;
+                let text = fs::read_to_string(&dependency_file).map_err(CompileError::io("read", &*dependency_file))?;
+                let read = dependency_paths(&text);
+                let detours: Vec<String> = read.iter().filter(|path| self.leads_into_tree(path)).cloned().collect();
+                (messages, read, detours)
+            };
             if detours.is_empty() {
                 return Ok(Compiled { dependencies: self.relative(&read), messages });
             }
@@ -128,7 +135,7 @@ impl Overlay<'_> {
                 if path.starts_with('/') {
                     return Err(CompileError::Bypassed { unit: unit.to_owned(), path: path.into() });
                 }
-                self.make_path_real(path)?;
+                self.make_path_real(&path)?;
             }
         }
         Err(CompileError::Bypassed { unit: unit.to_owned(), path: PathBuf::from(unit) })
@@ -138,15 +145,12 @@ impl Overlay<'_> {
         &self,
         unit: &str,
         command: &CompileCommand,
-        output: &Path,
-        dependency_file: &Path,
+        arguments: &[String],
         extra: &[&str],
-        compile: bool,
     ) -> Result<String, CompileError> {
-        let _reading = self.guard.read().unwrap_or_else(PoisonError::into_inner);
         let compiler = command.argv.first().map_or(self.tree.compiler(), String::as_str);
         let mut process = clean_command(compiler, self.root());
-        process.args(command.arguments(output, dependency_file, compile)).args(extra);
+        process.args(arguments).args(extra);
         let done = process.output().map_err(CompileError::io("run", compiler))?;
         let messages = String::from_utf8_lossy(&done.stderr).into_owned();
         if done.status.success() {
@@ -182,19 +186,19 @@ impl Overlay<'_> {
 
     /// Turns a linked folder, and those above it, into real folders of links.
     fn make_real(&self, folder: &str) -> Result<(), CompileError> {
-        let is_real = |folder: &str| self.root().join(folder).symlink_metadata().is_ok_and(|meta| meta.is_dir());
         {
-            let _reading = self.guard.read().unwrap_or_else(PoisonError::into_inner);
-            if is_real(folder) {
+            let real = self.real.read().unwrap_or_else(PoisonError::into_inner);
+            if real.contains(folder) {
                 return Ok(());
             }
         }
-        let _writing = self.guard.write().unwrap_or_else(PoisonError::into_inner);
+        let mut real = self.real.write().unwrap_or_else(PoisonError::into_inner);
         let ends = folder.match_indices('/').map(|(at, _)| at).chain([folder.len()]);
         for prefix in ends.map(|end| &folder[..end]) {
-            if is_real(prefix) {
+            if real.contains(prefix) {
                 continue;
             }
+            // Everything above is real by now, so this path does not lead through a link.
             let path = self.root().join(prefix);
             if path.symlink_metadata().is_ok() {
                 fs::remove_file(&path).map_err(CompileError::io("replace", &path))?;
@@ -203,6 +207,7 @@ impl Overlay<'_> {
             if self.tree.root().join(prefix).is_dir() {
                 self.link_entries(prefix)?;
             }
+            real.insert(prefix.to_owned());
         }
         Ok(())
     }

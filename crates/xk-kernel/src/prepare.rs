@@ -53,9 +53,9 @@ impl Source {
         }
         let work = parent.join(format!(".{}.partial", file_name(&root)));
         remove(&work)?;
-        let made = self.make_tree(&work, progress).and_then(|()| {
-            fs::rename(&work, &root).map_err(SourceError::io("rename the finished tree to", &root))
-        });
+        let made = self
+            .make_tree(&work, progress)
+            .and_then(|()| fs::rename(&work, &root).map_err(SourceError::io("rename the finished tree to", &root)));
         if let Err(error) = made {
             // The first error is the one that matters; a leftover is removed by the next run.
             let _ = remove(&work);
@@ -133,13 +133,18 @@ impl Source {
         if version_seen {
             Ok(())
         } else {
-            Err(SourceError::Archive { tarball: self.tarball.clone(), reason: "it has no top-level Makefile".to_owned() })
+            Err(SourceError::Archive {
+                tarball: self.tarball.clone(),
+                reason: "it has no top-level Makefile".to_owned(),
+            })
         }
     }
 
     fn check_version(&self, makefile: &str) -> Result<(), SourceError> {
         let number = |name: &str| -> Option<u32> {
-            makefile.lines().find_map(|line| line.strip_prefix(name)?.trim_start().strip_prefix('=')?.trim().parse().ok())
+            makefile
+                .lines()
+                .find_map(|line| line.strip_prefix(name)?.trim_start().strip_prefix('=')?.trim().parse().ok())
         };
         let found = match (number("VERSION"), number("PATCHLEVEL"), number("SUBLEVEL")) {
             (Some(version), Some(patch_level), Some(sub_level)) => (version, patch_level, sub_level),

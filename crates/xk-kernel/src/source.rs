@@ -171,8 +171,7 @@ impl Source {
     pub fn locate_in(env: &dyn Env, id: &KernelId, hints: &SourceHints) -> Result<Self, SourceError> {
         let release = id.release.clone();
         let package = source_package(&release)?;
-        let tarball =
-            hints.tarball.clone().unwrap_or_else(|| hints.root.join(format!("usr/src/{package}.tar.xz")));
+        let tarball = hints.tarball.clone().unwrap_or_else(|| hints.root.join(format!("usr/src/{package}.tar.xz")));
         if !env.exists(&tarball) {
             return Err(SourceError::TarballMissing { release, looked: tarball, package });
         }

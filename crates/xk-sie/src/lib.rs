@@ -1,1 +1,24 @@
-//! Scoped indirect execution.
+//! Scoped indirect execution: what the compiler made of a constant, where it
+//! enters the machine state, and what must run there so that the state is the
+//! one another value would have produced.
+//!
+//! The stages, one module each, in the order in which data flows:
+//! [`object`] → [`diff`] → [`fit`] → [`span`] → [`indirection`] → [`proof`].
+
+pub mod analyse;
+pub mod data;
+pub mod diff;
+pub mod fit;
+pub mod flow;
+pub mod generate;
+pub mod identity;
+pub mod insn;
+pub mod object;
+pub mod probe;
+pub mod program;
+pub mod proof;
+pub mod semantics;
+pub mod span;
+pub mod state;
+pub mod term;
+pub mod words;

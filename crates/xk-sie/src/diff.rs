@@ -1,0 +1,673 @@
+//! The structural diff of two builds of one translation unit.
+//!
+//! In: the deployed build and a variant. Out: the constants in which they
+//! differ, and nothing else: the walk shows by lockstep simulation that the
+//! variant is the deployed build with those constants replaced. Blocks may be
+//! laid out in another order, registers may be renamed, encodings may change
+//! length. Refused: everything else, naming the first pair of instructions
+//! that does not match.
+//!
+//! The argument is a bisimulation. A *pairing* says which register of the
+//! variant holds the value of which register of the deployed build, and memory
+//! is equal. The walk starts at every function with the identity, requires
+//! that paired instructions read paired registers, and pairs what they write.
+//! Where paths meet, a pairing is the intersection of what arrives.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use iced_x86::{
+    ConditionCode, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register, RflagsBits,
+};
+
+use crate::insn::{Insn, Node, Target};
+use crate::object::{Function, Object};
+use crate::semantics::{gpr, is_immediate};
+use crate::term;
+
+/// Which constant of an instruction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Field {
+    /// The immediate operand.
+    Immediate,
+    /// The displacement of the memory operand.
+    Displacement,
+}
+
+/// A constant as it stands in the variant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Other {
+    /// Its value.
+    pub value: u64,
+    /// How many low bits of it are determined: a variant may compute in a
+    /// narrower register than the deployed code.
+    pub bits: u32,
+}
+
+/// The constants of the deployed code that are others in the variant.
+pub type Differences = BTreeMap<(Node, Field), Other>;
+
+/// Where and why two builds do not match.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mismatch {
+    /// Place in the deployed build.
+    pub base: Node,
+    /// What differs.
+    pub detail: String,
+}
+
+/// Bits of a register that are known to be equal: 0, 8, 16 or 64.
+type Valid = u8;
+
+/// For each register of the variant: the register of the deployed build whose
+/// value it holds, and how many low bits of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Pairing {
+    registers: [(u8, Valid); 16],
+    /// Whether the status flags are equal.
+    flags: bool,
+}
+
+/// How the second of two instructions realises the first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// The same operation on operands of the same kinds.
+    Same,
+    /// The same branch with the opposite condition.
+    Inverted,
+    /// The same operation in fewer or more bits; only these low bits agree.
+    Narrow(u32),
+    /// A zero idiom in one of the builds (`xor r,r` for `mov $0,r`, `test r,r`
+    /// for `cmp $0,r`); the other has an immediate.
+    Zero,
+}
+
+const CALLER_SAVED: [usize; 9] = [0, 1, 2, 6, 7, 8, 9, 10, 11];
+const ARGUMENTS: [usize; 6] = [7, 6, 2, 1, 8, 9];
+const CALLEE_SAVED: [usize; 6] = [3, 5, 12, 13, 14, 15];
+
+impl Pairing {
+    fn identity() -> Self {
+        Self { registers: std::array::from_fn(|i| (i as u8, 64)), flags: true }
+    }
+
+    fn valid(&self, base: usize, other: usize) -> Valid {
+        let (paired, valid) = self.registers[other];
+        if usize::from(paired) == base {
+            valid
+        } else {
+            0
+        }
+    }
+
+    fn kill(&mut self, base: usize, other: usize) {
+        for (index, pair) in self.registers.iter_mut().enumerate() {
+            if index == other || usize::from(pair.0) == base {
+                pair.1 = 0;
+            }
+        }
+    }
+
+    fn pair(&mut self, base: usize, other: usize, valid: Valid) {
+        self.kill(base, other);
+        self.registers[other] = (base as u8, valid);
+    }
+
+    fn meet(&self, with: &Self) -> Self {
+        let registers = std::array::from_fn(|i| {
+            let ((a, x), (b, y)) = (self.registers[i], with.registers[i]);
+            (a, if a == b { x.min(y) } else { 0 })
+        });
+        Self { registers, flags: self.flags && with.flags }
+    }
+}
+
+/// Compares `variant` with `base`. `noreturns` are functions that do not
+/// come back (`tools/objtool/noreturns.h` and what the unit defines).
+///
+/// # Errors
+/// [`Mismatch`] when the variant is not the deployed code with constants replaced.
+pub fn compare(base: &Object, variant: &Object, noreturns: &HashSet<String>) -> Result<Differences, Mismatch> {
+    let mut walk = Walk {
+        base,
+        variant,
+        noreturns,
+        pairings: HashMap::new(),
+        work: Vec::new(),
+        differences: BTreeMap::new(),
+        seen: BTreeSet::new(),
+        info: InstructionInfoFactory::new(),
+    };
+    walk.roots()?;
+    while let Some((b, v)) = walk.work.pop() {
+        walk.visit(b, v)?;
+    }
+    walk.finish()
+}
+
+struct Walk<'a> {
+    base: &'a Object,
+    variant: &'a Object,
+    noreturns: &'a HashSet<String>,
+    pairings: HashMap<(Node, Node), Pairing>,
+    work: Vec<(Node, Node)>,
+    differences: Differences,
+    seen: BTreeSet<Node>,
+    info: InstructionInfoFactory,
+}
+
+/// Follows no-ops and jumps: they do not change the state.
+fn settle(object: &Object, mut node: Node, seen: &mut BTreeSet<Node>) -> Node {
+    for _ in 0..object.insns.len() {
+        let Some(insn) = object.insns.get(&node) else { return node };
+        if object.jump_labels.contains_key(&node) {
+            return node;
+        }
+        if insn.is_nop() {
+            seen.insert(node);
+            node = insn.next();
+        } else if let (Mnemonic::Jmp, Some(Target::Local(target))) = (insn.raw.mnemonic(), &insn.target) {
+            // A jump to the first instruction of another function is a tail call.
+            if object.functions.contains_key(target) && !is_part(&object.functions[target]) {
+                return node;
+            }
+            seen.insert(node);
+            node = *target;
+        } else {
+            return node;
+        }
+    }
+    node
+}
+
+/// A part of a function that the compiler moved away, entered by jumps only.
+fn is_part(function: &Function) -> bool {
+    function.name.contains(".cold")
+}
+
+impl Walk<'_> {
+    fn mismatch<T>(&self, base: Node, detail: impl Into<String>) -> Result<T, Mismatch> {
+        Err(Mismatch { base, detail: detail.into() })
+    }
+
+    fn roots(&mut self) -> Result<(), Mismatch> {
+        let named = |object: &Object| -> BTreeMap<String, Node> {
+            object.functions.values().filter(|f| !is_part(f)).map(|f| (f.name.clone(), f.start)).collect()
+        };
+        let (ours, theirs) = (named(self.base), named(self.variant));
+        for (name, &node) in &ours {
+            match theirs.get(name) {
+                Some(&other) => self.reach(node, other, Pairing::identity()),
+                None => return self.mismatch(node, format!("{name} does not exist in the variant")),
+            }
+        }
+        if let Some(name) = theirs.keys().find(|name| !ours.contains_key(*name)) {
+            let node = Node { section: 0, offset: 0 };
+            return self.mismatch(node, format!("{name} exists in the variant only"));
+        }
+        Ok(())
+    }
+
+    fn reach(&mut self, base: Node, variant: Node, pairing: Pairing) {
+        let mut ignored = BTreeSet::new();
+        let base = settle(self.base, base, &mut self.seen);
+        let variant = settle(self.variant, variant, &mut ignored);
+        let new = match self.pairings.get(&(base, variant)) {
+            Some(old) => {
+                let met = old.meet(&pairing);
+                if met == *old {
+                    return;
+                }
+                met
+            }
+            None => pairing,
+        };
+        self.pairings.insert((base, variant), new);
+        self.work.push((base, variant));
+    }
+
+    fn visit(&mut self, b: Node, v: Node) -> Result<(), Mismatch> {
+        let (bi, vi) = match (self.base.insns.get(&b), self.variant.insns.get(&v)) {
+            (Some(bi), Some(vi)) => (bi, vi),
+            (None, None) => return Ok(()), // behind the end of both: a call that does not return
+            _ => return self.mismatch(b, "one of the builds ends here"),
+        };
+        self.seen.insert(b);
+        let mut pairing = self.pairings[&(b, v)];
+        if let Some(result) = self.jump_label(bi, vi, pairing) {
+            return result;
+        }
+        let form = self.form(bi, vi)?;
+        if (bi.raw.rflags_read() | vi.raw.rflags_read()) & STATUS != 0 && !pairing.flags {
+            return self.mismatch(bi.node, format!("`{}` reads flags that may differ", bi.text()));
+        }
+        self.operands(bi, vi, &mut pairing, form)?;
+        self.flags(bi, vi, &mut pairing, form);
+        self.successors(bi, vi, pairing, form == Form::Inverted)
+    }
+
+    fn jump_label(&mut self, bi: &Insn, vi: &Insn, pairing: Pairing) -> Option<Result<(), Mismatch>> {
+        let labels = (self.base.jump_labels.get(&bi.node), self.variant.jump_labels.get(&vi.node));
+        match labels {
+            (None, None) => None,
+            (Some((bt, bk)), Some((vt, vk))) if bk == vk && bi.is_nop() == vi.is_nop() => {
+                let (bt, vt) = (*bt, *vt);
+                self.reach(bt, vt, pairing);
+                self.reach(bi.next(), vi.next(), pairing);
+                Some(Ok(()))
+            }
+            _ => Some(self.mismatch(bi.node, "different static branches")),
+        }
+    }
+
+    /// Whether `vi` does what `bi` does, and how.
+    fn form(&self, bi: &Insn, vi: &Insn) -> Result<Form, Mismatch> {
+        let (b, v) = (&bi.raw, &vi.raw);
+        let differ = || self.mismatch(bi.node, format!("`{}` against `{}`", bi.text(), vi.text()));
+        let same_prefixes = b.has_lock_prefix() == v.has_lock_prefix()
+            && b.has_rep_prefix() == v.has_rep_prefix()
+            && b.has_repne_prefix() == v.has_repne_prefix()
+            && b.segment_prefix() == v.segment_prefix();
+        if !same_prefixes {
+            return differ();
+        }
+        if b.mnemonic() != v.mnemonic() {
+            if b.flow_control() == FlowControl::ConditionalBranch && v.flow_control() == FlowControl::ConditionalBranch
+            {
+                let code = |c: ConditionCode| (c as u8).checked_sub(1);
+                if let (Some(x), Some(y)) = (code(b.condition_code()), code(v.condition_code())) {
+                    if x ^ 1 == y {
+                        return Ok(Form::Inverted);
+                    }
+                }
+            }
+            return if zero_idiom(b, v) || zero_idiom(v, b) { Ok(Form::Zero) } else { differ() };
+        }
+        if b.op_count() != v.op_count() {
+            return differ();
+        }
+        let mut narrow = None;
+        for i in 0..b.op_count() {
+            let (bk, vk) = (b.op_kind(i), v.op_kind(i));
+            let same = match bk {
+                OpKind::Register if vk == OpKind::Register => {
+                    let (br, vr) = (b.op_register(i), v.op_register(i));
+                    let high = |r| gpr(r).is_some_and(|(_, _, high)| high);
+                    if br.is_gpr() && vr.is_gpr() && br.size() != vr.size() && low_bits_suffice(b.mnemonic()) {
+                        narrow = Some(br.size().min(vr.size()) as u32 * 8);
+                    }
+                    (br.size() == vr.size() || narrow.is_some())
+                        && high(br) == high(vr)
+                        && (br.is_gpr() && vr.is_gpr() || br == vr)
+                }
+                OpKind::Memory => vk == OpKind::Memory && b.memory_size() == v.memory_size(),
+                kind if is_immediate(kind) => is_immediate(vk),
+                kind => kind == vk,
+            };
+            if !same {
+                return differ();
+            }
+        }
+        Ok(narrow.map_or(Form::Same, Form::Narrow))
+    }
+
+    fn flags(&self, bi: &Insn, vi: &Insn, pairing: &mut Pairing, form: Form) {
+        let modified = bi.raw.rflags_modified() & STATUS;
+        match form {
+            Form::Narrow(_) => pairing.flags = false,
+            // test and cmp with zero leave the same flags; xor and mov do not.
+            Form::Zero => pairing.flags = modified != 0 && vi.raw.rflags_modified() & STATUS != 0,
+            _ if modified == STATUS => pairing.flags = true,
+            _ => {}
+        }
+    }
+
+    fn operands(&mut self, bi: &Insn, vi: &Insn, pairing: &mut Pairing, form: Form) -> Result<(), Mismatch> {
+        if form == Form::Zero {
+            return self.zero(bi, vi, pairing);
+        }
+        let narrow = if let Form::Narrow(bits) = form { bits } else { 64 };
+        let (b, v) = (&bi.raw, &vi.raw);
+        let mut writes: Vec<(usize, usize, u32)> = Vec::new();
+        let mut explicit: HashSet<Register> = HashSet::new();
+        // `xor %eax,%eax` and `sub %eax,%eax` do not read.
+        let clears = matches!(b.mnemonic(), Mnemonic::Xor | Mnemonic::Sub)
+            && b.op_kind(1) == OpKind::Register
+            && b.op0_register() == b.op1_register()
+            && v.op0_register() == v.op1_register();
+        let accesses: Vec<OpAccess> = {
+            let info = self.info.info(b);
+            (0..b.op_count()).map(|i| info.op_access(i)).collect()
+        };
+        for i in 0..b.op_count() {
+            match b.op_kind(i) {
+                OpKind::Register => {
+                    let (br, vr) = (b.op_register(i), v.op_register(i));
+                    explicit.insert(br.full_register());
+                    let (Some((bn, bits, high)), Some((vn, ..))) = (gpr(br), gpr(vr)) else { continue };
+                    let access = accesses[i as usize];
+                    let used = bits.min(narrow);
+                    let needed: Valid = if high {
+                        16
+                    } else if used == 32 {
+                        64
+                    } else {
+                        used as u8
+                    };
+                    let reads = !clears
+                        && matches!(
+                            access,
+                            OpAccess::Read | OpAccess::CondRead | OpAccess::ReadWrite | OpAccess::ReadCondWrite
+                        );
+                    if reads && pairing.valid(bn, vn) < needed {
+                        return self.unpaired(bi, vi);
+                    }
+                    if !matches!(access, OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess | OpAccess::None) {
+                        writes.push((bn, vn, bits.min(narrow)));
+                    }
+                }
+                OpKind::Memory => self.memory_operand(bi, vi, pairing, &mut explicit)?,
+                kind if is_immediate(kind) => self.immediate(bi, vi, i, narrow)?,
+                _ => {}
+            }
+        }
+        self.implicit(bi, vi, pairing, &explicit, &mut writes)?;
+        for (bn, vn, bits) in writes {
+            let old = pairing.valid(bn, vn);
+            let valid = match form {
+                Form::Narrow(bits) => bits as u8,
+                _ if bits >= 32 => 64,
+                _ => old.max(bits as u8),
+            };
+            pairing.pair(bn, vn, valid);
+        }
+        Ok(())
+    }
+
+    /// One build has an immediate where the other has a zero idiom.
+    fn zero(&mut self, bi: &Insn, vi: &Insn, pairing: &mut Pairing) -> Result<(), Mismatch> {
+        let (b, v) = (&bi.raw, &vi.raw);
+        let (Some((bn, ..)), Some((vn, ..))) = (gpr(b.op0_register()), gpr(v.op0_register())) else {
+            return self.unpaired(bi, vi);
+        };
+        let compares = matches!(b.mnemonic(), Mnemonic::Cmp | Mnemonic::Test);
+        if compares && pairing.valid(bn, vn) < 64 {
+            return self.unpaired(bi, vi);
+        }
+        if !compares {
+            pairing.pair(bn, vn, 64);
+        }
+        if !is_immediate(b.op_kind(1)) {
+            return self.mismatch(bi.node, format!("`{}` has no immediate for another value", bi.text()));
+        }
+        if b.immediate(1) != 0 {
+            self.record(bi.node, Field::Immediate, 0, 64)?;
+        }
+        Ok(())
+    }
+
+    fn unpaired<T>(&self, bi: &Insn, vi: &Insn) -> Result<T, Mismatch> {
+        let detail = format!("`{}` against `{}`: they read registers that may differ", bi.text(), vi.text());
+        self.mismatch(bi.node, detail)
+    }
+
+    fn memory_operand(
+        &mut self,
+        bi: &Insn,
+        vi: &Insn,
+        pairing: &Pairing,
+        explicit: &mut HashSet<Register>,
+    ) -> Result<(), Mismatch> {
+        let (b, v) = (&bi.raw, &vi.raw);
+        let registers = [(b.memory_base(), v.memory_base()), (b.memory_index(), v.memory_index())];
+        for (br, vr) in registers {
+            explicit.insert(br.full_register());
+            match (gpr(br), gpr(vr)) {
+                (Some((bn, ..)), Some((vn, ..))) => {
+                    if pairing.valid(bn, vn) < 64 {
+                        return self.unpaired(bi, vi);
+                    }
+                }
+                (None, None) if br == vr => {}
+                _ => return self.unpaired(bi, vi),
+            }
+        }
+        let scales = b.memory_index() == Register::None || b.memory_index_scale() == v.memory_index_scale();
+        let names = bi.displacement.as_ref().map(|s| &s.name) == vi.displacement.as_ref().map(|s| &s.name);
+        if !scales || !names {
+            return self.mismatch(bi.node, format!("`{}` against `{}`", bi.text(), vi.text()));
+        }
+        let place = |insn: &Insn| match &insn.displacement {
+            Some(symbol) => symbol.offset as u64,
+            None => insn.raw.memory_displacement64(),
+        };
+        if place(bi) != place(vi) {
+            if matches!(b.memory_base(), Register::RSP) {
+                return self.mismatch(bi.node, "the stack frame has another layout");
+            }
+            self.record(bi.node, Field::Displacement, place(vi), 64)?;
+        }
+        Ok(())
+    }
+
+    fn immediate(&mut self, bi: &Insn, vi: &Insn, operand: u32, bits: u32) -> Result<(), Mismatch> {
+        if bi.immediate != vi.immediate {
+            return self.mismatch(bi.node, format!("`{}` against `{}`", bi.text(), vi.text()));
+        }
+        let (x, y) = (bi.raw.immediate(operand), vi.raw.immediate(operand));
+        let kept = term::mask(bits) as u64;
+        if bi.immediate.is_none() && x & kept != y & kept {
+            if bi.raw.op0_register() == Register::RSP {
+                return self.mismatch(bi.node, "the stack frame has another size");
+            }
+            self.record(bi.node, Field::Immediate, y, bits)?;
+        }
+        Ok(())
+    }
+
+    fn record(&mut self, node: Node, field: Field, value: u64, bits: u32) -> Result<(), Mismatch> {
+        let other = Other { value, bits };
+        match self.differences.insert((node, field), other) {
+            Some(old) if old != other => {
+                self.mismatch(node, format!("is both {:#x} and {value:#x} in copies of the variant", old.value))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Registers that the operation uses without naming them.
+    fn implicit(
+        &mut self,
+        bi: &Insn,
+        vi: &Insn,
+        pairing: &Pairing,
+        explicit: &HashSet<Register>,
+        writes: &mut Vec<(usize, usize, u32)>,
+    ) -> Result<(), Mismatch> {
+        if bi.is_call() || bi.raw.flow_control() == FlowControl::Return {
+            return Ok(());
+        }
+        let used: Vec<(Register, OpAccess)> =
+            self.info.info(&bi.raw).used_registers().iter().map(|r| (r.register(), r.access())).collect();
+        for (register, access) in used {
+            if explicit.contains(&register.full_register()) {
+                continue;
+            }
+            let Some((number, ..)) = gpr(register) else { continue };
+            if access != OpAccess::Write && access != OpAccess::CondWrite && pairing.valid(number, number) < 64 {
+                return self.unpaired(bi, vi);
+            }
+            if !matches!(access, OpAccess::Read | OpAccess::CondRead) {
+                writes.push((number, number, 64));
+            }
+        }
+        Ok(())
+    }
+
+    fn successors(&mut self, bi: &Insn, vi: &Insn, mut pairing: Pairing, inverted: bool) -> Result<(), Mismatch> {
+        match (self.base.fixups.get(&bi.node), self.variant.fixups.get(&vi.node)) {
+            (None, None) => {}
+            (Some(&b), Some(&v)) => self.reach(b, v, pairing),
+            _ => return self.mismatch(bi.node, "different exception fixups"),
+        }
+        if bi.is_call() {
+            return self.call(bi, vi, &mut pairing);
+        }
+        match bi.raw.flow_control() {
+            FlowControl::ConditionalBranch => {
+                let (Some(bt), Some(vt)) = (&bi.target, &vi.target) else {
+                    return self.mismatch(bi.node, "branch without target");
+                };
+                let (bn, vn) = (Target::Local(bi.next()), Target::Local(vi.next()));
+                let pairs = if inverted { [(bt, &vn), (&bn, vt)] } else { [(bt, vt), (&bn, &vn)] };
+                for (b, v) in pairs {
+                    self.jump(bi, b, v, pairing)?;
+                }
+                Ok(())
+            }
+            FlowControl::UnconditionalBranch => {
+                let (Some(bt), Some(vt)) = (bi.target.clone(), vi.target.clone()) else {
+                    return self.mismatch(bi.node, "jump without target");
+                };
+                self.jump(bi, &bt, &vt, pairing)
+            }
+            FlowControl::IndirectBranch => self.mismatch(bi.node, "indirect jump"),
+            FlowControl::Return => self.returns(bi, pairing),
+            FlowControl::Exception => {
+                if self.base.warnings.contains(&bi.node) {
+                    self.reach(bi.next(), vi.next(), pairing);
+                }
+                Ok(())
+            }
+            _ if bi.raw.mnemonic() == Mnemonic::Int3 => Ok(()),
+            _ => {
+                self.reach(bi.next(), vi.next(), pairing);
+                Ok(())
+            }
+        }
+    }
+
+    fn jump(&mut self, bi: &Insn, b: &Target, v: &Target, pairing: Pairing) -> Result<(), Mismatch> {
+        let entry = |object: &Object, target: &Target| match target {
+            Target::External(symbol) => Some((symbol.name.clone(), symbol.offset)),
+            Target::Local(node) => object
+                .functions
+                .get(node)
+                .filter(|f| !is_part(f) && object.function_at(bi.node).map(|g| &g.name) != Some(&f.name))
+                .map(|f| (f.name.clone(), 0)),
+        };
+        match (entry(self.base, b), entry(self.variant, v)) {
+            (None, None) => {
+                if let (Target::Local(b), Target::Local(v)) = (b, v) {
+                    self.reach(*b, *v, pairing);
+                }
+                Ok(())
+            }
+            (Some(x), Some(y)) if x == y => {
+                if x.0 == "__x86_return_thunk" {
+                    return self.returns(bi, pairing);
+                }
+                self.arguments(bi, &pairing)
+            }
+            (x, y) => self.mismatch(bi.node, format!("jumps to {x:?} against {y:?}")),
+        }
+    }
+
+    /// Nothing that a callee may read can differ.
+    fn arguments(&self, bi: &Insn, pairing: &Pairing) -> Result<(), Mismatch> {
+        for register in ARGUMENTS.into_iter().chain([0, RSP_NUMBER]) {
+            // rax carries the number of vector registers of a variadic call
+            // and the target of a retpoline; elsewhere it is free.
+            let matters = register != 0 || self.base.goes_to(bi, "__");
+            if matters && pairing.valid(register, register) < 64 {
+                let name = crate::state::REGISTERS[register];
+                return self.mismatch(bi.node, format!("`{}`: {name} may differ", bi.text()));
+            }
+        }
+        Ok(())
+    }
+
+    fn returns(&self, bi: &Insn, pairing: Pairing) -> Result<(), Mismatch> {
+        for register in CALLEE_SAVED.into_iter().chain([0, RSP_NUMBER]) {
+            if pairing.valid(register, register) < 64 {
+                let name = crate::state::REGISTERS[register];
+                return self.mismatch(bi.node, format!("return: {name} may differ"));
+            }
+        }
+        Ok(())
+    }
+
+    fn callee(&self, object: &Object, insn: &Insn) -> Option<(String, i64)> {
+        match insn.target.as_ref()? {
+            Target::External(symbol) => Some((symbol.name.clone(), symbol.offset)),
+            Target::Local(node) => {
+                let function = object.function_at(*node)?;
+                Some((function.name.clone(), (node.offset - function.start.offset) as i64))
+            }
+        }
+    }
+
+    fn call(&mut self, bi: &Insn, vi: &Insn, pairing: &mut Pairing) -> Result<(), Mismatch> {
+        let (b, v) = (self.callee(self.base, bi), self.callee(self.variant, vi));
+        if b != v {
+            return self.mismatch(bi.node, format!("calls {b:?} against {v:?}"));
+        }
+        let name = b.map(|(name, _)| name).unwrap_or_default();
+        if name == "__fentry__" {
+            self.reach(bi.next(), vi.next(), *pairing);
+            return Ok(());
+        }
+        self.arguments(bi, pairing)?;
+        if self.noreturns.contains(&name) {
+            return Ok(());
+        }
+        // What a call clobbers, compiled code does not read before it writes it
+        // (System V ABI): pairing it with itself claims nothing anyone relies on.
+        for register in CALLER_SAVED {
+            pairing.pair(register, register, 64);
+        }
+        self.reach(bi.next(), vi.next(), *pairing);
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Differences, Mismatch> {
+        for (&node, insn) in &self.base.insns {
+            let padding = insn.is_nop()
+                || insn.raw.mnemonic() == Mnemonic::Int3
+                || self.base.sections[node.section].name == ".static_call.text";
+            if !self.seen.contains(&node) && !padding {
+                return self.mismatch(node, format!("`{}` is not reached by the comparison", insn.text()));
+            }
+        }
+        // A copy that kept the deployed value disagrees with one that did not.
+        Ok(self.differences)
+    }
+}
+
+/// CF, PF, AF, ZF, SF, OF as iced numbers them.
+const STATUS: u32 = RflagsBits::CF | RflagsBits::PF | RflagsBits::AF | RflagsBits::ZF | RflagsBits::SF | RflagsBits::OF;
+
+/// Whether the low bits of the result depend on the low bits of the operands
+/// alone.
+fn low_bits_suffice(mnemonic: Mnemonic) -> bool {
+    use Mnemonic as M;
+    matches!(mnemonic, M::Add | M::Sub | M::And | M::Or | M::Xor | M::Mov | M::Not | M::Neg | M::Imul)
+}
+
+/// Whether `v` does what `b` does with the immediate 0, apart from flags:
+/// `xor r,r` for `mov $imm,r`, `test r,r` for `cmp $imm,r`.
+fn zero_idiom(b: &Instruction, v: &Instruction) -> bool {
+    let same_register = v.op_count() == 2
+        && v.op_kind(0) == OpKind::Register
+        && v.op_kind(1) == OpKind::Register
+        && v.op0_register() == v.op1_register();
+    let immediate = b.op_count() == 2 && b.op_kind(0) == OpKind::Register && is_immediate(b.op_kind(1));
+    let sizes = match (b.mnemonic(), v.mnemonic()) {
+        // Both clear or set the whole register.
+        (Mnemonic::Mov, Mnemonic::Xor) => b.op0_register().size() >= 4 && v.op0_register().size() >= 4,
+        (Mnemonic::Cmp, Mnemonic::Test) => b.op0_register().size() == v.op0_register().size(),
+        _ => false,
+    };
+    same_register && immediate && sizes
+}
+
+const RSP_NUMBER: usize = crate::state::RSP;

@@ -1,0 +1,231 @@
+//! Basic blocks and liveness of an object's code.
+//!
+//! In: an [`Object`]. Out: where blocks begin, and which registers and flags
+//! may still be read after each instruction. Liveness errs on the side of
+//! "live": at calls and tail jumps every register is, since assembly helpers
+//! have conventions of their own; flags never survive a call or a return.
+
+use std::collections::{BTreeSet, HashMap};
+
+use iced_x86::{FlowControl, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, RflagsBits};
+
+use crate::insn::{Insn, Node, Target};
+use crate::object::Object;
+use crate::semantics::gpr;
+use crate::state::Flag;
+
+/// Registers (bits 0..16) and flags (bits 16..22, in the order of [`Flag::ALL`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Live(u32);
+
+const ALL_REGISTERS: u32 = 0xffff;
+
+impl Live {
+    /// Everything.
+    pub const ALL: Self = Self(0x3f_ffff);
+
+    /// Whether register `number` may be read.
+    #[must_use]
+    pub fn register(self, number: usize) -> bool {
+        self.0 >> number & 1 == 1
+    }
+
+    /// Whether `flag` may be read.
+    #[must_use]
+    pub fn flag(self, flag: Flag) -> bool {
+        self.0 >> (16 + flag as usize) & 1 == 1
+    }
+}
+
+/// Blocks and liveness.
+#[derive(Debug)]
+pub struct Flow {
+    leaders: BTreeSet<Node>,
+    live_in: HashMap<Node, Live>,
+}
+
+fn flag_bits(rflags: u32) -> u32 {
+    let pairs = [
+        (RflagsBits::CF, Flag::Cf),
+        (RflagsBits::PF, Flag::Pf),
+        (RflagsBits::AF, Flag::Af),
+        (RflagsBits::ZF, Flag::Zf),
+        (RflagsBits::SF, Flag::Sf),
+        (RflagsBits::OF, Flag::Of),
+    ];
+    pairs.iter().filter(|(bit, _)| rflags & bit != 0).map(|(_, flag)| 1 << (16 + *flag as u32)).sum()
+}
+
+/// Where control may go after `insn`, within the object.
+#[must_use]
+pub fn successors(object: &Object, insn: &Insn) -> Vec<Node> {
+    let mut next = Vec::new();
+    let branch = matches!(insn.raw.flow_control(), FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch);
+    if let (true, Some(Target::Local(target))) = (branch, &insn.target) {
+        next.push(*target);
+    }
+    if let Some((target, _)) = object.jump_labels.get(&insn.node) {
+        next.push(*target);
+        next.push(insn.next());
+    }
+    if let Some(fixup) = object.fixups.get(&insn.node) {
+        next.push(*fixup);
+    }
+    if insn.falls_through() || object.warnings.contains(&insn.node) {
+        next.push(insn.next());
+    }
+    next
+}
+
+impl Flow {
+    /// Analyses `object`.
+    #[must_use]
+    pub fn new(object: &Object) -> Self {
+        Self { leaders: leaders(object), live_in: liveness(object) }
+    }
+
+    /// Whether `node` begins a block: something may jump there.
+    #[must_use]
+    pub fn is_leader(&self, node: Node) -> bool {
+        self.leaders.contains(&node)
+    }
+
+    /// What may be read at or after `node` before it is written.
+    #[must_use]
+    pub fn live_in(&self, node: Node) -> Live {
+        self.live_in.get(&node).copied().unwrap_or(Live::ALL)
+    }
+
+    /// Whether something may jump to a byte strictly inside `from..to`.
+    #[must_use]
+    pub fn jumped_into(&self, section: usize, from: u64, to: u64) -> bool {
+        let (low, high) = (Node { section, offset: from + 1 }, Node { section, offset: to });
+        self.leaders.range(low..high).next().is_some()
+    }
+
+    /// The instructions of the block that contains `node`, in order. A call
+    /// ends a block: what follows it starts from an unknown state.
+    #[must_use]
+    pub fn block<'a>(&self, object: &'a Object, node: Node) -> Vec<&'a Insn> {
+        let section = node.section;
+        let back = object.insns.range(Node { section, offset: 0 }..node).rev();
+        let mut first = node;
+        if !self.is_leader(node) {
+            for (&before, insn) in back {
+                if insn.next() != first || insn.ends_block() {
+                    break;
+                }
+                first = before;
+                if self.is_leader(before) {
+                    break;
+                }
+            }
+        }
+        let mut block = Vec::new();
+        let mut expected = first;
+        for (&at, insn) in object.insns.range(first..) {
+            if at != expected || (at != first && self.is_leader(at)) {
+                break;
+            }
+            block.push(insn);
+            expected = insn.next();
+            if insn.ends_block() {
+                break;
+            }
+        }
+        block
+    }
+}
+
+fn leaders(object: &Object) -> BTreeSet<Node> {
+    let mut leaders: BTreeSet<Node> = object.functions.keys().copied().collect();
+    for insn in object.insns.values() {
+        if let Some(Target::Local(target)) = insn.target {
+            leaders.insert(target);
+        }
+        if insn.ends_block() {
+            leaders.insert(insn.next());
+        }
+    }
+    for (node, (target, _)) in &object.jump_labels {
+        leaders.insert(*target);
+        if let Some(insn) = object.insns.get(node) {
+            leaders.insert(insn.next());
+        }
+    }
+    leaders.extend(object.fixups.values());
+    leaders.extend(object.alternative_targets());
+    leaders
+}
+
+struct Effect {
+    reads: u32,
+    kills: u32,
+}
+
+fn effect(object: &Object, insn: &Insn, factory: &mut InstructionInfoFactory) -> Effect {
+    let flags = 0x3f << 16;
+    if object.goes_to(insn, "__fentry__") {
+        return Effect { reads: 0, kills: 0 };
+    }
+    if insn.is_call() {
+        return Effect { reads: ALL_REGISTERS, kills: flags };
+    }
+    let leaves = match insn.raw.flow_control() {
+        FlowControl::Return | FlowControl::IndirectBranch => true,
+        FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch => {
+            matches!(insn.target, Some(Target::External(_)))
+        }
+        _ => false,
+    };
+    if leaves && insn.raw.flow_control() != FlowControl::ConditionalBranch {
+        return Effect { reads: ALL_REGISTERS, kills: flags };
+    }
+    let raw = &insn.raw;
+    // The flags survive a shift by zero, the registers a repeated string
+    // operation with count zero.
+    let may_do_nothing = raw.has_rep_prefix()
+        || raw.has_repne_prefix()
+        || (matches!(raw.mnemonic(), Mnemonic::Shl | Mnemonic::Shr | Mnemonic::Sar | Mnemonic::Rol | Mnemonic::Ror)
+            && raw.op_kind(1) == OpKind::Register);
+    let mut result = Effect {
+        reads: flag_bits(raw.rflags_read()) | if leaves { ALL_REGISTERS } else { 0 },
+        kills: if may_do_nothing { 0 } else { flag_bits(raw.rflags_modified()) },
+    };
+    for used in factory.info(raw).used_registers() {
+        let Some((number, bits, _)) = gpr(used.register()) else { continue };
+        match used.access() {
+            OpAccess::Write if bits >= 32 && !may_do_nothing => result.kills |= 1 << number,
+            OpAccess::Write => result.reads |= 1 << number,
+            _ => result.reads |= 1 << number,
+        }
+    }
+    result
+}
+
+fn liveness(object: &Object) -> HashMap<Node, Live> {
+    let mut factory = InstructionInfoFactory::new();
+    let mut live: HashMap<Node, Live> = HashMap::with_capacity(object.insns.len());
+    let code: Vec<(&Insn, Effect, Vec<Node>)> = object
+        .insns
+        .values()
+        .rev()
+        .map(|insn| (insn, effect(object, insn, &mut factory), successors(object, insn)))
+        .collect();
+    loop {
+        let mut changed = false;
+        for (insn, effect, next) in &code {
+            let out = next.iter().fold(0, |acc, node| {
+                let known = object.insns.contains_key(node);
+                acc | if known { live.get(node).copied().unwrap_or_default().0 } else { Live::ALL.0 }
+            });
+            let new = Live(out & !effect.kills | effect.reads);
+            if live.insert(insn.node, new) != Some(new) {
+                changed = true;
+            }
+        }
+        if !changed {
+            return live;
+        }
+    }
+}

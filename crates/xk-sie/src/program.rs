@@ -1,0 +1,157 @@
+//! What the operations of an update do, as bit-vector terms: the other half of
+//! the proof obligation. The definitions are those of `kernel/xk/uapi/xk.h`.
+
+use xk_table::{Fit, OpCode, Program};
+
+use crate::state::{arithmetic, Flag, State};
+use crate::term::{mask, BinOp, Bits, TermId, Terms};
+
+/// The transformed value of `fit` for the unknown V, at its own width.
+pub fn iv_term(terms: &mut Terms, fit: &Fit) -> TermId {
+    let v = terms.symbol("V", 64);
+    let a = terms.constant(fit.a as u64 as u128, 64);
+    let b = terms.constant(fit.b as u64 as u128, 64);
+    let product = terms.bin(BinOp::Mul, v, a);
+    let sum = terms.bin(BinOp::Add, product, b);
+    terms.extract(sum, 0, u32::from(fit.width) * 8)
+}
+
+/// Executes `program` on `state` with the transformed values `ivs`, each 64
+/// bits wide.
+///
+/// The program must be well-formed ([`Program::check`]); a temporary that was
+/// not written reads as an unknown.
+pub fn execute(terms: &mut Terms, state: &mut State, program: &Program, ivs: &[TermId]) {
+    let unknown = terms.fresh("unwritten", 64);
+    let mut temps = [unknown; xk_table::MAX_TEMPS as usize];
+    // Loads and register reads see the state at the location; only the set
+    // operations change it, in order.
+    for op in &program.ops {
+        let bits: Bits = u32::from(op.width) * 8;
+        let temp = |t: u8| temps[usize::from(t) % temps.len()];
+        let (a64, b64) = (temp(op.a), temp(op.b));
+        let a = terms.extract(a64, 0, bits);
+        let b = terms.extract(b64, 0, bits);
+        let imm = |terms: &mut Terms, bits| terms.constant(op.imm as u64 as u128 & mask(bits), bits);
+        let zero = terms.constant(0, 1);
+        let value = match op.code {
+            OpCode::Iv => {
+                let iv = ivs.get(op.imm as usize).copied().unwrap_or(unknown);
+                terms.extract(iv, 0, bits)
+            }
+            OpCode::Imm => imm(terms, bits),
+            OpCode::Reg if op.b == 1 => state.high_byte(terms, usize::from(op.a)),
+            OpCode::Reg => state.reg(terms, usize::from(op.a), bits),
+            OpCode::Flags => flags_word(terms, &state.flags),
+            OpCode::Load => {
+                let address = address(terms, a64, op.imm);
+                terms.load(state.memory, address, bits)
+            }
+            OpCode::Add => terms.bin(BinOp::Add, a, b),
+            OpCode::Sub => terms.bin(BinOp::Sub, a, b),
+            OpCode::Mul => terms.bin(BinOp::Mul, a, b),
+            OpCode::And => terms.bin(BinOp::And, a, b),
+            OpCode::Or => terms.bin(BinOp::Or, a, b),
+            OpCode::Xor => terms.bin(BinOp::Xor, a, b),
+            OpCode::Shl | OpCode::Shr | OpCode::Sar => shift(terms, op.code, a, b64, bits),
+            OpCode::Not => terms.not(a),
+            OpCode::Neg => terms.neg(a),
+            OpCode::Sext => {
+                let narrow = terms.extract(a64, 0, u32::from(op.b) * 8);
+                terms.sext(narrow, bits)
+            }
+            OpCode::Eq => terms.bin(BinOp::Eq, a, b),
+            OpCode::Ult => terms.bin(BinOp::Ult, a, b),
+            OpCode::Slt => terms.bin(BinOp::Slt, a, b),
+            OpCode::Select => {
+                let nothing = terms.constant(0, bits);
+                let is_zero = terms.bin(BinOp::Eq, a, nothing);
+                let c64 = temp(op.c);
+                let c = terms.extract(c64, 0, bits);
+                terms.ite(is_zero, c, b)
+            }
+            OpCode::FlagsAdd => {
+                let (_, flags) = arithmetic::add(terms, a, b, zero);
+                flags_word(terms, &flags)
+            }
+            OpCode::FlagsSub => {
+                let (_, flags) = arithmetic::sub(terms, a, b, zero);
+                flags_word(terms, &flags)
+            }
+            OpCode::FlagsLogic => {
+                let mut flags = [zero; 6];
+                for (flag, value) in arithmetic::result_flags(terms, a) {
+                    flags[flag as usize] = value;
+                }
+                flags_word(terms, &flags)
+            }
+            OpCode::Cond => {
+                let flags = Flag::ALL.map(|flag| terms.extract(a64, flag.bit(), 1));
+                arithmetic::condition(terms, &flags, op.imm as u8 & 15)
+            }
+            OpCode::SetReg => {
+                state.set_reg(terms, usize::from(op.dst), a);
+                continue;
+            }
+            OpCode::SetFlags => {
+                for flag in Flag::ALL {
+                    if op.imm as u64 & flag.mask() != 0 {
+                        let value = terms.extract(a64, flag.bit(), 1);
+                        state.set_flag(flag, value);
+                    }
+                }
+                continue;
+            }
+            OpCode::Store => {
+                let address = address(terms, a64, op.imm);
+                state.memory = terms.store(state.memory, address, b);
+                continue;
+            }
+        };
+        temps[usize::from(op.dst) % temps.len()] = terms.zext(value, 64);
+    }
+}
+
+fn address(terms: &mut Terms, base: TermId, offset: i64) -> TermId {
+    let offset = terms.constant(offset as u64 as u128, 64);
+    terms.bin(BinOp::Add, base, offset)
+}
+
+fn shift(terms: &mut Terms, code: OpCode, value: TermId, count: TermId, bits: Bits) -> TermId {
+    // The count is a whole temporary; at or beyond the width everything is out.
+    let limit = terms.constant(u128::from(bits), 64);
+    let within = terms.bin(BinOp::Ult, count, limit);
+    let cut = terms.extract(count, 0, bits.min(64));
+    let all = terms.constant(u128::from(bits), bits);
+    let count = terms.ite(within, cut, all);
+    let op = match code {
+        OpCode::Shl => BinOp::Shl,
+        OpCode::Shr => BinOp::Shr,
+        _ => BinOp::Sar,
+    };
+    terms.bin(op, value, count)
+}
+
+/// The six flags at their places in rflags, everything else 0, 64 bits.
+fn flags_word(terms: &mut Terms, flags: &[TermId; 6]) -> TermId {
+    let mut word = terms.constant(0, 0);
+    let mut at = 0;
+    for flag in Flag::ALL {
+        let gap = flag.bit() - at;
+        if gap > 0 {
+            let zeros = terms.constant(0, gap);
+            word = join(terms, zeros, word);
+        }
+        word = join(terms, flags[flag as usize], word);
+        at = flag.bit() + 1;
+    }
+    terms.zext(word, 64)
+}
+
+fn join(terms: &mut Terms, high: TermId, low: TermId) -> TermId {
+    if terms.bits(low) == 0 {
+        high
+    } else {
+        terms.concat(high, low)
+    }
+}

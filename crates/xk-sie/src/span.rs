@@ -1,0 +1,439 @@
+//! Critical spans: where a constant enters the machine state, and where an
+//! update can take its place.
+//!
+//! In: the deployed object, its flow, and the seeds (instructions with a fitted
+//! constant). Out: for each group of seeds that form one expression a proved
+//! [`CriticalSpan`]. Refused: a group for which no location has a proof.
+//!
+//! Both executions - with the deployed constants and with V unknown - run side
+//! by side over one basic block. What differs between them is *dirty*. A span
+//! ends before the first instruction that consumes something dirty and is not
+//! itself a seed of the same expression; until then, any instruction can carry
+//! the update. The span is extended backwards until the update can be computed
+//! from what is still there.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use xk_table::{AsmLine, CriticalSpan, Fit, Indirection, Kind, Place, ProbeKind, Proof, Range, Refusal, When, MAX_IVS};
+
+use crate::diff::Field;
+use crate::flow::{Flow, Live};
+use crate::generate::{generate, Generated};
+use crate::insn::{Insn, Node};
+use crate::object::{Function, Object};
+use crate::probe;
+use crate::program::{execute, iv_term};
+use crate::proof::{obligation, ProofError, Solver};
+use crate::semantics::{step, Substitution};
+use crate::state::{Flag, State};
+use crate::term::Terms;
+
+/// How far a span may reach back for its inputs, in instructions.
+const MAX_EXTENSION: usize = 12;
+
+/// The fitted constants of an object.
+pub type Seeds = BTreeMap<(Node, Field), Fit>;
+
+/// What span construction needs to know.
+pub struct Context<'a> {
+    /// The deployed build of the unit.
+    pub object: &'a Object,
+    /// Its blocks and liveness.
+    pub flow: &'a Flow,
+    /// The constants that depend on V.
+    pub seeds: &'a Seeds,
+    /// Path of the unit, for messages.
+    pub source: &'a str,
+    /// Values for which to prove.
+    pub range: Range,
+    /// Decides the obligations.
+    pub solver: &'a Solver,
+}
+
+/// The actual and the wanted execution of some instructions, side by side.
+struct Twin {
+    terms: Terms,
+    actual: State,
+    wanted: State,
+}
+
+impl Twin {
+    fn new() -> Self {
+        let mut terms = Terms::new();
+        let actual = State::unknown(&mut terms);
+        let wanted = State::unknown(&mut terms);
+        Self { terms, actual, wanted }
+    }
+
+    fn step(&mut self, context: &Context<'_>, insn: &Insn) -> Result<(), String> {
+        let mut substitution = Substitution::default();
+        if let Some(fit) = context.seeds.get(&(insn.node, Field::Immediate)) {
+            substitution.immediate = Some(iv_term(&mut self.terms, fit));
+        }
+        if let Some(fit) = context.seeds.get(&(insn.node, Field::Displacement)) {
+            substitution.displacement = Some(iv_term(&mut self.terms, fit));
+        }
+        step(&mut self.terms, &mut self.actual, insn, Substitution::default()).map_err(|u| u.0)?;
+        step(&mut self.terms, &mut self.wanted, insn, substitution).map_err(|u| u.0)
+    }
+
+    fn dirty(&self, live: Live) -> BTreeSet<usize> {
+        let mut dirty: BTreeSet<usize> =
+            (0..16).filter(|&r| live.register(r) && self.actual.regs[r] != self.wanted.regs[r]).collect();
+        for flag in Flag::ALL {
+            if live.flag(flag) && self.actual.flag(flag) != self.wanted.flag(flag) {
+                dirty.insert(16 + flag as usize);
+            }
+        }
+        if self.actual.memory != self.wanted.memory {
+            dirty.insert(MEMORY);
+        }
+        dirty
+    }
+}
+
+const MEMORY: usize = 22;
+
+/// A group of seeds that form one expression, as indices into a block.
+#[derive(Debug)]
+struct Draft {
+    first_seed: usize,
+    /// Just behind the last seed.
+    end: usize,
+    /// The last instruction before which the update may still run.
+    last: usize,
+    /// Whether `last` exists: otherwise only "after the last seed" is left.
+    before_possible: bool,
+}
+
+/// A location for the update.
+struct Candidate {
+    /// Index of the instruction that carries the probe.
+    insn: usize,
+    when: When,
+    probe: ProbeKind,
+    reason: Option<String>,
+}
+
+impl Context<'_> {
+    fn place(&self, function: &Function, node: Node) -> Place {
+        Place {
+            source: self.source.into(),
+            function: function.name.clone(),
+            offset: (node.offset - function.start.offset) as u32,
+        }
+    }
+
+    fn is_seed(&self, insn: &Insn) -> bool {
+        [Field::Immediate, Field::Displacement].iter().any(|&f| self.seeds.contains_key(&(insn.node, f)))
+    }
+
+    /// The live state before instruction `index` of `block`.
+    fn live_before(&self, block: &[&Insn], index: usize) -> Live {
+        match block.get(index) {
+            Some(insn) => self.flow.live_in(insn.node),
+            // Behind the block: what its last instruction falls into.
+            None => block.last().map_or(Live::ALL, |last| self.flow.live_in(last.next())),
+        }
+    }
+
+    /// All critical spans of the object; `function` indices are those of
+    /// `functions`.
+    ///
+    /// # Errors
+    /// The refusal of the first group of seeds without a proof.
+    pub fn spans(&self, functions: &[String]) -> Result<Vec<CriticalSpan>, Refusal> {
+        let mut spans = Vec::new();
+        let mut done: BTreeSet<Node> = BTreeSet::new();
+        for &(node, _) in self.seeds.keys() {
+            if done.contains(&node) {
+                continue;
+            }
+            let Some(function) = self.object.function_at(node) else { continue };
+            let index = functions.iter().position(|f| *f == function.name).unwrap_or_default();
+            let block = self.flow.block(self.object, node);
+            for draft in self.drafts(function, &block)? {
+                spans.push(self.prove(function, index, &block, &draft)?);
+            }
+            done.extend(block.iter().map(|insn| insn.node));
+        }
+        Ok(spans)
+    }
+
+    /// Groups the seeds of a block into expressions.
+    fn drafts(&self, function: &Function, block: &[&Insn]) -> Result<Vec<Draft>, Refusal> {
+        let mut drafts = Vec::new();
+        let mut at = 0;
+        while let Some(first) = (at..block.len()).find(|&i| self.is_seed(block[i])) {
+            let draft = self.draft(function, block, first)?;
+            at = draft.end;
+            drafts.push(draft);
+        }
+        Ok(drafts)
+    }
+
+    fn draft(&self, function: &Function, block: &[&Insn], first: usize) -> Result<Draft, Refusal> {
+        let unsupported = |insn: &Insn| Refusal::UnsupportedInstruction {
+            place: self.place(function, insn.node),
+            instruction: insn.text(),
+        };
+        let mut twin = Twin::new();
+        twin.step(self, block[first]).map_err(|_| unsupported(block[first]))?;
+        let mut draft = Draft { first_seed: first, end: first + 1, last: first, before_possible: false };
+        let mut index = first + 1;
+        while index < block.len() {
+            let insn = block[index];
+            let before = twin.dirty(self.live_before(block, index));
+            draft.last = index;
+            draft.before_possible = true;
+            if insn.ends_block() {
+                break;
+            }
+            let seed = self.is_seed(insn);
+            // Without V in its own constant: what does it take from before?
+            let mut probe = Twin { terms: std::mem::take(&mut twin.terms), ..twin.clone_states() };
+            let plain = step(&mut probe.terms, &mut probe.actual, insn, Substitution::default())
+                .and_then(|()| step(&mut probe.terms, &mut probe.wanted, insn, Substitution::default()));
+            let consumes = plain.is_err() || consumed(&twin, &probe, &before);
+            twin.terms = probe.terms;
+            if seed && consumes {
+                // Part of the same expression.
+                twin.step(self, insn).map_err(|_| unsupported(insn))?;
+                draft.end = index + 1;
+                draft.before_possible = false;
+            } else if consumes || seed {
+                // Consumed by an ordinary instruction, or an independent use.
+                break;
+            } else if twin.step(self, insn).is_err() {
+                break;
+            }
+            index += 1;
+        }
+        Ok(draft)
+    }
+
+    fn candidates(&self, function: &Function, block: &[&Insn], draft: &Draft) -> (Vec<Candidate>, Vec<String>) {
+        let mut candidates = Vec::new();
+        let mut reasons = Vec::new();
+        if draft.before_possible {
+            for (index, insn) in block.iter().enumerate().take(draft.last + 1).skip(draft.end) {
+                match probe::unprobeable(self.object, function, insn) {
+                    Some(reason) => reasons.push(format!("{:#x}: {reason}", insn.node.offset - function.start.offset)),
+                    None => {
+                        let reason = probe::not_optimised(self.object, self.flow, function, insn);
+                        let probe = if reason.is_none() { ProbeKind::Jump } else { ProbeKind::Int3 };
+                        candidates.push(Candidate { insn: index, when: When::Before, probe, reason });
+                    }
+                }
+            }
+        }
+        let last_seed = block[draft.end - 1];
+        match probe::unprobeable(self.object, function, last_seed) {
+            Some(reason) => reasons.push(format!("{:#x}: {reason}", last_seed.node.offset - function.start.offset)),
+            None => candidates.push(Candidate {
+                insn: draft.end - 1,
+                when: When::After,
+                probe: ProbeKind::Int3,
+                reason: Some("the update runs behind the instruction".into()),
+            }),
+        }
+        candidates.sort_by_key(|c| (c.probe != ProbeKind::Jump, c.when == When::After, c.insn));
+        (candidates, reasons)
+    }
+
+    fn prove(
+        &self,
+        function: &Function,
+        function_index: usize,
+        block: &[&Insn],
+        draft: &Draft,
+    ) -> Result<CriticalSpan, Refusal> {
+        let place = self.place(function, block[draft.first_seed].node);
+        let (candidates, mut reasons) = self.candidates(function, block, draft);
+        if candidates.is_empty() {
+            return Err(Refusal::Unprobeable { place, detail: reasons.join("; ") });
+        }
+        for candidate in &candidates {
+            match self.try_candidate(function, function_index, block, draft, candidate) {
+                Ok(span) => return Ok(span),
+                Err(Attempt::Refused(refusal)) => return Err(*refusal),
+                Err(Attempt::Next(reason)) => {
+                    let at = block[candidate.insn].node.offset - function.start.offset;
+                    reasons.push(format!("{at:#x}: {reason}"));
+                }
+            }
+        }
+        reasons.dedup();
+        Err(Refusal::NoIndirection { place, detail: reasons.join("; ") })
+    }
+
+    fn try_candidate(
+        &self,
+        function: &Function,
+        function_index: usize,
+        block: &[&Insn],
+        draft: &Draft,
+        candidate: &Candidate,
+    ) -> Result<CriticalSpan, Attempt> {
+        // The point at which the update runs, as an index into the block.
+        let point = candidate.insn + usize::from(candidate.when == When::After);
+        let live = self.live_before(block, point);
+        let mut reason = String::new();
+        let lowest = draft.first_seed.saturating_sub(MAX_EXTENSION);
+        for start in (lowest..=draft.first_seed).rev() {
+            let mut twin = Twin::new();
+            if let Some(text) = block[start..point].iter().find_map(|insn| twin.step(self, insn).err()) {
+                reason = format!("`{text}` is not covered by the semantics");
+                break;
+            }
+            let fits = self.fits(&block[start..draft.end]);
+            if fits.len() > MAX_IVS {
+                return Err(Attempt::Next(format!("{} transformed values, at most {MAX_IVS}", fits.len())));
+            }
+            match generate(&mut twin.terms, &twin.actual, &twin.wanted, live, &fits) {
+                Err(not_available) => reason = not_available.0,
+                Ok(generated) => {
+                    let proof = self.decide(&mut twin, &generated, &fits, live);
+                    match proof {
+                        Ok(proof) => {
+                            let span = Assembled { function, function_index, block, start, draft, candidate };
+                            return Ok(self.assemble(&span, generated, fits, proof, &twin, live));
+                        }
+                        Err(ProofError::Refuted) => reason = "the generated update is not equivalent".into(),
+                        Err(ProofError::Timeout(seconds)) => {
+                            let place = self.place(function, block[draft.first_seed].node);
+                            return Err(Attempt::Refused(Box::new(Refusal::SolverTimeout { place, seconds })));
+                        }
+                        Err(error) => return Err(Attempt::Next(error.to_string())),
+                    }
+                }
+            }
+        }
+        Err(Attempt::Next(reason))
+    }
+
+    fn fits(&self, insns: &[&Insn]) -> Vec<Fit> {
+        let mut fits: Vec<Fit> = Vec::new();
+        for insn in insns {
+            for field in [Field::Immediate, Field::Displacement] {
+                if let Some(fit) = self.seeds.get(&(insn.node, field)) {
+                    if !fits.contains(fit) {
+                        fits.push(*fit);
+                    }
+                }
+            }
+        }
+        fits
+    }
+
+    fn decide(&self, twin: &mut Twin, generated: &Generated, fits: &[Fit], live: Live) -> Result<Proof, ProofError> {
+        if generated.program.check(fits.len()).is_err() {
+            return Err(ProofError::Refuted);
+        }
+        let mut updated = twin.actual.clone();
+        let ivs: Vec<_> = fits
+            .iter()
+            .map(|fit| {
+                let iv = iv_term(&mut twin.terms, fit);
+                twin.terms.zext(iv, 64)
+            })
+            .collect();
+        execute(&mut twin.terms, &mut updated, &generated.program, &ivs);
+        let query = obligation(&mut twin.terms, &updated, &twin.wanted, live, self.range);
+        let millis = self.solver.refute(&query)?;
+        Ok(Proof::Proved { solver: self.solver.name.clone(), millis })
+    }
+
+    fn assemble(
+        &self,
+        span: &Assembled<'_>,
+        generated: Generated,
+        ivs: Vec<Fit>,
+        proof: Proof,
+        twin: &Twin,
+        live: Live,
+    ) -> CriticalSpan {
+        let Assembled { function, function_index, block, start, draft, candidate } = *span;
+        let offset = |node: Node| (node.offset - function.start.offset) as u32;
+        let lines = block[start..draft.end].iter().map(|insn| {
+            let iv = [Field::Immediate, Field::Displacement]
+                .iter()
+                .find_map(|&f| self.seeds.get(&(insn.node, f)))
+                .and_then(|fit| ivs.iter().position(|x| x == fit));
+            AsmLine { offset: offset(insn.node), text: insn.text(), iv }
+        });
+        let probed = block[candidate.insn];
+        CriticalSpan {
+            function: function_index,
+            start: offset(block[start].node),
+            end: offset(block[draft.end - 1].next()),
+            assembly: lines.collect(),
+            expression: crate::words::describe(&twin.terms, &twin.actual, &twin.wanted, live, &ivs),
+            indirection: Indirection {
+                offset: offset(probed.node),
+                insn_len: probed.raw.len() as u8,
+                when: candidate.when,
+                kind: generated.kind,
+                probe: candidate.probe,
+                probe_reason: candidate.reason.clone(),
+                program: generated.program,
+            },
+            ivs,
+            proof,
+        }
+    }
+}
+
+struct Assembled<'a> {
+    function: &'a Function,
+    function_index: usize,
+    block: &'a [&'a Insn],
+    start: usize,
+    draft: &'a Draft,
+    candidate: &'a Candidate,
+}
+
+enum Attempt {
+    /// Another location may do.
+    Next(String),
+    /// Nothing will.
+    Refused(Box<Refusal>),
+}
+
+impl Twin {
+    fn clone_states(&self) -> Self {
+        Self { terms: Terms::default(), actual: self.actual.clone(), wanted: self.wanted.clone() }
+    }
+}
+
+/// Whether executing one instruction (from `before` to `after`, without V in
+/// its own constants) carried something dirty into a new place.
+fn consumed(before: &Twin, after: &Twin, dirty: &BTreeSet<usize>) -> bool {
+    let register = (0..16).any(|r| {
+        let written = before.actual.regs[r] != after.actual.regs[r] || before.wanted.regs[r] != after.wanted.regs[r];
+        written && after.actual.regs[r] != after.wanted.regs[r]
+    });
+    let flag = Flag::ALL.into_iter().any(|f| {
+        let written = before.actual.flag(f) != after.actual.flag(f) || before.wanted.flag(f) != after.wanted.flag(f);
+        // Undefined flags differ by construction; they count when nothing dirty
+        // is around to blame them on, which cannot be.
+        written && after.actual.flag(f) != after.wanted.flag(f) && !is_undefined(after, f)
+    });
+    let memory = before.actual.memory != after.actual.memory
+        && !dirty.contains(&MEMORY)
+        && after.actual.memory != after.wanted.memory;
+    register || flag || memory || (dirty.contains(&MEMORY) && before.actual.memory != after.actual.memory)
+}
+
+fn is_undefined(twin: &Twin, flag: Flag) -> bool {
+    matches!(
+        twin.terms.node(twin.actual.flag(flag)),
+        crate::term::Node::Symbol(name) if name.starts_with("undefined")
+    )
+}
+
+/// Whether a span's update is a function of V alone.
+#[must_use]
+pub fn is_plain(span: &CriticalSpan) -> bool {
+    span.indirection.kind == Kind::Value
+}

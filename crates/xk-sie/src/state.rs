@@ -1,0 +1,234 @@
+//! The machine state that instructions act on: sixteen registers, six status
+//! flags and memory, each a term.
+
+use crate::term::{Bits, TermId, Terms};
+
+/// The status flags in the order of [`State::flags`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(usize)]
+pub enum Flag {
+    /// Carry.
+    Cf,
+    /// Parity of the low byte.
+    Pf,
+    /// Carry out of bit 3.
+    Af,
+    /// Zero.
+    Zf,
+    /// Sign.
+    Sf,
+    /// Signed overflow.
+    Of,
+}
+
+impl Flag {
+    /// All of them.
+    pub const ALL: [Self; 6] = [Self::Cf, Self::Pf, Self::Af, Self::Zf, Self::Sf, Self::Of];
+
+    /// Position in rflags (Intel SDM vol. 1, 3.4.3).
+    #[must_use]
+    pub fn bit(self) -> u32 {
+        match self {
+            Self::Cf => 0,
+            Self::Pf => 2,
+            Self::Af => 4,
+            Self::Zf => 6,
+            Self::Sf => 7,
+            Self::Of => 11,
+        }
+    }
+
+    /// Mask in rflags.
+    #[must_use]
+    pub fn mask(self) -> u64 {
+        1 << self.bit()
+    }
+}
+
+/// Names of the registers by the processor's numbers.
+pub const REGISTERS: [&str; 16] =
+    ["rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15"];
+
+/// Number of the stack pointer.
+pub const RSP: usize = 4;
+
+/// Where the current flags come from, when one comparison or arithmetic
+/// operation set all of them: lets an update set them in one operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FlagsOrigin {
+    /// `a - b`.
+    Sub(TermId, TermId),
+    /// `a + b`.
+    Add(TermId, TermId),
+    /// A logic result.
+    Logic(TermId),
+}
+
+/// The state after some instructions, as terms over the state before them.
+#[derive(Debug, Clone)]
+pub struct State {
+    /// General registers, 64 bits each.
+    pub regs: [TermId; 16],
+    /// Status flags, one bit each.
+    pub flags: [TermId; 6],
+    /// Memory.
+    pub memory: TermId,
+    /// Where the flags come from, if one operation set them all.
+    pub flags_origin: Option<FlagsOrigin>,
+}
+
+impl State {
+    /// A state about which nothing is known. The same `terms` give the same
+    /// unknowns, so that two executions start from one state.
+    #[must_use]
+    pub fn unknown(terms: &mut Terms) -> Self {
+        Self {
+            regs: std::array::from_fn(|i| terms.symbol(REGISTERS[i], 64)),
+            flags: std::array::from_fn(|i| terms.symbol(format!("{:?}", Flag::ALL[i]), 1)),
+            memory: terms.memory(),
+            flags_origin: None,
+        }
+    }
+
+    /// The low `bits` of register `number`.
+    pub fn reg(&self, terms: &mut Terms, number: usize, bits: Bits) -> TermId {
+        terms.extract(self.regs[number], 0, bits)
+    }
+
+    /// Writes register `number` as the processor does: 32 bits clear the upper
+    /// half, 8 and 16 bits keep the rest (Intel SDM vol. 1, 3.4.1.1).
+    pub fn set_reg(&mut self, terms: &mut Terms, number: usize, value: TermId) {
+        let bits = terms.bits(value);
+        self.regs[number] = match bits {
+            64 => value,
+            32 => terms.zext(value, 64),
+            _ => {
+                let rest = terms.extract(self.regs[number], bits, 64 - bits);
+                terms.concat(rest, value)
+            }
+        };
+    }
+
+    /// Bits 8 to 15 of register `number` (`ah`, `ch`, `dh`, `bh`).
+    pub fn high_byte(&self, terms: &mut Terms, number: usize) -> TermId {
+        terms.extract(self.regs[number], 8, 8)
+    }
+
+    /// Writes bits 8 to 15 of register `number`.
+    pub fn set_high_byte(&mut self, terms: &mut Terms, number: usize, value: TermId) {
+        let high = terms.extract(self.regs[number], 16, 48);
+        let low = terms.extract(self.regs[number], 0, 8);
+        let upper = terms.concat(high, value);
+        self.regs[number] = terms.concat(upper, low);
+    }
+
+    /// One flag.
+    #[must_use]
+    pub fn flag(&self, flag: Flag) -> TermId {
+        self.flags[flag as usize]
+    }
+
+    /// Writes one flag.
+    pub fn set_flag(&mut self, flag: Flag, value: TermId) {
+        self.flags[flag as usize] = value;
+    }
+}
+
+/// The status flags of arithmetic, as the processor defines them (Intel SDM
+/// vol. 1, 3.4.3.1); shared by the instructions and by the operations of an
+/// update, so that the two cannot disagree.
+pub mod arithmetic {
+    use super::Flag;
+    use crate::term::{BinOp, TermId, Terms};
+
+    /// One bit of `value`.
+    pub fn bit(terms: &mut Terms, value: TermId, position: u32) -> TermId {
+        terms.extract(value, position, 1)
+    }
+
+    fn sign(terms: &mut Terms, value: TermId) -> TermId {
+        let top = terms.bits(value) - 1;
+        bit(terms, value, top)
+    }
+
+    /// ZF, SF and PF of a result.
+    pub fn result_flags(terms: &mut Terms, result: TermId) -> [(Flag, TermId); 3] {
+        let zero = terms.constant(0, terms.bits(result));
+        let zf = terms.bin(BinOp::Eq, result, zero);
+        let sf = sign(terms, result);
+        let mut parity = terms.constant(1, 1);
+        for position in 0..8 {
+            let next = bit(terms, result, position);
+            parity = terms.bin(BinOp::Xor, parity, next);
+        }
+        [(Flag::Zf, zf), (Flag::Sf, sf), (Flag::Pf, parity)]
+    }
+
+    fn adjust(terms: &mut Terms, a: TermId, b: TermId, result: TermId) -> TermId {
+        let ab = terms.bin(BinOp::Xor, a, b);
+        let abr = terms.bin(BinOp::Xor, ab, result);
+        bit(terms, abr, 4)
+    }
+
+    /// `a + b + carry` and its flags; `carry` is one bit.
+    pub fn add(terms: &mut Terms, a: TermId, b: TermId, carry: TermId) -> (TermId, [TermId; 6]) {
+        let bits = terms.bits(a);
+        let (wa, wb, wc) = (terms.zext(a, bits + 1), terms.zext(b, bits + 1), terms.zext(carry, bits + 1));
+        let sum = terms.bin(BinOp::Add, wa, wb);
+        let sum = terms.bin(BinOp::Add, sum, wc);
+        let c = terms.zext(carry, bits);
+        let ab = terms.bin(BinOp::Add, a, b);
+        let result = terms.bin(BinOp::Add, ab, c);
+        let cf = bit(terms, sum, bits);
+        let (ar, br) = (terms.bin(BinOp::Xor, a, result), terms.bin(BinOp::Xor, b, result));
+        let overflow = terms.bin(BinOp::And, ar, br);
+        let of = sign(terms, overflow);
+        let af = adjust(terms, a, b, result);
+        let [(_, zf), (_, sf), (_, pf)] = result_flags(terms, result);
+        (result, [cf, pf, af, zf, sf, of])
+    }
+
+    /// `a - b - borrow` and its flags; `borrow` is one bit.
+    pub fn sub(terms: &mut Terms, a: TermId, b: TermId, borrow: TermId) -> (TermId, [TermId; 6]) {
+        let bits = terms.bits(a);
+        let c = terms.zext(borrow, bits);
+        let ab = terms.bin(BinOp::Sub, a, b);
+        let result = terms.bin(BinOp::Sub, ab, c);
+        let cf = if terms.as_const(borrow) == Some(0) {
+            terms.bin(BinOp::Ult, a, b)
+        } else {
+            let (wa, wb, wc) = (terms.zext(a, bits + 1), terms.zext(b, bits + 1), terms.zext(borrow, bits + 1));
+            let need = terms.bin(BinOp::Add, wb, wc);
+            terms.bin(BinOp::Ult, wa, need)
+        };
+        let (axb, axr) = (terms.bin(BinOp::Xor, a, b), terms.bin(BinOp::Xor, a, result));
+        let overflow = terms.bin(BinOp::And, axb, axr);
+        let of = sign(terms, overflow);
+        let af = adjust(terms, a, b, result);
+        let [(_, zf), (_, sf), (_, pf)] = result_flags(terms, result);
+        (result, [cf, pf, af, zf, sf, of])
+    }
+
+    /// Whether the x86 condition code `cc` (0..=15) holds in `flags`.
+    pub fn condition(terms: &mut Terms, flags: &[TermId; 6], cc: u8) -> TermId {
+        let f = |flag: Flag| flags[flag as usize];
+        let value = match cc >> 1 {
+            0 => f(Flag::Of),
+            1 => f(Flag::Cf),
+            2 => f(Flag::Zf),
+            3 => terms.bin(BinOp::Or, f(Flag::Cf), f(Flag::Zf)),
+            4 => f(Flag::Sf),
+            5 => f(Flag::Pf),
+            6 => terms.bin(BinOp::Xor, f(Flag::Sf), f(Flag::Of)),
+            _ => {
+                let less = terms.bin(BinOp::Xor, f(Flag::Sf), f(Flag::Of));
+                terms.bin(BinOp::Or, less, f(Flag::Zf))
+            }
+        };
+        if cc & 1 == 1 {
+            terms.not(value)
+        } else {
+            value
+        }
+    }
+}

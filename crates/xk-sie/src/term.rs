@@ -1,0 +1,517 @@
+//! Bit-vector terms: what a register, a flag or memory holds as a function of
+//! an unknown starting state and of V.
+//!
+//! Terms are hash-consed in a [`Terms`] arena, so equal terms have equal
+//! [`TermId`]s and most proofs end before a solver is asked. Widths are 1 to
+//! 128 bits; a truth value is a term of one bit. Memory is an array from
+//! 64-bit addresses to bytes. The rewriting done here is deliberately small:
+//! what it does not see, the solver does.
+
+use std::collections::HashMap;
+
+/// Index of a term in its arena.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TermId(u32);
+
+/// Width in bits.
+pub type Bits = u32;
+
+/// Operators on bit-vectors; all but the comparisons keep the width.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum BinOp {
+    /// Addition modulo 2^n.
+    Add,
+    /// Subtraction modulo 2^n.
+    Sub,
+    /// Low half of the product.
+    Mul,
+    /// Bitwise and.
+    And,
+    /// Bitwise or.
+    Or,
+    /// Bitwise exclusive or.
+    Xor,
+    /// Left shift; 0 when the count is at least the width.
+    Shl,
+    /// Logical right shift; 0 when the count is at least the width.
+    Shr,
+    /// Arithmetic right shift; the sign when the count is at least the width.
+    Sar,
+    /// Equality, one bit.
+    Eq,
+    /// Unsigned less-than, one bit.
+    Ult,
+    /// Signed less-than, one bit.
+    Slt,
+}
+
+impl BinOp {
+    /// Whether the result is a single bit.
+    #[must_use]
+    pub fn is_comparison(self) -> bool {
+        matches!(self, Self::Eq | Self::Ult | Self::Slt)
+    }
+
+    fn commutes(self) -> bool {
+        matches!(self, Self::Add | Self::Mul | Self::And | Self::Or | Self::Xor | Self::Eq)
+    }
+
+    fn smt(self) -> &'static str {
+        match self {
+            Self::Add => "bvadd",
+            Self::Sub => "bvsub",
+            Self::Mul => "bvmul",
+            Self::And => "bvand",
+            Self::Or => "bvor",
+            Self::Xor => "bvxor",
+            Self::Shl => "bvshl",
+            Self::Shr => "bvlshr",
+            Self::Sar => "bvashr",
+            Self::Eq => "=",
+            Self::Ult => "bvult",
+            Self::Slt => "bvslt",
+        }
+    }
+}
+
+/// What a term is made of.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Node {
+    /// An unknown bit-vector.
+    Symbol(String),
+    /// A known one.
+    Const(u128),
+    /// Two operands.
+    Bin(BinOp, TermId, TermId),
+    /// Bitwise complement.
+    Not(TermId),
+    /// Bits `lo .. lo + width`.
+    Extract(u32, TermId),
+    /// High part, low part.
+    Concat(TermId, TermId),
+    /// Zero extension.
+    ZExt(TermId),
+    /// Sign extension.
+    SExt(TermId),
+    /// Condition (one bit), then, else.
+    Ite(TermId, TermId, TermId),
+    /// Memory before the first instruction.
+    Memory,
+    /// Memory after a little-endian store: memory, address, value.
+    Store(TermId, TermId, TermId),
+    /// Little-endian load of the term's width: memory, address.
+    Load(TermId, TermId),
+}
+
+/// An arena of terms.
+#[derive(Debug, Default)]
+pub struct Terms {
+    nodes: Vec<(Node, Bits)>,
+    index: HashMap<(Node, Bits), TermId>,
+    fresh: u32,
+}
+
+/// `2^bits - 1`.
+#[must_use]
+pub fn mask(bits: Bits) -> u128 {
+    if bits >= 128 {
+        u128::MAX
+    } else {
+        (1u128 << bits) - 1
+    }
+}
+
+fn sign_extend(value: u128, from: Bits, to: Bits) -> u128 {
+    if value >> (from - 1) & 1 == 1 {
+        (value | !mask(from)) & mask(to)
+    } else {
+        value
+    }
+}
+
+fn fold(op: BinOp, a: u128, b: u128, bits: Bits) -> u128 {
+    let shift = |f: fn(u128, u32) -> u128| if b >= u128::from(bits) { 0 } else { f(a, b as u32) };
+    let value = match op {
+        BinOp::Add => a.wrapping_add(b),
+        BinOp::Sub => a.wrapping_sub(b),
+        BinOp::Mul => a.wrapping_mul(b),
+        BinOp::And => a & b,
+        BinOp::Or => a | b,
+        BinOp::Xor => a ^ b,
+        BinOp::Shl => shift(|a, b| a << b),
+        BinOp::Shr => shift(|a, b| a >> b),
+        BinOp::Sar => {
+            let count = b.min(u128::from(bits) - 1) as u32;
+            ((sign_extend(a, bits, 128) as i128) >> count) as u128
+        }
+        BinOp::Eq => u128::from(a == b),
+        BinOp::Ult => u128::from(a < b),
+        BinOp::Slt => u128::from((sign_extend(a, bits, 128) as i128) < (sign_extend(b, bits, 128) as i128)),
+    };
+    value & mask(if op.is_comparison() { 1 } else { bits })
+}
+
+impl Terms {
+    /// An empty arena.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What `t` is made of.
+    #[must_use]
+    pub fn node(&self, t: TermId) -> &Node {
+        &self.nodes[t.0 as usize].0
+    }
+
+    /// Width of `t` in bits; 0 for memory.
+    #[must_use]
+    pub fn bits(&self, t: TermId) -> Bits {
+        self.nodes[t.0 as usize].1
+    }
+
+    /// The value of `t` if it is known.
+    #[must_use]
+    pub fn as_const(&self, t: TermId) -> Option<u128> {
+        match self.node(t) {
+            Node::Const(value) => Some(*value),
+            _ => None,
+        }
+    }
+
+    fn intern(&mut self, node: Node, bits: Bits) -> TermId {
+        let next = TermId(self.nodes.len() as u32);
+        *self.index.entry((node.clone(), bits)).or_insert_with(|| {
+            self.nodes.push((node, bits));
+            next
+        })
+    }
+
+    /// The unknown called `name`; the same name is the same unknown.
+    pub fn symbol(&mut self, name: impl Into<String>, bits: Bits) -> TermId {
+        self.intern(Node::Symbol(name.into()), bits)
+    }
+
+    /// An unknown that is equal to nothing else.
+    pub fn fresh(&mut self, what: &str, bits: Bits) -> TermId {
+        self.fresh += 1;
+        let name = format!("{what}!{}", self.fresh);
+        self.symbol(name, bits)
+    }
+
+    /// A known value, truncated to `bits`.
+    pub fn constant(&mut self, value: u128, bits: Bits) -> TermId {
+        self.intern(Node::Const(value & mask(bits)), bits)
+    }
+
+    /// The memory before the first instruction.
+    pub fn memory(&mut self) -> TermId {
+        self.intern(Node::Memory, 0)
+    }
+
+    /// `a op b`.
+    pub fn bin(&mut self, op: BinOp, a: TermId, b: TermId) -> TermId {
+        let bits = self.bits(a);
+        debug_assert_eq!(bits, self.bits(b), "operands of {op:?} differ in width");
+        let out = if op.is_comparison() { 1 } else { bits };
+        if let (Some(x), Some(y)) = (self.as_const(a), self.as_const(b)) {
+            return self.constant(fold(op, x, y, bits), out);
+        }
+        let (a, b) = if op.commutes() && (self.as_const(a).is_some() || (self.as_const(b).is_none() && b < a)) {
+            (b, a)
+        } else {
+            (a, b)
+        };
+        if a == b {
+            match op {
+                BinOp::Sub | BinOp::Xor => return self.constant(0, bits),
+                BinOp::And | BinOp::Or => return a,
+                BinOp::Eq => return self.constant(1, 1),
+                BinOp::Ult | BinOp::Slt => return self.constant(0, 1),
+                _ => {}
+            }
+        }
+        if let Some(value) = self.as_const(b) {
+            match op {
+                BinOp::Add | BinOp::Sub | BinOp::Or | BinOp::Xor | BinOp::Shl | BinOp::Shr | BinOp::Sar
+                    if value == 0 =>
+                {
+                    return a
+                }
+                BinOp::And | BinOp::Mul if value == 0 => return b,
+                BinOp::And if value == mask(bits) => return a,
+                BinOp::Mul if value == 1 => return a,
+                BinOp::Ult if value == 0 => return self.constant(0, 1),
+                BinOp::Eq if bits == 1 => return if value == 1 { a } else { self.not(a) },
+                // (x + c) + d and (x - c) + d become x + e: stack slots meet.
+                BinOp::Add | BinOp::Sub => {
+                    let signed = if op == BinOp::Add { value } else { value.wrapping_neg() & mask(bits) };
+                    if let Node::Bin(BinOp::Add, x, c) = *self.node(a) {
+                        if let Some(c) = self.as_const(c) {
+                            let sum = self.constant(c.wrapping_add(signed), bits);
+                            return self.bin(BinOp::Add, x, sum);
+                        }
+                    }
+                    if op == BinOp::Sub {
+                        let negated = self.constant(signed, bits);
+                        return self.intern(Node::Bin(BinOp::Add, a, negated), bits);
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.intern(Node::Bin(op, a, b), out)
+    }
+
+    /// Bitwise complement.
+    pub fn not(&mut self, a: TermId) -> TermId {
+        let bits = self.bits(a);
+        match *self.node(a) {
+            Node::Const(value) => self.constant(!value, bits),
+            Node::Not(inner) => inner,
+            _ => self.intern(Node::Not(a), bits),
+        }
+    }
+
+    /// Two's complement negation.
+    pub fn neg(&mut self, a: TermId) -> TermId {
+        let zero = self.constant(0, self.bits(a));
+        self.bin(BinOp::Sub, zero, a)
+    }
+
+    /// Bits `lo .. lo + bits` of `a`.
+    pub fn extract(&mut self, a: TermId, lo: u32, bits: Bits) -> TermId {
+        let from = self.bits(a);
+        debug_assert!(lo + bits <= from, "extract {lo}+{bits} of {from} bits");
+        if lo == 0 && bits == from {
+            return a;
+        }
+        match *self.node(a) {
+            Node::Const(value) => self.constant(value >> lo, bits),
+            Node::Extract(inner_lo, inner) => self.extract(inner, lo + inner_lo, bits),
+            Node::Concat(high, low) => {
+                let split = self.bits(low);
+                if lo + bits <= split {
+                    self.extract(low, lo, bits)
+                } else if lo >= split {
+                    self.extract(high, lo - split, bits)
+                } else {
+                    self.intern(Node::Extract(lo, a), bits)
+                }
+            }
+            Node::ZExt(inner) => {
+                let width = self.bits(inner);
+                if lo + bits <= width {
+                    self.extract(inner, lo, bits)
+                } else if lo >= width {
+                    self.constant(0, bits)
+                } else if lo == 0 {
+                    self.zext(inner, bits)
+                } else {
+                    self.intern(Node::Extract(lo, a), bits)
+                }
+            }
+            Node::SExt(inner) if lo + bits <= self.bits(inner) => self.extract(inner, lo, bits),
+            _ => self.intern(Node::Extract(lo, a), bits),
+        }
+    }
+
+    /// `high` above `low`.
+    pub fn concat(&mut self, high: TermId, low: TermId) -> TermId {
+        let (h, l) = (self.bits(high), self.bits(low));
+        if let (Some(x), Some(y)) = (self.as_const(high), self.as_const(low)) {
+            return self.constant(x << l | y, h + l);
+        }
+        if self.as_const(high) == Some(0) {
+            return self.zext(low, h + l);
+        }
+        if let (&Node::Extract(a, x), &Node::Extract(b, y)) = (self.node(high), self.node(low)) {
+            if x == y && a == b + l {
+                return self.extract(x, b, h + l);
+            }
+        }
+        self.intern(Node::Concat(high, low), h + l)
+    }
+
+    /// Zero extension to `bits`.
+    pub fn zext(&mut self, a: TermId, bits: Bits) -> TermId {
+        let from = self.bits(a);
+        match *self.node(a) {
+            _ if from == bits => a,
+            Node::Const(value) => self.constant(value, bits),
+            Node::ZExt(inner) => self.zext(inner, bits),
+            _ => self.intern(Node::ZExt(a), bits),
+        }
+    }
+
+    /// Sign extension to `bits`.
+    pub fn sext(&mut self, a: TermId, bits: Bits) -> TermId {
+        let from = self.bits(a);
+        match *self.node(a) {
+            _ if from == bits => a,
+            Node::Const(value) => self.constant(sign_extend(value, from, bits), bits),
+            Node::SExt(inner) => self.sext(inner, bits),
+            Node::ZExt(inner) => self.zext(inner, bits),
+            _ => self.intern(Node::SExt(a), bits),
+        }
+    }
+
+    /// `condition ? then : other`.
+    pub fn ite(&mut self, condition: TermId, then: TermId, other: TermId) -> TermId {
+        match self.as_const(condition) {
+            Some(1) => return then,
+            Some(_) => return other,
+            None if then == other => return then,
+            None => {}
+        }
+        if self.bits(then) == 1 && self.as_const(then) == Some(1) && self.as_const(other) == Some(0) {
+            return condition;
+        }
+        self.intern(Node::Ite(condition, then, other), self.bits(then))
+    }
+
+    /// Memory after storing `value` (a multiple of 8 bits) at `address`.
+    pub fn store(&mut self, memory: TermId, address: TermId, value: TermId) -> TermId {
+        self.intern(Node::Store(memory, address, value), 0)
+    }
+
+    /// `bits` bits of memory at `address`. Looks through stores to the same
+    /// address, and past stores that are a known distance away.
+    pub fn load(&mut self, memory: TermId, address: TermId, bits: Bits) -> TermId {
+        if let Node::Store(before, at, value) = *self.node(memory) {
+            let width = self.bits(value);
+            if at == address && width == bits {
+                return value;
+            }
+            let (base, offset) = self.base_offset(address);
+            let (other, other_offset) = self.base_offset(at);
+            if base == other {
+                let distance = offset.wrapping_sub(other_offset) as i64;
+                let before_store = distance + i64::from(bits / 8) <= 0;
+                let after_store = distance >= i64::from(width / 8);
+                if before_store || after_store {
+                    return self.load(before, address, bits);
+                }
+                if distance >= 0 && distance * 8 + i64::from(bits) <= i64::from(width) {
+                    return self.extract(value, distance as u32 * 8, bits);
+                }
+            }
+        }
+        self.intern(Node::Load(memory, address), bits)
+    }
+
+    fn base_offset(&self, address: TermId) -> (Option<TermId>, u64) {
+        match *self.node(address) {
+            Node::Const(value) => (None, value as u64),
+            Node::Bin(BinOp::Add, base, offset) => match self.as_const(offset) {
+                Some(value) => (Some(base), value as u64),
+                None => (Some(address), 0),
+            },
+            _ => (Some(address), 0),
+        }
+    }
+
+    /// The terms that `t` is directly made of.
+    #[must_use]
+    pub fn children(&self, t: TermId) -> Vec<TermId> {
+        match *self.node(t) {
+            Node::Symbol(_) | Node::Const(_) | Node::Memory => vec![],
+            Node::Bin(_, a, b) | Node::Concat(a, b) | Node::Load(a, b) => vec![a, b],
+            Node::Not(a) | Node::Extract(_, a) | Node::ZExt(a) | Node::SExt(a) => vec![a],
+            Node::Ite(a, b, c) | Node::Store(a, b, c) => vec![a, b, c],
+        }
+    }
+
+    /// The value of `t` when each symbol has the value that `symbols` gives
+    /// and each byte of the first memory the value that `memory` gives.
+    /// The authority for tests against the processor.
+    pub fn evaluate(&self, t: TermId, symbols: &dyn Fn(&str) -> u128, memory: &dyn Fn(u64) -> u8) -> u128 {
+        let mut cache = HashMap::new();
+        self.eval(t, symbols, memory, &mut cache)
+    }
+
+    fn eval(
+        &self,
+        t: TermId,
+        symbols: &dyn Fn(&str) -> u128,
+        memory: &dyn Fn(u64) -> u8,
+        cache: &mut HashMap<TermId, u128>,
+    ) -> u128 {
+        if let Some(&value) = cache.get(&t) {
+            return value;
+        }
+        let bits = self.bits(t);
+        let mut go = |x: TermId| self.eval(x, symbols, memory, cache);
+        let value = match *self.node(t) {
+            Node::Symbol(ref name) => symbols(name),
+            Node::Const(value) => value,
+            Node::Bin(op, a, b) => fold(op, go(a), go(b), self.bits(a)),
+            Node::Not(a) => !go(a),
+            Node::Extract(lo, a) => go(a) >> lo,
+            Node::Concat(h, l) => go(h) << self.bits(l) | go(l),
+            Node::ZExt(a) => go(a),
+            Node::SExt(a) => sign_extend(go(a), self.bits(a), bits),
+            Node::Ite(c, a, b) => {
+                if go(c) == 1 {
+                    go(a)
+                } else {
+                    go(b)
+                }
+            }
+            Node::Memory | Node::Store(..) => 0,
+            Node::Load(m, address) => {
+                let at = go(address) as u64;
+                let mut value = 0u128;
+                for i in 0..u64::from(bits / 8) {
+                    let byte = self.byte(m, at.wrapping_add(i), symbols, memory, cache);
+                    value |= u128::from(byte) << (8 * i);
+                }
+                value
+            }
+        } & mask(bits);
+        cache.insert(t, value);
+        value
+    }
+
+    fn byte(
+        &self,
+        memory: TermId,
+        at: u64,
+        symbols: &dyn Fn(&str) -> u128,
+        first: &dyn Fn(u64) -> u8,
+        cache: &mut HashMap<TermId, u128>,
+    ) -> u8 {
+        match *self.node(memory) {
+            Node::Store(before, address, value) => {
+                let address = self.eval(address, symbols, first, cache) as u64;
+                let distance = at.wrapping_sub(address);
+                if distance < u64::from(self.bits(value) / 8) {
+                    (self.eval(value, symbols, first, cache) >> (8 * distance)) as u8
+                } else {
+                    self.byte(before, at, symbols, first, cache)
+                }
+            }
+            Node::Ite(c, a, b) => {
+                let taken = if self.eval(c, symbols, first, cache) == 1 { a } else { b };
+                self.byte(taken, at, symbols, first, cache)
+            }
+            _ => first(at),
+        }
+    }
+
+    /// The byte at `at` of the memory term `memory`, evaluated as in
+    /// [`Terms::evaluate`].
+    pub fn evaluate_byte(
+        &self,
+        memory: TermId,
+        at: u64,
+        symbols: &dyn Fn(&str) -> u128,
+        first: &dyn Fn(u64) -> u8,
+    ) -> u8 {
+        self.byte(memory, at, symbols, first, &mut HashMap::new())
+    }
+
+    pub(crate) fn smt_operator(op: BinOp) -> &'static str {
+        op.smt()
+    }
+}

@@ -1,1 +1,33 @@
 //! Finding, naming and varying performance constants.
+//!
+//! A [`Spec`] is what a user writes. [`resolve()`] turns it into a [`Constant`] of the deployed
+//! kernel: its [`ConstId`], default, C type and place in the source. [`users()`] lists every
+//! deployed translation unit that may depend on it, [`choose_values`] proposes values, [`build()`]
+//! compiles a unit with one of them, and [`layout_sensitive`] tells whether types changed size.
+
+mod build;
+mod edit;
+mod find;
+mod id;
+mod index;
+mod layout;
+mod probe;
+mod resolve;
+mod scan;
+mod spec;
+mod token;
+mod tree;
+mod users;
+mod value;
+
+pub use build::{build, BuildError, RejectedBy, QUICK};
+pub use edit::{edit, EditError};
+pub use id::{ConstId, IdError};
+pub use index::Index;
+pub use layout::{layout_sensitive, LayoutChange, LayoutError};
+pub use probe::Sight;
+pub use resolve::{resolve, Constant, Form, ResolveError, Site};
+pub use spec::{Spec, SpecError};
+pub use tree::{BuildTree, FileEdit, TreeError, Unit};
+pub use users::{users, Followed, Mention, Users};
+pub use value::{choose_values, CType, Edges, Operator, Values};

@@ -1,0 +1,196 @@
+//! Variants: one translation unit compiled with another value. Objects are cached by what they are
+//! made from, written atomically, and safe to build from several threads.
+//!
+//! Debug information is left out: it does not change code, and compiling is a third faster. The
+//! caller compares the default's object with the deployed code, so even this is not taken on trust.
+
+use crate::edit::{edit, EditError};
+use crate::probe::sight;
+use crate::resolve::Constant;
+use crate::tree::{first_error, BuildTree, FileEdit, TreeError, Unit};
+use sha2::{Digest, Sha256};
+use std::path::{Path, PathBuf};
+
+/// Flags that make compiling quicker and leave the code as it is.
+pub const QUICK: [&str; 2] = ["-g0", "-w"];
+
+/// Why a variant does not compile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RejectedBy {
+    /// An assertion about the value, a size or a layout.
+    LayoutOrAssert,
+    /// Anything else.
+    Other,
+}
+
+/// Why there is no object.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// The compiler rejects the value.
+    #[error("{unit} does not compile with {id} = {value}: {message}")]
+    Rejected {
+        /// The unit.
+        unit: String,
+        /// The constant.
+        id: String,
+        /// The value.
+        value: i64,
+        /// The compiler's first error.
+        message: String,
+        /// What kind of error that is.
+        by: RejectedBy,
+    },
+    /// The unit does not see the constant: it is none of its users.
+    #[error("{unit} does not see {id}: the file that defines it is not included there, or the definition is inactive")]
+    NotSeen {
+        /// The unit.
+        unit: String,
+        /// The constant.
+        id: String,
+    },
+    /// The value cannot be written.
+    #[error(transparent)]
+    Edit(#[from] EditError),
+    /// The object cannot be stored.
+    #[error("cannot write {path}: {error}; free space or choose another folder")]
+    Store {
+        /// Where.
+        path: PathBuf,
+        /// The system's words.
+        error: std::io::Error,
+    },
+    /// The tree failed.
+    #[error(transparent)]
+    Tree(#[from] TreeError),
+}
+
+/// Compiles `unit` with `constant` = `value` into `out_dir` and returns the object. The default
+/// value is compiled from the unedited tree.
+pub fn build(
+    tree: &impl BuildTree,
+    constant: &Constant,
+    unit: &Unit,
+    value: i64,
+    out_dir: &Path,
+) -> Result<PathBuf, BuildError> {
+    build_with(tree, constant, unit, value, out_dir, &QUICK)
+}
+
+pub(crate) fn build_with(
+    tree: &impl BuildTree,
+    constant: &Constant,
+    unit: &Unit,
+    value: i64,
+    out_dir: &Path,
+    flags: &[&str],
+) -> Result<PathBuf, BuildError> {
+    let edits = if value == constant.default { Vec::new() } else { edit(tree, constant, value)? };
+    let object = out_dir.join(format!("{}-{}.o", stem(&unit.source), key(tree, &unit.source, &edits, flags)));
+    if object.is_file() {
+        return Ok(object);
+    }
+    if !edits.is_empty() && !sees(tree, constant, unit, out_dir)? {
+        return Err(BuildError::NotSeen { unit: unit.source.clone(), id: constant.id.to_string() });
+    }
+    let store = |error| BuildError::Store { path: out_dir.to_owned(), error };
+    std::fs::create_dir_all(out_dir).map_err(store)?;
+    let folder = tempfile::Builder::new().prefix(".building").tempdir_in(out_dir).map_err(store)?;
+    let fresh = folder.path().join("unit.o");
+    tree.compile(&edits, &unit.source, &fresh, flags).map_err(|error| match error {
+        TreeError::Rejected { messages, .. } => BuildError::Rejected {
+            unit: unit.source.clone(),
+            id: constant.id.to_string(),
+            value,
+            message: first_error(&messages).to_owned(),
+            by: classify(&messages),
+        },
+        other => other.into(),
+    })?;
+    std::fs::rename(&fresh, &object).map_err(store)?;
+    Ok(object)
+}
+
+/// The unit is compiled with the edited definition. A unit that would silently read the original
+/// gives an object without differences, so this is asked once for every unit and remembered.
+fn sees(tree: &impl BuildTree, constant: &Constant, unit: &Unit, out_dir: &Path) -> Result<bool, BuildError> {
+    if unit.source == constant.site.path {
+        return Ok(true);
+    }
+    let store = |error| BuildError::Store { path: out_dir.to_owned(), error };
+    let what = format!("{}:{}..{}", constant.site.path, constant.site.start, constant.site.end);
+    let note = out_dir.join(format!("{}-{}.seen", stem(&unit.source), digest(&[&tree.stamp(), &unit.source, &what])));
+    if let Ok(text) = std::fs::read_to_string(&note) {
+        return Ok(text == "yes");
+    }
+    let seen = match sight(tree, &constant.site, &unit.source) {
+        Ok(sight) => sight.active,
+        Err(EditError::Tree(TreeError::Rejected { .. })) => true,
+        Err(other) => return Err(other.into()),
+    };
+    std::fs::create_dir_all(out_dir).map_err(store)?;
+    let mut file = tempfile::NamedTempFile::new_in(out_dir).map_err(store)?;
+    std::io::Write::write_all(&mut file, if seen { b"yes" } else { b"no" }).map_err(store)?;
+    file.persist(&note).map_err(|e| store(e.error))?;
+    Ok(seen)
+}
+
+fn stem(unit: &str) -> String {
+    unit.trim_end_matches(".c").replace('/', "_")
+}
+
+fn key(tree: &impl BuildTree, unit: &str, edits: &[FileEdit], flags: &[&str]) -> String {
+    let stamp = tree.stamp();
+    let flags = flags.join(" ");
+    let mut parts = vec![stamp.as_str(), unit, flags.as_str()];
+    for edit in edits {
+        parts.extend([edit.path.as_str(), edit.content.as_str()]);
+    }
+    digest(&parts)
+}
+
+fn digest(parts: &[&str]) -> String {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update((part.len() as u64).to_le_bytes());
+        hash.update(part);
+    }
+    hash.finalize().iter().take(12).map(|b| format!("{b:02x}")).collect()
+}
+
+fn classify(messages: &str) -> RejectedBy {
+    const SIGNS: [&str; 9] = [
+        "static assertion failed",
+        "BUILD_BUG_ON",
+        "__compiletime_assert",
+        "size of array",
+        "size of unnamed array",
+        "negative width",
+        "array index",
+        "duplicate case",
+        "exceeds array bounds",
+    ];
+    let layout = messages.lines().filter(|l| l.contains("error:")).any(|l| SIGNS.iter().any(|sign| l.contains(sign)));
+    if layout {
+        RejectedBy::LayoutOrAssert
+    } else {
+        RejectedBy::Other
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn assertions_are_told_from_other_errors() {
+        let of = |line: &str| classify(&format!("x.c: In function 'f':\nx.c:3:1: {line}\n"));
+        assert_eq!(of("error: static assertion failed: \"no\""), RejectedBy::LayoutOrAssert);
+        assert_eq!(
+            of("error: call to '__compiletime_assert_12' declared with attribute error: BUILD_BUG_ON failed: 1"),
+            RejectedBy::LayoutOrAssert
+        );
+        assert_eq!(of("error: size of array 'a' is negative"), RejectedBy::LayoutOrAssert);
+        assert_eq!(of("error: 'y' undeclared"), RejectedBy::Other);
+        assert_eq!(of("warning: size of array"), RejectedBy::Other);
+    }
+}

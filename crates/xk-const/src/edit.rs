@@ -1,0 +1,101 @@
+//! Writing another value into a file. The edit replaces exactly the constant's bytes and keeps the
+//! number of lines, so that `__LINE__` and everything derived from it stays the same.
+
+use crate::resolve::{Constant, Form, Site};
+use crate::tree::{BuildTree, FileEdit, TreeError};
+use crate::value::CType;
+
+/// Why a value cannot be written.
+#[derive(Debug, thiserror::Error)]
+pub enum EditError {
+    /// The type of the constant cannot hold the value.
+    #[error("{value} does not fit {id}, which has type `{}`: choose a value from {} to {}", .c_type.name(), .c_type.range().0, .c_type.range().1)]
+    OutOfType {
+        /// The constant.
+        id: String,
+        /// The value asked for.
+        value: i64,
+        /// Its type.
+        c_type: CType,
+    },
+    /// The file changed since the constant was resolved.
+    #[error("{path}:{line} no longer reads `{expected}`; resolve the constant again")]
+    Moved {
+        /// File of the constant.
+        path: String,
+        /// Line of the constant.
+        line: u32,
+        /// What stood there.
+        expected: String,
+    },
+    /// The file cannot be read, or is not text.
+    #[error(transparent)]
+    Tree(#[from] TreeError),
+}
+
+/// The edits that give `constant` another value of the same C type.
+pub fn edit(tree: &impl BuildTree, constant: &Constant, value: i64) -> Result<Vec<FileEdit>, EditError> {
+    let out_of_type = || EditError::OutOfType { id: constant.id.to_string(), value, c_type: constant.c_type };
+    let literal = constant.c_type.literal(value).ok_or_else(out_of_type)?;
+    let bare = constant.form == Form::Literal || !constant.token.starts_with('(');
+    let text = if bare || literal.starts_with('(') { literal } else { format!("({literal})") };
+    Ok(vec![substitute(tree, &constant.site, &text)?])
+}
+
+/// The file of `site` with `text` in the place of the constant.
+pub(crate) fn substitute(tree: &impl BuildTree, site: &Site, text: &str) -> Result<FileEdit, EditError> {
+    let source = tree.read(&site.path)?;
+    let source = String::from_utf8(source)
+        .map_err(|_| TreeError::Failed(format!("{} is not UTF-8 text and cannot be edited", site.path)))?;
+    let content = replace(&source, site, text).ok_or_else(|| EditError::Moved {
+        path: site.path.clone(),
+        line: site.line,
+        expected: site.written.clone(),
+    })?;
+    Ok(FileEdit { path: site.path.clone(), content })
+}
+
+fn replace(source: &str, site: &Site, text: &str) -> Option<String> {
+    let old = source.get(site.start..site.end).filter(|old| *old == site.written)?;
+    // A body that spans lines shrinks to one; the lines it gives up stay as empty continuations.
+    let lines = old.matches('\n').count();
+    let filler = "\\\n".repeat(lines);
+    Some(format!("{}{filler}{text}{}", &source[..site.start], &source[site.end..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn site(source: &str, written: &str) -> Site {
+        let start = source.find(written).unwrap();
+        Site { path: "x.h".into(), line: 1, start, end: start + written.len(), written: written.into() }
+    }
+
+    #[test]
+    fn replaces_only_the_constant() {
+        let source = "a\n#define X\t(HZ / 50) /* (HZ / 50) */\nb\n";
+        assert_eq!(
+            replace(source, &site(source, "(HZ / 50)"), "(7L)").unwrap(),
+            "a\n#define X\t(7L) /* (HZ / 50) */\nb\n"
+        );
+    }
+
+    #[test]
+    fn keeps_the_number_of_lines() {
+        let source = "#define X \\\n\t(A + \\\n\t B)\nint y;\n";
+        let edited = replace(source, &site(source, "(A + \\\n\t B)"), "(9)").unwrap();
+        assert_eq!(edited, "#define X \\\n\t\\\n(9)\nint y;\n");
+        assert_eq!(edited.lines().count(), source.lines().count());
+    }
+
+    #[test]
+    fn notices_a_changed_file() {
+        let source = "#define X 32\n";
+        let mut site = site(source, "32");
+        site.written = "33".into();
+        assert_eq!(replace(source, &site, "1"), None);
+        site.end = 1000;
+        assert_eq!(replace(source, &site, "1"), None);
+    }
+}

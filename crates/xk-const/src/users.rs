@@ -1,0 +1,373 @@
+//! Who uses a constant: every deployed translation unit whose code may depend on it.
+//!
+//! Starts from the constant and follows names: macros whose body mentions it, inline functions,
+//! variables and enumerators in headers that use it, and so on. A unit counts when it reaches, by
+//! includes, both the definition and a place that mentions one of the names in code. The answer
+//! errs on the side of too many: a unit too many costs a compilation, a unit too few would leave
+//! the old value in force somewhere. Uses that can change types or the shape of the code are
+//! reported apart, because no variant of a single function can tell what they do.
+
+use crate::index::{FileNo, Index};
+use crate::resolve::{Constant, Form};
+use crate::scan::{Directive, Place, Scan};
+use crate::tree::{BuildTree, TreeError, Unit};
+use crate::value::Operator;
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+/// A place in the source.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Mention {
+    /// File, relative to the root of the tree.
+    pub path: String,
+    /// Line, counted from 1.
+    pub line: u32,
+    /// What it is, for a human: the name that is mentioned and where.
+    pub what: String,
+}
+
+/// A name through which the constant reaches code.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Followed {
+    /// Macro, inline function, variable or enumerator.
+    pub name: String,
+    /// File that defines it.
+    pub path: String,
+    /// The name it mentions; empty for the constant itself.
+    pub via: String,
+}
+
+/// The deployed units that may depend on a constant, and the evidence.
+#[derive(Debug, Clone, Default)]
+pub struct Users {
+    /// Every such unit, sorted.
+    pub units: Vec<Unit>,
+    /// The names that were followed, the constant's own first.
+    pub names: Vec<Followed>,
+    /// `#if` and `#elif` that mention one of the names: the shape of the code may depend on it.
+    pub conditionals: Vec<Mention>,
+    /// Struct, union and array declarations that mention one of the names.
+    pub shapes: Vec<Mention>,
+    /// Uses that end in generated headers, boot code or the vDSO instead of kernel text.
+    pub generated: Vec<Mention>,
+    /// Uses at file scope of a header, mostly macro invocations: every unit that includes it counts.
+    pub wide: Vec<Mention>,
+    /// The operators applied directly to the constant, the most restrictive last.
+    pub operators: BTreeSet<Operator>,
+}
+
+/// Code that is built with the kernel but is not kernel text, or that generates headers.
+const ELSEWHERE: [&str; 8] = [
+    "kernel/bounds.c",
+    "arch/x86/kernel/asm-offsets",
+    "arch/x86/entry/vdso/",
+    "lib/vdso/",
+    "arch/x86/boot/",
+    "arch/x86/realmode/",
+    "arch/x86/purgatory/",
+    "arch/x86/tools/",
+];
+
+/// The deployed units that may depend on `constant`.
+pub fn users(tree: &impl BuildTree, constant: &Constant) -> Result<Users, TreeError> {
+    let index = Index::open(tree)?;
+    let units = tree.units()?;
+    users_of(tree, &index, &units, &Start::of(constant))
+}
+
+/// Where following starts.
+pub(crate) struct Start {
+    pub path: String,
+    pub name: Option<String>,
+    /// First byte of the constant, for one without a name.
+    pub at: usize,
+}
+
+impl Start {
+    pub(crate) fn of(constant: &Constant) -> Start {
+        let name = constant.name.clone().filter(|_| constant.form != Form::Literal);
+        Start { path: constant.site.path.clone(), name, at: constant.site.start }
+    }
+}
+
+pub(crate) fn users_of(
+    tree: &impl BuildTree,
+    index: &Index,
+    units: &[Unit],
+    start: &Start,
+) -> Result<Users, TreeError> {
+    let file = index
+        .number(&start.path)
+        .ok_or_else(|| TreeError::Failed(format!("{} is not among the indexed sources", start.path)))?;
+    let mut walk = Walk {
+        tree,
+        index,
+        units: units.iter().filter_map(|u| Some((index.number(&u.source)?, u))).collect(),
+        reached: HashMap::new(),
+        sources: HashMap::new(),
+        seen: HashSet::new(),
+        work: Vec::new(),
+        found: Users::default(),
+        emitted: HashSet::new(),
+    };
+    match &start.name {
+        Some(name) => walk.follow(name, file, ""),
+        None => walk.literal(file, start.at)?,
+    }
+    while let Some((name, file)) = walk.work.pop() {
+        walk.name(&name, file)?;
+    }
+    let emitted = std::mem::take(&mut walk.emitted);
+    let mut chosen: Vec<Unit> =
+        walk.units.iter().filter(|(n, _)| emitted.contains(n)).map(|(_, unit)| (*unit).clone()).collect();
+    chosen.sort();
+    chosen.dedup();
+    walk.found.units = chosen;
+    Ok(walk.found)
+}
+
+struct Walk<'a, T> {
+    tree: &'a T,
+    index: &'a Index,
+    units: Vec<(FileNo, &'a Unit)>,
+    reached: HashMap<FileNo, Vec<bool>>,
+    sources: HashMap<FileNo, Vec<u8>>,
+    seen: HashSet<(String, FileNo)>,
+    work: Vec<(String, FileNo)>,
+    found: Users,
+    emitted: HashSet<FileNo>,
+}
+
+impl<T: BuildTree> Walk<'_, T> {
+    fn reached_by(&mut self, file: FileNo) -> &Vec<bool> {
+        self.reached.entry(file).or_insert_with(|| self.index.reached_by(file))
+    }
+
+    fn source(&mut self, file: FileNo) -> Result<Vec<u8>, TreeError> {
+        // Taken out and put back by the caller, so that a scan can borrow it.
+        match self.sources.remove(&file) {
+            Some(source) => Ok(source),
+            None => self.tree.read(self.index.path(file)),
+        }
+    }
+
+    fn follow(&mut self, name: &str, file: FileNo, via: &str) {
+        if self.seen.insert((name.to_owned(), file)) {
+            self.work.push((name.to_owned(), file));
+            let path = self.index.path(file).to_owned();
+            self.found.names.push(Followed { name: name.to_owned(), path, via: via.to_owned() });
+        }
+    }
+
+    /// Every unit that reaches both files.
+    fn emit(&mut self, definition: FileNo, mention: FileNo) {
+        self.reached_by(definition);
+        self.reached_by(mention);
+        let (from, to) = (&self.reached[&definition], &self.reached[&mention]);
+        let both = |n: &FileNo| from[*n as usize] && to[*n as usize];
+        self.emitted.extend(self.units.iter().map(|(n, _)| *n).filter(both));
+    }
+
+    fn literal(&mut self, file: FileNo, at: usize) -> Result<(), TreeError> {
+        let source = self.source(file)?;
+        let scan = Scan::new(&source);
+        if let Some(token) = scan.tokens.iter().position(|t| t.start <= at && at < t.end) {
+            self.found.operators.insert(operator_at(&scan, token..token + 1));
+            self.mention(&scan, token, file, file, scan.text(token));
+        }
+        drop(scan);
+        self.sources.insert(file, source);
+        Ok(())
+    }
+
+    fn name(&mut self, name: &str, definition: FileNo) -> Result<(), TreeError> {
+        let first = self.found.names.first().is_some_and(|f| f.name == name && self.index.path(definition) == f.path);
+        for file in self.index.mentions(name)? {
+            if !self.shares_unit(definition, file) {
+                continue;
+            }
+            let source = self.source(file)?;
+            if contains(&source, name) {
+                let scan = Scan::new(&source);
+                for token in scan.mentions(name) {
+                    if declares(&scan, token) {
+                        continue;
+                    }
+                    if first && !matches!(scan.place(token), Place::Directive(Directive::Conditional)) {
+                        self.found.operators.insert(operator_at(&scan, token..token + 1));
+                    }
+                    self.mention(&scan, token, definition, file, name);
+                }
+            }
+            self.sources.insert(file, source);
+        }
+        Ok(())
+    }
+
+    /// Some unit reaches both files: a header may use a name that its includer provides.
+    fn shares_unit(&mut self, a: FileNo, b: FileNo) -> bool {
+        self.reached_by(a);
+        self.reached_by(b);
+        let (a, b) = (&self.reached[&a], &self.reached[&b]);
+        self.units.iter().any(|(n, _)| a[*n as usize] && b[*n as usize])
+    }
+
+    fn mention(&mut self, scan: &Scan<'_>, token: usize, definition: FileNo, file: FileNo, name: &str) {
+        let path = self.index.path(file).to_owned();
+        let line = scan.tokens.get(token).map_or(0, |t| t.line);
+        let note = |what: String| Mention { path: path.clone(), line, what };
+        let header = path.ends_with(".h");
+        if ELSEWHERE.iter().any(|prefix| path.starts_with(prefix)) {
+            self.found.generated.push(note(format!("{name} outside kernel text")));
+        }
+        match scan.place(token) {
+            Place::Directive(Directive::Define { name: outer, .. }) => {
+                let outer = outer.clone();
+                self.follow(&outer, file, name);
+            }
+            Place::Directive(Directive::Conditional) => {
+                let text = scan.tokens.get(token).map_or_else(String::new, |t| line_text(scan.source, t.start));
+                self.found.conditionals.push(note(text));
+            }
+            Place::Directive(Directive::Other) => {}
+            Place::Shape(what) => {
+                self.found.shapes.push(note(format!("{what} uses {name}")));
+                if !header {
+                    self.emit(definition, file);
+                }
+            }
+            _ if !header => self.emit(definition, file),
+            Place::Function { name: outer, inline: true } => self.follow(outer, file, name),
+            Place::Function { inline: false, .. } => self.emit(definition, file),
+            Place::Variable(outer) => {
+                let region = scan.region(token);
+                let local = region.is_some_and(|r| r.tokens.clone().take(8).any(|i| scan.text(i) == "static"));
+                if local && !outer.is_empty() {
+                    self.follow(outer, file, name);
+                } else {
+                    self.emit(definition, file);
+                }
+            }
+            Place::Enum => {
+                for enumerator in enumerators_from(scan, token) {
+                    self.follow(&enumerator, file, name);
+                }
+            }
+            Place::FileScope => {
+                self.found.wide.push(note(format!("{name} at file scope")));
+                self.emit(definition, file);
+            }
+        }
+    }
+}
+
+/// A plain search before the costly scan.
+fn contains(source: &[u8], name: &str) -> bool {
+    let name = name.as_bytes();
+    !name.is_empty() && source.windows(name.len()).any(|w| w[0] == name[0] && w == name)
+}
+
+fn line_text(source: &[u8], at: usize) -> String {
+    let start = source[..at].iter().rposition(|&b| b == b'\n').map_or(0, |n| n + 1);
+    let end = source[at..].iter().position(|&b| b == b'\n').map_or(source.len(), |n| at + n);
+    String::from_utf8_lossy(&source[start..end]).trim().to_owned()
+}
+
+/// The token is the name being defined, undefined or tested for existence, not a use of its value.
+fn declares(scan: &Scan<'_>, token: usize) -> bool {
+    let Some(hash) = scan.tokens.get(token).and_then(|t| t.directive) else { return false };
+    let word = scan.text(hash + 1);
+    (token == hash + 2 && matches!(word, "define" | "undef" | "ifdef" | "ifndef"))
+        || (matches!(word, "if" | "elif")
+            && (scan.text(token.wrapping_sub(1)) == "defined"
+                || (scan.text(token.wrapping_sub(1)) == "(" && scan.text(token.wrapping_sub(2)) == "defined")))
+}
+
+/// The enumerators whose value depends on the expression that contains `token`: the one it
+/// initialises and those that count on from it.
+fn enumerators_from(scan: &Scan<'_>, token: usize) -> Vec<String> {
+    let mut start = token;
+    while start > 0 && !matches!(scan.text(start), "," | "{" | ";") {
+        start -= 1;
+    }
+    let mut names = vec![scan.text(start + 1).to_owned()];
+    let mut at = token;
+    while let Some(text) = scan.tokens.get(at).map(|_| scan.text(at)) {
+        match text {
+            "}" | ";" => break,
+            "," if scan.text(at + 2) == "=" => break,
+            "," if scan.tokens.get(at + 1).is_some_and(|t| t.kind == crate::token::Kind::Ident) => {
+                names.push(scan.text(at + 1).to_owned());
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    names
+}
+
+/// The operator applied to the tokens `range`, looking through parentheses that hold nothing else.
+pub(crate) fn operator_at(scan: &Scan<'_>, mut range: std::ops::Range<usize>) -> Operator {
+    let before = |at: usize, n: usize| at.checked_sub(n).map_or("", |i| scan.text(i));
+    while before(range.start, 1) == "(" && scan.text(range.end) == ")" {
+        // `f(X)` passes X on; only grouping parentheses are looked through.
+        let callee = range.start.checked_sub(2).and_then(|i| scan.tokens.get(i));
+        if callee.is_some_and(|t| t.kind == crate::token::Kind::Ident) {
+            return Operator::Other;
+        }
+        range = range.start - 1..range.end + 1;
+    }
+    let (left, right) = (before(range.start, 1), scan.text(range.end));
+    let operand = |at: Option<usize>| {
+        at.and_then(|i| scan.tokens.get(i))
+            .is_some_and(|t| t.kind != crate::token::Kind::Punct || matches!(t.text(scan.source), ")" | "]"))
+    };
+    let compares = |text: &str| matches!(text, "<" | ">" | "<=" | ">=" | "==" | "!=");
+    match (left, right) {
+        ("<<" | ">>" | "<<=" | ">>=", _) => Operator::ShiftCount,
+        ("/" | "%" | "/=" | "%=", _) => Operator::Divisor,
+        ("*=", _) | (_, "*") => Operator::Multiplier,
+        ("*", _) if operand(range.start.checked_sub(2)) => Operator::Multiplier,
+        (left, right) if compares(left) || compares(right) => Operator::Compare,
+        _ => Operator::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn operator(source: &str) -> Operator {
+        let scan = Scan::new(source.as_bytes());
+        let at = scan.mentions("X").next().unwrap();
+        operator_at(&scan, at..at + 1)
+    }
+
+    #[test]
+    fn operators() {
+        assert_eq!(operator("a >> X;"), Operator::ShiftCount);
+        assert_eq!(operator("a <<= ((X));"), Operator::ShiftCount);
+        assert_eq!(operator("a / (X);"), Operator::Divisor);
+        assert_eq!(operator("a * X"), Operator::Multiplier);
+        assert_eq!(operator("X * a"), Operator::Multiplier);
+        assert_eq!(operator("if (a >= X)"), Operator::Compare);
+        assert_eq!(operator("f(X)"), Operator::Other);
+        assert_eq!(operator("min(a, X)"), Operator::Other);
+        assert_eq!(operator("= *X"), Operator::Other);
+    }
+
+    #[test]
+    fn enumerators_count_on() {
+        let source = "enum e { A, B = X + 1, C, D, E = 9, F };";
+        let scan = Scan::new(source.as_bytes());
+        let at = scan.mentions("X").next().unwrap();
+        assert_eq!(enumerators_from(&scan, at), ["B", "C", "D"]);
+    }
+
+    #[test]
+    fn testing_for_a_name_is_no_use_of_its_value() {
+        let source = "#ifdef X\n#elif defined(X) || defined X\n#undef X\n#define X 1\n#elif X > 2\n#endif\n";
+        let scan = Scan::new(source.as_bytes());
+        let used: Vec<_> = scan.mentions("X").filter(|&t| !declares(&scan, t)).map(|t| scan.tokens[t].line).collect();
+        assert_eq!(used, [5]);
+    }
+}

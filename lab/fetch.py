@@ -26,6 +26,7 @@ from lab.store import MANIFEST, FetchedKernel, cache, fetched, kernels_folder, m
 
 BUSYBOX_PACKAGE = "busybox-static"
 _UNFINISHED = ".unfinished-"
+_PROGRESS_SECONDS = 5
 
 
 def say(message: str) -> None:
@@ -34,16 +35,35 @@ def say(message: str) -> None:
 
 
 def run(command: list[str], failure: str, cwd: Path | None = None) -> None:
-    """Run a host tool; its own messages are shown only if it fails."""
-    try:
-        outcome = subprocess.run(
-            command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
-        )
-    except FileNotFoundError as error:
-        raise LabError(f"{failure}: {command[0]} is not installed; run scripts/setup") from error
-    if outcome.returncode:
-        words = outcome.stdout.strip().splitlines()
-        raise LabError(f"{failure} ({words[-1] if words else ' '.join(command)})")
+    """Run a host tool; its own messages are shown only if it fails.
+
+    Says now and then how much has arrived in `cwd`: a download may take minutes.
+    """
+    with tempfile.TemporaryFile("w+") as messages:
+        try:
+            process = subprocess.Popen(command, cwd=cwd, stdout=messages, stderr=messages)
+        except FileNotFoundError as error:
+            raise LabError(f"{failure}: {command[0]} is not installed; run scripts/setup") from error
+        with process:
+            while process.poll() is None:
+                try:
+                    process.wait(timeout=_PROGRESS_SECONDS)
+                except subprocess.TimeoutExpired:
+                    if cwd:
+                        say(f"{_size(cwd) >> 20} MB so far")
+        if process.returncode:
+            messages.seek(0)
+            words = messages.read().strip().splitlines()
+            raise LabError(f"{failure} ({words[-1] if words else ' '.join(command)})")
+
+
+def _size(folder: Path) -> int:
+    """Bytes in `folder`, at this moment."""
+    sizes = 0
+    for path in folder.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):
+            sizes += path.stat().st_size
+    return sizes
 
 
 @contextlib.contextmanager

@@ -143,25 +143,39 @@ def _child(command: list[str], **options: Any) -> Iterator[subprocess.Popen[byte
 
 
 @contextlib.contextmanager
-def _share(scratch: Path, tag: str, folder: Path | None) -> Iterator[Path]:
-    """Serve `folder`, or the host's root read-only, on a socket in `scratch`."""
-    path = scratch / f"{tag}.socket"
-    with socket.socket(socket.AF_UNIX) as listener, (scratch / f"{tag}.log").open("wb") as log:
+def _share(path: Path, server: list[str]) -> Iterator[Path]:
+    """Let `server` serve files on a socket at `path`; `{socket}` stands for its descriptor."""
+    with socket.socket(socket.AF_UNIX) as listener, path.with_suffix(".log").open("wb") as log:
         listener.bind(str(path))
         listener.listen(1)
-        number = str(listener.fileno())
-        if folder is None:
-            view = scratch / "view"
-            view.mkdir()
-            command = ["unshare", "--mount", "--propagation", "private"]
-            command += [str(_HERE / "serve-root"), str(view), number]
-        else:
-            command = [str(_VIRTIOFSD), f"--fd={number}", "-o", f"source={folder}"]
-            command += ["-o", "cache=auto", "-o", "log_level=err"]
-        with _child(command, pass_fds=[listener.fileno()], stdout=log, stderr=log) as server:
+        number = listener.fileno()
+        command = [word.replace("{socket}", str(number)) for word in server]
+        with _child(command, pass_fds=[number], stdout=log, stderr=log) as process:
             listener.close()
             yield path
-            server.terminate()
+            process.terminate()
+
+
+@contextlib.contextmanager
+def _share_root(scratch: Path) -> Iterator[Path]:
+    """Serve the host's file systems, read-only."""
+    # Only ever removed when empty: inside the server's namespace this is the host's root.
+    view = Path(tempfile.mkdtemp(prefix="xk-view-"))
+    try:
+        command = ["unshare", "--mount", "--propagation", "private"]
+        command += [str(_HERE / "serve-root"), str(view), "{socket}"]
+        with _share(scratch / "host.socket", command) as path:
+            yield path
+    finally:
+        view.rmdir()
+
+
+@contextlib.contextmanager
+def _share_out(scratch: Path, out: Path) -> Iterator[Path]:
+    """Serve the output folder, for writing."""
+    command = [str(_VIRTIOFSD), "--fd={socket}", "-o", f"source={out}"]
+    with _share(scratch / "out.socket", [*command, "-o", "cache=auto", "-o", "log_level=err"]) as path:
+        yield path
 
 
 def _check_host() -> None:
@@ -225,8 +239,8 @@ def _boot(
         console=out / "dmesg",
         ports={name: f"/proc/self/fd/{writer}" for name, (_, writer) in pipes.items()},
         shares={
-            "host": stack.enter_context(_share(scratch, "host", None)),
-            "out": stack.enter_context(_share(scratch, "out", out)),
+            "host": stack.enter_context(_share_root(scratch)),
+            "out": stack.enter_context(_share_out(scratch, out)),
         },
         disk_images=tuple(images),
         terminal=terminal,

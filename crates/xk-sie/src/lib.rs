@@ -14,6 +14,7 @@ pub mod generate;
 pub mod identity;
 pub mod insn;
 pub mod object;
+pub mod pipeline;
 pub mod probe;
 pub mod program;
 pub mod proof;

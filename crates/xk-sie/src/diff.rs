@@ -76,6 +76,9 @@ enum Form {
     Inverted,
     /// The same operation in fewer or more bits; only these low bits agree.
     Narrow(u32),
+    /// `sub $-imm` for `add $imm` or the reverse: the same result in these low
+    /// bits, other flags.
+    Negated(u32),
     /// A zero idiom in one of the builds (`xor r,r` for `mov $0,r`, `test r,r`
     /// for `cmp $0,r`); the other has an immediate.
     Zero,
@@ -280,6 +283,9 @@ impl Walk<'_> {
                     }
                 }
             }
+            if let Some(bits) = negated(b, v) {
+                return Ok(Form::Negated(bits));
+            }
             return if zero_idiom(b, v) || zero_idiom(v, b) { Ok(Form::Zero) } else { differ() };
         }
         if b.op_count() != v.op_count() {
@@ -313,7 +319,7 @@ impl Walk<'_> {
     fn flags(&self, bi: &Insn, vi: &Insn, pairing: &mut Pairing, form: Form) {
         let modified = bi.raw.rflags_modified() & STATUS;
         match form {
-            Form::Narrow(_) => pairing.flags = false,
+            Form::Narrow(_) | Form::Negated(_) => pairing.flags = false,
             // test and cmp with zero leave the same flags; xor and mov do not.
             Form::Zero => pairing.flags = modified != 0 && vi.raw.rflags_modified() & STATUS != 0,
             _ if modified == STATUS => pairing.flags = true,
@@ -325,7 +331,7 @@ impl Walk<'_> {
         if form == Form::Zero {
             return self.zero(bi, vi, pairing);
         }
-        let narrow = if let Form::Narrow(bits) = form { bits } else { 64 };
+        let narrow = if let Form::Narrow(bits) | Form::Negated(bits) = form { bits } else { 64 };
         let (b, v) = (&bi.raw, &vi.raw);
         let mut writes: Vec<(usize, usize, u32)> = Vec::new();
         let mut explicit: HashSet<Register> = HashSet::new();
@@ -366,7 +372,7 @@ impl Walk<'_> {
                     }
                 }
                 OpKind::Memory => self.memory_operand(bi, vi, pairing, &mut explicit)?,
-                kind if is_immediate(kind) => self.immediate(bi, vi, i, narrow)?,
+                kind if is_immediate(kind) => self.immediate(bi, vi, i, form)?,
                 _ => {}
             }
         }
@@ -374,7 +380,13 @@ impl Walk<'_> {
         for (bn, vn, bits) in writes {
             let old = pairing.valid(bn, vn);
             let valid = match form {
-                Form::Narrow(bits) => bits as u8,
+                Form::Narrow(bits) | Form::Negated(bits) => {
+                    if bits == 32 {
+                        64
+                    } else {
+                        bits as u8
+                    }
+                }
                 _ if bits >= 32 => 64,
                 _ => old.max(bits as u8),
             };
@@ -449,11 +461,13 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn immediate(&mut self, bi: &Insn, vi: &Insn, operand: u32, bits: u32) -> Result<(), Mismatch> {
+    fn immediate(&mut self, bi: &Insn, vi: &Insn, operand: u32, form: Form) -> Result<(), Mismatch> {
+        let bits = if let Form::Narrow(bits) | Form::Negated(bits) = form { bits } else { 64 };
         if bi.immediate != vi.immediate {
             return self.mismatch(bi.node, format!("`{}` against `{}`", bi.text(), vi.text()));
         }
         let (x, y) = (bi.raw.immediate(operand), vi.raw.immediate(operand));
+        let y = if let Form::Negated(_) = form { y.wrapping_neg() } else { y };
         let kept = term::mask(bits) as u64;
         if bi.immediate.is_none() && x & kept != y & kept {
             if bi.raw.op0_register() == Register::RSP {
@@ -651,6 +665,18 @@ const STATUS: u32 = RflagsBits::CF | RflagsBits::PF | RflagsBits::AF | RflagsBit
 fn low_bits_suffice(mnemonic: Mnemonic) -> bool {
     use Mnemonic as M;
     matches!(mnemonic, M::Add | M::Sub | M::And | M::Or | M::Xor | M::Mov | M::Not | M::Neg | M::Imul)
+}
+
+/// The low bits in which `v` computes what `b` computes by the opposite
+/// operation on the opposite immediate.
+fn negated(b: &Instruction, v: &Instruction) -> Option<u32> {
+    let opposite =
+        matches!((b.mnemonic(), v.mnemonic()), (Mnemonic::Add, Mnemonic::Sub) | (Mnemonic::Sub, Mnemonic::Add));
+    let immediates = opposite && is_immediate(b.op_kind(1)) && is_immediate(v.op_kind(1));
+    let (Some((_, x, false)), Some((_, y, false))) = (gpr(b.op0_register()), gpr(v.op0_register())) else {
+        return None;
+    };
+    (immediates && b.op_kind(0) == OpKind::Register && v.op_kind(0) == OpKind::Register).then_some(x.min(y))
 }
 
 /// Whether `v` does what `b` does with the immediate 0, apart from flags:

@@ -165,12 +165,7 @@ fn refuse_elsewhere(users: &Users) -> Result<(), Refusal> {
 }
 
 /// Declarations that mention the constant: do types change their layout?
-fn refuse_layout(
-    variants: &Variants<'_>,
-    users: &Users,
-    units: &[Builds],
-    fitted: &[i64],
-) -> Result<(), BuildError> {
+fn refuse_layout(variants: &Variants<'_>, users: &Users, units: &[Builds], fitted: &[i64]) -> Result<(), BuildError> {
     let (Some(mention), Some(&value)) = (users.shapes.first(), fitted.first()) else { return Ok(()) };
     for builds in units {
         let Some(unit) = users.units.iter().find(|u| u.source == builds.source) else { continue };

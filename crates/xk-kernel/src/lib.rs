@@ -5,9 +5,11 @@
 //! types, and translation units compiled exactly as they were for the
 //! deployed kernel. Nothing here knows what a performance constant is.
 
+mod bundle;
 mod command;
 mod env;
 mod id;
+mod image;
 mod kbuild;
 mod overlay;
 mod prepare;
@@ -15,9 +17,14 @@ mod source;
 mod tree;
 mod units;
 
+pub use bundle::{Bundle, BundleError, BundleExtras, LoadedModule};
 pub use command::{CompileCommand, CompileError};
 pub use env::{Env, HostEnv, RunOutput};
 pub use id::{IdError, KernelId};
+pub use image::{
+    Image, ImageError, KallsymsError, LoadedSection, Module, ModuleRelocation, ModuleSection, ModuleSymbol, Symbol,
+    SymbolsError,
+};
 pub use overlay::{Compiled, Overlay};
 pub use source::{Compiler, Source, SourceError, SourceHints};
 pub use tree::Tree;

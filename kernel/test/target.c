@@ -10,15 +10,16 @@
 #include <linux/seq_file.h>
 #include <linux/uaccess.h>
 
-int xk_target_value(void);
-int xk_target_twice(void);
-int xk_target_compare(int x);
-int xk_target_memory(int *x, int *other);
-void xk_target_store(int *x);
-int xk_target_select(int x);
+#include "target.h"
 
 static int *other;
 static int healthy = 40;
+
+/* Unlike the functions in assembly, one that other tracers may probe. */
+static noinline int xk_target_traced(int x)
+{
+	return x * 32;
+}
 
 static int show(struct seq_file *file, void *unused)
 {
@@ -31,6 +32,7 @@ static int show(struct seq_file *file, void *unused)
 	xk_target_store(&stored);
 	seq_printf(file, "store %d\n", stored);
 	seq_printf(file, "select %d %d\n", xk_target_select(1), xk_target_select(0));
+	seq_printf(file, "traced %d\n", xk_target_traced(stored));
 	return 0;
 }
 

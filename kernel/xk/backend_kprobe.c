@@ -7,7 +7,6 @@
 #include <linux/delay.h>
 #include <linux/jiffies.h>
 #include <linux/kprobes.h>
-#include <linux/slab.h>
 #include <linux/uaccess.h>
 
 #include "backend.h"
@@ -30,32 +29,42 @@ static int notrace before_value(struct kprobe *kprobe, struct pt_regs *regs)
 	xk_handle_value(to_site(kprobe), regs);
 	return 0;
 }
-NOKPROBE_SYMBOL(before_value);
 
 static int notrace before_compare(struct kprobe *kprobe, struct pt_regs *regs)
 {
 	xk_handle_compare(to_site(kprobe), regs);
 	return 0;
 }
-NOKPROBE_SYMBOL(before_compare);
+
+static int notrace before_binary(struct kprobe *kprobe, struct pt_regs *regs)
+{
+	xk_handle_binary(to_site(kprobe), regs);
+	return 0;
+}
+
+static int notrace before_select(struct kprobe *kprobe, struct pt_regs *regs)
+{
+	xk_handle_select(to_site(kprobe), regs);
+	return 0;
+}
 
 static int notrace before_steps(struct kprobe *kprobe, struct pt_regs *regs)
 {
 	xk_handle_steps(to_site(kprobe), regs);
 	return 0;
 }
-NOKPROBE_SYMBOL(before_steps);
 
 static int notrace before_interpret(struct kprobe *kprobe, struct pt_regs *regs)
 {
 	xk_handle_interpret(to_site(kprobe), regs);
 	return 0;
 }
-NOKPROBE_SYMBOL(before_interpret);
 
 static const kprobe_pre_handler_t before[] = {
 	[XK_PLAN_VALUE] = before_value,
 	[XK_PLAN_COMPARE] = before_compare,
+	[XK_PLAN_BINARY] = before_binary,
+	[XK_PLAN_SELECT] = before_select,
 	[XK_PLAN_STEPS] = before_steps,
 	[XK_PLAN_INTERPRET] = before_interpret,
 };
@@ -65,6 +74,14 @@ static void notrace after(struct kprobe *kprobe, struct pt_regs *regs,
 {
 	xk_handle(to_site(kprobe), regs);
 }
+
+/* A probe in a handler would end in itself. */
+NOKPROBE_SYMBOL(before_value);
+NOKPROBE_SYMBOL(before_compare);
+NOKPROBE_SYMBOL(before_binary);
+NOKPROBE_SYMBOL(before_select);
+NOKPROBE_SYMBOL(before_steps);
+NOKPROBE_SYMBOL(before_interpret);
 NOKPROBE_SYMBOL(after);
 
 static int kprobe_prepare(struct xk_live_site *site, struct xk_error *error)
@@ -127,7 +144,7 @@ static const char *registration_error(int ret)
 {
 	switch (ret) {
 	case -EINVAL:
-		return "the kernel forbids probes here (noprobe code, not text, a self-patched place or a BUG)";
+		return "the kernel forbids probes here (noprobe, self-patched, a BUG or not text)";
 	case -EILSEQ:
 		return "not the start of an instruction that can be probed";
 	case -ENOENT:
@@ -155,9 +172,9 @@ static int kprobe_arm(struct xk_live_site *site, struct xk_error *error)
 	else if (site->kprobe.ainsn.size != site->insn_len)
 		reason = "the instruction here has another length";
 	else if (kprobe_state(site) == XK_STATE_DISARMED)
-		reason = "the probe was registered but not armed: is /sys/kernel/debug/kprobes/enabled 0?";
+		reason = "registered but not armed: is /sys/kernel/debug/kprobes/enabled 0?";
 	else if (kprobe_state(site) == XK_STATE_UNKNOWN)
-		reason = "the probe was registered but the running bytes are not its own";
+		reason = "registered but the running bytes are not its own";
 	else
 		return 0;
 

@@ -32,25 +32,32 @@ static __always_inline void xk_count_fault(const struct xk_live_site *site)
 static __always_inline void
 xk_handle_value(const struct xk_live_site *site, struct pt_regs *regs)
 {
-	*(u64 *)((char *)regs + site->value_reg) = xk_values_of(site)->constant;
+	xk_shape_value(&site->plan.shape, xk_values_of(site)->constants, regs);
 	xk_count_hit(site);
 }
 
 static __always_inline void
 xk_handle_compare(const struct xk_live_site *site, struct pt_regs *regs)
 {
-	const struct xk_plan *plan = &site->plan;
-	u64 operand = *(u64 *)((char *)regs + plan->reg);
-	u64 flags;
-
 	xk_count_hit(site);
-	if (plan->memory &&
-	    xk_memory_load(operand + plan->displacement, plan->width, &operand)) {
+	if (xk_shape_compare(&site->plan.shape, xk_values_of(site)->constants, regs))
 		xk_count_fault(site);
-		return;
-	}
-	flags = xk_compare(operand, xk_values_of(site)->constant, plan->width);
-	regs->flags = (regs->flags & ~plan->mask) | (flags & plan->mask);
+}
+
+static __always_inline void
+xk_handle_binary(const struct xk_live_site *site, struct pt_regs *regs)
+{
+	xk_count_hit(site);
+	if (xk_shape_binary(&site->plan.shape, xk_values_of(site)->constants, regs))
+		xk_count_fault(site);
+}
+
+static __always_inline void
+xk_handle_select(const struct xk_live_site *site, struct pt_regs *regs)
+{
+	xk_count_hit(site);
+	if (xk_shape_select(&site->plan.shape, xk_values_of(site)->constants, regs))
+		xk_count_fault(site);
 }
 
 static __always_inline void
@@ -79,6 +86,12 @@ static inline void xk_handle(const struct xk_live_site *site, struct pt_regs *re
 		break;
 	case XK_PLAN_COMPARE:
 		xk_handle_compare(site, regs);
+		break;
+	case XK_PLAN_BINARY:
+		xk_handle_binary(site, regs);
+		break;
+	case XK_PLAN_SELECT:
+		xk_handle_select(site, regs);
 		break;
 	case XK_PLAN_STEPS:
 		xk_handle_steps(site, regs);

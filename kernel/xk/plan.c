@@ -10,14 +10,6 @@
 #include "memory.h"
 #include "plan.h"
 
-/* Codes of steps that are no operations: operands may be wider than the step. */
-#define STEP_GENERIC 0x80
-
-static bool is_constant(const struct xk_op *op)
-{
-	return op->code == XK_OP_IV || op->code == XK_OP_IMM;
-}
-
 /* The widest value that the operation can leave in its temporary. */
 static u8 result_width(const struct xk_op *op)
 {
@@ -58,7 +50,7 @@ static u8 fast_code(const struct xk_op *op, u8 operand_width)
 			return op->code;
 		break;
 	}
-	return op->code | STEP_GENERIC;
+	return op->code | XK_STEP_GENERIC;
 }
 
 static void add_fetch(struct xk_plan *plan, u8 slot, u16 reg, u8 shift, u64 mask)
@@ -73,53 +65,6 @@ static void add_commit(struct xk_plan *plan, u8 slot, u16 reg, u64 keep, u64 set
 	plan->commits[plan->nr_commits++] = (struct xk_commit) {
 		.reg = reg, .slot = slot, .keep = keep, .set = set,
 	};
-}
-
-/* Recognises the two commonest updates, which have handlers of their own. */
-static void specialise(struct xk_plan *plan)
-{
-	const struct xk_commit *commit = &plan->commits[0];
-	const struct xk_fetch *fetch = &plan->fetches[0];
-	const struct xk_step *step = plan->steps;
-	bool memory = false;
-
-	if (plan->nr_commits != 1)
-		return;
-	if (!plan->nr_steps) {
-		if (commit->keep || !is_constant(&plan->ops[commit->slot]))
-			return;
-		plan->reg = commit->reg;
-		plan->slot = commit->slot;
-		plan->mask = commit->set;
-		plan->kind = XK_PLAN_VALUE;
-		return;
-	}
-
-	if (plan->nr_fetches != 1 || commit->reg != offsetof(struct pt_regs, flags))
-		return;
-	if (plan->nr_steps == 2) {
-		if (step->code != XK_OP_LOAD || step->a != fetch->slot ||
-		    fetch->mask != ~0ULL || step->width != step[1].width)
-			return;
-		plan->displacement = step->imm;
-		memory = true;
-		step++;
-	} else if (plan->nr_steps != 1) {
-		return;
-	}
-	if (step->code != XK_OP_FLAGS_SUB || step->dst != commit->slot ||
-	    step->a != (memory ? plan->steps[0].dst : fetch->slot) ||
-	    !is_constant(&plan->ops[step->b]) || fetch->shift)
-		return;
-	/* The comparison reads the low bytes: a wider fetch is the same. */
-	if (!memory && fetch->mask < step->mask)
-		return;
-	plan->memory = memory;
-	plan->reg = fetch->reg;
-	plan->slot = step->b;
-	plan->width = step->width;
-	plan->mask = commit->set;
-	plan->kind = XK_PLAN_COMPARE;
 }
 
 void xk_plan_build(struct xk_plan *plan, const struct xk_op *ops, unsigned int nr_ops)
@@ -179,7 +124,7 @@ void xk_plan_build(struct xk_plan *plan, const struct xk_op *ops, unsigned int n
 		}
 		slots[op->dst] = i;
 	}
-	specialise(plan);
+	plan->kind = xk_shape_match(&plan->shape, plan);
 }
 
 void xk_plan_fill(const struct xk_plan *plan, const u64 *ivs, u64 *frame)
@@ -257,7 +202,7 @@ int xk_plan_run(const struct xk_plan *plan, u64 *frame, struct pt_regs *regs)
 			result = xk_compare(a, b, step->width) & XK_STATUS_FLAGS;
 			break;
 		default:
-			result = xk_op_compute(step->code & ~STEP_GENERIC, step->width,
+			result = xk_op_compute(step->code & ~XK_STEP_GENERIC, step->width,
 					       step->from, step->imm, a, b,
 					       frame[step->c]);
 		}

@@ -9,10 +9,13 @@
 #define _XK_PLAN_H
 
 #include "ops.h"
+#include "shape.h"
 
 enum xk_plan_kind {
-	XK_PLAN_VALUE,		/* one register becomes a constant */
-	XK_PLAN_COMPARE,	/* flags of a register or memory compared with one */
+	XK_PLAN_VALUE,		/* the shapes of shape.h */
+	XK_PLAN_COMPARE,
+	XK_PLAN_BINARY,
+	XK_PLAN_SELECT,
 	XK_PLAN_STEPS,		/* fetch, steps, commit */
 	XK_PLAN_INTERPRET,	/* reads what it set: xk_ops_run() */
 };
@@ -33,6 +36,9 @@ struct xk_commit {
 	u64 set;
 };
 
+/* In the code of a step: xk_op_compute() is needed, operands may be wider. */
+#define XK_STEP_GENERIC 0x80
+
 struct xk_step {
 	u8 code;
 	u8 width;
@@ -51,12 +57,7 @@ struct xk_plan {
 	u8 nr_fetches;
 	u8 nr_steps;
 	u8 nr_commits;
-	u8 width;		/* XK_PLAN_COMPARE: of the comparison */
-	bool memory;		/* XK_PLAN_COMPARE: of memory */
-	u16 reg;		/* XK_PLAN_VALUE, _COMPARE: offset in pt_regs */
-	u8 slot;		/* XK_PLAN_VALUE, _COMPARE: of the constant */
-	u64 mask;		/* XK_PLAN_COMPARE: flags that are set */
-	s64 displacement;	/* XK_PLAN_COMPARE: of the memory operand */
+	struct xk_shape shape;
 	struct xk_fetch fetches[XK_MAX_OPS];
 	struct xk_step steps[XK_MAX_OPS];
 	struct xk_commit commits[XK_MAX_OPS];
@@ -71,25 +72,5 @@ void xk_plan_fill(const struct xk_plan *plan, const u64 *ivs, u64 *frame);
 
 /* Runs XK_PLAN_STEPS. -EFAULT, and unchanged registers, when memory faulted. */
 int xk_plan_run(const struct xk_plan *plan, u64 *frame, struct pt_regs *regs);
-
-/* The status flags of cmp b, a. */
-static __always_inline u64 xk_compare(u64 a, u64 b, u8 width)
-{
-	u64 flags;
-
-	if (width == 4)
-		asm ("cmpl %k2, %k1\n\tpushfq\n\tpopq %0"
-		     : "=r" (flags) : "r" (a), "r" (b) : "cc", "memory");
-	else if (width == 8)
-		asm ("cmpq %2, %1\n\tpushfq\n\tpopq %0"
-		     : "=r" (flags) : "r" (a), "r" (b) : "cc", "memory");
-	else if (width == 1)
-		asm ("cmpb %b2, %b1\n\tpushfq\n\tpopq %0"
-		     : "=r" (flags) : "q" (a), "q" (b) : "cc", "memory");
-	else
-		asm ("cmpw %w2, %w1\n\tpushfq\n\tpopq %0"
-		     : "=r" (flags) : "r" (a), "r" (b) : "cc", "memory");
-	return flags;
-}
 
 #endif /* _XK_PLAN_H */

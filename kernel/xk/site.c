@@ -25,18 +25,21 @@ static int check_description(const struct xk_site *from, unsigned int index,
 
 	if (!terminated(from->symbol, sizeof(from->symbol)) || !from->symbol[0] ||
 	    !terminated(from->module, sizeof(from->module)))
-		return xk_refuse(error, -EINVAL, "site %u: a name is empty or not terminated", index);
+		return xk_refuse(error, -EINVAL,
+				 "site %u: a name is empty or not terminated", index);
 	if (from->flags & ~XK_SITE_STORES)
 		return xk_refuse(error, -EINVAL, "site %u: unknown flags %#x", index, from->flags);
 	if (from->when != XK_BEFORE && from->when != XK_AFTER)
 		return xk_refuse(error, -EINVAL, "site %u: unknown moment %u", index, from->when);
 	if (!from->text_len || from->text_len > XK_MAX_TEXT)
-		return xk_refuse(error, -EINVAL, "site %u: %u bytes of text", index, from->text_len);
+		return xk_refuse(error, -EINVAL, "site %u: %u bytes of text", index,
+				 from->text_len);
 	if (!from->insn_len || from->insn_len > MAX_INSN_LEN ||
 	    from->offset >= from->text_len ||
 	    from->insn_len > from->text_len - from->offset)
-		return xk_refuse(error, -EINVAL, "site %u: %u bytes at 0x%x are not an instruction of %s",
-				 index, from->insn_len, from->offset, from->symbol);
+		return xk_refuse(error, -EINVAL,
+				 "site %u: %u bytes at 0x%x are not an instruction of %s", index,
+				 from->insn_len, from->offset, from->symbol);
 	if (from->address + from->text_len < from->address)
 		return xk_refuse(error, -EINVAL, "site %u: address %#llx", index, from->address);
 	if (xk_ops_check(from->ops, from->nr_ops, from->nr_ivs,
@@ -103,7 +106,6 @@ int xk_site_init(struct xk_tune *tune, unsigned int index,
 	strscpy(site->symbol, from->symbol);
 	strscpy(site->module, from->module);
 	xk_plan_build(&site->plan, from->ops, from->nr_ops);
-	site->value_reg = site->plan.reg;
 
 	ret = copy_text(site, from);
 	if (ret) {
@@ -112,7 +114,8 @@ int xk_site_init(struct xk_tune *tune, unsigned int index,
 	}
 	/* The kernel patches itself here: nobody knows what would be probed. */
 	if (site->mask[site->offset] != 0xff) {
-		ret = xk_refuse(error, -EINVAL, "%s+0x%x: the kernel patches this instruction itself",
+		ret = xk_refuse(error, -EINVAL,
+				"%s+0x%x: the kernel patches this instruction itself",
 				site->symbol, site->offset);
 		goto out;
 	}
@@ -122,7 +125,8 @@ int xk_site_init(struct xk_tune *tune, unsigned int index,
 		goto out;
 	}
 	if (site->when == XK_AFTER && !site->backend->can_run_after)
-		ret = xk_refuse(error, -EOPNOTSUPP, "%s+0x%x: the %s backend cannot run after an instruction",
+		ret = xk_refuse(error, -EOPNOTSUPP,
+				"%s+0x%x: the %s backend cannot run after an instruction",
 				site->symbol, site->offset, site->backend->name);
 	else
 		ret = site->backend->prepare(site, error);
@@ -153,7 +157,8 @@ int xk_sites_arm(struct xk_tune *tune, struct xk_error *error)
 	for (i = 0; i < tune->nr_sites; i++) {
 		for (k = 0; k < i; k++)
 			if (same_place(&tune->sites[i], &tune->sites[k]))
-				return xk_refuse(error, -EINVAL, "%s+0x%x: two sites at one instruction",
+				return xk_refuse(error, -EINVAL,
+						 "%s+0x%x: two sites at one instruction",
 						 tune->sites[i].symbol, tune->sites[i].offset);
 		ret = xk_verify_site(&tune->sites[i], error);
 		if (ret)

@@ -13,6 +13,7 @@
 #include "backend.h"
 #include "xk.h"
 
+/* See xk.h. */
 DEFINE_MUTEX(xk_lock);
 LIST_HEAD(xk_tunes);
 
@@ -59,6 +60,7 @@ static int publish(struct xk_tune *tune, s64 value)
 	new = xk_values_create(tune, value);
 	if (!new)
 		return -ENOMEM;
+	/* The block is complete before a handler can find it. */
 	smp_store_release(&tune->values, new);
 	/* Handlers run with preemption disabled. */
 	synchronize_rcu();
@@ -149,8 +151,10 @@ static int activate(struct xk_tune *tune, s64 value, struct xk_error *error)
 
 	list_for_each_entry(other, &xk_tunes, list)
 		if (!strcmp(other->name, tune->name))
-			return xk_refuse(error, -EBUSY, "%s is already tuned: tune %u, value %lld, process %d",
-					 tune->name, other->id, other->values->value, other->owner_pid);
+			return xk_refuse(error, -EBUSY,
+					 "%s is already tuned: tune %u, value %lld, process %d",
+					 tune->name, other->id, other->values->value,
+					 other->owner_pid);
 	ret = xk_sites_arm(tune, error);
 	if (ret)
 		return ret;

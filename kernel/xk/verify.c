@@ -170,7 +170,8 @@ static int verify_unowned(const struct xk_live_site *site, struct xk_error *erro
 			    site->address >= other->address + other->insn_len ||
 			    other->address >= site->address + site->insn_len)
 				continue;
-			return xk_refuse(error, -EBUSY, "%s+0x%x: this instruction is held by %s (tune %u)",
+			return xk_refuse(error, -EBUSY,
+					 "%s+0x%x: this instruction is held by %s (tune %u)",
 					 site->symbol, site->offset, tune->name, tune->id);
 		}
 	}

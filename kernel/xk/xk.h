@@ -37,7 +37,7 @@ struct xk_counters {
 
 /* What depends on the value of a tune at one site. */
 struct xk_site_values {
-	u64 constant;			/* XK_PLAN_VALUE, XK_PLAN_COMPARE */
+	u64 constants[XK_SHAPE_CONSTANTS];	/* of a shape */
 	u64 __percpu *frame;		/* XK_PLAN_STEPS */
 	u64 ivs[XK_MAX_IVS];		/* XK_PLAN_INTERPRET */
 };
@@ -60,7 +60,6 @@ struct xk_live_site {
 	struct xk_values *const *values;	/* of the tune */
 	struct xk_counters __percpu *counters;
 	u32 values_offset;			/* of this site in them */
-	u16 value_reg;				/* XK_PLAN_VALUE */
 	struct xk_plan plan;
 
 	struct xk_tune *tune;

@@ -55,7 +55,10 @@ impl Request {
         let mut load = abi::Load::zeroed();
         load.size = size_of::<abi::Load>() as u32;
         load.abi = abi::ABI_VERSION;
-        load.name = abi::field(&table.constant.id).ok_or_else(|| wrong("the ConstID is too long".into()))?;
+        // A path can be longer than the kernel's field; a name never is.
+        load.name = abi::field(&table.constant.id)
+            .or_else(|| abi::field(name))
+            .ok_or_else(|| wrong("the ConstID is too long, and the constant has no name".into()))?;
         load.value = value;
         load.default_value = table.constant.default;
         load.min = table.range.min;

@@ -4,6 +4,8 @@
 //! Effects are what `/proc/xk_target` prints: the return values of functions
 //! that contain a constant of 32, not the counters of xk.ko.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test
+
 mod support;
 
 use std::fs;
@@ -14,8 +16,8 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use support::{op, set_register, table, Kallsyms, Site, MODULE, RAX, RDI, RSI};
-use xk_runtime::{Device, Error, Probe, SiteStatus, Tune};
+use support::{op, raw, set_register, table, Kallsyms, Site, MODULE, RAX, RDI, RSI};
+use xk_runtime::{abi, Device, Error, Probe, SiteStatus, Tune};
 use xk_table::{Fit, Op, OpCode, ScopeTable, When};
 
 /// Set in the guest only: nothing in `inside` may run anywhere else.
@@ -62,6 +64,8 @@ guest_tests! {
     a_foreign_probe_is_refused,
     a_wrong_place_is_refused,
     a_malformed_program_is_refused,
+    garbage_is_refused,
+    another_interface_version_is_refused,
     all_sites_or_none,
     out_of_range_is_refused,
     the_target_module_goes_away,
@@ -122,7 +126,8 @@ fn target_module() -> PathBuf {
 }
 
 fn run(program: &str, arguments: &[&str]) -> bool {
-    Command::new(program).args(arguments).status().unwrap().success()
+    // Its words would come between the lines of the test harness.
+    Command::new(program).args(arguments).output().unwrap().status.success()
 }
 
 fn insmod_xk() {
@@ -409,17 +414,19 @@ mod checks {
     pub fn a_foreign_probe_is_refused() {
         const EVENTS: &str = "/sys/kernel/tracing/kprobe_events";
         const ENABLE: &str = "/sys/kernel/tracing/events/kprobes/foreign/enable";
-        append(EVENTS, "p:foreign xk_target:xk_target_value+10\n");
+        let site = Site::new("xk_target_traced", 9, 2, set_register(RDI));
+        let table = table(&target_module(), "TRACED", vec![site]);
+        append(EVENTS, "p:foreign xk_target:xk_target_traced+9\n");
         write(ENABLE, "1");
-        let refused = load(&value_table(), 5);
+        let refused = load(&table, 5);
         assert!(
             matches!(&refused, Err(Error::Drift(text))
-                if text.starts_with("xk_target_value+0xa: expected") && text.contains("another probe")),
+                if text.starts_with("xk_target_traced+0x9: expected 89, running") && text.contains("another probe")),
             "{refused:?}"
         );
         write(ENABLE, "0");
         append(EVENTS, "-:foreign\n");
-        wait_for("the foreign probe to go", || load(&value_table(), 5).is_ok());
+        wait_for("the foreign probe to go", || load(&table, 5).is_ok());
     }
 
     pub fn a_wrong_place_is_refused() {
@@ -465,6 +472,55 @@ mod checks {
         let mut wrong = value_table();
         wrong.spans[0].indirection.program.ops[1].dst = 4;
         assert!(matches!(load(&wrong, 5), Err(Error::Table { .. })));
+    }
+
+    /// Valid requests with some bytes changed, past the checks of this crate.
+    pub fn garbage_is_refused() {
+        use xk_runtime::AddressOf;
+        let table = value_table();
+        let text = table.functions[0].text().unwrap();
+        let mask = table.functions[0].text_mask().unwrap();
+        let address = Kallsyms.address(&table.functions[0]).unwrap();
+        let device = std::fs::File::options().read(true).write(true).open("/dev/xk").unwrap();
+        let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut next = || {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            random
+        };
+        let mut refused = 0;
+        for _ in 0..3000 {
+            let mut site = raw::site(address, &text, &mask, &table.spans[0]);
+            let mut load = raw::load(&site);
+            for _ in 0..=next() % 3 {
+                if next() % 4 == 0 {
+                    raw::scribble(&mut load, next(), next());
+                } else {
+                    raw::scribble(&mut site, next(), next());
+                }
+            }
+            match raw::ioctl(&device, abi::IOC_LOAD, &mut load) {
+                Ok(()) => raw::ioctl(&device, abi::IOC_UNLOAD, &mut load.id).unwrap(),
+                Err(_) => refused += 1,
+            }
+        }
+        assert!(refused > 500, "{refused}");
+        assert_eq!(target("value"), "32");
+        load(&value_table(), 5).unwrap();
+    }
+
+    pub fn another_interface_version_is_refused() {
+        let table = value_table();
+        let text = table.functions[0].text().unwrap();
+        let site = raw::site(0, &text, &text, &table.spans[0]);
+        let device = std::fs::File::options().read(true).write(true).open("/dev/xk").unwrap();
+        for change in [|load: &mut abi::Load| load.abi += 1, |load: &mut abi::Load| load.size -= 8] {
+            let mut load = raw::load(&site);
+            change(&mut load);
+            let error = raw::ioctl(&device, abi::IOC_LOAD, &mut load).unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(libc::EPROTO));
+        }
     }
 
     pub fn all_sites_or_none() {

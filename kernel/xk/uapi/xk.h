@@ -11,6 +11,7 @@
 #ifndef _UAPI_XK_H
 #define _UAPI_XK_H
 
+#include <linux/const.h>
 #include <linux/ioctl.h>
 #include <linux/types.h>
 
@@ -34,11 +35,16 @@
  * value zero-extended to 64 bits. `dst`, `a`, `b`, `c` are temporaries unless
  * said otherwise; registers use the processor's numbers (rax rcx rdx rbx rsp
  * rbp rsi rdi r8 .. r15). A temporary must be written before it is read.
+ *
+ * Operands are cut to the width of the operation before it is performed, shift
+ * counts too. Read whole are addresses, the condition of XK_OP_SELECT, and the
+ * flags of XK_OP_COND and XK_OP_SET_FLAGS. Operations take effect in order, but
+ * registers and flags change only if no access to memory faulted.
  */
 enum xk_op_code {
 	XK_OP_IV = 1,		/* t[dst] = iv[imm], truncated to width */
 	XK_OP_IMM,		/* t[dst] = imm, truncated to width */
-	XK_OP_REG,		/* t[dst] = register a, low width bytes; b=1,width=1: bits 8..15 */
+	XK_OP_REG,		/* t[dst] = low bytes of register a; b = 1: bits 8..15 */
 	XK_OP_FLAGS,		/* t[dst] = rflags & XK_STATUS_FLAGS */
 	XK_OP_LOAD,		/* t[dst] = memory[t[a] + imm], width bytes */
 	XK_OP_ADD,		/* t[dst] = t[a] + t[b] */
@@ -61,9 +67,9 @@ enum xk_op_code {
 	XK_OP_FLAGS_SUB,	/* t[dst] = status flags of t[a] - t[b] (cmp, sub) */
 	XK_OP_FLAGS_LOGIC,	/* t[dst] = status flags of the logic result t[a]; AF = 0 */
 	XK_OP_COND,		/* t[dst] = condition code imm (0..15) holds in flags t[a] */
-	XK_OP_SET_REG,		/* register dst = t[a]; width 4 clears bits 32..63, 1 and 2 keep the rest */
-	XK_OP_SET_FLAGS,	/* rflags = (rflags & ~imm) | (t[a] & imm), imm within XK_STATUS_FLAGS */
-	XK_OP_STORE,		/* memory[t[a] + imm] = t[b], width bytes; the site must declare it */
+	XK_OP_SET_REG,		/* register dst = t[a]; 4 clears the upper half, 1 and 2 keep it */
+	XK_OP_SET_FLAGS,	/* the flags in imm = those of t[a]; XK_STATUS_FLAGS only */
+	XK_OP_STORE,		/* memory[t[a] + imm] = t[b]; the site must declare it */
 };
 
 struct xk_op {
@@ -89,7 +95,7 @@ enum xk_when {
 	XK_AFTER = 1,		/* after it; never jump-optimised */
 };
 
-#define XK_SITE_STORES (1U << 0)	/* the operations contain XK_OP_STORE */
+#define XK_SITE_STORES _BITUL(0)	/* the operations contain XK_OP_STORE */
 
 /*
  * One function is checked whole: `text` are its bytes as the analysis saw
@@ -141,8 +147,8 @@ struct xk_version {
 	char module[64];	/* version string of xk.ko */
 };
 
-#define XK_TUNE_DETACHED (1U << 0)	/* outlives the descriptor that loaded it */
-#define XK_TUNE_BROKEN (1U << 1)	/* a site is gone or disarmed: see the sites */
+#define XK_TUNE_DETACHED _BITUL(0)	/* outlives the descriptor that loaded it */
+#define XK_TUNE_BROKEN _BITUL(1)	/* a site is gone or disarmed: see the sites */
 
 struct xk_tune_info {
 	__u32 index;		/* in: 0 .. ; -ENOENT past the end */
@@ -159,10 +165,10 @@ struct xk_tune_info {
 	__u64 age_ns;
 };
 
-#define XK_SITE_ARMED (1U << 0)
-#define XK_SITE_OPTIMISED (1U << 1)	/* a jump, not a breakpoint */
-#define XK_SITE_GONE (1U << 2)		/* its module was unloaded */
-#define XK_SITE_OPT_UNKNOWN (1U << 3)	/* could not be read */
+#define XK_SITE_ARMED _BITUL(0)
+#define XK_SITE_OPTIMISED _BITUL(1)	/* a jump, not a breakpoint */
+#define XK_SITE_GONE _BITUL(2)		/* its module was unloaded */
+#define XK_SITE_OPT_UNKNOWN _BITUL(3)	/* could not be read */
 
 struct xk_site_info {
 	__u32 id;		/* in: tune */

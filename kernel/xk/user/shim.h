@@ -17,7 +17,12 @@ typedef __u32 u32;
 typedef __u64 u64;
 typedef __s64 s64;
 
-#define max(a, b) ((a) > (b) ? (a) : (b))
+#define fallthrough __attribute__((__fallthrough__))
+#define max(a, b) ({ \
+	__typeof__(a) left = (a); \
+	__typeof__(b) right = (b); \
+	left > right ? left : right; \
+})
 
 /* The registers in the order in which the kernel saves them. */
 struct pt_regs {

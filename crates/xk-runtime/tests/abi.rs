@@ -1,0 +1,183 @@
+//! The mirrors of `src/abi.rs` and the numbers of `xk-table` against
+//! `kernel/xk/uapi/xk.h`, as a C compiler sees it.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test
+
+use std::fmt::Write as _;
+use std::mem::{offset_of, size_of};
+use std::path::Path;
+use std::process::Command;
+
+use xk_runtime::abi;
+use xk_table::OpCode;
+
+/// Pairs of a C expression and its value in Rust.
+struct Facts(Vec<(String, u64)>);
+
+impl Facts {
+    fn add(&mut self, expression: impl Into<String>, value: u64) {
+        self.0.push((expression.into(), value));
+    }
+}
+
+macro_rules! structure {
+    ($facts:expr, $c:literal, $rust:ty, $($field:ident),+) => {
+        $facts.add(concat!("sizeof(struct ", $c, ")"), size_of::<$rust>() as u64);
+        $($facts.add(
+            concat!("offsetof(struct ", $c, ", ", stringify!($field), ")"),
+            offset_of!($rust, $field) as u64,
+        );)+
+    };
+}
+
+fn facts() -> Vec<(String, u64)> {
+    let mut f = Facts(Vec::new());
+    structure!(f, "xk_op", abi::Op, code, width, dst, a, b, c, pad, imm);
+    structure!(f, "xk_iv", abi::Iv, a, b);
+    structure!(
+        f,
+        "xk_site",
+        abi::Site,
+        address,
+        symbol,
+        module,
+        offset,
+        insn_len,
+        when,
+        nr_ops,
+        nr_ivs,
+        flags,
+        text_len,
+        text,
+        mask,
+        ivs,
+        ops
+    );
+    structure!(f, "xk_load", abi::Load, size, abi, name, value, default_value, min, max, nr_sites, id, sites, error);
+    structure!(f, "xk_set", abi::Set, id, pad, value);
+    structure!(f, "xk_version", abi::Version, abi, pad, module);
+    structure!(
+        f,
+        "xk_tune_info",
+        abi::TuneInfo,
+        index,
+        id,
+        name,
+        value,
+        default_value,
+        min,
+        max,
+        nr_sites,
+        flags,
+        owner_pid,
+        pad,
+        age_ns
+    );
+    structure!(
+        f,
+        "xk_site_info",
+        abi::SiteInfo,
+        id,
+        index,
+        address,
+        symbol,
+        module,
+        offset,
+        flags,
+        hits,
+        applied,
+        faults,
+        missed
+    );
+
+    for (name, value) in [
+        ("XK_ABI_VERSION", u64::from(abi::ABI_VERSION)),
+        ("XK_MAX_SITES", abi::MAX_SITES as u64),
+        ("XK_MAX_TEXT", abi::MAX_TEXT as u64),
+        ("XK_MAX_OPS", xk_table::MAX_OPS as u64),
+        ("XK_MAX_IVS", xk_table::MAX_IVS as u64),
+        ("XK_MAX_TEMPS", u64::from(xk_table::MAX_TEMPS)),
+        ("XK_STATUS_FLAGS", xk_table::STATUS_FLAGS),
+        ("XK_BEFORE", u64::from(abi::BEFORE)),
+        ("XK_AFTER", u64::from(abi::AFTER)),
+        ("XK_SITE_STORES", u64::from(abi::SITE_STORES)),
+        ("XK_TUNE_DETACHED", u64::from(abi::TUNE_DETACHED)),
+        ("XK_TUNE_BROKEN", u64::from(abi::TUNE_BROKEN)),
+        ("XK_SITE_ARMED", u64::from(abi::SITE_ARMED)),
+        ("XK_SITE_OPTIMISED", u64::from(abi::SITE_OPTIMISED)),
+        ("XK_SITE_GONE", u64::from(abi::SITE_GONE)),
+        ("XK_SITE_OPT_UNKNOWN", u64::from(abi::SITE_OPT_UNKNOWN)),
+        ("XK_IOC_VERSION", u64::from(abi::IOC_VERSION)),
+        ("XK_IOC_LOAD", u64::from(abi::IOC_LOAD)),
+        ("XK_IOC_SET", u64::from(abi::IOC_SET)),
+        ("XK_IOC_UNLOAD", u64::from(abi::IOC_UNLOAD)),
+        ("XK_IOC_DETACH", u64::from(abi::IOC_DETACH)),
+        ("XK_IOC_TUNE_INFO", u64::from(abi::IOC_TUNE_INFO)),
+        ("XK_IOC_SITE_INFO", u64::from(abi::IOC_SITE_INFO)),
+    ] {
+        f.add(name, value);
+    }
+    use OpCode as C;
+    for (name, code) in [
+        ("IV", C::Iv),
+        ("IMM", C::Imm),
+        ("REG", C::Reg),
+        ("FLAGS", C::Flags),
+        ("LOAD", C::Load),
+        ("ADD", C::Add),
+        ("SUB", C::Sub),
+        ("MUL", C::Mul),
+        ("AND", C::And),
+        ("OR", C::Or),
+        ("XOR", C::Xor),
+        ("SHL", C::Shl),
+        ("SHR", C::Shr),
+        ("SAR", C::Sar),
+        ("NOT", C::Not),
+        ("NEG", C::Neg),
+        ("SEXT", C::Sext),
+        ("EQ", C::Eq),
+        ("ULT", C::Ult),
+        ("SLT", C::Slt),
+        ("SELECT", C::Select),
+        ("FLAGS_ADD", C::FlagsAdd),
+        ("FLAGS_SUB", C::FlagsSub),
+        ("FLAGS_LOGIC", C::FlagsLogic),
+        ("COND", C::Cond),
+        ("SET_REG", C::SetReg),
+        ("SET_FLAGS", C::SetFlags),
+        ("STORE", C::Store),
+    ] {
+        f.add(format!("XK_OP_{name}"), code as u64);
+    }
+    f.0
+}
+
+#[test]
+fn mirrors_agree_with_the_header() {
+    let facts = facts();
+    let mut source = String::from("#include <stddef.h>\n#include <stdio.h>\n#include \"xk.h\"\nint main(void) {\n");
+    for (expression, _) in &facts {
+        writeln!(source, "printf(\"%llu\\n\", (unsigned long long)({expression}));").unwrap();
+    }
+    source.push_str("}\n");
+
+    let folder = tempfile::tempdir().unwrap();
+    let (file, program) = (folder.path().join("facts.c"), folder.path().join("facts"));
+    std::fs::write(&file, source).unwrap();
+    let compiled = Command::new("gcc")
+        .args(["-Wall", "-Werror", "-I"])
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernel/xk/uapi"))
+        .arg("-o")
+        .args([&program, &file])
+        .status()
+        .unwrap();
+    assert!(compiled.success());
+
+    let output = String::from_utf8(Command::new(&program).output().unwrap().stdout).unwrap();
+    let values: Vec<u64> = output.lines().map(|line| line.parse().unwrap()).collect();
+    assert_eq!(values.len(), facts.len());
+    for ((expression, rust), c) in facts.into_iter().zip(values) {
+        assert_eq!(rust, c, "{expression}");
+    }
+}

@@ -1,0 +1,72 @@
+//! The interface of xk.ko without the crate: requests that it would not make.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+
+use xk_runtime::abi;
+use xk_table::CriticalSpan;
+
+fn field<const N: usize>(text: &str) -> [u8; N] {
+    let mut out = [0; N];
+    out[..text.len()].copy_from_slice(text.as_bytes());
+    out
+}
+
+pub fn site(address: u64, text: &[u8], mask: &[u8], span: &CriticalSpan) -> abi::Site {
+    let mut ops = [abi::Op::default(); xk_table::MAX_OPS];
+    for (to, from) in ops.iter_mut().zip(&span.indirection.program.ops) {
+        *to = abi::Op { code: from.code as u8, width: from.width, dst: from.dst, ..abi::Op::default() };
+    }
+    let mut ivs = [abi::Iv::default(); xk_table::MAX_IVS];
+    ivs[0].a = 1;
+    abi::Site {
+        address,
+        symbol: field("xk_target_value"),
+        module: field("xk_target"),
+        offset: span.indirection.offset,
+        insn_len: span.indirection.insn_len,
+        when: abi::BEFORE,
+        nr_ops: span.indirection.program.ops.len() as u8,
+        nr_ivs: 1,
+        flags: 0,
+        text_len: text.len() as u32,
+        text: text.as_ptr() as u64,
+        mask: mask.as_ptr() as u64,
+        ivs,
+        ops,
+    }
+}
+
+pub fn load(site: &abi::Site) -> abi::Load {
+    abi::Load {
+        size: size_of::<abi::Load>() as u32,
+        abi: abi::ABI_VERSION,
+        name: field("RAW"),
+        value: 5,
+        default_value: 32,
+        min: 1,
+        max: 1000,
+        nr_sites: 1,
+        id: 0,
+        sites: std::ptr::from_ref(site) as u64,
+        error: [0; abi::ERROR_LEN],
+    }
+}
+
+/// Changes one byte that the structure uses: its head more often than the
+/// long arrays at its end.
+pub fn scribble<T>(structure: &mut T, place: u64, byte: u64) {
+    let size = size_of::<T>() as u64;
+    let at = if place % 2 == 0 { place / 2 % 400.min(size) } else { place / 2 % size };
+    // SAFETY: within the structure, which consists of integers.
+    unsafe { *std::ptr::from_mut(structure).cast::<u8>().add(at as usize) = byte as u8 };
+}
+
+pub fn ioctl<T>(device: &File, command: u32, argument: &mut T) -> std::io::Result<()> {
+    // SAFETY: the command's size is that of `T`. Pointers inside may be
+    // anything: the kernel has to cope.
+    match unsafe { libc::ioctl(device.as_raw_fd(), libc::c_ulong::from(command), std::ptr::from_mut(argument)) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}

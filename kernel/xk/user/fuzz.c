@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * fuzz [PROGRAMS [SEED]]: random programs through the checker and, if it
+ * accepts them, through both interpreters, which must agree on everything.
+ * Flags are compared with those of the processor. Prints how many programs of
+ * each kind ran; fails if a kind never did, since then it was not tested.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "run.h"
+
+static u64 seed = 1;
+
+static u64 random64(void)
+{
+	seed ^= seed << 13;
+	seed ^= seed >> 7;
+	seed ^= seed << 17;
+	return seed * 0x2545f4914f6cdd1dULL;
+}
+
+static unsigned int below(unsigned int limit)
+{
+	return (random64() >> 32) % limit;
+}
+
+/* Values near the edges of the widths are where mistakes live. */
+static u64 interesting(void)
+{
+	static const u64 edges[] = {
+		0, 1, 2, 15, 16, 31, 32, 63, 64, 127, 128, 255, 256, 0x7fff, 0x8000, 0xffff,
+		0x7fffffff, 0x80000000, 0xffffffff, 0x7fffffffffffffffULL,
+		0x8000000000000000ULL, ~0ULL,
+	};
+
+	switch (below(3)) {
+	case 0:
+		return edges[below(sizeof(edges) / sizeof(*edges))];
+	case 1:
+		return below(64);
+	default:
+		return random64();
+	}
+}
+
+/* Any bytes at all, or fields that stand a chance. */
+static void random_op(struct xk_op *op, unsigned int at)
+{
+	unsigned int temps = at ? at : 1;
+
+	if (!below(50)) {
+		u64 bytes[2] = { random64(), random64() };
+
+		memcpy(op, bytes, sizeof(*op));
+		return;
+	}
+	memset(op, 0, sizeof(*op));
+	op->code = XK_OP_IV + below(at < 2 ? 5 : XK_OP_STORE);
+	op->width = 1 << below(4);
+	op->dst = at % XK_MAX_TEMPS;
+	op->a = below(temps);
+	op->b = below(temps);
+	op->c = below(temps);
+	op->imm = below(2) ? below(16) : (s64)interesting();
+	switch (op->code) {
+	case XK_OP_IV:
+		op->imm = below(3);
+		break;
+	case XK_OP_REG:
+		op->a = below(16);
+		op->b = !below(8);
+		break;
+	case XK_OP_LOAD:
+	case XK_OP_STORE:
+		op->imm = below(64);
+		break;
+	case XK_OP_SEXT:
+		op->b = 1 << below(3);
+		break;
+	case XK_OP_SET_FLAGS:
+		op->imm = XK_STATUS_FLAGS & (below(2) ? ~0ULL : random64());
+		break;
+	case XK_OP_SET_REG:
+		op->dst = below(16);
+		break;
+	}
+}
+
+/* The short programs that analyses produce: sources, one idea, one effect. */
+static unsigned int typical(struct xk_op *ops)
+{
+	u8 width = 1 << below(4), n = 0, result;
+
+	ops[n++] = (struct xk_op) { .code = XK_OP_IV, .width = width, .dst = 0 };
+	ops[n++] = (struct xk_op) { .code = XK_OP_IV, .width = width, .dst = 1, .imm = 1 };
+	if (!below(4))
+		ops[n] = (struct xk_op) { .code = XK_OP_FLAGS, .width = 8, .dst = 2 };
+	else
+		ops[n] = (struct xk_op) { .code = XK_OP_REG, .width = below(3) ? width : 8,
+					  .dst = 2, .a = below(16) };
+	n++;
+	if (!below(3)) {
+		ops[n - 1].width = 8;
+		ops[n++] = (struct xk_op) { .code = XK_OP_LOAD, .width = below(3) ? width : 8,
+					    .dst = 2, .a = 2, .imm = below(64) };
+	}
+	result = 2;
+	if (below(8)) {
+		random_op(&ops[n], 3);
+		ops[n].width = width;
+		if (ops[n].code < XK_OP_ADD)
+			ops[n].code = XK_OP_FLAGS_SUB;
+		ops[n].a = below(4) ? 2 : 0;
+		ops[n].b = below(4) ? 0 : 2;
+		result = ops[n++].dst;
+	}
+	if (below(2))
+		ops[n++] = (struct xk_op) { .code = XK_OP_SELECT, .width = width, .dst = 4,
+					    .a = result, .b = 0, .c = 1 };
+	if (ops[n - 1].code == XK_OP_SELECT)
+		result = 4;
+	else if (!below(6))
+		result = 0;
+	if (below(2))
+		ops[n++] = (struct xk_op) { .code = XK_OP_SET_REG, .width = width,
+					    .dst = below(16), .a = result };
+	else
+		ops[n++] = (struct xk_op) { .code = XK_OP_SET_FLAGS, .width = 8, .a = result,
+					    .imm = XK_STATUS_FLAGS };
+	return n;
+}
+
+static void random_machine(struct machine *machine)
+{
+	unsigned int i;
+
+	memset(machine, 0, sizeof(*machine));
+	machine->base = 0xffff888000000000ULL;
+	for (i = 0; i < MEMORY_SIZE; i += 8) {
+		u64 word = interesting();
+
+		memcpy(machine->memory + i, &word, 8);
+	}
+	for (i = 0; i < 16; i++)
+		*xk_reg(&machine->regs, i) =
+			below(2) ? interesting() : machine->base + below(MEMORY_SIZE);
+	machine->regs.flags = random64();
+}
+
+/* The flags of one instruction, as the processor sets them. */
+#define NATIVE(instruction, a, b) ({ \
+	u64 left = (a), flags; \
+	asm (instruction "; pushfq; popq %0" \
+	     : "=&r" (flags), "+q" (left) : "q" (b) : "cc", "memory"); \
+	flags & XK_STATUS_FLAGS; \
+})
+
+static u64 native_add(u64 a, u64 b, u8 width)
+{
+	return width == 1 ? NATIVE("addb %b2, %b1", a, b) :
+	       width == 2 ? NATIVE("addw %w2, %w1", a, b) :
+	       width == 4 ? NATIVE("addl %k2, %k1", a, b) : NATIVE("addq %2, %1", a, b);
+}
+
+static u64 native_sub(u64 a, u64 b, u8 width)
+{
+	return width == 1 ? NATIVE("subb %b2, %b1", a, b) :
+	       width == 2 ? NATIVE("subw %w2, %w1", a, b) :
+	       width == 4 ? NATIVE("subl %k2, %k1", a, b) : NATIVE("subq %2, %1", a, b);
+}
+
+static u64 native_test(u64 a, u64 b, u8 width)
+{
+	return width == 1 ? NATIVE("testb %b2, %b1", a, b) :
+	       width == 2 ? NATIVE("testw %w2, %w1", a, b) :
+	       width == 4 ? NATIVE("testl %k2, %k1", a, b) : NATIVE("testq %2, %1", a, b);
+}
+
+static void check_flags(void)
+{
+	u8 width = 1 << below(4);
+	u64 a = interesting(), b = interesting();
+
+	if (xk_op_compute(XK_OP_FLAGS_ADD, width, 0, 0, a, b, 0) != native_add(a, b, width) ||
+	    xk_op_compute(XK_OP_FLAGS_SUB, width, 0, 0, a, b, 0) != native_sub(a, b, width) ||
+	    xk_op_compute(XK_OP_FLAGS_LOGIC, width, 0, 0, a, 0, 0) !=
+	    (native_test(a, a, width) & ~0x10ULL)) {
+		fprintf(stderr, "fuzz: flags of %llx and %llx at width %u\n", a, b, width);
+		exit(1);
+	}
+}
+
+static void print(const struct xk_op *ops, unsigned int nr)
+{
+	unsigned int i;
+
+	for (i = 0; i < nr; i++)
+		fprintf(stderr, "  %2u: code %u width %u dst %u a %u b %u c %u imm %lld\n", i,
+			ops[i].code, ops[i].width, ops[i].dst, ops[i].a, ops[i].b, ops[i].c,
+			ops[i].imm);
+}
+
+int main(int argc, char **argv)
+{
+	unsigned long programs = argc > 1 ? strtoul(argv[1], NULL, 0) : 200000;
+	unsigned long ran[XK_PLAN_INTERPRET + 1] = {}, refused = 0, faults = 0, n;
+	unsigned int i, kind;
+
+	if (argc > 2)
+		seed = strtoull(argv[2], NULL, 0) | 1;
+	for (n = 0; n < programs; n++) {
+		struct xk_op ops[XK_MAX_OPS + 1];
+		struct machine written, planned;
+		u64 ivs[XK_MAX_IVS] = { interesting(), interesting(), interesting() };
+		unsigned int nr = below(XK_MAX_OPS + 2);
+		struct xk_ops_error why;
+		int ret;
+
+		check_flags();
+		if (below(2)) {
+			nr = typical(ops);
+		} else {
+			nr = below(4) ? nr % 12 : nr;
+			for (i = 0; i < nr; i++)
+				random_op(&ops[i], i);
+		}
+		if (xk_ops_check(ops, nr, 3, below(2), &why)) {
+			refused++;
+			continue;
+		}
+		random_machine(&written);
+		planned = written;
+		ret = run_as_written(&written, ops, nr, ivs);
+		faults += ret != 0;
+		if (ret != run_as_planned(&planned, ops, nr, ivs, &kind) ||
+		    memcmp(&written, &planned, sizeof(written))) {
+			fprintf(stderr, "fuzz: program %lu of kind %u differs\n", n, kind);
+			print(ops, nr);
+			return 1;
+		}
+		ran[kind]++;
+	}
+	printf("fuzz: %lu programs, %lu refused, %lu faulted; ran", programs, refused, faults);
+	for (kind = 0; kind <= XK_PLAN_INTERPRET; kind++)
+		printf(" %lu", ran[kind]);
+	printf("\n");
+	for (kind = 0; kind <= XK_PLAN_INTERPRET; kind++)
+		if (!ran[kind])
+			return 1;
+	return !faults || !refused;
+}

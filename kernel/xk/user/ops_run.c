@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Executes programs as xk.ko would, for others to compare their own idea of
+ * the operations with. Reads records from standard input until its end and
+ * writes one answer for each; all integers little-endian, nothing in between.
+ *
+ * A record:
+ *	u32 nr_ops, at most XK_MAX_OPS
+ *	u32 nr_ivs, at most XK_MAX_IVS
+ *	u32 stores: whether XK_OP_STORE is declared
+ *	u32 zero
+ *	struct xk_op ops[nr_ops], 16 bytes each
+ *	u64 ivs[nr_ivs], the values, not struct xk_iv
+ *	u64 registers[16], in the processor's order: rax rcx rdx rbx rsp ...
+ *	u64 flags
+ *	u64 base, the address of the first byte of memory
+ *	u8 memory[4096]; every other address faults
+ *
+ * An answer:
+ *	s32 status: 0, -22 (EINVAL) refused by the checker, -14 (EFAULT) memory
+ *	s32 operation that the checker refused, or -1
+ *	u64 registers[16]
+ *	u64 flags
+ *	u8 memory[4096]
+ *
+ * Exits with 1 on a truncated or oversized record, and with 2 if the two ways
+ * in which xk.ko can run the program differ, which is a bug in it.
+ */
+#include <stdio.h>
+
+#include "run.h"
+
+struct header {
+	u32 nr_ops;
+	u32 nr_ivs;
+	u32 stores;
+	u32 zero;
+};
+
+struct state {
+	u64 registers[16];
+	u64 flags;
+};
+
+static int get(void *to, size_t size)
+{
+	return fread(to, 1, size, stdin) == size ? 0 : -1;
+}
+
+static int put(const void *from, size_t size)
+{
+	return fwrite(from, 1, size, stdout) == size ? 0 : -1;
+}
+
+static int answer(struct machine *machine, int status, int operation)
+{
+	struct state state;
+	unsigned int i;
+
+	for (i = 0; i < 16; i++)
+		state.registers[i] = *xk_reg(&machine->regs, i);
+	state.flags = machine->regs.flags;
+	return put(&status, sizeof(status)) || put(&operation, sizeof(operation)) ||
+	       put(&state, sizeof(state)) || put(machine->memory, MEMORY_SIZE);
+}
+
+static int one(const struct header *header)
+{
+	struct machine written = {}, planned;
+	struct xk_op ops[XK_MAX_OPS];
+	struct xk_ops_error why = { .op = -1 };
+	u64 ivs[XK_MAX_IVS] = {};
+	struct state state;
+	unsigned int i, kind;
+	int status;
+
+	if (header->nr_ops > XK_MAX_OPS || header->nr_ivs > XK_MAX_IVS ||
+	    get(ops, header->nr_ops * sizeof(*ops)) ||
+	    get(ivs, header->nr_ivs * sizeof(*ivs)) || get(&state, sizeof(state)) ||
+	    get(&written.base, sizeof(written.base)) || get(written.memory, MEMORY_SIZE))
+		return 1;
+	for (i = 0; i < 16; i++)
+		*xk_reg(&written.regs, i) = state.registers[i];
+	written.regs.flags = state.flags;
+
+	status = xk_ops_check(ops, header->nr_ops, header->nr_ivs, header->stores, &why);
+	if (!status) {
+		planned = written;
+		why.op = -1;
+		status = run_as_written(&written, ops, header->nr_ops, ivs);
+		if (status != run_as_planned(&planned, ops, header->nr_ops, ivs, &kind) ||
+		    memcmp(&written, &planned, sizeof(written))) {
+			fprintf(stderr, "ops_run: plan of kind %u differs\n", kind);
+			return 2;
+		}
+	}
+	return answer(&written, status, why.op) ? 1 : 0;
+}
+
+int main(void)
+{
+	struct header header;
+	int ret;
+
+	while (fread(&header, sizeof(header), 1, stdin) == 1) {
+		ret = one(&header);
+		if (ret)
+			return ret;
+	}
+	return 0;
+}

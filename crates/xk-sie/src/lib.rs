@@ -7,6 +7,7 @@
 
 pub mod analyse;
 pub mod data;
+pub mod deployed;
 pub mod diff;
 pub mod fit;
 pub mod flow;

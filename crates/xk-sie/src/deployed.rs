@@ -1,0 +1,54 @@
+//! The deployed code as `xk-kernel` reads it: from a running kernel, a bundle,
+//! or the files of a distribution's packages. Module code always comes from
+//! the module's file, so that a constant can be analysed before its module is
+//! loaded; `xk.ko` compares with the loaded copy again.
+
+use xk_kernel::{Image, Module};
+
+use crate::identity::{Candidate, Deployed};
+
+impl Deployed for Image {
+    fn candidates(&self, symbol: &str, module: Option<&str>) -> Result<Vec<Candidate>, String> {
+        match module {
+            None => {
+                let base = self.text_base();
+                let found = self.symbols(symbol).into_iter().filter(|s| s.module.is_none());
+                Ok(found
+                    .map(|s| Candidate {
+                        section: ".text".into(),
+                        text_offset: s.address.wrapping_sub(base),
+                        address: s.address,
+                    })
+                    .collect())
+            }
+            Some(name) => {
+                let module = self.module(name).map_err(|e| e.to_string())?;
+                Ok(functions(&module, symbol))
+            }
+        }
+    }
+
+    fn text(&self, candidate: &Candidate, module: Option<&str>, len: usize) -> Result<Vec<u8>, String> {
+        match module {
+            None => self.read(candidate.address, len).map_err(|e| e.to_string()),
+            Some(name) => {
+                let module = self.module(name).map_err(|e| e.to_string())?;
+                let outside = || format!("{name}: {}+{:#x} lies outside the module", candidate.section, candidate.address);
+                let section = module.section(&candidate.section).ok_or_else(outside)?;
+                let start = candidate.address as usize;
+                let end = start.checked_add(len).ok_or_else(outside)?;
+                section.data.get(start..end).map(<[u8]>::to_vec).ok_or_else(outside)
+            }
+        }
+    }
+}
+
+fn functions(module: &Module, symbol: &str) -> Vec<Candidate> {
+    module
+        .symbols_named(symbol)
+        .filter_map(|s| {
+            let section = &module.sections.get(s.section?)?.name;
+            Some(Candidate { section: section.clone(), text_offset: s.offset, address: s.offset })
+        })
+        .collect()
+}

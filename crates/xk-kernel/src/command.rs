@@ -143,7 +143,11 @@ impl Tree {
         {
             return CompileCommand::parse(unit, object, source, line);
         }
-        let reason = tail(&output);
+        let mut reason = tail(&output);
+        if stdout.lines().any(|line| line.strip_prefix("xk-not-deployed ") == Some(object)) {
+            reason = "the makefile of its folder does not list it".to_owned();
+            return Err(CompileError::NotBuilt { unit: unit.to_owned(), reason });
+        }
         if reason.contains("No rule to make target") {
             return Err(CompileError::NotBuilt { unit: unit.to_owned(), reason });
         }

@@ -5,7 +5,7 @@
 //! caller compares the default's object with the deployed code, so even this is not taken on trust.
 
 use crate::edit::{edit, EditError};
-use crate::probe::sight;
+use crate::probe::look;
 use crate::resolve::Constant;
 use crate::tree::{first_error, BuildTree, FileEdit, TreeError, Unit};
 use sha2::{Digest, Sha256};
@@ -40,8 +40,8 @@ pub enum BuildError {
         /// What kind of error that is.
         by: RejectedBy,
     },
-    /// The unit does not see the constant: it is none of its users.
-    #[error("{unit} does not see {id}: the file that defines it is not included there, or the definition is inactive")]
+    /// The unit's preprocessed text is the same with this value: it does not use the constant.
+    #[error("{unit} does not use {id}: its preprocessed text is the same with another value")]
     NotSeen {
         /// The unit.
         unit: String,
@@ -89,7 +89,7 @@ pub(crate) fn build_with(
     if object.is_file() {
         return Ok(object);
     }
-    if !edits.is_empty() && !sees(tree, constant, unit, out_dir)? {
+    if !edits.is_empty() && !sees(tree, constant, unit, &edits, out_dir)? {
         return Err(BuildError::NotSeen { unit: unit.source.clone(), id: constant.id.to_string() });
     }
     let store = |error| BuildError::Store { path: out_dir.to_owned(), error };
@@ -110,20 +110,38 @@ pub(crate) fn build_with(
     Ok(object)
 }
 
-/// The unit is compiled with the edited definition. A unit that would silently read the original
-/// gives an object without differences, so this is asked once for every unit and remembered.
-fn sees(tree: &impl BuildTree, constant: &Constant, unit: &Unit, out_dir: &Path) -> Result<bool, BuildError> {
-    if unit.source == constant.site.path {
+/// The edit reaches the unit's code. Expanded into code: true for every value, and remembered.
+/// Not expanded: only true when this value changes what the preprocessor makes of the unit.
+fn sees(
+    tree: &impl BuildTree,
+    constant: &Constant,
+    unit: &Unit,
+    edits: &[FileEdit],
+    out_dir: &Path,
+) -> Result<bool, BuildError> {
+    if unit.source == constant.site.path || expands(tree, constant, unit, out_dir)? {
         return Ok(true);
     }
+    // The name of the folder would be part of the text.
+    let quiet = ["-w", "-fno-working-directory"];
+    match tree.preprocess(edits, &unit.source, &quiet) {
+        Ok(text) => Ok(text != tree.preprocess(&[], &unit.source, &quiet)?),
+        // Then compiling reports it.
+        Err(TreeError::Rejected { .. }) => Ok(true),
+        Err(other) => Err(other.into()),
+    }
+}
+
+fn expands(tree: &impl BuildTree, constant: &Constant, unit: &Unit, out_dir: &Path) -> Result<bool, BuildError> {
     let store = |error| BuildError::Store { path: out_dir.to_owned(), error };
     let what = format!("{}:{}..{}", constant.site.path, constant.site.start, constant.site.end);
     let note = out_dir.join(format!("{}-{}.seen", stem(&unit.source), digest(&[&tree.stamp(), &unit.source, &what])));
     if let Ok(text) = std::fs::read_to_string(&note) {
         return Ok(text == "yes");
     }
-    let seen = match sight(tree, &constant.site, &unit.source) {
-        Ok(sight) => sight.active,
+    let seen = match look(tree, &constant.site, &unit.source) {
+        Ok(sight) => sight.uses > 0,
+        // The marker made an `#if` fail; compiling tells more.
         Err(EditError::Tree(TreeError::Rejected { .. })) => true,
         Err(other) => return Err(other.into()),
     };

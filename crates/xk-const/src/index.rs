@@ -4,6 +4,7 @@
 //! are hashed, comments count as mentions, and an `#include` that the standard search path does
 //! not settle leads to every file whose path ends like it. Users read the few files that remain.
 
+use crate::paste::Paste;
 use crate::tree::{BuildTree, TreeError};
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
@@ -12,7 +13,7 @@ use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-const MAGIC: &[u8; 8] = b"xkidx\x00\x01\n";
+const MAGIC: &[u8; 8] = b"xkidx\x00\x02\n";
 const BUCKET_BITS: u32 = 21;
 const BUCKETS: usize = 1 << BUCKET_BITS;
 /// Files with more macros than this hold register maps; their names are no help to a human.
@@ -41,6 +42,7 @@ pub struct Index {
     numbers: HashMap<String, FileNo>,
     includes: Vec<Vec<FileNo>>,
     included_by: Vec<Vec<FileNo>>,
+    pastes: Vec<Paste>,
     store: File,
     bucket_ends: u64,
     postings: u64,
@@ -85,9 +87,13 @@ impl Index {
         let mut bytes = vec![0; usize::try_from(body).ok()?];
         store.read_exact_at(&mut bytes, 32).ok()?;
         let text = String::from_utf8(bytes).ok()?;
-        let (mut paths, mut includes) = (Vec::new(), Vec::new());
+        let (mut paths, mut includes, mut pastes) = (Vec::new(), Vec::new(), Vec::new());
         for line in text.lines() {
-            let (path, targets) = line.split_once('\t')?;
+            let (path, rest) = line.split_once('\t')?;
+            let (targets, pasted) = rest.split_once('\t')?;
+            for paste in pasted.split_ascii_whitespace() {
+                pastes.push(Paste::parse(paths.len() as FileNo, paste)?);
+            }
             paths.push(path.to_owned());
             includes.push(targets.split_ascii_whitespace().map(str::parse).collect::<Result<Vec<FileNo>, _>>().ok()?);
         }
@@ -98,7 +104,17 @@ impl Index {
             }
         }
         let numbers = paths.iter().enumerate().map(|(n, p)| (p.clone(), n as FileNo)).collect();
-        Some(Index { paths, numbers, includes, included_by, store, bucket_ends, postings, names: (names, total) })
+        Some(Index {
+            paths,
+            numbers,
+            includes,
+            included_by,
+            pastes,
+            store,
+            bucket_ends,
+            postings,
+            names: (names, total),
+        })
     }
 
     /// Number of files.
@@ -149,6 +165,11 @@ impl Index {
         Ok(files)
     }
 
+    /// Every name part that some macro completes with `##`.
+    pub(crate) fn pastes(&self) -> &[Paste] {
+        &self.pastes
+    }
+
     /// Every macro name of the tree, for suggestions. Slow compared with the rest.
     pub fn names(&self) -> Vec<String> {
         let mut raw = vec![0; usize::try_from(self.names.1 - self.names.0).unwrap_or(0)];
@@ -197,6 +218,7 @@ struct Facts {
     buckets: Vec<u32>,
     includes: Vec<(bool, String)>,
     names: Vec<String>,
+    pastes: Vec<String>,
 }
 
 fn facts(source: &[u8]) -> Facts {
@@ -238,7 +260,8 @@ fn facts(source: &[u8]) -> Facts {
     if names.len() > NAMED_FILE_LIMIT {
         names.clear();
     }
-    Facts { buckets, includes, names }
+    let pastes = crate::paste::pastes(source);
+    Facts { buckets, includes, names, pastes }
 }
 
 fn files(root: &Path) -> std::io::Result<Vec<String>> {
@@ -353,7 +376,7 @@ fn write(root: &Path, out: &mut impl Write) -> std::io::Result<()> {
         targets.sort_unstable();
         targets.dedup();
         let targets: Vec<String> = targets.iter().map(u32::to_string).collect();
-        body.push_str(&format!("{path}\t{}\n", targets.join(" ")));
+        body.push_str(&format!("{path}\t{}\t{}\n", targets.join(" "), facts.pastes.join(" ")));
         names.extend(facts.names);
         pairs.extend(facts.buckets.iter().map(|&b| (u64::from(b) << 32) | n as u64));
     }

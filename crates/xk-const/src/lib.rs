@@ -11,6 +11,7 @@ mod find;
 mod id;
 mod index;
 mod layout;
+mod paste;
 mod probe;
 mod resolve;
 mod scan;

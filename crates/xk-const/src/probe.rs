@@ -22,7 +22,7 @@ pub struct Sight {
 }
 
 /// What `unit` sees of the constant at `site`, by preprocessing it with a marker in its place.
-pub(crate) fn sight(tree: &impl BuildTree, site: &Site, unit: &str) -> Result<Sight, EditError> {
+pub(crate) fn look(tree: &impl BuildTree, site: &Site, unit: &str) -> Result<Sight, EditError> {
     let marked = substitute(tree, site, MARKER)?;
     let text = tree.preprocess(&[marked], unit, &["-dD", "-w"])?;
     let (mut active, mut uses) = (false, 0);
@@ -127,7 +127,7 @@ fn skeleton(source: &str, keep: Option<usize>) -> String {
     for (index, token) in scan.tokens.iter().enumerate() {
         let wanted = token.directive.is_some()
             || matches!(scan.place(index), Place::Enum)
-            || matches!(scan.place(index), Place::Shape(what) if what.starts_with("struct") || what.starts_with("union"))
+            || matches!(scan.place(index), Place::Shape(what) if !what.starts_with("array"))
             || keep.is_some_and(|at| {
                 scan.region(index).is_some_and(|r| {
                     let from = scan.tokens.get(r.tokens.start).map_or(0, |t| t.start);

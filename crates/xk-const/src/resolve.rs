@@ -6,7 +6,7 @@ use crate::edit::EditError;
 use crate::find::{Candidate, Finder, Found, Unfit};
 use crate::id::ConstId;
 use crate::index::{FileNo, Index};
-use crate::probe::{evaluate, sight, NoValue, Question};
+use crate::probe::{evaluate, look, NoValue, Question};
 use crate::scan::Scan;
 use crate::spec::Spec;
 use crate::token::integer_literal;
@@ -95,7 +95,7 @@ pub enum ResolveError {
         found: String,
     },
     /// The value is not known when compiling.
-    #[error("{at}: `{expression}` is not a constant when {unit} is compiled ({why}); tune the variable it depends on, or a literal in it by its full ID")]
+    #[error("{at}: `{expression}` is not a constant when {unit} is compiled ({why}); tune the variable it depends on{}", found(.literals))]
     NotConstant {
         /// Where.
         at: String,
@@ -105,6 +105,8 @@ pub enum ResolveError {
         unit: String,
         /// The compiler's words.
         why: String,
+        /// The literals in it, which are constants.
+        literals: Vec<ConstId>,
     },
     /// The line has no constant at all.
     #[error("{at} holds no integer constant: `{text}`; name another line")]
@@ -329,15 +331,20 @@ impl<T: BuildTree> Resolver<'_, T> {
         let not_deployed = |why: &str| ResolveError::NotDeployed { at: candidate.id.to_string(), why: why.to_owned() };
         let mut sources: Vec<&str> = users.units.iter().map(|u| u.source.as_str()).collect();
         sources.dedup();
-        // Its own file first: that is where a macro of a .c file is certainly visible.
-        sources.sort_by_key(|source| *source != candidate.site.path);
+        // Its own file first, then those that mention it themselves: there it is most likely active.
+        let mentions = match &start.name {
+            Some(name) => self.index.mentions(name)?,
+            None => Vec::new(),
+        };
+        let direct = |source: &str| self.index.number(source).is_some_and(|n| mentions.binary_search(&n).is_ok());
+        sources.sort_by_key(|source| (*source != candidate.site.path, !direct(source)));
         if sources.is_empty() {
             return Err(not_deployed("no deployed translation unit uses it"));
         }
         let operator = users.operators.last().copied().unwrap_or(candidate.operator).max(candidate.operator);
         let mut active = Vec::new();
         for source in sources.iter().take(2 * TRIED_UNITS) {
-            match sight(self.tree, &candidate.site, source) {
+            match look(self.tree, &candidate.site, source) {
                 Ok(sight) if sight.active => active.push((*source).to_owned()),
                 Ok(_) => {}
                 // The marker made an `#if` fail; then the definition is certainly seen.
@@ -411,7 +418,8 @@ impl<T: BuildTree> Resolver<'_, T> {
                 Ok((value, c_type)) => return Ok((value, c_type, unit.clone())),
                 Err(NoValue::NotConstant(why)) => {
                     let expression = candidate.id.value.clone();
-                    ResolveError::NotConstant { at: at.clone(), expression, unit: unit.clone(), why }
+                    let literals = self.literals(&candidate.id)?;
+                    ResolveError::NotConstant { at: at.clone(), expression, unit: unit.clone(), why, literals }
                 }
                 Err(NoValue::NotInteger) => {
                     return Err(ResolveError::NotInteger { at, found: candidate.id.value.clone() });
@@ -421,6 +429,13 @@ impl<T: BuildTree> Resolver<'_, T> {
             first.get_or_insert(failure);
         }
         Err(first.unwrap_or(ResolveError::Unknown { name: at, near: Vec::new() }))
+    }
+
+    fn literals(&self, id: &ConstId) -> Result<Vec<ConstId>, ResolveError> {
+        let source = self.tree.read(&id.path)?;
+        let scan = Scan::new(&source);
+        let found = Finder { path: &id.path, scan: &scan }.literals_on_line(id.line);
+        Ok(found.candidates.into_iter().map(|c| c.id).collect())
     }
 
     fn near(&self, name: &str) -> Vec<String> {

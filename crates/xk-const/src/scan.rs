@@ -236,7 +236,7 @@ impl<'a> Outline<'a> {
     fn classify(&self, end: usize, braced: bool) -> Place {
         let code: Vec<usize> = (self.head..end).filter(|&i| self.tokens[i].directive.is_none()).collect();
         let mut parens = 0_usize;
-        let (mut assigned, mut callee, mut bracketed) = (None, None, false);
+        let (mut assigned, mut callee, mut bracketed) = (None, None, None);
         for (n, &i) in code.iter().enumerate() {
             match self.text(i) {
                 "(" => {
@@ -249,7 +249,9 @@ impl<'a> Outline<'a> {
                 }
                 ")" => parens = parens.saturating_sub(1),
                 "=" if parens == 0 && assigned.is_none() => assigned = Some(n),
-                "[" if assigned.is_none() => bracketed = true,
+                "[" if assigned.is_none() && bracketed.is_none() => {
+                    bracketed = Some(n.checked_sub(1).map_or("", |n| self.text(code[n])));
+                }
                 _ => {}
             }
         }
@@ -266,7 +268,12 @@ impl<'a> Outline<'a> {
         if braced && word("enum") {
             return Place::Enum;
         }
-        if (braced && (word("struct") || word("union"))) || (!braced && bracketed && callee.is_none()) {
+        if !braced && callee.is_none() {
+            if let Some(name) = bracketed {
+                return Place::Shape(format!("array {name}"));
+            }
+        }
+        if braced && (word("struct") || word("union")) {
             let idents = code.iter().filter(|&&i| self.tokens[i].kind == Kind::Ident).map(|&i| self.text(i));
             return Place::Shape(idents.take(3).collect::<Vec<_>>().join(" "));
         }
@@ -322,7 +329,7 @@ TRACE(A);
         assert_eq!(places[6], Place::Enum);
         assert_eq!(places[7], Place::Variable("v".into()));
         assert_eq!(places[8], Place::Variable("o".into()));
-        assert_eq!(places[9], Place::Shape("extern char buffer".into()));
+        assert_eq!(places[9], Place::Shape("array buffer".into()));
         assert_eq!(places[10], Place::FileScope);
     }
 

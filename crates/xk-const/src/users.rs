@@ -51,6 +51,8 @@ pub struct Users {
     pub generated: Vec<Mention>,
     /// Uses at file scope of a header, mostly macro invocations: every unit that includes it counts.
     pub wide: Vec<Mention>,
+    /// Places that spell one of the names with `##`.
+    pub pasted: Vec<Mention>,
     /// The operators applied directly to the constant, the most restrictive last.
     pub operators: BTreeSet<Operator>,
 }
@@ -200,7 +202,62 @@ impl<T: BuildTree> Walk<'_, T> {
             }
             self.sources.insert(file, source);
         }
+        self.pasted(name, definition)
+    }
+
+    /// Follows macros that put `name` together from parts.
+    fn pasted(&mut self, name: &str, definition: FileNo) -> Result<(), TreeError> {
+        let index = self.index;
+        for paste in index.pastes() {
+            let Some(argument) = paste.argument(name) else { continue };
+            let files = index.mentions(argument)?;
+            if files.is_empty() || !self.shares_unit(definition, paste.file) {
+                continue;
+            }
+            let callers = self.wrappers(&paste.name, paste.file)?;
+            for file in files {
+                if !self.shares_unit(definition, file) || !self.shares_unit(paste.file, file) {
+                    continue;
+                }
+                let source = self.source(file)?;
+                let scan = Scan::new(&source);
+                if callers.iter().any(|caller| scan.mentions(caller).next().is_some()) {
+                    for token in scan.mentions(argument).collect::<Vec<_>>() {
+                        let path = index.path(file).to_owned();
+                        let what = format!("{name} may be spelled by {}({argument})", paste.name);
+                        self.found.pasted.push(Mention { path, line: scan.tokens[token].line, what });
+                        self.mention(&scan, token, definition, file, name);
+                    }
+                }
+                self.sources.insert(file, source);
+            }
+        }
         Ok(())
+    }
+
+    /// A macro and those that call it, directly or not.
+    fn wrappers(&mut self, name: &str, file: FileNo) -> Result<Vec<String>, TreeError> {
+        let mut found = vec![name.to_owned()];
+        let mut at = 0;
+        while let Some(name) = found.get(at).cloned() {
+            at += 1;
+            for other in self.index.mentions(&name)? {
+                if !self.shares_unit(file, other) {
+                    continue;
+                }
+                let source = self.source(other)?;
+                let scan = Scan::new(&source);
+                for token in scan.mentions(&name) {
+                    if let Place::Directive(Directive::Define { name: outer, .. }) = scan.place(token) {
+                        if !found.contains(outer) {
+                            found.push(outer.clone());
+                        }
+                    }
+                }
+                self.sources.insert(other, source);
+            }
+        }
+        Ok(found)
     }
 
     /// Some unit reaches both files: a header may use a name that its includer provides.
@@ -229,6 +286,9 @@ impl<T: BuildTree> Walk<'_, T> {
                 self.found.conditionals.push(note(text));
             }
             Place::Directive(Directive::Other) => {}
+            // An assertion emits nothing; a value that violates it does not compile.
+            Place::FileScope if asserts(scan, token) => {}
+            Place::Shape(_) if !sizes(scan, token) => {}
             Place::Shape(what) => {
                 self.found.shapes.push(note(format!("{what} uses {name}")));
                 if !header {
@@ -280,6 +340,29 @@ fn declares(scan: &Scan<'_>, token: usize) -> bool {
         || (matches!(word, "if" | "elif")
             && (scan.text(token.wrapping_sub(1)) == "defined"
                 || (scan.text(token.wrapping_sub(1)) == "(" && scan.text(token.wrapping_sub(2)) == "defined")))
+}
+
+/// The token stands in a `static_assert` at file scope.
+fn asserts(scan: &Scan<'_>, token: usize) -> bool {
+    let first = scan.region(token).and_then(|r| r.tokens.clone().find(|&i| scan.tokens[i].directive.is_none()));
+    first.is_some_and(|i| matches!(scan.text(i), "static_assert" | "_Static_assert"))
+}
+
+/// A mention inside a type is a use when it is in brackets or parentheses or gives a bit-field's
+/// width; otherwise it is a member or type that has the same name.
+fn sizes(scan: &Scan<'_>, token: usize) -> bool {
+    let mut depth = 0_usize;
+    for at in (0..token).rev() {
+        match scan.text(at) {
+            "]" | ")" => depth += 1,
+            "[" | "(" if depth == 0 => return true,
+            "[" | "(" => depth -= 1,
+            ":" if depth == 0 => return true,
+            ";" | "{" | "}" => return false,
+            _ => {}
+        }
+    }
+    false
 }
 
 /// The enumerators whose value depends on the expression that contains `token`: the one it
@@ -361,6 +444,19 @@ mod tests {
         let scan = Scan::new(source.as_bytes());
         let at = scan.mentions("X").next().unwrap();
         assert_eq!(enumerators_from(&scan, at), ["B", "C", "D"]);
+    }
+
+    #[test]
+    fn members_of_the_same_name_are_no_use() {
+        let sized = |source: &str| {
+            let scan = Scan::new(source.as_bytes());
+            let at = scan.mentions("X").next().unwrap();
+            sizes(&scan, at)
+        };
+        assert!(sized("struct s { int a[2 * X]; };"));
+        assert!(sized("struct s { int a : X; };"));
+        assert!(sized("struct s { int a; } __aligned(X);"));
+        assert!(!sized("struct s { int a[3]; int X; };"));
     }
 
     #[test]

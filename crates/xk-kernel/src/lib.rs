@@ -7,6 +7,7 @@
 
 mod bundle;
 mod command;
+mod doctor;
 mod env;
 mod id;
 mod image;
@@ -19,6 +20,7 @@ mod units;
 
 pub use bundle::{Bundle, BundleError, BundleExtras, LoadedModule};
 pub use command::{CompileCommand, CompileError};
+pub use doctor::{doctor, Check, DoctorOptions, Status};
 pub use env::{Env, HostEnv, RunOutput};
 pub use id::{IdError, KernelId};
 pub use image::{

@@ -170,32 +170,48 @@ impl Source {
     /// [`Source::locate`] on a given machine.
     pub fn locate_in(env: &dyn Env, id: &KernelId, hints: &SourceHints) -> Result<Self, SourceError> {
         let release = id.release.clone();
-        let package = source_package(&release)?;
-        let tarball = hints.tarball.clone().unwrap_or_else(|| hints.root.join(format!("usr/src/{package}.tar.xz")));
-        if !env.exists(&tarball) {
-            return Err(SourceError::TarballMissing { release, looked: tarball, package });
-        }
-        if hints.tarball.is_none() && hints.root == Path::new("/") {
-            check_package_version(env, id, &package)?;
-        }
+        let tarball = find_tarball(env, id, hints)?;
         let (config, config_origin) = find_config(env, &release, hints)?;
-        let architecture = config.lines().find_map(|line| line.strip_prefix("# Linux/"));
-        if let Some(found) = architecture.filter(|text| !text.starts_with("x86")) {
-            return Err(SourceError::ConfigArchitecture { origin: config_origin, found: found.to_owned() });
-        }
-        let compiler = Compiler::of_config(&config)
-            .ok_or_else(|| SourceError::ConfigWithoutCompiler { origin: config_origin.clone() })?;
+        let compiler = compiler_of(&config, &config_origin)?;
         compiler.check(env)?;
-        if config_value(&config, "DEBUG_INFO_BTF").is_some()
-            && !env.run("pahole", &["--version"]).is_ok_and(|output| output.success)
-        {
-            return Err(SourceError::PaholeMissing);
-        }
+        check_pahole(env, &config)?;
         let headers =
             hints.headers.clone().unwrap_or_else(|| hints.root.join(format!("usr/src/linux-headers-{release}")));
         let headers = Some(headers).filter(|path| env.exists(path));
         Ok(Self { release, tarball, config, config_origin, compiler, headers })
     }
+}
+
+/// The source tarball, if dpkg does not object.
+pub(crate) fn find_tarball(env: &dyn Env, id: &KernelId, hints: &SourceHints) -> Result<PathBuf, SourceError> {
+    let package = source_package(&id.release)?;
+    let tarball = hints.tarball.clone().unwrap_or_else(|| hints.root.join(format!("usr/src/{package}.tar.xz")));
+    if !env.exists(&tarball) {
+        return Err(SourceError::TarballMissing { release: id.release.clone(), looked: tarball, package });
+    }
+    if hints.tarball.is_none() && hints.root == Path::new("/") {
+        check_package_version(env, id, &package)?;
+    }
+    Ok(tarball)
+}
+
+/// The compiler of a complete x86-64 configuration.
+pub(crate) fn compiler_of(config: &str, origin: &str) -> Result<Compiler, SourceError> {
+    let origin = origin.to_owned();
+    let architecture = config.lines().find_map(|line| line.strip_prefix("# Linux/"));
+    if let Some(found) = architecture.filter(|text| !text.starts_with("x86")) {
+        return Err(SourceError::ConfigArchitecture { origin, found: found.to_owned() });
+    }
+    Compiler::of_config(config).ok_or(SourceError::ConfigWithoutCompiler { origin })
+}
+
+/// The tool without which the configuration loses its BTF options.
+pub(crate) fn check_pahole(env: &dyn Env, config: &str) -> Result<(), SourceError> {
+    let needed = config_value(config, "DEBUG_INFO_BTF").is_some();
+    if needed && !env.run("pahole", &["--version"]).is_ok_and(|output| output.success) {
+        return Err(SourceError::PaholeMissing);
+    }
+    Ok(())
 }
 
 /// The source package of a release: `linux-source-6.12` for 6.12.117+deb12-amd64.
@@ -219,7 +235,7 @@ fn check_package_version(env: &dyn Env, id: &KernelId, package: &str) -> Result<
 }
 
 /// The configuration's text and where it is from.
-fn find_config(env: &dyn Env, release: &str, hints: &SourceHints) -> Result<(String, String), SourceError> {
+pub(crate) fn find_config(env: &dyn Env, release: &str, hints: &SourceHints) -> Result<(String, String), SourceError> {
     if let Some(text) = &hints.config_text {
         return Ok((text.clone(), "of the bundle".to_owned()));
     }

@@ -24,8 +24,8 @@ use kcore::Kcore;
 use symbols::Symbols;
 
 pub use kallsyms::KallsymsError;
-pub(crate) use live::live_extras;
 pub use live::LoadedSection;
+pub(crate) use live::{live_extras, lockdown_mode};
 pub use module::{Module, ModuleRelocation, ModuleSection, ModuleSymbol};
 pub use symbols::{Symbol, SymbolsError};
 

@@ -191,7 +191,6 @@ impl Bundle {
             }
             contents.push(content);
         }
-        drop(entries);
         // The end of the compressed stream has its own checksum.
         io::copy(&mut archive.into_inner(), &mut io::sink()).map_err(|error| damaged(error.to_string()))?;
         let text_of = |name: &str| -> Result<Option<String>, BundleError> {

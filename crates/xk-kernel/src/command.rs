@@ -193,21 +193,21 @@ fn shell_words(line: &str) -> Result<Vec<String>, String> {
             '\'' => loop {
                 match characters.next() {
                     Some('\'') => break,
-                    Some(other) => word.get_or_insert_default().push(other),
+                    Some(other) => word.get_or_insert_with(String::new).push(other),
                     None => return Err("unbalanced '".to_owned()),
                 }
             },
             '"' => loop {
                 match characters.next() {
                     Some('"') => break,
-                    Some('\\') => word.get_or_insert_default().extend(characters.next()),
+                    Some('\\') => word.get_or_insert_with(String::new).extend(characters.next()),
                     Some('$' | '`') | None => return Err("unbalanced or substituting \"".to_owned()),
-                    Some(other) => word.get_or_insert_default().push(other),
+                    Some(other) => word.get_or_insert_with(String::new).push(other),
                 }
             },
-            '\\' => word.get_or_insert_default().extend(characters.next()),
+            '\\' => word.get_or_insert_with(String::new).extend(characters.next()),
             '$' | '`' | '|' | '&' | '<' | '>' | '(' | ')' => return Err(format!("unexpected '{character}'")),
-            other => word.get_or_insert_default().push(other),
+            other => word.get_or_insert_with(String::new).push(other),
         }
     }
     words.extend(word);

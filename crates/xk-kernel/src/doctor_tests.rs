@@ -60,8 +60,9 @@ fn a_healthy_machine_has_nothing_to_do() {
 #[test]
 fn each_condition_is_noticed_with_its_remedy() {
     type Break = fn(&mut FixtureEnv);
+    type Case<'a> = (&'a str, Status, &'a str, Box<dyn Fn(&mut FixtureEnv)>);
     let without = |path: &'static str| move |env: &mut FixtureEnv| drop(env.files.remove(Path::new(path)));
-    let cases: Vec<(&str, Status, &str, Box<dyn Fn(&mut FixtureEnv)>)> = vec![
+    let cases: Vec<Case> = vec![
         (
             "kernel",
             Status::Fail,

@@ -1,5 +1,7 @@
 //! The distribution's images, offline: identity, symbols, text, types, modules.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use std::path::Path;

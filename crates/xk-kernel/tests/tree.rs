@@ -1,6 +1,8 @@
 //! The private build tree of the distribution's kernel: what is deployed, and that it compiles to
 //! the deployed code.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use std::collections::BTreeSet;

@@ -152,7 +152,7 @@ fn find_markers(data: &[u8], table: usize) -> Option<Markers> {
         loop {
             at = at.checked_sub(4)?;
             let value = word(at)?;
-            let apart = values.last().map(|&next: &u32| next.checked_sub(value).unwrap_or_default() as usize);
+            let apart = values.last().map(|&next: &u32| next.saturating_sub(value) as usize);
             if apart.is_some_and(|apart| apart == 0 || apart > GROUP * (MAX_COMPRESSED + 2)) {
                 return None;
             }

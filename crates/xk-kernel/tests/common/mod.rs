@@ -1,5 +1,8 @@
 //! The fetched packages of a supported kernel, and the tree prepared from them.
 
+#![allow(clippy::expect_used)]
+#![allow(dead_code)] // each test uses a part
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -35,7 +38,6 @@ pub fn cache() -> PathBuf {
 }
 
 /// The prepared tree of the main kernel.
-#[allow(dead_code)]
 pub fn tree() -> &'static Tree {
     static TREE: OnceLock<Tree> = OnceLock::new();
     TREE.get_or_init(|| {

@@ -1,3 +1,70 @@
-//! The command xk.
+//! The command `xk`: changes performance constants of the running kernel.
+//!
+//! What comes in: the command line. What goes out: text for people, or JSON,
+//! and an exit code. Everything else is done by the other crates.
 
-fn main() {}
+mod addresses;
+mod context;
+mod exit;
+#[cfg(test)]
+mod fixture;
+mod kernel;
+mod limits;
+mod names;
+mod output;
+mod signals;
+mod unit;
+mod value;
+mod verbs;
+mod words;
+
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::Parser;
+
+use exit::{Exit, Failure};
+use verbs::Verb;
+
+/// Change performance constants of a stock, running Linux kernel
+#[derive(Debug, Parser)]
+#[command(name = "xk", version, max_term_width = 100, after_help = CODES)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+const CODES: &str = "\
+A NAME is a macro or variable (SHRINK_BATCH), a file and line (net/ipv4/tcp.c:1162), or a full ID
+(block/blk.h:L335:32:0).
+
+Exit codes: 0 done, 1 error, 2 wrong usage, 3 refused (not soundly possible, or outside the proved
+range), 4 drift (another kernel, or altered code), 5 unsupported here (xk.ko missing, no BTF, ...).";
+
+fn main() -> ExitCode {
+    signals::end_on_closed_pipe();
+    let (json, result) = match Cli::try_parse() {
+        Ok(cli) => (cli.verb.json(), cli.verb.run()),
+        Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
+            print!("{}", error.render());
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => {
+            // clap's sentence begins with "error: ", and so does ours.
+            let text = error.render().to_string();
+            let text = text.trim_start_matches("error: ").trim_end();
+            (std::env::args().any(|argument| argument == "--json"), Err(Failure::usage(text)))
+        }
+    };
+    let Err(failure) = result else { return ExitCode::SUCCESS };
+    if json {
+        println!("{:#}", failure.json());
+    } else {
+        let word = match failure.exit {
+            Exit::Error | Exit::Usage => "error",
+            exit => exit.word(),
+        };
+        eprintln!("{} {}", output::Paint::stderr().bad(&format!("{word}:")), failure.message);
+    }
+    ExitCode::from(failure.exit as u8)
+}

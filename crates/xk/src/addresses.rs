@@ -1,0 +1,176 @@
+//! Where the functions of a scope table are in the running kernel.
+//!
+//! In: the kernel's own list of symbols and, for modules, where it loaded
+//! their sections. Out: exactly one address for a function. A name is never
+//! enough: vmlinux is told apart by the distance from `_stext`, a module's
+//! functions by the distance from the start of their section.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use xk_runtime::AddressOf;
+use xk_table::Function;
+
+use crate::exit::{Failure, Result};
+
+const KALLSYMS: &str = "/proc/kallsyms";
+const MODULES: &str = "/sys/module";
+
+/// The symbols of the running kernel.
+#[derive(Debug)]
+pub struct Addresses {
+    /// Of a symbol and its module.
+    symbols: HashMap<(String, Option<String>), Vec<u64>>,
+    stext: u64,
+    modules: PathBuf,
+}
+
+impl Addresses {
+    /// Of the running kernel; only the symbols that `functions` name are kept.
+    pub fn live<'a>(functions: impl Iterator<Item = &'a Function>) -> Result<Self> {
+        let text = fs::read_to_string(KALLSYMS)
+            .map_err(|error| Failure::error(format!("{KALLSYMS}: {error}; is /proc mounted?")))?;
+        let wanted: Vec<&str> = functions.map(|function| function.symbol.as_str()).collect();
+        Self::parse(&text, &wanted, Path::new(MODULES))
+    }
+
+    fn parse(text: &str, wanted: &[&str], modules: &Path) -> Result<Self> {
+        let mut symbols: HashMap<(String, Option<String>), Vec<u64>> = HashMap::new();
+        let mut stext = 0;
+        for line in text.lines() {
+            let mut words = line.split_whitespace();
+            let (Some(address), Some(_), Some(name)) = (words.next(), words.next(), words.next()) else { continue };
+            let Ok(address) = u64::from_str_radix(address, 16) else { continue };
+            if name == "_stext" {
+                stext = address;
+            }
+            if wanted.contains(&name) {
+                let module = words.next().map(|word| word.trim_matches(['[', ']']).to_owned());
+                let addresses = symbols.entry((name.to_owned(), module)).or_default();
+                if !addresses.contains(&address) {
+                    addresses.push(address);
+                }
+            }
+        }
+        if stext == 0 {
+            return Err(Failure::error(format!(
+                "{KALLSYMS} shows no addresses: run this as root; if root does not see them either, \
+                 set kernel.kptr_restrict to 1 (sysctl -w kernel.kptr_restrict=1)"
+            )));
+        }
+        Ok(Self { symbols, stext, modules: modules.to_owned() })
+    }
+
+    fn section(&self, module: &str, section: &str) -> Option<u64> {
+        let path = self.modules.join(module).join("sections").join(section);
+        let text = fs::read_to_string(path).ok()?;
+        u64::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok().filter(|&address| address != 0)
+    }
+
+    /// Whether a module's code is there.
+    pub fn is_loaded(&self, module: &str) -> bool {
+        // Built-in modules have a folder too, without a state.
+        self.modules.join(module).join("initstate").exists()
+    }
+}
+
+impl AddressOf for Addresses {
+    fn address(&self, function: &Function) -> std::result::Result<u64, String> {
+        let key = (function.symbol.clone(), function.module.clone());
+        let candidates = self.symbols.get(&key).map_or(&[][..], Vec::as_slice);
+        let Some(module) = &function.module else {
+            let address = self.stext.wrapping_add(function.text_offset);
+            return match candidates {
+                [] => Err("the running kernel has no such function: the table is for another build; run `xk build` again".into()),
+                _ if candidates.contains(&address) => Ok(address),
+                _ => Err(format!(
+                    "not at _stext+{:#x}, where it was analysed: the table is for another build; run `xk build` again",
+                    function.text_offset
+                )),
+            };
+        };
+        match (candidates, self.section(module, &function.section)) {
+            ([], _) if !self.is_loaded(module) => {
+                Err(format!("module {module} is not loaded: run `modprobe {module}` and repeat"))
+            }
+            ([], _) => Err(format!("module {module} has no such function: it was updated; run `xk build` again")),
+            // The bytes of the whole function are compared again when it is loaded.
+            ([only], None) => Ok(*only),
+            (_, Some(start)) => {
+                let address = start.wrapping_add(function.text_offset);
+                candidates.contains(&address).then_some(address).ok_or_else(|| {
+                    format!(
+                        "not at {}+{:#x} of module {module}, where it was analysed: the module was updated; \
+                         run `xk build` again",
+                        function.section, function.text_offset
+                    )
+                })
+            }
+            (several, None) => Err(format!(
+                "module {module} has {} functions of this name, and where it was loaded ({}) cannot be read",
+                several.len(),
+                self.modules.join(module).join("sections").join(&function.section).display()
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "ffffffff81000000 T _stext\n\
+                        ffffffff81000100 t twice\n\
+                        ffffffff81000900 t twice\n\
+                        ffffffff81000200 T once\n\
+                        ffffffffc0001040 t twice\t[mod]\n\
+                        ffffffffc0001080 t twice\t[mod]\n\
+                        ffffffffc0001000 t lone\t[mod]\n";
+
+    fn function(symbol: &str, module: Option<&str>, text_offset: u64) -> Function {
+        Function {
+            symbol: symbol.into(),
+            module: module.map(Into::into),
+            text_offset,
+            section: ".text".into(),
+            bytes: String::new(),
+            mask: String::new(),
+            source: String::new(),
+        }
+    }
+
+    fn addresses(modules: &Path) -> Addresses {
+        Addresses::parse(TEXT, &["twice", "once", "lone"], modules).unwrap()
+    }
+
+    #[test]
+    fn functions_of_one_name_are_told_apart_by_their_offset() {
+        let known = addresses(Path::new("/nonexistent"));
+        assert_eq!(known.address(&function("twice", None, 0x900)), Ok(0xffff_ffff_8100_0900));
+        assert_eq!(known.address(&function("twice", None, 0x100)), Ok(0xffff_ffff_8100_0100));
+        assert!(known.address(&function("twice", None, 0x200)).is_err());
+        assert!(known.address(&function("none", None, 0x200)).is_err());
+    }
+
+    #[test]
+    fn functions_of_modules_lie_in_their_section() {
+        let folder = tempfile::tempdir().unwrap();
+        let sections = folder.path().join("mod/sections");
+        fs::create_dir_all(&sections).unwrap();
+        let known = addresses(folder.path());
+        assert_eq!(known.address(&function("lone", Some("mod"), 0)), Ok(0xffff_ffff_c000_1000));
+        assert!(known.address(&function("twice", Some("mod"), 0x80)).is_err_and(|e| e.contains("2 functions")));
+        fs::write(sections.join(".text"), "0xffffffffc0001000\n").unwrap();
+        assert_eq!(known.address(&function("twice", Some("mod"), 0x80)), Ok(0xffff_ffff_c000_1080));
+        assert!(known.address(&function("twice", Some("mod"), 0x20)).is_err_and(|e| e.contains("updated")));
+        assert!(known.address(&function("lone", Some("gone"), 0)).is_err_and(|e| e.contains("modprobe gone")));
+    }
+
+    #[test]
+    fn hidden_addresses_are_an_error() {
+        let hidden = TEXT.replace("ffffffff8100", "0000000000000000");
+        let hidden: String = hidden.lines().map(|line| format!("0000000000000000 {}\n", &line[17..])).collect();
+        assert!(Addresses::parse(&hidden, &[], Path::new("/")).is_err_and(|e| e.message.contains("root")));
+    }
+}

@@ -1,0 +1,159 @@
+//! How results are shown: JSON for programs, aligned text for people, colour
+//! only on a terminal.
+
+use std::io::IsTerminal;
+
+use serde::Serialize;
+use serde_json::{json, Value};
+use xk_table::Range;
+
+/// Version of every JSON document that this command prints. Raised whenever a
+/// field changes meaning or goes; new fields may come at any time.
+pub const SCHEMA: u32 = 1;
+
+/// Prints a JSON document: `fields` and the schema.
+pub fn print_json(mut fields: Value) {
+    fields["schema"] = json!(SCHEMA);
+    println!("{fields:#}");
+}
+
+/// `value` as JSON; what the types of this project hold can always be written.
+pub fn to_json(value: &impl Serialize) -> Value {
+    serde_json::to_value(value).unwrap_or(Value::Null)
+}
+
+/// Colours, or none.
+#[derive(Debug, Clone, Copy)]
+pub struct Paint {
+    colour: bool,
+}
+
+impl Paint {
+    /// No colours.
+    #[cfg(test)]
+    pub const PLAIN: Paint = Paint { colour: false };
+
+    /// For standard output.
+    pub fn stdout() -> Self {
+        Self::on(std::io::stdout().is_terminal())
+    }
+
+    /// For standard error.
+    pub fn stderr() -> Self {
+        Self::on(std::io::stderr().is_terminal())
+    }
+
+    fn on(terminal: bool) -> Self {
+        let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
+        Self { colour: terminal && !unwanted && !dumb }
+    }
+
+    fn code(self, code: &str, text: &str) -> String {
+        if self.colour {
+            format!("\x1b[{code}m{text}\x1b[0m")
+        } else {
+            text.to_owned()
+        }
+    }
+
+    /// Names and values.
+    pub fn strong(self, text: &str) -> String {
+        self.code("1", text)
+    }
+
+    /// What may be skipped.
+    pub fn dim(self, text: &str) -> String {
+        self.code("2", text)
+    }
+
+    /// What depends on V.
+    pub fn value(self, text: &str) -> String {
+        self.code("36", text)
+    }
+
+    /// Good news.
+    pub fn good(self, text: &str) -> String {
+        self.code("32", text)
+    }
+
+    /// News that should be read.
+    pub fn warning(self, text: &str) -> String {
+        self.code("1;33", text)
+    }
+
+    /// Bad news.
+    pub fn bad(self, text: &str) -> String {
+        self.code("1;31", text)
+    }
+}
+
+/// Text in columns, two spaces apart; the widest cell of a column counts.
+#[derive(Debug, Default)]
+pub struct Columns {
+    rows: Vec<Vec<String>>,
+}
+
+impl Columns {
+    /// Adds a row.
+    pub fn row<const N: usize>(&mut self, cells: [String; N]) {
+        self.rows.push(cells.into());
+    }
+
+    /// The lines, each behind `indent`. Numbers go to the right.
+    pub fn lines(&self, indent: &str) -> String {
+        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
+        let width = |column: usize| self.rows.iter().filter_map(|row| row.get(column)).map(|c| c.chars().count()).max();
+        let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+        let mut text = String::new();
+        for row in &self.rows {
+            let mut line = indent.to_owned();
+            for (cell, width) in row.iter().zip(&widths) {
+                let number = cell.strip_prefix('-').unwrap_or(cell).bytes().all(|b| b.is_ascii_digit());
+                let padding = " ".repeat(width - cell.chars().count());
+                if number && !cell.is_empty() {
+                    line += &format!("{padding}{cell}  ");
+                } else {
+                    line += &format!("{cell}{padding}  ");
+                }
+            }
+            text += line.trim_end();
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// A range with the bounds of the type in words.
+pub fn range(range: Range) -> String {
+    let bound = |value: i64| match value {
+        i64::MAX => "2^63-1".to_owned(),
+        i64::MIN => "-2^63".to_owned(),
+        value => value.to_string(),
+    };
+    format!("{} to {}", bound(range.min), bound(range.max))
+}
+
+/// `1 span`, `2 spans`.
+pub fn count(number: usize, what: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {what}{plural}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_align_text_left_and_numbers_right() {
+        let mut columns = Columns::default();
+        columns.row(["name".into(), "5".into(), "x".into()]);
+        columns.row(["n".into(), "-17".into(), String::new()]);
+        assert_eq!(columns.lines("  "), "  name    5  x\n  n     -17\n");
+    }
+
+    #[test]
+    fn bounds_of_the_type_are_powers() {
+        assert_eq!(range(Range { min: 1, max: i64::MAX }), "1 to 2^63-1");
+    }
+}

@@ -1,0 +1,47 @@
+//! Signals that ask a command to end: held back while several constants are
+//! being changed, waited for by `xk set --hold`.
+
+use std::mem::MaybeUninit;
+
+/// What a terminal, a shell or a service manager sends to end a program.
+const ENDING: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+
+fn ending() -> libc::sigset_t {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: sigemptyset writes the whole set before it is read.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        let mut set = set.assume_init();
+        for signal in ENDING {
+            libc::sigaddset(&raw mut set, signal);
+        }
+        set
+    }
+}
+
+/// A closed pipe ends the program in silence, as it does any other tool.
+pub fn end_on_closed_pipe() {
+    // SAFETY: no other thread runs yet, and the default action needs no handler.
+    unsafe {
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+    }
+}
+
+/// Holds the signals back, for the rest of the process; [`wait`] takes them.
+pub fn hold_back() {
+    let set = ending();
+    // SAFETY: `set` is initialised and outlives the call.
+    unsafe {
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+    }
+}
+
+/// Waits until one of the signals comes; they must be held back.
+pub fn wait() {
+    let set = ending();
+    let mut signal = 0;
+    // SAFETY: both pointers are valid; an invalid set is the only error.
+    unsafe {
+        libc::sigwait(&raw const set, &raw mut signal);
+    }
+}

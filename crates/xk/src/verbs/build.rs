@@ -1,0 +1,187 @@
+//! `xk build`: from names to scope tables.
+
+use std::io::IsTerminal;
+use std::time::Instant;
+
+use xk_const::{resolve, Spec};
+use xk_kernel::{Image, Tree};
+use xk_sie::pipeline::{build, BuildError, Options};
+use xk_sie::proof::Solver;
+use xk_table::{KernelRef, ScopeTable};
+
+use super::title;
+use crate::context::Folders;
+use crate::exit::{Exit, Failure, Result};
+use crate::kernel::KernelOf;
+use crate::output::{count, range, Paint};
+
+/// Bound of one question to the solver.
+const SOLVER_SECONDS: u64 = 30;
+
+/// Arguments of `xk build`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+The kernel is the running one unless an option names another. Its source package, its headers and
+the compiler that it was built with must be installed (see `xk doctor`). --root with --bundle or
+--vmlinuz says where source, configuration and modules of that kernel are.")]
+pub struct Args {
+    /// The constants
+    #[arg(required = true, value_name = "NAME")]
+    names: Vec<String>,
+    #[command(flatten)]
+    kernel: KernelOf,
+    /// Compilers to run side by side (default: as many as there are processors)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    jobs: Option<u16>,
+}
+
+/// Builds them, one after the other; a refusal of one does not keep the others from being built.
+pub fn run(args: Args) -> Result {
+    // Before half a minute of preparation.
+    let specs = args.names.iter().map(|name| Ok(Spec::parse(name)?)).collect::<Result<Vec<_>>>()?;
+    let solver = Solver::z3(SOLVER_SECONDS).map_err(|error| Failure::error(error.to_string()))?;
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let image = args.kernel.image()?;
+    let folders = Folders::new();
+    let paint = Paint::stderr();
+    let started = Instant::now();
+    let tree = args.kernel.tree(&image, &folders.cache, &|line| eprintln!("{}", paint.dim(&format!("prepare: {line}"))))?;
+    if started.elapsed().as_secs() > 1 {
+        eprintln!("{}", paint.dim(&format!("prepare: {:.1} s", started.elapsed().as_secs_f64())));
+    }
+    let bench = Bench { image, tree, solver, folders, jobs: args.jobs.map_or(processors, usize::from) };
+
+    let mut failures = Vec::new();
+    for (name, spec) in args.names.iter().zip(&specs) {
+        match bench.table(name, spec) {
+            Ok(table) => bench.keep(&table)?,
+            Err(failure) if args.names.len() == 1 => return Err(failure),
+            Err(failure) => {
+                eprintln!("{} {}", paint.bad(&format!("{}:", failure.exit.word())), failure.message);
+                failures.push((name.as_str(), failure.exit));
+            }
+        }
+    }
+    summary(&failures, args.names.len())
+}
+
+/// The exit code of several: theirs if they agree.
+fn summary(failures: &[(&str, Exit)], asked: usize) -> Result {
+    let Some((_, first)) = failures.first() else { return Ok(()) };
+    let exit = if failures.iter().all(|(_, exit)| exit == first) { *first } else { Exit::Error };
+    let names: Vec<&str> = failures.iter().map(|(name, _)| *name).collect();
+    Err(Failure::new(exit, format!("no table for {} of {asked}: {}", failures.len(), names.join(", "))))
+}
+
+/// What every constant of the command line shares.
+struct Bench {
+    image: Image,
+    tree: Tree,
+    solver: Solver,
+    folders: Folders,
+    jobs: usize,
+}
+
+impl Bench {
+    fn table(&self, name: &str, spec: &Spec) -> Result<ScopeTable> {
+        let paint = Paint::stderr();
+        let progress = Progress::new(name);
+        let started = Instant::now();
+        progress.say("resolving");
+        let constant = resolve(&self.tree, spec).map_err(|error| Failure::from(error).about(name))?;
+        let resolved = started.elapsed().as_secs_f64();
+        let id = self.image.id();
+        let kernel = KernelRef { release: id.release.clone(), build_id: id.build_id.clone() };
+        let objects = self.folders.cache.join("objects");
+        let say = |line: &str| progress.say(line);
+        let options = Options { cache: &objects, jobs: self.jobs, progress: &say };
+        let built = build(&self.tree, &self.image, kernel, &constant, &self.solver, &options);
+        progress.end();
+        let mut table = built.map_err(|error| failure(error).about(name))?;
+        table.stages.insert("resolve".into(), resolved);
+        let total: f64 = table.stages.values().sum();
+        let stages: Vec<String> =
+            in_order(&table).into_iter().map(|(stage, seconds)| format!("{stage} {seconds:.2}")).collect();
+        eprintln!("{}", paint.dim(&format!("{name}: {} = {total:.2} s", stages.join(" + "))));
+        Ok(table)
+    }
+
+    fn keep(&self, table: &ScopeTable) -> Result {
+        let path = self.folders.store().save(table)?;
+        let paint = Paint::stdout();
+        println!(
+            "{}  default {}, range {}, {} in {}",
+            paint.strong(title(&table.constant)),
+            table.constant.default,
+            paint.value(&range(table.range)),
+            count(table.spans.len(), "span"),
+            count(table.functions.len(), "function"),
+        );
+        println!("  {}", paint.dim(&path.display().to_string()));
+        Ok(())
+    }
+}
+
+/// The stages in the order in which they ran; those that are not known here come last.
+fn in_order(table: &ScopeTable) -> Vec<(&str, f64)> {
+    const ORDER: [&str; 5] = ["resolve", "users", "compile", "layout", "analyse"];
+    let mut stages: Vec<(&str, f64)> = table.stages.iter().map(|(stage, seconds)| (stage.as_str(), *seconds)).collect();
+    stages.sort_by_key(|(stage, _)| ORDER.iter().position(|known| known == stage).unwrap_or(ORDER.len()));
+    stages
+}
+
+fn failure(error: BuildError) -> Failure {
+    match error {
+        BuildError::Refused(refusal) => refusal.into(),
+        other => Failure::error(other.to_string()),
+    }
+}
+
+/// One line that changes on a terminal, a line each elsewhere.
+struct Progress {
+    name: String,
+    terminal: bool,
+}
+
+impl Progress {
+    fn new(name: &str) -> Self {
+        Self { name: name.to_owned(), terminal: std::io::stderr().is_terminal() }
+    }
+
+    fn say(&self, line: &str) {
+        if self.terminal {
+            eprint!("\r\x1b[K{}: {line} …", self.name);
+        } else {
+            eprintln!("{}: {line}", self.name);
+        }
+    }
+
+    fn end(&self) {
+        if self.terminal {
+            eprint!("\r\x1b[K");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture;
+
+    #[test]
+    fn stages_are_shown_in_the_order_of_the_pipeline() {
+        let mut table = fixture::table();
+        table.stages.insert("resolve".into(), 0.1);
+        table.stages.insert("another".into(), 0.1);
+        let names: Vec<&str> = in_order(&table).into_iter().map(|(stage, _)| stage).collect();
+        assert_eq!(names, ["resolve", "users", "compile", "analyse", "another"]);
+    }
+
+    #[test]
+    fn several_refusals_are_a_refusal() {
+        let code = |failures: &[(&str, Exit)]| summary(failures, 3).err().map(|failure| failure.exit);
+        assert_eq!(code(&[]), None);
+        assert_eq!(code(&[("A", Exit::Refused), ("B", Exit::Refused)]), Some(Exit::Refused));
+        assert_eq!(code(&[("A", Exit::Refused), ("B", Exit::Error)]), Some(Exit::Error));
+    }
+}

@@ -1,0 +1,268 @@
+//! `xk explain`: what a scope table says, for a person.
+
+use std::fmt::Write;
+
+use serde_json::{json, Value};
+use xk_sie::words::fit_words;
+use xk_table::{CriticalSpan, Fit, Function, Indirection, Kind, ProbeKind, Proof, ScopeTable, When};
+
+use super::title;
+use crate::context::{Folders, TablesOf};
+use crate::exit::Result;
+use crate::output::{count, print_json, range, to_json, Paint};
+use crate::{limits, unit, words};
+
+/// Arguments of `xk explain`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The constant
+    name: String,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    tables: TablesOf,
+}
+
+/// Shows it.
+pub fn run(args: &Args) -> Result {
+    let folders = Folders::new();
+    let (kernel, _) = args.tables.choose(&folders)?;
+    let tables = folders.tables(&kernel.build_id)?;
+    let table = tables.find(&folders, &args.name)?;
+    if args.json {
+        print_json(document(table));
+    } else {
+        print!("{}", text(table, Paint::stdout()));
+    }
+    Ok(())
+}
+
+fn text(table: &ScopeTable, paint: Paint) -> String {
+    let mut text = String::new();
+    head(&mut text, table, paint);
+    for (index, span) in table.spans.iter().enumerate() {
+        // `ScopeTable::check` holds for every table that was read.
+        let Some(function) = table.functions.get(span.function) else { continue };
+        let number = format!("span {} of {}", index + 1, table.spans.len());
+        let place = match &function.module {
+            Some(module) => format!("{}, module {module}", function.source),
+            None => function.source.clone(),
+        };
+        _ = writeln!(text, "\n{}  in {}  {}\n", paint.dim(&number), paint.strong(&function.symbol), paint.dim(&place));
+        assembly(&mut text, table, span, paint);
+        text.push('\n');
+        facts(&mut text, span, paint);
+    }
+    text
+}
+
+/// Lines of a name and what is to be said about it; what is empty is left out.
+struct Facts<'a> {
+    text: &'a mut String,
+    paint: Paint,
+    indent: usize,
+}
+
+impl Facts<'_> {
+    fn add(&mut self, name: &str, lines: &[String]) {
+        for (index, line) in lines.iter().enumerate() {
+            let label = if index == 0 { name } else { "" };
+            let label = self.paint.dim(&format!("{label:<11}"));
+            _ = writeln!(self.text, "{:indent$}{label} {line}", "", indent = self.indent);
+        }
+    }
+}
+
+fn head(text: &mut String, table: &ScopeTable, paint: Paint) {
+    let constant = &table.constant;
+    _ = writeln!(text, "{}", paint.strong(title(constant)));
+    _ = writeln!(text, "\n    {}\n", constant.text.trim());
+    let known = unit::of(constant);
+    let fitted = values(&table.validation.fitted);
+    let unseen = values(&table.validation.unseen);
+    let with_spans = table.units.iter().filter(|unit| unit.spans > 0).count();
+    let mut facts = Facts { text, paint, indent: 2 };
+    facts.add("id", &[constant.id.clone()]);
+    facts.add("default", &[paint.value(&constant.default.to_string())]);
+    facts.add("range", &[paint.value(&range(table.range))]);
+    facts.add("", &[format!("from {}: {}", table.range.min, limits::below(table))]);
+    facts.add("", &[format!("to {}: {}", table.range.max, limits::above(table))]);
+    facts.add(
+        "unit",
+        &[match known {
+            Some(known) => format!("{} ({})", known.unit.name(), known.because),
+            None => "not stated by its line: a plain number".into(),
+        }],
+    );
+    facts.add("kernel", &[format!("{} (build-id {})", table.kernel.release, table.kernel.build_id)]);
+    facts.add(
+        "compiled",
+        &[format!(
+            "{}; the constant reaches the machine code of {with_spans}, in {}",
+            count(table.units.len(), "translation unit"),
+            count(table.spans.len(), "span"),
+        )],
+    );
+    facts.add(
+        "tested",
+        &[
+            format!("rebuilt with {fitted} to learn where the value is"),
+            format!("and with {unseen}, which the rebuilt code confirmed"),
+        ],
+    );
+}
+
+fn values(values: &[i64]) -> String {
+    if values.is_empty() {
+        return "no value".into();
+    }
+    values.iter().map(i64::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// What an instruction holds now: `-V (now -32)`.
+fn held(fit: &Fit, default: i64) -> String {
+    let now = i128::from(fit.a) * i128::from(default) + i128::from(fit.b);
+    match fit_words(fit) {
+        words if words == "V" => words,
+        words => format!("{words}, now {now}"),
+    }
+}
+
+fn assembly(text: &mut String, table: &ScopeTable, span: &CriticalSpan, paint: Paint) {
+    let indirection = &span.indirection;
+    let lines: Vec<(String, String)> = span
+        .assembly
+        .iter()
+        .map(|line| (format!("+{:#x}", line.offset), line.text.split_whitespace().collect::<Vec<_>>().join(" ")))
+        .collect();
+    let offsets = lines.iter().map(|(offset, _)| offset.len()).max().unwrap_or(0);
+    let width = lines.iter().map(|(_, code)| code.chars().count()).max().unwrap_or(0);
+    let mark = |text: &mut String, offset: u32| {
+        let here = paint.good("· · · the update runs here");
+        _ = writeln!(text, "    {}  {here}", " ".repeat(offsets));
+        offset
+    };
+    let mut marked = None;
+    for (line, (offset, code)) in span.assembly.iter().zip(&lines) {
+        let is_site = line.offset == indirection.offset;
+        if is_site && indirection.when == When::Before {
+            marked = Some(mark(text, line.offset));
+        }
+        let note = match line.iv.and_then(|slot| span.ivs.get(slot)) {
+            Some(fit) => format!("{}  ◂ {}", " ".repeat(width - code.chars().count()), held(fit, table.constant.default)),
+            None => String::new(),
+        };
+        let code = if note.is_empty() { code.clone() } else { paint.value(code) };
+        let offset = paint.dim(&format!("{offset:>offsets$}"));
+        _ = writeln!(text, "    {offset}  {code}{}", paint.value(&note));
+        if is_site && indirection.when == When::After {
+            marked = Some(mark(text, line.offset));
+        }
+    }
+    if marked.is_none() {
+        mark(text, indirection.offset);
+    }
+}
+
+fn when(indirection: &Indirection) -> String {
+    let side = match indirection.when {
+        When::Before => "before",
+        When::After => "after",
+    };
+    let source = match indirection.kind {
+        Kind::Value => "from V alone",
+        Kind::Rematerialise => "from V and what is still there",
+        Kind::Invert => "by undoing the old effect and redoing it with V",
+    };
+    format!("{side} the instruction at +{:#x}, {source}:", indirection.offset)
+}
+
+fn probe(indirection: &Indirection) -> String {
+    match (indirection.probe, &indirection.probe_reason) {
+        (ProbeKind::Jump, _) => "a jump (optimised), expected".into(),
+        (ProbeKind::Int3, Some(reason)) => format!("a breakpoint: {reason}"),
+        (ProbeKind::Int3, None) => "a breakpoint".into(),
+    }
+}
+
+fn facts(text: &mut String, span: &CriticalSpan, paint: Paint) {
+    let indirection = &span.indirection;
+    let mut update = vec![when(indirection)];
+    let effects = words::effects(&indirection.program, &span.ivs);
+    update.extend(effects.iter().map(|effect| format!("  {}", paint.value(effect))));
+    update.push(paint.dim(&format!("  ({})", count(indirection.program.ops.len(), "operation"))));
+    let Proof::Proved { solver, millis } = &span.proof;
+    let proved = paint.good("proved");
+    let proof = format!("{proved} for every machine state and every value in the range, by {solver} in {millis} ms");
+    let mut facts = Facts { text, paint, indent: 4 };
+    facts.add("code", &span.expression);
+    facts.add("update", &update);
+    facts.add("probe", &[probe(indirection)]);
+    facts.add("proof", &[proof]);
+}
+
+fn document(table: &ScopeTable) -> Value {
+    let known = unit::of(&table.constant);
+    let span = |span: &CriticalSpan| {
+        let function: Option<&Function> = table.functions.get(span.function);
+        let assembly: Vec<Value> = span
+            .assembly
+            .iter()
+            .map(|line| {
+                let fit = line.iv.and_then(|slot| span.ivs.get(slot));
+                json!({ "offset": line.offset, "text": line.text, "holds": fit.map(fit_words) })
+            })
+            .collect();
+        json!({
+            "function": function.map(|f| &f.symbol),
+            "module": function.and_then(|f| f.module.as_ref()),
+            "source": function.map(|f| &f.source),
+            "start": span.start,
+            "end": span.end,
+            "assembly": assembly,
+            "expression": span.expression,
+            "ivs": span.ivs,
+            "indirection": {
+                "offset": span.indirection.offset,
+                "when": span.indirection.when,
+                "kind": span.indirection.kind,
+                "probe": span.indirection.probe,
+                "probe_reason": span.indirection.probe_reason,
+                "effects": words::effects(&span.indirection.program, &span.ivs),
+                "operations": span.indirection.program.ops.len(),
+            },
+            "proof": span.proof,
+        })
+    };
+    json!({
+        "kernel": table.kernel,
+        "constant": table.constant,
+        "range": table.range,
+        "range_ends": { "min": limits::below(table), "max": limits::above(table) },
+        "unit": known.map(|known| json!({ "name": known.unit.name(), "because": known.because })),
+        "spans": table.spans.iter().map(span).collect::<Vec<_>>(),
+        "validation": table.validation,
+        "units": to_json(&table.units),
+        "stages": table.stages,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture;
+
+    #[test]
+    fn golden() {
+        fixture::golden("explain.txt", &text(&fixture::table(), Paint::PLAIN));
+        fixture::golden("explain.json", &format!("{:#}\n", document(&fixture::table())));
+    }
+
+    #[test]
+    fn a_constant_without_a_name_is_called_by_its_id() {
+        let mut table = fixture::table();
+        table.constant.name = None;
+        assert!(text(&table, Paint::PLAIN).starts_with("block/blk.h:L335:32:0\n"));
+    }
+}

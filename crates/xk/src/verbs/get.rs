@@ -1,0 +1,67 @@
+//! `xk get`: the value in force.
+
+use serde_json::json;
+use xk_const::Spec;
+use xk_runtime::{Probe, TuneStatus};
+
+use super::{device_if_loaded, is_tune_of, title};
+use crate::context::{running, Folders};
+use crate::exit::Result;
+use crate::names;
+use crate::output::{print_json, Paint};
+
+/// Arguments of `xk get`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The constant
+    name: String,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Prints it: the default when the constant is not tuned.
+pub fn run(args: &Args) -> Result {
+    let folders = Folders::new();
+    let tables = folders.tables(&running()?.build_id)?;
+    let spec = Spec::parse(&args.name)?;
+    let tunes = match device_if_loaded()? {
+        Some(device) => device.tunes()?,
+        None => Vec::new(),
+    };
+    // A tune is there to see even when its table is gone.
+    let (id, name, default, range, tune) = match tables.pick(&spec, &args.name)? {
+        Some(table) => {
+            let tune = tunes.iter().find(|tune| is_tune_of(tune, &table.constant));
+            let constant = &table.constant;
+            (constant.id.clone(), title(constant).to_owned(), constant.default, table.range, tune)
+        }
+        None => match names::pick(&spec, &args.name, &tunes, |tune| (&tune.name, None))? {
+            Some(tune) => (tune.name.clone(), tune.name.clone(), tune.default, tune.range, Some(tune)),
+            None => return tables.find(&folders, &args.name).map(drop),
+        },
+    };
+    let value = tune.map_or(default, |tune| tune.value);
+    if args.json {
+        print_json(json!({
+            "id": id,
+            "name": name,
+            "value": value,
+            "default": default,
+            "range": range,
+            "tuned": tune.is_some(),
+            "in_force_everywhere": tune.is_none_or(in_force),
+        }));
+        return Ok(());
+    }
+    println!("{value}");
+    if let Some(tune) = tune.filter(|tune| !in_force(tune)) {
+        let warning = format!("{name}: {} is not in force at every site; see `xk status`", tune.value);
+        eprintln!("{} {warning}", Paint::stderr().warning("warning:"));
+    }
+    Ok(())
+}
+
+fn in_force(tune: &TuneStatus) -> bool {
+    !tune.broken && tune.sites.iter().all(|site| !matches!(site.probe, Probe::Disarmed | Probe::Gone))
+}

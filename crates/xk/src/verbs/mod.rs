@@ -1,0 +1,112 @@
+//! The verbs, one file each: what they take, what they do, what they show.
+
+mod build;
+mod bundle;
+mod explain;
+mod get;
+mod list;
+mod set;
+mod status;
+mod unset;
+
+use xk_runtime::{Device, Error as RuntimeError, Probe, TuneStatus};
+use xk_table::ConstRef;
+
+use crate::context::Tables;
+use crate::exit::Result;
+
+/// What to do.
+#[derive(Debug, clap::Subcommand)]
+pub enum Verb {
+    /// Analyse constants of a kernel, and write their scope tables
+    Build(build::Args),
+    /// Show what the analysis found: where a constant acts, and what a tune does there
+    Explain(explain::Args),
+    /// List the constants that can be tuned, with their values
+    List(list::Args),
+    /// Give constants other values
+    Set(set::Args),
+    /// Print the value in force
+    Get(get::Args),
+    /// Give constants their default back
+    Unset(unset::Args),
+    /// Show every tune in force, site by site
+    Status(status::Args),
+    /// Save the running kernel in a file, to be analysed on another machine
+    Bundle(bundle::Args),
+}
+
+impl Verb {
+    /// Does it.
+    pub fn run(self) -> Result {
+        match self {
+            Verb::Build(args) => build::run(args),
+            Verb::Explain(args) => explain::run(&args),
+            Verb::List(args) => list::run(&args),
+            Verb::Set(args) => set::run(&args),
+            Verb::Get(args) => get::run(&args),
+            Verb::Unset(args) => unset::run(&args),
+            Verb::Status(args) => status::run(&args),
+            Verb::Bundle(args) => bundle::run(&args),
+        }
+    }
+
+    /// Whether JSON was asked for.
+    pub fn json(&self) -> bool {
+        match self {
+            Verb::Explain(args) => args.json,
+            Verb::List(args) => args.json,
+            Verb::Get(args) => args.json,
+            Verb::Status(args) => args.json,
+            Verb::Build(_) | Verb::Set(_) | Verb::Unset(_) | Verb::Bundle(_) => false,
+        }
+    }
+}
+
+/// How a person calls a constant.
+fn title(constant: &ConstRef) -> &str {
+    constant.name.as_deref().unwrap_or(&constant.id)
+}
+
+/// How a person calls the constant of a tune.
+fn title_of<'a>(tune: &'a TuneStatus, tables: &'a Tables) -> &'a str {
+    tables.alias(&tune.name).unwrap_or(&tune.name)
+}
+
+/// Whether a tune is of this constant. A long ID is known to the kernel by its alias.
+fn is_tune_of(tune: &TuneStatus, constant: &ConstRef) -> bool {
+    tune.name == constant.id || constant.name.as_deref() == Some(&tune.name)
+}
+
+/// The device; `None` when xk.ko is not loaded, and so nothing is tuned.
+fn device_if_loaded() -> Result<Option<Device>> {
+    match Device::open() {
+        Ok(device) => Ok(Some(device)),
+        Err(RuntimeError::NotLoaded) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// How control reaches a site, in words.
+fn probe_word(probe: Probe) -> &'static str {
+    match probe {
+        Probe::Jump => "jump",
+        Probe::Int3 => "breakpoint",
+        Probe::Disarmed => "DISARMED",
+        Probe::Gone => "GONE",
+        Probe::Unknown => "unknown",
+    }
+}
+
+/// Who answers for a tune.
+fn owner(tune: &TuneStatus) -> String {
+    let process = match std::fs::read_to_string(format!("/proc/{}/comm", tune.owner_pid)) {
+        Ok(name) if !tune.detached => format!("process {} ({})", tune.owner_pid, name.trim()),
+        _ => format!("process {}", tune.owner_pid),
+    };
+    if tune.detached {
+        format!("detached, loaded by {process}")
+    } else {
+        format!("held by {process}")
+    }
+}

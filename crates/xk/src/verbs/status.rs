@@ -1,0 +1,216 @@
+//! `xk status`: every tune in force, site by site, and what is wrong with it.
+
+use std::time::Duration;
+
+use serde_json::{json, Value};
+use xk_runtime::{Device, Error as RuntimeError, Probe, SiteStatus, TuneStatus};
+
+use super::{owner, probe_word, title_of};
+use crate::context::{running, Folders, Tables};
+use crate::exit::Result;
+use crate::output::{print_json, range, Columns, Paint};
+
+/// Arguments of `xk status`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Shows it.
+pub fn run(args: &Args) -> Result {
+    let folders = Folders::new();
+    let tables = folders.tables(&running()?.build_id)?;
+    let (module, tunes) = match Device::open() {
+        Ok(device) => {
+            let (_, module) = device.version()?;
+            (Some(module), device.tunes()?)
+        }
+        Err(RuntimeError::NotLoaded) => (None, Vec::new()),
+        Err(error) => return Err(error.into()),
+    };
+    if args.json {
+        print_json(document(module.as_deref(), &tunes, &tables));
+    } else {
+        print!("{}", text(module.as_deref(), &tunes, &tables, Paint::stdout()));
+    }
+    Ok(())
+}
+
+/// What a person should know about a tune; nothing when all is well.
+fn warnings(tune: &TuneStatus) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let default = tune.default;
+    for site in &tune.sites {
+        let place = place(site);
+        match site.probe {
+            Probe::Gone => warnings.push(format!(
+                "{place}: module {} was unloaded; the default {default} is in force everywhere: \
+                 `xk set` the constant again when the module is back, or `xk unset` it",
+                site.module.as_deref().unwrap_or("?")
+            )),
+            Probe::Disarmed => warnings.push(format!(
+                "{place}: the probe is disarmed, the default {default} is in force there: \
+                 `echo 1 > /sys/kernel/debug/kprobes/enabled` arms it again"
+            )),
+            Probe::Unknown => {
+                warnings.push(format!("{place}: the running bytes are not known: another tracer may have replaced them"));
+            }
+            Probe::Jump | Probe::Int3 => {}
+        }
+        if site.missed > 0 {
+            warnings.push(format!(
+                "{place}: missed {} times (the default {default} ran): the site was reached inside another probe's handler",
+                site.missed
+            ));
+        }
+        if site.faults > 0 {
+            warnings.push(format!(
+                "{place}: {} faults (the default {default} ran): memory that the update reads or writes was not there",
+                site.faults
+            ));
+        }
+    }
+    if tune.broken && warnings.is_empty() {
+        warnings.push(format!("not in force at every site; the default there is {default}"));
+    }
+    warnings
+}
+
+fn place(site: &SiteStatus) -> String {
+    match &site.module {
+        Some(module) => format!("{}+{:#x} [{module}]", site.symbol, site.offset),
+        None => format!("{}+{:#x}", site.symbol, site.offset),
+    }
+}
+
+/// `42 s`, `3 min`, `5 h`, `2 d`.
+fn age(age: Duration) -> String {
+    match age.as_secs() {
+        seconds @ 0..120 => format!("{seconds} s"),
+        seconds @ 120..7_200 => format!("{} min", seconds / 60),
+        seconds @ 7_200..172_800 => format!("{} h", seconds / 3_600),
+        seconds => format!("{} d", seconds / 86_400),
+    }
+}
+
+fn text(module: Option<&str>, tunes: &[TuneStatus], tables: &Tables, paint: Paint) -> String {
+    if module.is_none() {
+        return "xk.ko is not loaded: every constant has its default\n".into();
+    }
+    if tunes.is_empty() {
+        return "nothing is tuned: every constant has its default\n".into();
+    }
+    let mut text = String::new();
+    let mut alarms = Vec::new();
+    for (index, tune) in tunes.iter().enumerate() {
+        let title = title_of(tune, tables);
+        if index > 0 {
+            text.push('\n');
+        }
+        text += &format!(
+            "{} = {}   {}\n",
+            paint.strong(title),
+            paint.value(&tune.value.to_string()),
+            paint.dim(&format!("default {}, range {}", tune.default, range(tune.range))),
+        );
+        if title != tune.name {
+            text += &paint.dim(&format!("  {}\n", tune.name));
+        }
+        text += &format!("  {}, {} ago\n\n", owner(tune), age(tune.age));
+        let mut columns = Columns::default();
+        columns.row(["SITE", "ADDRESS", "PROBE", "HITS", "APPLIED", "FAULTS", "MISSED"].map(String::from));
+        for site in &tune.sites {
+            columns.row([
+                place(site),
+                format!("{:#x}", site.address),
+                probe_word(site.probe).into(),
+                site.hits.to_string(),
+                site.applied.to_string(),
+                site.faults.to_string(),
+                site.missed.to_string(),
+            ]);
+        }
+        text += &columns.lines("  ");
+        alarms.extend(warnings(tune).into_iter().map(|warning| format!("{title}: {warning}")));
+    }
+    for alarm in alarms {
+        text += &format!("\n{} {alarm}\n", paint.bad("WARNING:"));
+    }
+    text
+}
+
+fn document(module: Option<&str>, tunes: &[TuneStatus], tables: &Tables) -> Value {
+    let site = |site: &SiteStatus| {
+        json!({
+            "address": format!("{:#x}", site.address),
+            "symbol": site.symbol,
+            "module": site.module,
+            "offset": site.offset,
+            "probe": match site.probe {
+                Probe::Jump => "jump",
+                Probe::Int3 => "int3",
+                Probe::Disarmed => "disarmed",
+                Probe::Gone => "gone",
+                Probe::Unknown => "unknown",
+            },
+            "hits": site.hits,
+            "applied": site.applied,
+            "faults": site.faults,
+            "missed": site.missed,
+        })
+    };
+    let tunes: Vec<Value> = tunes
+        .iter()
+        .map(|tune| {
+            json!({
+                "tune": tune.id,
+                "id": tune.name,
+                "name": title_of(tune, tables),
+                "value": tune.value,
+                "default": tune.default,
+                "range": tune.range,
+                "detached": tune.detached,
+                "broken": tune.broken,
+                "owner_pid": tune.owner_pid,
+                "age_s": tune.age.as_secs_f64(),
+                "sites": tune.sites.iter().map(site).collect::<Vec<_>>(),
+                "warnings": warnings(tune),
+            })
+        })
+        .collect();
+    json!({ "module": module, "tunes": tunes })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture;
+
+    #[test]
+    fn golden() {
+        let tables = fixture::tables(vec![fixture::table()]);
+        let mut tunes = vec![fixture::tune()];
+        fixture::golden("status.txt", &text(Some("0.1.0"), &tunes, &tables, Paint::PLAIN));
+        fixture::golden("status.json", &format!("{:#}\n", document(Some("0.1.0"), &tunes, &tables)));
+
+        let mut ill = fixture::tune();
+        (ill.id, ill.name, ill.detached, ill.broken) = (2, "net/ipv4/tcp_cubic.c:L96:16000:0".into(), false, true);
+        ill.age = Duration::from_secs(90_000);
+        ill.sites[0].missed = 3;
+        ill.sites[0].faults = 1;
+        ill.sites.push(SiteStatus { probe: Probe::Disarmed, offset: 0x99, ..ill.sites[0].clone() });
+        ill.sites[1].module = Some("tcp_cubic".into());
+        tunes.push(ill);
+        fixture::golden("status_ill.txt", &text(Some("0.1.0"), &tunes, &tables, Paint::PLAIN));
+    }
+
+    #[test]
+    fn nothing_to_show_is_said() {
+        let tables = fixture::tables(vec![]);
+        assert!(text(None, &[], &tables, Paint::PLAIN).contains("not loaded"));
+        assert!(text(Some("1"), &[], &tables, Paint::PLAIN).contains("nothing is tuned"));
+        assert_eq!(document(None, &[], &tables)["module"], Value::Null);
+    }
+}

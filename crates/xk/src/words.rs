@@ -1,0 +1,238 @@
+//! The operations of an update in words: temporaries are folded into the
+//! expressions that use them, so that one line says what one effect is.
+
+use xk_sie::words::fit_words;
+use xk_table::{Fit, Op, OpCode, Program, STATUS_FLAGS};
+
+/// One line per register, flag group or memory cell that the update writes.
+///
+/// Expects a program that [`Program::check`] accepts; what it would refuse is
+/// shown as `?`.
+pub fn effects(program: &Program, ivs: &[Fit]) -> Vec<String> {
+    let mut temps: Vec<Expression> = vec![Expression::atom("?"); usize::from(u8::MAX) + 1];
+    let mut lines = Vec::new();
+    for op in &program.ops {
+        match op.code {
+            OpCode::SetReg => {
+                let register = register(op.dst, op.width, false);
+                lines.push(format!("{register} = {}", temps[usize::from(op.a)].text));
+            }
+            OpCode::SetFlags => {
+                let value = &temps[usize::from(op.a)].text;
+                lines.push(if op.imm as u64 == STATUS_FLAGS {
+                    format!("flags = {value}")
+                } else {
+                    format!("flags {} = those of {value}", flag_names(op.imm as u64))
+                });
+            }
+            OpCode::Store => {
+                let (address, value) = (&temps[usize::from(op.a)], &temps[usize::from(op.b)]);
+                lines.push(format!("{} = {}", memory(address, op), value.text));
+            }
+            _ => temps[usize::from(op.dst)] = expression(op, &temps, ivs),
+        }
+    }
+    lines
+}
+
+/// How a probe's register is called at a width.
+pub fn register(number: u8, width: u8, high: bool) -> String {
+    const NAMES: [&str; 8] = ["ax", "cx", "dx", "bx", "sp", "bp", "si", "di"];
+    match (NAMES.get(usize::from(number)), width) {
+        (Some(name), 8) => format!("r{name}"),
+        (Some(name), 4) => format!("e{name}"),
+        (Some(name), 1) if number < 4 => format!("{}{}", &name[..1], if high { "h" } else { "l" }),
+        (Some(name), 1) => format!("{name}l"),
+        (Some(name), _) => (*name).to_owned(),
+        (None, 8) => format!("r{number}"),
+        (None, 4) => format!("r{number}d"),
+        (None, 1) => format!("r{number}b"),
+        (None, _) => format!("r{number}w"),
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Expression {
+    text: String,
+    /// Needs no parentheses.
+    atom: bool,
+    /// What was compared, when these are the flags of a comparison.
+    compared: Option<(String, String)>,
+}
+
+impl Expression {
+    fn atom(text: impl Into<String>) -> Self {
+        Self { text: text.into(), atom: true, compared: None }
+    }
+
+    fn compound(text: String) -> Self {
+        Self { text, atom: false, compared: None }
+    }
+
+    fn inner(&self) -> String {
+        if self.atom {
+            self.text.clone()
+        } else {
+            format!("({})", self.text)
+        }
+    }
+}
+
+fn expression(op: &Op, temps: &[Expression], ivs: &[Fit]) -> Expression {
+    use OpCode as C;
+    let [a, b, c] = [op.a, op.b, op.c].map(|t| &temps[usize::from(t)]);
+    let infix = |sign: &str| Expression::compound(format!("{} {sign} {}", a.inner(), b.inner()));
+    match op.code {
+        C::Iv => match usize::try_from(op.imm).ok().and_then(|slot| ivs.get(slot)) {
+            Some(fit) => {
+                let text = fit_words(fit);
+                Expression { atom: !text.contains(' '), text, compared: None }
+            }
+            None => Expression::atom("?"),
+        },
+        C::Imm => Expression::atom(number(op.imm)),
+        C::Reg => Expression::atom(register(op.a, op.width, op.b == 1)),
+        C::Flags => Expression::atom("flags"),
+        C::Load => Expression::atom(memory(a, op)),
+        C::Add => infix("+"),
+        C::Sub => infix("-"),
+        C::Mul => infix("·"),
+        C::And => infix("&"),
+        C::Or => infix("|"),
+        C::Xor => infix("^"),
+        C::Shl => infix("<<"),
+        C::Shr => infix(">>"),
+        C::Sar => infix(">> (signed)"),
+        C::Not => Expression::atom(format!("~{}", a.inner())),
+        C::Neg => Expression::atom(format!("-{}", a.inner())),
+        C::Sext => Expression::atom(format!("signed({})", a.text)),
+        C::Eq => infix("=="),
+        C::Ult => infix("<"),
+        C::Slt => infix("< (signed)"),
+        C::Select => Expression::compound(format!("{} ? {} : {}", a.inner(), b.inner(), c.inner())),
+        C::FlagsAdd => Expression::compound(format!("flags of {} + {}", a.inner(), b.inner())),
+        C::FlagsSub => Expression {
+            text: format!("compare {} with {}", a.inner(), b.inner()),
+            atom: false,
+            compared: Some((a.inner(), b.inner())),
+        },
+        C::FlagsLogic => Expression::compound(format!("flags of {}", a.inner())),
+        C::Cond => condition(op.imm, a),
+        C::SetReg | C::SetFlags | C::Store => Expression::atom("?"),
+    }
+}
+
+/// `4 bytes at [rdi + 0x10]`.
+fn memory(address: &Expression, op: &Op) -> String {
+    let bytes = if op.width == 1 { "byte".to_owned() } else { format!("{} bytes", op.width) };
+    match op.imm {
+        0 => format!("{bytes} at [{}]", address.text),
+        displacement if displacement < 0 => {
+            format!("{bytes} at [{} - {}]", address.text, number(-displacement))
+        }
+        displacement => format!("{bytes} at [{} + {}]", address.text, number(displacement)),
+    }
+}
+
+fn number(value: i64) -> String {
+    if value.unsigned_abs() < 1024 {
+        value.to_string()
+    } else if value < 0 {
+        format!("-{:#x}", value.unsigned_abs())
+    } else {
+        format!("{value:#x}")
+    }
+}
+
+/// A condition code: a comparison of what was compared, or of the flags themselves.
+fn condition(code: i64, flags: &Expression) -> Expression {
+    const COMPARED: [&str; 16] =
+        ["", "", "<", ">=", "==", "!=", "<=", ">", "", "", "", "", "<", ">=", "<=", ">"];
+    const FLAGS: [&str; 16] = [
+        "overflow", "no overflow", "carry", "no carry", "zero", "not zero", "carry or zero", "no carry and not zero",
+        "negative", "not negative", "even parity", "odd parity", "less", "not less", "less or equal", "greater",
+    ];
+    let Some(index) = usize::try_from(code).ok().filter(|&index| index < 16) else { return Expression::atom("?") };
+    match &flags.compared {
+        Some((a, b)) if !COMPARED[index].is_empty() => {
+            let signed = if index >= 12 { " (signed)" } else { "" };
+            Expression::compound(format!("{a} {}{signed} {b}", COMPARED[index]))
+        }
+        _ if flags.text == "flags" => Expression::compound(FLAGS[index].to_owned()),
+        _ => Expression::compound(format!("{} in {}", FLAGS[index], flags.text)),
+    }
+}
+
+fn flag_names(mask: u64) -> String {
+    const NAMES: [(u64, &str); 6] = [(0x1, "CF"), (0x4, "PF"), (0x10, "AF"), (0x40, "ZF"), (0x80, "SF"), (0x800, "OF")];
+    let names: Vec<&str> = NAMES.iter().filter(|(bit, _)| mask & bit != 0).map(|(_, name)| *name).collect();
+    names.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn op(code: OpCode, width: u8, dst: u8, [a, b, c]: [u8; 3], imm: i64) -> Op {
+        Op { code, width, dst, a, b, c, imm }
+    }
+
+    fn fit(a: i64, b: i64) -> Fit {
+        Fit { a, b, width: 4 }
+    }
+
+    #[test]
+    fn a_select_is_one_line() {
+        let program = Program {
+            ops: vec![
+                op(OpCode::Reg, 1, 0, [1, 0, 0], 0),
+                op(OpCode::Imm, 1, 1, [0; 3], 1),
+                op(OpCode::Ult, 1, 2, [0, 1, 0], 0),
+                op(OpCode::Iv, 4, 3, [0; 3], 0),
+                op(OpCode::Iv, 4, 4, [0; 3], 1),
+                op(OpCode::Select, 4, 5, [2, 3, 4], 0),
+                op(OpCode::SetReg, 4, 0, [5, 0, 0], 0),
+            ],
+        };
+        assert_eq!(effects(&program, &[fit(1, 0), fit(2, 0)]), ["eax = (cl < 1) ? V : 2·V"]);
+    }
+
+    #[test]
+    fn flags_memory_and_conditions_have_words() {
+        let program = Program {
+            ops: vec![
+                op(OpCode::Reg, 8, 0, [7, 0, 0], 0),
+                op(OpCode::Load, 4, 1, [0; 3], 0x10),
+                op(OpCode::Iv, 4, 2, [0; 3], 0),
+                op(OpCode::FlagsSub, 4, 3, [1, 2, 0], 0),
+                op(OpCode::SetFlags, 8, 0, [3, 0, 0], STATUS_FLAGS as i64),
+                op(OpCode::Cond, 1, 4, [3, 0, 0], 15),
+                op(OpCode::SetReg, 1, 8, [4, 0, 0], 0),
+                op(OpCode::Store, 2, 0, [0, 2, 0], -0x800),
+                op(OpCode::SetFlags, 8, 0, [3, 0, 0], 0x41),
+            ],
+        };
+        let compared = "compare 4 bytes at [rdi + 16] with (V - 1)";
+        assert_eq!(
+            effects(&program, &[fit(1, -1)]),
+            [
+                format!("flags = {compared}"),
+                "r8b = 4 bytes at [rdi + 16] > (signed) (V - 1)".into(),
+                "2 bytes at [rdi - 0x800] = V - 1".into(),
+                format!("flags CF, ZF = those of {compared}"),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_malformed_program_is_no_reason_to_fail() {
+        let program = Program { ops: vec![op(OpCode::SetReg, 4, 0, [200, 0, 0], 0), op(OpCode::Cond, 1, 255, [9; 3], 99)] };
+        assert_eq!(effects(&program, &[]), ["eax = ?"]);
+    }
+
+    #[test]
+    fn registers_have_their_names() {
+        let names = [(0, 8, false), (0, 1, true), (6, 1, false), (5, 2, false), (9, 4, false), (15, 1, false)];
+        assert_eq!(names.map(|(n, w, h)| register(n, w, h)), ["rax", "ah", "sil", "bp", "r9d", "r15b"]);
+    }
+}

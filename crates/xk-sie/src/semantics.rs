@@ -7,7 +7,7 @@
 
 use iced_x86::{ConditionCode, Instruction, Mnemonic, OpKind, Register};
 
-use crate::insn::Insn;
+use crate::insn::{Insn, SymbolRef};
 use crate::state::{arithmetic, Flag, FlagsOrigin, State, RSP};
 use crate::term::{BinOp, Bits, TermId, Terms};
 
@@ -71,9 +71,14 @@ impl Executor<'_> {
     fn address(&mut self) -> Step<TermId> {
         let raw = self.raw;
         let mut address = match (self.substitution.displacement, &self.insn.displacement) {
-            (Some(displacement), _) => displacement,
+            // A symbol stays: what varies is the offset from it.
+            (Some(displacement), Some(symbol)) => {
+                let base = SymbolRef { name: symbol.name.clone(), offset: 0 }.term(self.terms);
+                self.terms.bin(BinOp::Add, base, displacement)
+            }
             (None, Some(symbol)) => symbol.term(self.terms),
-            (None, None) if raw.is_ip_rel_memory_operand() => return self.unsupported(),
+            (_, None) if raw.is_ip_rel_memory_operand() => return self.unsupported(),
+            (Some(displacement), None) => displacement,
             (None, None) => self.terms.constant(u128::from(raw.memory_displacement64()), 64),
         };
         match raw.memory_base() {
@@ -365,7 +370,7 @@ impl Executor<'_> {
         let unknown = self.terms.fresh("undefined", 1);
         let overflow = self.terms.ite(by_one, overflow_by_one, unknown);
         // CF of shl and shr is undefined when the count reaches the width.
-        let limit = self.terms.constant(u128::from(bits) + 1, 8);
+        let limit = self.terms.constant(u128::from(bits), 8);
         let within = self.terms.bin(BinOp::Ult, count, limit);
         let unknown = self.terms.fresh("undefined", 1);
         let carry = if op == BinOp::Sar { carry } else { self.terms.ite(within, carry, unknown) };
@@ -455,10 +460,11 @@ impl Executor<'_> {
     }
 
     fn push(&mut self) -> Step {
-        let value = self.read_as(0, 64)?;
-        if self.terms.bits(value) != 64 {
+        // Two bytes with an operand-size prefix.
+        if self.raw.stack_pointer_increment() != -8 {
             return self.unsupported();
         }
+        let value = self.read_as(0, 64)?;
         let eight = self.terms.constant(8, 64);
         let sp = self.terms.bin(BinOp::Sub, self.state.regs[RSP], eight);
         self.state.regs[RSP] = sp;

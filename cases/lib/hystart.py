@@ -30,41 +30,30 @@ ROUND_TIMEOUT = 20.0
 MESSAGE = bytes(100)
 
 
-class Path:
-    """The loopback device of our own network namespace, with a delay."""
+def netem(verb, round_trip):
+    """Delays the loopback device; every packet and its acknowledgement pass it once."""
+    delay = f"{round(round_trip * 1e6 / 2)}us"
+    xkcase.command(*f"tc qdisc {verb} dev lo root netem delay {delay} limit 10000".split())
 
-    def __init__(self, round_trip):
-        self._netem("add", round_trip)
 
-    def _netem(self, verb, round_trip):
-        # Every packet and its acknowledgement pass the device once.
-        delay = f"{round(round_trip * 1e6 / 2)}us"
-        xkcase.command(*f"tc qdisc {verb} dev lo root netem delay {delay} limit 10000".split())
-
-    def set(self, round_trip):
-        """Packets that were sent before keep the delay they were sent with."""
-        self._netem("change", round_trip)
-
-    @staticmethod
-    def remove():
-        """The module can be unloaded only after this."""
-        xkcase.command("tc", "qdisc", "del", "dev", "lo", "root")
+def no_netem():
+    """No delay any more, and no user of the module."""
+    xkcase.command(*"tc qdisc replace dev lo root noqueue".split())
 
 
 @contextlib.contextmanager
-def path(round_trip):
-    """A path on which each segment is acknowledged at once and the first round is not a burst."""
+def delayed_path(round_trip):
+    """A network of our own with that round-trip time and an acknowledgement for each segment."""
     xkcase.own_network()
-    # The window covers a round and is above hystart_low_window, from the first segment on.
+    # The window holds more than a round and is above hystart_low_window from the start.
     metrics = f"initcwnd {4 * SAMPLES_PER_ROUND} quickack 1"
     xkcase.command(*f"ip route replace local {ADDRESS} dev lo table local {metrics}".split())
     with contextlib.ExitStack() as stack:
         stack.enter_context(xkcase.sysctl("net.ipv4.tcp_slow_start_after_idle", 0))
         stack.enter_context(xkcase.sysctl("net.ipv4.tcp_no_metrics_save", 1))
         stack.enter_context(xkcase.module("sch_netem"))
-        delayed = Path(round_trip)
-        stack.callback(delayed.remove)
-        yield delayed
+        with xkcase.changed(lambda: netem("add", round_trip), no_netem):
+            yield
 
 
 @contextlib.contextmanager
@@ -101,14 +90,14 @@ def send_round(sender, receiver):
         received += len(receiver.recv(1 << 16))
 
 
-def first_step_noticed(delayed, round_trip, steps):
+def first_step_noticed(round_trip, steps):
     """The first step at which HyStart left slow start, or None if the round proves nothing."""
-    delayed.set(round_trip)
+    netem("change", round_trip)
     delays = xkcase.netstat("TCPHystartDelayDetect")
     trains = xkcase.netstat("TCPHystartTrainDetect")
     with connection() as (sender, receiver):
         for step in (0, *steps):
-            delayed.set(round_trip + step)
+            netem("change", round_trip + step)
             send_round(sender, receiver)
             if xkcase.netstat("TCPHystartTrainDetect") > trains:
                 return None  # the other heuristic came first: acknowledgements were bunched
@@ -121,9 +110,9 @@ def noticed_delay(round_trip_ms, steps_ms):
     """The smallest of the given extra delays (ms) that HyStart notices at this round-trip time."""
     round_trip, steps = round_trip_ms / 1000, [step / 1000 for step in steps_ms]
     seen = []
-    with path(round_trip) as delayed:
+    with delayed_path(round_trip):
         for _ in range(CONNECTIONS):
-            step = first_step_noticed(delayed, round_trip, steps)
+            step = first_step_noticed(round_trip, steps)
             result = None if step is None else round(step * 1000)
             xkcase.note(f"round-trip time {round_trip_ms} ms, extra delay noticed: {result} ms")
             if result is not None and result in seen:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """What the `observe` scripts share: tracing, sysctls, modules, a network of one's own, the result.
 
-Everything that is changed in the guest goes through a context manager that puts it back, and
-SIGTERM and SIGINT unwind them as an exception would, so that a script can be run again and again
-in the same guest, also after it was interrupted.
+Everything that is changed in the guest goes through a context manager that puts it back. SIGTERM
+and SIGINT unwind them as an exception would, but never in the middle of a change, so that a script
+can be run again and again in the same guest, also after it was interrupted.
 """
 
 import contextlib
@@ -25,6 +25,8 @@ TRACEFS = Path("/sys/kernel/tracing")
 CLONE_NEWNET = 0x40000000
 TCP_INFO_CWND = 80  # offset of tcpi_snd_cwnd in struct tcp_info
 MODULE_BUSY_SECONDS = 10
+BUFFER_KILOBYTES = 4096  # per CPU
+INTERRUPTS = {signal.SIGINT, signal.SIGTERM}
 
 libc = ctypes.CDLL(None, use_errno=True)
 libc.syscall.restype = ctypes.c_long
@@ -40,8 +42,8 @@ def run(observe):
     def unwind(number, _frame):
         raise SystemExit(128 + number)
 
-    signal.signal(signal.SIGTERM, unwind)
-    signal.signal(signal.SIGINT, unwind)
+    for interrupt in INTERRUPTS:
+        signal.signal(interrupt, unwind)
     try:
         if os.geteuid() != 0:
             raise CaseError("must be run as root, inside a guest")
@@ -61,11 +63,41 @@ def tally(numbers):
     return ", ".join(f"{number} ({times}x)" for number, times in sorted(Counter(numbers).items()))
 
 
+@contextlib.contextmanager
+def _interrupts(how):
+    before = signal.pthread_sigmask(how, INTERRUPTS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def undisturbed():
+    """Interrupts wait until the block is left; the commands that it starts do not see them."""
+    return _interrupts(signal.SIG_BLOCK)
+
+
+@contextlib.contextmanager
+def changed(change, revert):
+    """Something that is changed inside the block. Only the block itself can be interrupted."""
+    with undisturbed():
+        try:
+            change()
+            with _interrupts(signal.SIG_UNBLOCK):
+                yield
+        finally:
+            revert()
+
+
 def command(*argv):
-    """Runs a command and returns its output; its own words are the error message."""
+    """Runs a command and returns its output; its own words are the error message.
+
+    It is never interrupted: half a modprobe is worse than a late end.
+    """
     if shutil.which(argv[0]) is None:
         raise CaseError(f"{argv[0]} is not installed: see cases/packages.txt")
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    with undisturbed():
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise CaseError(f"{' '.join(argv)}: {(done.stderr or done.stdout).strip()}")
     return done.stdout
@@ -82,47 +114,48 @@ def syscall(what, number, *arguments):
 
 @contextlib.contextmanager
 def module(name, *parameters):
-    """A kernel module with these parameters; it is taken out again if it was not there before."""
+    """A kernel module with these parameters; it is taken out again unless it was there before."""
     if Path("/sys/module", name).exists():
         if parameters:
             raise CaseError(f"module {name} is loaded already, remove it with modprobe -r")
         yield
         return
-    command("modprobe", name, *parameters)
-    try:
+    with changed(lambda: command("modprobe", name, *parameters), lambda: _remove_module(name)):
+        if parameters and not _is_loaded(name):
+            raise CaseError(f"{name} is built into this kernel and takes no parameters any more")
         yield
-    finally:
-        _remove_module(name)
+
+
+def _is_loaded(name):
+    """Whether it is a module, loaded, and not a part of the kernel's image."""
+    return Path("/sys/module", name, "initstate").exists()
 
 
 def _remove_module(name):
     """A device may still be held for a moment by whatever looks at new devices."""
     deadline = time.monotonic() + MODULE_BUSY_SECONDS
-    while True:
+    while _is_loaded(name):
         try:
             command("modprobe", "-r", name)
         except CaseError:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.1)
-        else:
-            return
 
 
 @contextlib.contextmanager
 def sysctl(name, value):
     """A sysctl with another value, put back at the end, also from another network namespace."""
     # /proc/sys/net shows the namespace of the process that opens the file.
-    descriptor = os.open(Path("/proc/sys", name.replace(".", "/")), os.O_RDWR)
-    try:
-        before = os.pread(descriptor, 4096, 0)
-        os.pwrite(descriptor, f"{value}\n".encode(), 0)
-        try:
+    with Path("/proc/sys", name.replace(".", "/")).open("r+b", buffering=0) as file:
+        before = file.read()
+
+        def write(text):
+            file.seek(0)
+            file.write(text)
+
+        with changed(lambda: write(f"{value}\n".encode()), lambda: write(before)):
             yield
-        finally:
-            os.pwrite(descriptor, before, 0)
-    finally:
-        os.close(descriptor)
 
 
 def own_network():
@@ -171,7 +204,7 @@ class Event:
 
 
 class Trace:
-    """A tracing instance of our own, so that no other user of tracing is disturbed.
+    """A tracing instance of our own (see `tracing`): no other user of tracing is disturbed.
 
     Functions are observed through fprobe events: they use ftrace, not kprobes, and stay out of
     the way of a probe that a tune places in the same function.
@@ -179,33 +212,35 @@ class Trace:
 
     GROUP = "xkcase"
 
-    def __init__(self, kilobytes=4096):
-        self.kilobytes = kilobytes
+    def __init__(self):
+        self.path = TRACEFS / "instances" / f"xkcase-{os.getpid()}"
         self.functions = []
         self.enabled = []
 
-    def __enter__(self):
-        self.path = TRACEFS / "instances" / f"xkcase-{os.getpid()}"
-        try:
-            self.path.mkdir()
-        except FileNotFoundError:
-            raise CaseError(f"tracefs is not mounted at {TRACEFS}") from None
+    def create(self):
+        """Makes the instance, with tracing off."""
+        if not (TRACEFS / "instances").is_dir():
+            raise CaseError(f"tracefs is not mounted at {TRACEFS}")
+        self.path.mkdir()
         self._write("tracing_on", "0")
-        self._write("buffer_size_kb", str(self.kilobytes))
-        return self
+        # Recording the names of tasks would patch the scheduler's text at every start and end.
+        self._write("trace_options", "norecord-cmd")
+        self._write("buffer_size_kb", BUFFER_KILOBYTES)
 
-    def __exit__(self, *_):
-        self._write("tracing_on", "0")
-        for event in reversed(self.enabled):
-            self._write(f"events/{event}/enable", "0")
-            self._write(f"events/{event}/filter", "0")
-        self.path.rmdir()
+    def remove(self):
+        """Removes what was made, however far that went."""
+        if self.path.exists():
+            self._write("tracing_on", "0")
+            for event in reversed(self.enabled):
+                self._write(f"events/{event}/enable", "0")
+                self._write(f"events/{event}/filter", "0")
+            self.path.rmdir()
         for name in self.functions:
             self._define(f"-:{self.GROUP}/{name}")
 
     @staticmethod
     def _define(definition):
-        """Adds or removes a dynamic event. The file cannot seek, which rules out open(…, "a")."""
+        """Adds or removes a dynamic event. The file cannot seek, which rules out open(..., "a")."""
         descriptor = os.open(TRACEFS / "dynamic_events", os.O_WRONLY | os.O_APPEND)
         try:
             os.write(descriptor, f"{definition}\n".encode())
@@ -222,17 +257,19 @@ class Trace:
 
     def event(self, event, condition=None):
         """Records a tracepoint, given as `group/name`."""
-        if condition:
-            self._write(f"events/{event}/filter", condition)
-        self._write(f"events/{event}/enable", "1")
-        self.enabled.append(event)
+        with undisturbed():
+            if condition:
+                self._write(f"events/{event}/filter", condition)
+            self._write(f"events/{event}/enable", "1")
+            self.enabled.append(event)
 
-    def function(self, function, arguments="", condition=None):
-        """Records the calls of a kernel function; arguments are named with their C types (BTF)."""
+    def function(self, function, condition=None):
+        """Records the calls of a kernel function."""
         name = f"{function}_{os.getpid()}"
-        definition = f"f:{self.GROUP}/{name} {function} {arguments}".rstrip()
-        self._define(definition)
-        self.functions.append(name)
+        definition = f"f:{self.GROUP}/{name} {function}"
+        with undisturbed():
+            self._define(definition)
+            self.functions.append(name)
         self.event(f"{self.GROUP}/{name}", condition)
 
     @contextlib.contextmanager
@@ -266,3 +303,11 @@ class Trace:
                     event.name = event.name.removesuffix(suffix)
                     found.append(event)
         return found
+
+
+@contextlib.contextmanager
+def tracing():
+    """A `Trace` that is gone, with all that it defined, at the end of the block."""
+    trace = Trace()
+    with changed(trace.create, trace.remove):
+        yield trace

@@ -18,6 +18,7 @@ FUNCTION(xk_target_value)
 	movl	%edx, %eax
 	RET
 SYM_FUNC_END(xk_target_value)
+SYM_FUNC_ALIAS(xk_target_alias, xk_target_value)
 
 /* int xk_target_twice(void): 64, the constant in two places */
 FUNCTION(xk_target_twice)

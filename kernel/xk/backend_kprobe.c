@@ -17,7 +17,7 @@
 #define JMP32 0xe9
 
 /* The optimiser restores a jump asynchronously; it needs a few grace periods. */
-#define RESTORE_TIMEOUT (10 * HZ)
+#define RESTORE_TIMEOUT (5 * HZ)
 
 static struct xk_live_site *to_site(struct kprobe *kprobe)
 {
@@ -122,7 +122,7 @@ static void wait_restored(const struct xk_live_site *site)
 			return;
 		usleep_range(1000, 2000);
 	} while (time_before(jiffies, deadline));
-	pr_warn("xk: %s+0x%x: the kernel has not restored its text yet\n",
+	pr_warn("xk: %s+0x%x: still patched: another probe came here, or the kernel is slow\n",
 		site->symbol, site->offset);
 }
 

@@ -37,7 +37,7 @@ static bool width_ok(u8 width)
 	return width == 1 || width == 2 || width == 4 || width == 8;
 }
 
-unsigned int xk_op_reads(u8 code)
+unsigned int notrace xk_op_reads(u8 code)
 {
 	switch (code) {
 	case XK_OP_IV:
@@ -159,7 +159,7 @@ int xk_ops_check(const struct xk_op *ops, unsigned int nr_ops,
 	return 0;
 }
 
-static u64 sign_extend(u64 value, u8 width)
+static u64 notrace sign_extend(u64 value, u8 width)
 {
 	unsigned int shift = 64 - 8 * width;
 
@@ -167,7 +167,7 @@ static u64 sign_extend(u64 value, u8 width)
 }
 
 /* ZF, SF and PF: they depend on the result alone. */
-static u64 result_flags(u64 result, u8 width)
+static u64 notrace result_flags(u64 result, u8 width)
 {
 	u8 low = result;
 	u64 flags = 0;
@@ -184,7 +184,7 @@ static u64 result_flags(u64 result, u8 width)
 	return flags;
 }
 
-static u64 add_flags(u64 a, u64 b, u8 width)
+static u64 notrace add_flags(u64 a, u64 b, u8 width)
 {
 	u64 result = (a + b) & xk_width_mask(width);
 	u64 flags = result_flags(result, width);
@@ -198,7 +198,7 @@ static u64 add_flags(u64 a, u64 b, u8 width)
 	return flags;
 }
 
-static u64 sub_flags(u64 a, u64 b, u8 width)
+static u64 notrace sub_flags(u64 a, u64 b, u8 width)
 {
 	u64 result = (a - b) & xk_width_mask(width);
 	u64 flags = result_flags(result, width);
@@ -213,7 +213,7 @@ static u64 sub_flags(u64 a, u64 b, u8 width)
 }
 
 /* Whether condition code `cond` (the low nibble of jcc) holds in `flags`. */
-static bool condition(u64 flags, unsigned int cond)
+static bool notrace condition(u64 flags, unsigned int cond)
 {
 	bool cf = flags & EFLAGS_CF;
 	bool zf = flags & EFLAGS_ZF;
@@ -249,7 +249,7 @@ static bool condition(u64 flags, unsigned int cond)
 	return holds ^ (cond & 1);
 }
 
-u64 xk_op_compute(u8 code, u8 width, u8 from, s64 imm, u64 a, u64 b, u64 c)
+u64 notrace xk_op_compute(u8 code, u8 width, u8 from, s64 imm, u64 a, u64 b, u64 c)
 {
 	const u64 mask = xk_width_mask(width);
 	const unsigned int bits = 8 * width;
@@ -307,7 +307,7 @@ u64 xk_op_compute(u8 code, u8 width, u8 from, s64 imm, u64 a, u64 b, u64 c)
 	}
 }
 
-static void set_register(struct pt_regs *regs, u8 number, u8 width, u64 value)
+static void notrace set_register(struct pt_regs *regs, u8 number, u8 width, u64 value)
 {
 	u64 *reg = xk_reg(regs, number);
 	u64 mask = xk_width_mask(width);
@@ -318,8 +318,8 @@ static void set_register(struct pt_regs *regs, u8 number, u8 width, u64 value)
 		*reg = (*reg & ~mask) | (value & mask);
 }
 
-int xk_ops_run(const struct xk_op *ops, unsigned int nr_ops, const u64 *ivs,
-	       struct pt_regs *regs)
+int notrace xk_ops_run(const struct xk_op *ops, unsigned int nr_ops, const u64 *ivs,
+		       struct pt_regs *regs)
 {
 	struct pt_regs state = *regs;
 	u64 t[XK_MAX_TEMPS];
@@ -370,3 +370,8 @@ int xk_ops_run(const struct xk_op *ops, unsigned int nr_ops, const u64 *ivs,
 	*regs = state;
 	return 0;
 }
+
+/* Handlers call these: see backend_kprobe.c. */
+NOKPROBE_SYMBOL(xk_op_reads);
+NOKPROBE_SYMBOL(xk_op_compute);
+NOKPROBE_SYMBOL(xk_ops_run);

@@ -7,6 +7,7 @@
 #define _XK_OPS_H
 
 #ifdef __KERNEL__
+#include <linux/kprobes.h>
 #include <linux/ptrace.h>
 #include <linux/string.h>
 #include <linux/types.h>

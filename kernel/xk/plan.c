@@ -141,7 +141,7 @@ void xk_plan_fill(const struct xk_plan *plan, const u64 *ivs, u64 *frame)
 	}
 }
 
-int xk_plan_run(const struct xk_plan *plan, u64 *frame, struct pt_regs *regs)
+int notrace xk_plan_run(const struct xk_plan *plan, u64 *frame, struct pt_regs *regs)
 {
 	const struct xk_fetch *fetch = plan->fetches;
 	const struct xk_step *step = plan->steps;
@@ -216,3 +216,6 @@ int xk_plan_run(const struct xk_plan *plan, u64 *frame, struct pt_regs *regs)
 	}
 	return 0;
 }
+
+/* Handlers call this: see backend_kprobe.c. */
+NOKPROBE_SYMBOL(xk_plan_run);

@@ -62,6 +62,7 @@ guest_tests! {
     two_tunes_share_a_function,
     an_altered_byte_is_refused,
     a_foreign_probe_is_refused,
+    another_name_of_a_function_is_accepted,
     a_wrong_place_is_refused,
     a_malformed_program_is_refused,
     garbage_is_refused,
@@ -427,6 +428,16 @@ mod checks {
         write(ENABLE, "0");
         append(EVENTS, "-:foreign\n");
         wait_for("the foreign probe to go", || load(&table, 5).is_ok());
+    }
+
+    /// Whichever of the two names the kernel itself would print.
+    pub fn another_name_of_a_function_is_accepted() {
+        for name in ["xk_target_value", "xk_target_alias"] {
+            let site = Site::new(name, 5, 2, set_register(RAX));
+            let tune = load(&table(&target_module(), "ALIAS", vec![site]), 3).unwrap();
+            assert_eq!(target("value"), "3");
+            tune.unload().unwrap();
+        }
     }
 
     pub fn a_wrong_place_is_refused() {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use xk_table::{CriticalSpan, Function as TableFunction, Place, Range, Refusal, Unit, Validation};
 
-use crate::diff::{compare, Differences, Field};
+use crate::diff::{compare_with, Differences, Field, Other, Rules};
 use crate::fit::{agrees, fit, fits_without_wrapping, Point};
 use crate::flow::Flow;
 use crate::identity::{locate, Deployed};
@@ -17,7 +17,7 @@ use crate::object::Object;
 use crate::proof::Solver;
 use crate::semantics::{gpr, is_immediate};
 use crate::span::{Context, Seeds};
-use crate::{data, insn::Insn};
+use crate::{data, insn::Insn, product};
 
 /// A translation unit and its builds.
 #[derive(Debug)]
@@ -68,6 +68,8 @@ struct Fitted<'a> {
     unit: &'a Builds,
     seeds: Seeds,
     agreeing: BTreeSet<i64>,
+    /// Values that could not be shown to agree, and why.
+    open: BTreeMap<i64, String>,
 }
 
 /// Analyses one constant.
@@ -102,8 +104,10 @@ fn place(object: &Object, source: &str, node: Node) -> Place {
 
 /// Width in bytes at which an instruction uses a constant.
 fn width(insn: &Insn, field: Field) -> u8 {
-    if field == Field::Displacement {
-        return 8;
+    match field {
+        Field::Displacement => return 8,
+        Field::Product => return product::destination(insn).map_or(8, |(_, bits)| (bits / 8) as u8),
+        Field::Immediate => {}
     }
     use iced_x86::Mnemonic as M;
     if matches!(insn.raw.mnemonic(), M::Shl | M::Shr | M::Sar | M::Rol | M::Ror | M::Sal) {
@@ -120,66 +124,131 @@ fn width(insn: &Insn, field: Field) -> u8 {
     }
 }
 
-/// The constant that the deployed instruction holds.
-fn deployed_constant(insn: &Insn, field: Field) -> u64 {
-    match field {
+/// The constant that the deployed code holds at an instruction.
+fn deployed_constant(object: &Object, flow: &Flow, key: (Node, Field)) -> u64 {
+    let insn = &object.insns[&key.0];
+    match key.1 {
         Field::Displacement => insn.displacement.as_ref().map_or(insn.raw.memory_displacement64(), |s| s.offset as u64),
         Field::Immediate => {
             (0..insn.raw.op_count()).find(|&i| is_immediate(insn.raw.op_kind(i))).map_or(0, |i| insn.raw.immediate(i))
+        }
+        Field::Product => {
+            let block = flow.block(object, key.0);
+            let index = block.iter().position(|i| i.node == key.0).unwrap_or(0);
+            product::chain(&block, index).map_or(0, |(_, factor, _)| factor)
         }
     }
 }
 
 fn fit_unit<'a>(unit: &'a Builds, input: &Input<'_>) -> Result<Fitted<'a>, Refusal> {
+    let flow = Flow::new(&unit.base);
+    let nothing = Differences::new();
+    let rules = Rules { noreturns: input.noreturns, solver: Some(input.solver), expected: &nothing };
     let mut observed: Vec<(i64, Differences)> = Vec::new();
     for (value, variant) in &unit.fitted {
         data::compare(&unit.base, variant, &unit.source)?;
-        let differences = compare(&unit.base, variant, input.noreturns).map_err(|mismatch| Refusal::Shape {
+        let differences = compare_with(&unit.base, variant, &rules).map_err(|mismatch| Refusal::Shape {
             place: place(&unit.base, &unit.source, mismatch.base),
             detail: format!("{} (value {value})", mismatch.detail),
         })?;
         observed.push((*value, differences));
     }
+    read_constants_as_products(unit, &flow, &mut observed);
     let mut seeds = Seeds::new();
     let keys: BTreeSet<(Node, Field)> = observed.iter().flat_map(|(_, d)| d.keys().copied()).collect();
-    for (node, field) in keys {
-        let insn = &unit.base.insns[&node];
-        let bytes = width(insn, field);
-        let bits = u32::from(bytes) * 8;
-        let constant = deployed_constant(insn, field);
-        let mut points = vec![Point { v: input.default, iv: constant, bits }];
-        points.extend(observed.iter().map(|(v, differences)| match differences.get(&(node, field)) {
-            Some(other) => Point { v: *v, iv: other.value, bits: other.bits.min(bits) },
-            None => Point { v: *v, iv: constant, bits },
-        }));
+    for key in keys {
+        let points = points(unit, &flow, input.default, &observed, key);
+        let bytes = width(&unit.base.insns[&key.0], key.1);
         let fit = fit(&points, bytes).ok_or_else(|| Refusal::NonLinear {
-            place: place(&unit.base, &unit.source, node),
+            place: place(&unit.base, &unit.source, key.0),
             values: points.iter().map(|p| p.v).collect(),
             ivs: points.iter().map(|p| p.iv).collect(),
         })?;
-        seeds.insert((node, field), fit);
+        seeds.insert(key, fit);
     }
+    let mut open = BTreeMap::new();
     let mut agreeing: BTreeSet<i64> = unit.fitted.iter().map(|(v, _)| *v).collect();
     for (value, variant) in &unit.unseen {
-        if data::compare(&unit.base, variant, &unit.source).is_ok()
-            && compare(&unit.base, variant, input.noreturns).is_ok_and(|d| predicted(unit, &seeds, *value, &d))
-        {
-            agreeing.insert(*value);
+        match confirms(unit, &flow, &seeds, *value, variant, &rules) {
+            Ok(()) => {
+                agreeing.insert(*value);
+            }
+            Err(reason) => {
+                open.insert(*value, reason);
+            }
         }
     }
-    Ok(Fitted { unit, seeds, agreeing })
+    Ok(Fitted { unit, seeds, agreeing, open })
 }
 
-/// Whether the fits predict exactly the differences of another build.
-fn predicted(unit: &Builds, seeds: &Seeds, value: i64, differences: &Differences) -> bool {
-    differences.keys().all(|key| seeds.contains_key(key))
-        && seeds.iter().all(|(key, fit)| match differences.get(key) {
-            Some(other) => agrees(fit, &Point { v: value, iv: other.value, bits: other.bits }),
-            None => {
-                let iv = deployed_constant(&unit.base.insns[&key.0], key.1);
-                agrees(fit, &Point { v: value, iv, bits: 64 })
-            }
-        })
+/// What was observed of one constant, for the deployed value and each variant.
+fn points(unit: &Builds, flow: &Flow, default: i64, observed: &[(i64, Differences)], key: (Node, Field)) -> Vec<Point> {
+    let bits = u32::from(width(&unit.base.insns[&key.0], key.1)) * 8;
+    let constant = deployed_constant(&unit.base, flow, key);
+    let mut points = vec![Point { v: default, iv: constant, bits }];
+    points.extend(observed.iter().map(|(v, differences)| match differences.get(&key) {
+        Some(other) => Point { v: *v, iv: other.value, bits: other.bits.min(bits) },
+        None => Point { v: *v, iv: constant, bits },
+    }));
+    points
+}
+
+/// A left shift or `imul` whose constant changes is a product when other variants
+/// multiply at the same place in another way: then it is read as a factor.
+fn read_constants_as_products(unit: &Builds, flow: &Flow, observed: &mut [(i64, Differences)]) {
+    let products: BTreeSet<Node> =
+        observed.iter().flat_map(|(_, d)| d.keys()).filter(|k| k.1 == Field::Product).map(|k| k.0).collect();
+    for node in products {
+        for (_, differences) in observed.iter_mut() {
+            read_constant_as_product(unit, flow, node, differences);
+        }
+    }
+}
+
+fn read_constant_as_product(unit: &Builds, flow: &Flow, node: Node, differences: &mut Differences) {
+    let Some(other) = differences.remove(&(node, Field::Immediate)) else { return };
+    let factor = deployed_constant(&unit.base, flow, (node, Field::Product));
+    let count = deployed_constant(&unit.base, flow, (node, Field::Immediate));
+    let multiplies = unit.base.insns[&node].raw.mnemonic() == iced_x86::Mnemonic::Imul;
+    let scaled = if multiplies { other.value } else { (factor >> (count & 63)) << (other.value & 63) };
+    differences.insert((node, Field::Product), Other { value: scaled, bits: 64 });
+}
+
+/// Whether a build that the fit never saw is what the fit predicts; else the
+/// first difference.
+fn confirms(
+    unit: &Builds,
+    flow: &Flow,
+    seeds: &Seeds,
+    value: i64,
+    variant: &Object,
+    rules: &Rules<'_>,
+) -> Result<(), String> {
+    let expected: Differences = seeds
+        .iter()
+        .map(|(key, fit)| (*key, Other { value: fit.apply(value), bits: u32::from(fit.width) * 8 }))
+        .collect();
+    let rules = Rules { expected: &expected, ..*rules };
+    data::compare(&unit.base, variant, &unit.source).map_err(|refusal| refusal.to_string())?;
+    let at = |node| place(&unit.base, &unit.source, node);
+    let mut differences = compare_with(&unit.base, variant, &rules)
+        .map_err(|mismatch| format!("{}: {}", at(mismatch.base), mismatch.detail))?;
+    let products = seeds.keys().filter(|key| key.1 == Field::Product).map(|key| key.0);
+    products.for_each(|node| read_constant_as_product(unit, flow, node, &mut differences));
+    if let Some((node, _)) = differences.keys().find(|key| !seeds.contains_key(key)) {
+        return Err(format!("{}: another constant changes with this value only", at(*node)));
+    }
+    for (key, fit) in seeds {
+        let point = match differences.get(key) {
+            Some(other) => Point { v: value, iv: other.value, bits: other.bits },
+            None => Point { v: value, iv: deployed_constant(&unit.base, flow, *key), bits: 64 },
+        };
+        if !agrees(fit, &point) {
+            let predicted = fit.apply(value);
+            return Err(format!("{}: compiled to {:#x}, the fit predicts {predicted:#x}", at(key.0), point.iv));
+        }
+    }
+    Ok(())
 }
 
 /// The values around the default for which every compiled value in between
@@ -219,6 +288,7 @@ fn usable_range(input: &Input<'_>, fitted: &[Fitted<'_>]) -> Result<(Range, Vali
     let validation = Validation {
         fitted: first.fitted.iter().map(|(v, _)| *v).filter(inside).collect(),
         unseen: first.unseen.iter().map(|(v, _)| *v).filter(inside).collect(),
+        open: fitted.iter().flat_map(|f| f.open.clone()).collect(),
     };
     Ok((range, validation))
 }
@@ -259,6 +329,7 @@ fn unit_spans(input: &Input<'_>, fitted: &Fitted<'_>, analysis: &mut Analysis) -
             flow: &flow,
             seeds: &fitted.seeds,
             source: &unit.source,
+            default: input.default,
             range: analysis.range,
             solver: input.solver,
         };

@@ -33,7 +33,8 @@ impl Deployed for Image {
             None => self.read(candidate.address, len).map_err(|e| e.to_string()),
             Some(name) => {
                 let module = self.module(name).map_err(|e| e.to_string())?;
-                let outside = || format!("{name}: {}+{:#x} lies outside the module", candidate.section, candidate.address);
+                let outside =
+                    || format!("{name}: {}+{:#x} lies outside the module", candidate.section, candidate.address);
                 let section = module.section(&candidate.section).ok_or_else(outside)?;
                 let start = candidate.address as usize;
                 let end = start.checked_add(len).ok_or_else(outside)?;

@@ -13,14 +13,18 @@
 //! that paired instructions read paired registers, and pairs what they write.
 //! Where paths meet, a pairing is the intersection of what arrives.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use iced_x86::{
     ConditionCode, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register, RflagsBits,
 };
 
+use crate::blocks::{self, Equal};
+use crate::flow::Flow;
 use crate::insn::{Insn, Node, Target};
 use crate::object::{Function, Object};
+use crate::proof::Solver;
 use crate::semantics::{gpr, is_immediate};
 use crate::term;
 
@@ -31,6 +35,14 @@ pub enum Field {
     Immediate,
     /// The displacement of the memory operand.
     Displacement,
+    /// The factor of a multiplication by a constant that ends here, however it
+    /// is written ([`crate::product`]).
+    Product,
+}
+
+impl Field {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Immediate, Self::Displacement, Self::Product];
 }
 
 /// A constant as it stands in the variant.
@@ -55,14 +67,14 @@ pub struct Mismatch {
     pub detail: String,
 }
 
-/// Bits of a register that are known to be equal: 0, 8, 16 or 64.
+/// Low bits of a register that are known to be equal: 0, 8, 16, 32 or 64.
 type Valid = u8;
 
-/// For each register of the variant: the register of the deployed build whose
-/// value it holds, and how many low bits of it.
+/// For each register of the variant and each of the deployed build: how many
+/// low bits of them are equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Pairing {
-    registers: [(u8, Valid); 16],
+    registers: [[Valid; 16]; 16],
     /// Whether the status flags are equal.
     flags: bool,
 }
@@ -90,36 +102,29 @@ const CALLEE_SAVED: [usize; 6] = [3, 5, 12, 13, 14, 15];
 
 impl Pairing {
     fn identity() -> Self {
-        Self { registers: std::array::from_fn(|i| (i as u8, 64)), flags: true }
+        Self { registers: std::array::from_fn(|v| std::array::from_fn(|b| if v == b { 64 } else { 0 })), flags: true }
     }
 
     fn valid(&self, base: usize, other: usize) -> Valid {
-        let (paired, valid) = self.registers[other];
-        if usize::from(paired) == base {
-            valid
-        } else {
-            0
-        }
+        self.registers[other][base]
     }
 
+    /// Both registers are written: what they were equal to is gone.
     fn kill(&mut self, base: usize, other: usize) {
-        for (index, pair) in self.registers.iter_mut().enumerate() {
-            if index == other || usize::from(pair.0) == base {
-                pair.1 = 0;
-            }
+        self.registers[other] = [0; 16];
+        for row in &mut self.registers {
+            row[base] = 0;
         }
     }
 
     fn pair(&mut self, base: usize, other: usize, valid: Valid) {
         self.kill(base, other);
-        self.registers[other] = (base as u8, valid);
+        self.registers[other][base] = valid;
     }
 
     fn meet(&self, with: &Self) -> Self {
-        let registers = std::array::from_fn(|i| {
-            let ((a, x), (b, y)) = (self.registers[i], with.registers[i]);
-            (a, if a == b { x.min(y) } else { 0 })
-        });
+        let registers =
+            std::array::from_fn(|v| std::array::from_fn(|b| self.registers[v][b].min(with.registers[v][b])));
         Self { registers, flags: self.flags && with.flags }
     }
 }
@@ -130,13 +135,37 @@ impl Pairing {
 /// # Errors
 /// [`Mismatch`] when the variant is not the deployed code with constants replaced.
 pub fn compare(base: &Object, variant: &Object, noreturns: &HashSet<String>) -> Result<Differences, Mismatch> {
+    let rules = Rules { noreturns, solver: None, expected: &Differences::new() };
+    compare_with(base, variant, &rules)
+}
+
+/// What a comparison may use besides the two builds.
+#[derive(Clone, Copy)]
+pub struct Rules<'a> {
+    /// Functions that do not come back.
+    pub noreturns: &'a HashSet<String>,
+    /// Decides whether blocks that do not match by instructions do the same;
+    /// without it they do not match.
+    pub solver: Option<&'a Solver>,
+    /// The constants that the deployed code should have for this value, if a
+    /// fit is known.
+    pub expected: &'a Differences,
+}
+
+/// Compares `variant` with `base`; blocks that do not match by instructions
+/// are compared as a whole ([`crate::blocks`]).
+///
+/// # Errors
+/// [`Mismatch`] when the variant is not the deployed code with constants replaced.
+pub fn compare_with(base: &Object, variant: &Object, rules: &Rules<'_>) -> Result<Differences, Mismatch> {
     let mut walk = Walk {
         base,
         variant,
-        noreturns,
+        rules: *rules,
+        flows: OnceCell::new(),
         pairings: HashMap::new(),
         work: Vec::new(),
-        differences: BTreeMap::new(),
+        constants: BTreeMap::new(),
         seen: BTreeSet::new(),
         info: InstructionInfoFactory::new(),
     };
@@ -150,10 +179,13 @@ pub fn compare(base: &Object, variant: &Object, noreturns: &HashSet<String>) -> 
 struct Walk<'a> {
     base: &'a Object,
     variant: &'a Object,
-    noreturns: &'a HashSet<String>,
+    rules: Rules<'a>,
+    flows: OnceCell<(Flow, Flow)>,
     pairings: HashMap<(Node, Node), Pairing>,
     work: Vec<(Node, Node)>,
-    differences: Differences,
+    /// For each instruction of the deployed build and each instruction of the
+    /// variant that stands for it: the constants that are others there.
+    constants: BTreeMap<Node, BTreeMap<Node, BTreeMap<Field, Other>>>,
     seen: BTreeSet<Node>,
     info: InstructionInfoFactory,
 }
@@ -239,13 +271,72 @@ impl Walk<'_> {
         if let Some(result) = self.jump_label(bi, vi, pairing) {
             return result;
         }
+        match self.lockstep(bi, vi, &mut pairing) {
+            Ok(form) => self.successors(bi, vi, pairing, form == Form::Inverted),
+            Err(mismatch) => self.summarise(b, v).unwrap_or(Err(mismatch)),
+        }
+    }
+
+    /// Pairs one instruction with another and updates the pairing.
+    fn lockstep(&mut self, bi: &Insn, vi: &Insn, pairing: &mut Pairing) -> Result<Form, Mismatch> {
         let form = self.form(bi, vi)?;
+        self.constants.entry(bi.node).or_default().insert(vi.node, BTreeMap::new());
         if (bi.raw.rflags_read() | vi.raw.rflags_read()) & STATUS != 0 && !pairing.flags {
             return self.mismatch(bi.node, format!("`{}` reads flags that may differ", bi.text()));
         }
-        self.operands(bi, vi, &mut pairing, form)?;
-        self.flags(bi, vi, &mut pairing, form);
-        self.successors(bi, vi, pairing, form == Form::Inverted)
+        self.operands(bi, vi, pairing, form)?;
+        self.flags(bi, vi, pairing, form);
+        Ok(form)
+    }
+
+    /// Compares the rest of the two blocks as a whole, from where the walk
+    /// entered them. `None` when that is not possible or shows no equivalence.
+    fn summarise(&mut self, b: Node, v: Node) -> Option<Result<(), Mismatch>> {
+        let solver = self.rules.solver?;
+        let (base, variant) = (self.base, self.variant);
+        let (base_flow, variant_flow) = self.flows.get_or_init(|| (Flow::new(base), Flow::new(variant)));
+        let base_block = base_flow.block(base, b);
+        let variant_block = variant_flow.block(variant, v);
+        // The earliest place in both blocks at which the walk paired them.
+        let entered = |x: &&Insn| {
+            variant_block.iter().find_map(|y| self.pairings.get(&(x.node, y.node)).map(|p| (x.node, y.node, *p)))
+        };
+        let (from_b, from_v, entry) = base_block.iter().find_map(entered)?;
+        let base_piece = straight(&base_block, from_b);
+        let variant_piece = straight(&variant_block, from_v);
+        let special = |object: &Object, insns: &[&Insn]| {
+            insns.iter().any(|i| object.jump_labels.contains_key(&i.node) || object.fixups.contains_key(&i.node))
+        };
+        if special(base, base_piece) || special(variant, variant_piece) || base_piece.is_empty() {
+            return None;
+        }
+        let end = |piece: &[&Insn], from: Node| piece.last().map_or(from, |insn| insn.next());
+        let (to_b, to_v) = (end(base_piece, from_b), end(variant_piece, from_v));
+        let inside: Vec<Node> = base_piece.iter().map(|insn| insn.node).collect();
+        if !inside.contains(&b) {
+            return None; // the branch itself does not match
+        }
+        let live = variant_flow.live_in(to_v);
+        let equal = Equal { registers: entry.registers, flags: entry.flags };
+        let copy: Vec<Node> = variant_piece.iter().map(|insn| insn.node).collect();
+        let mut recorded = Differences::new();
+        for node in &inside {
+            let places = self.constants.get(node).into_iter().flatten().filter(|(place, _)| copy.contains(place));
+            recorded.extend(places.flat_map(|(_, fields)| fields.iter().map(|(f, o)| ((*node, *f), *o))));
+        }
+        let known = [self.rules.expected, &recorded];
+        let summary = known.iter().find_map(|k| blocks::compare(base_piece, variant_piece, equal, live, k, solver))?;
+        // What the walk recorded on its way to the mismatch was a misreading.
+        for node in &inside {
+            let places = self.constants.entry(*node).or_default();
+            places.retain(|place, _| !copy.contains(place));
+            let fields = summary.differences.iter().filter(|((n, _), _)| n == node);
+            places.insert(from_v, fields.map(|((_, field), other)| (*field, *other)).collect());
+        }
+        self.seen.extend(inside);
+        let pairing = Pairing { registers: summary.exit.registers, flags: summary.exit.flags };
+        self.reach(to_b, to_v, pairing);
+        Some(Ok(()))
     }
 
     fn jump_label(&mut self, bi: &Insn, vi: &Insn, pairing: Pairing) -> Option<Result<(), Mismatch>> {
@@ -298,7 +389,7 @@ impl Walk<'_> {
                 OpKind::Register if vk == OpKind::Register => {
                     let (br, vr) = (b.op_register(i), v.op_register(i));
                     let high = |r| gpr(r).is_some_and(|(_, _, high)| high);
-                    if br.is_gpr() && vr.is_gpr() && br.size() != vr.size() && low_bits_suffice(b.mnemonic()) {
+                    if br.is_gpr() && vr.is_gpr() && br.size() != vr.size() && low_bits_suffice(b) {
                         narrow = Some(br.size().min(vr.size()) as u32 * 8);
                     }
                     (br.size() == vr.size() || narrow.is_some())
@@ -333,8 +424,8 @@ impl Walk<'_> {
         }
         let narrow = if let Form::Narrow(bits) | Form::Negated(bits) = form { bits } else { 64 };
         let (b, v) = (&bi.raw, &vi.raw);
-        let mut writes: Vec<(usize, usize, u32)> = Vec::new();
-        let mut explicit: HashSet<Register> = HashSet::new();
+        let mut writes: Vec<(usize, usize, Valid)> = Vec::new();
+        let mut explicit = Explicit::default();
         // `xor %eax,%eax` and `sub %eax,%eax` do not read.
         let clears = matches!(b.mnemonic(), Mnemonic::Xor | Mnemonic::Sub)
             && b.op_kind(1) == OpKind::Register
@@ -348,27 +439,27 @@ impl Walk<'_> {
             match b.op_kind(i) {
                 OpKind::Register => {
                     let (br, vr) = (b.op_register(i), v.op_register(i));
-                    explicit.insert(br.full_register());
                     let (Some((bn, bits, high)), Some((vn, ..))) = (gpr(br), gpr(vr)) else { continue };
                     let access = accesses[i as usize];
+                    explicit.note(br, access);
                     let used = bits.min(narrow);
-                    let needed: Valid = if high {
-                        16
-                    } else if used == 32 {
-                        64
-                    } else {
-                        used as u8
-                    };
-                    let reads = !clears
-                        && matches!(
-                            access,
-                            OpAccess::Read | OpAccess::CondRead | OpAccess::ReadWrite | OpAccess::ReadCondWrite
-                        );
-                    if reads && pairing.valid(bn, vn) < needed {
+                    let needed: Valid = if high { 16 } else { used as u8 };
+                    if !clears && reads(access) && pairing.valid(bn, vn) < needed {
                         return self.unpaired(bi, vi);
                     }
-                    if !matches!(access, OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess | OpAccess::None) {
-                        writes.push((bn, vn, bits.min(narrow)));
+                    if writes_operand(access) {
+                        let old = pairing.valid(bn, vn);
+                        let same_width = br.size() == vr.size();
+                        let valid = match used {
+                            // ah … bh: the low byte is what it was.
+                            8 if high => old,
+                            // 32 bits clear the rest in both builds, or in one of them.
+                            32 if same_width => 64,
+                            32 | 64 => used as u8,
+                            _ if same_width => old.max(used as u8),
+                            _ => used as u8,
+                        };
+                        writes.push((bn, vn, valid));
                     }
                 }
                 OpKind::Memory => self.memory_operand(bi, vi, pairing, &mut explicit)?,
@@ -377,19 +468,7 @@ impl Walk<'_> {
             }
         }
         self.implicit(bi, vi, pairing, &explicit, &mut writes)?;
-        for (bn, vn, bits) in writes {
-            let old = pairing.valid(bn, vn);
-            let valid = match form {
-                Form::Narrow(bits) | Form::Negated(bits) => {
-                    if bits == 32 {
-                        64
-                    } else {
-                        bits as u8
-                    }
-                }
-                _ if bits >= 32 => 64,
-                _ => old.max(bits as u8),
-            };
+        for (bn, vn, valid) in writes {
             pairing.pair(bn, vn, valid);
         }
         Ok(())
@@ -412,7 +491,7 @@ impl Walk<'_> {
             return self.mismatch(bi.node, format!("`{}` has no immediate for another value", bi.text()));
         }
         if b.immediate(1) != 0 {
-            self.record(bi.node, Field::Immediate, 0, 64)?;
+            self.record(bi, vi, Field::Immediate, Other { value: 0, bits: 64 });
         }
         Ok(())
     }
@@ -427,15 +506,15 @@ impl Walk<'_> {
         bi: &Insn,
         vi: &Insn,
         pairing: &Pairing,
-        explicit: &mut HashSet<Register>,
+        explicit: &mut Explicit,
     ) -> Result<(), Mismatch> {
         let (b, v) = (&bi.raw, &vi.raw);
         let registers = [(b.memory_base(), v.memory_base()), (b.memory_index(), v.memory_index())];
         for (br, vr) in registers {
-            explicit.insert(br.full_register());
+            explicit.note(br, OpAccess::Read);
             match (gpr(br), gpr(vr)) {
-                (Some((bn, ..)), Some((vn, ..))) => {
-                    if pairing.valid(bn, vn) < 64 {
+                (Some((bn, bits, _)), Some((vn, other_bits, _))) => {
+                    if bits != other_bits || pairing.valid(bn, vn) < 64 {
                         return self.unpaired(bi, vi);
                     }
                 }
@@ -456,7 +535,7 @@ impl Walk<'_> {
             if matches!(b.memory_base(), Register::RSP) {
                 return self.mismatch(bi.node, "the stack frame has another layout");
             }
-            self.record(bi.node, Field::Displacement, place(vi), 64)?;
+            self.record(bi, vi, Field::Displacement, Other { value: place(vi), bits: 64 });
         }
         Ok(())
     }
@@ -473,19 +552,13 @@ impl Walk<'_> {
             if bi.raw.op0_register() == Register::RSP {
                 return self.mismatch(bi.node, "the stack frame has another size");
             }
-            self.record(bi.node, Field::Immediate, y, bits)?;
+            self.record(bi, vi, Field::Immediate, Other { value: y, bits });
         }
         Ok(())
     }
 
-    fn record(&mut self, node: Node, field: Field, value: u64, bits: u32) -> Result<(), Mismatch> {
-        let other = Other { value, bits };
-        match self.differences.insert((node, field), other) {
-            Some(old) if old != other => {
-                self.mismatch(node, format!("is both {:#x} and {value:#x} in copies of the variant", old.value))
-            }
-            _ => Ok(()),
-        }
+    fn record(&mut self, bi: &Insn, vi: &Insn, field: Field, other: Other) {
+        self.constants.entry(bi.node).or_default().entry(vi.node).or_default().insert(field, other);
     }
 
     /// Registers that the operation uses without naming them.
@@ -494,8 +567,8 @@ impl Walk<'_> {
         bi: &Insn,
         vi: &Insn,
         pairing: &Pairing,
-        explicit: &HashSet<Register>,
-        writes: &mut Vec<(usize, usize, u32)>,
+        explicit: &Explicit,
+        writes: &mut Vec<(usize, usize, Valid)>,
     ) -> Result<(), Mismatch> {
         if bi.is_call() || bi.raw.flow_control() == FlowControl::Return {
             return Ok(());
@@ -503,15 +576,16 @@ impl Walk<'_> {
         let used: Vec<(Register, OpAccess)> =
             self.info.info(&bi.raw).used_registers().iter().map(|r| (r.register(), r.access())).collect();
         for (register, access) in used {
-            if explicit.contains(&register.full_register()) {
+            if explicit.accounts_for(register, access) {
                 continue;
             }
-            let Some((number, ..)) = gpr(register) else { continue };
-            if access != OpAccess::Write && access != OpAccess::CondWrite && pairing.valid(number, number) < 64 {
+            let Some((number, bits, _)) = gpr(register) else { continue };
+            let old = pairing.valid(number, number);
+            if reads(access) && old < 64 {
                 return self.unpaired(bi, vi);
             }
-            if !matches!(access, OpAccess::Read | OpAccess::CondRead) {
-                writes.push((number, number, 64));
+            if writes_operand(access) {
+                writes.push((number, number, if bits >= 32 { 64 } else { old }));
             }
         }
         Ok(())
@@ -520,7 +594,11 @@ impl Walk<'_> {
     fn successors(&mut self, bi: &Insn, vi: &Insn, mut pairing: Pairing, inverted: bool) -> Result<(), Mismatch> {
         match (self.base.fixups.get(&bi.node), self.variant.fixups.get(&vi.node)) {
             (None, None) => {}
-            (Some(&b), Some(&v)) => self.reach(b, v, pairing),
+            (Some(&b), Some(&v)) if self.base.handlers.get(&bi.node) == self.variant.handlers.get(&vi.node) => {
+                // A fault comes before the writes of the instruction.
+                let before = self.pairings[&(bi.node, vi.node)];
+                self.reach(b, v, before.meet(&pairing));
+            }
             _ => return self.mismatch(bi.node, "different exception fixups"),
         }
         if bi.is_call() {
@@ -580,7 +658,8 @@ impl Walk<'_> {
                 if x.0 == "__x86_return_thunk" {
                     return self.returns(bi, pairing);
                 }
-                self.arguments(bi, &pairing)
+                self.arguments(bi, &pairing)?;
+                self.preserved(bi, &pairing)
             }
             (x, y) => self.mismatch(bi.node, format!("jumps to {x:?} against {y:?}")),
         }
@@ -589,19 +668,41 @@ impl Walk<'_> {
     /// Nothing that a callee may read can differ.
     fn arguments(&self, bi: &Insn, pairing: &Pairing) -> Result<(), Mismatch> {
         for register in ARGUMENTS.into_iter().chain([0, RSP_NUMBER]) {
-            // rax carries the number of vector registers of a variadic call
-            // and the target of a retpoline; elsewhere it is free.
-            let matters = register != 0 || self.base.goes_to(bi, "__");
+            // rax carries the number of vector registers of a variadic call and
+            // arguments of helpers in assembly; elsewhere it is free.
+            let matters = register != 0 || self.base.goes_to(bi, "__") || self.base.goes_to(bi, "preempt_schedule");
             if matters && pairing.valid(register, register) < 64 {
                 let name = crate::state::REGISTERS[register];
                 return self.mismatch(bi.node, format!("`{}`: {name} may differ", bi.text()));
             }
         }
-        Ok(())
+        self.thunk_target(bi, pairing)
+    }
+
+    /// A retpoline jumps to what the register in its name holds.
+    fn thunk_target(&self, bi: &Insn, pairing: &Pairing) -> Result<(), Mismatch> {
+        let Some(Target::External(symbol)) = &bi.target else { return Ok(()) };
+        let Some(suffix) = symbol.name.strip_prefix("__x86_indirect_") else { return Ok(()) };
+        let named = crate::state::REGISTERS.iter().position(|name| suffix.ends_with(&format!("_{name}")));
+        match named {
+            Some(register) if pairing.valid(register, register) < 64 => {
+                self.mismatch(bi.node, format!("`{}`: the target may differ", bi.text()))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn returns(&self, bi: &Insn, pairing: Pairing) -> Result<(), Mismatch> {
-        for register in CALLEE_SAVED.into_iter().chain([0, RSP_NUMBER]) {
+        self.preserved(bi, &pairing)?;
+        if pairing.valid(0, 0) < 64 {
+            return self.mismatch(bi.node, "return: rax may differ");
+        }
+        Ok(())
+    }
+
+    /// What the caller gets back unchanged, also through a tail call.
+    fn preserved(&self, bi: &Insn, pairing: &Pairing) -> Result<(), Mismatch> {
+        for register in CALLEE_SAVED.into_iter().chain([RSP_NUMBER]) {
             if pairing.valid(register, register) < 64 {
                 let name = crate::state::REGISTERS[register];
                 return self.mismatch(bi.node, format!("return: {name} may differ"));
@@ -630,14 +731,21 @@ impl Walk<'_> {
             self.reach(bi.next(), vi.next(), *pairing);
             return Ok(());
         }
+        // void __stack_chk_fail(void): whatever the registers hold, it is no argument.
+        if name == "__stack_chk_fail" {
+            return Ok(());
+        }
         self.arguments(bi, pairing)?;
-        if self.noreturns.contains(&name) {
+        if self.rules.noreturns.contains(&name) {
             return Ok(());
         }
         // What a call clobbers, compiled code does not read before it writes it
         // (System V ABI): pairing it with itself claims nothing anyone relies on.
+        // Helpers in assembly keep what they do not name: r10 and r11, the only
+        // ones that may differ before a call, differ behind it.
         for register in CALLER_SAVED {
-            pairing.pair(register, register, 64);
+            let valid = if matches!(register, 10 | 11) { pairing.valid(register, register) } else { 64 };
+            pairing.pair(register, register, valid);
         }
         self.reach(bi.next(), vi.next(), *pairing);
         Ok(())
@@ -652,8 +760,64 @@ impl Walk<'_> {
                 return self.mismatch(node, format!("`{}` is not reached by the comparison", insn.text()));
             }
         }
-        // A copy that kept the deployed value disagrees with one that did not.
-        Ok(self.differences)
+        // An instruction that stands for several of the variant has one constant
+        // to offer: a copy that kept the deployed value disagrees with one that
+        // did not (the compiler merged V with an equal constant).
+        let mut differences = Differences::new();
+        for (&node, places) in &self.constants {
+            let mut places = places.values();
+            let Some(first) = places.next() else { continue };
+            if places.any(|other| other != first) {
+                return self.mismatch(node, "copies of the instruction in the variant have different constants");
+            }
+            differences.extend(first.iter().map(|(field, other)| ((node, *field), *other)));
+        }
+        Ok(differences)
+    }
+}
+
+/// The instructions of `block` from `from` to its end, without the branch,
+/// call or return that ends it.
+fn straight<'a, 'b>(block: &'b [&'a Insn], from: Node) -> &'b [&'a Insn] {
+    let start = block.iter().position(|insn| insn.node == from).unwrap_or(block.len());
+    let end = block.len() - usize::from(block.last().is_some_and(|insn| insn.ends_block()));
+    &block[start.min(end)..end]
+}
+
+/// A conditional write may leave what was there.
+fn reads(access: OpAccess) -> bool {
+    !matches!(access, OpAccess::Write | OpAccess::None | OpAccess::NoMemAccess)
+}
+
+fn writes_operand(access: OpAccess) -> bool {
+    !matches!(access, OpAccess::Read | OpAccess::CondRead | OpAccess::None | OpAccess::NoMemAccess)
+}
+
+/// The registers that the operands of an instruction name, and how they are used.
+#[derive(Default)]
+struct Explicit {
+    read: HashSet<Register>,
+    written: HashSet<Register>,
+}
+
+impl Explicit {
+    fn note(&mut self, register: Register, access: OpAccess) {
+        if reads(access) {
+            self.read.insert(register.full_register());
+        }
+        if writes_operand(access) {
+            self.written.insert(register.full_register());
+        }
+    }
+
+    /// Whether the operands explain this use; if not, the instruction also
+    /// means the register without naming it (`mul %rdx` writes rdx).
+    fn accounts_for(&self, register: Register, access: OpAccess) -> bool {
+        let register = register.full_register();
+        let named = self.read.contains(&register) || self.written.contains(&register);
+        named
+            && (!reads(access) || self.read.contains(&register))
+            && (!writes_operand(access) || self.written.contains(&register))
     }
 }
 
@@ -662,9 +826,14 @@ const STATUS: u32 = RflagsBits::CF | RflagsBits::PF | RflagsBits::AF | RflagsBit
 
 /// Whether the low bits of the result depend on the low bits of the operands
 /// alone.
-fn low_bits_suffice(mnemonic: Mnemonic) -> bool {
+fn low_bits_suffice(insn: &Instruction) -> bool {
     use Mnemonic as M;
-    matches!(mnemonic, M::Add | M::Sub | M::And | M::Or | M::Xor | M::Mov | M::Not | M::Neg | M::Imul)
+    match insn.mnemonic() {
+        M::Add | M::Sub | M::And | M::Or | M::Xor | M::Mov | M::Not | M::Neg => true,
+        // With one operand it also computes the high half.
+        M::Imul => insn.op_count() >= 2,
+        _ => false,
+    }
 }
 
 /// The low bits in which `v` computes what `b` computes by the opposite

@@ -6,6 +6,7 @@
 //! [`object`] → [`diff`] → [`fit`] → [`span`] → [`indirection`] → [`proof`].
 
 pub mod analyse;
+pub mod blocks;
 pub mod data;
 pub mod deployed;
 pub mod diff;
@@ -17,6 +18,7 @@ pub mod insn;
 pub mod object;
 pub mod pipeline;
 pub mod probe;
+pub mod product;
 pub mod program;
 pub mod proof;
 pub mod semantics;

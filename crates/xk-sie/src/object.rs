@@ -120,6 +120,8 @@ pub struct Object {
     pub jump_labels: HashMap<Node, (Node, String)>,
     /// Where a faulting instruction continues.
     pub fixups: HashMap<Node, Node>,
+    /// How a fault is handled: type, register and value of the table entry.
+    pub handlers: HashMap<Node, [u8; 4]>,
     /// `ud2` that continues behind itself (`WARN`).
     pub warnings: HashSet<Node>,
     /// Sites of alternatives.
@@ -250,7 +252,12 @@ impl Object {
                 let node = Node { section: function.start.section, offset: raw.ip() };
                 let at = |has: bool, offset: usize| has.then(|| raw.ip() + offset as u64);
                 let displacement = at(constants.has_displacement(), constants.displacement_offset())
-                    .and_then(|field| self.field(node.section, field, raw.next_ip()));
+                    .and_then(|field| self.field(node.section, field, raw.next_ip()))
+                    .or_else(|| {
+                        // The assembler resolves references within a section by itself.
+                        let offset = raw.ip_rel_memory_address() as i64;
+                        raw.is_ip_rel_memory_operand().then_some(RelocTarget::Section { section: node.section, offset })
+                    });
                 let immediate = at(constants.has_immediate(), constants.immediate_offset())
                     .and_then(|field| self.field(node.section, field, raw.next_ip()));
                 let is_branch = matches!(
@@ -286,7 +293,8 @@ impl Object {
     }
 
     fn branch_target(&self, node: Node, raw: &iced_x86::Instruction) -> Option<Target> {
-        let field = raw.next_ip() - 4;
+        // The 32-bit displacement is the last field; a short branch is never relocated.
+        let field = raw.next_ip().saturating_sub(4);
         match self.field(node.section, field, raw.next_ip()) {
             Some(RelocTarget::Section { section, offset }) => {
                 Some(Target::Local(Node { section, offset: offset as u64 }))
@@ -371,6 +379,7 @@ impl Object {
         // arch/x86/include/asm/extable.h: int insn, fixup, data.
         for (section, at) in self.entries("__ex_table", 12) {
             if let (Some(insn), Some(fixup)) = (self.place(section, at), self.place(section, at + 4)) {
+                self.handlers.insert(insn, self.word(section, at + 8).unwrap_or_default());
                 self.fixups.insert(insn, fixup);
             }
         }

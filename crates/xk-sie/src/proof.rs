@@ -147,6 +147,22 @@ pub fn obligation(terms: &mut Terms, updated: &State, wanted: &State, live: Live
     query
 }
 
+/// A query that is satisfiable when one of the pairs can differ.
+#[must_use]
+pub fn different(terms: &Terms, pairs: &[(TermId, TermId)]) -> String {
+    let mut printer = Printer::default();
+    let differences: Vec<String> = pairs
+        .iter()
+        .map(|&(a, b)| format!("(distinct {} {})", printer.print(terms, a), printer.print(terms, b)))
+        .collect();
+    format!(
+        "(set-logic QF_ABV)\n{}{}(assert (or false {}))\n(check-sat)\n",
+        printer.declarations,
+        printer.definitions,
+        differences.join(" ")
+    )
+}
+
 fn literal(value: u128, bits: u32) -> String {
     let value = value & crate::term::mask(bits);
     if bits % 4 == 0 {

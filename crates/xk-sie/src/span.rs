@@ -22,6 +22,7 @@ use crate::generate::{generate, Generated};
 use crate::insn::{Insn, Node};
 use crate::object::{Function, Object};
 use crate::probe;
+use crate::product;
 use crate::program::{execute, iv_term};
 use crate::proof::{obligation, ProofError, Solver};
 use crate::semantics::{step, Substitution};
@@ -44,6 +45,8 @@ pub struct Context<'a> {
     pub seeds: &'a Seeds,
     /// Path of the unit, for messages.
     pub source: &'a str,
+    /// The value of the deployed kernel.
+    pub default: i64,
     /// Values for which to prove.
     pub range: Range,
     /// Decides the obligations.
@@ -74,7 +77,22 @@ impl Twin {
             substitution.displacement = Some(iv_term(&mut self.terms, fit));
         }
         step(&mut self.terms, &mut self.actual, insn, Substitution::default()).map_err(|u| u.0)?;
-        step(&mut self.terms, &mut self.wanted, insn, substitution).map_err(|u| u.0)
+        step(&mut self.terms, &mut self.wanted, insn, substitution).map_err(|u| u.0)?;
+        match context.seeds.get(&(insn.node, Field::Product)) {
+            Some(fit) => self.product(context, insn, fit),
+            None => Ok(()),
+        }
+    }
+
+    /// Replaces the factor of the multiplication that ends at `insn`. Only
+    /// possible when the execution began at the start of the chain.
+    fn product(&mut self, context: &Context<'_>, insn: &Insn, fit: &Fit) -> Result<(), String> {
+        let deployed = fit.apply(context.default);
+        let found = product::result(&mut self.terms, &self.wanted, insn);
+        let Some(found) = found.filter(|p| p.factor == deployed) else { return Err(insn.text()) };
+        let factor = iv_term(&mut self.terms, fit);
+        product::replace(&mut self.terms, &mut self.wanted, insn, found.leaf, factor);
+        Ok(())
     }
 
     fn dirty(&self, live: Live) -> BTreeSet<usize> {
@@ -125,7 +143,7 @@ impl Context<'_> {
     }
 
     fn is_seed(&self, insn: &Insn) -> bool {
-        [Field::Immediate, Field::Displacement].iter().any(|&f| self.seeds.contains_key(&(insn.node, f)))
+        Field::ALL.iter().any(|&f| self.seeds.contains_key(&(insn.node, f)))
     }
 
     /// The live state before instruction `index` of `block`.
@@ -178,7 +196,12 @@ impl Context<'_> {
             instruction: insn.text(),
         };
         let mut twin = Twin::new();
-        twin.step(self, block[first]).map_err(|_| unsupported(block[first]))?;
+        // A multiplication is a seed at its last instruction; it begins earlier.
+        let is_product = self.seeds.contains_key(&(block[first].node, Field::Product));
+        let begin = if is_product { product::chain(block, first).map_or(first, |(start, ..)| start) } else { first };
+        for insn in &block[begin..=first] {
+            twin.step(self, insn).map_err(|_| unsupported(insn))?;
+        }
         let mut draft = Draft { first_seed: first, end: first + 1, last: first, before_possible: false };
         let mut index = first + 1;
         while index < block.len() {
@@ -283,8 +306,8 @@ impl Context<'_> {
         for start in (lowest..=draft.first_seed).rev() {
             let mut twin = Twin::new();
             if let Some(text) = block[start..point].iter().find_map(|insn| twin.step(self, insn).err()) {
-                reason = format!("`{text}` is not covered by the semantics");
-                break;
+                reason = format!("`{text}` is not covered by the semantics, or a multiplication begins before it");
+                continue;
             }
             let fits = self.fits(&block[start..draft.end]);
             if fits.len() > MAX_IVS {
@@ -315,7 +338,7 @@ impl Context<'_> {
     fn fits(&self, insns: &[&Insn]) -> Vec<Fit> {
         let mut fits: Vec<Fit> = Vec::new();
         for insn in insns {
-            for field in [Field::Immediate, Field::Displacement] {
+            for field in Field::ALL {
                 if let Some(fit) = self.seeds.get(&(insn.node, field)) {
                     if !fits.contains(fit) {
                         fits.push(*fit);
@@ -356,7 +379,7 @@ impl Context<'_> {
         let Assembled { function, function_index, block, start, draft, candidate } = *span;
         let offset = |node: Node| (node.offset - function.start.offset) as u32;
         let lines = block[start..draft.end].iter().map(|insn| {
-            let iv = [Field::Immediate, Field::Displacement]
+            let iv = Field::ALL
                 .iter()
                 .find_map(|&f| self.seeds.get(&(insn.node, f)))
                 .and_then(|fit| ivs.iter().position(|x| x == fit));

@@ -217,6 +217,9 @@ impl Terms {
         if let (Some(x), Some(y)) = (self.as_const(a), self.as_const(b)) {
             return self.constant(fold(op, x, y, bits), out);
         }
+        if let Some(term) = self.collect(op, a, b, bits) {
+            return term;
+        }
         let (a, b) = if op.commutes() && (self.as_const(a).is_some() || (self.as_const(b).is_none() && b < a)) {
             (b, a)
         } else {
@@ -261,6 +264,51 @@ impl Terms {
             }
         }
         self.intern(Node::Bin(op, a, b), out)
+    }
+
+    /// Multiples of one value become one product, whatever they were made of:
+    /// `x + 4x`, `(5x) - x` and `(5x)·2` are `5x`, `4x` and `10x`.
+    fn collect(&mut self, op: BinOp, a: TermId, b: TermId, bits: Bits) -> Option<TermId> {
+        let (leaf, factor) = match op {
+            BinOp::Mul => {
+                let (x, c) = if self.as_const(a).is_some() { (b, a) } else { (a, b) };
+                let (leaf, factor) = self.multiple(x);
+                if leaf == x {
+                    return None;
+                }
+                (leaf, factor.wrapping_mul(self.as_const(c)?))
+            }
+            BinOp::Add | BinOp::Sub => {
+                let ((x, m), (y, n)) = (self.multiple(a), self.multiple(b));
+                if x != y || self.as_const(x).is_some() {
+                    return None;
+                }
+                (x, if op == BinOp::Add { m.wrapping_add(n) } else { m.wrapping_sub(n) })
+            }
+            _ => return None,
+        };
+        let factor = self.constant(factor, bits);
+        match self.as_const(factor) {
+            Some(0) => Some(factor),
+            Some(1) => Some(leaf),
+            _ => Some(self.intern(Node::Bin(BinOp::Mul, leaf, factor), bits)),
+        }
+    }
+
+    /// `term` as a value and the known factor that multiplies it.
+    #[must_use]
+    pub fn multiple(&self, term: TermId) -> (TermId, u128) {
+        match *self.node(term) {
+            Node::Bin(BinOp::Mul, x, c) => self.as_const(c).map_or((term, 1), |c| (x, c)),
+            Node::Bin(BinOp::Shl, x, c) => match self.as_const(c) {
+                Some(c) if c < u128::from(self.bits(term)) => {
+                    let (leaf, factor) = self.multiple(x);
+                    (leaf, factor << c & mask(self.bits(term)))
+                }
+                _ => (term, 1),
+            },
+            _ => (term, 1),
+        }
     }
 
     /// Bitwise complement.
@@ -312,6 +360,15 @@ impl Terms {
                 }
             }
             Node::SExt(inner) if lo + bits <= self.bits(inner) => self.extract(inner, lo, bits),
+            // Low bits of a sum depend on low bits alone.
+            Node::Bin(op @ (BinOp::Add | BinOp::Sub | BinOp::Mul), x, y) if lo == 0 => {
+                let (x, y) = (self.extract(x, 0, bits), self.extract(y, 0, bits));
+                self.bin(op, x, y)
+            }
+            Node::Bin(op @ (BinOp::And | BinOp::Or | BinOp::Xor), x, y) => {
+                let (x, y) = (self.extract(x, lo, bits), self.extract(y, lo, bits));
+                self.bin(op, x, y)
+            }
             _ => self.intern(Node::Extract(lo, a), bits),
         }
     }
@@ -370,8 +427,44 @@ impl Terms {
         self.intern(Node::Ite(condition, then, other), self.bits(then))
     }
 
+    /// `term` with every occurrence of a key of `map` replaced by its value.
+    pub fn substitute(&mut self, term: TermId, map: &HashMap<TermId, TermId>) -> TermId {
+        self.rebuild(term, map, &mut HashMap::new())
+    }
+
+    fn rebuild(&mut self, t: TermId, map: &HashMap<TermId, TermId>, done: &mut HashMap<TermId, TermId>) -> TermId {
+        if let Some(&known) = map.get(&t).or_else(|| done.get(&t)) {
+            return known;
+        }
+        let bits = self.bits(t);
+        let new: Vec<TermId> = self.children(t).into_iter().map(|child| self.rebuild(child, map, done)).collect();
+        let result = match *self.node(t) {
+            Node::Symbol(_) | Node::Const(_) | Node::Memory => t,
+            Node::Bin(op, ..) => self.bin(op, new[0], new[1]),
+            Node::Not(_) => self.not(new[0]),
+            Node::Extract(lo, _) => self.extract(new[0], lo, bits),
+            Node::Concat(..) => self.concat(new[0], new[1]),
+            Node::ZExt(_) => self.zext(new[0], bits),
+            Node::SExt(_) => self.sext(new[0], bits),
+            Node::Ite(..) => self.ite(new[0], new[1], new[2]),
+            Node::Store(..) => self.store(new[0], new[1], new[2]),
+            Node::Load(..) => self.load(new[0], new[1], bits),
+        };
+        done.insert(t, result);
+        result
+    }
+
     /// Memory after storing `value` (a multiple of 8 bits) at `address`.
     pub fn store(&mut self, memory: TermId, address: TermId, value: TermId) -> TermId {
+        // Stores a known distance apart commute: the lower address goes first.
+        if let Node::Store(before, at, other) = *self.node(memory) {
+            let ((base, offset), (other_base, other_offset)) = (self.base_offset(address), self.base_offset(at));
+            let distance = other_offset.wrapping_sub(offset) as i64;
+            if base == other_base && distance >= i64::from(self.bits(value) / 8) {
+                let first = self.store(before, address, value);
+                return self.intern(Node::Store(first, at, other), 0);
+            }
+        }
         self.intern(Node::Store(memory, address, value), 0)
     }
 

@@ -205,6 +205,10 @@ pub struct Validation {
     pub fitted: Vec<i64>,
     /// Values that the fit never saw; each was compiled and agreed.
     pub unseen: Vec<i64>,
+    /// Values that were compiled and could not be shown to agree, with the
+    /// first difference. The range ends before them.
+    #[serde(default)]
+    pub open: BTreeMap<i64, String>,
 }
 
 /// A scope table.

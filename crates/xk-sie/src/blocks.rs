@@ -1,0 +1,303 @@
+//! Comparing two straight-line pieces of code as a whole, when they do not
+//! match instruction by instruction.
+//!
+//! In: the instructions of both builds from a place where they are paired to
+//! the end of the block, and what is known to be equal there. Out: what is
+//! equal behind them, and the constants that had to be replaced in the
+//! deployed build to make it so. The pieces are executed symbolically; a
+//! solver must agree that memory and every claimed pair of registers are
+//! equal. Nothing is claimed that it did not confirm.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::diff::{Differences, Field, Other};
+use crate::flow::Live;
+use crate::insn::{Insn, Node};
+use crate::product;
+use crate::proof::{different, Solver};
+use crate::semantics::{step, Substitution};
+use crate::state::{Flag, State, REGISTERS};
+use crate::term::{TermId, Terms};
+
+/// What is equal at a place: for each register of the variant and each of the
+/// deployed build the number of equal low bits; and the flags.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Equal {
+    /// By register of the variant, then of the deployed build.
+    pub registers: [[u8; 16]; 16],
+    /// All status flags.
+    pub flags: bool,
+}
+
+/// Two pieces that do the same.
+#[derive(Debug)]
+pub struct Summary {
+    /// What is equal behind them.
+    pub exit: Equal,
+    /// The constants of the deployed piece that must be replaced.
+    pub differences: Differences,
+}
+
+struct Pieces<'a> {
+    base: &'a [&'a Insn],
+    variant: &'a [&'a Insn],
+    entry: Equal,
+    solver: &'a Solver,
+}
+
+/// A product that is computed at an instruction, and the factor to try for it.
+#[derive(Debug, Clone, Copy)]
+struct Guess {
+    node: Node,
+    factor: u64,
+    bits: u32,
+}
+
+/// Compares `base` and `variant`, which start with what is equal in `entry`.
+/// `known` are constants that the deployed build would have (from a fit, or
+/// from an earlier comparison). Without a full explanation, products are
+/// guessed: a chain that multiplies by one factor against one that multiplies
+/// the same value by another.
+///
+/// Of several explanations the one counts that leaves the most of what is
+/// `live` behind the pieces equal.
+#[must_use]
+pub fn compare(
+    base: &[&Insn],
+    variant: &[&Insn],
+    entry: Equal,
+    live: Live,
+    known: &Differences,
+    solver: &Solver,
+) -> Option<Summary> {
+    let pieces = Pieces { base, variant, entry, solver };
+    let all = (0..16).filter(|&r| live.register(r)).count() + 1;
+    let mut best = pieces.attempt(known);
+    for guess in pieces.guesses().unwrap_or_default() {
+        if best.as_ref().is_some_and(|b| b.score(live) == all) {
+            break;
+        }
+        let mut with = known.clone();
+        with.insert((guess.node, Field::Product), Other { value: guess.factor, bits: guess.bits });
+        let next = pieces.attempt(&with);
+        if next.as_ref().map_or(0, |n| n.score(live)) > best.as_ref().map_or(0, |b| b.score(live)) {
+            best = next;
+        }
+    }
+    best
+}
+
+impl Summary {
+    /// How much of what is live is equal; at least 1.
+    fn score(&self, live: Live) -> usize {
+        let registers = (0..16).filter(|&r| live.register(r) && self.exit.registers[r].contains(&64)).count();
+        let flags_live = Flag::ALL.into_iter().any(|f| live.flag(f));
+        registers + usize::from(self.exit.flags || !flags_live)
+    }
+}
+
+impl Pieces<'_> {
+    fn entry_states(&self, terms: &mut Terms) -> (State, State) {
+        let mut base = State::unknown(terms);
+        // Registers that equal one register of the variant equal each other.
+        for row in &self.entry.registers {
+            let equal: Vec<usize> = (0..16).filter(|&b| row[b] == 64).collect();
+            if let Some((&first, rest)) = equal.split_first() {
+                rest.iter().for_each(|&other| base.regs[other] = base.regs[first]);
+            }
+        }
+        let mut variant = base.clone();
+        for (number, row) in self.entry.registers.iter().enumerate() {
+            let (paired, valid) =
+                row.iter().copied().enumerate().max_by_key(|&(_, valid)| valid).unwrap_or((number, 0));
+            let same = base.regs[paired];
+            variant.regs[number] = match valid {
+                64 => same,
+                0 => terms.symbol(format!("other {}", REGISTERS[number]), 64),
+                bits => {
+                    let low = terms.extract(same, 0, u32::from(bits));
+                    let high = terms.symbol(format!("other {}", REGISTERS[number]), 64 - u32::from(bits));
+                    terms.concat(high, low)
+                }
+            };
+        }
+        if !self.entry.flags {
+            variant.flags = Flag::ALL.map(|flag| terms.symbol(format!("other {flag:?}"), 1));
+        }
+        (base, variant)
+    }
+
+    /// Executes the deployed piece with constants replaced.
+    fn execute_base(&self, terms: &mut Terms, state: &mut State, known: &Differences) -> Option<Vec<product::Product>> {
+        let mut products = Vec::new();
+        for insn in self.base {
+            let mut substitution = Substitution::default();
+            if let Some(other) = known.get(&(insn.node, Field::Immediate)) {
+                substitution.immediate = Some(terms.constant(other.value.into(), 64));
+            }
+            if let Some(other) = known.get(&(insn.node, Field::Displacement)) {
+                substitution.displacement = Some(terms.constant(other.value.into(), 64));
+            }
+            step(terms, state, insn, substitution).ok()?;
+            let found = product::result(terms, state, insn);
+            if let (Some(found), Some(other)) = (found, known.get(&(insn.node, Field::Product))) {
+                let factor = terms.constant(other.value.into(), 64);
+                product::replace(terms, state, insn, found.leaf, factor);
+            }
+            products.extend(found);
+        }
+        Some(products)
+    }
+
+    fn execute_variant(&self, terms: &mut Terms, state: &mut State) -> Option<Vec<product::Product>> {
+        let mut products = Vec::new();
+        for insn in self.variant {
+            step(terms, state, insn, Substitution::default()).ok()?;
+            products.extend(product::result(terms, state, insn));
+        }
+        Some(products)
+    }
+
+    fn attempt(&self, known: &Differences) -> Option<Summary> {
+        let mut terms = Terms::new();
+        let (mut base, mut variant) = self.entry_states(&mut terms);
+        self.execute_base(&mut terms, &mut base, known)?;
+        self.execute_variant(&mut terms, &mut variant)?;
+        let samples: Vec<Sample> = (0..48).map(Sample).collect();
+        if !samples.iter().all(|s| s.same_memory(&terms, base.memory, variant.memory)) {
+            return None;
+        }
+        let mut claims = Claims { terms: &mut terms, samples: &samples, solver: self.solver, proved: HashMap::new() };
+        // Older stores first: what they wrote is read by what follows.
+        for (ours, theirs) in store_values(claims.terms, base.memory, variant.memory) {
+            claims.holds(ours, theirs);
+        }
+        if !claims.holds(base.memory, variant.memory) {
+            return None;
+        }
+        let mut exit = Equal { registers: [[0; 16]; 16], flags: false };
+        for (number, row) in exit.registers.iter_mut().enumerate() {
+            for (candidate, valid) in row.iter_mut().enumerate() {
+                if claims.holds(base.regs[candidate], variant.regs[number]) {
+                    *valid = 64;
+                }
+            }
+        }
+        exit.flags = Flag::ALL.iter().all(|&f| claims.holds(base.flag(f), variant.flag(f)));
+        let nodes: Vec<Node> = self.base.iter().map(|insn| insn.node).collect();
+        let differences: BTreeMap<_, _> =
+            known.iter().filter(|((node, _), _)| nodes.contains(node)).map(|(k, v)| (*k, *v)).collect();
+        Some(Summary { exit, differences })
+    }
+
+    /// Products of the deployed piece whose value the variant multiplies by
+    /// another factor, the most likely first.
+    fn guesses(&self) -> Option<Vec<Guess>> {
+        let mut terms = Terms::new();
+        let (mut base, mut variant) = self.entry_states(&mut terms);
+        let mut found: Vec<(Node, product::Product)> = Vec::new();
+        for insn in self.base {
+            step(&mut terms, &mut base, insn, Substitution::default()).ok()?;
+            found.extend(product::result(&mut terms, &base, insn).map(|p| (insn.node, p)));
+        }
+        let others = self.execute_variant(&mut terms, &mut variant)?;
+        let mut guesses = Vec::new();
+        for &(node, ours) in found.iter().rev().filter(|(_, p)| p.factor > 1) {
+            for theirs in others.iter().rev() {
+                if theirs.leaf == ours.leaf && theirs.bits == ours.bits && theirs.factor != ours.factor {
+                    guesses.push(Guess { node, factor: theirs.factor, bits: theirs.bits });
+                }
+            }
+        }
+        guesses.truncate(12);
+        Some(guesses)
+    }
+}
+
+/// The values that both memories hold at the same addresses in the same order,
+/// oldest first; empty when the stores do not correspond.
+fn store_values(terms: &Terms, mut ours: TermId, mut theirs: TermId) -> Vec<(TermId, TermId)> {
+    use crate::term::Node as Term;
+    let mut values = Vec::new();
+    while let (&Term::Store(before_a, at_a, a), &Term::Store(before_b, at_b, b)) =
+        (terms.node(ours), terms.node(theirs))
+    {
+        if at_a != at_b || terms.bits(a) != terms.bits(b) {
+            return Vec::new();
+        }
+        values.push((a, b));
+        (ours, theirs) = (before_a, before_b);
+    }
+    values.reverse();
+    values
+}
+
+/// Equalities, decided one by one. What is proved replaces the variant's term
+/// in everything that follows, so that later claims become smaller.
+struct Claims<'a> {
+    terms: &'a mut Terms,
+    samples: &'a [Sample],
+    solver: &'a Solver,
+    proved: HashMap<TermId, TermId>,
+}
+
+impl Claims<'_> {
+    fn holds(&mut self, ours: TermId, theirs: TermId) -> bool {
+        let rewritten = self.terms.substitute(theirs, &self.proved);
+        if ours == rewritten {
+            return true;
+        }
+        let bits = self.terms.bits(ours);
+        let sampled = bits == 0 || self.samples.iter().all(|s| s.same(self.terms, ours, rewritten));
+        if !sampled || self.solver.refute(&different(self.terms, &[(ours, rewritten)])).is_err() {
+            return false;
+        }
+        self.proved.insert(rewritten, ours);
+        self.proved.insert(theirs, ours);
+        true
+    }
+}
+
+/// A concrete state, made from the names of the unknowns.
+struct Sample(u64);
+
+impl Sample {
+    fn value(&self, name: &str) -> u128 {
+        use std::hash::{DefaultHasher, Hash, Hasher};
+        let mut hasher = DefaultHasher::new();
+        (self.0, name).hash(&mut hasher);
+        let value = hasher.finish();
+        // Small values reach comparisons that large random ones never do.
+        let narrow = [64, 4, 8, 16, 32, 12][self.0 as usize % 6];
+        u128::from(value >> (64 - narrow))
+    }
+
+    fn byte(&self, address: u64) -> u8 {
+        match self.0 % 8 {
+            0 => 0,
+            1 => (address % 3) as u8,
+            _ => self.value(&address.to_string()) as u8,
+        }
+    }
+
+    fn same(&self, terms: &Terms, a: TermId, b: TermId) -> bool {
+        let (symbols, memory) = (|name: &str| self.value(name), |at| self.byte(at));
+        a == b || terms.evaluate(a, &symbols, &memory) == terms.evaluate(b, &symbols, &memory)
+    }
+
+    fn same_memory(&self, terms: &Terms, a: TermId, b: TermId) -> bool {
+        use crate::term::Node as Term;
+        let (symbols, memory) = (|name: &str| self.value(name), |at| self.byte(at));
+        let mut places = Vec::new();
+        for mut at in [a, b] {
+            while let Term::Store(before, address, value) = *terms.node(at) {
+                let address = terms.evaluate(address, &symbols, &memory) as u64;
+                places.extend((0..u64::from(terms.bits(value) / 8)).map(|i| address.wrapping_add(i)));
+                at = before;
+            }
+        }
+        places
+            .into_iter()
+            .all(|at| terms.evaluate_byte(a, at, &symbols, &memory) == terms.evaluate_byte(b, at, &symbols, &memory))
+    }
+}

@@ -71,15 +71,21 @@ impl Addresses {
     /// Whether a module's code is there.
     pub fn is_loaded(&self, module: &str) -> bool {
         // Built-in modules have a folder too, without a state.
-        self.modules.join(module).join("initstate").exists()
+        self.modules.join(spelling(module)).join("initstate").exists()
     }
+}
+
+/// The name of a module as the kernel spells it; its file may have `-`.
+fn spelling(module: &str) -> String {
+    module.replace('-', "_")
 }
 
 impl AddressOf for Addresses {
     fn address(&self, function: &Function) -> std::result::Result<u64, String> {
-        let key = (function.symbol.clone(), function.module.clone());
+        let module = function.module.as_deref().map(spelling);
+        let key = (function.symbol.clone(), module.clone());
         let candidates = self.symbols.get(&key).map_or(&[][..], Vec::as_slice);
-        let Some(module) = &function.module else {
+        let Some(module) = &module else {
             let address = self.stext.wrapping_add(function.text_offset);
             return match candidates {
                 [] => Err("the running kernel has no such function: the table is for another build; run `xk build` again".into()),
@@ -124,9 +130,9 @@ mod tests {
                         ffffffff81000100 t twice\n\
                         ffffffff81000900 t twice\n\
                         ffffffff81000200 T once\n\
-                        ffffffffc0001040 t twice\t[mod]\n\
-                        ffffffffc0001080 t twice\t[mod]\n\
-                        ffffffffc0001000 t lone\t[mod]\n";
+                        ffffffffc0001040 t twice\t[a_mod]\n\
+                        ffffffffc0001080 t twice\t[a_mod]\n\
+                        ffffffffc0001000 t lone\t[a_mod]\n";
 
     fn function(symbol: &str, module: Option<&str>, text_offset: u64) -> Function {
         Function {
@@ -156,14 +162,14 @@ mod tests {
     #[test]
     fn functions_of_modules_lie_in_their_section() {
         let folder = tempfile::tempdir().unwrap();
-        let sections = folder.path().join("mod/sections");
+        let sections = folder.path().join("a_mod/sections");
         fs::create_dir_all(&sections).unwrap();
         let known = addresses(folder.path());
-        assert_eq!(known.address(&function("lone", Some("mod"), 0)), Ok(0xffff_ffff_c000_1000));
-        assert!(known.address(&function("twice", Some("mod"), 0x80)).is_err_and(|e| e.contains("2 functions")));
+        assert_eq!(known.address(&function("lone", Some("a-mod"), 0)), Ok(0xffff_ffff_c000_1000));
+        assert!(known.address(&function("twice", Some("a-mod"), 0x80)).is_err_and(|e| e.contains("2 functions")));
         fs::write(sections.join(".text"), "0xffffffffc0001000\n").unwrap();
-        assert_eq!(known.address(&function("twice", Some("mod"), 0x80)), Ok(0xffff_ffff_c000_1080));
-        assert!(known.address(&function("twice", Some("mod"), 0x20)).is_err_and(|e| e.contains("updated")));
+        assert_eq!(known.address(&function("twice", Some("a-mod"), 0x80)), Ok(0xffff_ffff_c000_1080));
+        assert!(known.address(&function("twice", Some("a-mod"), 0x20)).is_err_and(|e| e.contains("updated")));
         assert!(known.address(&function("lone", Some("gone"), 0)).is_err_and(|e| e.contains("modprobe gone")));
     }
 

@@ -64,6 +64,11 @@ impl Failure {
         Self::new(Exit::Usage, message)
     }
 
+    /// A failure that the answer itself has shown.
+    pub fn told(exit: Exit) -> Self {
+        Self::new(exit, "")
+    }
+
     /// Says first what it is about.
     #[must_use]
     pub fn about(mut self, subject: &str) -> Self {

@@ -6,20 +6,27 @@ use xk_table::ScopeTable;
 
 /// Why nothing larger.
 pub fn above(table: &ScopeTable) -> String {
-    match table.range.max.checked_add(1) {
-        Some(next) => overflow(table, table.range.min, next)
-            .unwrap_or_else(|| "no larger value was both compiled and found to agree".into()),
-        None => "the largest 64-bit number".into(),
-    }
+    let range = table.range;
+    let Some(next) = range.max.checked_add(1) else { return "the largest 64-bit number".into() };
+    let open = table.validation.open.range(next..).next();
+    open.map(disagreement)
+        .or_else(|| overflow(table, range.min, next))
+        .unwrap_or_else(|| "no larger value was compiled and compared".into())
 }
 
 /// Why nothing smaller.
 pub fn below(table: &ScopeTable) -> String {
-    match table.range.min.checked_sub(1) {
-        Some(next) => overflow(table, next, table.range.max)
-            .unwrap_or_else(|| "no smaller value was both compiled and found to agree".into()),
-        None => "the smallest 64-bit number".into(),
-    }
+    let range = table.range;
+    let Some(next) = range.min.checked_sub(1) else { return "the smallest 64-bit number".into() };
+    let open = table.validation.open.range(..=next).next_back();
+    open.map(disagreement)
+        .or_else(|| overflow(table, next, range.max))
+        .unwrap_or_else(|| "no smaller value was compiled and compared".into())
+}
+
+/// The nearest value beyond the range that was tried.
+fn disagreement((value, why): (&i64, &String)) -> String {
+    format!("{value} was compiled and could not be shown to agree: {why}")
 }
 
 /// The instruction that cannot hold what the constant would become.
@@ -42,11 +49,13 @@ mod tests {
     #[test]
     fn bounds_are_explained() {
         let mut table = fixture::table();
-        assert!(above(&table).contains("no larger value"), "{}", above(&table));
+        assert_eq!(above(&table), "no larger value was compiled and compared");
+        assert!(below(&table).starts_with("0 was compiled and could not be shown to agree: "));
+        table.validation.open.clear();
+        assert_eq!(below(&table), "no smaller value was compiled and compared");
         table.range.max = i64::from(i32::MAX);
-        assert_eq!(above(&table), "beyond it, -V does not fit the 4 bytes that blk_add_rq_to_plug+0x53 has for it");
+        assert_eq!(above(&table), "beyond it, 2·V does not fit the 4 bytes that blk_add_rq_to_plug+0x56 has for it");
         table.range.max = i64::MAX;
-        assert!(above(&table).contains("largest"));
-        assert!(below(&table).contains("no smaller value"));
+        assert_eq!(above(&table), "the largest 64-bit number");
     }
 }

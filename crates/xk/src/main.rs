@@ -57,7 +57,9 @@ fn main() -> ExitCode {
         }
     };
     let Err(failure) = result else { return ExitCode::SUCCESS };
-    if json {
+    if failure.message.is_empty() {
+        // Told already.
+    } else if json {
         println!("{:#}", failure.json());
     } else {
         let word = match failure.exit {

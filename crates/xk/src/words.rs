@@ -58,15 +58,22 @@ struct Expression {
     atom: bool,
     /// What was compared, when these are the flags of a comparison.
     compared: Option<(String, String)>,
+    /// The transformed value that this is.
+    fit: Option<Fit>,
 }
 
 impl Expression {
     fn atom(text: impl Into<String>) -> Self {
-        Self { text: text.into(), atom: true, compared: None }
+        Self { text: text.into(), atom: true, compared: None, fit: None }
     }
 
     fn compound(text: String) -> Self {
-        Self { text, atom: false, compared: None }
+        Self { text, atom: false, compared: None, fit: None }
+    }
+
+    fn value(fit: Fit) -> Self {
+        let text = fit_words(&fit);
+        Self { atom: !text.contains(' '), text, compared: None, fit: Some(fit) }
     }
 
     fn inner(&self) -> String {
@@ -84,10 +91,7 @@ fn expression(op: &Op, temps: &[Expression], ivs: &[Fit]) -> Expression {
     let infix = |sign: &str| Expression::compound(format!("{} {sign} {}", a.inner(), b.inner()));
     match op.code {
         C::Iv => match usize::try_from(op.imm).ok().and_then(|slot| ivs.get(slot)) {
-            Some(fit) => {
-                let text = fit_words(fit);
-                Expression { atom: !text.contains(' '), text, compared: None }
-            }
+            Some(fit) => Expression::value(*fit),
             None => Expression::atom("?"),
         },
         C::Imm => Expression::atom(number(op.imm)),
@@ -95,6 +99,7 @@ fn expression(op: &Op, temps: &[Expression], ivs: &[Fit]) -> Expression {
         C::Flags => Expression::atom("flags"),
         C::Load => Expression::atom(memory(a, op)),
         C::Add => infix("+"),
+        C::Sub if a.text == "0" => Expression::atom(format!("-{}", b.inner())),
         C::Sub => infix("-"),
         C::Mul => infix("·"),
         C::And => infix("&"),
@@ -104,7 +109,10 @@ fn expression(op: &Op, temps: &[Expression], ivs: &[Fit]) -> Expression {
         C::Shr => infix(">>"),
         C::Sar => infix(">> (signed)"),
         C::Not => Expression::atom(format!("~{}", a.inner())),
-        C::Neg => Expression::atom(format!("-{}", a.inner())),
+        C::Neg => match a.fit {
+            Some(fit) => Expression::value(Fit { a: fit.a.wrapping_neg(), b: fit.b.wrapping_neg(), ..fit }),
+            None => Expression::atom(format!("-{}", a.inner())),
+        },
         C::Sext => Expression::atom(format!("signed({})", a.text)),
         C::Eq => infix("=="),
         C::Ult => infix("<"),
@@ -112,9 +120,8 @@ fn expression(op: &Op, temps: &[Expression], ivs: &[Fit]) -> Expression {
         C::Select => Expression::compound(format!("{} ? {} : {}", a.inner(), b.inner(), c.inner())),
         C::FlagsAdd => Expression::compound(format!("flags of {} + {}", a.inner(), b.inner())),
         C::FlagsSub => Expression {
-            text: format!("compare {} with {}", a.inner(), b.inner()),
-            atom: false,
             compared: Some((a.inner(), b.inner())),
+            ..Expression::compound(format!("compare {} with {}", a.inner(), b.inner()))
         },
         C::FlagsLogic => Expression::compound(format!("flags of {}", a.inner())),
         C::Cond => condition(op.imm, a),

@@ -256,6 +256,8 @@ mod tests {
     #[test]
     fn golden() {
         fixture::golden("explain.txt", &text(&fixture::table(), Paint::PLAIN));
+        // The input of the tests of the whole command, too.
+        fixture::golden("table.json", &format!("{:#}\n", to_json(&fixture::table())));
         fixture::golden("explain.json", &format!("{:#}\n", document(&fixture::table())));
     }
 

@@ -2,6 +2,7 @@
 
 mod build;
 mod bundle;
+mod doctor;
 mod explain;
 mod get;
 mod list;
@@ -18,6 +19,8 @@ use crate::exit::Result;
 /// What to do.
 #[derive(Debug, clap::Subcommand)]
 pub enum Verb {
+    /// Check what this machine lacks
+    Doctor(doctor::Args),
     /// Analyse constants of a kernel, and write their scope tables
     Build(build::Args),
     /// Show what the analysis found: where a constant acts, and what a tune does there
@@ -40,6 +43,7 @@ impl Verb {
     /// Does it.
     pub fn run(self) -> Result {
         match self {
+            Verb::Doctor(args) => doctor::run(&args),
             Verb::Build(args) => build::run(args),
             Verb::Explain(args) => explain::run(&args),
             Verb::List(args) => list::run(&args),
@@ -54,6 +58,7 @@ impl Verb {
     /// Whether JSON was asked for.
     pub fn json(&self) -> bool {
         match self {
+            Verb::Doctor(args) => args.json,
             Verb::Explain(args) => args.json,
             Verb::List(args) => args.json,
             Verb::Get(args) => args.json,

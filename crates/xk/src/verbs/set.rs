@@ -105,18 +105,16 @@ fn change<'a>(
 }
 
 fn out_of_range(table: &ScopeTable, number: i128) -> Failure {
-    let title = title(&table.constant);
-    let number = if number == i128::MAX || number == -i128::MAX { "the value".into() } else { number.to_string() };
-    let (end, why) = if number.starts_with('-') || number.parse().is_ok_and(|n: i128| n < i128::from(table.range.min)) {
-        ("from", limits::below(table))
+    let proved = table.range;
+    let end = if number < i128::from(proved.min) {
+        format!("from {}: {}", proved.min, limits::below(table))
     } else {
-        ("to", limits::above(table))
+        format!("to {}: {}", proved.max, limits::above(table))
     };
-    let bound = if end == "from" { table.range.min } else { table.range.max };
-    Failure::new(
-        Exit::Refused,
-        format!("{title}: {number} is outside the proved range, {} ({end} {bound}: {why})", range(table.range)),
-    )
+    // Numbers beyond 128 bits are not kept.
+    let shown = if number.unsigned_abs() < i128::MAX.unsigned_abs() { number.to_string() } else { "the value".into() };
+    let title = title(&table.constant);
+    Failure::new(Exit::Refused, format!("{title}: {shown} is outside the proved range, {} ({end})", range(proved)))
 }
 
 /// What was done for a constant, and so what would undo it.
@@ -322,12 +320,12 @@ mod tests {
     #[test]
     fn values_outside_the_range_are_refused_with_the_range() {
         let tables = fixture::tables(vec![fixture::table()]);
-        let set = |text| {
+        let set = |text: &str| {
             let (name, quantity) = assignment(text)?;
             change(&Folders { cache: "/".into(), stores: vec![] }, &tables, name, quantity, &|| Ok(250))
         };
         assert_eq!(set("BLK_MAX_REQUEST_COUNT=1K").unwrap().value, 1024);
-        let message = |text| {
+        let message = |text: &str| {
             let failure = set(text).err().unwrap();
             assert_eq!(failure.exit, Exit::Refused, "{text}: {}", failure.message);
             failure.message

@@ -1,0 +1,278 @@
+//! The whole command on a machine without xk.ko: what it says and how it ends.
+//! Tables are those of the golden tests, given to the kernel that runs here.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::{json, Value};
+use tempfile::TempDir;
+use xk_kernel::KernelId;
+use xk_table::{ScopeTable, Store};
+
+const NAME: &str = "BLK_MAX_REQUEST_COUNT";
+const ID: &str = "block/blk.h:L335:32:0";
+
+/// What the command did.
+struct Run {
+    code: i32,
+    stdout: String,
+    stderr: String,
+}
+
+impl Run {
+    #[track_caller]
+    fn expect(&self, code: i32, words: &[&str]) {
+        let all = format!("{}{}", self.stdout, self.stderr);
+        assert_eq!(self.code, code, "{all}");
+        for word in words {
+            assert!(all.contains(word), "no `{word}` in: {all}");
+        }
+    }
+
+    #[track_caller]
+    fn json(&self) -> Value {
+        let document: Value = serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("{e}: {}", self.stdout));
+        assert_eq!(document["schema"], 1);
+        document
+    }
+}
+
+/// A machine of its own: store and cache in a temporary folder.
+struct Machine {
+    folder: TempDir,
+}
+
+impl Machine {
+    fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap() }
+    }
+
+    fn with_table() -> Self {
+        let machine = Self::new();
+        machine.save(|_| ());
+        machine
+    }
+
+    fn store(&self) -> PathBuf {
+        self.folder.path().join("store")
+    }
+
+    /// Saves the fixture's table, changed, for this kernel.
+    fn save(&self, change: impl FnOnce(&mut ScopeTable)) -> PathBuf {
+        let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/table.json");
+        let mut table = Store::read(&golden).unwrap();
+        table.kernel.build_id = build_id();
+        change(&mut table);
+        Store::new(self.store()).save(&table).unwrap()
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_xk"));
+        command.args(arguments).env("XK_STORE", self.store()).env("XK_CACHE", self.folder.path().join("cache"));
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Run {
+        let output = self.command(arguments).output().unwrap();
+        Run {
+            code: output.status.code().unwrap_or(-1),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+}
+
+fn build_id() -> String {
+    KernelId::live().unwrap().build_id
+}
+
+#[test]
+fn a_constant_is_found_by_name_line_and_id() {
+    let machine = Machine::with_table();
+    for name in [NAME, "block/blk.h:335", ID] {
+        machine.run(&["explain", name]).expect(0, &[NAME, "proved", "2·V"]);
+        machine.run(&["get", name]).expect(0, &["32"]);
+    }
+}
+
+#[test]
+fn unknown_names_say_what_to_do() {
+    let machine = Machine::with_table();
+    for verb in ["explain", "get", "unset"] {
+        machine.run(&[verb, "NO_SUCH"]).expect(1, &["no scope table for NO_SUCH", "`xk build NO_SUCH`"]);
+        machine.run(&[verb, "not a name"]).expect(2, &["names no constant"]);
+        machine.run(&[verb]).expect(2, &["NAME", "Usage"]);
+    }
+    machine.run(&["set", "NO_SUCH=1"]).expect(1, &["`xk build NO_SUCH`"]);
+}
+
+#[test]
+fn ambiguous_lines_list_the_candidates() {
+    let machine = Machine::with_table();
+    machine.save(|table| (table.constant.id, table.constant.name) = ("block/blk.h:L335:32:1".into(), None));
+    machine.run(&["get", "block/blk.h:335"]).expect(1, &["ambiguous", ID, "block/blk.h:L335:32:1"]);
+    machine.run(&["get", NAME]).expect(0, &["32"]);
+}
+
+#[test]
+fn values_are_checked_before_anything_else() {
+    let machine = Machine::with_table();
+    let set = |value: &str| machine.run(&["set", &format!("{NAME}={value}")]);
+    for value in ["0", "-1", "0x40000000", "1G", "9223372036854775808", "99999999999999999999999999999999999999999"] {
+        set(value).expect(3, &["refused", "outside the proved range, 1 to 1073741823", "compiled"]);
+    }
+    for value in ["", "12q", "4KB", "ten", "1.5", "5ms", "5 ms"] {
+        set(value).expect(2, &["error: ", NAME]);
+    }
+    set("12q").expect(2, &["unknown suffix `q`", "K, M, G"]);
+    set("5ms").expect(2, &["states its unit", "#define BLK_MAX_REQUEST_COUNT"]);
+    machine.run(&["set", NAME]).expect(2, &["NAME=VALUE"]);
+    machine.run(&["set"]).expect(2, &["NAME=VALUE"]);
+    let twice = [format!("{NAME}=1"), format!("{ID}=2")];
+    machine.run(&["set", &twice[0], &twice[1]]).expect(2, &["given twice"]);
+}
+
+#[test]
+fn without_the_module_everything_has_its_default() {
+    if Path::new("/dev/xk").exists() {
+        eprintln!("skipped: xk.ko is loaded on this machine");
+        return;
+    }
+    let machine = Machine::with_table();
+    machine.run(&["set", "BLK_MAX_REQUEST_COUNT=64"]).expect(5, &["unsupported: ", "not loaded", "insmod"]);
+    machine.run(&["unset", NAME]).expect(0, &["not tuned"]);
+    machine.run(&["unset", "--all"]).expect(0, &["nothing is tuned"]);
+    machine.run(&["status"]).expect(0, &["not loaded"]);
+    machine.run(&["list"]).expect(0, &[NAME, "1 to 1073741823"]);
+}
+
+#[test]
+fn a_truncated_table_is_no_table() {
+    let machine = Machine::new();
+    let path = machine.save(|_| ());
+    let text = fs::read(&path).unwrap();
+    for length in [0, 1, 600, text.len() / 2, text.len() - 3] {
+        fs::write(&path, &text[..length]).unwrap();
+        let words: &[&str] = if length >= 600 { &["not a scope table", "`xk build`"] } else { &["no scope table"] };
+        machine.run(&["set", &format!("{NAME}=64")]).expect(1, words);
+        machine.run(&["list"]).expect(0, &["1 table could not be read", "not a scope table"]);
+    }
+}
+
+#[test]
+fn a_damaged_table_is_no_table() {
+    let machine = Machine::new();
+    let path = machine.save(|_| ());
+    let good: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let damage: [(&str, Value); 5] = [
+        ("/spans/0/function", json!(9)),
+        ("/spans/0/indirection/program/ops/0/width", json!(3)),
+        ("/spans/1/indirection/offset", json!(4_000_000)),
+        ("/functions/0/bytes", json!("zz")),
+        ("/range/min", json!("one")),
+    ];
+    for (pointer, value) in damage {
+        let mut bad = good.clone();
+        *bad.pointer_mut(pointer).unwrap() = value;
+        fs::write(&path, bad.to_string()).unwrap();
+        machine.run(&["set", &format!("{NAME}=64")]).expect(1, &["not a scope table"]);
+    }
+    let mut newer = good.clone();
+    newer["schema"] = json!(99);
+    fs::write(&path, newer.to_string()).unwrap();
+    machine.run(&["explain", NAME]).expect(1, &["schema 99"]);
+}
+
+#[test]
+fn another_kernels_table_is_drift() {
+    let machine = Machine::new();
+    let other = "ffffffffffffffffffffffffffffffffffffffff";
+    let path = machine.save(|table| table.kernel.build_id = other.into());
+    machine.run(&["set", &format!("{NAME}=64")]).expect(4, &["drift", other, &build_id(), "`xk build"]);
+    machine.run(&["explain", NAME, "--kernel", "ffff"]).expect(0, &[other]);
+    machine.run(&["explain", NAME, "--kernel", "6.12.117+deb12-amd64"]).expect(0, &[other]);
+    machine.run(&["explain", NAME, "--kernel", "5.10"]).expect(1, &["no tables for kernel `5.10`", other]);
+    // Copied into the folder of this kernel.
+    let here = machine.store().join(build_id());
+    fs::create_dir(&here).unwrap();
+    fs::rename(&path, here.join(path.file_name().unwrap())).unwrap();
+    machine.run(&["set", &format!("{NAME}=64")]).expect(4, &["made for kernel build", other]);
+}
+
+#[test]
+fn builds_fail_before_they_start() {
+    let machine = Machine::new();
+    let garbage = machine.folder.path().join("boot/vmlinuz-1.2.3");
+    let root = machine.folder.path().to_str().unwrap();
+    machine.run(&["build"]).expect(2, &["NAME"]);
+    machine.run(&["build", "a b"]).expect(2, &["names no constant"]);
+    machine.run(&["build", NAME, "--jobs", "0"]).expect(2, &["--jobs"]);
+    machine.run(&["build", NAME, "--root", root]).expect(1, &["boot"]);
+    fs::create_dir(garbage.parent().unwrap()).unwrap();
+    machine.run(&["build", NAME, "--root", root]).expect(1, &["holds no vmlinuz-RELEASE"]);
+    fs::write(&garbage, "not a kernel").unwrap();
+    machine.run(&["build", NAME, "--root", root]).expect(1, &["vmlinuz-1.2.3 is not a kernel"]);
+    machine.run(&["build", NAME, "--vmlinuz", garbage.to_str().unwrap()]).expect(1, &["is not a kernel"]);
+    machine.run(&["build", NAME, "--bundle", garbage.to_str().unwrap()]).expect(1, &["is not a kernel bundle"]);
+    fs::write(garbage.with_file_name("vmlinuz-1.2.4"), "neither").unwrap();
+    machine.run(&["build", NAME, "--root", root]).expect(2, &["--release", "1.2.3", "1.2.4"]);
+    assert!(!machine.store().exists(), "a failed build leaves no table");
+}
+
+#[test]
+fn json_has_a_schema_also_when_it_fails() {
+    let machine = Machine::with_table();
+    for arguments in [&["list", "--json"][..], &["explain", NAME, "--json"], &["get", NAME, "--json"], &["status", "--json"]] {
+        let run = machine.run(arguments);
+        run.expect(0, &[]);
+        run.json();
+        assert_eq!(run.stderr, "", "{arguments:?}");
+    }
+    let get = machine.run(&["get", NAME, "--json"]).json();
+    assert_eq!((&get["value"], &get["tuned"], &get["id"]), (&json!(32), &json!(false), &json!(ID)));
+    for (arguments, code, word) in [
+        (&["get", "NO_SUCH", "--json"][..], 1, "error"),
+        (&["get", "no such", "--json"], 2, "usage"),
+        (&["get", "--json"], 2, "usage"),
+        (&["explain", NAME, "--nonsense", "--json"], 2, "usage"),
+    ] {
+        let run = machine.run(arguments);
+        run.expect(code, &[]);
+        let error = &run.json()["error"];
+        assert_eq!((&error["code"], &error["exit"]), (&json!(word), &json!(code)));
+        assert!(error["message"].as_str().is_some_and(|message| !message.is_empty()));
+    }
+}
+
+#[test]
+fn the_doctor_answers_on_any_machine() {
+    let machine = Machine::new();
+    let run = machine.run(&["doctor", "--json"]);
+    let document = run.json();
+    assert_eq!(document["exit"], run.code);
+    assert_eq!(document["ok"], run.code == 0);
+    assert!(document["checks"].as_array().is_some_and(|checks| checks.len() > 10));
+    assert_eq!(machine.run(&["doctor"]).code, run.code);
+}
+
+#[test]
+fn colour_and_closed_pipes_are_a_terminals_business() {
+    let machine = Machine::with_table();
+    let explain = machine.run(&["explain", NAME]);
+    assert!(!explain.stdout.contains('\x1b'), "{}", explain.stdout);
+    // The reader is gone before the first line is written.
+    let script = format!("{{ sleep 0.3; '{}' explain {NAME}; }} | true", env!("CARGO_BIN_EXE_xk"));
+    let piped = Command::new("sh").args(["-c", &script]).env("XK_STORE", machine.store()).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&piped.stderr), "");
+}
+
+#[test]
+fn help_and_version_are_no_errors() {
+    let machine = Machine::new();
+    machine.run(&["--help"]).expect(0, &["Exit codes", "build", "explain"]);
+    machine.run(&["--version"]).expect(0, &["xk "]);
+    machine.run(&["set", "--help"]).expect(0, &["until the next boot", "--hold"]);
+    machine.run(&[]).expect(2, &["Usage"]);
+    machine.run(&["frobnicate"]).expect(2, &["frobnicate"]);
+}

@@ -15,7 +15,7 @@ use crate::flow::Live;
 use crate::insn::{Insn, Node};
 use crate::product;
 use crate::proof::{different, Solver};
-use crate::semantics::{step, Substitution};
+use crate::semantics::{is_immediate, step, Substitution};
 use crate::state::{Flag, State, REGISTERS};
 use crate::term::{TermId, Terms};
 
@@ -72,16 +72,29 @@ pub fn compare(
 ) -> Option<Summary> {
     let pieces = Pieces { base, variant, entry, solver };
     let all = (0..16).filter(|&r| live.register(r)).count() + 1;
-    let mut best = pieces.attempt(known);
-    for guess in pieces.guesses().unwrap_or_default() {
-        if best.as_ref().is_some_and(|b| b.score(live) == all) {
-            break;
+    let with = |extra: &Differences, guess: Option<Guess>| {
+        let mut all: Differences = known.iter().chain(extra).map(|(k, o)| (*k, *o)).collect();
+        if let Some(Guess { node, factor, bits }) = guess {
+            all.insert((node, Field::Product), Other { value: factor, bits });
         }
-        let mut with = known.clone();
-        with.insert((guess.node, Field::Product), Other { value: guess.factor, bits: guess.bits });
-        let next = pieces.attempt(&with);
-        if next.as_ref().map_or(0, |n| n.score(live)) > best.as_ref().map_or(0, |b| b.score(live)) {
-            best = next;
+        all
+    };
+    let plain = Differences::new();
+    let immediates = pieces.immediates();
+    let guesses = pieces.guesses().unwrap_or_default();
+    let mut best = pieces.attempt(known);
+    for extra in [&plain, &immediates] {
+        for guess in std::iter::once(None).chain(guesses.iter().copied().map(Some)) {
+            if best.as_ref().is_some_and(|b| b.score(live) == all) {
+                return best;
+            }
+            let next = pieces.attempt(&with(extra, guess));
+            if next.as_ref().map_or(0, |n| n.score(live)) > best.as_ref().map_or(0, |b| b.score(live)) {
+                best = next;
+            }
+        }
+        if immediates.is_empty() {
+            break;
         }
     }
     best
@@ -190,6 +203,40 @@ impl Pieces<'_> {
         Some(Summary { exit, differences })
     }
 
+    /// Constants that differ between instructions which are otherwise the same,
+    /// along a longest common subsequence of the two pieces.
+    fn immediates(&self) -> Differences {
+        let (base, variant): (Vec<_>, Vec<_>) =
+            (self.base.iter().map(|insn| shape(insn)).collect(), self.variant.iter().map(|insn| shape(insn)).collect());
+        let mut length = vec![vec![0u16; variant.len() + 1]; base.len() + 1];
+        for i in (0..base.len()).rev() {
+            for j in (0..variant.len()).rev() {
+                length[i][j] = if base[i].0 == variant[j].0 {
+                    length[i + 1][j + 1] + 1
+                } else {
+                    length[i + 1][j].max(length[i][j + 1])
+                };
+            }
+        }
+        let mut found = Differences::new();
+        let (mut i, mut j) = (0, 0);
+        while i < base.len() && j < variant.len() {
+            if base[i].0 == variant[j].0 {
+                if let (Some(ours), Some(theirs)) = (base[i].1, variant[j].1) {
+                    if ours != theirs {
+                        found.insert((self.base[i].node, Field::Immediate), Other { value: theirs, bits: 64 });
+                    }
+                }
+                (i, j) = (i + 1, j + 1);
+            } else if length[i + 1][j] >= length[i][j + 1] {
+                i += 1;
+            } else {
+                j += 1;
+            }
+        }
+        found
+    }
+
     /// Products of the deployed piece whose value the variant multiplies by
     /// another factor, the most likely first.
     fn guesses(&self) -> Option<Vec<Guess>> {
@@ -211,6 +258,21 @@ impl Pieces<'_> {
         }
         guesses.truncate(12);
         Some(guesses)
+    }
+}
+
+/// An instruction without its immediate, and the immediate.
+fn shape(insn: &Insn) -> (String, Option<u64>) {
+    let raw = &insn.raw;
+    let immediate = (0..raw.op_count()).find(|&i| is_immediate(raw.op_kind(i)) && insn.immediate.is_none());
+    let text = insn.text();
+    match immediate {
+        // In AT&T syntax the immediate comes first: `$5,%eax`.
+        Some(index) => {
+            let rest = text.split_once(',').map_or("", |(_, rest)| rest);
+            (format!("{:?} {rest}", raw.mnemonic()), Some(raw.immediate(index)))
+        }
+        None => (text, None),
     }
 }
 

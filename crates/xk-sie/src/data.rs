@@ -4,7 +4,7 @@
 //! code (unwinding, patching, line numbers) move with it and are covered by the
 //! comparison of the code itself.
 
-use xk_table::Refusal;
+use xk_table::{Place, Refusal};
 
 use crate::object::{Object, Section};
 
@@ -30,12 +30,32 @@ const DESCRIBE_CODE: [&str; 18] = [
     ".note",
 ];
 
+/// Replacement instructions are code that no walk reaches: they must be the
+/// same, byte for byte, under the same conditions.
+fn alternatives(base: &Object, variant: &Object, unit: &str) -> Result<(), Refusal> {
+    let bytes = |object: &Object, name: &str| -> Vec<u8> {
+        object.sections.iter().filter(|s| s.name == name).flat_map(|s| s.data.clone()).collect()
+    };
+    let same = |name: &str| bytes(base, name) == bytes(variant, name);
+    if same(".altinstructions") && same(".altinstr_replacement") {
+        return Ok(());
+    }
+    let function = base.alternatives.first().and_then(|site| base.function_at(site.at).map(|f| (f, site.at)));
+    let place = Place {
+        source: unit.into(),
+        function: function.map_or_else(String::new, |(f, _)| f.name.clone()),
+        offset: function.map_or(0, |(f, at)| (at.offset - f.start.offset) as u32),
+    };
+    Err(Refusal::InlineAssembly { place })
+}
+
 /// Compares the data of `variant` with `base`.
 ///
 /// # Errors
 /// [`Refusal::LayoutChange`] when something has another size,
 /// [`Refusal::ReadOnlyData`] when the same object holds another value.
 pub fn compare(base: &Object, variant: &Object, unit: &str) -> Result<(), Refusal> {
+    alternatives(base, variant, unit)?;
     let layout = |what: String| Err(Refusal::LayoutChange { unit: unit.into(), what });
     for (name, (section, size)) in &base.data_symbols {
         match variant.data_symbols.get(name) {

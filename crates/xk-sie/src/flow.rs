@@ -171,6 +171,10 @@ fn effect(object: &Object, insn: &Insn, factory: &mut InstructionInfoFactory) ->
     if insn.is_call() {
         return Effect { reads: ALL_REGISTERS, kills: flags };
     }
+    if object.in_alternative.contains(&insn.node) {
+        // Whatever the replacement reads.
+        return Effect { reads: ALL_REGISTERS | flag_bits(insn.raw.rflags_read()), kills: 0 };
+    }
     let leaves = match insn.raw.flow_control() {
         FlowControl::Return | FlowControl::IndirectBranch => true,
         FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch => {
@@ -186,8 +190,19 @@ fn effect(object: &Object, insn: &Insn, factory: &mut InstructionInfoFactory) ->
     // operation with count zero.
     let may_do_nothing = raw.has_rep_prefix()
         || raw.has_repne_prefix()
-        || (matches!(raw.mnemonic(), Mnemonic::Shl | Mnemonic::Shr | Mnemonic::Sar | Mnemonic::Rol | Mnemonic::Ror)
-            && raw.op_kind(1) == OpKind::Register);
+        || (matches!(
+            raw.mnemonic(),
+            Mnemonic::Shl
+                | Mnemonic::Sal
+                | Mnemonic::Shr
+                | Mnemonic::Sar
+                | Mnemonic::Rol
+                | Mnemonic::Ror
+                | Mnemonic::Rcl
+                | Mnemonic::Rcr
+                | Mnemonic::Shld
+                | Mnemonic::Shrd
+        ) && raw.op_kind(raw.op_count() - 1) == OpKind::Register);
     let mut result = Effect {
         reads: flag_bits(raw.rflags_read()) | if leaves { ALL_REGISTERS } else { 0 },
         kills: if may_do_nothing { 0 } else { flag_bits(raw.rflags_modified()) },

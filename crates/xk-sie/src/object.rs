@@ -105,6 +105,22 @@ pub mod reloc {
     pub const PLT32: u32 = 4;
     /// Relative, 64 bits.
     pub const PC64: u32 = 24;
+
+    /// Bytes that the linker writes; `None` when it writes nothing
+    /// (`R_X86_64_NONE`, which objtool leaves behind).
+    #[must_use]
+    pub fn size(kind: u32) -> Option<u8> {
+        match kind {
+            0 => None,
+            // R_X86_64_8, PC8
+            14 | 15 => Some(1),
+            // R_X86_64_16, PC16
+            12 | 13 => Some(2),
+            // R_X86_64_64, PC64, GOTOFF64, SIZE64
+            ABS64 | PC64 | 25 | 33 => Some(8),
+            _ => Some(4),
+        }
+    }
 }
 
 /// A parsed object.
@@ -126,6 +142,10 @@ pub struct Object {
     pub warnings: HashSet<Node>,
     /// Sites of alternatives.
     pub alternatives: Vec<PatchSite>,
+    /// Instructions in whose place others may run.
+    pub in_alternative: HashSet<Node>,
+    /// Lock prefixes that the kernel replaces on a single processor.
+    pub lock_prefixes: Vec<Node>,
     /// Functions that must not be probed (`NOKPROBE_SYMBOL`).
     pub blacklist: HashSet<String>,
     /// Data objects: name, section, size.
@@ -219,7 +239,7 @@ impl Object {
                         RelocTarget::Symbol(SymbolRef { name, offset: addend })
                     }
                 };
-                let size = if matches!(r_type, reloc::ABS64 | reloc::PC64) { 8 } else { 4 };
+                let Some(size) = reloc::size(r_type) else { continue };
                 if let Some(section) = self.sections.get_mut(index) {
                     section.relocations.insert(offset, Relocation { kind: r_type, size, target });
                 }
@@ -398,6 +418,13 @@ impl Object {
                 self.alternatives.push(PatchSite { at: code, len: u64::from(len) });
             }
         }
+        for site in &self.alternatives {
+            let end = Node { section: site.at.section, offset: site.at.offset + site.len };
+            self.in_alternative.extend(self.insns.range(site.at..end).map(|(node, _)| *node));
+        }
+        // arch/x86/include/asm/alternative.h, LOCK_PREFIX: s32 address.
+        self.lock_prefixes =
+            self.entries(".smp_locks", 4).into_iter().filter_map(|(section, at)| self.place(section, at)).collect();
         let blacklist: Vec<String> = self
             .entries("_kprobe_blacklist", 8)
             .into_iter()
@@ -450,11 +477,9 @@ impl Object {
             {
                 ranges.push(whole);
             }
-            // .smp_locks: the prefix is replaced on a single processor.
-            if insn.raw.has_lock_prefix() {
-                ranges.push(PatchSite { at: node, len: 1 });
-            }
         }
+        // On a single processor these lock prefixes are replaced; others stay.
+        ranges.extend(self.lock_prefixes.iter().filter(|at| inside(at)).map(|&at| PatchSite { at, len: 1 }));
         ranges
     }
 

@@ -53,7 +53,7 @@ pub fn execute(terms: &mut Terms, state: &mut State, program: &Program, ivs: &[T
             OpCode::And => terms.bin(BinOp::And, a, b),
             OpCode::Or => terms.bin(BinOp::Or, a, b),
             OpCode::Xor => terms.bin(BinOp::Xor, a, b),
-            OpCode::Shl | OpCode::Shr | OpCode::Sar => shift(terms, op.code, a, b64, bits),
+            OpCode::Shl | OpCode::Shr | OpCode::Sar => shift(terms, op.code, a, b),
             OpCode::Not => terms.not(a),
             OpCode::Neg => terms.neg(a),
             OpCode::Sext => {
@@ -64,8 +64,9 @@ pub fn execute(terms: &mut Terms, state: &mut State, program: &Program, ivs: &[T
             OpCode::Ult => terms.bin(BinOp::Ult, a, b),
             OpCode::Slt => terms.bin(BinOp::Slt, a, b),
             OpCode::Select => {
-                let nothing = terms.constant(0, bits);
-                let is_zero = terms.bin(BinOp::Eq, a, nothing);
+                // The condition is the whole temporary, whatever the width.
+                let nothing = terms.constant(0, 64);
+                let is_zero = terms.bin(BinOp::Eq, a64, nothing);
                 let c64 = temp(op.c);
                 let c = terms.extract(c64, 0, bits);
                 terms.ite(is_zero, c, b)
@@ -117,13 +118,9 @@ fn address(terms: &mut Terms, base: TermId, offset: i64) -> TermId {
     terms.bin(BinOp::Add, base, offset)
 }
 
-fn shift(terms: &mut Terms, code: OpCode, value: TermId, count: TermId, bits: Bits) -> TermId {
-    // The count is a whole temporary; at or beyond the width everything is out.
-    let limit = terms.constant(u128::from(bits), 64);
-    let within = terms.bin(BinOp::Ult, count, limit);
-    let cut = terms.extract(count, 0, bits.min(64));
-    let all = terms.constant(u128::from(bits), bits);
-    let count = terms.ite(within, cut, all);
+/// Count and value have the width of the operation; at or beyond it everything
+/// is out.
+fn shift(terms: &mut Terms, code: OpCode, value: TermId, count: TermId) -> TermId {
     let op = match code {
         OpCode::Shl => BinOp::Shl,
         OpCode::Shr => BinOp::Shr,

@@ -69,6 +69,12 @@ impl Twin {
     }
 
     fn step(&mut self, context: &Context<'_>, insn: &Insn) -> Result<(), String> {
+        // What runs there is not what the object says; and a fault would leave
+        // in the middle of a seed.
+        let faulting_seed = context.is_seed(insn) && context.object.fixups.contains_key(&insn.node);
+        if context.object.in_alternative.contains(&insn.node) || faulting_seed {
+            return Err(insn.text());
+        }
         let mut substitution = Substitution::default();
         if let Some(fit) = context.seeds.get(&(insn.node, Field::Immediate)) {
             substitution.immediate = Some(iv_term(&mut self.terms, fit));
@@ -116,6 +122,8 @@ const MEMORY: usize = 22;
 #[derive(Debug)]
 struct Draft {
     first_seed: usize,
+    /// No span may begin before this.
+    settled: usize,
     /// Just behind the last seed.
     end: usize,
     /// The last instruction before which the update may still run.
@@ -131,6 +139,13 @@ struct Candidate {
     when: When,
     probe: ProbeKind,
     reason: Option<String>,
+}
+
+impl Candidate {
+    /// Where the update runs, as an index into the block.
+    fn point(&self) -> usize {
+        self.insn + usize::from(self.when == When::After)
+    }
 }
 
 impl Context<'_> {
@@ -170,8 +185,13 @@ impl Context<'_> {
             let Some(function) = self.object.function_at(node) else { continue };
             let index = functions.iter().position(|f| *f == function.name).unwrap_or_default();
             let block = self.flow.block(self.object, node);
+            // From here on the state is the wanted one: earlier spans have
+            // been updated, and no later one may be computed as if they had not.
+            let mut settled = 0;
             for draft in self.drafts(function, &block)? {
-                spans.push(self.prove(function, index, &block, &draft)?);
+                let (span, point) = self.prove(function, index, &block, &Draft { settled, ..draft })?;
+                spans.push(span);
+                settled = point;
             }
             done.extend(block.iter().map(|insn| insn.node));
         }
@@ -202,14 +222,15 @@ impl Context<'_> {
         for insn in &block[begin..=first] {
             twin.step(self, insn).map_err(|_| unsupported(insn))?;
         }
-        let mut draft = Draft { first_seed: first, end: first + 1, last: first, before_possible: false };
+        let mut draft = Draft { first_seed: first, settled: 0, end: first + 1, last: first, before_possible: false };
         let mut index = first + 1;
         while index < block.len() {
             let insn = block[index];
             let before = twin.dirty(self.live_before(block, index));
             draft.last = index;
             draft.before_possible = true;
-            if insn.ends_block() {
+            // A fault leaves the block with the state before the update.
+            if insn.ends_block() || self.object.fixups.contains_key(&insn.node) {
                 break;
             }
             let seed = self.is_seed(insn);
@@ -270,7 +291,7 @@ impl Context<'_> {
         function_index: usize,
         block: &[&Insn],
         draft: &Draft,
-    ) -> Result<CriticalSpan, Refusal> {
+    ) -> Result<(CriticalSpan, usize), Refusal> {
         let place = self.place(function, block[draft.first_seed].node);
         let (candidates, mut reasons) = self.candidates(function, block, draft);
         if candidates.is_empty() {
@@ -278,7 +299,7 @@ impl Context<'_> {
         }
         for candidate in &candidates {
             match self.try_candidate(function, function_index, block, draft, candidate) {
-                Ok(span) => return Ok(span),
+                Ok(span) => return Ok((span, candidate.point())),
                 Err(Attempt::Refused(refusal)) => return Err(*refusal),
                 Err(Attempt::Next(reason)) => {
                     let at = block[candidate.insn].node.offset - function.start.offset;
@@ -298,11 +319,10 @@ impl Context<'_> {
         draft: &Draft,
         candidate: &Candidate,
     ) -> Result<CriticalSpan, Attempt> {
-        // The point at which the update runs, as an index into the block.
-        let point = candidate.insn + usize::from(candidate.when == When::After);
+        let point = candidate.point();
         let live = self.live_before(block, point);
         let mut reason = String::new();
-        let lowest = draft.first_seed.saturating_sub(MAX_EXTENSION);
+        let lowest = draft.first_seed.saturating_sub(MAX_EXTENSION).max(draft.settled);
         for start in (lowest..=draft.first_seed).rev() {
             let mut twin = Twin::new();
             if let Some(text) = block[start..point].iter().find_map(|insn| twin.step(self, insn).err()) {

@@ -480,7 +480,7 @@ impl Terms {
             let (other, other_offset) = self.base_offset(at);
             if base == other {
                 let distance = offset.wrapping_sub(other_offset) as i64;
-                let before_store = distance + i64::from(bits / 8) <= 0;
+                let before_store = distance.saturating_add(i64::from(bits / 8)) <= 0;
                 let after_store = distance >= i64::from(width / 8);
                 if before_store || after_store {
                     return self.load(before, address, bits);

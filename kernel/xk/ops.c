@@ -371,7 +371,9 @@ int notrace xk_ops_run(const struct xk_op *ops, unsigned int nr_ops, const u64 *
 	return 0;
 }
 
+#ifdef __KERNEL__
 /* Handlers call these: see backend_kprobe.c. */
 NOKPROBE_SYMBOL(xk_op_reads);
 NOKPROBE_SYMBOL(xk_op_compute);
 NOKPROBE_SYMBOL(xk_ops_run);
+#endif

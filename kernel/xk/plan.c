@@ -217,5 +217,7 @@ int notrace xk_plan_run(const struct xk_plan *plan, u64 *frame, struct pt_regs *
 	return 0;
 }
 
+#ifdef __KERNEL__
 /* Handlers call this: see backend_kprobe.c. */
 NOKPROBE_SYMBOL(xk_plan_run);
+#endif

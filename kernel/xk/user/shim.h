@@ -18,7 +18,6 @@ typedef __u64 u64;
 typedef __s64 s64;
 
 #define notrace
-#define NOKPROBE_SYMBOL(name) _Static_assert(sizeof(&(name)), "")
 #define fallthrough __attribute__((__fallthrough__))
 #define max(a, b) ({ \
 	__typeof__(a) left = (a); \

@@ -305,7 +305,11 @@ impl Walk<'_> {
         let base_piece = straight(&base_block, from_b);
         let variant_piece = straight(&variant_block, from_v);
         let special = |object: &Object, insns: &[&Insn]| {
-            insns.iter().any(|i| object.jump_labels.contains_key(&i.node) || object.fixups.contains_key(&i.node))
+            insns.iter().any(|i| {
+                object.jump_labels.contains_key(&i.node)
+                    || object.fixups.contains_key(&i.node)
+                    || object.in_alternative.contains(&i.node)
+            })
         };
         if special(base, base_piece) || special(variant, variant_piece) || base_piece.is_empty() {
             return None;

@@ -287,7 +287,8 @@ impl Model {
             }
         }
         // Only bytes that the model or the processor wrote can differ.
-        let mut written: BTreeSet<usize> = (0..after.memory.len()).filter(|&i| after.memory[i] != before.memory[i]).collect();
+        let mut written: BTreeSet<usize> =
+            (0..after.memory.len()).filter(|&i| after.memory[i] != before.memory[i]).collect();
         let mut memory = self.state.memory;
         while let Node::Store(older, address, value) = *self.terms.node(memory) {
             let at = self.terms.evaluate(address, &zeros, &first) as u64;
@@ -297,7 +298,9 @@ impl Model {
         }
         for index in written {
             let value = self.terms.evaluate_byte(self.state.memory, buffer + index as u64, &zeros, &first);
-            let Some(&real) = after.memory.get(index) else { return Some(format!("store outside the buffer: {index:#x}")) };
+            let Some(&real) = after.memory.get(index) else {
+                return Some(format!("store outside the buffer: {index:#x}"));
+            };
             if value != real {
                 return Some(format!("memory+{index:#x}: processor {real:#x}, terms {value:#x}"));
             }

@@ -67,3 +67,64 @@ impl Random {
         }
     }
 }
+
+/// Assembles AT&T text to an object file, with a folder of its own.
+pub fn assemble(text: &str) -> Vec<u8> {
+    compile(&["-x", "assembler", "-c"], text)
+}
+
+/// Compiles C as the kernel does, with `V` defined.
+pub fn compile_c(text: &str, v: &str) -> Vec<u8> {
+    let define = format!("-DV={v}");
+    compile(
+        &[
+            "-x",
+            "c",
+            "-c",
+            "-O2",
+            "-std=gnu11",
+            "-fno-jump-tables",
+            "-mno-red-zone",
+            "-mcmodel=kernel",
+            "-fno-PIE",
+            "-fno-asynchronous-unwind-tables",
+            "-fno-stack-protector",
+            "-fno-strict-aliasing",
+            "-fcf-protection=none",
+            "-mno-sse",
+            "-mno-mmx",
+            "-mno-80387",
+            "-falign-functions=16",
+            &define,
+        ],
+        text,
+    )
+}
+
+#[allow(clippy::unwrap_used, clippy::expect_used)]
+fn compile(arguments: &[&str], text: &str) -> Vec<u8> {
+    use std::io::Write;
+    let folder = tempfile::tempdir().unwrap();
+    let output = folder.path().join("unit.o");
+    let mut child = std::process::Command::new("gcc-12")
+        .args(arguments)
+        .args(["-o".as_ref(), output.as_os_str(), "-".as_ref()])
+        .stdin(std::process::Stdio::piped())
+        .spawn()
+        .expect("gcc-12 is needed: apt-get install gcc-12");
+    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    assert!(child.wait().unwrap().success(), "does not compile:\n{text}");
+    std::fs::read(output).unwrap()
+}
+
+/// An object that defines one function `f` with this body.
+#[allow(clippy::unwrap_used)]
+pub fn function(body: &str) -> xk_sie::object::Object {
+    object(&format!(".text\n.globl f\n.type f,@function\nf:\n{body}\n.size f,.-f\n"))
+}
+
+/// A parsed object of this assembly text.
+#[allow(clippy::unwrap_used)]
+pub fn object(text: &str) -> xk_sie::object::Object {
+    xk_sie::object::Object::parse(&assemble(text)).unwrap()
+}

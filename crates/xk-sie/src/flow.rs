@@ -71,7 +71,8 @@ pub fn successors(object: &Object, insn: &Insn) -> Vec<Node> {
     if let Some(fixup) = object.fixups.get(&insn.node) {
         next.push(*fixup);
     }
-    if insn.falls_through() || object.warnings.contains(&insn.node) {
+    // Where a jump stands, the kernel may put a no-op.
+    if insn.falls_through() || object.warnings.contains(&insn.node) || object.in_alternative.contains(&insn.node) {
         next.push(insn.next());
     }
     next

@@ -1,0 +1,397 @@
+//! The whole command on a stock kernel. One guest boots and runs every check
+//! of `inside`, one after the other; the tests out here report them one by one.
+//! Tables are built on this machine and are visible in the guest.
+//!
+//! The effect is what `block:block_unplug` reports (cases/blk_max_request_count).
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// Set in the guest only: nothing in `inside` may run anywhere else.
+const XK_KO: &str = "XK_TEST_MODULE";
+const KERNEL: &str = "amd64";
+const BLK: &str = "BLK_MAX_REQUEST_COUNT";
+const SHRINK: &str = "SHRINK_BATCH";
+/// Acts in the module sch_pie.
+const PIE: &str = "QUEUE_THRESHOLD";
+
+macro_rules! guest_tests {
+    ($($name:ident),* $(,)?) => {
+        $(#[test] fn $name() { report(stringify!($name)); })*
+
+        mod inside {
+            $(#[test] #[ignore = "runs in a guest, started by the test of the same name"]
+            fn $name() { super::prepare(); super::checks::$name(); })*
+        }
+    };
+}
+
+guest_tests! {
+    a_value_takes_effect_and_returns,
+    a_value_outside_the_range_is_refused,
+    several_change_together_or_not_at_all,
+    a_held_tune_is_nobody_elses,
+    a_held_tune_ends_with_its_process,
+    sigkill_of_the_holder_returns_the_default,
+    an_altered_byte_is_drift,
+    a_disarmed_probe_is_shown,
+    a_module_comes_and_goes,
+    only_root_may,
+    without_the_module_nothing_is_tuned,
+    the_doctor_finds_the_guest_fit,
+    a_bundle_is_written,
+}
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+fn output_of(command: &mut Command) -> String {
+    let output = command.current_dir(repository()).stderr(Stdio::inherit()).output().unwrap();
+    assert!(output.status.success(), "{command:?}: {}", output.status);
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+/// What the tests in the guest printed, in one boot.
+fn guest_output() -> &'static str {
+    static OUTPUT: OnceLock<String> = OnceLock::new();
+    OUTPUT.get_or_init(|| {
+        let info = |field| output_of(Command::new("lab/lab").args(["info", KERNEL, field]));
+        let module = output_of(Command::new("scripts/build-module").args([&info("release"), "kernel/xk"]));
+        let store = tempfile::tempdir().unwrap();
+        output_of(
+            Command::new(env!("CARGO_BIN_EXE_xk"))
+                .args(["build", "--root", &info("root"), BLK, SHRINK, PIE])
+                .env("XK_STORE", store.path()),
+        );
+        let script = format!(
+            "export {XK_KO}={module} XK_STORE={}; exec {} --ignored --test-threads=1 inside:: 2>&1",
+            store.path().display(),
+            std::env::current_exe().unwrap().display(),
+        );
+        let output = Command::new("lab/lab")
+            .args(["run", "--kernel", KERNEL, "--timeout", "400", &script])
+            .current_dir(repository())
+            .output()
+            .unwrap();
+        format!(
+            "{}{}lab: {}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr),
+            output.status
+        )
+    })
+}
+
+/// Fails unless the test of this name passed in the guest, and the guest's
+/// kernel had nothing to complain about.
+fn report(name: &str) {
+    let output = guest_output();
+    let passed = output.contains(&format!("test inside::{name} ... ok"));
+    // 101: a test of the guest failed, which is for that test to say.
+    let healthy = output.ends_with("exit status: 0") || output.ends_with("exit status: 101");
+    assert!(passed && healthy, "{output}");
+}
+
+fn run(program: &str, arguments: &[&str]) -> bool {
+    // Its words would come between the lines of the test harness.
+    Command::new(program).args(arguments).output().unwrap().status.success()
+}
+
+/// A fresh module for each check, whatever the one before left behind.
+fn prepare() {
+    let module = std::env::var(XK_KO).expect("this test runs in a guest only");
+    fs::write("/sys/kernel/debug/kprobes/enabled", "1").unwrap();
+    if Path::new("/dev/xk").exists() {
+        assert!(run("rmmod", &["xk"]));
+    }
+    assert!(run("insmod", &[&module]));
+}
+
+/// Runs `xk`, expects a code, and returns what it printed.
+#[track_caller]
+fn xk(code: i32, arguments: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_xk")).args(arguments).output().unwrap();
+    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(code), "xk {arguments:?}: {text}");
+    text
+}
+
+#[track_caller]
+fn json(arguments: &[&str]) -> Value {
+    let document: Value = serde_json::from_str(&xk(0, arguments)).unwrap();
+    assert_eq!(document["schema"], 1);
+    document
+}
+
+#[track_caller]
+fn get(name: &str) -> String {
+    xk(0, &["get", name]).trim().to_owned()
+}
+
+#[track_caller]
+fn contains(text: &str, words: &[&str]) {
+    for word in words {
+        assert!(text.contains(word), "no `{word}` in: {text}");
+    }
+}
+
+/// What the kernel reports.
+fn depth() -> i64 {
+    let observe = repository().join("cases/blk_max_request_count/observe");
+    let output = Command::new(observe).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    let last: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+    last["value"].as_i64().unwrap()
+}
+
+/// A process that holds SHRINK_BATCH at 512.
+struct Holder {
+    child: Child,
+    lines: BufReader<std::process::ChildStdout>,
+}
+
+impl Holder {
+    fn start() -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_xk"))
+            .args(["set", &format!("{SHRINK}=512"), "--hold"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        while !line.starts_with("held by process") {
+            line.clear();
+            assert!(lines.read_line(&mut line).unwrap() > 0, "the holder ended");
+        }
+        Self { child, lines }
+    }
+
+    fn pid(&self) -> String {
+        self.child.id().to_string()
+    }
+
+    /// Ends it with a signal; what it still said.
+    fn end(mut self, signal: &str) -> String {
+        assert!(run("kill", &[signal, &self.pid()]));
+        self.child.wait().unwrap();
+        self.lines.lines().map_while(Result::ok).collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// The kernel takes a tune back when the last reference to the descriptor goes.
+fn wait_until_nothing_is_tuned() {
+    for _ in 0..50 {
+        if xk(0, &["status"]).contains("nothing is tuned") {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    panic!("{}", xk(0, &["status"]));
+}
+
+mod checks {
+    use super::*;
+
+    pub fn a_value_takes_effect_and_returns() {
+        assert_eq!((depth(), get(BLK).as_str()), (32, "32"));
+        let set = xk(0, &["set", "BLK_MAX_REQUEST_COUNT=0x80"]);
+        contains(&set, &["BLK_MAX_REQUEST_COUNT = 128 (was 32)", "blk_add_rq_to_plug+", "until `xk unset"]);
+        assert_eq!((depth(), get(BLK).as_str()), (128, "128"));
+        let status = json(&["status", "--json"]);
+        let tune = &status["tunes"][0];
+        assert_eq!((&tune["value"], &tune["name"], &tune["detached"]), (&128.into(), &BLK.into(), &true.into()));
+        assert_eq!(tune["warnings"], Value::Array(vec![]));
+        let hits = |site: &Value| site["hits"].as_u64().unwrap();
+        assert!(tune["sites"].as_array().unwrap().iter().map(hits).sum::<u64>() > 0, "{status:#}");
+        contains(&xk(0, &["list"]), &["128"]);
+        contains(&xk(0, &["set", "block/blk.h:335=64"]), &["= 64 (was 128)"]);
+        assert_eq!((depth(), get(BLK).as_str()), (64, "64"));
+        contains(&xk(0, &["unset", BLK]), &["= 32 (its default)"]);
+        assert_eq!((depth(), get(BLK).as_str()), (32, "32"));
+        contains(&xk(0, &["status"]), &["nothing is tuned"]);
+        contains(&xk(0, &["unset", BLK]), &["not tuned"]);
+    }
+
+    pub fn a_value_outside_the_range_is_refused() {
+        xk(0, &["set", "BLK_MAX_REQUEST_COUNT=64"]);
+        for value in ["-1", "9223372036854775807", "9223372036854775808"] {
+            contains(&xk(3, &["set", &format!("{BLK}={value}")]), &["outside the proved range"]);
+        }
+        assert_eq!(get(BLK), "64");
+        xk(0, &["unset", "--all"]);
+    }
+
+    pub fn several_change_together_or_not_at_all() {
+        xk(0, &["set", "BLK_MAX_REQUEST_COUNT=64", "SHRINK_BATCH=256"]);
+        assert_eq!((get(BLK).as_str(), get(SHRINK).as_str()), ("64", "256"));
+        xk(0, &["unset", SHRINK]);
+        let holder = Holder::start();
+        let error = xk(1, &["set", "BLK_MAX_REQUEST_COUNT=100", "SHRINK_BATCH=300"]);
+        contains(&error, &["SHRINK_BATCH is already tuned to 512", &holder.pid(), "nothing has changed"]);
+        assert_eq!((get(BLK).as_str(), get(SHRINK).as_str()), ("64", "512"));
+        xk(0, &["unset", BLK]);
+        xk(1, &["set", "BLK_MAX_REQUEST_COUNT=100", "SHRINK_BATCH=300"]);
+        assert_eq!((get(BLK).as_str(), depth()), ("32", 32));
+        holder.end("-TERM");
+        wait_until_nothing_is_tuned();
+    }
+
+    pub fn a_held_tune_is_nobody_elses() {
+        let holder = Holder::start();
+        let pid = holder.pid();
+        contains(&xk(1, &["set", "SHRINK_BATCH=64"]), &["already tuned to 512", &pid]);
+        contains(&xk(1, &["set", "SHRINK_BATCH=64", "--hold"]), &["already tuned to 512", &pid]);
+        contains(&xk(1, &["unset", SHRINK]), &["held by process", &pid]);
+        contains(&xk(1, &["unset", "--all"]), &["held by process", &pid]);
+        contains(&xk(0, &["status"]), &["held by process", &pid, "(xk)"]);
+        assert_eq!(get(SHRINK), "512");
+        holder.end("-TERM");
+        xk(0, &["set", "SHRINK_BATCH=64"]);
+        contains(&xk(1, &["set", "SHRINK_BATCH=65", "--hold"]), &["already tuned to 64", "`xk unset SHRINK_BATCH`"]);
+        assert_eq!(get(SHRINK), "64");
+    }
+
+    pub fn a_held_tune_ends_with_its_process() {
+        for signal in ["-INT", "-TERM", "-HUP"] {
+            contains(&Holder::start().end(signal), &["SHRINK_BATCH = 128 (its default)"]);
+            contains(&xk(0, &["status"]), &["nothing is tuned"]);
+        }
+    }
+
+    pub fn sigkill_of_the_holder_returns_the_default() {
+        let holder = Holder::start();
+        assert_eq!(get(SHRINK), "512");
+        holder.end("-KILL");
+        wait_until_nothing_is_tuned();
+        assert_eq!(get(SHRINK), "128");
+    }
+
+    /// Runs `check` with a store whose tables `change` has altered.
+    fn with_altered_tables(change: impl Fn(&mut Value), check: impl Fn(&[&str])) {
+        let from = PathBuf::from(std::env::var("XK_STORE").unwrap());
+        let store = tempfile::tempdir().unwrap();
+        for kernel in fs::read_dir(&from).unwrap().map(|entry| entry.unwrap().path()) {
+            let to = store.path().join(kernel.file_name().unwrap());
+            fs::create_dir(&to).unwrap();
+            for path in fs::read_dir(kernel).unwrap().map(|entry| entry.unwrap().path()) {
+                let mut table: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+                change(&mut table);
+                fs::write(to.join(path.file_name().unwrap()), table.to_string()).unwrap();
+            }
+        }
+        check(&[&format!("XK_STORE={}", store.path().display()), env!("CARGO_BIN_EXE_xk")]);
+    }
+
+    pub fn an_altered_byte_is_drift() {
+        let change = |table: &mut Value| {
+            let function = &mut table["functions"][0];
+            let mask = function["mask"].as_str().unwrap();
+            // The last byte that is compared.
+            let at = mask.rfind("ff").unwrap() & !1;
+            let mut bytes = function["bytes"].as_str().unwrap().to_owned();
+            let other = if &bytes[at..at + 2] == "90" { "91" } else { "90" };
+            bytes.replace_range(at..at + 2, other);
+            function["bytes"] = bytes.into();
+        };
+        with_altered_tables(change, |command| {
+            let output = Command::new("env").args(command).args(["set", "SHRINK_BATCH=64"]).output().unwrap();
+            let text = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(4), "{text}");
+            contains(&text, &["drift: SHRINK_BATCH", "expected 9", "running", "nothing has changed", "`xk build`"]);
+        });
+        contains(&xk(0, &["status"]), &["nothing is tuned"]);
+        let moved = |table: &mut Value| table["functions"][0]["text_offset"] = 64.into();
+        with_altered_tables(moved, |command| {
+            let output = Command::new("env").args(command).args(["set", "SHRINK_BATCH=64"]).output().unwrap();
+            let text = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(4), "{text}");
+            contains(&text, &["_stext+0x40", "another build"]);
+        });
+        contains(&xk(0, &["status"]), &["nothing is tuned"]);
+    }
+
+    pub fn a_disarmed_probe_is_shown() {
+        xk(0, &["set", "SHRINK_BATCH=64"]);
+        fs::write("/sys/kernel/debug/kprobes/enabled", "0").unwrap();
+        contains(&xk(0, &["status"]), &["WARNING", "DISARMED", "the default 128 is in force", "kprobes/enabled"]);
+        contains(&xk(0, &["get", SHRINK]), &["warning", "not in force"]);
+        contains(&xk(1, &["set", "SHRINK_BATCH=65"]), &["disarmed", "kprobes/enabled"]);
+        fs::write("/sys/kernel/debug/kprobes/enabled", "1").unwrap();
+        contains(&xk(0, &["set", "SHRINK_BATCH=65"]), &["= 65 (was 64)"]);
+        assert!(!xk(0, &["status"]).contains("WARNING"));
+    }
+
+    pub fn a_module_comes_and_goes() {
+        contains(&xk(1, &["set", "QUEUE_THRESHOLD=8192"]), &["sch_pie", "not loaded", "modprobe sch_pie"]);
+        assert!(run("modprobe", &["sch_pie"]));
+        contains(&xk(0, &["set", "QUEUE_THRESHOLD=8192"]), &["= 8192 (was 16384)"]);
+        assert!(run("rmmod", &["sch_pie"]));
+        contains(&xk(0, &["status"]), &["WARNING", "GONE", "module sch_pie was unloaded"]);
+        contains(&xk(0, &["get", PIE]), &["warning", "not in force"]);
+        xk(1, &["set", "QUEUE_THRESHOLD=8192"]);
+        assert!(run("modprobe", &["sch_pie"]));
+        xk(0, &["set", "QUEUE_THRESHOLD=8000"]);
+        assert!(!xk(0, &["status"]).contains("WARNING"));
+        xk(0, &["unset", PIE]);
+        assert!(run("rmmod", &["sch_pie"]));
+    }
+
+    pub fn only_root_may() {
+        let folder = Path::new("/tmp/for-nobody");
+        fs::create_dir_all(folder).unwrap();
+        fs::copy(env!("CARGO_BIN_EXE_xk"), folder.join("xk")).unwrap();
+        assert!(run("cp", &["-r", &std::env::var("XK_STORE").unwrap(), "/tmp/for-nobody/store"]));
+        assert!(run("chmod", &["-R", "a+rX", "/tmp/for-nobody"]));
+        let nobody = |arguments: &[&str]| {
+            let output = Command::new("setpriv")
+                .args(["--reuid=65534", "--regid=65534", "--clear-groups", "/tmp/for-nobody/xk"])
+                .args(arguments)
+                .env("XK_STORE", "/tmp/for-nobody/store")
+                .output()
+                .unwrap();
+            (output.status.code(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+        };
+        for arguments in [&["set", "SHRINK_BATCH=64"][..], &["status"], &["unset", SHRINK], &["get", SHRINK]] {
+            let (code, text) = nobody(arguments);
+            assert_eq!(code, Some(1), "{text}");
+            contains(&text, &["root"]);
+        }
+        let (code, text) = nobody(&["list"]);
+        assert_eq!(code, Some(0), "{text}");
+        contains(&text, &[SHRINK, "not known", "root"]);
+        assert_eq!(nobody(&["explain", SHRINK]).0, Some(0));
+        contains(&xk(0, &["status"]), &["nothing is tuned"]);
+    }
+
+    pub fn without_the_module_nothing_is_tuned() {
+        xk(0, &["set", "SHRINK_BATCH=64"]);
+        assert!(run("rmmod", &["xk"]));
+        contains(&xk(5, &["set", "SHRINK_BATCH=64"]), &["not loaded", "insmod"]);
+        contains(&xk(0, &["status"]), &["not loaded", "default"]);
+        assert_eq!(get(SHRINK), "128");
+    }
+
+    pub fn the_doctor_finds_the_guest_fit() {
+        let output = Command::new(env!("CARGO_BIN_EXE_xk")).args(["doctor", "--json"]).output().unwrap();
+        let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+        for name in ["kernel", "root", "build-id", "btf", "kallsyms", "kcore", "kprobes", "xk.ko"] {
+            let checks = document["checks"].as_array().unwrap();
+            let check = checks.iter().find(|check| check["name"] == name).unwrap();
+            assert_eq!(check["status"], "ok", "{document:#}");
+        }
+    }
+
+    pub fn a_bundle_is_written() {
+        contains(&xk(0, &["bundle", "/tmp/kernel.bundle"]), &["6.12", "build-id", "MiB"]);
+        assert!(fs::metadata("/tmp/kernel.bundle").unwrap().len() > 1 << 20);
+        contains(&xk(1, &["bundle", "/nonexistent/kernel.bundle"]), &["/nonexistent"]);
+    }
+}

@@ -1,3 +1,34 @@
 //! Benchmarks and measurements that are not for users.
 
-fn main() {}
+mod bench;
+mod lab;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", about)]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Measure; with --json, the last line of each benchmark is one JSON object
+    Bench(bench::Arguments),
+}
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().task {
+        Task::Bench(arguments) => bench::run(&arguments),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Measures, inside a deterministic guest, what one execution of a probe costs
+//! in instructions: an eBPF kprobe through perf, and sites of xk.ko.
+//!
+//! In: the objects of `bpf/`; xk.ko and xk_bench.ko are loaded. Out: one JSON
+//! object on the last line. Refuses to report a figure whose mechanism did not
+//! run: every probe must be of the kind that it is said to be, and have been
+//! reached by every write, and only by those.
+
+mod measure;
+mod place;
+mod tracer;
+mod update;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{bail, ensure, Context, Result};
+use serde::Serialize;
+use xk_kernel::Image;
+use xk_runtime::{Device, Probe};
+
+use measure::{Writer, ROUNDS, WRITES};
+use place::Place;
+use tracer::Program;
+use update::{At, Update};
+
+const SYMBOL: &str = "vfs_write";
+const KPROBES: &str = "/sys/kernel/debug/kprobes/list";
+/// The kernel's optimiser works in the background, some milliseconds later.
+const OPTIMISED_WITHIN: u32 = 100;
+const POLL: Duration = Duration::from_millis(50);
+/// A breakpoint is one if it still is after this many polls.
+const STILL_BREAKPOINT: u32 = 20;
+
+/// Extra instructions per write, by how the probe is placed.
+#[derive(Debug, Serialize)]
+struct Cost {
+    jump: f64,
+    int3: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    function: &'static str,
+    places: BTreeMap<&'static str, String>,
+    writes_per_round: u32,
+    rounds: usize,
+    /// Instructions per write without a probe: before and after everything else.
+    baseline: [f64; 2],
+    /// Writes that each probe was reached by; all that were made.
+    checked_writes: u64,
+    perf_bpf_empty: Cost,
+    perf_bpf_kfunc: Cost,
+    xk_value: Cost,
+    xk_expressions: BTreeMap<&'static str, Cost>,
+}
+
+fn main() -> Result<()> {
+    let objects = std::env::args_os().nth(1).map(PathBuf::from).context("usage: xk-bench-trigger FOLDER-OF-OBJECTS")?;
+    let bench = Bench::new()?;
+    let before = bench.writer.median()?;
+
+    let empty = Program::load(&objects.join("empty.bpf.o"))?;
+    let kfunc = Program::load(&objects.join("kfunc.bpf.o"))?;
+    let perf_bpf_empty = bench.cost(|place, jump| bench.perf(&empty, place, jump, before))?;
+    let perf_bpf_kfunc = bench.cost(|place, jump| bench.perf(&kfunc, place, jump, before))?;
+    let xk_value = bench.cost(|place, jump| bench.ours(&update::value(), place, jump, before))?;
+    let mut xk_expressions = BTreeMap::new();
+    for update in update::expressions() {
+        let cost = bench.cost(|place, jump| bench.ours(&update, place, jump, before))?;
+        xk_expressions.insert(update.name, cost);
+    }
+
+    let after = bench.writer.median()?;
+    ensure!((after - before).abs() < 1.0, "the cost of a write itself drifted from {before} to {after} instructions");
+    let place = |place: &Place| format!("{SYMBOL}+{:#x}: {}", place.offset, place.text);
+    let report = Report {
+        function: SYMBOL,
+        places: BTreeMap::from([("jump", place(&bench.jump)), ("int3", place(&bench.int3))]),
+        writes_per_round: WRITES,
+        rounds: ROUNDS,
+        baseline: [before, after],
+        checked_writes: all_writes(),
+        perf_bpf_empty,
+        perf_bpf_kfunc,
+        xk_value,
+        xk_expressions,
+    };
+    println!("{}", serde_json::to_string(&report)?);
+    Ok(())
+}
+
+/// Writes of one measurement.
+fn all_writes() -> u64 {
+    u64::from(WRITES) * ROUNDS as u64
+}
+
+struct Bench {
+    writer: Writer,
+    device: Device,
+    address: u64,
+    code: Vec<u8>,
+    jump: Place,
+    int3: Place,
+}
+
+impl Bench {
+    fn new() -> Result<Self> {
+        let writer = Writer::new()?;
+        let device = Device::open()?;
+        let image = Image::live()?;
+        let found = image.symbols(SYMBOL);
+        let symbol = found.iter().find(|symbol| symbol.module.is_none()).context("vfs_write is not in the kernel")?;
+        let code = image.read(symbol.address, symbol.size_hint as usize)?;
+        let (jump, int3) = place::choose(&code).with_context(|| format!("in {SYMBOL}"))?;
+        Ok(Self { writer, device, address: symbol.address, code, jump, int3 })
+    }
+
+    fn cost(&self, measure: impl Fn(&Place, bool) -> Result<f64>) -> Result<Cost> {
+        Ok(Cost { jump: measure(&self.jump, true)?, int3: measure(&self.int3, false)? })
+    }
+
+    /// An eBPF program through perf.
+    fn perf(&self, program: &Program, place: &Place, jump: bool, baseline: f64) -> Result<f64> {
+        let attachment = program.attach(SYMBOL, place.offset)?;
+        wait_for_kind(jump, || listed_as_optimised(place))?;
+        let cost = self.writer.median()? - baseline;
+        let runs = attachment.count(|| self.writer.median().map(drop))?;
+        ensure!(runs == all_writes(), "the program ran {runs} times for {} writes", all_writes());
+        ensure!(listed_as_optimised(place)? == jump, "the kernel changed the probe while it was measured");
+        Ok(cost)
+    }
+
+    /// A site of xk.ko.
+    fn ours(&self, update: &Update, place: &Place, jump: bool, baseline: f64) -> Result<f64> {
+        let table = update.table(SYMBOL, &self.code, place);
+        let tune = self.device.load(&table, 5, &At(self.address))?;
+        let site = || -> Result<_> { tune.status()?.sites.into_iter().next().context("the tune has no site") };
+        wait_for_kind(jump, || match site()?.probe {
+            Probe::Jump => Ok(true),
+            Probe::Int3 => Ok(false),
+            other => bail!("the site is {other:?}"),
+        })?;
+        let before = site()?;
+        let cost = self.writer.median()? - baseline;
+        let after = site()?;
+        let counted = [after.hits - before.hits, after.applied - before.applied];
+        ensure!(
+            counted == [all_writes(); 2] && after.missed == 0 && after.faults == 0,
+            "{}: {} hits, {} applied, {} missed, {} faults for {} writes",
+            update.name,
+            counted[0],
+            counted[1],
+            after.missed,
+            after.faults,
+            all_writes()
+        );
+        ensure!(listed_as_optimised(place)? == jump, "the kernel changed the probe while it was measured");
+        tune.unload()?;
+        Ok(cost)
+    }
+}
+
+/// Waits until the probe is a jump, or long enough to know that it stays a breakpoint.
+fn wait_for_kind(jump: bool, is_jump: impl Fn() -> Result<bool>) -> Result<()> {
+    let polls = if jump { OPTIMISED_WITHIN } else { STILL_BREAKPOINT };
+    for _ in 0..polls {
+        sleep(POLL);
+        match (jump, is_jump()?) {
+            (true, true) => return Ok(()),
+            (false, true) => bail!("the probe became a jump where a breakpoint was to be measured"),
+            _ => {}
+        }
+    }
+    ensure!(!jump, "the probe is still a breakpoint where a jump was to be measured");
+    Ok(())
+}
+
+fn listed_as_optimised(place: &Place) -> Result<bool> {
+    let list = std::fs::read_to_string(KPROBES).context(KPROBES)?;
+    let name = format!("{SYMBOL}+{:#x}", place.offset);
+    let lines: Vec<&str> = list.lines().filter(|line| line.split_whitespace().any(|word| word == name)).collect();
+    match lines[..] {
+        [line] => Ok(line.contains("[OPTIMIZED]")),
+        _ => bail!("{} kprobes are listed at {name}", lines.len()),
+    }
+}

@@ -1,0 +1,93 @@
+//! An eBPF program on a kprobe through perf, as tracing tools attach it.
+
+use std::ffi::CString;
+use std::fs;
+use std::path::Path;
+use std::ptr::NonNull;
+
+use anyhow::{ensure, Context, Result};
+use libbpf_rs::{AsRawLibbpf, Object, ObjectBuilder};
+
+const STATISTICS: &str = "/proc/sys/kernel/bpf_stats_enabled";
+
+/// A program that is loaded.
+pub struct Program {
+    object: Object,
+}
+
+/// Attached until it is dropped.
+pub struct Attachment<'a> {
+    link: NonNull<libbpf_sys::bpf_link>,
+    program: &'a Program,
+}
+
+impl Program {
+    /// Loads the only program of an object file.
+    ///
+    /// # Errors
+    /// What libbpf or the verifier said.
+    pub fn load(path: &Path) -> Result<Self> {
+        let object = ObjectBuilder::default()
+            .open_file(path)
+            .and_then(libbpf_rs::OpenObject::load)
+            .with_context(|| format!("cannot load {}", path.display()))?;
+        Ok(Self { object })
+    }
+
+    /// Attaches it at `symbol+offset`.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn attach(&self, symbol: &str, offset: u32) -> Result<Attachment<'_>> {
+        let program = self.object.progs().next().context("the object has no program")?;
+        let name = CString::new(symbol)?;
+        let options = libbpf_sys::bpf_kprobe_opts {
+            sz: size_of::<libbpf_sys::bpf_kprobe_opts>() as _,
+            offset: offset as _,
+            ..Default::default()
+        };
+        // libbpf-rs attaches at the start of functions only.
+        // SAFETY: the program belongs to `self`, which outlives the attachment;
+        // libbpf copies the name and the options.
+        let link = unsafe {
+            libbpf_sys::bpf_program__attach_kprobe_opts(program.as_libbpf_object().as_ptr(), name.as_ptr(), &options)
+        };
+        let error = std::io::Error::last_os_error();
+        let link = NonNull::new(link).with_context(|| format!("cannot attach at {symbol}+{offset:#x}: {error}"))?;
+        Ok(Attachment { link, program: self })
+    }
+
+    fn runs(&self) -> Result<u64> {
+        let program = self.object.progs().next().context("the object has no program")?;
+        let name = program.name().to_owned();
+        let info = libbpf_rs::query::ProgInfoIter::default()
+            .find(|info| info.name == name)
+            .context("the kernel does not list the program")?;
+        Ok(info.run_cnt)
+    }
+}
+
+impl Attachment<'_> {
+    /// How often the program runs while `work` does. Not while measuring:
+    /// counting costs instructions.
+    ///
+    /// # Errors
+    /// When the kernel's statistics cannot be read, or `work` fails.
+    pub fn count(&self, work: impl FnOnce() -> Result<()>) -> Result<u64> {
+        fs::write(STATISTICS, "1").context(STATISTICS)?;
+        let before = self.program.runs()?;
+        let done = work();
+        let after = self.program.runs()?;
+        fs::write(STATISTICS, "0").context(STATISTICS)?;
+        done?;
+        ensure!(after >= before, "the program was loaded again meanwhile");
+        Ok(after - before)
+    }
+}
+
+impl Drop for Attachment<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the link came from libbpf and is destroyed once.
+        unsafe { libbpf_sys::bpf_link__destroy(self.link.as_ptr()) };
+    }
+}

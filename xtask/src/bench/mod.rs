@@ -1,0 +1,62 @@
+//! The benchmarks. Each prints a table for people, or with `--json` one object.
+
+mod analysis;
+mod trigger;
+
+use anyhow::Result;
+use clap::ValueEnum;
+
+/// Arguments of `bench`.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// Which benchmark
+    #[arg(value_enum)]
+    name: Name,
+    /// One JSON object on the last line of each
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Name {
+    /// Guest instructions that one execution of a probe costs
+    Trigger,
+    /// Seconds from a constant to its scope table
+    Analysis,
+    /// All of them
+    All,
+}
+
+/// Runs one benchmark, or all.
+///
+/// # Errors
+/// When something that is measured does not work.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    if arguments.name != Name::Analysis {
+        let result = trigger::run()?;
+        show(arguments.json, &result, trigger::Result::table)?;
+    }
+    if arguments.name != Name::Trigger {
+        let result = analysis::run()?;
+        show(arguments.json, &result, analysis::Result::table)?;
+    }
+    Ok(())
+}
+
+fn show<T: serde::Serialize>(json: bool, result: &T, table: impl Fn(&T) -> String) -> Result<()> {
+    if json {
+        println!("{}", serde_json::to_string(result)?);
+    } else {
+        print!("{}", table(result));
+    }
+    Ok(())
+}
+
+fn say(line: &str) {
+    eprintln!("bench: {line}");
+}
+
+/// Three places behind the point are as much as any of this means.
+fn rounded(value: f64) -> f64 {
+    (value * 1000.0).round() / 1000.0
+}

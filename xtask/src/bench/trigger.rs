@@ -1,0 +1,243 @@
+//! What one execution of a probe costs, in instructions of a deterministic
+//! guest: an eBPF kprobe through perf, and xk.ko with its counters.
+//!
+//! The measuring is done by `bench/trigger` inside the guest; here it is built,
+//! run, and compared with what was promised.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result as Fallible};
+use serde::{Deserialize, Serialize};
+
+use super::{rounded, say};
+use crate::lab;
+
+/// The expression that is reported as such; `bench/trigger/src/update.rs` has others.
+const EXPRESSION: &str = "compare";
+/// Shares of an empty eBPF kprobe that must not be exceeded.
+const LIMITS: [(&str, Pair); 2] =
+    [("xk_value", Pair { jump: 0.45, int3: 0.80 }), ("xk_value_expr", Pair { jump: 0.60, int3: 0.80 })];
+
+/// A figure for a probe that is a jump, and for one that is a breakpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+struct Pair {
+    jump: f64,
+    int3: f64,
+}
+
+impl Pair {
+    fn map(self, f: impl Fn(f64) -> f64) -> Self {
+        Self { jump: f(self.jump), int3: f(self.int3) }
+    }
+
+    fn over(self, other: Self) -> Self {
+        Self { jump: rounded(self.jump / other.jump), int3: rounded(self.int3 / other.int3) }
+    }
+}
+
+/// What `bench/trigger` prints.
+#[derive(Debug, Deserialize)]
+struct Measured {
+    places: BTreeMap<String, String>,
+    writes_per_round: u32,
+    rounds: u32,
+    baseline: [f64; 2],
+    checked_writes: u64,
+    perf_bpf_empty: Pair,
+    perf_bpf_kfunc: Pair,
+    xk_value: Pair,
+    xk_expressions: BTreeMap<String, Pair>,
+}
+
+/// The result; its fields are the fields of the JSON object.
+#[derive(Debug, Serialize)]
+pub struct Result {
+    bench: &'static str,
+    kernel: String,
+    extra_instructions: BTreeMap<&'static str, Pair>,
+    /// Shares of `perf_bpf_empty`.
+    ratios: BTreeMap<&'static str, Pair>,
+    /// The same for every expression that was measured.
+    expressions: BTreeMap<String, Expression>,
+    limits: BTreeMap<&'static str, Pair>,
+    within_limits: bool,
+    baseline_instructions: f64,
+    /// The probed instructions.
+    places: BTreeMap<String, String>,
+    writes_per_round: u32,
+    rounds: u32,
+    /// Each probe was reached by all of these writes and by nothing else.
+    checked_writes: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Expression {
+    extra_instructions: Pair,
+    ratio: Pair,
+}
+
+/// Builds what is needed, boots one guest and measures in it.
+pub fn run() -> Fallible<Result> {
+    let kernel = lab::kernel()?;
+    say("building the guest's programs");
+    let xk = lab::module(&kernel.release, "kernel/xk")?;
+    let kfunc = lab::module(&kernel.release, "kernel/bench")?;
+    let program = build_program()?;
+    let objects = compile_bpf()?;
+    say(&format!("measuring in a deterministic guest on {}, about a minute", kernel.release));
+    let printed = lab::run_deterministic(&format!(
+        "insmod {} && insmod {} && exec {} {}",
+        xk.display(),
+        kfunc.display(),
+        program.display(),
+        objects.display()
+    ))?;
+    let last = printed.lines().last().unwrap_or_default();
+    let measured = serde_json::from_str(last).with_context(|| format!("the guest printed: {printed}"))?;
+    result(kernel.release, measured)
+}
+
+fn build_program() -> Fallible<PathBuf> {
+    let target = lab::target()?;
+    lab::output(
+        lab::command("cargo")?
+            .args(["build", "--quiet", "--release", "--locked", "--manifest-path", "bench/trigger/Cargo.toml"])
+            .arg("--target-dir")
+            .arg(&target),
+    )?;
+    Ok(target.join("release/xk-bench-trigger"))
+}
+
+/// Compiles `bench/trigger/bpf/*.bpf.c` into one folder.
+fn compile_bpf() -> Fallible<PathBuf> {
+    let out = lab::target()?.join("bench-bpf");
+    fs::create_dir_all(&out).with_context(|| out.display().to_string())?;
+    let clang = clang()?;
+    for entry in fs::read_dir(lab::repository()?.join("bench/trigger/bpf"))? {
+        let source = entry?.path();
+        let Some(name) = source.file_stem() else { continue };
+        lab::output(
+            lab::command(&clang)?
+                .args(["-O2", "-g", "-Wall", "-Werror", "-target", "bpf", "-c"])
+                .arg(&source)
+                .arg("-o")
+                .arg(out.join(Path::new(name).with_extension("bpf.o"))),
+        )?;
+    }
+    Ok(out)
+}
+
+fn clang() -> Fallible<String> {
+    let runs = |name: &&str| Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success());
+    let found = ["clang-19", "clang"].into_iter().find(runs);
+    found.map(str::to_owned).context("there is no clang to compile eBPF with: run `scripts/setup bench`")
+}
+
+fn result(kernel: String, measured: Measured) -> Fallible<Result> {
+    let empty = measured.perf_bpf_empty;
+    let tenths = |cost: Pair| cost.map(|n| (n * 10.0).round() / 10.0);
+    let expression = *measured.xk_expressions.get(EXPRESSION).context("the guest measured no comparison")?;
+    let costs = BTreeMap::from([
+        ("perf_bpf_empty", empty),
+        ("perf_bpf_kfunc", measured.perf_bpf_kfunc),
+        ("xk_value", measured.xk_value),
+        ("xk_value_expr", expression),
+    ]);
+    let ratios: BTreeMap<_, _> = costs
+        .iter()
+        .filter(|(&name, _)| name != "perf_bpf_empty")
+        .map(|(&name, cost)| (name, cost.over(empty)))
+        .collect();
+    let within_limits = LIMITS.iter().all(|(name, limit)| {
+        ratios.get(name).is_some_and(|ratio| ratio.jump <= limit.jump && ratio.int3 <= limit.int3)
+    });
+    Ok(Result {
+        bench: "trigger",
+        kernel,
+        extra_instructions: costs.into_iter().map(|(name, cost)| (name, tenths(cost))).collect(),
+        ratios,
+        expressions: measured
+            .xk_expressions
+            .into_iter()
+            .map(|(name, cost)| (name, Expression { extra_instructions: tenths(cost), ratio: cost.over(empty) }))
+            .collect(),
+        limits: BTreeMap::from(LIMITS),
+        within_limits,
+        baseline_instructions: measured.baseline[0],
+        places: measured.places,
+        writes_per_round: measured.writes_per_round,
+        rounds: measured.rounds,
+        checked_writes: measured.checked_writes,
+    })
+}
+
+impl Result {
+    /// For people.
+    pub fn table(&self) -> String {
+        let mut text = format!(
+            "Instructions on top of the {} of a one-byte write to /dev/null, {}\n",
+            self.baseline_instructions.round(),
+            self.kernel
+        );
+        let mut row = |name: &str, cost: &Pair, ratio: Option<&Pair>| {
+            let shares = ratio.map_or(String::new(), |r| format!("  {:>4.2} and {:>4.2} of it", r.jump, r.int3));
+            let _ = writeln!(text, "  {name:<36}{:>6} jump{:>6} int3{shares}", cost.jump, cost.int3);
+        };
+        for (name, words) in [
+            ("perf_bpf_empty", "empty eBPF kprobe through perf"),
+            ("perf_bpf_kfunc", "... that writes a register (kfunc)"),
+            ("xk_value", "xk: a function of V alone"),
+        ] {
+            if let Some(cost) = self.extra_instructions.get(name) {
+                row(words, cost, self.ratios.get(name));
+            }
+        }
+        for (name, expression) in &self.expressions {
+            row(&format!("xk: {}", name.replace('_', " of ")), &expression.extra_instructions, Some(&expression.ratio));
+        }
+        for (kind, place) in &self.places {
+            let _ = writeln!(text, "  {kind} at {place}");
+        }
+        let verdict = if self.within_limits { "within" } else { "NOT within" };
+        let _ = writeln!(text, "  {verdict} the limits of the comparison with an empty eBPF kprobe");
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured(value: f64) -> Measured {
+        let pair = |jump, int3| Pair { jump, int3 };
+        Measured {
+            places: BTreeMap::new(),
+            writes_per_round: 1,
+            rounds: 1,
+            baseline: [600.0; 2],
+            checked_writes: 1,
+            perf_bpf_empty: pair(300.0, 700.0),
+            perf_bpf_kfunc: pair(400.0, 800.0),
+            xk_value: pair(value, 500.0),
+            xk_expressions: BTreeMap::from([(EXPRESSION.to_owned(), pair(150.0, 520.0))]),
+        }
+    }
+
+    #[test]
+    fn shares_are_of_the_empty_program() {
+        let result = result("r".into(), measured(120.0)).unwrap();
+        assert_eq!(result.ratios["xk_value"], Pair { jump: 0.4, int3: 0.714 });
+        assert!(result.within_limits);
+    }
+
+    #[test]
+    fn a_limit_that_is_exceeded_is_said() {
+        let result = result("r".into(), measured(150.0)).unwrap();
+        assert!(!result.within_limits);
+        assert!(result.table().contains("NOT within"));
+    }
+}

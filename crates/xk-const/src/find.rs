@@ -239,7 +239,7 @@ impl<'s> Finder<'s> {
     }
 
     /// The literal sizes an array or bit-field: what is declared, for a human.
-    fn layout(&self, token: usize) -> Option<String> {
+    pub fn layout(&self, token: usize) -> Option<String> {
         if let Place::Shape(what) = self.scan.place(token) {
             return Some(what.clone());
         }

@@ -71,7 +71,8 @@ struct Layout {
 }
 
 /// By kind and name; the second part of the key tells things of the same name apart.
-type Layouts = BTreeMap<(String, String), Layout>;
+type Layouts = BTreeMap<Key, Layout>;
+type Key = (String, String);
 
 fn changes(before: &Layouts, after: &Layouts) -> Vec<LayoutChange> {
     let mut found = Vec::new();
@@ -151,7 +152,7 @@ impl<'d> Reader<'_, 'd> {
         let mut entries = self.unit.entries();
         let mut depth = 0_isize;
         // The types and functions around the current entry.
-        let mut around: Vec<(isize, String, Option<(String, String)>)> = Vec::new();
+        let mut around: Vec<(isize, String, Option<Key>)> = Vec::new();
         while let Some((delta, entry)) = entries.next_dfs()? {
             depth += delta;
             around.retain(|(level, ..)| *level < depth);

@@ -145,10 +145,9 @@ fn skeleton(source: &str, keep: Option<usize>) -> String {
         let (Some(first), Some(last)) = (scan.tokens.get(range.start), scan.tokens.get(range.end - 1)) else {
             continue;
         };
-        for at in first.start..last.start {
-            if source.as_bytes()[at] == b'\\' {
-                kept[at] = b'\\';
-            }
+        let (old, new) = (&source.as_bytes()[first.start..last.start], &mut kept[first.start..last.start]);
+        for (new, _) in new.iter_mut().zip(old).filter(|(_, old)| **old == b'\\') {
+            *new = b'\\';
         }
     }
     String::from_utf8(kept).unwrap_or_else(|_| source.to_owned())

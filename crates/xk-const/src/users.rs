@@ -7,6 +7,7 @@
 //! the old value in force somewhere. Uses that can change types or the shape of the code are
 //! reported apart, because no variant of a single function can tell what they do.
 
+use crate::find::Finder;
 use crate::index::{FileNo, Index};
 use crate::resolve::{Constant, Form};
 use crate::scan::{Directive, Place, Scan};
@@ -45,7 +46,7 @@ pub struct Users {
     pub names: Vec<Followed>,
     /// `#if` and `#elif` that mention one of the names: the shape of the code may depend on it.
     pub conditionals: Vec<Mention>,
-    /// Struct, union and array declarations that mention one of the names.
+    /// Struct, union and array declarations, local ones too, that mention one of the names.
     pub shapes: Vec<Mention>,
     /// Uses that end in generated headers, boot code or the vDSO instead of kernel text.
     pub generated: Vec<Mention>,
@@ -210,15 +211,25 @@ impl<T: BuildTree> Walk<'_, T> {
         let index = self.index;
         for paste in index.pastes() {
             let Some(argument) = paste.argument(name) else { continue };
-            let files = index.mentions(argument)?;
-            if files.is_empty() || !self.shares_unit(definition, paste.file) {
+            if !self.shares_unit(definition, paste.file) {
                 continue;
             }
-            let callers = self.wrappers(&paste.name, paste.file)?;
-            for file in files {
+            // Costly, and seldom needed: few of the parts that fit are ever completed to this name.
+            let mut callers = None;
+            for file in index.mentions(argument)? {
                 if !self.shares_unit(definition, file) || !self.shares_unit(paste.file, file) {
                     continue;
                 }
+                let source = self.source(file)?;
+                let spelled = contains(&source, argument);
+                self.sources.insert(file, source);
+                if !spelled {
+                    continue;
+                }
+                let callers = match &mut callers {
+                    Some(callers) => callers,
+                    none => none.insert(self.wrappers(&paste.name, paste.file)?),
+                };
                 let source = self.source(file)?;
                 let scan = Scan::new(&source);
                 if callers.iter().any(|caller| scan.mentions(caller).next().is_some()) {
@@ -276,6 +287,11 @@ impl<T: BuildTree> Walk<'_, T> {
         if ELSEWHERE.iter().any(|prefix| path.starts_with(prefix)) {
             self.found.generated.push(note(format!("{name} outside kernel text")));
         }
+        if matches!(scan.place(token), Place::Function { .. }) {
+            if let Some(what) = (Finder { path: &path, scan }).layout(token) {
+                self.found.shapes.push(note(format!("{what} uses {name}")));
+            }
+        }
         match scan.place(token) {
             Place::Directive(Directive::Define { name: outer, .. }) => {
                 let outer = outer.clone();
@@ -322,8 +338,7 @@ impl<T: BuildTree> Walk<'_, T> {
 
 /// A plain search before the costly scan.
 fn contains(source: &[u8], name: &str) -> bool {
-    let name = name.as_bytes();
-    !name.is_empty() && source.windows(name.len()).any(|w| w[0] == name[0] && w == name)
+    memchr::memmem::find(source, name.as_bytes()).is_some()
 }
 
 fn line_text(source: &[u8], at: usize) -> String {

@@ -1,6 +1,6 @@
 //! Over the source of a real kernel: the constants are found, their users are complete, and
 //! variants are compiled that differ where they should and nowhere else.
-#![allow(missing_docs, clippy::expect_used)]
+#![allow(missing_docs, clippy::expect_used, clippy::unwrap_used)]
 
 mod common;
 

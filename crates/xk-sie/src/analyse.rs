@@ -15,6 +15,7 @@ use crate::identity::{locate, Deployed};
 use crate::insn::Node;
 use crate::object::Object;
 use crate::proof::Solver;
+use crate::prototypes::Prototypes;
 use crate::semantics::{gpr, is_immediate};
 use crate::span::{Context, Seeds};
 use crate::{data, insn::Insn, product};
@@ -77,9 +78,10 @@ struct Fitted<'a> {
 /// # Errors
 /// The [`Refusal`] of the constant as a whole.
 pub fn analyse(input: &Input<'_>) -> Result<Analysis, Refusal> {
+    let prototypes = input.deployed.prototypes();
     let mut fitted = Vec::new();
     for unit in &input.units {
-        fitted.push(fit_unit(unit, input)?);
+        fitted.push(fit_unit(unit, input, &prototypes)?);
     }
     if fitted.iter().all(|f| f.seeds.is_empty()) {
         let units = input.units.iter().map(|u| u.source.clone()).collect();
@@ -140,10 +142,10 @@ fn deployed_constant(object: &Object, flow: &Flow, key: (Node, Field)) -> u64 {
     }
 }
 
-fn fit_unit<'a>(unit: &'a Builds, input: &Input<'_>) -> Result<Fitted<'a>, Refusal> {
+fn fit_unit<'a>(unit: &'a Builds, input: &Input<'_>, prototypes: &Prototypes) -> Result<Fitted<'a>, Refusal> {
     let flow = Flow::new(&unit.base);
     let nothing = Differences::new();
-    let rules = Rules { noreturns: input.noreturns, solver: Some(input.solver), expected: &nothing };
+    let rules = Rules { noreturns: input.noreturns, prototypes, solver: Some(input.solver), expected: &nothing };
     let mut observed: Vec<(i64, Differences)> = Vec::new();
     for (value, variant) in &unit.fitted {
         data::compare(&unit.base, variant, &unit.source)?;

@@ -6,6 +6,7 @@
 use xk_kernel::{Image, Module};
 
 use crate::identity::{Candidate, Deployed};
+use crate::prototypes::Prototypes;
 
 impl Deployed for Image {
     fn candidates(&self, symbol: &str, module: Option<&str>) -> Result<Vec<Candidate>, String> {
@@ -41,6 +42,10 @@ impl Deployed for Image {
                 section.data.get(start..end).map(<[u8]>::to_vec).ok_or_else(outside)
             }
         }
+    }
+
+    fn prototypes(&self) -> Prototypes {
+        self.btf().map(|btf| Prototypes::of_btf(&btf)).unwrap_or_default()
     }
 }
 

@@ -25,6 +25,7 @@ use crate::flow::Flow;
 use crate::insn::{Insn, Node, Target};
 use crate::object::{Function, Object};
 use crate::proof::Solver;
+use crate::prototypes::Prototypes;
 use crate::semantics::{gpr, is_immediate};
 use crate::term;
 
@@ -135,7 +136,7 @@ impl Pairing {
 /// # Errors
 /// [`Mismatch`] when the variant is not the deployed code with constants replaced.
 pub fn compare(base: &Object, variant: &Object, noreturns: &HashSet<String>) -> Result<Differences, Mismatch> {
-    let rules = Rules { noreturns, solver: None, expected: &Differences::new() };
+    let rules = Rules { noreturns, prototypes: &Prototypes::default(), solver: None, expected: &Differences::new() };
     compare_with(base, variant, &rules)
 }
 
@@ -144,6 +145,8 @@ pub fn compare(base: &Object, variant: &Object, noreturns: &HashSet<String>) -> 
 pub struct Rules<'a> {
     /// Functions that do not come back.
     pub noreturns: &'a HashSet<String>,
+    /// How many registers a call passes.
+    pub prototypes: &'a Prototypes,
     /// Decides whether blocks that do not match by instructions do the same;
     /// without it they do not match.
     pub solver: Option<&'a Solver>,
@@ -671,6 +674,17 @@ impl Walk<'_> {
 
     /// Nothing that a callee may read can differ.
     fn arguments(&self, bi: &Insn, pairing: &Pairing) -> Result<(), Mismatch> {
+        let passed = self.callee(self.base, bi).filter(|(_, offset)| *offset == 0);
+        let passed = passed.and_then(|(name, _)| self.rules.prototypes.arguments(&name));
+        if let Some(count) = passed {
+            // A known C prototype: what it does not pass may hold anything.
+            let read = ARGUMENTS.into_iter().take(count).chain([RSP_NUMBER]);
+            for register in read.filter(|&r| pairing.valid(r, r) < 64) {
+                let name = crate::state::REGISTERS[register];
+                return self.mismatch(bi.node, format!("`{}`: {name} may differ", bi.text()));
+            }
+            return Ok(());
+        }
         for register in ARGUMENTS.into_iter().chain([0, RSP_NUMBER]) {
             // rax carries the number of vector registers of a variadic call and
             // arguments of helpers in assembly; elsewhere it is free.

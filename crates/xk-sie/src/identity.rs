@@ -6,6 +6,7 @@ use xk_table::{hex, Function as TableFunction, Place, Refusal};
 
 use crate::insn::Node;
 use crate::object::{Function, Object};
+use crate::prototypes::Prototypes;
 
 /// A function of the deployed kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +32,11 @@ pub trait Deployed: Sync {
     /// # Errors
     /// A sentence when they cannot be read.
     fn text(&self, candidate: &Candidate, module: Option<&str>, len: usize) -> Result<Vec<u8>, String>;
+
+    /// Prototypes of the kernel's functions; none when they are not known.
+    fn prototypes(&self) -> Prototypes {
+        Prototypes::default()
+    }
 }
 
 /// Finds `function` in the deployed kernel and checks that it is the same.

@@ -21,6 +21,7 @@ pub mod probe;
 pub mod product;
 pub mod program;
 pub mod proof;
+pub mod prototypes;
 pub mod semantics;
 pub mod span;
 pub mod state;

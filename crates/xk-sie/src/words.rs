@@ -119,10 +119,13 @@ impl Words<'_> {
 
     /// Recognises a transformed value by its shape: a·V + b, cut to its width.
     fn fit(&self, term: TermId) -> Option<String> {
+        // a and b modulo the width of the term: -1 may stand as 0xffffffff.
+        let kept = crate::term::mask(self.terms.bits(term)) as u64;
         let (mut at, mut a, mut b) = (term, 1u64, 0u64);
         loop {
             match *self.terms.node(at) {
                 Node::Symbol(ref name) if name == "V" => break,
+                Node::Extract(0, inner) if matches!(self.terms.node(inner), Node::Symbol(name) if name == "V") => break,
                 Node::Extract(0, inner) => at = inner,
                 Node::Bin(BinOp::Add, x, c) => {
                     b = b.wrapping_add(self.terms.as_const(c)? as u64);
@@ -135,7 +138,7 @@ impl Words<'_> {
                 _ => return None,
             }
         }
-        let fit = self.ivs.iter().find(|f| f.a as u64 == a && f.b as u64 == b)?;
+        let fit = self.ivs.iter().find(|f| (f.a as u64 ^ a) & kept == 0 && (f.b as u64 ^ b) & kept == 0)?;
         Some(fit_words(fit))
     }
 }

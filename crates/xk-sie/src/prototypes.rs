@@ -1,0 +1,162 @@
+//! How many registers a call passes, from the deployed kernel's BTF.
+//!
+//! In: the bytes of a `.BTF` section. Out: for each function name the number of
+//! argument registers. Left out, so that nothing is assumed: functions with
+//! several different prototypes, variadic ones, and those that take a structure
+//! or a 128-bit integer by value. Format: Documentation/bpf/btf.rst.
+
+use std::collections::HashMap;
+
+/// Argument registers by function name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Prototypes(HashMap<String, usize>);
+
+const INT: u32 = 1;
+const STRUCT: u32 = 4;
+const UNION: u32 = 5;
+const FUNC: u32 = 12;
+const FUNC_PROTO: u32 = 13;
+
+struct Type {
+    name: u32,
+    kind: u32,
+    vlen: usize,
+    /// Size, or the type that it refers to.
+    size: u32,
+    /// Offset of what follows.
+    extra: usize,
+}
+
+fn word(data: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(data.get(at..at.checked_add(4)?)?.try_into().ok()?))
+}
+
+/// Bytes behind a type of this kind.
+fn extra_len(kind: u32, vlen: usize) -> Option<usize> {
+    Some(match kind {
+        2 | 7..=12 | 16 | 18 => 0,
+        INT | 14 | 17 => 4,
+        3 => 12,
+        STRUCT | UNION | 15 | 19 => 12 * vlen,
+        6 | FUNC_PROTO => 8 * vlen,
+        _ => return None,
+    })
+}
+
+impl Prototypes {
+    /// How many registers a call of `function` passes, if that is certain.
+    #[must_use]
+    pub fn arguments(&self, function: &str) -> Option<usize> {
+        self.0.get(function).copied()
+    }
+
+    /// Reads a `.BTF` section; what is damaged is left out.
+    #[must_use]
+    pub fn of_btf(data: &[u8]) -> Self {
+        Self::parse(data).unwrap_or_default()
+    }
+
+    fn parse(data: &[u8]) -> Option<Self> {
+        if data.get(..2)? != [0x9f, 0xeb] {
+            return None;
+        }
+        let header = word(data, 4)? as usize;
+        let section = |at: usize| Some((header.checked_add(word(data, at)? as usize)?, word(data, at + 4)? as usize));
+        let ((types_at, types_len), (strings_at, strings_len)) = (section(8)?, section(16)?);
+        let strings = data.get(strings_at..strings_at.checked_add(strings_len)?)?;
+        let types = read_types(data, types_at, types_at.checked_add(types_len)?)?;
+        let mut found: HashMap<String, Option<usize>> = HashMap::new();
+        for function in types.iter().filter(|t| t.kind == FUNC) {
+            let rest = strings.get(function.name as usize..)?;
+            let end = rest.iter().position(|&b| b == 0)?;
+            let name = String::from_utf8_lossy(&rest[..end]).into_owned();
+            let count = registers(data, &types, function.size);
+            found.entry(name).and_modify(|known| *known = known.filter(|k| Some(*k) == count)).or_insert(count);
+        }
+        Some(Self(found.into_iter().filter_map(|(name, count)| Some((name, count?))).collect()))
+    }
+}
+
+fn read_types(data: &[u8], mut at: usize, end: usize) -> Option<Vec<Type>> {
+    // Type 0 is void.
+    let mut types = vec![Type { name: 0, kind: 0, vlen: 0, size: 0, extra: 0 }];
+    while at < end {
+        let info = word(data, at + 4)?;
+        let (kind, vlen) = (info >> 24 & 0x1f, (info & 0xffff) as usize);
+        types.push(Type { name: word(data, at)?, kind, vlen, size: word(data, at + 8)?, extra: at + 12 });
+        at += 12 + extra_len(kind, vlen)?;
+    }
+    Some(types)
+}
+
+fn registers(data: &[u8], types: &[Type], prototype: u32) -> Option<usize> {
+    let prototype = types.get(prototype as usize).filter(|t| t.kind == FUNC_PROTO)?;
+    for parameter in 0..prototype.vlen {
+        let mut id = word(data, prototype.extra + 8 * parameter + 4)?;
+        if id == 0 {
+            return None; // variadic
+        }
+        // Through typedefs and qualifiers.
+        for _ in 0..32 {
+            match types.get(id as usize)? {
+                t if matches!(t.kind, 8..=11 | 18) => id = t.size,
+                t if matches!(t.kind, STRUCT | UNION) || (t.kind == INT && t.size > 8) => return None,
+                _ => break,
+            }
+        }
+    }
+    Some(prototype.vlen.min(6))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `int f(long, char *)`, `void g(void)`, `int h(int, ...)`, `void s(struct t)`.
+    fn fixture() -> Vec<u8> {
+        let strings = b"\0f\0g\0h\0s\0int\0";
+        let mut types: Vec<u8> = Vec::new();
+        let mut push = |words: &[u32]| words.iter().for_each(|w| types.extend(w.to_le_bytes()));
+        push(&[9, INT << 24, 4, 32]); // 1: int
+        push(&[0, 2 << 24, 1]); // 2: int *
+        push(&[0, FUNC_PROTO << 24 | 2, 1, 0, 1, 0, 2]); // 3: int (int, int *)
+        push(&[1, FUNC << 24, 3]); // 4: f
+        push(&[0, FUNC_PROTO << 24, 0]); // 5: void (void)
+        push(&[3, FUNC << 24, 5]); // 6: g
+        push(&[0, FUNC_PROTO << 24 | 2, 1, 0, 1, 0, 0]); // 7: int (int, ...)
+        push(&[5, FUNC << 24, 7]); // 8: h
+        push(&[0, STRUCT << 24, 16]); // 9: struct
+        push(&[0, FUNC_PROTO << 24 | 1, 0, 0, 9]); // 10: void (struct)
+        push(&[7, FUNC << 24, 10]); // 11: s
+        let mut data = vec![0x9f, 0xeb, 1, 0];
+        for field in [24, 0, types.len() as u32, types.len() as u32, strings.len() as u32] {
+            data.extend(field.to_le_bytes());
+        }
+        data.extend(types);
+        data.extend(strings);
+        data
+    }
+
+    #[test]
+    fn certain_prototypes_only() {
+        let prototypes = Prototypes::of_btf(&fixture());
+        assert_eq!(prototypes.arguments("f"), Some(2));
+        assert_eq!(prototypes.arguments("g"), Some(0));
+        assert_eq!(prototypes.arguments("h"), None, "variadic");
+        assert_eq!(prototypes.arguments("s"), None, "structure by value");
+        assert_eq!(prototypes.arguments("unknown"), None);
+    }
+
+    #[test]
+    fn damaged_sections_give_nothing_and_do_not_panic() {
+        let whole = fixture();
+        for len in 0..whole.len() {
+            assert_eq!(Prototypes::of_btf(&whole[..len]), Prototypes::default(), "cut at {len}");
+        }
+        for at in 0..whole.len() {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 0xff;
+            let _ = Prototypes::of_btf(&damaged);
+        }
+    }
+}

@@ -88,7 +88,10 @@ impl AddressOf for Addresses {
         let Some(module) = &module else {
             let address = self.stext.wrapping_add(function.text_offset);
             return match candidates {
-                [] => Err("the running kernel has no such function: the table is for another build; run `xk build` again".into()),
+                [] => {
+                    Err("the running kernel has no such function: the table is for another build; run `xk build` again"
+                        .into())
+                }
                 _ if candidates.contains(&address) => Ok(address),
                 _ => Err(format!(
                     "not at _stext+{:#x}, where it was analysed: the table is for another build; run `xk build` again",

@@ -242,7 +242,9 @@ impl TablesOf {
                 "there are no tables for kernel `{wanted}`; there are for:{}",
                 list(&known.iter().collect::<Vec<_>>())
             ))),
-            _ => Err(Failure::error(format!("`{wanted}` means several kernels; name one build-id:{}", list(&matching)))),
+            _ => {
+                Err(Failure::error(format!("`{wanted}` means several kernels; name one build-id:{}", list(&matching))))
+            }
         }
     }
 }

@@ -44,7 +44,10 @@ impl KernelOf {
         if image.btf().is_none() {
             return Err(Failure::new(
                 Exit::Unsupported,
-                format!("kernel {} has no BTF (CONFIG_DEBUG_INFO_BTF); use a distribution kernel that has it", id.release),
+                format!(
+                    "kernel {} has no BTF (CONFIG_DEBUG_INFO_BTF); use a distribution kernel that has it",
+                    id.release
+                ),
             ));
         }
         Ok(image)
@@ -69,8 +72,9 @@ impl KernelOf {
         if let Some(release) = &self.release {
             return Ok(boot.join(format!("vmlinuz-{release}")));
         }
-        let entries = std::fs::read_dir(&boot)
-            .map_err(|error| Failure::error(format!("{}: {error}; --root needs a folder with boot/", boot.display())))?;
+        let entries = std::fs::read_dir(&boot).map_err(|error| {
+            Failure::error(format!("{}: {error}; --root needs a folder with boot/", boot.display()))
+        })?;
         let mut images: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
         images.retain(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz-")));
         images.sort();
@@ -80,7 +84,11 @@ impl KernelOf {
             several => {
                 let name = |path: &PathBuf| path.file_name().map(|name| name.to_string_lossy().replace("vmlinuz-", ""));
                 let releases: Vec<String> = several.iter().filter_map(name).collect();
-                Err(Failure::usage(format!("{} holds several kernels; add --release {}", boot.display(), releases.join("|"))))
+                Err(Failure::usage(format!(
+                    "{} holds several kernels; add --release {}",
+                    boot.display(),
+                    releases.join("|")
+                )))
             }
         }
     }
@@ -110,12 +118,7 @@ fn live() -> Result<Image> {
 }
 
 fn other_build(vmlinuz: &Path, found: &KernelId, wanted: &KernelId) -> String {
-    format!(
-        "; {} cannot stand in: it is build {}, running is {}",
-        vmlinuz.display(),
-        found.build_id,
-        wanted.build_id
-    )
+    format!("; {} cannot stand in: it is build {}, running is {}", vmlinuz.display(), found.build_id, wanted.build_id)
 }
 
 impl From<ImageError> for Failure {

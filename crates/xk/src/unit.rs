@@ -112,7 +112,8 @@ fn of_call(constant: &ConstRef) -> Option<Known> {
     let occurrences = text.match_indices(&token).count();
     let (call, unit) = CALLS.into_iter().find(|(call, _)| {
         let wanted = format!("{call}({token})");
-        text.match_indices(&wanted).any(|(at, _)| !text[..at].ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_'))
+        text.match_indices(&wanted)
+            .any(|(at, _)| !text[..at].ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_'))
     })?;
     (occurrences == 1).then(|| Known { unit, because: format!("it is the argument of {call}()") })
 }
@@ -296,7 +297,10 @@ mod tests {
         assert_eq!(unit("A", "#define A (5 * HZ)", "(5 * HZ)", 1250), jiffies);
         assert_eq!(unit("A", "#define A msecs_to_jiffies(2)", "msecs_to_jiffies(2)", 1), jiffies);
         assert_eq!(unit("", "\tend = jiffies + msecs_to_jiffies(2);", "2", 2), Some("milliseconds"));
-        assert_eq!(unit("A", "#define A (10 * NSEC_PER_MSEC)", "(10 * NSEC_PER_MSEC)", 10_000_000), Some("nanoseconds"));
+        assert_eq!(
+            unit("A", "#define A (10 * NSEC_PER_MSEC)", "(10 * NSEC_PER_MSEC)", 10_000_000),
+            Some("nanoseconds")
+        );
         assert_eq!(unit("A_MS", "#define A_MS 20", "20", 20), Some("milliseconds"));
         assert_eq!(unit("A_USEC", "#define A_USEC\t(7U) /* x */", "(7U)", 7), Some("microseconds"));
         assert_eq!(unit("A", "#define A\t(16000U)\t/* 16 ms */", "(16000U)", 16000), Some("microseconds"));

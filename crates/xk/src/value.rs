@@ -75,9 +75,10 @@ pub fn parse(text: &str) -> Result<Quantity, String> {
     if suffix.starts_with('.') {
         return Err(format!("`{text}` is not a whole number; use a smaller unit (1500us for 1.5ms)"));
     }
-    let number = digits.chars().filter_map(|c| c.to_digit(radix)).fold(0i128, |sum, digit| {
-        sum.saturating_mul(i128::from(radix)).saturating_add(i128::from(digit))
-    });
+    let number = digits
+        .chars()
+        .filter_map(|c| c.to_digit(radix))
+        .fold(0i128, |sum, digit| sum.saturating_mul(i128::from(radix)).saturating_add(i128::from(digit)));
     let number = if negative { -number } else { number };
     let scaled = |shift: u32| Ok(Quantity::Number(number.saturating_mul(1 << shift)));
     match suffix {

@@ -153,11 +153,24 @@ fn number(value: i64) -> String {
 
 /// A condition code: a comparison of what was compared, or of the flags themselves.
 fn condition(code: i64, flags: &Expression) -> Expression {
-    const COMPARED: [&str; 16] =
-        ["", "", "<", ">=", "==", "!=", "<=", ">", "", "", "", "", "<", ">=", "<=", ">"];
+    const COMPARED: [&str; 16] = ["", "", "<", ">=", "==", "!=", "<=", ">", "", "", "", "", "<", ">=", "<=", ">"];
     const FLAGS: [&str; 16] = [
-        "overflow", "no overflow", "carry", "no carry", "zero", "not zero", "carry or zero", "no carry and not zero",
-        "negative", "not negative", "even parity", "odd parity", "less", "not less", "less or equal", "greater",
+        "overflow",
+        "no overflow",
+        "carry",
+        "no carry",
+        "zero",
+        "not zero",
+        "carry or zero",
+        "no carry and not zero",
+        "negative",
+        "not negative",
+        "even parity",
+        "odd parity",
+        "less",
+        "not less",
+        "less or equal",
+        "greater",
     ];
     let Some(index) = usize::try_from(code).ok().filter(|&index| index < 16) else { return Expression::atom("?") };
     match &flags.compared {
@@ -233,7 +246,8 @@ mod tests {
 
     #[test]
     fn a_malformed_program_is_no_reason_to_fail() {
-        let program = Program { ops: vec![op(OpCode::SetReg, 4, 0, [200, 0, 0], 0), op(OpCode::Cond, 1, 255, [9; 3], 99)] };
+        let program =
+            Program { ops: vec![op(OpCode::SetReg, 4, 0, [200, 0, 0], 0), op(OpCode::Cond, 1, 255, [9; 3], 99)] };
         assert_eq!(effects(&program, &[]), ["eax = ?"]);
     }
 

@@ -1,6 +1,8 @@
 //! The whole command on a machine without xk.ko: what it says and how it ends.
 //! Tables are those of the golden tests, given to the kernel that runs here.
 
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -223,7 +225,9 @@ fn builds_fail_before_they_start() {
 #[test]
 fn json_has_a_schema_also_when_it_fails() {
     let machine = Machine::with_table();
-    for arguments in [&["list", "--json"][..], &["explain", NAME, "--json"], &["get", NAME, "--json"], &["status", "--json"]] {
+    for arguments in
+        [&["list", "--json"][..], &["explain", NAME, "--json"], &["get", NAME, "--json"], &["status", "--json"]]
+    {
         let run = machine.run(arguments);
         run.expect(0, &[]);
         run.json();

@@ -4,6 +4,8 @@
 //!
 //! The effect is what `block:block_unplug` reports (cases/blk_max_request_count).
 
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test
+
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -46,6 +48,23 @@ guest_tests! {
     without_the_module_nothing_is_tuned,
     the_doctor_finds_the_guest_fit,
     a_bundle_is_written,
+}
+
+/// Not in the guest, where analysing takes ten times as long.
+#[test]
+fn a_full_disk_leaves_nothing() {
+    let root = output_of(Command::new("lab/lab").args(["info", KERNEL, "root"]));
+    let folder = tempfile::tempdir().unwrap();
+    let script = format!(
+        "mount -t tmpfs -o size=4k tmpfs '{0}' && XK_STORE='{0}' '{1}' build --root '{root}' {SHRINK}; code=$?
+         find '{0}' -type f; exit $code",
+        folder.path().display(),
+        env!("CARGO_BIN_EXE_xk"),
+    );
+    let output = Command::new("unshare").args(["--mount", "sh", "-c", &script]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), &*output.stdout), (Some(1), &b""[..]), "{text}");
+    contains(&text, &["No space left", "the disk is full", "XK_STORE"]);
 }
 
 fn repository() -> PathBuf {

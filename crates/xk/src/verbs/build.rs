@@ -45,7 +45,8 @@ pub fn run(args: Args) -> Result {
     let folders = Folders::new();
     let paint = Paint::stderr();
     let started = Instant::now();
-    let tree = args.kernel.tree(&image, &folders.cache, &|line| eprintln!("{}", paint.dim(&format!("prepare: {line}"))))?;
+    let tree =
+        args.kernel.tree(&image, &folders.cache, &|line| eprintln!("{}", paint.dim(&format!("prepare: {line}"))))?;
     if started.elapsed().as_secs() > 1 {
         eprintln!("{}", paint.dim(&format!("prepare: {:.1} s", started.elapsed().as_secs_f64())));
     }

@@ -98,7 +98,10 @@ mod tests {
     #[test]
     fn what_no_package_mends_is_unsupported() {
         let of = |checks: &[Check]| verdict(checks).err().map(|failure| failure.exit);
-        assert_eq!(of(&[check("solver", Status::Fail, "", None), check("btf", Status::Fail, "", None)]), Some(Exit::Unsupported));
+        assert_eq!(
+            of(&[check("solver", Status::Fail, "", None), check("btf", Status::Fail, "", None)]),
+            Some(Exit::Unsupported)
+        );
         assert_eq!(of(&[check("kcore", Status::Warn, "", None)]), None);
     }
 }

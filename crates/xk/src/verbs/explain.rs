@@ -150,7 +150,9 @@ fn assembly(text: &mut String, table: &ScopeTable, span: &CriticalSpan, paint: P
             marked = Some(mark(text, line.offset));
         }
         let note = match line.iv.and_then(|slot| span.ivs.get(slot)) {
-            Some(fit) => format!("{}  ◂ {}", " ".repeat(width - code.chars().count()), held(fit, table.constant.default)),
+            Some(fit) => {
+                format!("{}  ◂ {}", " ".repeat(width - code.chars().count()), held(fit, table.constant.default))
+            }
             None => String::new(),
         };
         let code = if note.is_empty() { code.clone() } else { paint.value(code) };

@@ -55,7 +55,8 @@ fn warnings(tune: &TuneStatus) -> Vec<String> {
                  `echo 1 > /sys/kernel/debug/kprobes/enabled` arms it again"
             )),
             Probe::Unknown => {
-                warnings.push(format!("{place}: the running bytes are not known: another tracer may have replaced them"));
+                warnings
+                    .push(format!("{place}: the running bytes are not known: another tracer may have replaced them"));
             }
             Probe::Jump | Probe::Int3 => {}
         }

@@ -25,7 +25,7 @@ use crate::flow::Flow;
 use crate::insn::{Insn, Node, Target};
 use crate::object::{Function, Object};
 use crate::proof::Solver;
-use crate::prototypes::Prototypes;
+use crate::prototypes::{conversions, Prototypes};
 use crate::semantics::{gpr, is_immediate};
 use crate::term;
 
@@ -78,6 +78,9 @@ struct Pairing {
     registers: [[Valid; 16]; 16],
     /// Whether the status flags are equal.
     flags: bool,
+    /// Registers of the deployed build and of the variant that a call of a C
+    /// function clobbered and nothing wrote since: they pass no argument.
+    junk: [u16; 2],
 }
 
 /// How the second of two instructions realises the first.
@@ -103,7 +106,11 @@ const CALLEE_SAVED: [usize; 6] = [3, 5, 12, 13, 14, 15];
 
 impl Pairing {
     fn identity() -> Self {
-        Self { registers: std::array::from_fn(|v| std::array::from_fn(|b| if v == b { 64 } else { 0 })), flags: true }
+        Self {
+            registers: std::array::from_fn(|v| std::array::from_fn(|b| if v == b { 64 } else { 0 })),
+            flags: true,
+            junk: [0; 2],
+        }
     }
 
     fn valid(&self, base: usize, other: usize) -> Valid {
@@ -112,6 +119,8 @@ impl Pairing {
 
     /// Both registers are written: what they were equal to is gone.
     fn kill(&mut self, base: usize, other: usize) {
+        self.junk[0] &= !(1 << base);
+        self.junk[1] &= !(1 << other);
         self.registers[other] = [0; 16];
         for row in &mut self.registers {
             row[base] = 0;
@@ -126,7 +135,8 @@ impl Pairing {
     fn meet(&self, with: &Self) -> Self {
         let registers =
             std::array::from_fn(|v| std::array::from_fn(|b| self.registers[v][b].min(with.registers[v][b])));
-        Self { registers, flags: self.flags && with.flags }
+        let junk = [self.junk[0] & with.junk[0], self.junk[1] & with.junk[1]];
+        Self { registers, flags: self.flags && with.flags, junk }
     }
 }
 
@@ -341,7 +351,8 @@ impl Walk<'_> {
             places.insert(from_v, fields.map(|((_, field), other)| (*field, *other)).collect());
         }
         self.seen.extend(inside);
-        let pairing = Pairing { registers: summary.exit.registers, flags: summary.exit.flags };
+        let junk = [entry.junk[0] & !self.written(base_piece), entry.junk[1] & !self.written(variant_piece)];
+        let pairing = Pairing { registers: summary.exit.registers, flags: summary.exit.flags, junk };
         self.reach(to_b, to_v, pairing);
         Some(Ok(()))
     }
@@ -672,10 +683,25 @@ impl Walk<'_> {
         }
     }
 
+    /// Registers that some of `insns` write, as bits.
+    fn written(&mut self, insns: &[&Insn]) -> u16 {
+        let mut bits = 0;
+        for insn in insns {
+            for used in self.info.info(&insn.raw).used_registers() {
+                let writes = !matches!(used.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::None);
+                if let (true, Some((number, ..))) = (writes, gpr(used.register())) {
+                    bits |= 1 << number;
+                }
+            }
+        }
+        bits
+    }
+
     /// Nothing that a callee may read can differ.
     fn arguments(&self, bi: &Insn, pairing: &Pairing) -> Result<(), Mismatch> {
         let passed = self.callee(self.base, bi).filter(|(_, offset)| *offset == 0);
-        let passed = passed.and_then(|(name, _)| self.rules.prototypes.arguments(&name));
+        let passed =
+            passed.and_then(|(name, _)| self.rules.prototypes.arguments(&name).or_else(|| self.formatted(bi, &name)));
         if let Some(count) = passed {
             // A known C prototype: what it does not pass may hold anything.
             let read = ARGUMENTS.into_iter().take(count).chain([RSP_NUMBER]);
@@ -688,13 +714,38 @@ impl Walk<'_> {
         for register in ARGUMENTS.into_iter().chain([0, RSP_NUMBER]) {
             // rax carries the number of vector registers of a variadic call and
             // arguments of helpers in assembly; elsewhere it is free.
-            let matters = register != 0 || self.base.goes_to(bi, "__") || self.base.goes_to(bi, "preempt_schedule");
+            let junk = (pairing.junk[0] | pairing.junk[1]) >> register & 1 == 1;
+            let matters =
+                !junk && register != 0 || self.base.goes_to(bi, "__") || self.base.goes_to(bi, "preempt_schedule");
             if matters && pairing.valid(register, register) < 64 {
                 let name = crate::state::REGISTERS[register];
                 return self.mismatch(bi.node, format!("`{}`: {name} may differ", bi.text()));
             }
         }
         self.thunk_target(bi, pairing)
+    }
+
+    /// How many arguments a call of a printf-like function passes, when its
+    /// format is a literal that is loaded in the same block.
+    fn formatted(&self, bi: &Insn, name: &str) -> Option<usize> {
+        const PRINTS: [&str; 6] =
+            ["_printk", "__dynamic_pr_debug", "__warn_printk", "seq_printf", "snprintf", "scnprintf"];
+        let named = self.rules.prototypes.variadic(name).filter(|_| PRINTS.contains(&name))?;
+        let register = *ARGUMENTS.get(named.checked_sub(1)?)?;
+        let (flow, _) = self.flows.get_or_init(|| (Flow::new(self.base), Flow::new(self.variant)));
+        let block = flow.block(self.base, bi.node);
+        let last = block.iter().rev().skip(1).find(|insn| self.info_writes(insn, register))?;
+        let literal = last.immediate.as_ref().filter(|symbol| symbol.name.starts_with('"'))?;
+        Some((named + conversions(&literal.name)).min(6))
+    }
+
+    fn info_writes(&self, insn: &Insn, register: usize) -> bool {
+        let mut factory = InstructionInfoFactory::new();
+        let info = factory.info(&insn.raw);
+        info.used_registers().iter().any(|used| {
+            let writes = !matches!(used.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::None);
+            writes && gpr(used.register()).is_some_and(|(number, ..)| number == register)
+        })
     }
 
     /// A retpoline jumps to what the register in its name holds.
@@ -764,6 +815,12 @@ impl Walk<'_> {
         for register in CALLER_SAVED {
             let valid = if matches!(register, 10 | 11) { pairing.valid(register, register) } else { 64 };
             pairing.pair(register, register, valid);
+        }
+        // Only of a C function is it certain that it clobbers them; rax and rdx
+        // may hold its result.
+        if self.rules.prototypes.is_function(&name) {
+            let clobbered = CALLER_SAVED.iter().filter(|&&r| r != 0 && r != 2).fold(0, |bits, &r| bits | 1 << r);
+            pairing.junk = [clobbered; 2];
         }
         self.reach(bi.next(), vi.next(), *pairing);
         Ok(())

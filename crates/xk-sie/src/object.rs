@@ -195,7 +195,7 @@ impl Object {
         for symbol in elf.symbols() {
             let (Some(section), Ok(name)) = (symbol.section_index(), symbol.name()) else { continue };
             match symbol.kind() {
-                SymbolKind::Text if symbol.size() > 0 => {
+                SymbolKind::Text if symbol.size() > 0 && symbol.address().checked_add(symbol.size()).is_some() => {
                     let start = Node { section: section.0, offset: symbol.address() };
                     let function = Function { name: name.into(), start, size: symbol.size(), weak: symbol.is_weak() };
                     self.functions.entry(start).or_insert(function);
@@ -304,10 +304,10 @@ impl Object {
         };
         Some(match &relocation.target {
             RelocTarget::Section { section, offset } => {
-                RelocTarget::Section { section: *section, offset: offset + correction }
+                RelocTarget::Section { section: *section, offset: offset.wrapping_add(correction) }
             }
             RelocTarget::Symbol(symbol) => {
-                RelocTarget::Symbol(SymbolRef { name: symbol.name.clone(), offset: symbol.offset + correction })
+                RelocTarget::Symbol(SymbolRef { name: symbol.name.clone(), offset: symbol.offset.wrapping_add(correction) })
             }
         })
     }
@@ -419,7 +419,7 @@ impl Object {
             }
         }
         for site in &self.alternatives {
-            let end = Node { section: site.at.section, offset: site.at.offset + site.len };
+            let end = Node { section: site.at.section, offset: site.at.offset.saturating_add(site.len) };
             self.in_alternative.extend(self.insns.range(site.at..end).map(|(node, _)| *node));
         }
         // arch/x86/include/asm/alternative.h, LOCK_PREFIX: s32 address.

@@ -14,7 +14,7 @@ use std::time::Instant;
 use thiserror::Error;
 use xk_const::{choose_values, BuildTree, Constant, Edges, RejectedBy, TreeError, Unit, Users};
 use xk_kernel::Tree;
-use xk_table::{ConstRef, KernelRef, Refusal, ScopeTable, SCHEMA};
+use xk_table::{ConstRef, KernelRef, Place, Refusal, ScopeTable, SCHEMA};
 
 use crate::analyse::{analyse, Builds, Input};
 use crate::identity::Deployed;
@@ -153,8 +153,13 @@ fn values(constant: &Constant) -> (Vec<i64>, Vec<i64>) {
     (chosen.fit, unseen)
 }
 
-/// Uses that end in generated headers, boot code or the vDSO cannot be changed.
+/// What the preprocessor decides, and what ends in generated headers, boot code
+/// or the vDSO, cannot be changed.
 fn refuse_elsewhere(users: &Users) -> Result<(), Refusal> {
+    if let Some(mention) = users.conditionals.first() {
+        let place = Place { source: format!("{}:{}", mention.path, mention.line), function: "#if".into(), offset: 0 };
+        return Err(Refusal::Shape { place, detail: format!("the preprocessor decides by it ({})", mention.what) });
+    }
     match users.generated.first() {
         Some(mention) => Err(Refusal::LayoutChange {
             unit: format!("{}:{}", mention.path, mention.line),

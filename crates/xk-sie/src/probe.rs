@@ -89,7 +89,7 @@ fn reserved(object: &Object, insn: &Insn) -> Option<String> {
 
 /// Two-byte opcodes (0f xx) that may run out of line: `twobyte_is_boostable`,
 /// one word per row, bit n for opcode row + n.
-const TWO_BYTE_BOOSTABLE: [u16; 16] = [
+pub const TWO_BYTE_BOOSTABLE: [u16; 16] = [
     0x034c, // 00
     0x8000, // 10
     0x000f, // 20

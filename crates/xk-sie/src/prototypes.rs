@@ -7,9 +7,20 @@
 
 use std::collections::HashMap;
 
-/// Argument registers by function name.
+/// What calls pass, by function name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Prototypes(HashMap<String, usize>);
+pub struct Prototypes(HashMap<String, Passed>);
+
+/// What a call passes in registers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Passed {
+    /// Exactly this many.
+    Exactly(usize),
+    /// This many and more: a variadic function.
+    AtLeast(usize),
+    /// Not certain.
+    Unknown,
+}
 
 const INT: u32 = 1;
 const STRUCT: u32 = 4;
@@ -47,7 +58,26 @@ impl Prototypes {
     /// How many registers a call of `function` passes, if that is certain.
     #[must_use]
     pub fn arguments(&self, function: &str) -> Option<usize> {
-        self.0.get(function).copied()
+        match self.0.get(function) {
+            Some(Passed::Exactly(count)) => Some(*count),
+            _ => None,
+        }
+    }
+
+    /// How many arguments the variadic `function` names before the others.
+    #[must_use]
+    pub fn variadic(&self, function: &str) -> Option<usize> {
+        match self.0.get(function) {
+            Some(Passed::AtLeast(count)) => Some(*count),
+            _ => None,
+        }
+    }
+
+    /// Whether `function` is a C function of the kernel, so that the calling
+    /// convention holds for it.
+    #[must_use]
+    pub fn is_function(&self, function: &str) -> bool {
+        self.0.contains_key(function)
     }
 
     /// Reads a `.BTF` section; what is damaged is left out.
@@ -65,15 +95,20 @@ impl Prototypes {
         let ((types_at, types_len), (strings_at, strings_len)) = (section(8)?, section(16)?);
         let strings = data.get(strings_at..strings_at.checked_add(strings_len)?)?;
         let types = read_types(data, types_at, types_at.checked_add(types_len)?)?;
-        let mut found: HashMap<String, Option<usize>> = HashMap::new();
+        let mut found: HashMap<String, Passed> = HashMap::new();
         for function in types.iter().filter(|t| t.kind == FUNC) {
             let rest = strings.get(function.name as usize..)?;
             let end = rest.iter().position(|&b| b == 0)?;
             let name = String::from_utf8_lossy(&rest[..end]).into_owned();
-            let count = registers(data, &types, function.size);
-            found.entry(name).and_modify(|known| *known = known.filter(|k| Some(*k) == count)).or_insert(count);
+            let passed = registers(data, &types, function.size).unwrap_or(Passed::Unknown);
+            let merge = |known: &mut Passed| {
+                if *known != passed {
+                    *known = Passed::Unknown;
+                }
+            };
+            found.entry(name).and_modify(merge).or_insert(passed);
         }
-        Some(Self(found.into_iter().filter_map(|(name, count)| Some((name, count?))).collect()))
+        Some(Self(found))
     }
 }
 
@@ -89,12 +124,12 @@ fn read_types(data: &[u8], mut at: usize, end: usize) -> Option<Vec<Type>> {
     Some(types)
 }
 
-fn registers(data: &[u8], types: &[Type], prototype: u32) -> Option<usize> {
+fn registers(data: &[u8], types: &[Type], prototype: u32) -> Option<Passed> {
     let prototype = types.get(prototype as usize).filter(|t| t.kind == FUNC_PROTO)?;
     for parameter in 0..prototype.vlen {
         let mut id = word(data, prototype.extra + 8 * parameter + 4)?;
         if id == 0 {
-            return None; // variadic
+            return Some(Passed::AtLeast(parameter));
         }
         // Through typedefs and qualifiers.
         for _ in 0..32 {
@@ -105,7 +140,26 @@ fn registers(data: &[u8], types: &[Type], prototype: u32) -> Option<usize> {
             }
         }
     }
-    Some(prototype.vlen.min(6))
+    Some(Passed::Exactly(prototype.vlen.min(6)))
+}
+
+/// How many arguments a format string of the kernel takes
+/// (Documentation/core-api/printk-formats.rst): one for each conversion, one
+/// more for each `*`.
+#[must_use]
+pub fn conversions(format: &str) -> usize {
+    let mut count = 0;
+    let mut rest = format;
+    while let Some((_, after)) = rest.split_once('%') {
+        if let Some(literal) = after.strip_prefix('%') {
+            rest = literal;
+            continue;
+        }
+        let flags = after.len() - after.trim_start_matches(|c: char| "-+ #0123456789.*hlLzt".contains(c)).len();
+        count += 1 + after[..flags].matches('*').count();
+        rest = &after[flags..];
+    }
+    count
 }
 
 #[cfg(test)]
@@ -142,9 +196,11 @@ mod tests {
         let prototypes = Prototypes::of_btf(&fixture());
         assert_eq!(prototypes.arguments("f"), Some(2));
         assert_eq!(prototypes.arguments("g"), Some(0));
-        assert_eq!(prototypes.arguments("h"), None, "variadic");
+        assert_eq!((prototypes.arguments("h"), prototypes.variadic("h")), (None, Some(1)));
+        assert_eq!(conversions("\"%d of %*pM: 100%%\""), 3);
         assert_eq!(prototypes.arguments("s"), None, "structure by value");
         assert_eq!(prototypes.arguments("unknown"), None);
+        assert!(prototypes.is_function("h") && !prototypes.is_function("unknown"));
     }
 
     #[test]

@@ -263,7 +263,9 @@ fn a_wrong_operation_is_noticed() {
     let swaps = [(OpCode::SetReg, 4, 8), (OpCode::SetReg, 2, 4), (OpCode::SetReg, 1, 2)];
     for (code, width, other) in swaps {
         let noticed = cases.iter_mut().zip(&outcomes).any(|(case, outcome)| {
-            let Some(at) = case.program.ops.iter().rposition(|op| op.code == code && op.width == width) else { return false };
+            let Some(at) = case.program.ops.iter().rposition(|op| op.code == code && op.width == width) else {
+                return false;
+            };
             case.program.ops[at].width = other;
             let noticed = disagreement(case, outcome).is_some();
             case.program.ops[at].width = width;

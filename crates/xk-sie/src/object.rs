@@ -443,7 +443,7 @@ impl Object {
             .filter_map(|(_, relocation)| match &relocation.target {
                 // Jumps are relative to the end of their four-byte field.
                 RelocTarget::Section { section, offset } => {
-                    Some(Node { section: *section, offset: (*offset + 4) as u64 })
+                    Some(Node { section: *section, offset: offset.wrapping_add(4) as u64 })
                 }
                 RelocTarget::Symbol(_) => None,
             })

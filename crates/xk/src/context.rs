@@ -108,9 +108,7 @@ fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
             }
             paths.map_err(unreadable)
         }
-        Err(error) if [std::io::ErrorKind::NotFound, std::io::ErrorKind::NotADirectory].contains(&error.kind()) => {
-            Ok(Vec::new())
-        }
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR)) => Ok(Vec::new()),
         Err(error) => Err(unreadable(error)),
     }
 }

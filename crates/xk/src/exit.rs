@@ -42,7 +42,7 @@ pub struct Failure {
     /// For people.
     pub message: String,
     /// The reason as data, where there is a closed list of reasons.
-    pub refusal: Option<Refusal>,
+    pub refusal: Option<Box<Refusal>>,
 }
 
 /// What every verb returns.
@@ -96,7 +96,8 @@ impl Failure {
 }
 
 fn disk_full(error: &std::io::Error) -> &'static str {
-    if error.kind() == std::io::ErrorKind::StorageFull {
+    // tempfile wraps the error; its number is then in the text only.
+    if error.raw_os_error() == Some(libc::ENOSPC) || error.to_string().contains("os error 28") {
         "; the disk is full: free some space or name another folder with XK_CACHE or XK_STORE"
     } else {
         ""
@@ -178,6 +179,6 @@ impl From<Refusal> for Failure {
             Refusal::IdentityMismatch { .. } => Exit::Drift,
             _ => Exit::Refused,
         };
-        Failure { exit, message: refusal.to_string(), refusal: Some(refusal) }
+        Failure { exit, message: refusal.to_string(), refusal: Some(Box::new(refusal)) }
     }
 }

@@ -13,7 +13,7 @@ fn ending() -> libc::sigset_t {
         libc::sigemptyset(set.as_mut_ptr());
         let mut set = set.assume_init();
         for signal in ENDING {
-            libc::sigaddset(&raw mut set, signal);
+            libc::sigaddset(std::ptr::from_mut(&mut set), signal);
         }
         set
     }
@@ -32,7 +32,7 @@ pub fn hold_back() {
     let set = ending();
     // SAFETY: `set` is initialised and outlives the call.
     unsafe {
-        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+        libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::from_ref(&set), std::ptr::null_mut());
     }
 }
 
@@ -42,6 +42,6 @@ pub fn wait() {
     let mut signal = 0;
     // SAFETY: both pointers are valid; an invalid set is the only error.
     unsafe {
-        libc::sigwait(&raw const set, &raw mut signal);
+        libc::sigwait(std::ptr::from_ref(&set), std::ptr::from_mut(&mut signal));
     }
 }

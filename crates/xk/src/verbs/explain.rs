@@ -83,7 +83,7 @@ fn head(text: &mut String, table: &ScopeTable, paint: Paint) {
     let unseen = values(&table.validation.unseen);
     let with_spans = table.units.iter().filter(|unit| unit.spans > 0).count();
     let mut facts = Facts { text, paint, indent: 2 };
-    facts.add("id", &[constant.id.clone()]);
+    facts.add("id", std::slice::from_ref(&constant.id));
     facts.add("default", &[paint.value(&constant.default.to_string())]);
     facts.add("range", &[paint.value(&range(table.range))]);
     facts.add("", &[format!("from {}: {}", table.range.min, limits::below(table))]);

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ops::Program;
+use crate::ops::{Program, MAX_IVS};
 
 /// Version of the schema. Raised whenever a field changes meaning.
 pub const SCHEMA: u32 = 1;
@@ -273,6 +273,9 @@ impl ScopeTable {
             if end > function.bytes.len() / 2 || span.start >= span.end {
                 return Err(format!("span {i}: lies outside {}", function.symbol));
             }
+            if span.ivs.len() > MAX_IVS || span.ivs.iter().any(|fit| ![1, 2, 4, 8].contains(&fit.width)) {
+                return Err(format!("span {i}: more than {MAX_IVS} values, or one that is not 1, 2, 4 or 8 bytes wide"));
+            }
             span.indirection.program.check(span.ivs.len()).map_err(|e| format!("span {i}: {e}"))?;
         }
         Ok(())
@@ -304,7 +307,7 @@ pub fn hex(bytes: &[u8]) -> String {
 }
 
 fn unhex(text: &str) -> Option<Vec<u8>> {
-    if !text.is_ascii() || text.len() % 2 != 0 {
+    if !text.bytes().all(|digit| digit.is_ascii_hexdigit()) || text.len() % 2 != 0 {
         return None;
     }
     (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).ok()).collect()

@@ -1,0 +1,150 @@
+//! Tables on disk: what was written is what is read; everything else is an
+//! error that says what to do.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use xk_table::{
+    ConstRef, CriticalSpan, Fit, Function, Indirection, KernelRef, Kind, Op, OpCode, OpError, ProbeKind, Program,
+    Proof, Range, ScopeTable, Store, StoreError, Validation, When, SCHEMA,
+};
+
+const BUILD: &str = "0123abcd";
+const ID: &str = "block/blk.h:L335:32:0";
+
+fn op(code: OpCode, width: u8, dst: u8, a: u8) -> Op {
+    Op { code, width, dst, a, b: 0, c: 0, imm: 0 }
+}
+
+fn table() -> ScopeTable {
+    let program = Program { ops: vec![op(OpCode::Iv, 4, 0, 0), op(OpCode::SetReg, 4, 0, 0)] };
+    ScopeTable {
+        schema: SCHEMA,
+        kernel: KernelRef { release: "6.12.0".into(), build_id: BUILD.into() },
+        constant: ConstRef {
+            id: ID.into(),
+            name: Some("BLK_MAX_REQUEST_COUNT".into()),
+            text: "#define BLK_MAX_REQUEST_COUNT 32".into(),
+            token: "32".into(),
+            default: 32,
+        },
+        range: Range { min: 1, max: 1000 },
+        functions: vec![Function {
+            symbol: "f".into(),
+            module: None,
+            text_offset: 0x1000,
+            section: ".text".into(),
+            bytes: "b820000000c3".into(),
+            mask: "ffffffffffff".into(),
+            source: "block/blk.c".into(),
+        }],
+        spans: vec![CriticalSpan {
+            function: 0,
+            start: 0,
+            end: 5,
+            assembly: vec![],
+            expression: vec!["eax = V".into()],
+            ivs: vec![Fit { a: 1, b: 0, width: 4 }],
+            indirection: Indirection {
+                offset: 5,
+                insn_len: 1,
+                when: When::Before,
+                kind: Kind::Value,
+                probe: ProbeKind::Int3,
+                probe_reason: Some("too short".into()),
+                program,
+            },
+            proof: Proof::Proved { solver: "z3".into(), millis: 1 },
+        }],
+        validation: Validation::default(),
+        units: vec![],
+        stages: Default::default(),
+    }
+}
+
+#[test]
+fn what_is_saved_is_loaded() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::new(folder.path());
+    let path = store.save(&table()).unwrap();
+    assert_eq!(store.load(BUILD, ID).unwrap(), table());
+    assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "nothing is left behind");
+    assert!(matches!(store.load(BUILD, "other"), Err(StoreError::Missing { .. })));
+    assert!(matches!(store.load("beef", ID), Err(StoreError::Missing { .. })));
+    let (good, bad) = store.list(BUILD).unwrap();
+    assert_eq!((good.len(), bad.len()), (1, 0));
+}
+
+#[test]
+fn what_is_not_whole_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::new(folder.path());
+    let path = store.save(&table()).unwrap();
+    let text = std::fs::read_to_string(&path).unwrap();
+    for len in 0..text.trim_end().len() {
+        std::fs::write(&path, &text.as_bytes()[..len]).unwrap();
+        assert!(Store::read(&path).is_err(), "the first {len} bytes");
+    }
+    std::fs::write(&path, text.replace("\"schema\": 1", "\"schema\": 99")).unwrap();
+    assert!(matches!(Store::read(&path), Err(StoreError::Schema { found: 99, .. })));
+    // A table in the place of another is not the other.
+    std::fs::write(&path, text.replace(BUILD, "beefbeef")).unwrap();
+    assert!(matches!(store.load(BUILD, ID), Err(StoreError::OtherKernel { .. })));
+    std::fs::write(&path, text.replace(ID, "block/blk.h:L336:32:0")).unwrap();
+    assert!(matches!(store.load(BUILD, ID), Err(StoreError::Corrupt { .. })));
+    let (good, bad) = store.list(BUILD).unwrap();
+    assert_eq!((good.len(), bad.len()), (1, 0), "whole, but for another constant");
+}
+
+/// One violation of coherence.
+type Break = (&'static str, fn(&mut ScopeTable));
+
+#[test]
+fn incoherent_tables_are_refused() {
+    assert_eq!(table().check(), Ok(()));
+    let broken: [Break; 11] = [
+        ("default outside the range", |t| t.range.min = 33),
+        ("no spans", |t| t.spans.clear()),
+        ("mask of another length", |t| t.functions[0].mask.truncate(4)),
+        ("bytes that are not hex", |t| t.functions[0].bytes = "+1+1+1+1+1+1".into()),
+        ("no such function", |t| t.spans[0].function = 1),
+        ("outside the function", |t| t.spans[0].indirection.offset = 6),
+        ("empty span", |t| t.spans[0].end = 0),
+        ("no such value", |t| t.spans[0].ivs.clear()),
+        ("too many values", |t| t.spans[0].ivs = vec![Fit { a: 1, b: 0, width: 4 }; 9]),
+        ("odd width", |t| t.spans[0].ivs[0].width = 9),
+        ("empty program", |t| t.spans[0].indirection.program.ops.clear()),
+    ];
+    for (what, break_it) in broken {
+        let mut table = table();
+        break_it(&mut table);
+        assert!(table.check().is_err(), "{what}");
+    }
+}
+
+#[test]
+fn programs_are_refused_at_the_operation_that_breaks_a_rule() {
+    let check = |ops: Vec<Op>| Program { ops }.check(1);
+    let (iv, set) = (op(OpCode::Iv, 4, 0, 0), op(OpCode::SetReg, 4, 0, 0));
+    assert_eq!(check(vec![iv, set]), Ok(()));
+    assert_eq!(check(vec![]), Err(OpError::Length(0)));
+    assert_eq!(check(vec![set; 49]), Err(OpError::Length(49)));
+    assert_eq!(check(vec![set]), Err(OpError::Temp(0, 0)));
+    assert_eq!(check(vec![iv]), Err(OpError::NoEffect));
+    assert_eq!(check(vec![op(OpCode::Iv, 3, 0, 0), set]), Err(OpError::Width(0, 3)));
+    assert_eq!(check(vec![op(OpCode::Iv, 4, 32, 0), set]), Err(OpError::Temp(0, 32)));
+    assert_eq!(check(vec![iv, op(OpCode::SetReg, 8, 4, 0)]), Err(OpError::Register(1, 4)));
+    assert_eq!(check(vec![Op { imm: 1, ..iv }, set]), Err(OpError::Immediate(0, 1)));
+    assert_eq!(check(vec![iv, Op { imm: 0x200, ..op(OpCode::SetFlags, 8, 0, 0) }]), Err(OpError::Immediate(1, 0x200)));
+    assert_eq!(check(vec![Op { b: 1, ..op(OpCode::Reg, 2, 0, 0) }, set]), Err(OpError::Register(0, 0)));
+    assert_eq!(check(vec![Op { b: 1, ..op(OpCode::Reg, 1, 0, 4) }, set]), Err(OpError::Register(0, 4)));
+    assert_eq!(check(vec![iv, Op { b: 4, ..op(OpCode::Sext, 4, 1, 0) }, set]), Err(OpError::Width(1, 4)));
+    assert_eq!(check(vec![iv, Op { imm: 16, ..op(OpCode::Cond, 1, 1, 0) }, set]), Err(OpError::Immediate(1, 16)));
+}
+
+#[test]
+fn a_fit_is_applied_at_its_width() {
+    assert_eq!(Fit { a: -1, b: 0, width: 4 }.apply(32), 0xffff_ffe0);
+    assert_eq!(Fit { a: -1, b: 0, width: 8 }.apply(32), u64::MAX - 31);
+    assert_eq!(Fit { a: 1, b: -1, width: 1 }.apply(0), 0xff);
+    assert_eq!(Fit { a: i64::MIN, b: 5, width: 8 }.apply(2), 5);
+}

@@ -1,6 +1,7 @@
 //! Benchmarks and measurements that are not for users.
 
 mod bench;
+mod effects;
 mod lab;
 
 use std::process::ExitCode;
@@ -18,11 +19,14 @@ struct Arguments {
 enum Task {
     /// Measure; with --json, the last line of each benchmark is one JSON object
     Bench(bench::Arguments),
+    /// Let the kernel report the effect of every constant in cases/
+    Effects(effects::Arguments),
 }
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().task {
         Task::Bench(arguments) => bench::run(&arguments),
+        Task::Effects(arguments) => effects::run(&arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

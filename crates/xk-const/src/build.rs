@@ -97,6 +97,10 @@ pub(crate) fn build_with(
     let folder = tempfile::Builder::new().prefix(".building").tempdir_in(out_dir).map_err(store)?;
     let fresh = folder.path().join("unit.o");
     tree.compile(&edits, &unit.source, &fresh, flags).map_err(|error| match error {
+        TreeError::Rejected { messages, .. } if starved(&messages) => {
+            TreeError::Failed(format!("{}: {}; free space or memory and repeat", unit.source, first_error(&messages)))
+                .into()
+        }
         TreeError::Rejected { messages, .. } => BuildError::Rejected {
             unit: unit.source.clone(),
             id: constant.id.to_string(),
@@ -173,6 +177,13 @@ fn digest(parts: &[&str]) -> String {
         hash.update(part);
     }
     hash.finalize().iter().take(12).map(|b| format!("{b:02x}")).collect()
+}
+
+/// Whether the compiler failed for want of disk or memory: that says nothing about the value.
+fn starved(messages: &str) -> bool {
+    let signs =
+        ["No space left on device", "Disk quota exceeded", "Cannot allocate memory", "Killed signal", "out of memory"];
+    signs.iter().any(|sign| messages.contains(sign))
 }
 
 fn classify(messages: &str) -> RejectedBy {

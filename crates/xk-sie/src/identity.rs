@@ -71,7 +71,8 @@ pub fn locate(
             let (candidate, running) = matching.remove(0);
             Ok(TableFunction {
                 symbol: function.name.clone(),
-                module: module.map(Into::into),
+                // As the kernel spells it in /proc/kallsyms.
+                module: module.map(|name| name.replace('-', "_")),
                 text_offset: candidate.text_offset,
                 section: candidate.section,
                 bytes: hex(&running),

@@ -306,9 +306,10 @@ impl Object {
             RelocTarget::Section { section, offset } => {
                 RelocTarget::Section { section: *section, offset: offset.wrapping_add(correction) }
             }
-            RelocTarget::Symbol(symbol) => {
-                RelocTarget::Symbol(SymbolRef { name: symbol.name.clone(), offset: symbol.offset.wrapping_add(correction) })
-            }
+            RelocTarget::Symbol(symbol) => RelocTarget::Symbol(SymbolRef {
+                name: symbol.name.clone(),
+                offset: symbol.offset.wrapping_add(correction),
+            }),
         })
     }
 

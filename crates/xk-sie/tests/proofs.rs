@@ -270,7 +270,7 @@ fn end_to_end(what: &str, analysis: &Analysis, base: &Object, variant: &Object, 
     let (ours, theirs) = (function(base), function(variant));
     let mut random = Random(v as u64 ^ 0x77);
     let mut agreed = 0;
-    for seed in 0..60 {
+    for seed in 0..40 {
         let regs: [u64; 16] = std::array::from_fn(|_| match random.below(3) {
             // Around the value is where comparisons change their mind.
             0 => (v as u64).wrapping_add(random.below(5) as u64).wrapping_sub(2),
@@ -282,7 +282,7 @@ fn end_to_end(what: &str, analysis: &Analysis, base: &Object, variant: &Object, 
         assert_eq!(found, expected, "{what}: V = {v}, registers {regs:#x?}");
         agreed += usize::from(expected.is_some());
     }
-    assert!(agreed > 50, "{what}: the fixture does not end");
+    assert!(agreed > 35, "{what}: the fixture does not end");
 }
 
 fn function(object: &Object) -> &xk_sie::object::Function {

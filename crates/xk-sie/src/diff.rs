@@ -704,12 +704,14 @@ impl Walk<'_> {
             passed.and_then(|(name, _)| self.rules.prototypes.arguments(&name).or_else(|| self.formatted(bi, &name)));
         if let Some(count) = passed {
             // A known C prototype: what it does not pass may hold anything.
-            let read = ARGUMENTS.into_iter().take(count).chain([RSP_NUMBER]);
-            for register in read.filter(|&r| pairing.valid(r, r) < 64) {
-                let name = crate::state::REGISTERS[register];
-                return self.mismatch(bi.node, format!("`{}`: {name} may differ", bi.text()));
-            }
-            return Ok(());
+            let mut read = ARGUMENTS.into_iter().take(count).chain([RSP_NUMBER]);
+            return match read.find(|&r| pairing.valid(r, r) < 64) {
+                Some(register) => {
+                    let name = crate::state::REGISTERS[register];
+                    self.mismatch(bi.node, format!("`{}`: {name} may differ", bi.text()))
+                }
+                None => Ok(()),
+            };
         }
         for register in ARGUMENTS.into_iter().chain([0, RSP_NUMBER]) {
             // rax carries the number of vector registers of a variadic call and

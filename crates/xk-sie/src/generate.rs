@@ -181,7 +181,7 @@ impl Generator<'_> {
             return self.emit(OpCode::Iv, width, 0, 0, 0, slot as i64);
         }
         if let Some(source) = self.sources.get(&term).copied() {
-            return self.from_source(terms, source, width);
+            return self.fetch(terms, source, width);
         }
         if bits > 64 {
             return Err(NotAvailable(format!("a value of {bits} bits")));
@@ -226,7 +226,7 @@ impl Generator<'_> {
         }
     }
 
-    fn from_source(&mut self, terms: &mut Terms, source: Source, width: u8) -> Result<u8, NotAvailable> {
+    fn fetch(&mut self, terms: &mut Terms, source: Source, width: u8) -> Result<u8, NotAvailable> {
         self.reads = true;
         match source {
             Source::Register(number) => self.emit(OpCode::Reg, width, number as u8, 0, 0, 0),

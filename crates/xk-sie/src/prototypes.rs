@@ -5,11 +5,15 @@
 //! several different prototypes, variadic ones, and those that take a structure
 //! or a 128-bit integer by value. Format: Documentation/bpf/btf.rst.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// What calls pass, by function name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Prototypes(HashMap<String, Passed>);
+pub struct Prototypes {
+    passed: HashMap<String, Passed>,
+    /// Functions whose result may not fit rax.
+    wide: HashSet<String>,
+}
 
 /// What a call passes in registers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +62,7 @@ impl Prototypes {
     /// How many registers a call of `function` passes, if that is certain.
     #[must_use]
     pub fn arguments(&self, function: &str) -> Option<usize> {
-        match self.0.get(function) {
+        match self.passed.get(function) {
             Some(Passed::Exactly(count)) => Some(*count),
             _ => None,
         }
@@ -67,7 +71,7 @@ impl Prototypes {
     /// How many arguments the variadic `function` names before the others.
     #[must_use]
     pub fn variadic(&self, function: &str) -> Option<usize> {
-        match self.0.get(function) {
+        match self.passed.get(function) {
             Some(Passed::AtLeast(count)) => Some(*count),
             _ => None,
         }
@@ -77,7 +81,13 @@ impl Prototypes {
     /// convention holds for it.
     #[must_use]
     pub fn is_function(&self, function: &str) -> bool {
-        self.0.contains_key(function)
+        self.passed.contains_key(function)
+    }
+
+    /// Whether it is certain that the result of `function` is in rax alone.
+    #[must_use]
+    pub fn returns_in_rax(&self, function: &str) -> bool {
+        self.passed.contains_key(function) && !self.wide.contains(function)
     }
 
     /// Reads a `.BTF` section; what is damaged is left out.
@@ -95,20 +105,24 @@ impl Prototypes {
         let ((types_at, types_len), (strings_at, strings_len)) = (section(8)?, section(16)?);
         let strings = data.get(strings_at..strings_at.checked_add(strings_len)?)?;
         let types = read_types(data, types_at, types_at.checked_add(types_len)?)?;
-        let mut found: HashMap<String, Passed> = HashMap::new();
+        let mut found = Self::default();
         for function in types.iter().filter(|t| t.kind == FUNC) {
             let rest = strings.get(function.name as usize..)?;
             let end = rest.iter().position(|&b| b == 0)?;
             let name = String::from_utf8_lossy(&rest[..end]).into_owned();
             let passed = registers(data, &types, function.size).unwrap_or(Passed::Unknown);
+            let result = types.get(function.size as usize).filter(|t| t.kind == FUNC_PROTO).map(|t| t.size);
+            if result.is_none_or(|id| in_one_register(&types, id).is_none()) {
+                found.wide.insert(name.clone());
+            }
             let merge = |known: &mut Passed| {
                 if *known != passed {
                     *known = Passed::Unknown;
                 }
             };
-            found.entry(name).and_modify(merge).or_insert(passed);
+            found.passed.entry(name).and_modify(merge).or_insert(passed);
         }
-        Some(Self(found))
+        Some(found)
     }
 }
 
@@ -126,21 +140,29 @@ fn read_types(data: &[u8], mut at: usize, end: usize) -> Option<Vec<Type>> {
 
 fn registers(data: &[u8], types: &[Type], prototype: u32) -> Option<Passed> {
     let prototype = types.get(prototype as usize).filter(|t| t.kind == FUNC_PROTO)?;
+    // A large result is returned through a pointer that is passed first.
+    in_one_register(types, prototype.size)?;
     for parameter in 0..prototype.vlen {
-        let mut id = word(data, prototype.extra + 8 * parameter + 4)?;
+        let id = word(data, prototype.extra + 8 * parameter + 4)?;
         if id == 0 {
             return Some(Passed::AtLeast(parameter));
         }
-        // Through typedefs and qualifiers.
-        for _ in 0..32 {
-            match types.get(id as usize)? {
-                t if matches!(t.kind, 8..=11 | 18) => id = t.size,
-                t if matches!(t.kind, STRUCT | UNION) || (t.kind == INT && t.size > 8) => return None,
-                _ => break,
-            }
-        }
+        in_one_register(types, id)?;
     }
     Some(Passed::Exactly(prototype.vlen.min(6)))
+}
+
+/// `None` when a value of this type may need more than one register, or memory.
+fn in_one_register(types: &[Type], mut id: u32) -> Option<()> {
+    // Through typedefs and qualifiers.
+    for _ in 0..32 {
+        match types.get(id as usize)? {
+            t if matches!(t.kind, 8..=11 | 18) => id = t.size,
+            t if matches!(t.kind, STRUCT | UNION) || (t.kind == INT && t.size > 8) => return None,
+            _ => return Some(()),
+        }
+    }
+    None
 }
 
 /// How many arguments a format string of the kernel takes
@@ -168,7 +190,7 @@ mod tests {
 
     /// `int f(long, char *)`, `void g(void)`, `int h(int, ...)`, `void s(struct t)`.
     fn fixture() -> Vec<u8> {
-        let strings = b"\0f\0g\0h\0s\0int\0";
+        let strings = b"\0f\0g\0h\0s\0int\0r\0";
         let mut types: Vec<u8> = Vec::new();
         let mut push = |words: &[u32]| words.iter().for_each(|w| types.extend(w.to_le_bytes()));
         push(&[9, INT << 24, 4, 32]); // 1: int
@@ -182,6 +204,8 @@ mod tests {
         push(&[0, STRUCT << 24, 16]); // 9: struct
         push(&[0, FUNC_PROTO << 24 | 1, 0, 0, 9]); // 10: void (struct)
         push(&[7, FUNC << 24, 10]); // 11: s
+        push(&[0, FUNC_PROTO << 24 | 1, 9, 0, 1]); // 12: struct (int)
+        push(&[13, FUNC << 24, 12]); // 13: r
         let mut data = vec![0x9f, 0xeb, 1, 0];
         for field in [24, 0, types.len() as u32, types.len() as u32, strings.len() as u32] {
             data.extend(field.to_le_bytes());
@@ -199,6 +223,8 @@ mod tests {
         assert_eq!((prototypes.arguments("h"), prototypes.variadic("h")), (None, Some(1)));
         assert_eq!(conversions("\"%d of %*pM: 100%%\""), 3);
         assert_eq!(prototypes.arguments("s"), None, "structure by value");
+        assert_eq!(prototypes.arguments("r"), None, "a structure returned through a pointer in rdi");
+        assert!(prototypes.returns_in_rax("f") && !prototypes.returns_in_rax("r"));
         assert_eq!(prototypes.arguments("unknown"), None);
         assert!(prototypes.is_function("h") && !prototypes.is_function("unknown"));
     }

@@ -199,6 +199,11 @@ const MUTANTS: &[(&str, &str, &str)] = &[
         "mov %esi,%ecx; shl %cl,%rdi; mov %rdi,%rax; ret",
         "mov %edx,%ecx; shl %cl,%rdi; mov %rdi,%rax; ret",
     ),
+    (
+        "second half of a result",
+        "mov (%rdi),%rdx; mov 8(%rdi),%rcx; mov $1,%eax; ret",
+        "mov (%rdi),%rcx; mov 8(%rdi),%rdx; mov $1,%eax; ret",
+    ),
     ("rep", "rep movsb; ret", "movsb; ret"),
     ("direction", "std; rep movsb; cld; ret", "cld; rep movsb; cld; ret"),
 ];

@@ -67,6 +67,23 @@ static void add_commit(struct xk_plan *plan, u8 slot, u16 reg, u64 keep, u64 set
 	};
 }
 
+/* All that it reads is known when the value is set. */
+static bool is_foldable(const struct xk_plan *plan, const struct xk_step *step,
+			unsigned int reads)
+{
+	u64 slots = 0;
+
+	if (step->code == XK_OP_LOAD || step->code == XK_OP_STORE)
+		return false;
+	if (reads & 1)
+		slots |= 1ULL << step->a;
+	if (reads & 2)
+		slots |= 1ULL << step->b;
+	if (reads & 4)
+		slots |= 1ULL << step->c;
+	return !(slots & ~plan->constants);
+}
+
 void xk_plan_build(struct xk_plan *plan, const struct xk_op *ops, unsigned int nr_ops)
 {
 	const u16 flags = offsetof(struct pt_regs, flags);
@@ -85,11 +102,13 @@ void xk_plan_build(struct xk_plan *plan, const struct xk_op *ops, unsigned int n
 		const u8 a = reads & 1 ? slots[op->a] : 0;
 		const u8 b = reads & 2 ? slots[op->b] : 0;
 		const u8 c = reads & 4 ? slots[op->c] : 0;
+		struct xk_step step;
 		u8 wide = 0;
 
 		switch (op->code) {
 		case XK_OP_IV:
 		case XK_OP_IMM:
+			plan->constants |= 1ULL << i;
 			break;
 		case XK_OP_REG:
 		case XK_OP_FLAGS:
@@ -114,17 +133,30 @@ void xk_plan_build(struct xk_plan *plan, const struct xk_op *ops, unsigned int n
 				wide = max(wide, result_width(&ops[a]));
 			if (reads & 2)
 				wide = max(wide, result_width(&ops[b]));
-			plan->steps[plan->nr_steps++] = (struct xk_step) {
+			step = (struct xk_step) {
 				.code = fast_code(op, wide), .width = op->width,
 				.dst = i, .a = a, .b = b, .c = c, .from = op->b,
 				.mask = mask, .imm = op->imm,
 			};
+			if (is_foldable(plan, &step, reads)) {
+				plan->folded[plan->nr_folded++] = step;
+				plan->constants |= 1ULL << i;
+				break;
+			}
+			plan->steps[plan->nr_steps++] = step;
 			if (op->code == XK_OP_STORE)
 				continue;
 		}
 		slots[op->dst] = i;
 	}
 	plan->kind = xk_shape_match(&plan->shape, plan);
+}
+
+void xk_step_compute(const struct xk_step *step, u64 *frame)
+{
+	frame[step->dst] = xk_op_compute(step->code & ~XK_STEP_GENERIC, step->width,
+					 step->from, step->imm, frame[step->a],
+					 frame[step->b], frame[step->c]);
 }
 
 void xk_plan_fill(const struct xk_plan *plan, const u64 *ivs, u64 *frame)
@@ -139,6 +171,8 @@ void xk_plan_fill(const struct xk_plan *plan, const u64 *ivs, u64 *frame)
 		else if (op->code == XK_OP_IMM)
 			frame[i] = op->imm & xk_width_mask(op->width);
 	}
+	for (i = 0; i < plan->nr_folded; i++)
+		xk_step_compute(&plan->folded[i], frame);
 }
 
 int notrace xk_plan_run(const struct xk_plan *plan, u64 *frame, struct pt_regs *regs)

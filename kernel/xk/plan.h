@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * A checked program in the form in which handlers run it. Constants and values
- * are placed in a frame once, when the value is set; registers are fetched
- * first and written last; what remains in between are short steps over frame
- * slots. Compiled in user space too, where it is compared with ops.c.
+ * A checked program in the form in which handlers run it. Constants and values,
+ * and whatever is computed from them alone, are placed in a frame once, when
+ * the value is set; registers are fetched first and written last; what remains
+ * in between are short steps over frame slots. Compiled in user space too,
+ * where it is compared with ops.c.
  */
 #ifndef _XK_PLAN_H
 #define _XK_PLAN_H
@@ -56,10 +57,13 @@ struct xk_plan {
 	u8 nr_ops;
 	u8 nr_fetches;
 	u8 nr_steps;
+	u8 nr_folded;
 	u8 nr_commits;
+	u64 constants;		/* the slots that are set with the value */
 	struct xk_shape shape;
 	struct xk_fetch fetches[XK_MAX_OPS];
 	struct xk_step steps[XK_MAX_OPS];
+	struct xk_step folded[XK_MAX_OPS];	/* performed with the value */
 	struct xk_commit commits[XK_MAX_OPS];
 	struct xk_op ops[XK_MAX_OPS];
 };
@@ -67,7 +71,10 @@ struct xk_plan {
 /* Prepares a program that xk_ops_check() accepted. */
 void xk_plan_build(struct xk_plan *plan, const struct xk_op *ops, unsigned int nr_ops);
 
-/* Writes the constants and values into a frame of nr_ops slots. */
+/* Performs a step that neither loads nor stores. */
+void xk_step_compute(const struct xk_step *step, u64 *frame);
+
+/* Writes the constants, the values and what follows from them into a frame of nr_ops slots. */
 void xk_plan_fill(const struct xk_plan *plan, const u64 *ivs, u64 *frame);
 
 /* Runs XK_PLAN_STEPS. -EFAULT, and unchanged registers, when memory faulted. */

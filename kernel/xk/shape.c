@@ -8,9 +8,7 @@
 
 static bool is_constant(const struct xk_plan *plan, u8 slot)
 {
-	u8 code = plan->ops[slot].code;
-
-	return code == XK_OP_IV || code == XK_OP_IMM;
+	return plan->constants & (1ULL << slot);
 }
 
 static const struct xk_step *step_of(const struct xk_plan *plan, u8 slot)
@@ -184,6 +182,58 @@ static bool match_select(struct xk_shape *shape, const struct xk_plan *plan,
 	return true;
 }
 
+/* The step's result is 0 or 1. */
+static bool is_truth(const struct xk_step *step)
+{
+	switch (step->code & ~XK_STEP_GENERIC) {
+	case XK_OP_EQ:
+	case XK_OP_ULT:
+	case XK_OP_SLT:
+	case XK_OP_COND:
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* Every step behind the decision reads nothing but it, constants and each other. */
+static bool follows_from(const struct xk_plan *plan, unsigned int decision)
+{
+	u64 known = plan->constants | (1ULL << plan->steps[decision].dst);
+	unsigned int i;
+
+	for (i = decision + 1; i < plan->nr_steps; i++) {
+		const struct xk_step *step = &plan->steps[i];
+		const u8 code = step->code & ~XK_STEP_GENERIC;
+		const unsigned int reads = xk_op_reads(code);
+
+		if (code == XK_OP_LOAD || code == XK_OP_STORE ||
+		    (reads & 1 && !(known & (1ULL << step->a))) ||
+		    (reads & 2 && !(known & (1ULL << step->b))) ||
+		    (reads & 4 && !(known & (1ULL << step->c))))
+			return false;
+		known |= 1ULL << step->dst;
+	}
+	return known & (1ULL << plan->commits[0].slot);
+}
+
+/* What compilers make of a choice between two constants: masks and sums of a truth value. */
+static bool match_decision(struct xk_shape *shape, const struct xk_plan *plan)
+{
+	unsigned int i;
+
+	for (i = 0; i < plan->nr_steps && !is_truth(&plan->steps[i]); i++)
+		;
+	if (i == plan->nr_steps ||
+	    match_test(shape, plan, plan->steps[i].dst, &shape->negated) != (int)i + 1 ||
+	    !follows_from(plan, i))
+		return false;
+	shape->decision = plan->steps[i].dst;
+	shape->result = plan->commits[0].slot;
+	shape->arms = i + 1;
+	return true;
+}
+
 static void start(struct xk_shape *shape, const struct xk_commit *commit)
 {
 	memset(shape, 0, sizeof(*shape));
@@ -218,16 +268,38 @@ unsigned int xk_shape_match(struct xk_shape *shape, const struct xk_plan *plan)
 	start(shape, commit);
 	if (match_select(shape, plan, last))
 		return XK_PLAN_SELECT;
+	start(shape, commit);
+	if (match_decision(shape, plan))
+		return XK_PLAN_SELECT;
 	return XK_PLAN_STEPS;
 }
 
-void xk_shape_fill(const struct xk_shape *shape, const u64 *frame, u64 *constants)
+/* The result if the decision is `truth`. */
+static u64 arm(const struct xk_plan *plan, const u64 *frame, u64 truth)
 {
+	const struct xk_shape *shape = &plan->shape;
+	u64 scratch[XK_MAX_OPS];
+	unsigned int i;
+
+	memcpy(scratch, frame, sizeof(scratch));
+	scratch[shape->decision] = truth;
+	for (i = shape->arms; i < plan->nr_steps; i++)
+		xk_step_compute(&plan->steps[i], scratch);
+	return scratch[shape->result];
+}
+
+void xk_shape_fill(const struct xk_plan *plan, const u64 *frame, u64 *constants)
+{
+	const struct xk_shape *shape = &plan->shape;
 	unsigned int i;
 
 	for (i = 0; i < XK_SHAPE_CONSTANTS; i++) {
 		const struct xk_shape_constant *constant = &shape->constants[i];
 
 		constants[i] = (frame[constant->slot] & constant->mask) ^ constant->flip;
+	}
+	if (shape->arms) {
+		constants[1] = arm(plan, frame, !shape->negated);
+		constants[2] = arm(plan, frame, shape->negated);
 	}
 }

@@ -5,7 +5,8 @@
  *	VALUE	register = constant
  *	COMPARE	flags = those of comparing a source with a constant
  *	BINARY	register = source operation constant
- *	SELECT	register = condition on a source ? constant : constant
+ *	SELECT	register = condition on a source ? constant : constant,
+ *		also when the constants are computed from the condition
  *
  * where a source is a part of a register, the flags, or memory at a register
  * plus a displacement. Everything is inline: this is the path on which an
@@ -26,7 +27,7 @@ enum xk_shape_test {
 
 #define XK_SHAPE_CONSTANTS 3
 
-/* constants[i] = (frame[slot] & mask) ^ flip */
+/* constants[i] = (frame[slot] & mask) ^ flip, unless the shape has a decision */
 struct xk_shape_constant {
 	u8 slot;
 	u64 mask;
@@ -49,6 +50,15 @@ struct xk_shape {
 	u64 keep;		/* bits of the register that stay */
 	u64 set;		/* bits of the register that change */
 	struct xk_shape_constant constants[XK_SHAPE_CONSTANTS];
+	/*
+	 * XK_PLAN_SELECT whose arms are computed: by the steps from this one on,
+	 * from a truth value in the decision's slot. 0 when there is none, as
+	 * the decision itself is a step before them.
+	 */
+	u8 arms;
+	u8 decision;
+	u8 result;
+	bool negated;		/* the arms are the other way round */
 };
 
 struct xk_plan;
@@ -56,8 +66,8 @@ struct xk_plan;
 /* Recognises a shape in a plan of steps; returns the kind that it has then. */
 unsigned int xk_shape_match(struct xk_shape *shape, const struct xk_plan *plan);
 
-/* The constants of a shape, from a frame filled by xk_plan_fill(). */
-void xk_shape_fill(const struct xk_shape *shape, const u64 *frame, u64 *constants);
+/* The constants of a plan's shape, from a frame filled by xk_plan_fill(). */
+void xk_shape_fill(const struct xk_plan *plan, const u64 *frame, u64 *constants);
 
 /* The status flags of cmp b, a. */
 static __always_inline u64 xk_compare(u64 a, u64 b, u8 width)

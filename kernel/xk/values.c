@@ -21,7 +21,7 @@ static int fill_site(struct xk_site_values *values, const struct xk_live_site *s
 		values->ivs[i] = (u64)site->ivs[i].a * (u64)value + (u64)site->ivs[i].b;
 	xk_plan_fill(plan, values->ivs, frame);
 
-	xk_shape_fill(&plan->shape, frame, values->constants);
+	xk_shape_fill(plan, frame, values->constants);
 	if (plan->kind != XK_PLAN_STEPS)
 		return 0;
 

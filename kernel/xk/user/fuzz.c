@@ -115,6 +115,27 @@ static unsigned int typical(struct xk_op *ops)
 		ops[n].b = below(4) ? 0 : 2;
 		result = ops[n++].dst;
 	}
+	if (!below(3)) {
+		/* What is computed from the value, or from a truth value, alone. */
+		unsigned int more = 1 + below(4);
+		u8 other = below(2);
+
+		while (more--) {
+			ops[n] = (struct xk_op) {
+				.code = XK_OP_ADD + below(XK_OP_COND - XK_OP_ADD),
+				.width = below(4) ? width : 1 << below(4),
+				.dst = 5 + more, .a = result, .b = other, .c = below(2),
+				.imm = below(16),
+			};
+			if (!below(3)) {
+				ops[n].a = other;
+				ops[n].b = result;
+			}
+			if (ops[n].code == XK_OP_SEXT)
+				ops[n].b = 1;
+			result = ops[n++].dst;
+		}
+	}
 	if (below(2))
 		ops[n++] = (struct xk_op) { .code = XK_OP_SELECT, .width = width, .dst = 4,
 					    .a = result, .b = 0, .c = 1 };

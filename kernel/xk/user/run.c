@@ -52,7 +52,7 @@ int run_as_planned(struct machine *machine, const struct xk_op *ops, unsigned in
 	current = machine;
 	xk_plan_build(&plan, ops, nr_ops);
 	xk_plan_fill(&plan, ivs, frame);
-	xk_shape_fill(&plan.shape, frame, constants);
+	xk_shape_fill(&plan, frame, constants);
 	*kind = plan.kind;
 	switch (plan.kind) {
 	case XK_PLAN_VALUE:

@@ -10,6 +10,7 @@ pub mod blocks;
 pub mod data;
 pub mod deployed;
 pub mod diff;
+mod evaluate;
 pub mod fit;
 pub mod flow;
 pub mod generate;

@@ -14,7 +14,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use xk_table::{AsmLine, CriticalSpan, Fit, Indirection, Kind, Place, ProbeKind, Proof, Range, Refusal, When, MAX_IVS};
+use xk_table::{AsmLine, CriticalSpan, Fit, Indirection, Place, ProbeKind, Proof, Range, Refusal, When, MAX_IVS};
 
 use crate::diff::Field;
 use crate::flow::{Flow, Live};
@@ -473,10 +473,4 @@ fn is_undefined(twin: &Twin, flag: Flag) -> bool {
         twin.terms.node(twin.actual.flag(flag)),
         crate::term::Node::Symbol(name) if name.starts_with("undefined")
     )
-}
-
-/// Whether a span's update is a function of V alone.
-#[must_use]
-pub fn is_plain(span: &CriticalSpan) -> bool {
-    span.indirection.kind == Kind::Value
 }

@@ -10,7 +10,7 @@ mod refusal;
 mod store;
 mod types;
 
-pub use ops::{Cond, Op, OpCode, OpError, Program, MAX_IVS, MAX_OPS, MAX_TEMPS, STATUS_FLAGS};
+pub use ops::{Op, OpCode, OpError, Program, MAX_IVS, MAX_OPS, MAX_TEMPS, STATUS_FLAGS};
 pub use refusal::{Place, Refusal};
 pub use store::{Store, StoreError};
 pub use types::*;

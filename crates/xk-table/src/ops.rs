@@ -53,10 +53,6 @@ pub enum OpCode {
     Store,
 }
 
-/// An x86 condition code, as in the low nibble of `jcc`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Cond(pub u8);
-
 /// One operation; field meanings as in `struct xk_op`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Op {

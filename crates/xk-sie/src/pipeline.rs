@@ -22,7 +22,7 @@ use crate::object::{Object, ObjectError};
 use crate::proof::{ProofError, Solver};
 
 /// Values that the fit never saw; each is compiled and must agree.
-const UNSEEN: usize = 6;
+const UNSEEN: usize = 7;
 
 /// How to build.
 pub struct Options<'a> {
@@ -141,11 +141,17 @@ impl Clock<'_> {
 }
 
 /// Values to fit from, and values that only confirm. Of the latter the largest
-/// and the smallest are always taken: they bound the range.
+/// and the smallest are always taken: they bound the range. So is 1, the
+/// natural end of most; if the code has another shape there, the range ends
+/// before it.
 fn values(constant: &Constant) -> (Vec<i64>, Vec<i64>) {
-    let chosen = choose_values(constant.default, constant.c_type, constant.operator, Edges::Avoid);
+    let chosen = choose_values(constant.default, constant.c_type, constant.operator, Edges::Include);
     let mut unseen = chosen.unseen;
-    let outer: Vec<i64> = [unseen.iter().max(), unseen.iter().min()].into_iter().flatten().copied().collect();
+    unseen.retain(|&v| v != 0);
+    let smallest = unseen.iter().filter(|&&v| v != 1).min();
+    let one = unseen.iter().find(|&&v| v == 1);
+    let mut outer: Vec<i64> = [unseen.iter().max(), smallest, one].into_iter().flatten().copied().collect();
+    outer.dedup();
     unseen.retain(|v| !outer.contains(v));
     unseen.truncate(UNSEEN.saturating_sub(outer.len()));
     unseen.extend(outer);

@@ -652,15 +652,15 @@ fn both_solvers_accept_the_updates_and_refute_broken_ones() {
             // Off by one.
             let right = obligation.ivs.clone();
             let one = obligation.terms.constant(1, 64);
-            for slot in 0..right.len() {
-                obligation.ivs[slot] = obligation.terms.bin(xk_sie::term::BinOp::Add, right[slot], one);
+            for (slot, &iv) in right.iter().enumerate() {
+                obligation.ivs[slot] = obligation.terms.bin(xk_sie::term::BinOp::Add, iv, one);
                 let verdict = obligation.decide(program, &z3);
                 assert!(
                     matches!(verdict, Err(ProofError::Refuted)),
                     "{}: IV {slot} off by one: {verdict:?}",
                     usable.what
                 );
-                obligation.ivs[slot] = right[slot];
+                obligation.ivs[slot] = iv;
             }
             for (what, mutant) in mutants(program) {
                 if mutant.check(span.ivs.len()).is_err() {

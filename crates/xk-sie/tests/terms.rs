@@ -100,7 +100,7 @@ impl Maker {
         let (base, value) = self.made[index];
         let offset = self.random.below(24) as u128;
         let constant = self.terms.constant(offset, 64);
-        (self.terms.bin(BinOp::Add, base, constant), value + offset & mask(64))
+        (self.terms.bin(BinOp::Add, base, constant), (value + offset) & mask(64))
     }
 
     fn bin(&mut self) -> Known {

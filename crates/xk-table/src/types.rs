@@ -274,7 +274,9 @@ impl ScopeTable {
                 return Err(format!("span {i}: lies outside {}", function.symbol));
             }
             if span.ivs.len() > MAX_IVS || span.ivs.iter().any(|fit| ![1, 2, 4, 8].contains(&fit.width)) {
-                return Err(format!("span {i}: more than {MAX_IVS} values, or one that is not 1, 2, 4 or 8 bytes wide"));
+                return Err(format!(
+                    "span {i}: more than {MAX_IVS} values, or one that is not 1, 2, 4 or 8 bytes wide"
+                ));
             }
             span.indirection.program.check(span.ivs.len()).map_err(|e| format!("span {i}: {e}"))?;
         }

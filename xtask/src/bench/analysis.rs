@@ -32,6 +32,8 @@ pub struct Result {
     bench: &'static str,
     kernel: String,
     jobs: usize,
+    /// Processes that wanted a processor during the last minute, before the first stage.
+    load_before: f64,
     constants: BTreeMap<String, Analysis>,
     median_s: f64,
     prepare_s: f64,
@@ -42,6 +44,8 @@ pub struct Result {
 #[derive(Debug, Serialize)]
 struct Analysis {
     total_s: f64,
+    /// Of this process and its compilers and solvers: what a busy machine does not distort.
+    processor_s: f64,
     stages: BTreeMap<String, f64>,
     units: usize,
     spans: usize,
@@ -64,6 +68,7 @@ pub fn run() -> Fallible<Result> {
     fs::create_dir_all(&scratch).with_context(|| scratch.display().to_string())?;
     let scratch = tempfile::Builder::new().prefix("bench-").tempdir_in(scratch)?;
 
+    let load_before = load()?;
     let bench = Bench::prepare(&kernel, scratch.path())?;
     let mut constants = BTreeMap::new();
     for name in cases {
@@ -76,6 +81,7 @@ pub fn run() -> Fallible<Result> {
         bench: "analysis",
         kernel: kernel.release,
         jobs: bench.jobs,
+        load_before,
         median_s: rounded(median(constants.values().map(|a| a.total_s).collect())),
         constants,
         prepare_s: rounded(bench.prepare_stages.values().sum()),
@@ -174,8 +180,10 @@ impl Bench {
         self.forget()?;
         let objects = tempfile::tempdir_in(&self.scratch)?;
         let options = Options { cache: objects.path(), jobs: self.jobs, progress: &|_| {} };
-        let mut analysis = Analysis { total_s: 0.0, stages: BTreeMap::new(), units: 0, spans: 0, refused: None };
+        let mut analysis =
+            Analysis { total_s: 0.0, processor_s: 0.0, stages: BTreeMap::new(), units: 0, spans: 0, refused: None };
 
+        let before = processor_seconds()?;
         let mut clock = Clock::start();
         let image = Image::from_vmlinuz(&self.vmlinuz, None)?;
         let tree = Tree::open(&self.root)?;
@@ -197,9 +205,27 @@ impl Bench {
             }
             Err(error) => return Err(error).context(name.to_owned()),
         }
+        analysis.processor_s = rounded(processor_seconds()? - before);
         analysis.total_s = rounded(analysis.stages["kernel"] + analysis.stages["resolve"] + seconds);
         Ok(analysis)
     }
+}
+
+/// Seconds that this process and its finished children have spent on processors.
+fn processor_seconds() -> Fallible<f64> {
+    /// Linux counts them in hundredths for every program.
+    const TICKS: f64 = 100.0;
+    let text = fs::read_to_string("/proc/self/stat").context("/proc/self/stat")?;
+    // The name, in parentheses, may contain anything; user and system time are fields 14 to 17.
+    let (_, fields) = text.rsplit_once(')').context("/proc/self/stat has no name")?;
+    let ticks =
+        fields.split_whitespace().skip(11).take(4).map(str::parse::<f64>).sum::<std::result::Result<f64, _>>()?;
+    Ok(ticks / TICKS)
+}
+
+fn load() -> Fallible<f64> {
+    let text = fs::read_to_string("/proc/loadavg").context("/proc/loadavg")?;
+    Ok(text.split_whitespace().next().unwrap_or_default().parse()?)
 }
 
 /// Where a tree keeps what it learnt about itself.
@@ -229,7 +255,7 @@ impl Result {
         for column in STAGES {
             let _ = write!(text, "{column:>9}");
         }
-        let _ = writeln!(text, "{:>9}  units spans", "total");
+        let _ = writeln!(text, "{:>9}{:>10}  units spans", "total", "processor");
         for (name, analysis) in &self.constants {
             let _ = write!(text, "  {name:<30}");
             for stage in STAGES {
@@ -238,12 +264,17 @@ impl Result {
                     None => _ = write!(text, "{:>9}", "-"),
                 }
             }
-            let _ = writeln!(text, "{:>9.2}{:>7}{:>6}", analysis.total_s, analysis.units, analysis.spans);
+            let _ = writeln!(
+                text,
+                "{:>9.2}{:>10.2}{:>7}{:>6}",
+                analysis.total_s, analysis.processor_s, analysis.units, analysis.spans
+            );
             if let Some(reason) = &analysis.refused {
                 let _ = writeln!(text, "    refused: {reason}");
             }
         }
         let _ = writeln!(text, "  median {:.2} s; preparing the source, once: {:.1} s", self.median_s, self.prepare_s);
+        let _ = writeln!(text, "  load of the machine beforehand: {}", self.load_before);
         text
     }
 }

@@ -37,6 +37,10 @@ impl Pair {
     fn over(self, other: Self) -> Self {
         Self { jump: rounded(self.jump / other.jump), int3: rounded(self.int3 / other.int3) }
     }
+
+    fn within(self, limit: Self) -> bool {
+        self.jump <= limit.jump && self.int3 <= limit.int3
+    }
 }
 
 /// What `bench/trigger` prints.
@@ -63,6 +67,7 @@ pub struct Result {
     ratios: BTreeMap<&'static str, Pair>,
     /// The same for every expression that was measured.
     expressions: BTreeMap<String, Expression>,
+    /// Shares of `perf_bpf_empty` that nothing may exceed; `xk_value_expr` binds every expression.
     limits: BTreeMap<&'static str, Pair>,
     within_limits: bool,
     baseline_instructions: f64,
@@ -152,9 +157,9 @@ fn result(kernel: String, measured: Measured) -> Fallible<Result> {
         .filter(|(&name, _)| name != "perf_bpf_empty")
         .map(|(&name, cost)| (name, cost.over(empty)))
         .collect();
-    let within_limits = LIMITS.iter().all(|(name, limit)| {
-        ratios.get(name).is_some_and(|ratio| ratio.jump <= limit.jump && ratio.int3 <= limit.int3)
-    });
+    let [(_, of_value), (_, of_expression)] = LIMITS;
+    let within_limits = measured.xk_value.over(empty).within(of_value)
+        && measured.xk_expressions.values().all(|cost| cost.over(empty).within(of_expression));
     Ok(Result {
         bench: "trigger",
         kernel,

@@ -16,7 +16,7 @@ use crate::insn::{Insn, Node};
 use crate::product;
 use crate::proof::{different, Solver};
 use crate::semantics::{is_immediate, step, Substitution};
-use crate::state::{Flag, State, REGISTERS};
+use crate::state::{arithmetic, Flag, State, REGISTERS};
 use crate::term::{TermId, Terms};
 
 /// What is equal at a place: for each register of the variant and each of the
@@ -36,13 +36,26 @@ pub struct Summary {
     pub exit: Equal,
     /// The constants of the deployed piece that must be replaced.
     pub differences: Differences,
+    /// The branches behind them are taken together (`false`) or the one when
+    /// the other is not (`true`); `None` when that is not known.
+    pub branch: Option<bool>,
 }
 
 struct Pieces<'a> {
     base: &'a [&'a Insn],
     variant: &'a [&'a Insn],
     entry: Equal,
+    branch: Option<(u8, u8)>,
     solver: &'a Solver,
+}
+
+/// What stands behind two pieces.
+#[derive(Debug, Clone, Copy)]
+pub struct End {
+    /// What may be read there, in the variant.
+    pub live: Live,
+    /// The condition codes of the branches that end both blocks.
+    pub branch: Option<(u8, u8)>,
 }
 
 /// A product that is computed at an instruction, and the factor to try for it.
@@ -66,11 +79,12 @@ pub fn compare(
     base: &[&Insn],
     variant: &[&Insn],
     entry: Equal,
-    live: Live,
+    end: End,
     known: &Differences,
     solver: &Solver,
 ) -> Option<Summary> {
-    let pieces = Pieces { base, variant, entry, solver };
+    let End { live, branch } = end;
+    let pieces = Pieces { base, variant, entry, branch, solver };
     let all = (0..16).filter(|&r| live.register(r)).count() + 1;
     let with = |extra: &Differences, guess: Option<Guess>| {
         let mut all: Differences = known.iter().chain(extra).map(|(k, o)| (*k, *o)).collect();
@@ -105,7 +119,7 @@ impl Summary {
     fn score(&self, live: Live) -> usize {
         let registers = (0..16).filter(|&r| live.register(r) && self.exit.registers[r].contains(&64)).count();
         let flags_live = Flag::ALL.into_iter().any(|f| live.flag(f));
-        registers + usize::from(self.exit.flags || !flags_live)
+        registers + usize::from(self.exit.flags || self.branch.is_some() || !flags_live)
     }
 }
 
@@ -197,10 +211,20 @@ impl Pieces<'_> {
             }
         }
         exit.flags = Flag::ALL.iter().all(|&f| claims.holds(base.flag(f), variant.flag(f)));
+        let branch = self.branch.and_then(|(ours, theirs)| {
+            let ours = arithmetic::condition(claims.terms, &base.flags, ours);
+            let theirs = arithmetic::condition(claims.terms, &variant.flags, theirs);
+            let opposite = claims.terms.not(theirs);
+            if claims.holds(ours, theirs) {
+                Some(false)
+            } else {
+                claims.holds(ours, opposite).then_some(true)
+            }
+        });
         let nodes: Vec<Node> = self.base.iter().map(|insn| insn.node).collect();
         let differences: BTreeMap<_, _> =
             known.iter().filter(|((node, _), _)| nodes.contains(node)).map(|(k, v)| (*k, *v)).collect();
-        Some(Summary { exit, differences })
+        Some(Summary { exit, differences, branch })
     }
 
     /// Constants that differ between instructions which are otherwise the same,

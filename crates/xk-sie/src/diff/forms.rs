@@ -1,6 +1,6 @@
 //! Whether one instruction does what another does, and how.
 
-use iced_x86::{ConditionCode, FlowControl, Instruction, Mnemonic, OpKind, RflagsBits};
+use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, RflagsBits};
 
 use super::{Mismatch, Pairing, Walk};
 use crate::insn::Insn;
@@ -38,8 +38,7 @@ impl Walk<'_> {
         if b.mnemonic() != v.mnemonic() {
             if b.flow_control() == FlowControl::ConditionalBranch && v.flow_control() == FlowControl::ConditionalBranch
             {
-                let code = |c: ConditionCode| (c as u8).checked_sub(1);
-                if let (Some(x), Some(y)) = (code(b.condition_code()), code(v.condition_code())) {
+                if let (Some(x), Some(y)) = (condition(bi), condition(vi)) {
                     if x ^ 1 == y {
                         return Ok(Form::Inverted);
                     }
@@ -133,4 +132,10 @@ fn zero_idiom(b: &Instruction, v: &Instruction) -> bool {
         _ => false,
     };
     same_register && immediate && sizes
+}
+
+/// The condition code of a conditional branch that decides by flags.
+pub(super) fn condition(insn: &Insn) -> Option<u8> {
+    let branches = insn.raw.flow_control() == FlowControl::ConditionalBranch;
+    (insn.raw.condition_code() as u8).checked_sub(1).filter(|_| branches)
 }

@@ -258,13 +258,18 @@ impl Walk<'_> {
         if special(base, base_piece) || special(variant, variant_piece) || base_piece.is_empty() {
             return None;
         }
-        let end = |piece: &[&Insn], from: Node| piece.last().map_or(from, |insn| insn.next());
-        let (to_b, to_v) = (end(base_piece, from_b), end(variant_piece, from_v));
+        let behind = |piece: &[&Insn], from: Node| piece.last().map_or(from, |insn| insn.next());
+        let (to_b, to_v) = (behind(base_piece, from_b), behind(variant_piece, from_v));
         let inside: Vec<Node> = base_piece.iter().map(|insn| insn.node).collect();
-        if !inside.contains(&b) {
-            return None; // the branch itself does not match
+        let branches = (base.insns.get(&to_b), variant.insns.get(&to_v));
+        let conditions = match branches {
+            (Some(x), Some(y)) => forms::condition(x).zip(forms::condition(y)),
+            _ => None,
+        };
+        if !inside.contains(&b) && conditions.is_none() {
+            return None; // the jump or call itself does not match
         }
-        let live = variant_flow.live_in(to_v);
+        let end = blocks::End { live: variant_flow.live_in(to_v), branch: conditions };
         let equal = Equal { registers: entry.registers, flags: entry.flags };
         let copy: Vec<Node> = variant_piece.iter().map(|insn| insn.node).collect();
         let mut recorded = Differences::new();
@@ -273,7 +278,10 @@ impl Walk<'_> {
             recorded.extend(places.flat_map(|(_, fields)| fields.iter().map(|(f, o)| ((*node, *f), *o))));
         }
         let known = [self.rules.expected, &recorded];
-        let summary = known.iter().find_map(|k| blocks::compare(base_piece, variant_piece, equal, live, k, solver))?;
+        let summary = known.iter().find_map(|k| blocks::compare(base_piece, variant_piece, equal, end, k, solver))?;
+        if !inside.contains(&b) && summary.branch.is_none() {
+            return None;
+        }
         // What the walk recorded on its way to the mismatch was a misreading.
         for node in &inside {
             let places = self.constants.entry(*node).or_default();
@@ -284,6 +292,12 @@ impl Walk<'_> {
         self.seen.extend(inside);
         let junk = [entry.junk[0] & !self.written(base_piece), entry.junk[1] & !self.written(variant_piece)];
         let pairing = Pairing { registers: summary.exit.registers, flags: summary.exit.flags, junk };
+        if let (false, Some(inverted), (Some(x), Some(y))) = (pairing.flags, summary.branch, branches) {
+            // The flags differ, the decision does not: on with both branches.
+            self.seen.insert(to_b);
+            self.pairings.insert((to_b, to_v), pairing);
+            return Some(self.successors(x, y, pairing, inverted));
+        }
         self.reach(to_b, to_v, pairing);
         Some(Ok(()))
     }

@@ -50,7 +50,7 @@ pub fn run(args: &Args) -> Result {
             "default": default,
             "range": range,
             "tuned": tune.is_some(),
-            "in_force_everywhere": !tune.is_some_and(|tune| !in_force(tune)),
+            "in_force_everywhere": tune.is_none_or(in_force),
         }));
         return Ok(());
     }

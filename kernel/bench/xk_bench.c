@@ -10,6 +10,8 @@
 #include <linux/module.h>
 #include <linux/ptrace.h>
 
+#include "xk_bench.h"
+
 __bpf_kfunc_start_defs();
 
 /* The suffix tells the verifier to accept the program's context here. */

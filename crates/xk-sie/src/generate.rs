@@ -11,7 +11,8 @@ use std::collections::HashMap;
 use xk_table::{Fit, Kind, Op, OpCode, Program, MAX_TEMPS};
 
 use crate::flow::Live;
-use crate::program::iv_term;
+use crate::insn::SymbolRef;
+use crate::program::{iv_term, Links, PER_CPU};
 use crate::state::{Flag, FlagsOrigin, State, REGISTERS};
 use crate::term::{BinOp, Bits, Node, TermId, Terms};
 
@@ -30,6 +31,8 @@ enum Source {
     Undo(Undo, TermId, TermId),
     /// Memory at an address.
     Memory(TermId),
+    /// What the linker wrote at an offset of the function, plus a constant.
+    Link { offset: u32, behind: Option<u8>, plus: i64 },
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -64,6 +67,7 @@ pub fn generate(
     wanted: &State,
     live: Live,
     fits: &[Fit],
+    links: &Links,
 ) -> Result<Generated, NotAvailable> {
     let mut generator = Generator {
         actual,
@@ -77,6 +81,7 @@ pub fn generate(
         depth: 0,
     };
     generator.collect_sources(terms);
+    generator.collect_links(terms, links);
     for (slot, fit) in fits.iter().enumerate() {
         let term = iv_term(terms, fit);
         generator.ivs.entry(term).or_insert((slot, fit.width));
@@ -121,6 +126,16 @@ impl Generator<'_> {
         }
         if let Node::Store(_, address, value) = *terms.node(self.actual.memory) {
             self.add_source(terms, value, Source::Memory(address));
+        }
+    }
+
+    /// Addresses are not in registers, but in the instructions that use them.
+    fn collect_links(&mut self, terms: &mut Terms, links: &Links) {
+        for (&offset, link) in links {
+            let (address, base) = (link.symbol.term(terms), SymbolRef { offset: 0, ..link.symbol.clone() }.term(terms));
+            for (term, plus) in [(address, 0), (base, link.symbol.offset.wrapping_neg())] {
+                self.sources.entry(term).or_insert(Source::Link { offset, behind: link.behind, plus });
+            }
         }
     }
 
@@ -232,6 +247,15 @@ impl Generator<'_> {
             Source::Register(number) => self.emit(OpCode::Reg, width, number as u8, 0, 0, 0),
             Source::HighByte(number) => self.emit(OpCode::Reg, 1, number as u8, 1, 0, 0),
             Source::Memory(address) => self.load(terms, address, width),
+            Source::Link { offset, behind, plus } => {
+                let (relative, behind) = (u8::from(behind.is_some()), behind.unwrap_or(0));
+                let address = self.emit(OpCode::Text, 8, 0, relative, behind, offset.into())?;
+                if plus == 0 {
+                    return Ok(address);
+                }
+                let plus = self.emit(OpCode::Imm, 8, 0, 0, 0, plus)?;
+                self.emit(OpCode::Add, 8, address, plus, 0, 0)
+            }
             Source::Undo(undo, available, operand) => {
                 self.inverts = true;
                 let x = self.value(terms, available)?;
@@ -249,6 +273,9 @@ impl Generator<'_> {
     }
 
     fn symbol(&mut self, terms: &Terms, name: &str) -> Result<u8, NotAvailable> {
+        if name == PER_CPU {
+            return self.emit(OpCode::PerCpu, 8, 0, 0, 0, 0);
+        }
         let Some(flag) = Flag::ALL.into_iter().find(|flag| format!("{flag:?}") == name) else {
             return Err(NotAvailable(match REGISTERS.iter().find(|r| **r == name) {
                 Some(register) => format!("{register} was overwritten"),

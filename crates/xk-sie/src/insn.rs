@@ -50,6 +50,8 @@ pub struct Insn {
     pub raw: Instruction,
     /// Symbol behind the displacement, if relocated.
     pub displacement: Option<SymbolRef>,
+    /// Where a displacement of four bytes stands in the instruction.
+    pub displacement_at: Option<u8>,
     /// Symbol behind the immediate, if relocated.
     pub immediate: Option<SymbolRef>,
     /// Target of a direct branch or call.

@@ -289,7 +289,9 @@ impl Object {
                     displacement.map(|t| self.symbol_ref(&t)),
                     if is_branch { None } else { immediate.map(|t| self.symbol_ref(&t)) },
                 );
-                self.insns.insert(node, Insn { node, raw, displacement, immediate, target });
+                let displacement_at =
+                    (constants.displacement_size() == 4).then(|| constants.displacement_offset() as u8);
+                self.insns.insert(node, Insn { node, raw, displacement, displacement_at, immediate, target });
             }
         }
         Ok(())

@@ -1,8 +1,11 @@
 //! What the operations of an update do, as bit-vector terms: the other half of
 //! the proof obligation. The definitions are those of `kernel/xk/uapi/xk.h`.
 
+use std::collections::BTreeMap;
+
 use xk_table::{Fit, OpCode, Program};
 
+use crate::insn::SymbolRef;
 use crate::state::{arithmetic, Flag, State};
 use crate::term::{mask, BinOp, Bits, TermId, Terms};
 
@@ -16,12 +19,31 @@ pub fn iv_term(terms: &mut Terms, fit: &Fit) -> TermId {
     terms.extract(sum, 0, u32::from(fit.width) * 8)
 }
 
+/// What the linker wrote into a function: for the offset of each relocated
+/// 4-byte field the address that the instruction there uses, and how
+/// [`OpCode::Text`] computes it.
+pub type Links = BTreeMap<u32, Link>;
+
+/// An address in an instruction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Link {
+    /// The address.
+    pub symbol: SymbolRef,
+    /// For a field relative to rip: the bytes of the instruction behind it.
+    pub behind: Option<u8>,
+}
+
+/// The unknown that stands for the base of gs in the kernel: where this CPU's
+/// per-CPU data are (`arch/x86/include/asm/percpu.h`).
+pub const PER_CPU: &str = "GS_base";
+
 /// Executes `program` on `state` with the transformed values `ivs`, each 64
 /// bits wide.
 ///
-/// The program must be well-formed ([`Program::check`]); a temporary that was
-/// not written reads as an unknown.
-pub fn execute(terms: &mut Terms, state: &mut State, program: &Program, ivs: &[TermId]) {
+/// `links` are the addresses that [`OpCode::Text`] reads, by offset in the
+/// function. The program must be well-formed ([`Program::check`]); a temporary
+/// that was not written, or a link that is not known, reads as an unknown.
+pub fn execute(terms: &mut Terms, state: &mut State, program: &Program, ivs: &[TermId], links: &Links) {
     let unknown = terms.fresh("unwritten", 64);
     let mut temps = [unknown; xk_table::MAX_TEMPS as usize];
     // Loads and register reads see the state at the location; only the set
@@ -103,6 +125,11 @@ pub fn execute(terms: &mut Terms, state: &mut State, program: &Program, ivs: &[T
                 }
                 continue;
             }
+            OpCode::Text => match links.get(&(op.imm as u32)).filter(|l| l.behind == (op.b == 1).then_some(op.c)) {
+                Some(link) => link.symbol.term(terms),
+                None => terms.fresh("unlinked", 64),
+            },
+            OpCode::PerCpu => terms.symbol(PER_CPU, 64),
             OpCode::Store => {
                 let address = address(terms, a64, op.imm);
                 state.memory = terms.store(state.memory, address, b);

@@ -23,7 +23,7 @@ use crate::insn::{Insn, Node};
 use crate::object::{Function, Object};
 use crate::probe;
 use crate::product;
-use crate::program::{execute, iv_term};
+use crate::program::{execute, iv_term, Link, Links};
 use crate::proof::{obligation, ProofError, Solver};
 use crate::semantics::{step, Substitution};
 use crate::state::{Flag, State};
@@ -333,10 +333,11 @@ impl Context<'_> {
             if fits.len() > MAX_IVS {
                 return Err(Attempt::Next(format!("{} transformed values, at most {MAX_IVS}", fits.len())));
             }
-            match generate(&mut twin.terms, &twin.actual, &twin.wanted, live, &fits) {
+            let links = self.links(function, &block[start..point]);
+            match generate(&mut twin.terms, &twin.actual, &twin.wanted, live, &fits, &links) {
                 Err(not_available) => reason = not_available.0,
                 Ok(generated) => {
-                    let proof = self.decide(&mut twin, &generated, &fits, live);
+                    let proof = self.decide(&mut twin, &generated, &fits, live, &links);
                     match proof {
                         Ok(proof) => {
                             let span = Assembled { function, function_index, block, start, draft, candidate };
@@ -369,7 +370,27 @@ impl Context<'_> {
         fits
     }
 
-    fn decide(&self, twin: &mut Twin, generated: &Generated, fits: &[Fit], live: Live) -> Result<Proof, ProofError> {
+    /// The addresses that `insns` use: an update can take them from there.
+    fn links(&self, function: &Function, insns: &[&Insn]) -> Links {
+        let link = |insn: &&Insn| {
+            let symbol = insn.displacement.clone()?;
+            let field = insn.displacement_at?;
+            let behind = insn.raw.len() as u8 - field - 4;
+            let relative = insn.raw.is_ip_rel_memory_operand();
+            let offset = (insn.node.offset - function.start.offset) as u32 + u32::from(field);
+            Some((offset, Link { symbol, behind: relative.then_some(behind) }))
+        };
+        insns.iter().filter_map(link).collect()
+    }
+
+    fn decide(
+        &self,
+        twin: &mut Twin,
+        generated: &Generated,
+        fits: &[Fit],
+        live: Live,
+        links: &Links,
+    ) -> Result<Proof, ProofError> {
         if generated.program.check(fits.len()).is_err() {
             return Err(ProofError::Refuted);
         }
@@ -381,7 +402,7 @@ impl Context<'_> {
                 twin.terms.zext(iv, 64)
             })
             .collect();
-        execute(&mut twin.terms, &mut updated, &generated.program, &ivs);
+        execute(&mut twin.terms, &mut updated, &generated.program, &ivs, links);
         let query = obligation(&mut twin.terms, &updated, &twin.wanted, live, self.range);
         let millis = self.solver.refute(&query)?;
         Ok(Proof::Proved { solver: self.solver.name.clone(), millis })

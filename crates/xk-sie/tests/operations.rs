@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use common::Random;
-use xk_sie::program::execute;
+use xk_sie::program::{execute, Links};
 use xk_sie::state::{Flag, State, REGISTERS};
 use xk_sie::term::Terms;
 use xk_table::{Op, OpCode, Program, MAX_IVS, MAX_OPS, MAX_TEMPS};
@@ -20,7 +20,7 @@ const MEMORY: usize = 4096;
 const EINVAL: i32 = -22;
 const EFAULT: i32 = -14;
 
-const CODES: [OpCode; 28] = [
+const CODES: [OpCode; 30] = [
     OpCode::Iv,
     OpCode::Imm,
     OpCode::Reg,
@@ -49,6 +49,8 @@ const CODES: [OpCode; 28] = [
     OpCode::SetReg,
     OpCode::SetFlags,
     OpCode::Store,
+    OpCode::Text,
+    OpCode::PerCpu,
 ];
 
 /// A program with everything it acts on.
@@ -201,7 +203,7 @@ fn disagreement(case: &Case, outcome: &Outcome) -> Option<String> {
     let mut terms = Terms::new();
     let mut state = State::unknown(&mut terms);
     let ivs: Vec<_> = (0..case.ivs.len()).map(|i| terms.symbol(format!("iv{i}"), 64)).collect();
-    execute(&mut terms, &mut state, &case.program, &ivs);
+    execute(&mut terms, &mut state, &case.program, &ivs, &Links::new());
     let symbols = |name: &str| {
         let register = REGISTERS.iter().position(|r| *r == name).map(|n| case.registers[n]);
         let flag = Flag::ALL.into_iter().find(|f| format!("{f:?}") == name).map(|f| case.flags >> f.bit() & 1);

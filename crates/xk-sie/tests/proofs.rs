@@ -19,7 +19,7 @@ use xk_sie::flow::{Flow, Live};
 use xk_sie::identity::{Candidate, Deployed};
 use xk_sie::insn::{Insn, Node};
 use xk_sie::object::Object;
-use xk_sie::program::{execute, iv_term};
+use xk_sie::program::{execute, iv_term, Links};
 use xk_sie::proof::{obligation, ProofError, Solver};
 use xk_sie::semantics::{is_immediate, step, Substitution};
 use xk_sie::state::{State, REGISTERS};
@@ -561,7 +561,7 @@ impl Obligation {
 
     fn decide(&mut self, program: &Program, solver: &Solver) -> Result<u64, ProofError> {
         let mut updated = self.actual.clone();
-        execute(&mut self.terms, &mut updated, program, &self.ivs);
+        execute(&mut self.terms, &mut updated, program, &self.ivs, &Links::new());
         let query = obligation(&mut self.terms, &updated, &self.wanted, self.live, self.range);
         solver.refute(&query)
     }
@@ -569,7 +569,7 @@ impl Obligation {
     /// Looks for a state that tells the update from the wanted state.
     fn counterexample(&mut self, program: &Program, random: &mut Random) -> bool {
         let mut updated = self.actual.clone();
-        execute(&mut self.terms, &mut updated, program, &self.ivs);
+        execute(&mut self.terms, &mut updated, program, &self.ivs, &Links::new());
         (0..200).any(|_| {
             let values: Vec<u64> = (0..32).map(|_| random.value()).collect();
             let span = (self.range.max - self.range.min) as u64 + 1;

@@ -51,6 +51,8 @@ pub enum OpCode {
     SetReg,
     SetFlags,
     Store,
+    Text,
+    PerCpu,
 }
 
 /// One operation; field meanings as in `struct xk_op`.
@@ -138,7 +140,7 @@ impl Program {
             };
             let bad_imm = Err(OpError::Immediate(i, op.imm));
             let reads: &[u8] = match op.code {
-                C::Iv | C::Imm | C::Reg | C::Flags => &[],
+                C::Iv | C::Imm | C::Reg | C::Flags | C::Text | C::PerCpu => &[],
                 C::Load | C::Not | C::Neg | C::Sext | C::FlagsLogic | C::Cond => &[op.a],
                 C::SetReg | C::SetFlags => &[op.a],
                 C::Select => &[op.a, op.b, op.c],
@@ -157,6 +159,8 @@ impl Program {
                 }
                 C::Cond if !(0..16).contains(&op.imm) => return bad_imm,
                 C::SetFlags if op.imm == 0 || op.imm & !(STATUS_FLAGS as i64) != 0 => return bad_imm,
+                C::Text | C::PerCpu if op.width != 8 => return Err(OpError::Width(i, op.width)),
+                C::Text if op.imm < 0 || op.b > 1 || op.c > 8 => return bad_imm,
                 // regs->sp is not restored by an optimised probe.
                 C::SetReg if op.dst > 15 || op.dst == 4 => return Err(OpError::Register(i, op.dst)),
                 _ => {}

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ops::{Program, MAX_IVS};
+use crate::ops::{OpCode, Program, MAX_IVS};
 
 /// Version of the schema. Raised whenever a field changes meaning.
 pub const SCHEMA: u32 = 1;
@@ -279,6 +279,10 @@ impl ScopeTable {
                 ));
             }
             span.indirection.program.check(span.ivs.len()).map_err(|e| format!("span {i}: {e}"))?;
+            let texts = span.indirection.program.ops.iter().filter(|op| op.code == OpCode::Text);
+            if let Some(op) = texts.into_iter().find(|op| op.imm + 4 > function.bytes.len() as i64 / 2) {
+                return Err(format!("span {i}: reads {} at {:#x}, beyond its end", function.symbol, op.imm));
+            }
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use xk_table::{OpCode, MAX_IVS, MAX_OPS, MAX_TEMPS, STATUS_FLAGS};
 
-const CODES: [OpCode; 28] = [
+const CODES: [OpCode; 30] = [
     OpCode::Iv,
     OpCode::Imm,
     OpCode::Reg,
@@ -35,6 +35,8 @@ const CODES: [OpCode; 28] = [
     OpCode::SetReg,
     OpCode::SetFlags,
     OpCode::Store,
+    OpCode::Text,
+    OpCode::PerCpu,
 ];
 
 fn header() -> String {

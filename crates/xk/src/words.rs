@@ -125,6 +125,8 @@ fn expression(op: &Op, temps: &[Expression], ivs: &[Fit]) -> Expression {
         },
         C::FlagsLogic => Expression::compound(format!("flags of {}", a.inner())),
         C::Cond => condition(op.imm, a),
+        C::Text => Expression::atom(format!("address at +{:#x}", op.imm)),
+        C::PerCpu => Expression::atom("per-CPU".to_owned()),
         C::SetReg | C::SetFlags | C::Store => Expression::atom("?"),
     }
 }

@@ -70,6 +70,12 @@ enum xk_op_code {
 	XK_OP_SET_REG,		/* register dst = t[a]; 4 clears the upper half, 1 and 2 keep it */
 	XK_OP_SET_FLAGS,	/* the flags in imm = those of t[a]; XK_STATUS_FLAGS only */
 	XK_OP_STORE,		/* memory[t[a] + imm] = t[b]; the site must declare it */
+	XK_OP_TEXT,		/* t[dst] = what the linker wrote at offset imm of the
+				 * function: 4 bytes, sign-extended; b = 1: plus the
+				 * address c bytes behind them (relative to rip).
+				 * Read from the running text at load.
+				 */
+	XK_OP_PER_CPU,		/* t[dst] = distance of this CPU's per-CPU data (base of gs) */
 };
 
 struct xk_op {

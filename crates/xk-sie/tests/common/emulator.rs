@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use iced_x86::{FlowControl, Mnemonic};
 use xk_sie::insn::{Node, Target};
 use xk_sie::object::{Function, Object};
-use xk_sie::program::execute;
+use xk_sie::program::{execute, Links};
 use xk_sie::semantics::{step, Substitution};
 use xk_sie::state::{Flag, State, REGISTERS, RSP};
 use xk_sie::term::{Node as Term, TermId, Terms};
@@ -117,7 +117,7 @@ impl<'a> Emulator<'a> {
             let mut state = State::unknown(&mut terms);
             let ivs: Vec<u64> = span.ivs.iter().map(|fit| fit.apply(v)).collect();
             let symbols: Vec<_> = (0..ivs.len()).map(|i| terms.symbol(format!("iv{i}"), 64)).collect();
-            execute(&mut terms, &mut state, &span.indirection.program, &symbols);
+            execute(&mut terms, &mut state, &span.indirection.program, &symbols, &Links::new());
             self.commit(&terms, &state, &ivs);
             self.updated.insert(offset);
         }

@@ -12,17 +12,16 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use thiserror::Error;
-use xk_const::{choose_values, BuildTree, Constant, Edges, RejectedBy, TreeError, Unit, Users};
+use xk_const::{BuildTree, Constant, RejectedBy, TreeError, Unit, Users};
 use xk_kernel::Tree;
-use xk_table::{ConstRef, KernelRef, Place, Refusal, ScopeTable, SCHEMA};
+use xk_table::{ConstRef, KernelRef, Place, Range, Refusal, ScopeTable, SCHEMA};
 
-use crate::analyse::{analyse, Builds, Input};
+use crate::analyse::{conclude, hull, Input};
 use crate::identity::Deployed;
 use crate::object::{Object, ObjectError};
+use crate::plan::Plan;
 use crate::proof::{ProofError, Solver};
-
-/// Values that the fit never saw; each is compiled and must agree.
-const UNSEEN: usize = 5;
+use crate::study::{Means, Study, Variant};
 
 /// How to build.
 pub struct Options<'a> {
@@ -95,16 +94,37 @@ pub fn build(
     refuse_elsewhere(&users)?;
     (options.progress)(&format!("{} unit(s) can see {}", users.units.len(), constant.id));
 
-    let (fitted, unseen) = values(constant);
     let variants = Variants { tree, constant, options };
-    let units = variants.compile(&users.units, &fitted, &unseen)?;
-    clock.lap("compile");
-    refuse_layout(&variants, &users, &units, &fitted)?;
-    clock.lap("layout");
-
     let noreturns = noreturns(tree)?;
-    let input = Input { default: constant.default, units, noreturns: &noreturns, deployed, solver };
-    let analysis = analyse(&input)?;
+    let prototypes = deployed.prototypes();
+    let input = Input { default: constant.default, noreturns: &noreturns, deployed, solver };
+    let means = Means { default: constant.default, noreturns: &noreturns, prototypes: &prototypes, solver };
+
+    let mut plan = Plan::new(constant);
+    let mut bench: Option<Vec<(Unit, Study)>> = None;
+    loop {
+        let (range, agreeing) = bench.as_deref().map_or_else(
+            || (Range { min: constant.default, max: constant.default }, 0),
+            |bench| standing(constant.default, bench),
+        );
+        let wave = plan.next(range, agreeing);
+        if wave.is_empty() {
+            break;
+        }
+        if bench.is_none() {
+            let found = variants.deployed(&users.units, &wave)?;
+            refuse_layout(&variants, &users, &found, &wave)?;
+            clock.lap("layout");
+            bench = Some(found);
+        }
+        let bench = bench.get_or_insert_with(Vec::new);
+        let built = variants.compile(bench, &wave)?;
+        clock.lap("compile");
+        study(&means, bench, built, options.jobs);
+        clock.lap("compare");
+    }
+    let studies: Vec<Study> = bench.unwrap_or_default().into_iter().map(|(_, study)| study).collect();
+    let analysis = conclude(&input, &studies)?;
     clock.lap("analyse");
     (options.progress)(&format!("{} critical span(s), values {}", analysis.spans.len(), analysis.range));
 
@@ -135,28 +155,33 @@ struct Clock<'a> {
 impl Clock<'_> {
     fn lap(&mut self, stage: &str) {
         let now = Instant::now();
-        self.stages.insert(stage.into(), (now - self.last).as_secs_f64());
+        *self.stages.entry(stage.into()).or_default() += (now - self.last).as_secs_f64();
         self.last = now;
     }
 }
 
-/// Values to fit from, and values that only confirm. Of the latter the largest
-/// and the smallest are always taken: they bound the range. So is 1, the
-/// natural end of most; if the code has another shape there, the range ends
-/// before it.
-fn values(constant: &Constant) -> (Vec<i64>, Vec<i64>) {
-    let chosen = choose_values(constant.default, constant.c_type, constant.operator, Edges::Include);
-    let mut unseen = chosen.unseen;
-    unseen.retain(|&v| v != 0);
-    let smallest = unseen.iter().filter(|&&v| v != 1).min();
-    let one = unseen.iter().find(|&&v| v == 1);
-    let mut outer: Vec<i64> = [unseen.iter().max(), smallest, one].into_iter().flatten().copied().collect();
-    outer.dedup();
-    unseen.retain(|v| !outer.contains(v));
-    unseen.truncate(UNSEEN.saturating_sub(outer.len()));
-    unseen.extend(outer);
-    unseen.dedup();
-    (chosen.fit, unseen)
+/// The range around the default in which everything agrees so far, and how many
+/// values do.
+fn standing(default: i64, bench: &[(Unit, Study)]) -> (Range, usize) {
+    let studies = || bench.iter().map(|(_, study)| study);
+    let range = hull(default, studies());
+    let Some(first) = studies().next() else { return (range, 0) };
+    let agreeing = first.agreeing().iter().filter(|&&v| range.contains(v) && v != default);
+    (range, agreeing.count())
+}
+
+/// Looks at what was built, several units side by side.
+fn study(means: &Means<'_>, bench: &mut [(Unit, Study)], built: Vec<Vec<(i64, Variant)>>, jobs: usize) {
+    let work: Mutex<Vec<_>> = Mutex::new(bench.iter_mut().zip(built).rev().collect());
+    std::thread::scope(|scope| {
+        for _ in 0..jobs.max(1) {
+            scope.spawn(|| loop {
+                let next = work.lock().ok().and_then(|mut work| work.pop());
+                let Some(((_, study), variants)) = next else { return };
+                variants.into_iter().for_each(|(value, variant)| study.add(means, value, variant));
+            });
+        }
+    });
 }
 
 /// What the preprocessor decides, and what ends in generated headers, boot code
@@ -176,10 +201,14 @@ fn refuse_elsewhere(users: &Users) -> Result<(), Refusal> {
 }
 
 /// Declarations that mention the constant: do types change their layout?
-fn refuse_layout(variants: &Variants<'_>, users: &Users, units: &[Builds], fitted: &[i64]) -> Result<(), BuildError> {
-    let (Some(mention), Some(&value)) = (users.shapes.first(), fitted.first()) else { return Ok(()) };
-    for builds in units {
-        let Some(unit) = users.units.iter().find(|u| u.source == builds.source) else { continue };
+fn refuse_layout(
+    variants: &Variants<'_>,
+    users: &Users,
+    bench: &[(Unit, Study)],
+    wave: &[i64],
+) -> Result<(), BuildError> {
+    let (Some(mention), Some(&value)) = (users.shapes.first(), wave.first()) else { return Ok(()) };
+    for (unit, _) in bench {
         let Variants { tree, constant, options } = variants;
         let changes = xk_const::layout_sensitive(*tree, constant, unit, value, options.cache)?;
         if let Some(change) = changes.first() {
@@ -210,45 +239,84 @@ struct Variants<'a> {
 
 /// What became of one value in one unit.
 enum Outcome {
-    Object(Box<Object>),
+    Variant(Variant),
     /// The unit does not see the definition.
     NotSeen,
-    /// The compiler rejects the value.
-    Rejected(RejectedBy, String),
 }
 
 impl Variants<'_> {
-    fn compile(&self, units: &[Unit], fitted: &[i64], unseen: &[i64]) -> Result<Vec<Builds>, BuildError> {
-        let values: Vec<i64> =
-            [self.constant.default].into_iter().chain(fitted.iter().copied()).chain(unseen.iter().copied()).collect();
-        let jobs: Vec<(usize, i64)> =
-            units.iter().enumerate().flat_map(|(unit, _)| values.iter().map(move |&v| (unit, v))).collect();
+    /// The units that see the constant, each with its deployed build. One value
+    /// is compiled to know that; it is in the cache when its turn comes.
+    fn deployed(&self, units: &[Unit], wave: &[i64]) -> Result<Vec<(Unit, Study)>, BuildError> {
+        let default = self.constant.default;
+        let probe = wave.first().copied().unwrap_or(default);
+        let jobs: Vec<(&Unit, i64)> = units.iter().flat_map(|unit| [(unit, probe), (unit, default)]).collect();
+        let mut outcomes = self.outcomes(&jobs).into_iter();
+        let mut bench = Vec::new();
+        for unit in units {
+            let (Some(probed), Some(base)) = (outcomes.next(), outcomes.next()) else { break };
+            if matches!(probed?, Outcome::NotSeen) {
+                continue;
+            }
+            match base? {
+                Outcome::NotSeen => {}
+                Outcome::Variant(Variant::Built(object)) => {
+                    let study = Study::new(unit.source.clone(), unit.module.clone(), *object);
+                    bench.push((unit.clone(), study));
+                }
+                Outcome::Variant(Variant::Rejected(_, message)) => {
+                    let detail = format!("{} does not compile unedited: {message}", unit.source);
+                    return Err(Refusal::NotDeployed { detail }.into());
+                }
+            }
+        }
+        if bench.is_empty() {
+            let detail = format!("no deployed unit compiles the definition of {}", self.constant.id);
+            return Err(Refusal::NotDeployed { detail }.into());
+        }
+        Ok(bench)
+    }
+
+    /// Every value of the wave in every unit.
+    fn compile(&self, bench: &[(Unit, Study)], wave: &[i64]) -> Result<Vec<Vec<(i64, Variant)>>, BuildError> {
+        let jobs: Vec<(&Unit, i64)> =
+            bench.iter().flat_map(|(unit, _)| wave.iter().map(move |&value| (unit, value))).collect();
         (self.options.progress)(&format!("compiling {} variant(s)", jobs.len()));
+        let mut outcomes = self.outcomes(&jobs).into_iter();
+        let mut built = Vec::new();
+        for (unit, _) in bench {
+            let mut variants = Vec::new();
+            for (&value, outcome) in wave.iter().zip(outcomes.by_ref()) {
+                match outcome? {
+                    Outcome::Variant(variant) => variants.push((value, variant)),
+                    Outcome::NotSeen => {
+                        let detail = format!("{} sees the constant with one value and not with {value}", unit.source);
+                        return Err(Refusal::NotDeployed { detail }.into());
+                    }
+                }
+            }
+            built.push(variants);
+        }
+        Ok(built)
+    }
+
+    /// Runs the compilers side by side; the outcomes are in the order of `jobs`.
+    fn outcomes(&self, jobs: &[(&Unit, i64)]) -> Vec<Result<Outcome, BuildError>> {
         let next = AtomicUsize::new(0);
-        let results: Mutex<BTreeMap<(usize, i64), Result<Outcome, BuildError>>> = Mutex::default();
+        let results: Mutex<BTreeMap<usize, Result<Outcome, BuildError>>> = Mutex::default();
         std::thread::scope(|scope| {
             for _ in 0..self.options.jobs.clamp(1, jobs.len().max(1)) {
                 scope.spawn(|| loop {
-                    let Some(&(unit, value)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) else { return };
-                    let outcome = self.outcome(&units[unit], value);
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(&(unit, value)) = jobs.get(index) else { return };
+                    let outcome = self.outcome(unit, value);
                     if let Ok(mut results) = results.lock() {
-                        results.insert((unit, value), outcome);
+                        results.insert(index, outcome);
                     }
                 });
             }
         });
-        let mut results = results.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let mut builds = Vec::new();
-        for (index, unit) in units.iter().enumerate() {
-            if let Some(built) = self.collect(index, unit, fitted, unseen, &mut results)? {
-                builds.push(built);
-            }
-        }
-        if builds.is_empty() {
-            let detail = format!("no deployed unit compiles the definition of {}", self.constant.id);
-            return Err(Refusal::NotDeployed { detail }.into());
-        }
-        Ok(builds)
+        results.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner).into_values().collect()
     }
 
     fn outcome(&self, unit: &Unit, value: i64) -> Result<Outcome, BuildError> {
@@ -256,56 +324,14 @@ impl Variants<'_> {
             Ok(path) => {
                 let data = std::fs::read(&path).map_err(|source| BuildError::Io { path: path.clone(), source })?;
                 let object = Object::parse(&data).map_err(|source| BuildError::Object { path, source })?;
-                Ok(Outcome::Object(Box::new(object)))
+                Ok(Outcome::Variant(Variant::Built(Box::new(object))))
             }
             Err(xk_const::BuildError::NotSeen { .. }) => Ok(Outcome::NotSeen),
-            Err(xk_const::BuildError::Rejected { by, message, .. }) => Ok(Outcome::Rejected(by, message)),
-            Err(xk_const::BuildError::Edit(error)) => Ok(Outcome::Rejected(RejectedBy::Other, error.to_string())),
+            Err(xk_const::BuildError::Rejected { by, message, .. }) => {
+                Ok(Outcome::Variant(Variant::Rejected(by == RejectedBy::LayoutOrAssert, message)))
+            }
+            Err(xk_const::BuildError::Edit(error)) => Ok(Outcome::Variant(Variant::Rejected(false, error.to_string()))),
             Err(error) => Err(error.into()),
         }
-    }
-
-    /// The builds of one unit; `None` when it does not see the constant. A
-    /// value that is rejected is left out: the range ends before it. When all
-    /// are, the constant is refused in the compiler's words.
-    fn collect(
-        &self,
-        index: usize,
-        unit: &Unit,
-        fitted: &[i64],
-        unseen: &[i64],
-        results: &mut BTreeMap<(usize, i64), Result<Outcome, BuildError>>,
-    ) -> Result<Option<Builds>, BuildError> {
-        let missing = || Refusal::NotDeployed { detail: format!("{} was not compiled", unit.source) };
-        let mut take = |value: i64| results.remove(&(index, value)).unwrap_or_else(|| Err(missing().into()));
-        let base = match take(self.constant.default)? {
-            Outcome::Object(object) => *object,
-            Outcome::NotSeen => return Ok(None),
-            Outcome::Rejected(_, message) => {
-                let detail = format!("{} does not compile unedited: {message}", unit.source);
-                return Err(Refusal::NotDeployed { detail }.into());
-            }
-        };
-        let mut rejected = None;
-        let mut kept = |values: &[i64]| -> Result<Option<Vec<(i64, Object)>>, BuildError> {
-            let mut objects = Vec::new();
-            for &value in values {
-                match take(value)? {
-                    Outcome::Object(object) => objects.push((value, *object)),
-                    Outcome::NotSeen => return Ok(None),
-                    Outcome::Rejected(by, message) => rejected = Some((value, by, message)),
-                }
-            }
-            Ok(Some(objects))
-        };
-        let (Some(fitted), Some(unseen)) = (kept(fitted)?, kept(unseen)?) else { return Ok(None) };
-        if let (true, Some((value, by, message))) = (fitted.is_empty(), rejected) {
-            let what = match by {
-                RejectedBy::LayoutOrAssert => format!("an assertion about the value {value} ({message})"),
-                RejectedBy::Other => format!("the unit, which does not compile with {value} ({message}),"),
-            };
-            return Err(Refusal::LayoutChange { unit: unit.source.clone(), what }.into());
-        }
-        Ok(Some(Builds { source: unit.source.clone(), module: unit.module.clone(), base, fitted, unseen }))
     }
 }

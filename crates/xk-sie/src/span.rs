@@ -333,7 +333,7 @@ impl Context<'_> {
             if fits.len() > MAX_IVS {
                 return Err(Attempt::Next(format!("{} transformed values, at most {MAX_IVS}", fits.len())));
             }
-            let links = self.links(function, &block[start..point]);
+            let links = links(function, block[start..point].iter().copied());
             match generate(&mut twin.terms, &twin.actual, &twin.wanted, live, &fits, &links) {
                 Err(not_available) => reason = not_available.0,
                 Ok(generated) => {
@@ -368,19 +368,6 @@ impl Context<'_> {
             }
         }
         fits
-    }
-
-    /// The addresses that `insns` use: an update can take them from there.
-    fn links(&self, function: &Function, insns: &[&Insn]) -> Links {
-        let link = |insn: &&Insn| {
-            let symbol = insn.displacement.clone()?;
-            let field = insn.displacement_at?;
-            let behind = insn.raw.len() as u8 - field - 4;
-            let relative = insn.raw.is_ip_rel_memory_operand();
-            let offset = (insn.node.offset - function.start.offset) as u32 + u32::from(field);
-            Some((offset, Link { symbol, behind: relative.then_some(behind) }))
-        };
-        insns.iter().filter_map(link).collect()
     }
 
     fn decide(
@@ -468,6 +455,20 @@ impl Twin {
     fn clone_states(&self) -> Self {
         Self { terms: Terms::default(), actual: self.actual.clone(), wanted: self.wanted.clone() }
     }
+}
+
+/// The addresses that instructions of `function` use: an update can take them
+/// from there.
+pub fn links<'a>(function: &Function, insns: impl Iterator<Item = &'a Insn>) -> Links {
+    let link = |insn: &Insn| {
+        let symbol = insn.displacement.clone()?;
+        let field = insn.displacement_at?;
+        let behind = insn.raw.len() as u8 - field - 4;
+        let relative = insn.raw.is_ip_rel_memory_operand();
+        let offset = (insn.node.offset - function.start.offset) as u32 + u32::from(field);
+        Some((offset, Link { symbol, behind: relative.then_some(behind) }))
+    };
+    insns.filter_map(link).collect()
 }
 
 /// Whether executing one instruction (from `before` to `after`, without V in

@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use common::Random;
-use xk_sie::program::{execute, Links};
+use xk_sie::insn::SymbolRef;
+use xk_sie::program::{execute, Link, Links, PER_CPU};
 use xk_sie::state::{Flag, State, REGISTERS};
 use xk_sie::term::Terms;
 use xk_table::{Op, OpCode, Program, MAX_IVS, MAX_OPS, MAX_TEMPS};
@@ -19,6 +20,8 @@ use xk_table::{Op, OpCode, Program, MAX_IVS, MAX_OPS, MAX_TEMPS};
 const MEMORY: usize = 4096;
 const EINVAL: i32 = -22;
 const EFAULT: i32 = -14;
+/// What `ops_run` takes for this CPU's per-CPU data.
+const PER_CPU_BASE: u64 = 0xffff_8880_0000_0800;
 
 const CODES: [OpCode; 30] = [
     OpCode::Iv,
@@ -178,6 +181,12 @@ fn well_formed(random: &mut Random) -> Case {
             OpCode::Cond => op.imm = random.below(16) as i64,
             OpCode::SetFlags => op.imm = [0x8d5, 1 << random.pick(&[0, 2, 4, 6, 7, 11])][random.below(2)],
             OpCode::SetReg => op.dst = random.pick(&[0, 1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]),
+            OpCode::Text => {
+                op.imm = random.below(MEMORY - 3) as i64;
+                // One field has one meaning: these follow from where it is.
+                (op.width, op.b, op.c) = (8, (op.imm % 2) as u8, (op.imm / 2 % 9) as u8);
+            }
+            OpCode::PerCpu => op.width = 8,
             OpCode::Load | OpCode::Store => {
                 // Through an address that is one: a fault ends the program.
                 let address = Op { code: OpCode::Imm, width: 8, dst: op.dst, a: 0, b: 0, c: 0, imm: 0 };
@@ -198,17 +207,42 @@ fn well_formed(random: &mut Random) -> Case {
     case
 }
 
+/// The fields that a program reads. Which ones are relative to rip follows from the program, as an
+/// instruction's encoding is not there to ask.
+fn links(case: &Case) -> Links {
+    let texts = case.program.ops.iter().filter(|op| op.code == OpCode::Text);
+    texts
+        .map(|op| {
+            let symbol = SymbolRef { name: format!("linked{}", op.imm), offset: 0 };
+            (op.imm as u32, Link { symbol, behind: (op.b == 1).then_some(op.c) })
+        })
+        .collect()
+}
+
+/// The address of which the linker wrote the field at `offset`; the function is the memory.
+fn address(case: &Case, offset: u32) -> u64 {
+    let at = offset as usize;
+    let field = i32::from_le_bytes(case.memory[at..at + 4].try_into().unwrap());
+    let behind = links(case)[&offset].behind;
+    let base = behind.map_or(0, |behind| case.base + u64::from(offset) + 4 + u64::from(behind));
+    base.wrapping_add(i64::from(field) as u64)
+}
+
 /// What the terms say, compared with what C did.
 fn disagreement(case: &Case, outcome: &Outcome) -> Option<String> {
     let mut terms = Terms::new();
     let mut state = State::unknown(&mut terms);
     let ivs: Vec<_> = (0..case.ivs.len()).map(|i| terms.symbol(format!("iv{i}"), 64)).collect();
-    execute(&mut terms, &mut state, &case.program, &ivs, &Links::new());
+    execute(&mut terms, &mut state, &case.program, &ivs, &links(case));
     let symbols = |name: &str| {
+        let linked = name.strip_prefix("&linked").map(|offset| address(case, offset.parse().unwrap()));
+        let per_cpu = (name == PER_CPU).then_some(PER_CPU_BASE);
         let register = REGISTERS.iter().position(|r| *r == name).map(|n| case.registers[n]);
         let flag = Flag::ALL.into_iter().find(|f| format!("{f:?}") == name).map(|f| case.flags >> f.bit() & 1);
         let iv = name.strip_prefix("iv").and_then(|n| n.parse::<usize>().ok()).map(|n| case.ivs[n]);
-        u128::from(register.or(flag).or(iv).unwrap_or_else(|| panic!("unexpected unknown {name}")))
+        u128::from(
+            register.or(flag).or(iv).or(linked).or(per_cpu).unwrap_or_else(|| panic!("unexpected unknown {name}")),
+        )
     };
     let memory = |at: u64| case.memory.get(at.wrapping_sub(case.base) as usize).copied().unwrap_or(0);
     for (number, register) in REGISTERS.iter().enumerate() {
@@ -252,7 +286,8 @@ fn programs_mean_what_the_module_does() {
         }
         used.extend(case.program.ops.iter().map(|op| (op.code as u8, op.width)));
     }
-    let expected = CODES.len() * 4 - 1; // a sign extension to one byte does not exist
+    // A sign extension to one byte does not exist, and addresses are whole.
+    let expected = CODES.len() * 4 - 1 - 2 * 3;
     assert_eq!(used.len(), expected, "every operation at every width");
 }
 
@@ -308,7 +343,11 @@ fn both_checkers_give_the_same_verdict() {
     let cases: Vec<Case> = (0..6000).map(|_| malformed(&mut random)).collect();
     let mut verdicts = [0usize; 2];
     for (case, outcome) in cases.iter().zip(run_in_c(&cases)) {
-        let ours = case.program.check(case.ivs.len());
+        let mut ours = case.program.check(case.ivs.len()).map_err(|error| error.to_string());
+        // The length of the function is for `ScopeTable::check`.
+        if case.program.ops.iter().any(|op| op.code == OpCode::Text && op.imm > MEMORY as i64 - 4) {
+            ours = Err("beyond the function".into());
+        }
         assert!([0, EINVAL, EFAULT].contains(&outcome.status), "{}", outcome.status);
         let accepted = outcome.status != EINVAL;
         assert_eq!(ours.is_ok(), accepted, "{ours:?}\n{:#?}", case.program.ops);

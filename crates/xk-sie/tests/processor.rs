@@ -230,7 +230,14 @@ fn decode(bytes: &[u8]) -> Option<(Insn, usize)> {
 }
 
 fn plain(raw: Instruction) -> Insn {
-    Insn { node: At { section: 0, offset: 0 }, raw, displacement: None, displacement_at: None, immediate: None, target: None }
+    Insn {
+        node: At { section: 0, offset: 0 },
+        raw,
+        displacement: None,
+        displacement_at: None,
+        immediate: None,
+        target: None,
+    }
 }
 
 fn memory_operand(raw: &Instruction) -> bool {

@@ -14,7 +14,7 @@ use std::collections::HashSet;
 
 use common::{assemble, compile_c, Random};
 use emulator::Emulator;
-use xk_sie::analyse::{analyse, Analysis, Builds, Input};
+use xk_sie::analyse::{analyse, Analysis, Input};
 use xk_sie::flow::{Flow, Live};
 use xk_sie::identity::{Candidate, Deployed};
 use xk_sie::insn::{Insn, Node};
@@ -23,6 +23,7 @@ use xk_sie::program::{execute, iv_term, Links};
 use xk_sie::proof::{obligation, ProofError, Solver};
 use xk_sie::semantics::{is_immediate, step, Substitution};
 use xk_sie::state::{State, REGISTERS};
+use xk_sie::study::{Builds, Variant};
 use xk_sie::term::Terms;
 use xk_table::{CriticalSpan, Kind, Op, OpCode, Program, Range, Refusal, When};
 
@@ -74,13 +75,14 @@ fn body(text: &str) -> String {
 }
 
 fn builds(build: &Build<'_>, default: i64, fitted: &[i64], unseen: &[i64]) -> Builds {
-    let all = |values: &[i64]| values.iter().map(|&v| (v, build(v))).collect();
-    Builds { source: "unit.c".into(), module: None, base: build(default), fitted: all(fitted), unseen: all(unseen) }
+    let built = |&v: &i64| (v, Variant::Built(Box::new(build(v))));
+    let variants = fitted.iter().chain(unseen).map(built).collect();
+    Builds { source: "unit.c".into(), module: None, base: build(default), variants }
 }
 
 fn analysed(units: Vec<Builds>, default: i64, deployed: &dyn Deployed, solver: &Solver) -> Result<Analysis, Refusal> {
     let noreturns = HashSet::new();
-    analyse(&Input { default, units, noreturns: &noreturns, deployed, solver })
+    analyse(&Input { default, noreturns: &noreturns, deployed, solver }, units)
 }
 
 fn plain(build: &Build<'_>, default: i64, fitted: &[i64], unseen: &[i64]) -> Result<Analysis, Refusal> {
@@ -512,7 +514,7 @@ fn the_deployed_kernel_must_agree() {
 fn values_that_no_unit_has_in_common_leave_no_range() {
     let text = format!("{PRELUDE}u64 f(u32 x) {{ if (x > V) return g(x); return h(x); }}");
     let build = from_c(&text);
-    let units = vec![builds(&build, 100, &[50], &[]), builds(&build, 100, &[1000], &[])];
+    let units = vec![builds(&build, 100, &[50, 60], &[]), builds(&build, 100, &[1000, 2000], &[])];
     let deployed = Itself::of(&build(100));
     assert_eq!(reason(&analysed(units, 100, &deployed, &solver()).unwrap_err()), "empty_range");
 }

@@ -8,8 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use iced_x86::{FlowControl, Mnemonic};
 use xk_sie::insn::{Node, Target};
 use xk_sie::object::{Function, Object};
-use xk_sie::program::{execute, Links};
+use xk_sie::program::execute;
 use xk_sie::semantics::{step, Substitution};
+use xk_sie::span::links;
 use xk_sie::state::{Flag, State, REGISTERS, RSP};
 use xk_sie::term::{Node as Term, TermId, Terms};
 use xk_table::{CriticalSpan, When};
@@ -117,7 +118,8 @@ impl<'a> Emulator<'a> {
             let mut state = State::unknown(&mut terms);
             let ivs: Vec<u64> = span.ivs.iter().map(|fit| fit.apply(v)).collect();
             let symbols: Vec<_> = (0..ivs.len()).map(|i| terms.symbol(format!("iv{i}"), 64)).collect();
-            execute(&mut terms, &mut state, &span.indirection.program, &symbols, &Links::new());
+            let links = links(self.function, self.object.insns.values());
+            execute(&mut terms, &mut state, &span.indirection.program, &symbols, &links);
             self.commit(&terms, &state, &ivs);
             self.updated.insert(offset);
         }

@@ -1,0 +1,98 @@
+//! Which values to compile next.
+//!
+//! Compiling is what costs, so values come in waves: the first has what a
+//! plain constant needs; a later one replaces values for which the compiler
+//! chose another shape, closer to the default.
+
+use std::collections::BTreeSet;
+
+use xk_const::{choose_values, Constant, Edges, Operator};
+use xk_table::Range;
+
+/// Values that the fit never saw; each is compiled and must agree.
+pub const UNSEEN: usize = 5;
+/// Values from which the mapping is fitted, besides the default.
+pub const FITTED: usize = 2;
+/// After so many waves what agrees is enough, or never will be.
+const WAVES: usize = 4;
+
+/// What to compile, wave by wave.
+#[derive(Debug)]
+pub struct Plan<'a> {
+    constant: &'a Constant,
+    tried: BTreeSet<i64>,
+    waves: usize,
+}
+
+impl<'a> Plan<'a> {
+    /// For one constant.
+    #[must_use]
+    pub fn new(constant: &'a Constant) -> Self {
+        Self { constant, tried: BTreeSet::from([constant.default]), waves: 0 }
+    }
+
+    /// The next values, when `agreeing` lie in the range `hull` around the
+    /// default; none when that is enough.
+    pub fn next(&mut self, hull: Range, agreeing: usize) -> Vec<i64> {
+        let missing = (FITTED + UNSEEN).saturating_sub(agreeing);
+        if missing == 0 || self.waves == WAVES {
+            return Vec::new();
+        }
+        let candidates = if self.waves == 0 { self.first() } else { self.closer(hull) };
+        self.waves += 1;
+        let fresh = candidates.into_iter().filter(|&value| self.allowed(value));
+        let mut wave: Vec<i64> = Vec::new();
+        for value in fresh {
+            if wave.len() < missing && !wave.contains(&value) {
+                wave.push(value);
+            }
+        }
+        self.tried.extend(&wave);
+        wave
+    }
+
+    fn allowed(&self, value: i64) -> bool {
+        let Constant { c_type, operator, .. } = self.constant;
+        let sensible = match operator {
+            Operator::ShiftCount => (1..=31).contains(&value),
+            Operator::Divisor => value != 0,
+            _ => true,
+        };
+        // Zero is a switch, not a magnitude; and nobody tries a negative of a positive.
+        let sign = value != 0 && (value > 0) == (self.constant.default > 0) || self.constant.default == 0;
+        !self.tried.contains(&value) && sensible && sign && c_type.fits(value)
+    }
+
+    /// Values that differ in parity, power and encoding; the largest, the
+    /// smallest and 1 bound the range.
+    fn first(&self) -> Vec<i64> {
+        let Constant { default, c_type, operator, .. } = *self.constant;
+        let chosen = choose_values(default, c_type, operator, Edges::Include);
+        let mut values: Vec<i64> = chosen.fit.iter().take(FITTED).copied().collect();
+        let smallest = chosen.unseen.iter().filter(|&&v| v > 1).min();
+        values.extend([chosen.unseen.iter().max(), smallest].into_iter().flatten());
+        values.extend(chosen.unseen.iter().filter(|&&v| v == 1));
+        values.extend(chosen.fit.get(FITTED));
+        values.extend(chosen.unseen);
+        values
+    }
+
+    /// Values between those that are known not to agree, from the middle of
+    /// what is open towards the default.
+    fn closer(&self, hull: Range) -> Vec<i64> {
+        let default = self.constant.default;
+        let above = self.tried.range(hull.max.saturating_add(1)..).next().copied();
+        let below = self.tried.range(..hull.min).next_back().copied();
+        let middle = |end: i64, part: i64| default + (end - default) / part;
+        let mut values = Vec::new();
+        for part in [2, 4, 3, 8, 16] {
+            values.extend(above.map(|end| middle(end, part)));
+            values.extend(below.map(|end| middle(end, part)));
+        }
+        for step in 1..=6 {
+            values.extend([default.saturating_add(step), default.saturating_sub(step)]);
+        }
+        values.retain(|&v| above.is_none_or(|end| v < end) && below.is_none_or(|end| end < v));
+        values
+    }
+}

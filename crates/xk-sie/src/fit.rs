@@ -4,7 +4,7 @@
 //! power of two. Out: the [`Fit`] that agrees with all of them, or `None`:
 //! then the mapping is not linear.
 
-use xk_table::Fit;
+use xk_table::{Fit, Form};
 
 /// One observation: for this V the instruction holds `iv`, of which `bits` low
 /// bits are determined.
@@ -35,26 +35,88 @@ fn signed(value: u64, bits: u32) -> i128 {
     }
 }
 
-/// Fits `points`, read at `width` bytes. Two points with different V are
-/// needed; the remaining ones confirm.
+/// Fits `points`, read at `width` bytes: linear if possible, else a power of
+/// two, else a division by one. Two points with different V are needed for the
+/// first, three for the others; the remaining ones confirm.
 #[must_use]
 pub fn fit(points: &[Point], width: u8) -> Option<Fit> {
+    linear(points, width).or_else(|| power(points, width)).or_else(|| shifted(points, width))
+}
+
+/// The points in which the whole width counts.
+fn whole(points: &[Point], width: u8) -> Vec<&Point> {
+    points.iter().filter(|p| p.bits >= u32::from(width) * 8).collect()
+}
+
+const READINGS: [fn(u64, u32) -> i128; 2] = [signed, |value, bits| low(value, bits) as i128];
+
+fn linear(points: &[Point], width: u8) -> Option<Fit> {
     let bits = u32::from(width) * 8;
-    let whole: Vec<&Point> = points.iter().filter(|p| p.bits >= bits).collect();
+    let whole = whole(points, width);
     let base = whole.first()?;
     let other = whole.iter().filter(|p| p.v != base.v).min_by_key(|p| p.v.abs_diff(base.v))?;
     let dv = i128::from(other.v) - i128::from(base.v);
-    let readings: [fn(u64, u32) -> i128; 2] = [signed, |value, bits| i128::from(low(value, bits))];
-    readings.iter().find_map(|read| {
+    READINGS.iter().find_map(|read| {
         let (x, y) = (read(base.iv, bits), read(other.iv, bits));
         if (y - x) % dv != 0 {
             return None;
         }
         let a = (y - x) / dv;
         let b = x - a * i128::from(base.v);
-        let fit = Fit { a: i64::try_from(a).ok()?, b: b as i64, width };
+        let fit = Fit::linear(i64::try_from(a).ok()?, b as i64, width);
         points.iter().all(|p| agrees(&fit, p)).then_some(fit)
     })
+}
+
+/// `((a << V) >> n) + b`: two points give `a·(2^V1 - 2^V0)·2^-n`.
+fn power(points: &[Point], width: u8) -> Option<Fit> {
+    let bits = u32::from(width) * 8;
+    let whole = whole(points, width);
+    if whole.len() < 3 || points.iter().any(|p| !(0..=30).contains(&p.v)) {
+        return None;
+    }
+    let (base, other) = (whole[0], whole[1]);
+    let step = (1i128 << other.v) - (1i128 << base.v);
+    READINGS.iter().find_map(|read| {
+        let (x, y) = (read(base.iv, bits), read(other.iv, bits));
+        (0..=base.v.min(other.v)).find_map(|n| {
+            let difference = (y - x) << n;
+            if step == 0 || difference % step != 0 {
+                return None;
+            }
+            let a = difference / step;
+            let b = x - ((a << base.v) >> n);
+            let (a, b) = (i64::try_from(a).ok()?, i64::try_from(b).ok()?);
+            let fit = Fit { a, b, form: Form::Power(n as u8), width };
+            points.iter().all(|p| agrees(&fit, p)).then_some(fit)
+        })
+    })
+}
+
+/// `(V + b) >> n` or its negative: what is left of `V / 2^n + c`.
+fn shifted(points: &[Point], width: u8) -> Option<Fit> {
+    let whole = whole(points, width);
+    if whole.len() < 3 {
+        return None;
+    }
+    let bits = u32::from(width) * 8;
+    for n in 1..=20u8 {
+        for a in [1i64, -1] {
+            // The offset that carries: c·2^n from the first point, and a rounding.
+            let base = whole[0];
+            let scaled = i128::from(a) * i128::from(base.v);
+            let c = (signed(base.iv, bits) - (scaled >> n)) << n;
+            for rounding in [0, (1i128 << n) - 1] {
+                let carried = ((scaled + rounding) >> n) - (scaled >> n);
+                let Ok(b) = i64::try_from(c - (carried << n) + rounding) else { continue };
+                let fit = Fit { a, b, form: Form::Shifted(n), width };
+                if points.iter().all(|p| agrees(&fit, p)) {
+                    return Some(fit);
+                }
+            }
+        }
+    }
+    None
 }
 
 /// Whether `fit` predicts `point`, in the bits that count.
@@ -65,10 +127,22 @@ pub fn agrees(fit: &Fit, point: &Point) -> bool {
 }
 
 /// Whether the IV of every V between `min` and `max` fits `width` bytes without
-/// wrapping around, in one reading (signed or unsigned).
+/// wrapping around, in one reading (signed or unsigned). All forms are
+/// monotonic, so the ends decide.
 #[must_use]
 pub fn fits_without_wrapping(fit: &Fit, min: i64, max: i64) -> bool {
-    let at = |v: i64| i128::from(fit.a) * i128::from(v) + i128::from(fit.b);
+    if matches!(fit.form, Form::Power(_)) && (min < 0 || max > 62) {
+        return false;
+    }
+    let at = |v: i64| match fit.form {
+        Form::Linear => i128::from(fit.a) * i128::from(v) + i128::from(fit.b),
+        Form::Shifted(n) => (i128::from(fit.a) * i128::from(v) + i128::from(fit.b)) >> n,
+        Form::Power(n) => ((i128::from(fit.a) << v) >> n) + i128::from(fit.b),
+    };
+    // The shift itself happens in 64 bits.
+    if matches!(fit.form, Form::Power(_)) && i64::try_from(i128::from(fit.a) << max).is_err() {
+        return false;
+    }
     let (low, high) = (at(min).min(at(max)), at(min).max(at(max)));
     let bits = u32::from(fit.width) * 8;
     let half = 1i128 << (bits - 1);
@@ -86,9 +160,25 @@ mod tests {
     #[test]
     fn negated_and_scaled_constants_are_linear() {
         let negated = points(&[(32, 0xffff_ffe0), (10, 0xffff_fff6), (17, 0xffff_ffef)], 32);
-        assert_eq!(fit(&negated, 4), Some(Fit { a: -1, b: 0, width: 4 }));
+        assert_eq!(fit(&negated, 4), Some(Fit::linear(-1, 0, 4)));
         let high = points(&[(10, 0xa_0000_0218), (7, 0x7_0000_0218), (300, 0x12c_0000_0218)], 64);
-        assert_eq!(fit(&high, 8), Some(Fit { a: 1 << 32, b: 0x218, width: 8 }));
+        assert_eq!(fit(&high, 8), Some(Fit::linear(1 << 32, 0x218, 8)));
+    }
+
+    #[test]
+    fn powers_and_halves_have_their_forms() {
+        let power = points(&[(14, 0x3fff_c000), (11, 0x07ff_f800), (13, 0x1fff_e000)], 32);
+        let found = fit(&power, 4).unwrap();
+        assert_eq!((found.form, found.a, found.b), (Form::Power(0), 65535, 0));
+        assert!(fits_without_wrapping(&found, 1, 15) && !fits_without_wrapping(&found, 1, 17));
+        let less = points(&[(12, 2049), (13, 4097), (11, 1025)], 64);
+        assert_eq!(fit(&less, 8).map(|f| (f.form, f.a, f.b)), Some((Form::Power(1), 1, 1)));
+        let half = points(&[(128, 63), (256, 127), (127, 62)], 64);
+        let found = fit(&half, 8).unwrap();
+        assert_eq!((found.form, found.a), (Form::Shifted(1), 1));
+        assert!([(128, 63), (256, 127), (127, 62), (3, 0), (5, 1)].iter().all(|&(v, iv)| found.apply(v) == iv));
+        let up = points(&[(128, 32), (129, 33), (132, 33), (133, 34)], 64);
+        assert_eq!(fit(&up, 8).map(|f| (f.form, f.b)), Some((Form::Shifted(2), 3)));
     }
 
     #[test]
@@ -100,14 +190,14 @@ mod tests {
     fn a_narrower_observation_confirms_but_does_not_define() {
         let mut observed = points(&[(32, 64), (10, 20)], 32);
         observed.push(Point { v: 40_000, iv: 80_000 & 0xffff, bits: 16 });
-        assert_eq!(fit(&observed, 4), Some(Fit { a: 2, b: 0, width: 4 }));
+        assert_eq!(fit(&observed, 4), Some(Fit::linear(2, 0, 4)));
         observed.push(Point { v: 5, iv: 11, bits: 16 });
         assert_eq!(fit(&observed, 4), None);
     }
 
     #[test]
     fn wrapping_is_noticed() {
-        let minus_one = Fit { a: 1, b: -1, width: 4 };
+        let minus_one = Fit::linear(1, -1, 4);
         assert!(fits_without_wrapping(&minus_one, 0, 1 << 30));
         assert!(!fits_without_wrapping(&minus_one, 0, 1 << 33));
     }

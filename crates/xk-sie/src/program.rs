@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use xk_table::{Fit, OpCode, Program};
+use xk_table::{Fit, Form, OpCode, Program};
 
 use crate::insn::SymbolRef;
 use crate::state::{arithmetic, Flag, State};
@@ -14,9 +14,25 @@ pub fn iv_term(terms: &mut Terms, fit: &Fit) -> TermId {
     let v = terms.symbol("V", 64);
     let a = terms.constant(fit.a as u64 as u128, 64);
     let b = terms.constant(fit.b as u64 as u128, 64);
-    let product = terms.bin(BinOp::Mul, v, a);
-    let sum = terms.bin(BinOp::Add, product, b);
-    terms.extract(sum, 0, u32::from(fit.width) * 8)
+    let value = match fit.form {
+        Form::Linear => {
+            let scaled = terms.bin(BinOp::Mul, v, a);
+            terms.bin(BinOp::Add, scaled, b)
+        }
+        Form::Shifted(bits) => {
+            let scaled = terms.bin(BinOp::Mul, v, a);
+            let sum = terms.bin(BinOp::Add, scaled, b);
+            let bits = terms.constant(bits.into(), 64);
+            terms.bin(BinOp::Sar, sum, bits)
+        }
+        Form::Power(bits) => {
+            let power = terms.bin(BinOp::Shl, a, v);
+            let bits = terms.constant(bits.into(), 64);
+            let power = terms.bin(BinOp::Sar, power, bits);
+            terms.bin(BinOp::Add, power, b)
+        }
+    };
+    terms.extract(value, 0, u32::from(fit.width) * 8)
 }
 
 /// What the linker wrote into a function: for the offset of each relocated

@@ -1,6 +1,6 @@
 //! The symbolic state expression of a span in words, for people.
 
-use xk_table::Fit;
+use xk_table::{Fit, Form};
 
 use crate::flow::Live;
 use crate::state::{Flag, FlagsOrigin, State, REGISTERS};
@@ -49,15 +49,22 @@ struct Words<'a> {
 #[must_use]
 pub fn fit_words(fit: &Fit) -> String {
     let scaled = match fit.a {
+        a if matches!(fit.form, Form::Power(0)) => format!("{a}<<V"),
+        a if matches!(fit.form, Form::Power(_)) => format!("({a}<<V)"),
         1 => "V".to_owned(),
         -1 => "-V".to_owned(),
         a if a > 4096 && a & (a - 1) == 0 => format!("V<<{}", a.trailing_zeros()),
         a => format!("{a}·V"),
     };
-    match fit.b {
+    let sum = match fit.b {
         0 => scaled,
         b if b < 0 => format!("{scaled} - {}", b.unsigned_abs()),
         b => format!("{scaled} + {b}"),
+    };
+    match fit.form {
+        Form::Shifted(bits) => format!("({sum})/{}", 1u64 << bits.min(63)),
+        Form::Power(bits) if bits > 0 => sum.replacen("<<V)", &format!("<<V)/{}", 1u64 << bits.min(63)), 1),
+        _ => sum,
     }
 }
 

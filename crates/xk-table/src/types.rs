@@ -57,22 +57,57 @@ impl fmt::Display for Range {
     }
 }
 
-/// `IV = a·V + b` modulo 2^64, read at `width` bytes.
+/// How a transformed value follows from V.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Form {
+    /// `a·V + b`.
+    #[default]
+    Linear,
+    /// `(a·V + b) >> n`, arithmetic: what is left of a division by 2^n.
+    Shifted(u8),
+    /// `((a << V) >> n) + b`; V from 0 to 62.
+    Power(u8),
+}
+
+impl Form {
+    fn is_linear(&self) -> bool {
+        *self == Self::Linear
+    }
+}
+
+/// A value as the compiler materialised it: a [`Form`] of V modulo 2^64, read at
+/// `width` bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fit {
     /// Factor.
     pub a: i64,
     /// Offset.
     pub b: i64,
+    /// How they are combined with V.
+    #[serde(default, skip_serializing_if = "Form::is_linear")]
+    pub form: Form,
     /// Width in bytes at which the compiler encodes the value: 1, 2, 4 or 8.
     pub width: u8,
 }
 
 impl Fit {
+    /// `a·V + b`.
+    #[must_use]
+    pub const fn linear(a: i64, b: i64, width: u8) -> Self {
+        Self { a, b, form: Form::Linear, width }
+    }
+
     /// The transformed value that the compiler would have produced for `v`.
     #[must_use]
     pub fn apply(&self, v: i64) -> u64 {
-        let iv = (self.a as u64).wrapping_mul(v as u64).wrapping_add(self.b as u64);
+        let sum = || (self.a as u64).wrapping_mul(v as u64).wrapping_add(self.b as u64);
+        let iv = match self.form {
+            Form::Linear => sum(),
+            Form::Shifted(bits) => (sum() as i64 >> bits.min(63)) as u64,
+            Form::Power(_) if !(0..63).contains(&v) => self.b as u64,
+            Form::Power(bits) => ((self.a << v) >> bits.min(63)).wrapping_add(self.b) as u64,
+        };
         match self.width {
             8 => iv,
             w => iv & ((1u64 << (u32::from(w) * 8)) - 1),

@@ -43,7 +43,7 @@ fn table() -> ScopeTable {
             end: 5,
             assembly: vec![],
             expression: vec!["eax = V".into()],
-            ivs: vec![Fit { a: 1, b: 0, width: 4 }],
+            ivs: vec![Fit::linear(1, 0, 4)],
             indirection: Indirection {
                 offset: 5,
                 insn_len: 1,
@@ -110,7 +110,7 @@ fn incoherent_tables_are_refused() {
         ("outside the function", |t| t.spans[0].indirection.offset = 6),
         ("empty span", |t| t.spans[0].end = 0),
         ("no such value", |t| t.spans[0].ivs.clear()),
-        ("too many values", |t| t.spans[0].ivs = vec![Fit { a: 1, b: 0, width: 4 }; 9]),
+        ("too many values", |t| t.spans[0].ivs = vec![Fit::linear(1, 0, 4); 9]),
         ("odd width", |t| t.spans[0].ivs[0].width = 9),
         ("empty program", |t| t.spans[0].indirection.program.ops.clear()),
     ];
@@ -143,8 +143,8 @@ fn programs_are_refused_at_the_operation_that_breaks_a_rule() {
 
 #[test]
 fn a_fit_is_applied_at_its_width() {
-    assert_eq!(Fit { a: -1, b: 0, width: 4 }.apply(32), 0xffff_ffe0);
-    assert_eq!(Fit { a: -1, b: 0, width: 8 }.apply(32), u64::MAX - 31);
-    assert_eq!(Fit { a: 1, b: -1, width: 1 }.apply(0), 0xff);
-    assert_eq!(Fit { a: i64::MIN, b: 5, width: 8 }.apply(2), 5);
+    assert_eq!(Fit::linear(-1, 0, 4).apply(32), 0xffff_ffe0);
+    assert_eq!(Fit::linear(-1, 0, 8).apply(32), u64::MAX - 31);
+    assert_eq!(Fit::linear(1, -1, 1).apply(0), 0xff);
+    assert_eq!(Fit::linear(i64::MIN, 5, 8).apply(2), 5);
 }

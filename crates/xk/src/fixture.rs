@@ -46,7 +46,7 @@ pub fn table() -> ScopeTable {
             asm(0x56, "add $0x40,%eax", Some(1)),
         ],
         expression: vec!["rax = (cl < 0x1 ? V : 2·V)".into()],
-        ivs: vec![Fit { a: -1, b: 0, width: 4 }, Fit { a: 2, b: 0, width: 4 }],
+        ivs: vec![Fit::linear(-1, 0, 4), Fit::linear(2, 0, 4)],
         indirection: Indirection {
             offset: 0x59,
             insn_len: 3,
@@ -75,7 +75,7 @@ pub fn table() -> ScopeTable {
         end: 0x13,
         assembly: vec![asm(0x10, "cmp $0x1f,%esi", Some(0))],
         expression: vec!["flags = compare esi with V - 1".into()],
-        ivs: vec![Fit { a: 1, b: -1, width: 4 }],
+        ivs: vec![Fit::linear(1, -1, 4)],
         indirection: Indirection {
             offset: 0x10,
             insn_len: 3,

@@ -2,7 +2,7 @@
 //! expressions that use them, so that one line says what one effect is.
 
 use xk_sie::words::fit_words;
-use xk_table::{Fit, Op, OpCode, Program, STATUS_FLAGS};
+use xk_table::{Fit, Form, Op, OpCode, Program, STATUS_FLAGS};
 
 /// One line per register, flag group or memory cell that the update writes.
 ///
@@ -110,8 +110,8 @@ fn expression(op: &Op, temps: &[Expression], ivs: &[Fit]) -> Expression {
         C::Sar => infix(">> (signed)"),
         C::Not => Expression::atom(format!("~{}", a.inner())),
         C::Neg => match a.fit {
-            Some(fit) => Expression::value(Fit { a: fit.a.wrapping_neg(), b: fit.b.wrapping_neg(), ..fit }),
-            None => Expression::atom(format!("-{}", a.inner())),
+            Some(fit) if fit.form == Form::Linear => Expression::value(Fit { a: fit.a.wrapping_neg(), b: fit.b.wrapping_neg(), ..fit }),
+            _ => Expression::atom(format!("-{}", a.inner())),
         },
         C::Sext => Expression::atom(format!("signed({})", a.text)),
         C::Eq => infix("=="),
@@ -200,7 +200,7 @@ mod tests {
     }
 
     fn fit(a: i64, b: i64) -> Fit {
-        Fit { a, b, width: 4 }
+        Fit::linear(a, b, 4)
     }
 
     #[test]

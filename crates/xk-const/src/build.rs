@@ -1,15 +1,19 @@
 //! Variants: one translation unit compiled with another value. Objects are cached by what they are
 //! made from, written atomically, and safe to build from several threads.
 //!
+//! A unit is preprocessed once for all values where that gives the same text (`marked.rs`); only the
+//! default is always compiled from the unedited tree, because it is what identity is claimed for.
+//!
 //! Debug information is left out: it does not change code, and compiling is a third faster. The
 //! caller compares the default's object with the deployed code, so even this is not taken on trust.
 
-use crate::edit::{edit, EditError};
-use crate::probe::look;
+use crate::edit::{edit, literal, EditError};
+use crate::marked::{marked, written, Marked, QUIET};
 use crate::resolve::Constant;
 use crate::tree::{first_error, BuildTree, FileEdit, TreeError, Unit};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Flags that make compiling quicker and leave the code as it is.
 pub const QUICK: [&str; 2] = ["-g0", "-w"];
@@ -89,14 +93,28 @@ pub(crate) fn build_with(
     if object.is_file() {
         return Ok(object);
     }
-    if !edits.is_empty() && !sees(tree, constant, unit, &edits, out_dir)? {
-        return Err(BuildError::NotSeen { unit: unit.source.clone(), id: constant.id.to_string() });
-    }
     let store = |error| BuildError::Store { path: out_dir.to_owned(), error };
     std::fs::create_dir_all(out_dir).map_err(store)?;
+    let way = way(tree, constant, unit, &edits, out_dir)?;
     let folder = tempfile::Builder::new().prefix(".building").tempdir_in(out_dir).map_err(store)?;
     let fresh = folder.path().join("unit.o");
-    tree.compile(&edits, &unit.source, &fresh, flags).map_err(|error| match error {
+    let done = match way {
+        Way::Tree => tree.compile(&edits, &unit.source, &fresh, flags),
+        Way::Text(marked) => {
+            let Marked::Pieces(pieces) = &*marked else { return Err(not_seen(constant, unit)) };
+            let text = folder.path().join("unit.i");
+            std::fs::write(&text, written(pieces, &literal(constant, value)?)).map_err(store)?;
+            tree.compile_preprocessed(&text, &unit.source, &fresh, flags)
+        }
+    };
+    done.map_err(|error| rejection(error, constant, unit, value))?;
+    std::fs::rename(&fresh, &object).map_err(store)?;
+    Ok(object)
+}
+
+/// What a failure of the compiler says about the value.
+fn rejection(error: TreeError, constant: &Constant, unit: &Unit, value: i64) -> BuildError {
+    match error {
         TreeError::Rejected { messages, .. } if starved(&messages) => {
             TreeError::Failed(format!("{}: {}; free space or memory and repeat", unit.source, first_error(&messages)))
                 .into()
@@ -109,51 +127,60 @@ pub(crate) fn build_with(
             by: classify(&messages),
         },
         other => other.into(),
-    })?;
-    std::fs::rename(&fresh, &object).map_err(store)?;
-    Ok(object)
+    }
 }
 
-/// The edit reaches the unit's code. Expanded into code: true for every value, and remembered.
-/// Not expanded: only true when this value changes what the preprocessor makes of the unit.
-fn sees(
+fn not_seen(constant: &Constant, unit: &Unit) -> BuildError {
+    BuildError::NotSeen { unit: unit.source.clone(), id: constant.id.to_string() }
+}
+
+/// What is compiled.
+enum Way {
+    /// The unit in the tree, with the edits in place.
+    Tree,
+    /// Its text, which the preprocessor made before.
+    Text(Arc<Marked>),
+}
+
+fn way(
     tree: &impl BuildTree,
     constant: &Constant,
     unit: &Unit,
     edits: &[FileEdit],
     out_dir: &Path,
-) -> Result<bool, BuildError> {
-    if unit.source == constant.site.path || expands(tree, constant, unit, out_dir)? {
-        return Ok(true);
+) -> Result<Way, BuildError> {
+    let own = unit.source == constant.site.path;
+    if edits.is_empty() && own || !unit.source.ends_with(".c") {
+        return Ok(Way::Tree);
     }
-    // The name of the folder would be part of the text.
-    let quiet = ["-w", "-fno-working-directory"];
-    match tree.preprocess(edits, &unit.source, &quiet) {
-        Ok(text) => Ok(text != tree.preprocess(&[], &unit.source, &quiet)?),
+    let place = format!("{}:{}..{}", constant.site.path, constant.site.start, constant.site.end);
+    let digest = digest(&[&tree.stamp(), &unit.source, &place, &constant.site.written]);
+    // Remembered, because no object is: a second run would preprocess it again.
+    let note = out_dir.join(format!("{}-{digest}.unseen", stem(&unit.source)));
+    if note.is_file() {
+        return Err(not_seen(constant, unit));
+    }
+    let marked = marked(tree, &constant.site, &unit.source, &digest)?;
+    match &*marked {
+        Marked::Absent => {
+            let store = |error| BuildError::Store { path: out_dir.to_owned(), error };
+            std::fs::File::create(&note).map_err(store)?;
+            Err(not_seen(constant, unit))
+        }
+        Marked::Pieces(_) if !edits.is_empty() => Ok(Way::Text(marked)),
+        Marked::Entangled if !edits.is_empty() && !own && !differs(tree, unit, edits)? => Err(not_seen(constant, unit)),
+        Marked::Pieces(_) | Marked::Entangled => Ok(Way::Tree),
+    }
+}
+
+/// This value changes what the preprocessor makes of the unit.
+fn differs(tree: &impl BuildTree, unit: &Unit, edits: &[FileEdit]) -> Result<bool, BuildError> {
+    match tree.preprocess(edits, &unit.source, &QUIET) {
+        Ok(text) => Ok(text != tree.preprocess(&[], &unit.source, &QUIET)?),
         // Then compiling reports it.
         Err(TreeError::Rejected { .. }) => Ok(true),
         Err(other) => Err(other.into()),
     }
-}
-
-fn expands(tree: &impl BuildTree, constant: &Constant, unit: &Unit, out_dir: &Path) -> Result<bool, BuildError> {
-    let store = |error| BuildError::Store { path: out_dir.to_owned(), error };
-    let what = format!("{}:{}..{}", constant.site.path, constant.site.start, constant.site.end);
-    let note = out_dir.join(format!("{}-{}.seen", stem(&unit.source), digest(&[&tree.stamp(), &unit.source, &what])));
-    if let Ok(text) = std::fs::read_to_string(&note) {
-        return Ok(text == "yes");
-    }
-    let seen = match look(tree, &constant.site, &unit.source) {
-        Ok(sight) => sight.uses > 0,
-        // The marker made an `#if` fail; compiling tells more.
-        Err(EditError::Tree(TreeError::Rejected { .. })) => true,
-        Err(other) => return Err(other.into()),
-    };
-    std::fs::create_dir_all(out_dir).map_err(store)?;
-    let mut file = tempfile::NamedTempFile::new_in(out_dir).map_err(store)?;
-    std::io::Write::write_all(&mut file, if seen { b"yes" } else { b"no" }).map_err(store)?;
-    file.persist(&note).map_err(|e| store(e.error))?;
-    Ok(seen)
 }
 
 fn stem(unit: &str) -> String {

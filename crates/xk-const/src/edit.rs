@@ -35,11 +35,15 @@ pub enum EditError {
 
 /// The edits that give `constant` another value of the same C type.
 pub fn edit(tree: &impl BuildTree, constant: &Constant, value: i64) -> Result<Vec<FileEdit>, EditError> {
+    Ok(vec![substitute(tree, &constant.site, &literal(constant, value)?)?])
+}
+
+/// What stands in the constant's place when it is `value`.
+pub(crate) fn literal(constant: &Constant, value: i64) -> Result<String, EditError> {
     let out_of_type = || EditError::OutOfType { id: constant.id.to_string(), value, c_type: constant.c_type };
     let literal = constant.c_type.literal(value).ok_or_else(out_of_type)?;
     let bare = constant.form == Form::Literal || !constant.token.starts_with('(');
-    let text = if bare || literal.starts_with('(') { literal } else { format!("({literal})") };
-    Ok(vec![substitute(tree, &constant.site, &text)?])
+    Ok(if bare || literal.starts_with('(') { literal } else { format!("({literal})") })
 }
 
 /// The file of `site` with `text` in the place of the constant.

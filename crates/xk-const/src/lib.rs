@@ -11,6 +11,7 @@ mod find;
 mod id;
 mod index;
 mod layout;
+mod marked;
 mod paste;
 mod probe;
 mod resolve;

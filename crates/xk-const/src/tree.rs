@@ -51,6 +51,8 @@ pub trait BuildTree: Sync {
     /// Compiles a unit as deployed, with `edits` in place and `flags` appended. Fails when an
     /// edited file would be read from the unedited tree.
     fn compile(&self, edits: &[FileEdit], unit: &str, output: &Path, flags: &[&str]) -> Result<(), TreeError>;
+    /// Compiles `text`, which [`BuildTree::preprocess`] made of a unit, as the unit itself.
+    fn compile_preprocessed(&self, text: &Path, unit: &str, output: &Path, flags: &[&str]) -> Result<(), TreeError>;
     /// Preprocesses a unit, with `edits` in place and `flags` appended. Fails like `compile`.
     fn preprocess(&self, edits: &[FileEdit], unit: &str, flags: &[&str]) -> Result<String, TreeError>;
 
@@ -92,6 +94,10 @@ impl BuildTree for Tree {
 
     fn compile(&self, edits: &[FileEdit], unit: &str, output: &Path, flags: &[&str]) -> Result<(), TreeError> {
         self.overlay(&pairs(edits))?.compile(unit, output, flags).map(drop).map_err(TreeError::from)
+    }
+
+    fn compile_preprocessed(&self, text: &Path, unit: &str, output: &Path, flags: &[&str]) -> Result<(), TreeError> {
+        Tree::compile_preprocessed(self, text, unit, output, flags).map(drop).map_err(TreeError::from)
     }
 
     fn preprocess(&self, edits: &[FileEdit], unit: &str, flags: &[&str]) -> Result<String, TreeError> {

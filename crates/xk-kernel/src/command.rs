@@ -59,6 +59,22 @@ impl CompileCommand {
     ///
     /// `-o`, and the dependency file that the kernel's build asks for, are replaced.
     pub(crate) fn arguments(&self, output: &Path, dependencies: &Path, compile: bool) -> Vec<String> {
+        let mut arguments = self.common(compile);
+        arguments.push(format!("-Wp,-MMD,{}", dependencies.display()));
+        arguments.extend(["-o".to_owned(), output.display().to_string(), self.source.clone()]);
+        arguments
+    }
+
+    /// The arguments that compile `text`, which was preprocessed before.
+    pub(crate) fn preprocessed(&self, output: &Path, text: &Path) -> Vec<String> {
+        let mut arguments = self.common(true);
+        arguments.extend(["-o".to_owned(), output.display().to_string()]);
+        arguments.extend(["-x".to_owned(), "cpp-output".to_owned(), text.display().to_string()]);
+        arguments
+    }
+
+    /// The kernel's own arguments without source, output and dependency file.
+    fn common(&self, compile: bool) -> Vec<String> {
         let mut arguments = Vec::with_capacity(self.argv.len() + 1);
         let mut words = self.argv.iter().skip(1);
         while let Some(word) = words.next() {
@@ -72,8 +88,10 @@ impl CompileCommand {
                 _ => arguments.push(word.clone()),
             }
         }
-        arguments.push(format!("-Wp,-MMD,{}", dependencies.display()));
-        arguments.extend(["-o".to_owned(), output.display().to_string(), self.source.clone()]);
+        if compile {
+            // The assembler reads along instead of starting afterwards, and no file lies between.
+            arguments.push("-pipe".to_owned());
+        }
         arguments
     }
 
@@ -237,7 +255,9 @@ mod tests {
         let line = "gcc -Wp,-MMD,a/.b.o.d -O2 -c -o a/b.o a/b.c";
         let command = CompileCommand::parse("a/b.c", "a/b.o", "a/b.c", line).unwrap();
         let arguments = command.arguments(Path::new("/t/x.o"), Path::new("/t/x.d"), true);
-        assert_eq!(arguments, ["-O2", "-c", "-Wp,-MMD,/t/x.d", "-o", "/t/x.o", "a/b.c"]);
+        assert_eq!(arguments, ["-O2", "-c", "-pipe", "-Wp,-MMD,/t/x.d", "-o", "/t/x.o", "a/b.c"]);
+        let preprocessed = command.preprocessed(Path::new("/t/x.o"), Path::new("/t/x.i"));
+        assert_eq!(preprocessed, ["-O2", "-c", "-pipe", "-o", "/t/x.o", "-x", "cpp-output", "/t/x.i"]);
         assert!(!command.arguments(Path::new("/t/x.i"), Path::new("/t/x.d"), false).contains(&"-c".to_owned()));
     }
 

@@ -77,6 +77,43 @@ impl Tree {
         }
         Ok(overlay)
     }
+
+    /// Compiles `text`, which [`Overlay::preprocess`] made of `unit`, as the kernel's build compiles the
+    /// unit itself, into `output`. Returns the warnings. No file of the tree is read: there is nothing
+    /// that an edit could have missed.
+    pub fn compile_preprocessed(
+        &self,
+        text: &Path,
+        unit: &str,
+        output: &Path,
+        extra: &[&str],
+    ) -> Result<String, CompileError> {
+        let command = self.compile_command(unit)?;
+        let output = std::path::absolute(output).map_err(CompileError::io("use", output))?;
+        let text = std::path::absolute(text).map_err(CompileError::io("use", text))?;
+        compiler(self, self.root(), unit, &command, &command.preprocessed(&output, &text), extra)
+    }
+}
+
+/// Runs the compiler of `command` with other arguments; returns what it says.
+fn compiler(
+    tree: &Tree,
+    folder: &Path,
+    unit: &str,
+    command: &CompileCommand,
+    arguments: &[String],
+    extra: &[&str],
+) -> Result<String, CompileError> {
+    let compiler = command.argv.first().map_or(tree.compiler(), String::as_str);
+    let mut process = clean_command(compiler, folder);
+    process.args(arguments).args(extra);
+    let done = process.output().map_err(CompileError::io("run", compiler))?;
+    let messages = String::from_utf8_lossy(&done.stderr).into_owned();
+    if done.status.success() {
+        Ok(messages)
+    } else {
+        Err(CompileError::Rejected { unit: unit.to_owned(), stderr: messages })
+    }
 }
 
 impl Overlay<'_> {
@@ -122,7 +159,7 @@ impl Overlay<'_> {
             let (messages, read, detours) = {
                 // The folders must not change between the run and the check of what it read.
                 let _reading = self.real.read().unwrap_or_else(PoisonError::into_inner);
-                let messages = self.run_once(unit, &command, &arguments, extra)?;
+                let messages = compiler(self.tree, self.root(), unit, &command, &arguments, extra)?;
                 let text = fs::read_to_string(&dependency_file).map_err(CompileError::io("read", &*dependency_file))?;
                 let read = dependency_paths(&text);
                 let detours: Vec<String> = read.iter().filter(|path| self.leads_into_tree(path)).cloned().collect();
@@ -139,25 +176,6 @@ impl Overlay<'_> {
             }
         }
         Err(CompileError::Bypassed { unit: unit.to_owned(), path: PathBuf::from(unit) })
-    }
-
-    fn run_once(
-        &self,
-        unit: &str,
-        command: &CompileCommand,
-        arguments: &[String],
-        extra: &[&str],
-    ) -> Result<String, CompileError> {
-        let compiler = command.argv.first().map_or(self.tree.compiler(), String::as_str);
-        let mut process = clean_command(compiler, self.root());
-        process.args(arguments).args(extra);
-        let done = process.output().map_err(CompileError::io("run", compiler))?;
-        let messages = String::from_utf8_lossy(&done.stderr).into_owned();
-        if done.status.success() {
-            Ok(messages)
-        } else {
-            Err(CompileError::Rejected { unit: unit.to_owned(), stderr: messages })
-        }
     }
 
     /// Whether a path that the compiler used leads to the unedited version of an edited file.

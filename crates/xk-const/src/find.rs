@@ -61,7 +61,7 @@ impl<'s> Finder<'s> {
                     }
                 }
                 Place::Variable(defined) if defined == name => {
-                    if let Some(region) = self.scan.region(token).filter(|r| self.is_const(r)) {
+                    if let Some(region) = self.scan.region(token).filter(|r| self.is_const(r, name)) {
                         let equals = region.tokens.clone().find(|&i| self.scan.text(i) == "=");
                         if equals.is_some_and(|equals| token < equals) {
                             self.variable(region, name, &mut found);
@@ -92,7 +92,7 @@ impl<'s> Finder<'s> {
                 continue;
             }
             let constant =
-                self.scan.region(token).filter(|r| matches!(r.place, Place::Variable(_)) && self.is_const(r));
+                self.scan.region(token).filter(|r| matches!(&r.place, Place::Variable(name) if self.is_const(r, name)));
             if let (Place::Variable(name), Some(region)) = (self.scan.place(token), constant) {
                 if !seen.contains(&region.tokens.start) {
                     seen.push(region.tokens.start);
@@ -268,10 +268,36 @@ impl<'s> Finder<'s> {
         None
     }
 
-    fn is_const(&self, region: &Region) -> bool {
+    /// The variable has one value for ever: it is `const`, or `static` and only ever read.
+    pub fn is_const(&self, region: &Region, name: &str) -> bool {
         let head = region.tokens.clone().filter(|&i| self.scan.tokens[i].directive.is_none());
         let head: Vec<&str> = head.map(|i| self.scan.text(i)).take_while(|&w| w != "=").collect();
-        head.contains(&"const") && !head.contains(&"*") && !head.contains(&"struct")
+        let plain = !head.contains(&"*") && !head.contains(&"struct") && !head.contains(&"union");
+        if head.contains(&"const") {
+            return plain;
+        }
+        let words = head.split_last().map_or(&head[..], |(_, before)| before);
+        let words: Vec<&str> = words.iter().copied().filter(|word| *word != "static").collect();
+        let typed = crate::eval::type_of_words(&words).is_some();
+        head.first() == Some(&"static") && typed && self.scan.mentions(name).all(|token| self.only_reads(token))
+    }
+
+    /// The mention of a variable neither changes it nor lets anybody else do so.
+    fn only_reads(&self, token: usize) -> bool {
+        let declared = matches!(self.scan.place(token), Place::Variable(name) if name == self.scan.text(token));
+        if declared {
+            return true;
+        }
+        let before = self.scan.text(token.wrapping_sub(1));
+        let written = matches!(
+            self.scan.text(token + 1),
+            "=" | "+=" | "-=" | "*=" | "/=" | "%=" | "<<=" | ">>=" | "&=" | "|=" | "^=" | "++" | "--"
+        );
+        let writer = matches!(self.scan.text(token.wrapping_sub(2)), "WRITE_ONCE" | "swap" | "get_user" | "xchg");
+        // At file scope it is an argument of `module_param` and the like.
+        let handed_out =
+            matches!(self.scan.place(token), Place::FileScope) || before == "&" || (before == "(" && writer);
+        !written && !handed_out && !matches!(before, "++" | "--")
     }
 
     fn other_constant(&self, tokens: Range<usize>) -> Option<String> {
@@ -346,6 +372,15 @@ int f(int x)
 }
 #if PLAIN > 4
 #endif
+static int steps = 6;
+static int knob = 7;
+module_param(knob, int, 0644);
+static unsigned long count = 8;
+static int g(void)
+{
+	count += 1;
+	return steps < knob;
+}
 ";
 
     fn with<R>(act: impl Fn(&Finder<'_>) -> R) -> R {
@@ -363,6 +398,8 @@ int f(int x)
             assert_eq!(ids(&finder.definitions("PLAIN")), ["x.c:L1:32:0"]);
             assert_eq!(ids(&finder.definitions("SUM")), ["x.c:L2:(A + 3):0"]);
             assert_eq!(ids(&finder.definitions("limit")), ["x.c:L8:16 * 1024:0"]);
+            assert_eq!(ids(&finder.definitions("steps")), ["x.c:L22:6:0"]);
+            assert!(ids(&finder.definitions("knob")).is_empty() && ids(&finder.definitions("count")).is_empty());
             assert_eq!(ids(&finder.definitions("RED")), ["x.c:L10:5:0"]);
             assert_eq!(ids(&finder.definitions("fits")), ["x.c:L7:1280:0", "x.c:L7:1024:0"]);
             assert!(matches!(finder.definitions("NAME").unfit[..], [Unfit::NotInteger(_)]));

@@ -194,6 +194,16 @@ impl Index {
         self.walk(&files.iter().copied().chain(forced).collect::<Vec<_>>(), &self.includes)
     }
 
+    /// The file that an `#include` in `path` means; several when the search path does not settle it.
+    pub(crate) fn include_targets(&self, path: &str, quoted: bool, target: &str) -> Vec<FileNo> {
+        if let Some(file) = settled(path, quoted, target, |path| self.number(path)) {
+            return vec![file];
+        }
+        let tail = tail(target);
+        let reached = self.number(path).and_then(|n| self.includes.get(n as usize));
+        reached.into_iter().flatten().copied().filter(|&n| ends_like(self.path(n), &tail)).collect()
+    }
+
     fn walk(&self, from: &[FileNo], edges: &[Vec<FileNo>]) -> Vec<bool> {
         let mut seen = vec![false; self.paths.len()];
         let mut work = from.to_vec();
@@ -314,22 +324,30 @@ impl<'a> Resolver<'a> {
     }
 
     fn resolve(&self, from: &str, quoted: bool, target: &str) -> Vec<FileNo> {
-        if quoted {
-            let dir = from.rsplit_once('/').map_or("", |(dir, _)| dir);
-            if let Some(&file) = normalise(&format!("{dir}/{target}")).and_then(|p| self.numbers.get(p.as_str())) {
-                return vec![file];
-            }
+        if let Some(file) = settled(from, quoted, target, |path| self.numbers.get(path).copied()) {
+            return vec![file];
         }
-        for dir in SYSTEM {
-            if let Some(&file) = self.numbers.get(format!("{dir}{target}").as_str()) {
-                return vec![file];
-            }
-        }
-        let tail = target.split('/').filter(|p| !matches!(*p, "." | "..")).collect::<Vec<_>>().join("/");
-        let ends = |path: &str| path.strip_suffix(&tail).is_some_and(|dir| dir.is_empty() || dir.ends_with('/'));
+        let tail = tail(target);
         let named = self.by_name.get(tail.rsplit('/').next().unwrap_or(&tail));
-        named.into_iter().flatten().copied().filter(|&n| ends(&self.paths[n as usize])).collect()
+        named.into_iter().flatten().copied().filter(|&n| ends_like(&self.paths[n as usize], &tail)).collect()
     }
+}
+
+/// The file that an include directive means, when its own folder or the standard search path has it.
+fn settled(from: &str, quoted: bool, target: &str, number: impl Fn(&str) -> Option<FileNo>) -> Option<FileNo> {
+    let dir = from.rsplit_once('/').map_or("", |(dir, _)| dir);
+    let own = || normalise(&format!("{dir}/{target}")).and_then(|path| number(&path));
+    let beside = if quoted { own() } else { None };
+    beside.or_else(|| SYSTEM.iter().find_map(|dir| number(&format!("{dir}{target}"))))
+}
+
+/// A target without what only the including folder could make sense of.
+fn tail(target: &str) -> String {
+    target.split('/').filter(|p| !matches!(*p, "." | "..")).collect::<Vec<_>>().join("/")
+}
+
+fn ends_like(path: &str, tail: &str) -> bool {
+    path.strip_suffix(tail).is_some_and(|dir| dir.is_empty() || dir.ends_with('/'))
 }
 
 /// Resolves `.` and `..` in a path as text; `None` when it leaves the tree.

@@ -6,12 +6,16 @@
 //! compiles a unit with one of them, and [`layout_sensitive`] tells whether types changed size.
 
 mod build;
+mod conditions;
 mod edit;
+mod eval;
 mod find;
 mod id;
+mod inclusion;
 mod index;
 mod layout;
 mod marked;
+mod memo;
 mod paste;
 mod probe;
 mod resolve;
@@ -21,12 +25,14 @@ mod token;
 mod tree;
 mod users;
 mod value;
+mod witness;
 
 pub use build::{build, BuildError, RejectedBy, QUICK};
 pub use edit::{edit, EditError};
 pub use id::{ConstId, IdError};
 pub use index::Index;
 pub use layout::{layout_sensitive, LayoutChange, LayoutError};
+pub use memo::recall;
 pub use probe::Sight;
 pub use resolve::{resolve, Constant, Form, ResolveError, Site};
 pub use spec::{Spec, SpecError};

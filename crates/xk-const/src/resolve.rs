@@ -2,16 +2,15 @@
 //! the deployed configuration, evaluated by the deployed compiler. Refuses, with the reason, what
 //! is ambiguous, unknown, not an integer, or sizes a type.
 
+use crate::conditions::Config;
 use crate::edit::EditError;
 use crate::find::{Candidate, Finder, Found, Unfit};
 use crate::id::ConstId;
 use crate::index::{FileNo, Index};
-use crate::probe::{evaluate, look, NoValue, Question};
 use crate::scan::Scan;
 use crate::spec::Spec;
-use crate::token::integer_literal;
 use crate::tree::{BuildTree, TreeError, Unit};
-use crate::users::{users_of, Start};
+use crate::users::contains;
 use crate::value::{CType, Operator};
 
 /// How a constant is written.
@@ -156,6 +155,9 @@ pub enum ResolveError {
         /// What stands on that line.
         candidates: Vec<ConstId>,
     },
+    /// Hundreds of units depend on it.
+    #[error("{0}")]
+    TooWide(String),
     /// No such file in the tree.
     #[error("{path} is not among the sources of the deployed kernel; give the path from the root of the source tree")]
     NoFile {
@@ -164,10 +166,19 @@ pub enum ResolveError {
     },
     /// The tree failed.
     #[error(transparent)]
-    Tree(#[from] TreeError),
+    Tree(TreeError),
     /// The edited copy could not be made.
     #[error(transparent)]
     Edit(#[from] EditError),
+}
+
+impl From<TreeError> for ResolveError {
+    fn from(error: TreeError) -> Self {
+        match error {
+            TreeError::TooWide { .. } => ResolveError::TooWide(error.to_string()),
+            other => ResolveError::Tree(other),
+        }
+    }
 }
 
 fn suggest(near: &[String]) -> String {
@@ -192,14 +203,12 @@ fn found(ids: &[ConstId]) -> String {
 
 /// More definitions than this are listed without asking the compiler which of them are active.
 const CHECKED_DEFINITIONS: usize = 8;
-/// Units that are tried for a constant before giving up.
-const TRIED_UNITS: usize = 4;
 
 /// Finds the constant that `spec` means in the deployed kernel.
 pub fn resolve(tree: &impl BuildTree, spec: &Spec) -> Result<Constant, ResolveError> {
     let index = Index::open(tree)?;
     let units = tree.units()?;
-    let resolver = Resolver { tree, index: &index, units: &units };
+    let resolver = Resolver { tree, index: &index, units: &units, config: Config::of(tree) };
     match spec {
         Spec::Name(name) => resolver.by_name(name),
         Spec::Line { path, line } => resolver.by_line(path, *line),
@@ -207,49 +216,69 @@ pub fn resolve(tree: &impl BuildTree, spec: &Spec) -> Result<Constant, ResolveEr
     }
 }
 
-struct Resolver<'a, T> {
-    tree: &'a T,
-    index: &'a Index,
-    units: &'a [Unit],
+pub(crate) struct Resolver<'a, T> {
+    pub tree: &'a T,
+    pub index: &'a Index,
+    pub units: &'a [Unit],
+    pub config: Option<Config>,
 }
 
 impl<T: BuildTree> Resolver<'_, T> {
     fn by_name(&self, name: &str) -> Result<Constant, ResolveError> {
         let roots: Vec<FileNo> = self.units.iter().filter_map(|u| self.index.number(&u.source)).collect();
         let deployed = self.index.reach(&roots);
-        let (mut found, mut elsewhere) = (Found::default(), None);
+        let (here, elsewhere): (Vec<FileNo>, Vec<FileNo>) =
+            self.index.mentions(name)?.into_iter().partition(|&file| deployed.get(file as usize) == Some(&true));
+        let mut found = Found::default();
         let mut unfit_at = String::new();
-        for file in self.index.mentions(name)? {
-            let path = self.index.path(file);
-            let source = self.tree.read(path)?;
-            let scan = Scan::new(&source);
-            let here = Finder { path, scan: &scan }.definitions(name);
-            if here.candidates.is_empty() && here.unfit.is_empty() {
-                continue;
+        for file in here {
+            let defined = self.definitions(name, file)?;
+            found.candidates.extend(defined.candidates);
+            if !defined.unfit.is_empty() {
+                unfit_at = format!("{name} in {}", self.index.path(file));
             }
-            if deployed.get(file as usize) != Some(&true) {
-                elsewhere = Some(path.to_owned());
-                continue;
-            }
-            found.candidates.extend(here.candidates);
-            if !here.unfit.is_empty() {
-                unfit_at = format!("{name} in {path}");
-            }
-            found.unfit.extend(here.unfit);
+            found.unfit.extend(defined.unfit);
         }
-        if found.candidates.is_empty() {
-            if let Some(unfit) = found.unfit.first() {
-                return Err(refuse(unfit, unfit_at, name));
-            }
-            return Err(match elsewhere {
-                Some(path) => ResolveError::NotDeployed {
-                    at: format!("{name} ({path})"),
+        if !found.candidates.is_empty() {
+            let chosen = self.choose(name, found.candidates);
+            return self.or_its_literal(chosen, Some(name.to_owned()));
+        }
+        if let Some(unfit) = found.unfit.first() {
+            return Err(refuse(unfit, unfit_at, name));
+        }
+        for file in elsewhere {
+            let defined = self.definitions(name, file)?;
+            if !defined.candidates.is_empty() || !defined.unfit.is_empty() {
+                return Err(ResolveError::NotDeployed {
+                    at: format!("{name} ({})", self.index.path(file)),
                     why: "no deployed translation unit is or includes that file".to_owned(),
-                },
-                None => ResolveError::Unknown { name: name.to_owned(), near: self.near(name) },
-            });
+                });
+            }
         }
-        self.choose(name, found.candidates)
+        Err(ResolveError::Unknown { name: name.to_owned(), near: self.near(name) })
+    }
+
+    fn definitions(&self, name: &str, file: FileNo) -> Result<Found, TreeError> {
+        let path = self.index.path(file);
+        let source = self.tree.read(path)?;
+        if !contains(&source, name) {
+            return Ok(Found::default());
+        }
+        Ok(Finder { path, scan: &Scan::new(&source) }.definitions(name))
+    }
+
+    /// `(4 * variable)` is no constant, but its 4 is the only one that can be meant.
+    fn or_its_literal(
+        &self,
+        chosen: Result<Constant, ResolveError>,
+        name: Option<String>,
+    ) -> Result<Constant, ResolveError> {
+        match chosen {
+            Err(ResolveError::NotConstant { literals, .. }) if literals.len() == 1 => {
+                Ok(Constant { name, ..self.by_id(&literals[0])? })
+            }
+            other => other,
+        }
     }
 
     fn by_line(&self, path: &str, line: u32) -> Result<Constant, ResolveError> {
@@ -268,7 +297,9 @@ impl<T: BuildTree> Resolver<'_, T> {
             let candidates = found.candidates.into_iter().map(|c| c.id).collect();
             return Err(ResolveError::Ambiguous { spec, candidates });
         }
-        self.choose(&spec, found.candidates)
+        let name = found.candidates.first().and_then(|candidate| candidate.name.clone());
+        let chosen = self.choose(&spec, found.candidates);
+        self.or_its_literal(chosen, name)
     }
 
     fn by_id(&self, id: &ConstId) -> Result<Constant, ResolveError> {
@@ -323,121 +354,6 @@ impl<T: BuildTree> Resolver<'_, T> {
         }
     }
 
-    /// The deployed units in which the candidate is active, a few of them, and the operator applied to it.
-    fn witnesses(&self, candidate: &Candidate) -> Result<(Vec<String>, Operator), ResolveError> {
-        let name = candidate.name.clone().filter(|_| candidate.form != Form::Literal);
-        let start = Start { path: candidate.site.path.clone(), name, at: candidate.site.start };
-        let users = users_of(self.tree, self.index, self.units, &start)?;
-        let not_deployed = |why: &str| ResolveError::NotDeployed { at: candidate.id.to_string(), why: why.to_owned() };
-        let mut sources: Vec<&str> = users.units.iter().map(|u| u.source.as_str()).collect();
-        sources.dedup();
-        // Its own file first, then those that mention it themselves: there it is most likely active.
-        let mentions = match &start.name {
-            Some(name) => self.index.mentions(name)?,
-            None => Vec::new(),
-        };
-        let direct = |source: &str| self.index.number(source).is_some_and(|n| mentions.binary_search(&n).is_ok());
-        sources.sort_by_key(|source| (*source != candidate.site.path, !direct(source)));
-        if sources.is_empty() {
-            return Err(not_deployed("no deployed translation unit uses it"));
-        }
-        let operator = users.operators.last().copied().unwrap_or(candidate.operator).max(candidate.operator);
-        let mut active = Vec::new();
-        for source in sources.iter().take(2 * TRIED_UNITS) {
-            match look(self.tree, &candidate.site, source) {
-                Ok(sight) if sight.active => active.push((*source).to_owned()),
-                Ok(_) => {}
-                // The marker made an `#if` fail; then the definition is certainly seen.
-                Err(EditError::Tree(TreeError::Rejected { .. })) => active.push((*source).to_owned()),
-                Err(other) => return Err(other.into()),
-            }
-            if !active.is_empty() {
-                break;
-            }
-        }
-        if active.is_empty() {
-            return Err(not_deployed("the configuration of this kernel leaves it out"));
-        }
-        let more = sources.iter().map(|s| (*s).to_owned()).filter(|s| *s != active[0]).take(TRIED_UNITS - 1);
-        let more: Vec<String> = more.collect();
-        active.extend(more);
-        Ok((active, operator))
-    }
-
-    fn evaluated(
-        &self,
-        candidate: Candidate,
-        witnesses: &[String],
-        operator: Operator,
-    ) -> Result<Constant, ResolveError> {
-        let (default, c_type, witness) = match candidate.form {
-            Form::Literal => {
-                let literal = integer_literal(&candidate.id.value);
-                let c_type = literal.and_then(CType::of_literal);
-                match (literal, c_type) {
-                    (Some(literal), Some(c_type)) => (literal.value as i64, c_type, witnesses.first().cloned()),
-                    _ => {
-                        return Err(ResolveError::NotInteger {
-                            at: candidate.id.to_string(),
-                            found: candidate.id.value,
-                        })
-                    }
-                }
-            }
-            _ => {
-                let (default, c_type, witness) = self.ask(&candidate, witnesses)?;
-                (default, c_type, Some(witness))
-            }
-        };
-        let source = self.tree.read(&candidate.site.path)?;
-        Ok(Constant {
-            text: line_of(&source, candidate.id.line),
-            token: candidate.id.value.clone(),
-            id: candidate.id,
-            name: candidate.name,
-            form: candidate.form,
-            default,
-            c_type,
-            operator,
-            site: candidate.site,
-            witness: witness.unwrap_or_default(),
-        })
-    }
-
-    /// Lets the compiler evaluate a named constant, in the first unit where that works.
-    fn ask(&self, candidate: &Candidate, witnesses: &[String]) -> Result<(i64, CType, String), ResolveError> {
-        let name = candidate.name.as_deref().unwrap_or(&candidate.id.value);
-        let value = if candidate.form == Form::StaticConst { candidate.id.value.as_str() } else { name };
-        let at = candidate.id.to_string();
-        let mut first = None;
-        for unit in witnesses {
-            let own = *unit == candidate.site.path;
-            let keep = (own && candidate.form == Form::StaticConst).then_some(candidate.site.start);
-            let question = Question { value, typed: name, after: own.then_some(candidate.after), keep };
-            let failure = match evaluate(self.tree, unit, &question) {
-                Ok((value, c_type)) => return Ok((value, c_type, unit.clone())),
-                Err(NoValue::NotConstant(why)) => {
-                    let expression = candidate.id.value.clone();
-                    let literals = self.literals(&candidate.id)?;
-                    ResolveError::NotConstant { at: at.clone(), expression, unit: unit.clone(), why, literals }
-                }
-                Err(NoValue::NotInteger) => {
-                    return Err(ResolveError::NotInteger { at, found: candidate.id.value.clone() });
-                }
-                Err(NoValue::Tree(error)) => error.into(),
-            };
-            first.get_or_insert(failure);
-        }
-        Err(first.unwrap_or(ResolveError::Unknown { name: at, near: Vec::new() }))
-    }
-
-    fn literals(&self, id: &ConstId) -> Result<Vec<ConstId>, ResolveError> {
-        let source = self.tree.read(&id.path)?;
-        let scan = Scan::new(&source);
-        let found = Finder { path: &id.path, scan: &scan }.literals_on_line(id.line);
-        Ok(found.candidates.into_iter().map(|c| c.id).collect())
-    }
-
     fn near(&self, name: &str) -> Vec<String> {
         let wanted = name.to_ascii_uppercase();
         let score = |other: &str| strsim::damerau_levenshtein(&wanted, &other.to_ascii_uppercase());
@@ -460,7 +376,7 @@ fn refuse(unfit: &Unfit, at: String, text: &str) -> ResolveError {
     }
 }
 
-fn line_of(source: &[u8], line: u32) -> String {
+pub(crate) fn line_of(source: &[u8], line: u32) -> String {
     let text = source.split(|&b| b == b'\n').nth(line.saturating_sub(1) as usize).unwrap_or_default();
     String::from_utf8_lossy(text).into_owned()
 }

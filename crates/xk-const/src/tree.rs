@@ -27,6 +27,16 @@ pub enum TreeError {
         /// Everything the compiler said.
         messages: String,
     },
+    /// More units may depend on something than could ever be varied.
+    #[error("{what} acts in more than {limit} translation units ({found} were found before the search stopped); every one of them would have to be compiled a dozen times, so it is not attempted: choose a constant that is closer to what should change")]
+    TooWide {
+        /// The constant.
+        what: String,
+        /// Units found when the search stopped.
+        found: usize,
+        /// What is still attempted.
+        limit: usize,
+    },
     /// Anything else: files, processes, a unit without a compile command.
     #[error("{0}")]
     Failed(String),

@@ -70,7 +70,10 @@ const ELSEWHERE: [&str; 8] = [
     "arch/x86/tools/",
 ];
 
-/// The deployed units that may depend on `constant`.
+/// More units than this are refused: compiling their variants would take hours.
+const MOST_UNITS: usize = 400;
+
+/// The deployed units that may depend on `constant`; [`TreeError::TooWide`] when there are hundreds.
 pub fn users(tree: &impl BuildTree, constant: &Constant) -> Result<Users, TreeError> {
     let index = Index::open(tree)?;
     let units = tree.units()?;
@@ -111,6 +114,7 @@ pub(crate) fn users_of(
         work: Vec::new(),
         found: Users::default(),
         emitted: HashSet::new(),
+        what: start.name.clone().unwrap_or_else(|| format!("the constant in {}", start.path)),
     };
     match &start.name {
         Some(name) => walk.follow(name, file, ""),
@@ -119,6 +123,7 @@ pub(crate) fn users_of(
     while let Some((name, file)) = walk.work.pop() {
         walk.name(&name, file)?;
     }
+    walk.refuse_width()?;
     let emitted = std::mem::take(&mut walk.emitted);
     let mut chosen: Vec<Unit> =
         walk.units.iter().filter(|(n, _)| emitted.contains(n)).map(|(_, unit)| (*unit).clone()).collect();
@@ -138,6 +143,8 @@ struct Walk<'a, T> {
     work: Vec<(String, FileNo)>,
     found: Users,
     emitted: HashSet<FileNo>,
+    /// The constant, for a human.
+    what: String,
 }
 
 impl<T: BuildTree> Walk<'_, T> {
@@ -168,6 +175,15 @@ impl<T: BuildTree> Walk<'_, T> {
         let (from, to) = (&self.reached[&definition], &self.reached[&mention]);
         let both = |n: &FileNo| from[*n as usize] && to[*n as usize];
         self.emitted.extend(self.units.iter().map(|(n, _)| *n).filter(both));
+    }
+
+    /// Stops as soon as it is known that there are too many.
+    fn refuse_width(&self) -> Result<(), TreeError> {
+        let found = self.emitted.len();
+        if found <= MOST_UNITS {
+            return Ok(());
+        }
+        Err(TreeError::TooWide { what: self.what.clone(), found, limit: MOST_UNITS })
     }
 
     fn literal(&mut self, file: FileNo, at: usize) -> Result<(), TreeError> {
@@ -202,6 +218,7 @@ impl<T: BuildTree> Walk<'_, T> {
                 }
             }
             self.sources.insert(file, source);
+            self.refuse_width()?;
         }
         self.pasted(name, definition)
     }
@@ -337,7 +354,7 @@ impl<T: BuildTree> Walk<'_, T> {
 }
 
 /// A plain search before the costly scan.
-fn contains(source: &[u8], name: &str) -> bool {
+pub(crate) fn contains(source: &[u8], name: &str) -> bool {
     memchr::memmem::find(source, name.as_bytes()).is_some()
 }
 

@@ -102,8 +102,68 @@ fn forms_of_constants() {
     assert_eq!(of("bfq_back_max"), (Form::StaticConst, 16384, CType::Int));
     assert_eq!(of("max_service_from_wr"), (Form::StaticConst, 120_000, CType::UnsignedLong));
     assert_eq!(of("kernel/sched/fair.c:L102:1280:0"), (Form::Literal, 1280, CType::Int));
+    assert_eq!(of("kernel/sched/fair.c:L102:1024:0"), (Form::Literal, 1024, CType::Int));
+    assert_eq!(of("KYBER_ASYNC_PERCENT").0, Form::EnumValue);
     // Two definitions; this configuration takes the second.
     assert_eq!(of("SCHED_NR_MIGRATE_BREAK"), (Form::Macro, 32, CType::Int));
+}
+
+#[test]
+fn a_body_with_a_variable_is_its_only_literal() {
+    for spec in ["VMA_PID_RESET_PERIOD", "kernel/sched/fair.c:3304"] {
+        let factor = constant(spec);
+        assert_eq!(factor.id.to_string(), "kernel/sched/fair.c:L3304:4:0");
+        assert_eq!(
+            (factor.form, factor.default, factor.name.as_deref()),
+            (Form::Literal, 4, Some("VMA_PID_RESET_PERIOD"))
+        );
+        assert_eq!(sources(&users_of(&factor).units), ["kernel/sched/fair.c"]);
+    }
+}
+
+/// Whoever expands the macro uses the literal.
+#[test]
+fn a_literal_in_a_macro_of_a_header_has_the_users_of_the_macro() {
+    let whole = constant("TCP_INIT_CWND");
+    let literal = constant("include/net/tcp.h:L160:2:0");
+    let named = constant("TCP_TIMEOUT_MIN_US");
+    assert_eq!(literal.form, Form::Literal);
+    assert_eq!(users_of(&literal).units, users_of(&named).units);
+    assert!(users_of(&literal).units.len() > 1);
+    assert_ne!(users_of(&literal).units, users_of(&whole).units);
+}
+
+/// What is evaluated here is what the compiler makes of it.
+#[test]
+fn the_evaluator_agrees_with_the_compiler() {
+    for name in
+        ["BLK_PLUG_FLUSH_SIZE", "IO_TCTX_REFS_CACHE_NR", "GSSD_MIN_TIMEOUT", "bfq_back_max", "max_service_from_wr"]
+    {
+        let constant = constant(name);
+        let out = tempfile::tempdir().unwrap();
+        let path = &constant.witness;
+        let text = String::from_utf8(tree().read(path).unwrap()).unwrap();
+        let (value, c_type) = (constant.default, constant.c_type.name());
+        let typed = format!("_Static_assert(_Generic(({name}), {c_type}: 1, default: 0), \"type\");\n");
+        let valued = match constant.form {
+            Form::StaticConst => format!("_Static_assert(({}) == {value}, \"value\");\n", constant.token),
+            _ => format!("_Static_assert(({name}) == {value}, \"value\");\n"),
+        };
+        let edit = FileEdit { path: path.clone(), content: format!("{text}\n{typed}{valued}") };
+        tree().compile(&[edit], path, &out.path().join("x.o"), &QUICK).unwrap_or_else(|e| panic!("{name}: {e}"));
+    }
+}
+
+#[test]
+fn what_is_remembered_is_what_was_resolved() {
+    for spec in ["MAX_SOFTIRQ_TIME", "VMA_PID_RESET_PERIOD", "net/ipv4/tcp.c:1162"] {
+        let (text, parsed) = (spec, Spec::parse(spec).unwrap());
+        let fresh = constant(text);
+        assert_eq!(recall(tree(), &parsed).unwrap(), fresh);
+        let again = std::time::Instant::now();
+        assert_eq!(recall(tree(), &parsed).unwrap(), fresh);
+        assert!(again.elapsed().as_millis() < 100, "{spec}: {:?}", again.elapsed());
+    }
 }
 
 fn refused(spec: &str) -> ResolveError {
@@ -122,9 +182,10 @@ fn bad_input_is_refused_with_the_reason() {
         two.contains("kernel/sched/fair.c:L102:1280:0") && two.contains("kernel/sched/fair.c:L102:1024:0"),
         "{two}"
     );
-    let variable = refused("VMA_PID_RESET_PERIOD");
+    let variable = refused("kernel/sched/fair.c:L3304:(4 * sysctl_numa_balancing_scan_delay):0");
     assert!(matches!(variable, ResolveError::NotConstant { .. }), "{variable}");
     assert!(variable.to_string().contains("kernel/sched/fair.c:L3304:4:0"), "{variable}");
+    assert!(matches!(refused("TICK_NSEC"), ResolveError::TooWide(_)));
     assert!(matches!(refused("kernel/sched/sched.h:2838"), ResolveError::NotDeployed { .. }));
     assert!(matches!(refused("AMT_MAX_REQ_COUNT"), ResolveError::NotDeployed { .. }));
     assert!(matches!(refused("block/blk-mq.c:1"), ResolveError::NoConstant { .. }));

@@ -166,6 +166,7 @@ impl From<ResolveError> for Failure {
             | ResolveError::Layout { .. }
             | ResolveError::Conditional { .. }
             | ResolveError::Enumerator { .. }
+            | ResolveError::TooWide(_)
             | ResolveError::NotDeployed { .. } => Exit::Refused,
             _ => Exit::Error,
         };

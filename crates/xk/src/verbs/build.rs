@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 use std::time::Instant;
 
-use xk_const::{resolve, Spec};
+use xk_const::{recall, Spec};
 use xk_kernel::{Image, Tree};
 use xk_sie::pipeline::{build, BuildError, Options};
 use xk_sie::proof::Solver;
@@ -89,7 +89,7 @@ impl Bench {
         let progress = Progress::new(name);
         let started = Instant::now();
         progress.say("resolving");
-        let constant = resolve(&self.tree, spec).map_err(|error| Failure::from(error).about(name))?;
+        let constant = recall(&self.tree, spec).map_err(|error| Failure::from(error).about(name))?;
         let resolved = started.elapsed().as_secs_f64();
         let id = self.image.id();
         let kernel = KernelRef { release: id.release.clone(), build_id: id.build_id.clone() };

@@ -53,7 +53,7 @@ pub fn analyse(input: &Input<'_>, units: Vec<Builds>) -> Result<Analysis, Refusa
     let studies: Vec<Study> = units
         .into_iter()
         .map(|unit| {
-            let mut study = Study::new(unit.source, unit.module, unit.base);
+            let mut study = Study::new(unit.source, unit.module, unit.base, &prototypes);
             unit.variants.into_iter().for_each(|(value, variant)| study.add(&means, value, variant));
             study
         })
@@ -91,7 +91,7 @@ pub fn hull<'a>(default: i64, studies: impl Iterator<Item = &'a Study> + Clone) 
     let agrees = |v: i64| studies.clone().all(|study| study.agreeing().contains(&v));
     let fits: Vec<_> = studies.clone().filter_map(Study::seeds).flat_map(|seeds| seeds.values()).collect();
     let wraps = |min: i64, max: i64| fits.iter().any(|fit| !fits_without_wrapping(fit, min, max));
-    let mut range = Range { min: default, max: default };
+    let mut range = Range::of(default, default);
     for &v in tested.range(default..).filter(|&&v| v != default) {
         if !agrees(v) || wraps(range.min, v) {
             break;

@@ -35,12 +35,13 @@ fn signed(value: u64, bits: u32) -> i128 {
     }
 }
 
-/// Fits `points`, read at `width` bytes: linear if possible, else a power of
-/// two, else a division by one. Two points with different V are needed for the
-/// first, three for the others; the remaining ones confirm.
+/// Fits `points`, read at `width` bytes: linear if possible, else the logarithm
+/// of powers of two, a power of two, a quotient. Two points with different V are
+/// needed for the first, three for the others; the remaining ones confirm.
 #[must_use]
 pub fn fit(points: &[Point], width: u8) -> Option<Fit> {
-    linear(points, width).or_else(|| power(points, width)).or_else(|| shifted(points, width))
+    let forms = [linear, log2, power, quotient];
+    forms.iter().find_map(|form| form(points, width))
 }
 
 /// The points in which the whole width counts.
@@ -93,23 +94,37 @@ fn power(points: &[Point], width: u8) -> Option<Fit> {
     })
 }
 
-/// `(V + b) >> n` or its negative: what is left of `V / 2^n + c`.
-fn shifted(points: &[Point], width: u8) -> Option<Fit> {
+/// `a·log2(V) + b`.
+fn log2(points: &[Point], width: u8) -> Option<Fit> {
+    if points.iter().any(|p| p.v < 1 || p.v.count_ones() != 1) {
+        return None;
+    }
+    let logarithms: Vec<Point> = points.iter().map(|p| Point { v: p.v.ilog2().into(), ..*p }).collect();
+    linear(&logarithms, width).filter(|_| whole(points, width).len() >= 3).map(|fit| Fit { form: Form::Log2, ..fit })
+}
+
+/// What the kernel divides by: units of time and size, small numbers.
+const DIVISORS: [i64; 18] =
+    [3, 5, 6, 7, 9, 10, 12, 24, 25, 60, 100, 1000, 1_000_000, 4_000_000, 1_000_000_000, 4000, 250, 10_000];
+
+/// `(a·V + b) / d`, rounded down: what is left of `V / d + c`.
+fn quotient(points: &[Point], width: u8) -> Option<Fit> {
     let whole = whole(points, width);
     if whole.len() < 3 {
         return None;
     }
     let bits = u32::from(width) * 8;
-    for n in 1..=20u8 {
+    let powers = (1..=20).map(|n| 1i64 << n);
+    for by in powers.chain(DIVISORS) {
+        let d = i128::from(by);
         for a in [1i64, -1] {
-            // The offset that carries: c·2^n from the first point, and a rounding.
+            // The offset that carries: c·d from the first point, and a rounding.
             let base = whole[0];
             let scaled = i128::from(a) * i128::from(base.v);
-            let c = (signed(base.iv, bits) - (scaled >> n)) << n;
-            for rounding in [0, (1i128 << n) - 1] {
-                let carried = ((scaled + rounding) >> n) - (scaled >> n);
-                let Ok(b) = i64::try_from(c - (carried << n) + rounding) else { continue };
-                let fit = Fit { a, b, form: Form::Shifted(n), width };
+            for rounding in [0, d - 1, d / 2] {
+                let c = signed(base.iv, bits) - (scaled + rounding).div_euclid(d);
+                let Ok(b) = i64::try_from(c * d + rounding) else { continue };
+                let fit = Fit { a, b, form: Form::Quotient(by), width };
                 if points.iter().all(|p| agrees(&fit, p)) {
                     return Some(fit);
                 }
@@ -136,7 +151,8 @@ pub fn fits_without_wrapping(fit: &Fit, min: i64, max: i64) -> bool {
     }
     let at = |v: i64| match fit.form {
         Form::Linear => i128::from(fit.a) * i128::from(v) + i128::from(fit.b),
-        Form::Shifted(n) => (i128::from(fit.a) * i128::from(v) + i128::from(fit.b)) >> n,
+        Form::Quotient(d) => (i128::from(fit.a) * i128::from(v) + i128::from(fit.b)).div_euclid(d.into()),
+        Form::Log2 => i128::from(fit.a) * i128::from(v.max(1).ilog2()) + i128::from(fit.b),
         Form::Power(n) => ((i128::from(fit.a) << v) >> n) + i128::from(fit.b),
     };
     // The shift itself happens in 64 bits.
@@ -175,10 +191,14 @@ mod tests {
         assert_eq!(fit(&less, 8).map(|f| (f.form, f.a, f.b)), Some((Form::Power(1), 1, 1)));
         let half = points(&[(128, 63), (256, 127), (127, 62)], 64);
         let found = fit(&half, 8).unwrap();
-        assert_eq!((found.form, found.a), (Form::Shifted(1), 1));
+        assert_eq!((found.form, found.a), (Form::Quotient(2), 1));
         assert!([(128, 63), (256, 127), (127, 62), (3, 0), (5, 1)].iter().all(|&(v, iv)| found.apply(v) == iv));
+        let shifts = points(&[(16, 4), (64, 6), (8, 3)], 8);
+        assert_eq!(fit(&shifts, 1).map(|f| (f.form, f.a, f.b)), Some((Form::Log2, 1, 0)));
+        let jiffies = points(&[(300_000_000, 75), (360_000_000, 90), (420_000_003, 105)], 64);
+        assert!(fit(&jiffies, 8).is_some_and(|f| f.apply(303_999_999) == 75));
         let up = points(&[(128, 32), (129, 33), (132, 33), (133, 34)], 64);
-        assert_eq!(fit(&up, 8).map(|f| (f.form, f.b)), Some((Form::Shifted(2), 3)));
+        assert_eq!(fit(&up, 8).map(|f| (f.form, f.b)), Some((Form::Quotient(4), 3)));
     }
 
     #[test]

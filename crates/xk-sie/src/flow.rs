@@ -2,8 +2,10 @@
 //!
 //! In: an [`Object`]. Out: where blocks begin, and which registers and flags
 //! may still be read after each instruction. Liveness errs on the side of
-//! "live": at calls and tail jumps every register is, since assembly helpers
-//! have conventions of their own; flags never survive a call or a return.
+//! "live": a call reads what its prototype passes, or what the callee's own
+//! code may read if it is in the object, or every register, since assembly
+//! helpers have conventions of their own. No call is taken to destroy a
+//! register; flags never survive a call or a return.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -11,14 +13,19 @@ use iced_x86::{FlowControl, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, 
 
 use crate::insn::{Insn, Node, Target};
 use crate::object::Object;
+use crate::prototypes::Prototypes;
 use crate::semantics::gpr;
-use crate::state::Flag;
+use crate::state::{Flag, RSP};
 
 /// Registers (bits 0..16) and flags (bits 16..22, in the order of [`Flag::ALL`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Live(u32);
 
 const ALL_REGISTERS: u32 = 0xffff;
+/// rax, rcx, rdx, rsi, rdi, r8 to r11 (System V ABI).
+const CALLER_SAVED: u32 = 0x0fc7;
+/// The registers that pass arguments, in order.
+pub const ARGUMENTS: [usize; 6] = [7, 6, 2, 1, 8, 9];
 
 impl Live {
     /// Everything.
@@ -81,8 +88,15 @@ pub fn successors(object: &Object, insn: &Insn) -> Vec<Node> {
 impl Flow {
     /// Analyses `object`.
     #[must_use]
-    pub fn new(object: &Object) -> Self {
-        Self { leaders: leaders(object), live_in: liveness(object) }
+    pub fn new(object: &Object, prototypes: &Prototypes) -> Self {
+        Self { leaders: leaders(object), live_in: liveness(object, prototypes) }
+    }
+
+    /// What a call of the function that begins at `start` may read of the
+    /// registers that a call need not preserve.
+    #[must_use]
+    pub fn callee_reads(&self, start: Node) -> Live {
+        Live(self.live_in(start).0 & CALLER_SAVED)
     }
 
     /// Whether `node` begins a block: something may jump there.
@@ -162,19 +176,46 @@ fn leaders(object: &Object) -> BTreeSet<Node> {
 struct Effect {
     reads: u32,
     kills: u32,
+    /// The function of the object that is called, if its code says what it reads.
+    callee: Option<Node>,
 }
 
-fn effect(object: &Object, insn: &Insn, factory: &mut InstructionInfoFactory) -> Effect {
+impl Effect {
+    fn of(reads: u32, kills: u32) -> Self {
+        Self { reads, kills, callee: None }
+    }
+}
+
+/// What a direct call reads: by its prototype, or by the callee's code.
+fn call(object: &Object, insn: &Insn, prototypes: &Prototypes, kills: u32) -> Effect {
+    let name = match &insn.target {
+        Some(Target::External(symbol)) if symbol.offset == 0 => Some(symbol.name.as_str()),
+        Some(Target::Local(node)) => object.functions.get(node).map(|f| f.name.as_str()),
+        _ => None,
+    };
+    if let Some(count) = name.and_then(|name| prototypes.arguments(name)) {
+        let passed = ARGUMENTS.iter().take(count).fold(1 << RSP, |bits, register| bits | 1 << register);
+        return Effect::of(passed, kills);
+    }
+    match &insn.target {
+        Some(Target::Local(node)) if object.functions.contains_key(node) => {
+            Effect { callee: Some(*node), ..Effect::of(1 << RSP, kills) }
+        }
+        _ => Effect::of(ALL_REGISTERS, kills),
+    }
+}
+
+fn effect(object: &Object, insn: &Insn, prototypes: &Prototypes, factory: &mut InstructionInfoFactory) -> Effect {
     let flags = 0x3f << 16;
     if object.goes_to(insn, "__fentry__") {
-        return Effect { reads: 0, kills: 0 };
+        return Effect::of(0, 0);
     }
     if insn.is_call() {
-        return Effect { reads: ALL_REGISTERS, kills: flags };
+        return call(object, insn, prototypes, flags);
     }
     if object.in_alternative.contains(&insn.node) {
         // Whatever the replacement reads.
-        return Effect { reads: ALL_REGISTERS | flag_bits(insn.raw.rflags_read()), kills: 0 };
+        return Effect::of(ALL_REGISTERS | flag_bits(insn.raw.rflags_read()), 0);
     }
     let leaves = match insn.raw.flow_control() {
         FlowControl::Return | FlowControl::IndirectBranch => true,
@@ -184,7 +225,7 @@ fn effect(object: &Object, insn: &Insn, factory: &mut InstructionInfoFactory) ->
         _ => false,
     };
     if leaves && insn.raw.flow_control() != FlowControl::ConditionalBranch {
-        return Effect { reads: ALL_REGISTERS, kills: flags };
+        return Effect::of(ALL_REGISTERS, flags);
     }
     let raw = &insn.raw;
     // The flags survive a shift by zero, the registers a repeated string
@@ -207,6 +248,7 @@ fn effect(object: &Object, insn: &Insn, factory: &mut InstructionInfoFactory) ->
     let mut result = Effect {
         reads: flag_bits(raw.rflags_read()) | if leaves { ALL_REGISTERS } else { 0 },
         kills: if may_do_nothing { 0 } else { flag_bits(raw.rflags_modified()) },
+        callee: None,
     };
     for used in factory.info(raw).used_registers() {
         let Some((number, bits, _)) = gpr(used.register()) else { continue };
@@ -219,14 +261,14 @@ fn effect(object: &Object, insn: &Insn, factory: &mut InstructionInfoFactory) ->
     result
 }
 
-fn liveness(object: &Object) -> HashMap<Node, Live> {
+fn liveness(object: &Object, prototypes: &Prototypes) -> HashMap<Node, Live> {
     let mut factory = InstructionInfoFactory::new();
     let mut live: HashMap<Node, Live> = HashMap::with_capacity(object.insns.len());
     let code: Vec<(&Insn, Effect, Vec<Node>)> = object
         .insns
         .values()
         .rev()
-        .map(|insn| (insn, effect(object, insn, &mut factory), successors(object, insn)))
+        .map(|insn| (insn, effect(object, insn, prototypes, &mut factory), successors(object, insn)))
         .collect();
     loop {
         let mut changed = false;
@@ -235,7 +277,8 @@ fn liveness(object: &Object) -> HashMap<Node, Live> {
                 let known = object.insns.contains_key(node);
                 acc | if known { live.get(node).copied().unwrap_or_default().0 } else { Live::ALL.0 }
             });
-            let new = Live(out & !effect.kills | effect.reads);
+            let callee = effect.callee.and_then(|start| live.get(&start)).map_or(0, |at| at.0 & CALLER_SAVED);
+            let new = Live(out & !effect.kills | effect.reads | callee);
             if live.insert(insn.node, new) != Some(new) {
                 changed = true;
             }

@@ -21,6 +21,7 @@ use crate::identity::Deployed;
 use crate::object::{Object, ObjectError};
 use crate::plan::Plan;
 use crate::proof::{ProofError, Solver};
+use crate::prototypes::Prototypes;
 use crate::study::{Means, Study, Variant};
 
 /// How to build.
@@ -94,9 +95,9 @@ pub fn build(
     refuse_elsewhere(&users)?;
     (options.progress)(&format!("{} unit(s) can see {}", users.units.len(), constant.id));
 
-    let variants = Variants { tree, constant, options };
     let noreturns = noreturns(tree)?;
     let prototypes = deployed.prototypes();
+    let variants = Variants { tree, constant, options, prototypes: &prototypes };
     let input = Input { default: constant.default, noreturns: &noreturns, deployed, solver };
     let means = Means { default: constant.default, noreturns: &noreturns, prototypes: &prototypes, solver };
 
@@ -104,7 +105,7 @@ pub fn build(
     let mut bench: Option<Vec<(Unit, Study)>> = None;
     loop {
         let (range, agreeing) = bench.as_deref().map_or_else(
-            || (Range { min: constant.default, max: constant.default }, 0),
+            || (Range::of(constant.default, constant.default), 0),
             |bench| standing(constant.default, bench),
         );
         let wave = plan.next(range, agreeing);
@@ -209,7 +210,7 @@ fn refuse_layout(
 ) -> Result<(), BuildError> {
     let (Some(mention), Some(&value)) = (users.shapes.first(), wave.first()) else { return Ok(()) };
     for (unit, _) in bench {
-        let Variants { tree, constant, options } = variants;
+        let Variants { tree, constant, options, .. } = variants;
         let changes = xk_const::layout_sensitive(*tree, constant, unit, value, options.cache)?;
         if let Some(change) = changes.first() {
             return Err(Refusal::LayoutChange {
@@ -235,6 +236,7 @@ struct Variants<'a> {
     tree: &'a Tree,
     constant: &'a Constant,
     options: &'a Options<'a>,
+    prototypes: &'a Prototypes,
 }
 
 /// What became of one value in one unit.
@@ -261,7 +263,7 @@ impl Variants<'_> {
             match base? {
                 Outcome::NotSeen => {}
                 Outcome::Variant(Variant::Built(object)) => {
-                    let study = Study::new(unit.source.clone(), unit.module.clone(), *object);
+                    let study = Study::new(unit.source.clone(), unit.module.clone(), *object, self.prototypes);
                     bench.push((unit.clone(), study));
                 }
                 Outcome::Variant(Variant::Rejected(_, message)) => {

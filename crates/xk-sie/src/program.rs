@@ -3,36 +3,39 @@
 
 use std::collections::BTreeMap;
 
-use xk_table::{Fit, Form, OpCode, Program};
+use xk_table::{Fit, Form, OpCode, Program, Range};
 
 use crate::insn::SymbolRef;
 use crate::state::{arithmetic, Flag, State};
 use crate::term::{mask, BinOp, Bits, TermId, Terms};
 
-/// The transformed value of `fit` for the unknown V, at its own width.
+/// The transformed value of `fit` for the unknown V, at its own width. Only the
+/// linear form is spelled out; the others are unknowns between the values at the
+/// ends of the range ([`iv_bounds`]), which is all that their proofs need.
 pub fn iv_term(terms: &mut Terms, fit: &Fit) -> TermId {
-    let v = terms.symbol("V", 64);
-    let a = terms.constant(fit.a as u64 as u128, 64);
-    let b = terms.constant(fit.b as u64 as u128, 64);
     let value = match fit.form {
         Form::Linear => {
+            let v = terms.symbol("V", 64);
+            let a = terms.constant(fit.a as u64 as u128, 64);
+            let b = terms.constant(fit.b as u64 as u128, 64);
             let scaled = terms.bin(BinOp::Mul, v, a);
             terms.bin(BinOp::Add, scaled, b)
         }
-        Form::Shifted(bits) => {
-            let scaled = terms.bin(BinOp::Mul, v, a);
-            let sum = terms.bin(BinOp::Add, scaled, b);
-            let bits = terms.constant(bits.into(), 64);
-            terms.bin(BinOp::Sar, sum, bits)
-        }
-        Form::Power(bits) => {
-            let power = terms.bin(BinOp::Shl, a, v);
-            let bits = terms.constant(bits.into(), 64);
-            let power = terms.bin(BinOp::Sar, power, bits);
-            terms.bin(BinOp::Add, power, b)
-        }
+        form => terms.symbol(format!("V {form:?} {} {}", fit.a, fit.b), 64),
     };
     terms.extract(value, 0, u32::from(fit.width) * 8)
+}
+
+/// The unknowns that stand for the non-linear ones among `fits`, each with its
+/// smallest and largest value over `range`; every form is monotonic in V.
+pub fn iv_bounds(terms: &mut Terms, fits: &[Fit], range: Range) -> Vec<(TermId, i64, i64)> {
+    let bounds = |fit: &Fit| {
+        let whole = Fit { width: 8, ..*fit };
+        let (x, y) = (whole.apply(range.min) as i64, whole.apply(range.max) as i64);
+        let symbol = terms.symbol(format!("V {:?} {} {}", fit.form, fit.a, fit.b), 64);
+        (symbol, x.min(y), x.max(y))
+    };
+    fits.iter().filter(|fit| fit.form != Form::Linear).map(bounds).collect()
 }
 
 /// What the linker wrote into a function: for the offset of each relocated

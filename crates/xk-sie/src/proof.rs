@@ -13,9 +13,10 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use thiserror::Error;
-use xk_table::Range;
+use xk_table::{Fit, Range};
 
 use crate::flow::Live;
+use crate::program::iv_bounds;
 use crate::state::{Flag, State};
 use crate::term::{Node, TermId, Terms};
 
@@ -112,9 +113,17 @@ impl Solver {
 }
 
 /// The negated obligation as SMT-LIB: satisfiable when some state and some V in
-/// `range` tell `updated` from `wanted` in something that is `live`.
+/// `range` tell `updated` from `wanted` in something that is `live`. `fits` are
+/// the transformed values that occur.
 #[must_use]
-pub fn obligation(terms: &mut Terms, updated: &State, wanted: &State, live: Live, range: Range) -> String {
+pub fn obligation(
+    terms: &mut Terms,
+    updated: &State,
+    wanted: &State,
+    live: Live,
+    range: Range,
+    fits: &[Fit],
+) -> String {
     let mut printer = Printer::default();
     let mut differences = Vec::new();
     let mut pairs = Vec::new();
@@ -135,13 +144,16 @@ pub fn obligation(terms: &mut Terms, updated: &State, wanted: &State, live: Live
             differences.push(format!("(distinct {a} {b})"));
         }
     }
-    let v = terms.symbol("V", 64);
-    let v = printer.print(terms, v);
+    let mut bounds = iv_bounds(terms, fits, range);
+    bounds.push((terms.symbol("V", 64), range.min, range.max));
+    let bounds: Vec<_> = bounds.into_iter().map(|(term, low, high)| (printer.print(terms, term), low, high)).collect();
     let mut query = String::from("(set-logic QF_ABV)\n");
     query.push_str(&printer.declarations);
     query.push_str(&printer.definitions);
-    let _ = writeln!(query, "(assert (bvsle {} {v}))", literal(range.min as u64 as u128, 64));
-    let _ = writeln!(query, "(assert (bvsle {v} {}))", literal(range.max as u64 as u128, 64));
+    for (value, low, high) in bounds {
+        let _ = writeln!(query, "(assert (bvsle {} {value}))", literal(low as u64 as u128, 64));
+        let _ = writeln!(query, "(assert (bvsle {value} {}))", literal(high as u64 as u128, 64));
+    }
     let _ = writeln!(query, "(assert (or false {}))", differences.join(" "));
     query.push_str("(check-sat)\n");
     query

@@ -390,7 +390,7 @@ impl Context<'_> {
             })
             .collect();
         execute(&mut twin.terms, &mut updated, &generated.program, &ivs, links);
-        let query = obligation(&mut twin.terms, &updated, &twin.wanted, live, self.range);
+        let query = obligation(&mut twin.terms, &updated, &twin.wanted, live, self.range, fits);
         let millis = self.solver.refute(&query)?;
         Ok(Proof::Proved { solver: self.solver.name.clone(), millis })
     }

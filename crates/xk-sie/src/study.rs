@@ -83,8 +83,8 @@ pub struct Study {
 impl Study {
     /// Begins with the deployed build alone.
     #[must_use]
-    pub fn new(source: String, module: Option<String>, base: Object) -> Self {
-        let flow = Flow::new(&base);
+    pub fn new(source: String, module: Option<String>, base: Object, prototypes: &Prototypes) -> Self {
+        let flow = Flow::new(&base, prototypes);
         Self {
             source,
             module,

@@ -62,7 +62,8 @@ pub fn fit_words(fit: &Fit) -> String {
         b => format!("{scaled} + {b}"),
     };
     match fit.form {
-        Form::Shifted(bits) => format!("({sum})/{}", 1u64 << bits.min(63)),
+        Form::Quotient(by) => format!("({sum})/{by}"),
+        Form::Log2 => sum.replacen('V', "log2(V)", 1),
         Form::Power(bits) if bits > 0 => sum.replacen("<<V)", &format!("<<V)/{}", 1u64 << bits.min(63)), 1),
         _ => sum,
     }

@@ -12,6 +12,7 @@ use common::{function, object};
 use xk_sie::flow::Flow;
 use xk_sie::insn::Node;
 use xk_sie::object::Object;
+use xk_sie::prototypes::Prototypes;
 use xk_sie::probe::{not_optimised, unprobeable};
 use xk_sie::state::Flag;
 
@@ -96,7 +97,7 @@ fn nth(object: &Object, n: usize) -> Node {
 fn liveness_errs_on_the_side_of_live() {
     let live = |body: &str, n: usize| {
         let object = function(body);
-        (Flow::new(&object).live_in(nth(&object, n)), object)
+        (Flow::new(&object, &Prototypes::default()).live_in(nth(&object, n)), object)
     };
     // Overwritten before it is read.
     let (at, _) = live("nop; mov $1,%eax; ret", 0);
@@ -124,20 +125,20 @@ fn liveness_errs_on_the_side_of_live() {
         "1: mov (%rdi),%rax; mov $1,%ecx; mov $1,%eax; ret; 2: mov %rcx,%rax; ret",
         ".section __ex_table,\"a\"; .long 1b - ., 2b - ., 1",
     );
-    assert!(Flow::new(&fault).live_in(nth(&fault, 0)).register(1));
+    assert!(Flow::new(&fault, &Prototypes::default()).live_in(nth(&fault, 0)).register(1));
     // What replaces a no-op may read anything.
     let patched = with_table(
         "1: nop; nop; nop; mov $1,%ecx; mov $1,%eax; ret",
         ".section .altinstructions,\"a\"; .long 1b - ., 2f - ., 0x10; .byte 3, 3\n\
          .section .altinstr_replacement,\"ax\"; 2: mov %rcx,%rdx",
     );
-    assert!(Flow::new(&patched).live_in(nth(&patched, 0)).register(1));
+    assert!(Flow::new(&patched, &Prototypes::default()).live_in(nth(&patched, 0)).register(1));
 }
 
 #[test]
 fn blocks_begin_where_something_jumps() {
     let object = function("mov $1,%eax; 1: inc %rax; cmp %rdi,%rax; jb 1b; call g; mov $2,%eax; ret");
-    let flow = Flow::new(&object);
+    let flow = Flow::new(&object, &Prototypes::default());
     let lens = |n: usize| flow.block(&object, nth(&object, n)).len();
     assert_eq!([0, 1, 2, 3, 4, 5, 6].map(lens), [1, 3, 3, 3, 1, 2, 2]);
     let loop_start = nth(&object, 1).offset;
@@ -152,7 +153,7 @@ fn prediction(body: &str, n: usize) -> (Option<String>, Option<String>) {
 fn predicted(object: &Object, n: usize) -> (Option<String>, Option<String>) {
     let f = object.functions.values().find(|f| f.name == "f").unwrap();
     let insn = &object.insns[&nth(object, n)];
-    (unprobeable(object, f, insn), not_optimised(object, &Flow::new(object), f, insn))
+    (unprobeable(object, f, insn), not_optimised(object, &Flow::new(object, &Prototypes::default()), f, insn))
 }
 
 #[test]

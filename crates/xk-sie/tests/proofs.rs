@@ -19,6 +19,7 @@ use xk_sie::flow::{Flow, Live};
 use xk_sie::identity::{Candidate, Deployed};
 use xk_sie::insn::{Insn, Node};
 use xk_sie::object::Object;
+use xk_sie::prototypes::Prototypes;
 use xk_sie::program::{execute, iv_term, Links};
 use xk_sie::proof::{obligation, ProofError, Solver};
 use xk_sie::semantics::{is_immediate, step, Substitution};
@@ -558,13 +559,13 @@ impl Obligation {
         }
         let ivs = span.ivs.iter().map(|fit| iv_term(&mut terms, fit)).collect::<Vec<_>>();
         let ivs = ivs.into_iter().map(|iv| terms.zext(iv, 64)).collect();
-        Self { terms, actual, wanted, live: Flow::new(object).live_in(point), ivs, range }
+        Self { terms, actual, wanted, live: Flow::new(object, &Prototypes::default()).live_in(point), ivs, range }
     }
 
     fn decide(&mut self, program: &Program, solver: &Solver) -> Result<u64, ProofError> {
         let mut updated = self.actual.clone();
         execute(&mut self.terms, &mut updated, program, &self.ivs, &Links::new());
-        let query = obligation(&mut self.terms, &updated, &self.wanted, self.live, self.range);
+        let query = obligation(&mut self.terms, &updated, &self.wanted, self.live, self.range, &[]);
         solver.refute(&query)
     }
 

@@ -41,19 +41,31 @@ pub struct Range {
     pub min: i64,
     /// Largest value.
     pub max: i64,
+    /// Only the powers of two among them: the deployed code divides or masks by
+    /// shifting, and cannot do anything else.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub powers_of_two: bool,
 }
 
 impl Range {
+    /// All values from `min` to `max`.
+    #[must_use]
+    pub const fn of(min: i64, max: i64) -> Self {
+        Self { min, max, powers_of_two: false }
+    }
+
     /// Whether `value` lies in the range.
     #[must_use]
     pub fn contains(&self, value: i64) -> bool {
-        self.min <= value && value <= self.max
+        let power = value > 0 && value & (value - 1) == 0;
+        self.min <= value && value <= self.max && (power || !self.powers_of_two)
     }
 }
 
 impl fmt::Display for Range {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}..={}", self.min, self.max)
+        let which = if self.powers_of_two { ", powers of two" } else { "" };
+        write!(f, "{}..={}{which}", self.min, self.max)
     }
 }
 
@@ -64,10 +76,13 @@ pub enum Form {
     /// `a·V + b`.
     #[default]
     Linear,
-    /// `(a·V + b) >> n`, arithmetic: what is left of a division by 2^n.
-    Shifted(u8),
+    /// `(a·V + b) / d`, rounded down; d > 0. What is left of a division that the
+    /// compiler did.
+    Quotient(i64),
     /// `((a << V) >> n) + b`; V from 0 to 62.
     Power(u8),
+    /// `a·log2(V) + b`, for powers of two.
+    Log2,
 }
 
 impl Form {
@@ -104,7 +119,8 @@ impl Fit {
         let sum = || (self.a as u64).wrapping_mul(v as u64).wrapping_add(self.b as u64);
         let iv = match self.form {
             Form::Linear => sum(),
-            Form::Shifted(bits) => (sum() as i64 >> bits.min(63)) as u64,
+            Form::Quotient(by) => (sum() as i64).div_euclid(by.max(1)) as u64,
+            Form::Log2 => if v > 0 { self.a.wrapping_mul(v.ilog2().into()).wrapping_add(self.b) as u64 } else { self.b as u64 },
             Form::Power(_) if !(0..63).contains(&v) => self.b as u64,
             Form::Power(bits) => ((self.a << v) >> bits.min(63)).wrapping_add(self.b) as u64,
         };
@@ -307,6 +323,9 @@ impl ScopeTable {
             let end = span.indirection.offset as usize + span.indirection.insn_len as usize;
             if end > function.bytes.len() / 2 || span.start >= span.end {
                 return Err(format!("span {i}: lies outside {}", function.symbol));
+            }
+            if span.ivs.iter().any(|fit| matches!(fit.form, Form::Quotient(by) if by < 1)) {
+                return Err(format!("span {i}: divides by zero or less"));
             }
             if span.ivs.len() > MAX_IVS || span.ivs.iter().any(|fit| ![1, 2, 4, 8].contains(&fit.width)) {
                 return Err(format!(

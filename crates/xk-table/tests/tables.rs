@@ -27,7 +27,7 @@ fn table() -> ScopeTable {
             token: "32".into(),
             default: 32,
         },
-        range: Range { min: 1, max: 1000 },
+        range: Range::of(1, 1000),
         functions: vec![Function {
             symbol: "f".into(),
             module: None,

@@ -113,7 +113,7 @@ pub fn table() -> ScopeTable {
             token: "32".into(),
             default: 32,
         },
-        range: Range { min: 1, max: 0x3fff_ffff },
+        range: Range::of(1, 0x3fff_ffff),
         functions: vec![
             function("blk_add_rq_to_plug", None, "block/blk-mq.c"),
             function("example_full", Some("example"), "drivers/example.c"),
@@ -145,7 +145,7 @@ pub fn tune() -> TuneStatus {
         name: "block/blk.h:L335:32:0".into(),
         value: 128,
         default: 32,
-        range: Range { min: 1, max: 0x3fff_ffff },
+        range: Range::of(1, 0x3fff_ffff),
         detached: true,
         broken: false,
         // Beyond the largest number that a process can have.
@@ -157,6 +157,7 @@ pub fn tune() -> TuneStatus {
             module: None,
             offset: 0x59,
             probe: Probe::Jump,
+            reason: None,
             hits: 1204,
             applied: 1204,
             faults: 0,

@@ -154,6 +154,6 @@ mod tests {
 
     #[test]
     fn bounds_of_the_type_are_powers() {
-        assert_eq!(range(Range { min: 1, max: i64::MAX }), "1 to 2^63-1");
+        assert_eq!(range(Range::of(1, i64::MAX)), "1 to 2^63-1");
     }
 }

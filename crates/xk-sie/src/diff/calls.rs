@@ -3,7 +3,7 @@
 use iced_x86::{InstructionInfoFactory, OpAccess};
 
 use super::{Mismatch, Pairing, Walk};
-use crate::flow::Flow;
+use crate::flow::ARGUMENTS;
 use crate::insn::{Insn, Target};
 use crate::object::Object;
 use crate::prototypes::conversions;
@@ -11,7 +11,6 @@ use crate::semantics::gpr;
 use crate::state::RSP;
 
 const CALLER_SAVED: [usize; 9] = [0, 1, 2, 6, 7, 8, 9, 10, 11];
-const ARGUMENTS: [usize; 6] = [7, 6, 2, 1, 8, 9];
 const CALLEE_SAVED: [usize; 6] = [3, 5, 12, 13, 14, 15];
 
 impl Walk<'_> {
@@ -30,7 +29,7 @@ impl Walk<'_> {
     }
 
     /// Nothing that a callee may read can differ.
-    pub(super) fn arguments(&self, bi: &Insn, pairing: &Pairing) -> Result<(), Mismatch> {
+    pub(super) fn arguments(&self, bi: &Insn, vi: &Insn, pairing: &Pairing) -> Result<(), Mismatch> {
         let passed = self.callee(self.base, bi).filter(|(_, offset)| *offset == 0);
         let passed =
             passed.and_then(|(name, _)| self.rules.prototypes.arguments(&name).or_else(|| self.formatted(bi, &name)));
@@ -38,6 +37,15 @@ impl Walk<'_> {
             // A known C prototype: what it does not pass may hold anything.
             let mut read = ARGUMENTS.into_iter().take(count).chain([RSP]);
             return match read.find(|&r| pairing.valid(r, r) < 64) {
+                Some(register) => {
+                    let name = crate::state::REGISTERS[register];
+                    self.mismatch(bi.node, format!("`{}`: {name} may differ", bi.text()))
+                }
+                None => Ok(()),
+            };
+        }
+        if let Some(read) = self.read_by_callee(bi, vi) {
+            return match CALLER_SAVED.into_iter().chain([RSP]).find(|&r| read(r) && pairing.valid(r, r) < 64) {
                 Some(register) => {
                     let name = crate::state::REGISTERS[register];
                     self.mismatch(bi.node, format!("`{}`: {name} may differ", bi.text()))
@@ -59,6 +67,18 @@ impl Walk<'_> {
         self.thunk_target(bi, pairing)
     }
 
+    /// What the function that is called may read, when both builds contain its
+    /// code: clones of the compiler have no prototype.
+    fn read_by_callee(&self, bi: &Insn, vi: &Insn) -> Option<impl Fn(usize) -> bool + use<>> {
+        let (Some(Target::Local(b)), Some(Target::Local(v))) = (&bi.target, &vi.target) else { return None };
+        if !self.base.functions.contains_key(b) || !self.variant.functions.contains_key(v) {
+            return None;
+        }
+        let (base, variant) = self.flows();
+        let (base, variant) = (base.callee_reads(*b), variant.callee_reads(*v));
+        Some(move |register| register == RSP || base.register(register) || variant.register(register))
+    }
+
     /// How many arguments a call of a printf-like function passes, when its
     /// format is a literal that is loaded in the same block.
     fn formatted(&self, bi: &Insn, name: &str) -> Option<usize> {
@@ -66,7 +86,7 @@ impl Walk<'_> {
             ["_printk", "__dynamic_pr_debug", "__warn_printk", "seq_printf", "snprintf", "scnprintf"];
         let named = self.rules.prototypes.variadic(name).filter(|_| PRINTS.contains(&name))?;
         let register = *ARGUMENTS.get(named.checked_sub(1)?)?;
-        let (flow, _) = self.flows.get_or_init(|| (Flow::new(self.base), Flow::new(self.variant)));
+        let (flow, _) = self.flows();
         let block = flow.block(self.base, bi.node);
         let last = block.iter().rev().skip(1).find(|insn| self.info_writes(insn, register))?;
         let literal = last.immediate.as_ref().filter(|symbol| symbol.name.starts_with('"'))?;
@@ -143,7 +163,7 @@ impl Walk<'_> {
         if name == "__stack_chk_fail" {
             return Ok(());
         }
-        self.arguments(bi, pairing)?;
+        self.arguments(bi, vi, pairing)?;
         if self.rules.noreturns.contains(&name) {
             return Ok(());
         }

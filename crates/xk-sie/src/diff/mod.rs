@@ -164,6 +164,12 @@ fn is_part(function: &Function) -> bool {
 }
 
 impl Walk<'_> {
+    /// Blocks and liveness of both builds; needed only where they differ.
+    fn flows(&self) -> &(Flow, Flow) {
+        let flow = |object| Flow::new(object, self.rules.prototypes);
+        self.flows.get_or_init(|| (flow(self.base), flow(self.variant)))
+    }
+
     fn mismatch<T>(&self, base: Node, detail: impl Into<String>) -> Result<T, Mismatch> {
         Err(Mismatch { base, detail: detail.into() })
     }
@@ -238,7 +244,7 @@ impl Walk<'_> {
     fn summarise(&mut self, b: Node, v: Node) -> Option<Result<(), Mismatch>> {
         let solver = self.rules.solver?;
         let (base, variant) = (self.base, self.variant);
-        let (base_flow, variant_flow) = self.flows.get_or_init(|| (Flow::new(base), Flow::new(variant)));
+        let (base_flow, variant_flow) = self.flows();
         let base_block = base_flow.block(base, b);
         let variant_block = variant_flow.block(variant, v);
         // The earliest place in both blocks at which the walk paired them.
@@ -337,7 +343,7 @@ impl Walk<'_> {
                 let (bn, vn) = (Target::Local(bi.next()), Target::Local(vi.next()));
                 let pairs = if inverted { [(bt, &vn), (&bn, vt)] } else { [(bt, vt), (&bn, &vn)] };
                 for (b, v) in pairs {
-                    self.jump(bi, b, v, pairing)?;
+                    self.jump([bi, vi], b, v, pairing)?;
                 }
                 Ok(())
             }
@@ -345,7 +351,7 @@ impl Walk<'_> {
                 let (Some(bt), Some(vt)) = (bi.target.clone(), vi.target.clone()) else {
                     return self.mismatch(bi.node, "jump without target");
                 };
-                self.jump(bi, &bt, &vt, pairing)
+                self.jump([bi, vi], &bt, &vt, pairing)
             }
             FlowControl::IndirectBranch => self.mismatch(bi.node, "indirect jump"),
             FlowControl::Return => self.returns(bi, pairing),
@@ -363,7 +369,7 @@ impl Walk<'_> {
         }
     }
 
-    fn jump(&mut self, bi: &Insn, b: &Target, v: &Target, pairing: Pairing) -> Result<(), Mismatch> {
+    fn jump(&mut self, [bi, vi]: [&Insn; 2], b: &Target, v: &Target, pairing: Pairing) -> Result<(), Mismatch> {
         let entry = |object: &Object, target: &Target| match target {
             Target::External(symbol) => Some((symbol.name.clone(), symbol.offset)),
             Target::Local(node) => object
@@ -383,7 +389,7 @@ impl Walk<'_> {
                 if x.0 == "__x86_return_thunk" {
                     return self.returns(bi, pairing);
                 }
-                self.arguments(bi, &pairing)?;
+                self.arguments(bi, vi, &pairing)?;
                 self.preserved(bi, &pairing)
             }
             (x, y) => self.mismatch(bi.node, format!("jumps to {x:?} against {y:?}")),

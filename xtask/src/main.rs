@@ -1,6 +1,7 @@
 //! Benchmarks and measurements that are not for users.
 
 mod bench;
+mod corpus;
 mod effects;
 mod lab;
 
@@ -21,12 +22,15 @@ enum Task {
     Bench(bench::Arguments),
     /// Let the kernel report the effect of every constant in cases/
     Effects(effects::Arguments),
+    /// Analyse every constant of a list
+    Corpus(corpus::Arguments),
 }
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().task {
         Task::Bench(arguments) => bench::run(&arguments),
         Task::Effects(arguments) => effects::run(&arguments),
+        Task::Corpus(arguments) => corpus::run(&arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

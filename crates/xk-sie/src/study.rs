@@ -161,7 +161,9 @@ impl Study {
         match self.observe(means, value, &object) {
             Ok(differences) => self.observed.push((value, differences)),
             Err(refusal) => {
-                if std::env::var_os("XK_DBG").is_some() { eprintln!("DBG {} {value}: {refusal}", self.source); }
+                if std::env::var_os("XK_DBG").is_some() {
+                    eprintln!("DBG {} {value}: {refusal}", self.source);
+                }
                 self.refusals.insert(value, refusal);
                 self.waiting.push((value, object));
                 return;
@@ -250,7 +252,9 @@ impl Study {
                 self.agreeing.insert(value);
             }
             Err(reason) => {
-                if std::env::var_os("XK_DBG").is_some() { eprintln!("DBG {} {value}: open {reason}", self.source); }
+                if std::env::var_os("XK_DBG").is_some() {
+                    eprintln!("DBG {} {value}: open {reason}", self.source);
+                }
                 self.open.insert(value, reason);
             }
         }

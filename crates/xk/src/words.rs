@@ -110,7 +110,9 @@ fn expression(op: &Op, temps: &[Expression], ivs: &[Fit]) -> Expression {
         C::Sar => infix(">> (signed)"),
         C::Not => Expression::atom(format!("~{}", a.inner())),
         C::Neg => match a.fit {
-            Some(fit) if fit.form == Form::Linear => Expression::value(Fit { a: fit.a.wrapping_neg(), b: fit.b.wrapping_neg(), ..fit }),
+            Some(fit) if fit.form == Form::Linear => {
+                Expression::value(Fit { a: fit.a.wrapping_neg(), b: fit.b.wrapping_neg(), ..fit })
+            }
             _ => Expression::atom(format!("-{}", a.inner())),
         },
         C::Sext => Expression::atom(format!("signed({})", a.text)),

@@ -1,0 +1,211 @@
+//! What became of each constant, and of all of them together.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use xk_table::{ProbeKind, Proof, Range, ScopeTable};
+
+use super::list::Row;
+
+/// In one word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// There is a scope table.
+    Usable,
+    /// It cannot be done soundly; the reason is a result.
+    Refused,
+    /// This kernel does not contain it; the reason is the evidence.
+    NotDeployed,
+    /// It is not known: the analysis failed, or took too long.
+    Error,
+}
+
+/// Why there is no table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reason {
+    /// The kind, as the closed list of refusals names it.
+    pub code: String,
+    /// In words, with the place.
+    pub text: String,
+}
+
+/// One constant. Its fields are those of the JSON line.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Number of the row.
+    pub id: u32,
+    /// Name in the row.
+    pub name: String,
+    /// Full ID of the constant that was analysed, if it was found.
+    pub constant: Option<String>,
+    /// What became of it.
+    pub status: Status,
+    /// Why, unless it is usable.
+    pub reason: Option<Reason>,
+    /// The values for which the table holds.
+    pub range: Option<Range>,
+    /// The value in the source.
+    pub default: Option<i64>,
+    /// Modules in which it acts.
+    pub modules: Vec<String>,
+    /// Critical spans.
+    pub spans: usize,
+    /// Those that a solver proved for every state and value.
+    pub proved: usize,
+    /// Spans whose probe is expected to be a jump.
+    pub jump: usize,
+    /// Spans whose probe is expected to be a breakpoint.
+    pub int3: usize,
+    /// Values that were compiled and agreed with the prediction although the fit never saw them.
+    pub validated_values: usize,
+    /// Values inside the range that were compiled and did not agree. Never anything but 0.
+    pub mismatches: usize,
+    /// Seconds that the analysis took when it ran.
+    pub seconds: f64,
+    /// The result of an earlier run was used.
+    #[serde(default)]
+    pub reused: bool,
+}
+
+impl Outcome {
+    /// A constant without a table.
+    pub fn without(row: &Row, status: Status, code: &str, text: String, seconds: f64) -> Self {
+        Self {
+            id: row.id,
+            name: row.name.clone(),
+            constant: None,
+            status,
+            reason: Some(Reason { code: code.to_owned(), text }),
+            range: None,
+            default: None,
+            modules: Vec::new(),
+            spans: 0,
+            proved: 0,
+            jump: 0,
+            int3: 0,
+            validated_values: 0,
+            mismatches: 0,
+            seconds: rounded(seconds),
+            reused: false,
+        }
+    }
+
+    /// A constant with a table.
+    pub fn with(row: &Row, table: &ScopeTable, seconds: f64) -> Self {
+        let probes = |kind: ProbeKind| table.spans.iter().filter(|span| span.indirection.probe == kind).count();
+        let mut modules: Vec<String> = table.functions.iter().filter_map(|f| f.module.clone()).collect();
+        modules.sort();
+        modules.dedup();
+        Self {
+            constant: Some(table.constant.id.clone()),
+            status: Status::Usable,
+            reason: None,
+            range: Some(table.range),
+            default: Some(table.constant.default),
+            modules,
+            spans: table.spans.len(),
+            proved: table.spans.iter().filter(|span| matches!(span.proof, Proof::Proved { .. })).count(),
+            jump: probes(ProbeKind::Jump),
+            int3: probes(ProbeKind::Int3),
+            validated_values: table.validation.unseen.len(),
+            mismatches: table.validation.open.keys().filter(|&&value| table.range.contains(value)).count(),
+            ..Self::without(row, Status::Usable, "", String::new(), seconds)
+        }
+    }
+}
+
+/// All of them. Its fields are those of the last JSON object.
+#[derive(Debug, PartialEq, Serialize)]
+pub struct Summary {
+    corpus: usize,
+    deployed: usize,
+    usable: usize,
+    /// Number of constants by reason.
+    refused: BTreeMap<String, usize>,
+    errors: usize,
+    spans: usize,
+    proved: usize,
+    tested_only: usize,
+    validated_values: usize,
+    mismatches: usize,
+    jump: usize,
+    int3: usize,
+    median_s: f64,
+    p95_s: f64,
+    /// Seconds of this run, reused results included.
+    total_s: f64,
+}
+
+impl Summary {
+    /// Of a run that took `total_s` seconds.
+    pub fn of(outcomes: &[Outcome], total_s: f64) -> Self {
+        let count = |status: Status| outcomes.iter().filter(|outcome| outcome.status == status).count();
+        let sum = |field: fn(&Outcome) -> usize| outcomes.iter().map(field).sum::<usize>();
+        let mut refused = BTreeMap::new();
+        for reason in outcomes.iter().filter(|o| o.status == Status::Refused).filter_map(|o| o.reason.as_ref()) {
+            *refused.entry(reason.code.clone()).or_default() += 1;
+        }
+        let mut seconds: Vec<f64> = outcomes.iter().map(|outcome| outcome.seconds).collect();
+        seconds.sort_by(f64::total_cmp);
+        let (spans, proved) = (sum(|o| o.spans), sum(|o| o.proved));
+        Self {
+            corpus: outcomes.len(),
+            deployed: outcomes.len() - count(Status::NotDeployed),
+            usable: count(Status::Usable),
+            refused,
+            errors: count(Status::Error),
+            spans,
+            proved,
+            tested_only: spans - proved,
+            validated_values: sum(|o| o.validated_values),
+            mismatches: sum(|o| o.mismatches),
+            jump: sum(|o| o.jump),
+            int3: sum(|o| o.int3),
+            median_s: rank(&seconds, 50),
+            p95_s: rank(&seconds, 95),
+            total_s: rounded(total_s),
+        }
+    }
+
+    /// Constants for which the analysis itself failed.
+    pub fn errors(&self) -> usize {
+        self.errors
+    }
+}
+
+/// The smallest of the sorted values that `percent` of them do not exceed.
+fn rank(sorted: &[f64], percent: usize) -> f64 {
+    let at = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
+    sorted.get(at).copied().unwrap_or_default()
+}
+
+/// To hundredths.
+pub fn rounded(seconds: f64) -> f64 {
+    (seconds * 100.0).round() / 100.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_is_counted_once() {
+        let row = |id| Row { id, name: "A".into(), defined_at: "a.c:1".into(), text: String::new() };
+        let of = |id, status, code, seconds| Outcome::without(&row(id), status, code, "why".into(), seconds);
+        let mut usable = of(1, Status::Usable, "", 4.0);
+        (usable.spans, usable.proved, usable.jump, usable.int3, usable.validated_values) = (3, 3, 1, 2, 5);
+        let outcomes = [
+            usable,
+            of(2, Status::Refused, "shape", 1.0),
+            of(3, Status::Refused, "shape", 2.0),
+            of(4, Status::NotDeployed, "not_deployed", 0.1),
+            of(5, Status::Error, "time_limit", 900.0),
+        ];
+        let summary = Summary::of(&outcomes, 1000.0);
+        assert_eq!((summary.corpus, summary.deployed, summary.usable, summary.errors), (5, 4, 1, 1));
+        assert_eq!(summary.refused, BTreeMap::from([("shape".to_owned(), 2)]));
+        assert_eq!((summary.spans, summary.tested_only, summary.jump + summary.int3), (3, 0, 3));
+        assert_eq!((summary.median_s, summary.p95_s), (2.0, 900.0));
+    }
+}

@@ -1,0 +1,137 @@
+//! Results for people: a line while it runs, and `docs/corpus.md`.
+
+use std::fmt::Write;
+
+use super::list::Row;
+use super::outcome::{Outcome, Status, Summary};
+
+/// One constant on one line.
+pub fn line(outcome: &Outcome) -> String {
+    let what = match (outcome.status, &outcome.range) {
+        (Status::Usable, Some(range)) => format!(
+            "{} span(s), {} proved, {} jump, {} int3, {range}",
+            outcome.spans, outcome.proved, outcome.jump, outcome.int3
+        ),
+        _ => outcome.reason.as_ref().map(|reason| first_line(&reason.text, 120)).unwrap_or_default(),
+    };
+    format!("{:>4}  {:<34} {:<12} {:>7.1} s  {what}", outcome.id, outcome.name, word(outcome.status), outcome.seconds)
+}
+
+/// All of them.
+pub fn total(summary: &Summary) -> String {
+    let value = serde_json::to_value(summary).unwrap_or_default();
+    let mut text = String::from("\n");
+    for (name, value) in value.as_object().into_iter().flatten() {
+        let _ = writeln!(text, "{name:>17}  {value}");
+    }
+    text
+}
+
+/// `docs/corpus.md`.
+pub fn page(release: &str, rows: &[Row], outcomes: &[Outcome], summary: &Summary) -> String {
+    let value = serde_json::to_value(summary).unwrap_or_default();
+    let number = |name: &str| value[name].to_string();
+    let mut text = format!(
+        "# The corpus on {release}\n\n\
+         Written by `cargo xtask corpus --report`; do not edit. The list is `xtask/corpus.tsv`: {} constants of\n\
+         the kernel, {} of them deployed, {} usable. Their {} critical spans are expected to be reached by {}\n\
+         jumps and {} breakpoints; {} are proved for every machine state and value, {} only tested. {} values that\n\
+         the fits never saw were compiled and agreed; {} did not. Median {} s, 95th percentile {} s on the machine\n\
+         of the last run.\n\n",
+        number("corpus"),
+        number("deployed"),
+        number("usable"),
+        number("spans"),
+        number("jump"),
+        number("int3"),
+        number("proved"),
+        number("tested_only"),
+        number("validated_values"),
+        number("mismatches"),
+        number("median_s"),
+        number("p95_s"),
+    );
+    text.push_str("| constant | where | default | status | spans | range | seconds |\n|---|---|---|---|---|---|---|\n");
+    for (row, outcome) in rows.iter().zip(outcomes) {
+        let default = outcome.default.map_or(String::new(), |default| default.to_string());
+        let range = outcome.range.map_or(String::new(), |range| format!("{} to {}", range.min, range.max));
+        let spans = if outcome.spans == 0 { String::new() } else { outcome.spans.to_string() };
+        let _ = writeln!(
+            text,
+            "| {} | {} | {default} | {} | {spans} | {range} | {:.1} |",
+            code(&outcome.name),
+            code(&row.defined_at),
+            word(outcome.status),
+            outcome.seconds
+        );
+    }
+    let without: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.status != Status::Usable).collect();
+    for (title, status) in
+        [("Refused", Status::Refused), ("Not deployed", Status::NotDeployed), ("Not analysed", Status::Error)]
+    {
+        let mut some = without.iter().filter(|outcome| outcome.status == status).peekable();
+        if some.peek().is_none() {
+            continue;
+        }
+        let _ = write!(text, "\n## {title}\n\n");
+        for outcome in some {
+            let reason = outcome.reason.as_ref().map(|reason| escaped(&first_line(&reason.text, 400)));
+            let _ = writeln!(text, "- {}: {}", code(&outcome.name), reason.unwrap_or_default());
+        }
+    }
+    text
+}
+
+fn word(status: Status) -> &'static str {
+    match status {
+        Status::Usable => "usable",
+        Status::Refused => "refused",
+        Status::NotDeployed => "not deployed",
+        Status::Error => "error",
+    }
+}
+
+/// As code in a table.
+fn code(text: &str) -> String {
+    format!("`{}`", text.replace('|', "\\|").replace('`', "'"))
+}
+
+/// As words in a list.
+fn escaped(text: &str) -> String {
+    text.replace('<', "&lt;").replace('*', "\\*").replace('_', "\\_")
+}
+
+/// Lines joined, and not longer than `limit` characters.
+fn first_line(text: &str, limit: usize) -> String {
+    let joined = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match joined.char_indices().nth(limit) {
+        Some((end, _)) => format!("{} …", &joined[..end]),
+        None => joined,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_names_every_constant_and_every_reason() {
+        let row = |id, name: &str| Row { id, name: name.into(), defined_at: "a.c:1".into(), text: String::new() };
+        let rows = [row(1, "A"), row(2, "x >> 3 | y"), row(3, "GONE")];
+        let outcomes = [
+            Outcome::without(&rows[0], Status::Refused, "shape", "control-flow\n shape * at f_g".into(), 1.0),
+            Outcome::without(&rows[1], Status::Error, "crashed", "ended".into(), 1.0),
+            Outcome::without(&rows[2], Status::NotDeployed, "not_deployed", "CONFIG_B is not set".into(), 1.0),
+        ];
+        let page = page("6.12", &rows, &outcomes, &Summary::of(&outcomes, 3.0));
+        for expected in [
+            "| `A` | `a.c:1` |  | refused |",
+            "| `x >> 3 \\| y` |",
+            "## Refused\n\n- `A`: control-flow shape \\* at f\\_g\n",
+            "## Not deployed\n\n- `GONE`: CONFIG\\_B is not set\n",
+            "## Not analysed\n\n- `x >> 3 \\| y`: ended\n",
+        ] {
+            assert!(page.contains(expected), "{expected} is not in\n{page}");
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! The analysis of one constant after the other, in a process of its own: whatever happens to it, the
+//! run goes on. In: rows as JSON lines on standard input. Out: outcomes as JSON lines.
+
+use std::io::{BufRead, Write};
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use xk_const::{resolve, ConstId, Constant, ResolveError, Spec};
+use xk_kernel::{Image, Source, SourceHints, Tree};
+use xk_sie::pipeline::{build, BuildError, Options};
+use xk_sie::proof::Solver;
+use xk_table::{KernelRef, Refusal, ScopeTable, Store};
+
+use super::list::Row;
+use super::outcome::{Outcome, Status};
+use super::place;
+use crate::lab;
+
+/// As `xk build`.
+pub const SOLVER_SECONDS: u64 = 30;
+
+/// Answers rows until standard input ends.
+///
+/// # Errors
+/// When the kernel under study is missing or damaged.
+pub fn serve(jobs: usize) -> Result<()> {
+    let bench = Bench::open(jobs)?;
+    let mut out = std::io::stdout().lock();
+    for line in std::io::stdin().lock().lines() {
+        let row: Row = serde_json::from_str(&line?).context("a row")?;
+        let outcome = bench.outcome(&row)?;
+        serde_json::to_writer(&mut out, &outcome)?;
+        out.write_all(b"\n")?;
+        out.flush()?;
+    }
+    Ok(())
+}
+
+/// The kernel under study, with what every constant shares.
+pub struct Bench {
+    image: Image,
+    tree: Tree,
+    solver: Solver,
+    store: Store,
+    objects: PathBuf,
+    jobs: usize,
+}
+
+impl Bench {
+    fn open(jobs: usize) -> Result<Self> {
+        let (image, tree) = kernel()?;
+        let cache = lab::cache()?;
+        Ok(Self {
+            image,
+            tree,
+            solver: Solver::z3(SOLVER_SECONDS)?,
+            store: Store::new(place::tables()?),
+            objects: cache.join("objects"),
+            jobs,
+        })
+    }
+
+    /// Analyses one constant and keeps its table.
+    fn outcome(&self, row: &Row) -> Result<Outcome> {
+        let started = Instant::now();
+        let constant = match self.constant(row) {
+            Ok(constant) => constant,
+            Err(Unresolved::Row(error)) => {
+                return Ok(Outcome::without(row, Status::Error, "row", format!("{error:#}"), 0.0));
+            }
+            Err(Unresolved::Constant(error)) => {
+                let (status, code) = verdict(&error);
+                let seconds = started.elapsed().as_secs_f64();
+                return Ok(Outcome::without(row, status, code, error.to_string(), seconds));
+            }
+        };
+        let id = self.image.id();
+        let kernel = KernelRef { release: id.release.clone(), build_id: id.build_id.clone() };
+        let options = Options { cache: &self.objects, jobs: self.jobs, progress: &|_| {} };
+        let built = build(&self.tree, &self.image, kernel, &constant, &self.solver, &options);
+        let seconds = started.elapsed().as_secs_f64();
+        Ok(match built {
+            Ok(table) => self.keep(row, &table, seconds)?,
+            Err(error) => {
+                let (status, code) = match &error {
+                    BuildError::Refused(Refusal::NotDeployed { .. }) => (Status::NotDeployed, "not_deployed".into()),
+                    BuildError::Refused(refusal) => (Status::Refused, code(refusal)),
+                    BuildError::Tree(xk_const::TreeError::TooWide { .. }) => (Status::Refused, "too_wide".into()),
+                    _ => (Status::Error, "analysis".into()),
+                };
+                let text = match &error {
+                    BuildError::Refused(refusal) => refusal.to_string(),
+                    other => other.to_string(),
+                };
+                Outcome {
+                    constant: Some(constant.id.to_string()),
+                    default: Some(constant.default),
+                    ..Outcome::without(row, status, &code, text, seconds)
+                }
+            }
+        })
+    }
+
+    fn keep(&self, row: &Row, table: &ScopeTable, seconds: f64) -> Result<Outcome> {
+        self.store.save(table)?;
+        Ok(Outcome::with(row, table, seconds))
+    }
+
+    /// The constant that a row means. Where its name alone means several, the one that stands on the
+    /// row's line; where that is an expression, the first literal in it.
+    fn constant(&self, row: &Row) -> std::result::Result<Constant, Unresolved> {
+        let spec = row.spec().map_err(Unresolved::Row)?;
+        let spec = Spec::parse(&spec).map_err(|error| Unresolved::Row(error.into()))?;
+        let error = match resolve(&self.tree, &spec) {
+            Ok(constant) => return Ok(constant),
+            Err(error) => error,
+        };
+        let candidates: &[ConstId] = match &error {
+            ResolveError::Ambiguous { candidates, .. } => candidates,
+            ResolveError::NotConstant { literals, .. } => literals,
+            _ => &[],
+        };
+        let there = candidates.iter().find(|id| format!("{}:{}", id.path, id.line) == row.defined_at);
+        match there {
+            Some(id) => resolve(&self.tree, &Spec::Id(id.clone())).map_err(Unresolved::Constant),
+            None => Err(Unresolved::Constant(error)),
+        }
+    }
+}
+
+enum Unresolved {
+    /// The row makes no sense.
+    Row(anyhow::Error),
+    /// The kernel has no such constant that could be analysed.
+    Constant(ResolveError),
+}
+
+/// The image and the prepared tree of the kernel under study.
+///
+/// # Errors
+/// When the lab has not fetched it, or its source is not complete.
+pub fn kernel() -> Result<(Image, Tree)> {
+    let kernel = lab::kernel()?;
+    let image = Image::from_vmlinuz(&kernel.vmlinuz, None)?.with_modules_in(&kernel.root);
+    let mut hints = SourceHints::in_root(&kernel.root);
+    hints.config_text = image.config().map(str::to_owned);
+    let source = Source::locate(image.id(), &hints)?;
+    let tree = source.prepare(&lab::cache()?, &|line| eprintln!("prepare: {line}"))?;
+    Ok((image, tree))
+}
+
+/// The reason as the schema names it.
+fn code(refusal: &Refusal) -> String {
+    let value = serde_json::to_value(refusal).unwrap_or_default();
+    value.get("reason").and_then(|reason| reason.as_str()).unwrap_or("unknown").to_owned()
+}
+
+fn verdict(error: &ResolveError) -> (Status, &'static str) {
+    match error {
+        ResolveError::NotDeployed { .. } | ResolveError::NoFile { .. } => (Status::NotDeployed, "not_deployed"),
+        // The deployed sources are searched, and nothing else.
+        ResolveError::Unknown { .. } => (Status::NotDeployed, "unknown_name"),
+        ResolveError::Ambiguous { .. } => (Status::Error, "ambiguous"),
+        ResolveError::NotInteger { .. } => (Status::Refused, "not_integer"),
+        ResolveError::NotConstant { .. } => (Status::Refused, "not_constant"),
+        ResolveError::NoConstant { .. } => (Status::Error, "no_constant"),
+        ResolveError::Layout { .. } => (Status::Refused, "layout_change"),
+        ResolveError::Conditional { .. } => (Status::Refused, "conditional"),
+        ResolveError::Enumerator { .. } => (Status::Refused, "enumerator"),
+        ResolveError::Stale { .. } => (Status::Error, "stale"),
+        ResolveError::TooWide(_) => (Status::Refused, "too_wide"),
+        ResolveError::Tree(_) | ResolveError::Edit(_) => (Status::Error, "tree"),
+    }
+}

@@ -2,7 +2,8 @@
 /*
  * A module to practise on: reading /proc/xk_target calls every function of
  * target_text.S and prints what it returned, one per line. Writing "bad" makes
- * the pointer that xk_target_memory() does not use a bad one, "good" heals it.
+ * the pointer that xk_target_memory() does not use a bad one, "good" heals it;
+ * a number goes into the global variable, "limit" and a number into a limit.
  */
 #include <linux/module.h>
 #include <linux/pgtable.h>
@@ -12,6 +13,21 @@
 
 #include "target.h"
 
+int xk_target_bias = 40;
+int xk_target_biases[2] = { 1000, 2000 };
+DEFINE_PER_CPU(int, xk_target_cpu_bias);
+
+struct xk_target_limits xk_target_limits = {
+	.quad = 32, .word = 32, .half = 32, .byte = 32,
+};
+
+int xk_target_sealed __ro_after_init = 32;
+const int xk_target_fixed = 32;
+
+/* What the module saw when it was initialised. */
+static int value_at_init;
+static u32 limit_at_init;
+
 static int *other;
 static int healthy = 40;
 
@@ -19,6 +35,15 @@ static int healthy = 40;
 static noinline int xk_target_traced(int x)
 {
 	return x * 32;
+}
+
+static void show_limits(struct seq_file *file)
+{
+	seq_printf(file, "limits %llu %u %u %u\n", READ_ONCE(xk_target_limits.quad),
+		   READ_ONCE(xk_target_limits.word), READ_ONCE(xk_target_limits.half),
+		   READ_ONCE(xk_target_limits.byte));
+	seq_printf(file, "sealed %d\n", READ_ONCE(xk_target_sealed));
+	seq_printf(file, "fixed %d\n", READ_ONCE(xk_target_fixed));
 }
 
 static int show(struct seq_file *file, void *unused)
@@ -33,6 +58,16 @@ static int show(struct seq_file *file, void *unused)
 	seq_printf(file, "store %d\n", stored);
 	seq_printf(file, "select %d %d\n", xk_target_select(1), xk_target_select(0));
 	seq_printf(file, "traced %d\n", xk_target_traced(stored));
+	seq_printf(file, "global %d\n", xk_target_global());
+	seq_printf(file, "above %d\n", xk_target_above());
+	seq_printf(file, "array %d %d\n", xk_target_array(0), xk_target_array(1));
+	preempt_disable();
+	seq_printf(file, "cpu%d %d\n", smp_processor_id(), xk_target_per_cpu());
+	preempt_enable();
+	seq_printf(file, "twins %d %d\n", xk_target_twin_here(), xk_target_twin_there());
+	seq_printf(file, "many %d\n", xk_target_many());
+	seq_printf(file, "init %d %u\n", value_at_init, limit_at_init);
+	show_limits(file);
 	return 0;
 }
 
@@ -43,14 +78,20 @@ static int open(struct inode *inode, struct file *file)
 
 static ssize_t write(struct file *file, const char __user *text, size_t len, loff_t *at)
 {
-	char first;
+	char words[32] = {};
+	int number;
 
-	if (!len)
-		return 0;
-	if (get_user(first, text))
+	if (len >= sizeof(words))
+		return -EINVAL;
+	if (copy_from_user(words, text, len))
 		return -EFAULT;
-	/* A kernel address where nothing is ever mapped. */
-	other = first == 'b' ? (int *)GUARD_HOLE_BASE_ADDR : &healthy;
+	if (sscanf(words, "limit %d", &number) == 1)
+		WRITE_ONCE(xk_target_limits.word, number);
+	else if (!kstrtoint(words, 0, &number))
+		xk_target_bias = number;
+	else
+		/* A kernel address where nothing is ever mapped. */
+		other = words[0] == 'b' ? (int *)GUARD_HOLE_BASE_ADDR : &healthy;
 	return len;
 }
 
@@ -64,7 +105,13 @@ static const struct proc_ops target_ops = {
 
 static int __init target_init(void)
 {
+	int cpu;
+
 	other = &healthy;
+	for_each_possible_cpu(cpu)
+		per_cpu(xk_target_cpu_bias, cpu) = 100 * (cpu + 1);
+	value_at_init = xk_target_value();
+	limit_at_init = READ_ONCE(xk_target_limits.word);
 	return proc_create("xk_target", 0600, NULL, &target_ops) ? 0 : -ENOMEM;
 }
 

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The functions of target_text.S. */
+/* The functions of target_text.S and target_twin.S, and the data of target.c. */
 #ifndef _XK_TARGET_H
 #define _XK_TARGET_H
+
+#include <linux/percpu.h>
+#include <linux/types.h>
 
 int xk_target_value(void);
 int xk_target_twice(void);
@@ -9,5 +12,28 @@ int xk_target_compare(int x);
 int xk_target_memory(int *x, int *other);
 void xk_target_store(int *x);
 int xk_target_select(int x);
+int xk_target_global(void);
+int xk_target_above(void);
+int xk_target_array(int i);
+int xk_target_per_cpu(void);
+int xk_target_twin_here(void);
+int xk_target_twin_there(void);
+int xk_target_many(void);
+
+/* What they read, and what nothing but its initialiser says is 32. */
+extern int xk_target_bias;
+extern int xk_target_biases[2];
+DECLARE_PER_CPU(int, xk_target_cpu_bias);
+
+struct xk_target_limits {
+	u64 quad;
+	u32 word;
+	u16 half;
+	u8 byte;
+};
+
+extern struct xk_target_limits xk_target_limits;
+extern int xk_target_sealed;
+extern const int xk_target_fixed;
 
 #endif /* _XK_TARGET_H */

@@ -5,10 +5,9 @@
  */
 #include <linux/linkage.h>
 
-	.text
+#include "target_function.h"
 
-/* SYM_FUNC_START() without the ENDBR, which the kernel would patch away. */
-#define FUNCTION(name) SYM_START(name, SYM_L_GLOBAL, SYM_A_ALIGN)
+	.text
 
 /* int xk_target_value(void): 32 */
 FUNCTION(xk_target_value)
@@ -71,3 +70,66 @@ FUNCTION(xk_target_select)
 	addl	$0, %eax
 	RET
 SYM_FUNC_END(xk_target_select)
+
+/* int xk_target_global(void): 32 plus a global variable */
+FUNCTION(xk_target_global)
+	movl	$32, %eax
+	addl	xk_target_bias(%rip), %eax	/* +0x05, the field at +0x07 */
+	movl	%eax, %edx		/* +0x0b */
+	movl	%edx, %eax
+	addl	$0, %eax
+	RET
+SYM_FUNC_END(xk_target_global)
+
+/* int xk_target_above(void): whether a global variable > 32 */
+FUNCTION(xk_target_above)
+	xorl	%eax, %eax
+	cmpl	$32, xk_target_bias(%rip)	/* +0x02, the field at +0x04, one byte behind it */
+	seta	%al			/* +0x09 */
+	movl	%eax, %edx
+	movl	%edx, %eax
+	RET
+SYM_FUNC_END(xk_target_above)
+
+/* int xk_target_array(int i): 32 plus an element of a global array */
+FUNCTION(xk_target_array)
+	movl	$32, %eax
+	movslq	%edi, %rdi
+	addl	xk_target_biases(,%rdi,4), %eax	/* +0x08, the field at +0x0b */
+	movl	%eax, %edx		/* +0x0f */
+	movl	%edx, %eax
+	addl	$0, %eax
+	RET
+SYM_FUNC_END(xk_target_array)
+
+/* int xk_target_per_cpu(void): 32 plus a per-CPU variable */
+FUNCTION(xk_target_per_cpu)
+	movl	$32, %eax
+	addl	%gs:xk_target_cpu_bias(%rip), %eax	/* +0x05, the field at +0x08 */
+	movl	%eax, %edx		/* +0x0c */
+	movl	%edx, %eax
+	addl	$0, %eax
+	RET
+SYM_FUNC_END(xk_target_per_cpu)
+
+/* One of two functions of one name: 32 */
+LOCAL_FUNCTION(xk_target_twin)
+	movl	$32, %eax
+	movl	%eax, %edx		/* +0x05 */
+	addl	$0, %edx
+	movl	%edx, %eax
+	RET
+SYM_FUNC_END(xk_target_twin)
+SYM_FUNC_ALIAS(xk_target_twin_here, xk_target_twin)
+
+/* int xk_target_many(void): 256 times 32 */
+FUNCTION(xk_target_many)
+	xorl	%eax, %eax
+	.rept	256
+	movl	$32, %edx		/* +0x02, seven bytes on */
+	addl	%edx, %eax
+	.endr
+	movl	%eax, %edx
+	movl	%edx, %eax
+	RET
+SYM_FUNC_END(xk_target_many)

@@ -20,16 +20,21 @@ enum xk_armed_state {
 	XK_STATE_UNKNOWN,	/* could not be read, or is not ours */
 };
 
+#define XK_DISARM_BATCH 32
+
 struct xk_backend {
 	const char *name;
 	unsigned int cost;		/* instructions per trigger, typically */
 	bool can_run_after;		/* XK_AFTER */
 
-	/* Chooses the handler; nothing is changed in the kernel. */
+	/* Chooses the handler, also after a disarm; nothing is changed in the kernel. */
 	int (*prepare)(struct xk_live_site *site, struct xk_error *error);
 	/* From here on the update may run. */
 	int (*arm)(struct xk_live_site *site, struct xk_error *error);
-	/* When it returns, no update runs and the original bytes are back. */
+	/*
+	 * When it returns, no update runs and the original bytes are back. At most
+	 * XK_DISARM_BATCH at once.
+	 */
 	void (*disarm)(struct xk_live_site **sites, unsigned int nr);
 	void (*destroy)(struct xk_live_site *site);
 	enum xk_armed_state (*state)(const struct xk_live_site *site);

@@ -86,6 +86,8 @@ NOKPROBE_SYMBOL(after);
 
 static int kprobe_prepare(struct xk_live_site *site, struct xk_error *error)
 {
+	site->missed += site->kprobe.nmissed;
+	memset(&site->kprobe, 0, sizeof(site->kprobe));
 	site->kprobe.addr = (kprobe_opcode_t *)site->address;
 	if (site->when == XK_BEFORE)
 		site->kprobe.pre_handler = before[site->plan.kind];
@@ -128,10 +130,10 @@ static void wait_restored(const struct xk_live_site *site)
 
 static void kprobe_disarm(struct xk_live_site **sites, unsigned int nr)
 {
-	struct kprobe *kprobes[XK_MAX_SITES];
+	struct kprobe *kprobes[XK_DISARM_BATCH];
 	unsigned int i;
 
-	if (WARN_ON_ONCE(nr > XK_MAX_SITES) || !nr)
+	if (WARN_ON_ONCE(nr > XK_DISARM_BATCH) || !nr)
 		return;
 	for (i = 0; i < nr; i++)
 		kprobes[i] = &sites[i]->kprobe;
@@ -188,7 +190,7 @@ static void kprobe_destroy(struct xk_live_site *site)
 
 static u64 kprobe_missed(const struct xk_live_site *site)
 {
-	return READ_ONCE(site->kprobe.nmissed);
+	return site->missed + READ_ONCE(site->kprobe.nmissed);
 }
 
 const struct xk_backend xk_backend_kprobe = {

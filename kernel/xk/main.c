@@ -133,32 +133,68 @@ static struct miscdevice xk_device = {
 	.fops = &xk_fops,
 };
 
-static int xk_module_event(struct notifier_block *block, unsigned long event, void *data)
+static int module_coming(struct notifier_block *block, unsigned long event, void *data)
 {
-	const struct module *module = data;
-
-	if (event == MODULE_STATE_GOING)
-		xk_tune_module_going(module->name);
+	/*
+	 * When it is initialised, again: while it was coming, but was not listed
+	 * yet, a tune may have been loaded that now waits for it.
+	 */
+	if (event == MODULE_STATE_COMING || event == MODULE_STATE_LIVE)
+		xk_tune_module_coming(data);
 	return NOTIFY_DONE;
 }
 
-static struct notifier_block xk_module_notifier = {
-	.notifier_call = xk_module_event,
-	/* Before kprobes' own, which gives up the probes in the module's text. */
+static int module_going(struct notifier_block *block, unsigned long event, void *data)
+{
+	if (event == MODULE_STATE_GOING)
+		xk_tune_module_going(data);
+	return NOTIFY_DONE;
+}
+
+/*
+ * After the kernel has patched the module (static calls, jump labels) and after
+ * kprobes know where probes are forbidden in it.
+ */
+static struct notifier_block xk_coming_notifier = {
+	.notifier_call = module_coming,
+	.priority = -1,
+};
+
+/* Before kprobes' own, which gives up the probes in the module's text. */
+static struct notifier_block xk_going_notifier = {
+	.notifier_call = module_going,
 	.priority = 1,
 };
+
+static int register_notifiers(void)
+{
+	int ret = register_module_notifier(&xk_coming_notifier);
+
+	if (ret)
+		return ret;
+	ret = register_module_notifier(&xk_going_notifier);
+	if (ret)
+		unregister_module_notifier(&xk_coming_notifier);
+	return ret;
+}
+
+static void unregister_notifiers(void)
+{
+	unregister_module_notifier(&xk_going_notifier);
+	unregister_module_notifier(&xk_coming_notifier);
+}
 
 static int __init xk_init(void)
 {
 	int ret;
 
 	xk_memory_init();
-	ret = register_module_notifier(&xk_module_notifier);
+	ret = register_notifiers();
 	if (ret)
 		return ret;
 	ret = misc_register(&xk_device);
 	if (ret)
-		unregister_module_notifier(&xk_module_notifier);
+		unregister_notifiers();
 	return ret;
 }
 
@@ -166,7 +202,7 @@ static void __exit xk_exit(void)
 {
 	/* Open descriptors hold the module; what is left was detached. */
 	misc_deregister(&xk_device);
-	unregister_module_notifier(&xk_module_notifier);
+	unregister_notifiers();
 	xk_tune_unload_all();
 }
 

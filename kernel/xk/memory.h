@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Memory accesses of an update. Only kernel addresses; an access that faults
- * is an error and never an oops.
+ * Memory accesses of an update, and where this CPU's data are. Only kernel
+ * addresses; an access that faults is an error and never an oops.
  *
  * copy_from_kernel_nofault() does the same with a loop and a check that are
  * dear on a path of a hundred instructions, and its counterpart for stores is
@@ -12,8 +12,15 @@
 
 #ifdef __KERNEL__
 
+#include <linux/percpu.h>
 #include <linux/uaccess.h>
 #include <asm/vsyscall.h>
+
+/* The base of gs in the kernel. Only where a task cannot move to another CPU. */
+static __always_inline u64 xk_per_cpu_base(void)
+{
+	return __my_cpu_offset;
+}
 
 /* The lowest canonical kernel address of this processor; set at init. */
 extern u64 xk_kernel_base;
@@ -82,6 +89,7 @@ fault:
 
 #include "user/shim.h"
 
+u64 xk_per_cpu_base(void);
 int xk_memory_load(u64 address, u8 width, u64 *value);
 int xk_memory_store(u64 address, u8 width, u64 value);
 

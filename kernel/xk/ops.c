@@ -21,6 +21,10 @@
 
 #define RSP 4
 
+/* XK_OP_TEXT: bytes of a field, and of an immediate that may follow it. */
+#define XK_TEXT_FIELD 4
+#define XK_TEXT_MAX_BEHIND 8
+
 const u16 xk_reg_offset[16] = {
 	offsetof(struct pt_regs, ax),  offsetof(struct pt_regs, cx),
 	offsetof(struct pt_regs, dx),  offsetof(struct pt_regs, bx),
@@ -44,6 +48,8 @@ unsigned int notrace xk_op_reads(u8 code)
 	case XK_OP_IMM:
 	case XK_OP_REG:
 	case XK_OP_FLAGS:
+	case XK_OP_TEXT:
+	case XK_OP_PER_CPU:
 		return 0;
 	case XK_OP_LOAD:
 	case XK_OP_NOT:
@@ -69,12 +75,22 @@ static int refuse(struct xk_ops_error *err, int op, const char *what, s64 value)
 	return -EINVAL;
 }
 
-static int check_operands(const struct xk_op *op, int i, unsigned int nr_ivs,
-			  bool stores, struct xk_ops_error *err)
+/* The field lies in the function, and is followed by no more than an immediate. */
+static int check_text(const struct xk_op *op, int i, u32 text_len, struct xk_ops_error *err)
+{
+	if (op->imm < 0 || op->imm > (s64)text_len - XK_TEXT_FIELD)
+		return refuse(err, i, "not in the function", op->imm);
+	if (op->b > 1 || op->c > XK_TEXT_MAX_BEHIND)
+		return refuse(err, i, "no such address", op->b > 1 ? op->b : op->c);
+	return 0;
+}
+
+static int check_operands(const struct xk_op *op, int i, const struct xk_ops_limits *limits,
+			  struct xk_ops_error *err)
 {
 	switch (op->code) {
 	case XK_OP_IV:
-		if (op->imm < 0 || op->imm >= nr_ivs)
+		if (op->imm < 0 || op->imm >= limits->nr_ivs)
 			return refuse(err, i, "no such value", op->imm);
 		break;
 	case XK_OP_REG:
@@ -100,15 +116,23 @@ static int check_operands(const struct xk_op *op, int i, unsigned int nr_ivs,
 			return refuse(err, i, "register cannot be set", op->dst);
 		break;
 	case XK_OP_STORE:
-		if (!stores)
+		if (!limits->stores)
 			return refuse(err, i, "the site declares no store", 0);
+		break;
+	case XK_OP_TEXT:
+	case XK_OP_PER_CPU:
+		/* Parts of an address are never needed. */
+		if (op->width != 8)
+			return refuse(err, i, "an address is 8 bytes wide, not", op->width);
+		if (op->code == XK_OP_TEXT)
+			return check_text(op, i, limits->text_len, err);
 		break;
 	}
 	return 0;
 }
 
 int xk_ops_check(const struct xk_op *ops, unsigned int nr_ops,
-		 unsigned int nr_ivs, bool stores, struct xk_ops_error *err)
+		 const struct xk_ops_limits *limits, struct xk_ops_error *err)
 {
 	bool effect = false;
 	u32 written = 0;
@@ -116,15 +140,15 @@ int xk_ops_check(const struct xk_op *ops, unsigned int nr_ops,
 
 	if (!nr_ops || nr_ops > XK_MAX_OPS)
 		return refuse(err, -1, "wrong number of operations", nr_ops);
-	if (nr_ivs > XK_MAX_IVS)
-		return refuse(err, -1, "too many values", nr_ivs);
+	if (limits->nr_ivs > XK_MAX_IVS)
+		return refuse(err, -1, "too many values", limits->nr_ivs);
 
 	for (i = 0; i < nr_ops; i++) {
 		const struct xk_op *op = &ops[i];
 		const u8 operands[3] = { op->a, op->b, op->c };
 		unsigned int reads;
 
-		if (op->code < XK_OP_IV || op->code > XK_OP_STORE)
+		if (op->code < XK_OP_IV || op->code > XK_OP_PER_CPU)
 			return refuse(err, i, "unknown code", op->code);
 		if (!width_ok(op->width))
 			return refuse(err, i, "width is not 1, 2, 4 or 8", op->width);
@@ -138,7 +162,7 @@ int xk_ops_check(const struct xk_op *ops, unsigned int nr_ops,
 				return refuse(err, i, "temporary is not written yet",
 					      operands[k]);
 		}
-		ret = check_operands(op, i, nr_ivs, stores, err);
+		ret = check_operands(op, i, limits, err);
 		if (ret)
 			return ret;
 
@@ -157,6 +181,61 @@ int xk_ops_check(const struct xk_op *ops, unsigned int nr_ops,
 	if (!effect)
 		return refuse(err, -1, "nothing is changed", 0);
 	return 0;
+}
+
+bool xk_iv_ok(const struct xk_iv *iv)
+{
+	switch (iv->form) {
+	case XK_FORM_LINEAR:
+	case XK_FORM_LOG2:
+		return !iv->by;
+	case XK_FORM_QUOTIENT:
+		return iv->by > 0;
+	case XK_FORM_POWER:
+		return iv->by >= 0 && iv->by < 64;
+	default:
+		return false;
+	}
+}
+
+u64 xk_iv_apply(const struct xk_iv *iv, s64 v)
+{
+	const u64 a = iv->a, b = iv->b, sum = a * (u64)v + b;
+	s64 quotient;
+
+	switch (iv->form) {
+	case XK_FORM_QUOTIENT:
+		quotient = (s64)sum / iv->by;
+		return (s64)sum % iv->by < 0 ? quotient - 1 : quotient;
+	case XK_FORM_POWER:
+		if (v < 0 || v > 62)
+			return b;
+		return ((s64)(a << v) >> iv->by) + b;
+	case XK_FORM_LOG2:
+		return v < 1 ? b : a * (63 - __builtin_clzll(v)) + b;
+	default:
+		return sum;
+	}
+}
+
+void xk_ops_link(struct xk_op *ops, unsigned int nr_ops, const u8 *text, u64 address)
+{
+	unsigned int i;
+	s32 field;
+
+	for (i = 0; i < nr_ops; i++) {
+		struct xk_op *op = &ops[i];
+		u64 behind;
+
+		if (op->code != XK_OP_TEXT)
+			continue;
+		memcpy(&field, text + op->imm, sizeof(field));
+		behind = op->b ? address + op->imm + XK_TEXT_FIELD + op->c : 0;
+		*op = (struct xk_op) {
+			.code = XK_OP_IMM, .width = op->width, .dst = op->dst,
+			.imm = (s64)(behind + (u64)(s64)field),
+		};
+	}
 }
 
 static u64 notrace sign_extend(u64 value, u8 width)
@@ -346,6 +425,9 @@ int notrace xk_ops_run(const struct xk_op *ops, unsigned int nr_ops, const u64 *
 			break;
 		case XK_OP_FLAGS:
 			t[op->dst] = state.flags & XK_STATUS_FLAGS;
+			break;
+		case XK_OP_PER_CPU:
+			t[op->dst] = xk_per_cpu_base();
 			break;
 		case XK_OP_LOAD:
 			if (xk_memory_load(a + op->imm, op->width, &value))

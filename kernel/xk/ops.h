@@ -24,14 +24,33 @@ struct xk_ops_error {
 	s64 value;
 };
 
+/* The transformed value for V. */
+u64 xk_iv_apply(const struct xk_iv *iv, s64 v);
+
+/* Whether xk_iv_apply() is defined for it. */
+bool xk_iv_ok(const struct xk_iv *iv);
+
+/* What the site of a program offers. */
+struct xk_ops_limits {
+	unsigned int nr_ivs;
+	u32 text_len;		/* of the function */
+	bool stores;		/* it declares them */
+};
+
 int xk_ops_check(const struct xk_op *ops, unsigned int nr_ops,
-		 unsigned int nr_ivs, bool stores, struct xk_ops_error *err);
+		 const struct xk_ops_limits *limits, struct xk_ops_error *err);
+
+/*
+ * Replaces every XK_OP_TEXT of a checked program by what stands in `text`, the
+ * function as it runs at `address`. Nothing below knows XK_OP_TEXT.
+ */
+void xk_ops_link(struct xk_op *ops, unsigned int nr_ops, const u8 *text, u64 address);
 
 /* The operands that an operation reads as temporaries: bits 0 a, 1 b, 2 c. */
 unsigned int xk_op_reads(u8 code);
 
 /*
- * Executes a checked program. Registers and flags change only when every
+ * Executes a checked and linked program. Registers and flags change only when every
  * operation succeeded; -EFAULT when memory could not be accessed.
  */
 int xk_ops_run(const struct xk_op *ops, unsigned int nr_ops, const u64 *ivs,

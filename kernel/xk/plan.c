@@ -32,6 +32,7 @@ static u8 result_width(const struct xk_op *op)
 static u8 fast_code(const struct xk_op *op, u8 operand_width)
 {
 	switch (op->code) {
+	case XK_OP_PER_CPU:
 	case XK_OP_LOAD:
 	case XK_OP_STORE:
 	case XK_OP_SELECT:
@@ -73,7 +74,8 @@ static bool is_foldable(const struct xk_plan *plan, const struct xk_step *step,
 {
 	u64 slots = 0;
 
-	if (step->code == XK_OP_LOAD || step->code == XK_OP_STORE)
+	if (step->code == XK_OP_LOAD || step->code == XK_OP_STORE ||
+	    step->code == XK_OP_PER_CPU)
 		return false;
 	if (reads & 1)
 		slots |= 1ULL << step->a;
@@ -194,6 +196,9 @@ int notrace xk_plan_run(const struct xk_plan *plan, u64 *frame, struct pt_regs *
 		u64 result;
 
 		switch (step->code) {
+		case XK_OP_PER_CPU:
+			result = xk_per_cpu_base();
+			break;
 		case XK_OP_LOAD:
 			if (xk_memory_load(a + step->imm, step->width, &result))
 				return -EFAULT;

@@ -68,10 +68,10 @@ struct xk_plan {
 	struct xk_op ops[XK_MAX_OPS];
 };
 
-/* Prepares a program that xk_ops_check() accepted. */
+/* Prepares a program that xk_ops_check() accepted and xk_ops_link() linked. */
 void xk_plan_build(struct xk_plan *plan, const struct xk_op *ops, unsigned int nr_ops);
 
-/* Performs a step that neither loads nor stores. */
+/* Performs a step that depends on nothing but the frame. */
 void xk_step_compute(const struct xk_step *step, u64 *frame);
 
 /* Writes the constants, the values and what follows from them into a frame of nr_ops slots. */

@@ -207,7 +207,7 @@ static bool follows_from(const struct xk_plan *plan, unsigned int decision)
 		const u8 code = step->code & ~XK_STEP_GENERIC;
 		const unsigned int reads = xk_op_reads(code);
 
-		if (code == XK_OP_LOAD || code == XK_OP_STORE ||
+		if (code == XK_OP_LOAD || code == XK_OP_STORE || code == XK_OP_PER_CPU ||
 		    (reads & 1 && !(known & (1ULL << step->a))) ||
 		    (reads & 2 && !(known & (1ULL << step->b))) ||
 		    (reads & 4 && !(known & (1ULL << step->c))))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A site of a tune: taken over from user space with every bound checked, armed
- * together with its siblings, disarmed, described.
+ * A site of a tune: taken over from user space with every bound checked, linked
+ * to the code that runs, described. arm.c arms it.
  */
 #include <linux/mm.h>
 #include <linux/slab.h>
@@ -18,9 +18,25 @@ static bool terminated(const char *text, size_t size)
 	return strnlen(text, size) < size;
 }
 
+static int check_ivs(const struct xk_site *from, unsigned int index, struct xk_error *error)
+{
+	unsigned int i;
+
+	for (i = 0; i < from->nr_ivs; i++)
+		if (!xk_iv_ok(&from->ivs[i]))
+			return xk_refuse(error, -EINVAL, "site %u: value %u: form %u by %lld",
+					 index, i, from->ivs[i].form, from->ivs[i].by);
+	return 0;
+}
+
 static int check_description(const struct xk_site *from, unsigned int index,
 			     struct xk_error *error)
 {
+	const struct xk_ops_limits limits = {
+		.nr_ivs = from->nr_ivs,
+		.text_len = from->text_len,
+		.stores = from->flags & XK_SITE_STORES,
+	};
 	struct xk_ops_error why;
 
 	if (!terminated(from->symbol, sizeof(from->symbol)) || !from->symbol[0] ||
@@ -42,38 +58,113 @@ static int check_description(const struct xk_site *from, unsigned int index,
 				 from->insn_len, from->offset, from->symbol);
 	if (from->address + from->text_len < from->address)
 		return xk_refuse(error, -EINVAL, "site %u: address %#llx", index, from->address);
-	if (xk_ops_check(from->ops, from->nr_ops, from->nr_ivs,
-			 from->flags & XK_SITE_STORES, &why))
+	if (xk_ops_check(from->ops, from->nr_ops, &limits, &why))
 		return xk_refuse(error, -EINVAL, "site %u, operation %d: %s (%lld)",
 				 index, why.op, why.what, why.value);
+	return check_ivs(from, index, error);
+}
+
+static struct xk_text *copy_text(const struct xk_site *from)
+{
+	struct xk_text *text = kzalloc(sizeof(*text), GFP_KERNEL);
+
+	if (!text)
+		return ERR_PTR(-ENOMEM);
+	text->bytes = vmemdup_user(u64_to_user_ptr(from->text), from->text_len);
+	if (IS_ERR(text->bytes)) {
+		int ret = PTR_ERR(text->bytes);
+
+		kfree(text);
+		return ERR_PTR(ret);
+	}
+	text->mask = vmemdup_user(u64_to_user_ptr(from->mask), from->text_len);
+	if (IS_ERR(text->mask)) {
+		int ret = PTR_ERR(text->mask);
+
+		kvfree(text->bytes);
+		kfree(text);
+		return ERR_PTR(ret);
+	}
+	text->users = 1;
+	text->user_bytes = from->text;
+	text->user_mask = from->mask;
+	text->len = from->text_len;
+	return text;
+}
+
+/* A function with many sites is copied once if user space has it once. */
+static struct xk_text *get_text(const struct xk_tune *tune, unsigned int index,
+				const struct xk_site *from)
+{
+	unsigned int i;
+
+	for (i = 0; i < index; i++) {
+		struct xk_text *text = tune->sites[i].text;
+
+		if (text && text->user_bytes == from->text &&
+		    text->user_mask == from->mask && text->len == from->text_len) {
+			text->users++;
+			return text;
+		}
+	}
+	return copy_text(from);
+}
+
+static void put_text(struct xk_text *text)
+{
+	if (!text || --text->users)
+		return;
+	kvfree(text->bytes);
+	kvfree(text->mask);
+	kfree(text);
+}
+
+/* Where the kernel patches itself nobody knows what would be probed or read. */
+static int check_mask(const struct xk_live_site *site, struct xk_error *error)
+{
+	const u8 *mask = site->text->mask;
+	unsigned int i;
+
+	if (mask[site->offset] != 0xff)
+		return xk_refuse(error, -EINVAL,
+				 "%s+0x%x: the kernel patches this instruction itself",
+				 site->symbol, site->offset);
+	for (i = 0; i < site->nr_ops; i++) {
+		const struct xk_op *op = &site->ops[i];
+
+		/* The field itself is masked: it was relocated. */
+		if (op->code == XK_OP_TEXT && (!op->imm || mask[op->imm - 1] != 0xff))
+			return xk_refuse(error, -EINVAL,
+					 "%s+0x%llx: no field of an instruction that is compared",
+					 site->symbol, op->imm);
+	}
 	return 0;
 }
 
-static int copy_text(struct xk_live_site *site, const struct xk_site *from)
+/* What is kept to verify and arm the site, perhaps more than once. */
+static int copy_source(struct xk_tune *tune, unsigned int index,
+		       const struct xk_site *from, struct xk_error *error)
 {
-	site->text = vmemdup_user(u64_to_user_ptr(from->text), from->text_len);
-	if (IS_ERR(site->text)) {
-		int ret = PTR_ERR(site->text);
+	struct xk_live_site *site = &tune->sites[index];
+	struct xk_text *text = get_text(tune, index, from);
 
-		site->text = NULL;
-		return ret;
-	}
-	site->mask = vmemdup_user(u64_to_user_ptr(from->mask), from->text_len);
-	if (IS_ERR(site->mask)) {
-		int ret = PTR_ERR(site->mask);
-
-		site->mask = NULL;
-		return ret;
-	}
-	return 0;
+	if (IS_ERR(text))
+		return xk_refuse(error, PTR_ERR(text), "site %u: text or mask cannot be read",
+				 index);
+	site->text = text;
+	site->nr_ops = from->nr_ops;
+	site->ops = kmemdup_array(from->ops, from->nr_ops, sizeof(*site->ops), GFP_KERNEL);
+	if (!site->ops)
+		return -ENOMEM;
+	return check_mask(site, error);
 }
 
-static void free_text(struct xk_live_site *site)
+void xk_site_free_source(struct xk_live_site *site)
 {
-	kvfree(site->text);
-	kvfree(site->mask);
+	put_text(site->text);
+	kfree(site->ops);
 	site->text = NULL;
-	site->mask = NULL;
+	site->ops = NULL;
 }
 
 int xk_site_init(struct xk_tune *tune, unsigned int index,
@@ -100,112 +191,58 @@ int xk_site_init(struct xk_tune *tune, unsigned int index,
 	site->offset = from->offset;
 	site->insn_len = from->insn_len;
 	site->when = from->when;
-	site->text_len = from->text_len;
 	site->nr_ivs = from->nr_ivs;
 	memcpy(site->ivs, from->ivs, sizeof(site->ivs));
 	strscpy(site->symbol, from->symbol);
 	strscpy(site->module, from->module);
-	xk_plan_build(&site->plan, from->ops, from->nr_ops);
 
-	ret = copy_text(site, from);
-	if (ret) {
-		xk_refuse(error, ret, "site %u: text or mask cannot be read", index);
+	ret = copy_source(tune, index, from, error);
+	if (ret)
 		goto out;
-	}
-	/* The kernel patches itself here: nobody knows what would be probed. */
-	if (site->mask[site->offset] != 0xff) {
-		ret = xk_refuse(error, -EINVAL,
-				"%s+0x%x: the kernel patches this instruction itself",
-				site->symbol, site->offset);
-		goto out;
-	}
 	site->counters = alloc_percpu(struct xk_counters);
-	if (!site->counters) {
+	if (!site->counters)
 		ret = -ENOMEM;
-		goto out;
-	}
-	if (site->when == XK_AFTER && !site->backend->can_run_after)
+	else if (site->when == XK_AFTER && !site->backend->can_run_after)
 		ret = xk_refuse(error, -EOPNOTSUPP,
 				"%s+0x%x: the %s backend cannot run after an instruction",
 				site->symbol, site->offset, site->backend->name);
-	else
-		ret = site->backend->prepare(site, error);
 out:
 	kfree(from);
 	return ret;
+}
+
+/* From the verified bytes of the function to a handler. */
+int xk_site_link(struct xk_live_site *site, const u8 *text, struct xk_error *error)
+{
+	struct xk_op *ops;
+
+	ops = kmemdup_array(site->ops, site->nr_ops, sizeof(*ops), GFP_KERNEL);
+	if (!ops)
+		return -ENOMEM;
+	memcpy(site->original, text + site->offset, XK_PATCH_LEN);
+	xk_ops_link(ops, site->nr_ops, text, site->function);
+	xk_plan_build(&site->plan, ops, site->nr_ops);
+	kfree(ops);
+	return site->backend->prepare(site, error);
 }
 
 void xk_site_destroy(struct xk_live_site *site)
 {
 	if (site->backend)
 		site->backend->destroy(site);
-	free_text(site);
+	xk_site_free_source(site);
 	free_percpu(site->counters);
-}
-
-static bool same_place(const struct xk_live_site *a, const struct xk_live_site *b)
-{
-	return a->address == b->address && a->when == b->when;
-}
-
-/* All or nothing: everything is verified before anything is armed. */
-int xk_sites_arm(struct xk_tune *tune, struct xk_error *error)
-{
-	unsigned int i, k;
-	int ret;
-
-	for (i = 0; i < tune->nr_sites; i++) {
-		for (k = 0; k < i; k++)
-			if (same_place(&tune->sites[i], &tune->sites[k]))
-				return xk_refuse(error, -EINVAL,
-						 "%s+0x%x: two sites at one instruction",
-						 tune->sites[i].symbol, tune->sites[i].offset);
-		ret = xk_verify_site(&tune->sites[i], error);
-		if (ret)
-			return ret;
-	}
-	for (i = 0; i < tune->nr_sites; i++) {
-		struct xk_live_site *site = &tune->sites[i];
-
-		ret = site->backend->arm(site, error);
-		if (ret) {
-			xk_sites_disarm(tune, NULL);
-			return ret;
-		}
-		site->armed = true;
-	}
-	for (i = 0; i < tune->nr_sites; i++)
-		free_text(&tune->sites[i]);
-	return 0;
-}
-
-/* Disarms the sites of `module`, or all of them when it is NULL. */
-void xk_sites_disarm(struct xk_tune *tune, const char *module)
-{
-	struct xk_live_site *sites[XK_MAX_SITES];
-	unsigned int i, nr = 0;
-
-	for (i = 0; i < tune->nr_sites; i++) {
-		struct xk_live_site *site = &tune->sites[i];
-
-		if (!site->armed || (module && strcmp(site->module, module)))
-			continue;
-		site->armed = false;
-		sites[nr++] = site;
-	}
-	/* There is one backend; with more, this is one call for each. */
-	if (nr)
-		sites[0]->backend->disarm(sites, nr);
 }
 
 static enum xk_armed_state site_state(const struct xk_live_site *site)
 {
-	return site->armed ? site->backend->state(site) : XK_STATE_DISARMED;
+	return site->phase == XK_PHASE_ARMED ? site->backend->state(site) : XK_STATE_DISARMED;
 }
 
-bool xk_site_live(const struct xk_live_site *site)
+/* The default runs where a value should be in force. */
+bool xk_site_ill(const struct xk_live_site *site)
 {
-	return site_state(site) != XK_STATE_DISARMED;
+	return site->phase != XK_PHASE_WAITING && site_state(site) == XK_STATE_DISARMED;
 }
 
 static void sum_counters(const struct xk_live_site *site, struct xk_site_info *info)
@@ -241,7 +278,10 @@ void xk_site_describe(const struct xk_live_site *site, struct xk_site_info *info
 		info->flags |= XK_SITE_OPT_UNKNOWN;
 		break;
 	}
-	if (site->gone)
-		info->flags |= XK_SITE_GONE;
+	if (site->phase == XK_PHASE_WAITING)
+		info->flags |= XK_SITE_WAITING;
+	if (site->phase == XK_PHASE_BROKEN)
+		info->flags |= XK_SITE_BROKEN;
+	strscpy(info->reason, site->reason);
 	sum_counters(site, info);
 }

@@ -6,6 +6,7 @@
  * bytes come back.
  */
 #include <linux/ctype.h>
+#include <linux/log2.h>
 #include <linux/slab.h>
 #include <linux/timekeeping.h>
 #include <linux/uaccess.h>
@@ -74,9 +75,8 @@ static void unload(struct xk_tune *tune)
 	 * Sites are disarmed one after the other; the default in force makes
 	 * that invisible. Without memory it is visible, and still happens.
 	 */
-	if (!tune->broken)
-		publish(tune, tune->default_value);
-	xk_sites_disarm(tune, NULL);
+	publish(tune, tune->default_value);
+	xk_sites_disarm(tune);
 	list_del(&tune->list);
 	free_tune(tune);
 }
@@ -94,6 +94,17 @@ static int check_name(const struct xk_load *load, struct xk_error *error)
 	return 0;
 }
 
+static bool is_proved(s64 value, s64 min, s64 max, bool powers_of_two)
+{
+	return value >= min && value <= max &&
+	       (!powers_of_two || (value > 0 && is_power_of_2(value)));
+}
+
+static bool is_proved_by(const struct xk_load *load, s64 value)
+{
+	return is_proved(value, load->min, load->max, load->flags & XK_LOAD_POWERS_OF_TWO);
+}
+
 static int check_load(const struct xk_load *load, struct xk_error *error)
 {
 	int ret = check_name(load, error);
@@ -103,11 +114,12 @@ static int check_load(const struct xk_load *load, struct xk_error *error)
 	if (!load->nr_sites || load->nr_sites > XK_MAX_SITES)
 		return xk_refuse(error, -EINVAL, "%s: %u sites; 1 to %u are possible",
 				 load->name, load->nr_sites, XK_MAX_SITES);
-	if (load->min > load->max || load->default_value < load->min ||
-	    load->default_value > load->max)
+	if (load->flags & ~XK_LOAD_POWERS_OF_TWO || load->pad)
+		return xk_refuse(error, -EINVAL, "%s: unknown flags %#x", load->name, load->flags);
+	if (load->min > load->max || !is_proved_by(load, load->default_value))
 		return xk_refuse(error, -EINVAL, "%s: default %lld is not within %lld..%lld",
 				 load->name, load->default_value, load->min, load->max);
-	if (load->value < load->min || load->value > load->max)
+	if (!is_proved_by(load, load->value))
 		return xk_refuse(error, -ERANGE, "%s: %lld is outside the proved range %lld..%lld",
 				 load->name, load->value, load->min, load->max);
 	return 0;
@@ -128,20 +140,15 @@ static struct xk_tune *create_tune(const struct xk_load *load, struct xk_error *
 	tune->default_value = load->default_value;
 	tune->min = load->min;
 	tune->max = load->max;
+	tune->powers_of_two = load->flags & XK_LOAD_POWERS_OF_TWO;
 	for (i = 0; i < tune->nr_sites; i++) {
 		ret = xk_site_init(tune, i, user + i, error);
-		if (ret)
-			goto fail;
+		if (ret) {
+			free_tune(tune);
+			return ERR_PTR(ret);
+		}
 	}
-	ret = -ENOMEM;
-	/* The default, so that arming site after site changes nothing. */
-	tune->values = xk_values_create(tune, tune->default_value);
-	if (!tune->values)
-		goto fail;
 	return tune;
-fail:
-	free_tune(tune);
-	return ERR_PTR(ret);
 }
 
 static int activate(struct xk_tune *tune, s64 value, struct xk_error *error)
@@ -155,12 +162,19 @@ static int activate(struct xk_tune *tune, s64 value, struct xk_error *error)
 					 "%s is already tuned: tune %u, value %lld, process %d",
 					 tune->name, other->id, other->values->value,
 					 other->owner_pid);
+	ret = xk_sites_verify(tune, error);
+	if (ret)
+		return ret;
+	/* The default, so that arming site after site changes nothing. */
+	tune->values = xk_values_create(tune, tune->default_value);
+	if (!tune->values)
+		return -ENOMEM;
 	ret = xk_sites_arm(tune, error);
 	if (ret)
 		return ret;
 	ret = publish(tune, value);
 	if (ret)
-		xk_sites_disarm(tune, NULL);
+		xk_sites_disarm(tune);
 	return ret;
 }
 
@@ -201,12 +215,10 @@ int xk_tune_set(struct file *caller, u32 id, s64 value)
 	tune = find_owned(caller, id);
 	if (IS_ERR(tune)) {
 		ret = PTR_ERR(tune);
-	} else if (value < tune->min || value > tune->max) {
+	} else if (!is_proved(value, tune->min, tune->max, tune->powers_of_two)) {
 		pr_info("xk: %s: %lld is outside the proved range %lld..%lld\n",
 			tune->name, value, tune->min, tune->max);
 		ret = -ERANGE;
-	} else if (tune->broken) {
-		ret = -ENODEV;
 	} else {
 		ret = publish(tune, value);
 	}
@@ -251,8 +263,10 @@ static u32 tune_flags(const struct xk_tune *tune)
 
 	if (!tune->owner)
 		flags |= XK_TUNE_DETACHED;
+	if (tune->powers_of_two)
+		flags |= XK_TUNE_POWERS_OF_TWO;
 	for (i = 0; i < tune->nr_sites; i++)
-		if (!xk_site_live(&tune->sites[i]))
+		if (xk_site_ill(&tune->sites[i]))
 			flags |= XK_TUNE_BROKEN;
 	return flags;
 }
@@ -327,33 +341,36 @@ void xk_tune_unload_all(void)
 }
 
 /*
- * A module that is tuned is unloaded. Its sites are disarmed while its text is
- * still there, and the sites elsewhere return to the default: a constant that
- * is tuned in some places only is worse than one that is not tuned.
+ * A module is loaded; nothing of it has run. The value in force is computed
+ * anew, as it is for code that has just been linked, and then its sites are
+ * armed: the module never runs with another value.
  */
-void xk_tune_module_going(const char *module)
+void xk_tune_module_coming(const struct module *module)
 {
 	struct xk_tune *tune;
-	unsigned int i;
 
 	mutex_lock(&xk_lock);
 	list_for_each_entry(tune, &xk_tunes, list) {
-		bool hit = false;
-
-		for (i = 0; i < tune->nr_sites; i++) {
-			if (tune->sites[i].gone || strcmp(tune->sites[i].module, module))
-				continue;
-			tune->sites[i].gone = true;
-			hit = true;
-		}
-		if (!hit)
+		if (!xk_sites_verify_module(tune, module))
 			continue;
-		if (!tune->broken)
-			publish(tune, tune->default_value);
-		tune->broken = true;
-		xk_sites_disarm(tune, module);
-		pr_warn("xk: module %s is gone: %s is back at its default %lld\n",
-			module, tune->name, tune->default_value);
+		if (publish(tune, tune->values->value))
+			xk_sites_give_up_ready(tune);
+		else
+			xk_sites_arm_module(tune);
 	}
+	mutex_unlock(&xk_lock);
+}
+
+/*
+ * A module that is tuned is unloaded, its exit has run. Its sites are disarmed
+ * while its text is still there, and wait for it; the others stay as they are.
+ */
+void xk_tune_module_going(const struct module *module)
+{
+	struct xk_tune *tune;
+
+	mutex_lock(&xk_lock);
+	list_for_each_entry(tune, &xk_tunes, list)
+		xk_sites_await_module(tune, module);
 	mutex_unlock(&xk_lock);
 }

@@ -18,7 +18,7 @@ static int fill_site(struct xk_site_values *values, const struct xk_live_site *s
 	int cpu;
 
 	for (i = 0; i < site->nr_ivs; i++)
-		values->ivs[i] = (u64)site->ivs[i].a * (u64)value + (u64)site->ivs[i].b;
+		values->ivs[i] = xk_iv_apply(&site->ivs[i], value);
 	xk_plan_fill(plan, values->ivs, frame);
 
 	xk_shape_fill(plan, frame, values->constants);
@@ -38,7 +38,7 @@ struct xk_values *xk_values_create(const struct xk_tune *tune, s64 value)
 	struct xk_values *values;
 	unsigned int i;
 
-	values = kzalloc(struct_size(values, sites, tune->nr_sites), GFP_KERNEL);
+	values = kvzalloc(struct_size(values, sites, tune->nr_sites), GFP_KERNEL);
 	if (!values)
 		return NULL;
 	values->value = value;
@@ -60,5 +60,5 @@ void xk_values_free(struct xk_values *values)
 		return;
 	for (i = 0; i < values->nr_sites; i++)
 		free_percpu(values->sites[i].frame);
-	kfree(values);
+	kvfree(values);
 }

@@ -4,6 +4,9 @@
  * and module, and every byte of the function that the kernel does not patch
  * itself is the byte that was analysed. Our own probes in the function are
  * known and looked through; any other difference is refused by offset.
+ *
+ * Where user space does not know the address, since the module was not loaded,
+ * it is the one function of that name in the module whose bytes are right.
  */
 #include <linux/delay.h>
 #include <linux/kallsyms.h>
@@ -13,6 +16,9 @@
 
 #include "backend.h"
 #include "xk.h"
+
+/* Functions of one name in one module. */
+#define MAX_CANDIDATES 16
 
 #define INT3 0xcc
 #define JMP32 0xe9
@@ -63,7 +69,9 @@ static bool parse_symbol(char *text, unsigned long *offset, unsigned long *size,
 	return true;
 }
 
-static int verify_symbol(const struct xk_live_site *site, struct xk_error *error)
+/* `located`: the module itself says that the symbol is there. */
+static int verify_symbol(const struct xk_live_site *site, bool located,
+			 struct xk_error *error)
 {
 	unsigned long offset, size;
 	char *text, *module;
@@ -80,12 +88,12 @@ static int verify_symbol(const struct xk_live_site *site, struct xk_error *error
 		ret = xk_refuse(error, -ENOENT, "%s: address %#lx lies in %s, not in %s",
 				site->symbol, site->function, module[0] ? module : "vmlinux",
 				site->module[0] ? site->module : "vmlinux");
-	else if (offset || (strcmp(text, site->symbol) && !is_alias(site)))
+	else if (offset || (!located && strcmp(text, site->symbol) && !is_alias(site)))
 		ret = xk_refuse(error, -ENOENT, "%s: address %#lx is %s+%#lx",
 				site->symbol, site->function, text, offset);
-	else if (site->text_len > size)
+	else if (site->text->len > size)
 		ret = xk_refuse(error, -EINVAL, "%s: %u bytes given, the running function has %lu",
-				site->symbol, site->text_len, size);
+				site->symbol, site->text->len, size);
 	kfree(text);
 	return ret;
 }
@@ -100,7 +108,7 @@ static void undo_own_probes(u8 *view, unsigned long start, u32 len)
 		for (i = 0; i < tune->nr_sites; i++) {
 			const struct xk_live_site *site = &tune->sites[i];
 
-			if (!site->armed || site->address < start ||
+			if (site->phase != XK_PHASE_ARMED || site->address < start ||
 			    site->address >= start + len)
 				continue;
 			if (view[site->address - start] == INT3)
@@ -115,9 +123,10 @@ static void undo_own_probes(u8 *view, unsigned long start, u32 len)
 	}
 }
 
-static int compare_text(struct xk_live_site *site, u8 *view, u32 len,
+static int compare_text(const struct xk_live_site *site, u8 *view, u32 len,
 			struct xk_error *error)
 {
+	const struct xk_text *text = site->text;
 	const char *hint = "";
 	u32 i;
 
@@ -125,22 +134,20 @@ static int compare_text(struct xk_live_site *site, u8 *view, u32 len,
 		return xk_refuse(error, -EFAULT, "%s: running text cannot be read", site->symbol);
 	undo_own_probes(view, site->function, len);
 
-	for (i = 0; i < site->text_len; i++)
-		if ((view[i] ^ site->text[i]) & site->mask[i])
+	for (i = 0; i < text->len; i++)
+		if ((view[i] ^ text->bytes[i]) & text->mask[i])
 			break;
-	if (i == site->text_len) {
-		memcpy(site->original, view + site->offset, XK_PATCH_LEN);
+	if (i == text->len)
 		return 0;
-	}
 	if (view[i] == INT3 || view[i] == JMP32)
 		hint = "; another probe or tracer owns it";
 	return xk_refuse(error, -EBADMSG, "%s+0x%x: expected %02x, running %02x%s",
-			 site->symbol, i, site->text[i], view[i], hint);
+			 site->symbol, i, text->bytes[i], view[i], hint);
 }
 
 static int verify_text(struct xk_live_site *site, struct xk_error *error)
 {
-	u32 len = max(site->text_len, site->offset + XK_PATCH_LEN);
+	u32 len = max(site->text->len, site->offset + XK_PATCH_LEN);
 	int attempt, ret;
 	u8 *view;
 
@@ -153,6 +160,8 @@ static int verify_text(struct xk_live_site *site, struct xk_error *error)
 			break;
 		msleep(ATTEMPT_INTERVAL_MS);
 	}
+	if (!ret)
+		ret = xk_site_link(site, view, error);
 	kvfree(view);
 	return ret;
 }
@@ -166,9 +175,13 @@ static int verify_unowned(const struct xk_live_site *site, struct xk_error *erro
 		for (i = 0; i < tune->nr_sites; i++) {
 			const struct xk_live_site *other = &tune->sites[i];
 
-			if (!other->armed ||
+			if (other == site || (other->phase != XK_PHASE_ARMED &&
+					      other->phase != XK_PHASE_READY) ||
 			    site->address >= other->address + other->insn_len ||
 			    other->address >= site->address + site->insn_len)
+				continue;
+			/* One tune may act before and after an instruction. */
+			if (tune == site->tune && other->when != site->when)
 				continue;
 			return xk_refuse(error, -EBUSY,
 					 "%s+0x%x: this instruction is held by %s (tune %u)",
@@ -178,15 +191,61 @@ static int verify_unowned(const struct xk_live_site *site, struct xk_error *erro
 	return 0;
 }
 
-int xk_verify_site(struct xk_live_site *site, struct xk_error *error)
+static int verify_at(struct xk_live_site *site, unsigned long function, bool located,
+		     struct xk_error *error)
 {
 	int ret;
 
+	site->function = function;
+	site->address = function + site->offset;
 	ret = verify_unowned(site, error);
 	if (ret)
 		return ret;
-	ret = verify_symbol(site, error);
+	ret = verify_symbol(site, located, error);
 	if (ret)
 		return ret;
 	return verify_text(site, error);
+}
+
+static int locate(struct xk_live_site *site, const struct module *module,
+		  struct xk_error *error)
+{
+	unsigned long candidates[MAX_CANDIDATES];
+	unsigned long found = 0;
+	unsigned int i, nr;
+	int ret = -ENOENT;
+
+	nr = xk_module_symbols(module, site->symbol, MOD_TEXT, candidates, MAX_CANDIDATES);
+	if (!nr)
+		return xk_refuse(error, -ENOENT, "module %s has no function %s",
+				 module->name, site->symbol);
+	if (nr > MAX_CANDIDATES)
+		return xk_refuse(error, -ENOENT, "module %s has more than %u functions %s",
+				 module->name, MAX_CANDIDATES, site->symbol);
+	for (i = 0; i < nr; i++) {
+		ret = verify_at(site, candidates[i], true, error);
+		if (ret)
+			continue;
+		if (found)
+			return xk_refuse(error, -ENOENT,
+					 "module %s has two functions %s with these bytes",
+					 module->name, site->symbol);
+		found = candidates[i];
+	}
+	if (found)
+		return verify_at(site, found, true, error);
+	if (nr == 1)
+		return ret;
+	return xk_refuse(error, -EBADMSG,
+			 "none of the %u functions %s of module %s has the analysed bytes",
+			 nr, site->symbol, module->name);
+}
+
+/* `module` is the one of the site, loaded; NULL for vmlinux. */
+int xk_verify_site(struct xk_live_site *site, const struct module *module,
+		   struct xk_error *error)
+{
+	if (module && !site->function)
+		return locate(site, module, error);
+	return verify_at(site, site->function, false, error);
 }

@@ -5,6 +5,7 @@
 
 #include <linux/kprobes.h>
 #include <linux/list.h>
+#include <linux/module.h>
 #include <linux/mutex.h>
 #include <linux/percpu.h>
 #include <linux/rcupdate.h>
@@ -19,7 +20,6 @@
 #define XK_PATCH_LEN 5
 
 struct file;
-struct module;
 struct xk_backend;
 struct xk_tune;
 
@@ -53,6 +53,25 @@ struct xk_values {
 	struct xk_site_values sites[] __counted_by(nr_sites);
 };
 
+/* What the analysis saw of a function; shared by the sites of a tune in it. */
+struct xk_text {
+	unsigned int users;
+	u64 user_bytes;		/* where user space has it: tells two apart */
+	u64 user_mask;
+	u32 len;
+	u8 *bytes;
+	u8 *mask;
+};
+
+/* What has become of a site. */
+enum xk_phase {
+	XK_PHASE_IDLE,		/* described only, or disarmed at the end */
+	XK_PHASE_WAITING,	/* its module is not loaded */
+	XK_PHASE_READY,		/* verified, and will be armed in a moment */
+	XK_PHASE_ARMED,
+	XK_PHASE_BROKEN,	/* its module came, but not with the code that was analysed */
+};
+
 /* A site of a loaded tune; struct xk_site is how user space describes it. */
 struct xk_live_site {
 	/* What a handler touches comes first. */
@@ -64,20 +83,22 @@ struct xk_live_site {
 
 	struct xk_tune *tune;
 	const struct xk_backend *backend;
-	unsigned long function;			/* address */
+	unsigned long function;			/* address; 0: not known */
 	unsigned long address;			/* of the probed instruction */
 	u32 offset;
 	u8 insn_len;
 	u8 when;
-	bool armed;				/* registered with the backend */
-	bool gone;				/* its module was unloaded */
+	enum xk_phase phase;
 	u8 original[XK_PATCH_LEN];		/* bytes that arming overwrites */
+	u64 missed;				/* before the module was last reloaded */
 
 	char symbol[XK_SYMBOL_LEN];
 	char module[XK_MODULE_LEN];
-	u32 text_len;
-	u8 *text;				/* only until the site is armed */
-	u8 *mask;
+	char reason[XK_ERROR_LEN];		/* of XK_PHASE_BROKEN */
+	/* Of sites in vmlinux only until they are armed. */
+	struct xk_text *text;
+	struct xk_op *ops;			/* not linked */
+	unsigned int nr_ops;
 	unsigned int nr_ivs;
 	struct xk_iv ivs[XK_MAX_IVS];
 };
@@ -89,11 +110,11 @@ struct xk_tune {
 	s64 default_value;
 	s64 min;
 	s64 max;
+	bool powers_of_two;		/* of min to max, these only */
 	struct xk_values *values;	/* read by handlers */
 	struct file *owner;		/* NULL when detached */
 	pid_t owner_pid;
 	u64 loaded_at;
-	bool broken;			/* a site is gone */
 	unsigned int nr_sites;
 	struct xk_live_site sites[] __counted_by(nr_sites);
 };
@@ -111,7 +132,8 @@ int xk_tune_info(struct xk_tune_info *info);
 int xk_tune_site_info(struct xk_site_info *info);
 void xk_tune_release(struct file *owner);
 void xk_tune_unload_all(void);
-void xk_tune_module_going(const char *module);
+void xk_tune_module_coming(const struct module *module);
+void xk_tune_module_going(const struct module *module);
 
 /* values.c */
 struct xk_values *xk_values_create(const struct xk_tune *tune, s64 value);
@@ -121,12 +143,29 @@ void xk_values_free(struct xk_values *values);
 int xk_site_init(struct xk_tune *tune, unsigned int index,
 		 const struct xk_site __user *user, struct xk_error *error);
 void xk_site_destroy(struct xk_live_site *site);
-int xk_sites_arm(struct xk_tune *tune, struct xk_error *error);
-void xk_sites_disarm(struct xk_tune *tune, const char *module);
+void xk_site_free_source(struct xk_live_site *site);
+int xk_site_link(struct xk_live_site *site, const u8 *text, struct xk_error *error);
 void xk_site_describe(const struct xk_live_site *site, struct xk_site_info *info);
-bool xk_site_live(const struct xk_live_site *site);
+bool xk_site_ill(const struct xk_live_site *site);
+
+/* arm.c */
+int xk_sites_verify(struct xk_tune *tune, struct xk_error *error);
+int xk_sites_arm(struct xk_tune *tune, struct xk_error *error);
+void xk_sites_disarm(struct xk_tune *tune);
+unsigned int xk_sites_verify_module(struct xk_tune *tune, const struct module *module);
+void xk_sites_arm_module(struct xk_tune *tune);
+void xk_sites_give_up_ready(struct xk_tune *tune);
+void xk_sites_await_module(struct xk_tune *tune, const struct module *module);
+
+/* module.c */
+const struct module *xk_module_get(const char *name);
+void xk_module_put(const struct module *module);
+unsigned int xk_module_symbols(const struct module *module, const char *name,
+			       enum mod_mem_type type, unsigned long *addresses,
+			       unsigned int nr_addresses);
 
 /* verify.c */
-int xk_verify_site(struct xk_live_site *site, struct xk_error *error);
+int xk_verify_site(struct xk_live_site *site, const struct module *module,
+		   struct xk_error *error);
 
 #endif /* _XK_H */

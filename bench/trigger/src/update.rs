@@ -156,7 +156,7 @@ impl Update {
 pub struct At(pub u64);
 
 impl AddressOf for At {
-    fn address(&self, _: &Function) -> Result<u64, String> {
-        Ok(self.0)
+    fn address(&self, _: &Function) -> Result<Option<u64>, String> {
+        Ok(Some(self.0))
     }
 }

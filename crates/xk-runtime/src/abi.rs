@@ -6,7 +6,7 @@ use xk_table::MAX_IVS;
 use xk_table::MAX_OPS;
 
 /// `XK_ABI_VERSION`.
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 2;
 /// `XK_NAME_LEN`.
 pub const NAME_LEN: usize = 128;
 /// `XK_SYMBOL_LEN`.
@@ -14,10 +14,10 @@ pub const SYMBOL_LEN: usize = 128;
 /// `XK_MODULE_LEN`.
 pub const MODULE_LEN: usize = 64;
 /// `XK_MAX_SITES`.
-pub const MAX_SITES: usize = 64;
+pub const MAX_SITES: usize = 256;
 /// `XK_MAX_TEXT`.
 pub const MAX_TEXT: usize = 65536;
-/// Bytes of [`Load::error`].
+/// `XK_ERROR_LEN`.
 pub const ERROR_LEN: usize = 256;
 
 /// `XK_BEFORE`.
@@ -25,22 +25,38 @@ pub const BEFORE: u8 = 0;
 /// `XK_AFTER`.
 pub const AFTER: u8 = 1;
 
+/// `XK_FORM_LINEAR`.
+pub const FORM_LINEAR: u8 = 0;
+/// `XK_FORM_QUOTIENT`.
+pub const FORM_QUOTIENT: u8 = 1;
+/// `XK_FORM_POWER`.
+pub const FORM_POWER: u8 = 2;
+/// `XK_FORM_LOG2`.
+pub const FORM_LOG2: u8 = 3;
+
 /// `XK_SITE_STORES`.
 pub const SITE_STORES: u32 = 1;
+
+/// `XK_LOAD_POWERS_OF_TWO`.
+pub const LOAD_POWERS_OF_TWO: u32 = 1;
 
 /// `XK_TUNE_DETACHED`.
 pub const TUNE_DETACHED: u32 = 1;
 /// `XK_TUNE_BROKEN`.
 pub const TUNE_BROKEN: u32 = 1 << 1;
+/// `XK_TUNE_POWERS_OF_TWO`.
+pub const TUNE_POWERS_OF_TWO: u32 = 1 << 2;
 
 /// `XK_SITE_ARMED`.
 pub const SITE_ARMED: u32 = 1;
 /// `XK_SITE_OPTIMISED`.
 pub const SITE_OPTIMISED: u32 = 1 << 1;
-/// `XK_SITE_GONE`.
-pub const SITE_GONE: u32 = 1 << 2;
+/// `XK_SITE_WAITING`.
+pub const SITE_WAITING: u32 = 1 << 2;
 /// `XK_SITE_OPT_UNKNOWN`.
 pub const SITE_OPT_UNKNOWN: u32 = 1 << 3;
+/// `XK_SITE_BROKEN`.
+pub const SITE_BROKEN: u32 = 1 << 4;
 
 /// `struct xk_op`.
 #[repr(C)]
@@ -64,6 +80,9 @@ pub struct Op {
 pub struct Iv {
     pub a: i64,
     pub b: i64,
+    pub form: u8,
+    pub pad: [u8; 7],
+    pub by: i64,
 }
 
 /// `struct xk_site`.
@@ -99,6 +118,8 @@ pub struct Load {
     pub default_value: i64,
     pub min: i64,
     pub max: i64,
+    pub flags: u32,
+    pub pad: u32,
     pub nr_sites: u32,
     pub id: u32,
     pub sites: u64,
@@ -160,6 +181,7 @@ pub struct SiteInfo {
     pub applied: u64,
     pub faults: u64,
     pub missed: u64,
+    pub reason: [u8; ERROR_LEN],
 }
 
 /// A structure of which all-zero bytes are a value: integers and arrays only.

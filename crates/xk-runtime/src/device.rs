@@ -113,8 +113,8 @@ impl Device {
     /// Gives the constant of tune `id` another value, at all its sites at once.
     ///
     /// # Errors
-    /// [`Error::NoSuchTune`], [`Error::Owned`], [`Error::OutOfRange`],
-    /// [`Error::Gone`]. The old value is still in force then.
+    /// [`Error::NoSuchTune`], [`Error::Owned`], [`Error::OutOfRange`]. The old
+    /// value is still in force then.
     pub fn set(&self, id: u32, value: i64) -> Result<(), Error> {
         let mut set = abi::Set { id, pad: 0, value };
         match self.ioctl(abi::IOC_SET, &mut set) {
@@ -181,7 +181,6 @@ fn tune_error(id: u32, error: io::Error) -> Error {
     match error.raw_os_error() {
         Some(libc::ENOENT) => Error::NoSuchTune(id),
         Some(libc::EBUSY) => Error::Owned(id),
-        Some(libc::ENODEV) => Error::Gone(id),
         _ => Error::Device(error),
     }
 }

@@ -1,18 +1,19 @@
 //! From a scope table to the structures that the kernel takes.
 
-use xk_table::{CriticalSpan, Function, ScopeTable, When};
+use xk_table::{CriticalSpan, Fit, Form, Function, ScopeTable, When};
 
 use crate::abi::{self, Plain};
 use crate::Error;
 
 /// Where functions are in the running kernel.
 pub trait AddressOf {
-    /// The address of the first byte of `function`.
+    /// The address of the first byte of `function`; `None` when its module is
+    /// not loaded.
     ///
     /// # Errors
-    /// A sentence that says why there is none: module not loaded, no such
-    /// symbol, several that cannot be told apart.
-    fn address(&self, function: &Function) -> Result<u64, String>;
+    /// A sentence that says why there is none: no such symbol, several that
+    /// cannot be told apart.
+    fn address(&self, function: &Function) -> Result<Option<u64>, String>;
 }
 
 /// What `XK_IOC_LOAD` takes, with the memory that it points to.
@@ -63,6 +64,7 @@ impl Request {
         load.default_value = table.constant.default;
         load.min = table.range.min;
         load.max = table.range.max;
+        load.flags = if table.range.powers_of_two { abi::LOAD_POWERS_OF_TWO } else { 0 };
         load.nr_sites = sites.len() as u32;
         load.sites = sites.as_ptr() as u64;
         Ok(Self { load, _sites: sites, _texts: texts })
@@ -77,7 +79,25 @@ fn text_of(function: &Function, addresses: &dyn AddressOf) -> Result<Text, Error
     if bytes.len() > abi::MAX_TEXT {
         return Err(wrong(format!("{} bytes, the kernel accepts {}", bytes.len(), abi::MAX_TEXT)));
     }
-    Ok(Text { address, bytes, mask: function.text_mask().map_err(wrong)? })
+    // The kernel looks for the function itself when its module comes.
+    Ok(Text { address: address.unwrap_or(0), bytes, mask: function.text_mask().map_err(wrong)? })
+}
+
+fn iv(fit: &Fit) -> abi::Iv {
+    let (form, by) = match fit.form {
+        Form::Linear => (abi::FORM_LINEAR, 0),
+        Form::Quotient(by) => (abi::FORM_QUOTIENT, by),
+        // Beyond 63 all that is left is the sign.
+        Form::Power(shift) => (abi::FORM_POWER, i64::from(shift.min(63))),
+        Form::Log2 => (abi::FORM_LOG2, 0),
+    };
+    abi::Iv { a: fit.a, b: fit.b, form, pad: [0; 7], by }
+}
+
+/// The name of a module as the kernel spells it; its file may have `-`.
+fn module_field(module: Option<&str>) -> Result<[u8; abi::MODULE_LEN], String> {
+    let module = module.unwrap_or("").replace('-', "_");
+    abi::field(&module).ok_or_else(|| format!("module {module} is too long"))
 }
 
 fn site(span: &CriticalSpan, function: &Function, text: &Text) -> Result<abi::Site, String> {
@@ -87,8 +107,7 @@ fn site(span: &CriticalSpan, function: &Function, text: &Text) -> Result<abi::Si
 
     site.address = text.address;
     site.symbol = abi::field(&function.symbol).ok_or_else(|| format!("symbol {} is too long", function.symbol))?;
-    let module = function.module.as_deref().unwrap_or("");
-    site.module = abi::field(module).ok_or_else(|| format!("module {module} is too long"))?;
+    site.module = module_field(function.module.as_deref())?;
     site.offset = indirection.offset;
     site.insn_len = indirection.insn_len;
     site.when = match indirection.when {
@@ -106,7 +125,7 @@ fn site(span: &CriticalSpan, function: &Function, text: &Text) -> Result<abi::Si
         return Err(format!("{} values at one site, the kernel accepts {}", span.ivs.len(), site.ivs.len()));
     }
     for (to, from) in site.ivs.iter_mut().zip(&span.ivs) {
-        *to = abi::Iv { a: from.a, b: from.b };
+        *to = iv(from);
     }
     for (to, from) in site.ops.iter_mut().zip(&program.ops) {
         *to = abi::Op {

@@ -73,7 +73,4 @@ pub enum Error {
     /// The tune belongs to a process that is still alive.
     #[error("tune {0} belongs to a running process: stop that process, or let it detach the tune")]
     Owned(u32),
-    /// The module that contains the constant was unloaded.
-    #[error("tune {0} is broken, a module that it changed was unloaded: unload it and load it again")]
-    Gone(u32),
 }

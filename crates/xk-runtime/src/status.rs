@@ -21,7 +21,7 @@ pub struct TuneStatus {
     pub range: Range,
     /// It outlives the process that loaded it.
     pub detached: bool,
-    /// A site is disarmed or gone: the default is in force there.
+    /// A site is disarmed or broken: the default is in force there.
     pub broken: bool,
     /// Process that loaded it.
     pub owner_pid: i32,
@@ -40,8 +40,10 @@ pub enum Probe {
     Int3,
     /// Nothing: the default is in force.
     Disarmed,
-    /// Nothing: the module was unloaded.
-    Gone,
+    /// Nothing, as its module is not loaded.
+    Waiting,
+    /// Nothing: its module came with other code than the one that was analysed.
+    Broken,
     /// The running bytes could not be read, or are another's.
     Unknown,
 }
@@ -49,7 +51,7 @@ pub enum Probe {
 /// A site of a tune.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SiteStatus {
-    /// Address of the probed instruction.
+    /// Address of the probed instruction; 0 while the site waits.
     pub address: u64,
     /// Function.
     pub symbol: String,
@@ -59,6 +61,8 @@ pub struct SiteStatus {
     pub offset: u32,
     /// How control reaches it.
     pub probe: Probe,
+    /// Why the default is in force there, if the kernel knows.
+    pub reason: Option<String>,
     /// The update was reached.
     pub hits: u64,
     /// ... and changed the state.
@@ -76,7 +80,7 @@ impl TuneStatus {
             name: abi::text(&info.name),
             value: info.value,
             default: info.default_value,
-            range: Range { min: info.min, max: info.max },
+            range: Range { min: info.min, max: info.max, powers_of_two: info.flags & abi::TUNE_POWERS_OF_TWO != 0 },
             detached: info.flags & abi::TUNE_DETACHED != 0,
             broken: info.flags & abi::TUNE_BROKEN != 0,
             owner_pid: info.owner_pid,
@@ -88,13 +92,14 @@ impl TuneStatus {
 
 impl SiteStatus {
     pub(crate) fn new(info: &abi::SiteInfo) -> Self {
-        let module = abi::text(&info.module);
+        let [module, reason] = [&info.module[..], &info.reason[..]].map(abi::text);
         Self {
             address: info.address,
             symbol: abi::text(&info.symbol),
             module: (!module.is_empty()).then_some(module),
             offset: info.offset,
             probe: probe(info.flags),
+            reason: (!reason.is_empty()).then_some(reason),
             hits: info.hits,
             applied: info.applied,
             faults: info.faults,
@@ -104,8 +109,10 @@ impl SiteStatus {
 }
 
 fn probe(flags: u32) -> Probe {
-    if flags & abi::SITE_GONE != 0 {
-        Probe::Gone
+    if flags & abi::SITE_WAITING != 0 {
+        Probe::Waiting
+    } else if flags & abi::SITE_BROKEN != 0 {
+        Probe::Broken
     } else if flags & abi::SITE_OPT_UNKNOWN != 0 {
         Probe::Unknown
     } else if flags & abi::SITE_OPTIMISED != 0 {

@@ -33,7 +33,7 @@ macro_rules! structure {
 fn facts() -> Vec<(String, u64)> {
     let mut f = Facts(Vec::new());
     structure!(f, "xk_op", abi::Op, code, width, dst, a, b, c, pad, imm);
-    structure!(f, "xk_iv", abi::Iv, a, b);
+    structure!(f, "xk_iv", abi::Iv, a, b, form, pad, by);
     structure!(
         f,
         "xk_site",
@@ -53,7 +53,24 @@ fn facts() -> Vec<(String, u64)> {
         ivs,
         ops
     );
-    structure!(f, "xk_load", abi::Load, size, abi, name, value, default_value, min, max, nr_sites, id, sites, error);
+    structure!(
+        f,
+        "xk_load",
+        abi::Load,
+        size,
+        abi,
+        name,
+        value,
+        default_value,
+        min,
+        max,
+        flags,
+        pad,
+        nr_sites,
+        id,
+        sites,
+        error
+    );
     structure!(f, "xk_set", abi::Set, id, pad, value);
     structure!(f, "xk_version", abi::Version, abi, pad, module);
     structure!(
@@ -87,25 +104,34 @@ fn facts() -> Vec<(String, u64)> {
         hits,
         applied,
         faults,
-        missed
+        missed,
+        reason
     );
 
     for (name, value) in [
         ("XK_ABI_VERSION", u64::from(abi::ABI_VERSION)),
         ("XK_MAX_SITES", abi::MAX_SITES as u64),
         ("XK_MAX_TEXT", abi::MAX_TEXT as u64),
+        ("XK_ERROR_LEN", abi::ERROR_LEN as u64),
         ("XK_MAX_OPS", xk_table::MAX_OPS as u64),
         ("XK_MAX_IVS", xk_table::MAX_IVS as u64),
         ("XK_MAX_TEMPS", u64::from(xk_table::MAX_TEMPS)),
         ("XK_STATUS_FLAGS", xk_table::STATUS_FLAGS),
         ("XK_BEFORE", u64::from(abi::BEFORE)),
         ("XK_AFTER", u64::from(abi::AFTER)),
+        ("XK_FORM_LINEAR", u64::from(abi::FORM_LINEAR)),
+        ("XK_FORM_QUOTIENT", u64::from(abi::FORM_QUOTIENT)),
+        ("XK_FORM_LOG2", u64::from(abi::FORM_LOG2)),
+        ("XK_FORM_POWER", u64::from(abi::FORM_POWER)),
+        ("XK_LOAD_POWERS_OF_TWO", u64::from(abi::LOAD_POWERS_OF_TWO)),
         ("XK_SITE_STORES", u64::from(abi::SITE_STORES)),
         ("XK_TUNE_DETACHED", u64::from(abi::TUNE_DETACHED)),
         ("XK_TUNE_BROKEN", u64::from(abi::TUNE_BROKEN)),
+        ("XK_TUNE_POWERS_OF_TWO", u64::from(abi::TUNE_POWERS_OF_TWO)),
         ("XK_SITE_ARMED", u64::from(abi::SITE_ARMED)),
         ("XK_SITE_OPTIMISED", u64::from(abi::SITE_OPTIMISED)),
-        ("XK_SITE_GONE", u64::from(abi::SITE_GONE)),
+        ("XK_SITE_WAITING", u64::from(abi::SITE_WAITING)),
+        ("XK_SITE_BROKEN", u64::from(abi::SITE_BROKEN)),
         ("XK_SITE_OPT_UNKNOWN", u64::from(abi::SITE_OPT_UNKNOWN)),
         ("XK_IOC_VERSION", u64::from(abi::IOC_VERSION)),
         ("XK_IOC_LOAD", u64::from(abi::IOC_LOAD)),
@@ -147,6 +173,8 @@ fn facts() -> Vec<(String, u64)> {
         ("SET_REG", C::SetReg),
         ("SET_FLAGS", C::SetFlags),
         ("STORE", C::Store),
+        ("TEXT", C::Text),
+        ("PER_CPU", C::PerCpu),
     ] {
         f.add(format!("XK_OP_{name}"), code as u64);
     }

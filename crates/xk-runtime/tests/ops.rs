@@ -118,6 +118,11 @@ fn every_kind_of_malformed_program_is_refused() {
         ("interrupt flag", at(Op { imm: 0x200, ..op(C::SetFlags, 8) }), 1),
         ("trap flag among others", at(Op { imm: 0x9d5, ..op(C::SetFlags, 8) }), 1),
         ("sign of flags", at(Op { imm: -1, ..op(C::SetFlags, 8) }), 1),
+        ("half an address", at(op(C::Text, 4)), 1),
+        ("address before the function", at(Op { imm: -1, ..op(C::Text, 8) }), 1),
+        ("address relative to what", at(Op { b: 2, ..op(C::Text, 8) }), 1),
+        ("more than an immediate behind", at(Op { b: 1, c: 9, ..op(C::Text, 8) }), 1),
+        ("half a distance", at(op(C::PerCpu, 4)), 1),
     ];
 
     let mut programs: Vec<(Vec<Raw>, bool)> =
@@ -132,11 +137,16 @@ fn every_kind_of_malformed_program_is_refused() {
         expected.push(answer);
     };
     more(raw_good.clone(), false, None);
-    for code in [0, 29, 255] {
+    for code in [0, 31, 255] {
         let mut unknown = raw_good.clone();
         unknown[1].0[0] = code;
         more(unknown, false, Some(1));
     }
+    // What only the kernel knows: how long the function is.
+    let text = |imm| [iv, Op { imm, ..op(C::Text, 8) }, set].map(Raw::from).to_vec();
+    more(text(MEMORY as i64 - 4), false, None);
+    more(text(MEMORY as i64 - 3), false, Some(1));
+    more(text(i64::MAX), false, Some(1));
     let store = vec![Raw::from(iv), Raw::from(op(C::Store, 8))];
     more(store.clone(), false, Some(1));
     more(store, true, None);
@@ -161,7 +171,7 @@ impl Random {
 #[test]
 fn both_checkers_accept_the_same_programs() {
     use OpCode as C;
-    const CODES: [OpCode; 28] = [
+    const CODES: [OpCode; 30] = [
         C::Iv,
         C::Imm,
         C::Reg,
@@ -190,6 +200,8 @@ fn both_checkers_accept_the_same_programs() {
         C::SetReg,
         C::SetFlags,
         C::Store,
+        C::Text,
+        C::PerCpu,
     ];
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let mut programs = Vec::new();
@@ -197,7 +209,7 @@ fn both_checkers_accept_the_same_programs() {
         let length = random.below(6);
         let mut program: Vec<Op> = (0..length)
             .map(|at| Op {
-                code: CODES[random.below(if at == 0 { 4 } else { 28 }) as usize],
+                code: CODES[random.below(if at == 0 { 4 } else { 30 }) as usize],
                 width: [1, 2, 4, 8, 8, 8, 8, 3][random.below(8) as usize],
                 dst: random.below(34) as u8 / 8,
                 a: random.below(18) as u8 / 8,

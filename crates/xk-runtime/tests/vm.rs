@@ -69,11 +69,27 @@ guest_tests! {
     another_interface_version_is_refused,
     all_sites_or_none,
     out_of_range_is_refused,
-    the_target_module_goes_away,
     kprobes_disabled_arms_nothing,
     kprobes_disabled_later_is_visible,
     removing_the_module_returns_defaults,
     opening_the_device_explains_itself,
+    a_global_variable_is_read,
+    a_global_variable_is_compared,
+    an_array_is_read,
+    per_cpu_data_are_those_of_this_cpu,
+    a_field_is_read_through_a_probe,
+    a_field_without_an_instruction_is_refused,
+    a_reloaded_module_is_linked_again,
+    every_form_of_a_value_is_computed,
+    only_powers_of_two_are_set,
+    many_sites_change_together,
+    a_site_waits_for_its_module,
+    a_reloaded_module_is_armed_again,
+    a_module_with_other_code_is_left_alone,
+    a_function_is_found_by_its_bytes,
+    a_module_without_the_function_is_left_alone,
+    the_same_instruction_twice_is_left_alone,
+    xk_can_be_removed_while_a_site_waits,
 }
 
 fn repository() -> PathBuf {
@@ -222,6 +238,21 @@ fn compare(register: u8, memory: bool) -> Vec<Op> {
 }
 
 mod checks {
+    mod addresses;
+    mod modules;
+
+    pub use addresses::{
+        a_field_is_read_through_a_probe, a_field_without_an_instruction_is_refused, a_global_variable_is_compared,
+        a_global_variable_is_read, a_reloaded_module_is_linked_again, an_array_is_read,
+        every_form_of_a_value_is_computed, many_sites_change_together, only_powers_of_two_are_set,
+        per_cpu_data_are_those_of_this_cpu,
+    };
+    pub use modules::{
+        a_function_is_found_by_its_bytes, a_module_with_other_code_is_left_alone,
+        a_module_without_the_function_is_left_alone, a_reloaded_module_is_armed_again, a_site_waits_for_its_module,
+        the_same_instruction_twice_is_left_alone, xk_can_be_removed_while_a_site_waits,
+    };
+
     use super::*;
 
     pub fn a_value_changes_and_returns() {
@@ -309,7 +340,7 @@ mod checks {
             Op { dst: RAX, a: 5, ..op(OpCode::SetReg, 4) },
         ];
         let mut site = Site::new("xk_target_select", 12, 2, ops);
-        site.ivs.push(Fit { a: 2, b: 0, width: 4 });
+        site.ivs.push(Fit::linear(2, 0, 4));
         changes("select", vec![site], 50, "32 64", "50 100");
     }
 
@@ -442,17 +473,17 @@ mod checks {
 
     pub fn a_wrong_place_is_refused() {
         let mut wrong = value_table();
-        wrong.functions[0].module = Some("ext4".into());
+        wrong.functions[0].module = Some("xk".into());
         struct Fixed(u64);
         impl xk_runtime::AddressOf for Fixed {
-            fn address(&self, _: &xk_table::Function) -> Result<u64, String> {
-                Ok(self.0)
+            fn address(&self, _: &xk_table::Function) -> Result<Option<u64>, String> {
+                Ok(Some(self.0))
             }
         }
         use xk_runtime::AddressOf;
-        let right = Loaded.address(&value_table().functions[0]).unwrap();
+        let right = Loaded.address(&value_table().functions[0]).unwrap().unwrap();
         let refused = |table: &ScopeTable, address| message(Device::open().unwrap().load(table, 5, &Fixed(address)));
-        assert!(refused(&wrong, right).contains("lies in xk_target, not in ext4"));
+        assert!(refused(&wrong, right).contains("lies in xk_target, not in xk"));
         assert!(refused(&value_table(), right + 1).contains("is xk_target_value+0x1"));
         assert!(refused(&value_table(), 0x1000).contains("not in the kernel's text"));
         wrong = value_table();
@@ -491,7 +522,7 @@ mod checks {
         let table = value_table();
         let text = table.functions[0].text().unwrap();
         let mask = table.functions[0].text_mask().unwrap();
-        let address = Loaded.address(&table.functions[0]).unwrap();
+        let address = Loaded.address(&table.functions[0]).unwrap().unwrap();
         let device = std::fs::File::options().read(true).write(true).open("/dev/xk").unwrap();
         let mut random = 0x9e37_79b9_7f4a_7c15_u64;
         let mut next = || {
@@ -516,7 +547,8 @@ mod checks {
                 Err(_) => refused += 1,
             }
         }
-        assert!(refused > 50 && refused < 150, "{refused}");
+        // Another name of the module is accepted: such a module may come.
+        assert!(refused > 30 && refused < 150, "{refused}");
         assert_eq!(target("value"), "32");
         load(&value_table(), 5).unwrap();
     }
@@ -554,21 +586,6 @@ mod checks {
             "{refused:?}"
         );
         assert_eq!(target("value"), "1000");
-    }
-
-    pub fn the_target_module_goes_away() {
-        let tune = load(&value_table(), 64).unwrap();
-        wait_for("optimisation", || only_site(&tune).probe == Probe::Jump);
-        assert!(run("rmmod", &[MODULE]));
-        let status = tune.status().unwrap();
-        assert!(status.broken);
-        assert_eq!(status.sites[0].probe, Probe::Gone);
-        assert!(matches!(tune.set(5), Err(Error::Gone(_))));
-        assert!(run("insmod", &[target_module().to_str().unwrap()]));
-        assert_eq!(target("value"), "32");
-        tune.unload().unwrap();
-        let _again = load(&value_table(), 65).unwrap();
-        assert_eq!(target("value"), "65");
     }
 
     const ENABLED: &str = "/sys/kernel/debug/kprobes/enabled";
@@ -618,7 +635,7 @@ mod checks {
             .unwrap();
         let text = String::from_utf8_lossy(&status.stdout).into_owned() + &String::from_utf8_lossy(&status.stderr);
         assert!(text.contains("NotRoot"), "{text}");
-        let (abi, module) = Device::open().unwrap().version().unwrap();
-        assert_eq!((abi, module.as_str()), (1, "0.1.0"));
+        let (version, module) = Device::open().unwrap().version().unwrap();
+        assert_eq!((version, module.as_str()), (abi::ABI_VERSION, "0.1.0"));
     }
 }

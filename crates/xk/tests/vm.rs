@@ -349,15 +349,27 @@ mod checks {
     }
 
     pub fn a_module_comes_and_goes() {
-        contains(&xk(1, &["set", "QUEUE_THRESHOLD=8192"]), &["sch_pie", "not loaded", "modprobe sch_pie"]);
+        let probes = || {
+            let status = json(&["status", "--json"]);
+            let sites = status["tunes"][0]["sites"].as_array().unwrap().clone();
+            sites.iter().map(|site| site["probe"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        let waiting = || probes().iter().all(|probe| probe == "waiting");
+        let armed = || probes().iter().all(|probe| probe == "jump" || probe == "int3");
+        let set = xk(0, &["set", "QUEUE_THRESHOLD=8192"]);
+        contains(&set, &["= 8192 (was 16384)", "waiting", "module sch_pie is not loaded"]);
+        contains(&xk(0, &["status"]), &["waiting for a module that is not loaded: sch_pie"]);
+        assert_eq!(json(&["get", PIE, "--json"])["in_force_everywhere"], true);
+        for value in ["8000", "4000"] {
+            assert!(waiting());
+            assert!(run("modprobe", &["sch_pie"]));
+            assert!(armed());
+            contains(&xk(0, &["set", &format!("QUEUE_THRESHOLD={value}")]), &[&format!("= {value} (was")]);
+            assert!(run("rmmod", &["sch_pie"]));
+        }
+        assert!(waiting());
         assert!(run("modprobe", &["sch_pie"]));
-        contains(&xk(0, &["set", "QUEUE_THRESHOLD=8192"]), &["= 8192 (was 16384)"]);
-        assert!(run("rmmod", &["sch_pie"]));
-        contains(&xk(0, &["status"]), &["WARNING", "GONE", "module sch_pie was unloaded"]);
-        contains(&xk(0, &["get", PIE]), &["warning", "not in force"]);
-        xk(1, &["set", "QUEUE_THRESHOLD=8192"]);
-        assert!(run("modprobe", &["sch_pie"]));
-        xk(0, &["set", "QUEUE_THRESHOLD=8000"]);
+        assert!(armed() && get(PIE) == "4000");
         assert!(!xk(0, &["status"]).contains("WARNING"));
         xk(0, &["unset", PIE]);
         assert!(run("rmmod", &["sch_pie"]));

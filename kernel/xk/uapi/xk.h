@@ -16,16 +16,17 @@
 #include <linux/types.h>
 
 /* Raised by one whenever a structure, an operation or an ioctl changes. */
-#define XK_ABI_VERSION 1
+#define XK_ABI_VERSION 2
 
 #define XK_NAME_LEN 128		/* ConstID or alias, NUL-terminated */
 #define XK_SYMBOL_LEN 128	/* function name, NUL-terminated */
 #define XK_MODULE_LEN 64	/* "" means vmlinux */
-#define XK_MAX_SITES 64		/* per tune */
+#define XK_MAX_SITES 256	/* per tune */
 #define XK_MAX_OPS 48		/* per site */
 #define XK_MAX_IVS 8		/* per site */
 #define XK_MAX_TEMPS 32		/* t0 .. t31, 64 bits each */
 #define XK_MAX_TEXT 65536	/* bytes of a function that can be checked */
+#define XK_ERROR_LEN 256	/* a sentence, NUL-terminated */
 
 /* The x86 status flags; the only part of rflags that an update may write. */
 #define XK_STATUS_FLAGS 0x8d5ULL
@@ -89,10 +90,20 @@ struct xk_op {
 	__s64 imm;
 };
 
-/* IV = a * V + b modulo 2^64, truncated to width when used. */
+/* How a transformed value follows from V, modulo 2^64; truncated to width when used. */
+enum xk_form {
+	XK_FORM_LINEAR = 0,	/* a * V + b */
+	XK_FORM_QUOTIENT = 1,	/* (a * V + b) / by, rounded down; by > 0 */
+	XK_FORM_POWER = 2,	/* ((a << V) >> by, arithmetic) + b; b unless V is 0..62 */
+	XK_FORM_LOG2 = 3,	/* a * log2(V) + b; rounded down, 0 if V < 1 */
+};
+
 struct xk_iv {
 	__s64 a;
 	__s64 b;
+	__u8 form;		/* enum xk_form */
+	__u8 pad[7];
+	__s64 by;		/* 0..63 with XK_FORM_POWER; 0 where it is not used */
 };
 
 /* When the operations of a site run. */
@@ -108,9 +119,13 @@ enum xk_when {
  * them, `mask` has 0xff where the running bytes must be equal and 0x00 where
  * the kernel patches itself (alternatives, static calls, jump labels, ftrace)
  * or a relocation was applied. Both are text_len bytes.
+ *
+ * A site in a module that is not loaded waits: when the module comes, and
+ * before it is initialised, the function of this name and with these bytes is
+ * looked for, and the site is armed with the value in force.
  */
 struct xk_site {
-	__u64 address;		/* of the function in the running kernel */
+	__u64 address;		/* of the function in the running kernel; of a module's: or 0 */
 	char symbol[XK_SYMBOL_LEN];
 	char module[XK_MODULE_LEN];
 	__u32 offset;		/* of the probed instruction in the function */
@@ -126,6 +141,8 @@ struct xk_site {
 	struct xk_op ops[XK_MAX_OPS];
 };
 
+#define XK_LOAD_POWERS_OF_TWO _BITUL(0)	/* only they are proved */
+
 /* Everything that user space may do to a tune names it by this. */
 struct xk_load {
 	__u32 size;		/* of this structure: in */
@@ -135,10 +152,12 @@ struct xk_load {
 	__s64 default_value;
 	__s64 min;		/* proved range, inclusive */
 	__s64 max;
+	__u32 flags;		/* XK_LOAD_* */
+	__u32 pad;
 	__u32 nr_sites;
 	__u32 id;		/* out */
 	__u64 sites;		/* const struct xk_site * */
-	char error[256];	/* out: what was refused, where and why */
+	char error[XK_ERROR_LEN];	/* out: what was refused, where and why */
 };
 
 struct xk_set {
@@ -154,7 +173,8 @@ struct xk_version {
 };
 
 #define XK_TUNE_DETACHED _BITUL(0)	/* outlives the descriptor that loaded it */
-#define XK_TUNE_BROKEN _BITUL(1)	/* a site is gone or disarmed: see the sites */
+#define XK_TUNE_BROKEN _BITUL(1)	/* a site is broken or disarmed: see the sites */
+#define XK_TUNE_POWERS_OF_TWO _BITUL(2)	/* only they may be set */
 
 struct xk_tune_info {
 	__u32 index;		/* in: 0 .. ; -ENOENT past the end */
@@ -173,13 +193,14 @@ struct xk_tune_info {
 
 #define XK_SITE_ARMED _BITUL(0)
 #define XK_SITE_OPTIMISED _BITUL(1)	/* a jump, not a breakpoint */
-#define XK_SITE_GONE _BITUL(2)		/* its module was unloaded */
+#define XK_SITE_WAITING _BITUL(2)	/* its module is not loaded */
 #define XK_SITE_OPT_UNKNOWN _BITUL(3)	/* could not be read */
+#define XK_SITE_BROKEN _BITUL(4)	/* its module came with other code: see the reason */
 
 struct xk_site_info {
 	__u32 id;		/* in: tune */
 	__u32 index;		/* in: site */
-	__u64 address;		/* out: of the probed instruction, as all that follows */
+	__u64 address;		/* out: of the probed instruction, or 0; as all that follows */
 	char symbol[XK_SYMBOL_LEN];
 	char module[XK_MODULE_LEN];
 	__u32 offset;
@@ -188,6 +209,7 @@ struct xk_site_info {
 	__u64 applied;		/* ... and updated the state */
 	__u64 faults;		/* ... and could not read or write memory: default value ran */
 	__u64 missed;		/* kprobes did not call the handler: default value ran */
+	char reason[XK_ERROR_LEN];	/* why the default runs, if it is known */
 };
 
 #define XK_IOC_MAGIC 0xb7

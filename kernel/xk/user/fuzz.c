@@ -56,7 +56,7 @@ static void random_op(struct xk_op *op, unsigned int at)
 		return;
 	}
 	memset(op, 0, sizeof(*op));
-	op->code = XK_OP_IV + below(at < 2 ? 5 : XK_OP_STORE);
+	op->code = XK_OP_IV + below(at < 2 ? 5 : XK_OP_PER_CPU);
 	op->width = 1 << below(4);
 	op->dst = at % XK_MAX_TEMPS;
 	op->a = below(temps);
@@ -78,6 +78,14 @@ static void random_op(struct xk_op *op, unsigned int at)
 	case XK_OP_SEXT:
 		op->b = 1 << below(3);
 		break;
+	case XK_OP_TEXT:
+		op->imm = below(8) ? below(MEMORY_SIZE) : (s64)interesting();
+		op->b = below(2);
+		op->c = below(9);
+		fallthrough;
+	case XK_OP_PER_CPU:
+		op->width = below(8) ? 8 : op->width;
+		break;
 	case XK_OP_SET_FLAGS:
 		op->imm = XK_STATUS_FLAGS & (below(2) ? ~0ULL : random64());
 		break;
@@ -96,6 +104,11 @@ static unsigned int typical(struct xk_op *ops)
 	ops[n++] = (struct xk_op) { .code = XK_OP_IV, .width = width, .dst = 1, .imm = 1 };
 	if (!below(4))
 		ops[n] = (struct xk_op) { .code = XK_OP_FLAGS, .width = 8, .dst = 2 };
+	else if (!below(4))
+		ops[n] = (struct xk_op) { .code = XK_OP_PER_CPU, .width = 8, .dst = 2 };
+	else if (!below(4))
+		ops[n] = (struct xk_op) { .code = XK_OP_TEXT, .width = 8, .dst = 2, .b = below(2),
+					  .c = below(9), .imm = below(64) };
 	else
 		ops[n] = (struct xk_op) { .code = XK_OP_REG, .width = below(3) ? width : 8,
 					  .dst = 2, .a = below(16) };
@@ -133,6 +146,9 @@ static unsigned int typical(struct xk_op *ops)
 			}
 			if (ops[n].code == XK_OP_SEXT)
 				ops[n].b = 1;
+			if (!below(8))
+				ops[n] = (struct xk_op) { .code = XK_OP_PER_CPU, .width = 8,
+							  .dst = 5 + more };
 			result = ops[n++].dst;
 		}
 	}
@@ -212,6 +228,14 @@ static void check_flags(void)
 	}
 }
 
+static bool has_address(const struct xk_op *ops, unsigned int nr)
+{
+	while (nr--)
+		if (ops[nr].code == XK_OP_TEXT || ops[nr].code == XK_OP_PER_CPU)
+			return true;
+	return false;
+}
+
 static void print(const struct xk_op *ops, unsigned int nr)
 {
 	unsigned int i;
@@ -225,7 +249,7 @@ static void print(const struct xk_op *ops, unsigned int nr)
 int main(int argc, char **argv)
 {
 	unsigned long programs = argc > 1 ? strtoul(argv[1], NULL, 0) : 200000;
-	unsigned long ran[XK_PLAN_INTERPRET + 1] = {}, refused = 0, faults = 0, n;
+	unsigned long ran[XK_PLAN_INTERPRET + 1] = {}, refused = 0, faults = 0, addresses = 0, n;
 	unsigned int i, kind;
 
 	if (argc > 2)
@@ -235,6 +259,7 @@ int main(int argc, char **argv)
 		struct machine written, planned;
 		u64 ivs[XK_MAX_IVS] = { interesting(), interesting(), interesting() };
 		unsigned int nr = below(XK_MAX_OPS + 2);
+		struct xk_ops_limits limits;
 		struct xk_ops_error why;
 		int ret;
 
@@ -246,11 +271,16 @@ int main(int argc, char **argv)
 			for (i = 0; i < nr; i++)
 				random_op(&ops[i], i);
 		}
-		if (xk_ops_check(ops, nr, 3, below(2), &why)) {
+		limits = (struct xk_ops_limits) {
+			.nr_ivs = 3, .text_len = MEMORY_SIZE, .stores = below(2),
+		};
+		if (xk_ops_check(ops, nr, &limits, &why)) {
 			refused++;
 			continue;
 		}
+		addresses += has_address(ops, nr);
 		random_machine(&written);
+		link_to(&written, ops, nr);
 		planned = written;
 		ret = run_as_written(&written, ops, nr, ivs);
 		faults += ret != 0;
@@ -262,12 +292,13 @@ int main(int argc, char **argv)
 		}
 		ran[kind]++;
 	}
-	printf("fuzz: %lu programs, %lu refused, %lu faulted; ran", programs, refused, faults);
+	printf("fuzz: %lu programs, %lu refused, %lu faulted, %lu with addresses; ran",
+	       programs, refused, faults, addresses);
 	for (kind = 0; kind <= XK_PLAN_INTERPRET; kind++)
 		printf(" %lu", ran[kind]);
 	printf("\n");
 	for (kind = 0; kind <= XK_PLAN_INTERPRET; kind++)
 		if (!ran[kind])
 			return 1;
-	return !faults || !refused;
+	return !faults || !refused || !addresses;
 }

@@ -14,7 +14,8 @@
  *	u64 registers[16], in the processor's order: rax rcx rdx rbx rsp ...
  *	u64 flags
  *	u64 base, the address of the first byte of memory
- *	u8 memory[4096]; every other address faults
+ *	u8 memory[4096]; every other address faults. XK_OP_TEXT reads from it as
+ *		it is here, XK_OP_PER_CPU gives PER_CPU_BASE
  *
  * An answer:
  *	s32 status: 0, -22 (EINVAL) refused by the checker, -14 (EFAULT) memory
@@ -69,6 +70,7 @@ static int one(const struct header *header)
 	struct machine written = {}, planned;
 	struct xk_op ops[XK_MAX_OPS];
 	struct xk_ops_error why = { .op = -1 };
+	struct xk_ops_limits limits;
 	u64 ivs[XK_MAX_IVS] = {};
 	struct state state;
 	unsigned int i, kind;
@@ -83,8 +85,12 @@ static int one(const struct header *header)
 		*xk_reg(&written.regs, i) = state.registers[i];
 	written.regs.flags = state.flags;
 
-	status = xk_ops_check(ops, header->nr_ops, header->nr_ivs, header->stores, &why);
+	limits = (struct xk_ops_limits) {
+		.nr_ivs = header->nr_ivs, .text_len = MEMORY_SIZE, .stores = header->stores,
+	};
+	status = xk_ops_check(ops, header->nr_ops, &limits, &why);
 	if (!status) {
+		link_to(&written, ops, header->nr_ops);
 		planned = written;
 		why.op = -1;
 		status = run_as_written(&written, ops, header->nr_ops, ivs);

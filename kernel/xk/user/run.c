@@ -14,6 +14,16 @@ static u8 *memory_at(u64 address, u8 width)
 	return &current->memory[offset];
 }
 
+u64 xk_per_cpu_base(void)
+{
+	return PER_CPU_BASE;
+}
+
+void link_to(const struct machine *machine, struct xk_op *ops, unsigned int nr_ops)
+{
+	xk_ops_link(ops, nr_ops, machine->memory, machine->base);
+}
+
 int xk_memory_load(u64 address, u8 width, u64 *value)
 {
 	const u8 *from = memory_at(address, width);

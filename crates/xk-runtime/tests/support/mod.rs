@@ -31,7 +31,7 @@ pub struct Site {
 
 impl Site {
     pub fn new(symbol: &'static str, offset: u32, insn_len: u8, ops: Vec<Op>) -> Self {
-        let ivs = vec![Fit { a: 1, b: 0, width: 4 }];
+        let ivs = vec![Fit::linear(1, 0, 4)];
         Self { symbol, offset, insn_len, when: When::Before, ivs, ops }
     }
 }
@@ -84,7 +84,7 @@ pub fn table(module: &Path, name: &str, sites: Vec<Site>) -> ScopeTable {
             token: "32".into(),
             default: 32,
         },
-        range: Range { min: 1, max: 1000 },
+        range: Range::of(1, 1000),
         functions,
         spans,
         validation: Validation::default(),
@@ -95,7 +95,7 @@ pub fn table(module: &Path, name: &str, sites: Vec<Site>) -> ScopeTable {
 
 /// Bytes of a function in a module file, with everything masked that loading
 /// the module changes: relocations, and returns, which become `ret; int3`.
-fn function(module: &Path, symbol: &str) -> Function {
+pub fn function(module: &Path, symbol: &str) -> Function {
     let data = fs::read(module).unwrap();
     let file = object::File::parse(&*data).unwrap();
     let found = file.symbols().find(|s| s.name() == Ok(symbol)).expect(symbol);
@@ -105,8 +105,11 @@ fn function(module: &Path, symbol: &str) -> Function {
     let mut mask = vec![0xff; bytes.len()];
     for (at, _) in section.relocations().filter(|(at, _)| (start..end).contains(at)) {
         let at = (at - start) as usize;
-        // The opcode before the displacement is part of a patched return.
-        mask[at - 1..at + 4].fill(0);
+        mask[at..at + 4].fill(0);
+        // The opcode of a return, or of a call of the tracer, is patched with it.
+        if matches!(bytes[at - 1], 0xe8 | 0xe9) {
+            mask[at - 1] = 0;
+        }
     }
     // The kernel seals functions of which nobody takes the address.
     if bytes.starts_with(&[0xf3, 0x0f, 0x1e, 0xfa]) {
@@ -128,10 +131,13 @@ fn function(module: &Path, symbol: &str) -> Function {
 pub struct Loaded;
 
 impl AddressOf for Loaded {
-    fn address(&self, function: &Function) -> Result<u64, String> {
+    fn address(&self, function: &Function) -> Result<Option<u64>, String> {
         let path = format!("/sys/module/{MODULE}/sections/{}", function.section);
+        if !Path::new(&path).exists() {
+            return Ok(None);
+        }
         let text = fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;
         let start = u64::from_str_radix(text.trim().trim_start_matches("0x"), 16).map_err(|e| e.to_string())?;
-        Ok(start + function.text_offset)
+        Ok(Some(start + function.text_offset))
     }
 }

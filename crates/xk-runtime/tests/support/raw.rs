@@ -46,6 +46,8 @@ pub fn load(site: &abi::Site) -> abi::Load {
         default_value: 32,
         min: 1,
         max: 1000,
+        flags: 0,
+        pad: 0,
         nr_sites: 1,
         id: 0,
         sites: std::ptr::from_ref(site) as u64,

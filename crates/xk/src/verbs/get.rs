@@ -63,5 +63,5 @@ pub fn run(args: &Args) -> Result {
 }
 
 fn in_force(tune: &TuneStatus) -> bool {
-    !tune.broken && tune.sites.iter().all(|site| !matches!(site.probe, Probe::Disarmed | Probe::Gone))
+    !tune.broken && tune.sites.iter().all(|site| !matches!(site.probe, Probe::Disarmed | Probe::Broken))
 }

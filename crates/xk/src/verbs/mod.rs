@@ -98,7 +98,8 @@ fn probe_word(probe: Probe) -> &'static str {
         Probe::Jump => "jump",
         Probe::Int3 => "breakpoint",
         Probe::Disarmed => "DISARMED",
-        Probe::Gone => "GONE",
+        Probe::Waiting => "waiting",
+        Probe::Broken => "BROKEN",
         Probe::Unknown => "unknown",
     }
 }

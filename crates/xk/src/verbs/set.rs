@@ -6,8 +6,8 @@
 
 use std::time::{Duration, Instant};
 
-use xk_runtime::{Device, Error as RuntimeError, Probe, Tune, TuneStatus};
-use xk_table::{ProbeKind, ScopeTable};
+use xk_runtime::{Device, Error as RuntimeError, Probe, SiteStatus, Tune, TuneStatus};
+use xk_table::{CriticalSpan, ProbeKind, ScopeTable};
 
 use super::{is_tune_of, owner, probe_word, title};
 use crate::addresses::Addresses;
@@ -178,16 +178,10 @@ fn make(device: &Device, addresses: &Addresses, change: &Change<'_>, hold: bool)
                 owner(tune)
             )));
         }
-        if tune.sites.iter().any(|site| site.probe == Probe::Gone) {
-            // Its default is in force everywhere; the new module's code is verified as any other.
-            device.unload(tune.id).map_err(|error| Failure::from(error).about(title))?;
-        } else {
-            refuse_disarmed(title, tune)?;
-            device.set(tune.id, change.value).map_err(|error| Failure::from(error).about(title))?;
-            return Ok(Done::Changed(tune.id, tune.value));
-        }
+        refuse_ill(title, tune)?;
+        device.set(tune.id, change.value).map_err(|error| Failure::from(error).about(title))?;
+        return Ok(Done::Changed(tune.id, tune.value));
     }
-    refuse_missing_modules(addresses, change)?;
     let tune = device.load(change.table, change.value, addresses).map_err(|error| load_failure(error, title))?;
     Ok(Done::Loaded(tune))
 }
@@ -204,26 +198,31 @@ fn load_failure(error: RuntimeError, title: &str) -> Failure {
 }
 
 /// A value that does not come into force at a site is not set.
-fn refuse_disarmed(title: &str, tune: &TuneStatus) -> Result {
-    match tune.sites.iter().find(|site| site.probe == Probe::Disarmed) {
-        Some(site) => Err(Failure::error(format!(
-            "{title}: the probe at {}+{:#x} is disarmed, a value would not come into force there: \
-             `echo 1 > /sys/kernel/debug/kprobes/enabled`, then repeat",
-            site.symbol, site.offset
-        ))),
-        None => Ok(()),
+fn refuse_ill(title: &str, tune: &TuneStatus) -> Result {
+    for site in &tune.sites {
+        let place = format!("{}+{:#x}", site.symbol, site.offset);
+        let reason = site.reason.as_deref().unwrap_or("the kernel gave no reason");
+        match site.probe {
+            Probe::Disarmed => {
+                return Err(Failure::error(format!(
+                    "{title}: the probe at {place} is disarmed, a value would not come into force there: \
+                     `echo 1 > /sys/kernel/debug/kprobes/enabled`, then repeat"
+                )));
+            }
+            Probe::Broken => {
+                return Err(Failure::new(
+                    Exit::Drift,
+                    format!(
+                        "{title}: module {} is not the one that was analysed, a value would not come into force \
+                         at {place} ({reason}): `xk unset {title}`, and `xk build` it again",
+                        site.module.as_deref().unwrap_or("?")
+                    ),
+                ));
+            }
+            Probe::Jump | Probe::Int3 | Probe::Waiting | Probe::Unknown => {}
+        }
     }
-}
-
-fn refuse_missing_modules(addresses: &Addresses, change: &Change<'_>) -> Result {
-    let modules = change.table.functions.iter().filter_map(|function| function.module.as_deref());
-    match modules.into_iter().find(|module| !addresses.is_loaded(module)) {
-        Some(module) => Err(Failure::error(format!(
-            "{} acts in module {module}, which is not loaded: run `modprobe {module}` and repeat",
-            change.title()
-        ))),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 /// The tunes after the kernel had time to turn breakpoints into jumps.
@@ -255,16 +254,26 @@ fn report(changes: &[Change<'_>], done: &[Done], tunes: &[TuneStatus]) {
         println!("{} = {} (was {before})", paint.strong(change.title()), paint.value(&change.value.to_string()));
         let Some(tune) = tunes.iter().find(|tune| is_tune_of(tune, &change.table.constant)) else { continue };
         let mut columns = Columns::default();
-        for (site, span) in tune.sites.iter().zip(&change.table.spans) {
-            let note = match (site.probe, span.indirection.probe, &span.indirection.probe_reason) {
-                (Probe::Int3, ProbeKind::Jump, _) => "a jump was expected: the kernel has not optimised it (yet)",
-                (Probe::Int3, ProbeKind::Int3, Some(reason)) => reason,
-                _ => "",
-            };
+        for (index, site) in tune.sites.iter().enumerate() {
             let place = format!("{}+{:#x}", site.symbol, site.offset);
-            columns.row([place, probe_word(site.probe).into(), note.into()]);
+            columns.row([place, probe_word(site.probe).into(), note(site, change.table.spans.get(index))]);
         }
         print!("{}", columns.lines("  "));
+    }
+}
+
+/// What is remarkable about how a site is reached.
+fn note(site: &SiteStatus, span: Option<&CriticalSpan>) -> String {
+    let expected = span.map(|span| (span.indirection.probe, span.indirection.probe_reason.as_deref()));
+    match (site.probe, expected) {
+        (Probe::Int3, Some((ProbeKind::Jump, _))) => {
+            "a jump was expected: the kernel has not optimised it (yet)".into()
+        }
+        (Probe::Int3, Some((ProbeKind::Int3, Some(reason)))) => reason.into(),
+        (Probe::Waiting, _) => {
+            format!("module {} is not loaded; it will have the value when it is", site.module.as_deref().unwrap_or("?"))
+        }
+        _ => site.reason.clone().unwrap_or_default(),
     }
 }
 

@@ -1,5 +1,6 @@
 //! `xk status`: every tune in force, site by site, and what is wrong with it.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::{json, Value};
@@ -8,7 +9,7 @@ use xk_runtime::{Device, Error as RuntimeError, Probe, SiteStatus, TuneStatus};
 use super::{owner, probe_word, title_of};
 use crate::context::{running, Folders, Tables};
 use crate::exit::Result;
-use crate::output::{print_json, range, Columns, Paint};
+use crate::output::{count, print_json, range, Columns, Paint};
 
 /// Arguments of `xk status`.
 #[derive(Debug, clap::Args)]
@@ -45,10 +46,10 @@ fn warnings(tune: &TuneStatus) -> Vec<String> {
     for site in &tune.sites {
         let place = place(site);
         match site.probe {
-            Probe::Gone => warnings.push(format!(
-                "{place}: module {} was unloaded; the default {default} is in force everywhere: \
-                 `xk set` the constant again when the module is back, or `xk unset` it",
-                site.module.as_deref().unwrap_or("?")
+            Probe::Broken => warnings.push(format!(
+                "{place}: the default {default} is in force there, as the module that was loaded is not the one \
+                 that was analysed: {}; `xk unset` the constant, and `xk build` it again",
+                site.reason.as_deref().unwrap_or("the kernel gave no reason")
             )),
             Probe::Disarmed => warnings.push(format!(
                 "{place}: the probe is disarmed, the default {default} is in force there: \
@@ -58,7 +59,7 @@ fn warnings(tune: &TuneStatus) -> Vec<String> {
                 warnings
                     .push(format!("{place}: the running bytes are not known: another tracer may have replaced them"));
             }
-            Probe::Jump | Probe::Int3 => {}
+            Probe::Jump | Probe::Int3 | Probe::Waiting => {}
         }
         if site.missed > 0 {
             warnings.push(format!(
@@ -84,6 +85,25 @@ fn place(site: &SiteStatus) -> String {
         Some(module) => format!("{}+{:#x} [{module}]", site.symbol, site.offset),
         None => format!("{}+{:#x}", site.symbol, site.offset),
     }
+}
+
+/// `None` while the site waits for its module.
+fn address(site: &SiteStatus) -> Option<String> {
+    (site.address != 0).then(|| format!("{:#x}", site.address))
+}
+
+fn waiting(tune: &TuneStatus) -> impl Iterator<Item = &SiteStatus> {
+    tune.sites.iter().filter(|site| site.probe == Probe::Waiting)
+}
+
+/// What the sites that wait are waiting for.
+fn awaited(tune: &TuneStatus) -> Option<String> {
+    let modules: BTreeSet<&str> = waiting(tune).filter_map(|site| site.module.as_deref()).collect();
+    let modules: Vec<&str> = modules.into_iter().collect();
+    (!modules.is_empty()).then(|| {
+        let sites = count(waiting(tune).count(), "site");
+        format!("{sites} waiting for a module that is not loaded: {}", modules.join(", "))
+    })
 }
 
 /// `42 s`, `3 min`, `5 h`, `2 d`.
@@ -125,7 +145,7 @@ fn text(module: Option<&str>, tunes: &[TuneStatus], tables: &Tables, paint: Pain
         for site in &tune.sites {
             columns.row([
                 place(site),
-                format!("{:#x}", site.address),
+                address(site).unwrap_or_else(|| "-".into()),
                 probe_word(site.probe).into(),
                 site.hits.to_string(),
                 site.applied.to_string(),
@@ -134,6 +154,9 @@ fn text(module: Option<&str>, tunes: &[TuneStatus], tables: &Tables, paint: Pain
             ]);
         }
         text += &columns.lines("  ");
+        if let Some(modules) = awaited(tune) {
+            text += &format!("\n  {}\n", paint.dim(&modules));
+        }
         alarms.extend(warnings(tune).into_iter().map(|warning| format!("{title}: {warning}")));
     }
     for alarm in alarms {
@@ -145,7 +168,7 @@ fn text(module: Option<&str>, tunes: &[TuneStatus], tables: &Tables, paint: Pain
 fn document(module: Option<&str>, tunes: &[TuneStatus], tables: &Tables) -> Value {
     let site = |site: &SiteStatus| {
         json!({
-            "address": format!("{:#x}", site.address),
+            "address": address(site),
             "symbol": site.symbol,
             "module": site.module,
             "offset": site.offset,
@@ -153,9 +176,11 @@ fn document(module: Option<&str>, tunes: &[TuneStatus], tables: &Tables) -> Valu
                 Probe::Jump => "jump",
                 Probe::Int3 => "int3",
                 Probe::Disarmed => "disarmed",
-                Probe::Gone => "gone",
+                Probe::Waiting => "waiting",
+                Probe::Broken => "broken",
                 Probe::Unknown => "unknown",
             },
+            "reason": site.reason,
             "hits": site.hits,
             "applied": site.applied,
             "faults": site.faults,
@@ -174,6 +199,7 @@ fn document(module: Option<&str>, tunes: &[TuneStatus], tables: &Tables) -> Valu
                 "range": tune.range,
                 "detached": tune.detached,
                 "broken": tune.broken,
+                "waiting": waiting(tune).count(),
                 "owner_pid": tune.owner_pid,
                 "age_s": tune.age.as_secs_f64(),
                 "sites": tune.sites.iter().map(site).collect::<Vec<_>>(),
@@ -203,6 +229,11 @@ mod tests {
         ill.sites[0].faults = 1;
         ill.sites.push(SiteStatus { probe: Probe::Disarmed, offset: 0x99, ..ill.sites[0].clone() });
         ill.sites[1].module = Some("tcp_cubic".into());
+        let mut other = SiteStatus { probe: Probe::Waiting, address: 0, ..ill.sites[1].clone() };
+        (other.missed, other.faults) = (0, 0);
+        let reason = "tcp_reno_cong_avoid+0x3: expected 41, running 42";
+        ill.sites.push(other.clone());
+        ill.sites.push(SiteStatus { probe: Probe::Broken, reason: Some(reason.into()), ..other });
         tunes.push(ill);
         fixture::golden("status_ill.txt", &text(Some("0.1.0"), &tunes, &tables, Paint::PLAIN));
     }

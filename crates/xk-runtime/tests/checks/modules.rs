@@ -1,0 +1,189 @@
+//! Sites in modules that come and go.
+
+use std::fs;
+use std::path::PathBuf;
+
+use object::{Object, ObjectSection, ObjectSymbol};
+
+use crate::support::{function, set_register, table, Site, MODULE, RAX, RDI};
+use crate::{compare, insmod_xk, load, only_site, run, target, target_module, value_table, wait_for, Error};
+use xk_runtime::{Device, Probe};
+use xk_table::ScopeTable;
+
+fn insmod_target() {
+    assert!(run("insmod", &[target_module().to_str().unwrap()]));
+}
+
+fn rmmod_target() {
+    assert!(run("rmmod", &[MODULE]));
+}
+
+/// The module with one byte of a function changed; its path.
+fn altered(symbol: &str, at: u64, byte: u8) -> PathBuf {
+    let mut data = fs::read(target_module()).unwrap();
+    let place = {
+        let file = object::File::parse(&*data).unwrap();
+        let found = file.symbols().find(|s| s.name() == Ok(symbol)).unwrap();
+        let section = file.section_by_index(found.section_index().unwrap()).unwrap();
+        section.file_range().unwrap().0 + found.address() + at
+    };
+    data[place as usize] = byte;
+    let path = PathBuf::from("/tmp/xk_target_altered.ko");
+    fs::write(&path, data).unwrap();
+    path
+}
+
+pub fn a_site_waits_for_its_module() {
+    rmmod_target();
+    let tune = load(&value_table(), 64).unwrap();
+    let status = tune.status().unwrap();
+    assert_eq!((status.broken, status.sites[0].probe, status.sites[0].address), (false, Probe::Waiting, 0));
+    insmod_target();
+    assert!(target("init").starts_with("64 "), "armed before the module is initialised: {}", target("init"));
+    assert_eq!(target("value"), "64");
+    let site = only_site(&tune);
+    assert!(matches!(site.probe, Probe::Int3 | Probe::Jump), "{site:?}");
+    assert_ne!(site.address, 0);
+    tune.set(65).unwrap();
+    assert_eq!(target("value"), "65");
+    tune.unload().unwrap();
+    assert_eq!(target("value"), "32");
+    // Nothing waits any longer.
+    rmmod_target();
+    insmod_target();
+    assert!(target("init").starts_with("32 "));
+}
+
+pub fn a_reloaded_module_is_armed_again() {
+    let tune = load(&value_table(), 64).unwrap();
+    wait_for("optimisation", || only_site(&tune).probe == Probe::Jump);
+    for value in [65, 66, 67] {
+        rmmod_target();
+        let status = tune.status().unwrap();
+        assert_eq!((status.broken, status.sites[0].probe), (false, Probe::Waiting));
+        tune.set(value).unwrap();
+        insmod_target();
+        assert_eq!(target("value"), value.to_string());
+        assert!(target("init").starts_with(&value.to_string()));
+    }
+    tune.unload().unwrap();
+    assert_eq!(target("value"), "32");
+    // The original bytes are back.
+    load(&value_table(), 5).unwrap().unload().unwrap();
+}
+
+fn two_functions() -> ScopeTable {
+    let sites = vec![
+        Site::new("xk_target_value", 5, 2, set_register(RAX)),
+        Site::new("xk_target_compare", 5, 3, compare(RDI, false)),
+    ];
+    table(&target_module(), "BOTH", sites)
+}
+
+/// It cannot be kept out, and what is not verified is not touched.
+pub fn a_module_with_other_code_is_left_alone() {
+    rmmod_target();
+    let tune = load(&two_functions(), 50).unwrap();
+    assert!(run("insmod", &[altered("xk_target_value", 1, 33).to_str().unwrap()]));
+    assert_eq!((target("value").as_str(), target("compare").as_str()), ("33", "0"));
+    let status = tune.status().unwrap();
+    assert!(status.broken);
+    assert_eq!(status.sites[0].probe, Probe::Broken);
+    assert_eq!(status.sites[0].reason.as_deref(), Some("xk_target_value+0x1: expected 20, running 21"));
+    assert!(matches!(status.sites[1].probe, Probe::Int3 | Probe::Jump));
+    let log = std::process::Command::new("dmesg").output().unwrap();
+    assert!(String::from_utf8_lossy(&log.stdout).contains("xk_target_value+0x1: expected 20, running 21"));
+    // A value goes where it can.
+    tune.set(39).unwrap();
+    assert_eq!((target("value").as_str(), target("compare").as_str()), ("33", "1"));
+    // The module that was analysed comes back.
+    rmmod_target();
+    let status = tune.status().unwrap();
+    assert!(!status.broken && status.sites.iter().all(|site| site.probe == Probe::Waiting && site.reason.is_none()));
+    insmod_target();
+    assert_eq!((target("value").as_str(), target("compare").as_str()), ("39", "1"));
+    assert!(!tune.status().unwrap().broken);
+    tune.unload().unwrap();
+    assert_eq!(target("value"), "32");
+}
+
+/// The second of two functions of one name, as a static function would be.
+fn twin() -> ScopeTable {
+    let mut table = table(&target_module(), "TWIN", vec![Site::new("xk_target_twin_there", 5, 2, set_register(RAX))]);
+    table.functions = vec![function(&target_module(), "xk_target_twin_there")];
+    table.functions[0].symbol = "xk_target_twin".into();
+    table
+}
+
+pub fn a_function_is_found_by_its_bytes() {
+    assert_eq!(target("twins"), "32 33");
+    let tune = load(&twin(), 50).unwrap();
+    assert_eq!(target("twins"), "32 50");
+    rmmod_target();
+    insmod_target();
+    assert_eq!(target("twins"), "32 50");
+    // The address is known when it is loaded, and looked for when it comes: the same.
+    tune.unload().unwrap();
+    rmmod_target();
+    let tune = load(&twin(), 51).unwrap();
+    insmod_target();
+    assert_eq!(target("twins"), "32 51");
+    rmmod_target();
+    // Neither is the one that was analysed.
+    assert!(run("insmod", &[altered("xk_target_twin_there", 1, 34).to_str().unwrap()]));
+    assert_eq!(target("twins"), "32 34");
+    let reason = only_site(&tune).reason.unwrap();
+    assert!(reason.contains("none of the 2 functions xk_target_twin"), "{reason}");
+    rmmod_target();
+    // Both are.
+    assert!(run("insmod", &[altered("xk_target_twin_here", 1, 33).to_str().unwrap()]));
+    assert_eq!(target("twins"), "33 33");
+    let reason = only_site(&tune).reason.unwrap();
+    assert!(reason.contains("two functions xk_target_twin with these bytes"), "{reason}");
+}
+
+/// A module without the function, under the same name.
+pub fn a_module_without_the_function_is_left_alone() {
+    rmmod_target();
+    let mut table = value_table();
+    table.functions[0].symbol = "xk_target_none".into();
+    let tune = load(&table, 64).unwrap();
+    insmod_target();
+    assert_eq!(only_site(&tune).reason.as_deref(), Some("module xk_target has no function xk_target_none"));
+    tune.unload().unwrap();
+    // Loaded, it is refused at once.
+    struct Nowhere;
+    impl xk_runtime::AddressOf for Nowhere {
+        fn address(&self, _: &xk_table::Function) -> Result<Option<u64>, String> {
+            Ok(None)
+        }
+    }
+    let device = Device::open().unwrap();
+    assert!(matches!(device.load(&table, 64, &Nowhere), Err(Error::Drift(text)) if text.contains("has no function")));
+    // An address is not needed if the module is there.
+    let tune = device.load(&value_table(), 64, &Nowhere).unwrap();
+    assert_eq!(target("value"), "64");
+    tune.unload().unwrap();
+}
+
+pub fn the_same_instruction_twice_is_left_alone() {
+    rmmod_target();
+    let first = load(&value_table(), 41).unwrap();
+    let mut thief = value_table();
+    thief.constant.id = "elsewhere.c:L1:32:0".into();
+    let second = load(&thief, 42).unwrap();
+    insmod_target();
+    assert_eq!(target("value"), "41");
+    let reason = only_site(&second).reason.unwrap();
+    assert!(reason.contains("held by") && reason.contains("VALUE"), "{reason}");
+    assert!(matches!(only_site(&first).probe, Probe::Int3 | Probe::Jump));
+}
+
+pub fn xk_can_be_removed_while_a_site_waits() {
+    rmmod_target();
+    load(&value_table(), 64).unwrap().detach().unwrap();
+    assert!(run("rmmod", &["xk"]));
+    insmod_target();
+    assert_eq!(target("value"), "32");
+    insmod_xk();
+}

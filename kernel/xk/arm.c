@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The sites of a tune together: verified and armed, all of them or none, when
+ * the tune is loaded; those of a module one by one when it comes, since a
+ * module cannot be refused; disarmed.
+ */
+#include <linux/module.h>
+#include <linux/string.h>
+
+#include "backend.h"
+#include "xk.h"
+
+static bool same_place(const struct xk_live_site *a, const struct xk_live_site *b)
+{
+	if (a->when != b->when || a->address != b->address)
+		return false;
+	/* Sites that wait have no address yet. */
+	return a->address || (a->offset == b->offset && !strcmp(a->symbol, b->symbol) &&
+			      !strcmp(a->module, b->module));
+}
+
+static bool is_in(const struct xk_live_site *site, const struct module *module)
+{
+	return !strcmp(site->module, module->name);
+}
+
+/* Verifies a site, unless its module is not there. */
+static int verify(struct xk_live_site *site, struct xk_error *error)
+{
+	const struct module *module = NULL;
+	int ret;
+
+	if (site->module[0]) {
+		module = xk_module_get(site->module);
+		if (!module) {
+			site->function = 0;
+			site->address = 0;
+			site->phase = XK_PHASE_WAITING;
+			return 0;
+		}
+	}
+	ret = xk_verify_site(site, module, error);
+	xk_module_put(module);
+	if (!ret)
+		site->phase = XK_PHASE_READY;
+	return ret;
+}
+
+/* Everything is verified before anything is armed. */
+int xk_sites_verify(struct xk_tune *tune, struct xk_error *error)
+{
+	unsigned int i, k;
+	int ret;
+
+	for (i = 0; i < tune->nr_sites; i++) {
+		struct xk_live_site *site = &tune->sites[i];
+
+		ret = verify(site, error);
+		if (ret)
+			return ret;
+		for (k = 0; k < i; k++)
+			if (same_place(site, &tune->sites[k]))
+				return xk_refuse(error, -EINVAL,
+						 "%s+0x%x: two sites at one instruction",
+						 site->symbol, site->offset);
+	}
+	return 0;
+}
+
+static int arm(struct xk_live_site *site, struct xk_error *error)
+{
+	int ret = site->backend->arm(site, error);
+
+	if (!ret)
+		site->phase = XK_PHASE_ARMED;
+	return ret;
+}
+
+/* All that do not wait, or none. */
+int xk_sites_arm(struct xk_tune *tune, struct xk_error *error)
+{
+	unsigned int i;
+	int ret;
+
+	for (i = 0; i < tune->nr_sites; i++) {
+		struct xk_live_site *site = &tune->sites[i];
+
+		if (site->phase != XK_PHASE_READY)
+			continue;
+		ret = arm(site, error);
+		if (ret) {
+			xk_sites_disarm(tune);
+			return ret;
+		}
+	}
+	/* vmlinux does not come again. */
+	for (i = 0; i < tune->nr_sites; i++)
+		if (!tune->sites[i].module[0])
+			xk_site_free_source(&tune->sites[i]);
+	return 0;
+}
+
+/* Disarms the sites of `module`, or all of them when it is NULL. */
+static void disarm(struct xk_tune *tune, const struct module *module)
+{
+	struct xk_live_site *sites[XK_DISARM_BATCH];
+	unsigned int i, nr = 0;
+
+	for (i = 0; i < tune->nr_sites; i++) {
+		struct xk_live_site *site = &tune->sites[i];
+
+		if (site->phase != XK_PHASE_ARMED || (module && !is_in(site, module)))
+			continue;
+		site->phase = XK_PHASE_IDLE;
+		sites[nr++] = site;
+		if (nr == ARRAY_SIZE(sites)) {
+			sites[0]->backend->disarm(sites, nr);
+			nr = 0;
+		}
+	}
+	/* There is one backend; with more, this is one call for each. */
+	if (nr)
+		sites[0]->backend->disarm(sites, nr);
+}
+
+void xk_sites_disarm(struct xk_tune *tune)
+{
+	disarm(tune, NULL);
+}
+
+/* A module cannot be kept from loading: the rest of the tune goes on. */
+static void give_up(struct xk_live_site *site, const struct xk_error *error)
+{
+	site->phase = XK_PHASE_BROKEN;
+	strscpy(site->reason, error->text[0] ? error->text : "out of memory");
+	pr_warn("xk: %s: the default runs in module %s: %s\n", site->tune->name,
+		site->module, site->reason);
+}
+
+/* `module` has come. Returns how many of its sites are ready to be armed. */
+unsigned int xk_sites_verify_module(struct xk_tune *tune, const struct module *module)
+{
+	unsigned int i, nr = 0;
+
+	for (i = 0; i < tune->nr_sites; i++) {
+		struct xk_live_site *site = &tune->sites[i];
+		struct xk_error error = {};
+
+		if (site->phase != XK_PHASE_WAITING || !is_in(site, module))
+			continue;
+		if (xk_verify_site(site, module, &error)) {
+			give_up(site, &error);
+		} else {
+			site->phase = XK_PHASE_READY;
+			nr++;
+		}
+	}
+	return nr;
+}
+
+/* What is ready cannot be armed, for want of memory. */
+void xk_sites_give_up_ready(struct xk_tune *tune)
+{
+	const struct xk_error error = {};
+	unsigned int i;
+
+	for (i = 0; i < tune->nr_sites; i++)
+		if (tune->sites[i].phase == XK_PHASE_READY)
+			give_up(&tune->sites[i], &error);
+}
+
+void xk_sites_arm_module(struct xk_tune *tune)
+{
+	unsigned int i;
+
+	for (i = 0; i < tune->nr_sites; i++) {
+		struct xk_live_site *site = &tune->sites[i];
+		struct xk_error error = {};
+
+		if (site->phase == XK_PHASE_READY && arm(site, &error))
+			give_up(site, &error);
+	}
+}
+
+/* `module` goes, its text is still there. */
+void xk_sites_await_module(struct xk_tune *tune, const struct module *module)
+{
+	unsigned int i;
+
+	disarm(tune, module);
+	for (i = 0; i < tune->nr_sites; i++) {
+		struct xk_live_site *site = &tune->sites[i];
+
+		if (!is_in(site, module))
+			continue;
+		site->phase = XK_PHASE_WAITING;
+		site->function = 0;
+		site->address = 0;
+		site->reason[0] = '\0';
+	}
+}

@@ -145,6 +145,7 @@ impl Update {
                 },
                 proof: Proof::Proved { solver: "dead state: see place.rs".into(), millis: 0 },
             }],
+            data: Vec::new(),
             validation: Validation::default(),
             units: Vec::new(),
             stages: BTreeMap::new(),

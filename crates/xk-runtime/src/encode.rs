@@ -41,6 +41,9 @@ impl Request {
         if !table.range.contains(value) {
             return Err(Error::OutOfRange { name: name.to_owned(), value, range: table.range });
         }
+        if !table.data.is_empty() {
+            return Err(wrong("it acts in data, which xk.ko cannot change".into()));
+        }
         if table.spans.len() > abi::MAX_SITES {
             return Err(wrong(format!("{} sites, the kernel accepts {}", table.spans.len(), abi::MAX_SITES)));
         }

@@ -142,6 +142,7 @@ pub fn build(
         range: analysis.range,
         functions: analysis.functions,
         spans: analysis.spans,
+        data: Vec::new(),
         validation: analysis.validation,
         units: analysis.units,
         stages,

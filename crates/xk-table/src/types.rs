@@ -152,6 +152,29 @@ pub struct Function {
     pub source: String,
 }
 
+/// A value that the constant gives to a static object, and nothing else does:
+/// it is changed in memory, without a probe.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DataSite {
+    /// Symbol of the object, e.g. `net_hotdata`.
+    pub symbol: String,
+    /// Module that contains it; `None` for vmlinux.
+    pub module: Option<String>,
+    /// Section that holds it, e.g. `.data`.
+    pub section: String,
+    /// Address of the object relative to `_stext` (vmlinux) or to the start of
+    /// the module's section `section`: tells two objects of one name apart.
+    pub section_offset: u64,
+    /// Offset of the value in the object.
+    pub offset: u32,
+    /// Width of the value in bytes: 1, 2, 4 or 8.
+    pub width: u8,
+    /// The value that the object holds for V.
+    pub fit: Fit,
+    /// Translation unit that defines it, relative to the source tree.
+    pub source: String,
+}
+
 /// When the operations run relative to the probed instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -277,6 +300,9 @@ pub struct ScopeTable {
     pub functions: Vec<Function>,
     /// Every occurrence of the constant in the deployed code.
     pub spans: Vec<CriticalSpan>,
+    /// Every static object that it initialises.
+    #[serde(default)]
+    pub data: Vec<DataSite>,
     /// Rebuild-and-compare evidence.
     pub validation: Validation,
     /// Translation units that were rebuilt, with what was found in each.
@@ -308,8 +334,13 @@ impl ScopeTable {
         if !self.range.contains(self.constant.default) {
             return Err(format!("default {} is outside {}", self.constant.default, self.range));
         }
-        if self.spans.is_empty() {
-            return Err("no critical span".into());
+        if self.spans.is_empty() && self.data.is_empty() {
+            return Err("no critical span, and no data".into());
+        }
+        for data in &self.data {
+            if ![1, 2, 4, 8].contains(&data.width) || data.fit.width != data.width {
+                return Err(format!("{}+{:#x}: a value of {} bytes", data.symbol, data.offset, data.width));
+            }
         }
         for function in &self.functions {
             let (bytes, mask) = (function.text()?, function.text_mask()?);

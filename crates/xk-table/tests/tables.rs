@@ -4,8 +4,8 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use xk_table::{
-    ConstRef, CriticalSpan, Fit, Function, Indirection, KernelRef, Kind, Op, OpCode, OpError, ProbeKind, Program,
-    Proof, Range, ScopeTable, Store, StoreError, Validation, When, SCHEMA,
+    ConstRef, CriticalSpan, DataSite, Fit, Function, Indirection, KernelRef, Kind, Op, OpCode, OpError, ProbeKind,
+    Program, Proof, Range, ScopeTable, Store, StoreError, Validation, When, SCHEMA,
 };
 
 const BUILD: &str = "0123abcd";
@@ -55,6 +55,7 @@ fn table() -> ScopeTable {
             },
             proof: Proof::Proved { solver: "z3".into(), millis: 1 },
         }],
+        data: Vec::new(),
         validation: Validation::default(),
         units: vec![],
         stages: Default::default(),
@@ -95,13 +96,42 @@ fn what_is_not_whole_is_refused() {
     assert_eq!((good.len(), bad.len()), (1, 0), "whole, but for another constant");
 }
 
+fn data() -> DataSite {
+    DataSite {
+        symbol: "queue_limits".into(),
+        module: None,
+        section: ".data".into(),
+        section_offset: 0x1800,
+        offset: 8,
+        width: 4,
+        fit: Fit::linear(1, 0, 4),
+        source: "block/blk-settings.c".into(),
+    }
+}
+
+#[test]
+fn a_constant_may_act_in_data_only() {
+    let mut table = table();
+    table.spans.clear();
+    table.functions.clear();
+    table.data = vec![data()];
+    assert_eq!(table.check(), Ok(()));
+    let text = serde_json::to_string(&table).unwrap();
+    assert_eq!(serde_json::from_str::<ScopeTable>(&text).unwrap(), table);
+    // Tables that were written before there was data are read.
+    table.data.clear();
+    let mut value = serde_json::to_value(&table).unwrap();
+    assert!(value.as_object_mut().unwrap().remove("data").is_some());
+    assert_eq!(serde_json::from_value::<ScopeTable>(value).unwrap(), table);
+}
+
 /// One violation of coherence.
 type Break = (&'static str, fn(&mut ScopeTable));
 
 #[test]
 fn incoherent_tables_are_refused() {
     assert_eq!(table().check(), Ok(()));
-    let broken: [Break; 11] = [
+    let broken: [Break; 13] = [
         ("default outside the range", |t| t.range.min = 33),
         ("no spans", |t| t.spans.clear()),
         ("mask of another length", |t| t.functions[0].mask.truncate(4)),
@@ -112,6 +142,8 @@ fn incoherent_tables_are_refused() {
         ("no such value", |t| t.spans[0].ivs.clear()),
         ("too many values", |t| t.spans[0].ivs = vec![Fit::linear(1, 0, 4); 9]),
         ("odd width", |t| t.spans[0].ivs[0].width = 9),
+        ("odd data", |t| t.data = vec![DataSite { width: 3, ..data() }]),
+        ("data of another width", |t| t.data = vec![DataSite { width: 8, ..data() }]),
         ("empty program", |t| t.spans[0].indirection.program.ops.clear()),
     ];
     for (what, break_it) in broken {

@@ -119,6 +119,7 @@ pub fn table() -> ScopeTable {
             function("example_full", Some("example"), "drivers/example.c"),
         ],
         spans: vec![select, compare],
+        data: Vec::new(),
         validation: Validation {
             fitted: vec![1, 33, 64],
             unseen: vec![7, 127, 128, 4096],

@@ -87,6 +87,7 @@ pub fn table(module: &Path, name: &str, sites: Vec<Site>) -> ScopeTable {
         range: Range::of(1, 1000),
         functions,
         spans,
+        data: Vec::new(),
         validation: Validation::default(),
         units: Vec::new(),
         stages: BTreeMap::new(),

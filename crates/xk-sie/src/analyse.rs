@@ -19,6 +19,8 @@ use crate::study::{Builds, Means, Study};
 pub struct Input<'a> {
     /// The value of the deployed kernel.
     pub default: i64,
+    /// Only powers of two were looked at, and only they hold.
+    pub powers_of_two: bool,
     /// Functions that do not return.
     pub noreturns: &'a HashSet<String>,
     /// The kernel to agree with.
@@ -74,7 +76,8 @@ pub fn conclude(input: &Input<'_>, studies: &[Study]) -> Result<Analysis, Refusa
     if studies.iter().all(|study| study.seeds().is_none_or(|seeds| seeds.is_empty())) {
         return Err(Refusal::DeadCode { units: studies.iter().map(|study| study.source.clone()).collect() });
     }
-    let (range, validation) = usable_range(input.default, studies)?;
+    let (mut range, validation) = usable_range(input.default, studies)?;
+    range.powers_of_two = input.powers_of_two;
     let mut analysis = Analysis { functions: vec![], spans: vec![], range, validation, units: vec![] };
     for study in studies {
         unit_spans(input, study, &mut analysis)?;

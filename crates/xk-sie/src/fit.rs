@@ -117,7 +117,7 @@ fn quotient(points: &[Point], width: u8) -> Option<Fit> {
     let powers = (1..=20).map(|n| 1i64 << n);
     for by in powers.chain(DIVISORS) {
         let d = i128::from(by);
-        for a in [1i64, -1] {
+        for a in [1i64, -1, 2, 3, 4, 5, 7, 8, 9, 10] {
             // The offset that carries: c·d from the first point, and a rounding.
             let base = whole[0];
             let scaled = i128::from(a) * i128::from(base.v);

@@ -435,6 +435,20 @@ fn changed_part(terms: &mut Terms, old: TermId, new: TermId) -> (Bits, TermId) {
 /// The stores whose values differ, given the same stores in the same order.
 fn changed_stores(terms: &Terms, mut actual: TermId, mut wanted: TermId) -> Option<Vec<(TermId, TermId)>> {
     let mut changed = Vec::new();
+    // Stores of an instruction that was not executed.
+    let depth = |mut memory| {
+        let mut stores = 0;
+        while let &Node::Store(before, ..) = terms.node(memory) {
+            (memory, stores) = (before, stores + 1);
+        }
+        stores
+    };
+    for _ in depth(actual)..depth(wanted) {
+        if let &Node::Store(before, address, value) = terms.node(wanted) {
+            changed.push((address, value));
+            wanted = before;
+        }
+    }
     while actual != wanted {
         match (terms.node(actual), terms.node(wanted)) {
             (&Node::Store(before_a, address_a, value_a), &Node::Store(before_w, address_w, value_w))

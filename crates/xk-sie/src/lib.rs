@@ -29,4 +29,5 @@ pub mod span;
 pub mod state;
 pub mod study;
 pub mod term;
+mod variants;
 pub mod words;

@@ -7,22 +7,21 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Mutex;
 use std::time::Instant;
 
 use thiserror::Error;
-use xk_const::{BuildTree, Constant, RejectedBy, TreeError, Unit, Users};
+use xk_const::{BuildTree, Constant, TreeError, Unit, Users};
 use xk_kernel::Tree;
 use xk_table::{ConstRef, KernelRef, Place, Range, Refusal, ScopeTable, SCHEMA};
 
 use crate::analyse::{conclude, hull, Input};
 use crate::identity::Deployed;
-use crate::object::{Object, ObjectError};
-use crate::plan::Plan;
+use crate::object::ObjectError;
+use crate::plan::{Domain, Plan, ENOUGH};
 use crate::proof::{ProofError, Solver};
-use crate::prototypes::Prototypes;
 use crate::study::{Means, Study, Variant};
+use crate::variants::Variants;
 
 /// How to build.
 pub struct Options<'a> {
@@ -98,33 +97,22 @@ pub fn build(
     let noreturns = noreturns(tree)?;
     let prototypes = deployed.prototypes();
     let variants = Variants { tree, constant, options, prototypes: &prototypes };
-    let input = Input { default: constant.default, noreturns: &noreturns, deployed, solver };
     let means = Means { default: constant.default, noreturns: &noreturns, prototypes: &prototypes, solver };
-
-    let mut plan = Plan::new(constant);
-    let mut bench: Option<Vec<(Unit, Study)>> = None;
-    loop {
-        let (range, agreeing) = bench.as_deref().map_or_else(
-            || (Range::of(constant.default, constant.default), 0),
-            |bench| standing(constant.default, bench),
-        );
-        let wave = plan.next(range, agreeing);
-        if wave.is_empty() {
+    let mut found = None;
+    for domain in Domain::of(constant) {
+        let studies = observe(&variants, &means, &users, Plan::new(constant, domain), &mut clock)?;
+        let (_, agreeing) = standing(constant.default, &studies);
+        let better = found.as_ref().is_none_or(|(_, before, _)| agreeing > *before);
+        if better {
+            found = Some((domain, agreeing, studies));
+        }
+        if agreeing >= ENOUGH {
             break;
         }
-        if bench.is_none() {
-            let found = variants.deployed(&users.units, &wave)?;
-            refuse_layout(&variants, &users, &found, &wave)?;
-            clock.lap("layout");
-            bench = Some(found);
-        }
-        let bench = bench.get_or_insert_with(Vec::new);
-        let built = variants.compile(bench, &wave)?;
-        clock.lap("compile");
-        study(&means, bench, built, options.jobs);
-        clock.lap("compare");
     }
-    let studies: Vec<Study> = bench.unwrap_or_default().into_iter().map(|(_, study)| study).collect();
+    let (domain, _, studies) = found.unwrap_or((Domain::All, 0, Vec::new()));
+    let powers_of_two = domain == Domain::PowersOfTwo;
+    let input = Input { default: constant.default, powers_of_two, noreturns: &noreturns, deployed, solver };
     let analysis = conclude(&input, &studies)?;
     clock.lap("analyse");
     (options.progress)(&format!("{} critical span(s), values {}", analysis.spans.len(), analysis.range));
@@ -149,6 +137,35 @@ pub fn build(
     })
 }
 
+/// Compiles and compares wave by wave, until enough values agree or none are left.
+fn observe(
+    variants: &Variants<'_>,
+    means: &Means<'_>,
+    users: &Users,
+    mut plan: Plan<'_>,
+    clock: &mut Clock<'_>,
+) -> Result<Vec<Study>, BuildError> {
+    let mut bench: Option<(Vec<Unit>, Vec<Study>)> = None;
+    loop {
+        let (range, agreeing) = standing(means.default, bench.as_ref().map_or(&[], |(_, studies)| studies));
+        let wave = plan.next(range, agreeing);
+        if wave.is_empty() {
+            return Ok(bench.unwrap_or_default().1);
+        }
+        if bench.is_none() {
+            let found = variants.deployed(&users.units, &wave)?;
+            refuse_layout(variants, users, &found.0, &wave)?;
+            clock.lap("layout");
+            bench = Some(found);
+        }
+        let (units, studies) = bench.get_or_insert_default();
+        let built = variants.compile(units, &wave)?;
+        clock.lap("compile");
+        study(means, studies, built, variants.options.jobs);
+        clock.lap("compare");
+    }
+}
+
 struct Clock<'a> {
     stages: &'a mut BTreeMap<String, f64>,
     last: Instant,
@@ -164,22 +181,21 @@ impl Clock<'_> {
 
 /// The range around the default in which everything agrees so far, and how many
 /// values do.
-fn standing(default: i64, bench: &[(Unit, Study)]) -> (Range, usize) {
-    let studies = || bench.iter().map(|(_, study)| study);
-    let range = hull(default, studies());
-    let Some(first) = studies().next() else { return (range, 0) };
+fn standing(default: i64, studies: &[Study]) -> (Range, usize) {
+    let range = hull(default, studies.iter());
+    let Some(first) = studies.first() else { return (range, 0) };
     let agreeing = first.agreeing().iter().filter(|&&v| range.contains(v) && v != default);
     (range, agreeing.count())
 }
 
 /// Looks at what was built, several units side by side.
-fn study(means: &Means<'_>, bench: &mut [(Unit, Study)], built: Vec<Vec<(i64, Variant)>>, jobs: usize) {
-    let work: Mutex<Vec<_>> = Mutex::new(bench.iter_mut().zip(built).rev().collect());
+fn study(means: &Means<'_>, studies: &mut [Study], built: Vec<Vec<(i64, Variant)>>, jobs: usize) {
+    let work: Mutex<Vec<_>> = Mutex::new(studies.iter_mut().zip(built).rev().collect());
     std::thread::scope(|scope| {
         for _ in 0..jobs.max(1) {
             scope.spawn(|| loop {
                 let next = work.lock().ok().and_then(|mut work| work.pop());
-                let Some(((_, study), variants)) = next else { return };
+                let Some((study, variants)) = next else { return };
                 variants.into_iter().for_each(|(value, variant)| study.add(means, value, variant));
             });
         }
@@ -206,11 +222,11 @@ fn refuse_elsewhere(users: &Users) -> Result<(), Refusal> {
 fn refuse_layout(
     variants: &Variants<'_>,
     users: &Users,
-    bench: &[(Unit, Study)],
+    units: &[Unit],
     wave: &[i64],
 ) -> Result<(), BuildError> {
     let (Some(mention), Some(&value)) = (users.shapes.first(), wave.first()) else { return Ok(()) };
-    for (unit, _) in bench {
+    for unit in units {
         let Variants { tree, constant, options, .. } = variants;
         let changes = xk_const::layout_sensitive(*tree, constant, unit, value, options.cache)?;
         if let Some(change) = changes.first() {
@@ -231,110 +247,4 @@ fn noreturns(tree: &Tree) -> Result<HashSet<String>, TreeError> {
     let text = String::from_utf8_lossy(&text);
     let name = |line: &str| Some(line.trim().strip_prefix("NORETURN(")?.strip_suffix(')')?.to_owned());
     Ok(text.lines().filter_map(name).collect())
-}
-
-struct Variants<'a> {
-    tree: &'a Tree,
-    constant: &'a Constant,
-    options: &'a Options<'a>,
-    prototypes: &'a Prototypes,
-}
-
-/// What became of one value in one unit.
-enum Outcome {
-    Variant(Variant),
-    /// The unit does not see the definition.
-    NotSeen,
-}
-
-impl Variants<'_> {
-    /// The units that see the constant, each with its deployed build. One value
-    /// is compiled to know that; it is in the cache when its turn comes.
-    fn deployed(&self, units: &[Unit], wave: &[i64]) -> Result<Vec<(Unit, Study)>, BuildError> {
-        let default = self.constant.default;
-        let probe = wave.first().copied().unwrap_or(default);
-        let jobs: Vec<(&Unit, i64)> = units.iter().flat_map(|unit| [(unit, probe), (unit, default)]).collect();
-        let mut outcomes = self.outcomes(&jobs).into_iter();
-        let mut bench = Vec::new();
-        for unit in units {
-            let (Some(probed), Some(base)) = (outcomes.next(), outcomes.next()) else { break };
-            if matches!(probed?, Outcome::NotSeen) {
-                continue;
-            }
-            match base? {
-                Outcome::NotSeen => {}
-                Outcome::Variant(Variant::Built(object)) => {
-                    let study = Study::new(unit.source.clone(), unit.module.clone(), *object, self.prototypes);
-                    bench.push((unit.clone(), study));
-                }
-                Outcome::Variant(Variant::Rejected(_, message)) => {
-                    let detail = format!("{} does not compile unedited: {message}", unit.source);
-                    return Err(Refusal::NotDeployed { detail }.into());
-                }
-            }
-        }
-        if bench.is_empty() {
-            let detail = format!("no deployed unit compiles the definition of {}", self.constant.id);
-            return Err(Refusal::NotDeployed { detail }.into());
-        }
-        Ok(bench)
-    }
-
-    /// Every value of the wave in every unit.
-    fn compile(&self, bench: &[(Unit, Study)], wave: &[i64]) -> Result<Vec<Vec<(i64, Variant)>>, BuildError> {
-        let jobs: Vec<(&Unit, i64)> =
-            bench.iter().flat_map(|(unit, _)| wave.iter().map(move |&value| (unit, value))).collect();
-        (self.options.progress)(&format!("compiling {} variant(s)", jobs.len()));
-        let mut outcomes = self.outcomes(&jobs).into_iter();
-        let mut built = Vec::new();
-        for (unit, _) in bench {
-            let mut variants = Vec::new();
-            for (&value, outcome) in wave.iter().zip(outcomes.by_ref()) {
-                match outcome? {
-                    Outcome::Variant(variant) => variants.push((value, variant)),
-                    Outcome::NotSeen => {
-                        let detail = format!("{} sees the constant with one value and not with {value}", unit.source);
-                        return Err(Refusal::NotDeployed { detail }.into());
-                    }
-                }
-            }
-            built.push(variants);
-        }
-        Ok(built)
-    }
-
-    /// Runs the compilers side by side; the outcomes are in the order of `jobs`.
-    fn outcomes(&self, jobs: &[(&Unit, i64)]) -> Vec<Result<Outcome, BuildError>> {
-        let next = AtomicUsize::new(0);
-        let results: Mutex<BTreeMap<usize, Result<Outcome, BuildError>>> = Mutex::default();
-        std::thread::scope(|scope| {
-            for _ in 0..self.options.jobs.clamp(1, jobs.len().max(1)) {
-                scope.spawn(|| loop {
-                    let index = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(&(unit, value)) = jobs.get(index) else { return };
-                    let outcome = self.outcome(unit, value);
-                    if let Ok(mut results) = results.lock() {
-                        results.insert(index, outcome);
-                    }
-                });
-            }
-        });
-        results.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner).into_values().collect()
-    }
-
-    fn outcome(&self, unit: &Unit, value: i64) -> Result<Outcome, BuildError> {
-        match xk_const::build(self.tree, self.constant, unit, value, self.options.cache) {
-            Ok(path) => {
-                let data = std::fs::read(&path).map_err(|source| BuildError::Io { path: path.clone(), source })?;
-                let object = Object::parse(&data).map_err(|source| BuildError::Object { path, source })?;
-                Ok(Outcome::Variant(Variant::Built(Box::new(object))))
-            }
-            Err(xk_const::BuildError::NotSeen { .. }) => Ok(Outcome::NotSeen),
-            Err(xk_const::BuildError::Rejected { by, message, .. }) => {
-                Ok(Outcome::Variant(Variant::Rejected(by == RejectedBy::LayoutOrAssert, message)))
-            }
-            Err(xk_const::BuildError::Edit(error)) => Ok(Outcome::Variant(Variant::Rejected(false, error.to_string()))),
-            Err(error) => Err(error.into()),
-        }
-    }
 }

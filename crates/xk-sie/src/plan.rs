@@ -13,13 +13,38 @@ use xk_table::Range;
 pub const UNSEEN: usize = 5;
 /// Values from which the mapping is fitted, besides the default.
 pub const FITTED: usize = 2;
+/// So many agreeing values are enough.
+pub const ENOUGH: usize = FITTED + UNSEEN;
 /// After so many waves what agrees is enough, or never will be.
 const WAVES: usize = 4;
+
+/// Among which values to look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Domain {
+    /// All.
+    All,
+    /// A compiler divides by these in a way of its own.
+    PowersOfTwo,
+}
+
+impl Domain {
+    /// What to try for a constant, in this order.
+    #[must_use]
+    pub fn of(constant: &Constant) -> Vec<Self> {
+        let power = constant.default >= 2 && constant.default.count_ones() == 1;
+        match (power, constant.operator) {
+            (true, Operator::Divisor) => vec![Self::PowersOfTwo, Self::All],
+            (true, operator) if operator != Operator::ShiftCount => vec![Self::All, Self::PowersOfTwo],
+            _ => vec![Self::All],
+        }
+    }
+}
 
 /// What to compile, wave by wave.
 #[derive(Debug)]
 pub struct Plan<'a> {
     constant: &'a Constant,
+    domain: Domain,
     tried: BTreeSet<i64>,
     waves: usize,
 }
@@ -27,18 +52,22 @@ pub struct Plan<'a> {
 impl<'a> Plan<'a> {
     /// For one constant.
     #[must_use]
-    pub fn new(constant: &'a Constant) -> Self {
-        Self { constant, tried: BTreeSet::from([constant.default]), waves: 0 }
+    pub fn new(constant: &'a Constant, domain: Domain) -> Self {
+        Self { constant, domain, tried: BTreeSet::from([constant.default]), waves: 0 }
     }
 
     /// The next values, when `agreeing` lie in the range `hull` around the
     /// default; none when that is enough.
     pub fn next(&mut self, hull: Range, agreeing: usize) -> Vec<i64> {
-        let missing = (FITTED + UNSEEN).saturating_sub(agreeing);
+        let missing = ENOUGH.saturating_sub(agreeing);
         if missing == 0 || self.waves == WAVES {
             return Vec::new();
         }
-        let candidates = if self.waves == 0 { self.first() } else { self.closer(hull) };
+        let candidates = match self.domain {
+            Domain::PowersOfTwo => self.powers(hull),
+            Domain::All if self.waves == 0 => self.first(),
+            Domain::All => self.closer(hull),
+        };
         self.waves += 1;
         let fresh = candidates.into_iter().filter(|&value| self.allowed(value));
         let mut wave: Vec<i64> = Vec::new();
@@ -74,6 +103,20 @@ impl<'a> Plan<'a> {
         values.extend(chosen.unseen.iter().filter(|&&v| v == 1));
         values.extend(chosen.fit.get(FITTED));
         values.extend(chosen.unseen);
+        values
+    }
+
+    /// Powers of two, from the default outwards, up to those known not to agree.
+    fn powers(&self, hull: Range) -> Vec<i64> {
+        let above = self.tried.range(hull.max.saturating_add(1)..).next().copied();
+        let below = self.tried.range(..hull.min).next_back().copied();
+        let default = self.constant.default;
+        let mut values = Vec::new();
+        for n in 1..=20 {
+            values.extend(default.checked_shl(n).filter(|&v| v > 0 && v >> n == default));
+            values.push(default >> n);
+        }
+        values.retain(|&v| v >= 2 && above.is_none_or(|end| v < end) && below.is_none_or(|end| end < v));
         values
     }
 

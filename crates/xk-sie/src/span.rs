@@ -144,7 +144,7 @@ struct Candidate {
 impl Candidate {
     /// Where the update runs, as an index into the block.
     fn point(&self) -> usize {
-        self.insn + usize::from(self.when == When::After)
+        self.insn + usize::from(self.when != When::Before)
     }
 }
 
@@ -272,16 +272,25 @@ impl Context<'_> {
             }
         }
         let last_seed = block[draft.end - 1];
+        let at_seed = |when, reason: &str| Candidate {
+            insn: draft.end - 1,
+            when,
+            probe: ProbeKind::Int3,
+            reason: Some(reason.into()),
+        };
         match probe::unprobeable(self.object, function, last_seed) {
             Some(reason) => reasons.push(format!("{:#x}: {reason}", last_seed.node.offset - function.start.offset)),
-            None => candidates.push(Candidate {
-                insn: draft.end - 1,
-                when: When::After,
-                probe: ProbeKind::Int3,
-                reason: Some("the update runs behind the instruction".into()),
-            }),
+            None => {
+                candidates.push(at_seed(When::Instead, "the update runs instead of the instruction"));
+                candidates.push(at_seed(When::After, "the update runs behind the instruction"));
+            }
         }
-        candidates.sort_by_key(|c| (c.probe != ProbeKind::Jump, c.when == When::After, c.insn));
+        let rank = |when| match when {
+            When::Before => 0,
+            When::Instead => 1,
+            When::After => 2,
+        };
+        candidates.sort_by_key(|c| (c.probe != ProbeKind::Jump, rank(c.when), c.insn));
         (candidates, reasons)
     }
 
@@ -325,7 +334,14 @@ impl Context<'_> {
         let lowest = draft.first_seed.saturating_sub(MAX_EXTENSION).max(draft.settled);
         for start in (lowest..=draft.first_seed).rev() {
             let mut twin = Twin::new();
-            if let Some(text) = block[start..point].iter().find_map(|insn| twin.step(self, insn).err()) {
+            let mut available = None;
+            let executed = block[start..point].iter().zip(start..).find_map(|(insn, index)| {
+                if candidate.when == When::Instead && index == candidate.insn {
+                    available = Some(twin.actual.clone());
+                }
+                twin.step(self, insn).err()
+            });
+            if let Some(text) = executed {
                 reason = format!("`{text}` is not covered by the semantics, or a multiplication begins before it");
                 continue;
             }
@@ -333,11 +349,13 @@ impl Context<'_> {
             if fits.len() > MAX_IVS {
                 return Err(Attempt::Next(format!("{} transformed values, at most {MAX_IVS}", fits.len())));
             }
+            // What would have been done instead is not there to be read.
+            let actual = available.unwrap_or_else(|| twin.actual.clone());
             let links = links(function, block[start..point].iter().copied());
-            match generate(&mut twin.terms, &twin.actual, &twin.wanted, live, &fits, &links) {
+            match generate(&mut twin.terms, &actual, &twin.wanted, live, &fits, &links) {
                 Err(not_available) => reason = not_available.0,
                 Ok(generated) => {
-                    let proof = self.decide(&mut twin, &generated, &fits, live, &links);
+                    let proof = self.decide(&mut twin, &actual, &generated, &fits, live, &links);
                     match proof {
                         Ok(proof) => {
                             let span = Assembled { function, function_index, block, start, draft, candidate };
@@ -373,6 +391,7 @@ impl Context<'_> {
     fn decide(
         &self,
         twin: &mut Twin,
+        actual: &State,
         generated: &Generated,
         fits: &[Fit],
         live: Live,
@@ -381,7 +400,7 @@ impl Context<'_> {
         if generated.program.check(fits.len()).is_err() {
             return Err(ProofError::Refuted);
         }
-        let mut updated = twin.actual.clone();
+        let mut updated = actual.clone();
         let ivs: Vec<_> = fits
             .iter()
             .map(|fit| {

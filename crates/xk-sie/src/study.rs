@@ -69,7 +69,7 @@ pub struct Study {
     /// The deployed build.
     pub base: Object,
     flow: Flow,
-    /// Matched without a fit.
+    /// Matched, with the constants that differ.
     observed: Vec<(i64, Differences)>,
     /// Not matched without a fit; may do with one.
     waiting: Vec<(i64, Box<Object>)>,
@@ -235,10 +235,9 @@ impl Study {
 
     /// With a fit, everything seen before is looked at again.
     fn settle(&mut self, means: &Means<'_>) {
-        for (value, differences) in std::mem::take(&mut self.observed) {
+        for (value, differences) in self.observed.clone() {
             if !self.fitted.contains(&value) {
-                let verdict = self.predicted(value, differences);
-                self.note(value, verdict);
+                self.judge(means, value, differences);
             }
         }
         for (value, object) in std::mem::take(&mut self.waiting) {
@@ -261,22 +260,53 @@ impl Study {
     }
 
     fn confirm(&mut self, means: &Means<'_>, value: i64, variant: &Object) {
-        let verdict = self.confirms(means, value, variant);
+        match self.compared(means, value, variant) {
+            Ok(differences) => {
+                self.observed.push((value, differences.clone()));
+                self.judge(means, value, differences);
+            }
+            Err(reason) => self.note(value, Err(reason)),
+        }
+    }
+
+    /// Whether a value agrees with the fit, or with a better fit that everything
+    /// else agrees with too.
+    fn judge(&mut self, means: &Means<'_>, value: i64, differences: Differences) {
+        let verdict = self.predicted(value, differences.clone());
+        if verdict.is_err() && self.refit(means, value) {
+            return;
+        }
         self.note(value, verdict);
     }
 
-    /// Whether a build that the fit never saw is what the fit predicts; else
-    /// the first difference.
-    fn confirms(&self, means: &Means<'_>, value: i64, variant: &Object) -> Result<(), String> {
+    /// A quotient looks constant or linear until a value is far enough away.
+    fn refit(&mut self, means: &Means<'_>, value: i64) -> bool {
+        let among = |(v, _): &&(i64, Differences)| self.fitted.contains(v) || *v == value;
+        let mut observed: Vec<_> = self.observed.iter().filter(among).cloned().collect();
+        self.read_constants_as_products(&mut observed);
+        let Ok(seeds) = self.fit_all(means, &observed) else { return false };
+        let before = self.seeds.replace(seeds);
+        let agree = |(v, d): &(i64, Differences)| !self.agreeing.contains(v) || self.predicted(*v, d.clone()).is_ok();
+        if self.observed.iter().all(agree) {
+            self.fitted.insert(value);
+            self.agreeing.insert(value);
+            return true;
+        }
+        self.seeds = before;
+        false
+    }
+
+    /// The constants in which a build that the fit never saw differs, or the
+    /// first difference that is none.
+    fn compared(&self, means: &Means<'_>, value: i64, variant: &Object) -> Result<Differences, String> {
         let Some(seeds) = &self.seeds else { return Err("there is no fit".into()) };
         let expected: Differences = seeds
             .iter()
             .map(|(key, fit)| (*key, Other { value: fit.apply(value), bits: u32::from(fit.width) * 8 }))
             .collect();
         data::compare(&self.base, variant, &self.source).map_err(|refusal| refusal.to_string())?;
-        let differences = compare_with(&self.base, variant, &means.rules(&expected))
-            .map_err(|mismatch| format!("{}: {}", self.place(mismatch.base), mismatch.detail))?;
-        self.predicted(value, differences)
+        compare_with(&self.base, variant, &means.rules(&expected))
+            .map_err(|mismatch| format!("{}: {}", self.place(mismatch.base), mismatch.detail))
     }
 
     /// Whether `differences` are those that the fit predicts.

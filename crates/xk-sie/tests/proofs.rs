@@ -83,7 +83,7 @@ fn builds(build: &Build<'_>, default: i64, fitted: &[i64], unseen: &[i64]) -> Bu
 
 fn analysed(units: Vec<Builds>, default: i64, deployed: &dyn Deployed, solver: &Solver) -> Result<Analysis, Refusal> {
     let noreturns = HashSet::new();
-    analyse(&Input { default, noreturns: &noreturns, deployed, solver }, units)
+    analyse(&Input { default, powers_of_two: false, noreturns: &noreturns, deployed, solver }, units)
 }
 
 fn plain(build: &Build<'_>, default: i64, fitted: &[i64], unseen: &[i64]) -> Result<Analysis, Refusal> {

@@ -183,6 +183,9 @@ pub enum When {
     Before,
     /// After it (always a breakpoint).
     After,
+    /// Instead of it (always a breakpoint): the operations do what it would have
+    /// done, from the state before it.
+    Instead,
 }
 
 /// How the new state is obtained; the letters are the design's.

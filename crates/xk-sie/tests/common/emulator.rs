@@ -105,7 +105,8 @@ impl<'a> Emulator<'a> {
         }
     }
 
-    fn update(&mut self, node: Node, when: When) {
+    /// Whether an update ran.
+    fn update(&mut self, node: Node, when: When) -> bool {
         let offset = (node.offset - self.function.start.offset) as u32;
         let due: Vec<_> = self
             .updates
@@ -113,6 +114,7 @@ impl<'a> Emulator<'a> {
             .filter(|(span, _)| span.indirection.offset == offset && span.indirection.when == when)
             .copied()
             .collect();
+        let ran = !due.is_empty();
         for (span, v) in due {
             let mut terms = Terms::new();
             let mut state = State::unknown(&mut terms);
@@ -123,6 +125,7 @@ impl<'a> Emulator<'a> {
             self.commit(&terms, &state, &ivs);
             self.updated.insert(offset);
         }
+        ran
     }
 
     fn condition(&self, code: u8) -> bool {
@@ -167,6 +170,7 @@ impl<'a> Emulator<'a> {
             let callee = name(&insn.target);
             let mut next = insn.next();
             match insn.raw.flow_control() {
+                FlowControl::Next if self.update(node, When::Instead) => {}
                 FlowControl::Next => {
                     let mut terms = Terms::new();
                     let mut state = State::unknown(&mut terms);

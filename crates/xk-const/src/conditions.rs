@@ -88,7 +88,8 @@ impl Config {
         }
     }
 
-    fn value(&self, name: &str) -> Option<i64> {
+    /// The value of an option, 0 when it is off, and of a few names that follow from options.
+    pub fn value(&self, name: &str) -> Option<i64> {
         match name {
             "BITS_PER_LONG" | "__BITS_PER_LONG" => Some(64),
             "HZ" => self.values.get("CONFIG_HZ").copied(),

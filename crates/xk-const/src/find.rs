@@ -138,7 +138,8 @@ impl<'s> Finder<'s> {
         }
     }
 
-    fn define(&self, hash: usize, found: &mut Found) {
+    /// The object-like macro, or the literals of the function-like one, that begins with the token `hash`.
+    pub fn define(&self, hash: usize, found: &mut Found) {
         let Place::Directive(Directive::Define { name, function, body }) = self.scan.place(hash) else { return };
         if *function {
             self.literals(&body.clone().collect::<Vec<_>>(), 0, found);
@@ -153,7 +154,7 @@ impl<'s> Finder<'s> {
     }
 
     /// The initialiser of a constant variable; false when it is an array or structure.
-    fn variable(&self, region: &Region, name: &str, found: &mut Found) -> bool {
+    pub fn variable(&self, region: &Region, name: &str, found: &mut Found) -> bool {
         let code = region.tokens.clone().filter(|&i| self.scan.tokens[i].directive.is_none());
         let (mut equals, mut end, mut plain) = (None, region.tokens.end, true);
         for i in code {
@@ -184,7 +185,8 @@ impl<'s> Finder<'s> {
         true
     }
 
-    fn enumerator(&self, token: usize, found: &mut Found) {
+    /// The enumerator whose name is `token`.
+    pub fn enumerator(&self, token: usize, found: &mut Found) {
         let name = self.scan.text(token);
         let mut end = token + 1;
         let mut depth = 0_i32;
@@ -215,7 +217,8 @@ impl<'s> Finder<'s> {
         found.candidates.push(self.candidate(token + 2..end, line, Form::EnumValue, Some(name.to_owned())));
     }
 
-    fn literals(&self, tokens: &[usize], line: u32, found: &mut Found) {
+    /// The literals among these tokens; `line` 0: each by its own line.
+    pub fn literals(&self, tokens: &[usize], line: u32, found: &mut Found) {
         for &token in tokens {
             let t = self.scan.tokens[token];
             match t.kind {

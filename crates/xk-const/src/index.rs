@@ -188,6 +188,11 @@ impl Index {
         seen
     }
 
+    /// The files that every unit includes.
+    pub(crate) fn forced(&self) -> impl Iterator<Item = FileNo> + '_ {
+        FORCED.iter().filter_map(|path| self.number(path))
+    }
+
     /// Every file that the given files reach by includes, themselves included.
     pub fn reach(&self, files: &[FileNo]) -> Vec<bool> {
         let forced = FORCED.iter().filter_map(|path| self.number(path));

@@ -4,6 +4,7 @@
 //! kernel: its [`ConstId`], default, C type and place in the source. [`users()`] lists every
 //! deployed translation unit that may depend on it, [`choose_values`] proposes values, [`build()`]
 //! compiles a unit with one of them, and [`layout_sensitive`] tells whether types changed size.
+//! [`survey()`] lists the constants of the whole kernel that look worth it.
 
 mod build;
 mod conditions;
@@ -20,7 +21,9 @@ mod paste;
 mod probe;
 mod resolve;
 mod scan;
+mod scope;
 mod spec;
+mod survey;
 mod token;
 mod tree;
 mod users;
@@ -35,7 +38,9 @@ pub use layout::{layout_sensitive, LayoutChange, LayoutError};
 pub use memo::recall;
 pub use probe::Sight;
 pub use resolve::{resolve, Constant, Form, ResolveError, Site};
+pub use scope::{glob, subsystems, Scope, ScopeError};
 pub use spec::{Spec, SpecError};
+pub use survey::{survey, Category, Listed, Survey, Written};
 pub use tree::{BuildTree, FileEdit, TreeError, Unit};
 pub use users::{users, Followed, Mention, Users};
 pub use value::{choose_values, CType, Edges, Operator, Values};

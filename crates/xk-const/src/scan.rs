@@ -90,6 +90,11 @@ impl<'s> Scan<'s> {
         &self.directives
     }
 
+    /// Everything that is no directive, in order.
+    pub fn code(&self) -> &[Region] {
+        &self.code
+    }
+
     /// The tokens that spell `name`.
     pub fn mentions<'a>(&'a self, name: &'a str) -> impl Iterator<Item = usize> + 'a {
         self.tokens

@@ -1,4 +1,5 @@
 //! The prepared tree of the newest kernel that the lab has fetched, and helpers over it.
+#![allow(dead_code)] // every test uses some of them
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

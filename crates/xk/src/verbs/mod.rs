@@ -6,6 +6,7 @@ mod doctor;
 mod explain;
 mod get;
 mod list;
+mod scan;
 mod set;
 mod status;
 mod unset;
@@ -21,6 +22,8 @@ use crate::exit::Result;
 pub enum Verb {
     /// Check what this machine lacks
     Doctor(doctor::Args),
+    /// List the constants of a kernel that look worth tuning
+    Scan(scan::Args),
     /// Analyse constants of a kernel, and write their scope tables
     Build(build::Args),
     /// Show what the analysis found: where a constant acts, and what a tune does there
@@ -44,6 +47,7 @@ impl Verb {
     pub fn run(self) -> Result {
         match self {
             Verb::Doctor(args) => doctor::run(&args),
+            Verb::Scan(args) => scan::run(&args),
             Verb::Build(args) => build::run(args),
             Verb::Explain(args) => explain::run(&args),
             Verb::List(args) => list::run(&args),
@@ -59,6 +63,7 @@ impl Verb {
     pub fn json(&self) -> bool {
         match self {
             Verb::Doctor(args) => args.json,
+            Verb::Scan(args) => args.json,
             Verb::Explain(args) => args.json,
             Verb::List(args) => args.json,
             Verb::Get(args) => args.json,

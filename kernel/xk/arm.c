@@ -12,7 +12,9 @@
 
 static bool same_place(const struct xk_live_site *a, const struct xk_live_site *b)
 {
-	if (a->when != b->when || a->address != b->address)
+	if (xk_data_overlap(a, b) && a->address)
+		return true;
+	if (a->address != b->address || !xk_whens_collide(a->when, b->when))
 		return false;
 	/* Sites that wait have no address yet. */
 	return a->address || (a->offset == b->offset && !strcmp(a->symbol, b->symbol) &&
@@ -61,7 +63,7 @@ int xk_sites_verify(struct xk_tune *tune, struct xk_error *error)
 		for (k = 0; k < i; k++)
 			if (same_place(site, &tune->sites[k]))
 				return xk_refuse(error, -EINVAL,
-						 "%s+0x%x: two sites at one instruction",
+						 "%s+0x%x: two sites at one place",
 						 site->symbol, site->offset);
 	}
 	return 0;
@@ -69,11 +71,14 @@ int xk_sites_verify(struct xk_tune *tune, struct xk_error *error)
 
 static int arm(struct xk_live_site *site, struct xk_error *error)
 {
-	int ret = site->backend->arm(site, error);
+	int ret = site->in_data ? 0 : site->backend->arm(site, error);
 
-	if (!ret)
-		site->phase = XK_PHASE_ARMED;
-	return ret;
+	if (ret)
+		return ret;
+	site->phase = XK_PHASE_ARMED;
+	if (site->in_data)
+		xk_data_write(site, site->tune->values->value);
+	return 0;
 }
 
 /* All that do not wait, or none. */
@@ -112,6 +117,12 @@ static void disarm(struct xk_tune *tune, const struct module *module)
 		if (site->phase != XK_PHASE_ARMED || (module && !is_in(site, module)))
 			continue;
 		site->phase = XK_PHASE_IDLE;
+		if (site->in_data) {
+			/* Done already, unless there was no memory to publish it. */
+			if (!module)
+				xk_data_write(site, tune->default_value);
+			continue;
+		}
 		sites[nr++] = site;
 		if (nr == ARRAY_SIZE(sites)) {
 			sites[0]->backend->disarm(sites, nr);

@@ -26,6 +26,7 @@ struct xk_backend {
 	const char *name;
 	unsigned int cost;		/* instructions per trigger, typically */
 	bool can_run_after;		/* XK_AFTER */
+	bool can_run_instead;		/* XK_INSTEAD */
 
 	/* Chooses the handler, also after a disarm; nothing is changed in the kernel. */
 	int (*prepare)(struct xk_live_site *site, struct xk_error *error);

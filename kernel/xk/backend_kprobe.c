@@ -2,7 +2,7 @@
 /*
  * The kprobe backend: exported interfaces only. A site before an instruction
  * becomes a jump where kprobes can optimise it, and stays a breakpoint where
- * they cannot; a site behind an instruction is always a breakpoint.
+ * they cannot; a site behind an instruction, or instead of it, is always one.
  */
 #include <linux/delay.h>
 #include <linux/jiffies.h>
@@ -75,6 +75,23 @@ static void notrace after(struct kprobe *kprobe, struct pt_regs *regs,
 	xk_handle(to_site(kprobe), regs);
 }
 
+/* Nothing; but a probe with a post-handler is not optimised, and can set ip. */
+static void notrace after_nothing(struct kprobe *kprobe, struct pt_regs *regs,
+				  unsigned long flags)
+{
+}
+
+/* Not 0: the instruction was done, and is not executed. */
+static int notrace instead(struct kprobe *kprobe, struct pt_regs *regs)
+{
+	const struct xk_live_site *site = to_site(kprobe);
+
+	if (xk_handle(site, regs))
+		return 0;
+	regs->ip = site->address + site->insn_len;
+	return 1;
+}
+
 /* A probe in a handler would end in itself. */
 NOKPROBE_SYMBOL(before_value);
 NOKPROBE_SYMBOL(before_compare);
@@ -83,16 +100,26 @@ NOKPROBE_SYMBOL(before_select);
 NOKPROBE_SYMBOL(before_steps);
 NOKPROBE_SYMBOL(before_interpret);
 NOKPROBE_SYMBOL(after);
+NOKPROBE_SYMBOL(after_nothing);
+NOKPROBE_SYMBOL(instead);
 
 static int kprobe_prepare(struct xk_live_site *site, struct xk_error *error)
 {
 	site->missed += site->kprobe.nmissed;
 	memset(&site->kprobe, 0, sizeof(site->kprobe));
 	site->kprobe.addr = (kprobe_opcode_t *)site->address;
-	if (site->when == XK_BEFORE)
+	switch (site->when) {
+	case XK_BEFORE:
 		site->kprobe.pre_handler = before[site->plan.kind];
-	else
+		break;
+	case XK_AFTER:
 		site->kprobe.post_handler = after;
+		break;
+	case XK_INSTEAD:
+		site->kprobe.pre_handler = instead;
+		site->kprobe.post_handler = after_nothing;
+		break;
+	}
 	return 0;
 }
 
@@ -197,6 +224,7 @@ const struct xk_backend xk_backend_kprobe = {
 	.name = "kprobe",
 	.cost = 120,
 	.can_run_after = true,
+	.can_run_instead = true,
 	.prepare = kprobe_prepare,
 	.arm = kprobe_arm,
 	.disarm = kprobe_disarm,

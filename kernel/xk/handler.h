@@ -2,7 +2,8 @@
 /*
  * What runs when a site is reached, independent of the backend. Inline, since
  * a call and a return cost as much as the shortest of these; the caller has
- * disabled preemption and cannot nest on its CPU.
+ * disabled preemption and cannot nest on its CPU. -EFAULT, and nothing has
+ * changed, when memory could not be accessed.
  */
 #ifndef _XK_HANDLER_H
 #define _XK_HANDLER_H
@@ -24,80 +25,82 @@ static __always_inline void xk_count_hit(const struct xk_live_site *site)
 	this_cpu_inc(site->counters->hits);
 }
 
-static __always_inline void xk_count_fault(const struct xk_live_site *site)
+static __always_inline int xk_count_fault(const struct xk_live_site *site)
 {
 	this_cpu_inc(site->counters->faults);
+	return -EFAULT;
 }
 
-static __always_inline void
+static __always_inline int
 xk_handle_value(const struct xk_live_site *site, struct pt_regs *regs)
 {
 	xk_shape_value(&site->plan.shape, xk_values_of(site)->constants, regs);
 	xk_count_hit(site);
+	return 0;
 }
 
-static __always_inline void
+static __always_inline int
 xk_handle_compare(const struct xk_live_site *site, struct pt_regs *regs)
 {
 	xk_count_hit(site);
 	if (xk_shape_compare(&site->plan.shape, xk_values_of(site)->constants, regs))
-		xk_count_fault(site);
+		return xk_count_fault(site);
+	return 0;
 }
 
-static __always_inline void
+static __always_inline int
 xk_handle_binary(const struct xk_live_site *site, struct pt_regs *regs)
 {
 	xk_count_hit(site);
 	if (xk_shape_binary(&site->plan.shape, xk_values_of(site)->constants, regs))
-		xk_count_fault(site);
+		return xk_count_fault(site);
+	return 0;
 }
 
-static __always_inline void
+static __always_inline int
 xk_handle_select(const struct xk_live_site *site, struct pt_regs *regs)
 {
 	xk_count_hit(site);
 	if (xk_shape_select(&site->plan.shape, xk_values_of(site)->constants, regs))
-		xk_count_fault(site);
+		return xk_count_fault(site);
+	return 0;
 }
 
-static __always_inline void
+static __always_inline int
 xk_handle_steps(const struct xk_live_site *site, struct pt_regs *regs)
 {
 	xk_count_hit(site);
 	if (xk_plan_run(&site->plan, this_cpu_ptr(xk_values_of(site)->frame), regs))
-		xk_count_fault(site);
+		return xk_count_fault(site);
+	return 0;
 }
 
-static __always_inline void
+static __always_inline int
 xk_handle_interpret(const struct xk_live_site *site, struct pt_regs *regs)
 {
 	const struct xk_plan *plan = &site->plan;
 
 	xk_count_hit(site);
 	if (xk_ops_run(plan->ops, plan->nr_ops, xk_values_of(site)->ivs, regs))
-		xk_count_fault(site);
+		return xk_count_fault(site);
+	return 0;
 }
 
-static inline void xk_handle(const struct xk_live_site *site, struct pt_regs *regs)
+static inline int xk_handle(const struct xk_live_site *site, struct pt_regs *regs)
 {
 	switch (site->plan.kind) {
 	case XK_PLAN_VALUE:
-		xk_handle_value(site, regs);
-		break;
+		return xk_handle_value(site, regs);
 	case XK_PLAN_COMPARE:
-		xk_handle_compare(site, regs);
-		break;
+		return xk_handle_compare(site, regs);
 	case XK_PLAN_BINARY:
-		xk_handle_binary(site, regs);
-		break;
+		return xk_handle_binary(site, regs);
 	case XK_PLAN_SELECT:
-		xk_handle_select(site, regs);
-		break;
+		return xk_handle_select(site, regs);
 	case XK_PLAN_STEPS:
-		xk_handle_steps(site, regs);
-		break;
+		return xk_handle_steps(site, regs);
 	default:
-		xk_handle_interpret(site, regs);
+		return xk_handle_interpret(site, regs);
 	}
 }
 

@@ -3,6 +3,7 @@
  * A site of a tune: taken over from user space with every bound checked, linked
  * to the code that runs, described. arm.c arms it.
  */
+#include <linux/log2.h>
 #include <linux/mm.h>
 #include <linux/slab.h>
 #include <linux/string.h>
@@ -29,8 +30,21 @@ static int check_ivs(const struct xk_site *from, unsigned int index, struct xk_e
 	return 0;
 }
 
-static int check_description(const struct xk_site *from, unsigned int index,
-			     struct xk_error *error)
+static int check_data(const struct xk_site *from, unsigned int index, struct xk_error *error)
+{
+	if (from->flags != XK_SITE_DATA || from->nr_ops || from->nr_ivs != 1 ||
+	    from->text_len || from->when)
+		return xk_refuse(error, -EINVAL, "site %u: data is one value and nothing else",
+				 index);
+	if (!is_power_of_2(from->insn_len) || from->insn_len > sizeof(u64))
+		return xk_refuse(error, -EINVAL, "site %u: a value of %u bytes", index,
+				 from->insn_len);
+	if (from->address + from->offset < from->address)
+		return xk_refuse(error, -EINVAL, "site %u: address %#llx", index, from->address);
+	return check_ivs(from, index, error);
+}
+
+static int check_code(const struct xk_site *from, unsigned int index, struct xk_error *error)
 {
 	const struct xk_ops_limits limits = {
 		.nr_ivs = from->nr_ivs,
@@ -39,13 +53,9 @@ static int check_description(const struct xk_site *from, unsigned int index,
 	};
 	struct xk_ops_error why;
 
-	if (!terminated(from->symbol, sizeof(from->symbol)) || !from->symbol[0] ||
-	    !terminated(from->module, sizeof(from->module)))
-		return xk_refuse(error, -EINVAL,
-				 "site %u: a name is empty or not terminated", index);
 	if (from->flags & ~XK_SITE_STORES)
 		return xk_refuse(error, -EINVAL, "site %u: unknown flags %#x", index, from->flags);
-	if (from->when != XK_BEFORE && from->when != XK_AFTER)
+	if (from->when > XK_INSTEAD)
 		return xk_refuse(error, -EINVAL, "site %u: unknown moment %u", index, from->when);
 	if (!from->text_len || from->text_len > XK_MAX_TEXT)
 		return xk_refuse(error, -EINVAL, "site %u: %u bytes of text", index,
@@ -62,6 +72,18 @@ static int check_description(const struct xk_site *from, unsigned int index,
 		return xk_refuse(error, -EINVAL, "site %u, operation %d: %s (%lld)",
 				 index, why.op, why.what, why.value);
 	return check_ivs(from, index, error);
+}
+
+static int check_description(const struct xk_site *from, unsigned int index,
+			     struct xk_error *error)
+{
+	if (!terminated(from->symbol, sizeof(from->symbol)) || !from->symbol[0] ||
+	    !terminated(from->module, sizeof(from->module)))
+		return xk_refuse(error, -EINVAL,
+				 "site %u: a name is empty or not terminated", index);
+	if (from->flags & XK_SITE_DATA)
+		return check_data(from, index, error);
+	return check_code(from, index, error);
 }
 
 static struct xk_text *copy_text(const struct xk_site *from)
@@ -167,6 +189,28 @@ void xk_site_free_source(struct xk_live_site *site)
 	site->ops = NULL;
 }
 
+static int init_code(struct xk_tune *tune, unsigned int index,
+		     const struct xk_site *from, struct xk_error *error)
+{
+	struct xk_live_site *site = &tune->sites[index];
+	int ret;
+
+	site->backend = &xk_backend_kprobe;
+	ret = copy_source(tune, index, from, error);
+	if (ret)
+		return ret;
+	site->counters = alloc_percpu(struct xk_counters);
+	if (!site->counters)
+		return -ENOMEM;
+	if ((site->when == XK_AFTER && !site->backend->can_run_after) ||
+	    (site->when == XK_INSTEAD && !site->backend->can_run_instead))
+		return xk_refuse(error, -EOPNOTSUPP,
+				 "%s+0x%x: the %s backend cannot run %s an instruction",
+				 site->symbol, site->offset, site->backend->name,
+				 site->when == XK_AFTER ? "after" : "instead of");
+	return 0;
+}
+
 int xk_site_init(struct xk_tune *tune, unsigned int index,
 		 const struct xk_site __user *user, struct xk_error *error)
 {
@@ -185,7 +229,7 @@ int xk_site_init(struct xk_tune *tune, unsigned int index,
 	site->values = &tune->values;
 	site->values_offset = offsetof(struct xk_values, sites) +
 			      index * sizeof(struct xk_site_values);
-	site->backend = &xk_backend_kprobe;
+	site->in_data = from->flags & XK_SITE_DATA;
 	site->function = from->address;
 	site->address = from->address + from->offset;
 	site->offset = from->offset;
@@ -196,16 +240,8 @@ int xk_site_init(struct xk_tune *tune, unsigned int index,
 	strscpy(site->symbol, from->symbol);
 	strscpy(site->module, from->module);
 
-	ret = copy_source(tune, index, from, error);
-	if (ret)
-		goto out;
-	site->counters = alloc_percpu(struct xk_counters);
-	if (!site->counters)
-		ret = -ENOMEM;
-	else if (site->when == XK_AFTER && !site->backend->can_run_after)
-		ret = xk_refuse(error, -EOPNOTSUPP,
-				"%s+0x%x: the %s backend cannot run after an instruction",
-				site->symbol, site->offset, site->backend->name);
+	if (!site->in_data)
+		ret = init_code(tune, index, from, error);
 out:
 	kfree(from);
 	return ret;
@@ -236,12 +272,16 @@ void xk_site_destroy(struct xk_live_site *site)
 
 static enum xk_armed_state site_state(const struct xk_live_site *site)
 {
-	return site->phase == XK_PHASE_ARMED ? site->backend->state(site) : XK_STATE_DISARMED;
+	if (site->phase != XK_PHASE_ARMED || site->in_data)
+		return XK_STATE_DISARMED;
+	return site->backend->state(site);
 }
 
 /* The default runs where a value should be in force. */
 bool xk_site_ill(const struct xk_live_site *site)
 {
+	if (site->in_data && site->phase == XK_PHASE_ARMED)
+		return !xk_data_in_force(site, NULL, 0);
 	return site->phase != XK_PHASE_WAITING && site_state(site) == XK_STATE_DISARMED;
 }
 
@@ -258,6 +298,29 @@ static void sum_counters(const struct xk_live_site *site, struct xk_site_info *i
 	info->missed = site->backend->missed(site);
 }
 
+static u32 probe_flags(const struct xk_live_site *site)
+{
+	switch (site_state(site)) {
+	case XK_STATE_BREAKPOINT:
+		return XK_SITE_ARMED;
+	case XK_STATE_JUMP:
+		return XK_SITE_ARMED | XK_SITE_OPTIMISED;
+	case XK_STATE_UNKNOWN:
+		return XK_SITE_OPT_UNKNOWN;
+	default:
+		return 0;
+	}
+}
+
+static u32 data_flags(const struct xk_live_site *site, struct xk_site_info *info)
+{
+	if (site->phase != XK_PHASE_ARMED)
+		return XK_SITE_IN_DATA;
+	if (xk_data_in_force(site, info->reason, sizeof(info->reason)))
+		return XK_SITE_IN_DATA | XK_SITE_ARMED;
+	return XK_SITE_IN_DATA | XK_SITE_DRIFTED;
+}
+
 void xk_site_describe(const struct xk_live_site *site, struct xk_site_info *info)
 {
 	info->address = site->address;
@@ -265,23 +328,13 @@ void xk_site_describe(const struct xk_live_site *site, struct xk_site_info *info
 	strscpy(info->module, site->module);
 	info->offset = site->offset;
 
-	switch (site_state(site)) {
-	case XK_STATE_DISARMED:
-		break;
-	case XK_STATE_BREAKPOINT:
-		info->flags |= XK_SITE_ARMED;
-		break;
-	case XK_STATE_JUMP:
-		info->flags |= XK_SITE_ARMED | XK_SITE_OPTIMISED;
-		break;
-	case XK_STATE_UNKNOWN:
-		info->flags |= XK_SITE_OPT_UNKNOWN;
-		break;
-	}
+	info->flags = site->in_data ? data_flags(site, info) : probe_flags(site);
 	if (site->phase == XK_PHASE_WAITING)
 		info->flags |= XK_SITE_WAITING;
-	if (site->phase == XK_PHASE_BROKEN)
+	if (site->phase == XK_PHASE_BROKEN) {
 		info->flags |= XK_SITE_BROKEN;
-	strscpy(info->reason, site->reason);
-	sum_counters(site, info);
+		strscpy(info->reason, site->reason);
+	}
+	if (!site->in_data)
+		sum_counters(site, info);
 }

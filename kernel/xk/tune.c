@@ -52,17 +52,24 @@ static void free_tune(struct xk_tune *tune)
 	kvfree(tune);
 }
 
-/* One store, seen by all sites: the moment at which the value changes. */
+/*
+ * One store, seen by all sites in code: the moment at which the value changes.
+ * Objects follow.
+ */
 static int publish(struct xk_tune *tune, s64 value)
 {
 	struct xk_values *old = tune->values;
 	struct xk_values *new;
+	unsigned int i;
 
 	new = xk_values_create(tune, value);
 	if (!new)
 		return -ENOMEM;
 	/* The block is complete before a handler can find it. */
 	smp_store_release(&tune->values, new);
+	for (i = 0; i < tune->nr_sites; i++)
+		if (tune->sites[i].in_data && tune->sites[i].phase == XK_PHASE_ARMED)
+			xk_data_write(&tune->sites[i], value);
 	/* Handlers run with preemption disabled. */
 	synchronize_rcu();
 	xk_values_free(old);

@@ -50,20 +50,25 @@ static bool is_alias(const struct xk_live_site *site)
 	return same;
 }
 
-/* Splits "name+0x0/0x123 [module]" in place. */
-static bool parse_symbol(char *text, unsigned long *offset, unsigned long *size,
-			 char **module)
+/*
+ * Which symbol the address lies in. The names are in `text`, KSYM_SYMBOL_LEN
+ * bytes: the kernel prints "name+0x0/0x123 [module]", which is split in place.
+ */
+bool xk_symbol_at(unsigned long address, char *text, struct xk_symbol *symbol)
 {
-	char *plus = strrchr(text, '+');
-	char *bracket = strstr(text, " [");
+	char *plus, *bracket;
 	int used = 0;
 
-	*module = "";
-	if (!plus || sscanf(plus, "+0x%lx/0x%lx%n", offset, size, &used) != 2)
+	sprint_symbol(text, address);
+	plus = strrchr(text, '+');
+	bracket = strstr(text, " [");
+	symbol->name = text;
+	symbol->module = "";
+	if (!plus || sscanf(plus, "+0x%lx/0x%lx%n", &symbol->offset, &symbol->size, &used) != 2)
 		return false;
 	if (bracket) {
-		*module = bracket + 2;
-		(*module)[strcspn(*module, "]")] = '\0';
+		symbol->module = bracket + 2;
+		bracket[2 + strcspn(bracket + 2, "]")] = '\0';
 	}
 	*plus = '\0';
 	return true;
@@ -73,27 +78,27 @@ static bool parse_symbol(char *text, unsigned long *offset, unsigned long *size,
 static int verify_symbol(const struct xk_live_site *site, bool located,
 			 struct xk_error *error)
 {
-	unsigned long offset, size;
-	char *text, *module;
+	struct xk_symbol at;
 	int ret = 0;
+	char *text;
 
 	text = kmalloc(KSYM_SYMBOL_LEN, GFP_KERNEL);
 	if (!text)
 		return -ENOMEM;
-	sprint_symbol(text, site->function);
-	if (!parse_symbol(text, &offset, &size, &module))
+	if (!xk_symbol_at(site->function, text, &at))
 		ret = xk_refuse(error, -ENOENT, "%s: address %#lx is not in the kernel's text",
 				site->symbol, site->function);
-	else if (strcmp(module, site->module))
+	else if (strcmp(at.module, site->module))
 		ret = xk_refuse(error, -ENOENT, "%s: address %#lx lies in %s, not in %s",
-				site->symbol, site->function, module[0] ? module : "vmlinux",
+				site->symbol, site->function,
+				at.module[0] ? at.module : "vmlinux",
 				site->module[0] ? site->module : "vmlinux");
-	else if (offset || (!located && strcmp(text, site->symbol) && !is_alias(site)))
+	else if (at.offset || (!located && strcmp(at.name, site->symbol) && !is_alias(site)))
 		ret = xk_refuse(error, -ENOENT, "%s: address %#lx is %s+%#lx",
-				site->symbol, site->function, text, offset);
-	else if (site->text->len > size)
+				site->symbol, site->function, at.name, at.offset);
+	else if (site->text->len > at.size)
 		ret = xk_refuse(error, -EINVAL, "%s: %u bytes given, the running function has %lu",
-				site->symbol, site->text->len, size);
+				site->symbol, site->text->len, at.size);
 	kfree(text);
 	return ret;
 }
@@ -180,8 +185,7 @@ static int verify_unowned(const struct xk_live_site *site, struct xk_error *erro
 			    site->address >= other->address + other->insn_len ||
 			    other->address >= site->address + site->insn_len)
 				continue;
-			/* One tune may act before and after an instruction. */
-			if (tune == site->tune && other->when != site->when)
+			if (tune == site->tune && !xk_whens_collide(other->when, site->when))
 				continue;
 			return xk_refuse(error, -EBUSY,
 					 "%s+0x%x: this instruction is held by %s (tune %u)",
@@ -245,6 +249,8 @@ static int locate(struct xk_live_site *site, const struct module *module,
 int xk_verify_site(struct xk_live_site *site, const struct module *module,
 		   struct xk_error *error)
 {
+	if (site->in_data)
+		return xk_data_verify(site, module, error);
 	if (module && !site->function)
 		return locate(site, module, error);
 	return verify_at(site, site->function, false, error);

@@ -82,13 +82,15 @@ struct xk_live_site {
 	struct xk_plan plan;
 
 	struct xk_tune *tune;
-	const struct xk_backend *backend;
-	unsigned long function;			/* address; 0: not known */
-	unsigned long address;			/* of the probed instruction */
+	const struct xk_backend *backend;	/* NULL in data */
+	unsigned long function;			/* or object: address; 0: not known */
+	unsigned long address;			/* of the probed instruction, or value */
 	u32 offset;
-	u8 insn_len;
+	u8 insn_len;				/* in data: width of the value */
 	u8 when;
+	bool in_data;				/* no code: see data.c */
 	enum xk_phase phase;
+	u64 written;				/* in data: what xk wrote last, or found */
 	u8 original[XK_PATCH_LEN];		/* bytes that arming overwrites */
 	u64 missed;				/* before the module was last reloaded */
 
@@ -148,6 +150,12 @@ int xk_site_link(struct xk_live_site *site, const u8 *text, struct xk_error *err
 void xk_site_describe(const struct xk_live_site *site, struct xk_site_info *info);
 bool xk_site_ill(const struct xk_live_site *site);
 
+/* One tune may act before an instruction and after it; then it must be executed. */
+static inline bool xk_whens_collide(u8 a, u8 b)
+{
+	return a == b || a == XK_INSTEAD || b == XK_INSTEAD;
+}
+
 /* arm.c */
 int xk_sites_verify(struct xk_tune *tune, struct xk_error *error);
 int xk_sites_arm(struct xk_tune *tune, struct xk_error *error);
@@ -164,7 +172,27 @@ unsigned int xk_module_symbols(const struct module *module, const char *name,
 			       enum mod_mem_type type, unsigned long *addresses,
 			       unsigned int nr_addresses);
 
+/* data.c */
+int xk_data_verify(struct xk_live_site *site, const struct module *module,
+		   struct xk_error *error);
+void xk_data_write(struct xk_live_site *site, s64 value);
+bool xk_data_in_force(const struct xk_live_site *site, char *reason, size_t size);
+
+static inline bool xk_data_overlap(const struct xk_live_site *a, const struct xk_live_site *b)
+{
+	return a->in_data && b->in_data && a->address < b->address + b->insn_len &&
+	       b->address < a->address + a->insn_len;
+}
+
 /* verify.c */
+struct xk_symbol {
+	const char *name;
+	const char *module;	/* "" for vmlinux */
+	unsigned long offset;
+	unsigned long size;
+};
+
+bool xk_symbol_at(unsigned long address, char *text, struct xk_symbol *symbol);
 int xk_verify_site(struct xk_live_site *site, const struct module *module,
 		   struct xk_error *error);
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use xk_runtime::AddressOf;
 use xk_table::{
-    hex, ConstRef, CriticalSpan, Fit, Function, Indirection, KernelRef, Kind, Op, OpCode, ProbeKind, Program, Proof,
+    hex, ConstRef, CriticalSpan, DataSite, Fit, Function, Indirection, KernelRef, Kind, Op, OpCode, ProbeKind, Program, Proof,
     Range, ScopeTable, Validation, When, SCHEMA,
 };
 
@@ -159,5 +159,9 @@ pub struct At(pub u64);
 impl AddressOf for At {
     fn address(&self, _: &Function) -> Result<Option<u64>, String> {
         Ok(Some(self.0))
+    }
+
+    fn data_address(&self, data: &DataSite) -> Result<Option<u64>, String> {
+        Err(format!("{}: only code is measured", data.symbol))
     }
 }

@@ -24,6 +24,8 @@ pub const ERROR_LEN: usize = 256;
 pub const BEFORE: u8 = 0;
 /// `XK_AFTER`.
 pub const AFTER: u8 = 1;
+/// `XK_INSTEAD`.
+pub const INSTEAD: u8 = 2;
 
 /// `XK_FORM_LINEAR`.
 pub const FORM_LINEAR: u8 = 0;
@@ -36,6 +38,8 @@ pub const FORM_LOG2: u8 = 3;
 
 /// `XK_SITE_STORES`.
 pub const SITE_STORES: u32 = 1;
+/// `XK_SITE_DATA`.
+pub const SITE_DATA: u32 = 1 << 1;
 
 /// `XK_LOAD_POWERS_OF_TWO`.
 pub const LOAD_POWERS_OF_TWO: u32 = 1;
@@ -57,6 +61,10 @@ pub const SITE_WAITING: u32 = 1 << 2;
 pub const SITE_OPT_UNKNOWN: u32 = 1 << 3;
 /// `XK_SITE_BROKEN`.
 pub const SITE_BROKEN: u32 = 1 << 4;
+/// `XK_SITE_IN_DATA`.
+pub const SITE_IN_DATA: u32 = 1 << 5;
+/// `XK_SITE_DRIFTED`.
+pub const SITE_DRIFTED: u32 = 1 << 6;
 
 /// `struct xk_op`.
 #[repr(C)]

@@ -1,11 +1,11 @@
 //! From a scope table to the structures that the kernel takes.
 
-use xk_table::{CriticalSpan, Fit, Form, Function, ScopeTable, When};
+use xk_table::{CriticalSpan, DataSite, Fit, Form, Function, ScopeTable, When};
 
 use crate::abi::{self, Plain};
 use crate::Error;
 
-/// Where functions are in the running kernel.
+/// Where functions and objects are in the running kernel.
 pub trait AddressOf {
     /// The address of the first byte of `function`; `None` when its module is
     /// not loaded.
@@ -14,6 +14,12 @@ pub trait AddressOf {
     /// A sentence that says why there is none: no such symbol, several that
     /// cannot be told apart.
     fn address(&self, function: &Function) -> Result<Option<u64>, String>;
+
+    /// The address of the first byte of the object of `data`, likewise.
+    ///
+    /// # Errors
+    /// As [`AddressOf::address`].
+    fn data_address(&self, data: &DataSite) -> Result<Option<u64>, String>;
 }
 
 /// What `XK_IOC_LOAD` takes, with the memory that it points to.
@@ -41,20 +47,24 @@ impl Request {
         if !table.range.contains(value) {
             return Err(Error::OutOfRange { name: name.to_owned(), value, range: table.range });
         }
-        if !table.data.is_empty() {
-            return Err(wrong("it acts in data, which xk.ko cannot change".into()));
-        }
-        if table.spans.len() > abi::MAX_SITES {
-            return Err(wrong(format!("{} sites, the kernel accepts {}", table.spans.len(), abi::MAX_SITES)));
+        let nr_sites = table.spans.len() + table.data.len();
+        if nr_sites > abi::MAX_SITES {
+            return Err(wrong(format!("{nr_sites} sites, the kernel accepts {}", abi::MAX_SITES)));
         }
 
         let texts =
             table.functions.iter().map(|function| text_of(function, addresses)).collect::<Result<Vec<_>, _>>()?;
-        let sites = table
+        let code = table
             .spans
             .iter()
-            .map(|span| site(span, &table.functions[span.function], &texts[span.function]).map_err(wrong))
-            .collect::<Result<Vec<_>, _>>()?;
+            .map(|span| site(span, &table.functions[span.function], &texts[span.function]).map_err(wrong));
+        let data = table.data.iter().map(|data| {
+            let address = addresses
+                .data_address(data)
+                .map_err(|reason| Error::Address { symbol: data.symbol.clone(), reason })?;
+            data_site(data, address.unwrap_or(0)).map_err(wrong)
+        });
+        let sites = code.chain(data).collect::<Result<Vec<_>, _>>()?;
 
         let mut load = abi::Load::zeroed();
         load.size = size_of::<abi::Load>() as u32;
@@ -103,6 +113,19 @@ fn module_field(module: Option<&str>) -> Result<[u8; abi::MODULE_LEN], String> {
     abi::field(&module).ok_or_else(|| format!("module {module} is too long"))
 }
 
+fn data_site(data: &DataSite, address: u64) -> Result<abi::Site, String> {
+    let mut site = abi::Site::zeroed();
+    site.address = address;
+    site.symbol = abi::field(&data.symbol).ok_or_else(|| format!("symbol {} is too long", data.symbol))?;
+    site.module = module_field(data.module.as_deref())?;
+    site.offset = data.offset;
+    site.insn_len = data.width;
+    site.flags = abi::SITE_DATA;
+    site.nr_ivs = 1;
+    site.ivs[0] = iv(&data.fit);
+    Ok(site)
+}
+
 fn site(span: &CriticalSpan, function: &Function, text: &Text) -> Result<abi::Site, String> {
     let indirection = &span.indirection;
     let program = &indirection.program;
@@ -116,6 +139,7 @@ fn site(span: &CriticalSpan, function: &Function, text: &Text) -> Result<abi::Si
     site.when = match indirection.when {
         When::Before => abi::BEFORE,
         When::After => abi::AFTER,
+        When::Instead => abi::INSTEAD,
     };
     site.nr_ops = program.ops.len() as u8;
     site.nr_ivs = span.ivs.len() as u8;

@@ -21,7 +21,7 @@ pub struct TuneStatus {
     pub range: Range,
     /// It outlives the process that loaded it.
     pub detached: bool,
-    /// A site is disarmed or broken: the default is in force there.
+    /// A site is disarmed, broken or drifted: the value is not in force there.
     pub broken: bool,
     /// Process that loaded it.
     pub owner_pid: i32,
@@ -44,6 +44,10 @@ pub enum Probe {
     Waiting,
     /// Nothing: its module came with other code than the one that was analysed.
     Broken,
+    /// No probe: an object in memory holds the value.
+    Data,
+    /// No probe: an object in memory holds what somebody else wrote to it.
+    Drifted,
     /// The running bytes could not be read, or are another's.
     Unknown,
 }
@@ -51,17 +55,17 @@ pub enum Probe {
 /// A site of a tune.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SiteStatus {
-    /// Address of the probed instruction; 0 while the site waits.
+    /// Address of the probed instruction or of the object's value; 0 while the site waits.
     pub address: u64,
-    /// Function.
+    /// Function, or object.
     pub symbol: String,
     /// Module; `None` for vmlinux.
     pub module: Option<String>,
-    /// Offset of the probed instruction in the function.
+    /// Offset of the probed instruction in the function, or of the value in the object.
     pub offset: u32,
     /// How control reaches it.
     pub probe: Probe,
-    /// Why the default is in force there, if the kernel knows.
+    /// Why the value is not in force there, if the kernel knows.
     pub reason: Option<String>,
     /// The update was reached.
     pub hits: u64,
@@ -113,6 +117,10 @@ fn probe(flags: u32) -> Probe {
         Probe::Waiting
     } else if flags & abi::SITE_BROKEN != 0 {
         Probe::Broken
+    } else if flags & abi::SITE_DRIFTED != 0 {
+        Probe::Drifted
+    } else if flags & (abi::SITE_IN_DATA | abi::SITE_ARMED) == abi::SITE_IN_DATA | abi::SITE_ARMED {
+        Probe::Data
     } else if flags & abi::SITE_OPT_UNKNOWN != 0 {
         Probe::Unknown
     } else if flags & abi::SITE_OPTIMISED != 0 {

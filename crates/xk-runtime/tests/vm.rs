@@ -16,6 +16,7 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use object::{Object, ObjectSection, ObjectSymbol};
 use support::{op, raw, set_register, table, Loaded, Site, MODULE, RAX, RDI, RSI};
 use xk_runtime::{abi, Device, Error, Probe, SiteStatus, Tune};
 use xk_table::{Fit, Op, OpCode, ScopeTable, When};
@@ -53,6 +54,7 @@ guest_tests! {
     a_store_changes_memory,
     a_select_is_recomputed,
     an_update_can_follow_an_instruction,
+    an_update_can_replace_an_instruction,
     a_site_can_be_a_jump,
     sigkill_of_the_owner_returns_the_default,
     a_detached_tune_survives_its_owner,
@@ -90,6 +92,12 @@ guest_tests! {
     a_module_without_the_function_is_left_alone,
     the_same_instruction_twice_is_left_alone,
     xk_can_be_removed_while_a_site_waits,
+    an_object_is_set_and_put_back,
+    an_object_holds_the_transformed_value,
+    what_somebody_else_wrote_stays,
+    an_object_waits_for_its_module,
+    an_object_that_is_none_is_refused,
+    an_object_of_the_kernel_is_set_and_put_back,
 }
 
 fn repository() -> PathBuf {
@@ -237,8 +245,24 @@ fn compare(register: u8, memory: bool) -> Vec<Op> {
     ops
 }
 
+/// The module with one byte of a symbol changed; its path.
+fn altered(symbol: &str, at: u64, byte: u8) -> PathBuf {
+    let mut data = fs::read(target_module()).unwrap();
+    let place = {
+        let file = object::File::parse(&*data).unwrap();
+        let found = file.symbols().find(|s| s.name() == Ok(symbol)).unwrap();
+        let section = file.section_by_index(found.section_index().unwrap()).unwrap();
+        section.file_range().unwrap().0 + found.address() + at
+    };
+    data[place as usize] = byte;
+    let path = PathBuf::from("/tmp/xk_target_altered.ko");
+    fs::write(&path, data).unwrap();
+    path
+}
+
 mod checks {
     mod addresses;
+    mod data;
     mod modules;
 
     pub use addresses::{
@@ -246,6 +270,11 @@ mod checks {
         a_global_variable_is_read, a_reloaded_module_is_linked_again, an_array_is_read,
         every_form_of_a_value_is_computed, many_sites_change_together, only_powers_of_two_are_set,
         per_cpu_data_are_those_of_this_cpu,
+    };
+    pub use data::{
+        an_object_holds_the_transformed_value, an_object_is_set_and_put_back,
+        an_object_of_the_kernel_is_set_and_put_back, an_object_that_is_none_is_refused, an_object_waits_for_its_module,
+        what_somebody_else_wrote_stays,
     };
     pub use modules::{
         a_function_is_found_by_its_bytes, a_module_with_other_code_is_left_alone,
@@ -348,6 +377,46 @@ mod checks {
         let mut site = Site::new("xk_target_value", 0, 5, set_register(RAX));
         site.when = When::After;
         changes("value", vec![site], 77, "32", "77");
+    }
+
+    /// `and $32,%eax` destroys what the new result is made of.
+    pub fn an_update_can_replace_an_instruction() {
+        let mut site = Site::new(
+            "xk_target_select",
+            6,
+            3,
+            vec![
+                Op { a: RAX, ..op(OpCode::Reg, 4) },
+                Op { dst: 1, ..op(OpCode::Iv, 4) },
+                Op { dst: 2, a: 0, b: 1, ..op(OpCode::And, 4) },
+                Op { dst: RAX, a: 2, ..op(OpCode::SetReg, 4) },
+            ],
+        );
+        site.when = When::Instead;
+        assert_eq!(target("select"), "32 64");
+        let tune = load(&table(&target_module(), "INSTEAD", vec![site]), 65).unwrap();
+        assert_eq!(target("select"), "32 97");
+        let site = only_site(&tune);
+        assert_eq!((site.probe, site.hits, site.applied), (Probe::Int3, 2, 2));
+        tune.unload().unwrap();
+        assert_eq!(target("select"), "32 64");
+
+        // Instead of `mov %eax,%edx`; when memory faults, that runs.
+        let ops = vec![
+            Op { a: RSI, ..op(OpCode::Reg, 8) },
+            Op { dst: 1, ..op(OpCode::Load, 4) },
+            Op { dst: 2, a: 1, ..op(OpCode::SetReg, 4) },
+        ];
+        let mut site = Site::new("xk_target_memory", 8, 2, ops);
+        site.when = When::Instead;
+        let tune = load(&table(&target_module(), "INSTEAD", vec![site]), 65).unwrap();
+        assert_eq!(target("memory"), "40");
+        write("/proc/xk_target", "bad");
+        assert_eq!(target("memory"), "1");
+        let site = only_site(&tune);
+        assert_eq!((site.hits, site.applied, site.faults), (2, 1, 1));
+        write("/proc/xk_target", "good");
+        tune.unload().unwrap();
     }
 
     pub fn a_site_can_be_a_jump() {
@@ -477,6 +546,9 @@ mod checks {
         struct Fixed(u64);
         impl xk_runtime::AddressOf for Fixed {
             fn address(&self, _: &xk_table::Function) -> Result<Option<u64>, String> {
+                Ok(Some(self.0))
+            }
+            fn data_address(&self, _: &xk_table::DataSite) -> Result<Option<u64>, String> {
                 Ok(Some(self.0))
             }
         }

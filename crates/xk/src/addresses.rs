@@ -1,17 +1,17 @@
-//! Where the functions of a scope table are in the running kernel.
+//! Where the functions and objects of a scope table are in the running kernel.
 //!
 //! In: the kernel's own list of symbols and, for modules, where it loaded
-//! their sections. Out: exactly one address for a function, or none if its
+//! their sections. Out: exactly one address for each, or none if its
 //! module is not loaded: the kernel finds it when it comes. A name is never
 //! enough: vmlinux is told apart by the distance from `_stext`, a module's
-//! functions by the distance from the start of their section.
+//! symbols by the distance from the start of their section.
 
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use xk_runtime::AddressOf;
-use xk_table::Function;
+use xk_table::{DataSite, Function, ScopeTable};
 
 use crate::exit::{Failure, Result};
 
@@ -28,11 +28,15 @@ pub struct Addresses {
 }
 
 impl Addresses {
-    /// Of the running kernel; only the symbols that `functions` name are kept.
-    pub fn live<'a>(functions: impl Iterator<Item = &'a Function>) -> Result<Self> {
+    /// Of the running kernel; only the symbols that `tables` name are kept.
+    pub fn live<'a>(tables: impl Iterator<Item = &'a ScopeTable>) -> Result<Self> {
         let text = fs::read_to_string(KALLSYMS)
             .map_err(|error| Failure::error(format!("{KALLSYMS}: {error}; is /proc mounted?")))?;
-        let wanted: Vec<&str> = functions.map(|function| function.symbol.as_str()).collect();
+        let names = |table: &'a ScopeTable| {
+            let functions = table.functions.iter().map(|function| function.symbol.as_str());
+            functions.chain(table.data.iter().map(|data| data.symbol.as_str()))
+        };
+        let wanted: Vec<&str> = tables.flat_map(names).collect();
         Self::parse(&text, &wanted, Path::new(MODULES))
     }
 
@@ -81,46 +85,76 @@ fn spelling(module: &str) -> String {
     module.replace('-', "_")
 }
 
-impl AddressOf for Addresses {
-    fn address(&self, function: &Function) -> std::result::Result<Option<u64>, String> {
-        let module = function.module.as_deref().map(spelling);
-        let key = (function.symbol.clone(), module.clone());
+/// A symbol, and where it was analysed.
+struct Place<'a> {
+    /// `function` or `object`.
+    what: &'static str,
+    symbol: &'a str,
+    module: Option<String>,
+    section: &'a str,
+    offset: u64,
+}
+
+impl Addresses {
+    fn find(&self, place: &Place<'_>) -> std::result::Result<Option<u64>, String> {
+        let Place { what, section, offset, .. } = place;
+        let key = (place.symbol.to_owned(), place.module.clone());
         let candidates = self.symbols.get(&key).map_or(&[][..], Vec::as_slice);
-        let Some(module) = &module else {
-            let address = self.stext.wrapping_add(function.text_offset);
+        let Some(module) = &place.module else {
+            let address = self.stext.wrapping_add(*offset);
             return match candidates {
-                [] => {
-                    Err("the running kernel has no such function: the table is for another build; run `xk build` again"
-                        .into())
-                }
+                [] => Err(format!(
+                    "the running kernel has no such {what}: the table is for another build; run `xk build` again"
+                )),
                 _ if candidates.contains(&address) => Ok(Some(address)),
                 _ => Err(format!(
-                    "not at _stext+{:#x}, where it was analysed: the table is for another build; run `xk build` again",
-                    function.text_offset
+                    "not at _stext+{offset:#x}, where it was analysed: the table is for another build; \
+                     run `xk build` again"
                 )),
             };
         };
-        match (candidates, self.section(module, &function.section)) {
+        match (candidates, self.section(module, section)) {
             ([], _) if !self.is_loaded(module) => Ok(None),
-            ([], _) => Err(format!("module {module} has no such function: it was updated; run `xk build` again")),
-            // The bytes of the whole function are compared again when it is loaded.
+            ([], _) => Err(format!("module {module} has no such {what}: it was updated; run `xk build` again")),
+            // What is there is compared again when it is loaded.
             ([only], None) => Ok(Some(*only)),
             (_, Some(start)) => {
-                let address = start.wrapping_add(function.text_offset);
+                let address = start.wrapping_add(*offset);
                 candidates.contains(&address).then_some(Some(address)).ok_or_else(|| {
                     format!(
-                        "not at {}+{:#x} of module {module}, where it was analysed: the module was updated; \
-                         run `xk build` again",
-                        function.section, function.text_offset
+                        "not at {section}+{offset:#x} of module {module}, where it was analysed: the module was \
+                         updated; run `xk build` again"
                     )
                 })
             }
             (several, None) => Err(format!(
-                "module {module} has {} functions of this name, and where it was loaded ({}) cannot be read",
+                "module {module} has {} {what}s of this name, and where it was loaded ({}) cannot be read",
                 several.len(),
-                self.modules.join(module).join("sections").join(&function.section).display()
+                self.modules.join(module).join("sections").join(section).display()
             )),
         }
+    }
+}
+
+impl AddressOf for Addresses {
+    fn address(&self, function: &Function) -> std::result::Result<Option<u64>, String> {
+        self.find(&Place {
+            what: "function",
+            symbol: &function.symbol,
+            module: function.module.as_deref().map(spelling),
+            section: &function.section,
+            offset: function.text_offset,
+        })
+    }
+
+    fn data_address(&self, data: &DataSite) -> std::result::Result<Option<u64>, String> {
+        self.find(&Place {
+            what: "object",
+            symbol: &data.symbol,
+            module: data.module.as_deref().map(spelling),
+            section: &data.section,
+            offset: data.section_offset,
+        })
     }
 }
 
@@ -176,6 +210,26 @@ mod tests {
         // Loaded, and without the function: that is not the module that was analysed.
         fs::write(folder.path().join("a_mod/initstate"), "live\n").unwrap();
         assert!(known.address(&function("once", Some("a-mod"), 0)).is_err_and(|e| e.contains("updated")));
+    }
+
+    #[test]
+    fn objects_are_found_as_functions_are() {
+        let known = addresses(Path::new("/nonexistent"));
+        let mut object = DataSite {
+            symbol: "once".into(),
+            module: None,
+            section: ".data".into(),
+            section_offset: 0x200,
+            offset: 8,
+            width: 4,
+            fit: xk_table::Fit::linear(1, 0, 4),
+            source: String::new(),
+        };
+        assert_eq!(known.data_address(&object), Ok(Some(0xffff_ffff_8100_0200)));
+        object.section_offset = 0x208;
+        assert!(known.data_address(&object).is_err_and(|e| e.contains("_stext+0x208")));
+        object.module = Some("absent".into());
+        assert_eq!(known.data_address(&object), Ok(None));
     }
 
     #[test]

@@ -110,9 +110,11 @@ struct xk_iv {
 enum xk_when {
 	XK_BEFORE = 0,		/* before the instruction at the site */
 	XK_AFTER = 1,		/* after it; never jump-optimised */
+	XK_INSTEAD = 2,		/* instead of it, unless memory faulted; never jump-optimised */
 };
 
 #define XK_SITE_STORES _BITUL(0)	/* the operations contain XK_OP_STORE */
+#define XK_SITE_DATA _BITUL(1)		/* no code but a static object */
 
 /*
  * One function is checked whole: `text` are its bytes as the analysis saw
@@ -123,13 +125,18 @@ enum xk_when {
  * A site in a module that is not loaded waits: when the module comes, and
  * before it is initialised, the function of this name and with these bytes is
  * looked for, and the site is armed with the value in force.
+ *
+ * With XK_SITE_DATA, the symbol is a static object that the constant
+ * initialises, offset is where in it the value stands, and insn_len how wide it
+ * is; there is one IV, no operation and no text. The object must hold the IV of
+ * the default. It is written to only while it holds what xk wrote last.
  */
 struct xk_site {
 	__u64 address;		/* of the function in the running kernel; of a module's: or 0 */
 	char symbol[XK_SYMBOL_LEN];
 	char module[XK_MODULE_LEN];
 	__u32 offset;		/* of the probed instruction in the function */
-	__u8 insn_len;		/* of that instruction */
+	__u8 insn_len;		/* of that instruction, or width of a value in data */
 	__u8 when;		/* enum xk_when */
 	__u8 nr_ops;
 	__u8 nr_ivs;
@@ -196,6 +203,8 @@ struct xk_tune_info {
 #define XK_SITE_WAITING _BITUL(2)	/* its module is not loaded */
 #define XK_SITE_OPT_UNKNOWN _BITUL(3)	/* could not be read */
 #define XK_SITE_BROKEN _BITUL(4)	/* its module came with other code: see the reason */
+#define XK_SITE_IN_DATA _BITUL(5)	/* an object, no probe; ARMED: it holds what xk wrote */
+#define XK_SITE_DRIFTED _BITUL(6)	/* somebody else wrote to the object: see the reason */
 
 struct xk_site_info {
 	__u32 id;		/* in: tune */

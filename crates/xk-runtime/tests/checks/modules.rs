@@ -1,12 +1,7 @@
 //! Sites in modules that come and go.
 
-use std::fs;
-use std::path::PathBuf;
-
-use object::{Object, ObjectSection, ObjectSymbol};
-
 use crate::support::{function, set_register, table, Site, MODULE, RAX, RDI};
-use crate::{compare, insmod_xk, load, only_site, run, target, target_module, value_table, wait_for, Error};
+use crate::{altered, compare, insmod_xk, load, only_site, run, target, target_module, value_table, wait_for, Error};
 use xk_runtime::{Device, Probe};
 use xk_table::ScopeTable;
 
@@ -16,21 +11,6 @@ fn insmod_target() {
 
 fn rmmod_target() {
     assert!(run("rmmod", &[MODULE]));
-}
-
-/// The module with one byte of a function changed; its path.
-fn altered(symbol: &str, at: u64, byte: u8) -> PathBuf {
-    let mut data = fs::read(target_module()).unwrap();
-    let place = {
-        let file = object::File::parse(&*data).unwrap();
-        let found = file.symbols().find(|s| s.name() == Ok(symbol)).unwrap();
-        let section = file.section_by_index(found.section_index().unwrap()).unwrap();
-        section.file_range().unwrap().0 + found.address() + at
-    };
-    data[place as usize] = byte;
-    let path = PathBuf::from("/tmp/xk_target_altered.ko");
-    fs::write(&path, data).unwrap();
-    path
 }
 
 pub fn a_site_waits_for_its_module() {
@@ -155,6 +135,10 @@ pub fn a_module_without_the_function_is_left_alone() {
     struct Nowhere;
     impl xk_runtime::AddressOf for Nowhere {
         fn address(&self, _: &xk_table::Function) -> Result<Option<u64>, String> {
+            Ok(None)
+        }
+
+        fn data_address(&self, _: &xk_table::DataSite) -> Result<Option<u64>, String> {
             Ok(None)
         }
     }

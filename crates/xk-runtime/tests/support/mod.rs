@@ -10,8 +10,8 @@ use std::path::Path;
 use object::{Object, ObjectSection, ObjectSymbol};
 use xk_runtime::AddressOf;
 use xk_table::{
-    hex, ConstRef, CriticalSpan, Fit, Function, Indirection, KernelRef, Kind, Op, OpCode, ProbeKind, Program, Proof,
-    Range, ScopeTable, Validation, When, SCHEMA,
+    hex, ConstRef, CriticalSpan, DataSite, Fit, Function, Indirection, KernelRef, Kind, Op, OpCode, ProbeKind, Program,
+    Proof, Range, ScopeTable, Validation, When, SCHEMA,
 };
 
 pub const MODULE: &str = "xk_target";
@@ -133,12 +133,20 @@ pub struct Loaded;
 
 impl AddressOf for Loaded {
     fn address(&self, function: &Function) -> Result<Option<u64>, String> {
-        let path = format!("/sys/module/{MODULE}/sections/{}", function.section);
-        if !Path::new(&path).exists() {
-            return Ok(None);
-        }
-        let text = fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;
-        let start = u64::from_str_radix(text.trim().trim_start_matches("0x"), 16).map_err(|e| e.to_string())?;
-        Ok(Some(start + function.text_offset))
+        loaded_at(&function.section, function.text_offset)
     }
+
+    fn data_address(&self, data: &DataSite) -> Result<Option<u64>, String> {
+        loaded_at(&data.section, data.section_offset)
+    }
+}
+
+fn loaded_at(section: &str, offset: u64) -> Result<Option<u64>, String> {
+    let path = format!("/sys/module/{MODULE}/sections/{section}");
+    if !Path::new(&path).exists() {
+        return Ok(None);
+    }
+    let text = fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;
+    let start = u64::from_str_radix(text.trim().trim_start_matches("0x"), 16).map_err(|e| e.to_string())?;
+    Ok(Some(start + offset))
 }

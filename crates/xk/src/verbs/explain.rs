@@ -146,7 +146,7 @@ fn assembly(text: &mut String, table: &ScopeTable, span: &CriticalSpan, paint: P
     let mut marked = None;
     for (line, (offset, code)) in span.assembly.iter().zip(&lines) {
         let is_site = line.offset == indirection.offset;
-        if is_site && indirection.when == When::Before {
+        if is_site && indirection.when != When::After {
             marked = Some(mark(text, line.offset));
         }
         let note = match line.iv.and_then(|slot| span.ivs.get(slot)) {
@@ -171,6 +171,7 @@ fn when(indirection: &Indirection) -> String {
     let side = match indirection.when {
         When::Before => "before",
         When::After => "after",
+        When::Instead => "instead of",
     };
     let source = match indirection.kind {
         Kind::Value => "from V alone",

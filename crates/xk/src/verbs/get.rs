@@ -63,5 +63,6 @@ pub fn run(args: &Args) -> Result {
 }
 
 fn in_force(tune: &TuneStatus) -> bool {
-    !tune.broken && tune.sites.iter().all(|site| !matches!(site.probe, Probe::Disarmed | Probe::Broken))
+    !tune.broken
+        && tune.sites.iter().all(|site| !matches!(site.probe, Probe::Disarmed | Probe::Broken | Probe::Drifted))
 }

@@ -105,6 +105,8 @@ fn probe_word(probe: Probe) -> &'static str {
         Probe::Disarmed => "DISARMED",
         Probe::Waiting => "waiting",
         Probe::Broken => "BROKEN",
+        Probe::Data => "data",
+        Probe::Drifted => "DRIFTED",
         Probe::Unknown => "unknown",
     }
 }

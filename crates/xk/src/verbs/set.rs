@@ -67,7 +67,7 @@ pub fn run(args: &Args) -> Result {
         }
     }
     let device = Device::open()?;
-    let addresses = Addresses::live(changes.iter().flat_map(|change| &change.table.functions))?;
+    let addresses = Addresses::live(changes.iter().map(|change| change.table))?;
     // From here on nothing but SIGKILL ends the process half-way; that is the kernel's to undo.
     signals::hold_back();
     let done = all_or_nothing(&device, &addresses, &changes, args.hold)?;
@@ -219,7 +219,13 @@ fn refuse_ill(title: &str, tune: &TuneStatus) -> Result {
                     ),
                 ));
             }
-            Probe::Jump | Probe::Int3 | Probe::Waiting | Probe::Unknown => {}
+            Probe::Drifted => {
+                return Err(Failure::error(format!(
+                    "{title}: somebody else changed {place} ({reason}), which would be overwritten: \
+                     `xk unset {title}` leaves it as it is"
+                )));
+            }
+            Probe::Jump | Probe::Int3 | Probe::Data | Probe::Waiting | Probe::Unknown => {}
         }
     }
     Ok(())

@@ -59,7 +59,11 @@ fn warnings(tune: &TuneStatus) -> Vec<String> {
                 warnings
                     .push(format!("{place}: the running bytes are not known: another tracer may have replaced them"));
             }
-            Probe::Jump | Probe::Int3 | Probe::Waiting => {}
+            Probe::Drifted => warnings.push(format!(
+                "{place}: somebody else changed it, and it is left alone: {}",
+                site.reason.as_deref().unwrap_or("the kernel gave no reason")
+            )),
+            Probe::Jump | Probe::Int3 | Probe::Data | Probe::Waiting => {}
         }
         if site.missed > 0 {
             warnings.push(format!(
@@ -178,6 +182,8 @@ fn document(module: Option<&str>, tunes: &[TuneStatus], tables: &Tables) -> Valu
                 Probe::Disarmed => "disarmed",
                 Probe::Waiting => "waiting",
                 Probe::Broken => "broken",
+                Probe::Data => "data",
+                Probe::Drifted => "drifted",
                 Probe::Unknown => "unknown",
             },
             "reason": site.reason,
@@ -234,6 +240,17 @@ mod tests {
         let reason = "tcp_reno_cong_avoid+0x3: expected 41, running 42";
         ill.sites.push(other.clone());
         ill.sites.push(SiteStatus { probe: Probe::Broken, reason: Some(reason.into()), ..other });
+        let object = SiteStatus {
+            symbol: "tcp_limits".into(),
+            offset: 8,
+            module: None,
+            hits: 0,
+            applied: 0,
+            ..ill.sites[2].clone()
+        };
+        let object = SiteStatus { address: 0xffff_ffff_82c0_1008, probe: Probe::Data, ..object };
+        ill.sites.push(object.clone());
+        ill.sites.push(SiteStatus { probe: Probe::Drifted, reason: Some("holds 77, xk wrote 64".into()), ..object });
         tunes.push(ill);
         fixture::golden("status_ill.txt", &text(Some("0.1.0"), &tunes, &tables, Paint::PLAIN));
     }

@@ -1,0 +1,199 @@
+//! Constants that only initialise a static object.
+
+use std::fs;
+
+use object::{Object, ObjectSection, ObjectSymbol};
+
+use crate::support::{set_register, table, Loaded, Site, MODULE, RAX};
+use crate::{altered, load, message, run, target, target_module, write, Error};
+use xk_runtime::{AddressOf, Device, Probe, Tune};
+use xk_table::{DataSite, Fit, Function, ScopeTable};
+
+/// The value at `offset` in an object of the target module.
+fn object(symbol: &str, offset: u32, width: u8) -> DataSite {
+    let data = fs::read(target_module()).unwrap();
+    let file = object::File::parse(&*data).unwrap();
+    let found = file.symbols().find(|s| s.name() == Ok(symbol)).expect(symbol);
+    let section = file.section_by_index(found.section_index().unwrap()).unwrap();
+    DataSite {
+        symbol: symbol.into(),
+        module: Some(MODULE.into()),
+        section: section.name().unwrap().into(),
+        section_offset: found.address(),
+        offset,
+        width,
+        fit: Fit::linear(1, 0, width),
+        source: "kernel/test/target.c".into(),
+    }
+}
+
+fn data_table(name: &str, data: Vec<DataSite>) -> ScopeTable {
+    let mut table = table(&target_module(), name, Vec::new());
+    table.data = data;
+    table
+}
+
+fn word() -> DataSite {
+    object("xk_target_limits", 8, 4)
+}
+
+fn limits() -> ScopeTable {
+    let fields = [(0, 8), (8, 4), (12, 2), (14, 1)];
+    data_table("LIMITS", fields.map(|(offset, width)| object("xk_target_limits", offset, width)).into())
+}
+
+fn probes(tune: &Tune) -> Vec<Probe> {
+    tune.status().unwrap().sites.iter().map(|site| site.probe).collect()
+}
+
+pub fn an_object_is_set_and_put_back() {
+    assert_eq!(target("limits"), "32 32 32 32");
+    let tune = load(&limits(), 100).unwrap();
+    assert_eq!(target("limits"), "100 100 100 100");
+    tune.set(7).unwrap();
+    assert_eq!(target("limits"), "7 7 7 7");
+    let status = tune.status().unwrap();
+    assert!(!status.broken);
+    assert_eq!(probes(&tune), [Probe::Data; 4]);
+    tune.unload().unwrap();
+    assert_eq!(target("limits"), "32 32 32 32");
+    // The owner's end does the same.
+    drop(load(&limits(), 100).unwrap());
+    assert_eq!(target("limits"), "32 32 32 32");
+    load(&limits(), 100).unwrap().detach().unwrap();
+    assert_eq!(target("limits"), "100 100 100 100");
+    assert!(run("rmmod", &["xk"]));
+    assert_eq!(target("limits"), "32 32 32 32");
+}
+
+pub fn an_object_holds_the_transformed_value() {
+    let site = DataSite { fit: Fit::linear(2, -32, 4), ..word() };
+    let mut both = data_table("FITTED", vec![site]);
+    both.functions = table(&target_module(), "", vec![Site::new("xk_target_value", 5, 2, set_register(RAX))]).functions;
+    both.spans = table(&target_module(), "", vec![Site::new("xk_target_value", 5, 2, set_register(RAX))]).spans;
+    let tune = load(&both, 50).unwrap();
+    assert_eq!((target("limits").as_str(), target("value").as_str()), ("32 68 32 32", "50"));
+    tune.unload().unwrap();
+    assert_eq!((target("limits").as_str(), target("value").as_str()), ("32 32 32 32", "32"));
+}
+
+pub fn what_somebody_else_wrote_stays() {
+    let tune = load(&limits(), 100).unwrap();
+    write("/proc/xk_target", "limit 77");
+    let status = tune.status().unwrap();
+    assert!(status.broken);
+    assert_eq!(probes(&tune), [Probe::Data, Probe::Drifted, Probe::Data, Probe::Data]);
+    assert_eq!(status.sites[1].reason.as_deref(), Some("holds 77, xk wrote 100"));
+    tune.set(101).unwrap();
+    assert_eq!(target("limits"), "101 77 101 101");
+    // What xk wrote last is there again, and it follows.
+    write("/proc/xk_target", "limit 100");
+    assert_eq!(probes(&tune), [Probe::Data; 4]);
+    tune.set(102).unwrap();
+    assert_eq!(target("limits"), "102 102 102 102");
+    write("/proc/xk_target", "limit 77");
+    tune.unload().unwrap();
+    assert_eq!(target("limits"), "32 77 32 32");
+    let refused = message(load(&limits(), 100));
+    assert!(refused.contains("xk_target_limits+0x8: holds 77, and 32 by default: somebody changed it"), "{refused}");
+    assert_eq!(target("limits"), "32 77 32 32");
+    write("/proc/xk_target", "limit 32");
+    load(&limits(), 100).unwrap();
+}
+
+pub fn an_object_waits_for_its_module() {
+    assert!(run("rmmod", &[MODULE]));
+    let tune = load(&limits(), 100).unwrap();
+    assert_eq!(probes(&tune), [Probe::Waiting; 4]);
+    for value in ["100", "101"] {
+        assert!(run("insmod", &[target_module().to_str().unwrap()]));
+        assert_eq!(target("init"), format!("32 {value}"), "written before the module is initialised");
+        assert_eq!(target("limits"), [value; 4].join(" "));
+        assert!(run("rmmod", &[MODULE]));
+        assert_eq!(probes(&tune), [Probe::Waiting; 4]);
+        tune.set(101).unwrap();
+    }
+    // A module with another default.
+    let word = word();
+    let path = altered("xk_target_limits", word.offset.into(), 33);
+    assert!(run("insmod", &[path.to_str().unwrap()]));
+    assert_eq!(target("limits"), "101 33 101 101");
+    let status = tune.status().unwrap();
+    assert_eq!((status.broken, status.sites[1].probe), (true, Probe::Broken));
+    let reason = status.sites[1].reason.as_deref().unwrap();
+    assert!(reason.contains("holds 33, and 32 by default"), "{reason}");
+    tune.unload().unwrap();
+    assert_eq!(target("limits"), "32 33 32 32");
+}
+
+pub fn an_object_that_is_none_is_refused() {
+    let refused = |data: DataSite| message(load(&data_table("WRONG", vec![data]), 100));
+    for symbol in ["xk_target_sealed", "xk_target_fixed"] {
+        let sentence = refused(object(symbol, 0, 4));
+        assert!(sentence.contains(&format!("module xk_target has no writable object {symbol}")), "{sentence}");
+    }
+    assert_eq!((target("sealed").as_str(), target("fixed").as_str()), ("32", "32"));
+    let sentence = refused(DataSite { offset: 9, ..word() });
+    assert!(sentence.contains("not aligned to 4 bytes"), "{sentence}");
+    let sentence = refused(DataSite { symbol: "xk_target_bias".into(), ..word() });
+    assert!(sentence.contains("no such object of xk_target"), "{sentence}");
+    let sentence = refused(DataSite { offset: 1 << 20, ..word() });
+    assert!(sentence.contains("no such object of xk_target"), "{sentence}");
+    let sentence = refused(DataSite { fit: Fit::linear(1, 1, 4), ..word() });
+    assert!(sentence.contains("holds 32, and 33 by default"), "{sentence}");
+    let twice = message(load(&data_table("TWICE", vec![word(), word()]), 100));
+    assert!(twice.contains("two sites at one place"), "{twice}");
+    let first = load(&data_table("FIRST", vec![word()]), 32).unwrap();
+    let second = load(&data_table("SECOND", vec![DataSite { width: 2, fit: Fit::linear(1, 0, 2), ..word() }]), 100);
+    assert!(
+        matches!(&second, Err(Error::Busy(text)) if text.contains("held by") && text.contains("FIRST")),
+        "{second:?}"
+    );
+    drop(first);
+    assert_eq!(target("limits"), "32 32 32 32");
+}
+
+/// An object of vmlinux by its name.
+struct Vmlinux(&'static str);
+
+impl AddressOf for Vmlinux {
+    fn address(&self, function: &Function) -> Result<Option<u64>, String> {
+        Loaded.address(function)
+    }
+
+    fn data_address(&self, _: &DataSite) -> Result<Option<u64>, String> {
+        let text = fs::read_to_string("/proc/kallsyms").map_err(|error| error.to_string())?;
+        let line = text.lines().find(|line| line.split_whitespace().nth(2) == Some(self.0)).ok_or("no such symbol")?;
+        u64::from_str_radix(&line[..16], 16).map(Some).map_err(|error| error.to_string())
+    }
+}
+
+fn in_vmlinux(symbol: &'static str, offset: u32, width: u8) -> Result<Tune, Error> {
+    // The default is 32, the object's is 60.
+    let fit = Fit::linear(1, 28, width);
+    let site = DataSite { symbol: symbol.into(), module: None, offset, width, fit, ..word() };
+    Device::open().unwrap().load(&data_table("VMLINUX", vec![site]), 42, &Vmlinux(symbol))
+}
+
+pub fn an_object_of_the_kernel_is_set_and_put_back() {
+    const SWAPPINESS: &str = "/proc/sys/vm/swappiness";
+    let swappiness = || fs::read_to_string(SWAPPINESS).unwrap().trim().to_owned();
+    assert_eq!(swappiness(), "60");
+    let tune = in_vmlinux("vm_swappiness", 0, 4).unwrap();
+    assert_eq!(swappiness(), "70");
+    // The administrator has the last word.
+    write(SWAPPINESS, "10");
+    assert_eq!(probes(&tune), [Probe::Drifted]);
+    tune.unload().unwrap();
+    assert_eq!(swappiness(), "10");
+    assert!(message(in_vmlinux("vm_swappiness", 0, 4)).contains("holds 10, and 60 by default"));
+    write(SWAPPINESS, "60");
+    in_vmlinux("vm_swappiness", 0, 4).unwrap().unload().unwrap();
+    assert_eq!(swappiness(), "60");
+    assert!(message(in_vmlinux("vm_swappiness", 4096, 4)).contains("beyond the object"));
+    // Constant; sealed after initialisation; code.
+    for symbol in ["linux_banner", "rodata_enabled", "schedule"] {
+        let sentence = message(in_vmlinux(symbol, 0, 1));
+        assert!(sentence.contains(&format!("{symbol}+0x0: this memory is read-only")), "{sentence}");
+    }
+}

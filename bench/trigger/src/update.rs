@@ -33,7 +33,7 @@ const fn op(code: OpCode, width: u8) -> Op {
 }
 
 const fn fit(a: i64, b: i64, width: u8) -> Fit {
-    Fit { a, b, width }
+    Fit::linear(a, b, width)
 }
 
 /// `eax = V`: as of `SHRINK_BATCH` and `MAX_SOFTIRQ_RESTART`.
@@ -116,7 +116,7 @@ impl Update {
                 token: "3".into(),
                 default: 3,
             },
-            range: Range { min: 1, max: 1000 },
+            range: Range::of(1, 1000),
             functions: vec![Function {
                 symbol: symbol.into(),
                 module: None,

@@ -8,6 +8,7 @@
 
 mod build;
 mod conditions;
+mod diff;
 mod edit;
 mod eval;
 mod find;
@@ -18,6 +19,7 @@ mod layout;
 mod marked;
 mod memo;
 mod paste;
+mod patch;
 mod probe;
 mod resolve;
 mod scan;
@@ -36,6 +38,7 @@ pub use id::{ConstId, IdError};
 pub use index::Index;
 pub use layout::{layout_sensitive, LayoutChange, LayoutError};
 pub use memo::recall;
+pub use patch::{patched, PatchError, Patched};
 pub use probe::Sight;
 pub use resolve::{resolve, Constant, Form, ResolveError, Site};
 pub use scope::{glob, subsystems, Scope, ScopeError};

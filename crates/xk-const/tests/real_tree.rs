@@ -294,3 +294,35 @@ fn no_user_is_missed() {
         assert!(checked > 0, "{name}");
     }
 }
+
+/// A unified diff of one line of a file of the tree, with a line of context on either side.
+fn patch(path: &str, line: usize, from: &str, to: &str) -> String {
+    let source = String::from_utf8(tree().read(path).unwrap()).unwrap();
+    let lines: Vec<&str> = source.lines().collect();
+    let (before, old, after) = (lines[line - 2], lines[line - 1], lines[line]);
+    assert!(old.contains(from), "{old}");
+    let new = old.replacen(from, to, 1);
+    // Some lines off, as in another version.
+    let at = line + 7;
+    format!("--- a/{path}\n+++ b/{path}\n@@ -{at},3 +{at},3 @@\n {before}\n-{old}\n+{new}\n {after}\n")
+}
+
+#[test]
+fn a_patch_names_the_constant_that_it_changes() {
+    let of = |path: &str, line, from: &str, to: &str| {
+        let found = patched(tree(), patch(path, line, from, to).as_bytes()).unwrap();
+        (resolve(tree(), &found.spec).unwrap().id.to_string(), found.suggestion)
+    };
+    assert_eq!(of("mm/shrinker.c", 378, "128", "512"), ("mm/shrinker.c:L378:128:0".into(), Some(512)));
+    assert_eq!(of("kernel/sched/fair.c", 102, "1024", "900"), ("kernel/sched/fair.c:L102:1024:0".into(), Some(900)));
+    assert_eq!(of("kernel/sched/fair.c", 3304, "4", "8"), ("kernel/sched/fair.c:L3304:4:0".into(), Some(8)));
+    assert_eq!(of("net/ipv4/tcp.c", 1162, "16", "8"), ("net/ipv4/tcp.c:L1162:16:0".into(), Some(8)));
+    assert_eq!(of("block/bfq-iosched.c", 168, "16 * 1024", "1 << 12").1, Some(4096));
+    let refused = |text: &str| patched(tree(), text.as_bytes()).unwrap_err();
+    assert!(matches!(refused(&patch("mm/shrinker.c", 378, "SHRINK_BATCH", "OTHER")), PatchError::NoConstant { .. }));
+    let moved = patch("mm/shrinker.c", 378, "128", "512").replace("SHRINK_BATCH 128", "SHRINK_BATCH 127");
+    assert!(matches!(refused(&moved), PatchError::DoesNotApply { hunk: 1, line: 385, .. }), "{}", refused(&moved));
+    let outside = patch("mm/shrinker.c", 378, "128", "512").replace("a/mm/", "a/../");
+    assert!(matches!(refused(&outside), PatchError::NoFile { .. }));
+    assert!(matches!(refused(""), PatchError::Empty));
+}

@@ -1,9 +1,10 @@
 //! `xk build`: from names to scope tables.
 
 use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use xk_const::{recall, Spec};
+use xk_const::{patched, recall, Spec};
 use xk_kernel::{Image, Tree};
 use xk_sie::pipeline::{build, BuildError, Options};
 use xk_sie::proof::Solver;
@@ -26,8 +27,11 @@ the compiler that it was built with must be installed (see `xk doctor`). --root 
 --vmlinuz says where source, configuration and modules of that kernel are.")]
 pub struct Args {
     /// The constants
-    #[arg(required = true, value_name = "NAME")]
+    #[arg(required_unless_present = "patch", value_name = "NAME")]
     names: Vec<String>,
+    /// A patch that changes one constant, in place of its name; may be repeated
+    #[arg(long, value_name = "FILE")]
+    patch: Vec<PathBuf>,
     #[command(flatten)]
     kernel: KernelOf,
     /// Compilers to run side by side (default: as many as there are processors)
@@ -38,7 +42,9 @@ pub struct Args {
 /// Builds them, one after the other; a refusal of one does not keep the others from being built.
 pub fn run(args: Args) -> Result {
     // Before half a minute of preparation.
-    let specs = args.names.iter().map(|name| Ok(Spec::parse(name)?)).collect::<Result<Vec<_>>>()?;
+    let mut wanted =
+        args.names.iter().map(|name| Ok((name.clone(), Spec::parse(name)?))).collect::<Result<Vec<_>>>()?;
+    let patches = args.patch.iter().map(|path| Ok((path, read_patch(path)?))).collect::<Result<Vec<_>>>()?;
     let solver = Solver::z3(SOLVER_SECONDS).map_err(|error| Failure::error(error.to_string()))?;
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let image = args.kernel.image()?;
@@ -52,18 +58,21 @@ pub fn run(args: Args) -> Result {
     }
     let bench = Bench { image, tree, solver, folders, jobs: args.jobs.map_or(processors, usize::from) };
 
+    for (path, text) in &patches {
+        wanted.push(bench.patched(path, text)?);
+    }
     let mut failures = Vec::new();
-    for (name, spec) in args.names.iter().zip(&specs) {
+    for (name, spec) in &wanted {
         match bench.table(name, spec) {
             Ok(table) => bench.keep(&table)?,
-            Err(failure) if args.names.len() == 1 => return Err(failure),
+            Err(failure) if wanted.len() == 1 => return Err(failure),
             Err(failure) => {
                 eprintln!("{} {}", paint.bad(&format!("{}:", failure.exit.word())), failure.message);
                 failures.push((name.as_str(), failure.exit));
             }
         }
     }
-    summary(&failures, args.names.len())
+    summary(&failures, wanted.len())
 }
 
 /// The exit code of several: theirs if they agree.
@@ -72,6 +81,18 @@ fn summary(failures: &[(&str, Exit)], asked: usize) -> Result {
     let exit = if failures.iter().all(|(_, exit)| exit == first) { *first } else { Exit::Error };
     let names: Vec<&str> = failures.iter().map(|(name, _)| *name).collect();
     Err(Failure::new(exit, format!("no table for {} of {asked}: {}", failures.len(), names.join(", "))))
+}
+
+/// No patch that changes one constant is larger.
+const LARGEST_PATCH: u64 = 1 << 20;
+
+fn read_patch(path: &Path) -> Result<Vec<u8>> {
+    let failed = |error: std::io::Error| Failure::error(format!("cannot read {}: {error}", path.display()));
+    let size = std::fs::metadata(path).map_err(failed)?.len();
+    if size > LARGEST_PATCH {
+        return Err(Failure::usage(format!("{}: a patch that changes one constant is not that large", path.display())));
+    }
+    std::fs::read(path).map_err(failed)
 }
 
 /// What every constant of the command line shares.
@@ -84,6 +105,26 @@ struct Bench {
 }
 
 impl Bench {
+    /// The constant that a patch changes.
+    fn patched(&self, path: &Path, text: &[u8]) -> Result<(String, Spec)> {
+        let found =
+            patched(&self.tree, text).map_err(|error| Failure::error(format!("{}: {error}", path.display())))?;
+        let (old, new) = &found.written;
+        let hint = match found.suggestion {
+            Some(value) => format!("; once it is built, set {value} to have the patch's value"),
+            None => String::new(),
+        };
+        eprintln!(
+            "{}",
+            Paint::stderr().dim(&format!("{}: {} reads `{old}`, becomes `{new}`{hint}", path.display(), found.at))
+        );
+        let name = match &found.spec {
+            Spec::Id(id) => id.to_string(),
+            _ => found.at,
+        };
+        Ok((name, found.spec))
+    }
+
     fn table(&self, name: &str, spec: &Spec) -> Result<ScopeTable> {
         let paint = Paint::stderr();
         let progress = Progress::new(name);

@@ -98,6 +98,7 @@ guest_tests! {
     an_object_waits_for_its_module,
     an_object_that_is_none_is_refused,
     an_object_of_the_kernel_is_set_and_put_back,
+    the_rest_is_in_force_while_a_site_waits,
 }
 
 fn repository() -> PathBuf {
@@ -274,7 +275,7 @@ mod checks {
     pub use data::{
         an_object_holds_the_transformed_value, an_object_is_set_and_put_back,
         an_object_of_the_kernel_is_set_and_put_back, an_object_that_is_none_is_refused, an_object_waits_for_its_module,
-        what_somebody_else_wrote_stays,
+        the_rest_is_in_force_while_a_site_waits, what_somebody_else_wrote_stays,
     };
     pub use modules::{
         a_function_is_found_by_its_bytes, a_module_with_other_code_is_left_alone,
@@ -398,6 +399,11 @@ mod checks {
         assert_eq!(target("select"), "32 97");
         let site = only_site(&tune);
         assert_eq!((site.probe, site.hits, site.applied), (Probe::Int3, 2, 2));
+        // Not even when the optimiser has been here.
+        let other = load(&value_table(), 64).unwrap();
+        wait_for("optimisation", || only_site(&other).probe == Probe::Jump);
+        assert_eq!(only_site(&tune).probe, Probe::Int3);
+        assert_eq!(target("select"), "32 97");
         tune.unload().unwrap();
         assert_eq!(target("select"), "32 64");
 

@@ -175,6 +175,32 @@ fn in_vmlinux(symbol: &'static str, offset: u32, width: u8) -> Result<Tune, Erro
     Device::open().unwrap().load(&data_table("VMLINUX", vec![site]), 42, &Vmlinux(symbol))
 }
 
+/// A constant of the kernel and of a module that is not loaded.
+pub fn the_rest_is_in_force_while_a_site_waits() {
+    let swappiness = || fs::read_to_string("/proc/sys/vm/swappiness").unwrap().trim().to_owned();
+    let mut both = table(&target_module(), "BOTH", vec![Site::new("xk_target_value", 5, 2, set_register(RAX))]);
+    both.data = vec![DataSite {
+        symbol: "vm_swappiness".into(),
+        module: None,
+        offset: 0,
+        fit: Fit::linear(1, 28, 4),
+        ..word()
+    }];
+    assert!(run("rmmod", &[MODULE]));
+    let tune = Device::open().unwrap().load(&both, 42, &Vmlinux("vm_swappiness")).unwrap();
+    assert_eq!((swappiness().as_str(), probes(&tune).as_slice()), ("70", [Probe::Waiting, Probe::Data].as_slice()));
+    assert!(run("insmod", &[target_module().to_str().unwrap()]));
+    assert_eq!((swappiness().as_str(), target("value").as_str()), ("70", "42"));
+    assert!(run("rmmod", &[MODULE]));
+    assert_eq!((swappiness().as_str(), probes(&tune).as_slice()), ("70", [Probe::Waiting, Probe::Data].as_slice()));
+    tune.set(43).unwrap();
+    assert_eq!(swappiness(), "71");
+    assert!(run("insmod", &[target_module().to_str().unwrap()]));
+    assert_eq!(target("value"), "43");
+    tune.unload().unwrap();
+    assert_eq!((swappiness().as_str(), target("value").as_str()), ("60", "32"));
+}
+
 pub fn an_object_of_the_kernel_is_set_and_put_back() {
     const SWAPPINESS: &str = "/proc/sys/vm/swappiness";
     let swappiness = || fs::read_to_string(SWAPPINESS).unwrap().trim().to_owned();

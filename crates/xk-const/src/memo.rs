@@ -11,7 +11,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// Raised when resolving gives other results than before.
-const FORMAT: &str = "1";
+const FORMAT: &str = "2";
 
 const FORMS: [(Form, &str); 4] =
     [(Form::Macro, "macro"), (Form::Literal, "literal"), (Form::StaticConst, "const"), (Form::EnumValue, "enumerator")];

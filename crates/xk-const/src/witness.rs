@@ -1,9 +1,10 @@
 //! Where a constant is active, and what it is there: the second half of resolving. The configuration
-//! and the include directives settle the common cases; the compiler is asked for the rest.
+//! and the include directives settle the common cases, and C itself what literals are worth; the
+//! compiler is asked for the rest.
 
-use crate::conditions::{Conditions, Truth};
+use crate::conditions::{Conditions, Config, Truth};
 use crate::edit::EditError;
-use crate::eval::{self, Nameless};
+use crate::eval::{self, Names, Typed};
 use crate::find::{Candidate, Finder};
 use crate::id::ConstId;
 use crate::inclusion;
@@ -115,7 +116,8 @@ impl<T: BuildTree> Resolver<'_, T> {
         let source = self.tree.read(&candidate.site.path)?;
         let scan = Scan::new(&source);
         let first = witnesses.first().cloned().unwrap_or_default();
-        let (default, c_type, witness) = match (candidate.form, exact(&scan, &candidate)) {
+        let units = Units { tree: self.tree, config: self.config.as_ref(), scan: &scan };
+        let (default, c_type, witness) = match (candidate.form, exact(&scan, &candidate, &units)) {
             (_, Some((value, c_type))) => (value, c_type, first),
             (Form::Literal, None) => {
                 let at = candidate.id.to_string();
@@ -193,8 +195,8 @@ fn tokens_of(scan: &Scan<'_>, candidate: &Candidate) -> std::ops::Range<usize> {
     at(candidate.site.start)..at(candidate.site.end)
 }
 
-/// The value of what consists of literals, casts and operators only: C itself defines it.
-fn exact(scan: &Scan<'_>, candidate: &Candidate) -> Option<(i64, CType)> {
+/// The value of what consists of literals, casts and operators: C itself defines it.
+fn exact(scan: &Scan<'_>, candidate: &Candidate, names: &dyn Names) -> Option<(i64, CType)> {
     let range = tokens_of(scan, candidate);
     let declared = match candidate.form {
         Form::Literal => {
@@ -207,10 +209,47 @@ fn exact(scan: &Scan<'_>, candidate: &Candidate) -> Option<(i64, CType)> {
         Form::StaticConst => Some(declared_type(scan, range.start)?),
     };
     let tokens: Vec<(Kind, &str)> = range.map(|i| (scan.tokens[i].kind, scan.text(i))).collect();
-    let value = eval::evaluate(&tokens, &Nameless)?;
+    let value = eval::evaluate(&tokens, names)?;
     let Some(c_type) = declared else { return Some((value.value, value.c_type)) };
     let (low, high) = c_type.range();
     (low..=high).contains(&value.wide()).then_some((value.value, c_type))
+}
+
+/// Where the kernel defines factors between units of time.
+const TIME_UNITS: &str = "include/vdso/time64.h";
+
+/// The names in which times are written: `HZ`, as configured, and `NSEC_PER_MSEC` and its like, as the
+/// tree defines them. They mean the same in every unit, unless the constant's own file defines them anew.
+struct Units<'a, T> {
+    tree: &'a T,
+    config: Option<&'a Config>,
+    scan: &'a Scan<'a>,
+}
+
+impl<T: BuildTree> Names for Units<'_, T> {
+    fn name(&self, name: &str) -> Option<Typed> {
+        let defines = |scan: &Scan<'_>| {
+            scan.directives().iter().any(
+                |region| matches!(&region.place, Place::Directive(Directive::Define { name: own, .. }) if own == name),
+            )
+        };
+        if (name != "HZ" && !name.contains("SEC_PER_")) || defines(self.scan) {
+            return None;
+        }
+        if name == "HZ" {
+            return self.config?.value("HZ").map(Typed::int);
+        }
+        let source = self.tree.read(TIME_UNITS).ok()?;
+        let units = Scan::new(&source);
+        let found = Finder { path: TIME_UNITS, scan: &units }.definitions(name);
+        let [only] = &found.candidates[..] else { return None };
+        let (value, c_type) = exact(&units, only, &eval::Nameless)?;
+        Some(Typed { value, c_type })
+    }
+
+    fn call(&self, _: &str, _: Typed) -> Option<Typed> {
+        None
+    }
 }
 
 /// The type with which the variable that is initialised at `token` is declared.

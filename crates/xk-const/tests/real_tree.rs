@@ -136,9 +136,17 @@ fn a_literal_in_a_macro_of_a_header_has_the_users_of_the_macro() {
 /// What is evaluated here is what the compiler makes of it.
 #[test]
 fn the_evaluator_agrees_with_the_compiler() {
-    for name in
-        ["BLK_PLUG_FLUSH_SIZE", "IO_TCTX_REFS_CACHE_NR", "GSSD_MIN_TIMEOUT", "bfq_back_max", "max_service_from_wr"]
-    {
+    for name in [
+        "BLK_PLUG_FLUSH_SIZE",
+        "IO_TCTX_REFS_CACHE_NR",
+        "GSSD_MIN_TIMEOUT",
+        "TCP_DELACK_MAX",
+        "BFQ_MIN_TT",
+        "TCP_TIMEOUT_MIN_US",
+        "NFS4_POLL_RETRY_MAX",
+        "bfq_back_max",
+        "max_service_from_wr",
+    ] {
         let constant = constant(name);
         let out = tempfile::tempdir().unwrap();
         let path = &constant.witness;

@@ -5,6 +5,7 @@
 //! list run on several machines (`--shard`) and are merged by copying files; see `docs/scale.md`.
 
 mod list;
+mod load;
 mod outcome;
 mod place;
 mod pool;
@@ -46,8 +47,11 @@ pub struct Arguments {
     #[arg(long)]
     fresh: bool,
     /// Write docs/corpus.md from the results
-    #[arg(long, conflicts_with = "worker")]
+    #[arg(long, conflicts_with_all = ["load", "worker"])]
     report: bool,
+    /// Load every usable constant at once in a guest, under load
+    #[arg(long, conflicts_with = "worker")]
+    load: bool,
     /// Answer rows on standard input; for the runner itself
     #[arg(long, hide = true, value_name = "COMPILERS")]
     worker: Option<usize>,
@@ -80,6 +84,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         std::fs::write(&path, report::page(&release, &rows, &outcomes, &summary))
             .with_context(|| path.display().to_string())?;
         eprintln!("{}", path.display());
+    } else if arguments.load {
+        load::run(&outcomes, &results, arguments.json)?;
     } else if arguments.json {
         println!("{}", serde_json::to_string(&summary)?);
     } else {
@@ -139,12 +145,12 @@ impl Printer<'_> {
         }
         self.waiting.insert(at, outcome);
         while let Some(outcome) = self.waiting.remove(&self.outcomes.len()) {
-            if self.arguments.json {
+            if self.arguments.json && !self.arguments.load {
                 match serde_json::to_string(&outcome) {
                     Ok(line) => println!("{line}"),
                     Err(error) => self.failed = Some(error.into()),
                 }
-            } else if !self.arguments.report {
+            } else if !self.arguments.report && !self.arguments.load {
                 println!("{}", report::line(&outcome));
             }
             self.outcomes.push(outcome);

@@ -57,6 +57,8 @@ pub struct Outcome {
     pub jump: usize,
     /// Spans whose probe is expected to be a breakpoint.
     pub int3: usize,
+    /// Values in static objects, which are changed in memory and need no probe.
+    pub data: usize,
     /// Values that were compiled and agreed with the prediction although the fit never saw them.
     pub validated_values: usize,
     /// Values inside the range that were compiled and did not agree. Never anything but 0.
@@ -84,6 +86,7 @@ impl Outcome {
             proved: 0,
             jump: 0,
             int3: 0,
+            data: 0,
             validated_values: 0,
             mismatches: 0,
             seconds: rounded(seconds),
@@ -94,7 +97,9 @@ impl Outcome {
     /// A constant with a table.
     pub fn with(row: &Row, table: &ScopeTable, seconds: f64) -> Self {
         let probes = |kind: ProbeKind| table.spans.iter().filter(|span| span.indirection.probe == kind).count();
-        let mut modules: Vec<String> = table.functions.iter().filter_map(|f| f.module.clone()).collect();
+        let functions = table.functions.iter().filter_map(|function| function.module.clone());
+        let objects = table.data.iter().filter_map(|data| data.module.clone());
+        let mut modules: Vec<String> = functions.chain(objects).collect();
         modules.sort();
         modules.dedup();
         Self {
@@ -108,6 +113,7 @@ impl Outcome {
             proved: table.spans.iter().filter(|span| matches!(span.proof, Proof::Proved { .. })).count(),
             jump: probes(ProbeKind::Jump),
             int3: probes(ProbeKind::Int3),
+            data: table.data.len(),
             validated_values: table.validation.unseen.len(),
             mismatches: table.validation.open.keys().filter(|&&value| table.range.contains(value)).count(),
             ..Self::without(row, Status::Usable, "", String::new(), seconds)
@@ -131,6 +137,7 @@ pub struct Summary {
     mismatches: usize,
     jump: usize,
     int3: usize,
+    data: usize,
     median_s: f64,
     p95_s: f64,
     /// Seconds of this run, reused results included.
@@ -162,6 +169,7 @@ impl Summary {
             mismatches: sum(|o| o.mismatches),
             jump: sum(|o| o.jump),
             int3: sum(|o| o.int3),
+            data: sum(|o| o.data),
             median_s: rank(&seconds, 50),
             p95_s: rank(&seconds, 95),
             total_s: rounded(total_s),

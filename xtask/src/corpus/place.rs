@@ -71,6 +71,11 @@ impl Results {
         Ok(Self { folder: results(&tables).join(&build_id), store: Store::new(tables), build_id, base })
     }
 
+    /// Tables of the kernel.
+    pub fn store(&self) -> (&Store, &str) {
+        (&self.store, &self.build_id)
+    }
+
     /// What an earlier run found, if it would find the same now.
     pub fn get(&self, row: &Row) -> Option<Outcome> {
         let text = fs::read(self.path(row)).ok()?;

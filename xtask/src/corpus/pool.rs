@@ -149,7 +149,7 @@ for line in sys.stdin:
     if row["id"] == 2: os.abort()
     if row["id"] == 4: time.sleep(60)
     print(json.dumps(dict(id=row["id"], name=row["name"], constant=None, status="refused", reason=None, range=None,
-        default=None, modules=[], spans=0, proved=0, jump=0, int3=0, validated_values=0, mismatches=0, seconds=0.5)))
+        default=None, modules=[], spans=0, proved=0, jump=0, int3=0, data=0, validated_values=0, mismatches=0, seconds=0.5)))
     sys.stdout.flush()
 "#;
 

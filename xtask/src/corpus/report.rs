@@ -9,8 +9,8 @@ use super::outcome::{Outcome, Status, Summary};
 pub fn line(outcome: &Outcome) -> String {
     let what = match (outcome.status, &outcome.range) {
         (Status::Usable, Some(range)) => format!(
-            "{} span(s), {} proved, {} jump, {} int3, {range}",
-            outcome.spans, outcome.proved, outcome.jump, outcome.int3
+            "{} span(s), {} proved, {} jump, {} int3, {} in data, {range}",
+            outcome.spans, outcome.proved, outcome.jump, outcome.int3, outcome.data
         ),
         _ => outcome.reason.as_ref().map(|reason| first_line(&reason.text, 120)).unwrap_or_default(),
     };
@@ -54,8 +54,12 @@ pub fn page(release: &str, rows: &[Row], outcomes: &[Outcome], summary: &Summary
     text.push_str("| constant | where | default | status | spans | range | seconds |\n|---|---|---|---|---|---|---|\n");
     for (row, outcome) in rows.iter().zip(outcomes) {
         let default = outcome.default.map_or(String::new(), |default| default.to_string());
-        let range = outcome.range.map_or(String::new(), |range| format!("{} to {}", range.min, range.max));
-        let spans = if outcome.spans == 0 { String::new() } else { outcome.spans.to_string() };
+        let range = outcome.range.map_or(String::new(), |range| range.to_string().replace("..=", " to "));
+        let spans = match (outcome.spans, outcome.data) {
+            (0, 0) => String::new(),
+            (spans, 0) => spans.to_string(),
+            (spans, data) => format!("{spans}, {data} in data"),
+        };
         let _ = writeln!(
             text,
             "| {} | {} | {default} | {} | {spans} | {range} | {:.1} |",

@@ -219,12 +219,7 @@ fn refuse_elsewhere(users: &Users) -> Result<(), Refusal> {
 }
 
 /// Declarations that mention the constant: do types change their layout?
-fn refuse_layout(
-    variants: &Variants<'_>,
-    users: &Users,
-    units: &[Unit],
-    wave: &[i64],
-) -> Result<(), BuildError> {
+fn refuse_layout(variants: &Variants<'_>, users: &Users, units: &[Unit], wave: &[i64]) -> Result<(), BuildError> {
     let (Some(mention), Some(&value)) = (users.shapes.first(), wave.first()) else { return Ok(()) };
     for unit in units {
         let Variants { tree, constant, options, .. } = variants;

@@ -329,6 +329,10 @@ impl Context<'_> {
         candidate: &Candidate,
     ) -> Result<CriticalSpan, Attempt> {
         let point = candidate.point();
+        // An instruction that is skipped cannot carry another update.
+        if candidate.when == When::Instead && draft.settled == candidate.insn && draft.settled > 0 {
+            return Err(Attempt::Next("another update runs before this instruction".into()));
+        }
         let live = self.live_before(block, point);
         let mut reason = String::new();
         let lowest = draft.first_seed.saturating_sub(MAX_EXTENSION).max(draft.settled);

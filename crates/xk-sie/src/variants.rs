@@ -36,8 +36,11 @@ impl Variants<'_> {
         let probe = wave.first().copied().unwrap_or(default);
         // With one unit both compilers have something to do; of many, most may not see it.
         let eager = units.len() == 1;
-        let probes: Vec<(&Unit, i64)> =
-            units.iter().flat_map(|unit| [(unit, probe), (unit, default)]).filter(|(_, v)| eager || *v == probe).collect();
+        let probes: Vec<(&Unit, i64)> = units
+            .iter()
+            .flat_map(|unit| [(unit, probe), (unit, default)])
+            .filter(|(_, v)| eager || *v == probe)
+            .collect();
         let mut outcomes = self.outcomes(&probes).into_iter();
         let mut seeing = Vec::new();
         for unit in units {

@@ -12,8 +12,8 @@ use common::{function, object};
 use xk_sie::flow::Flow;
 use xk_sie::insn::Node;
 use xk_sie::object::Object;
-use xk_sie::prototypes::Prototypes;
 use xk_sie::probe::{not_optimised, unprobeable};
+use xk_sie::prototypes::Prototypes;
 use xk_sie::state::Flag;
 
 /// Offsets of masked bytes of `f`.

@@ -120,7 +120,13 @@ impl Fit {
         let iv = match self.form {
             Form::Linear => sum(),
             Form::Quotient(by) => (sum() as i64).div_euclid(by.max(1)) as u64,
-            Form::Log2 => if v > 0 { self.a.wrapping_mul(v.ilog2().into()).wrapping_add(self.b) as u64 } else { self.b as u64 },
+            Form::Log2 => {
+                if v > 0 {
+                    self.a.wrapping_mul(v.ilog2().into()).wrapping_add(self.b) as u64
+                } else {
+                    self.b as u64
+                }
+            }
             Form::Power(_) if !(0..63).contains(&v) => self.b as u64,
             Form::Power(bits) => ((self.a << v) >> bits.min(63)).wrapping_add(self.b) as u64,
         };

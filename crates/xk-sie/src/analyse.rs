@@ -6,8 +6,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use xk_table::{CriticalSpan, Function as TableFunction, Place, Range, Refusal, Unit, Validation};
+use xk_table::{CriticalSpan, DataSite, Function as TableFunction, Place, Range, Refusal, Unit, Validation};
 
+use crate::data;
 use crate::fit::fits_without_wrapping;
 use crate::identity::{locate, Deployed};
 use crate::proof::Solver;
@@ -36,6 +37,8 @@ pub struct Analysis {
     pub functions: Vec<TableFunction>,
     /// All spans.
     pub spans: Vec<CriticalSpan>,
+    /// Data that holds the constant.
+    pub data: Vec<DataSite>,
     /// Values for which they hold.
     pub range: Range,
     /// Values that were compiled and agreed.
@@ -73,12 +76,13 @@ pub fn conclude(input: &Input<'_>, studies: &[Study]) -> Result<Analysis, Refusa
         let nothing = || Refusal::NotDeployed { detail: format!("{} was compiled with no other value", study.source) };
         return Err(study.refusal(input.default).unwrap_or_else(nothing));
     }
-    if studies.iter().all(|study| study.seeds().is_none_or(|seeds| seeds.is_empty())) {
+    let untouched = |study: &Study| study.seeds().is_none_or(|seeds| seeds.is_empty()) && study.data().is_empty();
+    if studies.iter().all(untouched) {
         return Err(Refusal::DeadCode { units: studies.iter().map(|study| study.source.clone()).collect() });
     }
     let (mut range, validation) = usable_range(input.default, studies)?;
     range.powers_of_two = input.powers_of_two;
-    let mut analysis = Analysis { functions: vec![], spans: vec![], range, validation, units: vec![] };
+    let mut analysis = Analysis { functions: vec![], spans: vec![], data: vec![], range, validation, units: vec![] };
     for study in studies {
         unit_spans(input, study, &mut analysis)?;
     }
@@ -92,7 +96,8 @@ pub fn hull<'a>(default: i64, studies: impl Iterator<Item = &'a Study> + Clone) 
     let tested: BTreeSet<i64> =
         studies.clone().flat_map(|s| s.agreeing().iter().chain(s.open().keys()).copied()).collect();
     let agrees = |v: i64| studies.clone().all(|study| study.agreeing().contains(&v));
-    let fits: Vec<_> = studies.clone().filter_map(Study::seeds).flat_map(|seeds| seeds.values()).collect();
+    let fits = studies.clone().filter_map(Study::seeds).flat_map(|seeds| seeds.values());
+    let fits: Vec<_> = fits.chain(studies.clone().flat_map(|study| study.data().values())).collect();
     let wraps = |min: i64, max: i64| fits.iter().any(|fit| !fits_without_wrapping(fit, min, max));
     let mut range = Range::of(default, default);
     for &v in tested.range(default..).filter(|&&v| v != default) {
@@ -156,6 +161,8 @@ fn unit_spans(input: &Input<'_>, study: &Study, analysis: &mut Analysis) -> Resu
         let found = locate(object, function, &study.source, study.module.as_deref(), input.deployed)?;
         analysis.functions.push(found);
     }
+    let found = data::sites(object, study.data(), &study.source, study.module.as_deref(), input.deployed)?;
+    analysis.data.extend(found);
     let mut spans = 0;
     if !seeds.is_empty() {
         // Names of other units must not be found: only this unit's count.

@@ -165,6 +165,9 @@ impl Pieces<'_> {
             if let Some(other) = known.get(&(insn.node, Field::Displacement)) {
                 substitution.displacement = Some(terms.constant(other.value.into(), 64));
             }
+            if let Some(other) = known.get(&(insn.node, Field::Pool)) {
+                substitution.pool = Some(terms.constant(other.value.into(), 64));
+            }
             step(terms, state, insn, substitution).ok()?;
             let found = product::result(terms, state, insn);
             if let (Some(found), Some(other)) = (found, known.get(&(insn.node, Field::Product))) {

@@ -1,12 +1,17 @@
-//! Data that changes with the value: what no update of code can repair.
+//! Data that changes with the value: no update of code can repair it. What is
+//! writable is changed in place; anything else is a refusal.
 //!
-//! In: two builds of a unit. Out: nothing, or the refusal. Tables that describe
-//! code (unwinding, patching, line numbers) move with it and are covered by the
-//! comparison of the code itself.
+//! In: builds of a unit. Out: the words of data that follow V, or the refusal.
+//! Tables that describe code (unwinding, patching, line numbers) move with it and
+//! are covered by the comparison of the code itself.
 
-use xk_table::{Place, Refusal};
+use std::collections::BTreeMap;
 
-use crate::object::{Object, Section};
+use xk_table::{DataSite, Fit, Place, Refusal};
+
+use crate::fit::{fit, Point};
+use crate::identity::Deployed;
+use crate::object::{DataSymbol, Object, Section, CONSTANT_POOL};
 
 /// Sections that hold places in code, by prefix: they follow the code.
 const DESCRIBE_CODE: [&str; 18] = [
@@ -49,27 +54,37 @@ fn alternatives(base: &Object, variant: &Object, unit: &str) -> Result<(), Refus
     Err(Refusal::InlineAssembly { place })
 }
 
-/// Compares the data of `variant` with `base`.
+/// Sections of data that hold other bytes in a variant, with those bytes.
+pub type DataDifferences = BTreeMap<String, Vec<u8>>;
+
+/// What initialises data: section and offset, and the value there as a function
+/// of V.
+pub type DataSeeds = BTreeMap<(String, u64), Fit>;
+
+/// Whether a section is ordinary memory that every CPU shares and the kernel may
+/// write at any time: there a value can be changed in place.
+fn changeable(section: &Section) -> bool {
+    let per_cpu = section.name.starts_with(".data..percpu");
+    let read_only = section.name.starts_with(".data..ro_after_init") || section.name.starts_with(".data.rel.ro");
+    section.name.starts_with(".data") && !per_cpu && !read_only
+}
+
+/// Compares the data of `variant` with `base`: what can be changed in place is
+/// returned.
 ///
 /// # Errors
 /// [`Refusal::LayoutChange`] when something has another size,
-/// [`Refusal::ReadOnlyData`] when the same object holds another value.
-pub fn compare(base: &Object, variant: &Object, unit: &str) -> Result<(), Refusal> {
+/// [`Refusal::ReadOnlyData`] when an object that cannot be changed holds another
+/// value.
+pub fn compare(base: &Object, variant: &Object, unit: &str) -> Result<DataDifferences, Refusal> {
     alternatives(base, variant, unit)?;
-    let layout = |what: String| Err(Refusal::LayoutChange { unit: unit.into(), what });
-    for (name, (section, size)) in &base.data_symbols {
-        match variant.data_symbols.get(name) {
-            Some((_, other)) if other == size => {}
-            Some((_, other)) => return layout(format!("object {name} ({section}): {size} -> {other} bytes")),
-            None => return layout(format!("object {name} ({section}) disappears")),
-        }
-    }
-    if let Some(name) = variant.data_symbols.keys().find(|name| !base.data_symbols.contains_key(*name)) {
-        return layout(format!("object {name} appears"));
-    }
+    same_symbols(base, variant, unit)?;
     let relevant = |s: &&Section| {
-        s.allocated && !s.executable && s.size > 0 && !DESCRIBE_CODE.iter().any(|prefix| s.name.starts_with(prefix))
+        let elsewhere = DESCRIBE_CODE.iter().any(|prefix| s.name.starts_with(prefix));
+        s.allocated && !s.executable && s.size > 0 && !elsewhere && !s.name.starts_with(CONSTANT_POOL)
     };
+    let layout = |what: String| Err(Refusal::LayoutChange { unit: unit.into(), what });
+    let mut differences = DataDifferences::new();
     for section in base.sections.iter().filter(relevant) {
         let Some(other) = variant.sections.iter().find(|s| s.name == section.name && s.allocated) else {
             return layout(format!("section {} disappears", section.name));
@@ -77,21 +92,185 @@ pub fn compare(base: &Object, variant: &Object, unit: &str) -> Result<(), Refusa
         if section.size != other.size {
             return layout(format!("section {}: {} -> {} bytes", section.name, section.size, other.size));
         }
-        let changed = |offset| {
+        let fixed = |offset| {
             let name = section.name.clone();
+            if name.starts_with(".init.") {
+                return Err(Refusal::BootOnly { unit: unit.into(), function: "an initialiser".into(), section: name });
+            }
             Err(Refusal::ReadOnlyData { unit: unit.into(), section: name, offset })
         };
         if let Some(offset) = section.data.iter().zip(&other.data).position(|(a, b)| a != b) {
-            return changed(offset as u64);
+            if !changeable(section) {
+                return fixed(offset as u64);
+            }
+            differences.insert(section.name.clone(), other.data.clone());
         }
         for ((at, ours), (other_at, theirs)) in section.relocations.iter().zip(&other.relocations) {
             if at != other_at || base.symbol_ref(&ours.target) != variant.symbol_ref(&theirs.target) {
-                return changed(*at);
+                return fixed(*at);
             }
         }
         if section.relocations.len() != other.relocations.len() {
-            return changed(0);
+            return fixed(0);
+        }
+    }
+    Ok(differences)
+}
+
+fn same_symbols(base: &Object, variant: &Object, unit: &str) -> Result<(), Refusal> {
+    let layout = |what: String| Err(Refusal::LayoutChange { unit: unit.into(), what });
+    for (name, ours) in &base.data_symbols {
+        match variant.data_symbols.get(name) {
+            Some(other) if other == ours => {}
+            Some(other) if other.size == ours.size => return layout(format!("the place of object {name}")),
+            Some(other) => {
+                return layout(format!("object {name} ({}): {} -> {} bytes", ours.section, ours.size, other.size))
+            }
+            None => return layout(format!("object {name} ({}) disappears", ours.section)),
+        }
+    }
+    match variant.data_symbols.keys().find(|name| !base.data_symbols.contains_key(*name)) {
+        Some(name) => layout(format!("object {name} appears")),
+        None => Ok(()),
+    }
+}
+
+/// The values that differ, as aligned words: a scalar variable whole, of
+/// anything else the smallest aligned word that covers every difference, so that
+/// nothing else is written.
+fn words(base: &Object, observed: &[&DataDifferences]) -> BTreeMap<(String, u64), u8> {
+    let mut words = BTreeMap::new();
+    for section in &base.sections {
+        let others: Vec<&Vec<u8>> = observed.iter().filter_map(|d| d.get(&section.name)).collect();
+        let differs = |at: usize| others.iter().any(|other| other.get(at) != section.data.get(at));
+        for at in (0..section.data.len()).step_by(8) {
+            let bytes: Vec<usize> = (at..(at + 8).min(section.data.len())).filter(|&i| differs(i)).collect();
+            let (Some(&first), Some(&last)) = (bytes.first(), bytes.last()) else { continue };
+            let scalar = |symbol: &&DataSymbol| {
+                symbol.section == section.name
+                    && matches!(symbol.size, 1 | 2 | 4 | 8)
+                    && symbol.offset % symbol.size == 0
+                    && symbol.offset <= first as u64
+                    && (last as u64) < symbol.offset + symbol.size
+            };
+            let (start, width) = match base.data_symbols.values().find(scalar) {
+                Some(symbol) => (symbol.offset, symbol.size),
+                None => {
+                    let covers = |width: &usize| first / width == last / width;
+                    let width = [1, 2, 4, 8].into_iter().find(covers).unwrap_or(8);
+                    ((first / width * width) as u64, width as u64)
+                }
+            };
+            words.insert((section.name.clone(), start), width as u8);
+        }
+    }
+    words
+}
+
+fn read(bytes: &[u8], offset: u64, width: u8) -> u64 {
+    let at = offset as usize;
+    let word = bytes.get(at..at + usize::from(width)).unwrap_or(&[]);
+    word.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte))
+}
+
+/// What the data of `base` holds at a place.
+fn deployed(base: &Object, section: &str, offset: u64, width: u8) -> u64 {
+    base.sections.iter().find(|s| s.name == section).map_or(0, |s| read(&s.data, offset, width))
+}
+
+/// Fits the data of several builds.
+///
+/// # Errors
+/// [`Refusal::NonLinear`].
+pub fn fit_all(
+    base: &Object,
+    unit: &str,
+    default: i64,
+    observed: &[(i64, &DataDifferences)],
+) -> Result<DataSeeds, Refusal> {
+    let all: Vec<&DataDifferences> = observed.iter().map(|(_, d)| *d).collect();
+    let mut seeds = DataSeeds::new();
+    for ((section, offset), width) in words(base, &all) {
+        let bits = u32::from(width) * 8;
+        let ours = deployed(base, &section, offset, width);
+        let mut points = vec![Point { v: default, iv: ours, bits }];
+        points.extend(observed.iter().map(|(v, differences)| {
+            let iv = differences.get(&section).map_or(ours, |bytes| read(bytes, offset, width));
+            Point { v: *v, iv, bits }
+        }));
+        let fit = fit(&points, width).ok_or_else(|| Refusal::NonLinear {
+            place: Place { source: unit.into(), function: section.clone(), offset: offset as u32 },
+            values: points.iter().map(|p| p.v).collect(),
+            ivs: points.iter().map(|p| p.iv).collect(),
+        })?;
+        seeds.insert((section, offset), fit);
+    }
+    Ok(seeds)
+}
+
+/// Whether a build's data is what the fit predicts; else the first place that is
+/// not.
+///
+/// # Errors
+/// A sentence.
+pub fn predicted(base: &Object, seeds: &DataSeeds, value: i64, differences: &DataDifferences) -> Result<(), String> {
+    for section in &base.sections {
+        let changed = seeds.keys().any(|(name, _)| *name == section.name);
+        if !changed && !differences.contains_key(&section.name) {
+            continue;
+        }
+        let mut expected = section.data.clone();
+        for ((_, offset), fit) in seeds.iter().filter(|((name, _), _)| *name == section.name) {
+            let word = fit.apply(value).to_le_bytes();
+            let at = *offset as usize;
+            if let Some(bytes) = expected.get_mut(at..at + usize::from(fit.width)) {
+                bytes.copy_from_slice(&word[..usize::from(fit.width)]);
+            }
+        }
+        let built = differences.get(&section.name).unwrap_or(&section.data);
+        if let Some(at) = expected.iter().zip(built).position(|(a, b)| a != b) {
+            return Err(format!("{}+{at:#x}: the data is not what the fit predicts", section.name));
         }
     }
     Ok(())
+}
+
+/// The places of `seeds` in the deployed kernel.
+///
+/// # Errors
+/// [`Refusal::NotDeployed`] when an object has no name or is not there exactly
+/// once.
+pub fn sites(
+    base: &Object,
+    seeds: &DataSeeds,
+    source: &str,
+    module: Option<&str>,
+    kernel: &dyn Deployed,
+) -> Result<Vec<DataSite>, Refusal> {
+    let mut sites = Vec::new();
+    for ((section, offset), fit) in seeds {
+        let holds = |symbol: &DataSymbol| {
+            symbol.section == *section && symbol.offset <= *offset && *offset < symbol.offset + symbol.size
+        };
+        let unknown = |detail: String| Refusal::NotDeployed { detail };
+        let Some((name, symbol)) = base.data_symbols.iter().find(|(_, symbol)| holds(symbol)) else {
+            return Err(unknown(format!("{source}: the data at {section}+{offset:#x} has no name")));
+        };
+        let mut candidates = kernel.candidates(name, module).map_err(unknown)?;
+        let owner = module.unwrap_or("vmlinux");
+        let (Some(candidate), true) = (candidates.pop(), candidates.is_empty()) else {
+            return Err(unknown(format!("{owner} does not have exactly one object {name}")));
+        };
+        sites.push(DataSite {
+            symbol: name.clone(),
+            module: module.map(|name| name.replace('-', "_")),
+            section: if module.is_some() { candidate.section } else { section.clone() },
+            section_offset: candidate.text_offset,
+            offset: (offset - symbol.offset) as u32,
+            width: fit.width,
+            fit: *fit,
+            source: source.into(),
+        });
+    }
+    Ok(sites)
 }

@@ -198,7 +198,8 @@ fn call(object: &Object, insn: &Insn, prototypes: &Prototypes, kills: u32) -> Ef
         return Effect::of(passed, kills);
     }
     match &insn.target {
-        Some(Target::Local(node)) if object.functions.contains_key(node) => {
+        // A weak function may be another one in the end.
+        Some(Target::Local(node)) if object.functions.get(node).is_some_and(|f| !f.weak) => {
             Effect { callee: Some(*node), ..Effect::of(1 << RSP, kills) }
         }
         _ => Effect::of(ALL_REGISTERS, kills),

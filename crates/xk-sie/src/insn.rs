@@ -52,6 +52,8 @@ pub struct Insn {
     pub displacement: Option<SymbolRef>,
     /// Where a displacement of four bytes stands in the instruction.
     pub displacement_at: Option<u8>,
+    /// What the memory operand reads, if it is in a pool of constants.
+    pub pool: Option<u64>,
     /// Symbol behind the immediate, if relocated.
     pub immediate: Option<SymbolRef>,
     /// Target of a direct branch or call.

@@ -123,6 +123,25 @@ pub mod reloc {
     }
 }
 
+/// What the code of the section `.altinstr_aux` is called; the kernel gives it no
+/// symbol.
+pub const AUXILIARY: &str = ".cold.altinstr_aux";
+
+/// An object of data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DataSymbol {
+    /// Section that holds it.
+    pub section: String,
+    /// Offset in the section.
+    pub offset: u64,
+    /// Size in bytes.
+    pub size: u64,
+}
+
+/// Sections of constants that the linker merges: what counts is the content, and
+/// only where code refers to it.
+pub const CONSTANT_POOL: &str = ".rodata.cst";
+
 /// A parsed object.
 #[derive(Debug, Default)]
 pub struct Object {
@@ -148,8 +167,8 @@ pub struct Object {
     pub lock_prefixes: Vec<Node>,
     /// Functions that must not be probed (`NOKPROBE_SYMBOL`).
     pub blacklist: HashSet<String>,
-    /// Data objects: name, section, size.
-    pub data_symbols: BTreeMap<String, (String, u64)>,
+    /// Data objects by name.
+    pub data_symbols: BTreeMap<String, DataSymbol>,
 }
 
 impl Object {
@@ -202,7 +221,8 @@ impl Object {
                 }
                 SymbolKind::Data => {
                     let section = self.sections.get(section.0).map_or("", |s| &s.name).to_owned();
-                    self.data_symbols.insert(name.to_owned(), (section, symbol.size()));
+                    let data = DataSymbol { section, offset: symbol.address(), size: symbol.size() };
+                    self.data_symbols.insert(name.to_owned(), data);
                 }
                 _ => {}
             }
@@ -215,7 +235,7 @@ impl Object {
         for (index, section) in self.sections.iter().enumerate() {
             if section.name == ".altinstr_aux" && !section.data.is_empty() {
                 let start = Node { section: index, offset: 0 };
-                let function = Function { name: ".cold.altinstr_aux".into(), start, size: section.size, weak: false };
+                let function = Function { name: AUXILIARY.into(), start, size: section.size, weak: false };
                 self.functions.entry(start).or_insert(function);
             }
         }
@@ -278,6 +298,7 @@ impl Object {
                         let offset = raw.ip_rel_memory_address() as i64;
                         raw.is_ip_rel_memory_operand().then_some(RelocTarget::Section { section: node.section, offset })
                     });
+                let pool = displacement.as_ref().and_then(|target| self.pooled(target));
                 let immediate = at(constants.has_immediate(), constants.immediate_offset())
                     .and_then(|field| self.field(node.section, field, raw.next_ip()));
                 let is_branch = matches!(
@@ -291,10 +312,19 @@ impl Object {
                 );
                 let displacement_at =
                     (constants.displacement_size() == 4).then(|| constants.displacement_offset() as u8);
-                self.insns.insert(node, Insn { node, raw, displacement, displacement_at, immediate, target });
+                let pool = pool.filter(|_| raw.memory_size().size() <= 8);
+                self.insns.insert(node, Insn { node, raw, displacement, displacement_at, pool, immediate, target });
             }
         }
         Ok(())
+    }
+
+    /// The content of a pool of constants at `target`, up to 8 bytes.
+    fn pooled(&self, target: &RelocTarget) -> Option<u64> {
+        let RelocTarget::Section { section, offset } = target else { return None };
+        let section = self.sections.get(*section).filter(|s| s.name.starts_with(CONSTANT_POOL))?;
+        let bytes = section.data.get(*offset as usize..)?;
+        Some(bytes.iter().take(8).rev().fold(0, |value, &byte| value << 8 | u64::from(byte)))
     }
 
     /// The place behind a relocated field of an instruction that ends at `end`.
@@ -328,7 +358,8 @@ impl Object {
     }
 
     /// A name for a place that is the same in every build of the unit: the
-    /// function for code, the text for string literals, else the section.
+    /// function for code, the content for what the linker merges (string
+    /// literals, constants), else the section.
     #[must_use]
     pub fn symbol_ref(&self, target: &RelocTarget) -> SymbolRef {
         match target {
@@ -342,13 +373,14 @@ impl Object {
                 let Some(section) = self.sections.get(*section) else {
                     return SymbolRef { name: "?".into(), offset: *offset };
                 };
-                if section.name.starts_with(".rodata.str") || section.name.starts_with(".rodata.cst") {
-                    let rest = section.data.get(*offset as usize..).unwrap_or(&[]);
+                let rest = section.data.get(*offset as usize..).unwrap_or(&[]);
+                if section.name.starts_with(".rodata.str") {
                     let end = rest.iter().position(|&b| b == 0).unwrap_or(rest.len());
                     let text = String::from_utf8_lossy(&rest[..end]).into_owned();
-                    if section.name.starts_with(".rodata.str") {
-                        return SymbolRef { name: format!("{text:?}"), offset: 0 };
-                    }
+                    return SymbolRef { name: format!("{text:?}"), offset: 0 };
+                }
+                if let Some(size) = section.name.strip_prefix(CONSTANT_POOL).and_then(|n| n.parse::<usize>().ok()) {
+                    return SymbolRef { name: format!("constant {:x?}", &rest[..size.min(rest.len())]), offset: 0 };
                 }
                 SymbolRef { name: section.name.clone(), offset: *offset }
             }

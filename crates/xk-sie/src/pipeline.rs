@@ -130,7 +130,7 @@ pub fn build(
         range: analysis.range,
         functions: analysis.functions,
         spans: analysis.spans,
-        data: Vec::new(),
+        data: analysis.data,
         validation: analysis.validation,
         units: analysis.units,
         stages,

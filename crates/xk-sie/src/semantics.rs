@@ -25,6 +25,8 @@ pub struct Substitution {
     pub immediate: Option<TermId>,
     /// Instead of the displacement, 64 bits.
     pub displacement: Option<TermId>,
+    /// Instead of what is read from a pool of constants, at its width.
+    pub pool: Option<TermId>,
 }
 
 /// Executes `insn` on `state`.
@@ -133,6 +135,11 @@ impl Executor<'_> {
                 } else {
                     self.state.reg(self.terms, number, width)
                 })
+            }
+            OpKind::Memory if self.substitution.pool.is_some() || self.insn.pool.is_some() => {
+                let content = self.terms.constant(self.insn.pool.unwrap_or(0).into(), 64);
+                let content = self.substitution.pool.unwrap_or(content);
+                Ok(self.terms.extract(content, 0, bits))
             }
             OpKind::Memory => {
                 let address = self.address()?;

@@ -82,6 +82,9 @@ impl Twin {
         if let Some(fit) = context.seeds.get(&(insn.node, Field::Displacement)) {
             substitution.displacement = Some(iv_term(&mut self.terms, fit));
         }
+        if let Some(fit) = context.seeds.get(&(insn.node, Field::Pool)) {
+            substitution.pool = Some(iv_term(&mut self.terms, fit));
+        }
         step(&mut self.terms, &mut self.actual, insn, Substitution::default()).map_err(|u| u.0)?;
         step(&mut self.terms, &mut self.wanted, insn, substitution).map_err(|u| u.0)?;
         match context.seeds.get(&(insn.node, Field::Product)) {

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use xk_table::{Place, Refusal};
 
-use crate::data;
+use crate::data::{self, DataDifferences, DataSeeds};
 use crate::diff::{compare_with, Differences, Field, Other, Rules};
 use crate::fit::{agrees, fit, Point};
 use crate::flow::Flow;
@@ -59,6 +59,13 @@ pub struct Means<'a> {
     pub solver: &'a Solver,
 }
 
+/// In what a build differs from the deployed one.
+#[derive(Debug, Clone)]
+struct Observation {
+    code: Differences,
+    data: DataDifferences,
+}
+
 /// A unit and what is known of it so far.
 #[derive(Debug)]
 pub struct Study {
@@ -69,11 +76,12 @@ pub struct Study {
     /// The deployed build.
     pub base: Object,
     flow: Flow,
-    /// Matched, with the constants that differ.
-    observed: Vec<(i64, Differences)>,
+    /// Matched, with what differs.
+    observed: Vec<(i64, Observation)>,
     /// Not matched without a fit; may do with one.
     waiting: Vec<(i64, Box<Object>)>,
     seeds: Option<Seeds>,
+    data: DataSeeds,
     fitted: BTreeSet<i64>,
     agreeing: BTreeSet<i64>,
     open: BTreeMap<i64, String>,
@@ -93,6 +101,7 @@ impl Study {
             observed: Vec::new(),
             waiting: Vec::new(),
             seeds: None,
+            data: DataSeeds::new(),
             fitted: BTreeSet::new(),
             agreeing: BTreeSet::new(),
             open: BTreeMap::new(),
@@ -104,6 +113,12 @@ impl Study {
     #[must_use]
     pub fn seeds(&self) -> Option<&Seeds> {
         self.seeds.as_ref()
+    }
+
+    /// The data that follows V.
+    #[must_use]
+    pub fn data(&self) -> &DataSeeds {
+        &self.data
     }
 
     /// Blocks and liveness of the deployed build.
@@ -159,7 +174,7 @@ impl Study {
             return self.confirm(means, value, &object);
         }
         match self.observe(means, value, &object) {
-            Ok(differences) => self.observed.push((value, differences)),
+            Ok(observation) => self.observed.push((value, observation)),
             Err(refusal) => {
                 if std::env::var_os("XK_DBG").is_some() {
                     eprintln!("DBG {} {value}: {refusal}", self.source);
@@ -182,13 +197,15 @@ impl Study {
         self.refusals.insert(value, Refusal::LayoutChange { unit: self.source.clone(), what });
     }
 
-    fn observe(&self, means: &Means<'_>, value: i64, variant: &Object) -> Result<Differences, Refusal> {
-        data::compare(&self.base, variant, &self.source)?;
+    fn observe(&self, means: &Means<'_>, value: i64, variant: &Object) -> Result<Observation, Refusal> {
+        let data = data::compare(&self.base, variant, &self.source)?;
         let nothing = Differences::new();
-        compare_with(&self.base, variant, &means.rules(&nothing)).map_err(|mismatch| Refusal::Shape {
-            place: self.place(mismatch.base),
-            detail: format!("{} (value {value})", mismatch.detail),
-        })
+        let code =
+            compare_with(&self.base, variant, &means.rules(&nothing)).map_err(|mismatch| Refusal::Shape {
+                place: self.place(mismatch.base),
+                detail: format!("{} (value {value})", mismatch.detail),
+            })?;
+        Ok(Observation { code, data })
     }
 
     /// Tries the newest observation with each of the older ones.
@@ -200,16 +217,17 @@ impl Study {
             let mut pair = vec![other.clone(), newest.clone()];
             self.read_constants_as_products(&mut pair);
             match self.fit_all(means, &pair) {
-                Ok(seeds) => {
-                    found = Some((seeds, [other.0, newest.0]));
+                Ok(fits) => {
+                    found = Some((fits, [other.0, newest.0]));
                     break;
                 }
                 Err(refusal) => refused = Some(refusal),
             }
         }
         let newest = newest.0;
-        if let Some((seeds, values)) = found {
+        if let Some(((seeds, data), values)) = found {
             self.seeds = Some(seeds);
+            self.data = data;
             self.fitted = values.into();
             self.agreeing = values.into();
             self.settle(means);
@@ -218,8 +236,8 @@ impl Study {
         }
     }
 
-    fn fit_all(&self, means: &Means<'_>, observed: &[(i64, Differences)]) -> Result<Seeds, Refusal> {
-        let keys: BTreeSet<(Node, Field)> = observed.iter().flat_map(|(_, d)| d.keys().copied()).collect();
+    fn fit_all(&self, means: &Means<'_>, observed: &[(i64, Observation)]) -> Result<(Seeds, DataSeeds), Refusal> {
+        let keys: BTreeSet<(Node, Field)> = observed.iter().flat_map(|(_, o)| o.code.keys().copied()).collect();
         let mut seeds = Seeds::new();
         for key in keys {
             let points = self.points(means.default, observed, key);
@@ -230,14 +248,15 @@ impl Study {
             })?;
             seeds.insert(key, fit);
         }
-        Ok(seeds)
+        let data: Vec<_> = observed.iter().map(|(value, o)| (*value, &o.data)).collect();
+        Ok((seeds, data::fit_all(&self.base, &self.source, means.default, &data)?))
     }
 
     /// With a fit, everything seen before is looked at again.
     fn settle(&mut self, means: &Means<'_>) {
-        for (value, differences) in self.observed.clone() {
+        for (value, observation) in self.observed.clone() {
             if !self.fitted.contains(&value) {
-                self.judge(means, value, differences);
+                self.judge(means, value, &observation);
             }
         }
         for (value, object) in std::mem::take(&mut self.waiting) {
@@ -261,9 +280,9 @@ impl Study {
 
     fn confirm(&mut self, means: &Means<'_>, value: i64, variant: &Object) {
         match self.compared(means, value, variant) {
-            Ok(differences) => {
-                self.observed.push((value, differences.clone()));
-                self.judge(means, value, differences);
+            Ok(observation) => {
+                self.observed.push((value, observation.clone()));
+                self.judge(means, value, &observation);
             }
             Err(reason) => self.note(value, Err(reason)),
         }
@@ -271,8 +290,8 @@ impl Study {
 
     /// Whether a value agrees with the fit, or with a better fit that everything
     /// else agrees with too.
-    fn judge(&mut self, means: &Means<'_>, value: i64, differences: Differences) {
-        let verdict = self.predicted(value, differences.clone());
+    fn judge(&mut self, means: &Means<'_>, value: i64, observation: &Observation) {
+        let verdict = self.predicted(value, observation);
         if verdict.is_err() && self.refit(means, value) {
             return;
         }
@@ -281,36 +300,39 @@ impl Study {
 
     /// A quotient looks constant or linear until a value is far enough away.
     fn refit(&mut self, means: &Means<'_>, value: i64) -> bool {
-        let among = |(v, _): &&(i64, Differences)| self.fitted.contains(v) || *v == value;
+        let among = |(v, _): &&(i64, Observation)| self.fitted.contains(v) || *v == value;
         let mut observed: Vec<_> = self.observed.iter().filter(among).cloned().collect();
         self.read_constants_as_products(&mut observed);
-        let Ok(seeds) = self.fit_all(means, &observed) else { return false };
-        let before = self.seeds.replace(seeds);
-        let agree = |(v, d): &(i64, Differences)| !self.agreeing.contains(v) || self.predicted(*v, d.clone()).is_ok();
+        let Ok((seeds, data)) = self.fit_all(means, &observed) else { return false };
+        let before = (self.seeds.replace(seeds), std::mem::replace(&mut self.data, data));
+        let agree = |(v, o): &(i64, Observation)| !self.agreeing.contains(v) || self.predicted(*v, o).is_ok();
         if self.observed.iter().all(agree) {
             self.fitted.insert(value);
             self.agreeing.insert(value);
             return true;
         }
-        self.seeds = before;
+        (self.seeds, self.data) = before;
         false
     }
 
     /// The constants in which a build that the fit never saw differs, or the
     /// first difference that is none.
-    fn compared(&self, means: &Means<'_>, value: i64, variant: &Object) -> Result<Differences, String> {
+    fn compared(&self, means: &Means<'_>, value: i64, variant: &Object) -> Result<Observation, String> {
         let Some(seeds) = &self.seeds else { return Err("there is no fit".into()) };
         let expected: Differences = seeds
             .iter()
             .map(|(key, fit)| (*key, Other { value: fit.apply(value), bits: u32::from(fit.width) * 8 }))
             .collect();
-        data::compare(&self.base, variant, &self.source).map_err(|refusal| refusal.to_string())?;
-        compare_with(&self.base, variant, &means.rules(&expected))
-            .map_err(|mismatch| format!("{}: {}", self.place(mismatch.base), mismatch.detail))
+        let data = data::compare(&self.base, variant, &self.source).map_err(|refusal| refusal.to_string())?;
+        let code = compare_with(&self.base, variant, &means.rules(&expected))
+            .map_err(|mismatch| format!("{}: {}", self.place(mismatch.base), mismatch.detail))?;
+        Ok(Observation { code, data })
     }
 
-    /// Whether `differences` are those that the fit predicts.
-    fn predicted(&self, value: i64, mut differences: Differences) -> Result<(), String> {
+    /// Whether what was observed is what the fit predicts.
+    fn predicted(&self, value: i64, observation: &Observation) -> Result<(), String> {
+        data::predicted(&self.base, &self.data, value, &observation.data)?;
+        let mut differences = observation.code.clone();
         let Some(seeds) = &self.seeds else { return Err("there is no fit".into()) };
         let products = seeds.keys().filter(|key| key.1 == Field::Product).map(|key| key.0);
         products.for_each(|node| self.read_constant_as_product(node, &mut differences));
@@ -341,6 +363,7 @@ impl Study {
             Field::Immediate => (0..insn.raw.op_count())
                 .find(|&i| is_immediate(insn.raw.op_kind(i)))
                 .map_or(0, |i| insn.raw.immediate(i)),
+            Field::Pool => insn.pool.unwrap_or(0),
             Field::Product => {
                 let block = self.flow.block(&self.base, key.0);
                 let index = block.iter().position(|i| i.node == key.0).unwrap_or(0);
@@ -350,11 +373,11 @@ impl Study {
     }
 
     /// What was observed of one constant, for the deployed value and each variant.
-    fn points(&self, default: i64, observed: &[(i64, Differences)], key: (Node, Field)) -> Vec<Point> {
+    fn points(&self, default: i64, observed: &[(i64, Observation)], key: (Node, Field)) -> Vec<Point> {
         let bits = u32::from(width(&self.base.insns[&key.0], key.1)) * 8;
         let constant = self.deployed_constant(key);
         let mut points = vec![Point { v: default, iv: constant, bits }];
-        points.extend(observed.iter().map(|(v, differences)| match differences.get(&key) {
+        points.extend(observed.iter().map(|(v, observation)| match observation.code.get(&key) {
             Some(other) => Point { v: *v, iv: other.value, bits: other.bits.min(bits) },
             None => Point { v: *v, iv: constant, bits },
         }));
@@ -364,12 +387,12 @@ impl Study {
     /// A left shift or `imul` whose constant changes is a product when other
     /// variants multiply at the same place in another way: then it is read as
     /// a factor.
-    fn read_constants_as_products(&self, observed: &mut [(i64, Differences)]) {
+    fn read_constants_as_products(&self, observed: &mut [(i64, Observation)]) {
         let products: BTreeSet<Node> =
-            observed.iter().flat_map(|(_, d)| d.keys()).filter(|k| k.1 == Field::Product).map(|k| k.0).collect();
+            observed.iter().flat_map(|(_, o)| o.code.keys()).filter(|k| k.1 == Field::Product).map(|k| k.0).collect();
         for node in products {
-            for (_, differences) in observed.iter_mut() {
-                self.read_constant_as_product(node, differences);
+            for (_, observation) in observed.iter_mut() {
+                self.read_constant_as_product(node, &mut observation.code);
             }
         }
     }
@@ -395,6 +418,7 @@ fn width(insn: &Insn, field: Field) -> u8 {
     match field {
         Field::Displacement => return 8,
         Field::Product => return product::destination(insn).map_or(8, |(_, bits)| (bits / 8) as u8),
+        Field::Pool => return insn.raw.memory_size().size() as u8,
         Field::Immediate => {}
     }
     use iced_x86::Mnemonic as M;

@@ -235,6 +235,7 @@ fn plain(raw: Instruction) -> Insn {
         raw,
         displacement: None,
         displacement_at: None,
+        pool: None,
         immediate: None,
         target: None,
     }
@@ -458,6 +459,7 @@ fn substituted(insn: &Insn) -> Option<Model> {
     Model::new(&other, |terms| Substitution {
         immediate: value.map(|v| terms.constant(u128::from(v), 64)),
         displacement: displacement.map(|v| terms.constant(u128::from(v), 64)),
+        pool: None,
     })
 }
 

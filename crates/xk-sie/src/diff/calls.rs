@@ -4,7 +4,7 @@ use iced_x86::{InstructionInfoFactory, OpAccess};
 
 use super::{Mismatch, Pairing, Walk};
 use crate::flow::ARGUMENTS;
-use crate::insn::{Insn, Target};
+use crate::insn::{Insn, Node, Target};
 use crate::object::Object;
 use crate::prototypes::conversions;
 use crate::semantics::gpr;
@@ -71,7 +71,8 @@ impl Walk<'_> {
     /// code: clones of the compiler have no prototype.
     fn read_by_callee(&self, bi: &Insn, vi: &Insn) -> Option<impl Fn(usize) -> bool + use<>> {
         let (Some(Target::Local(b)), Some(Target::Local(v))) = (&bi.target, &vi.target) else { return None };
-        if !self.base.functions.contains_key(b) || !self.variant.functions.contains_key(v) {
+        let known = |object: &Object, node: &Node| object.functions.get(node).is_some_and(|f| !f.weak);
+        if !known(self.base, b) || !known(self.variant, v) {
             return None;
         }
         let (base, variant) = self.flows();

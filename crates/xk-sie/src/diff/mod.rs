@@ -17,6 +17,7 @@ mod calls;
 mod forms;
 mod operands;
 mod pairing;
+mod same;
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -26,7 +27,7 @@ use iced_x86::{FlowControl, InstructionInfoFactory, Mnemonic};
 use crate::blocks::{self, Equal};
 use crate::flow::Flow;
 use crate::insn::{Insn, Node, Target};
-use crate::object::{Function, Object};
+use crate::object::{Function, Object, AUXILIARY};
 use crate::proof::Solver;
 use crate::prototypes::Prototypes;
 use forms::{Form, STATUS};
@@ -42,11 +43,13 @@ pub enum Field {
     /// The factor of a multiplication by a constant that ends here, however it
     /// is written ([`crate::product`]).
     Product,
+    /// What is read from a pool of constants.
+    Pool,
 }
 
 impl Field {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Immediate, Self::Displacement, Self::Product];
+    pub const ALL: [Self; 4] = [Self::Immediate, Self::Displacement, Self::Product, Self::Pool];
 }
 
 /// A constant as it stands in the variant.
@@ -111,6 +114,7 @@ pub fn compare_with(base: &Object, variant: &Object, rules: &Rules<'_>) -> Resul
         work: Vec::new(),
         constants: BTreeMap::new(),
         seen: BTreeSet::new(),
+        untouched: HashSet::new(),
         info: InstructionInfoFactory::new(),
     };
     walk.roots()?;
@@ -131,6 +135,8 @@ struct Walk<'a> {
     /// variant that stands for it: the constants that are others there.
     constants: BTreeMap<Node, BTreeMap<Node, BTreeMap<Field, Other>>>,
     seen: BTreeSet<Node>,
+    /// Functions that are the same in both builds.
+    untouched: HashSet<String>,
     info: InstructionInfoFactory,
 }
 
@@ -181,8 +187,24 @@ impl Walk<'_> {
         let (ours, theirs) = (named(self.base), named(self.variant));
         for (name, &node) in &ours {
             match theirs.get(name) {
+                Some(&other)
+                    if same::same(
+                        self.base,
+                        self.variant,
+                        &self.base.functions[&node],
+                        &self.variant.functions[&other],
+                    ) =>
+                {
+                    self.untouched.insert(name.clone());
+                }
                 Some(&other) => self.reach(node, other, Pairing::identity()),
                 None => return self.mismatch(node, format!("{name} does not exist in the variant")),
+            }
+        }
+        let auxiliary = |object: &Object| object.functions.values().find(|f| f.name == AUXILIARY).cloned();
+        if let (Some(x), Some(y)) = (auxiliary(self.base), auxiliary(self.variant)) {
+            if same::same_code(self.base, self.variant, &x, &y) {
+                self.untouched.insert(AUXILIARY.into());
             }
         }
         if let Some(name) = theirs.keys().find(|name| !ours.contains_key(*name)) {
@@ -401,7 +423,11 @@ impl Walk<'_> {
             let padding = insn.is_nop()
                 || insn.raw.mnemonic() == Mnemonic::Int3
                 || self.base.sections[node.section].name == ".static_call.text";
-            if !self.seen.contains(&node) && !padding {
+            let untouched = || {
+                let name = self.base.function_at(node).map(|f| f.name.as_str());
+                name.is_some_and(|name| self.untouched.contains(name.strip_suffix(".cold").unwrap_or(name)))
+            };
+            if !self.seen.contains(&node) && !padding && !untouched() {
                 return self.mismatch(node, format!("`{}` is not reached by the comparison", insn.text()));
             }
         }

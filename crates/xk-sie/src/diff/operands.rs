@@ -118,6 +118,14 @@ impl Walk<'_> {
             }
         }
         let scales = b.memory_index() == Register::None || b.memory_index_scale() == v.memory_index_scale();
+        if let (Some(x), Some(y), true) = (bi.pool, vi.pool, matches!(b.mnemonic(), Mnemonic::Mov | Mnemonic::Movzx)) {
+            let bits = b.memory_size().size() as u32 * 8;
+            let kept = term::mask(bits) as u64;
+            if x & kept != y & kept {
+                self.record(bi, vi, Field::Pool, Other { value: y & kept, bits });
+            }
+            return Ok(());
+        }
         let names = bi.displacement.as_ref().map(|s| &s.name) == vi.displacement.as_ref().map(|s| &s.name);
         if !scales || !names {
             return self.mismatch(bi.node, format!("`{}` against `{}`", bi.text(), vi.text()));

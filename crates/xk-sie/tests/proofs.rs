@@ -26,24 +26,26 @@ use xk_sie::semantics::{is_immediate, step, Substitution};
 use xk_sie::state::{State, REGISTERS};
 use xk_sie::study::{Builds, Variant};
 use xk_sie::term::Terms;
-use xk_table::{CriticalSpan, Kind, Op, OpCode, Program, Range, Refusal, When};
+use xk_table::{CriticalSpan, Fit, Kind, Op, OpCode, Program, Range, Refusal, When};
 
 /// The deployed kernel is the fixture itself.
 #[derive(Default)]
 struct Itself {
     functions: Vec<(String, Vec<u8>)>,
+    data: Vec<String>,
 }
 
 impl Itself {
     fn of(object: &Object) -> Self {
         let functions = object.functions.values().map(|f| (f.name.clone(), object.text_and_mask(f).0)).collect();
-        Self { functions }
+        Self { functions, data: object.data_symbols.keys().cloned().collect() }
     }
 }
 
 impl Deployed for Itself {
     fn candidates(&self, symbol: &str, _module: Option<&str>) -> Result<Vec<Candidate>, String> {
-        let found = self.functions.iter().enumerate().filter(|(_, (name, _))| name == symbol);
+        let functions = self.functions.iter().map(|(name, _)| name);
+        let found = functions.chain(&self.data).enumerate().filter(|(_, name)| *name == symbol);
         Ok(found
             .map(|(i, _)| Candidate { section: ".text".into(), text_offset: i as u64 * 0x1000, address: i as u64 })
             .collect())
@@ -111,7 +113,7 @@ const PRELUDE: &str =
      struct s { u32 a, b; u64 c; u16 d; u8 e; };\n";
 
 use Kind::{Invert, Rematerialise, Value};
-use When::{After, Before};
+use When::{Before, Instead};
 
 const USABLE: &[Usable] = &[
     Usable {
@@ -200,7 +202,7 @@ const USABLE: &[Usable] = &[
         default: 100,
         fitted: &[90, 101, 1000],
         unseen: &[50, 99, 200, 5000],
-        spans: &[(Invert, Before), (Invert, After)],
+        spans: &[(Invert, Before), (Rematerialise, Instead)],
     },
     Usable {
         what: "compare with memory",
@@ -383,7 +385,6 @@ fn what_no_update_can_repair_is_refused() {
     );
     refused_c("array", "static u32 a[V]; u32 *f(u32 x) { return &a[x]; }", 8, &[9, 16], &["layout_change"]);
     refused_c("initialised array", "u32 a[V] = {1}; u32 f(u32 x) { return a[x]; }", 8, &[9, 16], &["layout_change"]);
-    refused_c("table", "u32 a[] = {1, V}; u32 f(u32 x) { return a[x]; }", 8, &[9, 16], &["read_only_data"]);
     refused_c(
         "constant table",
         "const u32 a[] = {1, V}; u32 f(u32 x) { return a[x]; }",
@@ -415,7 +416,9 @@ fn what_no_update_can_repair_is_refused() {
         &["unprobeable"],
     );
     refused_c("atomic", "void f(u32 *p) { __sync_fetch_and_add(p, V); }", 8, &[9, 16], &["unsupported_instruction"]);
-    refused_c("old value lost", "void f(u32 *p) { *p &= V; h(1); }", 0x1234, &[0x1235, 0x4321], &["no_indirection"]);
+    // The first instruction destroys what the second needs for another value.
+    let lost = body("shr ${V},%edi; and ${V},%edi; call g; ret");
+    refused("old value lost", &from_assembly(&lost), 3, &[4, 9], &["no_indirection"]);
     refused_c("decides which function", "u64 f(u64 x) { return V > 10 ? g(x) : h(x); }", 8, &[9, 16], &["shape"]);
 }
 
@@ -469,6 +472,21 @@ fn spans_do_not_reach_back_over_earlier_updates() {
 }
 
 /// A reference into a table is updated from the table's address or not at all.
+/// A value in writable data is changed there; nothing else of the object is.
+#[test]
+fn data_follows_the_value_in_place() {
+    let text = format!("{PRELUDE}u32 limit = V; struct s pair = {{ 7, 2 * V }}; u32 f(u32 x) {{ return x < limit + pair.b; }}");
+    let build = from_c(&text);
+    let analysis = plain(&build, 8, &[9, 16], &[100, 70000]).unwrap();
+    assert!(analysis.spans.is_empty());
+    let found: Vec<_> = analysis.data.iter().map(|d| (d.symbol.as_str(), d.offset, d.width, d.fit)).collect();
+    assert!(found.contains(&("limit", 0, 4, Fit::linear(1, 0, 4))), "{found:?}");
+    // The word of `pair` is no wider than the values that were seen need.
+    assert!(found.iter().any(|(name, offset, _, fit)| *name == "pair" && *offset == 4 && fit.a == 2), "{found:?}");
+    assert!(analysis.data.iter().all(|d| d.fit.apply(analysis.range.max) == 2 * analysis.range.max as u64
+        || d.fit.apply(analysis.range.max) == analysis.range.max as u64));
+}
+
 #[test]
 fn an_offset_from_a_symbol_keeps_its_symbol() {
     let text = body("mov table+8*{V}(%rip),%rdi; call g; ret");
@@ -539,7 +557,7 @@ impl Obligation {
         let (mut actual, mut wanted) = (State::unknown(&mut terms), State::unknown(&mut terms));
         let at =
             |offset: u32| Node { section: function.start.section, offset: function.start.offset + u64::from(offset) };
-        let after = u32::from(span.indirection.when == When::After) * u32::from(span.indirection.insn_len);
+        let after = u32::from(span.indirection.when != When::Before) * u32::from(span.indirection.insn_len);
         let point = at(span.indirection.offset + after);
         let insns: Vec<&Insn> = object.insns.range(at(span.start)..point).map(|(_, insn)| insn).collect();
         for insn in insns {
@@ -554,7 +572,10 @@ impl Obligation {
                     substitution.displacement = iv;
                 }
             }
-            step(&mut terms, &mut actual, insn, Substitution::default()).unwrap();
+            // What the update replaces is not executed.
+            if span.indirection.when != When::Instead || offset != span.indirection.offset {
+                step(&mut terms, &mut actual, insn, Substitution::default()).unwrap();
+            }
             step(&mut terms, &mut wanted, insn, substitution).unwrap();
         }
         let ivs = span.ivs.iter().map(|fit| iv_term(&mut terms, fit)).collect::<Vec<_>>();

@@ -1,0 +1,193 @@
+//! What is refused, and that nothing has changed then.
+
+use crate::*;
+
+pub fn the_same_constant_twice_is_busy() {
+    let _tune = load(&value_table(), 41).unwrap();
+    let again = load(&value_table(), 42);
+    assert!(matches!(&again, Err(Error::Busy(text)) if text.contains("VALUE") && text.contains("41")), "{again:?}");
+    assert_eq!(target("value"), "41");
+}
+
+pub fn the_same_instruction_twice_is_busy() {
+    let _tune = load(&value_table(), 41).unwrap();
+    let mut thief = value_table();
+    thief.constant.id = "elsewhere.c:L1:32:0".into();
+    let refused = load(&thief, 42);
+    assert!(
+        matches!(&refused, Err(Error::Busy(text)) if text.contains("xk_target_value+0x5") && text.contains("VALUE")),
+        "{refused:?}"
+    );
+    assert_eq!(target("value"), "41");
+}
+
+/// The second is verified while the first has a jump over three of the
+/// function's instructions.
+pub fn two_tunes_share_a_function() {
+    let first = load(&value_table(), 64).unwrap();
+    wait_for("optimisation", || only_site(&first).probe == Probe::Jump);
+    let mut second = table(&target_module(), "SECOND", vec![Site::new("xk_target_value", 10, 2, set_register(RAX))]);
+    let tune = load(&second, 700).unwrap();
+    assert_eq!(target("value"), "64");
+    tune.unload().unwrap();
+    assert_eq!(target("value"), "64");
+    // Looking through the jump does not mean looking away from what it hides.
+    second.functions[0].bytes.replace_range(12..14, "90");
+    assert!(message(load(&second, 700)).contains("xk_target_value+0x6: expected 90, running c2"));
+}
+
+pub fn an_altered_byte_is_refused() {
+    let mut table = value_table();
+    table.functions[0].bytes.replace_range(2..4, "21");
+    let refused = load(&table, 5);
+    assert!(
+        matches!(&refused, Err(Error::Drift(text)) if text == "xk_target_value+0x1: expected 21, running 20"),
+        "{refused:?}"
+    );
+    assert_eq!(target("value"), "32");
+}
+
+pub fn a_foreign_probe_is_refused() {
+    const EVENTS: &str = "/sys/kernel/tracing/kprobe_events";
+    const ENABLE: &str = "/sys/kernel/tracing/events/kprobes/foreign/enable";
+    let site = Site::new("xk_target_traced", 5, 2, set_register(RDI));
+    let table = table(&target_module(), "TRACED", vec![site]);
+    append(EVENTS, "p:foreign xk_target:xk_target_traced+5\n");
+    write(ENABLE, "1");
+    let refused = load(&table, 5);
+    assert!(
+        matches!(&refused, Err(Error::Drift(text))
+            if text.starts_with("xk_target_traced+0x5: expected 89, running") && text.contains("another probe")),
+        "{refused:?}"
+    );
+    write(ENABLE, "0");
+    append(EVENTS, "-:foreign\n");
+    wait_for("the foreign probe to go", || load(&table, 5).is_ok());
+}
+
+/// Whichever of the two names the kernel itself would print.
+pub fn another_name_of_a_function_is_accepted() {
+    for name in ["xk_target_value", "xk_target_alias"] {
+        let site = Site::new(name, 5, 2, set_register(RAX));
+        let tune = load(&table(&target_module(), "ALIAS", vec![site]), 3).unwrap();
+        assert_eq!(target("value"), "3");
+        tune.unload().unwrap();
+    }
+}
+
+pub fn a_wrong_place_is_refused() {
+    let mut wrong = value_table();
+    wrong.functions[0].module = Some("xk".into());
+    struct Fixed(u64);
+    impl xk_runtime::AddressOf for Fixed {
+        fn address(&self, _: &xk_table::Function) -> Result<Option<u64>, String> {
+            Ok(Some(self.0))
+        }
+        fn data_address(&self, _: &xk_table::DataSite) -> Result<Option<u64>, String> {
+            Ok(Some(self.0))
+        }
+    }
+    use xk_runtime::AddressOf;
+    let right = Loaded.address(&value_table().functions[0]).unwrap().unwrap();
+    let refused = |table: &ScopeTable, address| message(Device::open().unwrap().load(table, 5, &Fixed(address)));
+    assert!(refused(&wrong, right).contains("lies in xk_target, not in xk"));
+    assert!(refused(&value_table(), right + 1).contains("is xk_target_value+0x1"));
+    assert!(refused(&value_table(), 0x1000).contains("not in the kernel's text"));
+    wrong = value_table();
+    wrong.functions[0].symbol = "xk_target_twice".into();
+    assert!(refused(&wrong, right).contains("is xk_target_value+0"));
+    // In the middle of an instruction.
+    wrong = value_table();
+    wrong.spans[0].indirection.offset = 2;
+    assert!(refused(&wrong, right).contains("xk_target_value+0x2: not the start of an instruction"));
+    wrong = value_table();
+    wrong.spans[0].indirection.insn_len = 3;
+    assert!(refused(&wrong, right).contains("another length"));
+    // The return, which the kernel patches.
+    wrong = value_table();
+    wrong.spans[0].indirection.offset = 12;
+    wrong.spans[0].indirection.insn_len = 5;
+    assert!(
+        refused(&wrong, right).contains("the kernel patches this instruction itself"),
+        "{}",
+        refused(&wrong, right)
+    );
+    assert_eq!(target("value"), "32");
+}
+
+/// `Program::check` refuses it before the kernel is asked; the kernel's own
+/// check is the subject of the tests of ops.c.
+pub fn a_malformed_program_is_refused() {
+    let mut wrong = value_table();
+    wrong.spans[0].indirection.program.ops[1].dst = 4;
+    assert!(matches!(load(&wrong, 5), Err(Error::Table { .. })));
+}
+
+/// Valid requests with some bytes changed, past the checks of this crate.
+pub fn garbage_is_refused() {
+    use xk_runtime::AddressOf;
+    let table = value_table();
+    let text = table.functions[0].text().unwrap();
+    let mask = table.functions[0].text_mask().unwrap();
+    let address = Loaded.address(&table.functions[0]).unwrap().unwrap();
+    let device = std::fs::File::options().read(true).write(true).open("/dev/xk").unwrap();
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut next = || {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random
+    };
+    let mut refused = 0;
+    for _ in 0..150 {
+        let mut site = raw::site(address, &text, &mask, &table.spans[0]);
+        let mut load = raw::load(&site);
+        for _ in 0..=next() % 8 {
+            if next() % 4 == 0 {
+                raw::scribble(&mut load, next(), next());
+            } else {
+                raw::scribble(&mut site, next(), next());
+            }
+        }
+        match raw::ioctl(&device, abi::IOC_LOAD, &mut load) {
+            Ok(()) => raw::ioctl(&device, abi::IOC_UNLOAD, &mut load.id).unwrap(),
+            Err(_) => refused += 1,
+        }
+    }
+    // Another name of the module is accepted: such a module may come.
+    assert!(refused > 30 && refused < 150, "{refused}");
+    assert_eq!(target("value"), "32");
+    load(&value_table(), 5).unwrap();
+}
+
+pub fn another_interface_version_is_refused() {
+    let table = value_table();
+    let text = table.functions[0].text().unwrap();
+    let site = raw::site(0, &text, &text, &table.spans[0]);
+    let device = std::fs::File::options().read(true).write(true).open("/dev/xk").unwrap();
+    for change in [|load: &mut abi::Load| load.abi += 1, |load: &mut abi::Load| load.size -= 8] {
+        let mut load = raw::load(&site);
+        change(&mut load);
+        let error = raw::ioctl(&device, abi::IOC_LOAD, &mut load).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EPROTO));
+    }
+}
+
+pub fn all_sites_or_none() {
+    let sites = vec![
+        Site::new("xk_target_value", 5, 2, set_register(RAX)),
+        Site::new("xk_target_compare", 5, 2, compare(RDI, false)),
+    ];
+    let refused = load(&table(&target_module(), "BOTH", sites), 5);
+    assert!(message(refused).contains("xk_target_compare+0x5"));
+    assert_eq!(target("value"), "32");
+    load(&value_table(), 6).unwrap();
+}
+
+pub fn out_of_range_is_refused() {
+    assert!(matches!(load(&value_table(), 1001), Err(Error::OutOfRange { .. })));
+    let tune = load(&value_table(), 1000).unwrap();
+    let refused = tune.set(-1);
+    assert!(matches!(&refused, Err(Error::OutOfRange { value: -1, range, .. }) if range.max == 1000), "{refused:?}");
+    assert_eq!(target("value"), "1000");
+}

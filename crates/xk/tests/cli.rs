@@ -110,6 +110,13 @@ fn unknown_names_say_what_to_do() {
 }
 
 #[test]
+fn a_patch_that_cannot_be_read_is_named() {
+    let machine = Machine::new();
+    machine.run(&["build", "--patch", "/no/such.patch"]).expect(1, &["/no/such.patch"]);
+    machine.run(&["build"]).expect(2, &["NAME", "Usage"]);
+}
+
+#[test]
 fn ambiguous_lines_list_the_candidates() {
     let machine = Machine::with_table();
     machine.save(|table| (table.constant.id, table.constant.name) = ("block/blk.h:L335:32:1".into(), None));

@@ -38,7 +38,8 @@ impl Judge<'_> {
     ) -> Result<Option<Listed>, TreeError> {
         let named = of_name(&definition.name);
         let strong = named.iter().any(|e| e.strong());
-        let weakly_named = !named.is_empty();
+        // A size that is only assigned is a layout more often than an amount.
+        let weakly_named = named.iter().any(|e| e.vote().1 == Category::Limit);
         let literal_of_macro = definition.written == Written::FunctionMacro;
         let names_something = !literal_of_macro
             && (2 * usage.names > usage.mentions || (usage.flags > 0 && (!strong || usage.flags == usage.mentions)));

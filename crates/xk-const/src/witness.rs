@@ -253,7 +253,7 @@ impl<T: BuildTree> Names for Units<'_, T> {
 }
 
 /// The type with which the variable that is initialised at `token` is declared.
-fn declared_type(scan: &Scan<'_>, token: usize) -> Option<CType> {
+pub(crate) fn declared_type(scan: &Scan<'_>, token: usize) -> Option<CType> {
     let region = scan.region(token)?;
     let head = (region.tokens.start..token).filter(|&i| scan.tokens[i].directive.is_none());
     let words: Vec<&str> = head.map(|i| scan.text(i)).take_while(|&word| word != "=").collect();

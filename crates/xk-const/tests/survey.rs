@@ -75,6 +75,8 @@ fn categories_and_reasons() {
     assert_eq!(of("KYBER_ASYNC_PERCENT"), ("scaling", Some(75), "kyber-iosched".into()));
     assert_eq!(of("GET_PAGE_MAX_RETRY_NUM").0, "retries");
     assert_eq!(row("bfq_back_max").written, Written::Static);
+    assert_eq!(row("max_service_from_wr").c_type, Some(CType::UnsignedLong));
+    assert_eq!(row("KYBER_ASYNC_PERCENT").c_type, None);
     assert!(
         row("BLK_PLUG_FLUSH_SIZE").why.contains(&"compared with `>=`".to_owned()),
         "{:?}",
@@ -99,6 +101,7 @@ fn what_is_no_perf_const_is_not_listed() {
         "DFR_HASHSIZE",
         "SOCK_STREAM",
         "HASH_FLAG",
+        "BINDER_DEBUG_READ_WRITE",
     ];
     for name in flags {
         assert!(all().named.iter().all(|listed| listed.name != name), "{name}");

@@ -11,7 +11,8 @@ use crate::index::{FileNo, Index};
 use crate::resolve::Form;
 use crate::scan::{Directive, Place, Region, Scan};
 use crate::token::{integer_literal, Kind};
-use crate::value::Operator;
+use crate::value::{CType, Operator};
+use crate::witness::declared_type;
 
 /// Files with more macros than this are register maps.
 const REGISTER_MAP: usize = 2000;
@@ -29,6 +30,8 @@ pub(crate) struct Definition {
     /// The literal, when the body holds exactly one.
     pub only_literal: Option<ConstId>,
     pub tokens: Vec<(Kind, String)>,
+    /// Of a variable.
+    pub declared: Option<CType>,
     /// What the place of a literal in its macro says.
     pub evidence: Vec<Evidence>,
 }
@@ -130,6 +133,7 @@ fn definition(scan: &Scan<'_>, file: FileNo, candidate: Candidate, written: Writ
         id: candidate.id,
         file,
         only_literal,
+        declared: if written == Written::Static { declared_type(scan, range.start) } else { None },
         tokens: range.map(|i| (scan.tokens[i].kind, scan.text(i).to_owned())).collect(),
         evidence,
     }
@@ -210,7 +214,8 @@ fn enumerators(finder: &Finder<'_>, file: FileNo, region: &Region) -> Vec<Defini
     });
     let names: Vec<usize> = names.collect();
     let valued: Vec<usize> = names.iter().copied().filter(|&i| scan.text(i + 1) == "=").collect();
-    let values: Vec<Option<u64>> = valued.iter().map(|&i| literal(scan.text(i + 2))).collect();
+    let end = |from: usize| (from..region.tokens.end).find(|&i| matches!(scan.text(i), "," | "}")).unwrap_or(from);
+    let values: Vec<Option<u64>> = valued.iter().map(|&i| counted(scan, i + 2..end(i + 2))).collect();
     if 2 * valued.len() < names.len() || sequence(&values) {
         return Vec::new();
     }
@@ -225,11 +230,25 @@ fn enumerators(finder: &Finder<'_>, file: FileNo, region: &Region) -> Vec<Defini
 
 /// Three values or more that count on or double: states and bits.
 fn sequence(values: &[Option<u64>]) -> bool {
+    let follows = |a: u64, b: u64| a.checked_add(1) == Some(b);
+    let doubles = |a: u64, b: u64| a > 0 && a.checked_mul(2) == Some(b);
     let step = |w: &[Option<u64>]| match w {
-        [Some(a), Some(b), Some(c)] => (*b == a + 1 && *c == b + 1) || (*a > 0 && *b == 2 * a && *c == 2 * b),
+        [Some(a), Some(b), Some(c)] => (follows(*a, *b) && follows(*b, *c)) || (doubles(*a, *b) && doubles(*b, *c)),
         _ => false,
     };
     values.windows(3).any(step)
+}
+
+/// The value of a literal or of a bit, to see whether it continues a row.
+fn counted(scan: &Scan<'_>, tokens: std::ops::Range<usize>) -> Option<u64> {
+    let tokens: Vec<&str> = tokens.map(|i| scan.text(i)).filter(|t| !matches!(*t, "(" | ")")).collect();
+    let bit = |count| 1_u64.checked_shl(u32::try_from(literal(count)?).ok()?);
+    match tokens[..] {
+        [one] => literal(one),
+        [one, "<<", count] if literal(one) == Some(1) => bit(count),
+        ["BIT", count] => bit(count),
+        _ => None,
+    }
 }
 
 /// The directives that stand in a row of macros which count on or double: an enumeration.
@@ -237,15 +256,7 @@ fn in_a_row(scan: &Scan<'_>) -> Vec<usize> {
     let mut rows: Vec<(usize, u32, Option<u64>, &str)> = Vec::new();
     for region in scan.directives() {
         let Place::Directive(Directive::Define { name, function: false, body }) = &region.place else { continue };
-        let tokens: Vec<&str> = body.clone().map(|i| scan.text(i)).filter(|t| !matches!(*t, "(" | ")")).collect();
-        let value = match tokens[..] {
-            [one] => literal(one),
-            [one, "<<", count] if literal(one) == Some(1) => {
-                literal(count).and_then(|count| 1_u64.checked_shl(u32::try_from(count).ok()?))
-            }
-            ["BIT", count] => literal(count).and_then(|count| 1_u64.checked_shl(u32::try_from(count).ok()?)),
-            _ => None,
-        };
+        let value = counted(scan, body.clone());
         let prefix = name.split('_').next().unwrap_or_default();
         rows.push((region.tokens.start, scan.tokens[region.tokens.start].line, value, prefix));
     }
@@ -266,10 +277,24 @@ mod tests {
     use super::*;
 
     #[test]
+    fn enumerators_that_count_or_are_bits_are_left_out() {
+        let names = |source: &str| -> Vec<String> {
+            let scan = Scan::new(source.as_bytes());
+            let finder = Finder { path: "x.c", scan: &scan };
+            enumerators(&finder, 0, &scan.code()[0]).into_iter().map(|definition| definition.name).collect()
+        };
+        assert!(names("enum { A_MAX = 1U << 5, B_MAX = 1U << 6, C_MAX = (1U << 7) };").is_empty());
+        assert!(names("enum { A_MAX = 4, B_MAX = 5, C_MAX = 6 };").is_empty());
+        assert_eq!(names("enum { A_MAX = 256, B_MAX = 128, C_MAX = 64 };"), ["A_MAX", "B_MAX", "C_MAX"]);
+    }
+
+    #[test]
     fn rows_are_enumerations() {
         let row = |source: &str| in_a_row(&Scan::new(source.as_bytes())).len();
         assert_eq!(row("#define A_X 1\n#define A_Y 2\n#define A_Z 3\n"), 3);
         assert_eq!(row("#define A_X (1 << 0)\n#define A_Y (1<<1)\n#define A_Z BIT(2)\n"), 3);
+        let largest = u64::MAX;
+        assert_eq!(row(&format!("#define A_X {largest}\n#define A_Y 0\n#define A_Z {largest}\n")), 0);
         assert_eq!(row("#define A_X 8\n#define A_Y 32\n#define A_Z 33\n"), 0);
         assert_eq!(row("#define A_X 1\n#define B_Y 2\n#define C_Z 3\n"), 0);
     }

@@ -124,7 +124,14 @@ impl Judge<'_> {
     fn value(&self, definition: &Definition) -> Option<(crate::id::ConstId, Option<i64>, Option<CType>)> {
         let tokens: Vec<(Kind, &str)> = definition.tokens.iter().map(|(kind, text)| (*kind, text.as_str())).collect();
         if let Some(typed) = self.table.value(definition.file, &tokens) {
-            return Some((definition.id.clone(), Some(typed.value), Some(typed.c_type)));
+            let c_type = match definition.written {
+                // Its own declaration decides, not the initialiser.
+                Written::Static => definition.declared,
+                // What else is enumerated decides.
+                Written::Enumerator => None,
+                _ => Some(typed.c_type),
+            };
+            return Some((definition.id.clone(), Some(typed.value), c_type));
         }
         let literal = definition.only_literal.as_ref();
         let variable =

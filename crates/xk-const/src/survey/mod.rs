@@ -337,8 +337,9 @@ fn parallel<I: Sync, O: Send>(
     let mut all = std::thread::scope(|scope| {
         let handles: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
         let failed = |_| Err(TreeError::Failed("a thread that reads the sources failed".to_owned()));
-        let parts: Result<Vec<Vec<(usize, O)>>, TreeError> =
-            handles.into_iter().map(|handle| handle.join().unwrap_or_else(failed)).collect();
+        // All of them are joined, also when one failed.
+        let joined: Vec<_> = handles.into_iter().map(|handle| handle.join().unwrap_or_else(failed)).collect();
+        let parts: Result<Vec<Vec<(usize, O)>>, TreeError> = joined.into_iter().collect();
         parts.map(|parts| parts.into_iter().flatten().collect::<Vec<_>>())
     })?;
     all.sort_by_key(|(n, _)| *n);

@@ -9,7 +9,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 /// Raised when a survey finds other things than before.
-const FORMAT: &str = "5";
+const FORMAT: &str = "6";
 const END: &str = "end";
 
 fn path(tree: &impl BuildTree, kind: &str) -> PathBuf {

@@ -52,7 +52,8 @@ pub struct Analysis {
 /// # Errors
 /// The [`Refusal`] of the constant as a whole.
 pub fn analyse(input: &Input<'_>, units: Vec<Builds>) -> Result<Analysis, Refusal> {
-    let prototypes = input.deployed.prototypes();
+    let modules: Vec<&str> = units.iter().filter_map(|unit| unit.module.as_deref()).collect();
+    let prototypes = input.deployed.prototypes(&modules);
     let means =
         Means { default: input.default, noreturns: input.noreturns, prototypes: &prototypes, solver: input.solver };
     let studies: Vec<Study> = units

@@ -44,8 +44,13 @@ impl Deployed for Image {
         }
     }
 
-    fn prototypes(&self) -> Prototypes {
-        self.btf().map(|btf| Prototypes::of_btf(&btf)).unwrap_or_default()
+    fn prototypes(&self, modules: &[&str]) -> Prototypes {
+        let vmlinux = self.btf().map(|btf| Prototypes::of_btf(&btf)).unwrap_or_default();
+        modules.iter().fold(vmlinux, |known, name| {
+            let module = self.module(name).ok();
+            let section = module.as_ref().and_then(|module| module.section(".BTF"));
+            section.map_or(known.clone(), |section| known.with_module(&section.data))
+        })
     }
 }
 

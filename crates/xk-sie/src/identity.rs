@@ -33,8 +33,10 @@ pub trait Deployed: Sync {
     /// A sentence when they cannot be read.
     fn text(&self, candidate: &Candidate, module: Option<&str>, len: usize) -> Result<Vec<u8>, String>;
 
-    /// Prototypes of the kernel's functions; none when they are not known.
-    fn prototypes(&self) -> Prototypes {
+    /// Prototypes of the functions of vmlinux and of `modules`; none when they
+    /// are not known.
+    fn prototypes(&self, modules: &[&str]) -> Prototypes {
+        let _ = modules;
         Prototypes::default()
     }
 }

@@ -5,7 +5,7 @@
 //! can see the constant, in parallel; objects are cached by content, so a
 //! second run compiles nothing.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Instant;
@@ -13,12 +13,12 @@ use std::time::Instant;
 use thiserror::Error;
 use xk_const::{BuildTree, Constant, TreeError, Unit, Users};
 use xk_kernel::Tree;
-use xk_table::{ConstRef, KernelRef, Place, Range, Refusal, ScopeTable, SCHEMA};
+use xk_table::{ConstRef, KernelRef, Place, Refusal, ScopeTable, SCHEMA};
 
 use crate::analyse::{conclude, hull, Input};
 use crate::identity::Deployed;
 use crate::object::ObjectError;
-use crate::plan::{Domain, Plan, ENOUGH};
+use crate::plan::{Domain, Plan, Standing, UNSEEN};
 use crate::proof::{ProofError, Solver};
 use crate::study::{Means, Study, Variant};
 use crate::variants::Variants;
@@ -95,18 +95,19 @@ pub fn build(
     (options.progress)(&format!("{} unit(s) can see {}", users.units.len(), constant.id));
 
     let noreturns = noreturns(tree)?;
-    let prototypes = deployed.prototypes();
+    let modules: BTreeSet<&str> = users.units.iter().filter_map(|unit| unit.module.as_deref()).collect();
+    let prototypes = deployed.prototypes(&modules.into_iter().collect::<Vec<_>>());
     let variants = Variants { tree, constant, options, prototypes: &prototypes };
     let means = Means { default: constant.default, noreturns: &noreturns, prototypes: &prototypes, solver };
     let mut found = None;
     for domain in Domain::of(constant) {
         let studies = observe(&variants, &means, &users, Plan::new(constant, domain), &mut clock)?;
-        let (_, agreeing) = standing(constant.default, &studies);
-        let better = found.as_ref().is_none_or(|(_, before, _)| agreeing > *before);
+        let Standing { confirmed, .. } = standing(constant.default, &studies);
+        let better = found.as_ref().is_none_or(|(_, before, _)| confirmed > *before);
         if better {
-            found = Some((domain, agreeing, studies));
+            found = Some((domain, confirmed, studies));
         }
-        if agreeing >= ENOUGH {
+        if confirmed >= UNSEEN {
             break;
         }
     }
@@ -147,8 +148,7 @@ fn observe(
 ) -> Result<Vec<Study>, BuildError> {
     let mut bench: Option<(Vec<Unit>, Vec<Study>)> = None;
     loop {
-        let (range, agreeing) = standing(means.default, bench.as_ref().map_or(&[], |(_, studies)| studies));
-        let wave = plan.next(range, agreeing);
+        let wave = plan.next(&standing(means.default, bench.as_ref().map_or(&[], |(_, studies)| studies)));
         if wave.is_empty() {
             return Ok(bench.unwrap_or_default().1);
         }
@@ -179,13 +179,11 @@ impl Clock<'_> {
     }
 }
 
-/// The range around the default in which everything agrees so far, and how many
-/// values do.
-fn standing(default: i64, studies: &[Study]) -> (Range, usize) {
-    let range = hull(default, studies.iter());
-    let Some(first) = studies.first() else { return (range, 0) };
-    let agreeing = first.agreeing().iter().filter(|&&v| range.contains(v) && v != default);
-    (range, agreeing.count())
+fn standing(default: i64, studies: &[Study]) -> Standing {
+    let hull = hull(default, studies.iter());
+    let unseen = |v: &&i64| hull.contains(**v) && **v != default && !studies.iter().any(|s| s.fitted().contains(v));
+    let confirmed = studies.first().map_or(0, |first| first.agreeing().iter().filter(unseen).count());
+    Standing { hull, confirmed, fitted: !studies.is_empty() && studies.iter().all(|s| s.seeds().is_some()) }
 }
 
 /// Looks at what was built, several units side by side.

@@ -13,8 +13,6 @@ use xk_table::Range;
 pub const UNSEEN: usize = 5;
 /// Values from which the mapping is fitted, besides the default.
 pub const FITTED: usize = 2;
-/// So many agreeing values are enough.
-pub const ENOUGH: usize = FITTED + UNSEEN;
 /// After so many waves what agrees is enough, or never will be.
 const WAVES: usize = 4;
 
@@ -40,6 +38,17 @@ impl Domain {
     }
 }
 
+/// What is known so far.
+#[derive(Debug, Clone, Copy)]
+pub struct Standing {
+    /// The range around the default in which everything agrees.
+    pub hull: Range,
+    /// Values in it that agree and that no fit was made from.
+    pub confirmed: usize,
+    /// Whether every unit has a fit.
+    pub fitted: bool,
+}
+
 /// What to compile, wave by wave.
 #[derive(Debug)]
 pub struct Plan<'a> {
@@ -56,10 +65,10 @@ impl<'a> Plan<'a> {
         Self { constant, domain, tried: BTreeSet::from([constant.default]), waves: 0 }
     }
 
-    /// The next values, when `agreeing` lie in the range `hull` around the
-    /// default; none when that is enough.
-    pub fn next(&mut self, hull: Range, agreeing: usize) -> Vec<i64> {
-        let missing = ENOUGH.saturating_sub(agreeing);
+    /// The next values, when `standing` is known; none when that is enough.
+    pub fn next(&mut self, standing: &Standing) -> Vec<i64> {
+        let Standing { hull, confirmed, fitted } = *standing;
+        let missing = UNSEEN.saturating_sub(confirmed) + if fitted { 0 } else { FITTED };
         if missing == 0 || self.waves == WAVES {
             return Vec::new();
         }

@@ -6,10 +6,13 @@
 //! or a 128-bit integer by value. Format: Documentation/bpf/btf.rst.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 /// What calls pass, by function name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Prototypes {
+    /// To what the BTF of modules refers.
+    base: Arc<Base>,
     passed: HashMap<String, Passed>,
     /// Functions whose result may not fit rax.
     wide: HashSet<String>,
@@ -32,6 +35,14 @@ const UNION: u32 = 5;
 const FUNC: u32 = 12;
 const FUNC_PROTO: u32 = 13;
 
+/// The types of vmlinux: those of a module are numbered behind them.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Base {
+    types: Vec<Type>,
+    strings: Vec<u8>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Type {
     name: u32,
     kind: u32,
@@ -93,10 +104,20 @@ impl Prototypes {
     /// Reads a `.BTF` section; what is damaged is left out.
     #[must_use]
     pub fn of_btf(data: &[u8]) -> Self {
-        Self::parse(data).unwrap_or_default()
+        Self::default().parse(data).unwrap_or_default()
     }
 
-    fn parse(data: &[u8]) -> Option<Self> {
+    /// The same with the functions of a module, whose `.BTF` section refers to
+    /// that of vmlinux.
+    #[must_use]
+    pub fn with_module(&self, data: &[u8]) -> Self {
+        if self.base.types.is_empty() {
+            return self.clone();
+        }
+        self.parse(data).unwrap_or_else(|| self.clone())
+    }
+
+    fn parse(&self, data: &[u8]) -> Option<Self> {
         if data.get(..2)? != [0x9f, 0xeb] {
             return None;
         }
@@ -104,13 +125,24 @@ impl Prototypes {
         let section = |at: usize| Some((header.checked_add(word(data, at)? as usize)?, word(data, at + 4)? as usize));
         let ((types_at, types_len), (strings_at, strings_len)) = (section(8)?, section(16)?);
         let strings = data.get(strings_at..strings_at.checked_add(strings_len)?)?;
-        let types = read_types(data, types_at, types_at.checked_add(types_len)?)?;
-        let mut found = Self::default();
-        for function in types.iter().filter(|t| t.kind == FUNC) {
-            let rest = strings.get(function.name as usize..)?;
+        let own = read_types(data, types_at, types_at.checked_add(types_len)?)?;
+        // Type 0 is void.
+        let void = Type { name: 0, kind: 0, vlen: 0, size: 0, extra: 0 };
+        let first = if self.base.types.is_empty() { vec![void] } else { self.base.types.clone() };
+        let count = first.len();
+        let types: Vec<Type> = first.into_iter().chain(own).collect();
+        let mut found = self.clone();
+        for function in types[count..].iter().filter(|t| t.kind == FUNC) {
+            let at = function.name as usize;
+            let rest = match at.checked_sub(self.base.strings.len()) {
+                Some(own) => strings.get(own..)?,
+                None => self.base.strings.get(at..)?,
+            };
             let end = rest.iter().position(|&b| b == 0)?;
             let name = String::from_utf8_lossy(&rest[..end]).into_owned();
-            let passed = registers(data, &types, function.size).unwrap_or(Passed::Unknown);
+            // The parameters of a prototype of vmlinux are not in this section.
+            let passed = Some(function.size).filter(|&id| id as usize >= count || self.base.types.is_empty());
+            let passed = passed.and_then(|id| registers(data, &types, id)).unwrap_or(Passed::Unknown);
             let result = types.get(function.size as usize).filter(|t| t.kind == FUNC_PROTO).map(|t| t.size);
             if result.is_none_or(|id| in_one_register(&types, id).is_none()) {
                 found.wide.insert(name.clone());
@@ -122,13 +154,15 @@ impl Prototypes {
             };
             found.passed.entry(name).and_modify(merge).or_insert(passed);
         }
+        if self.base.types.is_empty() {
+            found.base = Arc::new(Base { types, strings: strings.to_vec() });
+        }
         Some(found)
     }
 }
 
 fn read_types(data: &[u8], mut at: usize, end: usize) -> Option<Vec<Type>> {
-    // Type 0 is void.
-    let mut types = vec![Type { name: 0, kind: 0, vlen: 0, size: 0, extra: 0 }];
+    let mut types = Vec::new();
     while at < end {
         let info = word(data, at + 4)?;
         let (kind, vlen) = (info >> 24 & 0x1f, (info & 0xffff) as usize);
@@ -227,6 +261,30 @@ mod tests {
         assert!(prototypes.returns_in_rax("f") && !prototypes.returns_in_rax("r"));
         assert_eq!(prototypes.arguments("unknown"), None);
         assert!(prototypes.is_function("h") && !prototypes.is_function("unknown"));
+    }
+
+    /// A module adds `int m(int)`, with the type of vmlinux.
+    #[test]
+    fn a_module_refers_to_the_types_of_vmlinux() {
+        let vmlinux = Prototypes::of_btf(&fixture());
+        let strings = b"m\0f\0";
+        let mut types: Vec<u8> = Vec::new();
+        let mut push = |words: &[u32]| words.iter().for_each(|w| types.extend(w.to_le_bytes()));
+        push(&[0, FUNC_PROTO << 24 | 1, 1, 0, 1]); // 14: int (int)
+        push(&[15, FUNC << 24, 14]); // 15: m
+        push(&[17, FUNC << 24, 14]); // 16: f, another one
+        let mut data = vec![0x9f, 0xeb, 1, 0];
+        for field in [24, 0, types.len() as u32, types.len() as u32, strings.len() as u32] {
+            data.extend(field.to_le_bytes());
+        }
+        data.extend(types);
+        data.extend(strings);
+        let both = vmlinux.with_module(&data);
+        assert_eq!(both.arguments("m"), Some(1));
+        assert!(both.returns_in_rax("m"));
+        assert_eq!(both.arguments("f"), None, "two functions of one name that differ");
+        assert_eq!(both.arguments("g"), Some(0));
+        assert_eq!(Prototypes::default().with_module(&data), Prototypes::default());
     }
 
     #[test]

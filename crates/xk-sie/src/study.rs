@@ -200,11 +200,10 @@ impl Study {
     fn observe(&self, means: &Means<'_>, value: i64, variant: &Object) -> Result<Observation, Refusal> {
         let data = data::compare(&self.base, variant, &self.source)?;
         let nothing = Differences::new();
-        let code =
-            compare_with(&self.base, variant, &means.rules(&nothing)).map_err(|mismatch| Refusal::Shape {
-                place: self.place(mismatch.base),
-                detail: format!("{} (value {value})", mismatch.detail),
-            })?;
+        let code = compare_with(&self.base, variant, &means.rules(&nothing)).map_err(|mismatch| Refusal::Shape {
+            place: self.place(mismatch.base),
+            detail: format!("{} (value {value})", mismatch.detail),
+        })?;
         Ok(Observation { code, data })
     }
 

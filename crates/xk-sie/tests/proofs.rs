@@ -475,7 +475,9 @@ fn spans_do_not_reach_back_over_earlier_updates() {
 /// A value in writable data is changed there; nothing else of the object is.
 #[test]
 fn data_follows_the_value_in_place() {
-    let text = format!("{PRELUDE}u32 limit = V; struct s pair = {{ 7, 2 * V }}; u32 f(u32 x) {{ return x < limit + pair.b; }}");
+    let text = format!(
+        "{PRELUDE}u32 limit = V; struct s pair = {{ 7, 2 * V }}; u32 f(u32 x) {{ return x < limit + pair.b; }}"
+    );
     let build = from_c(&text);
     let analysis = plain(&build, 8, &[9, 16], &[100, 70000]).unwrap();
     assert!(analysis.spans.is_empty());

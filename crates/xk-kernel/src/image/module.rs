@@ -134,12 +134,11 @@ fn parse(bytes: &[u8]) -> Result<(Vec<ModuleSection>, Vec<ModuleSymbol>), String
         let flags = section.sh_flags(endian);
         let kind = section.sh_type(endian);
         let allocated = flags & u64::from(SHF_ALLOC) != 0;
-        // Symbol tables and debug information are read where they are.
-        let data = if (allocated || kind == SHT_NOTE) && kind != SHT_NOBITS {
-            section.data(endian, bytes).map_err(text)?.to_vec()
-        } else {
-            Vec::new()
-        };
+        // Symbol tables and debug information are read where they are; types are
+        // small, and the comparison of code needs them.
+        let wanted = allocated || kind == SHT_NOTE || name == b".BTF";
+        let data =
+            if wanted && kind != SHT_NOBITS { section.data(endian, bytes).map_err(text)?.to_vec() } else { Vec::new() };
         sections.push(ModuleSection {
             name: String::from_utf8_lossy(name).into_owned(),
             data,

@@ -42,9 +42,8 @@ pub(super) fn same_code(base: &Object, variant: &Object, ours: &Function, theirs
         Some(Target::Local(node)) => named(object, *node),
         None => None,
     };
-    let label = |object: &Object, node: &Node| {
-        object.jump_labels.get(node).map(|(to, key)| (named(object, *to), key.clone()))
-    };
+    let label =
+        |object: &Object, node: &Node| object.jump_labels.get(node).map(|(to, key)| (named(object, *to), key.clone()));
     let fixup = |object: &Object, node: &Node| {
         object.fixups.get(node).map(|to| (named(object, *to), object.handlers.get(node).copied()))
     };

@@ -33,7 +33,7 @@ impl Terms {
             Node::Not(a) => !go(a),
             Node::Extract(lo, a) => go(a) >> lo,
             Node::Concat(h, l) => go(h) << self.bits(l) | go(l),
-            Node::ZExt(a) => go(a),
+            Node::ZExt(a) | Node::Atomic(a) => go(a),
             Node::SExt(a) => sign_extend(go(a), self.bits(a), bits),
             Node::Ite(c, a, b) => {
                 if go(c) == 1 {

@@ -125,7 +125,10 @@ impl Generator<'_> {
             }
         }
         if let Node::Store(_, address, value) = *terms.node(self.actual.memory) {
-            self.add_source(terms, value, Source::Memory(address));
+            // What was written atomically may be another value by now.
+            if !matches!(terms.node(value), Node::Atomic(_)) {
+                self.add_source(terms, value, Source::Memory(address));
+            }
         }
     }
 
@@ -237,6 +240,7 @@ impl Generator<'_> {
                 self.emit(OpCode::Select, width, c, x, y, 0)
             }
             Node::Load(_, address) if bits == u32::from(width) * 8 => self.load(terms, address, width),
+            Node::Atomic(_) => Err(NotAvailable("what was accessed atomically may have changed since".into())),
             other => Err(NotAvailable(format!("{other:?}"))),
         }
     }
@@ -311,6 +315,9 @@ impl Generator<'_> {
             BinOp::Eq => OpCode::Eq,
             BinOp::Ult => OpCode::Ult,
             BinOp::Slt => OpCode::Slt,
+            BinOp::UDiv | BinOp::URem | BinOp::SDiv | BinOp::SRem => {
+                return Err(NotAvailable(format!("{op:?} is no operation of an update")));
+            }
         };
         let exact = whole || matches!(op, BinOp::And | BinOp::Or | BinOp::Xor | BinOp::Eq | BinOp::Ult | BinOp::Shr);
         if exact {

@@ -3,10 +3,11 @@
 //! For every state and every V in the range: executing the span with the
 //! deployed value and then the update gives the same live registers, flags and
 //! memory as executing the span with V. The obligation is written as SMT-LIB
-//! text (QF_ABV) with the claim negated, and a solver process must answer
+//! text (QF_ABV; QF_AUFBV where memory is accessed atomically) with the claim
+//! negated, and a solver process must answer
 //! `unsat`. Any other answer is no proof.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -147,7 +148,7 @@ pub fn obligation(
     let mut bounds = iv_bounds(terms, fits, range);
     bounds.push((terms.symbol("V", 64), range.min, range.max));
     let bounds: Vec<_> = bounds.into_iter().map(|(term, low, high)| (printer.print(terms, term), low, high)).collect();
-    let mut query = String::from("(set-logic QF_ABV)\n");
+    let mut query = printer.logic();
     query.push_str(&printer.declarations);
     query.push_str(&printer.definitions);
     for (value, low, high) in bounds {
@@ -168,7 +169,8 @@ pub fn different(terms: &Terms, pairs: &[(TermId, TermId)]) -> String {
         .map(|&(a, b)| format!("(distinct {} {})", printer.print(terms, a), printer.print(terms, b)))
         .collect();
     format!(
-        "(set-logic QF_ABV)\n{}{}(assert (or false {}))\n(check-sat)\n",
+        "{}{}{}(assert (or false {}))\n(check-sat)\n",
+        printer.logic(),
         printer.declarations,
         printer.definitions,
         differences.join(" ")
@@ -189,9 +191,16 @@ struct Printer {
     names: HashMap<TermId, String>,
     declarations: String,
     definitions: String,
+    /// Widths of atomic accesses: one unknown function each.
+    atomic: BTreeSet<u32>,
 }
 
 impl Printer {
+    fn logic(&self) -> String {
+        let functions = if self.atomic.is_empty() { "" } else { "UF" };
+        format!("(set-logic QF_A{functions}BV)\n")
+    }
+
     fn print(&mut self, terms: &Terms, term: TermId) -> String {
         if let Some(name) = self.names.get(&term) {
             return name.clone();
@@ -221,6 +230,15 @@ impl Printer {
             Node::Concat(..) => format!("(concat {} {})", c(0), c(1)),
             Node::ZExt(x) => format!("((_ zero_extend {}) {})", bits - terms.bits(*x), c(0)),
             Node::SExt(x) => format!("((_ sign_extend {}) {})", bits - terms.bits(*x), c(0)),
+            // Proved for every function, it holds for the identity; and an
+            // atomic access never equals a plain one.
+            Node::Atomic(_) => {
+                if self.atomic.insert(bits) {
+                    let sort = format!("(_ BitVec {bits})");
+                    let _ = writeln!(self.declarations, "(declare-fun atomic{bits} ({sort}) {sort})");
+                }
+                format!("(atomic{bits} {})", c(0))
+            }
             Node::Ite(..) => format!("(ite (= {} #b1) {} {})", c(0), c(1), c(2)),
             Node::Load(..) => {
                 let bytes = (0..bits / 8).rev().map(|i| format!("(select {} {})", c(0), offset(c(1), i)));

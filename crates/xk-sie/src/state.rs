@@ -49,6 +49,9 @@ impl Flag {
 pub const REGISTERS: [&str; 16] =
     ["rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15"];
 
+/// Number of the frame pointer.
+pub const RBP: usize = 5;
+
 /// Number of the stack pointer.
 pub const RSP: usize = 4;
 

@@ -103,6 +103,10 @@ impl Words<'_> {
                     BinOp::Eq => "==",
                     BinOp::Ult => "<",
                     BinOp::Slt => "<s",
+                    BinOp::UDiv => "/",
+                    BinOp::URem => "%",
+                    BinOp::SDiv => "/s",
+                    BinOp::SRem => "%s",
                 };
                 if op == BinOp::Sub && self.terms.as_const(a) == Some(0) {
                     return format!("-{}", sub(b));
@@ -117,7 +121,7 @@ impl Words<'_> {
                 _ => format!("{}[{lo}..{}]", sub(a), lo + bits),
             },
             Node::Concat(high, low) => format!("{}:{}", sub(high), sub(low)),
-            Node::ZExt(a) => sub(a),
+            Node::ZExt(a) | Node::Atomic(a) => sub(a),
             Node::SExt(a) => format!("signed {}", sub(a)),
             Node::Ite(c, a, b) => format!("({} ? {} : {})", sub(c), sub(a), sub(b)),
             Node::Memory | Node::Store(..) => "memory".into(),

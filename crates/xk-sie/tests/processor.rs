@@ -10,21 +10,26 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 mod common;
+#[path = "processor/native.rs"]
+mod native;
+#[path = "processor/states.rs"]
+mod states;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use common::Random;
-use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic};
+use native::{Machine, Processor};
+use states::{memory_operand, random_state};
 use xk_sie::insn::{Insn, Node as At};
 use xk_sie::semantics::{is_immediate, step, Substitution};
-use xk_sie::state::{Flag, State, REGISTERS, RSP};
+use xk_sie::state::{Flag, State, REGISTERS};
 use xk_sie::term::{Node, Terms};
 
 use Mnemonic as M;
 
 /// The instructions that the semantics cover: no more, no less.
-const COVERED: [Mnemonic; 66] = [
+const COVERED: &[Mnemonic] = &[
     M::Mov,
     M::Movzx,
     M::Movsx,
@@ -49,9 +54,42 @@ const COVERED: [Mnemonic; 66] = [
     M::Sar,
     M::Imul,
     M::Mul,
+    M::Div,
+    M::Idiv,
+    M::Rol,
+    M::Ror,
+    M::Rcl,
+    M::Rcr,
+    M::Shld,
+    M::Shrd,
     M::Bt,
+    M::Bts,
+    M::Btr,
+    M::Btc,
+    M::Bsf,
+    M::Bsr,
+    M::Tzcnt,
+    M::Popcnt,
+    M::Bswap,
+    M::Xadd,
+    M::Cmpxchg,
+    M::Clc,
+    M::Stc,
+    M::Cmc,
+    M::Lahf,
+    M::Sahf,
+    M::Pause,
+    M::Prefetcht0,
+    M::Prefetcht1,
+    M::Prefetcht2,
+    M::Prefetchnta,
+    M::Prefetch,
+    M::Prefetchw,
     M::Push,
     M::Pop,
+    M::Leave,
+    M::Cbw,
+    M::Cwd,
     M::Cwde,
     M::Cdqe,
     M::Cdq,
@@ -99,128 +137,6 @@ const STATES_PER_FORM: usize = 300;
 /// Encodings after which a form counts as not covered.
 const REFUSALS_PER_FORM: usize = 200;
 
-// ---------------------------------------------------------------- processor
-
-/// Layout of the private region, as offsets.
-const CODE: u64 = 0;
-const REGS_IN: u64 = 0x8000;
-const REGS_OUT: u64 = 0x8100;
-const HOST_RSP: u64 = 0x8200;
-/// Below these a stray signal frame does no harm.
-const FLAGS_IN: u64 = 0x1_8000;
-const FLAGS_OUT: u64 = 0x2_8000;
-const BUFFER: u64 = 0x4_0000;
-const BUFFER_LEN: u64 = 0x400;
-const REGION_LEN: usize = 0x8_0000;
-
-/// The registers, flags and memory that an instruction sees and leaves.
-#[derive(Clone, PartialEq, Eq)]
-struct Machine {
-    regs: [u64; 16],
-    flags: u64,
-    memory: Vec<u8>,
-}
-
-/// Executes single instructions natively, with all sixteen registers, the
-/// status flags and a buffer under control.
-struct Processor {
-    base: u64,
-    body: usize,
-}
-
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-
-impl Processor {
-    fn new() -> (Self, MutexGuard<'static, ()>) {
-        let guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-        // Below 2 GiB, so that every part of it has a 32-bit absolute address.
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_32BIT;
-        let protection = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
-        // SAFETY: a fresh anonymous mapping; nothing else refers to it.
-        let at = unsafe { libc::mmap(std::ptr::null_mut(), REGION_LEN, protection, flags, -1, 0) };
-        assert_ne!(at, libc::MAP_FAILED, "a low executable mapping");
-        let mut this = Self { base: at as u64, body: 0 };
-        let mut code = vec![0x53, 0x55, 0x41, 0x54, 0x41, 0x55, 0x41, 0x56, 0x41, 0x57, 0x9c]; // push rbx … r15, pushfq
-        this.absolute(&mut code, 0x89, RSP, HOST_RSP);
-        this.set_rsp(&mut code, FLAGS_IN);
-        code.push(0x9d); // popfq
-        for register in (0..16).filter(|r| *r != RSP).chain([RSP]) {
-            this.absolute(&mut code, 0x8b, register, REGS_IN + 8 * register as u64);
-        }
-        this.body = code.len();
-        this.write(CODE, &code);
-        (this, guard)
-    }
-
-    /// `mov r64, [address]` (8b) or `mov [address], r64` (89).
-    fn absolute(&self, code: &mut Vec<u8>, opcode: u8, register: usize, offset: u64) {
-        let (high, low) = ((register >> 3) as u8, (register & 7) as u8);
-        code.extend([0x48 | high << 2, opcode, 0x04 | low << 3, 0x25]);
-        code.extend(((self.base + offset) as u32).to_le_bytes());
-    }
-
-    /// `mov rsp, imm32`: changes no flag.
-    fn set_rsp(&self, code: &mut Vec<u8>, offset: u64) {
-        code.extend([0x48, 0xc7, 0xc4]);
-        code.extend(((self.base + offset) as u32).to_le_bytes());
-    }
-
-    fn write(&mut self, offset: u64, bytes: &[u8]) {
-        assert!(offset as usize + bytes.len() <= REGION_LEN);
-        // SAFETY: inside the mapping of this processor, which is exclusive.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), (self.base + offset) as *mut u8, bytes.len()) }
-    }
-
-    fn read(&self, offset: u64, len: usize) -> Vec<u8> {
-        assert!(offset as usize + len <= REGION_LEN);
-        // SAFETY: inside the mapping of this processor, which is initialised.
-        unsafe { std::slice::from_raw_parts((self.base + offset) as *const u8, len) }.to_vec()
-    }
-
-    fn word(&self, offset: u64) -> u64 {
-        u64::from_le_bytes(self.read(offset, 8).try_into().unwrap())
-    }
-
-    fn buffer(&self) -> u64 {
-        self.base + BUFFER
-    }
-
-    /// Makes `instruction` the one that [`Processor::run`] executes.
-    fn load(&mut self, instruction: &[u8]) {
-        let mut code = instruction.to_vec();
-        for register in 0..16 {
-            self.absolute(&mut code, 0x89, register, REGS_OUT + 8 * register as u64);
-        }
-        self.set_rsp(&mut code, FLAGS_OUT + 8);
-        code.push(0x9c); // pushfq
-        self.absolute(&mut code, 0x8b, RSP, HOST_RSP);
-        code.extend([0x9d, 0x41, 0x5f, 0x41, 0x5e, 0x41, 0x5d, 0x41, 0x5c, 0x5d, 0x5b, 0xc3]);
-        self.write(CODE + self.body as u64, &code);
-    }
-
-    fn run(&mut self, before: &Machine) -> Machine {
-        let words: Vec<u8> = before.regs.iter().flat_map(|r| r.to_le_bytes()).collect();
-        self.write(REGS_IN, &words);
-        self.write(FLAGS_IN, &(before.flags | 0x202).to_le_bytes());
-        self.write(BUFFER, &before.memory);
-        // SAFETY: the trampoline saves what the ABI asks it to save, and the
-        // instruction in its middle reads and writes the buffer only.
-        unsafe { std::mem::transmute::<u64, extern "C" fn()>(self.base)() };
-        Machine {
-            regs: std::array::from_fn(|i| self.word(REGS_OUT + 8 * i as u64)),
-            flags: self.word(FLAGS_OUT) & 0x8d5,
-            memory: self.read(BUFFER, BUFFER_LEN as usize),
-        }
-    }
-}
-
-impl Drop for Processor {
-    fn drop(&mut self) {
-        // SAFETY: the mapping made by `new`; nothing refers to it any more.
-        unsafe { libc::munmap(self.base as *mut libc::c_void, REGION_LEN) };
-    }
-}
-
 // -------------------------------------------------------------------- model
 
 fn decode(bytes: &[u8]) -> Option<(Insn, usize)> {
@@ -239,10 +155,6 @@ fn plain(raw: Instruction) -> Insn {
         immediate: None,
         target: None,
     }
-}
-
-fn memory_operand(raw: &Instruction) -> bool {
-    (0..raw.op_count()).any(|i| raw.op_kind(i) == OpKind::Memory)
 }
 
 /// An instruction's state as terms.
@@ -281,8 +193,10 @@ impl Model {
         let (zeros, ones) = (symbols(0), symbols(1));
         let first = |at: u64| before.memory.get(at.wrapping_sub(buffer) as usize).copied().unwrap_or(0);
         for (number, register) in REGISTERS.iter().enumerate() {
-            let value = self.terms.evaluate(self.state.regs[number], &zeros, &first) as u64;
-            if value != after.regs[number] {
+            // Some values depend on the processor: scans of 0.
+            let register_with = |symbols| self.terms.evaluate(self.state.regs[number], symbols, &first) as u64;
+            let (value, or) = (register_with(&zeros), register_with(&ones));
+            if value != after.regs[number] && or != after.regs[number] {
                 return Some(format!("{register}: processor {:#x}, terms {value:#x}", after.regs[number]));
             }
         }
@@ -317,64 +231,9 @@ impl Model {
     }
 }
 
-// ------------------------------------------------------------------- states
-
-/// A random state in which the memory operand of `raw` and the stack pointer
-/// point into the buffer. `None` when that cannot be arranged.
-fn random_state(random: &mut Random, raw: &Instruction, buffer: u64) -> Option<Machine> {
-    if raw.segment_prefix() == Register::FS {
-        return None; // the base is the thread's
-    }
-    let mut regs: [u64; 16] = std::array::from_fn(|_| random.value());
-    if random.below(4) == 0 {
-        let (a, b) = (random.below(16), random.below(16));
-        regs[a] = regs[b];
-    }
-    let middle = buffer + BUFFER_LEN / 2;
-    regs[RSP] = middle + random.below(128) as u64;
-    let target = middle + 8 * random.below(16) as u64;
-    if memory_operand(raw) && raw.mnemonic() != M::Lea && raw.mnemonic() != M::Nop {
-        let displacement = raw.memory_displacement64();
-        let (base, index) = (raw.memory_base(), raw.memory_index());
-        let scale = u64::from(raw.memory_index_scale());
-        let number = |r: Register| r.full_register().number();
-        match (base, index) {
-            (Register::None, Register::None) => {
-                if !(buffer..buffer + BUFFER_LEN - 16).contains(&displacement) {
-                    return None;
-                }
-            }
-            (Register::None, _) => {
-                regs[number(index)] = target.wrapping_sub(displacement) / scale;
-                if displacement % 8 != 0 {
-                    return None;
-                }
-            }
-            (Register::RSP, Register::None) => {
-                regs[RSP] = target.wrapping_sub(displacement);
-            }
-            _ if base == Register::RSP || base == index => return None,
-            _ => {
-                let offset = if index == Register::None { 0 } else { regs[number(index)].wrapping_mul(scale) };
-                regs[number(base)] = target.wrapping_sub(offset).wrapping_sub(displacement);
-            }
-        }
-    }
-    // A count above the width is as likely as one below it.
-    if (0..raw.op_count()).any(|i| raw.op_kind(i) == OpKind::Register && raw.op_register(i) == Register::CL) {
-        let free = !memory_operand(raw) || (raw.memory_base() != Register::RCX && raw.memory_index() != Register::RCX);
-        if free && random.below(2) == 0 {
-            regs[1] = regs[1] & !0xff | random.below(256) as u64;
-        }
-    }
-    let flags = random.next() & 0x8d5;
-    let memory = (0..BUFFER_LEN / 8).flat_map(|_| random.value().to_le_bytes()).collect();
-    Some(Machine { regs, flags, memory })
-}
-
 // -------------------------------------------------------------------- forms
 
-const PREFIXES: [&[u8]; 9] = [
+const PREFIXES: [&[u8]; 14] = [
     &[],
     &[0x66],
     &[0x48],
@@ -384,6 +243,11 @@ const PREFIXES: [&[u8]; 9] = [
     &[0x66, 0x43],
     &[0x65], // gs: its base is 0 in user space
     &[0xf3],
+    &[0xf3, 0x48],
+    &[0x66, 0xf3],
+    &[0xf0], // lock
+    &[0xf0, 0x48],
+    &[0x66, 0xf0],
 ];
 
 /// Bytes behind the opcode: ModRM with this `reg` field, and what it asks for.
@@ -463,7 +327,8 @@ fn substituted(insn: &Insn) -> Option<Model> {
     })
 }
 
-type Form = (Code, bool);
+/// Code, whether an operand is memory, whether there is a lock prefix.
+type Form = (Code, bool, bool);
 
 /// Runs one encoding on `count` states; panics where the terms are wrong.
 fn check(processor: &mut Processor, random: &mut Random, insn: &Insn, bytes: &[u8], count: usize) -> usize {
@@ -498,7 +363,7 @@ fn every_supported_form_does_what_the_processor_does() {
     let mut refused: BTreeMap<Form, usize> = BTreeMap::new();
     for bytes in encodings(&mut random, processor.buffer()) {
         let Some((insn, len)) = decode(&bytes) else { continue };
-        let form = (insn.raw.code(), memory_operand(&insn.raw));
+        let form = (insn.raw.code(), memory_operand(&insn.raw), insn.raw.has_lock_prefix());
         let enough = forms.get(&form).is_some_and(|(done, _)| *done >= STATES_PER_FORM);
         if enough || (!forms.contains_key(&form) && refused.get(&form).is_some_and(|n| *n >= REFUSALS_PER_FORM)) {
             continue;
@@ -514,7 +379,7 @@ fn every_supported_form_does_what_the_processor_does() {
             examples.push(bytes[..len].to_vec());
         }
     }
-    for ((code, _), (done, examples)) in &mut forms {
+    for ((code, ..), (done, examples)) in &mut forms {
         assert!(!examples.is_empty(), "{code:?}: supported, but never executed");
         for bytes in examples.iter().cycle() {
             if *done >= STATES_PER_FORM {
@@ -524,7 +389,7 @@ fn every_supported_form_does_what_the_processor_does() {
             *done += check(&mut processor, &mut random, &insn, bytes, 8);
         }
     }
-    let found: BTreeSet<String> = forms.keys().map(|(code, _)| format!("{:?}", code.mnemonic())).collect();
+    let found: BTreeSet<String> = forms.keys().map(|(code, ..)| format!("{:?}", code.mnemonic())).collect();
     let expected: BTreeSet<String> = COVERED.iter().map(|m| format!("{m:?}")).collect();
     assert_eq!(found, expected, "the instructions that the semantics cover");
     let states: usize = forms.values().map(|(done, _)| done).sum();
@@ -536,7 +401,7 @@ fn every_supported_form_does_what_the_processor_does() {
 /// instruction, the terms the right one.
 #[test]
 fn a_wrong_rule_is_noticed() {
-    let wrong: [(&str, &[u8], &[u8]); 14] = [
+    let wrong: &[(&str, &[u8], &[u8])] = &[
         ("32-bit mov does not clear the upper half", &[0x89, 0xc8], &[0x66, 0x89, 0xc8]),
         ("add for adc", &[0x48, 0x11, 0xc8], &[0x48, 0x01, 0xc8]),
         ("signed for unsigned condition", &[0x0f, 0x92, 0xc0], &[0x0f, 0x9c, 0xc0]),
@@ -551,16 +416,32 @@ fn a_wrong_rule_is_noticed() {
         ("scale", &[0x48, 0x8d, 0x04, 0x48], &[0x48, 0x8d, 0x04, 0x88]),
         ("push of another register", &[0x50], &[0x51]),
         ("bt of another bit", &[0x48, 0x0f, 0xba, 0xe0, 0x05], &[0x48, 0x0f, 0xba, 0xe0, 0x06]),
+        ("idiv for div", &[0x48, 0xf7, 0xf1], &[0x48, 0xf7, 0xf9]),
+        ("ror for rol", &[0xc1, 0xc0, 0x03], &[0xc1, 0xc8, 0x03]),
+        ("rol for rcl", &[0xd1, 0xd0], &[0xd1, 0xc0]),
+        ("shrd for shld", &[0x48, 0x0f, 0xa5, 0xc8], &[0x48, 0x0f, 0xad, 0xc8]),
+        ("bsf for bsr", &[0x0f, 0xbd, 0xc1], &[0x0f, 0xbc, 0xc1]),
+        ("bsf for tzcnt: flags", &[0xf3, 0x0f, 0xbc, 0xc1], &[0x0f, 0xbc, 0xc1]),
+        ("btr for bts", &[0x0f, 0xab, 0xc8], &[0x0f, 0xb3, 0xc8]),
+        ("xadd for xchg: memory", &[0x48, 0x0f, 0xc1, 0x0b], &[0x48, 0x87, 0x0b]),
+        ("cmpxchg for xchg", &[0xf0, 0x0f, 0xb1, 0x0b], &[0x87, 0x0b]),
+        ("bswap of the lower half", &[0x48, 0x0f, 0xc8], &[0x0f, 0xc8]),
+        ("popcnt of the lower half", &[0xf3, 0x48, 0x0f, 0xb8, 0xc1], &[0xf3, 0x0f, 0xb8, 0xc1]),
+        ("leave for pop", &[0xc9], &[0x5d]),
+        ("clc for stc", &[0xf8], &[0xf9]),
+        ("cdq for cqo", &[0x48, 0x99], &[0x99]),
     ];
     let (mut processor, _guard) = Processor::new();
     let mut random = Random(2);
     for (what, executed, modelled) in wrong {
         let (insn, _) = decode(modelled).unwrap();
+        let (run, _) = decode(executed).unwrap();
         let model = Model::new(&insn, |_| Substitution::default()).unwrap();
         processor.load(executed);
         let buffer = processor.buffer();
         let noticed = (0..STATES_PER_FORM).any(|_| {
-            let before = random_state(&mut random, &insn.raw, buffer).unwrap();
+            // Both must be possible, and the state suit the one that runs.
+            let Some(before) = random_state(&mut random, &run.raw, buffer) else { return false };
             model.disagreement(&before, &processor.run(&before), buffer).is_some()
         });
         assert!(noticed, "{what}");

@@ -415,7 +415,7 @@ fn what_no_update_can_repair_is_refused() {
         &[9, 16],
         &["unprobeable"],
     );
-    refused_c("atomic", "void f(u32 *p) { __sync_fetch_and_add(p, V); }", 8, &[9, 16], &["unsupported_instruction"]);
+    refused_c("atomic", "void f(u32 *p) { __sync_fetch_and_add(p, V); }", 8, &[9, 16], &["no_indirection"]);
     // The first instruction destroys what the second needs for another value.
     let lost = body("shr ${V},%edi; and ${V},%edi; call g; ret");
     refused("old value lost", &from_assembly(&lost), 3, &[4, 9], &["no_indirection"]);

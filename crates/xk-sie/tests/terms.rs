@@ -7,9 +7,9 @@ mod common;
 
 use common::Random;
 use xk_sie::proof::{different, Solver};
-use xk_sie::term::{mask, BinOp, TermId, Terms};
+use xk_sie::term::{mask, BinOp, Node, TermId, Terms};
 
-const OPERATORS: [BinOp; 12] = [
+const OPERATORS: [BinOp; 16] = [
     BinOp::Add,
     BinOp::Sub,
     BinOp::Mul,
@@ -22,10 +22,30 @@ const OPERATORS: [BinOp; 12] = [
     BinOp::Eq,
     BinOp::Ult,
     BinOp::Slt,
+    BinOp::UDiv,
+    BinOp::URem,
+    BinOp::SDiv,
+    BinOp::SRem,
 ];
 
 /// A term and its value, computed apart from the arena.
 type Known = (TermId, u128);
+
+/// Quotient and remainder by schoolbook division, which knows no special case:
+/// a divisor of 0 is never too large.
+fn divided(x: u128, y: u128, bits: u32) -> (u128, u128) {
+    let (mut quotient, mut rest) = (0u128, 0u128);
+    for position in (0..bits).rev() {
+        let carry = rest >> 127;
+        rest = rest << 1 | x >> position & 1;
+        quotient <<= 1;
+        if carry == 1 || rest >= y {
+            rest = rest.wrapping_sub(y);
+            quotient |= 1;
+        }
+    }
+    (quotient, rest)
+}
 
 struct Maker {
     terms: Terms,
@@ -135,6 +155,21 @@ impl Maker {
             BinOp::Eq => u128::from(x == y),
             BinOp::Ult => u128::from(x < y),
             BinOp::Slt => u128::from(signed(x, bits) < signed(y, bits)),
+            // SMT-LIB defines the signed operators by the unsigned ones.
+            BinOp::UDiv => divided(x, y, bits).0,
+            BinOp::URem => divided(x, y, bits).1,
+            BinOp::SDiv | BinOp::SRem => {
+                let negative = |value: u128| value >> (bits - 1) & 1 == 1;
+                let negated = |value: u128| value.wrapping_neg() & mask(bits);
+                let size = |value| if negative(value) { negated(value) } else { value };
+                let (q, r) = divided(size(x), size(y), bits);
+                match op {
+                    BinOp::SDiv if negative(x) != negative(y) => negated(q),
+                    BinOp::SDiv => q,
+                    _ if negative(x) => negated(r),
+                    _ => r,
+                }
+            }
         };
         (self.terms.bin(op, a, b), value & mask(if op.is_comparison() { 1 } else { bits }))
     }
@@ -144,7 +179,7 @@ impl Maker {
     }
 
     fn make(&mut self) {
-        let made = match self.random.below(12) {
+        let made = match self.random.below(13) {
             0 => {
                 let (a, x) = self.any();
                 let bits = self.terms.bits(a);
@@ -195,6 +230,10 @@ impl Maker {
                     .sum();
                 (self.terms.load(memory, address, bits), value)
             }
+            8 => {
+                let (a, x) = self.any();
+                (self.terms.atomic(a), x)
+            }
             _ => self.bin(),
         };
         self.made.push(made);
@@ -237,18 +276,19 @@ fn the_solver_means_what_the_evaluation_does() {
             Some(here.map_or(equal, |h| maker.terms.bin(BinOp::And, h, equal)))
         });
         // Loads from the first memory are left out: the solver has no bytes for it.
-        let loads = |terms: &Terms, t: TermId| {
+        // So are atomic accesses: the solver must not know what they give.
+        let unknown = |terms: &Terms, t: TermId| {
             let mut work = vec![t];
             let mut seen = std::collections::HashSet::new();
             while let Some(t) = work.pop() {
-                if matches!(terms.node(t), xk_sie::term::Node::Memory) {
+                if matches!(terms.node(t), Node::Memory | Node::Atomic(_)) {
                     return true;
                 }
                 work.extend(terms.children(t).into_iter().filter(|c| seen.insert(*c)));
             }
             false
         };
-        let known: Vec<Known> = maker.made.iter().filter(|(t, _)| !loads(&maker.terms, *t)).copied().collect();
+        let known: Vec<Known> = maker.made.iter().filter(|(t, _)| !unknown(&maker.terms, *t)).copied().collect();
         let pairs = |maker: &mut Maker, wrong: u128| -> Vec<(TermId, TermId)> {
             known
                 .iter()

@@ -7,7 +7,12 @@
 //! 64-bit addresses to bytes. The rewriting done here is deliberately small:
 //! what it does not see, the solver does.
 
+mod fold;
+mod memory;
+
 use std::collections::HashMap;
+
+pub(crate) use fold::{fold, sign_extend};
 
 /// Index of a term in its arena.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -16,7 +21,8 @@ pub struct TermId(u32);
 /// Width in bits.
 pub type Bits = u32;
 
-/// Operators on bit-vectors; all but the comparisons keep the width.
+/// Operators on bit-vectors; all but the comparisons keep the width. Their
+/// meaning is that of SMT-LIB (theory `FixedSizeBitVectors`, logic `QF_BV`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BinOp {
     /// Addition modulo 2^n.
@@ -43,6 +49,16 @@ pub enum BinOp {
     Ult,
     /// Signed less-than, one bit.
     Slt,
+    /// Unsigned quotient; all ones when the divisor is 0.
+    UDiv,
+    /// Unsigned remainder; the dividend when the divisor is 0.
+    URem,
+    /// Signed quotient towards 0; 1 or -1 against the dividend's sign when the
+    /// divisor is 0.
+    SDiv,
+    /// Signed remainder with the sign of the dividend; the dividend when the
+    /// divisor is 0.
+    SRem,
 }
 
 impl BinOp {
@@ -70,6 +86,10 @@ impl BinOp {
             Self::Eq => "=",
             Self::Ult => "bvult",
             Self::Slt => "bvslt",
+            Self::UDiv => "bvudiv",
+            Self::URem => "bvurem",
+            Self::SDiv => "bvsdiv",
+            Self::SRem => "bvsrem",
         }
     }
 }
@@ -101,6 +121,11 @@ pub enum Node {
     Store(TermId, TermId, TermId),
     /// Little-endian load of the term's width: memory, address.
     Load(TermId, TermId),
+    /// What an atomic access read or wrote: the same value, of which other
+    /// processors may already have made another one. It can be had from a
+    /// register that holds it, but neither be read nor be written again, and
+    /// no proof takes it for what a plain access reads or writes.
+    Atomic(TermId),
 }
 
 /// An arena of terms.
@@ -119,36 +144,6 @@ pub fn mask(bits: Bits) -> u128 {
     } else {
         (1u128 << bits) - 1
     }
-}
-
-pub(crate) fn sign_extend(value: u128, from: Bits, to: Bits) -> u128 {
-    if value >> (from - 1) & 1 == 1 {
-        (value | !mask(from)) & mask(to)
-    } else {
-        value
-    }
-}
-
-pub(crate) fn fold(op: BinOp, a: u128, b: u128, bits: Bits) -> u128 {
-    let shift = |f: fn(u128, u32) -> u128| if b >= u128::from(bits) { 0 } else { f(a, b as u32) };
-    let value = match op {
-        BinOp::Add => a.wrapping_add(b),
-        BinOp::Sub => a.wrapping_sub(b),
-        BinOp::Mul => a.wrapping_mul(b),
-        BinOp::And => a & b,
-        BinOp::Or => a | b,
-        BinOp::Xor => a ^ b,
-        BinOp::Shl => shift(|a, b| a << b),
-        BinOp::Shr => shift(|a, b| a >> b),
-        BinOp::Sar => {
-            let count = b.min(u128::from(bits) - 1) as u32;
-            ((sign_extend(a, bits, 128) as i128) >> count) as u128
-        }
-        BinOp::Eq => u128::from(a == b),
-        BinOp::Ult => u128::from(a < b),
-        BinOp::Slt => u128::from((sign_extend(a, bits, 128) as i128) < (sign_extend(b, bits, 128) as i128)),
-    };
-    value & mask(if op.is_comparison() { 1 } else { bits })
 }
 
 impl Terms {
@@ -243,7 +238,16 @@ impl Terms {
                 }
                 BinOp::And | BinOp::Mul if value == 0 => return b,
                 BinOp::And if value == mask(bits) => return a,
-                BinOp::Mul if value == 1 => return a,
+                BinOp::Mul | BinOp::UDiv | BinOp::SDiv if value == 1 => return a,
+                // Compilers shift and mask where the divisor is a power of two.
+                BinOp::UDiv if value.is_power_of_two() => {
+                    let count = self.constant(value.trailing_zeros().into(), bits);
+                    return self.bin(BinOp::Shr, a, count);
+                }
+                BinOp::URem if value.is_power_of_two() => {
+                    let low = self.constant(value - 1, bits);
+                    return self.bin(BinOp::And, a, low);
+                }
                 BinOp::Ult if value == 0 => return self.constant(0, 1),
                 BinOp::Eq if bits == 1 => return if value == 1 { a } else { self.not(a) },
                 // (x + c) + d and (x - c) + d become x + e: stack slots meet.
@@ -446,6 +450,7 @@ impl Terms {
             Node::Concat(..) => self.concat(new[0], new[1]),
             Node::ZExt(_) => self.zext(new[0], bits),
             Node::SExt(_) => self.sext(new[0], bits),
+            Node::Atomic(_) => self.atomic(new[0]),
             Node::Ite(..) => self.ite(new[0], new[1], new[2]),
             Node::Store(..) => self.store(new[0], new[1], new[2]),
             Node::Load(..) => self.load(new[0], new[1], bits),
@@ -454,63 +459,13 @@ impl Terms {
         result
     }
 
-    /// Memory after storing `value` (a multiple of 8 bits) at `address`.
-    pub fn store(&mut self, memory: TermId, address: TermId, value: TermId) -> TermId {
-        // Stores a known distance apart commute: the lower address goes first.
-        if let Node::Store(before, at, other) = *self.node(memory) {
-            let ((base, offset), (other_base, other_offset)) = (self.base_offset(address), self.base_offset(at));
-            let distance = other_offset.wrapping_sub(offset) as i64;
-            if base == other_base && distance >= i64::from(self.bits(value) / 8) {
-                let first = self.store(before, address, value);
-                return self.intern(Node::Store(first, at, other), 0);
-            }
-        }
-        self.intern(Node::Store(memory, address, value), 0)
-    }
-
-    /// `bits` bits of memory at `address`. Looks through stores to the same
-    /// address, and past stores that are a known distance away.
-    pub fn load(&mut self, memory: TermId, address: TermId, bits: Bits) -> TermId {
-        if let Node::Store(before, at, value) = *self.node(memory) {
-            let width = self.bits(value);
-            if at == address && width == bits {
-                return value;
-            }
-            let (base, offset) = self.base_offset(address);
-            let (other, other_offset) = self.base_offset(at);
-            if base == other {
-                let distance = offset.wrapping_sub(other_offset) as i64;
-                let before_store = distance.saturating_add(i64::from(bits / 8)) <= 0;
-                let after_store = distance >= i64::from(width / 8);
-                if before_store || after_store {
-                    return self.load(before, address, bits);
-                }
-                if distance >= 0 && distance * 8 + i64::from(bits) <= i64::from(width) {
-                    return self.extract(value, distance as u32 * 8, bits);
-                }
-            }
-        }
-        self.intern(Node::Load(memory, address), bits)
-    }
-
-    fn base_offset(&self, address: TermId) -> (Option<TermId>, u64) {
-        match *self.node(address) {
-            Node::Const(value) => (None, value as u64),
-            Node::Bin(BinOp::Add, base, offset) => match self.as_const(offset) {
-                Some(value) => (Some(base), value as u64),
-                None => (Some(address), 0),
-            },
-            _ => (Some(address), 0),
-        }
-    }
-
     /// The terms that `t` is directly made of.
     #[must_use]
     pub fn children(&self, t: TermId) -> Vec<TermId> {
         match *self.node(t) {
             Node::Symbol(_) | Node::Const(_) | Node::Memory => vec![],
             Node::Bin(_, a, b) | Node::Concat(a, b) | Node::Load(a, b) => vec![a, b],
-            Node::Not(a) | Node::Extract(_, a) | Node::ZExt(a) | Node::SExt(a) => vec![a],
+            Node::Not(a) | Node::Extract(_, a) | Node::ZExt(a) | Node::SExt(a) | Node::Atomic(a) => vec![a],
             Node::Ite(a, b, c) | Node::Store(a, b, c) => vec![a, b, c],
         }
     }

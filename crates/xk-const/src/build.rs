@@ -95,7 +95,11 @@ pub(crate) fn build_with(
     }
     let store = |error| BuildError::Store { path: out_dir.to_owned(), error };
     std::fs::create_dir_all(out_dir).map_err(store)?;
-    let way = way(tree, constant, unit, &edits, out_dir)?;
+    let way = match way(tree, constant, unit, &edits, out_dir)? {
+        // Whoever asks for more than code wants all of it: debug information names unused functions.
+        Way::Text(_) if flags != QUICK => Way::Tree,
+        way => way,
+    };
     let folder = tempfile::Builder::new().prefix(".building").tempdir_in(out_dir).map_err(store)?;
     let fresh = folder.path().join("unit.o");
     let done = match way {

@@ -21,6 +21,7 @@ mod memo;
 mod paste;
 mod patch;
 mod probe;
+mod prune;
 mod resolve;
 mod scan;
 mod scope;

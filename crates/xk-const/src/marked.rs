@@ -5,8 +5,11 @@
 //! looked at the constant: in `#if`, by pasting it (`##`), or by turning it into a string (`#`). The
 //! marker makes each of these visible. It begins and ends with `@`, which no C token contains: the
 //! preprocessor rejects it in `#if` and rejects pasting it, and in a string it is found by looking.
+//!
+//! What is compiled so often is worth shortening first (`prune.rs`).
 
 use crate::edit::{substitute, EditError};
+use crate::prune::prune;
 use crate::resolve::Site;
 use crate::tree::{BuildTree, TreeError};
 use std::collections::VecDeque;
@@ -18,7 +21,7 @@ const MARKER: &str = "@__xk_here@";
 const CORE: &str = "__xk_here";
 /// The folder of the edited copy must not be part of the text.
 pub(crate) const QUIET: [&str; 2] = ["-w", "-fno-working-directory"];
-/// Units whose text is kept in memory, about 3 MB each: those that are being compiled, and the next
+/// Units whose text is kept in memory, about 2 MB each: those that are being compiled, and the next
 /// values of the same units.
 const KEPT: usize = 12;
 
@@ -89,7 +92,10 @@ pub(crate) fn marked(tree: &impl BuildTree, site: &Site, unit: &str, key: &str) 
     }
     let edit = substitute(tree, site, MARKER)?;
     let marked = match tree.preprocess(&[edit], unit, &QUIET) {
-        Ok(text) => Marked::of(&text),
+        Ok(text) => match Marked::of(&text) {
+            Marked::Pieces(_) => Marked::of(&prune(&text)),
+            other => other,
+        },
         // By the marker, or by something that every value will show.
         Err(TreeError::Rejected { .. }) => Marked::Entangled,
         Err(other) => return Err(other.into()),

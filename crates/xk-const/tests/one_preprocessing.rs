@@ -29,6 +29,7 @@ fn objects_of_real_units_are_the_same() {
     for (spec, unit, values) in [
         ("BLK_MAX_REQUEST_COUNT", "block/blk-mq.c", [1, 131]),
         ("TCP_DELACK_MIN", "net/ipv4/tcp_output.c", [3, 1000]),
+        ("QUEUE_THRESHOLD", "net/sched/sch_pie.c", [2, 16385]),
         ("SEND_MAX_EXTENT_REFS", "fs/btrfs/send.c", [7, 1 << 20]),
         ("p->node_stamp += 32 * diff", "kernel/sched/fair.c", [-5, 48]),
     ] {
@@ -117,6 +118,21 @@ fn a_pasted_literal_is_noticed() {
     let out = tempfile::tempdir().unwrap();
     let (plain, built) = both(&tree, &constant, "sub/unit.c", 41, out.path());
     assert!(plain == built);
+}
+
+#[test]
+fn a_constant_in_an_unused_inline_function_is_not_seen() {
+    let unit = "#include <v.h>\nstatic inline int f(void) { return V; }\nint x = 32;\n";
+    let (_folder, tree, constant) = small(unit);
+    let out = tempfile::tempdir().unwrap();
+    let error = build(&tree, &constant, &unit_of("sub/unit.c"), 41, out.path()).unwrap_err();
+    assert!(matches!(error, BuildError::NotSeen { .. }), "{error}");
+    let plain = out.path().join("plain.o");
+    let compiled = |edits: &[FileEdit]| {
+        tree.compile(edits, "sub/unit.c", &plain, &QUICK).unwrap();
+        std::fs::read(&plain).unwrap()
+    };
+    assert!(compiled(&[]) == compiled(&edit(&tree, &constant, 41).unwrap()));
 }
 
 #[test]

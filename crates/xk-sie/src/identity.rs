@@ -89,7 +89,7 @@ pub fn locate(
 }
 
 /// Offset of the first byte that must be equal and is not.
-fn first_difference(text: &[u8], mask: &[u8], running: &[u8]) -> Option<usize> {
+pub(crate) fn first_difference(text: &[u8], mask: &[u8], running: &[u8]) -> Option<usize> {
     (0..text.len()).find(|&i| running.get(i).is_none_or(|&byte| (byte ^ text[i]) & mask[i] != 0))
 }
 

@@ -30,4 +30,5 @@ pub mod state;
 pub mod study;
 pub mod term;
 mod variants;
+pub mod verify;
 pub mod words;

@@ -187,7 +187,7 @@ fn standing(default: i64, studies: &[Study]) -> Standing {
 }
 
 /// Looks at what was built, several units side by side.
-fn study(means: &Means<'_>, studies: &mut [Study], built: Vec<Vec<(i64, Variant)>>, jobs: usize) {
+pub(crate) fn study(means: &Means<'_>, studies: &mut [Study], built: Vec<Vec<(i64, Variant)>>, jobs: usize) {
     let work: Mutex<Vec<_>> = Mutex::new(studies.iter_mut().zip(built).rev().collect());
     std::thread::scope(|scope| {
         for _ in 0..jobs.max(1) {
@@ -202,7 +202,7 @@ fn study(means: &Means<'_>, studies: &mut [Study], built: Vec<Vec<(i64, Variant)
 
 /// What the preprocessor decides, and what ends in generated headers, boot code
 /// or the vDSO, cannot be changed.
-fn refuse_elsewhere(users: &Users) -> Result<(), Refusal> {
+pub(crate) fn refuse_elsewhere(users: &Users) -> Result<(), Refusal> {
     if let Some(mention) = users.conditionals.first() {
         let place = Place { source: format!("{}:{}", mention.path, mention.line), function: "#if".into(), offset: 0 };
         return Err(Refusal::Shape { place, detail: format!("the preprocessor decides by it ({})", mention.what) });
@@ -217,7 +217,12 @@ fn refuse_elsewhere(users: &Users) -> Result<(), Refusal> {
 }
 
 /// Declarations that mention the constant: do types change their layout?
-fn refuse_layout(variants: &Variants<'_>, users: &Users, units: &[Unit], wave: &[i64]) -> Result<(), BuildError> {
+pub(crate) fn refuse_layout(
+    variants: &Variants<'_>,
+    users: &Users,
+    units: &[Unit],
+    wave: &[i64],
+) -> Result<(), BuildError> {
     let (Some(mention), Some(&value)) = (users.shapes.first(), wave.first()) else { return Ok(()) };
     for unit in units {
         let Variants { tree, constant, options, .. } = variants;
@@ -235,7 +240,7 @@ fn refuse_layout(variants: &Variants<'_>, users: &Users, units: &[Unit], wave: &
 
 /// Functions that objtool knows not to return; the same list, so that the
 /// comparison and the kernel's own checker agree.
-fn noreturns(tree: &Tree) -> Result<HashSet<String>, TreeError> {
+pub(crate) fn noreturns(tree: &Tree) -> Result<HashSet<String>, TreeError> {
     let text = tree.read("tools/objtool/noreturns.h")?;
     let text = String::from_utf8_lossy(&text);
     let name = |line: &str| Some(line.trim().strip_prefix("NORETURN(")?.strip_suffix(')')?.to_owned());

@@ -54,21 +54,21 @@ pub struct Context<'a> {
 }
 
 /// The actual and the wanted execution of some instructions, side by side.
-struct Twin {
-    terms: Terms,
-    actual: State,
-    wanted: State,
+pub(crate) struct Twin {
+    pub terms: Terms,
+    pub actual: State,
+    pub wanted: State,
 }
 
 impl Twin {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let mut terms = Terms::new();
         let actual = State::unknown(&mut terms);
         let wanted = State::unknown(&mut terms);
         Self { terms, actual, wanted }
     }
 
-    fn step(&mut self, context: &Context<'_>, insn: &Insn) -> Result<(), String> {
+    pub fn step(&mut self, context: &Context<'_>, insn: &Insn) -> Result<(), String> {
         // What runs there is not what the object says; and a fault would leave
         // in the middle of a seed.
         let faulting_seed = context.is_seed(insn) && context.object.fixups.contains_key(&insn.node);
@@ -160,12 +160,12 @@ impl Context<'_> {
         }
     }
 
-    fn is_seed(&self, insn: &Insn) -> bool {
+    pub(crate) fn is_seed(&self, insn: &Insn) -> bool {
         Field::ALL.iter().any(|&f| self.seeds.contains_key(&(insn.node, f)))
     }
 
     /// The live state before instruction `index` of `block`.
-    fn live_before(&self, block: &[&Insn], index: usize) -> Live {
+    pub(crate) fn live_before(&self, block: &[&Insn], index: usize) -> Live {
         match block.get(index) {
             Some(insn) => self.flow.live_in(insn.node),
             // Behind the block: what its last instruction falls into.

@@ -353,7 +353,7 @@ impl Study {
     }
 
     /// The constant that the deployed code holds at an instruction.
-    fn deployed_constant(&self, key: (Node, Field)) -> u64 {
+    pub(crate) fn deployed_constant(&self, key: (Node, Field)) -> u64 {
         let insn = &self.base.insns[&key.0];
         match key.1 {
             Field::Displacement => {

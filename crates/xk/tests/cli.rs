@@ -117,6 +117,18 @@ fn a_patch_that_cannot_be_read_is_named() {
 }
 
 #[test]
+fn what_verify_cannot_mean_is_usage() {
+    let machine = Machine::with_table();
+    machine.run(&["verify"]).expect(2, &["NAME", "Usage"]);
+    machine.run(&["verify", NAME, "--all"]).expect(2, &["--all"]);
+    machine.run(&["verify", NAME, "--quick", "--solver", "cvc5"]).expect(2, &["--solver"]);
+    machine.run(&["verify", NAME, "--root", "/no/such"]).expect(1, &["/no/such/boot"]);
+    let run = machine.run(&["verify", "--json", NAME, "--bundle", "/no/such.bundle"]);
+    run.expect(1, &["/no/such.bundle"]);
+    assert_eq!(run.json()["error"]["exit"], 1);
+}
+
+#[test]
 fn ambiguous_lines_list_the_candidates() {
     let machine = Machine::with_table();
     machine.save(|table| (table.constant.id, table.constant.name) = ("block/blk.h:L335:32:1".into(), None));

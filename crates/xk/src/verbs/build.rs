@@ -17,7 +17,7 @@ use crate::kernel::KernelOf;
 use crate::output::{count, range, Paint};
 
 /// Bound of one question to the solver.
-const SOLVER_SECONDS: u64 = 30;
+pub(super) const SOLVER_SECONDS: u64 = 30;
 
 /// Arguments of `xk build`.
 #[derive(Debug, clap::Args)]
@@ -180,17 +180,17 @@ fn failure(error: BuildError) -> Failure {
 }
 
 /// One line that changes on a terminal, a line each elsewhere.
-struct Progress {
+pub(super) struct Progress {
     name: String,
     terminal: bool,
 }
 
 impl Progress {
-    fn new(name: &str) -> Self {
+    pub fn new(name: &str) -> Self {
         Self { name: name.to_owned(), terminal: std::io::stderr().is_terminal() }
     }
 
-    fn say(&self, line: &str) {
+    pub fn say(&self, line: &str) {
         if self.terminal {
             eprint!("\r\x1b[K{}: {line} …", self.name);
         } else {
@@ -198,7 +198,7 @@ impl Progress {
         }
     }
 
-    fn end(&self) {
+    pub fn end(&self) {
         if self.terminal {
             eprint!("\r\x1b[K");
         }

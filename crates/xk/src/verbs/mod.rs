@@ -10,6 +10,7 @@ mod scan;
 mod set;
 mod status;
 mod unset;
+mod verify;
 
 use xk_runtime::{Device, Error as RuntimeError, Probe, TuneStatus};
 use xk_table::ConstRef;
@@ -28,6 +29,8 @@ pub enum Verb {
     Build(build::Args),
     /// Show what the analysis found: where a constant acts, and what a tune does there
     Explain(explain::Args),
+    /// Show again that tables hold: identity, tested values, proofs
+    Verify(verify::Args),
     /// List the constants that can be tuned, with their values
     List(list::Args),
     /// Give constants other values
@@ -50,6 +53,7 @@ impl Verb {
             Verb::Scan(args) => scan::run(&args),
             Verb::Build(args) => build::run(args),
             Verb::Explain(args) => explain::run(&args),
+            Verb::Verify(args) => verify::run(&args),
             Verb::List(args) => list::run(&args),
             Verb::Set(args) => set::run(&args),
             Verb::Get(args) => get::run(&args),
@@ -65,6 +69,7 @@ impl Verb {
             Verb::Doctor(args) => args.json,
             Verb::Scan(args) => args.json,
             Verb::Explain(args) => args.json,
+            Verb::Verify(args) => args.json,
             Verb::List(args) => args.json,
             Verb::Get(args) => args.json,
             Verb::Status(args) => args.json,

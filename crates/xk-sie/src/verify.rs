@@ -1,0 +1,329 @@
+//! Whether a scope table holds for a kernel: everything it claims is shown again.
+//!
+//! In: a [`ScopeTable`], the deployed code, and, unless only identity is asked for,
+//! observations of the constant at the table's own values ([`observe`]). Out: a
+//! [`Report`] of what does not hold, and where. What runs in the kernel is taken from
+//! the table: its operations are put into the obligation as they stand, and its fits
+//! say what the code of another value would hold. Only what the table is compared
+//! with is made anew.
+
+mod unit;
+
+use std::collections::BTreeSet;
+
+use xk_const::Constant;
+use xk_kernel::Tree;
+use xk_table::{Form, Function as TableFunction, Range, ScopeTable};
+
+use crate::analyse::{hull, Input};
+use crate::fit::fits_without_wrapping;
+use crate::identity::{first_difference, Deployed};
+use crate::pipeline::{noreturns, refuse_elsewhere, refuse_layout, study, BuildError, Options};
+use crate::proof::Solver;
+use crate::study::{Means, Study};
+use crate::variants::Variants;
+
+/// What a fault is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum At {
+    /// The table as a whole.
+    Table,
+    /// A function, by its index; all spans in it.
+    Function(usize),
+    /// A span, by its index.
+    Span(usize),
+    /// A data site, by its index.
+    Data(usize),
+}
+
+/// Which claim does not hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Claim {
+    /// The table makes no sense by itself.
+    Coherence,
+    /// The deployed code is the code that was analysed.
+    Identity,
+    /// Everything that depends on the constant is in the table.
+    Completeness,
+    /// Compiled values are what the table predicts.
+    Validation,
+    /// Every value of the range is good.
+    Range,
+    /// The update does what another value would have done.
+    Proof,
+    /// The probe can be placed, and is what the table expects.
+    Probe,
+}
+
+impl Claim {
+    /// In one word.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Coherence => "coherence",
+            Self::Identity => "identity",
+            Self::Completeness => "completeness",
+            Self::Validation => "validation",
+            Self::Range => "range",
+            Self::Proof => "proof",
+            Self::Probe => "probe",
+        }
+    }
+}
+
+/// Something that does not hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// Where.
+    pub at: At,
+    /// Which claim.
+    pub claim: Claim,
+    /// What was found, and where exactly.
+    pub detail: String,
+}
+
+/// An answer of a solver.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Proved {
+    /// Solver and version.
+    pub solver: String,
+    /// Milliseconds that it took.
+    pub millis: u64,
+}
+
+/// What became of a table.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// What does not hold; empty when everything does.
+    pub faults: Vec<Fault>,
+    /// For each span, who proved it now; empty when nothing was proved.
+    pub proofs: Vec<Vec<Proved>>,
+    /// Values that were compiled and compared with the table.
+    pub values: Vec<i64>,
+}
+
+impl Report {
+    pub(crate) fn fault(&mut self, at: At, claim: Claim, detail: impl Into<String>) {
+        self.faults.push(Fault { at, claim, detail: detail.into() });
+    }
+
+    /// What does not hold for a span of `table`, its function's faults included.
+    pub fn of_span<'a>(&'a self, table: &'a ScopeTable, span: usize) -> impl Iterator<Item = &'a Fault> {
+        let function = table.spans.get(span).map(|span| At::Function(span.function));
+        self.faults.iter().filter(move |fault| fault.at == At::Span(span) || Some(fault.at) == function)
+    }
+
+    /// What does not hold for exactly this.
+    pub fn at(&self, at: At) -> impl Iterator<Item = &Fault> {
+        self.faults.iter().filter(move |fault| fault.at == at)
+    }
+}
+
+/// What needs neither source nor compiler: coherence, and the table's bytes against
+/// the deployed ones.
+#[must_use]
+pub fn quick(table: &ScopeTable, deployed: &dyn Deployed) -> Report {
+    let mut report = Report { proofs: vec![Vec::new(); table.spans.len()], ..Report::default() };
+    if let Err(detail) = table.check() {
+        report.fault(At::Table, Claim::Coherence, detail);
+    }
+    for (index, function) in table.functions.iter().enumerate() {
+        if let Err(detail) = same_bytes(function, deployed) {
+            report.fault(At::Function(index), Claim::Identity, detail);
+        }
+    }
+    for (index, data) in table.data.iter().enumerate() {
+        let there = match deployed.candidates(&data.symbol, data.module.as_deref()) {
+            Ok(found) => found.iter().any(|candidate| candidate.text_offset == data.section_offset),
+            Err(error) => {
+                report.fault(At::Data(index), Claim::Identity, error);
+                continue;
+            }
+        };
+        if !there {
+            let owner = data.module.as_deref().unwrap_or("vmlinux");
+            let detail = format!("{owner} has no object {} at {:#x}", data.symbol, data.section_offset);
+            report.fault(At::Data(index), Claim::Identity, detail);
+        }
+    }
+    report
+}
+
+fn same_bytes(function: &TableFunction, deployed: &dyn Deployed) -> Result<(), String> {
+    let module = function.module.as_deref();
+    let (text, mask) = (function.text()?, function.text_mask()?);
+    let candidates = deployed.candidates(&function.symbol, module)?;
+    let is_it = |candidate: &&crate::identity::Candidate| {
+        candidate.text_offset == function.text_offset && candidate.section == function.section
+    };
+    let Some(candidate) = candidates.iter().find(is_it) else {
+        let owner = module.unwrap_or("vmlinux");
+        return Err(format!("{owner} has no {} at {}+{:#x}", function.symbol, function.section, function.text_offset));
+    };
+    let running = deployed.text(candidate, module, text.len())?;
+    match first_difference(&text, &mask, &running) {
+        None => Ok(()),
+        Some(at) => Err(format!(
+            "{}+{at:#x}: the table has byte {:02x}, the deployed kernel {}",
+            function.symbol,
+            text[at],
+            running.get(at).map_or_else(|| "ends".into(), |byte| format!("{byte:02x}")),
+        )),
+    }
+}
+
+/// Shows everything again, from source: `constant` is what the table's ID resolves to.
+///
+/// # Errors
+/// What keeps the constant from being compiled: the environment, or a refusal.
+pub fn verify(
+    tree: &Tree,
+    deployed: &dyn Deployed,
+    constant: &Constant,
+    table: &ScopeTable,
+    solvers: &[Solver],
+    options: &Options<'_>,
+) -> Result<Report, BuildError> {
+    let mut report = quick(table, deployed);
+    let Some(solver) = solvers.first() else { return Ok(report) };
+    if constant.default != table.constant.default {
+        let detail = format!("its default is {} in the source, {} here", constant.default, table.constant.default);
+        report.fault(At::Table, Claim::Coherence, detail);
+        return Ok(report);
+    }
+    let noreturns = noreturns(tree)?;
+    let input = Input {
+        default: constant.default,
+        powers_of_two: table.range.powers_of_two,
+        noreturns: &noreturns,
+        deployed,
+        solver,
+    };
+    let values = values(table);
+    let studies = observe(tree, &input, constant, &values, options)?;
+    (options.progress)("proving");
+    against(&input, solvers, table, &values, &studies, &mut report);
+    Ok(report)
+}
+
+/// The values that the table says were compiled, those of the fit first; and, where
+/// the range claims others, one that is no power of two.
+#[must_use]
+pub fn values(table: &ScopeTable) -> Vec<i64> {
+    let Range { min, max, powers_of_two } = table.range;
+    let default = table.constant.default;
+    let mut values: Vec<i64> = Vec::new();
+    for &value in table.validation.fitted.iter().chain(&table.validation.unseen) {
+        if value != default && !values.contains(&value) {
+            values.push(value);
+        }
+    }
+    let power = |value: i64| value > 0 && value.count_ones() == 1;
+    if !powers_of_two && power(default) && values.iter().all(|&value| power(value)) {
+        let near = (1..=4).flat_map(|step| [default.saturating_add(step), default.saturating_sub(step)]);
+        values.extend(near.into_iter().find(|&value| min <= value && value <= max && value > 0 && !power(value)));
+    }
+    values
+}
+
+/// Compiles `values` in every unit that can see the constant, from the cache if they
+/// are there, and compares them with the deployed build.
+fn observe(
+    tree: &Tree,
+    input: &Input<'_>,
+    constant: &Constant,
+    values: &[i64],
+    options: &Options<'_>,
+) -> Result<Vec<Study>, BuildError> {
+    let users = xk_const::users(tree, constant)?;
+    refuse_elsewhere(&users)?;
+    let modules: BTreeSet<&str> = users.units.iter().filter_map(|unit| unit.module.as_deref()).collect();
+    let prototypes = input.deployed.prototypes(&modules.into_iter().collect::<Vec<_>>());
+    let variants = Variants { tree, constant, options, prototypes: &prototypes };
+    let means =
+        Means { default: input.default, noreturns: input.noreturns, prototypes: &prototypes, solver: input.solver };
+    let (units, mut studies) = variants.deployed(&users.units, values)?;
+    refuse_layout(&variants, &users, &units, values)?;
+    // A few at a time: objects of many units are large.
+    for wave in values.chunks(3) {
+        let built = variants.compile(&units, wave)?;
+        study(&means, &mut studies, built, options.jobs);
+    }
+    Ok(studies)
+}
+
+/// Compares a table with observations of its constant at `values`, and proves its
+/// updates. The first of `solvers` is `input`'s; each must agree.
+pub fn against(
+    input: &Input<'_>,
+    solvers: &[Solver],
+    table: &ScopeTable,
+    values: &[i64],
+    studies: &[Study],
+    report: &mut Report,
+) {
+    // Indices of a table that makes no sense lead nowhere.
+    if report.faults.iter().any(|fault| fault.claim == Claim::Coherence) {
+        return;
+    }
+    report.values = values.to_vec();
+    agreement(table, values, studies, report);
+    range(table, studies, report);
+    let mut units = BTreeSet::new();
+    for study in studies {
+        units.insert((study.source.clone(), unit::spelled(study.module.as_deref())));
+        unit::Check { input, solvers, table, values, study }.run(report);
+    }
+    for (index, function) in table.functions.iter().enumerate() {
+        if !units.contains(&(function.source.clone(), function.module.clone())) {
+            let detail = format!("{} no longer sees the constant", function.source);
+            report.fault(At::Function(index), Claim::Completeness, detail);
+        }
+    }
+    for index in 0..table.spans.len() {
+        if report.proofs[index].is_empty() && report.of_span(table, index).next().is_none() {
+            report.fault(At::Span(index), Claim::Proof, "it was not proved");
+        }
+    }
+}
+
+/// Whether every value that the table says agreed does.
+fn agreement(table: &ScopeTable, values: &[i64], studies: &[Study], report: &mut Report) {
+    for study in studies {
+        if study.seeds().is_none() {
+            let why = study.refusal(table.constant.default).map_or_else(
+                || format!("{} values are too few to see what follows them", values.len()),
+                |refusal| refusal.to_string(),
+            );
+            report.fault(At::Table, Claim::Validation, format!("{}: {why}", study.source));
+            continue;
+        }
+        for value in values.iter().filter(|value| !study.agreeing().contains(value)) {
+            let why = study.open().get(value).map_or("it does not agree", String::as_str);
+            report.fault(At::Table, Claim::Validation, format!("{}: value {value}: {why}", study.source));
+        }
+    }
+}
+
+/// Whether the range ends where values were compiled and agreed, and nothing wraps
+/// around in it.
+fn range(table: &ScopeTable, studies: &[Study], report: &mut Report) {
+    let shown = hull(table.constant.default, studies.iter());
+    let Range { min, max, .. } = table.range;
+    if min < shown.min || max > shown.max {
+        let detail = format!("{} is claimed, and values agree from {} to {} only", table.range, shown.min, shown.max);
+        report.fault(At::Table, Claim::Range, detail);
+    }
+    let spans = table.spans.iter().enumerate().flat_map(|(i, span)| span.ivs.iter().map(move |fit| (At::Span(i), fit)));
+    let data = table.data.iter().enumerate().map(|(i, data)| (At::Data(i), &data.fit));
+    for (at, fit) in spans.chain(data) {
+        if !fits_without_wrapping(fit, min, max) {
+            let detail = format!("{} wraps around in {}", crate::words::fit_words(fit), table.range);
+            report.fault(at, Claim::Range, detail);
+        }
+        if fit.form == Form::Log2 && !table.range.powers_of_two {
+            let detail = format!("{} is known for powers of two only", crate::words::fit_words(fit));
+            report.fault(at, Claim::Range, detail);
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! A table that holds is shown to hold; whatever is altered in it is found, at its
+//! place. Fixtures are compiled as the kernel is, and are the deployed kernel.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+mod common;
+
+use std::collections::{BTreeMap, HashSet};
+
+use common::compile_c;
+use xk_sie::analyse::{conclude, Input};
+use xk_sie::identity::{Candidate, Deployed};
+use xk_sie::object::Object;
+use xk_sie::proof::Solver;
+use xk_sie::prototypes::Prototypes;
+use xk_sie::study::{Means, Study, Variant};
+use xk_sie::verify::{against, quick, values, At, Claim, Report};
+use xk_table::{ConstRef, Fit, Form, KernelRef, OpCode, ProbeKind, Range, ScopeTable, When, SCHEMA};
+
+/// The deployed kernel is the fixture itself.
+struct Itself(Vec<(String, Vec<u8>)>);
+
+impl Deployed for Itself {
+    fn candidates(&self, symbol: &str, _module: Option<&str>) -> Result<Vec<Candidate>, String> {
+        let found = self.0.iter().enumerate().filter(|(_, (name, _))| name == symbol);
+        let candidate =
+            |i: usize| Candidate { section: ".text".into(), text_offset: i as u64 * 0x1000, address: i as u64 };
+        Ok(found.map(|(i, _)| candidate(i)).collect())
+    }
+
+    fn text(&self, candidate: &Candidate, _module: Option<&str>, len: usize) -> Result<Vec<u8>, String> {
+        let bytes = &self.0[candidate.address as usize].1;
+        Ok(bytes[..len.min(bytes.len())].to_vec())
+    }
+}
+
+/// A constant of one unit, its table, and what is needed to make both again.
+struct Bench {
+    text: &'static str,
+    deployed: Itself,
+    solver: Solver,
+    noreturns: HashSet<String>,
+    table: ScopeTable,
+}
+
+const DEFAULT: i64 = 32;
+const FITTED: [i64; 2] = [17, 64];
+const UNSEEN: [i64; 4] = [5, 10, 100, 127];
+
+fn object(text: &str, value: i64) -> Object {
+    Object::parse(&compile_c(text, &value.to_string())).unwrap()
+}
+
+impl Bench {
+    fn new(text: &'static str) -> Self {
+        let base = object(text, DEFAULT);
+        let mut names: Vec<(String, Vec<u8>)> =
+            base.functions.values().map(|f| (f.name.clone(), base.text_and_mask(f).0)).collect();
+        names.extend(base.data_symbols.keys().map(|name| (name.clone(), Vec::new())));
+        let table = ScopeTable {
+            schema: SCHEMA,
+            kernel: KernelRef { release: "test".into(), build_id: "00".into() },
+            constant: ConstRef {
+                id: "unit.c:L1:32:0".into(),
+                name: None,
+                text: String::new(),
+                token: "32".into(),
+                default: DEFAULT,
+            },
+            range: Range::of(DEFAULT, DEFAULT),
+            functions: vec![],
+            spans: vec![],
+            data: vec![],
+            validation: xk_table::Validation::default(),
+            units: vec![],
+            stages: BTreeMap::new(),
+        };
+        let solver = Solver::z3(10).expect("z3 is needed: apt-get install z3");
+        let mut bench = Self { text, deployed: Itself(names), solver, noreturns: HashSet::new(), table };
+        let studies = [bench.study(&[FITTED.as_slice(), &UNSEEN].concat())];
+        let found = conclude(&bench.input(), &studies).unwrap();
+        bench.table.range = found.range;
+        bench.table.functions = found.functions;
+        bench.table.spans = found.spans;
+        bench.table.data = found.data;
+        bench.table.validation = found.validation;
+        bench.table.check().unwrap();
+        bench
+    }
+
+    fn input(&self) -> Input<'_> {
+        let Self { deployed, solver, noreturns, .. } = self;
+        Input { default: DEFAULT, powers_of_two: false, noreturns, deployed, solver }
+    }
+
+    fn study(&self, values: &[i64]) -> Study {
+        let prototypes = Prototypes::default();
+        let means =
+            Means { default: DEFAULT, noreturns: &self.noreturns, prototypes: &prototypes, solver: &self.solver };
+        let mut study = Study::new("unit.c".into(), None, object(self.text, DEFAULT), &prototypes);
+        for &value in values {
+            study.add(&means, value, Variant::Built(Box::new(object(self.text, value))));
+        }
+        study
+    }
+
+    /// What is found when the table is altered like this.
+    fn altered(&self, alter: impl FnOnce(&mut ScopeTable)) -> Report {
+        let mut table = self.table.clone();
+        alter(&mut table);
+        let mut report = quick(&table, &self.deployed);
+        let values = values(&table);
+        let studies = [self.study(&values)];
+        against(&self.input(), std::slice::from_ref(&self.solver), &table, &values, &studies, &mut report);
+        report
+    }
+
+    #[track_caller]
+    fn finds(&self, at: At, claim: Claim, alter: impl FnOnce(&mut ScopeTable)) {
+        let report = self.altered(alter);
+        let there = report.faults.iter().any(|fault| fault.at == at && fault.claim == claim);
+        assert!(there, "no fault of {claim:?} at {at:?} in {:?}", report.faults);
+        // A fault of one span does not blame another.
+        let elsewhere = |fault: &&xk_sie::verify::Fault| matches!((fault.at, at), (At::Span(x), At::Span(y)) if x != y);
+        assert!(!report.faults.iter().any(|fault| elsewhere(&fault)), "{:?}", report.faults);
+    }
+}
+
+const TWO: &str = "typedef unsigned int u32; typedef unsigned long u64; extern u64 g(u64), h(u64);\n\
+    u64 f(u32 x) { if (x > V) return g(x); return h(x); }\n\
+    u64 e(u64 x, u64 y) { return g(x + y * 3 + 2 * V); }\n";
+const SELECT: &str = "extern unsigned long g(unsigned long);\n\
+    unsigned long f(unsigned char c, unsigned long y) { return g(y + (c ? 2 * V : V)) + y; }\n";
+const DATA: &str = "unsigned int limit = V; unsigned int *where(void) { return &limit; }\n";
+
+#[test]
+fn what_was_built_holds() {
+    for text in [TWO, SELECT, DATA] {
+        let bench = Bench::new(text);
+        let report = bench.altered(|_| ());
+        assert_eq!(report.faults, [], "{text}");
+        assert!(report.proofs.iter().all(|proofs| proofs.len() == 1), "{text}");
+        assert_eq!(report.proofs.len(), bench.table.spans.len());
+    }
+}
+
+#[test]
+fn an_altered_operation_is_not_proved() {
+    for text in [TWO, SELECT] {
+        let bench = Bench::new(text);
+        for (index, span) in bench.table.spans.iter().enumerate() {
+            for (at, op) in span.indirection.program.ops.iter().enumerate() {
+                let meaning = matches!(op.code, OpCode::Imm | OpCode::Load | OpCode::Store | OpCode::SetFlags);
+                let alter = |table: &mut ScopeTable| {
+                    let op = &mut table.spans[index].indirection.program.ops[at];
+                    match op.code {
+                        OpCode::SetReg => op.dst ^= 1,
+                        OpCode::SetFlags => op.imm ^= 0x40,
+                        _ => op.imm += 1,
+                    }
+                };
+                if meaning || op.code == OpCode::SetReg {
+                    bench.finds(At::Span(index), Claim::Proof, alter);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn an_update_that_does_nothing_is_not_proved() {
+    let bench = Bench::new(TWO);
+    bench.finds(At::Span(0), Claim::Proof, |table| {
+        let deployed = table.constant.default;
+        for op in &mut table.spans[0].indirection.program.ops {
+            if op.code == OpCode::Iv {
+                (op.code, op.imm) = (OpCode::Imm, deployed);
+            }
+        }
+    });
+}
+
+#[test]
+fn another_byte_is_another_function() {
+    let bench = Bench::new(TWO);
+    let function = bench.table.spans[0].function;
+    let at = bench.table.functions[function].mask.find("ff").unwrap();
+    bench.finds(At::Function(function), Claim::Identity, |table| {
+        let bytes = &mut table.functions[function].bytes;
+        let other = if bytes[at..].starts_with('0') { "1" } else { "0" };
+        bytes.replace_range(at..=at, other);
+    });
+    bench.finds(At::Function(function), Claim::Identity, |table| {
+        table.functions[function].mask.replace_range(at..at + 2, "00");
+    });
+    bench.finds(At::Function(function), Claim::Identity, |table| table.functions[function].text_offset += 1);
+}
+
+#[test]
+fn a_fit_that_predicts_something_else_is_named() {
+    for text in [TWO, SELECT] {
+        let bench = Bench::new(text);
+        for index in 0..bench.table.spans.len() {
+            bench.finds(At::Span(index), Claim::Validation, |table| table.spans[index].ivs[0].b += 1);
+            bench.finds(At::Span(index), Claim::Validation, |table| table.spans[index].ivs[0].a += 1);
+            bench.finds(At::Span(index), Claim::Validation, |table| {
+                table.spans[index].ivs[0].form = Form::Quotient(2);
+            });
+        }
+    }
+}
+
+#[test]
+fn a_probe_elsewhere_is_not_proved() {
+    let bench = Bench::new(TWO);
+    for delta in [-1i64, 1, 3] {
+        bench.finds(At::Span(0), Claim::Proof, |table| {
+            let indirection = &mut table.spans[0].indirection;
+            indirection.offset = (i64::from(indirection.offset) + delta).max(0) as u32;
+        });
+    }
+    bench.finds(At::Span(0), Claim::Proof, |table| table.spans[0].indirection.when = When::Instead);
+    let jumps = bench.table.spans.iter().any(|span| span.indirection.probe == ProbeKind::Jump);
+    let breaks = bench.table.spans.iter().position(|span| span.indirection.probe == ProbeKind::Int3);
+    assert!(jumps || breaks.is_some());
+    if let Some(index) = breaks {
+        bench.finds(At::Span(index), Claim::Probe, |table| table.spans[index].indirection.probe = ProbeKind::Jump);
+    }
+}
+
+#[test]
+fn a_range_that_was_not_compiled_is_refused() {
+    let bench = Bench::new(TWO);
+    let Range { min, max, .. } = bench.table.range;
+    assert_eq!((min, max), (5, 127));
+    bench.finds(At::Table, Claim::Range, |table| table.range = Range::of(min, max + 1));
+    bench.finds(At::Table, Claim::Range, |table| table.range = Range::of(min - 1, max));
+    bench.finds(At::Table, Claim::Range, |table| table.validation.unseen.retain(|&value| value != max));
+    // Less than what was shown is not wrong.
+    assert_eq!(bench.altered(|table| table.range = Range::of(min + 1, max - 1)).faults, []);
+}
+
+#[test]
+fn powers_of_two_do_not_stand_for_all_values() {
+    let bench = Bench::new(TWO);
+    assert!(values(&bench.table).iter().any(|value| value.count_ones() != 1));
+    let only_powers = |table: &mut ScopeTable| {
+        table.validation.fitted = vec![16, 64];
+        table.validation.unseen = vec![8, 128];
+        table.range = Range::of(8, 128);
+    };
+    let mut table = bench.table.clone();
+    only_powers(&mut table);
+    assert!(values(&table).contains(&33), "{:?}", values(&table));
+    table.range.powers_of_two = true;
+    assert!(!values(&table).contains(&33));
+}
+
+#[test]
+fn a_missing_span_or_site_is_incomplete() {
+    let bench = Bench::new(TWO);
+    bench.finds(At::Table, Claim::Completeness, |table| _ = table.spans.pop());
+    bench.finds(At::Span(0), Claim::Validation, |table| {
+        table.spans[0].ivs[0] = Fit { width: 2, ..table.spans[0].ivs[0] };
+    });
+    let bench = Bench::new(DATA);
+    bench.finds(At::Data(0), Claim::Validation, |table| table.data[0].fit.b += 1);
+    bench.finds(At::Data(0), Claim::Validation, |table| table.data[0].offset += 4);
+    bench.finds(At::Data(0), Claim::Identity, |table| table.data[0].section_offset += 8);
+}
+
+#[test]
+fn a_table_that_makes_no_sense_is_not_followed() {
+    let bench = Bench::new(TWO);
+    bench.finds(At::Table, Claim::Coherence, |table| table.spans[0].function = 7);
+    let report = bench.altered(|table| table.spans[0].indirection.program.ops.clear());
+    assert!(report.at(At::Table).any(|fault| fault.claim == Claim::Coherence), "{:?}", report.faults);
+    assert!(report.proofs.iter().all(Vec::is_empty));
+}

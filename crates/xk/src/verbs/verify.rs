@@ -1,0 +1,396 @@
+//! `xk verify`: whether tables hold for a kernel, shown again from nothing but the
+//! deployed code and its source.
+
+use std::fmt::Write;
+
+use serde_json::{json, Value};
+use xk_const::{recall, Spec};
+use xk_kernel::{Image, Tree};
+use xk_sie::pipeline::{BuildError, Options};
+use xk_sie::proof::Solver;
+use xk_sie::verify::{self, At, Claim, Fault, Proved, Report};
+use xk_table::{KernelRef, ScopeTable, StoreError};
+
+use super::build::{Progress, SOLVER_SECONDS};
+use super::title;
+use crate::context::Folders;
+use crate::exit::{Exit, Failure, Result};
+use crate::kernel::KernelOf;
+use crate::output::{count, print_json, range, to_json, Paint};
+
+/// Arguments of `xk verify`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+For every span and data site: the deployed bytes are the analysed ones (identity); the values that the
+table was tested with, compiled again, give what it predicts (validation) and depend on the constant
+nowhere else (completeness); the table's own operations do what another value would have done, for every
+state and every value in the range (proof). --quick shows identity only, and needs no source.")]
+pub struct Args {
+    /// The constants
+    #[arg(required_unless_present = "all", conflicts_with = "all", value_name = "NAME")]
+    names: Vec<String>,
+    /// Every table of the kernel
+    #[arg(long)]
+    all: bool,
+    /// Compare bytes only: compiles and proves nothing
+    #[arg(long, conflicts_with_all = ["solver", "jobs"])]
+    quick: bool,
+    /// A second solver, which must agree
+    #[arg(long, value_name = "SOLVER", value_parser = ["cvc5"])]
+    solver: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Compilers to run side by side (default: as many as there are processors)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    jobs: Option<u16>,
+    #[command(flatten)]
+    kernel: KernelOf,
+}
+
+/// A table, and what became of it.
+struct Verified<'a> {
+    table: &'a ScopeTable,
+    result: Result<Report>,
+}
+
+/// Verifies them, one after the other.
+pub fn run(args: &Args) -> Result {
+    let image = args.kernel.image()?;
+    let folders = Folders::new();
+    let tables = folders.tables(&image.id().build_id)?;
+    let wanted: Vec<&ScopeTable> = if args.all {
+        tables.good.iter().collect()
+    } else {
+        args.names.iter().map(|name| tables.find(&folders, name)).collect::<Result<_>>()?
+    };
+    let kernel = KernelRef { release: image.id().release.clone(), build_id: image.id().build_id.clone() };
+    if wanted.is_empty() && tables.bad.is_empty() {
+        let message = format!("no scope tables for kernel {}: run `xk build NAME`", kernel.release);
+        return Err(Failure::error(message));
+    }
+    let bench = if args.quick { None } else { Some(Bench::open(args, &image, &folders)?) };
+    let paint = Paint::stdout();
+    let mut all = Vec::new();
+    for table in wanted {
+        let result = match &bench {
+            Some(bench) => bench.verify(table, &image),
+            None => Ok(verify::quick(table, &image)),
+        };
+        let verified = Verified { table, result };
+        if !args.json {
+            print!("{}", verified.text(args.quick, paint));
+        }
+        all.push(verified);
+    }
+    let unreadable: &[StoreError] = if args.all { &tables.bad } else { &[] };
+    if args.json {
+        print_json(document(&kernel, args.quick, &all, unreadable));
+    } else {
+        print!("{}", summary(&all, unreadable, paint));
+    }
+    match exit(&all, unreadable) {
+        None => Ok(()),
+        // The answer has said it all.
+        Some(exit) => Err(Failure::told(exit)),
+    }
+}
+
+/// What every table of the command line shares.
+struct Bench {
+    tree: Tree,
+    solvers: Vec<Solver>,
+    objects: std::path::PathBuf,
+    jobs: usize,
+}
+
+impl Bench {
+    fn open(args: &Args, image: &Image, folders: &Folders) -> Result<Self> {
+        let failed = |error: xk_sie::proof::ProofError| Failure::error(error.to_string());
+        let mut solvers = vec![Solver::z3(SOLVER_SECONDS).map_err(failed)?];
+        if args.solver.is_some() {
+            solvers.push(Solver::cvc5(SOLVER_SECONDS).map_err(failed)?);
+        }
+        let paint = Paint::stderr();
+        let say = |line: &str| eprintln!("{}", paint.dim(&format!("prepare: {line}")));
+        let tree = args.kernel.tree(image, &folders.cache, &say)?;
+        let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let jobs = args.jobs.map_or(processors, usize::from);
+        Ok(Self { tree, solvers, objects: folders.cache.join("objects"), jobs })
+    }
+
+    fn verify(&self, table: &ScopeTable, image: &Image) -> Result<Report> {
+        let progress = Progress::new(title(&table.constant));
+        let say = |line: &str| progress.say(line);
+        let options = Options { cache: &self.objects, jobs: self.jobs, progress: &say };
+        let constant = recall(&self.tree, &Spec::parse(&table.constant.id)?)?;
+        let report = verify::verify(&self.tree, image, &constant, table, &self.solvers, &options);
+        progress.end();
+        report.map_err(|error| match error {
+            BuildError::Refused(refusal) => refusal.into(),
+            other => Failure::error(other.to_string()),
+        })
+    }
+}
+
+impl Verified<'_> {
+    /// The code of this table alone.
+    fn exit(&self) -> Option<Exit> {
+        let report = match &self.result {
+            Ok(report) => report,
+            Err(failure) => return Some(failure.exit),
+        };
+        let claims: Vec<Claim> = report.faults.iter().map(|fault| fault.claim).collect();
+        if claims.contains(&Claim::Identity) {
+            Some(Exit::Drift)
+        } else if claims.contains(&Claim::Coherence) {
+            Some(Exit::Error)
+        } else {
+            (!claims.is_empty()).then_some(Exit::Refused)
+        }
+    }
+
+    /// What to do about it.
+    fn advice(&self) -> Option<String> {
+        let id = &self.table.constant.id;
+        Some(match self.exit()? {
+            Exit::Drift => {
+                format!("not what was analysed: `xk build {id}` makes a table for this kernel, or says why not")
+            }
+            _ if self.result.is_err() => "nothing is shown until that is mended".to_owned(),
+            _ => format!("do not set it: `xk build {id}` makes a new table, or says why not"),
+        })
+    }
+
+    fn text(&self, quick: bool, paint: Paint) -> String {
+        let table = self.table;
+        let mut text = String::new();
+        let compiled = match &self.result {
+            Ok(report) if !quick => format!(", {} compiled again", count(report.values.len(), "value")),
+            _ => String::new(),
+        };
+        let constant = &table.constant;
+        let facts = format!("default {}, range {}{compiled}", constant.default, range(table.range));
+        _ = writeln!(text, "{}  {}", paint.strong(title(constant)), paint.dim(&facts));
+        let report = match &self.result {
+            Ok(report) => report,
+            Err(failure) => {
+                _ = writeln!(text, "  {}  {}", paint.bad("NOT VERIFIED"), failure.message);
+                advise(&mut text, self.advice(), paint);
+                return text;
+            }
+        };
+        let rows = self.rows(report, quick);
+        let width = rows.iter().map(|row| row.place.chars().count()).max().unwrap_or(0);
+        for row in &rows {
+            let verdict = match &row.shown {
+                _ if !row.faults.is_empty() => paint.bad("WRONG"),
+                Some(shown) => format!("{}  {}", paint.good("ok"), paint.dim(shown)),
+                None => paint.warning("not looked at"),
+            };
+            let padding = " ".repeat(width - row.place.chars().count());
+            _ = writeln!(text, "  {}{padding}  {verdict}", row.place);
+            for fault in &row.faults {
+                _ = writeln!(text, "      {}: {}", fault.claim.word(), fault.detail);
+            }
+        }
+        advise(&mut text, self.advice(), paint);
+        text
+    }
+
+    /// One line for every span and data site, and one for the table if there is something to say.
+    fn rows<'a>(&'a self, report: &'a Report, quick: bool) -> Vec<Row<'a>> {
+        let table = self.table;
+        let whole: Vec<&Fault> = report.at(At::Table).collect();
+        let whole = (!whole.is_empty()).then(|| Row { place: "the table".into(), shown: None, faults: whole });
+        let spans = table.spans.iter().enumerate().map(|(index, span)| {
+            let symbol = table.functions.get(span.function).map_or("?", |function| function.symbol.as_str());
+            let proofs = proofs(report, index);
+            let proved: Vec<String> =
+                proofs.iter().map(|proof| format!("{} in {} ms", proof.solver, proof.millis)).collect();
+            let shown = match proved.join(", ") {
+                _ if quick => Some("same bytes".to_owned()),
+                proved => (!proved.is_empty()).then(|| format!("same bytes, proved by {proved}")),
+            };
+            let faults = report.of_span(table, index).collect();
+            Row { place: format!("{symbol}+{:#x}", span.indirection.offset), shown, faults }
+        });
+        let data = table.data.iter().enumerate().map(|(index, data)| {
+            let shown = match report.values.len() {
+                _ if quick => Some("data, there".to_owned()),
+                0 => None,
+                values => Some(format!("data, as predicted for {}", count(values, "value"))),
+            };
+            let faults = report.at(At::Data(index)).collect();
+            Row { place: format!("{}+{:#x}", data.symbol, data.offset), shown, faults }
+        });
+        whole.into_iter().chain(spans).chain(data).collect()
+    }
+
+    fn document(&self) -> Value {
+        let table = self.table;
+        let empty = Report::default();
+        let (report, failure) = match &self.result {
+            Ok(report) => (report, None),
+            Err(failure) => (&empty, Some(failure.json()["error"].clone())),
+        };
+        let told = |faults: Vec<&Fault>| -> Vec<Value> {
+            faults.iter().map(|fault| json!({ "claim": fault.claim.word(), "detail": fault.detail })).collect()
+        };
+        let span = |(index, span): (usize, &xk_table::CriticalSpan)| {
+            let function = table.functions.get(span.function);
+            let faults: Vec<&Fault> = report.of_span(table, index).collect();
+            let proofs: Vec<Value> = proofs(report, index)
+                .iter()
+                .map(|proof| json!({ "solver": proof.solver, "millis": proof.millis }))
+                .collect();
+            json!({
+                "function": function.map(|f| &f.symbol),
+                "module": function.and_then(|f| f.module.as_ref()),
+                "offset": span.indirection.offset,
+                "ok": failure.is_none() && faults.is_empty(),
+                "faults": told(faults),
+                "proofs": proofs,
+            })
+        };
+        let data = |(index, data): (usize, &xk_table::DataSite)| {
+            let faults: Vec<&Fault> = report.at(At::Data(index)).collect();
+            json!({
+                "symbol": data.symbol,
+                "module": data.module,
+                "offset": data.offset,
+                "ok": failure.is_none() && faults.is_empty(),
+                "faults": told(faults),
+            })
+        };
+        json!({
+            "id": table.constant.id,
+            "name": table.constant.name,
+            "ok": self.exit().is_none(),
+            "faults": told(report.at(At::Table).collect()),
+            "spans": table.spans.iter().enumerate().map(span).collect::<Vec<_>>(),
+            "data": table.data.iter().enumerate().map(data).collect::<Vec<_>>(),
+            "values": report.values,
+            "error": failure,
+            "advice": self.advice(),
+        })
+    }
+}
+
+/// A span or data site.
+struct Row<'a> {
+    place: String,
+    /// What was shown, if anything.
+    shown: Option<String>,
+    faults: Vec<&'a Fault>,
+}
+
+fn proofs(report: &Report, span: usize) -> &[Proved] {
+    report.proofs.get(span).map_or(&[], |proofs| proofs)
+}
+
+fn advise(text: &mut String, advice: Option<String>, paint: Paint) {
+    if let Some(advice) = advice {
+        _ = writeln!(text, "  {}", paint.warning(&advice));
+    }
+}
+
+/// The exit code of all: theirs if they agree.
+fn exit(all: &[Verified<'_>], unreadable: &[StoreError]) -> Option<Exit> {
+    let unread = unreadable.iter().map(|error| match error {
+        StoreError::OtherKernel { .. } => Exit::Drift,
+        _ => Exit::Error,
+    });
+    let mut exits = all.iter().filter_map(Verified::exit).chain(unread);
+    let first = exits.next()?;
+    Some(if exits.all(|exit| exit == first) { first } else { Exit::Error })
+}
+
+fn summary(all: &[Verified<'_>], unreadable: &[StoreError], paint: Paint) -> String {
+    let mut text = String::new();
+    for error in unreadable {
+        _ = writeln!(text, "{}  {error}", paint.bad("UNREADABLE"));
+    }
+    let sum = |number: fn(&ScopeTable) -> usize| all.iter().map(|verified| number(verified.table)).sum();
+    let wrong: Vec<&str> =
+        all.iter().filter(|v| v.exit().is_some()).map(|verified| title(&verified.table.constant)).collect();
+    let verdict = match (wrong.len(), unreadable.len()) {
+        (0, 0) => paint.good("all ok"),
+        (_, 0) => paint.bad(&format!("{} not ok: {}", wrong.len(), wrong.join(", "))),
+        (0, bad) => paint.bad(&format!("{} unreadable", count(bad, "table"))),
+        (_, bad) => {
+            paint.bad(&format!("{} not ok: {}; {} unreadable", wrong.len(), wrong.join(", "), count(bad, "table")))
+        }
+    };
+    _ = writeln!(
+        text,
+        "{}, {}, {}: {verdict}",
+        count(all.len(), "table"),
+        count(sum(|table| table.spans.len()), "span"),
+        count(sum(|table| table.data.len()), "data site"),
+    );
+    text
+}
+
+fn document(kernel: &KernelRef, quick: bool, all: &[Verified<'_>], unreadable: &[StoreError]) -> Value {
+    json!({
+        "kernel": to_json(kernel),
+        "quick": quick,
+        "ok": exit(all, unreadable).is_none(),
+        "exit": exit(all, unreadable).map_or(0, |exit| exit as u8),
+        "tables": all.iter().map(Verified::document).collect::<Vec<_>>(),
+        "unreadable": unreadable.iter().map(ToString::to_string).collect::<Vec<_>>(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture;
+
+    fn good() -> Report {
+        let proved = |millis| vec![Proved { solver: "z3 version 4.8.12".into(), millis }];
+        Report { faults: vec![], proofs: vec![proved(31), proved(12)], values: vec![1, 33, 64, 7, 127] }
+    }
+
+    fn wrong() -> Report {
+        let fault = |at, claim, detail: &str| Fault { at, claim, detail: detail.into() };
+        let mut report = good();
+        report.proofs[0].clear();
+        report.faults = vec![
+            fault(
+                At::Span(0),
+                Claim::Proof,
+                "the update at +0x59 is wrong for some state and value (z3 version 4.8.12)",
+            ),
+            fault(At::Table, Claim::Range, "1..=100 is claimed, and values agree from 1 to 64 only"),
+        ];
+        report
+    }
+
+    #[test]
+    fn golden() {
+        let table = fixture::table();
+        let drift = Report {
+            faults: vec![Fault {
+                at: At::Function(1),
+                claim: Claim::Identity,
+                detail: "example_full+0x12: the table has byte 90, the deployed kernel cc".into(),
+            }],
+            ..Report::default()
+        };
+        let all = [Ok(good()), Ok(wrong()), Ok(drift), Err(Failure::error("the source is not installed"))]
+            .map(|result| Verified { table: &table, result });
+        let mut shown: String = all.iter().map(|verified| verified.text(false, Paint::PLAIN)).collect();
+        shown += &summary(&all, &[], Paint::PLAIN);
+        fixture::golden("verify.txt", &shown);
+        fixture::golden("verify.json", &format!("{:#}\n", document(&table.kernel, false, &all, &[])));
+        assert_eq!(
+            all.each_ref().map(Verified::exit),
+            [None, Some(Exit::Refused), Some(Exit::Drift), Some(Exit::Error)]
+        );
+        assert_eq!(exit(&all[..1], &[]), None);
+        assert_eq!(exit(&all[..2], &[]), Some(Exit::Refused));
+        assert_eq!(exit(&all, &[]), Some(Exit::Error));
+    }
+}

@@ -14,7 +14,7 @@ use crate::identity::Deployed;
 use crate::object::{DataSymbol, Object, Section, CONSTANT_POOL};
 
 /// Sections that hold places in code, by prefix: they follow the code.
-const DESCRIBE_CODE: [&str; 18] = [
+const DESCRIBE_CODE: [&str; 20] = [
     ".orc_",
     "__jump_table",
     "__ex_table",
@@ -33,6 +33,8 @@ const DESCRIBE_CODE: [&str; 18] = [
     ".ibt_endbr_seal",
     ".discard",
     ".note",
+    "runtime_ptr_",
+    "runtime_shift_",
 ];
 
 /// Replacement instructions are code that no walk reaches: they must be the

@@ -1,7 +1,7 @@
 //! An instruction of an object file: decoded by iced, with its relocations
 //! resolved to symbols so that two builds can be compared.
 
-use iced_x86::{FlowControl, Formatter, GasFormatter, Instruction, Mnemonic};
+use iced_x86::{FlowControl, Formatter, GasFormatter, Instruction, InstructionInfoFactory, Mnemonic, OpAccess};
 
 use crate::term::{BinOp, TermId, Terms};
 
@@ -116,6 +116,16 @@ impl Insn {
     #[must_use]
     pub fn is_call(&self) -> bool {
         matches!(self.raw.flow_control(), FlowControl::Call | FlowControl::IndirectCall)
+    }
+
+    /// Whether it stores something.
+    #[must_use]
+    pub fn writes_memory(&self) -> bool {
+        let mut factory = InstructionInfoFactory::new();
+        let accesses = factory.info(&self.raw).used_memory().iter().map(|used| used.access());
+        accesses.into_iter().any(|access| {
+            !matches!(access, OpAccess::Read | OpAccess::CondRead | OpAccess::None | OpAccess::NoMemAccess)
+        })
     }
 
     /// Whether it ends a basic block.

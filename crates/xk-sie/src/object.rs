@@ -161,6 +161,8 @@ pub struct Object {
     pub warnings: HashSet<Node>,
     /// Sites of alternatives.
     pub alternatives: Vec<PatchSite>,
+    /// Fields of instructions that the kernel fills in at boot.
+    pub runtime_constants: Vec<PatchSite>,
     /// Instructions in whose place others may run.
     pub in_alternative: HashSet<Node>,
     /// Lock prefixes that the kernel replaces on a single processor.
@@ -453,6 +455,7 @@ impl Object {
                 self.alternatives.push(PatchSite { at: code, len: u64::from(len) });
             }
         }
+        self.read_runtime_constants();
         for site in &self.alternatives {
             let end = Node { section: site.at.section, offset: site.at.offset.saturating_add(site.len) };
             self.in_alternative.extend(self.insns.range(site.at..end).map(|(node, _)| *node));
@@ -466,6 +469,27 @@ impl Object {
             .filter_map(|(section, at)| self.function_at(self.place(section, at)?).map(|f| f.name.clone()))
             .collect();
         self.blacklist.extend(blacklist);
+    }
+
+    /// Constants that the kernel writes into its own code at boot
+    /// (arch/x86/include/asm/runtime-const.h): pointers of eight bytes and
+    /// shift counts of one. What runs there is not what the object says.
+    fn read_runtime_constants(&mut self) {
+        let mut found = Vec::new();
+        for (index, section) in self.sections.iter().enumerate() {
+            let len = match section.name.split_once("runtime_") {
+                Some(("", rest)) if rest.starts_with("ptr_") => 8,
+                Some(("", rest)) if rest.starts_with("shift_") => 1,
+                _ => continue,
+            };
+            let places = (0..section.size / 4).filter_map(|n| self.place(index, 4 * n));
+            found.extend(places.map(|at| PatchSite { at, len }));
+        }
+        for site in &found {
+            let holder = self.insns.range(..=site.at).next_back().map(|(node, _)| *node);
+            self.in_alternative.extend(holder.filter(|node| node.section == site.at.section));
+        }
+        self.runtime_constants = found;
     }
 
     /// Places in code that replacement instructions of alternatives refer to:
@@ -499,7 +523,8 @@ impl Object {
             }
         }
         let inside = |node: &Node| node.section == section && (start..end).contains(&node.offset);
-        ranges.extend(self.alternatives.iter().filter(|site| inside(&site.at)));
+        let patched = self.alternatives.iter().chain(&self.runtime_constants);
+        ranges.extend(patched.filter(|site| inside(&site.at)));
         let first = function.start;
         for (&node, insn) in self.insns.range(first..Node { section, offset: end }) {
             let whole = PatchSite { at: node, len: insn.len() };

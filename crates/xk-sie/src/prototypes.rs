@@ -73,6 +73,12 @@ impl Prototypes {
     /// How many registers a call of `function` passes, if that is certain.
     #[must_use]
     pub fn arguments(&self, function: &str) -> Option<usize> {
+        // A tracepoint's static call goes to what its iterator would call
+        // (include/linux/tracepoint.h, DECLARE_TRACE); the first argument of
+        // both is the private data.
+        if let Some(event) = function.strip_prefix("__SCT__tp_func_") {
+            return self.arguments(&format!("__traceiter_{event}"));
+        }
         match self.passed.get(function) {
             Some(Passed::Exactly(count)) => Some(*count),
             _ => None,

@@ -236,6 +236,11 @@ impl Context<'_> {
             if insn.ends_block() || self.object.fixups.contains_key(&insn.node) {
                 break;
             }
+            // Whoever sees a later store may rely on an earlier one (a flag, an
+            // unlock): what is wrong in memory must be mended first.
+            if before.contains(&MEMORY) && insn.writes_memory() {
+                break;
+            }
             let seed = self.is_seed(insn);
             // Without V in its own constant: what does it take from before?
             let mut probe = Twin { terms: std::mem::take(&mut twin.terms), ..twin.clone_states() };

@@ -176,9 +176,6 @@ impl Study {
         match self.observe(means, value, &object) {
             Ok(observation) => self.observed.push((value, observation)),
             Err(refusal) => {
-                if std::env::var_os("XK_DBG").is_some() {
-                    eprintln!("DBG {} {value}: {refusal}", self.source);
-                }
                 self.refusals.insert(value, refusal);
                 self.waiting.push((value, object));
                 return;
@@ -269,9 +266,6 @@ impl Study {
                 self.agreeing.insert(value);
             }
             Err(reason) => {
-                if std::env::var_os("XK_DBG").is_some() {
-                    eprintln!("DBG {} {value}: open {reason}", self.source);
-                }
                 self.open.insert(value, reason);
             }
         }

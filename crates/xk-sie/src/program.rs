@@ -21,9 +21,14 @@ pub fn iv_term(terms: &mut Terms, fit: &Fit) -> TermId {
             let scaled = terms.bin(BinOp::Mul, v, a);
             terms.bin(BinOp::Add, scaled, b)
         }
-        form => terms.symbol(format!("V {form:?} {} {}", fit.a, fit.b), 64),
+        _ => terms.symbol(unknown(fit), 64),
     };
     terms.extract(value, 0, u32::from(fit.width) * 8)
+}
+
+/// What the unknown is called that stands for a transformed value that is not linear.
+pub(crate) fn unknown(fit: &Fit) -> String {
+    format!("V {:?} {} {}", fit.form, fit.a, fit.b)
 }
 
 /// The unknowns that stand for the non-linear ones among `fits`, each with its
@@ -32,7 +37,7 @@ pub fn iv_bounds(terms: &mut Terms, fits: &[Fit], range: Range) -> Vec<(TermId, 
     let bounds = |fit: &Fit| {
         let whole = Fit { width: 8, ..*fit };
         let (x, y) = (whole.apply(range.min) as i64, whole.apply(range.max) as i64);
-        let symbol = terms.symbol(format!("V {:?} {} {}", fit.form, fit.a, fit.b), 64);
+        let symbol = terms.symbol(unknown(fit), 64);
         (symbol, x.min(y), x.max(y))
     };
     fits.iter().filter(|fit| fit.form != Form::Linear).map(bounds).collect()

@@ -3,6 +3,7 @@
 use xk_table::{Fit, Form};
 
 use crate::flow::Live;
+use crate::program::unknown;
 use crate::state::{Flag, FlagsOrigin, State, REGISTERS};
 use crate::term::{BinOp, Node, TermId, Terms};
 
@@ -62,6 +63,7 @@ pub fn fit_words(fit: &Fit) -> String {
         b => format!("{scaled} + {b}"),
     };
     match fit.form {
+        Form::Quotient(by) if !sum.contains(' ') => format!("{sum}/{by}"),
         Form::Quotient(by) => format!("({sum})/{by}"),
         Form::Log2 => sum.replacen('V', "log2(V)", 1),
         Form::Power(bits) if bits > 0 => sum.replacen("<<V)", &format!("<<V)/{}", 1u64 << bits.min(63)), 1),
@@ -77,7 +79,7 @@ impl Words<'_> {
         let sub = |t: TermId| self.term(t, depth + 1);
         let bits = self.terms.bits(term);
         match *self.terms.node(term) {
-            Node::Symbol(ref name) => name.clone(),
+            Node::Symbol(ref name) => self.fit(term).unwrap_or_else(|| name.clone()),
             Node::Const(value) => {
                 let signed = if bits < 64 && bits > 1 && value >> (bits - 1) == 1 && bits >= 32 {
                     format!("-{:#x}", crate::term::mask(bits) + 1 - value)
@@ -137,6 +139,11 @@ impl Words<'_> {
         loop {
             match *self.terms.node(at) {
                 Node::Symbol(ref name) if name == "V" => break,
+                Node::Symbol(ref name) if a == 1 && b == 0 => {
+                    // The unknown that stands for a form that is not linear.
+                    let fit = self.ivs.iter().find(|fit| *name == unknown(fit))?;
+                    return Some(fit_words(fit));
+                }
                 Node::Extract(0, inner) if matches!(self.terms.node(inner), Node::Symbol(name) if name == "V") => break,
                 Node::Extract(0, inner) => at = inner,
                 Node::Bin(BinOp::Add, x, c) => {

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use xk_runtime::{Probe, SiteStatus, TuneStatus};
 use xk_table::{
-    AsmLine, ConstRef, CriticalSpan, Fit, Function, Indirection, KernelRef, Kind, Op, OpCode, ProbeKind, Program,
-    Proof, Range, ScopeTable, Unit, Validation, When, SCHEMA, STATUS_FLAGS,
+    AsmLine, ConstRef, CriticalSpan, DataSite, Fit, Form, Function, Indirection, KernelRef, Kind, Op, OpCode,
+    ProbeKind, Program, Proof, Range, ScopeTable, Unit, Validation, When, SCHEMA, STATUS_FLAGS,
 };
 
 use crate::context::Tables;
@@ -132,6 +132,73 @@ pub fn table() -> ScopeTable {
         ],
         stages: BTreeMap::from([("analyse".into(), 0.4), ("compile".into(), 3.25), ("users".into(), 0.05)]),
     }
+}
+
+/// A constant that only initialises a static object, in half-pages.
+pub fn data_table() -> ScopeTable {
+    let mut table = table();
+    let site = |symbol: &str, offset, fit: Fit| DataSite {
+        symbol: symbol.into(),
+        module: None,
+        section: ".data".into(),
+        section_offset: 0x2000,
+        offset,
+        width: fit.width,
+        fit,
+        source: "net/core/hotdata.c".into(),
+    };
+    table.constant = ConstRef {
+        id: "net/core/hotdata.c:L17:300:0".into(),
+        name: None,
+        text: "\t.netdev_budget = 300,".into(),
+        token: "300".into(),
+        default: 300,
+    };
+    table.range = Range::of(1, 4096);
+    table.functions.clear();
+    table.spans.clear();
+    let half = Fit { form: Form::Quotient(2), ..Fit::linear(1, 1, 2) };
+    table.data = vec![site("net_hotdata", 0x38, Fit::linear(1, 0, 4)), site("net_hotdata", 0x3c, half)];
+    table.units = vec![Unit { source: "net/core/hotdata.c".into(), module: None, functions: 0, spans: 0 }];
+    table.validation.open.clear();
+    table
+}
+
+/// Shifts that stand for divisions, of a global and of a per-CPU variable; one runs
+/// instead of its instruction.
+pub fn powers_table() -> ScopeTable {
+    let mut table = table();
+    table.range = Range { powers_of_two: true, ..Range::of(4, 128) };
+    table.validation.fitted = vec![16, 64];
+    table.validation.unseen = vec![4, 8, 128];
+    table.validation.open = BTreeMap::from([(2, "blk_add_rq_to_plug+0x4e is `add %eax,%eax` there".into())]);
+    let log2 = Fit { form: Form::Log2, ..Fit::linear(1, 0, 1) };
+    let [shift, divide] = &mut table.spans[..] else { return table };
+    shift.assembly = vec![asm(0x4e, "mov 0x1915,%ebx  # nr_cpu_ids+0x0", None), asm(0x54, "shr $5,%ebx", Some(0))];
+    (shift.end, shift.ivs) = (0x57, vec![log2]);
+    shift.expression = vec!["rbx = ([&nr_cpu_ids] >> log2(V))".into()];
+    shift.indirection.program.ops = vec![
+        op(OpCode::Text, 8, 0, [0, 1, 0], 0x50),
+        op(OpCode::Load, 4, 1, [0; 3], 0),
+        op(OpCode::Iv, 1, 2, [0; 3], 0),
+        op(OpCode::Shr, 4, 3, [1, 2, 0], 0),
+        op(OpCode::SetReg, 4, 3, [3, 0, 0], 0),
+    ];
+    divide.assembly = vec![asm(0x10, "cmpq $0x1f,%gs:8(%rax)", Some(0))];
+    divide.indirection.when = When::Instead;
+    divide.indirection.probe_reason = Some("the update runs instead of the instruction".into());
+    divide.ivs = vec![Fit { form: Form::Log2, ..Fit::linear(2, -1, 8) }];
+    divide.expression = vec!["flags = compare [((rax + 0x8) + GS_base)] with 2·log2(V) - 1".into()];
+    divide.indirection.program.ops = vec![
+        op(OpCode::Reg, 8, 0, [0; 3], 0),
+        op(OpCode::PerCpu, 8, 1, [0; 3], 0),
+        op(OpCode::Add, 8, 2, [0, 1, 0], 0),
+        op(OpCode::Load, 8, 3, [2, 0, 0], 8),
+        op(OpCode::Iv, 8, 4, [0; 3], 0),
+        op(OpCode::FlagsSub, 8, 5, [3, 4, 0], 0),
+        op(OpCode::SetFlags, 8, 0, [5, 0, 0], STATUS_FLAGS as i64),
+    ];
+    table
 }
 
 /// The tables of the fixture's kernel.

@@ -109,9 +109,10 @@ impl Columns {
         for row in &self.rows {
             let mut line = indent.to_owned();
             for (cell, width) in row.iter().zip(&widths) {
-                let number = cell.strip_prefix('-').unwrap_or(cell).bytes().all(|b| b.is_ascii_digit());
+                let digits = cell.strip_prefix('-').unwrap_or(cell);
+                let number = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
                 let padding = " ".repeat(width - cell.chars().count());
-                if number && !cell.is_empty() {
+                if number {
                     line += &format!("{padding}{cell}  ");
                 } else {
                     line += &format!("{cell}{padding}  ");
@@ -131,7 +132,8 @@ pub fn range(range: Range) -> String {
         i64::MIN => "-2^63".to_owned(),
         value => value.to_string(),
     };
-    format!("{} to {}", bound(range.min), bound(range.max))
+    let which = if range.powers_of_two { ", powers of two" } else { "" };
+    format!("{} to {}{which}", bound(range.min), bound(range.max))
 }
 
 /// `1 span`, `2 spans`.
@@ -155,5 +157,7 @@ mod tests {
     #[test]
     fn bounds_of_the_type_are_powers() {
         assert_eq!(range(Range::of(1, i64::MAX)), "1 to 2^63-1");
+        let powers = Range { powers_of_two: true, ..Range::of(4, 128) };
+        assert_eq!(range(powers), "4 to 128, powers of two");
     }
 }

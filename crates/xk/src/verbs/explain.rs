@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde_json::{json, Value};
 use xk_sie::words::fit_words;
-use xk_table::{CriticalSpan, Fit, Function, Indirection, Kind, ProbeKind, Proof, ScopeTable, When};
+use xk_table::{CriticalSpan, DataSite, Fit, Function, Indirection, Kind, ProbeKind, Proof, ScopeTable, When};
 
 use super::title;
 use crate::context::{Folders, TablesOf};
@@ -45,16 +45,33 @@ fn text(table: &ScopeTable, paint: Paint) -> String {
         // `ScopeTable::check` holds for every table that was read.
         let Some(function) = table.functions.get(span.function) else { continue };
         let number = format!("span {} of {}", index + 1, table.spans.len());
-        let place = match &function.module {
-            Some(module) => format!("{}, module {module}", function.source),
-            None => function.source.clone(),
-        };
+        let place = place(&function.source, function.module.as_deref());
         _ = writeln!(text, "\n{}  in {}  {}\n", paint.dim(&number), paint.strong(&function.symbol), paint.dim(&place));
         assembly(&mut text, table, span, paint);
         text.push('\n');
         facts(&mut text, span, paint);
     }
+    for (index, site) in table.data.iter().enumerate() {
+        let number = format!("data site {} of {}", index + 1, table.data.len());
+        let place = place(&site.source, site.module.as_deref());
+        _ = writeln!(text, "\n{}  in {}  {}\n", paint.dim(&number), paint.strong(&site.symbol), paint.dim(&place));
+        data(&mut text, site, table.constant.default, paint);
+    }
     text
+}
+
+fn place(source: &str, module: Option<&str>) -> String {
+    module.map_or_else(|| source.to_owned(), |module| format!("{source}, module {module}"))
+}
+
+/// An object that holds the constant.
+fn data(text: &mut String, site: &DataSite, default: i64, paint: Paint) {
+    let bytes = if site.width == 1 { "byte".to_owned() } else { format!("{} bytes", site.width) };
+    let holds = paint.value(&held(&site.fit, default));
+    let mut facts = Facts { text, paint, indent: 4 };
+    facts.add("data", &[format!("{bytes} at +{:#x} in {}", site.offset, site.section)]);
+    facts.add("holds", &[holds]);
+    facts.add("update", &["written in place, as long as it holds what was written last; no probe".to_owned()]);
 }
 
 /// Lines of a name and what is to be said about it; what is empty is left out.
@@ -81,7 +98,6 @@ fn head(text: &mut String, table: &ScopeTable, paint: Paint) {
     let known = unit::of(constant);
     let fitted = values(&table.validation.fitted);
     let unseen = values(&table.validation.unseen);
-    let with_spans = table.units.iter().filter(|unit| unit.spans > 0).count();
     let mut facts = Facts { text, paint, indent: 2 };
     facts.add("id", std::slice::from_ref(&constant.id));
     facts.add("default", &[paint.value(&constant.default.to_string())]);
@@ -96,14 +112,7 @@ fn head(text: &mut String, table: &ScopeTable, paint: Paint) {
         }],
     );
     facts.add("kernel", &[format!("{} (build-id {})", table.kernel.release, table.kernel.build_id)]);
-    facts.add(
-        "compiled",
-        &[format!(
-            "{}; the constant reaches the machine code of {with_spans}, in {}",
-            count(table.units.len(), "translation unit"),
-            count(table.spans.len(), "span"),
-        )],
-    );
+    facts.add("compiled", &[format!("{}; {}", count(table.units.len(), "translation unit"), reaches(table))]);
     facts.add(
         "tested",
         &[
@@ -111,6 +120,18 @@ fn head(text: &mut String, table: &ScopeTable, paint: Paint) {
             format!("and with {unseen}, which the rebuilt code confirmed"),
         ],
     );
+}
+
+/// Where the constant is in force.
+fn reaches(table: &ScopeTable) -> String {
+    let units = table.units.iter().filter(|unit| unit.spans > 0).count();
+    let code = format!("the machine code of {units}, in {}", count(table.spans.len(), "span"));
+    let data = format!("{} in static objects", count(table.data.len(), "value"));
+    match (table.spans.len(), table.data.len()) {
+        (_, 0) => format!("the constant reaches {code}"),
+        (0, _) => format!("the constant reaches {data} only"),
+        _ => format!("the constant reaches {code}, and {data}"),
+    }
 }
 
 fn values(values: &[i64]) -> String {
@@ -122,7 +143,7 @@ fn values(values: &[i64]) -> String {
 
 /// What an instruction holds now: `-V (now -32)`.
 fn held(fit: &Fit, default: i64) -> String {
-    let now = i128::from(fit.a) * i128::from(default) + i128::from(fit.b);
+    let now = Fit { width: 8, ..*fit }.apply(default) as i64;
     match fit_words(fit) {
         words if words == "V" => words,
         words => format!("{words}, now {now}"),
@@ -139,7 +160,10 @@ fn assembly(text: &mut String, table: &ScopeTable, span: &CriticalSpan, paint: P
     let offsets = lines.iter().map(|(offset, _)| offset.len()).max().unwrap_or(0);
     let width = lines.iter().map(|(_, code)| code.chars().count()).max().unwrap_or(0);
     let mark = |text: &mut String, offset: u32| {
-        let here = paint.good("· · · the update runs here");
+        let here = match indirection.when {
+            When::Instead => paint.good("· · · the update runs here, and not:"),
+            _ => paint.good("· · · the update runs here"),
+        };
         _ = writeln!(text, "    {}  {here}", " ".repeat(offsets));
         offset
     };
@@ -192,7 +216,7 @@ fn probe(indirection: &Indirection) -> String {
 fn facts(text: &mut String, span: &CriticalSpan, paint: Paint) {
     let indirection = &span.indirection;
     let mut update = vec![when(indirection)];
-    let effects = words::effects(&indirection.program, &span.ivs);
+    let effects = words::effects(span);
     update.extend(effects.iter().map(|effect| format!("  {}", paint.value(effect))));
     update.push(paint.dim(&format!("  ({})", count(indirection.program.ops.len(), "operation"))));
     let Proof::Proved { solver, millis } = &span.proof;
@@ -232,10 +256,22 @@ fn document(table: &ScopeTable) -> Value {
                 "kind": span.indirection.kind,
                 "probe": span.indirection.probe,
                 "probe_reason": span.indirection.probe_reason,
-                "effects": words::effects(&span.indirection.program, &span.ivs),
+                "effects": words::effects(span),
                 "operations": span.indirection.program.ops.len(),
             },
             "proof": span.proof,
+        })
+    };
+    let data = |data: &DataSite| {
+        json!({
+            "symbol": data.symbol,
+            "module": data.module,
+            "source": data.source,
+            "section": data.section,
+            "offset": data.offset,
+            "width": data.width,
+            "holds": fit_words(&data.fit),
+            "fit": data.fit,
         })
     };
     json!({
@@ -245,6 +281,7 @@ fn document(table: &ScopeTable) -> Value {
         "range_ends": { "min": limits::below(table), "max": limits::above(table) },
         "unit": known.map(|known| json!({ "name": known.unit.name(), "because": known.because })),
         "spans": table.spans.iter().map(span).collect::<Vec<_>>(),
+        "data": table.data.iter().map(data).collect::<Vec<_>>(),
         "validation": table.validation,
         "units": to_json(&table.units),
         "stages": table.stages,
@@ -259,6 +296,9 @@ mod tests {
     #[test]
     fn golden() {
         fixture::golden("explain.txt", &text(&fixture::table(), Paint::PLAIN));
+        fixture::golden("explain_data.txt", &text(&fixture::data_table(), Paint::PLAIN));
+        fixture::golden("explain_data.json", &format!("{:#}\n", document(&fixture::data_table())));
+        fixture::golden("explain_powers.txt", &text(&fixture::powers_table(), Paint::PLAIN));
         // The input of the tests of the whole command, too.
         fixture::golden("table.json", &format!("{:#}\n", to_json(&fixture::table())));
         fixture::golden("explain.json", &format!("{:#}\n", document(&fixture::table())));

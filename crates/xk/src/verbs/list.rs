@@ -70,6 +70,7 @@ fn document(kernel: &KernelRef, tables: &Tables, tunes: &Active) -> serde_json::
                 "range": table.range,
                 "unit": unit::of(constant).map(|known| known.unit.name()),
                 "spans": table.spans.len(),
+                "data": table.data.len(),
                 "active": tune.map(|tune| tune.value),
             })
         })
@@ -92,7 +93,7 @@ fn text(kernel: &KernelRef, tables: &Tables, tunes: &Active, paint: Paint) -> St
         text += &format!("no scope tables for kernel {}: run `xk build NAME`\n", kernel.release);
     } else {
         let mut columns = Columns::default();
-        columns.row(["NAME", "DEFAULT", "ACTIVE", "RANGE", "SPANS", "ID"].map(String::from));
+        columns.row(["NAME", "DEFAULT", "ACTIVE", "RANGE", "SPANS", "DATA", "ID"].map(String::from));
         for table in &tables.good {
             let active = match tunes {
                 Active::Known(tunes) => tunes
@@ -107,6 +108,7 @@ fn text(kernel: &KernelRef, tables: &Tables, tunes: &Active, paint: Paint) -> St
                 active,
                 range(table.range),
                 table.spans.len().to_string(),
+                table.data.len().to_string(),
                 table.constant.id.clone(),
             ]);
         }
@@ -133,7 +135,7 @@ mod tests {
     fn golden() {
         let table = fixture::table();
         let kernel = table.kernel.clone();
-        let mut tables = fixture::tables(vec![table]);
+        let mut tables = fixture::tables(vec![table, fixture::data_table()]);
         let tunes = Active::Known(vec![fixture::tune()]);
         fixture::golden("list.txt", &text(&kernel, &tables, &tunes, Paint::PLAIN));
         fixture::golden("list.json", &format!("{:#}\n", document(&kernel, &tables, &tunes)));

@@ -106,6 +106,17 @@ fn change<'a>(
 
 fn out_of_range(table: &ScopeTable, number: i128) -> Failure {
     let proved = table.range;
+    let title = title(&table.constant);
+    let inside = i128::from(proved.min) <= number && number <= i128::from(proved.max);
+    if inside && proved.powers_of_two {
+        return Failure::new(
+            Exit::Refused,
+            format!(
+                "{title}: {number} is no power of two, and only powers of two are proved, {}",
+                nearest(table, number)
+            ),
+        );
+    }
     let end = if number < i128::from(proved.min) {
         format!("from {}: {}", proved.min, limits::below(table))
     } else {
@@ -113,8 +124,21 @@ fn out_of_range(table: &ScopeTable, number: i128) -> Failure {
     };
     // Numbers beyond 128 bits are not kept.
     let shown = if number.unsigned_abs() < i128::MAX.unsigned_abs() { number.to_string() } else { "the value".into() };
-    let title = title(&table.constant);
     Failure::new(Exit::Refused, format!("{title}: {shown} is outside the proved range, {} ({end})", range(proved)))
+}
+
+/// The proved powers of two on both sides of a number between them.
+fn nearest(table: &ScopeTable, number: i128) -> String {
+    let range = table.range;
+    let below = i64::try_from(number).ok().filter(|&value| value > 0).map(|value| 1i64 << value.ilog2());
+    let above = below.and_then(|value| value.checked_mul(2)).filter(|&value| range.contains(value));
+    let known = [below.filter(|&value| range.contains(value)), above];
+    let known: Vec<String> = known.into_iter().flatten().map(|value| value.to_string()).collect();
+    let ends = format!("from {} to {}: the deployed code divides or masks by shifting", range.min, range.max);
+    match known.is_empty() {
+        true => ends,
+        false => format!("{ends}; {} can be set", known.join(" or ")),
+    }
 }
 
 /// What was done for a constant, and so what would undo it.
@@ -330,6 +354,20 @@ mod tests {
         for text in ["A", "=5", "A=", "A=x", "A=5q"] {
             assert!(assignment(text).is_err_and(|failure| failure.exit == Exit::Usage), "{text}");
         }
+    }
+
+    #[test]
+    fn what_is_no_power_of_two_is_refused_as_such() {
+        let mut table = fixture::table();
+        table.range = xk_table::Range { powers_of_two: true, ..xk_table::Range::of(4, 128) };
+        let message = |number: i128| out_of_range(&table, number).message;
+        assert_eq!(
+            message(48),
+            "BLK_MAX_REQUEST_COUNT: 48 is no power of two, and only powers of two are proved, from 4 to 128: \
+             the deployed code divides or masks by shifting; 32 or 64 can be set"
+        );
+        assert!(message(256).contains("256 is outside the proved range, 4 to 128, powers of two (to 128:"));
+        assert!(message(3).contains("3 is outside the proved range"));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use iced_x86::{FlowControl, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, 
 
 use crate::insn::{Insn, Node, Target};
 use crate::object::Object;
-use crate::prototypes::Prototypes;
+use crate::prototypes::{is_transparent, Prototypes};
 use crate::semantics::gpr;
 use crate::state::{Flag, RSP};
 
@@ -193,6 +193,9 @@ fn call(object: &Object, insn: &Insn, prototypes: &Prototypes, kills: u32) -> Ef
         Some(Target::Local(node)) => object.functions.get(node).map(|f| f.name.as_str()),
         _ => None,
     };
+    if name.is_some_and(is_transparent) {
+        return Effect::of(1 << RSP, kills);
+    }
     if let Some(count) = name.and_then(|name| prototypes.arguments(name)) {
         let passed = ARGUMENTS.iter().take(count).fold(1 << RSP, |bits, register| bits | 1 << register);
         return Effect::of(passed, kills);

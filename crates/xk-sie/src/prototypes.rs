@@ -16,6 +16,8 @@ pub struct Prototypes {
     passed: HashMap<String, Passed>,
     /// Functions whose result may not fit rax.
     wide: HashSet<String>,
+    /// Functions that may have a result.
+    results: HashSet<String>,
 }
 
 /// What a call passes in registers.
@@ -79,6 +81,11 @@ impl Prototypes {
         if let Some(event) = function.strip_prefix("__SCT__tp_func_") {
             return self.arguments(&format!("__traceiter_{event}"));
         }
+        // include/linux/kernel.h, sched.h: static calls of __cond_resched().
+        let function = match function {
+            "__SCT__cond_resched" | "__SCT__might_resched" => "__cond_resched",
+            other => other,
+        };
         match self.passed.get(function) {
             Some(Passed::Exactly(count)) => Some(*count),
             _ => None,
@@ -105,6 +112,12 @@ impl Prototypes {
     #[must_use]
     pub fn returns_in_rax(&self, function: &str) -> bool {
         self.passed.contains_key(function) && !self.wide.contains(function)
+    }
+
+    /// Whether it is certain that `function` has no result.
+    #[must_use]
+    pub fn returns_nothing(&self, function: &str) -> bool {
+        self.passed.contains_key(function) && !self.results.contains(function)
     }
 
     /// Reads a `.BTF` section; what is damaged is left out.
@@ -150,6 +163,9 @@ impl Prototypes {
             let passed = Some(function.size).filter(|&id| id as usize >= count || self.base.types.is_empty());
             let passed = passed.and_then(|id| registers(data, &types, id)).unwrap_or(Passed::Unknown);
             let result = types.get(function.size as usize).filter(|t| t.kind == FUNC_PROTO).map(|t| t.size);
+            if result != Some(0) {
+                found.results.insert(name.clone());
+            }
             if result.is_none_or(|id| in_one_register(&types, id).is_none()) {
                 found.wide.insert(name.clone());
             }
@@ -203,6 +219,20 @@ fn in_one_register(types: &[Type], mut id: u32) -> Option<()> {
         }
     }
     None
+}
+
+/// Whether `function` saves and restores every register, so that nothing that
+/// matters is passed, read or changed (arch/x86/entry/thunk.S; the static calls
+/// of arch/x86/include/asm/preempt.h go there or nowhere).
+#[must_use]
+pub fn is_transparent(function: &str) -> bool {
+    matches!(
+        function,
+        "__SCT__preempt_schedule"
+            | "__SCT__preempt_schedule_notrace"
+            | "preempt_schedule_thunk"
+            | "preempt_schedule_notrace_thunk"
+    )
 }
 
 /// How many arguments a format string of the kernel takes
@@ -265,6 +295,7 @@ mod tests {
         assert_eq!(prototypes.arguments("s"), None, "structure by value");
         assert_eq!(prototypes.arguments("r"), None, "a structure returned through a pointer in rdi");
         assert!(prototypes.returns_in_rax("f") && !prototypes.returns_in_rax("r"));
+        assert!(prototypes.returns_nothing("g") && !prototypes.returns_nothing("f"));
         assert_eq!(prototypes.arguments("unknown"), None);
         assert!(prototypes.is_function("h") && !prototypes.is_function("unknown"));
     }

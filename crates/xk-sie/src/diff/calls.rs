@@ -6,7 +6,7 @@ use super::{Mismatch, Pairing, Walk};
 use crate::flow::ARGUMENTS;
 use crate::insn::{Insn, Node, Target};
 use crate::object::Object;
-use crate::prototypes::conversions;
+use crate::prototypes::{conversions, is_transparent};
 use crate::semantics::gpr;
 use crate::state::RSP;
 
@@ -57,8 +57,7 @@ impl Walk<'_> {
             // rax carries the number of vector registers of a variadic call and
             // arguments of helpers in assembly; elsewhere it is free.
             let junk = (pairing.junk[0] | pairing.junk[1]) >> register & 1 == 1;
-            let matters =
-                !junk && register != 0 || self.base.goes_to(bi, "__") || self.base.goes_to(bi, "preempt_schedule");
+            let matters = !junk && register != 0 || self.base.goes_to(bi, "__");
             if matters && pairing.valid(register, register) < 64 {
                 let name = crate::state::REGISTERS[register];
                 return self.mismatch(bi.node, format!("`{}`: {name} may differ", bi.text()));
@@ -118,10 +117,13 @@ impl Walk<'_> {
 
     pub(super) fn returns(&self, bi: &Insn, pairing: Pairing) -> Result<(), Mismatch> {
         self.preserved(bi, &pairing)?;
+        let function = self.base.function_at(bi.node).and_then(|f| f.name.split('.').next());
+        if function.is_some_and(|name| self.rules.prototypes.returns_nothing(name)) {
+            return Ok(());
+        }
         if pairing.valid(0, 0) < 64 {
             return self.mismatch(bi.node, "return: rax may differ");
         }
-        let function = self.base.function_at(bi.node).and_then(|f| f.name.split('.').next());
         let in_rax = function.is_some_and(|name| self.rules.prototypes.returns_in_rax(name));
         if !in_rax && pairing.valid(2, 2) < 64 {
             return self.mismatch(bi.node, "return: rdx may differ, and may be part of the result");
@@ -157,6 +159,11 @@ impl Walk<'_> {
         }
         let name = b.map(|(name, _)| name).unwrap_or_default();
         if name == "__fentry__" {
+            self.reach(bi.next(), vi.next(), *pairing);
+            return Ok(());
+        }
+        if is_transparent(&name) {
+            pairing.flags = false;
             self.reach(bi.next(), vi.next(), *pairing);
             return Ok(());
         }

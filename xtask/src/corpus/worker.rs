@@ -61,11 +61,12 @@ impl Bench {
         })
     }
 
-    /// Analyses one constant and keeps its table.
+    /// Analyses what a row means and keeps its table. Of several literals the
+    /// first that is usable counts.
     fn outcome(&self, row: &Row) -> Result<Outcome> {
         let started = Instant::now();
-        let constant = match self.constant(row) {
-            Ok(constant) => constant,
+        let constants = match self.constants(row) {
+            Ok(constants) => constants,
             Err(Unresolved::Row(error)) => {
                 return Ok(Outcome::without(row, Status::Error, "row", format!("{error:#}"), 0.0));
             }
@@ -75,10 +76,22 @@ impl Bench {
                 return Ok(Outcome::without(row, status, code, error.to_string(), seconds));
             }
         };
+        let mut first = None;
+        for constant in &constants {
+            let outcome = self.analysed(row, constant, started)?;
+            if outcome.status == Status::Usable {
+                return Ok(outcome);
+            }
+            first.get_or_insert(outcome);
+        }
+        first.context("a row means at least one constant")
+    }
+
+    fn analysed(&self, row: &Row, constant: &Constant, started: Instant) -> Result<Outcome> {
         let id = self.image.id();
         let kernel = KernelRef { release: id.release.clone(), build_id: id.build_id.clone() };
         let options = Options { cache: &self.objects, jobs: self.jobs, progress: &|_| {} };
-        let built = build(&self.tree, &self.image, kernel, &constant, &self.solver, &options);
+        let built = build(&self.tree, &self.image, kernel, constant, &self.solver, &options);
         let seconds = started.elapsed().as_secs_f64();
         Ok(match built {
             Ok(table) => self.keep(row, &table, seconds)?,
@@ -107,13 +120,13 @@ impl Bench {
         Ok(Outcome::with(row, table, seconds))
     }
 
-    /// The constant that a row means. Where its name alone means several, the one that stands on the
-    /// row's line; where that is an expression, the first literal in it.
-    fn constant(&self, row: &Row) -> std::result::Result<Constant, Unresolved> {
+    /// The constants that a row means. Where its name alone means several, those that stand on the
+    /// row's line; where that is an expression, the literals in it.
+    fn constants(&self, row: &Row) -> std::result::Result<Vec<Constant>, Unresolved> {
         let spec = row.spec().map_err(Unresolved::Row)?;
         let spec = Spec::parse(&spec).map_err(|error| Unresolved::Row(error.into()))?;
         let error = match resolve(&self.tree, &spec) {
-            Ok(constant) => return Ok(constant),
+            Ok(constant) => return Ok(vec![constant]),
             Err(error) => error,
         };
         let candidates: &[ConstId] = match &error {
@@ -121,11 +134,12 @@ impl Bench {
             ResolveError::NotConstant { literals, .. } => literals,
             _ => &[],
         };
-        let there = candidates.iter().find(|id| format!("{}:{}", id.path, id.line) == row.defined_at);
-        match there {
-            Some(id) => resolve(&self.tree, &Spec::Id(id.clone())).map_err(Unresolved::Constant),
-            None => Err(Unresolved::Constant(error)),
+        let there = candidates.iter().filter(|id| format!("{}:{}", id.path, id.line) == row.defined_at);
+        let meant: Vec<_> = there.map(|id| resolve(&self.tree, &Spec::Id(id.clone()))).collect();
+        if meant.is_empty() {
+            return Err(Unresolved::Constant(error));
         }
+        meant.into_iter().map(|constant| constant.map_err(Unresolved::Constant)).collect()
     }
 }
 

@@ -163,7 +163,6 @@ impl Walk<'_> {
             return Ok(());
         }
         if is_transparent(&name) {
-            pairing.flags = false;
             self.reach(bi.next(), vi.next(), *pairing);
             return Ok(());
         }

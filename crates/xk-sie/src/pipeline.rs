@@ -154,6 +154,7 @@ fn observe(
         }
         if bench.is_none() {
             let found = variants.deployed(&users.units, &wave)?;
+            clock.lap("compile");
             refuse_layout(variants, users, &found.0, &wave)?;
             clock.lap("layout");
             bench = Some(found);

@@ -5,11 +5,13 @@
 //! range of values in which they are proved, and the evidence. Nothing in here
 //! knows about compilers, and nothing that reads it needs one.
 
+mod ledger;
 mod ops;
 mod refusal;
 mod store;
 mod types;
 
+pub use ledger::Ledger;
 pub use ops::{Op, OpCode, OpError, Program, MAX_IVS, MAX_OPS, MAX_TEMPS, STATUS_FLAGS};
 pub use refusal::{Place, Refusal};
 pub use store::{Store, StoreError};

@@ -21,6 +21,15 @@ impl std::fmt::Display for Place {
     }
 }
 
+impl Refusal {
+    /// The reason in a word, as JSON names it: `layout_change`.
+    #[must_use]
+    pub fn code(&self) -> String {
+        let value = serde_json::to_value(self).unwrap_or_default();
+        value.get("reason").and_then(|reason| reason.as_str()).unwrap_or("unknown").to_owned()
+    }
+}
+
 /// The closed list of reasons.
 #[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
 #[serde(tag = "reason", rename_all = "snake_case")]

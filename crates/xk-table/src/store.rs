@@ -63,6 +63,28 @@ pub enum StoreError {
     },
 }
 
+/// The name of the file for `id`: readable and unique.
+pub(crate) fn file_name(id: &str) -> String {
+    let digest = Sha256::digest(id.as_bytes());
+    let short: String = digest.iter().take(6).map(|b| format!("{b:02x}")).collect();
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '_' };
+    let readable: String = id.chars().map(plain).take(80).collect();
+    format!("{readable}-{short}.json")
+}
+
+/// Writes JSON atomically: a reader sees the old file or the new one.
+pub(crate) fn write(path: &Path, value: &impl serde::Serialize) -> Result<(), StoreError> {
+    let io = |source| StoreError::Io { path: path.into(), source };
+    let folder = path.parent().unwrap_or(Path::new("."));
+    fs::create_dir_all(folder).map_err(io)?;
+    let mut file = tempfile::NamedTempFile::new_in(folder).map_err(io)?;
+    serde_json::to_writer_pretty(&mut file, value).map_err(|e| io(e.into()))?;
+    file.write_all(b"\n").map_err(io)?;
+    file.as_file().sync_all().map_err(io)?;
+    file.persist(path).map_err(|e| io(e.error))?;
+    Ok(())
+}
+
 impl Store {
     /// A store in `root`; the folder is made when the first table is written.
     #[must_use]
@@ -74,11 +96,12 @@ impl Store {
     /// whole ConstID, so two IDs never share a file.
     #[must_use]
     pub fn path(&self, build_id: &str, const_id: &str) -> PathBuf {
-        let digest = Sha256::digest(const_id.as_bytes());
-        let short: String = digest.iter().take(6).map(|b| format!("{b:02x}")).collect();
-        let readable: String =
-            const_id.chars().map(|c| if c.is_ascii_alphanumeric() || c == '.' { c } else { '_' }).take(80).collect();
-        self.root.join(build_id).join(format!("{readable}-{short}.json"))
+        self.folder(build_id).join(file_name(const_id))
+    }
+
+    /// The folder of a kernel's tables.
+    pub(crate) fn folder(&self, build_id: &str) -> PathBuf {
+        self.root.join(build_id)
     }
 
     /// Writes `table` atomically: a reader sees the old file or the new one.
@@ -87,14 +110,7 @@ impl Store {
     /// [`StoreError::Io`]; nothing is left behind.
     pub fn save(&self, table: &ScopeTable) -> Result<PathBuf, StoreError> {
         let path = self.path(&table.kernel.build_id, &table.constant.id);
-        let io = |source| StoreError::Io { path: path.clone(), source };
-        let folder = path.parent().unwrap_or(&self.root);
-        fs::create_dir_all(folder).map_err(io)?;
-        let mut file = tempfile::NamedTempFile::new_in(folder).map_err(io)?;
-        serde_json::to_writer_pretty(&mut file, table).map_err(|e| io(e.into()))?;
-        file.write_all(b"\n").map_err(io)?;
-        file.as_file().sync_all().map_err(io)?;
-        file.persist(&path).map_err(|e| io(e.error))?;
+        write(&path, table)?;
         Ok(path)
     }
 

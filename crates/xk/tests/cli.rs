@@ -114,6 +114,8 @@ fn a_patch_that_cannot_be_read_is_named() {
     let machine = Machine::new();
     machine.run(&["build", "--patch", "/no/such.patch"]).expect(1, &["/no/such.patch"]);
     machine.run(&["build"]).expect(2, &["NAME", "Usage"]);
+    machine.run(&["build", "--all-in", "mm", "SHRINK_BATCH"]).expect(2, &["--all-in"]);
+    machine.run(&["build", "--literals", "SHRINK_BATCH"]).expect(2, &["--literals"]);
 }
 
 #[test]

@@ -6,29 +6,7 @@ use serde::{Deserialize, Serialize};
 use xk_table::{ProbeKind, Proof, Range, ScopeTable};
 
 use super::list::Row;
-
-/// In one word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Status {
-    /// There is a scope table.
-    Usable,
-    /// It cannot be done soundly; the reason is a result.
-    Refused,
-    /// This kernel does not contain it; the reason is the evidence.
-    NotDeployed,
-    /// It is not known: the analysis failed, or took too long.
-    Error,
-}
-
-/// Why there is no table.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reason {
-    /// The kind, as the closed list of refusals names it.
-    pub code: String,
-    /// In words, with the place.
-    pub text: String,
-}
+pub use xk_sie::outcome::{Reason, Status};
 
 /// One constant. Its fields are those of the JSON line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -72,13 +50,13 @@ pub struct Outcome {
 
 impl Outcome {
     /// A constant without a table.
-    pub fn without(row: &Row, status: Status, code: &str, text: String, seconds: f64) -> Self {
+    pub fn without(row: &Row, status: Status, reason: Reason, seconds: f64) -> Self {
         Self {
             id: row.id,
             name: row.name.clone(),
             constant: None,
             status,
-            reason: Some(Reason { code: code.to_owned(), text }),
+            reason: Some(reason),
             range: None,
             default: None,
             modules: Vec::new(),
@@ -116,9 +94,14 @@ impl Outcome {
             data: table.data.len(),
             validated_values: table.validation.unseen.len(),
             mismatches: table.validation.open.keys().filter(|&&value| table.range.contains(value)).count(),
-            ..Self::without(row, Status::Usable, "", String::new(), seconds)
+            ..Self::without(row, Status::Usable, reason("", ""), seconds)
         }
     }
+}
+
+/// A reason that is no refusal of the analysis.
+pub fn reason(code: &str, text: impl Into<String>) -> Reason {
+    Reason { code: code.to_owned(), text: text.into() }
 }
 
 /// All of them. Its fields are those of the last JSON object.
@@ -200,7 +183,7 @@ mod tests {
     #[test]
     fn everything_is_counted_once() {
         let row = |id| Row { id, name: "A".into(), defined_at: "a.c:1".into(), text: String::new() };
-        let of = |id, status, code, seconds| Outcome::without(&row(id), status, code, "why".into(), seconds);
+        let of = |id, status, code, seconds| Outcome::without(&row(id), status, reason(code, "why"), seconds);
         let mut usable = of(1, Status::Usable, "", 4.0);
         (usable.spans, usable.proved, usable.jump, usable.int3, usable.validated_values) = (3, 3, 1, 2, 5);
         let outcomes = [

@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use rustix::process::{kill_process_group, Pid, Signal};
 
 use super::list::Row;
-use super::outcome::{Outcome, Status};
+use super::outcome::{reason, Outcome, Status};
 
 /// How to run.
 pub struct Plan {
@@ -70,7 +70,7 @@ fn one(plan: &Plan, slot: &mut Option<Worker>, row: &Row) -> Result<Outcome> {
         }
     };
     *slot = None;
-    Ok(Outcome::without(row, Status::Error, code, text, started.elapsed().as_secs_f64()))
+    Ok(Outcome::without(row, Status::Error, reason(code, text), started.elapsed().as_secs_f64()))
 }
 
 /// Why a worker gave no answer.

@@ -116,6 +116,7 @@ fn first_line(text: &str, limit: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::outcome::reason;
     use super::*;
 
     #[test]
@@ -123,9 +124,9 @@ mod tests {
         let row = |id, name: &str| Row { id, name: name.into(), defined_at: "a.c:1".into(), text: String::new() };
         let rows = [row(1, "A"), row(2, "x >> 3 | y"), row(3, "GONE")];
         let outcomes = [
-            Outcome::without(&rows[0], Status::Refused, "shape", "control-flow\n shape * at f_g".into(), 1.0),
-            Outcome::without(&rows[1], Status::Error, "crashed", "ended".into(), 1.0),
-            Outcome::without(&rows[2], Status::NotDeployed, "not_deployed", "CONFIG_B is not set".into(), 1.0),
+            Outcome::without(&rows[0], Status::Refused, reason("shape", "control-flow\n shape * at f_g"), 1.0),
+            Outcome::without(&rows[1], Status::Error, reason("crashed", "ended"), 1.0),
+            Outcome::without(&rows[2], Status::NotDeployed, reason("not_deployed", "CONFIG_B is not set"), 1.0),
         ];
         let page = page("6.12", &rows, &outcomes, &Summary::of(&outcomes, 3.0));
         for expected in [

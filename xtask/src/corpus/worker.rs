@@ -8,12 +8,13 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use xk_const::{resolve, ConstId, Constant, ResolveError, Spec};
 use xk_kernel::{Image, Source, SourceHints, Tree};
-use xk_sie::pipeline::{build, BuildError, Options};
+use xk_sie::outcome::{unbuilt, unresolved};
+use xk_sie::pipeline::{build, Options};
 use xk_sie::proof::Solver;
-use xk_table::{KernelRef, Refusal, ScopeTable, Store};
+use xk_table::{KernelRef, ScopeTable, Store};
 
 use super::list::Row;
-use super::outcome::{Outcome, Status};
+use super::outcome::{reason, Outcome, Status};
 use super::place;
 use crate::lab;
 
@@ -68,12 +69,11 @@ impl Bench {
         let constants = match self.constants(row) {
             Ok(constants) => constants,
             Err(Unresolved::Row(error)) => {
-                return Ok(Outcome::without(row, Status::Error, "row", format!("{error:#}"), 0.0));
+                return Ok(Outcome::without(row, Status::Error, reason("row", format!("{error:#}")), 0.0));
             }
             Err(Unresolved::Constant(error)) => {
-                let (status, code) = verdict(&error);
-                let seconds = started.elapsed().as_secs_f64();
-                return Ok(Outcome::without(row, status, code, error.to_string(), seconds));
+                let (status, reason) = unresolved(&error);
+                return Ok(Outcome::without(row, status, reason, started.elapsed().as_secs_f64()));
             }
         };
         let mut first = None;
@@ -96,20 +96,11 @@ impl Bench {
         Ok(match built {
             Ok(table) => self.keep(row, &table, seconds)?,
             Err(error) => {
-                let (status, code) = match &error {
-                    BuildError::Refused(Refusal::NotDeployed { .. }) => (Status::NotDeployed, "not_deployed".into()),
-                    BuildError::Refused(refusal) => (Status::Refused, code(refusal)),
-                    BuildError::Tree(xk_const::TreeError::TooWide { .. }) => (Status::Refused, "too_wide".into()),
-                    _ => (Status::Error, "analysis".into()),
-                };
-                let text = match &error {
-                    BuildError::Refused(refusal) => refusal.to_string(),
-                    other => other.to_string(),
-                };
+                let (status, reason) = unbuilt(&error);
                 Outcome {
                     constant: Some(constant.id.to_string()),
                     default: Some(constant.default),
-                    ..Outcome::without(row, status, &code, text, seconds)
+                    ..Outcome::without(row, status, reason, seconds)
                 }
             }
         })
@@ -162,28 +153,4 @@ pub fn kernel() -> Result<(Image, Tree)> {
     let source = Source::locate(image.id(), &hints)?;
     let tree = source.prepare(&lab::cache()?, &|line| eprintln!("prepare: {line}"))?;
     Ok((image, tree))
-}
-
-/// The reason as the schema names it.
-fn code(refusal: &Refusal) -> String {
-    let value = serde_json::to_value(refusal).unwrap_or_default();
-    value.get("reason").and_then(|reason| reason.as_str()).unwrap_or("unknown").to_owned()
-}
-
-fn verdict(error: &ResolveError) -> (Status, &'static str) {
-    match error {
-        ResolveError::NotDeployed { .. } | ResolveError::NoFile { .. } => (Status::NotDeployed, "not_deployed"),
-        // The deployed sources are searched, and nothing else.
-        ResolveError::Unknown { .. } => (Status::NotDeployed, "unknown_name"),
-        ResolveError::Ambiguous { .. } => (Status::Error, "ambiguous"),
-        ResolveError::NotInteger { .. } => (Status::Refused, "not_integer"),
-        ResolveError::NotConstant { .. } => (Status::Refused, "not_constant"),
-        ResolveError::NoConstant { .. } => (Status::Error, "no_constant"),
-        ResolveError::Layout { .. } => (Status::Refused, "layout_change"),
-        ResolveError::Conditional { .. } => (Status::Refused, "conditional"),
-        ResolveError::Enumerator { .. } => (Status::Refused, "enumerator"),
-        ResolveError::Stale { .. } => (Status::Error, "stale"),
-        ResolveError::TooWide(_) => (Status::Refused, "too_wide"),
-        ResolveError::Tree(_) | ResolveError::Edit(_) => (Status::Error, "tree"),
-    }
 }

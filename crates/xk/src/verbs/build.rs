@@ -1,10 +1,12 @@
 //! `xk build`: from names to scope tables.
 
+mod all;
+
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use xk_const::{patched, recall, Spec};
+use xk_const::{patched, recall, ResolveError, Spec};
 use xk_kernel::{Image, Tree};
 use xk_sie::pipeline::{build, BuildError, Options};
 use xk_sie::proof::Solver;
@@ -27,11 +29,17 @@ the compiler that it was built with must be installed (see `xk doctor`). --root 
 --vmlinuz says where source, configuration and modules of that kernel are.")]
 pub struct Args {
     /// The constants
-    #[arg(required_unless_present = "patch", value_name = "NAME")]
+    #[arg(required_unless_present_any = ["patch", "all_in"], value_name = "NAME")]
     names: Vec<String>,
     /// A patch that changes one constant, in place of its name; may be repeated
     #[arg(long, value_name = "FILE")]
     patch: Vec<PathBuf>,
+    /// Every constant that `xk scan` lists for a file, folder or subsystem; goes on where it ended
+    #[arg(long, value_name = "PATH|SUBSYSTEM", conflicts_with_all = ["names", "patch"])]
+    all_in: Option<String>,
+    /// With --all-in: also literals in functions; they are many
+    #[arg(long, requires = "all_in", conflicts_with_all = ["names", "patch"])]
+    literals: bool,
     #[command(flatten)]
     kernel: KernelOf,
     /// Compilers to run side by side (default: as many as there are processors)
@@ -58,13 +66,20 @@ pub fn run(args: Args) -> Result {
     }
     let bench = Bench { image, tree, solver, folders, jobs: args.jobs.map_or(processors, usize::from) };
 
+    if let Some(part) = &args.all_in {
+        return all::run(&bench, part, args.literals);
+    }
+    let known = all::Known::open(&bench)?;
     for (path, text) in &patches {
         wanted.push(bench.patched(path, text)?);
     }
     let mut failures = Vec::new();
     for (name, spec) in &wanted {
         match bench.table(name, spec) {
-            Ok(table) => bench.keep(&table)?,
+            Ok(table) => {
+                bench.save(&table)?;
+                known.put(&table.constant.id, &all::Outcome::USABLE)?;
+            }
             Err(failure) if wanted.len() == 1 => return Err(failure),
             Err(failure) => {
                 eprintln!("{} {}", paint.bad(&format!("{}:", failure.exit.word())), failure.message);
@@ -126,11 +141,15 @@ impl Bench {
     }
 
     fn table(&self, name: &str, spec: &Spec) -> Result<ScopeTable> {
+        self.analyse(name, spec).map_err(|error| error.failure().about(name))
+    }
+
+    fn analyse(&self, name: &str, spec: &Spec) -> std::result::Result<ScopeTable, Unbuilt> {
         let paint = Paint::stderr();
         let progress = Progress::new(name);
         let started = Instant::now();
         progress.say("resolving");
-        let constant = recall(&self.tree, spec).map_err(|error| Failure::from(error).about(name))?;
+        let constant = recall(&self.tree, spec).inspect_err(|_| progress.end())?;
         let resolved = started.elapsed().as_secs_f64();
         let id = self.image.id();
         let kernel = KernelRef { release: id.release.clone(), build_id: id.build_id.clone() };
@@ -139,7 +158,7 @@ impl Bench {
         let options = Options { cache: &objects, jobs: self.jobs, progress: &say };
         let built = build(&self.tree, &self.image, kernel, &constant, &self.solver, &options);
         progress.end();
-        let mut table = built.map_err(|error| failure(error).about(name))?;
+        let mut table = built?;
         table.stages.insert("resolve".into(), resolved);
         let total: f64 = table.stages.values().sum();
         let stages: Vec<String> =
@@ -148,7 +167,7 @@ impl Bench {
         Ok(table)
     }
 
-    fn keep(&self, table: &ScopeTable) -> Result {
+    fn save(&self, table: &ScopeTable) -> Result {
         let path = self.folders.store().save(table)?;
         let paint = Paint::stdout();
         println!(
@@ -172,10 +191,31 @@ fn in_order(table: &ScopeTable) -> Vec<(&str, f64)> {
     stages
 }
 
-fn failure(error: BuildError) -> Failure {
-    match error {
-        BuildError::Refused(refusal) => refusal.into(),
-        other => Failure::error(other.to_string()),
+/// Why there is no table.
+enum Unbuilt {
+    Unresolved(ResolveError),
+    Unbuilt(BuildError),
+}
+
+impl From<ResolveError> for Unbuilt {
+    fn from(error: ResolveError) -> Self {
+        Self::Unresolved(error)
+    }
+}
+
+impl From<BuildError> for Unbuilt {
+    fn from(error: BuildError) -> Self {
+        Self::Unbuilt(error)
+    }
+}
+
+impl Unbuilt {
+    fn failure(self) -> Failure {
+        match self {
+            Self::Unresolved(error) => error.into(),
+            Self::Unbuilt(BuildError::Refused(refusal)) => refusal.into(),
+            Self::Unbuilt(other) => Failure::error(other.to_string()),
+        }
     }
 }
 

@@ -1,8 +1,11 @@
 //! `xk scan`: which constants of a kernel look worth tuning, and why.
 
+use std::collections::HashSet;
+
 use clap::builder::PossibleValuesParser;
 use serde_json::json;
 use xk_const::{glob, survey, Category, Listed, Scope, Written};
+use xk_kernel::Tree;
 use xk_table::KernelRef;
 
 use crate::context::Folders;
@@ -64,14 +67,9 @@ pub fn run(args: &Args) -> Result {
     let paint = Paint::stderr();
     let say = |line: &str| eprintln!("{}", paint.dim(&format!("scan: {line}")));
     let tree = args.kernel.tree(&image, &folders.cache, &say)?;
-    let failed = |error: &dyn std::fmt::Display| Failure::error(error.to_string());
-    let scope = args.scope.as_deref().map(|name| Scope::find(&tree, name)).transpose().map_err(|e| failed(&e))?;
     let literals = args.literals || args.form.iter().any(|form| form == Written::Literal.word());
-    let survey = survey(&tree, literals, &say).map_err(|e| failed(&e))?;
-    let wanted =
-        |listed: &&Listed| scope.as_ref().is_none_or(|scope| scope.contains(&listed.id.path)) && args.want(listed);
-    let mut rows: Vec<&Listed> = survey.named.iter().chain(&survey.literals).filter(wanted).collect();
-    rows.sort_by(|a, b| (&a.id.path, a.id.line).cmp(&(&b.id.path, b.id.line)));
+    let found = listed(&tree, args.scope.as_deref(), literals, &say)?;
+    let mut rows: Vec<&Listed> = found.iter().filter(|listed| args.want(listed)).collect();
     let total = rows.len();
     rows.truncate(args.limit.unwrap_or(total));
     if args.json {
@@ -84,6 +82,25 @@ pub fn run(args: &Args) -> Result {
         eprintln!("{}", paint.dim(&format!("{}{shown}", count(total, "candidate"))));
     }
     Ok(())
+}
+
+/// What is found in a part of the source, or in all of it, in the order of the source.
+fn listed(tree: &Tree, scope: Option<&str>, literals: bool, say: &dyn Fn(&str)) -> Result<Vec<Listed>> {
+    let failed = |error: &dyn std::fmt::Display| Failure::error(error.to_string());
+    let scope = scope.map(|name| Scope::find(tree, name)).transpose().map_err(|e| failed(&e))?;
+    let survey = survey(tree, literals, say).map_err(|e| failed(&e))?;
+    let inside = |listed: &Listed| scope.as_ref().is_none_or(|scope| scope.contains(&listed.id.path));
+    let mut rows: Vec<Listed> = survey.named.into_iter().chain(survey.literals).filter(inside).collect();
+    rows.sort_by(|a, b| (&a.id.path, a.id.line).cmp(&(&b.id.path, b.id.line)));
+    Ok(rows)
+}
+
+/// What `xk scan` lists there without further options, each once.
+pub(super) fn candidates(tree: &Tree, scope: Option<&str>, literals: bool, say: &dyn Fn(&str)) -> Result<Vec<Listed>> {
+    let mut found = listed(tree, scope, literals, say)?;
+    let mut seen = HashSet::new();
+    found.retain(|listed| !shared(&listed.id.path) && seen.insert(listed.id.to_string()));
+    Ok(found)
 }
 
 impl Args {
@@ -112,7 +129,7 @@ fn shared(path: &str) -> bool {
 }
 
 /// What the constant is called, if anything; a literal only stands in something that has a name.
-fn name(listed: &Listed) -> Option<&str> {
+pub(super) fn name(listed: &Listed) -> Option<&str> {
     let literal = matches!(listed.written, Written::Literal | Written::FunctionMacro);
     (!literal).then_some(listed.name.as_str())
 }

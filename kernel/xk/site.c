@@ -66,6 +66,9 @@ static int check_code(const struct xk_site *from, unsigned int index, struct xk_
 		return xk_refuse(error, -EINVAL,
 				 "site %u: %u bytes at 0x%x are not an instruction of %s", index,
 				 from->insn_len, from->offset, from->symbol);
+	if (from->start > from->offset)
+		return xk_refuse(error, -EINVAL, "site %u: starts at 0x%x, behind its probe", index,
+				 from->start);
 	if (from->address + from->text_len < from->address)
 		return xk_refuse(error, -EINVAL, "site %u: address %#llx", index, from->address);
 	if (xk_ops_check(from->ops, from->nr_ops, &limits, &why))
@@ -196,6 +199,7 @@ static int init_code(struct xk_tune *tune, unsigned int index,
 	int ret;
 
 	site->backend = &xk_backend_kprobe;
+	site->reach = from->offset - from->start;
 	ret = copy_source(tune, index, from, error);
 	if (ret)
 		return ret;

@@ -171,6 +171,23 @@ static int verify_text(struct xk_live_site *site, struct xk_error *error)
 	return ret;
 }
 
+/*
+ * An update is proved for code that nobody else changes from the first of its
+ * instructions to the probe. Within one tune the analysis has seen to that;
+ * probes of different tunes must not lie in each other's.
+ */
+static bool disturbs(const struct xk_live_site *site, const struct xk_live_site *other)
+{
+	unsigned long start = site->address, other_start = other->address;
+
+	if (site->tune != other->tune) {
+		start -= site->reach;
+		other_start -= other->reach;
+	}
+	return start < other->address + other->insn_len &&
+	       other_start < site->address + site->insn_len;
+}
+
 static int verify_unowned(const struct xk_live_site *site, struct xk_error *error)
 {
 	struct xk_tune *tune;
@@ -182,13 +199,12 @@ static int verify_unowned(const struct xk_live_site *site, struct xk_error *erro
 
 			if (other == site || (other->phase != XK_PHASE_ARMED &&
 					      other->phase != XK_PHASE_READY) ||
-			    site->address >= other->address + other->insn_len ||
-			    other->address >= site->address + site->insn_len)
+			    !disturbs(site, other))
 				continue;
 			if (tune == site->tune && !xk_whens_collide(other->when, site->when))
 				continue;
 			return xk_refuse(error, -EBUSY,
-					 "%s+0x%x: this instruction is held by %s (tune %u)",
+					 "%s+0x%x: these instructions are held by %s (tune %u)",
 					 site->symbol, site->offset, tune->name, tune->id);
 		}
 	}

@@ -86,6 +86,7 @@ struct xk_live_site {
 	unsigned long function;			/* or object: address; 0: not known */
 	unsigned long address;			/* of the probed instruction, or value */
 	u32 offset;
+	u32 reach;				/* bytes before it that the proof covers */
 	u8 insn_len;				/* in data: width of the value */
 	u8 when;
 	bool in_data;				/* no code: see data.c */

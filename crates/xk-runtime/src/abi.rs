@@ -108,6 +108,8 @@ pub struct Site {
     pub nr_ivs: u8,
     pub flags: u32,
     pub text_len: u32,
+    pub start: u32,
+    pub pad: u32,
     pub text: u64,
     pub mask: u64,
     pub ivs: [Iv; MAX_IVS],

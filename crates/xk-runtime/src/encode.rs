@@ -145,6 +145,7 @@ fn site(span: &CriticalSpan, function: &Function, text: &Text) -> Result<abi::Si
     site.nr_ivs = span.ivs.len() as u8;
     site.flags = if program.stores() { abi::SITE_STORES } else { 0 };
     site.text_len = text.bytes.len() as u32;
+    site.start = span.start;
     site.text = text.bytes.as_ptr() as u64;
     site.mask = text.mask.as_ptr() as u64;
 

@@ -48,6 +48,8 @@ fn facts() -> Vec<(String, u64)> {
         nr_ivs,
         flags,
         text_len,
+        start,
+        pad,
         text,
         mask,
         ivs,

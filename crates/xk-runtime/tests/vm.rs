@@ -17,7 +17,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use object::{Object, ObjectSection, ObjectSymbol};
-use support::{op, raw, set_register, table, Loaded, Site, MODULE, RAX, RDI, RSI};
+use support::{op, raw, set_register, table, Loaded, Site, MODULE, RAX, RDI, RDX, RSI};
 use xk_runtime::{abi, Device, Error, Probe, SiteStatus, Tune};
 use xk_table::{Fit, Op, OpCode, ScopeTable, When};
 
@@ -61,6 +61,7 @@ guest_tests! {
     an_owned_tune_is_nobody_elses,
     the_same_constant_twice_is_busy,
     the_same_instruction_twice_is_busy,
+    overlapping_expressions_are_busy,
     two_tunes_share_a_function,
     an_altered_byte_is_refused,
     a_foreign_probe_is_refused,
@@ -299,7 +300,7 @@ mod checks {
     pub use refusals::{
         a_foreign_probe_is_refused, a_malformed_program_is_refused, a_wrong_place_is_refused, all_sites_or_none,
         an_altered_byte_is_refused, another_interface_version_is_refused, another_name_of_a_function_is_accepted,
-        garbage_is_refused, out_of_range_is_refused, the_same_constant_twice_is_busy,
+        garbage_is_refused, out_of_range_is_refused, overlapping_expressions_are_busy, the_same_constant_twice_is_busy,
         the_same_instruction_twice_is_busy, two_tunes_share_a_function,
     };
 }

@@ -15,6 +15,8 @@ pub const UNSEEN: usize = 5;
 pub const FITTED: usize = 2;
 /// After so many waves what agrees is enough, or never will be.
 const WAVES: usize = 4;
+/// After so many waves without two values that match, no closer ones will.
+const WAVES_WITHOUT_FIT: usize = 2;
 
 /// Among which values to look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,7 +71,8 @@ impl<'a> Plan<'a> {
     pub fn next(&mut self, standing: &Standing) -> Vec<i64> {
         let Standing { hull, confirmed, fitted } = *standing;
         let missing = UNSEEN.saturating_sub(confirmed) + if fitted { 0 } else { FITTED };
-        if missing == 0 || self.waves == WAVES {
+        let hopeless = !fitted && self.waves == WAVES_WITHOUT_FIT;
+        if missing == 0 || self.waves == WAVES || hopeless {
             return Vec::new();
         }
         let candidates = match self.domain {

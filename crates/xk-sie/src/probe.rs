@@ -33,6 +33,9 @@ pub fn unprobeable(object: &Object, function: &Function, insn: &Insn) -> Option<
     if object.jump_labels.contains_key(&insn.node) {
         return Some("a jump label is patched here".into());
     }
+    if object.lock_prefixes.iter().any(|&at| overlaps(at, 1)) {
+        return Some("a lock prefix is patched here".into());
+    }
     if object.goes_to(insn, "__SCT__") || object.goes_to(insn, "__fentry__") {
         return Some("a static call or ftrace site is patched here".into());
     }

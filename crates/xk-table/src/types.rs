@@ -361,7 +361,8 @@ impl ScopeTable {
             let function =
                 self.functions.get(span.function).ok_or_else(|| format!("span {i}: no function {}", span.function))?;
             let end = span.indirection.offset as usize + span.indirection.insn_len as usize;
-            if end > function.bytes.len() / 2 || span.start >= span.end {
+            let behind = span.start > span.indirection.offset;
+            if end > function.bytes.len() / 2 || span.start >= span.end || behind {
                 return Err(format!("span {i}: lies outside {}", function.symbol));
             }
             if span.ivs.iter().any(|fit| matches!(fit.form, Form::Quotient(by) if by < 1)) {

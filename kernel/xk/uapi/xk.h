@@ -142,6 +142,8 @@ struct xk_site {
 	__u8 nr_ivs;
 	__u32 flags;		/* XK_SITE_* */
 	__u32 text_len;
+	__u32 start;		/* of the instructions that the update was proved with: offset */
+	__u32 pad;
 	__u64 text;		/* const __u8 * */
 	__u64 mask;		/* const __u8 * */
 	struct xk_iv ivs[XK_MAX_IVS];

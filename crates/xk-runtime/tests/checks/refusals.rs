@@ -21,6 +21,24 @@ pub fn the_same_instruction_twice_is_busy() {
     assert_eq!(target("value"), "41");
 }
 
+/// An update is proved for code that nobody else changes up to its probe; beside
+/// it there is room.
+pub fn overlapping_expressions_are_busy() {
+    let _tune = load(&value_table(), 41).unwrap();
+    let mut other = table(&target_module(), "OTHER", vec![Site::new("xk_target_value", 7, 3, set_register(RDX))]);
+    other.spans[0].start = 0;
+    let refused = load(&other, 42);
+    assert!(
+        matches!(&refused, Err(Error::Busy(text)) if text.contains("xk_target_value+0x7") && text.contains("VALUE")),
+        "{refused:?}"
+    );
+    other.spans[0].start = 7;
+    let beside = load(&other, 42).unwrap();
+    assert_eq!(target("value"), "42");
+    beside.unload().unwrap();
+    assert_eq!(target("value"), "41");
+}
+
 /// The second is verified while the first has a jump over three of the
 /// function's instructions.
 pub fn two_tunes_share_a_function() {

@@ -16,6 +16,7 @@ use xk_table::{
 
 pub const MODULE: &str = "xk_target";
 pub const RAX: u8 = 0;
+pub const RDX: u8 = 2;
 pub const RSI: u8 = 6;
 pub const RDI: u8 = 7;
 

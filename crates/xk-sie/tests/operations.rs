@@ -23,39 +23,6 @@ const EFAULT: i32 = -14;
 /// What `ops_run` takes for this CPU's per-CPU data.
 const PER_CPU_BASE: u64 = 0xffff_8880_0000_0800;
 
-const CODES: [OpCode; 30] = [
-    OpCode::Iv,
-    OpCode::Imm,
-    OpCode::Reg,
-    OpCode::Flags,
-    OpCode::Load,
-    OpCode::Add,
-    OpCode::Sub,
-    OpCode::Mul,
-    OpCode::And,
-    OpCode::Or,
-    OpCode::Xor,
-    OpCode::Shl,
-    OpCode::Shr,
-    OpCode::Sar,
-    OpCode::Not,
-    OpCode::Neg,
-    OpCode::Sext,
-    OpCode::Eq,
-    OpCode::Ult,
-    OpCode::Slt,
-    OpCode::Select,
-    OpCode::FlagsAdd,
-    OpCode::FlagsSub,
-    OpCode::FlagsLogic,
-    OpCode::Cond,
-    OpCode::SetReg,
-    OpCode::SetFlags,
-    OpCode::Store,
-    OpCode::Text,
-    OpCode::PerCpu,
-];
-
 /// A program with everything it acts on.
 struct Case {
     program: Program,
@@ -150,7 +117,7 @@ fn well_formed(random: &mut Random) -> Case {
     let mut written: Vec<u8> = Vec::new();
     let len = 2 + random.below(MAX_OPS - 6);
     while case.program.ops.len() < len {
-        let code = if written.len() < 2 { random.pick(&CODES[..4]) } else { random.pick(&CODES) };
+        let code = if written.len() < 2 { random.pick(&OpCode::ALL[..4]) } else { random.pick(&OpCode::ALL) };
         let temp = |random: &mut Random| {
             // The youngest are the most interesting.
             let from = written.len().saturating_sub(if random.below(2) == 0 { 4 } else { 32 });
@@ -287,7 +254,7 @@ fn programs_mean_what_the_module_does() {
         used.extend(case.program.ops.iter().map(|op| (op.code as u8, op.width)));
     }
     // A sign extension to one byte does not exist, and addresses are whole.
-    let expected = CODES.len() * 4 - 1 - 2 * 3;
+    let expected = OpCode::ALL.len() * 4 - 1 - 2 * 3;
     assert_eq!(used.len(), expected, "every operation at every width");
 }
 
@@ -329,7 +296,7 @@ fn malformed(random: &mut Random) -> Case {
             3 => op.b = byte,
             4 => op.c = byte,
             5 => op.imm = random.value() as i64,
-            6 => op.code = random.pick(&CODES),
+            6 => op.code = random.pick(&OpCode::ALL),
             _ => case.program.ops.truncate(at),
         }
     }

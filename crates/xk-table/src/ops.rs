@@ -55,6 +55,48 @@ pub enum OpCode {
     PerCpu,
 }
 
+impl OpCode {
+    /// Every operation, in the order of its number.
+    pub const ALL: [Self; 30] = [
+        Self::Iv,
+        Self::Imm,
+        Self::Reg,
+        Self::Flags,
+        Self::Load,
+        Self::Add,
+        Self::Sub,
+        Self::Mul,
+        Self::And,
+        Self::Or,
+        Self::Xor,
+        Self::Shl,
+        Self::Shr,
+        Self::Sar,
+        Self::Not,
+        Self::Neg,
+        Self::Sext,
+        Self::Eq,
+        Self::Ult,
+        Self::Slt,
+        Self::Select,
+        Self::FlagsAdd,
+        Self::FlagsSub,
+        Self::FlagsLogic,
+        Self::Cond,
+        Self::SetReg,
+        Self::SetFlags,
+        Self::Store,
+        Self::Text,
+        Self::PerCpu,
+    ];
+
+    /// The operation of this number.
+    #[must_use]
+    pub fn of_number(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|code| *code as u8 == number)
+    }
+}
+
 /// One operation; field meanings as in `struct xk_op`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Op {

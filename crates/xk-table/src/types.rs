@@ -89,6 +89,15 @@ impl Form {
     fn is_linear(&self) -> bool {
         *self == Self::Linear
     }
+
+    /// Whether it is a form that `xk.ko` computes, too.
+    fn is_defined(self) -> bool {
+        match self {
+            Self::Linear | Self::Log2 => true,
+            Self::Quotient(by) => by > 0,
+            Self::Power(bits) => bits < 64,
+        }
+    }
 }
 
 /// A value as the compiler materialised it: a [`Form`] of V modulo 2^64, read at
@@ -350,6 +359,10 @@ impl ScopeTable {
             if ![1, 2, 4, 8].contains(&data.width) || data.fit.width != data.width {
                 return Err(format!("{}+{:#x}: a value of {} bytes", data.symbol, data.offset, data.width));
             }
+            if !data.fit.form.is_defined() {
+                let form = data.fit.form;
+                return Err(format!("{}+{:#x}: the form {form:?} has no meaning", data.symbol, data.offset));
+            }
         }
         for function in &self.functions {
             let (bytes, mask) = (function.text()?, function.text_mask()?);
@@ -365,8 +378,8 @@ impl ScopeTable {
             if end > function.bytes.len() / 2 || span.start >= span.end || behind {
                 return Err(format!("span {i}: lies outside {}", function.symbol));
             }
-            if span.ivs.iter().any(|fit| matches!(fit.form, Form::Quotient(by) if by < 1)) {
-                return Err(format!("span {i}: divides by zero or less"));
+            if let Some(fit) = span.ivs.iter().find(|fit| !fit.form.is_defined()) {
+                return Err(format!("span {i}: a value of the form {:?}, which has no meaning", fit.form));
             }
             if span.ivs.len() > MAX_IVS || span.ivs.iter().any(|fit| ![1, 2, 4, 8].contains(&fit.width)) {
                 return Err(format!(
@@ -375,7 +388,7 @@ impl ScopeTable {
             }
             span.indirection.program.check(span.ivs.len()).map_err(|e| format!("span {i}: {e}"))?;
             let texts = span.indirection.program.ops.iter().filter(|op| op.code == OpCode::Text);
-            if let Some(op) = texts.into_iter().find(|op| op.imm + 4 > function.bytes.len() as i64 / 2) {
+            if let Some(op) = texts.into_iter().find(|op| op.imm > function.bytes.len() as i64 / 2 - 4) {
                 return Err(format!("span {i}: reads {} at {:#x}, beyond its end", function.symbol, op.imm));
             }
         }

@@ -4,8 +4,8 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use xk_table::{
-    ConstRef, CriticalSpan, DataSite, Fit, Function, Indirection, KernelRef, Kind, Op, OpCode, OpError, ProbeKind,
-    Program, Proof, Range, ScopeTable, Store, StoreError, Validation, When, SCHEMA,
+    ConstRef, CriticalSpan, DataSite, Fit, Form, Function, Indirection, KernelRef, Kind, Op, OpCode, OpError,
+    ProbeKind, Program, Proof, Range, ScopeTable, Store, StoreError, Validation, When, SCHEMA,
 };
 
 const BUILD: &str = "0123abcd";
@@ -125,13 +125,25 @@ fn a_constant_may_act_in_data_only() {
     assert_eq!(serde_json::from_value::<ScopeTable>(value).unwrap(), table);
 }
 
+fn of_form(form: Form) -> Fit {
+    Fit { form, ..Fit::linear(1, 0, 4) }
+}
+
+/// The address that a field of the function at `at` refers to.
+fn text(at: i64) -> Op {
+    Op { imm: at, ..op(OpCode::Text, 8, 1, 0) }
+}
+
 /// One violation of coherence.
 type Break = (&'static str, fn(&mut ScopeTable));
 
 #[test]
 fn incoherent_tables_are_refused() {
     assert_eq!(table().check(), Ok(()));
-    let broken: [Break; 13] = [
+    let mut reads = table();
+    reads.spans[0].indirection.program.ops.insert(0, text(2));
+    assert_eq!(reads.check(), Ok(()));
+    let broken: [Break; 19] = [
         ("default outside the range", |t| t.range.min = 33),
         ("no spans", |t| t.spans.clear()),
         ("mask of another length", |t| t.functions[0].mask.truncate(4)),
@@ -144,6 +156,12 @@ fn incoherent_tables_are_refused() {
         ("odd width", |t| t.spans[0].ivs[0].width = 9),
         ("odd data", |t| t.data = vec![DataSite { width: 3, ..data() }]),
         ("data of another width", |t| t.data = vec![DataSite { width: 8, ..data() }]),
+        ("division by zero", |t| t.spans[0].ivs[0].form = Form::Quotient(0)),
+        ("shift by the whole width", |t| t.spans[0].ivs[0].form = Form::Power(64)),
+        ("division by zero in data", |t| t.data = vec![DataSite { fit: of_form(Form::Quotient(0)), ..data() }]),
+        ("shift by the whole width in data", |t| t.data = vec![DataSite { fit: of_form(Form::Power(64)), ..data() }]),
+        ("reads across the end of the function", |t| t.spans[0].indirection.program.ops.insert(0, text(3))),
+        ("reads where no sum fits", |t| t.spans[0].indirection.program.ops.insert(0, text(i64::MAX))),
         ("empty program", |t| t.spans[0].indirection.program.ops.clear()),
     ];
     for (what, break_it) in broken {

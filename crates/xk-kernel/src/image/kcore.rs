@@ -95,8 +95,9 @@ fn segments(headers: &[u8]) -> Vec<Segment> {
         let long = |at: usize| header[at..at + 8].iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte));
         Segment { offset: long(8), address: long(16), size: long(40) }
     };
-    // A damaged size must not make the address wrap.
-    loads.map(segment).filter(|segment| segment.address.checked_add(segment.size).is_some()).collect()
+    // A damaged size must not make the address wrap, nor the offset.
+    let ends = |segment: &Segment| [segment.address, segment.offset].map(|start| start.checked_add(segment.size));
+    loads.map(segment).filter(|segment| ends(segment).iter().all(Option::is_some)).collect()
 }
 
 #[cfg(test)]
@@ -152,6 +153,9 @@ mod tests {
         assert!(matches!(cut.read(BASE, 10), Err(ImageError::Unmapped { .. })));
         assert!(opened(&[0x7f; 256]).is_err());
         assert!(opened(&core(u64::MAX - 2, b"0123456789")).is_err(), "an address that wraps");
+        let mut far = whole.clone();
+        far[64 + 56 + 8..][..8].fill(0xff);
+        assert!(opened(&far).is_err(), "an offset that wraps");
         let mut many = whole;
         many[0x39] = 0xff;
         assert!(opened(&many).is_err());

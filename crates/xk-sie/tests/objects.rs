@@ -8,7 +8,7 @@ mod common;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use common::{function, object};
+use common::{assemble, function, object};
 use xk_sie::flow::Flow;
 use xk_sie::insn::Node;
 use xk_sie::object::Object;
@@ -215,4 +215,25 @@ fn the_table_of_two_byte_opcodes_is_the_kernels() {
         assert_eq!(bits.len(), 16, "{row}");
         assert_eq!(xk_sie::probe::TWO_BYTE_BOOSTABLE[number], word, "row {number:x}0: {row}");
     }
+}
+
+/// Found by fuzzing: what a damaged header states is not believed.
+#[test]
+fn damaged_objects_are_refused() {
+    let whole = assemble(".text\n.globl f\n.type f,@function\nf:\nret\n.size f,.-f\n");
+    assert!(Object::parse(&whole).is_ok());
+    // A global function in section 1, as the symbol table has it.
+    let symbol = [0x12, 0, 1, 0];
+    let at: Vec<usize> = (0..whole.len() - 4).filter(|&at| whole[at..at + 4] == symbol).collect();
+    assert_eq!(at.len(), 1);
+    let mut elsewhere = whole;
+    elsewhere[at[0] + 3] = 0x69;
+    assert!(Object::parse(&elsewhere).unwrap_err().to_string().contains("outside its section"));
+}
+
+/// Found by fuzzing: a table without content has no entries, however large it says that it is.
+#[test]
+fn a_table_without_content_is_empty() {
+    let text = ".section __jump_table,\"a\",@nobits\n.skip 0x1000000000000\n.text\n";
+    assert!(object(text).jump_labels.is_empty());
 }

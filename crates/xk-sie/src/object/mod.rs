@@ -275,9 +275,9 @@ impl Object {
     fn decode(&mut self) -> Result<(), ObjectError> {
         let functions: Vec<Function> = self.functions.values().cloned().collect();
         for function in functions {
-            let Some(section) = self.sections.get(function.start.section) else { continue };
             let (start, end) = (function.start.offset as usize, (function.start.offset + function.size) as usize);
-            let Some(bytes) = section.data.get(start..end) else {
+            let section = self.sections.get(function.start.section);
+            let Some(bytes) = section.and_then(|section| section.data.get(start..end)) else {
                 return Err(ObjectError::Elf(format!("{} lies outside its section", function.name)));
             };
             let mut decoder = Decoder::with_ip(64, bytes, function.start.offset, DecoderOptions::NONE);

@@ -10,7 +10,7 @@ impl Object {
             .iter()
             .enumerate()
             .filter(|(_, s)| s.name == name)
-            .flat_map(|(i, s)| (0..s.size / size).map(move |n| (i, n * size)))
+            .flat_map(|(i, s)| (0..s.data.len() as u64 / size).map(move |n| (i, n * size)))
             .collect()
     }
 

@@ -2,13 +2,16 @@
 # The front door. Every target does its own set-up, skips what is there, and is safe to repeat.
 
 .DEFAULT_GOAL := help
-.PHONY: demo test shell bench lint help
+.PHONY: demo test fuzz shell bench lint help
 
 demo: ## retune Debian's stock kernel live, in a throwaway machine
 	@scripts/demo
 
 test: ## run every test
 	@scripts/test
+
+fuzz: ## damaged bytes for every parser (FUZZ_SECONDS=60 for each, FUZZ_TARGET=object, FUZZ_SEED=1)
+	@scripts/fuzz
 
 shell: ## a prompt inside a throwaway machine with xk ready (KERNEL=cloud for another kernel)
 	@scripts/shell

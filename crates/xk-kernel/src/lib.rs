@@ -13,6 +13,8 @@ mod id;
 mod image;
 mod kbuild;
 mod overlay;
+#[doc(hidden)]
+pub mod parsers;
 mod prepare;
 mod source;
 mod tree;

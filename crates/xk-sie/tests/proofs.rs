@@ -26,7 +26,7 @@ use xk_sie::semantics::{is_immediate, step, Substitution};
 use xk_sie::state::{State, REGISTERS};
 use xk_sie::study::{Builds, Variant};
 use xk_sie::term::Terms;
-use xk_table::{CriticalSpan, Fit, Kind, Op, OpCode, Program, Range, Refusal, When};
+use xk_table::{CriticalSpan, Fit, Kind, Op, OpCode, Program, Range, When};
 
 /// The deployed kernel is the fixture itself.
 #[derive(Default)]

@@ -62,7 +62,7 @@ static int answer(struct machine *machine, int status, int operation)
 		state.registers[i] = *xk_reg(&machine->regs, i);
 	state.flags = machine->regs.flags;
 	return put(&status, sizeof(status)) || put(&operation, sizeof(operation)) ||
-	       put(&state, sizeof(state)) || put(machine->memory, MEMORY_SIZE);
+	       put(&state, sizeof(state)) || put(machine->memory, MEMORY_SIZE) || fflush(stdout);
 }
 
 static int one(const struct header *header)

@@ -5,12 +5,12 @@
 //! (alternatives, static calls, jump labels, tracing), a file has not.
 
 mod elf;
-mod kallsyms;
-mod kcore;
+pub(crate) mod kallsyms;
+pub(crate) mod kcore;
 mod live;
 mod module;
-mod symbols;
-mod vmlinuz;
+pub(crate) mod symbols;
+pub(crate) mod vmlinuz;
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,0 +1,1 @@
+The fuzzed patches change this file; only its name is looked at.

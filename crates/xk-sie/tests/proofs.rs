@@ -9,14 +9,14 @@
 mod common;
 #[path = "common/emulator.rs"]
 mod emulator;
+#[path = "common/fixture.rs"]
+mod fixture;
 
-use std::collections::HashSet;
-
-use common::{assemble, compile_c, Random};
+use common::Random;
 use emulator::Emulator;
-use xk_sie::analyse::{analyse, Analysis, Input};
+use fixture::*;
+use xk_sie::analyse::Analysis;
 use xk_sie::flow::{Flow, Live};
-use xk_sie::identity::{Candidate, Deployed};
 use xk_sie::insn::{Insn, Node};
 use xk_sie::object::Object;
 use xk_sie::program::{execute, iv_term, Links};
@@ -24,75 +24,8 @@ use xk_sie::proof::{obligation, ProofError, Solver};
 use xk_sie::prototypes::Prototypes;
 use xk_sie::semantics::{is_immediate, step, Substitution};
 use xk_sie::state::{State, REGISTERS};
-use xk_sie::study::{Builds, Variant};
 use xk_sie::term::Terms;
 use xk_table::{CriticalSpan, Fit, Kind, Op, OpCode, Program, Range, When};
-
-/// The deployed kernel is the fixture itself.
-#[derive(Default)]
-struct Itself {
-    functions: Vec<(String, Vec<u8>)>,
-    data: Vec<String>,
-}
-
-impl Itself {
-    fn of(object: &Object) -> Self {
-        let functions = object.functions.values().map(|f| (f.name.clone(), object.text_and_mask(f).0)).collect();
-        Self { functions, data: object.data_symbols.keys().cloned().collect() }
-    }
-}
-
-impl Deployed for Itself {
-    fn candidates(&self, symbol: &str, _module: Option<&str>) -> Result<Vec<Candidate>, String> {
-        let functions = self.functions.iter().map(|(name, _)| name);
-        let found = functions.chain(&self.data).enumerate().filter(|(_, name)| *name == symbol);
-        Ok(found
-            .map(|(i, _)| Candidate { section: ".text".into(), text_offset: i as u64 * 0x1000, address: i as u64 })
-            .collect())
-    }
-
-    fn text(&self, candidate: &Candidate, _module: Option<&str>, len: usize) -> Result<Vec<u8>, String> {
-        let bytes = &self.functions[candidate.address as usize].1;
-        Ok(bytes[..len.min(bytes.len())].to_vec())
-    }
-}
-
-fn solver() -> Solver {
-    Solver::z3(10).expect("z3 is needed: apt-get install z3")
-}
-
-/// How a fixture becomes an object for one value.
-type Build<'a> = dyn Fn(i64) -> Object + 'a;
-
-fn from_c(text: &str) -> impl Fn(i64) -> Object + '_ {
-    move |v| Object::parse(&compile_c(text, &v.to_string())).unwrap()
-}
-
-fn from_assembly(text: &str) -> impl Fn(i64) -> Object + '_ {
-    move |v| Object::parse(&assemble(&text.replace("{V}", &v.to_string()))).unwrap()
-}
-
-/// A function `f` in assembly, with `{V}` where the value stands.
-fn body(text: &str) -> String {
-    format!(".text\n.globl f\n.type f,@function\nf:\n{text}\n.size f,.-f\n")
-}
-
-fn builds(build: &Build<'_>, default: i64, fitted: &[i64], unseen: &[i64]) -> Builds {
-    let built = |&v: &i64| (v, Variant::Built(Box::new(build(v))));
-    let variants = fitted.iter().chain(unseen).map(built).collect();
-    Builds { source: "unit.c".into(), module: None, base: build(default), variants }
-}
-
-fn analysed(units: Vec<Builds>, default: i64, deployed: &dyn Deployed, solver: &Solver) -> Result<Analysis, Refusal> {
-    let noreturns = HashSet::new();
-    analyse(&Input { default, powers_of_two: false, noreturns: &noreturns, deployed, solver }, units)
-}
-
-fn plain(build: &Build<'_>, default: i64, fitted: &[i64], unseen: &[i64]) -> Result<Analysis, Refusal> {
-    let unit = builds(build, default, fitted, unseen);
-    let deployed = Itself::of(&unit.base);
-    analysed(vec![unit], default, &deployed, &solver())
-}
 
 // ---------------------------------------------------------------- accepted
 
@@ -106,11 +39,6 @@ struct Usable {
     /// How and when each span is updated.
     spans: &'static [(Kind, When)],
 }
-
-const PRELUDE: &str =
-    "typedef unsigned char u8; typedef unsigned short u16; typedef unsigned int u32; typedef int s32;\n\
-     typedef unsigned long u64; typedef long s64; extern u64 g(u64), h(u64); extern u64 shared;\n\
-     struct s { u32 a, b; u64 c; u16 d; u8 e; };\n";
 
 use Kind::{Invert, Rematerialise, Value};
 use When::{Before, Instead};
@@ -355,10 +283,6 @@ fn the_concrete_runs_notice_a_missing_update() {
 
 // ----------------------------------------------------------------- refused
 
-fn reason(refusal: &Refusal) -> String {
-    serde_json::to_value(refusal).unwrap()["reason"].as_str().unwrap().to_owned()
-}
-
 #[track_caller]
 fn refused(what: &str, build: &Build<'_>, default: i64, fitted: &[i64], reasons: &[&str]) {
     match plain(build, default, fitted, &[]) {
@@ -421,10 +345,6 @@ fn what_no_update_can_repair_is_refused() {
     refused("old value lost", &from_assembly(&lost), 3, &[4, 9], &["no_indirection"]);
     refused_c("decides which function", "u64 f(u64 x) { return V > 10 ? g(x) : h(x); }", 8, &[9, 16], &["shape"]);
 }
-
-const ALTERNATIVE: &str = "1: .byte 0x90,0x90,0x90,0x90,0x90; call g; ret\n.size f,.-f\n\
-    .section .altinstructions,\"a\"; .long 1b - ., 2f - ., 0x10; .byte 5, 5\n\
-    .section .altinstr_replacement,\"ax\"; 2: mov ${V},%edi\n.text\n";
 
 #[test]
 fn code_that_the_kernel_replaces_is_refused() {

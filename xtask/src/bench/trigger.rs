@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result as Fallible};
+use anyhow::{ensure, Context, Result as Fallible};
 use serde::{Deserialize, Serialize};
 
 use super::{rounded, say};
@@ -38,8 +38,13 @@ impl Pair {
         Self { jump: rounded(self.jump / other.jump), int3: rounded(self.int3 / other.int3) }
     }
 
-    fn within(self, limit: Self) -> bool {
-        self.jump <= limit.jump && self.int3 <= limit.int3
+    /// What of it exceeds `limit`, in words.
+    fn beyond(self, limit: Self) -> Vec<String> {
+        [("jump", self.jump, limit.jump), ("int3", self.int3, limit.int3)]
+            .into_iter()
+            .filter(|(_, share, limit)| share > limit)
+            .map(|(kind, share, limit)| format!("{kind} {share} instead of {limit}"))
+            .collect()
     }
 }
 
@@ -70,6 +75,8 @@ pub struct Result {
     /// Shares of `perf_bpf_empty` that nothing may exceed; `xk_value_expr` binds every expression.
     limits: BTreeMap<&'static str, Pair>,
     within_limits: bool,
+    /// Which were exceeded, and by what.
+    missed_limits: Vec<String>,
     baseline_instructions: f64,
     /// The probed instructions.
     places: BTreeMap<String, String>,
@@ -157,9 +164,14 @@ fn result(kernel: String, measured: Measured) -> Fallible<Result> {
         .filter(|(&name, _)| name != "perf_bpf_empty")
         .map(|(&name, cost)| (name, cost.over(empty)))
         .collect();
-    let [(_, of_value), (_, of_expression)] = LIMITS;
-    let within_limits = measured.xk_value.over(empty).within(of_value)
-        && measured.xk_expressions.values().all(|cost| cost.over(empty).within(of_expression));
+    let [(value, of_value), (_, of_expression)] = LIMITS;
+    let missed = |name: &str, cost: &Pair, limit| {
+        let beyond = cost.over(empty).beyond(limit);
+        (!beyond.is_empty()).then(|| format!("{name}: {}", beyond.join(", ")))
+    };
+    let of_expressions = measured.xk_expressions.iter().filter_map(|(name, cost)| missed(name, cost, of_expression));
+    let missed_limits: Vec<String> =
+        missed(value, &measured.xk_value, of_value).into_iter().chain(of_expressions).collect();
     Ok(Result {
         bench: "trigger",
         kernel,
@@ -171,7 +183,8 @@ fn result(kernel: String, measured: Measured) -> Fallible<Result> {
             .map(|(name, cost)| (name, Expression { extra_instructions: tenths(cost), ratio: cost.over(empty) }))
             .collect(),
         limits: BTreeMap::from(LIMITS),
-        within_limits,
+        within_limits: missed_limits.is_empty(),
+        missed_limits,
         baseline_instructions: measured.baseline[0],
         places: measured.places,
         writes_per_round: measured.writes_per_round,
@@ -181,6 +194,16 @@ fn result(kernel: String, measured: Measured) -> Fallible<Result> {
 }
 
 impl Result {
+    /// An error that says which limits were missed, if any were.
+    pub fn verdict(&self) -> Fallible<()> {
+        ensure!(
+            self.within_limits,
+            "shares of an empty eBPF kprobe beyond their limits: {}",
+            self.missed_limits.join("; ")
+        );
+        Ok(())
+    }
+
     /// For people.
     pub fn table(&self) -> String {
         let mut text = format!(
@@ -236,7 +259,7 @@ mod tests {
     fn shares_are_of_the_empty_program() {
         let result = result("r".into(), measured(120.0)).unwrap();
         assert_eq!(result.ratios["xk_value"], Pair { jump: 0.4, int3: 0.714 });
-        assert!(result.within_limits);
+        assert!(result.within_limits && result.verdict().is_ok());
     }
 
     #[test]
@@ -244,5 +267,7 @@ mod tests {
         let result = result("r".into(), measured(150.0)).unwrap();
         assert!(!result.within_limits);
         assert!(result.table().contains("NOT within"));
+        let verdict = result.verdict().unwrap_err().to_string();
+        assert!(verdict.ends_with("xk_value: jump 0.5 instead of 0.45"), "{verdict}");
     }
 }

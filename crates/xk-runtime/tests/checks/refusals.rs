@@ -117,6 +117,7 @@ pub fn a_wrong_place_is_refused() {
     // In the middle of an instruction.
     wrong = value_table();
     wrong.spans[0].indirection.offset = 2;
+    wrong.spans[0].start = 2;
     assert!(refused(&wrong, right).contains("xk_target_value+0x2: not the start of an instruction"));
     wrong = value_table();
     wrong.spans[0].indirection.insn_len = 3;

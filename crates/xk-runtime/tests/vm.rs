@@ -6,6 +6,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test
 
+#[macro_use]
+#[path = "support/guest.rs"]
+mod guest;
 mod support;
 
 use std::fs;
@@ -16,6 +19,7 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use guest::{boot, output_of, passed, run};
 use object::{Object, ObjectSection, ObjectSymbol};
 use support::{op, raw, set_register, table, Loaded, Site, MODULE, RAX, RDI, RDX, RSI};
 use xk_runtime::{abi, Device, Error, Probe, SiteStatus, Tune};
@@ -24,26 +28,6 @@ use xk_table::{Fit, Op, OpCode, ScopeTable, When};
 /// Set in the guest only: nothing in `inside` may run anywhere else.
 const XK_KO: &str = "XK_TEST_MODULE";
 const TARGET_KO: &str = "XK_TEST_TARGET";
-
-macro_rules! guest_tests {
-    ($($name:ident),* $(,)?) => {
-        $(#[test] fn $name() { report(stringify!($name)); })*
-
-        mod inside {
-            $(#[test] #[ignore = "runs in a guest, started by the test of the same name"]
-            fn $name() { super::prepare(); super::checks::$name(); })*
-
-            /// Not a test: a process that holds a tune until it is killed.
-            #[test]
-            #[ignore = "started by other tests"]
-            fn hold() {
-                if std::env::var_os("XK_TEST_HOLD").is_some() {
-                    super::hold_tune();
-                }
-            }
-        }
-    };
-}
 
 guest_tests! {
     a_value_changes_and_returns,
@@ -102,14 +86,13 @@ guest_tests! {
     the_rest_is_in_force_while_a_site_waits,
 }
 
-fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
-}
-
-fn output_of(command: &mut Command) -> String {
-    let output = command.current_dir(repository()).stderr(Stdio::inherit()).output().unwrap();
-    assert!(output.status.success(), "{command:?}: {}", output.status);
-    String::from_utf8(output.stdout).unwrap()
+/// Not a test: a process that holds a tune until it is killed.
+#[test]
+#[ignore = "started by other tests"]
+fn hold() {
+    if std::env::var_os("XK_TEST_HOLD").is_some() {
+        hold_tune();
+    }
 }
 
 /// What the tests in the guest printed, in one boot.
@@ -117,44 +100,17 @@ fn guest_output() -> &'static str {
     static OUTPUT: OnceLock<String> = OnceLock::new();
     OUTPUT.get_or_init(|| {
         let release = output_of(Command::new("lab/lab").args(["info", "amd64", "release"]));
-        let module = |folder| output_of(Command::new("scripts/build-module").args([release.trim(), folder]));
-        let script = format!(
-            "export {XK_KO}={} {TARGET_KO}={}; exec {} --ignored --test-threads=1 inside:: 2>&1",
-            module("kernel/xk").trim(),
-            module("kernel/test").trim(),
-            std::env::current_exe().unwrap().display(),
-        );
-        let output = Command::new("lab/lab")
-            .args(["run", "--timeout", "300", &script])
-            .current_dir(repository())
-            .output()
-            .unwrap();
-        format!(
-            "{}{}lab: {}",
-            String::from_utf8_lossy(&output.stdout),
-            String::from_utf8_lossy(&output.stderr),
-            output.status
-        )
+        let module = |folder| output_of(Command::new("scripts/build-module").args([release.as_str(), folder]));
+        boot("amd64", 300, &format!("{XK_KO}={} {TARGET_KO}={}", module("kernel/xk"), module("kernel/test")))
     })
 }
 
-/// Fails unless the test of this name passed in the guest, and the guest's
-/// kernel had nothing to complain about.
 fn report(name: &str) {
-    let output = guest_output();
-    let passed = output.contains(&format!("test inside::{name} ... ok"));
-    // 101: a test of the guest failed, which is for that test to say.
-    let healthy = output.ends_with("exit status: 0") || output.ends_with("exit status: 101");
-    assert!(passed && healthy, "{output}");
+    passed(guest_output(), name);
 }
 
 fn target_module() -> PathBuf {
     std::env::var_os(TARGET_KO).expect("this test runs in a guest only").into()
-}
-
-fn run(program: &str, arguments: &[&str]) -> bool {
-    // Its words would come between the lines of the test harness.
-    Command::new(program).args(arguments).output().unwrap().status.success()
 }
 
 fn insmod_xk() {
@@ -217,7 +173,7 @@ fn hold_tune() {
 /// A process that has set VALUE to 99.
 fn holder() -> std::process::Child {
     let child = Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "inside::hold", "--nocapture"])
+        .args(["--ignored", "--exact", "hold", "--nocapture"])
         .env("XK_TEST_HOLD", "1")
         .stdout(Stdio::null())
         .spawn()

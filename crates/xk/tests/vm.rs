@@ -6,6 +6,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test
 
+#[macro_use]
+#[path = "../../xk-runtime/tests/support/guest.rs"]
+mod guest;
+
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -13,6 +17,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use guest::{boot, output_of, passed, repository, run};
 use serde_json::Value;
 
 /// Set in the guest only: nothing in `inside` may run anywhere else.
@@ -22,17 +27,6 @@ const BLK: &str = "BLK_MAX_REQUEST_COUNT";
 const SHRINK: &str = "SHRINK_BATCH";
 /// Acts in the module sch_pie.
 const PIE: &str = "QUEUE_THRESHOLD";
-
-macro_rules! guest_tests {
-    ($($name:ident),* $(,)?) => {
-        $(#[test] fn $name() { report(stringify!($name)); })*
-
-        mod inside {
-            $(#[test] #[ignore = "runs in a guest, started by the test of the same name"]
-            fn $name() { super::prepare(); super::checks::$name(); })*
-        }
-    };
-}
 
 guest_tests! {
     a_value_takes_effect_and_returns,
@@ -67,16 +61,6 @@ fn a_full_disk_leaves_nothing() {
     contains(&text, &["No space left", "the disk is full", "XK_STORE"]);
 }
 
-fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
-}
-
-fn output_of(command: &mut Command) -> String {
-    let output = command.current_dir(repository()).stderr(Stdio::inherit()).output().unwrap();
-    assert!(output.status.success(), "{command:?}: {}", output.status);
-    String::from_utf8(output.stdout).unwrap().trim().to_owned()
-}
-
 /// What the tests in the guest printed, in one boot.
 fn guest_output() -> &'static str {
     static OUTPUT: OnceLock<String> = OnceLock::new();
@@ -89,38 +73,12 @@ fn guest_output() -> &'static str {
                 .args(["build", "--root", &info("root"), BLK, SHRINK, PIE])
                 .env("XK_STORE", store.path()),
         );
-        let script = format!(
-            "export {XK_KO}={module} XK_STORE={}; exec {} --ignored --test-threads=1 inside:: 2>&1",
-            store.path().display(),
-            std::env::current_exe().unwrap().display(),
-        );
-        let output = Command::new("lab/lab")
-            .args(["run", "--kernel", KERNEL, "--timeout", "400", &script])
-            .current_dir(repository())
-            .output()
-            .unwrap();
-        format!(
-            "{}{}lab: {}",
-            String::from_utf8_lossy(&output.stdout),
-            String::from_utf8_lossy(&output.stderr),
-            output.status
-        )
+        boot(KERNEL, 400, &format!("{XK_KO}={module} XK_STORE={}", store.path().display()))
     })
 }
 
-/// Fails unless the test of this name passed in the guest, and the guest's
-/// kernel had nothing to complain about.
 fn report(name: &str) {
-    let output = guest_output();
-    let passed = output.contains(&format!("test inside::{name} ... ok"));
-    // 101: a test of the guest failed, which is for that test to say.
-    let healthy = output.ends_with("exit status: 0") || output.ends_with("exit status: 101");
-    assert!(passed && healthy, "{output}");
-}
-
-fn run(program: &str, arguments: &[&str]) -> bool {
-    // Its words would come between the lines of the test harness.
-    Command::new(program).args(arguments).output().unwrap().status.success()
+    passed(guest_output(), name);
 }
 
 /// A fresh module for each check, whatever the one before left behind.

@@ -1,0 +1,60 @@
+//! What tests that boot a guest share, also those of the command: one boot runs
+//! this test binary's `inside`, and the tests outside report what it said.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Declares tests that run in the guest: `report` and `checks` are the caller's.
+macro_rules! guest_tests {
+    ($($name:ident),* $(,)?) => {
+        $(#[test] fn $name() { report(stringify!($name)); })*
+
+        mod inside {
+            $(#[test] #[ignore = "runs in a guest, started by the test of the same name"]
+            fn $name() { super::prepare(); super::checks::$name(); })*
+        }
+    };
+}
+
+/// Root of the repository; every crate is two folders below.
+pub fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+/// What a command prints when it succeeds, as it must.
+pub fn output_of(command: &mut Command) -> String {
+    let output = command.current_dir(repository()).stderr(Stdio::inherit()).output().unwrap();
+    assert!(output.status.success(), "{command:?}: {}", output.status);
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+/// Boots a guest of this kernel, runs what is inside with these variables, and
+/// returns everything that was said.
+pub fn boot(kernel: &str, seconds: u32, environment: &str) -> String {
+    let script = format!(
+        "export {environment}; exec {} --ignored --test-threads=1 inside:: 2>&1",
+        std::env::current_exe().unwrap().display()
+    );
+    let output = Command::new("lab/lab")
+        .args(["run", "--kernel", kernel, "--timeout", &seconds.to_string(), &script])
+        .current_dir(repository())
+        .output()
+        .unwrap();
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    format!("{}{}lab: {}", text(&output.stdout), text(&output.stderr), output.status)
+}
+
+/// Fails unless the test of this name passed in the guest, and the guest's
+/// kernel had nothing to complain about.
+pub fn passed(output: &str, name: &str) {
+    let passed = output.contains(&format!("test inside::{name} ... ok"));
+    // 101: a test of the guest failed, which is for that test to say.
+    let healthy = output.ends_with("exit status: 0") || output.ends_with("exit status: 101");
+    assert!(passed && healthy, "{output}");
+}
+
+/// Whether a program succeeds.
+pub fn run(program: &str, arguments: &[&str]) -> bool {
+    // Its words would come between the lines of the test harness.
+    Command::new(program).args(arguments).output().unwrap().status.success()
+}

@@ -258,7 +258,9 @@ mod checks {
         for kernel in fs::read_dir(&from).unwrap().map(|entry| entry.unwrap().path()) {
             let to = store.path().join(kernel.file_name().unwrap());
             fs::create_dir(&to).unwrap();
-            for path in fs::read_dir(kernel).unwrap().map(|entry| entry.unwrap().path()) {
+            // Beside the tables, there is a folder of how each build ended.
+            let paths = fs::read_dir(kernel).unwrap().map(|entry| entry.unwrap().path());
+            for path in paths.filter(|path| path.is_file()) {
                 let mut table: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
                 change(&mut table);
                 fs::write(to.join(path.file_name().unwrap()), table.to_string()).unwrap();

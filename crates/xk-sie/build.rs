@@ -9,7 +9,10 @@ use std::path::{Path, PathBuf};
 const CRATES: [&str; 4] = ["xk-const", "xk-kernel", "xk-sie", "xk-table"];
 
 fn main() -> std::io::Result<()> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    // As it is now, not as it was when this program was compiled: a folder of
+    // build results may serve several checkouts.
+    let manifest = std::env::var_os("CARGO_MANIFEST_DIR").ok_or_else(|| std::io::Error::other("run by cargo only"))?;
+    let root = Path::new(&manifest).join("../..");
     let mut files = vec![root.join("Cargo.lock")];
     for name in CRATES {
         let folder = root.join("crates").join(name);

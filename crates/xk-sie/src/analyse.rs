@@ -90,6 +90,26 @@ pub fn conclude(input: &Input<'_>, studies: &[Study]) -> Result<Analysis, Refusa
     Ok(analysis)
 }
 
+/// Whether enough values that no fit was made from agree with it.
+///
+/// # Errors
+/// [`Refusal::EmptyRange`] when fewer than `wanted` do: the fit may be luck.
+pub fn confirmed(analysis: &Analysis, wanted: usize) -> Result<(), Refusal> {
+    let found = analysis.validation.unseen.len();
+    if found >= wanted {
+        return Ok(());
+    }
+    let first = analysis.spans.first();
+    let function = first.and_then(|span| analysis.functions.get(span.function));
+    let place = Place {
+        source: function.map_or_else(String::new, |f| f.source.clone()),
+        function: function.map_or_else(String::new, |f| f.symbol.clone()),
+        offset: first.map_or(0, |span| span.start),
+    };
+    let detail = format!("{found} compiled values in {} confirm the fit, {wanted} are needed", analysis.range);
+    Err(Refusal::EmptyRange { place, detail })
+}
+
 /// The values around the default up to the first that does not agree in every
 /// unit, or for which a transformed value would wrap around.
 #[must_use]

@@ -15,7 +15,7 @@ use xk_const::{BuildTree, Constant, TreeError, Unit, Users};
 use xk_kernel::Tree;
 use xk_table::{ConstRef, KernelRef, Place, Refusal, ScopeTable, SCHEMA};
 
-use crate::analyse::{conclude, hull, Input};
+use crate::analyse::{conclude, confirmed, hull, Input};
 use crate::identity::Deployed;
 use crate::object::ObjectError;
 use crate::plan::{Domain, Plan, Standing, UNSEEN};
@@ -102,12 +102,12 @@ pub fn build(
     let mut found = None;
     for domain in Domain::of(constant) {
         let studies = observe(&variants, &means, &users, Plan::new(constant, domain), &mut clock)?;
-        let Standing { confirmed, .. } = standing(constant.default, &studies);
-        let better = found.as_ref().is_none_or(|(_, before, _)| confirmed > *before);
+        let agreeing = standing(constant.default, &studies).confirmed;
+        let better = found.as_ref().is_none_or(|(_, before, _)| agreeing > *before);
         if better {
-            found = Some((domain, confirmed, studies));
+            found = Some((domain, agreeing, studies));
         }
-        if confirmed >= UNSEEN {
+        if agreeing >= UNSEEN {
             break;
         }
     }
@@ -115,6 +115,7 @@ pub fn build(
     let powers_of_two = domain == Domain::PowersOfTwo;
     let input = Input { default: constant.default, powers_of_two, noreturns: &noreturns, deployed, solver };
     let analysis = conclude(&input, &studies)?;
+    confirmed(&analysis, UNSEEN)?;
     clock.lap("analyse");
     (options.progress)(&format!("{} critical span(s), values {}", analysis.spans.len(), analysis.range));
 

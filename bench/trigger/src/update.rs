@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use xk_runtime::AddressOf;
 use xk_table::{
-    hex, ConstRef, CriticalSpan, DataSite, Fit, Function, Indirection, KernelRef, Kind, Op, OpCode, ProbeKind, Program, Proof,
-    Range, ScopeTable, Validation, When, SCHEMA,
+    hex, ConstRef, CriticalSpan, DataSite, Fit, Function, Indirection, KernelRef, Kind, Mode, Op, OpCode, ProbeKind,
+    Program, Proof, Range, ScopeTable, Validation, When, SCHEMA,
 };
 
 use crate::place::Place;
@@ -146,6 +146,10 @@ impl Update {
                 proof: Proof::Proved { solver: "dead state: see place.rs".into(), millis: 0 },
             }],
             data: Vec::new(),
+            scopes: Vec::new(),
+            mode: Mode::Global,
+            escapes: Vec::new(),
+            scoped: None,
             validation: Validation::default(),
             units: Vec::new(),
             stages: BTreeMap::new(),

@@ -13,7 +13,7 @@ use std::time::Instant;
 use thiserror::Error;
 use xk_const::{BuildTree, Constant, TreeError, Unit, Users};
 use xk_kernel::Tree;
-use xk_table::{ConstRef, KernelRef, Place, Refusal, ScopeTable, SCHEMA};
+use xk_table::{ConstRef, KernelRef, Mode, Place, Refusal, ScopeTable, SCHEMA};
 
 use crate::analyse::{conclude, confirmed, hull, Input};
 use crate::identity::Deployed;
@@ -133,6 +133,10 @@ pub fn build(
         functions: analysis.functions,
         spans: analysis.spans,
         data: analysis.data,
+        scopes: Vec::new(),
+        mode: Mode::Global,
+        escapes: Vec::new(),
+        scoped: None,
         validation: analysis.validation,
         units: analysis.units,
         stages,

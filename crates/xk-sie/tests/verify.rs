@@ -15,7 +15,7 @@ use xk_sie::proof::Solver;
 use xk_sie::prototypes::Prototypes;
 use xk_sie::study::{Means, Study, Variant};
 use xk_sie::verify::{against, quick, values, At, Claim, Report};
-use xk_table::{ConstRef, Fit, Form, KernelRef, OpCode, ProbeKind, Range, ScopeTable, When, SCHEMA};
+use xk_table::{ConstRef, Fit, Form, KernelRef, Mode, OpCode, ProbeKind, Range, ScopeTable, When, SCHEMA};
 
 /// The deployed kernel is the fixture itself.
 struct Itself(Vec<(String, Vec<u8>)>);
@@ -71,6 +71,10 @@ impl Bench {
             functions: vec![],
             spans: vec![],
             data: vec![],
+            scopes: Vec::new(),
+            mode: Mode::Global,
+            escapes: Vec::new(),
+            scoped: None,
             validation: xk_table::Validation::default(),
             units: vec![],
             stages: BTreeMap::new(),

@@ -8,11 +8,13 @@
 mod ledger;
 mod ops;
 mod refusal;
+mod scopes;
 mod store;
 mod types;
 
 pub use ledger::Ledger;
 pub use ops::{Op, OpCode, OpError, Program, MAX_IVS, MAX_OPS, MAX_TEMPS, STATUS_FLAGS};
 pub use refusal::{Place, Refusal};
+pub use scopes::{Escape, Exit, ExitKind, Mode, Scope};
 pub use store::{Store, StoreError};
 pub use types::*;

@@ -145,7 +145,8 @@ impl Store {
         if found != SCHEMA {
             return Err(StoreError::Schema { path: path.into(), found });
         }
-        let table: ScopeTable = serde_json::from_value(value).map_err(|e| corrupt(e.to_string()))?;
+        let mut table: ScopeTable = serde_json::from_value(value).map_err(|e| corrupt(e.to_string()))?;
+        table.assume_whole();
         table.check().map_err(corrupt)?;
         Ok(table)
     }

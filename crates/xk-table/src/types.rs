@@ -6,6 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::ops::{OpCode, Program, MAX_IVS};
+use crate::scopes::{Escape, Mode, Scope};
 
 /// Version of the schema. Raised whenever a field changes meaning.
 pub const SCHEMA: u32 = 1;
@@ -314,13 +315,26 @@ pub struct ScopeTable {
     pub constant: ConstRef,
     /// Values for which everything below holds.
     pub range: Range,
-    /// Functions that contain critical spans, each once.
+    /// Functions that contain critical spans or safe spans, each once.
     pub functions: Vec<Function>,
     /// Every occurrence of the constant in the deployed code.
     pub spans: Vec<CriticalSpan>,
     /// Every static object that it initialises.
     #[serde(default)]
     pub data: Vec<DataSite>,
+    /// Safe spans: where a thread is under the influence of a value.
+    #[serde(default)]
+    pub scopes: Vec<Scope>,
+    /// The weakest transition that keeps the promise; the strongest where nobody
+    /// has looked.
+    #[serde(default)]
+    pub mode: Mode,
+    /// Where a value outlives its frame, which no transition covers.
+    #[serde(default)]
+    pub escapes: Vec<Escape>,
+    /// What computed the safe spans, as a fingerprint of the analysis and the kernel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scoped: Option<String>,
     /// Rebuild-and-compare evidence.
     pub validation: Validation,
     /// Translation units that were rebuilt, with what was found in each.
@@ -392,7 +406,7 @@ impl ScopeTable {
                 return Err(format!("span {i}: reads {} at {:#x}, beyond its end", function.symbol, op.imm));
             }
         }
-        Ok(())
+        self.check_scopes()
     }
 }
 

@@ -4,8 +4,8 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use xk_table::{
-    ConstRef, CriticalSpan, DataSite, Fit, Form, Function, Indirection, KernelRef, Kind, Op, OpCode, OpError,
-    ProbeKind, Program, Proof, Range, ScopeTable, Store, StoreError, Validation, When, SCHEMA,
+    ConstRef, CriticalSpan, DataSite, Exit, ExitKind, Fit, Form, Function, Indirection, KernelRef, Kind, Mode, Op,
+    OpCode, OpError, ProbeKind, Program, Proof, Range, Scope, ScopeTable, Store, StoreError, Validation, When, SCHEMA,
 };
 
 const BUILD: &str = "0123abcd";
@@ -56,6 +56,10 @@ fn table() -> ScopeTable {
             proof: Proof::Proved { solver: "z3".into(), millis: 1 },
         }],
         data: Vec::new(),
+        scopes: vec![scope()],
+        mode: Mode::Global,
+        escapes: Vec::new(),
+        scoped: None,
         validation: Validation::default(),
         units: vec![],
         stages: Default::default(),
@@ -113,6 +117,7 @@ fn data() -> DataSite {
 fn a_constant_may_act_in_data_only() {
     let mut table = table();
     table.spans.clear();
+    table.scopes.clear();
     table.functions.clear();
     table.data = vec![data()];
     assert_eq!(table.check(), Ok(()));
@@ -197,4 +202,55 @@ fn a_fit_is_applied_at_its_width() {
     assert_eq!(Fit::linear(-1, 0, 8).apply(32), u64::MAX - 31);
     assert_eq!(Fit::linear(1, -1, 1).apply(0), 0xff);
     assert_eq!(Fit::linear(i64::MIN, 5, 8).apply(2), 5);
+}
+
+/// A safe span of the whole of `f`.
+fn scope() -> Scope {
+    let exits = vec![Exit { offset: 5, kind: ExitKind::Return, to: None }];
+    Scope { function: 0, ranges: vec![[0, 6]], spans: vec![0], instructions: 2, exits, whole: None }
+}
+
+#[test]
+fn incoherent_safe_spans_are_refused() {
+    let with = |change: fn(&mut Scope)| {
+        let mut table = table();
+        change(&mut table.scopes[0]);
+        table.check()
+    };
+    assert_eq!(with(|_| {}), Ok(()));
+    assert_eq!(with(|s| (s.ranges, s.exits) = (vec![[0, 2], [3, 6]], vec![])), Ok(()));
+    type Break = (&'static str, fn(&mut Scope));
+    let broken: [Break; 11] = [
+        ("no such function", |s| s.function = 1),
+        ("no range", |s| s.ranges.clear()),
+        ("empty range", |s| s.ranges = vec![[0, 5], [6, 6]]),
+        ("beyond the end", |s| s.ranges = vec![[0, 7]]),
+        ("unsorted", |s| s.ranges = vec![[3, 6], [0, 2]]),
+        ("overlapping", |s| s.ranges = vec![[0, 4], [3, 6]]),
+        ("touching", |s| s.ranges = vec![[0, 3], [3, 6]]),
+        ("no spans", |s| s.spans.clear()),
+        ("no such span", |s| s.spans = vec![0, 1]),
+        ("an exit outside", |s| s.ranges = vec![[0, 5]]),
+        ("a span that is in no scope", |s| s.ranges = vec![[5, 6]]),
+    ];
+    for (what, change) in broken {
+        assert!(with(change).is_err(), "{what}");
+    }
+}
+
+/// Nobody is promised anything by a table that says nothing about it.
+#[test]
+fn whole_functions_stand_in_for_safe_spans_that_were_never_computed() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::new(folder.path());
+    let path = store.save(&table()).unwrap();
+    let mut value: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    for field in ["scopes", "mode", "escapes"] {
+        assert!(value.as_object_mut().unwrap().remove(field).is_some());
+    }
+    std::fs::write(&path, value.to_string()).unwrap();
+    let read = store.load(BUILD, ID).unwrap();
+    assert_eq!((read.mode, read.scoped.as_deref()), (Mode::Global, None));
+    assert_eq!((read.scopes[0].ranges.clone(), read.scopes[0].spans.clone()), (vec![[0, 6]], vec![0]));
+    assert!(read.scopes[0].whole.is_some() && read.escapes.len() == 1);
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use xk_runtime::{Probe, SiteStatus, TuneStatus};
 use xk_table::{
-    AsmLine, ConstRef, CriticalSpan, DataSite, Fit, Form, Function, Indirection, KernelRef, Kind, Op, OpCode,
+    AsmLine, ConstRef, CriticalSpan, DataSite, Fit, Form, Function, Indirection, KernelRef, Kind, Mode, Op, OpCode,
     ProbeKind, Program, Proof, Range, ScopeTable, Unit, Validation, When, SCHEMA, STATUS_FLAGS,
 };
 
@@ -120,6 +120,10 @@ pub fn table() -> ScopeTable {
         ],
         spans: vec![select, compare],
         data: Vec::new(),
+        scopes: Vec::new(),
+        mode: Mode::Global,
+        escapes: Vec::new(),
+        scoped: None,
         validation: Validation {
             fitted: vec![1, 33, 64],
             unseen: vec![7, 127, 128, 4096],

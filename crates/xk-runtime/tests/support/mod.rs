@@ -10,8 +10,8 @@ use std::path::Path;
 use object::{Object, ObjectSection, ObjectSymbol};
 use xk_runtime::AddressOf;
 use xk_table::{
-    hex, ConstRef, CriticalSpan, DataSite, Fit, Function, Indirection, KernelRef, Kind, Op, OpCode, ProbeKind, Program,
-    Proof, Range, ScopeTable, Validation, When, SCHEMA,
+    hex, ConstRef, CriticalSpan, DataSite, Fit, Function, Indirection, KernelRef, Kind, Mode, Op, OpCode, ProbeKind,
+    Program, Proof, Range, ScopeTable, Validation, When, SCHEMA,
 };
 
 pub const MODULE: &str = "xk_target";
@@ -89,6 +89,10 @@ pub fn table(module: &Path, name: &str, sites: Vec<Site>) -> ScopeTable {
         functions,
         spans,
         data: Vec::new(),
+        scopes: Vec::new(),
+        mode: Mode::Global,
+        escapes: Vec::new(),
+        scoped: None,
         validation: Validation::default(),
         units: Vec::new(),
         stages: BTreeMap::new(),

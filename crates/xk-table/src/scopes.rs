@@ -1,0 +1,168 @@
+//! Safe spans in a scope table: where a thread is still under the influence of a
+//! value, and what a transition can promise about it.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::types::ScopeTable;
+
+/// The weakest transition that keeps the promise, from weak to strong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Every consumer lies within its critical span: one store flips the value.
+    Now,
+    /// Every consumer is on the stack of the thread that read the constant.
+    Task,
+    /// A value passes through memory that other threads may read.
+    #[default]
+    Global,
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Now => "now",
+            Self::Task => "task",
+            Self::Global => "global",
+        })
+    }
+}
+
+/// A safe span: the part of a function in which a value that depends on the
+/// constant is alive.
+///
+/// A thread is inside if an instruction pointer or a return address `r` on its
+/// stack has `start <= r < end` or `start <= r - 1 < end` for one of the ranges.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Scope {
+    /// Index into [`ScopeTable::functions`].
+    pub function: usize,
+    /// Offsets in the function, the start included and the end not: sorted, none
+    /// empty, none touching another.
+    pub ranges: Vec<[u32; 2]>,
+    /// The critical spans whose values are alive here, as indices into
+    /// [`ScopeTable::spans`], sorted.
+    pub spans: Vec<usize>,
+    /// Instructions in the ranges; 0 when nobody has counted.
+    pub instructions: u32,
+    /// How control leaves the ranges.
+    pub exits: Vec<Exit>,
+    /// Why the whole function stands in for the ranges, if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub whole: Option<String>,
+}
+
+impl Scope {
+    /// Whether the instruction at `offset` lies in it.
+    #[must_use]
+    pub fn contains(&self, offset: u32) -> bool {
+        self.ranges.iter().any(|&[start, end]| (start..end).contains(&offset))
+    }
+}
+
+/// How control leaves a safe span.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ExitKind {
+    /// It goes on to the next instruction, and every value is dead there.
+    Dead,
+    /// A branch leads to where every value is dead.
+    Branch,
+    /// The function returns.
+    Return,
+    /// Another function takes over the frame.
+    Tail,
+    /// A call that does not come back.
+    Noreturn,
+}
+
+/// One exit of a safe span.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Exit {
+    /// The last instruction inside.
+    pub offset: u32,
+    /// How it leaves.
+    pub kind: ExitKind,
+    /// Where it goes: an offset in the function (`+0x40`), or a function.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+}
+
+/// Where a value outlives its frame: the promise of a transition does not cover it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Escape {
+    /// The instruction or the object: `bictcp_acked+0x12 (net/ipv4/tcp_cubic.c)`.
+    pub place: String,
+    /// Where the value is from then on: `struct bictcp.delay_min`, `argument 2 of an
+    /// indirect call`.
+    pub field: String,
+    /// Why it cannot be followed.
+    pub reason: String,
+}
+
+/// What stands in the place of safe spans that nobody has computed.
+const UNKNOWN: &str = "the table has no safe spans; `xk build` computes them";
+
+impl ScopeTable {
+    /// Tables from before there were safe spans: whole functions stand in for them.
+    pub(crate) fn assume_whole(&mut self) {
+        if !self.scopes.is_empty() || self.spans.is_empty() {
+            return;
+        }
+        self.mode = Mode::Global;
+        for (index, function) in self.functions.iter().enumerate() {
+            let spans: Vec<usize> = (0..self.spans.len()).filter(|&i| self.spans[i].function == index).collect();
+            let end = u32::try_from(function.bytes.len() / 2).unwrap_or(u32::MAX);
+            if spans.is_empty() || end == 0 {
+                continue;
+            }
+            let whole = Some(UNKNOWN.to_owned());
+            self.scopes.push(Scope { function: index, ranges: vec![[0, end]], spans, whole, ..Scope::default() });
+            self.escapes.push(Escape {
+                place: function.symbol.clone(),
+                field: "everything that it stores, returns and passes on".into(),
+                reason: UNKNOWN.into(),
+            });
+        }
+    }
+
+    /// Whether the scopes are coherent: indices and ranges inside their functions,
+    /// and every critical span inside a scope.
+    pub(crate) fn check_scopes(&self) -> Result<(), String> {
+        for (i, scope) in self.scopes.iter().enumerate() {
+            let function = self
+                .functions
+                .get(scope.function)
+                .ok_or_else(|| format!("scope {i}: no function {}", scope.function))?;
+            let mut last = None;
+            for &[start, end] in &scope.ranges {
+                let behind = last.is_none_or(|last| start > last);
+                if start >= end || !behind || end as usize > function.bytes.len() / 2 {
+                    return Err(format!("scope {i}: no range {start:#x}..{end:#x} in {}", function.symbol));
+                }
+                last = Some(end);
+            }
+            if scope.ranges.is_empty() {
+                return Err(format!("scope {i}: no range"));
+            }
+            if scope.spans.is_empty() || scope.spans.iter().any(|&span| span >= self.spans.len()) {
+                return Err(format!("scope {i}: confines no span, or one that does not exist"));
+            }
+            if let Some(exit) = scope.exits.iter().find(|exit| !scope.contains(exit.offset)) {
+                return Err(format!("scope {i}: an exit at {:#x}, which is outside", exit.offset));
+            }
+        }
+        let open = self.spans.iter().enumerate().find(|(i, span)| {
+            let holds = |scope: &Scope| {
+                scope.function == span.function && scope.spans.contains(i) && scope.contains(span.start)
+            };
+            !self.scopes.is_empty() && !self.scopes.iter().any(holds)
+        });
+        match open {
+            Some((i, _)) => Err(format!("span {i}: in no scope")),
+            None => Ok(()),
+        }
+    }
+}

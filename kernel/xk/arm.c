@@ -17,13 +17,13 @@ static bool same_place(const struct xk_live_site *a, const struct xk_live_site *
 	if (a->address != b->address || !xk_whens_collide(a->when, b->when))
 		return false;
 	/* Sites that wait have no address yet. */
-	return a->address || (a->offset == b->offset && !strcmp(a->symbol, b->symbol) &&
-			      !strcmp(a->module, b->module));
+	return a->address || (a->offset == b->offset && !strcmp(a->place.symbol, b->place.symbol) &&
+			      !strcmp(a->place.module, b->place.module));
 }
 
 static bool is_in(const struct xk_live_site *site, const struct module *module)
 {
-	return !strcmp(site->module, module->name);
+	return !strcmp(site->place.module, module->name);
 }
 
 /* Verifies a site, unless its module is not there. */
@@ -32,10 +32,10 @@ static int verify(struct xk_live_site *site, struct xk_error *error)
 	const struct module *module = NULL;
 	int ret;
 
-	if (site->module[0]) {
-		module = xk_module_get(site->module);
+	if (site->place.module[0]) {
+		module = xk_module_get(site->place.module);
 		if (!module) {
-			site->function = 0;
+			site->place.function = 0;
 			site->address = 0;
 			site->phase = XK_PHASE_WAITING;
 			return 0;
@@ -64,7 +64,7 @@ int xk_sites_verify(struct xk_tune *tune, struct xk_error *error)
 			if (same_place(site, &tune->sites[k]))
 				return xk_refuse(error, -EINVAL,
 						 "%s+0x%x: two sites at one place",
-						 site->symbol, site->offset);
+						 site->place.symbol, site->offset);
 	}
 	return 0;
 }
@@ -100,7 +100,7 @@ int xk_sites_arm(struct xk_tune *tune, struct xk_error *error)
 	}
 	/* vmlinux does not come again. */
 	for (i = 0; i < tune->nr_sites; i++)
-		if (!tune->sites[i].module[0])
+		if (!tune->sites[i].place.module[0])
 			xk_site_free_source(&tune->sites[i]);
 	return 0;
 }
@@ -145,52 +145,52 @@ static void give_up(struct xk_live_site *site, const struct xk_error *error)
 	site->phase = XK_PHASE_BROKEN;
 	strscpy(site->reason, error->text[0] ? error->text : "out of memory");
 	pr_warn("xk: %s: the default runs in module %s: %s\n", site->tune->name,
-		site->module, site->reason);
+		site->place.module, site->reason);
 }
 
-/* `module` has come. Returns how many of its sites are ready to be armed. */
-unsigned int xk_sites_verify_module(struct xk_tune *tune, const struct module *module)
+static void arrive(struct xk_live_site *site, const struct module *module)
 {
-	unsigned int i, nr = 0;
+	struct xk_error error = {};
+
+	if (xk_verify_site(site, module, &error) || xk_turn_fill(site->tune, site)) {
+		give_up(site, &error);
+		return;
+	}
+	site->phase = XK_PHASE_READY;
+	if (arm(site, &error))
+		give_up(site, &error);
+}
+
+/*
+ * `module` is loaded; nothing of it has run. The value in force is computed for
+ * its code, then it is armed: the module never runs with another value.
+ */
+void xk_sites_module_coming(struct xk_tune *tune, const struct module *module)
+{
+	struct xk_error error = {};
+	unsigned int i;
+	int ret = xk_scopes_verify_module(tune, module, &error);
 
 	for (i = 0; i < tune->nr_sites; i++) {
 		struct xk_live_site *site = &tune->sites[i];
-		struct xk_error error = {};
 
 		if (site->phase != XK_PHASE_WAITING || !is_in(site, module))
 			continue;
-		if (xk_verify_site(site, module, &error)) {
+		if (ret)
 			give_up(site, &error);
-		} else {
-			site->phase = XK_PHASE_READY;
-			nr++;
-		}
+		else
+			arrive(site, module);
 	}
-	return nr;
 }
 
-/* What is ready cannot be armed, for want of memory. */
-void xk_sites_give_up_ready(struct xk_tune *tune)
+/* Objects follow a change of the value in code. */
+void xk_sites_write_data(struct xk_tune *tune, s64 value)
 {
-	const struct xk_error error = {};
 	unsigned int i;
 
 	for (i = 0; i < tune->nr_sites; i++)
-		if (tune->sites[i].phase == XK_PHASE_READY)
-			give_up(&tune->sites[i], &error);
-}
-
-void xk_sites_arm_module(struct xk_tune *tune)
-{
-	unsigned int i;
-
-	for (i = 0; i < tune->nr_sites; i++) {
-		struct xk_live_site *site = &tune->sites[i];
-		struct xk_error error = {};
-
-		if (site->phase == XK_PHASE_READY && arm(site, &error))
-			give_up(site, &error);
-	}
+		if (tune->sites[i].in_data && tune->sites[i].phase == XK_PHASE_ARMED)
+			xk_data_write(&tune->sites[i], value);
 }
 
 /* `module` goes, its text is still there. */
@@ -205,7 +205,7 @@ void xk_sites_await_module(struct xk_tune *tune, const struct module *module)
 		if (!is_in(site, module))
 			continue;
 		site->phase = XK_PHASE_WAITING;
-		site->function = 0;
+		site->place.function = 0;
 		site->address = 0;
 		site->reason[0] = '\0';
 	}

@@ -152,7 +152,7 @@ static void wait_restored(const struct xk_live_site *site)
 		usleep_range(1000, 2000);
 	} while (time_before(jiffies, deadline));
 	pr_warn("xk: %s+0x%x: still patched: another probe came here, or the kernel is slow\n",
-		site->symbol, site->offset);
+		site->place.symbol, site->offset);
 }
 
 static void kprobe_disarm(struct xk_live_site **sites, unsigned int nr)
@@ -193,7 +193,7 @@ static int kprobe_arm(struct xk_live_site *site, struct xk_error *error)
 
 	ret = register_kprobe(&site->kprobe);
 	if (ret)
-		return xk_refuse(error, ret, "%s+0x%x: %s (error %d)", site->symbol,
+		return xk_refuse(error, ret, "%s+0x%x: %s (error %d)", site->place.symbol,
 				 site->offset, registration_error(ret), -ret);
 
 	if ((unsigned long)site->kprobe.addr != site->address)
@@ -208,7 +208,7 @@ static int kprobe_arm(struct xk_live_site *site, struct xk_error *error)
 		return 0;
 
 	kprobe_disarm(sites, 1);
-	return xk_refuse(error, -EIO, "%s+0x%x: %s", site->symbol, site->offset, reason);
+	return xk_refuse(error, -EIO, "%s+0x%x: %s", site->place.symbol, site->offset, reason);
 }
 
 static void kprobe_destroy(struct xk_live_site *site)

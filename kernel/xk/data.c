@@ -67,15 +67,15 @@ static int verify_vmlinux(const struct xk_live_site *site, struct xk_error *erro
 	text = kmalloc(KSYM_SYMBOL_LEN, GFP_KERNEL);
 	if (!text)
 		return -ENOMEM;
-	if (!xk_symbol_at(site->function, text, &symbol) || symbol.module[0])
+	if (!xk_symbol_at(site->place.function, text, &symbol) || symbol.module[0])
 		ret = xk_refuse(error, -ENOENT, "%s: address %#lx is not in vmlinux",
-				site->symbol, site->function);
-	else if (symbol.offset || strcmp(symbol.name, site->symbol))
-		ret = xk_refuse(error, -ENOENT, "%s: address %#lx is %s+%#lx", site->symbol,
-				site->function, symbol.name, symbol.offset);
+				site->place.symbol, site->place.function);
+	else if (symbol.offset || strcmp(symbol.name, site->place.symbol))
+		ret = xk_refuse(error, -ENOENT, "%s: address %#lx is %s+%#lx", site->place.symbol,
+				site->place.function, symbol.name, symbol.offset);
 	else if ((u64)site->offset + site->insn_len > symbol.size)
 		ret = xk_refuse(error, -EINVAL, "%s+0x%x: beyond the object, which has %lu bytes",
-				site->symbol, site->offset, symbol.size);
+				site->place.symbol, site->offset, symbol.size);
 	kfree(text);
 	return ret;
 }
@@ -87,24 +87,25 @@ static int verify_module(struct xk_live_site *site, const struct module *module,
 	unsigned long candidates[MAX_CANDIDATES];
 	unsigned int i, nr;
 
-	nr = xk_module_symbols(module, site->symbol, MOD_DATA, candidates, MAX_CANDIDATES);
+	nr = xk_module_symbols(module, site->place.symbol, MOD_DATA, candidates, MAX_CANDIDATES);
 	if (!nr)
 		return xk_refuse(error, -ENOENT, "module %s has no writable object %s",
-				 module->name, site->symbol);
+				 module->name, site->place.symbol);
 	/* Objects of one name cannot be told apart by what they hold. */
-	if (!site->function && nr > 1)
+	if (!site->place.function && nr > 1)
 		return xk_refuse(error, -ENOENT, "module %s has %u objects %s", module->name,
-				 nr, site->symbol);
-	if (!site->function)
-		site->function = candidates[0];
+				 nr, site->place.symbol);
+	if (!site->place.function)
+		site->place.function = candidates[0];
 	for (i = 0; i < min(nr, MAX_CANDIDATES); i++)
-		if (candidates[i] == site->function)
+		if (candidates[i] == site->place.function)
 			break;
 	if (i == min(nr, MAX_CANDIDATES) ||
-	    !within_module_mem_type(site->function + site->offset + site->insn_len - 1, module,
-				    MOD_DATA))
+	    !within_module_mem_type(site->place.function + site->offset + site->insn_len - 1,
+				    module, MOD_DATA))
 		return xk_refuse(error, -ENOENT, "%s+0x%x: address %#lx is no such object of %s",
-				 site->symbol, site->offset, site->function, module->name);
+				 site->place.symbol, site->offset, site->place.function,
+				 module->name);
 	return 0;
 }
 
@@ -121,7 +122,8 @@ static int verify_unowned(const struct xk_live_site *site, struct xk_error *erro
 			    (other->phase == XK_PHASE_ARMED || other->phase == XK_PHASE_READY))
 				return xk_refuse(error, -EBUSY,
 						 "%s+0x%x: this object is held by %s (tune %u)",
-						 site->symbol, site->offset, tune->name, tune->id);
+						 site->place.symbol, site->offset, tune->name,
+						 tune->id);
 		}
 	}
 	return 0;
@@ -140,10 +142,10 @@ static int verify_content(struct xk_live_site *site, struct xk_error *error)
 	case -ESTALE:
 		return xk_refuse(error, -ESTALE,
 				 "%s+0x%x: holds %llu, and %llu by default: somebody changed it",
-				 site->symbol, site->offset, found, expected);
+				 site->place.symbol, site->offset, found, expected);
 	default:
 		return xk_refuse(error, -EROFS, "%s+0x%x: this memory is read-only",
-				 site->symbol, site->offset);
+				 site->place.symbol, site->offset);
 	}
 }
 
@@ -156,11 +158,11 @@ int xk_data_verify(struct xk_live_site *site, const struct module *module,
 	ret = module ? verify_module(site, module, error) : verify_vmlinux(site, error);
 	if (ret)
 		return ret;
-	site->address = site->function + site->offset;
+	site->address = site->place.function + site->offset;
 	/* Half of a value must never be seen. */
 	if (site->address % site->insn_len)
 		return xk_refuse(error, -EINVAL, "%s+0x%x: %#lx is not aligned to %u bytes",
-				 site->symbol, site->offset, site->address, site->insn_len);
+				 site->place.symbol, site->offset, site->address, site->insn_len);
 	ret = verify_unowned(site, error);
 	if (ret)
 		return ret;
@@ -178,7 +180,7 @@ void xk_data_write(struct xk_live_site *site, s64 value)
 		site->written = new;
 	else
 		pr_warn("xk: %s: %s+0x%x is left alone: it holds %llu, xk wrote %llu\n",
-			site->tune->name, site->symbol, site->offset, found, site->written);
+			site->tune->name, site->place.symbol, site->offset, found, site->written);
 }
 
 /* Whether it holds what xk wrote; if not, and `reason` is not NULL, what it holds. */

@@ -15,9 +15,11 @@ static __always_inline const struct xk_site_values *
 xk_values_of(const struct xk_live_site *site)
 {
 	/* One load decides which value this whole execution uses. */
-	const void *values = READ_ONCE(*site->values);
+	const struct xk_values *values = READ_ONCE(*site->values);
 
-	return values + site->values_offset;
+	if (unlikely(READ_ONCE(values->settling)))
+		values = xk_version(values);
+	return (const void *)values + site->values_offset;
 }
 
 static __always_inline void xk_count_hit(const struct xk_live_site *site)

@@ -9,10 +9,18 @@
 #include <linux/miscdevice.h>
 #include <linux/module.h>
 #include <linux/notifier.h>
+#include <linux/slab.h>
+#include <linux/string.h>
 #include <linux/uaccess.h>
+#include <linux/workqueue.h>
 
 #include "memory.h"
 #include "xk.h"
+
+struct workqueue_struct *xk_workqueue;
+
+/* Bytes of a report on the threads that block. */
+#define MAX_REPORT 16384U
 
 int xk_refuse(struct xk_error *error, int ret, const char *format, ...)
 {
@@ -45,11 +53,92 @@ static long ioctl_load(struct file *file, void __user *arg)
 	load.id = 0;
 	ret = xk_tune_load(file, &load, &error);
 	memcpy(load.error, error.text, sizeof(load.error));
-	if (copy_to_user(arg, &load, sizeof(load))) {
-		if (!ret)
-			xk_tune_unload(file, load.id);
-		return -EFAULT;
+	/* A tune of which user space does not know goes with the descriptor. */
+	return copy_to_user(arg, &load, sizeof(load)) ? -EFAULT : ret;
+}
+
+static int check_transition(const struct xk_transition *request)
+{
+	if (request->size != sizeof(*request) || request->pad ||
+	    request->mode > XK_MODE_GLOBAL || request->timeout_ms > XK_MAX_TIMEOUT_MS ||
+	    !request->nr_changes || request->nr_changes > XK_MAX_CHANGES)
+		return -EINVAL;
+	return !request->report == !request->report_len ? 0 : -EINVAL;
+}
+
+/* Runs it with a copy of the changes and room for the report. */
+static long transition(struct file *file, struct xk_transition *request)
+{
+	void __user *user_report = u64_to_user_ptr(request->report);
+	struct xk_error error = {};
+	struct xk_change *changes;
+	char *report = NULL;
+	long ret;
+
+	changes = memdup_array_user(u64_to_user_ptr(request->changes), request->nr_changes,
+				    sizeof(*changes));
+	if (IS_ERR(changes))
+		return PTR_ERR(changes);
+	request->report_len = min(request->report_len, MAX_REPORT);
+	if (user_report)
+		report = kvzalloc(request->report_len, GFP_KERNEL);
+	if (user_report && !report) {
+		kfree(changes);
+		return -ENOMEM;
 	}
+	request->outcome = XK_OUTCOME_UNCHANGED;
+	request->stops = 0;
+	ret = xk_transition(file, request, changes, report, &error);
+	memcpy(request->error, error.text, sizeof(request->error));
+	if (report && copy_to_user(user_report, report, strlen(report) + 1))
+		ret = -EFAULT;
+	kvfree(report);
+	kfree(changes);
+	return ret;
+}
+
+static long ioctl_transition(struct file *file, void __user *arg)
+{
+	struct xk_transition request;
+	long ret;
+
+	if (copy_from_user(&request, arg, sizeof(request)))
+		return -EFAULT;
+	ret = check_transition(&request);
+	if (ret)
+		return ret;
+	ret = transition(file, &request);
+	return copy_to_user(arg, &request, sizeof(request)) ? -EFAULT : ret;
+}
+
+static long ioctl_lease(struct file *file, void __user *arg)
+{
+	struct xk_error error;
+	struct xk_lease lease;
+
+	if (copy_from_user(&lease, arg, sizeof(lease)))
+		return -EFAULT;
+	return lease.pad ? -EINVAL : xk_lease_set(file, lease.id, lease.ns, &error);
+}
+
+static long ioctl_report(void __user *arg)
+{
+	struct xk_report report;
+	char *text;
+	long ret;
+
+	if (copy_from_user(&report, arg, sizeof(report)))
+		return -EFAULT;
+	if (!report.len)
+		return -EINVAL;
+	report.len = min(report.len, MAX_REPORT);
+	text = kvzalloc(report.len, GFP_KERNEL);
+	if (!text)
+		return -ENOMEM;
+	ret = xk_transition_report(report.id, text, report.len);
+	if (!ret && copy_to_user(u64_to_user_ptr(report.text), text, strlen(text) + 1))
+		ret = -EFAULT;
+	kvfree(text);
 	return ret;
 }
 
@@ -82,7 +171,6 @@ static long ioctl_site_info(void __user *arg)
 static long xk_ioctl(struct file *file, unsigned int command, unsigned long argument)
 {
 	void __user *arg = (void __user *)argument;
-	struct xk_set set;
 	u32 id;
 
 	switch (command) {
@@ -90,18 +178,18 @@ static long xk_ioctl(struct file *file, unsigned int command, unsigned long argu
 		return ioctl_version(arg);
 	case XK_IOC_LOAD:
 		return ioctl_load(file, arg);
-	case XK_IOC_SET:
-		if (copy_from_user(&set, arg, sizeof(set)))
-			return -EFAULT;
-		return set.pad ? -EINVAL : xk_tune_set(file, set.id, set.value);
-	case XK_IOC_UNLOAD:
-		return get_user(id, (u32 __user *)arg) ? -EFAULT : xk_tune_unload(file, id);
+	case XK_IOC_TRANSITION:
+		return ioctl_transition(file, arg);
+	case XK_IOC_LEASE:
+		return ioctl_lease(file, arg);
 	case XK_IOC_DETACH:
 		return get_user(id, (u32 __user *)arg) ? -EFAULT : xk_tune_detach(file, id);
 	case XK_IOC_TUNE_INFO:
 		return ioctl_tune_info(arg);
 	case XK_IOC_SITE_INFO:
 		return ioctl_site_info(arg);
+	case XK_IOC_REPORT:
+		return ioctl_report(arg);
 	default:
 		return -ENOTTY;
 	}
@@ -189,12 +277,21 @@ static int __init xk_init(void)
 	int ret;
 
 	xk_memory_init();
+	xk_lease_init();
+	xk_workqueue = alloc_workqueue("xk", WQ_UNBOUND, 0);
+	if (!xk_workqueue)
+		return -ENOMEM;
 	ret = register_notifiers();
 	if (ret)
-		return ret;
+		goto destroy;
 	ret = misc_register(&xk_device);
 	if (ret)
-		unregister_notifiers();
+		goto unregister;
+	return 0;
+unregister:
+	unregister_notifiers();
+destroy:
+	destroy_workqueue(xk_workqueue);
 	return ret;
 }
 
@@ -202,8 +299,12 @@ static void __exit xk_exit(void)
 {
 	/* Open descriptors hold the module; what is left was detached. */
 	misc_deregister(&xk_device);
-	unregister_notifiers();
 	xk_tune_unload_all();
+	unregister_notifiers();
+	xk_lease_exit();
+	destroy_workqueue(xk_workqueue);
+	/* Versions that were left. */
+	rcu_barrier();
 }
 
 module_init(xk_init);

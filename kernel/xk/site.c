@@ -14,11 +14,6 @@
 
 #define MAX_INSN_LEN 15
 
-static bool terminated(const char *text, size_t size)
-{
-	return strnlen(text, size) < size;
-}
-
 static int check_ivs(const struct xk_site *from, unsigned int index, struct xk_error *error)
 {
 	unsigned int i;
@@ -80,80 +75,21 @@ static int check_code(const struct xk_site *from, unsigned int index, struct xk_
 static int check_description(const struct xk_site *from, unsigned int index,
 			     struct xk_error *error)
 {
-	if (!terminated(from->symbol, sizeof(from->symbol)) || !from->symbol[0] ||
-	    !terminated(from->module, sizeof(from->module)))
-		return xk_refuse(error, -EINVAL,
-				 "site %u: a name is empty or not terminated", index);
 	if (from->flags & XK_SITE_DATA)
 		return check_data(from, index, error);
 	return check_code(from, index, error);
 }
 
-static struct xk_text *copy_text(const struct xk_site *from)
-{
-	struct xk_text *text = kzalloc(sizeof(*text), GFP_KERNEL);
-
-	if (!text)
-		return ERR_PTR(-ENOMEM);
-	text->bytes = vmemdup_user(u64_to_user_ptr(from->text), from->text_len);
-	if (IS_ERR(text->bytes)) {
-		int ret = PTR_ERR(text->bytes);
-
-		kfree(text);
-		return ERR_PTR(ret);
-	}
-	text->mask = vmemdup_user(u64_to_user_ptr(from->mask), from->text_len);
-	if (IS_ERR(text->mask)) {
-		int ret = PTR_ERR(text->mask);
-
-		kvfree(text->bytes);
-		kfree(text);
-		return ERR_PTR(ret);
-	}
-	text->users = 1;
-	text->user_bytes = from->text;
-	text->user_mask = from->mask;
-	text->len = from->text_len;
-	return text;
-}
-
-/* A function with many sites is copied once if user space has it once. */
-static struct xk_text *get_text(const struct xk_tune *tune, unsigned int index,
-				const struct xk_site *from)
-{
-	unsigned int i;
-
-	for (i = 0; i < index; i++) {
-		struct xk_text *text = tune->sites[i].text;
-
-		if (text && text->user_bytes == from->text &&
-		    text->user_mask == from->mask && text->len == from->text_len) {
-			text->users++;
-			return text;
-		}
-	}
-	return copy_text(from);
-}
-
-static void put_text(struct xk_text *text)
-{
-	if (!text || --text->users)
-		return;
-	kvfree(text->bytes);
-	kvfree(text->mask);
-	kfree(text);
-}
-
 /* Where the kernel patches itself nobody knows what would be probed or read. */
 static int check_mask(const struct xk_live_site *site, struct xk_error *error)
 {
-	const u8 *mask = site->text->mask;
+	const u8 *mask = site->place.text->mask;
 	unsigned int i;
 
 	if (mask[site->offset] != 0xff)
 		return xk_refuse(error, -EINVAL,
 				 "%s+0x%x: the kernel patches this instruction itself",
-				 site->symbol, site->offset);
+				 site->place.symbol, site->offset);
 	for (i = 0; i < site->nr_ops; i++) {
 		const struct xk_op *op = &site->ops[i];
 
@@ -161,7 +97,7 @@ static int check_mask(const struct xk_live_site *site, struct xk_error *error)
 		if (op->code == XK_OP_TEXT && (!op->imm || mask[op->imm - 1] != 0xff))
 			return xk_refuse(error, -EINVAL,
 					 "%s+0x%llx: no field of an instruction that is compared",
-					 site->symbol, op->imm);
+					 site->place.symbol, op->imm);
 	}
 	return 0;
 }
@@ -171,12 +107,12 @@ static int copy_source(struct xk_tune *tune, unsigned int index,
 		       const struct xk_site *from, struct xk_error *error)
 {
 	struct xk_live_site *site = &tune->sites[index];
-	struct xk_text *text = get_text(tune, index, from);
+	struct xk_text *text = xk_text_get(tune, from->text, from->mask, from->text_len);
 
 	if (IS_ERR(text))
 		return xk_refuse(error, PTR_ERR(text), "site %u: text or mask cannot be read",
 				 index);
-	site->text = text;
+	site->place.text = text;
 	site->nr_ops = from->nr_ops;
 	site->ops = kmemdup_array(from->ops, from->nr_ops, sizeof(*site->ops), GFP_KERNEL);
 	if (!site->ops)
@@ -186,9 +122,9 @@ static int copy_source(struct xk_tune *tune, unsigned int index,
 
 void xk_site_free_source(struct xk_live_site *site)
 {
-	put_text(site->text);
+	xk_text_put(site->place.text);
 	kfree(site->ops);
-	site->text = NULL;
+	site->place.text = NULL;
 	site->ops = NULL;
 }
 
@@ -210,7 +146,7 @@ static int init_code(struct xk_tune *tune, unsigned int index,
 	    (site->when == XK_INSTEAD && !site->backend->can_run_instead))
 		return xk_refuse(error, -EOPNOTSUPP,
 				 "%s+0x%x: the %s backend cannot run %s an instruction",
-				 site->symbol, site->offset, site->backend->name,
+				 site->place.symbol, site->offset, site->backend->name,
 				 site->when == XK_AFTER ? "after" : "instead of");
 	return 0;
 }
@@ -225,7 +161,9 @@ int xk_site_init(struct xk_tune *tune, unsigned int index,
 	from = memdup_user(user, sizeof(*from));
 	if (IS_ERR(from))
 		return xk_refuse(error, PTR_ERR(from), "site %u cannot be read", index);
-	ret = check_description(from, index, error);
+	ret = xk_place_name(&site->place, from->symbol, from->module, "site", index, error);
+	if (!ret)
+		ret = check_description(from, index, error);
 	if (ret)
 		goto out;
 
@@ -234,15 +172,13 @@ int xk_site_init(struct xk_tune *tune, unsigned int index,
 	site->values_offset = offsetof(struct xk_values, sites) +
 			      index * sizeof(struct xk_site_values);
 	site->in_data = from->flags & XK_SITE_DATA;
-	site->function = from->address;
+	site->place.function = from->address;
 	site->address = from->address + from->offset;
 	site->offset = from->offset;
 	site->insn_len = from->insn_len;
 	site->when = from->when;
 	site->nr_ivs = from->nr_ivs;
 	memcpy(site->ivs, from->ivs, sizeof(site->ivs));
-	strscpy(site->symbol, from->symbol);
-	strscpy(site->module, from->module);
 
 	if (!site->in_data)
 		ret = init_code(tune, index, from, error);
@@ -260,7 +196,7 @@ int xk_site_link(struct xk_live_site *site, const u8 *text, struct xk_error *err
 	if (!ops)
 		return -ENOMEM;
 	memcpy(site->original, text + site->offset, XK_PATCH_LEN);
-	xk_ops_link(ops, site->nr_ops, text, site->function);
+	xk_ops_link(ops, site->nr_ops, text, site->place.function);
 	xk_plan_build(&site->plan, ops, site->nr_ops);
 	kfree(ops);
 	return site->backend->prepare(site, error);
@@ -328,8 +264,8 @@ static u32 data_flags(const struct xk_live_site *site, struct xk_site_info *info
 void xk_site_describe(const struct xk_live_site *site, struct xk_site_info *info)
 {
 	info->address = site->address;
-	strscpy(info->symbol, site->symbol);
-	strscpy(info->module, site->module);
+	strscpy(info->symbol, site->place.symbol);
+	strscpy(info->module, site->place.module);
 	info->offset = site->offset;
 
 	info->flags = site->in_data ? data_flags(site, info) : probe_flags(site);

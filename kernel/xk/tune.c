@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Tunes: what is loaded, under which value, and who owns it. A tune lives as
- * long as the descriptor that loaded it, unless it was detached; when it goes,
- * the default goes into force at all its sites at once and then the original
- * bytes come back.
+ * Tunes: what is loaded, and who owns it. A tune lives as long as the descriptor
+ * that loaded it, unless it was detached; when it goes, the default comes into
+ * force by a transition and then the original bytes come back.
  */
 #include <linux/ctype.h>
+#include <linux/delay.h>
 #include <linux/log2.h>
 #include <linux/slab.h>
 #include <linux/timekeeping.h>
@@ -14,13 +14,17 @@
 #include "backend.h"
 #include "xk.h"
 
+/* While xk.ko is removed: how often it looks, and how often it says so. */
+#define UNLOAD_INTERVAL_MS 10
+#define UNLOAD_REPORTS 500
+
 /* See xk.h. */
 DEFINE_MUTEX(xk_lock);
 LIST_HEAD(xk_tunes);
 
 static u32 last_id;
 
-static struct xk_tune *find_tune(u32 id)
+struct xk_tune *xk_tune_find(u32 id)
 {
 	struct xk_tune *tune;
 
@@ -31,14 +35,19 @@ static struct xk_tune *find_tune(u32 id)
 }
 
 /* A tune with a living owner belongs to nobody else. */
-static struct xk_tune *find_owned(struct file *caller, u32 id)
+struct xk_tune *xk_tune_find_owned(struct file *caller, u32 id, struct xk_error *error)
 {
-	struct xk_tune *tune = find_tune(id);
+	struct xk_tune *tune = xk_tune_find(id);
 
-	if (!tune)
+	if (!tune) {
+		xk_refuse(error, -ENOENT, "no tune has the number %u", id);
 		return ERR_PTR(-ENOENT);
-	if (tune->owner && tune->owner != caller)
-		return ERR_PTR(-EBUSY);
+	}
+	if (tune->owner && tune->owner != caller) {
+		xk_refuse(error, -EPERM, "%s: tune %u belongs to process %d", tune->name, id,
+			  tune->owner_pid);
+		return ERR_PTR(-EPERM);
+	}
 	return tune;
 }
 
@@ -48,41 +57,17 @@ static void free_tune(struct xk_tune *tune)
 
 	for (i = 0; i < tune->nr_sites; i++)
 		xk_site_destroy(&tune->sites[i]);
+	for (i = 0; i < tune->nr_scopes; i++)
+		xk_scope_destroy(&tune->scopes[i]);
+	kvfree(tune->scopes);
+	/* Disarmed: no handler uses them. */
 	xk_values_free(tune->values);
 	kvfree(tune);
 }
 
-/*
- * One store, seen by all sites in code: the moment at which the value changes.
- * Objects follow.
- */
-static int publish(struct xk_tune *tune, s64 value)
+/* The default is in force everywhere, or there is no memory to bring it about. */
+void xk_tune_remove(struct xk_tune *tune)
 {
-	struct xk_values *old = tune->values;
-	struct xk_values *new;
-	unsigned int i;
-
-	new = xk_values_create(tune, value);
-	if (!new)
-		return -ENOMEM;
-	/* The block is complete before a handler can find it. */
-	smp_store_release(&tune->values, new);
-	for (i = 0; i < tune->nr_sites; i++)
-		if (tune->sites[i].in_data && tune->sites[i].phase == XK_PHASE_ARMED)
-			xk_data_write(&tune->sites[i], value);
-	/* Handlers run with preemption disabled. */
-	synchronize_rcu();
-	xk_values_free(old);
-	return 0;
-}
-
-static void unload(struct xk_tune *tune)
-{
-	/*
-	 * Sites are disarmed one after the other; the default in force makes
-	 * that invisible. Without memory it is visible, and still happens.
-	 */
-	publish(tune, tune->default_value);
 	xk_sites_disarm(tune);
 	list_del(&tune->list);
 	free_tune(tune);
@@ -107,9 +92,9 @@ static bool is_proved(s64 value, s64 min, s64 max, bool powers_of_two)
 	       (!powers_of_two || (value > 0 && is_power_of_2(value)));
 }
 
-static bool is_proved_by(const struct xk_load *load, s64 value)
+bool xk_tune_accepts(const struct xk_tune *tune, s64 value)
 {
-	return is_proved(value, load->min, load->max, load->flags & XK_LOAD_POWERS_OF_TWO);
+	return is_proved(value, tune->min, tune->max, tune->powers_of_two);
 }
 
 static int check_load(const struct xk_load *load, struct xk_error *error)
@@ -121,22 +106,40 @@ static int check_load(const struct xk_load *load, struct xk_error *error)
 	if (!load->nr_sites || load->nr_sites > XK_MAX_SITES)
 		return xk_refuse(error, -EINVAL, "%s: %u sites; 1 to %u are possible",
 				 load->name, load->nr_sites, XK_MAX_SITES);
-	if (load->flags & ~XK_LOAD_POWERS_OF_TWO || load->pad)
+	if (load->nr_scopes > XK_MAX_SCOPES)
+		return xk_refuse(error, -EINVAL, "%s: %u scopes; up to %u are possible",
+				 load->name, load->nr_scopes, XK_MAX_SCOPES);
+	if (load->flags & ~XK_LOAD_POWERS_OF_TWO)
 		return xk_refuse(error, -EINVAL, "%s: unknown flags %#x", load->name, load->flags);
-	if (load->min > load->max || !is_proved_by(load, load->default_value))
+	if (load->min > load->max ||
+	    !is_proved(load->default_value, load->min, load->max,
+		       load->flags & XK_LOAD_POWERS_OF_TWO))
 		return xk_refuse(error, -EINVAL, "%s: default %lld is not within %lld..%lld",
 				 load->name, load->default_value, load->min, load->max);
-	if (!is_proved_by(load, load->value))
-		return xk_refuse(error, -ERANGE, "%s: %lld is outside the proved range %lld..%lld",
-				 load->name, load->value, load->min, load->max);
 	return 0;
+}
+
+static int fill_tune(struct xk_tune *tune, const struct xk_load *load, struct xk_error *error)
+{
+	const struct xk_scope __user *scopes = u64_to_user_ptr(load->scopes);
+	const struct xk_site __user *sites = u64_to_user_ptr(load->sites);
+	unsigned int i;
+	int ret = 0;
+
+	tune->scopes = kvcalloc(load->nr_scopes, sizeof(*tune->scopes), GFP_KERNEL);
+	if (!tune->scopes)
+		return -ENOMEM;
+	tune->nr_scopes = load->nr_scopes;
+	for (i = 0; i < tune->nr_sites && !ret; i++)
+		ret = xk_site_init(tune, i, sites + i, error);
+	for (i = 0; i < tune->nr_scopes && !ret; i++)
+		ret = xk_scope_init(tune, i, scopes + i, error);
+	return ret;
 }
 
 static struct xk_tune *create_tune(const struct xk_load *load, struct xk_error *error)
 {
-	const struct xk_site __user *user = u64_to_user_ptr(load->sites);
 	struct xk_tune *tune;
-	unsigned int i;
 	int ret;
 
 	tune = kvzalloc(struct_size(tune, sites, load->nr_sites), GFP_KERNEL);
@@ -148,17 +151,16 @@ static struct xk_tune *create_tune(const struct xk_load *load, struct xk_error *
 	tune->min = load->min;
 	tune->max = load->max;
 	tune->powers_of_two = load->flags & XK_LOAD_POWERS_OF_TWO;
-	for (i = 0; i < tune->nr_sites; i++) {
-		ret = xk_site_init(tune, i, user + i, error);
-		if (ret) {
-			free_tune(tune);
-			return ERR_PTR(ret);
-		}
+	ret = fill_tune(tune, load, error);
+	if (ret) {
+		free_tune(tune);
+		return ERR_PTR(ret);
 	}
 	return tune;
 }
 
-static int activate(struct xk_tune *tune, s64 value, struct xk_error *error)
+/* With the default in force, so that arming site after site changes nothing. */
+static int activate(struct xk_tune *tune, struct xk_error *error)
 {
 	struct xk_tune *other;
 	int ret;
@@ -169,20 +171,16 @@ static int activate(struct xk_tune *tune, s64 value, struct xk_error *error)
 					 "%s is already tuned: tune %u, value %lld, process %d",
 					 tune->name, other->id, other->values->value,
 					 other->owner_pid);
-	ret = xk_sites_verify(tune, error);
+	/* First, as it needs what verifying sites in vmlinux gives up. */
+	ret = xk_scopes_verify(tune, error);
+	if (!ret)
+		ret = xk_sites_verify(tune, error);
 	if (ret)
 		return ret;
-	/* The default, so that arming site after site changes nothing. */
 	tune->values = xk_values_create(tune, tune->default_value);
 	if (!tune->values)
 		return -ENOMEM;
-	ret = xk_sites_arm(tune, error);
-	if (ret)
-		return ret;
-	ret = publish(tune, value);
-	if (ret)
-		xk_sites_disarm(tune);
-	return ret;
+	return xk_sites_arm(tune, error);
 }
 
 int xk_tune_load(struct file *owner, struct xk_load *load, struct xk_error *error)
@@ -201,7 +199,7 @@ int xk_tune_load(struct file *owner, struct xk_load *load, struct xk_error *erro
 	tune->owner = owner;
 	tune->owner_pid = task_tgid_nr(current);
 	tune->loaded_at = ktime_get_boottime_ns();
-	ret = activate(tune, load->value, error);
+	ret = activate(tune, error);
 	if (!ret) {
 		tune->id = ++last_id;
 		load->id = tune->id;
@@ -213,115 +211,18 @@ int xk_tune_load(struct file *owner, struct xk_load *load, struct xk_error *erro
 	return ret;
 }
 
-int xk_tune_set(struct file *caller, u32 id, s64 value)
-{
-	struct xk_tune *tune;
-	int ret;
-
-	mutex_lock(&xk_lock);
-	tune = find_owned(caller, id);
-	if (IS_ERR(tune)) {
-		ret = PTR_ERR(tune);
-	} else if (!is_proved(value, tune->min, tune->max, tune->powers_of_two)) {
-		pr_info("xk: %s: %lld is outside the proved range %lld..%lld\n",
-			tune->name, value, tune->min, tune->max);
-		ret = -ERANGE;
-	} else {
-		ret = publish(tune, value);
-	}
-	mutex_unlock(&xk_lock);
-	return ret;
-}
-
-int xk_tune_unload(struct file *caller, u32 id)
-{
-	struct xk_tune *tune;
-	int ret = 0;
-
-	mutex_lock(&xk_lock);
-	tune = find_owned(caller, id);
-	if (IS_ERR(tune))
-		ret = PTR_ERR(tune);
-	else
-		unload(tune);
-	mutex_unlock(&xk_lock);
-	return ret;
-}
-
 int xk_tune_detach(struct file *caller, u32 id)
 {
+	struct xk_error error;
 	struct xk_tune *tune;
 	int ret = 0;
 
 	mutex_lock(&xk_lock);
-	tune = find_owned(caller, id);
+	tune = xk_tune_find_owned(caller, id, &error);
 	if (IS_ERR(tune))
 		ret = PTR_ERR(tune);
 	else
 		tune->owner = NULL;
-	mutex_unlock(&xk_lock);
-	return ret;
-}
-
-static u32 tune_flags(const struct xk_tune *tune)
-{
-	u32 flags = 0;
-	unsigned int i;
-
-	if (!tune->owner)
-		flags |= XK_TUNE_DETACHED;
-	if (tune->powers_of_two)
-		flags |= XK_TUNE_POWERS_OF_TWO;
-	for (i = 0; i < tune->nr_sites; i++)
-		if (xk_site_ill(&tune->sites[i]))
-			flags |= XK_TUNE_BROKEN;
-	return flags;
-}
-
-int xk_tune_info(struct xk_tune_info *info)
-{
-	struct xk_tune *tune;
-	u32 index = info->index;
-	int ret = -ENOENT;
-
-	memset(info, 0, sizeof(*info));
-	info->index = index;
-	mutex_lock(&xk_lock);
-	list_for_each_entry(tune, &xk_tunes, list) {
-		if (index--)
-			continue;
-		info->id = tune->id;
-		strscpy(info->name, tune->name);
-		info->value = tune->values->value;
-		info->default_value = tune->default_value;
-		info->min = tune->min;
-		info->max = tune->max;
-		info->nr_sites = tune->nr_sites;
-		info->flags = tune_flags(tune);
-		info->owner_pid = tune->owner_pid;
-		info->age_ns = ktime_get_boottime_ns() - tune->loaded_at;
-		ret = 0;
-		break;
-	}
-	mutex_unlock(&xk_lock);
-	return ret;
-}
-
-int xk_tune_site_info(struct xk_site_info *info)
-{
-	u32 id = info->id, index = info->index;
-	struct xk_tune *tune;
-	int ret = -ENOENT;
-
-	memset(info, 0, sizeof(*info));
-	info->id = id;
-	info->index = index;
-	mutex_lock(&xk_lock);
-	tune = find_tune(id);
-	if (tune && index < tune->nr_sites) {
-		xk_site_describe(&tune->sites[index], info);
-		ret = 0;
-	}
 	mutex_unlock(&xk_lock);
 	return ret;
 }
@@ -331,40 +232,42 @@ void xk_tune_release(struct file *owner)
 	struct xk_tune *tune, *next;
 
 	mutex_lock(&xk_lock);
-	list_for_each_entry_safe(tune, next, &xk_tunes, list)
-		if (tune->owner == owner)
-			unload(tune);
+	list_for_each_entry_safe(tune, next, &xk_tunes, list) {
+		if (tune->owner != owner)
+			continue;
+		tune->owner = NULL;
+		xk_unload_start(tune);
+	}
 	mutex_unlock(&xk_lock);
 }
 
+/* Waits for as long as threads are inside: there is nobody to return to. */
 void xk_tune_unload_all(void)
 {
 	struct xk_tune *tune, *next;
+	unsigned int waited = 0;
 
 	mutex_lock(&xk_lock);
 	list_for_each_entry_safe(tune, next, &xk_tunes, list)
-		unload(tune);
+		xk_unload_start(tune);
+	while (!list_empty(&xk_tunes)) {
+		mutex_unlock(&xk_lock);
+		if (waited++ % UNLOAD_REPORTS == UNLOAD_REPORTS - 1)
+			pr_info("xk: waits for threads inside the scopes of %s\n",
+				list_first_entry(&xk_tunes, struct xk_tune, list)->name);
+		msleep(UNLOAD_INTERVAL_MS);
+		mutex_lock(&xk_lock);
+	}
 	mutex_unlock(&xk_lock);
 }
 
-/*
- * A module is loaded; nothing of it has run. The value in force is computed
- * anew, as it is for code that has just been linked, and then its sites are
- * armed: the module never runs with another value.
- */
 void xk_tune_module_coming(const struct module *module)
 {
 	struct xk_tune *tune;
 
 	mutex_lock(&xk_lock);
-	list_for_each_entry(tune, &xk_tunes, list) {
-		if (!xk_sites_verify_module(tune, module))
-			continue;
-		if (publish(tune, tune->values->value))
-			xk_sites_give_up_ready(tune);
-		else
-			xk_sites_arm_module(tune);
-	}
+	list_for_each_entry(tune, &xk_tunes, list)
+		xk_sites_module_coming(tune, module);
 	mutex_unlock(&xk_lock);
 }
 
@@ -377,7 +280,9 @@ void xk_tune_module_going(const struct module *module)
 	struct xk_tune *tune;
 
 	mutex_lock(&xk_lock);
-	list_for_each_entry(tune, &xk_tunes, list)
+	list_for_each_entry(tune, &xk_tunes, list) {
 		xk_sites_await_module(tune, module);
+		xk_scopes_await_module(tune, module);
+	}
 	mutex_unlock(&xk_lock);
 }

@@ -9,23 +9,26 @@
 
 #include "xk.h"
 
-static int fill_site(struct xk_site_values *values, const struct xk_live_site *site,
-		     s64 value)
+/* Of a site that is not armed: nobody reads them. */
+int xk_values_fill(struct xk_values *block, const struct xk_live_site *site)
 {
+	struct xk_site_values *values = (void *)block + site->values_offset;
 	const struct xk_plan *plan = &site->plan;
 	u64 frame[XK_MAX_OPS] = {};
 	unsigned int i;
 	int cpu;
 
 	for (i = 0; i < site->nr_ivs; i++)
-		values->ivs[i] = xk_iv_apply(&site->ivs[i], value);
+		values->ivs[i] = xk_iv_apply(&site->ivs[i], block->value);
 	xk_plan_fill(plan, values->ivs, frame);
 
 	xk_shape_fill(plan, frame, values->constants);
 	if (plan->kind != XK_PLAN_STEPS)
 		return 0;
 
-	values->frame = __alloc_percpu(plan->nr_ops * sizeof(u64), sizeof(u64));
+	/* There is one when the site's module was loaded before. */
+	if (!values->frame)
+		values->frame = __alloc_percpu(XK_MAX_OPS * sizeof(u64), sizeof(u64));
 	if (!values->frame)
 		return -ENOMEM;
 	for_each_possible_cpu(cpu)
@@ -44,7 +47,7 @@ struct xk_values *xk_values_create(const struct xk_tune *tune, s64 value)
 	values->value = value;
 	values->nr_sites = tune->nr_sites;
 	for (i = 0; i < tune->nr_sites; i++) {
-		if (fill_site(&values->sites[i], &tune->sites[i], value)) {
+		if (xk_values_fill(values, &tune->sites[i])) {
 			xk_values_free(values);
 			return NULL;
 		}
@@ -61,4 +64,16 @@ void xk_values_free(struct xk_values *values)
 	for (i = 0; i < values->nr_sites; i++)
 		free_percpu(values->sites[i].frame);
 	kvfree(values);
+}
+
+static void free_after_grace(struct rcu_head *rcu)
+{
+	xk_values_free(container_of(rcu, struct xk_values, rcu));
+}
+
+/* Handlers may be using it: they run with preemption disabled. */
+void xk_values_retire(struct xk_values *values)
+{
+	if (values)
+		call_rcu(&values->rcu, free_after_grace);
 }

@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Whether a site is what the analysis saw: the address belongs to the symbol
- * and module, and every byte of the function that the kernel does not patch
- * itself is the byte that was analysed. Our own probes in the function are
- * known and looked through; any other difference is refused by offset.
+ * Whether a function is what the analysis saw: the address belongs to the symbol
+ * and module, and every byte of it that the kernel does not patch itself is the
+ * byte that was analysed. Our own probes in the function are known and looked
+ * through; any other difference is refused by offset.
  *
  * Where user space does not know the address, since the module was not loaded,
  * it is the one function of that name in the module whose bytes are right.
  */
 #include <linux/delay.h>
 #include <linux/kallsyms.h>
-#include <linux/mm.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
-#include "backend.h"
 #include "xk.h"
 
 /* Functions of one name in one module. */
@@ -31,21 +29,21 @@
  * A symbol may share its address with another, whose name the lookup returned.
  * Kprobes resolve names; a disabled probe changes nothing in the kernel.
  */
-static bool is_alias(const struct xk_live_site *site)
+static bool is_alias(const struct xk_place *place, u32 probed)
 {
 	char name[XK_MODULE_LEN + XK_SYMBOL_LEN + 1];
 	struct kprobe kprobe = {
 		.symbol_name = name,
-		.offset = site->offset,
+		.offset = probed,
 		.flags = KPROBE_FLAG_DISABLED,
 	};
 	bool same;
 
-	snprintf(name, sizeof(name), "%s%s%s", site->module,
-		 site->module[0] ? ":" : "", site->symbol);
+	snprintf(name, sizeof(name), "%s%s%s", place->module,
+		 place->module[0] ? ":" : "", place->symbol);
 	if (register_kprobe(&kprobe))
 		return false;
-	same = (unsigned long)kprobe.addr == site->address;
+	same = (unsigned long)kprobe.addr == place->function + probed;
 	unregister_kprobe(&kprobe);
 	return same;
 }
@@ -75,7 +73,7 @@ bool xk_symbol_at(unsigned long address, char *text, struct xk_symbol *symbol)
 }
 
 /* `located`: the module itself says that the symbol is there. */
-static int verify_symbol(const struct xk_live_site *site, bool located,
+static int verify_symbol(const struct xk_place *place, u32 probed, bool located,
 			 struct xk_error *error)
 {
 	struct xk_symbol at;
@@ -85,20 +83,21 @@ static int verify_symbol(const struct xk_live_site *site, bool located,
 	text = kmalloc(KSYM_SYMBOL_LEN, GFP_KERNEL);
 	if (!text)
 		return -ENOMEM;
-	if (!xk_symbol_at(site->function, text, &at))
+	if (!xk_symbol_at(place->function, text, &at))
 		ret = xk_refuse(error, -ENOENT, "%s: address %#lx is not in the kernel's text",
-				site->symbol, site->function);
-	else if (strcmp(at.module, site->module))
+				place->symbol, place->function);
+	else if (strcmp(at.module, place->module))
 		ret = xk_refuse(error, -ENOENT, "%s: address %#lx lies in %s, not in %s",
-				site->symbol, site->function,
+				place->symbol, place->function,
 				at.module[0] ? at.module : "vmlinux",
-				site->module[0] ? site->module : "vmlinux");
-	else if (at.offset || (!located && strcmp(at.name, site->symbol) && !is_alias(site)))
+				place->module[0] ? place->module : "vmlinux");
+	else if (at.offset ||
+		 (!located && strcmp(at.name, place->symbol) && !is_alias(place, probed)))
 		ret = xk_refuse(error, -ENOENT, "%s: address %#lx is %s+%#lx",
-				site->symbol, site->function, at.name, at.offset);
-	else if (site->text->len > at.size)
+				place->symbol, place->function, at.name, at.offset);
+	else if (place->text->len > at.size)
 		ret = xk_refuse(error, -EINVAL, "%s: %u bytes given, the running function has %lu",
-				site->symbol, site->text->len, at.size);
+				place->symbol, place->text->len, at.size);
 	kfree(text);
 	return ret;
 }
@@ -128,16 +127,17 @@ static void undo_own_probes(u8 *view, unsigned long start, u32 len)
 	}
 }
 
-static int compare_text(const struct xk_live_site *site, u8 *view, u32 len,
+static int compare_text(const struct xk_place *place, u8 *view, u32 len,
 			struct xk_error *error)
 {
-	const struct xk_text *text = site->text;
+	const struct xk_text *text = place->text;
 	const char *hint = "";
 	u32 i;
 
-	if (copy_from_kernel_nofault(view, (void *)site->function, len))
-		return xk_refuse(error, -EFAULT, "%s: running text cannot be read", site->symbol);
-	undo_own_probes(view, site->function, len);
+	if (copy_from_kernel_nofault(view, (void *)place->function, len))
+		return xk_refuse(error, -EFAULT, "%s: running text cannot be read",
+				 place->symbol);
+	undo_own_probes(view, place->function, len);
 
 	for (i = 0; i < text->len; i++)
 		if ((view[i] ^ text->bytes[i]) & text->mask[i])
@@ -147,127 +147,75 @@ static int compare_text(const struct xk_live_site *site, u8 *view, u32 len,
 	if (view[i] == INT3 || view[i] == JMP32)
 		hint = "; another probe or tracer owns it";
 	return xk_refuse(error, -EBADMSG, "%s+0x%x: expected %02x, running %02x%s",
-			 site->symbol, i, text->bytes[i], view[i], hint);
+			 place->symbol, i, text->bytes[i], view[i], hint);
 }
 
-static int verify_text(struct xk_live_site *site, struct xk_error *error)
+static int verify_text(const struct xk_place *place, u8 *view, u32 len, struct xk_error *error)
 {
-	u32 len = max(site->text->len, site->offset + XK_PATCH_LEN);
 	int attempt, ret;
-	u8 *view;
 
-	view = kvmalloc(len, GFP_KERNEL);
-	if (!view)
-		return -ENOMEM;
 	for (attempt = 1; ; attempt++) {
-		ret = compare_text(site, view, len, error);
+		ret = compare_text(place, view, len, error);
 		if (ret != -EBADMSG || attempt == ATTEMPTS)
-			break;
+			return ret;
 		msleep(ATTEMPT_INTERVAL_MS);
 	}
-	if (!ret)
-		ret = xk_site_link(site, view, error);
-	kvfree(view);
-	return ret;
 }
 
-/*
- * An update is proved for code that nobody else changes from the first of its
- * instructions to the probe. Within one tune the analysis has seen to that;
- * probes of different tunes must not lie in each other's.
- */
-static bool disturbs(const struct xk_live_site *site, const struct xk_live_site *other)
-{
-	unsigned long start = site->address, other_start = other->address;
-
-	if (site->tune != other->tune) {
-		start -= site->reach;
-		other_start -= other->reach;
-	}
-	return start < other->address + other->insn_len &&
-	       other_start < site->address + site->insn_len;
-}
-
-static int verify_unowned(const struct xk_live_site *site, struct xk_error *error)
-{
-	struct xk_tune *tune;
-	unsigned int i;
-
-	list_for_each_entry(tune, &xk_tunes, list) {
-		for (i = 0; i < tune->nr_sites; i++) {
-			const struct xk_live_site *other = &tune->sites[i];
-
-			if (other == site || (other->phase != XK_PHASE_ARMED &&
-					      other->phase != XK_PHASE_READY) ||
-			    !disturbs(site, other))
-				continue;
-			if (tune == site->tune && !xk_whens_collide(other->when, site->when))
-				continue;
-			return xk_refuse(error, -EBUSY,
-					 "%s+0x%x: these instructions are held by %s (tune %u)",
-					 site->symbol, site->offset, tune->name, tune->id);
-		}
-	}
-	return 0;
-}
-
-static int verify_at(struct xk_live_site *site, unsigned long function, bool located,
+static int verify_at(const struct xk_place *place, u32 probed, bool located, u8 *view, u32 len,
 		     struct xk_error *error)
 {
-	int ret;
+	int ret = verify_symbol(place, probed, located, error);
 
-	site->function = function;
-	site->address = function + site->offset;
-	ret = verify_unowned(site, error);
-	if (ret)
-		return ret;
-	ret = verify_symbol(site, located, error);
-	if (ret)
-		return ret;
-	return verify_text(site, error);
+	return ret ? ret : verify_text(place, view, len, error);
 }
 
-static int locate(struct xk_live_site *site, const struct module *module,
-		  struct xk_error *error)
+static int locate(struct xk_place *place, const struct module *module, u32 probed, u8 *view,
+		  u32 len, struct xk_error *error)
 {
 	unsigned long candidates[MAX_CANDIDATES];
 	unsigned long found = 0;
 	unsigned int i, nr;
 	int ret = -ENOENT;
 
-	nr = xk_module_symbols(module, site->symbol, MOD_TEXT, candidates, MAX_CANDIDATES);
+	nr = xk_module_symbols(module, place->symbol, MOD_TEXT, candidates, MAX_CANDIDATES);
 	if (!nr)
 		return xk_refuse(error, -ENOENT, "module %s has no function %s",
-				 module->name, site->symbol);
+				 module->name, place->symbol);
 	if (nr > MAX_CANDIDATES)
 		return xk_refuse(error, -ENOENT, "module %s has more than %u functions %s",
-				 module->name, MAX_CANDIDATES, site->symbol);
+				 module->name, MAX_CANDIDATES, place->symbol);
 	for (i = 0; i < nr; i++) {
-		ret = verify_at(site, candidates[i], true, error);
+		place->function = candidates[i];
+		ret = verify_at(place, probed, true, view, len, error);
 		if (ret)
 			continue;
 		if (found)
 			return xk_refuse(error, -ENOENT,
 					 "module %s has two functions %s with these bytes",
-					 module->name, site->symbol);
+					 module->name, place->symbol);
 		found = candidates[i];
 	}
-	if (found)
-		return verify_at(site, found, true, error);
+	if (found) {
+		place->function = found;
+		return verify_at(place, probed, true, view, len, error);
+	}
 	if (nr == 1)
 		return ret;
 	return xk_refuse(error, -EBADMSG,
 			 "none of the %u functions %s of module %s has the analysed bytes",
-			 nr, site->symbol, module->name);
+			 nr, place->symbol, module->name);
 }
 
-/* `module` is the one of the site, loaded; NULL for vmlinux. */
-int xk_verify_site(struct xk_live_site *site, const struct module *module,
-		   struct xk_error *error)
+/*
+ * `module` is that of the place, loaded; NULL for vmlinux. `probed` is the offset
+ * of an instruction that could have a probe. Fills `view` with the running bytes,
+ * at least as many as were analysed.
+ */
+int xk_place_verify(struct xk_place *place, const struct module *module, u32 probed,
+		    u8 *view, u32 len, struct xk_error *error)
 {
-	if (site->in_data)
-		return xk_data_verify(site, module, error);
-	if (module && !site->function)
-		return locate(site, module, error);
-	return verify_at(site, site->function, false, error);
+	if (module && !place->function)
+		return locate(place, module, probed, view, len, error);
+	return verify_at(place, probed, false, view, len, error);
 }

@@ -21,7 +21,10 @@
 
 struct file;
 struct xk_backend;
+struct xk_settling;
 struct xk_tune;
+struct xk_turn;
+struct workqueue_struct;
 
 /* The text that LOAD returns when it refuses. */
 struct xk_error {
@@ -48,12 +51,16 @@ struct xk_site_values {
  * values; freed when no handler can be using it.
  */
 struct xk_values {
+	/* While some still use the values from before: who; see version.c. */
+	const struct xk_settling *settling;
+	struct xk_values *before;	/* means something only while that is set */
+	struct rcu_head rcu;
 	s64 value;
 	unsigned int nr_sites;
 	struct xk_site_values sites[] __counted_by(nr_sites);
 };
 
-/* What the analysis saw of a function; shared by the sites of a tune in it. */
+/* What the analysis saw of a function; shared by what a tune has in it. */
 struct xk_text {
 	unsigned int users;
 	u64 user_bytes;		/* where user space has it: tells two apart */
@@ -63,11 +70,20 @@ struct xk_text {
 	u8 *mask;
 };
 
-/* What has become of a site. */
+/* A function, or, of a site in data, an object. */
+struct xk_place {
+	unsigned long function;		/* its address; 0: not known */
+	char symbol[XK_SYMBOL_LEN];
+	char module[XK_MODULE_LEN];
+	/* Of vmlinux only until it was verified. */
+	struct xk_text *text;
+};
+
+/* What has become of a site or a scope. */
 enum xk_phase {
 	XK_PHASE_IDLE,		/* described only, or disarmed at the end */
 	XK_PHASE_WAITING,	/* its module is not loaded */
-	XK_PHASE_READY,		/* verified, and will be armed in a moment */
+	XK_PHASE_READY,		/* verified; a site will be armed in a moment */
 	XK_PHASE_ARMED,
 	XK_PHASE_BROKEN,	/* its module came, but not with the code that was analysed */
 };
@@ -83,7 +99,7 @@ struct xk_live_site {
 
 	struct xk_tune *tune;
 	const struct xk_backend *backend;	/* NULL in data */
-	unsigned long function;			/* or object: address; 0: not known */
+	struct xk_place place;
 	unsigned long address;			/* of the probed instruction, or value */
 	u32 offset;
 	u32 reach;				/* bytes before it that the proof covers */
@@ -95,15 +111,20 @@ struct xk_live_site {
 	u8 original[XK_PATCH_LEN];		/* bytes that arming overwrites */
 	u64 missed;				/* before the module was last reloaded */
 
-	char symbol[XK_SYMBOL_LEN];
-	char module[XK_MODULE_LEN];
 	char reason[XK_ERROR_LEN];		/* of XK_PHASE_BROKEN */
 	/* Of sites in vmlinux only until they are armed. */
-	struct xk_text *text;
 	struct xk_op *ops;			/* not linked */
 	unsigned int nr_ops;
 	unsigned int nr_ivs;
 	struct xk_iv ivs[XK_MAX_IVS];
+};
+
+/* Where a thread may hold a value that depends on the constant. */
+struct xk_live_scope {
+	struct xk_place place;
+	enum xk_phase phase;		/* READY: it counts */
+	unsigned int nr_ranges;
+	struct xk_range *ranges;
 };
 
 struct xk_tune {
@@ -115,9 +136,15 @@ struct xk_tune {
 	s64 max;
 	bool powers_of_two;		/* of min to max, these only */
 	struct xk_values *values;	/* read by handlers */
+	struct xk_turn *turn;		/* the transition that it is in, or NULL */
+	enum xk_mode mode;		/* of the last one; how it will be unloaded */
+	bool doomed;			/* to be unloaded when its transition is over */
 	struct file *owner;		/* NULL when detached */
 	pid_t owner_pid;
-	u64 loaded_at;
+	u64 loaded_at;			/* boot time */
+	u64 lease_end;			/* boot time; 0: none */
+	unsigned int nr_scopes;
+	struct xk_live_scope *scopes;
 	unsigned int nr_sites;
 	struct xk_live_site sites[] __counted_by(nr_sites);
 };
@@ -126,21 +153,36 @@ struct xk_tune {
 extern struct mutex xk_lock;
 extern struct list_head xk_tunes;
 
+/* For what goes on where nobody waits. */
+extern struct workqueue_struct *xk_workqueue;
+
 /* tune.c */
 int xk_tune_load(struct file *owner, struct xk_load *load, struct xk_error *error);
-int xk_tune_set(struct file *caller, u32 id, s64 value);
-int xk_tune_unload(struct file *caller, u32 id);
 int xk_tune_detach(struct file *caller, u32 id);
-int xk_tune_info(struct xk_tune_info *info);
-int xk_tune_site_info(struct xk_site_info *info);
+struct xk_tune *xk_tune_find(u32 id);
+struct xk_tune *xk_tune_find_owned(struct file *caller, u32 id, struct xk_error *error);
+bool xk_tune_accepts(const struct xk_tune *tune, s64 value);
+void xk_tune_remove(struct xk_tune *tune);
 void xk_tune_release(struct file *owner);
 void xk_tune_unload_all(void);
 void xk_tune_module_coming(const struct module *module);
 void xk_tune_module_going(const struct module *module);
 
+/* info.c */
+int xk_tune_info(struct xk_tune_info *info);
+int xk_tune_site_info(struct xk_site_info *info);
+
 /* values.c */
 struct xk_values *xk_values_create(const struct xk_tune *tune, s64 value);
+int xk_values_fill(struct xk_values *values, const struct xk_live_site *site);
 void xk_values_free(struct xk_values *values);
+void xk_values_retire(struct xk_values *values);
+
+/* text.c */
+struct xk_text *xk_text_get(struct xk_tune *tune, u64 bytes, u64 mask, u32 len);
+void xk_text_put(struct xk_text *text);
+int xk_place_name(struct xk_place *place, const char *symbol, const char *module,
+		  const char *what, unsigned int index, struct xk_error *error);
 
 /* site.c */
 int xk_site_init(struct xk_tune *tune, unsigned int index,
@@ -157,13 +199,21 @@ static inline bool xk_whens_collide(u8 a, u8 b)
 	return a == b || a == XK_INSTEAD || b == XK_INSTEAD;
 }
 
+/* scope.c */
+int xk_scope_init(struct xk_tune *tune, unsigned int index,
+		  const struct xk_scope __user *user, struct xk_error *error);
+void xk_scope_destroy(struct xk_live_scope *scope);
+int xk_scopes_verify(struct xk_tune *tune, struct xk_error *error);
+int xk_scopes_verify_module(struct xk_tune *tune, const struct module *module,
+			    struct xk_error *error);
+void xk_scopes_await_module(struct xk_tune *tune, const struct module *module);
+
 /* arm.c */
 int xk_sites_verify(struct xk_tune *tune, struct xk_error *error);
 int xk_sites_arm(struct xk_tune *tune, struct xk_error *error);
 void xk_sites_disarm(struct xk_tune *tune);
-unsigned int xk_sites_verify_module(struct xk_tune *tune, const struct module *module);
-void xk_sites_arm_module(struct xk_tune *tune);
-void xk_sites_give_up_ready(struct xk_tune *tune);
+void xk_sites_write_data(struct xk_tune *tune, s64 value);
+void xk_sites_module_coming(struct xk_tune *tune, const struct module *module);
 void xk_sites_await_module(struct xk_tune *tune, const struct module *module);
 
 /* module.c */
@@ -194,7 +244,27 @@ struct xk_symbol {
 };
 
 bool xk_symbol_at(unsigned long address, char *text, struct xk_symbol *symbol);
+int xk_place_verify(struct xk_place *place, const struct module *module, u32 probed,
+		    u8 *view, u32 len, struct xk_error *error);
+
+/* claim.c */
 int xk_verify_site(struct xk_live_site *site, const struct module *module,
 		   struct xk_error *error);
+
+/* version.c */
+const struct xk_values *xk_version(const struct xk_values *values);
+
+/* transition.c */
+int xk_transition(struct file *caller, struct xk_transition *request,
+		  struct xk_change *changes, char *report, struct xk_error *error);
+int xk_transition_report(u32 id, char *report, size_t size);
+int xk_turn_fill(struct xk_tune *tune, const struct xk_live_site *site);
+u32 xk_turn_state(const struct xk_tune *tune, unsigned int *blocking);
+void xk_unload_start(struct xk_tune *tune);
+
+/* lease.c */
+int xk_lease_set(struct file *caller, u32 id, u64 ns, struct xk_error *error);
+void xk_lease_init(void);
+void xk_lease_exit(void);
 
 #endif /* _XK_H */

@@ -136,7 +136,8 @@ impl Bench {
     /// A site of xk.ko.
     fn ours(&self, update: &Update, place: &Place, jump: bool, baseline: f64) -> Result<f64> {
         let table = update.table(SYMBOL, &self.code, place);
-        let tune = self.device.load(&table, 5, &At(self.address))?;
+        let tune = self.device.load(&table, &At(self.address))?;
+        tune.set(5)?;
         let site = || -> Result<_> { tune.status()?.sites.into_iter().next().context("the tune has no site") };
         wait_for_kind(jump, || match site()?.probe {
             Probe::Jump => Ok(true),

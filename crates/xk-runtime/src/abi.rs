@@ -6,7 +6,7 @@ use xk_table::MAX_IVS;
 use xk_table::MAX_OPS;
 
 /// `XK_ABI_VERSION`.
-pub const ABI_VERSION: u32 = 2;
+pub const ABI_VERSION: u32 = 3;
 /// `XK_NAME_LEN`.
 pub const NAME_LEN: usize = 128;
 /// `XK_SYMBOL_LEN`.
@@ -15,6 +15,14 @@ pub const SYMBOL_LEN: usize = 128;
 pub const MODULE_LEN: usize = 64;
 /// `XK_MAX_SITES`.
 pub const MAX_SITES: usize = 256;
+/// `XK_MAX_SCOPES`.
+pub const MAX_SCOPES: usize = 512;
+/// `XK_MAX_RANGES`.
+pub const MAX_RANGES: usize = 256;
+/// `XK_MAX_CHANGES`.
+pub const MAX_CHANGES: usize = 64;
+/// `XK_MAX_TIMEOUT_MS`.
+pub const MAX_TIMEOUT_MS: u32 = 600_000;
 /// `XK_MAX_TEXT`.
 pub const MAX_TEXT: usize = 65536;
 /// `XK_ERROR_LEN`.
@@ -43,6 +51,32 @@ pub const SITE_DATA: u32 = 1 << 1;
 
 /// `XK_LOAD_POWERS_OF_TWO`.
 pub const LOAD_POWERS_OF_TWO: u32 = 1;
+
+/// `XK_MODE_NOW`.
+pub const MODE_NOW: u32 = 0;
+/// `XK_MODE_TASK`.
+pub const MODE_TASK: u32 = 1;
+/// `XK_MODE_GLOBAL`.
+pub const MODE_GLOBAL: u32 = 2;
+
+/// `XK_CHANGE_UNLOAD`.
+pub const CHANGE_UNLOAD: u32 = 1;
+
+/// `XK_OUTCOME_UNCHANGED`.
+pub const OUTCOME_UNCHANGED: u32 = 0;
+/// `XK_OUTCOME_DONE`.
+pub const OUTCOME_DONE: u32 = 1;
+/// `XK_OUTCOME_REVERTING`.
+pub const OUTCOME_REVERTING: u32 = 2;
+
+/// `XK_STATE_STABLE`.
+pub const STATE_STABLE: u32 = 0;
+/// `XK_STATE_CHANGING`.
+pub const STATE_CHANGING: u32 = 1;
+/// `XK_STATE_REVERTING`.
+pub const STATE_REVERTING: u32 = 2;
+/// `XK_STATE_UNLOADING`.
+pub const STATE_UNLOADING: u32 = 3;
 
 /// `XK_TUNE_DETACHED`.
 pub const TUNE_DETACHED: u32 = 1;
@@ -116,6 +150,30 @@ pub struct Site {
     pub ops: [Op; MAX_OPS],
 }
 
+/// `struct xk_range`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+#[allow(missing_docs)] // as in the header
+pub struct Range {
+    pub start: u32,
+    pub end: u32,
+}
+
+/// `struct xk_scope`.
+#[repr(C)]
+#[derive(Debug, Clone)]
+#[allow(missing_docs)] // as in the header
+pub struct Scope {
+    pub address: u64,
+    pub symbol: [u8; SYMBOL_LEN],
+    pub module: [u8; MODULE_LEN],
+    pub text_len: u32,
+    pub nr_ranges: u32,
+    pub text: u64,
+    pub mask: u64,
+    pub ranges: u64,
+}
+
 /// `struct xk_load`.
 #[repr(C)]
 #[derive(Debug, Clone)]
@@ -124,26 +182,65 @@ pub struct Load {
     pub size: u32,
     pub abi: u32,
     pub name: [u8; NAME_LEN],
-    pub value: i64,
     pub default_value: i64,
     pub min: i64,
     pub max: i64,
     pub flags: u32,
-    pub pad: u32,
     pub nr_sites: u32,
+    pub nr_scopes: u32,
     pub id: u32,
     pub sites: u64,
+    pub scopes: u64,
     pub error: [u8; ERROR_LEN],
 }
 
-/// `struct xk_set`.
+/// `struct xk_change`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 #[allow(missing_docs)] // as in the header
-pub struct Set {
+pub struct Change {
+    pub id: u32,
+    pub flags: u32,
+    pub value: i64,
+}
+
+/// `struct xk_transition`.
+#[repr(C)]
+#[derive(Debug, Clone)]
+#[allow(missing_docs)] // as in the header
+pub struct Transition {
+    pub size: u32,
+    pub mode: u32,
+    pub timeout_ms: u32,
+    pub nr_changes: u32,
+    pub changes: u64,
+    pub report: u64,
+    pub report_len: u32,
+    pub outcome: u32,
+    pub stops: u32,
+    pub pad: u32,
+    pub elapsed_ns: u64,
+    pub error: [u8; ERROR_LEN],
+}
+
+/// `struct xk_lease`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+#[allow(missing_docs)] // as in the header
+pub struct Lease {
     pub id: u32,
     pub pad: u32,
-    pub value: i64,
+    pub ns: u64,
+}
+
+/// `struct xk_report`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+#[allow(missing_docs)] // as in the header
+pub struct Report {
+    pub id: u32,
+    pub len: u32,
+    pub text: u64,
 }
 
 /// `struct xk_version`.
@@ -171,8 +268,13 @@ pub struct TuneInfo {
     pub nr_sites: u32,
     pub flags: u32,
     pub owner_pid: i32,
+    pub nr_scopes: u32,
+    pub mode: u32,
+    pub state: u32,
+    pub blocking: u32,
     pub pad: u32,
     pub age_ns: u64,
+    pub lease_ns: u64,
 }
 
 /// `struct xk_site_info`.
@@ -209,7 +311,11 @@ pub(crate) unsafe trait Plain: Sized {
 // SAFETY: integers and arrays of integers or of such structures, repr(C).
 unsafe impl Plain for Site {}
 // SAFETY: as above.
+unsafe impl Plain for Scope {}
+// SAFETY: as above.
 unsafe impl Plain for Load {}
+// SAFETY: as above.
+unsafe impl Plain for Transition {}
 // SAFETY: as above.
 unsafe impl Plain for Version {}
 // SAFETY: as above.
@@ -229,16 +335,18 @@ const fn ioc<T>(direction: u32, number: u32) -> u32 {
 pub const IOC_VERSION: u32 = ioc::<Version>(READ, 0);
 /// `XK_IOC_LOAD`.
 pub const IOC_LOAD: u32 = ioc::<Load>(READ | WRITE, 1);
-/// `XK_IOC_SET`.
-pub const IOC_SET: u32 = ioc::<Set>(WRITE, 2);
-/// `XK_IOC_UNLOAD`.
-pub const IOC_UNLOAD: u32 = ioc::<u32>(WRITE, 3);
+/// `XK_IOC_TRANSITION`.
+pub const IOC_TRANSITION: u32 = ioc::<Transition>(READ | WRITE, 2);
+/// `XK_IOC_LEASE`.
+pub const IOC_LEASE: u32 = ioc::<Lease>(WRITE, 3);
 /// `XK_IOC_DETACH`.
 pub const IOC_DETACH: u32 = ioc::<u32>(WRITE, 4);
 /// `XK_IOC_TUNE_INFO`.
 pub const IOC_TUNE_INFO: u32 = ioc::<TuneInfo>(READ | WRITE, 5);
 /// `XK_IOC_SITE_INFO`.
 pub const IOC_SITE_INFO: u32 = ioc::<SiteInfo>(READ | WRITE, 6);
+/// `XK_IOC_REPORT`.
+pub const IOC_REPORT: u32 = ioc::<Report>(READ | WRITE, 7);
 
 /// The text in a NUL-terminated field.
 pub(crate) fn text(field: &[u8]) -> String {

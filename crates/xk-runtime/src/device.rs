@@ -5,12 +5,17 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use xk_table::ScopeTable;
 
 use crate::abi::{self, Plain};
 use crate::encode::Request;
-use crate::{AddressOf, Error, SiteStatus, Tune, TuneStatus};
+use crate::transition::{Change, Target, Transition};
+use crate::{AddressOf, Error, Mode, SiteStatus, Tune, TuneStatus};
+
+/// Bytes of a report on the threads that block: as many as xk.ko writes.
+pub(crate) const REPORT_LEN: usize = 16384;
 
 /// Where xk.ko is reached.
 pub const DEVICE_PATH: &str = "/dev/xk";
@@ -62,14 +67,14 @@ impl Device {
         Ok((version.abi, abi::text(&version.module)))
     }
 
-    /// Gives the constant of `table` the value `value`.
+    /// Arms all sites of `table`, with the default in force: nothing changes yet.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`], [`Error::Table`] and [`Error::Address`] before
-    /// the kernel is asked; [`Error::Busy`], [`Error::Drift`] and
-    /// [`Error::Refused`] with the kernel's reason. Nothing has changed then.
-    pub fn load(&self, table: &ScopeTable, value: i64, addresses: &dyn AddressOf) -> Result<Tune, Error> {
-        let mut request = Request::new(table, value, addresses)?;
+    /// [`Error::Table`] and [`Error::Address`] before the kernel is asked;
+    /// [`Error::Busy`], [`Error::Drift`] and [`Error::Refused`] with the kernel's
+    /// reason. Nothing is armed then.
+    pub fn load(&self, table: &ScopeTable, addresses: &dyn AddressOf) -> Result<Tune, Error> {
+        let mut request = Request::new(table, addresses)?;
         match self.ioctl(abi::IOC_LOAD, &mut request.load) {
             Ok(()) => Ok(Tune::new(self.clone(), request.load.id)),
             Err(error) => Err(load_error(&error, abi::text(&request.load.error))),
@@ -86,12 +91,22 @@ impl Device {
             let mut info = abi::TuneInfo::zeroed();
             info.index = index;
             match self.ioctl(abi::IOC_TUNE_INFO, &mut info) {
-                Ok(()) => tunes.push(TuneStatus::new(&info, self.sites(&info)?)),
+                Ok(()) => tunes.push(TuneStatus::new(&info, self.sites(&info)?, self.blockers(&info)?)),
                 Err(error) if error.raw_os_error() == Some(libc::ENOENT) => break,
                 Err(error) => return Err(Error::Device(error)),
             }
         }
         Ok(tunes)
+    }
+
+    fn blockers(&self, tune: &abi::TuneInfo) -> Result<String, Error> {
+        if tune.state == abi::STATE_STABLE {
+            return Ok(String::new());
+        }
+        match self.report(tune.id) {
+            Err(Error::NoSuchTune(_)) => Ok(String::new()), // Unloaded meanwhile.
+            other => other,
+        }
     }
 
     fn sites(&self, tune: &abi::TuneInfo) -> Result<Vec<SiteStatus>, Error> {
@@ -110,38 +125,55 @@ impl Device {
         Ok(sites)
     }
 
-    /// Gives the constant of tune `id` another value, at all its sites at once.
+    /// Changes several tunes as one; see `docs/transitions.md` for the modes. Waits
+    /// no longer than `timeout` (at most ten minutes), and as long again for going back.
     ///
     /// # Errors
-    /// [`Error::NoSuchTune`], [`Error::Owned`], [`Error::OutOfRange`]. The old
-    /// value is still in force then.
+    /// [`Error::NoSuchTune`], [`Error::Owned`], [`Error::OutOfRange`], [`Error::Busy`]
+    /// before anything has changed; [`Error::Blocked`] with what is in force and who
+    /// was in the way.
+    pub fn transition(&self, changes: &[Change], mode: Mode, timeout: Duration) -> Result<Transition, Error> {
+        crate::transition::run(self, changes, mode, timeout)
+    }
+
+    /// Gives the constant of tune `id` another value, at all its sites at once and
+    /// without waiting for anybody ([`Mode::Now`]).
+    ///
+    /// # Errors
+    /// As [`Device::transition`]. The old value is still in force then.
     pub fn set(&self, id: u32, value: i64) -> Result<(), Error> {
-        let mut set = abi::Set { id, pad: 0, value };
-        match self.ioctl(abi::IOC_SET, &mut set) {
-            Ok(()) => Ok(()),
-            Err(error) if error.raw_os_error() == Some(libc::ERANGE) => Err(self.out_of_range(id, value)),
-            Err(error) => Err(tune_error(id, error)),
-        }
+        self.transition(&[Change { id, to: Target::Value(value) }], Mode::Now, Duration::ZERO).map(drop)
     }
 
-    fn out_of_range(&self, id: u32, value: i64) -> Error {
-        match self.tunes() {
-            Ok(tunes) => tunes
-                .into_iter()
-                .find(|tune| tune.id == id)
-                .map_or(Error::NoSuchTune(id), |tune| Error::OutOfRange { name: tune.name, value, range: tune.range }),
-            Err(error) => error,
-        }
-    }
-
-    /// Unloads tune `id`: its default is back in force, and so are the
-    /// original bytes, when this returns.
+    /// Ends tune `id` after so much time, suspend included, whoever is still there
+    /// then; `None` takes the end away.
     ///
     /// # Errors
     /// [`Error::NoSuchTune`], [`Error::Owned`].
+    pub fn lease(&self, id: u32, time: Option<Duration>) -> Result<(), Error> {
+        let ns = time.map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1));
+        let mut lease = abi::Lease { id, pad: 0, ns };
+        self.ioctl(abi::IOC_LEASE, &mut lease).map_err(|error| tune_error(id, error))
+    }
+
+    /// The threads that tune `id` waits for, with their stacks; empty when it does not.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTune`].
+    pub fn report(&self, id: u32) -> Result<String, Error> {
+        let mut text = vec![0u8; REPORT_LEN];
+        let mut report = abi::Report { id, len: text.len() as u32, text: text.as_mut_ptr() as u64 };
+        self.ioctl(abi::IOC_REPORT, &mut report).map_err(|error| tune_error(id, error))?;
+        Ok(abi::text(&text))
+    }
+
+    /// Unloads tune `id` without waiting for anybody ([`Mode::Now`]): its default is
+    /// back in force, and so are the original bytes, when this returns.
+    ///
+    /// # Errors
+    /// As [`Device::transition`].
     pub fn unload(&self, id: u32) -> Result<(), Error> {
-        let mut id_argument = id;
-        self.ioctl(abi::IOC_UNLOAD, &mut id_argument).map_err(|error| tune_error(id, error))
+        self.transition(&[Change { id, to: Target::Unload }], Mode::Now, Duration::ZERO).map(drop)
     }
 
     /// Lets tune `id` outlive this descriptor.
@@ -153,7 +185,7 @@ impl Device {
         self.ioctl(abi::IOC_DETACH, &mut id_argument).map_err(|error| tune_error(id, error))
     }
 
-    fn ioctl<T>(&self, command: u32, argument: &mut T) -> io::Result<()> {
+    pub(crate) fn ioctl<T>(&self, command: u32, argument: &mut T) -> io::Result<()> {
         // SAFETY: `command` encodes the size of `T`, the mirror of the structure
         // that the kernel reads and writes there; pointers inside it outlive the
         // call, as `Request` owns what they point to.
@@ -177,10 +209,10 @@ fn load_error(error: &io::Error, reason: String) -> Error {
     }
 }
 
-fn tune_error(id: u32, error: io::Error) -> Error {
+pub(crate) fn tune_error(id: u32, error: io::Error) -> Error {
     match error.raw_os_error() {
         Some(libc::ENOENT) => Error::NoSuchTune(id),
-        Some(libc::EBUSY) => Error::Owned(id),
+        Some(libc::EPERM) => Error::Owned(id),
         _ => Error::Device(error),
     }
 }

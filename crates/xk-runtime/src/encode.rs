@@ -1,6 +1,6 @@
 //! From a scope table to the structures that the kernel takes.
 
-use xk_table::{CriticalSpan, DataSite, Fit, Form, Function, ScopeTable, When};
+use xk_table::{CriticalSpan, DataSite, Fit, Form, Function, Scope, ScopeTable, When};
 
 use crate::abi::{self, Plain};
 use crate::Error;
@@ -28,6 +28,8 @@ pub(crate) struct Request {
     pub(crate) load: abi::Load,
     // Behind the pointers in `load` and in each other: not to be moved out of.
     _sites: Vec<abi::Site>,
+    _scopes: Vec<abi::Scope>,
+    _ranges: Vec<Vec<abi::Range>>,
     _texts: Vec<Text>,
 }
 
@@ -39,17 +41,17 @@ struct Text {
 }
 
 impl Request {
-    pub(crate) fn new(table: &ScopeTable, value: i64, addresses: &dyn AddressOf) -> Result<Self, Error> {
+    pub(crate) fn new(table: &ScopeTable, addresses: &dyn AddressOf) -> Result<Self, Error> {
         let name = table.constant.name.as_deref().unwrap_or(&table.constant.id);
         let wrong = |reason: String| Error::Table { name: name.to_owned(), reason };
 
         table.check().map_err(wrong)?;
-        if !table.range.contains(value) {
-            return Err(Error::OutOfRange { name: name.to_owned(), value, range: table.range });
-        }
         let nr_sites = table.spans.len() + table.data.len();
         if nr_sites > abi::MAX_SITES {
             return Err(wrong(format!("{nr_sites} sites, the kernel accepts {}", abi::MAX_SITES)));
+        }
+        if table.scopes.len() > abi::MAX_SCOPES {
+            return Err(wrong(format!("{} safe spans, the kernel accepts {}", table.scopes.len(), abi::MAX_SCOPES)));
         }
 
         let texts =
@@ -65,6 +67,13 @@ impl Request {
             data_site(data, address.unwrap_or(0)).map_err(wrong)
         });
         let sites = code.chain(data).collect::<Result<Vec<_>, _>>()?;
+        let ranges: Vec<Vec<abi::Range>> = table.scopes.iter().map(ranges_of).collect();
+        let scopes = table
+            .scopes
+            .iter()
+            .zip(&ranges)
+            .map(|(from, ranges)| scope(ranges, &table.functions[from.function], &texts[from.function]).map_err(wrong))
+            .collect::<Result<Vec<_>, _>>()?;
 
         let mut load = abi::Load::zeroed();
         load.size = size_of::<abi::Load>() as u32;
@@ -73,14 +82,15 @@ impl Request {
         load.name = abi::field(&table.constant.id)
             .or_else(|| abi::field(name))
             .ok_or_else(|| wrong("the ConstID is too long, and the constant has no name".into()))?;
-        load.value = value;
         load.default_value = table.constant.default;
         load.min = table.range.min;
         load.max = table.range.max;
         load.flags = if table.range.powers_of_two { abi::LOAD_POWERS_OF_TWO } else { 0 };
         load.nr_sites = sites.len() as u32;
         load.sites = sites.as_ptr() as u64;
-        Ok(Self { load, _sites: sites, _texts: texts })
+        load.nr_scopes = scopes.len() as u32;
+        load.scopes = scopes.as_ptr() as u64;
+        Ok(Self { load, _sites: sites, _scopes: scopes, _ranges: ranges, _texts: texts })
     }
 }
 
@@ -124,6 +134,31 @@ fn data_site(data: &DataSite, address: u64) -> Result<abi::Site, String> {
     site.nr_ivs = 1;
     site.ivs[0] = iv(&data.fit);
     Ok(site)
+}
+
+fn ranges_of(scope: &Scope) -> Vec<abi::Range> {
+    scope.ranges.iter().map(|&[start, end]| abi::Range { start, end }).collect()
+}
+
+fn scope(ranges: &[abi::Range], function: &Function, text: &Text) -> Result<abi::Scope, String> {
+    if ranges.len() > abi::MAX_RANGES {
+        let symbol = &function.symbol;
+        return Err(format!(
+            "{symbol}: {} ranges of a safe span, the kernel accepts {}",
+            ranges.len(),
+            abi::MAX_RANGES
+        ));
+    }
+    let mut scope = abi::Scope::zeroed();
+    scope.address = text.address;
+    scope.symbol = abi::field(&function.symbol).ok_or_else(|| format!("symbol {} is too long", function.symbol))?;
+    scope.module = module_field(function.module.as_deref())?;
+    scope.text_len = text.bytes.len() as u32;
+    scope.nr_ranges = ranges.len() as u32;
+    scope.text = text.bytes.as_ptr() as u64;
+    scope.mask = text.mask.as_ptr() as u64;
+    scope.ranges = ranges.as_ptr() as u64;
+    Ok(scope)
 }
 
 fn site(span: &CriticalSpan, function: &Function, text: &Text) -> Result<abi::Site, String> {

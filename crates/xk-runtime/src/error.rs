@@ -56,6 +56,16 @@ pub enum Error {
     /// The constant, or one of its instructions, is held by another tune.
     #[error("{0}")]
     Busy(String),
+    /// Threads were inside until the bound, or somebody interrupted the wait.
+    #[error("{reason}")]
+    Blocked {
+        /// What is in force now.
+        outcome: crate::Outcome,
+        /// Sentence of the kernel.
+        reason: String,
+        /// The threads that were inside, with their stacks.
+        report: String,
+    },
     /// The running kernel is not the one that was analysed.
     #[error("{0}")]
     Drift(String),

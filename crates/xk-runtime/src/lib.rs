@@ -1,7 +1,8 @@
 //! Talks to xk.ko: load, change, unload, status.
 //!
-//! A scope table and a value go in; a [`Tune`] comes out, and the constant has
-//! the value on the running kernel for as long as the tune lives. Addresses are
+//! A scope table goes in; a [`Tune`] comes out, with the default in force. A
+//! transition gives it, and others with it, another value, which the constant has on
+//! the running kernel for as long as the tune lives. Addresses are
 //! the caller's business ([`AddressOf`]); everything else that can be wrong is
 //! refused here, or by the kernel, with the sentence that the kernel gave.
 //!
@@ -12,10 +13,13 @@ mod device;
 mod encode;
 mod error;
 mod status;
+mod transition;
 mod tune;
 
 pub use device::{Device, DEVICE_PATH};
 pub use encode::AddressOf;
 pub use error::Error;
-pub use status::{Probe, SiteStatus, TuneStatus};
+pub use status::{Probe, SiteStatus, State, TuneStatus};
+pub use transition::{Change, Outcome, Target, Transition};
 pub use tune::Tune;
+pub use xk_table::Mode;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use xk_table::Range;
+use xk_table::{Mode, Range};
 
 use crate::abi;
 
@@ -27,8 +27,44 @@ pub struct TuneStatus {
     pub owner_pid: i32,
     /// Since it was loaded.
     pub age: Duration,
+    /// Until it ends by itself; `None` when it does not.
+    pub lease: Option<Duration>,
+    /// How it was changed last, and will be unloaded when nobody asks.
+    pub mode: Mode,
+    /// Whether one value is in force.
+    pub state: State,
+    /// Threads that the last stop of a transition found inside.
+    pub blocking: u32,
+    /// Some of them by number and name, with their stacks; empty when none is.
+    pub blockers: String,
+    /// Safe spans that a transition waits for.
+    pub scopes: u32,
     /// Its sites.
     pub sites: Vec<SiteStatus>,
+}
+
+/// Whether one value is in force.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// One is.
+    Stable,
+    /// It goes to [`TuneStatus::value`]; threads that are inside still use the one before.
+    Changing,
+    /// A transition was given up; threads that are inside still use its value.
+    Reverting,
+    /// It goes back to the default for good.
+    Unloading,
+}
+
+impl State {
+    fn new(number: u32) -> Self {
+        match number {
+            abi::STATE_STABLE => Self::Stable,
+            abi::STATE_CHANGING => Self::Changing,
+            abi::STATE_REVERTING => Self::Reverting,
+            _ => Self::Unloading,
+        }
+    }
 }
 
 /// How control reaches a site now.
@@ -78,7 +114,7 @@ pub struct SiteStatus {
 }
 
 impl TuneStatus {
-    pub(crate) fn new(info: &abi::TuneInfo, sites: Vec<SiteStatus>) -> Self {
+    pub(crate) fn new(info: &abi::TuneInfo, sites: Vec<SiteStatus>, blockers: String) -> Self {
         Self {
             id: info.id,
             name: abi::text(&info.name),
@@ -89,6 +125,16 @@ impl TuneStatus {
             broken: info.flags & abi::TUNE_BROKEN != 0,
             owner_pid: info.owner_pid,
             age: Duration::from_nanos(info.age_ns),
+            lease: (info.lease_ns != 0).then(|| Duration::from_nanos(info.lease_ns)),
+            mode: match info.mode {
+                abi::MODE_NOW => Mode::Now,
+                abi::MODE_TASK => Mode::Task,
+                _ => Mode::Global,
+            },
+            state: State::new(info.state),
+            blocking: info.blocking,
+            blockers,
+            scopes: info.nr_scopes,
             sites,
         }
     }

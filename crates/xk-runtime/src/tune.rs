@@ -1,10 +1,12 @@
 //! A tune that this process loaded.
 
-use crate::{Device, Error, TuneStatus};
+use std::time::Duration;
 
-/// A value in force. It stays until it is unloaded, or until the descriptor
-/// that loaded it (the [`Device`] and all its clones and tunes) is closed, be
-/// it by SIGKILL; [`Tune::detach`] is the explicit way to make it stay.
+use crate::{Change, Device, Error, Mode, Target, Transition, TuneStatus};
+
+/// A constant that can be changed. It stays loaded until it is unloaded, or until
+/// the descriptor that loaded it (the [`Device`] and all its clones and tunes) is
+/// closed, be it by SIGKILL; [`Tune::detach`] is the explicit way to make it stay.
 #[derive(Debug)]
 pub struct Tune {
     device: Device,
@@ -28,6 +30,14 @@ impl Tune {
     /// As [`Device::set`].
     pub fn set(&self, value: i64) -> Result<(), Error> {
         self.device.set(self.id, value)
+    }
+
+    /// Takes it somewhere when that is safe; see [`Device::transition`].
+    ///
+    /// # Errors
+    /// As [`Device::transition`].
+    pub fn go(&self, to: Target, mode: Mode, timeout: Duration) -> Result<Transition, Error> {
+        self.device.transition(&[Change { id: self.id, to }], mode, timeout)
     }
 
     /// What the kernel says about it.

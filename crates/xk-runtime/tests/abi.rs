@@ -62,18 +62,39 @@ fn facts() -> Vec<(String, u64)> {
         size,
         abi,
         name,
-        value,
         default_value,
         min,
         max,
         flags,
-        pad,
         nr_sites,
+        nr_scopes,
         id,
         sites,
+        scopes,
         error
     );
-    structure!(f, "xk_set", abi::Set, id, pad, value);
+    structure!(f, "xk_range", abi::Range, start, end);
+    structure!(f, "xk_scope", abi::Scope, address, symbol, module, text_len, nr_ranges, text, mask, ranges);
+    structure!(f, "xk_change", abi::Change, id, flags, value);
+    structure!(
+        f,
+        "xk_transition",
+        abi::Transition,
+        size,
+        mode,
+        timeout_ms,
+        nr_changes,
+        changes,
+        report,
+        report_len,
+        outcome,
+        stops,
+        pad,
+        elapsed_ns,
+        error
+    );
+    structure!(f, "xk_lease", abi::Lease, id, pad, ns);
+    structure!(f, "xk_report", abi::Report, id, len, text);
     structure!(f, "xk_version", abi::Version, abi, pad, module);
     structure!(
         f,
@@ -89,8 +110,13 @@ fn facts() -> Vec<(String, u64)> {
         nr_sites,
         flags,
         owner_pid,
+        nr_scopes,
+        mode,
+        state,
+        blocking,
         pad,
-        age_ns
+        age_ns,
+        lease_ns
     );
     structure!(
         f,
@@ -141,11 +167,27 @@ fn facts() -> Vec<(String, u64)> {
         ("XK_SITE_OPT_UNKNOWN", u64::from(abi::SITE_OPT_UNKNOWN)),
         ("XK_IOC_VERSION", u64::from(abi::IOC_VERSION)),
         ("XK_IOC_LOAD", u64::from(abi::IOC_LOAD)),
-        ("XK_IOC_SET", u64::from(abi::IOC_SET)),
-        ("XK_IOC_UNLOAD", u64::from(abi::IOC_UNLOAD)),
+        ("XK_IOC_TRANSITION", u64::from(abi::IOC_TRANSITION)),
+        ("XK_IOC_LEASE", u64::from(abi::IOC_LEASE)),
         ("XK_IOC_DETACH", u64::from(abi::IOC_DETACH)),
         ("XK_IOC_TUNE_INFO", u64::from(abi::IOC_TUNE_INFO)),
         ("XK_IOC_SITE_INFO", u64::from(abi::IOC_SITE_INFO)),
+        ("XK_IOC_REPORT", u64::from(abi::IOC_REPORT)),
+        ("XK_MAX_SCOPES", abi::MAX_SCOPES as u64),
+        ("XK_MAX_RANGES", abi::MAX_RANGES as u64),
+        ("XK_MAX_CHANGES", abi::MAX_CHANGES as u64),
+        ("XK_MAX_TIMEOUT_MS", u64::from(abi::MAX_TIMEOUT_MS)),
+        ("XK_MODE_NOW", u64::from(abi::MODE_NOW)),
+        ("XK_MODE_TASK", u64::from(abi::MODE_TASK)),
+        ("XK_MODE_GLOBAL", u64::from(abi::MODE_GLOBAL)),
+        ("XK_CHANGE_UNLOAD", u64::from(abi::CHANGE_UNLOAD)),
+        ("XK_OUTCOME_UNCHANGED", u64::from(abi::OUTCOME_UNCHANGED)),
+        ("XK_OUTCOME_DONE", u64::from(abi::OUTCOME_DONE)),
+        ("XK_OUTCOME_REVERTING", u64::from(abi::OUTCOME_REVERTING)),
+        ("XK_STATE_STABLE", u64::from(abi::STATE_STABLE)),
+        ("XK_STATE_CHANGING", u64::from(abi::STATE_CHANGING)),
+        ("XK_STATE_REVERTING", u64::from(abi::STATE_REVERTING)),
+        ("XK_STATE_UNLOADING", u64::from(abi::STATE_UNLOADING)),
     ] {
         f.add(name, value);
     }

@@ -22,7 +22,7 @@ use std::time::Duration;
 use guest::{boot, output_of, passed, run};
 use object::{Object, ObjectSection, ObjectSymbol};
 use support::{op, raw, set_register, table, Loaded, Site, MODULE, RAX, RDI, RDX, RSI};
-use xk_runtime::{abi, Device, Error, Probe, SiteStatus, Tune};
+use xk_runtime::{abi, AddressOf, Device, Error, Probe, SiteStatus, Tune};
 use xk_table::{Fit, Op, OpCode, ScopeTable, When};
 
 /// Set in the guest only: nothing in `inside` may run anywhere else.
@@ -142,7 +142,13 @@ fn value_table() -> ScopeTable {
 }
 
 fn load(table: &ScopeTable, value: i64) -> Result<Tune, Error> {
-    Device::open().unwrap().load(table, value, &Loaded)
+    load_at(table, value, &Loaded)
+}
+
+fn load_at(table: &ScopeTable, value: i64, addresses: &dyn AddressOf) -> Result<Tune, Error> {
+    let tune = Device::open().unwrap().load(table, addresses)?;
+    tune.set(value)?;
+    Ok(tune)
 }
 
 fn message(result: Result<Tune, Error>) -> String {
@@ -166,7 +172,8 @@ fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
 
 fn hold_tune() {
     let device = Device::open().unwrap();
-    let _tune = device.load(&value_table(), 99, &Loaded).unwrap();
+    let tune = device.load(&value_table(), &Loaded).unwrap();
+    tune.set(99).unwrap();
     std::thread::sleep(Duration::from_secs(600));
 }
 

@@ -19,6 +19,8 @@ pub enum Exit {
     Drift = 4,
     /// This machine cannot do it.
     Unsupported = 5,
+    /// Threads were in the way until the bound; the old values are in force.
+    Blocked = 6,
 }
 
 impl Exit {
@@ -30,6 +32,7 @@ impl Exit {
             Exit::Refused => "refused",
             Exit::Drift => "drift",
             Exit::Unsupported => "unsupported",
+            Exit::Blocked => "blocked",
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use xk_runtime::{Probe, SiteStatus, TuneStatus};
+use xk_runtime::{Probe, SiteStatus, State, TuneStatus};
 use xk_table::{
     AsmLine, ConstRef, CriticalSpan, DataSite, Fit, Form, Function, Indirection, KernelRef, Kind, Mode, Op, OpCode,
     ProbeKind, Program, Proof, Range, ScopeTable, Unit, Validation, When, SCHEMA, STATUS_FLAGS,
@@ -223,6 +223,12 @@ pub fn tune() -> TuneStatus {
         // Beyond the largest number that a process can have.
         owner_pid: 4_194_305,
         age: Duration::from_secs(75),
+        lease: Some(Duration::from_secs(600)),
+        mode: Mode::Task,
+        state: State::Stable,
+        blocking: 0,
+        blockers: String::new(),
+        scopes: 1,
         sites: vec![SiteStatus {
             address: 0xffff_ffff_8100_1059,
             symbol: "blk_add_rq_to_plug".into(),

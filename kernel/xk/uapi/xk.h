@@ -16,12 +16,16 @@
 #include <linux/types.h>
 
 /* Raised by one whenever a structure, an operation or an ioctl changes. */
-#define XK_ABI_VERSION 2
+#define XK_ABI_VERSION 3
 
 #define XK_NAME_LEN 128		/* ConstID or alias, NUL-terminated */
 #define XK_SYMBOL_LEN 128	/* function name, NUL-terminated */
 #define XK_MODULE_LEN 64	/* "" means vmlinux */
 #define XK_MAX_SITES 256	/* per tune */
+#define XK_MAX_SCOPES 512	/* per tune */
+#define XK_MAX_RANGES 256	/* per scope */
+#define XK_MAX_CHANGES 64	/* per transition */
+#define XK_MAX_TIMEOUT_MS 600000
 #define XK_MAX_OPS 48		/* per site */
 #define XK_MAX_IVS 8		/* per site */
 #define XK_MAX_TEMPS 32		/* t0 .. t31, 64 bits each */
@@ -150,29 +154,103 @@ struct xk_site {
 	struct xk_op ops[XK_MAX_OPS];
 };
 
+/*
+ * The part of one function in which values that depend on the constant are
+ * alive. A thread is inside while an instruction pointer or a return address on
+ * its stack lies in one of the ranges, or directly behind one. The function is
+ * checked as that of a site is, and waits for its module in the same way.
+ */
+struct xk_range {
+	__u32 start;		/* offset in the function */
+	__u32 end;		/* behind the last byte */
+};
+
+struct xk_scope {
+	__u64 address;		/* of the function; of a module's: or 0 */
+	char symbol[XK_SYMBOL_LEN];
+	char module[XK_MODULE_LEN];
+	__u32 text_len;
+	__u32 nr_ranges;
+	__u64 text;		/* const __u8 * */
+	__u64 mask;		/* const __u8 * */
+	__u64 ranges;		/* const struct xk_range * */
+};
+
 #define XK_LOAD_POWERS_OF_TWO _BITUL(0)	/* only they are proved */
 
-/* Everything that user space may do to a tune names it by this. */
+/*
+ * Arms all sites of a tune with the default in force: nothing changes yet. What
+ * user space does to the tune from then on names it by `id`.
+ */
 struct xk_load {
 	__u32 size;		/* of this structure: in */
 	__u32 abi;		/* XK_ABI_VERSION: in */
 	char name[XK_NAME_LEN];
-	__s64 value;
 	__s64 default_value;
 	__s64 min;		/* proved range, inclusive */
 	__s64 max;
 	__u32 flags;		/* XK_LOAD_* */
-	__u32 pad;
 	__u32 nr_sites;
+	__u32 nr_scopes;
 	__u32 id;		/* out */
 	__u64 sites;		/* const struct xk_site * */
+	__u64 scopes;		/* const struct xk_scope * */
 	char error[XK_ERROR_LEN];	/* out: what was refused, where and why */
 };
 
-struct xk_set {
+/* When threads may go over to another value; see docs/transitions.md. */
+enum xk_mode {
+	XK_MODE_NOW = 0,	/* at once */
+	XK_MODE_TASK = 1,	/* each thread when it is outside all scopes */
+	XK_MODE_GLOBAL = 2,	/* all at one moment, when no thread is inside */
+};
+
+#define XK_CHANGE_UNLOAD _BITUL(0)	/* to the default, then remove; value is 0 */
+
+struct xk_change {
+	__u32 id;
+	__u32 flags;		/* XK_CHANGE_* */
+	__s64 value;
+};
+
+enum xk_outcome {
+	XK_OUTCOME_UNCHANGED = 0,	/* the values from before are in force everywhere */
+	XK_OUTCOME_DONE = 1,
+	XK_OUTCOME_REVERTING = 2,	/* as unchanged, but for the threads in the report */
+};
+
+/*
+ * Changes several tunes as one. -ETIMEDOUT or -EINTR: the transition was given
+ * up, see outcome; the report names the threads that were inside, with their
+ * stacks. XK_MODE_NOW does not wait and does not fail so.
+ */
+struct xk_transition {
+	__u32 size;		/* of this structure: in */
+	__u32 mode;		/* enum xk_mode */
+	__u32 timeout_ms;	/* 0: try once */
+	__u32 nr_changes;
+	__u64 changes;		/* const struct xk_change * */
+	__u64 report;		/* char *, or 0: text, NUL-terminated, cut to report_len */
+	__u32 report_len;
+	__u32 outcome;		/* out, as all that follows: enum xk_outcome */
+	__u32 stops;		/* of the machine that were needed */
+	__u32 pad;
+	__u64 elapsed_ns;
+	char error[XK_ERROR_LEN];
+};
+
+/* The tune is unloaded after so much time, suspend included; 0: it has no end. */
+struct xk_lease {
 	__u32 id;
 	__u32 pad;
-	__s64 value;
+	__u64 ns;
+};
+
+/* The threads that a tune waits for; as in struct xk_transition. */
+struct xk_report {
+	__u32 id;
+	__u32 len;
+	__u64 text;		/* char * */
 };
 
 struct xk_version {
@@ -185,6 +263,13 @@ struct xk_version {
 #define XK_TUNE_BROKEN _BITUL(1)	/* a site is broken or disarmed: see the sites */
 #define XK_TUNE_POWERS_OF_TWO _BITUL(2)	/* only they may be set */
 
+enum xk_state {
+	XK_STATE_STABLE = 0,		/* one value is in force */
+	XK_STATE_CHANGING = 1,		/* in transition, `value` is where it goes */
+	XK_STATE_REVERTING = 2,		/* given up; `value` is in force again */
+	XK_STATE_UNLOADING = 3,		/* going back to the default for good */
+};
+
 struct xk_tune_info {
 	__u32 index;		/* in: 0 .. ; -ENOENT past the end */
 	__u32 id;		/* out, as all that follows */
@@ -196,8 +281,13 @@ struct xk_tune_info {
 	__u32 nr_sites;
 	__u32 flags;		/* XK_TUNE_* */
 	__s32 owner_pid;
+	__u32 nr_scopes;
+	__u32 mode;		/* enum xk_mode of the last transition */
+	__u32 state;		/* enum xk_state */
+	__u32 blocking;		/* threads that the last stop found inside */
 	__u32 pad;
 	__u64 age_ns;
+	__u64 lease_ns;		/* that are left; 0: no end */
 };
 
 #define XK_SITE_ARMED _BITUL(0)
@@ -226,10 +316,11 @@ struct xk_site_info {
 #define XK_IOC_MAGIC 0xb7
 #define XK_IOC_VERSION _IOR(XK_IOC_MAGIC, 0, struct xk_version)
 #define XK_IOC_LOAD _IOWR(XK_IOC_MAGIC, 1, struct xk_load)
-#define XK_IOC_SET _IOW(XK_IOC_MAGIC, 2, struct xk_set)
-#define XK_IOC_UNLOAD _IOW(XK_IOC_MAGIC, 3, __u32)
+#define XK_IOC_TRANSITION _IOWR(XK_IOC_MAGIC, 2, struct xk_transition)
+#define XK_IOC_LEASE _IOW(XK_IOC_MAGIC, 3, struct xk_lease)
 #define XK_IOC_DETACH _IOW(XK_IOC_MAGIC, 4, __u32)
 #define XK_IOC_TUNE_INFO _IOWR(XK_IOC_MAGIC, 5, struct xk_tune_info)
 #define XK_IOC_SITE_INFO _IOWR(XK_IOC_MAGIC, 6, struct xk_site_info)
+#define XK_IOC_REPORT _IOWR(XK_IOC_MAGIC, 7, struct xk_report)
 
 #endif /* _UAPI_XK_H */

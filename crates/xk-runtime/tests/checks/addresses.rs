@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use crate::support::{op, set_register, table, Loaded, Site, MODULE, RAX, RDI};
+use crate::support::{op, set_register, table, Site, MODULE, RAX, RDI};
 use crate::{load, message, only_site, run, target, target_module, wait_for, write};
 use xk_runtime::{Device, Probe};
 use xk_table::{Fit, Form, Op, OpCode, ScopeTable};
@@ -193,5 +193,5 @@ pub fn many_sites_change_together() {
     assert_eq!(target("many"), "8192");
     let mut one_more = table(&target_module(), "MANY", sites(256));
     one_more.spans.push(one_more.spans[0].clone());
-    assert!(Device::open().unwrap().load(&one_more, 2, &Loaded).is_err());
+    assert!(load(&one_more, 2).is_err());
 }

@@ -5,8 +5,8 @@ use std::fs;
 use object::{Object, ObjectSection, ObjectSymbol};
 
 use crate::support::{set_register, table, Loaded, Site, MODULE, RAX};
-use crate::{altered, load, message, run, target, target_module, write, Error};
-use xk_runtime::{AddressOf, Device, Probe, Tune};
+use crate::{altered, load, load_at, message, run, target, target_module, write, Error};
+use xk_runtime::{AddressOf, Probe, Tune};
 use xk_table::{DataSite, Fit, Function, ScopeTable};
 
 /// The value at `offset` in an object of the target module.
@@ -172,7 +172,7 @@ fn in_vmlinux(symbol: &'static str, offset: u32, width: u8) -> Result<Tune, Erro
     // The default is 32, the object's is 60.
     let fit = Fit::linear(1, 28, width);
     let site = DataSite { symbol: symbol.into(), module: None, offset, width, fit, ..word() };
-    Device::open().unwrap().load(&data_table("VMLINUX", vec![site]), 42, &Vmlinux(symbol))
+    load_at(&data_table("VMLINUX", vec![site]), 42, &Vmlinux(symbol))
 }
 
 /// A constant of the kernel and of a module that is not loaded.
@@ -187,7 +187,7 @@ pub fn the_rest_is_in_force_while_a_site_waits() {
         ..word()
     }];
     assert!(run("rmmod", &[MODULE]));
-    let tune = Device::open().unwrap().load(&both, 42, &Vmlinux("vm_swappiness")).unwrap();
+    let tune = load_at(&both, 42, &Vmlinux("vm_swappiness")).unwrap();
     assert_eq!((swappiness().as_str(), probes(&tune).as_slice()), ("70", [Probe::Waiting, Probe::Data].as_slice()));
     assert!(run("insmod", &[target_module().to_str().unwrap()]));
     assert_eq!((swappiness().as_str(), target("value").as_str()), ("70", "42"));

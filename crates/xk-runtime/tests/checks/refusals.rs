@@ -107,7 +107,7 @@ pub fn a_wrong_place_is_refused() {
     }
     use xk_runtime::AddressOf;
     let right = Loaded.address(&value_table().functions[0]).unwrap().unwrap();
-    let refused = |table: &ScopeTable, address| message(Device::open().unwrap().load(table, 5, &Fixed(address)));
+    let refused = |table: &ScopeTable, address| message(load_at(table, 5, &Fixed(address)));
     assert!(refused(&wrong, right).contains("lies in xk_target, not in xk"));
     assert!(refused(&value_table(), right + 1).contains("is xk_target_value+0x1"));
     assert!(refused(&value_table(), 0x1000).contains("not in the kernel's text"));
@@ -169,7 +169,7 @@ pub fn garbage_is_refused() {
             }
         }
         match raw::ioctl(&device, abi::IOC_LOAD, &mut load) {
-            Ok(()) => raw::ioctl(&device, abi::IOC_UNLOAD, &mut load.id).unwrap(),
+            Ok(()) => raw::unload(&device, load.id),
             Err(_) => refused += 1,
         }
     }

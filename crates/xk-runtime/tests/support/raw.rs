@@ -44,17 +44,37 @@ pub fn load(site: &abi::Site) -> abi::Load {
         size: size_of::<abi::Load>() as u32,
         abi: abi::ABI_VERSION,
         name: field("RAW"),
-        value: 5,
         default_value: 32,
         min: 1,
         max: 1000,
         flags: 0,
-        pad: 0,
         nr_sites: 1,
+        nr_scopes: 0,
         id: 0,
         sites: std::ptr::from_ref(site) as u64,
+        scopes: 0,
         error: [0; abi::ERROR_LEN],
     }
+}
+
+pub fn unload(device: &File, id: u32) {
+    let change = abi::Change { id, flags: abi::CHANGE_UNLOAD, value: 0 };
+    let mut transition = abi::Transition {
+        size: size_of::<abi::Transition>() as u32,
+        mode: abi::MODE_NOW,
+        timeout_ms: 0,
+        nr_changes: 1,
+        changes: std::ptr::from_ref(&change) as u64,
+        report: 0,
+        report_len: 0,
+        outcome: 0,
+        stops: 0,
+        pad: 0,
+        elapsed_ns: 0,
+        error: [0; abi::ERROR_LEN],
+    };
+    ioctl(device, abi::IOC_TRANSITION, &mut transition).unwrap();
+    assert_eq!(transition.outcome, abi::OUTCOME_DONE);
 }
 
 /// Changes one byte that the structure uses: its head more often than the

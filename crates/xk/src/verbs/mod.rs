@@ -9,6 +9,7 @@ mod list;
 mod scan;
 mod set;
 mod status;
+mod transition;
 mod unset;
 mod verify;
 

@@ -1,19 +1,21 @@
 //! `xk set`: other values, for all constants of the command line or for none.
 //!
-//! A tune stays after the command has ended: until `xk unset`, until xk.ko is
-//! removed, until the machine is booted. With `--hold` it belongs to this
-//! process and ends with it, however it ends.
+//! Constants that are not tuned yet are loaded first, with their defaults in force;
+//! then one transition changes all. A tune stays after the command has ended: until
+//! `xk unset`, until its lease is over, until xk.ko is removed, until the machine is
+//! booted. With `--hold` it belongs to this process and ends with it, however it ends.
 
 use std::time::{Duration, Instant};
 
-use xk_runtime::{Device, Error as RuntimeError, Probe, SiteStatus, Tune, TuneStatus};
+use xk_runtime::{Device, Error as RuntimeError, Mode, Probe, SiteStatus, Target, Tune, TuneStatus};
 use xk_table::{CriticalSpan, ProbeKind, ScopeTable};
 
+use super::transition::{self, Options};
 use super::{is_tune_of, owner, probe_word, title};
 use crate::addresses::Addresses;
 use crate::context::{running, Folders, Tables};
 use crate::exit::{Exit, Failure, Result};
-use crate::output::{count, range, Columns, Paint};
+use crate::output::{range, Columns, Paint};
 use crate::value::{self, Quantity};
 use crate::{limits, signals, unit};
 
@@ -27,8 +29,13 @@ A VALUE is decimal or hexadecimal (0x40), may be negative, and may end in K, M o
 for a constant whose source line states its unit, in ns, us, ms or s.
 
 The values stay until `xk unset`, until xk.ko is removed, or until the next boot; nothing brings them
-back then. With --hold they last as long as this process, even if it is killed. Several constants
-change together: if one cannot, none does.")]
+back then. With --for they end by themselves, also when no process is left; setting them again renews
+the time. With --hold they last as long as this process, even if it is killed. Several constants change
+together: if one cannot, none does.
+
+A value does not change under a thread that still uses the old one. `xk explain` shows which mode a
+constant needs and why; a thread that stays in the way until the timeout is named, with its stack, and
+nothing has changed then.")]
 pub struct Args {
     /// Constants and their new values
     #[arg(required = true, value_name = "NAME=VALUE")]
@@ -36,6 +43,11 @@ pub struct Args {
     /// Stay in the foreground; put the defaults back at the end
     #[arg(long)]
     hold: bool,
+    /// Put the defaults back after so long, whether or not anybody is there to ask
+    #[arg(long = "for", value_name = "TIME", value_parser = transition::parse_time, conflicts_with = "hold")]
+    lease: Option<Duration>,
+    #[command(flatten)]
+    transition: Options,
 }
 
 /// A constant and the value that it shall have.
@@ -70,16 +82,22 @@ pub fn run(args: &Args) -> Result {
     let addresses = Addresses::live(changes.iter().map(|change| change.table))?;
     // From here on nothing but SIGKILL ends the process half-way; that is the kernel's to undo.
     signals::hold_back();
-    let done = all_or_nothing(&device, &addresses, &changes, args.hold)?;
-    let tunes = settled(&device, &changes)?;
-    report(&changes, &done, &tunes);
+    let tunes = loaded(&device, &addresses, &changes, args.hold)?;
+    let mode = args.transition.mode(changes.iter().map(|change| change.table.mode).max().unwrap_or(Mode::Now));
+    let done = args.transition.run(&device, &wanted_of(&changes, &tunes), mode).map_err(transition::failure)?;
+    report(&changes, &tunes, &settled(&device, &changes)?);
+    println!("{}", transition::describe(&done, mode));
     if args.hold {
-        return hold(&changes, done);
+        return hold(&device, &changes, tunes, &args.transition, mode);
     }
-    detach(&device, &changes, done)?;
-    let titles: Vec<&str> = changes.iter().map(Change::title).collect();
-    println!("in force until `xk unset {}`, until xk.ko is removed, or until the next boot", titles.join(" "));
-    Ok(())
+    keep(&device, &changes, tunes, args.lease)
+}
+
+/// What is asked of the kernel.
+fn wanted_of(changes: &[Change<'_>], tunes: &[Loaded]) -> Vec<xk_runtime::Change> {
+    let target =
+        |(change, tune): (&Change<'_>, &Loaded)| xk_runtime::Change { id: tune.id(), to: Target::Value(change.value) };
+    changes.iter().zip(tunes).map(target).collect()
 }
 
 /// Splits `NAME=VALUE`. A full ID may contain `=`, a value does not.
@@ -141,73 +159,58 @@ fn nearest(table: &ScopeTable, number: i128) -> String {
     }
 }
 
-/// What was done for a constant, and so what would undo it.
-enum Done {
-    /// A tune of ours: dropping it takes it back.
-    Loaded(Tune),
-    /// A tune that was there: its number and the value that it had.
-    Changed(u32, i64),
+/// The tune of a constant, with the value that it had.
+enum Loaded {
+    /// Loaded by us, with the default in force: it goes when we do.
+    New(Tune),
+    /// One that was there: its number and its value.
+    Known(u32, i64),
 }
 
-/// Makes every change, or takes back those that were made.
-fn all_or_nothing(device: &Device, addresses: &Addresses, changes: &[Change<'_>], hold: bool) -> Result<Vec<Done>> {
-    let mut done: Vec<Done> = Vec::new();
-    for change in changes {
-        match make(device, addresses, change, hold) {
-            Ok(made) => done.push(made),
-            Err(failure) => {
-                let others = count(done.len(), "constant");
-                let had = !done.is_empty();
-                let failure = match undo(device, done) {
-                    Ok(()) if had => failure.then(&format!("; {others} taken back, nothing has changed")),
-                    Ok(()) => failure.then("; nothing has changed"),
-                    Err(error) => failure.then(&format!("; taking back {others} failed too: {error}; see `xk status`")),
-                };
-                return Err(failure);
-            }
+impl Loaded {
+    fn id(&self) -> u32 {
+        match self {
+            Self::New(tune) => tune.id(),
+            Self::Known(id, _) => *id,
         }
     }
-    Ok(done)
 }
 
-fn undo(device: &Device, done: Vec<Done>) -> std::result::Result<(), RuntimeError> {
-    let mut first = Ok(());
-    for made in done.into_iter().rev() {
-        let result = match made {
-            Done::Loaded(tune) => tune.unload(),
-            Done::Changed(id, before) => device.set(id, before),
-        };
-        first = first.and(result);
-    }
-    first
-}
-
-fn make(device: &Device, addresses: &Addresses, change: &Change<'_>, hold: bool) -> Result<Done> {
-    let title = change.title();
+/// Loads what is not loaded yet. Nothing has changed, whatever comes of it.
+fn loaded(device: &Device, addresses: &Addresses, changes: &[Change<'_>], hold: bool) -> Result<Vec<Loaded>> {
     let tunes = device.tunes()?;
-    let existing = tunes.iter().find(|tune| is_tune_of(tune, &change.table.constant));
-    if let Some(tune) = existing {
-        if !tune.detached {
-            return Err(Failure::error(format!(
-                "{title} is already tuned to {}, {}: end that process (kill {}) and repeat",
-                tune.value,
-                owner(tune),
-                tune.owner_pid
-            )));
-        }
-        if hold {
-            return Err(Failure::error(format!(
-                "{title} is already tuned to {} ({}): `xk unset {title}` first, or set it without --hold",
-                tune.value,
-                owner(tune)
-            )));
-        }
-        refuse_ill(title, tune)?;
-        device.set(tune.id, change.value).map_err(|error| Failure::from(error).about(title))?;
-        return Ok(Done::Changed(tune.id, tune.value));
+    changes
+        .iter()
+        .map(|change| match tunes.iter().find(|tune| is_tune_of(tune, &change.table.constant)) {
+            Some(tune) => known(change.title(), tune, hold),
+            None => device
+                .load(change.table, addresses)
+                .map(Loaded::New)
+                .map_err(|error| load_failure(error, change.title())),
+        })
+        .collect::<Result<Vec<_>>>()
+        .map_err(|failure| failure.then("; nothing has changed"))
+}
+
+/// A tune that was there, if it may be changed.
+fn known(title: &str, tune: &TuneStatus, hold: bool) -> Result<Loaded> {
+    if !tune.detached {
+        return Err(Failure::error(format!(
+            "{title} is already tuned to {}, {}: end that process (kill {}) and repeat",
+            tune.value,
+            owner(tune),
+            tune.owner_pid
+        )));
     }
-    let tune = device.load(change.table, change.value, addresses).map_err(|error| load_failure(error, title))?;
-    Ok(Done::Loaded(tune))
+    if hold {
+        return Err(Failure::error(format!(
+            "{title} is already tuned to {} ({}): `xk unset {title}` first, or set it without --hold",
+            tune.value,
+            owner(tune)
+        )));
+    }
+    refuse_ill(title, tune)?;
+    Ok(Loaded::Known(tune.id, tune.value))
 }
 
 fn load_failure(error: RuntimeError, title: &str) -> Failure {
@@ -274,12 +277,12 @@ fn settled(device: &Device, changes: &[Change<'_>]) -> Result<Vec<TuneStatus>> {
     }
 }
 
-fn report(changes: &[Change<'_>], done: &[Done], tunes: &[TuneStatus]) {
+fn report(changes: &[Change<'_>], loaded: &[Loaded], tunes: &[TuneStatus]) {
     let paint = Paint::stdout();
-    for (change, done) in changes.iter().zip(done) {
-        let before = match done {
-            Done::Loaded(_) => change.table.constant.default,
-            Done::Changed(_, before) => *before,
+    for (change, loaded) in changes.iter().zip(loaded) {
+        let before = match loaded {
+            Loaded::New(_) => change.table.constant.default,
+            Loaded::Known(_, before) => *before,
         };
         println!("{} = {} (was {before})", paint.strong(change.title()), paint.value(&change.value.to_string()));
         let Some(tune) = tunes.iter().find(|tune| is_tune_of(tune, &change.table.constant)) else { continue };
@@ -307,39 +310,32 @@ fn note(site: &SiteStatus, span: Option<&CriticalSpan>) -> String {
     }
 }
 
-/// Lets the tunes outlive this process; all of them, or the command has failed and none does.
-fn detach(device: &Device, changes: &[Change<'_>], done: Vec<Done>) -> Result {
-    let mut detached = Vec::new();
-    for (change, made) in changes.iter().zip(done) {
-        let Done::Loaded(tune) = made else { continue };
-        match tune.detach() {
-            Ok(id) => detached.push(id),
-            Err(error) => {
-                let mut failure = Failure::from(error).about(change.title());
-                for id in detached {
-                    if let Err(error) = device.unload(id) {
-                        failure = failure.then(&format!("; taking back tune {id} failed too: {error}"));
-                    }
-                }
-                return Err(failure);
-            }
+/// Lets the tunes outlive this process, and ends them when their lease is over; an old
+/// lease goes. Where that fails, ours end with this process.
+fn keep(device: &Device, changes: &[Change<'_>], tunes: Vec<Loaded>, lease: Option<Duration>) -> Result {
+    for (change, tune) in changes.iter().zip(&tunes) {
+        device.lease(tune.id(), lease).map_err(|error| Failure::from(error).about(change.title()))?;
+    }
+    for (change, tune) in changes.iter().zip(tunes) {
+        if let Loaded::New(tune) = tune {
+            tune.detach().map_err(|error| Failure::from(error).about(change.title()))?;
         }
     }
+    let titles: Vec<&str> = changes.iter().map(Change::title).collect();
+    let time = lease.map_or(String::new(), |lease| format!("for {}, ", super::status::time(lease)));
+    println!("in force {time}until `xk unset {}`, until xk.ko is removed, or until the next boot", titles.join(" "));
     Ok(())
 }
 
-fn hold(changes: &[Change<'_>], done: Vec<Done>) -> Result {
+fn hold(device: &Device, changes: &[Change<'_>], tunes: Vec<Loaded>, options: &Options, mode: Mode) -> Result {
     println!("held by process {}; its end puts the defaults back", std::process::id());
     signals::wait();
-    let mut failed = Ok(());
-    for (change, made) in changes.iter().zip(done) {
-        let Done::Loaded(tune) = made else { continue };
-        match tune.unload() {
-            Ok(()) => println!("{} = {} (its default)", change.title(), change.table.constant.default),
-            Err(error) => failed = Err(Failure::from(error).about(change.title())),
-        }
+    let unload: Vec<_> = tunes.iter().map(|tune| xk_runtime::Change { id: tune.id(), to: Target::Unload }).collect();
+    options.run(device, &unload, mode).map_err(transition::failure)?;
+    for change in changes {
+        println!("{} = {} (its default)", change.title(), change.table.constant.default);
     }
-    failed
+    Ok(())
 }
 
 #[cfg(test)]

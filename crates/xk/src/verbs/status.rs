@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::{json, Value};
-use xk_runtime::{Device, Error as RuntimeError, Probe, SiteStatus, TuneStatus};
+use xk_runtime::{Device, Error as RuntimeError, Probe, SiteStatus, State, TuneStatus};
 
 use super::{owner, probe_word, title_of};
 use crate::context::{running, Folders, Tables};
@@ -111,12 +111,38 @@ fn awaited(tune: &TuneStatus) -> Option<String> {
 }
 
 /// `42 s`, `3 min`, `5 h`, `2 d`.
-fn age(age: Duration) -> String {
-    match age.as_secs() {
+pub(super) fn time(time: Duration) -> String {
+    match time.as_secs() {
         seconds @ 0..120 => format!("{seconds} s"),
         seconds @ 120..7_200 => format!("{} min", seconds / 60),
         seconds @ 7_200..172_800 => format!("{} h", seconds / 3_600),
         seconds => format!("{} d", seconds / 86_400),
+    }
+}
+
+fn lease(tune: &TuneStatus) -> String {
+    tune.lease.map_or(String::new(), |left| format!(", ends in {}", time(left)))
+}
+
+/// Whether one value is in force.
+fn transition(tune: &TuneStatus) -> String {
+    let scopes = count(tune.scopes as usize, "safe span");
+    let inside = count(tune.blocking as usize, "thread");
+    let value = tune.value;
+    match tune.state {
+        State::Stable => format!("one value in force everywhere; last changed in mode {}, {scopes}", tune.mode),
+        State::Changing => format!("changing to {value}: {inside} inside ({scopes})"),
+        State::Reverting => format!("going back to {value}: {inside} inside still use the other value ({scopes})"),
+        State::Unloading => format!("being unloaded: {inside} inside ({scopes})"),
+    }
+}
+
+fn state_word(state: State) -> &'static str {
+    match state {
+        State::Stable => "stable",
+        State::Changing => "changing",
+        State::Reverting => "reverting",
+        State::Unloading => "unloading",
     }
 }
 
@@ -143,7 +169,10 @@ fn text(module: Option<&str>, tunes: &[TuneStatus], tables: &Tables, paint: Pain
         if title != tune.name {
             text += &paint.dim(&format!("  {}\n", tune.name));
         }
-        text += &format!("  {}, {} ago\n\n", owner(tune), age(tune.age));
+        text += &format!("  {}, {} ago{}\n", owner(tune), time(tune.age), lease(tune));
+        text += &format!("  {}\n", transition(tune));
+        text.extend(tune.blockers.lines().map(|line| format!("    {line}\n")));
+        text.push('\n');
         let mut columns = Columns::default();
         columns.row(["SITE", "ADDRESS", "PROBE", "HITS", "APPLIED", "FAULTS", "MISSED"].map(String::from));
         for site in &tune.sites {
@@ -208,6 +237,12 @@ fn document(module: Option<&str>, tunes: &[TuneStatus], tables: &Tables) -> Valu
                 "waiting": waiting(tune).count(),
                 "owner_pid": tune.owner_pid,
                 "age_s": tune.age.as_secs_f64(),
+                "lease_s": tune.lease.map(|left| left.as_secs_f64()),
+                "mode": tune.mode,
+                "state": state_word(tune.state),
+                "blocking": tune.blocking,
+                "blockers": tune.blockers,
+                "safe_spans": tune.scopes,
                 "sites": tune.sites.iter().map(site).collect::<Vec<_>>(),
                 "warnings": warnings(tune),
             })

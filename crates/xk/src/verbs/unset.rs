@@ -1,8 +1,9 @@
 //! `xk unset`: the default back.
 
 use xk_const::Spec;
-use xk_runtime::{Device, TuneStatus};
+use xk_runtime::{Change, Mode, Target, TuneStatus};
 
+use super::transition::{self, Options};
 use super::{device_if_loaded, is_tune_of, owner, title, title_of};
 use crate::context::{running, Folders, Tables};
 use crate::exit::{Failure, Result};
@@ -17,9 +18,11 @@ pub struct Args {
     /// Every constant that is tuned
     #[arg(long)]
     all: bool,
+    #[command(flatten)]
+    transition: Options,
 }
 
-/// Puts the defaults back. Constants that are not tuned have theirs already.
+/// Puts the defaults back, all or none. Constants that are not tuned have theirs already.
 pub fn run(args: &Args) -> Result {
     let folders = Folders::new();
     let tables = folders.tables(&running()?.build_id)?;
@@ -42,20 +45,16 @@ pub fn run(args: &Args) -> Result {
             println!("nothing is tuned");
         }
     }
-    let mut failed: Option<Failure> = None;
+    let Some(device) = device.filter(|_| !wanted.is_empty()) else { return Ok(()) };
+    refuse_held(&wanted, &tables)?;
+    let mode = args.transition.mode(wanted.iter().map(|tune| tune.mode).max().unwrap_or(Mode::Now));
+    let changes: Vec<Change> = wanted.iter().map(|tune| Change { id: tune.id, to: Target::Unload }).collect();
+    let done = args.transition.run(&device, &changes, mode).map_err(transition::failure)?;
     for tune in wanted {
-        let Some(device) = &device else { continue };
-        match unload(device, tune, title_of(tune, &tables)) {
-            Ok(()) => println!("{} = {} (its default)", title_of(tune, &tables), tune.default),
-            Err(failure) => {
-                failed = Some(match failed {
-                    Some(first) => first.then(&format!("\n{}", failure.message)),
-                    None => failure,
-                });
-            }
-        }
+        println!("{} = {} (its default)", title_of(tune, &tables), tune.default);
     }
-    failed.map_or(Ok(()), Err)
+    println!("{}", transition::describe(&done, mode));
+    Ok(())
 }
 
 enum Found<'a> {
@@ -80,12 +79,13 @@ fn find<'a>(folders: &Folders, tables: &Tables, tunes: &'a [TuneStatus], name: &
     }
 }
 
-fn unload(device: &Device, tune: &TuneStatus, title: &str) -> Result {
-    if !tune.detached {
-        return Err(Failure::error(format!(
-            "{title} is {}, which puts the default back when it ends; nothing was changed",
+fn refuse_held(wanted: &[&TuneStatus], tables: &Tables) -> Result {
+    match wanted.iter().find(|tune| !tune.detached) {
+        None => Ok(()),
+        Some(tune) => Err(Failure::error(format!(
+            "{} is {}, which puts the default back when it ends; nothing was changed",
+            title_of(tune, tables),
             owner(tune)
-        )));
+        ))),
     }
-    device.unload(tune.id).map_err(|error| Failure::from(error).about(title))
 }

@@ -1,0 +1,122 @@
+//! Changing tunes, as one, when it is safe.
+
+use std::time::Duration;
+
+use crate::abi::{self, Plain};
+use crate::device::{tune_error, REPORT_LEN};
+use crate::{Device, Error, Mode};
+
+/// What becomes of one tune.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Change {
+    /// Number of the tune.
+    pub id: u32,
+    /// Where it goes.
+    pub to: Target,
+}
+
+/// Where a tune goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// To this value.
+    Value(i64),
+    /// Back to its default, for good.
+    Unload,
+}
+
+/// A transition that is complete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transition {
+    /// Stops of the machine that it took.
+    pub stops: u32,
+    /// From the call of the kernel until every thread used the new values.
+    pub elapsed: Duration,
+}
+
+/// What is in force after a transition was given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// The values from before, everywhere.
+    Unchanged,
+    /// The values from before, but for threads that were inside with the new ones and
+    /// keep them until they leave.
+    Reverting,
+}
+
+fn encode(change: &Change) -> abi::Change {
+    match change.to {
+        Target::Value(value) => abi::Change { id: change.id, flags: 0, value },
+        Target::Unload => abi::Change { id: change.id, flags: abi::CHANGE_UNLOAD, value: 0 },
+    }
+}
+
+fn mode_number(mode: Mode) -> u32 {
+    match mode {
+        Mode::Now => abi::MODE_NOW,
+        Mode::Task => abi::MODE_TASK,
+        Mode::Global => abi::MODE_GLOBAL,
+    }
+}
+
+pub(crate) fn run(device: &Device, changes: &[Change], mode: Mode, timeout: Duration) -> Result<Transition, Error> {
+    let encoded: Vec<abi::Change> = changes.iter().map(encode).collect();
+    let mut report = vec![0u8; if mode == Mode::Now { 0 } else { REPORT_LEN }];
+    let mut request = abi::Transition::zeroed();
+    request.size = size_of::<abi::Transition>() as u32;
+    request.mode = mode_number(mode);
+    request.timeout_ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX).min(abi::MAX_TIMEOUT_MS);
+    request.nr_changes = encoded.len() as u32;
+    request.changes = encoded.as_ptr() as u64;
+    if !report.is_empty() {
+        request.report = report.as_mut_ptr() as u64;
+        request.report_len = report.len() as u32;
+    }
+    match device.ioctl(abi::IOC_TRANSITION, &mut request) {
+        Ok(()) => Ok(Transition { stops: request.stops, elapsed: Duration::from_nanos(request.elapsed_ns) }),
+        Err(error) => Err(failure(device, changes, &request, abi::text(&report), error)),
+    }
+}
+
+fn failure(
+    device: &Device,
+    changes: &[Change],
+    request: &abi::Transition,
+    report: String,
+    error: std::io::Error,
+) -> Error {
+    let reason = abi::text(&request.error);
+    match error.raw_os_error() {
+        Some(libc::ETIMEDOUT | libc::EINTR) => {
+            let outcome = match request.outcome {
+                abi::OUTCOME_REVERTING => Outcome::Reverting,
+                _ => Outcome::Unchanged,
+            };
+            Error::Blocked { outcome, reason, report }
+        }
+        Some(libc::ERANGE) => out_of_range(device, changes),
+        Some(libc::EBUSY) => Error::Busy(reason),
+        Some(libc::EBADMSG) => Error::Drift(reason),
+        _ => match changes {
+            [change] => tune_error(change.id, error),
+            _ if reason.is_empty() => Error::Device(error),
+            _ => Error::Refused { reason, errno: error.raw_os_error().unwrap_or(0) },
+        },
+    }
+}
+
+/// The first change that the kernel found to be outside its range.
+fn out_of_range(device: &Device, changes: &[Change]) -> Error {
+    let tunes = match device.tunes() {
+        Ok(tunes) => tunes,
+        Err(error) => return error,
+    };
+    for change in changes {
+        let Target::Value(value) = change.to else { continue };
+        match tunes.iter().find(|tune| tune.id == change.id) {
+            Some(tune) if tune.range.contains(value) => {}
+            Some(tune) => return Error::OutOfRange { name: tune.name.clone(), value, range: tune.range },
+            None => return Error::NoSuchTune(change.id),
+        }
+    }
+    Error::Device(std::io::Error::from_raw_os_error(libc::ERANGE))
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * A site is verified: its function is what was analysed, and its instructions
+ * are nobody else's.
+ */
+#include <linux/mm.h>
+#include <linux/slab.h>
+
+#include "backend.h"
+#include "xk.h"
+
+/*
+ * An update is proved for code that nobody else changes from the first of its
+ * instructions to the probe. Within one tune the analysis has seen to that;
+ * probes of different tunes must not lie in each other's.
+ */
+static bool disturbs(const struct xk_live_site *site, const struct xk_live_site *other)
+{
+	unsigned long start = site->address, other_start = other->address;
+
+	if (site->tune != other->tune) {
+		start -= site->reach;
+		other_start -= other->reach;
+	}
+	return start < other->address + other->insn_len &&
+	       other_start < site->address + site->insn_len;
+}
+
+static int verify_unowned(const struct xk_live_site *site, struct xk_error *error)
+{
+	struct xk_tune *tune;
+	unsigned int i;
+
+	list_for_each_entry(tune, &xk_tunes, list) {
+		for (i = 0; i < tune->nr_sites; i++) {
+			const struct xk_live_site *other = &tune->sites[i];
+
+			if (other == site || (other->phase != XK_PHASE_ARMED &&
+					      other->phase != XK_PHASE_READY) ||
+			    !disturbs(site, other))
+				continue;
+			if (tune == site->tune && !xk_whens_collide(other->when, site->when))
+				continue;
+			return xk_refuse(error, -EBUSY,
+					 "%s+0x%x: these instructions are held by %s (tune %u)",
+					 site->place.symbol, site->offset, tune->name, tune->id);
+		}
+	}
+	return 0;
+}
+
+static int verify_code(struct xk_live_site *site, const struct module *module, u8 *view,
+		       u32 len, struct xk_error *error)
+{
+	int ret;
+
+	ret = xk_place_verify(&site->place, module, site->offset, view, len, error);
+	if (ret)
+		return ret;
+	site->address = site->place.function + site->offset;
+	ret = verify_unowned(site, error);
+	if (ret)
+		return ret;
+	return xk_site_link(site, view, error);
+}
+
+/* `module` is the one of the site, loaded; NULL for vmlinux. */
+int xk_verify_site(struct xk_live_site *site, const struct module *module,
+		   struct xk_error *error)
+{
+	u32 len;
+	u8 *view;
+	int ret;
+
+	if (site->in_data)
+		return xk_data_verify(site, module, error);
+	len = max(site->place.text->len, site->offset + XK_PATCH_LEN);
+	view = kvmalloc(len, GFP_KERNEL);
+	if (!view)
+		return -ENOMEM;
+	ret = verify_code(site, module, view, len, error);
+	kvfree(view);
+	return ret;
+}

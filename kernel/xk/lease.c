@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Leases: a tune that has an end is unloaded then, whoever is still there. One
+ * timer for all, on the clock that goes on in suspend.
+ */
+#include <linux/hrtimer.h>
+#include <linux/timekeeping.h>
+#include <linux/workqueue.h>
+
+#include "xk.h"
+
+static struct hrtimer timer;
+
+/* Under xk_lock. */
+static void restart(void)
+{
+	struct xk_tune *tune;
+	u64 first = 0;
+
+	list_for_each_entry(tune, &xk_tunes, list)
+		if (tune->lease_end && (!first || tune->lease_end < first))
+			first = tune->lease_end;
+	if (first)
+		hrtimer_start(&timer, ns_to_ktime(first), HRTIMER_MODE_ABS);
+}
+
+static void expire(struct work_struct *unused)
+{
+	struct xk_tune *tune, *next;
+	u64 now = ktime_get_boottime_ns();
+
+	mutex_lock(&xk_lock);
+	list_for_each_entry_safe(tune, next, &xk_tunes, list) {
+		if (!tune->lease_end || tune->lease_end > now)
+			continue;
+		pr_info("xk: %s: its lease is over\n", tune->name);
+		tune->lease_end = 0;
+		xk_unload_start(tune);
+	}
+	restart();
+	mutex_unlock(&xk_lock);
+}
+
+static DECLARE_WORK(work, expire);
+
+static enum hrtimer_restart on_timer(struct hrtimer *unused)
+{
+	queue_work(xk_workqueue, &work);
+	return HRTIMER_NORESTART;
+}
+
+/* From now on; 0 takes the end away. */
+int xk_lease_set(struct file *caller, u32 id, u64 ns, struct xk_error *error)
+{
+	u64 now = ktime_get_boottime_ns();
+	struct xk_tune *tune;
+	int ret = 0;
+
+	if (ns > KTIME_MAX - now)
+		return -EINVAL;
+	mutex_lock(&xk_lock);
+	tune = xk_tune_find_owned(caller, id, error);
+	if (IS_ERR(tune)) {
+		ret = PTR_ERR(tune);
+	} else {
+		tune->lease_end = ns ? now + ns : 0;
+		restart();
+	}
+	mutex_unlock(&xk_lock);
+	return ret;
+}
+
+void xk_lease_init(void)
+{
+	hrtimer_init(&timer, CLOCK_BOOTTIME, HRTIMER_MODE_ABS);
+	timer.function = on_timer;
+}
+
+/* No tune is left. */
+void xk_lease_exit(void)
+{
+	hrtimer_cancel(&timer);
+	cancel_work_sync(&work);
+}

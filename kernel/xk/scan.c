@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Which threads are inside: the kernel's own unwinder walks their stacks while
+ * the machine is stopped. Every CPU is in the stopper's thread then, so all
+ * other threads are switched out, and no interrupt is under way. A stack that
+ * cannot be walked to its end counts as inside, as arch_stack_walk_reliable()
+ * would have it (arch/x86/kernel/stacktrace.c).
+ */
+#include <linux/mm.h>
+#include <linux/sched/signal.h>
+#include <linux/sched/task.h>
+#include <linux/slab.h>
+#include <linux/sort.h>
+#include <asm/unwind.h>
+
+#include "scan.h"
+#include "xk.h"
+
+/* Threads that may have been created since they were counted. */
+#define SLACK 128
+
+static int by_start(const void *a, const void *b)
+{
+	const struct xk_addresses *left = a, *right = b;
+
+	return left->start < right->start ? -1 : left->start > right->start;
+}
+
+static void merge(struct xk_range_set *set)
+{
+	unsigned int i, nr = 0;
+
+	sort(set->at, set->nr, sizeof(set->at[0]), by_start, NULL);
+	for (i = 0; i < set->nr; i++) {
+		if (nr && set->at[i].start <= set->at[nr - 1].end)
+			set->at[nr - 1].end = max(set->at[nr - 1].end, set->at[i].end);
+		else
+			set->at[nr++] = set->at[i];
+	}
+	set->nr = nr;
+}
+
+/* Of scopes whose code is there. */
+struct xk_range_set *xk_range_set_create(struct xk_tune *const *tunes, unsigned int nr)
+{
+	struct xk_range_set *set;
+	unsigned int i, k, r, capacity = 0;
+
+	for (i = 0; i < nr; i++)
+		for (k = 0; k < tunes[i]->nr_scopes; k++)
+			capacity += tunes[i]->scopes[k].nr_ranges;
+	set = kvzalloc(struct_size(set, at, capacity), GFP_KERNEL);
+	if (!set)
+		return NULL;
+	set->nr = capacity;
+	capacity = 0;
+	for (i = 0; i < nr; i++) {
+		for (k = 0; k < tunes[i]->nr_scopes; k++) {
+			const struct xk_live_scope *scope = &tunes[i]->scopes[k];
+			unsigned long function = scope->place.function;
+
+			if (scope->phase != XK_PHASE_READY)
+				continue;
+			for (r = 0; r < scope->nr_ranges; r++) {
+				set->at[capacity].start = function + scope->ranges[r].start;
+				set->at[capacity++].end = function + scope->ranges[r].end;
+			}
+		}
+	}
+	set->nr = capacity;
+	merge(set);
+	return set;
+}
+
+static bool contains(const struct xk_range_set *set, unsigned long address)
+{
+	unsigned int low = 0, high = set->nr;
+
+	while (low < high) {
+		unsigned int middle = (low + high) / 2;
+
+		if (address < set->at[middle].start)
+			high = middle;
+		else if (address >= set->at[middle].end)
+			low = middle + 1;
+		else
+			return true;
+	}
+	return false;
+}
+
+/* A return address is behind its call, which may be the last of a range. */
+static bool is_inside(const struct xk_range_set *set, unsigned long address)
+{
+	return contains(set, address) || contains(set, address - 1);
+}
+
+/*
+ * Walks the stack to its end, also when the answer is known: the frames are for
+ * the report.
+ */
+static bool walk(struct task_struct *task, const struct xk_range_set *ranges,
+		 struct xk_blocker *seen)
+{
+	struct unwind_state state;
+	bool inside = false;
+
+	seen->nr = 0;
+	seen->unreliable = true;
+	for (unwind_start(&state, task, NULL, NULL); !unwind_done(&state) && !unwind_error(&state);
+	     unwind_next_frame(&state)) {
+		struct pt_regs *regs = unwind_get_entry_regs(&state, NULL);
+		unsigned long address;
+
+		if (regs && user_mode(regs)) {
+			seen->unreliable = false;
+			return inside;
+		}
+		address = unwind_get_return_address(&state);
+		if (!address)
+			return true;
+		if (seen->nr < XK_STACK_DEPTH)
+			seen->stack[seen->nr++] = address;
+		inside |= is_inside(ranges, address);
+	}
+	seen->unreliable = unwind_error(&state);
+	return inside || seen->unreliable;
+}
+
+static void look_at(struct task_struct *task, struct xk_scan *scan)
+{
+	struct xk_settling *found = scan->found;
+	struct xk_blocker *seen = &scan->blockers[scan->nr_blockers];
+	struct xk_blocker unreported;
+
+	/*
+	 * A thread that runs is a stopper: nothing else runs now. One without a
+	 * stack has exited.
+	 */
+	if (task->on_cpu || !refcount_read(&task->stack_refcount))
+		return;
+	if (scan->nr_blockers == XK_MAX_BLOCKERS)
+		seen = &unreported;
+	if (!walk(task, scan->ranges, seen))
+		return;
+	if (seen != &unreported) {
+		seen->pid = task_pid_nr(task);
+		memcpy(seen->comm, task->comm, sizeof(seen->comm));
+		scan->nr_blockers++;
+	}
+	if (found->nr == found->capacity) {
+		scan->overflow = true;
+		return;
+	}
+	get_task_struct(task);
+	found->tasks[found->nr++] = task;
+}
+
+static int by_address(const void *a, const void *b)
+{
+	const struct task_struct *left = *(struct task_struct *const *)a;
+	const struct task_struct *right = *(struct task_struct *const *)b;
+
+	return left < right ? -1 : left > right;
+}
+
+static void start(struct xk_scan *scan)
+{
+	scan->nr_blockers = 0;
+	scan->overflow = false;
+}
+
+/* Every thread but those of `except`, which may be NULL. */
+void xk_scan_all(struct xk_scan *scan, const struct xk_settling *except)
+{
+	struct task_struct *process, *thread;
+
+	start(scan);
+	for_each_process_thread(process, thread)
+		if (!except || !xk_settling_has(except, thread))
+			look_at(thread, scan);
+	sort(scan->found->tasks, scan->found->nr, sizeof(scan->found->tasks[0]), by_address,
+	     NULL);
+}
+
+/* Those that are still inside. */
+void xk_scan_again(struct xk_scan *scan, const struct xk_settling *before)
+{
+	unsigned int i;
+
+	start(scan);
+	for (i = 0; i < before->nr; i++)
+		look_at(before->tasks[i], scan);
+}
+
+/* Handlers ask it, too. */
+bool notrace xk_settling_has(const struct xk_settling *settling, const struct task_struct *task)
+{
+	unsigned int low = 0, high = settling->nr;
+
+	while (low < high) {
+		unsigned int middle = (low + high) / 2;
+
+		if (settling->tasks[middle] == task)
+			return true;
+		if (settling->tasks[middle] < task)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return false;
+}
+
+NOKPROBE_SYMBOL(xk_settling_has);
+
+/* With room for all threads that there are. */
+struct xk_settling *xk_settling_create(void)
+{
+	struct task_struct *process, *thread;
+	struct xk_settling *settling;
+	unsigned int nr = SLACK;
+
+	rcu_read_lock();
+	for_each_process_thread(process, thread)
+		nr++;
+	rcu_read_unlock();
+	settling = kvzalloc(struct_size(settling, tasks, nr), GFP_KERNEL);
+	if (settling)
+		settling->capacity = nr;
+	return settling;
+}
+
+/* Handlers may be looking at it. */
+void xk_settling_free(const struct xk_settling *settling)
+{
+	struct xk_settling *mine = (struct xk_settling *)settling;
+	unsigned int i;
+
+	if (!settling)
+		return;
+	for (i = 0; i < settling->nr; i++)
+		put_task_struct(settling->tasks[i]);
+	kvfree_rcu(mine, rcu);
+}

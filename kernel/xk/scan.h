@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Which threads are inside the scopes of a transition. */
+#ifndef _XK_SCAN_H
+#define _XK_SCAN_H
+
+#include <linux/rcupdate.h>
+#include <linux/sched.h>
+#include <linux/types.h>
+
+struct xk_tune;
+
+#define XK_MAX_BLOCKERS 8	/* that are reported */
+#define XK_STACK_DEPTH 24
+
+/* Addresses in the running kernel, ascending, without overlap. */
+struct xk_range_set {
+	unsigned int nr;
+	struct xk_addresses {
+		unsigned long start;
+		unsigned long end;	/* behind the last byte */
+	} at[] __counted_by(nr);
+};
+
+/* A thread that was inside, for people. */
+struct xk_blocker {
+	pid_t pid;
+	char comm[TASK_COMM_LEN];
+	bool unreliable;		/* its stack could not be read to the end */
+	unsigned int nr;
+	unsigned long stack[XK_STACK_DEPTH];
+};
+
+/*
+ * Threads that keep the version from before, each with a reference, ascending by
+ * address. Handlers read it; it is replaced as a whole while the machine is
+ * stopped.
+ */
+struct xk_settling {
+	struct rcu_head rcu;
+	u64 epoch;			/* of the stop that flipped; see version.c */
+	unsigned int nr;
+	unsigned int capacity;
+	struct task_struct *tasks[] __counted_by(capacity);
+};
+
+/* What one stop of the machine found. */
+struct xk_scan {
+	const struct xk_range_set *ranges;
+	struct xk_settling *found;
+	bool overflow;			/* there was no room for all: nothing may follow */
+	unsigned int nr_blockers;
+	struct xk_blocker blockers[XK_MAX_BLOCKERS];
+};
+
+struct xk_range_set *xk_range_set_create(struct xk_tune *const *tunes, unsigned int nr);
+struct xk_settling *xk_settling_create(void);
+void xk_settling_free(const struct xk_settling *settling);
+bool xk_settling_has(const struct xk_settling *settling, const struct task_struct *task);
+
+/* Only while the machine is stopped. */
+void xk_scan_all(struct xk_scan *scan, const struct xk_settling *except);
+void xk_scan_again(struct xk_scan *scan, const struct xk_settling *before);
+
+#endif /* _XK_SCAN_H */

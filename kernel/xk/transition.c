@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Transitions that somebody asked for, with a bound and a report; unloading,
+ * for which nobody may be there to ask or to be told.
+ */
+#include <linux/delay.h>
+#include <linux/sched/signal.h>
+#include <linux/slab.h>
+#include <linux/timekeeping.h>
+
+#include "turn.h"
+
+/* Between two stops: short at first, for spans that are short. */
+#define FIRST_DELAY_US 100
+#define LAST_DELAY_US 50000
+
+static void print_report(const struct xk_turn *turn, char *text, size_t size)
+{
+	size_t used = 0;
+	unsigned int i, k;
+
+	text[0] = '\0';
+	for (i = 0; i < turn->scan.nr_blockers; i++) {
+		const struct xk_blocker *blocker = &turn->scan.blockers[i];
+
+		used += scnprintf(text + used, size - used, "%d (%s)%s\n", blocker->pid,
+				  blocker->comm,
+				  blocker->unreliable ? ": its stack cannot be read" : "");
+		for (k = 0; k < blocker->nr; k++)
+			used += scnprintf(text + used, size - used, "    %pS\n",
+					  (void *)blocker->stack[k]);
+	}
+}
+
+static unsigned int blocking(const struct xk_turn *turn)
+{
+	return turn->settling && turn->settling->nr ? turn->settling->nr : turn->scan.nr_blockers;
+}
+
+static void refuse_blocked(const struct xk_turn *turn, int ret, struct xk_error *error)
+{
+	const struct xk_blocker *first = &turn->scan.blockers[0];
+
+	if (!turn->scan.nr_blockers)
+		xk_refuse(error, ret, "given up: there was no memory to look at the threads");
+	else
+		xk_refuse(error, ret, "%s: %u threads are inside, the first is %d (%s)",
+			  ret == -EINTR ? "interrupted" : "given up", blocking(turn),
+			  first->pid, first->comm);
+}
+
+/* The next delay. */
+static unsigned int pause(unsigned int delay)
+{
+	mutex_unlock(&xk_lock);
+	if (delay < 10000)
+		usleep_range(delay, 2 * delay);
+	else
+		msleep_interruptible(delay / 1000);
+	mutex_lock(&xk_lock);
+	return min(2 * delay, LAST_DELAY_US);
+}
+
+/*
+ * Goes on until it is over, or until the bound; then back, with the same bound.
+ * Frees the turn, or leaves it to itself.
+ */
+static int drive(struct xk_turn *turn, struct xk_transition *request, char *report,
+		 struct xk_error *error)
+{
+	u64 bound = (u64)request->timeout_ms * NSEC_PER_MSEC;
+	u64 deadline = ktime_get_ns() + bound;
+	unsigned int delay = FIRST_DELAY_US;
+	int ret = 0;
+
+	while (!xk_turn_advance(turn)) {
+		int stop = signal_pending(current) ? -EINTR :
+			   ktime_get_ns() >= deadline ? -ETIMEDOUT : 0;
+
+		request->stops = turn->stops;
+		if (!stop) {
+			delay = pause(delay);
+			continue;
+		}
+		if (report)
+			print_report(turn, report, request->report_len);
+		if (!ret)
+			refuse_blocked(turn, stop, error);
+		ret = ret ?: stop;
+		if (turn->phase == XK_TURN_WAITING)
+			break;
+		if (turn->reverting) {
+			request->outcome = XK_OUTCOME_REVERTING;
+			xk_turn_leave(turn);
+			return ret;
+		}
+		xk_turn_revert(turn);
+		deadline = ktime_get_ns() + bound;
+		delay = FIRST_DELAY_US;
+	}
+	request->stops = turn->stops;
+	request->outcome = ret ? XK_OUTCOME_UNCHANGED : XK_OUTCOME_DONE;
+	xk_turn_finish(turn);
+	return ret;
+}
+
+static int add(struct xk_turn *turn, struct file *caller, const struct xk_change *change,
+	       struct xk_error *error)
+{
+	bool unload = change->flags & XK_CHANGE_UNLOAD;
+	struct xk_tune *tune = xk_tune_find_owned(caller, change->id, error);
+	s64 value;
+
+	if (IS_ERR(tune))
+		return PTR_ERR(tune);
+	if (change->flags & ~XK_CHANGE_UNLOAD || (unload && change->value))
+		return xk_refuse(error, -EINVAL, "%s: unknown flags %#x, or a value to unload with",
+				 tune->name, change->flags);
+	value = unload ? tune->default_value : change->value;
+	if (!xk_tune_accepts(tune, value))
+		return xk_refuse(error, -ERANGE,
+				 "%s: %lld is outside the proved range %lld..%lld%s",
+				 tune->name, value, tune->min, tune->max,
+				 tune->powers_of_two ? ", powers of two" : "");
+	return xk_turn_add(turn, tune, value, unload, error);
+}
+
+int xk_transition(struct file *caller, struct xk_transition *request,
+		  struct xk_change *changes, char *report, struct xk_error *error)
+{
+	u64 started = ktime_get_ns();
+	struct xk_turn *turn;
+	unsigned int i;
+	int ret = 0;
+
+	turn = xk_turn_create(request->nr_changes, request->mode);
+	if (!turn)
+		return -ENOMEM;
+	mutex_lock(&xk_lock);
+	for (i = 0; i < request->nr_changes && !ret; i++)
+		ret = add(turn, caller, &changes[i], error);
+	if (ret)
+		xk_turn_finish(turn);
+	else
+		ret = drive(turn, request, report, error);
+	mutex_unlock(&xk_lock);
+	request->elapsed_ns = ktime_get_ns() - started;
+	return ret;
+}
+
+int xk_transition_report(u32 id, char *report, size_t size)
+{
+	struct xk_tune *tune;
+	int ret = -ENOENT;
+
+	mutex_lock(&xk_lock);
+	tune = xk_tune_find(id);
+	if (tune) {
+		report[0] = '\0';
+		if (tune->turn)
+			print_report(tune->turn, report, size);
+		ret = 0;
+	}
+	mutex_unlock(&xk_lock);
+	return ret;
+}
+
+u32 xk_turn_state(const struct xk_tune *tune, unsigned int *nr_blocking)
+{
+	const struct xk_turn *turn = tune->turn;
+	unsigned int i;
+
+	*nr_blocking = 0;
+	if (!turn)
+		return XK_STATE_STABLE;
+	*nr_blocking = blocking(turn);
+	if (turn->reverting)
+		return XK_STATE_REVERTING;
+	for (i = 0; i < turn->nr; i++)
+		if (turn->parts[i].tune == tune && turn->parts[i].unload)
+			return XK_STATE_UNLOADING;
+	return XK_STATE_CHANGING;
+}
+
+/* A module of the tune has come: `site` is linked, and not armed yet. */
+int xk_turn_fill(struct xk_tune *tune, const struct xk_live_site *site)
+{
+	unsigned int i;
+	int ret = xk_values_fill(tune->values, site);
+
+	if (!tune->turn)
+		return ret;
+	for (i = 0; i < tune->turn->nr && !ret; i++)
+		if (tune->turn->parts[i].tune == tune)
+			ret = xk_values_fill(tune->turn->parts[i].other, site);
+	return ret;
+}
+
+/* Sites are disarmed one after the other: without memory that is visible. */
+static void unload_visibly(struct xk_tune *tune)
+{
+	pr_warn("xk: %s: no memory: the default comes back site by site\n", tune->name);
+	xk_tune_remove(tune);
+}
+
+/*
+ * The default comes back, and the tune goes: at once, or, if threads are inside,
+ * when they have left. Nobody waits.
+ */
+void xk_unload_start(struct xk_tune *tune)
+{
+	enum xk_mode mode = tune->mode;
+	struct xk_error error = {};
+	struct xk_turn *turn;
+
+	if (tune->turn) {
+		tune->doomed = true;
+		return;
+	}
+	tune->doomed = false;
+	if (tune->values->value == tune->default_value)
+		mode = XK_MODE_NOW;
+	turn = xk_turn_create(1, mode);
+	if (!turn) {
+		unload_visibly(tune);
+		return;
+	}
+	if (xk_turn_add(turn, tune, tune->default_value, true, &error)) {
+		/* Of its scopes, one is not what was analysed. */
+		turn->mode = XK_MODE_NOW;
+		if (xk_turn_add(turn, tune, tune->default_value, true, &error)) {
+			xk_turn_finish(turn);
+			unload_visibly(tune);
+			return;
+		}
+		pr_warn("xk: %s: unloaded without waiting: %s\n", tune->name, error.text);
+	}
+	if (xk_turn_advance(turn))
+		xk_turn_finish(turn);
+	else
+		xk_turn_leave(turn);
+}

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * A transition under way: from one version of its tunes to another, stop by
+ * stop, until no thread uses the one from before; or back again. Nothing is
+ * ever forced. See docs/transitions.md.
+ */
+#include <linux/slab.h>
+
+#include "turn.h"
+
+/* Where nobody waits for it. */
+#define UNATTENDED_INTERVAL (HZ / 10)
+
+static void go_on(struct work_struct *work)
+{
+	struct xk_turn *turn = container_of(to_delayed_work(work), struct xk_turn, work);
+
+	mutex_lock(&xk_lock);
+	if (xk_turn_advance(turn))
+		xk_turn_finish(turn);
+	else
+		xk_turn_leave(turn);
+	mutex_unlock(&xk_lock);
+}
+
+/* Room for `nr` tunes, which xk_turn_add() fills. */
+struct xk_turn *xk_turn_create(unsigned int nr, enum xk_mode mode)
+{
+	struct xk_turn *turn = kvzalloc(struct_size(turn, parts, nr), GFP_KERNEL);
+
+	if (!turn)
+		return NULL;
+	turn->mode = mode;
+	INIT_DELAYED_WORK(&turn->work, go_on);
+	return turn;
+}
+
+/* A module came with other code: what is inside its functions is not known. */
+static int check_scopes(const struct xk_tune *tune, struct xk_error *error)
+{
+	unsigned int i;
+
+	for (i = 0; i < tune->nr_scopes; i++)
+		if (tune->scopes[i].phase == XK_PHASE_BROKEN)
+			return xk_refuse(error, -EBADMSG,
+					 "%s: %s of module %s is not what was analysed: only mode now",
+					 tune->name, tune->scopes[i].place.symbol,
+					 tune->scopes[i].place.module);
+	return 0;
+}
+
+int xk_turn_add(struct xk_turn *turn, struct xk_tune *tune, s64 value, bool unload,
+		struct xk_error *error)
+{
+	struct xk_turn_part *part;
+	struct xk_values *values;
+	int ret = 0;
+
+	if (tune->turn)
+		return xk_refuse(error, -EBUSY, "%s: %s", tune->name,
+				 tune->turn == turn ? "named twice" :
+				 "is in transition: see xk status");
+	if (turn->mode != XK_MODE_NOW)
+		ret = check_scopes(tune, error);
+	if (ret)
+		return ret;
+	values = xk_values_create(tune, value);
+	if (!values)
+		return -ENOMEM;
+	part = &turn->parts[turn->nr];
+	turn->nr++;
+	part->tune = tune;
+	part->other = values;
+	part->unload = unload;
+	tune->turn = turn;
+	return 0;
+}
+
+static void write_data(const struct xk_turn *turn)
+{
+	unsigned int i;
+
+	for (i = 0; i < turn->nr; i++)
+		xk_sites_write_data(turn->parts[i].tune, turn->parts[i].tune->values->value);
+}
+
+static void flip_now(struct xk_turn *turn)
+{
+	unsigned int i;
+
+	for (i = 0; i < turn->nr; i++) {
+		struct xk_turn_part *part = &turn->parts[i];
+		struct xk_values *before = part->tune->values;
+
+		/* The block is complete before a handler can find it. */
+		smp_store_release(&part->tune->values, part->other);
+		part->other = before;
+	}
+	turn->phase = XK_TURN_SETTLING;
+}
+
+static bool prepare_scan(struct xk_turn *turn)
+{
+	struct xk_tune **tunes = kvmalloc_array(turn->nr, sizeof(struct xk_tune *), GFP_KERNEL);
+	unsigned int i;
+
+	if (!tunes)
+		return false;
+	for (i = 0; i < turn->nr; i++)
+		tunes[i] = turn->parts[i].tune;
+	turn->scan.ranges = xk_range_set_create(tunes, turn->nr);
+	kvfree(tunes);
+	turn->scan.found = xk_settling_create();
+	return turn->scan.ranges && turn->scan.found;
+}
+
+/* One stop. Without memory for it, none: the next attempt may have it. */
+static void stop(struct xk_turn *turn)
+{
+	struct xk_settling *unused;
+
+	if (!prepare_scan(turn)) {
+		unused = turn->scan.found;
+	} else if (xk_stop(turn)) {
+		unused = turn->settling;
+		turn->settling = turn->scan.found;
+	} else {
+		unused = turn->scan.found;
+	}
+	xk_settling_free(unused);
+	kvfree(turn->scan.ranges);
+	turn->scan.ranges = NULL;
+	turn->scan.found = NULL;
+}
+
+/* Makes the next step. True: every thread uses the version in force. */
+bool xk_turn_advance(struct xk_turn *turn)
+{
+	enum xk_turn_phase before = turn->phase;
+
+	if (turn->mode == XK_MODE_NOW)
+		flip_now(turn);
+	else
+		stop(turn);
+	if (turn->phase != XK_TURN_SETTLING)
+		return false;
+	if (before != XK_TURN_SETTLING)
+		write_data(turn);
+	return !turn->settling || !turn->settling->nr;
+}
+
+/* Given up after some have gone over; xk_turn_advance() takes them back. */
+void xk_turn_revert(struct xk_turn *turn)
+{
+	unsigned int i;
+
+	turn->phase = XK_TURN_TURNING_BACK;
+	turn->reverting = true;
+	for (i = 0; i < turn->nr; i++)
+		turn->parts[i].unload = false;
+}
+
+static void finish_part(struct xk_turn *turn, struct xk_turn_part *part)
+{
+	struct xk_tune *tune = part->tune;
+
+	tune->turn = NULL;
+	WRITE_ONCE(tune->values->settling, NULL);
+	xk_values_retire(part->other);
+	/* What was never tried says nothing about how it is left again. */
+	if (turn->phase == XK_TURN_SETTLING && !turn->reverting)
+		tune->mode = turn->mode;
+	if (part->unload && turn->phase == XK_TURN_SETTLING)
+		xk_tune_remove(tune);
+	else if (tune->doomed)
+		xk_unload_start(tune);
+}
+
+/* It is over: done, taken back, or, if it still waits, never begun. Frees it. */
+void xk_turn_finish(struct xk_turn *turn)
+{
+	unsigned int i;
+
+	for (i = 0; i < turn->nr; i++)
+		finish_part(turn, &turn->parts[i]);
+	xk_settling_free(turn->settling);
+	kvfree(turn);
+}
+
+/* Nobody waits for it any longer; it goes on by itself. */
+void xk_turn_leave(struct xk_turn *turn)
+{
+	queue_delayed_work(xk_workqueue, &turn->work, UNATTENDED_INTERVAL);
+}

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Which of two versions a handler uses while a transition settles.
+ *
+ * Values change only while the machine is stopped, and an interrupt or a softirq
+ * never lasts over a stop; so each of them sees one version, whichever thread it
+ * interrupted, and `current` alone decides. Only an NMI may run during a stop,
+ * above the stopper: its CPU has noted the epoch of the transition before the
+ * stop ended, but not in the middle of an NMI.
+ */
+#include <linux/kprobes.h>
+#include <linux/sched.h>
+
+#include "scan.h"
+#include "version.h"
+#include "xk.h"
+
+DEFINE_PER_CPU(u64, xk_epoch);
+
+/* `values` is settling, or was a moment ago. */
+const struct xk_values *notrace xk_version(const struct xk_values *values)
+{
+	const struct xk_settling *settling = READ_ONCE(values->settling);
+
+	if (!settling)
+		return values;
+	if (this_cpu_read(xk_epoch) < settling->epoch || xk_settling_has(settling, current))
+		return values->before;
+	return values;
+}
+
+NOKPROBE_SYMBOL(xk_version);

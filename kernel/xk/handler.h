@@ -9,6 +9,7 @@
 #define _XK_HANDLER_H
 
 #include "memory.h"
+#include "trace.h"
 #include "xk.h"
 
 static __always_inline const struct xk_site_values *
@@ -29,6 +30,7 @@ static __always_inline void xk_count_hit(const struct xk_live_site *site)
 
 static __always_inline int xk_count_fault(const struct xk_live_site *site)
 {
+	trace_xk_fault(site);
 	this_cpu_inc(site->counters->faults);
 	return -EFAULT;
 }

@@ -12,6 +12,7 @@
 #include <linux/uaccess.h>
 
 #include "backend.h"
+#include "trace.h"
 #include "xk.h"
 
 /* While xk.ko is removed: how often it looks, and how often it says so. */
@@ -68,6 +69,7 @@ static void free_tune(struct xk_tune *tune)
 /* The default is in force everywhere, or there is no memory to bring it about. */
 void xk_tune_remove(struct xk_tune *tune)
 {
+	trace_xk_unload(tune);
 	xk_sites_disarm(tune);
 	list_del(&tune->list);
 	free_tune(tune);
@@ -204,6 +206,7 @@ int xk_tune_load(struct file *owner, struct xk_load *load, struct xk_error *erro
 		tune->id = ++last_id;
 		load->id = tune->id;
 		list_add_tail(&tune->list, &xk_tunes);
+		trace_xk_load(tune);
 	}
 	mutex_unlock(&xk_lock);
 	if (ret)

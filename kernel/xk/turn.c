@@ -6,6 +6,7 @@
  */
 #include <linux/slab.h>
 
+#include "trace.h"
 #include "turn.h"
 
 /* Where nobody waits for it. */
@@ -73,15 +74,21 @@ int xk_turn_add(struct xk_turn *turn, struct xk_tune *tune, s64 value, bool unlo
 	part->other = values;
 	part->unload = unload;
 	tune->turn = turn;
+	trace_xk_transition_start(turn, tune, value);
 	return 0;
 }
 
-static void write_data(const struct xk_turn *turn)
+/* The versions have changed, but for threads that are inside. */
+static void flipped(const struct xk_turn *turn)
 {
 	unsigned int i;
 
-	for (i = 0; i < turn->nr; i++)
-		xk_sites_write_data(turn->parts[i].tune, turn->parts[i].tune->values->value);
+	for (i = 0; i < turn->nr; i++) {
+		struct xk_tune *tune = turn->parts[i].tune;
+
+		trace_xk_flip(turn, tune, tune->values->value);
+		xk_sites_write_data(tune, tune->values->value);
+	}
 }
 
 static void flip_now(struct xk_turn *turn)
@@ -145,7 +152,7 @@ bool xk_turn_advance(struct xk_turn *turn)
 	if (turn->phase != XK_TURN_SETTLING)
 		return false;
 	if (before != XK_TURN_SETTLING)
-		write_data(turn);
+		flipped(turn);
 	return !turn->settling || !turn->settling->nr;
 }
 
@@ -156,14 +163,22 @@ void xk_turn_revert(struct xk_turn *turn)
 
 	turn->phase = XK_TURN_TURNING_BACK;
 	turn->reverting = true;
-	for (i = 0; i < turn->nr; i++)
-		turn->parts[i].unload = false;
+	for (i = 0; i < turn->nr; i++) {
+		struct xk_turn_part *part = &turn->parts[i];
+
+		part->unload = false;
+		trace_xk_transition_abort(turn, part->tune, part->other->value);
+	}
 }
 
 static void finish_part(struct xk_turn *turn, struct xk_turn_part *part)
 {
 	struct xk_tune *tune = part->tune;
 
+	if (turn->phase == XK_TURN_WAITING)
+		trace_xk_transition_abort(turn, tune, tune->values->value);
+	else
+		trace_xk_transition_finish(turn, tune, tune->values->value);
 	tune->turn = NULL;
 	WRITE_ONCE(tune->values->settling, NULL);
 	xk_values_retire(part->other);

@@ -4,7 +4,7 @@ use crate::support::{function, set_register, table, Site, MODULE, RAX, RDI};
 use crate::{
     altered, compare, insmod_xk, load, load_at, only_site, run, target, target_module, value_table, wait_for, Error,
 };
-use xk_runtime::{Device, Probe};
+use xk_runtime::Probe;
 use xk_table::ScopeTable;
 
 fn insmod_target() {

@@ -26,7 +26,16 @@ static bool disturbs(const struct xk_live_site *site, const struct xk_live_site 
 	       other_start < site->address + site->insn_len;
 }
 
-static int verify_unowned(const struct xk_live_site *site, struct xk_error *error)
+static bool conflicts(const struct xk_live_site *site, const struct xk_live_site *other)
+{
+	return disturbs(site, other) &&
+	       (site->tune != other->tune || xk_whens_collide(site->when, other->when));
+}
+
+/* The site that is armed, or will be in a moment, and keeps this one from being so. */
+const struct xk_live_site *xk_holder(const struct xk_live_site *site,
+				     bool (*conflict)(const struct xk_live_site *site,
+						      const struct xk_live_site *other))
 {
 	struct xk_tune *tune;
 	unsigned int i;
@@ -35,18 +44,24 @@ static int verify_unowned(const struct xk_live_site *site, struct xk_error *erro
 		for (i = 0; i < tune->nr_sites; i++) {
 			const struct xk_live_site *other = &tune->sites[i];
 
-			if (other == site || (other->phase != XK_PHASE_ARMED &&
-					      other->phase != XK_PHASE_READY) ||
-			    !disturbs(site, other))
-				continue;
-			if (tune == site->tune && !xk_whens_collide(other->when, site->when))
-				continue;
-			return xk_refuse(error, -EBUSY,
-					 "%s+0x%x: these instructions are held by %s (tune %u)",
-					 site->place.symbol, site->offset, tune->name, tune->id);
+			if (other != site && (other->phase == XK_PHASE_ARMED ||
+					      other->phase == XK_PHASE_READY) &&
+			    conflict(site, other))
+				return other;
 		}
 	}
-	return 0;
+	return NULL;
+}
+
+static int verify_unowned(const struct xk_live_site *site, struct xk_error *error)
+{
+	const struct xk_live_site *holder = xk_holder(site, conflicts);
+
+	if (!holder)
+		return 0;
+	return xk_refuse(error, -EBUSY, "%s+0x%x: these instructions are held by %s (tune %u)",
+			 site->place.symbol, site->offset, holder->tune->name,
+			 holder->tune->id);
 }
 
 static int verify_code(struct xk_live_site *site, const struct module *module, u8 *view,

@@ -111,22 +111,13 @@ static int verify_module(struct xk_live_site *site, const struct module *module,
 
 static int verify_unowned(const struct xk_live_site *site, struct xk_error *error)
 {
-	struct xk_tune *tune;
-	unsigned int i;
+	const struct xk_live_site *holder = xk_holder(site, xk_data_overlap);
 
-	list_for_each_entry(tune, &xk_tunes, list) {
-		for (i = 0; i < tune->nr_sites; i++) {
-			const struct xk_live_site *other = &tune->sites[i];
-
-			if (other != site && xk_data_overlap(site, other) &&
-			    (other->phase == XK_PHASE_ARMED || other->phase == XK_PHASE_READY))
-				return xk_refuse(error, -EBUSY,
-						 "%s+0x%x: this object is held by %s (tune %u)",
-						 site->place.symbol, site->offset, tune->name,
-						 tune->id);
-		}
-	}
-	return 0;
+	if (!holder)
+		return 0;
+	return xk_refuse(error, -EBUSY, "%s+0x%x: this object is held by %s (tune %u)",
+			 site->place.symbol, site->offset, holder->tune->name,
+			 holder->tune->id);
 }
 
 static int verify_content(struct xk_live_site *site, struct xk_error *error)

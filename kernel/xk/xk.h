@@ -248,6 +248,9 @@ int xk_place_verify(struct xk_place *place, const struct module *module, u32 pro
 		    u8 *view, u32 len, struct xk_error *error);
 
 /* claim.c */
+const struct xk_live_site *xk_holder(const struct xk_live_site *site,
+				     bool (*conflict)(const struct xk_live_site *site,
+						      const struct xk_live_site *other));
 int xk_verify_site(struct xk_live_site *site, const struct module *module,
 		   struct xk_error *error);
 

@@ -2,7 +2,7 @@
 # The front door. Every target does its own set-up, skips what is there, and is safe to repeat.
 
 .DEFAULT_GOAL := help
-.PHONY: demo test fuzz shell bench lint help
+.PHONY: demo test fuzz shell bench selftests lint help
 
 demo: ## retune Debian's stock kernel live, in a throwaway machine
 	@scripts/demo
@@ -18,6 +18,9 @@ shell: ## a prompt inside a throwaway machine with xk ready (KERNEL=cloud for an
 
 bench: ## measure
 	@scripts/bench
+
+selftests: ## the kernel's own selftests of livepatch, kprobes and eBPF, beside tunes
+	@scripts/selftests
 
 lint: ## every static check
 	@scripts/lint

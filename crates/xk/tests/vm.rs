@@ -32,6 +32,8 @@ guest_tests! {
     a_value_takes_effect_and_returns,
     a_value_outside_the_range_is_refused,
     several_change_together_or_not_at_all,
+    a_lease_ends_by_itself,
+    a_transition_can_be_watched,
     a_held_tune_is_nobody_elses,
     a_held_tune_ends_with_its_process,
     sigkill_of_the_holder_returns_the_default,
@@ -219,6 +221,40 @@ mod checks {
         assert_eq!((get(BLK).as_str(), depth()), ("32", 32));
         holder.end("-TERM");
         wait_until_nothing_is_tuned();
+    }
+
+    fn lease() -> Value {
+        json(&["status", "--json"])["tunes"][0]["lease_s"].clone()
+    }
+
+    pub fn a_lease_ends_by_itself() {
+        contains(&xk(0, &["set", "SHRINK_BATCH=300", "--for", "1h"]), &["in force for 60 min"]);
+        contains(&xk(0, &["status"]), &["ends in"]);
+        assert!(lease().as_f64().unwrap() > 3000.0);
+        xk(0, &["set", "SHRINK_BATCH=301"]);
+        assert_eq!(lease(), Value::Null);
+        contains(&xk(2, &["set", "SHRINK_BATCH=302", "--for", "1 hour"]), &["no unit of time"]);
+        xk(0, &["set", "SHRINK_BATCH=302", "--for", "2s"]);
+        assert_eq!(get(SHRINK), "302");
+        wait_until_nothing_is_tuned();
+        assert_eq!(get(SHRINK), "128");
+    }
+
+    pub fn a_transition_can_be_watched() {
+        let tracing = |file: &str| format!("/sys/kernel/tracing/{file}");
+        fs::write(tracing("events/xk/enable"), "1").unwrap();
+        for mode in ["now", "task", "global"] {
+            fs::write(tracing("trace"), "").unwrap();
+            contains(&xk(0, &["set", "SHRINK_BATCH=200", "--mode", mode]), &[&format!("mode {mode}")]);
+            assert_eq!(json(&["status", "--json"])["tunes"][0]["mode"], *mode);
+            xk(0, &["unset", SHRINK, "--mode", mode]);
+            let trace = fs::read_to_string(tracing("trace")).unwrap();
+            for event in ["xk_load", "xk_transition_start", "xk_flip", "xk_transition_finish", "xk_unload"] {
+                assert!(trace.contains(&format!("{event}: ")), "no {event} in {trace}");
+            }
+            contains(&trace, &[&format!("mode={mode} in_force=128 value=200"), "in_force=128 value=128"]);
+        }
+        fs::write(tracing("events/xk/enable"), "0").unwrap();
     }
 
     pub fn a_held_tune_is_nobody_elses() {

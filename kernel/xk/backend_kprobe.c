@@ -26,37 +26,37 @@ static struct xk_live_site *to_site(struct kprobe *kprobe)
 
 static int notrace before_value(struct kprobe *kprobe, struct pt_regs *regs)
 {
-	xk_handle_value(to_site(kprobe), regs);
+	xk_handle(to_site(kprobe), regs, xk_run_value);
 	return 0;
 }
 
 static int notrace before_compare(struct kprobe *kprobe, struct pt_regs *regs)
 {
-	xk_handle_compare(to_site(kprobe), regs);
+	xk_handle(to_site(kprobe), regs, xk_run_compare);
 	return 0;
 }
 
 static int notrace before_binary(struct kprobe *kprobe, struct pt_regs *regs)
 {
-	xk_handle_binary(to_site(kprobe), regs);
+	xk_handle(to_site(kprobe), regs, xk_run_binary);
 	return 0;
 }
 
 static int notrace before_select(struct kprobe *kprobe, struct pt_regs *regs)
 {
-	xk_handle_select(to_site(kprobe), regs);
+	xk_handle(to_site(kprobe), regs, xk_run_select);
 	return 0;
 }
 
 static int notrace before_steps(struct kprobe *kprobe, struct pt_regs *regs)
 {
-	xk_handle_steps(to_site(kprobe), regs);
+	xk_handle(to_site(kprobe), regs, xk_run_steps);
 	return 0;
 }
 
 static int notrace before_interpret(struct kprobe *kprobe, struct pt_regs *regs)
 {
-	xk_handle_interpret(to_site(kprobe), regs);
+	xk_handle(to_site(kprobe), regs, xk_run_interpret);
 	return 0;
 }
 
@@ -72,7 +72,7 @@ static const kprobe_pre_handler_t before[] = {
 static void notrace after(struct kprobe *kprobe, struct pt_regs *regs,
 			  unsigned long flags)
 {
-	xk_handle(to_site(kprobe), regs);
+	xk_handle(to_site(kprobe), regs, xk_run);
 }
 
 /* Nothing; but a probe with a post-handler is not optimised, and can set ip. */
@@ -86,7 +86,7 @@ static int notrace instead(struct kprobe *kprobe, struct pt_regs *regs)
 {
 	const struct xk_live_site *site = to_site(kprobe);
 
-	if (xk_handle(site, regs))
+	if (xk_handle(site, regs, xk_run))
 		return 0;
 	regs->ip = site->address + site->insn_len;
 	return 1;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Which of two versions a handler uses while a transition settles.
+ * What handlers seldom do: find out which of two versions to use while a
+ * transition settles, and count a fault.
  *
  * Values change only while the machine is stopped, and an interrupt or a softirq
  * never lasts over a stop; so each of them sees one version, whichever thread it
@@ -11,14 +12,16 @@
 #include <linux/kprobes.h>
 #include <linux/sched.h>
 
+#include "handler.h"
 #include "scan.h"
+#include "trace.h"
 #include "version.h"
 #include "xk.h"
 
 DEFINE_PER_CPU(u64, xk_epoch);
 
 /* `values` is settling, or was a moment ago. */
-const struct xk_values *notrace xk_version(const struct xk_values *values)
+static const struct xk_values *notrace version(const struct xk_values *values)
 {
 	const struct xk_settling *settling = READ_ONCE(values->settling);
 
@@ -29,4 +32,22 @@ const struct xk_values *notrace xk_version(const struct xk_values *values)
 	return values;
 }
 
-NOKPROBE_SYMBOL(xk_version);
+NOKPROBE_SYMBOL(version);
+
+int notrace xk_handle_settling(const struct xk_live_site *site, const struct xk_values *values,
+			       struct pt_regs *regs)
+{
+	return xk_run(site, xk_values_at(version(values), site), regs);
+}
+
+NOKPROBE_SYMBOL(xk_handle_settling);
+
+/* The default runs. */
+int notrace xk_fault(const struct xk_live_site *site)
+{
+	this_cpu_inc(site->counters->faults);
+	trace_xk_fault(site);
+	return -EFAULT;
+}
+
+NOKPROBE_SYMBOL(xk_fault);

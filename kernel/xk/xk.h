@@ -255,7 +255,9 @@ int xk_verify_site(struct xk_live_site *site, const struct module *module,
 		   struct xk_error *error);
 
 /* version.c */
-const struct xk_values *xk_version(const struct xk_values *values);
+int xk_handle_settling(const struct xk_live_site *site, const struct xk_values *values,
+		       struct pt_regs *regs);
+int xk_fault(const struct xk_live_site *site);
 
 /* transition.c */
 int xk_transition(struct file *caller, struct xk_transition *request,

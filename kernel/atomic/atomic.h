@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What a thread of xk_atomic.ko does, and what it has seen: main.c is told what
+ * to do, threads.c starts who does it, spans.c is what they do.
+ */
+#ifndef _XK_ATOMIC_H
+#define _XK_ATOMIC_H
+
+#include <linux/completion.h>
+#include <linux/interrupt.h>
+#include <linux/irq_work.h>
+#include <linux/prandom.h>
+#include <linux/sched.h>
+#include <linux/seq_file.h>
+#include <linux/types.h>
+#include <linux/wait.h>
+
+#define XK_ATOMIC_DEFAULT 32
+
+/*
+ * A constant. What user space finds it by is a move of 32 in front of a no-op
+ * of five bytes; the site is the no-op, which kprobes can make a jump of.
+ */
+static __always_inline int xk_atomic_constant(void)
+{
+	int value;
+
+	asm volatile("movl $32, %0\n\t.byte 0x0f, 0x1f, 0x44, 0x00, 0x00" : "=a" (value)
+		     : : "memory");
+	return value;
+}
+
+/* One function, or family of them, in which two values of a constant meet. */
+enum xk_atomic_span {
+	XK_ATOMIC_BALANCE,	/* added on entry, subtracted on exit */
+	XK_ATOMIC_AGREE,	/* two critical spans that must agree */
+	XK_ATOMIC_OBJECT,	/* put into an object, consumed by a callee */
+	XK_ATOMIC_LATER,	/* consumed by a later call of the same frame */
+	XK_ATOMIC_RECURSE,	/* in each frame of a recursion */
+	XK_ATOMIC_SOFTIRQ,	/* consumed by a softirq above the frame */
+	XK_ATOMIC_HARDIRQ,	/* ... by a hard interrupt above it */
+	XK_ATOMIC_NMI,		/* ... by an NMI above it */
+	XK_ATOMIC_SLEEP,	/* held by a thread that sleeps */
+	XK_ATOMIC_ELSEWHERE,	/* consumed by a softirq, wherever it runs */
+	XK_ATOMIC_DESCEND,	/* at the end of a chain of calls */
+	XK_ATOMIC_HOLD,		/* held by a process until it is released */
+	XK_ATOMIC_SPANS
+};
+
+/* How threads behave; changed while they run. */
+struct xk_atomic_options {
+	unsigned int spans;	/* mask of what they do */
+	unsigned int inside;	/* one round in so many is switched out inside a span */
+	unsigned int depth;	/* of calls, in the last two spans */
+	unsigned int sleep;	/* microseconds in XK_ATOMIC_SLEEP */
+	unsigned int work;	/* microseconds of work inside a span */
+	unsigned int pause;	/* microseconds between rounds */
+};
+
+extern struct xk_atomic_options xk_atomic_options;
+
+struct xk_atomic_count {
+	u64 rounds;
+	u64 violations;		/* two values met */
+	u64 defaults;		/* ... and one was what the source says */
+	int last[2];
+};
+
+/* A thread, and what its interrupts leave for it. */
+struct xk_atomic_thread {
+	struct task_struct *task;
+	struct rnd_state random;
+	bool outside;		/* this round is not switched out inside */
+	int object;
+	int seen;
+	struct tasklet_struct above;
+	struct tasklet_struct elsewhere;
+	struct irq_work work;
+	struct completion done;
+	struct xk_atomic_count counts[XK_ATOMIC_SPANS];
+};
+
+/* main.c */
+void xk_atomic_judge(struct xk_atomic_count *count, int first, int second);
+
+/* threads.c */
+int xk_atomic_start(unsigned int nr);
+void xk_atomic_stop(void);
+void xk_atomic_sum(struct xk_atomic_count *sums);
+unsigned int xk_atomic_running(void);
+int xk_atomic_leave(void);
+
+/* spans.c */
+extern const char *const xk_atomic_names[XK_ATOMIC_SPANS];
+
+void xk_atomic_prepare(struct xk_atomic_thread *thread);
+void xk_atomic_forget(struct xk_atomic_thread *thread);
+void xk_atomic_round(struct xk_atomic_thread *thread);
+void xk_atomic_release(void);
+int xk_atomic_spans_init(void);
+void xk_atomic_spans_exit(void);
+
+/* Global for user space to find; what they are for is said in spans.c. */
+void xk_atomic_balance(struct xk_atomic_thread *thread);
+int xk_atomic_first(void);
+int xk_atomic_second(void);
+void xk_atomic_agree(struct xk_atomic_thread *thread);
+void xk_atomic_consume(struct xk_atomic_thread *thread, enum xk_atomic_span span);
+void xk_atomic_object(struct xk_atomic_thread *thread);
+void xk_atomic_later(struct xk_atomic_thread *thread);
+void xk_atomic_recurse(struct xk_atomic_thread *thread, unsigned int depth);
+int xk_atomic_in_softirq(void);
+void xk_atomic_softirq(struct xk_atomic_thread *thread);
+int xk_atomic_in_hardirq(void);
+void xk_atomic_hardirq(struct xk_atomic_thread *thread);
+int xk_atomic_in_nmi(void);
+void xk_atomic_nmi(struct xk_atomic_thread *thread);
+void xk_atomic_sleep(struct xk_atomic_thread *thread);
+int xk_atomic_in_elsewhere(void);
+void xk_atomic_elsewhere(struct xk_atomic_thread *thread);
+void xk_atomic_descend(struct xk_atomic_thread *thread, unsigned int depth);
+int xk_atomic_value(void);
+int xk_atomic_hold(unsigned int ms, int values[2]);
+void xk_atomic_exit_inside(void);
+
+#endif /* _XK_ATOMIC_H */

@@ -3,7 +3,8 @@
  * Functions that read a constant more than once, and whose reads must agree:
  * while one of their frames is on the stack of a thread, the constant must not
  * change for it. That is all that a safe span promises, and a transition that
- * does not keep the promise is counted here.
+ * does not keep the promise is counted here. They are global, and neither
+ * inlined nor cloned: user space finds each once, with every constant in it.
  */
 #include <linux/delay.h>
 #include <linux/module.h>

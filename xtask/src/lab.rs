@@ -74,10 +74,19 @@ pub fn module(release: &str, folder: &str) -> Result<PathBuf> {
 /// # Errors
 /// When the script fails, or the guest's kernel has something to complain about.
 pub fn run_deterministic(script: &str) -> Result<String> {
+    run_guest(script, &["--icount", "--cpus", "1"])
+}
+
+/// Runs `script` in a guest with these options; returns its standard output.
+///
+/// # Errors
+/// As [`run_deterministic`].
+pub fn run_guest(script: &str, options: &[&str]) -> Result<String> {
     let out = tempfile::tempdir()?;
     let status = command("lab/lab")?
-        .args(["run", "--icount", "--cpus", "1", "--kernel", KERNEL, "--out"])
+        .args(["run", "--kernel", KERNEL, "--out"])
         .arg(out.path())
+        .args(options)
         .arg(script)
         .stdout(Stdio::null())
         .status()

@@ -3,6 +3,7 @@
 mod bench;
 mod corpus;
 mod effects;
+mod inside;
 mod lab;
 
 use std::process::ExitCode;
@@ -24,6 +25,8 @@ enum Task {
     Effects(effects::Arguments),
     /// Analyse every constant of a list
     Corpus(corpus::Arguments),
+    #[command(hide = true)]
+    Inside(inside::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -31,6 +34,7 @@ fn main() -> ExitCode {
         Task::Bench(arguments) => bench::run(&arguments),
         Task::Effects(arguments) => effects::run(&arguments),
         Task::Corpus(arguments) => corpus::run(&arguments),
+        Task::Inside(arguments) => inside::run(&arguments),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

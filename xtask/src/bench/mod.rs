@@ -1,6 +1,7 @@
 //! The benchmarks. Each prints a table for people, or with `--json` one object.
 
 mod analysis;
+mod atomicity;
 mod trigger;
 
 use anyhow::Result;
@@ -15,6 +16,8 @@ pub struct Arguments {
     /// One JSON object on the last line of each
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    atomicity: atomicity::Arguments,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -23,6 +26,8 @@ enum Name {
     Trigger,
     /// Seconds from a constant to its scope table
     Analysis,
+    /// Whether two values ever meet, over many transitions
+    Atomicity,
     /// All of them
     All,
 }
@@ -32,17 +37,23 @@ enum Name {
 /// # Errors
 /// When something that is measured does not work, or costs more than it may.
 pub fn run(arguments: &Arguments) -> Result<()> {
+    let chosen = |name| arguments.name == Name::All || arguments.name == name;
+    // Another benchmark is worth running all the same.
     let mut verdict = Ok(());
-    if arguments.name != Name::Analysis {
+    if chosen(Name::Trigger) {
         let result = trigger::run()?;
         show(arguments.json, &result, trigger::Result::table)?;
-        verdict = result.verdict();
+        verdict = verdict.and(result.verdict());
     }
-    if arguments.name != Name::Trigger {
+    if chosen(Name::Atomicity) {
+        let result = atomicity::run(&arguments.atomicity)?;
+        show(arguments.json, &result, atomicity::Result::table)?;
+        verdict = verdict.and(result.verdict());
+    }
+    if chosen(Name::Analysis) {
         let result = analysis::run()?;
         show(arguments.json, &result, analysis::Result::table)?;
     }
-    // The other benchmark is worth running all the same.
     verdict
 }
 

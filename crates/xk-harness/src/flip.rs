@@ -1,0 +1,113 @@
+//! Changes the values of several tunes together, again and again.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, Context, Result};
+use serde::Serialize;
+use xk_runtime::{Change, Device, Error, Mode, Target, Tune};
+
+use crate::family::{table, Family, Loaded};
+
+/// None of them is the default, and no value follows itself.
+const VALUES: [i64; 5] = [100, 333, 7, 500, 64];
+
+/// Tunes of several families, which change in one transition.
+#[derive(Debug)]
+pub struct Flipper {
+    device: Device,
+    tunes: Vec<Tune>,
+    next: usize,
+}
+
+/// What came of a number of transitions.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub struct Flips {
+    /// That were completed.
+    pub transitions: u64,
+    /// That the kernel gave up: the old values stayed.
+    pub blocked: u64,
+    /// Stops of the machine that they needed, together.
+    pub stops: u64,
+    /// By the kernel's measure, together.
+    pub kernel_seconds: f64,
+    /// The longest.
+    pub longest_ms: f64,
+    /// From the first to the last, in the guest's time.
+    pub seconds: f64,
+}
+
+impl Flipper {
+    /// Loads the tables of these families.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn load<'a>(module: &Path, families: impl IntoIterator<Item = &'a Family>) -> Result<Self> {
+        let device = Device::open()?;
+        let load = |family| Ok(device.load(&table(module, family)?, &Loaded)?);
+        let tunes = families.into_iter().map(load).collect::<Result<Vec<_>>>()?;
+        Ok(Self { device, tunes, next: 0 })
+    }
+
+    /// The tunes, in the order of the families.
+    #[must_use]
+    pub fn tunes(&self) -> &[Tune] {
+        &self.tunes
+    }
+
+    /// All tunes to `value`, in one transition.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn to(&self, value: i64, mode: Mode, timeout: Duration) -> Result<xk_runtime::Transition, Error> {
+        let change = |tune: &Tune| Change { id: tune.id(), to: Target::Value(value) };
+        let changes: Vec<Change> = self.tunes.iter().map(change).collect();
+        self.device.transition(&changes, mode, timeout)
+    }
+
+    /// So many transitions, one behind the other.
+    ///
+    /// # Errors
+    /// What the kernel said, unless it was that threads were inside.
+    pub fn flip(&mut self, transitions: u64, mode: Mode, timeout: Duration) -> Result<Flips> {
+        let mut flips = Flips::default();
+        let start = Instant::now();
+        while flips.transitions < transitions {
+            self.next = (self.next + 1) % VALUES.len();
+            match self.to(VALUES[self.next], mode, timeout) {
+                Ok(done) => {
+                    flips.transitions += 1;
+                    flips.stops += u64::from(done.stops);
+                    flips.kernel_seconds += done.elapsed.as_secs_f64();
+                    flips.longest_ms = flips.longest_ms.max(done.elapsed.as_secs_f64() * 1000.0);
+                }
+                Err(Error::Blocked { .. }) => flips.blocked += 1,
+                Err(error) => return Err(error).context("a transition"),
+            }
+            if flips.blocked > 10 + flips.transitions / 10 {
+                bail!("{} transitions were given up, {} completed", flips.blocked, flips.transitions);
+            }
+        }
+        flips.seconds = start.elapsed().as_secs_f64();
+        Ok(flips)
+    }
+
+    /// Executions at all sites that kprobes did not let xk see: they used the default.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn missed(&self) -> Result<u64> {
+        let tunes = self.device.tunes()?;
+        Ok(tunes.iter().flat_map(|tune| &tune.sites).map(|site| site.missed).sum())
+    }
+
+    /// Unloads them together.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn unload(self, mode: Mode, timeout: Duration) -> Result<(), Error> {
+        let change = |tune: &Tune| Change { id: tune.id(), to: Target::Unload };
+        let changes: Vec<Change> = self.tunes.iter().map(change).collect();
+        self.device.transition(&changes, mode, timeout).map(|_| ())
+    }
+}

@@ -1,0 +1,11 @@
+//! What tests and benchmarks of transitions share. It runs inside a guest, where
+//! `kernel/atomic` is loaded: tables for its constants, its threads, what they
+//! have seen, and a loop that changes values under them.
+
+mod atomic;
+mod family;
+mod flip;
+
+pub use atomic::{Atomic, Count, Counts, ALL_SPANS, MODULE, PROC, TASK_SPANS};
+pub use family::{family, table, Family, Loaded, FAMILIES};
+pub use flip::{Flipper, Flips};

@@ -1,0 +1,142 @@
+//! Whether two values of a constant ever meet: many transitions in each mode,
+//! under threads that compare every value with an earlier one.
+//!
+//! The mode that promises nothing shows that they would notice.
+
+use std::fmt::Write;
+
+use anyhow::{ensure, Context, Result as Fallible};
+use serde::Serialize;
+
+use super::{rounded, say};
+use crate::inside::atomicity::{Outcome, Report};
+use crate::lab;
+
+/// What may be chosen.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// atomicity: transitions in task mode and in global mode
+    #[arg(long, default_value_t = 100_000)]
+    transitions: u64,
+    /// atomicity: switch one CPU off and on meanwhile
+    #[arg(long)]
+    hotplug: bool,
+    /// atomicity: the kernel preempts itself (`preempt=full`)
+    #[arg(long)]
+    preempt: bool,
+    /// atomicity: threads that look
+    #[arg(long, default_value_t = 8)]
+    threads: u32,
+    /// atomicity: options of kernel/atomic, such as `inside=4`
+    #[arg(long)]
+    option: Vec<String>,
+}
+
+/// The mode that keeps no promise needs fewer to show it.
+const UNSAFE_SHARE: u64 = 10;
+
+/// The result; its fields are the fields of the JSON object.
+#[derive(Debug, Serialize)]
+pub struct Result {
+    bench: &'static str,
+    kernel: String,
+    preemption: String,
+    threads: u32,
+    hotplug: bool,
+    task: Outcome,
+    global: Outcome,
+    now: Outcome,
+}
+
+/// Builds what is needed, boots one guest and changes values in it.
+pub fn run(arguments: &Arguments) -> Fallible<Result> {
+    let kernel = lab::kernel()?;
+    let xk = lab::module(&kernel.release, "kernel/xk")?;
+    let atomic = lab::module(&kernel.release, "kernel/atomic")?;
+    say(&format!("{} transitions in a guest on {}", 2 * arguments.transitions, kernel.release));
+    let mut script = format!(
+        "insmod {} && insmod {} && exec {} inside atomicity --module {} --transitions {} --unsafe-transitions {} \
+         --threads {}",
+        xk.display(),
+        atomic.display(),
+        std::env::current_exe()?.display(),
+        atomic.display(),
+        arguments.transitions,
+        (arguments.transitions / UNSAFE_SHARE).max(1),
+        arguments.threads,
+    );
+    if arguments.hotplug {
+        script += " --hotplug";
+    }
+    for option in &arguments.option {
+        let _ = write!(script, " --option {option}");
+    }
+    let append: &[&str] = if arguments.preempt { &["--append", "preempt=full"] } else { &[] };
+    let printed = lab::run_guest(&script, &[append, &["--timeout", "7200"]].concat())?;
+    let last = printed.lines().last().unwrap_or_default();
+    let mut report: Report = serde_json::from_str(last).with_context(|| format!("the guest printed: {printed}"))?;
+    let mut mode = |name: &str| -> Fallible<Outcome> {
+        let mut outcome = report.modes.remove(name).with_context(|| format!("no mode {name}"))?;
+        for figure in
+            [&mut outcome.stops, &mut outcome.per_second, &mut outcome.mean_ms, &mut outcome.longest_ms]
+        {
+            *figure = rounded(*figure);
+        }
+        Ok(outcome)
+    };
+    Ok(Result {
+        bench: "atomicity",
+        task: mode("task")?,
+        global: mode("global")?,
+        now: mode("now")?,
+        kernel: report.kernel,
+        preemption: report.preemption,
+        threads: arguments.threads,
+        hotplug: arguments.hotplug,
+    })
+}
+
+impl Result {
+    /// An error if a promise was not kept, or if nobody would have noticed.
+    pub fn verdict(&self) -> Fallible<()> {
+        for (name, mode) in [("task", &self.task), ("global", &self.global)] {
+            ensure!(mode.violations == 0, "mode {name}: two values met {} times: {:?}", mode.violations, mode.spans);
+            ensure!(mode.blocked == 0, "mode {name}: {} transitions were given up", mode.blocked);
+        }
+        ensure!(self.now.violations > 0, "no violation in the mode that allows them: this shows nothing");
+        Ok(())
+    }
+
+    /// For people.
+    pub fn table(&self) -> String {
+        let mut text = format!(
+            "Transitions under {} threads, {}, preemption {}{}\n  {:<8}{:>12}{:>12}{:>14}{:>9}{:>8}{:>10}{:>12}\n",
+            self.threads,
+            self.kernel,
+            self.preemption,
+            if self.hotplug { ", one CPU switched off and on" } else { "" },
+            "mode",
+            "completed",
+            "violations",
+            "rounds",
+            "given up",
+            "stops",
+            "mean ms",
+            "per second"
+        );
+        for (name, mode) in [("task", &self.task), ("global", &self.global), ("now", &self.now)] {
+            let _ = writeln!(
+                text,
+                "  {name:<8}{:>12}{:>12}{:>14}{:>9}{:>8}{:>10}{:>12}",
+                mode.transitions,
+                mode.violations,
+                mode.rounds,
+                mode.blocked,
+                mode.stops,
+                mode.mean_ms,
+                mode.per_second
+            );
+        }
+        text
+    }
+}

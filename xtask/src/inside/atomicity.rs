@@ -1,0 +1,165 @@
+//! Changes the constants of `kernel/atomic` as fast as the kernel lets it, while
+//! its threads look whether two values meet.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{ensure, Context, Result};
+use serde::{Deserialize, Serialize};
+use xk_harness::{Atomic, Count, Family, Flipper, ALL_SPANS, FAMILIES, TASK_SPANS};
+use xk_runtime::Mode;
+
+const CPU1: &str = "/sys/devices/system/cpu/cpu1/online";
+
+/// What is to be done.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// The module whose constants are changed; it is loaded
+    #[arg(long)]
+    module: PathBuf,
+    /// Transitions in each mode that keeps its promise
+    #[arg(long)]
+    transitions: u64,
+    /// Transitions in the mode that does not
+    #[arg(long)]
+    unsafe_transitions: u64,
+    /// Threads that look
+    #[arg(long)]
+    threads: u32,
+    /// Switch the second CPU off and on meanwhile
+    #[arg(long)]
+    hotplug: bool,
+    /// Options of the module, such as `inside=4`
+    #[arg(long)]
+    option: Vec<String>,
+}
+
+/// What came of it.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// By mode.
+    pub modes: BTreeMap<String, Outcome>,
+    /// Kernel that runs.
+    pub kernel: String,
+    /// How it preempts itself.
+    pub preemption: String,
+}
+
+/// What came of one mode.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Outcome {
+    /// That were completed.
+    pub transitions: u64,
+    /// Two values met.
+    pub violations: u64,
+    /// ... of which one was the default: kprobes may have missed an execution.
+    pub with_default: u64,
+    /// Executions that kprobes missed.
+    pub missed: u64,
+    /// Transitions that were given up.
+    pub blocked: u64,
+    /// Executions of spans during them.
+    pub rounds: u64,
+    /// Mean stops of the machine.
+    pub stops: f64,
+    /// Completed in one second of the guest.
+    pub per_second: f64,
+    /// Mean, by the kernel's measure.
+    pub mean_ms: f64,
+    /// The longest, by the kernel's measure.
+    pub longest_ms: f64,
+    /// How often a CPU was switched off and on.
+    pub hotplugs: u64,
+    /// By span: rounds, violations.
+    pub spans: BTreeMap<String, [u64; 2]>,
+}
+
+/// Runs the modes, one after the other.
+pub fn run(arguments: &Arguments) -> Result<Report> {
+    for option in &arguments.option {
+        Atomic.tell(&option.replace('=', " "))?;
+    }
+    let mut modes = BTreeMap::new();
+    for (name, mode, spans, transitions) in [
+        ("task", Mode::Task, TASK_SPANS, arguments.transitions),
+        ("global", Mode::Global, ALL_SPANS, arguments.transitions),
+        ("now", Mode::Now, TASK_SPANS, arguments.unsafe_transitions),
+    ] {
+        eprintln!("inside: {transitions} transitions, mode {name}");
+        let outcome = outcome(arguments, mode, spans, transitions).with_context(|| format!("mode {name}"))?;
+        modes.insert(name.to_owned(), outcome);
+    }
+    let read = |path: &str| fs::read_to_string(path).map(|text| text.trim().to_owned());
+    Ok(Report {
+        modes,
+        kernel: read("/proc/sys/kernel/osrelease")?,
+        preemption: read("/sys/kernel/debug/sched/preempt").unwrap_or_default(),
+    })
+}
+
+fn outcome(arguments: &Arguments, mode: Mode, spans: u32, transitions: u64) -> Result<Outcome> {
+    let of_mode = |family: &&Family| spans == ALL_SPANS || family.name != "ELSEWHERE";
+    let mut flipper = Flipper::load(&arguments.module, FAMILIES.iter().filter(of_mode))?;
+    // Away from the default, before anybody looks: a default that is seen later is a missed probe.
+    flipper.flip(1, mode, TIMEOUT)?;
+    Atomic.start(arguments.threads, spans)?;
+    let before = Atomic.counts()?;
+    let (flips, hotplugs) = if arguments.hotplug {
+        beside_hotplug(|| flipper.flip(transitions, mode, TIMEOUT))?
+    } else {
+        (flipper.flip(transitions, mode, TIMEOUT)?, 0)
+    };
+    let seen = Atomic.counts()?.since(&before);
+    let missed = flipper.missed()?;
+    Atomic.stop()?;
+    flipper.unload(mode, TIMEOUT)?;
+
+    for (name, count) in &seen.spans {
+        let done = Atomic::mask(&[name]) & spans != 0;
+        ensure!(!done || count.rounds > 0, "no thread executed {name}");
+    }
+    let sum = |of: fn(&Count) -> u64| seen.spans.values().map(of).sum();
+    let each = flips.transitions as f64;
+    Ok(Outcome {
+        transitions: flips.transitions,
+        violations: seen.violations(),
+        with_default: sum(|count| count.defaults),
+        missed,
+        blocked: flips.blocked,
+        rounds: sum(|count| count.rounds),
+        stops: flips.stops as f64 / each,
+        per_second: each / flips.seconds,
+        mean_ms: flips.kernel_seconds * 1000.0 / each,
+        longest_ms: flips.longest_ms,
+        hotplugs,
+        spans: seen.spans.iter().map(|(name, count)| (name.clone(), [count.rounds, count.violations])).collect(),
+    })
+}
+
+/// Long enough for a slow guest; a transition that needs it is a failure to look at.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Does `work` while the second CPU is switched off and on; how often it was.
+fn beside_hotplug<T: Send>(work: impl FnOnce() -> Result<T>) -> Result<(T, u64)> {
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let switch = scope.spawn(|| -> Result<u64> {
+            let mut times = 0;
+            while !done.load(Ordering::Relaxed) {
+                for state in ["0", "1"] {
+                    fs::write(CPU1, state).context(CPU1)?;
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+                times += 1;
+            }
+            Ok(times)
+        });
+        let result = work();
+        done.store(true, Ordering::Relaxed);
+        let times = switch.join().map_err(|_| anyhow::anyhow!("the thread that switches panicked"))?;
+        Ok((result?, times?))
+    })
+}

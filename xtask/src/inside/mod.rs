@@ -1,0 +1,38 @@
+//! What this program does when it runs inside a guest, started by itself on the
+//! host: the last line that it prints is one JSON object.
+
+pub mod atomicity;
+
+use std::path::Path;
+
+use anyhow::{ensure, Result};
+
+/// Arguments of `inside`.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    work: Work,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Work {
+    /// Change values under threads that would notice
+    Atomicity(atomicity::Arguments),
+}
+
+/// Does it.
+///
+/// # Errors
+/// When this is no guest, or what is done there fails.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    // The lab's init; nothing of this may happen to a machine that somebody uses.
+    ensure!(Path::new("/run/xk/command").exists(), "this runs in a guest of the lab only");
+    match &arguments.work {
+        Work::Atomicity(arguments) => show(&atomicity::run(arguments)?),
+    }
+}
+
+fn show<T: serde::Serialize>(result: &T) -> Result<()> {
+    println!("{}", serde_json::to_string(result)?);
+    Ok(())
+}

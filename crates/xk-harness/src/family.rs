@@ -54,10 +54,7 @@ pub const FAMILIES: [Family; 10] = [
     task("NMI", &[("xk_atomic_nmi", 1), ("xk_atomic_in_nmi", 1)]),
     task("SLEEP", &[("xk_atomic_sleep", 2)]),
     task("DESCEND", &[("xk_atomic_descend", 2)]),
-    Family {
-        mode: Mode::Global,
-        ..task("ELSEWHERE", &[("xk_atomic_elsewhere", 1), ("xk_atomic_in_elsewhere", 1)])
-    },
+    Family { mode: Mode::Global, ..task("ELSEWHERE", &[("xk_atomic_elsewhere", 1), ("xk_atomic_in_elsewhere", 1)]) },
 ];
 
 /// Further constants, which tests use by name: what a process holds until it is
@@ -209,7 +206,8 @@ impl AddressOf for Loaded {
         let Some(module) = &function.module else { return Err(format!("{}: not in a module", function.symbol)) };
         let path = format!("/sys/module/{module}/sections/{}", function.section);
         let Ok(text) = fs::read_to_string(&path) else { return Ok(None) };
-        let start = u64::from_str_radix(text.trim().trim_start_matches("0x"), 16).map_err(|e| format!("{path}: {e}"))?;
+        let start =
+            u64::from_str_radix(text.trim().trim_start_matches("0x"), 16).map_err(|e| format!("{path}: {e}"))?;
         Ok(Some(start + function.text_offset))
     }
 

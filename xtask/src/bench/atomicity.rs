@@ -15,7 +15,7 @@ use crate::lab;
 /// What may be chosen.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// atomicity: transitions in task mode and in global mode
+    /// atomicity: transitions in each mode
     #[arg(long, default_value_t = 100_000)]
     transitions: u64,
     /// atomicity: switch one CPU off and on meanwhile
@@ -31,9 +31,6 @@ pub struct Arguments {
     #[arg(long)]
     option: Vec<String>,
 }
-
-/// The mode that keeps no promise needs fewer to show it.
-const UNSAFE_SHARE: u64 = 10;
 
 /// The result; its fields are the fields of the JSON object.
 #[derive(Debug, Serialize)]
@@ -53,16 +50,14 @@ pub fn run(arguments: &Arguments) -> Fallible<Result> {
     let kernel = lab::kernel()?;
     let xk = lab::module(&kernel.release, "kernel/xk")?;
     let atomic = lab::module(&kernel.release, "kernel/atomic")?;
-    say(&format!("{} transitions in a guest on {}", 2 * arguments.transitions, kernel.release));
+    say(&format!("{} transitions in a guest on {}", 3 * arguments.transitions, kernel.release));
     let mut script = format!(
-        "insmod {} && insmod {} && exec {} inside atomicity --module {} --transitions {} --unsafe-transitions {} \
-         --threads {}",
+        "insmod {} && insmod {} && exec {} inside atomicity --module {} --transitions {} --threads {}",
         xk.display(),
         atomic.display(),
         std::env::current_exe()?.display(),
         atomic.display(),
         arguments.transitions,
-        (arguments.transitions / UNSAFE_SHARE).max(1),
         arguments.threads,
     );
     if arguments.hotplug {
@@ -77,9 +72,7 @@ pub fn run(arguments: &Arguments) -> Fallible<Result> {
     let mut report: Report = serde_json::from_str(last).with_context(|| format!("the guest printed: {printed}"))?;
     let mut mode = |name: &str| -> Fallible<Outcome> {
         let mut outcome = report.modes.remove(name).with_context(|| format!("no mode {name}"))?;
-        for figure in
-            [&mut outcome.stops, &mut outcome.per_second, &mut outcome.mean_ms, &mut outcome.longest_ms]
-        {
+        for figure in [&mut outcome.stops, &mut outcome.per_second, &mut outcome.mean_ms, &mut outcome.longest_ms] {
             *figure = rounded(*figure);
         }
         Ok(outcome)
@@ -128,13 +121,7 @@ impl Result {
             let _ = writeln!(
                 text,
                 "  {name:<8}{:>12}{:>12}{:>14}{:>9}{:>8}{:>10}{:>12}",
-                mode.transitions,
-                mode.violations,
-                mode.rounds,
-                mode.blocked,
-                mode.stops,
-                mode.mean_ms,
-                mode.per_second
+                mode.transitions, mode.violations, mode.rounds, mode.blocked, mode.stops, mode.mean_ms, mode.per_second
             );
         }
         text

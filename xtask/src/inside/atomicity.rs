@@ -86,6 +86,8 @@ pub fn run(arguments: &Arguments) -> Result<Report> {
     ] {
         eprintln!("inside: {transitions} transitions, mode {name}");
         Atomic.tell(&format!("inside {inside}"))?;
+        // Busy, but not so that the stopper has to queue for a processor.
+        Atomic.tell("pause 500")?;
         for option in &arguments.option {
             Atomic.tell(&option.replace('=', " "))?;
         }

@@ -14,7 +14,7 @@ use crate::lab;
 
 /// What may be chosen.
 #[derive(Debug, clap::Args)]
-pub struct Arguments {
+pub struct Options {
     /// atomicity: transitions in each mode
     #[arg(long, default_value_t = 100_000)]
     transitions: u64,
@@ -46,7 +46,7 @@ pub struct Result {
 }
 
 /// Builds what is needed, boots one guest and changes values in it.
-pub fn run(arguments: &Arguments) -> Fallible<Result> {
+pub fn run(arguments: &Options) -> Fallible<Result> {
     let kernel = lab::kernel()?;
     let xk = lab::module(&kernel.release, "kernel/xk")?;
     let atomic = lab::module(&kernel.release, "kernel/atomic")?;

@@ -4,15 +4,12 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{ensure, Context, Result};
 use serde::{Deserialize, Serialize};
-use xk_harness::{Atomic, Count, Family, Flipper, ALL_SPANS, FAMILIES, TASK_SPANS};
+use xk_harness::{beside_hotplug, Atomic, Count, Family, Flipper, ALL_SPANS, FAMILIES, TASK_SPANS};
 use xk_runtime::Mode;
-
-const CPU1: &str = "/sys/devices/system/cpu/cpu1/online";
 
 /// What is to be done.
 #[derive(Debug, clap::Args)]
@@ -144,25 +141,3 @@ fn outcome(arguments: &Arguments, mode: Mode, spans: u32, transitions: u64) -> R
 
 /// Long enough for a slow guest; a transition that needs it is a failure to look at.
 const TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Does `work` while the second CPU is switched off and on; how often it was.
-fn beside_hotplug<T: Send>(work: impl FnOnce() -> Result<T>) -> Result<(T, u64)> {
-    let done = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let switch = scope.spawn(|| -> Result<u64> {
-            let mut times = 0;
-            while !done.load(Ordering::Relaxed) {
-                for state in ["0", "1"] {
-                    fs::write(CPU1, state).context(CPU1)?;
-                    std::thread::sleep(Duration::from_millis(50));
-                }
-                times += 1;
-            }
-            Ok(times)
-        });
-        let result = work();
-        done.store(true, Ordering::Relaxed);
-        let times = switch.join().map_err(|_| anyhow::anyhow!("the thread that switches panicked"))?;
-        Ok((result?, times?))
-    })
-}

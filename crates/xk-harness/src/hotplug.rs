@@ -1,0 +1,35 @@
+//! A processor that is switched off and on while something else goes on.
+
+use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{anyhow, Context, Result};
+
+const CPU1: &str = "/sys/devices/system/cpu/cpu1/online";
+const EACH: Duration = Duration::from_millis(50);
+
+/// Does `work` while the second processor is switched off and on; how often it was.
+///
+/// # Errors
+/// What `work` says, or the kernel when it does not switch.
+pub fn beside_hotplug<T>(work: impl FnOnce() -> Result<T>) -> Result<(T, u64)> {
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let switch = scope.spawn(|| -> Result<u64> {
+            let mut times = 0;
+            while !done.load(Ordering::Relaxed) {
+                for state in ["0", "1"] {
+                    fs::write(CPU1, state).context(CPU1)?;
+                    std::thread::sleep(EACH);
+                }
+                times += 1;
+            }
+            Ok(times)
+        });
+        let result = work();
+        done.store(true, Ordering::Relaxed);
+        let times = switch.join().map_err(|_| anyhow!("the thread that switches panicked"))?;
+        Ok((result?, times?))
+    })
+}

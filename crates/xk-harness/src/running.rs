@@ -1,0 +1,72 @@
+//! Functions of the kernel that runs, as it runs.
+
+use anyhow::{Context, Result};
+use xk_kernel::Image;
+use xk_runtime::AddressOf;
+use xk_table::{hex, DataSite, Function, Scope, ScopeTable};
+
+use crate::family::Loaded;
+
+/// A function of vmlinux. It gives its address to who asks; functions of modules
+/// are looked up as by [`Loaded`].
+#[derive(Debug, Clone)]
+pub struct Running {
+    symbol: String,
+    address: u64,
+    code: Vec<u8>,
+}
+
+impl Running {
+    /// Reads it from memory.
+    ///
+    /// # Errors
+    /// When there is none of this name, or it cannot be read.
+    pub fn find(symbol: &str) -> Result<Self> {
+        let image = Image::live()?;
+        let found = image.symbols(symbol);
+        let found = found.iter().find(|found| found.module.is_none()).with_context(|| format!("no {symbol}"))?;
+        let code = image.read(found.address, found.size_hint as usize)?;
+        Ok(Self { symbol: symbol.to_owned(), address: found.address, code })
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn code(&self) -> &[u8] {
+        &self.code
+    }
+
+    /// As it stands in a table. Whatever patches itself has done so.
+    #[must_use]
+    pub fn function(&self) -> Function {
+        Function {
+            symbol: self.symbol.clone(),
+            module: None,
+            text_offset: 0,
+            section: ".text".into(),
+            bytes: hex(&self.code),
+            mask: hex(&vec![0xff; self.code.len()]),
+            source: String::new(),
+        }
+    }
+
+    /// A thread in the function is inside, too.
+    pub fn confine(&self, table: &mut ScopeTable) {
+        let spans = (0..table.spans.len()).collect();
+        let ranges = vec![[0, self.code.len() as u32]];
+        table.scopes.push(Scope { function: table.functions.len(), ranges, spans, ..Scope::default() });
+        table.functions.push(self.function());
+    }
+}
+
+impl AddressOf for Running {
+    fn address(&self, function: &Function) -> Result<Option<u64>, String> {
+        if function.module.is_none() && function.symbol == self.symbol {
+            return Ok(Some(self.address));
+        }
+        Loaded.address(function)
+    }
+
+    fn data_address(&self, data: &DataSite) -> Result<Option<u64>, String> {
+        Loaded.data_address(data)
+    }
+}

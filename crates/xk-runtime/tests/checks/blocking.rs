@@ -1,0 +1,162 @@
+//! Threads that are inside, and what becomes of a transition that meets them.
+
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use xk_runtime::{Outcome, Transition};
+
+use crate::*;
+
+pub fn a_sleeping_thread_blocks_a_global_transition() {
+    let tune = load("HOLD");
+    let holder = Holder::new();
+    let (outcome, reason, report) = blocked(tune.go(Target::Value(TUNED), Mode::Global, BRIEF));
+    assert_eq!(outcome, Outcome::Unchanged);
+    assert!(reason.contains(&format!("{} (sh)", holder.pid())), "{reason}");
+    names(&report, holder.pid());
+    assert_eq!(value(), DEFAULT);
+    let status = tune.status().unwrap();
+    assert_eq!((status.state, status.value, status.blocking), (State::Stable, DEFAULT, 0));
+    assert_eq!(holder.release(), [DEFAULT; 2]);
+    assert_eq!(value(), DEFAULT);
+    // Nothing was left that would be in the way.
+    tune.go(Target::Value(TUNED), Mode::Global, LONG).unwrap();
+    assert_eq!(value(), TUNED);
+}
+
+/// A transition in another thread; its tune comes back with what came of it.
+pub(super) fn beside(tune: Tune, mode: Mode, timeout: Duration) -> JoinHandle<(Tune, Result<Transition, Error>)> {
+    std::thread::spawn(move || {
+        let result = tune.go(Target::Value(TUNED), mode, timeout);
+        (tune, result)
+    })
+}
+
+pub fn nobody_sees_a_global_value_before_all_have_left() {
+    let first = Holder::new();
+    let transition = beside(load("HOLD"), Mode::Global, LONG);
+    wait_for("the transition waits", || only_tune().is_some_and(|tune| tune.blocking == 1));
+    assert_eq!(state(), Some(State::Changing));
+    names(&only_tune().unwrap().blockers, first.pid());
+    let second = Holder::new();
+    assert_eq!(value(), DEFAULT);
+    assert!(!transition.is_finished());
+    assert_eq!(first.release(), [DEFAULT; 2]);
+    drop(second);
+    let (_tune, done) = transition.join().unwrap();
+    assert!(done.unwrap().stops > 1);
+    assert_eq!(value(), TUNED);
+}
+
+pub fn a_stale_thread_keeps_its_value_and_goes_over() {
+    let holder = Holder::new();
+    let transition = beside(load("HOLD"), Mode::Task, LONG);
+    wait_for("everybody else goes over", || value() == TUNED);
+    let status = only_tune().unwrap();
+    assert_eq!((status.state, status.value, status.blocking), (State::Changing, TUNED, 1));
+    names(&status.blockers, holder.pid());
+    // A new one has the new value from the start.
+    let late = Holder::new();
+    assert!(!transition.is_finished());
+    let pid = late.pid();
+    assert!(!only_tune().unwrap().blockers.contains(&format!("{pid} ")), "who came later is not waited for");
+    Atomic.tell("release").unwrap();
+    let (mut holder, mut late) = (holder, late);
+    assert!(holder.0.wait().unwrap().success() && late.0.wait().unwrap().success());
+    held();
+    let (_tune, done) = transition.join().unwrap();
+    assert!(done.unwrap().stops > 1);
+    assert_eq!((value(), state()), (TUNED, Some(State::Stable)));
+    let holder = Holder::new();
+    assert_eq!(holder.release(), [TUNED; 2]);
+}
+
+pub fn a_blocked_task_transition_turns_around() {
+    let tune = load("HOLD");
+    let holder = Holder::new();
+    let (outcome, _, report) = blocked(tune.go(Target::Value(TUNED), Mode::Task, BRIEF));
+    assert_eq!(outcome, Outcome::Unchanged);
+    names(&report, holder.pid());
+    let status = tune.status().unwrap();
+    assert_eq!((value(), status.value, status.state), (DEFAULT, DEFAULT, State::Stable));
+    assert_eq!(holder.release(), [DEFAULT; 2]);
+    assert_eq!(value(), DEFAULT);
+    tune.go(Target::Value(TUNED), Mode::Task, LONG).unwrap();
+    assert_eq!(value(), TUNED);
+}
+
+pub fn who_came_with_the_new_value_keeps_it_when_it_turns_around() {
+    let mut old = Holder::new();
+    let transition = beside(load("HOLD"), Mode::Task, Duration::from_secs(3));
+    wait_for("everybody else goes over", || value() == TUNED);
+    let mut new = Holder::new();
+    let (_tune, result) = transition.join().unwrap();
+    let (outcome, reason, report) = blocked(result);
+    // Who was in the way, and who is.
+    assert!(reason.contains(&format!("{} (sh)", old.pid())), "{reason}");
+    names(&report, new.pid());
+    assert_eq!(outcome, Outcome::Reverting);
+    let status = only_tune().unwrap();
+    assert_eq!((value(), status.value, status.state), (DEFAULT, DEFAULT, State::Reverting));
+    assert_eq!(status.blocking, 1);
+    names(&status.blockers, new.pid());
+    assert!(!status.blockers.contains(&format!("{} (sh)", old.pid())), "{}", status.blockers);
+    // The state is none in which something else may begin.
+    assert!(matches!(Device::open().unwrap().set(status.id, 5), Err(Error::Busy(_) | Error::Owned(_))));
+    Atomic.tell("release").unwrap();
+    assert!(old.0.wait().unwrap().success() && new.0.wait().unwrap().success());
+    held();
+    wait_for("it has turned around", || state() == Some(State::Stable));
+    assert_eq!(value(), DEFAULT);
+}
+
+/// A handler that only ends system calls.
+fn interruptible() {
+    extern "C" fn nothing(_: libc::c_int) {}
+    // SAFETY: the handler does nothing, and the structure is filled.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as usize;
+        assert_eq!(libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut()), 0);
+    }
+}
+
+pub fn an_interrupted_transition_leaves_the_old_value() {
+    interruptible();
+    for mode in [Mode::Global, Mode::Task] {
+        let tune = load("HOLD");
+        let holder = Holder::new();
+        std::thread::scope(|scope| {
+            let (send, receive) = mpsc::channel();
+            let waiting = scope.spawn(move || {
+                // SAFETY: has no arguments, and cannot fail.
+                send.send(unsafe { libc::pthread_self() }).unwrap();
+                let result = tune.go(Target::Value(TUNED), mode, LONG);
+                (tune, result)
+            });
+            let thread = receive.recv().unwrap();
+            wait_for("the transition waits", || only_tune().is_some_and(|tune| tune.blocking == 1));
+            // SAFETY: the thread is not joined yet.
+            assert_eq!(unsafe { libc::pthread_kill(thread, libc::SIGUSR1) }, 0);
+            let (tune, result) = waiting.join().unwrap();
+            let (outcome, reason, report) = blocked(result);
+            assert!(reason.contains("interrupted"), "{reason}");
+            names(&report, holder.pid());
+            assert_eq!(outcome, Outcome::Unchanged);
+            assert_eq!((value(), tune.status().unwrap().state), (DEFAULT, State::Stable));
+        });
+        assert_eq!(holder.release(), [DEFAULT; 2]);
+    }
+}
+
+pub fn a_transition_waits_for_nobody_in_mode_now() {
+    let tune = load("HOLD");
+    let mut holder = Holder::new();
+    assert_eq!(tune.go(Target::Value(TUNED), Mode::Now, Duration::ZERO).unwrap().stops, 0);
+    assert_eq!(value(), TUNED);
+    Atomic.tell("release").unwrap();
+    assert!(holder.0.wait().unwrap().success());
+    // And this is what it does not promise.
+    let hold = Atomic.counts().unwrap().span("hold");
+    assert_eq!((hold.violations, hold.last), (1, [DEFAULT, TUNED]));
+}

@@ -1,0 +1,95 @@
+//! Many transitions under threads that look whether two values meet.
+
+use xk_harness::{beside_hotplug, Family, Flipper, ALL_SPANS, FAMILIES, TASK_SPANS};
+
+use crate::*;
+
+const THREADS: u32 = 8;
+const TRANSITIONS: u64 = 1500;
+
+fn families(mode: Mode) -> impl Iterator<Item = &'static Family> {
+    FAMILIES.iter().filter(move |family| family.mode <= mode)
+}
+
+/// Spans that threads may do in this mode; starts them.
+fn start(mode: Mode) -> u32 {
+    let spans = if mode == Mode::Global { ALL_SPANS } else { TASK_SPANS };
+    Atomic.tell(if mode == Mode::Global { "inside 64" } else { "inside 16" }).unwrap();
+    Atomic.tell("pause 500").unwrap();
+    Atomic.start(THREADS, spans).unwrap();
+    spans
+}
+
+fn never_meet(mode: Mode) {
+    let mut flipper = Flipper::load(&atomic_module(), families(mode)).unwrap();
+    flipper.flip(1, mode, LONG).unwrap();
+    let spans = start(mode);
+    let flips = flipper.flip(TRANSITIONS, mode, LONG).unwrap();
+    Atomic.stop().unwrap();
+    let counts = Atomic.counts().unwrap();
+    assert_eq!((flips.transitions, flips.blocked), (TRANSITIONS, 0));
+    for (name, count) in &counts.spans {
+        assert_eq!(count.violations, 0, "{name}: {count:?}, {} missed by kprobes", flipper.missed().unwrap());
+        assert!(count.rounds > TRANSITIONS / 10 || Atomic::mask(&[name]) & spans == 0, "{name}: {count:?}");
+    }
+    flipper.unload(mode, LONG).unwrap();
+    assert!(Device::open().unwrap().tunes().unwrap().is_empty());
+}
+
+pub fn two_values_never_meet_in_task_mode() {
+    never_meet(Mode::Task);
+}
+
+pub fn two_values_never_meet_in_global_mode() {
+    never_meet(Mode::Global);
+}
+
+/// The others would notice.
+pub fn two_values_meet_without_waiting() {
+    let mut flipper = Flipper::load(&atomic_module(), families(Mode::Task)).unwrap();
+    start(Mode::Task);
+    let met = |span: &str| Atomic.counts().unwrap().span(span).violations > 0;
+    let spans = ["balance", "agree", "object", "later", "recurse", "softirq", "hardirq", "nmi", "sleep", "descend"];
+    wait_for("two values meet in every span", || {
+        flipper.flip(20, Mode::Now, Duration::ZERO).unwrap();
+        spans.iter().all(|span| met(span))
+    });
+    Atomic.stop().unwrap();
+}
+
+/// Two constants, each read once in a span that confines both.
+pub fn several_tunes_change_together() {
+    let pair = [family("FIRST").unwrap(), family("SECOND").unwrap()];
+    for mode in [Mode::Task, Mode::Global] {
+        let mut flipper = Flipper::load(&atomic_module(), &pair).unwrap();
+        Atomic.tell("inside 16").unwrap();
+        Atomic.start(THREADS, Atomic::mask(&["agree"])).unwrap();
+        let before = Atomic.counts().unwrap();
+        flipper.flip(300, mode, LONG).unwrap();
+        let seen = Atomic.counts().unwrap().since(&before).span("agree");
+        assert!(seen.rounds > 300 && seen.violations == 0, "{mode}: {seen:?}");
+        // One after the other is not together, however safe each of them is.
+        for tune in flipper.tunes() {
+            tune.go(Target::Value(5), mode, LONG).unwrap();
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let seen = Atomic.counts().unwrap().since(&before).span("agree");
+        assert!(seen.violations > 0, "{mode}: {seen:?}");
+        Atomic.stop().unwrap();
+    }
+}
+
+pub fn a_processor_may_come_and_go() {
+    for mode in [Mode::Task, Mode::Global] {
+        let mut flipper = Flipper::load(&atomic_module(), families(mode)).unwrap();
+        flipper.flip(1, mode, LONG).unwrap();
+        start(mode);
+        let (flips, times) = beside_hotplug(|| flipper.flip(150, mode, LONG)).unwrap();
+        Atomic.stop().unwrap();
+        assert_eq!(flips.blocked, 0);
+        assert!(times > 0);
+        let counts = Atomic.counts().unwrap();
+        assert_eq!(counts.violations(), 0, "{mode}: {counts:?}");
+        flipper.unload(mode, LONG).unwrap();
+    }
+}

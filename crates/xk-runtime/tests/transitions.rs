@@ -1,0 +1,245 @@
+//! Transitions on a running kernel. One guest boots and runs every check of
+//! `inside`, one after the other; the tests out here report them one by one.
+//!
+//! Effects are what `/proc/xk_atomic` prints: values that functions saw, and how
+//! often two of them met.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test
+
+#[macro_use]
+#[path = "support/guest.rs"]
+mod guest;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use guest::{boot, output_of, passed, run};
+use xk_harness::{family, table, Atomic, Loaded};
+use xk_runtime::{Device, Error, Mode, State, Target, Tune, TuneStatus};
+
+/// Set in the guest only: nothing in `inside` may run anywhere else.
+const XK_KO: &str = "XK_TEST_MODULE";
+const ATOMIC_KO: &str = "XK_TEST_ATOMIC";
+/// What `HOLD` is in the source, and what it is set to.
+const DEFAULT: i64 = 32;
+const TUNED: i64 = 77;
+/// A bound that is waited out.
+const BRIEF: Duration = Duration::from_millis(300);
+/// One that is not.
+const LONG: Duration = Duration::from_secs(60);
+
+guest_tests! {
+    a_sleeping_thread_blocks_a_global_transition,
+    nobody_sees_a_global_value_before_all_have_left,
+    a_stale_thread_keeps_its_value_and_goes_over,
+    a_blocked_task_transition_turns_around,
+    who_came_with_the_new_value_keeps_it_when_it_turns_around,
+    an_interrupted_transition_leaves_the_old_value,
+    a_transition_waits_for_nobody_in_mode_now,
+    two_values_never_meet_in_task_mode,
+    two_values_never_meet_in_global_mode,
+    two_values_meet_without_waiting,
+    several_tunes_change_together,
+    a_processor_may_come_and_go,
+    an_unload_waits_for_who_is_inside,
+    sigkill_of_the_owner_while_a_thread_is_inside,
+    a_lease_ends,
+    a_renewed_lease_lasts,
+    a_lease_ends_after_its_process,
+    a_lease_that_ends_while_a_thread_is_inside,
+    a_busy_module_can_be_removed,
+    xk_is_removed_when_threads_have_left,
+    a_stale_process_may_be_killed,
+    a_stale_thread_may_end_inside,
+    a_child_of_a_stale_thread_is_not_stale,
+    the_function_tracer_is_a_bystander,
+    another_kprobe_is_a_bystander,
+    probes_that_are_not_optimised_change_as_well,
+    kprobes_disabled_during_a_transition,
+}
+
+/// Not a test: a process that holds a tune until it is killed.
+#[test]
+#[ignore = "started by other tests"]
+fn own() {
+    if std::env::var_os("XK_TEST_OWN").is_some() {
+        let tune = load("HOLD");
+        tune.go(Target::Value(TUNED), Mode::Task, LONG).unwrap();
+        std::thread::sleep(Duration::from_secs(600));
+    }
+}
+
+/// Not a test: a process that waits for its child.
+#[test]
+#[ignore = "started by other tests"]
+fn parent() {
+    if std::env::var_os("XK_TEST_PARENT").is_some() {
+        checks::parent();
+    }
+}
+
+/// What the tests in the guest printed, in one boot.
+fn guest_output() -> &'static str {
+    static OUTPUT: OnceLock<String> = OnceLock::new();
+    OUTPUT.get_or_init(|| {
+        let release = output_of(Command::new("lab/lab").args(["info", "amd64", "release"]));
+        let module = |folder| output_of(Command::new("scripts/build-module").args([release.as_str(), folder]));
+        let environment = format!("{XK_KO}={} {ATOMIC_KO}={}", module("kernel/xk"), module("kernel/atomic"));
+        boot("amd64", 600, &environment)
+    })
+}
+
+fn report(name: &str) {
+    passed(guest_output(), name);
+}
+
+fn atomic_module() -> PathBuf {
+    std::env::var_os(ATOMIC_KO).expect("this test runs in a guest only").into()
+}
+
+fn insmod_atomic() {
+    assert!(run("insmod", &[atomic_module().to_str().unwrap()]));
+}
+
+fn insmod_xk() {
+    assert!(run("insmod", &[&std::env::var(XK_KO).unwrap()]));
+}
+
+/// Fresh modules for each check, whatever the one before left behind.
+fn prepare() {
+    if Atomic.is_loaded() {
+        Atomic.tell("release").unwrap();
+        wait_for("the module is idle", || run("rmmod", &["xk_atomic"]));
+    }
+    if Path::new("/dev/xk").exists() {
+        assert!(run("rmmod", &["xk"]));
+    }
+    insmod_atomic();
+    insmod_xk();
+}
+
+fn load(name: &str) -> Tune {
+    let table = table(&atomic_module(), &family(name).unwrap()).unwrap();
+    Device::open().unwrap().load(&table, &Loaded).unwrap()
+}
+
+fn tuned(name: &str) -> Tune {
+    let tune = load(name);
+    tune.go(Target::Value(TUNED), Mode::Global, LONG).unwrap();
+    tune
+}
+
+/// What `HOLD` is for whoever is not inside.
+fn value() -> i64 {
+    Atomic.counts().unwrap().value
+}
+
+/// The values that the last thread to leave the span had seen: on entry, on leaving.
+fn held() -> [i64; 2] {
+    let hold = Atomic.counts().unwrap().span("hold");
+    assert_eq!(hold.violations, 0, "two values met: {hold:?}");
+    hold.last
+}
+
+fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
+    for _ in 0..600 {
+        if condition() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    panic!("not within half a minute: {what}");
+}
+
+/// A process that is inside.
+struct Holder(Child);
+
+impl Holder {
+    /// Returns when it is inside.
+    fn new() -> Self {
+        Self::running("echo hold 600000 >/proc/xk_atomic", "xk_atomic_hold")
+    }
+
+    /// A shell that runs `script`, when `function` is on its stack.
+    fn running(script: &str, function: &str) -> Self {
+        let child = Command::new("sh").args(["-c", script]).stdout(Stdio::null()).spawn().unwrap();
+        let stack = format!("/proc/{}/stack", child.id());
+        wait_for("a process is inside", || fs::read_to_string(&stack).unwrap().contains(function));
+        Self(child)
+    }
+
+    fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// Lets it go, and everybody else; what it saw on entry and on leaving.
+    fn release(mut self) -> [i64; 2] {
+        Atomic.tell("release").unwrap();
+        assert!(self.0.wait().unwrap().success());
+        held()
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        // Of a test that failed.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The error of a transition that was given up: outcome, sentence, report.
+fn blocked<T: std::fmt::Debug>(result: Result<T, Error>) -> (xk_runtime::Outcome, String, String) {
+    match result {
+        Err(Error::Blocked { outcome, reason, report }) => (outcome, reason, report),
+        other => panic!("not blocked: {other:?}"),
+    }
+}
+
+/// Whether a report has this process, by number, name and where it is.
+fn names(report: &str, pid: u32) {
+    assert!(report.contains(&format!("{pid} (sh)")), "{report}");
+    assert!(report.contains("xk_atomic_hold+"), "{report}");
+}
+
+fn only_tune() -> Option<TuneStatus> {
+    Device::open().unwrap().tunes().unwrap().into_iter().next()
+}
+
+fn state() -> Option<State> {
+    only_tune().map(|tune| tune.state)
+}
+
+mod checks {
+    mod blocking;
+    mod ends;
+    mod interference;
+    mod meeting;
+    mod processes;
+
+    pub use blocking::{
+        a_blocked_task_transition_turns_around, a_sleeping_thread_blocks_a_global_transition,
+        a_stale_thread_keeps_its_value_and_goes_over, a_transition_waits_for_nobody_in_mode_now,
+        an_interrupted_transition_leaves_the_old_value, nobody_sees_a_global_value_before_all_have_left,
+        who_came_with_the_new_value_keeps_it_when_it_turns_around,
+    };
+    pub use ends::{
+        a_busy_module_can_be_removed, a_lease_ends, a_lease_ends_after_its_process,
+        a_lease_that_ends_while_a_thread_is_inside, a_renewed_lease_lasts, an_unload_waits_for_who_is_inside,
+        sigkill_of_the_owner_while_a_thread_is_inside, xk_is_removed_when_threads_have_left,
+    };
+    pub use interference::{
+        another_kprobe_is_a_bystander, kprobes_disabled_during_a_transition,
+        probes_that_are_not_optimised_change_as_well, the_function_tracer_is_a_bystander,
+    };
+    pub use meeting::{
+        a_processor_may_come_and_go, several_tunes_change_together, two_values_meet_without_waiting,
+        two_values_never_meet_in_global_mode, two_values_never_meet_in_task_mode,
+    };
+    pub use processes::{
+        a_child_of_a_stale_thread_is_not_stale, a_stale_process_may_be_killed, a_stale_thread_may_end_inside, parent,
+    };
+}

@@ -5,6 +5,7 @@ mod corpus;
 mod effects;
 mod inside;
 mod lab;
+mod spans;
 
 use std::process::ExitCode;
 
@@ -25,6 +26,8 @@ enum Task {
     Effects(effects::Arguments),
     /// Analyse every constant of a list
     Corpus(corpus::Arguments),
+    /// Safe spans of every usable constant of the corpus
+    Spans(spans::Arguments),
     #[command(hide = true)]
     Inside(inside::Arguments),
 }
@@ -34,6 +37,7 @@ fn main() -> ExitCode {
         Task::Bench(arguments) => bench::run(&arguments),
         Task::Effects(arguments) => effects::run(&arguments),
         Task::Corpus(arguments) => corpus::run(&arguments),
+        Task::Spans(arguments) => spans::run(&arguments),
         Task::Inside(arguments) => inside::run(&arguments),
     };
     match done {

@@ -246,7 +246,7 @@ pub(crate) fn refuse_layout(
 
 /// Functions that objtool knows not to return; the same list, so that the
 /// comparison and the kernel's own checker agree.
-pub(crate) fn noreturns(tree: &Tree) -> Result<HashSet<String>, TreeError> {
+pub fn noreturns(tree: &Tree) -> Result<HashSet<String>, TreeError> {
     let text = tree.read("tools/objtool/noreturns.h")?;
     let text = String::from_utf8_lossy(&text);
     let name = |line: &str| Some(line.trim().strip_prefix("NORETURN(")?.strip_suffix(')')?.to_owned());

@@ -24,6 +24,7 @@ use crate::lab;
 use list::{Row, Shard};
 use outcome::{Outcome, Summary};
 use place::Results;
+pub use worker::kernel;
 
 /// Options of `cargo xtask corpus`.
 #[derive(Debug, clap::Args)]

@@ -1,0 +1,128 @@
+//! Who calls a function: every direct call and jump between functions, and every
+//! function whose address is known to somebody.
+//!
+//! In: the address space. Out: an index, made in one pass over the code. A value that
+//! is returned goes to all of them.
+
+use std::collections::HashSet;
+
+use iced_x86::{Decoder, DecoderOptions, FlowControl, OpKind};
+
+use crate::world::{Function, World};
+
+/// The index.
+#[derive(Debug, Default)]
+pub struct Callers {
+    /// Target and instruction, sorted.
+    refs: Vec<(u64, u64)>,
+    /// Functions whose address is somewhere in code or data.
+    taken: HashSet<u64>,
+}
+
+impl Callers {
+    /// Of everything in `world`.
+    #[must_use]
+    pub fn new(world: &World) -> Self {
+        let mut this = Self::default();
+        for region in world.regions() {
+            if region.code {
+                this.read_code(world, region.start, &region.bytes);
+            } else {
+                this.read_data(world, &region.bytes);
+            }
+        }
+        this.refs.sort_unstable();
+        this.refs.dedup();
+        this
+    }
+
+    fn read_code(&mut self, world: &World, start: u64, bytes: &[u8]) {
+        let mut decoder = Decoder::with_ip(64, bytes, start, DecoderOptions::NONE);
+        let first = world.functions().partition_point(|function| function.start < start);
+        let mut starts = world.functions()[first..].iter().map(|function| function.start).peekable();
+        let mut insn = iced_x86::Instruction::default();
+        while decoder.can_decode() {
+            // Data between functions may swallow the beginning of the next one.
+            let at = decoder.ip();
+            while starts.peek().is_some_and(|&next| next < at) {
+                starts.next();
+            }
+            decoder.decode_out(&mut insn);
+            if let Some(&next) = starts.peek().filter(|&&next| next > at && next < insn.next_ip()) {
+                let position = (next - start) as usize;
+                if decoder.set_position(position).is_ok() {
+                    decoder.set_ip(next);
+                }
+                continue;
+            }
+            self.read(world, &insn);
+        }
+    }
+
+    fn read(&mut self, world: &World, insn: &iced_x86::Instruction) {
+        match insn.flow_control() {
+            FlowControl::Call | FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch => {
+                if matches!(insn.op0_kind(), OpKind::NearBranch64) {
+                    let target = insn.near_branch_target();
+                    // Within a function most go a short way; those are of no interest.
+                    if insn.flow_control() == FlowControl::Call || insn.len() >= 5 {
+                        self.refs.push((target, insn.ip()));
+                    }
+                }
+            }
+            _ => {
+                let mut take = |address: u64| {
+                    if world.function_at(address).is_some() {
+                        self.taken.insert(address);
+                    }
+                };
+                if insn.is_ip_rel_memory_operand() {
+                    take(insn.ip_rel_memory_address());
+                }
+                for n in 0..insn.op_count() {
+                    if matches!(insn.op_kind(n), OpKind::Immediate64 | OpKind::Immediate32to64) {
+                        take(insn.immediate(n));
+                    }
+                }
+            }
+        }
+    }
+
+    fn read_data(&mut self, world: &World, bytes: &[u8]) {
+        for word in bytes.chunks_exact(8) {
+            let address = u64::from_le_bytes([word[0], word[1], word[2], word[3], word[4], word[5], word[6], word[7]]);
+            if address >> 47 == 0x1_ffff && world.function_at(address).is_some() {
+                self.taken.insert(address);
+            }
+        }
+    }
+
+    /// The instructions that call `function`, jump to it, or jump into it.
+    pub fn of<'a>(&'a self, function: &'a Function) -> impl Iterator<Item = u64> + 'a {
+        let from = self.refs.partition_point(|(target, _)| *target < function.start);
+        let refs = self.refs[from..].iter().take_while(|(target, _)| *target < function.end.max(function.start + 1));
+        let own = function.start..function.end;
+        refs.map(|(_, site)| *site).filter(move |site| !own.contains(site))
+    }
+
+    /// Whether somebody has the address of the function.
+    #[must_use]
+    pub fn is_taken(&self, start: u64) -> bool {
+        self.taken.contains(&start)
+    }
+
+    /// The function whose frame the instruction at `address` belongs to.
+    #[must_use]
+    pub fn root<'a>(&self, world: &'a World, address: u64) -> Option<&'a Function> {
+        let address = world.patches.replaced(address).map_or(address, |(site, _)| site);
+        let function = world.function_of(address)?;
+        if !function.is_cold() {
+            return Some(function);
+        }
+        let stem = function.name().split(".cold").next().unwrap_or_default();
+        let parents: Vec<&Function> = self.of(function).filter_map(|site| world.function_of(site)).collect();
+        // A part may be entered from other parts, too.
+        let named = parents.iter().find(|parent| parent.names.iter().any(|name| name == stem));
+        named.or(parents.iter().find(|parent| !parent.is_cold())).copied()
+    }
+}

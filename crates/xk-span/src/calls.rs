@@ -1,0 +1,137 @@
+//! What a call reads and changes, by the callee's prototype or by its own code.
+//!
+//! A C function takes arguments where the System V ABI has them and preserves what the
+//! ABI says. Code without a prototype (assembly, thunks) has conventions of its own:
+//! every register may be read, and what comes back is what its instructions leave.
+
+use crate::btf::Prototype;
+use crate::effect::{Locs, OTHERS};
+use crate::graph::Callee;
+use crate::value::{ARGUMENTS, CALLER_SAVED};
+use crate::world::{Function, World};
+
+/// rax and rdx.
+const RESULTS: u32 = 0b101;
+
+/// Who is called, as far as that decides what can be said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kind {
+    /// A C function.
+    C(u64),
+    /// Code with a convention of its own.
+    Assembly(u64),
+    /// Code that is not known before it runs, and how it is called.
+    Unknown(String),
+}
+
+/// A call, before it is known what is passed.
+#[derive(Debug, Clone)]
+pub struct Call {
+    /// Who.
+    pub kind: Kind,
+    /// Registers that may be read.
+    pub reads: Locs,
+    /// Bytes of arguments on the stack.
+    pub stack: i32,
+    /// Registers that surely hold nothing of before.
+    pub kills: Locs,
+    /// Registers that may hold a result.
+    pub results: u32,
+}
+
+/// The prototype of a function, if it is certain.
+#[must_use]
+pub fn prototype<'a>(world: &'a World, function: &Function) -> Option<&'a Prototype> {
+    function.names.iter().find_map(|name| world.types.function(name))
+}
+
+/// Whether the calling convention holds for a function: it has a prototype, or it is a
+/// clone that the compiler made of one that has.
+#[must_use]
+pub fn is_c(world: &World, function: &Function) -> bool {
+    let clone = |name: &String| [".isra.", ".constprop.", ".part."].iter().any(|suffix| name.contains(suffix));
+    prototype(world, function).is_some() || function.names.iter().any(clone)
+}
+
+/// What a function may give back.
+#[must_use]
+pub fn results(world: &World, function: &Function) -> Locs {
+    if !is_c(world, function) {
+        return Locs { regs: 0xffff | OTHERS, flags: u32::MAX, ..Locs::default() };
+    }
+    let regs = match prototype(world, function).map(|p| p.results) {
+        Some(0) => 0,
+        Some(1) => 1,
+        _ => RESULTS,
+    };
+    Locs { regs, ..Locs::default() }
+}
+
+fn arguments(count: usize) -> u32 {
+    ARGUMENTS.iter().take(count).fold(0, |bits, register| bits | 1 << register)
+}
+
+impl Call {
+    /// What a call of `callee` may do; `memory` if its target is read from memory.
+    #[must_use]
+    pub fn new(world: &World, callee: Callee, memory: bool) -> Self {
+        let mut this = Self {
+            kind: Kind::Unknown("an indirect call".into()),
+            reads: Locs { regs: arguments(6), ..Locs::default() },
+            stack: 0,
+            // pv_ops have callees that preserve more than others (asm/paravirt_types.h).
+            kills: Locs { regs: if memory { 0 } else { CALLER_SAVED }, ..Locs::default() },
+            results: RESULTS,
+        };
+        let Callee::Direct(address) = callee else { return this };
+        let Some(function) = world.function_at(address) else {
+            this.kind = Kind::Assembly(address);
+            return this.assembly();
+        };
+        let known = prototype(world, function);
+        if let Some(known) = known.filter(|p| !p.variadic) {
+            this.reads.regs = arguments(known.parameters.len());
+            this.stack = 8 * known.parameters.len().saturating_sub(6) as i32;
+        } else {
+            this.stack = 8 * 8;
+        }
+        this.results = results(world, function).regs & RESULTS;
+        let name = function.name();
+        if let Some(to) = name.strip_prefix("__SCT__") {
+            return this.static_call(world, to);
+        }
+        if function.start == function.end {
+            this.kind = Kind::Unknown(format!("{name}, whose code is not here"));
+        } else if is_c(world, function) {
+            this.kind = Kind::C(address);
+        } else {
+            this.kind = Kind::Assembly(address);
+            return this.assembly();
+        }
+        this
+    }
+
+    fn assembly(mut self) -> Self {
+        self.reads = Locs { regs: 0xffff | OTHERS, flags: u32::MAX, ..Locs::default() };
+        self.kills = Locs::default();
+        self.stack = 0;
+        self
+    }
+
+    /// Which function it is may change. Its prototype is that of the first one
+    /// (include/linux/static_call.h), of the iterator for a tracepoint.
+    fn static_call(mut self, world: &World, to: &str) -> Self {
+        let first = match to {
+            "cond_resched" | "might_resched" => "__cond_resched".to_owned(),
+            other => other.strip_prefix("tp_func_").map_or(other.to_owned(), |event| format!("__traceiter_{event}")),
+        };
+        self.kind = Kind::Unknown(format!("the static call {to}"));
+        (self.reads.regs, self.results, self.stack) = (arguments(6), RESULTS, 8 * 8);
+        if let Some(known) = world.types.function(&first).filter(|p| !p.variadic) {
+            self.reads.regs = arguments(known.parameters.len());
+            self.stack = 8 * known.parameters.len().saturating_sub(6) as i32;
+            self.results = [0, 1, RESULTS][usize::from(known.results.min(2))];
+        }
+        self
+    }
+}

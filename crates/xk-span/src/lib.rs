@@ -1,0 +1,19 @@
+//! Safe spans: where a thread is still under the influence of a constant, decided on
+//! the deployed machine code. See `docs/spans.md`.
+//!
+//! The stages, one module each, in the order in which data flows: [`world`] →
+//! [`graph`] → [`value`] → [`effect`] → [`frame`] → [`slice`] → [`walk`] → [`scope`].
+
+pub mod btf;
+pub mod callers;
+pub mod calls;
+pub mod effect;
+pub mod frame;
+pub mod graph;
+pub mod patches;
+pub mod scope;
+pub mod slice;
+pub mod text;
+pub mod value;
+pub mod walk;
+pub mod world;

@@ -1,0 +1,369 @@
+//! The deployed code as one address space: the kernel where it is linked (or runs),
+//! and modules placed behind it and linked to it as the loader would.
+//!
+//! In: an image, the names of modules. Out: bytes, functions, objects, types, and the
+//! places that the kernel patches by itself. Refuses modules that cannot be read.
+
+use std::collections::{HashMap, HashSet};
+
+use xk_kernel::{Image, ImageError, Module};
+
+use crate::btf::Types;
+use crate::patches::{Patches, Tables};
+
+/// Code or data at its address.
+#[derive(Debug)]
+pub struct Region {
+    /// First byte.
+    pub start: u64,
+    /// The bytes.
+    pub bytes: Vec<u8>,
+    /// Whether it is code.
+    pub code: bool,
+    /// Whether it is code that never runs once the kernel or the module is there.
+    pub boot: bool,
+}
+
+/// A function, or the `.cold` part of one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Function {
+    /// First byte.
+    pub start: u64,
+    /// First byte behind it; the padding belongs to it.
+    pub end: u64,
+    /// Its names; several symbols may share an address.
+    pub names: Vec<String>,
+    /// Index into [`World::owners`].
+    pub owner: usize,
+}
+
+impl Function {
+    /// The name by which it is called.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.names.first().map_or("?", String::as_str)
+    }
+
+    /// Whether it is a part that the compiler split off.
+    #[must_use]
+    pub fn is_cold(&self) -> bool {
+        self.names.iter().any(|name| name.contains(".cold"))
+    }
+}
+
+/// A module's section, where it was placed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Placed {
+    /// Index into [`World::owners`].
+    pub owner: usize,
+    /// Name.
+    pub section: String,
+    /// Address.
+    pub start: u64,
+}
+
+/// The address space.
+#[derive(Debug, Default)]
+pub struct World {
+    regions: Vec<Region>,
+    functions: Vec<Function>,
+    objects: Vec<(u64, String)>,
+    by_name: HashMap<String, Vec<usize>>,
+    /// `None` for vmlinux, else the module as the kernel spells it.
+    pub owners: Vec<Option<String>>,
+    /// What the kernel patches, and where control continues unseen.
+    pub patches: Patches,
+    /// Types.
+    pub types: Types,
+    /// Functions that modules may call.
+    pub exported: HashSet<u64>,
+    /// Functions that do not return.
+    pub noreturns: HashSet<String>,
+    /// Where modules' sections are.
+    pub placed: Vec<Placed>,
+    /// Fields that the loader of modules fills in: address and length.
+    pub relocated: Vec<(u64, u8)>,
+    /// `_stext`.
+    pub text_base: u64,
+}
+
+/// Where modules are placed: behind any kernel, within reach of a call.
+const MODULES: u64 = 0xffff_ffff_c000_0000;
+/// Where symbols are placed that nobody defines.
+const UNDEFINED: u64 = 0xffff_ffff_fe00_0000;
+
+impl World {
+    /// The kernel of `image` with some of its modules.
+    ///
+    /// # Errors
+    /// When the text or a module cannot be read.
+    pub fn new(image: &Image, modules: &[&str], noreturns: HashSet<String>) -> Result<Self, ImageError> {
+        let mut this = Self { noreturns, text_base: image.text_base(), ..Self::default() };
+        this.owners.push(None);
+        this.types = image.btf().map(|btf| Types::new(&btf)).unwrap_or_default();
+        this.read_image(image)?;
+        let mut at = MODULES;
+        for name in modules {
+            let module = image.module(name)?;
+            at = this.place(&module, at);
+        }
+        this.finish();
+        Ok(this)
+    }
+
+    /// Modules alone: fixtures.
+    #[must_use]
+    pub fn of_modules(modules: &[Module]) -> Self {
+        let mut this = Self { owners: vec![None], types: Types::new(&[]), ..Self::default() };
+        let mut at = MODULES;
+        for module in modules {
+            at = this.place(module, at);
+        }
+        this.finish();
+        this
+    }
+
+    fn read_image(&mut self, image: &Image) -> Result<(), ImageError> {
+        if image.is_live() {
+            let text = image.text_range();
+            let length = (text.end - text.start) as usize;
+            self.regions.push(Region {
+                start: text.start,
+                bytes: image.read(text.start, length)?,
+                code: true,
+                boot: false,
+            });
+        }
+        for (name, start, length) in image.executable_sections() {
+            let boot = name.starts_with(".init") || name == ".exit.text" || name == ".altinstr_aux";
+            self.regions.push(Region { start, bytes: image.read(start, length)?, code: true, boot });
+        }
+        for name in [".rodata", ".data", ".init.data", "__init_rodata", ".pci_fixup", "__param", ".data..percpu"] {
+            if let Some((start, bytes)) = image.section(name) {
+                self.regions.push(Region { start, bytes: bytes.to_vec(), code: false, boot: false });
+            }
+        }
+        self.regions.sort_by_key(|region| region.start);
+        let mut text: Vec<(u64, u64, &str)> = Vec::new();
+        for symbol in image.all_symbols().iter().filter(|symbol| symbol.module.is_none()) {
+            if symbol.is_text() {
+                text.push((symbol.address, symbol.address + symbol.size_hint, &symbol.name));
+            } else {
+                self.objects.push((symbol.address, symbol.name.clone()));
+            }
+        }
+        self.add_functions(text, 0);
+        let tables = Tables::of_image(image);
+        self.patches.read(&tables);
+        for table in ["__ksymtab", "__ksymtab_gpl"] {
+            if let Some((start, bytes)) = image.section(table) {
+                // include/linux/export-internal.h: s32 value, name, namespace.
+                self.exported.extend(bytes.chunks_exact(12).enumerate().map(|(n, entry)| {
+                    let offset = i32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]);
+                    (start + 12 * n as u64).wrapping_add(i64::from(offset) as u64)
+                }));
+            }
+        }
+        Ok(())
+    }
+
+    /// Functions of one owner; symbols at one address are one function.
+    fn add_functions(&mut self, mut text: Vec<(u64, u64, &str)>, owner: usize) {
+        text.sort_by_key(|&(start, _, name)| (start, name.starts_with("__pfx_"), name.contains('.')));
+        for (start, end, name) in text {
+            match self.functions.last_mut() {
+                Some(last) if last.start == start && last.owner == owner => {
+                    last.names.push(name.to_owned());
+                    last.end = last.end.max(end);
+                }
+                _ => self.functions.push(Function { start, end, names: vec![name.to_owned()], owner }),
+            }
+        }
+    }
+
+    /// Places a module at `at` and links it; returns the first address behind it.
+    fn place(&mut self, module: &Module, mut at: u64) -> u64 {
+        let owner = self.owners.len();
+        self.owners.push(Some(module.name.replace('-', "_")));
+        if let Some(section) = module.section(".BTF") {
+            self.types.add_module(&section.data);
+        }
+        let mut starts = vec![0; module.sections.len()];
+        for (index, section) in module.sections.iter().enumerate().filter(|(_, section)| section.allocated) {
+            at = at.next_multiple_of(4096);
+            starts[index] = at;
+            self.placed.push(Placed { owner, section: section.name.clone(), start: at });
+            at += section.size.max(1);
+        }
+        let address = |this: &mut Self, index: usize| {
+            let symbol = module.symbols.get(index)?;
+            match symbol.section {
+                Some(section) => Some(starts.get(section)?.wrapping_add(symbol.offset)),
+                None => Some(this.resolve(&symbol.name)),
+            }
+        };
+        for (index, section) in module.sections.iter().enumerate().filter(|(_, section)| section.allocated) {
+            let mut bytes = section.data.clone();
+            for relocation in &section.relocations {
+                let Some(symbol) = address(self, relocation.symbol) else { continue };
+                let place = starts[index].wrapping_add(relocation.offset);
+                let value = symbol.wrapping_add(relocation.addend as u64);
+                // R_X86_64_64, PC32, PLT32, 32, 32S, PC64; modules have no others.
+                let (value, size) = match relocation.kind {
+                    1 => (value, 8),
+                    2 | 4 => (value.wrapping_sub(place), 4),
+                    24 => (value.wrapping_sub(place), 8),
+                    10 | 11 => (value, 4),
+                    _ => continue,
+                };
+                let offset = relocation.offset as usize;
+                let field = offset.checked_add(size).and_then(|end| bytes.get_mut(offset..end));
+                let Some(field) = field else { continue };
+                field.copy_from_slice(&value.to_le_bytes()[..size]);
+                self.relocated.push((place, size as u8));
+            }
+            let boot = section.name.starts_with(".init") || section.name == ".altinstr_aux";
+            self.regions.push(Region { start: starts[index], bytes, code: section.executable, boot });
+        }
+        self.regions.sort_by_key(|region| region.start);
+        self.name_module(module, owner, &starts);
+        let tables = Tables::of_module(module, &starts, |start, length| self.read(start, length).map(<[u8]>::to_vec));
+        self.patches.read(&tables);
+        at
+    }
+
+    fn name_module(&mut self, module: &Module, owner: usize, starts: &[u64]) {
+        let mut text = Vec::new();
+        for symbol in module.symbols.iter().filter(|symbol| !symbol.name.is_empty()) {
+            let Some(section) = symbol.section else { continue };
+            let (Some(&start), Some(kind)) = (starts.get(section), module.sections.get(section)) else { continue };
+            let start = start.wrapping_add(symbol.offset);
+            if symbol.function && kind.executable {
+                text.push((start, start.saturating_add(symbol.size), symbol.name.as_str()));
+                // What a module exports has an entry in its own __ksymtab.
+                let entry = format!("__ksymtab_{}", symbol.name);
+                if module.symbols.iter().any(|other| other.name == entry) {
+                    self.exported.insert(start);
+                }
+            } else if !symbol.function {
+                self.objects.push((start, symbol.name.clone()));
+            }
+        }
+        let auxiliary = module.sections.iter().zip(starts).filter(|(section, _)| section.name == ".altinstr_aux");
+        text.extend(auxiliary.map(|(section, &start)| (start, start + section.size, xk_sie::object::AUXILIARY)));
+        self.add_functions(text, owner);
+        self.index_names();
+    }
+
+    /// Address of a symbol that a module does not define.
+    fn resolve(&mut self, name: &str) -> u64 {
+        if self.by_name.is_empty() {
+            self.index_names();
+        }
+        if let Some(&index) = self.by_name.get(name).and_then(|found| found.first()) {
+            return self.functions[index].start;
+        }
+        if let Some((address, _)) = self.objects.iter().find(|(_, known)| known == name) {
+            return *address;
+        }
+        let place = UNDEFINED + 16 * self.functions.len() as u64;
+        let owner = self.owners.len();
+        let function = Function { start: place, end: place, names: vec![name.to_owned()], owner };
+        self.by_name.entry(name.to_owned()).or_default().push(self.functions.len());
+        self.functions.push(function);
+        place
+    }
+
+    fn index_names(&mut self) {
+        self.by_name.clear();
+        for (index, function) in self.functions.iter().enumerate() {
+            for name in &function.names {
+                self.by_name.entry(name.clone()).or_default().push(index);
+            }
+        }
+    }
+
+    fn finish(&mut self) {
+        self.functions.sort_by_key(|function| function.start);
+        self.objects.sort();
+        self.relocated.sort_unstable();
+        self.index_names();
+    }
+
+    fn region(&self, address: u64) -> Option<&Region> {
+        self.regions[..self.regions.partition_point(|region| region.start <= address)].last()
+    }
+
+    /// Whether the code at an address never runs any more: what runs at boot, and what
+    /// alternatives replace before anything runs.
+    #[must_use]
+    pub fn is_over(&self, address: u64) -> bool {
+        self.region(address).is_some_and(|region| region.boot)
+    }
+
+    /// Bytes at an address.
+    #[must_use]
+    pub fn read(&self, address: u64, length: usize) -> Option<&[u8]> {
+        let region = self.region(address)?;
+        let at = usize::try_from(address - region.start).ok()?;
+        region.bytes.get(at..at.checked_add(length)?)
+    }
+
+    /// The code from an address on, at most 16 bytes.
+    #[must_use]
+    pub fn code(&self, address: u64) -> Option<&[u8]> {
+        let region = self.region(address)?;
+        let at = usize::try_from(address - region.start).ok()?;
+        let rest = region.bytes.get(at..).filter(|rest| region.code && !rest.is_empty())?;
+        Some(&rest[..rest.len().min(16)])
+    }
+
+    /// Everything.
+    #[must_use]
+    pub fn regions(&self) -> &[Region] {
+        &self.regions
+    }
+
+    /// Every function, by address.
+    #[must_use]
+    pub fn functions(&self) -> &[Function] {
+        &self.functions
+    }
+
+    /// The functions of that name.
+    pub fn named<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a Function> {
+        self.by_name.get(name).into_iter().flatten().map(|&index| &self.functions[index])
+    }
+
+    /// The function that begins at an address.
+    #[must_use]
+    pub fn function_at(&self, start: u64) -> Option<&Function> {
+        let index = self.functions.binary_search_by_key(&start, |function| function.start).ok()?;
+        self.functions.get(index)
+    }
+
+    /// The function that covers an address.
+    #[must_use]
+    pub fn function_of(&self, address: u64) -> Option<&Function> {
+        let end = self.functions.partition_point(|function| function.start <= address);
+        let found = self.functions[..end].last()?;
+        (address < found.end).then_some(found)
+    }
+
+    /// The object at or before an address, with the distance.
+    #[must_use]
+    pub fn object(&self, address: u64) -> Option<(&str, u64)> {
+        let end = self.objects.partition_point(|(start, _)| *start <= address);
+        let (start, name) = self.objects[..end].last()?;
+        Some((name, address - start))
+    }
+
+    /// `vfs_write+0x12 [module]`.
+    #[must_use]
+    pub fn place_name(&self, address: u64) -> String {
+        let Some(function) = self.function_of(address) else { return format!("{address:#x}") };
+        let module = self.owners.get(function.owner).and_then(Option::as_deref);
+        let module = module.map_or_else(String::new, |module| format!(" [{module}]"));
+        format!("{}{:+#x}{module}", function.name(), address - function.start)
+    }
+}

@@ -55,6 +55,8 @@ pub struct Types {
     /// By name; `None` where two of one name differ.
     functions: HashMap<String, Option<Prototype>>,
     variables: HashMap<String, TypeId>,
+    /// Structures.
+    named: HashMap<String, TypeId>,
 }
 
 fn word(data: &[u8], at: usize) -> Option<u32> {
@@ -154,6 +156,10 @@ impl Types {
                         }
                     };
                     self.functions.entry(name).and_modify(same).or_insert(prototype);
+                }
+                STRUCT => {
+                    let name = self.string(t.name);
+                    self.named.entry(name).or_insert(id as TypeId);
                 }
                 VARIABLE => {
                     let (name, points) = (self.string(t.name), self.structure(t.size));
@@ -293,18 +299,44 @@ impl Types {
         text
     }
 
+    /// The prototype of the function that the pointer at `offset` of `id` points to, or 0.
+    #[must_use]
+    pub fn code_at(&self, id: TypeId, offset: i32) -> TypeId {
+        self.pointer_type(id, offset).map_or(0, |t| match self.plain(t.size) {
+            Some((code, plain)) if plain.kind == PROTOTYPE => code,
+            _ => 0,
+        })
+    }
+
+    /// The prototype with that number.
+    #[must_use]
+    pub fn numbered(&self, id: TypeId) -> Option<Prototype> {
+        self.prototype(id)
+    }
+
+    /// The structure of that name, or 0.
+    #[must_use]
+    pub fn structure_named(&self, name: &str) -> TypeId {
+        self.named.get(name).copied().unwrap_or(0)
+    }
+
     /// What the pointer at `offset` of `id` points to, or 0.
     #[must_use]
     pub fn pointer_at(&self, id: TypeId, offset: i32) -> TypeId {
+        self.pointer_type(id, offset).map_or(0, |t| self.structure(t.size))
+    }
+
+    /// The pointer at `offset` of `id`.
+    fn pointer_type(&self, id: TypeId, offset: i32) -> Option<Type> {
         let (mut of, mut rest) = (id, offset as u32);
         for _ in 0..8 {
             match self.plain(of) {
-                Some((_, t)) if t.kind == POINTER && rest == 0 => return self.pointee(of),
+                Some((_, t)) if t.kind == POINTER => return (rest == 0).then_some(t),
                 _ => {}
             }
-            let Some((_, next, inside)) = self.member(of, rest) else { return 0 };
+            let (_, next, inside) = self.member(of, rest)?;
             (of, rest) = (next, inside);
         }
-        0
+        None
     }
 }

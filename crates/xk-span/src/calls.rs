@@ -4,10 +4,12 @@
 //! ABI says. Code without a prototype (assembly, thunks) has conventions of its own:
 //! every register may be read, and what comes back is what its instructions leave.
 
+use iced_x86::{Instruction, Mnemonic, OpKind};
+
 use crate::btf::Prototype;
 use crate::effect::{Locs, OTHERS};
 use crate::graph::Callee;
-use crate::value::{ARGUMENTS, CALLER_SAVED};
+use crate::value::{Values, ARGUMENTS, CALLER_SAVED};
 use crate::world::{Function, World};
 
 /// rax and rdx.
@@ -57,7 +59,7 @@ pub fn is_c(world: &World, function: &Function) -> bool {
 #[must_use]
 pub fn results(world: &World, function: &Function) -> Locs {
     if !is_c(world, function) {
-        return Locs { regs: 0xffff | OTHERS, flags: u32::MAX, ..Locs::default() };
+        return Call::anything();
     }
     let regs = match prototype(world, function).map(|p| p.results) {
         Some(0) => 0,
@@ -72,32 +74,28 @@ fn arguments(count: usize) -> u32 {
 }
 
 impl Call {
-    /// What a call of `callee` may do; `memory` if its target is read from memory.
+    /// What the call or jump `insn` to `callee` may do in a state.
     #[must_use]
-    pub fn new(world: &World, callee: Callee, memory: bool) -> Self {
+    pub fn new(world: &World, callee: Callee, insn: &Instruction, values: Option<&Values>) -> Self {
         let mut this = Self {
             kind: Kind::Unknown("an indirect call".into()),
             reads: Locs { regs: arguments(6), ..Locs::default() },
             stack: 0,
-            // pv_ops have callees that preserve more than others (asm/paravirt_types.h).
-            kills: Locs { regs: if memory { 0 } else { CALLER_SAVED }, ..Locs::default() },
+            kills: Locs { regs: CALLER_SAVED, ..Locs::default() },
             results: RESULTS,
         };
-        let Callee::Direct(address) = callee else { return this };
+        let Callee::Direct(address) = callee else { return this.indirect(world, insn, values) };
         let Some(function) = world.function_at(address) else {
             this.kind = Kind::Assembly(address);
             return this.assembly();
         };
         let known = prototype(world, function);
+        (this.stack, this.results) = (8 * 8, results(world, function).regs & RESULTS);
         if let Some(known) = known.filter(|p| !p.variadic) {
-            this.reads.regs = arguments(known.parameters.len());
-            this.stack = 8 * known.parameters.len().saturating_sub(6) as i32;
-        } else {
-            this.stack = 8 * 8;
+            this.passes(known);
         }
-        this.results = results(world, function).regs & RESULTS;
         let name = function.name();
-        if let Some(to) = name.strip_prefix("__SCT__") {
+        if let Some(to) = function.called("__SCT__").and_then(|name| name.strip_prefix("__SCT__")) {
             return this.static_call(world, to);
         }
         if function.start == function.end {
@@ -111,8 +109,42 @@ impl Call {
         this
     }
 
+    fn indirect(mut self, world: &World, insn: &Instruction, values: Option<&Values>) -> Self {
+        if matches!(insn.mnemonic(), Mnemonic::Vmcall | Mnemonic::Vmmcall) {
+            // arch/x86/include/asm/kvm_para.h: rax, rbx, rcx, rdx, rsi.
+            self.kind = Kind::Unknown("a hypercall".into());
+            (self.reads.regs, self.kills, self.results) = (0b100_1111, Locs::default(), 1);
+            return self;
+        }
+        let known = values.and_then(|values| values.called(world, insn)).and_then(|id| world.types.numbered(id));
+        if let Some(known) = known.filter(|p| !p.variadic) {
+            self.passes(&known);
+        } else if values.is_some_and(|values| values.is_paravirt(world, insn)) {
+            // Those that are not declared with a prototype take at most one argument
+            // (PV_CALLEE_SAVE in arch/x86/include/asm/paravirt_types.h).
+            self.reads.regs = arguments(1);
+        }
+        if insn.op_count() > 0 && insn.op0_kind() == OpKind::Memory {
+            // Callees of pv_ops may preserve more than others.
+            self.kills = Locs::default();
+        }
+        self
+    }
+
+    fn passes(&mut self, known: &Prototype) {
+        self.reads.regs = arguments(known.parameters.len());
+        self.stack = 8 * known.parameters.len().saturating_sub(6) as i32;
+        self.results = [0, 1, RESULTS][usize::from(known.results.min(2))];
+    }
+
+    /// Every register and flag.
+    #[must_use]
+    pub fn anything() -> Locs {
+        Locs { regs: 0xffff | OTHERS, flags: u32::MAX, ..Locs::default() }
+    }
+
     fn assembly(mut self) -> Self {
-        self.reads = Locs { regs: 0xffff | OTHERS, flags: u32::MAX, ..Locs::default() };
+        self.reads = Self::anything();
         self.kills = Locs::default();
         self.stack = 0;
         self
@@ -128,9 +160,7 @@ impl Call {
         self.kind = Kind::Unknown(format!("the static call {to}"));
         (self.reads.regs, self.results, self.stack) = (arguments(6), RESULTS, 8 * 8);
         if let Some(known) = world.types.function(&first).filter(|p| !p.variadic) {
-            self.reads.regs = arguments(known.parameters.len());
-            self.stack = 8 * known.parameters.len().saturating_sub(6) as i32;
-            self.results = [0, 1, RESULTS][usize::from(known.results.min(2))];
+            self.passes(known);
         }
         self
     }

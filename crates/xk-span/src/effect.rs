@@ -91,8 +91,10 @@ pub struct Effect {
     pub loads: Vec<Access>,
     /// Memory outside of the frame that is written.
     pub stores: Vec<Access>,
-    /// Registers and flags that only say where memory is.
+    /// It writes the stack pointer, and not only by pushing or popping.
     pub stack_pointer: bool,
+    /// It pops: what the compiler saved, of which nobody has an address.
+    pub pops: bool,
 }
 
 fn may_read(access: OpAccess) -> bool {
@@ -164,6 +166,7 @@ impl Effect {
                 if insn.has_rep_prefix() || insn.has_repne_prefix() { 0 } else { used.memory_size().size() as i32 };
             this.touch(Access { place, bytes }, used.access(), nothing, reachable);
         }
+        this.pops = insn.mnemonic() == Mnemonic::Pop;
         this.reads.flags = insn.rflags_read();
         this.writes.flags = insn.rflags_modified();
         if !nothing {

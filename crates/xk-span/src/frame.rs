@@ -1,6 +1,6 @@
 //! A frame, prepared for any number of slices: graph, values, effects, liveness.
 
-use iced_x86::{InstructionInfoFactory, OpKind};
+use iced_x86::InstructionInfoFactory;
 
 use crate::calls::{prototype, results, Call};
 use crate::effect::{Effect, Locs};
@@ -43,9 +43,10 @@ impl Frame {
     /// Why it cannot be followed.
     pub fn new(world: &World, entry: u64) -> Result<Self, String> {
         let graph = Graph::new(world, entry)?;
-        let function = world.function_at(entry).ok_or("no function begins there")?;
+        // Some thunks of assembly have no symbol of their own.
+        let function = world.function_at(entry);
         let mut factory = InstructionInfoFactory::new();
-        let known = values(world, &graph, prototype(world, function), &mut |insn, values| {
+        let known = values(world, &graph, function.and_then(|f| prototype(world, f)), &mut |insn, values| {
             Effect::changes(insn, values, &mut factory)
         });
         let pairs = || graph.nodes.iter().zip(&known).filter_map(|(node, values)| Some((node, values.as_ref()?)));
@@ -53,9 +54,7 @@ impl Frame {
         let mut acts = Vec::with_capacity(graph.nodes.len());
         for (node, values) in graph.nodes.iter().zip(&known) {
             let act = match (node.call.or(node.tail), values) {
-                (Some(callee), _) => {
-                    Act::Call(Box::new(Call::new(world, callee, node.insn.op0_kind() == OpKind::Memory)))
-                }
+                (Some(callee), _) => Act::Call(Box::new(Call::new(world, callee, &node.insn, values.as_ref()))),
                 (None, Some(values)) => Act::Plain(Box::new(Effect::of(&node.insn, values, reachable, &mut factory))),
                 (None, None) => Act::Plain(Box::default()),
             };
@@ -67,7 +66,7 @@ impl Frame {
         let stored = graph.nodes.iter().zip(&known);
         let published = stored.map(|(node, values)| published(&node.insn, values.as_ref()?, reachable)).collect();
         let mut this = Self {
-            results: results(world, function),
+            results: function.map_or_else(Call::anything, |f| results(world, f)),
             live: Vec::new(),
             graph,
             values: known,

@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, HashMap};
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind};
 use xk_sie::prototypes::is_transparent;
 
-use crate::world::{Function, World};
+use crate::world::World;
 
 /// Instructions of one frame; nothing in the kernel that is compiled comes near.
 const LARGEST: usize = 60_000;
@@ -198,16 +198,17 @@ impl Builder<'_> {
             return true;
         }
         let target = node.insn.near_branch_target();
-        let name = self.world.function_at(target).map_or("", Function::name);
-        if name == "__fentry__" || is_transparent(name) {
+        let function = self.world.function_at(target);
+        let is = |what: &dyn Fn(&str) -> bool| function.is_some_and(|f| f.names.iter().any(|name| what(name)));
+        if is(&|name| name == "__fentry__" || is_transparent(name)) {
             return true;
         }
-        if name.starts_with("__x86_indirect_") {
+        if is(&|name| name.starts_with("__x86_indirect_")) {
             node.call = Some(Callee::Indirect);
             return true;
         }
         node.call = Some(Callee::Direct(target));
-        node.stops = self.world.noreturns.contains(name) || self.ends(node.insn.next_ip());
+        node.stops = is(&|name| self.world.noreturns.contains(name)) || self.ends(node.insn.next_ip());
         !node.stops
     }
 
@@ -221,7 +222,7 @@ impl Builder<'_> {
         match self.to(node.site, target) {
             To::Inside(address) => next.push(address),
             To::Elsewhere(Callee::Direct(address))
-                if self.world.function_at(address).is_some_and(|f| f.name() == "__x86_return_thunk") =>
+                if self.world.function_at(address).is_some_and(|f| f.called("__x86_return_thunk").is_some()) =>
             {
                 node.returns = true;
             }
@@ -237,7 +238,7 @@ impl Builder<'_> {
         if home == Some(function.start) || self.parts.contains(&function.start) && target != self.entry {
             return To::Inside(target);
         }
-        if function.name().starts_with("__x86_indirect_") {
+        if function.called("__x86_indirect_").is_some() {
             return To::Elsewhere(Callee::Indirect);
         }
         if function.start == target && !function.is_cold() {

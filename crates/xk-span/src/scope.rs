@@ -226,7 +226,8 @@ impl Pieces {
 
     /// A function that could not be followed, with the part that holds the span.
     fn add_whole(&mut self, walk: &Walk<'_>, root: u64, own: &Own, index: usize, why: &str) {
-        let parts = [Some(root), walk.world.function_of(own.start).map(|function| function.start)];
+        let home = walk.world.function_of(own.start).map(|function| function.start);
+        let parts = [Some(root), home.filter(|&home| walk.root(home) == root)];
         for part in parts.into_iter().flatten().collect::<BTreeSet<u64>>() {
             let Some(function) = walk.world.function_at(part) else { continue };
             self.parts.entry(part).or_default().push((function.start, function.end, index));

@@ -237,7 +237,11 @@ impl<'a, 'w> Slicer<'a, 'w> {
             _ => false,
         };
         let from_memory = |access: &Access| pointee(access) || before.cells.iter().any(|cell| same(*cell, *access));
-        let hit = effect.reads.meets(&before.locs) || effect.loads.iter().any(from_memory);
+        let meets = match before.locs.frame {
+            Some(_) if effect.pops => effect.reads.meets(&Locs { frame: None, ..before.locs.clone() }),
+            _ => effect.reads.meets(&before.locs),
+        };
+        let hit = meets || effect.loads.iter().any(from_memory);
         self.published(at);
         let stores = self.start.stores.contains(&node.insn.ip());
         after.locs.remove(&effect.kills);
@@ -260,7 +264,7 @@ impl<'a, 'w> Slicer<'a, 'w> {
                 Where::Object(pointer) => Some(pointer),
                 _ => None,
             };
-            self.store(at, Store { at: node.insn.ip(), access, named }, after);
+            self.store(at, Store { at: node.site, access, named }, after);
         }
         Ok(())
     }
@@ -270,7 +274,7 @@ impl<'a, 'w> Slicer<'a, 'w> {
         let node = &self.frame.graph.nodes[at];
         let Some(Value::Pointer(Pointer { parameter: Some(register), .. })) = self.frame.published[at] else { return };
         if self.start.entry.pointees >> register & 1 == 1 {
-            self.walk.stack_object(node.insn.ip());
+            self.walk.stack_object(node.site);
         }
     }
 
@@ -335,7 +339,7 @@ impl<'a, 'w> Slicer<'a, 'w> {
         self.stack_object(at, before);
         let given = match &call.kind {
             Kind::Unknown(what) => {
-                self.walk.unknown_callee(node.insn.ip(), what, &entry);
+                self.walk.unknown_callee(node.site, what, &entry);
                 Given { regs: call.results, ..Given::default() }
             }
             Kind::C(address) | Kind::Assembly(address) => {
@@ -345,7 +349,7 @@ impl<'a, 'w> Slicer<'a, 'w> {
                 if tail {
                     self.slice.tails.entry(*address).or_default().join(&entry);
                 }
-                let mut given = self.walk.summary(*address, &entry, self.depth + 1, node.insn.ip());
+                let mut given = self.walk.summary(*address, &entry, self.depth + 1, node.site);
                 if matches!(call.kind, Kind::C(_)) {
                     (given.regs, given.flags) = (given.regs & call.results, 0);
                 } else if !tail {
@@ -395,7 +399,7 @@ impl<'a, 'w> Slicer<'a, 'w> {
             object.meets(&Locs { regs: 0, flags: 0, ..before.locs.clone() })
         });
         if stored {
-            self.walk.stack_object(self.frame.graph.nodes[at].insn.ip());
+            self.walk.stack_object(self.frame.graph.nodes[at].site);
         }
     }
 }
@@ -442,7 +446,7 @@ fn rebased(store: Store, values: &Values) -> Rebased {
             };
             Rebased::Outside(Store { access: Access { place, ..store.access }, ..store })
         }
-        Value::Unknown => {
+        Value::Unknown | Value::Code(_) => {
             let place = Where::Object(Pointer { parameter: None, ..pointer });
             Rebased::Outside(Store { access: Access { place, ..store.access }, ..store })
         }

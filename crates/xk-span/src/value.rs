@@ -4,9 +4,9 @@
 //! In: a graph. Out: the values before each instruction. What is not known is
 //! [`Value::Unknown`]; a value is only ever claimed if every path agrees.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use iced_x86::{Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use crate::btf::{Prototype, TypeId};
 use crate::graph::{Callee, Graph};
@@ -21,6 +21,9 @@ pub const ARGUMENTS: [usize; 6] = xk_sie::flow::ARGUMENTS;
 /// rax, rcx, rdx, rsi, rdi, r8 to r11 (System V ABI).
 pub const CALLER_SAVED: u32 = 0x0fc7;
 
+/// What stands for the unknown distance between the parts of a frame; larger than any.
+const ALIGNED: i32 = 1 << 20;
+
 /// A value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Value {
@@ -34,6 +37,8 @@ pub enum Value {
     Pointer(Pointer),
     /// The address of something static.
     Static(u64),
+    /// The address of a function with this prototype.
+    Code(TypeId),
 }
 
 /// An address in an object that is not in the frame, as far as this function knows.
@@ -53,6 +58,9 @@ pub struct Values {
     regs: [Value; 16],
     /// Eight-byte slots of the frame.
     slots: BTreeMap<i32, Value>,
+    /// Those that were pushed: registers that the compiler saves. No address of them
+    /// is ever taken.
+    pushed: BTreeSet<i32>,
 }
 
 /// The number of a general register, with its bytes.
@@ -101,7 +109,7 @@ impl Values {
             let parameter = Some(register as u8);
             regs[register] = Value::Pointer(Pointer { ty, offset: Some(0), parameter });
         }
-        Self { regs, slots: BTreeMap::new() }
+        Self { regs, slots: BTreeMap::new(), pushed: BTreeSet::new() }
     }
 
     /// A register.
@@ -132,6 +140,7 @@ impl Values {
             }
             None => false,
         });
+        self.pushed.retain(|at| other.pushed.contains(at));
         *self != before
     }
 
@@ -157,13 +166,39 @@ impl Values {
             }
             (Value::Static(address), false) => Where::Static(address.wrapping_add(displacement as u64), false),
             (Value::Static(_), true) => Where::Based(None, at),
-            (Value::Unknown, _) => Where::Based((!computed).then_some(number as u8), at),
+            (Value::Unknown | Value::Code(_), _) => Where::Based((!computed).then_some(number as u8), at),
         }
     }
 
     fn operand(&self, insn: &Instruction) -> Where {
         let displacement = insn.memory_displacement64() as i64;
         self.locate(insn.memory_base(), insn.memory_index(), displacement, insn.memory_segment())
+    }
+
+    /// The prototype of the function that an indirect call or jump goes to, if it was
+    /// read from a field that says so.
+    #[must_use]
+    pub fn called(&self, world: &World, insn: &Instruction) -> Option<TypeId> {
+        let value = match insn.op0_kind() {
+            OpKind::Memory => self.load(world, self.operand(insn)),
+            OpKind::Register => self.regs[gpr(insn.op0_register())?.0],
+            _ => {
+                let thunk = world.function_at(insn.near_branch_target())?.called("__x86_indirect_")?;
+                let register = thunk.rsplit('_').next()?;
+                self.regs[xk_sie::state::REGISTERS.iter().position(|name| *name == register)?]
+            }
+        };
+        match value {
+            Value::Code(prototype) => Some(prototype),
+            _ => None,
+        }
+    }
+
+    /// Whether an indirect call goes through `pv_ops`.
+    #[must_use]
+    pub fn is_paravirt(&self, world: &World, insn: &Instruction) -> bool {
+        let place = (insn.op0_kind() == OpKind::Memory).then(|| self.operand(insn));
+        matches!(place, Some(Where::Static(at, false)) if world.object(at).is_some_and(|(name, _)| name == "pv_ops"))
     }
 
     fn forget_slots(&mut self, at: i32, bytes: i32) {
@@ -178,8 +213,22 @@ impl Values {
         match place {
             Where::Frame(at) => self.slots.get(&at).copied().unwrap_or(Value::Unknown),
             Where::Object(Pointer { ty, offset: Some(offset), .. }) if ty != 0 => {
-                typed(world.types.pointer_at(ty, offset))
+                match world.types.code_at(ty, offset) {
+                    0 => typed(world.types.pointer_at(ty, offset)),
+                    code => Value::Code(code),
+                }
             }
+            Where::Static(address, false) => match world.object(address) {
+                // arch/x86/include/asm/paravirt_types.h; other objects have no type in BTF.
+                Some(("pv_ops", offset)) => {
+                    let ty = world.types.structure_named("paravirt_patch_template");
+                    match world.types.code_at(ty, offset as i32) {
+                        0 => Value::Unknown,
+                        code => Value::Code(code),
+                    }
+                }
+                _ => Value::Unknown,
+            },
             Where::Static(address, true) => {
                 let Some((name, offset)) = world.object(address) else { return Value::Unknown };
                 typed(world.types.pointer_at(world.types.variable(name), offset as i32))
@@ -213,6 +262,11 @@ impl Values {
         }
         if let Some((at, value)) = stored {
             self.slots.insert(at, value);
+            if insn.mnemonic() == Mnemonic::Push {
+                self.pushed.insert(at);
+            } else {
+                self.pushed.remove(&at);
+            }
         }
         if let Some(value) = stack {
             self.regs[RSP] = value;
@@ -255,9 +309,12 @@ impl Values {
                     other => Some(other).filter(|other| *other == Value::SomeFrame),
                 }
             }
-            Mnemonic::And => {
-                register(0).filter(|v| matches!(v, Value::Frame(_) | Value::SomeFrame)).map(|_| Value::SomeFrame)
-            }
+            // The aligned frame lies below all that was pushed before, nobody knows how far.
+            Mnemonic::And => match register(0)? {
+                Value::Frame(at) if insn.op0_register() == Register::RSP => Some(Value::Frame(at - ALIGNED)),
+                Value::Frame(_) | Value::SomeFrame => Some(Value::SomeFrame),
+                _ => None,
+            },
             Mnemonic::Pop => self.stack().and_then(|at| self.slots.get(&at)).copied(),
             _ => None,
         }
@@ -288,6 +345,10 @@ impl Values {
             (Mnemonic::Leave, _) => return Some(Value::SomeFrame),
             _ => {}
         }
+        if insn.flow_control() == FlowControl::Call {
+            // It comes back: tracing, thunks that preserve everything.
+            return None;
+        }
         let by = insn.stack_pointer_increment();
         (by != 0).then(|| self.stack().map_or(Value::SomeFrame, |at| Value::Frame(at.wrapping_add(by))))
     }
@@ -306,7 +367,7 @@ impl Values {
             self.regs[0] = Value::Pointer(Pointer { ty, offset: Some(0), parameter: None });
         }
         if let Some(from) = reachable {
-            self.slots.retain(|&at, _| at + 8 <= from);
+            self.slots.retain(|&at, _| at + 8 <= from || self.pushed.contains(&at));
         }
     }
 }

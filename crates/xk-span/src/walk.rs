@@ -17,7 +17,7 @@ use crate::value::{Pointer, Where};
 use crate::world::World;
 
 /// Calls that are followed, one in the other.
-const DEPTH: usize = 6;
+const DEPTH: usize = 4;
 /// Frames that one critical span may reach on the way out.
 const FRAMES: usize = 256;
 /// Callees that one critical span may reach.
@@ -50,9 +50,12 @@ pub struct Reach {
 #[derive(Debug, Clone, Default)]
 struct Summary {
     given: Given,
-    escapes: BTreeSet<Escape>,
+    escapes: Lost,
     memory: bool,
 }
+
+/// Escapes by place, what it is, and why; of calls also what is passed.
+type Lost = BTreeMap<(String, String, String), Entry>;
 
 /// The analysis of one kernel; what it learns serves every constant.
 pub struct Walk<'w> {
@@ -63,7 +66,7 @@ pub struct Walk<'w> {
     kept: usize,
     summaries: HashMap<(u64, Entry), Option<Summary>>,
     /// Of the span or callee that is looked at.
-    escapes: BTreeSet<Escape>,
+    escapes: Lost,
     memory: bool,
     budget: usize,
 }
@@ -78,7 +81,7 @@ impl<'w> Walk<'w> {
             frames: HashMap::new(),
             kept: 0,
             summaries: HashMap::new(),
-            escapes: BTreeSet::new(),
+            escapes: Lost::new(),
             memory: false,
             budget: CALLEES,
         }
@@ -135,7 +138,7 @@ impl<'w> Walk<'w> {
             todo.extend(tails.into_iter().map(|(to, entry)| (to, Start { entry, ..Start::default() })));
             todo.extend(self.out(entry, given));
         }
-        reach.escapes = std::mem::take(&mut self.escapes);
+        reach.escapes = std::mem::take(&mut self.escapes).into_iter().map(escape).collect();
         reach.memory = self.memory;
         reach
     }
@@ -238,27 +241,22 @@ impl<'w> Walk<'w> {
         match self.summaries.get(&key) {
             Some(Some(known)) => {
                 let known = known.clone();
-                self.escapes.extend(known.escapes);
+                self.take(known.escapes);
                 self.memory |= known.memory;
                 return known.given;
             }
             Some(None) => {
-                let field = format!("{} of {}", passed(entry), self.world.place_name(callee));
-                self.escape(self.world.place_name(at), &field, "a recursion, which is not followed");
-                self.memory = true;
+                self.leak(at, entry, self.world.place_name(callee), "a recursion, which is not followed");
                 return anything;
             }
             None => {}
         }
         if depth > DEPTH || self.budget == 0 {
-            let name = self.world.place_name(callee);
-            let why = if depth > DEPTH {
-                format!("{DEPTH} calls were followed")
-            } else {
-                format!("{CALLEES} callees were looked at")
+            let why = match depth > DEPTH {
+                true => format!("{DEPTH} calls were followed"),
+                false => format!("{CALLEES} callees were looked at"),
             };
-            self.escape(self.world.place_name(at), &format!("{} of {name}", passed(entry)), &why);
-            self.memory = true;
+            self.leak(at, entry, self.world.place_name(callee), &why);
             return anything;
         }
         self.budget -= 1;
@@ -269,34 +267,37 @@ impl<'w> Walk<'w> {
         let given = match sliced {
             Ok(slice) => slice.given,
             Err(why) => {
-                self.escape(
-                    self.world.place_name(at),
-                    &format!("{} of {}", passed(entry), self.world.place_name(callee)),
-                    &why,
-                );
-                self.memory = true;
+                self.leak(at, entry, self.world.place_name(callee), &why);
                 anything
             }
         };
         let summary = Summary { given: given.clone(), escapes: self.escapes.clone(), memory: self.memory };
-        self.escapes.extend(outer.0);
+        self.take(outer.0);
         self.memory |= outer.1;
         self.summaries.insert(key, Some(summary));
         given
     }
 
     fn escape(&mut self, place: String, field: &str, reason: &str) {
-        self.escapes.insert(Escape { place, field: field.to_owned(), reason: reason.to_owned() });
+        self.escapes.entry((place, field.to_owned(), reason.to_owned())).or_default();
+    }
+
+    /// What the call at `at` passes is lost.
+    fn leak(&mut self, at: u64, entry: &Entry, to: String, reason: &str) {
+        self.memory = true;
+        let place = self.world.place_name(at);
+        self.escapes.entry((place, to, reason.to_owned())).or_default().join(entry);
+    }
+
+    fn take(&mut self, escapes: Lost) {
+        for (key, entry) in escapes {
+            self.escapes.entry(key).or_default().join(&entry);
+        }
     }
 
     /// A tainted argument of a call whose callee is not known.
     pub fn unknown_callee(&mut self, at: u64, what: &str, entry: &Entry) {
-        self.memory = true;
-        self.escape(
-            self.world.place_name(at),
-            &format!("{} of {what}", passed(entry)),
-            "what it does with it is not known",
-        );
+        self.leak(at, entry, what.to_owned(), "what it does with it is not known");
     }
 
     /// An object of the frame with a value in it that others may reach.
@@ -339,6 +340,11 @@ impl<'w> Walk<'w> {
             _ => "memory at an address that is computed".to_owned(),
         }
     }
+}
+
+fn escape(((place, field, reason), entry): ((String, String, String), Entry)) -> Escape {
+    let field = if entry == Entry::default() { field } else { format!("{} of {field}", passed(&entry)) };
+    Escape { place, field, reason }
 }
 
 /// `argument 2`, for people.

@@ -44,6 +44,12 @@ impl Function {
         self.names.first().map_or("?", String::as_str)
     }
 
+    /// The one of its names that begins with `prefix`.
+    #[must_use]
+    pub fn called(&self, prefix: &str) -> Option<&str> {
+        self.names.iter().map(String::as_str).find(|name| name.starts_with(prefix))
+    }
+
     /// Whether it is a part that the compiler split off.
     #[must_use]
     pub fn is_cold(&self) -> bool {

@@ -12,7 +12,8 @@ use anyhow::{ensure, Context, Result};
 use serde::Serialize;
 use xk_sie::pipeline::noreturns;
 use xk_span::callers::Callers;
-use xk_span::scope::scopes;
+use xk_span::scope::{address, scopes};
+use xk_span::text;
 use xk_span::walk::Walk;
 use xk_span::world::World;
 use xk_table::{Mode, ScopeTable, Store};
@@ -96,6 +97,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let mut sizes = Vec::new();
     let mut summary = Summary { preparation_s: rounded(preparation_s), ..Summary::default() };
     for table in &mut tables {
+        masks(&world, table)?;
         let started = Instant::now();
         scopes(&mut walk, table).map_err(anyhow::Error::msg).with_context(|| table.constant.id.clone())?;
         table.check().map_err(anyhow::Error::msg).with_context(|| table.constant.id.clone())?;
@@ -129,6 +131,26 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     summary.rank(&lines, sizes);
     println!("{}", serde_json::to_string(&summary)?);
+    Ok(())
+}
+
+/// Functions that only hold safe spans have no rebuilt object that says which bytes the kernel changes by
+/// itself. Of those that have one, at least the same bytes must be open.
+fn masks(world: &World, table: &ScopeTable) -> Result<()> {
+    for function in table.functions.iter().filter(|function| !function.source.is_empty()) {
+        let start = address(world, function).map_err(anyhow::Error::msg)?;
+        let own = text::function(world, start);
+        let (theirs, ours) = (function.text_mask(), own.text_mask());
+        let (theirs, ours) = theirs.and_then(|t| Ok((t, ours?))).map_err(anyhow::Error::msg)?;
+        let closed = theirs.iter().zip(&ours).position(|(theirs, ours)| *theirs == 0 && *ours != 0);
+        ensure!(
+            closed.is_none(),
+            "{}+{:#x}: the kernel may change it, and the mask does not say so",
+            function.symbol,
+            closed.unwrap_or(0)
+        );
+        ensure!(ours.len() >= theirs.len() - 16, "{}: {} bytes of {}", function.symbol, ours.len(), theirs.len());
+    }
     Ok(())
 }
 

@@ -2,11 +2,13 @@
 //! the deployed machine code. See `docs/spans.md`.
 //!
 //! The stages, one module each, in the order in which data flows: [`world`] →
-//! [`graph`] → [`value`] → [`effect`] → [`frame`] → [`slice`] → [`walk`] → [`scope`].
+//! [`graph`] → [`value`] → [`effect`] → [`frame`] → [`slice`] → [`walk`] → [`scope`] →
+//! [`confine`].
 
 pub mod btf;
 pub mod callers;
 pub mod calls;
+pub mod confine;
 pub mod effect;
 pub mod frame;
 pub mod graph;

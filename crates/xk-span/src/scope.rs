@@ -85,7 +85,10 @@ fn data_escape(data: &xk_table::DataSite) -> Escape {
 }
 
 /// Where a function of a table is.
-fn address(world: &World, function: &Function) -> Result<u64, String> {
+///
+/// # Errors
+/// When it is not in the address space.
+pub fn address(world: &World, function: &Function) -> Result<u64, String> {
     let missing = || format!("{} is not in the code that was read", function.symbol);
     let start = match &function.module {
         None => world.text_base.wrapping_add(function.text_offset),

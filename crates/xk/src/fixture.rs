@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use xk_runtime::{Probe, SiteStatus, State, TuneStatus};
 use xk_table::{
-    AsmLine, ConstRef, CriticalSpan, DataSite, Fit, Form, Function, Indirection, KernelRef, Kind, Mode, Op, OpCode,
-    ProbeKind, Program, Proof, Range, ScopeTable, Unit, Validation, When, SCHEMA, STATUS_FLAGS,
+    AsmLine, ConstRef, CriticalSpan, DataSite, Escape, Exit, ExitKind, Fit, Form, Function, Indirection, KernelRef,
+    Kind, Mode, Op, OpCode, ProbeKind, Program, Proof, Range, Scope, ScopeTable, Unit, Validation, When, SCHEMA,
+    STATUS_FLAGS,
 };
 
 use crate::context::Tables;
@@ -100,6 +101,28 @@ pub fn table() -> ScopeTable {
         functions,
         spans,
     };
+    let exit = |offset, kind, to: Option<&str>| Exit { offset, kind, to: to.map(Into::into) };
+    let plugged = Scope {
+        function: 0,
+        ranges: vec![[0x4e, 0x60], [0x80, 0x84]],
+        spans: vec![0],
+        instructions: 7,
+        exits: vec![exit(0x5e, ExitKind::Branch, Some("+0x90")), exit(0x80, ExitKind::Return, None)],
+        whole: None,
+    };
+    let full = Scope {
+        function: 1,
+        ranges: vec![[0, 0x100]],
+        spans: vec![1],
+        instructions: 64,
+        exits: Vec::new(),
+        whole: Some("example_full+0x40: a jump through a table".into()),
+    };
+    let returned = Escape {
+        place: "blk_add_rq_to_plug+0x0 (block/blk-mq.c)".into(),
+        field: "the value that it returns".into(),
+        reason: "it is called through a pointer, too".into(),
+    };
     ScopeTable {
         schema: SCHEMA,
         kernel: KernelRef {
@@ -120,10 +143,10 @@ pub fn table() -> ScopeTable {
         ],
         spans: vec![select, compare],
         data: Vec::new(),
-        scopes: Vec::new(),
-        mode: Mode::Global,
-        escapes: Vec::new(),
-        scoped: None,
+        scopes: vec![plugged, full],
+        mode: Mode::Task,
+        escapes: vec![returned],
+        scoped: Some("fixture".into()),
         validation: Validation {
             fitted: vec![1, 33, 64],
             unseen: vec![7, 127, 128, 4096],
@@ -161,6 +184,8 @@ pub fn data_table() -> ScopeTable {
     table.range = Range::of(1, 4096);
     table.functions.clear();
     table.spans.clear();
+    table.scopes.clear();
+    (table.mode, table.escapes) = (Mode::Now, Vec::new());
     let half = Fit { form: Form::Quotient(2), ..Fit::linear(1, 1, 2) };
     table.data = vec![site("net_hotdata", 0x38, Fit::linear(1, 0, 4)), site("net_hotdata", 0x3c, half)];
     table.units = vec![Unit { source: "net/core/hotdata.c".into(), module: None, functions: 0, spans: 0 }];

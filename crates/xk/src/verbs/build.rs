@@ -2,17 +2,20 @@
 
 mod all;
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use xk_const::{patched, recall, ResolveError, Spec};
 use xk_kernel::{Image, Tree};
-use xk_sie::pipeline::{build, BuildError, Options};
+use xk_sie::pipeline::{build, noreturns, BuildError, Options};
 use xk_sie::proof::Solver;
+use xk_span::confine::{ConfineError, Confiner};
 use xk_table::{KernelRef, ScopeTable};
 
-use super::title;
+use super::{scopes, title};
 use crate::context::Folders;
 use crate::exit::{Exit, Failure, Result};
 use crate::kernel::KernelOf;
@@ -64,7 +67,10 @@ pub fn run(args: Args) -> Result {
     if started.elapsed().as_secs() > 1 {
         eprintln!("{}", paint.dim(&format!("prepare: {:.1} s", started.elapsed().as_secs_f64())));
     }
-    let bench = Bench { image, tree, solver, folders, jobs: args.jobs.map_or(processors, usize::from) };
+    let noreturns = noreturns(&tree).map_err(|error| Failure::error(error.to_string()))?;
+    let confiner = RefCell::new(Confiner::new(noreturns));
+    let jobs = args.jobs.map_or(processors, usize::from);
+    let bench = Bench { image, tree, solver, folders, confiner, jobs };
 
     if let Some(part) = &args.all_in {
         return all::run(&bench, part, args.literals);
@@ -116,6 +122,7 @@ struct Bench {
     tree: Tree,
     solver: Solver,
     folders: Folders,
+    confiner: RefCell<Confiner>,
     jobs: usize,
 }
 
@@ -157,14 +164,37 @@ impl Bench {
         let say = |line: &str| progress.say(line);
         let options = Options { cache: &objects, jobs: self.jobs, progress: &say };
         let built = build(&self.tree, &self.image, kernel, &constant, &self.solver, &options);
+        if built.is_ok() {
+            progress.say("following the values");
+        }
+        let confined = built.map_err(Unbuilt::from).and_then(|mut table| {
+            self.confine(&mut table)?;
+            Ok(table)
+        });
         progress.end();
-        let mut table = built?;
+        let mut table = confined?;
         table.stages.insert("resolve".into(), resolved);
         let total: f64 = table.stages.values().sum();
         let stages: Vec<String> =
             in_order(&table).into_iter().map(|(stage, seconds)| format!("{stage} {seconds:.2}")).collect();
         eprintln!("{}", paint.dim(&format!("{name}: {} = {total:.2} s", stages.join(" + "))));
         Ok(table)
+    }
+
+    /// Gives a table its safe spans; whether it had none yet.
+    fn confine(&self, table: &mut ScopeTable) -> std::result::Result<bool, Unbuilt> {
+        Ok(self.confiner.borrow_mut().confine(&self.image, table)?)
+    }
+
+    /// A table of an earlier run is as good as one of now, but for its safe spans.
+    fn confine_again(&self, id: &str) -> Result<bool> {
+        let store = self.folders.store();
+        let mut table = store.load(&self.image.id().build_id, id)?;
+        let new = self.confine(&mut table).map_err(|error| error.failure().about(id))?;
+        if new {
+            store.save(&table)?;
+        }
+        Ok(new)
     }
 
     fn save(&self, table: &ScopeTable) -> Result {
@@ -176,8 +206,9 @@ impl Bench {
             table.constant.default,
             paint.value(&range(table.range)),
             count(table.spans.len(), "span"),
-            count(table.functions.len(), "function"),
+            count(table.spans.iter().map(|span| span.function).collect::<BTreeSet<_>>().len(), "function"),
         );
+        println!("  {}", paint.dim(&scopes::line(table)));
         println!("  {}", paint.dim(&path.display().to_string()));
         Ok(())
     }
@@ -185,7 +216,7 @@ impl Bench {
 
 /// The stages in the order in which they ran; those that are not known here come last.
 fn in_order(table: &ScopeTable) -> Vec<(&str, f64)> {
-    const ORDER: [&str; 5] = ["resolve", "users", "compile", "layout", "analyse"];
+    const ORDER: [&str; 6] = ["resolve", "users", "compile", "layout", "analyse", "spans"];
     let mut stages: Vec<(&str, f64)> = table.stages.iter().map(|(stage, seconds)| (stage.as_str(), *seconds)).collect();
     stages.sort_by_key(|(stage, _)| ORDER.iter().position(|known| known == stage).unwrap_or(ORDER.len()));
     stages
@@ -195,6 +226,13 @@ fn in_order(table: &ScopeTable) -> Vec<(&str, f64)> {
 enum Unbuilt {
     Unresolved(ResolveError),
     Unbuilt(BuildError),
+    Unconfined(ConfineError),
+}
+
+impl From<ConfineError> for Unbuilt {
+    fn from(error: ConfineError) -> Self {
+        Self::Unconfined(error)
+    }
 }
 
 impl From<ResolveError> for Unbuilt {
@@ -215,6 +253,7 @@ impl Unbuilt {
             Self::Unresolved(error) => error.into(),
             Self::Unbuilt(BuildError::Refused(refusal)) => refusal.into(),
             Self::Unbuilt(other) => Failure::error(other.to_string()),
+            Self::Unconfined(error) => Failure::error(error.to_string()),
         }
     }
 }

@@ -6,7 +6,7 @@ use serde_json::{json, Value};
 use xk_sie::words::fit_words;
 use xk_table::{CriticalSpan, DataSite, Fit, Function, Indirection, Kind, ProbeKind, Proof, ScopeTable, When};
 
-use super::title;
+use super::{scopes, title};
 use crate::context::{Folders, TablesOf};
 use crate::exit::Result;
 use crate::output::{count, print_json, range, to_json, Paint};
@@ -57,6 +57,7 @@ fn text(table: &ScopeTable, paint: Paint) -> String {
         _ = writeln!(text, "\n{}  in {}  {}\n", paint.dim(&number), paint.strong(&site.symbol), paint.dim(&place));
         data(&mut text, site, table.constant.default, paint);
     }
+    text += &scopes::text(table, paint);
     text
 }
 
@@ -274,7 +275,7 @@ fn document(table: &ScopeTable) -> Value {
             "fit": data.fit,
         })
     };
-    json!({
+    let mut fields = json!({
         "kernel": table.kernel,
         "constant": table.constant,
         "range": table.range,
@@ -285,7 +286,9 @@ fn document(table: &ScopeTable) -> Value {
         "validation": table.validation,
         "units": to_json(&table.units),
         "stages": table.stages,
-    })
+    });
+    scopes::document(table, &mut fields);
+    fields
 }
 
 #[cfg(test)]

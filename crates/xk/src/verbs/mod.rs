@@ -7,6 +7,7 @@ mod explain;
 mod get;
 mod list;
 mod scan;
+mod scopes;
 mod set;
 mod status;
 mod transition;

@@ -35,6 +35,7 @@ impl Outcome {
         let (status, reason) = match error {
             Unbuilt::Unresolved(error) => unresolved(error),
             Unbuilt::Unbuilt(error) => unbuilt(error),
+            Unbuilt::Unconfined(error) => (Status::Error, Reason { code: "spans".into(), text: error.to_string() }),
         };
         Self { status, reason: Some(reason) }
     }
@@ -84,6 +85,9 @@ pub(super) fn run(bench: &Bench, part: &str, literals: bool) -> Result {
             Some(outcome) => (outcome, true),
             None => (one(bench, &format!("[{}/{}] {}", index + 1, candidates.len(), name(listed)), &listed.id)?, false),
         };
+        if again && outcome.status == Status::Usable && bench.confine_again(&id)? {
+            known.put(&id, &outcome)?;
+        }
         if !again {
             known.put(&id, &outcome)?;
             if let Some(reason) = &outcome.reason {

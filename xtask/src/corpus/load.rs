@@ -10,10 +10,13 @@ use std::path::PathBuf;
 
 use anyhow::{ensure, Context, Result};
 use serde::{Deserialize, Serialize};
+use xk_sie::pipeline::noreturns;
+use xk_span::confine::Confiner;
 use xk_table::{ProbeKind, ScopeTable};
 
 use super::outcome::{Outcome, Status};
 use super::place::{self, Results};
+use super::worker;
 use crate::lab;
 
 /// What the guest is asked to load.
@@ -130,14 +133,21 @@ fn judge(found: &Found) -> Result<()> {
     Ok(())
 }
 
+/// The constants to load, each with its safe spans in the store, as `xk build` leaves it.
 fn wanted(outcomes: &[Outcome], results: &Results) -> Result<Vec<Wanted>> {
     let (store, build_id) = results.store();
+    let (image, tree) = worker::kernel()?;
+    let mut confiner = Confiner::new(noreturns(&tree)?);
     let mut wanted: Vec<Wanted> = Vec::new();
     for outcome in outcomes.iter().filter(|outcome| outcome.status == Status::Usable) {
         let id = outcome.constant.as_deref().unwrap_or_default();
         // Two rows may mean one constant.
         if wanted.iter().all(|known| known.id != id) {
-            wanted.push(Wanted::of(outcome, &store.load(build_id, id)?));
+            let mut table = store.load(build_id, id)?;
+            if confiner.confine(&image, &mut table)? {
+                store.save(&table)?;
+            }
+            wanted.push(Wanted::of(outcome, &table));
         }
     }
     ensure!(!wanted.is_empty(), "no constant of the list is usable");

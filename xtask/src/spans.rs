@@ -142,7 +142,16 @@ fn masks(world: &World, table: &ScopeTable) -> Result<()> {
         let own = text::function(world, start);
         let (theirs, ours) = (function.text_mask(), own.text_mask());
         let (theirs, ours) = theirs.and_then(|t| Ok((t, ours?))).map_err(anyhow::Error::msg)?;
-        let closed = theirs.iter().zip(&ours).position(|(theirs, ours)| *theirs == 0 && *ours != 0);
+        let bytes = function.text().map_err(anyhow::Error::msg)?;
+        // A per-CPU variable's offset is linked, and stays: the rebuilt object does not have it yet.
+        let linked = |at: usize| {
+            (at.saturating_sub(3)..=at).any(|at| {
+                let field = bytes.get(at..at + 4).and_then(|field| field.try_into().ok());
+                field.is_some_and(|field| u32::from_le_bytes(field) < 1 << 24)
+            })
+        };
+        let open = theirs.iter().zip(&ours).enumerate().filter(|(_, (theirs, _))| **theirs == 0);
+        let closed = open.into_iter().find(|(at, (_, ours))| **ours != 0 && !linked(*at)).map(|(at, _)| at);
         ensure!(
             closed.is_none(),
             "{}+{:#x}: the kernel may change it, and the mask does not say so",

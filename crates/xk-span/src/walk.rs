@@ -151,11 +151,14 @@ impl<'w> Walk<'w> {
             Ok((slice, frame)) => {
                 let address = |at: &usize| frame.graph.nodes[*at].insn.ip();
                 found.alive.extend(slice.alive.iter().map(address));
+                // The call from which a value comes belongs to where it is alive.
+                let alive = |at: &usize| frame.graph.nodes[*at].next.iter().any(|next| slice.alive.contains(next));
+                let calls = start.calls.keys().filter(|at| frame.graph.at(**at).as_ref().is_some_and(alive));
+                found.alive.extend(calls);
                 for (at, how) in &slice.uses {
                     let known = found.uses.entry(address(at)).or_insert(*how);
                     *known = (*known).max(*how);
                 }
-                self.memory |= !slice.given.stores.is_empty();
                 (slice.given, slice.tails)
             }
             Err(why) => {
@@ -182,6 +185,7 @@ impl<'w> Walk<'w> {
         let Some(function) = self.world.function_at(entry).filter(|_| !given.is_empty()) else { return Vec::new() };
         let mut starts: BTreeMap<u64, Start> = BTreeMap::new();
         let sites: Vec<u64> = self.callers.of(function).collect();
+        let nobody = sites.is_empty();
         for site in sites {
             let Some(root) = self.callers.root(self.world, site).cloned() else { continue };
             if self.world.is_over(root.start) {
@@ -195,10 +199,11 @@ impl<'w> Walk<'w> {
             starts.into_iter().filter_map(|(root, start)| self.reached(root, start)).collect();
         let exported = self.world.exported.contains(&entry);
         let taken = self.callers.is_taken(entry);
-        if exported || taken || !is_c(self.world, function) {
+        if exported || taken || nobody || !is_c(self.world, function) {
             let reason = match (exported, taken) {
                 (true, false) => "modules that were not looked at may call it",
                 (_, true) => "it is called through a pointer, too",
+                _ if nobody => "nothing that was looked at calls it",
                 _ => "it is no C function",
             };
             let place = self.world.place_name(entry);

@@ -1,0 +1,253 @@
+//! Concrete execution of a critical span and of what follows, twice from one random
+//! state, with other values where the update writes: whatever differs between the two
+//! runs depends on the constant, whatever the rules of the slice say. No instruction
+//! outside of the safe spans may read it.
+//!
+//! One path is followed; it ends where the two runs part, at a call that passes what
+//! differs, and at the end of the function. Instructions mean what `xk-sie`'s
+//! semantics say, which its own tests hold against the processor.
+
+use std::collections::BTreeMap;
+
+use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
+use xk_sie::insn::{Insn, Node};
+use xk_sie::semantics::{step, Substitution};
+use xk_sie::state::{arithmetic, Flag, State, REGISTERS};
+use xk_sie::term::{Node as Term, TermId, Terms};
+use xk_span::frame::Frame;
+use xk_span::value::{gpr, Value, CALLER_SAVED, RSP};
+use xk_span::world::World;
+use xk_table::{OpCode, ScopeTable, When};
+
+/// `splitmix64`.
+pub fn mix(seed: u64) -> u64 {
+    let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+const STACK: u64 = 0xffff_c900_0010_0000;
+
+#[derive(Clone)]
+struct Machine {
+    seed: u64,
+    regs: [u64; 16],
+    flags: u64,
+    memory: BTreeMap<u64, u8>,
+}
+
+impl Machine {
+    fn byte(&self, at: u64) -> u8 {
+        // Small numbers are what comparisons decide on.
+        let word = mix(self.seed ^ (at & !7));
+        let word = if word & 0x100 == 0 { word >> 56 } else { word };
+        self.memory.get(&at).copied().unwrap_or((word >> (8 * (at & 7))) as u8)
+    }
+
+    fn symbol(&self, name: &str) -> u64 {
+        let register = REGISTERS.iter().position(|r| *r == name).map(|n| self.regs[n]);
+        let flag = Flag::ALL.into_iter().find(|f| format!("{f:?}") == name).map(|f| self.flags >> f.bit() & 1);
+        // The same in both runs: what the processor leaves undefined is no consumer.
+        register.or(flag).unwrap_or_else(|| name.bytes().fold(7, |h, b| mix(h ^ u64::from(b))) & !0xfff)
+    }
+
+    /// Executes an instruction that is no branch; `false` if it has no semantics.
+    fn step(&mut self, raw: Instruction) -> bool {
+        let node = Node { section: 0, offset: raw.ip() };
+        let insn =
+            Insn { node, raw, displacement: None, displacement_at: None, pool: None, immediate: None, target: None };
+        let mut terms = Terms::new();
+        let mut state = State::unknown(&mut terms);
+        if step(&mut terms, &mut state, &insn, Substitution::default()).is_err() {
+            return false;
+        }
+        let symbols = |name: &str| u128::from(self.symbol(name));
+        let memory = |at| self.byte(at);
+        let value = |t: TermId| terms.evaluate(t, &symbols, &memory);
+        let regs = std::array::from_fn(|i| value(state.regs[i]) as u64);
+        let flags = Flag::ALL.into_iter().map(|f| (value(state.flag(f)) as u64) << f.bit()).sum();
+        let mut stores = Vec::new();
+        let mut at = state.memory;
+        while let Term::Store(before, address, data) = *terms.node(at) {
+            stores.push((value(address) as u64, value(data), terms.bits(data) / 8));
+            at = before;
+        }
+        (self.regs, self.flags) = (regs, flags);
+        for (address, data, bytes) in stores.into_iter().rev() {
+            for i in 0..bytes {
+                self.memory.insert(address.wrapping_add(i.into()), (data >> (8 * i)) as u8);
+            }
+        }
+        true
+    }
+
+    fn holds(&self, condition: u8) -> bool {
+        let mut terms = Terms::new();
+        let state = State::unknown(&mut terms);
+        let term = arithmetic::condition(&mut terms, &state.flags, condition);
+        terms.evaluate(term, &|name| u128::from(self.symbol(name)), &|_| 0) == 1
+    }
+
+    fn register(&self, register: Register) -> Option<u64> {
+        let (number, bytes) = gpr(register)?;
+        let value = self.regs[number];
+        let high = matches!(register, Register::AH | Register::BH | Register::CH | Register::DH);
+        Some(match (bytes, high) {
+            (8, _) => value,
+            (1, true) => value >> 8 & 0xff,
+            _ => value & ((1 << (8 * bytes)) - 1),
+        })
+    }
+}
+
+/// Whether `insn` reads something that differs between the two machines.
+fn reads_difference(insn: &Instruction, a: &Machine, b: &Machine, factory: &mut InstructionInfoFactory) -> bool {
+    let reads =
+        |access| matches!(access, OpAccess::Read | OpAccess::CondRead | OpAccess::ReadWrite | OpAccess::ReadCondWrite);
+    let clears = matches!(insn.mnemonic(), Mnemonic::Xor | Mnemonic::Sub | Mnemonic::Sbb)
+        && insn.op0_kind() == OpKind::Register
+        && insn.op1_kind() == OpKind::Register
+        && insn.op0_register() == insn.op1_register();
+    let flags = {
+        use iced_x86::RflagsBits as B;
+        let bits = [(B::CF, 0), (B::PF, 2), (B::AF, 4), (B::ZF, 6), (B::SF, 7), (B::OF, 11)];
+        let read = insn.rflags_read();
+        bits.iter().filter(|(flag, _)| read & flag != 0).any(|(_, bit)| (a.flags ^ b.flags) >> bit & 1 == 1)
+    };
+    let info = factory.info(insn);
+    let registers = info.used_registers().iter().filter(|used| reads(used.access()) && !clears);
+    let registers = registers.into_iter().any(|used| a.register(used.register()) != b.register(used.register()));
+    let memory = info.used_memory().iter().filter(|used| reads(used.access())).any(|used| {
+        let address =
+            |machine: &Machine| used.virtual_address(0, |register, _, _| Some(machine.register(register).unwrap_or(0)));
+        let (Some(x), Some(y)) = (address(a), address(b)) else { return false };
+        let size = used.memory_size().size() as u64;
+        x != y || (0..size).any(|i| a.byte(x.wrapping_add(i)) != b.byte(y.wrapping_add(i)))
+    });
+    flags || registers || memory
+}
+
+/// What a run saw.
+#[derive(Debug, Default, Clone)]
+pub struct Seen {
+    pub steps: usize,
+    /// Instructions inside that consumed a value.
+    pub consumed: usize,
+    /// Instructions outside that did.
+    pub violations: Vec<String>,
+    /// Instructions that ended a run because they have no semantics.
+    pub unknown: usize,
+}
+
+/// Runs critical span `index` of `table` from a random state.
+pub fn run(world: &World, frame: &Frame, table: &ScopeTable, index: usize, seed: u64) -> Option<Seen> {
+    let span = &table.spans[index];
+    let base = xk_span::scope::address(world, &table.functions[span.function]).ok()?;
+    let (start, site) = (base + u64::from(span.start), base + u64::from(span.indirection.offset));
+    let values = frame.values[frame.graph.at(start)?].as_ref()?;
+    let mut a = Machine {
+        seed,
+        regs: std::array::from_fn(|n| {
+            let value = mix(seed ^ (n as u64) << 8);
+            let value = if value & 0x300 == 0 { value >> 56 } else { value };
+            match values.reg(n) {
+                Value::Frame(at) => STACK.wrapping_add(i64::from(at) as u64),
+                Value::SomeFrame => STACK - 0x1000,
+                _ => value,
+            }
+        }),
+        flags: mix(seed ^ 77) & 0x8d5,
+        memory: BTreeMap::new(),
+    };
+    a.regs[RSP] = STACK.wrapping_add(i64::from(values.stack()?) as u64);
+    let mut seen = Seen::default();
+    let mut at = start;
+    let mut b: Option<Machine> = None;
+    let mut factory = InstructionInfoFactory::new();
+    for _ in 0..400 {
+        let Some(node) = frame.graph.at(at).map(|i| &frame.graph.nodes[i]) else { return Some(seen) };
+        let insn = node.insn;
+        if at == site && span.indirection.when == When::Before && b.is_none() {
+            b = Some(perturbed(&a, table, index, seed));
+        }
+        let inside = super::inside(world, table, at);
+        if let Some(other) = &b {
+            seen.steps += 1;
+            if reads_difference(&insn, &a, other, &mut factory) {
+                if inside {
+                    seen.consumed += 1;
+                } else {
+                    seen.violations.push(format!("{}: {insn}", world.place_name(at)));
+                    return Some(seen);
+                }
+            }
+        }
+        at = match insn.flow_control() {
+            FlowControl::Next => {
+                let known = a.step(insn) && b.as_mut().is_none_or(|b| b.step(insn));
+                if !known {
+                    seen.unknown += 1;
+                    return Some(seen);
+                }
+                insn.next_ip()
+            }
+            FlowControl::ConditionalBranch if node.tail.is_none() => {
+                let code = insn.condition_code() as u8;
+                if code == 0 {
+                    return Some(seen);
+                }
+                let taken = a.holds(code - 1);
+                if b.as_ref().is_some_and(|b| b.holds(code - 1) != taken) {
+                    return Some(seen);
+                }
+                if taken {
+                    insn.near_branch_target()
+                } else {
+                    insn.next_ip()
+                }
+            }
+            FlowControl::UnconditionalBranch if node.tail.is_none() && !node.returns => insn.near_branch_target(),
+            FlowControl::Call | FlowControl::IndirectCall if !node.stops => {
+                // What differs is passed, or may be reached: the callee is not followed.
+                if let Some(b) = &b {
+                    let passed = [7, 6, 2, 1, 8, 9].iter().any(|&n: &usize| a.regs[n] != b.regs[n]);
+                    if passed || a.memory != b.memory {
+                        return Some(seen);
+                    }
+                }
+                if node.call.is_some() {
+                    for n in (0..16).filter(|n| CALLER_SAVED >> n & 1 == 1) {
+                        let value = mix(a.seed ^ at ^ (n as u64) << 48);
+                        a.regs[n] = value;
+                        b.iter_mut().for_each(|b| b.regs[n] = value);
+                    }
+                    b.iter_mut().for_each(|b| b.flags = a.flags);
+                }
+                insn.next_ip()
+            }
+            _ => return Some(seen),
+        };
+        if node.insn.ip() == site && span.indirection.when != When::Before && b.is_none() {
+            b = Some(perturbed(&a, table, index, seed));
+        }
+    }
+    Some(seen)
+}
+
+/// The machine with other values where the update writes.
+fn perturbed(a: &Machine, table: &ScopeTable, index: usize, seed: u64) -> Machine {
+    let mut b = a.clone();
+    for op in &table.spans[index].indirection.program.ops {
+        match op.code {
+            OpCode::SetReg => {
+                let other = mix(seed ^ 0x5555 ^ u64::from(op.dst));
+                let mask = if op.width == 8 { u64::MAX } else { (1 << (8 * op.width)) - 1 };
+                b.regs[usize::from(op.dst & 15)] ^= other & mask;
+            }
+            OpCode::SetFlags => b.flags ^= mix(seed ^ 0x7777) & op.imm as u64,
+            _ => {}
+        }
+    }
+    b
+}

@@ -17,18 +17,20 @@ pub struct Callers {
     refs: Vec<(u64, u64)>,
     /// Functions whose address is somewhere in code or data.
     taken: HashSet<u64>,
+    /// The data could not be read: anybody may have the address of anything.
+    blind: bool,
 }
 
 impl Callers {
     /// Of everything in `world`.
     #[must_use]
     pub fn new(world: &World) -> Self {
-        let mut this = Self::default();
+        let mut this = Self { blind: world.blind, ..Self::default() };
         for region in world.regions() {
             if region.code {
                 this.read_code(world, region.start, &region.bytes);
             } else {
-                this.read_data(world, &region.bytes);
+                this.read_data(world, region.start, &region.bytes);
             }
         }
         this.refs.sort_unstable();
@@ -41,11 +43,12 @@ impl Callers {
         let first = world.functions().partition_point(|function| function.start < start);
         let mut starts = world.functions()[first..].iter().map(|function| function.start).peekable();
         let mut insn = iced_x86::Instruction::default();
+        let mut home = start;
         while decoder.can_decode() {
             // Data between functions may swallow the beginning of the next one.
             let at = decoder.ip();
             while starts.peek().is_some_and(|&next| next < at) {
-                starts.next();
+                home = starts.next().unwrap_or(home);
             }
             decoder.decode_out(&mut insn);
             if let Some(&next) = starts.peek().filter(|&&next| next > at && next < insn.next_ip()) {
@@ -55,17 +58,20 @@ impl Callers {
                 }
                 continue;
             }
-            self.read(world, &insn);
+            while starts.peek().is_some_and(|&next| next <= at) {
+                home = starts.next().unwrap_or(home);
+            }
+            let own = home..starts.peek().copied().unwrap_or(u64::MAX);
+            self.read(world, &insn, &own);
         }
     }
 
-    fn read(&mut self, world: &World, insn: &iced_x86::Instruction) {
+    fn read(&mut self, world: &World, insn: &iced_x86::Instruction, own: &std::ops::Range<u64>) {
         match insn.flow_control() {
             FlowControl::Call | FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch => {
                 if matches!(insn.op0_kind(), OpKind::NearBranch64) {
                     let target = insn.near_branch_target();
-                    // Within a function most go a short way; those are of no interest.
-                    if insn.flow_control() == FlowControl::Call || insn.len() >= 5 {
+                    if insn.flow_control() == FlowControl::Call || !own.contains(&target) {
                         self.refs.push((target, insn.ip()));
                     }
                 }
@@ -88,8 +94,12 @@ impl Callers {
         }
     }
 
-    fn read_data(&mut self, world: &World, bytes: &[u8]) {
-        for word in bytes.chunks_exact(8) {
+    fn read_data(&mut self, world: &World, start: u64, bytes: &[u8]) {
+        for (n, word) in bytes.chunks_exact(8).enumerate() {
+            let at = start + 8 * n as u64;
+            if world.listed.iter().any(|range| range.contains(&at)) {
+                continue;
+            }
             let address = u64::from_le_bytes([word[0], word[1], word[2], word[3], word[4], word[5], word[6], word[7]]);
             if address >> 47 == 0x1_ffff && world.function_at(address).is_some() {
                 self.taken.insert(address);
@@ -101,14 +111,13 @@ impl Callers {
     pub fn of<'a>(&'a self, function: &'a Function) -> impl Iterator<Item = u64> + 'a {
         let from = self.refs.partition_point(|(target, _)| *target < function.start);
         let refs = self.refs[from..].iter().take_while(|(target, _)| *target < function.end.max(function.start + 1));
-        let own = function.start..function.end;
-        refs.map(|(_, site)| *site).filter(move |site| !own.contains(site))
+        refs.map(|(_, site)| *site)
     }
 
     /// Whether somebody has the address of the function.
     #[must_use]
     pub fn is_taken(&self, start: u64) -> bool {
-        self.taken.contains(&start)
+        self.blind || self.taken.contains(&start)
     }
 
     /// The function whose frame the instruction at `address` belongs to.

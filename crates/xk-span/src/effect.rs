@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use iced_x86::{ConditionCode, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind};
 
-use crate::value::{gpr, Values, Where, RSP};
+use crate::value::{gpr, Changes, Values, Where, RSP};
 
 /// Everything but the general registers and the flags: vector registers, control
 /// registers. One place, never overwritten.
@@ -202,11 +202,7 @@ impl Effect {
 
     /// Registers that may change, and stores, for the analysis of values.
     #[must_use]
-    pub fn changes(
-        insn: &Instruction,
-        values: &Values,
-        factory: &mut InstructionInfoFactory,
-    ) -> (u32, Vec<(Where, i32)>) {
+    pub fn changes(insn: &Instruction, values: &Values, factory: &mut InstructionInfoFactory) -> Changes {
         let info = factory.info(insn);
         let registers = info.used_registers().iter().filter(|used| may_write(used.access()));
         let written = registers.filter_map(|used| gpr(used.register())).fold(0, |bits, (number, _)| bits | 1 << number);

@@ -68,6 +68,8 @@ pub fn scopes(walk: &mut Walk<'_>, table: &mut ScopeTable) -> Result<(), String>
     }
     pieces.finish(walk, table, addresses, &mut escapes);
     table.escapes = escapes.into_iter().map(|escape| with_source(escape, &table.functions)).collect();
+    // What is near comes first.
+    table.escapes.sort_by_key(|escape| !escape.place.ends_with(')'));
     Ok(())
 }
 
@@ -253,14 +255,19 @@ impl Pieces {
             });
             let length = (table.functions[index].bytes.len() / 2) as u64;
             if let Some(function) = walk.world.function_at(part) {
-                escapes
-                    .extend(function.names.iter().filter(|name| NEVER_LEFT.contains(&name.as_str())).map(never_left));
+                escapes.extend(
+                    function
+                        .names
+                        .iter()
+                        .filter(|name| NEVER_LEFT.contains(&name.as_str()))
+                        .map(|name| never_left(name)),
+                );
             }
             let whole = self.whole.get(&part);
             let root = self.roots.get(&part).copied().unwrap_or(part);
             for (ranges, spans) in merged(pieces) {
                 let ranges = ranges.into_iter().map(|(start, end)| (start, end.min(part + length)));
-                let ranges: Vec<(u64, u64)> = ranges.filter(|(start, end)| start < end).collect();
+                let ranges: Ranges = ranges.filter(|(start, end)| start < end).collect();
                 let exits = if whole.is_some() { Vec::new() } else { exits(walk, root, part, &ranges) };
                 table.scopes.push(Scope {
                     function: index,
@@ -276,20 +283,21 @@ impl Pieces {
     }
 }
 
-fn never_left(name: &String) -> Escape {
+fn never_left(name: &str) -> Escape {
     Escape {
-        place: name.clone(),
+        place: name.to_owned(),
         field: "its frame".into(),
         reason: "never left: threads sit in it without an end, or below every other; a transition may not end".into(),
     }
 }
 
-type Merged = Vec<(Vec<(u64, u64)>, Vec<usize>)>;
+/// Addresses, the start included and the end not.
+type Ranges = Vec<(u64, u64)>;
 
 /// Safe spans of one function: those of several critical spans that overlap are one.
-fn merged(pieces: Vec<(u64, u64, usize)>) -> Merged {
-    let mut groups: Vec<(BTreeSet<usize>, Vec<(u64, u64)>)> = Vec::new();
-    let mut by_span: BTreeMap<usize, Vec<(u64, u64)>> = BTreeMap::new();
+fn merged(pieces: Vec<(u64, u64, usize)>) -> Vec<(Ranges, Vec<usize>)> {
+    let mut groups: Vec<(BTreeSet<usize>, Ranges)> = Vec::new();
+    let mut by_span: BTreeMap<usize, Ranges> = BTreeMap::new();
     for (start, end, span) in pieces {
         by_span.entry(span).or_default().push((start, end));
     }
@@ -310,9 +318,9 @@ fn merged(pieces: Vec<(u64, u64, usize)>) -> Merged {
 }
 
 /// Sorted, with those that touch made one.
-fn joined(mut ranges: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+fn joined(mut ranges: Ranges) -> Ranges {
     ranges.sort_unstable();
-    let mut result: Vec<(u64, u64)> = Vec::new();
+    let mut result = Ranges::new();
     for (start, end) in ranges {
         match result.last_mut() {
             Some((_, last)) if start <= *last => *last = end.max(*last),

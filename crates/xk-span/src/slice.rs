@@ -325,6 +325,7 @@ impl<'a, 'w> Slicer<'a, 'w> {
             after.locs.remove(&call.kills);
         }
         let mut entry = self.passed(at, call, values, before);
+        self.stack_object(at, before);
         if node.insn.rflags_read() & before.locs.flags != 0 {
             self.used(at, Use::Branch);
         }
@@ -336,7 +337,6 @@ impl<'a, 'w> Slicer<'a, 'w> {
             return;
         }
         self.used(at, Use::Thread);
-        self.stack_object(at, before);
         let given = match &call.kind {
             Kind::Unknown(what) => {
                 self.walk.unknown_callee(node.site, what, &entry);

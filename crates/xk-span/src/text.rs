@@ -91,5 +91,5 @@ fn mask(world: &World, start: u64, text: &[u8]) -> Vec<u8> {
 
 /// Whether a number may be an address of the kernel.
 fn is_address(value: u64) -> bool {
-    value >= 0xffff_ffff_8000_0000 && value < 0xffff_ffff_ff00_0000
+    (0xffff_ffff_8000_0000..0xffff_ffff_ff00_0000).contains(&value)
 }

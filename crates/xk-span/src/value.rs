@@ -104,6 +104,12 @@ impl Values {
     pub fn at_entry(prototype: Option<&Prototype>) -> Self {
         let mut regs = [Value::Unknown; 16];
         regs[RSP] = Value::Frame(0);
+        if prototype.is_none() {
+            // Assembly takes pointers in any register.
+            for (register, value) in regs.iter_mut().enumerate().filter(|(register, _)| *register != RSP) {
+                *value = Value::Pointer(Pointer { ty: 0, offset: Some(0), parameter: Some(register as u8) });
+            }
+        }
         for (n, &register) in ARGUMENTS.iter().enumerate() {
             let ty = prototype.and_then(|p| p.parameters.get(n)).copied().unwrap_or(0);
             let parameter = Some(register as u8);
@@ -372,6 +378,9 @@ impl Values {
     }
 }
 
+/// Registers that an instruction may write, and where it stores how many bytes.
+pub type Changes = (u32, Vec<(Where, i32)>);
+
 /// The values before every instruction of `graph`; `None` where control never comes.
 ///
 /// `written` and `stores` say what each instruction changes.
@@ -379,7 +388,7 @@ pub fn values(
     world: &World,
     graph: &Graph,
     prototype: Option<&Prototype>,
-    effect: &mut dyn FnMut(&Instruction, &Values) -> (u32, Vec<(Where, i32)>),
+    effect: &mut dyn FnMut(&Instruction, &Values) -> Changes,
 ) -> Vec<Option<Values>> {
     let mut states: Vec<Option<Values>> = vec![None; graph.nodes.len()];
     let mut reachable: Option<i32> = None;

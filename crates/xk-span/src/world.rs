@@ -91,12 +91,21 @@ pub struct World {
     pub relocated: Vec<(u64, u8)>,
     /// `_stext`.
     pub text_base: u64,
+    /// Tables that list functions without calling them: tracing, probes, fault injection.
+    pub listed: Vec<std::ops::Range<u64>>,
+    /// The data could not be read, so nobody knows whose address is taken.
+    pub blind: bool,
 }
 
 /// Where modules are placed: behind any kernel, within reach of a call.
 const MODULES: u64 = 0xffff_ffff_c000_0000;
 /// Where symbols are placed that nobody defines.
 const UNDEFINED: u64 = 0xffff_ffff_fe00_0000;
+
+/// Sections of exported symbols.
+const EXPORTS: [&str; 2] = ["__ksymtab", "__ksymtab_gpl"];
+/// Sections of modules that list functions without calling them.
+const LISTS: [&str; 3] = ["__mcount_loc", "_kprobe_blacklist", "_error_injection_whitelist"];
 
 impl World {
     /// The kernel of `image` with some of its modules.
@@ -161,16 +170,56 @@ impl World {
         self.add_functions(text, 0);
         let tables = Tables::of_image(image);
         self.patches.read(&tables);
-        for table in ["__ksymtab", "__ksymtab_gpl"] {
+        let between = |start: &str, stop: &str| {
+            let address = |name| image.symbols(name).into_iter().find(|s| s.module.is_none()).map(|s| s.address);
+            Some(address(start)?..address(stop)?)
+        };
+        let lists = [
+            ("__start_mcount_loc", "__stop_mcount_loc"),
+            ("__start_kprobe_blacklist", "__stop_kprobe_blacklist"),
+            ("__start_error_injection_whitelist", "__stop_error_injection_whitelist"),
+        ];
+        self.listed.extend(lists.into_iter().filter_map(|(start, stop)| between(start, stop)));
+        if image.is_live() {
+            self.read_live(image, &between);
+        }
+        for table in EXPORTS {
             if let Some((start, bytes)) = image.section(table) {
-                // include/linux/export-internal.h: s32 value, name, namespace.
-                self.exported.extend(bytes.chunks_exact(12).enumerate().map(|(n, entry)| {
-                    let offset = i32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]);
-                    (start + 12 * n as u64).wrapping_add(i64::from(offset) as u64)
-                }));
+                self.export(start, bytes);
             }
         }
         Ok(())
+    }
+
+    /// The data of a running kernel, if it can be read.
+    fn read_live(&mut self, image: &Image, between: &dyn Fn(&str, &str) -> Option<std::ops::Range<u64>>) {
+        let read = |range: std::ops::Range<u64>| {
+            let length = range.end.checked_sub(range.start)? as usize;
+            Some((range.start, image.read(range.start, length).ok()?))
+        };
+        for (start, stop) in [("__start_rodata", "__end_rodata"), ("_sdata", "_edata")] {
+            match between(start, stop).and_then(read) {
+                Some((start, bytes)) => self.regions.push(Region { start, bytes, code: false, boot: false }),
+                None => self.blind = true,
+            }
+        }
+        for (start, stop) in
+            [("__start___ksymtab", "__stop___ksymtab"), ("__start___ksymtab_gpl", "__stop___ksymtab_gpl")]
+        {
+            match between(start, stop).and_then(read) {
+                Some((start, bytes)) => self.export(start, &bytes),
+                None => self.blind = true,
+            }
+        }
+        self.regions.sort_by_key(|region| region.start);
+    }
+
+    /// include/linux/export-internal.h: s32 value, name, namespace.
+    fn export(&mut self, start: u64, table: &[u8]) {
+        self.exported.extend(table.chunks_exact(12).enumerate().map(|(n, entry)| {
+            let offset = i32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]);
+            (start + 12 * n as u64).wrapping_add(i64::from(offset) as u64)
+        }));
     }
 
     /// Functions of one owner; symbols at one address are one function.
@@ -229,6 +278,12 @@ impl World {
                 self.relocated.push((place, size as u8));
             }
             let boot = section.name.starts_with(".init") || section.name == ".altinstr_aux";
+            if EXPORTS.contains(&section.name.as_str()) {
+                self.export(starts[index], &bytes);
+            }
+            if LISTS.contains(&section.name.as_str()) {
+                self.listed.push(starts[index]..starts[index] + bytes.len() as u64);
+            }
             self.regions.push(Region { start: starts[index], bytes, code: section.executable, boot });
         }
         self.regions.sort_by_key(|region| region.start);
@@ -246,11 +301,6 @@ impl World {
             let start = start.wrapping_add(symbol.offset);
             if symbol.function && kind.executable {
                 text.push((start, start.saturating_add(symbol.size), symbol.name.as_str()));
-                // What a module exports has an entry in its own __ksymtab.
-                let entry = format!("__ksymtab_{}", symbol.name);
-                if module.symbols.iter().any(|other| other.name == entry) {
-                    self.exported.insert(start);
-                }
             } else if !symbol.function {
                 self.objects.push((start, symbol.name.clone()));
             }

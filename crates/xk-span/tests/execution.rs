@@ -26,7 +26,7 @@ const FIXTURES: [&str; 8] = [
     "u32 f(u32 x, u32 y) { u32 v = x == V ? y : x; v += 3; v ^= y; return v * 5; }",
     "u64 f(u64 x, u64 y) { u64 v = x & V; if (y > 9) v = y; return v << 3; }",
     "void f(struct s *p, u64 x) { p->b = x + V; p->a = p->b > 7; }",
-    "u32 f(u32 x) { struct s v; volatile struct s *p = &v; p->a = x + V; p->b = x; return p->a + p->b; }",
+    "u32 f(u32 x) { volatile struct s v; v.a = x + V; v.b = x; return v.a + v.b; }",
 ];
 
 fn total(world: &World, frame: &Frame, table: &ScopeTable, index: usize, runs: u64) -> Seen {

@@ -132,6 +132,17 @@ fn a_returned_value_goes_to_every_caller() {
 }
 
 #[test]
+fn a_recursion_is_a_caller_too() {
+    let unit = Unit::new(
+        "noinline static u64 f(u64 x) { if (x > 5) { u64 r = f(x - 1); k(); if (r > 7) l(); }\n\
+           asm volatile(\"\" : \"+r\"(x)); return x + V; }\n\
+         u64 one(u64 x) { f(x); return 0; }",
+    );
+    let table = unit.confined(&["f"]);
+    assert!(unit.inside(&table, unit.call("f", "k")), "what the inner call returned is consumed behind k");
+}
+
+#[test]
 fn callers_that_are_not_known_are_an_escape() {
     let unit = Unit::new("noinline static u64 f(u64 x) { return x + V; } u64 (*table[])(u64) = { f };");
     let table = unit.confined(&["f"]);

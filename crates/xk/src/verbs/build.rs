@@ -225,13 +225,13 @@ fn in_order(table: &ScopeTable) -> Vec<(&str, f64)> {
 /// Why there is no table.
 enum Unbuilt {
     Unresolved(ResolveError),
-    Unbuilt(BuildError),
-    Unconfined(ConfineError),
+    Analysis(BuildError),
+    Spans(ConfineError),
 }
 
 impl From<ConfineError> for Unbuilt {
     fn from(error: ConfineError) -> Self {
-        Self::Unconfined(error)
+        Self::Spans(error)
     }
 }
 
@@ -243,7 +243,7 @@ impl From<ResolveError> for Unbuilt {
 
 impl From<BuildError> for Unbuilt {
     fn from(error: BuildError) -> Self {
-        Self::Unbuilt(error)
+        Self::Analysis(error)
     }
 }
 
@@ -251,9 +251,9 @@ impl Unbuilt {
     fn failure(self) -> Failure {
         match self {
             Self::Unresolved(error) => error.into(),
-            Self::Unbuilt(BuildError::Refused(refusal)) => refusal.into(),
-            Self::Unbuilt(other) => Failure::error(other.to_string()),
-            Self::Unconfined(error) => Failure::error(error.to_string()),
+            Self::Analysis(BuildError::Refused(refusal)) => refusal.into(),
+            Self::Analysis(other) => Failure::error(other.to_string()),
+            Self::Spans(error) => Failure::error(error.to_string()),
         }
     }
 }

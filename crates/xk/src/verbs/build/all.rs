@@ -34,8 +34,8 @@ impl Outcome {
     fn of(error: &Unbuilt) -> Self {
         let (status, reason) = match error {
             Unbuilt::Unresolved(error) => unresolved(error),
-            Unbuilt::Unbuilt(error) => unbuilt(error),
-            Unbuilt::Unconfined(error) => (Status::Error, Reason { code: "spans".into(), text: error.to_string() }),
+            Unbuilt::Analysis(error) => unbuilt(error),
+            Unbuilt::Spans(error) => (Status::Error, Reason { code: "spans".into(), text: error.to_string() }),
         };
         Self { status, reason: Some(reason) }
     }

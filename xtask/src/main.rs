@@ -29,7 +29,7 @@ enum Task {
     /// Safe spans of every usable constant of the corpus
     Spans(spans::Arguments),
     #[command(hide = true)]
-    Inside(inside::Arguments),
+    Inside(inside::Inside),
 }
 
 fn main() -> ExitCode {

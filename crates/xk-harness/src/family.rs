@@ -81,7 +81,7 @@ pub fn family(name: &str) -> Result<Family> {
 pub fn table(module: &Path, family: &Family) -> Result<ScopeTable> {
     let data = fs::read(module).with_context(|| module.display().to_string())?;
     let file = object::File::parse(&*data)?;
-    let mut table = empty(family);
+    let mut table = empty_table(family.name, DEFAULT, family.mode);
     for &(symbol, expected) in family.functions {
         let (function, text) = function(&file, symbol)?;
         let offsets: Vec<u32> = sites(&text);
@@ -91,7 +91,7 @@ pub fn table(module: &Path, family: &Family) -> Result<ScopeTable> {
         let index = table.functions.len();
         let first = table.spans.len();
         table.functions.push(function);
-        table.spans.extend(offsets.iter().map(|&offset| site(index, offset)));
+        table.spans.extend(offsets.iter().map(|&offset| site(index, offset, NOP_LEN)));
         let whole = [0, u32::try_from(text.len())?];
         let range = match (family.narrow, offsets.first(), offsets.last()) {
             (true, Some(&first), Some(&last)) => [first, last + u32::from(NOP_LEN)],
@@ -118,18 +118,20 @@ fn scope(function: usize, range: [u32; 2], spans: Vec<usize>) -> Scope {
     Scope { function, ranges: vec![range], spans, ..Scope::default() }
 }
 
-fn site(function: usize, offset: u32) -> CriticalSpan {
+/// A critical span that is one instruction, before which `eax` becomes V.
+#[must_use]
+pub fn site(function: usize, offset: u32, insn_len: u8) -> CriticalSpan {
     let op = |code| Op { code, width: 4, dst: RAX, a: 0, b: 0, c: 0, imm: 0 };
     CriticalSpan {
         function,
         start: offset,
-        end: offset + u32::from(NOP_LEN),
+        end: offset + u32::from(insn_len),
         assembly: Vec::new(),
         expression: Vec::new(),
         ivs: vec![Fit::linear(1, 0, 4)],
         indirection: Indirection {
             offset,
-            insn_len: NOP_LEN,
+            insn_len,
             when: When::Before,
             kind: Kind::Value,
             probe: ProbeKind::Jump,
@@ -140,23 +142,25 @@ fn site(function: usize, offset: u32) -> CriticalSpan {
     }
 }
 
-fn empty(family: &Family) -> ScopeTable {
+/// A table without sites.
+#[must_use]
+pub fn empty_table(name: &str, default: i64, mode: Mode) -> ScopeTable {
     ScopeTable {
         schema: SCHEMA,
         kernel: KernelRef { release: String::new(), build_id: String::new() },
         constant: ConstRef {
-            id: format!("kernel/atomic/spans.c:L1:{}:0", family.name),
-            name: Some(family.name.to_owned()),
+            id: format!("by hand:L1:{name}:0"),
+            name: Some(name.to_owned()),
             text: String::new(),
-            token: DEFAULT.to_string(),
-            default: DEFAULT,
+            token: default.to_string(),
+            default,
         },
-        range: Range::of(1, 1_000_000),
+        range: Range::of(0, 1_000_000),
         functions: Vec::new(),
         spans: Vec::new(),
         data: Vec::new(),
         scopes: Vec::new(),
-        mode: family.mode,
+        mode,
         escapes: Vec::new(),
         scoped: None,
         validation: Validation::default(),

@@ -2,6 +2,7 @@
 
 mod analysis;
 mod atomicity;
+mod transition;
 mod trigger;
 
 use anyhow::Result;
@@ -18,6 +19,8 @@ pub struct Arguments {
     json: bool,
     #[command(flatten)]
     atomicity: atomicity::Options,
+    #[command(flatten)]
+    transition: transition::Options,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -28,6 +31,8 @@ enum Name {
     Analysis,
     /// Whether two values ever meet, over many transitions
     Atomicity,
+    /// How long a transition takes, beside a livepatch
+    Transition,
     /// All of them
     All,
 }
@@ -48,6 +53,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     if chosen(Name::Atomicity) {
         let result = atomicity::run(&arguments.atomicity)?;
         show(arguments.json, &result, atomicity::Result::table)?;
+        verdict = verdict.and(result.verdict());
+    }
+    if chosen(Name::Transition) {
+        let result = transition::run(&arguments.transition)?;
+        show(arguments.json, &result, transition::Result::table)?;
         verdict = verdict.and(result.verdict());
     }
     if chosen(Name::Analysis) {

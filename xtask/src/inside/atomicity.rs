@@ -47,11 +47,11 @@ pub struct Report {
 pub struct Outcome {
     /// That were completed.
     pub transitions: u64,
-    /// Two values met.
+    /// Two values met, and kprobes had not missed an execution that would explain it.
     pub violations: u64,
-    /// ... of which one was the default: kprobes may have missed an execution.
+    /// A value met the default, which was in force before and after, but never meanwhile.
     pub with_default: u64,
-    /// Executions that kprobes missed.
+    /// Executions that kprobes missed, being in another probe; they use the default.
     pub missed: u64,
     /// Transitions that were given up.
     pub blocked: u64,
@@ -121,12 +121,13 @@ fn outcome(arguments: &Arguments, mode: Mode, spans: u32, transitions: u64) -> R
         let done = mode != Mode::Now && Atomic::mask(&[name]) & spans != 0;
         ensure!(!done || count.rounds > 0, "no thread executed {name}");
     }
-    let sum = |of: fn(&Count) -> u64| seen.spans.values().map(of).sum();
+    let sum = |of: fn(&Count) -> u64| -> u64 { seen.spans.values().map(of).sum() };
     let each = flips.transitions as f64;
+    let with_default = sum(|count| count.defaults);
     Ok(Outcome {
         transitions: flips.transitions,
-        violations: seen.violations(),
-        with_default: sum(|count| count.defaults),
+        violations: seen.violations() - with_default.min(missed),
+        with_default,
         missed,
         blocked: flips.blocked,
         rounds: sum(|count| count.rounds),

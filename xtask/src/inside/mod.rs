@@ -2,6 +2,7 @@
 //! host: the last line that it prints is one JSON object.
 
 pub mod atomicity;
+pub mod transition;
 
 use std::path::Path;
 
@@ -9,7 +10,7 @@ use anyhow::{ensure, Result};
 
 /// Arguments of `inside`.
 #[derive(Debug, clap::Args)]
-pub struct Arguments {
+pub struct Inside {
     #[command(subcommand)]
     work: Work,
 }
@@ -18,17 +19,20 @@ pub struct Arguments {
 enum Work {
     /// Change values under threads that would notice
     Atomicity(atomicity::Arguments),
+    /// Measure how long transitions take
+    Transition(transition::Arguments),
 }
 
 /// Does it.
 ///
 /// # Errors
 /// When this is no guest, or what is done there fails.
-pub fn run(arguments: &Arguments) -> Result<()> {
+pub fn run(arguments: &Inside) -> Result<()> {
     // The lab's init; nothing of this may happen to a machine that somebody uses.
     ensure!(Path::new("/run/xk/command").exists(), "this runs in a guest of the lab only");
     match &arguments.work {
         Work::Atomicity(arguments) => show(&atomicity::run(arguments)?),
+        Work::Transition(arguments) => show(&transition::run(arguments)?),
     }
 }
 

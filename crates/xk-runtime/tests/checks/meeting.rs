@@ -28,8 +28,12 @@ fn never_meet(mode: Mode) {
     Atomic.stop().unwrap();
     let counts = Atomic.counts().unwrap();
     assert_eq!((flips.transitions, flips.blocked), (TRANSITIONS, 0));
+    // An interrupt above another probe is none that kprobes show to xk: it uses the
+    // default, which is in force in none of these transitions.
+    let missed = flipper.missed().unwrap();
     for (name, count) in &counts.spans {
-        assert_eq!(count.violations, 0, "{name}: {count:?}, {} missed by kprobes", flipper.missed().unwrap());
+        assert_eq!(count.violations, count.defaults, "{name}: {count:?}");
+        assert!(count.defaults <= missed, "{name}: {count:?}, {missed} missed by kprobes");
         assert!(count.rounds > TRANSITIONS / 10 || Atomic::mask(&[name]) & spans == 0, "{name}: {count:?}");
     }
     flipper.unload(mode, LONG).unwrap();
@@ -89,7 +93,7 @@ pub fn a_processor_may_come_and_go() {
         assert_eq!(flips.blocked, 0);
         assert!(times > 0);
         let counts = Atomic.counts().unwrap();
-        assert_eq!(counts.violations(), 0, "{mode}: {counts:?}");
+        assert!(counts.violations() <= flipper.missed().unwrap(), "{mode}: {counts:?}");
         flipper.unload(mode, LONG).unwrap();
     }
 }

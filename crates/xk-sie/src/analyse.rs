@@ -72,8 +72,11 @@ pub fn analyse(input: &Input<'_>, units: Vec<Builds>) -> Result<Analysis, Refusa
 /// # Errors
 /// The [`Refusal`] of the constant as a whole.
 pub fn conclude(input: &Input<'_>, studies: &[Study]) -> Result<Analysis, Refusal> {
-    let unit_without_fit = studies.iter().find(|study| study.seeds().is_none());
-    if let Some(study) = unit_without_fit {
+    let without_fit = || studies.iter().filter(|study| study.seeds().is_none());
+    // Of several the one that says why.
+    let telling = without_fit().find(|study| study.is_hopeless());
+    let telling = telling.or_else(|| without_fit().find(|study| study.refusal(input.default).is_some()));
+    if let Some(study) = telling.or_else(|| without_fit().next()) {
         let nothing = || Refusal::NotDeployed { detail: format!("{} was compiled with no other value", study.source) };
         return Err(study.refusal(input.default).unwrap_or_else(nothing));
     }

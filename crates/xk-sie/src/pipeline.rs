@@ -104,10 +104,11 @@ pub fn build(
         let studies = observe(&variants, &means, &users, Plan::new(constant, domain), &mut clock)?;
         let agreeing = standing(constant.default, &studies).confirmed;
         let better = found.as_ref().is_none_or(|(_, before, _)| agreeing > *before);
+        let enough = agreeing >= UNSEEN || studies.iter().any(Study::is_hopeless);
         if better {
             found = Some((domain, agreeing, studies));
         }
-        if agreeing >= UNSEEN {
+        if enough {
             break;
         }
     }
@@ -165,11 +166,26 @@ fn observe(
             bench = Some(found);
         }
         let (units, studies) = bench.get_or_insert_default();
-        let built = variants.compile(units, &wave)?;
-        clock.lap("compile");
-        study(means, studies, built, variants.options.jobs);
-        clock.lap("compare");
+        for at in cheapest_first(studies) {
+            // What does not agree in one unit need not be compiled in others.
+            let failed: BTreeSet<i64> = studies.iter().flat_map(|study| study.open().keys().copied()).collect();
+            let left: Vec<i64> = wave.iter().copied().filter(|value| !failed.contains(value)).collect();
+            let built = variants.compile(&units[at..=at], &left)?;
+            clock.lap("compile");
+            study(means, &mut studies[at..=at], built, 1);
+            clock.lap("compare");
+            if studies[at].is_hopeless() {
+                return Ok(bench.unwrap_or_default().1);
+            }
+        }
     }
+}
+
+/// The units in the order in which they are looked at: small ones compile quickly.
+fn cheapest_first(studies: &[Study]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..studies.len()).collect();
+    order.sort_by_key(|&at| studies[at].base.insns.len());
+    order
 }
 
 struct Clock<'a> {
@@ -189,7 +205,10 @@ fn standing(default: i64, studies: &[Study]) -> Standing {
     let hull = hull(default, studies.iter());
     let unseen = |v: &&i64| hull.contains(**v) && **v != default && !studies.iter().any(|s| s.fitted().contains(v));
     let confirmed = studies.first().map_or(0, |first| first.agreeing().iter().filter(unseen).count());
-    Standing { hull, confirmed, fitted: !studies.is_empty() && studies.iter().all(|s| s.seeds().is_some()) }
+    let in_all = |v: &&i64| studies.iter().all(|study| study.agreeing().contains(v));
+    let others =
+        studies.first().is_some_and(|first| first.agreeing().iter().filter(in_all).any(|v| v.count_ones() != 1));
+    Standing { hull, confirmed, others, fitted: !studies.is_empty() && studies.iter().all(|s| s.seeds().is_some()) }
 }
 
 /// Looks at what was built, several units side by side.

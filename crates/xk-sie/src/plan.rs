@@ -23,6 +23,8 @@ const WAVES_WITHOUT_FIT: usize = 2;
 pub enum Domain {
     /// All.
     All,
+    /// All, unless the first that are tried tell that only powers of two may agree.
+    Hasty,
     /// A compiler divides by these in a way of its own.
     PowersOfTwo,
 }
@@ -34,7 +36,7 @@ impl Domain {
         let power = constant.default >= 2 && constant.default.count_ones() == 1;
         match (power, constant.operator) {
             (true, Operator::Divisor) => vec![Self::PowersOfTwo, Self::All],
-            (true, operator) if operator != Operator::ShiftCount => vec![Self::All, Self::PowersOfTwo],
+            (true, operator) if operator != Operator::ShiftCount => vec![Self::Hasty, Self::PowersOfTwo, Self::All],
             _ => vec![Self::All],
         }
     }
@@ -47,6 +49,8 @@ pub struct Standing {
     pub hull: Range,
     /// Values in it that agree and that no fit was made from.
     pub confirmed: usize,
+    /// Whether one of those that agree in every unit is no power of two.
+    pub others: bool,
     /// Whether every unit has a fit.
     pub fitted: bool,
 }
@@ -69,22 +73,34 @@ impl<'a> Plan<'a> {
 
     /// The next values, when `standing` is known; none when that is enough.
     pub fn next(&mut self, standing: &Standing) -> Vec<i64> {
-        let Standing { hull, confirmed, fitted } = *standing;
-        let missing = UNSEEN.saturating_sub(confirmed) + if fitted { 0 } else { FITTED };
+        let Standing { hull, confirmed, others, fitted } = *standing;
+        if self.tried.len() == 1 {
+            // Two values tell most of what makes a constant unusable.
+            return self.pick(hull, FITTED);
+        }
+        let begun = self.waves == 0;
+        let missing = UNSEEN.saturating_sub(confirmed) + if fitted || begun { 0 } else { FITTED };
         let hopeless = !fitted && self.waves == WAVES_WITHOUT_FIT;
-        if missing == 0 || self.waves == WAVES || hopeless {
+        let in_vain = self.domain == Domain::Hasty && !begun && !others;
+        if missing == 0 || self.waves == WAVES || hopeless || in_vain {
             return Vec::new();
         }
+        let wave = self.pick(hull, missing);
+        self.waves += 1;
+        wave
+    }
+
+    /// As many values as are wanted, of those that come next.
+    fn pick(&mut self, hull: Range, wanted: usize) -> Vec<i64> {
         let candidates = match self.domain {
             Domain::PowersOfTwo => self.powers(hull),
-            Domain::All if self.waves == 0 => self.first(),
-            Domain::All => self.closer(hull),
+            Domain::All | Domain::Hasty if self.waves == 0 => self.first(),
+            Domain::All | Domain::Hasty => self.closer(hull),
         };
-        self.waves += 1;
         let fresh = candidates.into_iter().filter(|&value| self.allowed(value));
         let mut wave: Vec<i64> = Vec::new();
         for value in fresh {
-            if wave.len() < missing && !wave.contains(&value) {
+            if wave.len() < wanted && !wave.contains(&value) {
                 wave.push(value);
             }
         }
@@ -120,8 +136,10 @@ impl<'a> Plan<'a> {
 
     /// Powers of two, from the default outwards, up to those known not to agree.
     fn powers(&self, hull: Range) -> Vec<i64> {
-        let above = self.tried.range(hull.max.saturating_add(1)..).next().copied();
-        let below = self.tried.range(..hull.min).next_back().copied();
+        // The first two say nothing against others as long as they are all there is.
+        let bounds = self.waves > 0;
+        let above = self.tried.range(hull.max.saturating_add(1)..).next().copied().filter(|_| bounds);
+        let below = self.tried.range(..hull.min).next_back().copied().filter(|_| bounds);
         let default = self.constant.default;
         let mut values = Vec::new();
         for n in 1..=20 {
@@ -149,5 +167,68 @@ impl<'a> Plan<'a> {
         }
         values.retain(|&v| above.is_none_or(|end| v < end) && below.is_none_or(|end| end < v));
         values
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use xk_const::{CType, ConstId, Form, Site};
+
+    fn constant(default: i64, operator: Operator) -> Constant {
+        let written = default.to_string();
+        Constant {
+            id: ConstId { path: "x.h".into(), line: 1, value: written.clone(), index: 0 },
+            name: None,
+            text: String::new(),
+            token: written.clone(),
+            form: Form::Literal,
+            default,
+            c_type: CType::Int,
+            operator,
+            site: Site { path: "x.h".into(), line: 1, start: 0, end: written.len(), written },
+            witness: String::new(),
+        }
+    }
+
+    fn standing(min: i64, max: i64, others: bool) -> Standing {
+        Standing { hull: Range::of(min, max), confirmed: 0, others, fitted: true }
+    }
+
+    #[test]
+    fn two_values_come_first_and_no_value_twice() {
+        let constant = constant(100, Operator::Other);
+        let mut plan = Plan::new(&constant, Domain::All);
+        let first = plan.next(&Standing { fitted: false, ..standing(100, 100, false) });
+        assert_eq!(first.len(), FITTED);
+        let second = plan.next(&standing(100, 100, true));
+        assert_eq!(second.len(), UNSEEN);
+        assert!(!second.iter().any(|value| first.contains(value) || *value == 100));
+        let enough = Standing { confirmed: UNSEEN, ..standing(1, 1000, true) };
+        assert!(plan.next(&enough).is_empty());
+    }
+
+    #[test]
+    fn powers_of_two_go_on_when_the_first_two_do_not_match() {
+        let constant = constant(8, Operator::Divisor);
+        let mut plan = Plan::new(&constant, Domain::PowersOfTwo);
+        let nothing = Standing { fitted: false, ..standing(8, 8, false) };
+        assert_eq!(plan.next(&nothing), [16, 4]);
+        assert_eq!(plan.next(&nothing), [32, 2, 64, 128, 256]);
+    }
+
+    #[test]
+    fn haste_ends_where_powers_of_two_alone_agree() {
+        let constant = constant(1024, Operator::Multiplier);
+        assert_eq!(Domain::of(&constant), [Domain::Hasty, Domain::PowersOfTwo, Domain::All]);
+        for (domain, others, ends) in
+            [(Domain::Hasty, false, true), (Domain::Hasty, true, false), (Domain::All, false, false)]
+        {
+            let mut plan = Plan::new(&constant, domain);
+            for _ in 0..2 {
+                assert!(!plan.next(&standing(128, 2048, others)).is_empty(), "{domain:?}");
+            }
+            assert_eq!(plan.next(&standing(128, 2048, others)).is_empty(), ends, "{domain:?} {others}");
+        }
     }
 }

@@ -17,6 +17,7 @@ use crate::fit::{agrees, fit, Point};
 use crate::flow::Flow;
 use crate::insn::{Insn, Node};
 use crate::object::Object;
+use crate::plan::FITTED;
 use crate::product;
 use crate::proof::Solver;
 use crate::prototypes::Prototypes;
@@ -151,6 +152,13 @@ impl Study {
     pub fn refusal(&self, default: i64) -> Option<Refusal> {
         let nearest = self.refusals.iter().min_by_key(|(value, _)| value.abs_diff(default));
         nearest.map(|(_, refusal)| refusal.clone())
+    }
+
+    /// Whether no value can ever agree: data that cannot be changed holds another with each of several.
+    #[must_use]
+    pub fn is_hopeless(&self) -> bool {
+        let fixed = |refusal: &&Refusal| matches!(refusal, Refusal::ReadOnlyData { .. } | Refusal::BootOnly { .. });
+        self.observed.is_empty() && self.refusals.values().filter(fixed).count() >= FITTED
     }
 
     /// Where an instruction is, for messages.

@@ -325,3 +325,25 @@ fn code_that_only_one_build_has_is_refused() {
     let two = ".text\n.type f,@function\nf: ret\n.size f,.-f\n.type g,@function\ng: ret\n.size g,.-g\n";
     refused("a function more", &object(one), &object(two));
 }
+
+/// What a call goes to counts, not how far away that is. The function that calls is one that no walk accepts:
+/// only being the same makes it acceptable.
+#[test]
+fn distances_between_functions_may_differ() {
+    let build = |size: &str, callee: &str| {
+        let function = |name: &str, text: &str| {
+            format!(".globl {name}\n.type {name},@function\n{name}:\n{text}\n.size {name},.-{name}\n")
+        };
+        let before = ".text\n.local near\n.local other\n";
+        let near = function("near", "ret").replace(".globl near", "");
+        let other = function("other", "inc %rax; ret").replace(".globl other", "");
+        let changes = function("changes", &format!("cmp ${size},%rdi; jb 1f; inc %rax; 1: ret"));
+        let calls = function("calls", &format!("call {callee}; jmp *(%rdi)"));
+        object(&format!("{before}{near}{other}{changes}{calls}"))
+    };
+    let base = build("100", "near");
+    let found = diff(&base, &build("1000", "near")).unwrap();
+    assert_eq!(found.len(), 1);
+    assert!(diff(&base, &build("1000", "other")).is_err());
+    assert!(diff(&base, &build("100", "other")).is_err());
+}

@@ -100,3 +100,15 @@ fn every_reason_has_a_constant_that_is_refused_for_it() {
         .collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
+
+/// One unit can never agree, another has not been compiled with anything else yet: the first says why.
+#[test]
+fn of_several_units_the_one_that_says_why_counts() {
+    let text = format!("{PRELUDE}const u32 a[] = {{1, V}}; u32 f(u32 x) {{ return a[x]; }}");
+    let fixed = from_c(&text);
+    let plain = format!("{PRELUDE}u64 f(u32 x) {{ if (x > V) return g(x); return h(x); }}");
+    let plain = from_c(&plain);
+    let units = vec![builds(&plain, DEFAULT, &[], &[]), builds(&fixed, DEFAULT, &FITTED[..2], &[])];
+    let refusal = analysed(units, DEFAULT, &Itself::of(&plain(DEFAULT)), &solver()).expect_err("it is accepted");
+    assert!(matches!(refusal, Refusal::ReadOnlyData { .. }), "{refusal}");
+}

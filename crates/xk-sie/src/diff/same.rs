@@ -3,11 +3,11 @@
 //! equally, also where no path of the comparison leads.
 
 use super::is_part;
-use crate::insn::{Node, Target};
+use crate::insn::{Insn, Node, Target};
 use crate::object::{Function, Object};
 
-/// Whether the function called `name`, and the parts of it that the compiler
-/// moved away, are the same in both objects.
+/// Whether two functions, and the parts of them that the compiler moved away, are
+/// the same in both objects.
 pub(super) fn same(base: &Object, variant: &Object, ours: &Function, theirs: &Function) -> bool {
     let part = |object: &Object| {
         let name = format!("{}.cold", ours.name);
@@ -27,9 +27,33 @@ fn named(object: &Object, node: Node) -> Option<(String, u64)> {
     Some((function.name.clone(), node.offset - function.start.offset))
 }
 
+/// Bytes of the distance in a near call or jump.
+const DISTANCE: usize = 4;
+
+/// Where distances to other functions stand in the code of a function. What counts is
+/// which functions those are.
+fn distances(object: &Object, function: &Function) -> Vec<usize> {
+    let mut end = function.start;
+    end.offset += function.size;
+    let leaves = |insn: &&Insn| match &insn.target {
+        Some(Target::Local(node)) => !(function.start..end).contains(node) && object.function_at(*node).is_some(),
+        _ => false,
+    };
+    let far = object.insns.range(function.start..end).map(|(_, insn)| insn).filter(leaves);
+    let field = |insn: &Insn| (insn.next().offset - function.start.offset) as usize - DISTANCE;
+    far.filter(|insn| insn.raw.len() > DISTANCE).map(field).collect()
+}
+
 /// Whether two pieces of code are the same.
 pub(super) fn same_code(base: &Object, variant: &Object, ours: &Function, theirs: &Function) -> bool {
-    if ours.size != theirs.size || base.text_and_mask(ours) != variant.text_and_mask(theirs) {
+    let bytes = |object: &Object, function: &Function| {
+        let (mut text, mask) = object.text_and_mask(function);
+        for at in distances(object, function) {
+            text[at..at + DISTANCE].fill(0);
+        }
+        (text, mask)
+    };
+    if bytes(base, ours) != bytes(variant, theirs) {
         return false;
     }
     let insns = |object: &Object, function: &Function| {

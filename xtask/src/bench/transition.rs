@@ -18,6 +18,10 @@ pub struct Options {
     /// transition: TCP flows
     #[arg(long, default_value_t = 128)]
     flows: u32,
+    /// transition: bits per second of each flow; 0: as many as there can be, which leaves
+    /// an emulated guest no processor for anything else
+    #[arg(long, default_value = "500K")]
+    rate: String,
     /// transition: transitions of each kind
     #[arg(long, default_value_t = 15)]
     rounds: u32,
@@ -35,6 +39,7 @@ pub struct Result {
     kernel: String,
     function: &'static str,
     flows: u32,
+    rate: String,
     rounds: u32,
     xk_median_ms: f64,
     /// ... without the load.
@@ -60,15 +65,16 @@ pub fn run(options: &Options) -> Fallible<Result> {
     say(&format!("{} flows in a guest on {}", options.flows, kernel.release));
     let script = format!(
         "insmod {xk} && insmod {atomic} && exec {} inside transition --atomic {atomic} --livepatch {livepatch} \
-         --flows {} --rounds {}",
+         --flows {} --rate {} --rounds {}",
         std::env::current_exe()?.display(),
         options.flows,
+        options.rate,
         options.rounds
     );
     let printed = lab::run_guest(&script, &["--timeout", "3600"])?;
     let last = printed.lines().last().unwrap_or_default();
     let report: Report = serde_json::from_str(last).with_context(|| format!("the guest printed: {printed}"))?;
-    Ok(result(kernel.release, options.rounds, report))
+    Ok(result(kernel.release, options, report))
 }
 
 fn median(times: &[f64]) -> f64 {
@@ -77,7 +83,7 @@ fn median(times: &[f64]) -> f64 {
     rounded(sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN))
 }
 
-fn result(kernel: String, rounds: u32, report: Report) -> Result {
+fn result(kernel: String, options: &Options, report: Report) -> Result {
     let (ours, theirs) = (median(&report.xk), median(&report.livepatch));
     let round = |times: &[f64]| times.iter().map(|&time| rounded(time)).collect();
     let mut grid = report.grid;
@@ -104,7 +110,8 @@ fn result(kernel: String, rounds: u32, report: Report) -> Result {
         kernel,
         function: "tcp_sendmsg",
         flows: report.flows,
-        rounds,
+        rate: options.rate.clone(),
+        rounds: options.rounds,
         xk_median_ms: ours,
         xk_transition_median_ms: median(&report.xk_transition),
         xk_now_median_ms: median(&report.xk_now),

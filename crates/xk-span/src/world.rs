@@ -99,6 +99,8 @@ pub struct World {
 
 /// Where modules are placed: behind any kernel, within reach of a call.
 const MODULES: u64 = 0xffff_ffff_c000_0000;
+/// The owner of what nobody defines.
+const UNDEFINED_OWNER: usize = usize::MAX;
 /// Where symbols are placed that nobody defines.
 const UNDEFINED: u64 = 0xffff_ffff_fe00_0000;
 
@@ -118,12 +120,31 @@ impl World {
         this.types = image.btf().map(|btf| Types::new(&btf)).unwrap_or_default();
         this.read_image(image)?;
         let mut at = MODULES;
+        let mut known = HashSet::new();
         for name in modules {
-            let module = image.module(name)?;
-            at = this.place(&module, at);
+            at = this.place_with_needs(image, name, at, &mut known)?;
         }
         this.finish();
         Ok(this)
+    }
+
+    /// Places a module behind those whose functions it calls.
+    fn place_with_needs(
+        &mut self,
+        image: &Image,
+        name: &str,
+        mut at: u64,
+        known: &mut HashSet<String>,
+    ) -> Result<u64, ImageError> {
+        if !known.insert(name.replace('-', "_")) {
+            return Ok(at);
+        }
+        let module = image.module(name)?;
+        let needs = module.info("depends").unwrap_or_default();
+        for need in needs.split(',').filter(|need| !need.is_empty()) {
+            at = self.place_with_needs(image, need, at, known)?;
+        }
+        Ok(self.place(&module, at))
     }
 
     /// Modules alone: fixtures.
@@ -316,15 +337,17 @@ impl World {
         if self.by_name.is_empty() {
             self.index_names();
         }
-        if let Some(&index) = self.by_name.get(name).and_then(|found| found.first()) {
-            return self.functions[index].start;
+        // A static function of the same name is another one.
+        let offered = |address: &u64| self.exported.contains(address) || self.blind;
+        let functions = self.by_name.get(name).into_iter().flatten().map(|&index| &self.functions[index]);
+        if let Some(found) = functions.clone().find(|f| f.owner == UNDEFINED_OWNER || offered(&f.start)) {
+            return found.start;
         }
-        if let Some((address, _)) = self.objects.iter().find(|(_, known)| known == name) {
+        if let Some((address, _)) = self.objects.iter().find(|(address, known)| known == name && offered(address)) {
             return *address;
         }
         let place = UNDEFINED + 16 * self.functions.len() as u64;
-        let owner = self.owners.len();
-        let function = Function { start: place, end: place, names: vec![name.to_owned()], owner };
+        let function = Function { start: place, end: place, names: vec![name.to_owned()], owner: UNDEFINED_OWNER };
         self.by_name.entry(name.to_owned()).or_default().push(self.functions.len());
         self.functions.push(function);
         place

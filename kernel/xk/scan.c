@@ -89,10 +89,13 @@ static bool contains(const struct xk_range_set *set, unsigned long address)
 	return false;
 }
 
-/* A return address is behind its call, which may be the last of a range. */
-static bool is_inside(const struct xk_range_set *set, unsigned long address)
+/*
+ * The instruction at which a frame stands: where it was interrupted, or the call
+ * that has not returned, which lies before the address to which it will.
+ */
+static unsigned long place_of(unsigned long address, const struct pt_regs *regs)
 {
-	return contains(set, address) || contains(set, address - 1);
+	return regs ? address : address - 1;
 }
 
 /*
@@ -121,7 +124,7 @@ static bool walk(struct task_struct *task, const struct xk_range_set *ranges,
 			return true;
 		if (seen->nr < XK_STACK_DEPTH)
 			seen->stack[seen->nr++] = address;
-		inside |= is_inside(ranges, address);
+		inside |= contains(ranges, place_of(address, regs));
 	}
 	seen->unreliable = unwind_error(&state);
 	return inside || seen->unreliable;

@@ -20,7 +20,7 @@ pub const MAX_SCOPES: usize = 512;
 /// `XK_MAX_RANGES`.
 pub const MAX_RANGES: usize = 256;
 /// `XK_MAX_CHANGES`.
-pub const MAX_CHANGES: usize = 64;
+pub const MAX_CHANGES: usize = 1024;
 /// `XK_MAX_TIMEOUT_MS`.
 pub const MAX_TIMEOUT_MS: u32 = 600_000;
 /// `XK_MAX_TEXT`.

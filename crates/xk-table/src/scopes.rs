@@ -33,8 +33,8 @@ impl fmt::Display for Mode {
 /// A safe span: the part of a function in which a value that depends on the
 /// constant is alive.
 ///
-/// A thread is inside if an instruction pointer or a return address `r` on its
-/// stack has `start <= r < end` or `start <= r - 1 < end` for one of the ranges.
+/// A thread is inside if, in a frame of its stack, the instruction at which it was
+/// interrupted, or the call that has not returned, lies in one of the ranges.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Scope {
     /// Index into [`ScopeTable::functions`].

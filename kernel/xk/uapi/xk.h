@@ -24,7 +24,7 @@
 #define XK_MAX_SITES 256	/* per tune */
 #define XK_MAX_SCOPES 512	/* per tune */
 #define XK_MAX_RANGES 256	/* per scope */
-#define XK_MAX_CHANGES 64	/* per transition */
+#define XK_MAX_CHANGES 1024	/* per transition */
 #define XK_MAX_TIMEOUT_MS 600000
 #define XK_MAX_OPS 48		/* per site */
 #define XK_MAX_IVS 8		/* per site */
@@ -156,9 +156,10 @@ struct xk_site {
 
 /*
  * The part of one function in which values that depend on the constant are
- * alive. A thread is inside while an instruction pointer or a return address on
- * its stack lies in one of the ranges, or directly behind one. The function is
- * checked as that of a site is, and waits for its module in the same way.
+ * alive. A thread is inside while, in a frame of its stack, the instruction at
+ * which it was interrupted, or the call that has not returned, lies in one of the
+ * ranges. The function is checked as that of a site is, and waits for its module
+ * in the same way.
  */
 struct xk_range {
 	__u32 start;		/* offset in the function */

@@ -1,6 +1,7 @@
 //! The analysis of one constant after the other, in a process of its own: whatever happens to it, the
 //! run goes on. In: rows as JSON lines on standard input. Out: outcomes as JSON lines.
 
+use std::cell::RefCell;
 use std::io::{BufRead, Write};
 use std::path::PathBuf;
 use std::time::Instant;
@@ -9,8 +10,9 @@ use anyhow::{Context, Result};
 use xk_const::{resolve, ConstId, Constant, ResolveError, Spec};
 use xk_kernel::{Image, Source, SourceHints, Tree};
 use xk_sie::outcome::{unbuilt, unresolved};
-use xk_sie::pipeline::{build, Options};
+use xk_sie::pipeline::{build, noreturns, Options};
 use xk_sie::proof::Solver;
+use xk_span::confine::Confiner;
 use xk_table::{KernelRef, ScopeTable, Store};
 
 use super::list::Row;
@@ -45,6 +47,7 @@ pub struct Bench {
     solver: Solver,
     store: Store,
     objects: PathBuf,
+    confiner: RefCell<Confiner>,
     jobs: usize,
 }
 
@@ -52,12 +55,14 @@ impl Bench {
     fn open(jobs: usize) -> Result<Self> {
         let (image, tree) = kernel()?;
         let cache = lab::cache()?;
+        let confiner = RefCell::new(Confiner::new(noreturns(&tree)?));
         Ok(Self {
             image,
             tree,
             solver: Solver::z3(SOLVER_SECONDS)?,
             store: Store::new(place::tables()?),
             objects: cache.join("objects"),
+            confiner,
             jobs,
         })
     }
@@ -94,7 +99,7 @@ impl Bench {
         let built = build(&self.tree, &self.image, kernel, constant, &self.solver, &options);
         let seconds = started.elapsed().as_secs_f64();
         Ok(match built {
-            Ok(table) => self.keep(row, &table, seconds)?,
+            Ok(table) => self.keep(row, table, started)?,
             Err(error) => {
                 let (status, reason) = unbuilt(&error);
                 Outcome {
@@ -106,9 +111,11 @@ impl Bench {
         })
     }
 
-    fn keep(&self, row: &Row, table: &ScopeTable, seconds: f64) -> Result<Outcome> {
-        self.store.save(table)?;
-        Ok(Outcome::with(row, table, seconds))
+    /// With its safe spans, as `xk build` keeps it.
+    fn keep(&self, row: &Row, mut table: ScopeTable, started: Instant) -> Result<Outcome> {
+        self.confiner.borrow_mut().confine(&self.image, &mut table)?;
+        self.store.save(&table)?;
+        Ok(Outcome::with(row, &table, started.elapsed().as_secs_f64()))
     }
 
     /// The constants that a row means. Where its name alone means several, those that stand on the

@@ -6,6 +6,7 @@ mod effects;
 mod inside;
 mod lab;
 mod spans;
+mod stress;
 
 use std::process::ExitCode;
 
@@ -28,6 +29,8 @@ enum Task {
     Corpus(corpus::Arguments),
     /// Safe spans of every usable constant of the corpus
     Spans(spans::Arguments),
+    /// End tunes under load, in every way, again and again
+    Stress(stress::Stress),
     #[command(hide = true)]
     Inside(inside::Inside),
 }
@@ -38,6 +41,7 @@ fn main() -> ExitCode {
         Task::Effects(arguments) => effects::run(&arguments),
         Task::Corpus(arguments) => corpus::run(&arguments),
         Task::Spans(arguments) => spans::run(&arguments),
+        Task::Stress(arguments) => stress::run(&arguments),
         Task::Inside(arguments) => inside::run(&arguments),
     };
     match done {

@@ -101,6 +101,14 @@ impl Flipper {
         Ok(tunes.iter().flat_map(|tune| &tune.sites).map(|site| site.missed).sum())
     }
 
+    /// Lets them outlive this process; their numbers.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn detach(self) -> Result<Vec<u32>, Error> {
+        self.tunes.into_iter().map(Tune::detach).collect()
+    }
+
     /// Unloads them together.
     ///
     /// # Errors

@@ -2,6 +2,7 @@
 //! host: the last line that it prints is one JSON object.
 
 pub mod atomicity;
+pub mod stress;
 pub mod transition;
 
 use std::path::Path;
@@ -19,6 +20,10 @@ pub struct Inside {
 enum Work {
     /// Change values under threads that would notice
     Atomicity(atomicity::Arguments),
+    /// End tunes in every way, under load
+    Stress(stress::Arguments),
+    /// Own tunes until somebody kills this process
+    Own(stress::Arguments),
     /// Measure how long transitions take
     Transition(transition::Arguments),
 }
@@ -32,6 +37,8 @@ pub fn run(arguments: &Inside) -> Result<()> {
     ensure!(Path::new("/run/xk/command").exists(), "this runs in a guest of the lab only");
     match &arguments.work {
         Work::Atomicity(arguments) => show(&atomicity::run(arguments)?),
+        Work::Stress(arguments) => show(&stress::run(arguments)?),
+        Work::Own(arguments) => stress::own(arguments),
         Work::Transition(arguments) => show(&transition::run(arguments)?),
     }
 }

@@ -23,6 +23,7 @@ use xk_runtime::{Device, Error, Mode, State, Target, Tune, TuneStatus};
 /// Set in the guest only: nothing in `inside` may run anywhere else.
 const XK_KO: &str = "XK_TEST_MODULE";
 const ATOMIC_KO: &str = "XK_TEST_ATOMIC";
+const REDIRECT_KO: &str = "XK_TEST_REDIRECT";
 /// What `HOLD` is in the source, and what it is set to.
 const DEFAULT: i64 = 32;
 const TUNED: i64 = 77;
@@ -59,6 +60,7 @@ guest_tests! {
     another_kprobe_is_a_bystander,
     probes_that_are_not_optimised_change_as_well,
     kprobes_disabled_during_a_transition,
+    a_livepatch_takes_the_function_away,
 }
 
 /// Not a test: a process that holds a tune until it is killed.
@@ -87,7 +89,12 @@ fn guest_output() -> &'static str {
     OUTPUT.get_or_init(|| {
         let release = output_of(Command::new("lab/lab").args(["info", "amd64", "release"]));
         let module = |folder| output_of(Command::new("scripts/build-module").args([release.as_str(), folder]));
-        let environment = format!("{XK_KO}={} {ATOMIC_KO}={}", module("kernel/xk"), module("kernel/atomic"));
+        let environment = format!(
+            "{XK_KO}={} {ATOMIC_KO}={} {REDIRECT_KO}={}",
+            module("kernel/xk"),
+            module("kernel/atomic"),
+            module("kernel/redirect")
+        );
         boot("amd64", 600, &environment)
     })
 }
@@ -232,7 +239,7 @@ mod checks {
         sigkill_of_the_owner_while_a_thread_is_inside, xk_is_removed_when_threads_have_left,
     };
     pub use interference::{
-        another_kprobe_is_a_bystander, kprobes_disabled_during_a_transition,
+        a_livepatch_takes_the_function_away, another_kprobe_is_a_bystander, kprobes_disabled_during_a_transition,
         probes_that_are_not_optimised_change_as_well, the_function_tracer_is_a_bystander,
     };
     pub use meeting::{

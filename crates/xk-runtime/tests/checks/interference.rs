@@ -97,3 +97,39 @@ pub fn kprobes_disabled_during_a_transition() {
     write(ENABLED, "1");
     assert_eq!((value(), tune.status().unwrap().broken), (TUNED, false));
 }
+
+const LIVEPATCH: &str = "/sys/kernel/livepatch/xk_redirect";
+
+fn livepatch() {
+    assert!(run("insmod", &[&std::env::var(crate::REDIRECT_KO).unwrap()]));
+    let transition = format!("{LIVEPATCH}/transition");
+    wait_for("every thread is patched", || fs::read_to_string(&transition).unwrap().trim() == "0");
+}
+
+fn livepatch_away() {
+    write(&format!("{LIVEPATCH}/enabled"), "0");
+    wait_for("no thread is patched", || !Path::new(LIVEPATCH).exists());
+    wait_for("the livepatch can be removed", || run("rmmod", &["xk_redirect"]));
+}
+
+/// What is not executed cannot be tuned: the site stays, and is reached again when
+/// the livepatch goes. A livepatch is refused nothing.
+pub fn a_livepatch_takes_the_function_away() {
+    let hits = |tune: &Tune| {
+        let sites = tune.status().unwrap().sites;
+        sites.iter().find(|site| site.symbol == "xk_atomic_value").unwrap().hits
+    };
+    for before in [true, false] {
+        let tune = if before { None } else { Some(tuned("HOLD")) };
+        livepatch();
+        let tune = tune.unwrap_or_else(|| tuned("HOLD"));
+        let start = hits(&tune);
+        assert_eq!((value(), hits(&tune) - start), (-1, 0));
+        tune.go(Target::Value(5), Mode::Task, LONG).unwrap();
+        assert_eq!((value(), hits(&tune) - start), (-1, 0));
+        livepatch_away();
+        assert_eq!((value(), hits(&tune) - start), (5, 1));
+        tune.go(Target::Unload, Mode::Global, LONG).unwrap();
+        assert_eq!(value(), DEFAULT);
+    }
+}

@@ -85,7 +85,7 @@ fn load(atomic: &Path) -> Result<Flipper> {
 /// Does it.
 pub fn run(arguments: &Arguments) -> Result<Report> {
     let mut stress = Stress { arguments: arguments.clone(), violations: 0, executions: 0 };
-    let kinds: [(&str, fn(&mut Stress) -> Result<()>); 4] = [
+    let kinds: [(&str, Round); 4] = [
         ("sigkill", Stress::sigkill),
         ("lease", Stress::lease),
         ("rmmod_target", Stress::remove_target),
@@ -117,6 +117,9 @@ fn start() -> Result<()> {
     Atomic.tell("inside 8")?;
     Atomic.start(THREADS, Atomic::mask(&SPANS))
 }
+
+/// One end of tunes; the next round begins with none.
+type Round = fn(&mut Stress) -> Result<()>;
 
 struct Stress {
     arguments: Arguments,

@@ -34,7 +34,7 @@ fn never_meet(mode: Mode) {
     for (name, count) in &counts.spans {
         assert_eq!(count.violations, count.defaults, "{name}: {count:?}");
         assert!(count.defaults <= missed, "{name}: {count:?}, {missed} missed by kprobes");
-        assert!(count.rounds > TRANSITIONS / 10 || Atomic::mask(&[name]) & spans == 0, "{name}: {count:?}");
+        assert!(count.rounds > 0 || Atomic::mask(&[name]) & spans == 0, "{name}: {count:?}");
     }
     flipper.unload(mode, LONG).unwrap();
     assert!(Device::open().unwrap().tunes().unwrap().is_empty());

@@ -209,7 +209,6 @@ static void unload_visibly(struct xk_tune *tune)
  */
 void xk_unload_start(struct xk_tune *tune)
 {
-	enum xk_mode mode = tune->mode;
 	struct xk_error error = {};
 	struct xk_turn *turn;
 
@@ -218,9 +217,7 @@ void xk_unload_start(struct xk_tune *tune)
 		return;
 	}
 	tune->doomed = false;
-	if (tune->values->value == tune->default_value)
-		mode = XK_MODE_NOW;
-	turn = xk_turn_create(1, mode);
+	turn = xk_turn_create(1, tune->mode);
 	if (!turn) {
 		unload_visibly(tune);
 		return;

@@ -140,12 +140,23 @@ static void stop(struct xk_turn *turn)
 	turn->scan.found = NULL;
 }
 
+/* Both versions hold the same values: nothing can be mixed. */
+static bool changes_nothing(const struct xk_turn *turn)
+{
+	unsigned int i;
+
+	for (i = 0; i < turn->nr; i++)
+		if (turn->parts[i].tune->values->value != turn->parts[i].other->value)
+			return false;
+	return true;
+}
+
 /* Makes the next step. True: every thread uses the version in force. */
 bool xk_turn_advance(struct xk_turn *turn)
 {
 	enum xk_turn_phase before = turn->phase;
 
-	if (turn->mode == XK_MODE_NOW)
+	if (turn->mode == XK_MODE_NOW || changes_nothing(turn))
 		flip_now(turn);
 	else
 		stop(turn);

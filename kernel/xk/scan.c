@@ -90,12 +90,17 @@ static bool contains(const struct xk_range_set *set, unsigned long address)
 }
 
 /*
- * The instruction at which a frame stands: where it was interrupted, or the call
- * that has not returned, which lies before the address to which it will.
+ * Whether the instruction at which a frame stands is in a range: where it was
+ * interrupted, or the call that has not returned, which lies before the address
+ * to which it will. A frame that was interrupted may have returned already, but
+ * for a jump: return thunks have no frame of their own.
  */
-static unsigned long place_of(unsigned long address, const struct pt_regs *regs)
+static bool stands_in(const struct xk_range_set *ranges, unsigned long address,
+		      bool interrupted, bool calls_interrupted)
 {
-	return regs ? address : address - 1;
+	if (interrupted)
+		return contains(ranges, address);
+	return contains(ranges, address - 1) || (calls_interrupted && contains(ranges, address));
 }
 
 /*
@@ -105,8 +110,8 @@ static unsigned long place_of(unsigned long address, const struct pt_regs *regs)
 static bool walk(struct task_struct *task, const struct xk_range_set *ranges,
 		 struct xk_blocker *seen)
 {
+	bool inside = false, interrupted = false;
 	struct unwind_state state;
-	bool inside = false;
 
 	seen->nr = 0;
 	seen->unreliable = true;
@@ -124,7 +129,8 @@ static bool walk(struct task_struct *task, const struct xk_range_set *ranges,
 			return true;
 		if (seen->nr < XK_STACK_DEPTH)
 			seen->stack[seen->nr++] = address;
-		inside |= contains(ranges, place_of(address, regs));
+		inside |= stands_in(ranges, address, regs, interrupted);
+		interrupted = regs;
 	}
 	seen->unreliable = unwind_error(&state);
 	return inside || seen->unreliable;

@@ -151,10 +151,7 @@ impl<'w> Walk<'w> {
             Ok((slice, frame)) => {
                 let address = |at: &usize| frame.graph.nodes[*at].insn.ip();
                 found.alive.extend(slice.alive.iter().map(address));
-                // The call from which a value comes belongs to where it is alive.
-                let alive = |at: &usize| frame.graph.nodes[*at].next.iter().any(|next| slice.alive.contains(next));
-                let calls = start.calls.keys().filter(|at| frame.graph.at(**at).as_ref().is_some_and(alive));
-                found.alive.extend(calls);
+                // Not the call from which a value comes: until it returns, the callee is inside.
                 for (at, how) in &slice.uses {
                     let known = found.uses.entry(address(at)).or_insert(*how);
                     *known = (*known).max(*how);

@@ -123,13 +123,13 @@ static void disarm(struct xk_tune *tune, const struct module *module)
 				xk_data_write(site, tune->default_value);
 			continue;
 		}
-		sites[nr++] = site;
-		if (nr == ARRAY_SIZE(sites)) {
+		/* One call for sites of one backend. */
+		if (nr == ARRAY_SIZE(sites) || (nr && sites[0]->backend != site->backend)) {
 			sites[0]->backend->disarm(sites, nr);
 			nr = 0;
 		}
+		sites[nr++] = site;
 	}
-	/* There is one backend; with more, this is one call for each. */
 	if (nr)
 		sites[0]->backend->disarm(sites, nr);
 }

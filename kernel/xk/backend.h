@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * How control reaches an update. A backend owns the bytes at the site; it
- * knows nothing about values, tunes or user space. The first is kprobes; a
- * detour and a patch of the immediate are foreseen.
+ * knows nothing about user space, nor when which value is in force. There are
+ * kprobes and detours; a patch of the immediate is foreseen.
  */
 #ifndef _XK_BACKEND_H
 #define _XK_BACKEND_H
@@ -44,5 +44,6 @@ struct xk_backend {
 };
 
 extern const struct xk_backend xk_backend_kprobe;
+extern const struct xk_backend xk_backend_detour;
 
 #endif /* _XK_BACKEND_H */

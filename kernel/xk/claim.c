@@ -22,8 +22,8 @@ static bool disturbs(const struct xk_live_site *site, const struct xk_live_site 
 		start -= site->reach;
 		other_start -= other->reach;
 	}
-	return start < other->address + other->insn_len &&
-	       other_start < site->address + site->insn_len;
+	return start < other->address + xk_site_covers(other) &&
+	       other_start < site->address + xk_site_covers(site);
 }
 
 static bool conflicts(const struct xk_live_site *site, const struct xk_live_site *other)
@@ -76,7 +76,7 @@ static int verify_code(struct xk_live_site *site, const struct module *module, u
 	ret = verify_unowned(site, error);
 	if (ret)
 		return ret;
-	return xk_site_link(site, view, error);
+	return xk_site_link(site, view, site->place.text->len, error);
 }
 
 /* `module` is the one of the site, loaded; NULL for vmlinux. */

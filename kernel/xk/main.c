@@ -14,6 +14,7 @@
 #include <linux/uaccess.h>
 #include <linux/workqueue.h>
 
+#include "detour.h"
 #include "memory.h"
 #include "xk.h"
 
@@ -281,15 +282,20 @@ static int __init xk_init(void)
 	xk_workqueue = alloc_workqueue("xk", WQ_UNBOUND, 0);
 	if (!xk_workqueue)
 		return -ENOMEM;
-	ret = register_notifiers();
+	ret = xk_detour_init();
 	if (ret)
 		goto destroy;
+	ret = register_notifiers();
+	if (ret)
+		goto detours;
 	ret = misc_register(&xk_device);
 	if (ret)
 		goto unregister;
 	return 0;
 unregister:
 	unregister_notifiers();
+detours:
+	xk_detour_exit();
 destroy:
 	destroy_workqueue(xk_workqueue);
 	return ret;
@@ -302,6 +308,7 @@ static void __exit xk_exit(void)
 	xk_tune_unload_all();
 	unregister_notifiers();
 	xk_lease_exit();
+	xk_detour_exit();
 	destroy_workqueue(xk_workqueue);
 	/* Versions that were left. */
 	rcu_barrier();

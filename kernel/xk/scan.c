@@ -89,28 +89,37 @@ static bool contains(const struct xk_range_set *set, unsigned long address)
 	return false;
 }
 
+struct frame {
+	unsigned long address;		/* where it goes on */
+	bool interrupted;		/* not in a call */
+	bool calls_interrupted;		/* what it called was interrupted */
+};
+
+typedef bool (*stands_fn)(const struct frame *frame, const void *data);
+
 /*
  * Whether the instruction at which a frame stands is in a range: where it was
  * interrupted, or the call that has not returned, which lies before the address
  * to which it will. A frame that was interrupted may have returned already, but
  * for a jump: return thunks have no frame of their own.
  */
-static bool stands_in(const struct xk_range_set *ranges, unsigned long address,
-		      bool interrupted, bool calls_interrupted)
+static bool stands_in(const struct frame *frame, const void *ranges)
 {
-	if (interrupted)
-		return contains(ranges, address);
-	return contains(ranges, address - 1) || (calls_interrupted && contains(ranges, address));
+	if (frame->interrupted)
+		return contains(ranges, frame->address);
+	return contains(ranges, frame->address - 1) ||
+	       (frame->calls_interrupted && contains(ranges, frame->address));
 }
 
 /*
  * Walks the stack to its end, also when the answer is known: the frames are for
  * the report.
  */
-static bool walk(struct task_struct *task, const struct xk_range_set *ranges,
+static bool walk(struct task_struct *task, stands_fn stands, const void *data,
 		 struct xk_blocker *seen)
 {
-	bool inside = false, interrupted = false;
+	struct frame frame = {};
+	bool inside = false;
 	struct unwind_state state;
 
 	seen->nr = 0;
@@ -118,22 +127,31 @@ static bool walk(struct task_struct *task, const struct xk_range_set *ranges,
 	for (unwind_start(&state, task, NULL, NULL); !unwind_done(&state) && !unwind_error(&state);
 	     unwind_next_frame(&state)) {
 		struct pt_regs *regs = unwind_get_entry_regs(&state, NULL);
-		unsigned long address;
 
 		if (regs && user_mode(regs)) {
 			seen->unreliable = false;
 			return inside;
 		}
-		address = unwind_get_return_address(&state);
-		if (!address)
+		frame.calls_interrupted = frame.interrupted;
+		frame.interrupted = regs;
+		frame.address = unwind_get_return_address(&state);
+		if (!frame.address)
 			return true;
 		if (seen->nr < XK_STACK_DEPTH)
-			seen->stack[seen->nr++] = address;
-		inside |= stands_in(ranges, address, regs, interrupted);
-		interrupted = regs;
+			seen->stack[seen->nr++] = frame.address;
+		inside |= stands(&frame, data);
 	}
 	seen->unreliable = unwind_error(&state);
 	return inside || seen->unreliable;
+}
+
+/*
+ * A thread that runs is a stopper: nothing else runs now. One without a stack
+ * has exited.
+ */
+static bool has_stack(const struct task_struct *task)
+{
+	return !task->on_cpu && refcount_read(&task->stack_refcount);
 }
 
 static void look_at(struct task_struct *task, struct xk_scan *scan)
@@ -142,15 +160,11 @@ static void look_at(struct task_struct *task, struct xk_scan *scan)
 	struct xk_blocker *seen = &scan->blockers[scan->nr_blockers];
 	struct xk_blocker unreported;
 
-	/*
-	 * A thread that runs is a stopper: nothing else runs now. One without a
-	 * stack has exited.
-	 */
-	if (task->on_cpu || !refcount_read(&task->stack_refcount))
+	if (!has_stack(task))
 		return;
 	if (scan->nr_blockers == XK_MAX_BLOCKERS)
 		seen = &unreported;
-	if (!walk(task, scan->ranges, seen))
+	if (!walk(task, stands_in, scan->ranges, seen))
 		return;
 	if (seen != &unreported) {
 		seen->pid = task_pid_nr(task);
@@ -190,6 +204,31 @@ void xk_scan_all(struct xk_scan *scan, const struct xk_settling *except)
 			look_at(thread, scan);
 	sort(scan->found->tasks, scan->found->nr, sizeof(scan->found->tasks[0]), by_address,
 	     NULL);
+}
+
+struct asked {
+	bool (*is_there)(unsigned long address, const void *data);
+	const void *data;
+};
+
+static bool stands_there(const struct frame *frame, const void *data)
+{
+	const struct asked *asked = data;
+
+	return asked->is_there(frame->address, asked->data);
+}
+
+/* Whether a thread is where `is_there` says, or has a stack that cannot be read. */
+bool xk_scan_any(bool (*is_there)(unsigned long address, const void *data), const void *data)
+{
+	const struct asked asked = { .is_there = is_there, .data = data };
+	struct task_struct *process, *thread;
+	struct xk_blocker seen;
+
+	for_each_process_thread(process, thread)
+		if (has_stack(thread) && walk(thread, stands_there, &asked, &seen))
+			return true;
+	return false;
 }
 
 /* Those that are still inside. */

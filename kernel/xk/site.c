@@ -10,6 +10,8 @@
 #include <linux/uaccess.h>
 
 #include "backend.h"
+#include "detour.h"
+#include "stubs.h"
 #include "xk.h"
 
 #define MAX_INSN_LEN 15
@@ -66,6 +68,10 @@ static int check_code(const struct xk_site *from, unsigned int index, struct xk_
 				 from->start);
 	if (from->address + from->text_len < from->address)
 		return xk_refuse(error, -EINVAL, "site %u: address %#llx", index, from->address);
+	if (from->window && (from->window < max_t(u32, from->insn_len, XK_JUMP_LEN) ||
+			     from->window > XK_MAX_WINDOW))
+		return xk_refuse(error, -EINVAL, "site %u: a window of %u bytes", index,
+				 from->window);
 	if (xk_ops_check(from->ops, from->nr_ops, &limits, &why))
 		return xk_refuse(error, -EINVAL, "site %u, operation %d: %s (%lld)",
 				 index, why.op, why.what, why.value);
@@ -134,7 +140,8 @@ static int init_code(struct xk_tune *tune, unsigned int index,
 	struct xk_live_site *site = &tune->sites[index];
 	int ret;
 
-	site->backend = &xk_backend_kprobe;
+	site->backend = &xk_backend_kprobe;	/* at first: see choose_backend() */
+	site->window = from->window;
 	site->reach = from->offset - from->start;
 	ret = copy_source(tune, index, from, error);
 	if (ret)
@@ -187,9 +194,27 @@ out:
 	return ret;
 }
 
-/* From the verified bytes of the function to a handler. */
-int xk_site_link(struct xk_live_site *site, const u8 *text, struct xk_error *error)
+/* A detour where the tune wants it and it is safe. */
+static int choose_backend(struct xk_live_site *site, const u8 *text, u32 len,
+			  struct xk_error *error)
 {
+	site->backend = &xk_backend_kprobe;
+	if (!site->tune->detours)
+		return 0;
+	site->no_detour = xk_detour_prepare(site, text, len);
+	if (!site->no_detour)
+		site->backend = &xk_backend_detour;
+	else if (site->tune->detours_only)
+		return xk_refuse(error, -EOPNOTSUPP, "%s+0x%x: no detour: %s",
+				 site->place.symbol, site->offset, site->no_detour);
+	return 0;
+}
+
+/* From the verified bytes of the function, `len` of them, to a handler. */
+int xk_site_link(struct xk_live_site *site, const u8 *text, u32 len, struct xk_error *error)
+{
+	int ret;
+
 	struct xk_op *ops;
 
 	ops = kmemdup_array(site->ops, site->nr_ops, sizeof(*ops), GFP_KERNEL);
@@ -199,7 +224,14 @@ int xk_site_link(struct xk_live_site *site, const u8 *text, struct xk_error *err
 	xk_ops_link(ops, site->nr_ops, text, site->place.function);
 	xk_plan_build(&site->plan, ops, site->nr_ops);
 	kfree(ops);
-	return site->backend->prepare(site, error);
+	ret = choose_backend(site, text, len, error);
+	return ret ?: site->backend->prepare(site, error);
+}
+
+/* The instructions that it holds, from its address on: bytes. */
+u8 xk_site_covers(const struct xk_live_site *site)
+{
+	return site->stub ? site->stub->window.len : site->insn_len;
 }
 
 void xk_site_destroy(struct xk_live_site *site)
@@ -275,6 +307,11 @@ void xk_site_describe(const struct xk_live_site *site, struct xk_site_info *info
 		info->flags |= XK_SITE_BROKEN;
 		strscpy(info->reason, site->reason);
 	}
-	if (!site->in_data)
-		sum_counters(site, info);
+	if (site->in_data)
+		return;
+	sum_counters(site, info);
+	if (site->no_detour)
+		strscpy(info->note, site->no_detour);
+	if (site->stub)
+		info->flags |= XK_SITE_DETOUR | (site->stub->has_value ? XK_SITE_UNCOUNTED : 0);
 }

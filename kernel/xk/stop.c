@@ -7,6 +7,8 @@
 #include <linux/cpumask.h>
 #include <linux/stop_machine.h>
 
+#include "internal.h"
+#include "poke.h"
 #include "turn.h"
 #include "version.h"
 
@@ -26,6 +28,9 @@ static void flip(struct xk_turn *turn, u64 epoch)
 {
 	unsigned int i;
 
+	/* First every stub asks, and is told the version from before. */
+	if (turn->pokes)
+		xk_pokes_make(turn->pokes);
 	turn->scan.found->epoch = epoch;
 	for (i = 0; i < turn->nr; i++) {
 		struct xk_turn_part *part = &turn->parts[i];
@@ -90,6 +95,7 @@ static void note_epoch_offline(u64 epoch)
 static int on_each_cpu_stopped(void *data)
 {
 	struct stop *stop = data;
+	unsigned int seen = 0;
 
 	if (atomic_inc_return(&stop->arrived) == 1) {
 		stop->changed = act(stop->turn, stop->epoch);
@@ -98,8 +104,11 @@ static int on_each_cpu_stopped(void *data)
 		smp_store_release(&stop->acted, true);
 	} else {
 		/* Pairs with the store above. */
-		while (!smp_load_acquire(&stop->acted))
+		while (!smp_load_acquire(&stop->acted)) {
+			if (stop->turn->pokes)
+				xk_pokes_follow(stop->turn->pokes, &seen);
 			cpu_relax();
+		}
 	}
 	this_cpu_write(xk_epoch, stop->epoch);
 	return 0;
@@ -109,9 +118,15 @@ static int on_each_cpu_stopped(void *data)
 bool xk_stop(struct xk_turn *turn)
 {
 	struct stop stop = { .turn = turn, .epoch = ++last_epoch };
+	int ret;
 
 	turn->stops++;
-	if (stop_machine(on_each_cpu_stopped, &stop, cpu_online_mask))
-		return false;
-	return stop.changed;
+	if (turn->pokes) {
+		xk_text_lock();
+		ret = xk_stop_machine_locked(on_each_cpu_stopped, &stop);
+		xk_text_unlock();
+	} else {
+		ret = stop_machine(on_each_cpu_stopped, &stop, cpu_online_mask);
+	}
+	return !ret && stop.changed;
 }

@@ -12,6 +12,7 @@
 #include <linux/uaccess.h>
 
 #include "backend.h"
+#include "detour.h"
 #include "trace.h"
 #include "xk.h"
 
@@ -111,7 +112,7 @@ static int check_load(const struct xk_load *load, struct xk_error *error)
 	if (load->nr_scopes > XK_MAX_SCOPES)
 		return xk_refuse(error, -EINVAL, "%s: %u scopes; up to %u are possible",
 				 load->name, load->nr_scopes, XK_MAX_SCOPES);
-	if (load->flags & ~XK_LOAD_POWERS_OF_TWO)
+	if (load->flags & ~(XK_LOAD_POWERS_OF_TWO | XK_LOAD_DETOUR | XK_LOAD_DETOUR_ONLY))
 		return xk_refuse(error, -EINVAL, "%s: unknown flags %#x", load->name, load->flags);
 	if (load->min > load->max ||
 	    !is_proved(load->default_value, load->min, load->max,
@@ -153,6 +154,8 @@ static struct xk_tune *create_tune(const struct xk_load *load, struct xk_error *
 	tune->min = load->min;
 	tune->max = load->max;
 	tune->powers_of_two = load->flags & XK_LOAD_POWERS_OF_TWO;
+	tune->detours_only = load->flags & XK_LOAD_DETOUR_ONLY;
+	tune->detours = tune->detours_only || load->flags & XK_LOAD_DETOUR;
 	ret = fill_tune(tune, load, error);
 	if (ret) {
 		free_tune(tune);
@@ -208,9 +211,10 @@ int xk_tune_load(struct file *owner, struct xk_load *load, struct xk_error *erro
 		list_add_tail(&tune->list, &xk_tunes);
 		trace_xk_load(tune);
 	}
-	mutex_unlock(&xk_lock);
+	/* Under the lock: of its sites, some may have stubs. */
 	if (ret)
 		free_tune(tune);
+	mutex_unlock(&xk_lock);
 	return ret;
 }
 
@@ -287,5 +291,6 @@ void xk_tune_module_going(const struct module *module)
 		xk_sites_await_module(tune, module);
 		xk_scopes_await_module(tune, module);
 	}
+	xk_detour_module_going(module);
 	mutex_unlock(&xk_lock);
 }

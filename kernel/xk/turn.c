@@ -4,8 +4,10 @@
  * stop, until no thread uses the one from before; or back again. Nothing is
  * ever forced. See docs/transitions.md.
  */
+#include <linux/err.h>
 #include <linux/slab.h>
 
+#include "detour.h"
 #include "trace.h"
 #include "turn.h"
 
@@ -106,35 +108,47 @@ static void flip_now(struct xk_turn *turn)
 	turn->phase = XK_TURN_SETTLING;
 }
 
-static bool prepare_scan(struct xk_turn *turn)
+static struct xk_tune **tunes_of(const struct xk_turn *turn)
 {
 	struct xk_tune **tunes = kvmalloc_array(turn->nr, sizeof(struct xk_tune *), GFP_KERNEL);
 	unsigned int i;
 
-	if (!tunes)
-		return false;
-	for (i = 0; i < turn->nr; i++)
+	for (i = 0; tunes && i < turn->nr; i++)
 		tunes[i] = turn->parts[i].tune;
+	return tunes;
+}
+
+static bool prepare_stop(struct xk_turn *turn, struct xk_tune *const *tunes)
+{
+	struct xk_pokes *pokes = xk_detours_ask(tunes, turn->nr);
+
 	turn->scan.ranges = xk_range_set_create(tunes, turn->nr);
-	kvfree(tunes);
 	turn->scan.found = xk_settling_create();
-	return turn->scan.ranges && turn->scan.found;
+	turn->pokes = IS_ERR(pokes) ? NULL : pokes;
+	return turn->scan.ranges && turn->scan.found && !IS_ERR(pokes);
 }
 
 /* One stop. Without memory for it, none: the next attempt may have it. */
 static void stop(struct xk_turn *turn)
 {
-	struct xk_settling *unused;
+	struct xk_tune **tunes = tunes_of(turn);
+	struct xk_settling *unused = NULL;
 
-	if (!prepare_scan(turn)) {
+	if (!tunes)
+		return;
+	if (!prepare_stop(turn, tunes)) {
 		unused = turn->scan.found;
 	} else if (xk_stop(turn)) {
 		unused = turn->settling;
 		turn->settling = turn->scan.found;
+		xk_detours_asked(tunes, turn->nr);
 	} else {
 		unused = turn->scan.found;
 	}
 	xk_settling_free(unused);
+	kvfree(tunes);
+	kvfree(turn->pokes);
+	turn->pokes = NULL;
 	kvfree(turn->scan.ranges);
 	turn->scan.ranges = NULL;
 	turn->scan.found = NULL;
@@ -202,10 +216,27 @@ static void finish_part(struct xk_turn *turn, struct xk_turn_part *part)
 		xk_unload_start(tune);
 }
 
+/* Stubs of all its tunes in one stop; without memory, of one after the other. */
+static void settle_detours(const struct xk_turn *turn)
+{
+	struct xk_tune **tunes = tunes_of(turn);
+	unsigned int i;
+
+	if (tunes)
+		xk_detours_settle(tunes, turn->nr);
+	for (i = 0; !tunes && i < turn->nr; i++)
+		xk_detours_settle(&turn->parts[i].tune, 1);
+	kvfree(tunes);
+}
+
 /* It is over: done, taken back, or, if it still waits, never begun. Frees it. */
 void xk_turn_finish(struct xk_turn *turn)
 {
 	unsigned int i;
+
+	/* Nobody settles: versions that ask would be told the one in force. */
+	if (turn->phase == XK_TURN_SETTLING)
+		settle_detours(turn);
 
 	for (i = 0; i < turn->nr; i++)
 		finish_part(turn, &turn->parts[i]);

@@ -29,6 +29,7 @@ struct xk_turn {
 	unsigned int stops;
 	struct delayed_work work;	/* goes on where no caller waits */
 	struct xk_scan scan;		/* of the last stop */
+	struct xk_pokes *pokes;		/* for the next one: see gates.c; or NULL */
 	struct xk_settling *settling;
 	unsigned int nr;
 	struct xk_turn_part parts[] __counted_by(nr);

@@ -13,6 +13,7 @@
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
+#include "stubs.h"
 #include "xk.h"
 
 /* Functions of one name in one module. */
@@ -102,11 +103,34 @@ static int verify_symbol(const struct xk_place *place, u32 probed, bool located,
 	return ret;
 }
 
+/* How many bytes of the site's are not the original ones, from what the first is. */
+static unsigned int patched(const struct xk_live_site *site, u8 first)
+{
+	if (site->stub)
+		return site->stub->window.len;
+	if (first == INT3)
+		return 1;
+	return first == JMP32 ? XK_PATCH_LEN : 0;
+}
+
+static u8 original(const struct xk_live_site *site, unsigned int index)
+{
+	return site->stub ? site->stub->window.bytes[index] : site->original[index];
+}
+
+static void undo(const struct xk_live_site *site, u8 *view, u32 room)
+{
+	unsigned int i, nr = patched(site, view[0]);
+
+	for (i = 0; i < nr && i < room; i++)
+		view[i] = original(site, i);
+}
+
 /* Replaces what our own probes wrote into `view` by what they overwrote. */
 static void undo_own_probes(u8 *view, unsigned long start, u32 len)
 {
 	struct xk_tune *tune;
-	unsigned int i, k, patched;
+	unsigned int i;
 
 	list_for_each_entry(tune, &xk_tunes, list) {
 		for (i = 0; i < tune->nr_sites; i++) {
@@ -115,14 +139,7 @@ static void undo_own_probes(u8 *view, unsigned long start, u32 len)
 			if (site->phase != XK_PHASE_ARMED || site->address < start ||
 			    site->address >= start + len)
 				continue;
-			if (view[site->address - start] == INT3)
-				patched = 1;
-			else if (view[site->address - start] == JMP32)
-				patched = XK_PATCH_LEN;
-			else
-				continue;
-			for (k = 0; k < patched && site->address + k < start + len; k++)
-				view[site->address + k - start] = site->original[k];
+			undo(site, view + (site->address - start), start + len - site->address);
 		}
 	}
 }

@@ -21,7 +21,7 @@
 DEFINE_PER_CPU(u64, xk_epoch);
 
 /* `values` is settling, or was a moment ago. */
-static const struct xk_values *notrace version(const struct xk_values *values)
+const struct xk_values *notrace xk_version(const struct xk_values *values)
 {
 	const struct xk_settling *settling = READ_ONCE(values->settling);
 
@@ -32,12 +32,12 @@ static const struct xk_values *notrace version(const struct xk_values *values)
 	return values;
 }
 
-NOKPROBE_SYMBOL(version);
+NOKPROBE_SYMBOL(xk_version);
 
 int notrace xk_handle_settling(const struct xk_live_site *site, const struct xk_values *values,
 			       struct pt_regs *regs)
 {
-	return xk_run(site, xk_values_at(version(values), site), regs);
+	return xk_run(site, xk_values_at(xk_version(values), site), regs);
 }
 
 NOKPROBE_SYMBOL(xk_handle_settling);

@@ -22,6 +22,7 @@
 struct file;
 struct xk_backend;
 struct xk_settling;
+struct xk_stub;
 struct xk_tune;
 struct xk_turn;
 struct workqueue_struct;
@@ -99,11 +100,14 @@ struct xk_live_site {
 
 	struct xk_tune *tune;
 	const struct xk_backend *backend;	/* NULL in data */
+	struct xk_stub *stub;			/* of backend_detour.c */
+	const char *no_detour;			/* why, or NULL */
 	struct xk_place place;
 	unsigned long address;			/* of the probed instruction, or value */
 	u32 offset;
 	u32 reach;				/* bytes before it that the proof covers */
 	u8 insn_len;				/* in data: width of the value */
+	u8 window;				/* bytes that a detour may replace */
 	u8 when;
 	bool in_data;				/* no code: see data.c */
 	enum xk_phase phase;
@@ -135,6 +139,8 @@ struct xk_tune {
 	s64 min;
 	s64 max;
 	bool powers_of_two;		/* of min to max, these only */
+	bool detours;			/* where they are safe */
+	bool detours_only;
 	struct xk_values *values;	/* read by handlers */
 	struct xk_turn *turn;		/* the transition that it is in, or NULL */
 	enum xk_mode mode;		/* of the last one; how it will be unloaded */
@@ -189,7 +195,8 @@ int xk_site_init(struct xk_tune *tune, unsigned int index,
 		 const struct xk_site __user *user, struct xk_error *error);
 void xk_site_destroy(struct xk_live_site *site);
 void xk_site_free_source(struct xk_live_site *site);
-int xk_site_link(struct xk_live_site *site, const u8 *text, struct xk_error *error);
+int xk_site_link(struct xk_live_site *site, const u8 *text, u32 len, struct xk_error *error);
+u8 xk_site_covers(const struct xk_live_site *site);
 void xk_site_describe(const struct xk_live_site *site, struct xk_site_info *info);
 bool xk_site_ill(const struct xk_live_site *site);
 

@@ -136,6 +136,7 @@ pub fn site(function: usize, offset: u32, insn_len: u8) -> CriticalSpan {
             kind: Kind::Value,
             probe: ProbeKind::Jump,
             probe_reason: None,
+            window: insn_len,
             program: Program { ops: vec![op(OpCode::Iv), op(OpCode::SetReg)] },
         },
         proof: Proof::Proved { solver: "by hand".into(), millis: 0 },

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
 use serde::Serialize;
-use xk_runtime::{Change, Device, Error, Mode, Target, Tune};
+use xk_runtime::{Backend, Change, Device, Error, Mode, Target, Tune};
 
 use crate::family::{table, Family, Loaded};
 
@@ -43,8 +43,20 @@ impl Flipper {
     /// # Errors
     /// When the kernel refuses.
     pub fn load<'a>(module: &Path, families: impl IntoIterator<Item = &'a Family>) -> Result<Self> {
+        Self::load_by(module, families, Backend::default())
+    }
+
+    /// As [`Flipper::load`], by this backend.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn load_by<'a>(
+        module: &Path,
+        families: impl IntoIterator<Item = &'a Family>,
+        backend: Backend,
+    ) -> Result<Self> {
         let device = Device::open()?;
-        let load = |family| Ok(device.load(&table(module, family)?, &Loaded)?);
+        let load = |family| Ok(device.load_by(&table(module, family)?, &Loaded, backend)?);
         let tunes = families.into_iter().map(load).collect::<Result<Vec<_>>>()?;
         Ok(Self { device, tunes, next: 0 })
     }

@@ -6,7 +6,7 @@ use xk_table::MAX_IVS;
 use xk_table::MAX_OPS;
 
 /// `XK_ABI_VERSION`.
-pub const ABI_VERSION: u32 = 3;
+pub const ABI_VERSION: u32 = 4;
 /// `XK_NAME_LEN`.
 pub const NAME_LEN: usize = 128;
 /// `XK_SYMBOL_LEN`.
@@ -51,6 +51,11 @@ pub const SITE_DATA: u32 = 1 << 1;
 
 /// `XK_LOAD_POWERS_OF_TWO`.
 pub const LOAD_POWERS_OF_TWO: u32 = 1;
+
+/// `XK_LOAD_DETOUR`.
+pub const LOAD_DETOUR: u32 = 1 << 1;
+/// `XK_LOAD_DETOUR_ONLY`.
+pub const LOAD_DETOUR_ONLY: u32 = 1 << 2;
 
 /// `XK_MODE_NOW`.
 pub const MODE_NOW: u32 = 0;
@@ -100,6 +105,11 @@ pub const SITE_IN_DATA: u32 = 1 << 5;
 /// `XK_SITE_DRIFTED`.
 pub const SITE_DRIFTED: u32 = 1 << 6;
 
+/// `XK_SITE_DETOUR`.
+pub const SITE_DETOUR: u32 = 1 << 7;
+/// `XK_SITE_UNCOUNTED`.
+pub const SITE_UNCOUNTED: u32 = 1 << 8;
+
 /// `struct xk_op`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
@@ -143,7 +153,7 @@ pub struct Site {
     pub flags: u32,
     pub text_len: u32,
     pub start: u32,
-    pub pad: u32,
+    pub window: u32,
     pub text: u64,
     pub mask: u64,
     pub ivs: [Iv; MAX_IVS],
@@ -294,6 +304,7 @@ pub struct SiteInfo {
     pub faults: u64,
     pub missed: u64,
     pub reason: [u8; ERROR_LEN],
+    pub note: [u8; NAME_LEN],
 }
 
 /// A structure of which all-zero bytes are a value: integers and arrays only.

@@ -12,7 +12,7 @@ use xk_table::ScopeTable;
 use crate::abi::{self, Plain};
 use crate::encode::Request;
 use crate::transition::{Change, Target, Transition};
-use crate::{AddressOf, Error, Mode, SiteStatus, Tune, TuneStatus};
+use crate::{AddressOf, Backend, Error, Mode, SiteStatus, Tune, TuneStatus};
 
 /// Bytes of a report on the threads that block: as many as xk.ko writes.
 pub(crate) const REPORT_LEN: usize = 16384;
@@ -74,7 +74,16 @@ impl Device {
     /// [`Error::Busy`], [`Error::Drift`] and [`Error::Refused`] with the kernel's
     /// reason. Nothing is armed then.
     pub fn load(&self, table: &ScopeTable, addresses: &dyn AddressOf) -> Result<Tune, Error> {
-        let mut request = Request::new(table, addresses)?;
+        self.load_by(table, addresses, Backend::Kprobe)
+    }
+
+    /// As [`Device::load`], and says how control is to reach the updates.
+    ///
+    /// # Errors
+    /// As [`Device::load`]; [`Error::Refused`] also when [`Backend::Detour`] is not
+    /// possible at every site.
+    pub fn load_by(&self, table: &ScopeTable, addresses: &dyn AddressOf, backend: Backend) -> Result<Tune, Error> {
+        let mut request = Request::new(table, addresses, backend)?;
         match self.ioctl(abi::IOC_LOAD, &mut request.load) {
             Ok(()) => Ok(Tune::new(self.clone(), request.load.id)),
             Err(error) => Err(load_error(&error, abi::text(&request.load.error))),

@@ -3,7 +3,7 @@
 use xk_table::{CriticalSpan, DataSite, Fit, Form, Function, Scope, ScopeTable, When};
 
 use crate::abi::{self, Plain};
-use crate::Error;
+use crate::{Backend, Error};
 
 /// Where functions and objects are in the running kernel.
 pub trait AddressOf {
@@ -41,7 +41,7 @@ struct Text {
 }
 
 impl Request {
-    pub(crate) fn new(table: &ScopeTable, addresses: &dyn AddressOf) -> Result<Self, Error> {
+    pub(crate) fn new(table: &ScopeTable, addresses: &dyn AddressOf, backend: Backend) -> Result<Self, Error> {
         let name = table.constant.name.as_deref().unwrap_or(&table.constant.id);
         let wrong = |reason: String| Error::Table { name: name.to_owned(), reason };
 
@@ -85,7 +85,7 @@ impl Request {
         load.default_value = table.constant.default;
         load.min = table.range.min;
         load.max = table.range.max;
-        load.flags = if table.range.powers_of_two { abi::LOAD_POWERS_OF_TWO } else { 0 };
+        load.flags = if table.range.powers_of_two { abi::LOAD_POWERS_OF_TWO } else { 0 } | backend.flags();
         load.nr_sites = sites.len() as u32;
         load.sites = sites.as_ptr() as u64;
         load.nr_scopes = scopes.len() as u32;
@@ -181,6 +181,7 @@ fn site(span: &CriticalSpan, function: &Function, text: &Text) -> Result<abi::Si
     site.flags = if program.stores() { abi::SITE_STORES } else { 0 };
     site.text_len = text.bytes.len() as u32;
     site.start = span.start;
+    site.window = u32::from(indirection.window);
     site.text = text.bytes.as_ptr() as u64;
     site.mask = text.mask.as_ptr() as u64;
 

@@ -9,6 +9,7 @@
 //! Nothing in here knows about compilers or proofs.
 
 pub mod abi;
+mod backend;
 mod device;
 mod encode;
 mod error;
@@ -16,6 +17,7 @@ mod status;
 mod transition;
 mod tune;
 
+pub use backend::Backend;
 pub use device::{Device, DEVICE_PATH};
 pub use encode::AddressOf;
 pub use error::Error;

@@ -74,6 +74,8 @@ pub enum Probe {
     Jump,
     /// A breakpoint.
     Int3,
+    /// A jump of xk's own to a stub: nothing is missed.
+    Detour,
     /// Nothing: the default is in force.
     Disarmed,
     /// Nothing, as its module is not loaded.
@@ -103,6 +105,11 @@ pub struct SiteStatus {
     pub probe: Probe,
     /// Why the value is not in force there, if the kernel knows.
     pub reason: Option<String>,
+    /// Why it is no detour, if it was to be one.
+    pub note: Option<String>,
+    /// Whether all executions are counted; of a detour, only those during transitions
+    /// may be.
+    pub counted: bool,
     /// The update was reached.
     pub hits: u64,
     /// ... and changed the state.
@@ -142,7 +149,7 @@ impl TuneStatus {
 
 impl SiteStatus {
     pub(crate) fn new(info: &abi::SiteInfo) -> Self {
-        let [module, reason] = [&info.module[..], &info.reason[..]].map(abi::text);
+        let [module, reason, note] = [&info.module[..], &info.reason[..], &info.note[..]].map(abi::text);
         Self {
             address: info.address,
             symbol: abi::text(&info.symbol),
@@ -150,6 +157,8 @@ impl SiteStatus {
             offset: info.offset,
             probe: probe(info.flags),
             reason: (!reason.is_empty()).then_some(reason),
+            note: (!note.is_empty()).then_some(note),
+            counted: info.flags & abi::SITE_UNCOUNTED == 0,
             hits: info.hits,
             applied: info.applied,
             faults: info.faults,
@@ -169,6 +178,8 @@ fn probe(flags: u32) -> Probe {
         Probe::Data
     } else if flags & abi::SITE_OPT_UNKNOWN != 0 {
         Probe::Unknown
+    } else if flags & (abi::SITE_ARMED | abi::SITE_DETOUR) == abi::SITE_ARMED | abi::SITE_DETOUR {
+        Probe::Detour
     } else if flags & abi::SITE_OPTIMISED != 0 {
         Probe::Jump
     } else if flags & abi::SITE_ARMED != 0 {

@@ -459,6 +459,7 @@ impl Context<'_> {
                 kind: generated.kind,
                 probe: candidate.probe,
                 probe_reason: candidate.reason.clone(),
+                window: 0,
                 program: generated.program,
             },
             ivs,

@@ -242,6 +242,10 @@ pub struct Indirection {
     pub probe: ProbeKind,
     /// Why a jump is not expected, when it is not.
     pub probe_reason: Option<String>,
+    /// Bytes from the probed instruction on, whole instructions, that a jump may
+    /// replace: on the whole image, nothing leads into the middle of them. 0: none.
+    #[serde(default)]
+    pub window: u8,
     /// The operations.
     pub program: Program,
 }

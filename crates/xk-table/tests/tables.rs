@@ -51,6 +51,7 @@ fn table() -> ScopeTable {
                 kind: Kind::Value,
                 probe: ProbeKind::Int3,
                 probe_reason: Some("too short".into()),
+                window: 0,
                 program,
             },
             proof: Proof::Proved { solver: "z3".into(), millis: 1 },

@@ -55,6 +55,7 @@ pub fn table() -> ScopeTable {
             kind: Kind::Rematerialise,
             probe: ProbeKind::Jump,
             probe_reason: None,
+            window: 0,
             program: Program {
                 ops: vec![
                     op(OpCode::Reg, 1, 0, [1, 0, 0], 0),
@@ -84,6 +85,7 @@ pub fn table() -> ScopeTable {
             kind: Kind::Value,
             probe: ProbeKind::Int3,
             probe_reason: Some("the update runs behind the instruction".into()),
+            window: 0,
             program: Program {
                 ops: vec![
                     op(OpCode::Reg, 4, 0, [6, 0, 0], 0),

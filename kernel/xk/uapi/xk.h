@@ -16,7 +16,7 @@
 #include <linux/types.h>
 
 /* Raised by one whenever a structure, an operation or an ioctl changes. */
-#define XK_ABI_VERSION 3
+#define XK_ABI_VERSION 4
 
 #define XK_NAME_LEN 128		/* ConstID or alias, NUL-terminated */
 #define XK_SYMBOL_LEN 128	/* function name, NUL-terminated */
@@ -147,7 +147,7 @@ struct xk_site {
 	__u32 flags;		/* XK_SITE_* */
 	__u32 text_len;
 	__u32 start;		/* of the instructions that the update was proved with: offset */
-	__u32 pad;
+	__u32 window;		/* bytes that a jump may replace, see XK_LOAD_DETOUR; or 0 */
 	__u64 text;		/* const __u8 * */
 	__u64 mask;		/* const __u8 * */
 	struct xk_iv ivs[XK_MAX_IVS];
@@ -178,6 +178,13 @@ struct xk_scope {
 };
 
 #define XK_LOAD_POWERS_OF_TWO _BITUL(0)	/* only they are proved */
+/*
+ * A jump to a stub, where it is safe, instead of a probe. `window` of a site says
+ * how many bytes, whole instructions, it may replace: user space has seen on the
+ * whole image that no code leads into the middle of them.
+ */
+#define XK_LOAD_DETOUR _BITUL(1)
+#define XK_LOAD_DETOUR_ONLY _BITUL(2)	/* and where it is not safe, nothing is loaded */
 
 /*
  * Arms all sites of a tune with the default in force: nothing changes yet. What
@@ -298,6 +305,8 @@ struct xk_tune_info {
 #define XK_SITE_BROKEN _BITUL(4)	/* its module came with other code: see the reason */
 #define XK_SITE_IN_DATA _BITUL(5)	/* an object, no probe; ARMED: it holds what xk wrote */
 #define XK_SITE_DRIFTED _BITUL(6)	/* somebody else wrote to the object: see the reason */
+#define XK_SITE_DETOUR _BITUL(7)	/* a jump to a stub; never missed */
+#define XK_SITE_UNCOUNTED _BITUL(8)	/* hits are those of transitions only */
 
 struct xk_site_info {
 	__u32 id;		/* in: tune */
@@ -312,6 +321,7 @@ struct xk_site_info {
 	__u64 faults;		/* ... and could not read or write memory: default value ran */
 	__u64 missed;		/* kprobes did not call the handler: default value ran */
 	char reason[XK_ERROR_LEN];	/* why the default runs, if it is known */
+	char note[XK_NAME_LEN];		/* why it is no detour, if it was to be one */
 };
 
 #define XK_IOC_MAGIC 0xb7

@@ -31,6 +31,9 @@ pub struct Options {
     /// atomicity: threads that look
     #[arg(long, default_value_t = 8)]
     threads: u32,
+    /// atomicity: how control reaches the updates: kprobe or detour
+    #[arg(long, default_value = "kprobe")]
+    backend: String,
     /// atomicity: options of kernel/atomic, such as `inside=4`
     #[arg(long)]
     option: Vec<String>,
@@ -43,6 +46,7 @@ pub struct Result {
     kernel: String,
     preemption: String,
     threads: u32,
+    backend: String,
     hotplug: bool,
     task: Outcome,
     global: Outcome,
@@ -56,13 +60,14 @@ pub fn run(arguments: &Options) -> Fallible<Result> {
     let atomic = lab::module(&kernel.release, "kernel/atomic")?;
     say(&format!("{} transitions in a guest on {}", 3 * arguments.transitions, kernel.release));
     let mut script = format!(
-        "insmod {} && insmod {} && exec {} inside atomicity --module {} --transitions {} --threads {}",
+        "insmod {} && insmod {} && exec {} inside atomicity --module {} --transitions {} --threads {} --backend {}",
         xk.display(),
         atomic.display(),
         std::env::current_exe()?.display(),
         atomic.display(),
         arguments.transitions,
         arguments.threads,
+        arguments.backend,
     );
     if arguments.hotplug {
         script += " --hotplug";
@@ -89,6 +94,7 @@ pub fn run(arguments: &Options) -> Fallible<Result> {
         kernel: report.kernel,
         preemption: report.preemption,
         threads: arguments.threads,
+        backend: arguments.backend.clone(),
         hotplug: arguments.hotplug,
     })
 }

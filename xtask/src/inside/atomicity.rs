@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{ensure, Context, Result};
 use serde::{Deserialize, Serialize};
 use xk_harness::{beside_hotplug, Atomic, Count, Family, Flipper, ALL_SPANS, FAMILIES, TASK_SPANS};
-use xk_runtime::Mode;
+use xk_runtime::{Backend, Mode};
 
 /// What is to be done.
 #[derive(Debug, clap::Args)]
@@ -26,6 +26,9 @@ pub struct Arguments {
     /// Switch the second CPU off and on meanwhile
     #[arg(long)]
     hotplug: bool,
+    /// How control reaches the updates: kprobe or detour
+    #[arg(long, default_value = "kprobe")]
+    backend: Backend,
     /// Options of the module, such as `inside=4`
     #[arg(long)]
     option: Vec<String>,
@@ -101,7 +104,7 @@ pub fn run(arguments: &Arguments) -> Result<Report> {
 
 fn outcome(arguments: &Arguments, mode: Mode, spans: u32, transitions: u64) -> Result<Outcome> {
     let of_mode = |family: &&Family| spans == ALL_SPANS || family.name != "ELSEWHERE";
-    let mut flipper = Flipper::load(&arguments.module, FAMILIES.iter().filter(of_mode))?;
+    let mut flipper = Flipper::load_by(&arguments.module, FAMILIES.iter().filter(of_mode), arguments.backend)?;
     // Away from the default, before anybody looks: a default that is seen later is a missed probe.
     flipper.flip(1, mode, TIMEOUT)?;
     Atomic.start(arguments.threads, spans)?;

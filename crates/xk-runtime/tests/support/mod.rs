@@ -69,6 +69,7 @@ pub fn table(module: &Path, name: &str, sites: Vec<Site>) -> ScopeTable {
                     kind: Kind::Value,
                     probe: ProbeKind::Jump,
                     probe_reason: None,
+                    window: 0,
                     program: Program { ops: site.ops },
                 },
                 proof: Proof::Proved { solver: "by hand".into(), millis: 0 },

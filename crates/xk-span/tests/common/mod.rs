@@ -192,6 +192,7 @@ fn span(function: usize, offset: u32, seed: &Instruction) -> CriticalSpan {
             kind: Kind::Value,
             probe: ProbeKind::Int3,
             probe_reason: None,
+            window: 0,
             program: Program { ops },
         },
         proof: Proof::Proved { solver: "by hand".into(), millis: 0 },

@@ -109,6 +109,7 @@ fn probe_word(probe: Probe) -> &'static str {
     match probe {
         Probe::Jump => "jump",
         Probe::Int3 => "breakpoint",
+        Probe::Detour => "detour",
         Probe::Disarmed => "DISARMED",
         Probe::Waiting => "waiting",
         Probe::Broken => "BROKEN",

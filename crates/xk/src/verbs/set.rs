@@ -252,7 +252,7 @@ fn refuse_ill(title: &str, tune: &TuneStatus) -> Result {
                      `xk unset {title}` leaves it as it is"
                 )));
             }
-            Probe::Jump | Probe::Int3 | Probe::Data | Probe::Waiting | Probe::Unknown => {}
+            Probe::Jump | Probe::Int3 | Probe::Detour | Probe::Data | Probe::Waiting | Probe::Unknown => {}
         }
     }
     Ok(())

@@ -63,7 +63,7 @@ fn warnings(tune: &TuneStatus) -> Vec<String> {
                 "{place}: somebody else changed it, and it is left alone: {}",
                 site.reason.as_deref().unwrap_or("the kernel gave no reason")
             )),
-            Probe::Jump | Probe::Int3 | Probe::Data | Probe::Waiting => {}
+            Probe::Jump | Probe::Int3 | Probe::Detour | Probe::Data | Probe::Waiting => {}
         }
         if site.missed > 0 {
             warnings.push(format!(
@@ -208,6 +208,7 @@ fn document(module: Option<&str>, tunes: &[TuneStatus], tables: &Tables) -> Valu
             "probe": match site.probe {
                 Probe::Jump => "jump",
                 Probe::Int3 => "int3",
+                Probe::Detour => "detour",
                 Probe::Disarmed => "disarmed",
                 Probe::Waiting => "waiting",
                 Probe::Broken => "broken",
@@ -216,6 +217,8 @@ fn document(module: Option<&str>, tunes: &[TuneStatus], tables: &Tables) -> Valu
                 Probe::Unknown => "unknown",
             },
             "reason": site.reason,
+            "note": site.note,
+            "counted": site.counted,
             "hits": site.hits,
             "applied": site.applied,
             "faults": site.faults,

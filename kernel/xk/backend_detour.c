@@ -1,0 +1,485 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The detour backend: the instructions at a site become one jump to a stub, which
+ * runs the update and the same instructions. No trap, and nothing that can be
+ * missed: a stub may be interrupted by another, or by itself. What must be true of
+ * the window is decided on the whole image by the analysis, and here again as far
+ * as one function and its instructions tell.
+ */
+#include <linux/delay.h>
+#include <linux/kprobes.h>
+#include <linux/module.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+#include <linux/workqueue.h>
+
+#include "backend.h"
+#include "detour.h"
+#include "guard.h"
+#include "handler.h"
+#include "internal.h"
+#include "poke.h"
+#include "scan.h"
+#include "stubs.h"
+#include "version.h"
+#include "xk.h"
+
+/* A thread that was preempted in the window leaves it when it runs again. */
+#define ARM_ATTEMPTS 20
+#define ARM_INTERVAL_US 1000
+
+/* How often it is tried to free stubs that threads, or other probes, were in. */
+#define BURY_INTERVAL (HZ / 2)
+#define EXIT_INTERVAL_MS 10
+
+static void bury(struct work_struct *work);
+static DECLARE_DELAYED_WORK(burial, bury);
+
+/* Where handlers may nest, nothing of theirs is the CPU's. */
+static int notrace run_nested(const struct xk_live_site *site, const struct xk_values *values,
+			      struct pt_regs *regs)
+{
+	const struct xk_site_values *of_site = xk_values_at(values, site);
+
+	if (site->plan.kind == XK_PLAN_STEPS)
+		return xk_run_interpret(site, of_site, regs);
+	return xk_run(site, of_site, regs);
+}
+
+NOKPROBE_SYMBOL(run_nested);
+
+/* From a stub, with the registers there. See xk_stub_ask in stub.S. */
+unsigned long notrace xk_detour_run(struct pt_regs *regs, unsigned long number)
+{
+	const struct xk_stub *stub = xk_stub_at(number);
+	const struct xk_live_site *site;
+	bool updated = false;
+
+	preempt_disable_notrace();
+	site = READ_ONCE(stub->site);
+	if (site) {
+		const struct xk_values *values = READ_ONCE(*site->values);
+
+		regs->ip = site->address;
+		updated = !run_nested(site, xk_version(values), regs);
+	}
+	/* Not here would another thread run: a stack that ends in a stub cannot be read. */
+	barrier();
+	__preempt_count_sub(1);
+	return updated ? 0 : stub->fault_distance;
+}
+
+NOKPROBE_SYMBOL(xk_detour_run);
+
+/* Why kprobes forbid a probe at one of its instructions, if they do. */
+static const char *ask_kprobes(const struct xk_window *window)
+{
+	unsigned int i;
+
+	for (i = 0; i < window->nr; i++) {
+		unsigned long address = window->address + window->insns[i].offset;
+		struct kprobe kprobe = {
+			.addr = (kprobe_opcode_t *)address,
+			.flags = KPROBE_FLAG_DISABLED,
+		};
+		bool same;
+
+		if (register_kprobe(&kprobe))
+			return "the kernel forbids probes here (noprobe, or it patches this code)";
+		same = (unsigned long)kprobe.addr == address && !kprobe_ftrace(&kprobe);
+		unregister_kprobe(&kprobe);
+		if (!same)
+			return "the kernel traces functions here";
+		if (xk_may_fault(address))
+			return "an access to memory that may fault";
+	}
+	return NULL;
+}
+
+/* Of the own function; the analysis has looked at all others. */
+static const char *find_branch_into(const struct xk_live_site *site,
+				    const struct xk_window *window, const u8 *text, u32 len)
+{
+	unsigned long function = site->place.function;
+	u32 at = 0;
+
+	while (at < len) {
+		unsigned long target;
+		unsigned int size = xk_branch(text + at, len - at, function + at,
+					      xk_insn_decode, &target);
+
+		if (!size)
+			return "the function has bytes that are no instruction";
+		if (target > window->address && target < window->address + window->len)
+			return "a branch leads into these instructions";
+		at += size;
+	}
+	return NULL;
+}
+
+static bool overlaps(const struct xk_live_site *site, const struct xk_live_site *other)
+{
+	return site->address < other->address + xk_site_covers(other) &&
+	       other->address < site->address + xk_site_covers(site);
+}
+
+/* Sites of the own tune may have no address yet, but the same function. */
+static bool has_neighbour(const struct xk_live_site *site, u8 len)
+{
+	const struct xk_tune *tune = site->tune;
+	unsigned int i;
+
+	for (i = 0; i < tune->nr_sites; i++) {
+		const struct xk_live_site *other = &tune->sites[i];
+
+		if (other != site && !other->in_data && other->offset >= site->offset &&
+		    other->offset < site->offset + len &&
+		    !strcmp(other->place.symbol, site->place.symbol) &&
+		    !strcmp(other->place.module, site->place.module))
+			return true;
+	}
+	return false;
+}
+
+static const char *check_window(const struct xk_live_site *site, const struct xk_window *window,
+				const u8 *text, u32 len)
+{
+	const char *why;
+
+	if (window->len != site->window)
+		return "the analysis saw another window";
+	if (has_neighbour(site, window->len))
+		return "another site of this tune is in the window";
+	why = ask_kprobes(window);
+	if (!why)
+		why = find_branch_into(site, window, text, len);
+	return why;
+}
+
+const char *xk_detour_prepare(struct xk_live_site *site, const u8 *text, u32 len)
+{
+	struct xk_window window;
+	struct xk_stub *stub;
+	const char *why;
+
+	if (xk_internal_missing())
+		return "this kernel lacks what detours need";
+	if (!site->window)
+		return "the analysis knows no window here";
+	why = xk_window_measure(&window, text + site->offset, len - site->offset,
+				site->address, xk_insn_decode);
+	if (!why)
+		why = check_window(site, &window, text, len);
+	if (why)
+		return why;
+	stub = xk_stub_get(site);
+	if (!stub)
+		return "all stubs are in use";
+	stub->window = window;
+	site->stub = stub;
+	if (xk_holder(site, overlaps))
+		why = "another tune has one of these instructions";
+	if (!why)
+		stub->guards = xk_guards_create(&window, &why);
+	if (!why) {
+		xk_text_lock();
+		why = xk_stub_build(stub);
+		xk_text_unlock();
+	}
+	if (!why)
+		return NULL;
+	xk_guards_destroy(stub->guards);
+	xk_stub_put(stub);
+	site->stub = NULL;
+	return why;
+}
+
+static int detour_prepare(struct xk_live_site *site, struct xk_error *error)
+{
+	return 0;
+}
+
+/* What the jump in the window is. */
+static void write_jump(const struct xk_stub *stub, struct xk_poke *poke)
+{
+	poke->address = stub->window.address;
+	poke->meanwhile = xk_stub_address(stub);
+	poke->len = stub->window.len;
+	xk_write_jump(poke->bytes, poke->len, poke->address, poke->meanwhile);
+}
+
+static void write_original(const struct xk_stub *stub, struct xk_poke *poke)
+{
+	write_jump(stub, poke);
+	memcpy(poke->bytes, stub->window.bytes, poke->len);
+}
+
+static bool bytes_are(unsigned long address, const u8 *bytes, unsigned int len)
+{
+	u8 running[XK_MAX_WINDOW];
+
+	return !copy_from_kernel_nofault(running, (void *)address, len) &&
+	       !memcmp(running, bytes, len);
+}
+
+/* Somebody has a probe at one of the instructions of the window. */
+static bool is_probed(const struct xk_window *window)
+{
+	unsigned int i;
+
+	for (i = 0; i < window->len; i++)
+		if (xk_is_probed(window->address + i))
+			return true;
+	return false;
+}
+
+struct arming {
+	const struct xk_stub *stub;
+	const char *why;
+	bool again;		/* it may be otherwise in a moment */
+};
+
+static bool is_in_window(unsigned long address, const void *data)
+{
+	const struct xk_window *window = data;
+
+	return address > window->address && address < window->address + window->len;
+}
+
+/* In a stop. */
+static bool may_arm(void *data)
+{
+	struct arming *arming = data;
+	const struct xk_window *window = &arming->stub->window;
+
+	arming->again = false;
+	if (!bytes_are(window->address, window->bytes, window->len) || is_probed(window)) {
+		arming->why = "another probe came here";
+	} else if (xk_scan_any(is_in_window, window)) {
+		arming->why = "a thread stays in the middle of these instructions";
+		arming->again = true;
+	} else {
+		return true;
+	}
+	return false;
+}
+
+/* Before a jump leads to it. While a transition is under way, every execution asks. */
+static void set_value(struct xk_stub *stub)
+{
+	const struct xk_live_site *site = stub->site;
+	struct xk_poke gate;
+
+	stub->value = xk_values_at(site->tune->values, site)->constants[0];
+	if (!site->tune->turn || stub->state == XK_GATE_ASK)
+		return;
+	xk_stub_write_gate(stub, XK_GATE_ASK, &gate);
+	xk_text_lock();
+	xk_text_write(gate.address, gate.bytes, gate.len);
+	xk_text_unlock();
+	stub->state = XK_GATE_ASK;
+}
+
+static int detour_arm(struct xk_live_site *site, struct xk_error *error)
+{
+	struct xk_stub *stub = site->stub;
+	struct arming arming = { .stub = stub };
+	struct xk_pokes *pokes = xk_pokes_create(1);
+	unsigned int attempt;
+	bool armed = false;
+
+	if (!pokes)
+		return -ENOMEM;
+	set_value(stub);
+	write_jump(stub, &pokes->at[0]);
+	for (attempt = 0; attempt < ARM_ATTEMPTS && !armed; attempt++) {
+		if (attempt)
+			usleep_range(ARM_INTERVAL_US, 2 * ARM_INTERVAL_US);
+		armed = xk_poke_stopped(pokes, may_arm, &arming);
+		if (!arming.again)
+			break;
+	}
+	kvfree(pokes);
+	if (!armed)
+		return xk_refuse(error, -EBUSY, "%s+0x%x: %s", site->place.symbol, site->offset,
+				 arming.why ?: "the machine could not be stopped");
+	stub->armed = true;
+	return 0;
+}
+
+static bool is_in_stub(unsigned long address, const void *data)
+{
+	return xk_in_stub(data, address);
+}
+
+/* What may be put back is; what nobody is in can be reused. In a stop. */
+static bool may_disarm(void *data)
+{
+	struct xk_stub *stub = data;
+	struct xk_poke jump;
+
+	stub->empty = !xk_scan_any(is_in_stub, stub);
+	if (!stub->armed)
+		return false;
+	write_jump(stub, &jump);
+	return bytes_are(jump.address, jump.bytes, jump.len) && !is_probed(&stub->window);
+}
+
+/* Puts the original bytes back, unless somebody has a probe on our jump. */
+static void restore(struct xk_stub *stub)
+{
+	struct xk_pokes *pokes = xk_pokes_create(1);
+
+	stub->empty = false;
+	if (!pokes)
+		return;
+	write_original(stub, &pokes->at[0]);
+	if (xk_poke_stopped(pokes, may_disarm, stub))
+		stub->armed = false;
+	kvfree(pokes);
+}
+
+/* From now on the stub runs the original instructions only. */
+static void skip(struct xk_stub *stub)
+{
+	struct xk_pokes *pokes = xk_pokes_create(1);
+
+	/* Without memory, it goes on asking, and finds no site. */
+	if (!pokes)
+		return;
+	xk_stub_write_gate(stub, XK_GATE_SKIP, &pokes->at[0]);
+	xk_poke_stopped(pokes, NULL, NULL);
+	kvfree(pokes);
+}
+
+static void retire(struct xk_stub *stub)
+{
+	WRITE_ONCE(stub->site, NULL);
+	stub->dying = true;
+	restore(stub);
+	if (stub->armed) {
+		skip(stub);
+		pr_warn("xk: %pS: another probe stands on the jump here; the original instructions run from a stub until it goes\n",
+			(void *)stub->window.address);
+	}
+	if (stub->armed || !stub->empty) {
+		queue_delayed_work(xk_workqueue, &burial, BURY_INTERVAL);
+		return;
+	}
+	xk_guards_destroy(stub->guards);
+	xk_stub_put(stub);
+}
+
+static bool try_bury(struct xk_stub *stub)
+{
+	restore(stub);
+	if (stub->armed || !stub->empty)
+		return false;
+	xk_guards_destroy(stub->guards);
+	xk_stub_put(stub);
+	return true;
+}
+
+static void bury(struct work_struct *work)
+{
+	struct xk_stub *stub;
+	bool left = false;
+
+	mutex_lock(&xk_lock);
+	for (stub = xk_stub_next(NULL); stub; stub = xk_stub_next(stub))
+		if (stub->dying && !try_bury(stub))
+			left = true;
+	mutex_unlock(&xk_lock);
+	if (left)
+		queue_delayed_work(xk_workqueue, &burial, BURY_INTERVAL);
+}
+
+static void detour_disarm(struct xk_live_site **sites, unsigned int nr)
+{
+	unsigned int i;
+
+	for (i = 0; i < nr; i++) {
+		retire(sites[i]->stub);
+		sites[i]->stub = NULL;
+	}
+}
+
+/* Prepared, perhaps, and never armed. */
+static void detour_destroy(struct xk_live_site *site)
+{
+	if (!site->stub)
+		return;
+	xk_guards_destroy(site->stub->guards);
+	xk_stub_put(site->stub);
+	site->stub = NULL;
+}
+
+static enum xk_armed_state detour_state(const struct xk_live_site *site)
+{
+	struct xk_poke jump;
+	u8 running[XK_MAX_WINDOW];
+
+	if (!site->stub)
+		return XK_STATE_DISARMED;
+	write_jump(site->stub, &jump);
+	if (copy_from_kernel_nofault(running, (void *)jump.address, jump.len))
+		return XK_STATE_UNKNOWN;
+	/* Somebody's breakpoint on our jump leads to it all the same. */
+	if (!memcmp(running + 1, jump.bytes + 1, jump.len - 1))
+		return XK_STATE_JUMP;
+	return XK_STATE_UNKNOWN;
+}
+
+static u64 detour_missed(const struct xk_live_site *site)
+{
+	return site->missed;
+}
+
+const struct xk_backend xk_backend_detour = {
+	.name = "detour",
+	.cost = 4,
+	.can_run_after = true,
+	.can_run_instead = true,
+	.prepare = detour_prepare,
+	.arm = detour_arm,
+	.disarm = detour_disarm,
+	.destroy = detour_destroy,
+	.state = detour_state,
+	.missed = detour_missed,
+};
+
+int xk_detour_init(void)
+{
+	xk_internal_init();
+	return xk_poke_init();
+}
+
+static bool stubs_are_left(void)
+{
+	struct xk_stub *stub;
+	bool left = false;
+
+	mutex_lock(&xk_lock);
+	for (stub = xk_stub_next(NULL); stub; stub = xk_stub_next(stub))
+		left |= stub->site || stub->dying;
+	mutex_unlock(&xk_lock);
+	return left;
+}
+
+/* All tunes are gone. */
+void xk_detour_exit(void)
+{
+	while (stubs_are_left())
+		msleep(EXIT_INTERVAL_MS);
+	cancel_delayed_work_sync(&burial);
+	xk_poke_exit();
+}
+
+void xk_detour_module_going(const struct module *module)
+{
+	struct xk_stub *stub;
+
+	for (stub = xk_stub_next(NULL); stub; stub = xk_stub_next(stub))
+		if (stub->dying && within_module(stub->window.address, module))
+			stub->armed = false;
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Calls a function of the kernel that it does not export, by address. Where
+ * indirect branches are tracked, the kernel seals functions that it never calls
+ * through a pointer: they begin with no endbr64, and an indirect call of one is a
+ * fault. A return is no indirect branch.
+ */
+#include <linux/linkage.h>
+#include <linux/objtool.h>
+#include <asm/nospec-branch.h>
+
+	.text
+
+/* unsigned long xk_far(a, b, c, d, function): function(a, b, c, d) */
+SYM_CODE_START(xk_far)
+	UNWIND_HINT_UNDEFINED
+	ANNOTATE_NOENDBR
+	pushq	%r8
+	RET
+SYM_CODE_END(xk_far)

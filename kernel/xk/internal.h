@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What the detour backend needs of the kernel, and the kernel does not export. */
+#ifndef _XK_INTERNAL_H
+#define _XK_INTERNAL_H
+
+#include <linux/stop_machine.h>
+#include <linux/types.h>
+#include <asm/insn.h>
+
+/* Finds it. Not finding it is no error of xk.ko: detours are refused then. */
+void xk_internal_init(void);
+
+/* The name of what this kernel does not have; NULL when nothing is missing. */
+const char *xk_internal_missing(void);
+
+/* Nobody else changes text, and no CPU comes or goes. */
+void xk_text_lock(void);
+void xk_text_unlock(void);
+
+/* The others need the text lock, or to be in a stop under it. */
+void xk_text_write(unsigned long address, const void *bytes, size_t len);
+int xk_stop_machine_locked(cpu_stop_fn_t function, void *data);
+
+/* Of the instruction at `bytes`; negative when it is none. */
+int xk_insn_decode(struct insn *insn, const void *bytes, int len);
+
+/* An access to memory at this address may fault, and the kernel goes on elsewhere. */
+bool xk_may_fault(unsigned long address);
+
+/* There is a kprobe, armed or not. With preemption disabled, or in a stop. */
+bool xk_is_probed(unsigned long address);
+
+#endif /* _XK_INTERNAL_H */

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Stubs, from a window and a checked program to bytes. Nothing runs a stub while it
+ * is written: no jump leads to it.
+ */
+#include <linux/string.h>
+
+#include "internal.h"
+#include "poke.h"
+#include "stubs.h"
+#include "xk.h"
+
+/* With a displacement of eight bits. */
+#define JMP8 0xeb
+
+/* stub.S */
+extern u8 xk_stub_ask[];
+
+/* Under xk_lock; handlers read the site of their own. */
+static struct xk_stub stubs[XK_STUBS];
+
+/* Code that is written. */
+struct emitter {
+	u8 code[XK_STUB_LEN];
+	unsigned int len;
+	unsigned long base;
+	bool failed;		/* no room, or too far */
+};
+
+static unsigned long here(const struct emitter *out)
+{
+	return out->base + out->len;
+}
+
+static void emit(struct emitter *out, const void *bytes, unsigned int len)
+{
+	if (out->len + len > sizeof(out->code)) {
+		out->failed = true;
+		return;
+	}
+	memcpy(out->code + out->len, bytes, len);
+	out->len += len;
+}
+
+static void emit_jump(struct emitter *out, unsigned long target)
+{
+	u8 jump[XK_JUMP_LEN];
+
+	if (!xk_write_jump(jump, sizeof(jump), here(out), target))
+		out->failed = true;
+	emit(out, jump, sizeof(jump));
+}
+
+/* A jump whose target follows; returns where its displacement stands. */
+static unsigned int emit_forward(struct emitter *out)
+{
+	emit_jump(out, here(out) + XK_JUMP_LEN);
+	return out->len - sizeof(s32);
+}
+
+static void lead_here(struct emitter *out, unsigned int field)
+{
+	s32 distance = out->len - (field + sizeof(s32));
+
+	memcpy(out->code + field, &distance, sizeof(distance));
+}
+
+static void emit_relocated(struct emitter *out, const struct xk_window *window,
+			   unsigned int first, unsigned int end)
+{
+	u8 bytes[XK_MAX_RELOCATED];
+	unsigned int i, len;
+
+	for (i = first; i < end; i++) {
+		len = xk_relocate(window, i, bytes, here(out));
+		if (!len)
+			out->failed = true;
+		emit(out, bytes, len);
+	}
+}
+
+/* lea 8(%rsp), %rsp: takes the number from the stack, and leaves the flags. */
+static void emit_drop(struct emitter *out)
+{
+	static const u8 lea[] = { 0x48, 0x8d, 0x64, 0x24, 0x08 };
+
+	emit(out, lea, sizeof(lea));
+}
+
+/* push $number; call xk_stub_ask */
+static void emit_ask(struct emitter *out, u32 number)
+{
+	u8 push[5] = { 0x68 };
+	u8 call[XK_JUMP_LEN];
+
+	memcpy(push + 1, &number, sizeof(number));
+	emit(out, push, sizeof(push));
+	if (!xk_write_jump(call, sizeof(call), here(out), (unsigned long)xk_stub_ask))
+		out->failed = true;
+	call[0] = 0xe8;
+	emit(out, call, sizeof(call));
+}
+
+/* Numbers of general registers in instructions, by their place in pt_regs; or -1. */
+static int register_number(u16 offset)
+{
+	static const u16 offsets[] = {
+		offsetof(struct pt_regs, ax), offsetof(struct pt_regs, cx),
+		offsetof(struct pt_regs, dx), offsetof(struct pt_regs, bx),
+		0xffff, offsetof(struct pt_regs, bp),
+		offsetof(struct pt_regs, si), offsetof(struct pt_regs, di),
+		offsetof(struct pt_regs, r8), offsetof(struct pt_regs, r9),
+		offsetof(struct pt_regs, r10), offsetof(struct pt_regs, r11),
+		offsetof(struct pt_regs, r12), offsetof(struct pt_regs, r13),
+		offsetof(struct pt_regs, r14), offsetof(struct pt_regs, r15),
+	};
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(offsets); i++)
+		if (offsets[i] == offset)
+			return i;
+	return -1;
+}
+
+/* mov value(%rip), %register. False: the update is more than that. */
+static bool emit_value(struct emitter *out, struct xk_stub *stub)
+{
+	const struct xk_plan *plan = &stub->site->plan;
+	int number = register_number(plan->shape.to);
+	u8 mov[7] = { 0x48, 0x8b, 0x05 };
+	s64 distance;
+	s32 cut;
+
+	if (plan->kind != XK_PLAN_VALUE || number < 0)
+		return false;
+	mov[0] |= number >= 8 ? 4 : 0;
+	mov[2] |= (number & 7) << 3;
+	distance = (unsigned long)&stub->value - (here(out) + sizeof(mov));
+	cut = distance;
+	if (distance != cut)
+		return false;
+	memcpy(mov + 3, &cut, sizeof(cut));
+	emit(out, mov, sizeof(mov));
+	return true;
+}
+
+static void aim(struct xk_stub *stub, enum xk_gate gate, const struct emitter *out)
+{
+	stub->target[gate] = out->len - (stub->gate + 2);
+}
+
+static void emit_gate(struct emitter *out, struct xk_stub *stub)
+{
+	static const u8 jump[] = { JMP8, 0 };
+
+	stub->gate = out->len;
+	emit(out, jump, sizeof(jump));
+	/* What comes next is what it leads to. */
+	aim(stub, XK_GATE_ASK, out);
+}
+
+/* Before the window, or between its first instruction and the rest. */
+static void emit_beside(struct emitter *out, struct xk_stub *stub, bool after)
+{
+	const struct xk_window *window = &stub->window;
+	unsigned int field;
+
+	emit_relocated(out, window, 0, after);
+	emit_gate(out, stub);
+	emit_ask(out, stub - stubs);
+	emit_drop(out);
+	field = emit_forward(out);
+	aim(stub, XK_GATE_VALUE, out);
+	stub->has_value = emit_value(out, stub);
+	aim(stub, XK_GATE_SKIP, out);
+	lead_here(out, field);
+	emit_relocated(out, window, after, window->nr);
+}
+
+/* What xk_stub_ask returns behind in addition when the update was not made. */
+#define FAULT_DISTANCE (5 + XK_JUMP_LEN)
+
+static void emit_instead(struct emitter *out, struct xk_stub *stub)
+{
+	const struct xk_window *window = &stub->window;
+	unsigned int done, fault, value = 0;
+
+	stub->fault_distance = FAULT_DISTANCE;
+	emit_gate(out, stub);
+	emit_ask(out, stub - stubs);
+	emit_drop(out);
+	done = emit_forward(out);
+	emit_drop(out);
+	fault = emit_forward(out);
+	aim(stub, XK_GATE_VALUE, out);
+	stub->has_value = emit_value(out, stub);
+	if (stub->has_value)
+		value = emit_forward(out);
+	aim(stub, XK_GATE_SKIP, out);
+	lead_here(out, fault);
+	emit_relocated(out, window, 0, 1);
+	lead_here(out, done);
+	if (stub->has_value)
+		lead_here(out, value);
+	emit_relocated(out, window, 1, window->nr);
+}
+
+/* With the gate as it is at first: the value of the site follows before a jump leads here. */
+static void set_gate(struct xk_stub *stub, struct emitter *out)
+{
+	stub->state = stub->has_value ? XK_GATE_VALUE : XK_GATE_ASK;
+	out->code[stub->gate + 1] = stub->target[stub->state];
+}
+
+const char *xk_stub_build(struct xk_stub *stub)
+{
+	const struct xk_window *window = &stub->window;
+	struct emitter out = { .base = xk_stub_address(stub) };
+	u8 first = window->insns[0].kind;
+	u8 when = stub->site->when;
+
+	if (when != XK_BEFORE && first != XK_INSN_PLAIN && first != XK_INSN_RIP)
+		return "the update runs behind a branch, or instead of one";
+	if (when == XK_INSTEAD)
+		emit_instead(&out, stub);
+	else
+		emit_beside(&out, stub, when == XK_AFTER);
+	if (window->falls_through)
+		emit_jump(&out, window->address + window->len);
+	if (out.failed)
+		return "the code is too far from xk.ko, or its stub too long";
+	set_gate(stub, &out);
+	memset(out.code + out.len, 0xcc, sizeof(out.code) - out.len);
+	xk_text_write(out.base, out.code, sizeof(out.code));
+	return NULL;
+}
+
+unsigned long xk_stub_address(const struct xk_stub *stub)
+{
+	return (unsigned long)xk_stub_pool + (stub - stubs) * XK_STUB_LEN;
+}
+
+struct xk_stub *xk_stub_at(unsigned long number)
+{
+	return &stubs[number];
+}
+
+struct xk_stub *xk_stub_next(struct xk_stub *stub)
+{
+	stub = stub ? stub + 1 : stubs;
+	return stub < stubs + XK_STUBS ? stub : NULL;
+}
+
+bool xk_stub_covers(unsigned long address)
+{
+	unsigned int i;
+
+	for (i = 0; i < XK_STUBS; i++)
+		if (stubs[i].armed && stubs[i].window.address == address)
+			return true;
+	return false;
+}
+
+void xk_stub_write_gate(const struct xk_stub *stub, enum xk_gate gate, struct xk_poke *poke)
+{
+	poke->address = xk_stub_address(stub) + stub->gate;
+	poke->meanwhile = poke->address + 2 + stub->target[XK_GATE_ASK];
+	poke->len = 2;
+	poke->bytes[0] = JMP8;
+	poke->bytes[1] = stub->target[gate];
+}
+
+struct xk_stub *xk_stub_get(struct xk_live_site *site)
+{
+	unsigned int i;
+
+	for (i = 0; i < XK_STUBS; i++) {
+		if (stubs[i].site || stubs[i].dying)
+			continue;
+		memset(&stubs[i], 0, sizeof(stubs[i]));
+		stubs[i].site = site;
+		return &stubs[i];
+	}
+	return NULL;
+}
+
+void xk_stub_put(struct xk_stub *stub)
+{
+	stub->site = NULL;
+	stub->dying = false;
+}

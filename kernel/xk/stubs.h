@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Stubs: what a jump at a site leads to. They lie in the text of xk.ko, so that
+ * a distance of 32 bits leads from and to every text of the kernel, and traces
+ * and profiles name them; and all of it is text that the kernel keeps read-only.
+ *
+ *	before	gate; ask; value; window
+ *	after	first instruction; gate; ask; value; rest of window
+ *	instead	gate; ask; value (goes to the rest); window
+ *
+ * The gate leads to one of three: `ask` saves the registers and calls the handler
+ * that probes use, `value` is the update itself, compiled; or to what is behind both.
+ */
+#ifndef _XK_STUBS_H
+#define _XK_STUBS_H
+
+#include <linux/types.h>
+
+#include "relocate.h"
+#include "stub_layout.h"
+
+
+struct xk_guards;
+struct xk_live_site;
+struct pt_regs;
+struct xk_poke;
+
+enum xk_gate {
+	XK_GATE_ASK,
+	XK_GATE_VALUE,
+	XK_GATE_SKIP,
+};
+
+struct xk_stub {
+	struct xk_live_site *site;	/* NULL: nobody's */
+	bool dying;			/* of nobody, but threads may be in it */
+	bool armed;			/* our jump is in the window */
+	bool empty;			/* when the last stop looked, no thread was in it */
+	bool has_value;			/* XK_GATE_VALUE leads somewhere */
+	enum xk_gate state;
+	u8 gate;			/* offset of the gate; a jump of two bytes */
+	u8 target[3];			/* by enum xk_gate: displacement of that jump */
+	u8 fault_distance;		/* how much further on it goes without an update */
+	u64 value;			/* what XK_GATE_VALUE assigns */
+	struct xk_guards *guards;
+	struct xk_window window;
+};
+
+/* stub.S */
+extern u8 xk_stub_pool[];
+
+struct xk_stub *xk_stub_get(struct xk_live_site *site);
+void xk_stub_put(struct xk_stub *stub);
+struct xk_stub *xk_stub_at(unsigned long number);
+/* The one behind it; the first behind NULL; NULL at the end. */
+struct xk_stub *xk_stub_next(struct xk_stub *stub);
+unsigned long xk_stub_address(const struct xk_stub *stub);
+/* A jump of ours begins there. */
+bool xk_stub_covers(unsigned long address);
+void xk_stub_write_gate(const struct xk_stub *stub, enum xk_gate gate, struct xk_poke *poke);
+
+/*
+ * Fills it, with the gate at XK_GATE_ASK, for the window that it has. Under the lock
+ * of text. NULL, or why it cannot be.
+ */
+const char *xk_stub_build(struct xk_stub *stub);
+
+/* backend_detour.c; only stub.S calls it. */
+unsigned long xk_detour_run(struct pt_regs *regs, unsigned long number);
+
+static inline bool xk_in_stub(const struct xk_stub *stub, unsigned long address)
+{
+	return address - xk_stub_address(stub) < XK_STUB_LEN;
+}
+
+#endif /* _XK_STUBS_H */

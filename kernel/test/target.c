@@ -4,7 +4,11 @@
  * target_text.S and prints what it returned, one per line. Writing "bad" makes
  * the pointer that xk_target_memory() does not use a bad one, "good" heals it;
  * a number goes into the global variable, "limit" and a number into a limit.
+ * "probe SYMBOL OFFSET enabled" (or "disabled") registers a kprobe, as somebody else
+ * might; "no probe" removes it. One line is what a function returned inside the handler of a kprobe, and one the
+ * first bytes of xk_target_value().
  */
+#include <linux/kprobes.h>
 #include <linux/module.h>
 #include <linux/pgtable.h>
 #include <linux/proc_fs.h>
@@ -37,6 +41,58 @@ static noinline int xk_target_traced(int x)
 	return x * 32;
 }
 
+/* A probe of the module's own; in its handler, xk_target_value() is called. */
+static int value_in_handler;
+
+static noinline void xk_target_probed(void)
+{
+	barrier();
+}
+
+static int handler(struct kprobe *kprobe, struct pt_regs *regs)
+{
+	value_in_handler = xk_target_value();
+	return 0;
+}
+
+static struct kprobe probe = {
+	.symbol_name = "xk_target_probed",
+	.pre_handler = handler,
+};
+
+/* A probe that somebody else has: where, and how often it was hit. */
+static unsigned int foreign_hits;
+static char foreign_symbol[64];
+static struct kprobe foreign;
+
+static int foreign_handler(struct kprobe *kprobe, struct pt_regs *regs)
+{
+	foreign_hits++;
+	return 0;
+}
+
+static void remove_foreign(void)
+{
+	if (foreign.pre_handler)
+		unregister_kprobe(&foreign);
+	memset(&foreign, 0, sizeof(foreign));
+}
+
+static int add_foreign(unsigned int offset, bool enabled)
+{
+	int ret;
+
+	remove_foreign();
+	foreign.symbol_name = foreign_symbol;
+	foreign.offset = offset;
+	foreign.pre_handler = foreign_handler;
+	foreign.flags = enabled ? 0 : KPROBE_FLAG_DISABLED;
+	ret = register_kprobe(&foreign);
+	if (ret)
+		foreign.pre_handler = NULL;
+	return ret;
+}
+
 static void show_limits(struct seq_file *file)
 {
 	seq_printf(file, "limits %llu %u %u %u\n", READ_ONCE(xk_target_limits.quad),
@@ -66,6 +122,16 @@ static int show(struct seq_file *file, void *unused)
 	preempt_enable();
 	seq_printf(file, "twins %d %d\n", xk_target_twin_here(), xk_target_twin_there());
 	seq_printf(file, "many %d\n", xk_target_many());
+	seq_printf(file, "branch %d\n", xk_target_branch(40));
+	seq_printf(file, "identity %d\n", xk_target_identity(4));
+	seq_printf(file, "call %d\n", xk_target_call());
+	seq_printf(file, "into %d\n", xk_target_into(1));
+	seq_printf(file, "careful %d\n", xk_target_careful(&forty));
+	seq_printf(file, "forbidden %d\n", xk_target_forbidden());
+	xk_target_probed();
+	seq_printf(file, "handler %d\n", value_in_handler);
+	seq_printf(file, "foreign %u\n", foreign_hits);
+	seq_printf(file, "text %16ph\n", xk_target_value);
 	seq_printf(file, "init %d %u\n", value_at_init, limit_at_init);
 	show_limits(file);
 	return 0;
@@ -78,21 +144,26 @@ static int open(struct inode *inode, struct file *file)
 
 static ssize_t write(struct file *file, const char __user *text, size_t len, loff_t *at)
 {
-	char words[32] = {};
-	int number;
+	char words[64] = {}, state[16];
+	unsigned int offset;
+	int number, ret = 0;
 
 	if (len >= sizeof(words))
 		return -EINVAL;
 	if (copy_from_user(words, text, len))
 		return -EFAULT;
-	if (sscanf(words, "limit %d", &number) == 1)
+	if (sscanf(words, "probe %63s %u %15s", foreign_symbol, &offset, state) == 3)
+		ret = add_foreign(offset, !strcmp(state, "enabled"));
+	else if (!strncmp(words, "no probe", 8))
+		remove_foreign();
+	else if (sscanf(words, "limit %d", &number) == 1)
 		WRITE_ONCE(xk_target_limits.word, number);
 	else if (!kstrtoint(words, 0, &number))
 		xk_target_bias = number;
 	else
 		/* A kernel address where nothing is ever mapped. */
 		other = words[0] == 'b' ? (int *)GUARD_HOLE_BASE_ADDR : &healthy;
-	return len;
+	return ret ?: len;
 }
 
 static const struct proc_ops target_ops = {
@@ -105,19 +176,27 @@ static const struct proc_ops target_ops = {
 
 static int __init target_init(void)
 {
-	int cpu;
+	int cpu, ret;
 
+	ret = register_kprobe(&probe);
+	if (ret)
+		return ret;
 	other = &healthy;
 	for_each_possible_cpu(cpu)
 		per_cpu(xk_target_cpu_bias, cpu) = 100 * (cpu + 1);
 	value_at_init = xk_target_value();
 	limit_at_init = READ_ONCE(xk_target_limits.word);
-	return proc_create("xk_target", 0600, NULL, &target_ops) ? 0 : -ENOMEM;
+	if (proc_create("xk_target", 0600, NULL, &target_ops))
+		return 0;
+	unregister_kprobe(&probe);
+	return -ENOMEM;
 }
 
 static void __exit target_exit(void)
 {
 	remove_proc_entry("xk_target", NULL);
+	remove_foreign();
+	unregister_kprobe(&probe);
 }
 
 module_init(target_init);

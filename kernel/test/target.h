@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The functions of target_text.S and target_twin.S, and the data of target.c. */
+/* The functions of target_text.S, target_detours.S and target_twin.S, and the data of target.c. */
 #ifndef _XK_TARGET_H
 #define _XK_TARGET_H
 
@@ -7,6 +7,12 @@
 #include <linux/types.h>
 
 int xk_target_value(void);
+int xk_target_branch(int x);
+int xk_target_identity(int x);
+int xk_target_call(void);
+int xk_target_into(int x);
+int xk_target_careful(int *x);
+int xk_target_forbidden(void);
 int xk_target_twice(void);
 int xk_target_compare(int x);
 int xk_target_memory(int *x, int *other);

@@ -4,6 +4,7 @@
  * assembly, so that a test knows every byte of them.
  */
 #include <linux/linkage.h>
+#include <linux/objtool.h>
 
 #include "target_function.h"
 
@@ -11,6 +12,7 @@
 
 /* int xk_target_value(void): 32 */
 FUNCTION(xk_target_value)
+	ANNOTATE_NOENDBR
 	movl	$32, %eax
 	movl	%eax, %edx		/* +0x05 */
 	addl	$0, %edx

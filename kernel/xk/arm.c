@@ -69,9 +69,22 @@ int xk_sites_verify(struct xk_tune *tune, struct xk_error *error)
 	return 0;
 }
 
+/* A detour that cannot be is a probe, unless the tune wants nothing else. */
+static int arm_code(struct xk_live_site *site, struct xk_error *error)
+{
+	int ret = site->backend->arm(site, error);
+
+	if (!ret || site->backend != &xk_backend_detour || site->tune->detours_only)
+		return ret;
+	site->backend->destroy(site);
+	site->backend = &xk_backend_kprobe;
+	site->no_detour = "it could not be armed as one";
+	return site->backend->prepare(site, error) ?: site->backend->arm(site, error);
+}
+
 static int arm(struct xk_live_site *site, struct xk_error *error)
 {
-	int ret = site->in_data ? 0 : site->backend->arm(site, error);
+	int ret = site->in_data ? 0 : arm_code(site, error);
 
 	if (ret)
 		return ret;

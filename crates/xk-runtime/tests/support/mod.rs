@@ -45,6 +45,14 @@ pub fn set_register(register: u8) -> Vec<Op> {
     vec![op(OpCode::Iv, 4), Op { dst: register, ..op(OpCode::SetReg, 4) }]
 }
 
+/// The same, with what the analysis would have said about detours.
+pub fn windowed(mut table: ScopeTable, windows: &[u8]) -> ScopeTable {
+    for (span, &window) in table.spans.iter_mut().zip(windows) {
+        span.indirection.window = window;
+    }
+    table
+}
+
 /// The table of a constant `name` whose sites are `sites`, in `module`.
 pub fn table(module: &Path, name: &str, sites: Vec<Site>) -> ScopeTable {
     let mut functions: Vec<Function> = Vec::new();

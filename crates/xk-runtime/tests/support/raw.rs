@@ -31,7 +31,7 @@ pub fn site(address: u64, text: &[u8], mask: &[u8], span: &CriticalSpan) -> abi:
         flags: 0,
         text_len: text.len() as u32,
         start: 0,
-        pad: 0,
+        window: 0,
         text: text.as_ptr() as u64,
         mask: mask.as_ptr() as u64,
         ivs,

@@ -1,0 +1,365 @@
+//! What a detour does, what it withstands, and what it is refused.
+
+use crate::*;
+
+const ENABLED: &str = "/sys/kernel/debug/kprobes/enabled";
+const LIST: &str = "/sys/kernel/debug/kprobes/list";
+
+pub fn a_value_changes_and_returns() {
+    let tune = value(128);
+    assert_eq!(target("value"), "128");
+    tune.set(7).unwrap();
+    assert_eq!(target("value"), "7");
+    let site = only_site(&tune);
+    assert_eq!((site.probe, site.counted, site.missed, site.note), (Probe::Detour, false, 0, None));
+    assert!(!tune.status().unwrap().broken);
+    tune.unload().unwrap();
+    assert_eq!(target("value"), "32");
+}
+
+/// The running bytes of `xk_target_value`.
+fn running() -> Vec<u8> {
+    target("text").split(' ').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect()
+}
+
+pub fn the_original_bytes_come_back() {
+    let before = running();
+    let tune = value(128);
+    let armed = running();
+    assert_eq!((armed[5], &armed[..5], &armed[10..]), (0xe9, &before[..5], &before[10..]));
+    tune.unload().unwrap();
+    assert_eq!(running(), before);
+}
+
+/// flags = memory or register `register` compared with V
+fn compare(register: u8, memory: bool) -> Vec<Op> {
+    let mut ops = if memory {
+        vec![Op { a: register, ..op(OpCode::Reg, 8) }, op(OpCode::Load, 4)]
+    } else {
+        vec![Op { a: register, ..op(OpCode::Reg, 4) }]
+    };
+    ops.push(Op { dst: 1, ..op(OpCode::Iv, 4) });
+    ops.push(Op { dst: 2, b: 1, ..op(OpCode::FlagsSub, 4) });
+    ops.push(Op { a: 2, imm: 0x8d5, ..op(OpCode::SetFlags, 8) });
+    ops
+}
+
+/// `name` prints `default`; with `value`, `tuned`; and then `default` again.
+fn changes(name: &str, site: Site, window: u8, value: i64, default: &str, tuned: &str) {
+    assert_eq!(target(name), default);
+    let tune = detour(name, vec![site], &[window], value).unwrap();
+    assert_eq!(target(name), tuned);
+    let site = only_site(&tune);
+    assert_eq!((site.probe, site.faults), (Probe::Detour, 0));
+    // What asks is counted.
+    assert!(!site.counted || site.hits > 0, "{site:?}");
+    tune.unload().unwrap();
+    assert_eq!(target(name), default);
+}
+
+/// Reads a register that it wrote: nothing but the interpreter runs that.
+fn set_twice() -> Vec<Op> {
+    vec![
+        op(OpCode::Iv, 4),
+        Op { dst: RAX, ..op(OpCode::SetReg, 4) },
+        Op { dst: 1, a: RAX, ..op(OpCode::Reg, 4) },
+        Op { dst: 2, a: 1, b: 1, ..op(OpCode::Add, 4) },
+        Op { dst: RAX, a: 2, ..op(OpCode::SetReg, 4) },
+    ]
+}
+
+/// Three steps on a frame: (rdi + V) * V.
+fn steps() -> Vec<Op> {
+    vec![
+        Op { a: RDI, ..op(OpCode::Reg, 4) },
+        Op { dst: 1, ..op(OpCode::Iv, 4) },
+        Op { dst: 2, a: 0, b: 1, ..op(OpCode::Add, 4) },
+        Op { dst: 3, a: 2, b: 1, ..op(OpCode::Mul, 4) },
+        Op { dst: RAX, a: 3, ..op(OpCode::SetReg, 4) },
+    ]
+}
+
+pub fn every_kind_of_update_works() {
+    changes("compare", Site::new("xk_target_compare", 5, 3, compare(RDI, false)), 5, 50, "1", "0");
+    changes("memory", Site::new("xk_target_memory", 5, 3, compare(RDI, true)), 5, 50, "1", "0");
+    let store = vec![
+        Op { a: RDI, ..op(OpCode::Reg, 8) },
+        Op { dst: 1, ..op(OpCode::Iv, 4) },
+        Op { b: 1, ..op(OpCode::Store, 4) },
+    ];
+    changes("store", Site::new("xk_target_store", 6, 2, store), 6, 500, "32", "500");
+    changes("value", Site::new("xk_target_value", 5, 2, set_twice()), 5, 100, "32", "200");
+    changes("identity", Site::new("xk_target_identity", 2, 5, steps()), 5, 3, "4", "21");
+    // Seven bytes: a jump with two prefixes.
+    let ops = vec![
+        Op { a: RDI, ..op(OpCode::Reg, 1) },
+        Op { dst: 1, ..op(OpCode::Imm, 1) },
+        Op { dst: 2, a: 0, b: 1, ..op(OpCode::Eq, 1) },
+        Op { dst: 3, imm: 1, ..op(OpCode::Iv, 4) },
+        Op { dst: 4, imm: 0, ..op(OpCode::Iv, 4) },
+        Op { dst: 5, a: 2, b: 3, c: 4, ..op(OpCode::Select, 4) },
+        Op { dst: RAX, a: 5, ..op(OpCode::SetReg, 4) },
+    ];
+    let mut site = Site::new("xk_target_select", 12, 2, ops);
+    site.ivs.push(Fit::linear(2, 0, 4));
+    changes("select", site, 7, 50, "32 64", "50 100");
+}
+
+pub fn an_update_can_follow_or_replace_an_instruction() {
+    let mut site = Site::new("xk_target_value", 0, 5, set_register(RAX));
+    site.when = When::After;
+    changes("value", site, 5, 77, "32", "77");
+
+    // `and $32,%eax` destroys what the new result is made of.
+    let and = vec![
+        Op { a: RAX, ..op(OpCode::Reg, 4) },
+        Op { dst: 1, ..op(OpCode::Iv, 4) },
+        Op { dst: 2, a: 0, b: 1, ..op(OpCode::And, 4) },
+        Op { dst: RAX, a: 2, ..op(OpCode::SetReg, 4) },
+    ];
+    let mut site = Site::new("xk_target_select", 6, 3, and);
+    site.when = When::Instead;
+    changes("select", site, 6, 65, "32 64", "32 97");
+
+    // A value, instead of an instruction: without asking.
+    let mut site = Site::new("xk_target_value", 0, 5, set_register(RAX));
+    site.when = When::Instead;
+    changes("value", site, 5, 78, "32", "78");
+}
+
+pub fn a_fault_leaves_the_default() {
+    for when in [When::Before, When::Instead] {
+        // Before `seta %al`: flags; instead of it: what is in memory.
+        let load = vec![
+            Op { a: RSI, ..op(OpCode::Reg, 8) },
+            Op { dst: 1, ..op(OpCode::Load, 4) },
+            Op { dst: RAX, a: 1, ..op(OpCode::SetReg, 4) },
+        ];
+        let (mut site, window, tuned) = match when {
+            When::Before => (Site::new("xk_target_memory", 5, 3, compare(RSI, true)), 5, "0"),
+            _ => (Site::new("xk_target_memory", 5, 3, load), 5, "40"),
+        };
+        site.when = when;
+        let tune = detour("memory", vec![site], &[window], 50).unwrap();
+        assert_eq!(target("memory"), tuned);
+        write("/proc/xk_target", "bad");
+        assert_eq!(target("memory"), "1");
+        let site = only_site(&tune);
+        assert_eq!((site.hits, site.applied, site.faults), (2, 1, 1));
+        write("/proc/xk_target", "good");
+        assert_eq!(target("memory"), tuned);
+        tune.unload().unwrap();
+    }
+}
+
+pub fn instructions_are_relocated() {
+    // A branch that is taken and one that is not, a call, memory relative to rip.
+    let flags = || compare(RDI, false);
+    changes("branch", Site::new("xk_target_branch", 5, 2, flags()), 7, 50, "1", "0");
+    changes("branch", Site::new("xk_target_branch", 5, 2, flags()), 7, 39, "1", "1");
+    changes("call", Site::new("xk_target_call", 5, 2, set_register(RDI)), 7, 99, "32", "99");
+    changes("global", Site::new("xk_target_global", 5, 6, set_register(RAX)), 6, 60, "72", "100");
+    let site = || Site::new("xk_target_per_cpu", 5, 7, set_register(RAX));
+    let tune = detour("PER_CPU", vec![site()], &[7], 1).unwrap();
+    for cpu in ["0", "1"] {
+        let text = output_of_pinned(cpu);
+        let expected = 100 * (cpu.parse::<u32>().unwrap() + 1) + 1;
+        assert!(text.contains(&format!("cpu{cpu} {expected}\n")), "{text}");
+    }
+    tune.unload().unwrap();
+}
+
+/// `/proc/xk_target`, read on one processor.
+fn output_of_pinned(cpu: &str) -> String {
+    let output = Command::new("taskset").args(["-c", cpu, "cat", "/proc/xk_target"]).output().unwrap();
+    assert!(output.status.success());
+    String::from_utf8(output.stdout).unwrap()
+}
+
+pub fn sites_of_one_tune_change_together() {
+    let sites = vec![
+        Site::new("xk_target_value", 5, 2, set_register(RAX)),
+        Site::new("xk_target_twice", 10, 2, set_register(1)),
+    ];
+    let tune = detour("TWO", sites, &[5, 7], 100).unwrap();
+    assert_eq!((target("value"), target("twice")), ("100".into(), "132".into()));
+    tune.set(9).unwrap();
+    assert_eq!((target("value"), target("twice")), ("9".into(), "41".into()));
+    tune.unload().unwrap();
+    assert_eq!((target("value"), target("twice")), ("32".into(), "64".into()));
+}
+
+/// The handler of a kprobe calls the function: a kprobe there does not run.
+pub fn nothing_is_missed_where_probes_nest() {
+    let tune = load_by(Backend::Kprobe, &table(&target_module(), "VALUE", vec![value_site()]), 128).unwrap();
+    assert_eq!((target("value"), target("handler")), ("128".into(), "32".into()));
+    assert!(only_site(&tune).missed > 0);
+    tune.unload().unwrap();
+
+    let tune = value(128);
+    assert_eq!((target("value"), target("handler")), ("128".into(), "128".into()));
+    assert_eq!(only_site(&tune).missed, 0);
+}
+
+pub fn disabling_kprobes_changes_nothing() {
+    let tune = value(128);
+    write(ENABLED, "0");
+    assert_eq!(target("value"), "128");
+    assert!(!tune.status().unwrap().broken);
+    write(ENABLED, "1");
+    tune.unload().unwrap();
+    assert_eq!(target("value"), "32");
+}
+
+/// How often the probe of somebody else was hit.
+fn hits() -> u64 {
+    target("foreign").parse().unwrap()
+}
+
+fn probe(symbol: &str, offset: u32, state: &str) {
+    write("/proc/xk_target", &format!("probe {symbol} {offset} {state}"));
+}
+
+fn no_probe() {
+    write("/proc/xk_target", "no probe");
+}
+
+pub fn a_probe_on_the_jump_is_served() {
+    let before = running();
+    let tune = value(128);
+    probe("xk_target_value", 5, "enabled");
+    // Reading how often is once more.
+    let start = hits();
+    assert_eq!((target("value"), hits() - start), ("128".into(), 2));
+    assert_eq!(only_site(&tune).probe, Probe::Detour);
+    tune.set(9).unwrap();
+    assert_eq!(target("value"), "9");
+    // Its owner remembers our jump: it stays until the probe goes, and leads to the
+    // original instructions.
+    tune.unload().unwrap();
+    // Reading how often is once more.
+    let start = hits();
+    assert_eq!((target("value"), hits() - start), ("32".into(), 2));
+    assert_ne!(running(), before);
+    no_probe();
+    assert_eq!(target("value"), "32");
+    wait_for("the original bytes", || running() == before);
+}
+
+/// It would come back into the middle of our jump when it is enabled.
+pub fn a_disabled_probe_in_the_window_is_not_overwritten() {
+    let before = running();
+    probe("xk_target_value", 7, "disabled");
+    let refused = message(detour("VALUE", vec![value_site()], &[5], 128));
+    assert!(refused.contains("xk_target_value+0x5: another probe came here"), "{refused}");
+    assert_eq!(running(), before);
+    no_probe();
+    let _tune = value(128);
+    assert_eq!(target("value"), "128");
+}
+
+/// Whether the kernel has made a jump of the probe of the others.
+fn is_optimised(place: &str) -> bool {
+    let list = fs::read_to_string(LIST).unwrap();
+    let line = list.lines().find(|line| line.contains(place)).expect(place);
+    line.contains("[OPTIMIZED]")
+}
+
+/// `1:` in `xk_target_branch` is inside the five bytes of a jump at the `nop`. The
+/// kernel sees that no longer when the branch to it is in our stub.
+pub fn a_probe_near_a_relocated_branch_stays_a_breakpoint() {
+    let branch = Site::new("xk_target_branch", 5, 2, compare(RDI, false));
+    let tune = detour("BRANCH", vec![branch], &[7], 50).unwrap();
+    probe("xk_target_branch", 12, "enabled");
+    // Another, of which the kernel does make a jump: its optimiser has been here.
+    let other = load_by(Backend::Kprobe, &table(&target_module(), "VALUE", vec![value_site()]), 64).unwrap();
+    wait_for("optimisation", || only_site(&other).probe == Probe::Jump);
+    assert!(!is_optimised("xk_target_branch+0xc"));
+    assert_eq!(target("branch"), "0");
+    no_probe();
+    tune.unload().unwrap();
+    assert_eq!(target("branch"), "1");
+}
+
+pub fn what_is_not_safe_is_refused() {
+    let at = |symbol, offset, len| Site::new(symbol, offset, len, set_register(RAX));
+    for (site, window, reason) in [
+        (value_site(), 0, "the analysis knows no window here"),
+        (value_site(), 8, "the analysis saw another window"),
+        (at("xk_target_into", 9, 2), 5, "a branch leads into these instructions"),
+        (at("xk_target_careful", 5, 2), 5, "an access to memory that may fault"),
+        (at("xk_target_forbidden", 5, 2), 5, "the kernel forbids probes here"),
+    ] {
+        let symbol = site.symbol;
+        let refused = message(detour(symbol, vec![site], &[window], 100));
+        assert!(refused.contains(symbol) && refused.contains(reason), "{refused}");
+        assert!(Device::open().unwrap().tunes().unwrap().is_empty());
+    }
+    // A window of another length than instructions have, of more than a jump has, of too few bytes.
+    for window in [4, 16] {
+        let refused = message(detour("VALUE", vec![value_site()], &[window], 100));
+        assert!(refused.contains(&format!("a window of {window} bytes")), "{refused}");
+    }
+    assert_eq!(target("value"), "32");
+}
+
+pub fn what_is_not_safe_may_be_a_probe() {
+    let sites = vec![value_site(), Site::new("xk_target_into", 9, 2, set_register(RAX))];
+    let table = windowed(table(&target_module(), "AUTO", sites), &[5, 5]);
+    let tune = load_by(Backend::Auto, &table, 100).unwrap();
+    let sites = tune.status().unwrap().sites;
+    assert_eq!((sites[0].probe, sites[0].note.as_deref()), (Probe::Detour, None));
+    assert!(matches!(sites[1].probe, Probe::Int3 | Probe::Jump), "{sites:?}");
+    assert_eq!(sites[1].note.as_deref(), Some("a branch leads into these instructions"));
+    assert_eq!(target("value"), "100");
+}
+
+pub fn windows_do_not_overlap() {
+    let twice = |offset| Site::new("xk_target_twice", offset, if offset == 5 { 5 } else { 2 }, set_register(RAX));
+    // One tune.
+    let refused = message(detour("TWICE", vec![twice(10), twice(12)], &[7, 5], 100));
+    assert!(refused.contains("another site of this tune is in the window"), "{refused}");
+    // Two tunes: what the first one's jump covers is nobody else's.
+    let first = detour("FIRST", vec![twice(10)], &[7], 100).unwrap();
+    for backend in [Backend::Detour, Backend::Kprobe, Backend::Auto] {
+        let second = windowed(table(&target_module(), "SECOND", vec![twice(12)]), &[5]);
+        let refused = message(load_by(backend, &second, 100));
+        assert!(refused.contains("these instructions are held by") && refused.contains("FIRST"), "{refused}");
+    }
+    first.unload().unwrap();
+}
+
+pub fn a_removed_module_leaves_no_stub() {
+    let tune = value(128);
+    assert!(run("rmmod", &[MODULE]));
+    assert_eq!(only_site(&tune).probe, Probe::Waiting);
+    insmod_target();
+    assert_eq!(only_site(&tune).probe, Probe::Detour);
+    assert_eq!((target("value"), target("init")), ("128".into(), "128 32".into()));
+    tune.set(9).unwrap();
+    assert_eq!(target("value"), "9");
+    tune.unload().unwrap();
+    assert_eq!(target("value"), "32");
+}
+
+pub fn removing_xk_returns_the_default() {
+    let before = running();
+    value(128).detach().unwrap();
+    assert_eq!(target("value"), "128");
+    assert!(run("rmmod", &["xk"]));
+    assert_eq!((target("value"), running()), ("32".into(), before));
+    insmod_xk();
+    // And all stubs are there again.
+    for _ in 0..3 {
+        assert_eq!(only_site(&value(5)).probe, Probe::Detour);
+    }
+}
+
+pub fn the_death_of_the_owner_returns_the_default() {
+    let before = running();
+    let tune = value(128);
+    assert_eq!(target("value"), "128");
+    drop(tune);
+    wait_for("the default", || target("value") == "32");
+    wait_for("the original bytes", || running() == before);
+}

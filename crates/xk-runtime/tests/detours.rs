@@ -1,0 +1,139 @@
+//! Detours on a running kernel: jumps to stubs instead of probes. One guest boots and
+//! runs every check of `inside`; the tests out here report them one by one.
+//!
+//! Effects are what `/proc/xk_target` prints: the return values of functions that
+//! contain a constant of 32.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test
+
+#[macro_use]
+#[path = "support/guest.rs"]
+mod guest;
+#[allow(dead_code)] // shared with the tests of probes
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use guest::{boot, output_of, passed, run};
+use support::{op, set_register, table, windowed, Loaded, Site, MODULE, RAX, RDI, RSI};
+use xk_runtime::{Backend, Device, Error, Probe, SiteStatus, Tune};
+use xk_table::{Fit, Op, OpCode, ScopeTable, When};
+
+/// Set in the guest only: nothing in `inside` may run anywhere else.
+const XK_KO: &str = "XK_TEST_MODULE";
+const TARGET_KO: &str = "XK_TEST_TARGET";
+
+guest_tests! {
+    a_value_changes_and_returns,
+    the_original_bytes_come_back,
+    every_kind_of_update_works,
+    an_update_can_follow_or_replace_an_instruction,
+    a_fault_leaves_the_default,
+    instructions_are_relocated,
+    sites_of_one_tune_change_together,
+    nothing_is_missed_where_probes_nest,
+    disabling_kprobes_changes_nothing,
+    a_probe_on_the_jump_is_served,
+    a_disabled_probe_in_the_window_is_not_overwritten,
+    a_probe_near_a_relocated_branch_stays_a_breakpoint,
+    what_is_not_safe_is_refused,
+    what_is_not_safe_may_be_a_probe,
+    windows_do_not_overlap,
+    a_removed_module_leaves_no_stub,
+    removing_xk_returns_the_default,
+    the_death_of_the_owner_returns_the_default,
+}
+
+/// What the tests in the guest printed, in one boot.
+fn guest_output() -> &'static str {
+    static OUTPUT: OnceLock<String> = OnceLock::new();
+    OUTPUT.get_or_init(|| {
+        let release = output_of(Command::new("lab/lab").args(["info", "amd64", "release"]));
+        let module = |folder| output_of(Command::new("scripts/build-module").args([release.as_str(), folder]));
+        boot("amd64", 300, &format!("{XK_KO}={} {TARGET_KO}={}", module("kernel/xk"), module("kernel/test")))
+    })
+}
+
+fn report(name: &str) {
+    passed(guest_output(), name);
+}
+
+fn target_module() -> PathBuf {
+    std::env::var_os(TARGET_KO).expect("this test runs in a guest only").into()
+}
+
+fn insmod_xk() {
+    assert!(run("insmod", &[&std::env::var(XK_KO).unwrap()]));
+}
+
+fn insmod_target() {
+    assert!(run("insmod", &[target_module().to_str().unwrap()]));
+}
+
+/// Fresh modules for each check, whatever the one before left behind.
+fn prepare() {
+    if Path::new("/proc/xk_target").exists() {
+        assert!(run("rmmod", &[MODULE]));
+    }
+    if Path::new("/dev/xk").exists() {
+        assert!(run("rmmod", &["xk"]));
+    }
+    insmod_target();
+    insmod_xk();
+}
+
+/// What the function whose line starts with `name` returned.
+fn target(name: &str) -> String {
+    let text = fs::read_to_string("/proc/xk_target").unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(name)).expect(name);
+    line.trim().to_owned()
+}
+
+fn write(path: &str, text: &str) {
+    fs::write(path, text).unwrap_or_else(|error| panic!("{path}: {text}: {error}"));
+}
+
+/// Loaded by this backend, with this value in force.
+fn load_by(backend: Backend, table: &ScopeTable, value: i64) -> Result<Tune, Error> {
+    let tune = Device::open().unwrap().load_by(table, &Loaded, backend)?;
+    tune.set(value)?;
+    Ok(tune)
+}
+
+/// As detours; the windows are those of the sites, in their order.
+fn detour(name: &str, sites: Vec<Site>, windows: &[u8], value: i64) -> Result<Tune, Error> {
+    load_by(Backend::Detour, &windowed(table(&target_module(), name, sites), windows), value)
+}
+
+fn value_site() -> Site {
+    Site::new("xk_target_value", 5, 2, set_register(RAX))
+}
+
+fn value(value: i64) -> Tune {
+    detour("VALUE", vec![value_site()], &[5], value).unwrap()
+}
+
+fn only_site(tune: &Tune) -> SiteStatus {
+    tune.status().unwrap().sites.remove(0)
+}
+
+fn message(result: Result<Tune, Error>) -> String {
+    result.expect_err("the kernel should have refused").to_string()
+}
+
+fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
+    for _ in 0..100 {
+        if condition() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    panic!("not within ten seconds: {what}");
+}
+
+#[path = "checks/detours.rs"]
+mod checks;

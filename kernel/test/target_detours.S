@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Functions for detours: instructions that mean something else at another place,
+ * and some that must not be moved. In assembly, so that a test knows every byte.
+ */
+#include <linux/linkage.h>
+#include <asm/asm.h>
+
+#include "target_function.h"
+
+	.text
+
+/* int xk_target_branch(int x): whether x > 32 */
+FUNCTION(xk_target_branch)
+	xorl	%eax, %eax
+	cmpl	$32, %edi
+	jbe	1f			/* +0x05 */
+	movl	$1, %eax
+	nop				/* +0x0c */
+1:	movl	%eax, %edx
+	movl	%edx, %eax
+	RET
+SYM_FUNC_END(xk_target_branch)
+
+/* int xk_target_identity(int x): x */
+FUNCTION(xk_target_identity)
+	movl	%edi, %eax
+	movl	%eax, %edx		/* +0x02 */
+	addl	$0, %edx
+	RET
+SYM_FUNC_END(xk_target_identity)
+
+/* int xk_target_call(void): what xk_target_identity() makes of 32 */
+FUNCTION(xk_target_call)
+	movl	$32, %edi
+	movl	%edi, %eax		/* +0x05 */
+	call	xk_target_identity
+	movl	%eax, %edx
+	movl	%edx, %eax
+	RET
+SYM_FUNC_END(xk_target_call)
+
+/* int xk_target_into(int x): 32 */
+FUNCTION(xk_target_into)
+	movl	$32, %eax
+	testl	%edi, %edi
+	jne	1f
+	movl	%eax, %edx		/* +0x09 */
+1:	addl	$0, %eax
+	RET
+SYM_FUNC_END(xk_target_into)
+
+/* int xk_target_careful(int *x): 32, reads *x if it can */
+FUNCTION(xk_target_careful)
+	movl	$32, %eax
+1:	movl	(%rdi), %edx		/* +0x05 */
+	addl	$0, %eax
+2:	RET
+SYM_FUNC_END(xk_target_careful)
+	_ASM_EXTABLE(1b, 2b)
+
+/* int xk_target_forbidden(void): 32, and no probes */
+FUNCTION(xk_target_forbidden)
+	movl	$32, %eax
+	movl	%eax, %edx		/* +0x05 */
+	addl	$0, %edx
+	RET
+SYM_FUNC_END(xk_target_forbidden)
+	_ASM_NOKPROBE(xk_target_forbidden)

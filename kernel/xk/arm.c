@@ -69,59 +69,106 @@ int xk_sites_verify(struct xk_tune *tune, struct xk_error *error)
 	return 0;
 }
 
-/* A detour that cannot be is a probe, unless the tune wants nothing else. */
-static int arm_code(struct xk_live_site *site, struct xk_error *error)
+/* Sites of one backend that are ready. */
+static int arm_batch(struct xk_live_site **sites, unsigned int nr, struct xk_error *error)
 {
-	int ret = site->backend->arm(site, error);
+	return nr ? sites[0]->backend->arm(sites, nr, error) : 0;
+}
 
-	if (!ret || site->backend != &xk_backend_detour || site->tune->detours_only)
-		return ret;
+static int arm_by(struct xk_tune *tune, const struct xk_backend *backend,
+		  struct xk_error *error)
+{
+	struct xk_live_site *sites[XK_BATCH];
+	unsigned int i, nr = 0;
+	int ret = 0, batch;
+
+	for (i = 0; i < tune->nr_sites; i++) {
+		struct xk_live_site *site = &tune->sites[i];
+
+		if (site->phase != XK_PHASE_READY || site->in_data || site->backend != backend)
+			continue;
+		if (nr == XK_BATCH) {
+			batch = arm_batch(sites, nr, error);
+			ret = ret ?: batch;
+			nr = 0;
+		}
+		sites[nr++] = site;
+	}
+	batch = arm_batch(sites, nr, error);
+	return ret ?: batch;
+}
+
+/* A detour that cannot be is a probe, unless the tune wants nothing else. */
+static int make_probe(struct xk_live_site *site, struct xk_error *error)
+{
 	site->backend->destroy(site);
 	site->backend = &xk_backend_kprobe;
 	site->no_detour = "it could not be armed as one";
-	return site->backend->prepare(site, error) ?: site->backend->arm(site, error);
+	error->text[0] = '\0';
+	return site->backend->prepare(site, error);
 }
 
-static int arm(struct xk_live_site *site, struct xk_error *error)
+static int arm_detours(struct xk_tune *tune, struct xk_error *error)
 {
-	int ret = site->in_data ? 0 : arm_code(site, error);
+	unsigned int i;
+	int ret = arm_by(tune, &xk_backend_detour, error);
 
-	if (ret)
+	if (!ret || tune->detours_only)
 		return ret;
+	ret = 0;
+	for (i = 0; i < tune->nr_sites && !ret; i++)
+		if (tune->sites[i].phase == XK_PHASE_READY &&
+		    tune->sites[i].backend == &xk_backend_detour)
+			ret = make_probe(&tune->sites[i], error);
+	return ret;
+}
+
+static void arm_data(struct xk_live_site *site)
+{
 	site->phase = XK_PHASE_ARMED;
-	if (site->in_data)
-		xk_data_write(site, site->tune->values->value);
-	return 0;
+	xk_data_write(site, site->tune->values->value);
 }
 
 /* All that do not wait, or none. */
 int xk_sites_arm(struct xk_tune *tune, struct xk_error *error)
 {
 	unsigned int i;
-	int ret;
+	int ret = arm_detours(tune, error);
 
-	for (i = 0; i < tune->nr_sites; i++) {
-		struct xk_live_site *site = &tune->sites[i];
-
-		if (site->phase != XK_PHASE_READY)
-			continue;
-		ret = arm(site, error);
-		if (ret) {
-			xk_sites_disarm(tune);
-			return ret;
-		}
+	if (!ret)
+		ret = arm_by(tune, &xk_backend_kprobe, error);
+	if (ret) {
+		xk_sites_disarm(tune);
+		return ret;
 	}
-	/* vmlinux does not come again. */
-	for (i = 0; i < tune->nr_sites; i++)
+	for (i = 0; i < tune->nr_sites; i++) {
+		if (tune->sites[i].in_data && tune->sites[i].phase == XK_PHASE_READY)
+			arm_data(&tune->sites[i]);
+		/* vmlinux does not come again. */
 		if (!tune->sites[i].place.module[0])
 			xk_site_free_source(&tune->sites[i]);
+	}
 	return 0;
+}
+
+static int arm_one(struct xk_live_site *site, struct xk_error *error)
+{
+	int ret;
+
+	if (site->in_data) {
+		arm_data(site);
+		return 0;
+	}
+	ret = arm_batch(&site, 1, error);
+	if (!ret || site->backend != &xk_backend_detour || site->tune->detours_only)
+		return ret;
+	return make_probe(site, error) ?: arm_batch(&site, 1, error);
 }
 
 /* Disarms the sites of `module`, or all of them when it is NULL. */
 static void disarm(struct xk_tune *tune, const struct module *module)
 {
-	struct xk_live_site *sites[XK_DISARM_BATCH];
+	struct xk_live_site *sites[XK_BATCH];
 	unsigned int i, nr = 0;
 
 	for (i = 0; i < tune->nr_sites; i++) {
@@ -170,7 +217,7 @@ static void arrive(struct xk_live_site *site, const struct module *module)
 		return;
 	}
 	site->phase = XK_PHASE_READY;
-	if (arm(site, &error))
+	if (arm_one(site, &error))
 		give_up(site, &error);
 }
 

@@ -20,7 +20,7 @@ enum xk_armed_state {
 	XK_STATE_UNKNOWN,	/* could not be read, or is not ours */
 };
 
-#define XK_DISARM_BATCH 32
+#define XK_BATCH 32
 
 struct xk_backend {
 	const char *name;
@@ -30,12 +30,12 @@ struct xk_backend {
 
 	/* Chooses the handler, also after a disarm; nothing is changed in the kernel. */
 	int (*prepare)(struct xk_live_site *site, struct xk_error *error);
-	/* From here on the update may run. */
-	int (*arm)(struct xk_live_site *site, struct xk_error *error);
 	/*
-	 * When it returns, no update runs and the original bytes are back. At most
-	 * XK_DISARM_BATCH at once.
+	 * From here on the updates may run; at most XK_BATCH at once. When it fails,
+	 * some may be armed: they are in that phase.
 	 */
+	int (*arm)(struct xk_live_site **sites, unsigned int nr, struct xk_error *error);
+	/* When it returns, no update runs. At most XK_BATCH at once. */
 	void (*disarm)(struct xk_live_site **sites, unsigned int nr);
 	void (*destroy)(struct xk_live_site *site);
 	enum xk_armed_state (*state)(const struct xk_live_site *site);

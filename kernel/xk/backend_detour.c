@@ -28,12 +28,14 @@
 #define ARM_ATTEMPTS 20
 #define ARM_INTERVAL_US 1000
 
+static const char IN_WINDOW[] = "a thread stays in the middle of these instructions";
+
 /* How often it is tried to free stubs that threads, or other probes, were in. */
 #define BURY_INTERVAL (HZ / 2)
 #define EXIT_INTERVAL_MS 10
 
-static void bury(struct work_struct *work);
-static DECLARE_DELAYED_WORK(burial, bury);
+static void bury_all(struct work_struct *work);
+static DECLARE_DELAYED_WORK(burial, bury_all);
 
 /* Where handlers may nest, nothing of theirs is the CPU's. */
 static int notrace run_nested(const struct xk_live_site *site, const struct xk_values *values,
@@ -233,10 +235,11 @@ static bool is_probed(const struct xk_window *window)
 	return false;
 }
 
-struct arming {
-	const struct xk_stub *stub;
-	const char *why;
-	bool again;		/* it may be otherwise in a moment */
+/* Stubs whose jumps are written, or taken away, in one stop. */
+struct batch {
+	unsigned int nr;
+	struct xk_stub *const *stubs;
+	struct xk_pokes *pokes;
 };
 
 static bool is_in_window(unsigned long address, const void *data)
@@ -247,21 +250,36 @@ static bool is_in_window(unsigned long address, const void *data)
 }
 
 /* In a stop. */
-static bool may_arm(void *data)
+static const char *why_not_armed(const struct xk_stub *stub)
 {
-	struct arming *arming = data;
-	const struct xk_window *window = &arming->stub->window;
+	const struct xk_window *window = &stub->window;
 
-	arming->again = false;
-	if (!bytes_are(window->address, window->bytes, window->len) || is_probed(window)) {
-		arming->why = "another probe came here";
-	} else if (xk_scan_any(is_in_window, window)) {
-		arming->why = "a thread stays in the middle of these instructions";
-		arming->again = true;
-	} else {
-		return true;
+	if (!bytes_are(window->address, window->bytes, window->len) || is_probed(window))
+		return "another probe came here";
+	if (xk_scan_any(is_in_window, window))
+		return IN_WINDOW;
+	return NULL;
+}
+
+/* In a stop. Those that may be; false if none may. */
+static bool choose_to_arm(void *data)
+{
+	struct batch *batch = data;
+	unsigned int i;
+
+	batch->pokes->nr = 0;
+	for (i = 0; i < batch->nr; i++) {
+		struct xk_stub *stub = batch->stubs[i];
+
+		if (stub->armed)
+			continue;
+		stub->why = why_not_armed(stub);
+		if (stub->why)
+			continue;
+		write_jump(stub, &batch->pokes->at[batch->pokes->nr++]);
+		stub->armed = true;
 	}
-	return false;
+	return batch->pokes->nr;
 }
 
 /* Before a jump leads to it. While a transition is under way, every execution asks. */
@@ -280,31 +298,57 @@ static void set_value(struct xk_stub *stub)
 	stub->state = XK_GATE_ASK;
 }
 
-static int detour_arm(struct xk_live_site *site, struct xk_error *error)
+static bool wait_in_window(const struct batch *batch)
 {
-	struct xk_stub *stub = site->stub;
-	struct arming arming = { .stub = stub };
-	struct xk_pokes *pokes = xk_pokes_create(1);
-	unsigned int attempt;
-	bool armed = false;
+	unsigned int i;
 
-	if (!pokes)
+	for (i = 0; i < batch->nr; i++)
+		if (!batch->stubs[i]->armed && batch->stubs[i]->why == IN_WINDOW)
+			return true;
+	return false;
+}
+
+static int refuse_unarmed(const struct batch *batch, struct xk_error *error)
+{
+	unsigned int i;
+
+	for (i = 0; i < batch->nr; i++) {
+		const struct xk_stub *stub = batch->stubs[i];
+
+		if (!stub->armed)
+			return xk_refuse(error, -EBUSY, "%s+0x%x: %s", stub->site->place.symbol,
+					 stub->site->offset,
+					 stub->why ?: "the machine could not be stopped");
+	}
+	return 0;
+}
+
+/* In one stop, unless threads are in the middle of windows. */
+static int detour_arm(struct xk_live_site **sites, unsigned int nr, struct xk_error *error)
+{
+	struct xk_stub *stubs[XK_BATCH];
+	struct batch batch = { .nr = nr, .stubs = stubs };
+	unsigned int i, attempt;
+
+	batch.pokes = xk_pokes_create(nr);
+	if (!batch.pokes)
 		return -ENOMEM;
-	set_value(stub);
-	write_jump(stub, &pokes->at[0]);
-	for (attempt = 0; attempt < ARM_ATTEMPTS && !armed; attempt++) {
+	for (i = 0; i < nr; i++) {
+		stubs[i] = sites[i]->stub;
+		set_value(stubs[i]);
+	}
+	for (attempt = 0; attempt < ARM_ATTEMPTS; attempt++) {
 		if (attempt)
 			usleep_range(ARM_INTERVAL_US, 2 * ARM_INTERVAL_US);
-		armed = xk_poke_stopped(pokes, may_arm, &arming);
-		if (!arming.again)
+		xk_poke_stopped(batch.pokes, choose_to_arm, &batch);
+		if (!wait_in_window(&batch))
 			break;
 	}
-	kvfree(pokes);
-	if (!armed)
-		return xk_refuse(error, -EBUSY, "%s+0x%x: %s", site->place.symbol, site->offset,
-				 arming.why ?: "the machine could not be stopped");
-	stub->armed = true;
-	return 0;
+	kvfree(batch.pokes);
+	for (i = 0; i < nr; i++)
+		if (stubs[i]->armed)
+			sites[i]->phase = XK_PHASE_ARMED;
+	return refuse_unarmed(&batch, error);
 }
 
 static bool is_in_stub(unsigned long address, const void *data)
@@ -312,67 +356,49 @@ static bool is_in_stub(unsigned long address, const void *data)
 	return xk_in_stub(data, address);
 }
 
-/* What may be put back is; what nobody is in can be reused. In a stop. */
-static bool may_disarm(void *data)
+static bool may_disarm(const struct xk_stub *stub)
 {
-	struct xk_stub *stub = data;
 	struct xk_poke jump;
 
-	stub->empty = !xk_scan_any(is_in_stub, stub);
-	if (!stub->armed)
-		return false;
 	write_jump(stub, &jump);
 	return bytes_are(jump.address, jump.bytes, jump.len) && !is_probed(&stub->window);
 }
 
-/* Puts the original bytes back, unless somebody has a probe on our jump. */
-static void restore(struct xk_stub *stub)
+/*
+ * In a stop. The original bytes come back where nobody else has a probe on our
+ * jump; elsewhere the stub, which stays, runs the original instructions only. What
+ * nobody is in can be reused.
+ */
+static bool choose_to_disarm(void *data)
 {
-	struct xk_pokes *pokes = xk_pokes_create(1);
+	struct batch *batch = data;
+	unsigned int i;
 
-	stub->empty = false;
-	if (!pokes)
-		return;
-	write_original(stub, &pokes->at[0]);
-	if (xk_poke_stopped(pokes, may_disarm, stub))
-		stub->armed = false;
-	kvfree(pokes);
-}
+	batch->pokes->nr = 0;
+	for (i = 0; i < batch->nr; i++) {
+		struct xk_stub *stub = batch->stubs[i];
+		struct xk_poke *poke = &batch->pokes->at[batch->pokes->nr];
 
-/* From now on the stub runs the original instructions only. */
-static void skip(struct xk_stub *stub)
-{
-	struct xk_pokes *pokes = xk_pokes_create(1);
-
-	/* Without memory, it goes on asking, and finds no site. */
-	if (!pokes)
-		return;
-	xk_stub_write_gate(stub, XK_GATE_SKIP, &pokes->at[0]);
-	xk_poke_stopped(pokes, NULL, NULL);
-	kvfree(pokes);
-}
-
-static void retire(struct xk_stub *stub)
-{
-	WRITE_ONCE(stub->site, NULL);
-	stub->dying = true;
-	restore(stub);
-	if (stub->armed) {
-		skip(stub);
-		pr_warn("xk: %pS: another probe stands on the jump here; the original instructions run from a stub until it goes\n",
-			(void *)stub->window.address);
+		stub->empty = !xk_scan_any(is_in_stub, stub);
+		if (!stub->armed)
+			continue;
+		if (may_disarm(stub)) {
+			write_original(stub, poke);
+			stub->armed = false;
+		} else if (stub->state != XK_GATE_SKIP) {
+			xk_stub_write_gate(stub, XK_GATE_SKIP, poke);
+			stub->state = XK_GATE_SKIP;
+		} else {
+			continue;
+		}
+		batch->pokes->nr++;
 	}
-	if (stub->armed || !stub->empty) {
-		queue_delayed_work(xk_workqueue, &burial, BURY_INTERVAL);
-		return;
-	}
-	xk_guards_destroy(stub->guards);
-	xk_stub_put(stub);
+	return batch->pokes->nr;
 }
 
-static bool try_bury(struct xk_stub *stub)
+/* True: it is nobody's now. */
+static bool bury(struct xk_stub *stub)
 {
-	restore(stub);
 	if (stub->armed || !stub->empty)
 		return false;
 	xk_guards_destroy(stub->guards);
@@ -380,31 +406,68 @@ static bool try_bury(struct xk_stub *stub)
 	return true;
 }
 
-static void bury(struct work_struct *work)
+/* One stop for all of them. Without memory, they go on asking, and find no site. */
+static void retire(struct xk_stub *const *stubs, unsigned int nr)
 {
-	struct xk_stub *stub;
+	struct batch batch = { .nr = nr, .stubs = stubs, .pokes = xk_pokes_create(nr) };
+	unsigned int i;
 	bool left = false;
 
-	mutex_lock(&xk_lock);
-	for (stub = xk_stub_next(NULL); stub; stub = xk_stub_next(stub))
-		if (stub->dying && !try_bury(stub))
+	for (i = 0; i < nr; i++)
+		stubs[i]->empty = false;
+	if (batch.pokes)
+		xk_poke_stopped(batch.pokes, choose_to_disarm, &batch);
+	kvfree(batch.pokes);
+	for (i = 0; i < nr; i++)
+		if (!bury(stubs[i]))
 			left = true;
-	mutex_unlock(&xk_lock);
 	if (left)
 		queue_delayed_work(xk_workqueue, &burial, BURY_INTERVAL);
 }
 
+static void bury_all(struct work_struct *work)
+{
+	struct xk_stub *stubs[XK_BATCH];
+	struct xk_stub *stub;
+	unsigned int nr = 0;
+
+	mutex_lock(&xk_lock);
+	for (stub = xk_stub_next(NULL); stub && nr < XK_BATCH; stub = xk_stub_next(stub))
+		if (stub->dying)
+			stubs[nr++] = stub;
+	if (nr)
+		retire(stubs, nr);
+	/* There may be more. */
+	if (nr == XK_BATCH)
+		queue_delayed_work(xk_workqueue, &burial, 0);
+	mutex_unlock(&xk_lock);
+}
+
+static void warn_of_probe(const struct xk_stub *stub)
+{
+	if (stub->dying && stub->armed)
+		pr_warn("xk: %pS: another probe stands on the jump here; the original instructions run from a stub until it goes\n",
+			(void *)stub->window.address);
+}
+
 static void detour_disarm(struct xk_live_site **sites, unsigned int nr)
 {
+	struct xk_stub *stubs[XK_BATCH];
 	unsigned int i;
 
 	for (i = 0; i < nr; i++) {
-		retire(sites[i]->stub);
+		stubs[i] = sites[i]->stub;
 		sites[i]->stub = NULL;
+		/* After the next stop nobody uses the site. */
+		WRITE_ONCE(stubs[i]->site, NULL);
+		stubs[i]->dying = true;
 	}
+	retire(stubs, nr);
+	for (i = 0; i < nr; i++)
+		warn_of_probe(stubs[i]);
 }
 
-/* Prepared, perhaps, and never armed. */
+/* Prepared, perhaps, and not armed. */
 static void detour_destroy(struct xk_live_site *site)
 {
 	if (!site->stub)

@@ -157,10 +157,10 @@ static void wait_restored(const struct xk_live_site *site)
 
 static void kprobe_disarm(struct xk_live_site **sites, unsigned int nr)
 {
-	struct kprobe *kprobes[XK_DISARM_BATCH];
+	struct kprobe *kprobes[XK_BATCH];
 	unsigned int i;
 
-	if (WARN_ON_ONCE(nr > XK_DISARM_BATCH) || !nr)
+	if (WARN_ON_ONCE(nr > XK_BATCH) || !nr)
 		return;
 	for (i = 0; i < nr; i++)
 		kprobes[i] = &sites[i]->kprobe;
@@ -185,7 +185,7 @@ static const char *registration_error(int ret)
 	}
 }
 
-static int kprobe_arm(struct xk_live_site *site, struct xk_error *error)
+static int arm(struct xk_live_site *site, struct xk_error *error)
 {
 	struct xk_live_site *sites[1] = { site };
 	const char *reason;
@@ -209,6 +209,19 @@ static int kprobe_arm(struct xk_live_site *site, struct xk_error *error)
 
 	kprobe_disarm(sites, 1);
 	return xk_refuse(error, -EIO, "%s+0x%x: %s", site->place.symbol, site->offset, reason);
+}
+
+static int kprobe_arm(struct xk_live_site **sites, unsigned int nr, struct xk_error *error)
+{
+	unsigned int i;
+	int ret = 0;
+
+	for (i = 0; i < nr && !ret; i++) {
+		ret = arm(sites[i], error);
+		if (!ret)
+			sites[i]->phase = XK_PHASE_ARMED;
+	}
+	return ret;
 }
 
 static void kprobe_destroy(struct xk_live_site *site)

@@ -20,7 +20,7 @@ struct xk_pokes {
 	unsigned int nr;
 	unsigned int phase;
 	atomic_t followed;		/* CPUs that have seen the phase */
-	struct xk_poke at[] __counted_by(nr);
+	struct xk_poke at[];		/* perhaps more than nr */
 };
 
 struct xk_pokes *xk_pokes_create(unsigned int capacity);

@@ -12,6 +12,9 @@
 
 /* With a displacement of eight bits. */
 #define JMP8 0xeb
+/* Of a register and memory, wider than a byte. */
+#define MOV 0x8b
+#define CMP 0x3b
 
 /* stub.S */
 extern u8 xk_stub_ask[];
@@ -122,26 +125,88 @@ static int register_number(u16 offset)
 	return -1;
 }
 
-/* mov value(%rip), %register. False: the update is more than that. */
-static bool emit_value(struct emitter *out, struct xk_stub *stub)
+/* prefixes, then `opcode value(%rip), %register`: the field of the address is last. */
+static void emit_with_value(struct emitter *out, const struct xk_stub *stub, u8 width,
+			    u8 opcode, unsigned int number)
 {
-	const struct xk_plan *plan = &stub->site->plan;
-	int number = register_number(plan->shape.to);
-	u8 mov[7] = { 0x48, 0x8b, 0x05 };
+	u8 code[8];
+	unsigned int len = 0;
 	s64 distance;
 	s32 cut;
 
-	if (plan->kind != XK_PLAN_VALUE || number < 0)
-		return false;
-	mov[0] |= number >= 8 ? 4 : 0;
-	mov[2] |= (number & 7) << 3;
-	distance = (unsigned long)&stub->value - (here(out) + sizeof(mov));
+	if (width == 2)
+		code[len++] = 0x66;
+	/* Always, so that a byte is the low one of any register. */
+	code[len++] = 0x40 | (width == 8 ? 8 : 0) | (number >= 8 ? 4 : 0);
+	code[len++] = width == 1 ? opcode - 1 : opcode;
+	code[len++] = 0x05 | (number & 7) << 3;
+	distance = (unsigned long)&stub->value - (here(out) + len + sizeof(cut));
 	cut = distance;
 	if (distance != cut)
-		return false;
-	memcpy(mov + 3, &cut, sizeof(cut));
-	emit(out, mov, sizeof(mov));
-	return true;
+		out->failed = true;
+	memcpy(code + len, &cut, sizeof(cut));
+	emit(out, code, len + sizeof(cut));
+}
+
+/* The part of the register that is compared is as wide as the comparison. */
+static bool covers(const struct xk_shape *shape)
+{
+	u64 compared = shape->compare_width == 8 ? ~0ULL :
+		       (1ULL << 8 * shape->compare_width) - 1;
+
+	return (shape->source_mask & compared) == compared;
+}
+
+/* Flags as after comparing the register with the value; those in `set`, no others. */
+static void emit_compare(struct emitter *out, struct xk_stub *stub, unsigned int number,
+			 u32 set)
+{
+	static const u8 save[] = { 0x50, 0x9c };		/* push %rax; pushfq */
+	static const u8 get[] = { 0x9c, 0x58 };			/* pushfq; pop %rax */
+	u8 and[] = { 0x25, 0, 0, 0, 0 };			/* and $set, %eax */
+	u8 clear[] = { 0x48, 0x81, 0x24, 0x24, 0, 0, 0, 0 };	/* andq $~set, (%rsp) */
+	static const u8 merge[] = { 0x48, 0x09, 0x04, 0x24 };	/* or %rax, (%rsp) */
+	static const u8 restore[] = { 0x9d, 0x58 };		/* popfq; pop %rax */
+	u8 width = stub->site->plan.shape.compare_width;
+	s32 cleared = ~set;
+
+	if (set == XK_STATUS_FLAGS) {
+		emit_with_value(out, stub, width, CMP, number);
+		return;
+	}
+	memcpy(and + 1, &set, sizeof(set));
+	memcpy(clear + 4, &cleared, sizeof(cleared));
+	emit(out, save, sizeof(save));
+	emit_with_value(out, stub, width, CMP, number);
+	emit(out, get, sizeof(get));
+	emit(out, and, sizeof(and));
+	emit(out, clear, sizeof(clear));
+	emit(out, merge, sizeof(merge));
+	emit(out, restore, sizeof(restore));
+}
+
+/*
+ * The update, compiled: a register that becomes the value, and the flags of comparing
+ * one with it. False: it is more than that. Memory is left to the handler, which
+ * survives a fault.
+ */
+static bool emit_value(struct emitter *out, struct xk_stub *stub)
+{
+	const struct xk_plan *plan = &stub->site->plan;
+	const struct xk_shape *shape = &plan->shape;
+	int to = register_number(shape->to), from = register_number(shape->from);
+
+	if (plan->kind == XK_PLAN_VALUE && to >= 0) {
+		emit_with_value(out, stub, 8, MOV, to);
+		return true;
+	}
+	if (plan->kind == XK_PLAN_COMPARE && !shape->memory && !shape->shift && from >= 0 &&
+	    shape->to == offsetof(struct pt_regs, flags) && !(shape->set & ~XK_STATUS_FLAGS) &&
+	    shape->keep == ~shape->set && covers(shape)) {
+		emit_compare(out, stub, from, shape->set);
+		return true;
+	}
+	return false;
 }
 
 static void aim(struct xk_stub *stub, enum xk_gate gate, const struct emitter *out)

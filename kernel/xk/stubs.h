@@ -9,7 +9,8 @@
  *	instead	gate; ask; value (goes to the rest); window
  *
  * The gate leads to one of three: `ask` saves the registers and calls the handler
- * that probes use, `value` is the update itself, compiled; or to what is behind both.
+ * that probes use; `value` is the update itself, where it is one instruction; or to
+ * what is behind both.
  */
 #ifndef _XK_STUBS_H
 #define _XK_STUBS_H
@@ -35,6 +36,7 @@ struct xk_stub {
 	struct xk_live_site *site;	/* NULL: nobody's */
 	bool dying;			/* of nobody, but threads may be in it */
 	bool armed;			/* our jump is in the window */
+	const char *why;		/* it could not be armed */
 	bool empty;			/* when the last stop looked, no thread was in it */
 	bool has_value;			/* XK_GATE_VALUE leads somewhere */
 	enum xk_gate state;

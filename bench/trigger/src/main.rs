@@ -19,7 +19,7 @@ use std::time::Duration;
 use anyhow::{bail, ensure, Context, Result};
 use serde::Serialize;
 use xk_kernel::Image;
-use xk_runtime::{Device, Probe};
+use xk_runtime::{Backend, Device, Probe};
 
 use measure::{Writer, ROUNDS, WRITES};
 use place::Place;
@@ -55,6 +55,8 @@ struct Report {
     perf_bpf_kfunc: Cost,
     xk_value: Cost,
     xk_expressions: BTreeMap<&'static str, Cost>,
+    detour_value: Cost,
+    detour_expressions: BTreeMap<&'static str, Cost>,
 }
 
 fn main() -> Result<()> {
@@ -73,6 +75,13 @@ fn main() -> Result<()> {
         xk_expressions.insert(update.name, cost);
     }
 
+    let detour_value = bench.cost(|place, _| bench.detour(&update::value(), place, before))?;
+    let mut detour_expressions = BTreeMap::new();
+    for update in update::expressions() {
+        let cost = bench.cost(|place, _| bench.detour(&update, place, before))?;
+        detour_expressions.insert(update.name, cost);
+    }
+
     let after = bench.writer.median()?;
     ensure!((after - before).abs() < 1.0, "the cost of a write itself drifted from {before} to {after} instructions");
     let place = |place: &Place| format!("{SYMBOL}+{:#x}: {}", place.offset, place.text);
@@ -87,6 +96,8 @@ fn main() -> Result<()> {
         perf_bpf_kfunc,
         xk_value,
         xk_expressions,
+        detour_value,
+        detour_expressions,
     };
     println!("{}", serde_json::to_string(&report)?);
     Ok(())
@@ -159,6 +170,30 @@ impl Bench {
             all_writes()
         );
         ensure!(listed_as_optimised(place)? == jump, "the kernel changed the probe while it was measured");
+        tune.unload()?;
+        Ok(cost)
+    }
+}
+
+impl Bench {
+    /// A detour. Where the stub itself does not count, its instructions show that it ran.
+    fn detour(&self, update: &Update, place: &Place, baseline: f64) -> Result<f64> {
+        let mut table = update.table(SYMBOL, &self.code, place);
+        for span in &mut table.spans {
+            span.indirection.window = place.window;
+        }
+        let tune = self.device.load_by(&table, &At(self.address), Backend::Detour)?;
+        tune.set(5)?;
+        let site = || -> Result<_> { tune.status()?.sites.into_iter().next().context("the tune has no site") };
+        let before = site()?;
+        ensure!(before.probe == Probe::Detour, "the site is {:?}", before.probe);
+        let cost = self.writer.median()? - baseline;
+        let after = site()?;
+        if after.counted {
+            let counted = after.applied - before.applied;
+            ensure!(counted == all_writes(), "{}: {counted} applied for {} writes", update.name, all_writes());
+        }
+        ensure!(cost >= 2.0, "{}: {cost} instructions more: the stub is not reached", update.name);
         tune.unload()?;
         Ok(cost)
     }

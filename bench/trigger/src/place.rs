@@ -29,6 +29,8 @@ pub struct Place {
     pub insn_len: u8,
     /// The instruction, for people.
     pub text: String,
+    /// Whole instructions from it on that are five bytes or more, together: bytes.
+    pub window: u8,
 }
 
 /// The first place that becomes a jump, and the first that stays a breakpoint.
@@ -40,14 +42,9 @@ pub fn choose(code: &[u8]) -> Result<(Place, Place)> {
     let mut free = body.insns.iter().filter(|insn| body.is_free(insn));
     let jump = free.clone().find(|insn| body.becomes_jump(insn)).context("no place in it becomes a jump")?;
     let int3 = free.find(|insn| body.stays_breakpoint(insn)).context("no place in it stays a breakpoint")?;
-    Ok((place(jump), place(int3)))
+    Ok((body.place(jump), body.place(int3)))
 }
 
-fn place(insn: &Instruction) -> Place {
-    let mut text = String::new();
-    GasFormatter::new().format(insn, &mut text);
-    Place { offset: insn.ip() as u32, insn_len: insn.len() as u8, text }
-}
 
 struct Body {
     insns: Vec<Instruction>,
@@ -59,6 +56,13 @@ impl Body {
         let insns: Vec<_> = Decoder::with_ip(64, code, 0, DecoderOptions::NONE).into_iter().collect();
         let targets = insns.iter().map(Instruction::near_branch_target).filter(|&target| target != 0).collect();
         Self { insns, targets }
+    }
+
+    fn place(&self, insn: &Instruction) -> Place {
+        let mut text = String::new();
+        GasFormatter::new().format(insn, &mut text);
+        let window = self.window(insn).map_or(0, |window| window.iter().map(|insn| insn.len() as u8).sum());
+        Place { offset: insn.ip() as u32, insn_len: insn.len() as u8, text, window }
     }
 
     fn at(&self, offset: u64) -> Option<(usize, &Instruction)> {

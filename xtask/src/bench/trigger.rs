@@ -22,6 +22,9 @@ const EXPRESSION: &str = "compare";
 const LIMITS: [(&str, Pair); 2] =
     [("xk_value", Pair { jump: 0.45, int3: 0.80 }), ("xk_value_expr", Pair { jump: 0.60, int3: 0.80 })];
 
+/// Instructions that a detour may cost; where a kprobe would be a jump, and where not.
+const DETOURS: [(&str, f64); 2] = [("detour_value", 6.0), ("detour_expr", 25.0)];
+
 /// A figure for a probe that is a jump, and for one that is a breakpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 struct Pair {
@@ -60,6 +63,8 @@ struct Measured {
     perf_bpf_kfunc: Pair,
     xk_value: Pair,
     xk_expressions: BTreeMap<String, Pair>,
+    detour_value: Pair,
+    detour_expressions: BTreeMap<String, Pair>,
 }
 
 /// The result; its fields are the fields of the JSON object.
@@ -72,6 +77,8 @@ pub struct Result {
     ratios: BTreeMap<&'static str, Pair>,
     /// The same for every expression that was measured.
     expressions: BTreeMap<String, Expression>,
+    /// By detour, where a kprobe would be a jump, and where not: extra instructions.
+    detour_expressions: BTreeMap<String, Pair>,
     /// Shares of `perf_bpf_empty` that nothing may exceed; `xk_value_expr` binds every expression.
     limits: BTreeMap<&'static str, Pair>,
     within_limits: bool,
@@ -153,11 +160,15 @@ fn result(kernel: String, measured: Measured) -> Fallible<Result> {
     let empty = measured.perf_bpf_empty;
     let tenths = |cost: Pair| cost.map(|n| (n * 10.0).round() / 10.0);
     let expression = *measured.xk_expressions.get(EXPRESSION).context("the guest measured no comparison")?;
+    let detour_expression =
+        *measured.detour_expressions.get(EXPRESSION).context("the guest measured no comparison by detour")?;
     let costs = BTreeMap::from([
         ("perf_bpf_empty", empty),
         ("perf_bpf_kfunc", measured.perf_bpf_kfunc),
         ("xk_value", measured.xk_value),
         ("xk_value_expr", expression),
+        ("detour_value", measured.detour_value),
+        ("detour_expr", detour_expression),
     ]);
     let ratios: BTreeMap<_, _> = costs
         .iter()
@@ -170,8 +181,12 @@ fn result(kernel: String, measured: Measured) -> Fallible<Result> {
         (!beyond.is_empty()).then(|| format!("{name}: {}", beyond.join(", ")))
     };
     let of_expressions = measured.xk_expressions.iter().filter_map(|(name, cost)| missed(name, cost, of_expression));
+    let of_detours = DETOURS.iter().filter_map(|&(name, limit)| {
+        let beyond = costs.get(name)?.beyond(Pair { jump: limit, int3: limit });
+        (!beyond.is_empty()).then(|| format!("{name}, instructions: {}", beyond.join(", ")))
+    });
     let missed_limits: Vec<String> =
-        missed(value, &measured.xk_value, of_value).into_iter().chain(of_expressions).collect();
+        missed(value, &measured.xk_value, of_value).into_iter().chain(of_expressions).chain(of_detours).collect();
     Ok(Result {
         bench: "trigger",
         kernel,
@@ -181,6 +196,11 @@ fn result(kernel: String, measured: Measured) -> Fallible<Result> {
             .xk_expressions
             .into_iter()
             .map(|(name, cost)| (name, Expression { extra_instructions: tenths(cost), ratio: cost.over(empty) }))
+            .collect(),
+        detour_expressions: measured
+            .detour_expressions
+            .iter()
+            .map(|(name, &cost)| (name.clone(), tenths(cost)))
             .collect(),
         limits: BTreeMap::from(LIMITS),
         within_limits: missed_limits.is_empty(),
@@ -219,6 +239,8 @@ impl Result {
             ("perf_bpf_empty", "empty eBPF kprobe through perf"),
             ("perf_bpf_kfunc", "... that writes a register (kfunc)"),
             ("xk_value", "xk: a function of V alone"),
+            ("detour_value", "xk by detour: a function of V alone"),
+            ("detour_expr", "xk by detour: a comparison"),
         ] {
             if let Some(cost) = self.extra_instructions.get(name) {
                 row(words, cost, self.ratios.get(name));
@@ -252,6 +274,8 @@ mod tests {
             perf_bpf_kfunc: pair(400.0, 800.0),
             xk_value: pair(value, 500.0),
             xk_expressions: BTreeMap::from([(EXPRESSION.to_owned(), pair(150.0, 520.0))]),
+            detour_value: pair(4.0, 4.0),
+            detour_expressions: BTreeMap::from([(EXPRESSION.to_owned(), pair(4.0, 4.0))]),
         }
     }
 

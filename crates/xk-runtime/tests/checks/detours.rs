@@ -33,6 +33,11 @@ pub fn the_original_bytes_come_back() {
 
 /// flags = memory or register `register` compared with V
 fn compare(register: u8, memory: bool) -> Vec<Op> {
+    compare_flags(register, memory, 0x8d5)
+}
+
+/// As [`compare`], of these flags only.
+fn compare_flags(register: u8, memory: bool, flags: i64) -> Vec<Op> {
     let mut ops = if memory {
         vec![Op { a: register, ..op(OpCode::Reg, 8) }, op(OpCode::Load, 4)]
     } else {
@@ -40,7 +45,7 @@ fn compare(register: u8, memory: bool) -> Vec<Op> {
     };
     ops.push(Op { dst: 1, ..op(OpCode::Iv, 4) });
     ops.push(Op { dst: 2, b: 1, ..op(OpCode::FlagsSub, 4) });
-    ops.push(Op { a: 2, imm: 0x8d5, ..op(OpCode::SetFlags, 8) });
+    ops.push(Op { a: 2, imm: flags, ..op(OpCode::SetFlags, 8) });
     ops
 }
 
@@ -81,6 +86,12 @@ fn steps() -> Vec<Op> {
 
 pub fn every_kind_of_update_works() {
     changes("compare", Site::new("xk_target_compare", 5, 3, compare(RDI, false)), 5, 50, "1", "0");
+    // `seta` reads CF and ZF: with one of them, and with neither, from the update.
+    for (flags, value, tuned) in [(0x41, 50, "0"), (0x41, 40, "0"), (0x40, 50, "1"), (0x40, 40, "0"), (0x880, 50, "1")]
+    {
+        let site = Site::new("xk_target_compare", 5, 3, compare_flags(RDI, false, flags));
+        changes("compare", site, 5, value, "1", tuned);
+    }
     changes("memory", Site::new("xk_target_memory", 5, 3, compare(RDI, true)), 5, 50, "1", "0");
     let store = vec![
         Op { a: RDI, ..op(OpCode::Reg, 8) },

@@ -7,7 +7,8 @@
 
 use std::time::{Duration, Instant};
 
-use xk_runtime::{Device, Error as RuntimeError, Mode, Probe, SiteStatus, Target, Tune, TuneStatus};
+use clap::ValueEnum;
+use xk_runtime::{Backend, Device, Error as RuntimeError, Mode, Probe, SiteStatus, Target, Tune, TuneStatus};
 use xk_table::{CriticalSpan, ProbeKind, ScopeTable};
 
 use super::transition::{self, Options};
@@ -46,6 +47,9 @@ pub struct Args {
     /// Put the defaults back after so long, whether or not anybody is there to ask
     #[arg(long = "for", value_name = "TIME", value_parser = transition::parse_time, conflicts_with = "hold")]
     lease: Option<Duration>,
+    /// How control reaches the updates
+    #[arg(long, value_enum, default_value_t = By::Kprobe)]
+    backend: By,
     #[command(flatten)]
     transition: Options,
 }
@@ -59,6 +63,27 @@ struct Change<'a> {
 impl Change<'_> {
     fn title(&self) -> &str {
         title(&self.table.constant)
+    }
+}
+
+/// How control is to reach updates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum By {
+    /// A probe: exported interfaces of the kernel only; every execution is counted
+    Kprobe,
+    /// A jump to a stub at every site, or nothing: no trap, no execution is missed
+    Detour,
+    /// A detour where it is safe, else a probe
+    Auto,
+}
+
+impl From<By> for Backend {
+    fn from(by: By) -> Self {
+        match by {
+            By::Kprobe => Self::Kprobe,
+            By::Detour => Self::Detour,
+            By::Auto => Self::Auto,
+        }
     }
 }
 
@@ -82,7 +107,7 @@ pub fn run(args: &Args) -> Result {
     let addresses = Addresses::live(changes.iter().map(|change| change.table))?;
     // From here on nothing but SIGKILL ends the process half-way; that is the kernel's to undo.
     signals::hold_back();
-    let tunes = loaded(&device, &addresses, &changes, args.hold)?;
+    let tunes = loaded(&device, &addresses, &changes, args)?;
     let mode = args.transition.mode(changes.iter().map(|change| change.table.mode).max().unwrap_or(Mode::Now));
     let done = args.transition.run(&device, &wanted_of(&changes, &tunes), mode).map_err(transition::failure)?;
     report(&changes, &tunes, &settled(&device, &changes)?);
@@ -177,14 +202,14 @@ impl Loaded {
 }
 
 /// Loads what is not loaded yet. Nothing has changed, whatever comes of it.
-fn loaded(device: &Device, addresses: &Addresses, changes: &[Change<'_>], hold: bool) -> Result<Vec<Loaded>> {
+fn loaded(device: &Device, addresses: &Addresses, changes: &[Change<'_>], args: &Args) -> Result<Vec<Loaded>> {
     let tunes = device.tunes()?;
     changes
         .iter()
         .map(|change| match tunes.iter().find(|tune| is_tune_of(tune, &change.table.constant)) {
-            Some(tune) => known(change.title(), tune, hold),
+            Some(tune) => known(change.title(), tune, args.hold),
             None => device
-                .load(change.table, addresses)
+                .load_by(change.table, addresses, args.backend.into())
                 .map(Loaded::New)
                 .map_err(|error| load_failure(error, change.title())),
         })
@@ -297,6 +322,9 @@ fn report(changes: &[Change<'_>], loaded: &[Loaded], tunes: &[TuneStatus]) {
 
 /// What is remarkable about how a site is reached.
 fn note(site: &SiteStatus, span: Option<&CriticalSpan>) -> String {
+    if let Some(reason) = &site.note {
+        return format!("no detour: {reason}");
+    }
     let expected = span.map(|span| (span.indirection.probe, span.indirection.probe_reason.as_deref()));
     match (site.probe, expected) {
         (Probe::Int3, Some((ProbeKind::Jump, _))) => {

@@ -178,10 +178,7 @@ impl Bench {
 impl Bench {
     /// A detour. Where the stub itself does not count, its instructions show that it ran.
     fn detour(&self, update: &Update, place: &Place, baseline: f64) -> Result<f64> {
-        let mut table = update.table(SYMBOL, &self.code, place);
-        for span in &mut table.spans {
-            span.indirection.window = place.window;
-        }
+        let table = update.table(SYMBOL, &self.code, place);
         let tune = self.device.load_by(&table, &At(self.address), Backend::Detour)?;
         tune.set(5)?;
         let site = || -> Result<_> { tune.status()?.sites.into_iter().next().context("the tune has no site") };

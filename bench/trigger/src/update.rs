@@ -141,6 +141,7 @@ impl Update {
                     kind: Kind::Value,
                     probe: ProbeKind::Jump,
                     probe_reason: None,
+                    window: place.window,
                     program: Program { ops: self.ops.clone() },
                 },
                 proof: Proof::Proved { solver: "dead state: see place.rs".into(), millis: 0 },

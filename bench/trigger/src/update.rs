@@ -142,6 +142,8 @@ impl Update {
                     probe: ProbeKind::Jump,
                     probe_reason: None,
                     window: place.window,
+                    window_lead: 0,
+                    window_reason: None,
                     program: Program { ops: self.ops.clone() },
                 },
                 proof: Proof::Proved { solver: "dead state: see place.rs".into(), millis: 0 },

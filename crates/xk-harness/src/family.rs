@@ -137,6 +137,8 @@ pub fn site(function: usize, offset: u32, insn_len: u8) -> CriticalSpan {
             probe: ProbeKind::Jump,
             probe_reason: None,
             window: insn_len,
+            window_lead: 0,
+            window_reason: None,
             program: Program { ops: vec![op(OpCode::Iv), op(OpCode::SetReg)] },
         },
         proof: Proof::Proved { solver: "by hand".into(), millis: 0 },

@@ -460,6 +460,8 @@ impl Context<'_> {
                 probe: candidate.probe,
                 probe_reason: candidate.reason.clone(),
                 window: 0,
+                window_lead: 0,
+                window_reason: None,
                 program: generated.program,
             },
             ivs,

@@ -223,6 +223,12 @@ impl Types {
         Some(prototype)
     }
 
+    /// Whether there is a C function of this name, whatever its prototype.
+    #[must_use]
+    pub fn has_function(&self, name: &str) -> bool {
+        self.functions.contains_key(name)
+    }
+
     /// The prototype of a function, if it is certain.
     #[must_use]
     pub fn function(&self, name: &str) -> Option<&Prototype> {

@@ -1,4 +1,5 @@
-//! The last step of an analysis: a finished table gets its safe spans.
+//! The last step of an analysis: a finished table gets its safe spans, and the windows
+//! of its updates.
 //!
 //! In: an image, and the functions that do not return. What is read of the image
 //! serves every table that needs the same modules; the next one that needs others has
@@ -14,6 +15,7 @@ use xk_table::ScopeTable;
 use crate::callers::Callers;
 use crate::scope::scopes;
 use crate::walk::Walk;
+use crate::window::{fill, Index, Windows};
 use crate::world::World;
 
 /// What the analysis is made of: see `build.rs`.
@@ -38,7 +40,7 @@ pub enum ConfineError {
 pub struct Confiner {
     noreturns: HashSet<String>,
     /// With which modules, and what was read.
-    known: Option<(BTreeSet<String>, World, Callers)>,
+    known: Option<(BTreeSet<String>, World, Callers, Index)>,
 }
 
 impl Confiner {
@@ -64,14 +66,45 @@ impl Confiner {
             let names: Vec<&str> = modules.iter().map(String::as_str).collect();
             let world = World::new(image, &names, self.noreturns.clone())?;
             let callers = Callers::new(&world);
-            self.known = Some((modules, world, callers));
+            let index = Index::new(&world);
+            self.known = Some((modules, world, callers, index));
         }
-        if let Some((_, world, callers)) = &self.known {
+        if let Some((_, world, callers, index)) = &self.known {
             scopes(&mut Walk::new(world, callers), table).map_err(ConfineError::OtherCode)?;
+            fill(world, Windows::new(world, index), table).map_err(ConfineError::OtherCode)?;
         }
         table.scoped = Some(fingerprint);
         table.stages.insert("spans".into(), started.elapsed().as_secs_f64());
         table.check().map_err(ConfineError::Incoherent)?;
         Ok(true)
     }
+}
+
+/// The windows of `table` that `image` does not have: the span, and why.
+///
+/// # Errors
+/// [`ConfineError`] when nothing can be said about them.
+pub fn wrong_windows(image: &Image, table: &ScopeTable) -> Result<Vec<(usize, String)>, ConfineError> {
+    let claimed = |span: &xk_table::CriticalSpan| span.indirection.window > 0;
+    if !table.spans.iter().any(claimed) {
+        return Ok(Vec::new());
+    }
+    let modules: BTreeSet<&str> = table.functions.iter().filter_map(|function| function.module.as_deref()).collect();
+    let world = World::new(image, &modules.into_iter().collect::<Vec<_>>(), HashSet::new())?;
+    if world.forgotten || world.patches.incomplete {
+        return Ok(Vec::new());
+    }
+    let mut anew = table.clone();
+    fill(&world, Windows::new(&world, &Index::new(&world)), &mut anew).map_err(ConfineError::OtherCode)?;
+    let pairs = table.spans.iter().zip(&anew.spans).enumerate();
+    let wrong = pairs.filter(|(_, (old, _))| claimed(old)).filter_map(|(index, (old, new))| {
+        let (old, new) = (&old.indirection, &new.indirection);
+        let same = (old.window, old.window_lead) == (new.window, new.window_lead);
+        let why = || match &new.window_reason {
+            Some(reason) => format!("no jump may stand at +{:#x}: {reason}", old.offset),
+            None => format!("the window at +{:#x} has {} bytes, not {}", old.offset, new.window, old.window),
+        };
+        (!same).then(|| (index, why()))
+    });
+    Ok(wrong.collect())
 }

@@ -3,7 +3,8 @@
 //!
 //! The stages, one module each, in the order in which data flows: [`world`] →
 //! [`graph`] → [`value`] → [`effect`] → [`frame`] → [`slice`] → [`walk`] → [`scope`] →
-//! [`confine`].
+//! [`confine`]. Beside them, from the same address space: [`window`], where one jump may
+//! stand in place of a probe (`docs/windows.md`).
 
 pub mod btf;
 pub mod callers;
@@ -18,4 +19,5 @@ pub mod slice;
 pub mod text;
 pub mod value;
 pub mod walk;
+pub mod window;
 pub mod world;

@@ -105,6 +105,17 @@ pub struct Alternative {
     pub with_len: u8,
 }
 
+/// What the kernel rewrites at a place while it runs, and not only while it boots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rewrite {
+    /// The instruction there: a no-op or a jump.
+    Label,
+    /// The instruction there: a call, or what stands in its place.
+    StaticCall,
+    /// Five bytes at the entry of a function: a no-op or the call of a tracer.
+    Tracing,
+}
+
 /// Everything that was found.
 #[derive(Debug, Default)]
 pub struct Patches {
@@ -121,6 +132,8 @@ pub struct Patches {
     /// Ranges that may differ in a running kernel: address and length; 0 stands for
     /// the instruction there.
     pub sites: BTreeSet<(u64, u8)>,
+    /// Which of them are rewritten again and again.
+    pub rewrites: HashMap<u64, Rewrite>,
     /// Whether a running kernel may take branches that are not known.
     pub incomplete: bool,
 }
@@ -143,7 +156,7 @@ impl Patches {
         for (table, at) in entries(tables.labels.as_ref(), 16) {
             if let (Some(code), Some(target)) = (relative(table, at), relative(table, at + 4)) {
                 self.labels.insert(code, target);
-                self.sites.insert((code, 0));
+                self.rewrite(code, 0, Rewrite::Label);
             }
         }
         // arch/x86/include/asm/extable.h: int insn, fixup, data.
@@ -162,11 +175,15 @@ impl Patches {
         self.read_alternatives(tables);
         // include/linux/static_call_types.h: s32 address, s32 key and flags.
         for (table, at) in entries(tables.static_calls.as_ref(), 8) {
-            self.sites.extend(relative(table, at).map(|code| (code, 0)));
+            if let Some(code) = relative(table, at) {
+                self.rewrite(code, 0, Rewrite::StaticCall);
+            }
         }
         for (table, at) in entries(tables.tracing.as_ref(), 8) {
             let field: Option<[u8; 8]> = table.1.get(at..at + 8).and_then(|field| field.try_into().ok());
-            self.sites.extend(field.map(|field| (u64::from_le_bytes(field), 5)));
+            if let Some(field) = field {
+                self.rewrite(u64::from_le_bytes(field), 5, Rewrite::Tracing);
+            }
         }
         for (table, at) in entries(tables.locks.as_ref(), 4) {
             self.sites.extend(relative(table, at).map(|code| (code, 1)));
@@ -177,6 +194,11 @@ impl Patches {
         for (table, len) in &tables.runtime {
             self.sites.extend(entries(Some(table), 4).filter_map(|(table, at)| Some((relative(table, at)?, *len))));
         }
+    }
+
+    fn rewrite(&mut self, code: u64, bytes: u8, kind: Rewrite) {
+        self.sites.insert((code, bytes));
+        self.rewrites.insert(code, kind);
     }
 
     /// arch/x86/include/asm/alternative.h: s32 instr, s32 repl, u32 feature and flags,

@@ -95,6 +95,14 @@ pub struct World {
     pub listed: Vec<std::ops::Range<u64>>,
     /// The data could not be read, so nobody knows whose address is taken.
     pub blind: bool,
+    /// What else is loaded and is no code: tables of the kernel.
+    pub tables: Vec<Region>,
+    /// Code that nothing may be put into, with the name of its section.
+    pub closed: Vec<(std::ops::Range<u64>, String)>,
+    /// Functions that the kernel itself does not let probes into.
+    pub blacklist: HashSet<u64>,
+    /// A list was dropped: functions may be missing from `blacklist`, and tracing sites.
+    pub forgotten: bool,
 }
 
 /// Where modules are placed: behind any kernel, within reach of a call.
@@ -104,10 +112,31 @@ const UNDEFINED_OWNER: usize = usize::MAX;
 /// Where symbols are placed that nobody defines.
 const UNDEFINED: u64 = 0xffff_ffff_fe00_0000;
 
+/// Data of the image that addresses of code are looked for in.
+const DATA: [&str; 7] = [".rodata", ".data", ".init.data", "__init_rodata", ".pci_fixup", "__param", ".data..percpu"];
+/// Loaded, but neither data nor tables of addresses that anything jumps to.
+const DESCRIPTIONS: [&str; 6] = [".BTF", ".BTF_ids", ".notes", ".orc_header", ".orc_unwind_ip", ".orc_unwind"];
+/// Sections of code that nothing may be put into: include/asm-generic/vmlinux.lds.h and
+/// arch/x86/kernel/vmlinux.lds.S, with the symbols around them.
+const CLOSED: [(&str, &str, &str); 7] = [
+    (".noinstr.text", "__noinstr_text_start", "__noinstr_text_end"),
+    (".entry.text", "__entry_text_start", "__entry_text_end"),
+    (".irqentry.text", "__irqentry_text_start", "__irqentry_text_end"),
+    (".kprobes.text", "__kprobes_text_start", "__kprobes_text_end"),
+    (".cpuidle.text", "__cpuidle_text_start", "__cpuidle_text_end"),
+    (".static_call.text", "__static_call_text_start", "__static_call_text_end"),
+    (".text..__x86.indirect_thunk", "__indirect_thunk_start", "__indirect_thunk_end"),
+];
+
 /// Sections of exported symbols.
 const EXPORTS: [&str; 2] = ["__ksymtab", "__ksymtab_gpl"];
 /// Sections of modules that list functions without calling them.
 const LISTS: [&str; 3] = ["__mcount_loc", "_kprobe_blacklist", "_error_injection_whitelist"];
+
+/// Addresses, one behind the other.
+fn words(table: &[u8]) -> impl Iterator<Item = u64> + '_ {
+    table.chunks_exact(8).filter_map(|field| Some(u64::from_le_bytes(field.try_into().ok()?)))
+}
 
 impl World {
     /// The kernel of `image` with some of its modules.
@@ -174,7 +203,15 @@ impl World {
             let boot = name.starts_with(".init") || name == ".exit.text" || name == ".altinstr_aux";
             self.regions.push(Region { start, bytes: image.read(start, length)?, code: true, boot });
         }
-        for name in [".rodata", ".data", ".init.data", "__init_rodata", ".pci_fixup", "__param", ".data..percpu"] {
+        let others = image.data_sections().into_iter();
+        let others = others.filter(|(name, ..)| !DATA.contains(name) && !DESCRIPTIONS.contains(name));
+        self.tables.extend(others.map(|(_, start, bytes)| Region {
+            start,
+            bytes: bytes.to_vec(),
+            code: false,
+            boot: false,
+        }));
+        for name in DATA {
             if let Some((start, bytes)) = image.section(name) {
                 self.regions.push(Region { start, bytes: bytes.to_vec(), code: false, boot: false });
             }
@@ -201,6 +238,15 @@ impl World {
             ("__start_error_injection_whitelist", "__stop_error_injection_whitelist"),
         ];
         self.listed.extend(lists.into_iter().filter_map(|(start, stop)| between(start, stop)));
+        let closed =
+            CLOSED.into_iter().filter_map(|(name, start, stop)| Some((between(start, stop)?, name.to_owned())));
+        self.closed.extend(closed);
+        let blacklist = between("__start_kprobe_blacklist", "__stop_kprobe_blacklist");
+        match blacklist.and_then(|table| image.read(table.start, table.end.checked_sub(table.start)? as usize).ok()) {
+            Some(table) => self.blacklist.extend(words(&table)),
+            // A running kernel has dropped its list.
+            None => self.forgotten = true,
+        }
         if image.is_live() {
             self.read_live(image, &between);
         }
@@ -299,6 +345,13 @@ impl World {
                 self.relocated.push((place, size as u8));
             }
             let boot = section.name.starts_with(".init") || section.name == ".altinstr_aux";
+            let range = starts[index]..starts[index] + bytes.len() as u64;
+            if section.executable && CLOSED.iter().any(|(name, ..)| section.name.starts_with(name)) {
+                self.closed.push((range, section.name.clone()));
+            }
+            if section.name == "_kprobe_blacklist" {
+                self.blacklist.extend(words(&bytes));
+            }
             if EXPORTS.contains(&section.name.as_str()) {
                 self.export(starts[index], &bytes);
             }
@@ -401,6 +454,12 @@ impl World {
     #[must_use]
     pub fn regions(&self) -> &[Region] {
         &self.regions
+    }
+
+    /// Every symbol that is no function, by address.
+    #[must_use]
+    pub fn objects(&self) -> &[(u64, String)] {
+        &self.objects
     }
 
     /// Every function, by address.

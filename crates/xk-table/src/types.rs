@@ -226,6 +226,10 @@ pub enum ProbeKind {
     Int3,
 }
 
+fn is_zero(number: &u8) -> bool {
+    *number == 0
+}
+
 /// What is executed at a kernel address so that the state is the one that the
 /// new value would have produced.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -242,10 +246,16 @@ pub struct Indirection {
     pub probe: ProbeKind,
     /// Why a jump is not expected, when it is not.
     pub probe_reason: Option<String>,
-    /// Bytes from the probed instruction on, whole instructions, that a jump may
-    /// replace: on the whole image, nothing leads into the middle of them. 0: none.
-    #[serde(default)]
+    /// Bytes of whole instructions that one jump may replace, from 5 to 15; 0 if there
+    /// are none. Padding behind the function may be among them.
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub window: u8,
+    /// Bytes of the window that lie before the probed instruction.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub window_lead: u8,
+    /// Why there is no window, where somebody has looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window_reason: Option<String>,
     /// The operations.
     pub program: Program,
 }
@@ -396,6 +406,7 @@ impl ScopeTable {
             if end > function.bytes.len() / 2 || span.start >= span.end || behind {
                 return Err(format!("span {i}: lies outside {}", function.symbol));
             }
+            span.indirection.check_window().map_err(|e| format!("span {i}: {e}"))?;
             if let Some(fit) = span.ivs.iter().find(|fit| !fit.form.is_defined()) {
                 return Err(format!("span {i}: a value of the form {:?}, which has no meaning", fit.form));
             }
@@ -411,6 +422,27 @@ impl ScopeTable {
             }
         }
         self.check_scopes()
+    }
+}
+
+impl Indirection {
+    /// The bytes of the window in the function, if there is one.
+    #[must_use]
+    pub fn window_range(&self) -> Option<std::ops::Range<u32>> {
+        let start = self.offset.checked_sub(self.window_lead.into())?;
+        (self.window > 0).then(|| start..start + u32::from(self.window))
+    }
+
+    fn check_window(&self) -> Result<(), String> {
+        let Some(window) = self.window_range() else {
+            let none = self.window == 0 && self.window_lead == 0;
+            return if none { Ok(()) } else { Err("a window that begins before its function".into()) };
+        };
+        let whole = window.contains(&self.offset) && self.offset + u32::from(self.insn_len) <= window.end;
+        if !(5..=15).contains(&self.window) || !whole || self.window_reason.is_some() {
+            return Err(format!("a window of {} bytes that cannot be one", self.window));
+        }
+        Ok(())
     }
 }
 

@@ -52,6 +52,8 @@ fn table() -> ScopeTable {
                 probe: ProbeKind::Int3,
                 probe_reason: Some("too short".into()),
                 window: 0,
+                window_lead: 0,
+                window_reason: None,
                 program,
             },
             proof: Proof::Proved { solver: "z3".into(), millis: 1 },

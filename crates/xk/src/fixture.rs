@@ -55,7 +55,9 @@ pub fn table() -> ScopeTable {
             kind: Kind::Rematerialise,
             probe: ProbeKind::Jump,
             probe_reason: None,
-            window: 0,
+            window: 7,
+            window_lead: 4,
+            window_reason: None,
             program: Program {
                 ops: vec![
                     op(OpCode::Reg, 1, 0, [1, 0, 0], 0),
@@ -86,6 +88,8 @@ pub fn table() -> ScopeTable {
             probe: ProbeKind::Int3,
             probe_reason: Some("the update runs behind the instruction".into()),
             window: 0,
+            window_lead: 0,
+            window_reason: Some("a jump label is switched in these bytes".into()),
             program: Program {
                 ops: vec![
                     op(OpCode::Reg, 4, 0, [6, 0, 0], 0),

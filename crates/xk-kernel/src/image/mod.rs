@@ -205,6 +205,13 @@ impl Image {
         code.map(|section| (section.name.clone(), section.address, section.range.len())).collect()
     }
 
+    /// The other sections that are loaded (name, address, bytes): data and tables; only in an image.
+    pub fn data_sections(&self) -> Vec<(&str, u64, &[u8])> {
+        let Memory::Elf(elf) = &self.memory else { return Vec::new() };
+        let data = elf.sections.iter().filter(|section| !section.executable && section.loaded);
+        data.filter_map(|s| Some((s.name.as_str(), s.address, elf.data.get(s.range.clone())?))).collect()
+    }
+
     /// The kernel's type information.
     pub fn btf(&self) -> Option<Vec<u8>> {
         match &self.memory {

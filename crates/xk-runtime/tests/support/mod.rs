@@ -78,6 +78,8 @@ pub fn table(module: &Path, name: &str, sites: Vec<Site>) -> ScopeTable {
                     probe: ProbeKind::Jump,
                     probe_reason: None,
                     window: 0,
+                    window_lead: 0,
+                    window_reason: None,
                     program: Program { ops: site.ops },
                 },
                 proof: Proof::Proved { solver: "by hand".into(), millis: 0 },

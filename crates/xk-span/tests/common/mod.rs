@@ -193,6 +193,8 @@ fn span(function: usize, offset: u32, seed: &Instruction) -> CriticalSpan {
             probe: ProbeKind::Int3,
             probe_reason: None,
             window: 0,
+            window_lead: 0,
+            window_reason: None,
             program: Program { ops },
         },
         proof: Proof::Proved { solver: "by hand".into(), millis: 0 },

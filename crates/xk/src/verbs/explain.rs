@@ -214,6 +214,15 @@ fn probe(indirection: &Indirection) -> String {
     }
 }
 
+/// Where a jump may stand; nothing if nobody has looked.
+fn window(indirection: &Indirection) -> Option<String> {
+    if let (Some(range), lead) = (indirection.window_range(), indirection.window_lead) {
+        let before = if lead == 0 { String::new() } else { format!(", {} of them before the instruction", lead) };
+        return Some(format!("{} bytes from +{:#x} on{before}", indirection.window, range.start));
+    }
+    indirection.window_reason.as_ref().map(|reason| format!("none: {reason}"))
+}
+
 fn facts(text: &mut String, span: &CriticalSpan, paint: Paint) {
     let indirection = &span.indirection;
     let mut update = vec![when(indirection)];
@@ -227,6 +236,7 @@ fn facts(text: &mut String, span: &CriticalSpan, paint: Paint) {
     facts.add("code", &span.expression);
     facts.add("update", &update);
     facts.add("probe", &[probe(indirection)]);
+    facts.add("window", window(indirection).as_slice());
     facts.add("proof", &[proof]);
 }
 
@@ -257,6 +267,11 @@ fn document(table: &ScopeTable) -> Value {
                 "kind": span.indirection.kind,
                 "probe": span.indirection.probe,
                 "probe_reason": span.indirection.probe_reason,
+                "window": span.indirection.window_range().map(|range| json!({
+                    "offset": range.start,
+                    "bytes": span.indirection.window,
+                })),
+                "window_reason": span.indirection.window_reason,
                 "effects": words::effects(span),
                 "operations": span.indirection.program.ops.len(),
             },

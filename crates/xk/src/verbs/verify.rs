@@ -9,6 +9,7 @@ use xk_kernel::{Image, Tree};
 use xk_sie::pipeline::{BuildError, Options};
 use xk_sie::proof::Solver;
 use xk_sie::verify::{self, At, Claim, Fault, Proved, Report};
+use xk_span::confine::wrong_windows;
 use xk_table::{KernelRef, ScopeTable, StoreError};
 
 use super::build::{Progress, SOLVER_SECONDS};
@@ -126,10 +127,17 @@ impl Bench {
         let constant = recall(&self.tree, &Spec::parse(&table.constant.id)?)?;
         let report = verify::verify(&self.tree, image, &constant, table, &self.solvers, &options);
         progress.end();
-        report.map_err(|error| match error {
+        let mut report = report.map_err(|error| match error {
             BuildError::Refused(refusal) => refusal.into(),
             other => Failure::error(other.to_string()),
-        })
+        })?;
+        let wrong = wrong_windows(image, table).map_err(|error| Failure::error(error.to_string()))?;
+        report.faults.extend(wrong.into_iter().map(|(span, detail)| Fault {
+            at: At::Span(span),
+            claim: Claim::Probe,
+            detail,
+        }));
+        Ok(report)
     }
 }
 

@@ -1,0 +1,125 @@
+//! Functions that get no window whatever their instructions are: by name, since what
+//! they are for cannot be seen in their code.
+//!
+//! The lists follow Linux 6.12. A name that a kernel does not have does no harm; the
+//! ignored test of `tests/windows.rs` holds them against a real image.
+
+use std::collections::HashSet;
+
+use iced_x86::{CpuidFeature, Instruction, Mnemonic, OpKind, Register};
+
+use crate::world::World;
+
+use super::reason::Reason;
+
+/// Code that changes code, or that runs on other processors meanwhile.
+static CHANGES_CODE: &str = include_str!("changes_code.txt");
+
+/// The names of the list.
+pub fn changes_code() -> impl Iterator<Item = &'static str> {
+    CHANGES_CODE.lines().filter(|line| !line.is_empty() && !line.starts_with('#'))
+}
+
+/// Assembly with a name in BTF that is copied and executed elsewhere, or that runs under
+/// other page tables or changes stacks: hibernate_asm_64.S, wakeup_64.S, entry_64.S,
+/// efi_stub_64.S, efi_thunk_64.S, head_64.S, madt_playdead.S, relocate_kernel_64.S.
+pub const RUNS_ELSEWHERE: [&str; 14] = [
+    "__efi64_thunk",
+    "__efi_call",
+    "__startup_64",
+    "__switch_to_asm",
+    "asm_acpi_mp_play_dead",
+    "core_restore_code",
+    "do_suspend_lowlevel",
+    "relocate_kernel",
+    "restore_image",
+    "restore_registers",
+    "startup_64_load_idt",
+    "startup_64_setup_gdt_idt",
+    "swsusp_arch_suspend",
+    "wakeup_long64",
+];
+
+/// Stubs that the kernel writes, or that mitigations rely on byte by byte.
+const THUNKS: [&str; 12] = [
+    "__SCT__",
+    "__x86_",
+    "__static_call_return0",
+    "srso_",
+    "retbleed_",
+    "entry_untrain_ret",
+    "entry_ibpb",
+    "its_",
+    "clear_bhb_loop",
+    "write_ibpb",
+    "__fentry__",
+    "zen_untrain_ret",
+];
+
+/// Why the function of these names gets no window; `changing` are those of [`changes_code`].
+pub fn by_name(names: &[String], changing: &HashSet<&str>) -> Option<Reason> {
+    let any = |of: &dyn Fn(&str) -> bool| names.iter().any(|name| of(base(name)));
+    let begins = |list: &[&str]| any(&|name| list.iter().any(|prefix| name.starts_with(prefix)));
+    if begins(&["__pfx_", "__cfi_"]) {
+        return Some(Reason::Room);
+    }
+    if begins(&THUNKS) {
+        return Some(Reason::Thunk);
+    }
+    if any(&|name| changing.contains(name)) || begins(&["optprobe_template_"]) {
+        return Some(Reason::ChangesCode);
+    }
+    any(&|name| RUNS_ELSEWHERE.contains(&name)).then_some(Reason::RunsElsewhere)
+}
+
+/// Without what the compiler appended to a part or a clone.
+pub fn base(name: &str) -> &str {
+    const SUFFIXES: [&str; 5] = [".cold", ".constprop.", ".isra.", ".part.", ".llvm."];
+    let end = SUFFIXES.iter().filter_map(|suffix| name.find(suffix)).min();
+    end.map_or(name, |end| &name[..end])
+}
+
+/// Whether BTF knows the function, or it is a part or a clone of one that the compiler
+/// made. Interrupt entries, stubs and labels in assembly have no type.
+pub fn is_compiled(world: &World, names: &[String]) -> bool {
+    names.iter().any(|name| base(name) != name || world.types.has_function(name))
+}
+
+/// Whether a jump through a thunk can be a call in the last place: what the compiler
+/// makes of those has a prototype, and what it compiles has no jump tables
+/// (`-fno-jump-tables`); the addresses of computed gotos are words of the data. In
+/// assembly, which has types without parameters and results, it may go anywhere.
+pub fn may_tail_call(world: &World, names: &[String]) -> bool {
+    let typed = |name: &String| {
+        let prototype = world.types.function(base(name));
+        prototype.is_none_or(|of| !of.parameters.is_empty() || of.results > 0 || base(name) != name)
+    };
+    is_compiled(world, names) && names.iter().any(typed)
+}
+
+/// Whether an instruction must stay where it is, or only works together with the one
+/// behind it.
+pub fn stays(insn: &Instruction) -> bool {
+    use Mnemonic as M;
+    let segment = |register: Register| register == Register::SS || register.is_cr();
+    let writes_to = insn.op_count() > 0 && insn.op0_kind() == OpKind::Register && segment(insn.op0_register());
+    let relative_to_eip = insn.memory_base() == Register::EIP;
+    let absolute = insn.is_jcc_near() || insn.is_jcc_short() || insn.is_jmp_near() || insn.is_jmp_short();
+    let narrow = absolute && insn.op0_kind() != OpKind::NearBranch64;
+    let by_name = matches!(
+        insn.mnemonic(),
+        // The instruction behind it is what interrupts wait for.
+        M::Sti | M::Hlt | M::Mwait | M::Mwaitx | M::Tpause | M::Umwait
+        // The machine takes or leaves the instruction pointer itself.
+        | M::Syscall | M::Sysret | M::Sysretq | M::Sysenter | M::Sysexit | M::Sysexitq | M::Rsm
+        | M::Vmlaunch | M::Vmresume | M::Vmrun | M::Vmcall | M::Vmmcall | M::Vmfunc | M::Vmgexit | M::Skinit
+        | M::Getsec | M::Encls | M::Enclu | M::Enclv | M::Seamcall | M::Seamops | M::Seamret | M::Tdcall
+        | M::Xbegin | M::Xabort | M::Xend | M::Uiret | M::Lkgs | M::Swapgs | M::Pvalidate | M::Psmash
+        | M::Rmpadjust | M::Rmpupdate
+        // Loops on a counter reach 127 bytes only.
+        | M::Loop | M::Loope | M::Loopne | M::Jcxz | M::Jecxz | M::Jrcxz
+    );
+    // What the unit for floating point did last is remembered with its address.
+    let floating = insn.cpuid_features().contains(&CpuidFeature::FPU);
+    by_name || writes_to || relative_to_eip || narrow || floating
+}

@@ -1,0 +1,133 @@
+//! Why there is no window at an instruction.
+
+use std::fmt;
+
+/// The closed list of reasons.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reason {
+    /// No code is known at the address.
+    NoCode,
+    /// No instruction begins there.
+    NoInstruction,
+    /// Tables of this kernel that the answer depends on are not there.
+    Unknown,
+    /// It runs, or ran, only while the kernel or the module starts or goes.
+    Boot,
+    /// The section is closed.
+    Section(String),
+    /// The kernel's own list for probes has the function.
+    Blacklisted,
+    /// The function takes part in changing code.
+    ChangesCode,
+    /// The function is executed elsewhere, or before the kernel's own page tables are in force.
+    RunsElsewhere,
+    /// Assembly without a type: entries, labels, stubs.
+    Assembly,
+    /// Room before a function, which the kernel fills by itself.
+    Room,
+    /// A stub that the kernel writes: retpolines, return thunks, static calls.
+    Thunk,
+    /// The function's bytes are not all instructions.
+    Undecodable,
+    /// The function jumps to places that are computed.
+    Computed,
+    /// An indirect branch must find its `endbr64`.
+    Landing,
+    /// A tracing site.
+    Tracing,
+    /// A jump label.
+    JumpLabel,
+    /// A static call.
+    StaticCall,
+    /// An alternative.
+    Alternative,
+    /// The exception table has the instruction.
+    Faults(String),
+    /// A trap that is meant: BUG, WARN, `int3`.
+    Trap(String),
+    /// A call or jump through a register or through memory.
+    Indirect(String),
+    /// What the instruction does depends on where it is, in a way that cannot be kept.
+    Position(String),
+    /// Something jumps to this many bytes behind the beginning, or holds the address.
+    Entered(u64),
+    /// The instructions are longer than one instruction can be.
+    TooLong,
+    /// The function ends, or another symbol begins, before five bytes are there.
+    Ends,
+    /// Another update of the same constant lies in the window.
+    Crowded,
+}
+
+impl Reason {
+    /// One word for each, for counting.
+    #[must_use]
+    pub fn key(&self) -> &'static str {
+        match self {
+            Self::NoCode => "no_code",
+            Self::NoInstruction => "no_instruction",
+            Self::Unknown => "unknown",
+            Self::Boot => "boot",
+            Self::Section(_) => "section",
+            Self::Blacklisted => "blacklisted",
+            Self::ChangesCode => "changes_code",
+            Self::RunsElsewhere => "runs_elsewhere",
+            Self::Assembly => "assembly",
+            Self::Room => "room",
+            Self::Thunk => "thunk",
+            Self::Undecodable => "undecodable",
+            Self::Computed => "computed_jump",
+            Self::Landing => "landing",
+            Self::Tracing => "tracing",
+            Self::JumpLabel => "jump_label",
+            Self::StaticCall => "static_call",
+            Self::Alternative => "alternative",
+            Self::Faults(_) => "faults",
+            Self::Trap(_) => "trap",
+            Self::Indirect(_) => "indirect",
+            Self::Position(_) => "position",
+            Self::Entered(_) => "entered",
+            Self::TooLong => "too_long",
+            Self::Ends => "ends",
+            Self::Crowded => "crowded",
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoCode => f.write_str("there is no code"),
+            Self::NoInstruction => f.write_str("no instruction begins there"),
+            Self::Unknown => f.write_str(
+                "tables that say what this kernel changes by itself are not there; build the table from the boot \
+                 image (--vmlinuz), which has them",
+            ),
+            Self::Boot => f.write_str("the code only runs while the kernel or the module starts or goes"),
+            Self::Section(name) => write!(f, "nothing may be put into section {name}"),
+            Self::Blacklisted => f.write_str("the function is on the kernel's own list of what must not be probed"),
+            Self::ChangesCode => f.write_str("the function takes part in changing code"),
+            Self::RunsElsewhere => {
+                f.write_str("the function is copied, or runs before the kernel's own page tables do")
+            }
+            Self::Assembly => f.write_str("the function is assembly whose type is not known"),
+            Self::Room => f.write_str("this is room before a function that the kernel fills by itself"),
+            Self::Thunk => f.write_str("the kernel writes this stub by itself"),
+            Self::Undecodable => f.write_str("not everything in the function is an instruction that is understood"),
+            Self::Computed => f.write_str("the function jumps to addresses that are computed"),
+            Self::Landing => f.write_str("an indirect branch must find endbr64 here"),
+            Self::Tracing => f.write_str("the function tracer changes these bytes"),
+            Self::JumpLabel => f.write_str("a jump label is switched in these bytes"),
+            Self::StaticCall => f.write_str("a static call is switched in these bytes"),
+            Self::Alternative => f.write_str("an alternative is chosen in these bytes"),
+            Self::Faults(text) => write!(f, "`{text}` may fault, and the exception table has its address"),
+            Self::Trap(text) => write!(f, "`{text}` traps on purpose"),
+            Self::Indirect(text) => write!(f, "`{text}` goes where only the machine knows"),
+            Self::Position(text) => write!(f, "`{text}` must stay where it is"),
+            Self::Entered(at) => write!(f, "something jumps to {at} bytes behind its beginning, or holds that address"),
+            Self::TooLong => f.write_str("its instructions are longer than the 15 bytes that one instruction can have"),
+            Self::Ends => f.write_str("there are fewer than five bytes to the end of the function"),
+            Self::Crowded => f.write_str("another update of the constant lies in it"),
+        }
+    }
+}

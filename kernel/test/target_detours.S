@@ -40,6 +40,16 @@ FUNCTION(xk_target_call)
 	RET
 SYM_FUNC_END(xk_target_call)
 
+/* int xk_target_padded(void): 32; what is behind its last instruction is never executed */
+FUNCTION(xk_target_padded)
+	movl	$32, %eax
+	jmp	2f
+1:	RET
+2:	movl	%eax, %edx		/* +0x0c */
+	jmp	1b
+SYM_FUNC_END(xk_target_padded)
+	.skip	4, 0xcc
+
 /* int xk_target_into(int x): 32 */
 FUNCTION(xk_target_into)
 	movl	$32, %eax

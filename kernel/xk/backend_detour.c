@@ -86,6 +86,8 @@ static const char *ask_kprobes(const struct xk_window *window)
 		};
 		bool same;
 
+		if (window->insns[i].kind == XK_INSN_PADDING)
+			break;
 		if (register_kprobe(&kprobe))
 			return "the kernel forbids probes here (noprobe, or it patches this code)";
 		same = (unsigned long)kprobe.addr == address && !kprobe_ftrace(&kprobe);
@@ -100,8 +102,9 @@ static const char *ask_kprobes(const struct xk_window *window)
 
 /* Of the own function; the analysis has looked at all others. */
 static const char *find_branch_into(const struct xk_live_site *site,
-				    const struct xk_window *window, const u8 *text, u32 len)
+				    const struct xk_window *window, const u8 *text)
 {
+	u32 len = site->place.text->len;
 	unsigned long function = site->place.function;
 	u32 at = 0;
 
@@ -121,21 +124,22 @@ static const char *find_branch_into(const struct xk_live_site *site,
 
 static bool overlaps(const struct xk_live_site *site, const struct xk_live_site *other)
 {
-	return site->address < other->address + xk_site_covers(other) &&
-	       other->address < site->address + xk_site_covers(site);
+	return xk_site_start(site) < xk_site_end(other) &&
+	       xk_site_start(other) < xk_site_end(site);
 }
 
 /* Sites of the own tune may have no address yet, but the same function. */
-static bool has_neighbour(const struct xk_live_site *site, u8 len)
+static bool has_neighbour(const struct xk_live_site *site)
 {
 	const struct xk_tune *tune = site->tune;
+	u32 start = site->offset - site->window_lead;
 	unsigned int i;
 
 	for (i = 0; i < tune->nr_sites; i++) {
 		const struct xk_live_site *other = &tune->sites[i];
 
-		if (other != site && !other->in_data && other->offset >= site->offset &&
-		    other->offset < site->offset + len &&
+		if (other != site && !other->in_data && other->offset >= start &&
+		    other->offset < start + site->window &&
 		    !strcmp(other->place.symbol, site->place.symbol) &&
 		    !strcmp(other->place.module, site->place.module))
 			return true;
@@ -144,18 +148,29 @@ static bool has_neighbour(const struct xk_live_site *site, u8 len)
 }
 
 static const char *check_window(const struct xk_live_site *site, const struct xk_window *window,
-				const u8 *text, u32 len)
+				const u8 *text)
 {
 	const char *why;
 
 	if (window->len != site->window)
 		return "the analysis saw another window";
-	if (has_neighbour(site, window->len))
+	if (has_neighbour(site))
 		return "another site of this tune is in the window";
 	why = ask_kprobes(window);
 	if (!why)
-		why = find_branch_into(site, window, text, len);
+		why = find_branch_into(site, window, text);
 	return why;
+}
+
+/* Bytes of the function, and of the padding behind it up to the next symbol. */
+static u32 room(const struct xk_live_site *site, u32 len)
+{
+	char text[KSYM_SYMBOL_LEN];
+	struct xk_symbol symbol;
+
+	if (!xk_symbol_at(site->place.function, text, &symbol) || symbol.offset)
+		return site->place.text->len;
+	return min_t(unsigned long, len, symbol.size);
 }
 
 const char *xk_detour_prepare(struct xk_live_site *site, const u8 *text, u32 len)
@@ -163,15 +178,17 @@ const char *xk_detour_prepare(struct xk_live_site *site, const u8 *text, u32 len
 	struct xk_window window;
 	struct xk_stub *stub;
 	const char *why;
+	u32 start;
 
 	if (xk_internal_missing())
 		return "this kernel lacks what detours need";
 	if (!site->window)
 		return "the analysis knows no window here";
-	why = xk_window_measure(&window, text + site->offset, len - site->offset,
-				site->address, xk_insn_decode);
+	start = site->offset - site->window_lead;
+	why = xk_window_measure(&window, text + start, room(site, len) - start,
+				site->place.function + start, site->window_lead, xk_insn_decode);
 	if (!why)
-		why = check_window(site, &window, text, len);
+		why = check_window(site, &window, text);
 	if (why)
 		return why;
 	stub = xk_stub_get(site);

@@ -3,10 +3,12 @@
  * A site is verified: its function is what was analysed, and its instructions
  * are nobody else's.
  */
+#include <linux/minmax.h>
 #include <linux/mm.h>
 #include <linux/slab.h>
 
 #include "backend.h"
+#include "relocate.h"
 #include "xk.h"
 
 /*
@@ -16,14 +18,13 @@
  */
 static bool disturbs(const struct xk_live_site *site, const struct xk_live_site *other)
 {
-	unsigned long start = site->address, other_start = other->address;
+	unsigned long start = xk_site_start(site), other_start = xk_site_start(other);
 
 	if (site->tune != other->tune) {
-		start -= site->reach;
-		other_start -= other->reach;
+		start = min(start, site->address - site->reach);
+		other_start = min(other_start, other->address - other->reach);
 	}
-	return start < other->address + xk_site_covers(other) &&
-	       other_start < site->address + xk_site_covers(site);
+	return start < xk_site_end(other) && other_start < xk_site_end(site);
 }
 
 static bool conflicts(const struct xk_live_site *site, const struct xk_live_site *other)
@@ -76,7 +77,7 @@ static int verify_code(struct xk_live_site *site, const struct module *module, u
 	ret = verify_unowned(site, error);
 	if (ret)
 		return ret;
-	return xk_site_link(site, view, site->place.text->len, error);
+	return xk_site_link(site, view, len, error);
 }
 
 /* `module` is the one of the site, loaded; NULL for vmlinux. */
@@ -89,7 +90,7 @@ int xk_verify_site(struct xk_live_site *site, const struct module *module,
 
 	if (site->in_data)
 		return xk_data_verify(site, module, error);
-	len = max(site->place.text->len, site->offset + XK_PATCH_LEN);
+	len = max(site->place.text->len, site->offset + XK_MAX_WINDOW);
 	view = kvmalloc(len, GFP_KERNEL);
 	if (!view)
 		return -ENOMEM;

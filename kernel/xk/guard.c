@@ -19,7 +19,7 @@
 
 struct xk_guards {
 	unsigned int nr;
-	struct kprobe at[REACH * (1 + XK_MAX_WINDOW_INSNS)];
+	struct kprobe at[];
 };
 
 static void after_nothing(struct kprobe *kprobe, struct pt_regs *regs, unsigned long flags)
@@ -65,9 +65,10 @@ static const char *guard_before(struct xk_guards *guards, unsigned long address)
 
 struct xk_guards *xk_guards_create(const struct xk_window *window, const char **why)
 {
-	struct xk_guards *guards = kzalloc(sizeof(*guards), GFP_KERNEL);
+	struct xk_guards *guards;
 	unsigned int i;
 
+	guards = kzalloc(struct_size(guards, at, REACH * (1 + window->nr)), GFP_KERNEL);
 	*why = guards ? guard_before(guards, window->address) : "no memory";
 	for (i = 0; i < window->nr && !*why; i++) {
 		u8 kind = window->insns[i].kind;

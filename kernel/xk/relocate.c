@@ -171,41 +171,72 @@ static const char *classify(const struct insn *insn, struct xk_window_insn *entr
 
 static bool ends(const struct xk_window_insn *entry)
 {
-	return entry->kind == XK_INSN_JUMP || entry->kind == XK_INSN_RETURN;
+	return entry->kind == XK_INSN_JUMP || entry->kind == XK_INSN_RETURN ||
+	       entry->kind == XK_INSN_PADDING;
+}
+
+/* What compilers and the kernel fill the space between functions with. */
+static bool is_padding(const struct insn *insn)
+{
+	__u8 opcode = insn->opcode.bytes[0];
+
+	if (insn->vex_prefix.nbytes)
+		return false;
+	return opcode == 0xcc || (opcode == 0x90 && !has_prefix(insn, 0xf3)) ||
+	       (opcode == 0x0f && insn->opcode.bytes[1] == 0x1f);
+}
+
+/* Takes the next instruction into the window. */
+static const char *extend(struct xk_window *window, const struct insn *insn)
+{
+	struct xk_window_insn *entry = &window->insns[window->nr];
+	const struct xk_window_insn *before = window->nr ? entry - 1 : NULL;
+	const char *why = NULL;
+
+	/* A thread may come back to the instruction behind it. */
+	if (before && before->kind == XK_INSN_CALL)
+		return "a call returns into the five bytes";
+	entry->offset = window->len;
+	entry->len = insn->length;
+	if (before && ends(before)) {
+		if (!is_padding(insn))
+			return "the code ends before there are five bytes";
+		entry->kind = XK_INSN_PADDING;
+	} else {
+		why = classify(insn, entry, window->address + window->len);
+	}
+	window->len += insn->length;
+	window->nr++;
+	return why;
 }
 
 const char *xk_window_measure(struct xk_window *window, const __u8 *bytes, unsigned int room,
-			      unsigned long address, xk_decode_fn decode)
+			      unsigned long address, unsigned int lead, xk_decode_fn decode)
 {
+	bool has_site = false;
+
 	memset(window, 0, sizeof(*window));
 	window->address = address;
-	while (window->len < XK_JUMP_LEN) {
-		struct xk_window_insn *entry = &window->insns[window->nr];
+	while (window->len < XK_JUMP_LEN || window->len <= lead) {
 		const char *why;
 		struct insn insn;
 
-		if (window->nr) {
-			const struct xk_window_insn *before = entry - 1;
-
-			if (ends(before))
-				return "the code ends before there are five bytes";
-			/* A thread may come back to the instruction behind it. */
-			if (before->kind == XK_INSN_CALL)
-				return "a call returns into the five bytes";
-		}
 		if (window->len >= room ||
 		    decode(&insn, bytes + window->len, room - window->len) < 0 ||
 		    !insn.length || insn.length > room - window->len)
 			return "the function ends before there are five bytes";
-		entry->offset = window->len;
-		why = classify(&insn, entry, address + window->len);
+		if (window->len == lead) {
+			window->site = window->nr;
+			has_site = true;
+		}
+		if (window->len + insn.length > XK_MAX_WINDOW)
+			return "these instructions are longer than a jump can be";
+		why = extend(window, &insn);
 		if (why)
 			return why;
-		window->len += insn.length;
-		window->nr++;
-		if (window->len > XK_MAX_WINDOW)
-			return "these instructions are longer than a jump can be";
 	}
+	if (!has_site || window->insns[window->site].kind == XK_INSN_PADDING)
+		return "no instruction of the window begins at the site";
 	window->falls_through = !ends(&window->insns[window->nr - 1]);
 	memcpy(window->bytes, bytes, window->len);
 	return NULL;
@@ -276,6 +307,9 @@ unsigned int xk_relocate(const struct xk_window *window, unsigned int index, __u
 	__s64 distance;
 
 	switch (entry->kind) {
+	case XK_INSN_PADDING:
+		to[0] = 0xcc;
+		return 1;
 	case XK_INSN_BRANCH:
 		return relocate_branch(entry, to, address);
 	case XK_INSN_JUMP:

@@ -20,7 +20,7 @@
 /* A jump with a 32-bit displacement; with prefixes it is as long as any instruction. */
 #define XK_JUMP_LEN 5
 #define XK_MAX_WINDOW 15
-#define XK_MAX_WINDOW_INSNS 5
+#define XK_MAX_WINDOW_INSNS 15
 
 /* What an instruction becomes is at most this long. */
 #define XK_MAX_RELOCATED 15
@@ -32,6 +32,7 @@ enum xk_insn_kind {
 	XK_INSN_JUMP,		/* goes on elsewhere */
 	XK_INSN_CALL,		/* goes on behind it, after a function */
 	XK_INSN_RETURN,
+	XK_INSN_PADDING,	/* behind the end of the code; never executed */
 };
 
 struct xk_window_insn {
@@ -47,6 +48,7 @@ struct xk_window {
 	unsigned long address;
 	__u8 len;
 	__u8 nr;
+	__u8 site;		/* index of the instruction at the site */
 	bool falls_through;
 	__u8 bytes[XK_MAX_WINDOW];
 	struct xk_window_insn insns[XK_MAX_WINDOW_INSNS];
@@ -56,11 +58,12 @@ struct xk_window {
 typedef int (*xk_decode_fn)(struct insn *insn, const void *bytes, int len);
 
 /*
- * Measures the window at `bytes`, of which there are `room`, running at `address`.
- * Returns NULL, or why there is none.
+ * Measures the window at `bytes`, of which there are `room`, running at `address`,
+ * that has the instruction at the site `lead` bytes further on. Returns NULL, or why
+ * there is none.
  */
 const char *xk_window_measure(struct xk_window *window, const __u8 *bytes, unsigned int room,
-			      unsigned long address, xk_decode_fn decode);
+			      unsigned long address, unsigned int lead, xk_decode_fn decode);
 
 /*
  * The length of the instruction at `bytes`, running at `address`; 0 when it is none.

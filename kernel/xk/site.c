@@ -68,10 +68,11 @@ static int check_code(const struct xk_site *from, unsigned int index, struct xk_
 				 from->start);
 	if (from->address + from->text_len < from->address)
 		return xk_refuse(error, -EINVAL, "site %u: address %#llx", index, from->address);
-	if (from->window && (from->window < max_t(u32, from->insn_len, XK_JUMP_LEN) ||
-			     from->window > XK_MAX_WINDOW))
-		return xk_refuse(error, -EINVAL, "site %u: a window of %u bytes", index,
-				 from->window);
+	if (from->window && (from->window < XK_JUMP_LEN || from->window > XK_MAX_WINDOW ||
+			     from->window < from->window_lead + from->insn_len ||
+			     from->window_lead > from->offset))
+		return xk_refuse(error, -EINVAL, "site %u: a window of %u bytes, %u before it",
+				 index, from->window, from->window_lead);
 	if (xk_ops_check(from->ops, from->nr_ops, &limits, &why))
 		return xk_refuse(error, -EINVAL, "site %u, operation %d: %s (%lld)",
 				 index, why.op, why.what, why.value);
@@ -142,6 +143,7 @@ static int init_code(struct xk_tune *tune, unsigned int index,
 
 	site->backend = &xk_backend_kprobe;	/* at first: see choose_backend() */
 	site->window = from->window;
+	site->window_lead = from->window_lead;
 	site->reach = from->offset - from->start;
 	ret = copy_source(tune, index, from, error);
 	if (ret)
@@ -228,10 +230,16 @@ int xk_site_link(struct xk_live_site *site, const u8 *text, u32 len, struct xk_e
 	return ret ?: site->backend->prepare(site, error);
 }
 
-/* The instructions that it holds, from its address on: bytes. */
-u8 xk_site_covers(const struct xk_live_site *site)
+/* The instructions that it holds. */
+unsigned long xk_site_start(const struct xk_live_site *site)
 {
-	return site->stub ? site->stub->window.len : site->insn_len;
+	return site->stub ? site->stub->window.address : site->address;
+}
+
+unsigned long xk_site_end(const struct xk_live_site *site)
+{
+	return site->stub ? site->stub->window.address + site->stub->window.len :
+			    site->address + site->insn_len;
 }
 
 void xk_site_destroy(struct xk_live_site *site)

@@ -224,13 +224,13 @@ static void emit_gate(struct emitter *out, struct xk_stub *stub)
 	aim(stub, XK_GATE_ASK, out);
 }
 
-/* Before the window, or between its first instruction and the rest. */
-static void emit_beside(struct emitter *out, struct xk_stub *stub, bool after)
+/* Before instruction `at` of the window. */
+static void emit_before(struct emitter *out, struct xk_stub *stub, unsigned int at)
 {
 	const struct xk_window *window = &stub->window;
 	unsigned int field;
 
-	emit_relocated(out, window, 0, after);
+	emit_relocated(out, window, 0, at);
 	emit_gate(out, stub);
 	emit_ask(out, stub - stubs);
 	emit_drop(out);
@@ -239,7 +239,7 @@ static void emit_beside(struct emitter *out, struct xk_stub *stub, bool after)
 	stub->has_value = emit_value(out, stub);
 	aim(stub, XK_GATE_SKIP, out);
 	lead_here(out, field);
-	emit_relocated(out, window, after, window->nr);
+	emit_relocated(out, window, at, window->nr);
 }
 
 /* What xk_stub_ask returns behind in addition when the update was not made. */
@@ -249,7 +249,9 @@ static void emit_instead(struct emitter *out, struct xk_stub *stub)
 {
 	const struct xk_window *window = &stub->window;
 	unsigned int done, fault, value = 0;
+	unsigned int at = window->site;
 
+	emit_relocated(out, window, 0, at);
 	stub->fault_distance = FAULT_DISTANCE;
 	emit_gate(out, stub);
 	emit_ask(out, stub - stubs);
@@ -263,11 +265,11 @@ static void emit_instead(struct emitter *out, struct xk_stub *stub)
 		value = emit_forward(out);
 	aim(stub, XK_GATE_SKIP, out);
 	lead_here(out, fault);
-	emit_relocated(out, window, 0, 1);
+	emit_relocated(out, window, at, at + 1);
 	lead_here(out, done);
 	if (stub->has_value)
 		lead_here(out, value);
-	emit_relocated(out, window, 1, window->nr);
+	emit_relocated(out, window, at + 1, window->nr);
 }
 
 /* With the gate as it is at first: the value of the site follows before a jump leads here. */
@@ -281,15 +283,15 @@ const char *xk_stub_build(struct xk_stub *stub)
 {
 	const struct xk_window *window = &stub->window;
 	struct emitter out = { .base = xk_stub_address(stub) };
-	u8 first = window->insns[0].kind;
+	u8 kind = window->insns[window->site].kind;
 	u8 when = stub->site->when;
 
-	if (when != XK_BEFORE && first != XK_INSN_PLAIN && first != XK_INSN_RIP)
+	if (when != XK_BEFORE && kind != XK_INSN_PLAIN && kind != XK_INSN_RIP)
 		return "the update runs behind a branch, or instead of one";
 	if (when == XK_INSTEAD)
 		emit_instead(&out, stub);
 	else
-		emit_beside(&out, stub, when == XK_AFTER);
+		emit_before(&out, stub, window->site + (when == XK_AFTER));
 	if (window->falls_through)
 		emit_jump(&out, window->address + window->len);
 	if (out.failed)

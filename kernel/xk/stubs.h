@@ -5,8 +5,10 @@
  * and profiles name them; and all of it is text that the kernel keeps read-only.
  *
  *	before	gate; ask; value; window
- *	after	first instruction; gate; ask; value; rest of window
+ *	after	instruction; gate; ask; value; rest of window
  *	instead	gate; ask; value (goes to the rest); window
+ *
+ * each behind what of the window lies before the instruction at the site.
  *
  * The gate leads to one of three: `ask` saves the registers and calls the handler
  * that probes use; `value` is the update itself, where it is one instruction; or to

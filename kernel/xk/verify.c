@@ -103,27 +103,35 @@ static int verify_symbol(const struct xk_place *place, u32 probed, bool located,
 	return ret;
 }
 
-/* How many bytes of the site's are not the original ones, from what the first is. */
-static unsigned int patched(const struct xk_live_site *site, u8 first)
+/* How many bytes of a probe are not the original ones, from what the first is. */
+static unsigned int patched(u8 first)
 {
-	if (site->stub)
-		return site->stub->window.len;
 	if (first == INT3)
 		return 1;
 	return first == JMP32 ? XK_PATCH_LEN : 0;
 }
 
-static u8 original(const struct xk_live_site *site, unsigned int index)
+/* What of `from`, which stood at `address`, is in view. */
+static void put_back(u8 *view, unsigned long start, u32 len, unsigned long address,
+		     const u8 *from, unsigned int nr)
 {
-	return site->stub ? site->stub->window.bytes[index] : site->original[index];
+	unsigned int i;
+
+	for (i = 0; i < nr; i++)
+		if (address + i - start < len)
+			view[address + i - start] = from[i];
 }
 
-static void undo(const struct xk_live_site *site, u8 *view, u32 room)
+static void undo(const struct xk_live_site *site, u8 *view, unsigned long start, u32 len)
 {
-	unsigned int i, nr = patched(site, view[0]);
+	const struct xk_stub *stub = site->stub;
 
-	for (i = 0; i < nr && i < room; i++)
-		view[i] = original(site, i);
+	if (stub)
+		put_back(view, start, len, stub->window.address, stub->window.bytes,
+			 stub->window.len);
+	else if (site->address - start < len)
+		put_back(view, start, len, site->address, site->original,
+			 patched(view[site->address - start]));
 }
 
 /* Replaces what our own probes wrote into `view` by what they overwrote. */
@@ -136,10 +144,8 @@ static void undo_own_probes(u8 *view, unsigned long start, u32 len)
 		for (i = 0; i < tune->nr_sites; i++) {
 			const struct xk_live_site *site = &tune->sites[i];
 
-			if (site->phase != XK_PHASE_ARMED || site->address < start ||
-			    site->address >= start + len)
-				continue;
-			undo(site, view + (site->address - start), start + len - site->address);
+			if (site->phase == XK_PHASE_ARMED && !site->in_data)
+				undo(site, view, start, len);
 		}
 	}
 }

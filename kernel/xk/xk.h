@@ -108,6 +108,7 @@ struct xk_live_site {
 	u32 reach;				/* bytes before it that the proof covers */
 	u8 insn_len;				/* in data: width of the value */
 	u8 window;				/* bytes that a detour may replace */
+	u8 window_lead;				/* so many of them lie before it */
 	u8 when;
 	bool in_data;				/* no code: see data.c */
 	enum xk_phase phase;
@@ -196,7 +197,8 @@ int xk_site_init(struct xk_tune *tune, unsigned int index,
 void xk_site_destroy(struct xk_live_site *site);
 void xk_site_free_source(struct xk_live_site *site);
 int xk_site_link(struct xk_live_site *site, const u8 *text, u32 len, struct xk_error *error);
-u8 xk_site_covers(const struct xk_live_site *site);
+unsigned long xk_site_start(const struct xk_live_site *site);
+unsigned long xk_site_end(const struct xk_live_site *site);
 void xk_site_describe(const struct xk_live_site *site, struct xk_site_info *info);
 bool xk_site_ill(const struct xk_live_site *site);
 

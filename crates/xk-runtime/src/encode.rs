@@ -181,7 +181,8 @@ fn site(span: &CriticalSpan, function: &Function, text: &Text) -> Result<abi::Si
     site.flags = if program.stores() { abi::SITE_STORES } else { 0 };
     site.text_len = text.bytes.len() as u32;
     site.start = span.start;
-    site.window = u32::from(indirection.window);
+    site.window = indirection.window;
+    site.window_lead = indirection.window_lead;
     site.text = text.bytes.as_ptr() as u64;
     site.mask = text.mask.as_ptr() as u64;
 

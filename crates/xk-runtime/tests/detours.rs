@@ -19,7 +19,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use guest::{boot, output_of, passed, run};
-use support::{op, set_register, table, windowed, Loaded, Site, MODULE, RAX, RDI, RSI};
+use support::{op, set_register, table, windowed, Loaded, Site, MODULE, RAX, RDI, RDX, RSI};
 use xk_runtime::{Backend, Device, Error, Probe, SiteStatus, Tune};
 use xk_table::{Fit, Op, OpCode, ScopeTable, When};
 
@@ -34,6 +34,7 @@ guest_tests! {
     an_update_can_follow_or_replace_an_instruction,
     a_fault_leaves_the_default,
     instructions_are_relocated,
+    windows_lie_where_there_is_room,
     sites_of_one_tune_change_together,
     nothing_is_missed_where_probes_nest,
     disabling_kprobes_changes_nothing,

@@ -147,7 +147,9 @@ struct xk_site {
 	__u32 flags;		/* XK_SITE_* */
 	__u32 text_len;
 	__u32 start;		/* of the instructions that the update was proved with: offset */
-	__u32 window;		/* bytes that a jump may replace, see XK_LOAD_DETOUR; or 0 */
+	__u8 window;		/* bytes that a jump may replace, see XK_LOAD_DETOUR; or 0 */
+	__u8 window_lead;	/* so many of them before the instruction at the site */
+	__u8 pad[2];
 	__u64 text;		/* const __u8 * */
 	__u64 mask;		/* const __u8 * */
 	struct xk_iv ivs[XK_MAX_IVS];

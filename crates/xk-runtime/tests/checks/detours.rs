@@ -180,6 +180,27 @@ pub fn instructions_are_relocated() {
     tune.unload().unwrap();
 }
 
+/// A window may begin before the site, and end in the padding behind the function.
+pub fn windows_lie_where_there_is_room() {
+    for when in [When::Before, When::After] {
+        let mut site = value_site();
+        site.when = when;
+        // After `mov %eax,%edx`, it is edx that counts.
+        site.ops = set_register(if when == When::Before { RAX } else { RDX });
+        let mut table = windowed(table(&target_module(), "LEAD", vec![site]), &[7]);
+        table.spans[0].indirection.window_lead = 5;
+        let before = running();
+        let tune = load_by(Backend::Detour, &table, 128).unwrap();
+        assert_eq!(target("value"), "128");
+        assert_eq!((&running()[..3], &running()[7..]), (&[0x2e, 0x2e, 0xe9][..], &before[7..]));
+        tune.unload().unwrap();
+        assert_eq!((target("value"), running()), ("32".into(), before));
+    }
+    let function = support::function(&target_module(), "xk_target_padded").text().unwrap();
+    let at = function.len() as u32 - 4;
+    changes("padded", Site::new("xk_target_padded", at, 2, set_register(RAX)), 5, 44, "32", "44");
+}
+
 /// `/proc/xk_target`, read on one processor.
 fn output_of_pinned(cpu: &str) -> String {
     let output = Command::new("taskset").args(["-c", cpu, "cat", "/proc/xk_target"]).output().unwrap();

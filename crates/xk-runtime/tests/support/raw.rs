@@ -32,6 +32,8 @@ pub fn site(address: u64, text: &[u8], mask: &[u8], span: &CriticalSpan) -> abi:
         text_len: text.len() as u32,
         start: 0,
         window: 0,
+        window_lead: 0,
+        pad: [0; 2],
         text: text.as_ptr() as u64,
         mask: mask.as_ptr() as u64,
         ivs,

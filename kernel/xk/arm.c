@@ -8,6 +8,7 @@
 #include <linux/string.h>
 
 #include "backend.h"
+#include "guard.h"
 #include "xk.h"
 
 static bool same_place(const struct xk_live_site *a, const struct xk_live_site *b)
@@ -66,6 +67,8 @@ int xk_sites_verify(struct xk_tune *tune, struct xk_error *error)
 						 "%s+0x%x: two sites at one place",
 						 site->place.symbol, site->offset);
 	}
+	/* Probes that were to find out are no obstacle to what is armed next. */
+	xk_guards_flush();
 	return 0;
 }
 
@@ -216,6 +219,7 @@ static void arrive(struct xk_live_site *site, const struct module *module)
 		give_up(site, &error);
 		return;
 	}
+	xk_guards_flush();
 	site->phase = XK_PHASE_READY;
 	if (arm_one(site, &error))
 		give_up(site, &error);

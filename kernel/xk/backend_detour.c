@@ -73,30 +73,13 @@ unsigned long notrace xk_detour_run(struct pt_regs *regs, unsigned long number)
 
 NOKPROBE_SYMBOL(xk_detour_run);
 
-/* Why kprobes forbid a probe at one of its instructions, if they do. */
-static const char *ask_kprobes(const struct xk_window *window)
+static const char *find_fixup(const struct xk_window *window)
 {
 	unsigned int i;
 
-	for (i = 0; i < window->nr; i++) {
-		unsigned long address = window->address + window->insns[i].offset;
-		struct kprobe kprobe = {
-			.addr = (kprobe_opcode_t *)address,
-			.flags = KPROBE_FLAG_DISABLED,
-		};
-		bool same;
-
-		if (window->insns[i].kind == XK_INSN_PADDING)
-			break;
-		if (register_kprobe(&kprobe))
-			return "the kernel forbids probes here (noprobe, or it patches this code)";
-		same = (unsigned long)kprobe.addr == address && !kprobe_ftrace(&kprobe);
-		unregister_kprobe(&kprobe);
-		if (!same)
-			return "the kernel traces functions here";
-		if (xk_may_fault(address))
+	for (i = 0; i < window->nr; i++)
+		if (xk_may_fault(window->address + window->insns[i].offset))
 			return "an access to memory that may fault";
-	}
 	return NULL;
 }
 
@@ -156,7 +139,9 @@ static const char *check_window(const struct xk_live_site *site, const struct xk
 		return "the analysis saw another window";
 	if (has_neighbour(site))
 		return "another site of this tune is in the window";
-	why = ask_kprobes(window);
+	why = find_fixup(window);
+	if (!why)
+		why = xk_ask_kprobes(window);
 	if (!why)
 		why = find_branch_into(site, window, text);
 	return why;
@@ -259,11 +244,37 @@ struct batch {
 	struct xk_pokes *pokes;
 };
 
-static bool is_in_window(unsigned long address, const void *data)
+/* A thread stands at `address`: which windows is it in the middle of, which stubs in? */
+static void note_thread(unsigned long address, void *data)
 {
-	const struct xk_window *window = data;
+	const struct batch *batch = data;
+	unsigned int i;
 
-	return address > window->address && address < window->address + window->len;
+	for (i = 0; i < batch->nr; i++) {
+		struct xk_stub *stub = batch->stubs[i];
+		const struct xk_window *window = &stub->window;
+
+		stub->entered |= address > window->address &&
+				 address < window->address + window->len;
+		stub->empty &= !xk_in_stub(stub, address);
+	}
+}
+
+/* Where a stack cannot be read, its thread may be anywhere. In a stop. */
+static void look_at_threads(const struct batch *batch)
+{
+	unsigned int i;
+	bool readable;
+
+	for (i = 0; i < batch->nr; i++) {
+		batch->stubs[i]->entered = false;
+		batch->stubs[i]->empty = true;
+	}
+	readable = xk_scan_addresses(note_thread, (void *)batch);
+	for (i = 0; i < batch->nr; i++) {
+		batch->stubs[i]->entered |= !readable;
+		batch->stubs[i]->empty &= readable;
+	}
 }
 
 /* In a stop. */
@@ -273,7 +284,7 @@ static const char *why_not_armed(const struct xk_stub *stub)
 
 	if (!bytes_are(window->address, window->bytes, window->len) || is_probed(window))
 		return "another probe came here";
-	if (xk_scan_any(is_in_window, window))
+	if (stub->entered)
 		return IN_WINDOW;
 	return NULL;
 }
@@ -284,6 +295,7 @@ static bool choose_to_arm(void *data)
 	struct batch *batch = data;
 	unsigned int i;
 
+	look_at_threads(batch);
 	batch->pokes->nr = 0;
 	for (i = 0; i < batch->nr; i++) {
 		struct xk_stub *stub = batch->stubs[i];
@@ -368,11 +380,6 @@ static int detour_arm(struct xk_live_site **sites, unsigned int nr, struct xk_er
 	return refuse_unarmed(&batch, error);
 }
 
-static bool is_in_stub(unsigned long address, const void *data)
-{
-	return xk_in_stub(data, address);
-}
-
 static bool may_disarm(const struct xk_stub *stub)
 {
 	struct xk_poke jump;
@@ -391,12 +398,12 @@ static bool choose_to_disarm(void *data)
 	struct batch *batch = data;
 	unsigned int i;
 
+	look_at_threads(batch);
 	batch->pokes->nr = 0;
 	for (i = 0; i < batch->nr; i++) {
 		struct xk_stub *stub = batch->stubs[i];
 		struct xk_poke *poke = &batch->pokes->at[batch->pokes->nr];
 
-		stub->empty = !xk_scan_any(is_in_stub, stub);
 		if (!stub->armed)
 			continue;
 		if (may_disarm(stub)) {
@@ -454,6 +461,7 @@ static void bury_all(struct work_struct *work)
 			stubs[nr++] = stub;
 	if (nr)
 		retire(stubs, nr);
+	xk_guards_flush();
 	/* There may be more. */
 	if (nr == XK_BATCH)
 		queue_delayed_work(xk_workqueue, &burial, 0);

@@ -9,6 +9,8 @@
  * work as before, by a breakpoint.
  */
 #include <linux/kprobes.h>
+#include <linux/list.h>
+#include <linux/mm.h>
 #include <linux/slab.h>
 
 #include "guard.h"
@@ -18,9 +20,104 @@
 #define REACH (XK_JUMP_LEN - 1)
 
 struct xk_guards {
+	struct list_head list;		/* when it was destroyed */
 	unsigned int nr;
 	struct kprobe at[];
 };
+
+/* Until xk_guards_flush(). */
+static LIST_HEAD(destroyed);
+
+static struct xk_guards *create(unsigned int capacity)
+{
+	struct xk_guards *guards;
+
+	guards = kvzalloc(struct_size(guards, at, capacity), GFP_KERNEL);
+	if (guards)
+		INIT_LIST_HEAD(&guards->list);
+	return guards;
+}
+
+void xk_guards_destroy(struct xk_guards *guards)
+{
+	if (guards)
+		list_add(&guards->list, &destroyed);
+}
+
+static unsigned int count_destroyed(void)
+{
+	const struct xk_guards *guards;
+	unsigned int nr = 0;
+
+	list_for_each_entry(guards, &destroyed, list)
+		nr += guards->nr;
+	return nr;
+}
+
+static void unregister_destroyed(struct kprobe **probes)
+{
+	struct xk_guards *guards;
+	unsigned int i, nr = 0;
+
+	list_for_each_entry(guards, &destroyed, list) {
+		for (i = 0; i < guards->nr; i++) {
+			if (probes)
+				probes[nr++] = &guards->at[i];
+			else
+				unregister_kprobe(&guards->at[i]);
+		}
+	}
+	if (probes)
+		unregister_kprobes(probes, nr);
+}
+
+void xk_guards_flush(void)
+{
+	struct xk_guards *guards, *next;
+	struct kprobe **probes;
+	unsigned int nr = count_destroyed();
+
+	/* Without memory, one after the other. */
+	probes = kvmalloc_array(nr, sizeof(*probes), GFP_KERNEL);
+	if (nr)
+		unregister_destroyed(probes);
+	kvfree(probes);
+	list_for_each_entry_safe(guards, next, &destroyed, list)
+		kvfree(guards);
+	INIT_LIST_HEAD(&destroyed);
+}
+
+static const char *ask_about(struct kprobe *kprobe, unsigned long address)
+{
+	kprobe->addr = (kprobe_opcode_t *)address;
+	kprobe->flags = KPROBE_FLAG_DISABLED;
+	if (register_kprobe(kprobe))
+		return "the kernel forbids probes here (noprobe, or it patches this code)";
+	return NULL;
+}
+
+const char *xk_ask_kprobes(const struct xk_window *window)
+{
+	struct xk_guards *asked = create(window->nr);
+	const char *why = asked ? NULL : "no memory";
+	unsigned int i;
+
+	for (i = 0; i < window->nr && !why; i++) {
+		unsigned long address = window->address + window->insns[i].offset;
+		struct kprobe *kprobe = &asked->at[i];
+
+		if (window->insns[i].kind == XK_INSN_PADDING)
+			break;
+		why = ask_about(kprobe, address);
+		if (why)
+			break;
+		asked->nr++;
+		if ((unsigned long)kprobe->addr != address || kprobe_ftrace(kprobe))
+			why = "the kernel traces functions here";
+	}
+	xk_guards_destroy(asked);
+	return why;
+}
 
 static void after_nothing(struct kprobe *kprobe, struct pt_regs *regs, unsigned long flags)
 {
@@ -65,10 +162,9 @@ static const char *guard_before(struct xk_guards *guards, unsigned long address)
 
 struct xk_guards *xk_guards_create(const struct xk_window *window, const char **why)
 {
-	struct xk_guards *guards;
+	struct xk_guards *guards = create(REACH * (1 + window->nr));
 	unsigned int i;
 
-	guards = kzalloc(struct_size(guards, at, REACH * (1 + window->nr)), GFP_KERNEL);
 	*why = guards ? guard_before(guards, window->address) : "no memory";
 	for (i = 0; i < window->nr && !*why; i++) {
 		u8 kind = window->insns[i].kind;
@@ -80,15 +176,4 @@ struct xk_guards *xk_guards_create(const struct xk_window *window, const char **
 		return guards;
 	xk_guards_destroy(guards);
 	return NULL;
-}
-
-void xk_guards_destroy(struct xk_guards *guards)
-{
-	unsigned int i;
-
-	if (!guards)
-		return;
-	for (i = 0; i < guards->nr; i++)
-		unregister_kprobe(&guards->at[i]);
-	kfree(guards);
 }

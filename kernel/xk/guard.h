@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What keeps other probes from becoming jumps over places that stubs lead to. */
+/* What kprobes say about a window, and what keeps other probes from becoming jumps over places that stubs lead to. */
 #ifndef _XK_GUARD_H
 #define _XK_GUARD_H
 
@@ -7,8 +7,17 @@
 
 struct xk_guards;
 
-/* For the window; NULL and `why` if it cannot be. Under xk_lock. */
+/* All of this under xk_lock. NULL, or why kprobes forbid a probe at an instruction. */
+const char *xk_ask_kprobes(const struct xk_window *window);
+
+/* For the window; NULL and `why` if it cannot be. */
 struct xk_guards *xk_guards_create(const struct xk_window *window, const char **why);
 void xk_guards_destroy(struct xk_guards *guards);
+
+/*
+ * What was destroyed is registered until then: kprobes wait for a grace period,
+ * which is long, and is one for all of them.
+ */
+void xk_guards_flush(void);
 
 #endif /* _XK_GUARD_H */

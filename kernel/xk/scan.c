@@ -206,29 +206,31 @@ void xk_scan_all(struct xk_scan *scan, const struct xk_settling *except)
 	     NULL);
 }
 
-struct asked {
-	bool (*is_there)(unsigned long address, const void *data);
-	const void *data;
+struct visitor {
+	void (*visit)(unsigned long address, void *data);
+	void *data;
 };
 
-static bool stands_there(const struct frame *frame, const void *data)
+static bool visit_frame(const struct frame *frame, const void *data)
 {
-	const struct asked *asked = data;
+	const struct visitor *visitor = data;
 
-	return asked->is_there(frame->address, asked->data);
+	visitor->visit(frame->address, visitor->data);
+	return false;
 }
 
-/* Whether a thread is where `is_there` says, or has a stack that cannot be read. */
-bool xk_scan_any(bool (*is_there)(unsigned long address, const void *data), const void *data)
+/* Where every thread stands. False: one has a stack that cannot be read to its end. */
+bool xk_scan_addresses(void (*visit)(unsigned long address, void *data), void *data)
 {
-	const struct asked asked = { .is_there = is_there, .data = data };
+	const struct visitor visitor = { .visit = visit, .data = data };
 	struct task_struct *process, *thread;
 	struct xk_blocker seen;
+	bool readable = true;
 
 	for_each_process_thread(process, thread)
-		if (has_stack(thread) && walk(thread, stands_there, &asked, &seen))
-			return true;
-	return false;
+		if (has_stack(thread) && walk(thread, visit_frame, &visitor, &seen))
+			readable = false;
+	return readable;
 }
 
 /* Those that are still inside. */

@@ -58,7 +58,7 @@ void xk_settling_free(const struct xk_settling *settling);
 bool xk_settling_has(const struct xk_settling *settling, const struct task_struct *task);
 
 /* Only while the machine is stopped. */
-bool xk_scan_any(bool (*is_there)(unsigned long address, const void *data), const void *data);
+bool xk_scan_addresses(void (*visit)(unsigned long address, void *data), void *data);
 void xk_scan_all(struct xk_scan *scan, const struct xk_settling *except);
 void xk_scan_again(struct xk_scan *scan, const struct xk_settling *before);
 

@@ -39,7 +39,9 @@ struct xk_stub {
 	bool dying;			/* of nobody, but threads may be in it */
 	bool armed;			/* our jump is in the window */
 	const char *why;		/* it could not be armed */
-	bool empty;			/* when the last stop looked, no thread was in it */
+	/* When the last stop looked: */
+	bool entered;			/* a thread was in the middle of the window */
+	bool empty;			/* no thread was in the stub */
 	bool has_value;			/* XK_GATE_VALUE leads somewhere */
 	enum xk_gate state;
 	u8 gate;			/* offset of the gate; a jump of two bytes */

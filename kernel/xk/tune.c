@@ -13,6 +13,7 @@
 
 #include "backend.h"
 #include "detour.h"
+#include "guard.h"
 #include "trace.h"
 #include "xk.h"
 
@@ -74,6 +75,7 @@ void xk_tune_remove(struct xk_tune *tune)
 	xk_sites_disarm(tune);
 	list_del(&tune->list);
 	free_tune(tune);
+	xk_guards_flush();
 }
 
 static int check_name(const struct xk_load *load, struct xk_error *error)
@@ -214,6 +216,7 @@ int xk_tune_load(struct file *owner, struct xk_load *load, struct xk_error *erro
 	/* Under the lock: of its sites, some may have stubs. */
 	if (ret)
 		free_tune(tune);
+	xk_guards_flush();
 	mutex_unlock(&xk_lock);
 	return ret;
 }
@@ -292,5 +295,6 @@ void xk_tune_module_going(const struct module *module)
 		xk_scopes_await_module(tune, module);
 	}
 	xk_detour_module_going(module);
+	xk_guards_flush();
 	mutex_unlock(&xk_lock);
 }

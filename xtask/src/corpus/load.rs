@@ -86,6 +86,9 @@ impl Wanted {
 /// What the guest found; the fields are described in `scripts/corpus-guest`.
 #[derive(Debug, Serialize, Deserialize)]
 struct Found {
+    backend: String,
+    /// Sites that were detours.
+    detours: usize,
     constants: usize,
     loaded: usize,
     load_s: f64,
@@ -107,8 +110,8 @@ struct Found {
 ///
 /// # Errors
 /// When anything is not as it should be.
-pub fn run(outcomes: &[Outcome], results: &Results, json: bool) -> Result<()> {
-    let found = observe(&wanted(outcomes, results)?)?;
+pub fn run(outcomes: &[Outcome], results: &Results, backend: &str, json: bool) -> Result<()> {
+    let found = observe(&wanted(outcomes, results)?, backend)?;
     if json {
         println!("{}", serde_json::to_string(&found)?);
     } else {
@@ -154,7 +157,7 @@ fn wanted(outcomes: &[Outcome], results: &Results) -> Result<Vec<Wanted>> {
     Ok(wanted)
 }
 
-fn observe(wanted: &[Wanted]) -> Result<Found> {
+fn observe(wanted: &[Wanted], backend: &str) -> Result<Found> {
     let prepared = lab::output(lab::command("scripts/prepare")?.arg(lab::KERNEL))?;
     let mut prepared = prepared.lines().map(PathBuf::from);
     let (Some(programs), Some(module)) = (prepared.next(), prepared.next()) else {
@@ -168,7 +171,7 @@ fn observe(wanted: &[Wanted]) -> Result<Found> {
     guest.args(["--disk", "1G", "--", "scripts/corpus-guest"]).arg(&list);
     let path = std::env::var("PATH").unwrap_or_default();
     guest.env("PATH", format!("{}:{path}", programs.display()));
-    guest.env("XK_MODULE", module).env("XK_STORE", place::tables()?);
+    guest.env("XK_MODULE", module).env("XK_STORE", place::tables()?).env("XK_BACKEND", backend);
     let printed = lab::output(&mut guest).context("the guest")?;
     let last = printed.lines().last().unwrap_or_default();
     serde_json::from_str(last).with_context(|| format!("the guest printed `{last}`"))
@@ -176,7 +179,10 @@ fn observe(wanted: &[Wanted]) -> Result<Found> {
 
 fn show(found: &Found) {
     let [before, with] = found.workload_s[..] else { return };
-    println!("{} of {} constants loaded, {} sites, in {} s", found.loaded, found.constants, found.sites, found.load_s);
+    println!(
+        "{} of {} constants loaded, {} sites, {} of them detours ({}), in {} s",
+        found.loaded, found.constants, found.sites, found.detours, found.backend, found.load_s
+    );
     for (name, why) in found.not_loaded.iter().chain(&found.without_module) {
         println!("  {name}: not loaded: {why}");
     }
@@ -193,7 +199,7 @@ mod tests {
     use super::*;
 
     fn good() -> Found {
-        let text = r#"{"constants": 2, "loaded": 2, "load_s": 1.0, "sites": 3, "not_loaded": {}, "without_module": {"B": "no such device"},
+        let text = r#"{"backend": "kprobe", "detours": 0, "constants": 2, "loaded": 2, "load_s": 1.0, "sites": 3, "not_loaded": {}, "without_module": {"B": "no such device"},
             "probe_mismatches": [], "workload_s": [1.0, 1.1], "workload_same": true, "workload": [],
             "hit": {"a.c:L1:2:0": 7}, "missed": {"a.c:L1:2:0": 1}, "faults": {}, "broken": [], "left": []}"#;
         serde_json::from_str(text).unwrap()

@@ -53,6 +53,9 @@ pub struct Arguments {
     /// Load every usable constant at once in a guest, under load
     #[arg(long, conflicts_with = "worker")]
     load: bool,
+    /// With --load: how control reaches the updates, `kprobe` or `auto`
+    #[arg(long, default_value = "kprobe", requires = "load", value_name = "BACKEND")]
+    backend: String,
     /// Answer rows on standard input; for the runner itself
     #[arg(long, hide = true, value_name = "COMPILERS")]
     worker: Option<usize>,
@@ -86,7 +89,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             .with_context(|| path.display().to_string())?;
         eprintln!("{}", path.display());
     } else if arguments.load {
-        load::run(&outcomes, &results, arguments.json)?;
+        load::run(&outcomes, &results, &arguments.backend, arguments.json)?;
     } else if arguments.json {
         println!("{}", serde_json::to_string(&summary)?);
     } else {

@@ -19,6 +19,7 @@ use std::time::Duration;
 use guest::{boot, output_of, passed, run};
 use xk_harness::{family, table, Atomic, Loaded};
 use xk_runtime::{Device, Error, Mode, State, Target, Tune, TuneStatus};
+use xk_table::ScopeTable;
 
 /// Set in the guest only: nothing in `inside` may run anywhere else.
 const XK_KO: &str = "XK_TEST_MODULE";
@@ -40,6 +41,9 @@ guest_tests! {
     who_came_with_the_new_value_keeps_it_when_it_turns_around,
     an_interrupted_transition_leaves_the_old_value,
     a_transition_waits_for_nobody_in_mode_now,
+    a_transition_to_the_value_in_force_waits_for_nobody,
+    a_caller_is_inside_by_the_call_that_has_not_returned,
+    a_scope_in_an_idle_function_is_refused,
     two_values_never_meet_in_task_mode,
     two_values_never_meet_in_global_mode,
     two_values_meet_without_waiting,
@@ -226,12 +230,13 @@ mod checks {
     mod interference;
     mod meeting;
     mod processes;
+    mod scopes;
 
     pub use blocking::{
         a_blocked_task_transition_turns_around, a_sleeping_thread_blocks_a_global_transition,
-        a_stale_thread_keeps_its_value_and_goes_over, a_transition_waits_for_nobody_in_mode_now,
-        an_interrupted_transition_leaves_the_old_value, nobody_sees_a_global_value_before_all_have_left,
-        who_came_with_the_new_value_keeps_it_when_it_turns_around,
+        a_stale_thread_keeps_its_value_and_goes_over, a_transition_to_the_value_in_force_waits_for_nobody,
+        a_transition_waits_for_nobody_in_mode_now, an_interrupted_transition_leaves_the_old_value,
+        nobody_sees_a_global_value_before_all_have_left, who_came_with_the_new_value_keeps_it_when_it_turns_around,
     };
     pub use ends::{
         a_busy_module_can_be_removed, a_lease_ends, a_lease_ends_after_its_process,
@@ -249,4 +254,5 @@ mod checks {
     pub use processes::{
         a_child_of_a_stale_thread_is_not_stale, a_stale_process_may_be_killed, a_stale_thread_may_end_inside, parent,
     };
+    pub use scopes::{a_caller_is_inside_by_the_call_that_has_not_returned, a_scope_in_an_idle_function_is_refused};
 }

@@ -54,6 +54,10 @@ guest_tests! {
     a_malformed_program_is_refused,
     garbage_is_refused,
     another_interface_version_is_refused,
+    malformed_ranges_are_refused,
+    malformed_scopes_are_refused,
+    malformed_transitions_are_refused,
+    many_tunes_change_together,
     all_sites_or_none,
     out_of_range_is_refused,
     kprobes_disabled_arms_nothing,
@@ -73,6 +77,7 @@ guest_tests! {
     a_site_waits_for_its_module,
     a_reloaded_module_is_armed_again,
     a_module_with_other_code_is_left_alone,
+    a_module_with_other_code_in_a_scope_is_left_alone,
     a_function_is_found_by_its_bytes,
     a_module_without_the_function_is_left_alone,
     the_same_instruction_twice_is_left_alone,
@@ -229,6 +234,7 @@ mod checks {
     mod addresses;
     mod data;
     mod effects;
+    mod malformed;
     mod modules;
     mod owners;
     mod refusals;
@@ -250,10 +256,15 @@ mod checks {
         an_update_can_replace_an_instruction, flags_of_a_comparison_are_recomputed, memory_operand_is_compared,
         two_sites_change_together,
     };
+    pub use malformed::{
+        malformed_ranges_are_refused, malformed_scopes_are_refused, malformed_transitions_are_refused,
+        many_tunes_change_together,
+    };
     pub use modules::{
-        a_function_is_found_by_its_bytes, a_module_with_other_code_is_left_alone,
-        a_module_without_the_function_is_left_alone, a_reloaded_module_is_armed_again, a_site_waits_for_its_module,
-        the_same_instruction_twice_is_left_alone, xk_can_be_removed_while_a_site_waits,
+        a_function_is_found_by_its_bytes, a_module_with_other_code_in_a_scope_is_left_alone,
+        a_module_with_other_code_is_left_alone, a_module_without_the_function_is_left_alone,
+        a_reloaded_module_is_armed_again, a_site_waits_for_its_module, the_same_instruction_twice_is_left_alone,
+        xk_can_be_removed_while_a_site_waits,
     };
     pub use owners::{
         a_detached_tune_survives_its_owner, an_owned_tune_is_nobody_elses, kprobes_disabled_arms_nothing,

@@ -32,6 +32,13 @@ int xk_refuse(struct xk_error *error, int ret, const char *format, ...)
 	return ret;
 }
 
+/* Whatever it was needed for. */
+static void explain_no_memory(long ret, struct xk_error *error)
+{
+	if (ret == -ENOMEM)
+		xk_refuse(error, ret, "no memory: nothing has changed, and nothing is left behind");
+}
+
 static long ioctl_version(void __user *arg)
 {
 	struct xk_version version = { .abi = XK_ABI_VERSION };
@@ -52,6 +59,7 @@ static long ioctl_load(struct file *file, void __user *arg)
 		return -EPROTO;
 	load.id = 0;
 	ret = xk_tune_load(file, &load, &error);
+	explain_no_memory(ret, &error);
 	memcpy(load.error, error.text, sizeof(load.error));
 	/* A tune of which user space does not know goes with the descriptor. */
 	return copy_to_user(arg, &load, sizeof(load)) ? -EFAULT : ret;
@@ -119,6 +127,7 @@ static long ioctl_transition(struct file *file, void __user *arg)
 	ret = check_transition(&request, &error);
 	if (!ret)
 		ret = transition(file, &request, &error);
+	explain_no_memory(ret, &error);
 	memcpy(request.error, error.text, sizeof(request.error));
 	return copy_to_user(arg, &request, sizeof(request)) ? -EFAULT : ret;
 }

@@ -9,6 +9,8 @@
 #[macro_use]
 #[path = "support/guest.rs"]
 mod guest;
+#[path = "support/faulty.rs"]
+mod faulty;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -42,6 +44,8 @@ guest_tests! {
     an_interrupted_transition_leaves_the_old_value,
     a_transition_waits_for_nobody_in_mode_now,
     a_transition_to_the_value_in_force_waits_for_nobody,
+    a_transition_goes_on_when_there_is_memory_again,
+    it_turns_round_when_there_is_memory_again,
     a_caller_is_inside_by_the_call_that_has_not_returned,
     a_scope_in_an_idle_function_is_refused,
     two_values_never_meet_in_task_mode,
@@ -94,10 +98,12 @@ fn guest_output() -> &'static str {
         let release = output_of(Command::new("lab/lab").args(["info", "amd64", "release"]));
         let module = |folder| output_of(Command::new("scripts/build-module").args([release.as_str(), folder]));
         let environment = format!(
-            "{XK_KO}={} {ATOMIC_KO}={} {REDIRECT_KO}={}",
+            "{XK_KO}={} {ATOMIC_KO}={} {REDIRECT_KO}={} {}={}",
             module("kernel/xk"),
             module("kernel/atomic"),
-            module("kernel/redirect")
+            module("kernel/redirect"),
+            faulty::FAULTY_KO,
+            module("kernel/faulty")
         );
         boot("amd64", 600, &environment)
     })
@@ -125,9 +131,7 @@ fn prepare() {
         Atomic.tell("release").unwrap();
         wait_for("the module is idle", || run("rmmod", &["xk_atomic"]));
     }
-    if Path::new("/dev/xk").exists() {
-        assert!(run("rmmod", &["xk"]));
-    }
+    faulty::rmmod_xk();
     insmod_atomic();
     insmod_xk();
 }
@@ -234,8 +238,9 @@ mod checks {
 
     pub use blocking::{
         a_blocked_task_transition_turns_around, a_sleeping_thread_blocks_a_global_transition,
-        a_stale_thread_keeps_its_value_and_goes_over, a_transition_to_the_value_in_force_waits_for_nobody,
-        a_transition_waits_for_nobody_in_mode_now, an_interrupted_transition_leaves_the_old_value,
+        a_stale_thread_keeps_its_value_and_goes_over, a_transition_goes_on_when_there_is_memory_again,
+        a_transition_to_the_value_in_force_waits_for_nobody, a_transition_waits_for_nobody_in_mode_now,
+        an_interrupted_transition_leaves_the_old_value, it_turns_round_when_there_is_memory_again,
         nobody_sees_a_global_value_before_all_have_left, who_came_with_the_new_value_keeps_it_when_it_turns_around,
     };
     pub use ends::{

@@ -9,6 +9,8 @@
 #[macro_use]
 #[path = "support/guest.rs"]
 mod guest;
+#[path = "support/faulty.rs"]
+mod faulty;
 mod support;
 
 use std::fs;
@@ -89,6 +91,10 @@ guest_tests! {
     an_object_that_is_none_is_refused,
     an_object_of_the_kernel_is_set_and_put_back,
     the_rest_is_in_force_while_a_site_waits,
+    a_load_without_memory_leaves_nothing,
+    a_transition_without_memory_changes_nothing,
+    an_owner_that_dies_without_memory,
+    a_module_that_comes_without_memory_is_left_alone,
 }
 
 /// Not a test: a process that holds a tune until it is killed.
@@ -106,7 +112,14 @@ fn guest_output() -> &'static str {
     OUTPUT.get_or_init(|| {
         let release = output_of(Command::new("lab/lab").args(["info", "amd64", "release"]));
         let module = |folder| output_of(Command::new("scripts/build-module").args([release.as_str(), folder]));
-        boot("amd64", 300, &format!("{XK_KO}={} {TARGET_KO}={}", module("kernel/xk"), module("kernel/test")))
+        let environment = format!(
+            "{XK_KO}={} {TARGET_KO}={} {}={}",
+            module("kernel/xk"),
+            module("kernel/test"),
+            faulty::FAULTY_KO,
+            module("kernel/faulty")
+        );
+        boot("amd64", 300, &environment)
     })
 }
 
@@ -128,9 +141,7 @@ fn prepare() {
     if Path::new("/proc/xk_target").exists() {
         assert!(run("rmmod", &[MODULE]));
     }
-    if Path::new("/dev/xk").exists() {
-        assert!(run("rmmod", &["xk"]));
-    }
+    faulty::rmmod_xk();
     assert!(run("insmod", &[target.to_str().unwrap()]));
     insmod_xk();
 }
@@ -235,6 +246,7 @@ mod checks {
     mod data;
     mod effects;
     mod malformed;
+    mod memory;
     mod modules;
     mod owners;
     mod refusals;
@@ -259,6 +271,10 @@ mod checks {
     pub use malformed::{
         malformed_ranges_are_refused, malformed_scopes_are_refused, malformed_transitions_are_refused,
         many_tunes_change_together,
+    };
+    pub use memory::{
+        a_load_without_memory_leaves_nothing, a_module_that_comes_without_memory_is_left_alone,
+        a_transition_without_memory_changes_nothing, an_owner_that_dies_without_memory,
     };
     pub use modules::{
         a_function_is_found_by_its_bytes, a_module_with_other_code_in_a_scope_is_left_alone,

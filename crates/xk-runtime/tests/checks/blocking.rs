@@ -181,3 +181,44 @@ pub fn a_transition_to_the_value_in_force_waits_for_nobody() {
     assert_eq!(hold.go(Target::Unload, Mode::Global, Duration::ZERO).unwrap().stops, 0);
     assert_eq!(holder.release(), [DEFAULT; 2]);
 }
+
+/// Nobody can be looked at then, so nothing changes; nor is anything given up.
+pub fn a_transition_goes_on_when_there_is_memory_again() {
+    faulty::insmod_faulty();
+    let before = faulty::held();
+    let holder = Holder::new();
+    let transition = beside(load("HOLD"), Mode::Task, LONG);
+    wait_for("everybody else goes over", || value() == TUNED);
+    faulty::starve(1, true);
+    assert_eq!(holder.release(), [DEFAULT; 2]);
+    wait_for("it is tried", || faulty::failed() > 3);
+    assert!(!transition.is_finished());
+    assert_eq!(value(), TUNED);
+    faulty::feed();
+    let (tune, done) = transition.join().unwrap();
+    done.unwrap();
+    assert_eq!((value(), tune.status().unwrap().value), (TUNED, TUNED));
+    tune.unload().unwrap();
+    faulty::holds(before);
+}
+
+/// The bound is met, and there is no memory to turn round with, either.
+pub fn it_turns_round_when_there_is_memory_again() {
+    faulty::insmod_faulty();
+    let before = faulty::held();
+    let holder = Holder::new();
+    let transition = beside(load("HOLD"), Mode::Task, Duration::from_secs(1));
+    wait_for("everybody else goes over", || value() == TUNED);
+    faulty::starve(1, true);
+    let (tune, result) = transition.join().unwrap();
+    let (outcome, _, report) = blocked(result);
+    assert_eq!(outcome, Outcome::Reverting);
+    names(&report, holder.pid());
+    assert_eq!(value(), TUNED);
+    faulty::feed();
+    wait_for("it has turned round", || state() == Some(State::Stable));
+    assert_eq!((value(), tune.status().unwrap().value), (DEFAULT, DEFAULT));
+    assert_eq!(holder.release(), [DEFAULT; 2]);
+    tune.unload().unwrap();
+    faulty::holds(before);
+}

@@ -1,18 +1,12 @@
 //! Requests that contradict themselves, past the checks of this crate: each is refused
 //! with its error and a sentence, and nothing has changed then.
 
-use std::fs::File;
-
 use xk_runtime::{AddressOf, Change, Mode, Target};
 
 use crate::*;
 
 /// Where nothing is mapped.
 const NOWHERE: u64 = 64;
-
-fn device() -> File {
-    File::options().read(true).write(true).open("/dev/xk").unwrap()
-}
 
 fn nothing_is_tuned() {
     assert!(Device::open().unwrap().tunes().unwrap().is_empty());
@@ -46,7 +40,7 @@ impl Scoped {
         if load.scopes == 0 {
             load.scopes = std::ptr::from_ref(&scope) as u64;
         }
-        let device = device();
+        let device = raw::device();
         match raw::ioctl(&device, abi::IOC_LOAD, &mut load) {
             Ok(()) => {
                 assert_eq!(Device::open().unwrap().tunes().unwrap()[0].scopes, load.nr_scopes);
@@ -155,7 +149,7 @@ pub fn malformed_transitions_are_refused() {
         (vec![to(42); 1024], none, libc::EBUSY, "named twice"),
         (vec![to(1001)], none, libc::ERANGE, "1001 is outside the proved range 1..1000"),
     ];
-    let device = device();
+    let device = raw::device();
     let refused = |changes: &[abi::Change], edit: &dyn Fn(&mut abi::Transition), errno: i32, sentence: &str| {
         for mode in [abi::MODE_NOW, abi::MODE_TASK, abi::MODE_GLOBAL] {
             let mut request = raw::transition(changes);

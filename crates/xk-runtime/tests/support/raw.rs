@@ -101,6 +101,16 @@ pub fn text(field: &[u8]) -> String {
     String::from_utf8_lossy(&field[..len]).into_owned()
 }
 
+/// A request for what is known of a tune.
+pub fn tune_info(index: u32) -> abi::TuneInfo {
+    // SAFETY: integers and arrays of integers, of which zero is a value.
+    abi::TuneInfo { index, ..unsafe { std::mem::zeroed() } }
+}
+
+pub fn device() -> File {
+    File::options().read(true).write(true).open("/dev/xk").unwrap()
+}
+
 /// Changes one byte that the structure uses: its head more often than the
 /// long arrays at its end.
 pub fn scribble<T>(structure: &mut T, place: u64, byte: u64) {

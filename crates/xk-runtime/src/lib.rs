@@ -12,6 +12,7 @@ pub mod abi;
 mod device;
 mod encode;
 mod error;
+mod livepatch;
 mod status;
 mod transition;
 mod tune;

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use guest::{boot, output_of, passed, run};
 use xk_harness::{family, table, Atomic, Loaded};
-use xk_runtime::{Device, Error, Mode, State, Target, Tune, TuneStatus};
+use xk_runtime::{Device, Error, Mode, Probe, State, Target, Tune, TuneStatus};
 use xk_table::ScopeTable;
 
 /// Set in the guest only: nothing in `inside` may run anywhere else.

@@ -111,6 +111,7 @@ fn probe_word(probe: Probe) -> &'static str {
         Probe::Int3 => "breakpoint",
         Probe::Disarmed => "DISARMED",
         Probe::Waiting => "waiting",
+        Probe::Bypassed => "BYPASSED",
         Probe::Broken => "BROKEN",
         Probe::Data => "data",
         Probe::Drifted => "DRIFTED",

@@ -58,11 +58,13 @@ pub const FAMILIES: [Family; 10] = [
 ];
 
 /// Further constants, which tests use by name: what a process holds until it is
-/// released, and the two halves of `AGREE` as constants of their own.
-const OTHERS: [Family; 3] = [
+/// released, the two halves of `AGREE` as constants of their own, and what NMIs read
+/// during a stop.
+const OTHERS: [Family; 4] = [
     task("HOLD", &[("xk_atomic_hold", 2), ("xk_atomic_exit_inside", 1), ("xk_atomic_value", 1)]),
     Family { frames: &["xk_atomic_agree"], ..task("FIRST", &[("xk_atomic_first", 1)]) },
     Family { frames: &["xk_atomic_agree"], ..task("SECOND", &[("xk_atomic_second", 1)]) },
+    task("STOP", &[("xk_atomic_in_stop", 1)]),
 ];
 
 /// The family of this name.

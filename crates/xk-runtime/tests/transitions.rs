@@ -51,6 +51,7 @@ guest_tests! {
     two_values_never_meet_in_task_mode,
     two_values_never_meet_in_global_mode,
     two_values_meet_without_waiting,
+    an_nmi_during_the_stop_sees_one_value,
     several_tunes_change_together,
     a_processor_may_come_and_go,
     an_unload_waits_for_who_is_inside,
@@ -253,8 +254,8 @@ mod checks {
         probes_that_are_not_optimised_change_as_well, the_function_tracer_is_a_bystander,
     };
     pub use meeting::{
-        a_processor_may_come_and_go, several_tunes_change_together, two_values_meet_without_waiting,
-        two_values_never_meet_in_global_mode, two_values_never_meet_in_task_mode,
+        a_processor_may_come_and_go, an_nmi_during_the_stop_sees_one_value, several_tunes_change_together,
+        two_values_meet_without_waiting, two_values_never_meet_in_global_mode, two_values_never_meet_in_task_mode,
     };
     pub use processes::{
         a_child_of_a_stale_thread_is_not_stale, a_stale_process_may_be_killed, a_stale_thread_may_end_inside, parent,

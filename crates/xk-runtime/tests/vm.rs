@@ -119,7 +119,7 @@ fn guest_output() -> &'static str {
             faulty::FAULTY_KO,
             module("kernel/faulty")
         );
-        boot("amd64", 300, &environment)
+        boot("amd64", 600, &environment)
     })
 }
 

@@ -23,6 +23,7 @@ const NOP_LEN: u8 = 5;
 const RAX: u8 = 0;
 /// What the constants are in the source.
 const DEFAULT: i64 = 32;
+const SOURCE: &str = "kernel/atomic/spans.c";
 
 /// A constant: functions that contain it, and functions whose frames confine it.
 #[derive(Debug, Clone, Copy)]
@@ -85,7 +86,7 @@ pub fn table(module: &Path, family: &Family) -> Result<ScopeTable> {
     let file = object::File::parse(&*data)?;
     let mut table = empty_table(family.name, DEFAULT, family.mode);
     for &(symbol, expected) in family.functions {
-        let (function, text) = function(&file, symbol)?;
+        let (function, text) = function_in(&file, MODULE, symbol, SOURCE)?;
         let offsets: Vec<u32> = sites(&text);
         if offsets.len() != expected {
             bail!("{symbol} has {} constants instead of {expected}", offsets.len());
@@ -102,7 +103,7 @@ pub fn table(module: &Path, family: &Family) -> Result<ScopeTable> {
         table.scopes.push(scope(index, range, (first..table.spans.len()).collect()));
     }
     for symbol in family.frames {
-        let (function, text) = function(&file, symbol)?;
+        let (function, text) = function_in(&file, MODULE, symbol, SOURCE)?;
         let all = (0..table.spans.len()).collect();
         table.scopes.push(scope(table.functions.len(), [0, u32::try_from(text.len())?], all));
         table.functions.push(function);
@@ -171,8 +172,18 @@ pub fn empty_table(name: &str, default: i64, mode: Mode) -> ScopeTable {
     }
 }
 
-/// A function of the module's file, and its bytes; masked is what loading changes.
-fn function(file: &object::File<'_>, symbol: &str) -> Result<(Function, Vec<u8>)> {
+/// A function of a module's file as it stands in a table; masked is what loading changes.
+///
+/// # Errors
+/// When the file does not contain it.
+pub fn function(module: &Path, symbol: &str, source: &str) -> Result<Function> {
+    let data = fs::read(module).with_context(|| module.display().to_string())?;
+    let name = module.file_stem().and_then(|name| name.to_str()).with_context(|| module.display().to_string())?;
+    Ok(function_in(&object::File::parse(&*data)?, name, symbol, source)?.0)
+}
+
+/// Likewise, and its bytes.
+fn function_in(file: &object::File<'_>, module: &str, symbol: &str, source: &str) -> Result<(Function, Vec<u8>)> {
     let found = file.symbols().find(|s| s.name() == Ok(symbol)).with_context(|| format!("no function {symbol}"))?;
     let section = file.section_by_index(found.section_index().with_context(|| symbol.to_owned())?)?;
     let (start, end) = (found.address(), found.address() + found.size());
@@ -193,12 +204,12 @@ fn function(file: &object::File<'_>, symbol: &str) -> Result<(Function, Vec<u8>)
     }
     let function = Function {
         symbol: symbol.to_owned(),
-        module: Some(MODULE.to_owned()),
+        module: Some(module.to_owned()),
         text_offset: start,
         section: ".text".into(),
         bytes: hex(&bytes),
         mask: hex(&mask),
-        source: "kernel/atomic/spans.c".into(),
+        source: source.to_owned(),
     };
     Ok((function, bytes))
 }

@@ -99,7 +99,8 @@ def guest_files(kernel: FetchedKernel, out: Path, script: str) -> dict[str, byte
     """What the guest's scripts read: where things are, and what to run in which environment."""
     machine = {
         "XK_OUT": str(out),
-        "XK_KERNEL_ROOT": str(kernel.root),
+        # The guest looks before that file system is its root: a link would lead nowhere.
+        "XK_KERNEL_ROOT": str(kernel.root.resolve()),
         "XK_HOSTNAME": f"xk-{kernel.name}",
     }
     path = f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin"

@@ -15,7 +15,8 @@ use clap::Args;
 use rustix::process::{setrlimit, Resource, Rlimit};
 use sha2::{Digest, Sha256};
 
-use crate::mutate::{mutate, Random};
+use crate::mutate::mutate;
+use crate::random::Random;
 use crate::targets::{find, Input, Target};
 
 /// Inputs that are chosen more often: the seeds.

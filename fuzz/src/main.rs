@@ -7,6 +7,7 @@
 
 mod child;
 mod mutate;
+mod random;
 mod seeds;
 mod targets;
 mod watch;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * What a thread of xk_atomic.ko does, and what it has seen: main.c is told what
- * to do, threads.c starts who does it, spans.c is what they do.
+ * to do, threads.c starts who does it, spans.c is what they do; ambush.c is what
+ * happens to a transition itself.
  */
 #ifndef _XK_ATOMIC_H
 #define _XK_ATOMIC_H
@@ -44,6 +45,7 @@ enum xk_atomic_span {
 	XK_ATOMIC_ELSEWHERE,	/* consumed by a softirq, wherever it runs */
 	XK_ATOMIC_DESCEND,	/* at the end of a chain of calls */
 	XK_ATOMIC_HOLD,		/* held by a process until it is released */
+	XK_ATOMIC_STOP,		/* read in an NMI while the machine is stopped */
 	XK_ATOMIC_SPANS
 };
 
@@ -82,6 +84,11 @@ struct xk_atomic_thread {
 
 /* main.c */
 void xk_atomic_judge(struct xk_atomic_count *count, int first, int second);
+
+/* ambush.c */
+int xk_atomic_ambush(unsigned int us);
+void xk_atomic_ambush_sum(struct xk_atomic_count *sum);
+int xk_atomic_in_stop(void);
 
 /* threads.c */
 int xk_atomic_start(unsigned int nr);

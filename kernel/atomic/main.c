@@ -12,6 +12,7 @@
  *	hold MS		the writer itself stays in a span, for so long at most
  *	exit		a thread enters a span and ends in it when it is released
  *	release		lets them go
+ *	ambush US	NMIs of so many microseconds while xk.ko stops the machine; 0: none
  */
 #include <linux/module.h>
 #include <linux/mutex.h>
@@ -64,6 +65,7 @@ static int show(struct seq_file *file, void *unused)
 	mutex_lock(&lock);
 	xk_atomic_sum(sums);
 	sums[XK_ATOMIC_HOLD] = held;
+	xk_atomic_ambush_sum(&sums[XK_ATOMIC_STOP]);
 	seq_printf(file, "threads %u\n", xk_atomic_running());
 	mutex_unlock(&lock);
 	for (i = 0; i < XK_ATOMIC_SPANS; i++)
@@ -127,6 +129,8 @@ static int command(const char *text)
 	} else if (!strcmp(word, "stop")) {
 		xk_atomic_stop();
 		ret = 0;
+	} else if (!strcmp(word, "ambush")) {
+		ret = xk_atomic_ambush(number);
 	} else {
 		ret = set(word, number);
 	}
@@ -172,6 +176,7 @@ static void __exit atomic_exit(void)
 {
 	xk_atomic_release();
 	remove_proc_entry("xk_atomic", NULL);
+	xk_atomic_ambush(0);
 	xk_atomic_stop();
 	xk_atomic_spans_exit();
 }

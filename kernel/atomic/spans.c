@@ -28,6 +28,7 @@ const char *const xk_atomic_names[XK_ATOMIC_SPANS] = {
 	[XK_ATOMIC_ELSEWHERE] = "elsewhere",
 	[XK_ATOMIC_DESCEND] = "descend",
 	[XK_ATOMIC_HOLD] = "hold",
+	[XK_ATOMIC_STOP] = "stop",
 };
 
 static DECLARE_WAIT_QUEUE_HEAD(holders);

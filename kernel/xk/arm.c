@@ -180,12 +180,8 @@ static void disarm(struct xk_tune *tune, const struct module *module)
 		if (site->phase != XK_PHASE_ARMED || (module && !is_in(site, module)))
 			continue;
 		site->phase = XK_PHASE_IDLE;
-		if (site->in_data) {
-			/* Done already, unless there was no memory to publish it. */
-			if (!module)
-				xk_data_write(site, tune->default_value);
+		if (site->in_data)
 			continue;
-		}
 		/* One call for sites of one backend. */
 		if (nr == ARRAY_SIZE(sites) || (nr && sites[0]->backend != site->backend)) {
 			sites[0]->backend->disarm(sites, nr);

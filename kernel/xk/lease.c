@@ -9,6 +9,9 @@
 
 #include "xk.h"
 
+/* Until a tune is unloaded for which there was no memory. */
+#define RETRY_NS (100 * NSEC_PER_MSEC)
+
 static struct hrtimer timer;
 
 /* Under xk_lock. */
@@ -33,7 +36,8 @@ static void expire(struct work_struct *unused)
 	list_for_each_entry_safe(tune, next, &xk_tunes, list) {
 		if (!tune->lease_end || tune->lease_end > now)
 			continue;
-		pr_info("xk: %s: its lease is over\n", tune->name);
+		if (!tune->doomed)
+			pr_info("xk: %s: its lease is over\n", tune->name);
 		tune->lease_end = 0;
 		xk_unload_start(tune);
 	}
@@ -62,12 +66,21 @@ int xk_lease_set(struct file *caller, u32 id, u64 ns, struct xk_error *error)
 	tune = xk_tune_find_owned(caller, id, error);
 	if (IS_ERR(tune)) {
 		ret = PTR_ERR(tune);
+	} else if (tune->doomed) {
+		ret = xk_refuse(error, -EBUSY, "%s: is being unloaded", tune->name);
 	} else {
 		tune->lease_end = ns ? now + ns : 0;
 		restart();
 	}
 	mutex_unlock(&xk_lock);
 	return ret;
+}
+
+/* It should go, and there was no memory for that: soon. */
+void xk_lease_retry(struct xk_tune *tune)
+{
+	tune->lease_end = ktime_get_boottime_ns() + RETRY_NS;
+	restart();
 }
 
 void xk_lease_init(void)

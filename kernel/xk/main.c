@@ -33,6 +33,13 @@ int xk_refuse(struct xk_error *error, int ret, const char *format, ...)
 	return ret;
 }
 
+/* Whatever it was needed for. */
+static void explain_no_memory(long ret, struct xk_error *error)
+{
+	if (ret == -ENOMEM)
+		xk_refuse(error, ret, "no memory: nothing has changed, and nothing is left behind");
+}
+
 static long ioctl_version(void __user *arg)
 {
 	struct xk_version version = { .abi = XK_ABI_VERSION };
@@ -53,25 +60,35 @@ static long ioctl_load(struct file *file, void __user *arg)
 		return -EPROTO;
 	load.id = 0;
 	ret = xk_tune_load(file, &load, &error);
+	explain_no_memory(ret, &error);
 	memcpy(load.error, error.text, sizeof(load.error));
 	/* A tune of which user space does not know goes with the descriptor. */
 	return copy_to_user(arg, &load, sizeof(load)) ? -EFAULT : ret;
 }
 
-static int check_transition(const struct xk_transition *request)
+static int check_transition(const struct xk_transition *request, struct xk_error *error)
 {
-	if (request->size != sizeof(*request) || request->pad ||
-	    request->mode > XK_MODE_GLOBAL || request->timeout_ms > XK_MAX_TIMEOUT_MS ||
-	    !request->nr_changes || request->nr_changes > XK_MAX_CHANGES)
-		return -EINVAL;
-	return !request->report == !request->report_len ? 0 : -EINVAL;
+	if (request->pad)
+		return xk_refuse(error, -EINVAL, "pad is not 0");
+	if (request->mode > XK_MODE_GLOBAL)
+		return xk_refuse(error, -EINVAL, "mode %u is not known", request->mode);
+	if (request->timeout_ms > XK_MAX_TIMEOUT_MS)
+		return xk_refuse(error, -EINVAL, "%u ms are more than %u", request->timeout_ms,
+				 XK_MAX_TIMEOUT_MS);
+	if (!request->nr_changes || request->nr_changes > XK_MAX_CHANGES)
+		return xk_refuse(error, -EINVAL, "%u changes; 1 to %u are possible",
+				 request->nr_changes, XK_MAX_CHANGES);
+	if (!request->report != !request->report_len)
+		return xk_refuse(error, -EINVAL, "%u bytes for a report at %#llx",
+				 request->report_len, request->report);
+	return 0;
 }
 
 /* Runs it with a copy of the changes and room for the report. */
-static long transition(struct file *file, struct xk_transition *request)
+static long transition(struct file *file, struct xk_transition *request,
+		       struct xk_error *error)
 {
 	void __user *user_report = u64_to_user_ptr(request->report);
-	struct xk_error error = {};
 	struct xk_change *changes;
 	char *report = NULL;
 	long ret;
@@ -79,7 +96,7 @@ static long transition(struct file *file, struct xk_transition *request)
 	changes = memdup_array_user(u64_to_user_ptr(request->changes), request->nr_changes,
 				    sizeof(*changes));
 	if (IS_ERR(changes))
-		return PTR_ERR(changes);
+		return xk_refuse(error, PTR_ERR(changes), "the changes cannot be read");
 	request->report_len = min(request->report_len, MAX_REPORT);
 	if (user_report)
 		report = kvzalloc(request->report_len, GFP_KERNEL);
@@ -87,10 +104,7 @@ static long transition(struct file *file, struct xk_transition *request)
 		kfree(changes);
 		return -ENOMEM;
 	}
-	request->outcome = XK_OUTCOME_UNCHANGED;
-	request->stops = 0;
-	ret = xk_transition(file, request, changes, report, &error);
-	memcpy(request->error, error.text, sizeof(request->error));
+	ret = xk_transition(file, request, changes, report, error);
 	if (report && copy_to_user(user_report, report, strlen(report) + 1))
 		ret = -EFAULT;
 	kvfree(report);
@@ -100,15 +114,22 @@ static long transition(struct file *file, struct xk_transition *request)
 
 static long ioctl_transition(struct file *file, void __user *arg)
 {
+	struct xk_error error = {};
 	struct xk_transition request;
 	long ret;
 
 	if (copy_from_user(&request, arg, sizeof(request)))
 		return -EFAULT;
-	ret = check_transition(&request);
-	if (ret)
-		return ret;
-	ret = transition(file, &request);
+	/* What is not this structure is not written to. */
+	if (request.size != sizeof(request))
+		return -EINVAL;
+	request.outcome = XK_OUTCOME_UNCHANGED;
+	request.stops = 0;
+	ret = check_transition(&request, &error);
+	if (!ret)
+		ret = transition(file, &request, &error);
+	explain_no_memory(ret, &error);
+	memcpy(request.error, error.text, sizeof(request.error));
 	return copy_to_user(arg, &request, sizeof(request)) ? -EFAULT : ret;
 }
 

@@ -168,6 +168,9 @@ int xk_scopes_verify_module(struct xk_tune *tune, const struct module *module,
 		if (ret) {
 			/* It cannot be kept from loading; transitions are refused. */
 			scope->phase = XK_PHASE_BROKEN;
+			if (!error->text[0])
+				xk_refuse(error, ret, "no memory to look at the scopes in %s",
+					  module->name);
 			pr_warn("xk: %s: in module %s a scope is not known: %s\n", tune->name,
 				module->name, error->text);
 			return ret;

@@ -172,7 +172,7 @@ u32 xk_turn_state(const struct xk_tune *tune, unsigned int *nr_blocking)
 
 	*nr_blocking = 0;
 	if (!turn)
-		return XK_STATE_STABLE;
+		return tune->doomed ? XK_STATE_UNLOADING : XK_STATE_STABLE;
 	*nr_blocking = blocking(turn);
 	if (turn->reverting)
 		return XK_STATE_REVERTING;
@@ -196,42 +196,37 @@ int xk_turn_fill(struct xk_tune *tune, const struct xk_live_site *site)
 	return ret;
 }
 
-/* Sites are disarmed one after the other: without memory that is visible. */
-static void unload_visibly(struct xk_tune *tune)
-{
-	pr_warn("xk: %s: no memory: the default comes back site by site\n", tune->name);
-	xk_tune_remove(tune);
-}
-
 /*
  * The default comes back, and the tune goes: at once, or, if threads are inside,
- * when they have left. Nobody waits.
+ * when they have left. Nobody waits; without memory for it, it is tried again.
  */
 void xk_unload_start(struct xk_tune *tune)
 {
 	struct xk_error error = {};
 	struct xk_turn *turn;
+	int ret;
 
 	if (tune->turn) {
 		tune->doomed = true;
 		return;
 	}
-	tune->doomed = false;
 	turn = xk_turn_create(1, tune->mode);
-	if (!turn) {
-		unload_visibly(tune);
-		return;
-	}
-	if (xk_turn_add(turn, tune, tune->default_value, true, &error)) {
+	ret = turn ? xk_turn_add(turn, tune, tune->default_value, true, &error) : -ENOMEM;
+	if (ret == -EBADMSG) {
 		/* Of its scopes, one is not what was analysed. */
 		turn->mode = XK_MODE_NOW;
-		if (xk_turn_add(turn, tune, tune->default_value, true, &error)) {
-			xk_turn_finish(turn);
-			unload_visibly(tune);
-			return;
-		}
-		pr_warn("xk: %s: unloaded without waiting: %s\n", tune->name, error.text);
+		ret = xk_turn_add(turn, tune, tune->default_value, true, &error);
+		if (!ret)
+			pr_warn("xk: %s: unloaded without waiting: %s\n", tune->name, error.text);
 	}
+	if (ret) {
+		if (turn)
+			xk_turn_finish(turn);
+		tune->doomed = true;
+		xk_lease_retry(tune);
+		return;
+	}
+	tune->doomed = false;
 	if (xk_turn_advance(turn))
 		xk_turn_finish(turn);
 	else

@@ -68,7 +68,7 @@ static void free_tune(struct xk_tune *tune)
 	kvfree(tune);
 }
 
-/* The default is in force everywhere, or there is no memory to bring it about. */
+/* The default is in force everywhere. */
 void xk_tune_remove(struct xk_tune *tune)
 {
 	trace_xk_unload(tune);

@@ -145,7 +145,7 @@ struct xk_tune {
 	struct xk_values *values;	/* read by handlers */
 	struct xk_turn *turn;		/* the transition that it is in, or NULL */
 	enum xk_mode mode;		/* of the last one; how it will be unloaded */
-	bool doomed;			/* to be unloaded when its transition is over */
+	bool doomed;			/* to be unloaded, when its transition is over */
 	struct file *owner;		/* NULL when detached */
 	pid_t owner_pid;
 	u64 loaded_at;			/* boot time */
@@ -278,6 +278,7 @@ void xk_unload_start(struct xk_tune *tune);
 
 /* lease.c */
 int xk_lease_set(struct file *caller, u32 id, u64 ns, struct xk_error *error);
+void xk_lease_retry(struct xk_tune *tune);
 void xk_lease_init(void);
 void xk_lease_exit(void);
 

@@ -58,6 +58,18 @@ class Guest(unittest.TestCase):
         self.assertEqual(result["exit"], done.returncode)
         return done.returncode, done.stderr, result
 
+    def test_a_cache_may_consist_of_links(self) -> None:
+        cache = self.out / "cache"
+        cache.mkdir()
+        for shared in ("kernels", "tools"):
+            (cache / shared).symlink_to(store.cache() / shared)
+        # A kernel that the host does not have: nothing else provides its modules.
+        script = "cd /lib/modules/$(uname -r) && test -e modules.dep && pwd -P"
+        with mock.patch.dict(os.environ, {"XK_CACHE": str(cache)}):
+            code, messages, result = self.lab("--kernel", "cloud", script)
+        self.assertEqual((code, result["verdict"]), (0, "finished"), messages)
+        self.assertIn(f"{store.newest('cloud').root.resolve()}/usr/lib/modules", self.stdout)
+
     def test_every_kernel_runs_a_command_and_keeps_the_host_as_it_is(self) -> None:
         victim = self.out.parent / f"{self.out.name}-victim"
         script = f"""

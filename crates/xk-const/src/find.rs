@@ -3,9 +3,9 @@
 
 use crate::id::ConstId;
 use crate::resolve::{Form, Site};
+use crate::role::operator_at;
 use crate::scan::{Directive, Place, Region, Scan};
 use crate::token::{integer_literal, Kind};
-use crate::users::operator_at;
 use crate::value::Operator;
 use std::ops::Range;
 

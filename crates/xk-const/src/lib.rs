@@ -23,6 +23,7 @@ mod patch;
 mod probe;
 mod prune;
 mod resolve;
+mod role;
 mod scan;
 mod scope;
 mod spec;

@@ -11,8 +11,8 @@ pub const MODULE: &str = "xk_atomic";
 /// Where it is told what to do.
 pub const PROC: &str = "/proc/xk_atomic";
 
-/// In the order of `enum xk_atomic_span`; the last is done by processes only.
-const SPANS: [&str; 12] = [
+/// In the order of `enum xk_atomic_span`; the last two are not done by threads.
+const SPANS: [&str; 13] = [
     "balance",
     "agree",
     "object",
@@ -25,6 +25,7 @@ const SPANS: [&str; 12] = [
     "elsewhere",
     "descend",
     "hold",
+    "stop",
 ];
 /// The spans that threads can do, as a mask.
 pub const ALL_SPANS: u32 = (1 << 11) - 1;
@@ -173,7 +174,7 @@ mod tests {
     #[test]
     fn masks_are_those_of_the_module() {
         assert_eq!(Atomic::mask(&["balance", "later"]), 0b1001);
-        assert_eq!(Atomic::mask(&SPANS) & !(1 << 11), ALL_SPANS);
+        assert_eq!(Atomic::mask(&SPANS) & !(0b11 << 11), ALL_SPANS);
         assert_eq!(Atomic::mask(&["elsewhere"]), ALL_SPANS & !TASK_SPANS);
     }
 }

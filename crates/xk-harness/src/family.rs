@@ -20,9 +20,12 @@ use crate::atomic::MODULE;
 const CONSTANT: [u8; 10] = [0xb8, 32, 0, 0, 0, 0x0f, 0x1f, 0x44, 0, 0];
 const NOP_AT: usize = 5;
 const NOP_LEN: u8 = 5;
+/// A jump replaces at least so many bytes.
+const JUMP_LEN: u8 = 5;
 const RAX: u8 = 0;
 /// What the constants are in the source.
 const DEFAULT: i64 = 32;
+const SOURCE: &str = "kernel/atomic/spans.c";
 
 /// A constant: functions that contain it, and functions whose frames confine it.
 #[derive(Debug, Clone, Copy)]
@@ -58,11 +61,13 @@ pub const FAMILIES: [Family; 10] = [
 ];
 
 /// Further constants, which tests use by name: what a process holds until it is
-/// released, and the two halves of `AGREE` as constants of their own.
-const OTHERS: [Family; 3] = [
+/// released, the two halves of `AGREE` as constants of their own, and what NMIs read
+/// during a stop.
+const OTHERS: [Family; 4] = [
     task("HOLD", &[("xk_atomic_hold", 2), ("xk_atomic_exit_inside", 1), ("xk_atomic_value", 1)]),
     Family { frames: &["xk_atomic_agree"], ..task("FIRST", &[("xk_atomic_first", 1)]) },
     Family { frames: &["xk_atomic_agree"], ..task("SECOND", &[("xk_atomic_second", 1)]) },
+    task("STOP", &[("xk_atomic_in_stop", 1)]),
 ];
 
 /// The family of this name.
@@ -83,7 +88,7 @@ pub fn table(module: &Path, family: &Family) -> Result<ScopeTable> {
     let file = object::File::parse(&*data)?;
     let mut table = empty_table(family.name, DEFAULT, family.mode);
     for &(symbol, expected) in family.functions {
-        let (function, text) = function(&file, symbol)?;
+        let (function, text) = function_in(&file, MODULE, symbol, SOURCE)?;
         let offsets: Vec<u32> = sites(&text);
         if offsets.len() != expected {
             bail!("{symbol} has {} constants instead of {expected}", offsets.len());
@@ -100,7 +105,7 @@ pub fn table(module: &Path, family: &Family) -> Result<ScopeTable> {
         table.scopes.push(scope(index, range, (first..table.spans.len()).collect()));
     }
     for symbol in family.frames {
-        let (function, text) = function(&file, symbol)?;
+        let (function, text) = function_in(&file, MODULE, symbol, SOURCE)?;
         let all = (0..table.spans.len()).collect();
         table.scopes.push(scope(table.functions.len(), [0, u32::try_from(text.len())?], all));
         table.functions.push(function);
@@ -136,7 +141,7 @@ pub fn site(function: usize, offset: u32, insn_len: u8) -> CriticalSpan {
             kind: Kind::Value,
             probe: ProbeKind::Jump,
             probe_reason: None,
-            window: insn_len,
+            window: if insn_len >= JUMP_LEN { insn_len } else { 0 },
             window_lead: 0,
             window_reason: None,
             program: Program { ops: vec![op(OpCode::Iv), op(OpCode::SetReg)] },
@@ -172,8 +177,18 @@ pub fn empty_table(name: &str, default: i64, mode: Mode) -> ScopeTable {
     }
 }
 
-/// A function of the module's file, and its bytes; masked is what loading changes.
-fn function(file: &object::File<'_>, symbol: &str) -> Result<(Function, Vec<u8>)> {
+/// A function of a module's file as it stands in a table; masked is what loading changes.
+///
+/// # Errors
+/// When the file does not contain it.
+pub fn function(module: &Path, symbol: &str, source: &str) -> Result<Function> {
+    let data = fs::read(module).with_context(|| module.display().to_string())?;
+    let name = module.file_stem().and_then(|name| name.to_str()).with_context(|| module.display().to_string())?;
+    Ok(function_in(&object::File::parse(&*data)?, name, symbol, source)?.0)
+}
+
+/// Likewise, and its bytes.
+fn function_in(file: &object::File<'_>, module: &str, symbol: &str, source: &str) -> Result<(Function, Vec<u8>)> {
     let found = file.symbols().find(|s| s.name() == Ok(symbol)).with_context(|| format!("no function {symbol}"))?;
     let section = file.section_by_index(found.section_index().with_context(|| symbol.to_owned())?)?;
     let (start, end) = (found.address(), found.address() + found.size());
@@ -194,12 +209,12 @@ fn function(file: &object::File<'_>, symbol: &str) -> Result<(Function, Vec<u8>)
     }
     let function = Function {
         symbol: symbol.to_owned(),
-        module: Some(MODULE.to_owned()),
+        module: Some(module.to_owned()),
         text_offset: start,
         section: ".text".into(),
         bytes: hex(&bytes),
         mask: hex(&mask),
-        source: "kernel/atomic/spans.c".into(),
+        source: source.to_owned(),
     };
     Ok((function, bytes))
 }

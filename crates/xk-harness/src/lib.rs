@@ -9,7 +9,7 @@ mod hotplug;
 mod running;
 
 pub use atomic::{Atomic, Count, Counts, ALL_SPANS, MODULE, PROC, TASK_SPANS};
-pub use family::{empty_table, family, site, table, Family, Loaded, FAMILIES};
+pub use family::{empty_table, family, function, site, table, Family, Loaded, FAMILIES};
 pub use flip::{Flipper, Flips};
 pub use hotplug::beside_hotplug;
 pub use running::Running;

@@ -11,6 +11,7 @@ use xk_table::ScopeTable;
 
 use crate::abi::{self, Plain};
 use crate::encode::Request;
+use crate::livepatch::Livepatches;
 use crate::transition::{Change, Target, Transition};
 use crate::{AddressOf, Backend, Error, Mode, SiteStatus, Tune, TuneStatus};
 
@@ -96,11 +97,12 @@ impl Device {
     /// What the operating system said.
     pub fn tunes(&self) -> Result<Vec<TuneStatus>, Error> {
         let mut tunes = Vec::new();
+        let livepatches = Livepatches::read();
         for index in 0.. {
             let mut info = abi::TuneInfo::zeroed();
             info.index = index;
             match self.ioctl(abi::IOC_TUNE_INFO, &mut info) {
-                Ok(()) => tunes.push(TuneStatus::new(&info, self.sites(&info)?, self.blockers(&info)?)),
+                Ok(()) => tunes.push(TuneStatus::new(&info, self.sites(&info, &livepatches)?, self.blockers(&info)?)),
                 Err(error) if error.raw_os_error() == Some(libc::ENOENT) => break,
                 Err(error) => return Err(Error::Device(error)),
             }
@@ -118,14 +120,14 @@ impl Device {
         }
     }
 
-    fn sites(&self, tune: &abi::TuneInfo) -> Result<Vec<SiteStatus>, Error> {
+    fn sites(&self, tune: &abi::TuneInfo, livepatches: &Livepatches) -> Result<Vec<SiteStatus>, Error> {
         let mut sites = Vec::new();
         for index in 0..tune.nr_sites {
             let mut info = abi::SiteInfo::zeroed();
             info.id = tune.id;
             info.index = index;
             match self.ioctl(abi::IOC_SITE_INFO, &mut info) {
-                Ok(()) => sites.push(SiteStatus::new(&info)),
+                Ok(()) => sites.push(SiteStatus::new(&info, livepatches)),
                 // Unloaded meanwhile.
                 Err(error) if error.raw_os_error() == Some(libc::ENOENT) => break,
                 Err(error) => return Err(Error::Device(error)),

@@ -13,6 +13,7 @@ mod backend;
 mod device;
 mod encode;
 mod error;
+mod livepatch;
 mod status;
 mod transition;
 mod tune;

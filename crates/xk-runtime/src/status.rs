@@ -5,6 +5,7 @@ use std::time::Duration;
 use xk_table::{Mode, Range};
 
 use crate::abi;
+use crate::livepatch::Livepatches;
 
 /// A tune that is loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,7 +22,7 @@ pub struct TuneStatus {
     pub range: Range,
     /// It outlives the process that loaded it.
     pub detached: bool,
-    /// A site is disarmed, broken or drifted: the value is not in force there.
+    /// A site is disarmed, bypassed, broken or drifted: the value is not in force there.
     pub broken: bool,
     /// Process that loaded it.
     pub owner_pid: i32,
@@ -80,6 +81,8 @@ pub enum Probe {
     Disarmed,
     /// Nothing, as its module is not loaded.
     Waiting,
+    /// It is there, and nothing reaches it: a livepatch replaced the function.
+    Bypassed,
     /// Nothing: its module came with other code than the one that was analysed.
     Broken,
     /// No probe: an object in memory holds the value.
@@ -103,7 +106,7 @@ pub struct SiteStatus {
     pub offset: u32,
     /// How control reaches it.
     pub probe: Probe,
-    /// Why the value is not in force there, if the kernel knows.
+    /// Why the value is not in force there, if it is known.
     pub reason: Option<String>,
     /// Why it is no detour, if it was to be one.
     pub note: Option<String>,
@@ -129,7 +132,7 @@ impl TuneStatus {
             default: info.default_value,
             range: Range { min: info.min, max: info.max, powers_of_two: info.flags & abi::TUNE_POWERS_OF_TWO != 0 },
             detached: info.flags & abi::TUNE_DETACHED != 0,
-            broken: info.flags & abi::TUNE_BROKEN != 0,
+            broken: info.flags & abi::TUNE_BROKEN != 0 || sites.iter().any(|site| site.probe == Probe::Bypassed),
             owner_pid: info.owner_pid,
             age: Duration::from_nanos(info.age_ns),
             lease: (info.lease_ns != 0).then(|| Duration::from_nanos(info.lease_ns)),
@@ -148,7 +151,18 @@ impl TuneStatus {
 }
 
 impl SiteStatus {
-    pub(crate) fn new(info: &abi::SiteInfo) -> Self {
+    pub(crate) fn new(info: &abi::SiteInfo, livepatches: &Livepatches) -> Self {
+        let mut site = Self::by_kernel(info);
+        if matches!(site.probe, Probe::Jump | Probe::Int3 | Probe::Detour | Probe::Unknown) {
+            if let Some(patch) = livepatches.around(&site) {
+                site.reason = Some(format!("bypassed by livepatch {patch}"));
+                site.probe = Probe::Bypassed;
+            }
+        }
+        site
+    }
+
+    fn by_kernel(info: &abi::SiteInfo) -> Self {
         let [module, reason, note] = [&info.module[..], &info.reason[..], &info.note[..]].map(abi::text);
         Self {
             address: info.address,

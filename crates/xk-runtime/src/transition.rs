@@ -96,10 +96,12 @@ fn failure(
         Some(libc::ERANGE) => out_of_range(device, changes),
         Some(libc::EBUSY) => Error::Busy(reason),
         Some(libc::EBADMSG) => Error::Drift(reason),
-        _ => match changes {
-            [change] => tune_error(change.id, error),
+        errno => match changes {
+            [change] if reason.is_empty() || matches!(errno, Some(libc::ENOENT | libc::EPERM)) => {
+                tune_error(change.id, error)
+            }
             _ if reason.is_empty() => Error::Device(error),
-            _ => Error::Refused { reason, errno: error.raw_os_error().unwrap_or(0) },
+            _ => Error::Refused { reason, errno: errno.unwrap_or(0) },
         },
     }
 }

@@ -9,6 +9,8 @@
 #[macro_use]
 #[path = "support/guest.rs"]
 mod guest;
+#[path = "support/faulty.rs"]
+mod faulty;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +20,8 @@ use std::time::Duration;
 
 use guest::{boot, output_of, passed, run};
 use xk_harness::{family, table, Atomic, Loaded};
-use xk_runtime::{Device, Error, Mode, State, Target, Tune, TuneStatus};
+use xk_runtime::{Device, Error, Mode, Probe, State, Target, Tune, TuneStatus};
+use xk_table::ScopeTable;
 
 /// Set in the guest only: nothing in `inside` may run anywhere else.
 const XK_KO: &str = "XK_TEST_MODULE";
@@ -40,9 +43,15 @@ guest_tests! {
     who_came_with_the_new_value_keeps_it_when_it_turns_around,
     an_interrupted_transition_leaves_the_old_value,
     a_transition_waits_for_nobody_in_mode_now,
+    a_transition_to_the_value_in_force_waits_for_nobody,
+    a_transition_goes_on_when_there_is_memory_again,
+    it_turns_round_when_there_is_memory_again,
+    a_caller_is_inside_by_the_call_that_has_not_returned,
+    a_scope_in_an_idle_function_is_refused,
     two_values_never_meet_in_task_mode,
     two_values_never_meet_in_global_mode,
     two_values_meet_without_waiting,
+    an_nmi_during_the_stop_sees_one_value,
     several_tunes_change_together,
     a_processor_may_come_and_go,
     an_unload_waits_for_who_is_inside,
@@ -90,10 +99,12 @@ fn guest_output() -> &'static str {
         let release = output_of(Command::new("lab/lab").args(["info", "amd64", "release"]));
         let module = |folder| output_of(Command::new("scripts/build-module").args([release.as_str(), folder]));
         let environment = format!(
-            "{XK_KO}={} {ATOMIC_KO}={} {REDIRECT_KO}={}",
+            "{XK_KO}={} {ATOMIC_KO}={} {REDIRECT_KO}={} {}={}",
             module("kernel/xk"),
             module("kernel/atomic"),
-            module("kernel/redirect")
+            module("kernel/redirect"),
+            faulty::FAULTY_KO,
+            module("kernel/faulty")
         );
         boot("amd64", 600, &environment)
     })
@@ -121,9 +132,7 @@ fn prepare() {
         Atomic.tell("release").unwrap();
         wait_for("the module is idle", || run("rmmod", &["xk_atomic"]));
     }
-    if Path::new("/dev/xk").exists() {
-        assert!(run("rmmod", &["xk"]));
-    }
+    faulty::rmmod_xk();
     insmod_atomic();
     insmod_xk();
 }
@@ -226,12 +235,14 @@ mod checks {
     mod interference;
     mod meeting;
     mod processes;
+    mod scopes;
 
     pub use blocking::{
         a_blocked_task_transition_turns_around, a_sleeping_thread_blocks_a_global_transition,
-        a_stale_thread_keeps_its_value_and_goes_over, a_transition_waits_for_nobody_in_mode_now,
-        an_interrupted_transition_leaves_the_old_value, nobody_sees_a_global_value_before_all_have_left,
-        who_came_with_the_new_value_keeps_it_when_it_turns_around,
+        a_stale_thread_keeps_its_value_and_goes_over, a_transition_goes_on_when_there_is_memory_again,
+        a_transition_to_the_value_in_force_waits_for_nobody, a_transition_waits_for_nobody_in_mode_now,
+        an_interrupted_transition_leaves_the_old_value, it_turns_round_when_there_is_memory_again,
+        nobody_sees_a_global_value_before_all_have_left, who_came_with_the_new_value_keeps_it_when_it_turns_around,
     };
     pub use ends::{
         a_busy_module_can_be_removed, a_lease_ends, a_lease_ends_after_its_process,
@@ -243,10 +254,11 @@ mod checks {
         probes_that_are_not_optimised_change_as_well, the_function_tracer_is_a_bystander,
     };
     pub use meeting::{
-        a_processor_may_come_and_go, several_tunes_change_together, two_values_meet_without_waiting,
-        two_values_never_meet_in_global_mode, two_values_never_meet_in_task_mode,
+        a_processor_may_come_and_go, an_nmi_during_the_stop_sees_one_value, several_tunes_change_together,
+        two_values_meet_without_waiting, two_values_never_meet_in_global_mode, two_values_never_meet_in_task_mode,
     };
     pub use processes::{
         a_child_of_a_stale_thread_is_not_stale, a_stale_process_may_be_killed, a_stale_thread_may_end_inside, parent,
     };
+    pub use scopes::{a_caller_is_inside_by_the_call_that_has_not_returned, a_scope_in_an_idle_function_is_refused};
 }

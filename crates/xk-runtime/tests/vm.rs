@@ -9,6 +9,8 @@
 #[macro_use]
 #[path = "support/guest.rs"]
 mod guest;
+#[path = "support/faulty.rs"]
+mod faulty;
 mod support;
 
 use std::fs;
@@ -54,6 +56,10 @@ guest_tests! {
     a_malformed_program_is_refused,
     garbage_is_refused,
     another_interface_version_is_refused,
+    malformed_ranges_are_refused,
+    malformed_scopes_are_refused,
+    malformed_transitions_are_refused,
+    many_tunes_change_together,
     all_sites_or_none,
     out_of_range_is_refused,
     kprobes_disabled_arms_nothing,
@@ -73,6 +79,7 @@ guest_tests! {
     a_site_waits_for_its_module,
     a_reloaded_module_is_armed_again,
     a_module_with_other_code_is_left_alone,
+    a_module_with_other_code_in_a_scope_is_left_alone,
     a_function_is_found_by_its_bytes,
     a_module_without_the_function_is_left_alone,
     the_same_instruction_twice_is_left_alone,
@@ -84,6 +91,10 @@ guest_tests! {
     an_object_that_is_none_is_refused,
     an_object_of_the_kernel_is_set_and_put_back,
     the_rest_is_in_force_while_a_site_waits,
+    a_load_without_memory_leaves_nothing,
+    a_transition_without_memory_changes_nothing,
+    an_owner_that_dies_without_memory,
+    a_module_that_comes_without_memory_is_left_alone,
 }
 
 /// Not a test: a process that holds a tune until it is killed.
@@ -101,7 +112,14 @@ fn guest_output() -> &'static str {
     OUTPUT.get_or_init(|| {
         let release = output_of(Command::new("lab/lab").args(["info", "amd64", "release"]));
         let module = |folder| output_of(Command::new("scripts/build-module").args([release.as_str(), folder]));
-        boot("amd64", 300, &format!("{XK_KO}={} {TARGET_KO}={}", module("kernel/xk"), module("kernel/test")))
+        let environment = format!(
+            "{XK_KO}={} {TARGET_KO}={} {}={}",
+            module("kernel/xk"),
+            module("kernel/test"),
+            faulty::FAULTY_KO,
+            module("kernel/faulty")
+        );
+        boot("amd64", 600, &environment)
     })
 }
 
@@ -123,9 +141,7 @@ fn prepare() {
     if Path::new("/proc/xk_target").exists() {
         assert!(run("rmmod", &[MODULE]));
     }
-    if Path::new("/dev/xk").exists() {
-        assert!(run("rmmod", &["xk"]));
-    }
+    faulty::rmmod_xk();
     assert!(run("insmod", &[target.to_str().unwrap()]));
     insmod_xk();
 }
@@ -229,6 +245,8 @@ mod checks {
     mod addresses;
     mod data;
     mod effects;
+    mod malformed;
+    mod memory;
     mod modules;
     mod owners;
     mod refusals;
@@ -250,10 +268,19 @@ mod checks {
         an_update_can_replace_an_instruction, flags_of_a_comparison_are_recomputed, memory_operand_is_compared,
         two_sites_change_together,
     };
+    pub use malformed::{
+        malformed_ranges_are_refused, malformed_scopes_are_refused, malformed_transitions_are_refused,
+        many_tunes_change_together,
+    };
+    pub use memory::{
+        a_load_without_memory_leaves_nothing, a_module_that_comes_without_memory_is_left_alone,
+        a_transition_without_memory_changes_nothing, an_owner_that_dies_without_memory,
+    };
     pub use modules::{
-        a_function_is_found_by_its_bytes, a_module_with_other_code_is_left_alone,
-        a_module_without_the_function_is_left_alone, a_reloaded_module_is_armed_again, a_site_waits_for_its_module,
-        the_same_instruction_twice_is_left_alone, xk_can_be_removed_while_a_site_waits,
+        a_function_is_found_by_its_bytes, a_module_with_other_code_in_a_scope_is_left_alone,
+        a_module_with_other_code_is_left_alone, a_module_without_the_function_is_left_alone,
+        a_reloaded_module_is_armed_again, a_site_waits_for_its_module, the_same_instruction_twice_is_left_alone,
+        xk_can_be_removed_while_a_site_waits,
     };
     pub use owners::{
         a_detached_tune_survives_its_owner, an_owned_tune_is_nobody_elses, kprobes_disabled_arms_nothing,

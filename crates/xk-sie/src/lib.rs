@@ -7,6 +7,7 @@
 
 pub mod analyse;
 pub mod blocks;
+mod crowd;
 pub mod data;
 pub mod deployed;
 pub mod diff;
@@ -31,6 +32,7 @@ pub mod span;
 pub mod state;
 pub mod study;
 pub mod term;
+mod twin;
 mod variants;
 pub mod verify;
 pub mod words;

@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use xk_table::{AsmLine, CriticalSpan, Fit, Indirection, Place, ProbeKind, Proof, Range, Refusal, When, MAX_IVS};
 
+use crate::crowd::crowd;
 use crate::diff::Field;
 use crate::flow::{Flow, Live};
 use crate::generate::{generate, Generated};
@@ -26,8 +27,8 @@ use crate::product;
 use crate::program::{execute, iv_term, Link, Links};
 use crate::proof::{obligation, ProofError, Solver};
 use crate::semantics::{step, Substitution};
-use crate::state::{Flag, State};
-use crate::term::Terms;
+use crate::state::State;
+use crate::twin::{consumed, Twin, MEMORY};
 
 /// How far a span may reach back for its inputs, in instructions.
 const MAX_EXTENSION: usize = 12;
@@ -52,74 +53,6 @@ pub struct Context<'a> {
     /// Decides the obligations.
     pub solver: &'a Solver,
 }
-
-/// The actual and the wanted execution of some instructions, side by side.
-pub(crate) struct Twin {
-    pub terms: Terms,
-    pub actual: State,
-    pub wanted: State,
-}
-
-impl Twin {
-    pub fn new() -> Self {
-        let mut terms = Terms::new();
-        let actual = State::unknown(&mut terms);
-        let wanted = State::unknown(&mut terms);
-        Self { terms, actual, wanted }
-    }
-
-    pub fn step(&mut self, context: &Context<'_>, insn: &Insn) -> Result<(), String> {
-        // What runs there is not what the object says; and a fault would leave
-        // in the middle of a seed.
-        let faulting_seed = context.is_seed(insn) && context.object.fixups.contains_key(&insn.node);
-        if context.object.in_alternative.contains(&insn.node) || faulting_seed {
-            return Err(insn.text());
-        }
-        let mut substitution = Substitution::default();
-        if let Some(fit) = context.seeds.get(&(insn.node, Field::Immediate)) {
-            substitution.immediate = Some(iv_term(&mut self.terms, fit));
-        }
-        if let Some(fit) = context.seeds.get(&(insn.node, Field::Displacement)) {
-            substitution.displacement = Some(iv_term(&mut self.terms, fit));
-        }
-        if let Some(fit) = context.seeds.get(&(insn.node, Field::Pool)) {
-            substitution.pool = Some(iv_term(&mut self.terms, fit));
-        }
-        step(&mut self.terms, &mut self.actual, insn, Substitution::default()).map_err(|u| u.0)?;
-        step(&mut self.terms, &mut self.wanted, insn, substitution).map_err(|u| u.0)?;
-        match context.seeds.get(&(insn.node, Field::Product)) {
-            Some(fit) => self.product(context, insn, fit),
-            None => Ok(()),
-        }
-    }
-
-    /// Replaces the factor of the multiplication that ends at `insn`. Only
-    /// possible when the execution began at the start of the chain.
-    fn product(&mut self, context: &Context<'_>, insn: &Insn, fit: &Fit) -> Result<(), String> {
-        let deployed = fit.apply(context.default);
-        let found = product::result(&mut self.terms, &self.wanted, insn);
-        let Some(found) = found.filter(|p| p.factor == deployed) else { return Err(insn.text()) };
-        let factor = iv_term(&mut self.terms, fit);
-        product::replace(&mut self.terms, &mut self.wanted, insn, found.leaf, factor);
-        Ok(())
-    }
-
-    fn dirty(&self, live: Live) -> BTreeSet<usize> {
-        let mut dirty: BTreeSet<usize> =
-            (0..16).filter(|&r| live.register(r) && self.actual.regs[r] != self.wanted.regs[r]).collect();
-        for flag in Flag::ALL {
-            if live.flag(flag) && self.actual.flag(flag) != self.wanted.flag(flag) {
-                dirty.insert(16 + flag as usize);
-            }
-        }
-        if self.actual.memory != self.wanted.memory {
-            dirty.insert(MEMORY);
-        }
-        dirty
-    }
-}
-
-const MEMORY: usize = 22;
 
 /// A group of seeds that form one expression, as indices into a block.
 #[derive(Debug)]
@@ -486,30 +419,6 @@ enum Attempt {
     Refused(Box<Refusal>),
 }
 
-impl Twin {
-    fn clone_states(&self) -> Self {
-        Self { terms: Terms::default(), actual: self.actual.clone(), wanted: self.wanted.clone() }
-    }
-}
-
-/// Kprobes does not optimise a probe when another one lies in the bytes that the
-/// jump would cover: also not one of the same constant.
-fn crowd(spans: &mut [CriticalSpan]) {
-    let place = |span: &CriticalSpan| (span.function, span.indirection.offset, span.indirection.when);
-    let sites: Vec<_> = spans.iter().map(place).collect();
-    for span in spans.iter_mut() {
-        let (function, at, _) = place(span);
-        let covered = at..at + probe::JUMP_LEN as u32;
-        let crowds = |&(f, site, when): &(usize, u32, When)| {
-            f == function && covered.contains(&site) && (site != at || when != When::Before)
-        };
-        if sites.iter().any(crowds) && span.indirection.probe == ProbeKind::Jump {
-            span.indirection.probe = ProbeKind::Int3;
-            span.indirection.probe_reason = Some("another update lies in the five bytes".into());
-        }
-    }
-}
-
 /// The addresses that instructions of `function` use: an update can take them
 /// from there.
 pub fn links<'a>(function: &Function, insns: impl Iterator<Item = &'a Insn>) -> Links {
@@ -522,30 +431,4 @@ pub fn links<'a>(function: &Function, insns: impl Iterator<Item = &'a Insn>) -> 
         Some((offset, Link { symbol, behind: relative.then_some(behind) }))
     };
     insns.filter_map(link).collect()
-}
-
-/// Whether executing one instruction (from `before` to `after`, without V in
-/// its own constants) carried something dirty into a new place.
-fn consumed(before: &Twin, after: &Twin, dirty: &BTreeSet<usize>) -> bool {
-    let register = (0..16).any(|r| {
-        let written = before.actual.regs[r] != after.actual.regs[r] || before.wanted.regs[r] != after.wanted.regs[r];
-        written && after.actual.regs[r] != after.wanted.regs[r]
-    });
-    let flag = Flag::ALL.into_iter().any(|f| {
-        let written = before.actual.flag(f) != after.actual.flag(f) || before.wanted.flag(f) != after.wanted.flag(f);
-        // Undefined flags differ by construction; they count when nothing dirty
-        // is around to blame them on, which cannot be.
-        written && after.actual.flag(f) != after.wanted.flag(f) && !is_undefined(after, f)
-    });
-    let memory = before.actual.memory != after.actual.memory
-        && !dirty.contains(&MEMORY)
-        && after.actual.memory != after.wanted.memory;
-    register || flag || memory || (dirty.contains(&MEMORY) && before.actual.memory != after.actual.memory)
-}
-
-fn is_undefined(twin: &Twin, flag: Flag) -> bool {
-    matches!(
-        twin.terms.node(twin.actual.flag(flag)),
-        crate::term::Node::Symbol(name) if name.starts_with("undefined")
-    )
 }

@@ -3,6 +3,7 @@
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
+use xk_harness::Flipper;
 use xk_runtime::{Outcome, Transition};
 
 use crate::*;
@@ -159,4 +160,65 @@ pub fn a_transition_waits_for_nobody_in_mode_now() {
     // And this is what it does not promise.
     let hold = Atomic.counts().unwrap().span("hold");
     assert_eq!((hold.violations, hold.last), (1, [DEFAULT, TUNED]));
+}
+
+/// Nothing could be mixed: who is inside need not leave.
+pub fn a_transition_to_the_value_in_force_waits_for_nobody() {
+    let families = [family("HOLD").unwrap(), family("BALANCE").unwrap()];
+    let both = Flipper::load(&atomic_module(), &families).unwrap();
+    let hold = &both.tunes()[0];
+    hold.go(Target::Value(TUNED), Mode::Global, LONG).unwrap();
+    let holder = Holder::new();
+    for mode in [Mode::Task, Mode::Global] {
+        assert_eq!(hold.go(Target::Value(TUNED), mode, Duration::ZERO).unwrap().stops, 0, "{mode}");
+        assert_eq!((value(), state()), (TUNED, Some(State::Stable)));
+    }
+    // All of them change as one: with another that changes, it waits.
+    names(&blocked(both.to(TUNED, Mode::Global, BRIEF)).2, holder.pid());
+    assert_eq!(holder.release(), [TUNED; 2]);
+    hold.go(Target::Value(DEFAULT), Mode::Global, LONG).unwrap();
+    let holder = Holder::new();
+    assert_eq!(hold.go(Target::Unload, Mode::Global, Duration::ZERO).unwrap().stops, 0);
+    assert_eq!(holder.release(), [DEFAULT; 2]);
+}
+
+/// Nobody can be looked at then, so nothing changes; nor is anything given up.
+pub fn a_transition_goes_on_when_there_is_memory_again() {
+    faulty::insmod_faulty();
+    let before = faulty::held();
+    let holder = Holder::new();
+    let transition = beside(load("HOLD"), Mode::Task, LONG);
+    wait_for("everybody else goes over", || value() == TUNED);
+    faulty::starve(1, true);
+    assert_eq!(holder.release(), [DEFAULT; 2]);
+    wait_for("it is tried", || faulty::failed() > 3);
+    assert!(!transition.is_finished());
+    assert_eq!(value(), TUNED);
+    faulty::feed();
+    let (tune, done) = transition.join().unwrap();
+    done.unwrap();
+    assert_eq!((value(), tune.status().unwrap().value), (TUNED, TUNED));
+    tune.unload().unwrap();
+    faulty::holds(before);
+}
+
+/// The bound is met, and there is no memory to turn round with, either.
+pub fn it_turns_round_when_there_is_memory_again() {
+    faulty::insmod_faulty();
+    let before = faulty::held();
+    let holder = Holder::new();
+    let transition = beside(load("HOLD"), Mode::Task, Duration::from_secs(1));
+    wait_for("everybody else goes over", || value() == TUNED);
+    faulty::starve(1, true);
+    let (tune, result) = transition.join().unwrap();
+    let (outcome, _, report) = blocked(result);
+    assert_eq!(outcome, Outcome::Reverting);
+    names(&report, holder.pid());
+    assert_eq!(value(), TUNED);
+    faulty::feed();
+    wait_for("it has turned round", || state() == Some(State::Stable));
+    assert_eq!((value(), tune.status().unwrap().value), (DEFAULT, DEFAULT));
+    assert_eq!(holder.release(), [DEFAULT; 2]);
+    tune.unload().unwrap();
+    faulty::holds(before);
 }

@@ -33,7 +33,7 @@ fn data_table(name: &str, data: Vec<DataSite>) -> ScopeTable {
     table
 }
 
-fn word() -> DataSite {
+pub(super) fn word() -> DataSite {
     object("xk_target_limits", 8, 4)
 }
 

@@ -115,20 +115,31 @@ fn livepatch_away() {
 /// What is not executed cannot be tuned: the site stays, and is reached again when
 /// the livepatch goes. A livepatch is refused nothing.
 pub fn a_livepatch_takes_the_function_away() {
-    let hits = |tune: &Tune| {
+    let site = |tune: &Tune| {
         let sites = tune.status().unwrap().sites;
-        sites.iter().find(|site| site.symbol == "xk_atomic_value").unwrap().hits
+        sites.into_iter().find(|site| site.symbol == "xk_atomic_value").unwrap()
     };
+    let hits = |tune: &Tune| site(tune).hits;
+    let bypassed = |tune: &Tune| {
+        let status = tune.status().unwrap();
+        let bypassed: Vec<_> = status.sites.iter().filter(|site| site.probe == Probe::Bypassed).collect();
+        assert_eq!(status.broken, !bypassed.is_empty());
+        bypassed.iter().map(|site| (site.symbol.clone(), site.reason.clone().unwrap())).collect::<Vec<_>>()
+    };
+    let by_it = vec![("xk_atomic_value".to_owned(), "bypassed by livepatch xk_redirect".to_owned())];
     for before in [true, false] {
         let tune = if before { None } else { Some(tuned("HOLD")) };
+        assert!(tune.as_ref().is_none_or(|tune| bypassed(tune).is_empty()));
         livepatch();
         let tune = tune.unwrap_or_else(|| tuned("HOLD"));
         let start = hits(&tune);
         assert_eq!((value(), hits(&tune) - start), (-1, 0));
+        assert_eq!(bypassed(&tune), by_it);
         tune.go(Target::Value(5), Mode::Task, LONG).unwrap();
         assert_eq!((value(), hits(&tune) - start), (-1, 0));
         livepatch_away();
         assert_eq!((value(), hits(&tune) - start), (5, 1));
+        assert!(bypassed(&tune).is_empty());
         tune.go(Target::Unload, Mode::Global, LONG).unwrap();
         assert_eq!(value(), DEFAULT);
     }

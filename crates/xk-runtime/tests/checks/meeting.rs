@@ -61,6 +61,28 @@ pub fn two_values_meet_without_waiting() {
     Atomic.stop().unwrap();
 }
 
+/// NMIs that begin before the flip, on a CPU whose stopper waits below them, and end
+/// after it: each sees one value, the one from before.
+pub fn an_nmi_during_the_stop_sees_one_value() {
+    for mode in [Mode::Task, Mode::Global] {
+        let mut flipper = Flipper::load(&atomic_module(), &[family("STOP").unwrap()]).unwrap();
+        flipper.to(5, mode, LONG).unwrap();
+        Atomic.tell("ambush 3000").unwrap();
+        let before = Atomic.counts().unwrap().span("stop").rounds;
+        let flips = flipper.flip(100, mode, LONG).unwrap();
+        for (value, from) in [(11, None), (12, Some(11)), (13, Some(12))] {
+            flipper.to(value, mode, LONG).unwrap();
+            let seen = Atomic.counts().unwrap().span("stop");
+            assert!(from.is_none_or(|from| seen.last == [from; 2]), "{mode}: {seen:?} instead of {from:?}");
+        }
+        Atomic.tell("ambush 0").unwrap();
+        let seen = Atomic.counts().unwrap().span("stop");
+        assert!(seen.rounds - before >= flips.stops + 3, "{mode}: {seen:?} in {} stops", flips.stops);
+        assert_eq!(seen.violations, 0, "{mode}: {seen:?}");
+        flipper.unload(mode, LONG).unwrap();
+    }
+}
+
 /// Two constants, each read once in a span that confines both.
 pub fn several_tunes_change_together() {
     let pair = [family("FIRST").unwrap(), family("SECOND").unwrap()];

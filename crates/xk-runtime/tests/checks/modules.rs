@@ -2,10 +2,11 @@
 
 use crate::support::{function, set_register, table, Site, MODULE, RAX, RDI};
 use crate::{
-    altered, compare, insmod_xk, load, load_at, only_site, run, target, target_module, value_table, wait_for, Error,
+    altered, compare, insmod_xk, load, load_at, only_site, run, target, target_module, value_table, wait_for, Device,
+    Duration, Error,
 };
-use xk_runtime::Probe;
-use xk_table::ScopeTable;
+use xk_runtime::{Mode, Probe, Target};
+use xk_table::{Scope, ScopeTable};
 
 fn insmod_target() {
     assert!(run("insmod", &[target_module().to_str().unwrap()]));
@@ -171,4 +172,45 @@ pub fn xk_can_be_removed_while_a_site_waits() {
     insmod_target();
     assert_eq!(target("value"), "32");
     insmod_xk();
+}
+
+/// Who is inside a function that is not the one that was analysed is not known.
+pub fn a_module_with_other_code_in_a_scope_is_left_alone() {
+    rmmod_target();
+    let mut table = value_table();
+    table.functions.push(function(&target_module(), "xk_target_compare"));
+    table.scopes =
+        [0, 1].map(|function| Scope { function, ranges: vec![[0, 8]], spans: vec![0], ..Scope::default() }).into();
+    let tune = load(&table, 50).unwrap();
+    assert!(run("insmod", &[altered("xk_target_compare", 4, 39).to_str().unwrap()]));
+    assert_eq!((target("value").as_str(), target("compare").as_str()), ("32", "1"));
+    let why = "xk_target_compare+0x4: expected 20, running 27";
+    let status = tune.status().unwrap();
+    assert_eq!((status.broken, status.sites[0].probe), (true, Probe::Broken));
+    assert_eq!(status.sites[0].reason.as_deref(), Some(why));
+    for mode in [Mode::Task, Mode::Global] {
+        for to in [Target::Value(51), Target::Unload] {
+            let refused = tune.go(to, mode, Duration::ZERO);
+            assert!(
+                matches!(&refused, Err(Error::Drift(text))
+                    if text.contains("xk_target_compare of module xk_target") && text.contains("only mode now")),
+                "{refused:?}"
+            );
+            assert_eq!(tune.status().unwrap().value, 50);
+        }
+    }
+    tune.go(Target::Value(52), Mode::Now, Duration::ZERO).unwrap();
+    assert_eq!((tune.status().unwrap().value, target("value").as_str()), (52, "32"));
+    // The module that was analysed comes back.
+    rmmod_target();
+    insmod_target();
+    assert_eq!((target("value").as_str(), target("compare").as_str()), ("52", "1"));
+    tune.go(Target::Value(53), Mode::Global, Duration::from_secs(60)).unwrap();
+    assert_eq!(target("value"), "53");
+    // It ends, also where nobody could be asked for another mode.
+    rmmod_target();
+    assert!(run("insmod", &[altered("xk_target_compare", 4, 39).to_str().unwrap()]));
+    drop(tune);
+    assert!(Device::open().unwrap().tunes().unwrap().is_empty());
+    assert_eq!(target("value"), "32");
 }

@@ -3,15 +3,13 @@
 
 pub mod raw;
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use object::{Object, ObjectSection, ObjectSymbol};
+use xk_harness::empty_table;
 use xk_runtime::AddressOf;
 use xk_table::{
-    hex, ConstRef, CriticalSpan, DataSite, Fit, Function, Indirection, KernelRef, Kind, Mode, Op, OpCode, ProbeKind,
-    Program, Proof, Range, ScopeTable, Validation, When, SCHEMA,
+    CriticalSpan, DataSite, Fit, Function, Indirection, Mode, Op, OpCode, Program, Range, ScopeTable, When,
 };
 
 pub const MODULE: &str = "xk_target";
@@ -63,84 +61,18 @@ pub fn table(module: &Path, name: &str, sites: Vec<Site>) -> ScopeTable {
                 functions.push(function(module, site.symbol));
                 functions.len() - 1
             });
-            CriticalSpan {
-                function: index,
-                start: site.offset,
-                end: site.offset + 1,
-                assembly: Vec::new(),
-                expression: Vec::new(),
-                ivs: site.ivs,
-                indirection: Indirection {
-                    offset: site.offset,
-                    insn_len: site.insn_len,
-                    when: site.when,
-                    kind: Kind::Value,
-                    probe: ProbeKind::Jump,
-                    probe_reason: None,
-                    window: 0,
-                    window_lead: 0,
-                    window_reason: None,
-                    program: Program { ops: site.ops },
-                },
-                proof: Proof::Proved { solver: "by hand".into(), millis: 0 },
-            }
+            let plain = xk_harness::site(index, site.offset, site.insn_len);
+            let program = Program { ops: site.ops };
+            let indirection = Indirection { when: site.when, window: 0, program, ..plain.indirection };
+            CriticalSpan { ivs: site.ivs, indirection, ..plain }
         })
         .collect();
-    ScopeTable {
-        schema: SCHEMA,
-        kernel: KernelRef { release: String::new(), build_id: String::new() },
-        constant: ConstRef {
-            id: format!("kernel/test/target_text.S:L1:{name}:0"),
-            name: Some(name.to_owned()),
-            text: String::new(),
-            token: "32".into(),
-            default: 32,
-        },
-        range: Range::of(1, 1000),
-        functions,
-        spans,
-        data: Vec::new(),
-        scopes: Vec::new(),
-        mode: Mode::Global,
-        escapes: Vec::new(),
-        scoped: None,
-        validation: Validation::default(),
-        units: Vec::new(),
-        stages: BTreeMap::new(),
-    }
+    ScopeTable { range: Range::of(1, 1000), functions, spans, ..empty_table(name, 32, Mode::Global) }
 }
 
-/// Bytes of a function in a module file, with everything masked that loading
-/// the module changes: relocations, and returns, which become `ret; int3`.
+/// A function of the module.
 pub fn function(module: &Path, symbol: &str) -> Function {
-    let data = fs::read(module).unwrap();
-    let file = object::File::parse(&*data).unwrap();
-    let found = file.symbols().find(|s| s.name() == Ok(symbol)).expect(symbol);
-    let section = file.section_by_index(found.section_index().unwrap()).unwrap();
-    let (start, end) = (found.address(), found.address() + found.size());
-    let bytes = &section.data().unwrap()[start as usize..end as usize];
-    let mut mask = vec![0xff; bytes.len()];
-    for (at, _) in section.relocations().filter(|(at, _)| (start..end).contains(at)) {
-        let at = (at - start) as usize;
-        mask[at..at + 4].fill(0);
-        // The opcode of a return, or of a call of the tracer, is patched with it.
-        if matches!(bytes[at - 1], 0xe8 | 0xe9) {
-            mask[at - 1] = 0;
-        }
-    }
-    // The kernel seals functions of which nobody takes the address.
-    if bytes.starts_with(&[0xf3, 0x0f, 0x1e, 0xfa]) {
-        mask[..4].fill(0);
-    }
-    Function {
-        symbol: symbol.to_owned(),
-        module: Some(MODULE.to_owned()),
-        text_offset: start,
-        section: ".text".into(),
-        bytes: hex(bytes),
-        mask: hex(&mask),
-        source: "kernel/test/target_text.S".into(),
-    }
+    xk_harness::function(module, symbol, "kernel/test/target_text.S").unwrap()
 }
 
 /// Addresses from where the module was loaded; `/proc/kallsyms` would say the

@@ -59,14 +59,27 @@ pub fn load(site: &abi::Site) -> abi::Load {
     }
 }
 
-pub fn unload(device: &File, id: u32) {
-    let change = abi::Change { id, flags: abi::CHANGE_UNLOAD, value: 0 };
-    let mut transition = abi::Transition {
+/// A scope in the function of [`site`].
+pub fn scope(address: u64, text: &[u8], mask: &[u8], ranges: &[abi::Range]) -> abi::Scope {
+    abi::Scope {
+        address,
+        symbol: field("xk_target_value"),
+        module: field("xk_target"),
+        text_len: text.len() as u32,
+        nr_ranges: ranges.len() as u32,
+        text: text.as_ptr() as u64,
+        mask: mask.as_ptr() as u64,
+        ranges: ranges.as_ptr() as u64,
+    }
+}
+
+pub fn transition(changes: &[abi::Change]) -> abi::Transition {
+    abi::Transition {
         size: size_of::<abi::Transition>() as u32,
         mode: abi::MODE_NOW,
         timeout_ms: 0,
-        nr_changes: 1,
-        changes: std::ptr::from_ref(&change) as u64,
+        nr_changes: changes.len() as u32,
+        changes: changes.as_ptr() as u64,
         report: 0,
         report_len: 0,
         outcome: 0,
@@ -74,9 +87,30 @@ pub fn unload(device: &File, id: u32) {
         pad: 0,
         elapsed_ns: 0,
         error: [0; abi::ERROR_LEN],
-    };
+    }
+}
+
+pub fn unload(device: &File, id: u32) {
+    let changes = [abi::Change { id, flags: abi::CHANGE_UNLOAD, value: 0 }];
+    let mut transition = transition(&changes);
     ioctl(device, abi::IOC_TRANSITION, &mut transition).unwrap();
     assert_eq!(transition.outcome, abi::OUTCOME_DONE);
+}
+
+/// The sentence that the kernel wrote.
+pub fn text(field: &[u8]) -> String {
+    let len = field.iter().position(|&byte| byte == 0).unwrap_or(field.len());
+    String::from_utf8_lossy(&field[..len]).into_owned()
+}
+
+/// A request for what is known of a tune.
+pub fn tune_info(index: u32) -> abi::TuneInfo {
+    // SAFETY: integers and arrays of integers, of which zero is a value.
+    abi::TuneInfo { index, ..unsafe { std::mem::zeroed() } }
+}
+
+pub fn device() -> File {
+    File::options().read(true).write(true).open("/dev/xk").unwrap()
 }
 
 /// Changes one byte that the structure uses: its head more often than the

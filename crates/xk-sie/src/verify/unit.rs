@@ -18,8 +18,9 @@ use crate::object::Function;
 use crate::probe;
 use crate::program::{execute, iv_term};
 use crate::proof::{obligation, ProofError, Solver};
-use crate::span::{links, Context, Seeds, Twin};
+use crate::span::{links, Context, Seeds};
 use crate::study::Study;
+use crate::twin::Twin;
 use crate::words::fit_words;
 
 /// A module as tables and /proc/kallsyms spell it.

@@ -64,6 +64,11 @@ pub fn body(text: &str) -> String {
     format!(".text\n.globl f\n.type f,@function\nf:\n{text}\n.size f,.-f\n")
 }
 
+/// The function that the fixtures define.
+pub fn function(object: &Object) -> &xk_sie::object::Function {
+    object.functions.values().find(|f| f.name == "f").unwrap()
+}
+
 pub fn builds(build: &Build<'_>, default: i64, fitted: &[i64], unseen: &[i64]) -> Builds {
     let built = |&v: &i64| (v, Variant::Built(Box::new(build(v))));
     let variants = fitted.iter().chain(unseen).map(built).collect();

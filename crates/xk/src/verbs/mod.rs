@@ -112,6 +112,7 @@ fn probe_word(probe: Probe) -> &'static str {
         Probe::Detour => "detour",
         Probe::Disarmed => "DISARMED",
         Probe::Waiting => "waiting",
+        Probe::Bypassed => "BYPASSED",
         Probe::Broken => "BROKEN",
         Probe::Data => "data",
         Probe::Drifted => "DRIFTED",

@@ -277,7 +277,14 @@ fn refuse_ill(title: &str, tune: &TuneStatus) -> Result {
                      `xk unset {title}` leaves it as it is"
                 )));
             }
-            Probe::Jump | Probe::Int3 | Probe::Detour | Probe::Data | Probe::Waiting | Probe::Unknown => {}
+            // A livepatch is in nobody's way; that it is there is said.
+            Probe::Jump
+            | Probe::Int3
+            | Probe::Detour
+            | Probe::Data
+            | Probe::Waiting
+            | Probe::Unknown
+            | Probe::Bypassed => {}
         }
     }
     Ok(())

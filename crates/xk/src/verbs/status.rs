@@ -55,6 +55,11 @@ fn warnings(tune: &TuneStatus) -> Vec<String> {
                 "{place}: the probe is disarmed, the default {default} is in force there: \
                  `echo 1 > /sys/kernel/debug/kprobes/enabled` arms it again"
             )),
+            Probe::Bypassed => warnings.push(format!(
+                "{place}: {}: what runs instead is not tuned; the value {} is back when the livepatch goes",
+                site.reason.as_deref().unwrap_or("bypassed"),
+                tune.value
+            )),
             Probe::Unknown => {
                 warnings
                     .push(format!("{place}: the running bytes are not known: another tracer may have replaced them"));
@@ -211,6 +216,7 @@ fn document(module: Option<&str>, tunes: &[TuneStatus], tables: &Tables) -> Valu
                 Probe::Detour => "detour",
                 Probe::Disarmed => "disarmed",
                 Probe::Waiting => "waiting",
+                Probe::Bypassed => "bypassed",
                 Probe::Broken => "broken",
                 Probe::Data => "data",
                 Probe::Drifted => "drifted",
@@ -288,6 +294,9 @@ mod tests {
         };
         let object = SiteStatus { address: 0xffff_ffff_82c0_1008, probe: Probe::Data, ..object };
         ill.sites.push(object.clone());
+        let patched = SiteStatus { probe: Probe::Bypassed, ..ill.sites[0].clone() };
+        let reason = Some("bypassed by livepatch kpatch_7".into());
+        ill.sites.push(SiteStatus { missed: 0, faults: 0, reason, ..patched });
         ill.sites.push(SiteStatus { probe: Probe::Drifted, reason: Some("holds 77, xk wrote 64".into()), ..object });
         tunes.push(ill);
         fixture::golden("status_ill.txt", &text(Some("0.1.0"), &tunes, &tables, Paint::PLAIN));

@@ -1,0 +1,200 @@
+//! Requests that contradict themselves, past the checks of this crate: each is refused
+//! with its error and a sentence, and nothing has changed then.
+
+use xk_runtime::{AddressOf, Change, Mode, Target};
+
+use crate::*;
+
+/// Where nothing is mapped.
+const NOWHERE: u64 = 64;
+
+fn nothing_is_tuned() {
+    assert!(Device::open().unwrap().tunes().unwrap().is_empty());
+    assert_eq!(target("value"), "32");
+}
+
+/// The request of VALUE with a scope, and the memory that it points to.
+struct Scoped {
+    text: Vec<u8>,
+    mask: Vec<u8>,
+    address: u64,
+}
+
+impl Scoped {
+    fn new() -> Self {
+        let function = value_table().functions.remove(0);
+        let address = Loaded.address(&function).unwrap().unwrap();
+        Self { text: function.text().unwrap(), mask: function.text_mask().unwrap(), address }
+    }
+
+    /// What the kernel says to it; a tune of which it says nothing is unloaded.
+    fn load(&self, ranges: &[[u32; 2]], change: impl FnOnce(&mut abi::Load, &mut abi::Scope)) -> (i32, String) {
+        let ranges: Vec<abi::Range> = ranges.iter().map(|&[start, end]| abi::Range { start, end }).collect();
+        // Copies: the kernel takes the text of a site over for a scope that has it, too.
+        let (text, mask) = (self.text.clone(), self.mask.clone());
+        let site = raw::site(self.address, &self.text, &self.mask, &value_table().spans[0]);
+        let mut scope = raw::scope(self.address, &text, &mask, &ranges);
+        let mut load = raw::load(&site);
+        load.nr_scopes = 1;
+        change(&mut load, &mut scope);
+        if load.scopes == 0 {
+            load.scopes = std::ptr::from_ref(&scope) as u64;
+        }
+        let device = raw::device();
+        match raw::ioctl(&device, abi::IOC_LOAD, &mut load) {
+            Ok(()) => {
+                assert_eq!(Device::open().unwrap().tunes().unwrap()[0].scopes, load.nr_scopes);
+                raw::unload(&device, load.id);
+                (0, raw::text(&load.error))
+            }
+            Err(error) => (error.raw_os_error().unwrap(), raw::text(&load.error)),
+        }
+    }
+}
+
+pub fn malformed_ranges_are_refused() {
+    let request = Scoped::new();
+    let end = request.text.len() as u32;
+    let many = |n: u32| (0..n).map(|i| [i, i + 1]).collect::<Vec<_>>();
+    let [none, most, too_many] = [0, 256, 257].map(many);
+    for ranges in [
+        &[[5, 5]][..],
+        &[[5, 4]],
+        &[[0, 6], [5, 8]],
+        &[[5, 8], [0, 3]],
+        &[[0, end + 1]],
+        &[[end, end + 1]],
+        &[[0, u32::MAX]],
+        &[[u32::MAX, 1]],
+        &most,
+    ] {
+        let (errno, text) = request.load(ranges, |_, _| ());
+        assert!(
+            errno == libc::EINVAL && text.starts_with("xk_target_value: range 0x") && text.ends_with("or outside"),
+            "{ranges:x?}: {errno} {text}"
+        );
+        nothing_is_tuned();
+    }
+    for (ranges, number) in [(&none, 0), (&too_many, 257)] {
+        let expected = format!("scope 0: {number} ranges; 1 to 256 are possible");
+        assert_eq!(request.load(ranges, |_, _| ()), (libc::EINVAL, expected));
+        nothing_is_tuned();
+    }
+    // What is not refused.
+    for ranges in [&[[0, end]][..], &[[0, 5], [5, end]], &[[end - 1, end]]] {
+        assert_eq!(request.load(ranges, |_, _| ()), (0, String::new()), "{ranges:x?}");
+    }
+    nothing_is_tuned();
+}
+
+pub fn malformed_scopes_are_refused() {
+    let request = Scoped::new();
+    type Edit = fn(&mut abi::Load, &mut abi::Scope);
+    let cases: [(Edit, i32, &str); 13] = [
+        (|_, scope| scope.ranges = NOWHERE, libc::EFAULT, "scope 0: ranges cannot be read"),
+        (|_, scope| scope.ranges = u64::MAX - 7, libc::EFAULT, "scope 0: ranges cannot be read"),
+        (|_, scope| scope.text = NOWHERE, libc::EFAULT, "scope 0: text or mask cannot be read"),
+        (|_, scope| scope.mask = NOWHERE, libc::EFAULT, "scope 0: text or mask cannot be read"),
+        (|load, _| load.scopes = NOWHERE, libc::EFAULT, "scope 0 cannot be read"),
+        (|load, _| load.nr_scopes = 513, libc::EINVAL, "RAW: 513 scopes; up to 512 are possible"),
+        (|_, scope| scope.text_len = 0, libc::EINVAL, "scope 0: 0 bytes at "),
+        (|_, scope| scope.text_len = abi::MAX_TEXT as u32 + 1, libc::EINVAL, "scope 0: 65537 bytes at "),
+        (|_, scope| scope.address = u64::MAX, libc::EINVAL, "scope 0: "),
+        (|_, scope| scope.symbol[0] = 0, libc::EINVAL, "scope 0: a name is empty or not terminated"),
+        (|_, scope| scope.symbol.fill(b'x'), libc::EINVAL, "scope 0: a name is empty or not terminated"),
+        (|_, scope| scope.module.fill(b'x'), libc::EINVAL, "scope 0: a name is empty or not terminated"),
+        (|_, scope| scope.address += 1, libc::ENOENT, "xk_target_value: address 0x"),
+    ];
+    for (edit, errno, sentence) in cases {
+        let said = request.load(&[[0, 8]], edit);
+        assert!(said.0 == errno && said.1.starts_with(sentence), "{said:?} instead of {errno} {sentence}");
+        nothing_is_tuned();
+    }
+    // Another code than that of the site, which is the running one.
+    let mut other = Scoped::new();
+    other.text[1] = 33;
+    let (errno, text) = other.load(&[[0, 8]], |_, _| ());
+    assert_eq!((errno, text.as_str()), (libc::EBADMSG, "xk_target_value+0x1: expected 21, running 20"));
+    nothing_is_tuned();
+    assert_eq!(request.load(&[[0, 8]], |_, _| ()), (0, String::new()));
+    let _tune = load(&value_table(), 5).unwrap();
+    assert_eq!(target("value"), "5");
+}
+
+pub fn malformed_transitions_are_refused() {
+    let tune = load(&value_table(), 41).unwrap();
+    let id = tune.detach().unwrap();
+    let to = |value| abi::Change { id, flags: 0, value };
+    let unload = abi::Change { id, flags: abi::CHANGE_UNLOAD, value: 0 };
+    type Edit = fn(&mut abi::Transition);
+    let mut report = [0u8; 64];
+    let report_at = report.as_mut_ptr() as u64;
+    let none: Edit = |_| ();
+    let cases: Vec<(Vec<abi::Change>, Edit, i32, &str)> = vec![
+        // Another structure is not written to.
+        (vec![to(42)], |request| request.size -= 8, libc::EINVAL, ""),
+        (vec![to(42)], |request| request.mode = 3, libc::EINVAL, "mode 3 is not known"),
+        (vec![to(42)], |request| request.timeout_ms = 600_001, libc::EINVAL, "600001 ms are more than 600000"),
+        (vec![to(42)], |request| request.pad = 1, libc::EINVAL, "pad is not 0"),
+        (vec![to(42)], |request| request.report_len = 64, libc::EINVAL, "64 bytes for a report at 0"),
+        (vec![to(42)], |request| request.changes = NOWHERE, libc::EFAULT, "the changes cannot be read"),
+        (vec![], none, libc::EINVAL, "0 changes; 1 to 1024 are possible"),
+        (vec![to(42); 1025], none, libc::EINVAL, "1025 changes; 1 to 1024 are possible"),
+        (vec![abi::Change { flags: 2, ..to(42) }], none, libc::EINVAL, "unknown flags 0x2"),
+        (vec![abi::Change { value: 1, ..unload }], none, libc::EINVAL, "or a value to unload with"),
+        (vec![abi::Change { id: id + 1, ..to(42) }], none, libc::ENOENT, "no tune has the number"),
+        (vec![to(42), abi::Change { id: id + 1, ..to(42) }], none, libc::ENOENT, "no tune has the number"),
+        (vec![to(42), to(42)], none, libc::EBUSY, "named twice"),
+        (vec![to(42), unload], none, libc::EBUSY, "named twice"),
+        (vec![to(42); 1024], none, libc::EBUSY, "named twice"),
+        (vec![to(1001)], none, libc::ERANGE, "1001 is outside the proved range 1..1000"),
+    ];
+    let device = raw::device();
+    let refused = |changes: &[abi::Change], edit: &dyn Fn(&mut abi::Transition), errno: i32, sentence: &str| {
+        for mode in [abi::MODE_NOW, abi::MODE_TASK, abi::MODE_GLOBAL] {
+            let mut request = raw::transition(changes);
+            request.mode = mode;
+            edit(&mut request);
+            let error = raw::ioctl(&device, abi::IOC_TRANSITION, &mut request).unwrap_err();
+            let text = raw::text(&request.error);
+            assert!(error.raw_os_error() == Some(errno) && text.contains(sentence), "{error}, {text}: not {sentence}");
+            assert_eq!(text.is_empty(), sentence.is_empty(), "{text}");
+            let tunes = Device::open().unwrap().tunes().unwrap();
+            assert_eq!((tunes.len(), tunes[0].value, target("value").as_str()), (1, 41, "41"));
+        }
+    };
+    for (changes, edit, errno, sentence) in &cases {
+        refused(changes, edit, *errno, sentence);
+    }
+    refused(&[to(42)], &|request| request.report = report_at, libc::EINVAL, "0 bytes for a report at");
+    // A place that cannot be written to is noticed when it is too late for the value.
+    let mut request = raw::transition(&[to(42)]);
+    (request.report, request.report_len) = (NOWHERE, 64);
+    let error = raw::ioctl(&device, abi::IOC_TRANSITION, &mut request).unwrap_err();
+    assert_eq!((error.raw_os_error(), target("value").as_str()), (Some(libc::EFAULT), "42"));
+    let device = Device::open().unwrap();
+    device.transition(&[Change { id, to: Target::Value(43) }], Mode::Global, Duration::ZERO).unwrap();
+    assert_eq!(target("value"), "43");
+    device.unload(id).unwrap();
+    nothing_is_tuned();
+}
+
+/// As many as a corpus has.
+pub fn many_tunes_change_together() {
+    const TUNES: u32 = 100;
+    let device = Device::open().unwrap();
+    let one = |i: u32| {
+        let site = Site::new("xk_target_many", 7 * i + 7, 2, set_register(RDX));
+        device.load(&table(&target_module(), &format!("MANY{i}"), vec![site]), &Loaded).unwrap()
+    };
+    let tunes: Vec<Tune> = (0..TUNES).map(one).collect();
+    for (mode, value) in [(Mode::Now, 33), (Mode::Task, 34), (Mode::Global, 35)] {
+        let to = |tune: &Tune| Change { id: tune.id(), to: Target::Value(value) };
+        device.transition(&tunes.iter().map(to).collect::<Vec<_>>(), mode, Duration::from_secs(60)).unwrap();
+        assert_eq!(target("many"), (256 * 32 + i64::from(TUNES) * (value - 32)).to_string());
+    }
+    let unload = |tune: &Tune| Change { id: tune.id(), to: Target::Unload };
+    device.transition(&tunes.iter().map(unload).collect::<Vec<_>>(), Mode::Task, Duration::from_secs(60)).unwrap();
+    assert_eq!(target("many"), "8192");
+    nothing_is_tuned();
+}

@@ -1,0 +1,60 @@
+//! xk.ko with memory that can be made to run out: `kernel/faulty`.
+
+use std::fs;
+
+use crate::guest::run;
+use crate::wait_for;
+
+/// Set in the guest only.
+pub const FAULTY_KO: &str = "XK_TEST_FAULTY";
+const PARAMETERS: &str = "/sys/module/xk_faulty/parameters";
+
+/// Removes xk.ko, whichever of the two it is.
+pub fn rmmod_xk() {
+    for (module, folder) in [("xk", "/sys/module/xk"), ("xk_faulty", "/sys/module/xk_faulty")] {
+        assert!(fs::metadata(folder).is_err() || run("rmmod", &[module]));
+    }
+}
+
+/// xk.ko gives way to the other.
+pub fn insmod_faulty() {
+    rmmod_xk();
+    assert!(run("insmod", &[&std::env::var(FAULTY_KO).unwrap()]));
+}
+
+fn parameter(name: &str) -> i64 {
+    fs::read_to_string(format!("{PARAMETERS}/{name}")).unwrap().trim().parse().unwrap()
+}
+
+fn set(name: &str, value: u32) {
+    fs::write(format!("{PARAMETERS}/{name}"), value.to_string()).unwrap();
+}
+
+/// From now on the `nth` allocation fails, and, if that lasts, every one behind it.
+pub fn starve(nth: u32, lasting: bool) {
+    set("after", 0);
+    set("failed", 0);
+    set("lasting", lasting.into());
+    set("after", nth);
+}
+
+/// How many failed.
+pub fn failed() -> i64 {
+    parameter("failed")
+}
+
+/// There is memory again; how often there was none.
+pub fn feed() -> i64 {
+    set("after", 0);
+    failed()
+}
+
+/// Pieces of memory, and threads, that the module holds.
+pub fn held() -> i64 {
+    parameter("taken")
+}
+
+/// It holds so many. What handlers may be using goes a little later.
+pub fn holds(pieces: i64) {
+    wait_for(&format!("{pieces} pieces are held, now {}", held()), || held() == pieces);
+}

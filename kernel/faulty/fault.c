@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Makes memory run out when a test says so, and counts what is taken. */
+#include <linux/module.h>
+#include <linux/spinlock.h>
+
+#include "fault.h"
+
+static DEFINE_SPINLOCK(lock);
+
+static int after;
+module_param(after, int, 0644);
+MODULE_PARM_DESC(after, "the so-many-th allocation from now fails; 0: none");
+
+static bool lasting;
+module_param(lasting, bool, 0644);
+MODULE_PARM_DESC(lasting, "... and all that follow it");
+
+static int failed;
+module_param(failed, int, 0644);
+MODULE_PARM_DESC(failed, "allocations that were made to fail");
+
+static int taken;
+module_param(taken, int, 0444);
+MODULE_PARM_DESC(taken, "pieces of memory and threads that are held now");
+
+bool faulty_now(void)
+{
+	bool fails = false;
+	unsigned long flags;
+
+	spin_lock_irqsave(&lock, flags);
+	if (after > 0) {
+		fails = after == 1;
+		if (!fails || !lasting)
+			after--;
+		failed += fails;
+	}
+	spin_unlock_irqrestore(&lock, flags);
+	return fails;
+}
+
+void faulty_took(int number)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&lock, flags);
+	taken += number;
+	spin_unlock_irqrestore(&lock, flags);
+}

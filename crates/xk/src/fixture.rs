@@ -267,6 +267,8 @@ pub fn tune() -> TuneStatus {
             offset: 0x59,
             probe: Probe::Jump,
             reason: None,
+            note: None,
+            counted: true,
             hits: 1204,
             applied: 1204,
             faults: 0,

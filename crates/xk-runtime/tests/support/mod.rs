@@ -44,6 +44,7 @@ pub fn set_register(register: u8) -> Vec<Op> {
 }
 
 /// The same, with what the analysis would have said about detours.
+#[allow(dead_code)] // not used by the tests of probes
 pub fn windowed(mut table: ScopeTable, windows: &[u8]) -> ScopeTable {
     for (span, &window) in table.spans.iter_mut().zip(windows) {
         span.indirection.window = window;

@@ -114,7 +114,13 @@ pub const TWO_BYTE_BOOSTABLE: [u16; 16] = [
 fn boostable(object: &Object, insn: &Insn) -> bool {
     let section = &object.sections[insn.node.section].data;
     let start = insn.node.offset as usize;
-    let bytes = section.get(start..start + insn.raw.len()).unwrap_or(&[]);
+    may_boost(section.get(start..start + insn.raw.len()).unwrap_or(&[]))
+}
+
+/// Whether an instruction may run out of line without a second trap (`can_boost`); its
+/// address is not in the exception table.
+#[must_use]
+pub fn may_boost(bytes: &[u8]) -> bool {
     let mut at = 0;
     while let Some(&byte) = bytes.get(at) {
         match byte {

@@ -2,6 +2,7 @@
 
 mod analysis;
 mod atomicity;
+mod coverage;
 mod transition;
 mod trigger;
 
@@ -21,6 +22,8 @@ pub struct Arguments {
     atomicity: atomicity::Options,
     #[command(flatten)]
     transition: transition::Options,
+    #[command(flatten)]
+    coverage: coverage::Options,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -33,6 +36,8 @@ enum Name {
     Atomicity,
     /// How long a transition takes, beside a livepatch
     Transition,
+    /// How much code one jump reaches, and how much the kernel's own probes
+    Coverage,
     /// All of them
     All,
 }
@@ -58,6 +63,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     if chosen(Name::Transition) {
         let result = transition::run(&arguments.transition)?;
         show(arguments.json, &result, transition::Result::table)?;
+        verdict = verdict.and(result.verdict());
+    }
+    if chosen(Name::Coverage) {
+        let result = coverage::run(&arguments.coverage)?;
+        show(arguments.json, &result, coverage::Coverage::table)?;
         verdict = verdict.and(result.verdict());
     }
     if chosen(Name::Analysis) {

@@ -263,9 +263,6 @@ impl<'a> Windows<'a> {
             if end >= part.end {
                 return Err(Reason::Ends);
             }
-            if self.index.map.entered(end) {
-                return Err(Reason::Entered(end - start));
-            }
             let insn = self.insn(end).filter(is_padding).ok_or(Reason::Ends)?;
             if let Some(reason) = self.index.changed(insn.ip(), insn.next_ip()) {
                 return Err(reason);

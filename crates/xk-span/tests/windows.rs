@@ -6,7 +6,8 @@
 mod common;
 
 use common::Unit;
-use xk_span::window::{Index, Reason, Window, Windows};
+use xk_span::window::{fill, Index, Reason, Window, Windows};
+use xk_table::{Indirection, When};
 
 /// The function that the tests ask about; a part of a compiled one, by its name.
 const F: &str = "f.part.0";
@@ -219,7 +220,11 @@ fn instructions_that_cannot_move() {
             assert!(reason.key() == key || computed, "{insn}: {reason:?}");
         }
     }
-    assert_eq!(first("cli\nmov $1,%eax\nret"), window(0, 6, 2, 0), "privileged is not the same as immovable");
+    for insn in ["cli", "popf", "wrmsr", "in %dx,%al", "mov %eax,%ds", "mov %cr2,%rax", "clac", "ret $8", "verw (%rax)"]
+    {
+        assert_eq!(first(&format!("nop\n{insn}\n.nops 8\nret")).unwrap_err().key(), "position", "{insn}: as xk.ko");
+    }
+    assert_eq!(first("rdmsr\nmov $1,%eax\nret"), window(0, 7, 2, 0), "privileged is not the same as immovable");
 }
 
 #[test]
@@ -304,4 +309,28 @@ fn what_is_not_known_is_refused() {
     unit.world.forgotten = false;
     unit.world.patches.incomplete = true;
     assert_eq!(window_of(&unit, F, 0), Err(Reason::Unknown));
+}
+
+/// Updates of one constant that lie close together have windows that do not meet.
+#[test]
+fn neighbours_are_separated_or_one_of_them_has_none() {
+    let filled = |body: &str, sites: &[(usize, When)]| {
+        let unit = assembled(&format!("fn f\n{body}\n.p2align 4\nend f"));
+        let (index, insns) = (Index::new(&unit.world), unit.insns(F));
+        let mut table = unit.table_at(F, sites.iter().map(|(n, when)| (insns[*n], *when)));
+        fill(&unit.world, Windows::new(&unit.world, &index), &mut table).unwrap();
+        table.spans.iter().map(|span| span.indirection.clone()).collect::<Vec<_>>()
+    };
+    let ranges = |all: &[Indirection]| all.iter().map(Indirection::window_range).collect::<Vec<_>>();
+    let (before, after) = (When::Before, When::After);
+    let body = "mov 8(%rdi),%rax\ninc %eax\ninc %ecx\nmov $1,%edx\nret";
+    assert_eq!(ranges(&filled(body, &[(1, before)])), [Some(4..13)], "alone");
+    assert_eq!(ranges(&filled(body, &[(1, before), (2, before)])), [Some(0..6), Some(6..13)], "apart");
+    assert_eq!(ranges(&filled(body, &[(2, before), (1, before)])), [Some(6..13), Some(0..6)], "in any order");
+    assert_eq!(ranges(&filled(body, &[(3, before), (3, before)])), [Some(8..13), Some(8..13)], "one place");
+    let crowded = filled(body, &[(3, before), (3, after)]);
+    assert_eq!(ranges(&crowded), [None, None], "before and behind one instruction");
+    assert!(crowded.iter().all(|site| site.window_reason == Some(Reason::Crowded.to_string())));
+    let one = filled("mov $1,%edx\n1: inc %eax\n2: ret\n.p2align 4\njmp 1b\njmp 2b", &[(0, before), (1, before)]);
+    assert_eq!(ranges(&one), [Some(0..5), None]);
 }

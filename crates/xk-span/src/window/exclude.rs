@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 
-use iced_x86::{CpuidFeature, Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{Code, CpuidFeature, Instruction, Mnemonic, OpKind, Register};
 
 use crate::world::World;
 
@@ -101,8 +101,6 @@ pub fn may_tail_call(world: &World, names: &[String]) -> bool {
 /// behind it.
 pub fn stays(insn: &Instruction) -> bool {
     use Mnemonic as M;
-    let segment = |register: Register| register == Register::SS || register.is_cr();
-    let writes_to = insn.op_count() > 0 && insn.op0_kind() == OpKind::Register && segment(insn.op0_register());
     let relative_to_eip = insn.memory_base() == Register::EIP;
     let absolute = insn.is_jcc_near() || insn.is_jcc_short() || insn.is_jmp_near() || insn.is_jmp_short();
     let narrow = absolute && insn.op0_kind() != OpKind::NearBranch64;
@@ -119,7 +117,66 @@ pub fn stays(insn: &Instruction) -> bool {
         // Loops on a counter reach 127 bytes only.
         | M::Loop | M::Loope | M::Loopne | M::Jcxz | M::Jecxz | M::Jrcxz
     );
+    // What `kernel/xk/relocate.c` does not take: of segments, ports, interrupts and the machine.
+    let system = matches!(
+        insn.mnemonic(),
+        M::Cli
+            | M::Popf
+            | M::Popfd
+            | M::Popfq
+            | M::Wrmsr
+            | M::Clts
+            | M::Invd
+            | M::Wbinvd
+            | M::In
+            | M::Out
+            | M::Insb
+            | M::Insw
+            | M::Insd
+            | M::Outsb
+            | M::Outsw
+            | M::Outsd
+            | M::Sldt
+            | M::Str
+            | M::Lldt
+            | M::Ltr
+            | M::Verr
+            | M::Verw
+            | M::Sgdt
+            | M::Sidt
+            | M::Lgdt
+            | M::Lidt
+            | M::Smsw
+            | M::Lmsw
+            | M::Invlpg
+            | M::Invlpga
+            | M::Monitor
+            | M::Monitorx
+            | M::Clac
+            | M::Stac
+            | M::Xgetbv
+            | M::Xsetbv
+            | M::Rdtscp
+            | M::Serialize
+            | M::Rdpkru
+            | M::Wrpkru
+            | M::Vmload
+            | M::Vmsave
+            | M::Stgi
+            | M::Clgi
+            | M::Encls
+            | M::Clzero
+            | M::Rdpru
+            | M::Mcommit
+            | M::Invlpgb
+            | M::Tlbsync
+    ) || matches!(insn.code(), Code::Retnq_imm16);
+    let moves = insn.mnemonic() == Mnemonic::Mov
+        && (0..insn.op_count()).any(|n| {
+            let register = if insn.op_kind(n) == OpKind::Register { insn.op_register(n) } else { Register::None };
+            register.is_cr() || register.is_dr() || n == 0 && register.is_segment_register()
+        });
     // What the unit for floating point did last is remembered with its address.
     let floating = insn.cpuid_features().contains(&CpuidFeature::FPU);
-    by_name || writes_to || relative_to_eip || narrow || floating
+    by_name || system || moves || relative_to_eip || narrow || floating
 }

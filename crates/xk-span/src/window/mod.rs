@@ -136,17 +136,24 @@ impl<'a> Windows<'a> {
         if let Some(window) = self.behind_entry(address, part) {
             return Ok(window);
         }
-        let mut start = address;
-        while let Some(before) = self.before(start, part).filter(|_| !self.index.map.entered(address)) {
-            start = before;
-            if address - start >= LONGEST {
-                break;
-            }
-            if let Ok(window) = self.run(start, address, part) {
-                return Ok(window);
-            }
-        }
-        Err(reason)
+        self.leading(address, part).next().ok_or(reason)
+    }
+
+    /// Every window that holds the instruction at an address, the one that [`Windows::at`]
+    /// prefers first.
+    #[must_use]
+    pub fn all(&self, address: u64) -> Vec<Window> {
+        let part = self.index.map.part_of(address).filter(|_| self.index.map.begins(address));
+        let Some(part) = part.filter(|part| !self.index.refused.contains_key(&part.start)) else { return Vec::new() };
+        self.run(address, address, part).into_iter().chain(self.leading(address, part)).collect()
+    }
+
+    /// Windows that begin before an instruction, the nearest first.
+    fn leading(&self, address: u64, part: Part) -> impl Iterator<Item = Window> + '_ {
+        let first = self.before(address, part).filter(|_| !self.index.map.entered(address));
+        let starts = std::iter::successors(first, move |start| self.before(*start, part));
+        let near = starts.take_while(move |start| address - start < LONGEST);
+        near.filter_map(move |start| self.run(start, address, part).ok())
     }
 
     /// The window behind `endbr64` and the tracer's five bytes, if one of them was asked

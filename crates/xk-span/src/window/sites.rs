@@ -1,10 +1,23 @@
 //! The windows of the updates of a scope table.
 
-use xk_table::{CriticalSpan, ScopeTable, When};
+use std::ops::Range;
 
-use super::{Reason, Windows};
+use xk_table::{Indirection, ScopeTable, When};
+
+use super::{Reason, Window, Windows, JUMP};
 use crate::scope::address;
 use crate::world::World;
+
+/// An update, and the windows that it may have.
+struct Site {
+    function: usize,
+    offset: u32,
+    insn_len: u8,
+    when: When,
+    choices: Vec<Window>,
+    chosen: Option<usize>,
+    reason: Reason,
+}
 
 /// Gives every critical span of `table` the window around its site, or the reason why
 /// there is none.
@@ -13,46 +26,95 @@ use crate::world::World;
 /// A function of the table that is not in `world`, in words.
 pub fn fill(world: &World, windows: Windows<'_>, table: &mut ScopeTable) -> Result<(), String> {
     let starts: Vec<u64> = table.functions.iter().map(|f| address(world, f)).collect::<Result<_, _>>()?;
-    for span in &mut table.spans {
-        let site = &mut span.indirection;
-        let found =
-            starts.get(span.function).map_or(Err(Reason::NoCode), |start| windows.at(start + u64::from(site.offset)));
+    let mut sites = Vec::new();
+    for span in &table.spans {
+        let Indirection { offset, insn_len, when, .. } = span.indirection;
+        let at = starts.get(span.function).map(|start| start + u64::from(offset));
+        let choices = at.map_or_else(Vec::new, |at| windows.all(at));
         // What does nothing by itself is not what an update is about.
-        let found = found.and_then(|window| Ok((window.len, u8::try_from(window.lead).map_err(|_| Reason::Landing)?)));
-        match found {
-            Ok((len, lead)) => (site.window, site.window_lead, site.window_reason) = (len, lead, None),
-            Err(reason) => (site.window, site.window_lead, site.window_reason) = (0, 0, Some(reason.to_string())),
+        let reason = at.and_then(|at| windows.at(at).err()).unwrap_or(Reason::Landing);
+        let chosen = (!choices.is_empty()).then_some(0);
+        sites.push(Site { function: span.function, offset, insn_len, when, choices, chosen, reason });
+    }
+    separate(&mut sites);
+    for (span, site) in table.spans.iter_mut().zip(sites) {
+        let to = &mut span.indirection;
+        match site.window() {
+            Some(window) => {
+                (to.window, to.window_lead, to.window_reason) = (window.len, window.lead.unsigned_abs(), None)
+            }
+            None => (to.window, to.window_lead, to.window_reason) = (0, 0, Some(site.reason.to_string())),
         }
     }
-    crowd(&mut table.spans);
     Ok(())
 }
 
-/// Two updates of one place share its window; those of different places cannot lie in
-/// the same bytes, whatever backend the other one has.
-fn crowd(spans: &mut [CriticalSpan]) {
-    let place = |span: &CriticalSpan| (span.function, span.indirection.offset, span.indirection.when);
-    let covers = |span: &CriticalSpan| {
-        let site = &span.indirection;
-        site.window_range().unwrap_or(site.offset..site.offset + u32::from(site.insn_len.max(1)))
-    };
-    let all: Vec<(usize, u32, When, std::ops::Range<u32>)> = spans
-        .iter()
-        .map(|span| {
-            let (function, offset, when) = place(span);
-            (function, offset, when, covers(span))
-        })
-        .collect();
-    for span in spans.iter_mut().filter(|span| span.indirection.window > 0) {
-        let (own, range) = (place(span), covers(span));
-        let meets = |(function, offset, when, other): &(usize, u32, When, std::ops::Range<u32>)| {
-            let elsewhere = (*function, *offset, *when) != own && *function == own.0;
-            elsewhere && other.start < range.end && range.start < other.end
-        };
-        if all.iter().any(meets) {
-            let site = &mut span.indirection;
-            (site.window, site.window_lead) = (0, 0);
-            site.window_reason = Some(Reason::Crowded.to_string());
+impl Site {
+    fn window(&self) -> Option<Window> {
+        self.choices.get(self.chosen?).copied()
+    }
+
+    /// The bytes that it needs with this choice; without any those that an optimised kprobe
+    /// covers.
+    fn covers(&self, chosen: Option<usize>) -> Range<u32> {
+        match chosen.and_then(|chosen| self.choices.get(chosen)) {
+            Some(window) => {
+                let start = self.offset.saturating_sub(u32::from(window.lead.unsigned_abs()));
+                start..start + u32::from(window.len)
+            }
+            None => self.offset..self.offset + u32::from(self.insn_len).max(JUMP as u32),
         }
     }
+
+    /// Whether they cannot both have what they would then need. Two updates of one place
+    /// share its window.
+    fn meets(&self, own: Option<usize>, other: &Self, others: Option<usize>) -> bool {
+        let same = (self.offset, self.when) == (other.offset, other.when);
+        let (own, others) = (self.covers(own), other.covers(others));
+        self.function == other.function && !same && own.start < others.end && others.start < own.end
+    }
+}
+
+/// Chooses windows that do not meet. Updates that cannot be separated have none: bytes
+/// belong to one, whatever backend the other one has.
+fn separate(sites: &mut [Site]) {
+    for i in 0..sites.len() {
+        for j in 0..i {
+            if sites[i].chosen.is_some() && sites[i].meets(sites[i].chosen, &sites[j], sites[j].chosen) {
+                let as_they_are = (sites[i].chosen, sites[j].chosen);
+                let (own, other) = apart(sites, i, j).unwrap_or(as_they_are);
+                (sites[i].chosen, sites[j].chosen) = (own, other);
+                for k in [i, j] {
+                    if sites[k].chosen.is_none() && !sites[k].choices.is_empty() {
+                        sites[k].reason = Reason::Crowded;
+                    }
+                }
+            }
+        }
+    }
+    let crowded: Vec<usize> = (0..sites.len())
+        .filter(|&i| sites[i].chosen.is_some())
+        .filter(|&i| (0..sites.len()).any(|j| i != j && sites[i].meets(sites[i].chosen, &sites[j], sites[j].chosen)))
+        .collect();
+    for i in crowded {
+        (sites[i].chosen, sites[i].reason) = (None, Reason::Crowded);
+    }
+}
+
+/// Choices for two sites that meet neither each other nor the rest as it is now; if need
+/// be, one of them has none.
+fn apart(sites: &[Site], i: usize, j: usize) -> Option<(Option<usize>, Option<usize>)> {
+    let free = |at: usize, chosen: Option<usize>| {
+        let rest = sites.iter().enumerate().filter(|(k, _)| *k != i && *k != j);
+        !rest.into_iter().any(|(_, other)| sites[at].meets(chosen, other, other.chosen))
+    };
+    let choices = |site: &Site| (0..site.choices.len()).map(Some).chain([None]).collect::<Vec<_>>();
+    let (one, other) = (&sites[i], &sites[j]);
+    let (ones, others) = (choices(one), choices(other));
+    let pairs = ones.iter().flat_map(|a| others.iter().map(move |b| (*a, *b)));
+    let possible = pairs.filter(|&(a, b)| !one.meets(a, other, b) && free(i, a) && free(j, b));
+    // Both before one, the nearest before the others.
+    possible
+        .filter(|(a, b)| a.is_some() || b.is_some())
+        .min_by_key(|(a, b)| (a.is_none() || b.is_none(), a.unwrap_or(0) + b.unwrap_or(0)))
 }

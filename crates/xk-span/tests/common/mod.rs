@@ -113,6 +113,19 @@ impl Unit {
         table
     }
 
+    /// A table whose critical spans are these instructions of `function`.
+    pub fn table_at(&self, function: &str, sites: impl Iterator<Item = (Instruction, When)>) -> ScopeTable {
+        let mut table = empty();
+        let start = self.world.named(function).next().unwrap().start;
+        table.functions.push(text::function(&self.world, start));
+        for (insn, when) in sites {
+            let mut span = span(0, (insn.ip() - start) as u32, &insn);
+            span.indirection.when = when;
+            table.spans.push(span);
+        }
+        table
+    }
+
     /// The same with its safe spans.
     pub fn confined(&self, functions: &[&str]) -> ScopeTable {
         let mut table = self.table(functions);

@@ -1,0 +1,161 @@
+//! Original and relocated instructions do the same: windows of a real image, executed
+//! natively from random states (`relocation.c`, with `kernel/xk/relocate.c` in it).
+//!
+//! `XK_ROOT=… XK_TREE=… cargo test -p xk-span --test relocation -- --ignored`: the folder of
+//! a kernel with boot/, and its prepared source, whose decoder is used.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+use std::collections::HashSet;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use iced_x86::{Decoder, DecoderOptions, Mnemonic, OpKind, Register};
+use xk_kernel::Image;
+use xk_span::window::{Index, Windows};
+use xk_span::world::World;
+
+fn folder(name: &str) -> PathBuf {
+    PathBuf::from(std::env::var_os(name).unwrap_or_else(|| panic!("{name} is not set: see the top of this file")))
+}
+
+/// The program, built in `out`.
+fn program(out: &Path) -> PathBuf {
+    let tree = folder("XK_TREE");
+    let tools = tree.join("tools/arch/x86");
+    let awk = Command::new("awk")
+        .arg("-f")
+        .args([tools.join("tools/gen-insn-attr-x86.awk"), tools.join("lib/x86-opcode-map.txt")])
+        .output()
+        .unwrap();
+    assert!(awk.status.success() && !awk.stdout.is_empty());
+    std::fs::write(out.join("inat-tables.c"), awk.stdout).unwrap();
+    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let kernel = own.join("../../kernel/xk");
+    let built = Command::new("gcc")
+        .args(["-O1", "-std=gnu11", "-Wall", "-o"])
+        .arg(out.join("relocation"))
+        .arg("-I")
+        .arg(out)
+        .arg("-I")
+        .arg(&kernel)
+        .arg("-I")
+        .arg(tools.join("include"))
+        .arg("-I")
+        .arg(tree.join("tools/include"))
+        .args([
+            own.join("tests/relocation.c"),
+            kernel.join("relocate.c"),
+            tools.join("lib/insn.c"),
+            tools.join("lib/inat.c"),
+        ])
+        .status()
+        .unwrap();
+    assert!(built.success(), "it does not compile");
+    out.join("relocation")
+}
+
+/// What reads the clock, chance, or the machine, or changes what the harness needs.
+fn is_left_out(mnemonic: Mnemonic) -> bool {
+    use Mnemonic as M;
+    matches!(
+        mnemonic,
+        M::Rdtsc
+            | M::Rdrand
+            | M::Rdseed
+            | M::Rdpmc
+            | M::Cpuid
+            | M::Rdpid
+            | M::Ldmxcsr
+            | M::Rdgsbase
+            | M::Wrgsbase
+            | M::Rdfsbase
+            | M::Wrfsbase
+            | M::Xrstor
+            | M::Xrstor64
+            | M::Xrstors
+            | M::Xrstors64
+            | M::Fxrstor
+            | M::Fxrstor64
+    )
+}
+
+/// One window for `relocation.c`; none if it cannot be executed there.
+fn entry(bytes: &[u8], start: u64, lead: u8) -> Option<[u8; 18]> {
+    let mut field = u8::MAX;
+    let mut decoder = Decoder::with_ip(64, bytes, start, DecoderOptions::NONE);
+    while decoder.can_decode() {
+        let insn = decoder.decode();
+        // It would go round for ever.
+        let loops =
+            insn.op_count() > 0 && insn.op0_kind() == OpKind::NearBranch64 && insn.near_branch_target() == start;
+        if loops || is_left_out(insn.mnemonic()) {
+            return None;
+        }
+        if field == u8::MAX && insn.is_ip_rel_memory_operand() && insn.segment_prefix() != Register::GS {
+            let offsets = decoder.get_constant_offsets(&insn);
+            field = (insn.ip() - start) as u8 + offsets.displacement_offset() as u8;
+        }
+    }
+    let mut entry = [0; 18];
+    entry[..3].copy_from_slice(&[bytes.len() as u8, lead, field]);
+    entry[3..3 + bytes.len()].copy_from_slice(bytes);
+    Some(entry)
+}
+
+/// The windows around every 25th instruction of vmlinux.
+fn windows() -> Vec<[u8; 18]> {
+    let boot = folder("XK_ROOT").join("boot");
+    let is_image = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz"));
+    let vmlinuz = std::fs::read_dir(boot).unwrap().map(|entry| entry.unwrap().path()).find(is_image).unwrap();
+    let world = World::new(&Image::from_vmlinuz(&vmlinuz, None).unwrap(), &[], HashSet::new()).unwrap();
+    let index = Index::new(&world);
+    let windows = Windows::new(&world, &index);
+    let (mut found, mut seen, mut number) = (Vec::new(), HashSet::new(), 0usize);
+    for part in index.map().parts() {
+        for address in (part.start..part.end).filter(|at| index.map().begins(*at)) {
+            number += 1;
+            let window = if number % 25 == 0 { windows.at(address).ok() } else { None };
+            let Some((window, lead)) = window.and_then(|w| Some((w, u8::try_from(w.lead).ok()?))) else { continue };
+            let start = address - u64::from(lead);
+            if seen.insert(start) {
+                found.extend(entry(world.read(start, window.len.into()).unwrap(), start, lead));
+            }
+        }
+    }
+    found
+}
+
+/// The last line of the program: numbers by name.
+fn run(program: &Path, windows: &[[u8; 18]], spoil: &str) -> Vec<(String, u64)> {
+    let mut child =
+        Command::new(program).args(["1", spoil]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let all = windows.concat();
+    let writer = std::thread::spawn(move || input.write_all(&all));
+    let output = child.wait_with_output().unwrap();
+    writer.join().unwrap().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    print!("{text}");
+    assert!(output.status.success(), "{}", output.status);
+    let words: Vec<&str> = text.lines().last().unwrap().split_whitespace().collect();
+    words.chunks_exact(2).map(|pair| (pair[0].to_owned(), pair[1].parse().unwrap())).collect()
+}
+
+#[test]
+#[ignore = "needs a kernel and its source: XK_ROOT, XK_TREE"]
+fn relocated_instructions_do_what_the_originals_do() {
+    let out = tempfile::tempdir().unwrap();
+    let program = program(out.path());
+    let windows = windows();
+    let of = |found: &[(String, u64)], name: &str| found.iter().find(|(of, _)| of == name).unwrap().1;
+    let found = run(&program, &windows, "0");
+    assert_eq!(of(&found, "differences"), 0);
+    assert_eq!(of(&found, "refused"), 0, "xk.ko takes what the analysis offers");
+    assert!(of(&found, "windows") >= 100_000, "{found:?}");
+    assert!(of(&found, "to_the_end") * 10 >= of(&found, "runs") * 8, "most of them run to the end: {found:?}");
+    // One bit of the first opcode is another instruction.
+    let spoilt = run(&program, &windows[..2000], "4");
+    assert!(of(&spoilt, "differences") > 500, "{spoilt:?}");
+}

@@ -3,7 +3,8 @@
  * A module to practise on: reading /proc/xk_target calls every function of
  * target_text.S and prints what it returned, one per line. Writing "bad" makes
  * the pointer that xk_target_memory() does not use a bad one, "good" heals it;
- * a number goes into the global variable, "limit" and a number into a limit.
+ * a number goes into the global variable, "limit" and a number into a limit. "fixed"
+ * and a number would go into a constant, if it were not sealed.
  */
 #include <linux/module.h>
 #include <linux/pgtable.h>
@@ -76,6 +77,14 @@ static int open(struct inode *inode, struct file *file)
 	return single_open(file, show, NULL);
 }
 
+static int write_fixed(int number)
+{
+	__put_kernel_nofault(&xk_target_fixed, &number, int, fault);
+	return 0;
+fault:
+	return -EFAULT;
+}
+
 static ssize_t write(struct file *file, const char __user *text, size_t len, loff_t *at)
 {
 	char words[32] = {};
@@ -85,6 +94,8 @@ static ssize_t write(struct file *file, const char __user *text, size_t len, lof
 		return -EINVAL;
 	if (copy_from_user(words, text, len))
 		return -EFAULT;
+	if (sscanf(words, "fixed %d", &number) == 1)
+		return write_fixed(number) ?: len;
 	if (sscanf(words, "limit %d", &number) == 1)
 		WRITE_ONCE(xk_target_limits.word, number);
 	else if (!kstrtoint(words, 0, &number))

@@ -203,7 +203,7 @@ impl Study {
     }
 
     fn observe(&self, means: &Means<'_>, value: i64, variant: &Object) -> Result<Observation, Refusal> {
-        let data = data::compare(&self.base, variant, &self.source)?;
+        let data = data::compare(&self.base, variant, &self.source, self.module.as_deref())?;
         let nothing = Differences::new();
         let code = compare_with(&self.base, variant, &means.rules(&nothing)).map_err(|mismatch| Refusal::Shape {
             place: self.place(mismatch.base),
@@ -324,7 +324,8 @@ impl Study {
             .iter()
             .map(|(key, fit)| (*key, Other { value: fit.apply(value), bits: u32::from(fit.width) * 8 }))
             .collect();
-        let data = data::compare(&self.base, variant, &self.source).map_err(|refusal| refusal.to_string())?;
+        let data = data::compare(&self.base, variant, &self.source, self.module.as_deref())
+            .map_err(|refusal| refusal.to_string())?;
         let code = compare_with(&self.base, variant, &means.rules(&expected))
             .map_err(|mismatch| format!("{}: {}", self.place(mismatch.base), mismatch.detail))?;
         Ok(Observation { code, data })

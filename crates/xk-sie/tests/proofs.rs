@@ -291,6 +291,7 @@ fn the_deployed_kernel_must_agree() {
         command: vec!["sh".into(), "-c".into(), format!("cat > /dev/null; echo '{answer}'")],
         name: "stub".into(),
         timeout_s: 1,
+        answers: xk_sie::proof::Answers::default(),
     };
     assert_eq!(try_with(&Itself::of(&base), &says("timeout")), "solver_timeout");
     assert_eq!(try_with(&Itself::of(&base), &says("unknown")), "solver_timeout");

@@ -3,10 +3,11 @@
  * A module to practise on: reading /proc/xk_target calls every function of
  * target_text.S and prints what it returned, one per line. Writing "bad" makes
  * the pointer that xk_target_memory() does not use a bad one, "good" heals it;
- * a number goes into the global variable, "limit" and a number into a limit.
- * "probe SYMBOL OFFSET enabled" (or "disabled") registers a kprobe, as somebody else
- * might; "no probe" removes it. One line is what a function returned inside the handler of a kprobe, and one the
- * first bytes of xk_target_value().
+ * a number goes into the global variable, "limit" and a number into a limit. "fixed"
+ * and a number would go into a constant, if it were not sealed. "probe SYMBOL OFFSET
+ * enabled" (or "disabled") registers a kprobe, as somebody else might; "no probe"
+ * removes it. One line is what a function returned inside the handler of a kprobe, and
+ * one the first bytes of xk_target_value().
  */
 #include <linux/kprobes.h>
 #include <linux/module.h>
@@ -143,6 +144,14 @@ static int open(struct inode *inode, struct file *file)
 	return single_open(file, show, NULL);
 }
 
+static int write_fixed(int number)
+{
+	__put_kernel_nofault(&xk_target_fixed, &number, int, fault);
+	return 0;
+fault:
+	return -EFAULT;
+}
+
 static ssize_t write(struct file *file, const char __user *text, size_t len, loff_t *at)
 {
 	char words[64] = {}, state[16];
@@ -153,7 +162,9 @@ static ssize_t write(struct file *file, const char __user *text, size_t len, lof
 		return -EINVAL;
 	if (copy_from_user(words, text, len))
 		return -EFAULT;
-	if (sscanf(words, "probe %63s %u %15s", foreign_symbol, &offset, state) == 3)
+	if (sscanf(words, "fixed %d", &number) == 1)
+		ret = write_fixed(number);
+	else if (sscanf(words, "probe %63s %u %15s", foreign_symbol, &offset, state) == 3)
 		ret = add_foreign(offset, !strcmp(state, "enabled"));
 	else if (!strncmp(words, "no probe", 8))
 		remove_foreign();

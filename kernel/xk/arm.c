@@ -264,6 +264,7 @@ void xk_sites_await_module(struct xk_tune *tune, const struct module *module)
 
 		if (!is_in(site, module))
 			continue;
+		xk_data_release(site);
 		site->phase = XK_PHASE_WAITING;
 		site->place.function = 0;
 		site->address = 0;

@@ -3,14 +3,19 @@
  * Sites in data: a constant that only initialises a static object is changed
  * by writing to the object. Others may write to it, too, so every change is
  * one atomic exchange that expects what xk wrote last, or, at first, the
- * default; anything else is left alone and reported. Refused is what is not a
- * writable object of that name: constant data, and data that was sealed when
+ * default; anything else is left alone and reported.
+ *
+ * Constant data of a module are mapped read-only, and stay so: xk maps the page
+ * a second time, as long as the site is there, and writes through that. Refused
+ * is what is neither: constant data of vmlinux, and data that were sealed when
  * the kernel or the module had been initialised.
  */
 #include <linux/kallsyms.h>
+#include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
+#include <linux/vmalloc.h>
 
 #include "memory.h"
 #include "xk.h"
@@ -80,16 +85,34 @@ static int verify_vmlinux(const struct xk_live_site *site, struct xk_error *erro
 	return ret;
 }
 
+static bool is_constant(const struct module *module, unsigned long address)
+{
+	return within_module_mem_type(address, module, MOD_RODATA);
+}
+
+/* The objects of this name, in data and constant data; as xk_module_symbols(). */
+static unsigned int objects(const struct module *module, const char *name,
+			    unsigned long addresses[MAX_CANDIDATES])
+{
+	unsigned int nr;
+
+	nr = xk_module_symbols(module, name, MOD_DATA, addresses, MAX_CANDIDATES);
+	if (nr >= MAX_CANDIDATES)
+		return nr;
+	return nr + xk_module_symbols(module, name, MOD_RODATA, addresses + nr,
+				      MAX_CANDIDATES - nr);
+}
+
 /* Finds the object, if user space does not know where it is. */
 static int verify_module(struct xk_live_site *site, const struct module *module,
 			 struct xk_error *error)
 {
-	unsigned long candidates[MAX_CANDIDATES];
+	unsigned long candidates[MAX_CANDIDATES], last;
 	unsigned int i, nr;
 
-	nr = xk_module_symbols(module, site->place.symbol, MOD_DATA, candidates, MAX_CANDIDATES);
+	nr = objects(module, site->place.symbol, candidates);
 	if (!nr)
-		return xk_refuse(error, -ENOENT, "module %s has no writable object %s",
+		return xk_refuse(error, -ENOENT, "module %s has no object %s that can be changed",
 				 module->name, site->place.symbol);
 	/* Objects of one name cannot be told apart by what they hold. */
 	if (!site->place.function && nr > 1)
@@ -100,13 +123,41 @@ static int verify_module(struct xk_live_site *site, const struct module *module,
 	for (i = 0; i < min(nr, MAX_CANDIDATES); i++)
 		if (candidates[i] == site->place.function)
 			break;
+	last = site->place.function + site->offset + site->insn_len - 1;
 	if (i == min(nr, MAX_CANDIDATES) ||
-	    !within_module_mem_type(site->place.function + site->offset + site->insn_len - 1,
-				    module, MOD_DATA))
+	    !(within_module_mem_type(last, module, MOD_DATA) || is_constant(module, last)) ||
+	    is_constant(module, last) != is_constant(module, site->place.function))
 		return xk_refuse(error, -ENOENT, "%s+0x%x: address %#lx is no such object of %s",
 				 site->place.symbol, site->offset, site->place.function,
 				 module->name);
 	return 0;
+}
+
+/* A value is aligned to its width, so that it lies in one page. */
+static int open_alias(struct xk_live_site *site, struct xk_error *error)
+{
+	struct page *page = vmalloc_to_page((void *)site->address);
+
+	site->alias = page ? vmap(&page, 1, VM_MAP, PAGE_KERNEL) : NULL;
+	if (!site->alias)
+		return xk_refuse(error, -ENOMEM, "%s+0x%x: %#lx cannot be mapped to be written",
+				 site->place.symbol, site->offset, site->address);
+	return 0;
+}
+
+/* The site is over, or its module goes. */
+void xk_data_release(struct xk_live_site *site)
+{
+	vunmap(site->alias);
+	site->alias = NULL;
+}
+
+/* Where the value is written; it is read where everybody else reads it. */
+static unsigned long writable(const struct xk_live_site *site)
+{
+	if (!site->alias)
+		return site->address;
+	return (unsigned long)site->alias + offset_in_page(site->address);
 }
 
 static int verify_unowned(const struct xk_live_site *site, struct xk_error *error)
@@ -126,7 +177,7 @@ static int verify_content(struct xk_live_site *site, struct xk_error *error)
 	u64 found = expected;
 
 	/* What is there, written over what is there: that shows that it can be written. */
-	switch (exchange(site->address, site->insn_len, &found, expected)) {
+	switch (exchange(writable(site), site->insn_len, &found, expected)) {
 	case 0:
 		site->written = expected;
 		return 0;
@@ -146,6 +197,7 @@ int xk_data_verify(struct xk_live_site *site, const struct module *module,
 {
 	int ret;
 
+	xk_data_release(site);
 	ret = module ? verify_module(site, module, error) : verify_vmlinux(site, error);
 	if (ret)
 		return ret;
@@ -155,6 +207,8 @@ int xk_data_verify(struct xk_live_site *site, const struct module *module,
 		return xk_refuse(error, -EINVAL, "%s+0x%x: %#lx is not aligned to %u bytes",
 				 site->place.symbol, site->offset, site->address, site->insn_len);
 	ret = verify_unowned(site, error);
+	if (!ret && module && is_constant(module, site->address))
+		ret = open_alias(site, error);
 	if (ret)
 		return ret;
 	return verify_content(site, error);
@@ -167,7 +221,7 @@ void xk_data_write(struct xk_live_site *site, s64 value)
 
 	if (new == site->written)
 		return;
-	if (!exchange(site->address, site->insn_len, &found, new))
+	if (!exchange(writable(site), site->insn_len, &found, new))
 		site->written = new;
 	else
 		pr_warn("xk: %s: %s+0x%x is left alone: it holds %llu, xk wrote %llu\n",

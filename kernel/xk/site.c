@@ -246,6 +246,7 @@ void xk_site_destroy(struct xk_live_site *site)
 {
 	if (site->backend)
 		site->backend->destroy(site);
+	xk_data_release(site);
 	xk_site_free_source(site);
 	free_percpu(site->counters);
 }

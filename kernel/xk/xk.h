@@ -113,6 +113,7 @@ struct xk_live_site {
 	bool in_data;				/* no code: see data.c */
 	enum xk_phase phase;
 	u64 written;				/* in data: what xk wrote last, or found */
+	void *alias;				/* in constant data: its page, writable; or NULL */
 	u8 original[XK_PATCH_LEN];		/* bytes that arming overwrites */
 	u64 missed;				/* before the module was last reloaded */
 
@@ -236,6 +237,7 @@ unsigned int xk_module_symbols(const struct module *module, const char *name,
 int xk_data_verify(struct xk_live_site *site, const struct module *module,
 		   struct xk_error *error);
 void xk_data_write(struct xk_live_site *site, s64 value);
+void xk_data_release(struct xk_live_site *site);
 bool xk_data_in_force(const struct xk_live_site *site, char *reason, size_t size);
 
 static inline bool xk_data_overlap(const struct xk_live_site *a, const struct xk_live_site *b)

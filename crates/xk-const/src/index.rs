@@ -12,6 +12,7 @@ use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 const MAGIC: &[u8; 8] = b"xkidx\x00\x02\n";
 const BUCKET_BITS: u32 = 21;
@@ -49,14 +50,27 @@ pub struct Index {
     names: (u64, u64),
 }
 
+/// The index that was opened last, by its file: its name tells trees apart.
+static LAST: Mutex<Option<(PathBuf, Arc<Index>)>> = Mutex::new(None);
+
 impl Index {
-    /// Opens the index of a tree, building it when there is none.
-    pub fn open(tree: &impl BuildTree) -> Result<Index, TreeError> {
+    /// Opens the index of a tree, building it when there is none. One process reads it once.
+    pub fn open(tree: &impl BuildTree) -> Result<Arc<Index>, TreeError> {
         let key = Sha256::digest(format!("{}\n{}", tree.root().display(), tree.stamp()));
         let key: String = key.iter().take(10).map(|b| format!("{b:02x}")).collect();
         let cache = tree.cache();
         let path = cache.join(format!("identifiers-{key}"));
-        if let Some(index) = Self::load(&path) {
+        let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, index)) = last.as_ref().filter(|(known, _)| *known == path) {
+            return Ok(Arc::clone(index));
+        }
+        let index = Arc::new(Self::load_or_build(tree, &cache, &path)?);
+        *last = Some((path, Arc::clone(&index)));
+        Ok(index)
+    }
+
+    fn load_or_build(tree: &impl BuildTree, cache: &Path, path: &Path) -> Result<Index, TreeError> {
+        if let Some(index) = Self::load(path) {
             return Ok(index);
         }
         let fail = |e: std::io::Error| {
@@ -65,11 +79,11 @@ impl Index {
                 path.display()
             ))
         };
-        std::fs::create_dir_all(&cache).map_err(fail)?;
-        let mut file = tempfile::NamedTempFile::new_in(&cache).map_err(fail)?;
+        std::fs::create_dir_all(cache).map_err(fail)?;
+        let mut file = tempfile::NamedTempFile::new_in(cache).map_err(fail)?;
         write(tree.root(), &mut file).map_err(fail)?;
-        file.persist(&path).map_err(|e| fail(e.error))?;
-        Self::load(&path)
+        file.persist(path).map_err(|e| fail(e.error))?;
+        Self::load(path)
             .ok_or_else(|| TreeError::Failed(format!("the source index {} does not read back", path.display())))
     }
 

@@ -89,6 +89,8 @@ guest_tests! {
     what_somebody_else_wrote_stays,
     an_object_waits_for_its_module,
     an_object_that_is_none_is_refused,
+    constant_data_of_a_module_are_set_and_put_back,
+    constant_data_wait_for_their_module,
     an_object_of_the_kernel_is_set_and_put_back,
     the_rest_is_in_force_while_a_site_waits,
     a_load_without_memory_leaves_nothing,
@@ -260,6 +262,7 @@ mod checks {
     pub use data::{
         an_object_holds_the_transformed_value, an_object_is_set_and_put_back,
         an_object_of_the_kernel_is_set_and_put_back, an_object_that_is_none_is_refused, an_object_waits_for_its_module,
+        constant_data_of_a_module_are_set_and_put_back, constant_data_wait_for_their_module,
         the_rest_is_in_force_while_a_site_waits, what_somebody_else_wrote_stays,
     };
     pub use effects::{

@@ -1,5 +1,6 @@
 //! Data that changes with the value: no update of code can repair it. What is
-//! writable is changed in place; anything else is a refusal.
+//! writable is changed in place, and so are constant objects of modules; anything
+//! else is a refusal.
 //!
 //! In: builds of a unit. Out: the words of data that follow V, or the refusal.
 //! Tables that describe code (unwinding, patching, line numbers) move with it and
@@ -63,22 +64,26 @@ pub type DataDifferences = BTreeMap<String, Vec<u8>>;
 /// of V.
 pub type DataSeeds = BTreeMap<(String, u64), Fit>;
 
-/// Whether a section is ordinary memory that every CPU shares and the kernel may
-/// write at any time: there a value can be changed in place.
-fn changeable(section: &Section) -> bool {
+/// Whether the values in a section can be changed in place: ordinary memory that
+/// every CPU shares and the kernel may write at any time, and of a module what it
+/// may only read, since `xk.ko` maps that a second time. In vmlinux there may be no
+/// such mapping beside the sealed one; and what is sealed after initialisation is
+/// meant to hold what that found.
+fn changeable(section: &Section, in_module: bool) -> bool {
     let per_cpu = section.name.starts_with(".data..percpu");
-    let read_only = section.name.starts_with(".data..ro_after_init") || section.name.starts_with(".data.rel.ro");
-    section.name.starts_with(".data") && !per_cpu && !read_only
+    let sealed = section.name.starts_with(".data..ro_after_init") || section.name.starts_with(".data.rel.ro");
+    let constant = section.name == ".rodata" && in_module;
+    constant || section.name.starts_with(".data") && !per_cpu && !sealed
 }
 
-/// Compares the data of `variant` with `base`: what can be changed in place is
-/// returned.
+/// Compares the data of `variant` with `base`, builds of `unit` of a module or of
+/// vmlinux: what can be changed in place is returned.
 ///
 /// # Errors
 /// [`Refusal::LayoutChange`] when something has another size,
 /// [`Refusal::ReadOnlyData`] when an object that cannot be changed holds another
 /// value.
-pub fn compare(base: &Object, variant: &Object, unit: &str) -> Result<DataDifferences, Refusal> {
+pub fn compare(base: &Object, variant: &Object, unit: &str, module: Option<&str>) -> Result<DataDifferences, Refusal> {
     alternatives(base, variant, unit)?;
     same_symbols(base, variant, unit)?;
     let relevant = |s: &&Section| {
@@ -102,7 +107,7 @@ pub fn compare(base: &Object, variant: &Object, unit: &str) -> Result<DataDiffer
             Err(Refusal::ReadOnlyData { unit: unit.into(), section: name, offset })
         };
         if let Some(offset) = section.data.iter().zip(&other.data).position(|(a, b)| a != b) {
-            if !changeable(section) {
+            if !changeable(section, module.is_some()) {
                 return fixed(offset as u64);
             }
             differences.insert(section.name.clone(), other.data.clone());

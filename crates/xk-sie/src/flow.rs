@@ -265,30 +265,48 @@ fn effect(object: &Object, insn: &Insn, prototypes: &Prototypes, factory: &mut I
     result
 }
 
+/// What is read behind an instruction: at other instructions, by their place in the
+/// order, and outside of the object.
+struct Behind {
+    at: Vec<usize>,
+    /// The function that is called, if its code says what it reads.
+    callee: Option<usize>,
+    effect: Effect,
+}
+
 fn liveness(object: &Object, prototypes: &Prototypes) -> HashMap<Node, Live> {
     let mut factory = InstructionInfoFactory::new();
-    let mut live: HashMap<Node, Live> = HashMap::with_capacity(object.insns.len());
-    let code: Vec<(&Insn, Effect, Vec<Node>)> = object
+    // Against the flow of control, so that few rounds are needed.
+    let places: HashMap<Node, usize> = object.insns.keys().rev().enumerate().map(|(at, node)| (*node, at)).collect();
+    let code: Vec<Behind> = object
         .insns
         .values()
         .rev()
-        .map(|insn| (insn, effect(object, insn, prototypes, &mut factory), successors(object, insn)))
+        .map(|insn| {
+            let mut effect = effect(object, insn, prototypes, &mut factory);
+            let next = successors(object, insn);
+            let at: Vec<usize> = next.iter().filter_map(|node| places.get(node).copied()).collect();
+            if at.len() < next.len() {
+                // Whatever is there may read everything.
+                effect.reads |= Live::ALL.0 & !effect.kills;
+            }
+            Behind { at, callee: effect.callee.and_then(|start| places.get(&start).copied()), effect }
+        })
         .collect();
+    let mut live = vec![Live::default(); code.len()];
     loop {
         let mut changed = false;
-        for (insn, effect, next) in &code {
-            let out = next.iter().fold(0, |acc, node| {
-                let known = object.insns.contains_key(node);
-                acc | if known { live.get(node).copied().unwrap_or_default().0 } else { Live::ALL.0 }
-            });
-            let callee = effect.callee.and_then(|start| live.get(&start)).map_or(0, |at| at.0 & CALLER_SAVED);
+        for (at, Behind { at: next, callee, effect }) in code.iter().enumerate() {
+            let out = next.iter().fold(0, |acc, &next| acc | live[next].0);
+            let callee = callee.map_or(0, |start| live[start].0 & CALLER_SAVED);
             let new = Live(out & !effect.kills | effect.reads | callee);
-            if live.insert(insn.node, new) != Some(new) {
+            if live[at] != new {
+                live[at] = new;
                 changed = true;
             }
         }
         if !changed {
-            return live;
+            return object.insns.keys().rev().copied().zip(live).collect();
         }
     }
 }

@@ -13,7 +13,7 @@ use std::time::Instant;
 use thiserror::Error;
 use xk_const::{BuildTree, Constant, TreeError, Unit, Users};
 use xk_kernel::Tree;
-use xk_table::{ConstRef, KernelRef, Mode, Place, Refusal, ScopeTable, SCHEMA};
+use xk_table::{ConstRef, KernelRef, Mode, Place, Range, Refusal, ScopeTable, SCHEMA};
 
 use crate::analyse::{conclude, confirmed, hull, Input};
 use crate::identity::Deployed;
@@ -170,7 +170,8 @@ fn observe(
             // What does not agree in one unit need not be compiled in others.
             let failed: BTreeSet<i64> = studies.iter().flat_map(|study| study.open().keys().copied()).collect();
             let left: Vec<i64> = wave.iter().copied().filter(|value| !failed.contains(value)).collect();
-            let built = variants.compile(&units[at..=at], &left)?;
+            let built =
+                variants.compile(&units[at..=at], &left, &plan.ahead(Range::of(means.default, means.default)))?;
             clock.lap("compile");
             study(means, &mut studies[at..=at], built, 1);
             clock.lap("compare");

@@ -90,8 +90,24 @@ impl<'a> Plan<'a> {
         wave
     }
 
+    /// What comes behind the first wave if that says nothing against it: a processor that
+    /// would wait for the rest of a wave can begin with it.
+    #[must_use]
+    pub fn ahead(&self, hull: Range) -> Vec<i64> {
+        if self.waves > 0 {
+            return Vec::new();
+        }
+        self.candidates(hull, UNSEEN)
+    }
+
     /// As many values as are wanted, of those that come next.
     fn pick(&mut self, hull: Range, wanted: usize) -> Vec<i64> {
+        let wave = self.candidates(hull, wanted);
+        self.tried.extend(&wave);
+        wave
+    }
+
+    fn candidates(&self, hull: Range, wanted: usize) -> Vec<i64> {
         let candidates = match self.domain {
             Domain::PowersOfTwo => self.powers(hull),
             Domain::All | Domain::Hasty if self.waves == 0 => self.first(),
@@ -104,7 +120,6 @@ impl<'a> Plan<'a> {
                 wave.push(value);
             }
         }
-        self.tried.extend(&wave);
         wave
     }
 
@@ -201,8 +216,11 @@ mod tests {
         let mut plan = Plan::new(&constant, Domain::All);
         let first = plan.next(&Standing { fitted: false, ..standing(100, 100, false) });
         assert_eq!(first.len(), FITTED);
+        let ahead = plan.ahead(Range::of(100, 100));
         let second = plan.next(&standing(100, 100, true));
         assert_eq!(second.len(), UNSEEN);
+        assert_eq!(ahead, second, "what is begun early is what is wanted");
+        assert!(plan.ahead(Range::of(100, 100)).is_empty(), "later waves depend on what agreed");
         assert!(!second.iter().any(|value| first.contains(value) || *value == 100));
         let enough = Standing { confirmed: UNSEEN, ..standing(1, 1000, true) };
         assert!(plan.next(&enough).is_empty());

@@ -11,6 +11,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use thiserror::Error;
@@ -22,7 +23,7 @@ use crate::state::{Flag, State};
 use crate::term::{Node, TermId, Terms};
 
 /// A solver that reads SMT-LIB from its standard input.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Solver {
     /// Program and arguments.
     pub command: Vec<String>,
@@ -30,7 +31,14 @@ pub struct Solver {
     pub name: String,
     /// Bound in seconds.
     pub timeout_s: u64,
+    /// What it said before.
+    pub answers: Answers,
 }
+
+/// Queries that were decided, or were not within the bound, by their text. Builds of many
+/// values ask the same of one piece of code again and again.
+#[derive(Debug, Clone, Default)]
+pub struct Answers(Arc<Mutex<HashMap<String, bool>>>);
 
 /// Why an obligation is not proved.
 #[derive(Debug, Error)]
@@ -78,7 +86,29 @@ impl Solver {
         let first = String::from_utf8_lossy(&output.stdout).lines().next().unwrap_or("").trim().to_owned();
         let name = first.trim_start_matches("This is ").split(" [").next().unwrap_or("").to_owned();
         let name = name.split(" - ").next().unwrap_or("").to_lowercase();
-        Ok(Self { command: command.iter().map(|s| (*s).to_owned()).collect(), name, timeout_s })
+        Ok(Self {
+            command: command.iter().map(|s| (*s).to_owned()).collect(),
+            name,
+            timeout_s,
+            answers: Answers::default(),
+        })
+    }
+
+    /// Whether `query` is unsatisfiable; the solver is asked once.
+    #[must_use]
+    pub fn refutes(&self, query: String) -> bool {
+        let known = |answers: &Answers| answers.0.lock().unwrap_or_else(PoisonError::into_inner).get(&query).copied();
+        if let Some(answer) = known(&self.answers) {
+            return answer;
+        }
+        let answer = match self.refute(&query) {
+            Ok(_) => true,
+            Err(ProofError::Refuted | ProofError::Timeout(_)) => false,
+            // Another time it may do better.
+            Err(ProofError::Solver { .. }) => return false,
+        };
+        self.answers.0.lock().unwrap_or_else(PoisonError::into_inner).insert(query, answer);
+        answer
     }
 
     /// Decides `query`: `Ok` when it is unsatisfiable.

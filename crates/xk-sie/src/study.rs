@@ -203,11 +203,10 @@ impl Study {
     }
 
     fn observe(&self, means: &Means<'_>, value: i64, variant: &Object) -> Result<Observation, Refusal> {
-        let data = data::compare(&self.base, variant, &self.source)?;
+        let data = data::compare(&self.base, variant, &self.source, self.module.as_deref())?;
         let nothing = Differences::new();
-        let code = compare_with(&self.base, variant, &means.rules(&nothing)).map_err(|mismatch| Refusal::Shape {
-            place: self.place(mismatch.base),
-            detail: format!("{} (value {value})", mismatch.detail),
+        let code = compare_with(&self.base, variant, &means.rules(&nothing, &self.flow)).map_err(|mismatch| {
+            Refusal::Shape { place: self.place(mismatch.base), detail: format!("{} (value {value})", mismatch.detail) }
         })?;
         Ok(Observation { code, data })
     }
@@ -324,8 +323,9 @@ impl Study {
             .iter()
             .map(|(key, fit)| (*key, Other { value: fit.apply(value), bits: u32::from(fit.width) * 8 }))
             .collect();
-        let data = data::compare(&self.base, variant, &self.source).map_err(|refusal| refusal.to_string())?;
-        let code = compare_with(&self.base, variant, &means.rules(&expected))
+        let data = data::compare(&self.base, variant, &self.source, self.module.as_deref())
+            .map_err(|refusal| refusal.to_string())?;
+        let code = compare_with(&self.base, variant, &means.rules(&expected, &self.flow))
             .map_err(|mismatch| format!("{}: {}", self.place(mismatch.base), mismatch.detail))?;
         Ok(Observation { code, data })
     }
@@ -409,8 +409,9 @@ impl Study {
 }
 
 impl<'a> Means<'a> {
-    fn rules(&self, expected: &'a Differences) -> Rules<'a> {
-        Rules { noreturns: self.noreturns, prototypes: self.prototypes, solver: Some(self.solver), expected }
+    fn rules(&self, expected: &'a Differences, flow: &'a Flow) -> Rules<'a> {
+        let Self { noreturns, prototypes, solver, .. } = *self;
+        Rules { noreturns, prototypes, solver: Some(solver), expected, flow: Some(flow) }
     }
 }
 

@@ -41,7 +41,7 @@ impl Variants<'_> {
             .flat_map(|unit| [(unit, probe), (unit, default)])
             .filter(|(_, v)| eager || *v == probe)
             .collect();
-        let mut outcomes = self.outcomes(&probes).into_iter();
+        let mut outcomes = self.outcomes(&probes, &[]).into_iter();
         let mut seeing = Vec::new();
         for unit in units {
             if !matches!(outcomes.next().transpose()?, None | Some(Outcome::NotSeen)) {
@@ -51,7 +51,7 @@ impl Variants<'_> {
         }
         let bases: Vec<(&Unit, i64)> = seeing.iter().map(|unit| (*unit, default)).collect();
         let mut studies = Vec::new();
-        for (unit, base) in seeing.iter().zip(self.outcomes(&bases)) {
+        for (unit, base) in seeing.iter().zip(self.outcomes(&bases, &[])) {
             match base? {
                 Outcome::NotSeen => {}
                 Outcome::Variant(Variant::Built(object)) => {
@@ -70,12 +70,15 @@ impl Variants<'_> {
         Ok((seeing.into_iter().cloned().collect(), studies))
     }
 
-    /// Every value of the wave in every unit.
-    pub fn compile(&self, units: &[Unit], wave: &[i64]) -> Result<Vec<Vec<(i64, Variant)>>, BuildError> {
+    /// Every value of the wave in every unit. Who would wait for the others begins with a value
+    /// of those that are likely to come `ahead`; it will be in the cache.
+    pub fn compile(&self, units: &[Unit], wave: &[i64], ahead: &[i64]) -> Result<Vec<Vec<(i64, Variant)>>, BuildError> {
         let jobs: Vec<(&Unit, i64)> =
             units.iter().flat_map(|unit| wave.iter().map(move |&value| (unit, value))).collect();
         (self.options.progress)(&format!("compiling {} variant(s)", jobs.len()));
-        let mut outcomes = self.outcomes(&jobs).into_iter();
+        let ahead: Vec<(&Unit, i64)> =
+            units.iter().flat_map(|unit| ahead.iter().map(move |&value| (unit, value))).collect();
+        let mut outcomes = self.outcomes(&jobs, &ahead).into_iter();
         let mut built = Vec::new();
         for unit in units {
             let mut variants = Vec::new();
@@ -93,16 +96,26 @@ impl Variants<'_> {
         Ok(built)
     }
 
-    /// Runs the compilers side by side; the outcomes are in the order of `jobs`.
-    fn outcomes(&self, jobs: &[(&Unit, i64)]) -> Vec<Result<Outcome, BuildError>> {
+    /// Runs the compilers side by side; the outcomes are in the order of `jobs`. As long as one
+    /// runs, each that has nothing left to do takes one of those `ahead`.
+    fn outcomes(&self, jobs: &[(&Unit, i64)], ahead: &[(&Unit, i64)]) -> Vec<Result<Outcome, BuildError>> {
         let next = AtomicUsize::new(0);
+        let done = AtomicUsize::new(0);
         let results: Mutex<BTreeMap<usize, Result<Outcome, BuildError>>> = Mutex::default();
         std::thread::scope(|scope| {
-            for _ in 0..self.options.jobs.clamp(1, jobs.len().max(1)) {
+            for _ in 0..self.options.jobs.clamp(1, (jobs.len() + ahead.len()).max(1)) {
                 scope.spawn(|| loop {
                     let index = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(&(unit, value)) = jobs.get(index) else { return };
+                    let Some(&(unit, value)) = jobs.get(index) else {
+                        let early = ahead.get(index - jobs.len()).filter(|_| done.load(Ordering::Relaxed) < jobs.len());
+                        // Whatever this says, it says again when its turn comes.
+                        early.map(|&(unit, value)| {
+                            xk_const::build(self.tree, self.constant, unit, value, self.options.cache)
+                        });
+                        return;
+                    };
                     let outcome = self.outcome(unit, value);
+                    done.fetch_add(1, Ordering::Relaxed);
                     if let Ok(mut results) = results.lock() {
                         results.insert(index, outcome);
                     }

@@ -246,7 +246,7 @@ fn observe(
     refuse_layout(&variants, &users, &units, values)?;
     // A few at a time: objects of many units are large.
     for wave in values.chunks(3) {
-        let built = variants.compile(&units, wave)?;
+        let built = variants.compile(&units, wave, &[])?;
         study(&means, &mut studies, built, options.jobs);
     }
     Ok(studies)

@@ -25,6 +25,7 @@ fn with_solver(base: &Object, variant: &Object) -> Result<Differences, Mismatch>
         prototypes: &Prototypes::default(),
         solver: Some(&solver),
         expected: &Differences::new(),
+        flow: None,
     };
     compare_with(base, variant, &rules)
 }

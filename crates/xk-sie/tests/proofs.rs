@@ -20,6 +20,7 @@ use usable::{c_text, USABLE};
 use xk_sie::analyse::{confirmed, Analysis};
 use xk_sie::object::Object;
 use xk_sie::proof::Solver;
+use xk_sie::study::Builds;
 use xk_table::{CriticalSpan, Fit, When};
 
 // ---------------------------------------------------------------- accepted
@@ -213,7 +214,6 @@ fn spans_do_not_reach_back_over_earlier_updates() {
     }
 }
 
-/// A reference into a table is updated from the table's address or not at all.
 /// A value in writable data is changed there; nothing else of the object is.
 #[test]
 fn data_follows_the_value_in_place() {
@@ -231,6 +231,32 @@ fn data_follows_the_value_in_place() {
         || d.fit.apply(analysis.range.max) == analysis.range.max as u64));
 }
 
+/// What a module may only read is changed there, too; what the linker computes is not,
+/// nor is anything that has no name of its own.
+#[test]
+fn constant_data_of_a_module_follow_the_value_in_place() {
+    let in_module = |text: &str| {
+        let text = format!("{PRELUDE}{text}");
+        let build = from_c(&text);
+        let unit = Builds { module: Some("m".into()), ..builds(&build, 8, &[9, 16], &[100, 7000]) };
+        let deployed = Itself::of(&unit.base);
+        analysed(vec![unit], 8, &deployed, &solver())
+    };
+    let analysis = in_module(
+        "static const struct s policy[] = { { 1, 2 }, { 3, 4, .d = V - 1 } };\n\
+         u32 f(u32 x) { return g(policy[x].d); } u32 k(u32 x) { return x < V ? x : V; }",
+    );
+    let analysis = analysis.unwrap();
+    let found: Vec<_> = analysis.data.iter().map(|d| (d.symbol.as_str(), d.offset, d.fit.a, d.fit.b)).collect();
+    assert_eq!(found, [("policy", 24 + 16, 1, -1)]);
+    assert!(!analysis.spans.is_empty(), "the code beside it follows, too");
+    let pointer = in_module("extern u32 a[]; u32 *const p[] = { a, &a[V] }; u32 f(u32 x) { return *p[x]; }");
+    assert_eq!(reason(&pointer.unwrap_err()), "read_only_data");
+    let sealed = "__attribute__((section(\".data..ro_after_init\"))) u32 a = V; u32 f(u32 x) { return x < a; }";
+    assert_eq!(reason(&in_module(sealed).unwrap_err()), "read_only_data");
+}
+
+/// A reference into a table is updated from the table's address or not at all.
 #[test]
 fn an_offset_from_a_symbol_keeps_its_symbol() {
     let text = body("mov table+8*{V}(%rip),%rdi; call g; ret");
@@ -265,6 +291,7 @@ fn the_deployed_kernel_must_agree() {
         command: vec!["sh".into(), "-c".into(), format!("cat > /dev/null; echo '{answer}'")],
         name: "stub".into(),
         timeout_s: 1,
+        answers: xk_sie::proof::Answers::default(),
     };
     assert_eq!(try_with(&Itself::of(&base), &says("timeout")), "solver_timeout");
     assert_eq!(try_with(&Itself::of(&base), &says("unknown")), "solver_timeout");

@@ -78,6 +78,7 @@ fn says(answer: &str) -> Solver {
         command: vec!["sh".into(), "-c".into(), format!("cat > /dev/null; echo {answer}")],
         name: "stub".into(),
         timeout_s: 1,
+        answers: xk_sie::proof::Answers::default(),
     }
 }
 

@@ -45,7 +45,7 @@ const PROTOTYPE: u8 = 13;
 const VARIABLE: u8 = 14;
 
 /// All types of a kernel and of some modules.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Types {
     types: Vec<Type>,
     words: Vec<u32>,

@@ -8,10 +8,10 @@ use std::collections::HashSet;
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, OpKind};
 
-use crate::world::{Function, World};
+use crate::world::{Function, Region, World};
 
 /// The index.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Callers {
     /// Target and instruction, sorted.
     refs: Vec<(u64, u64)>,
@@ -26,16 +26,29 @@ impl Callers {
     #[must_use]
     pub fn new(world: &World) -> Self {
         let mut this = Self { blind: world.blind, ..Self::default() };
-        for region in world.regions() {
+        this.add(world, world.regions().iter());
+        this
+    }
+
+    /// This index, which is of the kernel alone, with the modules of `world`: the same kernel with
+    /// modules. Nothing of the kernel refers to them.
+    #[must_use]
+    pub fn with_modules(mut self, world: &World) -> Self {
+        self.add(world, world.module_regions());
+        self
+    }
+
+    fn add<'a>(&mut self, world: &World, regions: impl Iterator<Item = &'a Region>) {
+        for region in regions {
             if region.code {
-                this.read_code(world, region.start, &region.bytes);
+                self.read_code(world, region.start, &region.bytes);
             } else {
-                this.read_data(world, region.start, &region.bytes);
+                self.read_data(world, region.start, &region.bytes);
             }
         }
-        this.refs.sort_unstable();
-        this.refs.dedup();
-        this
+        // Mostly sorted already.
+        self.refs.sort();
+        self.refs.dedup();
     }
 
     fn read_code(&mut self, world: &World, start: u64, bytes: &[u8]) {

@@ -2,8 +2,7 @@
 //! of its updates.
 //!
 //! In: an image, and the functions that do not return. What is read of the image
-//! serves every table that needs the same modules; the next one that needs others has
-//! it read again, which takes about a second.
+//! serves every table; modules are read when the next table needs others.
 
 use std::collections::{BTreeSet, HashSet};
 use std::time::Instant;
@@ -39,6 +38,8 @@ pub enum ConfineError {
 #[derive(Debug)]
 pub struct Confiner {
     noreturns: HashSet<String>,
+    /// The kernel alone.
+    kernel: Option<(World, Callers)>,
     /// With which modules, and what was read.
     known: Option<(BTreeSet<String>, World, Callers, Index)>,
 }
@@ -47,7 +48,7 @@ impl Confiner {
     /// For a kernel with these functions that do not return.
     #[must_use]
     pub fn new(noreturns: HashSet<String>) -> Self {
-        Self { noreturns, known: None }
+        Self { noreturns, kernel: None, known: None }
     }
 
     /// Gives `table`, which is one of `image`, its safe spans; whether it had none of
@@ -64,8 +65,16 @@ impl Confiner {
         let modules: BTreeSet<String> = table.functions.iter().filter_map(|function| function.module.clone()).collect();
         if self.known.as_ref().is_none_or(|(with, ..)| *with != modules) {
             let names: Vec<&str> = modules.iter().map(String::as_str).collect();
-            let world = World::new(image, &names, self.noreturns.clone())?;
-            let callers = Callers::new(&world);
+            let (kernel, callers) = match self.kernel.take() {
+                Some(known) => self.kernel.insert(known),
+                None => {
+                    let world = World::new(image, &[], self.noreturns.clone())?;
+                    let callers = Callers::new(&world);
+                    self.kernel.insert((world, callers))
+                }
+            };
+            let world = kernel.clone().with(image, &names)?;
+            let callers = callers.clone().with_modules(&world);
             let index = Index::new(&world);
             self.known = Some((modules, world, callers, index));
         }

@@ -117,7 +117,7 @@ pub enum Rewrite {
 }
 
 /// Everything that was found.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Patches {
     /// By the place that is replaced.
     pub alternatives: BTreeMap<u64, Vec<Alternative>>,

@@ -5,6 +5,7 @@
 //! places that the kernel patches by itself. Refuses modules that cannot be read.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use xk_kernel::{Image, ImageError, Module};
 
@@ -12,12 +13,12 @@ use crate::btf::Types;
 use crate::patches::{Patches, Tables};
 
 /// Code or data at its address.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Region {
     /// First byte.
     pub start: u64,
-    /// The bytes.
-    pub bytes: Vec<u8>,
+    /// The bytes, shared by all address spaces of one kernel.
+    pub bytes: Arc<Vec<u8>>,
     /// Whether it is code.
     pub code: bool,
     /// Whether it is code that never runs once the kernel or the module is there.
@@ -69,7 +70,7 @@ pub struct Placed {
 }
 
 /// The address space.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct World {
     regions: Vec<Region>,
     functions: Vec<Function>,
@@ -148,13 +149,28 @@ impl World {
         this.owners.push(None);
         this.types = image.btf().map(|btf| Types::new(&btf)).unwrap_or_default();
         this.read_image(image)?;
+        this.finish(0);
+        this.with(image, modules)
+    }
+
+    /// This address space, which is that of `image` alone, with some of its modules.
+    ///
+    /// # Errors
+    /// When a module cannot be read.
+    pub fn with(mut self, image: &Image, modules: &[&str]) -> Result<Self, ImageError> {
+        let own = self.functions.len();
         let mut at = MODULES;
         let mut known = HashSet::new();
         for name in modules {
-            at = this.place_with_needs(image, name, at, &mut known)?;
+            at = self.place_with_needs(image, name, at, &mut known)?;
         }
-        this.finish();
-        Ok(this)
+        self.finish(own);
+        Ok(self)
+    }
+
+    /// The regions of modules.
+    pub fn module_regions(&self) -> impl Iterator<Item = &Region> {
+        self.regions.iter().filter(|region| region.start >= MODULES)
     }
 
     /// Places a module behind those whose functions it calls.
@@ -184,7 +200,7 @@ impl World {
         for module in modules {
             at = this.place(module, at);
         }
-        this.finish();
+        this.finish(0);
         this
     }
 
@@ -194,26 +210,26 @@ impl World {
             let length = (text.end - text.start) as usize;
             self.regions.push(Region {
                 start: text.start,
-                bytes: image.read(text.start, length)?,
+                bytes: Arc::new(image.read(text.start, length)?),
                 code: true,
                 boot: false,
             });
         }
         for (name, start, length) in image.executable_sections() {
             let boot = name.starts_with(".init") || name == ".exit.text" || name == ".altinstr_aux";
-            self.regions.push(Region { start, bytes: image.read(start, length)?, code: true, boot });
+            self.regions.push(Region { start, bytes: Arc::new(image.read(start, length)?), code: true, boot });
         }
         let others = image.data_sections().into_iter();
         let others = others.filter(|(name, ..)| !DATA.contains(name) && !DESCRIPTIONS.contains(name));
         self.tables.extend(others.map(|(_, start, bytes)| Region {
             start,
-            bytes: bytes.to_vec(),
+            bytes: Arc::new(bytes.to_vec()),
             code: false,
             boot: false,
         }));
         for name in DATA {
             if let Some((start, bytes)) = image.section(name) {
-                self.regions.push(Region { start, bytes: bytes.to_vec(), code: false, boot: false });
+                self.regions.push(Region { start, bytes: Arc::new(bytes.to_vec()), code: false, boot: false });
             }
         }
         self.regions.sort_by_key(|region| region.start);
@@ -266,7 +282,9 @@ impl World {
         };
         for (start, stop) in [("__start_rodata", "__end_rodata"), ("_sdata", "_edata")] {
             match between(start, stop).and_then(read) {
-                Some((start, bytes)) => self.regions.push(Region { start, bytes, code: false, boot: false }),
+                Some((start, bytes)) => {
+                    self.regions.push(Region { start, bytes: Arc::new(bytes), code: false, boot: false })
+                }
                 None => self.blind = true,
             }
         }
@@ -358,7 +376,7 @@ impl World {
             if LISTS.contains(&section.name.as_str()) {
                 self.listed.push(starts[index]..starts[index] + bytes.len() as u64);
             }
-            self.regions.push(Region { start: starts[index], bytes, code: section.executable, boot });
+            self.regions.push(Region { start: starts[index], bytes: Arc::new(bytes), code: section.executable, boot });
         }
         self.regions.sort_by_key(|region| region.start);
         self.name_module(module, owner, &starts);
@@ -381,14 +399,15 @@ impl World {
         }
         let auxiliary = module.sections.iter().zip(starts).filter(|(section, _)| section.name == ".altinstr_aux");
         text.extend(auxiliary.map(|(section, &start)| (start, start + section.size, xk_sie::object::AUXILIARY)));
+        let first = self.functions.len();
         self.add_functions(text, owner);
-        self.index_names();
+        self.index_names(first);
     }
 
     /// Address of a symbol that a module does not define.
     fn resolve(&mut self, name: &str) -> u64 {
         if self.by_name.is_empty() {
-            self.index_names();
+            self.index_names(0);
         }
         // A static function of the same name is another one.
         let offered = |address: &u64| self.exported.contains(address) || self.blind;
@@ -406,20 +425,28 @@ impl World {
         place
     }
 
-    fn index_names(&mut self) {
-        self.by_name.clear();
-        for (index, function) in self.functions.iter().enumerate() {
+    /// Indexes the functions from `first` on; those before it are, and stay where they are.
+    fn index_names(&mut self, first: usize) {
+        let fresh = || self.functions.iter().enumerate().skip(first);
+        for name in fresh().flat_map(|(_, function)| &function.names) {
+            if let Some(places) = self.by_name.get_mut(name) {
+                places.retain(|&place| place < first);
+            }
+        }
+        for (index, function) in fresh() {
             for name in &function.names {
                 self.by_name.entry(name.clone()).or_default().push(index);
             }
         }
     }
 
-    fn finish(&mut self) {
-        self.functions.sort_by_key(|function| function.start);
+    /// Puts everything in order; the functions before `first` are, and nothing that came
+    /// later lies before one of them.
+    fn finish(&mut self, first: usize) {
+        self.functions[first..].sort_by_key(|function| function.start);
         self.objects.sort();
         self.relocated.sort_unstable();
-        self.index_names();
+        self.index_names(first);
     }
 
     fn region(&self, address: u64) -> Option<&Region> {

@@ -69,7 +69,7 @@ pub enum Refusal {
         section: String,
     },
     /// The value is an initialiser of data, not part of code.
-    #[error("data: section {section} of {unit} holds the value at offset {offset:#x}; changing data in place is not supported")]
+    #[error("data: section {section} of {unit} holds the value at offset {offset:#x}; only writable data, and constant data of modules, are changed in place")]
     ReadOnlyData {
         /// Translation unit.
         unit: String,

@@ -126,13 +126,58 @@ pub fn an_object_waits_for_its_module() {
     assert_eq!(target("limits"), "32 33 32 32");
 }
 
+/// Second mappings that `xk.ko` has made, by who called `vmap()`.
+fn windows() -> usize {
+    let areas = fs::read_to_string("/proc/vmallocinfo").unwrap();
+    areas.lines().filter(|line| line.contains("xk_data_verify") && line.contains(" vmap")).count()
+}
+
+fn fixed() -> ScopeTable {
+    data_table("FIXED", vec![object("xk_target_fixed", 0, 4)])
+}
+
+pub fn constant_data_of_a_module_are_set_and_put_back() {
+    assert_eq!((target("fixed").as_str(), windows()), ("32", 0));
+    let tune = load(&fixed(), 100).unwrap();
+    assert_eq!((target("fixed").as_str(), windows()), ("100", 1));
+    assert_eq!(probes(&tune), [Probe::Data]);
+    tune.set(7).unwrap();
+    assert_eq!(target("fixed"), "7");
+    // For everybody else it is sealed as before.
+    let written = fs::write("/proc/xk_target", "fixed 77");
+    assert_eq!(written.unwrap_err().raw_os_error(), Some(libc::EFAULT));
+    assert_eq!(target("fixed"), "7");
+    tune.unload().unwrap();
+    assert_eq!((target("fixed").as_str(), windows()), ("32", 0));
+    drop(load(&fixed(), 100).unwrap());
+    assert_eq!((target("fixed").as_str(), windows()), ("32", 0));
+    // One that is refused keeps no mapping.
+    let other = DataSite { fit: Fit::linear(1, 1, 4), ..object("xk_target_fixed", 0, 4) };
+    let sentence = message(load(&data_table("OTHER", vec![other]), 100));
+    assert!(sentence.contains("xk_target_fixed+0x0: holds 32, and 33 by default"), "{sentence}");
+    assert_eq!((target("fixed").as_str(), windows()), ("32", 0));
+}
+
+pub fn constant_data_wait_for_their_module() {
+    let tune = load(&fixed(), 100).unwrap();
+    for value in ["100", "101"] {
+        assert_eq!((target("fixed"), windows()), (value.to_owned(), 1));
+        assert!(run("rmmod", &[MODULE]));
+        assert_eq!((probes(&tune).as_slice(), windows()), ([Probe::Waiting].as_slice(), 0));
+        tune.set(101).unwrap();
+        assert!(run("insmod", &[target_module().to_str().unwrap()]));
+    }
+    assert_eq!(target("fixed"), "101");
+    tune.detach().unwrap();
+    assert!(run("rmmod", &["xk"]));
+    assert_eq!((target("fixed").as_str(), windows()), ("32", 0));
+}
+
 pub fn an_object_that_is_none_is_refused() {
     let refused = |data: DataSite| message(load(&data_table("WRONG", vec![data]), 100));
-    for symbol in ["xk_target_sealed", "xk_target_fixed"] {
-        let sentence = refused(object(symbol, 0, 4));
-        assert!(sentence.contains(&format!("module xk_target has no writable object {symbol}")), "{sentence}");
-    }
-    assert_eq!((target("sealed").as_str(), target("fixed").as_str()), ("32", "32"));
+    let sentence = refused(object("xk_target_sealed", 0, 4));
+    assert!(sentence.contains("module xk_target has no object xk_target_sealed that can be changed"), "{sentence}");
+    assert_eq!(target("sealed"), "32");
     let sentence = refused(DataSite { offset: 9, ..word() });
     assert!(sentence.contains("not aligned to 4 bytes"), "{sentence}");
     let sentence = refused(DataSite { symbol: "xk_target_bias".into(), ..word() });

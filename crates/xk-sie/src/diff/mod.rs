@@ -80,7 +80,8 @@ pub struct Mismatch {
 /// # Errors
 /// [`Mismatch`] when the variant is not the deployed code with constants replaced.
 pub fn compare(base: &Object, variant: &Object, noreturns: &HashSet<String>) -> Result<Differences, Mismatch> {
-    let rules = Rules { noreturns, prototypes: &Prototypes::default(), solver: None, expected: &Differences::new() };
+    let (prototypes, expected) = (Prototypes::default(), Differences::new());
+    let rules = Rules { noreturns, prototypes: &prototypes, solver: None, expected: &expected, flow: None };
     compare_with(base, variant, &rules)
 }
 
@@ -97,6 +98,8 @@ pub struct Rules<'a> {
     /// The constants that the deployed code should have for this value, if a
     /// fit is known.
     pub expected: &'a Differences,
+    /// Blocks and liveness of the deployed build, if somebody has them.
+    pub flow: Option<&'a Flow>,
 }
 
 /// Compares `variant` with `base`; blocks that do not match by instructions
@@ -109,7 +112,7 @@ pub fn compare_with(base: &Object, variant: &Object, rules: &Rules<'_>) -> Resul
         base,
         variant,
         rules: *rules,
-        flows: OnceCell::new(),
+        flows: Default::default(),
         pairings: HashMap::new(),
         work: Vec::new(),
         constants: BTreeMap::new(),
@@ -128,7 +131,7 @@ struct Walk<'a> {
     base: &'a Object,
     variant: &'a Object,
     rules: Rules<'a>,
-    flows: OnceCell<(Flow, Flow)>,
+    flows: [OnceCell<Flow>; 2],
     pairings: HashMap<(Node, Node), Pairing>,
     work: Vec<(Node, Node)>,
     /// For each instruction of the deployed build and each instruction of the
@@ -171,9 +174,11 @@ fn is_part(function: &Function) -> bool {
 
 impl Walk<'_> {
     /// Blocks and liveness of both builds; needed only where they differ.
-    fn flows(&self) -> &(Flow, Flow) {
+    fn flows(&self) -> (&Flow, &Flow) {
+        let [base, variant] = &self.flows;
         let flow = |object| Flow::new(object, self.rules.prototypes);
-        self.flows.get_or_init(|| (flow(self.base), flow(self.variant)))
+        let base = self.rules.flow.unwrap_or_else(|| base.get_or_init(|| flow(self.base)));
+        (base, variant.get_or_init(|| flow(self.variant)))
     }
 
     fn mismatch<T>(&self, base: Node, detail: impl Into<String>) -> Result<T, Mismatch> {

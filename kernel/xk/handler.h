@@ -9,6 +9,7 @@
 #define _XK_HANDLER_H
 
 #include "memory.h"
+#include "policy.h"
 #include "xk.h"
 
 static __always_inline void xk_count_hit(const struct xk_live_site *site)
@@ -104,7 +105,8 @@ xk_values_at(const struct xk_values *values, const struct xk_live_site *site)
 
 /*
  * With the program of the site's kind, or xk_run(). What is called while a
- * transition settles is not inlined: a handler that calls nothing is shorter.
+ * transition settles, or for a policy, is not inlined: a handler that calls
+ * nothing is shorter.
  */
 static __always_inline int
 xk_handle(const struct xk_live_site *site, struct pt_regs *regs,
@@ -116,6 +118,8 @@ xk_handle(const struct xk_live_site *site, struct pt_regs *regs,
 
 	if (unlikely(READ_ONCE(values->settling)))
 		return xk_handle_settling(site, values, regs);
+	if (values->policy)
+		return xk_policy_handle(site, values, regs);
 	return run(site, xk_values_at(values, site), regs);
 }
 

@@ -24,6 +24,8 @@ static u32 tune_flags(const struct xk_tune *tune)
 		flags |= XK_TUNE_DETACHED;
 	if (tune->powers_of_two)
 		flags |= XK_TUNE_POWERS_OF_TWO;
+	if (tune->values->policy)
+		flags |= XK_TUNE_POLICY;
 	for (i = 0; i < tune->nr_sites; i++)
 		if (xk_site_ill(&tune->sites[i]))
 			flags |= XK_TUNE_BROKEN;

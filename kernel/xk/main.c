@@ -16,6 +16,7 @@
 
 #include "detour.h"
 #include "memory.h"
+#include "policy.h"
 #include "xk.h"
 
 struct workqueue_struct *xk_workqueue;
@@ -164,6 +165,35 @@ static long ioctl_report(void __user *arg)
 	return ret;
 }
 
+static long ioctl_policy(struct file *file, void __user *arg)
+{
+	struct xk_error error = {};
+	struct xk_policy request;
+	long ret;
+
+	if (copy_from_user(&request, arg, sizeof(request)))
+		return -EFAULT;
+	if (request.size != sizeof(request))
+		return -EINVAL;
+	ret = xk_policy_load(file, &request, &error);
+	memcpy(request.error, error.text, sizeof(request.error));
+	return copy_to_user(arg, &request, sizeof(request)) ? -EFAULT : ret;
+}
+
+static long ioctl_policy_info(void __user *arg)
+{
+	struct xk_policy_info *info = memdup_user(arg, sizeof(*info));
+	long ret;
+
+	if (IS_ERR(info))
+		return PTR_ERR(info);
+	ret = xk_policy_info(info);
+	if (!ret && copy_to_user(arg, info, sizeof(*info)))
+		ret = -EFAULT;
+	kfree(info);
+	return ret;
+}
+
 static long ioctl_tune_info(void __user *arg)
 {
 	struct xk_tune_info info;
@@ -212,6 +242,10 @@ static long xk_ioctl(struct file *file, unsigned int command, unsigned long argu
 		return ioctl_site_info(arg);
 	case XK_IOC_REPORT:
 		return ioctl_report(arg);
+	case XK_IOC_POLICY:
+		return ioctl_policy(file, arg);
+	case XK_IOC_POLICY_INFO:
+		return ioctl_policy_info(arg);
 	default:
 		return -ENOTTY;
 	}
@@ -303,6 +337,9 @@ static int __init xk_init(void)
 	xk_workqueue = alloc_workqueue("xk", WQ_UNBOUND, 0);
 	if (!xk_workqueue)
 		return -ENOMEM;
+	ret = xk_policy_init();
+	if (ret)
+		goto destroy;
 	ret = xk_detour_init();
 	if (ret)
 		goto destroy;
@@ -330,8 +367,9 @@ static void __exit xk_exit(void)
 	unregister_notifiers();
 	xk_lease_exit();
 	xk_detour_exit();
+	/* Versions that were left, and then the policies that they used. */
+	rcu_barrier();
 	destroy_workqueue(xk_workqueue);
-	/* Versions that were left. */
 	rcu_barrier();
 }
 

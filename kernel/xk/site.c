@@ -180,6 +180,7 @@ int xk_site_init(struct xk_tune *tune, unsigned int index,
 	site->values = &tune->values;
 	site->values_offset = offsetof(struct xk_values, sites) +
 			      index * sizeof(struct xk_site_values);
+	site->index = index;
 	site->in_data = from->flags & XK_SITE_DATA;
 	site->place.function = from->address;
 	site->address = from->address + from->offset;

@@ -108,12 +108,14 @@ static int add(struct xk_turn *turn, struct file *caller, const struct xk_change
 	       struct xk_error *error)
 {
 	bool unload = change->flags & XK_CHANGE_UNLOAD;
+	bool policy = change->flags & XK_CHANGE_POLICY;
 	struct xk_tune *tune = xk_tune_find_owned(caller, change->id, error);
 	s64 value;
 
 	if (IS_ERR(tune))
 		return PTR_ERR(tune);
-	if (change->flags & ~XK_CHANGE_UNLOAD || (unload && change->value))
+	if (change->flags & ~(XK_CHANGE_UNLOAD | XK_CHANGE_POLICY) ||
+	    (unload && (change->value || policy)))
 		return xk_refuse(error, -EINVAL, "%s: unknown flags %#x, or a value to unload with",
 				 tune->name, change->flags);
 	value = unload ? tune->default_value : change->value;
@@ -122,7 +124,9 @@ static int add(struct xk_turn *turn, struct file *caller, const struct xk_change
 				 "%s: %lld is outside the proved range %lld..%lld%s",
 				 tune->name, value, tune->min, tune->max,
 				 tune->powers_of_two ? ", powers of two" : "");
-	return xk_turn_add(turn, tune, value, unload, error);
+	if (policy && !tune->policy)
+		return xk_refuse(error, -EINVAL, "%s: there is no policy", tune->name);
+	return xk_turn_add(turn, tune, value, policy ? tune->policy : NULL, unload, error);
 }
 
 int xk_transition(struct file *caller, struct xk_transition *request,
@@ -211,11 +215,11 @@ void xk_unload_start(struct xk_tune *tune)
 		return;
 	}
 	turn = xk_turn_create(1, tune->mode);
-	ret = turn ? xk_turn_add(turn, tune, tune->default_value, true, &error) : -ENOMEM;
+	ret = turn ? xk_turn_add(turn, tune, tune->default_value, NULL, true, &error) : -ENOMEM;
 	if (ret == -EBADMSG) {
 		/* Of its scopes, one is not what was analysed. */
 		turn->mode = XK_MODE_NOW;
-		ret = xk_turn_add(turn, tune, tune->default_value, true, &error);
+		ret = xk_turn_add(turn, tune, tune->default_value, NULL, true, &error);
 		if (!ret)
 			pr_warn("xk: %s: unloaded without waiting: %s\n", tune->name, error.text);
 	}

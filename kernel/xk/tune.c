@@ -14,6 +14,7 @@
 #include "backend.h"
 #include "detour.h"
 #include "guard.h"
+#include "policy.h"
 #include "trace.h"
 #include "xk.h"
 
@@ -65,6 +66,7 @@ static void free_tune(struct xk_tune *tune)
 	kvfree(tune->scopes);
 	/* Disarmed: no handler uses them. */
 	xk_values_free(tune->values);
+	xk_policy_put(tune->policy);
 	kvfree(tune);
 }
 
@@ -184,7 +186,7 @@ static int activate(struct xk_tune *tune, struct xk_error *error)
 		ret = xk_sites_verify(tune, error);
 	if (ret)
 		return ret;
-	tune->values = xk_values_create(tune, tune->default_value);
+	tune->values = xk_values_create(tune, tune->default_value, NULL);
 	if (!tune->values)
 		return -ENOMEM;
 	return xk_sites_arm(tune, error);
@@ -276,8 +278,10 @@ void xk_tune_module_coming(const struct module *module)
 	struct xk_tune *tune;
 
 	mutex_lock(&xk_lock);
-	list_for_each_entry(tune, &xk_tunes, list)
+	list_for_each_entry(tune, &xk_tunes, list) {
 		xk_sites_module_coming(tune, module);
+		xk_policy_module_coming(tune);
+	}
 	mutex_unlock(&xk_lock);
 }
 
@@ -292,6 +296,7 @@ void xk_tune_module_going(const struct module *module)
 	mutex_lock(&xk_lock);
 	list_for_each_entry(tune, &xk_tunes, list) {
 		xk_sites_await_module(tune, module);
+		xk_policy_module_going(tune, module);
 		xk_scopes_await_module(tune, module);
 	}
 	xk_detour_module_going(module);

@@ -52,8 +52,8 @@ static int check_scopes(const struct xk_tune *tune, struct xk_error *error)
 	return 0;
 }
 
-int xk_turn_add(struct xk_turn *turn, struct xk_tune *tune, s64 value, bool unload,
-		struct xk_error *error)
+int xk_turn_add(struct xk_turn *turn, struct xk_tune *tune, s64 value,
+		struct xk_live_policy *policy, bool unload, struct xk_error *error)
 {
 	struct xk_turn_part *part;
 	struct xk_values *values;
@@ -67,7 +67,7 @@ int xk_turn_add(struct xk_turn *turn, struct xk_tune *tune, s64 value, bool unlo
 		ret = check_scopes(tune, error);
 	if (ret)
 		return ret;
-	values = xk_values_create(tune, value);
+	values = xk_values_create(tune, value, policy);
 	if (!values)
 		return -ENOMEM;
 	part = &turn->parts[turn->nr];
@@ -154,14 +154,18 @@ static void stop(struct xk_turn *turn)
 	turn->scan.found = NULL;
 }
 
-/* Both versions hold the same values: nothing can be mixed. */
+/* Both versions hold the same values, and nobody decides: nothing can be mixed. */
 static bool changes_nothing(const struct xk_turn *turn)
 {
 	unsigned int i;
 
-	for (i = 0; i < turn->nr; i++)
-		if (turn->parts[i].tune->values->value != turn->parts[i].other->value)
+	for (i = 0; i < turn->nr; i++) {
+		const struct xk_values *values = turn->parts[i].tune->values;
+		const struct xk_values *other = turn->parts[i].other;
+
+		if (values->value != other->value || values->policy || other->policy)
 			return false;
+	}
 	return true;
 }
 

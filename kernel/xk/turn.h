@@ -37,8 +37,8 @@ struct xk_turn {
 
 /* turn.c */
 struct xk_turn *xk_turn_create(unsigned int nr, enum xk_mode mode);
-int xk_turn_add(struct xk_turn *turn, struct xk_tune *tune, s64 value, bool unload,
-		struct xk_error *error);
+int xk_turn_add(struct xk_turn *turn, struct xk_tune *tune, s64 value,
+		struct xk_live_policy *policy, bool unload, struct xk_error *error);
 bool xk_turn_advance(struct xk_turn *turn);
 void xk_turn_revert(struct xk_turn *turn);
 void xk_turn_finish(struct xk_turn *turn);

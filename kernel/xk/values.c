@@ -7,6 +7,7 @@
 #include <linux/overflow.h>
 #include <linux/slab.h>
 
+#include "policy.h"
 #include "xk.h"
 
 /* Of a site that is not armed: nobody reads them. */
@@ -18,6 +19,8 @@ int xk_values_fill(struct xk_values *block, const struct xk_live_site *site)
 	unsigned int i;
 	int cpu;
 
+	if (block->policy)
+		xk_policy_forget(block->policy, site);
 	for (i = 0; i < site->nr_ivs; i++)
 		values->ivs[i] = xk_iv_apply(&site->ivs[i], block->value);
 	xk_plan_fill(plan, values->ivs, frame);
@@ -36,7 +39,8 @@ int xk_values_fill(struct xk_values *block, const struct xk_live_site *site)
 	return 0;
 }
 
-struct xk_values *xk_values_create(const struct xk_tune *tune, s64 value)
+struct xk_values *xk_values_create(const struct xk_tune *tune, s64 value,
+				   struct xk_live_policy *policy)
 {
 	struct xk_values *values;
 	unsigned int i;
@@ -45,6 +49,7 @@ struct xk_values *xk_values_create(const struct xk_tune *tune, s64 value)
 	if (!values)
 		return NULL;
 	values->value = value;
+	values->policy = xk_policy_get(policy);
 	values->nr_sites = tune->nr_sites;
 	for (i = 0; i < tune->nr_sites; i++) {
 		if (xk_values_fill(values, &tune->sites[i])) {
@@ -63,6 +68,7 @@ void xk_values_free(struct xk_values *values)
 		return;
 	for (i = 0; i < values->nr_sites; i++)
 		free_percpu(values->sites[i].frame);
+	xk_policy_put(values->policy);
 	kvfree(values);
 }
 

@@ -37,7 +37,10 @@ NOKPROBE_SYMBOL(xk_version);
 int notrace xk_handle_settling(const struct xk_live_site *site, const struct xk_values *values,
 			       struct pt_regs *regs)
 {
-	return xk_run(site, xk_values_at(xk_version(values), site), regs);
+	values = xk_version(values);
+	if (values->policy)
+		return xk_policy_handle(site, values, regs);
+	return xk_run(site, xk_values_at(values, site), regs);
 }
 
 NOKPROBE_SYMBOL(xk_handle_settling);

@@ -21,6 +21,7 @@
 
 struct file;
 struct xk_backend;
+struct xk_live_policy;
 struct xk_settling;
 struct xk_stub;
 struct xk_tune;
@@ -55,6 +56,7 @@ struct xk_values {
 	/* While some still use the values from before: who; see version.c. */
 	const struct xk_settling *settling;
 	struct xk_values *before;	/* means something only while that is set */
+	struct xk_live_policy *policy;	/* decides; `value` where it does not; or NULL */
 	struct rcu_head rcu;
 	s64 value;
 	unsigned int nr_sites;
@@ -96,6 +98,7 @@ struct xk_live_site {
 	struct xk_values *const *values;	/* of the tune */
 	struct xk_counters __percpu *counters;
 	u32 values_offset;			/* of this site in them */
+	u32 index;				/* in the tune */
 	struct xk_plan plan;
 
 	struct xk_tune *tune;
@@ -144,6 +147,7 @@ struct xk_tune {
 	bool detours;			/* where they are safe */
 	bool detours_only;
 	struct xk_values *values;	/* read by handlers */
+	struct xk_live_policy *policy;	/* for the next transition that asks for one, or NULL */
 	struct xk_turn *turn;		/* the transition that it is in, or NULL */
 	enum xk_mode mode;		/* of the last one; how it will be unloaded */
 	bool doomed;			/* to be unloaded, when its transition is over */
@@ -181,7 +185,8 @@ int xk_tune_info(struct xk_tune_info *info);
 int xk_tune_site_info(struct xk_site_info *info);
 
 /* values.c */
-struct xk_values *xk_values_create(const struct xk_tune *tune, s64 value);
+struct xk_values *xk_values_create(const struct xk_tune *tune, s64 value,
+				   struct xk_live_policy *policy);
 int xk_values_fill(struct xk_values *values, const struct xk_live_site *site);
 void xk_values_free(struct xk_values *values);
 void xk_values_retire(struct xk_values *values);

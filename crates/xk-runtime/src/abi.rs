@@ -28,6 +28,11 @@ pub const MAX_TEXT: usize = 65536;
 /// `XK_ERROR_LEN`.
 pub const ERROR_LEN: usize = 256;
 
+/// `XK_MAX_LINKS`.
+pub const MAX_LINKS: usize = 64;
+/// `XK_POLICY_BUCKETS`.
+pub const POLICY_BUCKETS: usize = 64;
+
 /// `XK_BEFORE`.
 pub const BEFORE: u8 = 0;
 /// `XK_AFTER`.
@@ -66,6 +71,8 @@ pub const MODE_GLOBAL: u32 = 2;
 
 /// `XK_CHANGE_UNLOAD`.
 pub const CHANGE_UNLOAD: u32 = 1;
+/// `XK_CHANGE_POLICY`.
+pub const CHANGE_POLICY: u32 = 1 << 1;
 
 /// `XK_OUTCOME_UNCHANGED`.
 pub const OUTCOME_UNCHANGED: u32 = 0;
@@ -89,6 +96,8 @@ pub const TUNE_DETACHED: u32 = 1;
 pub const TUNE_BROKEN: u32 = 1 << 1;
 /// `XK_TUNE_POWERS_OF_TWO`.
 pub const TUNE_POWERS_OF_TWO: u32 = 1 << 2;
+/// `XK_TUNE_POLICY`.
+pub const TUNE_POLICY: u32 = 1 << 3;
 
 /// `XK_SITE_ARMED`.
 pub const SITE_ARMED: u32 = 1;
@@ -235,6 +244,42 @@ pub struct Transition {
     pub error: [u8; ERROR_LEN],
 }
 
+/// `struct xk_policy`.
+#[repr(C)]
+#[derive(Debug, Clone)]
+#[allow(missing_docs)] // as in the header
+pub struct Policy {
+    pub size: u32,
+    pub id: u32,
+    pub program: i32,
+    pub nr_scopes: u32,
+    pub scopes: u64,
+    pub sites: u64,
+    pub links: u64,
+    pub nr_sites: u32,
+    pub nr_links: u32,
+    pub error: [u8; ERROR_LEN],
+}
+
+/// `struct xk_policy_info`.
+#[repr(C)]
+#[derive(Debug, Clone)]
+#[allow(missing_docs)] // as in the header
+pub struct PolicyInfo {
+    pub id: u32,
+    pub index: u32,
+    pub program: u32,
+    pub nr_links: u32,
+    pub runs: u64,
+    pub chosen: u64,
+    pub refused: u64,
+    pub skipped: u64,
+    pub reused: u64,
+    pub unseen: u64,
+    pub last: i64,
+    pub histogram: [u64; POLICY_BUCKETS],
+}
+
 /// `struct xk_lease`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
@@ -335,6 +380,10 @@ unsafe impl Plain for Version {}
 unsafe impl Plain for TuneInfo {}
 // SAFETY: as above.
 unsafe impl Plain for SiteInfo {}
+// SAFETY: as above.
+unsafe impl Plain for Policy {}
+// SAFETY: as above.
+unsafe impl Plain for PolicyInfo {}
 
 const MAGIC: u32 = 0xb7;
 const WRITE: u32 = 1;
@@ -360,6 +409,10 @@ pub const IOC_TUNE_INFO: u32 = ioc::<TuneInfo>(READ | WRITE, 5);
 pub const IOC_SITE_INFO: u32 = ioc::<SiteInfo>(READ | WRITE, 6);
 /// `XK_IOC_REPORT`.
 pub const IOC_REPORT: u32 = ioc::<Report>(READ | WRITE, 7);
+/// `XK_IOC_POLICY`.
+pub const IOC_POLICY: u32 = ioc::<Policy>(READ | WRITE, 8);
+/// `XK_IOC_POLICY_INFO`.
+pub const IOC_POLICY_INFO: u32 = ioc::<PolicyInfo>(READ | WRITE, 9);
 
 /// The text in a NUL-terminated field.
 pub(crate) fn text(field: &[u8]) -> String {

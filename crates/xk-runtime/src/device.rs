@@ -102,12 +102,20 @@ impl Device {
             let mut info = abi::TuneInfo::zeroed();
             info.index = index;
             match self.ioctl(abi::IOC_TUNE_INFO, &mut info) {
-                Ok(()) => tunes.push(TuneStatus::new(&info, self.sites(&info, &livepatches)?, self.blockers(&info)?)),
+                Ok(()) => tunes.push(self.status(&info, &livepatches)?),
                 Err(error) if error.raw_os_error() == Some(libc::ENOENT) => break,
                 Err(error) => return Err(Error::Device(error)),
             }
         }
         Ok(tunes)
+    }
+
+    fn status(&self, info: &abi::TuneInfo, livepatches: &Livepatches) -> Result<TuneStatus, Error> {
+        let mut status = TuneStatus::new(info, self.sites(info, livepatches)?, self.blockers(info)?);
+        if info.flags & abi::TUNE_POLICY != 0 {
+            status.policy = self.policy_status(info.id)?;
+        }
+        Ok(status)
     }
 
     fn blockers(&self, tune: &abi::TuneInfo) -> Result<String, Error> {

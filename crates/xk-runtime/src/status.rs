@@ -40,6 +40,8 @@ pub struct TuneStatus {
     pub blockers: String,
     /// Safe spans that a transition waits for.
     pub scopes: u32,
+    /// What its policy did, if one decides.
+    pub policy: Option<crate::PolicyStatus>,
     /// Its sites.
     pub sites: Vec<SiteStatus>,
 }
@@ -145,6 +147,7 @@ impl TuneStatus {
             blocking: info.blocking,
             blockers,
             scopes: info.nr_scopes,
+            policy: None,
             sites,
         }
     }

@@ -20,6 +20,9 @@ pub struct Change {
 pub enum Target {
     /// To this value.
     Value(i64),
+    /// To the policy that it was given ([`Device::give_policy`]), with this value where
+    /// the policy sets none.
+    Policy(i64),
     /// Back to its default, for good.
     Unload,
 }
@@ -46,6 +49,7 @@ pub enum Outcome {
 fn encode(change: &Change) -> abi::Change {
     match change.to {
         Target::Value(value) => abi::Change { id: change.id, flags: 0, value },
+        Target::Policy(value) => abi::Change { id: change.id, flags: abi::CHANGE_POLICY, value },
         Target::Unload => abi::Change { id: change.id, flags: abi::CHANGE_UNLOAD, value: 0 },
     }
 }
@@ -113,7 +117,7 @@ fn out_of_range(device: &Device, changes: &[Change]) -> Error {
         Err(error) => return error,
     };
     for change in changes {
-        let Target::Value(value) = change.to else { continue };
+        let (Target::Value(value) | Target::Policy(value)) = change.to else { continue };
         match tunes.iter().find(|tune| tune.id == change.id) {
             Some(tune) if tune.range.contains(value) => {}
             Some(tune) => return Error::OutOfRange { name: tune.name.clone(), value, range: tune.range },

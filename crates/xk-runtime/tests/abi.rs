@@ -93,6 +93,38 @@ fn facts() -> Vec<(String, u64)> {
         elapsed_ns,
         error
     );
+    structure!(
+        f,
+        "xk_policy",
+        abi::Policy,
+        size,
+        id,
+        program,
+        nr_scopes,
+        scopes,
+        sites,
+        links,
+        nr_sites,
+        nr_links,
+        error
+    );
+    structure!(
+        f,
+        "xk_policy_info",
+        abi::PolicyInfo,
+        id,
+        index,
+        program,
+        nr_links,
+        runs,
+        chosen,
+        refused,
+        skipped,
+        reused,
+        unseen,
+        last,
+        histogram
+    );
     structure!(f, "xk_lease", abi::Lease, id, pad, ns);
     structure!(f, "xk_report", abi::Report, id, len, text);
     structure!(f, "xk_version", abi::Version, abi, pad, module);
@@ -181,6 +213,12 @@ fn facts() -> Vec<(String, u64)> {
         ("XK_MODE_TASK", u64::from(abi::MODE_TASK)),
         ("XK_MODE_GLOBAL", u64::from(abi::MODE_GLOBAL)),
         ("XK_CHANGE_UNLOAD", u64::from(abi::CHANGE_UNLOAD)),
+        ("XK_CHANGE_POLICY", u64::from(abi::CHANGE_POLICY)),
+        ("XK_TUNE_POLICY", u64::from(abi::TUNE_POLICY)),
+        ("XK_MAX_LINKS", abi::MAX_LINKS as u64),
+        ("XK_POLICY_BUCKETS", abi::POLICY_BUCKETS as u64),
+        ("XK_IOC_POLICY", u64::from(abi::IOC_POLICY)),
+        ("XK_IOC_POLICY_INFO", u64::from(abi::IOC_POLICY_INFO)),
         ("XK_OUTCOME_UNCHANGED", u64::from(abi::OUTCOME_UNCHANGED)),
         ("XK_OUTCOME_DONE", u64::from(abi::OUTCOME_DONE)),
         ("XK_OUTCOME_REVERTING", u64::from(abi::OUTCOME_REVERTING)),

@@ -260,6 +260,7 @@ pub fn tune() -> TuneStatus {
         blocking: 0,
         blockers: String::new(),
         scopes: 1,
+        policy: None,
         sites: vec![SiteStatus {
             address: 0xffff_ffff_8100_1059,
             symbol: "blk_add_rq_to_plug".into(),

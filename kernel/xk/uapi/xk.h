@@ -31,6 +31,8 @@
 #define XK_MAX_TEMPS 32		/* t0 .. t31, 64 bits each */
 #define XK_MAX_TEXT 65536	/* bytes of a function that can be checked */
 #define XK_ERROR_LEN 256	/* a sentence, NUL-terminated */
+#define XK_MAX_LINKS 64		/* per policy */
+#define XK_POLICY_BUCKETS 64
 
 /* The x86 status flags; the only part of rflags that an update may write. */
 #define XK_STATUS_FLAGS 0x8d5ULL
@@ -216,6 +218,7 @@ enum xk_mode {
 };
 
 #define XK_CHANGE_UNLOAD _BITUL(0)	/* to the default, then remove; value is 0 */
+#define XK_CHANGE_POLICY _BITUL(1)	/* the policy decides; value is beneath it */
 
 struct xk_change {
 	__u32 id;
@@ -249,6 +252,27 @@ struct xk_transition {
 	char error[XK_ERROR_LEN];
 };
 
+/*
+ * Gives a tune a policy: a BPF program of type kprobe, which is run wherever a site
+ * is reached, with the registers there as its context, and chooses the value of
+ * this execution by calling xk_set(). Nothing changes before a transition with
+ * XK_CHANGE_POLICY; a policy that is in force stays until then. In one activation
+ * of one of the `scopes` it decides once for all of the `sites`. The `links` stay
+ * attached for as long as the policy is there.
+ */
+struct xk_policy {
+	__u32 size;		/* of this structure: in */
+	__u32 id;		/* of the tune */
+	__s32 program;		/* descriptor; -1: takes the policy away again */
+	__u32 nr_scopes;
+	__u64 scopes;		/* const __u32 *: which of the tune's scopes */
+	__u64 sites;		/* const __u32 *: which of the tune's sites */
+	__u64 links;		/* const __s32 *: descriptors of BPF links */
+	__u32 nr_sites;
+	__u32 nr_links;
+	char error[XK_ERROR_LEN];	/* out */
+};
+
 /* The tune is unloaded after so much time, suspend included; 0: it has no end. */
 struct xk_lease {
 	__u32 id;
@@ -272,6 +296,7 @@ struct xk_version {
 #define XK_TUNE_DETACHED _BITUL(0)	/* outlives the descriptor that loaded it */
 #define XK_TUNE_BROKEN _BITUL(1)	/* a site is broken or disarmed: see the sites */
 #define XK_TUNE_POWERS_OF_TWO _BITUL(2)	/* only they may be set */
+#define XK_TUNE_POLICY _BITUL(3)	/* a policy decides; `value` is beneath it */
 
 enum xk_state {
 	XK_STATE_STABLE = 0,		/* one value is in force */
@@ -326,6 +351,25 @@ struct xk_site_info {
 	char note[XK_NAME_LEN];		/* why it is no detour, if it was to be one */
 };
 
+/*
+ * What a tune's policy did at one site, whether it is in force already or not.
+ * histogram[0] counts values below 1, histogram[n] those of 2^(n-1) to 2^n - 1.
+ */
+struct xk_policy_info {
+	__u32 id;		/* in: tune */
+	__u32 index;		/* in: site */
+	__u32 program;		/* out: number of the BPF program; as all that follows */
+	__u32 nr_links;
+	__u64 runs;		/* the program ran */
+	__u64 chosen;		/* an execution used a value that it had set */
+	__u64 refused;		/* a value outside the proved range was not accepted */
+	__u64 skipped;		/* it was running on this CPU already: not run */
+	__u64 reused;		/* it had decided in this activation: not run */
+	__u64 unseen;		/* an activation whose beginning was missed: not run */
+	__s64 last;		/* value that was used last */
+	__u64 histogram[XK_POLICY_BUCKETS];
+};
+
 #define XK_IOC_MAGIC 0xb7
 #define XK_IOC_VERSION _IOR(XK_IOC_MAGIC, 0, struct xk_version)
 #define XK_IOC_LOAD _IOWR(XK_IOC_MAGIC, 1, struct xk_load)
@@ -335,5 +379,7 @@ struct xk_site_info {
 #define XK_IOC_TUNE_INFO _IOWR(XK_IOC_MAGIC, 5, struct xk_tune_info)
 #define XK_IOC_SITE_INFO _IOWR(XK_IOC_MAGIC, 6, struct xk_site_info)
 #define XK_IOC_REPORT _IOWR(XK_IOC_MAGIC, 7, struct xk_report)
+#define XK_IOC_POLICY _IOWR(XK_IOC_MAGIC, 8, struct xk_policy)
+#define XK_IOC_POLICY_INFO _IOWR(XK_IOC_MAGIC, 9, struct xk_policy_info)
 
 #endif /* _UAPI_XK_H */

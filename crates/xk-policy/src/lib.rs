@@ -1,0 +1,20 @@
+//! Policies: eBPF programs that choose the value of each execution.
+//!
+//! In: a C file written against `bpf/xk.bpf.h`, or the object that a compiler made
+//! of it. Out: programs in the kernel, each with the constant that it is for, and
+//! the other programs of the file, attached. What comes of them is `xk-runtime`'s.
+//! Refused is what does not compile, what the kernel's verifier refuses, and an
+//! object that contains no policy; always with the user's own line.
+
+mod compile;
+mod error;
+mod headers;
+mod load;
+mod object;
+mod verifier;
+
+pub use compile::compile;
+pub use error::Error;
+pub use headers::{Headers, RUNNING_BTF};
+pub use load::{Attached, Programs};
+pub use object::{entries, Entry};

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* As the paper's: nothing before every thread has gone over. */
+#include "xk.bpf.h"
+
+XK_TUNE(when_done, "HOLD")
+{
+	if (!xk_transition_done(xk_ctx))
+		return 0;
+	xk_set(xk_ctx, 77);
+	return 0;
+}

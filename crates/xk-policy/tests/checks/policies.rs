@@ -1,0 +1,387 @@
+//! What holds in the guest.
+
+use libbpf_rs::{MapCore, MapFlags};
+
+use super::*;
+
+/// A tune with a policy in force.
+pub struct Decided {
+    device: Device,
+    tune: Tune,
+    programs: Programs,
+    _companions: Attached,
+}
+
+impl Decided {
+    /// The first policy of an object, for the constant that it names.
+    fn new(name: &str, base: i64, mode: Mode) -> Self {
+        let decided = Self::given(name);
+        decided.go(Target::Policy(base), mode);
+        decided
+    }
+
+    /// Not in force yet.
+    fn given(name: &str) -> Self {
+        let device = Device::open().unwrap();
+        let programs = programs(name);
+        let entry = &programs.entries()[0];
+        let table = table(&file(ATOMIC_KO), &family(&entry.constant).unwrap()).unwrap();
+        let tune = device.load(&table, &Loaded).unwrap();
+        let companions = programs.attach().unwrap();
+        let mut policy = Policy::new(programs.program(entry).unwrap(), &table);
+        policy.links = companions.links().collect();
+        device.give_policy(tune.id(), &policy).unwrap();
+        drop(policy);
+        Self { device, tune, programs, _companions: companions }
+    }
+
+    fn go(&self, to: Target, mode: Mode) {
+        self.tune.go(to, mode, LONG).unwrap();
+    }
+
+    fn sites(&self) -> Vec<SitePolicy> {
+        self.device.policy_status(self.tune.id()).unwrap().unwrap().sites
+    }
+
+    fn sum(&self, of: impl Fn(&SitePolicy) -> u64) -> u64 {
+        self.sites().iter().map(of).sum()
+    }
+}
+
+pub fn companions() -> Decided {
+    Decided::new("companions", DEFAULT, Mode::Now)
+}
+
+fn thread() -> u32 {
+    // SAFETY: it has no argument and cannot fail.
+    u32::try_from(unsafe { libc::gettid() }).unwrap()
+}
+
+fn want(programs: &Programs, thread: u32, value: u64) {
+    programs.map("wanted").unwrap().update(&thread.to_ne_bytes(), &value.to_ne_bytes(), MapFlags::ANY).unwrap();
+}
+
+/// set, before, after, original, done
+fn seen(programs: &Programs) -> [i64; 5] {
+    let bytes = programs.map("seen").unwrap().lookup(&0u32.to_ne_bytes(), MapFlags::ANY).unwrap().unwrap();
+    let mut words = bytes.chunks_exact(8).map(|word| i64::from_ne_bytes(word.try_into().unwrap()));
+    std::array::from_fn(|_| words.next().unwrap())
+}
+
+pub fn each_execution_has_the_value_that_is_chosen_for_it() {
+    let decided = Decided::new("by_thread", DEFAULT, Mode::Global);
+    assert_eq!(value(), DEFAULT, "the map is empty");
+    want(&decided.programs, thread(), 77);
+    assert_eq!(value(), 77);
+    assert_eq!(seen(&decided.programs), [0, DEFAULT, 77, DEFAULT, 1]);
+    let other = std::thread::spawn(value).join().unwrap();
+    assert_eq!(other, DEFAULT, "another thread has no business with it");
+    for (n, wanted) in [500i64, 7, 7, 7, 999_999].into_iter().enumerate() {
+        want(&decided.programs, thread(), wanted as u64);
+        assert_eq!(value(), wanted, "change {n}");
+    }
+    assert_eq!(decided.sum(|site| site.chosen), 6);
+    let site = decided.sites().into_iter().find(|site| site.chosen == 6).unwrap();
+    assert_eq!((site.last, site.histogram[3], site.histogram[7], site.histogram[9]), (Some(999_999), 3, 1, 1));
+    decided.go(Target::Value(DEFAULT), Mode::Global);
+    assert_eq!(value(), DEFAULT, "nobody decides any longer");
+    decided.go(Target::Policy(DEFAULT), Mode::Global);
+    assert_eq!(value(), 999_999, "it can come back");
+    decided.go(Target::Unload, Mode::Global);
+    assert_eq!(value(), DEFAULT);
+}
+
+pub fn what_is_not_proved_is_refused_and_counted() {
+    let decided = Decided::new("by_thread", DEFAULT, Mode::Now);
+    for (n, wrong) in [1_000_001u64, u64::MAX, 1 << 63].into_iter().enumerate() {
+        want(&decided.programs, thread(), wrong);
+        assert_eq!(value(), DEFAULT, "{wrong}");
+        assert_eq!(seen(&decided.programs)[0], -i64::from(libc::ERANGE));
+        assert_eq!(decided.sum(|site| site.refused), n as u64 + 1);
+    }
+    assert_eq!(decided.sum(|site| site.chosen), 0);
+    want(&decided.programs, thread(), 1_000_000);
+    assert_eq!(value(), 1_000_000, "the end of the range belongs to it");
+}
+
+pub fn a_value_is_in_force_beneath() {
+    let decided = Decided::new("by_thread", 55, Mode::Now);
+    assert_eq!(value(), 55);
+    want(&decided.programs, thread(), 77);
+    assert_eq!(value(), 77);
+    assert_eq!(seen(&decided.programs), [0, 55, 77, DEFAULT, 1]);
+    decided.go(Target::Policy(66), Mode::Global);
+    assert_eq!((value(), seen(&decided.programs)[1]), (77, 66));
+    want(&decided.programs, thread(), u64::MAX);
+    assert_eq!(value(), 66, "what was in force stays");
+    let status = decided.tune.status().unwrap();
+    assert_eq!((status.value, status.policy.is_some()), (66, true));
+    decided.go(Target::Value(44), Mode::Global);
+    assert!(decided.tune.status().unwrap().policy.is_none());
+    assert_eq!(value(), 44);
+}
+
+/// A process that is inside `HOLD` until it is released.
+fn inside() -> Child {
+    let child =
+        Command::new("sh").args(["-c", "echo hold 60000 >/proc/xk_atomic"]).stdout(Stdio::null()).spawn().unwrap();
+    let state = format!("/proc/{}/stack", child.id());
+    wait_for("it holds", || fs::read_to_string(&state).is_ok_and(|stack| stack.contains("xk_atomic_hold")));
+    child
+}
+
+fn held() -> [i64; 2] {
+    let hold = Atomic.counts().unwrap().span("hold");
+    assert_eq!(hold.violations, 0, "two values met: {hold:?}");
+    hold.last
+}
+
+fn release(mut child: Child) {
+    Atomic.tell("release").unwrap();
+    assert!(child.wait().unwrap().success());
+}
+
+pub fn a_policy_knows_when_everybody_has_gone_over() {
+    let decided = Decided::given("done");
+    let child = inside();
+    let transition = std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| decided.tune.go(Target::Policy(40), Mode::Task, LONG));
+        wait_for("it has begun", || decided.tune.status().unwrap().state == State::Changing && value() == 40);
+        assert!(decided.sum(|site| site.runs) > 0, "it was asked, and did not set a value");
+        release(child);
+        waiting.join().unwrap()
+    });
+    transition.unwrap();
+    assert_eq!(value(), 77);
+    assert_eq!(held(), [DEFAULT; 2]);
+}
+
+pub fn a_thread_that_is_inside_keeps_the_value_without_the_policy() {
+    let decided = Decided::given("done");
+    let child = inside();
+    let blocked = decided.tune.go(Target::Policy(DEFAULT), Mode::Global, Duration::from_millis(300));
+    assert!(matches!(blocked, Err(xk_runtime::Error::Blocked { .. })), "{blocked:?}");
+    assert_eq!((value(), decided.sum(|site| site.runs)), (DEFAULT, 0));
+    release(child);
+    decided.go(Target::Policy(DEFAULT), Mode::Global);
+    assert_eq!(value(), 77);
+    // The other way: who is inside with the policy keeps its decision.
+    let child = inside();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| decided.tune.go(Target::Unload, Mode::Task, LONG));
+        wait_for("the default is back", || value() == DEFAULT);
+        release(child);
+        waiting.join().unwrap().unwrap();
+    });
+    assert_eq!(held(), [77; 2]);
+}
+
+/// All policies of `alternate`, in force; `agree` says whether values must.
+fn alternating(agree: bool) -> (Device, Programs, Vec<Tune>) {
+    let device = Device::open().unwrap();
+    let programs = programs("alternate");
+    let mut tunes = Vec::new();
+    for entry in programs.entries() {
+        let table = table(&file(ATOMIC_KO), &family(&entry.constant).unwrap()).unwrap();
+        let tune = device.load(&table, &Loaded).unwrap();
+        let program = programs.program(entry).unwrap();
+        let policy = if agree { Policy::new(program, &table) } else { Policy::for_each_site(program) };
+        device.give_policy(tune.id(), &policy).unwrap();
+        tunes.push(tune);
+    }
+    let changes: Vec<Change> = tunes.iter().map(|tune| Change { id: tune.id(), to: Target::Policy(DEFAULT) }).collect();
+    device.transition(&changes, Mode::Task, LONG).unwrap();
+    (device, programs, tunes)
+}
+
+const SPANS: [&str; 5] = ["balance", "agree", "recurse", "sleep", "object"];
+
+fn rounds_of(threads: u32, milliseconds: u64) -> xk_harness::Counts {
+    Atomic.start(threads, Atomic::mask(&SPANS)).unwrap();
+    std::thread::sleep(Duration::from_millis(milliseconds));
+    Atomic.stop().unwrap();
+    Atomic.counts().unwrap()
+}
+
+pub fn two_decisions_never_meet_in_one_activation() {
+    let all = alternating(false);
+    let counts = rounds_of(4, 500);
+    for span in SPANS {
+        let count = counts.span(span);
+        assert!(count.violations > 0, "{span}: a policy that changes its mind is noticed: {count:?}");
+    }
+    drop(all);
+
+    let (device, _programs, tunes) = alternating(true);
+    let before = Atomic.counts().unwrap();
+    let counts = rounds_of(4, 2000).since(&before);
+    let mut reused = 0;
+    for tune in &tunes {
+        let policy = device.policy_status(tune.id()).unwrap().unwrap();
+        reused += policy.sites.iter().map(|site| site.reused).sum::<u64>();
+    }
+    assert!(reused > 0);
+    for span in SPANS {
+        let count = counts.span(span);
+        assert!(count.rounds > 10, "{span}: {count:?}");
+        // An execution that kprobes did not show to xk.ko has the default.
+        assert!(count.violations <= count.defaults, "{span}: {count:?}");
+    }
+    let missed: u64 = tunes.iter().flat_map(|tune| tune.status().unwrap().sites).map(|site| site.missed).sum();
+    let defaults: u64 = SPANS.iter().map(|span| counts.span(span).defaults).sum();
+    assert!(defaults <= missed, "{defaults} defaults, {missed} missed");
+}
+
+pub fn a_new_policy_replaces_the_old_in_one_flip() {
+    let decided = Decided::new("done", DEFAULT, Mode::Global);
+    assert_eq!(value(), 77);
+    let other = programs("by_thread");
+    want(&other, thread(), 88);
+    let table = table(&file(ATOMIC_KO), &family("HOLD").unwrap()).unwrap();
+    let program = other.program(&other.entries()[0]).unwrap();
+    let before = decided.device.policy_status(decided.tune.id()).unwrap().unwrap().program;
+    decided.device.give_policy(decided.tune.id(), &Policy::new(program, &table)).unwrap();
+    assert_eq!(value(), 77, "not before the transition");
+    decided.go(Target::Policy(DEFAULT), Mode::Global);
+    assert_eq!(value(), 88);
+    assert_ne!(decided.device.policy_status(decided.tune.id()).unwrap().unwrap().program, before);
+    decided.device.take_policy(decided.tune.id()).unwrap();
+    assert_eq!(value(), 88, "not before the transition");
+    let refused = decided.tune.go(Target::Policy(DEFAULT), Mode::Now, LONG);
+    assert!(refused.is_err(), "there is none to go to");
+    decided.go(Target::Value(DEFAULT), Mode::Global);
+    assert_eq!(value(), DEFAULT);
+}
+
+fn ask_for_time(times: u32) {
+    for _ in 0..times {
+        fs::read_to_string("/proc/uptime").unwrap();
+    }
+}
+
+fn attached_probes() -> usize {
+    let probes = fs::read_to_string("/sys/kernel/debug/kprobes/list").unwrap();
+    probes.lines().filter(|line| line.contains("uptime_proc_show")).count()
+}
+
+pub fn companions_run_as_long_as_the_policy() {
+    let decided = companions();
+    assert_eq!(value(), DEFAULT);
+    ask_for_time(3);
+    assert_eq!(value(), 500, "what the kretprobe noted decides");
+    assert_eq!(std::thread::spawn(value).join().unwrap(), DEFAULT, "it noted it for one thread");
+    assert_eq!(attached_probes(), 1);
+    let Decided { device, tune, programs, _companions } = decided;
+    drop((programs, _companions));
+    assert_eq!((value(), attached_probes()), (500, 1), "they belong to the tune, not to who loaded them");
+    device.transition(&[Change { id: tune.id(), to: Target::Unload }], Mode::Global, LONG).unwrap();
+    assert_eq!(value(), DEFAULT);
+    wait_for("the kretprobe is gone", || attached_probes() == 0);
+}
+
+pub fn sigkill_of_the_owner_ends_policy_and_companions() {
+    let mut owner = Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "own", "--nocapture"])
+        .env("XK_TEST_OWN", "1")
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    wait_for("the owner's policy", || {
+        ask_for_time(3);
+        value() == 500
+    });
+    owner.kill().unwrap();
+    owner.wait().unwrap();
+    wait_for("the default", || value() == DEFAULT);
+    wait_for("the kretprobe is gone", || attached_probes() == 0);
+    assert!(Device::open().unwrap().tunes().unwrap().is_empty());
+}
+
+pub fn an_outsider_cannot_set_a_value() {
+    let decided = Decided::new("outsider", DEFAULT, Mode::Now);
+    ask_for_time(1);
+    let answer = decided.programs.map("answers").unwrap().lookup(&0u32.to_ne_bytes(), MapFlags::ANY).unwrap().unwrap();
+    assert_eq!(answer, (-i64::from(libc::EPERM)).to_ne_bytes());
+    assert_eq!(value(), DEFAULT);
+}
+
+fn refused(name: &str) -> String {
+    match Programs::load(&object(name)) {
+        Err(error) => error.to_string(),
+        Ok(programs) => {
+            let device = Device::open().unwrap();
+            let tune = load(&device, "HOLD");
+            let program = programs.program(&programs.entries()[0]).unwrap();
+            let policy = Policy::for_each_site(program);
+            device.give_policy(tune.id(), &policy).expect_err(name).to_string()
+        }
+    }
+}
+
+fn contains(text: &str, words: &[&str]) {
+    for word in words {
+        assert!(text.contains(word), "`{word}` is not in: {text}");
+    }
+}
+
+pub fn nothing_is_written_by_any_route() {
+    run("rmmod", &["xk_bench"]);
+    contains(&refused("foreign_function"), &["xk_bench_set_ax()", "does not have"]);
+    insert(BENCH_KO);
+    contains(&refused("foreign_function"), &["it calls xk_bench_set_ax of module xk_bench", "could write anything"]);
+    contains(
+        &refused("write_registers"),
+        &["writes:", "verifier refuses it at ", "write_registers.bpf.c:6", "ctx->ax = 77"],
+    );
+    contains(&refused("write_memory"), &["write_memory.bpf.c:8", "task->pid = 77"]);
+    contains(&refused("override_return"), &["bpf_override_return"]);
+    contains(&refused("tail_call"), &["tail call"]);
+    assert!(run("rmmod", &["xk_bench"]));
+}
+
+pub fn what_is_no_policy_is_refused() {
+    contains(&refused("endless"), &["endless:", "verifier refuses it at ", "endless.bpf.c:"]);
+    let device = Device::open().unwrap();
+    let tune = load(&device, "HOLD");
+    let null = fs::File::open("/dev/null").unwrap();
+    let programs = programs("done");
+    let none = || Policy::for_each_site(std::os::fd::AsFd::as_fd(&null));
+    let message = |policy: &Policy<'_>| device.give_policy(tune.id(), policy).unwrap_err().to_string();
+    contains(&message(&none()), &["no BPF program of type kprobe"]);
+    let program = programs.program(&programs.entries()[0]).unwrap();
+    let null_link = vec![std::os::fd::AsFd::as_fd(&null)];
+    contains(&message(&Policy { program, links: null_link, ..none() }), &["is no BPF link"]);
+    let ours = fs::File::open("/dev/xk").unwrap();
+    let own_device = vec![std::os::fd::AsFd::as_fd(&ours)];
+    contains(&message(&Policy { program, links: own_device, ..none() }), &["is no BPF link"]);
+    contains(&message(&Policy { program, scopes: vec![99], sites: vec![0], ..none() }), &["no scope 99"]);
+    contains(&message(&Policy { program, scopes: vec![0], sites: vec![99], ..none() }), &["no site 99"]);
+    contains(&message(&Policy { program, sites: vec![0], ..none() }), &["0 scopes and 1 sites"]);
+    assert!(device.give_policy(tune.id() + 1, &Policy { program, ..none() }).is_err());
+    assert!(device.policy_status(tune.id()).unwrap().is_none());
+    assert!(tune.go(Target::Policy(DEFAULT), Mode::Now, LONG).is_err());
+    let Err(Error::Object(text)) = Programs::load(b"not an object") else { panic!("it was loaded") };
+    contains(&text, &["not an object with policies"]);
+}
+
+pub fn several_policies_change_together() {
+    let (device, _programs, tunes) = alternating(true);
+    let policies = device.tunes().unwrap().iter().filter(|tune| tune.policy.is_some()).count();
+    assert_eq!((policies, tunes.len()), (5, 5));
+    let changes: Vec<Change> = tunes.iter().map(|tune| Change { id: tune.id(), to: Target::Unload }).collect();
+    device.transition(&changes, Mode::Task, LONG).unwrap();
+    assert!(device.tunes().unwrap().is_empty());
+}
+
+pub fn a_policy_survives_its_loader_and_a_reloaded_module() {
+    let Decided { device, tune, programs, .. } = Decided::new("done", DEFAULT, Mode::Now);
+    let id = tune.detach().unwrap();
+    drop((device, programs));
+    assert_eq!(value(), 77);
+    assert!(run("rmmod", &["xk_atomic"]));
+    insert(ATOMIC_KO);
+    assert_eq!(value(), 77, "also in the module that came again");
+    let device = Device::open().unwrap();
+    device.unload(id).unwrap();
+    assert_eq!(value(), DEFAULT);
+}

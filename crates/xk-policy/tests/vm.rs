@@ -1,0 +1,151 @@
+//! Policies on a running kernel. One guest boots and runs every check of `inside`,
+//! one after the other; the tests out here report them one by one. The policies in
+//! `tests/bpf` are compiled on this machine.
+//!
+//! Effects are what `/proc/xk_atomic` prints: values that functions saw, and how
+//! often two of them met.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test
+
+#[macro_use]
+#[path = "../../xk-runtime/tests/support/guest.rs"]
+mod guest;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use guest::{boot, output_of, passed, repository, run};
+use xk_harness::{family, table, Atomic, Loaded};
+use xk_policy::{compile, Attached, Error, Headers, Programs};
+use xk_runtime::{Change, Device, Mode, Policy, SitePolicy, State, Target, Tune};
+
+/// Set in the guest only: nothing in `inside` may run anywhere else.
+const XK_KO: &str = "XK_TEST_MODULE";
+const ATOMIC_KO: &str = "XK_TEST_ATOMIC";
+const BENCH_KO: &str = "XK_TEST_BENCH";
+const OBJECTS: &str = "XK_TEST_OBJECTS";
+const DEFAULT: i64 = 32;
+const LONG: Duration = Duration::from_secs(60);
+
+guest_tests! {
+    each_execution_has_the_value_that_is_chosen_for_it,
+    what_is_not_proved_is_refused_and_counted,
+    a_value_is_in_force_beneath,
+    a_policy_knows_when_everybody_has_gone_over,
+    a_thread_that_is_inside_keeps_the_value_without_the_policy,
+    two_decisions_never_meet_in_one_activation,
+    a_new_policy_replaces_the_old_in_one_flip,
+    companions_run_as_long_as_the_policy,
+    sigkill_of_the_owner_ends_policy_and_companions,
+    an_outsider_cannot_set_a_value,
+    nothing_is_written_by_any_route,
+    what_is_no_policy_is_refused,
+    several_policies_change_together,
+    a_policy_survives_its_loader_and_a_reloaded_module,
+}
+
+/// Not a test: a process that holds a policy until it is killed.
+#[test]
+#[ignore = "started by other tests"]
+fn own() {
+    if std::env::var_os("XK_TEST_OWN").is_some() {
+        let _all = checks::companions();
+        std::thread::sleep(Duration::from_secs(600));
+    }
+}
+
+/// The sources in `tests/bpf`, compiled for the lab's kernel.
+fn compile_all(folder: &Path, root: &str, release: &str) {
+    let btf = PathBuf::from(format!("{root}/usr/src/linux-headers-{release}/vmlinux"));
+    let headers = Headers::new(&btf, folder, release).unwrap();
+    for entry in fs::read_dir(repository().join("crates/xk-policy/tests/bpf")).unwrap() {
+        let source = entry.unwrap().path();
+        let name = source.file_name().unwrap().to_str().unwrap().replace(".bpf.c", ".bpf.o");
+        fs::write(folder.join(name), compile(&source, &headers).unwrap()).unwrap();
+    }
+}
+
+/// What the tests in the guest printed, in one boot.
+fn guest_output() -> &'static str {
+    static OUTPUT: OnceLock<String> = OnceLock::new();
+    OUTPUT.get_or_init(|| {
+        let info = |field| output_of(Command::new("lab/lab").args(["info", "amd64", field]));
+        let release = info("release");
+        let module = |folder| output_of(Command::new("scripts/build-module").args([release.as_str(), folder]));
+        let objects = tempfile::tempdir().unwrap();
+        compile_all(objects.path(), &info("root"), &release);
+        let environment = format!(
+            "{XK_KO}={} {ATOMIC_KO}={} {BENCH_KO}={} {OBJECTS}={}",
+            module("kernel/xk"),
+            module("kernel/atomic"),
+            module("kernel/bench"),
+            objects.path().display()
+        );
+        boot("amd64", 600, &environment)
+    })
+}
+
+fn report(name: &str) {
+    passed(guest_output(), name);
+}
+
+fn file(variable: &str) -> PathBuf {
+    std::env::var_os(variable).expect("this test runs in a guest only").into()
+}
+
+fn insert(variable: &str) {
+    assert!(run("insmod", &[file(variable).to_str().unwrap()]));
+}
+
+/// Fresh modules for each check, whatever the one before left behind.
+fn prepare() {
+    if Atomic.is_loaded() {
+        Atomic.tell("release").unwrap();
+        wait_for("the module is idle", || run("rmmod", &["xk_atomic"]));
+    }
+    if Path::new("/dev/xk").exists() {
+        // A policy that nobody owns keeps it.
+        if let Ok(device) = Device::open() {
+            for tune in device.tunes().unwrap() {
+                let _ = device.unload(tune.id);
+            }
+        }
+        wait_for("xk.ko can be removed", || run("rmmod", &["xk"]));
+    }
+    insert(ATOMIC_KO);
+    insert(XK_KO);
+}
+
+fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
+    for _ in 0..100 {
+        if condition() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    panic!("not within ten seconds: {what}");
+}
+
+fn object(name: &str) -> Vec<u8> {
+    fs::read(file(OBJECTS).join(format!("{name}.bpf.o"))).unwrap()
+}
+
+fn programs(name: &str) -> Programs {
+    Programs::load(&object(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+fn load(device: &Device, name: &str) -> Tune {
+    let table = table(&file(ATOMIC_KO), &family(name).unwrap()).unwrap();
+    device.load(&table, &Loaded).unwrap()
+}
+
+/// What `HOLD` is for whoever is not inside.
+fn value() -> i64 {
+    Atomic.counts().unwrap().value
+}
+
+#[path = "checks/policies.rs"]
+mod checks;

@@ -1,0 +1,170 @@
+//! Policies: BPF programs that choose the value of each execution.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use xk_table::{Mode, Scope, ScopeTable};
+
+use crate::abi::{self, Plain};
+use crate::device::tune_error;
+use crate::{Device, Error};
+
+/// What a tune's value is left to.
+#[derive(Debug, Clone)]
+pub struct Policy<'fd> {
+    /// A loaded BPF program of type kprobe.
+    pub program: BorrowedFd<'fd>,
+    /// BPF links that stay attached for as long as the tune has the policy.
+    pub links: Vec<BorrowedFd<'fd>>,
+    /// Scopes of the table in one activation of which it decides once ...
+    pub scopes: Vec<u32>,
+    /// ... for all of these sites.
+    pub sites: Vec<u32>,
+}
+
+impl<'fd> Policy<'fd> {
+    /// A policy that decides once in an activation of the outermost function that is
+    /// in a safe span, for all sites, since their values may meet there. That is
+    /// needless where no value outlives its critical span, and where one function
+    /// contains the only site and all of its safe spans: what follows from two
+    /// executions of one site is not more than what a policy asks for.
+    #[must_use]
+    pub fn new(program: BorrowedFd<'fd>, table: &ScopeTable) -> Self {
+        let mut policy = Self::for_each_site(program);
+        let elsewhere = |scope: &Scope| table.spans.iter().any(|span| span.function != scope.function);
+        if table.mode != Mode::Now && (table.spans.len() > 1 || table.scopes.iter().any(elsewhere)) {
+            policy.scopes = (0..table.scopes.len() as u32).collect();
+            policy.sites = (0..table.spans.len() as u32).collect();
+        }
+        policy
+    }
+
+    /// A policy that decides wherever a site is reached: two decisions may meet.
+    #[must_use]
+    pub fn for_each_site(program: BorrowedFd<'fd>) -> Self {
+        Self { program, links: Vec::new(), scopes: Vec::new(), sites: Vec::new() }
+    }
+}
+
+/// What the policy of a tune did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicyStatus {
+    /// Number of the BPF program.
+    pub program: u32,
+    /// BPF links that live as long as the policy.
+    pub links: u32,
+    /// By site, in the order of the tune's.
+    pub sites: Vec<SitePolicy>,
+}
+
+/// What a policy did at one site.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SitePolicy {
+    /// The program ran.
+    pub runs: u64,
+    /// An execution used a value that it had set.
+    pub chosen: u64,
+    /// A value outside the proved range was not accepted.
+    pub refused: u64,
+    /// It was running on this processor already, and was not run again.
+    pub skipped: u64,
+    /// It had decided in this activation.
+    pub reused: u64,
+    /// Its activation had not been seen to begin: it was not asked.
+    pub unseen: u64,
+    /// The value that was used last; `None` if none was.
+    pub last: Option<i64>,
+    /// How often values were used: below 1, 1, 2 to 3, 4 to 7, and so on.
+    pub histogram: Vec<u64>,
+}
+
+impl SitePolicy {
+    fn new(info: &abi::PolicyInfo) -> Self {
+        Self {
+            runs: info.runs,
+            chosen: info.chosen,
+            refused: info.refused,
+            skipped: info.skipped,
+            reused: info.reused,
+            unseen: info.unseen,
+            last: (info.chosen != 0).then_some(info.last),
+            histogram: info.histogram.to_vec(),
+        }
+    }
+}
+
+impl Device {
+    /// Gives tune `id` a policy. Nothing changes before a transition to
+    /// [`crate::Target::Policy`]; a policy that is in force stays until then.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTune`], [`Error::Owned`], or [`Error::Refused`] with the
+    /// kernel's reason: what the program could do, or where it cannot decide.
+    pub fn give_policy(&self, id: u32, policy: &Policy<'_>) -> Result<(), Error> {
+        let links: Vec<i32> = policy.links.iter().map(AsRawFd::as_raw_fd).collect();
+        let mut request = abi::Policy::zeroed();
+        request.size = size_of::<abi::Policy>() as u32;
+        request.id = id;
+        request.program = policy.program.as_raw_fd();
+        request.nr_scopes = policy.scopes.len() as u32;
+        request.scopes = policy.scopes.as_ptr() as u64;
+        request.nr_sites = policy.sites.len() as u32;
+        request.sites = policy.sites.as_ptr() as u64;
+        request.nr_links = links.len() as u32;
+        request.links = links.as_ptr() as u64;
+        self.policy_ioctl(&mut request)
+    }
+
+    /// Takes the policy of tune `id` away again; one that is in force stays until the
+    /// next transition.
+    ///
+    /// # Errors
+    /// As [`Device::give_policy`].
+    pub fn take_policy(&self, id: u32) -> Result<(), Error> {
+        let mut request = abi::Policy::zeroed();
+        request.size = size_of::<abi::Policy>() as u32;
+        request.id = id;
+        request.program = -1;
+        self.policy_ioctl(&mut request)
+    }
+
+    fn policy_ioctl(&self, request: &mut abi::Policy) -> Result<(), Error> {
+        let Err(error) = self.ioctl(abi::IOC_POLICY, request) else { return Ok(()) };
+        let reason = abi::text(&request.error);
+        match error.raw_os_error() {
+            Some(libc::ENOENT | libc::EPERM) => Err(tune_error(request.id, error)),
+            Some(libc::EBUSY) => Err(Error::Busy(reason)),
+            _ if reason.is_empty() => Err(Error::Device(error)),
+            errno => Err(Error::Refused { reason, errno: errno.unwrap_or(0) }),
+        }
+    }
+
+    /// What the policy of tune `id` did; `None` if it has none.
+    ///
+    /// # Errors
+    /// What the operating system said.
+    pub fn policy_status(&self, id: u32) -> Result<Option<PolicyStatus>, Error> {
+        let mut status: Option<PolicyStatus> = None;
+        for index in 0.. {
+            let Some(info) = self.policy_info(id, index).map_err(Error::Device)? else { break };
+            let known = status.get_or_insert_with(|| PolicyStatus {
+                program: info.program,
+                links: info.nr_links,
+                sites: Vec::new(),
+            });
+            known.sites.push(SitePolicy::new(&info));
+        }
+        Ok(status)
+    }
+
+    fn policy_info(&self, id: u32, index: u32) -> io::Result<Option<abi::PolicyInfo>> {
+        let mut info = abi::PolicyInfo::zeroed();
+        info.id = id;
+        info.index = index;
+        match self.ioctl(abi::IOC_POLICY_INFO, &mut info) {
+            Ok(()) => Ok(Some(info)),
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}

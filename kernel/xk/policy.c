@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Policies of tunes: given by user space, kept as long as a version of the
+ * tune's values uses them, described. What a policy refers to (program, links,
+ * probes) goes with it, whoever ends the tune.
+ */
+#include <linux/file.h>
+#include <linux/fs.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+
+#include "policy.h"
+
+int __init xk_policy_init(void)
+{
+	return xk_program_init();
+}
+
+struct xk_live_policy *xk_policy_get(struct xk_live_policy *policy)
+{
+	if (policy)
+		refcount_inc(&policy->users);
+	return policy;
+}
+
+static void free_policy(struct work_struct *work)
+{
+	struct xk_live_policy *policy = container_of(work, struct xk_live_policy, free);
+	unsigned int i;
+
+	xk_once_destroy(policy);
+	for (i = 0; i < policy->nr_links; i++)
+		fput(policy->links[i]);
+	kfree(policy->links);
+	for (i = 0; i < policy->nr_sites; i++) {
+		free_percpu(policy->sites[i].cpus);
+		free_percpu(policy->sites[i].frame);
+	}
+	if (policy->program)
+		bpf_prog_put(policy->program);
+	kvfree(policy);
+}
+
+/* From anywhere: the last user may be a version that a grace period freed. */
+void xk_policy_put(struct xk_live_policy *policy)
+{
+	if (policy && refcount_dec_and_test(&policy->users))
+		queue_work(xk_workqueue, &policy->free);
+}
+
+/* The code of a site that is not armed is another one, or will be. */
+void xk_policy_forget(struct xk_live_policy *policy, const struct xk_live_site *site)
+{
+	int cpu;
+
+	for_each_possible_cpu(cpu)
+		per_cpu_ptr(policy->sites[site->index].cpus, cpu)->filled = false;
+}
+
+static int create_site(struct xk_policy_site *site)
+{
+	int cpu;
+
+	site->cpus = alloc_percpu(struct xk_policy_cpu);
+	site->frame = __alloc_percpu(XK_MAX_OPS * sizeof(u64), sizeof(u64));
+	if (!site->cpus || !site->frame)
+		return -ENOMEM;
+	for_each_possible_cpu(cpu)
+		per_cpu_ptr(site->cpus, cpu)->values.frame = site->frame;
+	return 0;
+}
+
+/*
+ * A descriptor of a link holds what it attaches. Only that: another one could
+ * hold, by some way, our own device and with it the tune.
+ */
+static int copy_links(struct xk_live_policy *policy, const struct xk_policy *request,
+		      struct xk_error *error)
+{
+	const s32 __user *from = u64_to_user_ptr(request->links);
+	struct file *file;
+	unsigned int i;
+	s32 fd;
+
+	if (request->nr_links > XK_MAX_LINKS)
+		return xk_refuse(error, -EINVAL, "%u links; up to %u are possible",
+				 request->nr_links, XK_MAX_LINKS);
+	policy->links = kcalloc(request->nr_links, sizeof(*policy->links), GFP_KERNEL);
+	if (!policy->links)
+		return -ENOMEM;
+	for (i = 0; i < request->nr_links; i++) {
+		if (get_user(fd, from + i))
+			return -EFAULT;
+		file = fget(fd);
+		if (!file)
+			return xk_refuse(error, -EBADF, "link %u is no descriptor", i);
+		policy->links[policy->nr_links++] = file;
+		if (strcmp(file->f_path.dentry->d_name.name, "bpf_link"))
+			return xk_refuse(error, -EINVAL, "descriptor %d is no BPF link", fd);
+	}
+	return 0;
+}
+
+static int fill_policy(struct xk_live_policy *policy, const struct xk_tune *tune,
+		       const struct xk_policy *request, struct xk_error *error)
+{
+	unsigned int i;
+	int ret = 0;
+
+	policy->program = xk_program_get(request->program, error);
+	if (IS_ERR(policy->program)) {
+		ret = PTR_ERR(policy->program);
+		policy->program = NULL;
+	}
+	for (i = 0; i < policy->nr_sites && !ret; i++)
+		ret = create_site(&policy->sites[i]);
+	if (!ret)
+		ret = copy_links(policy, request, error);
+	if (!ret)
+		ret = xk_once_create(policy, tune, request, error);
+	if (!ret)
+		ret = xk_once_arm(policy, tune, error);
+	return ret;
+}
+
+static struct xk_live_policy *create_policy(const struct xk_tune *tune,
+					    const struct xk_policy *request,
+					    struct xk_error *error)
+{
+	struct xk_live_policy *policy;
+	int ret;
+
+	policy = kvzalloc(struct_size(policy, sites, tune->nr_sites), GFP_KERNEL);
+	if (!policy)
+		return ERR_PTR(-ENOMEM);
+	policy->nr_sites = tune->nr_sites;
+	refcount_set(&policy->users, 1);
+	INIT_WORK(&policy->free, free_policy);
+	ret = fill_policy(policy, tune, request, error);
+	if (!ret)
+		return policy;
+	xk_policy_put(policy);
+	return ERR_PTR(ret);
+}
+
+/* An object has one value for everybody. */
+static int check_sites(const struct xk_tune *tune, struct xk_error *error)
+{
+	unsigned int i;
+
+	for (i = 0; i < tune->nr_sites; i++)
+		if (tune->sites[i].in_data)
+			return xk_refuse(error, -EOPNOTSUPP,
+					 "the value is in memory (%s+0x%x), where it is the same for everybody",
+					 tune->sites[i].place.symbol, tune->sites[i].offset);
+	return 0;
+}
+
+static int replace(struct xk_tune *tune, const struct xk_policy *request, struct xk_error *error)
+{
+	struct xk_live_policy *policy = NULL, *before = tune->policy;
+	int ret;
+
+	if (tune->turn)
+		return xk_refuse(error, -EBUSY, "it is in transition: see xk status");
+	if (request->program != -1) {
+		ret = check_sites(tune, error);
+		if (ret)
+			return ret;
+		policy = create_policy(tune, request, error);
+		if (IS_ERR(policy))
+			return PTR_ERR(policy);
+	}
+	tune->policy = policy;
+	xk_policy_put(before);
+	return 0;
+}
+
+int xk_policy_load(struct file *caller, struct xk_policy *request, struct xk_error *error)
+{
+	struct xk_tune *tune;
+	int ret;
+
+	mutex_lock(&xk_lock);
+	tune = xk_tune_find_owned(caller, request->id, error);
+	if (IS_ERR(tune))
+		ret = PTR_ERR(tune);
+	else
+		ret = replace(tune, request, error);
+	mutex_unlock(&xk_lock);
+	return ret;
+}
+
+static void sum(const struct xk_policy_site *site, struct xk_policy_info *info)
+{
+	unsigned int i;
+	int cpu;
+
+	for_each_possible_cpu(cpu) {
+		const struct xk_policy_cpu *from = per_cpu_ptr(site->cpus, cpu);
+
+		info->runs += READ_ONCE(from->count.runs);
+		info->chosen += READ_ONCE(from->count.chosen);
+		info->refused += READ_ONCE(from->count.refused);
+		info->skipped += READ_ONCE(from->count.skipped);
+		info->reused += READ_ONCE(from->count.reused);
+		info->unseen += READ_ONCE(from->count.unseen);
+		if (READ_ONCE(from->count.chosen))
+			info->last = READ_ONCE(from->value);
+		for (i = 0; i < XK_POLICY_BUCKETS; i++)
+			info->histogram[i] += READ_ONCE(from->histogram[i]);
+	}
+}
+
+/* The policy in force, or the one that would be. */
+static const struct xk_live_policy *policy_of(const struct xk_tune *tune)
+{
+	return tune->values->policy ?: tune->policy;
+}
+
+int xk_policy_info(struct xk_policy_info *info)
+{
+	u32 id = info->id, index = info->index;
+	const struct xk_live_policy *policy;
+	struct xk_tune *tune;
+	int ret = -ENOENT;
+
+	memset(info, 0, sizeof(*info));
+	info->id = id;
+	info->index = index;
+	mutex_lock(&xk_lock);
+	tune = xk_tune_find(id);
+	policy = tune ? policy_of(tune) : NULL;
+	if (policy && index < policy->nr_sites) {
+		info->program = policy->program->aux->id;
+		info->nr_links = policy->nr_links;
+		sum(&policy->sites[index], info);
+		ret = 0;
+	}
+	mutex_unlock(&xk_lock);
+	return ret;
+}
+
+static void arm_again(struct xk_live_policy *policy, const struct xk_tune *tune)
+{
+	struct xk_error error = {};
+
+	if (policy && xk_once_arm(policy, tune, &error))
+		pr_warn("xk: %s: the policy does not decide there: %s\n", tune->name, error.text);
+}
+
+/* A module cannot be refused: what is not watched there uses the value beneath. */
+void xk_policy_module_coming(struct xk_tune *tune)
+{
+	arm_again(tune->policy, tune);
+	if (tune->values->policy != tune->policy)
+		arm_again(tune->values->policy, tune);
+}
+
+void xk_policy_module_going(struct xk_tune *tune, const struct module *module)
+{
+	if (tune->policy)
+		xk_once_await_module(tune->policy, tune, module);
+	if (tune->values->policy && tune->values->policy != tune->policy)
+		xk_once_await_module(tune->values->policy, tune, module);
+}

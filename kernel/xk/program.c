@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The BPF side of policies: which programs are accepted, and the four functions
+ * that they may call. A program of type kprobe cannot write kernel memory or its
+ * context; the ways around that which the verifier leaves to whoever attaches
+ * the program are closed here.
+ */
+#include <linux/bpf.h>
+#include <linux/btf.h>
+#include <linux/btf_ids.h>
+#include <linux/filter.h>
+#include <linux/kallsyms.h>
+#include <linux/module.h>
+
+#include "policy.h"
+
+DEFINE_PER_CPU(struct xk_run *, xk_run_current);
+
+/* The execution for which the program with this context was called, if any. */
+static struct xk_run *run_of(const bpf_user_pt_regs_t *ctx)
+{
+	struct xk_run *run = this_cpu_read(xk_run_current);
+
+	/* Another program may run above it, in an interrupt. */
+	return run && run->regs == ctx ? run : NULL;
+}
+
+__bpf_kfunc_start_defs();
+
+/* This execution uses `value`. -ERANGE: it is not proved; -EPERM: not for you. */
+__bpf_kfunc long xk_set(bpf_user_pt_regs_t *ctx, u64 value)
+{
+	struct xk_run *run = run_of(ctx);
+
+	if (!run)
+		return -EPERM;
+	if (!xk_tune_accepts(run->site->tune, value)) {
+		run->cpu->count.refused++;
+		return -ERANGE;
+	}
+	run->decision.set = true;
+	run->decision.value = value;
+	return 0;
+}
+
+/* The value in the source. */
+__bpf_kfunc u64 xk_default(bpf_user_pt_regs_t *ctx)
+{
+	struct xk_run *run = run_of(ctx);
+
+	return run ? run->site->tune->default_value : 0;
+}
+
+/* The value of this execution as it stands: set, or in force beneath the policy. */
+__bpf_kfunc u64 xk_value(bpf_user_pt_regs_t *ctx)
+{
+	struct xk_run *run = run_of(ctx);
+
+	if (!run)
+		return 0;
+	return run->decision.set ? run->decision.value : run->values->value;
+}
+
+/* Whether every thread has gone over to what is in force. */
+__bpf_kfunc bool xk_transition_done(bpf_user_pt_regs_t *ctx)
+{
+	struct xk_run *run = run_of(ctx);
+
+	return run && !READ_ONCE(run->values->settling);
+}
+
+__bpf_kfunc_end_defs();
+
+BTF_KFUNCS_START(kfuncs)
+BTF_ID_FLAGS(func, xk_set)
+BTF_ID_FLAGS(func, xk_default)
+BTF_ID_FLAGS(func, xk_value)
+BTF_ID_FLAGS(func, xk_transition_done)
+BTF_KFUNCS_END(kfuncs)
+
+static const struct btf_kfunc_id_set kfunc_set = {
+	.owner = THIS_MODULE,
+	.set = &kfuncs,
+};
+
+/* The registration ends with the module's BTF. */
+int __init xk_program_init(void)
+{
+	return register_btf_kfunc_id_set(BPF_PROG_TYPE_KPROBE, &kfunc_set);
+}
+
+/* A function of another module can do anything. */
+static int check_call(const struct bpf_insn *insn, struct xk_error *error)
+{
+	unsigned long target = (unsigned long)__bpf_call_base + insn->imm;
+	char *text = kzalloc(KSYM_SYMBOL_LEN, GFP_KERNEL);
+	struct xk_symbol symbol;
+	int ret = 0;
+
+	if (!text)
+		return -ENOMEM;
+	if (!xk_symbol_at(target, text, &symbol))
+		ret = xk_refuse(error, -EACCES, "it calls a function that is not known");
+	else if (symbol.module[0] && strcmp(symbol.module, KBUILD_MODNAME))
+		ret = xk_refuse(error, -EACCES,
+				"it calls %s of module %s, which could write anything",
+				symbol.name, symbol.module);
+	kfree(text);
+	return ret;
+}
+
+/* As the verifier left it: subprograms included, helpers and kfuncs resolved. */
+static int check_calls(const struct bpf_prog *program, struct xk_error *error)
+{
+	unsigned int i;
+	int ret;
+
+	for (i = 0; i < program->len; i++) {
+		const struct bpf_insn *insn = &program->insnsi[i];
+
+		if (insn->code == (BPF_JMP | BPF_TAIL_CALL))
+			return xk_refuse(error, -EACCES,
+					 "it calls whatever program a map holds (tail call)");
+		if (insn->code != (BPF_JMP | BPF_CALL) || insn->src_reg != BPF_PSEUDO_KFUNC_CALL)
+			continue;
+		ret = check_call(insn, error);
+		if (ret)
+			return ret;
+	}
+	return 0;
+}
+
+static int check(const struct bpf_prog *program, struct xk_error *error)
+{
+	if (program->kprobe_override)
+		return xk_refuse(error, -EACCES,
+				 "it calls bpf_override_return(), which changes registers");
+	if (program->sleepable)
+		return xk_refuse(error, -EINVAL, "it may sleep, where nothing may");
+	if (program->expected_attach_type)
+		return xk_refuse(error, -EINVAL,
+				 "it is for kprobe.multi or uprobe.multi (attach type %d); use SEC(\"kprobe\")",
+				 program->expected_attach_type);
+	return check_calls(program, error);
+}
+
+/* A reference to the program. */
+struct bpf_prog *xk_program_get(int fd, struct xk_error *error)
+{
+	struct bpf_prog *program = bpf_prog_get_type_dev(fd, BPF_PROG_TYPE_KPROBE, false);
+	int ret;
+
+	if (IS_ERR(program)) {
+		xk_refuse(error, PTR_ERR(program),
+			  "descriptor %d is no BPF program of type kprobe", fd);
+		return program;
+	}
+	ret = check(program, error);
+	if (!ret)
+		return program;
+	bpf_prog_put(program);
+	return ERR_PTR(ret);
+}

@@ -12,10 +12,10 @@
 #include "policy.h"
 
 /* What depends on the value at this site. Bounded by the operations of the site. */
-static void notrace fill(struct xk_policy_cpu *cpu, const struct xk_live_site *site, s64 value)
+void notrace xk_policy_fill(struct xk_policy_cpu *cpu, u64 *frame, s64 value)
 {
+	const struct xk_live_site *site = cpu->site;
 	struct xk_site_values *values = &cpu->values;
-	u64 *frame = this_cpu_ptr(values->frame);
 	unsigned int i;
 
 	for (i = 0; i < site->nr_ivs; i++)
@@ -23,91 +23,123 @@ static void notrace fill(struct xk_policy_cpu *cpu, const struct xk_live_site *s
 	xk_plan_fill(&site->plan, values->ivs, frame);
 	xk_shape_fill(&site->plan, frame, values->constants);
 	cpu->value = value;
-	cpu->filled = true;
-}
-
-static __always_inline void count_value(struct xk_policy_cpu *cpu, s64 value)
-{
-	unsigned int bucket = value < 1 ? 0 : min(ilog2(value) + 1, XK_POLICY_BUCKETS - 1);
-
-	cpu->count.chosen++;
-	cpu->histogram[bucket]++;
-}
-
-static __always_inline void run_program(struct xk_run *run, const struct bpf_prog *program)
-{
-	struct bpf_trace_run_ctx context = {};
-	struct xk_run *interrupted = __this_cpu_read(xk_run_current);
-	struct bpf_run_ctx *before;
-
-	run->cpu->count.runs++;
-	__this_cpu_write(xk_run_current, run);
-	/* Helpers look there for what perf would have put there. */
-	before = bpf_set_run_ctx(&context.run_ctx);
-	rcu_read_lock();
-	bpf_prog_run(program, run->regs);
-	rcu_read_unlock();
-	bpf_reset_run_ctx(before);
-	__this_cpu_write(xk_run_current, interrupted);
-}
-
-/* Returns the decision for this execution: just made, remembered, or none. */
-static __always_inline const struct xk_decision *
-decide(struct xk_run *run, const struct xk_live_policy *policy)
-{
-	struct xk_decision *kept;
-
-	if (!policy->sites[run->site->index].once) {
-		run_program(run, policy->program);
-		return &run->decision;
-	}
-	kept = xk_once_find(policy, run->regs);
-	if (!kept) {
-		run->cpu->count.unseen++;
-		return &run->decision;
-	}
-	if (kept->made) {
-		run->cpu->count.reused++;
-		return kept;
-	}
-	run_program(run, policy->program);
-	*kept = run->decision;
-	kept->made = true;
-	return kept;
+	cpu->bucket = value < 1 ? 0 : min(ilog2(value) + 1, XK_POLICY_BUCKETS - 1);
 }
 
 /*
- * Whoever finds the program running on this CPU, be it an interrupt above it,
- * or the program itself by what it calls, uses the value beneath: that is how
- * the kernel's own trampolines keep programs from themselves, and it makes one
- * execution at a time the user of what is kept for this CPU.
+ * Preemption is disabled, which is as good as rcu_read_lock(). What helpers would
+ * look for in current->bpf_ctx is refused by program.c.
+ */
+static __always_inline void run_program(struct xk_policy_cpu *cpu, struct pt_regs *regs)
+{
+	/* Who wants to know how long programs take pays for it. */
+	if (static_branch_unlikely(&bpf_stats_enabled_key))
+		bpf_prog_run(cpu->program, regs);
+	else
+		cpu->func(regs, cpu->insns);
+}
+
+static __always_inline void begin(struct xk_policy_cpu *cpu, const struct xk_values *values,
+				  struct pt_regs *regs)
+{
+	cpu->regs = regs;
+	cpu->current_values = values;
+	cpu->set = false;
+	__this_cpu_write(xk_policy_current, cpu);
+	barrier();
+}
+
+static __always_inline void end(void)
+{
+	barrier();
+	__this_cpu_write(xk_policy_current, &xk_policy_nobody);
+}
+
+/*
+ * The decision that is remembered for this activation; it is made if it was not.
+ * False: its beginning was not seen.
+ */
+static bool notrace decide_once(struct xk_policy_cpu *cpu, const struct xk_live_policy *policy,
+				struct pt_regs *regs)
+{
+	struct xk_decision *kept = xk_once_find(policy, regs);
+
+	if (!kept) {
+		cpu->count.unseen++;
+		return false;
+	}
+	if (!kept->made) {
+		run_program(cpu, regs);
+		kept->set = cpu->set;
+		kept->value = cpu->value;
+		kept->made = true;
+		return true;
+	}
+	cpu->count.reused++;
+	cpu->set = kept->set;
+	if (kept->set && cpu->value != kept->value)
+		xk_policy_fill(cpu, this_cpu_ptr(cpu->values.frame), kept->value);
+	return true;
+}
+
+/* Whatever is not the path on which an instruction counts. */
+static noinline int notrace handle_any(const struct xk_live_site *site,
+				       const struct xk_values *values, struct pt_regs *regs)
+{
+	const struct xk_site_values *chosen = xk_values_at(values, site);
+	struct xk_policy_cpu *cpu = this_cpu_ptr(chosen->decided);
+	bool decided = true;
+	int ret;
+
+	if (__this_cpu_read(xk_policy_current) != &xk_policy_nobody) {
+		this_cpu_inc(chosen->decided->count.skipped);
+		return xk_run(site, chosen, regs);
+	}
+	begin(cpu, values, regs);
+	if (cpu->once)
+		decided = decide_once(cpu, values->policy, regs);
+	else
+		run_program(cpu, regs);
+	if (cpu->set) {
+		cpu->histogram[cpu->bucket]++;
+		chosen = &cpu->values;
+	} else if (decided) {
+		cpu->count.kept++;
+	}
+	ret = xk_run(site, chosen, regs);
+	end();
+	return ret;
+}
+
+/*
+ * Whoever finds a policy at work on this CPU, be it an interrupt above it or
+ * what a program calls, uses the value beneath. So programs are kept from
+ * themselves and from each other's locks, and one execution at a time uses what
+ * is kept for this CPU. An interrupt between the look and begin() is over by then.
  */
 int notrace xk_policy_handle(const struct xk_live_site *site, const struct xk_values *values,
 			     struct pt_regs *regs)
 {
-	struct xk_live_policy *policy = values->policy;
-	struct xk_policy_cpu *cpu = this_cpu_ptr(policy->sites[site->index].cpus);
-	struct xk_run run = { .regs = regs, .site = site, .values = values, .cpu = cpu };
-	int __percpu *active = policy->program->active;
-	const struct xk_site_values *chosen = xk_values_at(values, site);
-	const struct xk_decision *decision;
-	int ret;
+	const struct xk_site_values *beneath = xk_values_at(values, site);
+	struct xk_policy_cpu *cpu = this_cpu_ptr(beneath->decided);
+	const u64 *constants = beneath->constants;
 
-	if (unlikely(this_cpu_inc_return(*active) != 1)) {
-		this_cpu_inc(policy->sites[site->index].cpus->count.skipped);
-		ret = xk_run(site, chosen, regs);
+	if (unlikely(__this_cpu_read(xk_policy_current) != &xk_policy_nobody || !cpu->plain))
+		return handle_any(site, values, regs);
+	begin(cpu, values, regs);
+	run_program(cpu, regs);
+	if (likely(cpu->set)) {
+		cpu->histogram[cpu->bucket]++;
+		constants = cpu->values.constants;
 	} else {
-		decision = decide(&run, policy);
-		if (decision->set) {
-			if (unlikely(cpu->value != decision->value || !cpu->filled))
-				fill(cpu, site, decision->value);
-			count_value(cpu, decision->value);
-			chosen = &cpu->values;
-		}
-		ret = xk_run(site, chosen, regs);
+		cpu->count.kept++;
 	}
-	this_cpu_dec(*active);
-	return ret;
+	xk_shape_value(&site->plan.shape, constants, regs);
+	end();
+	xk_count_hit(site);
+	return 0;
 }
 
 NOKPROBE_SYMBOL(xk_policy_handle);
+NOKPROBE_SYMBOL(handle_any);
+NOKPROBE_SYMBOL(decide_once);

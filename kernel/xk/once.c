@@ -31,7 +31,7 @@ struct activation {
  * NMI and one interrupt, wherever it is hit: what counts is how many more
  * interrupts than NMIs there are.
  */
-static u8 notrace level(const struct pt_regs *regs)
+u8 notrace xk_level(const struct pt_regs *regs)
 {
 	unsigned int count = preempt_count();
 	unsigned int nmis = (count & NMI_MASK) >> NMI_SHIFT;
@@ -48,7 +48,7 @@ static int notrace entered(struct kretprobe_instance *instance, struct pt_regs *
 {
 	struct activation *activation = (void *)instance->data;
 
-	activation->level = level(regs);
+	activation->level = xk_level(regs);
 	activation->decision.made = false;
 	return 0;
 }
@@ -59,7 +59,7 @@ static int notrace left(struct kretprobe_instance *instance, struct pt_regs *reg
 	return 0;
 }
 
-NOKPROBE_SYMBOL(level);
+NOKPROBE_SYMBOL(xk_level);
 NOKPROBE_SYMBOL(entered);
 NOKPROBE_SYMBOL(left);
 
@@ -69,7 +69,7 @@ struct xk_decision *notrace xk_once_find(const struct xk_live_policy *policy,
 {
 	struct activation *outermost = NULL;
 	struct llist_node *node;
-	u8 here = level(regs);
+	u8 here = xk_level(regs);
 
 	for (node = current->rethooks.first; node; node = node->next) {
 		struct rethook_node *hook = container_of(node, struct rethook_node, llist);

@@ -9,6 +9,7 @@
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
+#include "backend.h"
 #include "policy.h"
 
 int __init xk_policy_init(void)
@@ -51,13 +52,28 @@ void xk_policy_put(struct xk_live_policy *policy)
 /* The code of a site that is not armed is another one, or will be. */
 void xk_policy_forget(struct xk_live_policy *policy, const struct xk_live_site *site)
 {
+	const struct xk_policy_site *decided = &policy->sites[site->index];
 	int cpu;
 
-	for_each_possible_cpu(cpu)
-		per_cpu_ptr(policy->sites[site->index].cpus, cpu)->filled = false;
+	for_each_possible_cpu(cpu) {
+		struct xk_policy_cpu *to = per_cpu_ptr(decided->cpus, cpu);
+
+		xk_policy_fill(to, per_cpu_ptr(decided->frame, cpu), site->tune->default_value);
+		to->once = decided->once;
+		to->plain = !decided->once && site->plan.kind == XK_PLAN_VALUE;
+	}
 }
 
-static int create_site(struct xk_policy_site *site)
+static void forget_all(struct xk_live_policy *policy, const struct xk_tune *tune)
+{
+	unsigned int i;
+
+	for (i = 0; i < tune->nr_sites; i++)
+		xk_policy_forget(policy, &tune->sites[i]);
+}
+
+static int create_site(struct xk_policy_site *site, const struct xk_live_site *live,
+		       const struct bpf_prog *program)
 {
 	int cpu;
 
@@ -65,8 +81,15 @@ static int create_site(struct xk_policy_site *site)
 	site->frame = __alloc_percpu(XK_MAX_OPS * sizeof(u64), sizeof(u64));
 	if (!site->cpus || !site->frame)
 		return -ENOMEM;
-	for_each_possible_cpu(cpu)
-		per_cpu_ptr(site->cpus, cpu)->values.frame = site->frame;
+	for_each_possible_cpu(cpu) {
+		struct xk_policy_cpu *to = per_cpu_ptr(site->cpus, cpu);
+
+		to->values.frame = site->frame;
+		to->site = live;
+		to->program = program;
+		to->func = program->bpf_func;
+		to->insns = program->insnsi;
+	}
 	return 0;
 }
 
@@ -113,13 +136,15 @@ static int fill_policy(struct xk_live_policy *policy, const struct xk_tune *tune
 		policy->program = NULL;
 	}
 	for (i = 0; i < policy->nr_sites && !ret; i++)
-		ret = create_site(&policy->sites[i]);
+		ret = create_site(&policy->sites[i], &tune->sites[i], policy->program);
 	if (!ret)
 		ret = copy_links(policy, request, error);
 	if (!ret)
 		ret = xk_once_create(policy, tune, request, error);
 	if (!ret)
 		ret = xk_once_arm(policy, tune, error);
+	if (!ret)
+		forget_all(policy, tune);
 	return ret;
 }
 
@@ -143,16 +168,23 @@ static struct xk_live_policy *create_policy(const struct xk_tune *tune,
 	return ERR_PTR(ret);
 }
 
-/* An object has one value for everybody. */
+/* An object, and code that knows a value by itself, have one for everybody. */
 static int check_sites(const struct xk_tune *tune, struct xk_error *error)
 {
 	unsigned int i;
 
-	for (i = 0; i < tune->nr_sites; i++)
-		if (tune->sites[i].in_data)
+	for (i = 0; i < tune->nr_sites; i++) {
+		const struct xk_live_site *site = &tune->sites[i];
+
+		if (site->in_data)
 			return xk_refuse(error, -EOPNOTSUPP,
 					 "the value is in memory (%s+0x%x), where it is the same for everybody",
-					 tune->sites[i].place.symbol, tune->sites[i].offset);
+					 site->place.symbol, site->offset);
+		if (site->backend != &xk_backend_kprobe)
+			return xk_refuse(error, -EOPNOTSUPP,
+					 "%s+0x%x is reached by the %s backend, which asks no policy",
+					 site->place.symbol, site->offset, site->backend->name);
+	}
 	return 0;
 }
 
@@ -199,17 +231,23 @@ static void sum(const struct xk_policy_site *site, struct xk_policy_info *info)
 	for_each_possible_cpu(cpu) {
 		const struct xk_policy_cpu *from = per_cpu_ptr(site->cpus, cpu);
 
-		info->runs += READ_ONCE(from->count.runs);
-		info->chosen += READ_ONCE(from->count.chosen);
+		info->runs += READ_ONCE(from->count.kept);
 		info->refused += READ_ONCE(from->count.refused);
 		info->skipped += READ_ONCE(from->count.skipped);
 		info->reused += READ_ONCE(from->count.reused);
 		info->unseen += READ_ONCE(from->count.unseen);
-		if (READ_ONCE(from->count.chosen))
-			info->last = READ_ONCE(from->value);
-		for (i = 0; i < XK_POLICY_BUCKETS; i++)
-			info->histogram[i] += READ_ONCE(from->histogram[i]);
+		for (i = 0; i < XK_POLICY_BUCKETS; i++) {
+			u64 times = READ_ONCE(from->histogram[i]);
+
+			info->histogram[i] += times;
+			info->chosen += times;
+			if (times)
+				info->last = READ_ONCE(from->value);
+		}
 	}
+	/* It ran for all that was decided but for what was remembered. */
+	info->runs += info->chosen;
+	info->runs -= min(info->runs, info->reused);
 }
 
 /* The policy in force, or the one that would be. */
@@ -252,6 +290,9 @@ static void arm_again(struct xk_live_policy *policy, const struct xk_tune *tune)
 /* A module cannot be refused: what is not watched there uses the value beneath. */
 void xk_policy_module_coming(struct xk_tune *tune)
 {
+	/* One that waits for its transition; others are told when sites are filled. */
+	if (tune->policy && tune->policy != tune->values->policy && !tune->turn)
+		forget_all(tune->policy, tune);
 	arm_again(tune->policy, tune);
 	if (tune->values->policy != tune->policy)
 		arm_again(tune->values->policy, tune);

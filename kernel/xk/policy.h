@@ -8,6 +8,7 @@
 #define _XK_POLICY_H
 
 #include <linux/bpf.h>
+#include <linux/filter.h>
 #include <linux/kprobes.h>
 #include <linux/percpu.h>
 #include <linux/perf_event.h>
@@ -16,26 +17,37 @@
 
 #include "xk.h"
 
-/* Of one site, on one CPU. Used by one execution at a time: see xk_policy_handle(). */
+/*
+ * Of one site, on one CPU; the execution that is under way there, too. Used by one
+ * execution at a time: see xk_policy_handle().
+ */
 struct xk_policy_cpu {
-	bool filled;
-	s64 value;			/* for which the rest was computed */
+	const struct pt_regs *regs;	/* context of the program that runs, for xk_set() */
+	const struct xk_values *current_values;
+	bool set;			/* the program has: `value` */
+	bool once;			/* decides once in an activation of a watched scope */
+	bool plain;			/* not so, and the update is of the shortest kind */
+	u8 bucket;			/* of `value` in the histogram */
+	s64 value;			/* for which the rest was computed; always a proved one */
+	const struct bpf_prog *program;
+	bpf_func_t func;		/* of the program */
+	const struct bpf_insn *insns;
+	const struct xk_live_site *site;
 	struct xk_site_values values;
+	u64 histogram[XK_POLICY_BUCKETS];
 	struct {
-		u64 runs;
-		u64 chosen;
+		u64 kept;	/* decided, and nothing was set */
 		u64 refused;
 		u64 skipped;
 		u64 reused;
 		u64 unseen;
 	} count;
-	u64 histogram[XK_POLICY_BUCKETS];
 };
 
 struct xk_policy_site {
 	struct xk_policy_cpu __percpu *cpus;
 	u64 __percpu *frame;
-	bool once;			/* decides once in an activation of a watched scope */
+	bool once;
 };
 
 /* A scope whose activations are told apart. */
@@ -58,23 +70,16 @@ struct xk_live_policy {
 	struct xk_policy_site sites[] __counted_by(nr_sites);
 };
 
-/* One execution of a program, or what is remembered of one. */
+/* What is remembered of an execution of a program. */
 struct xk_decision {
 	bool made;
 	bool set;
 	s64 value;
 };
 
-/* What the kfuncs of program.c need; the one under way on this CPU. */
-struct xk_run {
-	const struct pt_regs *regs;
-	const struct xk_live_site *site;
-	const struct xk_values *values;
-	struct xk_policy_cpu *cpu;
-	struct xk_decision decision;
-};
-
-DECLARE_PER_CPU(struct xk_run *, xk_run_current);
+/* The execution that is under way on this CPU; or one of nobody. */
+DECLARE_PER_CPU(struct xk_policy_cpu *, xk_policy_current);
+extern struct xk_policy_cpu xk_policy_nobody;
 
 /* policy.c */
 int xk_policy_init(void);
@@ -87,6 +92,7 @@ void xk_policy_module_coming(struct xk_tune *tune);
 void xk_policy_module_going(struct xk_tune *tune, const struct module *module);
 
 /* decide.c */
+void xk_policy_fill(struct xk_policy_cpu *cpu, u64 *frame, s64 value);
 int xk_policy_handle(const struct xk_live_site *site, const struct xk_values *values,
 		     struct pt_regs *regs);
 
@@ -97,6 +103,7 @@ void xk_once_destroy(struct xk_live_policy *policy);
 int xk_once_arm(struct xk_live_policy *policy, const struct xk_tune *tune, struct xk_error *error);
 void xk_once_await_module(struct xk_live_policy *policy, const struct xk_tune *tune,
 			  const struct module *module);
+u8 xk_level(const struct pt_regs *regs);
 struct xk_decision *xk_once_find(const struct xk_live_policy *policy,
 				 const struct pt_regs *regs);
 
@@ -109,5 +116,7 @@ long xk_set(bpf_user_pt_regs_t *ctx, u64 value);
 u64 xk_default(bpf_user_pt_regs_t *ctx);
 u64 xk_value(bpf_user_pt_regs_t *ctx);
 bool xk_transition_done(bpf_user_pt_regs_t *ctx);
+bool xk_in_task(bpf_user_pt_regs_t *ctx);
+u32 xk_site(bpf_user_pt_regs_t *ctx);
 
 #endif /* _XK_POLICY_H */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The BPF side of policies: which programs are accepted, and the four functions
+ * The BPF side of policies: which programs are accepted, and the functions
  * that they may call. A program of type kprobe cannot write kernel memory or its
  * context; the ways around that which the verifier leaves to whoever attaches
  * the program are closed here.
@@ -14,59 +14,86 @@
 
 #include "policy.h"
 
-DEFINE_PER_CPU(struct xk_run *, xk_run_current);
+/* No program has its context. */
+struct xk_policy_cpu xk_policy_nobody;
+DEFINE_PER_CPU(struct xk_policy_cpu *, xk_policy_current);
 
 /* The execution for which the program with this context was called, if any. */
-static struct xk_run *run_of(const bpf_user_pt_regs_t *ctx)
+static __always_inline struct xk_policy_cpu *run_of(const bpf_user_pt_regs_t *ctx)
 {
-	struct xk_run *run = this_cpu_read(xk_run_current);
+	struct xk_policy_cpu *cpu = this_cpu_read(xk_policy_current);
 
 	/* Another program may run above it, in an interrupt. */
-	return run && run->regs == ctx ? run : NULL;
+	return likely(cpu->regs == ctx) ? cpu : NULL;
+}
+
+static noinline notrace long set_another(struct xk_policy_cpu *cpu, s64 value)
+{
+	if (!xk_tune_accepts(cpu->site->tune, value)) {
+		cpu->count.refused++;
+		return -ERANGE;
+	}
+	xk_policy_fill(cpu, this_cpu_ptr(cpu->values.frame), value);
+	cpu->set = true;
+	return 0;
 }
 
 __bpf_kfunc_start_defs();
 
 /* This execution uses `value`. -ERANGE: it is not proved; -EPERM: not for you. */
-__bpf_kfunc long xk_set(bpf_user_pt_regs_t *ctx, u64 value)
+__bpf_kfunc notrace long xk_set(bpf_user_pt_regs_t *ctx, u64 value)
 {
-	struct xk_run *run = run_of(ctx);
+	struct xk_policy_cpu *cpu = run_of(ctx);
 
-	if (!run)
+	if (unlikely(!cpu))
 		return -EPERM;
-	if (!xk_tune_accepts(run->site->tune, value)) {
-		run->cpu->count.refused++;
-		return -ERANGE;
-	}
-	run->decision.set = true;
-	run->decision.value = value;
+	/* What was accepted before is proved. */
+	if (unlikely(cpu->value != (s64)value))
+		return set_another(cpu, value);
+	cpu->set = true;
 	return 0;
 }
 
 /* The value in the source. */
 __bpf_kfunc u64 xk_default(bpf_user_pt_regs_t *ctx)
 {
-	struct xk_run *run = run_of(ctx);
+	struct xk_policy_cpu *cpu = run_of(ctx);
 
-	return run ? run->site->tune->default_value : 0;
+	return cpu ? cpu->site->tune->default_value : 0;
 }
 
 /* The value of this execution as it stands: set, or in force beneath the policy. */
 __bpf_kfunc u64 xk_value(bpf_user_pt_regs_t *ctx)
 {
-	struct xk_run *run = run_of(ctx);
+	struct xk_policy_cpu *cpu = run_of(ctx);
 
-	if (!run)
+	if (!cpu)
 		return 0;
-	return run->decision.set ? run->decision.value : run->values->value;
+	return cpu->set ? cpu->value : cpu->current_values->value;
 }
 
 /* Whether every thread has gone over to what is in force. */
 __bpf_kfunc bool xk_transition_done(bpf_user_pt_regs_t *ctx)
 {
-	struct xk_run *run = run_of(ctx);
+	struct xk_policy_cpu *cpu = run_of(ctx);
 
-	return run && !READ_ONCE(run->values->settling);
+	return cpu && !READ_ONCE(cpu->current_values->settling);
+}
+
+/* Whether it is a thread that is here, and no interrupt above whichever thread. */
+__bpf_kfunc bool xk_in_task(bpf_user_pt_regs_t *ctx)
+{
+	struct xk_policy_cpu *cpu = run_of(ctx);
+
+	return cpu && !xk_level(cpu->regs);
+}
+
+/* Which of the constant's places it is: the number of the site. */
+__bpf_kfunc u32 xk_site(bpf_user_pt_regs_t *ctx)
+{
+	struct xk_policy_cpu *cpu = run_of(ctx);
+
+	return cpu ? cpu->site->index : 0;
 }
 
 __bpf_kfunc_end_defs();
@@ -76,6 +103,8 @@ BTF_ID_FLAGS(func, xk_set)
 BTF_ID_FLAGS(func, xk_default)
 BTF_ID_FLAGS(func, xk_value)
 BTF_ID_FLAGS(func, xk_transition_done)
+BTF_ID_FLAGS(func, xk_in_task)
+BTF_ID_FLAGS(func, xk_site)
 BTF_KFUNCS_END(kfuncs)
 
 static const struct btf_kfunc_id_set kfunc_set = {
@@ -86,12 +115,24 @@ static const struct btf_kfunc_id_set kfunc_set = {
 /* The registration ends with the module's BTF. */
 int __init xk_program_init(void)
 {
+	int cpu;
+
+	/* Modules' per-CPU data are not relocated. */
+	for_each_possible_cpu(cpu)
+		per_cpu(xk_policy_current, cpu) = &xk_policy_nobody;
 	return register_btf_kfunc_id_set(BPF_PROG_TYPE_KPROBE, &kfunc_set);
+}
+
+/* They look into current->bpf_ctx, which only perf sets. */
+static bool needs_perf(const char *name)
+{
+	return strstarts(name, "bpf_get_attach_cookie") || strstarts(name, "bpf_get_func_ip");
 }
 
 /* A function of another module can do anything. */
 static int check_call(const struct bpf_insn *insn, struct xk_error *error)
 {
+	bool kfunc = insn->src_reg == BPF_PSEUDO_KFUNC_CALL;
 	unsigned long target = (unsigned long)__bpf_call_base + insn->imm;
 	char *text = kzalloc(KSYM_SYMBOL_LEN, GFP_KERNEL);
 	struct xk_symbol symbol;
@@ -101,7 +142,10 @@ static int check_call(const struct bpf_insn *insn, struct xk_error *error)
 		return -ENOMEM;
 	if (!xk_symbol_at(target, text, &symbol))
 		ret = xk_refuse(error, -EACCES, "it calls a function that is not known");
-	else if (symbol.module[0] && strcmp(symbol.module, KBUILD_MODNAME))
+	else if (needs_perf(symbol.name))
+		ret = xk_refuse(error, -EACCES, "it calls %s, which is for programs of perf",
+				symbol.name);
+	else if (kfunc && symbol.module[0] && strcmp(symbol.module, KBUILD_MODNAME))
 		ret = xk_refuse(error, -EACCES,
 				"it calls %s of module %s, which could write anything",
 				symbol.name, symbol.module);
@@ -121,7 +165,8 @@ static int check_calls(const struct bpf_prog *program, struct xk_error *error)
 		if (insn->code == (BPF_JMP | BPF_TAIL_CALL))
 			return xk_refuse(error, -EACCES,
 					 "it calls whatever program a map holds (tail call)");
-		if (insn->code != (BPF_JMP | BPF_CALL) || insn->src_reg != BPF_PSEUDO_KFUNC_CALL)
+		/* Calls within the program go nowhere else. */
+		if (insn->code != (BPF_JMP | BPF_CALL) || insn->src_reg == BPF_PSEUDO_CALL)
 			continue;
 		ret = check_call(insn, error);
 		if (ret)

@@ -19,8 +19,12 @@ int xk_values_fill(struct xk_values *block, const struct xk_live_site *site)
 	unsigned int i;
 	int cpu;
 
-	if (block->policy)
-		xk_policy_forget(block->policy, site);
+	if (block->policy) {
+		/* Another version may be using the same policy at sites that are armed. */
+		if (site->phase != XK_PHASE_ARMED)
+			xk_policy_forget(block->policy, site);
+		values->decided = block->policy->sites[site->index].cpus;
+	}
 	for (i = 0; i < site->nr_ivs; i++)
 		values->ivs[i] = xk_iv_apply(&site->ivs[i], block->value);
 	xk_plan_fill(plan, values->ivs, frame);

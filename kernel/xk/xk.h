@@ -22,6 +22,7 @@
 struct file;
 struct xk_backend;
 struct xk_live_policy;
+struct xk_policy_cpu;
 struct xk_settling;
 struct xk_stub;
 struct xk_tune;
@@ -45,6 +46,7 @@ struct xk_site_values {
 	u64 constants[XK_SHAPE_CONSTANTS];	/* of a shape */
 	u64 __percpu *frame;		/* XK_PLAN_STEPS */
 	u64 ivs[XK_MAX_IVS];		/* XK_PLAN_INTERPRET */
+	struct xk_policy_cpu __percpu *decided;	/* by a policy */
 };
 
 /*

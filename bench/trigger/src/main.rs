@@ -19,7 +19,7 @@ use std::time::Duration;
 use anyhow::{bail, ensure, Context, Result};
 use serde::Serialize;
 use xk_kernel::Image;
-use xk_runtime::{Backend, Device, Probe};
+use xk_runtime::{Backend, Change, Device, Mode, Policy, Probe, Target, Tune};
 
 use measure::{Writer, ROUNDS, WRITES};
 use place::Place;
@@ -57,7 +57,14 @@ struct Report {
     xk_expressions: BTreeMap<&'static str, Cost>,
     detour_value: Cost,
     detour_expressions: BTreeMap<&'static str, Cost>,
+    /// Of a site whose value a policy sets; by what the policy does.
+    xk_policies: BTreeMap<&'static str, Cost>,
 }
+
+/// The policies that are measured, and whether they set a value.
+const POLICIES: [(&str, bool); 5] = [("policy", true), ("o1", false), ("o2", true), ("o3", true), ("o4", true)];
+/// What they set, and what tunes without a policy have.
+const VALUE: i64 = 5;
 
 fn main() -> Result<()> {
     let objects = std::env::args_os().nth(1).map(PathBuf::from).context("usage: xk-bench-trigger FOLDER-OF-OBJECTS")?;
@@ -81,6 +88,12 @@ fn main() -> Result<()> {
         let cost = bench.cost(|place, _| bench.detour(&update, place, before))?;
         detour_expressions.insert(update.name, cost);
     }
+    let mut xk_policies = BTreeMap::new();
+    for (name, sets) in POLICIES {
+        let program = Program::load(&objects.join(format!("{name}.bpf.o")))?;
+        let cost = bench.cost(|place, jump| bench.policy(&program, sets, place, jump, before))?;
+        xk_policies.insert(name, cost);
+    }
 
     let after = bench.writer.median()?;
     ensure!((after - before).abs() < 1.0, "the cost of a write itself drifted from {before} to {after} instructions");
@@ -98,6 +111,7 @@ fn main() -> Result<()> {
         xk_expressions,
         detour_value,
         detour_expressions,
+        xk_policies,
     };
     println!("{}", serde_json::to_string(&report)?);
     Ok(())
@@ -146,9 +160,39 @@ impl Bench {
 
     /// A site of xk.ko.
     fn ours(&self, update: &Update, place: &Place, jump: bool, baseline: f64) -> Result<f64> {
-        let table = update.table(SYMBOL, &self.code, place);
-        let tune = self.device.load(&table, &At(self.address))?;
-        tune.set(5)?;
+        let tune = self.device.load(&update.table(SYMBOL, &self.code, place), &At(self.address))?;
+        tune.set(VALUE)?;
+        let cost = self.measured(update.name, &tune, place, jump, baseline)?;
+        tune.unload()?;
+        Ok(cost)
+    }
+
+    /// A site of xk.ko with a policy.
+    fn policy(&self, program: &Program, sets: bool, place: &Place, jump: bool, baseline: f64) -> Result<f64> {
+        let tune = self.device.load(&update::value().table(SYMBOL, &self.code, place), &At(self.address))?;
+        self.device.give_policy(tune.id(), &Policy::for_each_site(program.fd()?))?;
+        let change = Change { id: tune.id(), to: Target::Policy(VALUE) };
+        self.device.transition(&[change], Mode::Now, Duration::ZERO)?;
+        let did = || -> Result<_> {
+            let status = self.device.policy_status(tune.id())?.context("the tune has no policy")?;
+            let site = status.sites.into_iter().next().context("the policy has no site")?;
+            ensure!(site.skipped == 0 && site.refused == 0, "the policy was kept from its work: {site:?}");
+            Ok((site.runs, site.chosen))
+        };
+        // Writes before the measurement are not counted apart: all must have been decided.
+        let cost = self.measured("policy", &tune, place, jump, baseline)?;
+        let (runs, chosen) = did()?;
+        let hits = tune.status()?.sites.first().context("the tune has no site")?.hits;
+        ensure!(
+            runs >= all_writes() && runs <= hits && chosen == if sets { runs } else { 0 },
+            "the policy ran {runs} times and set {chosen} values in {hits} hits"
+        );
+        tune.unload()?;
+        Ok(cost)
+    }
+
+    /// Measures a tune that is in force; all writes, and only they, must have reached it.
+    fn measured(&self, name: &str, tune: &Tune, place: &Place, jump: bool, baseline: f64) -> Result<f64> {
         let site = || -> Result<_> { tune.status()?.sites.into_iter().next().context("the tune has no site") };
         wait_for_kind(jump, || match site()?.probe {
             Probe::Jump => Ok(true),
@@ -161,8 +205,7 @@ impl Bench {
         let counted = [after.hits - before.hits, after.applied - before.applied];
         ensure!(
             counted == [all_writes(); 2] && after.missed == 0 && after.faults == 0,
-            "{}: {} hits, {} applied, {} missed, {} faults for {} writes",
-            update.name,
+            "{name}: {} hits, {} applied, {} missed, {} faults for {} writes",
             counted[0],
             counted[1],
             after.missed,
@@ -170,7 +213,6 @@ impl Bench {
             all_writes()
         );
         ensure!(listed_as_optimised(place)? == jump, "the kernel changed the probe while it was measured");
-        tune.unload()?;
         Ok(cost)
     }
 }

@@ -2,6 +2,7 @@
 
 use std::ffi::CString;
 use std::fs;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::Path;
 use std::ptr::NonNull;
 
@@ -55,6 +56,16 @@ impl Program {
         let error = std::io::Error::last_os_error();
         let link = NonNull::new(link).with_context(|| format!("cannot attach at {symbol}+{offset:#x}: {error}"))?;
         Ok(Attachment { link, program: self })
+    }
+
+    /// Its descriptor, as long as this lives.
+    ///
+    /// # Errors
+    /// When the object has no program.
+    pub fn fd(&self) -> Result<BorrowedFd<'_>> {
+        let program = self.object.progs().next().context("the object has no program")?;
+        // SAFETY: the descriptor belongs to the object, which `self` holds.
+        Ok(unsafe { BorrowedFd::borrow_raw(program.as_fd().as_raw_fd()) })
     }
 
     fn runs(&self) -> Result<u64> {

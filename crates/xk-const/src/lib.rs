@@ -32,6 +32,7 @@ mod token;
 mod tree;
 mod users;
 mod value;
+mod variables;
 mod witness;
 
 pub use build::{build, BuildError, RejectedBy, QUICK};
@@ -49,3 +50,4 @@ pub use survey::{survey, Category, Listed, Survey, Written};
 pub use tree::{BuildTree, FileEdit, TreeError, Unit};
 pub use users::{users, Followed, Mention, Users};
 pub use value::{choose_values, CType, Edges, Operator, Values};
+pub use variables::{variables, Location, Point, Variable, VariablesError};

@@ -15,6 +15,23 @@ const COMPILERS: [&str; 2] = ["clang-19", "clang"];
 /// [`Error::NoCompiler`]; [`Error::Compile`] with the compiler's words, warnings
 /// included: a policy runs in the kernel.
 pub fn compile(source: &Path, headers: &Headers) -> Result<Vec<u8>, Error> {
+    compile_with(source, headers, None)
+}
+
+/// What a policy reads by name, in one kernel build.
+#[derive(Debug, Clone)]
+pub struct Variables {
+    /// C that defines them.
+    pub header: String,
+    /// The build.
+    pub build_id: String,
+}
+
+/// As [`compile`], with variables.
+///
+/// # Errors
+/// As [`compile`].
+pub fn compile_with(source: &Path, headers: &Headers, variables: Option<&Variables>) -> Result<Vec<u8>, Error> {
     fs::metadata(source).map_err(Error::io(source))?;
     let folder = tempfile::tempdir().map_err(Error::io(std::env::temp_dir()))?;
     let object = folder.path().join("policy.bpf.o");
@@ -23,6 +40,11 @@ pub fn compile(source: &Path, headers: &Headers) -> Result<Vec<u8>, Error> {
         command.args(["-O2", "-g", "-Wall", "-Werror", "-target", "bpf", "-D__TARGET_ARCH_x86"]);
         // The kernel's types are not ours to judge.
         command.args(["-Wno-missing-declarations", "-Wno-unused-function", "-isystem"]).arg(headers.folder());
+        if let Some(Variables { header, build_id }) = variables {
+            let path = folder.path().join("xk_vars.h");
+            fs::write(&path, header).map_err(Error::io(&path))?;
+            command.arg("-I").arg(folder.path()).arg(format!("-DXK_BUILD_ID=\"{build_id}\""));
+        }
         command.arg("-c").arg(source).arg("-o").arg(&object);
         let output = match command.output() {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,

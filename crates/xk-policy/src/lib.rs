@@ -13,7 +13,7 @@ mod load;
 mod object;
 mod verifier;
 
-pub use compile::compile;
+pub use compile::{compile, compile_with, Variables};
 pub use error::Error;
 pub use headers::{Headers, RUNNING_BTF};
 pub use load::{Attached, Programs};

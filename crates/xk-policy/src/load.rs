@@ -97,6 +97,16 @@ impl Programs {
         Some(unsafe { BorrowedFd::borrow_raw(std::os::fd::AsRawFd::as_raw_fd(&found.as_fd())) })
     }
 
+    /// The number by which the kernel knows the program of a policy.
+    ///
+    /// # Errors
+    /// [`Error::Load`]: there is no such program, or the kernel does not say.
+    pub fn program_id(&self, entry: &Entry) -> Result<u32, Error> {
+        let failed = |reason: String| Error::Load { what: entry.program.clone(), reason };
+        let program = self.program(entry).ok_or_else(|| failed("there is no such program".into()))?;
+        libbpf_rs::Program::id_from_fd(program).map_err(|error| failed(error.to_string()))
+    }
+
     /// Lets every other program of the object run, where its section says.
     ///
     /// # Errors

@@ -18,19 +18,29 @@ pub struct Entry {
     pub file: String,
     /// Line of the file.
     pub line: u32,
+    /// Build-id of the kernel that it is for; empty: any.
+    pub build_id: String,
+    /// It decides at each place, even where values may meet.
+    pub each: bool,
 }
 
 const PROGRAM: usize = 64;
 const TEXT: usize = 256;
-const SIZE: usize = PROGRAM + 2 * TEXT + 4;
+const BUILD_ID: usize = 64;
+const SIZE: usize = PROGRAM + 2 * TEXT + BUILD_ID + 8;
 
 impl Entry {
     fn read(bytes: &[u8]) -> Option<Self> {
         let (program, rest) = bytes.split_at_checked(PROGRAM)?;
         let (constant, rest) = rest.split_at_checked(TEXT)?;
         let (file, rest) = rest.split_at_checked(TEXT)?;
-        let line = u32::from_le_bytes(rest.get(..4)?.try_into().ok()?);
-        Some(Self { program: text(program)?, constant: text(constant)?, file: text(file)?, line })
+        let (build_id, rest) = rest.split_at_checked(BUILD_ID)?;
+        let (line, each) = rest.split_at_checked(4)?;
+        let number = |bytes: &[u8]| Some(u32::from_le_bytes(bytes.try_into().ok()?));
+        let (line, each) = (number(line)?, number(each)? != 0);
+        let [program, constant, file] =
+            [program, constant, file].map(|field| text(field).filter(|text| !text.is_empty()));
+        Some(Self { program: program?, constant: constant?, file: file?, build_id: text(build_id)?, line, each })
     }
 
     /// `file:line`
@@ -42,7 +52,7 @@ impl Entry {
 
 fn text(field: &[u8]) -> Option<String> {
     let end = field.iter().position(|&byte| byte == 0)?;
-    String::from_utf8(field[..end].to_vec()).ok().filter(|text| !text.is_empty())
+    String::from_utf8(field[..end].to_vec()).ok()
 }
 
 /// The policies of an object, in the order of the file.
@@ -88,7 +98,7 @@ mod tests {
         bytes[..4].copy_from_slice(b"tune");
         bytes[PROGRAM..PROGRAM + 3].copy_from_slice(b"ABC");
         bytes[PROGRAM + TEXT..PROGRAM + TEXT + 3].copy_from_slice(b"a.c");
-        bytes[SIZE - 4] = 7;
+        bytes[SIZE - 8] = 7;
         let entry = Entry::read(&bytes).unwrap();
         assert_eq!((entry.program.as_str(), entry.constant.as_str(), &*entry.place()), ("tune", "ABC", "a.c:7"));
         bytes[PROGRAM..PROGRAM + TEXT].fill(b'x');

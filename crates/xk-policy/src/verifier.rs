@@ -11,7 +11,9 @@ const SHOWN: usize = 12;
 pub(crate) fn explain(said: &str) -> Error {
     if let Some(function) = missing_function(said) {
         return match function {
-            "xk_set" | "xk_default" | "xk_value" | "xk_transition_done" => Error::NoFunctions,
+            "xk_set" | "xk_default" | "xk_value" | "xk_transition_done" | "xk_in_task" | "xk_site" => {
+                Error::NoFunctions
+            }
             _ => Error::Load {
                 what: "the policy".into(),
                 reason: format!("it calls {function}(), which this kernel does not have"),

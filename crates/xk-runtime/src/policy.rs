@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use xk_table::{Mode, Scope, ScopeTable};
+use xk_table::{Mode, ScopeTable};
 
 use crate::abi::{self, Plain};
 use crate::device::tune_error;
@@ -25,14 +25,12 @@ pub struct Policy<'fd> {
 impl<'fd> Policy<'fd> {
     /// A policy that decides once in an activation of the outermost function that is
     /// in a safe span, for all sites, since their values may meet there. That is
-    /// needless where no value outlives its critical span, and where one function
-    /// contains the only site and all of its safe spans: what follows from two
-    /// executions of one site is not more than what a policy asks for.
+    /// needless where no value outlives its critical span, and where there is one site:
+    /// what follows from several executions of it is what a policy asks for.
     #[must_use]
     pub fn new(program: BorrowedFd<'fd>, table: &ScopeTable) -> Self {
         let mut policy = Self::for_each_site(program);
-        let elsewhere = |scope: &Scope| table.spans.iter().any(|span| span.function != scope.function);
-        if table.mode != Mode::Now && (table.spans.len() > 1 || table.scopes.iter().any(elsewhere)) {
+        if table.mode != Mode::Now && table.spans.len() > 1 {
             policy.scopes = (0..table.scopes.len() as u32).collect();
             policy.sites = (0..table.spans.len() as u32).collect();
         }

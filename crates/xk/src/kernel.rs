@@ -14,7 +14,7 @@ use crate::exit::{Exit, Failure, Result};
 const OLDEST: (u32, u32) = (6, 12);
 
 /// Which kernel.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 pub struct KernelOf {
     /// Folder with boot/, lib/modules/ and usr/src/ of a kernel that does not run
     #[arg(long, value_name = "DIR")]

@@ -12,9 +12,11 @@ mod kernel;
 mod limits;
 mod names;
 mod output;
+mod policies;
 mod signals;
 mod unit;
 mod value;
+mod variables;
 mod verbs;
 mod words;
 

@@ -2,15 +2,20 @@
 
 mod build;
 mod bundle;
+mod compile;
 mod doctor;
 mod explain;
+mod gen;
 mod get;
 mod list;
+mod load;
 mod scan;
+mod scoped;
 mod scopes;
 mod set;
 mod status;
 mod transition;
+mod unload;
 mod unset;
 mod verify;
 
@@ -41,6 +46,16 @@ pub enum Verb {
     Get(get::Args),
     /// Give constants their default back
     Unset(unset::Args),
+    /// Write a policy to begin with
+    Gen(gen::Args),
+    /// Let the policies of a file choose values, all together
+    Load(load::Args),
+    /// Put other policies in the place of those that are loaded
+    Reload(load::ReloadArgs),
+    /// End policies that were loaded together
+    Unload(unload::Args),
+    /// Compile policies for a machine without a compiler
+    Compile(compile::Args),
     /// Show every tune in force, site by site
     Status(status::Args),
     /// Save the running kernel in a file, to be analysed on another machine
@@ -60,6 +75,11 @@ impl Verb {
             Verb::Set(args) => set::run(&args),
             Verb::Get(args) => get::run(&args),
             Verb::Unset(args) => unset::run(&args),
+            Verb::Gen(args) => gen::run(&args),
+            Verb::Load(args) => load::run(&args),
+            Verb::Reload(args) => load::reload(&args),
+            Verb::Unload(args) => unload::run(&args),
+            Verb::Compile(args) => compile::run(&args),
             Verb::Status(args) => status::run(&args),
             Verb::Bundle(args) => bundle::run(&args),
         }
@@ -76,6 +96,7 @@ impl Verb {
             Verb::Get(args) => args.json,
             Verb::Status(args) => args.json,
             Verb::Build(_) | Verb::Set(_) | Verb::Unset(_) | Verb::Bundle(_) => false,
+            Verb::Gen(_) | Verb::Load(_) | Verb::Reload(_) | Verb::Unload(_) | Verb::Compile(_) => false,
         }
     }
 }

@@ -11,6 +11,8 @@ use clap::ValueEnum;
 use xk_runtime::{Backend, Device, Error as RuntimeError, Mode, Probe, SiteStatus, Target, Tune, TuneStatus};
 use xk_table::{CriticalSpan, ProbeKind, ScopeTable};
 
+use super::load::Stay;
+use super::scoped::{self, Whom};
 use super::transition::{self, Options};
 use super::{is_tune_of, owner, probe_word, title};
 use crate::addresses::Addresses;
@@ -50,6 +52,8 @@ pub struct Args {
     /// How control reaches the updates
     #[arg(long, value_enum, default_value_t = By::Kprobe)]
     backend: By,
+    #[command(flatten)]
+    whom: Whom,
     #[command(flatten)]
     transition: Options,
 }
@@ -103,6 +107,9 @@ pub fn run(args: &Args) -> Result {
             return Err(Failure::usage(format!("{} is given twice", change.title())));
         }
     }
+    if !args.whom.is_everybody() {
+        return for_some(args, &changes);
+    }
     let device = Device::open()?;
     let addresses = Addresses::live(changes.iter().map(|change| change.table))?;
     // From here on nothing but SIGKILL ends the process half-way; that is the kernel's to undo.
@@ -116,6 +123,14 @@ pub fn run(args: &Args) -> Result {
         return hold(&device, &changes, tunes, &args.transition, mode);
     }
     keep(&device, &changes, tunes, args.lease)
+}
+
+/// By a policy.
+fn for_some(args: &Args, changes: &[Change<'_>]) -> Result {
+    let values: Vec<_> = changes.iter().map(|change| (change.table.constant.id.clone(), change.value)).collect();
+    let stay = Stay { hold: args.hold, lease: args.lease, transition: &args.transition };
+    let title = changes.first().map_or("", Change::title);
+    scoped::run(&values, title, &args.whom, &stay)
 }
 
 /// What is asked of the kernel.
@@ -234,11 +249,16 @@ fn known(title: &str, tune: &TuneStatus, hold: bool) -> Result<Loaded> {
             owner(tune)
         )));
     }
+    if tune.policy.is_some() {
+        return Err(Failure::error(format!(
+            "{title} is decided by a policy: see `xk status`; `xk unload {title}` ends it"
+        )));
+    }
     refuse_ill(title, tune)?;
     Ok(Loaded::Known(tune.id, tune.value))
 }
 
-fn load_failure(error: RuntimeError, title: &str) -> Failure {
+pub(super) fn load_failure(error: RuntimeError, title: &str) -> Failure {
     let advice = match &error {
         RuntimeError::Drift(_) => {
             ": the running code is not the code that was analysed; if no tracer or livepatch is at work \

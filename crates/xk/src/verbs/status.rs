@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::{json, Value};
-use xk_runtime::{Device, Error as RuntimeError, Probe, SiteStatus, State, TuneStatus};
+use xk_runtime::{Device, Error as RuntimeError, PolicyStatus, Probe, SitePolicy, SiteStatus, State, TuneStatus};
 
 use super::{owner, probe_word, title_of};
 use crate::context::{running, Folders, Tables};
 use crate::exit::Result;
 use crate::output::{count, print_json, range, Columns, Paint};
+use crate::policies::Group;
 
 /// Arguments of `xk status`.
 #[derive(Debug, clap::Args)]
@@ -31,12 +32,20 @@ pub fn run(args: &Args) -> Result {
         Err(RuntimeError::NotLoaded) => (None, Vec::new()),
         Err(error) => return Err(error.into()),
     };
+    let shown = Shown { tunes: &tunes, groups: &Group::all(&tunes), tables: &tables };
     if args.json {
-        print_json(document(module.as_deref(), &tunes, &tables));
+        print_json(document(module.as_deref(), &shown));
     } else {
-        print!("{}", text(module.as_deref(), &tunes, &tables, Paint::stdout()));
+        print!("{}", text(module.as_deref(), &shown, Paint::stdout()));
     }
     Ok(())
+}
+
+/// What is to be shown, and with which names.
+struct Shown<'a> {
+    tunes: &'a [TuneStatus],
+    groups: &'a [Group],
+    tables: &'a Tables,
 }
 
 /// What a person should know about a tune; nothing when all is well.
@@ -151,7 +160,54 @@ fn state_word(state: State) -> &'static str {
     }
 }
 
-fn text(module: Option<&str>, tunes: &[TuneStatus], tables: &Tables, paint: Paint) -> String {
+/// Where the policy of a tune comes from.
+fn origin(tune: &TuneStatus, policy: &PolicyStatus, groups: &[Group]) -> String {
+    let known = Group::of(groups, tune);
+    let member = known.and_then(|group| group.members.iter().find(|member| member.tune == tune.id));
+    match (known, member) {
+        (Some(group), Some(member)) => format!("{} of {}, {}", member.program, group.name, group.source.display()),
+        _ => format!("BPF program {}", policy.program),
+    }
+}
+
+/// `4..7: 12, 64..127: 3`
+fn histogram(site: &SitePolicy) -> String {
+    let used = site.histogram.iter().enumerate().filter(|(_, &times)| times > 0);
+    let bucket = |(n, times): (usize, &u64)| match n {
+        0 => format!("<1: {times}"),
+        1 => format!("1: {times}"),
+        n => format!("{}..{}: {times}", 1u64 << (n - 1), (1u64 << (n - 1)) - 1 + (1u64 << (n - 1))),
+    };
+    used.map(bucket).collect::<Vec<_>>().join(", ")
+}
+
+/// What the policy of a tune did.
+fn policy(tune: &TuneStatus, policy: &PolicyStatus, groups: &[Group]) -> String {
+    let mut text = format!("  decided by {}", origin(tune, policy, groups));
+    if policy.links > 0 {
+        text += &format!(", with {} beside it", count(policy.links as usize, "program"));
+    }
+    text += &format!("; {} where it sets nothing\n", tune.value);
+    let mut columns = Columns::default();
+    columns.row(["SITE", "ASKED", "SET", "REUSED", "REFUSED", "SKIPPED", "UNSEEN", "LAST", "VALUES"].map(String::from));
+    for (site, did) in tune.sites.iter().zip(&policy.sites) {
+        columns.row([
+            place(site),
+            did.runs.to_string(),
+            did.chosen.to_string(),
+            did.reused.to_string(),
+            did.refused.to_string(),
+            did.skipped.to_string(),
+            did.unseen.to_string(),
+            did.last.map_or("-".into(), |value| value.to_string()),
+            histogram(did),
+        ]);
+    }
+    text + &columns.lines("  ")
+}
+
+fn text(module: Option<&str>, shown: &Shown<'_>, paint: Paint) -> String {
+    let Shown { tunes, groups, tables } = *shown;
     if module.is_none() {
         return "xk.ko is not loaded: every constant has its default\n".into();
     }
@@ -192,6 +248,9 @@ fn text(module: Option<&str>, tunes: &[TuneStatus], tables: &Tables, paint: Pain
             ]);
         }
         text += &columns.lines("  ");
+        if let Some(did) = &tune.policy {
+            text += &format!("\n{}", policy(tune, did, groups));
+        }
         if let Some(modules) = awaited(tune) {
             text += &format!("\n  {}\n", paint.dim(&modules));
         }
@@ -203,7 +262,32 @@ fn text(module: Option<&str>, tunes: &[TuneStatus], tables: &Tables, paint: Pain
     text
 }
 
-fn document(module: Option<&str>, tunes: &[TuneStatus], tables: &Tables) -> Value {
+fn policy_document(tune: &TuneStatus, groups: &[Group]) -> Value {
+    let Some(policy) = &tune.policy else { return Value::Null };
+    let site = |did: &SitePolicy| {
+        json!({
+            "asked": did.runs,
+            "set": did.chosen,
+            "reused": did.reused,
+            "refused": did.refused,
+            "skipped": did.skipped,
+            "unseen": did.unseen,
+            "last": did.last,
+            "histogram": did.histogram,
+        })
+    };
+    let group = Group::of(groups, tune);
+    json!({
+        "program": policy.program,
+        "name": group.map(|group| &group.name),
+        "source": group.map(|group| &group.source),
+        "companions": policy.links,
+        "sites": policy.sites.iter().map(site).collect::<Vec<_>>(),
+    })
+}
+
+fn document(module: Option<&str>, shown: &Shown<'_>) -> Value {
+    let Shown { tunes, groups, tables } = *shown;
     let site = |site: &SiteStatus| {
         json!({
             "address": address(site),
@@ -252,6 +336,7 @@ fn document(module: Option<&str>, tunes: &[TuneStatus], tables: &Tables) -> Valu
                 "blocking": tune.blocking,
                 "blockers": tune.blockers,
                 "safe_spans": tune.scopes,
+                "policy": policy_document(tune, groups),
                 "sites": tune.sites.iter().map(site).collect::<Vec<_>>(),
                 "warnings": warnings(tune),
             })
@@ -269,8 +354,11 @@ mod tests {
     fn golden() {
         let tables = fixture::tables(vec![fixture::table()]);
         let mut tunes = vec![fixture::tune()];
-        fixture::golden("status.txt", &text(Some("0.1.0"), &tunes, &tables, Paint::PLAIN));
-        fixture::golden("status.json", &format!("{:#}\n", document(Some("0.1.0"), &tunes, &tables)));
+        let shown =
+            |tunes: &[TuneStatus]| text(Some("0.1.0"), &Shown { tunes, groups: &[], tables: &tables }, Paint::PLAIN);
+        fixture::golden("status.txt", &shown(&tunes));
+        let all = Shown { tunes: &tunes, groups: &[], tables: &tables };
+        fixture::golden("status.json", &format!("{:#}\n", document(Some("0.1.0"), &all)));
 
         let mut ill = fixture::tune();
         (ill.id, ill.name, ill.detached, ill.broken) = (2, "net/ipv4/tcp_cubic.c:L96:16000:0".into(), false, true);
@@ -299,14 +387,37 @@ mod tests {
         ill.sites.push(SiteStatus { missed: 0, faults: 0, reason, ..patched });
         ill.sites.push(SiteStatus { probe: Probe::Drifted, reason: Some("holds 77, xk wrote 64".into()), ..object });
         tunes.push(ill);
-        fixture::golden("status_ill.txt", &text(Some("0.1.0"), &tunes, &tables, Paint::PLAIN));
+        fixture::golden("status_ill.txt", &shown(&tunes));
     }
 
     #[test]
     fn nothing_to_show_is_said() {
         let tables = fixture::tables(vec![]);
-        assert!(text(None, &[], &tables, Paint::PLAIN).contains("not loaded"));
-        assert!(text(Some("1"), &[], &tables, Paint::PLAIN).contains("nothing is tuned"));
-        assert_eq!(document(None, &[], &tables)["module"], Value::Null);
+        let none = Shown { tunes: &[], groups: &[], tables: &tables };
+        assert!(text(None, &none, Paint::PLAIN).contains("not loaded"));
+        assert!(text(Some("1"), &none, Paint::PLAIN).contains("nothing is tuned"));
+        assert_eq!(document(None, &none)["module"], Value::Null);
+    }
+
+    #[test]
+    fn a_policy_is_shown_with_what_it_did() {
+        let tables = fixture::tables(vec![fixture::table()]);
+        let mut tune = fixture::tune();
+        let mut histogram = vec![0; 64];
+        (histogram[0], histogram[1], histogram[3]) = (1, 2, 5);
+        let site =
+            SitePolicy { runs: 9, chosen: 8, refused: 1, skipped: 0, reused: 0, unseen: 0, last: Some(6), histogram };
+        tune.policy = Some(PolicyStatus { program: 42, links: 1, sites: vec![site] });
+        let member = crate::policies::Member {
+            tune: tune.id,
+            constant: tune.name.clone(),
+            program: "small".into(),
+            program_id: 42,
+        };
+        let group = Group { name: "g".into(), source: "/p/g.bpf.c".into(), members: vec![member], companions: vec![] };
+        let tunes = [tune];
+        let shown = Shown { tunes: &tunes, groups: &[group], tables: &tables };
+        fixture::golden("status_policy.txt", &text(Some("0.1.0"), &shown, Paint::PLAIN));
+        fixture::golden("status_policy.json", &format!("{:#}\n", document(Some("0.1.0"), &shown)));
     }
 }

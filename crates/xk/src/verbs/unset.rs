@@ -47,6 +47,7 @@ pub fn run(args: &Args) -> Result {
     }
     let Some(device) = device.filter(|_| !wanted.is_empty()) else { return Ok(()) };
     refuse_held(&wanted, &tables)?;
+    refuse_decided(&wanted, &tables)?;
     let mode = args.transition.mode(wanted.iter().map(|tune| tune.mode).max().unwrap_or(Mode::Now));
     let changes: Vec<Change> = wanted.iter().map(|tune| Change { id: tune.id, to: Target::Unload }).collect();
     let done = args.transition.run(&device, &changes, mode).map_err(transition::failure)?;
@@ -87,5 +88,19 @@ fn refuse_held(wanted: &[&TuneStatus], tables: &Tables) -> Result {
             title_of(tune, tables),
             owner(tune)
         ))),
+    }
+}
+
+/// What was loaded together goes together.
+fn refuse_decided(wanted: &[&TuneStatus], tables: &Tables) -> Result {
+    match wanted.iter().find(|tune| tune.policy.is_some()) {
+        None => Ok(()),
+        Some(tune) => {
+            let title = title_of(tune, tables);
+            Err(Failure::error(format!(
+                "{title} is decided by a policy: `xk unload {title}` ends it, with all that was loaded together; \
+                 nothing was changed"
+            )))
+        }
     }
 }

@@ -1,0 +1,171 @@
+//! `xk set NAME=V --pid …`: a value for some processes only, by a policy that is
+//! written for the occasion.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use super::load::{install, Clock, Stay};
+use crate::context::Folders;
+use crate::exit::{Failure, Result};
+
+const CGROUPS: &str = "/sys/fs/cgroup";
+/// Length of a process' name, with its NUL.
+const COMM: usize = 16;
+
+/// Whom a value is for. Several of one kind: any of them; of several kinds: all of them.
+#[derive(Debug, Clone, Default, clap::Args)]
+#[command(next_help_heading = "For some only (what interrupts do for them is not theirs)")]
+pub struct Whom {
+    /// Threads of this process
+    #[arg(long, value_name = "PID")]
+    pid: Vec<u32>,
+    /// Threads of this name
+    #[arg(long, value_name = "NAME")]
+    comm: Vec<String>,
+    /// Threads of this user
+    #[arg(long, value_name = "UID")]
+    uid: Vec<u32>,
+    /// Threads in this control group (below /sys/fs/cgroup), or in one below it
+    #[arg(long, value_name = "PATH")]
+    cgroup: Vec<PathBuf>,
+    /// Threads in this network namespace (/run/netns/NAME, /proc/PID/ns/net)
+    #[arg(long, value_name = "FILE")]
+    netns: Vec<PathBuf>,
+}
+
+impl Whom {
+    /// Whether the value is for everybody.
+    pub fn is_everybody(&self) -> bool {
+        self.pid.is_empty()
+            && self.comm.is_empty()
+            && self.uid.is_empty()
+            && self.cgroup.is_empty()
+            && self.netns.is_empty()
+    }
+
+    /// The conditions, in C.
+    fn conditions(&self) -> Result<Vec<String>> {
+        let any = |terms: Vec<String>| (!terms.is_empty()).then(|| terms.join(" || "));
+        let comms = self.comm.iter().map(|name| comm(name)).collect::<Result<Vec<_>>>()?;
+        let groups = self.cgroup.iter().map(|path| cgroup(path, Path::new(CGROUPS))).collect::<Result<Vec<_>>>()?;
+        let spaces = self.netns.iter().map(|path| netns(path)).collect::<Result<Vec<_>>>()?;
+        let kinds = [
+            any(self.pid.iter().map(|pid| format!("bpf_get_current_pid_tgid() >> 32 == {pid}U")).collect()),
+            any(comms),
+            any(self.uid.iter().map(|uid| format!("(u32)bpf_get_current_uid_gid() == {uid}U")).collect()),
+            any(groups),
+            any(spaces),
+        ];
+        Ok(kinds.into_iter().flatten().collect())
+    }
+}
+
+/// Compared byte by byte, up to and with the NUL.
+fn comm(name: &str) -> Result<String> {
+    if name.is_empty() || name.len() >= COMM {
+        return Err(Failure::usage(format!("`{name}`: the kernel keeps 1 to {} bytes of a name", COMM - 1)));
+    }
+    let bytes = name.bytes().chain([0]).enumerate();
+    let terms: Vec<String> = bytes.map(|(at, byte)| format!("(u8)comm[{at}] == {byte}")).collect();
+    Ok(format!("({})", terms.join(" && ")))
+}
+
+/// A control group is known by its inode, and how far from the root it is.
+fn cgroup(path: &Path, root: &Path) -> Result<String> {
+    let wrong = |reason: &str| Failure::usage(format!("--cgroup {}: {reason}", path.display()));
+    let full = fs::canonicalize(root.join(path)).map_err(|error| wrong(&error.to_string()))?;
+    let below = full.strip_prefix(root).map_err(|_| wrong("it is not below /sys/fs/cgroup"))?;
+    let inode = fs::metadata(&full).map_err(|error| wrong(&error.to_string()))?.ino();
+    Ok(format!("bpf_get_current_ancestor_cgroup_id({}) == {inode}ULL", below.components().count()))
+}
+
+fn netns(path: &Path) -> Result<String> {
+    let metadata =
+        fs::metadata(path).map_err(|error| Failure::usage(format!("--netns {}: {error}", path.display())))?;
+    Ok(format!("(task->nsproxy && task->nsproxy->net_ns->ns.inum == {}U)", metadata.ino()))
+}
+
+/// The policy for values of constants, in C.
+fn source(values: &[(String, i64)], whom: &Whom) -> Result<String> {
+    let conditions = whom.conditions()?;
+    let mut text = String::from("#include \"xk.bpf.h\"\n");
+    for (index, (constant, value)) in values.iter().enumerate() {
+        let constant = constant.replace('\\', "\\\\").replace('"', "\\\"");
+        text += &format!("\nXK_TUNE(scoped{index}, \"{constant}\")\n{{\n");
+        if !whom.comm.is_empty() {
+            text += &format!("\tchar comm[{COMM}] = {{}};\n");
+        }
+        if !whom.netns.is_empty() {
+            text += "\tstruct task_struct *task = bpf_get_current_task_btf();\n";
+        }
+        // Above a thread, an interrupt works for anybody.
+        text += "\n\tif (!xk_in_task(xk_ctx))\n\t\treturn 0;\n";
+        if !whom.comm.is_empty() {
+            text += "\tbpf_get_current_comm(comm, sizeof(comm));\n";
+        }
+        for condition in &conditions {
+            text += &format!("\tif (!({condition}))\n\t\treturn 0;\n");
+        }
+        text += &format!("\txk_set(xk_ctx, {value}LL);\n\treturn 0;\n}}\n");
+    }
+    Ok(text)
+}
+
+/// Sets values for some; `values` are ConstIDs with values in their ranges.
+pub fn run(values: &[(String, i64)], title: &str, whom: &Whom, stay: &Stay<'_>) -> Result {
+    let text = source(values, whom)?;
+    let folder = tempfile::tempdir().map_err(|error| Failure::error(error.to_string()))?;
+    let file = folder.path().join("scoped.bpf.c");
+    fs::write(&file, text).map_err(|error| Failure::error(format!("{}: {error}", file.display())))?;
+    let mut clock = Clock::new();
+    let object = super::compile::for_running(&file, &Folders::new())?;
+    clock.stage("compile");
+    let name: String = title.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).take(60).collect();
+    install(&object, &name, Path::new("xk set"), stay, clock)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn conditions_are_combined() {
+        let whom = Whom { pid: vec![7, 8], uid: vec![0], comm: vec!["a\"".into()], ..Whom::default() };
+        let text = source(&[("block/blk.h:L335:32:0".into(), 64)], &whom).unwrap();
+        for part in [
+            "XK_TUNE(scoped0, \"block/blk.h:L335:32:0\")",
+            "if (!(bpf_get_current_pid_tgid() >> 32 == 7U || bpf_get_current_pid_tgid() >> 32 == 8U))",
+            "if (!((u32)bpf_get_current_uid_gid() == 0U))",
+            "if (!(((u8)comm[0] == 97 && (u8)comm[1] == 34 && (u8)comm[2] == 0)))",
+            "if (!xk_in_task(xk_ctx))",
+            "xk_set(xk_ctx, 64LL);",
+        ] {
+            assert!(text.contains(part), "no {part} in {text}");
+        }
+        assert!(Whom::default().is_everybody() && !whom.is_everybody());
+    }
+
+    #[test]
+    fn what_names_nobody_is_refused() {
+        let of = |whom: Whom| source(&[("A".into(), 1)], &whom).map_err(|failure| failure.message);
+        let named = |name: &str| of(Whom { comm: vec![name.into()], ..Whom::default() });
+        assert!(named("").is_err() && named("sixteen_bytes_ab").is_err() && named("fifteen_bytes_a").is_ok());
+        let group = |path: &str| of(Whom { cgroup: vec![path.into()], ..Whom::default() });
+        assert!(group("no/such/group").is_err());
+        assert!(of(Whom { netns: vec!["/no/such/file".into()], ..Whom::default() }).is_err());
+    }
+
+    #[test]
+    fn groups_are_told_by_inode_and_depth() {
+        let root = tempfile::tempdir().unwrap();
+        let path = fs::canonicalize(root.path()).unwrap();
+        fs::create_dir_all(path.join("a/b")).unwrap();
+        let inode = fs::metadata(path.join("a/b")).unwrap().ino();
+        let text = cgroup(Path::new("a/b"), &path).unwrap();
+        assert_eq!(text, format!("bpf_get_current_ancestor_cgroup_id(2) == {inode}ULL"));
+        assert!(cgroup(Path::new("/"), &path).is_err());
+    }
+}

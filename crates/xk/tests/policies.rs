@@ -1,0 +1,467 @@
+//! Policies on a stock kernel, by the whole command. One guest boots and runs every
+//! check of `inside`, one after the other; the tests out here report them one by one.
+//! Tables are built and policies compiled on this machine; a check compiles one in
+//! the guest, too.
+//!
+//! The effect is what `block:block_unplug` and other tracepoints of the kernel report.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test
+
+#[macro_use]
+#[path = "../../xk-runtime/tests/support/guest.rs"]
+mod guest;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use guest::{boot, output_of, passed, repository, run};
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use serde_json::Value;
+
+/// Set in the guest only: nothing in `inside` may run anywhere else.
+const XK_KO: &str = "XK_TEST_MODULE";
+const OBJECTS: &str = "XK_TEST_OBJECTS";
+const KERNEL: &str = "amd64";
+const BLK: &str = "BLK_MAX_REQUEST_COUNT";
+const SHRINK: &str = "SHRINK_BATCH";
+/// The share of the round trip by which HyStart leaves slow start.
+const SHARE: &str = "net/ipv4/tcp_cubic.c:439";
+
+guest_tests! {
+    an_application_gives_hints,
+    what_cannot_be_merged_is_noticed,
+    a_value_grows,
+    a_policy_is_compiled_and_reloaded,
+    a_constant_belongs_to_one_transaction,
+    several_of_which_one_fails_leave_nothing,
+    messages_show_the_authors_line,
+    a_held_policy_ends_with_its_process,
+    a_lease_ends_a_policy,
+    a_shrinker_is_told_by_a_variable,
+    a_flow_is_told_by_its_round_trip,
+    a_value_is_set_for_one_process,
+}
+
+/// Not in the guest, where compiling takes a minute.
+#[test]
+fn what_does_not_compile_shows_the_line() {
+    let info = |field| output_of(Command::new("lab/lab").args(["info", KERNEL, field]));
+    let types = format!("{}/usr/src/linux-headers-{}/vmlinux", info("root"), info("release"));
+    let folder = tempfile::tempdir().unwrap();
+    let fails = |name: &str, text: &str, words: &[&str]| {
+        let source = folder.path().join(format!("{name}.bpf.c"));
+        fs::write(&source, with_header(text)).unwrap();
+        let text = xk(1, &["compile", "--btf", &types, source.to_str().unwrap()]);
+        contains(&text, words);
+        assert!(!source.with_extension("o").exists());
+    };
+    let one = setting("one", BLK, "64");
+    fails("args", &one.replace(", 64", ""), &["args.bpf.c:4:", "does not compile", "too few arguments"]);
+    fails("name", &one.replace("64", "no_value"), &["name.bpf.c:4:", "no_value"]);
+    let twice = one.clone() + &one.replace("(one,", "(other,");
+    fails("twice", &twice, &["twice.bpf.c:7: BLK_MAX_REQUEST_COUNT has a policy already", "`one` at "]);
+    fails("none", "int x;\n", &["contains no XK_TUNE"]);
+}
+
+/// What the tests in the guest printed, in one boot.
+fn guest_output() -> &'static str {
+    static OUTPUT: OnceLock<String> = OnceLock::new();
+    OUTPUT.get_or_init(|| {
+        let info = |field| output_of(Command::new("lab/lab").args(["info", KERNEL, field]));
+        let (release, root) = (info("release"), info("root"));
+        let module = output_of(Command::new("scripts/build-module").args([&release, "kernel/xk"]));
+        let folder = tempfile::tempdir().unwrap();
+        let store = folder.path().join("tables");
+        output_of(
+            Command::new(env!("CARGO_BIN_EXE_xk"))
+                .args(["build", "--root", &root, BLK, SHRINK, SHARE])
+                .env("XK_STORE", &store),
+        );
+        let types = format!("{root}/usr/src/linux-headers-{release}/vmlinux");
+        let mut sources = examples();
+        for (name, text) in written() {
+            sources.push(folder.path().join(format!("{name}.bpf.c")));
+            fs::write(sources.last().unwrap(), with_header(&text)).unwrap();
+        }
+        for source in sources {
+            let object = folder.path().join(source.with_extension("o").file_name().unwrap());
+            output_of(
+                Command::new(env!("CARGO_BIN_EXE_xk"))
+                    .args(["compile", "--root", &root, "--btf", &types, "-o"])
+                    .args([&object, &source])
+                    .env("XK_STORE", &store),
+            );
+        }
+        let environment = format!(
+            "{XK_KO}={module} {OBJECTS}={} XK_STORE={} XK_CACHE=/tmp/xk-test-cache",
+            folder.path().display(),
+            store.display()
+        );
+        boot(KERNEL, 900, &environment)
+    })
+}
+
+/// The examples that are for everybody.
+fn examples() -> Vec<PathBuf> {
+    let examples = fs::read_dir(repository().join("bpf/examples")).unwrap();
+    let paths = examples.map(|entry| entry.unwrap().path());
+    paths.filter(|path| path.to_str().unwrap().ends_with(".bpf.c")).collect()
+}
+
+fn report(name: &str) {
+    passed(guest_output(), name);
+}
+
+/// A fresh module for each check, whatever the one before left behind.
+fn prepare() {
+    let module = std::env::var(XK_KO).expect("this test runs in a guest only");
+    if Path::new("/dev/xk").exists() {
+        xk(0, &["unload", "--all"]);
+        xk(0, &["unset", "--all"]);
+        for _ in 0..50 {
+            if run("rmmod", &["xk"]) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+    assert!(run("insmod", &[&module]));
+}
+
+/// Runs `xk`, expects a code, and returns what it printed.
+#[track_caller]
+fn xk(code: i32, arguments: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_xk")).args(arguments).output().unwrap();
+    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(code), "xk {arguments:?}: {text}");
+    text
+}
+
+#[track_caller]
+fn contains(text: &str, words: &[&str]) {
+    for word in words {
+        assert!(text.contains(word), "no `{word}` in: {text}");
+    }
+}
+
+/// What `xk status --json` says about the tunes.
+fn tunes() -> Vec<Value> {
+    let status: Value = serde_json::from_str(&xk(0, &["status", "--json"])).unwrap();
+    status["tunes"].as_array().unwrap().clone()
+}
+
+/// What its policy did, summed over the sites of the only tune.
+fn did(what: &str) -> u64 {
+    let tunes = tunes();
+    let sites = tunes[0]["policy"]["sites"].as_array().unwrap();
+    sites.iter().map(|site| site[what].as_u64().unwrap()).sum()
+}
+
+/// A policy, compiled.
+fn example(name: &str) -> String {
+    let folder = std::env::var(OBJECTS).unwrap();
+    format!("{folder}/{name}.bpf.o")
+}
+
+/// A policy that sets a value, as C.
+fn setting(name: &str, constant: &str, value: &str) -> String {
+    format!("XK_TUNE({name}, \"{constant}\")\n{{\n\txk_set(xk_ctx, {value});\n\treturn 0;\n}}\n")
+}
+
+/// Policies of these tests by name. Compiling takes a minute in an emulated guest, so that it
+/// is done on this machine, but for one.
+fn written() -> Vec<(&'static str, String)> {
+    let doing = |body: &str| format!("XK_TUNE(wrong, \"{BLK}\")\n{{\n{body}\n\treturn 0;\n}}\n");
+    let nothing = "XK_TUNE(b, \"SHRINK_BATCH\")\n{\n\treturn 0;\n}\n";
+    let a = setting("a", BLK, "64");
+    let b = setting("b", SHRINK, "64");
+    let map = "struct {\n\t__uint(type, BPF_MAP_TYPE_PROG_ARRAY);\n\t__uint(max_entries, 1);\n\t__type(key, u32);\n\
+               \t__type(value, u32);\n} others SEC(\".maps\");\n";
+    let jumps = "XK_TUNE(jumps, \"SHRINK_BATCH\")\n{\n\tbpf_tail_call(ctx, &others, 0);\n\treturn 0;\n}\n";
+    let nowhere = "SEC(\"kprobe/no_such_function\")\nint nowhere(struct pt_regs *ctx)\n{\n\treturn 0;\n}\n";
+    vec![
+        ("same16", setting("same", BLK, "16")),
+        ("same64", setting("same", BLK, "64")),
+        ("same_shrink", setting("same", SHRINK, "16")),
+        ("both", format!("{a}{b}")),
+        ("unknown", format!("{a}{b}{}", setting("c", "NO_SUCH_CONSTANT", "1"))),
+        ("refused", format!("{a}{nothing}{nowhere}")),
+        ("jumps", format!("{a}{map}{jumps}")),
+        ("registers", doing("\tctx->ax = 1;")),
+        ("endless", doing("\tvolatile int i = 0;\n\twhile (!i)\n\t\ti = 0;")),
+        ("aliases", doing("") + &doing("").replace("wrong,", "again,").replace(BLK, "block/blk.h:L335:32:0")),
+        ("far", doing("\txk_set(xk_ctx, 1ULL << 40);")),
+        ("extents", example_with("zswap", "zswap_shrinker_scan", "ext4_es_scan")),
+        ("long_paths", example_with("hystart", "xk_set(xk_ctx, 1)", "xk_set(xk_ctx, 5)")),
+        ("longer_paths", example_with("hystart", "xk_set(xk_ctx, 1)", "xk_set(xk_ctx, 5)").replace("80000", "200000")),
+    ]
+}
+
+/// An example that does something else, so that it can be seen.
+fn example_with(name: &str, from: &str, to: &str) -> String {
+    let text = fs::read_to_string(repository().join(format!("bpf/examples/{name}.bpf.c"))).unwrap();
+    assert!(text.contains(from));
+    text.replace(from, to)
+}
+
+fn with_header(text: &str) -> String {
+    if text.contains("#include") {
+        return text.to_owned();
+    }
+    format!("#include \"xk.bpf.h\"\n{text}")
+}
+
+/// A process that submits `reads` random reads at once when it is told to.
+struct Reader {
+    child: Child,
+}
+
+impl Reader {
+    fn new(reads: u32) -> Self {
+        let case = repository().join("cases");
+        let script = fs::read_to_string(case.join("blk_max_request_count/observe")).unwrap();
+        let script = script.replace("READS = 512", &format!("READS = {reads}")).replace(
+            "str(Path(__file__).resolve().parent.parent / \"lib\")",
+            &format!("\"{}\"", case.join("lib").display()),
+        );
+        fs::write("/tmp/reader", script).unwrap();
+        let child = Command::new("sh")
+            .args(["-c", "read go; exec python3 /tmp/reader"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        Self { child }
+    }
+
+    fn thread(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The deepest plug that it had, and what was said about all of them.
+    fn read(self) -> (i64, String) {
+        let mut child = self.child;
+        std::io::Write::write_all(child.stdin.as_mut().unwrap(), b"\n").unwrap();
+        let output = child.wait_with_output().unwrap();
+        let [text, notes] = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        assert!(output.status.success(), "{text}{notes}");
+        let last: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+        (last["value"].as_i64().unwrap(), notes)
+    }
+}
+
+fn depth() -> i64 {
+    Reader::new(512).read().0
+}
+
+mod checks {
+    use super::*;
+
+    pub fn an_application_gives_hints() {
+        let text = xk(0, &["load", &example("hints")]);
+        contains(&text, &["BLK_MAX_REQUEST_COUNT decided by hints", "every thread had gone over", "xk unload hints"]);
+        let map = MapHandle::from_pinned_path("/sys/fs/bpf/xk/hints/hint_map").unwrap();
+        assert_eq!(depth(), 32, "nobody has given a hint");
+        assert_eq!(did("set"), 0);
+        let [small, large, other] = [Reader::new(512), Reader::new(512), Reader::new(512)];
+        for (reader, hint) in [(&small, 12u32), (&large, 100)] {
+            map.update(&reader.thread().to_ne_bytes(), &hint.to_ne_bytes(), MapFlags::ANY).unwrap();
+        }
+        assert_eq!([small.read().0, large.read().0, other.read().0], [12, 100, 32]);
+        contains(&xk(0, &["status"]), &["decided by hints of hints", "8..15:", "64..127:"]);
+        contains(&xk(0, &["unload", "hints"]), &["BLK_MAX_REQUEST_COUNT = 32 (its default)"]);
+        assert_eq!(depth(), 32);
+        assert!(!Path::new("/sys/fs/bpf/xk/hints").exists());
+        assert!(tunes().is_empty());
+    }
+
+    pub fn what_cannot_be_merged_is_noticed() {
+        contains(&xk(0, &["load", &example("merge_failures")]), &["beside: merged"]);
+        let (deepest, _) = Reader::new(11).read();
+        assert_eq!((deepest, did("set")), (11, 0), "not often enough to be noticed");
+        let (deepest, depths) = Reader::new(512).read();
+        assert!((10..=17).contains(&deepest), "{deepest}: {depths}");
+        assert!(did("set") > 100, "{}", did("set"));
+        let (deepest, _) = Reader::new(11).read();
+        assert_eq!(deepest, 11, "another thread has its own history");
+        xk(0, &["unload", BLK]);
+        assert_eq!(depth(), 32);
+    }
+
+    pub fn a_value_grows() {
+        xk(0, &["load", &example("growing")]);
+        let (deepest, depths) = Reader::new(512).read();
+        assert_eq!(deepest, 128, "{depths}");
+        let histogram = &tunes()[0]["policy"]["sites"][1]["histogram"];
+        for power in 5..=8 {
+            assert!(histogram[power].as_u64().unwrap() > 0, "2^{}: {histogram}", power - 1);
+        }
+        assert_eq!(histogram[9], 0, "beyond its limit: {histogram}");
+        xk(0, &["unload", "--all"]);
+        assert_eq!(depth(), 32);
+    }
+
+    pub fn a_policy_is_compiled_and_reloaded() {
+        let file = "/tmp/same.bpf.c";
+        fs::write(file, with_header(&setting("same", BLK, "64"))).unwrap();
+        contains(&xk(0, &["load", file]), &["decided by same (/tmp/same.bpf.c:2)", "compile "]);
+        assert_eq!(depth(), 64);
+        let reload = |code: i32, name: &str| xk(code, &["reload", "--name", "same", &example(name)]);
+        contains(&reload(0, "same16"), &["decided by same"]);
+        assert_eq!(depth(), 16);
+        contains(&reload(1, "same_shrink"), &["same_shrink.bpf.c:2: SHRINK_BATCH is not in the policies called same"]);
+        contains(&reload(1, "both"), &["SHRINK_BATCH is not in the policies called same"]);
+        contains(&reload(1, "refused"), &["SHRINK_BATCH is not in the policies"]);
+        assert_eq!(depth(), 16, "the one from before is in force");
+        contains(&xk(1, &["load", &example("hints")]), &["belongs to the policies same"]);
+        contains(
+            &xk(1, &["load", "--name", "same", &example("same64")]),
+            &["policies called same are loaded", "xk reload"],
+        );
+        xk(0, &["unload", "same"]);
+        contains(&reload(1, "same64"), &["no policy called same"]);
+        contains(&xk(1, &["unload", "same"]), &["no policy called same"]);
+        assert_eq!(depth(), 32);
+    }
+
+    pub fn a_constant_belongs_to_one_transaction() {
+        xk(0, &["set", "BLK_MAX_REQUEST_COUNT=64"]);
+        contains(&xk(1, &["load", &example("hints")]), &[BLK, "is tuned to 64", "xk unset", "nothing was loaded"]);
+        assert_eq!(depth(), 64);
+        xk(0, &["unset", BLK]);
+        xk(0, &["load", &example("hints")]);
+        contains(&xk(1, &["load", &example("growing")]), &["belongs to the policies hints", "xk unload hints"]);
+        contains(&xk(1, &["set", "BLK_MAX_REQUEST_COUNT=64"]), &["decided by a policy", "xk unload"]);
+        contains(&xk(1, &["unset", BLK]), &["decided by a policy", "nothing was changed"]);
+        xk(0, &["unload", "hints"]);
+    }
+
+    pub fn several_of_which_one_fails_leave_nothing() {
+        xk(0, &["load", &example("both")]);
+        assert_eq!((tunes().len(), depth()), (2, 64));
+        xk(0, &["unload", SHRINK]);
+        assert!(tunes().is_empty(), "they go together");
+        contains(&xk(1, &["load", &example("unknown")]), &["unknown.bpf.c:12: ", "NO_SUCH_CONSTANT"]);
+        // The kernel itself refuses the last one, when the others are loaded.
+        contains(&xk(1, &["load", &example("refused")]), &["nowhere cannot be attached", "no_such_function"]);
+        contains(&xk(3, &["load", &example("jumps")]), &["jumps.bpf.c:13: jumps: ", "tail call"]);
+        assert!(tunes().is_empty());
+        assert_eq!(depth(), 32);
+    }
+
+    pub fn messages_show_the_authors_line() {
+        contains(
+            &xk(3, &["load", &example("registers")]),
+            &["verifier refuses it at registers.bpf.c:4", "ctx->ax = 1;"],
+        );
+        contains(&xk(3, &["load", &example("endless")]), &["wrong: the kernel's verifier", "endless.bpf.c:"]);
+        contains(
+            &xk(1, &["load", &example("aliases")]),
+            &["aliases.bpf.c:7: BLK_MAX_REQUEST_COUNT has a policy already", "`wrong` at "],
+        );
+        contains(&xk(1, &["load", "/tmp/no_such_file.bpf.c"]), &["/tmp/no_such_file.bpf.c", "No such file"]);
+        contains(&xk(1, &["load", "/bin/true"]), &["not compiled for eBPF"]);
+        contains(&xk(2, &["load", "/tmp/a b.bpf.c"]), &["cannot be the name"]);
+        // What is not proved is refused when it is set, and counted.
+        xk(0, &["load", &example("far")]);
+        assert_eq!(depth(), 32);
+        assert!(did("refused") > 0 && did("set") == 0);
+        xk(0, &["unload", "far"]);
+        assert!(tunes().is_empty());
+    }
+
+    pub fn a_held_policy_ends_with_its_process() {
+        let file = example("same64");
+        for signal in ["-TERM", "-KILL"] {
+            let mut child = Command::new(env!("CARGO_BIN_EXE_xk"))
+                .args(["load", "--hold", &file])
+                .stdout(Stdio::null())
+                .spawn()
+                .unwrap();
+            for _ in 0..200 {
+                if tunes().iter().any(|tune| tune["policy"] != Value::Null) {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            assert_eq!(depth(), 64);
+            contains(&xk(1, &["unload", "same64"]), &["held by process", "nothing was changed"]);
+            assert!(run("kill", &[signal, &child.id().to_string()]));
+            child.wait().unwrap();
+            wait_until_nothing_is_tuned();
+            assert_eq!(depth(), 32);
+        }
+    }
+
+    pub fn a_lease_ends_a_policy() {
+        xk(0, &["load", &example("merge_failures"), "--for", "3s"]);
+        assert_eq!(tunes().len(), 1);
+        wait_until_nothing_is_tuned();
+        let probes = fs::read_to_string("/sys/kernel/debug/kprobes/list").unwrap();
+        assert!(!probes.contains("blk_attempt_plug_merge"), "its companion is still there: {probes}");
+        assert_eq!(depth(), 32);
+        xk(0, &["load", &example("merge_failures")]);
+        xk(0, &["unload", "--all"]);
+    }
+
+    /// What a case's observation says.
+    fn observed(case: &str) -> i64 {
+        let output = Command::new(repository().join("cases").join(case).join("observe")).output().unwrap();
+        let [text, notes] = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        assert!(output.status.success(), "{text}{notes}");
+        let last: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+        last["value"].as_i64().unwrap()
+    }
+
+    pub fn a_shrinker_is_told_by_a_variable() {
+        assert!(run("modprobe", &["ext4"]));
+        assert_eq!(observed("shrink_batch"), 128);
+        xk(0, &["load", &example("zswap")]);
+        assert_eq!((observed("shrink_batch"), did("set")), (128, 0), "it is not zswap's");
+        assert!(did("asked") > 0);
+        xk(0, &["unload", "zswap"]);
+        xk(0, &["load", &example("extents")]);
+        assert_eq!(observed("shrink_batch"), 24);
+        assert!(did("set") > 0 && did("asked") > did("set"), "the others keep theirs: {:?}", tunes());
+        xk(0, &["unload", "extents"]);
+        assert_eq!(observed("shrink_batch"), 128);
+    }
+
+    pub fn a_flow_is_told_by_its_round_trip() {
+        assert!(run("modprobe", &["tcp_cubic"]));
+        xk(0, &["load", &example("longer_paths")]);
+        assert_eq!((observed("hystart_delay_shift"), did("set")), (20, 0), "112 ms are not long");
+        assert!(did("asked") > 0);
+        xk(0, &["unload", "longer_paths"]);
+        xk(0, &["load", &example("long_paths")]);
+        assert_eq!(observed("hystart_delay_shift"), 9, "112 ms are");
+        assert!(did("set") > 0);
+        xk(0, &["unload", "long_paths"]);
+    }
+
+    pub fn a_value_is_set_for_one_process() {
+        let [reader, other] = [Reader::new(512), Reader::new(512)];
+        let text = xk(0, &["set", "BLK_MAX_REQUEST_COUNT=64", "--pid", &reader.thread().to_string(), "--uid", "0"]);
+        contains(&text, &["BLK_MAX_REQUEST_COUNT decided by", "xk unload BLK_MAX_REQUEST_COUNT"]);
+        assert_eq!((reader.read().0, other.read().0), (64, 32));
+        xk(0, &["unload", BLK]);
+        contains(&xk(2, &["set", "SHRINK_BATCH=64", "--cgroup", "no/such/group"]), &["--cgroup no/such/group"]);
+        assert!(tunes().is_empty());
+    }
+
+    fn wait_until_nothing_is_tuned() {
+        for _ in 0..100 {
+            if tunes().is_empty() {
+                // What belonged to it goes a moment later.
+                std::thread::sleep(Duration::from_millis(300));
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        panic!("{}", xk(0, &["status"]));
+    }
+}

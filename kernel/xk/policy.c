@@ -180,10 +180,12 @@ static int check_sites(const struct xk_tune *tune, struct xk_error *error)
 			return xk_refuse(error, -EOPNOTSUPP,
 					 "the value is in memory (%s+0x%x), where it is the same for everybody",
 					 site->place.symbol, site->offset);
-		if (site->backend != &xk_backend_kprobe)
+		/* A waiting one would become one when its module comes. */
+		if (site->backend != &xk_backend_kprobe || tune->detours)
 			return xk_refuse(error, -EOPNOTSUPP,
 					 "%s+0x%x is reached by the %s backend, which asks no policy",
-					 site->place.symbol, site->offset, site->backend->name);
+					 site->place.symbol, site->offset,
+					 tune->detours ? "detour" : site->backend->name);
 	}
 	return 0;
 }

@@ -203,8 +203,12 @@ fn result(kernel: String, measured: Measured) -> Fallible<Result> {
             policy_ratio.jump
         )
     });
-    let missed_limits: Vec<String> =
-        missed(value, &measured.xk_value, of_value).into_iter().chain(of_expressions).chain(of_detours).chain(of_policy).collect();
+    let missed_limits: Vec<String> = missed(value, &measured.xk_value, of_value)
+        .into_iter()
+        .chain(of_expressions)
+        .chain(of_detours)
+        .chain(of_policy)
+        .collect();
     Ok(Result {
         bench: "trigger",
         kernel,

@@ -2,12 +2,9 @@
 /*
  * The detour backend: the instructions at a site become one jump to a stub, which
  * runs the update and the same instructions. No trap, and nothing that can be
- * missed: a stub may be interrupted by another, or by itself. What must be true of
- * the window is decided on the whole image by the analysis, and here again as far
- * as one function and its instructions tell.
+ * missed. window.c says where, stubs.c what, poke.c how text changes.
  */
 #include <linux/delay.h>
-#include <linux/kprobes.h>
 #include <linux/module.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
@@ -21,7 +18,6 @@
 #include "poke.h"
 #include "scan.h"
 #include "stubs.h"
-#include "version.h"
 #include "xk.h"
 
 /* A thread that was preempted in the window leaves it when it runs again. */
@@ -36,167 +32,6 @@ static const char IN_WINDOW[] = "a thread stays in the middle of these instructi
 
 static void bury_all(struct work_struct *work);
 static DECLARE_DELAYED_WORK(burial, bury_all);
-
-/* Where handlers may nest, nothing of theirs is the CPU's. */
-static int notrace run_nested(const struct xk_live_site *site, const struct xk_values *values,
-			      struct pt_regs *regs)
-{
-	const struct xk_site_values *of_site = xk_values_at(values, site);
-
-	if (site->plan.kind == XK_PLAN_STEPS)
-		return xk_run_interpret(site, of_site, regs);
-	return xk_run(site, of_site, regs);
-}
-
-NOKPROBE_SYMBOL(run_nested);
-
-/* From a stub, with the registers there. See xk_stub_ask in stub.S. */
-unsigned long notrace xk_detour_run(struct pt_regs *regs, unsigned long number)
-{
-	const struct xk_stub *stub = xk_stub_at(number);
-	const struct xk_live_site *site;
-	bool updated = false;
-
-	preempt_disable_notrace();
-	site = READ_ONCE(stub->site);
-	if (site) {
-		const struct xk_values *values = READ_ONCE(*site->values);
-
-		regs->ip = site->address;
-		updated = !run_nested(site, xk_version(values), regs);
-	}
-	/* Not here would another thread run: a stack that ends in a stub cannot be read. */
-	barrier();
-	__preempt_count_sub(1);
-	return updated ? 0 : stub->fault_distance;
-}
-
-NOKPROBE_SYMBOL(xk_detour_run);
-
-static const char *find_fixup(const struct xk_window *window)
-{
-	unsigned int i;
-
-	for (i = 0; i < window->nr; i++)
-		if (xk_may_fault(window->address + window->insns[i].offset))
-			return "an access to memory that may fault";
-	return NULL;
-}
-
-/* Of the own function; the analysis has looked at all others. */
-static const char *find_branch_into(const struct xk_live_site *site,
-				    const struct xk_window *window, const u8 *text)
-{
-	u32 len = site->place.text->len;
-	unsigned long function = site->place.function;
-	u32 at = 0;
-
-	while (at < len) {
-		unsigned long target;
-		unsigned int size = xk_branch(text + at, len - at, function + at,
-					      xk_insn_decode, &target);
-
-		if (!size)
-			return "the function has bytes that are no instruction";
-		if (target > window->address && target < window->address + window->len)
-			return "a branch leads into these instructions";
-		at += size;
-	}
-	return NULL;
-}
-
-static bool overlaps(const struct xk_live_site *site, const struct xk_live_site *other)
-{
-	return xk_site_start(site) < xk_site_end(other) &&
-	       xk_site_start(other) < xk_site_end(site);
-}
-
-/* Sites of the own tune may have no address yet, but the same function. */
-static bool has_neighbour(const struct xk_live_site *site)
-{
-	const struct xk_tune *tune = site->tune;
-	u32 start = site->offset - site->window_lead;
-	unsigned int i;
-
-	for (i = 0; i < tune->nr_sites; i++) {
-		const struct xk_live_site *other = &tune->sites[i];
-
-		if (other != site && !other->in_data && other->offset >= start &&
-		    other->offset < start + site->window &&
-		    !strcmp(other->place.symbol, site->place.symbol) &&
-		    !strcmp(other->place.module, site->place.module))
-			return true;
-	}
-	return false;
-}
-
-static const char *check_window(const struct xk_live_site *site, const struct xk_window *window,
-				const u8 *text)
-{
-	const char *why;
-
-	if (window->len != site->window)
-		return "the analysis saw another window";
-	if (has_neighbour(site))
-		return "another site of this tune is in the window";
-	why = find_fixup(window);
-	if (!why)
-		why = xk_ask_kprobes(window);
-	if (!why)
-		why = find_branch_into(site, window, text);
-	return why;
-}
-
-/* Bytes of the function, and of the padding behind it up to the next symbol. */
-static u32 room(const struct xk_live_site *site, u32 len)
-{
-	char text[KSYM_SYMBOL_LEN];
-	struct xk_symbol symbol;
-
-	if (!xk_symbol_at(site->place.function, text, &symbol) || symbol.offset)
-		return site->place.text->len;
-	return min_t(unsigned long, len, symbol.size);
-}
-
-const char *xk_detour_prepare(struct xk_live_site *site, const u8 *text, u32 len)
-{
-	struct xk_window window;
-	struct xk_stub *stub;
-	const char *why;
-	u32 start;
-
-	if (xk_internal_missing())
-		return "this kernel lacks what detours need";
-	if (!site->window)
-		return "the analysis knows no window here";
-	start = site->offset - site->window_lead;
-	why = xk_window_measure(&window, text + start, room(site, len) - start,
-				site->place.function + start, site->window_lead, xk_insn_decode);
-	if (!why)
-		why = check_window(site, &window, text);
-	if (why)
-		return why;
-	stub = xk_stub_get(site);
-	if (!stub)
-		return "all stubs are in use";
-	stub->window = window;
-	site->stub = stub;
-	if (xk_holder(site, overlaps))
-		why = "another tune has one of these instructions";
-	if (!why)
-		stub->guards = xk_guards_create(&window, &why);
-	if (!why) {
-		xk_text_lock();
-		why = xk_stub_build(stub);
-		xk_text_unlock();
-	}
-	if (!why)
-		return NULL;
-	xk_guards_destroy(stub->guards);
-	xk_stub_put(stub);
-	site->stub = NULL;
-	return why;
-}
 
 static int detour_prepare(struct xk_live_site *site, struct xk_error *error)
 {

@@ -15,7 +15,7 @@
 
 typedef void (*visit_fn)(struct xk_stub *stub, struct xk_pokes *pokes);
 
-static void for_each_stub(struct xk_tune *const *tunes, unsigned int nr, visit_fn visit,
+static void visit_stubs(struct xk_tune *const *tunes, unsigned int nr, visit_fn visit,
 			  struct xk_pokes *pokes)
 {
 	unsigned int i, k;
@@ -64,7 +64,7 @@ static struct xk_pokes *collect(struct xk_tune *const *tunes, unsigned int nr, v
 	if (!pokes)
 		return ERR_PTR(-ENOMEM);
 	pokes->nr = 0;
-	for_each_stub(tunes, nr, visit, pokes);
+	visit_stubs(tunes, nr, visit, pokes);
 	if (pokes->nr)
 		return pokes;
 	kvfree(pokes);
@@ -78,7 +78,7 @@ struct xk_pokes *xk_detours_ask(struct xk_tune *const *tunes, unsigned int nr)
 
 void xk_detours_asked(struct xk_tune *const *tunes, unsigned int nr)
 {
-	for_each_stub(tunes, nr, asked, NULL);
+	visit_stubs(tunes, nr, asked, NULL);
 }
 
 /* An execution that reads it has one value or the other. */
@@ -97,11 +97,11 @@ void xk_detours_settle(struct xk_tune *const *tunes, unsigned int nr)
 {
 	struct xk_pokes *pokes;
 
-	for_each_stub(tunes, nr, take_value, NULL);
+	visit_stubs(tunes, nr, take_value, NULL);
 	pokes = collect(tunes, nr, add_value);
 	if (IS_ERR_OR_NULL(pokes))
 		return;
 	if (xk_poke_stopped(pokes, NULL, NULL))
-		for_each_stub(tunes, nr, valued, NULL);
+		visit_stubs(tunes, nr, valued, NULL);
 	kvfree(pokes);
 }

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What kprobes say about a window, and what keeps other probes from becoming jumps over places that stubs lead to. */
+/*
+ * What kprobes say about a window, and what keeps other probes from becoming jumps
+ * over places that stubs lead to.
+ */
 #ifndef _XK_GUARD_H
 #define _XK_GUARD_H
 

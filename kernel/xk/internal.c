@@ -37,10 +37,6 @@ static const char *const names[NR_INTERNAL] = {
 static unsigned long addresses[NR_INTERNAL];
 static const char *missing = "kallsyms_lookup_name";
 
-/* far.S */
-unsigned long xk_far(unsigned long a, unsigned long b, unsigned long c, unsigned long d,
-		     unsigned long function);
-
 /* Kprobes resolve names of functions; a disabled probe changes nothing. */
 static unsigned long find_lookup(void)
 {

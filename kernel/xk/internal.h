@@ -30,4 +30,8 @@ bool xk_may_fault(unsigned long address);
 /* There is a kprobe, armed or not. With preemption disabled, or in a stop. */
 bool xk_is_probed(unsigned long address);
 
+/* far.S: function(a, b, c, d), by address. */
+unsigned long xk_far(unsigned long a, unsigned long b, unsigned long c, unsigned long d,
+		     unsigned long function);
+
 #endif /* _XK_INTERNAL_H */

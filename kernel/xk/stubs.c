@@ -16,9 +16,6 @@
 #define MOV 0x8b
 #define CMP 0x3b
 
-/* stub.S */
-extern u8 xk_stub_ask[];
-
 /* Under xk_lock; handlers read the site of their own. */
 static struct xk_stub stubs[XK_STUBS];
 

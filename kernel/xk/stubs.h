@@ -22,7 +22,6 @@
 #include "relocate.h"
 #include "stub_layout.h"
 
-
 struct xk_guards;
 struct xk_live_site;
 struct pt_regs;
@@ -54,6 +53,7 @@ struct xk_stub {
 
 /* stub.S */
 extern u8 xk_stub_pool[];
+extern u8 xk_stub_ask[];
 
 struct xk_stub *xk_stub_get(struct xk_live_site *site);
 void xk_stub_put(struct xk_stub *stub);

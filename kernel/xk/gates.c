@@ -16,7 +16,7 @@
 typedef void (*visit_fn)(struct xk_stub *stub, struct xk_pokes *pokes);
 
 static void visit_stubs(struct xk_tune *const *tunes, unsigned int nr, visit_fn visit,
-			  struct xk_pokes *pokes)
+			struct xk_pokes *pokes)
 {
 	unsigned int i, k;
 

@@ -59,7 +59,9 @@ static struct xk_pokes *collect(struct xk_tune *const *tunes, unsigned int nr, v
 	unsigned int i, sites = 0;
 
 	for (i = 0; i < nr; i++)
-		sites += tunes[i]->nr_sites;
+		sites += tunes[i]->detours ? tunes[i]->nr_sites : 0;
+	if (!sites)
+		return NULL;
 	pokes = xk_pokes_create(sites);
 	if (!pokes)
 		return ERR_PTR(-ENOMEM);

@@ -223,9 +223,15 @@ static void finish_part(struct xk_turn *turn, struct xk_turn_part *part)
 /* Stubs of all its tunes in one stop; without memory, of one after the other. */
 static void settle_detours(const struct xk_turn *turn)
 {
-	struct xk_tune **tunes = tunes_of(turn);
+	struct xk_tune **tunes;
+	bool detours = false;
 	unsigned int i;
 
+	for (i = 0; i < turn->nr; i++)
+		detours |= turn->parts[i].tune->detours;
+	if (!detours)
+		return;
+	tunes = tunes_of(turn);
 	if (tunes)
 		xk_detours_settle(tunes, turn->nr);
 	for (i = 0; !tunes && i < turn->nr; i++)

@@ -140,7 +140,7 @@ pub fn malformed_transitions_are_refused() {
         (vec![to(42)], |request| request.changes = NOWHERE, libc::EFAULT, "the changes cannot be read"),
         (vec![], none, libc::EINVAL, "0 changes; 1 to 1024 are possible"),
         (vec![to(42); 1025], none, libc::EINVAL, "1025 changes; 1 to 1024 are possible"),
-        (vec![abi::Change { flags: 2, ..to(42) }], none, libc::EINVAL, "unknown flags 0x2"),
+        (vec![abi::Change { flags: 4, ..to(42) }], none, libc::EINVAL, "unknown flags 0x4"),
         (vec![abi::Change { value: 1, ..unload }], none, libc::EINVAL, "or a value to unload with"),
         (vec![abi::Change { id: id + 1, ..to(42) }], none, libc::ENOENT, "no tune has the number"),
         (vec![to(42), abi::Change { id: id + 1, ..to(42) }], none, libc::ENOENT, "no tune has the number"),

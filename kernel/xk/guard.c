@@ -77,11 +77,12 @@ void xk_guards_flush(void)
 	struct kprobe **probes;
 	unsigned int nr = count_destroyed();
 
-	/* Without memory, one after the other. */
-	probes = kvmalloc_array(nr, sizeof(*probes), GFP_KERNEL);
-	if (nr)
+	if (nr) {
+		/* Without memory, one after the other. */
+		probes = kvmalloc_array(nr, sizeof(*probes), GFP_KERNEL);
 		unregister_destroyed(probes);
-	kvfree(probes);
+		kvfree(probes);
+	}
 	list_for_each_entry_safe(guards, next, &destroyed, list)
 		kvfree(guards);
 	INIT_LIST_HEAD(&destroyed);

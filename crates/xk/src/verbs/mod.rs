@@ -4,6 +4,7 @@ mod build;
 mod bundle;
 mod compile;
 mod doctor;
+mod ending;
 mod explain;
 mod gen;
 mod get;

@@ -1,9 +1,9 @@
 //! `xk unload`: the end of policies that were loaded together.
 
-use xk_runtime::{Change, Mode, Target, TuneStatus};
+use xk_runtime::TuneStatus;
 
-use super::transition::{self, Options};
-use super::{device_if_loaded, owner, title_of};
+use super::transition::Options;
+use super::{device_if_loaded, ending, title_of};
 use crate::context::{running, Folders};
 use crate::exit::{Failure, Result};
 use crate::policies::{groups, Group};
@@ -52,22 +52,11 @@ pub fn run(args: &Args) -> Result {
         println!("no policy is loaded");
         return Ok(());
     }
-    if let Some(held) = ending.iter().find(|tune| !tune.detached) {
-        return Err(Failure::error(format!(
-            "{} is {}, whose end is its end; nothing was changed",
-            title_of(held, &tables),
-            owner(held)
-        )));
-    }
-    let mode = args.transition.mode(ending.iter().map(|tune| tune.mode).max().unwrap_or(Mode::Now));
-    let changes: Vec<Change> = ending.iter().map(|tune| Change { id: tune.id, to: Target::Unload }).collect();
-    let done = args.transition.run(&device, &changes, mode).map_err(transition::failure)?;
+    ending::refuse_held(&ending, &tables)?;
+    let done = ending::end(&device, &ending, &args.transition)?;
     for group in &wanted {
         Group::forget(&group.name);
     }
-    for tune in ending {
-        println!("{} = {} (its default)", title_of(tune, &tables), tune.default);
-    }
-    println!("{}", transition::describe(&done, mode));
+    ending::show(&ending, &tables, &done);
     Ok(())
 }

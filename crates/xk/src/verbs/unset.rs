@@ -1,10 +1,10 @@
 //! `xk unset`: the default back.
 
 use xk_const::Spec;
-use xk_runtime::{Change, Mode, Target, TuneStatus};
+use xk_runtime::TuneStatus;
 
-use super::transition::{self, Options};
-use super::{device_if_loaded, is_tune_of, owner, title, title_of};
+use super::transition::Options;
+use super::{device_if_loaded, ending, is_tune_of, title, title_of};
 use crate::context::{running, Folders, Tables};
 use crate::exit::{Failure, Result};
 use crate::names;
@@ -46,15 +46,10 @@ pub fn run(args: &Args) -> Result {
         }
     }
     let Some(device) = device.filter(|_| !wanted.is_empty()) else { return Ok(()) };
-    refuse_held(&wanted, &tables)?;
+    ending::refuse_held(&wanted, &tables)?;
     refuse_decided(&wanted, &tables)?;
-    let mode = args.transition.mode(wanted.iter().map(|tune| tune.mode).max().unwrap_or(Mode::Now));
-    let changes: Vec<Change> = wanted.iter().map(|tune| Change { id: tune.id, to: Target::Unload }).collect();
-    let done = args.transition.run(&device, &changes, mode).map_err(transition::failure)?;
-    for tune in wanted {
-        println!("{} = {} (its default)", title_of(tune, &tables), tune.default);
-    }
-    println!("{}", transition::describe(&done, mode));
+    let done = ending::end(&device, &wanted, &args.transition)?;
+    ending::show(&wanted, &tables, &done);
     Ok(())
 }
 
@@ -77,17 +72,6 @@ fn find<'a>(folders: &Folders, tables: &Tables, tunes: &'a [TuneStatus], name: &
     match names::pick(&spec, name, tunes, |tune| (&tune.name, None))? {
         Some(tune) => Ok(Found::Tune(tune)),
         None => Err(tables.find(folders, name).err().unwrap_or_else(|| Failure::error(format!("{name}: not found")))),
-    }
-}
-
-fn refuse_held(wanted: &[&TuneStatus], tables: &Tables) -> Result {
-    match wanted.iter().find(|tune| !tune.detached) {
-        None => Ok(()),
-        Some(tune) => Err(Failure::error(format!(
-            "{} is {}, which puts the default back when it ends; nothing was changed",
-            title_of(tune, tables),
-            owner(tune)
-        ))),
     }
 }
 

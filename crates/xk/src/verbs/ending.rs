@@ -1,0 +1,41 @@
+//! The end of tunes, all of them in one transition: what `xk unset` and `xk unload` share.
+
+use xk_runtime::{Change, Device, Mode, Target, Transition, TuneStatus};
+
+use super::transition::{self, Options};
+use super::{owner, title_of};
+use crate::context::Tables;
+use crate::exit::{Failure, Result};
+
+/// A tune that belongs to a process ends with it, and by nothing else.
+///
+/// # Errors
+/// When one does; nothing has changed.
+pub fn refuse_held(ending: &[&TuneStatus], tables: &Tables) -> Result {
+    match ending.iter().find(|tune| !tune.detached) {
+        None => Ok(()),
+        Some(tune) => Err(Failure::error(format!(
+            "{} is {}, which puts the default back when it ends; nothing was changed",
+            title_of(tune, tables),
+            owner(tune)
+        ))),
+    }
+}
+
+/// Puts the defaults back, by default in the strictest mode that one of the tunes was in.
+///
+/// # Errors
+/// When the transition is blocked or refused: all values stay.
+pub fn end(device: &Device, ending: &[&TuneStatus], options: &Options) -> Result<(Transition, Mode)> {
+    let mode = options.mode(ending.iter().map(|tune| tune.mode).max().unwrap_or(Mode::Now));
+    let changes: Vec<Change> = ending.iter().map(|tune| Change { id: tune.id, to: Target::Unload }).collect();
+    Ok((options.run(device, &changes, mode).map_err(transition::failure)?, mode))
+}
+
+/// What there is now, and how it came about.
+pub fn show(ended: &[&TuneStatus], tables: &Tables, (done, mode): &(Transition, Mode)) {
+    for tune in ended {
+        println!("{} = {} (its default)", title_of(tune, tables), tune.default);
+    }
+    println!("{}", transition::describe(done, *mode));
+}

@@ -17,13 +17,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use guest::{boot, output_of, passed, repository, run};
+use guest::{boot, file, info, insmod, modules, passed, repository, run, wait_for, XK_KO};
 use xk_harness::{family, table, Atomic, Loaded};
 use xk_policy::{compile, Attached, Error, Headers, Programs};
 use xk_runtime::{Change, Device, Mode, Policy, SitePolicy, State, Target, Tune};
 
-/// Set in the guest only: nothing in `inside` may run anywhere else.
-const XK_KO: &str = "XK_TEST_MODULE";
 const ATOMIC_KO: &str = "XK_TEST_ATOMIC";
 const BENCH_KO: &str = "XK_TEST_BENCH";
 const OBJECTS: &str = "XK_TEST_OBJECTS";
@@ -72,32 +70,15 @@ fn compile_all(folder: &Path, root: &str, release: &str) {
 fn guest_output() -> &'static str {
     static OUTPUT: OnceLock<String> = OnceLock::new();
     OUTPUT.get_or_init(|| {
-        let info = |field| output_of(Command::new("lab/lab").args(["info", "amd64", field]));
-        let release = info("release");
-        let module = |folder| output_of(Command::new("scripts/build-module").args([release.as_str(), folder]));
         let objects = tempfile::tempdir().unwrap();
-        compile_all(objects.path(), &info("root"), &release);
-        let environment = format!(
-            "{XK_KO}={} {ATOMIC_KO}={} {BENCH_KO}={} {OBJECTS}={}",
-            module("kernel/xk"),
-            module("kernel/atomic"),
-            module("kernel/bench"),
-            objects.path().display()
-        );
-        boot("amd64", 600, &environment)
+        compile_all(objects.path(), &info("root"), &info("release"));
+        let modules = modules(&[(XK_KO, "kernel/xk"), (ATOMIC_KO, "kernel/atomic"), (BENCH_KO, "kernel/bench")]);
+        boot(600, &format!("{modules} {OBJECTS}={}", objects.path().display()))
     })
 }
 
 fn report(name: &str) {
     passed(guest_output(), name);
-}
-
-fn file(variable: &str) -> PathBuf {
-    std::env::var_os(variable).expect("this test runs in a guest only").into()
-}
-
-fn insert(variable: &str) {
-    assert!(run("insmod", &[file(variable).to_str().unwrap()]));
 }
 
 /// Fresh modules for each check, whatever the one before left behind.
@@ -115,18 +96,8 @@ fn prepare() {
         }
         wait_for("xk.ko can be removed", || run("rmmod", &["xk"]));
     }
-    insert(ATOMIC_KO);
-    insert(XK_KO);
-}
-
-fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
-    for _ in 0..100 {
-        if condition() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(100));
-    }
-    panic!("not within ten seconds: {what}");
+    insmod(ATOMIC_KO);
+    insmod(XK_KO);
 }
 
 fn object(name: &str) -> Vec<u8> {

@@ -18,13 +18,11 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use guest::{boot, output_of, passed, run};
+use guest::{boot, modules, passed, run, XK_KO};
 use support::{op, set_register, table, windowed, Loaded, Site, MODULE, RAX, RDI, RDX, RSI};
 use xk_runtime::{Backend, Device, Error, Probe, SiteStatus, Tune};
 use xk_table::{Fit, Op, OpCode, ScopeTable, When};
 
-/// Set in the guest only: nothing in `inside` may run anywhere else.
-const XK_KO: &str = "XK_TEST_MODULE";
 const TARGET_KO: &str = "XK_TEST_TARGET";
 
 guest_tests! {
@@ -52,11 +50,7 @@ guest_tests! {
 /// What the tests in the guest printed, in one boot.
 fn guest_output() -> &'static str {
     static OUTPUT: OnceLock<String> = OnceLock::new();
-    OUTPUT.get_or_init(|| {
-        let release = output_of(Command::new("lab/lab").args(["info", "amd64", "release"]));
-        let module = |folder| output_of(Command::new("scripts/build-module").args([release.as_str(), folder]));
-        boot("amd64", 300, &format!("{XK_KO}={} {TARGET_KO}={}", module("kernel/xk"), module("kernel/test")))
-    })
+    OUTPUT.get_or_init(|| boot(300, &modules(&[(XK_KO, "kernel/xk"), (TARGET_KO, "kernel/test")])))
 }
 
 fn report(name: &str) {

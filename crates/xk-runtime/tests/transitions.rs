@@ -18,13 +18,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use guest::{boot, output_of, passed, run};
+use guest::{boot, file, insmod, modules, passed, run, wait_for, XK_KO};
 use xk_harness::{family, table, Atomic, Loaded};
 use xk_runtime::{Device, Error, Mode, Probe, State, Target, Tune, TuneStatus};
 use xk_table::ScopeTable;
 
-/// Set in the guest only: nothing in `inside` may run anywhere else.
-const XK_KO: &str = "XK_TEST_MODULE";
 const ATOMIC_KO: &str = "XK_TEST_ATOMIC";
 const REDIRECT_KO: &str = "XK_TEST_REDIRECT";
 /// What `HOLD` is in the source, and what it is set to.
@@ -96,34 +94,13 @@ fn parent() {
 fn guest_output() -> &'static str {
     static OUTPUT: OnceLock<String> = OnceLock::new();
     OUTPUT.get_or_init(|| {
-        let release = output_of(Command::new("lab/lab").args(["info", "amd64", "release"]));
-        let module = |folder| output_of(Command::new("scripts/build-module").args([release.as_str(), folder]));
-        let environment = format!(
-            "{XK_KO}={} {ATOMIC_KO}={} {REDIRECT_KO}={} {}={}",
-            module("kernel/xk"),
-            module("kernel/atomic"),
-            module("kernel/redirect"),
-            faulty::FAULTY_KO,
-            module("kernel/faulty")
-        );
-        boot("amd64", 600, &environment)
+        let ours = [(XK_KO, "kernel/xk"), (ATOMIC_KO, "kernel/atomic"), (REDIRECT_KO, "kernel/redirect")];
+        boot(600, &modules(&[ours.as_slice(), &[(faulty::FAULTY_KO, "kernel/faulty")]].concat()))
     })
 }
 
 fn report(name: &str) {
     passed(guest_output(), name);
-}
-
-fn atomic_module() -> PathBuf {
-    std::env::var_os(ATOMIC_KO).expect("this test runs in a guest only").into()
-}
-
-fn insmod_atomic() {
-    assert!(run("insmod", &[atomic_module().to_str().unwrap()]));
-}
-
-fn insmod_xk() {
-    assert!(run("insmod", &[&std::env::var(XK_KO).unwrap()]));
 }
 
 /// Fresh modules for each check, whatever the one before left behind.
@@ -133,12 +110,12 @@ fn prepare() {
         wait_for("the module is idle", || run("rmmod", &["xk_atomic"]));
     }
     faulty::rmmod_xk();
-    insmod_atomic();
-    insmod_xk();
+    insmod(ATOMIC_KO);
+    insmod(XK_KO);
 }
 
 fn load(name: &str) -> Tune {
-    let table = table(&atomic_module(), &family(name).unwrap()).unwrap();
+    let table = table(&file(ATOMIC_KO), &family(name).unwrap()).unwrap();
     Device::open().unwrap().load(&table, &Loaded).unwrap()
 }
 
@@ -158,16 +135,6 @@ fn held() -> [i64; 2] {
     let hold = Atomic.counts().unwrap().span("hold");
     assert_eq!(hold.violations, 0, "two values met: {hold:?}");
     hold.last
-}
-
-fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
-    for _ in 0..600 {
-        if condition() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    panic!("not within half a minute: {what}");
 }
 
 /// A process that is inside.

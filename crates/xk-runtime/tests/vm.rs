@@ -21,14 +21,12 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use guest::{boot, output_of, passed, run};
+use guest::{boot, file, insmod, modules, passed, run, wait_for, XK_KO};
 use object::{Object, ObjectSection, ObjectSymbol};
 use support::{op, raw, set_register, table, Loaded, Site, MODULE, RAX, RDI, RDX, RSI};
 use xk_runtime::{abi, AddressOf, Device, Error, Probe, SiteStatus, Tune};
 use xk_table::{Fit, Op, OpCode, ScopeTable, When};
 
-/// Set in the guest only: nothing in `inside` may run anywhere else.
-const XK_KO: &str = "XK_TEST_MODULE";
 const TARGET_KO: &str = "XK_TEST_TARGET";
 
 guest_tests! {
@@ -112,16 +110,8 @@ fn hold() {
 fn guest_output() -> &'static str {
     static OUTPUT: OnceLock<String> = OnceLock::new();
     OUTPUT.get_or_init(|| {
-        let release = output_of(Command::new("lab/lab").args(["info", "amd64", "release"]));
-        let module = |folder| output_of(Command::new("scripts/build-module").args([release.as_str(), folder]));
-        let environment = format!(
-            "{XK_KO}={} {TARGET_KO}={} {}={}",
-            module("kernel/xk"),
-            module("kernel/test"),
-            faulty::FAULTY_KO,
-            module("kernel/faulty")
-        );
-        boot("amd64", 600, &environment)
+        let folders = [(XK_KO, "kernel/xk"), (TARGET_KO, "kernel/test"), (faulty::FAULTY_KO, "kernel/faulty")];
+        boot(600, &modules(&folders))
     })
 }
 
@@ -129,23 +119,18 @@ fn report(name: &str) {
     passed(guest_output(), name);
 }
 
-fn target_module() -> PathBuf {
-    std::env::var_os(TARGET_KO).expect("this test runs in a guest only").into()
-}
-
-fn insmod_xk() {
-    assert!(run("insmod", &[&std::env::var(XK_KO).unwrap()]));
-}
-
 /// Fresh modules for each check, whatever the one before left behind.
 fn prepare() {
-    let target = target_module();
     if Path::new("/proc/xk_target").exists() {
         assert!(run("rmmod", &[MODULE]));
     }
     faulty::rmmod_xk();
-    assert!(run("insmod", &[target.to_str().unwrap()]));
-    insmod_xk();
+    insmod(TARGET_KO);
+    insmod(XK_KO);
+}
+
+fn target_module() -> PathBuf {
+    file(TARGET_KO)
 }
 
 /// What the function whose line starts with `name` returned.
@@ -175,17 +160,6 @@ fn message(result: Result<Tune, Error>) -> String {
 
 fn only_site(tune: &Tune) -> SiteStatus {
     tune.status().unwrap().sites.remove(0)
-}
-
-/// The optimiser works in the background.
-fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
-    for _ in 0..100 {
-        if condition() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(100));
-    }
-    panic!("not within ten seconds: {what}");
 }
 
 fn hold_tune() {

@@ -8,8 +8,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test
 
 #[macro_use]
-#[path = "../../xk-runtime/tests/support/guest.rs"]
-mod guest;
+mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,16 +16,12 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use guest::{boot, output_of, passed, repository, run};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use serde_json::Value;
+use support::guest::{boot, info, insmod, modules, output_of, passed, repository, run, XK_KO};
+use support::{contains, json, xk, BLK, SHRINK};
 
-/// Set in the guest only: nothing in `inside` may run anywhere else.
-const XK_KO: &str = "XK_TEST_MODULE";
 const OBJECTS: &str = "XK_TEST_OBJECTS";
-const KERNEL: &str = "amd64";
-const BLK: &str = "BLK_MAX_REQUEST_COUNT";
-const SHRINK: &str = "SHRINK_BATCH";
 /// The share of the round trip by which HyStart leaves slow start.
 const SHARE: &str = "net/ipv4/tcp_cubic.c:439";
 
@@ -48,7 +43,6 @@ guest_tests! {
 /// Not in the guest, where compiling takes a minute.
 #[test]
 fn what_does_not_compile_shows_the_line() {
-    let info = |field| output_of(Command::new("lab/lab").args(["info", KERNEL, field]));
     let types = format!("{}/usr/src/linux-headers-{}/vmlinux", info("root"), info("release"));
     let folder = tempfile::tempdir().unwrap();
     let fails = |name: &str, text: &str, words: &[&str]| {
@@ -70,9 +64,7 @@ fn what_does_not_compile_shows_the_line() {
 fn guest_output() -> &'static str {
     static OUTPUT: OnceLock<String> = OnceLock::new();
     OUTPUT.get_or_init(|| {
-        let info = |field| output_of(Command::new("lab/lab").args(["info", KERNEL, field]));
         let (release, root) = (info("release"), info("root"));
-        let module = output_of(Command::new("scripts/build-module").args([&release, "kernel/xk"]));
         let folder = tempfile::tempdir().unwrap();
         let store = folder.path().join("tables");
         output_of(
@@ -96,11 +88,12 @@ fn guest_output() -> &'static str {
             );
         }
         let environment = format!(
-            "{XK_KO}={module} {OBJECTS}={} XK_STORE={} XK_CACHE=/tmp/xk-test-cache",
+            "{} {OBJECTS}={} XK_STORE={} XK_CACHE=/tmp/xk-test-cache",
+            modules(&[(XK_KO, "kernel/xk")]),
             folder.path().display(),
             store.display()
         );
-        boot(KERNEL, 900, &environment)
+        boot(900, &environment)
     })
 }
 
@@ -117,7 +110,6 @@ fn report(name: &str) {
 
 /// A fresh module for each check, whatever the one before left behind.
 fn prepare() {
-    let module = std::env::var(XK_KO).expect("this test runs in a guest only");
     if Path::new("/dev/xk").exists() {
         xk(0, &["unload", "--all"]);
         xk(0, &["unset", "--all"]);
@@ -128,29 +120,12 @@ fn prepare() {
             std::thread::sleep(Duration::from_millis(100));
         }
     }
-    assert!(run("insmod", &[&module]));
-}
-
-/// Runs `xk`, expects a code, and returns what it printed.
-#[track_caller]
-fn xk(code: i32, arguments: &[&str]) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_xk")).args(arguments).output().unwrap();
-    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert_eq!(output.status.code(), Some(code), "xk {arguments:?}: {text}");
-    text
-}
-
-#[track_caller]
-fn contains(text: &str, words: &[&str]) {
-    for word in words {
-        assert!(text.contains(word), "no `{word}` in: {text}");
-    }
+    insmod(XK_KO);
 }
 
 /// What `xk status --json` says about the tunes.
 fn tunes() -> Vec<Value> {
-    let status: Value = serde_json::from_str(&xk(0, &["status", "--json"])).unwrap();
-    status["tunes"].as_array().unwrap().clone()
+    json(&["status", "--json"])["tunes"].as_array().unwrap().clone()
 }
 
 /// What its policy did, summed over the sites of the only tune.

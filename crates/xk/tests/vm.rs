@@ -7,8 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test
 
 #[macro_use]
-#[path = "../../xk-runtime/tests/support/guest.rs"]
-mod guest;
+mod support;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -17,14 +16,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use guest::{boot, output_of, passed, repository, run};
 use serde_json::Value;
+use support::guest::{boot, info, insmod, modules, output_of, passed, repository, run, XK_KO};
+use support::{contains, json, xk, BLK, SHRINK};
 
-/// Set in the guest only: nothing in `inside` may run anywhere else.
-const XK_KO: &str = "XK_TEST_MODULE";
-const KERNEL: &str = "amd64";
-const BLK: &str = "BLK_MAX_REQUEST_COUNT";
-const SHRINK: &str = "SHRINK_BATCH";
 /// Acts in the module sch_pie.
 const PIE: &str = "QUEUE_THRESHOLD";
 
@@ -49,7 +44,7 @@ guest_tests! {
 /// Not in the guest, where analysing takes ten times as long.
 #[test]
 fn a_full_disk_leaves_nothing() {
-    let root = output_of(Command::new("lab/lab").args(["info", KERNEL, "root"]));
+    let root = info("root");
     let folder = tempfile::tempdir().unwrap();
     let script = format!(
         "mount -t tmpfs -o size=4k tmpfs '{0}' && XK_STORE='{0}' '{1}' build --root '{root}' {SHRINK}; code=$?
@@ -67,15 +62,14 @@ fn a_full_disk_leaves_nothing() {
 fn guest_output() -> &'static str {
     static OUTPUT: OnceLock<String> = OnceLock::new();
     OUTPUT.get_or_init(|| {
-        let info = |field| output_of(Command::new("lab/lab").args(["info", KERNEL, field]));
-        let module = output_of(Command::new("scripts/build-module").args([&info("release"), "kernel/xk"]));
         let store = tempfile::tempdir().unwrap();
         output_of(
             Command::new(env!("CARGO_BIN_EXE_xk"))
                 .args(["build", "--root", &info("root"), BLK, SHRINK, PIE])
                 .env("XK_STORE", store.path()),
         );
-        boot(KERNEL, 400, &format!("{XK_KO}={module} XK_STORE={}", store.path().display()))
+        let modules = modules(&[(XK_KO, "kernel/xk")]);
+        boot(400, &format!("{modules} XK_STORE={}", store.path().display()))
     })
 }
 
@@ -85,40 +79,16 @@ fn report(name: &str) {
 
 /// A fresh module for each check, whatever the one before left behind.
 fn prepare() {
-    let module = std::env::var(XK_KO).expect("this test runs in a guest only");
     fs::write("/sys/kernel/debug/kprobes/enabled", "1").unwrap();
     if Path::new("/dev/xk").exists() {
         assert!(run("rmmod", &["xk"]));
     }
-    assert!(run("insmod", &[&module]));
-}
-
-/// Runs `xk`, expects a code, and returns what it printed.
-#[track_caller]
-fn xk(code: i32, arguments: &[&str]) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_xk")).args(arguments).output().unwrap();
-    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert_eq!(output.status.code(), Some(code), "xk {arguments:?}: {text}");
-    text
-}
-
-#[track_caller]
-fn json(arguments: &[&str]) -> Value {
-    let document: Value = serde_json::from_str(&xk(0, arguments)).unwrap();
-    assert_eq!(document["schema"], 1);
-    document
+    insmod(XK_KO);
 }
 
 #[track_caller]
 fn get(name: &str) -> String {
     xk(0, &["get", name]).trim().to_owned()
-}
-
-#[track_caller]
-fn contains(text: &str, words: &[&str]) {
-    for word in words {
-        assert!(text.contains(word), "no `{word}` in: {text}");
-    }
 }
 
 /// What the kernel reports.

@@ -327,7 +327,7 @@ fn contains(text: &str, words: &[&str]) {
 pub fn nothing_is_written_by_any_route() {
     run("rmmod", &["xk_bench"]);
     contains(&refused("foreign_function"), &["xk_bench_set_ax()", "does not have"]);
-    insert(BENCH_KO);
+    insmod(BENCH_KO);
     contains(&refused("foreign_function"), &["it calls xk_bench_set_ax of module xk_bench", "could write anything"]);
     contains(
         &refused("write_registers"),
@@ -379,7 +379,7 @@ pub fn a_policy_survives_its_loader_and_a_reloaded_module() {
     drop((device, programs));
     assert_eq!(value(), 77);
     assert!(run("rmmod", &["xk_atomic"]));
-    insert(ATOMIC_KO);
+    insmod(ATOMIC_KO);
     assert_eq!(value(), 77, "also in the module that came again");
     let device = Device::open().unwrap();
     device.unload(id).unwrap();

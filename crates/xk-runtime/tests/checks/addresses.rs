@@ -3,7 +3,7 @@
 use std::mem;
 
 use crate::support::{op, set_register, table, Site, MODULE, RAX, RDI};
-use crate::{load, message, only_site, run, target, target_module, wait_for, write};
+use crate::{insmod, load, message, only_site, run, target, target_module, wait_for, write, TARGET_KO};
 use xk_runtime::{Device, Probe};
 use xk_table::{Fit, Form, Op, OpCode, ScopeTable};
 
@@ -140,7 +140,7 @@ pub fn a_reloaded_module_is_linked_again() {
     assert!(run("rmmod", &[MODULE]));
     // Something takes its place.
     assert!(run("modprobe", &["sch_pie"]) && run("modprobe", &["sch_fq"]));
-    assert!(run("insmod", &[target_module().to_str().unwrap()]));
+    insmod(TARGET_KO);
     assert_ne!(only_site(&tune).address, before, "loaded at the same place: the test says nothing");
     assert_eq!(target("global"), "140");
     assert!(run("rmmod", &["sch_pie"]) && run("rmmod", &["sch_fq"]));

@@ -165,7 +165,7 @@ pub fn a_transition_waits_for_nobody_in_mode_now() {
 /// Nothing could be mixed: who is inside need not leave.
 pub fn a_transition_to_the_value_in_force_waits_for_nobody() {
     let families = [family("HOLD").unwrap(), family("BALANCE").unwrap()];
-    let both = Flipper::load(&atomic_module(), &families).unwrap();
+    let both = Flipper::load(&file(ATOMIC_KO), &families).unwrap();
     let hold = &both.tunes()[0];
     hold.go(Target::Value(TUNED), Mode::Global, LONG).unwrap();
     let holder = Holder::new();

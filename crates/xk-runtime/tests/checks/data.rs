@@ -5,7 +5,7 @@ use std::fs;
 use object::{Object, ObjectSection, ObjectSymbol};
 
 use crate::support::{set_register, table, Loaded, Site, MODULE, RAX};
-use crate::{altered, load, load_at, message, run, target, target_module, write, Error};
+use crate::{altered, insmod, load, load_at, message, run, target, target_module, write, Error, TARGET_KO};
 use xk_runtime::{AddressOf, Probe, Tune};
 use xk_table::{DataSite, Fit, Function, ScopeTable};
 
@@ -106,7 +106,7 @@ pub fn an_object_waits_for_its_module() {
     let tune = load(&limits(), 100).unwrap();
     assert_eq!(probes(&tune), [Probe::Waiting; 4]);
     for value in ["100", "101"] {
-        assert!(run("insmod", &[target_module().to_str().unwrap()]));
+        insmod(TARGET_KO);
         assert_eq!(target("init"), format!("32 {value}"), "written before the module is initialised");
         assert_eq!(target("limits"), [value; 4].join(" "));
         assert!(run("rmmod", &[MODULE]));
@@ -165,7 +165,7 @@ pub fn constant_data_wait_for_their_module() {
         assert!(run("rmmod", &[MODULE]));
         assert_eq!((probes(&tune).as_slice(), windows()), ([Probe::Waiting].as_slice(), 0));
         tune.set(101).unwrap();
-        assert!(run("insmod", &[target_module().to_str().unwrap()]));
+        insmod(TARGET_KO);
     }
     assert_eq!(target("fixed"), "101");
     tune.detach().unwrap();
@@ -234,13 +234,13 @@ pub fn the_rest_is_in_force_while_a_site_waits() {
     assert!(run("rmmod", &[MODULE]));
     let tune = load_at(&both, 42, &Vmlinux("vm_swappiness")).unwrap();
     assert_eq!((swappiness().as_str(), probes(&tune).as_slice()), ("70", [Probe::Waiting, Probe::Data].as_slice()));
-    assert!(run("insmod", &[target_module().to_str().unwrap()]));
+    insmod(TARGET_KO);
     assert_eq!((swappiness().as_str(), target("value").as_str()), ("70", "42"));
     assert!(run("rmmod", &[MODULE]));
     assert_eq!((swappiness().as_str(), probes(&tune).as_slice()), ("70", [Probe::Waiting, Probe::Data].as_slice()));
     tune.set(43).unwrap();
     assert_eq!(swappiness(), "71");
-    assert!(run("insmod", &[target_module().to_str().unwrap()]));
+    insmod(TARGET_KO);
     assert_eq!(target("value"), "43");
     tune.unload().unwrap();
     assert_eq!((swappiness().as_str(), target("value").as_str()), ("60", "32"));

@@ -117,7 +117,7 @@ pub fn a_busy_module_can_be_removed() {
     assert_eq!((status.state, status.broken, status.value), (State::Stable, false, TUNED));
     // With nobody there, nobody is waited for.
     assert_eq!(tune.go(Target::Value(78), Mode::Global, BRIEF).unwrap().stops, 1);
-    insmod_atomic();
+    insmod(ATOMIC_KO);
     Atomic.start(8, Atomic::mask(&["balance"])).unwrap();
     let sites = || tune.status().unwrap().sites;
     wait_for("the sites are reached again", || sites().iter().all(|site| site.hits > 1000));
@@ -138,7 +138,7 @@ pub fn xk_is_removed_when_threads_have_left() {
     assert!(removal.wait().unwrap().success());
     assert_eq!(value(), DEFAULT);
     // Under load.
-    insmod_xk();
+    insmod(XK_KO);
     let tune = load("RECURSE");
     Atomic.start(8, Atomic::mask(&["recurse"])).unwrap();
     tune.go(Target::Value(TUNED), Mode::Task, LONG).unwrap();

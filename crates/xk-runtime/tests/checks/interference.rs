@@ -21,7 +21,7 @@ fn trace(file: &str, text: &str) {
 /// Transitions under threads, in both modes: nothing meets, and the value arrives.
 fn transitions_work() {
     for mode in [Mode::Task, Mode::Global] {
-        let mut flipper = Flipper::load(&atomic_module(), &[family("RECURSE").unwrap()]).unwrap();
+        let mut flipper = Flipper::load(&file(ATOMIC_KO), &[family("RECURSE").unwrap()]).unwrap();
         Atomic.tell("inside 16").unwrap();
         Atomic.start(8, Atomic::mask(&["recurse"])).unwrap();
         assert_eq!(flipper.flip(100, mode, LONG).unwrap().blocked, 0);
@@ -101,7 +101,7 @@ pub fn kprobes_disabled_during_a_transition() {
 const LIVEPATCH: &str = "/sys/kernel/livepatch/xk_redirect";
 
 fn livepatch() {
-    assert!(run("insmod", &[&std::env::var(crate::REDIRECT_KO).unwrap()]));
+    insmod(crate::REDIRECT_KO);
     let transition = format!("{LIVEPATCH}/transition");
     wait_for("every thread is patched", || fs::read_to_string(&transition).unwrap().trim() == "0");
 }

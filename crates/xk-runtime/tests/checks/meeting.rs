@@ -21,7 +21,7 @@ fn start(mode: Mode) -> u32 {
 }
 
 fn never_meet(mode: Mode) {
-    let mut flipper = Flipper::load(&atomic_module(), families(mode)).unwrap();
+    let mut flipper = Flipper::load(&file(ATOMIC_KO), families(mode)).unwrap();
     flipper.flip(1, mode, LONG).unwrap();
     let spans = start(mode);
     let flips = flipper.flip(TRANSITIONS, mode, LONG).unwrap();
@@ -50,7 +50,7 @@ pub fn two_values_never_meet_in_global_mode() {
 
 /// The others would notice.
 pub fn two_values_meet_without_waiting() {
-    let mut flipper = Flipper::load(&atomic_module(), families(Mode::Task)).unwrap();
+    let mut flipper = Flipper::load(&file(ATOMIC_KO), families(Mode::Task)).unwrap();
     start(Mode::Task);
     let met = |span: &str| Atomic.counts().unwrap().span(span).violations > 0;
     let spans = ["balance", "agree", "object", "later", "recurse", "softirq", "hardirq", "nmi", "sleep", "descend"];
@@ -65,7 +65,7 @@ pub fn two_values_meet_without_waiting() {
 /// after it: each sees one value, the one from before.
 pub fn an_nmi_during_the_stop_sees_one_value() {
     for mode in [Mode::Task, Mode::Global] {
-        let mut flipper = Flipper::load(&atomic_module(), &[family("STOP").unwrap()]).unwrap();
+        let mut flipper = Flipper::load(&file(ATOMIC_KO), &[family("STOP").unwrap()]).unwrap();
         flipper.to(5, mode, LONG).unwrap();
         Atomic.tell("ambush 3000").unwrap();
         let before = Atomic.counts().unwrap().span("stop").rounds;
@@ -87,7 +87,7 @@ pub fn an_nmi_during_the_stop_sees_one_value() {
 pub fn several_tunes_change_together() {
     let pair = [family("FIRST").unwrap(), family("SECOND").unwrap()];
     for mode in [Mode::Task, Mode::Global] {
-        let mut flipper = Flipper::load(&atomic_module(), &pair).unwrap();
+        let mut flipper = Flipper::load(&file(ATOMIC_KO), &pair).unwrap();
         Atomic.tell("inside 16").unwrap();
         Atomic.start(THREADS, Atomic::mask(&["agree"])).unwrap();
         let before = Atomic.counts().unwrap();
@@ -107,7 +107,7 @@ pub fn several_tunes_change_together() {
 
 pub fn a_processor_may_come_and_go() {
     for mode in [Mode::Task, Mode::Global] {
-        let mut flipper = Flipper::load(&atomic_module(), families(mode)).unwrap();
+        let mut flipper = Flipper::load(&file(ATOMIC_KO), families(mode)).unwrap();
         flipper.flip(1, mode, LONG).unwrap();
         start(mode);
         let (flips, times) = beside_hotplug(|| flipper.flip(150, mode, LONG)).unwrap();

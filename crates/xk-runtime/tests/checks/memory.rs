@@ -162,7 +162,7 @@ pub fn a_module_that_comes_without_memory_is_left_alone() {
         // Anew: what a site has once it keeps.
         let tune = load(&table, 50).unwrap();
         starve(nth, false);
-        assert!(run("insmod", &[target_module().to_str().unwrap()]));
+        insmod(TARGET_KO);
         let failures = feed();
         let status = tune.status().unwrap();
         let is_broken = |site: &SiteStatus| site.probe == Probe::Broken;

@@ -2,15 +2,11 @@
 
 use crate::support::{function, set_register, table, Site, MODULE, RAX, RDI};
 use crate::{
-    altered, compare, insmod_xk, load, load_at, only_site, run, target, target_module, value_table, wait_for, Device,
-    Duration, Error,
+    altered, compare, insmod, load, load_at, only_site, run, target, target_module, value_table, wait_for, Device,
+    Duration, Error, TARGET_KO, XK_KO,
 };
 use xk_runtime::{Mode, Probe, Target};
 use xk_table::{Scope, ScopeTable};
-
-fn insmod_target() {
-    assert!(run("insmod", &[target_module().to_str().unwrap()]));
-}
 
 fn rmmod_target() {
     assert!(run("rmmod", &[MODULE]));
@@ -21,7 +17,7 @@ pub fn a_site_waits_for_its_module() {
     let tune = load(&value_table(), 64).unwrap();
     let status = tune.status().unwrap();
     assert_eq!((status.broken, status.sites[0].probe, status.sites[0].address), (false, Probe::Waiting, 0));
-    insmod_target();
+    insmod(TARGET_KO);
     assert!(target("init").starts_with("64 "), "armed before the module is initialised: {}", target("init"));
     assert_eq!(target("value"), "64");
     let site = only_site(&tune);
@@ -33,7 +29,7 @@ pub fn a_site_waits_for_its_module() {
     assert_eq!(target("value"), "32");
     // Nothing waits any longer.
     rmmod_target();
-    insmod_target();
+    insmod(TARGET_KO);
     assert!(target("init").starts_with("32 "));
 }
 
@@ -45,7 +41,7 @@ pub fn a_reloaded_module_is_armed_again() {
         let status = tune.status().unwrap();
         assert_eq!((status.broken, status.sites[0].probe), (false, Probe::Waiting));
         tune.set(value).unwrap();
-        insmod_target();
+        insmod(TARGET_KO);
         assert_eq!(target("value"), value.to_string());
         assert!(target("init").starts_with(&value.to_string()));
     }
@@ -83,7 +79,7 @@ pub fn a_module_with_other_code_is_left_alone() {
     rmmod_target();
     let status = tune.status().unwrap();
     assert!(!status.broken && status.sites.iter().all(|site| site.probe == Probe::Waiting && site.reason.is_none()));
-    insmod_target();
+    insmod(TARGET_KO);
     assert_eq!((target("value").as_str(), target("compare").as_str()), ("39", "1"));
     assert!(!tune.status().unwrap().broken);
     tune.unload().unwrap();
@@ -103,13 +99,13 @@ pub fn a_function_is_found_by_its_bytes() {
     let tune = load(&twin(), 50).unwrap();
     assert_eq!(target("twins"), "32 50");
     rmmod_target();
-    insmod_target();
+    insmod(TARGET_KO);
     assert_eq!(target("twins"), "32 50");
     // The address is known when it is loaded, and looked for when it comes: the same.
     tune.unload().unwrap();
     rmmod_target();
     let tune = load(&twin(), 51).unwrap();
-    insmod_target();
+    insmod(TARGET_KO);
     assert_eq!(target("twins"), "32 51");
     rmmod_target();
     // Neither is the one that was analysed.
@@ -131,7 +127,7 @@ pub fn a_module_without_the_function_is_left_alone() {
     let mut table = value_table();
     table.functions[0].symbol = "xk_target_none".into();
     let tune = load(&table, 64).unwrap();
-    insmod_target();
+    insmod(TARGET_KO);
     assert_eq!(only_site(&tune).reason.as_deref(), Some("module xk_target has no function xk_target_none"));
     tune.unload().unwrap();
     // Loaded, it is refused at once.
@@ -158,7 +154,7 @@ pub fn the_same_instruction_twice_is_left_alone() {
     let mut thief = value_table();
     thief.constant.id = "elsewhere.c:L1:32:0".into();
     let second = load(&thief, 42).unwrap();
-    insmod_target();
+    insmod(TARGET_KO);
     assert_eq!(target("value"), "41");
     let reason = only_site(&second).reason.unwrap();
     assert!(reason.contains("held by") && reason.contains("VALUE"), "{reason}");
@@ -169,9 +165,9 @@ pub fn xk_can_be_removed_while_a_site_waits() {
     rmmod_target();
     load(&value_table(), 64).unwrap().detach().unwrap();
     assert!(run("rmmod", &["xk"]));
-    insmod_target();
+    insmod(TARGET_KO);
     assert_eq!(target("value"), "32");
-    insmod_xk();
+    insmod(XK_KO);
 }
 
 /// Who is inside a function that is not the one that was analysed is not known.
@@ -203,7 +199,7 @@ pub fn a_module_with_other_code_in_a_scope_is_left_alone() {
     assert_eq!((tune.status().unwrap().value, target("value").as_str()), (52, "32"));
     // The module that was analysed comes back.
     rmmod_target();
-    insmod_target();
+    insmod(TARGET_KO);
     assert_eq!((target("value").as_str(), target("compare").as_str()), ("52", "1"));
     tune.go(Target::Value(53), Mode::Global, Duration::from_secs(60)).unwrap();
     assert_eq!(target("value"), "53");

@@ -67,7 +67,7 @@ pub fn parent() {
 
 pub fn a_child_of_a_stale_thread_is_not_stale() {
     let clone = Running::find("kernel_clone").unwrap();
-    let mut table = table(&atomic_module(), &family("HOLD").unwrap()).unwrap();
+    let mut table = table(&file(ATOMIC_KO), &family("HOLD").unwrap()).unwrap();
     clone.confine(&mut table);
     let tune = Device::open().unwrap().load(&table, &clone).unwrap();
     let mut process = Command::new(std::env::current_exe().unwrap())

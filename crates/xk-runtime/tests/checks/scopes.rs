@@ -6,7 +6,7 @@ use crate::*;
 
 /// The table of HOLD with these ranges of `xk_atomic_hold`.
 fn narrowed(ranges: &[[u32; 2]]) -> ScopeTable {
-    let mut table = table(&atomic_module(), &family("HOLD").unwrap()).unwrap();
+    let mut table = table(&file(ATOMIC_KO), &family("HOLD").unwrap()).unwrap();
     let functions = &table.functions;
     let scope = table.scopes.iter_mut().find(|scope| functions[scope.function].symbol == "xk_atomic_hold").unwrap();
     scope.ranges = ranges.to_vec();
@@ -21,7 +21,7 @@ fn returns_to(report: &str) -> u32 {
 
 /// By one byte: the last of the call. Where it will return to has not begun.
 pub fn a_caller_is_inside_by_the_call_that_has_not_returned() {
-    let whole = table(&atomic_module(), &family("HOLD").unwrap()).unwrap();
+    let whole = table(&file(ATOMIC_KO), &family("HOLD").unwrap()).unwrap();
     let hold = whole.functions.iter().position(|function| function.symbol == "xk_atomic_hold").unwrap();
     let end = (whole.functions[hold].bytes.len() / 2) as u32;
     let spans = whole.spans.iter().filter(|span| span.function == hold).map(|span| [span.start, span.end]);
@@ -58,7 +58,7 @@ pub fn a_caller_is_inside_by_the_call_that_has_not_returned() {
 pub fn a_scope_in_an_idle_function_is_refused() {
     for symbol in ["do_idle", "cpu_startup_entry"] {
         let idle = Running::find(symbol).unwrap();
-        let mut table = table(&atomic_module(), &family("HOLD").unwrap()).unwrap();
+        let mut table = table(&file(ATOMIC_KO), &family("HOLD").unwrap()).unwrap();
         idle.confine(&mut table);
         let refused = Device::open().unwrap().load(&table, &idle);
         assert!(

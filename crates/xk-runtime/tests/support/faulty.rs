@@ -2,8 +2,7 @@
 
 use std::fs;
 
-use crate::guest::run;
-use crate::wait_for;
+use crate::guest::{insmod, run, wait_for};
 
 /// Set in the guest only.
 pub const FAULTY_KO: &str = "XK_TEST_FAULTY";
@@ -19,7 +18,7 @@ pub fn rmmod_xk() {
 /// xk.ko gives way to the other.
 pub fn insmod_faulty() {
     rmmod_xk();
-    assert!(run("insmod", &[&std::env::var(FAULTY_KO).unwrap()]));
+    insmod(FAULTY_KO);
 }
 
 fn parameter(name: &str) -> i64 {

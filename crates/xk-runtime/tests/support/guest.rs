@@ -1,8 +1,16 @@
 //! What tests that boot a guest share, also those of the command: one boot runs
 //! this test binary's `inside`, and the tests outside report what it said.
 
+#![allow(dead_code)] // no test needs all of it
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// The kernel of the lab on which they run.
+pub const KERNEL: &str = "amd64";
+/// Where xk.ko is. Set in the guest only: nothing in `inside` may run anywhere else.
+pub const XK_KO: &str = "XK_TEST_MODULE";
 
 /// Declares tests that run in the guest: `report` and `checks` are the caller's.
 macro_rules! guest_tests {
@@ -28,15 +36,28 @@ pub fn output_of(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-/// Boots a guest of this kernel, runs what is inside with these variables, and
+/// What the lab says about the kernel.
+pub fn info(field: &str) -> String {
+    output_of(Command::new("lab/lab").args(["info", KERNEL, field]))
+}
+
+/// The variables that name the modules built from these folders for the kernel.
+pub fn modules(folders: &[(&str, &str)]) -> String {
+    let release = info("release");
+    let build = |folder: &str| output_of(Command::new("scripts/build-module").args([release.as_str(), folder]));
+    let variables: Vec<_> = folders.iter().map(|(name, folder)| format!("{name}={}", build(folder))).collect();
+    variables.join(" ")
+}
+
+/// Boots a guest, runs what is inside with these variables, and
 /// returns everything that was said.
-pub fn boot(kernel: &str, seconds: u32, environment: &str) -> String {
+pub fn boot(seconds: u32, environment: &str) -> String {
     let script = format!(
         "export {environment}; exec {} --ignored --test-threads=1 inside:: 2>&1",
         std::env::current_exe().unwrap().display()
     );
     let output = Command::new("lab/lab")
-        .args(["run", "--kernel", kernel, "--timeout", &seconds.to_string(), &script])
+        .args(["run", "--kernel", KERNEL, "--timeout", &seconds.to_string(), &script])
         .current_dir(repository())
         .output()
         .unwrap();
@@ -57,4 +78,25 @@ pub fn passed(output: &str, name: &str) {
 pub fn run(program: &str, arguments: &[&str]) -> bool {
     // Its words would come between the lines of the test harness.
     Command::new(program).args(arguments).output().unwrap().status.success()
+}
+
+/// A file that a variable of the guest names.
+pub fn file(variable: &str) -> PathBuf {
+    std::env::var_os(variable).expect("this test runs in a guest only").into()
+}
+
+/// Loads the module that a variable of the guest names.
+pub fn insmod(variable: &str) {
+    assert!(run("insmod", &[file(variable).to_str().unwrap()]));
+}
+
+/// The kernel does much in the background.
+pub fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
+    for _ in 0..600 {
+        if condition() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    panic!("not within half a minute: {what}");
 }

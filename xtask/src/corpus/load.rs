@@ -2,17 +2,19 @@
 //!
 //! In: the outcomes, and their tables. Out: what a guest found that loads them all, runs a workload over
 //! block devices, file systems, TCP, reclaim and scheduling without and with the tunes, and takes them
-//! out again (`scripts/corpus-guest`). An error when the results differ, a probe is not of the kind that
-//! the table predicts, a site failed, something is left behind, or the kernel had something to say.
+//! out again (`scripts/corpus-guest`). Two constants that act on the same instructions cannot be loaded
+//! together, so there may be a second round for those that the first refused. An error when the results
+//! differ, a probe is not of the kind that the table predicts, a site failed, something is left behind,
+//! a usable constant is refused in every round, or the kernel had something to say.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use anyhow::{ensure, Context, Result};
+use anyhow::{bail, ensure, Context, Result};
 use serde::{Deserialize, Serialize};
 use xk_sie::pipeline::noreturns;
 use xk_span::confine::Confiner;
-use xk_table::{ProbeKind, ScopeTable};
+use xk_table::{Indirection, ProbeKind, ScopeTable};
 
 use super::outcome::{Outcome, Status};
 use super::place::{self, Results};
@@ -43,6 +45,8 @@ struct Site {
 enum Predicted {
     Jump,
     Int3,
+    /// A jump of ours, where detours are wanted and the table knows a window.
+    Detour,
     /// A value in a static object.
     Data,
 }
@@ -56,15 +60,24 @@ impl From<ProbeKind> for Predicted {
     }
 }
 
+impl Predicted {
+    fn of(indirection: &Indirection, backend: &str) -> Self {
+        match indirection.window_range() {
+            Some(_) if backend == "auto" => Self::Detour,
+            _ => indirection.probe.into(),
+        }
+    }
+}
+
 impl Wanted {
-    fn of(outcome: &Outcome, table: &ScopeTable) -> Self {
+    fn of(outcome: &Outcome, table: &ScopeTable, backend: &str) -> Self {
         let site = |span: &xk_table::CriticalSpan| {
             let function = table.functions.get(span.function)?;
             Some(Site {
                 symbol: function.symbol.clone(),
                 module: function.module.clone(),
                 offset: span.indirection.offset,
-                probe: span.indirection.probe.into(),
+                probe: Predicted::of(&span.indirection, backend),
             })
         };
         let data = table.data.iter().map(|data| Site {
@@ -87,18 +100,23 @@ impl Wanted {
 #[derive(Debug, Serialize, Deserialize)]
 struct Found {
     backend: String,
-    /// Sites that were detours.
-    detours: usize,
     constants: usize,
+    without_module: BTreeMap<String, String>,
+    workload: Workload,
+    rounds: Vec<Round>,
+}
+
+/// Constants that were loaded together.
+#[derive(Debug, Serialize, Deserialize)]
+struct Round {
     loaded: usize,
     load_s: f64,
     sites: usize,
-    not_loaded: BTreeMap<String, String>,
-    without_module: BTreeMap<String, String>,
+    /// Sites that were detours.
+    detours: usize,
+    refused: BTreeMap<String, String>,
     probe_mismatches: Vec<BTreeMap<String, String>>,
-    workload_s: Vec<f64>,
-    workload_same: bool,
-    workload: serde_json::Value,
+    workload: Workload,
     hit: BTreeMap<String, u64>,
     missed: BTreeMap<String, u64>,
     faults: BTreeMap<String, u64>,
@@ -106,12 +124,19 @@ struct Found {
     left: Vec<String>,
 }
 
+#[derive(Debug, Serialize, Deserialize)]
+struct Workload {
+    seconds: f64,
+    /// None if it failed.
+    results: Option<serde_json::Value>,
+}
+
 /// Boots the guest and judges what it found.
 ///
 /// # Errors
 /// When anything is not as it should be.
 pub fn run(outcomes: &[Outcome], results: &Results, backend: &str, json: bool) -> Result<()> {
-    let found = observe(&wanted(outcomes, results)?, backend)?;
+    let found = observe(&wanted(outcomes, results, backend)?, backend)?;
     if json {
         println!("{}", serde_json::to_string(&found)?);
     } else {
@@ -122,22 +147,26 @@ pub fn run(outcomes: &[Outcome], results: &Results, backend: &str, json: bool) -
 
 /// Nothing may have changed, and nothing may be left.
 fn judge(found: &Found) -> Result<()> {
-    ensure!(found.workload_same, "the workload had another result with the tunes: {}", found.workload);
-    ensure!(found.left.is_empty(), "something was left behind: {}", found.left.join("; "));
-    ensure!(found.broken.is_empty() && found.faults.is_empty(), "sites failed: {:?} {:?}", found.broken, found.faults);
-    ensure!(
-        found.probe_mismatches.is_empty(),
-        "{} probe(s) are not of the predicted kind",
-        found.probe_mismatches.len()
-    );
-    ensure!(found.not_loaded.is_empty(), "not every usable constant can be loaded: {:?}", found.not_loaded);
-    ensure!(found.loaded > 0, "nothing was loaded");
-    ensure!(!found.hit.is_empty(), "the workload reached no site: it shows nothing");
+    ensure!(found.workload.results.is_some(), "the workload failed without any tune");
+    for round in &found.rounds {
+        let results = &round.workload.results;
+        ensure!(*results == found.workload.results, "the workload had another result with the tunes: {results:?}");
+        ensure!(round.left.is_empty(), "something was left behind: {}", round.left.join("; "));
+        ensure!(round.broken.is_empty() && round.faults.is_empty(), "failed: {:?} {:?}", round.broken, round.faults);
+        let mismatches = round.probe_mismatches.len();
+        ensure!(mismatches == 0, "{mismatches} probe(s) are not of the predicted kind");
+    }
+    let (Some(first), Some(last)) = (found.rounds.first(), found.rounds.last()) else {
+        bail!("nothing was loaded");
+    };
+    ensure!(last.refused.is_empty(), "not every usable constant can be loaded: {:?}", last.refused);
+    ensure!(first.loaded > 0, "nothing was loaded");
+    ensure!(!first.hit.is_empty(), "the workload reached no site: it shows nothing");
     Ok(())
 }
 
 /// The constants to load, each with its safe spans in the store, as `xk build` leaves it.
-fn wanted(outcomes: &[Outcome], results: &Results) -> Result<Vec<Wanted>> {
+fn wanted(outcomes: &[Outcome], results: &Results, backend: &str) -> Result<Vec<Wanted>> {
     let (store, build_id) = results.store();
     let (image, tree) = worker::kernel()?;
     let mut confiner = Confiner::new(noreturns(&tree)?);
@@ -150,7 +179,7 @@ fn wanted(outcomes: &[Outcome], results: &Results) -> Result<Vec<Wanted>> {
             if confiner.confine(&image, &mut table)? {
                 store.save(&table)?;
             }
-            wanted.push(Wanted::of(outcome, &table));
+            wanted.push(Wanted::of(outcome, &table, backend));
         }
     }
     ensure!(!wanted.is_empty(), "no constant of the list is usable");
@@ -161,13 +190,13 @@ fn observe(wanted: &[Wanted], backend: &str) -> Result<Found> {
     let prepared = lab::output(lab::command("scripts/prepare")?.arg(lab::KERNEL))?;
     let mut prepared = prepared.lines().map(PathBuf::from);
     let (Some(programs), Some(module)) = (prepared.next(), prepared.next()) else {
-        anyhow::bail!("scripts/prepare did not print the folder of xk and the module");
+        bail!("scripts/prepare did not print the folder of xk and the module");
     };
     let folder = tempfile::tempdir()?;
     let list = folder.path().join("constants.json");
     std::fs::write(&list, serde_json::to_vec(wanted)?)?;
     let mut guest = lab::command("lab/lab")?;
-    guest.args(["run", "--kernel", lab::KERNEL, "--timeout", "1800", "--cpus", "2", "--memory", "3G"]);
+    guest.args(["run", "--kernel", lab::KERNEL, "--timeout", "2400", "--cpus", "2", "--memory", "3G"]);
     guest.args(["--disk", "1G", "--", "scripts/corpus-guest"]).arg(&list);
     let path = std::env::var("PATH").unwrap_or_default();
     guest.env("PATH", format!("{}:{path}", programs.display()));
@@ -178,20 +207,34 @@ fn observe(wanted: &[Wanted], backend: &str) -> Result<Found> {
 }
 
 fn show(found: &Found) {
-    let [before, with] = found.workload_s[..] else { return };
-    println!(
-        "{} of {} constants loaded, {} sites, {} of them detours ({}), in {} s",
-        found.loaded, found.constants, found.sites, found.detours, found.backend, found.load_s
-    );
-    for (name, why) in found.not_loaded.iter().chain(&found.without_module) {
-        println!("  {name}: not loaded: {why}");
+    for (name, why) in &found.without_module {
+        println!("{name}: not loaded: {why}");
     }
-    for mismatch in &found.probe_mismatches {
-        let field = |name: &str| mismatch.get(name).map_or("", String::as_str);
-        println!("  {} {}: predicted {}, found {}", field("name"), field("site"), field("predicted"), field("found"));
+    for (number, round) in found.rounds.iter().enumerate() {
+        println!(
+            "round {}: {} of {} constants loaded, {} sites, {} of them detours ({}), in {} s",
+            number + 1,
+            round.loaded,
+            round.loaded + round.refused.len(),
+            round.sites,
+            round.detours,
+            found.backend,
+            round.load_s
+        );
+        for (name, why) in &round.refused {
+            println!("  {name}: not in this round: {why}");
+        }
+        for mismatch in &round.probe_mismatches {
+            let field = |name: &str| mismatch.get(name).map_or("", String::as_str);
+            let [name, site, predicted, found, note] = ["name", "site", "predicted", "found", "note"].map(field);
+            println!("  {name} {site}: predicted {predicted}, found {found} {note}");
+        }
+        let same = round.workload.results == found.workload.results;
+        let [before, with] = [found.workload.seconds, round.workload.seconds];
+        println!("  workload: {before} s without, {with} s with the tunes; same results: {same}");
+        let [hit, missed, faults] = [&round.hit, &round.missed, &round.faults];
+        println!("  sites of {} constants ran; missed: {missed:?}; faults: {faults:?}", hit.len());
     }
-    println!("workload: {before} s without, {with} s with the tunes; same results: {}", found.workload_same);
-    println!("sites of {} constants ran; missed: {:?}; faults: {:?}", found.hit.len(), found.missed, found.faults);
 }
 
 #[cfg(test)]
@@ -199,24 +242,32 @@ mod tests {
     use super::*;
 
     fn good() -> Found {
-        let text = r#"{"backend": "kprobe", "detours": 0, "constants": 2, "loaded": 2, "load_s": 1.0, "sites": 3, "not_loaded": {}, "without_module": {"B": "no such device"},
-            "probe_mismatches": [], "workload_s": [1.0, 1.1], "workload_same": true, "workload": [],
-            "hit": {"a.c:L1:2:0": 7}, "missed": {"a.c:L1:2:0": 1}, "faults": {}, "broken": [], "left": []}"#;
+        let text = r#"{"backend": "kprobe", "constants": 3, "without_module": {"B": "no such device"},
+            "workload": {"results": [1, 2], "seconds": 1.0},
+            "rounds": [{"loaded": 1, "load_s": 1.0, "sites": 3, "detours": 0, "refused": {"C": "shares code"},
+                "probe_mismatches": [], "workload": {"results": [1, 2], "seconds": 1.1},
+                "hit": {"a.c:L1:2:0": 7}, "missed": {"a.c:L1:2:0": 1}, "faults": {}, "broken": [], "left": []},
+                {"loaded": 1, "load_s": 1.0, "sites": 1, "detours": 0, "refused": {}, "probe_mismatches": [],
+                "workload": {"results": [1, 2], "seconds": 1.1}, "hit": {}, "missed": {}, "faults": {},
+                "broken": [], "left": []}]}"#;
         serde_json::from_str(text).unwrap()
     }
 
     #[test]
     fn whatever_is_not_as_it_should_be_is_an_error() {
         judge(&good()).unwrap();
-        let spoilt: [fn(&mut Found); 8] = [
-            |found| found.not_loaded = BTreeMap::from([("a".into(), "drift".into())]),
-            |found| found.workload_same = false,
-            |found| found.left.push("probe".into()),
-            |found| found.broken.push("a".into()),
-            |found| found.faults = BTreeMap::from([("a".into(), 1)]),
-            |found| found.probe_mismatches.push(BTreeMap::new()),
-            |found| found.loaded = 0,
-            |found| found.hit.clear(),
+        let spoilt: [fn(&mut Found); 11] = [
+            |found| found.rounds[1].refused = BTreeMap::from([("a".into(), "drift".into())]),
+            |found| found.rounds[0].workload.results = Some(serde_json::json!([1, 3])),
+            |found| found.rounds[1].workload.results = None,
+            |found| found.workload.results = None,
+            |found| found.rounds[0].left.push("probe".into()),
+            |found| found.rounds[1].broken.push("a".into()),
+            |found| found.rounds[0].faults = BTreeMap::from([("a".into(), 1)]),
+            |found| found.rounds[1].probe_mismatches.push(BTreeMap::new()),
+            |found| found.rounds[0].loaded = 0,
+            |found| found.rounds[0].hit.clear(),
+            |found| found.rounds.clear(),
         ];
         for (number, spoil) in spoilt.into_iter().enumerate() {
             let mut found = good();

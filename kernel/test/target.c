@@ -6,15 +6,18 @@
  * a number goes into the global variable, "limit" and a number into a limit. "fixed"
  * and a number would go into a constant, if it were not sealed. "probe SYMBOL OFFSET
  * enabled" (or "disabled") registers a kprobe, as somebody else might; "no probe"
- * removes it. One line is what a function returned inside the handler of a kprobe, and
- * one the first bytes of xk_target_value().
+ * removes it. "poke" and a number writes that into the code of xk_target_value(). One
+ * line is what a function returned inside the handler of a kprobe, one the first bytes
+ * of xk_target_value(), another those of xk_target_compare().
  */
 #include <linux/kprobes.h>
+#include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/pgtable.h>
 #include <linux/proc_fs.h>
 #include <linux/seq_file.h>
 #include <linux/uaccess.h>
+#include <linux/vmalloc.h>
 
 #include "target.h"
 
@@ -94,6 +97,24 @@ static int add_foreign(unsigned int offset, bool enabled)
 	return ret;
 }
 
+/* What no probe does: another number in the first instruction of xk_target_value(). */
+static int poke(int number)
+{
+	unsigned long at = (unsigned long)xk_target_value + 1;
+	struct page *page = vmalloc_to_page((void *)at);
+	void *alias;
+
+	/* It must not cross a page. */
+	if (!page || offset_in_page(at) > PAGE_SIZE - sizeof(number))
+		return -EINVAL;
+	alias = vmap(&page, 1, VM_MAP, PAGE_KERNEL);
+	if (!alias)
+		return -ENOMEM;
+	memcpy(alias + offset_in_page(at), &number, sizeof(number));
+	vunmap(alias);
+	return 0;
+}
+
 static void show_limits(struct seq_file *file)
 {
 	seq_printf(file, "limits %llu %u %u %u\n", READ_ONCE(xk_target_limits.quad),
@@ -130,10 +151,13 @@ static int show(struct seq_file *file, void *unused)
 	seq_printf(file, "into %d\n", xk_target_into(1));
 	seq_printf(file, "careful %d\n", xk_target_careful(&forty));
 	seq_printf(file, "forbidden %d\n", xk_target_forbidden());
+	seq_printf(file, "displaced %d\n", xk_target_displaced(4));
+	seq_printf(file, "untouchable %d\n", xk_target_untouchable());
 	xk_target_probed();
 	seq_printf(file, "handler %d\n", value_in_handler);
 	seq_printf(file, "foreign %u\n", foreign_hits);
 	seq_printf(file, "text %16ph\n", xk_target_value);
+	seq_printf(file, "bytes %16ph\n", xk_target_compare);
 	seq_printf(file, "init %d %u\n", value_at_init, limit_at_init);
 	show_limits(file);
 	return 0;
@@ -166,6 +190,8 @@ static ssize_t write(struct file *file, const char __user *text, size_t len, lof
 		ret = write_fixed(number);
 	else if (sscanf(words, "probe %63s %u %15s", foreign_symbol, &offset, state) == 3)
 		ret = add_foreign(offset, !strcmp(state, "enabled"));
+	else if (sscanf(words, "poke %d", &number) == 1)
+		ret = poke(number);
 	else if (!strncmp(words, "no probe", 8))
 		remove_foreign();
 	else if (sscanf(words, "limit %d", &number) == 1)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Functions for detours: instructions that mean something else at another place,
- * and some that must not be moved. In assembly, so that a test knows every byte.
+ * Functions for detours and patches: instructions that mean something else at another
+ * place, some that must not be moved, and some that hold a number. In assembly, so that
+ * a test knows every byte.
  */
 #include <linux/linkage.h>
 #include <asm/asm.h>
@@ -77,3 +78,21 @@ FUNCTION(xk_target_forbidden)
 	RET
 SYM_FUNC_END(xk_target_forbidden)
 	_ASM_NOKPROBE(xk_target_forbidden)
+
+/* int xk_target_displaced(int x): x + 32, without an addition */
+FUNCTION(xk_target_displaced)
+	leal	32(%rdi), %eax		/* the field at +0x02 */
+	movl	%eax, %edx		/* +0x03 */
+	movl	%edx, %eax
+	addl	$0, %edx
+	RET
+SYM_FUNC_END(xk_target_displaced)
+
+/* int xk_target_untouchable(void): 32, in an instruction that may fault */
+FUNCTION(xk_target_untouchable)
+1:	movl	$32, %eax
+2:	movl	%eax, %edx		/* +0x05 */
+	addl	$0, %edx
+	RET
+SYM_FUNC_END(xk_target_untouchable)
+	_ASM_EXTABLE(1b, 2b)

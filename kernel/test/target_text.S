@@ -34,6 +34,7 @@ SYM_FUNC_END(xk_target_twice)
 
 /* int xk_target_compare(int x): whether x > 32 */
 FUNCTION(xk_target_compare)
+	ANNOTATE_NOENDBR
 	xorl	%eax, %eax
 	cmpl	$32, %edi		/* +0x02 */
 	seta	%al			/* +0x05 */

@@ -101,12 +101,15 @@ static int arm_by(struct xk_tune *tune, const struct xk_backend *backend,
 	return ret ?: batch;
 }
 
-/* A detour that cannot be is a probe, unless the tune wants nothing else. */
+/* A detour or patch that cannot be is a probe, unless the tune wants nothing else. */
 static int make_probe(struct xk_live_site *site, struct xk_error *error)
 {
 	site->backend->destroy(site);
 	site->backend = &xk_backend_kprobe;
-	site->no_detour = "it could not be armed as one";
+	if (site->tune->detours)
+		site->no_detour = "it could not be armed as one";
+	else
+		site->no_patch = "it could not be armed as one";
 	error->text[0] = '\0';
 	return site->backend->prepare(site, error);
 }
@@ -136,8 +139,10 @@ static void arm_data(struct xk_live_site *site)
 int xk_sites_arm(struct xk_tune *tune, struct xk_error *error)
 {
 	unsigned int i;
-	int ret = arm_detours(tune, error);
+	int ret = arm_by(tune, &xk_backend_patch, error);
 
+	if (!ret)
+		ret = arm_detours(tune, error);
 	if (!ret)
 		ret = arm_by(tune, &xk_backend_kprobe, error);
 	if (ret) {
@@ -163,7 +168,8 @@ static int arm_one(struct xk_live_site *site, struct xk_error *error)
 		return 0;
 	}
 	ret = arm_batch(&site, 1, error);
-	if (!ret || site->backend != &xk_backend_detour || site->tune->detours_only)
+	if (!ret || site->backend == &xk_backend_kprobe || site->tune->detours_only ||
+	    site->tune->patches_only)
 		return ret;
 	return make_probe(site, error) ?: arm_batch(&site, 1, error);
 }

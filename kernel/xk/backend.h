@@ -2,7 +2,7 @@
 /*
  * How control reaches an update. A backend owns the bytes at the site; it
  * knows nothing about user space, nor when which value is in force. There are
- * kprobes and detours; a patch of the immediate is foreseen.
+ * kprobes, detours, and patches of the instructions that hold the value.
  */
 #ifndef _XK_BACKEND_H
 #define _XK_BACKEND_H
@@ -17,6 +17,7 @@ enum xk_armed_state {
 	XK_STATE_DISARMED,	/* the original bytes */
 	XK_STATE_BREAKPOINT,
 	XK_STATE_JUMP,
+	XK_STATE_PATCHED,	/* the original instruction, with the value in it */
 	XK_STATE_UNKNOWN,	/* could not be read, or is not ours */
 };
 
@@ -45,5 +46,6 @@ struct xk_backend {
 
 extern const struct xk_backend xk_backend_kprobe;
 extern const struct xk_backend xk_backend_detour;
+extern const struct xk_backend xk_backend_patch;
 
 #endif /* _XK_BACKEND_H */

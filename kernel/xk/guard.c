@@ -7,6 +7,11 @@
  * costs nothing, and with a handler behind the instruction, with which no probe at
  * this address is optimised (optimize_kprobe() in kernel/kprobes.c). Other probes
  * work as before, by a breakpoint.
+ *
+ * A kprobe executes a copy of its instruction, made when it was registered. So an
+ * instruction in which a number is to change has a guard, too: probes that come later
+ * share its copy, which changes with the instruction. What the kernel prepares meanwhile
+ * for jumps holds the number of that moment, and is never used.
  */
 #include <linux/kprobes.h>
 #include <linux/list.h>
@@ -14,6 +19,7 @@
 #include <linux/slab.h>
 
 #include "guard.h"
+#include "internal.h"
 #include "stubs.h"
 
 /* A jump that begins so many bytes before a place may cover it. */
@@ -21,6 +27,7 @@
 
 struct xk_guards {
 	struct list_head list;		/* when it was destroyed */
+	bool of_numbers;		/* instructions changed under them */
 	unsigned int nr;
 	struct kprobe at[];
 };
@@ -38,10 +45,30 @@ static struct xk_guards *create(unsigned int capacity)
 	return guards;
 }
 
+/* Other probes are there: what was prepared to make a jump of them is out of date. */
+static void forget_jump(unsigned long address)
+{
+#ifdef CONFIG_OPTPROBES
+	struct kprobe *kprobe;
+
+	preempt_disable();
+	kprobe = xk_kprobe_at(address);
+	/* That of several probes; it stays while ours is among them. */
+	if (kprobe && !list_empty(&kprobe->list))
+		WRITE_ONCE(container_of(kprobe, struct optimized_kprobe, kp)->optinsn.size, 0);
+	preempt_enable();
+#endif
+}
+
 void xk_guards_destroy(struct xk_guards *guards)
 {
-	if (guards)
-		list_add(&guards->list, &destroyed);
+	unsigned int i;
+
+	if (!guards)
+		return;
+	for (i = 0; i < guards->nr && guards->of_numbers; i++)
+		forget_jump((unsigned long)guards->at[i].addr);
+	list_add(&guards->list, &destroyed);
 }
 
 static unsigned int count_destroyed(void)
@@ -124,17 +151,25 @@ static void after_nothing(struct kprobe *kprobe, struct pt_regs *regs, unsigned 
 {
 }
 
-static const char *guard_at(struct xk_guards *guards, unsigned long address)
+static int register_guard(struct xk_guards *guards, unsigned long address)
 {
 	struct kprobe *kprobe = &guards->at[guards->nr];
+	int ret;
 
 	memset(kprobe, 0, sizeof(*kprobe));
 	kprobe->addr = (kprobe_opcode_t *)address;
 	kprobe->flags = KPROBE_FLAG_DISABLED;
 	kprobe->post_handler = after_nothing;
-	switch (register_kprobe(kprobe)) {
-	case 0:
+	ret = register_kprobe(kprobe);
+	if (!ret)
 		guards->nr++;
+	return ret;
+}
+
+static const char *guard_at(struct xk_guards *guards, unsigned long address)
+{
+	switch (register_guard(guards, address)) {
+	case 0:
 		return NULL;
 	case -EILSEQ:		/* no instruction begins here */
 	case -EINVAL:		/* nobody may have a probe here */
@@ -177,4 +212,83 @@ struct xk_guards *xk_guards_create(const struct xk_window *window, const char **
 		return guards;
 	xk_guards_destroy(guards);
 	return NULL;
+}
+
+/* Nobody else has a probe there. */
+static bool is_ours(unsigned long address)
+{
+	struct kprobe *kprobe, *member;
+	bool ours = true;
+
+	preempt_disable();
+	kprobe = xk_kprobe_at(address);
+	if (kprobe && list_empty(&kprobe->list))
+		ours = kprobe->post_handler == after_nothing;
+	else if (kprobe)
+		list_for_each_entry_rcu(member, &kprobe->list, list, true)
+			ours &= member->post_handler == after_nothing;
+	preempt_enable();
+	return ours;
+}
+
+static const char *find_other(unsigned long address)
+{
+	unsigned int i;
+
+	if (!is_ours(address))
+		return "another probe is there";
+	for (i = 1; i <= REACH; i++)
+		if (!is_ours(address - i))
+			return "another probe could become a jump over it";
+	return NULL;
+}
+
+static const char *guard_number(struct xk_guards *guards, unsigned long address)
+{
+	struct kprobe *kprobe;
+	const char *why;
+	bool copied;
+
+	if (register_guard(guards, address))
+		return "the kernel forbids probes here (noprobe, or it patches this code)";
+	why = guard_before(guards, address);
+	if (why)
+		return why;
+	why = find_other(address);
+	if (why) {
+		/* Perhaps one of ours that was to find something out. */
+		xk_guards_flush();
+		why = find_other(address);
+	}
+	if (why)
+		return why;
+	preempt_disable();
+	kprobe = xk_kprobe_at(address);
+	copied = kprobe && kprobe->ainsn.insn && !kprobe->ainsn.emulate_op;
+	preempt_enable();
+	return copied ? NULL : "kprobes would not execute a copy of it";
+}
+
+struct xk_guards *xk_guards_of_numbers(const unsigned long *addresses, unsigned int nr,
+				       const char **why)
+{
+	struct xk_guards *guards = create((1 + REACH) * nr);
+	unsigned int i;
+
+	*why = guards ? NULL : "no memory";
+	for (i = 0; i < nr && !*why; i++)
+		*why = guard_number(guards, addresses[i]);
+	if (!*why) {
+		guards->of_numbers = true;
+		return guards;
+	}
+	xk_guards_destroy(guards);
+	return NULL;
+}
+
+unsigned long xk_guard_copy(unsigned long address)
+{
+	const struct kprobe *kprobe = xk_kprobe_at(address);
+
+	return kprobe ? (unsigned long)kprobe->ainsn.insn : 0;
 }

@@ -18,6 +18,15 @@ struct xk_guards *xk_guards_create(const struct xk_window *window, const char **
 void xk_guards_destroy(struct xk_guards *guards);
 
 /*
+ * For instructions at these addresses in which numbers are to change; nobody else may
+ * have a probe there yet. They go when the original numbers are back.
+ */
+struct xk_guards *xk_guards_of_numbers(const unsigned long *addresses, unsigned int nr,
+				       const char **why);
+/* What probes at this instruction execute. With preemption disabled, or in a stop. */
+unsigned long xk_guard_copy(unsigned long address);
+
+/*
  * What was destroyed is registered until then: kprobes wait for a grace period,
  * which is long, and is one for all of them.
  */

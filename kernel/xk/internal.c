@@ -127,8 +127,8 @@ bool xk_may_fault(unsigned long address)
 	return xk_far(address, 0, 0, 0, addresses[SEARCH_EXTABLE]);
 }
 
-bool notrace xk_is_probed(unsigned long address)
+struct kprobe *notrace xk_kprobe_at(unsigned long address)
 {
 	static_assert(__same_type(get_kprobe, struct kprobe *(void *)));
-	return xk_far(address, 0, 0, 0, addresses[GET_KPROBE]);
+	return (struct kprobe *)xk_far(address, 0, 0, 0, addresses[GET_KPROBE]);
 }

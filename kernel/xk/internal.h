@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What the detour backend needs of the kernel, and the kernel does not export. */
+/* What detours and patches need of the kernel, and the kernel does not export. */
 #ifndef _XK_INTERNAL_H
 #define _XK_INTERNAL_H
 
@@ -7,7 +7,9 @@
 #include <linux/types.h>
 #include <asm/insn.h>
 
-/* Finds it. Not finding it is no error of xk.ko: detours are refused then. */
+struct kprobe;
+
+/* Finds it. Not finding it is no error of xk.ko: detours and patches are refused then. */
 void xk_internal_init(void);
 
 /* The name of what this kernel does not have; NULL when nothing is missing. */
@@ -27,8 +29,13 @@ int xk_insn_decode(struct insn *insn, const void *bytes, int len);
 /* An access to memory at this address may fault, and the kernel goes on elsewhere. */
 bool xk_may_fault(unsigned long address);
 
-/* There is a kprobe, armed or not. With preemption disabled, or in a stop. */
-bool xk_is_probed(unsigned long address);
+/* The kprobe there, armed or not; or NULL. With preemption disabled, or in a stop. */
+struct kprobe *xk_kprobe_at(unsigned long address);
+
+static inline bool xk_is_probed(unsigned long address)
+{
+	return xk_kprobe_at(address);
+}
 
 /* far.S: function(a, b, c, d), by address. */
 unsigned long xk_far(unsigned long a, unsigned long b, unsigned long c, unsigned long d,

@@ -6,6 +6,10 @@
  * the first byte; then, when every other CPU has shown that it is not in an NMI which
  * began before that, the other bytes; then, likewise, the first. Who meets the
  * breakpoint goes on where the change says. Every CPU serialises after every step.
+ *
+ * Where the changes are a transition (backend_patch.c), a CPU notes its epoch before the
+ * last step, outside of NMIs: until then an NMI on it meets breakpoints only and is led
+ * to what was there before, and from then on to what comes. So it sees one version.
  */
 #include <linux/kdebug.h>
 #include <linux/kprobes.h>
@@ -15,6 +19,7 @@
 
 #include "internal.h"
 #include "poke.h"
+#include "version.h"
 
 #define INT3 0xcc
 
@@ -37,10 +42,18 @@ struct xk_pokes *xk_pokes_create(unsigned int capacity)
 	return pokes;
 }
 
+/* This CPU is outside of NMIs, and all breakpoints are there. */
+static __always_inline void go_over(const struct xk_pokes *pokes, unsigned int phase)
+{
+	if (phase == PHASE_REST && pokes->epoch)
+		this_cpu_write(xk_epoch, pokes->epoch);
+}
+
 /* Every other CPU is outside of all NMIs that began before. */
 static void enter_phase(struct xk_pokes *pokes, unsigned int phase)
 {
 	sync_core();
+	go_over(pokes, phase);
 	atomic_set(&pokes->followed, 0);
 	/* Pairs with the load of those who follow: the text is there. */
 	smp_store_release(&pokes->phase, phase);
@@ -57,7 +70,16 @@ void notrace xk_pokes_follow(struct xk_pokes *pokes, unsigned int *seen)
 		return;
 	*seen = phase;
 	sync_core();
+	go_over(pokes, phase);
 	atomic_inc(&pokes->followed);
+}
+
+/* Who comes here now meets the breakpoint, and nobody comes to the copy. */
+static void write_rest(const struct xk_poke *poke)
+{
+	xk_text_write(poke->address + 1, poke->bytes + 1, poke->len - 1);
+	if (poke->copy)
+		xk_text_write(poke->copy + poke->field, poke->bytes + poke->field, poke->size);
 }
 
 void xk_pokes_make(struct xk_pokes *pokes)
@@ -72,8 +94,7 @@ void xk_pokes_make(struct xk_pokes *pokes)
 		xk_text_write(pokes->at[i].address, &int3, 1);
 	enter_phase(pokes, PHASE_BREAKPOINT);
 	for (i = 0; i < pokes->nr; i++)
-		xk_text_write(pokes->at[i].address + 1, pokes->at[i].bytes + 1,
-			      pokes->at[i].len - 1);
+		write_rest(&pokes->at[i]);
 	enter_phase(pokes, PHASE_REST);
 	for (i = 0; i < pokes->nr; i++)
 		xk_text_write(pokes->at[i].address, pokes->at[i].bytes, 1);
@@ -92,7 +113,8 @@ static int notrace met_breakpoint(struct notifier_block *block, unsigned long ev
 	for (i = 0; i < pokes->nr; i++) {
 		if (pokes->at[i].address != args->regs->ip - 1)
 			continue;
-		args->regs->ip = pokes->at[i].meanwhile;
+		args->regs->ip = this_cpu_read(xk_epoch) < pokes->epoch ?
+				 pokes->at[i].before : pokes->at[i].meanwhile;
 		return NOTIFY_STOP;
 	}
 	return NOTIFY_DONE;

@@ -242,6 +242,46 @@ const char *xk_window_measure(struct xk_window *window, const __u8 *bytes, unsig
 	return NULL;
 }
 
+/* The number is the immediate, or a displacement that no register ip is added to. */
+static bool holds(struct insn *insn, const struct xk_window_insn *entry, unsigned int field,
+		  unsigned int size)
+{
+	unsigned int immediate = insn->immediate1.nbytes + insn->immediate2.nbytes;
+	__u8 opcode = insn->opcode.bytes[0];
+
+	/* mov from and to an address; enter has two immediates; others select registers. */
+	if ((insn->opcode.nbytes == 1 && ((opcode >= 0xa0 && opcode <= 0xa3) || opcode == 0xc8)) ||
+	    insn->vex_prefix.nbytes)
+		return false;
+	if (immediate && insn_offset_immediate(insn) == (int)field)
+		return immediate == size;
+	return entry->kind == XK_INSN_PLAIN && insn->displacement.nbytes == size &&
+	       insn_offset_displacement(insn) == (int)field;
+}
+
+const char *xk_insn_measure(struct xk_window *window, const __u8 *bytes, unsigned int room,
+			    unsigned long address, unsigned int field, unsigned int size,
+			    xk_decode_fn decode)
+{
+	struct insn insn;
+	const char *why;
+
+	memset(window, 0, sizeof(*window));
+	window->address = address;
+	if (decode(&insn, bytes, room) < 0 || !insn.length || insn.length > room)
+		return "no instruction is there";
+	why = extend(window, &insn);
+	if (why)
+		return why;
+	if (window->insns[0].kind != XK_INSN_PLAIN && window->insns[0].kind != XK_INSN_RIP)
+		return "a branch";
+	if (!holds(&insn, &window->insns[0], field, size))
+		return "the instruction holds no such number";
+	window->falls_through = true;
+	memcpy(window->bytes, bytes, window->len);
+	return NULL;
+}
+
 unsigned int xk_branch(const __u8 *bytes, unsigned int room, unsigned long address,
 		       xk_decode_fn decode, unsigned long *target)
 {

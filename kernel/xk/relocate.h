@@ -66,6 +66,14 @@ const char *xk_window_measure(struct xk_window *window, const __u8 *bytes, unsig
 			      unsigned long address, unsigned int lead, xk_decode_fn decode);
 
 /*
+ * The one instruction at `bytes` that holds a number of `size` bytes at `field` of it, as a
+ * window, however short it is. Returns NULL, or why there is none.
+ */
+const char *xk_insn_measure(struct xk_window *window, const __u8 *bytes, unsigned int room,
+			    unsigned long address, unsigned int field, unsigned int size,
+			    xk_decode_fn decode);
+
+/*
  * The length of the instruction at `bytes`, running at `address`; 0 when it is none.
  * `target`: where it may go on beside the next one, or 0.
  */

@@ -40,34 +40,68 @@ static void merge(struct xk_range_set *set)
 	set->nr = nr;
 }
 
-/* Of scopes whose code is there. */
-struct xk_range_set *xk_range_set_create(struct xk_tune *const *tunes, unsigned int nr)
+static void add(struct xk_range_set *set, unsigned long start, unsigned long end)
+{
+	set->nr++;
+	set->at[set->nr - 1].start = start;
+	set->at[set->nr - 1].end = end;
+}
+
+/* Scopes whose code is there. */
+static void add_scopes(struct xk_range_set *set, const struct xk_tune *tune)
+{
+	unsigned int k, r;
+
+	for (k = 0; k < tune->nr_scopes; k++) {
+		const struct xk_live_scope *scope = &tune->scopes[k];
+		unsigned long function = scope->place.function;
+
+		if (scope->phase != XK_PHASE_READY)
+			continue;
+		for (r = 0; r < scope->nr_ranges; r++)
+			add(set, function + scope->ranges[r].start, function + scope->ranges[r].end);
+	}
+}
+
+/* Instructions that hold a value: from the first of a site to behind the last. */
+static void add_patched(struct xk_range_set *set, const struct xk_tune *tune)
+{
+	unsigned int k;
+
+	for (k = 0; k < tune->nr_sites; k++) {
+		const struct xk_live_site *site = &tune->sites[k];
+
+		if (site->patch)
+			add(set, site->address - site->reach, site->address + site->insn_len);
+	}
+}
+
+static unsigned int count_ranges(const struct xk_tune *tune)
+{
+	unsigned int k, nr = tune->patches ? tune->nr_sites : 0;
+
+	for (k = 0; k < tune->nr_scopes; k++)
+		nr += tune->scopes[k].nr_ranges;
+	return nr;
+}
+
+/* Without `scopes`, only of instructions that must change as one. */
+struct xk_range_set *xk_range_set_create(struct xk_tune *const *tunes, unsigned int nr,
+					 bool scopes)
 {
 	struct xk_range_set *set;
-	unsigned int i, k, r, capacity = 0;
+	unsigned int i, capacity = 0;
 
 	for (i = 0; i < nr; i++)
-		for (k = 0; k < tunes[i]->nr_scopes; k++)
-			capacity += tunes[i]->scopes[k].nr_ranges;
+		capacity += count_ranges(tunes[i]);
 	set = kvzalloc(struct_size(set, at, capacity), GFP_KERNEL);
 	if (!set)
 		return NULL;
-	set->nr = capacity;
-	capacity = 0;
 	for (i = 0; i < nr; i++) {
-		for (k = 0; k < tunes[i]->nr_scopes; k++) {
-			const struct xk_live_scope *scope = &tunes[i]->scopes[k];
-			unsigned long function = scope->place.function;
-
-			if (scope->phase != XK_PHASE_READY)
-				continue;
-			for (r = 0; r < scope->nr_ranges; r++) {
-				set->at[capacity].start = function + scope->ranges[r].start;
-				set->at[capacity++].end = function + scope->ranges[r].end;
-			}
-		}
+		if (scopes)
+			add_scopes(set, tunes[i]);
+		add_patched(set, tunes[i]);
 	}
-	set->nr = capacity;
 	merge(set);
 	return set;
 }

@@ -52,7 +52,8 @@ struct xk_scan {
 	struct xk_blocker blockers[XK_MAX_BLOCKERS];
 };
 
-struct xk_range_set *xk_range_set_create(struct xk_tune *const *tunes, unsigned int nr);
+struct xk_range_set *xk_range_set_create(struct xk_tune *const *tunes, unsigned int nr,
+					 bool scopes);
 struct xk_settling *xk_settling_create(void);
 void xk_settling_free(const struct xk_settling *settling);
 bool xk_settling_has(const struct xk_settling *settling, const struct task_struct *task);

@@ -11,6 +11,7 @@
 
 #include "backend.h"
 #include "detour.h"
+#include "patch.h"
 #include "stubs.h"
 #include "xk.h"
 
@@ -30,7 +31,7 @@ static int check_ivs(const struct xk_site *from, unsigned int index, struct xk_e
 static int check_data(const struct xk_site *from, unsigned int index, struct xk_error *error)
 {
 	if (from->flags != XK_SITE_DATA || from->nr_ops || from->nr_ivs != 1 ||
-	    from->text_len || from->when)
+	    from->nr_patches || from->text_len || from->when)
 		return xk_refuse(error, -EINVAL, "site %u: data is one value and nothing else",
 				 index);
 	if (!is_power_of_2(from->insn_len) || from->insn_len > sizeof(u64))
@@ -39,6 +40,40 @@ static int check_data(const struct xk_site *from, unsigned int index, struct xk_
 	if (from->address + from->offset < from->address)
 		return xk_refuse(error, -EINVAL, "site %u: address %#llx", index, from->address);
 	return check_ivs(from, index, error);
+}
+
+static bool is_width(u8 bytes)
+{
+	return is_power_of_2(bytes) && bytes <= sizeof(u64);
+}
+
+/* The instructions lie between the first one of the site and where its update would run. */
+static bool is_patch(const struct xk_patch *patch, const struct xk_site *from)
+{
+	u32 end = from->offset + (from->when == XK_BEFORE ? 0 : from->insn_len);
+
+	return is_width(patch->size) && is_width(patch->width) && patch->size <= patch->width &&
+	       patch->iv < from->nr_ivs && patch->insn_len <= MAX_INSN_LEN && patch->field &&
+	       patch->field + patch->size <= patch->insn_len && patch->offset >= from->start &&
+	       patch->offset < end && patch->insn_len <= end - patch->offset;
+}
+
+static int check_patches(const struct xk_site *from, unsigned int index,
+			 struct xk_error *error)
+{
+	unsigned int i;
+
+	if (from->nr_patches > XK_MAX_PATCHES)
+		return xk_refuse(error, -EINVAL, "site %u: %u instructions to change", index,
+				 from->nr_patches);
+	for (i = 0; i < from->nr_patches; i++)
+		if (!is_patch(&from->patches[i], from) ||
+		    (i && from->patches[i].offset < from->patches[i - 1].offset +
+						     from->patches[i - 1].insn_len))
+			return xk_refuse(error, -EINVAL,
+					 "site %u: no instruction at 0x%x holds %u byte(s) of a value",
+					 index, from->patches[i].offset, from->patches[i].size);
+	return 0;
 }
 
 static int check_code(const struct xk_site *from, unsigned int index, struct xk_error *error)
@@ -76,7 +111,7 @@ static int check_code(const struct xk_site *from, unsigned int index, struct xk_
 	if (xk_ops_check(from->ops, from->nr_ops, &limits, &why))
 		return xk_refuse(error, -EINVAL, "site %u, operation %d: %s (%lld)",
 				 index, why.op, why.what, why.value);
-	return check_ivs(from, index, error);
+	return check_patches(from, index, error) ?: check_ivs(from, index, error);
 }
 
 static int check_description(const struct xk_site *from, unsigned int index,
@@ -109,6 +144,26 @@ static int check_mask(const struct xk_live_site *site, struct xk_error *error)
 	return 0;
 }
 
+/* Of an instruction that is to change, the number and how it begins are compared. */
+static int check_patch_mask(const struct xk_live_site *site, struct xk_error *error)
+{
+	const u8 *mask = site->place.text->mask;
+	unsigned int i, k;
+
+	for (i = 0; i < site->nr_patches; i++) {
+		const struct xk_patch *patch = &site->patches[i];
+		bool compared = mask[patch->offset] == 0xff;
+
+		for (k = 0; k < patch->size; k++)
+			compared &= mask[patch->offset + patch->field + k] == 0xff;
+		if (!compared)
+			return xk_refuse(error, -EINVAL,
+					 "%s+0x%x: the kernel patches this instruction itself",
+					 site->place.symbol, patch->offset);
+	}
+	return 0;
+}
+
 /* What is kept to verify and arm the site, perhaps more than once. */
 static int copy_source(struct xk_tune *tune, unsigned int index,
 		       const struct xk_site *from, struct xk_error *error)
@@ -124,7 +179,7 @@ static int copy_source(struct xk_tune *tune, unsigned int index,
 	site->ops = kmemdup_array(from->ops, from->nr_ops, sizeof(*site->ops), GFP_KERNEL);
 	if (!site->ops)
 		return -ENOMEM;
-	return check_mask(site, error);
+	return check_mask(site, error) ?: check_patch_mask(site, error);
 }
 
 void xk_site_free_source(struct xk_live_site *site)
@@ -189,6 +244,8 @@ int xk_site_init(struct xk_tune *tune, unsigned int index,
 	site->when = from->when;
 	site->nr_ivs = from->nr_ivs;
 	memcpy(site->ivs, from->ivs, sizeof(site->ivs));
+	site->nr_patches = from->nr_patches;
+	memcpy(site->patches, from->patches, sizeof(site->patches));
 
 	if (!site->in_data)
 		ret = init_code(tune, index, from, error);
@@ -197,11 +254,30 @@ out:
 	return ret;
 }
 
-/* A detour where the tune wants it and it is safe. */
+static int choose_patch(struct xk_live_site *site, const u8 *text, u32 len,
+			struct xk_error *error)
+{
+	site->no_patch = xk_patch_prepare(site, text, len);
+	if (!site->no_patch)
+		site->backend = &xk_backend_patch;
+	else if (site->tune->patches_only)
+		return xk_refuse(error, -EOPNOTSUPP, "%s+0x%x: no patch: %s",
+				 site->place.symbol, site->offset, site->no_patch);
+	return 0;
+}
+
+/* A patch, or a detour, where the tune wants it and it is possible. */
 static int choose_backend(struct xk_live_site *site, const u8 *text, u32 len,
 			  struct xk_error *error)
 {
+	int ret;
+
 	site->backend = &xk_backend_kprobe;
+	if (site->tune->patches) {
+		ret = choose_patch(site, text, len, error);
+		if (ret || !site->no_patch)
+			return ret;
+	}
 	if (!site->tune->detours)
 		return 0;
 	site->no_detour = xk_detour_prepare(site, text, len);
@@ -234,11 +310,16 @@ int xk_site_link(struct xk_live_site *site, const u8 *text, u32 len, struct xk_e
 /* The instructions that it holds. */
 unsigned long xk_site_start(const struct xk_live_site *site)
 {
+	if (site->patch)
+		return site->address - site->reach;
 	return site->stub ? site->stub->window.address : site->address;
 }
 
 unsigned long xk_site_end(const struct xk_live_site *site)
 {
+	/* There is nothing at the instruction itself. */
+	if (site->patch && site->when == XK_BEFORE)
+		return site->address;
 	return site->stub ? site->stub->window.address + site->stub->window.len :
 			    site->address + site->insn_len;
 }
@@ -287,6 +368,8 @@ static u32 probe_flags(const struct xk_live_site *site)
 		return XK_SITE_ARMED;
 	case XK_STATE_JUMP:
 		return XK_SITE_ARMED | XK_SITE_OPTIMISED;
+	case XK_STATE_PATCHED:
+		return XK_SITE_ARMED | XK_SITE_PATCH;
 	case XK_STATE_UNKNOWN:
 		return XK_SITE_OPT_UNKNOWN;
 	default:
@@ -320,8 +403,12 @@ void xk_site_describe(const struct xk_live_site *site, struct xk_site_info *info
 	if (site->in_data)
 		return;
 	sum_counters(site, info);
-	if (site->no_detour)
+	if (site->patch)
+		info->flags |= XK_SITE_UNCOUNTED;
+	else if (site->no_detour)
 		strscpy(info->note, site->no_detour);
+	else if (site->no_patch)
+		strscpy(info->note, site->no_patch);
 	if (site->stub)
 		info->flags |= XK_SITE_DETOUR | (site->stub->has_value ? XK_SITE_UNCOUNTED : 0);
 }

@@ -8,6 +8,7 @@
 #include <linux/stop_machine.h>
 
 #include "internal.h"
+#include "patch.h"
 #include "poke.h"
 #include "turn.h"
 #include "version.h"
@@ -42,7 +43,21 @@ static void flip(struct xk_turn *turn, u64 epoch)
 		smp_store_release(&part->tune->values, part->other);
 		part->other = before;
 	}
+	/* Last: with it, each CPU goes over. */
+	if (turn->patches)
+		xk_patches_make(turn->patches, epoch);
 	turn->phase = XK_TURN_SETTLING;
+}
+
+/* Nobody else has changed the instructions that are to change. */
+static bool may_patch(struct xk_turn *turn)
+{
+	const struct xk_patched *other = NULL;
+
+	if (turn->patches)
+		other = xk_patches_find_other(turn->patches);
+	turn->obstacle = other ? other->window.address : 0;
+	return !other;
 }
 
 /* Those that have left go over. */
@@ -72,11 +87,12 @@ static bool act(struct xk_turn *turn, u64 epoch)
 		break;
 	case XK_TURN_WAITING:
 		xk_scan_all(&turn->scan, NULL);
-		if (turn->mode == XK_MODE_GLOBAL && turn->scan.found->nr)
+		/* In mode now, those in the middle of instructions that are to change. */
+		if (turn->mode != XK_MODE_TASK && turn->scan.found->nr)
 			return false;
 		break;
 	}
-	if (turn->scan.overflow)
+	if (turn->scan.overflow || !may_patch(turn))
 		return false;
 	flip(turn, epoch);
 	return true;
@@ -95,7 +111,7 @@ static void note_epoch_offline(u64 epoch)
 static int on_each_cpu_stopped(void *data)
 {
 	struct stop *stop = data;
-	unsigned int seen = 0;
+	unsigned int seen = 0, patches_seen = 0;
 
 	if (atomic_inc_return(&stop->arrived) == 1) {
 		stop->changed = act(stop->turn, stop->epoch);
@@ -107,6 +123,8 @@ static int on_each_cpu_stopped(void *data)
 		while (!smp_load_acquire(&stop->acted)) {
 			if (stop->turn->pokes)
 				xk_pokes_follow(stop->turn->pokes, &seen);
+			if (stop->turn->patches)
+				xk_pokes_follow(stop->turn->patches->pokes, &patches_seen);
 			cpu_relax();
 		}
 	}
@@ -121,7 +139,7 @@ bool xk_stop(struct xk_turn *turn)
 	int ret;
 
 	turn->stops++;
-	if (turn->pokes) {
+	if (turn->pokes || turn->patches) {
 		xk_text_lock();
 		ret = xk_stop_machine_locked(on_each_cpu_stopped, &stop);
 		xk_text_unlock();

@@ -22,6 +22,9 @@
 #define UNLOAD_INTERVAL_MS 10
 #define UNLOAD_REPORTS 500
 
+#define LOAD_FLAGS (XK_LOAD_POWERS_OF_TWO | XK_LOAD_DETOUR | XK_LOAD_DETOUR_ONLY | \
+		    XK_LOAD_PATCH | XK_LOAD_PATCH_ONLY)
+
 /* See xk.h. */
 DEFINE_MUTEX(xk_lock);
 LIST_HEAD(xk_tunes);
@@ -116,7 +119,7 @@ static int check_load(const struct xk_load *load, struct xk_error *error)
 	if (load->nr_scopes > XK_MAX_SCOPES)
 		return xk_refuse(error, -EINVAL, "%s: %u scopes; up to %u are possible",
 				 load->name, load->nr_scopes, XK_MAX_SCOPES);
-	if (load->flags & ~(XK_LOAD_POWERS_OF_TWO | XK_LOAD_DETOUR | XK_LOAD_DETOUR_ONLY))
+	if (load->flags & ~LOAD_FLAGS)
 		return xk_refuse(error, -EINVAL, "%s: unknown flags %#x", load->name, load->flags);
 	if (load->min > load->max ||
 	    !is_proved(load->default_value, load->min, load->max,
@@ -160,6 +163,8 @@ static struct xk_tune *create_tune(const struct xk_load *load, struct xk_error *
 	tune->powers_of_two = load->flags & XK_LOAD_POWERS_OF_TWO;
 	tune->detours_only = load->flags & XK_LOAD_DETOUR_ONLY;
 	tune->detours = tune->detours_only || load->flags & XK_LOAD_DETOUR;
+	tune->patches_only = load->flags & XK_LOAD_PATCH_ONLY;
+	tune->patches = tune->patches_only || load->flags & XK_LOAD_PATCH;
 	ret = fill_tune(tune, load, error);
 	if (ret) {
 		free_tune(tune);

@@ -8,6 +8,7 @@
 #include <linux/slab.h>
 
 #include "detour.h"
+#include "patch.h"
 #include "trace.h"
 #include "turn.h"
 
@@ -63,8 +64,14 @@ int xk_turn_add(struct xk_turn *turn, struct xk_tune *tune, s64 value,
 		return xk_refuse(error, -EBUSY, "%s: %s", tune->name,
 				 tune->turn == turn ? "named twice" :
 				 "is in transition: see xk status");
+	if (turn->mode == XK_MODE_TASK && tune->patches)
+		return xk_refuse(error, -EOPNOTSUPP,
+				 "%s: instructions hold its value, for all threads: mode global, or another backend",
+				 tune->name);
 	if (turn->mode != XK_MODE_NOW)
 		ret = check_scopes(tune, error);
+	if (!ret)
+		ret = xk_patch_accepts(tune, value, error);
 	if (ret)
 		return ret;
 	values = xk_values_create(tune, value, policy);
@@ -122,10 +129,13 @@ static bool prepare_stop(struct xk_turn *turn, struct xk_tune *const *tunes)
 {
 	struct xk_pokes *pokes = xk_detours_ask(tunes, turn->nr);
 
-	turn->scan.ranges = xk_range_set_create(tunes, turn->nr);
+	struct xk_patches *patches = xk_patches_create(turn);
+
+	turn->scan.ranges = xk_range_set_create(tunes, turn->nr, turn->mode != XK_MODE_NOW);
 	turn->scan.found = xk_settling_create();
 	turn->pokes = IS_ERR(pokes) ? NULL : pokes;
-	return turn->scan.ranges && turn->scan.found && !IS_ERR(pokes);
+	turn->patches = IS_ERR(patches) ? NULL : patches;
+	return turn->scan.ranges && turn->scan.found && !IS_ERR(pokes) && !IS_ERR(patches);
 }
 
 /* One stop. Without memory for it, none: the next attempt may have it. */
@@ -142,6 +152,8 @@ static void stop(struct xk_turn *turn)
 		unused = turn->settling;
 		turn->settling = turn->scan.found;
 		xk_detours_asked(tunes, turn->nr);
+		if (turn->patches)
+			xk_patches_made(turn->patches);
 	} else {
 		unused = turn->scan.found;
 	}
@@ -149,6 +161,8 @@ static void stop(struct xk_turn *turn)
 	kvfree(tunes);
 	kvfree(turn->pokes);
 	turn->pokes = NULL;
+	xk_patches_free(turn->patches);
+	turn->patches = NULL;
 	kvfree(turn->scan.ranges);
 	turn->scan.ranges = NULL;
 	turn->scan.found = NULL;
@@ -169,12 +183,22 @@ static bool changes_nothing(const struct xk_turn *turn)
 	return true;
 }
 
+static bool is_patched(const struct xk_turn *turn)
+{
+	unsigned int i;
+
+	for (i = 0; i < turn->nr; i++)
+		if (xk_is_patched(turn->parts[i].tune))
+			return true;
+	return false;
+}
+
 /* Makes the next step. True: every thread uses the version in force. */
 bool xk_turn_advance(struct xk_turn *turn)
 {
 	enum xk_turn_phase before = turn->phase;
 
-	if (turn->mode == XK_MODE_NOW || changes_nothing(turn))
+	if ((turn->mode == XK_MODE_NOW && !is_patched(turn)) || changes_nothing(turn))
 		flip_now(turn);
 	else
 		stop(turn);

@@ -30,6 +30,8 @@ struct xk_turn {
 	struct delayed_work work;	/* goes on where no caller waits */
 	struct xk_scan scan;		/* of the last stop */
 	struct xk_pokes *pokes;		/* for the next one: see gates.c; or NULL */
+	struct xk_patches *patches;	/* likewise: see backend_patch.c */
+	unsigned long obstacle;		/* an instruction that somebody else changed, or 0 */
 	struct xk_settling *settling;
 	unsigned int nr;
 	struct xk_turn_part parts[] __counted_by(nr);

@@ -13,6 +13,7 @@
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
+#include "patch.h"
 #include "stubs.h"
 #include "xk.h"
 
@@ -126,7 +127,9 @@ static void undo(const struct xk_live_site *site, u8 *view, unsigned long start,
 {
 	const struct xk_stub *stub = site->stub;
 
-	if (stub)
+	if (site->patch)
+		xk_patch_undo(site->patch, view, start, len);
+	else if (stub)
 		put_back(view, start, len, stub->window.address, stub->window.bytes,
 			 stub->window.len);
 	else if (site->address - start < len)

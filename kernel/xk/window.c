@@ -24,8 +24,8 @@ static const char *find_fixup(const struct xk_window *window)
 }
 
 /* Of the own function; the analysis has looked at all others. */
-static const char *find_branch_into(const struct xk_live_site *site,
-				    const struct xk_window *window, const u8 *text)
+const char *xk_branch_into(const struct xk_live_site *site, const struct xk_window *window,
+			   const u8 *text)
 {
 	u32 len = site->place.text->len;
 	unsigned long function = site->place.function;
@@ -83,7 +83,7 @@ static const char *check_window(const struct xk_live_site *site, const struct xk
 	if (!why)
 		why = xk_ask_kprobes(window);
 	if (!why)
-		why = find_branch_into(site, window, text);
+		why = xk_branch_into(site, window, text);
 	return why;
 }
 

@@ -21,12 +21,14 @@
 
 struct file;
 struct xk_backend;
+struct xk_live_patch;
 struct xk_live_policy;
 struct xk_policy_cpu;
 struct xk_settling;
 struct xk_stub;
 struct xk_tune;
 struct xk_turn;
+struct xk_window;
 struct workqueue_struct;
 
 /* The text that LOAD returns when it refuses. */
@@ -107,6 +109,8 @@ struct xk_live_site {
 	const struct xk_backend *backend;	/* NULL in data */
 	struct xk_stub *stub;			/* of backend_detour.c */
 	const char *no_detour;			/* why, or NULL */
+	struct xk_live_patch *patch;		/* of backend_patch.c */
+	const char *no_patch;			/* why, or NULL */
 	struct xk_place place;
 	unsigned long address;			/* of the probed instruction, or value */
 	u32 offset;
@@ -128,6 +132,8 @@ struct xk_live_site {
 	unsigned int nr_ops;
 	unsigned int nr_ivs;
 	struct xk_iv ivs[XK_MAX_IVS];
+	unsigned int nr_patches;
+	struct xk_patch patches[XK_MAX_PATCHES];
 };
 
 /* Where a thread may hold a value that depends on the constant. */
@@ -148,6 +154,8 @@ struct xk_tune {
 	bool powers_of_two;		/* of min to max, these only */
 	bool detours;			/* where they are safe */
 	bool detours_only;
+	bool patches;			/* where they are possible */
+	bool patches_only;
 	struct xk_values *values;	/* read by handlers */
 	struct xk_live_policy *policy;	/* for the next transition that asks for one, or NULL */
 	struct xk_turn *turn;		/* the transition that it is in, or NULL */
@@ -207,6 +215,8 @@ void xk_site_free_source(struct xk_live_site *site);
 int xk_site_link(struct xk_live_site *site, const u8 *text, u32 len, struct xk_error *error);
 unsigned long xk_site_start(const struct xk_live_site *site);
 unsigned long xk_site_end(const struct xk_live_site *site);
+const char *xk_branch_into(const struct xk_live_site *site, const struct xk_window *window,
+			   const u8 *text);
 void xk_site_describe(const struct xk_live_site *site, struct xk_site_info *info);
 bool xk_site_ill(const struct xk_live_site *site);
 

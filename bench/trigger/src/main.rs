@@ -6,6 +6,7 @@
 //! run: every probe must be of the kind that it is said to be, and have been
 //! reached by every write, and only by those.
 
+mod held;
 mod measure;
 mod place;
 mod tracer;
@@ -57,6 +58,8 @@ struct Report {
     xk_expressions: BTreeMap<&'static str, Cost>,
     detour_value: Cost,
     detour_expressions: BTreeMap<&'static str, Cost>,
+    /// Of a value that instructions hold; no probe is there, of whatever kind.
+    patch_value: f64,
     /// Of a site whose value a policy sets; by what the policy does.
     xk_policies: BTreeMap<&'static str, Cost>,
 }
@@ -88,6 +91,7 @@ fn main() -> Result<()> {
         let cost = bench.cost(|place, _| bench.detour(&update, place, before))?;
         detour_expressions.insert(update.name, cost);
     }
+    let patch_value = bench.patch(before)?;
     let mut xk_policies = BTreeMap::new();
     for (name, sets) in POLICIES {
         let program = Program::load(&objects.join(format!("{name}.bpf.o")))?;
@@ -111,6 +115,7 @@ fn main() -> Result<()> {
         xk_expressions,
         detour_value,
         detour_expressions,
+        patch_value,
         xk_policies,
     };
     println!("{}", serde_json::to_string(&report)?);
@@ -234,6 +239,24 @@ impl Bench {
         }
         ensure!(cost >= 2.0, "{}: {cost} instructions more: the stub is not reached", update.name);
         tune.unload()?;
+        Ok(cost)
+    }
+}
+
+impl Bench {
+    /// The longest write, in the instructions that hold it. That they are executed is seen
+    /// by what a long write returns.
+    fn patch(&self, baseline: f64) -> Result<f64> {
+        let table = held::table(SYMBOL, &self.code)?;
+        let tune = self.device.load_by(&table, &At(self.address), Backend::Patch)?;
+        ensure!(held::written()? == held::LONG, "a long write is cut before anything has changed");
+        tune.go(Target::Value(held::SHORT), Mode::Global, Duration::from_secs(5))?;
+        ensure!(held::written()? == held::SHORT, "the value is not in force: {} bytes written", held::written()?);
+        let cost = self.writer.median()? - baseline;
+        let probe = tune.status()?.sites.first().map(|site| site.probe);
+        ensure!(probe == Some(Probe::Patch), "the site is {probe:?}");
+        tune.unload()?;
+        ensure!(held::written()? == held::LONG, "the default is not back");
         Ok(cost)
     }
 }

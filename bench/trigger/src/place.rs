@@ -45,7 +45,6 @@ pub fn choose(code: &[u8]) -> Result<(Place, Place)> {
     Ok((body.place(jump), body.place(int3)))
 }
 
-
 struct Body {
     insns: Vec<Instruction>,
     targets: HashSet<u64>,

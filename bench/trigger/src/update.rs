@@ -147,6 +147,8 @@ impl Update {
                     program: Program { ops: self.ops.clone() },
                 },
                 proof: Proof::Proved { solver: "dead state: see place.rs".into(), millis: 0 },
+                in_place: None,
+                in_place_reason: None,
             }],
             data: Vec::new(),
             scopes: Vec::new(),

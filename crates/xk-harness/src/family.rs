@@ -1,6 +1,6 @@
 //! Scope tables by hand for the constants of `kernel/atomic`. A site is where a
 //! move of 32 stands in front of a no-op of five bytes; a safe span is a whole
-//! function, or begins at the first site and ends at the last one.
+//! function, or begins at the first constant and ends at the last one.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,8 +10,8 @@ use anyhow::{bail, Context, Result};
 use object::{Object, ObjectSection, ObjectSymbol};
 use xk_runtime::AddressOf;
 use xk_table::{
-    hex, ConstRef, CriticalSpan, DataSite, Fit, Function, Indirection, KernelRef, Kind, Mode, Op, OpCode, ProbeKind,
-    Program, Proof, Range, Scope, ScopeTable, Validation, When, SCHEMA,
+    hex, ConstRef, CriticalSpan, DataSite, Fit, Function, InPlace, Indirection, KernelRef, Kind, Mode, Op, OpCode,
+    Patch, ProbeKind, Program, Proof, Range, Scope, ScopeTable, Validation, When, SCHEMA,
 };
 
 use crate::atomic::MODULE;
@@ -19,12 +19,14 @@ use crate::atomic::MODULE;
 /// `mov $32,%eax; nopl 0(%rax,%rax,1)`
 const CONSTANT: [u8; 10] = [0xb8, 32, 0, 0, 0, 0x0f, 0x1f, 0x44, 0, 0];
 const NOP_AT: usize = 5;
+const MOVE_LEN: u32 = NOP_AT as u32;
 const NOP_LEN: u8 = 5;
 /// A jump replaces at least so many bytes.
 const JUMP_LEN: u8 = 5;
 const RAX: u8 = 0;
 /// What the constants are in the source.
 const DEFAULT: i64 = 32;
+const RANGE: Range = Range::of(0, 1_000_000);
 const SOURCE: &str = "kernel/atomic/spans.c";
 
 /// A constant: functions that contain it, and functions whose frames confine it.
@@ -96,10 +98,10 @@ pub fn table(module: &Path, family: &Family) -> Result<ScopeTable> {
         let index = table.functions.len();
         let first = table.spans.len();
         table.functions.push(function);
-        table.spans.extend(offsets.iter().map(|&offset| site(index, offset, NOP_LEN)));
+        table.spans.extend(offsets.iter().map(|&offset| in_place(site(index, offset, NOP_LEN))));
         let whole = [0, u32::try_from(text.len())?];
         let range = match (family.narrow, offsets.first(), offsets.last()) {
-            (true, Some(&first), Some(&last)) => [first, last + u32::from(NOP_LEN)],
+            (true, Some(&first), Some(&last)) => [first - MOVE_LEN, last + u32::from(NOP_LEN)],
             _ => whole,
         };
         table.scopes.push(scope(index, range, (first..table.spans.len()).collect()));
@@ -147,7 +149,17 @@ pub fn site(function: usize, offset: u32, insn_len: u8) -> CriticalSpan {
             program: Program { ops: vec![op(OpCode::Iv), op(OpCode::SetReg)] },
         },
         proof: Proof::Proved { solver: "by hand".into(), millis: 0 },
+        in_place: None,
+        in_place_reason: None,
     }
+}
+
+/// The same span with the move in front of it, in which the constant stands.
+fn in_place(span: CriticalSpan) -> CriticalSpan {
+    let start = span.start - MOVE_LEN;
+    let patch = Patch { offset: start, insn_len: MOVE_LEN as u8, field: 1, size: 4, width: 4, iv: 0 };
+    let held = InPlace { patches: vec![patch], range: RANGE, proof: span.proof.clone() };
+    CriticalSpan { start, in_place: Some(held), ..span }
 }
 
 /// A table without sites.
@@ -163,7 +175,7 @@ pub fn empty_table(name: &str, default: i64, mode: Mode) -> ScopeTable {
             token: default.to_string(),
             default,
         },
-        range: Range::of(0, 1_000_000),
+        range: RANGE,
         functions: Vec::new(),
         spans: Vec::new(),
         data: Vec::new(),

@@ -4,9 +4,10 @@
 
 use xk_table::MAX_IVS;
 use xk_table::MAX_OPS;
+use xk_table::MAX_PATCHES;
 
 /// `XK_ABI_VERSION`.
-pub const ABI_VERSION: u32 = 4;
+pub const ABI_VERSION: u32 = 5;
 /// `XK_NAME_LEN`.
 pub const NAME_LEN: usize = 128;
 /// `XK_SYMBOL_LEN`.
@@ -61,6 +62,10 @@ pub const LOAD_POWERS_OF_TWO: u32 = 1;
 pub const LOAD_DETOUR: u32 = 1 << 1;
 /// `XK_LOAD_DETOUR_ONLY`.
 pub const LOAD_DETOUR_ONLY: u32 = 1 << 2;
+/// `XK_LOAD_PATCH`.
+pub const LOAD_PATCH: u32 = 1 << 3;
+/// `XK_LOAD_PATCH_ONLY`.
+pub const LOAD_PATCH_ONLY: u32 = 1 << 4;
 
 /// `XK_MODE_NOW`.
 pub const MODE_NOW: u32 = 0;
@@ -118,6 +123,8 @@ pub const SITE_DRIFTED: u32 = 1 << 6;
 pub const SITE_DETOUR: u32 = 1 << 7;
 /// `XK_SITE_UNCOUNTED`.
 pub const SITE_UNCOUNTED: u32 = 1 << 8;
+/// `XK_SITE_PATCH`.
+pub const SITE_PATCH: u32 = 1 << 9;
 
 /// `struct xk_op`.
 #[repr(C)]
@@ -146,6 +153,20 @@ pub struct Iv {
     pub by: i64,
 }
 
+/// `struct xk_patch`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+#[allow(missing_docs)] // as in the header
+pub struct Patch {
+    pub offset: u32,
+    pub insn_len: u8,
+    pub field: u8,
+    pub size: u8,
+    pub width: u8,
+    pub iv: u8,
+    pub pad: [u8; 3],
+}
+
 /// `struct xk_site`.
 #[repr(C)]
 #[derive(Debug, Clone)]
@@ -164,11 +185,13 @@ pub struct Site {
     pub start: u32,
     pub window: u8,
     pub window_lead: u8,
-    pub pad: [u8; 2],
+    pub nr_patches: u8,
+    pub pad: u8,
     pub text: u64,
     pub mask: u64,
     pub ivs: [Iv; MAX_IVS],
     pub ops: [Op; MAX_OPS],
+    pub patches: [Patch; MAX_PATCHES],
 }
 
 /// `struct xk_range`.

@@ -81,8 +81,8 @@ impl Device {
     /// As [`Device::load`], and says how control is to reach the updates.
     ///
     /// # Errors
-    /// As [`Device::load`]; [`Error::Refused`] also when [`Backend::Detour`] is not
-    /// possible at every site.
+    /// As [`Device::load`]; [`Error::Refused`] also when [`Backend::Detour`] or
+    /// [`Backend::Patch`] is not possible at every site.
     pub fn load_by(&self, table: &ScopeTable, addresses: &dyn AddressOf, backend: Backend) -> Result<Tune, Error> {
         let mut request = Request::new(table, addresses, backend)?;
         match self.ioctl(abi::IOC_LOAD, &mut request.load) {

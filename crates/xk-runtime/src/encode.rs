@@ -192,6 +192,13 @@ fn site(span: &CriticalSpan, function: &Function, text: &Text) -> Result<abi::Si
     for (to, from) in site.ivs.iter_mut().zip(&span.ivs) {
         *to = iv(from);
     }
+    let patches = span.in_place.as_ref().map_or(&[][..], |in_place| &in_place.patches);
+    // The table is checked: there are not more.
+    site.nr_patches = patches.len() as u8;
+    for (to, from) in site.patches.iter_mut().zip(patches) {
+        let xk_table::Patch { offset, insn_len, field, size, width, iv } = *from;
+        *to = abi::Patch { offset, insn_len, field, size, width, iv: iv as u8, pad: [0; 3] };
+    }
     for (to, from) in site.ops.iter_mut().zip(&program.ops) {
         *to = abi::Op {
             code: from.code as u8,

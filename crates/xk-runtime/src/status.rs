@@ -79,6 +79,8 @@ pub enum Probe {
     Int3,
     /// A jump of xk's own to a stub: nothing is missed.
     Detour,
+    /// No probe: the instructions hold the value.
+    Patch,
     /// Nothing: the default is in force.
     Disarmed,
     /// Nothing, as its module is not loaded.
@@ -110,10 +112,10 @@ pub struct SiteStatus {
     pub probe: Probe,
     /// Why the value is not in force there, if it is known.
     pub reason: Option<String>,
-    /// Why it is no detour, if it was to be one.
+    /// Why it is not what was wanted: no patch where it is a detour, else no detour.
     pub note: Option<String>,
     /// Whether all executions are counted; of a detour, only those during transitions
-    /// may be.
+    /// may be, of a patch none.
     pub counted: bool,
     /// The update was reached.
     pub hits: u64,
@@ -156,7 +158,7 @@ impl TuneStatus {
 impl SiteStatus {
     pub(crate) fn new(info: &abi::SiteInfo, livepatches: &Livepatches) -> Self {
         let mut site = Self::by_kernel(info);
-        if matches!(site.probe, Probe::Jump | Probe::Int3 | Probe::Detour | Probe::Unknown) {
+        if matches!(site.probe, Probe::Jump | Probe::Int3 | Probe::Detour | Probe::Patch | Probe::Unknown) {
             if let Some(patch) = livepatches.around(&site) {
                 site.reason = Some(format!("bypassed by livepatch {patch}"));
                 site.probe = Probe::Bypassed;
@@ -197,6 +199,8 @@ fn probe(flags: u32) -> Probe {
         Probe::Unknown
     } else if flags & (abi::SITE_ARMED | abi::SITE_DETOUR) == abi::SITE_ARMED | abi::SITE_DETOUR {
         Probe::Detour
+    } else if flags & (abi::SITE_ARMED | abi::SITE_PATCH) == abi::SITE_ARMED | abi::SITE_PATCH {
+        Probe::Patch
     } else if flags & abi::SITE_OPTIMISED != 0 {
         Probe::Jump
     } else if flags & abi::SITE_ARMED != 0 {

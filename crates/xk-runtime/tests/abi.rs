@@ -49,12 +49,17 @@ fn facts() -> Vec<(String, u64)> {
         flags,
         text_len,
         start,
+        window,
+        window_lead,
+        nr_patches,
         pad,
         text,
         mask,
         ivs,
-        ops
+        ops,
+        patches
     );
+    structure!(f, "xk_patch", abi::Patch, offset, insn_len, field, size, width, iv, pad);
     structure!(
         f,
         "xk_load",
@@ -165,7 +170,8 @@ fn facts() -> Vec<(String, u64)> {
         applied,
         faults,
         missed,
-        reason
+        reason,
+        note
     );
 
     for (name, value) in [
@@ -175,6 +181,7 @@ fn facts() -> Vec<(String, u64)> {
         ("XK_ERROR_LEN", abi::ERROR_LEN as u64),
         ("XK_MAX_OPS", xk_table::MAX_OPS as u64),
         ("XK_MAX_IVS", xk_table::MAX_IVS as u64),
+        ("XK_MAX_PATCHES", xk_table::MAX_PATCHES as u64),
         ("XK_MAX_TEMPS", u64::from(xk_table::MAX_TEMPS)),
         ("XK_STATUS_FLAGS", xk_table::STATUS_FLAGS),
         ("XK_BEFORE", u64::from(abi::BEFORE)),
@@ -185,6 +192,13 @@ fn facts() -> Vec<(String, u64)> {
         ("XK_FORM_LOG2", u64::from(abi::FORM_LOG2)),
         ("XK_FORM_POWER", u64::from(abi::FORM_POWER)),
         ("XK_LOAD_POWERS_OF_TWO", u64::from(abi::LOAD_POWERS_OF_TWO)),
+        ("XK_LOAD_DETOUR", u64::from(abi::LOAD_DETOUR)),
+        ("XK_LOAD_DETOUR_ONLY", u64::from(abi::LOAD_DETOUR_ONLY)),
+        ("XK_LOAD_PATCH", u64::from(abi::LOAD_PATCH)),
+        ("XK_LOAD_PATCH_ONLY", u64::from(abi::LOAD_PATCH_ONLY)),
+        ("XK_SITE_DETOUR", u64::from(abi::SITE_DETOUR)),
+        ("XK_SITE_UNCOUNTED", u64::from(abi::SITE_UNCOUNTED)),
+        ("XK_SITE_PATCH", u64::from(abi::SITE_PATCH)),
         ("XK_SITE_STORES", u64::from(abi::SITE_STORES)),
         ("XK_SITE_DATA", u64::from(abi::SITE_DATA)),
         ("XK_TUNE_DETACHED", u64::from(abi::TUNE_DETACHED)),

@@ -16,6 +16,7 @@ pub mod fit;
 pub mod flow;
 pub mod generate;
 pub mod identity;
+mod in_place;
 pub mod insn;
 pub mod object;
 pub mod outcome;

@@ -20,6 +20,7 @@ use crate::crowd::crowd;
 use crate::diff::Field;
 use crate::flow::{Flow, Live};
 use crate::generate::{generate, Generated};
+use crate::in_place::in_place;
 use crate::insn::{Insn, Node};
 use crate::object::{Function, Object};
 use crate::probe;
@@ -125,7 +126,8 @@ impl Context<'_> {
             // been updated, and no later one may be computed as if they had not.
             let mut settled = 0;
             for draft in self.drafts(function, &block)? {
-                let (span, point) = self.prove(function, index, &block, &Draft { settled, ..draft })?;
+                let (mut span, point) = self.prove(function, index, &block, &Draft { settled, ..draft })?;
+                self.look_in_place(function, &block, &mut span);
                 spans.push(span);
                 settled = point;
             }
@@ -133,6 +135,18 @@ impl Context<'_> {
         }
         crowd(&mut spans);
         Ok(spans)
+    }
+
+    /// Whether the span's instructions can hold the value themselves.
+    fn look_in_place(&self, function: &Function, block: &[&Insn], span: &mut CriticalSpan) {
+        let offset = |node: Node| (node.offset - function.start.offset) as u32;
+        let start = block.iter().position(|insn| offset(insn.node) == span.start);
+        let last = block.iter().position(|insn| offset(insn.next()) == span.end);
+        let (Some(start), Some(last)) = (start, last) else { return };
+        match in_place(self, function, block, start..last + 1, &span.ivs) {
+            Ok(found) => span.in_place = Some(found),
+            Err(reason) => span.in_place_reason = Some(reason),
+        }
     }
 
     /// Groups the seeds of a block into expressions.
@@ -399,6 +413,8 @@ impl Context<'_> {
             },
             ivs,
             proof,
+            in_place: None,
+            in_place_reason: None,
         }
     }
 }

@@ -15,7 +15,7 @@ use xk_sie::proof::Solver;
 use xk_sie::prototypes::Prototypes;
 use xk_sie::study::{Means, Study, Variant};
 use xk_sie::verify::{against, quick, values, At, Claim, Report};
-use xk_table::{ConstRef, Fit, Form, KernelRef, Mode, OpCode, ProbeKind, Range, ScopeTable, When, SCHEMA};
+use xk_table::{ConstRef, Fit, Form, InPlace, KernelRef, Mode, OpCode, ProbeKind, Range, ScopeTable, When, SCHEMA};
 
 /// The deployed kernel is the fixture itself.
 struct Itself(Vec<(String, Vec<u8>)>);
@@ -182,6 +182,45 @@ fn an_update_that_does_nothing_is_not_proved() {
             }
         }
     });
+}
+
+#[test]
+fn altered_numbers_in_instructions_are_found() {
+    for text in [TWO, SELECT] {
+        let bench = Bench::new(text);
+        let held: Vec<usize> =
+            (0..bench.table.spans.len()).filter(|&i| bench.table.spans[i].in_place.is_some()).collect();
+        assert!(!held.is_empty(), "{:?}", bench.table.spans);
+        for index in held {
+            let alter = |change: &dyn Fn(&mut InPlace)| {
+                let change = |table: &mut ScopeTable| change(table.spans[index].in_place.as_mut().unwrap());
+                bench.altered(change).of_span(&bench.table, index).cloned().collect::<Vec<_>>()
+            };
+            assert_eq!(alter(&|_| ()), []);
+            // Coherent by themselves, and not what is there.
+            for change in [
+                &(|held: &mut InPlace| held.patches[0].width = if held.patches[0].width == 4 { 8 } else { 4 })
+                    as &dyn Fn(&mut InPlace),
+                &|held: &mut InPlace| held.patches.truncate(held.patches.len() - 1),
+                &|held: &mut InPlace| held.patches[0].field -= 1,
+            ] {
+                let mut table = bench.table.clone();
+                change(table.spans[index].in_place.as_mut().unwrap());
+                let faults = bench.altered(|altered| *altered = table.clone()).faults;
+                let about = |fault: &xk_sie::verify::Fault| {
+                    fault.detail.contains("in place") || fault.claim == Claim::Coherence
+                };
+                assert!(faults.iter().any(about), "{faults:?}");
+            }
+            // More room than there is.
+            let wider = |held: &mut InPlace| held.range.max = bench.table.range.max.max(held.range.max + 1);
+            let mut table = bench.table.clone();
+            wider(table.spans[index].in_place.as_mut().unwrap());
+            if table.spans[index].in_place != bench.table.spans[index].in_place {
+                assert!(!bench.altered(|altered| *altered = table.clone()).faults.is_empty());
+            }
+        }
+    }
 }
 
 #[test]

@@ -13,7 +13,7 @@ mod store;
 mod types;
 
 pub use ledger::Ledger;
-pub use ops::{Op, OpCode, OpError, Program, MAX_IVS, MAX_OPS, MAX_TEMPS, STATUS_FLAGS};
+pub use ops::{Op, OpCode, OpError, Program, MAX_IVS, MAX_OPS, MAX_PATCHES, MAX_TEMPS, STATUS_FLAGS};
 pub use refusal::{Place, Refusal};
 pub use scopes::{Escape, Exit, ExitKind, Mode, Scope};
 pub use store::{Store, StoreError};

@@ -14,6 +14,8 @@ pub const MAX_TEMPS: u8 = 32;
 pub const MAX_OPS: usize = 48;
 /// Transformed values of a program.
 pub const MAX_IVS: usize = 8;
+/// Instructions of a span that hold a value.
+pub const MAX_PATCHES: usize = 4;
 /// CF, PF, AF, ZF, SF, OF: the only flags that an update may write.
 pub const STATUS_FLAGS: u64 = 0x8d5;
 

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ops::{OpCode, Program, MAX_IVS};
+use crate::ops::{OpCode, Program, MAX_IVS, MAX_PATCHES};
 use crate::scopes::{Escape, Mode, Scope};
 
 /// Version of the schema. Raised whenever a field changes meaning.
@@ -260,6 +260,46 @@ pub struct Indirection {
     pub program: Program,
 }
 
+/// An instruction in which a transformed value stands as a number: other bytes there are
+/// another value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Patch {
+    /// Offset of the instruction in the function.
+    pub offset: u32,
+    /// Its length in bytes.
+    pub insn_len: u8,
+    /// Where in it the number stands.
+    pub field: u8,
+    /// Bytes of the number: 1, 2, 4 or 8.
+    pub size: u8,
+    /// Bytes to which the processor sign-extends it: 1, 2, 4 or 8.
+    pub width: u8,
+    /// Index into [`CriticalSpan::ivs`].
+    pub iv: usize,
+}
+
+impl Patch {
+    /// Whether the number in the instruction would mean this value.
+    #[must_use]
+    pub fn has_room(&self, iv: u64) -> bool {
+        let bits = |bytes: u8| u32::from(bytes.clamp(1, 8)) * 8;
+        let spare = 64 - bits(self.size);
+        let meant = ((iv << spare) as i64 >> spare) as u64;
+        (iv ^ meant) << (64 - bits(self.width)) == 0
+    }
+}
+
+/// How the instructions of a span hold the value themselves.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InPlace {
+    /// All instructions of the span that depend on the constant, in their order.
+    pub patches: Vec<Patch>,
+    /// The values for which every number has room: a part of the table's range.
+    pub range: Range,
+    /// The evidence.
+    pub proof: Proof,
+}
+
 /// How sure we are; three different words, never mixed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "status", rename_all = "lowercase")]
@@ -292,6 +332,12 @@ pub struct CriticalSpan {
     pub indirection: Indirection,
     /// The evidence.
     pub proof: Proof,
+    /// How it can be done without an update, by changing the instructions themselves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_place: Option<InPlace>,
+    /// Why that cannot be, where somebody has looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_place_reason: Option<String>,
 }
 
 /// One instruction of a critical span, for people.
@@ -407,6 +453,7 @@ impl ScopeTable {
                 return Err(format!("span {i}: lies outside {}", function.symbol));
             }
             span.indirection.check_window().map_err(|e| format!("span {i}: {e}"))?;
+            self.check_in_place(span).map_err(|e| format!("span {i}: {e}"))?;
             if let Some(fit) = span.ivs.iter().find(|fit| !fit.form.is_defined()) {
                 return Err(format!("span {i}: a value of the form {:?}, which has no meaning", fit.form));
             }
@@ -422,6 +469,41 @@ impl ScopeTable {
             }
         }
         self.check_scopes()
+    }
+
+    fn check_in_place(&self, span: &CriticalSpan) -> Result<(), String> {
+        let Some(in_place) = &span.in_place else { return Ok(()) };
+        let Range { min, max, .. } = in_place.range;
+        let (default, whole) = (self.constant.default, self.range);
+        if in_place.patches.is_empty() || in_place.patches.len() > MAX_PATCHES || span.in_place_reason.is_some() {
+            return Err(format!("{} instructions that hold the value", in_place.patches.len()));
+        }
+        if !(min <= default && default <= max && whole.min <= min && max <= whole.max) {
+            return Err(format!("values {} in its instructions are no part of {whole}", in_place.range));
+        }
+        let mut behind = span.start;
+        for patch in &in_place.patches {
+            let Some(fit) = span.ivs.get(patch.iv) else { return Err(format!("no value {}", patch.iv)) };
+            let widths = [patch.size, patch.width].iter().all(|bytes| [1, 2, 4, 8].contains(bytes));
+            let inside = patch.field > 0
+                && u32::from(patch.field) + u32::from(patch.size) <= u32::from(patch.insn_len)
+                && behind <= patch.offset
+                && patch.offset + u32::from(patch.insn_len) <= span.end;
+            let room = |value| patch.has_room(Fit { width: 8, ..*fit }.apply(value));
+            if !widths || patch.size > patch.width || !inside || ![min, max, default].into_iter().all(room) {
+                return Err(format!("the instruction at {:#x} does not hold value {}", patch.offset, patch.iv));
+            }
+            behind = patch.offset + u32::from(patch.insn_len);
+        }
+        Ok(())
+    }
+
+    /// The values that fit into all instructions that can hold one; `None` when there are
+    /// no such instructions.
+    #[must_use]
+    pub fn in_place_range(&self) -> Option<Range> {
+        let ranges = self.spans.iter().filter_map(|span| span.in_place.as_ref().map(|in_place| in_place.range));
+        ranges.reduce(|a, b| Range { min: a.min.max(b.min), max: a.max.min(b.max), ..self.range })
     }
 }
 

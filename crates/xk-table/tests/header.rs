@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use xk_table::{OpCode, MAX_IVS, MAX_OPS, MAX_TEMPS, STATUS_FLAGS};
+use xk_table::{OpCode, MAX_IVS, MAX_OPS, MAX_PATCHES, MAX_TEMPS, STATUS_FLAGS};
 
 fn header() -> String {
     std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../kernel/xk/uapi/xk.h")).unwrap()
@@ -56,5 +56,6 @@ fn limits_agree() {
     assert_eq!(define("XK_MAX_TEMPS"), u64::from(MAX_TEMPS));
     assert_eq!(define("XK_MAX_OPS"), MAX_OPS as u64);
     assert_eq!(define("XK_MAX_IVS"), MAX_IVS as u64);
+    assert_eq!(define("XK_MAX_PATCHES"), MAX_PATCHES as u64);
     assert_eq!(define("XK_STATUS_FLAGS"), STATUS_FLAGS);
 }

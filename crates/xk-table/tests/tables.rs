@@ -57,6 +57,8 @@ fn table() -> ScopeTable {
                 program,
             },
             proof: Proof::Proved { solver: "z3".into(), millis: 1 },
+            in_place: None,
+            in_place_reason: None,
         }],
         data: Vec::new(),
         scopes: vec![scope()],

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use xk_runtime::{Probe, SiteStatus, State, TuneStatus};
 use xk_table::{
-    AsmLine, ConstRef, CriticalSpan, DataSite, Escape, Exit, ExitKind, Fit, Form, Function, Indirection, KernelRef,
-    Kind, Mode, Op, OpCode, ProbeKind, Program, Proof, Range, Scope, ScopeTable, Unit, Validation, When, SCHEMA,
-    STATUS_FLAGS,
+    AsmLine, ConstRef, CriticalSpan, DataSite, Escape, Exit, ExitKind, Fit, Form, Function, InPlace, Indirection,
+    KernelRef, Kind, Mode, Op, OpCode, Patch, ProbeKind, Program, Proof, Range, Scope, ScopeTable, Unit, Validation,
+    When, SCHEMA, STATUS_FLAGS,
 };
 
 use crate::context::Tables;
@@ -32,6 +32,11 @@ fn function(symbol: &str, module: Option<&str>, source: &str) -> Function {
         mask: "ff".repeat(256),
         source: source.into(),
     }
+}
+
+/// An instruction of three bytes with a number of eight bits.
+fn patch(offset: u32, iv: usize) -> Patch {
+    Patch { offset, insn_len: 3, field: 2, size: 1, width: 4, iv }
 }
 
 /// A select with two values that is probed with a jump, and a comparison in a module that is not.
@@ -72,6 +77,12 @@ pub fn table() -> ScopeTable {
             },
         },
         proof: Proof::Proved { solver: "Z3 version 4.8.12".into(), millis: 31 },
+        in_place: Some(InPlace {
+            patches: vec![patch(0x53, 0), patch(0x56, 1)],
+            range: Range::of(10, 63),
+            proof: Proof::Proved { solver: "Z3 version 4.8.12".into(), millis: 9 },
+        }),
+        in_place_reason: None,
     };
     let compare = CriticalSpan {
         function: 1,
@@ -100,6 +111,8 @@ pub fn table() -> ScopeTable {
             },
         },
         proof: Proof::Proved { solver: "Z3 version 4.8.12".into(), millis: 12 },
+        in_place: None,
+        in_place_reason: Some("`cmp $0x1f,%esi`: the kernel patches these bytes itself".into()),
     };
     let unit = |source: &str, module: Option<&str>, functions, spans| Unit {
         source: source.into(),

@@ -16,7 +16,7 @@
 #include <linux/types.h>
 
 /* Raised by one whenever a structure, an operation or an ioctl changes. */
-#define XK_ABI_VERSION 4
+#define XK_ABI_VERSION 5
 
 #define XK_NAME_LEN 128		/* ConstID or alias, NUL-terminated */
 #define XK_SYMBOL_LEN 128	/* function name, NUL-terminated */
@@ -28,6 +28,7 @@
 #define XK_MAX_TIMEOUT_MS 600000
 #define XK_MAX_OPS 48		/* per site */
 #define XK_MAX_IVS 8		/* per site */
+#define XK_MAX_PATCHES 4	/* per site */
 #define XK_MAX_TEMPS 32		/* t0 .. t31, 64 bits each */
 #define XK_MAX_TEXT 65536	/* bytes of a function that can be checked */
 #define XK_ERROR_LEN 256	/* a sentence, NUL-terminated */
@@ -123,6 +124,20 @@ enum xk_when {
 #define XK_SITE_DATA _BITUL(1)		/* no code but a static object */
 
 /*
+ * An instruction of the site that holds a transformed value: `size` bytes at `field` of
+ * it, which the processor sign-extends to `width`.
+ */
+struct xk_patch {
+	__u32 offset;		/* of the instruction in the function */
+	__u8 insn_len;
+	__u8 field;
+	__u8 size;		/* 1, 2, 4 or 8 */
+	__u8 width;		/* 1, 2, 4 or 8 */
+	__u8 iv;		/* which of the site's values */
+	__u8 pad[3];
+};
+
+/*
  * One function is checked whole: `text` are its bytes as the analysis saw
  * them, `mask` has 0xff where the running bytes must be equal and 0x00 where
  * the kernel patches itself (alternatives, static calls, jump labels, ftrace)
@@ -151,11 +166,13 @@ struct xk_site {
 	__u32 start;		/* of the instructions that the update was proved with: offset */
 	__u8 window;		/* bytes that a jump may replace, see XK_LOAD_DETOUR; or 0 */
 	__u8 window_lead;	/* so many of them before the instruction at the site */
-	__u8 pad[2];
+	__u8 nr_patches;	/* instructions to change instead, see XK_LOAD_PATCH; or 0 */
+	__u8 pad;
 	__u64 text;		/* const __u8 * */
 	__u64 mask;		/* const __u8 * */
 	struct xk_iv ivs[XK_MAX_IVS];
 	struct xk_op ops[XK_MAX_OPS];
+	struct xk_patch patches[XK_MAX_PATCHES];
 };
 
 /*
@@ -189,6 +206,13 @@ struct xk_scope {
  */
 #define XK_LOAD_DETOUR _BITUL(1)
 #define XK_LOAD_DETOUR_ONLY _BITUL(2)	/* and where it is not safe, nothing is loaded */
+/*
+ * The value is written into the instructions that hold it, where `patches` of a site say
+ * how, in the stop of the machine in which it comes into force. Such a tune does not
+ * change in XK_MODE_TASK and takes no policy.
+ */
+#define XK_LOAD_PATCH _BITUL(3)
+#define XK_LOAD_PATCH_ONLY _BITUL(4)	/* and where that cannot be, nothing is loaded */
 
 /*
  * Arms all sites of a tune with the default in force: nothing changes yet. What
@@ -212,7 +236,7 @@ struct xk_load {
 
 /* When threads may go over to another value; see docs/transitions.md. */
 enum xk_mode {
-	XK_MODE_NOW = 0,	/* at once */
+	XK_MODE_NOW = 0,	/* at once; of a patch, when no thread is in its instructions */
 	XK_MODE_TASK = 1,	/* each thread when it is outside all scopes */
 	XK_MODE_GLOBAL = 2,	/* all at one moment, when no thread is inside */
 };
@@ -334,6 +358,7 @@ struct xk_tune_info {
 #define XK_SITE_DRIFTED _BITUL(6)	/* somebody else wrote to the object: see the reason */
 #define XK_SITE_DETOUR _BITUL(7)	/* a jump to a stub; never missed */
 #define XK_SITE_UNCOUNTED _BITUL(8)	/* hits are those of transitions only */
+#define XK_SITE_PATCH _BITUL(9)	/* the instructions hold the value; never missed */
 
 struct xk_site_info {
 	__u32 id;		/* in: tune */
@@ -348,7 +373,7 @@ struct xk_site_info {
 	__u64 faults;		/* ... and could not read or write memory: default value ran */
 	__u64 missed;		/* kprobes did not call the handler: default value ran */
 	char reason[XK_ERROR_LEN];	/* why the default runs, if it is known */
-	char note[XK_NAME_LEN];		/* why it is no detour, if it was to be one */
+	char note[XK_NAME_LEN];		/* why it is not what was wanted: no patch, no detour */
 };
 
 /*

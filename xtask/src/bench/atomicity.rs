@@ -31,7 +31,7 @@ pub struct Options {
     /// atomicity: threads that look
     #[arg(long, default_value_t = 8)]
     threads: u32,
-    /// atomicity: how control reaches the updates: kprobe or detour
+    /// atomicity: how control reaches the updates: kprobe, detour or patch
     #[arg(long, default_value = "kprobe")]
     backend: String,
     /// atomicity: options of kernel/atomic, such as `inside=4`
@@ -48,7 +48,8 @@ pub struct Result {
     threads: u32,
     backend: String,
     hotplug: bool,
-    task: Outcome,
+    /// There is none of patches.
+    task: Option<Outcome>,
     global: Outcome,
     now: Outcome,
 }
@@ -88,7 +89,7 @@ pub fn run(arguments: &Options) -> Fallible<Result> {
     };
     Ok(Result {
         bench: "atomicity",
-        task: mode("task")?,
+        task: if arguments.backend == "patch" { None } else { Some(mode("task")?) },
         global: mode("global")?,
         now: mode("now")?,
         kernel: report.kernel,
@@ -100,9 +101,14 @@ pub fn run(arguments: &Options) -> Fallible<Result> {
 }
 
 impl Result {
+    /// The modes in which two values must not meet.
+    fn promised(&self) -> impl Iterator<Item = (&'static str, &Outcome)> {
+        self.task.iter().map(|mode| ("task", mode)).chain([("global", &self.global)])
+    }
+
     /// An error if a promise was not kept, or if nobody would have noticed.
     pub fn verdict(&self) -> Fallible<()> {
-        for (name, mode) in [("task", &self.task), ("global", &self.global)] {
+        for (name, mode) in self.promised() {
             ensure!(mode.violations == 0, "mode {name}: two values met {} times: {:?}", mode.violations, mode.spans);
             ensure!(mode.blocked == 0, "mode {name}: {} transitions were given up", mode.blocked);
         }
@@ -128,7 +134,7 @@ impl Result {
             "mean ms",
             "per second"
         );
-        for (name, mode) in [("task", &self.task), ("global", &self.global), ("now", &self.now)] {
+        for (name, mode) in self.promised().chain([("now", &self.now)]) {
             let _ = writeln!(
                 text,
                 "  {name:<8}{:>12}{:>12}{:>8}{:>14}{:>9}{:>8}{:>10}{:>12}",

@@ -25,8 +25,8 @@ const LIMITS: [(&str, Pair); 2] =
 /// jump. Where both are breakpoints, the processor's part of it is the same for both.
 const POLICY_LIMIT: f64 = 0.60;
 
-/// Instructions that a detour may cost; where a kprobe would be a jump, and where not.
-const DETOURS: [(&str, f64); 2] = [("detour_value", 6.0), ("detour_expr", 25.0)];
+/// Instructions that a detour, or a patch, may cost, to a tenth; where a kprobe would be a jump, and where not.
+const DETOURS: [(&str, f64); 3] = [("detour_value", 6.0), ("detour_expr", 25.0), ("patch_value", 0.0)];
 
 /// A figure for a probe that is a jump, and for one that is a breakpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -68,6 +68,7 @@ struct Measured {
     xk_expressions: BTreeMap<String, Pair>,
     detour_value: Pair,
     detour_expressions: BTreeMap<String, Pair>,
+    patch_value: f64,
     xk_policies: BTreeMap<String, Pair>,
 }
 
@@ -179,6 +180,7 @@ fn result(kernel: String, measured: Measured) -> Fallible<Result> {
         ("xk_value_expr", expression),
         ("detour_value", measured.detour_value),
         ("detour_expr", detour_expression),
+        ("patch_value", Pair { jump: measured.patch_value, int3: measured.patch_value }),
     ]);
     let ratios: BTreeMap<_, _> = costs
         .iter()
@@ -194,7 +196,7 @@ fn result(kernel: String, measured: Measured) -> Fallible<Result> {
     };
     let of_expressions = measured.xk_expressions.iter().filter_map(|(name, cost)| missed(name, cost, of_expression));
     let of_detours = DETOURS.iter().filter_map(|&(name, limit)| {
-        let beyond = costs.get(name)?.beyond(Pair { jump: limit, int3: limit });
+        let beyond = tenths(*costs.get(name)?).beyond(Pair { jump: limit, int3: limit });
         (!beyond.is_empty()).then(|| format!("{name}, instructions: {}", beyond.join(", ")))
     });
     let of_policy = (policy_ratio.jump > POLICY_LIMIT).then(|| {
@@ -270,6 +272,7 @@ impl Result {
             ("xk_value", "xk: a function of V alone"),
             ("detour_value", "xk by detour: a function of V alone"),
             ("detour_expr", "xk by detour: a comparison"),
+            ("patch_value", "xk by patch: a value"),
         ] {
             if let Some(cost) = self.extra_instructions.get(name) {
                 row(words, cost, self.ratios.get(name));
@@ -318,6 +321,7 @@ mod tests {
             xk_expressions: BTreeMap::from([(EXPRESSION.to_owned(), pair(150.0, 520.0))]),
             detour_value: pair(4.0, 4.0),
             detour_expressions: BTreeMap::from([(EXPRESSION.to_owned(), pair(4.0, 4.0))]),
+            patch_value: 0.02,
             xk_policies: BTreeMap::from([("policy".to_owned(), pair(200.0, 590.0))]),
         }
     }

@@ -9,7 +9,8 @@ use std::path::Path;
 use xk_harness::empty_table;
 use xk_runtime::AddressOf;
 use xk_table::{
-    CriticalSpan, DataSite, Fit, Function, Indirection, Mode, Op, OpCode, Program, Range, ScopeTable, When,
+    CriticalSpan, DataSite, Fit, Function, InPlace, Indirection, Mode, Op, OpCode, Patch, Program, Range, ScopeTable,
+    When,
 };
 
 pub const MODULE: &str = "xk_target";
@@ -48,6 +49,21 @@ pub fn set_register(register: u8) -> Vec<Op> {
 pub fn windowed(mut table: ScopeTable, windows: &[u8]) -> ScopeTable {
     for (span, &window) in table.spans.iter_mut().zip(windows) {
         span.indirection.window = window;
+    }
+    table
+}
+
+/// The same, with what the analysis would have said about instructions that hold the
+/// value: of each site, from its span's start on.
+#[allow(dead_code)] // only used by the tests of patches
+pub fn held(mut table: ScopeTable, patches: &[&[Patch]]) -> ScopeTable {
+    for (span, patches) in table.spans.iter_mut().zip(patches) {
+        let Some(first) = patches.first() else { continue };
+        span.start = first.offset;
+        let room = |value: &i64| patches.iter().all(|p| p.has_room(span.ivs[p.iv].apply(*value)));
+        let max = (1..=1000).take_while(room).last().unwrap();
+        let range = Range::of(1, max);
+        span.in_place = Some(InPlace { patches: patches.to_vec(), range, proof: span.proof.clone() });
     }
     table
 }

@@ -33,11 +33,13 @@ pub fn site(address: u64, text: &[u8], mask: &[u8], span: &CriticalSpan) -> abi:
         start: 0,
         window: 0,
         window_lead: 0,
-        pad: [0; 2],
+        nr_patches: 0,
+        pad: 0,
         text: text.as_ptr() as u64,
         mask: mask.as_ptr() as u64,
         ivs,
         ops,
+        patches: Default::default(),
     }
 }
 

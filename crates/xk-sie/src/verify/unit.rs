@@ -6,13 +6,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use xk_table::{CriticalSpan, DataSite, Fit, Function as TableFunction, ProbeKind, ScopeTable, When};
+use xk_table::{CriticalSpan, DataSite, Fit, Function as TableFunction, InPlace, ProbeKind, ScopeTable, When};
 
 use super::{At, Claim, Proved, Report};
 use crate::analyse::Input;
 use crate::data;
 use crate::diff::Field;
 use crate::identity::{first_difference, locate};
+use crate::in_place;
 use crate::insn::{Insn, Node};
 use crate::object::Function;
 use crate::probe;
@@ -117,6 +118,9 @@ impl Check<'_> {
             match self.prove(&context, placed, *extent) {
                 Ok(proofs) => report.proofs[placed.index] = proofs,
                 Err(detail) => report.fault(placed.at(), Claim::Proof, detail),
+            }
+            if let Some(Err(detail)) = placed.span.in_place.as_ref().map(|held| self.in_place(&context, placed, held)) {
+                report.fault(placed.at(), Claim::Proof, format!("in place: {detail}"));
             }
         }
     }
@@ -385,6 +389,30 @@ impl Check<'_> {
             proofs.push(Proved { solver: solver.name.clone(), millis });
         }
         Ok(proofs)
+    }
+}
+
+impl Check<'_> {
+    /// Whether the instructions that the table names hold the span's values, all of them,
+    /// and others in their place do what those would have done.
+    fn in_place(&self, context: &Context<'_>, placed: &Placed<'_>, held: &InPlace) -> Result<(), String> {
+        let span = placed.span;
+        let block = context.flow.block(context.object, placed.node(span.start));
+        let start = block.iter().position(|insn| insn.node == placed.node(span.start));
+        let last = block.iter().position(|insn| insn.next() == placed.node(span.end));
+        let (Some(start), Some(last)) = (start, last) else { return Err("no part of a basic block".into()) };
+        let (patches, range) = in_place::find(context, placed.function, &block[start..=last], &span.ivs)?;
+        if patches != held.patches {
+            return Err(format!("the values stand at {patches:?}"));
+        }
+        if held.range.min < range.min || range.max < held.range.max {
+            return Err(format!("{} is claimed, and there is room for {range}", held.range));
+        }
+        let query = in_place::query(context, &block, start..last + 1, &patches, held.range, &span.ivs)?;
+        for solver in self.solvers {
+            solver.refute(&query).map_err(|error| format!("{}: {error}", solver.name))?;
+        }
+        Ok(())
     }
 }
 

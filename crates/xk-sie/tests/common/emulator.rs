@@ -67,6 +67,7 @@ impl<'a> Emulator<'a> {
         this
     }
 
+    #[allow(dead_code)] // each test binary uses its part
     pub fn with(mut self, spans: &'a [CriticalSpan], v: i64) -> Self {
         self.updates = spans.iter().map(|span| (span, v)).collect();
         self

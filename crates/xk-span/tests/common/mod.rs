@@ -211,5 +211,7 @@ fn span(function: usize, offset: u32, seed: &Instruction) -> CriticalSpan {
             program: Program { ops },
         },
         proof: Proof::Proved { solver: "by hand".into(), millis: 0 },
+        in_place: None,
+        in_place_reason: None,
     }
 }

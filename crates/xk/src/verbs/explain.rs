@@ -223,6 +223,20 @@ fn window(indirection: &Indirection) -> Option<String> {
     indirection.window_reason.as_ref().map(|reason| format!("none: {reason}"))
 }
 
+/// The instructions that can hold the value; nothing if nobody has looked.
+fn in_place(span: &CriticalSpan) -> Option<String> {
+    if let Some(held) = &span.in_place {
+        let places: Vec<String> = held.patches.iter().map(|patch| format!("+{:#x}", patch.offset)).collect();
+        let Proof::Proved { solver, .. } = &held.proof;
+        return Some(format!(
+            "values {} can stand in the instructions at {} themselves (proved by {solver})",
+            range(held.range),
+            places.join(", ")
+        ));
+    }
+    span.in_place_reason.as_ref().map(|reason| format!("no: {reason}"))
+}
+
 fn facts(text: &mut String, span: &CriticalSpan, paint: Paint) {
     let indirection = &span.indirection;
     let mut update = vec![when(indirection)];
@@ -237,6 +251,7 @@ fn facts(text: &mut String, span: &CriticalSpan, paint: Paint) {
     facts.add("update", &update);
     facts.add("probe", &[probe(indirection)]);
     facts.add("window", window(indirection).as_slice());
+    facts.add("patch", in_place(span).as_slice());
     facts.add("proof", &[proof]);
 }
 
@@ -275,6 +290,8 @@ fn document(table: &ScopeTable) -> Value {
                 "effects": words::effects(span),
                 "operations": span.indirection.program.ops.len(),
             },
+            "in_place": span.in_place,
+            "in_place_reason": span.in_place_reason,
             "proof": span.proof,
         })
     };

@@ -20,7 +20,7 @@ mod unload;
 mod unset;
 mod verify;
 
-use xk_runtime::{Device, Error as RuntimeError, Probe, TuneStatus};
+use xk_runtime::{Device, Error as RuntimeError, Probe, SiteStatus, TuneStatus};
 use xk_table::ConstRef;
 
 use crate::context::Tables;
@@ -132,6 +132,7 @@ fn probe_word(probe: Probe) -> &'static str {
         Probe::Jump => "jump",
         Probe::Int3 => "breakpoint",
         Probe::Detour => "detour",
+        Probe::Patch => "patch",
         Probe::Disarmed => "DISARMED",
         Probe::Waiting => "waiting",
         Probe::Bypassed => "BYPASSED",
@@ -140,6 +141,12 @@ fn probe_word(probe: Probe) -> &'static str {
         Probe::Drifted => "DRIFTED",
         Probe::Unknown => "unknown",
     }
+}
+
+/// Why a site is not reached as cheaply as it was to be.
+fn no_backend(site: &SiteStatus) -> Option<String> {
+    let wanted = if site.probe == Probe::Detour { "patch" } else { "detour" };
+    site.note.as_ref().map(|reason| format!("no {wanted}: {reason}"))
 }
 
 /// Who answers for a tune.

@@ -77,16 +77,22 @@ enum By {
     Kprobe,
     /// A jump to a stub at every site, or nothing: no trap, no execution is missed
     Detour,
-    /// A detour where it is safe, else a probe
+    /// The instructions hold the value themselves, at every site, or nothing: they cost nothing
+    Patch,
+    /// The cheapest that is possible: a patch (in mode global), else a detour, else a probe
     Auto,
 }
 
-impl From<By> for Backend {
-    fn from(by: By) -> Self {
-        match by {
-            By::Kprobe => Self::Kprobe,
-            By::Detour => Self::Detour,
-            By::Auto => Self::Auto,
+impl By {
+    /// For a constant that goes to a value in this mode.
+    fn backend(self, change: &Change<'_>, mode: Mode) -> Backend {
+        let has_room = change.table.in_place_range().is_some_and(|range| range.contains(change.value));
+        match self {
+            Self::Kprobe => Backend::Kprobe,
+            Self::Detour => Backend::Detour,
+            Self::Patch => Backend::Patch,
+            Self::Auto if mode == Mode::Global && has_room => Backend::AutoGlobal,
+            Self::Auto => Backend::Auto,
         }
     }
 }
@@ -114,8 +120,8 @@ pub fn run(args: &Args) -> Result {
     let addresses = Addresses::live(changes.iter().map(|change| change.table))?;
     // From here on nothing but SIGKILL ends the process half-way; that is the kernel's to undo.
     signals::hold_back();
-    let tunes = loaded(&device, &addresses, &changes, args)?;
     let mode = args.transition.mode(changes.iter().map(|change| change.table.mode).max().unwrap_or(Mode::Now));
+    let tunes = loaded(&device, &addresses, &changes, args, mode)?;
     let done = args.transition.run(&device, &wanted_of(&changes, &tunes), mode).map_err(transition::failure)?;
     report(&changes, &tunes, &settled(&device, &changes)?);
     println!("{}", transition::describe(&done, mode));
@@ -217,14 +223,20 @@ impl Loaded {
 }
 
 /// Loads what is not loaded yet. Nothing has changed, whatever comes of it.
-fn loaded(device: &Device, addresses: &Addresses, changes: &[Change<'_>], args: &Args) -> Result<Vec<Loaded>> {
+fn loaded(
+    device: &Device,
+    addresses: &Addresses,
+    changes: &[Change<'_>],
+    args: &Args,
+    mode: Mode,
+) -> Result<Vec<Loaded>> {
     let tunes = device.tunes()?;
     changes
         .iter()
         .map(|change| match tunes.iter().find(|tune| is_tune_of(tune, &change.table.constant)) {
             Some(tune) => known(change.title(), tune, args.hold),
             None => device
-                .load_by(change.table, addresses, args.backend.into())
+                .load_by(change.table, addresses, args.backend.backend(change, mode))
                 .map(Loaded::New)
                 .map_err(|error| load_failure(error, change.title())),
         })
@@ -301,6 +313,7 @@ fn refuse_ill(title: &str, tune: &TuneStatus) -> Result {
             Probe::Jump
             | Probe::Int3
             | Probe::Detour
+            | Probe::Patch
             | Probe::Data
             | Probe::Waiting
             | Probe::Unknown
@@ -349,8 +362,8 @@ fn report(changes: &[Change<'_>], loaded: &[Loaded], tunes: &[TuneStatus]) {
 
 /// What is remarkable about how a site is reached.
 fn note(site: &SiteStatus, span: Option<&CriticalSpan>) -> String {
-    if let Some(reason) = &site.note {
-        return format!("no detour: {reason}");
+    if let Some(note) = super::no_backend(site) {
+        return note;
     }
     let expected = span.map(|span| (span.indirection.probe, span.indirection.probe_reason.as_deref()));
     match (site.probe, expected) {

@@ -77,7 +77,7 @@ fn warnings(tune: &TuneStatus) -> Vec<String> {
                 "{place}: somebody else changed it, and it is left alone: {}",
                 site.reason.as_deref().unwrap_or("the kernel gave no reason")
             )),
-            Probe::Jump | Probe::Int3 | Probe::Detour | Probe::Data | Probe::Waiting => {}
+            Probe::Jump | Probe::Int3 | Probe::Detour | Probe::Patch | Probe::Data | Probe::Waiting => {}
         }
         if site.missed > 0 {
             warnings.push(format!(
@@ -298,6 +298,7 @@ fn document(module: Option<&str>, shown: &Shown<'_>) -> Value {
                 Probe::Jump => "jump",
                 Probe::Int3 => "int3",
                 Probe::Detour => "detour",
+                Probe::Patch => "patch",
                 Probe::Disarmed => "disarmed",
                 Probe::Waiting => "waiting",
                 Probe::Bypassed => "bypassed",

@@ -1,0 +1,510 @@
+//! What a patch does, what it withstands, and what it is refused.
+
+use std::os::fd::AsFd;
+
+use crate::*;
+
+const ENABLED: &str = "/sys/kernel/debug/kprobes/enabled";
+const LIST: &str = "/sys/kernel/debug/kprobes/list";
+
+pub fn a_value_changes_and_returns() {
+    let tune = value(128);
+    assert_eq!(target("value"), "128");
+    for (mode, to) in [(Mode::Global, 7), (Mode::Now, 9)] {
+        let done = tune.go(Target::Value(to), mode, LONG).unwrap();
+        assert_eq!((target("value"), done.stops), (to.to_string(), 1));
+    }
+    let site = only_site(&tune);
+    assert_eq!((site.probe, site.counted, site.hits, site.missed, site.note), (Probe::Patch, false, 0, 0, None));
+    assert!(!tune.status().unwrap().broken);
+    tune.unload().unwrap();
+    assert_eq!(target("value"), "32");
+}
+
+pub fn the_original_bytes_come_back() {
+    let before = running("text");
+    let tune = value(0x7f);
+    let held = running("text");
+    // One number, and nothing else.
+    assert_eq!((&held[1..5], &held[..1], &held[5..]), (&[0x7f, 0, 0, 0][..], &before[..1], &before[5..]));
+    tune.unload().unwrap();
+    assert_eq!(running("text"), before);
+}
+
+/// flags = memory or register `register` compared with V
+fn compare(register: u8, memory: bool) -> Vec<Op> {
+    let mut ops = if memory {
+        vec![Op { a: register, ..op(OpCode::Reg, 8) }, op(OpCode::Load, 4)]
+    } else {
+        vec![Op { a: register, ..op(OpCode::Reg, 4) }]
+    };
+    ops.push(Op { dst: 1, ..op(OpCode::Iv, 4) });
+    ops.push(Op { dst: 2, b: 1, ..op(OpCode::FlagsSub, 4) });
+    ops.push(Op { a: 2, imm: 0x8d5, ..op(OpCode::SetFlags, 8) });
+    ops
+}
+
+/// `name` prints `default`; with `value`, `tuned`; and then `default` again.
+fn changes(name: &str, site: Site, patches: &[Patch], value: i64, default: &str, tuned: &str) {
+    assert_eq!(target(name), default);
+    let table = held(table(&module(TARGET_KO), name, vec![site]), &[patches]);
+    let tune = load_by(Backend::Patch, &table, value).unwrap();
+    assert_eq!(target(name), tuned, "{name}");
+    assert_eq!(only_site(&tune).probe, Probe::Patch);
+    tune.unload().unwrap();
+    assert_eq!(target(name), default);
+}
+
+fn compare_site() -> Site {
+    Site::new("xk_target_compare", 5, 3, compare(RDI, false))
+}
+
+/// `cmp $32,%edi`, with eight bits.
+const COMPARED: Patch = Patch { offset: 2, insn_len: 3, field: 2, size: 1, width: 4, iv: 0 };
+
+pub fn every_kind_of_number_is_changed() {
+    let at = |symbol, offset, len| Site::new(symbol, offset, len, set_register(RAX));
+    changes("compare", compare_site(), &[COMPARED], 50, "1", "0");
+    changes("compare", compare_site(), &[COMPARED], 39, "1", "1");
+    // In memory, at a register and relative to rip; with a number of 32 bits.
+    changes("memory", at("xk_target_memory", 5, 3), &[number(2, 3, 2, 1)], 50, "1", "0");
+    changes("above", at("xk_target_above", 9, 3), &[number(2, 7, 6, 1)], 50, "1", "0");
+    changes("store", at("xk_target_store", 6, 2), &[number(0, 6, 2, 4)], 500, "32", "500");
+    let displaced = Patch { width: 8, ..number(0, 3, 2, 1) };
+    changes("displaced", at("xk_target_displaced", 3, 2), &[displaced], 100, "36", "104");
+    changes("call", at("xk_target_call", 5, 2), &[MOVE], 99, "32", "99");
+}
+
+pub fn numbers_of_one_site_change_together() {
+    let site = Site::new("xk_target_select", 12, 2, set_register(RAX));
+    let both = [number(6, 3, 2, 1), number(9, 3, 2, 1)];
+    changes("select", site, &both, 50, "32 64", "50 100");
+    // Three functions, one of them with two sites.
+    let at = |symbol, offset, len| Site::new(symbol, offset, len, set_register(RAX));
+    let sites = vec![at("xk_target_value", 5, 2), at("xk_target_twice", 5, 5), at("xk_target_twice", 10, 2)];
+    let second = Patch { offset: 5, ..MOVE };
+    let table = held(table(&module(TARGET_KO), "MANY", sites), &[&[MOVE], &[MOVE], &[second]]);
+    let tune = load_by(Backend::Patch, &table, 100).unwrap();
+    assert_eq!((target("value"), target("twice")), ("100".into(), "200".into()));
+    let done = tune.go(Target::Value(9), Mode::Global, LONG).unwrap();
+    assert_eq!((target("value"), target("twice"), done.stops), ("9".into(), "18".into(), 1));
+    tune.unload().unwrap();
+    assert_eq!((target("value"), target("twice")), ("32".into(), "64".into()));
+}
+
+fn compared(value: i64) -> Result<Tune, Error> {
+    let table = held(table(&module(TARGET_KO), "COMPARE", vec![compare_site()]), &[&[COMPARED]]);
+    load_by(Backend::Patch, &table, value)
+}
+
+pub fn what_has_no_room_is_refused() {
+    let before = running("bytes");
+    let tune = compared(127).unwrap();
+    for mode in [Mode::Global, Mode::Now] {
+        let refused = message(tune.go(Target::Value(128), mode, LONG));
+        assert!(refused.contains("xk_target_compare+0x2 has 1 byte(s) for the value"), "{refused}");
+    }
+    assert_eq!((running("bytes")[4], target("compare").as_str()), (127, "0"));
+    assert_eq!(tune.status().unwrap().value, 127);
+    tune.unload().unwrap();
+    assert!(message(compared(128)).contains("too few for 128"));
+    assert_eq!(running("bytes"), before);
+}
+
+pub fn the_mode_of_threads_is_refused() {
+    let tune = value(128);
+    let refused = message(tune.go(Target::Value(7), Mode::Task, LONG));
+    assert!(refused.contains("instructions hold its value, for all threads"), "{refused}");
+    assert_eq!(target("value"), "128");
+}
+
+pub fn a_policy_is_refused() {
+    let id = value(128).detach().unwrap();
+    // It does not come to what this descriptor is.
+    let file = fs::File::open("/dev/null").unwrap();
+    let policy = Policy { program: file.as_fd(), links: vec![], scopes: vec![], sites: vec![] };
+    let refused = message(Device::open().unwrap().give_policy(id, &policy));
+    assert!(refused.contains("xk_target_value+0x5 is reached by the patch backend"), "{refused}");
+    Device::open().unwrap().unload(id).unwrap();
+}
+
+/// The handler of a kprobe calls the function: a kprobe there does not run.
+pub fn nothing_is_missed_where_probes_nest() {
+    let kprobe = load_by(Backend::Kprobe, &value_table(), 128).unwrap();
+    assert_eq!((target("value"), target("handler")), ("128".into(), "32".into()));
+    assert!(only_site(&kprobe).missed > 0);
+    kprobe.unload().unwrap();
+    let tune = value(128);
+    assert_eq!((target("value"), target("handler")), ("128".into(), "128".into()));
+    assert_eq!(only_site(&tune).missed, 0);
+}
+
+pub fn disabling_kprobes_changes_nothing() {
+    let tune = value(128);
+    write(ENABLED, "0");
+    assert_eq!(target("value"), "128");
+    assert!(!tune.status().unwrap().broken);
+    tune.set(9).unwrap();
+    assert_eq!(target("value"), "9");
+    write(ENABLED, "1");
+    tune.unload().unwrap();
+    assert_eq!(target("value"), "32");
+}
+
+/// How often the probe of somebody else was hit.
+fn hits() -> u64 {
+    target("foreign").parse().unwrap()
+}
+
+fn probe(symbol: &str, offset: u32, state: &str) {
+    write("/proc/xk_target", &format!("probe {symbol} {offset} {state}"));
+}
+
+fn no_probe() {
+    write("/proc/xk_target", "no probe");
+}
+
+/// Whether the kernel has made a jump of the probe there.
+fn is_optimised(place: &str) -> bool {
+    let list = fs::read_to_string(LIST).unwrap();
+    list.lines().any(|line| line.contains(place) && line.contains("[OPTIMIZED]"))
+}
+
+/// It executes a copy of the instruction, which changes with it; before us, with us, and
+/// when we are gone.
+pub fn a_probe_that_comes_later_has_the_value() {
+    let before = running("text");
+    let tune = value(128);
+    probe("xk_target_value", 0, "enabled");
+    assert_eq!(running("text")[0], 0xcc);
+    // Reading how often is once more.
+    let start = hits();
+    assert_eq!((target("value"), hits() - start), ("128".into(), 2));
+    assert_eq!(only_site(&tune).probe, Probe::Patch);
+    for mode in [Mode::Global, Mode::Now] {
+        let to = if mode == Mode::Now { 11 } else { 9 };
+        tune.go(Target::Value(to), mode, LONG).unwrap();
+        let start = hits();
+        assert_eq!((target("value"), hits() - start), (to.to_string(), 2));
+    }
+    tune.unload().unwrap();
+    let start = hits();
+    assert_eq!((target("value"), hits() - start), ("32".into(), 2));
+    // Another, of which the kernel makes a jump: its optimiser has been here. What it had
+    // prepared for the first one holds 128.
+    let other = Site::new("xk_target_twice", 10, 2, set_register(1));
+    let other = load_by(Backend::Kprobe, &table(&module(TARGET_KO), "OTHER", vec![other]), 64).unwrap();
+    wait_for("optimisation", || only_site(&other).probe == Probe::Jump);
+    assert!(!is_optimised("xk_target_value+0x0"));
+    assert_eq!(target("value"), "32");
+    no_probe();
+    assert_eq!((target("value"), running("text")), ("32".into(), before));
+}
+
+pub fn a_probe_that_was_there_is_in_the_way() {
+    let before = running("bytes");
+    for (offset, reason) in [
+        (2, "no patch: another probe is there"),
+        // Its jump would cover the number.
+        (0, "no patch: another probe could become a jump over it"),
+    ] {
+        probe("xk_target_compare", offset, "disabled");
+        let refused = message(compared(50));
+        assert!(refused.contains(reason), "{refused}");
+        assert_eq!((target("compare"), running("bytes")), ("1".into(), before.clone()));
+        no_probe();
+    }
+    // One that comes later there stays a breakpoint, and the number changes under it.
+    let tune = compared(50).unwrap();
+    probe("xk_target_compare", 0, "enabled");
+    let start = hits();
+    assert_eq!((target("compare"), hits() - start), ("0".into(), 2));
+    tune.set(39).unwrap();
+    assert_eq!(target("compare"), "1");
+    tune.set(50).unwrap();
+    tune.unload().unwrap();
+    assert_eq!(target("compare"), "1");
+    no_probe();
+    assert_eq!(running("bytes"), before);
+}
+
+pub fn another_tune_sees_the_original_code() {
+    let first = value(128);
+    let text = running("text");
+    // Behind the instruction that holds the value, in the same function.
+    let site = Site::new("xk_target_value", 10, 2, set_register(RAX));
+    let mut table = table(&module(TARGET_KO), "SECOND", vec![site]);
+    table.spans[0].start = 7;
+    let second = load_by(Backend::Kprobe, &table, 64).unwrap();
+    assert_eq!(target("value"), "128");
+    first.set(5).unwrap();
+    assert_eq!(target("value"), "5");
+    // In it, and at the instructions up to where an update would be.
+    let third = Site::new("xk_target_value", 0, 5, set_register(RAX));
+    let third = support::table(&module(TARGET_KO), "THIRD", vec![third]);
+    for backend in [Backend::Kprobe, Backend::Auto] {
+        let refused = message(load_by(backend, &third, 64));
+        assert!(refused.contains("these instructions are held by") && refused.contains("VALUE"), "{refused}");
+    }
+    second.unload().unwrap();
+    first.set(128).unwrap();
+    assert_eq!(running("text"), text);
+}
+
+pub fn what_is_not_what_was_analysed_is_refused() {
+    let before = (running("text"), running("bytes"));
+    let load = |symbol: &'static str, offset, patch: Patch| {
+        let site = Site::new(symbol, offset, 2, set_register(RAX));
+        let mut table = held(table(&module(TARGET_KO), symbol, vec![site]), &[&[patch]]);
+        table.spans[0].end = offset + 2;
+        let refused = message(load_by(Backend::Patch, &table, 100));
+        assert!(Device::open().unwrap().tunes().unwrap().is_empty());
+        refused
+    };
+    for (symbol, offset, patch, reason) in [
+        // The opcode and half of the number; half of it; all but the end of the instruction.
+        ("xk_target_value", 5, number(0, 5, 3, 2), "the instruction holds no such number"),
+        ("xk_target_value", 5, number(0, 5, 1, 2), "the instruction holds no such number"),
+        ("xk_target_value", 5, number(0, 4, 1, 1), "the instruction holds no such number"),
+        // An instruction without one, and one with another number.
+        ("xk_target_value", 10, number(5, 2, 1, 1), "the instruction holds no such number"),
+        ("xk_target_value", 10, number(7, 3, 2, 1), "the instruction does not hold the default"),
+        ("xk_target_branch", 7, number(5, 2, 1, 1), "a branch"),
+        ("xk_target_forbidden", 5, MOVE, "the kernel forbids probes here"),
+        ("xk_target_untouchable", 5, MOVE, "an access to memory that may fault"),
+        // What the linker wrote is not compared.
+        ("xk_target_global", 11, number(5, 6, 2, 4), "the kernel patches this instruction itself"),
+    ] {
+        let refused = load(symbol, offset, patch);
+        assert!(refused.contains(reason), "{symbol}: {refused}");
+    }
+    // Nothing is known.
+    let mut table = value_table();
+    table.spans[0].in_place = None;
+    let refused = message(load_by(Backend::Patch, &table, 100));
+    assert!(refused.contains("the analysis knows no instruction that could hold the value"), "{refused}");
+    assert_eq!((running("text"), running("bytes")), before);
+}
+
+pub fn what_cannot_be_a_patch_may_be_a_detour() {
+    let at = |symbol, offset| Site::new(symbol, offset, 2, set_register(RAX));
+    let sites = vec![at("xk_target_value", 5), at("xk_target_identity", 2), at("xk_target_into", 9)];
+    let table = windowed(table(&module(TARGET_KO), "AUTO", sites), &[5, 5, 5]);
+    let table = held(table, &[&[MOVE], &[], &[]]);
+    let tune = load_by(Backend::AutoGlobal, &table, 100).unwrap();
+    let sites = tune.status().unwrap().sites;
+    assert_eq!((sites[0].probe, sites[0].note.as_deref()), (Probe::Patch, None));
+    let reason = Some("the analysis knows no instruction that could hold the value");
+    assert_eq!((sites[1].probe, sites[1].note.as_deref()), (Probe::Detour, reason));
+    assert!(matches!(sites[2].probe, Probe::Int3 | Probe::Jump), "{sites:?}");
+    assert_eq!(sites[2].note.as_deref(), Some("a branch leads into these instructions"));
+    assert_eq!((target("value"), target("identity")), ("100".into(), "100".into()));
+    // In one stop, all of them.
+    let done = tune.go(Target::Value(9), Mode::Global, LONG).unwrap();
+    assert_eq!((target("value"), target("identity"), done.stops), ("9".into(), "9".into(), 1));
+    tune.unload().unwrap();
+    assert_eq!((target("value"), target("identity")), ("32".into(), "4".into()));
+}
+
+pub fn a_module_comes_with_the_value() {
+    let before = running("text");
+    let tune = value(128);
+    assert!(run("rmmod", &[MODULE]));
+    assert_eq!(only_site(&tune).probe, Probe::Waiting);
+    tune.set(77).unwrap();
+    insmod(TARGET_KO);
+    assert_eq!(only_site(&tune).probe, Probe::Patch);
+    // It never ran with another one.
+    assert_eq!((target("value"), target("init")), ("77".into(), "77 32".into()));
+    tune.set(9).unwrap();
+    assert_eq!(target("value"), "9");
+    tune.unload().unwrap();
+    assert_eq!((target("value"), running("text")), ("32".into(), before));
+}
+
+pub fn removing_xk_returns_the_default() {
+    let before = running("text");
+    value(128).detach().unwrap();
+    assert_eq!(target("value"), "128");
+    assert!(run("rmmod", &["xk"]));
+    assert_eq!((target("value"), running("text")), ("32".into(), before));
+    insmod(XK_KO);
+    for _ in 0..3 {
+        assert_eq!(only_site(&value(5)).probe, Probe::Patch);
+    }
+}
+
+pub fn the_death_of_the_owner_returns_the_default() {
+    let before = running("text");
+    let tune = value(128);
+    assert_eq!(target("value"), "128");
+    drop(tune);
+    wait_for("the default", || target("value") == "32");
+    assert_eq!(running("text"), before);
+}
+
+pub fn the_end_of_a_lease_returns_the_default() {
+    let before = running("text");
+    let id = value(128).detach().unwrap();
+    Device::open().unwrap().lease(id, Some(BRIEF)).unwrap();
+    wait_for("the lease is over", || Device::open().unwrap().tunes().unwrap().is_empty());
+    assert_eq!((target("value"), running("text")), ("32".into(), before));
+}
+
+/// A breakpoint that no kprobe has: a debugger's, say.
+pub fn somebody_elses_change_is_not_overwritten() {
+    let before = running("text");
+    let tune = value(128);
+    write("/proc/xk_target", "poke 200");
+    assert_eq!(target("value"), "200");
+    assert_eq!(only_site(&tune).probe, Probe::Unknown);
+    let (outcome, reason, _) = blocked(tune.go(Target::Value(7), Mode::Global, BRIEF));
+    assert_eq!(outcome, Outcome::Unchanged);
+    assert!(reason.contains("somebody else changed xk_target_value+0x0"), "{reason}");
+    assert_eq!((target("value"), tune.status().unwrap().value), ("200".into(), 128));
+    write("/proc/xk_target", "poke 128");
+    tune.set(7).unwrap();
+    assert_eq!(target("value"), "7");
+    tune.unload().unwrap();
+    assert_eq!(running("text"), before);
+}
+
+/// The error of a transition that was given up: outcome, sentence, report.
+fn blocked<T: std::fmt::Debug>(result: Result<T, Error>) -> (Outcome, String, String) {
+    match result {
+        Err(Error::Blocked { outcome, reason, report }) => (outcome, reason, report),
+        other => panic!("not blocked: {other:?}"),
+    }
+}
+
+fn held_table() -> ScopeTable {
+    xk_harness::table(&module(ATOMIC_KO), &family("HOLD").unwrap()).unwrap()
+}
+
+/// The constant of `xk_atomic_hold`, with this value in force.
+pub fn hold(value: i64) -> Tune {
+    let tune = Device::open().unwrap().load_by(&held_table(), &xk_harness::Loaded, Backend::Patch).unwrap();
+    tune.go(Target::Value(value), Mode::Global, LONG).unwrap();
+    tune
+}
+
+/// What it is for whoever is not inside.
+fn outside() -> i64 {
+    Atomic.counts().unwrap().value
+}
+
+/// A process in the middle of `xk_atomic_hold`.
+struct Inside(std::process::Child);
+
+impl Inside {
+    fn new() -> Self {
+        let script = "echo hold 600000 >/proc/xk_atomic";
+        let child = Command::new("sh").args(["-c", script]).stdout(Stdio::null()).spawn().unwrap();
+        let stack = format!("/proc/{}/stack", child.id());
+        wait_for("a process is inside", || fs::read_to_string(&stack).unwrap().contains("xk_atomic_hold"));
+        Self(child)
+    }
+
+    /// Lets it go; what it saw on entry and on leaving.
+    fn release(mut self) -> [i64; 2] {
+        Atomic.tell("release").unwrap();
+        assert!(self.0.wait().unwrap().success());
+        Atomic.counts().unwrap().span("hold").last
+    }
+}
+
+pub fn a_thread_inside_blocks() {
+    let tune = hold(77);
+    let inside = Inside::new();
+    let (outcome, reason, report) = blocked(tune.go(Target::Value(5), Mode::Global, BRIEF));
+    assert_eq!(outcome, Outcome::Unchanged);
+    let pid = inside.0.id();
+    assert!(reason.contains(&format!("{pid} (sh)")) && report.contains("xk_atomic_hold+"), "{reason}: {report}");
+    assert_eq!((outside(), tune.status().unwrap().value), (77, 77));
+    assert_eq!(inside.release(), [77; 2]);
+    tune.go(Target::Value(5), Mode::Global, LONG).unwrap();
+    assert_eq!(outside(), 5);
+    // In mode now, it changes under the thread's feet, which is what that mode says.
+    let inside = Inside::new();
+    tune.go(Target::Value(6), Mode::Now, BRIEF).unwrap();
+    assert_eq!((outside(), inside.release()), (6, [5, 6]));
+}
+
+/// One span with two instructions, and a thread that sleeps between them.
+pub fn a_thread_between_two_instructions_blocks_even_mode_now() {
+    let mut table = xk_harness::table(&module(ATOMIC_KO), &family("SLEEP").unwrap()).unwrap();
+    table.scopes.clear();
+    let [first, second] = &table.spans[..] else { panic!("{:?}", table.spans) };
+    let mut one = xk_table::CriticalSpan { start: first.start, ..second.clone() };
+    let patches = [first, second].into_iter().flat_map(|span| span.in_place.clone().unwrap().patches);
+    one.in_place.as_mut().unwrap().patches = patches.collect();
+    table.spans = vec![one];
+    let tune = Device::open().unwrap().load_by(&table, &xk_harness::Loaded, Backend::Patch).unwrap();
+    tune.go(Target::Value(77), Mode::Now, LONG).unwrap();
+    Atomic.tell("inside 1").unwrap();
+    Atomic.tell("sleep 3000000").unwrap();
+    Atomic.start(1, Atomic::mask(&["sleep"])).unwrap();
+    for mode in [Mode::Now, Mode::Global] {
+        let refused = |_: &()| tune.go(Target::Value(5), mode, BRIEF).err().map(|error| error.to_string());
+        wait_for("the thread is inside", || refused(&()).is_some_and(|why| why.contains("1 threads are inside")));
+    }
+    assert_eq!(tune.status().unwrap().value, 77);
+    // It leaves with what it had, and then there is room.
+    Atomic.tell("sleep 1").unwrap();
+    tune.go(Target::Value(5), Mode::Now, LONG).unwrap();
+    let seen = Atomic.counts().unwrap().span("sleep");
+    Atomic.stop().unwrap();
+    assert!(seen.rounds > 0 && seen.violations == 0, "{seen:?}");
+}
+
+pub fn an_owner_that_is_killed_leaves_when_the_thread_does() {
+    let program = std::env::current_exe().unwrap();
+    let mut owner = Command::new(program)
+        .args(["--ignored", "--exact", "own"])
+        .env("XK_TEST_OWN", "1")
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    wait_for("the value is in force", || outside() == 77);
+    let inside = Inside::new();
+    owner.kill().unwrap();
+    owner.wait().unwrap();
+    std::thread::sleep(BRIEF);
+    assert_eq!(outside(), 77);
+    assert_eq!(inside.release(), [77; 2]);
+    wait_for("the default", || outside() == 32);
+    wait_for("it is gone", || Device::open().unwrap().tunes().unwrap().is_empty());
+}
+
+pub fn two_values_never_meet() {
+    let mut flipper = Flipper::load_by(&module(ATOMIC_KO), xk_harness::FAMILIES.iter(), Backend::Patch).unwrap();
+    flipper.flip(1, Mode::Global, LONG).unwrap();
+    Atomic.tell("inside 64").unwrap();
+    Atomic.start(4, xk_harness::ALL_SPANS).unwrap();
+    let before = Atomic.counts().unwrap();
+    flipper.flip(300, Mode::Global, LONG).unwrap();
+    let seen = Atomic.counts().unwrap().since(&before);
+    Atomic.stop().unwrap();
+    assert_eq!((seen.violations(), flipper.missed().unwrap()), (0, 0), "{seen:?}");
+    assert!(seen.spans.values().map(|count| count.rounds).sum::<u64>() > 300, "{seen:?}");
+    flipper.unload(Mode::Global, LONG).unwrap();
+}
+
+pub fn an_nmi_during_the_stop_sees_one_value() {
+    let families = [family("STOP").unwrap(), family("NMI").unwrap()];
+    let mut flipper = Flipper::load_by(&module(ATOMIC_KO), &families, Backend::Patch).unwrap();
+    flipper.to(5, Mode::Global, LONG).unwrap();
+    Atomic.tell("ambush 3000").unwrap();
+    let before = Atomic.counts().unwrap().span("stop").rounds;
+    let flips = flipper.flip(100, Mode::Global, LONG).unwrap();
+    for (value, from) in [(11, None), (12, Some(11)), (13, Some(12))] {
+        flipper.to(value, Mode::Global, LONG).unwrap();
+        let seen = Atomic.counts().unwrap().span("stop");
+        assert!(from.is_none_or(|from| seen.last == [from; 2]), "{seen:?} instead of {from:?}");
+    }
+    Atomic.tell("ambush 0").unwrap();
+    let seen = Atomic.counts().unwrap().span("stop");
+    assert!(seen.rounds - before >= flips.stops + 3, "{seen:?} in {} stops", flips.stops);
+    assert_eq!(seen.violations, 0, "{seen:?}");
+    flipper.unload(Mode::Global, LONG).unwrap();
+}

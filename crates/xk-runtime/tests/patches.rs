@@ -1,0 +1,178 @@
+//! Patches on a running kernel: the instructions hold the value themselves. One guest
+//! boots and runs every check of `inside`; the tests out here report them one by one.
+//!
+//! Effects are what `/proc/xk_target` prints, the return values of functions that
+//! contain a constant of 32, and what threads of `/proc/xk_atomic` saw.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test
+
+#[macro_use]
+#[path = "support/guest.rs"]
+mod guest;
+#[allow(dead_code)] // shared with the tests of probes
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use guest::{boot, output_of, passed, run};
+use support::{held, op, set_register, table, windowed, Loaded, Site, MODULE, RAX, RDI};
+use xk_harness::{family, Atomic, Flipper};
+use xk_runtime::{Backend, Device, Error, Mode, Outcome, Policy, Probe, SiteStatus, Target, Tune};
+use xk_table::{Op, OpCode, Patch, ScopeTable};
+
+/// Set in the guest only: nothing in `inside` may run anywhere else.
+const XK_KO: &str = "XK_TEST_MODULE";
+const TARGET_KO: &str = "XK_TEST_TARGET";
+const ATOMIC_KO: &str = "XK_TEST_ATOMIC";
+/// A bound that is waited out.
+const BRIEF: Duration = Duration::from_millis(300);
+/// One that is not.
+const LONG: Duration = Duration::from_secs(60);
+
+guest_tests! {
+    a_value_changes_and_returns,
+    the_original_bytes_come_back,
+    every_kind_of_number_is_changed,
+    numbers_of_one_site_change_together,
+    what_has_no_room_is_refused,
+    the_mode_of_threads_is_refused,
+    a_policy_is_refused,
+    nothing_is_missed_where_probes_nest,
+    disabling_kprobes_changes_nothing,
+    a_probe_that_comes_later_has_the_value,
+    a_probe_that_was_there_is_in_the_way,
+    another_tune_sees_the_original_code,
+    what_is_not_what_was_analysed_is_refused,
+    what_cannot_be_a_patch_may_be_a_detour,
+    a_module_comes_with_the_value,
+    removing_xk_returns_the_default,
+    the_death_of_the_owner_returns_the_default,
+    the_end_of_a_lease_returns_the_default,
+    somebody_elses_change_is_not_overwritten,
+    a_thread_inside_blocks,
+    a_thread_between_two_instructions_blocks_even_mode_now,
+    an_owner_that_is_killed_leaves_when_the_thread_does,
+    two_values_never_meet,
+    an_nmi_during_the_stop_sees_one_value,
+}
+
+/// Not a test: a process that holds a tune until it is killed.
+#[test]
+#[ignore = "started by other tests"]
+fn own() {
+    if std::env::var_os("XK_TEST_OWN").is_some() {
+        let _tune = checks::hold(77);
+        std::thread::sleep(Duration::from_secs(600));
+    }
+}
+
+/// What the tests in the guest printed, in one boot.
+fn guest_output() -> &'static str {
+    static OUTPUT: OnceLock<String> = OnceLock::new();
+    OUTPUT.get_or_init(|| {
+        let release = output_of(Command::new("lab/lab").args(["info", "amd64", "release"]));
+        let module = |folder| output_of(Command::new("scripts/build-module").args([release.as_str(), folder]));
+        let environment = format!(
+            "{XK_KO}={} {TARGET_KO}={} {ATOMIC_KO}={}",
+            module("kernel/xk"),
+            module("kernel/test"),
+            module("kernel/atomic")
+        );
+        boot("amd64", 400, &environment)
+    })
+}
+
+fn report(name: &str) {
+    passed(guest_output(), name);
+}
+
+fn module(variable: &str) -> PathBuf {
+    std::env::var_os(variable).expect("this test runs in a guest only").into()
+}
+
+fn insmod(variable: &str) {
+    assert!(run("insmod", &[module(variable).to_str().unwrap()]));
+}
+
+/// Fresh modules for each check, whatever the one before left behind.
+fn prepare() {
+    if Atomic.is_loaded() {
+        Atomic.tell("release").unwrap();
+        wait_for("the module is idle", || run("rmmod", &["xk_atomic"]));
+    }
+    if Path::new("/proc/xk_target").exists() {
+        assert!(run("rmmod", &[MODULE]));
+    }
+    if Path::new("/dev/xk").exists() {
+        assert!(run("rmmod", &["xk"]));
+    }
+    insmod(TARGET_KO);
+    insmod(ATOMIC_KO);
+    insmod(XK_KO);
+}
+
+/// What the function whose line starts with `name` returned.
+fn target(name: &str) -> String {
+    let text = fs::read_to_string("/proc/xk_target").unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(&format!("{name} "))).expect(name);
+    line.trim().to_owned()
+}
+
+fn write(path: &str, text: &str) {
+    fs::write(path, text).unwrap_or_else(|error| panic!("{path}: {text}: {error}"));
+}
+
+fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
+    for _ in 0..200 {
+        if condition() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    panic!("not within twenty seconds: {what}");
+}
+
+/// Loaded by this backend, with this value in force.
+fn load_by(backend: Backend, table: &ScopeTable, value: i64) -> Result<Tune, Error> {
+    let tune = Device::open().unwrap().load_by(table, &Loaded, backend)?;
+    tune.go(Target::Value(value), Mode::Global, LONG)?;
+    Ok(tune)
+}
+
+/// A number of this size at `field` of the instruction at `offset`.
+fn number(offset: u32, insn_len: u8, field: u8, size: u8) -> Patch {
+    Patch { offset, insn_len, field, size, width: 4, iv: 0 }
+}
+
+/// `mov $32,%eax` at the start of a function, before the site at +5.
+const MOVE: Patch = Patch { offset: 0, insn_len: 5, field: 1, size: 4, width: 4, iv: 0 };
+
+fn value_table() -> ScopeTable {
+    let site = Site::new("xk_target_value", 5, 2, set_register(RAX));
+    held(table(&module(TARGET_KO), "VALUE", vec![site]), &[&[MOVE]])
+}
+
+fn value(value: i64) -> Tune {
+    load_by(Backend::Patch, &value_table(), value).unwrap()
+}
+
+fn only_site(tune: &Tune) -> SiteStatus {
+    tune.status().unwrap().sites.remove(0)
+}
+
+fn message<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
+    result.expect_err("the kernel should have refused").to_string()
+}
+
+/// The running bytes of a function: `text` of `xk_target_value`, `bytes` of
+/// `xk_target_compare`.
+fn running(name: &str) -> Vec<u8> {
+    target(name).split(' ').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect()
+}
+
+#[path = "checks/patches.rs"]
+mod checks;

@@ -27,7 +27,7 @@
 
 /* A stub holds two copies of every instruction, each with a jump behind it. */
 #define COPY_LEN (XK_STUB_LEN / (2 * XK_MAX_PATCHES))
-static_assert(COPY_LEN >= XK_MAX_RELOCATED + XK_JUMP_LEN);
+static_assert(XK_MAX_RELOCATED + XK_JUMP_LEN <= COPY_LEN);
 
 enum copy {
 	COPY_BEFORE,

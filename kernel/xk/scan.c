@@ -59,7 +59,8 @@ static void add_scopes(struct xk_range_set *set, const struct xk_tune *tune)
 		if (scope->phase != XK_PHASE_READY)
 			continue;
 		for (r = 0; r < scope->nr_ranges; r++)
-			add(set, function + scope->ranges[r].start, function + scope->ranges[r].end);
+			add(set, function + scope->ranges[r].start,
+			    function + scope->ranges[r].end);
 	}
 }
 

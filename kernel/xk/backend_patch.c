@@ -118,22 +118,7 @@ static bool overlaps(const struct xk_live_site *site, const struct xk_live_site 
 	       xk_site_start(other) < xk_site_end(site);
 }
 
-/* What kprobes executed there would be the same instruction. */
-static const char *check_copy(const struct xk_patched *patched)
-{
-	const struct xk_patch *what = &patched->what;
-	unsigned long copy;
-	bool same;
-
-	preempt_disable();
-	copy = xk_guard_copy(patched->window.address);
-	same = copy && !memcmp((u8 *)copy + what->field, patched->original + what->field,
-			       what->size);
-	preempt_enable();
-	return same ? NULL : "kprobes would not execute a copy of it";
-}
-
-static const char *guard_all(struct xk_live_patch *patch)
+static const char *guard_all(const struct xk_live_site *site, struct xk_live_patch *patch)
 {
 	unsigned long addresses[XK_MAX_PATCHES];
 	const char *why;
@@ -141,9 +126,7 @@ static const char *guard_all(struct xk_live_patch *patch)
 
 	for (i = 0; i < patch->nr; i++)
 		addresses[i] = patch->at[i].window.address;
-	patch->guards = xk_guards_of_numbers(addresses, patch->nr, &why);
-	for (i = 0; i < patch->nr && !why; i++)
-		why = check_copy(&patch->at[i]);
+	patch->guards = xk_guards_of_numbers(site, addresses, patch->nr, &why);
 	return why;
 }
 
@@ -167,7 +150,7 @@ static const char *fill(struct xk_live_site *site, struct xk_live_patch *patch, 
 		return "the code is too far from xk.ko";
 	if (xk_holder(site, overlaps))
 		return "another site has one of these instructions";
-	return guard_all(patch);
+	return guard_all(site, patch);
 }
 
 static void release(struct xk_live_site *site)
@@ -235,6 +218,40 @@ int xk_patch_accepts(const struct xk_tune *tune, s64 value, struct xk_error *err
 	return 0;
 }
 
+/* Of `tune`, in a function that `site` is in or that is known. */
+static bool begins_in(const struct xk_tune *tune, const struct xk_live_site *site,
+		      unsigned long address)
+{
+	unsigned int i, k;
+
+	for (i = 0; i < tune->nr_sites; i++) {
+		const struct xk_live_site *other = &tune->sites[i];
+		unsigned long function = other->place.function;
+
+		if (site && !strcmp(site->place.symbol, other->place.symbol) &&
+		    !strcmp(site->place.module, other->place.module))
+			function = site->place.function;
+		else if (!other->patch)
+			continue;
+		for (k = 0; k < other->nr_patches; k++)
+			if (function + other->patches[k].offset == address)
+				return true;
+	}
+	return false;
+}
+
+bool xk_patch_begins(const struct xk_live_site *site, unsigned long address)
+{
+	const struct xk_tune *tune;
+
+	if (site && begins_in(site->tune, site, address))
+		return true;
+	list_for_each_entry(tune, &xk_tunes, list)
+		if (begins_in(tune, NULL, address))
+			return true;
+	return false;
+}
+
 bool xk_is_patched(const struct xk_tune *tune)
 {
 	unsigned int i;
@@ -285,8 +302,6 @@ static bool add(struct xk_patches *patches, const struct xk_live_site *site, s64
 			continue;
 		poke->address = patched->window.address;
 		poke->len = patched->window.len;
-		poke->field = patched->what.field;
-		poke->size = patched->what.size;
 		poke->before = copy_address(patch, i, COPY_BEFORE);
 		poke->meanwhile = copy_address(patch, i, COPY_AFTER);
 		write_copy(patch, i, COPY_BEFORE, patched->window.bytes);
@@ -334,11 +349,8 @@ struct xk_patches *xk_patches_create(const struct xk_turn *turn)
 	return added ? NULL : ERR_PTR(-EOVERFLOW);
 }
 
-/*
- * Nobody else may have changed it. A probe at the instruction has a breakpoint in the
- * place of the first byte, which stays.
- */
-static bool is_as_left(const struct xk_patched *patched, u8 *first)
+/* Nobody else has changed it; a probe there may have a breakpoint in it. */
+static bool is_in_force(const struct xk_patched *patched)
 {
 	const struct xk_window *window = &patched->window;
 	u8 running[XK_MAX_WINDOW];
@@ -346,22 +358,23 @@ static bool is_as_left(const struct xk_patched *patched, u8 *first)
 	if (copy_from_kernel_nofault(running, (void *)window->address, window->len) ||
 	    memcmp(running + 1, window->bytes + 1, window->len - 1))
 		return false;
-	*first = running[0];
 	return running[0] == window->bytes[0] ||
 	       (running[0] == INT3 && xk_is_probed(window->address));
+}
+
+/* Likewise, and nobody has a copy of it. */
+static bool may_change(const struct xk_patched *patched)
+{
+	return is_in_force(patched) && xk_number_is_free(patched->window.address);
 }
 
 const struct xk_patched *xk_patches_find_other(struct xk_patches *patches)
 {
 	unsigned int i;
 
-	for (i = 0; i < patches->nr; i++) {
-		struct xk_poke *poke = &patches->pokes->at[i];
-
-		if (!is_as_left(patches->at[i], &poke->bytes[0]))
+	for (i = 0; i < patches->nr; i++)
+		if (!may_change(patches->at[i]))
 			return patches->at[i];
-		poke->copy = xk_guard_copy(poke->address);
-	}
 	return NULL;
 }
 
@@ -410,17 +423,17 @@ static bool write_value(struct xk_patches *patches, struct xk_live_site *site)
 	return true;
 }
 
-static bool is_untouched(const struct xk_live_patch *patch)
+static bool all_are(const struct xk_live_patch *patch,
+		    bool (*state)(const struct xk_patched *patched))
 {
-	bool untouched = true;
+	bool all = true;
 	unsigned int i;
-	u8 first;
 
 	preempt_disable();
 	for (i = 0; i < patch->nr; i++)
-		untouched &= is_as_left(&patch->at[i], &first);
+		all &= state(&patch->at[i]);
 	preempt_enable();
-	return untouched;
+	return all;
 }
 
 static int arm_site(struct xk_live_site *site, struct xk_error *error)
@@ -432,8 +445,8 @@ static int arm_site(struct xk_live_site *site, struct xk_error *error)
 		return -ENOMEM;
 	written = write_value(patches, site);
 	xk_patches_free(patches);
-	if (!written || !is_untouched(site->patch))
-		return xk_refuse(error, -EBUSY, "%s+0x%x: somebody else changed this instruction",
+	if (!written || !all_are(site->patch, may_change))
+		return xk_refuse(error, -EBUSY, "%s+0x%x: others changed or probe these instructions",
 				 site->place.symbol, site->offset);
 	site->phase = XK_PHASE_ARMED;
 	return 0;
@@ -462,7 +475,7 @@ static enum xk_armed_state patch_state(const struct xk_live_site *site)
 {
 	if (!site->patch)
 		return XK_STATE_DISARMED;
-	return is_untouched(site->patch) ? XK_STATE_PATCHED : XK_STATE_UNKNOWN;
+	return all_are(site->patch, is_in_force) ? XK_STATE_PATCHED : XK_STATE_UNKNOWN;
 }
 
 static u64 patch_missed(const struct xk_live_site *site)

@@ -8,10 +8,12 @@
  * this address is optimised (optimize_kprobe() in kernel/kprobes.c). Other probes
  * work as before, by a breakpoint.
  *
- * A kprobe executes a copy of its instruction, made when it was registered. So an
- * instruction in which a number is to change has a guard, too: probes that come later
- * share its copy, which changes with the instruction. What the kernel prepares meanwhile
- * for jumps holds the number of that moment, and is never used.
+ * A kprobe executes a copy of its instruction, made when it was registered, and one that
+ * is a jump copies of those that the jump covers. An instruction in which a number is to
+ * change must not have been copied. Jumps over it are kept away by guards as above; what
+ * the kernel prepares meanwhile to make a jump of a probe that shares its place with a
+ * guard holds the number of that moment, and is never used. A probe at the instruction
+ * itself is not kept away: while it is there, the number does not change.
  */
 #include <linux/kprobes.h>
 #include <linux/list.h>
@@ -20,6 +22,7 @@
 
 #include "guard.h"
 #include "internal.h"
+#include "patch.h"
 #include "stubs.h"
 
 /* A jump that begins so many bytes before a place may cover it. */
@@ -115,9 +118,15 @@ void xk_guards_flush(void)
 	INIT_LIST_HEAD(&destroyed);
 }
 
+/* A probe with a handler behind the instruction; which, tells them apart. */
+static void after_asking(struct kprobe *kprobe, struct pt_regs *regs, unsigned long flags)
+{
+}
+
 static const char *ask_about(struct kprobe *kprobe, unsigned long address)
 {
 	kprobe->addr = (kprobe_opcode_t *)address;
+	kprobe->post_handler = after_asking;
 	kprobe->flags = KPROBE_FLAG_DISABLED;
 	if (register_kprobe(kprobe))
 		return "the kernel forbids probes here (noprobe, or it patches this code)";
@@ -188,9 +197,11 @@ static const char *guard_before(struct xk_guards *guards, unsigned long address)
 	unsigned int i;
 
 	for (i = 1; i <= REACH && !why; i++) {
-		/* The guard would remember our jump as the instruction there. */
+		/* The guard would remember our jump, or our number, as what is there. */
 		if (xk_stub_covers(address - i))
 			return "a branch leads to where another detour begins";
+		if (xk_patch_begins(NULL, address - i))
+			return "an instruction just before it holds a value";
 		why = guard_at(guards, address - i);
 	}
 	return why;
@@ -214,70 +225,79 @@ struct xk_guards *xk_guards_create(const struct xk_window *window, const char **
 	return NULL;
 }
 
-/* Nobody else has a probe there. */
-static bool is_ours(unsigned long address)
+/* Of whose kind are the probes at an address? */
+struct kinds {
+	bool asks;		/* ours, to be removed in a moment */
+	bool guards;
+	bool others;
+};
+
+static void add_kind(struct kinds *kinds, const struct kprobe *kprobe)
+{
+	if (kprobe->post_handler == after_asking)
+		kinds->asks = true;
+	else if (kprobe->post_handler == after_nothing)
+		kinds->guards = true;
+	else
+		kinds->others = true;
+}
+
+static struct kinds notrace kinds_at(unsigned long address)
 {
 	struct kprobe *kprobe, *member;
-	bool ours = true;
+	struct kinds kinds = {};
 
 	preempt_disable();
 	kprobe = xk_kprobe_at(address);
 	if (kprobe && list_empty(&kprobe->list))
-		ours = kprobe->post_handler == after_nothing;
+		add_kind(&kinds, kprobe);
 	else if (kprobe)
 		list_for_each_entry_rcu(member, &kprobe->list, list, true)
-			ours &= member->post_handler == after_nothing;
+			add_kind(&kinds, member);
 	preempt_enable();
-	return ours;
+	return kinds;
 }
 
-static const char *find_other(unsigned long address)
+static const char *guard_number(struct xk_guards *guards, const struct xk_live_site *site,
+				unsigned long address, struct xk_guards *asked)
 {
+	struct kinds kinds;
+	const char *why;
 	unsigned int i;
 
-	if (!is_ours(address))
+	why = ask_about(&asked->at[asked->nr], address);
+	if (why)
+		return why;
+	asked->nr++;
+	kinds = kinds_at(address);
+	if (kinds.guards || kinds.others)
 		return "another probe is there";
-	for (i = 1; i <= REACH; i++)
-		if (!is_ours(address - i))
+	for (i = 1; i <= REACH; i++) {
+		/* Where another number stands, no probe is borne at all. */
+		if (xk_patch_begins(site, address - i))
+			continue;
+		if (xk_stub_covers(address - i))
+			return "a detour begins just before it";
+		why = guard_at(guards, address - i);
+		if (why)
+			return why;
+		if (kinds_at(address - i).others)
 			return "another probe could become a jump over it";
+	}
 	return NULL;
 }
 
-static const char *guard_number(struct xk_guards *guards, unsigned long address)
-{
-	struct kprobe *kprobe;
-	const char *why;
-	bool copied;
-
-	if (register_guard(guards, address))
-		return "the kernel forbids probes here (noprobe, or it patches this code)";
-	why = guard_before(guards, address);
-	if (why)
-		return why;
-	why = find_other(address);
-	if (why) {
-		/* Perhaps one of ours that was to find something out. */
-		xk_guards_flush();
-		why = find_other(address);
-	}
-	if (why)
-		return why;
-	preempt_disable();
-	kprobe = xk_kprobe_at(address);
-	copied = kprobe && kprobe->ainsn.insn && !kprobe->ainsn.emulate_op;
-	preempt_enable();
-	return copied ? NULL : "kprobes would not execute a copy of it";
-}
-
-struct xk_guards *xk_guards_of_numbers(const unsigned long *addresses, unsigned int nr,
+struct xk_guards *xk_guards_of_numbers(const struct xk_live_site *site,
+				       const unsigned long *addresses, unsigned int nr,
 				       const char **why)
 {
-	struct xk_guards *guards = create((1 + REACH) * nr);
+	struct xk_guards *guards = create(REACH * nr), *asked = create(nr);
 	unsigned int i;
 
-	*why = guards ? NULL : "no memory";
+	*why = guards && asked ? NULL : "no memory";
 	for (i = 0; i < nr && !*why; i++)
-		*why = guard_number(guards, addresses[i]);
+		*why = guard_number(guards, site, addresses[i], asked);
+	xk_guards_destroy(asked);
 	if (!*why) {
 		guards->of_numbers = true;
 		return guards;
@@ -286,9 +306,17 @@ struct xk_guards *xk_guards_of_numbers(const unsigned long *addresses, unsigned 
 	return NULL;
 }
 
-unsigned long xk_guard_copy(unsigned long address)
+bool xk_number_is_free(unsigned long address)
 {
-	const struct kprobe *kprobe = xk_kprobe_at(address);
+	unsigned int i;
 
-	return kprobe ? (unsigned long)kprobe->ainsn.insn : 0;
+	if (xk_is_probed(address))
+		return false;
+	for (i = 1; i <= REACH; i++) {
+		struct kinds kinds = kinds_at(address - i);
+
+		if (kinds.others && !kinds.guards)
+			return false;
+	}
+	return true;
 }

@@ -9,6 +9,7 @@
 #include "relocate.h"
 
 struct xk_guards;
+struct xk_live_site;
 
 /* All of this under xk_lock. NULL, or why kprobes forbid a probe at an instruction. */
 const char *xk_ask_kprobes(const struct xk_window *window);
@@ -18,13 +19,14 @@ struct xk_guards *xk_guards_create(const struct xk_window *window, const char **
 void xk_guards_destroy(struct xk_guards *guards);
 
 /*
- * For instructions at these addresses in which numbers are to change; nobody else may
- * have a probe there yet. They go when the original numbers are back.
+ * For instructions of `site` at these addresses in which numbers are to change; nobody
+ * else may have a probe there yet. They go when the original numbers are back.
  */
-struct xk_guards *xk_guards_of_numbers(const unsigned long *addresses, unsigned int nr,
+struct xk_guards *xk_guards_of_numbers(const struct xk_live_site *site,
+				       const unsigned long *addresses, unsigned int nr,
 				       const char **why);
-/* What probes at this instruction execute. With preemption disabled, or in a stop. */
-unsigned long xk_guard_copy(unsigned long address);
+/* Nobody has a copy of the instruction there. In a stop, or when asked probes are gone. */
+bool xk_number_is_free(unsigned long address);
 
 /*
  * What was destroyed is registered until then: kprobes wait for a grace period,

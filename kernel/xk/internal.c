@@ -13,6 +13,7 @@
 #include <asm/text-patching.h>
 
 #include "internal.h"
+#include "scan.h"
 #include "xk.h"
 
 enum {
@@ -58,12 +59,41 @@ static unsigned long find_lookup(void)
 	return address;
 }
 
+static struct xk_addresses registering;
+
+/* Where the function ends only its symbol says. */
+static bool find_registering(void)
+{
+	char text[KSYM_SYMBOL_LEN];
+	struct xk_symbol symbol;
+
+	registering.start = (unsigned long)register_kprobe;
+	if (!xk_symbol_at(registering.start, text, &symbol) || symbol.offset ||
+	    strcmp(symbol.name, "register_kprobe"))
+		return false;
+	registering.end = registering.start + symbol.size;
+	return true;
+}
+
+unsigned long xk_registering_start(void)
+{
+	return registering.start;
+}
+
+unsigned long xk_registering_end(void)
+{
+	return registering.end;
+}
+
 void xk_internal_init(void)
 {
 	unsigned long lookup = find_lookup();
 	unsigned int i;
 
 	if (!lookup)
+		return;
+	missing = "register_kprobe";
+	if (!find_registering())
 		return;
 	for (i = 0; i < NR_INTERNAL; i++) {
 		addresses[i] = xk_far((unsigned long)names[i], 0, 0, 0, lookup);

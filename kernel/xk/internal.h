@@ -32,6 +32,10 @@ bool xk_may_fault(unsigned long address);
 /* The kprobe there, armed or not; or NULL. With preemption disabled, or in a stop. */
 struct kprobe *xk_kprobe_at(unsigned long address);
 
+/* The function in which kprobes are registered. */
+unsigned long xk_registering_start(void);
+unsigned long xk_registering_end(void);
+
 static inline bool xk_is_probed(unsigned long address)
 {
 	return xk_kprobe_at(address);

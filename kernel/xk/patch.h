@@ -43,6 +43,12 @@ void xk_patch_undo(const struct xk_live_patch *patch, u8 *view, unsigned long st
 /* Whether instructions of the tune have room for the value; if not, which says so. */
 int xk_patch_accepts(const struct xk_tune *tune, s64 value, struct xk_error *error);
 
+/*
+ * At this address begins an instruction that holds a value, or is to hold one when the
+ * tune of `site`, which may be NULL, is loaded.
+ */
+bool xk_patch_begins(const struct xk_live_site *site, unsigned long address);
+
 /* The tune has a site of this backend. */
 bool xk_is_patched(const struct xk_tune *tune);
 

@@ -74,14 +74,6 @@ void notrace xk_pokes_follow(struct xk_pokes *pokes, unsigned int *seen)
 	atomic_inc(&pokes->followed);
 }
 
-/* Who comes here now meets the breakpoint, and nobody comes to the copy. */
-static void write_rest(const struct xk_poke *poke)
-{
-	xk_text_write(poke->address + 1, poke->bytes + 1, poke->len - 1);
-	if (poke->copy)
-		xk_text_write(poke->copy + poke->field, poke->bytes + poke->field, poke->size);
-}
-
 void xk_pokes_make(struct xk_pokes *pokes)
 {
 	static const u8 int3 = INT3;
@@ -94,7 +86,8 @@ void xk_pokes_make(struct xk_pokes *pokes)
 		xk_text_write(pokes->at[i].address, &int3, 1);
 	enter_phase(pokes, PHASE_BREAKPOINT);
 	for (i = 0; i < pokes->nr; i++)
-		write_rest(&pokes->at[i]);
+		xk_text_write(pokes->at[i].address + 1, pokes->at[i].bytes + 1,
+			      pokes->at[i].len - 1);
 	enter_phase(pokes, PHASE_REST);
 	for (i = 0; i < pokes->nr; i++)
 		xk_text_write(pokes->at[i].address, pokes->at[i].bytes, 1);

@@ -13,12 +13,8 @@ struct xk_poke {
 	unsigned long address;
 	unsigned long meanwhile;	/* where who comes to it in the meantime goes on */
 	unsigned long before;		/* ... with pokes.epoch, on CPUs that have not noted it */
-	unsigned long copy;		/* another one, which changes with it, or 0 */
 	u8 len;
 	u8 bytes[XK_MAX_WINDOW];
-	/* Of the copy, only these change. */
-	u8 field;
-	u8 size;
 };
 
 struct xk_pokes {

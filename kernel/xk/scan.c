@@ -13,6 +13,7 @@
 #include <linux/sort.h>
 #include <asm/unwind.h>
 
+#include "internal.h"
 #include "scan.h"
 #include "xk.h"
 
@@ -64,11 +65,16 @@ static void add_scopes(struct xk_range_set *set, const struct xk_tune *tune)
 	}
 }
 
-/* Instructions that hold a value: from the first of a site to behind the last. */
+/*
+ * Instructions that hold a value: from the first of a site to behind the last. And where
+ * a probe that is being registered may have copied one, and cannot be found yet.
+ */
 static void add_patched(struct xk_range_set *set, const struct xk_tune *tune)
 {
 	unsigned int k;
 
+	if (tune->patches)
+		add(set, xk_registering_start(), xk_registering_end());
 	for (k = 0; k < tune->nr_sites; k++) {
 		const struct xk_live_site *site = &tune->sites[k];
 
@@ -79,7 +85,7 @@ static void add_patched(struct xk_range_set *set, const struct xk_tune *tune)
 
 static unsigned int count_ranges(const struct xk_tune *tune)
 {
-	unsigned int k, nr = tune->patches ? tune->nr_sites : 0;
+	unsigned int k, nr = tune->patches ? 1 + tune->nr_sites : 0;
 
 	for (k = 0; k < tune->nr_scopes; k++)
 		nr += tune->scopes[k].nr_ranges;

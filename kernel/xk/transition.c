@@ -42,7 +42,7 @@ static void refuse_blocked(const struct xk_turn *turn, int ret, struct xk_error 
 	const struct xk_blocker *first = &turn->scan.blockers[0];
 
 	if (turn->obstacle)
-		xk_refuse(error, ret, "given up: somebody else changed %pS",
+		xk_refuse(error, ret, "given up: somebody else changed or probes %pS",
 			  (void *)turn->obstacle);
 	else if (!turn->scan.nr_blockers)
 		xk_refuse(error, ret, "given up: there was no memory to look at the threads");

@@ -21,7 +21,7 @@ use std::time::Duration;
 use guest::{boot, output_of, passed, run};
 use support::{held, op, set_register, table, windowed, Loaded, Site, MODULE, RAX, RDI};
 use xk_harness::{family, Atomic, Flipper};
-use xk_runtime::{Backend, Device, Error, Mode, Outcome, Policy, Probe, SiteStatus, Target, Tune};
+use xk_runtime::{Backend, Device, Error, Mode, Outcome, Policy, Probe, SiteStatus, State, Target, Tune};
 use xk_table::{Op, OpCode, Patch, ScopeTable};
 
 /// Set in the guest only: nothing in `inside` may run anywhere else.
@@ -43,8 +43,9 @@ guest_tests! {
     a_policy_is_refused,
     nothing_is_missed_where_probes_nest,
     disabling_kprobes_changes_nothing,
-    a_probe_that_comes_later_has_the_value,
+    a_probe_that_comes_later_keeps_the_value,
     a_probe_that_was_there_is_in_the_way,
+    a_probe_before_it_never_becomes_a_jump,
     another_tune_sees_the_original_code,
     what_is_not_what_was_analysed_is_refused,
     what_cannot_be_a_patch_may_be_a_detour,

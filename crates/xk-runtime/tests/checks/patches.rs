@@ -170,9 +170,9 @@ fn is_optimised(place: &str) -> bool {
     list.lines().any(|line| line.contains(place) && line.contains("[OPTIMIZED]"))
 }
 
-/// It executes a copy of the instruction, which changes with it; before us, with us, and
-/// when we are gone.
-pub fn a_probe_that_comes_later_has_the_value() {
+/// Its owner remembers the instruction with the number that it held: while it is there, the
+/// number stays, and when it has gone, everything goes on.
+pub fn a_probe_that_comes_later_keeps_the_value() {
     let before = running("text");
     let tune = value(128);
     probe("xk_target_value", 0, "enabled");
@@ -181,24 +181,33 @@ pub fn a_probe_that_comes_later_has_the_value() {
     let start = hits();
     assert_eq!((target("value"), hits() - start), ("128".into(), 2));
     assert_eq!(only_site(&tune).probe, Probe::Patch);
-    for mode in [Mode::Global, Mode::Now] {
-        let to = if mode == Mode::Now { 11 } else { 9 };
-        tune.go(Target::Value(to), mode, LONG).unwrap();
-        let start = hits();
-        assert_eq!((target("value"), hits() - start), (to.to_string(), 2));
+    for (mode, state) in [(Mode::Global, "enabled"), (Mode::Now, "disabled")] {
+        probe("xk_target_value", 0, state);
+        let (outcome, reason, _) = blocked(tune.go(Target::Value(9), mode, BRIEF));
+        assert_eq!(outcome, Outcome::Unchanged);
+        assert!(reason.contains("somebody else changed or probes xk_target_value+0x0"), "{reason}");
+        assert_eq!((target("value"), tune.status().unwrap().value), ("128".into(), 128));
     }
-    tune.unload().unwrap();
-    let start = hits();
-    assert_eq!((target("value"), hits() - start), ("32".into(), 2));
-    // Another, of which the kernel makes a jump: its optimiser has been here. What it had
-    // prepared for the first one holds 128.
-    let other = Site::new("xk_target_twice", 10, 2, set_register(1));
-    let other = load_by(Backend::Kprobe, &table(&module(TARGET_KO), "OTHER", vec![other]), 64).unwrap();
-    wait_for("optimisation", || only_site(&other).probe == Probe::Jump);
-    assert!(!is_optimised("xk_target_value+0x0"));
-    assert_eq!(target("value"), "32");
     no_probe();
+    tune.go(Target::Value(9), Mode::Now, LONG).unwrap();
+    assert_eq!(target("value"), "9");
+    // The end of a tune waits for it, too.
+    probe("xk_target_value", 0, "enabled");
+    drop(tune);
+    std::thread::sleep(BRIEF);
+    let tunes = Device::open().unwrap().tunes().unwrap();
+    assert_eq!((tunes[0].value, tunes[0].state, target("value").as_str()), (9, State::Unloading, "9"));
+    no_probe();
+    wait_for("the default", || Device::open().unwrap().tunes().unwrap().is_empty());
     assert_eq!((target("value"), running("text")), ("32".into(), before));
+}
+
+/// The kernel makes a jump of this probe: its optimiser has been here.
+fn optimised_elsewhere() -> Tune {
+    let site = Site::new("xk_target_twice", 10, 2, set_register(1));
+    let tune = load_by(Backend::Kprobe, &table(&module(TARGET_KO), "OTHER", vec![site]), 64).unwrap();
+    wait_for("optimisation", || only_site(&tune).probe == Probe::Jump);
+    tune
 }
 
 pub fn a_probe_that_was_there_is_in_the_way() {
@@ -214,18 +223,36 @@ pub fn a_probe_that_was_there_is_in_the_way() {
         assert_eq!((target("compare"), running("bytes")), ("1".into(), before.clone()));
         no_probe();
     }
-    // One that comes later there stays a breakpoint, and the number changes under it.
+}
+
+/// It would become a jump that executes copies of what it covers. It stays a breakpoint, and
+/// what was prepared for the jump holds an old number: also when we are gone.
+pub fn a_probe_before_it_never_becomes_a_jump() {
+    let before = running("bytes");
     let tune = compared(50).unwrap();
     probe("xk_target_compare", 0, "enabled");
+    let other = optimised_elsewhere();
+    assert!(!is_optimised("xk_target_compare+0x0"));
     let start = hits();
     assert_eq!((target("compare"), hits() - start), ("0".into(), 2));
     tune.set(39).unwrap();
     assert_eq!(target("compare"), "1");
     tune.set(50).unwrap();
+    assert_eq!(target("compare"), "0");
     tune.unload().unwrap();
-    assert_eq!(target("compare"), "1");
+    other.unload().unwrap();
+    let _other = optimised_elsewhere();
+    assert!(!is_optimised("xk_target_compare+0x0"));
+    let start = hits();
+    assert_eq!((target("compare"), hits() - start), ("1".into(), 2));
     no_probe();
     assert_eq!(running("bytes"), before);
+    // One that comes when nobody has changed anything becomes one.
+    probe("xk_target_compare", 0, "enabled");
+    wait_for("optimisation", || is_optimised("xk_target_compare+0x0"));
+    no_probe();
+    // The kernel forgets it some time later, and does not if its module goes before.
+    wait_for("nobody probes it", || compared(50).is_ok());
 }
 
 pub fn another_tune_sees_the_original_code() {
@@ -360,7 +387,7 @@ pub fn somebody_elses_change_is_not_overwritten() {
     assert_eq!(only_site(&tune).probe, Probe::Unknown);
     let (outcome, reason, _) = blocked(tune.go(Target::Value(7), Mode::Global, BRIEF));
     assert_eq!(outcome, Outcome::Unchanged);
-    assert!(reason.contains("somebody else changed xk_target_value+0x0"), "{reason}");
+    assert!(reason.contains("somebody else changed or probes xk_target_value+0x0"), "{reason}");
     assert_eq!((target("value"), tune.status().unwrap().value), ("200".into(), 128));
     write("/proc/xk_target", "poke 128");
     tune.set(7).unwrap();

@@ -471,11 +471,16 @@ pub fn a_thread_between_two_instructions_blocks_even_mode_now() {
     Atomic.tell("inside 1").unwrap();
     Atomic.tell("sleep 3000000").unwrap();
     Atomic.start(1, Atomic::mask(&["sleep"])).unwrap();
+    let mut next = 77;
     for mode in [Mode::Now, Mode::Global] {
-        let refused = |_: &()| tune.go(Target::Value(5), mode, BRIEF).err().map(|error| error.to_string());
-        wait_for("the thread is inside", || refused(&()).is_some_and(|why| why.contains("1 threads are inside")));
+        // Until it is inside, the value changes, and to the value in force it always does.
+        wait_for("the thread is inside", || {
+            next += 1;
+            let refused = tune.go(Target::Value(next), mode, BRIEF).err().map(|error| error.to_string());
+            refused.is_some_and(|why| why.contains("1 threads are inside"))
+        });
+        assert_eq!(tune.status().unwrap().value, next - 1);
     }
-    assert_eq!(tune.status().unwrap().value, 77);
     // It leaves with what it had, and then there is room.
     Atomic.tell("sleep 1").unwrap();
     tune.go(Target::Value(5), Mode::Now, LONG).unwrap();

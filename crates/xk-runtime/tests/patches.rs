@@ -13,19 +13,17 @@ mod guest;
 mod support;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use guest::{boot, output_of, passed, run};
+use guest::{boot, file as module, insmod, modules, passed, run, wait_for, XK_KO};
 use support::{held, op, set_register, table, windowed, Loaded, Site, MODULE, RAX, RDI};
 use xk_harness::{family, Atomic, Flipper};
 use xk_runtime::{Backend, Device, Error, Mode, Outcome, Policy, Probe, SiteStatus, State, Target, Tune};
 use xk_table::{Op, OpCode, Patch, ScopeTable};
 
-/// Set in the guest only: nothing in `inside` may run anywhere else.
-const XK_KO: &str = "XK_TEST_MODULE";
 const TARGET_KO: &str = "XK_TEST_TARGET";
 const ATOMIC_KO: &str = "XK_TEST_ATOMIC";
 /// A bound that is waited out.
@@ -74,29 +72,12 @@ fn own() {
 /// What the tests in the guest printed, in one boot.
 fn guest_output() -> &'static str {
     static OUTPUT: OnceLock<String> = OnceLock::new();
-    OUTPUT.get_or_init(|| {
-        let release = output_of(Command::new("lab/lab").args(["info", "amd64", "release"]));
-        let module = |folder| output_of(Command::new("scripts/build-module").args([release.as_str(), folder]));
-        let environment = format!(
-            "{XK_KO}={} {TARGET_KO}={} {ATOMIC_KO}={}",
-            module("kernel/xk"),
-            module("kernel/test"),
-            module("kernel/atomic")
-        );
-        boot("amd64", 400, &environment)
-    })
+    let folders = [(XK_KO, "kernel/xk"), (TARGET_KO, "kernel/test"), (ATOMIC_KO, "kernel/atomic")];
+    OUTPUT.get_or_init(|| boot(400, &modules(&folders)))
 }
 
 fn report(name: &str) {
     passed(guest_output(), name);
-}
-
-fn module(variable: &str) -> PathBuf {
-    std::env::var_os(variable).expect("this test runs in a guest only").into()
-}
-
-fn insmod(variable: &str) {
-    assert!(run("insmod", &[module(variable).to_str().unwrap()]));
 }
 
 /// Fresh modules for each check, whatever the one before left behind.
@@ -125,16 +106,6 @@ fn target(name: &str) -> String {
 
 fn write(path: &str, text: &str) {
     fs::write(path, text).unwrap_or_else(|error| panic!("{path}: {text}: {error}"));
-}
-
-fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
-    for _ in 0..200 {
-        if condition() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(100));
-    }
-    panic!("not within twenty seconds: {what}");
 }
 
 /// Loaded by this backend, with this value in force.

@@ -153,11 +153,14 @@ static int show(struct seq_file *file, void *unused)
 	seq_printf(file, "forbidden %d\n", xk_target_forbidden());
 	seq_printf(file, "displaced %d\n", xk_target_displaced(4));
 	seq_printf(file, "untouchable %d\n", xk_target_untouchable());
+	seq_printf(file, "skip %d\n", xk_target_skip(40));
+	seq_printf(file, "pair %d %d\n", xk_target_pair(40, 20), xk_target_pair(20, 40));
 	xk_target_probed();
 	seq_printf(file, "handler %d\n", value_in_handler);
 	seq_printf(file, "foreign %u\n", foreign_hits);
 	seq_printf(file, "text %16ph\n", xk_target_value);
 	seq_printf(file, "bytes %16ph\n", xk_target_compare);
+	seq_printf(file, "pairtext %12ph\n", xk_target_pair);
 	seq_printf(file, "init %d %u\n", value_at_init, limit_at_init);
 	show_limits(file);
 	return 0;

@@ -16,6 +16,8 @@ int xk_target_careful(int *x);
 int xk_target_forbidden(void);
 int xk_target_displaced(int x);
 int xk_target_untouchable(void);
+int xk_target_skip(int x);
+int xk_target_pair(int x, int y);
 int xk_target_twice(void);
 int xk_target_compare(int x);
 int xk_target_memory(int *x, int *other);

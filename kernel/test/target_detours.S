@@ -5,6 +5,7 @@
  * a test knows every byte.
  */
 #include <linux/linkage.h>
+#include <linux/objtool.h>
 #include <asm/asm.h>
 
 #include "target_function.h"
@@ -96,3 +97,25 @@ FUNCTION(xk_target_untouchable)
 	RET
 SYM_FUNC_END(xk_target_untouchable)
 	_ASM_EXTABLE(1b, 2b)
+
+/* int xk_target_skip(int x): x if it is at most 32, or 0 */
+FUNCTION(xk_target_skip)
+	movl	%edi, %eax
+	cmpl	$32, %edi
+	jbe	1f			/* +0x05; to just behind a jump from there */
+	andl	$0, %eax
+1:	movl	%eax, %edx
+	RET
+SYM_FUNC_END(xk_target_skip)
+
+/* int xk_target_pair(int x, int y): whether x > 32 or y > 32 */
+FUNCTION(xk_target_pair)
+	ANNOTATE_NOENDBR
+	xorl	%eax, %eax
+	cmpl	$32, %edi		/* +0x02 */
+	jg	1f			/* +0x05; to just behind the other comparison */
+	cmpl	$32, %esi		/* +0x07 */
+	jle	2f			/* +0x0a */
+1:	movl	$1, %eax
+2:	RET
+SYM_FUNC_END(xk_target_pair)

@@ -106,10 +106,10 @@ static int make_probe(struct xk_live_site *site, struct xk_error *error)
 {
 	site->backend->destroy(site);
 	site->backend = &xk_backend_kprobe;
-	if (site->tune->detours)
-		site->no_detour = "it could not be armed as one";
-	else
+	if (!site->tune->detours)
 		site->no_patch = "it could not be armed as one";
+	else if (!site->no_detour)
+		site->no_detour = "it could not be armed as one";
 	error->text[0] = '\0';
 	return site->backend->prepare(site, error);
 }

@@ -124,6 +124,26 @@ static const char *why_not_armed(const struct xk_stub *stub)
 	return NULL;
 }
 
+/* Those that lean on what will be no jump cannot be one, and so on. */
+static void drop_unsupported(const struct batch *batch)
+{
+	unsigned int i;
+	bool again;
+
+	do {
+		again = false;
+		for (i = 0; i < batch->nr; i++) {
+			struct xk_stub *stub = batch->stubs[i];
+
+			if (!stub->chosen || xk_is_supported(stub))
+				continue;
+			stub->chosen = false;
+			stub->why = "another window beside it, which it needs, is no detour";
+			again = true;
+		}
+	} while (again);
+}
+
 /* In a stop. Those that may be; false if none may. */
 static bool choose_to_arm(void *data)
 {
@@ -135,13 +155,18 @@ static bool choose_to_arm(void *data)
 	for (i = 0; i < batch->nr; i++) {
 		struct xk_stub *stub = batch->stubs[i];
 
-		if (stub->armed)
-			continue;
-		stub->why = why_not_armed(stub);
-		if (stub->why)
+		stub->why = stub->armed ? NULL : why_not_armed(stub);
+		stub->chosen = !stub->armed && !stub->why;
+	}
+	drop_unsupported(batch);
+	for (i = 0; i < batch->nr; i++) {
+		struct xk_stub *stub = batch->stubs[i];
+
+		if (!stub->chosen)
 			continue;
 		write_jump(stub, &batch->pokes->at[batch->pokes->nr++]);
 		stub->armed = true;
+		stub->chosen = false;
 	}
 	return batch->pokes->nr;
 }
@@ -209,9 +234,12 @@ static int detour_arm(struct xk_live_site **sites, unsigned int nr, struct xk_er
 			break;
 	}
 	kvfree(batch.pokes);
-	for (i = 0; i < nr; i++)
+	for (i = 0; i < nr; i++) {
 		if (stubs[i]->armed)
 			sites[i]->phase = XK_PHASE_ARMED;
+		else
+			sites[i]->no_detour = stubs[i]->why;
+	}
 	return refuse_unarmed(&batch, error);
 }
 
@@ -221,6 +249,25 @@ static bool may_disarm(const struct xk_stub *stub)
 
 	write_jump(stub, &jump);
 	return bytes_are(jump.address, jump.bytes, jump.len) && !is_probed(&stub->window);
+}
+
+/* What others lean on stays as long as they do, and so on. */
+static void keep_supports(const struct batch *batch)
+{
+	unsigned int i;
+	bool again;
+
+	do {
+		again = false;
+		for (i = 0; i < batch->nr; i++) {
+			struct xk_stub *stub = batch->stubs[i];
+
+			if (!stub->chosen || !xk_is_support(stub))
+				continue;
+			stub->chosen = false;
+			again = true;
+		}
+	} while (again);
 }
 
 /*
@@ -235,16 +282,18 @@ static bool choose_to_disarm(void *data)
 
 	look_at_threads(batch);
 	batch->pokes->nr = 0;
+	for (i = 0; i < batch->nr; i++)
+		batch->stubs[i]->chosen = batch->stubs[i]->armed && may_disarm(batch->stubs[i]);
+	keep_supports(batch);
 	for (i = 0; i < batch->nr; i++) {
 		struct xk_stub *stub = batch->stubs[i];
 		struct xk_poke *poke = &batch->pokes->at[batch->pokes->nr];
 
-		if (!stub->armed)
-			continue;
-		if (may_disarm(stub)) {
+		if (stub->chosen) {
 			write_original(stub, poke);
 			stub->armed = false;
-		} else if (stub->state != XK_GATE_SKIP) {
+			stub->chosen = false;
+		} else if (stub->armed && stub->state != XK_GATE_SKIP) {
 			xk_stub_write_gate(stub, XK_GATE_SKIP, poke);
 			stub->state = XK_GATE_SKIP;
 		} else {

@@ -190,34 +190,56 @@ static const char *guard_at(struct xk_guards *guards, unsigned long address)
 	}
 }
 
-/* Against jumps that begin before `address` and cover it. */
-static const char *guard_before(struct xk_guards *guards, unsigned long address)
+static bool is_inside(const struct xk_window *window, unsigned long address)
 {
+	return address - window->address < window->len;
+}
+
+/*
+ * Against jumps that begin before `address` and cover it: the beginning of the window,
+ * where everybody sees our jump, or what a branch in the stub leads to, which nobody
+ * sees.
+ */
+static const char *guard_before(struct xk_guards *guards, struct xk_stub *stub,
+				unsigned long address)
+{
+	bool branch = address != stub->window.address;
 	const char *why = NULL;
 	unsigned int i;
 
 	for (i = 1; i <= REACH && !why; i++) {
-		/* The guard would remember our jump, or our number, as what is there. */
-		if (xk_stub_covers(address - i))
-			return "a branch leads to where another detour begins";
-		if (xk_patch_begins(NULL, address - i))
-			return "an instruction just before it holds a value";
-		why = guard_at(guards, address - i);
+		unsigned long at = address - i, neighbour = xk_neighbour_at(stub->site, at);
+
+		/* No instruction begins in our own jump. */
+		if (is_inside(&stub->window, at))
+			continue;
+		if (neighbour)
+			why = xk_lean_on(stub, neighbour);
+		else if (branch && xk_stub_has(at))
+			why = "a branch leads to just behind another detour";
+		else if (xk_stub_covers(at))
+			/* The guard would remember our jump, or our number, as what is there. */
+			why = "another detour begins just before";
+		else if (xk_patch_begins(NULL, at))
+			why = "an instruction just before it holds a value";
+		else
+			why = guard_at(guards, at);
 	}
 	return why;
 }
 
-struct xk_guards *xk_guards_create(const struct xk_window *window, const char **why)
+struct xk_guards *xk_guards_create(struct xk_stub *stub, const char **why)
 {
+	const struct xk_window *window = &stub->window;
 	struct xk_guards *guards = create(REACH * (1 + window->nr));
 	unsigned int i;
 
-	*why = guards ? guard_before(guards, window->address) : "no memory";
+	*why = guards ? guard_before(guards, stub, window->address) : "no memory";
 	for (i = 0; i < window->nr && !*why; i++) {
 		u8 kind = window->insns[i].kind;
 
 		if (kind == XK_INSN_BRANCH || kind == XK_INSN_JUMP)
-			*why = guard_before(guards, window->insns[i].target);
+			*why = guard_before(guards, stub, window->insns[i].target);
 	}
 	if (!*why)
 		return guards;

@@ -10,12 +10,13 @@
 
 struct xk_guards;
 struct xk_live_site;
+struct xk_stub;
 
 /* All of this under xk_lock. NULL, or why kprobes forbid a probe at an instruction. */
 const char *xk_ask_kprobes(const struct xk_window *window);
 
-/* For the window; NULL and `why` if it cannot be. */
-struct xk_guards *xk_guards_create(const struct xk_window *window, const char **why);
+/* For the window of the stub; NULL and `why` if it cannot be. */
+struct xk_guards *xk_guards_create(struct xk_stub *stub, const char **why);
 void xk_guards_destroy(struct xk_guards *guards);
 
 /*

@@ -325,6 +325,16 @@ bool xk_stub_covers(unsigned long address)
 	return false;
 }
 
+bool xk_stub_has(unsigned long address)
+{
+	unsigned int i;
+
+	for (i = 0; i < XK_STUBS; i++)
+		if (stubs[i].armed && address - stubs[i].window.address < stubs[i].window.len)
+			return true;
+	return false;
+}
+
 void xk_stub_write_gate(const struct xk_stub *stub, enum xk_gate gate, struct xk_poke *poke)
 {
 	poke->address = xk_stub_address(stub) + stub->gate;

@@ -17,9 +17,14 @@ pub fn a_value_changes_and_returns() {
     assert_eq!(target("value"), "32");
 }
 
+/// Bytes that the module prints.
+fn bytes(name: &str) -> Vec<u8> {
+    target(name).split(' ').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect()
+}
+
 /// The running bytes of `xk_target_value`.
 fn running() -> Vec<u8> {
-    target("text").split(' ').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect()
+    bytes("text")
 }
 
 pub fn the_original_bytes_come_back() {
@@ -311,6 +316,61 @@ pub fn a_probe_near_a_relocated_branch_stays_a_breakpoint() {
     no_probe();
     tune.unload().unwrap();
     assert_eq!(target("branch"), "1");
+}
+
+/// Whoever comes with a probe finds no instruction in the window, so that none becomes a
+/// jump over the place that the branch leads to.
+pub fn a_branch_may_lead_to_just_behind_its_window() {
+    changes("skip", Site::new("xk_target_skip", 5, 2, compare(RDI, false)), 5, 50, "0", "40");
+}
+
+/// Two comparisons with their branches. The first branch leads to behind the second window.
+fn pair() -> ScopeTable {
+    let site = |offset, register| Site::new("xk_target_pair", offset, 2, compare_flags(register, false, 0x8d5));
+    let mut table = windowed(table(&target_module(), "PAIR", vec![site(5, RDI), site(10, RSI)]), &[5, 5]);
+    for span in &mut table.spans {
+        span.indirection.window_lead = 3;
+    }
+    table
+}
+
+pub fn windows_may_lie_side_by_side() {
+    let before = bytes("pairtext");
+    let tune = load_by(Backend::Detour, &pair(), 50).unwrap();
+    assert_eq!(target("pair"), "0 0");
+    let armed = bytes("pairtext");
+    assert_eq!((armed[2], armed[7]), (0xe9, 0xe9));
+    tune.set(30).unwrap();
+    assert_eq!(target("pair"), "1 1");
+    tune.unload().unwrap();
+    assert_eq!((target("pair"), bytes("pairtext")), ("1 1".into(), before));
+}
+
+/// Each has its jump only as long as the other has.
+pub fn windows_side_by_side_come_and_go_together() {
+    let before = bytes("pairtext");
+    probe("xk_target_pair", 2, "disabled");
+    let refused = message(load_by(Backend::Detour, &pair(), 50));
+    assert!(refused.contains("xk_target_pair+0x5: another probe came here"), "{refused}");
+    let tune = load_by(Backend::Auto, &pair(), 50).unwrap();
+    assert_eq!(target("pair"), "0 0");
+    let notes: Vec<_> = tune.status().unwrap().sites.into_iter().map(|site| (site.probe, site.note)).collect();
+    assert!(notes.iter().all(|(probe, _)| matches!(probe, Probe::Int3 | Probe::Jump)), "{notes:?}");
+    assert_eq!(notes[0].1.as_deref(), Some("another probe came here"));
+    assert_eq!(notes[1].1.as_deref(), Some("another window beside it, which it needs, is no detour"));
+    tune.unload().unwrap();
+    no_probe();
+    assert_eq!((target("pair"), bytes("pairtext")), ("1 1".into(), before.clone()));
+
+    // Its owner remembers the second jump, so that this one stays, and the first with it.
+    let tune = load_by(Backend::Detour, &pair(), 50).unwrap();
+    let armed = bytes("pairtext");
+    probe("xk_target_pair", 7, "enabled");
+    tune.unload().unwrap();
+    assert_eq!((target("pair"), &bytes("pairtext")[..7]), ("1 1".into(), &armed[..7]));
+    no_probe();
+    wait_for("the original bytes", || bytes("pairtext") == before);
+    assert_eq!(target("pair"), "1 1");
 }
 
 pub fn what_is_not_safe_is_refused() {

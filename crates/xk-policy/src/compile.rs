@@ -44,6 +44,8 @@ pub fn compile_with(source: &Path, headers: &Headers, variables: Option<&Variabl
             let path = folder.path().join("xk_vars.h");
             fs::write(&path, header).map_err(Error::io(&path))?;
             command.arg("-I").arg(folder.path()).arg(format!("-DXK_BUILD_ID=\"{build_id}\""));
+            // The same policy is the same object, wherever its variables were written down.
+            command.arg(format!("-fdebug-prefix-map={}=xk", folder.path().display()));
         }
         command.arg("-c").arg(source).arg("-o").arg(&object);
         let output = match command.output() {

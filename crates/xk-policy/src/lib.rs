@@ -17,4 +17,4 @@ pub use compile::{compile, compile_with, Variables};
 pub use error::Error;
 pub use headers::{Headers, RUNNING_BTF};
 pub use load::{Attached, Programs};
-pub use object::{entries, Entry};
+pub use object::{digest, entries, Entry};

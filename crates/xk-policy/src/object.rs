@@ -2,6 +2,7 @@
 //! `XK_TUNE` of `bpf/xk.bpf.h` writes.
 
 use object::{Object as _, ObjectSection};
+use sha2::{Digest, Sha256};
 
 use crate::Error;
 
@@ -84,6 +85,27 @@ pub fn entries(object: &[u8]) -> Result<Vec<Entry>, Error> {
         }
     }
     Ok(entries)
+}
+
+/// A number for what an object does: the same for the same program, wherever and whenever
+/// it was compiled. What only debuggers read is not part of it.
+///
+/// # Errors
+/// [`Error::Object`]: no object.
+pub fn digest(object: &[u8]) -> Result<String, Error> {
+    let wrong = |error: object::Error| Error::Object(format!("not an object with policies: {error}"));
+    let file = object::File::parse(object).map_err(wrong)?;
+    let mut sum = Sha256::new();
+    for section in file.sections() {
+        let name = section.name().map_err(wrong)?;
+        if [".debug", ".rel.debug", ".symtab", ".strtab", ".llvm"].iter().any(|kind| name.starts_with(kind)) {
+            continue;
+        }
+        let data = section.data().map_err(wrong)?;
+        sum.update(format!("{name} {} ", data.len()));
+        sum.update(data);
+    }
+    Ok(format!("{:x}", sum.finalize()))
 }
 
 #[cfg(test)]

@@ -21,6 +21,8 @@ pub enum Exit {
     Unsupported = 5,
     /// Threads were in the way until the bound; the old values are in force.
     Blocked = 6,
+    /// `xk apply --dry-run`: something would change.
+    Changes = 7,
 }
 
 impl Exit {
@@ -33,6 +35,7 @@ impl Exit {
             Exit::Drift => "drift",
             Exit::Unsupported => "unsupported",
             Exit::Blocked => "blocked",
+            Exit::Changes => "changes",
         }
     }
 }

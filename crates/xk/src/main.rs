@@ -41,7 +41,8 @@ A NAME is a macro or variable (SHRINK_BATCH), a file and line (net/ipv4/tcp.c:11
 (block/blk.h:L335:32:0).
 
 Exit codes: 0 done, 1 error, 2 wrong usage, 3 refused (not soundly possible, or outside the proved
-range), 4 drift (another kernel, or altered code), 5 unsupported here (xk.ko missing, no BTF, ...).";
+range), 4 drift (another kernel, or altered code), 5 unsupported here (xk.ko missing, no BTF, ...),
+6 blocked (threads in the way), 7 something would change (apply --dry-run).";
 
 fn main() -> ExitCode {
     signals::end_on_closed_pipe();

@@ -12,14 +12,14 @@ mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use serde_json::Value;
 use support::guest::{boot, info, insmod, modules, output_of, passed, repository, run, XK_KO};
-use support::{contains, json, xk, BLK, SHRINK};
+use support::{contains, depth, setting, tunes, with_header, xk, Reader, BLK, SHRINK};
 
 const OBJECTS: &str = "XK_TEST_OBJECTS";
 /// The share of the round trip by which HyStart leaves slow start.
@@ -123,11 +123,6 @@ fn prepare() {
     insmod(XK_KO);
 }
 
-/// What `xk status --json` says about the tunes.
-fn tunes() -> Vec<Value> {
-    json(&["status", "--json"])["tunes"].as_array().unwrap().clone()
-}
-
 /// What its policy did, summed over the sites of the only tune.
 fn did(what: &str) -> u64 {
     let tunes = tunes();
@@ -139,11 +134,6 @@ fn did(what: &str) -> u64 {
 fn example(name: &str) -> String {
     let folder = std::env::var(OBJECTS).unwrap();
     format!("{folder}/{name}.bpf.o")
-}
-
-/// A policy that sets a value, as C.
-fn setting(name: &str, constant: &str, value: &str) -> String {
-    format!("XK_TUNE({name}, \"{constant}\")\n{{\n\txk_set(xk_ctx, {value});\n\treturn 0;\n}}\n")
 }
 
 /// Policies of these tests by name. Compiling takes a minute in an emulated guest, so that it
@@ -180,57 +170,6 @@ fn example_with(name: &str, from: &str, to: &str) -> String {
     let text = fs::read_to_string(repository().join(format!("bpf/examples/{name}.bpf.c"))).unwrap();
     assert!(text.contains(from));
     text.replace(from, to)
-}
-
-fn with_header(text: &str) -> String {
-    if text.contains("#include") {
-        return text.to_owned();
-    }
-    format!("#include \"xk.bpf.h\"\n{text}")
-}
-
-/// A process that submits `reads` random reads at once when it is told to.
-struct Reader {
-    child: Child,
-}
-
-impl Reader {
-    fn new(reads: u32) -> Self {
-        let case = repository().join("cases");
-        let script = fs::read_to_string(case.join("blk_max_request_count/observe")).unwrap();
-        let script = script.replace("READS = 512", &format!("READS = {reads}")).replace(
-            "str(Path(__file__).resolve().parent.parent / \"lib\")",
-            &format!("\"{}\"", case.join("lib").display()),
-        );
-        fs::write("/tmp/reader", script).unwrap();
-        let child = Command::new("sh")
-            .args(["-c", "read go; exec python3 /tmp/reader"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        Self { child }
-    }
-
-    fn thread(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// The deepest plug that it had, and what was said about all of them.
-    fn read(self) -> (i64, String) {
-        let mut child = self.child;
-        std::io::Write::write_all(child.stdin.as_mut().unwrap(), b"\n").unwrap();
-        let output = child.wait_with_output().unwrap();
-        let [text, notes] = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-        assert!(output.status.success(), "{text}{notes}");
-        let last: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
-        (last["value"].as_i64().unwrap(), notes)
-    }
-}
-
-fn depth() -> i64 {
-    Reader::new(512).read().0
 }
 
 mod checks {

@@ -62,7 +62,8 @@ pub fn run(args: &Args) -> Result {
     Ok(())
 }
 
-fn in_force(tune: &TuneStatus) -> bool {
+/// Whether a value is in force wherever it could be.
+pub fn in_force(tune: &TuneStatus) -> bool {
     !tune.broken
         && tune.sites.iter().all(|site| !matches!(site.probe, Probe::Disarmed | Probe::Broken | Probe::Drifted))
 }

@@ -60,9 +60,12 @@ pub struct ReloadArgs {
 }
 
 /// A policy, and the constant that it is for.
-struct Part<'a> {
-    entry: &'a Entry,
-    table: &'a ScopeTable,
+#[derive(Debug)]
+pub struct Part<'a> {
+    /// The policy.
+    pub entry: &'a Entry,
+    /// Of the constant.
+    pub table: &'a ScopeTable,
 }
 
 /// How long the stages took.
@@ -219,7 +222,7 @@ fn replaced<'a>(
 }
 
 /// The object: compiled, or read.
-fn object(file: &Path, folders: &Folders) -> Result<Vec<u8>> {
+pub fn object(file: &Path, folders: &Folders) -> Result<Vec<u8>> {
     if file.extension().is_some_and(|extension| extension == "c") {
         return super::compile::for_running(file, folders);
     }
@@ -227,7 +230,7 @@ fn object(file: &Path, folders: &Folders) -> Result<Vec<u8>> {
 }
 
 /// What was compiled with the variables of one kernel is for no other.
-fn refuse_other_build(entries: &[Entry], build_id: &str) -> Result {
+pub fn refuse_other_build(entries: &[Entry], build_id: &str) -> Result {
     match entries.iter().find(|entry| !entry.build_id.is_empty() && entry.build_id != build_id) {
         None => Ok(()),
         Some(entry) => Err(Failure::new(
@@ -253,7 +256,7 @@ pub fn policy_failure(error: PolicyError) -> Failure {
 }
 
 /// The table of each policy's constant.
-fn parts<'a>(entries: &'a [Entry], folders: &Folders, tables: &'a Tables) -> Result<Vec<Part<'a>>> {
+pub fn parts<'a>(entries: &'a [Entry], folders: &Folders, tables: &'a Tables) -> Result<Vec<Part<'a>>> {
     let mut parts: Vec<Part<'a>> = Vec::new();
     for entry in entries {
         let table = tables.find(folders, &entry.constant).map_err(|failure| failure.about(&entry.place()))?;
@@ -306,7 +309,7 @@ fn load_all(device: &Device, parts: &[Part<'_>], addresses: &Addresses) -> Resul
 }
 
 /// Gives each tune its policy, and all of them the programs that run beside.
-fn give(
+pub fn give(
     device: &Device,
     programs: &Programs,
     parts: &[Part<'_>],
@@ -344,7 +347,7 @@ fn give(
 }
 
 /// Maps are for others to read and write; without a BPF file system they still work.
-fn show_maps(programs: &mut Programs, name: &str) {
+pub fn show_maps(programs: &mut Programs, name: &str) {
     let folder = Group::pins(name);
     let shown = fs::create_dir_all(&folder).map_err(|error| error.to_string());
     if let Err(reason) = shown.and_then(|()| programs.pin(&folder).map_err(|error| error.to_string())) {

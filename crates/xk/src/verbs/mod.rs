@@ -1,5 +1,6 @@
 //! The verbs, one file each: what they take, what they do, what they show.
 
+mod apply;
 mod build;
 mod bundle;
 mod compile;
@@ -57,6 +58,8 @@ pub enum Verb {
     Unload(unload::Args),
     /// Compile policies for a machine without a compiler
     Compile(compile::Args),
+    /// Make what files declare be in force, and nothing else of it
+    Apply(apply::Args),
     /// Show every tune in force, site by site
     Status(status::Args),
     /// Save the running kernel in a file, to be analysed on another machine
@@ -81,6 +84,7 @@ impl Verb {
             Verb::Reload(args) => load::reload(&args),
             Verb::Unload(args) => unload::run(&args),
             Verb::Compile(args) => compile::run(&args),
+            Verb::Apply(args) => apply::run(&args),
             Verb::Status(args) => status::run(&args),
             Verb::Bundle(args) => bundle::run(&args),
         }
@@ -95,6 +99,7 @@ impl Verb {
             Verb::Verify(args) => args.json,
             Verb::List(args) => args.json,
             Verb::Get(args) => args.json,
+            Verb::Apply(args) => args.json,
             Verb::Status(args) => args.json,
             Verb::Build(_) | Verb::Set(_) | Verb::Unset(_) | Verb::Bundle(_) => false,
             Verb::Gen(_) | Verb::Load(_) | Verb::Reload(_) | Verb::Unload(_) | Verb::Compile(_) => false,

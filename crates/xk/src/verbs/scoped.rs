@@ -19,19 +19,19 @@ const COMM: usize = 16;
 pub struct Whom {
     /// Threads of this process
     #[arg(long, value_name = "PID")]
-    pid: Vec<u32>,
+    pub pid: Vec<u32>,
     /// Threads of this name
     #[arg(long, value_name = "NAME")]
-    comm: Vec<String>,
+    pub comm: Vec<String>,
     /// Threads of this user
     #[arg(long, value_name = "UID")]
-    uid: Vec<u32>,
+    pub uid: Vec<u32>,
     /// Threads in this control group (below /sys/fs/cgroup), or in one below it
     #[arg(long, value_name = "PATH")]
-    cgroup: Vec<PathBuf>,
+    pub cgroup: Vec<PathBuf>,
     /// Threads in this network namespace (/run/netns/NAME, /proc/PID/ns/net)
     #[arg(long, value_name = "FILE")]
-    netns: Vec<PathBuf>,
+    pub netns: Vec<PathBuf>,
 }
 
 impl Whom {
@@ -87,7 +87,7 @@ fn netns(path: &Path) -> Result<String> {
 }
 
 /// The policy for values of constants, in C.
-fn source(values: &[(String, i64)], whom: &Whom) -> Result<String> {
+pub fn source(values: &[(String, i64)], whom: &Whom) -> Result<String> {
     let conditions = whom.conditions()?;
     let mut text = String::from("#include \"xk.bpf.h\"\n");
     for (index, (constant, value)) in values.iter().enumerate() {
@@ -115,14 +115,23 @@ fn source(values: &[(String, i64)], whom: &Whom) -> Result<String> {
 /// Sets values for some; `values` are ConstIDs with values in their ranges.
 pub fn run(values: &[(String, i64)], title: &str, whom: &Whom, stay: &Stay<'_>) -> Result {
     let text = source(values, whom)?;
+    let mut clock = Clock::new();
+    let object = compiled(&text, &Folders::new())?;
+    clock.stage("compile");
+    install(&object, &name_of(title), Path::new("xk set"), stay, clock)
+}
+
+/// The object of such a policy.
+pub fn compiled(text: &str, folders: &Folders) -> Result<Vec<u8>> {
     let folder = tempfile::tempdir().map_err(|error| Failure::error(error.to_string()))?;
     let file = folder.path().join("scoped.bpf.c");
     fs::write(&file, text).map_err(|error| Failure::error(format!("{}: {error}", file.display())))?;
-    let mut clock = Clock::new();
-    let object = super::compile::for_running(&file, &Folders::new())?;
-    clock.stage("compile");
-    let name: String = title.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).take(60).collect();
-    install(&object, &name, Path::new("xk set"), stay, clock)
+    super::compile::for_running(&file, folders)
+}
+
+/// What a policy for the constant of this title is called.
+pub fn name_of(title: &str) -> String {
+    title.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).take(60).collect()
 }
 
 #[cfg(test)]

@@ -59,9 +59,12 @@ pub struct Args {
 }
 
 /// A constant and the value that it shall have.
-struct Change<'a> {
-    table: &'a ScopeTable,
-    value: i64,
+#[derive(Debug)]
+pub struct Change<'a> {
+    /// Its table.
+    pub table: &'a ScopeTable,
+    /// The value, which is a proved one.
+    pub value: i64,
 }
 
 impl Change<'_> {
@@ -72,7 +75,7 @@ impl Change<'_> {
 
 /// How control is to reach updates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum By {
+pub enum By {
     /// A probe: exported interfaces of the kernel only; every execution is counted
     Kprobe,
     /// A jump to a stub at every site, or nothing: no trap, no execution is missed
@@ -84,6 +87,11 @@ enum By {
 }
 
 impl By {
+    /// The word for it.
+    pub fn word(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+
     /// For a constant that goes to a value in this mode.
     fn backend(self, change: &Change<'_>, mode: Mode) -> Backend {
         let has_room = change.table.in_place_range().is_some_and(|range| range.contains(change.value));
@@ -155,7 +163,8 @@ fn assignment(text: &str) -> Result<(&str, Quantity)> {
     Ok((name, quantity))
 }
 
-fn change<'a>(
+/// Looks up a constant, and whether it can have a value.
+pub fn change<'a>(
     folders: &Folders,
     tables: &'a Tables,
     name: &str,
@@ -282,7 +291,7 @@ pub(super) fn load_failure(error: RuntimeError, title: &str) -> Failure {
 }
 
 /// A value that does not come into force at a site is not set.
-fn refuse_ill(title: &str, tune: &TuneStatus) -> Result {
+pub(super) fn refuse_ill(title: &str, tune: &TuneStatus) -> Result {
     for site in &tune.sites {
         let place = format!("{}+{:#x}", site.symbol, site.offset);
         let reason = site.reason.as_deref().unwrap_or("the kernel gave no reason");

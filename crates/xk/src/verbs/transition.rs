@@ -18,6 +18,16 @@ pub enum Wanted {
     Global,
 }
 
+impl From<Wanted> for Mode {
+    fn from(wanted: Wanted) -> Self {
+        match wanted {
+            Wanted::Now => Self::Now,
+            Wanted::Task => Self::Task,
+            Wanted::Global => Self::Global,
+        }
+    }
+}
+
 /// Options of a transition.
 #[derive(Debug, clap::Args)]
 pub struct Options {
@@ -33,11 +43,7 @@ impl Options {
     /// The mode to use where the tables ask for `needed`; a warning when it is weaker.
     pub fn mode(&self, needed: Mode) -> Mode {
         let Some(wanted) = self.mode else { return needed };
-        let mode = match wanted {
-            Wanted::Now => Mode::Now,
-            Wanted::Task => Mode::Task,
-            Wanted::Global => Mode::Global,
-        };
+        let mode = Mode::from(wanted);
         if mode < needed {
             eprintln!(
                 "warning: mode {mode} is weaker than {needed}, which these constants need: \

@@ -1,11 +1,16 @@
-//! What the tests of the command in a guest share.
+//! What the tests of the command in a guest share: running it, what it says is in force,
+//! and what the kernel itself reports.
+
+#![allow(dead_code)] // no test needs all of it
 
 #[macro_use]
 #[path = "../../../xk-runtime/tests/support/guest.rs"]
 pub mod guest;
 
-use std::process::Command;
+use std::fs;
+use std::process::{Child, Command, Stdio};
 
+use guest::repository;
 use serde_json::Value;
 
 pub const BLK: &str = "BLK_MAX_REQUEST_COUNT";
@@ -33,4 +38,67 @@ pub fn contains(text: &str, words: &[&str]) {
     for word in words {
         assert!(text.contains(word), "no `{word}` in: {text}");
     }
+}
+
+/// What `xk status --json` says about the tunes.
+pub fn tunes() -> Vec<Value> {
+    json(&["status", "--json"])["tunes"].as_array().unwrap().clone()
+}
+
+/// A policy that sets a value, as C.
+pub fn setting(name: &str, constant: &str, value: &str) -> String {
+    format!("XK_TUNE({name}, \"{constant}\")\n{{\n\txk_set(xk_ctx, {value});\n\treturn 0;\n}}\n")
+}
+
+/// With what every policy includes, unless it is there.
+pub fn with_header(text: &str) -> String {
+    if text.contains("#include") {
+        return text.to_owned();
+    }
+    format!("#include \"xk.bpf.h\"\n{text}")
+}
+
+/// A process that submits `reads` random reads at once when it is told to.
+pub struct Reader {
+    child: Child,
+}
+
+impl Reader {
+    pub fn new(reads: u32) -> Self {
+        let case = repository().join("cases");
+        let script = fs::read_to_string(case.join("blk_max_request_count/observe")).unwrap();
+        let script = script.replace("READS = 512", &format!("READS = {reads}")).replace(
+            "str(Path(__file__).resolve().parent.parent / \"lib\")",
+            &format!("\"{}\"", case.join("lib").display()),
+        );
+        fs::write("/tmp/reader", script).unwrap();
+        let child = Command::new("sh")
+            .args(["-c", "read go; exec python3 /tmp/reader"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        Self { child }
+    }
+
+    pub fn thread(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The deepest plug that it had, and what was said about all of them.
+    pub fn read(self) -> (i64, String) {
+        let mut child = self.child;
+        std::io::Write::write_all(child.stdin.as_mut().unwrap(), b"\n").unwrap();
+        let output = child.wait_with_output().unwrap();
+        let [text, notes] = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        assert!(output.status.success(), "{text}{notes}");
+        let last: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+        (last["value"].as_i64().unwrap(), notes)
+    }
+}
+
+/// The largest number of requests in a plug, as `block:block_unplug` reports them.
+pub fn depth() -> i64 {
+    Reader::new(512).read().0
 }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use xk_const::Spec;
 use xk_kernel::KernelId;
-use xk_table::{KernelRef, ScopeTable, Store, StoreError};
+use xk_table::{CriticalSpan, KernelRef, ScopeTable, Store, StoreError};
 
 use crate::exit::{Exit, Failure, Result};
 use crate::names;
@@ -152,6 +152,13 @@ impl Tables {
     /// The alias of the constant with this ID.
     pub fn alias(&self, id: &str) -> Option<&str> {
         self.good.iter().find(|table| table.constant.id == id)?.constant.name.as_deref()
+    }
+
+    /// The critical span of a tune's site; `None` for a data site, or without a table. A long
+    /// ID is known to the kernel by its alias.
+    pub fn span(&self, tune: &str, site: usize) -> Option<&CriticalSpan> {
+        let is = |table: &&ScopeTable| table.constant.id == tune || table.constant.name.as_deref() == Some(tune);
+        self.good.iter().find(is)?.spans.get(site)
     }
 
     fn why_not(&self, folders: &Folders, spec: &Spec, text: &str) -> Failure {

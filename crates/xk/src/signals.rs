@@ -1,5 +1,5 @@
 //! Signals that ask a command to end: held back while several constants are
-//! being changed, waited for by `xk set --hold`.
+//! being changed, waited for by `xk set --hold`, looked for by `xk top`.
 
 use std::mem::MaybeUninit;
 
@@ -34,6 +34,14 @@ pub fn hold_back() {
     unsafe {
         libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::from_ref(&set), std::ptr::null_mut());
     }
+}
+
+/// Whether one of the signals has come; they must be held back.
+pub fn came() -> bool {
+    let set = ending();
+    let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: both pointers are valid for the call, and nothing is written without a third.
+    unsafe { libc::sigtimedwait(std::ptr::from_ref(&set), std::ptr::null_mut(), std::ptr::from_ref(&at_once)) > 0 }
 }
 
 /// Waits until one of the signals comes; they must be held back.

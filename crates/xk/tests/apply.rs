@@ -1,4 +1,4 @@
-//! `xk apply` on a stock kernel. One guest boots and runs every check of
+//! `xk apply` and `xk top` on a stock kernel. One guest boots and runs every check of
 //! `inside`, one after the other; the tests out here report them one by one. Tables are
 //! built and policies compiled on this machine, but for one.
 //!
@@ -11,8 +11,9 @@
 mod support;
 
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -39,6 +40,8 @@ guest_tests! {
     a_value_is_declared_for_one_process,
     a_lease_is_renewed,
     the_service_applies_and_removes,
+    what_is_watched_is_what_happened,
+    a_terminal_is_left_as_it_was,
 }
 
 /// What systemd itself says of it, but for what is not installed here.
@@ -489,5 +492,89 @@ mod checks {
         run("ExecStop=");
         assert_eq!((values(), depth()), (vec![], 32));
         fs::remove_dir_all("/etc/xk.d").unwrap();
+    }
+
+    /// One look of `xk top --batch`: how long since the one before, and its lines.
+    fn look(lines: &mut impl BufRead) -> (f64, Vec<String>) {
+        let mut look = Vec::new();
+        for line in lines.lines().map(Result::unwrap) {
+            if line.is_empty() {
+                break;
+            }
+            look.push(line);
+        }
+        let seconds = look[0].split(", ").nth(1).unwrap().split(' ').next().unwrap();
+        (seconds.parse().unwrap(), look)
+    }
+
+    /// What stands behind the site in its line: by, hits, per second, missed, instructions, values.
+    fn cells(look: &[String], site: &str) -> Vec<String> {
+        let line = look.iter().find(|line| line.contains(site)).unwrap();
+        line.split_whitespace().skip_while(|word| !word.starts_with(site)).skip(1).map(str::to_owned).collect()
+    }
+
+    pub fn what_is_watched_is_what_happened() {
+        xk(0, &["set", "SHRINK_BATCH=256"]);
+        xk(0, &["load", &format!("{}/same64.bpf.o", std::env::var(OBJECTS).unwrap())]);
+        let mut top = Command::new(env!("CARGO_BIN_EXE_xk"))
+            .args(["top", "--batch", "-n", "2", "-d", "25s"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(top.stdout.take().unwrap());
+        let (_, first) = look(&mut lines);
+        assert_eq!(depth(), 64);
+        assert!(top.try_wait().unwrap().is_none(), "the workload took longer than the time between two looks");
+        let (seconds, second) = look(&mut lines);
+        assert!(top.wait().unwrap().success());
+
+        let site = "blk_add_rq_to_plug+";
+        let [before, after] = [&first, &second].map(|look| cells(look, site));
+        let number = |cells: &[String], at: usize| cells[at].parse::<u64>().unwrap();
+        let new = number(&after, 1) - number(&before, 1);
+        // The workload adds 512 requests to a plug, the first of them to an empty one.
+        assert!((511..600).contains(&new), "{first:?} {second:?}");
+        let rate = number(&after, 2) as f64;
+        assert!((rate * seconds - new as f64).abs() <= seconds, "{rate}/s for {seconds} s: {new}");
+        assert_eq!(number(&before, 2), 0);
+
+        // The module says the same.
+        let status = tunes();
+        let tune = status.iter().find(|tune| tune["name"] == BLK).unwrap();
+        let index = tune["sites"].as_array().unwrap().iter().position(|site| site["symbol"] == "blk_add_rq_to_plug");
+        let (told, did) = (&tune["sites"][index.unwrap()], &tune["policy"]["sites"][index.unwrap()]);
+        assert_eq!(told["hits"], number(&after, 1));
+        assert_eq!(told["missed"], number(&after, 3));
+        assert_eq!(after[5..].join(" "), format!("64..127: {}", did["set"]));
+        assert_eq!(did["set"], did["histogram"][7]);
+        contains(&second.join("\n"), &["2 tunes", "INSNS: an estimate, from docs/results.md"]);
+        let shrink = cells(&second, "do_shrink_slab+");
+        let expected = if shrink[0] == "jump" { "~114" } else { "~500" };
+        assert_eq!(shrink[4], expected, "{second:?}");
+        contains(second.iter().find(|line| line.starts_with(SHRINK)).unwrap(), &[" 256 "]);
+        contains(&xk(0, &["status"]), &[&format!("64..127: {}", did["set"])]);
+        xk(0, &["unload", "same64"]);
+    }
+
+    pub fn a_terminal_is_left_as_it_was() {
+        xk(0, &["set", "SHRINK_BATCH=256"]);
+        contains(&xk(2, &["top"]), &["no terminal", "--batch"]);
+        contains(&xk(2, &["top", "--batch", "-d", "0"]), &["-d 0"]);
+        let on_terminal = |options: &str, keys: &[u8]| {
+            let mut child = Command::new("script")
+                .args(["-qec", &format!("{} top {options}; stty -a", env!("CARGO_BIN_EXE_xk")), "/dev/null"])
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let mut stdin = child.stdin.take().unwrap();
+            std::thread::sleep(Duration::from_secs(2));
+            stdin.write_all(keys).unwrap();
+            let output = child.wait_with_output().unwrap();
+            String::from_utf8_lossy(&output.stdout).into_owned()
+        };
+        let (enter, leave) = ("\x1b[?1049h", "\x1b[?1049l");
+        contains(&on_terminal("-n 1 -d 1s", b""), &[enter, "SHRINK_BATCH", " 256 ", leave, " icanon", " echo "]);
+        contains(&on_terminal("-d 1h", b"q"), &[enter, leave, " icanon", " echo "]);
     }
 }

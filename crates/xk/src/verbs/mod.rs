@@ -16,6 +16,7 @@ mod scoped;
 mod scopes;
 mod set;
 mod status;
+mod top;
 mod transition;
 mod unload;
 mod unset;
@@ -62,6 +63,8 @@ pub enum Verb {
     Apply(apply::Args),
     /// Show every tune in force, site by site
     Status(status::Args),
+    /// Watch what tunes do: rates, misses, what policies set, what it costs by estimate
+    Top(top::Args),
     /// Save the running kernel in a file, to be analysed on another machine
     Bundle(bundle::Args),
 }
@@ -86,6 +89,7 @@ impl Verb {
             Verb::Compile(args) => compile::run(&args),
             Verb::Apply(args) => apply::run(&args),
             Verb::Status(args) => status::run(&args),
+            Verb::Top(args) => top::run(&args),
             Verb::Bundle(args) => bundle::run(&args),
         }
     }
@@ -101,7 +105,7 @@ impl Verb {
             Verb::Get(args) => args.json,
             Verb::Apply(args) => args.json,
             Verb::Status(args) => args.json,
-            Verb::Build(_) | Verb::Set(_) | Verb::Unset(_) | Verb::Bundle(_) => false,
+            Verb::Build(_) | Verb::Set(_) | Verb::Unset(_) | Verb::Top(_) | Verb::Bundle(_) => false,
             Verb::Gen(_) | Verb::Load(_) | Verb::Reload(_) | Verb::Unload(_) | Verb::Compile(_) => false,
         }
     }

@@ -98,7 +98,7 @@ fn warnings(tune: &TuneStatus) -> Vec<String> {
     warnings
 }
 
-fn place(site: &SiteStatus) -> String {
+pub(super) fn place(site: &SiteStatus) -> String {
     match &site.module {
         Some(module) => format!("{}+{:#x} [{module}]", site.symbol, site.offset),
         None => format!("{}+{:#x}", site.symbol, site.offset),
@@ -171,7 +171,7 @@ fn origin(tune: &TuneStatus, policy: &PolicyStatus, groups: &[Group]) -> String 
 }
 
 /// `4..7: 12, 64..127: 3`
-fn histogram(site: &SitePolicy) -> String {
+pub(super) fn histogram(site: &SitePolicy) -> String {
     let used = site.histogram.iter().enumerate().filter(|(_, &times)| times > 0);
     let bucket = |(n, times): (usize, &u64)| match n {
         0 => format!("<1: {times}"),

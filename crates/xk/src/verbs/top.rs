@@ -1,0 +1,210 @@
+//! `xk top`: what tunes do, again and again: how often each site is reached, what
+//! policies set there, what was missed, and what it costs by estimate.
+//!
+//! In: two looks at the kernel, the time between them. Out: text, once for every look
+//! (`--batch`), or on a terminal in the place of the one before.
+
+mod cost;
+mod screen;
+
+use std::time::{Duration, Instant};
+
+use xk_runtime::{Device, Error as RuntimeError, Probe, SiteStatus, TuneStatus};
+
+use super::status::{histogram, place};
+use super::transition::parse_time;
+use super::{probe_word, title_of};
+use crate::context::{running, Folders, Tables};
+use crate::exit::{Failure, Result};
+use crate::output::{count, Columns};
+
+/// Arguments of `xk top`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+q ends it. HITS is how often a site was reached since the tune was loaded, PER S since the last look; a
+site that detours reach is not counted. MISSED executions ran with the default. VALUES is how often a
+policy set what. INSNS is an estimate: the instructions that one hit costs, as bench trigger has measured
+them for updates of that kind (docs/results.md).")]
+pub struct Args {
+    /// Print text, without a terminal
+    #[arg(long)]
+    batch: bool,
+    /// End after so many looks
+    #[arg(short = 'n', value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    times: Option<u64>,
+    /// Time between two looks
+    #[arg(short = 'd', value_name = "TIME", default_value = "2s", value_parser = parse_time)]
+    every: Duration,
+}
+
+/// What the kernel said, and when.
+struct Look {
+    at: Instant,
+    tunes: Vec<TuneStatus>,
+    loaded: bool,
+}
+
+impl Look {
+    fn take() -> Result<Self> {
+        let (tunes, loaded) = match Device::open() {
+            Ok(device) => (device.tunes()?, true),
+            Err(RuntimeError::NotLoaded) => (Vec::new(), false),
+            Err(error) => return Err(error.into()),
+        };
+        Ok(Self { at: Instant::now(), tunes, loaded })
+    }
+}
+
+/// Shows it until it is told to end.
+pub fn run(args: &Args) -> Result {
+    if args.every.is_zero() {
+        return Err(Failure::usage("-d 0: there is no rate without time between two looks"));
+    }
+    let tables = Folders::new().tables(&running()?.build_id)?;
+    let mut screen = match args.batch {
+        true => None,
+        false => Some(screen::Screen::open()?),
+    };
+    let mut before = Look::take()?;
+    if let Some(screen) = &mut screen {
+        screen.show("q ends it; looking …\n")?;
+    }
+    for shown in 0u64.. {
+        if args.times.is_some_and(|times| shown >= times) {
+            break;
+        }
+        let ended = match &mut screen {
+            None => {
+                std::thread::sleep(args.every);
+                false
+            }
+            Some(screen) => screen.ended_within(args.every)?,
+        };
+        if ended {
+            break;
+        }
+        let now = Look::take()?;
+        let text = text(&before, &now, &tables);
+        match &mut screen {
+            None => println!("{text}"),
+            Some(screen) => screen.show(&text)?,
+        }
+        before = now;
+    }
+    Ok(())
+}
+
+/// All of it.
+fn text(before: &Look, now: &Look, tables: &Tables) -> String {
+    if !now.loaded {
+        return "xk.ko is not loaded: every constant has its default\n".into();
+    }
+    if now.tunes.is_empty() {
+        return "nothing is tuned: every constant has its default\n".into();
+    }
+    let seconds = now.at.duration_since(before.at).as_secs_f64();
+    let mut columns = Columns::default();
+    columns.row(["CONSTANT", "VALUE", "SITE", "BY", "HITS", "PER S", "MISSED", "INSNS", "VALUES"].map(String::from));
+    for tune in &now.tunes {
+        for (index, site) in tune.sites.iter().enumerate() {
+            let first = index == 0;
+            let earlier = earlier(before, tune, index);
+            let did = tune.policy.as_ref().and_then(|policy| policy.sites.get(index));
+            columns.row([
+                if first { title_of(tune, tables).to_owned() } else { String::new() },
+                if first { value(tune) } else { String::new() },
+                place(site),
+                probe_word(site.probe).to_owned(),
+                if counted(site) { site.hits.to_string() } else { "-".into() },
+                rate(site, earlier, seconds),
+                site.missed.to_string(),
+                cost::estimate(tune, site, tables.span(&tune.name, index)).map_or("-".into(), |n| format!("~{n}")),
+                did.map_or(String::new(), histogram),
+            ]);
+        }
+    }
+    format!(
+        "{}, {seconds:.2} s since the last look\n{}{}\n",
+        count(now.tunes.len(), "tune"),
+        columns.lines(""),
+        cost::SOURCE
+    )
+}
+
+/// The same site when it was looked at before.
+fn earlier<'a>(before: &'a Look, tune: &TuneStatus, index: usize) -> Option<&'a SiteStatus> {
+    let known = before.tunes.iter().find(|known| known.id == tune.id && known.name == tune.name)?;
+    known.sites.get(index)
+}
+
+/// Whether hits are those of all executions.
+fn counted(site: &SiteStatus) -> bool {
+    site.counted && site.probe != Probe::Data && site.probe != Probe::Drifted
+}
+
+fn value(tune: &TuneStatus) -> String {
+    match &tune.policy {
+        None => tune.value.to_string(),
+        Some(_) => "policy".into(),
+    }
+}
+
+/// Hits in a second. A site that was not there before has none.
+fn rate(site: &SiteStatus, earlier: Option<&SiteStatus>, seconds: f64) -> String {
+    match earlier {
+        Some(earlier) if counted(site) => {
+            // A module that came again counts from the beginning.
+            let hits = site.hits.saturating_sub(earlier.hits);
+            format!("{:.0}", hits as f64 / seconds)
+        }
+        _ => "-".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use xk_runtime::{PolicyStatus, SitePolicy};
+
+    use super::*;
+    use crate::fixture;
+
+    fn look(at: Instant, tunes: Vec<TuneStatus>) -> Look {
+        Look { at, tunes, loaded: true }
+    }
+
+    #[test]
+    fn golden() {
+        let tables = fixture::tables(vec![fixture::table()]);
+        let mut decided = fixture::tune();
+        (decided.id, decided.name) = (2, "net/ipv4/tcp_cubic.c:L96:16000:0".into());
+        let mut histogram = vec![0; 64];
+        (histogram[4], histogram[7]) = (12, 100);
+        let did = SitePolicy {
+            runs: 112,
+            chosen: 112,
+            refused: 0,
+            skipped: 0,
+            reused: 0,
+            unseen: 0,
+            last: Some(100),
+            histogram,
+        };
+        decided.sites[0].missed = 3;
+        decided.policy = Some(PolicyStatus { program: 7, links: 0, sites: vec![did] });
+        let mut second = decided.sites[0].clone();
+        (second.probe, second.counted, second.offset) = (Probe::Detour, false, 0x80);
+        let mut plain = fixture::tune();
+        plain.sites.push(second);
+        let start = Instant::now();
+        let before = look(start, vec![plain.clone()]);
+        plain.sites[0].hits += 301;
+        let now = look(start + Duration::from_millis(2000), vec![plain, decided]);
+        fixture::golden("top.txt", &text(&before, &now, &tables));
+        let empty = look(start, vec![]);
+        assert!(text(&empty, &empty, &tables).starts_with("nothing is tuned"));
+        let absent = Look { loaded: false, ..look(start, vec![]) };
+        assert!(text(&empty, &absent, &tables).starts_with("xk.ko is not loaded"));
+    }
+}

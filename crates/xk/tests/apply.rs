@@ -59,11 +59,36 @@ fn the_unit_file_is_understood() {
     contains(&text, &["Type=oneshot", "RemainAfterExit=yes", "systemd-sysctl.service systemd-modules-load.service"]);
 }
 
+/// Applied again, a policy in C is compiled again, and must be known as the one in force.
+#[test]
+fn an_object_is_known_again() {
+    let (release, root) = (info("release"), info("root"));
+    let types = format!("{root}/usr/src/linux-headers-{release}/vmlinux");
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("tables");
+    output_of(Command::new(env!("CARGO_BIN_EXE_xk")).args(["build", "--root", &root, SHRINK]).env("XK_STORE", &store));
+    let digest = |source: &Path, from: &Path| {
+        let object = folder.path().join("object");
+        let mut compile = Command::new(env!("CARGO_BIN_EXE_xk"));
+        compile.args(["compile", "--root", &root, "--btf", &types, "-o"]).args([object.as_path(), source]);
+        assert!(compile.current_dir(from).env("XK_STORE", &store).status().unwrap().success());
+        xk_policy::digest(&fs::read(object).unwrap()).unwrap()
+    };
+    // Its variables are written to another place each time.
+    let text = fs::read_to_string(repository().join("bpf/examples/zswap.bpf.c")).unwrap();
+    let source = folder.path().join("zswap.bpf.c");
+    fs::write(&source, &text).unwrap();
+    let known = digest(&source, Path::new("/"));
+    assert_eq!(digest(&source, folder.path()), known);
+    fs::write(&source, text.replace("xk_set(xk_ctx, ", "xk_set(xk_ctx, 1 + ")).unwrap();
+    assert_ne!(digest(&source, Path::new("/")), known);
+}
+
 /// What the tests in the guest printed, in one boot.
 fn guest_output() -> &'static str {
     static OUTPUT: OnceLock<String> = OnceLock::new();
     OUTPUT.get_or_init(|| {
-        let (release, root) = (info("release"), info("root"));
+            let (release, root) = (info("release"), info("root"));
         let folder = tempfile::tempdir().unwrap();
         let store = folder.path().join("tables");
         output_of(
@@ -83,7 +108,7 @@ fn guest_output() -> &'static str {
             folder.path().display(),
             store.display()
         );
-        boot(900, &environment)
+        boot(1500, &environment)
     })
 }
 
@@ -281,6 +306,7 @@ mod checks {
         let c = declare("c.toml", &set(&[(BLK, 64)]));
         contains(&xk(0, &["apply", c.to_str().unwrap()]), &["+  BLK_MAX_REQUEST_COUNT = 64", "1 changed, 0 in force"]);
         assert_eq!((of(PIE), depth()), (Some(8192), 64));
+        fs::remove_file(&c).unwrap();
         contains(&xk(0, &["apply", "--remove", c.to_str().unwrap()]), &["-  BLK_MAX_REQUEST_COUNT = 32, its default"]);
         assert_eq!((values(), depth()), (vec![(PIE.to_owned(), 8192)], 32));
         contains(&xk(0, &["apply", "--remove"]), &["-  QUEUE_THRESHOLD"]);

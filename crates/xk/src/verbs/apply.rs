@@ -68,7 +68,8 @@ pub struct Args {
 /// Applies them.
 pub fn run(args: &Args) -> Result {
     let path = args.path.clone().unwrap_or_else(|| FOLDER.into());
-    let path = fs::canonicalize(&path).unwrap_or(path);
+    // Also of what is gone, to be removed.
+    let path = fs::canonicalize(&path).or_else(|_| std::path::absolute(&path)).unwrap_or(path);
     let kernel = running()?;
     let folders = Folders::new();
     let tables = folders.tables(&kernel.build_id)?;
@@ -84,7 +85,8 @@ pub fn run(args: &Args) -> Result {
     let tunes = device.tunes()?;
     let record = keeper.read(&tunes)?;
     let now = InForce { tunes: &tunes, groups: &Group::all(&tunes), record: &record };
-    let steps = plan(&goals, now, within(args, &path))?;
+    let within = if args.remove && args.path.is_none() { Within::All } else { Within::Path(&path) };
+    let steps = plan(&goals, now, within)?;
     let shown = Shown { goals: &goals, steps: &steps, tables: &tables };
     let work = execute::Work { device: &device, keeper: &keeper, record: &record, folders: &folders, tables: &tables };
     let prepared = work.prepare(&goals, &steps)?;
@@ -121,14 +123,6 @@ fn declared(args: &Args, path: &Path) -> Result<Vec<file::Entry>> {
         entries.extend(file::read(&file)?);
     }
     Ok(entries)
-}
-
-fn within<'a>(args: &Args, path: &'a Path) -> Within<'a> {
-    match args.path {
-        None if args.remove => Within::All,
-        _ if path.is_dir() || args.path.is_none() => Within::Folder(path),
-        _ => Within::File(path),
-    }
 }
 
 /// What is told of a plan.

@@ -54,10 +54,8 @@ impl<'a> InForce<'a> {
 /// Which declarations a command speaks for.
 #[derive(Debug, Clone, Copy)]
 pub enum Within<'a> {
-    /// Those of a file.
-    File(&'a Path),
-    /// Those of the files of a folder, also of those that are gone.
-    Folder(&'a Path),
+    /// Those of a file, or of the files of a folder; also of those that are gone.
+    Path(&'a Path),
     /// All.
     All,
 }
@@ -65,8 +63,7 @@ pub enum Within<'a> {
 impl Within<'_> {
     fn has(&self, file: &Path) -> bool {
         match self {
-            Within::File(path) => file == *path,
-            Within::Folder(path) => file.parent() == Some(path),
+            Within::Path(path) => file == *path || file.parent() == Some(path),
             Within::All => true,
         }
     }
@@ -243,7 +240,7 @@ mod tests {
     fn only_what_differs_changes() {
         let table = fixture::table();
         let of = |to| Goals { goals: vec![goal(&table, to)], units: vec![] };
-        let here = Within::Folder(Path::new("/etc/xk.d"));
+        let here = Within::Path(Path::new("/etc/xk.d"));
         let (tune, none) = (tune(), Record::default());
         let record = Record { tunes: vec![applied(&tune)] };
         let tunes = std::slice::from_ref(&tune);
@@ -252,8 +249,8 @@ mod tests {
         assert_eq!(steps(&of(To::Value(64)), tunes, &record, here), "~");
         assert_eq!(steps(&Goals::default(), tunes, &record, here), "-");
         assert_eq!(steps(&Goals::default(), tunes, &none, here), "", "somebody else's");
-        assert_eq!(steps(&Goals::default(), tunes, &record, Within::Folder(Path::new("/elsewhere"))), "");
-        assert_eq!(steps(&Goals::default(), tunes, &record, Within::File(Path::new(FILE))), "-");
+        assert_eq!(steps(&Goals::default(), tunes, &record, Within::Path(Path::new("/elsewhere"))), "");
+        assert_eq!(steps(&Goals::default(), tunes, &record, Within::Path(Path::new(FILE))), "-");
         assert_eq!(steps(&Goals::default(), tunes, &record, Within::All), "-");
         let mut leased = of(To::Value(128));
         leased.goals[0].lease = Some(Duration::from_secs(60));
@@ -271,7 +268,7 @@ mod tests {
         let message = steps(&goals, tunes, &Record::default(), Within::All);
         assert!(message.starts_with("/etc/xk.d/a.toml:3: BLK_MAX_REQUEST_COUNT is tuned to 128 already"), "{message}");
         let record = Record { tunes: vec![applied(&tune)] };
-        let message = steps(&goals, tunes, &record, Within::File(Path::new("/b.toml")));
+        let message = steps(&goals, tunes, &record, Within::Path(Path::new("/b.toml")));
         assert!(message.contains("is declared at /etc/xk.d/a.toml:2 as well"), "{message}");
         let mut other = Record { tunes: vec![applied(&tune)] };
         other.tunes[0].backend = "auto".into();

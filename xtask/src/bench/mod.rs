@@ -5,6 +5,7 @@ mod atomicity;
 mod coverage;
 mod transition;
 mod trigger;
+mod update;
 
 use anyhow::Result;
 use clap::ValueEnum;
@@ -38,6 +39,8 @@ enum Name {
     Transition,
     /// How much code one jump reaches, and how much the kernel's own probes
     Coverage,
+    /// Loading a policy by stage, and changing a value
+    Update,
     /// All of them
     All,
 }
@@ -63,6 +66,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     if chosen(Name::Transition) {
         let result = transition::run(&arguments.transition)?;
         show(arguments.json, &result, transition::Result::table)?;
+        verdict = verdict.and(result.verdict());
+    }
+    if chosen(Name::Update) {
+        let result = update::run()?;
+        show(arguments.json, &result, update::Result::table)?;
         verdict = verdict.and(result.verdict());
     }
     if chosen(Name::Coverage) {

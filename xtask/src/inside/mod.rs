@@ -4,6 +4,7 @@
 pub mod atomicity;
 pub mod stress;
 pub mod transition;
+pub mod update;
 
 use std::path::Path;
 
@@ -26,6 +27,8 @@ enum Work {
     Own(stress::Arguments),
     /// Measure how long transitions take
     Transition(transition::Arguments),
+    /// Measure how long loading policies and changing a value takes
+    Update(update::Arguments),
 }
 
 /// Does it.
@@ -40,6 +43,7 @@ pub fn run(arguments: &Inside) -> Result<()> {
         Work::Stress(arguments) => show(&stress::run(arguments)?),
         Work::Own(arguments) => stress::own(arguments),
         Work::Transition(arguments) => show(&transition::run(arguments)?),
+        Work::Update(arguments) => show(&update::run(arguments)?),
     }
 }
 

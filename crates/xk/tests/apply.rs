@@ -88,7 +88,7 @@ fn an_object_is_known_again() {
 fn guest_output() -> &'static str {
     static OUTPUT: OnceLock<String> = OnceLock::new();
     OUTPUT.get_or_init(|| {
-            let (release, root) = (info("release"), info("root"));
+        let (release, root) = (info("release"), info("root"));
         let folder = tempfile::tempdir().unwrap();
         let store = folder.path().join("tables");
         output_of(

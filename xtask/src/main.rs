@@ -1,6 +1,7 @@
 //! Benchmarks and measurements that are not for users.
 
 mod bench;
+mod cases;
 mod corpus;
 mod effects;
 mod inside;
@@ -25,6 +26,8 @@ enum Task {
     Bench(bench::Arguments),
     /// Let the kernel report the effect of every constant in cases/
     Effects(effects::Arguments),
+    /// Run the case studies of cases/studies
+    Cases(cases::Arguments),
     /// Analyse every constant of a list
     Corpus(corpus::Arguments),
     /// Safe spans of every usable constant of the corpus
@@ -39,6 +42,7 @@ fn main() -> ExitCode {
     let done = match Arguments::parse().task {
         Task::Bench(arguments) => bench::run(&arguments),
         Task::Effects(arguments) => effects::run(&arguments),
+        Task::Cases(arguments) => cases::run(&arguments),
         Task::Corpus(arguments) => corpus::run(&arguments),
         Task::Spans(arguments) => spans::run(&arguments),
         Task::Stress(arguments) => stress::run(&arguments),

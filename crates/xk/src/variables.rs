@@ -127,7 +127,7 @@ pub fn header(file: &Path, uses: &[(&Use, Vec<AtSite>)]) -> Result<String> {
         let _ = write!(
             text,
             "static __always_inline {type_name} xk_var_{name}(struct pt_regs *ctx, xk_handle_t xk_ctx, int line)\n{{\n\
-             \t{type_name} value = ({type_name})0;\n\n\tswitch ((u64)line << 16 | xk_site(xk_ctx)) {{\n{cases}\t}}\n\
+             \t{type_name} value = ({type_name})0;\n\tu64 raw __attribute__((unused));\n\n\tswitch ((u64)line << 16 | xk_site(xk_ctx)) {{\n{cases}\t}}\n\
              \treturn value;\n}}\n\n"
         );
     }
@@ -156,7 +156,10 @@ pub fn read(variable: &Variable) -> std::result::Result<String, String> {
     }
     let unknown = |number: u16| register(number).ok_or_else(|| format!("it is in register {number} of DWARF"));
     let sum = |number: u16, offset: i64| Ok::<_, String>(format!("ctx->{} + ({offset}LL)", unknown(number)?));
-    let assigned = |value: String| format!("\t\tvalue = ({type_name})({value});\n\t\tbreak;");
+    // Behind a barrier: one load for all sites, from an offset that is chosen before, is none that the
+    // kernel's verifier allows from a context.
+    let assigned =
+        |value: String| format!("\t\traw = {value};\n\t\tbarrier_var(raw);\n\t\tvalue = ({type_name})raw;\n\t\tbreak;");
     Ok(match &variable.location {
         Location::Register(number) => assigned(format!("ctx->{}", unknown(*number)?)),
         Location::Sum(number, offset) => assigned(sum(*number, *offset)?),
@@ -213,6 +216,7 @@ mod tests {
         {
             assert!(text.contains(part), "no {part} in {text}");
         }
+        assert!(text.contains("ctx->bx;\n\t\tbarrier_var(raw);"), "{text}");
         let gone = vec![there(Location::Register(3)), there(Location::Gone("optimised away"))];
         let message = header(Path::new("a.bpf.c"), &[(&tune, gone)]).unwrap_err().message;
         assert_eq!(message, "a.bpf.c:3: `sk` cannot be read at f+0x1: optimised away; what can be: none is");

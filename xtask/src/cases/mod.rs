@@ -75,10 +75,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         eprintln!("cases: {}: {}", study.name, place.join("plot.svg").display());
         cases.push(case);
     }
-    let missed: Vec<String> = cases
-        .iter()
-        .flat_map(|case| case.missed.iter().map(|what| format!("case {}: {what}", case.case)))
-        .collect();
+    let missed: Vec<String> =
+        cases.iter().flat_map(|case| case.missed.iter().map(|what| format!("case {}: {what}", case.case))).collect();
     if arguments.json {
         println!("{}", serde_json::to_string(&Cases { cases })?);
     } else {

@@ -263,10 +263,10 @@ class Trace:
             self._write(f"events/{event}/enable", "1")
             self.enabled.append(event)
 
-    def function(self, function, condition=None):
-        """Records the calls of a kernel function."""
+    def function(self, function, condition=None, fields=""):
+        """Records the calls of a kernel function, with fields such as `nr=control->nr`."""
         name = f"{function}_{os.getpid()}"
-        definition = f"f:{self.GROUP}/{name} {function}"
+        definition = f"f:{self.GROUP}/{name} {function} {fields}"
         with undisturbed():
             self._define(definition)
             self.functions.append(name)

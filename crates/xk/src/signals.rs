@@ -1,7 +1,8 @@
 //! Signals that ask a command to end: held back while several constants are
-//! being changed, waited for by `xk set --hold`, looked for by `xk top`.
+//! being changed, waited for by `xk set --hold`, looked for by `xk top` and `xk tune`.
 
 use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What a terminal, a shell or a service manager sends to end a program.
 const ENDING: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
@@ -52,4 +53,15 @@ pub fn wait() {
     unsafe {
         libc::sigwait(std::ptr::from_ref(&set), std::ptr::from_mut(&mut signal));
     }
+}
+
+/// Set when one of the signals comes: for what ends in its own time. They are held back from now on.
+pub fn flag() -> &'static AtomicBool {
+    static CAME: AtomicBool = AtomicBool::new(false);
+    hold_back();
+    std::thread::spawn(|| {
+        wait();
+        CAME.store(true, Ordering::Relaxed);
+    });
+    &CAME
 }

@@ -18,6 +18,7 @@ mod set;
 mod status;
 mod top;
 mod transition;
+mod tune;
 mod unload;
 mod unset;
 mod verify;
@@ -61,6 +62,8 @@ pub enum Verb {
     Compile(compile::Args),
     /// Make what files declare be in force, and nothing else of it
     Apply(apply::Args),
+    /// Search good settings on a real workload, and remember them
+    Tune(tune::Args),
     /// Show every tune in force, site by site
     Status(status::Args),
     /// Watch what tunes do: rates, misses, what policies set, what it costs by estimate
@@ -88,6 +91,7 @@ impl Verb {
             Verb::Unload(args) => unload::run(&args),
             Verb::Compile(args) => compile::run(&args),
             Verb::Apply(args) => apply::run(&args),
+            Verb::Tune(args) => tune::run(&args),
             Verb::Status(args) => status::run(&args),
             Verb::Top(args) => top::run(&args),
             Verb::Bundle(args) => bundle::run(&args),
@@ -105,6 +109,7 @@ impl Verb {
             Verb::Get(args) => args.json,
             Verb::Apply(args) => args.json,
             Verb::Status(args) => args.json,
+            Verb::Tune(args) => args.json(),
             Verb::Build(_) | Verb::Set(_) | Verb::Unset(_) | Verb::Top(_) | Verb::Bundle(_) => false,
             Verb::Gen(_) | Verb::Load(_) | Verb::Reload(_) | Verb::Unload(_) | Verb::Compile(_) => false,
         }

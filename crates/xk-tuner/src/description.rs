@@ -1,0 +1,422 @@
+//! Descriptions: TOML files that say what can be tuned, and what is to be tuned.
+//!
+//! A *subsystem* (`/usr/share/xk/subsystems/NAME.toml`, or one of the same name in `/etc/xk/subsystems`, which
+//! then takes its place) lists parameters and sensors. A *search* names a subsystem, or parameters of its own, and a
+//! target. In: text. Out: a [`Job`], or an error that points at the line. `text.rs` holds the schema.
+
+mod text;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::ops::Range as Span;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use toml::Spanned;
+
+use crate::knob::Plain;
+use crate::levels;
+use crate::sensor::{self, Sensor};
+use crate::{Constraint, Error, Target, Value};
+
+/// The version of the schema that this program reads.
+pub const SCHEMA: u32 = 1;
+
+/// Where subsystems are looked for, the first first; `XK_SUBSYSTEMS` names another folder before all.
+#[must_use]
+pub fn folders() -> Vec<PathBuf> {
+    let own = std::env::var_os("XK_SUBSYSTEMS").filter(|value| !value.is_empty()).map(PathBuf::from);
+    own.into_iter().chain(["/etc/xk/subsystems", "/usr/share/xk/subsystems"].map(PathBuf::from)).collect()
+}
+
+/// Everything that a search file asks for.
+#[derive(Debug, Clone)]
+pub struct Job {
+    /// What the search is called: it is remembered by that name.
+    pub name: String,
+    /// What may be changed.
+    pub parameters: Vec<Parameter>,
+    /// What tells workloads apart.
+    pub sensors: Vec<Sensor>,
+    /// What is optimised.
+    pub target: Target,
+    /// Hard limits.
+    pub constraints: Vec<Constraint>,
+    /// How to search.
+    pub options: Options,
+}
+
+/// One parameter.
+#[derive(Debug, Clone)]
+pub struct Parameter {
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub backing: Backing,
+    /// Its values.
+    pub domain: Domain,
+    /// Another parameter and its values with which alone this one matters.
+    pub only_if: Option<(String, Vec<Value>)>,
+    /// Its value while it is not there; read from the machine otherwise.
+    pub default: Option<Value>,
+    /// How long the machine takes to get used to another value.
+    pub settle: Duration,
+    /// Whether a value that was proved better stays.
+    pub at_end: AtEnd,
+    /// Where it was described, for messages.
+    pub place: Place,
+}
+
+/// A line of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The file.
+    pub file: PathBuf,
+    /// The line.
+    pub line: usize,
+}
+
+impl Place {
+    /// An error there.
+    pub fn error(&self, message: impl Into<String>) -> Error {
+        Error::Description { file: self.file.clone(), line: self.line, message: message.into() }
+    }
+}
+
+/// What is behind a parameter.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Backing {
+    /// A perf-const, by name.
+    Constant(String),
+    /// Anything else.
+    Plain(Plain),
+}
+
+/// The values of a parameter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Domain {
+    /// Numbers, in order.
+    Numbers(Vec<Value>),
+    /// These.
+    Choices(Vec<Value>),
+    /// What the file itself offers, with the choice in brackets.
+    Offered,
+}
+
+/// What becomes of a value that was proved better, when the tuner ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AtEnd {
+    /// It stays.
+    Keep,
+    /// The value from before comes back.
+    Revert,
+}
+
+/// How to search.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Options {
+    /// Which engine.
+    pub engine: EngineName,
+    /// Tosses its coins.
+    pub seed: u64,
+    /// No more trials than that.
+    pub trials: usize,
+    /// What is less is not worth a change, as a share: 0.02 is 2 %.
+    pub minimum_effect: f64,
+    /// A window that takes so many times as long as one with the default is given up.
+    pub abort_after: f64,
+}
+
+/// The engines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EngineName {
+    /// [`crate::engine::Racing`].
+    Racing,
+    /// [`crate::engine::Orthogonal`].
+    Orthogonal,
+    /// [`crate::engine::Exhaustive`].
+    Exhaustive,
+}
+
+/// A text that is being read.
+struct Source {
+    file: PathBuf,
+    text: String,
+}
+
+impl Source {
+    fn read(file: &Path) -> Result<Self, Error> {
+        let text = fs::read_to_string(file).map_err(|error| Error::io(file, error))?;
+        Ok(Self { file: file.to_owned(), text })
+    }
+
+    fn place(&self, span: Span<usize>) -> Place {
+        let before = self.text.get(..span.start).unwrap_or(&self.text);
+        Place { file: self.file.clone(), line: before.matches('\n').count() + 1 }
+    }
+
+    fn error(&self, span: Span<usize>, message: impl Into<String>) -> Error {
+        self.place(span).error(message)
+    }
+
+    fn parse<T: for<'de> Deserialize<'de>>(&self) -> Result<T, Error> {
+        toml::from_str(&self.text)
+            .map_err(|error| self.error(error.span().unwrap_or(0..0), error.message().replace('\n', " ")))
+    }
+
+    fn check_schema(&self, schema: &Spanned<u32>) -> Result<(), Error> {
+        match *schema.get_ref() {
+            SCHEMA => Ok(()),
+            other => Err(self.error(
+                schema.span(),
+                format!("schema {other} is not known to this program, which reads schema {SCHEMA}: update xk, or the file"),
+            )),
+        }
+    }
+}
+
+impl Job {
+    /// Reads a search file, and the subsystem that it names.
+    ///
+    /// # Errors
+    /// [`Error::Description`], [`Error::Io`].
+    pub fn read(file: &Path, folders: &[PathBuf]) -> Result<Self, Error> {
+        let source = Source::read(file)?;
+        let search: text::Search = source.parse()?;
+        source.check_schema(&search.schema)?;
+        let mut parameters = own(&source, &search.parameter, &search.with)?;
+        let mut sensors = sensors(&source, &search.sensor, &search.with)?;
+        if let Some(name) = &search.subsystem {
+            let (more, signs) = subsystem(&source, name, &search.with, folders)?;
+            parameters.extend(more);
+            sensors.extend(signs);
+        }
+        select(&source, &mut parameters, search.parameters.as_deref())?;
+        check(&source, &parameters)?;
+        Ok(Self {
+            name: search.name.unwrap_or_else(|| file.file_stem().unwrap_or_default().to_string_lossy().into_owned()),
+            parameters,
+            sensors,
+            target: target(&source, &search.target)?,
+            constraints: search.constraint.iter().map(|limit| constraint(&source, limit)).collect::<Result<_, _>>()?,
+            options: options(&source, &search.search)?,
+        })
+    }
+}
+
+type Variables = BTreeMap<String, String>;
+
+fn subsystem(
+    search: &Source,
+    name: &Spanned<String>,
+    with: &Variables,
+    folders: &[PathBuf],
+) -> Result<(Vec<Parameter>, Vec<Sensor>), Error> {
+    let candidates = folders.iter().map(|folder| folder.join(format!("{}.toml", name.get_ref())));
+    let Some(file) = candidates.clone().find(|file| file.exists()) else {
+        let looked: Vec<String> = candidates.map(|file| file.display().to_string()).collect();
+        let message = format!("there is no subsystem `{}` (looked for {})", name.get_ref(), looked.join(", "));
+        return Err(search.error(name.span(), message));
+    };
+    let source = Source::read(&file)?;
+    let subsystem: text::Subsystem = source.parse()?;
+    source.check_schema(&subsystem.schema)?;
+    for (variable, meaning) in &subsystem.variables {
+        if !with.contains_key(variable) {
+            let message = format!(
+                "subsystem `{}` must be told its {variable} ({meaning}): write for example `with = {{ {variable} = \"…\" }}`",
+                name.get_ref()
+            );
+            return Err(search.error(name.span(), message));
+        }
+    }
+    Ok((own(&source, &subsystem.parameter, with)?, sensors(&source, &subsystem.sensor, with)?))
+}
+
+fn own(source: &Source, texts: &[Spanned<text::Parameter>], with: &Variables) -> Result<Vec<Parameter>, Error> {
+    texts.iter().map(|text| parameter(source, text, with)).collect()
+}
+
+fn parameter(source: &Source, text: &Spanned<text::Parameter>, with: &Variables) -> Result<Parameter, Error> {
+    let place = source.place(text.span());
+    let text = text.get_ref();
+    let name = text.name.get_ref();
+    let wrong = |message: String| place.error(format!("parameter `{name}`: {message}"));
+    let settle = text.settle.as_ref().map_or(Ok(Duration::ZERO), |settle| duration(source, settle))?;
+    let only_if = match text.only_if.as_ref().map(|only| only.iter().collect::<Vec<_>>()).as_deref() {
+        None => None,
+        Some([(other, values)]) => Some(((*other).clone(), values.list())),
+        Some(_) => return Err(wrong("`only_if` names one other parameter: `only_if = { scheduler = \"bfq\" }`".into())),
+    };
+    Ok(Parameter {
+        name: name.clone(),
+        backing: text.backing(|text| substitute(text, with)).map_err(wrong)?,
+        domain: text.domain().map_err(wrong)?,
+        only_if,
+        default: text.default.clone(),
+        settle,
+        at_end: text.at_end.unwrap_or(AtEnd::Keep),
+        place,
+    })
+}
+
+/// Replaces `{disk}` by what the search says.
+fn substitute(text: &str, with: &Variables) -> Result<String, String> {
+    let mut result = String::new();
+    let mut rest = text;
+    while let Some((before, behind)) = rest.split_once('{') {
+        let Some((name, behind)) = behind.split_once('}') else { break };
+        let Some(value) = with.get(name) else {
+            return Err(format!("`{{{name}}}` is not given in `with`"));
+        };
+        if value.contains('/') || value.contains("..") {
+            return Err(format!("{name} = \"{value}\" must be a plain name, without `/`"));
+        }
+        result = result + before + value;
+        rest = behind;
+    }
+    Ok(result + rest)
+}
+
+fn sensors(source: &Source, texts: &[Spanned<text::Sensor>], with: &Variables) -> Result<Vec<Sensor>, Error> {
+    let one = |spanned: &Spanned<text::Sensor>| {
+        let text = spanned.get_ref();
+        let wrong = |message: String| source.error(spanned.span(), format!("sensor `{}`: {message}", text.name));
+        let counters = |list: &[String]| -> Result<Vec<String>, Error> {
+            list.iter()
+                .map(|counter| {
+                    sensor::check(counter).map_err(wrong)?;
+                    substitute(counter, with).map_err(wrong)
+                })
+                .collect()
+        };
+        if text.of.is_empty() {
+            return Err(wrong("`of` names no counter".into()));
+        }
+        if !(0.0..=1.0).contains(&text.similar) {
+            return Err(wrong(format!("similar = {} is no share, from 0 to 1", text.similar)));
+        }
+        Ok(Sensor {
+            name: text.name.clone(),
+            of: counters(&text.of)?,
+            per: counters(&text.per)?,
+            similar: text.similar,
+        })
+    };
+    texts.iter().map(one).collect()
+}
+
+/// Leaves those that the search names, in its order.
+fn select(source: &Source, all: &mut Vec<Parameter>, names: Option<&[Spanned<String>]>) -> Result<(), Error> {
+    let Some(names) = names else { return Ok(()) };
+    let mut chosen = Vec::new();
+    for name in names {
+        let Some(parameter) = all.iter().find(|parameter| parameter.name == *name.get_ref()) else {
+            return Err(source.error(name.span(), unknown(name.get_ref(), all)));
+        };
+        chosen.push(parameter.clone());
+    }
+    *all = chosen;
+    Ok(())
+}
+
+fn unknown(name: &str, all: &[Parameter]) -> String {
+    let known: Vec<&str> = all.iter().map(|parameter| parameter.name.as_str()).collect();
+    format!("there is no parameter `{name}`; there are: {}", known.join(", "))
+}
+
+/// What can be said about parameters without a machine.
+fn check(source: &Source, parameters: &[Parameter]) -> Result<(), Error> {
+    if parameters.is_empty() {
+        return Err(source.error(0..0, "there is no parameter to tune: name a `subsystem`, or add [[parameter]]"));
+    }
+    for (index, parameter) in parameters.iter().enumerate() {
+        if parameters[..index].iter().any(|other| other.name == parameter.name) {
+            return Err(parameter.place.error(format!("parameter `{}` is described twice", parameter.name)));
+        }
+        let Some((other, values)) = &parameter.only_if else { continue };
+        let Some(guard) = parameters.iter().find(|candidate| candidate.name == *other) else {
+            let why = format!("parameter `{}` depends on `{other}`: {}", parameter.name, unknown(other, parameters));
+            return Err(parameter.place.error(why));
+        };
+        let levels = match &guard.domain {
+            Domain::Numbers(levels) | Domain::Choices(levels) => levels,
+            Domain::Offered => continue,
+        };
+        if let Some(value) = values.iter().find(|value| !levels.contains(value)) {
+            let known: Vec<String> = levels.iter().map(ToString::to_string).collect();
+            return Err(parameter.place.error(format!(
+                "parameter `{}` is active only if {other} = {value}, which {other} can never be; it can be: {}",
+                parameter.name,
+                known.join(", ")
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn target(source: &Source, text: &text::Target) -> Result<Target, Error> {
+    Ok(Target {
+        command: text.command.clone(),
+        measure: text.measure,
+        goal: text.goal,
+        timeout: duration(source, &text.timeout)?,
+    })
+}
+
+fn constraint(source: &Source, text: &Spanned<text::Constraint>) -> Result<Constraint, Error> {
+    let span = text.span();
+    let text = text.get_ref();
+    if text.at_most.is_none() && text.at_least.is_none() {
+        return Err(source.error(span, format!("constraint `{}`: give `at_most` or `at_least`", text.name)));
+    }
+    Ok(Constraint { name: text.name.clone(), at_most: text.at_most, at_least: text.at_least })
+}
+
+fn options(source: &Source, text: &text::Options) -> Result<Options, Error> {
+    let minimum = text.minimum_effect.as_ref().map_or(0.02, |share| *share.get_ref());
+    if let Some(share) = text.minimum_effect.as_ref().filter(|_| !(0.0..1.0).contains(&minimum)) {
+        return Err(source.error(share.span(), format!("minimum_effect = {minimum} is no share; 0.02 is 2 %")));
+    }
+    let abort = text.abort_after.as_ref().map_or(4.0, |times| *times.get_ref());
+    if let Some(times) = text.abort_after.as_ref().filter(|_| abort.is_nan() || abort <= 1.0) {
+        let message = format!("abort_after = {abort} would give up windows that are as fast as the default");
+        return Err(source.error(times.span(), message));
+    }
+    Ok(Options {
+        engine: text.engine.unwrap_or(EngineName::Racing),
+        seed: text.seed.unwrap_or(1),
+        trials: text.trials.unwrap_or(120),
+        minimum_effect: minimum,
+        abort_after: abort,
+    })
+}
+
+/// `200ms`, `5s`, `2m`.
+fn duration(source: &Source, text: &Spanned<String>) -> Result<Duration, Error> {
+    let word = text.get_ref().trim();
+    let digits = word.find(|c: char| !c.is_ascii_digit()).unwrap_or(word.len());
+    let (number, unit) = word.split_at(digits);
+    let factor = match unit {
+        "ms" => Some(1),
+        "s" => Some(1000),
+        "m" => Some(60_000),
+        _ => None,
+    };
+    let milliseconds = factor.and_then(|factor| number.parse::<u64>().ok()?.checked_mul(factor));
+    milliseconds
+        .map(Duration::from_millis)
+        .ok_or_else(|| source.error(text.span(), format!("`{word}` is no time; write for example 200ms, 5s or 2m")))
+}
+
+/// Numbers from a description.
+pub(crate) fn numbers(min: i64, max: i64, steps: levels::Steps, step: i64) -> Result<Vec<Value>, String> {
+    levels::numbers(min, max, steps, step)
+}
+
+#[cfg(test)]
+mod tests;

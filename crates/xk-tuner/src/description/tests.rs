@@ -1,0 +1,135 @@
+use super::*;
+
+const SEARCH: &str = r#"
+schema = 1
+subsystem = "disk"
+with = { disk = "sda" }
+parameters = ["scheduler", "expire"]
+
+[target]
+command = "echo 5"
+measure = "number"
+goal = "maximise"
+timeout = "5s"
+"#;
+
+const DISK: &str = r#"
+schema = 1
+summary = "One disk"
+variables = { disk = "a block device" }
+
+[[parameter]]
+name = "scheduler"
+file = "/sys/block/{disk}/queue/scheduler"
+choices = "offered"
+
+[[parameter]]
+name = "expire"
+file = "/sys/block/{disk}/queue/iosched/read_expire"
+min = 100
+max = 800
+steps = "exponential"
+default = 500
+only_if = { scheduler = "mq-deadline" }
+settle = "20ms"
+at_end = "revert"
+
+[[parameter]]
+name = "plug"
+const = "BLK_MAX_REQUEST_COUNT"
+choices = [16, 32]
+
+[[sensor]]
+name = "size"
+of = ["/sys/block/{disk}/stat:3"]
+per = ["/sys/block/{disk}/stat:1"]
+similar = 0.2
+"#;
+
+/// Reads a search with a subsystem beside it; an error loses the folder's name.
+fn read(search: &str, disk: &str) -> Result<Job, String> {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("disk.toml"), disk).unwrap();
+    fs::write(folder.path().join("my.toml"), search).unwrap();
+    Job::read(&folder.path().join("my.toml"), &[folder.path().join("none"), folder.path().to_owned()])
+        .map_err(|error| error.to_string().replace(&format!("{}/", folder.path().display()), ""))
+}
+
+/// What is wrong when a part of one of the texts is another.
+fn wrong(from: &str, to: &str) -> String {
+    assert!(SEARCH.contains(from) || DISK.contains(from), "{from}");
+    read(&SEARCH.replace(from, to), &DISK.replace(from, to)).unwrap_err()
+}
+
+#[test]
+fn a_description_is_understood() {
+    let job = read(SEARCH, DISK).unwrap();
+    assert_eq!((job.name.as_str(), job.parameters.len()), ("my", 2));
+    let expire = &job.parameters[1];
+    let file = PathBuf::from("/sys/block/sda/queue/iosched/read_expire");
+    assert_eq!(expire.backing, Backing::Plain(Plain::File(file)));
+    assert_eq!(expire.domain, Domain::Numbers([100, 200, 400, 800].map(Value::Number).to_vec()));
+    assert_eq!(expire.only_if, Some(("scheduler".into(), vec![Value::Words("mq-deadline".into())])));
+    assert_eq!((expire.settle, expire.at_end), (Duration::from_millis(20), AtEnd::Revert));
+    assert_eq!(job.sensors[0].of, ["/sys/block/sda/stat:3"]);
+}
+
+#[test]
+fn errors_point_at_the_line() {
+    for (from, to, place, message) in [
+        ("timeout = \"5s\"", "timeout = \"5 seconds\"", "my.toml:11", "is no time"),
+        ("goal = \"maximise\"", "goal = \"more\"", "my.toml:10", "unknown variant `more`"),
+        ("goal = \"maximise\"", "goal = \"maximise\"\ngaol = 1", "my.toml:11", "unknown field `gaol`"),
+        ("\"expire\"]", "\"expiry\"]", "my.toml:5", "no parameter `expiry`; there are: scheduler, expire, plug"),
+        ("subsystem = \"disk\"", "subsystem = \"disc\"", "my.toml:3", "no subsystem `disc`"),
+        ("with = { disk = \"sda\" }", "", "my.toml:3", "must be told its disk (a block device)"),
+        ("disk = \"sda\"", "disk = \"../../etc\"", "disk.toml:6", "plain name"),
+        ("schema = 1\nsubsystem", "schema = 7\nsubsystem", "my.toml:2", "schema 7"),
+        ("max = 800", "max = 80", "disk.toml:11", "min = 100 is greater than max = 80"),
+        ("max = 800", "", "disk.toml:11", "`min` and `max`"),
+        ("const = \"BLK", "sysctl = \"vm.swappiness\"\nconst = \"BLK", "disk.toml:22", "give one of `const`"),
+        ("scheduler = \"mq-deadline\"", "sheduler = 1", "disk.toml:11", "there is no parameter `sheduler`"),
+        ("similar = 0.2", "similar = 20", "disk.toml:27", "no share"),
+        ("stat:1", "stat", "disk.toml:27", "is no counter"),
+    ] {
+        let error = wrong(from, to);
+        assert!(error.starts_with(&format!("{place}: ")) && error.contains(message), "{place} {message}: {error}");
+    }
+}
+
+#[test]
+fn a_guard_that_can_never_hold_is_refused() {
+    let error = wrong("choices = \"offered\"", "choices = [\"none\", \"kyber\"]");
+    assert!(error.contains("scheduler = mq-deadline, which scheduler can never be; it can be: none, kyber"), "{error}");
+}
+
+#[test]
+fn nonsense_is_refused_and_nothing_panics() {
+    for text in ["", "schema", "schema = 1", "schema = \"one\"", "[[parameter]]", "\u{0}", "schema = 1\n[target]\n"] {
+        assert!(read(text, DISK).is_err(), "{text}");
+    }
+    for end in 0..SEARCH.len() {
+        let _ = read(&SEARCH[..end], DISK);
+    }
+}
+
+/// The subsystems of the repository, as they would be installed.
+#[test]
+fn the_subsystems_of_the_repository_are_understood() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../subsystems");
+    let mut seen = 0;
+    for entry in fs::read_dir(&folder).unwrap() {
+        let file = entry.unwrap().path();
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(text.lines().count() <= 50, "{}", file.display());
+        let source = Source::read(&file).unwrap();
+        let subsystem: text::Subsystem = source.parse().unwrap_or_else(|error| panic!("{error}"));
+        let with: Variables = subsystem.variables.keys().map(|name| (name.clone(), "x".into())).collect();
+        let parameters = own(&source, &subsystem.parameter, &with).unwrap_or_else(|error| panic!("{error}"));
+        check(&source, &parameters).unwrap_or_else(|error| panic!("{error}"));
+        let sensors = sensors(&source, &subsystem.sensor, &with).unwrap_or_else(|error| panic!("{error}"));
+        assert!(!parameters.is_empty() && !sensors.is_empty(), "{}", file.display());
+        seen += 1;
+    }
+    assert_eq!(seen, 5);
+}

@@ -1,0 +1,201 @@
+//! The schema of descriptions: what a file may hold, before it is understood.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::{numbers, AtEnd, Backing, Domain, EngineName};
+use crate::history::Goal;
+use crate::knob::Plain;
+use crate::target::Measure;
+use crate::{Steps, Value};
+
+/// A subsystem.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Subsystem {
+    pub schema: Spanned<u32>,
+    /// What it is, for people.
+    #[expect(dead_code, reason = "for those who read the file")]
+    pub summary: String,
+    /// What a search must give with `with`, and what each means.
+    #[serde(default)]
+    pub variables: BTreeMap<String, String>,
+    #[serde(default)]
+    pub parameter: Vec<Spanned<Parameter>>,
+    #[serde(default)]
+    pub sensor: Vec<Spanned<Sensor>>,
+}
+
+/// A search.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Search {
+    pub schema: Spanned<u32>,
+    pub name: Option<String>,
+    pub subsystem: Option<Spanned<String>>,
+    #[serde(default)]
+    pub with: BTreeMap<String, String>,
+    /// Those of the subsystem to tune; all if it is not given.
+    pub parameters: Option<Vec<Spanned<String>>>,
+    #[serde(default)]
+    pub parameter: Vec<Spanned<Parameter>>,
+    #[serde(default)]
+    pub sensor: Vec<Spanned<Sensor>>,
+    pub target: Target,
+    #[serde(default)]
+    pub constraint: Vec<Spanned<Constraint>>,
+    #[serde(default)]
+    pub search: Options,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Parameter {
+    pub name: Spanned<String>,
+    #[serde(rename = "const")]
+    constant: Option<String>,
+    sysctl: Option<String>,
+    file: Option<String>,
+    module_parameter: Option<String>,
+    command: Option<Pair>,
+    min: Option<i64>,
+    max: Option<i64>,
+    steps: Option<Steps>,
+    step: Option<i64>,
+    choices: Option<Choices>,
+    pub default: Option<Value>,
+    pub only_if: Option<BTreeMap<String, OneOrMore>>,
+    pub settle: Option<Spanned<String>>,
+    pub at_end: Option<AtEnd>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Pair {
+    get: String,
+    set: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Choices {
+    List(Vec<Value>),
+    Word(String),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub enum OneOrMore {
+    More(Vec<Value>),
+    One(Value),
+}
+
+impl OneOrMore {
+    pub fn list(&self) -> Vec<Value> {
+        match self {
+            Self::More(values) => values.clone(),
+            Self::One(value) => vec![value.clone()],
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sensor {
+    pub name: String,
+    pub of: Vec<String>,
+    #[serde(default)]
+    pub per: Vec<String>,
+    pub similar: f64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Target {
+    pub command: String,
+    pub measure: Measure,
+    pub goal: Goal,
+    pub timeout: Spanned<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Constraint {
+    pub name: String,
+    pub at_most: Option<f64>,
+    pub at_least: Option<f64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Options {
+    pub engine: Option<EngineName>,
+    pub seed: Option<u64>,
+    pub trials: Option<usize>,
+    pub minimum_effect: Option<Spanned<f64>>,
+    pub abort_after: Option<Spanned<f64>>,
+}
+
+impl Parameter {
+    /// What is behind it.
+    pub fn backing(&self, substitute: impl Fn(&str) -> Result<String, String>) -> Result<Backing, String> {
+        let file = |path: String| Backing::Plain(Plain::File(PathBuf::from(path)));
+        let mut found = Vec::new();
+        if let Some(name) = &self.constant {
+            found.push(Backing::Constant(name.clone()));
+        }
+        if let Some(name) = &self.sysctl {
+            found.push(file(format!("/proc/sys/{}", substitute(name)?.replace('.', "/"))));
+        }
+        if let Some(path) = &self.file {
+            found.push(file(absolute(substitute(path)?)?));
+        }
+        if let Some(name) = &self.module_parameter {
+            let (module, parameter) =
+                name.split_once('.').ok_or_else(|| format!("module_parameter = \"{name}\" is not MODULE.PARAMETER"))?;
+            found.push(file(format!("/sys/module/{module}/parameters/{parameter}")));
+        }
+        if let Some(Pair { get, set }) = &self.command {
+            found.push(Backing::Plain(Plain::Command { get: substitute(get)?, set: substitute(set)? }));
+        }
+        let only = found.pop().filter(|_| found.is_empty());
+        only.ok_or_else(|| "give one of `const`, `sysctl`, `file`, `module_parameter` and `command`".into())
+    }
+
+    /// Its values.
+    pub fn domain(&self) -> Result<Domain, String> {
+        let numeric = self.min.is_some() || self.max.is_some() || self.steps.is_some() || self.step.is_some();
+        match (&self.choices, self.min.zip(self.max)) {
+            (Some(_), _) if numeric => Err("`choices` leave no room for `min`, `max`, `step` and `steps`".into()),
+            (Some(Choices::List(list)), _) if list.is_empty() => Err("`choices` is empty".into()),
+            (Some(Choices::List(list)), _) => Ok(Domain::Choices(list.iter().map(normal).collect())),
+            (Some(Choices::Word(word)), _) if word != "offered" => {
+                Err(format!("choices = \"{word}\": give a list, or \"offered\" for what the file itself offers"))
+            }
+            (Some(Choices::Word(_)), _) if self.file.is_none() => Err("only a `file` offers choices".into()),
+            (Some(Choices::Word(_)), _) => Ok(Domain::Offered),
+            (None, Some((min, max))) => {
+                let steps = self.steps.unwrap_or(Steps::Linear);
+                let step = self.step.unwrap_or(if steps == Steps::Linear { 1 } else { 2 });
+                numbers(min, max, steps, step).map(Domain::Numbers)
+            }
+            (None, None) => Err("give `min` and `max`, or `choices`".into()),
+        }
+    }
+}
+
+/// As it will be read back.
+fn normal(value: &Value) -> Value {
+    Value::parse(&value.to_string())
+}
+
+fn absolute(path: String) -> Result<String, String> {
+    if path.starts_with('/') {
+        Ok(path)
+    } else {
+        Err(format!("file = \"{path}\" is no absolute path"))
+    }
+}

@@ -1,0 +1,238 @@
+//! Racing: candidates of one parameter run against each other until an interval separates them, and no longer.
+//!
+//! The width of the intervals comes from the machine itself: every trial measures the default twice, and what
+//! separates the two is noise. On a quiet machine every setting is measured once; on a noisy one those that
+//! cannot be told apart are measured again, up to a bound, and the rest is left alone. Parameters are raced one
+//! after the other, the more limited first, from coarse to fine; then all again near the best, as parameters
+//! depend on each other, until nothing moves. Who wins is only a candidate (`confirm.rs`).
+//!
+//! A setting that is remembered is tried first: it was confirmed once, and one trial shows whether it still holds.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::confirm::{confirm, ATTEMPTS, RESERVED};
+use super::{Conclusion, Engine, Ground, Stop, Trials};
+use crate::history::Kind;
+use crate::random::Random;
+use crate::statistics::deviation_around_zero;
+use crate::{Point, Space};
+
+/// How often one point is measured, at most, while candidates race.
+const REPEATS: usize = 4;
+
+/// Rounds over all parameters.
+const PASSES: usize = 4;
+
+/// Deviations that separate two candidates.
+const SEPARATED: f64 = 2.0;
+
+/// A setting that another search confirmed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Remembered {
+    /// The setting.
+    pub point: Point,
+    /// How much better than the default it was.
+    pub effect: f64,
+}
+
+/// The engine for noisy targets.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Racing {
+    /// Tosses the order within pairs.
+    pub seed: u64,
+    /// What is less is not worth a change; a difference of logarithms.
+    pub minimum: f64,
+    /// To try first.
+    pub warm: Option<Remembered>,
+}
+
+impl Engine for Racing {
+    fn name(&self) -> &'static str {
+        "racing"
+    }
+
+    fn search(&self, space: &Space, trials: &mut Trials<'_>) -> Result<Conclusion, Stop> {
+        if let Some(conclusion) = self.as_remembered(trials)? {
+            return Ok(conclusion);
+        }
+        let mut race = Race { space, trials, effects: BTreeMap::new(), drifts: Vec::new(), minimum: self.minimum };
+        match race.explore() {
+            Ok(()) | Err(Stop::Exhausted) => {}
+            Err(stop) => return Err(stop),
+        }
+        let candidates = race.candidates();
+        let mut random = Random::new(self.seed);
+        for (point, looks) in candidates.iter().zip(ATTEMPTS) {
+            match confirm(trials, point, looks, self.minimum, &mut random) {
+                Ok(Some((effect, p))) => {
+                    return Ok(Conclusion { best: point.clone(), ground: Ground::Confirmed { effect, p } })
+                }
+                Ok(None) => {}
+                Err(Stop::Exhausted) => break,
+                Err(stop) => return Err(stop),
+            }
+        }
+        Ok(Conclusion { best: space.default_point(), ground: Ground::Nothing })
+    }
+}
+
+impl Racing {
+    /// The remembered setting, if it is still worth at least half of what it was.
+    fn as_remembered(&self, trials: &mut Trials<'_>) -> Result<Option<Conclusion>, Stop> {
+        let Some(warm) = &self.warm else { return Ok(None) };
+        let goal = trials.goal();
+        let effect = trials.sample(&warm.point, Kind::Sandwich)?.map(|sample| sample.effect(goal));
+        let holds = effect.filter(|&effect| effect > self.minimum && effect > warm.effect / 2.0);
+        Ok(holds.map(|effect| Conclusion { best: warm.point.clone(), ground: Ground::Remembered { effect } }))
+    }
+}
+
+/// What is known while candidates race.
+struct Race<'r, 'h> {
+    space: &'r Space,
+    trials: &'r mut Trials<'h>,
+    /// Of each point that was measured; empty where it failed.
+    effects: BTreeMap<Point, Vec<f64>>,
+    /// How far the default was from itself.
+    drifts: Vec<f64>,
+    minimum: f64,
+}
+
+impl Race<'_, '_> {
+    fn explore(&mut self) -> Result<(), Stop> {
+        let order = self.space.limited_first();
+        let mut best = self.space.default_point();
+        for pass in 0..PASSES {
+            let before = best.clone();
+            for &dimension in &order {
+                if self.space.is_active(&best, dimension) {
+                    best = self.run(&best, dimension, pass == 0)?;
+                }
+            }
+            if best == before {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The best level of one parameter, the others being as at `base`.
+    fn run(&mut self, base: &Point, dimension: usize, coarse: bool) -> Result<Point, Stop> {
+        let ordered = self.space.dimensions()[dimension].ordered;
+        let last = self.space.dimensions()[dimension].levels.len() - 1;
+        let mut levels: BTreeSet<usize> = match (ordered, coarse) {
+            (true, true) => [0, last / 3, 2 * last / 3, last].into(),
+            (true, false) => BTreeSet::new(),
+            (false, _) => (0..=last).collect(),
+        };
+        let mut best = base.0[dimension];
+        loop {
+            if ordered {
+                levels.extend([best.saturating_sub(1), best, (best + 1).min(last)]);
+            }
+            let known = levels.len();
+            let points: Vec<Point> =
+                levels.iter().map(|&level| self.space.canonical(&base.with(dimension, level))).collect();
+            let winner = self.decide(&points, base)?;
+            best = winner.0[dimension];
+            levels.extend([best.saturating_sub(1), (best + 1).min(last)]);
+            if !ordered || levels.len() == known {
+                return Ok(winner);
+            }
+        }
+    }
+
+    /// Measures until the best of these points is known well enough. A point that is no worse than the best
+    /// by half the minimum effect is as good; of such, the incumbent wins.
+    fn decide(&mut self, points: &[Point], incumbent: &Point) -> Result<Point, Stop> {
+        for point in points {
+            self.measure_once(point)?;
+        }
+        loop {
+            let Some(best) = self.best_of(points) else { return Ok(incumbent.clone()) };
+            let unclear = points.iter().filter(|point| self.may_be_better(point, &best)).chain([&best]);
+            let worth = unclear.filter(|point| self.is_worth_another(point, points.len()));
+            match worth.min_by_key(|point| self.effects[*point].len()).cloned() {
+                Some(point) => self.measure(&point)?,
+                None if self.mean(incumbent) >= self.mean(&best) - self.minimum / 2.0 => return Ok(incumbent.clone()),
+                None => return Ok(best),
+            }
+        }
+    }
+
+    fn best_of(&self, points: &[Point]) -> Option<Point> {
+        let known = points.iter().filter(|point| self.mean(point).is_finite());
+        known.max_by(|a, b| self.mean(a).total_cmp(&self.mean(b))).cloned()
+    }
+
+    /// Whether noise may hide that `point` is better than `best`.
+    fn may_be_better(&self, point: &Point, best: &Point) -> bool {
+        let variance = self.variance(point) + self.variance(best);
+        point != best && self.mean(best) - self.mean(point) < SEPARATED * variance.sqrt()
+    }
+
+    fn is_worth_another(&self, point: &Point, rivals: usize) -> bool {
+        let repeated = self.effects.get(point).map_or(0, Vec::len);
+        let width = SEPARATED * self.variance(point).sqrt();
+        rivals > 1 && (1..REPEATS).contains(&repeated) && width > self.minimum / 2.0
+    }
+
+    fn is_default(&self, point: &Point) -> bool {
+        *point == self.space.default_point()
+    }
+
+    fn mean(&self, point: &Point) -> f64 {
+        match self.effects.get(point) {
+            _ if self.is_default(point) => 0.0,
+            Some(effects) if !effects.is_empty() => effects.iter().sum::<f64>() / effects.len() as f64,
+            _ => f64::NEG_INFINITY,
+        }
+    }
+
+    /// Of the mean of a point's effects. The default is no better than itself, which needs no measuring.
+    fn variance(&self, point: &Point) -> f64 {
+        let repeated = self.effects.get(point).map_or(0, Vec::len);
+        if self.is_default(point) || repeated == 0 {
+            return 0.0;
+        }
+        // A drift is the difference of two windows; an effect that of one and the mean of two.
+        let window = deviation_around_zero(&self.drifts).unwrap_or(0.0).powi(2) / 2.0;
+        1.5 * window / repeated as f64
+    }
+
+    fn measure_once(&mut self, point: &Point) -> Result<(), Stop> {
+        match self.is_default(point) || self.effects.contains_key(point) {
+            true => Ok(()),
+            false => self.measure(point),
+        }
+    }
+
+    fn measure(&mut self, point: &Point) -> Result<(), Stop> {
+        // What is explored must be confirmed.
+        if self.trials.left() <= RESERVED {
+            return Err(Stop::Exhausted);
+        }
+        let goal = self.trials.goal();
+        let sample = self.trials.sample(point, Kind::Sandwich)?;
+        let effects = self.effects.entry(point.clone()).or_default();
+        match sample {
+            Some(sample) => {
+                effects.push(sample.effect(goal));
+                self.drifts.extend(sample.drift());
+            }
+            None => effects.clear(),
+        }
+        Ok(())
+    }
+
+    /// What is worth confirming, the best first.
+    fn candidates(&self) -> Vec<Point> {
+        let cautious = |point: &Point| self.mean(point) - self.variance(point).sqrt();
+        let mut points: Vec<Point> =
+            self.effects.keys().filter(|point| self.mean(point) > self.minimum).cloned().collect();
+        points.sort_by(|a, b| cautious(b).total_cmp(&cautious(a)));
+        points
+    }
+}

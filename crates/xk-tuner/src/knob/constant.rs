@@ -1,0 +1,158 @@
+//! A perf-const, through xk.ko.
+//!
+//! With its default in force nothing is loaded at all, so that what a candidate is compared with is the
+//! kernel as it was. With another value, the tune belongs to this process and has a lease: the kernel puts the
+//! default back when the process dies, and also when it merely stops.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use xk_runtime::{AddressOf, Change, Device, Error as RuntimeError, Target, Tune};
+use xk_table::ScopeTable;
+
+use super::{Knob, KnobError};
+use crate::Value;
+
+/// How long a transition may wait for threads.
+const TRANSITION: Duration = Duration::from_secs(5);
+
+/// A lease before the first window gives a better one.
+const FIRST_LEASE: Duration = Duration::from_secs(60);
+
+/// Finds constants by name: who has the scope tables of the running kernel.
+pub trait Constants {
+    /// The knob of a constant.
+    ///
+    /// # Errors
+    /// A sentence: there is no table, xk.ko is not loaded, …
+    fn find(&self, name: &str) -> Result<Constant, String>;
+}
+
+/// A constant of the running kernel.
+pub struct Constant {
+    device: Device,
+    addresses: Rc<dyn AddressOf>,
+    table: ScopeTable,
+    tune: Option<Tune>,
+    lease: Duration,
+}
+
+impl Constant {
+    /// The constant of `table`.
+    #[must_use]
+    pub fn new(device: Device, addresses: Rc<dyn AddressOf>, table: ScopeTable) -> Self {
+        Self { device, addresses, table, tune: None, lease: FIRST_LEASE }
+    }
+
+    /// Whether a value is in the range that was proved.
+    #[must_use]
+    pub fn takes(&self, value: &Value) -> bool {
+        matches!(value, Value::Number(number) if self.table.range.contains(*number))
+    }
+
+    /// Its value in the source: what it has while nobody tunes it.
+    #[must_use]
+    pub fn default_value(&self) -> Value {
+        Value::Number(self.table.constant.default)
+    }
+
+    /// Ends a tune that an earlier session kept, if it still has this value; whether it did.
+    ///
+    /// # Errors
+    /// A sentence of the kernel.
+    pub fn end_kept(&self, value: &Value) -> Result<bool, RuntimeError> {
+        match self.somebody_elses()? {
+            Some(tune) if tune.detached && Value::Number(tune.value) == *value => {
+                self.go(tune.id, Target::Unload).map(|()| true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    fn place(&self) -> String {
+        self.table.constant.name.clone().unwrap_or_else(|| self.table.constant.id.clone())
+    }
+
+    fn missing(&self, error: &RuntimeError) -> KnobError {
+        let lapsed = matches!(error, RuntimeError::NoSuchTune(_));
+        let why = if lapsed { "its lease ended, or somebody removed xk.ko; the default is in force" } else { "" };
+        let reason = if lapsed { why.into() } else { error.to_string() };
+        KnobError::Missing { place: self.place(), reason }
+    }
+
+    fn refused(&self, value: &Value, reason: String) -> KnobError {
+        KnobError::Refused { place: self.place(), value: value.clone(), reason }
+    }
+
+    /// A tune of this constant that is not ours, or has become nobody's.
+    fn somebody_elses(&self) -> Result<Option<xk_runtime::TuneStatus>, RuntimeError> {
+        let constant = &self.table.constant;
+        let is_it = |name: &str| name == constant.id || constant.name.as_deref() == Some(name);
+        Ok(self.device.tunes()?.into_iter().find(|tune| is_it(&tune.name)))
+    }
+
+    fn go(&self, id: u32, to: Target) -> Result<(), RuntimeError> {
+        self.device.transition(&[Change { id, to }], self.table.mode, TRANSITION).map(drop)
+    }
+}
+
+impl Knob for Constant {
+    fn read(&mut self) -> Result<Value, KnobError> {
+        let status = match &self.tune {
+            Some(tune) => Some(tune.status().map_err(|error| self.missing(&error))?),
+            None => self.somebody_elses().map_err(|error| self.missing(&error))?,
+        };
+        match status {
+            None => Ok(Value::Number(self.table.constant.default)),
+            Some(status) if status.broken => Err(KnobError::Unreadable {
+                place: self.place(),
+                reason: "its value is not in force at every site; `xk status` shows where".into(),
+            }),
+            Some(status) => Ok(Value::Number(status.value)),
+        }
+    }
+
+    fn write(&mut self, value: &Value) -> Result<(), KnobError> {
+        let Value::Number(number) = *value else {
+            return Err(self.refused(value, "it is no number".into()));
+        };
+        if number == self.table.constant.default {
+            let Some(tune) = self.tune.take() else { return Ok(()) };
+            return match self.go(tune.id(), Target::Unload) {
+                Ok(()) | Err(RuntimeError::NoSuchTune(_)) => Ok(()),
+                Err(error) => {
+                    let failure = self.refused(value, error.to_string());
+                    self.tune = Some(tune);
+                    Err(failure)
+                }
+            };
+        }
+        let tune = match self.tune.take() {
+            Some(tune) => tune,
+            None => self
+                .device
+                .load(&self.table, &*self.addresses)
+                .map_err(|error| self.refused(value, error.to_string()))?,
+        };
+        let id = tune.id();
+        self.tune = Some(tune);
+        let lease = Some(self.lease);
+        let done = self.device.lease(id, lease).and_then(|()| self.go(id, Target::Value(number)));
+        done.map_err(|error| self.refused(value, error.to_string()))
+    }
+
+    fn renew(&mut self, lease: Duration) -> Result<(), KnobError> {
+        self.lease = lease;
+        match &self.tune {
+            Some(tune) => self.device.lease(tune.id(), Some(lease)).map_err(|error| self.missing(&error)),
+            None => Ok(()),
+        }
+    }
+
+    fn keep(&mut self) -> Result<(), KnobError> {
+        let Some(tune) = self.tune.take() else { return Ok(()) };
+        let id = tune.id();
+        self.device.lease(id, None).map_err(|error| self.missing(&error))?;
+        tune.detach().map(drop).map_err(|error| self.missing(&error))
+    }
+}

@@ -1,0 +1,101 @@
+//! The values that a search tries of one parameter.
+//!
+//! In: the smallest and the largest value, and how to step from one to the other; or choices. Out: the
+//! levels, in order. Refuses ranges that are empty, and more levels than a search could ever try.
+
+use serde::{Deserialize, Serialize};
+
+use crate::Value;
+
+/// No search tries more values of one parameter.
+const MOST: usize = 4096;
+
+/// How to step through a range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Steps {
+    /// By addition.
+    Linear,
+    /// By doubling.
+    Exponential,
+}
+
+/// The levels from `min` to `max`, both included; `step` is added, or multiplied by.
+///
+/// # Errors
+/// A sentence.
+pub fn numbers(min: i64, max: i64, steps: Steps, step: i64) -> Result<Vec<Value>, String> {
+    if min > max {
+        return Err(format!("min = {min} is greater than max = {max}"));
+    }
+    let next: Box<dyn Fn(i64) -> Option<i64>> = match steps {
+        Steps::Linear if step < 1 => return Err(format!("step = {step}: linear steps add at least 1")),
+        Steps::Exponential if step < 2 => return Err(format!("step = {step}: exponential steps multiply by 2 or more")),
+        Steps::Exponential if min < 0 => return Err(format!("min = {min}: exponential steps cannot start below 0")),
+        Steps::Linear => Box::new(move |value| value.checked_add(step)),
+        // Nothing is twice nothing.
+        Steps::Exponential => Box::new(move |value| if value == 0 { Some(1) } else { value.checked_mul(step) }),
+    };
+    let mut levels = vec![min];
+    let mut value = min;
+    while let Some(following) = next(value).filter(|&following| following < max) {
+        if levels.len() == MOST {
+            return Err(format!("from {min} to {max} are more than {MOST} values: take larger steps"));
+        }
+        levels.push(following);
+        value = following;
+    }
+    if max > min {
+        levels.push(max);
+    }
+    Ok(levels.into_iter().map(Value::Number).collect())
+}
+
+/// `levels` with `default` among them; its index. Numbers keep their order.
+#[must_use]
+pub fn with_default(mut levels: Vec<Value>, default: &Value, ordered: bool) -> (Vec<Value>, usize) {
+    if let Some(index) = levels.iter().position(|level| level == default) {
+        return (levels, index);
+    }
+    let index = if ordered { levels.iter().position(|level| level > default).unwrap_or(levels.len()) } else { 0 };
+    levels.insert(index, default.clone());
+    (levels, index)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(min: i64, max: i64, steps: Steps, step: i64) -> Vec<i64> {
+        let levels = numbers(min, max, steps, step).unwrap();
+        levels.iter().map(|level| if let Value::Number(number) = level { *number } else { panic!() }).collect()
+    }
+
+    #[test]
+    fn both_ends_are_levels() {
+        assert_eq!(of(1, 10, Steps::Linear, 4), [1, 5, 9, 10]);
+        assert_eq!(of(16, 128, Steps::Exponential, 2), [16, 32, 64, 128]);
+        assert_eq!(of(16, 100, Steps::Exponential, 2), [16, 32, 64, 100]);
+        assert_eq!(of(0, 4, Steps::Exponential, 2), [0, 1, 2, 4]);
+        assert_eq!(of(7, 7, Steps::Linear, 1), [7]);
+        assert_eq!(of(i64::MAX - 1, i64::MAX, Steps::Exponential, 2), [i64::MAX - 1, i64::MAX]);
+    }
+
+    #[test]
+    fn ranges_without_values_are_refused() {
+        assert!(numbers(2, 1, Steps::Linear, 1).unwrap_err().contains("greater"));
+        assert!(numbers(0, 9, Steps::Linear, 0).is_err());
+        assert!(numbers(1, 9, Steps::Exponential, 1).is_err());
+        assert!(numbers(-1, 9, Steps::Exponential, 2).is_err());
+        assert!(numbers(0, i64::MAX, Steps::Linear, 1).unwrap_err().contains("larger steps"));
+    }
+
+    #[test]
+    fn the_default_takes_its_place() {
+        let numbers = numbers(16, 128, Steps::Exponential, 2).unwrap();
+        assert_eq!(with_default(numbers.clone(), &Value::Number(100), true).1, 3);
+        assert_eq!(with_default(numbers.clone(), &Value::Number(8), true).1, 0);
+        assert_eq!(with_default(numbers.clone(), &Value::Number(999), true).1, 4);
+        assert_eq!(with_default(numbers, &Value::Number(32), true).1, 1);
+    }
+}

@@ -1,0 +1,68 @@
+//! What a search would touch, in which order, with which risk. Reads knobs, and changes nothing.
+
+use crate::description::{AtEnd, Backing, Job};
+use crate::knob::Constants;
+use crate::session::machine::Machine;
+use crate::{Error, Value};
+
+/// The plan.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// The knobs, in the order in which they are tried.
+    pub steps: Vec<Step>,
+    /// Points of the whole space, if they can be counted.
+    pub points: Option<usize>,
+}
+
+/// One knob.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Step {
+    /// The parameter.
+    pub name: String,
+    /// Where it is.
+    pub place: String,
+    /// Its value now.
+    pub now: Value,
+    /// The values that may be tried.
+    pub values: Vec<Value>,
+    /// When it is tried at all.
+    pub only_if: Option<String>,
+    /// Who puts it back when the tuner is killed.
+    pub rescue: &'static str,
+    /// Whether a better value stays.
+    pub at_end: AtEnd,
+}
+
+/// More points than that are not counted.
+const COUNTABLE: usize = 1_000_000;
+
+/// Makes the plan.
+///
+/// # Errors
+/// As [`Machine::find`].
+pub fn plan(job: &Job, constants: &dyn Constants) -> Result<Plan, Error> {
+    let (_, space) = Machine::find(&job.parameters, constants)?;
+    let size = space.dimensions().iter().try_fold(1usize, |product, dimension| {
+        product.checked_mul(dimension.levels.len()).filter(|&product| product <= COUNTABLE)
+    });
+    let step = |index: usize| {
+        let (parameter, dimension) = (&job.parameters[index], &space.dimensions()[index]);
+        let (place, rescue) = match &parameter.backing {
+            Backing::Constant(name) => (name.clone(), "the kernel (lease)"),
+            Backing::Plain(plain) => (plain.place(), "the guardian process, or the next start"),
+        };
+        Step {
+            name: parameter.name.clone(),
+            place,
+            now: dimension.levels[dimension.default].clone(),
+            values: dimension.levels.clone(),
+            only_if: parameter.only_if.as_ref().map(|(other, values)| {
+                let values: Vec<String> = values.iter().map(ToString::to_string).collect();
+                format!("{other} = {}", values.join(" or "))
+            }),
+            rescue,
+            at_end: parameter.at_end,
+        }
+    };
+    Ok(Plan { steps: space.limited_first().into_iter().map(step).collect(), points: size.map(|_| space.all().len()) })
+}

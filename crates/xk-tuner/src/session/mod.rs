@@ -1,0 +1,202 @@
+//! One search on this machine, from the lock to the conclusion.
+//!
+//! In: a job. Out: what was found, in force if it was proved better. However it ends, everything else is as it was:
+//! by this code, else by the guardian and the kernel, else by the next start.
+
+pub mod machine;
+mod search;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::description::{Backing, EngineName, Job};
+use crate::engine::{Conclusion, Engine, Exhaustive, Orthogonal, Racing};
+use crate::guardian::{clean_up, Guardian};
+use crate::knob::{Constants, Held};
+use crate::store::{Begun, Lock, SearchId, Store};
+use crate::target::Watch;
+use crate::{Error, Value};
+use machine::{Kept, Machine, Witness};
+
+/// How long the guardian of a tuner that died may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What a session needs from the outside.
+pub struct Setup<'a> {
+    /// What to search.
+    pub job: Job,
+    /// Where the memory is.
+    pub folder: PathBuf,
+    /// Who knows perf-consts.
+    pub constants: &'a dyn Constants,
+    /// A program that ends up in [`crate::guardian::serve`].
+    pub guardian: Command,
+    /// The kernel build.
+    pub build_id: String,
+    /// Set when the session is to end.
+    pub interrupted: &'a AtomicBool,
+    /// Gets a line whenever something happens.
+    pub say: &'a dyn Fn(&str),
+}
+
+/// How a session ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Summary {
+    /// Number of the search.
+    pub search: SearchId,
+    /// What it came to; `None` if it was interrupted, and will go on.
+    pub conclusion: Option<Conclusion>,
+    /// Trials in all, those of earlier sessions included.
+    pub trials: usize,
+    /// What it came to, in words.
+    pub sentence: String,
+    /// What stays in force.
+    pub kept: Vec<Kept>,
+}
+
+/// What stops every tuner on a machine until it is removed.
+#[must_use]
+pub fn stop_file(folder: &Path) -> PathBuf {
+    folder.join("stop")
+}
+
+/// The engine of a search, with everything that it needs to be the same again.
+#[must_use]
+pub fn engine(begun: &Begun) -> Box<dyn Engine> {
+    match begun.engine {
+        EngineName::Racing => {
+            Box::new(Racing { seed: begun.seed, minimum: begun.minimum, warm: begun.warm.clone() })
+        }
+        EngineName::Orthogonal => Box::new(Orthogonal),
+        EngineName::Exhaustive => Box::new(Exhaustive),
+    }
+}
+
+/// Who is at work, for the journal.
+pub(crate) fn who() -> String {
+    let user = std::env::var("SUDO_USER").or_else(|_| std::env::var("USER")).unwrap_or_else(|_| "root".into());
+    format!("xk tune, process {}, {user}", std::process::id())
+}
+
+/// Puts back what a tuner that died left changed; what it came to. The lock must be held.
+///
+/// # Errors
+/// [`Error::Store`].
+pub fn recover(store: &Store) -> Result<Vec<String>, Error> {
+    let held = store.held()?;
+    // The store lists the last first.
+    let held: Vec<Held> = held.into_iter().rev().collect();
+    let lines = clean_up(&held);
+    for (one, line) in held.iter().zip(&lines) {
+        store.note(&who(), &json!({ "event": "recovered", "knob": one.name, "outcome": line }))?;
+        store.release(&one.name)?;
+    }
+    Ok(lines)
+}
+
+/// Puts back what earlier searches kept, unless somebody else has changed it since; what it came to.
+///
+/// # Errors
+/// [`Error::Store`], [`Error::Machine`].
+pub fn revert(store: &Store, constants: &dyn Constants) -> Result<Vec<String>, Error> {
+    let mut lines = Vec::new();
+    for Kept { name, backing, value, original } in store.kept()? {
+        let line = match backing {
+            Backing::Plain(plain) => {
+                let held = Held { name: name.clone(), plain, original, ours: vec![value] };
+                clean_up(&[held]).remove(0)
+            }
+            Backing::Constant(constant) => {
+                let found = constants.find(&constant).map_err(|reason| Error::Machine(format!("{name}: {reason}")))?;
+                match found.end_kept(&value).map_err(|error| Error::Machine(format!("{name}: {error}")))? {
+                    true => format!("{name} = {original} (put back)"),
+                    false => format!("{name} is not {value} any more, and stays as it is"),
+                }
+            }
+        };
+        store.keep_no_longer(&name)?;
+        store.note(&who(), &json!({ "event": "reverted", "knob": name, "outcome": line }))?;
+        lines.push(line);
+    }
+    Ok(lines)
+}
+
+/// Searches once.
+///
+/// # Errors
+/// [`Error`]; everything is as it was then.
+pub fn once(mut setup: Setup<'_>) -> Result<Summary, Error> {
+    if let Ok(reason) = fs::read_to_string(stop_file(&setup.folder)) {
+        return Err(Error::Stopped(reason.trim().to_owned()));
+    }
+    let store = Store::open(&setup.folder)?;
+    let lock = Lock::take(&setup.folder, PATIENCE)?;
+    for line in recover(&store)? {
+        (setup.say)(&format!("left by a tuner that was killed: {line}"));
+    }
+    for line in revert(&store, setup.constants)? {
+        (setup.say)(&format!("kept by an earlier search, and compared anew: {line}"));
+    }
+    // Everything that can be wrong with the description is found before anything runs.
+    Machine::find(&setup.job.parameters, setup.constants)?;
+    let guardian = Guardian::start(&mut setup.guardian, lock.share()?)?;
+    let stop = stop_file(&setup.folder);
+    let mut keeper = Keeper { store: &store, guardian, interrupted: setup.interrupted, stop };
+    loop {
+        match search::search(&setup, &mut keeper)? {
+            End::Summary(summary) => return Ok(summary),
+            // The rest of the parameters is searched without it.
+            End::Without(name) => {
+                let depends = |only: &Option<(String, Vec<Value>)>| only.as_ref().is_some_and(|(on, _)| *on == name);
+                setup.job.parameters.retain(|parameter| parameter.name != name && !depends(&parameter.only_if));
+                if setup.job.parameters.is_empty() {
+                    return Err(Error::Machine(format!("{name} was the last parameter that could be tuned")));
+                }
+            }
+        }
+    }
+}
+
+enum End {
+    Summary(Summary),
+    /// This knob is somebody else's.
+    Without(String),
+}
+
+/// Who is told before anything changes, and asked whether to go on.
+struct Keeper<'a> {
+    store: &'a Store,
+    guardian: Guardian,
+    interrupted: &'a AtomicBool,
+    stop: PathBuf,
+}
+
+impl Keeper<'_> {
+    fn release(&mut self, name: &str) -> Result<(), Error> {
+        self.store.release(name)?;
+        self.guardian.release(name)
+    }
+}
+
+impl Witness for Keeper<'_> {
+    fn hold(&mut self, held: &Held) -> Result<(), Error> {
+        self.store.hold(held)?;
+        self.guardian.hold(held)
+    }
+}
+
+impl Watch for Keeper<'_> {
+    fn running(&mut self, group: Option<i32>) {
+        // If it is gone, the next change is refused.
+        let _ = self.guardian.running(group);
+    }
+
+    fn interrupted(&self) -> bool {
+        self.interrupted.load(Ordering::Relaxed) || self.stop.exists()
+    }
+}

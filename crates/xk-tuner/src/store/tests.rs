@@ -1,0 +1,200 @@
+use serde_json::json;
+
+use super::*;
+use crate::engine::{Conclusion, Ground};
+use crate::description::EngineName;
+use crate::history::{Goal, Kind, Outcome, Sample, Trial};
+use crate::knob::Plain;
+use crate::sensor::Sensor;
+use crate::space::tests::dimension;
+use crate::{Point, Signature, Space, Value};
+
+fn context() -> Context {
+    Context { build_id: "b".into(), hardware: "h".into(), schema: "s".into() }
+}
+
+fn begun() -> Begun {
+    Begun {
+        space: Space::new(vec![dimension("a", &[1, 2], 0, None)]).unwrap(),
+        goal: Goal::Maximise,
+        engine: EngineName::Racing,
+        seed: 1,
+        limit: 10,
+        minimum: 0.02,
+        warm: None,
+        command: "true".into(),
+    }
+}
+
+fn trial() -> Trial {
+    Trial { point: Point(vec![1]), kind: Kind::Sandwich }
+}
+
+fn signature(value: f64) -> Signature {
+    Signature([("x".to_owned(), value)].into())
+}
+
+fn sensors() -> Vec<Sensor> {
+    vec![Sensor { name: "x".into(), of: vec![], per: vec![], similar: 0.2 }]
+}
+
+#[test]
+fn a_search_comes_back_as_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let outcome = Outcome::Measured(Sample { default: vec![1.0, 0.1 + 0.2], value: 1.0 / 3.0 });
+    let id = {
+        let store = Store::open(folder.path()).unwrap();
+        let id = store.begin("disk", &context(), &signature(1.0), &begun()).unwrap();
+        store.begin_trial(id, 0, &trial()).unwrap();
+        store.end_trial(id, 0, &outcome).unwrap();
+        store.begin_trial(id, 1, &trial()).unwrap();
+        id
+    };
+    let store = Store::open(folder.path()).unwrap();
+    let open = store.open_searches("disk", &context()).unwrap();
+    assert_eq!((open.len(), &open[0].begun, open[0].id), (1, &begun(), id));
+    // Numbers come back to the last bit: what is proposed next depends on them.
+    assert_eq!(store.history(id).unwrap(), [crate::history::Record { trial: trial(), outcome: outcome.clone() }]);
+    assert_eq!(store.unfinished(id).unwrap(), Some(trial()));
+    // What has ended does not end again, or otherwise.
+    store.end_trial(id, 0, &Outcome::Failed { reason: "again".into() }).unwrap();
+    assert_eq!(store.history(id).unwrap()[0].outcome, outcome);
+    let conclusion = Conclusion { best: Point(vec![1]), ground: Ground::Seen };
+    store.end(id, State::Done, Some(&conclusion)).unwrap();
+    assert_eq!(store.search(None).unwrap().unwrap().conclusion, Some(conclusion));
+    assert!(store.open_searches("disk", &context()).unwrap().is_empty());
+}
+
+#[test]
+fn what_is_held_is_known_to_the_next_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let held = |name: &str, ours: i64| Held {
+        name: name.into(),
+        plain: Plain::File("/nonexistent".into()),
+        original: Value::Number(1),
+        ours: vec![Value::Number(ours)],
+    };
+    let store = Store::open(folder.path()).unwrap();
+    store.hold(&held("a", 2)).unwrap();
+    store.hold(&held("b", 2)).unwrap();
+    store.hold(&held("a", 3)).unwrap();
+    drop(store);
+    let store = Store::open(folder.path()).unwrap();
+    assert_eq!(store.held().unwrap(), [held("b", 2), held("a", 3)]);
+    store.release("b").unwrap();
+    assert_eq!(store.held().unwrap(), [held("a", 3)]);
+}
+
+#[test]
+fn memories_are_found_by_likeness_and_fade() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path()).unwrap();
+    let setting = [("a".to_owned(), Value::Number(2))].into();
+    store.remember("disk", &context(), &signature(10.0), &setting, 0.5).unwrap();
+    let find = |value| store.remembered("disk", &context(), &signature(value), &sensors()).unwrap();
+    let known = find(9.0).unwrap();
+    assert_eq!((&known.setting, known.effect, known.confidence), (&setting, 0.5, 1.0));
+    assert_eq!(find(7.0), None);
+    let other = Context { build_id: "another".into(), ..context() };
+    assert_eq!(store.remembered("disk", &other, &signature(10.0), &sensors()).unwrap(), None);
+    store.demote(known.id).unwrap();
+    assert_eq!(find(10.0).unwrap().confidence, 0.5);
+    store.demote(known.id).unwrap();
+    assert_eq!(find(10.0), None, "it did not hold twice");
+    store.confirm(known.id).unwrap();
+    assert_eq!(find(10.0).unwrap().confidence, 1.0);
+    store.db.execute("UPDATE memory SET made = 0", []).unwrap();
+    assert_eq!(find(10.0), None, "it is too old");
+}
+
+#[test]
+fn no_more_than_a_thousand_are_remembered() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path()).unwrap();
+    store.db.execute_batch("PRAGMA synchronous = OFF").unwrap();
+    for value in 0..1002 {
+        store.remember("disk", &context(), &signature(2f64.powi(value - 500)), &Default::default(), 0.5).unwrap();
+    }
+    let count: i64 = store.db.query_row("SELECT count(*) FROM memory", [], |row| row.get(0)).unwrap();
+    assert_eq!(count, 1000);
+    assert!(store.remembered("disk", &context(), &signature(2f64.powi(-500)), &sensors()).unwrap().is_none());
+}
+
+#[test]
+fn a_limit_that_was_crossed_is_known_for_that_workload() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path()).unwrap();
+    let setting = [("a".to_owned(), Value::Number(2))].into();
+    store.forbid("disk", &context(), &signature(10.0), &setting, "p99 = 7").unwrap();
+    let find = |value| store.forbidden("disk", &context(), &signature(value), &sensors()).unwrap();
+    assert_eq!((find(10.0).len(), find(50.0).len()), (1, 0));
+}
+
+#[test]
+fn the_journal_shows_what_was_tampered_with() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path()).unwrap();
+    for number in 0..4 {
+        store.note("me", &json!({ "event": number })).unwrap();
+    }
+    assert_eq!((store.journal().unwrap().0.len(), store.journal().unwrap().1), (4, None));
+    for sql in ["UPDATE journal SET who = 'you'", "DELETE FROM journal WHERE number = 2"] {
+        assert!(store.db.execute(sql, []).unwrap_err().to_string().contains("append-only"));
+    }
+    let tampered = |sql: &str| {
+        store.db.execute_batch("DROP TRIGGER journal_is_not_changed; DROP TRIGGER journal_is_not_shortened").unwrap();
+        store.db.execute_batch(&format!("BEGIN; {sql}")).unwrap();
+        let broken = store.journal().unwrap().1;
+        store.db.execute_batch("ROLLBACK").unwrap();
+        store.db.execute_batch(TABLES).unwrap();
+        broken
+    };
+    assert_eq!(tampered("UPDATE journal SET who = 'you' WHERE number = 2"), Some(2));
+    assert_eq!(tampered("UPDATE journal SET at = at + 1 WHERE number = 3"), Some(3));
+    assert_eq!(tampered("DELETE FROM journal WHERE number = 2"), Some(3));
+    assert_eq!(store.journal().unwrap().1, None);
+}
+
+#[test]
+fn a_damaged_database_is_an_error_that_says_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tuner.sqlite");
+    std::fs::write(&path, b"this is no database, and never was one; it is long enough to have a header").unwrap();
+    let error = Store::open(folder.path()).unwrap_err().to_string();
+    assert!(error.contains("tuner.sqlite") && error.contains("move it away"), "{error}");
+}
+
+#[test]
+fn a_locked_database_is_an_error_that_says_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path()).unwrap();
+    store.db.busy_timeout(Duration::ZERO).unwrap();
+    let other = Connection::open(folder.path().join("tuner.sqlite")).unwrap();
+    other.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    let error = store.note("me", &json!({})).unwrap_err().to_string();
+    assert!(error.contains("another process has held it"), "{error}");
+}
+
+#[test]
+fn a_full_disk_is_an_error_and_loses_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path()).unwrap();
+    store.note("me", &json!({ "event": 1 })).unwrap();
+    let pages: i64 = store.db.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
+    store.db.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(())).unwrap();
+    let error = store.note("me", &json!("x".repeat(100_000))).unwrap_err().to_string();
+    assert!(error.contains("the disk is full"), "{error}");
+    assert_eq!((store.journal().unwrap().0.len(), store.journal().unwrap().1), (1, None));
+}
+
+#[test]
+fn two_tuners_do_not_work_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let lock = Lock::take(folder.path(), Duration::ZERO).unwrap();
+    let shared = lock.share().unwrap();
+    drop(lock);
+    let error = Lock::take(folder.path(), Duration::ZERO).unwrap_err().to_string();
+    assert!(error.contains(&format!("process {}", std::process::id())), "the guardian still holds it: {error}");
+    drop(shared);
+    assert!(Lock::take(folder.path(), Duration::ZERO).is_ok());
+}

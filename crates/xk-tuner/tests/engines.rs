@@ -1,0 +1,184 @@
+//! Engines against made-up surfaces with stated noise, and against themselves: what comes out is the same every
+//! time. Nothing here says anything about a kernel.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test
+
+use xk_tuner::engine::{propose, Engine, Exhaustive, Ground, Orthogonal, Proposal, Racing, Remembered};
+use xk_tuner::history::{Goal, Outcome, Record};
+use xk_tuner::replay::{check, play, Noise, Recorded, Surface};
+use xk_tuner::{Dimension, Guard, Point, Space, Value};
+
+const LIMIT: usize = 200;
+
+fn dimension(name: &str, levels: usize, ordered: bool, default: usize) -> Dimension {
+    let levels = (0..levels).map(|level| Value::Number(level as i64)).collect();
+    Dimension { name: name.into(), levels, ordered, default, guard: None }
+}
+
+/// A choice, a number that matters with one choice only, and two numbers: 4 + … points.
+fn disk() -> Space {
+    let mut guarded = dimension("expire", 5, true, 2);
+    guarded.guard = Some(Guard { dimension: 0, levels: vec![1] });
+    Space::new(vec![
+        dimension("scheduler", 3, false, 0),
+        guarded,
+        dimension("read ahead", 8, true, 3),
+        dimension("requests", 6, true, 2),
+    ])
+    .unwrap()
+}
+
+/// Best at scheduler 1, expire 4, read ahead 7, requests 4; read ahead counts for more with scheduler 1.
+fn height(point: &Point) -> f64 {
+    let [scheduler, expire, ahead, requests] = point.0[..] else { panic!() };
+    let with = if scheduler == 1 { 1.0 + 0.05 * expire as f64 + 0.05 * ahead as f64 } else { 1.0 };
+    100.0 * with * (1.0 + 0.08 * ahead as f64) * (1.0 - 0.03 * (requests as f64 - 4.0).powi(2))
+}
+
+fn optimum(space: &Space) -> f64 {
+    space.all().iter().map(height).fold(0.0, f64::max)
+}
+
+fn racing(seed: u64) -> Racing {
+    Racing { seed, minimum: 0.02, warm: None }
+}
+
+fn run(engine: &dyn Engine, noise: Noise, seed: u64) -> (Vec<Record>, Point, Ground) {
+    let space = disk();
+    let (history, end) =
+        play(engine, &space, Goal::Maximise, LIMIT, &mut Surface::new(height, noise, seed)).unwrap();
+    (history, end.best, end.ground)
+}
+
+#[test]
+fn without_noise_both_find_the_optimum_in_a_quarter_of_the_grid() {
+    let space = disk();
+    let grid = space.all().len();
+    for engine in [&racing(1) as &dyn Engine, &Orthogonal] {
+        let (history, best, _) = run(engine, Noise::Normal(0.0), 1);
+        assert!(height(&best) >= 0.95 * optimum(&space), "{}: {}", engine.name(), space.describe(&best));
+        assert!(history.len() * 4 <= grid, "{}: {} trials, the grid has {grid} points", engine.name(), history.len());
+    }
+    let (history, best, _) = run(&Exhaustive, Noise::Normal(0.0), 1);
+    assert_eq!((height(&best), history.len()), (optimum(&space), LIMIT.min(grid - 1)));
+}
+
+/// Mean share of the optimum over many searches.
+fn share(engine: impl Fn(u64) -> Box<dyn Engine>, noise: Noise) -> f64 {
+    let space = disk();
+    let found = (0..60).map(|seed| height(&run(&*engine(seed), noise, 1000 + seed).1) / optimum(&space));
+    found.sum::<f64>() / 60.0
+}
+
+#[test]
+fn with_noise_racing_finds_more_than_the_papers_search() {
+    for noise in [Noise::Normal(0.08), Noise::Normal(0.15), Noise::HeavyTailed(0.05), Noise::Wandering(0.05)] {
+        let racing = share(|seed| Box::new(racing(seed)), noise);
+        let orthogonal = share(|_| Box::new(Orthogonal), noise);
+        eprintln!("{noise:?}: racing {racing:.3}, orthogonal {orthogonal:.3} of the optimum");
+        assert!(racing > orthogonal, "{noise:?}: racing {racing:.3}, orthogonal {orthogonal:.3}");
+    }
+}
+
+#[test]
+fn noise_alone_is_promoted_once_in_a_hundred_searches_at_most() {
+    let space = disk();
+    for noise in [Noise::Normal(0.02), Noise::Normal(0.2), Noise::HeavyTailed(0.05), Noise::Wandering(0.05),
+        Noise::Drifting(0.02)]
+    {
+        let promoted = (0..1000).filter(|&seed| {
+            let mut flat = Surface::new(|_: &Point| 100.0, noise, seed);
+            let (_, end) = play(&racing(seed), &space, Goal::Maximise, LIMIT, &mut flat).unwrap();
+            end.best != space.default_point()
+        });
+        let promoted = promoted.count();
+        eprintln!("{noise:?}: {promoted} of 1000");
+        assert!(promoted <= 10, "{noise:?}: {promoted} of 1000");
+    }
+}
+
+#[test]
+fn a_history_is_gone_on_with_wherever_it_was_cut() {
+    let space = disk();
+    for engine in [&racing(5) as &dyn Engine, &Orthogonal, &Exhaustive] {
+        let (history, best, _) = run(engine, Noise::Normal(0.05), 5);
+        for cut in 0..history.len() {
+            let (_, next) = check(engine, &space, Goal::Maximise, &history[..cut], LIMIT).unwrap();
+            assert_eq!(next, Proposal::Try(history[cut].trial.clone()), "{} at {cut}", engine.name());
+        }
+        match propose(engine, &space, Goal::Maximise, &history, LIMIT).unwrap() {
+            Proposal::Done(end) => assert_eq!(end.best, best),
+            Proposal::Try(trial) => panic!("{} goes on with {trial:?}", engine.name()),
+        }
+    }
+}
+
+#[test]
+fn the_history_of_another_search_is_noticed() {
+    let (mut history, ..) = run(&racing(5), Noise::Normal(0.0), 5);
+    history.swap(0, 1);
+    assert!(check(&racing(5), &disk(), Goal::Maximise, &history, LIMIT).is_err_and(|diverged| diverged.at == 0));
+}
+
+#[test]
+fn what_failed_or_is_forbidden_is_not_chosen_and_not_tried_again() {
+    let mut space = disk();
+    // The optimum is forbidden, and everything with scheduler 2 fails.
+    space.forbidden.insert(Point(vec![1, 4, 7, 4]));
+    let mut history: Vec<Record> = Vec::new();
+    let mut surface = Surface::new(height, Noise::Normal(0.0), 1);
+    let end = loop {
+        match propose(&racing(1), &space, Goal::Maximise, &history, LIMIT).unwrap() {
+            Proposal::Done(end) => break end,
+            Proposal::Try(trial) if trial.point.0[0] == 2 => {
+                let outcome = Outcome::Failed { reason: "Invalid argument".into() };
+                history.push(Record { trial, outcome });
+            }
+            Proposal::Try(trial) => {
+                assert!(!space.forbidden.contains(&trial.point));
+                let replayed = |source: &mut Surface<_>| {
+                    use xk_tuner::replay::Source;
+                    let default = source.window(&space.default_point()).unwrap();
+                    xk_tuner::history::Sample { default: vec![default], value: source.window(&trial.point).unwrap() }
+                };
+                let outcome = Outcome::Measured(replayed(&mut surface));
+                history.push(Record { trial, outcome });
+            }
+        }
+    };
+    let failed: Vec<&Point> = history
+        .iter()
+        .filter(|record| matches!(record.outcome, Outcome::Failed { .. }))
+        .map(|record| &record.trial.point)
+        .collect();
+    assert!(!failed.is_empty() && failed.iter().all(|point| failed.iter().filter(|other| other == &point).count() == 1));
+    assert!(height(&end.best) >= 0.95 * optimum(&disk()) && end.best.0[0] == 1, "{}", space.describe(&end.best));
+}
+
+#[test]
+fn what_is_remembered_takes_one_trial_if_it_holds_and_is_doubted_if_not() {
+    let space = disk();
+    let point = Point(vec![1, 4, 7, 4]);
+    let effect = (height(&point) / height(&space.default_point())).ln();
+    let warm = |effect| Racing { warm: Some(Remembered { point: point.clone(), effect }), ..racing(1) };
+    let (history, best, ground) = run(&warm(effect), Noise::Normal(0.02), 1);
+    assert_eq!((history.len(), &best), (1, &point));
+    assert!(matches!(ground, Ground::Remembered { .. }));
+    // It was worth three times as much when it was remembered: this is another workload.
+    let (history, _, ground) = run(&warm(3.0 * effect), Noise::Normal(0.02), 1);
+    assert!(history.len() > 1 && matches!(ground, Ground::Confirmed { .. }), "{ground:?}");
+}
+
+#[test]
+fn a_recorded_grid_answers_other_engines() {
+    let space = disk();
+    let (grid, ..) = {
+        let mut surface = Surface::new(height, Noise::Normal(0.01), 9);
+        play(&Exhaustive, &space, Goal::Maximise, 10_000, &mut surface).unwrap()
+    };
+    let mut recorded = Recorded::of(&space, &grid);
+    let (_, end) = play(&racing(2), &space, Goal::Maximise, LIMIT, &mut recorded).unwrap();
+    assert!(height(&end.best) >= 0.95 * optimum(&space), "{}", space.describe(&end.best));
+    let again = play(&racing(2), &space, Goal::Maximise, LIMIT, &mut Recorded::of(&space, &grid)).unwrap().1;
+    assert_eq!(end, again);
+}

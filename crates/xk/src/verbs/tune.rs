@@ -1,0 +1,250 @@
+//! `xk tune`: searches good settings on a real workload, and remembers them. The work is xk-tuner's; here are the
+//! command line, the scope tables, and what people see.
+
+mod show;
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use xk_runtime::Device;
+use xk_tuner::description::{folders, Job};
+use xk_tuner::knob::{Constant, Constants};
+use xk_tuner::plan::plan;
+use xk_tuner::session::{once, recover, revert, stop_file, Setup, Summary};
+use xk_tuner::store::{Lock, Store};
+use xk_tuner::{guardian, report, Error as TunerError};
+
+use super::transition::parse_time;
+use crate::addresses::Addresses;
+use crate::context::{running, Folders, Tables};
+use crate::exit::{Exit, Failure, Result};
+use crate::signals;
+
+/// Where the memory is, unless `XK_TUNER` or `--state` says otherwise.
+const STATE: &str = "/var/lib/xk/tuner";
+
+/// Arguments of `xk tune`.
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true, after_help = "\
+FILE names parameters, a target and limits; docs/tuner.md tells how. Every setting is compared with the default \
+measured beside it; what seems better must win again in tossed order before it is kept. A search that is interrupted, \
+or killed, goes on where it was when the same command is given again.")]
+pub struct Args {
+    /// What to search
+    #[arg(required = true)]
+    file: Option<PathBuf>,
+    /// Show what would be touched, in which order, with which risk; touch nothing
+    #[arg(long, conflicts_with_all = ["once", "daemon"])]
+    plan: bool,
+    /// Search once (the default)
+    #[arg(long, conflicts_with = "daemon")]
+    once: bool,
+    /// Go on for ever: search, keep what is better, see whether it still holds
+    #[arg(long)]
+    daemon: bool,
+    /// With --daemon: how often to look
+    #[arg(long, value_name = "TIME", default_value = "15m", value_parser = parse_time)]
+    every: Duration,
+    /// Write a report when the search ends
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// Where searches are remembered (default: $XK_TUNER, or /var/lib/xk/tuner)
+    #[arg(long, value_name = "FOLDER", global = true)]
+    state: Option<PathBuf>,
+    #[command(subcommand)]
+    action: Option<Action>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Show the last search, what it has changed, and whether a tuner is at work
+    Status {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show the journal: who changed what, from what, to what, on what evidence
+    History {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Write the report of a search
+    Report {
+        /// Its number; the last one if it is not given
+        #[arg(long)]
+        search: Option<i64>,
+        /// The HTML file
+        file: PathBuf,
+    },
+    /// End the tuner that is at work, and start none until `resume`
+    Stop,
+    /// Allow tuning again
+    Resume,
+    /// Put back what searches have kept
+    Revert,
+    /// Clean up behind a tuner that dies (started by the tuner itself)
+    #[command(hide = true)]
+    Guard,
+}
+
+impl Args {
+    /// Whether JSON was asked for.
+    pub fn json(&self) -> bool {
+        matches!(self.action, Some(Action::Status { json: true } | Action::History { json: true }))
+    }
+
+    fn state(&self) -> PathBuf {
+        let variable = || std::env::var_os("XK_TUNER").filter(|value| !value.is_empty()).map(PathBuf::from);
+        self.state.clone().or_else(variable).unwrap_or_else(|| STATE.into())
+    }
+}
+
+impl From<TunerError> for Failure {
+    fn from(error: TunerError) -> Self {
+        let exit = match &error {
+            TunerError::Description { .. } => Exit::Usage,
+            _ => Exit::Error,
+        };
+        Failure::new(exit, error.to_string())
+    }
+}
+
+/// Does it.
+pub fn run(args: &Args) -> Result {
+    let state = args.state();
+    match &args.action {
+        None => tune(args),
+        Some(Action::Guard) => {
+            guardian::serve(|line| eprintln!("xk tune: {line}"));
+            Ok(())
+        }
+        Some(Action::Status { json }) => show::status(&state, *json),
+        Some(Action::History { json }) => show::history(&state, *json),
+        Some(Action::Report { search, file }) => write_report(&Store::open(&state)?, *search, file),
+        Some(Action::Stop) => stop(&state),
+        Some(Action::Resume) => resume(&state),
+        Some(Action::Revert) => {
+            let store = Store::open(&state)?;
+            let _lock = Lock::take(&state, Duration::ZERO)?;
+            let lines = [recover(&store)?, revert(&store, &Live::new()?)?].concat();
+            lines.iter().for_each(|line| println!("{line}"));
+            if lines.is_empty() {
+                println!("nothing is kept");
+            }
+            Ok(())
+        }
+    }
+}
+
+/// The constants of the running kernel.
+struct Live {
+    folders: Folders,
+    tables: Tables,
+    build_id: String,
+}
+
+impl Live {
+    fn new() -> Result<Self> {
+        let (folders, kernel) = (Folders::new(), running()?);
+        let tables = folders.tables(&kernel.build_id)?;
+        Ok(Self { folders, tables, build_id: kernel.build_id })
+    }
+}
+
+impl Constants for Live {
+    fn find(&self, name: &str) -> std::result::Result<Constant, String> {
+        let find = || -> Result<Constant> {
+            let table = self.tables.find(&self.folders, name)?;
+            let addresses = Addresses::live(std::iter::once(table))?;
+            Ok(Constant::new(Device::open()?, Rc::new(addresses), table.clone()))
+        };
+        find().map_err(|failure| failure.message)
+    }
+}
+
+fn tune(args: &Args) -> Result {
+    let Some(file) = &args.file else { return Err(Failure::usage("name the FILE that says what to search")) };
+    let job = Job::read(file, &folders())?;
+    let live = Live::new()?;
+    if args.plan {
+        show::plan(&job, &plan(&job, &live)?);
+        return Ok(());
+    }
+    let interrupted = signals::flag();
+    loop {
+        let summary = search(args, job.clone(), &live, interrupted)?;
+        show::summary(&summary);
+        if let Some(report) = &args.report {
+            write_report(&Store::open(&args.state())?, Some(summary.search), report)?;
+        }
+        if !args.daemon || summary.conclusion.is_none() {
+            return Ok(());
+        }
+        let next = Instant::now() + args.every;
+        while Instant::now() < next {
+            if interrupted.load(Ordering::Relaxed) || stop_file(&args.state()).exists() {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(200).min(args.every));
+        }
+    }
+}
+
+fn search(
+    args: &Args,
+    job: Job,
+    live: &Live,
+    interrupted: &std::sync::atomic::AtomicBool,
+) -> Result<Summary> {
+    let program = std::env::current_exe()
+        .map_err(|error| Failure::error(format!("this program does not know where it is ({error})")))?;
+    let mut guardian = Command::new(program);
+    guardian.args(["tune", "guard"]);
+    let setup = Setup {
+        job,
+        folder: args.state(),
+        constants: live,
+        guardian,
+        build_id: live.build_id.clone(),
+        interrupted,
+        say: &|line| println!("{line}"),
+    };
+    Ok(once(setup)?)
+}
+
+fn write_report(store: &Store, search: Option<i64>, file: &PathBuf) -> Result {
+    let Some(search) = store.search(search)? else { return Err(Failure::error("there is no such search")) };
+    let page = report::html(&search, &store.history(search.id)?);
+    fs::write(file, page).map_err(|error| Failure::error(format!("{}: {error}", file.display())))?;
+    println!("report of search {}: {}", search.id, file.display());
+    Ok(())
+}
+
+/// How long a tuner may take to put everything back.
+const ENDING: Duration = Duration::from_secs(60);
+
+fn stop(state: &PathBuf) -> Result {
+    let file = stop_file(state);
+    let failed = |error: std::io::Error| Failure::error(format!("{}: {error}", file.display()));
+    fs::create_dir_all(state).map_err(failed)?;
+    let who = std::env::var("SUDO_USER").or_else(|_| std::env::var("USER")).unwrap_or_else(|_| "root".into());
+    fs::write(&file, format!("by {who}, process {}\n", std::process::id())).map_err(failed)?;
+    // The tuner has ended, and its guardian too, when the lock is free.
+    let _lock = Lock::take(state, ENDING)?;
+    println!("stopped: no tuner is at work, and none starts until `xk tune resume`");
+    Ok(())
+}
+
+fn resume(state: &PathBuf) -> Result {
+    match fs::remove_file(stop_file(state)) {
+        Ok(()) => println!("tuning is allowed again; the search goes on when its command is given again"),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => println!("tuning was not stopped"),
+        Err(error) => return Err(Failure::error(format!("{}: {error}", stop_file(state).display()))),
+    }
+    Ok(())
+}

@@ -1,0 +1,108 @@
+//! What `xk tune` prints.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::json;
+use xk_tuner::description::{AtEnd, Job};
+use xk_tuner::plan::Plan;
+use xk_tuner::report::verdict;
+use xk_tuner::session::{stop_file, Summary};
+use xk_tuner::store::{Lock, Store};
+
+use crate::exit::Result;
+use crate::output::{print_json, to_json, Columns, Paint};
+
+/// What would be done.
+pub fn plan(job: &Job, plan: &Plan) {
+    let paint = Paint::stdout();
+    println!("{} in this order; nothing has been changed:", paint.strong(&job.name));
+    let mut columns = Columns::default();
+    columns.row(["parameter", "now", "tried", "where", "put back by", "if better"].map(Into::into));
+    for step in &plan.steps {
+        let values: Vec<String> = step.values.iter().map(ToString::to_string).collect();
+        let only = step.only_if.as_ref().map_or(String::new(), |only| format!(" (only if {only})"));
+        let stays = if step.at_end == AtEnd::Keep { "stays" } else { "is put back" };
+        columns.row([
+            step.name.clone(),
+            step.now.to_string(),
+            values.join(" ") + &only,
+            step.place.clone(),
+            step.rescue.into(),
+            stays.into(),
+        ]);
+    }
+    print!("{}", columns.lines("  "));
+    let points = plan.points.map_or("more points than can be counted".into(), |points| format!("{points} points"));
+    println!("{points}, at most {} trials; each runs this two or three times:", job.options.trials);
+    println!("  {}", job.target.command);
+    for limit in &job.constraints {
+        let most = limit.at_most.map_or(String::new(), |most| format!(" at most {most}"));
+        let least = limit.at_least.map_or(String::new(), |least| format!(" at least {least}"));
+        println!("a setting is put back at once, and not tried again, unless {} is{most}{least}", limit.name);
+    }
+}
+
+/// How a session ended.
+pub fn summary(summary: &Summary) {
+    let paint = Paint::stdout();
+    match &summary.conclusion {
+        None => println!("search {}: {} after {} trials", summary.search, summary.sentence, summary.trials),
+        Some(_) => println!("search {}: {} ({} trials)", summary.search, summary.sentence, summary.trials),
+    }
+    for knob in &summary.kept {
+        println!("{} = {} (was {}), until `xk tune revert`", paint.strong(&knob.name), knob.value, knob.original);
+    }
+}
+
+/// The last search, and what is changed now.
+pub fn status(state: &Path, as_json: bool) -> Result {
+    let store = Store::open(state)?;
+    // Free for a moment in which nobody else wanted it: nobody is at work.
+    let at_work = Lock::take(state, Duration::ZERO).err().map(|error| error.to_string());
+    let stopped = std::fs::read_to_string(stop_file(state)).ok();
+    let (held, kept) = (store.held()?, store.kept()?);
+    let search = store.search(None)?;
+    let trials = search.as_ref().map(|search| store.history(search.id)).transpose()?.unwrap_or_default().len();
+    let next = search.as_ref().map(|search| store.unfinished(search.id)).transpose()?.flatten();
+    if as_json {
+        print_json(json!({
+            "at_work": at_work.is_some(), "stopped": stopped, "changed": to_json(&held), "kept": to_json(&kept),
+            "search": to_json(&search), "trials": trials, "unfinished": to_json(&next),
+        }));
+        return Ok(());
+    }
+    println!("{}", if at_work.is_some() { "a tuner is at work" } else { "no tuner is at work" });
+    if let Some(reason) = stopped {
+        println!("tuning is stopped ({}): `xk tune resume` allows it again", reason.trim());
+    }
+    for knob in &held {
+        println!("{} is changed; it was {}", knob.name, knob.original);
+    }
+    for knob in &kept {
+        println!("{} = {} is kept; it was {}", knob.name, knob.value, knob.original);
+    }
+    if let Some(search) = &search {
+        println!("search {} ({}), {trials} trials: {}", search.id, search.name, verdict(search));
+        if let Some(trial) = next {
+            println!("trial {}, begun and not ended: {}", trials + 1, search.begun.space.describe(&trial.point));
+        }
+    }
+    Ok(())
+}
+
+/// The journal.
+pub fn history(state: &Path, as_json: bool) -> Result {
+    let (entries, broken) = Store::open(state)?.journal()?;
+    if as_json {
+        print_json(json!({ "entries": to_json(&entries), "broken_at": broken }));
+        return Ok(());
+    }
+    for entry in &entries {
+        println!("{:>5}  {}  {}  {}", entry.number, entry.at, entry.who, entry.what);
+    }
+    if let Some(number) = broken {
+        println!("{}", Paint::stdout().bad(&format!("entry {number} does not follow from the one before: the journal was altered")));
+    }
+    Ok(())
+}

@@ -1,0 +1,353 @@
+//! `xk tune` as a whole. Out here the knobs are ordinary files, and the target is made of them: what happens to a
+//! search, and to what it has changed, when it is killed, stopped, disturbed or described wrongly. What it does to a
+//! kernel is seen in a guest (`tune_vm.rs`).
+
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// A folder with knobs, a description, and a memory.
+struct Bench {
+    folder: tempfile::TempDir,
+}
+
+const KNOBS: &str = r#"
+[[parameter]]
+name = "ahead"
+file = "FOLDER/ahead"
+min = 16
+max = 1024
+steps = "exponential"
+
+[[parameter]]
+name = "mode"
+file = "FOLDER/mode"
+choices = ["slow", "fast"]
+"#;
+
+/// Better with more read ahead, and with mode fast; slower than any test needs to find out.
+const SCORE: &str = "sleep 0.01; a=$(cat FOLDER/ahead); [ $(cat FOLDER/mode) = fast ] && a=$((a * 2)); echo $((100 + a))";
+
+impl Bench {
+    fn new(target: &str, more: &str) -> Self {
+        let bench = Self { folder: tempfile::tempdir().unwrap() };
+        fs::write(bench.path("ahead"), "128\n").unwrap();
+        fs::write(bench.path("mode"), "slow\n").unwrap();
+        bench.describe(target, more);
+        bench
+    }
+
+    fn describe(&self, target: &str, more: &str) {
+        let text = format!(
+            "schema = 1\n{KNOBS}\n[target]\ncommand = '''{target}'''\nmeasure = \"number\"\ngoal = \"maximise\"\n\
+             timeout = \"20s\"\n{more}"
+        );
+        fs::write(self.path("search.toml"), text.replace("FOLDER", &self.folder.path().display().to_string())).unwrap();
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn knobs(&self) -> [String; 2] {
+        ["ahead", "mode"].map(|name| fs::read_to_string(self.path(name)).unwrap().trim().to_owned())
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_xk"));
+        command.arg("tune").args(arguments).env("XK_TUNER", self.path("state"));
+        command
+    }
+
+    fn tune(&self) -> Command {
+        self.command(&[self.path("search.toml").to_str().unwrap()])
+    }
+
+    #[track_caller]
+    fn run(&self, code: i32, command: &mut Command) -> String {
+        let Output { status, stdout, stderr } = command.output().unwrap();
+        let text = format!("{}{}", String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
+        assert_eq!(status.code(), Some(code), "{text}");
+        text
+    }
+
+    fn status(&self) -> Value {
+        serde_json::from_str(&self.run(0, &mut self.command(&["status", "--json"]))).unwrap()
+    }
+
+    fn entries(&self) -> Vec<Value> {
+        let document: Value = serde_json::from_str(&self.run(0, &mut self.command(&["history", "--json"]))).unwrap();
+        assert_eq!(document["broken_at"], Value::Null);
+        document["entries"].as_array().unwrap().clone()
+    }
+
+    /// Starts a search, and returns when so many trials have begun since.
+    fn start(&self, trials: usize) -> Child {
+        let begun = |bench: &Self| {
+            let store = xk_tuner::store::Store::open(&bench.path("state")).unwrap();
+            store.journal().unwrap().0.iter().filter(|entry| entry.what["event"] == "trial").count()
+        };
+        let before = if self.path("state").exists() { begun(self) } else { 0 };
+        let child = self.tune().stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        wait_until("trials begin", || self.path("state/tuner.sqlite").exists() && begun(self) >= before + trials);
+        child
+    }
+}
+
+#[track_caller]
+fn wait_until(what: &str, condition: impl Fn() -> bool) {
+    for _ in 0..2000 {
+        if condition() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("it never happened that {what}");
+}
+
+#[track_caller]
+fn contains(text: &str, words: &[&str]) {
+    for word in words {
+        assert!(text.contains(word), "no `{word}` in: {text}");
+    }
+}
+
+#[test]
+fn what_is_better_is_found_confirmed_kept_and_remembered() {
+    let bench = Bench::new(SCORE, "");
+    let plan = bench.run(0, bench.tune().arg("--plan"));
+    contains(&plan, &["ahead", "16 32 64 128 256 512 1024", "guardian", "nothing has been changed", "14 points"]);
+    assert!(!bench.path("state").exists(), "a plan touches nothing");
+
+    let report = bench.path("report.html");
+    let text = bench.run(0, bench.tune().args(["--report", report.to_str().unwrap()]));
+    contains(&text, &["is better than the default", "once in 256 times", "ahead = 1024 (was 128)", "mode = fast (was slow)"]);
+    assert_eq!(bench.knobs(), ["1024", "fast"]);
+    contains(&fs::read_to_string(report).unwrap(), &["<svg", "What each parameter is worth", "ahead", "is better than"]);
+    let kept = bench.status();
+    assert_eq!((kept["kept"].as_array().unwrap().len(), kept["changed"].as_array().unwrap().len()), (2, 0));
+
+    // Again: compared with the old default, and remembered after one trial.
+    let text = bench.run(0, &mut bench.tune());
+    contains(&text, &["compared anew", "remembered: mode = fast", "better than the default again", "(1 trials)"]);
+    assert_eq!(bench.knobs(), ["1024", "fast"]);
+    contains(&bench.run(0, &mut bench.command(&["revert"])), &["ahead = 128 (put back)"]);
+    assert_eq!(bench.knobs(), ["128", "slow"]);
+    let events: Vec<String> =
+        bench.entries().iter().map(|entry| entry["what"]["event"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(events.iter().filter(|event| *event == "concluded").count(), 2);
+    assert_eq!(events.last().unwrap(), "reverted");
+}
+
+#[test]
+fn a_search_without_effect_changes_nothing() {
+    let bench = Bench::new("echo 100", "[search]\ntrials = 30\n");
+    contains(&bench.run(0, &mut bench.tune()), &["Nothing was shown to be better"]);
+    assert_eq!(bench.knobs(), ["128", "slow"]);
+}
+
+/// What is proposed next does not depend on how often the tuner died.
+#[test]
+fn sigkill_at_any_point_loses_nothing_and_leaves_nothing() {
+    let undisturbed = {
+        let bench = Bench::new(SCORE, "");
+        bench.run(0, &mut bench.tune());
+        trials(&bench)
+    };
+    let bench = Bench::new(SCORE, "");
+    for round in 0..12u64 {
+        let mut child = bench.start(1);
+        // Anywhere within a trial: 60 ms and more, in which both knobs change.
+        std::thread::sleep(Duration::from_millis(7 * round % 61));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        wait_until("the guardian has put everything back", || bench.knobs() == ["128", "slow"]);
+        let status = bench.status();
+        assert_eq!(status["search"]["id"], 1, "one search goes on: {status:#}");
+    }
+    let text = bench.run(0, &mut bench.tune());
+    contains(&text, &["going on with search 1", "is better than the default"]);
+    assert_eq!(trials(&bench), undisturbed);
+    assert_eq!(bench.knobs(), ["1024", "fast"]);
+}
+
+/// The trials of search 1, without what was measured.
+fn trials(bench: &Bench) -> Vec<xk_tuner::history::Trial> {
+    let store = xk_tuner::store::Store::open(&bench.path("state")).unwrap();
+    store.history(1).unwrap().into_iter().map(|record| record.trial).collect()
+}
+
+/// Waits until the search has changed a knob, in a window that does not end by itself.
+fn in_the_middle(bench: &Bench) -> Child {
+    let hangs = "[ \"$(cat FOLDER/mode) $(cat FOLDER/ahead)\" = 'slow 128' ] || { touch FOLDER/changed; sleep 1000; }; echo 5";
+    bench.describe(hangs, "[search]\nabort_after = 1000.0\n");
+    let child = bench.start(1);
+    wait_until("a knob is changed", || bench.path("changed").exists());
+    assert_ne!(bench.knobs(), ["128", "slow"]);
+    child
+}
+
+/// The guardian of a tuner.
+fn guardian(tuner: &Child) -> String {
+    let children = Command::new("pgrep").args(["-P", &tuner.id().to_string(), "-f", "tune guard"]).output().unwrap();
+    String::from_utf8(children.stdout).unwrap().trim().to_owned()
+}
+
+#[test]
+fn the_next_start_cleans_up_when_the_guardian_was_killed_too() {
+    let bench = Bench::new("", "");
+    let mut child = in_the_middle(&bench);
+    let guard = guardian(&child);
+    assert!(Command::new("kill").args(["-KILL", &guard]).status().unwrap().success());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let left = bench.knobs();
+    assert_ne!(left, ["128", "slow"], "nobody was left to put it back");
+    assert_eq!(bench.status()["changed"].as_array().unwrap().len(), 1);
+    bench.describe("echo 100", "[search]\ntrials = 30\n");
+    contains(&bench.run(0, &mut bench.tune()), &["left by a tuner that was killed", "(put back)"]);
+    assert_eq!(bench.knobs(), ["128", "slow"]);
+}
+
+#[test]
+fn without_its_guardian_a_tuner_changes_nothing_more() {
+    let bench = Bench::new("", "");
+    // Ends soon enough for the next change, and not before the guardian is gone.
+    let waits = "[ \"$(cat FOLDER/mode) $(cat FOLDER/ahead)\" = 'slow 128' ] || { touch FOLDER/changed; sleep 1; }; echo 5";
+    bench.describe(waits, "[search]\nabort_after = 1000.0\n");
+    let mut child = bench.start(1);
+    wait_until("a knob is changed", || bench.path("changed").exists());
+    assert!(Command::new("kill").args(["-KILL", &guardian(&child)]).status().unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    assert_eq!(bench.knobs(), ["128", "slow"], "the tuner itself put it back");
+}
+
+#[test]
+fn what_somebody_else_sets_is_theirs() {
+    let bench = Bench::new("", "");
+    let disturbed = format!("[ -e FOLDER/set ] || {{ [ $(cat FOLDER/ahead) = 1024 ] && {{ touch FOLDER/set; echo 77 > \
+                             FOLDER/ahead; }}; }}; {SCORE}");
+    bench.describe(&disturbed, "");
+    let text = bench.run(0, &mut bench.tune());
+    contains(&text, &["ahead is 77, and not 1024", "somebody else has set it", "yields"]);
+    // The other parameter was tuned nevertheless.
+    assert_eq!(bench.knobs(), ["77", "fast"]);
+    let yielded: Vec<Value> =
+        bench.entries().into_iter().filter(|entry| entry["what"]["event"] == "yielded").collect();
+    assert_eq!((yielded.len(), &yielded[0]["what"]["knob"], &yielded[0]["what"]["found"]), (1, &"ahead".into(), &77.into()));
+}
+
+#[test]
+fn two_tuners_do_not_work_at_once_and_stop_ends_one() {
+    let bench = Bench::new("", "");
+    let mut first = in_the_middle(&bench);
+    // The second waits for a guardian that might be cleaning up, and then says who is at work.
+    contains(&bench.run(1, &mut bench.tune()), &["another tuner is at work", &first.id().to_string(), "xk tune stop"]);
+    assert_eq!(bench.status()["at_work"], true);
+    contains(&bench.run(0, &mut bench.command(&["stop"])), &["no tuner is at work"]);
+    assert!(first.wait().unwrap().success());
+    assert_eq!(bench.knobs(), ["128", "slow"]);
+    contains(&bench.run(1, &mut bench.tune()), &["tuning is stopped", "xk tune resume"]);
+    bench.run(0, &mut bench.command(&["resume"]));
+    bench.describe("echo 100", "[search]\ntrials = 30\n");
+    bench.run(0, &mut bench.tune());
+}
+
+#[test]
+fn a_signal_ends_it_in_good_order() {
+    for signal in ["-INT", "-TERM"] {
+        let bench = Bench::new("", "");
+        let mut child = in_the_middle(&bench);
+        assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
+        assert!(child.wait().unwrap().success());
+        assert_eq!(bench.knobs(), ["128", "slow"]);
+        assert_eq!(bench.entries().last().unwrap()["what"]["event"], "interrupted");
+    }
+}
+
+#[test]
+fn a_limit_that_is_crossed_puts_the_default_back_and_is_remembered() {
+    let limited = "a=$(cat FOLDER/ahead); echo $a >> FOLDER/log; echo latency = $((a / 100)); echo $((100 + a))";
+    let more = "[[constraint]]\nname = \"latency\"\nat_most = 5.0\n";
+    let bench = Bench::new(limited, more);
+    let text = bench.run(0, &mut bench.tune());
+    contains(&text, &["put back at once: latency = 10, at most 5 is allowed", "ahead = 512 (was 128)"]);
+    // In the very next window, the default was in force again.
+    let log = fs::read_to_string(bench.path("log")).unwrap();
+    let log: Vec<&str> = log.lines().collect();
+    let crossed: Vec<usize> = (0..log.len()).filter(|&at| log[at] == "1024").collect();
+    assert_eq!(crossed.len(), 1, "it was tried once: {log:?}");
+    assert_eq!(log[crossed[0] + 1], "128");
+    // A search that remembers nothing else does not try it again either.
+    bench.describe(limited, &format!("{more}[search]\nengine = \"exhaustive\"\n"));
+    bench.run(0, &mut bench.tune());
+    let log = fs::read_to_string(bench.path("log")).unwrap();
+    assert_eq!(log.lines().filter(|line| *line == "1024").count(), 1);
+}
+
+#[test]
+fn bad_targets_are_told() {
+    for (target, word) in [
+        ("exit 7", "exit status: 7"),
+        ("echo many", "`many`, which is no number"),
+        ("true", "printed nothing"),
+        ("echo -5", "above 0"),
+    ] {
+        let bench = Bench::new(target, "");
+        contains(&bench.run(1, &mut bench.tune()), &["does not work with the default", word]);
+        assert_eq!(bench.knobs(), ["128", "slow"]);
+    }
+    let bench = Bench::new("echo latency = 9; echo 5", "[[constraint]]\nname = \"latency\"\nat_most = 5.0\n");
+    contains(&bench.run(1, &mut bench.tune()), &["the default itself violates", "latency = 9"]);
+}
+
+#[test]
+fn settings_under_which_the_target_fails_or_hangs_are_not_chosen() {
+    let picky = "a=$(cat FOLDER/ahead); [ $a = 1024 ] && exit 3; [ $a = 16 ] && sleep 1000; echo $((100 + a))";
+    let bench = Bench::new(picky, "[search]\nabort_after = 2.0\n");
+    let text = bench.run(0, &mut bench.tune());
+    contains(&text, &["failed: the target: it failed (exit status: 3)", "given up after", "ahead = 512 (was 128)"]);
+    assert_eq!(bench.knobs()[0], "512");
+}
+
+#[test]
+fn bad_knobs_and_descriptions_are_told() {
+    let bench = Bench::new(SCORE, "");
+    let wrong = |from: &str, to: &str| {
+        let file = bench.path("search.toml");
+        let good = fs::read_to_string(&file).unwrap();
+        assert!(good.contains(from));
+        fs::write(&file, good.replace(from, to)).unwrap();
+        let output = bench.tune().output().unwrap();
+        fs::write(&file, good).unwrap();
+        assert_ne!(output.status.code(), Some(0));
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    contains(&wrong("/mode\"", "/nothing\""), &["mode", "nothing is not there"]);
+    contains(&wrong("schema = 1", "schema = 1\nsubsystem = \"nine\""), &["search.toml:2", "no subsystem `nine`"]);
+    contains(&wrong("min = 16", "min = 16\nonly_if = { mode = \"medium\" }"), &["search.toml:3", "which mode can never be"]);
+    let both = |text: String| {
+        text.replace("min = 16", "min = 16\nonly_if = { mode = \"slow\" }")
+            .replace("choices =", "only_if = { ahead = 128 }\nchoices =")
+    };
+    let file = bench.path("search.toml");
+    let good = fs::read_to_string(&file).unwrap();
+    fs::write(&file, both(good)).unwrap();
+    contains(&bench.run(2, &mut bench.tune()), &["guards wait for each other", "needs"]);
+    assert_eq!(bench.knobs(), ["128", "slow"]);
+}
+
+#[test]
+fn a_damaged_memory_is_told_and_nothing_is_changed() {
+    let bench = Bench::new(SCORE, "");
+    fs::create_dir(bench.path("state")).unwrap();
+    fs::write(bench.path("state/tuner.sqlite"), vec![7; 8192]).unwrap();
+    contains(&bench.run(1, &mut bench.tune()), &["tuner.sqlite", "move it away"]);
+    assert_eq!(bench.knobs(), ["128", "slow"]);
+    assert!(Path::new(&bench.path("state/tuner.sqlite")).exists());
+}

@@ -1,0 +1,234 @@
+//! `xk tune` on a stock kernel, with a knob in sysfs and a perf-const. The target is what the kernel reports
+//! (`tune_vm/target`). One guest boots and runs every check, one after the other.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test
+
+#[macro_use]
+#[path = "../../xk-runtime/tests/support/guest.rs"]
+mod guest;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use guest::{boot, output_of, passed, repository, run};
+use serde_json::Value;
+
+/// Set in the guest only: nothing in `inside` may run anywhere else.
+const XK_KO: &str = "XK_TEST_MODULE";
+const KERNEL: &str = "amd64";
+const BLK: &str = "BLK_MAX_REQUEST_COUNT";
+const STATE: &str = "/tmp/tuner";
+const AHEAD: &str = "/sys/block/nullb0/queue/read_ahead_kb";
+
+guest_tests! {
+    what_is_better_is_found_kept_and_put_back,
+    sigkill_leaves_nothing_and_loses_nothing,
+    a_value_that_the_kernel_refuses_is_not_chosen,
+    a_stopped_tuner_does_not_keep_a_constant,
+}
+
+fn guest_output() -> &'static str {
+    static OUTPUT: OnceLock<String> = OnceLock::new();
+    OUTPUT.get_or_init(|| {
+        let info = |field| output_of(Command::new("lab/lab").args(["info", KERNEL, field]));
+        let module = output_of(Command::new("scripts/build-module").args([&info("release"), "kernel/xk"]));
+        let store = tempfile::tempdir().unwrap();
+        output_of(
+            Command::new(env!("CARGO_BIN_EXE_xk"))
+                .args(["build", "--root", &info("root"), BLK])
+                .env("XK_STORE", store.path()),
+        );
+        boot(KERNEL, 1200, &format!("{XK_KO}={module} XK_STORE={}", store.path().display()))
+    })
+}
+
+fn report(name: &str) {
+    passed(guest_output(), name);
+}
+
+/// A fresh device, module and memory for each check.
+fn prepare() {
+    let module = std::env::var(XK_KO).expect("this test runs in a guest only");
+    if Path::new("/dev/xk").exists() {
+        assert!(run("rmmod", &["xk"]));
+    }
+    if Path::new("/sys/block/nullb0").exists() {
+        assert!(run("rmmod", &["null_blk"]));
+    }
+    assert!(run("insmod", &[&module]));
+    let device = "nr_devices=1 gb=1 queue_mode=2 submit_queues=1 hw_queue_depth=1024";
+    assert!(run("modprobe", &[&["null_blk"][..], &device.split(' ').collect::<Vec<_>>()].concat()));
+    wait_until("the device is there", || Path::new("/dev/nullb0").exists());
+    if Path::new(STATE).exists() {
+        fs::remove_dir_all(STATE).unwrap();
+    }
+}
+
+#[track_caller]
+fn wait_until(what: &str, condition: impl Fn() -> bool) {
+    for _ in 0..3000 {
+        if condition() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("it never happened that {what}");
+}
+
+#[track_caller]
+fn contains(text: &str, words: &[&str]) {
+    for word in words {
+        assert!(text.contains(word), "no `{word}` in: {text}");
+    }
+}
+
+/// A description with these values of `read_ahead_kb`, and more.
+fn describe(ahead: &str, more: &str) -> PathBuf {
+    let target = repository().join("crates/xk/tests/tune_vm/target");
+    let text = format!(
+        "schema = 1\n[[parameter]]\nname = \"plug\"\nconst = \"{BLK}\"\nchoices = [32, 128]\n[[parameter]]\n\
+         name = \"ahead\"\nfile = \"{AHEAD}\"\nchoices = [{ahead}]\n[target]\ncommand = '{}'\nmeasure = \"number\"\n\
+         goal = \"maximise\"\ntimeout = \"60s\"\n{more}",
+        target.display()
+    );
+    let file = PathBuf::from("/tmp/search.toml");
+    fs::write(&file, text).unwrap();
+    file
+}
+
+fn tune(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_xk"));
+    command.arg("tune").args(arguments).env("XK_TUNER", STATE);
+    command
+}
+
+#[track_caller]
+fn xk(code: i32, command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(code), "{text}");
+    text
+}
+
+/// What the kernel has: read ahead, and the tunes of xk.ko.
+fn knobs() -> (String, Vec<i64>) {
+    let status = xk(0, Command::new(env!("CARGO_BIN_EXE_xk")).args(["status", "--json"]));
+    let status: Value = serde_json::from_str(&status).unwrap();
+    let tunes = status["tunes"].as_array().unwrap().iter().map(|tune| tune["value"].as_i64().unwrap());
+    (fs::read_to_string(AHEAD).unwrap().trim().to_owned(), tunes.collect())
+}
+
+fn untouched() -> (String, Vec<i64>) {
+    ("128".into(), vec![])
+}
+
+/// The target as it stands: what the kernel reports, not what the tuner says.
+fn reported(name: &str) -> i64 {
+    let output = xk(0, &mut Command::new(repository().join("crates/xk/tests/tune_vm/target")));
+    let line = output.lines().find_map(|line| line.strip_prefix(&format!("{name} = "))).unwrap();
+    line.parse().unwrap()
+}
+
+fn start(file: &Path) -> Child {
+    tune(&[file.to_str().unwrap()]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+mod checks {
+    use super::*;
+
+    pub fn what_is_better_is_found_kept_and_put_back() {
+        assert_eq!((knobs(), reported("plug")), (untouched(), 32));
+        let file = describe("128, 1024", "");
+        let plan = xk(0, &mut tune(&[file.to_str().unwrap(), "--plan"]));
+        contains(&plan, &[BLK, "the kernel (lease)", AHEAD, "the guardian process", "nothing has been changed"]);
+        assert_eq!(knobs(), untouched());
+        let text = xk(0, &mut tune(&[file.to_str().unwrap()]));
+        contains(&text, &["is better than the default", "plug = 128 (was 32)", "ahead = 1024 (was 128)"]);
+        assert_eq!(knobs(), ("1024".into(), vec![128]));
+        assert_eq!(reported("plug"), 128);
+        assert!(reported("requests") < 10, "4 MiB in requests of 1 MiB");
+        let text = xk(0, &mut tune(&[file.to_str().unwrap()]));
+        contains(&text, &["compared anew: plug = 32", "remembered", "better than the default again", "(1 trials)"]);
+        assert_eq!(knobs(), ("1024".into(), vec![128]));
+        contains(&xk(0, &mut tune(&["revert"])), &["plug = 32 (put back)", "ahead = 128 (put back)"]);
+        assert_eq!((knobs(), reported("plug")), (untouched(), 32));
+    }
+
+    /// Both knobs are away from their defaults when it is killed, in every round but by chance.
+    pub fn sigkill_leaves_nothing_and_loses_nothing() {
+        let file = describe("128, 1024", "");
+        let mut changed = 0;
+        for round in 0..8 {
+            let mut tuner = start(&file);
+            wait_until("a trial has begun", || status()["unfinished"] != Value::Null);
+            // Into a window with the candidate, most of the time.
+            wait_until("a knob is changed, or the tuner is done", || {
+                knobs() != untouched() || tuner_ended(&tuner)
+            });
+            std::thread::sleep(Duration::from_millis(150 * round));
+            let before = status();
+            changed += u32::from(knobs() != untouched());
+            tuner.kill().unwrap();
+            tuner.wait().unwrap();
+            wait_until("everything is put back", || knobs() == untouched());
+            let after = status();
+            assert_eq!(after["search"]["id"], 1);
+            assert!(after["trials"].as_u64() >= before["trials"].as_u64(), "no trial is lost");
+            if after["trials"] == before["trials"] {
+                assert_eq!(after["unfinished"], before["unfinished"]);
+            }
+        }
+        assert!(changed >= 4, "killed with knobs changed in {changed} of 8 rounds");
+        assert_eq!(reported("plug"), 32);
+        let next = status()["unfinished"].clone();
+        let mut tuner = start(&file);
+        wait_until("it goes on", || status()["unfinished"] != Value::Null);
+        assert!(next == Value::Null || status()["unfinished"] == next, "{next} is next");
+        tuner.kill().unwrap();
+        tuner.wait().unwrap();
+        wait_until("everything is put back", || knobs() == untouched());
+        let text = xk(0, &mut tune(&[file.to_str().unwrap()]));
+        contains(&text, &["going on with search 1", "plug = 128", "ahead = 1024"]);
+        assert_eq!(reported("plug"), 128);
+        xk(0, &mut tune(&["revert"]));
+        assert_eq!(knobs(), untouched());
+    }
+
+    fn status() -> Value {
+        serde_json::from_str(&xk(0, &mut tune(&["status", "--json"]))).unwrap()
+    }
+
+    fn tuner_ended(tuner: &Child) -> bool {
+        !Path::new(&format!("/proc/{}/fd/0", tuner.id())).exists()
+    }
+
+    /// The kernel rounds what is no whole number of pages, and refuses what is no number.
+    pub fn a_value_that_the_kernel_refuses_is_not_chosen() {
+        let file = describe("128, \"plenty\", 1023", "[search]\ntrials = 24\n");
+        let text = xk(0, &mut tune(&[file.to_str().unwrap()]));
+        contains(&text, &["does not take plenty: Invalid argument", "plug = 128 (was 32)"]);
+        contains(&text, &["was set to 1023, but reads back differently: 1020"]);
+        assert_eq!(knobs(), ("128".into(), vec![128]));
+        xk(0, &mut tune(&["revert"]));
+        assert_eq!(knobs(), untouched());
+    }
+
+    /// SIGSTOP: nobody is left to put anything back, and nobody died. The lease ends all the same.
+    pub fn a_stopped_tuner_does_not_keep_a_constant() {
+        let file = describe("128", "");
+        let text = fs::read_to_string(&file).unwrap();
+        let hangs = text.replace("timeout = \"60s\"", "timeout = \"3s\"");
+        let slow = hangs.replace("command = '", "command = 'sleep 1; ");
+        fs::write(&file, slow).unwrap();
+        let mut tuner = start(&file);
+        wait_until("the constant is tuned", || knobs().1 == [128]);
+        assert!(run("kill", &["-STOP", &tuner.id().to_string()]));
+        wait_until("the lease has ended", || knobs().1.is_empty());
+        assert_eq!(reported("plug"), 32);
+        tuner.kill().unwrap();
+        tuner.wait().unwrap();
+    }
+}

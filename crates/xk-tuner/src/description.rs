@@ -173,7 +173,9 @@ impl Source {
             SCHEMA => Ok(()),
             other => Err(self.error(
                 schema.span(),
-                format!("schema {other} is not known to this program, which reads schema {SCHEMA}: update xk, or the file"),
+                format!(
+                    "schema {other} is not known to this program, which reads schema {SCHEMA}: update xk, or the file"
+                ),
             )),
         }
     }
@@ -250,7 +252,9 @@ fn parameter(source: &Source, text: &Spanned<text::Parameter>, with: &Variables)
     let only_if = match text.only_if.as_ref().map(|only| only.iter().collect::<Vec<_>>()).as_deref() {
         None => None,
         Some([(other, values)]) => Some(((*other).clone(), values.list())),
-        Some(_) => return Err(wrong("`only_if` names one other parameter: `only_if = { scheduler = \"bfq\" }`".into())),
+        Some(_) => {
+            return Err(wrong("`only_if` names one other parameter: `only_if = { scheduler = \"bfq\" }`".into()))
+        }
     };
     Ok(Parameter {
         name: name.clone(),

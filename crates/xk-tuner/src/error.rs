@@ -43,7 +43,9 @@ pub enum Error {
     #[error("the target does not work with the default in force, so nothing can be compared: {0}")]
     Target(String),
     /// The default crosses a hard limit.
-    #[error("the default itself violates a constraint ({0}): relax it, or mend the machine first; nothing was changed")]
+    #[error(
+        "the default itself violates a constraint ({0}): relax it, or mend the machine first; nothing was changed"
+    )]
     Constraint(String),
     /// Another tuner works on this machine.
     #[error("another tuner is at work ({0}): `xk tune status` shows it, `xk tune stop` ends it")]
@@ -60,7 +62,9 @@ pub enum Error {
         what: String,
     },
     /// The process that cleans up after us.
-    #[error("the guardian process, which puts knobs back when the tuner is killed, {0}: nothing is changed without it")]
+    #[error(
+        "the guardian process, which puts knobs back when the tuner is killed, {0}: nothing is changed without it"
+    )]
     Guardian(String),
 }
 

@@ -52,6 +52,8 @@ impl Guardian {
             .process_group(0)
             .spawn()
             .map_err(broken)?;
+        // The command would keep the guardian's ends open, and its death would go unnoticed.
+        command.stdin(Stdio::null()).stdout(Stdio::null());
         let from = BufReader::new(ours.try_clone().map_err(broken)?);
         let mut guardian = Self { child, to: ours, from };
         guardian.tell(&Message::Running(None))?;

@@ -30,7 +30,9 @@ pub fn numbers(min: i64, max: i64, steps: Steps, step: i64) -> Result<Vec<Value>
     }
     let next: Box<dyn Fn(i64) -> Option<i64>> = match steps {
         Steps::Linear if step < 1 => return Err(format!("step = {step}: linear steps add at least 1")),
-        Steps::Exponential if step < 2 => return Err(format!("step = {step}: exponential steps multiply by 2 or more")),
+        Steps::Exponential if step < 2 => {
+            return Err(format!("step = {step}: exponential steps multiply by 2 or more"))
+        }
         Steps::Exponential if min < 0 => return Err(format!("min = {min}: exponential steps cannot start below 0")),
         Steps::Linear => Box::new(move |value| value.checked_add(step)),
         // Nothing is twice nothing.

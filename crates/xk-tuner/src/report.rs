@@ -147,9 +147,14 @@ fn importance(space: &Space, goal: Goal, history: &[Record]) -> String {
     for (index, dimension) in space.dimensions().iter().enumerate() {
         let mut middles: Vec<f64> = Vec::new();
         for level in 0..dimension.levels.len() {
-            let at = |record: &Record| record.trial.point.0[index] == level && space.is_active(&record.trial.point, index);
-            let here: Vec<f64> =
-                history.iter().zip(&effects).filter(|(record, _)| at(record)).filter_map(|(_, effect)| *effect).collect();
+            let at =
+                |record: &Record| record.trial.point.0[index] == level && space.is_active(&record.trial.point, index);
+            let here: Vec<f64> = history
+                .iter()
+                .zip(&effects)
+                .filter(|(record, _)| at(record))
+                .filter_map(|(_, effect)| *effect)
+                .collect();
             middles.extend(interval(&here).map(|interval| interval.middle));
         }
         let spread = middles.iter().copied().reduce(f64::max).unwrap_or(0.0)

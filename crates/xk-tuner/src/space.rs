@@ -100,9 +100,7 @@ impl Space {
     pub fn is_active(&self, point: &Point, dimension: usize) -> bool {
         match &self.dimensions[dimension].guard {
             None => true,
-            Some(guard) => {
-                guard.levels.contains(&point.0[guard.dimension]) && self.is_active(point, guard.dimension)
-            }
+            Some(guard) => guard.levels.contains(&point.0[guard.dimension]) && self.is_active(point, guard.dimension),
         }
     }
 

@@ -89,7 +89,12 @@ fn rejected(n: usize, tail: f64) -> usize {
     }
     let all: f64 = ways.iter().sum();
     let mut sum = 0.0;
-    ways.iter().take_while(|&&way| { sum += way / all; sum <= tail }).count()
+    ways.iter()
+        .take_while(|&&way| {
+            sum += way / all;
+            sum <= tail
+        })
+        .count()
 }
 
 #[cfg(test)]

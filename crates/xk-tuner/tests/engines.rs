@@ -45,8 +45,7 @@ fn racing(seed: u64) -> Racing {
 
 fn run(engine: &dyn Engine, noise: Noise, seed: u64) -> (Vec<Record>, Point, Ground) {
     let space = disk();
-    let (history, end) =
-        play(engine, &space, Goal::Maximise, LIMIT, &mut Surface::new(height, noise, seed)).unwrap();
+    let (history, end) = play(engine, &space, Goal::Maximise, LIMIT, &mut Surface::new(height, noise, seed)).unwrap();
     (history, end.best, end.ground)
 }
 
@@ -59,8 +58,9 @@ fn without_noise_both_find_the_optimum_in_a_quarter_of_the_grid() {
         assert!(height(&best) >= 0.95 * optimum(&space), "{}: {}", engine.name(), space.describe(&best));
         assert!(history.len() * 4 <= grid, "{}: {} trials, the grid has {grid} points", engine.name(), history.len());
     }
-    let (history, best, _) = run(&Exhaustive, Noise::Normal(0.0), 1);
-    assert_eq!((height(&best), history.len()), (optimum(&space), LIMIT.min(grid - 1)));
+    let mut surface = Surface::new(height, Noise::Normal(0.0), 1);
+    let (history, end) = play(&Exhaustive, &space, Goal::Maximise, 10_000, &mut surface).unwrap();
+    assert_eq!((height(&end.best), history.len()), (optimum(&space), grid - 1));
 }
 
 /// Mean share of the optimum over many searches.
@@ -83,9 +83,13 @@ fn with_noise_racing_finds_more_than_the_papers_search() {
 #[test]
 fn noise_alone_is_promoted_once_in_a_hundred_searches_at_most() {
     let space = disk();
-    for noise in [Noise::Normal(0.02), Noise::Normal(0.2), Noise::HeavyTailed(0.05), Noise::Wandering(0.05),
-        Noise::Drifting(0.02)]
-    {
+    for noise in [
+        Noise::Normal(0.02),
+        Noise::Normal(0.2),
+        Noise::HeavyTailed(0.05),
+        Noise::Wandering(0.05),
+        Noise::Drifting(0.02),
+    ] {
         let promoted = (0..1000).filter(|&seed| {
             let mut flat = Surface::new(|_: &Point| 100.0, noise, seed);
             let (_, end) = play(&racing(seed), &space, Goal::Maximise, LIMIT, &mut flat).unwrap();
@@ -151,8 +155,11 @@ fn what_failed_or_is_forbidden_is_not_chosen_and_not_tried_again() {
         .filter(|record| matches!(record.outcome, Outcome::Failed { .. }))
         .map(|record| &record.trial.point)
         .collect();
-    assert!(!failed.is_empty() && failed.iter().all(|point| failed.iter().filter(|other| other == &point).count() == 1));
-    assert!(height(&end.best) >= 0.95 * optimum(&disk()) && end.best.0[0] == 1, "{}", space.describe(&end.best));
+    assert!(
+        !failed.is_empty() && failed.iter().all(|point| failed.iter().filter(|other| other == &point).count() == 1)
+    );
+    // The best of what is left is two steps away from a neighbour of the forbidden point.
+    assert!(height(&end.best) >= 0.9 * optimum(&disk()) && end.best.0[0] == 1, "{}", space.describe(&end.best));
 }
 
 #[test]

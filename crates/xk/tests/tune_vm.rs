@@ -165,9 +165,7 @@ mod checks {
             let mut tuner = start(&file);
             wait_until("a trial has begun", || status()["unfinished"] != Value::Null);
             // Into a window with the candidate, most of the time.
-            wait_until("a knob is changed, or the tuner is done", || {
-                knobs() != untouched() || tuner_ended(&tuner)
-            });
+            wait_until("a knob is changed, or the tuner is done", || knobs() != untouched() || tuner_ended(&tuner));
             std::thread::sleep(Duration::from_millis(150 * round));
             let before = status();
             changed += u32::from(knobs() != untouched());

@@ -110,9 +110,7 @@ pub fn propose(
     match engine.search(space, &mut Trials::new(space, goal, history, limit)) {
         Ok(conclusion) => Ok(Proposal::Done(conclusion)),
         Err(Stop::Next(trial)) => Ok(Proposal::Try(trial)),
-        Err(Stop::Exhausted) => {
-            Ok(Proposal::Done(Conclusion { best: space.default_point(), ground: Ground::Nothing }))
-        }
+        Err(Stop::Exhausted) => Ok(Proposal::Done(Conclusion { best: space.default_point(), ground: Ground::Nothing })),
         Err(Stop::Diverged { at, .. }) => Err(Diverged { at }),
     }
 }

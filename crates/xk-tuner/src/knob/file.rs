@@ -54,10 +54,6 @@ impl Knob for File {
 
 impl File {
     fn refused(&self, value: &Value, error: &io::Error) -> KnobError {
-        KnobError::Refused {
-            place: self.path.display().to_string(),
-            value: value.clone(),
-            reason: error.to_string(),
-        }
+        KnobError::Refused { place: self.path.display().to_string(), value: value.clone(), reason: error.to_string() }
     }
 }

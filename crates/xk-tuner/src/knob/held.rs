@@ -61,12 +61,13 @@ pub fn put_back(held: &[Held]) -> Vec<Result<PutBack, KnobError>> {
             break;
         }
     }
-    let end = |((one, _, knob), refused): (&mut (&Held, Vec<Value>, Box<dyn Knob>), Option<KnobError>)| match knob.read() {
-        Err(KnobError::Missing { .. }) => Ok(PutBack::Gone),
-        Ok(now) if now == one.original => Ok(PutBack::Done),
-        Ok(now) => refused.map_or(Ok(PutBack::Yielded(now)), Err),
-        Err(error) => Err(error),
-    };
+    let end =
+        |((one, _, knob), refused): (&mut (&Held, Vec<Value>, Box<dyn Knob>), Option<KnobError>)| match knob.read() {
+            Err(KnobError::Missing { .. }) => Ok(PutBack::Gone),
+            Ok(now) if now == one.original => Ok(PutBack::Done),
+            Ok(now) => refused.map_or(Ok(PutBack::Yielded(now)), Err),
+            Err(error) => Err(error),
+        };
     knobs.iter_mut().zip(refused).map(end).collect()
 }
 

@@ -262,7 +262,8 @@ fn find_one(parameter: &Parameter, constants: &dyn Constants) -> Result<(Slot, D
         (Err(KnobError::Missing { .. }), Some(_)) if parameter.only_if.is_some() => None,
         (Err(error), _) => return Err(failed(error)),
     };
-    if let Some((default, value)) = default.as_ref().zip(expected.as_ref()).filter(|(default, value)| default != value) {
+    if let Some((default, value)) = default.as_ref().zip(expected.as_ref()).filter(|(default, value)| default != value)
+    {
         return Err(Error::Machine(format!(
             "{name} is tuned to {value} already, and not by this tuner (its default is {default}): `xk unset` it, or leave \
              it out"

@@ -69,9 +69,7 @@ pub fn stop_file(folder: &Path) -> PathBuf {
 #[must_use]
 pub fn engine(begun: &Begun) -> Box<dyn Engine> {
     match begun.engine {
-        EngineName::Racing => {
-            Box::new(Racing { seed: begun.seed, minimum: begun.minimum, warm: begun.warm.clone() })
-        }
+        EngineName::Racing => Box::new(Racing { seed: begun.seed, minimum: begun.minimum, warm: begun.warm.clone() }),
         EngineName::Orthogonal => Box::new(Orthogonal),
         EngineName::Exhaustive => Box::new(Exhaustive),
     }

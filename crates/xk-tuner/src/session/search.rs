@@ -60,9 +60,8 @@ fn run(setup: &Setup<'_>, keeper: &mut Keeper<'_>, machine: &mut Machine, space:
     let engine = engine(&open.begun);
     let mut history = store.history(open.id)?;
     loop {
-        let next = propose(&*engine, &open.begun.space, open.begun.goal, &history, open.begun.limit).map_err(|e| {
-            Error::Machine(format!("search {}: {e}", open.id))
-        })?;
+        let next = propose(&*engine, &open.begun.space, open.begun.goal, &history, open.begun.limit)
+            .map_err(|e| Error::Machine(format!("search {}: {e}", open.id)))?;
         match next {
             Proposal::Done(conclusion) => return conclude(setup, &mut lab, &open, conclusion, history.len()),
             Proposal::Try(trial) => match measure(setup, &mut lab, &open, history.len(), &trial) {
@@ -89,7 +88,8 @@ fn resume_or_begin(setup: &Setup<'_>, store: &Store, space: &Space, signature: S
     let mut space = space.clone();
     let point = |setting: &BTreeMap<String, Value>| point_of(&space, setting);
     let memory = store.remembered(&job.name, &context, &signature, &job.sensors)?;
-    let warm = memory.as_ref().and_then(|known| Some(Remembered { point: point(&known.setting)?, effect: known.effect }));
+    let warm =
+        memory.as_ref().and_then(|known| Some(Remembered { point: point(&known.setting)?, effect: known.effect }));
     let forbidden = store.forbidden(&job.name, &context, &signature, &job.sensors)?;
     let forbidden = forbidden.iter().filter_map(point).collect();
     space.forbidden = forbidden;
@@ -140,7 +140,10 @@ fn measure(
     let store = lab.keeper.store;
     let words = open.begun.space.describe(&trial.point);
     store.begin_trial(open.id, number, trial)?;
-    store.note(&who(), &json!({ "event": "trial", "search": open.id, "number": number, "to": words }))?;
+    let from: BTreeMap<_, _> = setting(&open.begun.space, &open.begun.space.default_point());
+    let to = setting(&open.begun.space, &trial.point);
+    let what = json!({ "event": "trial", "search": open.id, "number": number, "from": from, "to": to });
+    store.note(&who(), &what)?;
     let start = Instant::now();
     let outcome = lab.trial(trial)?;
     store.end_trial(open.id, number, &outcome)?;
@@ -195,9 +198,9 @@ fn keep(lab: &mut Lab<'_, Keeper<'_>>, best: &Point) -> Result<Vec<Kept>, Error>
     let kept = done.map_err(|trouble| match trouble {
         Trouble::Fatal(error) => error,
         Trouble::Knob { name, error } => Error::Knob { parameter: name, source: error },
-        Trouble::Yielded { name, found, .. } => Error::Machine(format!(
-            "{name} was set to {found} by somebody else in the last moment: nothing is kept"
-        )),
+        Trouble::Yielded { name, found, .. } => {
+            Error::Machine(format!("{name} was set to {found} by somebody else in the last moment: nothing is kept"))
+        }
     })?;
     for knob in &kept {
         lab.keeper.store.keep(knob)?;

@@ -42,11 +42,9 @@ impl Store {
     /// [`Error::Store`].
     pub fn note(&self, who: &str, what: &Json) -> Result<(), Error> {
         let add = || -> rusqlite::Result<()> {
-            let last = self
-                .db
-                .query_row("SELECT number, hash FROM journal ORDER BY number DESC LIMIT 1", [], |row| {
-                    Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?))
-                });
+            let last = self.db.query_row("SELECT number, hash FROM journal ORDER BY number DESC LIMIT 1", [], |row| {
+                Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?))
+            });
             let (number, before) = match last {
                 Ok((number, before)) => (number + 1, before),
                 Err(rusqlite::Error::QueryReturnedNoRows) => (1, String::new()),

@@ -79,7 +79,10 @@ impl Store {
             let sound: String = db.query_row("PRAGMA quick_check", [], |row| row.get(0))?;
             match sound.as_str() {
                 "ok" => Ok((db, version)),
-                _ => Err(rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT), Some(sound))),
+                _ => Err(rusqlite::Error::SqliteFailure(
+                    rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT),
+                    Some(sound),
+                )),
             }
         };
         match open() {

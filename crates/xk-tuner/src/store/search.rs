@@ -81,7 +81,13 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::Store`].
-    pub fn begin(&self, name: &str, context: &Context, signature: &Signature, begun: &Begun) -> Result<SearchId, Error> {
+    pub fn begin(
+        &self,
+        name: &str,
+        context: &Context,
+        signature: &Signature,
+        begun: &Begun,
+    ) -> Result<SearchId, Error> {
         let (context, signature, begun) = (self.json(context)?, self.json(signature)?, self.json(begun)?);
         self.execute(
             "INSERT INTO search (name, context, signature, question, state, begun) VALUES (?1, ?2, ?3, ?4, 'open', ?5)",

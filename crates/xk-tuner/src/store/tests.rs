@@ -1,8 +1,8 @@
 use serde_json::json;
 
 use super::*;
-use crate::engine::{Conclusion, Ground};
 use crate::description::EngineName;
+use crate::engine::{Conclusion, Ground};
 use crate::history::{Goal, Kind, Outcome, Sample, Trial};
 use crate::knob::Plain;
 use crate::sensor::Sensor;

@@ -29,10 +29,13 @@ const STATE: &str = "/var/lib/xk/tuner";
 
 /// Arguments of `xk tune`.
 #[derive(Debug, clap::Args)]
-#[command(args_conflicts_with_subcommands = true, after_help = "\
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "\
 FILE names parameters, a target and limits; docs/tuner.md tells how. Every setting is compared with the default \
 measured beside it; what seems better must win again in tossed order before it is kept. A search that is interrupted, \
-or killed, goes on where it was when the same command is given again.")]
+or killed, goes on where it was when the same command is given again."
+)]
 pub struct Args {
     /// What to search
     #[arg(required = true)]
@@ -195,12 +198,7 @@ fn tune(args: &Args) -> Result {
     }
 }
 
-fn search(
-    args: &Args,
-    job: Job,
-    live: &Live,
-    interrupted: &std::sync::atomic::AtomicBool,
-) -> Result<Summary> {
+fn search(args: &Args, job: Job, live: &Live, interrupted: &std::sync::atomic::AtomicBool) -> Result<Summary> {
     let program = std::env::current_exe()
         .map_err(|error| Failure::error(format!("this program does not know where it is ({error})")))?;
     let mut guardian = Command::new(program);

@@ -102,7 +102,11 @@ pub fn history(state: &Path, as_json: bool) -> Result {
         println!("{:>5}  {}  {}  {}", entry.number, entry.at, entry.who, entry.what);
     }
     if let Some(number) = broken {
-        println!("{}", Paint::stdout().bad(&format!("entry {number} does not follow from the one before: the journal was altered")));
+        println!(
+            "{}",
+            Paint::stdout()
+                .bad(&format!("entry {number} does not follow from the one before: the journal was altered"))
+        );
     }
     Ok(())
 }

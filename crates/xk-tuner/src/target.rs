@@ -124,7 +124,7 @@ impl Target {
             .process_group(0)
             .spawn()
             .map_err(|error| TargetError::Failed { how: error.to_string(), stderr: String::new() })?;
-        let group = child.id().cast_signed();
+        let group = group_of(&child);
         watch.running(Some(group));
         let result = follow(&mut child, start, limit.min(self.timeout), watch);
         watch.running(None);
@@ -156,14 +156,11 @@ impl Constraint {
         let Some(value) = known else {
             return Some(format!("the target did not print `{} = NUMBER`", self.name));
         };
-        match (self.at_most, self.at_least) {
-            // Not a number is in no limits.
-            (Some(most), _) if !(value <= most) => Some(format!("{} = {value}, at most {most} is allowed", self.name)),
-            (_, Some(least)) if !(value >= least) => {
-                Some(format!("{} = {value}, at least {least} is demanded", self.name))
-            }
-            _ => None,
-        }
+        // What is not a number is within no limit.
+        let too_much = self.at_most.filter(|&most| value > most || value.is_nan());
+        let too_little = self.at_least.filter(|&least| value < least || value.is_nan());
+        let much = too_much.map(|most| format!("{} = {value}, at most {most} is allowed", self.name));
+        much.or_else(|| too_little.map(|least| format!("{} = {value}, at least {least} is demanded", self.name)))
     }
 }
 
@@ -201,7 +198,7 @@ fn follow(
         }
         let left = limit.saturating_sub(start.elapsed());
         if left.is_zero() || watch.interrupted() {
-            kill(child.id().cast_signed());
+            kill(group_of(child));
             // Killed: this does not take long, and leaves no zombie.
             let _ = child.wait();
             return Err(if left.is_zero() { TargetError::Timeout(limit) } else { TargetError::Interrupted });
@@ -214,7 +211,7 @@ fn follow(
     };
     let took = start.elapsed();
     // Whatever it left running is no part of the next window, and may not keep the output open.
-    kill(child.id().cast_signed());
+    kill(group_of(child));
     let [stdout, stderr] = [stdout, stderr].map(|pipe| pipe.and_then(|pipe| pipe.recv_timeout(GRACE).ok()));
     if status.success() {
         return Ok((stdout.unwrap_or_default(), took));
@@ -238,6 +235,11 @@ fn collect(pipe: impl Read + Send + 'static, ended: mpsc::Sender<()>) -> mpsc::R
         let _ = std::io::copy(&mut pipe, &mut std::io::sink());
     });
     text
+}
+
+/// The process group that a child leads.
+fn group_of(child: &Child) -> i32 {
+    Pid::from_child(child).as_raw_nonzero().get()
 }
 
 /// Ends a process group; that it is gone is as good.

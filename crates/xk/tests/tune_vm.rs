@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use guest::{boot, output_of, passed, repository, run};
 use serde_json::Value;
@@ -41,7 +41,7 @@ fn guest_output() -> &'static str {
                 .args(["build", "--root", &info("root"), BLK])
                 .env("XK_STORE", store.path()),
         );
-        boot(KERNEL, 1200, &format!("{XK_KO}={module} XK_STORE={}", store.path().display()))
+        boot(KERNEL, 1500, &format!("{XK_KO}={module} XK_STORE={}", store.path().display()))
     })
 }
 
@@ -69,7 +69,8 @@ fn prepare() {
 
 #[track_caller]
 fn wait_until(what: &str, condition: impl Fn() -> bool) {
-    for _ in 0..3000 {
+    let deadline = Instant::now() + Duration::from_secs(180);
+    while Instant::now() < deadline {
         if condition() {
             return;
         }
@@ -161,7 +162,7 @@ mod checks {
     pub fn sigkill_leaves_nothing_and_loses_nothing() {
         let file = describe("128, 1024", "");
         let mut changed = 0;
-        for round in 0..8 {
+        for round in 0..6 {
             let mut tuner = start(&file);
             wait_until("a trial has begun", || status()["unfinished"] != Value::Null);
             // Into a window with the candidate, most of the time.
@@ -179,7 +180,7 @@ mod checks {
                 assert_eq!(after["unfinished"], before["unfinished"]);
             }
         }
-        assert!(changed >= 4, "killed with knobs changed in {changed} of 8 rounds");
+        assert!(changed >= 3, "killed with knobs changed in {changed} of 6 rounds");
         assert_eq!(reported("plug"), 32);
         let next = status()["unfinished"].clone();
         let mut tuner = start(&file);
@@ -218,9 +219,8 @@ mod checks {
     pub fn a_stopped_tuner_does_not_keep_a_constant() {
         let file = describe("128", "");
         let text = fs::read_to_string(&file).unwrap();
-        let hangs = text.replace("timeout = \"60s\"", "timeout = \"3s\"");
-        let slow = hangs.replace("command = '", "command = 'sleep 1; ");
-        fs::write(&file, slow).unwrap();
+        let sooner = text.replace("timeout = \"60s\"", "timeout = \"20s\"");
+        fs::write(&file, sooner).unwrap();
         let mut tuner = start(&file);
         wait_until("the constant is tuned", || knobs().1 == [128]);
         assert!(run("kill", &["-STOP", &tuner.id().to_string()]));

@@ -61,14 +61,18 @@ pub fn put_back(held: &[Held]) -> Vec<Result<PutBack, KnobError>> {
             break;
         }
     }
-    let end =
-        |((one, _, knob), refused): (&mut (&Held, Vec<Value>, Box<dyn Knob>), Option<KnobError>)| match knob.read() {
-            Err(KnobError::Missing { .. }) => Ok(PutBack::Gone),
-            Ok(now) if now == one.original => Ok(PutBack::Done),
-            Ok(now) => refused.map_or(Ok(PutBack::Yielded(now)), Err),
-            Err(error) => Err(error),
-        };
-    knobs.iter_mut().zip(refused).map(end).collect()
+    let ends = knobs.iter_mut().zip(refused);
+    ends.map(|((one, _, knob), refused)| end(one, &mut **knob, refused)).collect()
+}
+
+/// What became of a knob.
+fn end(held: &Held, knob: &mut dyn Knob, refused: Option<KnobError>) -> Result<PutBack, KnobError> {
+    match knob.read() {
+        Err(KnobError::Missing { .. }) => Ok(PutBack::Gone),
+        Ok(now) if now == held.original => Ok(PutBack::Done),
+        Ok(now) => refused.map_or(Ok(PutBack::Yielded(now)), Err),
+        Err(error) => Err(error),
+    }
 }
 
 #[cfg(test)]

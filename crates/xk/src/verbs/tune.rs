@@ -4,7 +4,7 @@
 mod show;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -215,7 +215,7 @@ fn search(args: &Args, job: Job, live: &Live, interrupted: &std::sync::atomic::A
     Ok(once(setup)?)
 }
 
-fn write_report(store: &Store, search: Option<i64>, file: &PathBuf) -> Result {
+fn write_report(store: &Store, search: Option<i64>, file: &Path) -> Result {
     let Some(search) = store.search(search)? else { return Err(Failure::error("there is no such search")) };
     let page = report::html(&search, &store.history(search.id)?);
     fs::write(file, page).map_err(|error| Failure::error(format!("{}: {error}", file.display())))?;
@@ -226,7 +226,7 @@ fn write_report(store: &Store, search: Option<i64>, file: &PathBuf) -> Result {
 /// How long a tuner may take to put everything back.
 const ENDING: Duration = Duration::from_secs(60);
 
-fn stop(state: &PathBuf) -> Result {
+fn stop(state: &Path) -> Result {
     let file = stop_file(state);
     let failed = |error: std::io::Error| Failure::error(format!("{}: {error}", file.display()));
     fs::create_dir_all(state).map_err(failed)?;
@@ -238,7 +238,7 @@ fn stop(state: &PathBuf) -> Result {
     Ok(())
 }
 
-fn resume(state: &PathBuf) -> Result {
+fn resume(state: &Path) -> Result {
     match fs::remove_file(stop_file(state)) {
         Ok(()) => println!("tuning is allowed again; the search goes on when its command is given again"),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => println!("tuning was not stopped"),

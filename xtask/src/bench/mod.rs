@@ -5,7 +5,6 @@ mod atomicity;
 mod coverage;
 mod transition;
 mod trigger;
-mod tuner;
 mod update;
 
 use anyhow::Result;
@@ -42,8 +41,6 @@ enum Name {
     Coverage,
     /// Loading a policy by stage, and changing a value
     Update,
-    /// Whether good settings are found, in how many trials, and how often by mistake
-    Tuner,
     /// All of them
     All,
 }
@@ -79,11 +76,6 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     if chosen(Name::Coverage) {
         let result = coverage::run(&arguments.coverage)?;
         show(arguments.json, &result, coverage::Coverage::table)?;
-        verdict = verdict.and(result.verdict());
-    }
-    if chosen(Name::Tuner) {
-        let result = tuner::run()?;
-        show(arguments.json, &result, tuner::Result::table)?;
         verdict = verdict.and(result.verdict());
     }
     if chosen(Name::Analysis) {

@@ -3,6 +3,8 @@
 
 #![allow(dead_code)] // no test needs all of it
 
+#![allow(dead_code)] // no test needs all of it
+
 #[macro_use]
 #[path = "../../../xk-runtime/tests/support/guest.rs"]
 pub mod guest;

@@ -20,7 +20,7 @@ use std::time::Duration;
 use guest::{boot, file, info, insmod, modules, passed, repository, run, wait_for, XK_KO};
 use xk_harness::{family, table, Atomic, Loaded};
 use xk_policy::{compile, Attached, Error, Headers, Programs};
-use xk_runtime::{Change, Device, Mode, Policy, SitePolicy, State, Target, Tune};
+use xk_runtime::{Backend, Change, Device, Mode, Policy, SitePolicy, State, Target, Tune};
 
 const ATOMIC_KO: &str = "XK_TEST_ATOMIC";
 const BENCH_KO: &str = "XK_TEST_BENCH";
@@ -41,6 +41,7 @@ guest_tests! {
     an_outsider_cannot_set_a_value,
     nothing_is_written_by_any_route,
     what_is_no_policy_is_refused,
+    only_a_probe_asks_a_policy,
     several_policies_change_together,
     a_policy_survives_its_loader_and_a_reloaded_module,
 }

@@ -364,6 +364,23 @@ pub fn what_is_no_policy_is_refused() {
     contains(&text, &["not an object with policies"]);
 }
 
+/// Neither a stub nor an instruction that holds the value has room for a decision.
+pub fn only_a_probe_asks_a_policy() {
+    let device = Device::open().unwrap();
+    let table = table(&file(ATOMIC_KO), &family("HOLD").unwrap()).unwrap();
+    let programs = programs("done");
+    let program = programs.program(&programs.entries()[0]).unwrap();
+    for backend in [Backend::Detour, Backend::Auto] {
+        let tune = device.load_by(&table, &Loaded, backend).unwrap();
+        let refused = device.give_policy(tune.id(), &Policy::for_each_site(program)).unwrap_err().to_string();
+        contains(&refused, &["reached by the detour backend"]);
+        tune.set(77).unwrap();
+        assert_eq!(value(), 77, "it is a tune like any other");
+        tune.unload().unwrap();
+        assert_eq!(value(), DEFAULT);
+    }
+}
+
 pub fn several_policies_change_together() {
     let (device, _programs, tunes) = alternating(true);
     let policies = device.tunes().unwrap().iter().filter(|tune| tune.policy.is_some()).count();

@@ -93,8 +93,8 @@ impl By {
     }
 
     /// For a constant that goes to a value in this mode.
-    fn backend(self, change: &Change<'_>, mode: Mode) -> Backend {
-        let has_room = change.table.in_place_range().is_some_and(|range| range.contains(change.value));
+    pub fn backend(self, table: &ScopeTable, value: i64, mode: Mode) -> Backend {
+        let has_room = table.in_place_range().is_some_and(|range| range.contains(value));
         match self {
             Self::Kprobe => Backend::Kprobe,
             Self::Detour => Backend::Detour,
@@ -245,7 +245,7 @@ fn loaded(
         .map(|change| match tunes.iter().find(|tune| is_tune_of(tune, &change.table.constant)) {
             Some(tune) => known(change.title(), tune, args.hold),
             None => device
-                .load_by(change.table, addresses, args.backend.backend(change, mode))
+                .load_by(change.table, addresses, args.backend.backend(change.table, change.value, mode))
                 .map(Loaded::New)
                 .map_err(|error| load_failure(error, change.title())),
         })

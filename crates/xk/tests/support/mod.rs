@@ -3,8 +3,6 @@
 
 #![allow(dead_code)] // no test needs all of it
 
-#![allow(dead_code)] // no test needs all of it
-
 #[macro_use]
 #[path = "../../../xk-runtime/tests/support/guest.rs"]
 pub mod guest;

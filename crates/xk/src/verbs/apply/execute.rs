@@ -110,7 +110,7 @@ impl Work<'_> {
         let mode = options.mode(mode_of(steps));
         // From here on nothing but SIGKILL ends the process half-way; that is the kernel's to undo.
         signals::hold_back();
-        let given = self.load(steps)?;
+        let given = self.load(steps, mode)?;
         let mut ready = Ready { goals, steps, prepared, programs, given };
         let done = self.attempt(&ready, options, mode).inspect_err(|_| self.withdraw(&ready.given))?;
         for given in &mut ready.given {
@@ -157,7 +157,7 @@ impl Work<'_> {
     }
 
     /// Every constant that gets something, loaded.
-    fn load<'a>(&self, steps: &'a [Step<'a>]) -> Result<Vec<Given<'a>>> {
+    fn load<'a>(&self, steps: &'a [Step<'a>], mode: Mode) -> Result<Vec<Given<'a>>> {
         let tables = steps.iter().filter_map(|step| match step {
             Step::Add(goal) => Some(goal.table),
             _ => None,
@@ -165,7 +165,7 @@ impl Work<'_> {
         let addresses = Addresses::live(tables)?;
         let load = |step: &'a Step<'a>| match step {
             Step::Add(goal) => {
-                let tune = self.device.load_by(goal.table, &addresses, goal.backend.into()).map_err(|error| {
+                let tune = self.device.load_by(goal.table, &addresses, goal.by(mode)).map_err(|error| {
                     let failure = set::load_failure(error, goal.title());
                     failure.about(&goal.place.to_string()).then("; nothing was changed")
                 });

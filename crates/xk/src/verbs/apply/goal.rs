@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
-use xk_runtime::Mode;
+use xk_runtime::{Backend, Mode};
 use xk_table::ScopeTable;
 
 use super::file::{Assignment, Entry, Place, What};
@@ -39,6 +39,15 @@ impl Goal<'_> {
     /// How a person calls the constant.
     pub fn title(&self) -> &str {
         title(&self.table.constant)
+    }
+
+    /// How control reaches the updates when it comes into force in this mode.
+    pub fn by(&self, mode: Mode) -> Backend {
+        match self.to {
+            To::Value(value) => self.backend.backend(self.table, value, mode),
+            // Nothing else asks a policy; files that say so are refused before.
+            To::Decided(_) => Backend::Kprobe,
+        }
     }
 }
 

@@ -446,7 +446,8 @@ static int arm_site(struct xk_live_site *site, struct xk_error *error)
 	written = write_value(patches, site);
 	xk_patches_free(patches);
 	if (!written || !all_are(site->patch, may_change))
-		return xk_refuse(error, -EBUSY, "%s+0x%x: others changed or probe these instructions",
+		return xk_refuse(error, -EBUSY,
+				 "%s+0x%x: others changed or probe these instructions",
 				 site->place.symbol, site->offset);
 	site->phase = XK_PHASE_ARMED;
 	return 0;

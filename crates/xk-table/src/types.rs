@@ -453,7 +453,6 @@ impl ScopeTable {
                 return Err(format!("span {i}: lies outside {}", function.symbol));
             }
             span.indirection.check_window().map_err(|e| format!("span {i}: {e}"))?;
-            self.check_in_place(span).map_err(|e| format!("span {i}: {e}"))?;
             if let Some(fit) = span.ivs.iter().find(|fit| !fit.form.is_defined()) {
                 return Err(format!("span {i}: a value of the form {:?}, which has no meaning", fit.form));
             }
@@ -462,6 +461,7 @@ impl ScopeTable {
                     "span {i}: more than {MAX_IVS} values, or one that is not 1, 2, 4 or 8 bytes wide"
                 ));
             }
+            self.check_in_place(span).map_err(|e| format!("span {i}: {e}"))?;
             span.indirection.program.check(span.ivs.len()).map_err(|e| format!("span {i}: {e}"))?;
             let texts = span.indirection.program.ops.iter().filter(|op| op.code == OpCode::Text);
             if let Some(op) = texts.into_iter().find(|op| op.imm > function.bytes.len() as i64 / 2 - 4) {
@@ -481,19 +481,21 @@ impl ScopeTable {
         if !(min <= default && default <= max && whole.min <= min && max <= whole.max) {
             return Err(format!("values {} in its instructions are no part of {whole}", in_place.range));
         }
-        let mut behind = span.start;
+        let length = self.functions.get(span.function).map_or(0, |function| function.bytes.len() as u64 / 2);
+        let mut behind = u64::from(span.start);
         for patch in &in_place.patches {
+            let end = u64::from(patch.offset) + u64::from(patch.insn_len);
             let Some(fit) = span.ivs.get(patch.iv) else { return Err(format!("no value {}", patch.iv)) };
             let widths = [patch.size, patch.width].iter().all(|bytes| [1, 2, 4, 8].contains(bytes));
             let inside = patch.field > 0
                 && u32::from(patch.field) + u32::from(patch.size) <= u32::from(patch.insn_len)
-                && behind <= patch.offset
-                && patch.offset + u32::from(patch.insn_len) <= span.end;
+                && behind <= u64::from(patch.offset)
+                && end <= u64::from(span.end).min(length);
             let room = |value| patch.has_room(Fit { width: 8, ..*fit }.apply(value));
             if !widths || patch.size > patch.width || !inside || ![min, max, default].into_iter().all(room) {
                 return Err(format!("the instruction at {:#x} does not hold value {}", patch.offset, patch.iv));
             }
-            behind = patch.offset + u32::from(patch.insn_len);
+            behind = end;
         }
         Ok(())
     }

@@ -23,6 +23,8 @@ pub fn tables() -> Result<Vec<Vec<u8>>> {
     ops.insert(0, address);
     all["spans"][0]["ivs"][0]["form"] = serde_json::json!({ "quotient": 3 });
     all["spans"][0]["ivs"][1]["form"] = serde_json::json!({ "power": 2 });
+    // Instructions hold no quotient.
+    all["spans"][0].as_object_mut().context("no span")?.remove("in_place");
     all["range"]["powers_of_two"] = true.into();
     all["data"] = serde_json::json!([{
         "symbol": "limit", "module": null, "section": ".data", "section_offset": 16, "offset": 8, "width": 4,
@@ -39,6 +41,10 @@ pub fn table(input: &Input<'_>) -> String {
             let text = table.functions[span.function].text().unwrap_or_default();
             let probed = span.indirection.offset as usize + usize::from(span.indirection.insn_len);
             assert!(probed <= text.len(), "the probe lies behind the function");
+            for patch in span.in_place.iter().flat_map(|in_place| &in_place.patches) {
+                let number = patch.offset as usize + usize::from(patch.field) + usize::from(patch.size);
+                assert!(number <= text.len(), "{patch:?} lies behind the function");
+            }
             for op in span.indirection.program.ops.iter().filter(|op| op.code == OpCode::Text) {
                 let field = usize::try_from(op.imm).ok().and_then(|at| text.get(at..at.checked_add(4)?));
                 assert!(field.is_some(), "{op:?} reads beyond {} bytes", text.len());

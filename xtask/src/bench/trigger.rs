@@ -149,7 +149,9 @@ fn compile_bpf() -> Fallible<PathBuf> {
     let clang = clang()?;
     for entry in fs::read_dir(lab::repository()?.join("bench/trigger/bpf"))? {
         let source = entry?.path();
-        let Some(name) = source.file_stem() else { continue };
+        let Some(name) = source.file_stem().filter(|_| source.extension().is_some_and(|kind| kind == "c")) else {
+            continue;
+        };
         lab::output(
             lab::command(&clang)?
                 .args(["-O2", "-g", "-Wall", "-Werror", "-target", "bpf", "-c"])

@@ -17,11 +17,11 @@ struct Row {
     int3: u32,
 }
 
-const VALUE: Row = Row { name: "`xk`, update depends on V alone", jump: 114, int3: 500 };
-const COMPARE: Row = Row { name: "`xk`, comparison with a register", jump: 135, int3: 521 };
-const COMPARE_MEMORY: Row = Row { name: "`xk`, comparison with memory", jump: 148, int3: 534 };
-const SHIFT: Row = Row { name: "`xk`, shift", jump: 144, int3: 530 };
-const SELECT: Row = Row { name: "`xk`, select", jump: 141, int3: 527 };
+const VALUE: Row = Row { name: "`xk`, update depends on V alone", jump: 116, int3: 502 };
+const COMPARE: Row = Row { name: "`xk`, comparison with a register", jump: 137, int3: 523 };
+const COMPARE_MEMORY: Row = Row { name: "`xk`, comparison with memory", jump: 150, int3: 536 };
+const SHIFT: Row = Row { name: "`xk`, shift", jump: 146, int3: 532 };
+const SELECT: Row = Row { name: "`xk`, select", jump: 145, int3: 531 };
 /// Of the simplest program, at a site whose update depends on V alone.
 const POLICY: Row = Row { name: "`xk`, a policy that sets a value", jump: 184, int3: 570 };
 const DETOUR: Row = Row { name: "`xk` by detour, update depends on V alone", jump: 4, int3: 3 };

@@ -93,14 +93,14 @@ mod tests {
             estimate(tune, &SiteStatus { probe, ..tune.sites[0].clone() }, Some(span))
         };
         let [select, compare] = &table.spans[..] else { unreachable!() };
-        assert_eq!(of(&tune, Probe::Jump, select), Some(141));
-        assert_eq!(of(&tune, Probe::Int3, compare), Some(521));
+        assert_eq!(of(&tune, Probe::Jump, select), Some(SELECT.jump));
+        assert_eq!(of(&tune, Probe::Int3, compare), Some(COMPARE.int3));
         assert_eq!(of(&tune, Probe::Detour, compare), Some(13));
         assert_eq!(of(&tune, Probe::Detour, select), None, "its stub calls the handler");
         assert_eq!(of(&tune, Probe::Waiting, select), None);
         assert_eq!(of(&tune, Probe::Data, select), Some(0));
         assert_eq!(of(&tune, Probe::Jump, &powers.spans[0]), None, "it reads what the linker wrote");
         tune.policy = Some(xk_runtime::PolicyStatus { program: 1, links: 0, sites: vec![] });
-        assert_eq!(of(&tune, Probe::Jump, select), Some(141 + 70));
+        assert_eq!(of(&tune, Probe::Jump, select), Some(SELECT.jump + POLICY.jump - VALUE.jump));
     }
 }

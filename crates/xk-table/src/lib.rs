@@ -5,6 +5,7 @@
 //! range of values in which they are proved, and the evidence. Nothing in here
 //! knows about compilers, and nothing that reads it needs one.
 
+mod check;
 mod ledger;
 mod ops;
 mod refusal;

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ops::{OpCode, Program, MAX_IVS, MAX_PATCHES};
+use crate::ops::Program;
 use crate::scopes::{Escape, Mode, Scope};
 
 /// Version of the schema. Raised whenever a field changes meaning.
@@ -92,7 +92,7 @@ impl Form {
     }
 
     /// Whether it is a form that `xk.ko` computes, too.
-    fn is_defined(self) -> bool {
+    pub(crate) fn is_defined(self) -> bool {
         match self {
             Self::Linear | Self::Log2 => true,
             Self::Quotient(by) => by > 0,
@@ -417,89 +417,6 @@ pub struct Unit {
 }
 
 impl ScopeTable {
-    /// Whether the table is coherent: indices in range, bytes and masks of one
-    /// length, programs well-formed, default inside the range.
-    ///
-    /// # Errors
-    /// A sentence that names the first violation.
-    pub fn check(&self) -> Result<(), String> {
-        if !self.range.contains(self.constant.default) {
-            return Err(format!("default {} is outside {}", self.constant.default, self.range));
-        }
-        if self.spans.is_empty() && self.data.is_empty() {
-            return Err("no critical span, and no data".into());
-        }
-        for data in &self.data {
-            if ![1, 2, 4, 8].contains(&data.width) || data.fit.width != data.width {
-                return Err(format!("{}+{:#x}: a value of {} bytes", data.symbol, data.offset, data.width));
-            }
-            if !data.fit.form.is_defined() {
-                let form = data.fit.form;
-                return Err(format!("{}+{:#x}: the form {form:?} has no meaning", data.symbol, data.offset));
-            }
-        }
-        for function in &self.functions {
-            let (bytes, mask) = (function.text()?, function.text_mask()?);
-            if bytes.len() != mask.len() {
-                return Err(format!("{}: {} bytes but a mask of {}", function.symbol, bytes.len(), mask.len()));
-            }
-        }
-        for (i, span) in self.spans.iter().enumerate() {
-            let function =
-                self.functions.get(span.function).ok_or_else(|| format!("span {i}: no function {}", span.function))?;
-            let end = span.indirection.offset as usize + span.indirection.insn_len as usize;
-            let behind = span.start > span.indirection.offset;
-            if end > function.bytes.len() / 2 || span.start >= span.end || behind {
-                return Err(format!("span {i}: lies outside {}", function.symbol));
-            }
-            span.indirection.check_window().map_err(|e| format!("span {i}: {e}"))?;
-            if let Some(fit) = span.ivs.iter().find(|fit| !fit.form.is_defined()) {
-                return Err(format!("span {i}: a value of the form {:?}, which has no meaning", fit.form));
-            }
-            if span.ivs.len() > MAX_IVS || span.ivs.iter().any(|fit| ![1, 2, 4, 8].contains(&fit.width)) {
-                return Err(format!(
-                    "span {i}: more than {MAX_IVS} values, or one that is not 1, 2, 4 or 8 bytes wide"
-                ));
-            }
-            self.check_in_place(span).map_err(|e| format!("span {i}: {e}"))?;
-            span.indirection.program.check(span.ivs.len()).map_err(|e| format!("span {i}: {e}"))?;
-            let texts = span.indirection.program.ops.iter().filter(|op| op.code == OpCode::Text);
-            if let Some(op) = texts.into_iter().find(|op| op.imm > function.bytes.len() as i64 / 2 - 4) {
-                return Err(format!("span {i}: reads {} at {:#x}, beyond its end", function.symbol, op.imm));
-            }
-        }
-        self.check_scopes()
-    }
-
-    fn check_in_place(&self, span: &CriticalSpan) -> Result<(), String> {
-        let Some(in_place) = &span.in_place else { return Ok(()) };
-        let Range { min, max, .. } = in_place.range;
-        let (default, whole) = (self.constant.default, self.range);
-        if in_place.patches.is_empty() || in_place.patches.len() > MAX_PATCHES || span.in_place_reason.is_some() {
-            return Err(format!("{} instructions that hold the value", in_place.patches.len()));
-        }
-        if !(min <= default && default <= max && whole.min <= min && max <= whole.max) {
-            return Err(format!("values {} in its instructions are no part of {whole}", in_place.range));
-        }
-        let length = self.functions.get(span.function).map_or(0, |function| function.bytes.len() as u64 / 2);
-        let mut behind = u64::from(span.start);
-        for patch in &in_place.patches {
-            let end = u64::from(patch.offset) + u64::from(patch.insn_len);
-            let Some(fit) = span.ivs.get(patch.iv) else { return Err(format!("no value {}", patch.iv)) };
-            let widths = [patch.size, patch.width].iter().all(|bytes| [1, 2, 4, 8].contains(bytes));
-            let inside = patch.field > 0
-                && u32::from(patch.field) + u32::from(patch.size) <= u32::from(patch.insn_len)
-                && behind <= u64::from(patch.offset)
-                && end <= u64::from(span.end).min(length);
-            let room = |value| patch.has_room(Fit { width: 8, ..*fit }.apply(value));
-            if !widths || patch.size > patch.width || !inside || ![min, max, default].into_iter().all(room) {
-                return Err(format!("the instruction at {:#x} does not hold value {}", patch.offset, patch.iv));
-            }
-            behind = end;
-        }
-        Ok(())
-    }
-
     /// The values that fit into all instructions that can hold one; `None` when there are
     /// no such instructions.
     #[must_use]
@@ -515,18 +432,6 @@ impl Indirection {
     pub fn window_range(&self) -> Option<std::ops::Range<u32>> {
         let start = self.offset.checked_sub(self.window_lead.into())?;
         (self.window > 0).then(|| start..start + u32::from(self.window))
-    }
-
-    fn check_window(&self) -> Result<(), String> {
-        let Some(window) = self.window_range() else {
-            let none = self.window == 0 && self.window_lead == 0;
-            return if none { Ok(()) } else { Err("a window that begins before its function".into()) };
-        };
-        let whole = window.contains(&self.offset) && self.offset + u32::from(self.insn_len) <= window.end;
-        if !(5..=15).contains(&self.window) || !whole || self.window_reason.is_some() {
-            return Err(format!("a window of {} bytes that cannot be one", self.window));
-        }
-        Ok(())
     }
 }
 

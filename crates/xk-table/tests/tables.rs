@@ -4,8 +4,9 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use xk_table::{
-    ConstRef, CriticalSpan, DataSite, Exit, ExitKind, Fit, Form, Function, Indirection, KernelRef, Kind, Mode, Op,
-    OpCode, OpError, ProbeKind, Program, Proof, Range, Scope, ScopeTable, Store, StoreError, Validation, When, SCHEMA,
+    ConstRef, CriticalSpan, DataSite, Exit, ExitKind, Fit, Form, Function, InPlace, Indirection, KernelRef, Kind, Mode,
+    Op, OpCode, OpError, Patch, ProbeKind, Program, Proof, Range, Scope, ScopeTable, Store, StoreError, Validation,
+    When, SCHEMA,
 };
 
 const BUILD: &str = "0123abcd";
@@ -179,6 +180,55 @@ fn incoherent_tables_are_refused() {
         break_it(&mut table);
         assert!(table.check().is_err(), "{what}");
     }
+}
+
+/// `mov $32,%eax` at the start of `f` holds the value.
+fn in_place() -> InPlace {
+    let patch = Patch { offset: 0, insn_len: 5, field: 1, size: 4, width: 4, iv: 0 };
+    InPlace { patches: vec![patch], range: Range::of(1, 100), proof: table().spans[0].proof.clone() }
+}
+
+/// Names what is wrong, and makes it wrong.
+type BreakInPlace = (&'static str, fn(&mut InPlace));
+
+#[test]
+fn incoherent_numbers_in_instructions_are_refused() {
+    let with = |break_it: fn(&mut InPlace)| {
+        let mut table = table();
+        let mut held = in_place();
+        break_it(&mut held);
+        table.spans[0].in_place = Some(held);
+        table
+    };
+    assert_eq!(with(|_| ()).check(), Ok(()));
+    let broken: [BreakInPlace; 14] = [
+        ("no instruction", |held| held.patches.clear()),
+        ("too many instructions", |held| held.patches = vec![held.patches[0]; 9]),
+        ("where no sum fits", |held| held.patches[0].offset = u32::MAX),
+        ("behind the span", |held| held.patches[0].offset = 1),
+        ("twice the same", |held| held.patches.push(held.patches[0])),
+        ("at the opcode", |held| held.patches[0].field = 0),
+        ("beyond the instruction", |held| held.patches[0].field = 2),
+        ("of no size", |held| held.patches[0].size = 3),
+        ("wider than the operation", |held| held.patches[0].width = 2),
+        ("no such value", |held| held.patches[0].iv = 1),
+        ("no room for the largest", |held| {
+            held.patches[0].size = 1;
+            held.range.max = 128;
+        }),
+        ("without the default", |held| held.range.max = 31),
+        ("empty", |held| held.range = Range::of(100, 1)),
+        ("more values than were proved", |held| held.range.max = 1 << 20),
+    ];
+    for (what, break_it) in broken {
+        assert!(with(break_it).check().is_err(), "{what}");
+    }
+    let mut both = with(|_| ());
+    both.spans[0].in_place_reason = Some("none".into());
+    assert!(both.check().is_err());
+    let mut undefined = with(|_| ());
+    undefined.spans[0].ivs[0].form = Form::Quotient(0);
+    assert!(undefined.check().is_err());
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 use std::str::FromStr;
 
+use xk_table::{Mode, ScopeTable};
+
 use crate::abi;
 
 /// How control is to reach the updates of a tune.
@@ -25,6 +27,17 @@ pub enum Backend {
 }
 
 impl Backend {
+    /// The cheapest that is possible for a constant that goes to a value in this mode.
+    #[must_use]
+    pub fn cheapest(table: &ScopeTable, value: i64, mode: Mode) -> Self {
+        let has_room = table.in_place_range().is_some_and(|range| range.contains(value));
+        if mode == Mode::Global && has_room {
+            Self::AutoGlobal
+        } else {
+            Self::Auto
+        }
+    }
+
     pub(crate) fn flags(self) -> u32 {
         match self {
             Self::Auto => abi::LOAD_DETOUR,
@@ -46,6 +59,33 @@ impl FromStr for Backend {
             "detour" => Ok(Self::Detour),
             "patch" => Ok(Self::Patch),
             _ => Err(format!("{text} is no backend: auto, kprobe, detour or patch")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use xk_harness::{empty_table, site};
+    use xk_table::{InPlace, Range};
+
+    use super::*;
+
+    #[test]
+    fn instructions_hold_only_what_has_room_and_changes_for_everybody() {
+        let mut table = empty_table("A", 32, Mode::Global);
+        table.spans = vec![site(0, 0, 5), site(0, 5, 5)];
+        assert_eq!(Backend::cheapest(&table, 50, Mode::Global), Backend::Auto, "none holds it");
+        let proof = table.spans[0].proof.clone();
+        table.spans[1].in_place = Some(InPlace { patches: vec![], range: Range::of(1, 100), proof });
+        for (value, mode, expected) in [
+            (100, Mode::Global, Backend::AutoGlobal),
+            (101, Mode::Global, Backend::Auto),
+            (50, Mode::Task, Backend::Auto),
+            (50, Mode::Now, Backend::Auto),
+        ] {
+            assert_eq!(Backend::cheapest(&table, value, mode), expected, "{value} {mode:?}");
         }
     }
 }

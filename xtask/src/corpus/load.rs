@@ -13,9 +13,10 @@ use std::path::PathBuf;
 
 use anyhow::{bail, ensure, Context, Result};
 use serde::{Deserialize, Serialize};
+use xk_runtime::Backend;
 use xk_sie::pipeline::noreturns;
 use xk_span::confine::Confiner;
-use xk_table::{Indirection, ProbeKind, ScopeTable};
+use xk_table::{CriticalSpan, ProbeKind, ScopeTable};
 
 use super::outcome::{Outcome, Status};
 use super::place::{self, Results};
@@ -48,6 +49,8 @@ enum Predicted {
     Int3,
     /// A jump of ours, where detours are wanted and the table knows a window.
     Detour,
+    /// Instructions that hold the value, where patches are wanted and the table knows them.
+    Patch,
     /// A value in a static object.
     Data,
 }
@@ -62,23 +65,29 @@ impl From<ProbeKind> for Predicted {
 }
 
 impl Predicted {
-    fn of(indirection: &Indirection, backend: &str) -> Self {
-        match indirection.window_range() {
-            Some(_) if backend == "auto" => Self::Detour,
-            _ => indirection.probe.into(),
+    fn of(span: &CriticalSpan, backend: Backend) -> Self {
+        match backend {
+            Backend::AutoGlobal if span.in_place.is_some() => Self::Patch,
+            Backend::AutoGlobal | Backend::Auto if span.indirection.window_range().is_some() => Self::Detour,
+            _ => span.indirection.probe.into(),
         }
     }
 }
 
 impl Wanted {
-    fn of(outcome: &Outcome, table: &ScopeTable, backend: &str) -> Self {
-        let site = |span: &xk_table::CriticalSpan| {
+    /// As `xk set --backend` chooses for it, in the mode of its table.
+    fn of(outcome: &Outcome, table: &ScopeTable, backend: Backend) -> Self {
+        let backend = match backend {
+            Backend::Auto => Backend::cheapest(table, table.constant.default, table.mode),
+            other => other,
+        };
+        let site = |span: &CriticalSpan| {
             let function = table.functions.get(span.function)?;
             Some(Site {
                 symbol: function.symbol.clone(),
                 module: function.module.clone(),
                 offset: span.indirection.offset,
-                probe: Predicted::of(&span.indirection, backend),
+                probe: Predicted::of(span, backend),
             })
         };
         let data = table.data.iter().map(|data| Site {
@@ -115,6 +124,8 @@ struct Round {
     sites: usize,
     /// Sites that were detours.
     detours: usize,
+    /// Sites that were patches.
+    patches: usize,
     refused: BTreeMap<String, String>,
     probe_mismatches: Vec<BTreeMap<String, String>>,
     workload: Workload,
@@ -137,7 +148,7 @@ struct Workload {
 /// # Errors
 /// When anything is not as it should be.
 pub fn run(outcomes: &[Outcome], results: &Results, backend: &str, json: bool) -> Result<()> {
-    let found = observe(&wanted(outcomes, results, backend)?, backend)?;
+    let found = observe(&wanted(outcomes, results, backend.parse().map_err(anyhow::Error::msg)?)?, backend)?;
     if json {
         println!("{}", serde_json::to_string(&found)?);
     } else {
@@ -167,7 +178,7 @@ fn judge(found: &Found) -> Result<()> {
 }
 
 /// The constants to load, each with its safe spans in the store, as `xk build` leaves it.
-fn wanted(outcomes: &[Outcome], results: &Results, backend: &str) -> Result<Vec<Wanted>> {
+fn wanted(outcomes: &[Outcome], results: &Results, backend: Backend) -> Result<Vec<Wanted>> {
     let (store, build_id) = results.store();
     let (image, tree) = worker::kernel()?;
     let mut confiner = Confiner::new(noreturns(&tree)?);
@@ -213,11 +224,12 @@ fn show(found: &Found) {
     }
     for (number, round) in found.rounds.iter().enumerate() {
         println!(
-            "round {}: {} of {} constants loaded, {} sites, {} of them detours ({}), in {} s",
+            "round {}: {} of {} constants loaded, {} sites, {} of them patches, {} detours ({}), in {} s",
             number + 1,
             round.loaded,
             round.loaded + round.refused.len(),
             round.sites,
+            round.patches,
             round.detours,
             found.backend,
             round.load_s
@@ -245,10 +257,10 @@ mod tests {
     fn good() -> Found {
         let text = r#"{"backend": "kprobe", "constants": 3, "without_module": {"B": "no such device"},
             "workload": {"results": [1, 2], "seconds": 1.0},
-            "rounds": [{"loaded": 1, "load_s": 1.0, "sites": 3, "detours": 0, "refused": {"C": "shares code"},
+            "rounds": [{"loaded": 1, "load_s": 1.0, "sites": 3, "detours": 0, "patches": 0, "refused": {"C": "shares code"},
                 "probe_mismatches": [], "workload": {"results": [1, 2], "seconds": 1.1},
                 "hit": {"a.c:L1:2:0": 7}, "missed": {"a.c:L1:2:0": 1}, "faults": {}, "broken": [], "left": []},
-                {"loaded": 1, "load_s": 1.0, "sites": 1, "detours": 0, "refused": {}, "probe_mismatches": [],
+                {"loaded": 1, "load_s": 1.0, "sites": 1, "detours": 0, "patches": 0, "refused": {}, "probe_mismatches": [],
                 "workload": {"results": [1, 2], "seconds": 1.1}, "hit": {}, "missed": {}, "faults": {},
                 "broken": [], "left": []}]}"#;
         serde_json::from_str(text).unwrap()

@@ -94,13 +94,11 @@ impl By {
 
     /// For a constant that goes to a value in this mode.
     pub fn backend(self, table: &ScopeTable, value: i64, mode: Mode) -> Backend {
-        let has_room = table.in_place_range().is_some_and(|range| range.contains(value));
         match self {
             Self::Kprobe => Backend::Kprobe,
             Self::Detour => Backend::Detour,
             Self::Patch => Backend::Patch,
-            Self::Auto if mode == Mode::Global && has_room => Backend::AutoGlobal,
-            Self::Auto => Backend::Auto,
+            Self::Auto => Backend::cheapest(table, value, mode),
         }
     }
 }

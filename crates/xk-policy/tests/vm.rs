@@ -10,6 +10,8 @@
 #[macro_use]
 #[path = "../../xk-runtime/tests/support/guest.rs"]
 mod guest;
+#[path = "../../xk-runtime/tests/support/atomic.rs"]
+mod atomic;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,12 +19,12 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use atomic::{fresh_atomic, outside, ATOMIC_KO};
 use guest::{boot, file, info, insmod, modules, passed, repository, run, wait_for, XK_KO};
 use xk_harness::{family, table, Atomic, Loaded};
 use xk_policy::{compile, Attached, Error, Headers, Programs};
 use xk_runtime::{Backend, Change, Device, Mode, Policy, SitePolicy, State, Target, Tune};
 
-const ATOMIC_KO: &str = "XK_TEST_ATOMIC";
 const BENCH_KO: &str = "XK_TEST_BENCH";
 const OBJECTS: &str = "XK_TEST_OBJECTS";
 const DEFAULT: i64 = 32;
@@ -84,10 +86,7 @@ fn report(name: &str) {
 
 /// Fresh modules for each check, whatever the one before left behind.
 fn prepare() {
-    if Atomic.is_loaded() {
-        Atomic.tell("release").unwrap();
-        wait_for("the module is idle", || run("rmmod", &["xk_atomic"]));
-    }
+    fresh_atomic();
     if Path::new("/dev/xk").exists() {
         // A policy that nobody owns keeps it.
         if let Ok(device) = Device::open() {
@@ -97,7 +96,6 @@ fn prepare() {
         }
         wait_for("xk.ko can be removed", || run("rmmod", &["xk"]));
     }
-    insmod(ATOMIC_KO);
     insmod(XK_KO);
 }
 
@@ -112,11 +110,6 @@ fn programs(name: &str) -> Programs {
 fn load(device: &Device, name: &str) -> Tune {
     let table = table(&file(ATOMIC_KO), &family(name).unwrap()).unwrap();
     device.load(&table, &Loaded).unwrap()
-}
-
-/// What `HOLD` is for whoever is not inside.
-fn value() -> i64 {
-    Atomic.counts().unwrap().value
 }
 
 #[path = "checks/policies.rs"]

@@ -12,18 +12,18 @@ mod guest;
 #[allow(dead_code)] // shared with the tests of probes
 mod support;
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
-use std::time::Duration;
 
-use guest::{boot, modules, passed, run, XK_KO};
+use guest::{boot, insmod, modules, passed, run, wait_for, XK_KO};
+use support::target::{
+    compare, compare_flags, fresh_target, hits, is_optimised, message, no_probe, only_site, probe, running, target,
+    target_module, write, ENABLED, TARGET_KO,
+};
 use support::{op, set_register, table, windowed, Loaded, Site, MODULE, RAX, RDI, RDX, RSI};
-use xk_runtime::{Backend, Device, Error, Probe, SiteStatus, Tune};
+use xk_runtime::{Backend, Device, Error, Probe, Tune};
 use xk_table::{Fit, Op, OpCode, ScopeTable, When};
-
-const TARGET_KO: &str = "XK_TEST_TARGET";
 
 guest_tests! {
     a_value_changes_and_returns,
@@ -60,39 +60,13 @@ fn report(name: &str) {
     passed(guest_output(), name);
 }
 
-fn target_module() -> PathBuf {
-    std::env::var_os(TARGET_KO).expect("this test runs in a guest only").into()
-}
-
-fn insmod_xk() {
-    assert!(run("insmod", &[&std::env::var(XK_KO).unwrap()]));
-}
-
-fn insmod_target() {
-    assert!(run("insmod", &[target_module().to_str().unwrap()]));
-}
-
 /// Fresh modules for each check, whatever the one before left behind.
 fn prepare() {
-    if Path::new("/proc/xk_target").exists() {
-        assert!(run("rmmod", &[MODULE]));
-    }
     if Path::new("/dev/xk").exists() {
         assert!(run("rmmod", &["xk"]));
     }
-    insmod_target();
-    insmod_xk();
-}
-
-/// What the function whose line starts with `name` returned.
-fn target(name: &str) -> String {
-    let text = fs::read_to_string("/proc/xk_target").unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix(name)).expect(name);
-    line.trim().to_owned()
-}
-
-fn write(path: &str, text: &str) {
-    fs::write(path, text).unwrap_or_else(|error| panic!("{path}: {text}: {error}"));
+    fresh_target();
+    insmod(XK_KO);
 }
 
 /// Loaded by this backend, with this value in force.
@@ -113,24 +87,6 @@ fn value_site() -> Site {
 
 fn value(value: i64) -> Tune {
     detour("VALUE", vec![value_site()], &[5], value).unwrap()
-}
-
-fn only_site(tune: &Tune) -> SiteStatus {
-    tune.status().unwrap().sites.remove(0)
-}
-
-fn message(result: Result<Tune, Error>) -> String {
-    result.expect_err("the kernel should have refused").to_string()
-}
-
-fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
-    for _ in 0..100 {
-        if condition() {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(100));
-    }
-    panic!("not within ten seconds: {what}");
 }
 
 #[path = "checks/detours.rs"]

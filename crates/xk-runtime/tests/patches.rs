@@ -9,6 +9,8 @@
 #[macro_use]
 #[path = "support/guest.rs"]
 mod guest;
+#[path = "support/atomic.rs"]
+mod atomic;
 #[allow(dead_code)] // shared with the tests of probes
 mod support;
 
@@ -18,14 +20,17 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use atomic::{blocked, fresh_atomic, outside, Holder, ATOMIC_KO};
 use guest::{boot, file as module, insmod, modules, passed, run, wait_for, XK_KO};
-use support::{held, op, set_register, table, windowed, Loaded, Site, MODULE, RAX, RDI};
+use support::target::{
+    compare, fresh_target, hits, is_optimised, message, no_probe, only_site, probe, running, target, target_module,
+    write, ENABLED, TARGET_KO,
+};
+use support::{held, set_register, table, windowed, Loaded, Site, MODULE, RAX, RDI};
 use xk_harness::{family, Atomic, Flipper};
-use xk_runtime::{Backend, Device, Error, Mode, Outcome, Policy, Probe, SiteStatus, State, Target, Tune};
-use xk_table::{Op, OpCode, Patch, ScopeTable};
+use xk_runtime::{Backend, Device, Error, Mode, Outcome, Policy, Probe, State, Target, Tune};
+use xk_table::{Patch, ScopeTable};
 
-const TARGET_KO: &str = "XK_TEST_TARGET";
-const ATOMIC_KO: &str = "XK_TEST_ATOMIC";
 /// A bound that is waited out.
 const BRIEF: Duration = Duration::from_millis(300);
 /// One that is not.
@@ -82,30 +87,12 @@ fn report(name: &str) {
 
 /// Fresh modules for each check, whatever the one before left behind.
 fn prepare() {
-    if Atomic.is_loaded() {
-        Atomic.tell("release").unwrap();
-        wait_for("the module is idle", || run("rmmod", &["xk_atomic"]));
-    }
-    if Path::new("/proc/xk_target").exists() {
-        assert!(run("rmmod", &[MODULE]));
-    }
     if Path::new("/dev/xk").exists() {
         assert!(run("rmmod", &["xk"]));
     }
-    insmod(TARGET_KO);
-    insmod(ATOMIC_KO);
+    fresh_target();
+    fresh_atomic();
     insmod(XK_KO);
-}
-
-/// What the function whose line starts with `name` returned.
-fn target(name: &str) -> String {
-    let text = fs::read_to_string("/proc/xk_target").unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix(&format!("{name} "))).expect(name);
-    line.trim().to_owned()
-}
-
-fn write(path: &str, text: &str) {
-    fs::write(path, text).unwrap_or_else(|error| panic!("{path}: {text}: {error}"));
 }
 
 /// Loaded by this backend, with this value in force.
@@ -125,25 +112,11 @@ const MOVE: Patch = Patch { offset: 0, insn_len: 5, field: 1, size: 4, width: 4,
 
 fn value_table() -> ScopeTable {
     let site = Site::new("xk_target_value", 5, 2, set_register(RAX));
-    held(table(&module(TARGET_KO), "VALUE", vec![site]), &[&[MOVE]])
+    held(table(&target_module(), "VALUE", vec![site]), &[&[MOVE]])
 }
 
 fn value(value: i64) -> Tune {
     load_by(Backend::Patch, &value_table(), value).unwrap()
-}
-
-fn only_site(tune: &Tune) -> SiteStatus {
-    tune.status().unwrap().sites.remove(0)
-}
-
-fn message<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
-    result.expect_err("the kernel should have refused").to_string()
-}
-
-/// The running bytes of a function: `text` of `xk_target_value`, `bytes` of
-/// `xk_target_compare`.
-fn running(name: &str) -> Vec<u8> {
-    target(name).split(' ').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect()
 }
 
 #[path = "checks/patches.rs"]

@@ -9,6 +9,8 @@
 #[macro_use]
 #[path = "support/guest.rs"]
 mod guest;
+#[path = "support/atomic.rs"]
+mod atomic;
 #[path = "support/faulty.rs"]
 mod faulty;
 
@@ -18,12 +20,12 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use atomic::{blocked, fresh_atomic, held, outside, Holder, ATOMIC_KO};
 use guest::{boot, file, insmod, modules, passed, run, wait_for, XK_KO};
 use xk_harness::{family, table, Atomic, Loaded};
 use xk_runtime::{Device, Error, Mode, Probe, State, Target, Tune, TuneStatus};
 use xk_table::ScopeTable;
 
-const ATOMIC_KO: &str = "XK_TEST_ATOMIC";
 const REDIRECT_KO: &str = "XK_TEST_REDIRECT";
 /// What `HOLD` is in the source, and what it is set to.
 const DEFAULT: i64 = 32;
@@ -105,12 +107,8 @@ fn report(name: &str) {
 
 /// Fresh modules for each check, whatever the one before left behind.
 fn prepare() {
-    if Atomic.is_loaded() {
-        Atomic.tell("release").unwrap();
-        wait_for("the module is idle", || run("rmmod", &["xk_atomic"]));
-    }
+    fresh_atomic();
     faulty::rmmod_xk();
-    insmod(ATOMIC_KO);
     insmod(XK_KO);
 }
 
@@ -123,63 +121,6 @@ fn tuned(name: &str) -> Tune {
     let tune = load(name);
     tune.go(Target::Value(TUNED), Mode::Global, LONG).unwrap();
     tune
-}
-
-/// What `HOLD` is for whoever is not inside.
-fn value() -> i64 {
-    Atomic.counts().unwrap().value
-}
-
-/// The values that the last thread to leave the span had seen: on entry, on leaving.
-fn held() -> [i64; 2] {
-    let hold = Atomic.counts().unwrap().span("hold");
-    assert_eq!(hold.violations, 0, "two values met: {hold:?}");
-    hold.last
-}
-
-/// A process that is inside.
-struct Holder(Child);
-
-impl Holder {
-    /// Returns when it is inside.
-    fn new() -> Self {
-        Self::running("echo hold 600000 >/proc/xk_atomic", "xk_atomic_hold")
-    }
-
-    /// A shell that runs `script`, when `function` is on its stack.
-    fn running(script: &str, function: &str) -> Self {
-        let child = Command::new("sh").args(["-c", script]).stdout(Stdio::null()).spawn().unwrap();
-        let stack = format!("/proc/{}/stack", child.id());
-        wait_for("a process is inside", || fs::read_to_string(&stack).unwrap().contains(function));
-        Self(child)
-    }
-
-    fn pid(&self) -> u32 {
-        self.0.id()
-    }
-
-    /// Lets it go, and everybody else; what it saw on entry and on leaving.
-    fn release(mut self) -> [i64; 2] {
-        Atomic.tell("release").unwrap();
-        assert!(self.0.wait().unwrap().success());
-        held()
-    }
-}
-
-impl Drop for Holder {
-    fn drop(&mut self) {
-        // Of a test that failed.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// The error of a transition that was given up: outcome, sentence, report.
-fn blocked<T: std::fmt::Debug>(result: Result<T, Error>) -> (xk_runtime::Outcome, String, String) {
-    match result {
-        Err(Error::Blocked { outcome, reason, report }) => (outcome, reason, report),
-        other => panic!("not blocked: {other:?}"),
-    }
 }
 
 /// Whether a report has this process, by number, name and where it is.

@@ -16,18 +16,17 @@ mod support;
 use std::fs;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use guest::{boot, file, insmod, modules, passed, run, wait_for, XK_KO};
+use guest::{boot, insmod, modules, passed, run, wait_for, XK_KO};
 use object::{Object, ObjectSection, ObjectSymbol};
+use support::target::{compare, fresh_target, message, only_site, target, target_module, write, TARGET_KO};
 use support::{op, raw, set_register, table, Loaded, Site, MODULE, RAX, RDI, RDX, RSI};
 use xk_runtime::{abi, AddressOf, Device, Error, Probe, SiteStatus, Tune};
 use xk_table::{Fit, Op, OpCode, ScopeTable, When};
-
-const TARGET_KO: &str = "XK_TEST_TARGET";
 
 guest_tests! {
     a_value_changes_and_returns,
@@ -121,23 +120,9 @@ fn report(name: &str) {
 
 /// Fresh modules for each check, whatever the one before left behind.
 fn prepare() {
-    if Path::new("/proc/xk_target").exists() {
-        assert!(run("rmmod", &[MODULE]));
-    }
+    fresh_target();
     faulty::rmmod_xk();
-    insmod(TARGET_KO);
     insmod(XK_KO);
-}
-
-fn target_module() -> PathBuf {
-    file(TARGET_KO)
-}
-
-/// What the function whose line starts with `name` returned.
-fn target(name: &str) -> String {
-    let text = fs::read_to_string("/proc/xk_target").unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix(name)).expect(name);
-    line.trim().to_owned()
 }
 
 fn value_table() -> ScopeTable {
@@ -152,14 +137,6 @@ fn load_at(table: &ScopeTable, value: i64, addresses: &dyn AddressOf) -> Result<
     let tune = Device::open().unwrap().load(table, addresses)?;
     tune.set(value)?;
     Ok(tune)
-}
-
-fn message(result: Result<Tune, Error>) -> String {
-    result.expect_err("the kernel should have refused").to_string()
-}
-
-fn only_site(tune: &Tune) -> SiteStatus {
-    tune.status().unwrap().sites.remove(0)
 }
 
 fn hold_tune() {
@@ -181,25 +158,8 @@ fn holder() -> std::process::Child {
     child
 }
 
-fn write(path: &str, text: &str) {
-    fs::write(path, text).unwrap_or_else(|error| panic!("{path}: {error}"));
-}
-
 fn append(path: &str, text: &str) {
     fs::OpenOptions::new().append(true).open(path).unwrap().write_all(text.as_bytes()).unwrap();
-}
-
-/// flags = memory or register `register` compared with V
-fn compare(register: u8, memory: bool) -> Vec<Op> {
-    let mut ops = if memory {
-        vec![Op { a: register, ..op(OpCode::Reg, 8) }, op(OpCode::Load, 4)]
-    } else {
-        vec![Op { a: register, ..op(OpCode::Reg, 4) }]
-    };
-    ops.push(Op { dst: 1, ..op(OpCode::Iv, 4) });
-    ops.push(Op { dst: 2, b: 1, ..op(OpCode::FlagsSub, 4) });
-    ops.push(Op { a: 2, imm: 0x8d5, ..op(OpCode::SetFlags, 8) });
-    ops
 }
 
 /// The module with one byte of a symbol changed; its path.

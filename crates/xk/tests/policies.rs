@@ -18,10 +18,11 @@ use std::time::Duration;
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use serde_json::Value;
-use support::guest::{boot, info, insmod, modules, output_of, passed, repository, run, XK_KO};
-use support::{contains, depth, setting, tunes, with_header, xk, Reader, BLK, SHRINK};
+use support::guest::{boot, info, output_of, passed, repository, run};
+use support::{
+    build, contains, depth, environment, fresh_xk, setting, tunes, with_header, xk, Reader, BLK, OBJECTS, SHRINK,
+};
 
-const OBJECTS: &str = "XK_TEST_OBJECTS";
 /// The share of the round trip by which HyStart leaves slow start.
 const SHARE: &str = "net/ipv4/tcp_cubic.c:439";
 
@@ -67,11 +68,7 @@ fn guest_output() -> &'static str {
         let (release, root) = (info("release"), info("root"));
         let folder = tempfile::tempdir().unwrap();
         let store = folder.path().join("tables");
-        output_of(
-            Command::new(env!("CARGO_BIN_EXE_xk"))
-                .args(["build", "--root", &root, BLK, SHRINK, SHARE])
-                .env("XK_STORE", &store),
-        );
+        build(&store, &[BLK, SHRINK, SHARE]);
         let types = format!("{root}/usr/src/linux-headers-{release}/vmlinux");
         let mut sources = examples();
         for (name, text) in written() {
@@ -87,13 +84,7 @@ fn guest_output() -> &'static str {
                     .env("XK_STORE", &store),
             );
         }
-        let environment = format!(
-            "{} {OBJECTS}={} XK_STORE={} XK_CACHE=/tmp/xk-test-cache",
-            modules(&[(XK_KO, "kernel/xk")]),
-            folder.path().display(),
-            store.display()
-        );
-        boot(900, &environment)
+        boot(900, &environment(&store, folder.path()))
     })
 }
 
@@ -110,17 +101,7 @@ fn report(name: &str) {
 
 /// A fresh module for each check, whatever the one before left behind.
 fn prepare() {
-    if Path::new("/dev/xk").exists() {
-        xk(0, &["unload", "--all"]);
-        xk(0, &["unset", "--all"]);
-        for _ in 0..50 {
-            if run("rmmod", &["xk"]) {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(100));
-        }
-    }
-    insmod(XK_KO);
+    fresh_xk();
 }
 
 /// What its policy did, summed over the sites of the only tune.

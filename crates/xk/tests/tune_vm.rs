@@ -13,8 +13,8 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use support::guest::{boot, info, insmod, modules, output_of, passed, repository, run, XK_KO};
-use support::{contains, json, BLK};
+use support::guest::{boot, insmod, modules, passed, repository, run, XK_KO};
+use support::{build, contains, json, BLK};
 
 const STATE: &str = "/tmp/tuner";
 const AHEAD: &str = "/sys/block/nullb0/queue/read_ahead_kb";
@@ -30,11 +30,7 @@ fn guest_output() -> &'static str {
     static OUTPUT: OnceLock<String> = OnceLock::new();
     OUTPUT.get_or_init(|| {
         let store = tempfile::tempdir().unwrap();
-        output_of(
-            Command::new(env!("CARGO_BIN_EXE_xk"))
-                .args(["build", "--root", &info("root"), BLK])
-                .env("XK_STORE", store.path()),
-        );
+        build(store.path(), &[BLK]);
         let modules = modules(&[(XK_KO, "kernel/xk")]);
         boot(1500, &format!("{modules} XK_STORE={}", store.path().display()))
     })

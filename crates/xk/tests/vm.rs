@@ -17,8 +17,8 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use serde_json::Value;
-use support::guest::{boot, info, insmod, modules, output_of, passed, repository, run, XK_KO};
-use support::{contains, json, xk, BLK, SHRINK};
+use support::guest::{boot, info, insmod, modules, passed, repository, run, XK_KO};
+use support::{build, contains, json, xk, BLK, SHRINK};
 
 /// Acts in the module sch_pie.
 const PIE: &str = "QUEUE_THRESHOLD";
@@ -63,11 +63,7 @@ fn guest_output() -> &'static str {
     static OUTPUT: OnceLock<String> = OnceLock::new();
     OUTPUT.get_or_init(|| {
         let store = tempfile::tempdir().unwrap();
-        output_of(
-            Command::new(env!("CARGO_BIN_EXE_xk"))
-                .args(["build", "--root", &info("root"), BLK, SHRINK, PIE])
-                .env("XK_STORE", store.path()),
-        );
+        build(store.path(), &[BLK, SHRINK, PIE]);
         let modules = modules(&[(XK_KO, "kernel/xk")]);
         boot(400, &format!("{modules} XK_STORE={}", store.path().display()))
     })

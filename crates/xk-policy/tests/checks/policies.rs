@@ -70,55 +70,55 @@ fn seen(programs: &Programs) -> [i64; 5] {
 
 pub fn each_execution_has_the_value_that_is_chosen_for_it() {
     let decided = Decided::new("by_thread", DEFAULT, Mode::Global);
-    assert_eq!(value(), DEFAULT, "the map is empty");
+    assert_eq!(outside(), DEFAULT, "the map is empty");
     want(&decided.programs, thread(), 77);
-    assert_eq!(value(), 77);
+    assert_eq!(outside(), 77);
     assert_eq!(seen(&decided.programs), [0, DEFAULT, 77, DEFAULT, 1]);
-    let other = std::thread::spawn(value).join().unwrap();
+    let other = std::thread::spawn(outside).join().unwrap();
     assert_eq!(other, DEFAULT, "another thread has no business with it");
     for (n, wanted) in [500i64, 7, 7, 7, 999_999].into_iter().enumerate() {
         want(&decided.programs, thread(), wanted as u64);
-        assert_eq!(value(), wanted, "change {n}");
+        assert_eq!(outside(), wanted, "change {n}");
     }
     assert_eq!(decided.sum(|site| site.chosen), 6);
     let site = decided.sites().into_iter().find(|site| site.chosen == 6).unwrap();
     assert_eq!((site.last, site.histogram[3], site.histogram[7], site.histogram[9]), (Some(999_999), 3, 1, 1));
     decided.go(Target::Value(DEFAULT), Mode::Global);
-    assert_eq!(value(), DEFAULT, "nobody decides any longer");
+    assert_eq!(outside(), DEFAULT, "nobody decides any longer");
     decided.go(Target::Policy(DEFAULT), Mode::Global);
-    assert_eq!(value(), 999_999, "it can come back");
+    assert_eq!(outside(), 999_999, "it can come back");
     decided.go(Target::Unload, Mode::Global);
-    assert_eq!(value(), DEFAULT);
+    assert_eq!(outside(), DEFAULT);
 }
 
 pub fn what_is_not_proved_is_refused_and_counted() {
     let decided = Decided::new("by_thread", DEFAULT, Mode::Now);
     for (n, wrong) in [1_000_001u64, u64::MAX, 1 << 63].into_iter().enumerate() {
         want(&decided.programs, thread(), wrong);
-        assert_eq!(value(), DEFAULT, "{wrong}");
+        assert_eq!(outside(), DEFAULT, "{wrong}");
         assert_eq!(seen(&decided.programs)[0], -i64::from(libc::ERANGE));
         assert_eq!(decided.sum(|site| site.refused), n as u64 + 1);
     }
     assert_eq!(decided.sum(|site| site.chosen), 0);
     want(&decided.programs, thread(), 1_000_000);
-    assert_eq!(value(), 1_000_000, "the end of the range belongs to it");
+    assert_eq!(outside(), 1_000_000, "the end of the range belongs to it");
 }
 
 pub fn a_value_is_in_force_beneath() {
     let decided = Decided::new("by_thread", 55, Mode::Now);
-    assert_eq!(value(), 55);
+    assert_eq!(outside(), 55);
     want(&decided.programs, thread(), 77);
-    assert_eq!(value(), 77);
+    assert_eq!(outside(), 77);
     assert_eq!(seen(&decided.programs), [0, 55, 77, DEFAULT, 1]);
     decided.go(Target::Policy(66), Mode::Global);
-    assert_eq!((value(), seen(&decided.programs)[1]), (77, 66));
+    assert_eq!((outside(), seen(&decided.programs)[1]), (77, 66));
     want(&decided.programs, thread(), u64::MAX);
-    assert_eq!(value(), 66, "what was in force stays");
+    assert_eq!(outside(), 66, "what was in force stays");
     let status = decided.tune.status().unwrap();
     assert_eq!((status.value, status.policy.is_some()), (66, true));
     decided.go(Target::Value(44), Mode::Global);
     assert!(decided.tune.status().unwrap().policy.is_none());
-    assert_eq!(value(), 44);
+    assert_eq!(outside(), 44);
 }
 
 /// A process that is inside `HOLD` until it is released.
@@ -146,13 +146,13 @@ pub fn a_policy_knows_when_everybody_has_gone_over() {
     let child = inside();
     let transition = std::thread::scope(|scope| {
         let waiting = scope.spawn(|| decided.tune.go(Target::Policy(40), Mode::Task, LONG));
-        wait_for("it has begun", || decided.tune.status().unwrap().state == State::Changing && value() == 40);
+        wait_for("it has begun", || decided.tune.status().unwrap().state == State::Changing && outside() == 40);
         assert!(decided.sum(|site| site.runs) > 0, "it was asked, and did not set a value");
         release(child);
         waiting.join().unwrap()
     });
     transition.unwrap();
-    assert_eq!(value(), 77);
+    assert_eq!(outside(), 77);
     assert_eq!(held(), [DEFAULT; 2]);
 }
 
@@ -161,15 +161,15 @@ pub fn a_thread_that_is_inside_keeps_the_value_without_the_policy() {
     let child = inside();
     let blocked = decided.tune.go(Target::Policy(DEFAULT), Mode::Global, Duration::from_millis(300));
     assert!(matches!(blocked, Err(xk_runtime::Error::Blocked { .. })), "{blocked:?}");
-    assert_eq!((value(), decided.sum(|site| site.runs)), (DEFAULT, 0));
+    assert_eq!((outside(), decided.sum(|site| site.runs)), (DEFAULT, 0));
     release(child);
     decided.go(Target::Policy(DEFAULT), Mode::Global);
-    assert_eq!(value(), 77);
+    assert_eq!(outside(), 77);
     // The other way: who is inside with the policy keeps its decision.
     let child = inside();
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| decided.tune.go(Target::Unload, Mode::Task, LONG));
-        wait_for("the default is back", || value() == DEFAULT);
+        wait_for("the default is back", || outside() == DEFAULT);
         release(child);
         waiting.join().unwrap().unwrap();
     });
@@ -234,23 +234,23 @@ pub fn two_decisions_never_meet_in_one_activation() {
 
 pub fn a_new_policy_replaces_the_old_in_one_flip() {
     let decided = Decided::new("done", DEFAULT, Mode::Global);
-    assert_eq!(value(), 77);
+    assert_eq!(outside(), 77);
     let other = programs("by_thread");
     want(&other, thread(), 88);
     let table = table(&file(ATOMIC_KO), &family("HOLD").unwrap()).unwrap();
     let program = other.program(&other.entries()[0]).unwrap();
     let before = decided.device.policy_status(decided.tune.id()).unwrap().unwrap().program;
     decided.device.give_policy(decided.tune.id(), &Policy::new(program, &table)).unwrap();
-    assert_eq!(value(), 77, "not before the transition");
+    assert_eq!(outside(), 77, "not before the transition");
     decided.go(Target::Policy(DEFAULT), Mode::Global);
-    assert_eq!(value(), 88);
+    assert_eq!(outside(), 88);
     assert_ne!(decided.device.policy_status(decided.tune.id()).unwrap().unwrap().program, before);
     decided.device.take_policy(decided.tune.id()).unwrap();
-    assert_eq!(value(), 88, "not before the transition");
+    assert_eq!(outside(), 88, "not before the transition");
     let refused = decided.tune.go(Target::Policy(DEFAULT), Mode::Now, LONG);
     assert!(refused.is_err(), "there is none to go to");
     decided.go(Target::Value(DEFAULT), Mode::Global);
-    assert_eq!(value(), DEFAULT);
+    assert_eq!(outside(), DEFAULT);
 }
 
 fn ask_for_time(times: u32) {
@@ -266,16 +266,16 @@ fn attached_probes() -> usize {
 
 pub fn companions_run_as_long_as_the_policy() {
     let decided = companions();
-    assert_eq!(value(), DEFAULT);
+    assert_eq!(outside(), DEFAULT);
     ask_for_time(3);
-    assert_eq!(value(), 500, "what the kretprobe noted decides");
-    assert_eq!(std::thread::spawn(value).join().unwrap(), DEFAULT, "it noted it for one thread");
+    assert_eq!(outside(), 500, "what the kretprobe noted decides");
+    assert_eq!(std::thread::spawn(outside).join().unwrap(), DEFAULT, "it noted it for one thread");
     assert_eq!(attached_probes(), 1);
     let Decided { device, tune, programs, _companions } = decided;
     drop((programs, _companions));
-    assert_eq!((value(), attached_probes()), (500, 1), "they belong to the tune, not to who loaded them");
+    assert_eq!((outside(), attached_probes()), (500, 1), "they belong to the tune, not to who loaded them");
     device.transition(&[Change { id: tune.id(), to: Target::Unload }], Mode::Global, LONG).unwrap();
-    assert_eq!(value(), DEFAULT);
+    assert_eq!(outside(), DEFAULT);
     wait_for("the kretprobe is gone", || attached_probes() == 0);
 }
 
@@ -288,11 +288,11 @@ pub fn sigkill_of_the_owner_ends_policy_and_companions() {
         .unwrap();
     wait_for("the owner's policy", || {
         ask_for_time(3);
-        value() == 500
+        outside() == 500
     });
     owner.kill().unwrap();
     owner.wait().unwrap();
-    wait_for("the default", || value() == DEFAULT);
+    wait_for("the default", || outside() == DEFAULT);
     wait_for("the kretprobe is gone", || attached_probes() == 0);
     assert!(Device::open().unwrap().tunes().unwrap().is_empty());
 }
@@ -302,7 +302,7 @@ pub fn an_outsider_cannot_set_a_value() {
     ask_for_time(1);
     let answer = decided.programs.map("answers").unwrap().lookup(&0u32.to_ne_bytes(), MapFlags::ANY).unwrap().unwrap();
     assert_eq!(answer, (-i64::from(libc::EPERM)).to_ne_bytes());
-    assert_eq!(value(), DEFAULT);
+    assert_eq!(outside(), DEFAULT);
 }
 
 fn refused(name: &str) -> String {
@@ -375,9 +375,9 @@ pub fn only_a_probe_asks_a_policy() {
         let refused = device.give_policy(tune.id(), &Policy::for_each_site(program)).unwrap_err().to_string();
         contains(&refused, &["reached by the detour backend"]);
         tune.set(77).unwrap();
-        assert_eq!(value(), 77, "it is a tune like any other");
+        assert_eq!(outside(), 77, "it is a tune like any other");
         tune.unload().unwrap();
-        assert_eq!(value(), DEFAULT);
+        assert_eq!(outside(), DEFAULT);
     }
 }
 
@@ -394,11 +394,11 @@ pub fn a_policy_survives_its_loader_and_a_reloaded_module() {
     let Decided { device, tune, programs, .. } = Decided::new("done", DEFAULT, Mode::Now);
     let id = tune.detach().unwrap();
     drop((device, programs));
-    assert_eq!(value(), 77);
+    assert_eq!(outside(), 77);
     assert!(run("rmmod", &["xk_atomic"]));
     insmod(ATOMIC_KO);
-    assert_eq!(value(), 77, "also in the module that came again");
+    assert_eq!(outside(), 77, "also in the module that came again");
     let device = Device::open().unwrap();
     device.unload(id).unwrap();
-    assert_eq!(value(), DEFAULT);
+    assert_eq!(outside(), DEFAULT);
 }

@@ -15,14 +15,14 @@ pub fn a_sleeping_thread_blocks_a_global_transition() {
     assert_eq!(outcome, Outcome::Unchanged);
     assert!(reason.contains(&format!("{} (sh)", holder.pid())), "{reason}");
     names(&report, holder.pid());
-    assert_eq!(value(), DEFAULT);
+    assert_eq!(outside(), DEFAULT);
     let status = tune.status().unwrap();
     assert_eq!((status.state, status.value, status.blocking), (State::Stable, DEFAULT, 0));
     assert_eq!(holder.release(), [DEFAULT; 2]);
-    assert_eq!(value(), DEFAULT);
+    assert_eq!(outside(), DEFAULT);
     // Nothing was left that would be in the way.
     tune.go(Target::Value(TUNED), Mode::Global, LONG).unwrap();
-    assert_eq!(value(), TUNED);
+    assert_eq!(outside(), TUNED);
 }
 
 /// A transition in another thread; its tune comes back with what came of it.
@@ -40,19 +40,19 @@ pub fn nobody_sees_a_global_value_before_all_have_left() {
     assert_eq!(state(), Some(State::Changing));
     names(&only_tune().unwrap().blockers, first.pid());
     let second = Holder::new();
-    assert_eq!(value(), DEFAULT);
+    assert_eq!(outside(), DEFAULT);
     assert!(!transition.is_finished());
     assert_eq!(first.release(), [DEFAULT; 2]);
     drop(second);
     let (_tune, done) = transition.join().unwrap();
     assert!(done.unwrap().stops > 1);
-    assert_eq!(value(), TUNED);
+    assert_eq!(outside(), TUNED);
 }
 
 pub fn a_stale_thread_keeps_its_value_and_goes_over() {
     let holder = Holder::new();
     let transition = beside(load("HOLD"), Mode::Task, LONG);
-    wait_for("everybody else goes over", || value() == TUNED);
+    wait_for("everybody else goes over", || outside() == TUNED);
     let status = only_tune().unwrap();
     assert_eq!((status.state, status.value, status.blocking), (State::Changing, TUNED, 1));
     names(&status.blockers, holder.pid());
@@ -67,7 +67,7 @@ pub fn a_stale_thread_keeps_its_value_and_goes_over() {
     held();
     let (_tune, done) = transition.join().unwrap();
     assert!(done.unwrap().stops > 1);
-    assert_eq!((value(), state()), (TUNED, Some(State::Stable)));
+    assert_eq!((outside(), state()), (TUNED, Some(State::Stable)));
     let holder = Holder::new();
     assert_eq!(holder.release(), [TUNED; 2]);
 }
@@ -79,17 +79,17 @@ pub fn a_blocked_task_transition_turns_around() {
     assert_eq!(outcome, Outcome::Unchanged);
     names(&report, holder.pid());
     let status = tune.status().unwrap();
-    assert_eq!((value(), status.value, status.state), (DEFAULT, DEFAULT, State::Stable));
+    assert_eq!((outside(), status.value, status.state), (DEFAULT, DEFAULT, State::Stable));
     assert_eq!(holder.release(), [DEFAULT; 2]);
-    assert_eq!(value(), DEFAULT);
+    assert_eq!(outside(), DEFAULT);
     tune.go(Target::Value(TUNED), Mode::Task, LONG).unwrap();
-    assert_eq!(value(), TUNED);
+    assert_eq!(outside(), TUNED);
 }
 
 pub fn who_came_with_the_new_value_keeps_it_when_it_turns_around() {
     let mut old = Holder::new();
     let transition = beside(load("HOLD"), Mode::Task, Duration::from_secs(3));
-    wait_for("everybody else goes over", || value() == TUNED);
+    wait_for("everybody else goes over", || outside() == TUNED);
     let mut new = Holder::new();
     let (_tune, result) = transition.join().unwrap();
     let (outcome, reason, report) = blocked(result);
@@ -98,7 +98,7 @@ pub fn who_came_with_the_new_value_keeps_it_when_it_turns_around() {
     names(&report, new.pid());
     assert_eq!(outcome, Outcome::Reverting);
     let status = only_tune().unwrap();
-    assert_eq!((value(), status.value, status.state), (DEFAULT, DEFAULT, State::Reverting));
+    assert_eq!((outside(), status.value, status.state), (DEFAULT, DEFAULT, State::Reverting));
     assert_eq!(status.blocking, 1);
     names(&status.blockers, new.pid());
     assert!(!status.blockers.contains(&format!("{} (sh)", old.pid())), "{}", status.blockers);
@@ -108,7 +108,7 @@ pub fn who_came_with_the_new_value_keeps_it_when_it_turns_around() {
     assert!(old.0.wait().unwrap().success() && new.0.wait().unwrap().success());
     held();
     wait_for("it has turned around", || state() == Some(State::Stable));
-    assert_eq!(value(), DEFAULT);
+    assert_eq!(outside(), DEFAULT);
 }
 
 /// A handler that only ends system calls.
@@ -144,7 +144,7 @@ pub fn an_interrupted_transition_leaves_the_old_value() {
             assert!(reason.contains("interrupted"), "{reason}");
             names(&report, holder.pid());
             assert_eq!(outcome, Outcome::Unchanged);
-            assert_eq!((value(), tune.status().unwrap().state), (DEFAULT, State::Stable));
+            assert_eq!((outside(), tune.status().unwrap().state), (DEFAULT, State::Stable));
         });
         assert_eq!(holder.release(), [DEFAULT; 2]);
     }
@@ -154,7 +154,7 @@ pub fn a_transition_waits_for_nobody_in_mode_now() {
     let tune = load("HOLD");
     let mut holder = Holder::new();
     assert_eq!(tune.go(Target::Value(TUNED), Mode::Now, Duration::ZERO).unwrap().stops, 0);
-    assert_eq!(value(), TUNED);
+    assert_eq!(outside(), TUNED);
     Atomic.tell("release").unwrap();
     assert!(holder.0.wait().unwrap().success());
     // And this is what it does not promise.
@@ -171,7 +171,7 @@ pub fn a_transition_to_the_value_in_force_waits_for_nobody() {
     let holder = Holder::new();
     for mode in [Mode::Task, Mode::Global] {
         assert_eq!(hold.go(Target::Value(TUNED), mode, Duration::ZERO).unwrap().stops, 0, "{mode}");
-        assert_eq!((value(), state()), (TUNED, Some(State::Stable)));
+        assert_eq!((outside(), state()), (TUNED, Some(State::Stable)));
     }
     // All of them change as one: with another that changes, it waits.
     names(&blocked(both.to(TUNED, Mode::Global, BRIEF)).2, holder.pid());
@@ -188,16 +188,16 @@ pub fn a_transition_goes_on_when_there_is_memory_again() {
     let before = faulty::held();
     let holder = Holder::new();
     let transition = beside(load("HOLD"), Mode::Task, LONG);
-    wait_for("everybody else goes over", || value() == TUNED);
+    wait_for("everybody else goes over", || outside() == TUNED);
     faulty::starve(1, true);
     assert_eq!(holder.release(), [DEFAULT; 2]);
     wait_for("it is tried", || faulty::failed() > 3);
     assert!(!transition.is_finished());
-    assert_eq!(value(), TUNED);
+    assert_eq!(outside(), TUNED);
     faulty::feed();
     let (tune, done) = transition.join().unwrap();
     done.unwrap();
-    assert_eq!((value(), tune.status().unwrap().value), (TUNED, TUNED));
+    assert_eq!((outside(), tune.status().unwrap().value), (TUNED, TUNED));
     tune.unload().unwrap();
     faulty::holds(before);
 }
@@ -208,16 +208,16 @@ pub fn it_turns_round_when_there_is_memory_again() {
     let before = faulty::held();
     let holder = Holder::new();
     let transition = beside(load("HOLD"), Mode::Task, Duration::from_secs(1));
-    wait_for("everybody else goes over", || value() == TUNED);
+    wait_for("everybody else goes over", || outside() == TUNED);
     faulty::starve(1, true);
     let (tune, result) = transition.join().unwrap();
     let (outcome, _, report) = blocked(result);
     assert_eq!(outcome, Outcome::Reverting);
     names(&report, holder.pid());
-    assert_eq!(value(), TUNED);
+    assert_eq!(outside(), TUNED);
     faulty::feed();
     wait_for("it has turned round", || state() == Some(State::Stable));
-    assert_eq!((value(), tune.status().unwrap().value), (DEFAULT, DEFAULT));
+    assert_eq!((outside(), tune.status().unwrap().value), (DEFAULT, DEFAULT));
     assert_eq!(holder.release(), [DEFAULT; 2]);
     tune.unload().unwrap();
     faulty::holds(before);

@@ -2,9 +2,6 @@
 
 use crate::*;
 
-const ENABLED: &str = "/sys/kernel/debug/kprobes/enabled";
-const LIST: &str = "/sys/kernel/debug/kprobes/list";
-
 pub fn a_value_changes_and_returns() {
     let tune = value(128);
     assert_eq!(target("value"), "128");
@@ -17,41 +14,13 @@ pub fn a_value_changes_and_returns() {
     assert_eq!(target("value"), "32");
 }
 
-/// Bytes that the module prints.
-fn bytes(name: &str) -> Vec<u8> {
-    target(name).split(' ').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect()
-}
-
-/// The running bytes of `xk_target_value`.
-fn running() -> Vec<u8> {
-    bytes("text")
-}
-
 pub fn the_original_bytes_come_back() {
-    let before = running();
+    let before = running("text");
     let tune = value(128);
-    let armed = running();
+    let armed = running("text");
     assert_eq!((armed[5], &armed[..5], &armed[10..]), (0xe9, &before[..5], &before[10..]));
     tune.unload().unwrap();
-    assert_eq!(running(), before);
-}
-
-/// flags = memory or register `register` compared with V
-fn compare(register: u8, memory: bool) -> Vec<Op> {
-    compare_flags(register, memory, 0x8d5)
-}
-
-/// As [`compare`], of these flags only.
-fn compare_flags(register: u8, memory: bool, flags: i64) -> Vec<Op> {
-    let mut ops = if memory {
-        vec![Op { a: register, ..op(OpCode::Reg, 8) }, op(OpCode::Load, 4)]
-    } else {
-        vec![Op { a: register, ..op(OpCode::Reg, 4) }]
-    };
-    ops.push(Op { dst: 1, ..op(OpCode::Iv, 4) });
-    ops.push(Op { dst: 2, b: 1, ..op(OpCode::FlagsSub, 4) });
-    ops.push(Op { a: 2, imm: flags, ..op(OpCode::SetFlags, 8) });
-    ops
+    assert_eq!(running("text"), before);
 }
 
 /// `name` prints `default`; with `value`, `tuned`; and then `default` again.
@@ -194,12 +163,12 @@ pub fn windows_lie_where_there_is_room() {
         site.ops = set_register(if when == When::Before { RAX } else { RDX });
         let mut table = windowed(table(&target_module(), "LEAD", vec![site]), &[7]);
         table.spans[0].indirection.window_lead = 5;
-        let before = running();
+        let before = running("text");
         let tune = load_by(Backend::Detour, &table, 128).unwrap();
         assert_eq!(target("value"), "128");
-        assert_eq!((&running()[..3], &running()[7..]), (&[0x2e, 0x2e, 0xe9][..], &before[7..]));
+        assert_eq!((&running("text")[..3], &running("text")[7..]), (&[0x2e, 0x2e, 0xe9][..], &before[7..]));
         tune.unload().unwrap();
-        assert_eq!((target("value"), running()), ("32".into(), before));
+        assert_eq!((target("value"), running("text")), ("32".into(), before));
     }
     let function = support::function(&target_module(), "xk_target_padded").text().unwrap();
     let at = function.len() as u32 - 4;
@@ -248,21 +217,8 @@ pub fn disabling_kprobes_changes_nothing() {
     assert_eq!(target("value"), "32");
 }
 
-/// How often the probe of somebody else was hit.
-fn hits() -> u64 {
-    target("foreign").parse().unwrap()
-}
-
-fn probe(symbol: &str, offset: u32, state: &str) {
-    write("/proc/xk_target", &format!("probe {symbol} {offset} {state}"));
-}
-
-fn no_probe() {
-    write("/proc/xk_target", "no probe");
-}
-
 pub fn a_probe_on_the_jump_is_served() {
-    let before = running();
+    let before = running("text");
     let tune = value(128);
     probe("xk_target_value", 5, "enabled");
     // Reading how often is once more.
@@ -277,29 +233,22 @@ pub fn a_probe_on_the_jump_is_served() {
     // Reading how often is once more.
     let start = hits();
     assert_eq!((target("value"), hits() - start), ("32".into(), 2));
-    assert_ne!(running(), before);
+    assert_ne!(running("text"), before);
     no_probe();
     assert_eq!(target("value"), "32");
-    wait_for("the original bytes", || running() == before);
+    wait_for("the original bytes", || running("text") == before);
 }
 
 /// It would come back into the middle of our jump when it is enabled.
 pub fn a_disabled_probe_in_the_window_is_not_overwritten() {
-    let before = running();
+    let before = running("text");
     probe("xk_target_value", 7, "disabled");
     let refused = message(detour("VALUE", vec![value_site()], &[5], 128));
     assert!(refused.contains("xk_target_value+0x5: another probe came here"), "{refused}");
-    assert_eq!(running(), before);
+    assert_eq!(running("text"), before);
     no_probe();
     let _tune = value(128);
     assert_eq!(target("value"), "128");
-}
-
-/// Whether the kernel has made a jump of the probe of the others.
-fn is_optimised(place: &str) -> bool {
-    let list = fs::read_to_string(LIST).unwrap();
-    let line = list.lines().find(|line| line.contains(place)).expect(place);
-    line.contains("[OPTIMIZED]")
 }
 
 /// `1:` in `xk_target_branch` is inside the five bytes of a jump at the `nop`. The
@@ -335,20 +284,20 @@ fn pair() -> ScopeTable {
 }
 
 pub fn windows_may_lie_side_by_side() {
-    let before = bytes("pairtext");
+    let before = running("pairtext");
     let tune = load_by(Backend::Detour, &pair(), 50).unwrap();
     assert_eq!(target("pair"), "0 0");
-    let armed = bytes("pairtext");
+    let armed = running("pairtext");
     assert_eq!((armed[2], armed[7]), (0xe9, 0xe9));
     tune.set(30).unwrap();
     assert_eq!(target("pair"), "1 1");
     tune.unload().unwrap();
-    assert_eq!((target("pair"), bytes("pairtext")), ("1 1".into(), before));
+    assert_eq!((target("pair"), running("pairtext")), ("1 1".into(), before));
 }
 
 /// Each has its jump only as long as the other has.
 pub fn windows_side_by_side_come_and_go_together() {
-    let before = bytes("pairtext");
+    let before = running("pairtext");
     probe("xk_target_pair", 2, "disabled");
     let refused = message(load_by(Backend::Detour, &pair(), 50));
     assert!(refused.contains("xk_target_pair+0x5: another probe came here"), "{refused}");
@@ -360,16 +309,16 @@ pub fn windows_side_by_side_come_and_go_together() {
     assert_eq!(notes[1].1.as_deref(), Some("another window beside it, which it needs, is no detour"));
     tune.unload().unwrap();
     no_probe();
-    assert_eq!((target("pair"), bytes("pairtext")), ("1 1".into(), before.clone()));
+    assert_eq!((target("pair"), running("pairtext")), ("1 1".into(), before.clone()));
 
     // Its owner remembers the second jump, so that this one stays, and the first with it.
     let tune = load_by(Backend::Detour, &pair(), 50).unwrap();
-    let armed = bytes("pairtext");
+    let armed = running("pairtext");
     probe("xk_target_pair", 7, "enabled");
     tune.unload().unwrap();
-    assert_eq!((target("pair"), &bytes("pairtext")[..7]), ("1 1".into(), &armed[..7]));
+    assert_eq!((target("pair"), &running("pairtext")[..7]), ("1 1".into(), &armed[..7]));
     no_probe();
-    wait_for("the original bytes", || bytes("pairtext") == before);
+    wait_for("the original bytes", || running("pairtext") == before);
     assert_eq!(target("pair"), "1 1");
 }
 
@@ -425,7 +374,7 @@ pub fn a_removed_module_leaves_no_stub() {
     let tune = value(128);
     assert!(run("rmmod", &[MODULE]));
     assert_eq!(only_site(&tune).probe, Probe::Waiting);
-    insmod_target();
+    insmod(TARGET_KO);
     assert_eq!(only_site(&tune).probe, Probe::Detour);
     assert_eq!((target("value"), target("init")), ("128".into(), "128 32".into()));
     tune.set(9).unwrap();
@@ -435,12 +384,12 @@ pub fn a_removed_module_leaves_no_stub() {
 }
 
 pub fn removing_xk_returns_the_default() {
-    let before = running();
+    let before = running("text");
     value(128).detach().unwrap();
     assert_eq!(target("value"), "128");
     assert!(run("rmmod", &["xk"]));
-    assert_eq!((target("value"), running()), ("32".into(), before));
-    insmod_xk();
+    assert_eq!((target("value"), running("text")), ("32".into(), before));
+    insmod(XK_KO);
     // And all stubs are there again.
     for _ in 0..3 {
         assert_eq!(only_site(&value(5)).probe, Probe::Detour);
@@ -448,10 +397,10 @@ pub fn removing_xk_returns_the_default() {
 }
 
 pub fn the_death_of_the_owner_returns_the_default() {
-    let before = running();
+    let before = running("text");
     let tune = value(128);
     assert_eq!(target("value"), "128");
     drop(tune);
     wait_for("the default", || target("value") == "32");
-    wait_for("the original bytes", || running() == before);
+    wait_for("the original bytes", || running("text") == before);
 }

@@ -9,12 +9,12 @@ pub fn an_unload_waits_for_who_is_inside() {
     let (_, _, report) = blocked(tune.go(Target::Unload, Mode::Task, BRIEF));
     names(&report, holder.pid());
     let status = tune.status().unwrap();
-    assert_eq!((value(), status.value, status.state), (TUNED, TUNED, State::Stable));
+    assert_eq!((outside(), status.value, status.state), (TUNED, TUNED, State::Stable));
     let (_, _, report) = blocked(tune.go(Target::Unload, Mode::Global, BRIEF));
     names(&report, holder.pid());
     assert_eq!(holder.release(), [TUNED; 2]);
     tune.go(Target::Unload, Mode::Task, LONG).unwrap();
-    assert_eq!(value(), DEFAULT);
+    assert_eq!(outside(), DEFAULT);
     assert!(only_tune().is_none());
 }
 
@@ -26,7 +26,7 @@ fn owner() -> Child {
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    wait_for("the owner's value", || value() == TUNED);
+    wait_for("the owner's value", || outside() == TUNED);
     child
 }
 
@@ -35,13 +35,13 @@ pub fn sigkill_of_the_owner_while_a_thread_is_inside() {
     let holder = Holder::new();
     owner.kill().unwrap();
     owner.wait().unwrap();
-    wait_for("the default is back for who is not inside", || value() == DEFAULT);
+    wait_for("the default is back for who is not inside", || outside() == DEFAULT);
     let status = only_tune().unwrap();
     assert_eq!((status.state, status.blocking), (State::Unloading, 1));
     names(&status.blockers, holder.pid());
     assert_eq!(holder.release(), [TUNED; 2]);
     wait_for("the tune is gone", || only_tune().is_none());
-    assert_eq!(value(), DEFAULT);
+    assert_eq!(outside(), DEFAULT);
     // The original bytes are back, too.
     load("HOLD");
 }
@@ -56,10 +56,10 @@ pub fn a_lease_ends() {
     let device = Device::open().unwrap();
     device.lease(id, Some(Duration::from_secs(600))).unwrap();
     assert!(only_tune().unwrap().lease.unwrap() > Duration::from_secs(60));
-    assert_eq!(value(), TUNED);
+    assert_eq!(outside(), TUNED);
     device.lease(id, Some(BRIEF)).unwrap();
     wait_for("the lease is over", || only_tune().is_none());
-    assert_eq!(value(), DEFAULT);
+    assert_eq!(outside(), DEFAULT);
     assert!(matches!(device.lease(id, None), Err(Error::NoSuchTune(gone)) if gone == id));
 }
 
@@ -71,7 +71,7 @@ pub fn a_renewed_lease_lasts() {
         device.lease(id, renewed).unwrap();
         assert_eq!(only_tune().unwrap().lease.is_some(), renewed.is_some());
         std::thread::sleep(Duration::from_secs(3));
-        assert_eq!(value(), TUNED);
+        assert_eq!(outside(), TUNED);
     }
     device.lease(id, Some(BRIEF)).unwrap();
     wait_for("the lease is over", || only_tune().is_none());
@@ -85,7 +85,7 @@ pub fn a_lease_ends_after_its_process() {
     process.kill().unwrap();
     process.wait().unwrap();
     wait_for("the lease is over", || only_tune().is_none());
-    assert_eq!(value(), DEFAULT);
+    assert_eq!(outside(), DEFAULT);
     let tune = tuned("HOLD");
     assert!(matches!(Device::open().unwrap().lease(tune.id(), None), Err(Error::Owned(_))));
 }
@@ -101,10 +101,10 @@ pub fn a_lease_that_ends_while_a_thread_is_inside() {
         wait_for("it was looked at", || only_tune().is_some_and(|tune| tune.blocking == 1));
         names(&only_tune().unwrap().blockers, holder.pid());
         // In the mode in which it was set.
-        assert_eq!(value(), if mode == Mode::Task { DEFAULT } else { TUNED });
+        assert_eq!(outside(), if mode == Mode::Task { DEFAULT } else { TUNED });
         assert_eq!(holder.release(), [TUNED; 2]);
         wait_for("the tune is gone", || only_tune().is_none());
-        assert_eq!(value(), DEFAULT);
+        assert_eq!(outside(), DEFAULT);
     }
 }
 
@@ -136,7 +136,7 @@ pub fn xk_is_removed_when_threads_have_left() {
     assert!(removal.try_wait().unwrap().is_none(), "a thread is inside");
     assert_eq!(holder.release(), [TUNED; 2]);
     assert!(removal.wait().unwrap().success());
-    assert_eq!(value(), DEFAULT);
+    assert_eq!(outside(), DEFAULT);
     // Under load.
     insmod(XK_KO);
     let tune = load("RECURSE");

@@ -43,15 +43,15 @@ pub fn the_function_tracer_is_a_bystander() {
         trace("current_tracer", "function");
         let tune = tune.unwrap_or_else(|| tuned("HOLD"));
         trace("trace", "");
-        assert_eq!((value(), traced()), (TUNED, 1));
+        assert_eq!((outside(), traced()), (TUNED, 1));
         tune.go(Target::Value(5), Mode::Global, LONG).unwrap();
-        assert_eq!((value(), traced()), (5, 2));
+        assert_eq!((outside(), traced()), (5, 2));
         transitions_work();
         tune.go(Target::Unload, Mode::Task, LONG).unwrap();
-        assert_eq!(value(), DEFAULT);
+        assert_eq!(outside(), DEFAULT);
         trace("current_tracer", "nop");
         trace("set_ftrace_filter", "");
-        assert_eq!(value(), DEFAULT);
+        assert_eq!(outside(), DEFAULT);
     }
 }
 
@@ -66,11 +66,11 @@ pub fn another_kprobe_is_a_bystander() {
         trace("events/kprobes/xk_test/enable", "1");
         let tune = tune.unwrap_or_else(|| tuned("HOLD"));
         let start = hits();
-        assert_eq!((value(), hits() - start), (TUNED, 1));
+        assert_eq!((outside(), hits() - start), (TUNED, 1));
         tune.go(Target::Value(5), Mode::Global, LONG).unwrap();
-        assert_eq!((value(), hits() - start), (5, 2));
+        assert_eq!((outside(), hits() - start), (5, 2));
         tune.go(Target::Unload, Mode::Task, LONG).unwrap();
-        assert_eq!((value(), hits() - start), (DEFAULT, 3));
+        assert_eq!((outside(), hits() - start), (DEFAULT, 3));
         trace("events/kprobes/xk_test/enable", "0");
         trace("kprobe_events", "");
     }
@@ -86,16 +86,16 @@ pub fn probes_that_are_not_optimised_change_as_well() {
 pub fn kprobes_disabled_during_a_transition() {
     let holder = Holder::new();
     let transition = beside(load("HOLD"), Mode::Task, LONG);
-    wait_for("everybody else goes over", || value() == TUNED);
+    wait_for("everybody else goes over", || outside() == TUNED);
     write(ENABLED, "0");
     // Visible, and what the kernel was asked for.
-    assert_eq!(value(), DEFAULT);
+    assert_eq!(outside(), DEFAULT);
     assert!(only_tune().unwrap().broken);
     assert_eq!(holder.release(), [DEFAULT; 2]);
     let (tune, done) = transition.join().unwrap();
     done.unwrap();
     write(ENABLED, "1");
-    assert_eq!((value(), tune.status().unwrap().broken), (TUNED, false));
+    assert_eq!((outside(), tune.status().unwrap().broken), (TUNED, false));
 }
 
 const LIVEPATCH: &str = "/sys/kernel/livepatch/xk_redirect";
@@ -133,14 +133,14 @@ pub fn a_livepatch_takes_the_function_away() {
         livepatch();
         let tune = tune.unwrap_or_else(|| tuned("HOLD"));
         let start = hits(&tune);
-        assert_eq!((value(), hits(&tune) - start), (-1, 0));
+        assert_eq!((outside(), hits(&tune) - start), (-1, 0));
         assert_eq!(bypassed(&tune), by_it);
         tune.go(Target::Value(5), Mode::Task, LONG).unwrap();
-        assert_eq!((value(), hits(&tune) - start), (-1, 0));
+        assert_eq!((outside(), hits(&tune) - start), (-1, 0));
         livepatch_away();
-        assert_eq!((value(), hits(&tune) - start), (5, 1));
+        assert_eq!((outside(), hits(&tune) - start), (5, 1));
         assert!(bypassed(&tune).is_empty());
         tune.go(Target::Unload, Mode::Global, LONG).unwrap();
-        assert_eq!(value(), DEFAULT);
+        assert_eq!(outside(), DEFAULT);
     }
 }

@@ -4,9 +4,6 @@ use std::os::fd::AsFd;
 
 use crate::*;
 
-const ENABLED: &str = "/sys/kernel/debug/kprobes/enabled";
-const LIST: &str = "/sys/kernel/debug/kprobes/list";
-
 pub fn a_value_changes_and_returns() {
     let tune = value(128);
     assert_eq!(target("value"), "128");
@@ -31,23 +28,10 @@ pub fn the_original_bytes_come_back() {
     assert_eq!(running("text"), before);
 }
 
-/// flags = memory or register `register` compared with V
-fn compare(register: u8, memory: bool) -> Vec<Op> {
-    let mut ops = if memory {
-        vec![Op { a: register, ..op(OpCode::Reg, 8) }, op(OpCode::Load, 4)]
-    } else {
-        vec![Op { a: register, ..op(OpCode::Reg, 4) }]
-    };
-    ops.push(Op { dst: 1, ..op(OpCode::Iv, 4) });
-    ops.push(Op { dst: 2, b: 1, ..op(OpCode::FlagsSub, 4) });
-    ops.push(Op { a: 2, imm: 0x8d5, ..op(OpCode::SetFlags, 8) });
-    ops
-}
-
 /// `name` prints `default`; with `value`, `tuned`; and then `default` again.
 fn changes(name: &str, site: Site, patches: &[Patch], value: i64, default: &str, tuned: &str) {
     assert_eq!(target(name), default);
-    let table = held(table(&module(TARGET_KO), name, vec![site]), &[patches]);
+    let table = held(table(&target_module(), name, vec![site]), &[patches]);
     let tune = load_by(Backend::Patch, &table, value).unwrap();
     assert_eq!(target(name), tuned, "{name}");
     assert_eq!(only_site(&tune).probe, Probe::Patch);
@@ -83,7 +67,7 @@ pub fn numbers_of_one_site_change_together() {
     let at = |symbol, offset, len| Site::new(symbol, offset, len, set_register(RAX));
     let sites = vec![at("xk_target_value", 5, 2), at("xk_target_twice", 5, 5), at("xk_target_twice", 10, 2)];
     let second = Patch { offset: 5, ..MOVE };
-    let table = held(table(&module(TARGET_KO), "MANY", sites), &[&[MOVE], &[MOVE], &[second]]);
+    let table = held(table(&target_module(), "MANY", sites), &[&[MOVE], &[MOVE], &[second]]);
     let tune = load_by(Backend::Patch, &table, 100).unwrap();
     assert_eq!((target("value"), target("twice")), ("100".into(), "200".into()));
     let done = tune.go(Target::Value(9), Mode::Global, LONG).unwrap();
@@ -93,7 +77,7 @@ pub fn numbers_of_one_site_change_together() {
 }
 
 fn compared(value: i64) -> Result<Tune, Error> {
-    let table = held(table(&module(TARGET_KO), "COMPARE", vec![compare_site()]), &[&[COMPARED]]);
+    let table = held(table(&target_module(), "COMPARE", vec![compare_site()]), &[&[COMPARED]]);
     load_by(Backend::Patch, &table, value)
 }
 
@@ -151,25 +135,6 @@ pub fn disabling_kprobes_changes_nothing() {
     assert_eq!(target("value"), "32");
 }
 
-/// How often the probe of somebody else was hit.
-fn hits() -> u64 {
-    target("foreign").parse().unwrap()
-}
-
-fn probe(symbol: &str, offset: u32, state: &str) {
-    write("/proc/xk_target", &format!("probe {symbol} {offset} {state}"));
-}
-
-fn no_probe() {
-    write("/proc/xk_target", "no probe");
-}
-
-/// Whether the kernel has made a jump of the probe there.
-fn is_optimised(place: &str) -> bool {
-    let list = fs::read_to_string(LIST).unwrap();
-    list.lines().any(|line| line.contains(place) && line.contains("[OPTIMIZED]"))
-}
-
 /// Its owner remembers the instruction with the number that it held: while it is there, the
 /// number stays, and when it has gone, everything goes on.
 pub fn a_probe_that_comes_later_keeps_the_value() {
@@ -204,7 +169,7 @@ pub fn a_probe_that_comes_later_keeps_the_value() {
 /// The kernel makes a jump of this probe: its optimiser has been here.
 fn optimised_elsewhere() -> Tune {
     let site = Site::new("xk_target_twice", 10, 2, set_register(1));
-    let tune = load_by(Backend::Kprobe, &table(&module(TARGET_KO), "OTHER", vec![site]), 64).unwrap();
+    let tune = load_by(Backend::Kprobe, &table(&target_module(), "OTHER", vec![site]), 64).unwrap();
     wait_for("optimisation", || only_site(&tune).probe == Probe::Jump);
     tune
 }
@@ -259,7 +224,7 @@ pub fn another_tune_sees_the_original_code() {
     let text = running("text");
     // Behind the instruction that holds the value, in the same function.
     let site = Site::new("xk_target_value", 10, 2, set_register(RAX));
-    let mut table = table(&module(TARGET_KO), "SECOND", vec![site]);
+    let mut table = table(&target_module(), "SECOND", vec![site]);
     table.spans[0].start = 7;
     let second = load_by(Backend::Kprobe, &table, 64).unwrap();
     assert_eq!(target("value"), "128");
@@ -267,7 +232,7 @@ pub fn another_tune_sees_the_original_code() {
     assert_eq!(target("value"), "5");
     // In it, and at the instructions up to where an update would be.
     let third = Site::new("xk_target_value", 0, 5, set_register(RAX));
-    let third = support::table(&module(TARGET_KO), "THIRD", vec![third]);
+    let third = support::table(&target_module(), "THIRD", vec![third]);
     for backend in [Backend::Kprobe, Backend::Auto] {
         let refused = message(load_by(backend, &third, 64));
         assert!(refused.contains("these instructions are held by") && refused.contains("VALUE"), "{refused}");
@@ -281,7 +246,7 @@ pub fn what_is_not_what_was_analysed_is_refused() {
     let before = (running("text"), running("bytes"));
     let load = |symbol: &'static str, offset, patch: Patch| {
         let site = Site::new(symbol, offset, 2, set_register(RAX));
-        let mut table = held(table(&module(TARGET_KO), symbol, vec![site]), &[&[patch]]);
+        let mut table = held(table(&target_module(), symbol, vec![site]), &[&[patch]]);
         table.spans[0].end = offset + 2;
         let refused = message(load_by(Backend::Patch, &table, 100));
         assert!(Device::open().unwrap().tunes().unwrap().is_empty());
@@ -315,7 +280,7 @@ pub fn what_is_not_what_was_analysed_is_refused() {
 pub fn what_cannot_be_a_patch_may_be_a_detour() {
     let at = |symbol, offset| Site::new(symbol, offset, 2, set_register(RAX));
     let sites = vec![at("xk_target_value", 5), at("xk_target_identity", 2), at("xk_target_into", 9)];
-    let table = windowed(table(&module(TARGET_KO), "AUTO", sites), &[5, 5, 5]);
+    let table = windowed(table(&target_module(), "AUTO", sites), &[5, 5, 5]);
     let table = held(table, &[&[MOVE], &[], &[]]);
     let tune = load_by(Backend::AutoGlobal, &table, 100).unwrap();
     let sites = tune.status().unwrap().sites;
@@ -395,14 +360,6 @@ pub fn somebody_elses_change_is_not_overwritten() {
     assert_eq!(running("text"), before);
 }
 
-/// The error of a transition that was given up: outcome, sentence, report.
-fn blocked<T: std::fmt::Debug>(result: Result<T, Error>) -> (Outcome, String, String) {
-    match result {
-        Err(Error::Blocked { outcome, reason, report }) => (outcome, reason, report),
-        other => panic!("not blocked: {other:?}"),
-    }
-}
-
 fn held_table() -> ScopeTable {
     xk_harness::table(&module(ATOMIC_KO), &family("HOLD").unwrap()).unwrap()
 }
@@ -414,46 +371,21 @@ pub fn hold(value: i64) -> Tune {
     tune
 }
 
-/// What it is for whoever is not inside.
-fn outside() -> i64 {
-    Atomic.counts().unwrap().value
-}
-
-/// A process in the middle of `xk_atomic_hold`.
-struct Inside(std::process::Child);
-
-impl Inside {
-    fn new() -> Self {
-        let script = "echo hold 600000 >/proc/xk_atomic";
-        let child = Command::new("sh").args(["-c", script]).stdout(Stdio::null()).spawn().unwrap();
-        let stack = format!("/proc/{}/stack", child.id());
-        wait_for("a process is inside", || fs::read_to_string(&stack).unwrap().contains("xk_atomic_hold"));
-        Self(child)
-    }
-
-    /// Lets it go; what it saw on entry and on leaving.
-    fn release(mut self) -> [i64; 2] {
-        Atomic.tell("release").unwrap();
-        assert!(self.0.wait().unwrap().success());
-        Atomic.counts().unwrap().span("hold").last
-    }
-}
-
 pub fn a_thread_inside_blocks() {
     let tune = hold(77);
-    let inside = Inside::new();
+    let inside = Holder::new();
     let (outcome, reason, report) = blocked(tune.go(Target::Value(5), Mode::Global, BRIEF));
     assert_eq!(outcome, Outcome::Unchanged);
-    let pid = inside.0.id();
+    let pid = inside.pid();
     assert!(reason.contains(&format!("{pid} (sh)")) && report.contains("xk_atomic_hold+"), "{reason}: {report}");
     assert_eq!((outside(), tune.status().unwrap().value), (77, 77));
     assert_eq!(inside.release(), [77; 2]);
     tune.go(Target::Value(5), Mode::Global, LONG).unwrap();
     assert_eq!(outside(), 5);
     // In mode now, it changes under the thread's feet, which is what that mode says.
-    let inside = Inside::new();
+    let inside = Holder::new();
     tune.go(Target::Value(6), Mode::Now, BRIEF).unwrap();
-    assert_eq!((outside(), inside.release()), (6, [5, 6]));
+    assert_eq!((outside(), inside.leave()), (6, [5, 6]));
 }
 
 /// One span with two instructions, and a thread that sleeps between them.
@@ -497,7 +429,7 @@ pub fn an_owner_that_is_killed_leaves_when_the_thread_does() {
         .spawn()
         .unwrap();
     wait_for("the value is in force", || outside() == 77);
-    let inside = Inside::new();
+    let inside = Holder::new();
     owner.kill().unwrap();
     owner.wait().unwrap();
     std::thread::sleep(BRIEF);

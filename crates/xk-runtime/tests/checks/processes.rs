@@ -17,7 +17,7 @@ pub fn a_stale_process_may_be_killed() {
         let (_tune, result) = transition.join().unwrap();
         result.unwrap();
         assert_eq!(held(), [DEFAULT; 2]);
-        assert_eq!(value(), TUNED);
+        assert_eq!(outside(), TUNED);
     }
 }
 
@@ -41,7 +41,7 @@ pub fn a_stale_thread_may_end_inside() {
         Atomic.tell("release").unwrap();
         let (_tune, result) = transition.join().unwrap();
         result.unwrap();
-        assert_eq!(value(), TUNED);
+        assert_eq!(outside(), TUNED);
     }
 }
 
@@ -82,7 +82,7 @@ pub fn a_child_of_a_stale_thread_is_not_stale() {
     let threads = format!("/proc/{}/task", process.id());
     wait_for("the parent waits for its child", || stacks(&threads, "").contains("kernel_clone+"));
     let transition = beside(tune, Mode::Task, LONG);
-    wait_for("everybody else goes over", || value() == TUNED);
+    wait_for("everybody else goes over", || outside() == TUNED);
     input.write_all(b"x").unwrap();
     let line = output.by_ref().lines().map_while(Result::ok).find(|line| line.starts_with("value ")).unwrap();
     assert_eq!(line, format!("value {TUNED}"));

@@ -46,7 +46,7 @@ pub fn a_caller_is_inside_by_the_call_that_has_not_returned() {
             } else {
                 assert_eq!(result.unwrap().stops, 1, "{ranges:x?} {mode}");
             }
-            assert_eq!(value(), if inside { DEFAULT } else { TUNED }, "{ranges:x?} {mode}");
+            assert_eq!(outside(), if inside { DEFAULT } else { TUNED }, "{ranges:x?} {mode}");
             tune.set(DEFAULT).unwrap();
         }
         tune.unload().unwrap();
@@ -67,8 +67,8 @@ pub fn a_scope_in_an_idle_function_is_refused() {
             "{refused:?}"
         );
         assert!(only_tune().is_none());
-        assert_eq!(value(), DEFAULT);
+        assert_eq!(outside(), DEFAULT);
     }
     let _tune = tuned("HOLD");
-    assert_eq!(value(), TUNED);
+    assert_eq!(outside(), TUNED);
 }

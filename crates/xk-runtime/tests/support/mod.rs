@@ -2,6 +2,7 @@
 //! the module that contains them.
 
 pub mod raw;
+pub mod target;
 
 use std::fs;
 use std::path::Path;

@@ -8,13 +8,44 @@
 pub mod guest;
 
 use std::fs;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use guest::repository;
+use guest::{info, insmod, modules, output_of, repository, run, wait_for, XK_KO};
 use serde_json::Value;
 
 pub const BLK: &str = "BLK_MAX_REQUEST_COUNT";
 pub const SHRINK: &str = "SHRINK_BATCH";
+
+/// The folder of compiled policies. Set in the guest only.
+pub const OBJECTS: &str = "XK_TEST_OBJECTS";
+
+/// Builds the tables of these constants in a store.
+pub fn build(store: &Path, constants: &[&str]) {
+    let mut build = Command::new(env!("CARGO_BIN_EXE_xk"));
+    build.args(["build", "--root", &info("root")]).args(constants).env("XK_STORE", store);
+    output_of(&mut build);
+}
+
+/// Variables of a guest with this store, and with policies in this folder.
+pub fn environment(store: &Path, objects: &Path) -> String {
+    format!(
+        "{} {OBJECTS}={} XK_STORE={} XK_CACHE=/tmp/xk-test-cache",
+        modules(&[(XK_KO, "kernel/xk")]),
+        objects.display(),
+        store.display()
+    )
+}
+
+/// A fresh module, whatever was left behind.
+pub fn fresh_xk() {
+    if Path::new("/dev/xk").exists() {
+        xk(0, &["unload", "--all"]);
+        xk(0, &["unset", "--all"]);
+        wait_for("xk.ko can be removed", || run("rmmod", &["xk"]));
+    }
+    insmod(XK_KO);
+}
 
 /// Runs `xk`, expects a code, and returns what it printed.
 #[track_caller]

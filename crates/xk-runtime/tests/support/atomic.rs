@@ -1,0 +1,87 @@
+//! `kernel/atomic`, the module whose functions tell what values they saw, and processes that
+//! are inside them.
+
+#![allow(dead_code)] // no test needs all of it
+
+use std::fs;
+use std::process::{Child, Command, Stdio};
+
+use xk_harness::Atomic;
+use xk_runtime::{Error, Outcome};
+
+use crate::guest::{insmod, run, wait_for};
+
+/// Set in the guest only.
+pub const ATOMIC_KO: &str = "XK_TEST_ATOMIC";
+
+/// As it was loaded first, whatever happened before.
+pub fn fresh_atomic() {
+    if Atomic.is_loaded() {
+        Atomic.tell("release").unwrap();
+        wait_for("the module is idle", || run("rmmod", &["xk_atomic"]));
+    }
+    insmod(ATOMIC_KO);
+}
+
+/// What `HOLD` is for whoever is not inside.
+pub fn outside() -> i64 {
+    Atomic.counts().unwrap().value
+}
+
+/// The values that the last thread to leave the span had seen: on entry, on leaving.
+pub fn held() -> [i64; 2] {
+    let hold = Atomic.counts().unwrap().span("hold");
+    assert_eq!(hold.violations, 0, "two values met: {hold:?}");
+    hold.last
+}
+
+/// A process that is inside.
+pub struct Holder(pub Child);
+
+impl Holder {
+    /// Returns when it is inside.
+    pub fn new() -> Self {
+        Self::running("echo hold 600000 >/proc/xk_atomic", "xk_atomic_hold")
+    }
+
+    /// A shell that runs `script`, when `function` is on its stack.
+    pub fn running(script: &str, function: &str) -> Self {
+        let child = Command::new("sh").args(["-c", script]).stdout(Stdio::null()).spawn().unwrap();
+        let stack = format!("/proc/{}/stack", child.id());
+        wait_for("a process is inside", || fs::read_to_string(&stack).unwrap().contains(function));
+        Self(child)
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// Lets it go, and everybody else; what it saw on entry and on leaving, one value.
+    pub fn release(self) -> [i64; 2] {
+        self.leave();
+        held()
+    }
+
+    /// As [`release`](Self::release), whether or not two values met.
+    pub fn leave(mut self) -> [i64; 2] {
+        Atomic.tell("release").unwrap();
+        assert!(self.0.wait().unwrap().success());
+        Atomic.counts().unwrap().span("hold").last
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        // Of a test that failed.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The error of a transition that was given up: outcome, sentence, report.
+pub fn blocked<T: std::fmt::Debug>(result: Result<T, Error>) -> (Outcome, String, String) {
+    match result {
+        Err(Error::Blocked { outcome, reason, report }) => (outcome, reason, report),
+        other => panic!("not blocked: {other:?}"),
+    }
+}

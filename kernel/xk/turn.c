@@ -128,7 +128,6 @@ static struct xk_tune **tunes_of(const struct xk_turn *turn)
 static bool prepare_stop(struct xk_turn *turn, struct xk_tune *const *tunes)
 {
 	struct xk_pokes *pokes = xk_detours_ask(tunes, turn->nr);
-
 	struct xk_patches *patches = xk_patches_create(turn);
 
 	turn->scan.ranges = xk_range_set_create(tunes, turn->nr, turn->mode != XK_MODE_NOW);

@@ -103,12 +103,12 @@ pub fn per_cpu_data_are_those_of_this_cpu() {
     let tune = load(&table, 7).unwrap();
     for cpu in [0, 1, 0] {
         run_on(cpu);
-        assert_eq!(target(&format!("cpu{cpu} ")), (100 * (cpu + 1) + 7).to_string());
+        assert_eq!(target(&format!("cpu{cpu}")), (100 * (cpu + 1) + 7).to_string());
     }
     assert_eq!(only_site(&tune).faults, 0);
     tune.unload().unwrap();
     run_on(1);
-    assert_eq!(target("cpu1 "), "232");
+    assert_eq!(target("cpu1"), "232");
 }
 
 /// The bytes that are read lie below a jump of another tune.

@@ -298,7 +298,7 @@ static const char *guard_number(struct xk_guards *guards, const struct xk_live_s
 		/* Where another number stands, no probe is borne at all. */
 		if (xk_patch_begins(site, address - i))
 			continue;
-		if (xk_stub_covers(address - i))
+		if (xk_stub_covers(address - i) || xk_is_left_to_detour(site, address - i))
 			return "a detour begins just before it";
 		why = guard_at(guards, address - i);
 		if (why)

@@ -3,7 +3,9 @@
  * Windows of one tune side by side. Where a guard (guard.c) would have to stand inside
  * another window of the same tune, none is needed while a jump of ours is there: no
  * instruction begins inside, and no probe on a jump becomes one itself. The one window
- * leans on the other, then: it has its jump only while the other has.
+ * leans on the other, then: it has its jump only while the other has. Numbers in
+ * instructions need their guards all the time: they give way to a window just before
+ * them, if that site has nothing but a window.
  */
 #include <linux/kernel.h>
 #include <linux/string.h>
@@ -12,23 +14,41 @@
 #include "xk.h"
 
 /* Sites that wait have no address yet, but the same function. */
-unsigned long xk_neighbour_at(const struct xk_live_site *site, unsigned long address)
+static unsigned long window_of(const struct xk_live_site *other, const struct xk_live_site *site)
+{
+	return site->place.function + other->offset - other->window_lead;
+}
+
+/* The site of the tune in whose window the address would be. */
+static const struct xk_live_site *other_at(const struct xk_live_site *site, unsigned long address)
 {
 	const struct xk_tune *tune = site->tune;
 	unsigned int i;
 
 	for (i = 0; i < tune->nr_sites; i++) {
 		const struct xk_live_site *other = &tune->sites[i];
-		unsigned long start = site->place.function + other->offset - other->window_lead;
 
-		if (other == site || !other->window || other->in_data ||
-		    address < start || address >= start + other->window ||
-		    strcmp(other->place.symbol, site->place.symbol) ||
-		    strcmp(other->place.module, site->place.module))
-			continue;
-		return start;
+		if (other != site && !other->in_data &&
+		    address - window_of(other, site) < other->window &&
+		    !strcmp(other->place.symbol, site->place.symbol) &&
+		    !strcmp(other->place.module, site->place.module))
+			return other;
 	}
-	return 0;
+	return NULL;
+}
+
+unsigned long xk_neighbour_at(const struct xk_live_site *site, unsigned long address)
+{
+	const struct xk_live_site *other = other_at(site, address);
+
+	return other && !other->patch ? window_of(other, site) : 0;
+}
+
+bool xk_is_left_to_detour(const struct xk_live_site *site, unsigned long address)
+{
+	const struct xk_live_site *other = other_at(site, address);
+
+	return site->tune->detours && other && !other->nr_patches;
 }
 
 static bool leans_on(const struct xk_stub *stub, unsigned long window)

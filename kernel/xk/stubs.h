@@ -80,6 +80,8 @@ const char *xk_stub_build(struct xk_stub *stub);
  * or will; 0 if none does.
  */
 unsigned long xk_neighbour_at(const struct xk_live_site *site, unsigned long address);
+/* Another site of the tune wants a jump over the address, and has nothing better. */
+bool xk_is_left_to_detour(const struct xk_live_site *site, unsigned long address);
 /* The stub is to have its jump only while that window has. NULL, or why it cannot be. */
 const char *xk_lean_on(struct xk_stub *stub, unsigned long window);
 /* Whether all that it leans on are jumps, or chosen to become some. */

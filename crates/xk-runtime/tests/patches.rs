@@ -23,10 +23,10 @@ use std::time::Duration;
 use atomic::{blocked, fresh_atomic, outside, Holder, ATOMIC_KO};
 use guest::{boot, file as module, insmod, modules, passed, run, wait_for, XK_KO};
 use support::target::{
-    compare, fresh_target, hits, is_optimised, message, no_probe, only_site, probe, running, target, target_module,
-    write, ENABLED, TARGET_KO,
+    compare, compare_flags, fresh_target, hits, is_optimised, message, no_probe, only_site, probe, running, target,
+    target_module, write, ENABLED, TARGET_KO,
 };
-use support::{held, set_register, table, windowed, Loaded, Site, MODULE, RAX, RDI};
+use support::{held, set_register, table, windowed, Loaded, Site, MODULE, RAX, RDI, RSI};
 use xk_harness::{family, Atomic, Flipper};
 use xk_runtime::{Backend, Device, Error, Mode, Outcome, Policy, Probe, State, Target, Tune};
 use xk_table::{Patch, ScopeTable};
@@ -52,6 +52,7 @@ guest_tests! {
     another_tune_sees_the_original_code,
     what_is_not_what_was_analysed_is_refused,
     what_cannot_be_a_patch_may_be_a_detour,
+    a_number_gives_way_to_a_window_before_it,
     a_module_comes_with_the_value,
     removing_xk_returns_the_default,
     the_death_of_the_owner_returns_the_default,

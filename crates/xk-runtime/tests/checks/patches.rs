@@ -297,6 +297,31 @@ pub fn what_cannot_be_a_patch_may_be_a_detour() {
     assert_eq!((target("value"), target("identity")), ("32".into(), "4".into()));
 }
 
+/// Two comparisons with their branches, side by side: guards of the second's number would
+/// stand in the first's window.
+pub fn a_number_gives_way_to_a_window_before_it() {
+    let before = running("pairtext");
+    let site = |offset, register| Site::new("xk_target_pair", offset, 2, compare_flags(register, false, 0x8d5));
+    let mut table = windowed(table(&target_module(), "PAIR", vec![site(5, RDI), site(10, RSI)]), &[5, 5]);
+    for span in &mut table.spans {
+        span.indirection.window_lead = 3;
+    }
+    let table = held(table, &[&[], &[Patch { offset: 7, ..COMPARED }]]);
+    let tune = load_by(Backend::AutoGlobal, &table, 50).unwrap();
+    let sites = tune.status().unwrap().sites;
+    assert_eq!([sites[0].probe, sites[1].probe], [Probe::Detour; 2], "{sites:?}");
+    assert_eq!(target("pair"), "0 0");
+    tune.set(30).unwrap();
+    assert_eq!(target("pair"), "1 1");
+    tune.unload().unwrap();
+    assert_eq!((target("pair"), running("pairtext")), ("1 1".into(), before));
+    // Alone, it holds its number.
+    let alone = ScopeTable { spans: vec![table.spans[1].clone()], ..table };
+    let tune = load_by(Backend::AutoGlobal, &alone, 50).unwrap();
+    assert_eq!(only_site(&tune).probe, Probe::Patch);
+    assert_eq!(target("pair"), "1 0");
+}
+
 pub fn a_module_comes_with_the_value() {
     let before = running("text");
     let tune = value(128);

@@ -4,6 +4,8 @@
  * threads has the others interrupted, waits until each has read the constant, and
  * goes on; they read it again and again meanwhile, in the same NMI, while their own
  * stoppers wait below them. What they see must be one value, the one from before.
+ * Or it has them interrupted whenever text is about to be written, between any two
+ * steps of a change; what they see must be one value then, too.
  */
 #include <linux/delay.h>
 #include <linux/ftrace.h>
@@ -54,8 +56,8 @@ static int read_for_a_while(unsigned int type, struct pt_regs *regs)
 	return NMI_HANDLED;
 }
 
-/* xk.ko begins to look at threads, with the machine stopped. */
-static void notrace on_scan(unsigned long ip, unsigned long parent, struct ftrace_ops *ops,
+/* xk.ko begins to look at threads, with the machine stopped; or text is written. */
+static void notrace on_call(unsigned long ip, unsigned long parent, struct ftrace_ops *ops,
 			    struct ftrace_regs *regs)
 {
 	unsigned int cpu, us;
@@ -72,16 +74,18 @@ static void notrace on_scan(unsigned long ip, unsigned long parent, struct ftrac
 }
 
 static struct ftrace_ops ops = {
-	.func = on_scan,
+	.func = on_call,
 };
 
-static int lie_in_wait(void)
+static int lie_in_wait(bool text)
 {
-	static char *const functions[] = { "xk_scan_all", "xk_scan_again" };
-	unsigned int i;
+	static char *const scans[] = { "xk_scan_all", "xk_scan_again" };
+	static char *const writes[] = { "text_poke" };
+	char *const *functions = text ? writes : scans;
+	unsigned int i, nr = text ? ARRAY_SIZE(writes) : ARRAY_SIZE(scans);
 	int ret = 0;
 
-	for (i = 0; i < ARRAY_SIZE(functions) && !ret; i++)
+	for (i = 0; i < nr && !ret; i++)
 		ret = ftrace_set_filter(&ops, functions[i], strlen(functions[i]), !i);
 	if (!ret)
 		ret = register_nmi_handler(NMI_LOCAL, read_for_a_while, 0, "xk_atomic_stop");
@@ -93,15 +97,15 @@ static int lie_in_wait(void)
 	return ret;
 }
 
-/* For so long in each NMI; 0: no more. */
-int xk_atomic_ambush(unsigned int us)
+/* For so long in each NMI, whenever text is written or once in a stop; 0: no more. */
+int xk_atomic_ambush(unsigned int us, bool text)
 {
 	unsigned int before = duration_us;
 	int ret = 0;
 
 	duration_us = us;
 	if (us && !before) {
-		ret = lie_in_wait();
+		ret = lie_in_wait(text);
 	} else if (!us && before) {
 		unregister_ftrace_function(&ops);
 		unregister_nmi_handler(NMI_LOCAL, "xk_atomic_stop");

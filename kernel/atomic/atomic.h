@@ -86,7 +86,7 @@ struct xk_atomic_thread {
 void xk_atomic_judge(struct xk_atomic_count *count, int first, int second);
 
 /* ambush.c */
-int xk_atomic_ambush(unsigned int us);
+int xk_atomic_ambush(unsigned int us, bool text);
 void xk_atomic_ambush_sum(struct xk_atomic_count *sum);
 int xk_atomic_in_stop(void);
 

@@ -13,6 +13,7 @@
  *	exit		a thread enters a span and ends in it when it is released
  *	release		lets them go
  *	ambush US	NMIs of so many microseconds while xk.ko stops the machine; 0: none
+ *	waylay US	likewise, but whenever the kernel writes text
  */
 #include <linux/module.h>
 #include <linux/mutex.h>
@@ -130,7 +131,9 @@ static int command(const char *text)
 		xk_atomic_stop();
 		ret = 0;
 	} else if (!strcmp(word, "ambush")) {
-		ret = xk_atomic_ambush(number);
+		ret = xk_atomic_ambush(number, false);
+	} else if (!strcmp(word, "waylay")) {
+		ret = xk_atomic_ambush(number, true);
 	} else {
 		ret = set(word, number);
 	}
@@ -176,7 +179,7 @@ static void __exit atomic_exit(void)
 {
 	xk_atomic_release();
 	remove_proc_entry("xk_atomic", NULL);
-	xk_atomic_ambush(0);
+	xk_atomic_ambush(0, false);
 	xk_atomic_stop();
 	xk_atomic_spans_exit();
 }

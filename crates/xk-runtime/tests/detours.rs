@@ -42,6 +42,7 @@ guest_tests! {
     a_branch_may_lead_to_just_behind_its_window,
     windows_may_lie_side_by_side,
     windows_side_by_side_come_and_go_together,
+    a_branch_leads_not_to_just_behind_another_tunes_window,
     what_is_not_safe_is_refused,
     what_is_not_safe_may_be_a_probe,
     windows_do_not_overlap,

@@ -49,6 +49,7 @@ guest_tests! {
     a_probe_that_comes_later_keeps_the_value,
     a_probe_that_was_there_is_in_the_way,
     a_probe_before_it_never_becomes_a_jump,
+    a_probe_at_one_number_keeps_the_next_of_another_tune,
     another_tune_sees_the_original_code,
     what_is_not_what_was_analysed_is_refused,
     what_cannot_be_a_patch_may_be_a_detour,
@@ -63,6 +64,7 @@ guest_tests! {
     an_owner_that_is_killed_leaves_when_the_thread_does,
     two_values_never_meet,
     an_nmi_during_the_stop_sees_one_value,
+    an_nmi_between_two_steps_sees_one_value,
 }
 
 /// Not a test: a process that holds a tune until it is killed.

@@ -322,6 +322,28 @@ pub fn windows_side_by_side_come_and_go_together() {
     assert_eq!(target("pair"), "1 1");
 }
 
+/// As long as the jump of another tune is there, no guard can be placed in it: were it gone, a
+/// probe there could become a jump over what our branch leads to.
+pub fn a_branch_leads_not_to_just_behind_another_tunes_window() {
+    let before = running("pairtext");
+    let [mut first, mut second] = [pair(), pair()];
+    first.spans.remove(1);
+    second.spans.remove(0);
+    second.constant.id = "by hand:L1:SECOND:0".into();
+    let beside = load_by(Backend::Detour, &second, 10).unwrap();
+    assert_eq!(target("pair"), "1 1");
+    let armed = running("pairtext");
+    let refused = message(load_by(Backend::Detour, &first, 50));
+    assert!(refused.contains("xk_target_pair+0x5"), "{refused}");
+    assert!(refused.contains("a branch leads to just behind another detour"), "{refused}");
+    assert_eq!(running("pairtext"), armed);
+    beside.unload().unwrap();
+    let tune = load_by(Backend::Detour, &first, 50).unwrap();
+    assert_eq!((target("pair").as_str(), running("pairtext")[2]), ("0 1", 0xe9));
+    tune.unload().unwrap();
+    assert_eq!((target("pair"), running("pairtext")), ("1 1".into(), before));
+}
+
 pub fn what_is_not_safe_is_refused() {
     let at = |symbol, offset, len| Site::new(symbol, offset, len, set_register(RAX));
     for (site, window, reason) in [

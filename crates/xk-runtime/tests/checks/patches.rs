@@ -4,6 +4,15 @@ use std::os::fd::AsFd;
 
 use crate::*;
 
+#[path = "patches_others.rs"]
+mod others;
+pub use others::{
+    a_probe_at_one_number_keeps_the_next_of_another_tune, a_probe_before_it_never_becomes_a_jump,
+    a_probe_that_comes_later_keeps_the_value, a_probe_that_was_there_is_in_the_way,
+    another_tune_sees_the_original_code, disabling_kprobes_changes_nothing, nothing_is_missed_where_probes_nest,
+    somebody_elses_change_is_not_overwritten,
+};
+
 pub fn a_value_changes_and_returns() {
     let tune = value(128);
     assert_eq!(target("value"), "128");
@@ -110,136 +119,6 @@ pub fn a_policy_is_refused() {
     let refused = message(Device::open().unwrap().give_policy(id, &policy));
     assert!(refused.contains("xk_target_value+0x5 is reached by the patch backend"), "{refused}");
     Device::open().unwrap().unload(id).unwrap();
-}
-
-/// The handler of a kprobe calls the function: a kprobe there does not run.
-pub fn nothing_is_missed_where_probes_nest() {
-    let kprobe = load_by(Backend::Kprobe, &value_table(), 128).unwrap();
-    assert_eq!((target("value"), target("handler")), ("128".into(), "32".into()));
-    assert!(only_site(&kprobe).missed > 0);
-    kprobe.unload().unwrap();
-    let tune = value(128);
-    assert_eq!((target("value"), target("handler")), ("128".into(), "128".into()));
-    assert_eq!(only_site(&tune).missed, 0);
-}
-
-pub fn disabling_kprobes_changes_nothing() {
-    let tune = value(128);
-    write(ENABLED, "0");
-    assert_eq!(target("value"), "128");
-    assert!(!tune.status().unwrap().broken);
-    tune.set(9).unwrap();
-    assert_eq!(target("value"), "9");
-    write(ENABLED, "1");
-    tune.unload().unwrap();
-    assert_eq!(target("value"), "32");
-}
-
-/// Its owner remembers the instruction with the number that it held: while it is there, the
-/// number stays, and when it has gone, everything goes on.
-pub fn a_probe_that_comes_later_keeps_the_value() {
-    let before = running("text");
-    let tune = value(128);
-    probe("xk_target_value", 0, "enabled");
-    assert_eq!(running("text")[0], 0xcc);
-    // Reading how often is once more.
-    let start = hits();
-    assert_eq!((target("value"), hits() - start), ("128".into(), 2));
-    assert_eq!(only_site(&tune).probe, Probe::Patch);
-    for mode in [Mode::Global, Mode::Now] {
-        let (outcome, reason, _) = blocked(tune.go(Target::Value(9), mode, BRIEF));
-        assert_eq!(outcome, Outcome::Unchanged);
-        assert!(reason.contains("somebody else changed or probes xk_target_value+0x0"), "{reason}");
-        assert_eq!((target("value"), tune.status().unwrap().value), ("128".into(), 128));
-    }
-    no_probe();
-    tune.go(Target::Value(9), Mode::Now, LONG).unwrap();
-    assert_eq!(target("value"), "9");
-    // The end of a tune waits for it, too.
-    probe("xk_target_value", 0, "enabled");
-    drop(tune);
-    std::thread::sleep(BRIEF);
-    let tunes = Device::open().unwrap().tunes().unwrap();
-    assert_eq!((tunes[0].value, tunes[0].state, target("value").as_str()), (9, State::Unloading, "9"));
-    no_probe();
-    wait_for("the default", || Device::open().unwrap().tunes().unwrap().is_empty());
-    assert_eq!((target("value"), running("text")), ("32".into(), before));
-}
-
-/// The kernel makes a jump of this probe: its optimiser has been here.
-fn optimised_elsewhere() -> Tune {
-    let site = Site::new("xk_target_twice", 10, 2, set_register(1));
-    let tune = load_by(Backend::Kprobe, &table(&target_module(), "OTHER", vec![site]), 64).unwrap();
-    wait_for("optimisation", || only_site(&tune).probe == Probe::Jump);
-    tune
-}
-
-pub fn a_probe_that_was_there_is_in_the_way() {
-    let before = running("bytes");
-    for (offset, reason) in [
-        (2, "no patch: another probe is there"),
-        // Its jump would cover the number.
-        (0, "no patch: another probe could become a jump over it"),
-    ] {
-        probe("xk_target_compare", offset, "disabled");
-        let refused = message(compared(50));
-        assert!(refused.contains(reason), "{refused}");
-        assert_eq!((target("compare"), running("bytes")), ("1".into(), before.clone()));
-        no_probe();
-    }
-}
-
-/// It would become a jump that executes copies of what it covers. It stays a breakpoint, and
-/// what was prepared for the jump holds an old number: also when we are gone.
-pub fn a_probe_before_it_never_becomes_a_jump() {
-    let before = running("bytes");
-    let tune = compared(50).unwrap();
-    probe("xk_target_compare", 0, "enabled");
-    let other = optimised_elsewhere();
-    assert!(!is_optimised("xk_target_compare+0x0"));
-    let start = hits();
-    assert_eq!((target("compare"), hits() - start), ("0".into(), 2));
-    tune.set(39).unwrap();
-    assert_eq!(target("compare"), "1");
-    tune.set(50).unwrap();
-    assert_eq!(target("compare"), "0");
-    tune.unload().unwrap();
-    other.unload().unwrap();
-    let _other = optimised_elsewhere();
-    assert!(!is_optimised("xk_target_compare+0x0"));
-    let start = hits();
-    assert_eq!((target("compare"), hits() - start), ("1".into(), 2));
-    no_probe();
-    assert_eq!(running("bytes"), before);
-    // One that comes when nobody has changed anything becomes one.
-    probe("xk_target_compare", 0, "enabled");
-    wait_for("optimisation", || is_optimised("xk_target_compare+0x0"));
-    no_probe();
-    // The kernel forgets it some time later, and does not if its module goes before.
-    wait_for("nobody probes it", || compared(50).is_ok());
-}
-
-pub fn another_tune_sees_the_original_code() {
-    let first = value(128);
-    let text = running("text");
-    // Behind the instruction that holds the value, in the same function.
-    let site = Site::new("xk_target_value", 10, 2, set_register(RAX));
-    let mut table = table(&target_module(), "SECOND", vec![site]);
-    table.spans[0].start = 7;
-    let second = load_by(Backend::Kprobe, &table, 64).unwrap();
-    assert_eq!(target("value"), "128");
-    first.set(5).unwrap();
-    assert_eq!(target("value"), "5");
-    // In it, and at the instructions up to where an update would be.
-    let third = Site::new("xk_target_value", 0, 5, set_register(RAX));
-    let third = support::table(&target_module(), "THIRD", vec![third]);
-    for backend in [Backend::Kprobe, Backend::Auto] {
-        let refused = message(load_by(backend, &third, 64));
-        assert!(refused.contains("these instructions are held by") && refused.contains("VALUE"), "{refused}");
-    }
-    second.unload().unwrap();
-    first.set(128).unwrap();
-    assert_eq!(running("text"), text);
 }
 
 pub fn what_is_not_what_was_analysed_is_refused() {
@@ -367,24 +246,6 @@ pub fn the_end_of_a_lease_returns_the_default() {
     assert_eq!((target("value"), running("text")), ("32".into(), before));
 }
 
-/// A breakpoint that no kprobe has: a debugger's, say.
-pub fn somebody_elses_change_is_not_overwritten() {
-    let before = running("text");
-    let tune = value(128);
-    write("/proc/xk_target", "poke 200");
-    assert_eq!(target("value"), "200");
-    assert_eq!(only_site(&tune).probe, Probe::Unknown);
-    let (outcome, reason, _) = blocked(tune.go(Target::Value(7), Mode::Global, BRIEF));
-    assert_eq!(outcome, Outcome::Unchanged);
-    assert!(reason.contains("somebody else changed or probes xk_target_value+0x0"), "{reason}");
-    assert_eq!((target("value"), tune.status().unwrap().value), ("200".into(), 128));
-    write("/proc/xk_target", "poke 128");
-    tune.set(7).unwrap();
-    assert_eq!(target("value"), "7");
-    tune.unload().unwrap();
-    assert_eq!(running("text"), before);
-}
-
 fn held_table() -> ScopeTable {
     xk_harness::table(&module(ATOMIC_KO), &family("HOLD").unwrap()).unwrap()
 }
@@ -493,6 +354,23 @@ pub fn an_nmi_during_the_stop_sees_one_value() {
     Atomic.tell("ambush 0").unwrap();
     let seen = Atomic.counts().unwrap().span("stop");
     assert!(seen.rounds - before >= flips.stops + 3, "{seen:?} in {} stops", flips.stops);
+    assert_eq!(seen.violations, 0, "{seen:?}");
+    flipper.unload(Mode::Global, LONG).unwrap();
+}
+
+/// NMIs that begin between two steps of a change, on a CPU that has gone over or has not:
+/// breakpoints lead each to one value.
+pub fn an_nmi_between_two_steps_sees_one_value() {
+    let families = [family("STOP").unwrap(), family("NMI").unwrap()];
+    let mut flipper = Flipper::load_by(&module(ATOMIC_KO), &families, Backend::Patch).unwrap();
+    flipper.to(5, Mode::Global, LONG).unwrap();
+    Atomic.tell("waylay 300").unwrap();
+    let before = Atomic.counts().unwrap().span("stop").rounds;
+    flipper.flip(50, Mode::Global, LONG).unwrap();
+    let seen = Atomic.counts().unwrap().span("stop");
+    Atomic.tell("waylay 0").unwrap();
+    // Three writes for each of three instructions.
+    assert!(seen.rounds - before >= 50 * 9, "{seen:?}");
     assert_eq!(seen.violations, 0, "{seen:?}");
     flipper.unload(Mode::Global, LONG).unwrap();
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{bail, Context, Result};
 use serde::Serialize;
 use xk_runtime::{Backend, Change, Device, Error, Mode, Target, Tune};
+use xk_table::ScopeTable;
 
 use crate::family::{table, Family, Loaded};
 
@@ -55,9 +56,18 @@ impl Flipper {
         families: impl IntoIterator<Item = &'a Family>,
         backend: Backend,
     ) -> Result<Self> {
+        let tables = families.into_iter().map(|family| table(module, family)).collect::<Result<Vec<_>>>()?;
+        Self::load_tables(&tables, backend)
+    }
+
+    /// As [`Flipper::load_by`], of constants that are described already.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn load_tables(tables: &[ScopeTable], backend: Backend) -> Result<Self> {
         let device = Device::open()?;
-        let load = |family| Ok(device.load_by(&table(module, family)?, &Loaded, backend)?);
-        let tunes = families.into_iter().map(load).collect::<Result<Vec<_>>>()?;
+        let load = |table| Ok(device.load_by(table, &Loaded, backend)?);
+        let tunes = tables.iter().map(load).collect::<Result<Vec<_>>>()?;
         Ok(Self { device, tunes, next: 0 })
     }
 

@@ -14,14 +14,22 @@ const EACH: Duration = Duration::from_millis(50);
 /// # Errors
 /// What `work` says, or the kernel when it does not switch.
 pub fn beside_hotplug<T>(work: impl FnOnce() -> Result<T>) -> Result<(T, u64)> {
+    beside_hotplug_for(EACH, work)
+}
+
+/// Likewise, with so much time between: who registers probes waits for each of them.
+///
+/// # Errors
+/// As [`beside_hotplug`].
+pub fn beside_hotplug_for<T>(online: Duration, work: impl FnOnce() -> Result<T>) -> Result<(T, u64)> {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let switch = scope.spawn(|| -> Result<u64> {
             let mut times = 0;
             while !done.load(Ordering::Relaxed) {
-                for state in ["0", "1"] {
+                for (state, pause) in [("0", EACH), ("1", online)] {
                     fs::write(CPU1, state).context(CPU1)?;
-                    std::thread::sleep(EACH);
+                    std::thread::sleep(pause);
                 }
                 times += 1;
             }

@@ -65,6 +65,7 @@ guest_tests! {
     two_values_never_meet,
     an_nmi_during_the_stop_sees_one_value,
     an_nmi_between_two_steps_sees_one_value,
+    code_is_what_it_was_after_rounds_under_load,
 }
 
 /// Not a test: a process that holds a tune until it is killed.

@@ -1,6 +1,7 @@
 //! What this program does when it runs inside a guest, started by itself on the
 //! host: the last line that it prints is one JSON object.
 
+pub mod arm;
 pub mod atomicity;
 pub mod stress;
 pub mod transition;
@@ -19,6 +20,8 @@ pub struct Inside {
 
 #[derive(Debug, clap::Subcommand)]
 enum Work {
+    /// Arm and disarm a hundred sites, under load
+    Arm(arm::Arguments),
     /// Change values under threads that would notice
     Atomicity(atomicity::Arguments),
     /// End tunes in every way, under load
@@ -39,6 +42,7 @@ pub fn run(arguments: &Inside) -> Result<()> {
     // The lab's init; nothing of this may happen to a machine that somebody uses.
     ensure!(Path::new("/run/xk/command").exists(), "this runs in a guest of the lab only");
     match &arguments.work {
+        Work::Arm(arguments) => show(&arm::run(arguments)?),
         Work::Atomicity(arguments) => show(&atomicity::run(arguments)?),
         Work::Stress(arguments) => show(&stress::run(arguments)?),
         Work::Own(arguments) => stress::own(arguments),

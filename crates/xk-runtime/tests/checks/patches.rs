@@ -374,3 +374,16 @@ pub fn an_nmi_between_two_steps_sees_one_value() {
     assert_eq!(seen.violations, 0, "{seen:?}");
     flipper.unload(Mode::Global, LONG).unwrap();
 }
+
+/// `cargo xtask stress --arm` does more of them.
+pub fn code_is_what_it_was_after_rounds_under_load() {
+    let (atomic, target) = (module(ATOMIC_KO), module(TARGET_KO));
+    let backends = [Backend::Detour, Backend::Patch];
+    let what = xk_harness::arm::Rounds { atomic: &atomic, target: &target, backends: &backends, rounds: 4, time: LONG };
+    let done = xk_harness::arm::rounds(&what).unwrap();
+    assert_eq!((done.sites, done.violations), (xk_harness::arm::SITES, 0), "{done:?}");
+    assert_eq!(done.different, [""; 0], "{done:?}");
+    assert!(done.rounds >= 2 && done.executions > 0, "{done:?}");
+    // This guest has no disk.
+    assert_eq!(done.done.missing(), ["block"], "{done:?}");
+}

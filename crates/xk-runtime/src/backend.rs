@@ -15,6 +15,10 @@ pub enum Backend {
     /// changes in mode global, or now, and between values that fit into the instructions
     /// ([`xk_table::ScopeTable::in_place_range`]).
     AutoGlobal,
+    /// As [`Backend::AutoGlobal`], but never a detour.
+    PatchOrKprobe,
+    /// As [`Backend::AutoGlobal`], but never a kprobe: at every site, or nothing is loaded.
+    PatchOrDetour,
     /// A kprobe: exported interfaces of the kernel only; counts every execution.
     #[default]
     Kprobe,
@@ -42,6 +46,8 @@ impl Backend {
         match self {
             Self::Auto => abi::LOAD_DETOUR,
             Self::AutoGlobal => abi::LOAD_PATCH | abi::LOAD_DETOUR,
+            Self::PatchOrKprobe => abi::LOAD_PATCH,
+            Self::PatchOrDetour => abi::LOAD_PATCH | abi::LOAD_DETOUR | abi::LOAD_DETOUR_ONLY,
             Self::Kprobe => 0,
             Self::Patch => abi::LOAD_PATCH | abi::LOAD_PATCH_ONLY,
             Self::Detour => abi::LOAD_DETOUR | abi::LOAD_DETOUR_ONLY,

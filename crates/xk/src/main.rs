@@ -13,6 +13,7 @@ mod limits;
 mod names;
 mod output;
 mod policies;
+mod rules;
 mod signals;
 mod unit;
 mod value;

@@ -60,6 +60,11 @@ impl Machine {
         self.folder.path().join("store")
     }
 
+    /// What the administrator forbids.
+    fn rules(&self) -> PathBuf {
+        self.folder.path().join("xk.toml")
+    }
+
     /// Saves the fixture's table, changed, for this kernel.
     fn save(&self, change: impl FnOnce(&mut ScopeTable)) -> PathBuf {
         let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/table.json");
@@ -72,6 +77,7 @@ impl Machine {
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_xk"));
         command.args(arguments).env("XK_STORE", self.store()).env("XK_CACHE", self.folder.path().join("cache"));
+        command.env("XK_CONFIG", self.rules());
         command
     }
 
@@ -300,4 +306,32 @@ fn help_and_version_are_no_errors() {
     machine.run(&["set", "--help"]).expect(0, &["until the next boot", "--hold"]);
     machine.run(&[]).expect(2, &["Usage"]);
     machine.run(&["frobnicate"]).expect(2, &["frobnicate"]);
+}
+
+#[test]
+fn what_the_administrator_forbids_is_not_loaded() {
+    let machine = Machine::with_table();
+    let set = |backend| machine.run(&["set", &format!("{NAME}=64"), "--backend", backend]);
+    let mut not_loaded = set("patch");
+    assert!(!not_loaded.stderr.contains("forbidden"), "{}", not_loaded.stderr);
+    fs::write(machine.rules(), "[backend]\n# they cannot be counted\nforbid = [\"patch\", \"kprobe\"]\n").unwrap();
+    let place = format!("{}:3", machine.rules().display());
+    set("patch").expect(3, &[&format!("backend patch is forbidden by {place}"), "--backend auto"]);
+    machine.run(&["set", &format!("{NAME}=64")]).expect(3, &["backend kprobe, the default, is forbidden by", &place]);
+    for backend in ["auto", "detour"] {
+        not_loaded = set(backend);
+        assert!(not_loaded.code != 0 && !not_loaded.stderr.contains("forbidden"), "{}", not_loaded.stderr);
+    }
+    machine.run(&["status"]).expect(0, &[&format!("the administrator forbids: patch ({place}), kprobe ({place})")]);
+    assert_eq!(machine.run(&["status", "--json"]).json()["forbidden"][0], json!({ "backend": "patch", "by": place }));
+    let checks = machine.run(&["doctor", "--json"]).json();
+    let rules = checks["checks"].as_array().unwrap().iter().find(|check| check["name"] == "rules").unwrap().clone();
+    assert!(rules["status"] == "ok" && rules["found"].as_str().unwrap().contains(&place), "{rules}");
+
+    fs::write(machine.rules(), "[backend]\nforbid = \"patch\"\n").unwrap();
+    set("auto").expect(1, &["xk.toml:2: "]);
+    machine.run(&["status"]).expect(0, &["xk.toml:2: "]);
+    let checks = machine.run(&["doctor", "--json"]).json();
+    let rules = checks["checks"].as_array().unwrap().iter().find(|check| check["name"] == "rules").unwrap().clone();
+    assert!(rules["status"] == "fail" && rules["found"].as_str().unwrap().contains("xk.toml:2: "), "{rules}");
 }

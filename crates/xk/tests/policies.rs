@@ -142,7 +142,10 @@ fn written() -> Vec<(&'static str, String)> {
         ("far", doing("\txk_set(xk_ctx, 1ULL << 40);")),
         ("extents", example_with("zswap", "zswap_shrinker_scan", "ext4_es_scan")),
         ("long_paths", example_with("hystart", "xk_set(xk_ctx, 1)", "xk_set(xk_ctx, 5)")),
-        ("longer_paths", example_with("hystart", "xk_set(xk_ctx, 1)", "xk_set(xk_ctx, 5)").replace("80000", "10000000")),
+        (
+            "longer_paths",
+            example_with("hystart", "xk_set(xk_ctx, 1)", "xk_set(xk_ctx, 5)").replace("80000", "10000000"),
+        ),
     ]
 }
 

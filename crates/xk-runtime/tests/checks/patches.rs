@@ -201,6 +201,28 @@ pub fn a_number_gives_way_to_a_window_before_it() {
     assert_eq!(target("pair"), "1 0");
 }
 
+/// What an administrator leaves of `auto`.
+pub fn a_patch_or_one_other_is_taken() {
+    let at = |symbol, offset| Site::new(symbol, offset, 2, set_register(RAX));
+    let with = |sites: Vec<Site>| {
+        let windows = vec![5; sites.len()];
+        held(windowed(table(&target_module(), "AUTO", sites), &windows), &[&[MOVE], &[]])
+    };
+    let both = with(vec![at("xk_target_value", 5), at("xk_target_identity", 2)]);
+    let probes = |tune: &Tune| tune.status().unwrap().sites.iter().map(|site| site.probe).collect::<Vec<_>>();
+    let tune = load_by(Backend::PatchOrDetour, &both, 100).unwrap();
+    assert_eq!(probes(&tune), [Probe::Patch, Probe::Detour]);
+    tune.unload().unwrap();
+    let tune = load_by(Backend::PatchOrKprobe, &both, 100).unwrap();
+    assert!(matches!(probes(&tune)[..], [Probe::Patch, Probe::Int3 | Probe::Jump]), "{:?}", probes(&tune));
+    assert_eq!((target("value"), target("identity")), ("100".into(), "100".into()));
+    tune.unload().unwrap();
+    let refused =
+        message(load_by(Backend::PatchOrDetour, &with(vec![at("xk_target_value", 5), at("xk_target_into", 9)]), 100));
+    assert!(refused.contains("xk_target_into+0x9: no detour: a branch leads into these instructions"), "{refused}");
+    assert_eq!((target("value"), target("identity")), ("32".into(), "4".into()));
+}
+
 pub fn a_module_comes_with_the_value() {
     let before = running("text");
     let tune = value(128);
@@ -377,7 +399,7 @@ pub fn an_nmi_between_two_steps_sees_one_value() {
 
 /// `cargo xtask stress --arm` does more of them.
 pub fn code_is_what_it_was_after_rounds_under_load() {
-    let (atomic, target) = (module(ATOMIC_KO), module(TARGET_KO));
+    let (atomic, target) = (module(ATOMIC_KO), target_module());
     let backends = [Backend::Detour, Backend::Patch];
     let what = xk_harness::arm::Rounds { atomic: &atomic, target: &target, backends: &backends, rounds: 4, time: LONG };
     let done = xk_harness::arm::rounds(&what).unwrap();

@@ -26,6 +26,7 @@ use crate::context::{running, Folders, Tables};
 use crate::exit::{Exit, Failure, Result};
 use crate::output::{print_json, Columns, Paint};
 use crate::policies::Group;
+use crate::rules::Rules;
 use crate::unit;
 
 const FOLDER: &str = "/etc/xk.d";
@@ -74,7 +75,8 @@ pub fn run(args: &Args) -> Result {
     let folders = Folders::new();
     let tables = folders.tables(&kernel.build_id)?;
     let hz = || unit::hz_of(&kernel.release);
-    let resolver = Resolver { folders: &folders, tables: &tables, build_id: &kernel.build_id, hz: &hz };
+    let rules = Rules::read()?;
+    let resolver = Resolver { folders: &folders, tables: &tables, build_id: &kernel.build_id, hz: &hz, rules: &rules };
     let goals = resolver.goals(&declared(args, &path)?)?;
     let device = match device_if_loaded()? {
         Some(device) => device,
@@ -88,7 +90,14 @@ pub fn run(args: &Args) -> Result {
     let within = if args.remove && args.path.is_none() { Within::All } else { Within::Path(&path) };
     let steps = plan(&goals, now, within)?;
     let shown = Shown { goals: &goals, steps: &steps, tables: &tables };
-    let work = execute::Work { device: &device, keeper: &keeper, record: &record, folders: &folders, tables: &tables };
+    let work = execute::Work {
+        device: &device,
+        keeper: &keeper,
+        record: &record,
+        folders: &folders,
+        tables: &tables,
+        rules: &rules,
+    };
     let prepared = work.prepare(&goals, &steps)?;
     let pending = steps.iter().any(Step::changes);
     if args.dry_run {

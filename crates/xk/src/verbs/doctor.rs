@@ -7,6 +7,7 @@ use xk_kernel::{doctor, Check, DoctorOptions, HostEnv, SourceHints, Status};
 
 use crate::exit::{Exit, Failure, Result};
 use crate::output::{count, print_json, to_json, Paint};
+use crate::rules::Rules;
 
 /// Checks whose failure no package can mend.
 const PLATFORM: [&str; 7] = ["kernel", "architecture", "build-id", "btf", "lockdown", "module-signatures", "xk.ko"];
@@ -28,7 +29,8 @@ pub struct Args {
 /// Checks everything; fails when something that is needed is missing.
 pub fn run(args: &Args) -> Result {
     let hints = args.root.as_ref().map_or_else(SourceHints::default, SourceHints::in_root);
-    let checks = doctor(&HostEnv, &DoctorOptions { hints, module: args.module.clone() });
+    let mut checks = doctor(&HostEnv, &DoctorOptions { hints, module: args.module.clone() });
+    checks.push(rules());
     let verdict = verdict(&checks);
     if args.json {
         print_json(document(&checks, &verdict));
@@ -37,6 +39,17 @@ pub fn run(args: &Args) -> Result {
     }
     print!("{}", text(&checks, Paint::stdout()));
     verdict
+}
+
+/// What the administrator forbids.
+fn rules() -> Check {
+    let (status, found, remedy) = match Rules::read() {
+        Ok(rules) => (Status::Ok, rules.sentence().unwrap_or_else(|| "nothing is forbidden".into()), None),
+        Err(failure) => {
+            (Status::Fail, failure.message, Some("mend or remove the file: until then nothing is loaded".into()))
+        }
+    };
+    Check { name: "rules".into(), status, found, remedy }
 }
 
 fn verdict(checks: &[Check]) -> Result {

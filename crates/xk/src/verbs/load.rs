@@ -13,6 +13,7 @@ use xk_policy::{Entry, Error as PolicyError, Programs};
 use xk_runtime::{Change, Device, Mode, Policy, Target, Tune, TuneStatus};
 use xk_table::ScopeTable;
 
+use super::set::By;
 use super::transition::{self, Options};
 use super::{is_tune_of, owner, title, title_of};
 use crate::addresses::Addresses;
@@ -20,6 +21,7 @@ use crate::context::{running, Folders, Tables};
 use crate::exit::{Exit, Failure, Result};
 use crate::output::Paint;
 use crate::policies::{groups, Group, Member};
+use crate::rules::Rules;
 use crate::signals;
 
 /// Arguments of `xk load`.
@@ -111,6 +113,8 @@ pub fn run(args: &Args) -> Result {
 
 /// Loads the policies of an object as one transaction.
 pub fn install(object: &[u8], name: &str, source: &Path, stay: &Stay<'_>, mut clock: Clock) -> Result {
+    // Policies are asked in probes.
+    Rules::read()?.check(By::Kprobe)?;
     let folders = Folders::new();
     let kernel = running()?;
     let tables = folders.tables(&kernel.build_id)?;

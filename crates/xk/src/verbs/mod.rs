@@ -14,7 +14,7 @@ mod load;
 mod scan;
 mod scoped;
 mod scopes;
-mod set;
+pub mod set;
 mod status;
 mod top;
 mod transition;

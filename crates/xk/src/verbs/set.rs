@@ -19,6 +19,7 @@ use crate::addresses::Addresses;
 use crate::context::{running, Folders, Tables};
 use crate::exit::{Exit, Failure, Result};
 use crate::output::{range, Columns, Paint};
+use crate::rules::Rules;
 use crate::value::{self, Quantity};
 use crate::{limits, signals, unit};
 
@@ -91,21 +92,13 @@ impl By {
     pub fn word(self) -> String {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
-
-    /// For a constant that goes to a value in this mode.
-    pub fn backend(self, table: &ScopeTable, value: i64, mode: Mode) -> Backend {
-        match self {
-            Self::Kprobe => Backend::Kprobe,
-            Self::Detour => Backend::Detour,
-            Self::Patch => Backend::Patch,
-            Self::Auto => Backend::cheapest(table, value, mode),
-        }
-    }
 }
 
 /// Sets them.
 pub fn run(args: &Args) -> Result {
     let wanted = args.assignments.iter().map(|text| assignment(text)).collect::<Result<Vec<_>>>()?;
+    let rules = Rules::read()?;
+    rules.check(args.backend)?;
     let kernel = running()?;
     let folders = Folders::new();
     let tables = folders.tables(&kernel.build_id)?;
@@ -127,7 +120,9 @@ pub fn run(args: &Args) -> Result {
     // From here on nothing but SIGKILL ends the process half-way; that is the kernel's to undo.
     signals::hold_back();
     let mode = args.transition.mode(changes.iter().map(|change| change.table.mode).max().unwrap_or(Mode::Now));
-    let tunes = loaded(&device, &addresses, &changes, args, mode)?;
+    let tunes = loaded(&device, &addresses, &changes, args.hold, &|change| {
+        rules.backend(args.backend, change.table, change.value, mode).map_err(|failure| failure.about(change.title()))
+    })?;
     let done = args.transition.run(&device, &wanted_of(&changes, &tunes), mode).map_err(transition::failure)?;
     report(&changes, &tunes, &settled(&device, &changes)?);
     println!("{}", transition::describe(&done, mode));
@@ -234,16 +229,16 @@ fn loaded(
     device: &Device,
     addresses: &Addresses,
     changes: &[Change<'_>],
-    args: &Args,
-    mode: Mode,
+    hold: bool,
+    backend: &dyn Fn(&Change<'_>) -> Result<Backend>,
 ) -> Result<Vec<Loaded>> {
     let tunes = device.tunes()?;
     changes
         .iter()
         .map(|change| match tunes.iter().find(|tune| is_tune_of(tune, &change.table.constant)) {
-            Some(tune) => known(change.title(), tune, args.hold),
+            Some(tune) => known(change.title(), tune, hold),
             None => device
-                .load_by(change.table, addresses, args.backend.backend(change.table, change.value, mode))
+                .load_by(change.table, addresses, backend(change)?)
                 .map(Loaded::New)
                 .map_err(|error| load_failure(error, change.title())),
         })

@@ -11,6 +11,7 @@ use crate::context::{running, Folders, Tables};
 use crate::exit::Result;
 use crate::output::{count, print_json, range, Columns, Paint};
 use crate::policies::Group;
+use crate::rules::Rules;
 
 /// Arguments of `xk status`.
 #[derive(Debug, clap::Args)]
@@ -33,12 +34,25 @@ pub fn run(args: &Args) -> Result {
         Err(error) => return Err(error.into()),
     };
     let shown = Shown { tunes: &tunes, groups: &Group::all(&tunes), tables: &tables };
+    // What is in force can be shown whatever the file says.
+    let rules = Rules::read();
     if args.json {
-        print_json(document(module.as_deref(), &shown));
+        let mut document = document(module.as_deref(), &shown);
+        document["forbidden"] = forbidden(rules.as_ref().ok());
+        print_json(document);
     } else {
         print!("{}", text(module.as_deref(), &shown, Paint::stdout()));
+        if let Some(sentence) = rules.as_ref().map_or_else(|failure| Some(failure.message.clone()), Rules::sentence) {
+            println!("\n{sentence}");
+        }
     }
     Ok(())
+}
+
+/// Backends that nothing is loaded by, and where that is said; null when it is not known.
+fn forbidden(rules: Option<&Rules>) -> Value {
+    let each = |(backend, place)| json!({ "backend": backend, "by": place });
+    rules.map_or(Value::Null, |rules| rules.forbidden().map(each).collect())
 }
 
 /// What is to be shown, and with which names.

@@ -18,10 +18,12 @@ use xk_tuner::session::{once, recover, revert, stop_file, Setup, Summary};
 use xk_tuner::store::{Lock, Store};
 use xk_tuner::{guardian, report, Error as TunerError};
 
+use super::set::By;
 use super::transition::parse_time;
 use crate::addresses::Addresses;
 use crate::context::{running, Folders, Tables};
 use crate::exit::{Exit, Failure, Result};
+use crate::rules::Rules;
 use crate::signals;
 
 /// Where the memory is, unless `XK_TUNER` or `--state` says otherwise.
@@ -162,6 +164,8 @@ impl Live {
 impl Constants for Live {
     fn find(&self, name: &str) -> std::result::Result<Constant, String> {
         let find = || -> Result<Constant> {
+            // Each trial is counted, which probes do.
+            Rules::read()?.check(By::Kprobe)?;
             let table = self.tables.find(&self.folders, name)?;
             let addresses = Addresses::live(std::iter::once(table))?;
             Ok(Constant::new(Device::open()?, Rc::new(addresses), table.clone()))

@@ -15,6 +15,7 @@ use crate::addresses::Addresses;
 use crate::context::{Folders, Tables};
 use crate::exit::{Failure, Result};
 use crate::policies::Group;
+use crate::rules::Rules;
 use crate::signals;
 use crate::verbs::load::{self, Part};
 use crate::verbs::transition::{self, Options};
@@ -32,6 +33,8 @@ pub struct Work<'a> {
     pub folders: &'a Folders,
     /// Of this kernel.
     pub tables: &'a Tables,
+    /// What is forbidden.
+    pub rules: &'a Rules,
 }
 
 /// Objects of the units that change, by unit.
@@ -165,10 +168,13 @@ impl Work<'_> {
         let addresses = Addresses::live(tables)?;
         let load = |step: &'a Step<'a>| match step {
             Step::Add(goal) => {
-                let tune = self.device.load_by(goal.table, &addresses, goal.by(mode)).map_err(|error| {
-                    let failure = set::load_failure(error, goal.title());
-                    failure.about(&goal.place.to_string()).then("; nothing was changed")
+                let tune = goal.by(mode, self.rules).and_then(|backend| {
+                    self.device.load_by(goal.table, &addresses, backend).map_err(|error| {
+                        let failure = set::load_failure(error, goal.title());
+                        failure.about(&goal.place.to_string())
+                    })
                 });
+                let tune = tune.map_err(|failure| failure.then("; nothing was changed"));
                 Some(tune.map(|tune| Given { goal, id: tune.id(), new: Some(tune) }))
             }
             Step::Change(goal, tune, _) => Some(Ok(Given { goal, id: tune.id, new: None })),

@@ -15,6 +15,7 @@ use super::file::{Assignment, Entry, Place, What};
 use crate::context::{Folders, Tables};
 use crate::exit::{Failure, Result};
 use crate::policies::Group;
+use crate::rules::Rules;
 use crate::verbs::set::By;
 use crate::verbs::{load, scoped, set, title};
 
@@ -42,12 +43,16 @@ impl Goal<'_> {
     }
 
     /// How control reaches the updates when it comes into force in this mode.
-    pub fn by(&self, mode: Mode) -> Backend {
-        match self.to {
-            To::Value(value) => self.backend.backend(self.table, value, mode),
+    ///
+    /// # Errors
+    /// Nothing that the administrator allows is possible.
+    pub fn by(&self, mode: Mode, rules: &Rules) -> Result<Backend> {
+        let backend = match self.to {
+            To::Value(value) => rules.backend(self.backend, self.table, value, mode),
             // Nothing else asks a policy; files that say so are refused before.
-            To::Decided(_) => Backend::Kprobe,
-        }
+            To::Decided(_) => rules.check(By::Kprobe).map(|()| Backend::Kprobe),
+        };
+        backend.map_err(|failure| failure.about(&self.place.to_string()))
     }
 }
 
@@ -122,6 +127,8 @@ pub struct Resolver<'a> {
     pub build_id: &'a str,
     /// Its `HZ`.
     pub hz: &'a dyn Fn() -> Result<u32>,
+    /// What is forbidden.
+    pub rules: &'a Rules,
 }
 
 impl<'a> Resolver<'a> {
@@ -132,6 +139,8 @@ impl<'a> Resolver<'a> {
     pub fn goals(&self, entries: &[Entry]) -> Result<Goals<'a>> {
         let mut goals = Goals::default();
         for entry in entries {
+            let forbidden = |failure: Failure| failure.about(&entry.place.to_string());
+            self.rules.check(entry.backend).map_err(forbidden)?;
             match &entry.what {
                 What::Values(values) => self.values(entry, values, &mut goals)?,
                 What::Policy { file, name } => self.policy(entry, file, name.as_deref(), &mut goals)?,

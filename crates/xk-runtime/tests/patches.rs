@@ -83,7 +83,7 @@ fn own() {
 fn guest_output() -> &'static str {
     static OUTPUT: OnceLock<String> = OnceLock::new();
     let folders = [(XK_KO, "kernel/xk"), (TARGET_KO, "kernel/test"), (ATOMIC_KO, "kernel/atomic")];
-    OUTPUT.get_or_init(|| boot(400, &modules(&folders)))
+    OUTPUT.get_or_init(|| boot(600, &modules(&folders)))
 }
 
 fn report(name: &str) {

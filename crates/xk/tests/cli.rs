@@ -322,6 +322,10 @@ fn what_the_administrator_forbids_is_not_loaded() {
         not_loaded = set(backend);
         assert!(not_loaded.code != 0 && !not_loaded.stderr.contains("forbidden"), "{}", not_loaded.stderr);
     }
+    let declared = machine.folder.path().join("a.toml");
+    fs::write(&declared, format!("[[tune]]\nset = {{ {NAME} = 64 }}\nbackend = \"patch\"\n")).unwrap();
+    let apply = ["apply", "--dry-run", declared.to_str().unwrap()];
+    machine.run(&apply).expect(3, &["a.toml:1: backend patch is forbidden by", &place]);
     machine.run(&["status"]).expect(0, &[&format!("the administrator forbids: patch ({place}), kprobe ({place})")]);
     assert_eq!(machine.run(&["status", "--json"]).json()["forbidden"][0], json!({ "backend": "patch", "by": place }));
     let checks = machine.run(&["doctor", "--json"]).json();

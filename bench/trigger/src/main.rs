@@ -6,12 +6,6 @@
 //! run: every probe must be of the kind that it is said to be, and have been
 //! reached by every write, and only by those.
 
-mod held;
-mod measure;
-mod place;
-mod tracer;
-mod update;
-
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::thread::sleep;
@@ -22,10 +16,11 @@ use serde::Serialize;
 use xk_kernel::Image;
 use xk_runtime::{Backend, Change, Device, Mode, Policy, Probe, Target, Tune};
 
-use measure::{Writer, ROUNDS, WRITES};
-use place::Place;
-use tracer::Program;
-use update::{At, Update};
+use xk_bench_trigger::measure::{Writer, ROUNDS, WRITES};
+use xk_bench_trigger::place::Place;
+use xk_bench_trigger::tracer::Program;
+use xk_bench_trigger::update::{At, Update};
+use xk_bench_trigger::{held, place, update};
 
 const SYMBOL: &str = "vfs_write";
 const KPROBES: &str = "/sys/kernel/debug/kprobes/list";

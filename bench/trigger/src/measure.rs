@@ -62,12 +62,18 @@ impl Writer {
     }
 }
 
-fn counter() -> u64 {
+/// Instructions that this CPU has executed.
+#[must_use]
+pub fn counter() -> u64 {
     // SAFETY: every x86-64 processor has it.
     unsafe { _rdtsc() }
 }
 
-fn check_unit() -> Result<()> {
+/// That [`counter`] counts instructions.
+///
+/// # Errors
+/// When it does not.
+pub fn check_unit() -> Result<()> {
     const TURNS: u64 = 10_000;
     let shortest = (0..5)
         .map(|_| {

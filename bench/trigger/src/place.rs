@@ -45,6 +45,25 @@ pub fn choose(code: &[u8]) -> Result<(Place, Place)> {
     Ok((body.place(jump), body.place(int3)))
 }
 
+/// Places that become jumps and that `rax` is dead at, no two of which share a byte of their windows; whether
+/// the kernel agrees is for it to say. The status flags may be in use: for updates that write `rax` only.
+#[must_use]
+pub fn jumps(code: &[u8]) -> Vec<Place> {
+    let body = Body::decode(code);
+    let mut end = 0;
+    let mut found = Vec::new();
+    for insn in &body.insns {
+        // A breakpoint where the function tracer has its call is another kind of probe.
+        let usable = insn.ip() >= end.max(JUMP_LEN) && insn.flow_control() == FlowControl::Next;
+        if usable && body.becomes_jump(insn) && body.rax_is_overwritten(insn.ip()) {
+            let place = body.place(insn);
+            end = insn.ip() + u64::from(place.window);
+            found.push(place);
+        }
+    }
+    found
+}
+
 struct Body {
     insns: Vec<Instruction>,
     targets: HashSet<u64>,
@@ -79,6 +98,16 @@ impl Body {
     }
 
     fn rax_is_dead(&self, from: u64) -> bool {
+        self.rax_is_lost(from, true)
+    }
+
+    /// As dead, but that it does not rely on what a call does: `__get_user_4` takes an address in it, and thunks
+    /// keep it.
+    fn rax_is_overwritten(&self, from: u64) -> bool {
+        self.rax_is_lost(from, false)
+    }
+
+    fn rax_is_lost(&self, from: u64, in_calls: bool) -> bool {
         let mut factory = InstructionInfoFactory::new();
         let mut seen = HashSet::new();
         let mut open = vec![from];
@@ -105,7 +134,7 @@ impl Body {
                 FlowControl::UnconditionalBranch => open.push(insn.near_branch_target()),
                 FlowControl::ConditionalBranch => open.extend([insn.next_ip(), insn.near_branch_target()]),
                 // A callee takes no argument in rax, and returns in it.
-                FlowControl::Call => {}
+                FlowControl::Call if in_calls => {}
                 _ => return false,
             }
         }
@@ -152,6 +181,22 @@ mod tests {
         let (jump, int3) = choose(&code).unwrap();
         assert_eq!((jump.offset, jump.insn_len, jump.text.as_str()), (7, 4, "sub $0x60,%rsp"));
         assert_eq!((int3.offset, int3.insn_len), (13, 3));
+    }
+
+    #[test]
+    fn jumps_do_not_overlap_nor_rely_on_calls() {
+        let code = [
+            0x0f, 0x1f, 0x44, 0, 0, // the function tracer's
+            0x48, 0x89, 0xd1, // +5: mov %rdx,%rcx
+            0x48, 0x89, 0xf7, // +8: mov %rsi,%rdi
+            0x48, 0x89, 0xfa, // +11: mov %rdi,%rdx
+            0x31, 0xc0, // +14: xor %eax,%eax
+            0x48, 0x89, 0xd1, // +16: mov %rdx,%rcx
+            0xe8, 0, 0, 0, 0, // +19: a call may take rax
+            0xc3,
+        ];
+        let offsets: Vec<_> = jumps(&code).iter().map(|place| (place.offset, place.window)).collect();
+        assert_eq!(offsets, [(5, 6), (11, 5)]);
     }
 
     #[test]

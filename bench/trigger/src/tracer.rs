@@ -68,29 +68,40 @@ impl Program {
         Ok(unsafe { BorrowedFd::borrow_raw(program.as_fd().as_raw_fd()) })
     }
 
-    fn runs(&self) -> Result<u64> {
-        let program = self.object.progs().next().context("the object has no program")?;
-        let name = program.name().to_owned();
-        let info = libbpf_rs::query::ProgInfoIter::default()
-            .find(|info| info.name == name)
-            .context("the kernel does not list the program")?;
+    /// How often it ran while the kernel counted (see [`counting`]).
+    ///
+    /// # Errors
+    /// When the kernel does not say.
+    pub fn runs(&self) -> Result<u64> {
+        let mut info = libbpf_sys::bpf_prog_info::default();
+        let mut len = u32::try_from(size_of_val(&info))?;
+        // SAFETY: the kernel writes no more than `len` bytes, which is what `info` has.
+        let ret = unsafe { libbpf_sys::bpf_prog_get_info_by_fd(self.fd()?.as_raw_fd(), &mut info, &mut len) };
+        ensure!(ret == 0, "the kernel does not describe the program: {}", std::io::Error::last_os_error());
         Ok(info.run_cnt)
     }
 }
 
+/// The kernel counts runs of programs while `work` does. Not while measuring: it costs instructions.
+///
+/// # Errors
+/// When the kernel's statistics cannot be switched, or `work` fails.
+pub fn counting<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+    fs::write(STATISTICS, "1").context(STATISTICS)?;
+    let done = work();
+    fs::write(STATISTICS, "0").context(STATISTICS)?;
+    done
+}
+
 impl Attachment<'_> {
-    /// How often the program runs while `work` does. Not while measuring:
-    /// counting costs instructions.
+    /// How often the program runs while `work` does.
     ///
     /// # Errors
-    /// When the kernel's statistics cannot be read, or `work` fails.
+    /// As of [`counting`].
     pub fn count(&self, work: impl FnOnce() -> Result<()>) -> Result<u64> {
-        fs::write(STATISTICS, "1").context(STATISTICS)?;
         let before = self.program.runs()?;
-        let done = work();
+        counting(work)?;
         let after = self.program.runs()?;
-        fs::write(STATISTICS, "0").context(STATISTICS)?;
-        done?;
         ensure!(after >= before, "the program was loaded again meanwhile");
         Ok(after - before)
     }

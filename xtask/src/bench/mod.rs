@@ -3,6 +3,7 @@
 mod analysis;
 mod atomicity;
 mod coverage;
+mod many;
 mod transition;
 mod trigger;
 mod update;
@@ -41,6 +42,8 @@ enum Name {
     Coverage,
     /// Loading a policy by stage, and changing a value
     Update,
+    /// What many policies at once cost Redis, beside as many eBPF kprobes
+    Many,
     /// All of them
     All,
 }
@@ -71,6 +74,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     if chosen(Name::Update) {
         let result = update::run()?;
         show(arguments.json, &result, update::Result::table)?;
+        verdict = verdict.and(result.verdict());
+    }
+    if chosen(Name::Many) {
+        let result = many::run()?;
+        show(arguments.json, &result, many::Result::table)?;
         verdict = verdict.and(result.verdict());
     }
     if chosen(Name::Coverage) {

@@ -116,7 +116,7 @@ pub fn run() -> Fallible<Result> {
     say("building the guest's programs");
     let xk = lab::module(&kernel.release, "kernel/xk")?;
     let kfunc = lab::module(&kernel.release, "kernel/bench")?;
-    let program = build_program()?;
+    let program = build_program("xk-bench-trigger")?;
     let objects = compile_bpf()?;
     say(&format!("measuring in a deterministic guest on {}, about a minute", kernel.release));
     let printed = lab::run_deterministic(&format!(
@@ -131,7 +131,8 @@ pub fn run() -> Fallible<Result> {
     result(kernel.release, measured)
 }
 
-fn build_program() -> Fallible<PathBuf> {
+/// Builds `bench/trigger`; where its program `name` is.
+pub(super) fn build_program(name: &str) -> Fallible<PathBuf> {
     let target = lab::target()?;
     lab::output(
         lab::command("cargo")?
@@ -139,11 +140,11 @@ fn build_program() -> Fallible<PathBuf> {
             .arg("--target-dir")
             .arg(&target),
     )?;
-    Ok(target.join("release/xk-bench-trigger"))
+    Ok(target.join("release").join(name))
 }
 
 /// Compiles `bench/trigger/bpf/*.bpf.c` into one folder.
-fn compile_bpf() -> Fallible<PathBuf> {
+pub(super) fn compile_bpf() -> Fallible<PathBuf> {
     let out = lab::target()?.join("bench-bpf");
     fs::create_dir_all(&out).with_context(|| out.display().to_string())?;
     let clang = clang()?;

@@ -11,10 +11,29 @@
 #include "relocate.h"
 #include "xk.h"
 
+/* Of two tunes, where both updates are reached by probes. */
+static bool both_are_probes(const struct xk_live_site *site, const struct xk_live_site *other)
+{
+	return site->tune != other->tune && site->backend == &xk_backend_kprobe &&
+	       other->backend == &xk_backend_kprobe;
+}
+
+/*
+ * An update before an instruction leaves that one as it is: it may be the first of
+ * another proof, which holds for whatever state the code is entered with.
+ */
+static unsigned long end_for(const struct xk_live_site *site, const struct xk_live_site *other)
+{
+	if (site->when == XK_BEFORE && both_are_probes(site, other))
+		return site->address;
+	return xk_site_end(site);
+}
+
 /*
  * An update is proved for code that nobody else changes from the first of its
  * instructions to the probe. Within one tune the analysis has seen to that;
- * probes of different tunes must not lie in each other's.
+ * probes of different tunes must not lie in each other's, nor at one instruction,
+ * where nothing says which comes first.
  */
 static bool disturbs(const struct xk_live_site *site, const struct xk_live_site *other)
 {
@@ -23,8 +42,10 @@ static bool disturbs(const struct xk_live_site *site, const struct xk_live_site 
 	if (site->tune != other->tune) {
 		start = min(start, site->address - site->reach);
 		other_start = min(other_start, other->address - other->reach);
+		if (site->address == other->address)
+			return true;
 	}
-	return start < xk_site_end(other) && other_start < xk_site_end(site);
+	return start < end_for(other, site) && other_start < end_for(site, other);
 }
 
 static bool conflicts(const struct xk_live_site *site, const struct xk_live_site *other)

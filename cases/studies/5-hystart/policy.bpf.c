@@ -6,8 +6,7 @@
  * own smallest round trip, in one transaction: one without the other would be of no
  * use. Short paths keep what they have.
  *
- * The lower limit, HYSTART_DELAY_MIN, does not matter to long paths; nor could it
- * join: its update would stand at the instruction of the shift's.
+ * The lower limit, HYSTART_DELAY_MIN, does not matter to long paths.
  */
 #include "xk.bpf.h"
 

@@ -23,6 +23,14 @@ use support::{
     build, contains, depth, environment, fresh_xk, setting, tunes, with_header, xk, Reader, BLK, OBJECTS, SHRINK,
 };
 
+/// Flows that a queue of generic receive offload holds.
+const GRO: &str = "MAX_GRO_SKBS";
+/// The limits between which that share is.
+const LEAST: &str = "HYSTART_DELAY_MIN";
+const MOST: &str = "HYSTART_DELAY_MAX";
+const RESTART: &str = "MAX_SOFTIRQ_RESTART";
+/// Where this machine keeps the kernel's source.
+const CACHE: &str = "XK_TEST_CACHE";
 /// The share of the round trip by which HyStart leaves slow start.
 const SHARE: &str = "net/ipv4/tcp_cubic.c:439";
 
@@ -39,6 +47,9 @@ guest_tests! {
     a_shrinker_is_told_by_a_variable,
     a_flow_is_told_by_its_round_trip,
     a_value_is_set_for_one_process,
+    a_value_is_set_for_one_device,
+    the_fourth_of_five_fails,
+    the_three_of_hystart_are_one_transaction,
 }
 
 /// Not in the guest, where compiling takes a minute.
@@ -61,6 +72,16 @@ fn what_does_not_compile_shows_the_line() {
     fails("none", "int x;\n", &["contains no XK_TUNE"]);
 }
 
+/// A cache of the guest's own.
+const IN_GUEST: &str = "/tmp/xk-test-cache";
+
+/// The cache of this machine.
+fn cache() -> PathBuf {
+    let folder = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let given = folder("XK_CACHE").or_else(|| folder("XDG_CACHE_HOME").map(|cache| cache.join("xk")));
+    given.unwrap_or_else(|| folder("HOME").unwrap().join(".cache/xk"))
+}
+
 /// What the tests in the guest printed, in one boot.
 fn guest_output() -> &'static str {
     static OUTPUT: OnceLock<String> = OnceLock::new();
@@ -68,7 +89,14 @@ fn guest_output() -> &'static str {
         let (release, root) = (info("release"), info("root"));
         let folder = tempfile::tempdir().unwrap();
         let store = folder.path().join("tables");
-        build(&store, &[BLK, SHRINK, SHARE]);
+        build(&store, &[BLK, SHRINK, SHARE, LEAST, MOST, GRO, RESTART]);
+        // So that the unit with its debug information is there in the guest, where it would take minutes.
+        let stub = folder.path().join("stub.c");
+        output_of(
+            Command::new(env!("CARGO_BIN_EXE_xk"))
+                .args(["gen", "--root", &root, GRO, "--output", stub.to_str().unwrap()])
+                .env("XK_STORE", &store),
+        );
         let types = format!("{root}/usr/src/linux-headers-{release}/vmlinux");
         let mut sources = examples();
         for (name, text) in written() {
@@ -84,7 +112,8 @@ fn guest_output() -> &'static str {
                     .env("XK_STORE", &store),
             );
         }
-        boot(900, &environment(&store, folder.path()))
+        let environment = format!("{} {CACHE}={}", environment(&store, folder.path()), cache().display());
+        boot(1800, &environment)
     })
 }
 
@@ -129,6 +158,10 @@ fn written() -> Vec<(&'static str, String)> {
     let jumps = "XK_TUNE(jumps, \"SHRINK_BATCH\")\n{\n\tbpf_tail_call(ctx, &others, 0);\n\treturn 0;\n}\n";
     let nowhere = "SEC(\"kprobe/no_such_function\")\nint nowhere(struct pt_regs *ctx)\n{\n\treturn 0;\n}\n";
     vec![
+        ("five", five("\treturn 0;\n")),
+        ("fourth_of_five", map.to_owned() + &five("\tbpf_tail_call(ctx, &others, 0);\n\treturn 0;\n")),
+        ("least4", hystart("4000")),
+        ("least12", hystart("12000")),
         ("same16", setting("same", BLK, "16")),
         ("same64", setting("same", BLK, "64")),
         ("same_shrink", setting("same", SHRINK, "16")),
@@ -147,6 +180,19 @@ fn written() -> Vec<(&'static str, String)> {
             example_with("hystart", "xk_set(xk_ctx, 1)", "xk_set(xk_ctx, 5)").replace("80000", "10000000"),
         ),
     ]
+}
+
+/// Policies of five constants; the fourth does this.
+fn five(fourth: &str) -> String {
+    let others = [("one", BLK, "64"), ("two", SHRINK, "64"), ("three", GRO, "4")];
+    let text: String = others.iter().map(|(name, constant, value)| setting(name, constant, value)).collect();
+    let fourth = format!("XK_TUNE(four, \"{RESTART}\")\n{{\n{fourth}}}\n");
+    text + &fourth + &setting("five", SHARE, "5")
+}
+
+/// A round trip of 112 ms gives 3.5 ms, below the lower limit.
+fn hystart(least: &str) -> String {
+    setting("share", SHARE, "5") + &setting("least", LEAST, least) + &setting("most", MOST, "32000")
 }
 
 /// An example that does something else, so that it can be seen.
@@ -348,6 +394,69 @@ mod checks {
         assert_eq!((reader.read().0, other.read().0), (64, 32));
         xk(0, &["unload", BLK]);
         contains(&xk(2, &["set", "SHRINK_BATCH=64", "--cgroup", "no/such/group"]), &["--cgroup no/such/group"]);
+        assert!(tunes().is_empty());
+    }
+
+    /// Packets of one segment, and of two, that eight flows of two segments are for the kernel.
+    fn received(near: &str, far: &str) -> [u64; 2] {
+        let script = repository().join("crates/xk/tests/support/gro.py");
+        let text = output_of(Command::new("python3").arg(script).args([near, far]));
+        let numbers: Vec<u64> = text.split_whitespace().map(|word| word.parse().unwrap()).collect();
+        numbers.try_into().unwrap()
+    }
+
+    pub fn a_value_is_set_for_one_device() {
+        // What the guest would make of the source is there already.
+        for part in ["trees", "objects"] {
+            let (from, to) = (PathBuf::from(std::env::var(CACHE).unwrap()).join(part), Path::new(IN_GUEST).join(part));
+            fs::create_dir_all(IN_GUEST).unwrap();
+            if !to.exists() {
+                std::os::unix::fs::symlink(from, to).unwrap();
+            }
+        }
+        let here = || received("xka0", "xka1");
+        let there = || received("xkb0", "xkb1");
+        assert_eq!([here(), there()], [[0, 8]; 2], "eight flows are held at once");
+        let text = xk(0, &["set", "MAX_GRO_SKBS=4", "--dev", "xka1"]);
+        contains(&text, &["MAX_GRO_SKBS decided by", "xk unload MAX_GRO_SKBS"]);
+        assert_eq!([here(), there()], [[16, 0], [0, 8]]);
+        assert!(did("set") > 0 && did("asked") > did("set"), "{:?}", tunes());
+        xk(0, &["unload", GRO]);
+        assert_eq!([here(), there()], [[0, 8]; 2]);
+        let text = xk(3, &["set", "SHRINK_BATCH=64", "--dev", "xka1"]);
+        contains(&text, &["cannot be set for one network interface: no variable tells it at do_shrink_slab"]);
+        contains(&xk(2, &["set", "MAX_GRO_SKBS=4", "--dev", "xkc1"]), &["--dev xkc1: there is no such"]);
+        assert!(tunes().is_empty());
+    }
+
+    pub fn the_fourth_of_five_fails() {
+        let probes = || fs::read_to_string("/sys/kernel/debug/kprobes/list").unwrap();
+        let text = xk(3, &["load", &example("fourth_of_five")]);
+        // xk.ko says so, when it has the three before.
+        contains(&text, &["fourth_of_five.bpf.c:23: four: ", "tail call"]);
+        assert!(tunes().is_empty(), "{:?}", tunes());
+        assert_eq!((probes().as_str(), depth()), ("", 32));
+        assert!(!Path::new("/sys/fs/bpf/xk/fourth_of_five").exists());
+        // It is the fourth that they fail for.
+        xk(0, &["load", &example("five")]);
+        assert_eq!((tunes().len(), depth()), (5, 64));
+        assert!(tunes().iter().all(|tune| tune["policy"] != Value::Null), "{:?}", tunes());
+        xk(0, &["unload", "five"]);
+        assert!(tunes().is_empty());
+        assert_eq!((probes().as_str(), depth()), ("", 32));
+    }
+
+    /// The first update of one acts before the first instruction of the other's proof.
+    pub fn the_three_of_hystart_are_one_transaction() {
+        assert!(run("modprobe", &["tcp_cubic"]));
+        xk(0, &["load", "--name", "hystart3", &example("least4")]);
+        assert_eq!((tunes().len(), observed("hystart_delay_shift")), (3, 9), "{:?}", tunes());
+        xk(0, &["reload", "--name", "hystart3", &example("least12")]);
+        assert_eq!(observed("hystart_delay_shift"), 20, "only the lower limit is another");
+        for tune in tunes() {
+            assert!(tune["policy"]["sites"][0]["set"].as_u64().unwrap() > 0, "{tune}");
+        }
+        xk(0, &["unload", "hystart3"]);
         assert!(tunes().is_empty());
     }
 

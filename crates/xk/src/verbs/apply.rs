@@ -39,7 +39,7 @@ A file declares what constants shall have:
     [[tune]]
     set = { BLK_MAX_REQUEST_COUNT = 128, SHRINK_BATCH = \"4K\" }
 
-    [[tune]]                      # for some only: pid, comm, uid, cgroup, netns
+    [[tune]]                      # for some only: pid, comm, uid, cgroup, netns, dev
     set = { MAX_SOFTIRQ_RESTART = 20 }
     comm = [\"fio\", \"dd\"]
     lease = \"10m\"                 # also: mode, backend

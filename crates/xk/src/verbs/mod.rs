@@ -4,6 +4,7 @@ mod apply;
 mod build;
 mod bundle;
 mod compile;
+mod devices;
 mod doctor;
 mod ending;
 mod explain;

@@ -1,13 +1,17 @@
-//! `xk set NAME=V --pid …`: a value for some processes only, by a policy that is
+//! `xk set NAME=V --pid …`: a value for some processes or devices only, by a policy that is
 //! written for the occasion.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use super::devices;
 use super::load::{install, Clock, Stay};
-use crate::context::Folders;
+use crate::context::{Folders, Tables};
 use crate::exit::{Failure, Result};
+use crate::kernel::KernelOf;
+use crate::output::Paint;
+use crate::variables::{at_sites, AtSite};
 
 const CGROUPS: &str = "/sys/fs/cgroup";
 /// Length of a process' name, with its NUL.
@@ -15,7 +19,7 @@ const COMM: usize = 16;
 
 /// Whom a value is for. Several of one kind: any of them; of several kinds: all of them.
 #[derive(Debug, Clone, Default, clap::Args)]
-#[command(next_help_heading = "For some only (what interrupts do for them is not theirs)")]
+#[command(next_help_heading = "For some only (what interrupts do for threads is not theirs)")]
 pub struct Whom {
     /// Threads of this process
     #[arg(long, value_name = "PID")]
@@ -32,11 +36,21 @@ pub struct Whom {
     /// Threads in this network namespace (/run/netns/NAME, /proc/PID/ns/net)
     #[arg(long, value_name = "FILE")]
     pub netns: Vec<PathBuf>,
+    /// What is done for this network interface, or this disk, also by interrupts
+    #[arg(long, value_name = "DEVICE")]
+    pub dev: Vec<String>,
 }
+
+/// The variables at the sites of a constant.
+pub type Sites<'a> = &'a dyn Fn(&str) -> Result<Vec<AtSite>>;
 
 impl Whom {
     /// Whether the value is for everybody.
     pub fn is_everybody(&self) -> bool {
+        self.is_any_thread() && self.dev.is_empty()
+    }
+
+    fn is_any_thread(&self) -> bool {
         self.pid.is_empty()
             && self.comm.is_empty()
             && self.uid.is_empty()
@@ -44,7 +58,7 @@ impl Whom {
             && self.netns.is_empty()
     }
 
-    /// The conditions, in C.
+    /// What threads have to be, in C.
     fn conditions(&self) -> Result<Vec<String>> {
         let any = |terms: Vec<String>| (!terms.is_empty()).then(|| terms.join(" || "));
         let comms = self.comm.iter().map(|name| comm(name)).collect::<Result<Vec<_>>>()?;
@@ -86,11 +100,23 @@ fn netns(path: &Path) -> Result<String> {
     Ok(format!("(task->nsproxy && task->nsproxy->net_ns->ns.inum == {}U)", metadata.ino()))
 }
 
+/// What the source of the running kernel has at the sites of a constant.
+pub fn sites_of_running(folders: &Folders, tables: &Tables, constant: &str) -> Result<Vec<AtSite>> {
+    let kernel = KernelOf::default();
+    let say = |line: &str| eprintln!("{}", Paint::stderr().dim(line));
+    let tree = kernel.tree(&kernel.image()?, &folders.cache, &say)?;
+    at_sites(tables.find(folders, constant)?, &tree, &folders.cache)
+}
+
 /// The policy for values of constants, in C.
-pub fn source(values: &[(String, i64)], whom: &Whom) -> Result<String> {
+pub fn source(values: &[(String, i64)], whom: &Whom, sites: Sites<'_>) -> Result<String> {
     let conditions = whom.conditions()?;
     let mut text = String::from("#include \"xk.bpf.h\"\n");
     for (index, (constant, value)) in values.iter().enumerate() {
+        let device = match whom.dev.is_empty() {
+            true => None,
+            false => Some(devices::condition(&whom.dev, constant, &sites(constant)?)?),
+        };
         let constant = constant.replace('\\', "\\\\").replace('"', "\\\"");
         text += &format!("\nXK_TUNE(scoped{index}, \"{constant}\")\n{{\n");
         if !whom.comm.is_empty() {
@@ -99,12 +125,18 @@ pub fn source(values: &[(String, i64)], whom: &Whom) -> Result<String> {
         if !whom.netns.is_empty() {
             text += "\tstruct task_struct *task = bpf_get_current_task_btf();\n";
         }
-        // Above a thread, an interrupt works for anybody.
-        text += "\n\tif (!xk_in_task(xk_ctx))\n\t\treturn 0;\n";
+        if let Some((declarations, _)) = &device {
+            text += declarations;
+        }
+        text += "\n";
+        if !whom.is_any_thread() {
+            // Above a thread, an interrupt works for anybody.
+            text += "\tif (!xk_in_task(xk_ctx))\n\t\treturn 0;\n";
+        }
         if !whom.comm.is_empty() {
             text += "\tbpf_get_current_comm(comm, sizeof(comm));\n";
         }
-        for condition in &conditions {
+        for condition in conditions.iter().chain(device.as_ref().map(|(_, condition)| condition)) {
             text += &format!("\tif (!({condition}))\n\t\treturn 0;\n");
         }
         text += &format!("\txk_set(xk_ctx, {value}LL);\n\treturn 0;\n}}\n");
@@ -113,10 +145,11 @@ pub fn source(values: &[(String, i64)], whom: &Whom) -> Result<String> {
 }
 
 /// Sets values for some; `values` are ConstIDs with values in their ranges.
-pub fn run(values: &[(String, i64)], title: &str, whom: &Whom, stay: &Stay<'_>) -> Result {
-    let text = source(values, whom)?;
+pub fn run(values: &[(String, i64)], title: &str, whom: &Whom, tables: &Tables, stay: &Stay<'_>) -> Result {
+    let folders = Folders::new();
+    let text = source(values, whom, &|constant| sites_of_running(&folders, tables, constant))?;
     let mut clock = Clock::new();
-    let object = compiled(&text, &Folders::new())?;
+    let object = compiled(&text, &folders)?;
     clock.stage("compile");
     install(&object, &name_of(title), Path::new("xk set"), stay, clock)
 }
@@ -143,7 +176,7 @@ mod tests {
     #[test]
     fn conditions_are_combined() {
         let whom = Whom { pid: vec![7, 8], uid: vec![0], comm: vec!["a\"".into()], ..Whom::default() };
-        let text = source(&[("block/blk.h:L335:32:0".into(), 64)], &whom).unwrap();
+        let text = source(&[("block/blk.h:L335:32:0".into(), 64)], &whom, &|_| unreachable!()).unwrap();
         for part in [
             "XK_TUNE(scoped0, \"block/blk.h:L335:32:0\")",
             "if (!(bpf_get_current_pid_tgid() >> 32 == 7U || bpf_get_current_pid_tgid() >> 32 == 8U))",
@@ -158,8 +191,26 @@ mod tests {
     }
 
     #[test]
+    fn a_device_is_also_that_of_interrupts() {
+        let variable = xk_const::Variable {
+            name: "packet".into(),
+            type_name: "struct sk_buff *".into(),
+            size: 8,
+            location: xk_const::Location::Register(3),
+        };
+        let sites = |_: &str| Ok(vec![AtSite { place: "f+0x1".into(), variables: vec![variable.clone()] }]);
+        let device = Whom { dev: vec!["lo".into()], ..Whom::default() };
+        let text = source(&[("A".into(), 1)], &device, &sites).unwrap();
+        assert!(text.contains("XK_VAR(packet)") && text.contains("ifindex) == 1 &&"), "{text}");
+        assert!(!text.contains("xk_in_task") && !device.is_everybody(), "{text}");
+        let both = Whom { uid: vec![0], ..device };
+        let text = source(&[("A".into(), 1)], &both, &sites).unwrap();
+        assert!(text.contains("xk_in_task") && text.contains("uid_gid") && text.contains("ifindex"), "{text}");
+    }
+
+    #[test]
     fn what_names_nobody_is_refused() {
-        let of = |whom: Whom| source(&[("A".into(), 1)], &whom).map_err(|failure| failure.message);
+        let of = |whom: Whom| source(&[("A".into(), 1)], &whom, &|_| unreachable!()).map_err(|failure| failure.message);
         let named = |name: &str| of(Whom { comm: vec![name.into()], ..Whom::default() });
         assert!(named("").is_err() && named("sixteen_bytes_ab").is_err() && named("fifteen_bytes_a").is_ok());
         let group = |path: &str| of(Whom { cgroup: vec![path.into()], ..Whom::default() });

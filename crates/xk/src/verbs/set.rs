@@ -113,7 +113,7 @@ pub fn run(args: &Args) -> Result {
         }
     }
     if !args.whom.is_everybody() {
-        return for_some(args, &changes);
+        return for_some(args, &changes, &tables);
     }
     let device = Device::open()?;
     let addresses = Addresses::live(changes.iter().map(|change| change.table))?;
@@ -133,11 +133,11 @@ pub fn run(args: &Args) -> Result {
 }
 
 /// By a policy.
-fn for_some(args: &Args, changes: &[Change<'_>]) -> Result {
+fn for_some(args: &Args, changes: &[Change<'_>], tables: &Tables) -> Result {
     let values: Vec<_> = changes.iter().map(|change| (change.table.constant.id.clone(), change.value)).collect();
     let stay = Stay { hold: args.hold, lease: args.lease, transition: &args.transition };
     let title = changes.first().map_or("", Change::title);
-    scoped::run(&values, title, &args.whom, &stay)
+    scoped::run(&values, title, &args.whom, tables, &stay)
 }
 
 /// What is asked of the kernel.

@@ -107,6 +107,8 @@ struct Raw {
     cgroup: Many<PathBuf>,
     #[serde(default)]
     netns: Many<PathBuf>,
+    #[serde(default)]
+    dev: Many<String>,
     mode: Option<Spanned<String>>,
     backend: Option<Spanned<String>>,
     lease: Option<Spanned<String>>,
@@ -203,6 +205,7 @@ fn entry(raw: Spanned<Raw>, at: &dyn Fn(usize) -> Place) -> Result<Entry> {
         uid: raw.uid.into(),
         cgroup: raw.cgroup.into(),
         netns: raw.netns.into(),
+        dev: raw.dev.into(),
     };
     let entry = Entry { place, what, whom, mode, backend: backend.unwrap_or(By::Kprobe), lease };
     refuse_senseless(&entry, raw.name.as_ref().map(|name| at(name.span().start)))?;

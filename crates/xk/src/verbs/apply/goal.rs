@@ -159,7 +159,8 @@ impl<'a> Resolver<'a> {
         let unit = (!entry.whom.is_everybody()).then_some(goals.units.len());
         if unit.is_some() {
             let values: Vec<_> = found.iter().map(|(c, _)| (c.table.constant.id.clone(), c.value)).collect();
-            let text = scoped::source(&values, &entry.whom).map_err(|f| f.about(&entry.place.to_string()))?;
+            let sites = |constant: &str| scoped::sites_of_running(self.folders, self.tables, constant);
+            let text = scoped::source(&values, &entry.whom, &sites).map_err(|f| f.about(&entry.place.to_string()))?;
             let title = found.first().map_or("", |(change, _)| title(&change.table.constant));
             // What it includes changes with the command and the kernel only.
             let digest = format!("{:x}", Sha256::digest(format!("{}{text}", self.build_id)));

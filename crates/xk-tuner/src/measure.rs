@@ -64,10 +64,10 @@ impl<K: Watch + Witness> Lab<'_, K> {
             Kind::DefaultLast => vec![],
         };
         let candidate = self.candidate(&trial.point)?;
-        self.go(&self.space.default_point())?;
-        let value = match candidate {
-            Ok(reading) => reading.value,
-            Err(outcome) => return Ok(outcome),
+        let lapsed = self.back()?;
+        let value = match (candidate, lapsed) {
+            (Err(outcome), _) | (Ok(_), Some(outcome)) => return Ok(outcome),
+            (Ok(reading), None) => reading.value,
         };
         let mut default = before;
         self.last_default = None;
@@ -107,7 +107,7 @@ impl<K: Watch + Witness> Lab<'_, K> {
     fn candidate(&mut self, point: &Point) -> Result<Result<Reading, Outcome>, Halt> {
         match self.go(point) {
             Ok(()) => {}
-            Err(Halt::Trouble(Trouble::Knob { name, error })) => {
+            Err(Halt::Trouble(Trouble::Knob { name, error } | Trouble::Lapsed { name, error })) => {
                 return Ok(Err(Outcome::Failed { reason: format!("{name} {error}") }));
             }
             Err(halt) => return Err(halt),
@@ -126,10 +126,26 @@ impl<K: Watch + Witness> Lab<'_, K> {
         })
     }
 
-    /// Goes to a point, and waits until the machine is used to it.
+    /// Goes back to the default; what the window came to if the candidate was not in force to its end.
+    fn back(&mut self) -> Result<Option<Outcome>, Halt> {
+        let default = self.space.default_point();
+        match self.go(&default) {
+            Err(Halt::Trouble(Trouble::Lapsed { name, error })) => {
+                // The other knobs are still away.
+                self.go(&default)?;
+                Ok(Some(Outcome::Failed { reason: format!("{name}: {error}") }))
+            }
+            done => done.map(|()| None),
+        }
+    }
+
+    /// Goes to a point, and waits until the machine is used to it. From the last change on, the kernel leaves
+    /// perf-consts there for a whole window.
     fn go(&mut self, point: &Point) -> Result<(), Halt> {
-        self.machine.renew(self.target.timeout + self.machine.settle() + MARGIN)?;
+        let lease = self.target.timeout + self.machine.settle() + MARGIN;
+        self.machine.renew(lease)?;
         self.machine.go(self.space, point, self.keeper)?;
+        self.machine.renew(lease)?;
         let mut left = self.machine.settle();
         while !left.is_zero() && !self.keeper.interrupted() {
             let step = left.min(Duration::from_millis(50));

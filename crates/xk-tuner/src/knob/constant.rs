@@ -7,6 +7,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use rustix::time::{clock_gettime, ClockId};
 use xk_runtime::{AddressOf, Change, Device, Error as RuntimeError, Target, Tune};
 use xk_table::ScopeTable;
 
@@ -35,13 +36,20 @@ pub struct Constant {
     table: ScopeTable,
     tune: Option<Tune>,
     lease: Duration,
+    /// The kernel keeps the value at least until then; on its clock.
+    ends: Duration,
+}
+
+/// The clock of leases: it goes on while the machine sleeps.
+fn now() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default()
 }
 
 impl Constant {
     /// The constant of `table`.
     #[must_use]
     pub fn new(device: Device, addresses: Rc<dyn AddressOf>, table: ScopeTable) -> Self {
-        Self { device, addresses, table, tune: None, lease: FIRST_LEASE }
+        Self { device, addresses, table, tune: None, lease: FIRST_LEASE, ends: Duration::ZERO }
     }
 
     /// Whether a value is in the range that was proved.
@@ -74,10 +82,22 @@ impl Constant {
     }
 
     fn missing(&self, error: &RuntimeError) -> KnobError {
-        let lapsed = matches!(error, RuntimeError::NoSuchTune(_));
-        let why = if lapsed { "its lease ended, or somebody removed xk.ko; the default is in force" } else { "" };
-        let reason = if lapsed { why.into() } else { error.to_string() };
-        KnobError::Missing { place: self.place(), reason }
+        KnobError::Missing { place: self.place(), reason: error.to_string() }
+    }
+
+    /// Why our tune does not answer. One whose lease has ended is no longer ours.
+    fn gone(&mut self, error: &RuntimeError) -> KnobError {
+        if matches!(error, RuntimeError::NoSuchTune(_)) && now() >= self.ends {
+            self.tune = None;
+            return KnobError::Lapsed { place: self.place() };
+        }
+        self.missing(error)
+    }
+
+    /// Our tune, for so long from now.
+    fn extend(&mut self, id: u32) -> Result<(), RuntimeError> {
+        self.ends = now() + self.lease;
+        self.device.lease(id, Some(self.lease))
     }
 
     fn refused(&self, value: &Value, reason: String) -> KnobError {
@@ -99,7 +119,10 @@ impl Constant {
 impl Knob for Constant {
     fn read(&mut self) -> Result<Value, KnobError> {
         let status = match &self.tune {
-            Some(tune) => Some(tune.status().map_err(|error| self.missing(&error))?),
+            Some(tune) => match tune.status() {
+                Ok(status) => Some(status),
+                Err(error) => return Err(self.gone(&error)),
+            },
             None => self.somebody_elses().map_err(|error| self.missing(&error))?,
         };
         match status {
@@ -136,17 +159,18 @@ impl Knob for Constant {
         };
         let id = tune.id();
         self.tune = Some(tune);
-        let lease = Some(self.lease);
-        let done = self.device.lease(id, lease).and_then(|()| self.go(id, Target::Value(number)));
+        let done = self.extend(id).and_then(|()| self.go(id, Target::Value(number)));
         done.map_err(|error| self.refused(value, error.to_string()))
     }
 
     fn renew(&mut self, lease: Duration) -> Result<(), KnobError> {
         self.lease = lease;
-        match &self.tune {
-            Some(tune) => self.device.lease(tune.id(), Some(lease)).map_err(|error| self.missing(&error)),
-            None => Ok(()),
-        }
+        let Some(id) = self.tune.as_ref().map(Tune::id) else { return Ok(()) };
+        let before = self.ends;
+        self.extend(id).map_err(|error| {
+            self.ends = before;
+            self.gone(&error)
+        })
     }
 
     fn keep(&mut self) -> Result<(), KnobError> {

@@ -40,7 +40,7 @@ pub trait Knob {
     /// From now, the kernel puts the default back after so long, whoever is left to ask for it.
     ///
     /// # Errors
-    /// [`KnobError::Missing`] when that has happened already.
+    /// [`KnobError::Lapsed`] when that has happened already.
     fn renew(&mut self, _lease: Duration) -> Result<(), KnobError> {
         Ok(())
     }
@@ -113,6 +113,15 @@ pub enum KnobError {
         place: String,
         /// What the system said.
         reason: String,
+    },
+    /// The kernel has put the default back: the lease was not renewed in time.
+    #[error(
+        "{place} has its default again: its lease ended, as the tuner was stopped, or the machine is far slower than the \
+         target's timeout says"
+    )]
+    Lapsed {
+        /// Where.
+        place: String,
     },
     /// It is there and says nothing.
     #[error("{place} cannot be read: {reason}")]

@@ -33,6 +33,13 @@ pub enum Trouble {
         /// Why.
         error: KnobError,
     },
+    /// The kernel has put a knob back, which counts as changed no longer.
+    Lapsed {
+        /// Its name.
+        name: String,
+        /// Why.
+        error: KnobError,
+    },
     /// Somebody else has changed a knob.
     Yielded {
         /// Its name.
@@ -63,6 +70,18 @@ struct Slot {
     expected: Option<Value>,
     settle: Duration,
     at_end: AtEnd,
+}
+
+impl Slot {
+    /// What is wrong with it. What has lapsed is where the kernel has put it.
+    fn trouble(&mut self, error: KnobError) -> Trouble {
+        let name = self.name.clone();
+        if !matches!(error, KnobError::Lapsed { .. }) {
+            return Trouble::Knob { name, error };
+        }
+        self.expected = self.knob.read().ok();
+        Trouble::Lapsed { name, error }
+    }
 }
 
 /// The knobs.
@@ -147,7 +166,7 @@ impl Machine {
             match slot.knob.read() {
                 Ok(found) if found == expected => {}
                 Ok(found) => return Err(Trouble::Yielded { name: slot.name.clone(), expected, found }),
-                Err(error) => return Err(Trouble::Knob { name: slot.name.clone(), error }),
+                Err(error) => return Err(slot.trouble(error)),
             }
         }
         Ok(())
@@ -156,12 +175,14 @@ impl Machine {
     /// The kernel puts perf-consts back after so long, from now.
     ///
     /// # Errors
-    /// [`Trouble::Knob`]: it has done so already.
+    /// [`Trouble::Lapsed`]: it has done so already. The others are renewed all the same.
     pub fn renew(&mut self, lease: Duration) -> Result<(), Trouble> {
-        for slot in &mut self.slots {
-            slot.knob.renew(lease).map_err(|error| Trouble::Knob { name: slot.name.clone(), error })?;
-        }
-        Ok(())
+        let troubles: Vec<Trouble> = self
+            .slots
+            .iter_mut()
+            .filter_map(|slot| slot.knob.renew(lease).err().map(|error| slot.trouble(error)))
+            .collect();
+        troubles.into_iter().next().map_or(Ok(()), Err)
     }
 
     /// How long the machine needs to get used to any change.

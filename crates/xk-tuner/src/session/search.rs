@@ -197,7 +197,9 @@ fn keep(lab: &mut Lab<'_, Keeper<'_>>, best: &Point) -> Result<Vec<Kept>, Error>
     let done = lab.machine.go(lab.space, best, lab.keeper).and_then(|()| lab.machine.keep());
     let kept = done.map_err(|trouble| match trouble {
         Trouble::Fatal(error) => error,
-        Trouble::Knob { name, error } => Error::Knob { parameter: name, source: error },
+        Trouble::Knob { name, error } | Trouble::Lapsed { name, error } => {
+            Error::Knob { parameter: name, source: error }
+        }
         Trouble::Yielded { name, found, .. } => {
             Error::Machine(format!("{name} was set to {found} by somebody else in the last moment: nothing is kept"))
         }
@@ -231,7 +233,9 @@ fn stopped(setup: &Setup<'_>, store: &Store, halt: Halt, open: Option<(SearchId,
             }
             Ok(End::Without(name))
         }
-        Halt::Trouble(Trouble::Knob { name, error }) => Err(Error::Knob { parameter: name, source: error }),
+        Halt::Trouble(Trouble::Knob { name, error } | Trouble::Lapsed { name, error }) => {
+            Err(Error::Knob { parameter: name, source: error })
+        }
         Halt::Trouble(Trouble::Fatal(error)) => Err(error),
     }
 }

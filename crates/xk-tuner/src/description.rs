@@ -45,6 +45,17 @@ pub struct Job {
     pub constraints: Vec<Constraint>,
     /// How to search.
     pub options: Options,
+    /// What shows that these parameters are worth a search.
+    pub bottleneck: Option<Bottleneck>,
+}
+
+/// What shows that a subsystem holds the target up: a sensor, and from which reading on it does.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Bottleneck {
+    /// The sensor, with the name of the subsystem.
+    pub sensor: Sensor,
+    /// The limit.
+    pub at_least: f64,
 }
 
 /// One parameter.
@@ -182,48 +193,108 @@ impl Source {
 }
 
 impl Job {
-    /// Reads a search file, and the subsystem that it names.
+    /// Reads a search file, and the subsystems that it names: one job, or one for each of several.
     ///
     /// # Errors
     /// [`Error::Description`], [`Error::Io`].
-    pub fn read(file: &Path, folders: &[PathBuf]) -> Result<Self, Error> {
+    pub fn read(file: &Path, folders: &[PathBuf]) -> Result<Vec<Self>, Error> {
         let source = Source::read(file)?;
         let search: text::Search = source.parse()?;
         source.check_schema(&search.schema)?;
-        let mut parameters = own(&source, &search.parameter, &search.with)?;
-        let mut sensors = sensors(&source, &search.sensor, &search.with)?;
-        if let Some(name) = &search.subsystem {
-            let (more, signs) = subsystem(&source, name, &search.with, folders)?;
-            parameters.extend(more);
-            sensors.extend(signs);
+        let stem = || file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let name = search.name.clone().unwrap_or_else(stem);
+        let Some(several) = &search.subsystems else {
+            return Ok(vec![Self::of(&source, &search, search.subsystem.as_ref(), folders, name)?]);
+        };
+        let own = search.subsystem.is_some() || search.parameters.is_some() || !search.parameter.is_empty();
+        if own || several.get_ref().is_empty() {
+            let message = "`subsystems` names one or more, each of which is tuned as it stands: it goes neither with \
+                           `subsystem` nor with parameters of the search's own";
+            return Err(source.error(several.span(), message));
         }
-        select(&source, &mut parameters, search.parameters.as_deref())?;
-        check(&source, &parameters)?;
+        let job = |subsystem: &Spanned<String>| {
+            let job = Self::of(&source, &search, Some(subsystem), folders, format!("{name}/{}", subsystem.get_ref()))?;
+            match job.bottleneck {
+                Some(_) => Ok(job),
+                None => Err(source.error(
+                    subsystem.span(),
+                    format!(
+                        "subsystem `{}` has no [bottleneck], so nobody can say when it is its turn",
+                        subsystem.get_ref()
+                    ),
+                )),
+            }
+        };
+        several.get_ref().iter().map(job).collect()
+    }
+
+    fn of(
+        source: &Source,
+        search: &text::Search,
+        subsystem: Option<&Spanned<String>>,
+        folders: &[PathBuf],
+        name: String,
+    ) -> Result<Self, Error> {
+        let mut parameters = own(source, &search.parameter, &search.with)?;
+        let mut sensors = sensors(source, &search.sensor, &search.with)?;
+        let mut bottleneck = None;
+        if let Some(name) = subsystem {
+            let known = self::subsystem(source, name, &search.with, folders)?;
+            parameters.extend(known.parameters);
+            sensors.extend(known.sensors);
+            bottleneck = known.bottleneck;
+        }
+        select(source, &mut parameters, search.parameters.as_deref())?;
+        check(source, &parameters)?;
         Ok(Self {
-            name: search.name.unwrap_or_else(|| file.file_stem().unwrap_or_default().to_string_lossy().into_owned()),
+            name,
             parameters,
             sensors,
-            target: target(&source, &search.target)?,
-            constraints: search.constraint.iter().map(|limit| constraint(&source, limit)).collect::<Result<_, _>>()?,
-            options: options(&source, &search.search)?,
+            target: target(source, &search.target)?,
+            constraints: search.constraint.iter().map(|limit| constraint(source, limit)).collect::<Result<_, _>>()?,
+            options: options(source, &search.search)?,
+            bottleneck,
         })
     }
 }
 
-type Variables = BTreeMap<String, String>;
+/// What the file of a subsystem says.
+struct Subsystem {
+    parameters: Vec<Parameter>,
+    sensors: Vec<Sensor>,
+    bottleneck: Option<Bottleneck>,
+}
+
+/// What a subsystem's variables are.
+pub type Variables = BTreeMap<String, String>;
+
+/// The sensors of a subsystem.
+///
+/// # Errors
+/// [`Error::Description`], [`Error::Io`], [`Error::Machine`].
+pub fn sensors_of(name: &str, with: &Variables, folders: &[PathBuf]) -> Result<Vec<Sensor>, Error> {
+    let source = Source::read(&find(name, folders).map_err(Error::Machine)?)?;
+    let subsystem: text::Subsystem = source.parse()?;
+    source.check_schema(&subsystem.schema)?;
+    sensors(&source, &subsystem.sensor, with)
+}
+
+/// The file of a subsystem.
+fn find(name: &str, folders: &[PathBuf]) -> Result<PathBuf, String> {
+    let candidates = folders.iter().map(|folder| folder.join(format!("{name}.toml")));
+    candidates.clone().find(|file| file.exists()).ok_or_else(|| {
+        let looked: Vec<String> = candidates.map(|file| file.display().to_string()).collect();
+        format!("there is no subsystem `{name}` (looked for {})", looked.join(", "))
+    })
+}
 
 fn subsystem(
     search: &Source,
     name: &Spanned<String>,
     with: &Variables,
     folders: &[PathBuf],
-) -> Result<(Vec<Parameter>, Vec<Sensor>), Error> {
-    let candidates = folders.iter().map(|folder| folder.join(format!("{}.toml", name.get_ref())));
-    let Some(file) = candidates.clone().find(|file| file.exists()) else {
-        let looked: Vec<String> = candidates.map(|file| file.display().to_string()).collect();
-        let message = format!("there is no subsystem `{}` (looked for {})", name.get_ref(), looked.join(", "));
-        return Err(search.error(name.span(), message));
-    };
+) -> Result<Subsystem, Error> {
+    let file = find(name.get_ref(), folders).map_err(|message| search.error(name.span(), message))?;
     let source = Source::read(&file)?;
     let subsystem: text::Subsystem = source.parse()?;
     source.check_schema(&subsystem.schema)?;
@@ -236,7 +307,12 @@ fn subsystem(
             return Err(search.error(name.span(), message));
         }
     }
-    Ok((own(&source, &subsystem.parameter, with)?, sensors(&source, &subsystem.sensor, with)?))
+    let test = |text: &Spanned<text::Bottleneck>| bottleneck(&source, name.get_ref(), text, with);
+    Ok(Subsystem {
+        parameters: own(&source, &subsystem.parameter, with)?,
+        sensors: sensors(&source, &subsystem.sensor, with)?,
+        bottleneck: subsystem.bottleneck.as_ref().map(test).transpose()?,
+    })
 }
 
 fn own(source: &Source, texts: &[Spanned<text::Parameter>], with: &Variables) -> Result<Vec<Parameter>, Error> {
@@ -290,28 +366,41 @@ fn sensors(source: &Source, texts: &[Spanned<text::Sensor>], with: &Variables) -
     let one = |spanned: &Spanned<text::Sensor>| {
         let text = spanned.get_ref();
         let wrong = |message: String| source.error(spanned.span(), format!("sensor `{}`: {message}", text.name));
-        let counters = |list: &[String]| -> Result<Vec<String>, Error> {
-            list.iter()
-                .map(|counter| {
-                    sensor::check(counter).map_err(wrong)?;
-                    substitute(counter, with).map_err(wrong)
-                })
-                .collect()
-        };
-        if text.of.is_empty() {
-            return Err(wrong("`of` names no counter".into()));
-        }
+        let (of, per) = counters(&text.of, &text.per, with).map_err(wrong)?;
         if !(0.0..=1.0).contains(&text.similar) {
             return Err(wrong(format!("similar = {} is no share, from 0 to 1", text.similar)));
         }
-        Ok(Sensor {
-            name: text.name.clone(),
-            of: counters(&text.of)?,
-            per: counters(&text.per)?,
-            similar: text.similar,
-        })
+        Ok(Sensor { name: text.name.clone(), of, per, similar: text.similar })
     };
     texts.iter().map(one).collect()
+}
+
+/// What is counted, and what it is divided by.
+fn counters(of: &[String], per: &[String], with: &Variables) -> Result<(Vec<String>, Vec<String>), String> {
+    let read = |list: &[String]| -> Result<Vec<String>, String> {
+        let one = |counter: &String| sensor::check(counter).and_then(|()| substitute(counter, with));
+        list.iter().map(one).collect()
+    };
+    if of.is_empty() {
+        return Err("`of` names no counter".into());
+    }
+    Ok((read(of)?, read(per)?))
+}
+
+fn bottleneck(
+    source: &Source,
+    name: &str,
+    text: &Spanned<text::Bottleneck>,
+    with: &Variables,
+) -> Result<Bottleneck, Error> {
+    let wrong = |message: String| source.error(text.span(), format!("[bottleneck]: {message}"));
+    let test = text.get_ref();
+    let (of, per) = counters(&test.of, &test.per, with).map_err(wrong)?;
+    let at_least = test.at_least;
+    if !(at_least > 0.0 && at_least.is_finite()) {
+        return Err(wrong(format!("at_least = {at_least} is no limit: it must be above 0")));
+    }
+    Ok(Bottleneck { sensor: Sensor { name: name.to_owned(), of, per, similar: 0.0 }, at_least })
 }
 
 /// Leaves those that the search names, in its order.

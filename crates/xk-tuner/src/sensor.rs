@@ -64,6 +64,12 @@ impl Snapshot {
         Self { counters, at: Instant::now() }
     }
 
+    /// How many counters could be read.
+    #[must_use]
+    pub fn readable(&self) -> usize {
+        self.counters.len()
+    }
+
     /// What the sensors say of the time between `self` and `later`.
     #[must_use]
     pub fn until(&self, later: &Self, sensors: &[Sensor]) -> Signature {

@@ -11,6 +11,7 @@ mod fixture;
 mod kernel;
 mod limits;
 mod names;
+mod notify;
 mod output;
 mod policies;
 mod rules;

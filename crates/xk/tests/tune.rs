@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test
 
 use std::fs;
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
@@ -373,4 +374,132 @@ fn a_damaged_memory_is_told_and_nothing_is_changed() {
     contains(&bench.run(1, &mut bench.tune()), &["tuner.sqlite", "move it away"]);
     assert_eq!(bench.knobs(), ["128", "slow"]);
     assert!(Path::new(&bench.path("state/tuner.sqlite")).exists());
+}
+
+/// Three subsystems with a knob each. Two of them hold the target up, one more than the other, until they are tuned.
+#[test]
+fn what_holds_the_target_up_is_tuned_first() {
+    let bench = Bench::new("", "");
+    let folder = bench.folder.path().display().to_string();
+    for (name, knob, values) in
+        [("cpu", "mode", "\"slow\", \"fast\""), ("disk", "ahead", "128, 1024"), ("net", "window", "1, 2")]
+    {
+        let text = format!(
+            "schema = 1\nsummary = \"{name}\"\nbottleneck = {{ of = [\"{folder}/waits:{name}\"], per = \
+             [\"{folder}/waits:work\"], at_least = 1 }}\n[[parameter]]\nname = \"{knob}\"\nfile = \
+             \"{folder}/{knob}\"\nchoices = [{values}]\n"
+        );
+        fs::write(bench.path(&format!("{name}.toml")), text).unwrap();
+    }
+    fs::write(bench.path("window"), "1\n").unwrap();
+    fs::write(bench.path("waits"), "work 0\ncpu 0\ndisk 0\nnet 0\n").unwrap();
+    let target = "cd FOLDER; { read _ w; read _ c; read _ d; } < waits; s=100
+[ $(cat ahead) = 1024 ] && s=$((s * 2)) || d=$((d + 5))
+[ $(cat mode) = fast ] && s=$((s * 3)) || c=$((c + 2))
+printf 'work %s\\ncpu %s\\ndisk %s\\nnet 0\\n' $((w + 1)) $c $d > waits
+echo $s";
+    let search = format!(
+        "schema = 1\nsubsystems = [\"cpu\", \"disk\", \"net\"]\n[target]\ncommand = \"\"\"{}\"\"\"\nmeasure = \
+         \"number\"\ngoal = \"maximise\"\ntimeout = \"20s\"\n",
+        target.replace('\\', "\\\\")
+    );
+    fs::write(bench.path("search.toml"), search.replace("FOLDER", &folder)).unwrap();
+    let tune = |arguments: &[&str]| {
+        let mut command = bench.tune();
+        command.args(arguments).env("XK_SUBSYSTEMS", &folder);
+        command
+    };
+    contains(
+        &bench.run(0, &mut tune(&["--plan"])),
+        &["holds the target up", "search/cpu", "search/disk", "search/net"],
+    );
+    let text = bench.run(0, &mut tune(&[]));
+    let order: Vec<&str> = text.lines().filter(|line| line.contains("holds the target up")).collect();
+    assert_eq!(order.len(), 3, "{text}");
+    contains(order[0], &["search/disk holds the target up (search/cpu 2.00; search/disk 5.00; search/net 0.00"]);
+    contains(order[1], &["search/cpu holds the target up (search/cpu 2.00; search/disk 0.00, tuned"]);
+    contains(order[2], &["nothing that can be tuned holds the target up any more"]);
+    assert_eq!(bench.knobs(), ["1024", "fast"]);
+    assert_eq!(bench.status()["kept"].as_array().unwrap().len(), 2);
+    assert!(!text.contains("window"), "{text}");
+    let chosen: Vec<Value> = bench
+        .entries()
+        .into_iter()
+        .filter(|entry| entry["what"]["event"] == "bottleneck")
+        .map(|entry| entry["what"]["chosen"].clone())
+        .collect();
+    assert_eq!(chosen, ["search/disk".into(), "search/cpu".into(), Value::Null]);
+    // Again: both are remembered, in one trial each, and the second is compared with the first in force.
+    let text = bench.run(0, &mut tune(&[]));
+    assert_eq!(text.matches("(1 trials)").count(), 2, "{text}");
+    bench.run(0, &mut bench.command(&["revert"]));
+    assert_eq!(bench.knobs(), ["128", "slow"]);
+}
+
+fn unit() -> (PathBuf, String) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/xk-tune@.service");
+    let text = fs::read_to_string(&path).unwrap();
+    (path, text)
+}
+
+/// What systemd itself says of it, but for what is not installed here.
+#[test]
+fn the_unit_file_is_understood() {
+    let (path, text) = unit();
+    let output = match Command::new("systemd-analyze").arg("verify").arg(&path).output() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => panic!("systemd-analyze: run `scripts/setup`"),
+        other => other.unwrap(),
+    };
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let wrong: Vec<&str> = said.lines().filter(|line| !line.contains("/usr/bin/xk is not executable")).collect();
+    assert_eq!(wrong, [""; 0]);
+    let words =
+        ["Type=notify", "WatchdogSec=", "KillMode=process", "CapabilityBoundingSet=CAP_", "NoNewPrivileges=yes"];
+    contains(&text, &words);
+}
+
+/// What systemd would run, and what it would hear: that it is ready, what it does, and that it is alive, as long as
+/// it is.
+#[test]
+fn a_service_manager_hears_of_the_daemon() {
+    let (_, text) = unit();
+    let line = text.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
+    assert_eq!(line, "/usr/bin/xk tune --daemon /etc/xk/tune/%i.toml");
+    let bench = Bench::new(SCORE, "");
+    let socket = UnixDatagram::bind(bench.path("manager")).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let hear = || {
+        let mut bytes = [0; 4096];
+        let length = socket.recv(&mut bytes).unwrap();
+        String::from_utf8_lossy(&bytes[..length]).into_owned()
+    };
+    let mut daemon = bench
+        .command(&["--daemon", bench.path("search.toml").to_str().unwrap()])
+        .env("NOTIFY_SOCKET", bench.path("manager"))
+        .env("WATCHDOG_USEC", "100000")
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    assert_eq!(hear(), "READY=1");
+    let mut heard = Vec::new();
+    while !heard.iter().any(|line: &String| line.contains("is better than the default")) {
+        heard.push(hear());
+    }
+    let alive = |heard: &[String]| heard.iter().filter(|line| *line == "WATCHDOG=1").count();
+    assert!(heard.iter().any(|line| line.starts_with("STATUS=trial 1")) && alive(&heard) > 3, "{heard:?}");
+    // Between two searches it is alive, too.
+    let waiting: Vec<String> = (0..5).map(|_| hear()).collect();
+    assert!(alive(&waiting) >= 4, "{waiting:?}");
+    // One that does not get on says nothing.
+    let pid = daemon.id().to_string();
+    let signal = |name: &str| assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
+    signal("-STOP");
+    socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    let mut bytes = [0; 4096];
+    while socket.recv(&mut bytes).is_ok() {}
+    assert!(socket.recv(&mut bytes).is_err());
+    signal("-CONT");
+    signal("-TERM");
+    assert!(daemon.wait().unwrap().success());
+    assert_eq!(bench.knobs(), ["1024", "fast"], "what is proved better stays");
 }

@@ -20,10 +20,9 @@ const STATE: &str = "/tmp/tuner";
 const AHEAD: &str = "/sys/block/nullb0/queue/read_ahead_kb";
 
 guest_tests! {
-    what_is_better_is_found_kept_and_put_back,
-    sigkill_leaves_nothing_and_loses_nothing,
+    killed_again_and_again_it_finds_keeps_and_puts_back,
     a_value_that_the_kernel_refuses_is_not_chosen,
-    a_stopped_tuner_does_not_keep_a_constant,
+    a_lease_that_ends_costs_one_trial,
 }
 
 fn guest_output() -> &'static str {
@@ -122,31 +121,41 @@ fn start(file: &Path) -> Child {
 mod checks {
     use super::*;
 
-    pub fn what_is_better_is_found_kept_and_put_back() {
+    /// Both knobs are away from their defaults when it is killed, in every round but by chance.
+    pub fn killed_again_and_again_it_finds_keeps_and_puts_back() {
         assert_eq!((knobs(), reported("plug")), (untouched(), 32));
         let requests = reported("requests");
         let file = describe("128, 1024", "");
         let plan = said(0, &mut tune(&[file.to_str().unwrap(), "--plan"]));
         contains(&plan, &[BLK, "the kernel (lease)", AHEAD, "the guardian process", "nothing has been changed"]);
         assert_eq!(knobs(), untouched());
+        let next = kill_again_and_again(&file);
+        assert_eq!(reported("plug"), 32);
+
+        let mut tuner = start(&file);
+        wait_until("it goes on", || status()["unfinished"] != Value::Null);
+        assert!(next == Value::Null || status()["unfinished"] == next, "{next} is next");
+        tuner.kill().unwrap();
+        tuner.wait().unwrap();
+        wait_until("everything is put back", || knobs() == untouched());
         let text = said(0, &mut tune(&[file.to_str().unwrap()]));
-        contains(&text, &["is better than the default", "plug = 128 (was 32)", "ahead = 1024 (was 128)"]);
+        contains(&text, &["going on with search 1", "is better than the default"]);
+        contains(&text, &["plug = 128 (was 32)", "ahead = 1024 (was 128)"]);
         assert_eq!(knobs(), ("1024".into(), vec![128]));
         assert_eq!(reported("plug"), 128);
         assert!(reported("requests") < requests, "with more read ahead, fewer requests");
-        let text = said(0, &mut tune(&[file.to_str().unwrap()]));
+        let text = said(0, &mut as_a_service(&file));
         contains(&text, &["compared anew: plug = 32", "remembered", "better than the default again", "(1 trials)"]);
         assert_eq!(knobs(), ("1024".into(), vec![128]));
         contains(&said(0, &mut tune(&["revert"])), &["plug = 32 (put back)", "ahead = 128 (put back)"]);
         assert_eq!((knobs(), reported("plug")), (untouched(), 32));
     }
 
-    /// Both knobs are away from their defaults when it is killed, in every round but by chance.
-    pub fn sigkill_leaves_nothing_and_loses_nothing() {
-        let file = describe("128, 1024", "");
+    /// What the last one was killed in.
+    fn kill_again_and_again(file: &Path) -> Value {
         let mut changed = 0;
         for round in 0..6 {
-            let mut tuner = start(&file);
+            let mut tuner = start(file);
             wait_until("a trial has begun", || status()["unfinished"] != Value::Null);
             // Into a window with the candidate, most of the time.
             wait_until("a knob is changed, or the tuner is done", || knobs() != untouched() || tuner_ended(&tuner));
@@ -164,19 +173,18 @@ mod checks {
             }
         }
         assert!(changed >= 3, "killed with knobs changed in {changed} of 6 rounds");
-        assert_eq!(reported("plug"), 32);
-        let next = status()["unfinished"].clone();
-        let mut tuner = start(&file);
-        wait_until("it goes on", || status()["unfinished"] != Value::Null);
-        assert!(next == Value::Null || status()["unfinished"] == next, "{next} is next");
-        tuner.kill().unwrap();
-        tuner.wait().unwrap();
-        wait_until("everything is put back", || knobs() == untouched());
-        let text = said(0, &mut tune(&[file.to_str().unwrap()]));
-        contains(&text, &["going on with search 1", "plug = 128", "ahead = 1024"]);
-        assert_eq!(reported("plug"), 128);
-        said(0, &mut tune(&["revert"]));
-        assert_eq!(knobs(), untouched());
+        status()["unfinished"].clone()
+    }
+
+    /// With no more capabilities than the service has.
+    fn as_a_service(file: &Path) -> Command {
+        let unit = fs::read_to_string(repository().join("packaging/xk-tune@.service")).unwrap();
+        let line = unit.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).unwrap();
+        let set: String = line.split(' ').map(|name| name.replace("CAP_", ",+").to_lowercase()).collect();
+        let mut command = Command::new("setpriv");
+        command.args(["--no-new-privs", &format!("--bounding-set=-all{set}"), env!("CARGO_BIN_EXE_xk"), "tune"]);
+        command.arg(file).env("XK_TUNER", STATE);
+        command
     }
 
     fn status() -> Value {
@@ -198,18 +206,44 @@ mod checks {
         assert_eq!(knobs(), untouched());
     }
 
-    /// SIGSTOP: nobody is left to put anything back, and nobody died. The lease ends all the same.
-    pub fn a_stopped_tuner_does_not_keep_a_constant() {
+    /// SIGSTOP: nobody is left to put anything back, and nobody died. The lease ends all the same; the window that it
+    /// ended in is worth nothing, and the search goes on.
+    pub fn a_lease_that_ends_costs_one_trial() {
         let file = describe("128", "");
+        let text = fs::read_to_string(&file).unwrap();
+        let command = text.lines().find(|line| line.starts_with("command")).unwrap();
+        let waits = text.replace(command, "command = 'sleep 2; echo 5'").replace("60s", "15s");
+        fs::write(&file, waits).unwrap();
         let mut tuner = start(&file);
         wait_until("the constant is tuned", || {
             assert!(!tuner_ended(&tuner), "{}", said(0, &mut tune(&["history"])));
             knobs().1 == [128]
         });
-        assert!(run("kill", &["-STOP", &tuner.id().to_string()]));
+        let pid = tuner.id().to_string();
+        assert!(run("kill", &["-STOP", &pid]));
         wait_until("the lease has ended", || knobs().1.is_empty());
         assert_eq!(reported("plug"), 32);
+        assert!(run("kill", &["-CONT", &pid]));
+        wait_until("the next trial begins", || {
+            assert!(!tuner_ended(&tuner), "{}", said(0, &mut tune(&["history"])));
+            trials().len() > 1
+        });
+        let first = &trials()[0]["what"]["evidence"];
+        assert_eq!(first["end"], "failed", "{first}");
+        contains(first["reason"].as_str().unwrap(), &["plug: ", "its lease ended", "default again"]);
         tuner.kill().unwrap();
         tuner.wait().unwrap();
+        wait_until("everything is put back", || knobs() == untouched());
+    }
+
+    /// The ends of trials, and the beginning of the one that has not ended.
+    fn trials() -> Vec<Value> {
+        let journal: Value = serde_json::from_str(&said(0, &mut tune(&["history", "--json"]))).unwrap();
+        let entries = journal["entries"].as_array().unwrap().clone();
+        let number = |entry: &Value| entry["what"]["number"].as_u64();
+        let ended: Vec<Value> = entries.iter().filter(|entry| entry["what"]["event"] == "ended").cloned().collect();
+        let open = entries.iter().rev().find(|entry| entry["what"]["event"] == "trial").cloned();
+        let open = open.filter(|open| ended.iter().all(|end| number(end) != number(open)));
+        ended.into_iter().chain(open).collect()
     }
 }

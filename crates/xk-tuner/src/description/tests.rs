@@ -48,6 +48,10 @@ similar = 0.2
 
 /// Reads a search with a subsystem beside it; an error loses the folder's name.
 fn read(search: &str, disk: &str) -> Result<Job, String> {
+    read_all(search, disk).map(|mut jobs| jobs.remove(0))
+}
+
+fn read_all(search: &str, disk: &str) -> Result<Vec<Job>, String> {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("disk.toml"), disk).unwrap();
     fs::write(folder.path().join("my.toml"), search).unwrap();
@@ -132,4 +136,48 @@ fn the_subsystems_of_the_repository_are_understood() {
         seen += 1;
     }
     assert_eq!(seen, 5);
+}
+
+const SEVERAL: &str = r#"
+schema = 1
+subsystems = ["disk"]
+with = { disk = "sda" }
+[target]
+command = "true"
+measure = "seconds"
+goal = "minimise"
+timeout = "9s"
+"#;
+
+#[test]
+fn several_subsystems_are_jobs_with_a_test_each() {
+    let disk =
+        DISK.replace("schema = 1", "schema = 1\nbottleneck = { of = [\"/sys/block/{disk}/stat:10\"], at_least = 300 }");
+    let jobs = read_all(SEVERAL, &disk).unwrap();
+    assert_eq!((jobs.len(), jobs[0].name.as_str()), (1, "my/disk"));
+    let test = jobs[0].bottleneck.as_ref().unwrap();
+    assert_eq!((test.at_least, test.sensor.of[0].as_str()), (300.0, "/sys/block/sda/stat:10"));
+    assert!(read_all(SEVERAL, DISK).unwrap_err().contains("my.toml:3: subsystem `disk` has no [bottleneck]"));
+    let told = read_all(SEVERAL, &disk.replace("300", "0")).unwrap_err();
+    assert!(told.contains("at_least = 0 is no limit"), "{told}");
+    let both = SEVERAL.replace("with", "parameters = [\"plug\"]\nwith");
+    assert!(read_all(&both, &disk).unwrap_err().contains("goes neither with"));
+    assert!(read_all(&SEVERAL.replace("[\"disk\"]", "[]"), &disk).unwrap_err().contains("names one or more"));
+}
+
+/// What is installed.
+#[test]
+fn every_subsystem_of_the_repository_can_be_one_of_several() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../subsystems");
+    let search = tempfile::tempdir().unwrap();
+    let names = "[\"disk\", \"cpu\", \"memory\", \"tcp\", \"locks\"]";
+    let file = search.path().join("all.toml");
+    fs::write(&file, SEVERAL.replace("[\"disk\"]", names)).unwrap();
+    let jobs = Job::read(&file, std::slice::from_ref(&folder)).unwrap();
+    assert_eq!(jobs.len(), 5);
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let lines = fs::read_to_string(&path).unwrap().lines().count();
+        assert!(lines <= 50, "{}: {lines} lines", path.display());
+    }
 }

@@ -27,6 +27,7 @@ pub struct Subsystem {
     pub parameter: Vec<Spanned<Parameter>>,
     #[serde(default)]
     pub sensor: Vec<Spanned<Sensor>>,
+    pub bottleneck: Option<Spanned<Bottleneck>>,
 }
 
 /// A search.
@@ -36,6 +37,8 @@ pub struct Search {
     pub schema: Spanned<u32>,
     pub name: Option<String>,
     pub subsystem: Option<Spanned<String>>,
+    /// Several, of which the one that holds the target up is tuned first.
+    pub subsystems: Option<Spanned<Vec<Spanned<String>>>>,
     #[serde(default)]
     pub with: BTreeMap<String, String>,
     /// Those of the subsystem to tune; all if it is not given.
@@ -110,6 +113,17 @@ pub struct Sensor {
     #[serde(default)]
     pub per: Vec<String>,
     pub similar: f64,
+}
+
+/// What shows that a subsystem holds the target up.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bottleneck {
+    pub of: Vec<String>,
+    #[serde(default)]
+    pub per: Vec<String>,
+    /// It does from here on.
+    pub at_least: f64,
 }
 
 #[derive(Debug, Deserialize)]

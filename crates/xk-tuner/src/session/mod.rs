@@ -3,6 +3,7 @@
 //! In: a job. Out: what was found, in force if it was proved better. However it ends, everything else is as it was:
 //! by this code, else by the guardian and the kernel, else by the next start.
 
+mod bottleneck;
 pub mod machine;
 mod search;
 
@@ -28,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What a session needs from the outside.
 pub struct Setup<'a> {
-    /// What to search.
+    /// What to search; of several, the first is as good as any.
     pub job: Job,
     /// Where the memory is.
     pub folder: PathBuf,
@@ -42,6 +43,8 @@ pub struct Setup<'a> {
     pub interrupted: &'a AtomicBool,
     /// Gets a line whenever something happens.
     pub say: &'a dyn Fn(&str),
+    /// Called several times per second, as long as the session gets on.
+    pub alive: &'a dyn Fn(),
 }
 
 /// How a session ended.
@@ -124,11 +127,11 @@ pub fn revert(store: &Store, constants: &dyn Constants) -> Result<Vec<String>, E
     Ok(lines)
 }
 
-/// Searches once.
+/// Searches once for each of these jobs, or, of several, for those whose subsystem holds the target up.
 ///
 /// # Errors
-/// [`Error`]; everything is as it was then.
-pub fn once(mut setup: Setup<'_>) -> Result<Summary, Error> {
+/// [`Error`]; everything is as it was then, but for what searches before it have kept.
+pub fn once(mut setup: Setup<'_>, jobs: &[Job]) -> Result<Vec<Summary>, Error> {
     if let Ok(reason) = fs::read_to_string(stop_file(&setup.folder)) {
         return Err(Error::Stopped(reason.trim().to_owned()));
     }
@@ -141,12 +144,22 @@ pub fn once(mut setup: Setup<'_>) -> Result<Summary, Error> {
         (setup.say)(&format!("kept by an earlier search, and compared anew: {line}"));
     }
     // Everything that can be wrong with the description is found before anything runs.
-    Machine::find(&setup.job.parameters, setup.constants)?;
+    for job in jobs {
+        Machine::find(&job.parameters, setup.constants)?;
+    }
     let guardian = Guardian::start(&mut setup.guardian, lock.share()?)?;
     let stop = stop_file(&setup.folder);
-    let mut keeper = Keeper { store: &store, guardian, interrupted: setup.interrupted, stop };
+    let mut keeper = Keeper { store: &store, guardian, interrupted: setup.interrupted, stop, alive: setup.alive };
+    match jobs {
+        [_] => Ok(vec![searched(&mut setup, &mut keeper)?]),
+        _ => bottleneck::tune(&mut setup, jobs, &mut keeper),
+    }
+}
+
+/// One search, without the knobs that somebody else has changed meanwhile.
+fn searched(setup: &mut Setup<'_>, keeper: &mut Keeper<'_>) -> Result<Summary, Error> {
     loop {
-        match search::search(&setup, &mut keeper)? {
+        match search::search(setup, keeper)? {
             End::Summary(summary) => return Ok(summary),
             // The rest of the parameters is searched without it.
             End::Without(name) => {
@@ -172,6 +185,7 @@ struct Keeper<'a> {
     guardian: Guardian,
     interrupted: &'a AtomicBool,
     stop: PathBuf,
+    alive: &'a dyn Fn(),
 }
 
 impl Keeper<'_> {
@@ -195,6 +209,7 @@ impl Watch for Keeper<'_> {
     }
 
     fn interrupted(&self) -> bool {
+        (self.alive)();
         self.interrupted.load(Ordering::Relaxed) || self.stop.exists()
     }
 }

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use xk_runtime::Device;
@@ -23,6 +23,7 @@ use super::transition::parse_time;
 use crate::addresses::Addresses;
 use crate::context::{running, Folders, Tables};
 use crate::exit::{Exit, Failure, Result};
+use crate::notify::Notify;
 use crate::rules::Rules;
 use crate::signals;
 
@@ -176,20 +177,30 @@ impl Constants for Live {
 
 fn tune(args: &Args) -> Result {
     let Some(file) = &args.file else { return Err(Failure::usage("name the FILE that says what to search")) };
-    let job = Job::read(file, &folders())?;
+    let jobs = Job::read(file, &folders())?;
     let live = Live::new()?;
     if args.plan {
-        show::plan(&job, &plan(&job, &live)?);
+        if jobs.len() > 1 {
+            println!("those whose subsystem holds the target up are tuned, the one that does most before the others");
+        }
+        for job in &jobs {
+            show::plan(job, &plan(job, &live)?);
+        }
         return Ok(());
     }
     let interrupted = signals::flag();
+    let manager = Notify::from_environment();
+    manager.ready();
     loop {
-        let summary = search(args, job.clone(), &live, interrupted)?;
-        show::summary(&summary);
-        if let Some(report) = &args.report {
-            write_report(&Store::open(&args.state())?, Some(summary.search), report)?;
+        let summaries = search(args, &jobs, &live, interrupted, &manager)?;
+        for summary in &summaries {
+            manager.status(&summary.sentence);
+            show::summary(summary);
         }
-        if !args.daemon || summary.conclusion.is_none() {
+        if let Some((report, last)) = args.report.as_ref().zip(summaries.last()) {
+            write_report(&Store::open(&args.state())?, Some(last.search), report)?;
+        }
+        if !args.daemon || summaries.iter().any(|summary| summary.conclusion.is_none()) {
             return Ok(());
         }
         let next = Instant::now() + args.every;
@@ -197,12 +208,14 @@ fn tune(args: &Args) -> Result {
             if interrupted.load(Ordering::Relaxed) || stop_file(&args.state()).exists() {
                 return Ok(());
             }
+            manager.alive();
             std::thread::sleep(Duration::from_millis(200).min(args.every));
         }
     }
 }
 
-fn search(args: &Args, job: Job, live: &Live, interrupted: &std::sync::atomic::AtomicBool) -> Result<Summary> {
+fn search(args: &Args, jobs: &[Job], live: &Live, interrupted: &AtomicBool, manager: &Notify) -> Result<Vec<Summary>> {
+    let Some(job) = jobs.first().cloned() else { return Ok(Vec::new()) };
     let program = std::env::current_exe()
         .map_err(|error| Failure::error(format!("this program does not know where it is ({error})")))?;
     let mut guardian = Command::new(program);
@@ -214,9 +227,13 @@ fn search(args: &Args, job: Job, live: &Live, interrupted: &std::sync::atomic::A
         guardian,
         build_id: live.build_id.clone(),
         interrupted,
-        say: &|line| println!("{line}"),
+        say: &|line| {
+            println!("{line}");
+            manager.status(line);
+        },
+        alive: &|| manager.alive(),
     };
-    Ok(once(setup)?)
+    Ok(once(setup, jobs)?)
 }
 
 fn write_report(store: &Store, search: Option<i64>, file: &Path) -> Result {

@@ -6,6 +6,7 @@ mod coverage;
 mod many;
 mod transition;
 mod trigger;
+mod tuner;
 mod update;
 
 use anyhow::Result;
@@ -26,6 +27,8 @@ pub struct Arguments {
     transition: transition::Options,
     #[command(flatten)]
     coverage: coverage::Options,
+    #[command(flatten)]
+    tuner: tuner::Options,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -44,6 +47,8 @@ enum Name {
     Update,
     /// What many policies at once cost Redis, beside as many eBPF kprobes
     Many,
+    /// Whether searches find what there is to find, and what a killed one leaves behind
+    Tuner,
     /// All of them
     All,
 }
@@ -84,6 +89,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     if chosen(Name::Coverage) {
         let result = coverage::run(&arguments.coverage)?;
         show(arguments.json, &result, coverage::Coverage::table)?;
+        verdict = verdict.and(result.verdict());
+    }
+    if chosen(Name::Tuner) {
+        let result = tuner::run(&arguments.tuner)?;
+        show(arguments.json, &result, tuner::Result::table)?;
         verdict = verdict.and(result.verdict());
     }
     if chosen(Name::Analysis) {

@@ -5,6 +5,7 @@ pub mod arm;
 pub mod atomicity;
 pub mod stress;
 pub mod transition;
+pub mod tuner;
 pub mod update;
 
 use std::path::Path;
@@ -30,6 +31,8 @@ enum Work {
     Own(stress::Arguments),
     /// Measure how long transitions take
     Transition(transition::Arguments),
+    /// Kill tuners, and read sensors
+    Tuner(tuner::Arguments),
     /// Measure how long loading policies and changing a value takes
     Update(update::Arguments),
 }
@@ -47,6 +50,7 @@ pub fn run(arguments: &Inside) -> Result<()> {
         Work::Stress(arguments) => show(&stress::run(arguments)?),
         Work::Own(arguments) => stress::own(arguments),
         Work::Transition(arguments) => show(&transition::run(arguments)?),
+        Work::Tuner(arguments) => show(&tuner::run(arguments)?),
         Work::Update(arguments) => show(&update::run(arguments)?),
     }
 }

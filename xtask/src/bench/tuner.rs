@@ -1,0 +1,215 @@
+//! Whether the tuner finds what there is to find on real workloads, in deterministic guests: beside the whole grid, the
+//! paper's search, ours without a memory, and ours with one. How often noise alone is promoted (arithmetic, without a
+//! machine), what a hundred kills leave behind, and what the sensors cost.
+
+mod workload;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{ensure, Context, Result as Fallible};
+use serde::Serialize;
+use xk_tuner::engine::Racing;
+use xk_tuner::history::Goal;
+use xk_tuner::replay::{play, Noise, Surface};
+use xk_tuner::{Point, Space};
+
+use super::{rounded, say};
+use crate::inside::tuner::Report;
+use crate::lab;
+use workload::{Workload, NOISE};
+
+/// Every workload of `bench/tuner`.
+const WORKLOADS: [&str; 3] = ["grep", "skip", "pages"];
+/// Perf-consts among their parameters.
+const CONSTANTS: [&str; 2] = ["BLK_MAX_REQUEST_COUNT", "TCP_INIT_CWND"];
+/// Searches of a flat target.
+const FLAT_SEARCHES: u64 = 1000;
+/// Promotions by mistake, of all.
+const MISTAKES: f64 = 0.01;
+/// Share of a processor that sensors may take.
+const SENSORS: f64 = 0.005;
+
+/// What may be chosen.
+#[derive(Debug, clap::Args)]
+#[group(skip)]
+pub struct Options {
+    /// tuner: only this workload of bench/tuner; may be repeated
+    #[arg(long = "workload", value_name = "NAME", value_parser = WORKLOADS)]
+    workloads: Vec<String>,
+    /// tuner: kills
+    #[arg(long, default_value_t = 100)]
+    kills: u32,
+}
+
+/// The result; its fields are the fields of the JSON object.
+#[derive(Debug, Serialize)]
+pub struct Result {
+    bench: &'static str,
+    kernel: String,
+    workloads: Vec<Workload>,
+    /// Share of searches of a flat target, with noise put in, in which something was promoted.
+    false_promotion: f64,
+    false_promotion_searches: u64,
+    /// Share of a processor that every sensor of every subsystem takes, read once per second.
+    sensor_cpu: f64,
+    sensor_counters: usize,
+    kill9: Kills,
+    missed: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Kills {
+    rounds: u32,
+    /// Rounds in which a knob was away from its default when the tuner was killed.
+    changed: u32,
+    lost_trials: usize,
+    knobs_left: u32,
+    /// Rounds after which another trial came than the one that was killed.
+    other_next: u32,
+}
+
+/// What every guest needs.
+struct Guest {
+    /// Shell assignments.
+    environment: String,
+    module: String,
+    programs: String,
+    /// Holds the scope tables until the last guest has ended.
+    _store: tempfile::TempDir,
+}
+
+/// Builds what is needed, and boots a guest for each workload, and one to kill tuners in.
+pub fn run(options: &Options) -> Fallible<Result> {
+    let kernel = lab::kernel()?;
+    let guest = prepare(&kernel)?;
+    let chosen = |name: &&str| options.workloads.is_empty() || options.workloads.iter().any(|wanted| wanted == name);
+    let mut workloads = Vec::new();
+    let mut space = None;
+    for name in WORKLOADS.into_iter().filter(|name| chosen(name)) {
+        say(&format!("{name}: the whole grid, the paper's search, ours, and ours again"));
+        let (workload, its) = workload::run(&guest, name)?;
+        eprint!("{}", workload.table());
+        workloads.push(workload);
+        space = space.or(Some(its));
+    }
+    let space = space.context("there is no workload")?;
+    let false_promotion = false_promotion(&space)?;
+    say(&format!("killing {} tuners, and reading sensors", options.kills));
+    let report = kills(&guest, options.kills)?;
+    let mut missed: Vec<String> = workloads.iter().flat_map(Workload::missed).collect();
+    missed.extend(beyond(false_promotion, &report));
+    Ok(Result {
+        bench: "tuner",
+        kernel: kernel.release,
+        workloads,
+        false_promotion,
+        false_promotion_searches: FLAT_SEARCHES,
+        sensor_cpu: (report.sensor_cpu * 1e6).round() / 1e6,
+        sensor_counters: report.counters,
+        kill9: Kills {
+            rounds: report.rounds,
+            changed: report.changed,
+            lost_trials: report.lost_trials,
+            knobs_left: report.knobs_left,
+            other_next: report.other_next,
+        },
+        missed,
+    })
+}
+
+fn prepare(kernel: &lab::Kernel) -> Fallible<Guest> {
+    let prepared = lab::output(lab::command("scripts/prepare")?.arg(lab::KERNEL))?;
+    let [programs, module] = prepared.lines().take(2).collect::<Vec<_>>()[..] else {
+        anyhow::bail!("scripts/prepare did not print the folder of xk and the module");
+    };
+    let store = tempfile::tempdir()?;
+    lab::output(
+        lab::command(&format!("{programs}/xk"))?
+            .args(["build", "--root", &kernel.root.display().to_string()])
+            .args(CONSTANTS)
+            .env("XK_STORE", store.path()),
+    )?;
+    let workload = compile()?;
+    let environment = format!(
+        "export XK_STORE={} XK_MODULE={module} XK_WORKLOAD={} PATH={programs}:$PATH;",
+        store.path().display(),
+        workload.display()
+    );
+    Ok(Guest { environment, module: module.to_owned(), programs: programs.to_owned(), _store: store })
+}
+
+fn compile() -> Fallible<PathBuf> {
+    let program = lab::target()?.join("tuner-workload");
+    lab::output(
+        lab::command("gcc-12")?
+            .args(["-O2", "-Wall", "-Wextra", "-Werror", "-static", "-pthread", "-o"])
+            .arg(&program)
+            .arg("bench/tuner/workload.c"),
+    )?;
+    Ok(program)
+}
+
+/// How often noise alone is promoted.
+fn false_promotion(space: &Space) -> Fallible<f64> {
+    let mut promoted = 0;
+    for seed in 0..FLAT_SEARCHES {
+        let mut flat = Surface::new(|_: &Point| 1.0, Noise::Normal(NOISE), seed);
+        let engine = Racing { seed, minimum: 0.02, warm: None };
+        let (_, end) = play(&engine, space, Goal::Maximise, 200, &mut flat)?;
+        promoted += u32::from(end.best != space.default_point());
+    }
+    Ok(rounded(f64::from(promoted) / FLAT_SEARCHES as f64))
+}
+
+/// A guest with two processors and a clock like any other: when a tuner is killed is nobody's plan.
+fn kills(guest: &Guest, rounds: u32) -> Fallible<Report> {
+    let script = format!(
+        "{} insmod {} && modprobe null_blk nr_devices=1 gb=1 && exec {} inside tuner --xk {}/xk --search \
+         bench/tuner/kill9.toml --knob /sys/block/nullb0/queue/read_ahead_kb --subsystems {} --rounds {rounds}",
+        guest.environment,
+        guest.module,
+        std::env::current_exe()?.display(),
+        guest.programs,
+        Path::new("subsystems").display()
+    );
+    let printed = lab::run_guest(&script, &["--timeout", "7200"])?;
+    let last = printed.lines().last().unwrap_or_default();
+    serde_json::from_str(last).with_context(|| format!("the guest printed: {printed}"))
+}
+
+fn beyond(false_promotion: f64, report: &Report) -> Vec<String> {
+    let promises = [
+        ("noise is promoted once in a hundred searches at most", false_promotion <= MISTAKES),
+        ("sensors take half a hundredth of a processor at most", report.sensor_cpu <= SENSORS),
+        ("no trial is lost by a kill", report.lost_trials == 0),
+        ("no knob stays changed after a kill", report.knobs_left == 0),
+        ("a killed trial comes again", report.other_next == 0),
+        ("a third of the kills hit a tuner that has changed something", report.changed * 3 >= report.rounds),
+    ];
+    promises.iter().filter(|(_, holds)| !holds).map(|(promise, _)| (*promise).to_owned()).collect()
+}
+
+impl Result {
+    /// For people.
+    pub fn table(&self) -> String {
+        let workloads: String = self.workloads.iter().map(Workload::table).collect();
+        let Kills { rounds, changed, lost_trials, knobs_left, other_next } = self.kill9;
+        format!(
+            "{workloads}noise alone was promoted in {:.1} % of {FLAT_SEARCHES} searches\n{} counters, read once per \
+             second, take {:.4} % of a processor\n{rounds} kills, {changed} with a knob changed: {lost_trials} trials \
+             lost, {knobs_left} knobs left, {other_next} times another trial next\n",
+            100.0 * self.false_promotion,
+            self.sensor_counters,
+            100.0 * self.sensor_cpu,
+        )
+    }
+
+    /// Whether every promise holds.
+    ///
+    /// # Errors
+    /// Those that do not.
+    pub fn verdict(&self) -> Fallible<()> {
+        ensure!(self.missed.is_empty(), "tuner: not so: {}", self.missed.join("; "));
+        Ok(())
+    }
+}

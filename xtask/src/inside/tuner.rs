@@ -1,0 +1,228 @@
+//! What a tuner leaves behind when it is killed, and what its sensors cost.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{ensure, Context, Result};
+use rustix::time::{clock_gettime, ClockId};
+use serde::{Deserialize, Serialize};
+use xk_runtime::Device;
+use xk_tuner::history::{Record, Trial};
+use xk_tuner::random::Random;
+use xk_tuner::store::{State, Store};
+use xk_tuner::{description, Sensor, Snapshot};
+
+/// What is to be done.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// The command
+    #[arg(long)]
+    xk: PathBuf,
+    /// The search that is killed
+    #[arg(long)]
+    search: PathBuf,
+    /// A file that it changes
+    #[arg(long)]
+    knob: PathBuf,
+    /// Kills
+    #[arg(long)]
+    rounds: u32,
+    /// Folders of the subsystems whose sensors are read
+    #[arg(long)]
+    subsystems: PathBuf,
+}
+
+/// What came of it.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// Kills.
+    pub rounds: u32,
+    /// Trials that had ended before a kill, and were not there after it.
+    pub lost_trials: usize,
+    /// Knobs that were not as before, when the lease and the guardian had had their time.
+    pub knobs_left: u32,
+    /// Kills after which another trial was begun than the one that was killed.
+    pub other_next: u32,
+    /// Kills at which a knob was away from its default.
+    pub changed: u32,
+    /// Searches that came to their end between kills.
+    pub searches: u32,
+    /// Share of a processor that all sensors take when they are read once per second.
+    pub sensor_cpu: f64,
+    /// How many counters that are.
+    pub counters: usize,
+}
+
+/// Longer than any lease of the search.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+/// Does both.
+///
+/// # Errors
+/// When the tuner does not run, or a sensor cannot be read.
+pub fn run(arguments: &Arguments) -> Result<Report> {
+    let (sensor_cpu, counters) = sensors(&arguments.subsystems)?;
+    let mut report = Report {
+        rounds: arguments.rounds,
+        lost_trials: 0,
+        knobs_left: 0,
+        other_next: 0,
+        changed: 0,
+        searches: 0,
+        sensor_cpu,
+        counters,
+    };
+    kills(arguments, &mut report)?;
+    Ok(report)
+}
+
+/// Where the search stands: its trials, and the one that was begun.
+type Standing = (Vec<Record>, Option<Trial>);
+
+fn kills(arguments: &Arguments, report: &mut Report) -> Result<()> {
+    let mut random = Random::new(1);
+    let state = tempfile::tempdir()?;
+    let untouched = knobs(&arguments.knob)?;
+    let mut known: Standing = (Vec::new(), None);
+    let mut longest = Duration::from_secs(1);
+    let mut killed = 0;
+    while killed < arguments.rounds {
+        let started = Instant::now();
+        let mut tuner = start(arguments, state.path())?;
+        let went_on = wait_for_a_trial(&mut tuner, state.path())?;
+        longest = longest.max(started.elapsed().min(4 * longest));
+        if went_on {
+            // Somewhere in this trial or the next.
+            sleep(longest.mul_f64(random.unit()));
+        }
+        let before = standing(state.path())?;
+        let away = knobs(&arguments.knob)? != untouched;
+        let ended = tuner.try_wait()?.is_some();
+        tuner.kill()?;
+        tuner.wait()?;
+        if ended {
+            // It found something: begin anew.
+            command(arguments, state.path()).arg("revert").stdout(Stdio::null()).status()?;
+            fs::remove_dir_all(state.path())?;
+            fs::create_dir(state.path())?;
+            known = (Vec::new(), None);
+            report.searches += 1;
+            continue;
+        }
+        killed += 1;
+        report.changed += u32::from(away);
+        report.knobs_left += u32::from(!returns(&arguments.knob, &untouched)?);
+        let after = standing(state.path())?;
+        report.lost_trials += lost(&known, &before) + lost(&before, &after);
+        report.other_next += u32::from(!same_next(&known, &after) || !same_next(&before, &after));
+        known = after;
+        if killed % 10 == 0 {
+            eprintln!("killed {killed} times, {} of them with a knob changed", report.changed);
+        }
+    }
+    Ok(())
+}
+
+fn command(arguments: &Arguments, state: &Path) -> Command {
+    let mut command = Command::new(&arguments.xk);
+    command.arg("tune").env("XK_TUNER", state);
+    command
+}
+
+fn start(arguments: &Arguments, state: &Path) -> Result<Child> {
+    let mut command = command(arguments, state);
+    command.arg(&arguments.search).stdout(Stdio::null()).spawn().context("xk tune")
+}
+
+/// Whether a trial was begun by this tuner, and not just its end.
+fn wait_for_a_trial(tuner: &mut Child, state: &Path) -> Result<bool> {
+    let who = format!("process {},", tuner.id());
+    let begun = |store: Store| -> Result<bool> {
+        let (journal, broken) = store.journal()?;
+        ensure!(broken.is_none(), "the journal is broken");
+        Ok(journal.iter().any(|entry| entry.what["event"] == "trial" && entry.who.contains(&who)))
+    };
+    let start = Instant::now();
+    while start.elapsed() < 4 * PATIENCE {
+        if tuner.try_wait()?.is_some() {
+            return Ok(false);
+        }
+        if state.join("tuner.sqlite").exists()
+            && Store::open(state).ok().is_some_and(|store| begun(store).unwrap_or(false))
+        {
+            return Ok(true);
+        }
+        sleep(Duration::from_millis(20));
+    }
+    anyhow::bail!("the tuner begins no trial")
+}
+
+fn standing(state: &Path) -> Result<Standing> {
+    let store = Store::open(state)?;
+    let Some(search) = store.search(None)? else { return Ok((Vec::new(), None)) };
+    ensure!(search.id == 1, "a killed search was not gone on with: there is a search {}", search.id);
+    let next = if search.state == State::Open { store.unfinished(1)? } else { None };
+    Ok((store.history(1)?, next))
+}
+
+/// Trials of `before` that are not in `after`.
+fn lost(before: &Standing, after: &Standing) -> usize {
+    let agree = before.0.iter().zip(&after.0).take_while(|(a, b)| a == b).count();
+    before.0.len() - agree
+}
+
+/// Whether what had been begun is what was, or is, tried then.
+fn same_next(before: &Standing, after: &Standing) -> bool {
+    let Some(begun) = &before.1 else { return true };
+    match after.0.get(before.0.len()) {
+        Some(record) => record.trial == *begun,
+        None => after.1.as_ref() == Some(begun),
+    }
+}
+
+/// The file, and the tunes of xk.ko.
+fn knobs(file: &Path) -> Result<(String, Vec<i64>)> {
+    let tunes = Device::open()?.tunes()?;
+    let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
+    Ok((text, tunes.iter().map(|tune| tune.value).collect()))
+}
+
+fn returns(file: &Path, untouched: &(String, Vec<i64>)) -> Result<bool> {
+    let start = Instant::now();
+    while start.elapsed() < PATIENCE {
+        if knobs(file)? == *untouched {
+            return Ok(true);
+        }
+        sleep(Duration::from_millis(20));
+    }
+    Ok(false)
+}
+
+/// Readings of all sensors.
+const READINGS: u32 = 200;
+
+/// Seconds of a processor that one reading of every sensor of every subsystem takes, and their counters.
+fn sensors(folder: &Path) -> Result<(f64, usize)> {
+    let mut sensors: Vec<Sensor> = Vec::new();
+    for name in ["disk", "cpu", "memory", "tcp", "locks"] {
+        let with = [("disk".to_owned(), "nullb0".to_owned())].into();
+        sensors.extend(description::sensors_of(name, &with, &[folder.to_owned()])?);
+    }
+    let readable = Snapshot::take(&sensors).readable();
+    ensure!(readable > 0, "no counter can be read");
+    let before = processor()?;
+    for _ in 0..READINGS {
+        ensure!(Snapshot::take(&sensors).readable() == readable, "a counter vanished");
+    }
+    let used = processor()?.saturating_sub(before).as_secs_f64();
+    ensure!(used > 0.0, "reading {readable} counters {READINGS} times took no time at all");
+    Ok((used / f64::from(READINGS), readable))
+}
+
+/// What this process has used of its processor.
+fn processor() -> Result<Duration> {
+    Ok(Duration::try_from(clock_gettime(ClockId::ProcessCPUTime))?)
+}

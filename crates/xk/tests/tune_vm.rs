@@ -209,7 +209,7 @@ mod checks {
     /// SIGSTOP: nobody is left to put anything back, and nobody died. The lease ends all the same; the window that it
     /// ended in is worth nothing, and the search goes on.
     pub fn a_lease_that_ends_costs_one_trial() {
-        let file = describe("128", "");
+        let file = describe("128, 1024", "");
         let text = fs::read_to_string(&file).unwrap();
         let command = text.lines().find(|line| line.starts_with("command")).unwrap();
         let waits = text.replace(command, "command = 'sleep 2; echo 5'").replace("60s", "15s");

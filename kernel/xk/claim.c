@@ -11,11 +11,12 @@
 #include "relocate.h"
 #include "xk.h"
 
-/* Of two tunes, where both updates are reached by probes. */
+/* Of two tunes, neither of which may choose another backend later. */
 static bool both_are_probes(const struct xk_live_site *site, const struct xk_live_site *other)
 {
-	return site->tune != other->tune && site->backend == &xk_backend_kprobe &&
-	       other->backend == &xk_backend_kprobe;
+	const struct xk_tune *a = site->tune, *b = other->tune;
+
+	return a != b && !a->detours && !a->patches && !b->detours && !b->patches;
 }
 
 /*

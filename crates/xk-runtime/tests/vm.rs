@@ -25,7 +25,7 @@ use guest::{boot, insmod, modules, passed, run, wait_for, XK_KO};
 use object::{Object, ObjectSection, ObjectSymbol};
 use support::target::{compare, fresh_target, message, only_site, target, target_module, write, TARGET_KO};
 use support::{op, raw, set_register, table, Loaded, Site, MODULE, RAX, RDI, RDX, RSI};
-use xk_runtime::{abi, AddressOf, Device, Error, Probe, SiteStatus, Tune};
+use xk_runtime::{abi, AddressOf, Backend, Device, Error, Probe, SiteStatus, Tune};
 use xk_table::{Fit, Op, OpCode, ScopeTable, When};
 
 guest_tests! {

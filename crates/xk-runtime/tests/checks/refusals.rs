@@ -32,11 +32,22 @@ pub fn overlapping_expressions_are_busy() {
         matches!(&refused, Err(Error::Busy(text)) if text.contains("xk_target_value+0x7") && text.contains("VALUE")),
         "{refused:?}"
     );
-    other.spans[0].start = 7;
-    let beside = load(&other, 42).unwrap();
-    assert_eq!(target("value"), "42");
-    beside.unload().unwrap();
-    assert_eq!(target("value"), "41");
+    // Behind the other's instruction, or from it on: that update has been made by then.
+    for start in [7, 5] {
+        other.spans[0].start = start;
+        let beside = load(&other, 42).unwrap();
+        assert_eq!(target("value"), "42");
+        beside.unload().unwrap();
+        assert_eq!(target("value"), "41");
+    }
+    // It would be inside a jump of ours, had that one become a detour.
+    let refused = message(Device::open().unwrap().load_by(&other, &Loaded, Backend::Auto));
+    assert!(refused.contains("these instructions are held by"), "{refused}");
+    // Two updates at one instruction: nothing says which comes first.
+    other.spans[0].indirection.offset = 5;
+    other.spans[0].indirection.insn_len = 2;
+    let refused = message(load(&other, 42));
+    assert!(refused.contains("these instructions are held by"), "{refused}");
 }
 
 /// The second is verified while the first has a jump over three of the

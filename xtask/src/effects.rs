@@ -1,11 +1,12 @@
-//! Does the kernel do what a tuned constant says? One case of `cases/` at a
-//! time: build the scope table, boot a guest, and let the kernel itself report
-//! the effect at default, tuned, and reverted.
+//! Does the kernel do what a tuned constant says? For each case of `cases/`: build the
+//! scope table, boot a guest, and let the kernel itself report the effect at default,
+//! tuned, and reverted.
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{ensure, Context, Result};
+use anyhow::{anyhow, bail, ensure, Context, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::lab;
@@ -28,17 +29,15 @@ struct Case {
     tuned: i64,
     expect_default: Expected,
     expect_tuned: Expected,
-    guest: Guest,
+    guest: Shape,
 }
 
-#[derive(Debug, Deserialize)]
-struct Guest {
+/// What a guest must have.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+struct Shape {
     cpus: u32,
     memory: String,
     numa: u32,
-    /// Modules that must be loaded before the constant can be tuned.
-    #[serde(default)]
-    tuned_modules: Vec<String>,
 }
 
 /// An exact number or a range, both bounds included.
@@ -70,7 +69,21 @@ pub struct Effect {
     observable: String,
 }
 
-/// What `scripts/effect-guest` prints.
+/// What `scripts/effect-guest` prints of a case.
+#[derive(Debug, Deserialize)]
+struct Printed {
+    case: String,
+    #[serde(flatten)]
+    result: Seen,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Seen {
+    Observed(Observed),
+    Failed { failed: String },
+}
+
 #[derive(Debug, Deserialize)]
 struct Observed {
     observable: String,
@@ -82,73 +95,120 @@ struct Observed {
 /// Runs the cases that were asked for.
 ///
 /// # Errors
-/// The first case whose effect is not the expected one.
+/// The cases whose effect is not the expected one.
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let mut names = arguments.cases.clone();
-    if names.is_empty() {
-        for entry in std::fs::read_dir(lab::repository()?.join("cases"))? {
-            let path = entry?.path();
-            if path.join("case.toml").exists() {
-                names.extend(path.file_name().and_then(|n| n.to_str()).map(str::to_owned));
+    let names = if arguments.cases.is_empty() { all()? } else { arguments.cases.clone() };
+    let mut failed = Vec::new();
+    for (name, effect) in observe(&names)? {
+        match effect {
+            Err(error) => failed.push(format!("{name}: {error:#}")),
+            Ok(effect) if arguments.json => println!("{}", serde_json::to_string(&effect)?),
+            Ok(effect) => {
+                let Effect { observed_default, observed_tuned, observed_reverted, .. } = effect;
+                println!("{}: {} -> {}", effect.r#const, effect.default, effect.value);
+                println!("  {}: {observed_default} -> {observed_tuned} -> {observed_reverted}", effect.observable);
             }
         }
-        names.sort();
     }
-    for name in names {
-        let effect = observe(&name)?;
-        if arguments.json {
-            println!("{}", serde_json::to_string(&effect)?);
-        } else {
-            let Effect { observed_default, observed_tuned, observed_reverted, .. } = effect;
-            println!("{}: {} -> {}", effect.r#const, effect.default, effect.value);
-            println!("  {}: {observed_default} -> {observed_tuned} -> {observed_reverted}", effect.observable);
-        }
-    }
+    ensure!(failed.is_empty(), "{}", failed.join("\n"));
     Ok(())
 }
 
-/// Runs one case and checks that the kernel reported what the case expects.
+/// The names of all cases.
+fn all() -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(lab::repository()?.join("cases"))? {
+        let path = entry?.path();
+        if path.join("case.toml").exists() {
+            names.extend(path.file_name().and_then(|n| n.to_str()).map(str::to_owned));
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// Runs these cases, those that need the same guest in one, and checks that the kernel reported
+/// what each expects.
 ///
 /// # Errors
-/// When the constant is refused, the guest fails, or the kernel reports
-/// something else.
-pub fn observe(name: &str) -> Result<Effect> {
-    let file = lab::repository()?.join("cases").join(name).join("case.toml");
-    let text = std::fs::read_to_string(&file).with_context(|| format!("{}", file.display()))?;
-    let case: Case = toml::from_str(&text).with_context(|| format!("{}", file.display()))?;
+/// When a case cannot be read, or the programs cannot be built. Of each case: when its constant
+/// is refused, its guest fails, or the kernel reports something else.
+pub fn observe(names: &[String]) -> Result<BTreeMap<String, Result<Effect>>> {
     let prepared = lab::output(lab::command("scripts/prepare")?.arg(lab::KERNEL))?;
     let mut prepared = prepared.lines().map(PathBuf::from);
     let (Some(programs), Some(module)) = (prepared.next(), prepared.next()) else {
         anyhow::bail!("scripts/prepare did not print the folder of xk and the module");
     };
-    build_table(&programs.join("xk"), &case.r#const)?;
-
-    let mut guest = lab::command("lab/lab")?;
-    guest.args(["run", "--kernel", lab::KERNEL, "--timeout", "400"]);
-    guest.args(["--cpus", &case.guest.cpus.to_string(), "--memory", &case.guest.memory]);
-    if case.guest.numa > 1 {
-        guest.args(["--numa", &case.guest.numa.to_string()]);
+    let mut effects = BTreeMap::new();
+    let mut guests: BTreeMap<Shape, BTreeMap<String, Case>> = BTreeMap::new();
+    for name in names {
+        let case = read(name)?;
+        match build_table(&programs.join("xk"), &case.r#const) {
+            Err(error) => drop(effects.insert(name.clone(), Err(error))),
+            Ok(()) => drop(guests.entry(case.guest.clone()).or_default().insert(name.clone(), case)),
+        }
     }
-    guest.args(["--", "scripts/effect-guest", name, &case.r#const, &case.tuned.to_string()]);
-    guest.args(&case.guest.tuned_modules);
+    for (shape, cases) in guests {
+        let seen = boot(&shape, &cases, &programs, &module);
+        for (name, case) in cases {
+            let seen = match &seen {
+                Err(error) => Err(anyhow!("{error:#}")),
+                Ok(seen) => seen.get(&name).context("its guest said nothing of it"),
+            };
+            let effect = seen.and_then(|seen| case.judge(seen));
+            effects.insert(name, effect);
+        }
+    }
+    Ok(effects)
+}
+
+fn read(name: &str) -> Result<Case> {
+    let file = lab::repository()?.join("cases").join(name).join("case.toml");
+    let text = std::fs::read_to_string(&file).with_context(|| format!("{}", file.display()))?;
+    toml::from_str(&text).with_context(|| format!("{}", file.display()))
+}
+
+/// What a guest of this shape saw of these cases.
+fn boot(
+    shape: &Shape,
+    cases: &BTreeMap<String, Case>,
+    programs: &Path,
+    module: &Path,
+) -> Result<BTreeMap<String, Seen>> {
+    let mut guest = lab::command("lab/lab")?;
+    let seconds = (150 + 100 * cases.len()).to_string();
+    guest.args(["run", "--kernel", lab::KERNEL, "--timeout", &seconds]);
+    guest.args(["--cpus", &shape.cpus.to_string(), "--memory", &shape.memory]);
+    if shape.numa > 1 {
+        guest.args(["--numa", &shape.numa.to_string()]);
+    }
+    guest.args(["--", "scripts/effect-guest"]).args(cases.keys());
     let path = std::env::var("PATH").unwrap_or_default();
     guest.env("PATH", format!("{}:{path}", programs.display())).env("XK_MODULE", module);
-    let printed = lab::output(&mut guest).with_context(|| format!("the guest of case {name}"))?;
-    let last = printed.lines().last().unwrap_or_default();
-    let observed: Observed = serde_json::from_str(last).with_context(|| format!("case {name} printed `{last}`"))?;
+    let printed = lab::output(&mut guest).context("the guest of the cases")?;
+    let lines = printed.lines().filter_map(|line| serde_json::from_str::<Printed>(line).ok());
+    Ok(lines.map(|printed| (printed.case, printed.result)).collect())
+}
 
-    ensure!(case.expect_default.holds(observed.observed_default), "{name}: by default {observed:?}");
-    ensure!(case.expect_tuned.holds(observed.observed_tuned), "{name}: tuned to {}: {observed:?}", case.tuned);
-    ensure!(case.expect_default.holds(observed.observed_reverted), "{name}: reverted: {observed:?}");
-    Ok(Effect {
-        r#const: case.r#const,
-        default: case.default,
-        value: case.tuned,
-        observed_default: observed.observed_default,
-        observed_tuned: observed.observed_tuned,
-        observed_reverted: observed.observed_reverted,
-        observable: observed.observable,
-    })
+impl Case {
+    fn judge(&self, seen: &Seen) -> Result<Effect> {
+        let observed = match seen {
+            Seen::Observed(observed) => observed,
+            Seen::Failed { failed } => bail!("in its guest: {failed}"),
+        };
+        ensure!(self.expect_default.holds(observed.observed_default), "by default {observed:?}");
+        ensure!(self.expect_tuned.holds(observed.observed_tuned), "tuned to {}: {observed:?}", self.tuned);
+        ensure!(self.expect_default.holds(observed.observed_reverted), "reverted: {observed:?}");
+        Ok(Effect {
+            r#const: self.r#const.clone(),
+            default: self.default,
+            value: self.tuned,
+            observed_default: observed.observed_default,
+            observed_tuned: observed.observed_tuned,
+            observed_reverted: observed.observed_reverted,
+            observable: observed.observable.clone(),
+        })
+    }
 }
 
 fn build_table(xk: &std::path::Path, constant: &str) -> Result<()> {
@@ -160,16 +220,21 @@ fn build_table(xk: &std::path::Path, constant: &str) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Mutex, PoisonError};
+    use std::collections::BTreeMap;
+    use std::sync::OnceLock;
 
-    /// Emulated guests share two cores: one at a time.
-    static GUEST: Mutex<()> = Mutex::new(());
+    use super::{all, observe, Effect};
 
     /// Fails unless the kernel reports what the case expects, three times:
     /// with the value it was compiled with, tuned, and reverted.
     fn effect_of(case: &str) {
-        let _one = GUEST.lock().unwrap_or_else(PoisonError::into_inner);
-        let effect = super::observe(case).unwrap_or_else(|error| panic!("{error:#}"));
+        static EFFECTS: OnceLock<BTreeMap<String, Result<Effect, String>>> = OnceLock::new();
+        let effects = EFFECTS.get_or_init(|| {
+            let effects = observe(&all().unwrap()).unwrap_or_else(|error| panic!("{error:#}"));
+            let said = |effect: anyhow::Result<Effect>| effect.map_err(|error| format!("{error:#}"));
+            effects.into_iter().map(|(name, effect)| (name, said(effect))).collect()
+        });
+        let effect = effects[case].as_ref().unwrap_or_else(|error| panic!("{error}"));
         assert_ne!(effect.observed_default, effect.observed_tuned, "the case does not tell the values apart");
         assert_eq!(effect.observed_default, effect.observed_reverted);
     }

@@ -4,6 +4,7 @@
 //! then takes its place) lists parameters and sensors. A *search* names a subsystem, or parameters of its own, and a
 //! target. In: text. Out: a [`Job`], or an error that points at the line. `text.rs` holds the schema.
 
+mod sensors;
 mod text;
 
 use std::collections::BTreeMap;
@@ -17,8 +18,9 @@ use toml::Spanned;
 
 use crate::knob::Plain;
 use crate::levels;
-use crate::sensor::{self, Sensor};
+use crate::sensor::Sensor;
 use crate::{Constraint, Error, Target, Value};
+use sensors::{bottleneck, sensors};
 
 /// The version of the schema that this program reads.
 pub const SCHEMA: u32 = 1;
@@ -360,47 +362,6 @@ fn substitute(text: &str, with: &Variables) -> Result<String, String> {
         rest = behind;
     }
     Ok(result + rest)
-}
-
-fn sensors(source: &Source, texts: &[Spanned<text::Sensor>], with: &Variables) -> Result<Vec<Sensor>, Error> {
-    let one = |spanned: &Spanned<text::Sensor>| {
-        let text = spanned.get_ref();
-        let wrong = |message: String| source.error(spanned.span(), format!("sensor `{}`: {message}", text.name));
-        let (of, per) = counters(&text.of, &text.per, with).map_err(wrong)?;
-        if !(0.0..=1.0).contains(&text.similar) {
-            return Err(wrong(format!("similar = {} is no share, from 0 to 1", text.similar)));
-        }
-        Ok(Sensor { name: text.name.clone(), of, per, similar: text.similar })
-    };
-    texts.iter().map(one).collect()
-}
-
-/// What is counted, and what it is divided by.
-fn counters(of: &[String], per: &[String], with: &Variables) -> Result<(Vec<String>, Vec<String>), String> {
-    let read = |list: &[String]| -> Result<Vec<String>, String> {
-        let one = |counter: &String| sensor::check(counter).and_then(|()| substitute(counter, with));
-        list.iter().map(one).collect()
-    };
-    if of.is_empty() {
-        return Err("`of` names no counter".into());
-    }
-    Ok((read(of)?, read(per)?))
-}
-
-fn bottleneck(
-    source: &Source,
-    name: &str,
-    text: &Spanned<text::Bottleneck>,
-    with: &Variables,
-) -> Result<Bottleneck, Error> {
-    let wrong = |message: String| source.error(text.span(), format!("[bottleneck]: {message}"));
-    let test = text.get_ref();
-    let (of, per) = counters(&test.of, &test.per, with).map_err(wrong)?;
-    let at_least = test.at_least;
-    if !(at_least > 0.0 && at_least.is_finite()) {
-        return Err(wrong(format!("at_least = {at_least} is no limit: it must be above 0")));
-    }
-    Ok(Bottleneck { sensor: Sensor { name: name.to_owned(), of, per, similar: 0.0 }, at_least })
 }
 
 /// Leaves those that the search names, in its order.

@@ -23,6 +23,9 @@ use super::place::{self, Results};
 use super::worker;
 use crate::lab;
 
+/// Length of the jump that kprobes make of a probe.
+const JUMP_LEN: u32 = 5;
+
 /// What the guest is asked to load.
 #[derive(Debug, Serialize)]
 struct Wanted {
@@ -65,13 +68,23 @@ impl From<ProbeKind> for Predicted {
 }
 
 impl Predicted {
-    fn of(span: &CriticalSpan, backend: Backend) -> Self {
+    fn of(span: &CriticalSpan, all: &[CriticalSpan], backend: Backend) -> Self {
         match backend {
-            Backend::AutoGlobal if span.in_place.is_some() => Self::Patch,
+            Backend::AutoGlobal if span.in_place.is_some() && !gives_way(span, all) => Self::Patch,
             Backend::AutoGlobal | Backend::Auto if span.indirection.window_range().is_some() => Self::Detour,
             _ => span.indirection.probe.into(),
         }
     }
+}
+
+/// Whether a jump would have to be kept away from a number where a site that has nothing but a window has
+/// its own (`kernel/xk/neighbour.c`).
+fn gives_way(span: &CriticalSpan, all: &[CriticalSpan]) -> bool {
+    let numbers = span.in_place.iter().flat_map(|in_place| &in_place.patches);
+    let mut before = numbers.flat_map(|number| number.offset.saturating_sub(JUMP_LEN - 1)..number.offset);
+    let other = |other: &&CriticalSpan| other.function == span.function && other.in_place.is_none();
+    let windows: Vec<_> = all.iter().filter(other).filter_map(|other| other.indirection.window_range()).collect();
+    before.any(|place| windows.iter().any(|window| window.contains(&place)))
 }
 
 impl Wanted {
@@ -87,7 +100,7 @@ impl Wanted {
                 symbol: function.symbol.clone(),
                 module: function.module.clone(),
                 offset: span.indirection.offset,
-                probe: Predicted::of(span, backend),
+                probe: Predicted::of(span, &table.spans, backend),
             })
         };
         let data = table.data.iter().map(|data| Site {
@@ -252,6 +265,8 @@ fn show(found: &Found) {
 
 #[cfg(test)]
 mod tests {
+    use xk_table::{InPlace, Patch, Range};
+
     use super::*;
 
     fn good() -> Found {
@@ -264,6 +279,31 @@ mod tests {
                 "workload": {"results": [1, 2], "seconds": 1.1}, "hit": {}, "missed": {}, "faults": {},
                 "broken": [], "left": []}]}"#;
         serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn a_number_close_behind_a_window_is_left_to_detours() {
+        let window = |offset: u32| xk_harness::site(0, offset, 5);
+        let number = |offset: u32| {
+            let mut span = xk_harness::site(0, offset + 3, 5);
+            let patch = Patch { offset, insn_len: 3, field: 2, size: 1, width: 4, iv: 0 };
+            let proof = span.proof.clone();
+            span.in_place = Some(InPlace { patches: vec![patch], range: Range::of(1, 9), proof });
+            span
+        };
+        for (others, expected) in [
+            (vec![], false),
+            (vec![window(5)], true),
+            (vec![window(2)], true),
+            (vec![window(1)], false),
+            (vec![window(13)], false),
+            (vec![CriticalSpan { function: 1, ..window(5) }], false),
+            // It is a patch itself.
+            (vec![number(2)], false),
+        ] {
+            let all = [others, vec![number(10)]].concat();
+            assert_eq!(gives_way(all.last().unwrap(), &all), expected, "{all:?}");
+        }
     }
 
     #[test]

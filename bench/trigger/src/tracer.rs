@@ -100,8 +100,8 @@ impl Attachment<'_> {
     /// As of [`counting`].
     pub fn count(&self, work: impl FnOnce() -> Result<()>) -> Result<u64> {
         let before = self.program.runs()?;
-        counting(work)?;
-        let after = self.program.runs()?;
+        // Asked while it counts: to stop counting is a write, at which the program may run, too.
+        let after = counting(|| work().and_then(|()| self.program.runs()))?;
         ensure!(after >= before, "the program was loaded again meanwhile");
         Ok(after - before)
     }

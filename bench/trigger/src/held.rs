@@ -1,15 +1,14 @@
 //! A constant that can be changed in its instructions, and seen to be changed: the longest
 //! that one write may be (`MAX_RW_COUNT`, fs/read_write.c). Longer ones are cut.
 
-use std::collections::BTreeMap;
 use std::io::Write;
 
 use anyhow::{ensure, Context, Result};
 use iced_x86::{Decoder, DecoderOptions, OpKind};
-use xk_table::{
-    hex, ConstRef, CriticalSpan, Fit, Function, InPlace, Indirection, KernelRef, Kind, Mode, Op, OpCode, Patch,
-    ProbeKind, Program, Proof, Range, ScopeTable, Validation, When, SCHEMA,
-};
+use xk_harness::{empty_table, site};
+use xk_table::{CriticalSpan, InPlace, Mode, Patch, Proof, Range, ScopeTable};
+
+use crate::update::running;
 
 /// Of the kernel: the largest number of whole pages that is an `int`.
 const DEFAULT: i64 = 0x7fff_f000;
@@ -17,7 +16,6 @@ const DEFAULT: i64 = 0x7fff_f000;
 pub const SHORT: i64 = 0x1000;
 /// What [`written`] writes.
 pub const LONG: i64 = 0x2000;
-const RAX: u8 = 0;
 
 /// How much of a long write the kernel accepts.
 pub fn written() -> Result<i64> {
@@ -53,62 +51,20 @@ pub fn table(symbol: &str, code: &[u8]) -> Result<ScopeTable> {
     let (start, end) = start.zip(end).with_context(|| format!("{symbol} does not hold {DEFAULT:#x}"))?;
     ensure!(end < code.len() as u32, "{symbol} ends with it");
     let probed = Decoder::with_ip(64, &code[end as usize..], 0, DecoderOptions::NONE).decode();
-    let op = |code| Op { code, width: 4, dst: RAX, a: 0, b: 0, c: 0, imm: 0 };
     let proof = Proof::Proved { solver: "by hand: written()".into(), millis: 0 };
     let range = Range::of(SHORT, DEFAULT);
+    // Its update is not used: the table is loaded by patch only.
     let span = CriticalSpan {
-        function: 0,
         start,
         end,
-        assembly: Vec::new(),
-        expression: Vec::new(),
-        ivs: vec![Fit::linear(1, 0, 4)],
-        indirection: Indirection {
-            offset: end,
-            insn_len: probed.len() as u8,
-            when: When::Before,
-            kind: Kind::Value,
-            probe: ProbeKind::Int3,
-            probe_reason: None,
-            window: 0,
-            window_lead: 0,
-            window_reason: None,
-            // Not used: the table is loaded by patch only.
-            program: Program { ops: vec![op(OpCode::Iv), op(OpCode::SetReg)] },
-        },
         proof: proof.clone(),
         in_place: Some(InPlace { patches, range, proof }),
-        in_place_reason: None,
+        ..site(0, end, probed.len() as u8)
     };
     Ok(ScopeTable {
-        schema: SCHEMA,
-        kernel: KernelRef { release: String::new(), build_id: String::new() },
-        constant: ConstRef {
-            id: "bench:L1:held:0".into(),
-            name: Some("held".into()),
-            text: String::new(),
-            token: DEFAULT.to_string(),
-            default: DEFAULT,
-        },
         range,
-        functions: vec![Function {
-            symbol: symbol.into(),
-            module: None,
-            text_offset: 0,
-            section: ".text".into(),
-            bytes: hex(code),
-            // As it runs now: whatever patches itself has done so.
-            mask: hex(&vec![0xff; code.len()]),
-            source: String::new(),
-        }],
+        functions: vec![running(symbol, code)],
         spans: vec![span],
-        data: Vec::new(),
-        scopes: Vec::new(),
-        mode: Mode::Global,
-        escapes: Vec::new(),
-        scoped: None,
-        validation: Validation::default(),
-        units: Vec::new(),
-        stages: BTreeMap::new(),
+        ..empty_table("held", DEFAULT, Mode::Global)
     })
 }

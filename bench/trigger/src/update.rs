@@ -2,12 +2,10 @@
 //! generates them, with their results in `rax` or the status flags, which are
 //! dead where they are applied (see `place`).
 
-use std::collections::BTreeMap;
-
+use xk_harness::{empty_table, site};
 use xk_runtime::AddressOf;
 use xk_table::{
-    hex, ConstRef, CriticalSpan, DataSite, Fit, Function, Indirection, KernelRef, Kind, Mode, Op, OpCode, ProbeKind,
-    Program, Proof, Range, ScopeTable, Validation, When, SCHEMA,
+    hex, CriticalSpan, DataSite, Fit, Function, Indirection, Mode, Op, OpCode, Program, Proof, Range, ScopeTable,
 };
 
 use crate::place::Place;
@@ -106,59 +104,30 @@ fn select() -> Update {
 impl Update {
     /// The scope table of a constant with this one update, at `place` of `symbol`.
     pub fn table(&self, symbol: &str, code: &[u8], place: &Place) -> ScopeTable {
+        let plain = site(0, place.offset, place.insn_len);
+        let program = Program { ops: self.ops.clone() };
+        let indirection = Indirection { window: place.window, program, ..plain.indirection };
+        let proof = Proof::Proved { solver: "dead state: see place.rs".into(), millis: 0 };
+        let span = CriticalSpan { ivs: self.ivs.clone(), indirection, proof, ..plain };
         ScopeTable {
-            schema: SCHEMA,
-            kernel: KernelRef { release: String::new(), build_id: String::new() },
-            constant: ConstRef {
-                id: format!("bench:L1:{}:0", self.name),
-                name: Some(self.name.into()),
-                text: String::new(),
-                token: "3".into(),
-                default: 3,
-            },
             range: Range::of(1, 1000),
-            functions: vec![Function {
-                symbol: symbol.into(),
-                module: None,
-                text_offset: 0,
-                section: ".text".into(),
-                bytes: hex(code),
-                // As it runs now: whatever patches itself has done so.
-                mask: hex(&vec![0xff; code.len()]),
-                source: String::new(),
-            }],
-            spans: vec![CriticalSpan {
-                function: 0,
-                start: place.offset,
-                end: place.offset + u32::from(place.insn_len),
-                assembly: Vec::new(),
-                expression: Vec::new(),
-                ivs: self.ivs.clone(),
-                indirection: Indirection {
-                    offset: place.offset,
-                    insn_len: place.insn_len,
-                    when: When::Before,
-                    kind: Kind::Value,
-                    probe: ProbeKind::Jump,
-                    probe_reason: None,
-                    window: place.window,
-                    window_lead: 0,
-                    window_reason: None,
-                    program: Program { ops: self.ops.clone() },
-                },
-                proof: Proof::Proved { solver: "dead state: see place.rs".into(), millis: 0 },
-                in_place: None,
-                in_place_reason: None,
-            }],
-            data: Vec::new(),
-            scopes: Vec::new(),
-            mode: Mode::Global,
-            escapes: Vec::new(),
-            scoped: None,
-            validation: Validation::default(),
-            units: Vec::new(),
-            stages: BTreeMap::new(),
+            functions: vec![running(symbol, code)],
+            spans: vec![span],
+            ..empty_table(self.name, 3, Mode::Global)
         }
+    }
+}
+
+/// A function of vmlinux as it runs now: whatever patches itself has done so.
+pub fn running(symbol: &str, code: &[u8]) -> Function {
+    Function {
+        symbol: symbol.into(),
+        module: None,
+        text_offset: 0,
+        section: ".text".into(),
+        bytes: hex(code),
+        mask: hex(&vec![0xff; code.len()]),
+        source: String::new(),
     }
 }
 

@@ -2,11 +2,9 @@
 /*
  * Slow start on long paths: HyStart leaves it when the round trip has grown by
  * clamp(minimum >> shift, least, most). On a path of 80 ms that is 10 ms, less than
- * a radio link varies by. Shift and upper limit are chosen together, by the flow's
- * own smallest round trip, in one transaction: one without the other would be of no
- * use. Short paths keep what they have.
- *
- * The lower limit, HYSTART_DELAY_MIN, does not matter to long paths.
+ * a radio link varies by. All three are chosen together, by the flow's own smallest
+ * round trip, in one transaction: shift or upper limit without the other would be of
+ * no use. Short paths keep what they have.
  */
 #include "xk.bpf.h"
 
@@ -29,5 +27,12 @@ XK_TUNE(most, "HYSTART_DELAY_MAX")
 {
 	if (is_long(XK_VAR(ca)))
 		xk_set(xk_ctx, 32000);
+	return 0;
+}
+
+XK_TUNE(least, "HYSTART_DELAY_MIN")
+{
+	if (is_long(XK_VAR(ca)))
+		xk_set(xk_ctx, 12000);
 	return 0;
 }

@@ -64,7 +64,11 @@ pub struct Counts {
 pub struct Corpus {
     tables: usize,
     spans: u64,
+    /// By a jump, or because their instructions hold the value.
     trapless: u64,
+    /// So many of these only because their instructions hold it, which takes mode `global`.
+    held: u64,
+    /// Why there is no window for the others.
     reasons: BTreeMap<String, u64>,
 }
 
@@ -147,6 +151,10 @@ fn corpus(image: &Image) -> Result<Corpus> {
             found.spans += 1;
             match &span.indirection.window_reason {
                 None => found.trapless += 1,
+                Some(_) if span.in_place.is_some() => {
+                    found.trapless += 1;
+                    found.held += 1;
+                }
                 Some(reason) => *found.reasons.entry(reason.clone()).or_default() += 1,
             }
         }
@@ -243,8 +251,11 @@ impl Coverage {
     pub fn table(&self) -> String {
         let mut text = self.vmlinux.table(&self.kernel);
         text += &self.modules.table(&format!("{} modules", self.module_files));
-        let Corpus { tables, spans, trapless, reasons } = &self.corpus;
-        _ = writeln!(text, "corpus: {trapless} of {spans} critical spans in {tables} tables");
+        let Corpus { tables, spans, trapless, held, reasons } = &self.corpus;
+        _ = writeln!(
+            text,
+            "corpus: {trapless} of {spans} critical spans in {tables} tables, {held} of them in mode global only"
+        );
         for (reason, number) in reasons {
             _ = writeln!(text, "    {number}: {reason}");
         }
@@ -267,7 +278,7 @@ impl Coverage {
         );
         ensure!(
             reached(corpus.trapless, corpus.spans * WANTED.1),
-            "one jump reaches {} of {} critical spans: less than 99 %",
+            "{} of {} critical spans need no trap: less than 99 %",
             corpus.trapless,
             corpus.spans
         );

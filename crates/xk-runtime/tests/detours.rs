@@ -18,8 +18,8 @@ use std::sync::OnceLock;
 
 use guest::{boot, insmod, modules, passed, run, wait_for, XK_KO};
 use support::target::{
-    compare, compare_flags, fresh_target, hits, is_optimised, message, no_probe, only_site, probe, running, target,
-    target_module, write, ENABLED, TARGET_KO,
+    compare, compare_flags, fresh_target, hits, is_optimised, message, nests, no_probe, only_site, outlives_kprobes,
+    probe, running, target, target_module, write, TARGET_KO,
 };
 use support::{op, set_register, table, windowed, Loaded, Site, MODULE, RAX, RDI, RDX, RSI};
 use xk_runtime::{Backend, Device, Error, Probe, Tune};

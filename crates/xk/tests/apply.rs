@@ -20,7 +20,8 @@ use std::time::Duration;
 use serde_json::Value;
 use support::guest::{boot, info, insmod, output_of, passed, repository, run, XK_KO};
 use support::{
-    build, contains, depth, environment, fresh_xk, json, setting, tunes, with_header, xk, Reader, BLK, OBJECTS, SHRINK,
+    alter_a_byte, altered_tables, build, contains, depth, environment, fresh_xk, json, setting, tunes, with_header, xk,
+    Reader, BLK, OBJECTS, SHRINK,
 };
 
 /// Acts in the module sch_pie.
@@ -43,21 +44,6 @@ guest_tests! {
     the_service_applies_and_removes,
     what_is_watched_is_what_happened,
     a_terminal_is_left_as_it_was,
-}
-
-/// What systemd itself says of it, but for what is not installed here.
-#[test]
-fn the_unit_file_is_understood() {
-    let unit = repository().join("packaging/xk.service");
-    let output = match Command::new("systemd-analyze").arg("verify").arg(&unit).output() {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => panic!("systemd-analyze: run `scripts/setup`"),
-        other => other.unwrap(),
-    };
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    let wrong: Vec<&str> = said.lines().filter(|line| !line.contains("/usr/bin/xk is not executable")).collect();
-    assert_eq!(wrong, [""; 0]);
-    let text = fs::read_to_string(unit).unwrap();
-    contains(&text, &["Type=oneshot", "RemainAfterExit=yes", "systemd-sysctl.service systemd-modules-load.service"]);
 }
 
 /// Applied again, a policy in C is compiled again, and must be known as the one in force.

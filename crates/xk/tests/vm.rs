@@ -11,14 +11,14 @@ mod support;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use serde_json::Value;
 use support::guest::{boot, info, insmod, modules, passed, repository, run, XK_KO};
-use support::{build, contains, json, xk, BLK, SHRINK};
+use support::{alter_a_byte, altered_tables, build, contains, json, xk, BLK, SHRINK};
 
 /// Acts in the module sch_pie.
 const PIE: &str = "QUEUE_THRESHOLD";
@@ -253,49 +253,19 @@ mod checks {
         assert_eq!(get(SHRINK), "128");
     }
 
-    /// Runs `check` with a store whose tables `change` has altered.
-    fn with_altered_tables(change: impl Fn(&mut Value), check: impl Fn(&[&str])) {
-        let from = PathBuf::from(std::env::var("XK_STORE").unwrap());
-        let store = tempfile::tempdir().unwrap();
-        for kernel in fs::read_dir(&from).unwrap().map(|entry| entry.unwrap().path()) {
-            let to = store.path().join(kernel.file_name().unwrap());
-            fs::create_dir(&to).unwrap();
-            // Beside the tables, there is a folder of how each build ended.
-            let paths = fs::read_dir(kernel).unwrap().map(|entry| entry.unwrap().path());
-            for path in paths.filter(|path| path.is_file()) {
-                let mut table: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-                change(&mut table);
-                fs::write(to.join(path.file_name().unwrap()), table.to_string()).unwrap();
-            }
-        }
-        check(&[&format!("XK_STORE={}", store.path().display()), env!("CARGO_BIN_EXE_xk")]);
-    }
-
     pub fn an_altered_byte_is_drift() {
-        let change = |table: &mut Value| {
-            let function = &mut table["functions"][0];
-            let mask = function["mask"].as_str().unwrap();
-            // The last byte that is compared.
-            let at = mask.rfind("ff").unwrap() & !1;
-            let mut bytes = function["bytes"].as_str().unwrap().to_owned();
-            let other = if &bytes[at..at + 2] == "90" { "91" } else { "90" };
-            bytes.replace_range(at..at + 2, other);
-            function["bytes"] = bytes.into();
+        let set = |store: &Path| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_xk"));
+            let output = command.args(["set", "SHRINK_BATCH=64"]).env("XK_STORE", store).output().unwrap();
+            let text = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(4), "{text}");
+            text
         };
-        with_altered_tables(change, |command| {
-            let output = Command::new("env").args(command).args(["set", "SHRINK_BATCH=64"]).output().unwrap();
-            let text = String::from_utf8_lossy(&output.stderr).into_owned();
-            assert_eq!(output.status.code(), Some(4), "{text}");
-            contains(&text, &["drift: SHRINK_BATCH", "expected 9", "running", "nothing has changed", "`xk build`"]);
-        });
+        let text = set(altered_tables(alter_a_byte).path());
+        contains(&text, &["drift: SHRINK_BATCH", "expected 9", "running", "nothing has changed", "`xk build`"]);
         contains(&xk(0, &["status"]), &["nothing is tuned"]);
-        let moved = |table: &mut Value| table["functions"][0]["text_offset"] = 64.into();
-        with_altered_tables(moved, |command| {
-            let output = Command::new("env").args(command).args(["set", "SHRINK_BATCH=64"]).output().unwrap();
-            let text = String::from_utf8_lossy(&output.stderr).into_owned();
-            assert_eq!(output.status.code(), Some(4), "{text}");
-            contains(&text, &["_stext+0x40", "another build"]);
-        });
+        let moved = altered_tables(|table| table["functions"][0]["text_offset"] = 64.into());
+        contains(&set(moved.path()), &["_stext+0x40", "another build"]);
         contains(&xk(0, &["status"]), &["nothing is tuned"]);
     }
 

@@ -195,26 +195,13 @@ pub fn sites_of_one_tune_change_together() {
     assert_eq!((target("value"), target("twice")), ("32".into(), "64".into()));
 }
 
-/// The handler of a kprobe calls the function: a kprobe there does not run.
 pub fn nothing_is_missed_where_probes_nest() {
-    let tune = load_by(Backend::Kprobe, &table(&target_module(), "VALUE", vec![value_site()]), 128).unwrap();
-    assert_eq!((target("value"), target("handler")), ("128".into(), "32".into()));
-    assert!(only_site(&tune).missed > 0);
-    tune.unload().unwrap();
-
-    let tune = value(128);
-    assert_eq!((target("value"), target("handler")), ("128".into(), "128".into()));
-    assert_eq!(only_site(&tune).missed, 0);
+    let table = table(&target_module(), "VALUE", vec![value_site()]);
+    nests(load_by(Backend::Kprobe, &table, 128).unwrap(), || value(128));
 }
 
 pub fn disabling_kprobes_changes_nothing() {
-    let tune = value(128);
-    write(ENABLED, "0");
-    assert_eq!(target("value"), "128");
-    assert!(!tune.status().unwrap().broken);
-    write(ENABLED, "1");
-    tune.unload().unwrap();
-    assert_eq!(target("value"), "32");
+    outlives_kprobes(value(128));
 }
 
 pub fn a_probe_on_the_jump_is_served() {

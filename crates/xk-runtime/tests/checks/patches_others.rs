@@ -3,27 +3,12 @@
 
 use super::*;
 
-/// The handler of a kprobe calls the function: a kprobe there does not run.
 pub fn nothing_is_missed_where_probes_nest() {
-    let kprobe = load_by(Backend::Kprobe, &value_table(), 128).unwrap();
-    assert_eq!((target("value"), target("handler")), ("128".into(), "32".into()));
-    assert!(only_site(&kprobe).missed > 0);
-    kprobe.unload().unwrap();
-    let tune = value(128);
-    assert_eq!((target("value"), target("handler")), ("128".into(), "128".into()));
-    assert_eq!(only_site(&tune).missed, 0);
+    nests(load_by(Backend::Kprobe, &value_table(), 128).unwrap(), || value(128));
 }
 
 pub fn disabling_kprobes_changes_nothing() {
-    let tune = value(128);
-    write(ENABLED, "0");
-    assert_eq!(target("value"), "128");
-    assert!(!tune.status().unwrap().broken);
-    tune.set(9).unwrap();
-    assert_eq!(target("value"), "9");
-    write(ENABLED, "1");
-    tune.unload().unwrap();
-    assert_eq!(target("value"), "32");
+    outlives_kprobes(value(128));
 }
 
 /// Its owner remembers the instruction with the number that it held: while it is there, the

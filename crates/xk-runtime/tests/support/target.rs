@@ -93,3 +93,26 @@ pub fn compare_flags(register: u8, memory: bool, flags: i64) -> Vec<Op> {
     ops.push(Op { a: 2, imm: flags, ..op(OpCode::SetFlags, 8) });
     ops
 }
+
+/// A handler of a kprobe calls `xk_target_value`, where 128 is in force: a kprobe there does not run then, and
+/// what comes instead of it is not missed.
+pub fn nests(by_kprobe: Tune, other: impl FnOnce() -> Tune) {
+    assert_eq!((target("value"), target("handler")), ("128".into(), "32".into()));
+    assert!(only_site(&by_kprobe).missed > 0);
+    by_kprobe.unload().unwrap();
+    let tune = other();
+    assert_eq!((target("value"), target("handler")), ("128".into(), "128".into()));
+    assert_eq!(only_site(&tune).missed, 0);
+}
+
+/// `tune` holds `xk_target_value` at 128: with kprobes switched off, too.
+pub fn outlives_kprobes(tune: Tune) {
+    write(ENABLED, "0");
+    assert_eq!(target("value"), "128");
+    assert!(!tune.status().unwrap().broken);
+    tune.set(9).unwrap();
+    assert_eq!(target("value"), "9");
+    write(ENABLED, "1");
+    tune.unload().unwrap();
+    assert_eq!(target("value"), "32");
+}

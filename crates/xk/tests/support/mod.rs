@@ -8,7 +8,7 @@
 pub mod guest;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use guest::{info, insmod, modules, output_of, repository, run, wait_for, XK_KO};
@@ -74,6 +74,34 @@ pub fn contains(text: &str, words: &[&str]) {
 /// What `xk status --json` says about the tunes.
 pub fn tunes() -> Vec<Value> {
     json(&["status", "--json"])["tunes"].as_array().unwrap().clone()
+}
+
+/// A store with the tables of this guest's, each as `change` leaves it.
+pub fn altered_tables(change: impl Fn(&mut Value)) -> tempfile::TempDir {
+    let from = PathBuf::from(std::env::var("XK_STORE").unwrap());
+    let store = tempfile::tempdir().unwrap();
+    for kernel in fs::read_dir(&from).unwrap().map(|entry| entry.unwrap().path()) {
+        let to = store.path().join(kernel.file_name().unwrap());
+        fs::create_dir(&to).unwrap();
+        // Beside the tables, there is a folder of how each build ended.
+        let paths = fs::read_dir(kernel).unwrap().map(|entry| entry.unwrap().path());
+        for path in paths.filter(|path| path.is_file()) {
+            let mut table: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+            change(&mut table);
+            fs::write(to.join(path.file_name().unwrap()), table.to_string()).unwrap();
+        }
+    }
+    store
+}
+
+/// Another byte in the code of a table's first function: the last that is compared.
+pub fn alter_a_byte(table: &mut Value) {
+    let function = &mut table["functions"][0];
+    let at = function["mask"].as_str().unwrap().rfind("ff").unwrap() & !1;
+    let mut bytes = function["bytes"].as_str().unwrap().to_owned();
+    let other = if &bytes[at..at + 2] == "90" { "91" } else { "90" };
+    bytes.replace_range(at..at + 2, other);
+    function["bytes"] = bytes.into();
 }
 
 /// A policy that sets a value, as C.

@@ -11,34 +11,25 @@
 #include "version.h"
 #include "xk.h"
 
-/* Where handlers may nest, nothing of theirs is the CPU's. */
-static int notrace run_nested(const struct xk_live_site *site, const struct xk_values *values,
-			      struct pt_regs *regs)
+static __always_inline int run_asked(const struct xk_live_site *site, struct pt_regs *regs)
 {
-	const struct xk_site_values *of_site = xk_values_at(values, site);
+	const struct xk_values *values = xk_version(READ_ONCE(*site->values));
 
-	if (site->plan.kind == XK_PLAN_STEPS)
-		return xk_run_interpret(site, of_site, regs);
-	return xk_run(site, of_site, regs);
+	if (values->policy && xk_policy_may_run())
+		return xk_policy_handle(site, values, regs);
+	return xk_run_nested(site, xk_values_at(values, site), regs);
 }
 
-NOKPROBE_SYMBOL(run_nested);
-
 /* From a stub, with the registers there. See xk_stub_ask in stub.S. */
-unsigned long notrace xk_detour_run(struct pt_regs *regs, unsigned long number)
+unsigned long notrace xk_detour_run(struct pt_regs *regs, const struct xk_stub *stub)
 {
-	const struct xk_stub *stub = xk_stub_at(number);
 	const struct xk_live_site *site;
 	bool updated = false;
 
 	preempt_disable_notrace();
 	site = READ_ONCE(stub->site);
-	if (site) {
-		const struct xk_values *values = READ_ONCE(*site->values);
-
-		regs->ip = site->address;
-		updated = !run_nested(site, xk_version(values), regs);
-	}
+	if (site)
+		updated = !run_asked(site, regs);
 	/* Not here would another thread run: a stack that ends in a stub cannot be read. */
 	barrier();
 	__preempt_count_sub(1);

@@ -172,19 +172,20 @@ static bool choose_to_arm(void *data)
 }
 
 /* Before a jump leads to it. While a transition is under way, every execution asks. */
-static void set_value(struct xk_stub *stub)
+static void set_gate(struct xk_stub *stub)
 {
-	const struct xk_live_site *site = stub->site;
+	const struct xk_tune *tune = stub->site->tune;
+	enum xk_gate wanted = tune->turn ? XK_GATE_ASK : xk_gate_of(stub, tune->values);
 	struct xk_poke gate;
 
-	stub->value = xk_values_at(site->tune->values, site)->constants[0];
-	if (!site->tune->turn || stub->state == XK_GATE_ASK)
+	xk_stub_take(stub, tune->values);
+	if (stub->state == wanted)
 		return;
-	xk_stub_write_gate(stub, XK_GATE_ASK, &gate);
+	xk_stub_write_gate(stub, wanted, &gate);
 	xk_text_lock();
 	xk_text_write(gate.address, gate.bytes, gate.len);
 	xk_text_unlock();
-	stub->state = XK_GATE_ASK;
+	stub->state = wanted;
 }
 
 static bool wait_in_window(const struct batch *batch)
@@ -224,7 +225,7 @@ static int detour_arm(struct xk_live_site **sites, unsigned int nr, struct xk_er
 		return -ENOMEM;
 	for (i = 0; i < nr; i++) {
 		stubs[i] = sites[i]->stub;
-		set_value(stubs[i]);
+		set_gate(stubs[i]);
 	}
 	for (attempt = 0; attempt < ARM_ATTEMPTS; attempt++) {
 		if (attempt)

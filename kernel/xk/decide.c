@@ -7,9 +7,11 @@
 #include <linux/filter.h>
 #include <linux/kprobes.h>
 #include <linux/log2.h>
+#include <linux/preempt.h>
 
 #include "handler.h"
 #include "policy.h"
+#include "stubs.h"
 
 /* What depends on the value at this site. Bounded by the operations of the site. */
 void notrace xk_policy_fill(struct xk_policy_cpu *cpu, u64 *frame, s64 value)
@@ -26,26 +28,33 @@ void notrace xk_policy_fill(struct xk_policy_cpu *cpu, u64 *frame, s64 value)
 	cpu->bucket = value < 1 ? 0 : min(ilog2(value) + 1, XK_POLICY_BUCKETS - 1);
 }
 
+/* Who wants to know how long programs take pays for it. */
+static noinline void notrace run_measured(struct xk_policy_cpu *cpu, struct pt_regs *regs)
+{
+	bpf_prog_run(cpu->program, regs);
+}
+
 /*
  * Preemption is disabled, which is as good as rcu_read_lock(). What helpers would
  * look for in current->bpf_ctx is refused by program.c.
  */
 static __always_inline void run_program(struct xk_policy_cpu *cpu, struct pt_regs *regs)
 {
-	/* Who wants to know how long programs take pays for it. */
 	if (static_branch_unlikely(&bpf_stats_enabled_key))
-		bpf_prog_run(cpu->program, regs);
+		run_measured(cpu, regs);
 	else
 		cpu->func(regs, cpu->insns);
 }
 
-static __always_inline void begin(struct xk_policy_cpu *cpu, const struct xk_values *values,
-				  struct pt_regs *regs)
+/* Whoever interrupts finds a policy at work, and leaves `cpu` alone: so that is first. */
+static __always_inline void begin(struct xk_policy_cpu *cpu,
+				  const struct xk_site_values *beneath, struct pt_regs *regs)
 {
-	cpu->regs = regs;
-	cpu->current_values = values;
-	cpu->set = false;
 	__this_cpu_write(xk_policy_current, cpu);
+	barrier();
+	cpu->regs = regs;
+	cpu->beneath = beneath;
+	cpu->set = false;
 	barrier();
 }
 
@@ -93,9 +102,9 @@ static noinline int notrace handle_any(const struct xk_live_site *site,
 
 	if (__this_cpu_read(xk_policy_current) != &xk_policy_nobody) {
 		this_cpu_inc(chosen->decided->count.skipped);
-		return xk_run(site, chosen, regs);
+		return xk_run_nested(site, chosen, regs);
 	}
-	begin(cpu, values, regs);
+	begin(cpu, chosen, regs);
 	if (cpu->once)
 		decided = decide_once(cpu, values->policy, regs);
 	else
@@ -126,7 +135,7 @@ int notrace xk_policy_handle(const struct xk_live_site *site, const struct xk_va
 
 	if (unlikely(__this_cpu_read(xk_policy_current) != &xk_policy_nobody || !cpu->plain))
 		return handle_any(site, values, regs);
-	begin(cpu, values, regs);
+	begin(cpu, beneath, regs);
 	run_program(cpu, regs);
 	if (likely(cpu->set)) {
 		cpu->histogram[cpu->bucket]++;
@@ -140,6 +149,53 @@ int notrace xk_policy_handle(const struct xk_live_site *site, const struct xk_va
 	return 0;
 }
 
+/* What is in force beneath the policy, which is at work already, or must not run. */
+static noinline u64 notrace beneath_of(const struct xk_site_values *beneath)
+{
+	this_cpu_inc(beneath->decided->count.skipped);
+	xk_count_hit(this_cpu_ptr(beneath->decided)->site);
+	return beneath->constants[0];
+}
+
+/*
+ * The same from a stub whose update is of the shortest kind, while nothing but one
+ * policy is in force. The value goes where ip was: see xk_stub_decide in stub.S.
+ */
+void notrace xk_detour_decide(struct pt_regs *regs, const struct xk_stub *stub)
+{
+	const struct xk_site_values *beneath;
+	struct xk_policy_cpu *cpu;
+
+	preempt_disable_notrace();
+	beneath = READ_ONCE(stub->decided);
+	cpu = this_cpu_ptr(beneath->decided);
+	if (unlikely(__this_cpu_read(xk_policy_current) != &xk_policy_nobody ||
+		     !xk_policy_may_run())) {
+		regs->ip = beneath_of(beneath);
+		goto out;
+	}
+	begin(cpu, beneath, regs);
+	run_program(cpu, regs);
+	/* One register less to save. */
+	regs = READ_ONCE(cpu->regs);
+	if (likely(cpu->set)) {
+		cpu->histogram[cpu->bucket]++;
+		regs->ip = cpu->values.constants[0];
+	} else {
+		cpu->count.kept++;
+		regs->ip = cpu->beneath->constants[0];
+	}
+	end();
+	xk_count_hit(cpu->site);
+out:
+	/* Not here would another thread run: a stack that ends in a stub cannot be read. */
+	barrier();
+	__preempt_count_sub(1);
+}
+
 NOKPROBE_SYMBOL(xk_policy_handle);
+NOKPROBE_SYMBOL(xk_detour_decide);
 NOKPROBE_SYMBOL(handle_any);
+NOKPROBE_SYMBOL(beneath_of);
 NOKPROBE_SYMBOL(decide_once);
+NOKPROBE_SYMBOL(run_measured);

@@ -8,6 +8,7 @@
 struct module;
 struct xk_live_site;
 struct xk_tune;
+struct xk_values;
 
 int xk_detour_init(void);
 /* Waits until no stub is in use. */
@@ -26,7 +27,12 @@ const char *xk_detour_prepare(struct xk_live_site *site, const u8 *text, u32 len
 struct xk_pokes *xk_detours_ask(struct xk_tune *const *tunes, unsigned int nr);
 /* They were made. */
 void xk_detours_asked(struct xk_tune *const *tunes, unsigned int nr);
-/* It is over: stubs that can have the value themselves do. */
+/*
+ * Whether some would go on with what is not in force any more if these values were,
+ * so that they must ask first.
+ */
+bool xk_detours_must_ask(const struct xk_tune *tune, const struct xk_values *next);
+/* It is over: stubs that need not ask do not. */
 void xk_detours_settle(struct xk_tune *const *tunes, unsigned int nr);
 
 /* Its text goes: nothing is put back there. */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Whether stubs use a value of their own, or ask which version is in force for this
- * execution. While a transition is under way, they ask.
+ * Whether stubs use a value of their own, let a policy decide, or ask which version
+ * is in force for this execution. While a transition is under way, they ask.
  */
 #include <linux/err.h>
 #include <linux/module.h>
@@ -10,8 +10,29 @@
 #include "backend.h"
 #include "detour.h"
 #include "handler.h"
+#include "policy.h"
 #include "stubs.h"
 #include "xk.h"
+
+enum xk_gate xk_gate_of(const struct xk_stub *stub, const struct xk_values *values)
+{
+	const struct xk_live_policy *policy = values->policy;
+
+	if (!policy)
+		return stub->has_value ? XK_GATE_VALUE : XK_GATE_ASK;
+	return stub->can_decide && !policy->sites[stub->site->index].once ? XK_GATE_DECIDE :
+									    XK_GATE_ASK;
+}
+
+/* An execution that reads it has one value, or policy, or the other. */
+void xk_stub_take(struct xk_stub *stub, const struct xk_values *values)
+{
+	const struct xk_site_values *of_site = xk_values_at(values, stub->site);
+
+	WRITE_ONCE(stub->value, of_site->constants[0]);
+	/* The block is complete before a handler can find it. */
+	smp_store_release(&stub->decided, of_site);
+}
 
 typedef void (*visit_fn)(struct xk_stub *stub, struct xk_pokes *pokes);
 
@@ -28,8 +49,13 @@ static void visit_stubs(struct xk_tune *const *tunes, unsigned int nr, visit_fn 
 
 static void add(struct xk_stub *stub, enum xk_gate gate, struct xk_pokes *pokes)
 {
-	if (stub->has_value && stub->state != gate)
+	if (stub->state != gate)
 		xk_stub_write_gate(stub, gate, &pokes->at[pokes->nr++]);
+}
+
+static enum xk_gate gate_in_force(const struct xk_stub *stub)
+{
+	return xk_gate_of(stub, stub->site->tune->values);
 }
 
 static void add_ask(struct xk_stub *stub, struct xk_pokes *pokes)
@@ -37,9 +63,9 @@ static void add_ask(struct xk_stub *stub, struct xk_pokes *pokes)
 	add(stub, XK_GATE_ASK, pokes);
 }
 
-static void add_value(struct xk_stub *stub, struct xk_pokes *pokes)
+static void add_in_force(struct xk_stub *stub, struct xk_pokes *pokes)
 {
-	add(stub, XK_GATE_VALUE, pokes);
+	add(stub, gate_in_force(stub), pokes);
 }
 
 static void asked(struct xk_stub *stub, struct xk_pokes *pokes)
@@ -47,10 +73,14 @@ static void asked(struct xk_stub *stub, struct xk_pokes *pokes)
 	stub->state = XK_GATE_ASK;
 }
 
-static void valued(struct xk_stub *stub, struct xk_pokes *pokes)
+static void settled(struct xk_stub *stub, struct xk_pokes *pokes)
 {
-	if (stub->has_value)
-		stub->state = XK_GATE_VALUE;
+	stub->state = gate_in_force(stub);
+}
+
+static void take_in_force(struct xk_stub *stub, struct xk_pokes *pokes)
+{
+	xk_stub_take(stub, stub->site->tune->values);
 }
 
 static struct xk_pokes *collect(struct xk_tune *const *tunes, unsigned int nr, visit_fn visit)
@@ -83,27 +113,34 @@ void xk_detours_asked(struct xk_tune *const *tunes, unsigned int nr)
 	visit_stubs(tunes, nr, asked, NULL);
 }
 
-/* An execution that reads it has one value or the other. */
-static void take_value(struct xk_stub *stub, struct xk_pokes *pokes)
+bool xk_detours_must_ask(const struct xk_tune *tune, const struct xk_values *next)
 {
-	const struct xk_live_site *site = stub->site;
+	unsigned int i;
 
-	WRITE_ONCE(stub->value, xk_values_at(site->tune->values, site)->constants[0]);
+	for (i = 0; i < tune->nr_sites; i++) {
+		const struct xk_live_site *site = &tune->sites[i];
+
+		if (site->stub && site->phase == XK_PHASE_ARMED &&
+		    site->stub->state != XK_GATE_ASK &&
+		    site->stub->state != xk_gate_of(site->stub, next))
+			return true;
+	}
+	return false;
 }
 
 /*
- * Where there is no memory, they go on asking. Gates that lead to the value
- * already may only be found after a change in mode now.
+ * Where there is no memory, they go on asking. Gates that lead elsewhere already lead to
+ * the right one, though with what it read before: so it is after a change in mode now.
  */
 void xk_detours_settle(struct xk_tune *const *tunes, unsigned int nr)
 {
 	struct xk_pokes *pokes;
 
-	visit_stubs(tunes, nr, take_value, NULL);
-	pokes = collect(tunes, nr, add_value);
+	visit_stubs(tunes, nr, take_in_force, NULL);
+	pokes = collect(tunes, nr, add_in_force);
 	if (IS_ERR_OR_NULL(pokes))
 		return;
 	if (xk_poke_stopped(pokes, NULL, NULL))
-		visit_stubs(tunes, nr, valued, NULL);
+		visit_stubs(tunes, nr, settled, NULL);
 	kvfree(pokes);
 }

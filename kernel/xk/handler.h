@@ -97,6 +97,15 @@ static inline int xk_run(const struct xk_live_site *site, const struct xk_site_v
 	}
 }
 
+/* Where handlers may nest, nothing of theirs is the CPU's. */
+static inline int xk_run_nested(const struct xk_live_site *site,
+				const struct xk_site_values *values, struct pt_regs *regs)
+{
+	if (site->plan.kind == XK_PLAN_STEPS)
+		return xk_run_interpret(site, values, regs);
+	return xk_run(site, values, regs);
+}
+
 static __always_inline const struct xk_site_values *
 xk_values_at(const struct xk_values *values, const struct xk_live_site *site)
 {

@@ -181,12 +181,10 @@ static int check_sites(const struct xk_tune *tune, struct xk_error *error)
 					 "the value is in memory (%s+0x%x), where it is the same for everybody",
 					 site->place.symbol, site->offset);
 		/* A waiting one would become one when its module comes. */
-		if (site->backend != &xk_backend_kprobe || tune->detours || tune->patches)
+		if (tune->patches)
 			return xk_refuse(error, -EOPNOTSUPP,
-					 "%s+0x%x is reached by the %s backend, which asks no policy",
-					 site->place.symbol, site->offset,
-					 tune->patches ? "patch" :
-					 tune->detours ? "detour" : site->backend->name);
+					 "%s+0x%x is reached by the patch backend, which asks no policy",
+					 site->place.symbol, site->offset);
 	}
 	return 0;
 }

@@ -8,6 +8,7 @@
 #define _XK_POLICY_H
 
 #include <linux/bpf.h>
+#include <linux/context_tracking_state.h>
 #include <linux/filter.h>
 #include <linux/kprobes.h>
 #include <linux/percpu.h>
@@ -22,8 +23,8 @@
  * execution at a time: see xk_policy_handle().
  */
 struct xk_policy_cpu {
-	const struct pt_regs *regs;	/* context of the program that runs, for xk_set() */
-	const struct xk_values *current_values;
+	struct pt_regs *regs;	/* context of the program that runs, for xk_set() */
+	const struct xk_site_values *beneath;	/* in force where nothing is set */
 	bool set;			/* the program has: `value` */
 	bool once;			/* decides once in an activation of a watched scope */
 	bool plain;			/* not so, and the update is of the shortest kind */
@@ -90,6 +91,15 @@ void xk_policy_forget(struct xk_live_policy *policy, const struct xk_live_site *
 int xk_policy_info(struct xk_policy_info *info);
 void xk_policy_module_coming(struct xk_tune *tune);
 void xk_policy_module_going(struct xk_tune *tune, const struct module *module);
+
+/*
+ * Text where RCU does not watch has no stubs; but a program that ran there could find
+ * its maps freed, and nobody would notice.
+ */
+static __always_inline bool xk_policy_may_run(void)
+{
+	return this_cpu_read(context_tracking.state.counter) & CT_RCU_WATCHING;
+}
 
 /* decide.c */
 void xk_policy_fill(struct xk_policy_cpu *cpu, u64 *frame, s64 value);

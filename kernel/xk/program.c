@@ -69,7 +69,7 @@ __bpf_kfunc u64 xk_value(bpf_user_pt_regs_t *ctx)
 
 	if (!cpu)
 		return 0;
-	return cpu->set ? cpu->value : cpu->current_values->value;
+	return cpu->set ? cpu->value : cpu->beneath->of->value;
 }
 
 /* Whether every thread has gone over to what is in force. */
@@ -77,7 +77,7 @@ __bpf_kfunc bool xk_transition_done(bpf_user_pt_regs_t *ctx)
 {
 	struct xk_policy_cpu *cpu = run_of(ctx);
 
-	return cpu && !READ_ONCE(cpu->current_values->settling);
+	return cpu && !READ_ONCE(cpu->beneath->of->settling);
 }
 
 /* Whether it is a thread that is here, and no interrupt above whichever thread. */

@@ -410,5 +410,7 @@ void xk_site_describe(const struct xk_live_site *site, struct xk_site_info *info
 	else if (site->no_patch)
 		strscpy(info->note, site->no_patch);
 	if (site->stub)
-		info->flags |= XK_SITE_DETOUR | (site->stub->has_value ? XK_SITE_UNCOUNTED : 0);
+		info->flags |= XK_SITE_DETOUR;
+	if (site->stub && site->stub->has_value && !site->tune->values->policy)
+		info->flags |= XK_SITE_UNCOUNTED;
 }

@@ -10,91 +10,90 @@
 #include "stub_layout.h"
 
 /* struct pt_regs */
-#define R15	(0 * 8)
-#define R14	(1 * 8)
-#define R13	(2 * 8)
-#define R12	(3 * 8)
-#define BP	(4 * 8)
-#define BX	(5 * 8)
-#define R11	(6 * 8)
-#define R10	(7 * 8)
-#define R9	(8 * 8)
-#define R8	(9 * 8)
-#define AX	(10 * 8)
-#define CX	(11 * 8)
-#define DX	(12 * 8)
-#define SI	(13 * 8)
 #define DI	(14 * 8)
 #define ORIG_AX	(15 * 8)
-#define IP	(16 * 8)
-#define CS	(17 * 8)
-#define FLAGS	(18 * 8)
 #define SP	(19 * 8)
 #define SS	(20 * 8)
-#define REGS	(21 * 8)
+/* How much of it functions in C leave as it was: r15 to r12, rbp and rbx. */
+#define PRESERVED	(6 * 8)
+
+/*
+ * A stub has pushed the upper part of a pt_regs and called, so that the address in
+ * the stub is where orig_ax belongs. Where ss does, it has left its struct xk_stub;
+ * sp is that of before, less that. Pushes the rest, and calls a function of C with
+ * the pt_regs and the stub.
+ */
+.macro CALL_WITH_REGS function:req
+	pushq	%rdi
+	pushq	%rsi
+	pushq	%rdx
+	pushq	%rcx
+	pushq	%rax
+	pushq	%r8
+	pushq	%r9
+	pushq	%r10
+	pushq	%r11
+	pushq	%rbx
+	pushq	%rbp
+	pushq	%r12
+	pushq	%r13
+	pushq	%r14
+	pushq	%r15
+	addq	$8, SP(%rsp)
+	movq	%rsp, %rdi
+	movq	SS(%rsp), %rsi
+	movq	$0x18, SS(%rsp)
+	cld
+	call	\function
+.endm
+
+.macro POP_OTHERS
+	popq	%r11
+	popq	%r10
+	popq	%r9
+	popq	%r8
+	popq	%rax
+	popq	%rcx
+	popq	%rdx
+	popq	%rsi
+	popq	%rdi
+.endm
 
 	.text
 
 /*
- * A stub has pushed its number and called: builds a pt_regs, lets xk_detour_run()
- * work on it, and takes general registers and flags from it. Where the update was
- * not made, it returns further on: see stubs.c.
+ * xk_detour_run() works on the registers, all of which are taken from it. Where the
+ * update was not made, it returns further on: see stubs.c. The stub takes ip to ss
+ * from the stack.
  */
 SYM_CODE_START(xk_stub_ask)
 	UNWIND_HINT_UNDEFINED
 	ANNOTATE_NOENDBR
-	pushfq
-	leaq	-REGS(%rsp), %rsp
-	movq	%r15, R15(%rsp)
-	movq	%r14, R14(%rsp)
-	movq	%r13, R13(%rsp)
-	movq	%r12, R12(%rsp)
-	movq	%rbp, BP(%rsp)
-	movq	%rbx, BX(%rsp)
-	movq	%r11, R11(%rsp)
-	movq	%r10, R10(%rsp)
-	movq	%r9, R9(%rsp)
-	movq	%r8, R8(%rsp)
-	movq	%rax, AX(%rsp)
-	movq	%rcx, CX(%rsp)
-	movq	%rdx, DX(%rsp)
-	movq	%rsi, SI(%rsp)
-	movq	%rdi, DI(%rsp)
-	movq	REGS(%rsp), %rax
-	movq	%rax, FLAGS(%rsp)
-	/* Above: flags, the address in the stub, its number. */
-	leaq	(REGS + 3 * 8)(%rsp), %rax
-	movq	%rax, SP(%rsp)
-	movq	$0x10, CS(%rsp)
-	movq	$0x18, SS(%rsp)
-	movq	$-1, ORIG_AX(%rsp)
-	movq	%rsp, %rdi
-	movq	(REGS + 2 * 8)(%rsp), %rsi
-	cld
-	call	xk_detour_run
+	CALL_WITH_REGS xk_detour_run
 	/* 0, or how much further on it returns. */
-	addq	%rax, (REGS + 1 * 8)(%rsp)
-	movq	FLAGS(%rsp), %rax
-	movq	%rax, REGS(%rsp)
-	movq	R15(%rsp), %r15
-	movq	R14(%rsp), %r14
-	movq	R13(%rsp), %r13
-	movq	R12(%rsp), %r12
-	movq	BP(%rsp), %rbp
-	movq	BX(%rsp), %rbx
-	movq	R11(%rsp), %r11
-	movq	R10(%rsp), %r10
-	movq	R9(%rsp), %r9
-	movq	R8(%rsp), %r8
-	movq	AX(%rsp), %rax
-	movq	CX(%rsp), %rcx
-	movq	DX(%rsp), %rdx
-	movq	SI(%rsp), %rsi
-	movq	DI(%rsp), %rdi
-	leaq	REGS(%rsp), %rsp
-	popfq
+	addq	%rax, ORIG_AX(%rsp)
+	popq	%r15
+	popq	%r14
+	popq	%r13
+	popq	%r12
+	popq	%rbp
+	popq	%rbx
+	POP_OTHERS
 	RET
 SYM_CODE_END(xk_stub_ask)
+
+/*
+ * xk_detour_decide() leaves the registers alone, and the value where ip was: what the
+ * stub finds on the stack first.
+ */
+SYM_CODE_START(xk_stub_decide)
+	UNWIND_HINT_UNDEFINED
+	ANNOTATE_NOENDBR
+	CALL_WITH_REGS xk_detour_decide
+	addq	$PRESERVED, %rsp
+	POP_OTHERS
+	RET
+SYM_CODE_END(xk_stub_decide)
 
 	.balign 256
 SYM_CODE_START(xk_stub_pool)

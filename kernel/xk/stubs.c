@@ -15,6 +15,8 @@
 /* Of a register and memory, wider than a byte. */
 #define MOV 0x8b
 #define CMP 0x3b
+/* Bytes of emit_return(). */
+#define RETURN_LEN 11
 
 /* Under xk_lock; handlers read the site of their own. */
 static struct xk_stub stubs[XK_STUBS];
@@ -58,11 +60,13 @@ static unsigned int emit_forward(struct emitter *out)
 	return out->len - sizeof(s32);
 }
 
+/* If there is one. */
 static void lead_here(struct emitter *out, unsigned int field)
 {
 	s32 distance = out->len - (field + sizeof(s32));
 
-	memcpy(out->code + field, &distance, sizeof(distance));
+	if (field)
+		memcpy(out->code + field, &distance, sizeof(distance));
 }
 
 static void emit_relocated(struct emitter *out, const struct xk_window *window,
@@ -79,26 +83,45 @@ static void emit_relocated(struct emitter *out, const struct xk_window *window,
 	}
 }
 
-/* lea 8(%rsp), %rsp: takes the number from the stack, and leaves the flags. */
-static void emit_drop(struct emitter *out)
-{
-	static const u8 lea[] = { 0x48, 0x8d, 0x64, 0x24, 0x08 };
-
-	emit(out, lea, sizeof(lea));
-}
-
-/* push $number; call xk_stub_ask */
-static void emit_ask(struct emitter *out, u32 number)
+static void emit_pushed(struct emitter *out, unsigned long address)
 {
 	u8 push[5] = { 0x68 };
+	s32 cut = address;
+
+	/* What is pushed is extended by its sign. */
+	if ((unsigned long)(long)cut != address)
+		out->failed = true;
+	memcpy(push + 1, &cut, sizeof(cut));
+	emit(out, push, sizeof(push));
+}
+
+/* The upper part of a pt_regs, as stub.S expects it; and a call. */
+static void emit_call(struct emitter *out, const struct xk_stub *stub, const u8 *function)
+{
+	static const u8 push[] = { 0x54, 0x9c, 0x6a, __KERNEL_CS };	/* %rsp, flags, cs */
+	const struct xk_live_site *site = stub->site;
 	u8 call[XK_JUMP_LEN];
 
-	memcpy(push + 1, &number, sizeof(number));
+	emit_pushed(out, (unsigned long)stub);
 	emit(out, push, sizeof(push));
-	if (!xk_write_jump(call, sizeof(call), here(out), (unsigned long)xk_stub_ask))
+	emit_pushed(out, site->address);
+	if (!xk_write_jump(call, sizeof(call), here(out), (unsigned long)function))
 		out->failed = true;
 	call[0] = 0xe8;
 	emit(out, call, sizeof(call));
+}
+
+/* The rest of it comes from the stack: flags count, the others do not. */
+static void emit_return(struct emitter *out)
+{
+	static const u8 code[] = {
+		0x48, 0x8d, 0x64, 0x24, 0x10,	/* lea 16(%rsp), %rsp: ip, cs */
+		0x9d,				/* popfq */
+		0x48, 0x8d, 0x64, 0x24, 0x10,	/* lea 16(%rsp), %rsp: sp, ss */
+	};
+
+	BUILD_BUG_ON(sizeof(code) != RETURN_LEN);
+	emit(out, code, sizeof(code));
 }
 
 /* Numbers of general registers in instructions, by their place in pt_regs; or -1. */
@@ -206,9 +229,14 @@ static bool emit_value(struct emitter *out, struct xk_stub *stub)
 	return false;
 }
 
-static void aim(struct xk_stub *stub, enum xk_gate gate, const struct emitter *out)
+/* What comes next is what the gate leads to then. */
+static void aim(struct xk_stub *stub, enum xk_gate gate, struct emitter *out)
 {
-	stub->target[gate] = out->len - (stub->gate + 2);
+	unsigned int distance = out->len - (stub->gate + 2);
+
+	if (distance > S8_MAX)
+		out->failed = true;
+	stub->target[gate] = distance;
 }
 
 static void emit_gate(struct emitter *out, struct xk_stub *stub)
@@ -217,45 +245,73 @@ static void emit_gate(struct emitter *out, struct xk_stub *stub)
 
 	stub->gate = out->len;
 	emit(out, jump, sizeof(jump));
-	/* What comes next is what it leads to. */
 	aim(stub, XK_GATE_ASK, out);
+}
+
+/*
+ * What a policy chooses becomes a register: C has left it where ip was. Returns where
+ * the displacement of the jump behind it stands, or 0 when the update is more than that.
+ */
+static unsigned int emit_decide(struct emitter *out, struct xk_stub *stub)
+{
+	const struct xk_plan *plan = &stub->site->plan;
+	int to = register_number(plan->shape.to);
+	u8 code[] = {
+		0x40, 0x58,			/* pop, with the register's number: ip */
+		0x48, 0x8d, 0x64, 0x24, 0x08,	/* lea 8(%rsp), %rsp: cs */
+		0x9d,				/* popfq */
+		0x48, 0x8d, 0x64, 0x24, 0x10,	/* lea 16(%rsp), %rsp: sp, ss */
+	};
+
+	if (plan->kind != XK_PLAN_VALUE || to < 0)
+		return 0;
+	code[0] |= to >> 3;
+	code[1] |= to & 7;
+	aim(stub, XK_GATE_DECIDE, out);
+	stub->can_decide = true;
+	emit_call(out, stub, xk_stub_decide);
+	emit(out, code, sizeof(code));
+	return emit_forward(out);
 }
 
 /* Before instruction `at` of the window. */
 static void emit_before(struct emitter *out, struct xk_stub *stub, unsigned int at)
 {
 	const struct xk_window *window = &stub->window;
-	unsigned int field;
+	unsigned int asked, decided;
 
 	emit_relocated(out, window, 0, at);
 	emit_gate(out, stub);
-	emit_ask(out, stub - stubs);
-	emit_drop(out);
-	field = emit_forward(out);
+	emit_call(out, stub, xk_stub_ask);
+	emit_return(out);
+	asked = emit_forward(out);
+	decided = emit_decide(out, stub);
 	aim(stub, XK_GATE_VALUE, out);
 	stub->has_value = emit_value(out, stub);
 	aim(stub, XK_GATE_SKIP, out);
-	lead_here(out, field);
+	lead_here(out, asked);
+	lead_here(out, decided);
 	emit_relocated(out, window, at, window->nr);
 }
 
 /* What xk_stub_ask returns behind in addition when the update was not made. */
-#define FAULT_DISTANCE (5 + XK_JUMP_LEN)
+#define FAULT_DISTANCE (RETURN_LEN + XK_JUMP_LEN)
 
 static void emit_instead(struct emitter *out, struct xk_stub *stub)
 {
 	const struct xk_window *window = &stub->window;
-	unsigned int done, fault, value = 0;
+	unsigned int asked, fault, decided, value = 0;
 	unsigned int at = window->site;
 
 	emit_relocated(out, window, 0, at);
 	stub->fault_distance = FAULT_DISTANCE;
 	emit_gate(out, stub);
-	emit_ask(out, stub - stubs);
-	emit_drop(out);
-	done = emit_forward(out);
-	emit_drop(out);
+	emit_call(out, stub, xk_stub_ask);
+	emit_return(out);
+	asked = emit_forward(out);
+	emit_return(out);
 	fault = emit_forward(out);
+	decided = emit_decide(out, stub);
 	aim(stub, XK_GATE_VALUE, out);
 	stub->has_value = emit_value(out, stub);
 	if (stub->has_value)
@@ -263,17 +319,10 @@ static void emit_instead(struct emitter *out, struct xk_stub *stub)
 	aim(stub, XK_GATE_SKIP, out);
 	lead_here(out, fault);
 	emit_relocated(out, window, at, at + 1);
-	lead_here(out, done);
-	if (stub->has_value)
-		lead_here(out, value);
+	lead_here(out, asked);
+	lead_here(out, decided);
+	lead_here(out, value);
 	emit_relocated(out, window, at + 1, window->nr);
-}
-
-/* With the gate as it is at first: the value of the site follows before a jump leads here. */
-static void set_gate(struct xk_stub *stub, struct emitter *out)
-{
-	stub->state = stub->has_value ? XK_GATE_VALUE : XK_GATE_ASK;
-	out->code[stub->gate + 1] = stub->target[stub->state];
 }
 
 const char *xk_stub_build(struct xk_stub *stub)
@@ -293,7 +342,8 @@ const char *xk_stub_build(struct xk_stub *stub)
 		emit_jump(&out, window->address + window->len);
 	if (out.failed)
 		return "the code is too far from xk.ko, or its stub too long";
-	set_gate(stub, &out);
+	stub->state = XK_GATE_ASK;
+	out.code[stub->gate + 1] = stub->target[XK_GATE_ASK];
 	memset(out.code + out.len, 0xcc, sizeof(out.code) - out.len);
 	xk_text_write(out.base, out.code, sizeof(out.code));
 	return NULL;
@@ -302,11 +352,6 @@ const char *xk_stub_build(struct xk_stub *stub)
 unsigned long xk_stub_address(const struct xk_stub *stub)
 {
 	return (unsigned long)xk_stub_pool + (stub - stubs) * XK_STUB_LEN;
-}
-
-struct xk_stub *xk_stub_at(unsigned long number)
-{
-	return &stubs[number];
 }
 
 struct xk_stub *xk_stub_next(struct xk_stub *stub)

@@ -4,15 +4,16 @@
  * a distance of 32 bits leads from and to every text of the kernel, and traces
  * and profiles name them; and all of it is text that the kernel keeps read-only.
  *
- *	before	gate; ask; value; window
- *	after	instruction; gate; ask; value; rest of window
- *	instead	gate; ask; value (goes to the rest); window
+ *	before	gate; ask; decide; value; window
+ *	after	instruction; gate; ask; decide; value; rest of window
+ *	instead	gate; ask; decide; value (these go to the rest); window
  *
  * each behind what of the window lies before the instruction at the site.
  *
- * The gate leads to one of three: `ask` saves the registers and calls the handler
- * that probes use; `value` is the update itself, where it is one instruction; or to
- * what is behind both.
+ * The gate leads to one of four: `ask` saves the registers and calls the handler
+ * that probes use; `decide` lets a policy say what one register becomes, and only
+ * that; `value` is the update itself, where it is one instruction; or to what is
+ * behind them.
  */
 #ifndef _XK_STUBS_H
 #define _XK_STUBS_H
@@ -24,13 +25,17 @@
 
 struct xk_guards;
 struct xk_live_site;
+struct xk_site_values;
+struct xk_values;
 struct pt_regs;
 struct xk_poke;
 
 enum xk_gate {
 	XK_GATE_ASK,
+	XK_GATE_DECIDE,
 	XK_GATE_VALUE,
 	XK_GATE_SKIP,
+	XK_GATES,
 };
 
 struct xk_stub {
@@ -45,11 +50,13 @@ struct xk_stub {
 	bool entered;			/* a thread was in the middle of the window */
 	bool empty;			/* no thread was in the stub */
 	bool has_value;			/* XK_GATE_VALUE leads somewhere */
+	bool can_decide;		/* so does XK_GATE_DECIDE */
 	enum xk_gate state;
 	u8 gate;			/* offset of the gate; a jump of two bytes */
-	u8 target[3];			/* by enum xk_gate: displacement of that jump */
+	u8 target[XK_GATES];		/* displacement of that jump */
 	u8 fault_distance;		/* how much further on it goes without an update */
 	u64 value;			/* what XK_GATE_VALUE assigns */
+	const struct xk_site_values *decided;	/* what XK_GATE_DECIDE reads */
 	struct xk_guards *guards;
 	struct xk_window window;
 };
@@ -57,10 +64,10 @@ struct xk_stub {
 /* stub.S */
 extern u8 xk_stub_pool[];
 extern u8 xk_stub_ask[];
+extern u8 xk_stub_decide[];
 
 struct xk_stub *xk_stub_get(struct xk_live_site *site);
 void xk_stub_put(struct xk_stub *stub);
-struct xk_stub *xk_stub_at(unsigned long number);
 /* The one behind it; the first behind NULL; NULL at the end. */
 struct xk_stub *xk_stub_next(struct xk_stub *stub);
 unsigned long xk_stub_address(const struct xk_stub *stub);
@@ -89,8 +96,14 @@ bool xk_is_supported(const struct xk_stub *stub);
 /* Whether one that stays a jump leans on it. */
 bool xk_is_support(const struct xk_stub *stub);
 
-/* backend_detour.c; only stub.S calls it. */
-unsigned long xk_detour_run(struct pt_regs *regs, unsigned long number);
+/* gates.c. Where the gate leads while nothing but these values is in force. */
+enum xk_gate xk_gate_of(const struct xk_stub *stub, const struct xk_values *values);
+/* What it leads to reads them from now on. */
+void xk_stub_take(struct xk_stub *stub, const struct xk_values *values);
+
+/* ask.c and decide.c; only stub.S calls them. */
+unsigned long xk_detour_run(struct pt_regs *regs, const struct xk_stub *stub);
+void xk_detour_decide(struct pt_regs *regs, const struct xk_stub *stub);
 
 static inline bool xk_in_stub(const struct xk_stub *stub, unsigned long address)
 {

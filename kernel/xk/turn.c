@@ -182,13 +182,17 @@ static bool changes_nothing(const struct xk_turn *turn)
 	return true;
 }
 
-static bool is_patched(const struct xk_turn *turn)
+/* Text must change with it, so that it is not enough to change versions. */
+static bool needs_stop(const struct xk_turn *turn)
 {
 	unsigned int i;
 
-	for (i = 0; i < turn->nr; i++)
-		if (xk_is_patched(turn->parts[i].tune))
+	for (i = 0; i < turn->nr; i++) {
+		const struct xk_turn_part *part = &turn->parts[i];
+
+		if (xk_is_patched(part->tune) || xk_detours_must_ask(part->tune, part->other))
 			return true;
+	}
 	return false;
 }
 
@@ -197,7 +201,7 @@ bool xk_turn_advance(struct xk_turn *turn)
 {
 	enum xk_turn_phase before = turn->phase;
 
-	if ((turn->mode == XK_MODE_NOW && !is_patched(turn)) || changes_nothing(turn))
+	if ((turn->mode == XK_MODE_NOW && !needs_stop(turn)) || changes_nothing(turn))
 		flip_now(turn);
 	else
 		stop(turn);

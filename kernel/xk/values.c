@@ -19,6 +19,7 @@ int xk_values_fill(struct xk_values *block, const struct xk_live_site *site)
 	unsigned int i;
 	int cpu;
 
+	values->of = block;
 	if (block->policy) {
 		/* Another version may be using the same policy at sites that are armed. */
 		if (site->phase != XK_PHASE_ARMED)

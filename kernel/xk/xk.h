@@ -45,6 +45,7 @@ struct xk_counters {
 
 /* What depends on the value of a tune at one site. */
 struct xk_site_values {
+	const struct xk_values *of;		/* what it is a part of */
 	u64 constants[XK_SHAPE_CONSTANTS];	/* of a shape */
 	u64 __percpu *frame;		/* XK_PLAN_STEPS */
 	u64 ivs[XK_MAX_IVS];		/* XK_PLAN_INTERPRET */

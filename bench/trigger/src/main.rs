@@ -53,6 +53,8 @@ struct Report {
     xk_expressions: BTreeMap<&'static str, Cost>,
     detour_value: Cost,
     detour_expressions: BTreeMap<&'static str, Cost>,
+    /// Of a policy that sets a value.
+    detour_policy: Cost,
     /// Of a value that instructions hold; no probe is there, of whatever kind.
     patch_value: f64,
     /// Of a site whose value a policy sets; by what the policy does.
@@ -86,6 +88,8 @@ fn main() -> Result<()> {
         let cost = bench.cost(|place, _| bench.detour(&update, place, before))?;
         detour_expressions.insert(update.name, cost);
     }
+    let sets = Program::load(&objects.join("policy.bpf.o"))?;
+    let detour_policy = bench.cost(|place, _| bench.detour_policy(&sets, place, before))?;
     let patch_value = bench.patch(before)?;
     let mut xk_policies = BTreeMap::new();
     for (name, sets) in POLICIES {
@@ -110,6 +114,7 @@ fn main() -> Result<()> {
         xk_expressions,
         detour_value,
         detour_expressions,
+        detour_policy,
         patch_value,
         xk_policies,
     };
@@ -169,26 +174,34 @@ impl Bench {
 
     /// A site of xk.ko with a policy.
     fn policy(&self, program: &Program, sets: bool, place: &Place, jump: bool, baseline: f64) -> Result<f64> {
-        let tune = self.device.load(&update::value().table(SYMBOL, &self.code, place), &At(self.address))?;
+        let tune = self.decided(program, place, Backend::Kprobe)?;
+        let cost = self.measured("policy", &tune, place, jump, baseline)?;
+        self.check_decisions(&tune, sets)?;
+        tune.unload()?;
+        Ok(cost)
+    }
+
+    /// A tune whose value a policy sets.
+    fn decided(&self, program: &Program, place: &Place, backend: Backend) -> Result<Tune> {
+        let tune = self.device.load_by(&update::value().table(SYMBOL, &self.code, place), &At(self.address), backend)?;
         self.device.give_policy(tune.id(), &Policy::for_each_site(program.fd()?))?;
         let change = Change { id: tune.id(), to: Target::Policy(VALUE) };
         self.device.transition(&[change], Mode::Now, Duration::ZERO)?;
-        let did = || -> Result<_> {
-            let status = self.device.policy_status(tune.id())?.context("the tune has no policy")?;
-            let site = status.sites.into_iter().next().context("the policy has no site")?;
-            ensure!(site.skipped == 0 && site.refused == 0, "the policy was kept from its work: {site:?}");
-            Ok((site.runs, site.chosen))
-        };
-        // Writes before the measurement are not counted apart: all must have been decided.
-        let cost = self.measured("policy", &tune, place, jump, baseline)?;
-        let (runs, chosen) = did()?;
+        Ok(tune)
+    }
+
+    /// The policy decided every write. Those before the measurement are not counted apart.
+    fn check_decisions(&self, tune: &Tune, sets: bool) -> Result<()> {
+        let status = self.device.policy_status(tune.id())?.context("the tune has no policy")?;
+        let site = status.sites.into_iter().next().context("the policy has no site")?;
+        ensure!(site.skipped == 0 && site.refused == 0, "the policy was kept from its work: {site:?}");
+        let (runs, chosen) = (site.runs, site.chosen);
         let hits = tune.status()?.sites.first().context("the tune has no site")?.hits;
         ensure!(
             runs >= all_writes() && runs <= hits && chosen == if sets { runs } else { 0 },
             "the policy ran {runs} times and set {chosen} values in {hits} hits"
         );
-        tune.unload()?;
-        Ok(cost)
+        Ok(())
     }
 
     /// Measures a tune that is in force; all writes, and only they, must have reached it.
@@ -222,7 +235,22 @@ impl Bench {
     fn detour(&self, update: &Update, place: &Place, baseline: f64) -> Result<f64> {
         let table = update.table(SYMBOL, &self.code, place);
         let tune = self.device.load_by(&table, &At(self.address), Backend::Detour)?;
-        tune.set(5)?;
+        tune.set(VALUE)?;
+        let cost = self.detoured(update.name, &tune, baseline)?;
+        tune.unload()?;
+        Ok(cost)
+    }
+
+    /// A detour whose value a policy sets.
+    fn detour_policy(&self, program: &Program, place: &Place, baseline: f64) -> Result<f64> {
+        let tune = self.decided(program, place, Backend::Detour)?;
+        let cost = self.detoured("policy", &tune, baseline)?;
+        self.check_decisions(&tune, true)?;
+        tune.unload()?;
+        Ok(cost)
+    }
+
+    fn detoured(&self, name: &str, tune: &Tune, baseline: f64) -> Result<f64> {
         let site = || -> Result<_> { tune.status()?.sites.into_iter().next().context("the tune has no site") };
         let before = site()?;
         ensure!(before.probe == Probe::Detour, "the site is {:?}", before.probe);
@@ -230,10 +258,9 @@ impl Bench {
         let after = site()?;
         if after.counted {
             let counted = after.applied - before.applied;
-            ensure!(counted == all_writes(), "{}: {counted} applied for {} writes", update.name, all_writes());
+            ensure!(counted == all_writes(), "{name}: {counted} applied for {} writes", all_writes());
         }
-        ensure!(cost >= 2.0, "{}: {cost} instructions more: the stub is not reached", update.name);
-        tune.unload()?;
+        ensure!(cost >= 2.0, "{name}: {cost} instructions more: the stub is not reached");
         Ok(cost)
     }
 }

@@ -24,6 +24,7 @@ use guest::{boot, file, info, insmod, modules, passed, repository, run, wait_for
 use xk_harness::{family, table, Atomic, Loaded};
 use xk_policy::{compile, Attached, Error, Headers, Programs};
 use xk_runtime::{Backend, Change, Device, Mode, Policy, SitePolicy, State, Target, Tune};
+use xk_table::ScopeTable;
 
 const BENCH_KO: &str = "XK_TEST_BENCH";
 const OBJECTS: &str = "XK_TEST_OBJECTS";
@@ -43,7 +44,10 @@ guest_tests! {
     an_outsider_cannot_set_a_value,
     nothing_is_written_by_any_route,
     what_is_no_policy_is_refused,
-    only_a_probe_asks_a_policy,
+    an_instruction_asks_no_policy,
+    all_of_it_holds_by_detours,
+    a_detour_changes_between_value_and_policy,
+    an_interrupt_above_a_policy_uses_the_value_beneath,
     several_policies_change_together,
     a_policy_survives_its_loader_and_a_reloaded_module,
 }
@@ -105,11 +109,6 @@ fn object(name: &str) -> Vec<u8> {
 
 fn programs(name: &str) -> Programs {
     Programs::load(&object(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
-}
-
-fn load(device: &Device, name: &str) -> Tune {
-    let table = table(&file(ATOMIC_KO), &family(name).unwrap()).unwrap();
-    device.load(&table, &Loaded).unwrap()
 }
 
 #[path = "checks/policies.rs"]

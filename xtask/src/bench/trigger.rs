@@ -26,7 +26,8 @@ const LIMITS: [(&str, Pair); 2] =
 const POLICY_LIMIT: f64 = 0.60;
 
 /// Instructions that a detour, or a patch, may cost, to a tenth; where a kprobe would be a jump, and where not.
-const DETOURS: [(&str, f64); 3] = [("detour_value", 6.0), ("detour_expr", 25.0), ("patch_value", 0.0)];
+const DETOURS: [(&str, f64); 4] =
+    [("detour_value", 6.0), ("detour_expr", 25.0), ("detour_policy", 110.0), ("patch_value", 0.0)];
 
 /// A figure for a probe that is a jump, and for one that is a breakpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -68,6 +69,7 @@ struct Measured {
     xk_expressions: BTreeMap<String, Pair>,
     detour_value: Pair,
     detour_expressions: BTreeMap<String, Pair>,
+    detour_policy: Pair,
     patch_value: f64,
     xk_policies: BTreeMap<String, Pair>,
 }
@@ -183,6 +185,7 @@ fn result(kernel: String, measured: Measured) -> Fallible<Result> {
         ("xk_value_expr", expression),
         ("detour_value", measured.detour_value),
         ("detour_expr", detour_expression),
+        ("detour_policy", measured.detour_policy),
         ("patch_value", Pair { jump: measured.patch_value, int3: measured.patch_value }),
     ]);
     let ratios: BTreeMap<_, _> = costs
@@ -275,6 +278,7 @@ impl Result {
             ("xk_value", "xk: a function of V alone"),
             ("detour_value", "xk by detour: a function of V alone"),
             ("detour_expr", "xk by detour: a comparison"),
+            ("detour_policy", "xk by detour: a policy sets V"),
             ("patch_value", "xk by patch: a value"),
         ] {
             if let Some(cost) = self.extra_instructions.get(name) {
@@ -324,6 +328,7 @@ mod tests {
             xk_expressions: BTreeMap::from([(EXPRESSION.to_owned(), pair(150.0, 520.0))]),
             detour_value: pair(4.0, 4.0),
             detour_expressions: BTreeMap::from([(EXPRESSION.to_owned(), pair(4.0, 4.0))]),
+            detour_policy: pair(100.0, 100.0),
             patch_value: 0.02,
             xk_policies: BTreeMap::from([("policy".to_owned(), pair(200.0, 590.0))]),
         }

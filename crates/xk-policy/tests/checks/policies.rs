@@ -2,7 +2,47 @@
 
 use libbpf_rs::{MapCore, MapFlags};
 
+use std::cell::Cell;
+
 use super::*;
+
+thread_local! {
+    /// By what the checks load their tunes.
+    static BACKEND: Cell<Backend> = const { Cell::new(Backend::Kprobe) };
+}
+
+/// A tune of a constant of `kernel/atomic`.
+fn load(device: &Device, table: &ScopeTable) -> Tune {
+    device.load_by(table, &Loaded, BACKEND.get()).unwrap()
+}
+
+fn described(constant: &str) -> ScopeTable {
+    table(&file(ATOMIC_KO), &family(constant).unwrap()).unwrap()
+}
+
+/// What holds with probes holds with detours.
+pub fn all_of_it_holds_by_detours() {
+    let checks: [(&str, fn()); 9] = [
+        ("chosen", each_execution_has_the_value_that_is_chosen_for_it),
+        ("not proved", what_is_not_proved_is_refused_and_counted),
+        ("beneath", a_value_is_in_force_beneath),
+        ("gone over", a_policy_knows_when_everybody_has_gone_over),
+        ("inside", a_thread_that_is_inside_keeps_the_value_without_the_policy),
+        ("activations", two_decisions_never_meet_in_one_activation),
+        ("replaced", a_new_policy_replaces_the_old_in_one_flip),
+        ("together", several_policies_change_together),
+        ("reloaded", a_policy_survives_its_loader_and_a_reloaded_module),
+    ];
+    for (name, check) in checks {
+        println!("by detours: {name}");
+        prepare();
+        BACKEND.set(Backend::Detour);
+        // Others follow on this thread.
+        let outcome = std::panic::catch_unwind(check);
+        BACKEND.set(Backend::Kprobe);
+        outcome.unwrap_or_else(|cause| std::panic::resume_unwind(cause));
+    }
+}
 
 /// A tune with a policy in force.
 pub struct Decided {
@@ -25,8 +65,8 @@ impl Decided {
         let device = Device::open().unwrap();
         let programs = programs(name);
         let entry = &programs.entries()[0];
-        let table = table(&file(ATOMIC_KO), &family(&entry.constant).unwrap()).unwrap();
-        let tune = device.load(&table, &Loaded).unwrap();
+        let table = described(&entry.constant);
+        let tune = load(&device, &table);
         let companions = programs.attach().unwrap();
         let mut policy = Policy::new(programs.program(entry).unwrap(), &table);
         policy.links = companions.links().collect();
@@ -182,8 +222,8 @@ fn alternating(agree: bool) -> (Device, Programs, Vec<Tune>) {
     let programs = programs("alternate");
     let mut tunes = Vec::new();
     for entry in programs.entries() {
-        let table = table(&file(ATOMIC_KO), &family(&entry.constant).unwrap()).unwrap();
-        let tune = device.load(&table, &Loaded).unwrap();
+        let table = described(&entry.constant);
+        let tune = load(&device, &table);
         let program = programs.program(entry).unwrap();
         let policy = if agree { Policy::new(program, &table) } else { Policy::for_each_site(program) };
         device.give_policy(tune.id(), &policy).unwrap();
@@ -237,7 +277,7 @@ pub fn a_new_policy_replaces_the_old_in_one_flip() {
     assert_eq!(outside(), 77);
     let other = programs("by_thread");
     want(&other, thread(), 88);
-    let table = table(&file(ATOMIC_KO), &family("HOLD").unwrap()).unwrap();
+    let table = described("HOLD");
     let program = other.program(&other.entries()[0]).unwrap();
     let before = decided.device.policy_status(decided.tune.id()).unwrap().unwrap().program;
     decided.device.give_policy(decided.tune.id(), &Policy::new(program, &table)).unwrap();
@@ -310,7 +350,7 @@ fn refused(name: &str) -> String {
         Err(error) => error.to_string(),
         Ok(programs) => {
             let device = Device::open().unwrap();
-            let tune = load(&device, "HOLD");
+            let tune = load(&device, &described("HOLD"));
             let program = programs.program(&programs.entries()[0]).unwrap();
             let policy = Policy::for_each_site(program);
             device.give_policy(tune.id(), &policy).expect_err(name).to_string()
@@ -342,7 +382,7 @@ pub fn nothing_is_written_by_any_route() {
 pub fn what_is_no_policy_is_refused() {
     contains(&refused("endless"), &["endless:", "verifier refuses it at ", "endless.bpf.c:"]);
     let device = Device::open().unwrap();
-    let tune = load(&device, "HOLD");
+    let tune = load(&device, &described("HOLD"));
     let null = fs::File::open("/dev/null").unwrap();
     let programs = programs("done");
     let none = || Policy::for_each_site(std::os::fd::AsFd::as_fd(&null));
@@ -364,21 +404,77 @@ pub fn what_is_no_policy_is_refused() {
     contains(&text, &["not an object with policies"]);
 }
 
-/// Neither a stub nor an instruction that holds the value has room for a decision.
-pub fn only_a_probe_asks_a_policy() {
+/// An instruction that holds the value has no room for a decision.
+pub fn an_instruction_asks_no_policy() {
     let device = Device::open().unwrap();
-    let table = table(&file(ATOMIC_KO), &family("HOLD").unwrap()).unwrap();
+    let table = described("HOLD");
     let programs = programs("done");
     let program = programs.program(&programs.entries()[0]).unwrap();
-    for backend in [Backend::Detour, Backend::Auto] {
+    for backend in [Backend::Patch, Backend::AutoGlobal] {
         let tune = device.load_by(&table, &Loaded, backend).unwrap();
         let refused = device.give_policy(tune.id(), &Policy::for_each_site(program)).unwrap_err().to_string();
-        contains(&refused, &["reached by the detour backend"]);
-        tune.set(77).unwrap();
+        contains(&refused, &["reached by the patch backend"]);
+        tune.go(Target::Value(77), Mode::Global, LONG).unwrap();
         assert_eq!(outside(), 77, "it is a tune like any other");
-        tune.unload().unwrap();
+        tune.go(Target::Unload, Mode::Global, LONG).unwrap();
         assert_eq!(outside(), DEFAULT);
     }
+}
+
+/// Stubs change between a value of their own and a policy, while threads run them.
+pub fn a_detour_changes_between_value_and_policy() {
+    BACKEND.set(Backend::Detour);
+    let (device, _programs, tunes) = alternating(false);
+    BACKEND.set(Backend::Kprobe);
+    Atomic.start(4, Atomic::mask(&SPANS)).unwrap();
+    let all = |to: Target| {
+        let changes: Vec<Change> = tunes.iter().map(|tune| Change { id: tune.id(), to }).collect();
+        device.transition(&changes, Mode::Now, LONG).unwrap();
+    };
+    for _ in 0..100 {
+        all(Target::Value(50));
+        all(Target::Policy(60));
+        // Nobody stops for this one.
+        all(Target::Policy(70));
+    }
+    all(Target::Value(50));
+    let before = Atomic.counts().unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    Atomic.stop().unwrap();
+    let counts = Atomic.counts().unwrap().since(&before);
+    for tune in &tunes {
+        let policy = device.policy_status(tune.id()).unwrap().unwrap();
+        assert!(policy.sites.iter().any(|site| site.chosen > 100), "{policy:?}");
+        let status = tune.status().unwrap();
+        assert!(!status.broken && status.sites.iter().all(|site| site.missed == 0), "{status:?}");
+    }
+    // A round that began before is judged after.
+    let met: u64 = SPANS.iter().map(|span| counts.span(span).violations).sum();
+    assert!(met <= 4 * SPANS.len() as u64, "the value is not in force everywhere: {counts:?}");
+    assert!(SPANS.iter().all(|span| counts.span(span).rounds > 10), "{counts:?}");
+}
+
+/// Who interrupts a policy at work has the value beneath, and is not missed.
+pub fn an_interrupt_above_a_policy_uses_the_value_beneath() {
+    let device = Device::open().unwrap();
+    let programs = programs("slow");
+    let table = described("ELSEWHERE");
+    let tune = device.load_by(&table, &Loaded, Backend::Detour).unwrap();
+    let program = programs.program(&programs.entries()[0]).unwrap();
+    device.give_policy(tune.id(), &Policy::for_each_site(program)).unwrap();
+    tune.go(Target::Policy(DEFAULT), Mode::Now, LONG).unwrap();
+    let site = |what: fn(&SitePolicy) -> u64| -> u64 {
+        device.policy_status(tune.id()).unwrap().unwrap().sites.iter().map(what).sum()
+    };
+    Atomic.start(8, Atomic::mask(&["elsewhere"])).unwrap();
+    wait_for("an interrupt comes above a policy", || site(|site| site.skipped) > 3);
+    Atomic.stop().unwrap();
+    let sites = tune.status().unwrap().sites;
+    assert!(sites.iter().all(|site| (site.missed, site.faults, site.hits) == (0, 0, site.applied)), "{sites:?}");
+    let hits: u64 = sites.iter().map(|site| site.hits).sum();
+    assert_eq!(hits, site(|site| site.chosen) + site(|site| site.skipped), "each had one value or the other");
+    let last = Atomic.counts().unwrap().span("elsewhere").last;
+    assert!(last.iter().all(|value| [DEFAULT, 77].contains(value)), "{last:?}");
 }
 
 pub fn several_policies_change_together() {

@@ -183,7 +183,8 @@ impl Bench {
 
     /// A tune whose value a policy sets.
     fn decided(&self, program: &Program, place: &Place, backend: Backend) -> Result<Tune> {
-        let tune = self.device.load_by(&update::value().table(SYMBOL, &self.code, place), &At(self.address), backend)?;
+        let tune =
+            self.device.load_by(&update::value().table(SYMBOL, &self.code, place), &At(self.address), backend)?;
         self.device.give_policy(tune.id(), &Policy::for_each_site(program.fd()?))?;
         let change = Change { id: tune.id(), to: Target::Policy(VALUE) };
         self.device.transition(&[change], Mode::Now, Duration::ZERO)?;

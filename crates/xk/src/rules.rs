@@ -125,6 +125,31 @@ impl Rules {
         Err(Failure::new(Exit::Refused, format!("{what} is forbidden by {place}: {instead}")))
     }
 
+    /// For a constant that a policy decides: instructions that hold the value ask nobody.
+    ///
+    /// # Errors
+    /// It is forbidden, or a patch.
+    pub fn deciding(&self, by: By) -> Result<Backend> {
+        if by == By::Patch {
+            return Err(Failure::usage(
+                "instructions that hold the value ask no policy, and know nobody: backend kprobe, detour or auto",
+            ));
+        }
+        self.check(by)?;
+        Ok(match (by, self.allows(By::Detour), self.allows(By::Kprobe)) {
+            (By::Auto, true, true) => Backend::Auto,
+            (By::Auto, true, false) | (By::Detour, ..) => Backend::Detour,
+            (By::Auto, false, true) | (By::Kprobe, ..) => Backend::Kprobe,
+            _ => {
+                let others = self.sentence().unwrap_or_default();
+                return Err(Failure::new(
+                    Exit::Refused,
+                    format!("only a patch is allowed, which asks no policy; {others}"),
+                ));
+            }
+        })
+    }
+
     /// For a constant that goes to a value in this mode.
     ///
     /// # Errors
@@ -220,6 +245,19 @@ mod tests {
             assert_eq!((of(names, Mode::Global), of(names, Mode::Task)), (Ok(global), Ok(task)), "{names}");
         }
         assert_eq!(of("\"kprobe\", \"detour\"", Mode::Global), Ok(Backend::Patch));
+        let deciding = |names: &str, by| forbid(names).deciding(by).map_err(|failure| failure.message);
+        for (names, auto) in [
+            ("", Backend::Auto),
+            ("\"patch\"", Backend::Auto),
+            ("\"detour\"", Backend::Kprobe),
+            ("\"kprobe\"", Backend::Detour),
+        ] {
+            assert_eq!(deciding(names, By::Auto), Ok(auto), "{names}");
+        }
+        assert_eq!(deciding("", By::Detour), Ok(Backend::Detour));
+        assert!(deciding("", By::Patch).unwrap_err().contains("ask no policy"));
+        assert!(deciding("\"detour\"", By::Detour).unwrap_err().contains("forbidden by"));
+        assert!(deciding("\"kprobe\", \"detour\"", By::Auto).unwrap_err().contains("which asks no policy; backends"));
         let why = of("\"kprobe\", \"detour\"", Mode::Task).err().unwrap_or_default();
         assert!(why.contains("only a patch is allowed, and that takes mode global; backends that"), "{why}");
     }

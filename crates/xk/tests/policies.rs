@@ -141,6 +141,15 @@ fn did(what: &str) -> u64 {
 }
 
 /// A policy, compiled.
+/// How control reaches the sites of what is tuned.
+fn places() -> Vec<String> {
+    let text = |site: &Value| site["probe"].as_str().unwrap().to_owned();
+    let sites = |tune: Value| tune["sites"].as_array().unwrap().iter().map(text).collect::<Vec<_>>();
+    let all: Vec<String> = tunes().into_iter().flat_map(sites).collect();
+    assert!(!all.is_empty());
+    all
+}
+
 fn example(name: &str) -> String {
     let folder = std::env::var(OBJECTS).unwrap();
     format!("{folder}/{name}.bpf.o")
@@ -252,8 +261,9 @@ mod checks {
     pub fn a_policy_is_compiled_and_reloaded() {
         let file = "/tmp/same.bpf.c";
         fs::write(file, with_header(&setting("same", BLK, "64"))).unwrap();
-        contains(&xk(0, &["load", file]), &["decided by same (/tmp/same.bpf.c:2)", "compile "]);
+        contains(&xk(0, &["load", file, "--backend", "auto"]), &["decided by same (/tmp/same.bpf.c:2)", "compile "]);
         assert_eq!(depth(), 64);
+        assert!(places().iter().all(|probe| probe == "detour"), "{:?}", tunes());
         let reload = |code: i32, name: &str| xk(code, &["reload", "--name", "same", &example(name)]);
         contains(&reload(0, "same16"), &["decided by same"]);
         assert_eq!(depth(), 16);
@@ -393,6 +403,16 @@ mod checks {
         contains(&text, &["BLK_MAX_REQUEST_COUNT decided by", "xk unload BLK_MAX_REQUEST_COUNT"]);
         assert_eq!((reader.read().0, other.read().0), (64, 32));
         xk(0, &["unload", BLK]);
+        assert_eq!(depth(), 32);
+        let [reader, other] = [Reader::new(512), Reader::new(512)];
+        let name = reader.thread().to_string();
+        xk(0, &["set", "BLK_MAX_REQUEST_COUNT=96", "--pid", &name, "--backend", "detour"]);
+        assert_eq!((reader.read().0, other.read().0), (96, 32));
+        assert!(places().iter().all(|probe| probe == "detour"), "{:?}", tunes());
+        xk(0, &["unload", BLK]);
+        assert_eq!(depth(), 32);
+        let patch = ["set", "BLK_MAX_REQUEST_COUNT=96", "--pid", &name, "--backend", "patch"];
+        contains(&xk(2, &patch), &["instructions that hold the value ask no policy"]);
         contains(&xk(2, &["set", "SHRINK_BATCH=64", "--cgroup", "no/such/group"]), &["--cgroup no/such/group"]);
         assert!(tunes().is_empty());
     }

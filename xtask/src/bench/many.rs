@@ -1,6 +1,7 @@
 //! What many policies at once cost an application: instructions of a deterministic guest per
-//! request to Redis, with policies of xk at sites on the request's path, beside as many eBPF
-//! kprobes through perf at the same sites that write the same register.
+//! request to Redis, with policies of xk at sites on the request's path, by detours and by
+//! kprobes, beside as many eBPF kprobes through perf at the same sites that write the same
+//! register.
 //!
 //! The measuring is done by `bench/trigger/src/bin/many` inside the guest.
 
@@ -26,6 +27,7 @@ struct Served {
     load: String,
     base: [f64; 2],
     xk: BTreeMap<u32, f64>,
+    xk_kprobe: BTreeMap<u32, f64>,
     perf_bpf: BTreeMap<u32, f64>,
     triggers_per_request: BTreeMap<u32, f64>,
     missed: u64,
@@ -45,11 +47,14 @@ struct Report {
 struct Load {
     load: String,
     base: f64,
+    /// By detours.
     xk: BTreeMap<u32, f64>,
+    xk_kprobe: BTreeMap<u32, f64>,
     perf_bpf: BTreeMap<u32, f64>,
     triggers_per_request: BTreeMap<u32, f64>,
-    /// Extra instructions of ours as a share of those of eBPF kprobes.
+    /// Extra instructions of ours as a share of those of eBPF kprobes; the limit is for detours.
     ratio: BTreeMap<u32, f64>,
+    kprobe_ratio: BTreeMap<u32, f64>,
     /// Per cent of the requests in the same instructions that ours cost.
     xk_loss_percent: BTreeMap<u32, f64>,
     perf_bpf_loss_percent: BTreeMap<u32, f64>,
@@ -108,14 +113,17 @@ fn load(served: Served) -> Load {
     let triggers = |count| served.triggers_per_request.get(&count).copied().unwrap_or(f64::NAN);
     let each = |count, cost: f64| (cost - base) / triggers(count);
     let perf = |count| served.perf_bpf.get(&count).copied().unwrap_or(f64::NAN);
+    let ratio = |count, cost: f64| (cost - base) / (perf(count) - base);
     let same = |_, cost| cost;
     Load {
         load: served.load.clone(),
         base: rounded(base),
         xk: map(&served.xk, &same),
+        xk_kprobe: map(&served.xk_kprobe, &same),
         perf_bpf: map(&served.perf_bpf, &same),
         triggers_per_request: map(&served.triggers_per_request, &same),
-        ratio: map(&served.xk, &|count, cost| (cost - base) / (perf(count) - base)),
+        ratio: map(&served.xk, &ratio),
+        kprobe_ratio: map(&served.xk_kprobe, &ratio),
         xk_loss_percent: map(&served.xk, &loss),
         perf_bpf_loss_percent: map(&served.perf_bpf, &loss),
         xk_per_trigger: map(&served.xk, &each),
@@ -165,20 +173,21 @@ impl Result {
             let _ = writeln!(text, "  {name}: {}; {:.0} by itself", load.load, load.base);
             let _ = writeln!(
                 text,
-                "  {:>8}{:>12}{:>10}{:>8}{:>10}{:>8}{:>8}",
-                "active", "triggers", "xk", "loss", "perf", "loss", "share"
+                "  {:>8}{:>12}{:>10}{:>8}{:>10}{:>8}{:>8}{:>12}",
+                "active", "triggers", "xk", "loss", "perf", "loss", "share", "by kprobes"
             );
             for count in load.xk.keys() {
                 let of = |map: &BTreeMap<u32, f64>| map.get(count).copied().unwrap_or(f64::NAN);
                 let _ = writeln!(
                     text,
-                    "  {count:>8}{:>12.1}{:>10.0}{:>7.1}%{:>10.0}{:>7.1}%{:>8.2}",
+                    "  {count:>8}{:>12.1}{:>10.0}{:>7.1}%{:>10.0}{:>7.1}%{:>8.2}{:>12.2}",
                     of(&load.triggers_per_request),
                     of(&load.xk),
                     of(&load.xk_loss_percent),
                     of(&load.perf_bpf),
                     of(&load.perf_bpf_loss_percent),
-                    of(&load.ratio)
+                    of(&load.ratio),
+                    of(&load.kprobe_ratio)
                 );
             }
         }
@@ -200,6 +209,7 @@ mod tests {
             load: "some".into(),
             base: [990.0, 1010.0],
             xk: BTreeMap::from([(8, xk)]),
+            xk_kprobe: BTreeMap::from([(8, 1600.0)]),
             perf_bpf: BTreeMap::from([(8, 2000.0)]),
             triggers_per_request: BTreeMap::from([(8, 4.0)]),
             missed: 0,
@@ -213,6 +223,7 @@ mod tests {
         let result = result("k".into(), report(1250.0)).expect("two loads");
         let load = &result.etc;
         assert_eq!((load.base, load.ratio[&8], load.xk_per_trigger[&8]), (1000.0, 0.25, 62.5));
+        assert_eq!(load.kprobe_ratio[&8], 0.6);
         assert_eq!((load.xk_loss_percent[&8], load.perf_bpf_loss_percent[&8]), (20.0, 50.0));
         assert!(result.within_limits && result.verdict().is_ok());
     }

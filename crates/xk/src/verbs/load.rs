@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use xk_policy::{Entry, Error as PolicyError, Programs};
-use xk_runtime::{Change, Device, Mode, Policy, Target, Tune, TuneStatus};
+use xk_runtime::{Backend, Change, Device, Mode, Policy, Target, Tune, TuneStatus};
 use xk_table::ScopeTable;
 
 use super::set::By;
@@ -45,6 +45,9 @@ pub struct Args {
     /// End the policies after so long, whether or not anybody is there to ask
     #[arg(long = "for", value_name = "TIME", value_parser = transition::parse_time, conflicts_with = "hold")]
     lease: Option<Duration>,
+    /// How control reaches the policies; no patch, as instructions ask nobody
+    #[arg(long, value_enum, default_value_t = By::Kprobe)]
+    backend: By,
     #[command(flatten)]
     transition: Options,
 }
@@ -97,6 +100,8 @@ pub struct Stay<'a> {
     pub hold: bool,
     /// Or so long.
     pub lease: Option<Duration>,
+    /// How control reaches them.
+    pub backend: By,
     /// The transition.
     pub transition: &'a Options,
 }
@@ -107,14 +112,13 @@ pub fn run(args: &Args) -> Result {
     let mut clock = Clock::new();
     let object = object(&args.file, &Folders::new())?;
     clock.stage("compile");
-    let stay = Stay { hold: args.hold, lease: args.lease, transition: &args.transition };
+    let stay = Stay { hold: args.hold, lease: args.lease, backend: args.backend, transition: &args.transition };
     install(&object, &name, &args.file, &stay, clock)
 }
 
 /// Loads the policies of an object as one transaction.
 pub fn install(object: &[u8], name: &str, source: &Path, stay: &Stay<'_>, mut clock: Clock) -> Result {
-    // Policies are asked in probes.
-    Rules::read()?.check(By::Kprobe)?;
+    let backend = Rules::read()?.deciding(stay.backend)?;
     let folders = Folders::new();
     let kernel = running()?;
     let tables = folders.tables(&kernel.build_id)?;
@@ -129,7 +133,7 @@ pub fn install(object: &[u8], name: &str, source: &Path, stay: &Stay<'_>, mut cl
     clock.stage("verify");
     // From here on nothing but SIGKILL ends the process half-way; that is the kernel's to undo.
     signals::hold_back();
-    let mine = load_all(&device, &parts, &addresses)?;
+    let mine = load_all(&device, &parts, &addresses, backend)?;
     let ids: Vec<u32> = mine.iter().map(Tune::id).collect();
     let group = give(&device, &programs, &parts, &ids, name, source)?;
     clock.stage("register");
@@ -302,9 +306,9 @@ fn refuse_conflicts(name: &str, parts: &[Part<'_>], tunes: &[TuneStatus], groups
 }
 
 /// Every constant, with its default in force.
-fn load_all(device: &Device, parts: &[Part<'_>], addresses: &Addresses) -> Result<Vec<Tune>> {
+fn load_all(device: &Device, parts: &[Part<'_>], addresses: &Addresses, backend: Backend) -> Result<Vec<Tune>> {
     let load = |part: &Part<'_>| {
-        device.load(part.table, addresses).map_err(|error| {
+        device.load_by(part.table, addresses, backend).map_err(|error| {
             let failure = super::set::load_failure(error, title(&part.table.constant));
             failure.about(&part.entry.place()).then("; nothing was loaded")
         })

@@ -135,7 +135,7 @@ pub fn run(args: &Args) -> Result {
 /// By a policy.
 fn for_some(args: &Args, changes: &[Change<'_>], tables: &Tables) -> Result {
     let values: Vec<_> = changes.iter().map(|change| (change.table.constant.id.clone(), change.value)).collect();
-    let stay = Stay { hold: args.hold, lease: args.lease, transition: &args.transition };
+    let stay = Stay { hold: args.hold, lease: args.lease, backend: args.backend, transition: &args.transition };
     let title = changes.first().map_or("", Change::title);
     scoped::run(&values, title, &args.whom, tables, &stay)
 }

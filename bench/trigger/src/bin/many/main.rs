@@ -1,11 +1,11 @@
 //! Measures, inside a deterministic guest, what many policies at once cost Redis in
 //! instructions per request: policies of xk.ko, each with a site of its own on the path of a
-//! request, and at the same sites as many eBPF kprobes through perf that write the same
-//! register.
+//! request, reached by detours and by kprobes, and at the same sites as many eBPF kprobes
+//! through perf that write the same register.
 //!
 //! In: the objects of `bpf/`, a redis-server; xk.ko and xk_bench.ko are loaded. Out: one JSON
 //! object on the last line. Refuses to report a figure whose mechanism did not run: every
-//! probe must be a jump, every policy have set a value in each of its executions, and both
+//! probe must be a jump, every policy have set a value in each of its executions, and all
 //! kinds have been reached equally often.
 
 mod load;
@@ -21,7 +21,7 @@ use anyhow::{ensure, Context, Result};
 use serde::Serialize;
 use xk_bench_trigger::measure::check_unit;
 use xk_bench_trigger::tracer::{counting, Attachment, Program};
-use xk_runtime::{Change, Device, Mode, Policy, Probe, Target, Tune};
+use xk_runtime::{Backend, Change, Device, Mode, Policy, Probe, Target, Tune};
 
 use load::{Exchange, Load};
 use redis::Redis;
@@ -50,7 +50,9 @@ struct Served {
     load: String,
     /// Without any, before and after everything else.
     base: [f64; 2],
+    /// By detours.
     xk: BTreeMap<usize, f64>,
+    xk_kprobe: BTreeMap<usize, f64>,
     perf_bpf: BTreeMap<usize, f64>,
     /// Executions of a site per request, as the sites of xk.ko count them.
     triggers_per_request: BTreeMap<usize, f64>,
@@ -132,24 +134,32 @@ impl Bench {
             load: load.describe()?,
             base: [before; 2],
             xk: BTreeMap::new(),
+            xk_kprobe: BTreeMap::new(),
             perf_bpf: BTreeMap::new(),
             triggers_per_request: BTreeMap::new(),
             missed: 0,
         };
         for count in COUNTS {
             eprintln!("bench: {}, {count} at once", load.name);
-            let ours = self.ours(count, &round).with_context(|| format!("{count} policies"))?;
+            let mut ours = |backend| {
+                self.ours(count, &round, backend).with_context(|| format!("{count} policies, by {backend:?}"))
+            };
+            let (detours, kprobes) = (ours(Backend::Detour)?, ours(Backend::Kprobe)?);
             let perf = self.perf(count, &round).with_context(|| format!("{count} eBPF kprobes"))?;
-            ensure!(
-                (perf.triggers / ours.triggers - 1.0).abs() <= DRIFT,
-                "{} triggers per request of {count} sites of xk, {} of eBPF kprobes there",
-                ours.triggers,
-                perf.triggers
-            );
-            served.xk.insert(count, ours.instructions);
+            ensure!(detours.missed == 0, "{} executions were missed by detours", detours.missed);
+            for other in [&kprobes, &perf] {
+                ensure!(
+                    (other.triggers / detours.triggers - 1.0).abs() <= DRIFT,
+                    "{} triggers per request of {count} detours, {} of probes there",
+                    detours.triggers,
+                    other.triggers
+                );
+            }
+            served.xk.insert(count, detours.instructions);
+            served.xk_kprobe.insert(count, kprobes.instructions);
             served.perf_bpf.insert(count, perf.instructions);
-            served.triggers_per_request.insert(count, ours.triggers);
-            served.missed += ours.missed;
+            served.triggers_per_request.insert(count, detours.triggers);
+            served.missed += kprobes.missed;
         }
         let after = median(&mut self.redis, &round)?;
         ensure!(
@@ -161,13 +171,14 @@ impl Bench {
     }
 
     /// Policies of xk.ko.
-    fn ours(&mut self, count: usize, round: &[Exchange]) -> Result<Cost> {
+    fn ours(&mut self, count: usize, round: &[Exchange], backend: Backend) -> Result<Cost> {
+        let kprobes = if backend == Backend::Kprobe { count } else { 0 };
         let Self { device, redis, sites, objects } = self;
         let mut tunes = Vec::new();
         let mut programs = Vec::new();
         for site in &sites[..count] {
             let program = Program::load(&objects.join("policy.bpf.o"))?;
-            let tune = site.load(device)?;
+            let tune = site.load(device, backend)?;
             device.give_policy(tune.id(), &Policy::for_each_site(program.fd()?))?;
             tunes.push(tune);
             programs.push(program);
@@ -175,11 +186,11 @@ impl Bench {
         let changes: Vec<_> = tunes.iter().map(|tune| Change { id: tune.id(), to: Target::Policy(VALUE) }).collect();
         device.transition(&changes, Mode::Now, Duration::ZERO)?;
         settle();
-        all_are_jumps(count)?;
-        let before = did(&tunes)?;
+        all_are_jumps(kprobes)?;
+        let before = did(&tunes, backend)?;
         let instructions = median(redis, round)?;
-        let after = did(&tunes)?;
-        all_are_jumps(count)?;
+        let after = did(&tunes, backend)?;
+        all_are_jumps(kprobes)?;
         let [hits, chosen, missed] = std::array::from_fn(|i| after[i] - before[i]);
         ensure!(hits > 0 && chosen == hits, "{chosen} values were set in {hits} executions");
         ensure!(missed as f64 <= hits as f64 * MISSED, "{missed} executions were missed beside {hits}");
@@ -214,13 +225,14 @@ impl Bench {
 }
 
 /// Hits of all sites, values that their policies set, and executions that were missed.
-fn did(tunes: &[Tune]) -> Result<[u64; 3]> {
+fn did(tunes: &[Tune], backend: Backend) -> Result<[u64; 3]> {
+    let wanted = if backend == Backend::Detour { Probe::Detour } else { Probe::Jump };
     let mut sum = [0; 3];
     for tune in tunes {
         let status = tune.status()?;
         let site = status.sites.first().context("the tune has no site")?;
         let policy = status.policy.as_ref().and_then(|policy| policy.sites.first()).context("a site has no policy")?;
-        ensure!(site.probe == Probe::Jump, "{}+{:#x} is {:?}", site.symbol, site.offset, site.probe);
+        ensure!(site.probe == wanted, "{}+{:#x} is {:?}", site.symbol, site.offset, site.probe);
         ensure!(
             policy.refused == 0 && policy.skipped == 0 && site.faults == 0 && site.applied == site.hits,
             "a policy was kept from its work: {site:?}, {policy:?}"

@@ -5,7 +5,7 @@ use anyhow::{ensure, Context, Result};
 use xk_bench_trigger::place::{self, Place};
 use xk_bench_trigger::update::{self, At};
 use xk_kernel::Image;
-use xk_runtime::{Device, Probe, Tune};
+use xk_runtime::{Backend, Device, Probe, Tune};
 
 use crate::settle;
 
@@ -101,11 +101,14 @@ pub struct Site {
 
 impl Site {
     /// A constant of its own, by whose value `eax` is set there.
-    pub fn load(&self, device: &Device) -> Result<Tune> {
+    ///
+    /// # Errors
+    /// The kernel's, such as that this backend cannot be there.
+    pub fn load(&self, device: &Device, backend: Backend) -> Result<Tune> {
         let mut table = update::value().table(self.symbol, &self.code, &self.place);
         table.constant.id = format!("bench:L1:{}+{:#x}:0", self.symbol, self.place.offset);
         table.constant.name = None;
-        Ok(device.load(&table, &At(self.address))?)
+        Ok(device.load_by(&table, &At(self.address), backend)?)
     }
 }
 
@@ -117,7 +120,7 @@ pub fn choose(device: &Device, work: impl FnOnce() -> Result<u64>) -> Result<Vec
     let mut tried = Vec::new();
     for site in candidates()? {
         // Code that patches itself, and whatever else kprobes keep away from.
-        if let Ok(tune) = site.load(device) {
+        if let Ok(tune) = site.load(device, Backend::Kprobe) {
             tried.push((site, tune));
         }
     }
@@ -134,7 +137,14 @@ pub fn choose(device: &Device, work: impl FnOnce() -> Result<u64>) -> Result<Vec
         tune.unload()?;
     }
     settle();
-    Ok(reached)
+    // Windows of some lie over others; all of them are jumps at once.
+    let mut beside = Vec::new();
+    for site in reached {
+        if let Ok(tune) = site.load(device, Backend::Detour) {
+            beside.push((site, tune));
+        }
+    }
+    beside.into_iter().map(|(site, tune)| tune.unload().map(|()| site).map_err(Into::into)).collect()
 }
 
 /// Whether the function begins with the function tracer's call: perf places no probe in others.

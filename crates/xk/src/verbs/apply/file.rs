@@ -258,10 +258,10 @@ fn refuse_senseless(entry: &Entry, name: Option<Place>) -> Result {
         }
         What::Policy { .. } => true,
     };
-    if decides && entry.backend != By::Kprobe {
+    if decides && entry.backend == By::Patch {
         return Err(entry.place.wrong(
-            "the values of policies, and values for some only, are chosen in probes: take `backend` out, or make it \
-             \"kprobe\"",
+            "the values of policies, and values for some only, are chosen for each execution, and instructions that hold \
+             the value are the same for all: take `backend` out, or make it \"auto\"",
         ));
     }
     Ok(())
@@ -322,7 +322,7 @@ mod tests {
         wrong("[[tune]]\nset = { A = 1 }\nbackend = \"ftrace\"\n", 3, "`ftrace` is no backend: kprobe");
         wrong("[[tune]]\nset = { A = 1 }\nlease = \"soon\"\n", 3, "lease: ");
         wrong("[[tune]]\npolicy = \"p.bpf.o\"\nuid = 0\n", 1, "says itself");
-        wrong("[[tune]]\nset = { A = 1 }\nuid = 0\nbackend = \"auto\"\n", 1, "chosen in probes");
+        wrong("[[tune]]\nset = { A = 1 }\nuid = 0\nbackend = \"patch\"\n", 1, "for each execution");
         wrong("[[tune]]\nset = { A = 1 }\nuid = -1\n", 3, "");
     }
 

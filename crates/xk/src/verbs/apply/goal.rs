@@ -49,8 +49,7 @@ impl Goal<'_> {
     pub fn by(&self, mode: Mode, rules: &Rules) -> Result<Backend> {
         let backend = match self.to {
             To::Value(value) => rules.backend(self.backend, self.table, value, mode),
-            // Nothing else asks a policy; files that say so are refused before.
-            To::Decided(_) => rules.check(By::Kprobe).map(|()| Backend::Kprobe),
+            To::Decided(_) => rules.deciding(self.backend),
         };
         backend.map_err(|failure| failure.about(&self.place.to_string()))
     }

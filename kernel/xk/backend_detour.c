@@ -370,6 +370,7 @@ static void detour_disarm(struct xk_live_site **sites, unsigned int nr)
 		sites[i]->stub = NULL;
 		/* After the next stop nobody uses the site. */
 		WRITE_ONCE(stubs[i]->site, NULL);
+		WRITE_ONCE(stubs[i]->decided, NULL);
 		stubs[i]->dying = true;
 	}
 	retire(stubs, nr);

@@ -152,45 +152,53 @@ int notrace xk_policy_handle(const struct xk_live_site *site, const struct xk_va
 /* What is in force beneath the policy, which is at work already, or must not run. */
 static noinline u64 notrace beneath_of(const struct xk_site_values *beneath)
 {
+	const struct xk_policy_cpu *cpu = this_cpu_ptr(beneath->decided);
+
 	this_cpu_inc(beneath->decided->count.skipped);
-	xk_count_hit(this_cpu_ptr(beneath->decided)->site);
+	this_cpu_inc(cpu->counters->hits);
 	return beneath->constants[0];
 }
 
-/*
- * The same from a stub whose update is of the shortest kind, while nothing but one
- * policy is in force. The value goes where ip was: see xk_stub_decide in stub.S.
- */
-void notrace xk_detour_decide(struct pt_regs *regs, const struct xk_stub *stub)
+static __always_inline u64 decide(const struct xk_site_values *beneath, struct pt_regs *regs)
 {
-	const struct xk_site_values *beneath;
-	struct xk_policy_cpu *cpu;
+	struct xk_policy_cpu *cpu = this_cpu_ptr(beneath->decided);
+	u64 value;
 
-	preempt_disable_notrace();
-	beneath = READ_ONCE(stub->decided);
-	cpu = this_cpu_ptr(beneath->decided);
 	if (unlikely(__this_cpu_read(xk_policy_current) != &xk_policy_nobody ||
-		     !xk_policy_may_run())) {
-		regs->ip = beneath_of(beneath);
-		goto out;
-	}
+		     !xk_policy_may_run()))
+		return beneath_of(beneath);
 	begin(cpu, beneath, regs);
 	run_program(cpu, regs);
-	/* One register less to save. */
-	regs = READ_ONCE(cpu->regs);
 	if (likely(cpu->set)) {
 		cpu->histogram[cpu->bucket]++;
-		regs->ip = cpu->values.constants[0];
+		value = cpu->values.constants[0];
 	} else {
 		cpu->count.kept++;
-		regs->ip = cpu->beneath->constants[0];
+		value = cpu->beneath->constants[0];
 	}
 	end();
-	xk_count_hit(cpu->site);
-out:
+	this_cpu_inc(cpu->counters->hits);
+	return value;
+}
+
+/*
+ * From a stub whose update is of the shortest kind, while nothing but one policy is in
+ * force. See xk_stub_decide in stub.S. Where a thread may be switched out between the
+ * gate and here, the policy may be gone when it comes back.
+ */
+u64 notrace xk_detour_decide(struct pt_regs *regs, const struct xk_stub *stub)
+{
+	const struct xk_site_values *beneath;
+	u64 value;
+
+	preempt_disable_notrace();
+	/* Pairs with the store in xk_stub_take(). */
+	beneath = smp_load_acquire(&stub->decided);
+	value = likely(beneath) ? decide(beneath, regs) : READ_ONCE(stub->value);
 	/* Not here would another thread run: a stack that ends in a stub cannot be read. */
 	barrier();
 	__preempt_count_sub(1);
+	return value;
 }
 
 NOKPROBE_SYMBOL(xk_policy_handle);

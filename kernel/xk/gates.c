@@ -30,8 +30,8 @@ void xk_stub_take(struct xk_stub *stub, const struct xk_values *values)
 	const struct xk_site_values *of_site = xk_values_at(values, stub->site);
 
 	WRITE_ONCE(stub->value, of_site->constants[0]);
-	/* The block is complete before a handler can find it. */
-	smp_store_release(&stub->decided, of_site);
+	/* The block, or the value, is complete before a handler can find it. */
+	smp_store_release(&stub->decided, values->policy ? of_site : NULL);
 }
 
 typedef void (*visit_fn)(struct xk_stub *stub, struct xk_pokes *pokes);

@@ -86,6 +86,7 @@ static int create_site(struct xk_policy_site *site, const struct xk_live_site *l
 
 		to->values.frame = site->frame;
 		to->site = live;
+		to->counters = live->counters;
 		to->program = program;
 		to->func = program->bpf_func;
 		to->insns = program->insnsi;

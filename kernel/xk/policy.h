@@ -34,6 +34,7 @@ struct xk_policy_cpu {
 	bpf_func_t func;		/* of the program */
 	const struct bpf_insn *insns;
 	const struct xk_live_site *site;
+	struct xk_counters __percpu *counters;	/* of the site */
 	struct xk_site_values values;
 	u64 histogram[XK_POLICY_BUCKETS];
 	struct {

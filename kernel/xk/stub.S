@@ -5,6 +5,7 @@
  */
 #include <linux/linkage.h>
 #include <linux/objtool.h>
+#include <asm/asm.h>
 #include <asm/nospec-branch.h>
 
 #include "stub_layout.h"
@@ -12,6 +13,7 @@
 /* struct pt_regs */
 #define DI	(14 * 8)
 #define ORIG_AX	(15 * 8)
+#define IP	(16 * 8)
 #define SP	(19 * 8)
 #define SS	(20 * 8)
 /* How much of it functions in C leave as it was: r15 to r12, rbp and rbx. */
@@ -81,19 +83,22 @@ SYM_CODE_START(xk_stub_ask)
 	POP_OTHERS
 	RET
 SYM_CODE_END(xk_stub_ask)
+_ASM_NOKPROBE(xk_stub_ask)
 
 /*
- * xk_detour_decide() leaves the registers alone, and the value where ip was: what the
- * stub finds on the stack first.
+ * xk_detour_decide() leaves the registers alone, and says what the value is: the stub
+ * finds it where ip was, which is first on the stack.
  */
 SYM_CODE_START(xk_stub_decide)
 	UNWIND_HINT_UNDEFINED
 	ANNOTATE_NOENDBR
 	CALL_WITH_REGS xk_detour_decide
+	movq	%rax, IP(%rsp)
 	addq	$PRESERVED, %rsp
 	POP_OTHERS
 	RET
 SYM_CODE_END(xk_stub_decide)
+_ASM_NOKPROBE(xk_stub_decide)
 
 	.balign 256
 SYM_CODE_START(xk_stub_pool)

@@ -249,7 +249,7 @@ static void emit_gate(struct emitter *out, struct xk_stub *stub)
 }
 
 /*
- * What a policy chooses becomes a register: C has left it where ip was. Returns where
+ * What a policy chooses becomes a register: it stands where ip was. Returns where
  * the displacement of the jump behind it stands, or 0 when the update is more than that.
  */
 static unsigned int emit_decide(struct emitter *out, struct xk_stub *stub)

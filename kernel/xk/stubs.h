@@ -56,7 +56,7 @@ struct xk_stub {
 	u8 target[XK_GATES];		/* displacement of that jump */
 	u8 fault_distance;		/* how much further on it goes without an update */
 	u64 value;			/* what XK_GATE_VALUE assigns */
-	const struct xk_site_values *decided;	/* what XK_GATE_DECIDE reads */
+	const struct xk_site_values *decided;	/* what XK_GATE_DECIDE reads; NULL: `value` */
 	struct xk_guards *guards;
 	struct xk_window window;
 };
@@ -103,7 +103,7 @@ void xk_stub_take(struct xk_stub *stub, const struct xk_values *values);
 
 /* ask.c and decide.c; only stub.S calls them. */
 unsigned long xk_detour_run(struct pt_regs *regs, const struct xk_stub *stub);
-void xk_detour_decide(struct pt_regs *regs, const struct xk_stub *stub);
+u64 xk_detour_decide(struct pt_regs *regs, const struct xk_stub *stub);
 
 static inline bool xk_in_stub(const struct xk_stub *stub, unsigned long address)
 {

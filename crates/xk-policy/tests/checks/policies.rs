@@ -439,19 +439,20 @@ pub fn a_detour_changes_between_value_and_policy() {
     }
     all(Target::Value(50));
     let before = Atomic.counts().unwrap();
-    std::thread::sleep(Duration::from_millis(300));
+    let since = || Atomic.counts().unwrap().since(&before);
+    // More than the threads that may have begun before.
+    wait_for("all has run with the value", || SPANS.iter().all(|span| since().span(span).rounds > 12));
     Atomic.stop().unwrap();
-    let counts = Atomic.counts().unwrap().since(&before);
+    let counts = since();
     for tune in &tunes {
         let policy = device.policy_status(tune.id()).unwrap().unwrap();
-        assert!(policy.sites.iter().any(|site| site.chosen > 100), "{policy:?}");
+        assert!(policy.sites.iter().any(|site| site.chosen > 10), "{policy:?}");
         let status = tune.status().unwrap();
         assert!(!status.broken && status.sites.iter().all(|site| site.missed == 0), "{status:?}");
     }
     // A round that began before is judged after.
     let met: u64 = SPANS.iter().map(|span| counts.span(span).violations).sum();
     assert!(met <= 4 * SPANS.len() as u64, "the value is not in force everywhere: {counts:?}");
-    assert!(SPANS.iter().all(|span| counts.span(span).rounds > 10), "{counts:?}");
 }
 
 /// Who interrupts a policy at work has the value beneath, and is not missed.

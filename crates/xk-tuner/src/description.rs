@@ -5,6 +5,7 @@
 //! target. In: text. Out: a [`Job`], or an error that points at the line. `text.rs` holds the schema.
 
 mod sensors;
+mod target;
 mod text;
 
 use std::collections::BTreeMap;
@@ -21,6 +22,7 @@ use crate::levels;
 use crate::sensor::Sensor;
 use crate::{Constraint, Error, Target, Value};
 use sensors::{bottleneck, sensors};
+use target::targets;
 
 /// The version of the schema that this program reads.
 pub const SCHEMA: u32 = 1;
@@ -248,12 +250,13 @@ impl Job {
         }
         select(source, &mut parameters, search.parameters.as_deref())?;
         check(source, &parameters)?;
+        let (target, constraints) = targets(source, search)?;
         Ok(Self {
             name,
             parameters,
             sensors,
-            target: target(source, &search.target)?,
-            constraints: search.constraint.iter().map(|limit| constraint(source, limit)).collect::<Result<_, _>>()?,
+            target,
+            constraints,
             options: options(source, &search.search)?,
             bottleneck,
         })
@@ -411,24 +414,6 @@ fn check(source: &Source, parameters: &[Parameter]) -> Result<(), Error> {
         }
     }
     Ok(())
-}
-
-fn target(source: &Source, text: &text::Target) -> Result<Target, Error> {
-    Ok(Target {
-        command: text.command.clone(),
-        measure: text.measure,
-        goal: text.goal,
-        timeout: duration(source, &text.timeout)?,
-    })
-}
-
-fn constraint(source: &Source, text: &Spanned<text::Constraint>) -> Result<Constraint, Error> {
-    let span = text.span();
-    let text = text.get_ref();
-    if text.at_most.is_none() && text.at_least.is_none() {
-        return Err(source.error(span, format!("constraint `{}`: give `at_most` or `at_least`", text.name)));
-    }
-    Ok(Constraint { name: text.name.clone(), at_most: text.at_most, at_least: text.at_least })
 }
 
 fn options(source: &Source, text: &text::Options) -> Result<Options, Error> {

@@ -1,5 +1,7 @@
 //! What was tried, and what came of it: all that an engine knows.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::Point;
@@ -12,6 +14,26 @@ pub enum Goal {
     Maximise,
     /// Less is.
     Minimise,
+}
+
+impl Goal {
+    /// `maximise` or `minimise`.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Maximise => "maximise",
+            Self::Minimise => "minimise",
+        }
+    }
+}
+
+/// A number of the target that is wanted besides the one that leads.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Objective {
+    /// What it is called.
+    pub name: String,
+    /// Which way is better.
+    pub goal: Goal,
 }
 
 /// How a point is compared with the default.
@@ -36,12 +58,15 @@ pub struct Trial {
 }
 
 /// What the target said in each window of a trial.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     /// With the default in force: one window, or one on each side.
     pub default: Vec<f64>,
     /// With the point in force.
     pub value: f64,
+    /// The same of the other targets, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub others: BTreeMap<String, Sample>,
 }
 
 impl Sample {
@@ -110,10 +135,10 @@ mod tests {
     #[test]
     fn drift_cancels_and_less_can_be_better() {
         // The machine gets 4 % faster from window to window; the setting does nothing.
-        let nothing = Sample { default: vec![100.0, 108.16], value: 104.0 };
+        let nothing = Sample { default: vec![100.0, 108.16], value: 104.0, ..Sample::default() };
         assert!(nothing.effect(Goal::Maximise).abs() < 1e-9);
         assert!((nothing.drift().unwrap() - 1.0816f64.ln()).abs() < 1e-9);
-        let halved = Sample { default: vec![10.0], value: 5.0 };
+        let halved = Sample { default: vec![10.0], value: 5.0, ..Sample::default() };
         assert!((halved.effect(Goal::Minimise) - 2f64.ln()).abs() < 1e-9);
         assert_eq!((halved.drift(), percent(2f64.ln()).as_str()), (None, "+100.0 %"));
     }

@@ -9,6 +9,7 @@
 pub mod description;
 pub mod engine;
 mod error;
+pub mod front;
 pub mod guardian;
 pub mod history;
 pub mod knob;
@@ -23,7 +24,7 @@ pub mod session;
 mod space;
 pub mod statistics;
 pub mod store;
-mod target;
+pub mod target;
 mod value;
 
 pub use error::Error;

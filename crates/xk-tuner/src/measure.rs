@@ -30,8 +30,8 @@ pub struct Lab<'a, K> {
     pub keeper: &'a mut K,
     /// How long windows with the default took.
     pub took: Vec<f64>,
-    /// The default's value in the window before, if nothing happened since.
-    pub last_default: Option<f64>,
+    /// What the default came to in the window before, if nothing happened since.
+    pub last_default: Option<Reading>,
 }
 
 /// Why a trial has no outcome.
@@ -57,26 +57,39 @@ impl<K: Watch + Witness> Lab<'_, K> {
     pub fn trial(&mut self, trial: &Trial) -> Result<Outcome, Halt> {
         let before = match trial.kind {
             Kind::Sandwich => match self.last_default.take() {
-                Some(value) => vec![value],
-                None => vec![self.default_window()?.value],
+                Some(reading) => vec![reading],
+                None => vec![self.default_window()?],
             },
-            Kind::DefaultFirst => vec![self.default_window()?.value],
+            Kind::DefaultFirst => vec![self.default_window()?],
             Kind::DefaultLast => vec![],
         };
         let candidate = self.candidate(&trial.point)?;
         let lapsed = self.back()?;
-        let value = match (candidate, lapsed) {
+        let reading = match (candidate, lapsed) {
             (Err(outcome), _) | (Ok(_), Some(outcome)) => return Ok(outcome),
-            (Ok(reading), None) => reading.value,
+            (Ok(reading), None) => reading,
         };
         let mut default = before;
         self.last_default = None;
         if trial.kind != Kind::DefaultFirst {
-            let after = self.default_window()?.value;
-            self.last_default = Some(after);
+            let after = self.default_window()?;
+            self.last_default = Some(after.clone());
             default.push(after);
         }
-        Ok(Outcome::Measured(Sample { default, value }))
+        Ok(Outcome::Measured(self.sample(&default, &reading)))
+    }
+
+    /// The windows of a trial, target by target.
+    fn sample(&self, default: &[Reading], candidate: &Reading) -> Sample {
+        let one = |of: &dyn Fn(&Reading) -> f64| Sample {
+            default: default.iter().map(of).collect(),
+            value: of(candidate),
+            ..Sample::default()
+        };
+        // A reading has every target, else it would be none.
+        let named = |name: &str| one(&|reading| reading.named.get(name).copied().unwrap_or(f64::NAN));
+        let others = self.target.others.iter().map(|other| (other.name.clone(), named(&other.name)));
+        Sample { others: others.collect(), ..one(&|reading| reading.value) }
     }
 
     /// A window with the default in force. It is tried twice: a machine may hiccup.

@@ -47,7 +47,7 @@ fn answer(trial: &Trial, space: &Space, source: &mut dyn Source) -> Outcome {
         Kind::DefaultFirst => &[false, true],
         Kind::DefaultLast => &[true, false],
     };
-    let mut sample = Sample { default: Vec::new(), value: 0.0 };
+    let mut sample = Sample::default();
     for &candidate in order {
         let Some(value) = source.window(if candidate { &trial.point } else { &default }) else {
             return Outcome::Failed { reason: "no such window".into() };

@@ -5,8 +5,8 @@ use std::fmt::Write;
 use crate::engine::{Conclusion, Ground};
 use crate::history::{percent, Goal, Kind, Outcome, Record};
 use crate::statistics::{interval, median};
-use crate::store::{Search, State};
-use crate::Space;
+use crate::store::{Begun, Search, State};
+use crate::{front, Space};
 
 const WIDTH: f64 = 900.0;
 const HEIGHT: f64 = 320.0;
@@ -37,6 +37,7 @@ pub fn html(search: &Search, history: &[Record]) -> String {
     page += &drawing(begun.goal, history);
     page += "<h2>Before and after</h2>";
     page += &before_and_after(search, history);
+    page += &choices(begun, history);
     page += "<h2>What each parameter is worth</h2>";
     page += &importance(&begun.space, begun.goal, history);
     page += "<h2>Every trial</h2>";
@@ -138,6 +139,25 @@ fn before_and_after(search: &Search, history: &[Record]) -> String {
         "<table><tr><th>default<th>best<tr><td class=n>{before:.4}<td class=n>{after:.4}</table><p>Medians of the windows \
          in which the two were compared.</p>"
     )
+}
+
+/// The front, if there are several targets.
+fn choices(begun: &Begun, history: &[Record]) -> String {
+    let front = front::of(begun, history);
+    let Some(first) = front.first() else { return String::new() };
+    let mut table = "<h2>What there is to choose</h2><table><tr><th>setting<th>trials".to_owned();
+    for (name, _) in first.factors(begun) {
+        let _ = write!(table, "<th>{}", escape(&name));
+    }
+    for choice in &front {
+        let _ = write!(table, "<tr><td>{}<td class=n>{}", escape(&begun.space.describe(&choice.point)), choice.trials);
+        for (_, factor) in choice.factors(begun) {
+            let _ = write!(table, "<td class=n>x {factor:.3}");
+        }
+    }
+    table
+        + "</table><p>Each is better than every other in one target; factors are compared with the default. What is set is \
+           the best at the first target, if it was confirmed.</p>"
 }
 
 /// How far the target moved over the levels of each parameter.

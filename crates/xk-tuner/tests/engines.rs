@@ -4,7 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test
 
 use xk_tuner::engine::{propose, Engine, Exhaustive, Ground, Orthogonal, Proposal, Racing, Remembered};
-use xk_tuner::history::{Goal, Outcome, Record};
+use xk_tuner::front::front;
+use xk_tuner::history::{Goal, Objective, Outcome, Record, Sample};
 use xk_tuner::replay::{check, play, Noise, Recorded, Surface};
 use xk_tuner::{Dimension, Guard, Point, Space, Value};
 
@@ -40,7 +41,7 @@ fn optimum(space: &Space) -> f64 {
 }
 
 fn racing(seed: u64) -> Racing {
-    Racing { seed, minimum: 0.02, warm: None }
+    Racing { seed, minimum: 0.02, warm: None, others: vec![] }
 }
 
 fn run(engine: &dyn Engine, noise: Noise, seed: u64) -> (Vec<Record>, Point, Ground) {
@@ -143,7 +144,11 @@ fn what_failed_or_is_forbidden_is_not_chosen_and_not_tried_again() {
                 let replayed = |source: &mut Surface<_>| {
                     use xk_tuner::replay::Source;
                     let default = source.window(&space.default_point()).unwrap();
-                    xk_tuner::history::Sample { default: vec![default], value: source.window(&trial.point).unwrap() }
+                    xk_tuner::history::Sample {
+                        default: vec![default],
+                        value: source.window(&trial.point).unwrap(),
+                        ..Default::default()
+                    }
                 };
                 let outcome = Outcome::Measured(replayed(&mut surface));
                 history.push(Record { trial, outcome });
@@ -188,4 +193,40 @@ fn a_recorded_grid_answers_other_engines() {
     assert!(height(&end.best) >= 0.95 * optimum(&space), "{}", space.describe(&end.best));
     let again = play(&racing(2), &space, Goal::Maximise, LIMIT, &mut Recorded::of(&space, &grid)).unwrap().1;
     assert_eq!(end, again);
+}
+
+/// Answers with two numbers: what leads, and what is wanted besides it.
+fn with_two(engine: &dyn Engine, space: &Space, numbers: impl Fn(&Point) -> [f64; 2]) -> (Vec<Record>, Point) {
+    let mut history: Vec<Record> = Vec::new();
+    loop {
+        let trial = match propose(engine, space, Goal::Maximise, &history, LIMIT).unwrap() {
+            Proposal::Done(end) => return (history, end.best),
+            Proposal::Try(trial) => trial,
+        };
+        let ([default, default_other], [value, other]) = (numbers(&space.default_point()), numbers(&trial.point));
+        let sample = |default, value| Sample { default: vec![default; 2], value, ..Sample::default() };
+        let others = [("latency".to_owned(), sample(default_other, other))].into();
+        let outcome = Outcome::Measured(Sample { others, ..sample(default, value) });
+        history.push(Record { trial, outcome });
+    }
+}
+
+#[test]
+fn each_target_is_explored_and_the_first_decides() {
+    let space = disk();
+    // What is better for the first is worse for the second.
+    let numbers = |point: &Point| {
+        let (ahead, requests) = (point.0[2] as f64, point.0[3] as f64);
+        [100.0 + 10.0 * requests + 5.0 * ahead, 5.0 + ahead + 0.5 * requests]
+    };
+    let others = vec![Objective { name: "latency".into(), goal: Goal::Minimise }];
+    let (history, best) = with_two(&Racing { others: others.clone(), ..racing(1) }, &space, numbers);
+    assert_eq!(space.describe(&best), "read ahead = 7, requests = 5");
+    let front = front(&space, &history, Goal::Maximise, &others, 0.02);
+    let words: Vec<String> = front.iter().map(|choice| space.describe(&choice.point)).collect();
+    assert_eq!(words.first().unwrap(), "read ahead = 7, requests = 5");
+    assert_eq!(words.last().unwrap(), "read ahead = 0, requests = 0");
+    // Whoever asks for one target does not pay for the other.
+    let (alone, _) = with_two(&racing(1), &space, numbers);
+    assert!(alone.len() < history.len() && alone.iter().all(|record| record.trial.point.0[2..] != [0, 0]));
 }

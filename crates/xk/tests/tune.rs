@@ -5,6 +5,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -309,6 +311,87 @@ fn a_limit_that_is_crossed_puts_the_default_back_and_is_remembered() {
     for setting in ["slow 1024", "fast 1024"] {
         assert_eq!(log.lines().filter(|line| *line == setting).count(), 1, "{setting}");
     }
+}
+
+/// More read ahead makes more work, and each piece later; what is better at the first target is set, the rest is told.
+#[test]
+fn of_several_targets_the_first_is_set_and_a_front_is_kept() {
+    let two = "a=$(cat FOLDER/ahead); echo latency = $((10 + a / 16)); echo $((100 + a))";
+    let more = "[[constraint]]\nname = \"latency\"\nat_most = 50\n";
+    let bench = Bench::new(two, more);
+    let file = bench.path("search.toml");
+    let text = fs::read_to_string(&file).unwrap();
+    let second = "[[targets]]\nname = \"latency\"\ngoal = \"minimise\"\n";
+    let text = text
+        .replace("[target]", "[[targets]]\nname = \"work\"")
+        .replace("[[constraint]]", &format!("{second}[[constraint]]"));
+    fs::write(&file, text).unwrap();
+    let report = bench.path("report.html");
+    let text = bench.run(0, bench.tune().args(["--report", report.to_str().unwrap()]));
+    // 1024 would be better, and crosses the limit.
+    contains(&text, &["put back at once: latency = 74, at most 50 is allowed", "ahead = 512 (was 128)"]);
+    contains(
+        &text,
+        &[
+            "  ahead = 512: work x 2.684, latency x 2.333",
+            "  the default: work x 1.000",
+            "  ahead = 16: work x 0.509, latency x 0.611",
+        ],
+    );
+    assert!(!text.contains("  ahead = 1024: work"), "{text}");
+    assert_eq!(bench.knobs()[0], "512");
+    contains(
+        &fs::read_to_string(report).unwrap(),
+        &["What there is to choose", "<td>ahead = 512", "x 2.333", "<td>ahead = 16"],
+    );
+    contains(
+        &bench.run(0, &mut bench.command(&["history"])),
+        &["on the front: ahead = 512: latency x 2.333, work x 2.684"],
+    );
+    let concluded = bench.entries().into_iter().find(|entry| entry["what"]["event"] == "concluded").unwrap();
+    assert_eq!(concluded["what"]["front"][0]["setting"], "ahead = 512");
+}
+
+/// A service that answers while it works: its counter grows by what `ahead` says, so the rate is that much. With 16 it
+/// does not answer at all, with 1024 nonsense.
+#[test]
+fn a_prometheus_endpoint_is_a_target_and_one_that_fails_costs_the_trial() {
+    let bench = Bench::new("", "[search]\nabort_after = 3.0\n");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let ahead = bench.path("ahead");
+    std::thread::spawn(move || {
+        let (mut hanging, mut total, mut last) = (Vec::new(), 0.0, std::time::Instant::now());
+        for mut stream in listener.incoming().map_while(std::io::Result::ok) {
+            let mut request = [0; 1024];
+            let _ = stream.read(&mut request);
+            let value: f64 = fs::read_to_string(&ahead).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(128.0);
+            total += value * last.elapsed().as_secs_f64();
+            last = std::time::Instant::now();
+            let answer = match value as u32 {
+                1024 => "<html>".to_owned(),
+                _ => format!("# HELP work_total x\nwork_total{{of=\"it\"}} {total}\nother 1\n"),
+            };
+            if value as u32 == 16 {
+                hanging.push(stream);
+                continue;
+            }
+            let _ = stream.write_all(format!("HTTP/1.0 200 OK\r\n\r\n{answer}").as_bytes());
+        }
+    });
+    let file = bench.path("search.toml");
+    let text = fs::read_to_string(&file).unwrap();
+    let source = format!(
+        "window = \"100ms\"\nprometheus = \"http://{address}/metrics\"\nmetric = 'work_total{{of=\"it\"}}'\nmeasure = \"rate\""
+    );
+    fs::write(&file, text.replace("command = \'\'\'\'\'\'\nmeasure = \"number\"", &source)).unwrap();
+    contains(&bench.run(0, bench.tune().arg("--plan")), &["growth per second of work_total{of=\"it\"}"]);
+    let text = bench.run(0, &mut bench.tune());
+    contains(
+        &text,
+        &["/metrics: line 1 is no sample", "/metrics has not answered in full within", "ahead = 512 (was 128)"],
+    );
+    assert_eq!(bench.knobs()[0], "512");
 }
 
 #[test]

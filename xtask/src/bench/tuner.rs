@@ -154,7 +154,7 @@ fn false_promotion(space: &Space) -> Fallible<f64> {
     let mut promoted = 0;
     for seed in 0..FLAT_SEARCHES {
         let mut flat = Surface::new(|_: &Point| 1.0, Noise::Normal(NOISE), seed);
-        let engine = Racing { seed, minimum: 0.02, warm: None };
+        let engine = Racing { seed, minimum: 0.02, warm: None, others: Vec::new() };
         let (_, end) = play(&engine, space, Goal::Maximise, 200, &mut flat)?;
         promoted += u32::from(end.best != space.default_point());
     }

@@ -101,6 +101,97 @@ fn errors_point_at_the_line() {
     }
 }
 
+/// A search whose target is another.
+fn targets(text: &str) -> Result<Job, String> {
+    let start = SEARCH.find("[target]").unwrap();
+    read(&format!("{}{text}", &SEARCH[..start]), DISK)
+}
+
+const SEVERAL_TARGETS: &str = r#"
+[[targets]]
+name = "answers"
+command = "./load"
+prometheus = "http://localhost:9090/metrics"
+metric = 'answers_total{code="200"}'
+measure = "rate"
+goal = "maximise"
+timeout = "9s"
+
+[[targets]]
+name = "p99"
+socket = "/run/app.sock"
+goal = "minimise"
+
+[[targets]]
+name = "joules"
+goal = "minimise"
+
+[[constraint]]
+name = "errors"
+prometheus = "http://localhost:9090/metrics"
+metric = "errors"
+at_most = 0
+
+[[constraint]]
+name = "p99"
+at_most = 5
+"#;
+
+#[test]
+fn targets_may_be_several_and_be_asked_for() {
+    use crate::target::{Kind, Lead, Work};
+    let job = targets(SEVERAL_TARGETS).unwrap();
+    let target = &job.target;
+    assert_eq!((&target.work, &target.lead), (&Work::Command("./load".into()), &Lead::Named("answers".into())));
+    let others: Vec<&str> = target.others.iter().map(|other| other.name.as_str()).collect();
+    assert_eq!(others, ["p99", "joules"]);
+    let probes: Vec<String> = target.probes.iter().map(|probe| format!("{} = {probe}", probe.name)).collect();
+    assert_eq!(
+        probes,
+        [
+            "answers = growth per second of answers_total{code=\"200\"} at http://localhost:9090/metrics",
+            "p99 = what /run/app.sock says",
+            "errors = errors at http://localhost:9090/metrics"
+        ]
+    );
+    assert_eq!((target.probes[0].kind, target.probes[1].kind), (Kind::Rate, Kind::Number));
+    assert_eq!((job.constraints.len(), job.constraints[1].at_most), (2, Some(5.0)));
+    let waits = SEVERAL_TARGETS.replace("command = \"./load\"", "window = \"5s\"");
+    assert_eq!(targets(&waits).unwrap().target.work, Work::Time(Duration::from_secs(5)));
+}
+
+#[test]
+fn targets_that_make_no_sense_are_refused_at_their_line() {
+    for (from, to, line, message) in [
+        ("command = \"./load\"", "", 8, "the `window` of time"),
+        ("command = \"./load\"", "command = \"./load\"\nwindow = \"5s\"", 8, "leave `window` out"),
+        ("command = \"./load\"", "window = \"9s\"", 8, "must be longer than the `window`"),
+        ("timeout = \"9s\"", "", 8, "give `timeout`"),
+        ("measure = \"rate\"", "measure = \"seconds\"", 8, "seconds are a command's"),
+        ("http://localhost", "https://localhost", 8, "encrypted"),
+        ("metric = 'answers", "metric = 'ans wers", 8, "is no metric"),
+        ("metric = \"errors\"", "", 26, "say which `metric`"),
+        ("name = \"joules\"", "", 22, "needs a `name`"),
+        ("name = \"joules\"", "name = \"joules\"\ntimeout = \"1s\"", 22, "the window is the first target's"),
+        ("name = \"joules\"", "name = \"p99\"", 8, "two targets are called `p99`"),
+        ("name = \"errors\"", "name = \"p99\"", 26, "`p99` is asked for twice"),
+        ("socket = \"/run", "metric = \"x\"\nsocket = \"/run", 17, "a socket says one number"),
+        ("socket = \"/run", "prometheus = \"http://a/\"\nsocket = \"/run", 17, "not both"),
+        ("[[targets]]\nname = \"joules", "[target]\nname = \"joules", 22, "not both"),
+        ("at_most = 0", "", 26, "`at_most` or `at_least`"),
+    ] {
+        assert!(SEVERAL_TARGETS.contains(from), "{from}");
+        let error = targets(&SEVERAL_TARGETS.replace(from, to)).unwrap_err();
+        assert!(
+            error.starts_with(&format!("my.toml:{line}: ")) && error.contains(message),
+            "{line} {message}: {error}"
+        );
+    }
+    assert!(targets("").unwrap_err().contains("there is no [target]"));
+    let neither = "[target]\nwindow = \"1s\"\ngoal = \"maximise\"\ntimeout = \"9s\"\n";
+    assert!(targets(neither).unwrap_err().contains("nothing happens in a `window`"));
+}
+
 #[test]
 fn a_guard_that_can_never_hold_is_refused() {
     let error = wrong("choices = \"offered\"", "choices = [\"none\", \"kyber\"]");

@@ -9,7 +9,6 @@ use toml::Spanned;
 use super::{numbers, AtEnd, Backing, Domain, EngineName};
 use crate::history::Goal;
 use crate::knob::Plain;
-use crate::target::Measure;
 use crate::{Steps, Value};
 
 /// A subsystem.
@@ -47,7 +46,10 @@ pub struct Search {
     pub parameter: Vec<Spanned<Parameter>>,
     #[serde(default)]
     pub sensor: Vec<Spanned<Sensor>>,
-    pub target: Target,
+    pub target: Option<Spanned<Target>>,
+    /// Several, of which the first decides.
+    #[serde(default)]
+    pub targets: Vec<Spanned<Target>>,
     #[serde(default)]
     pub constraint: Vec<Spanned<Constraint>>,
     #[serde(default)]
@@ -129,18 +131,71 @@ pub struct Bottleneck {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Target {
-    pub command: String,
-    pub measure: Measure,
+    pub name: Option<String>,
+    pub command: Option<String>,
+    pub window: Option<Spanned<String>>,
+    prometheus: Option<String>,
+    metric: Option<String>,
+    socket: Option<String>,
+    pub measure: Option<Measure>,
     pub goal: Goal,
-    pub timeout: Spanned<String>,
+    pub timeout: Option<Spanned<String>>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Constraint {
     pub name: String,
+    prometheus: Option<String>,
+    metric: Option<String>,
+    socket: Option<String>,
+    measure: Option<Measure>,
     pub at_most: Option<f64>,
     pub at_least: Option<f64>,
+}
+
+/// What of a number counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Measure {
+    /// The number itself.
+    Number,
+    /// The seconds that the command takes.
+    Seconds,
+    /// How much it grows per second.
+    Rate,
+}
+
+/// Who is asked for a number.
+#[derive(Debug)]
+pub struct Asked {
+    pub prometheus: Option<String>,
+    pub metric: Option<String>,
+    pub socket: Option<String>,
+    pub measure: Option<Measure>,
+}
+
+impl Target {
+    /// Who is asked.
+    pub fn asked(&self) -> Asked {
+        asked(&self.prometheus, &self.metric, &self.socket, self.measure)
+    }
+}
+
+impl Constraint {
+    /// Who is asked.
+    pub fn asked(&self) -> Asked {
+        asked(&self.prometheus, &self.metric, &self.socket, self.measure)
+    }
+}
+
+fn asked(
+    prometheus: &Option<String>,
+    metric: &Option<String>,
+    socket: &Option<String>,
+    measure: Option<Measure>,
+) -> Asked {
+    Asked { prometheus: prometheus.clone(), metric: metric.clone(), socket: socket.clone(), measure }
 }
 
 #[derive(Debug, Default, Deserialize)]

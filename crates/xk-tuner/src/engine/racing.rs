@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::confirm::{confirm, ATTEMPTS, RESERVED};
 use super::{Conclusion, Engine, Ground, Stop, Trials};
-use crate::history::Kind;
+use crate::history::{Kind, Objective, Sample};
 use crate::random::Random;
 use crate::statistics::deviation_around_zero;
 use crate::{Point, Space};
@@ -46,6 +46,8 @@ pub struct Racing {
     pub minimum: f64,
     /// To try first.
     pub warm: Option<Remembered>,
+    /// Explored after the target that leads, as far as trials are left; what is confirmed is the lead's.
+    pub others: Vec<Objective>,
 }
 
 impl Engine for Racing {
@@ -57,11 +59,15 @@ impl Engine for Racing {
         if let Some(conclusion) = self.as_remembered(trials)? {
             return Ok(conclusion);
         }
-        let mut race = Race { space, trials, effects: BTreeMap::new(), drifts: Vec::new(), minimum: self.minimum };
-        match race.explore() {
-            Ok(()) | Err(Stop::Exhausted) => {}
-            Err(stop) => return Err(stop),
+        let mut race = Race { space, trials, aim: None, samples: BTreeMap::new(), noise: 0.0, minimum: self.minimum };
+        for aim in std::iter::once(None).chain(self.others.iter().map(Some)) {
+            race.aim_at(aim);
+            match race.explore() {
+                Ok(()) | Err(Stop::Exhausted) => {}
+                Err(stop) => return Err(stop),
+            }
         }
+        race.aim_at(None);
         let candidates = race.candidates();
         let mut random = Random::new(self.seed);
         for (point, looks) in candidates.iter().zip(ATTEMPTS) {
@@ -93,14 +99,16 @@ impl Racing {
 struct Race<'r, 'h> {
     space: &'r Space,
     trials: &'r mut Trials<'h>,
+    /// What is raced for; the target that leads, if it is none of the others.
+    aim: Option<&'r Objective>,
     /// Of each point that was measured; empty where it failed.
-    effects: BTreeMap<Point, Vec<f64>>,
-    /// How far the default was from itself.
-    drifts: Vec<f64>,
+    samples: BTreeMap<Point, Vec<&'h Sample>>,
+    /// Variance of one window: how far the default was from itself.
+    noise: f64,
     minimum: f64,
 }
 
-impl Race<'_, '_> {
+impl<'r> Race<'r, '_> {
     fn explore(&mut self) -> Result<(), Stop> {
         let order = self.space.limited_first();
         let mut best = self.space.default_point();
@@ -154,7 +162,7 @@ impl Race<'_, '_> {
             let Some(best) = self.best_of(points) else { return Ok(incumbent.clone()) };
             let unclear = points.iter().filter(|point| self.may_be_better(point, &best)).chain([&best]);
             let worth = unclear.filter(|point| self.is_worth_another(point, points.len()));
-            match worth.min_by_key(|point| self.effects[*point].len()).cloned() {
+            match worth.min_by_key(|point| self.repeated(point)).cloned() {
                 Some(point) => self.measure(&point)?,
                 None if self.mean(incumbent) >= self.mean(&best) - self.minimum / 2.0 => return Ok(incumbent.clone()),
                 None => return Ok(best),
@@ -174,7 +182,7 @@ impl Race<'_, '_> {
     }
 
     fn is_worth_another(&self, point: &Point, rivals: usize) -> bool {
-        let repeated = self.effects.get(point).map_or(0, Vec::len);
+        let repeated = self.repeated(point);
         let width = SEPARATED * self.variance(point).sqrt();
         rivals > 1 && (1..REPEATS).contains(&repeated) && width > self.minimum / 2.0
     }
@@ -183,27 +191,54 @@ impl Race<'_, '_> {
         *point == self.space.default_point()
     }
 
+    /// What was measured of what is raced for.
+    fn aimed<'s>(&self, sample: &'s Sample) -> Option<&'s Sample> {
+        self.aim.map_or(Some(sample), |other| sample.others.get(&other.name))
+    }
+
+    fn effects(&self, point: &Point) -> Vec<f64> {
+        let goal = self.aim.map_or(self.trials.goal(), |other| other.goal);
+        let samples = self.samples.get(point).into_iter().flatten();
+        samples.filter_map(|sample| Some(self.aimed(sample)?.effect(goal))).collect()
+    }
+
+    fn aim_at(&mut self, aim: Option<&'r Objective>) {
+        self.aim = aim;
+        self.listen();
+    }
+
+    fn listen(&mut self) {
+        let samples = self.samples.values().flatten();
+        let drifts: Vec<f64> = samples.filter_map(|sample| self.aimed(sample)?.drift()).collect();
+        // A drift is the difference of two windows.
+        self.noise = deviation_around_zero(&drifts).unwrap_or(0.0).powi(2) / 2.0;
+    }
+
+    fn repeated(&self, point: &Point) -> usize {
+        self.samples.get(point).map_or(0, Vec::len)
+    }
+
     fn mean(&self, point: &Point) -> f64 {
-        match self.effects.get(point) {
+        let effects = self.effects(point);
+        match effects.len() {
             _ if self.is_default(point) => 0.0,
-            Some(effects) if !effects.is_empty() => effects.iter().sum::<f64>() / effects.len() as f64,
-            _ => f64::NEG_INFINITY,
+            0 => f64::NEG_INFINITY,
+            repeated => effects.iter().sum::<f64>() / repeated as f64,
         }
     }
 
     /// Of the mean of a point's effects. The default is no better than itself, which needs no measuring.
     fn variance(&self, point: &Point) -> f64 {
-        let repeated = self.effects.get(point).map_or(0, Vec::len);
+        let repeated = self.repeated(point);
         if self.is_default(point) || repeated == 0 {
             return 0.0;
         }
-        // A drift is the difference of two windows; an effect that of one and the mean of two.
-        let window = deviation_around_zero(&self.drifts).unwrap_or(0.0).powi(2) / 2.0;
-        1.5 * window / repeated as f64
+        // An effect is the difference of one window and the mean of two.
+        1.5 * self.noise / repeated as f64
     }
 
     fn measure_once(&mut self, point: &Point) -> Result<(), Stop> {
-        match self.is_default(point) || self.effects.contains_key(point) {
+        match self.is_default(point) || self.samples.contains_key(point) {
             true => Ok(()),
             false => self.measure(point),
         }
@@ -214,16 +249,13 @@ impl Race<'_, '_> {
         if self.trials.left() <= RESERVED {
             return Err(Stop::Exhausted);
         }
-        let goal = self.trials.goal();
         let sample = self.trials.sample(point, Kind::Sandwich)?;
-        let effects = self.effects.entry(point.clone()).or_default();
+        let samples = self.samples.entry(point.clone()).or_default();
         match sample {
-            Some(sample) => {
-                effects.push(sample.effect(goal));
-                self.drifts.extend(sample.drift());
-            }
-            None => effects.clear(),
+            Some(sample) => samples.push(sample),
+            None => samples.clear(),
         }
+        self.listen();
         Ok(())
     }
 
@@ -231,7 +263,7 @@ impl Race<'_, '_> {
     fn candidates(&self) -> Vec<Point> {
         let cautious = |point: &Point| self.mean(point) - self.variance(point).sqrt();
         let mut points: Vec<Point> =
-            self.effects.keys().filter(|point| self.mean(point) > self.minimum).cloned().collect();
+            self.samples.keys().filter(|point| self.mean(point) > self.minimum).cloned().collect();
         points.sort_by(|a, b| cautious(b).total_cmp(&cautious(a)));
         points
     }

@@ -60,6 +60,8 @@ pub struct Summary {
     pub sentence: String,
     /// What stays in force.
     pub kept: Vec<Kept>,
+    /// With several targets, the settings that leave something to choose, in words.
+    pub front: Vec<String>,
 }
 
 /// What stops every tuner on a machine until it is removed.
@@ -72,7 +74,12 @@ pub fn stop_file(folder: &Path) -> PathBuf {
 #[must_use]
 pub fn engine(begun: &Begun) -> Box<dyn Engine> {
     match begun.engine {
-        EngineName::Racing => Box::new(Racing { seed: begun.seed, minimum: begun.minimum, warm: begun.warm.clone() }),
+        EngineName::Racing => Box::new(Racing {
+            seed: begun.seed,
+            minimum: begun.minimum,
+            warm: begun.warm.clone(),
+            others: begun.others.clone(),
+        }),
         EngineName::Orthogonal => Box::new(Orthogonal),
         EngineName::Exhaustive => Box::new(Exhaustive),
     }

@@ -10,6 +10,7 @@ use sha2::{Digest, Sha256};
 use super::machine::{Kept, Machine, Trouble};
 use super::{engine, who, End, Keeper, Setup, Summary};
 use crate::engine::{propose, Conclusion, Ground, Proposal, Remembered};
+use crate::front;
 use crate::history::{percent, Outcome, Record, Trial};
 use crate::measure::{Halt, Lab};
 use crate::report::sentence;
@@ -63,7 +64,7 @@ fn run(setup: &Setup<'_>, keeper: &mut Keeper<'_>, machine: &mut Machine, space:
         let next = propose(&*engine, &open.begun.space, open.begun.goal, &history, open.begun.limit)
             .map_err(|e| Error::Machine(format!("search {}: {e}", open.id)))?;
         match next {
-            Proposal::Done(conclusion) => return conclude(setup, &mut lab, &open, conclusion, history.len()),
+            Proposal::Done(conclusion) => return conclude(setup, &mut lab, &open, conclusion, &history),
             Proposal::Try(trial) => match measure(setup, &mut lab, &open, history.len(), &trial) {
                 Ok(outcome) => history.push(Record { trial, outcome }),
                 Err(halt) => return stopped(setup, store, halt, Some((open.id, history.len()))),
@@ -101,7 +102,9 @@ fn resume_or_begin(setup: &Setup<'_>, store: &Store, space: &Space, signature: S
         limit: job.options.trials,
         minimum: job.options.minimum_effect.ln_1p(),
         warm,
-        command: job.target.command.clone(),
+        command: job.target.words(),
+        lead: job.target.name.clone(),
+        others: job.target.others.clone(),
     };
     for known in store.open_searches(&job.name, &context)? {
         // What was remembered or forbidden when it began stays what it was: it is part of the search.
@@ -125,7 +128,7 @@ fn resume_or_begin(setup: &Setup<'_>, store: &Store, space: &Space, signature: S
         (setup.say)(&format!("remembered: {} ({})", begun.space.describe(&warm.point), percent(warm.effect)));
     }
     let id = store.begin(&job.name, &context, &signature, &begun)?;
-    store.note(&who(), &json!({ "event": "begun", "search": id, "name": job.name, "target": job.target.command }))?;
+    store.note(&who(), &json!({ "event": "begun", "search": id, "name": job.name, "target": job.target.words() }))?;
     Ok(Open { id, begun, context, signature, memory })
 }
 
@@ -169,7 +172,7 @@ fn conclude(
     lab: &mut Lab<'_, Keeper<'_>>,
     open: &Open,
     conclusion: Conclusion,
-    trials: usize,
+    history: &[Record],
 ) -> Result<End, Error> {
     let store = lab.keeper.store;
     let job = &setup.job;
@@ -189,8 +192,15 @@ fn conclude(
     let proved = matches!(conclusion.ground, Ground::Confirmed { .. } | Ground::Remembered { .. });
     let kept = if proved { keep(lab, &conclusion.best)? } else { Vec::new() };
     store.end(open.id, State::Done, Some(&conclusion))?;
-    store.note(&who(), &json!({ "event": "concluded", "search": open.id, "evidence": conclusion, "kept": kept }))?;
-    Ok(End::Summary(Summary { search: open.id, conclusion: Some(conclusion), trials, sentence, kept }))
+    let front = front::of(&open.begun, history);
+    let mut what = json!({ "event": "concluded", "search": open.id, "evidence": conclusion, "kept": kept });
+    if !front.is_empty() {
+        what["front"] = front.iter().map(|choice| choice.json(&open.begun)).collect();
+    }
+    store.note(&who(), &what)?;
+    let front = front.iter().map(|choice| choice.words(&open.begun)).collect();
+    let (search, conclusion, trials) = (open.id, Some(conclusion), history.len());
+    Ok(End::Summary(Summary { search, conclusion, trials, sentence, kept, front }))
 }
 
 fn keep(lab: &mut Lab<'_, Keeper<'_>>, best: &Point) -> Result<Vec<Kept>, Error> {
@@ -218,7 +228,14 @@ fn stopped(setup: &Setup<'_>, store: &Store, halt: Halt, open: Option<(SearchId,
             let (search, trials) = open.unwrap_or_default();
             store.note(&who(), &json!({ "event": "interrupted", "search": search, "trials": trials }))?;
             let sentence = "interrupted; the same command goes on with it".into();
-            Ok(End::Summary(Summary { search, conclusion: None, trials, sentence, kept: Vec::new() }))
+            Ok(End::Summary(Summary {
+                search,
+                conclusion: None,
+                trials,
+                sentence,
+                kept: Vec::new(),
+                front: Vec::new(),
+            }))
         }
         Halt::Trouble(Trouble::Yielded { name, expected, found }) => {
             let line = format!(
@@ -262,7 +279,7 @@ fn point_of(space: &Space, setting: &BTreeMap<String, Value>) -> Option<Point> {
 fn context(setup: &Setup<'_>, space: &Space) -> Context {
     // The default is no part of it: it is what memories are compared with.
     let dimensions: Vec<_> = space.dimensions().iter().map(|d| (&d.name, &d.levels, &d.guard)).collect();
-    let schema = json!([dimensions, setup.job.target.command]).to_string();
+    let schema = json!([dimensions, setup.job.target.words()]).to_string();
     Context { build_id: setup.build_id.clone(), hardware: hardware(), schema: digest(&schema) }
 }
 

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::{now, Context, Store};
 use crate::description::EngineName;
 use crate::engine::{Conclusion, Remembered};
-use crate::history::{Goal, Outcome, Record, Trial};
+use crate::history::{Goal, Objective, Outcome, Record, Trial};
+use crate::target::UNNAMED;
 use crate::{Error, Signature, Space};
 
 /// Number of a search.
@@ -29,8 +30,18 @@ pub struct Begun {
     pub minimum: f64,
     /// What was remembered.
     pub warm: Option<Remembered>,
-    /// The target.
+    /// The target, in words.
     pub command: String,
+    /// What the number is called that leads.
+    #[serde(default = "unnamed")]
+    pub lead: String,
+    /// What is wanted besides it.
+    #[serde(default)]
+    pub others: Vec<Objective>,
+}
+
+fn unnamed() -> String {
+    UNNAMED.to_owned()
 }
 
 /// Where a search stands.

@@ -23,6 +23,8 @@ fn begun() -> Begun {
         minimum: 0.02,
         warm: None,
         command: "true".into(),
+        lead: "target".into(),
+        others: vec![],
     }
 }
 
@@ -41,7 +43,7 @@ fn sensors() -> Vec<Sensor> {
 #[test]
 fn a_search_comes_back_as_it_was() {
     let folder = tempfile::tempdir().unwrap();
-    let outcome = Outcome::Measured(Sample { default: vec![1.0, 0.1 + 0.2], value: 1.0 / 3.0 });
+    let outcome = Outcome::Measured(Sample { default: vec![1.0, 0.1 + 0.2], value: 1.0 / 3.0, ..Sample::default() });
     let id = {
         let store = Store::open(folder.path()).unwrap();
         let id = store.begin("disk", &context(), &signature(1.0), &begun()).unwrap();

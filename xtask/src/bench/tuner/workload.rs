@@ -91,7 +91,11 @@ fn read(name: &str, state: &Path) -> Result<(Workload, Space)> {
         trials_orthogonal: orthogonal.1.len(),
         settings: points.map(|point| space.describe(&point)),
         noisy: [
-            rounded(share(&|seed| Box::new(Racing { seed, minimum: 0.02, warm: None }), &space, &recorded)?),
+            rounded(share(
+                &|seed| Box::new(Racing { seed, minimum: 0.02, warm: None, others: Vec::new() }),
+                &space,
+                &recorded,
+            )?),
             rounded(share(&|_| Box::new(Orthogonal), &space, &recorded)?),
         ],
     };

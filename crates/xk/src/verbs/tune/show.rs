@@ -35,7 +35,7 @@ pub fn plan(job: &Job, plan: &Plan) {
     print!("{}", columns.lines("  "));
     let points = plan.points.map_or("more points than can be counted".into(), |points| format!("{points} points"));
     println!("{points}, at most {} trials; each runs this two or three times:", job.options.trials);
-    println!("  {}", job.target.command);
+    println!("  {}", job.target.words());
     for limit in &job.constraints {
         let most = limit.at_most.map_or(String::new(), |most| format!(" at most {most}"));
         let least = limit.at_least.map_or(String::new(), |least| format!(" at least {least}"));
@@ -49,6 +49,10 @@ pub fn summary(summary: &Summary) {
     match &summary.conclusion {
         None => println!("search {}: {} after {} trials", summary.search, summary.sentence, summary.trials),
         Some(_) => println!("search {}: {} ({} trials)", summary.search, summary.sentence, summary.trials),
+    }
+    if !summary.front.is_empty() {
+        println!("what there is to choose, the best at the first target first:");
+        summary.front.iter().for_each(|choice| println!("  {choice}"));
     }
     for knob in &summary.kept {
         println!("{} = {} (was {}), until `xk tune revert`", paint.strong(&knob.name), knob.value, knob.original);
@@ -100,6 +104,13 @@ pub fn history(state: &Path, as_json: bool) -> Result {
     }
     for entry in &entries {
         println!("{:>5}  {}  {}  {}", entry.number, entry.at, entry.who, entry.what);
+        for choice in entry.what["front"].as_array().into_iter().flatten() {
+            let factors = choice["factors"].as_object().into_iter().flatten();
+            let factors: Vec<String> =
+                factors.map(|(name, factor)| format!("{name} x {:.3}", factor.as_f64().unwrap_or(f64::NAN))).collect();
+            let setting = choice["setting"].as_str().unwrap_or_default();
+            println!("       on the front: {setting}: {} ({} trials)", factors.join(", "), choice["trials"]);
+        }
     }
     if let Some(number) = broken {
         println!(

@@ -1,0 +1,295 @@
+//! Asking a running program for its numbers: HTTP as far as Prometheus endpoints need it, and plain sockets.
+//!
+//! In: an address, and until when an answer is waited for. Out: the text. Refuses: what does not answer in time, in
+//! full, or with success; encryption, redirections, and more text than such an answer has.
+//!
+//! HTTP/1.0 is asked for: its answers end with the connection, and are not cut into chunks. The exchange is done in a
+//! thread, which may wait for a name server longer than the tuner does.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::{TargetError, Watch, TICK};
+
+/// More than any endpoint exposes.
+const MOST: u64 = 16 << 20;
+
+/// Where a program is asked.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Endpoint {
+    /// By HTTP GET.
+    Http {
+        /// `HOST:PORT`.
+        authority: String,
+        /// From `/` on.
+        path: String,
+    },
+    /// A TCP connection: the program speaks, and is not asked anything.
+    Tcp(String),
+    /// The same, by the path of a socket.
+    Unix(PathBuf),
+}
+
+impl Endpoint {
+    /// Of `http://HOST[:PORT][/PATH]`.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub fn http(url: &str) -> Result<Self, String> {
+        let wrong = |why: &str| Err(format!("`{url}` {why}: write http://HOST:PORT/PATH"));
+        if url.starts_with("https:") {
+            return wrong("would be encrypted, which is not supported; ask on this machine, or through a local proxy");
+        }
+        let Some(rest) = url.strip_prefix("http://") else { return wrong("is no address of an endpoint") };
+        // These would end the request line, or the header.
+        if !rest.chars().all(|c| c.is_ascii_graphic()) || rest.contains(['@', '#']) {
+            return wrong("has characters that no such address has");
+        }
+        let (authority, path) = rest.find('/').map_or((rest, "/"), |at| rest.split_at(at));
+        let authority = match has_port(authority) {
+            _ if authority.is_empty() => return wrong("names no host"),
+            true => authority.to_owned(),
+            false => format!("{authority}:80"),
+        };
+        Ok(Self::Http { authority, path: path.to_owned() })
+    }
+
+    /// Of the path of a socket, or `HOST:PORT`.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub fn socket(address: &str) -> Result<Self, String> {
+        match address.starts_with('/') {
+            true => Ok(Self::Unix(address.into())),
+            false if has_port(address) => Ok(Self::Tcp(address.to_owned())),
+            false => Err(format!("`{address}` is neither the path of a socket nor HOST:PORT")),
+        }
+    }
+
+    /// What it says, if it says so in time.
+    ///
+    /// # Errors
+    /// [`TargetError::Endpoint`], [`TargetError::Interrupted`].
+    pub fn ask(&self, deadline: Instant, watch: &dyn Watch) -> Result<String, TargetError> {
+        let failed = |why: String| TargetError::Endpoint(format!("{self} {why}"));
+        let start = Instant::now();
+        let (sender, answer) = mpsc::channel();
+        let endpoint = self.clone();
+        thread::spawn(move || {
+            let _ = sender.send(endpoint.exchange(deadline));
+        });
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match answer.recv_timeout(TICK.min(left)) {
+                Ok(Ok(text)) => return Ok(text),
+                Ok(Err(error)) if is_late(&error) => break,
+                Ok(Err(error)) => return Err(failed(format!("does not answer: {error}"))),
+                Err(RecvTimeoutError::Disconnected) => return Err(failed("could not be asked".into())),
+                Err(RecvTimeoutError::Timeout) if watch.interrupted() => return Err(TargetError::Interrupted),
+                Err(RecvTimeoutError::Timeout) if left.is_zero() => break,
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+        Err(failed(format!("has not answered in full within {:.1} s", start.elapsed().as_secs_f64())))
+    }
+
+    fn exchange(&self, deadline: Instant) -> io::Result<String> {
+        match self {
+            Self::Http { authority, path } => {
+                let mut stream = connect(authority, deadline)?;
+                stream.set_write_timeout(Some(left(deadline)?))?;
+                // In one piece: some servers read no more than that.
+                let request = format!(
+                    "GET {path} HTTP/1.0\r\nHost: {authority}\r\nUser-Agent: xk\r\nAccept: \
+                     text/plain;version=0.0.4\r\n\r\n"
+                );
+                stream.write_all(request.as_bytes())?;
+                let set = |stream: &TcpStream, left| stream.set_read_timeout(Some(left));
+                body(&read(stream, deadline, set, |_| false)?)
+            }
+            Self::Tcp(address) => {
+                let set = |stream: &TcpStream, left| stream.set_read_timeout(Some(left));
+                spoken(read(connect(address, deadline)?, deadline, set, has_spoken)?)
+            }
+            Self::Unix(path) => {
+                let set = |stream: &UnixStream, left| stream.set_read_timeout(Some(left));
+                spoken(read(UnixStream::connect(path)?, deadline, set, has_spoken)?)
+            }
+        }
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Http { authority, path } => write!(f, "http://{authority}{path}"),
+            Self::Tcp(address) => f.write_str(address),
+            Self::Unix(path) => path.display().fmt(f),
+        }
+    }
+}
+
+/// Whether an address ends in a port; what stands in brackets is an address of its own.
+fn has_port(authority: &str) -> bool {
+    let port = authority.rsplit(']').next().and_then(|tail| tail.rsplit_once(':'));
+    port.is_some_and(|(_, port)| port.parse::<u16>().is_ok())
+}
+
+fn is_late(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock)
+}
+
+fn left(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        Err(io::ErrorKind::TimedOut.into())
+    } else {
+        Ok(left)
+    }
+}
+
+fn connect(authority: &str, deadline: Instant) -> io::Result<TcpStream> {
+    let mut last = io::Error::other("the name has no address");
+    for address in authority.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, left(deadline)?) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// Reads until the other side has said everything, or `enough`.
+fn read<S: Read>(
+    mut stream: S,
+    deadline: Instant,
+    set: impl Fn(&S, Duration) -> io::Result<()>,
+    enough: impl Fn(&[u8]) -> bool,
+) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let mut part = [0; 8192];
+    loop {
+        // Each part may keep us for no longer than all of them together.
+        set(&stream, left(deadline)?)?;
+        let length = match stream.read(&mut part) {
+            Ok(0) => return Ok(bytes),
+            Ok(length) => length,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        bytes.extend_from_slice(&part[..length]);
+        if bytes.len() as u64 > MOST {
+            return Err(io::Error::other(format!("it says more than {} MiB", MOST >> 20)));
+        }
+        if enough(&bytes) {
+            return Ok(bytes);
+        }
+    }
+}
+
+/// Whether a program has said its number: a whole line that is no `NAME = NUMBER`. It may leave the connection open.
+fn has_spoken(bytes: &[u8]) -> bool {
+    let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(&[][..], |end| &bytes[..end]);
+    whole.split(|byte| *byte == b'\n').any(|line| !line.trim_ascii().is_empty() && !line.contains(&b'='))
+}
+
+fn spoken(bytes: Vec<u8>) -> io::Result<String> {
+    String::from_utf8(bytes).map_err(|_| io::Error::other("what it says is no text"))
+}
+
+/// What an answer by HTTP holds.
+fn body(answer: &[u8]) -> io::Result<String> {
+    let bad = |why: String| Err(io::Error::other(why));
+    let Some(end) = answer.windows(4).position(|four| four == b"\r\n\r\n") else {
+        return bad("what it says is not HTTP".into());
+    };
+    let head = String::from_utf8_lossy(&answer[..end]).into_owned();
+    let mut lines = head.lines();
+    let status = lines.next().unwrap_or_default();
+    let (version, status) = status.split_once(' ').unwrap_or((status, ""));
+    if !version.starts_with("HTTP/1.") {
+        return bad("what it says is not HTTP".into());
+    }
+    if status.split(' ').next() != Some("200") {
+        return bad(format!("it says `{status}`, and not 200"));
+    }
+    let header = |name: &str| {
+        let of = |line: &str| {
+            line.split_once(':').map(|(key, value)| (key.trim().to_ascii_lowercase(), value.trim().to_owned()))
+        };
+        head.lines().skip(1).filter_map(of).find_map(|(key, value)| (key == name).then_some(value))
+    };
+    if let Some(encoding) = header("transfer-encoding").or_else(|| header("content-encoding")) {
+        if encoding != "identity" {
+            return bad(format!("it answers {encoding}, though plain text was asked for"));
+        }
+    }
+    let mut body = &answer[end + 4..];
+    if let Some(length) = header("content-length") {
+        let Ok(length) = length.parse::<usize>() else { return bad(format!("its length is `{length}`")) };
+        match body.get(..length) {
+            Some(whole) => body = whole,
+            None => return bad(format!("it was cut off after {} of {length} bytes", body.len())),
+        }
+    }
+    spoken(body.to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_understood_or_refused() {
+        let http = |authority: &str, path: &str| Endpoint::Http { authority: authority.into(), path: path.into() };
+        assert_eq!(Endpoint::http("http://localhost:9090/metrics?a=b"), Ok(http("localhost:9090", "/metrics?a=b")));
+        assert_eq!(Endpoint::http("http://[::1]"), Ok(http("[::1]:80", "/")));
+        assert_eq!(Endpoint::http("http://host/x"), Ok(http("host:80", "/x")));
+        for (url, word) in [
+            ("https://host/", "encrypted"),
+            ("host:9090", "no address"),
+            ("http://", "no host"),
+            ("http:///metrics", "no host"),
+            ("http://host/a b", "characters"),
+            ("http://host/\r\nX: y", "characters"),
+            ("http://user@host/", "characters"),
+        ] {
+            assert!(Endpoint::http(url).unwrap_err().contains(word), "{url}");
+        }
+        assert_eq!(Endpoint::socket("/run/app"), Ok(Endpoint::Unix("/run/app".into())));
+        assert_eq!(Endpoint::socket("[::1]:7"), Ok(Endpoint::Tcp("[::1]:7".into())));
+        assert!(Endpoint::socket("app").is_err() && Endpoint::socket("host:70000").is_err());
+    }
+
+    #[test]
+    fn only_whole_answers_of_success_count() {
+        let text = |answer: &str| body(answer.as_bytes()).map_err(|error| error.to_string());
+        assert_eq!(text("HTTP/1.0 200 OK\r\nA: b\r\n\r\nx 1\n").as_deref(), Ok("x 1\n"));
+        assert_eq!(text("HTTP/1.1 200 OK\r\ncontent-LENGTH: 3\r\n\r\nx 1\n").as_deref(), Ok("x 1"));
+        for (answer, word) in [
+            ("", "not HTTP"),
+            ("SSH-2.0-x\r\n\r\n", "not HTTP"),
+            ("HTTP/1.1 404 Not Found\r\n\r\nx 1\n", "`404 Not Found`"),
+            ("HTTP/1.1 302 Found\r\nLocation: /\r\n\r\n", "`302 Found`"),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx 1\n", "cut off after 4 of 9"),
+            ("HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\nx 1\n", "length is `-1`"),
+            ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nx 1\n", "answers chunked"),
+        ] {
+            assert!(text(answer).unwrap_err().contains(word), "{answer}");
+        }
+    }
+
+    #[test]
+    fn a_program_has_spoken_when_a_line_is_a_number() {
+        for (said, enough) in [("", false), ("5", false), ("5\n", true), ("p99 = 4\n", false), ("\np99 = 4\n5\n", true)]
+        {
+            assert_eq!(has_spoken(said.as_bytes()), enough, "{said:?}");
+        }
+    }
+}

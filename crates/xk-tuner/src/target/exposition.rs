@@ -1,0 +1,242 @@
+//! Prometheus' text format: one number of what an endpoint exposes.
+//!
+//! In: the text, and which series is meant. Out: its value. Refuses: a line that is neither a comment nor a sample,
+//! no series or several that fit.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// A series: a name, and labels.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Series {
+    name: String,
+    labels: BTreeMap<String, String>,
+}
+
+/// Which series is meant: the one of this name that has these labels, and maybe others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Selector(Series);
+
+/// More series than that are not listed in a message.
+const SHOWN: usize = 3;
+
+impl Selector {
+    /// `name`, or `name{label="value",…}`.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        match series(text.trim()) {
+            Some((series, "")) => Ok(Self(series)),
+            _ => Err(format!("`{text}` is no metric: write NAME, or NAME{{LABEL=\"VALUE\",…}}")),
+        }
+    }
+
+    fn fits(&self, series: &Series) -> bool {
+        self.0.name == series.name && self.0.labels.iter().all(|(label, value)| series.labels.get(label) == Some(value))
+    }
+
+    /// The value of the one series in `text` that is meant.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub fn find(&self, text: &str) -> Result<f64, String> {
+        let mut found = Vec::new();
+        for (index, line) in text.lines().enumerate() {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let (series, value) = sample(line).ok_or_else(|| {
+                let shown: String = line.chars().take(60).collect();
+                format!("line {} is no sample of Prometheus' text format: `{shown}`", index + 1)
+            })?;
+            if self.fits(&series) {
+                found.push((series, value));
+            }
+        }
+        match &found[..] {
+            [(_, value)] => Ok(*value),
+            [] => Err(format!("there is no series {self}")),
+            several => {
+                let shown: Vec<String> = several.iter().take(SHOWN).map(|(series, _)| series.to_string()).collect();
+                let more = if several.len() > SHOWN { ", …" } else { "" };
+                Err(format!(
+                    "{} series are {self}, and one is needed; add labels: {}{more}",
+                    several.len(),
+                    shown.join(", ")
+                ))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Selector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for Series {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let labels: Vec<String> =
+            self.labels.iter().map(|(label, value)| format!("{label}=\"{}\"", escape(value))).collect();
+        match labels.is_empty() {
+            true => f.write_str(&self.name),
+            false => write!(f, "{}{{{}}}", self.name, labels.join(",")),
+        }
+    }
+}
+
+/// The value of a label, as it is written between quotes.
+pub(crate) fn escape(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+/// `series value [timestamp]`.
+fn sample(line: &str) -> Option<(Series, f64)> {
+    let (series, rest) = series(line)?;
+    let mut words = rest.split_ascii_whitespace();
+    let value = number(words.next()?)?;
+    let stamped = words.next().is_none_or(|stamp| stamp.parse::<i64>().is_ok());
+    (stamped && words.next().is_none()).then_some((series, value))
+}
+
+fn number(word: &str) -> Option<f64> {
+    // Rust's own reader also takes `infinity`, which is no harm.
+    word.parse().ok()
+}
+
+/// A series, and what follows it.
+fn series(text: &str) -> Option<(Series, &str)> {
+    let (name, mut rest) = word(text, |c| c.is_ascii_alphanumeric() || c == '_' || c == ':')?;
+    let mut labels = BTreeMap::new();
+    let Some(inside) = rest.trim_start().strip_prefix('{') else {
+        return Some((Series { name: name.to_owned(), labels }, rest));
+    };
+    rest = inside.trim_start();
+    loop {
+        if let Some(behind) = rest.strip_prefix('}') {
+            return Some((Series { name: name.to_owned(), labels }, behind));
+        }
+        let (label, behind) = word(rest, |c| c.is_ascii_alphanumeric() || c == '_')?;
+        let (value, behind) = quoted(behind.trim_start().strip_prefix('=')?.trim_start())?;
+        if labels.insert(label.to_owned(), value).is_some() {
+            return None;
+        }
+        rest = behind.trim_start();
+        rest = match rest.strip_prefix(',') {
+            Some(behind) => behind.trim_start(),
+            None if rest.starts_with('}') => rest,
+            None => return None,
+        };
+    }
+}
+
+/// A name, which begins with no digit, and what follows it.
+fn word(text: &str, belongs: impl Fn(char) -> bool) -> Option<(&str, &str)> {
+    let end = text.find(|c| !belongs(c)).unwrap_or(text.len());
+    let (name, rest) = text.split_at(end);
+    (!name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit())).then_some((name, rest))
+}
+
+/// What is between quotes, and what follows them.
+fn quoted(text: &str) -> Option<(String, &str)> {
+    let text = text.strip_prefix('"')?;
+    let mut value = String::new();
+    let mut characters = text.char_indices();
+    while let Some((at, character)) = characters.next() {
+        match character {
+            '"' => return Some((value, &text[at + 1..])),
+            '\\' => value.push(match characters.next()?.1 {
+                'n' => '\n',
+                same @ ('\\' | '"') => same,
+                _ => return None,
+            }),
+            _ => value.push(character),
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The example of the format's own documentation, in part.
+    const TEXT: &str = r#"
+# HELP http_requests_total The total number of HTTP requests.
+# TYPE http_requests_total counter
+http_requests_total{method="post",code="200"} 1027 1395066363000
+http_requests_total{method="post",code="400"}    3 1395066363000
+# Escaping in label values:
+msdos_file_access_time_seconds{path="C:\\DIR\\FILE.TXT",error="Cannot find file:\n\"FILE.TXT\""} 1.458255915e9
+# Minimalistic line:
+metric_without_timestamp_and_labels 12.47
+# A weird metric from before the epoch:
+something_weird{problem="division by zero"} +Inf -3982045
+rpc_duration_seconds{quantile="0.5",} 4773
+rpc_duration_seconds { quantile = "0.9" , } NaN
+"#;
+
+    fn find(selector: &str) -> Result<f64, String> {
+        Selector::parse(selector).unwrap().find(TEXT)
+    }
+
+    #[test]
+    fn a_series_is_found_by_name_and_labels() {
+        assert_eq!(find("metric_without_timestamp_and_labels"), Ok(12.47));
+        assert_eq!(find("http_requests_total{code=\"400\"}"), Ok(3.0));
+        assert_eq!(find("http_requests_total{code=\"200\", method=\"post\"}"), Ok(1027.0));
+        assert_eq!(find("rpc_duration_seconds{quantile=\"0.5\"}"), Ok(4773.0));
+        assert!(find("rpc_duration_seconds{quantile=\"0.9\"}").is_ok_and(f64::is_nan));
+        assert_eq!(find("something_weird"), Ok(f64::INFINITY));
+        assert_eq!(find(r#"msdos_file_access_time_seconds{path="C:\\DIR\\FILE.TXT"}"#), Ok(1.458255915e9));
+    }
+
+    #[test]
+    fn one_series_must_be_meant() {
+        let told = find("http_requests_total").unwrap_err();
+        assert!(told.contains("2 series are") && told.contains("{code=\"400\",method=\"post\"}"), "{told}");
+        assert_eq!(find("http_requests_total{code=\"500\"}").unwrap_err(), {
+            "there is no series http_requests_total{code=\"500\"}"
+        });
+        // No part of a name.
+        assert!(find("http_requests").is_err());
+    }
+
+    #[test]
+    fn what_is_not_the_format_is_refused() {
+        for text in [
+            "<html>",
+            "a",
+            "a b",
+            "a 1 2 3",
+            "a 1 1.5",
+            "a{ 1",
+            "a{b} 1",
+            "a{b=c} 1",
+            "a{b=\"c} 1",
+            "a{b=\"\\x\"} 1",
+            "a{b=\"c\" d=\"e\"} 1",
+            "a{b=\"1\",b=\"2\"} 1",
+            "1a 1",
+            "a{b=\"\\",
+        ] {
+            let told = Selector::parse("a").unwrap().find(&format!("# fine\n{text}\n")).unwrap_err();
+            assert!(told.starts_with("line 2 is no sample"), "{text}: {told}");
+        }
+        for selector in ["", "a b", "a{", "{a=\"b\"}", "a{b=\"c\"}d", "a 5"] {
+            assert!(Selector::parse(selector).unwrap_err().contains("is no metric"), "{selector}");
+        }
+        for end in 0..TEXT.len() {
+            let _ = Selector::parse("a").unwrap().find(TEXT.get(..end).unwrap_or(""));
+        }
+    }
+
+    #[test]
+    fn a_selector_is_written_as_it_was_read() {
+        let text = r#"a:b{c="\\d\"\n",e=""}"#;
+        assert_eq!(Selector::parse(text).unwrap().to_string(), text);
+    }
+}

@@ -23,12 +23,6 @@ pub struct Entry {
     pub hash: String,
 }
 
-impl Entry {
-    fn right_hash(&self, before: &str) -> String {
-        hash(before, self.number, self.at, &self.who, &self.what.to_string())
-    }
-}
-
 fn hash(before: &str, number: i64, at: i64, who: &str, what: &str) -> String {
     // The lengths keep fields apart.
     let text = format!("{before}|{number}|{at}|{}|{who}|{}|{what}", who.len(), what.len());
@@ -62,30 +56,28 @@ impl Store {
     /// # Errors
     /// [`Error::Store`].
     pub fn journal(&self) -> Result<(Vec<Entry>, Option<i64>), Error> {
-        let read = || -> rusqlite::Result<Vec<Entry>> {
+        let read = || -> rusqlite::Result<Vec<(Entry, String)>> {
             let mut statement = self.db.prepare("SELECT number, at, who, what, hash FROM journal ORDER BY number")?;
             let rows = statement.query_map([], |row| {
-                let what: String = row.get(3)?;
-                Ok(Entry {
-                    number: row.get(0)?,
-                    at: row.get(1)?,
-                    who: row.get(2)?,
-                    what: serde_json::from_str(&what).unwrap_or(Json::String(what)),
-                    hash: row.get(4)?,
-                })
+                let text: String = row.get(3)?;
+                let what = serde_json::from_str(&text).unwrap_or_else(|_| Json::String(text.clone()));
+                let entry = Entry { number: row.get(0)?, at: row.get(1)?, who: row.get(2)?, what, hash: row.get(4)? };
+                Ok((entry, text))
             })?;
             rows.collect()
         };
-        let entries = read().map_err(|error| self.explain(&error))?;
+        let read = read().map_err(|error| self.explain(&error))?;
         let mut before = "";
         let mut broken = None;
-        for (index, entry) in entries.iter().enumerate() {
-            if entry.hash != entry.right_hash(before) || entry.number != index as i64 + 1 {
+        for (index, (entry, text)) in read.iter().enumerate() {
+            // The text as it stands there: a number that was read may be written otherwise.
+            let right = hash(before, entry.number, entry.at, &entry.who, text);
+            if entry.hash != right || entry.number != index as i64 + 1 {
                 broken = Some(entry.number);
                 break;
             }
             before = &entry.hash;
         }
-        Ok((entries, broken))
+        Ok((read.into_iter().map(|(entry, _)| entry).collect(), broken))
     }
 }

@@ -200,3 +200,23 @@ fn two_tuners_do_not_work_at_once() {
     drop(shared);
     assert!(Lock::take(folder.path(), Duration::ZERO).is_ok());
 }
+
+#[test]
+fn every_number_comes_back_and_the_journal_stands() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path()).unwrap();
+    let id = store.begin("disk", &context(), &signature(1.0), &begun()).unwrap();
+    let mut random = crate::random::Random::new(1);
+    let outcomes: Vec<Outcome> = (0..300)
+        .map(|_| Outcome::Measured(Sample { value: random.normal().exp() * 1e3, ..Sample::default() }))
+        .collect();
+    for (number, outcome) in outcomes.iter().enumerate() {
+        store.begin_trial(id, number, &trial()).unwrap();
+        store.end_trial(id, number, outcome).unwrap();
+        store.note("x", &json!({ "evidence": outcome })).unwrap();
+    }
+    let back: Vec<Outcome> = store.history(id).unwrap().into_iter().map(|record| record.outcome).collect();
+    // Hundreds of numbers are no message.
+    assert!(back == outcomes);
+    assert_eq!(store.journal().unwrap().1, None);
+}

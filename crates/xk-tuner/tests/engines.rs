@@ -230,3 +230,27 @@ fn each_target_is_explored_and_the_first_decides() {
     let (alone, _) = with_two(&racing(1), &space, numbers);
     assert!(alone.len() < history.len() && alone.iter().all(|record| record.trial.point.0[2..] != [0, 0]));
 }
+
+/// What helped before something better was found, and makes no difference beside it, goes back to its default.
+#[test]
+fn what_makes_no_difference_beside_the_rest_is_not_promoted() {
+    let space = disk();
+    let height = |point: &Point| {
+        let small = if point.0[0] == 2 { 1.1 } else { 1.0 };
+        let large = 1.0 + 0.1 * point.0[3].saturating_sub(2) as f64;
+        let hardly = if point.0[0] == 2 { 1.003 } else { 1.0 };
+        100.0 * hardly * f64::max(small, large)
+    };
+    let promoted = |noise, seed| {
+        let mut surface = Surface::new(height, noise, seed);
+        let (history, end) = play(&racing(seed), &space, Goal::Maximise, LIMIT, &mut surface).unwrap();
+        (history, space.describe(&end.best))
+    };
+    let (history, best) = promoted(Noise::Normal(0.0), 1);
+    assert!(history.iter().any(|record| record.trial.point == Point(vec![2, 2, 3, 5])), "the detour is made");
+    assert_eq!(best, "requests = 5");
+    let counts = (0..60).map(|seed| promoted(Noise::Normal(0.05), seed).1).filter(|best| !best.contains("scheduler"));
+    let lean = counts.count();
+    eprintln!("with noise, {lean} of 60 are promoted without what makes no difference");
+    assert!(lean >= 30, "{lean} of 60");
+}

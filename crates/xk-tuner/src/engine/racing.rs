@@ -4,7 +4,8 @@
 //! separates the two is noise. On a quiet machine every setting is measured once; on a noisy one those that
 //! cannot be told apart are measured again, up to a bound, and the rest is left alone. Parameters are raced one
 //! after the other, the more limited first, from coarse to fine; then all again near the best, as parameters
-//! depend on each other, until nothing moves. Who wins is only a candidate (`confirm.rs`).
+//! depend on each other, until nothing moves. Who wins is only a candidate (`confirm.rs`), and loses the changes that
+//! are not what it wins by.
 //!
 //! A setting that is remembered is tried first: it was confirmed once, and one trial shows whether it still holds.
 
@@ -59,7 +60,15 @@ impl Engine for Racing {
         if let Some(conclusion) = self.as_remembered(trials)? {
             return Ok(conclusion);
         }
-        let mut race = Race { space, trials, aim: None, samples: BTreeMap::new(), noise: 0.0, minimum: self.minimum };
+        let mut race = Race {
+            space,
+            trials,
+            aim: None,
+            samples: BTreeMap::new(),
+            heard: Vec::new(),
+            noise: 0.0,
+            minimum: self.minimum,
+        };
         for aim in std::iter::once(None).chain(self.others.iter().map(Some)) {
             race.aim_at(aim);
             match race.explore() {
@@ -68,14 +77,18 @@ impl Engine for Racing {
             }
         }
         race.aim_at(None);
-        let candidates = race.candidates();
         let mut random = Random::new(self.seed);
-        for (point, looks) in candidates.iter().zip(ATTEMPTS) {
-            match confirm(trials, point, looks, self.minimum, &mut random) {
+        let mut refused: Vec<Point> = Vec::new();
+        for (point, looks) in race.candidates().iter().zip(ATTEMPTS) {
+            let point = race.lean(point)?;
+            if refused.contains(&point) {
+                continue;
+            }
+            match confirm(race.trials, &point, looks, self.minimum, &mut random) {
                 Ok(Some((effect, p))) => {
-                    return Ok(Conclusion { best: point.clone(), ground: Ground::Confirmed { effect, p } })
+                    return Ok(Conclusion { best: point, ground: Ground::Confirmed { effect, p } })
                 }
-                Ok(None) => {}
+                Ok(None) => refused.push(point),
                 Err(Stop::Exhausted) => break,
                 Err(stop) => return Err(stop),
             }
@@ -103,6 +116,8 @@ struct Race<'r, 'h> {
     aim: Option<&'r Objective>,
     /// Of each point that was measured; empty where it failed.
     samples: BTreeMap<Point, Vec<&'h Sample>>,
+    /// Everything that was measured.
+    heard: Vec<&'h Sample>,
     /// Variance of one window: how far the default was from itself.
     noise: f64,
     minimum: f64,
@@ -208,8 +223,7 @@ impl<'r> Race<'r, '_> {
     }
 
     fn listen(&mut self) {
-        let samples = self.samples.values().flatten();
-        let drifts: Vec<f64> = samples.filter_map(|sample| self.aimed(sample)?.drift()).collect();
+        let drifts: Vec<f64> = self.heard.iter().filter_map(|sample| self.aimed(sample)?.drift()).collect();
         // A drift is the difference of two windows.
         self.noise = deviation_around_zero(&drifts).unwrap_or(0.0).powi(2) / 2.0;
     }
@@ -252,11 +266,43 @@ impl<'r> Race<'r, '_> {
         let sample = self.trials.sample(point, Kind::Sandwich)?;
         let samples = self.samples.entry(point.clone()).or_default();
         match sample {
-            Some(sample) => samples.push(sample),
+            Some(sample) => {
+                samples.push(sample);
+                self.heard.push(sample);
+            }
             None => samples.clear(),
         }
         self.listen();
         Ok(())
+    }
+
+    /// What is left of a candidate when each parameter has its default again that makes no difference beside the others;
+    /// those with the most values first, as the more limited do more (EOS, section 5). The candidate was chosen as
+    /// the best of many, which flatters it: it is measured anew. A difference is always from the whole candidate, so
+    /// that small ones do not add up. What is left is confirmed like any other candidate.
+    fn lean(&mut self, point: &Point) -> Result<Point, Stop> {
+        let known = std::mem::take(&mut self.samples);
+        let lean = self.lean_afresh(point);
+        self.samples = known;
+        lean
+    }
+
+    fn lean_afresh(&mut self, point: &Point) -> Result<Point, Stop> {
+        let mut lean = point.clone();
+        for dimension in self.space.limited_first().into_iter().rev() {
+            let default = self.space.dimensions()[dimension].default;
+            let less = self.space.canonical(&lean.with(dimension, default));
+            if less == lean || self.is_default(&less) {
+                continue;
+            }
+            match self.decide(&[less.clone(), point.clone()], &less) {
+                Ok(_) if self.mean(&less) >= self.mean(point) - self.minimum => lean = less,
+                Ok(_) => {}
+                Err(Stop::Exhausted) => break,
+                Err(stop) => return Err(stop),
+            }
+        }
+        Ok(lean)
     }
 
     /// What is worth confirming, the best first.

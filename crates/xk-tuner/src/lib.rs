@@ -15,6 +15,7 @@ pub mod history;
 pub mod knob;
 mod levels;
 mod measure;
+pub mod metrics;
 pub mod plan;
 pub mod random;
 pub mod replay;

@@ -394,6 +394,43 @@ fn a_prometheus_endpoint_is_a_target_and_one_that_fails_costs_the_trial() {
     assert_eq!(bench.knobs()[0], "512");
 }
 
+/// What a monitoring system sees: after each trial while a search runs, and at its end.
+#[test]
+fn metrics_follow_a_search() {
+    let limited =
+        "a=$(cat FOLDER/ahead); cp FOLDER/xk.prom FOLDER/seen.$a; echo latency = $((a / 100)); echo $((100 + a))";
+    let bench = Bench::new(limited, "[[constraint]]\nname = \"latency\"\nat_most = 5.0\n");
+    let file = bench.path("xk.prom");
+    let value = |text: &str, series: &str| xk_tuner::target::Selector::parse(series).unwrap().find(text).unwrap();
+    bench.run(0, bench.tune().args(["--metrics", file.to_str().unwrap()]));
+    // As it was in the windows in which 512 was in force: at work, one knob changed, trials behind it.
+    let seen = fs::read_to_string(bench.path("seen.512")).unwrap();
+    assert_eq!(value(&seen, "xk_tuner_at_work"), 1.0);
+    assert!(value(&seen, "xk_tuner_trials_total{end=\"measured\"}") > 5.0, "{seen}");
+    let end = fs::read_to_string(&file).unwrap();
+    let trials = bench.status()["trials"].as_f64().unwrap();
+    for (series, right) in [
+        ("xk_tuner_at_work", 0.0),
+        ("xk_tuner_trials_total{end=\"violated\"}", 1.0),
+        ("xk_tuner_trials_total{end=\"measured\"}", trials - 1.0),
+        ("xk_tuner_search_trials{search=\"search\"}", trials),
+        ("xk_tuner_search_open{search=\"search\"}", 0.0),
+        ("xk_tuner_conclusions_total", 1.0),
+        ("xk_tuner_knobs_kept", 1.0),
+        ("xk_tuner_knobs_changed", 0.0),
+        ("xk_tuner_memories", 1.0),
+        ("xk_tuner_journal_intact", 1.0),
+    ] {
+        assert_eq!(value(&end, series), right, "{series}");
+    }
+    let ratio = value(&end, "xk_tuner_search_improvement_ratio{search=\"search\"}");
+    assert!((ratio - 612.0 / 228.0).abs() < 1e-9, "{ratio}");
+    assert_eq!(bench.run(0, &mut bench.command(&["metrics"])), end);
+    // A folder that is not there is said, and holds nothing up.
+    let text = bench.run(0, bench.tune().args(["--metrics", "/none/xk.prom"]));
+    contains(&text, &["metrics: /none/xk.prom: No such file", "better than the default again"]);
+}
+
 #[test]
 fn bad_targets_are_told() {
     for (target, word) in [

@@ -21,7 +21,7 @@ use crate::guardian::{clean_up, Guardian};
 use crate::knob::{Constants, Held};
 use crate::store::{Begun, Lock, SearchId, Store};
 use crate::target::Watch;
-use crate::{Error, Value};
+use crate::{metrics, Error, Value};
 use machine::{Kept, Machine, Witness};
 
 /// How long the guardian of a tuner that died may take.
@@ -43,6 +43,8 @@ pub struct Setup<'a> {
     pub interrupted: &'a AtomicBool,
     /// Gets a line whenever something happens.
     pub say: &'a dyn Fn(&str),
+    /// Where metrics go after each trial, if anywhere.
+    pub metrics: Option<PathBuf>,
     /// Called several times per second, as long as the session gets on.
     pub alive: &'a dyn Fn(),
 }
@@ -157,9 +159,24 @@ pub fn once(mut setup: Setup<'_>, jobs: &[Job]) -> Result<Vec<Summary>, Error> {
     let guardian = Guardian::start(&mut setup.guardian, lock.share()?)?;
     let stop = stop_file(&setup.folder);
     let mut keeper = Keeper { store: &store, guardian, interrupted: setup.interrupted, stop, alive: setup.alive };
-    match jobs {
-        [_] => Ok(vec![searched(&mut setup, &mut keeper)?]),
+    setup.publish(&store, true);
+    let result = match jobs {
+        [_] => searched(&mut setup, &mut keeper).map(|summary| vec![summary]),
         _ => bottleneck::tune(&mut setup, jobs, &mut keeper),
+    };
+    setup.publish(&store, false);
+    result
+}
+
+impl Setup<'_> {
+    /// Tells whoever watches. That this fails is said, and no reason to end a search.
+    fn publish(&self, store: &Store, at_work: bool) {
+        let Some(file) = &self.metrics else { return };
+        let stopped = stop_file(&self.folder).exists();
+        let done = metrics::metrics(store, at_work, stopped).and_then(|text| metrics::write(file, &text));
+        if let Err(error) = done {
+            (self.say)(&format!("metrics: {error}"));
+        }
     }
 }
 

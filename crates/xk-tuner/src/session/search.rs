@@ -161,6 +161,7 @@ fn measure(
         let setting = setting(&open.begun.space, &trial.point);
         store.forbid(&setup.job.name, &open.context, &open.signature, &setting, constraint)?;
     }
+    setup.publish(store, true);
     let left = open.begun.limit.saturating_sub(number + 1) as f64 * start.elapsed().as_secs_f64();
     (setup.say)(&format!("trial {}: {words}: {end} (at most {:.0} min left)", number + 1, left / 60.0));
     Ok(outcome)

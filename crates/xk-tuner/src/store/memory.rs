@@ -92,6 +92,14 @@ impl Store {
         )
     }
 
+    /// How many settings are remembered.
+    ///
+    /// # Errors
+    /// [`Error::Store`].
+    pub fn memories(&self) -> Result<usize, Error> {
+        Ok(self.texts("SELECT CAST(id AS TEXT) FROM memory", [])?.len())
+    }
+
     /// What is remembered did not hold: it drifted.
     ///
     /// # Errors

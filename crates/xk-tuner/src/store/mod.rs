@@ -244,4 +244,4 @@ impl Lock {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

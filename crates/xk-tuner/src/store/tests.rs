@@ -9,11 +9,11 @@ use crate::sensor::Sensor;
 use crate::space::tests::dimension;
 use crate::{Point, Signature, Space, Value};
 
-fn context() -> Context {
+pub fn context() -> Context {
     Context { build_id: "b".into(), hardware: "h".into(), schema: "s".into() }
 }
 
-fn begun() -> Begun {
+pub fn begun() -> Begun {
     Begun {
         space: Space::new(vec![dimension("a", &[1, 2], 0, None)]).unwrap(),
         goal: Goal::Maximise,
@@ -28,11 +28,11 @@ fn begun() -> Begun {
     }
 }
 
-fn trial() -> Trial {
+pub fn trial() -> Trial {
     Trial { point: Point(vec![1]), kind: Kind::Sandwich }
 }
 
-fn signature(value: f64) -> Signature {
+pub fn signature(value: f64) -> Signature {
     Signature([("x".to_owned(), value)].into())
 }
 

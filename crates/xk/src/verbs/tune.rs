@@ -58,6 +58,9 @@ pub struct Args {
     /// Write a report when the search ends
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
+    /// Write metrics here, in Prometheus' text format, after each trial (for node_exporter: NAME.prom)
+    #[arg(long, value_name = "FILE")]
+    metrics: Option<PathBuf>,
     /// Where searches are remembered (default: $XK_TUNER, or /var/lib/xk/tuner)
     #[arg(long, value_name = "FOLDER", global = true)]
     state: Option<PathBuf>,
@@ -79,6 +82,8 @@ enum Action {
         #[arg(long)]
         json: bool,
     },
+    /// Print metrics of the tuner in Prometheus' text format
+    Metrics,
     /// Write the report of a search
     Report {
         /// Its number; the last one if it is not given
@@ -131,6 +136,7 @@ pub fn run(args: &Args) -> Result {
         }
         Some(Action::Status { json }) => show::status(&state, *json),
         Some(Action::History { json }) => show::history(&state, *json),
+        Some(Action::Metrics) => show::metrics(&state),
         Some(Action::Report { search, file }) => write_report(&Store::open(&state)?, *search, file),
         Some(Action::Stop) => stop(&state),
         Some(Action::Resume) => resume(&state),
@@ -231,6 +237,7 @@ fn search(args: &Args, jobs: &[Job], live: &Live, interrupted: &AtomicBool, mana
             println!("{line}");
             manager.status(line);
         },
+        metrics: args.metrics.clone(),
         alive: &|| manager.alive(),
     };
     Ok(once(setup, jobs)?)

@@ -59,11 +59,22 @@ pub fn summary(summary: &Summary) {
     }
 }
 
+/// Whether a tuner is at work. If its lock is free for a moment in which nobody else wanted it, nobody is.
+fn at_work(state: &Path) -> bool {
+    Lock::take(state, Duration::ZERO).is_err()
+}
+
+/// What a monitoring system wants to know.
+pub fn metrics(state: &Path) -> Result {
+    let store = Store::open(state)?;
+    print!("{}", xk_tuner::metrics::metrics(&store, at_work(state), stop_file(state).exists())?);
+    Ok(())
+}
+
 /// The last search, and what is changed now.
 pub fn status(state: &Path, as_json: bool) -> Result {
     let store = Store::open(state)?;
-    // Free for a moment in which nobody else wanted it: nobody is at work.
-    let at_work = Lock::take(state, Duration::ZERO).err().map(|error| error.to_string());
+    let at_work = at_work(state);
     let stopped = std::fs::read_to_string(stop_file(state)).ok();
     let (held, kept) = (store.held()?, store.kept()?);
     let search = store.search(None)?;
@@ -71,12 +82,12 @@ pub fn status(state: &Path, as_json: bool) -> Result {
     let next = search.as_ref().map(|search| store.unfinished(search.id)).transpose()?.flatten();
     if as_json {
         print_json(json!({
-            "at_work": at_work.is_some(), "stopped": stopped, "changed": to_json(&held), "kept": to_json(&kept),
+            "at_work": at_work, "stopped": stopped, "changed": to_json(&held), "kept": to_json(&kept),
             "search": to_json(&search), "trials": trials, "unfinished": to_json(&next),
         }));
         return Ok(());
     }
-    println!("{}", if at_work.is_some() { "a tuner is at work" } else { "no tuner is at work" });
+    println!("{}", if at_work { "a tuner is at work" } else { "no tuner is at work" });
     if let Some(reason) = stopped {
         println!("tuning is stopped ({}): `xk tune resume` allows it again", reason.trim());
     }

@@ -1,0 +1,217 @@
+//! What a monitoring system wants to know of the tuner: Prometheus' text format, as node_exporter's textfile collector
+//! reads it from files.
+//!
+//! In: the memory, and whether a tuner is at work. Out: the text; a file of it, whole at any moment.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use crate::engine::Ground;
+use crate::history::{Outcome, Record};
+use crate::store::{Search, State, Store};
+use crate::target::exposition::escape;
+use crate::Error;
+
+/// Events of the journal that are counted, and what each is.
+const EVENTS: [(&str, &str, &str); 3] = [
+    ("concluded", "xk_tuner_conclusions_total", "Searches that came to a conclusion."),
+    ("yielded", "xk_tuner_yielded_total", "Knobs that somebody else changed, and that were left to them."),
+    ("recovered", "xk_tuner_recovered_total", "Knobs put back behind a tuner that was killed, by the next start."),
+];
+
+/// How trials end.
+const ENDS: [&str; 4] = ["measured", "failed", "aborted", "violated"];
+
+/// Metrics under way.
+#[derive(Default)]
+struct Page {
+    text: String,
+}
+
+impl Page {
+    fn family(&mut self, name: &str, kind: &str, help: &str) {
+        let _ = write!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
+    }
+
+    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: f64) {
+        let labels: Vec<String> =
+            labels.iter().map(|(label, value)| format!("{label}=\"{}\"", escape(value))).collect();
+        let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
+        let _ = writeln!(self.text, "{name}{labels} {value}");
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: f64) {
+        self.family(name, "gauge", help);
+        self.sample(name, &[], value);
+    }
+}
+
+/// Everything, as it is now.
+///
+/// # Errors
+/// [`Error::Store`].
+pub fn metrics(store: &Store, at_work: bool, stopped: bool) -> Result<String, Error> {
+    let mut page = Page::default();
+    page.gauge("xk_tuner_at_work", "Whether a tuner is at work.", f64::from(u8::from(at_work)));
+    page.gauge("xk_tuner_stopped", "Whether tuning is stopped by xk tune stop.", f64::from(u8::from(stopped)));
+    page.gauge(
+        "xk_tuner_knobs_changed",
+        "Knobs that are away from their default for a trial.",
+        store.held()?.len() as f64,
+    );
+    page.gauge("xk_tuner_knobs_kept", "Knobs that keep a value that was proved better.", store.kept()?.len() as f64);
+    page.gauge("xk_tuner_memories", "Settings that are remembered.", store.memories()? as f64);
+    events(&mut page, store)?;
+    searches(&mut page, store)?;
+    Ok(page.text)
+}
+
+fn events(page: &mut Page, store: &Store) -> Result<(), Error> {
+    let (entries, broken) = store.journal()?;
+    let count = |event: &str| entries.iter().filter(|entry| entry.what["event"] == event).count();
+    for (event, name, help) in EVENTS {
+        page.family(name, "counter", help);
+        page.sample(name, &[], count(event) as f64);
+    }
+    page.family("xk_tuner_trials_total", "counter", "Trials, by how they ended.");
+    for end in ENDS {
+        let of = |entry: &&crate::store::Entry| entry.what["event"] == "ended" && entry.what["evidence"]["end"] == end;
+        page.sample("xk_tuner_trials_total", &[("end", end)], entries.iter().filter(of).count() as f64);
+    }
+    let help = "Whether the journal's entries follow from each other.";
+    page.gauge("xk_tuner_journal_intact", help, f64::from(u8::from(broken.is_none())));
+    let last = entries.last().map_or(0, |entry| entry.at);
+    page.gauge("xk_tuner_last_event_timestamp_seconds", "When the journal was last added to.", last as f64);
+    Ok(())
+}
+
+/// Of each name, the last search.
+fn searches(page: &mut Page, store: &Store) -> Result<(), Error> {
+    let mut last: BTreeMap<String, (Search, Vec<Record>)> = BTreeMap::new();
+    for id in store.searches()? {
+        if let Some(search) = store.search(Some(id))? {
+            let history = store.history(id)?;
+            last.insert(search.name.clone(), (search, history));
+        }
+    }
+    let of_each = |page: &mut Page, name: &str, help: &str, value: &dyn Fn(&Search, &[Record]) -> Option<f64>| {
+        page.family(name, "gauge", help);
+        for (called, (search, history)) in &last {
+            if let Some(value) = value(search, history) {
+                page.sample(name, &[("search", called)], value);
+            }
+        }
+    };
+    of_each(page, "xk_tuner_search_open", "Whether the last search of this name can go on.", &|search, _| {
+        Some(f64::from(u8::from(search.state == State::Open)))
+    });
+    of_each(page, "xk_tuner_search_trials", "Trials of the last search of this name.", &|_, history| {
+        Some(history.len() as f64)
+    });
+    of_each(page, "xk_tuner_search_trials_limit", "Trials that it may make.", &|search, _| {
+        Some(search.begun.limit as f64)
+    });
+    of_each(page, "xk_tuner_search_target", "What the target said last with the default in force.", &|_, history| {
+        history.iter().rev().find_map(|record| match &record.outcome {
+            Outcome::Measured(sample) => sample.default.last().copied(),
+            _ => None,
+        })
+    });
+    let help = "How many times as good as the default the confirmed setting is; 1 if none is.";
+    of_each(page, "xk_tuner_search_improvement_ratio", help, &|search, _| {
+        Some(match &search.conclusion.as_ref()?.ground {
+            Ground::Confirmed { effect, .. } => effect.middle.exp(),
+            Ground::Remembered { effect } => effect.exp(),
+            Ground::Seen | Ground::Nothing => 1.0,
+        })
+    });
+    Ok(())
+}
+
+/// Puts the text into a file, which a reader finds whole, or as it was before.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn write(file: &Path, text: &str) -> Result<(), Error> {
+    let mut beside = file.as_os_str().to_owned();
+    // The collector reads `*.prom` only.
+    beside.push(format!(".{}", std::process::id()));
+    let beside = PathBuf::from(beside);
+    let write = || {
+        let mut new = File::create(&beside)?;
+        new.write_all(text.as_bytes())?;
+        fs::rename(&beside, file)
+    };
+    write().map_err(|source| {
+        // It is of no use to anybody.
+        let _ = fs::remove_file(&beside);
+        Error::Io { path: file.to_owned(), source, advice: "; --metrics names a file in a folder that is there" }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::tests::{begun, context, signature, trial};
+    use crate::target::Selector;
+
+    fn value(text: &str, series: &str) -> f64 {
+        Selector::parse(series).unwrap().find(text).unwrap()
+    }
+
+    #[test]
+    fn what_happened_is_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).unwrap();
+        let empty = metrics(&store, false, true).unwrap();
+        assert_eq!((value(&empty, "xk_tuner_at_work"), value(&empty, "xk_tuner_stopped")), (0.0, 1.0));
+        assert_eq!(value(&empty, "xk_tuner_trials_total{end=\"failed\"}"), 0.0);
+        let name = "a \"disk\"\\\n";
+        let id = store.begin(name, &context(), &signature(1.0), &begun()).unwrap();
+        let outcome = Outcome::Failed { reason: "no".into() };
+        store.begin_trial(id, 0, &trial()).unwrap();
+        store.end_trial(id, 0, &outcome).unwrap();
+        store.note("x", &serde_json::json!({ "event": "ended", "evidence": outcome })).unwrap();
+        store.note("x", &serde_json::json!({ "event": "yielded" })).unwrap();
+        store.remember(name, &context(), &signature(1.0), &[].into(), 0.1).unwrap();
+        let text = metrics(&store, true, false).unwrap();
+        let of = "{search=\"a \\\"disk\\\"\\\\\\n\"}";
+        for (series, right) in [
+            ("xk_tuner_at_work", 1.0),
+            ("xk_tuner_trials_total{end=\"failed\"}", 1.0),
+            ("xk_tuner_trials_total{end=\"measured\"}", 0.0),
+            ("xk_tuner_yielded_total", 1.0),
+            ("xk_tuner_memories", 1.0),
+            ("xk_tuner_journal_intact", 1.0),
+            (&format!("xk_tuner_search_trials{of}"), 1.0),
+            (&format!("xk_tuner_search_trials_limit{of}"), 10.0),
+            (&format!("xk_tuner_search_open{of}"), 1.0),
+        ] {
+            assert_eq!(value(&text, series), right, "{series}");
+        }
+        // Every family is announced once, before its samples.
+        let mut announced = std::collections::BTreeSet::new();
+        for line in text.lines() {
+            match line.strip_prefix("# TYPE ") {
+                Some(rest) => assert!(announced.insert(rest.split(' ').next().unwrap()), "{line}"),
+                None if line.starts_with('#') => {}
+                None => assert!(announced.contains(line.split(['{', ' ']).next().unwrap()), "{line}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_is_replaced_whole_or_not_at_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("xk.prom");
+        write(&file, "a 1\n").unwrap();
+        write(&file, "a 2\n").unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "a 2\n");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        let told = write(&folder.path().join("none/xk.prom"), "a 3\n").unwrap_err().to_string();
+        assert!(told.contains("none/xk.prom") && told.contains("--metrics"), "{told}");
+    }
+}

@@ -61,6 +61,14 @@ pub enum Error {
         /// What happened, and what to do.
         what: String,
     },
+    /// A file of memories, or a key.
+    #[error("{}: {what}", path.display())]
+    Exchange {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, and what to do.
+        what: String,
+    },
     /// The process that cleans up after us.
     #[error(
         "the guardian process, which puts knobs back when the tuner is killed, {0}: nothing is changed without it"

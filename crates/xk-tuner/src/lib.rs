@@ -9,6 +9,7 @@
 pub mod description;
 pub mod engine;
 mod error;
+pub mod exchange;
 pub mod front;
 pub mod guardian;
 pub mod history;

@@ -431,6 +431,40 @@ fn metrics_follow_a_search() {
     contains(&text, &["metrics: /none/xk.prom: No such file", "better than the default again"]);
 }
 
+/// What one machine has found serves another like it, in one trial, if it knows the key; and one that is not like it not.
+#[test]
+fn memories_go_to_another_machine() {
+    let bench = Bench::new(SCORE, "");
+    bench.run(0, &mut bench.tune());
+    bench.run(0, &mut bench.command(&["revert"]));
+    let (file, search) = (bench.path("memories.json"), bench.path("search.toml"));
+    let (file, search) = (file.to_str().unwrap(), search.to_str().unwrap());
+    contains(&bench.run(0, &mut bench.command(&["export", file])), &["1 memories, signed with"]);
+    let key = bench.run(0, &mut bench.command(&["key"]));
+    let other = |arguments: &[&str]| {
+        let mut command = bench.command(arguments);
+        command.env("XK_TUNER", bench.path("other")).env("XK_TUNE_KEYS", bench.path("keys"));
+        command
+    };
+    contains(&bench.run(1, &mut other(&["import", file, search])), &["not trusted here", key.trim()]);
+    fs::create_dir(bench.path("keys")).unwrap();
+    fs::write(bench.path("keys/one.pub"), &key).unwrap();
+    // The same search with other values is another one.
+    let text = fs::read_to_string(search).unwrap();
+    fs::write(search, text.replace("max = 1024", "max = 512")).unwrap();
+    let told = bench.run(1, &mut other(&["import", file, search]));
+    contains(
+        &told,
+        &["0 memories taken", "refused: search `search`: is of another description", "nothing in it is for"],
+    );
+    fs::write(search, text).unwrap();
+    contains(&bench.run(0, &mut other(&["import", file, search])), &["1 memories taken, 0 settings"]);
+    let text = bench.run(0, &mut other(&[search]));
+    contains(&text, &["remembered: ahead = 1024, mode = fast", "better than the default again", "(1 trials)"]);
+    assert_eq!(bench.knobs(), ["1024", "fast"]);
+    bench.run(0, &mut other(&["revert"]));
+}
+
 #[test]
 fn bad_targets_are_told() {
     for (target, word) in [

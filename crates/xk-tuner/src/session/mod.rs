@@ -7,6 +7,7 @@ mod bottleneck;
 pub mod machine;
 mod search;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -19,9 +20,9 @@ use crate::description::{Backing, EngineName, Job};
 use crate::engine::{Conclusion, Engine, Exhaustive, Orthogonal, Racing};
 use crate::guardian::{clean_up, Guardian};
 use crate::knob::{Constants, Held};
-use crate::store::{Begun, Lock, SearchId, Store};
+use crate::store::{Begun, Context, Lock, SearchId, Store};
 use crate::target::Watch;
-use crate::{metrics, Error, Value};
+use crate::{metrics, Error, Point, Space, Value};
 use machine::{Kept, Machine, Witness};
 
 /// How long the guardian of a tuner that died may take.
@@ -66,6 +67,38 @@ pub struct Summary {
     pub front: Vec<String>,
 }
 
+/// A search, on this machine: what its memories are valid for.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// What the search is called.
+    pub name: String,
+    /// This machine, and the description.
+    pub context: Context,
+    space: Space,
+}
+
+impl Place {
+    /// Of a job. Reads knobs, and changes nothing.
+    ///
+    /// # Errors
+    /// As [`Machine::find`].
+    pub fn of(job: &Job, constants: &dyn Constants, build_id: &str) -> Result<Self, Error> {
+        let (_, space) = Machine::find(&job.parameters, constants)?;
+        Ok(Self { name: job.name.clone(), context: search::context(job, build_id, &space), space })
+    }
+
+    /// The point of a setting, if this machine has it.
+    #[must_use]
+    pub fn point_of(&self, setting: &BTreeMap<String, Value>) -> Option<Point> {
+        search::point_of(&self.space, setting)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn new(name: &str, context: Context, space: Space) -> Self {
+        Self { name: name.to_owned(), context, space }
+    }
+}
+
 /// What stops every tuner on a machine until it is removed.
 #[must_use]
 pub fn stop_file(folder: &Path) -> PathBuf {
@@ -88,7 +121,8 @@ pub fn engine(begun: &Begun) -> Box<dyn Engine> {
 }
 
 /// Who is at work, for the journal.
-pub(crate) fn who() -> String {
+#[must_use]
+pub fn who() -> String {
     let user = std::env::var("SUDO_USER").or_else(|_| std::env::var("USER")).unwrap_or_else(|_| "root".into());
     format!("xk tune, process {}, {user}", std::process::id())
 }

@@ -9,6 +9,7 @@ use sha2::{Digest, Sha256};
 
 use super::machine::{Kept, Machine, Trouble};
 use super::{engine, who, End, Keeper, Setup, Summary};
+use crate::description::Job;
 use crate::engine::{propose, Conclusion, Ground, Proposal, Remembered};
 use crate::front;
 use crate::history::{percent, Outcome, Record, Trial};
@@ -85,7 +86,7 @@ struct Open {
 /// The search of such a workload that was left open, or a new one.
 fn resume_or_begin(setup: &Setup<'_>, store: &Store, space: &Space, signature: Signature) -> Result<Open, Error> {
     let job = &setup.job;
-    let context = context(setup, space);
+    let context = context(job, &setup.build_id, space);
     let mut space = space.clone();
     let point = |setting: &BTreeMap<String, Value>| point_of(&space, setting);
     let memory = store.remembered(&job.name, &context, &signature, &job.sensors)?;
@@ -267,7 +268,7 @@ fn setting(space: &Space, point: &Point) -> BTreeMap<String, Value> {
 }
 
 /// The point of a setting, if this space has it.
-fn point_of(space: &Space, setting: &BTreeMap<String, Value>) -> Option<Point> {
+pub(super) fn point_of(space: &Space, setting: &BTreeMap<String, Value>) -> Option<Point> {
     let mut point = space.default_point();
     for (name, value) in setting {
         let index = space.dimensions().iter().position(|dimension| dimension.name == *name)?;
@@ -277,11 +278,11 @@ fn point_of(space: &Space, setting: &BTreeMap<String, Value>) -> Option<Point> {
 }
 
 /// Where what is found is valid.
-fn context(setup: &Setup<'_>, space: &Space) -> Context {
+pub(super) fn context(job: &Job, build_id: &str, space: &Space) -> Context {
     // The default is no part of it: it is what memories are compared with.
     let dimensions: Vec<_> = space.dimensions().iter().map(|d| (&d.name, &d.levels, &d.guard)).collect();
-    let schema = json!([dimensions, setup.job.target.words()]).to_string();
-    Context { build_id: setup.build_id.clone(), hardware: hardware(), schema: digest(&schema) }
+    let schema = json!([dimensions, job.target.words()]).to_string();
+    Context { build_id: build_id.to_owned(), hardware: hardware(), schema: digest(&schema) }
 }
 
 fn digest(text: &str) -> String {

@@ -3,6 +3,7 @@
 //! It survives a power cut at any moment (a write-ahead log, and every commit is on the disk when it returns).
 //! The journal can be added to and not changed (`journal.rs`).
 
+mod carry;
 mod journal;
 mod memory;
 mod search;
@@ -18,6 +19,7 @@ use crate::knob::Held;
 use crate::session::machine::Kept;
 use crate::Error;
 
+pub use carry::{Forbidden, Remembrance};
 pub use journal::Entry;
 pub use memory::{Context, Memory};
 pub use search::{Begun, Search, SearchId, State};

@@ -36,7 +36,7 @@ pub fn signature(value: f64) -> Signature {
     Signature([("x".to_owned(), value)].into())
 }
 
-fn sensors() -> Vec<Sensor> {
+pub fn sensors() -> Vec<Sensor> {
     vec![Sensor { name: "x".into(), of: vec![], per: vec![], similar: 0.2 }]
 }
 

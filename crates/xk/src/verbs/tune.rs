@@ -1,6 +1,7 @@
 //! `xk tune`: searches good settings on a real workload, and remembers them. The work is xk-tuner's; here are the
 //! command line, the scope tables, and what people see.
 
+mod carry;
 mod show;
 
 use std::fs;
@@ -92,6 +93,23 @@ enum Action {
         /// The HTML file
         file: PathBuf,
     },
+    /// Write what is remembered to a signed file, for other machines like this one
+    Export {
+        /// The file
+        file: PathBuf,
+        /// Only what was remembered of this search
+        #[arg(long, value_name = "NAME")]
+        search: Option<String>,
+    },
+    /// Take what such a file holds for a search of this machine
+    Import {
+        /// The file
+        file: PathBuf,
+        /// The description of the search
+        search: PathBuf,
+    },
+    /// Print this machine's key, which others must trust to take its files
+    Key,
     /// End the tuner that is at work, and start none until `resume`
     Stop,
     /// Allow tuning again
@@ -138,6 +156,9 @@ pub fn run(args: &Args) -> Result {
         Some(Action::History { json }) => show::history(&state, *json),
         Some(Action::Metrics) => show::metrics(&state),
         Some(Action::Report { search, file }) => write_report(&Store::open(&state)?, *search, file),
+        Some(Action::Export { file, search }) => carry::export(&state, file, search.as_deref()),
+        Some(Action::Import { file, search }) => carry::import(&state, file, search, &Live::new()?),
+        Some(Action::Key) => carry::key(&state),
         Some(Action::Stop) => stop(&state),
         Some(Action::Resume) => resume(&state),
         Some(Action::Revert) => {

@@ -45,19 +45,18 @@ impl fmt::Display for Probe {
 /// A number, and when it was said.
 type Said = (f64, Instant);
 
+/// Numbers by name.
+type Answers = BTreeMap<String, Said>;
+
 /// What must be known from the beginning of a window, by name.
-pub(super) fn before(
-    probes: &[Probe],
-    deadline: Instant,
-    watch: &dyn Watch,
-) -> Result<BTreeMap<String, Said>, TargetError> {
+pub(super) fn before(probes: &[Probe], deadline: Instant, watch: &dyn Watch) -> Result<Answers, TargetError> {
     Ok(ask(probes.iter().filter(|probe| probe.kind == Kind::Rate), deadline, watch)?.0)
 }
 
 /// The numbers of a window, at its end.
 pub(super) fn after(
     probes: &[Probe],
-    before: &BTreeMap<String, Said>,
+    before: &Answers,
     deadline: Instant,
     watch: &dyn Watch,
 ) -> Result<BTreeMap<String, f64>, TargetError> {
@@ -83,7 +82,7 @@ fn ask<'p>(
     probes: impl Iterator<Item = &'p Probe>,
     deadline: Instant,
     watch: &dyn Watch,
-) -> Result<(BTreeMap<String, Said>, BTreeMap<String, f64>), TargetError> {
+) -> Result<(Answers, BTreeMap<String, f64>), TargetError> {
     let mut answers: BTreeMap<&Endpoint, (String, Instant)> = BTreeMap::new();
     let (mut said, mut beside) = (BTreeMap::new(), BTreeMap::new());
     for probe in probes {

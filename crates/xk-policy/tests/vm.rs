@@ -34,6 +34,7 @@ const LONG: Duration = Duration::from_secs(60);
 guest_tests! {
     each_execution_has_the_value_that_is_chosen_for_it,
     what_is_not_proved_is_refused_and_counted,
+    between_powers_of_two_nothing_is_proved,
     a_value_is_in_force_beneath,
     a_policy_knows_when_everybody_has_gone_over,
     a_thread_that_is_inside_keeps_the_value_without_the_policy,

@@ -221,6 +221,9 @@ mod checks {
         });
         let pid = tuner.id().to_string();
         assert!(run("kill", &["-STOP", &pid]));
+        // As long as a window may take, and a little more; not the minute that it has before the first.
+        let left = json(&["status", "--json"])["tunes"][0]["lease_s"].as_f64();
+        assert!(left.is_some_and(|seconds| seconds < 30.0), "{left:?}");
         wait_until("the lease has ended", || knobs().1.is_empty());
         assert_eq!(reported("plug"), 32);
         assert!(run("kill", &["-CONT", &pid]));

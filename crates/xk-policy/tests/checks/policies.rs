@@ -1,8 +1,9 @@
 //! What holds in the guest.
 
-use libbpf_rs::{MapCore, MapFlags};
-
 use std::cell::Cell;
+
+use libbpf_rs::{MapCore, MapFlags};
+use xk_table::Range;
 
 use super::*;
 
@@ -22,9 +23,10 @@ fn described(constant: &str) -> ScopeTable {
 
 /// What holds with probes holds with detours.
 pub fn all_of_it_holds_by_detours() {
-    let checks: [(&str, fn()); 9] = [
+    let checks: [(&str, fn()); 10] = [
         ("chosen", each_execution_has_the_value_that_is_chosen_for_it),
         ("not proved", what_is_not_proved_is_refused_and_counted),
+        ("powers of two", between_powers_of_two_nothing_is_proved),
         ("beneath", a_value_is_in_force_beneath),
         ("gone over", a_policy_knows_when_everybody_has_gone_over),
         ("inside", a_thread_that_is_inside_keeps_the_value_without_the_policy),
@@ -62,10 +64,20 @@ impl Decided {
 
     /// Not in force yet.
     fn given(name: &str) -> Self {
+        Self::given_in(name, None)
+    }
+
+    /// The same for a constant with this range.
+    fn given_in(name: &str, range: Option<Range>) -> Self {
         let device = Device::open().unwrap();
         let programs = programs(name);
         let entry = &programs.entries()[0];
-        let table = described(&entry.constant);
+        let mut table = described(&entry.constant);
+        if let Some(range) = range {
+            table.range = range;
+            // Those are for another one.
+            table.spans.iter_mut().for_each(|span| span.in_place = None);
+        }
         let tune = load(&device, &table);
         let companions = programs.attach().unwrap();
         let mut policy = Policy::new(programs.program(entry).unwrap(), &table);
@@ -142,6 +154,23 @@ pub fn what_is_not_proved_is_refused_and_counted() {
     assert_eq!(decided.sum(|site| site.chosen), 0);
     want(&decided.programs, thread(), 1_000_000);
     assert_eq!(outside(), 1_000_000, "the end of the range belongs to it");
+}
+
+/// Where the code shifts in place of dividing.
+pub fn between_powers_of_two_nothing_is_proved() {
+    let range = Range { powers_of_two: true, ..Range::of(1, 1 << 20) };
+    let decided = Decided::given_in("by_thread", Some(range));
+    decided.go(Target::Policy(DEFAULT), Mode::Now);
+    for (n, wrong) in [48u64, 0, 33, (1 << 20) - 1, 1 << 21].into_iter().enumerate() {
+        want(&decided.programs, thread(), wrong);
+        assert_eq!(outside(), DEFAULT, "{wrong}");
+        assert_eq!(seen(&decided.programs)[0], -i64::from(libc::ERANGE), "{wrong}");
+        assert_eq!((decided.sum(|site| site.refused), decided.sum(|site| site.chosen)), (n as u64 + 1, 0));
+    }
+    for right in [64, 1, 1 << 20] {
+        want(&decided.programs, thread(), right as u64);
+        assert_eq!(outside(), right);
+    }
 }
 
 pub fn a_value_is_in_force_beneath() {

@@ -124,9 +124,23 @@ pub struct Reader {
 
 impl Reader {
     pub fn new(reads: u32) -> Self {
+        Self::of(|script| script.replace("READS = 512", &format!("READS = {reads}")))
+    }
+
+    /// From a disk that is there already.
+    pub fn from_disk(name: &str) -> Self {
+        let made_here = "xkcase.module(\"null_blk\", *parameters.split()), ";
+        Self::of(|script| {
+            assert!(script.contains(made_here));
+            script.replace(made_here, "").replace("/dev/nullb0", &format!("/dev/{name}"))
+        })
+    }
+
+    /// The case's observation, with a change.
+    fn of(change: impl Fn(String) -> String) -> Self {
         let case = repository().join("cases");
         let script = fs::read_to_string(case.join("blk_max_request_count/observe")).unwrap();
-        let script = script.replace("READS = 512", &format!("READS = {reads}")).replace(
+        let script = change(script).replace(
             "str(Path(__file__).resolve().parent.parent / \"lib\")",
             &format!("\"{}\"", case.join("lib").display()),
         );

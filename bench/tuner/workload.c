@@ -95,6 +95,18 @@ static double together(unsigned long children, void (*part)(unsigned long, char 
 	return now() - start;
 }
 
+/* The file of each child. */
+static void drop_all(const char *prefix, unsigned long children)
+{
+	unsigned long child;
+	char path[256];
+
+	for (child = 0; child < children; child++) {
+		snprintf(path, sizeof(path), "%s.%lu", prefix, child);
+		drop(path);
+	}
+}
+
 /* skip PREFIX PROCESSES KILOBYTES: read a page, skip a page (EOS, section 7.1). */
 static void skip_part(unsigned long child, char **words)
 {
@@ -111,13 +123,9 @@ static void skip_part(unsigned long child, char **words)
 
 static double skip(char **words)
 {
-	unsigned long child, children = number(words[1]);
-	char path[256];
+	unsigned long children = number(words[1]);
 
-	for (child = 0; child < children; child++) {
-		snprintf(path, sizeof(path), "%s.%lu", words[0], child);
-		drop(path);
-	}
+	drop_all(words[0], children);
 	return children * (number(words[2]) << 10) / PAGE / 2 / together(children, skip_part, words);
 }
 
@@ -141,13 +149,9 @@ static void grep_part(unsigned long child, char **words)
 
 static double grep(char **words)
 {
-	unsigned long child, children = number(words[1]);
-	char path[256];
+	unsigned long children = number(words[1]);
 
-	for (child = 0; child < children; child++) {
-		snprintf(path, sizeof(path), "%s.%lu", words[0], child);
-		drop(path);
-	}
+	drop_all(words[0], children);
 	return children / together(children, grep_part, words);
 }
 

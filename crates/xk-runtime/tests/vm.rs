@@ -45,6 +45,7 @@ guest_tests! {
     the_same_constant_twice_is_busy,
     the_same_instruction_twice_is_busy,
     overlapping_expressions_are_busy,
+    beside_what_may_be_no_probe_is_busy,
     two_tunes_share_a_function,
     an_altered_byte_is_refused,
     a_foreign_probe_is_refused,
@@ -227,7 +228,8 @@ mod checks {
     pub use refusals::{
         a_foreign_probe_is_refused, a_malformed_program_is_refused, a_wrong_place_is_refused, all_sites_or_none,
         an_altered_byte_is_refused, another_interface_version_is_refused, another_name_of_a_function_is_accepted,
-        garbage_is_refused, out_of_range_is_refused, overlapping_expressions_are_busy, the_same_constant_twice_is_busy,
-        the_same_instruction_twice_is_busy, two_tunes_share_a_function,
+        beside_what_may_be_no_probe_is_busy, garbage_is_refused, out_of_range_is_refused,
+        overlapping_expressions_are_busy, the_same_constant_twice_is_busy, the_same_instruction_twice_is_busy,
+        two_tunes_share_a_function,
     };
 }

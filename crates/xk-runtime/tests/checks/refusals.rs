@@ -40,14 +40,32 @@ pub fn overlapping_expressions_are_busy() {
         beside.unload().unwrap();
         assert_eq!(target("value"), "41");
     }
-    // It would be inside a jump of ours, had that one become a detour.
-    let refused = message(Device::open().unwrap().load_by(&other, &Loaded, Backend::Auto));
-    assert!(refused.contains("these instructions are held by"), "{refused}");
+    // It would be inside a jump of ours, had that one become a detour; or beside a number, had it become a patch.
+    for backend in [Backend::Auto, Backend::PatchOrKprobe] {
+        let refused = message(Device::open().unwrap().load_by(&other, &Loaded, backend));
+        assert!(refused.contains("these instructions are held by"), "{backend:?}: {refused}");
+    }
     // Two updates at one instruction: nothing says which comes first.
     other.spans[0].indirection.offset = 5;
     other.spans[0].indirection.insn_len = 2;
     let refused = message(load(&other, 42));
     assert!(refused.contains("these instructions are held by"), "{refused}");
+}
+
+/// Whichever of the two comes first: the one that is there may become something else than a probe later.
+pub fn beside_what_may_be_no_probe_is_busy() {
+    let mut other = table(&target_module(), "OTHER", vec![Site::new("xk_target_value", 7, 3, set_register(RDX))]);
+    other.spans[0].start = 5;
+    for backend in [Backend::Auto, Backend::PatchOrKprobe] {
+        let device = Device::open().unwrap();
+        let first = device.load_by(&value_table(), &Loaded, backend).unwrap();
+        let refused = message(load(&other, 42));
+        assert!(refused.contains("these instructions are held by"), "{backend:?}: {refused}");
+        first.unload().unwrap();
+    }
+    let first = load(&value_table(), 41).unwrap();
+    load(&other, 42).unwrap().unload().unwrap();
+    first.unload().unwrap();
 }
 
 /// The second is verified while the first has a jump over three of the

@@ -13,7 +13,7 @@ use anyhow::{anyhow, ensure, Context, Result};
 use serde::{Deserialize, Serialize};
 use xk_kernel::Image;
 use xk_runtime::{AddressOf, Backend, Mode, Probe};
-use xk_table::{Function, InPlace, Mode as Needed, Patch, Range, ScopeTable};
+use xk_table::{CriticalSpan, Function, InPlace, Mode as Needed, Patch, Range, Scope, ScopeTable};
 
 use crate::family::{empty_table, function, site, table, Loaded, FAMILIES};
 use crate::load::{beside_load, Done};
@@ -21,6 +21,7 @@ use crate::{Atomic, Flipper};
 
 /// Sites altogether.
 pub const SITES: usize = 100;
+const MANY: &str = "xk_target_many";
 const SOURCE: &str = "kernel/test/target_text.S";
 const PROC: &str = "/proc/xk_target";
 /// What the constant of `xk_target_many` is, how often, and in how many bytes.
@@ -57,6 +58,19 @@ pub struct Outcome {
     pub done: Done,
     /// From the first round to the last, in the guest's time.
     pub seconds: f64,
+    /// Of these: until all sites were armed, had the other value, were disarmed.
+    pub stages: Stages,
+}
+
+/// Seconds of the guest's time.
+#[derive(Debug, Default, Clone, Copy, Serialize, Deserialize)]
+pub struct Stages {
+    /// Verified and armed.
+    pub arm: f64,
+    /// One transition.
+    pub change: f64,
+    /// Another, to the default, and disarmed.
+    pub disarm: f64,
 }
 
 /// What is to be done.
@@ -74,29 +88,44 @@ pub struct Rounds<'a> {
     pub time: Duration,
 }
 
-/// The constants of `kernel/atomic`, and as much of `xk_target_many` as makes a hundred sites.
-fn tables(atomic: &Path, target: &Path) -> Result<Vec<ScopeTable>> {
-    let mut tables = FAMILIES.iter().map(|family| table(atomic, family)).collect::<Result<Vec<_>>>()?;
-    let mut many = empty_table("MANY", DEFAULT, Needed::Now);
-    many.functions.push(function(target, "xk_target_many", SOURCE)?);
-    for index in 0..u32::try_from(SITES.saturating_sub(sites(&tables)))? {
+/// One constant: those of `kernel/atomic`, and as much of `xk_target_many` as makes a hundred sites. As
+/// one, since then a round is a few stops, and not a few for each.
+fn hundred(atomic: &Path, target: &Path) -> Result<ScopeTable> {
+    let mut all = empty_table("HUNDRED", DEFAULT, Needed::Global);
+    for family in &FAMILIES {
+        add(&mut all, table(atomic, family)?);
+    }
+    let many = all.functions.len();
+    let (first, function) = (all.spans.len(), function(target, MANY, SOURCE)?);
+    let whole = [0, u32::try_from(function.bytes.len() / 2)?];
+    all.functions.push(function);
+    for index in 0..u32::try_from(SITES.saturating_sub(all.spans.len()))? {
         // mov $32,%edx; add %edx,%eax; and the next mov, which ends the window.
         let mov = 2 + STRIDE * index;
-        let mut span = site(0, mov + u32::from(MOVE_LEN), 2);
+        let mut span = site(many, mov + u32::from(MOVE_LEN), 2);
         span.start = mov;
         span.indirection.window = EACH as u8;
         span.indirection.program.ops[1].dst = RDX;
         let patch = Patch { offset: mov, insn_len: MOVE_LEN, field: 1, size: 4, width: 4, iv: 0 };
         let held = InPlace { patches: vec![patch], range: Range::of(0, 1_000_000), proof: span.proof.clone() };
         span.in_place = Some(held);
-        many.spans.push(span);
+        all.spans.push(span);
     }
-    tables.push(many);
-    Ok(tables)
+    let spans = (first..all.spans.len()).collect();
+    all.scopes.push(Scope { function: many, ranges: vec![whole], spans, ..Scope::default() });
+    Ok(all)
 }
 
-fn sites(tables: &[ScopeTable]) -> usize {
-    tables.iter().map(|table| table.spans.len()).sum()
+/// What `table` has, behind what is there.
+fn add(all: &mut ScopeTable, table: ScopeTable) {
+    let (functions, spans) = (all.functions.len(), all.spans.len());
+    all.functions.extend(table.functions);
+    all.spans.extend(table.spans.into_iter().map(|span| CriticalSpan { function: functions + span.function, ..span }));
+    all.scopes.extend(table.scopes.into_iter().map(|scope| Scope {
+        function: functions + scope.function,
+        spans: scope.spans.iter().map(|span| spans + span).collect(),
+        ..scope
+    }));
 }
 
 /// All text of vmlinux, and functions, where they are.
@@ -153,11 +182,11 @@ fn lasting_differences(before: &Snapshot, functions: &[&Function]) -> Result<Vec
 /// # Errors
 /// When the kernel refuses, or a site is not what it was to become.
 pub fn rounds(what: &Rounds<'_>) -> Result<Outcome> {
-    let tables = tables(what.atomic, what.target)?;
-    let functions: Vec<&Function> = tables.iter().flat_map(|table| &table.functions).collect();
+    let table = hundred(what.atomic, what.target)?;
+    let functions: Vec<&Function> = table.functions.iter().collect();
     // What the kernel switches for good when it is first used is switched then.
     beside_load(&Done::default(), || {
-        what.backends.iter().try_for_each(|&backend| round(&tables, backend, 7))?;
+        what.backends.iter().try_for_each(|&backend| round(&table, backend, 7, &mut Stages::default()))?;
         std::thread::sleep(Duration::from_secs(3));
         Ok(())
     })?;
@@ -166,10 +195,11 @@ pub fn rounds(what: &Rounds<'_>) -> Result<Outcome> {
     let mut done = Done::default();
     let start = Instant::now();
     let mut made = 0;
+    let mut stages = Stages::default();
     done.hotplugs = beside_load(&done, || {
         while made < what.rounds && start.elapsed() < what.time {
             let backend = what.backends[made as usize % what.backends.len()];
-            round(&tables, backend, 40 + i64::from(made % 50)).with_context(|| format!("round {made}"))?;
+            round(&table, backend, 40 + i64::from(made % 50), &mut stages).with_context(|| format!("round {made}"))?;
             made += 1;
             if made % 100 == 0 {
                 eprintln!("inside: {made} rounds after {:.0} s", start.elapsed().as_secs_f64());
@@ -182,29 +212,36 @@ pub fn rounds(what: &Rounds<'_>) -> Result<Outcome> {
     done.over.store(false, Ordering::Relaxed);
     Ok(Outcome {
         rounds: made,
-        sites: sites(&tables),
+        sites: table.spans.len(),
         compared: before.len(),
         different: lasting_differences(&before, &functions)?,
         executions: seen.spans.values().map(|span| span.rounds).sum(),
         violations: seen.violations(),
         done,
         seconds,
+        stages,
     })
 }
 
 /// All sites armed, with another value, and disarmed.
-fn round(tables: &[ScopeTable], backend: Backend, value: i64) -> Result<()> {
-    let flipper = Flipper::load_tables(tables, backend)?;
+fn round(table: &ScopeTable, backend: Backend, value: i64, stages: &mut Stages) -> Result<()> {
+    let start = Instant::now();
+    let flipper = Flipper::load_tables(std::slice::from_ref(table), backend)?;
+    stages.arm += start.elapsed().as_secs_f64();
+    let start = Instant::now();
     flipper.to(value, Mode::Global, TIMEOUT)?;
+    stages.change += start.elapsed().as_secs_f64();
     let wanted = if backend == Backend::Patch { Probe::Patch } else { Probe::Detour };
     for tune in flipper.tunes() {
         let status = tune.status()?;
         let other = status.sites.iter().find(|site| site.probe != wanted);
         ensure!(other.is_none(), "{}: a site by {backend:?} is {other:?}", status.name);
     }
-    let changed = tables.last().map_or(0, |many| many.spans.len() as i64);
+    let changed = table.spans.iter().filter(|span| table.functions[span.function].symbol == MANY).count() as i64;
     check_many(CONSTANTS * DEFAULT + changed * (value - DEFAULT))?;
+    let start = Instant::now();
     flipper.unload(Mode::Global, TIMEOUT)?;
+    stages.disarm += start.elapsed().as_secs_f64();
     check_many(CONSTANTS * DEFAULT)
 }
 

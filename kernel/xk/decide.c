@@ -183,8 +183,9 @@ static __always_inline u64 decide(const struct xk_site_values *beneath, struct p
 
 /*
  * From a stub whose update is of the shortest kind, while nothing but one policy is in
- * force. See xk_stub_decide in stub.S. Where a thread may be switched out between the
- * gate and here, the policy may be gone when it comes back.
+ * force. See xk_stub_decide in stub.S. A thread that is switched out between the gate and
+ * here keeps every change of gates waiting, as its stack cannot be read; the test for a
+ * policy costs two instructions, and its absence would cost the machine.
  */
 u64 notrace xk_detour_decide(struct pt_regs *regs, const struct xk_stub *stub)
 {

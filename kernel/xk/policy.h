@@ -23,7 +23,7 @@
  * execution at a time: see xk_policy_handle().
  */
 struct xk_policy_cpu {
-	struct pt_regs *regs;	/* context of the program that runs, for xk_set() */
+	const struct pt_regs *regs;	/* context of the program that runs, for xk_set() */
 	const struct xk_site_values *beneath;	/* in force where nothing is set */
 	bool set;			/* the program has: `value` */
 	bool once;			/* decides once in an activation of a watched scope */

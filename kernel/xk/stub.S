@@ -11,7 +11,6 @@
 #include "stub_layout.h"
 
 /* struct pt_regs */
-#define DI	(14 * 8)
 #define ORIG_AX	(15 * 8)
 #define IP	(16 * 8)
 #define SP	(19 * 8)

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * A module to practise on: reading /proc/xk_target calls every function of
- * target_text.S and prints what it returned, one per line. Writing "bad" makes
+ * target_text.S and its like and prints what it returned, one per line. Writing "bad" makes
  * the pointer that xk_target_memory() does not use a bad one, "good" heals it;
  * a number goes into the global variable, "limit" and a number into a limit. "fixed"
  * and a number would go into a constant, if it were not sealed. "probe SYMBOL OFFSET
- * enabled" (or "disabled") registers a kprobe, as somebody else might; "no probe"
- * removes it. "poke" and a number writes that into the code of xk_target_value(). One
- * line is what a function returned inside the handler of a kprobe, one the first bytes
- * of xk_target_value(), another those of xk_target_compare().
+ * enabled" (or "disabled") registers a kprobe, as somebody else might; "enable probe"
+ * enables a disabled one, and "no probe" removes it. "poke" and a number writes that into
+ * the code of xk_target_value(). One line is what a function returned inside the handler
+ * of a kprobe, one the first bytes of xk_target_value(), another those of
+ * xk_target_compare().
  */
 #include <linux/kprobes.h>
 #include <linux/mm.h>
@@ -144,6 +145,7 @@ static int show(struct seq_file *file, void *unused)
 	preempt_enable();
 	seq_printf(file, "twins %d %d\n", xk_target_twin_here(), xk_target_twin_there());
 	seq_printf(file, "many %d\n", xk_target_many());
+	seq_printf(file, "several %d\n", xk_target_several());
 	seq_printf(file, "branch %d\n", xk_target_branch(40));
 	seq_printf(file, "identity %d\n", xk_target_identity(4));
 	seq_printf(file, "call %d\n", xk_target_call());
@@ -195,6 +197,8 @@ static ssize_t write(struct file *file, const char __user *text, size_t len, lof
 		ret = add_foreign(offset, !strcmp(state, "enabled"));
 	else if (sscanf(words, "poke %d", &number) == 1)
 		ret = poke(number);
+	else if (!strncmp(words, "enable probe", 12))
+		ret = enable_kprobe(&foreign);
 	else if (!strncmp(words, "no probe", 8))
 		remove_foreign();
 	else if (sscanf(words, "limit %d", &number) == 1)

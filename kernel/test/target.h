@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The functions of target_text.S, target_detours.S and target_twin.S, and the data of target.c. */
+/*
+ * The functions of target_text.S, target_detours.S, target_several.S and
+ * target_twin.S, and the data of target.c.
+ */
 #ifndef _XK_TARGET_H
 #define _XK_TARGET_H
 
@@ -30,6 +33,7 @@ int xk_target_per_cpu(void);
 int xk_target_twin_here(void);
 int xk_target_twin_there(void);
 int xk_target_many(void);
+int xk_target_several(void);
 
 /* What they read, and what nothing but its initialiser says is 32. */
 extern int xk_target_bias;

@@ -10,6 +10,7 @@
 #include <linux/uaccess.h>
 #include <linux/workqueue.h>
 
+#include "answers.h"
 #include "backend.h"
 #include "detour.h"
 #include "guard.h"
@@ -119,6 +120,8 @@ static const char *why_not_armed(const struct xk_stub *stub)
 
 	if (!bytes_are(window->address, window->bytes, window->len) || is_probed(window))
 		return "another probe came here";
+	if (xk_jump_may_come(stub))
+		return "another probe came just before here";
 	if (stub->entered)
 		return IN_WINDOW;
 	return NULL;
@@ -225,6 +228,7 @@ static int detour_arm(struct xk_live_site **sites, unsigned int nr, struct xk_er
 		return -ENOMEM;
 	for (i = 0; i < nr; i++) {
 		stubs[i] = sites[i]->stub;
+		xk_guards_complete(stubs[i]);
 		set_gate(stubs[i]);
 	}
 	for (attempt = 0; attempt < ARM_ATTEMPTS; attempt++) {
@@ -446,6 +450,7 @@ void xk_detour_exit(void)
 	while (stubs_are_left())
 		msleep(EXIT_INTERVAL_MS);
 	cancel_delayed_work_sync(&burial);
+	xk_answers_exit();
 	xk_poke_exit();
 }
 

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Kprobes turn a probe into a jump of five bytes if no branch of the function leads
- * into these. A branch that was relocated is out of their sight; so is the window,
- * where the probe was registered before the window became a jump. So a probe of ours
+ * into these. A branch that was relocated is out of their sight. So a probe of ours
  * is registered wherever such a jump would begin: disabled, which changes no byte and
  * costs nothing, and with a handler behind the instruction, with which no probe at
  * this address is optimised (optimize_kprobe() in kernel/kprobes.c). Other probes
  * work as before, by a breakpoint.
+ *
+ * A jump over the beginning of a window would be made of copies of what it covers, and
+ * of our jump there is none (can_boost() in arch/x86/kernel/kprobes/core.c): nobody can
+ * prepare one as long as the window is a jump. Who has prepared one before was there
+ * before, and gets a guard beside it.
  *
  * A kprobe executes a copy of its instruction, made when it was registered, and one that
  * is a jump copies of those that the jump covers. An instruction in which a number is to
@@ -20,6 +24,7 @@
 #include <linux/mm.h>
 #include <linux/slab.h>
 
+#include "answers.h"
 #include "guard.h"
 #include "internal.h"
 #include "patch.h"
@@ -123,13 +128,33 @@ static void after_asking(struct kprobe *kprobe, struct pt_regs *regs, unsigned l
 {
 }
 
-static const char *ask_about(struct kprobe *kprobe, unsigned long address)
+static int register_disabled(struct xk_guards *guards, unsigned long address,
+			     kprobe_post_handler_t after)
 {
+	struct kprobe *kprobe = &guards->at[guards->nr];
+	int ret;
+
+	memset(kprobe, 0, sizeof(*kprobe));
 	kprobe->addr = (kprobe_opcode_t *)address;
-	kprobe->post_handler = after_asking;
 	kprobe->flags = KPROBE_FLAG_DISABLED;
-	if (register_kprobe(kprobe))
+	kprobe->post_handler = after;
+	ret = register_kprobe(kprobe);
+	if (!ret)
+		guards->nr++;
+	return ret;
+}
+
+static const char *ask_about(struct xk_guards *asked, unsigned long address)
+{
+	struct kprobe *kprobe = &asked->at[asked->nr];
+
+	if (xk_answer_get(address) == XK_ANSWER_YES)
+		return NULL;
+	if (register_disabled(asked, address, after_asking))
 		return "the kernel forbids probes here (noprobe, or it patches this code)";
+	if ((unsigned long)kprobe->addr != address || kprobe_ftrace(kprobe))
+		return "the kernel traces functions here";
+	xk_answer_keep(address, XK_ANSWER_YES);
 	return NULL;
 }
 
@@ -140,17 +165,9 @@ const char *xk_ask_kprobes(const struct xk_window *window)
 	unsigned int i;
 
 	for (i = 0; i < window->nr && !why; i++) {
-		unsigned long address = window->address + window->insns[i].offset;
-		struct kprobe *kprobe = &asked->at[i];
-
 		if (window->insns[i].kind == XK_INSN_PADDING)
 			break;
-		why = ask_about(kprobe, address);
-		if (why)
-			break;
-		asked->nr++;
-		if ((unsigned long)kprobe->addr != address || kprobe_ftrace(kprobe))
-			why = "the kernel traces functions here";
+		why = ask_about(asked, window->address + window->insns[i].offset);
 	}
 	xk_guards_destroy(asked);
 	return why;
@@ -160,34 +177,44 @@ static void after_nothing(struct kprobe *kprobe, struct pt_regs *regs, unsigned 
 {
 }
 
-static int register_guard(struct xk_guards *guards, unsigned long address)
-{
-	struct kprobe *kprobe = &guards->at[guards->nr];
-	int ret;
-
-	memset(kprobe, 0, sizeof(*kprobe));
-	kprobe->addr = (kprobe_opcode_t *)address;
-	kprobe->flags = KPROBE_FLAG_DISABLED;
-	kprobe->post_handler = after_nothing;
-	ret = register_kprobe(kprobe);
-	if (!ret)
-		guards->nr++;
-	return ret;
-}
-
 static const char *guard_at(struct xk_guards *guards, unsigned long address)
 {
-	switch (register_guard(guards, address)) {
+	if (xk_answer_get(address) == XK_ANSWER_NO)
+		return NULL;
+	switch (register_disabled(guards, address, after_nothing)) {
 	case 0:
 		return NULL;
 	case -EILSEQ:		/* no instruction begins here */
 	case -EINVAL:		/* nobody may have a probe here */
-	case -ENOENT:		/* no text */
 	case -EOPNOTSUPP:	/* kprobes cannot execute it elsewhere */
+		xk_answer_keep(address, XK_ANSWER_NO);
+		return NULL;
+	case -ENOENT:		/* no text */
 		return NULL;
 	default:
 		return "no memory for probes that guard it";
 	}
+}
+
+static bool has(const struct xk_guards *guards, unsigned long address)
+{
+	unsigned int i;
+
+	for (i = 0; i < guards->nr; i++)
+		if ((unsigned long)guards->at[i].addr == address)
+			return true;
+	return false;
+}
+
+/* Somebody else's probe, perhaps also ours for another stub. To be asked again in a stop. */
+static bool is_unguarded(const struct xk_stub *stub, unsigned long address)
+{
+	bool probed;
+
+	preempt_disable();
+	probed = xk_is_probed(address);
+	preempt_enable();
+	return probed && !has(stub->guards, address);
 }
 
 static bool is_inside(const struct xk_window *window, unsigned long address)
@@ -222,7 +249,8 @@ static const char *guard_before(struct xk_guards *guards, struct xk_stub *stub,
 			why = "another detour begins just before";
 		else if (xk_patch_begins(NULL, at))
 			why = "an instruction just before it holds a value";
-		else
+		/* What comes later would have to copy our jump, which kprobes do not. */
+		else if (branch || is_unguarded(stub, at))
 			why = guard_at(guards, at);
 	}
 	return why;
@@ -231,9 +259,11 @@ static const char *guard_before(struct xk_guards *guards, struct xk_stub *stub,
 struct xk_guards *xk_guards_create(struct xk_stub *stub, const char **why)
 {
 	const struct xk_window *window = &stub->window;
-	struct xk_guards *guards = create(REACH * (1 + window->nr));
+	/* Those of the window's start twice: xk_guards_complete(). */
+	struct xk_guards *guards = create(REACH * (2 + window->nr));
 	unsigned int i;
 
+	stub->guards = guards;
 	*why = guards ? guard_before(guards, stub, window->address) : "no memory";
 	for (i = 0; i < window->nr && !*why; i++) {
 		u8 kind = window->insns[i].kind;
@@ -245,6 +275,26 @@ struct xk_guards *xk_guards_create(struct xk_stub *stub, const char **why)
 		return guards;
 	xk_guards_destroy(guards);
 	return NULL;
+}
+
+bool xk_jump_may_come(const struct xk_stub *stub)
+{
+	unsigned int i;
+
+	for (i = 1; i <= REACH; i++)
+		if (is_unguarded(stub, stub->window.address - i))
+			return true;
+	return false;
+}
+
+/* What cannot be guarded is refused in the stop. */
+void xk_guards_complete(struct xk_stub *stub)
+{
+	unsigned int i;
+
+	for (i = 1; i <= REACH; i++)
+		if (is_unguarded(stub, stub->window.address - i))
+			guard_at(stub->guards, stub->window.address - i);
 }
 
 /* Of whose kind are the probes at an address? */
@@ -287,10 +337,9 @@ static const char *guard_number(struct xk_guards *guards, const struct xk_live_s
 	const char *why;
 	unsigned int i;
 
-	why = ask_about(&asked->at[asked->nr], address);
+	why = ask_about(asked, address);
 	if (why)
 		return why;
-	asked->nr++;
 	kinds = kinds_at(address);
 	if (kinds.guards || kinds.others)
 		return "another probe is there";

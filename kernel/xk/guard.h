@@ -18,6 +18,13 @@ const char *xk_ask_kprobes(const struct xk_window *window);
 /* For the window of the stub; NULL and `why` if it cannot be. */
 struct xk_guards *xk_guards_create(struct xk_stub *stub, const char **why);
 void xk_guards_destroy(struct xk_guards *guards);
+/* Against probes that came since then, or before guards that others have of us. */
+void xk_guards_complete(struct xk_stub *stub);
+/*
+ * A probe without a guard stands where a jump that the kernel makes of it would reach into
+ * the window. In a stop, and before the window is our jump.
+ */
+bool xk_jump_may_come(const struct xk_stub *stub);
 
 /*
  * For instructions of `site` at these addresses in which numbers are to change; nobody

@@ -11,6 +11,7 @@
 #include <linux/timekeeping.h>
 #include <linux/uaccess.h>
 
+#include "answers.h"
 #include "backend.h"
 #include "detour.h"
 #include "guard.h"
@@ -306,5 +307,6 @@ void xk_tune_module_going(const struct module *module)
 	}
 	xk_detour_module_going(module);
 	xk_guards_flush();
+	xk_answers_module_going(module);
 	mutex_unlock(&xk_lock);
 }

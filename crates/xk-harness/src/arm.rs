@@ -21,16 +21,20 @@ use crate::{Atomic, Flipper};
 
 /// Sites altogether.
 pub const SITES: usize = 100;
-const MANY: &str = "xk_target_many";
-const SOURCE: &str = "kernel/test/target_text.S";
+/// Functions of this name, and a number behind it.
+const SEVERAL: &str = "xk_target_several_";
+const SOURCE: &str = "kernel/test/target_several.S";
 const PROC: &str = "/proc/xk_target";
-/// What the constant of `xk_target_many` is, how often, and in how many bytes.
+/// What their constant is, how often they have it together, and in how many bytes.
 const DEFAULT: i64 = 32;
-const CONSTANTS: i64 = 256;
-const EACH: u32 = 7;
-/// Every other one is a site: windows do not lie side by side.
+const CONSTANTS: i64 = 16 * 16;
+const EACH: u32 = 12;
+/// Sites in each of them.
+const PER_FUNCTION: usize = 8;
+/// Every other one is a site.
 const STRIDE: u32 = 2 * EACH;
 const MOVE_LEN: u8 = 5;
+const LEA_LEN: u8 = 7;
 const RDX: u8 = 2;
 const TIMEOUT: Duration = Duration::from_secs(120);
 /// Within which the kernel takes back what it changes when it is busy, such as jump labels.
@@ -88,23 +92,34 @@ pub struct Rounds<'a> {
     pub time: Duration,
 }
 
-/// One constant: those of `kernel/atomic`, and as much of `xk_target_many` as makes a hundred sites. As
-/// one, since then a round is a few stops, and not a few for each.
+/// One constant: those of `kernel/atomic`, and as many of `xk_target_several_0` and so on as make a hundred
+/// sites. As one, since then a round is a few stops, and not a few for each.
 fn hundred(atomic: &Path, target: &Path) -> Result<ScopeTable> {
     let mut all = empty_table("HUNDRED", DEFAULT, Needed::Global);
     for family in &FAMILIES {
         add(&mut all, table(atomic, family)?);
     }
-    let many = all.functions.len();
-    let (first, function) = (all.spans.len(), function(target, MANY, SOURCE)?);
+    for number in 0.. {
+        let sites = SITES.saturating_sub(all.spans.len()).min(PER_FUNCTION);
+        if sites == 0 {
+            break;
+        }
+        add_several(&mut all, function(target, &format!("{SEVERAL}{number}"), SOURCE)?, sites)?;
+    }
+    Ok(all)
+}
+
+/// So many sites of a function.
+fn add_several(all: &mut ScopeTable, function: Function, sites: usize) -> Result<()> {
+    let (index, first) = (all.functions.len(), all.spans.len());
     let whole = [0, u32::try_from(function.bytes.len() / 2)?];
     all.functions.push(function);
-    for index in 0..u32::try_from(SITES.saturating_sub(all.spans.len()))? {
-        // mov $32,%edx; add %edx,%eax; and the next mov, which ends the window.
-        let mov = 2 + STRIDE * index;
-        let mut span = site(many, mov + u32::from(MOVE_LEN), 2);
+    for number in 0..u32::try_from(sites)? {
+        // mov $32,%edx; lea 0(%rax,%rdx),%eax
+        let mov = 2 + STRIDE * number;
+        let mut span = site(index, mov + u32::from(MOVE_LEN), LEA_LEN);
         span.start = mov;
-        span.indirection.window = EACH as u8;
+        span.indirection.window = LEA_LEN;
         span.indirection.program.ops[1].dst = RDX;
         let patch = Patch { offset: mov, insn_len: MOVE_LEN, field: 1, size: 4, width: 4, iv: 0 };
         let held = InPlace { patches: vec![patch], range: Range::of(0, 1_000_000), proof: span.proof.clone() };
@@ -112,8 +127,8 @@ fn hundred(atomic: &Path, target: &Path) -> Result<ScopeTable> {
         all.spans.push(span);
     }
     let spans = (first..all.spans.len()).collect();
-    all.scopes.push(Scope { function: many, ranges: vec![whole], spans, ..Scope::default() });
-    Ok(all)
+    all.scopes.push(Scope { function: index, ranges: vec![whole], spans, ..Scope::default() });
+    Ok(())
 }
 
 /// What `table` has, behind what is there.
@@ -237,18 +252,19 @@ fn round(table: &ScopeTable, backend: Backend, value: i64, stages: &mut Stages) 
         let other = status.sites.iter().find(|site| site.probe != wanted);
         ensure!(other.is_none(), "{}: a site by {backend:?} is {other:?}", status.name);
     }
-    let changed = table.spans.iter().filter(|span| table.functions[span.function].symbol == MANY).count() as i64;
-    check_many(CONSTANTS * DEFAULT + changed * (value - DEFAULT))?;
+    let is_several = |span: &&CriticalSpan| table.functions[span.function].symbol.starts_with(SEVERAL);
+    let changed = table.spans.iter().filter(is_several).count() as i64;
+    check_several(CONSTANTS * DEFAULT + changed * (value - DEFAULT))?;
     let start = Instant::now();
     flipper.unload(Mode::Global, TIMEOUT)?;
     stages.disarm += start.elapsed().as_secs_f64();
-    check_many(CONSTANTS * DEFAULT)
+    check_several(CONSTANTS * DEFAULT)
 }
 
-/// What `xk_target_many` returns: the sum of its constants.
-fn check_many(expected: i64) -> Result<()> {
+/// What the functions return together: the sum of their constants.
+fn check_several(expected: i64) -> Result<()> {
     let text = fs::read_to_string(PROC).context(PROC)?;
-    let many = text.lines().find_map(|line| line.strip_prefix("many ")).context("no line `many`")?;
-    ensure!(many == expected.to_string(), "xk_target_many returned {many} instead of {expected}");
+    let several = text.lines().find_map(|line| line.strip_prefix("several ")).context("no line `several`")?;
+    ensure!(several == expected.to_string(), "xk_target_several returned {several} instead of {expected}");
     Ok(())
 }

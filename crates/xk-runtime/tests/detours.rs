@@ -18,8 +18,8 @@ use std::sync::OnceLock;
 
 use guest::{boot, insmod, modules, passed, run, wait_for, XK_KO};
 use support::target::{
-    compare, compare_flags, fresh_target, hits, is_optimised, message, nests, no_probe, only_site, outlives_kprobes,
-    probe, running, target, target_module, write, TARGET_KO,
+    compare, compare_flags, enable_probe, fresh_target, hits, is_optimised, message, nests, no_probe, only_site,
+    optimised_elsewhere, outlives_kprobes, probe, running, target, target_module, write, TARGET_KO,
 };
 use support::{op, set_register, table, windowed, Loaded, Site, MODULE, RAX, RDI, RDX, RSI};
 use xk_runtime::{Backend, Device, Error, Probe, Tune};
@@ -39,6 +39,7 @@ guest_tests! {
     a_probe_on_the_jump_is_served,
     a_disabled_probe_in_the_window_is_not_overwritten,
     a_probe_near_a_relocated_branch_stays_a_breakpoint,
+    a_probe_just_before_the_window_stays_a_breakpoint,
     a_branch_may_lead_to_just_behind_its_window,
     windows_may_lie_side_by_side,
     windows_side_by_side_come_and_go_together,

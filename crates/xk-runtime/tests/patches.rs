@@ -23,8 +23,8 @@ use std::time::Duration;
 use atomic::{blocked, fresh_atomic, outside, Holder, ATOMIC_KO};
 use guest::{boot, file as module, insmod, modules, passed, run, wait_for, XK_KO};
 use support::target::{
-    compare, compare_flags, fresh_target, hits, is_optimised, message, nests, no_probe, only_site, outlives_kprobes,
-    probe, running, target, target_module, write, TARGET_KO,
+    compare, compare_flags, fresh_target, hits, is_optimised, message, nests, no_probe, only_site, optimised_elsewhere,
+    outlives_kprobes, probe, running, target, target_module, write, TARGET_KO,
 };
 use support::{held, set_register, table, windowed, Loaded, Site, MODULE, RAX, RDI, RSI};
 use xk_harness::{family, Atomic, Flipper};

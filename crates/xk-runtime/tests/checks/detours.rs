@@ -244,14 +244,44 @@ pub fn a_probe_near_a_relocated_branch_stays_a_breakpoint() {
     let branch = Site::new("xk_target_branch", 5, 2, compare(RDI, false));
     let tune = detour("BRANCH", vec![branch], &[7], 50).unwrap();
     probe("xk_target_branch", 12, "enabled");
-    // Another, of which the kernel does make a jump: its optimiser has been here.
-    let other = load_by(Backend::Kprobe, &table(&target_module(), "VALUE", vec![value_site()]), 64).unwrap();
-    wait_for("optimisation", || only_site(&other).probe == Probe::Jump);
+    let _other = optimised_elsewhere();
     assert!(!is_optimised("xk_target_branch+0xc"));
     assert_eq!(target("branch"), "0");
     no_probe();
     tune.unload().unwrap();
     assert_eq!(target("branch"), "1");
+}
+
+/// `cmp` in front of the window: a jump in its place would reach into ours. Who comes later would
+/// have to copy our jump; who was there before has copied what was there before.
+pub fn a_probe_just_before_the_window_stays_a_breakpoint() {
+    let before = running("bytes");
+    let compared = || detour("COMPARE", vec![Site::new("xk_target_compare", 5, 3, compare(RDI, false))], &[5], 50);
+    let holds = || {
+        let other = optimised_elsewhere();
+        assert!(!is_optimised("xk_target_compare+0x2"));
+        let start = hits();
+        assert_eq!((target("compare"), hits() - start), ("0".into(), 2));
+        assert_eq!(running("bytes")[5], 0xe9);
+        other.unload().unwrap();
+    };
+    let tune = compared().unwrap();
+    probe("xk_target_compare", 2, "enabled");
+    holds();
+    tune.unload().unwrap();
+    no_probe();
+    assert_eq!((target("compare"), running("bytes")), ("1".into(), before.clone()));
+
+    probe("xk_target_compare", 2, "disabled");
+    let tune = compared().unwrap();
+    enable_probe();
+    holds();
+    tune.unload().unwrap();
+    // It is nobody's now.
+    wait_for("optimisation", || is_optimised("xk_target_compare+0x2"));
+    assert_eq!(target("compare"), "1");
+    no_probe();
+    wait_for("the original bytes", || running("bytes") == before);
 }
 
 /// Whoever comes with a probe finds no instruction in the window, so that none becomes a

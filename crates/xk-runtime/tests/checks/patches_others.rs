@@ -42,14 +42,6 @@ pub fn a_probe_that_comes_later_keeps_the_value() {
     assert_eq!((target("value"), running("text")), ("32".into(), before));
 }
 
-/// The kernel makes a jump of this probe: its optimiser has been here.
-fn optimised_elsewhere() -> Tune {
-    let site = Site::new("xk_target_twice", 10, 2, set_register(1));
-    let tune = load_by(Backend::Kprobe, &table(&target_module(), "OTHER", vec![site]), 64).unwrap();
-    wait_for("optimisation", || only_site(&tune).probe == Probe::Jump);
-    tune
-}
-
 pub fn a_probe_that_was_there_is_in_the_way() {
     let before = running("bytes");
     for (offset, reason) in [

@@ -6,11 +6,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use xk_runtime::{Error, SiteStatus, Tune};
+use xk_runtime::{Backend, Device, Error, Probe, SiteStatus, Tune};
 use xk_table::{Op, OpCode};
 
-use super::{op, MODULE};
-use crate::guest::{file, insmod, run};
+use super::{op, set_register, table, Loaded, Site, MODULE};
+use crate::guest::{file, insmod, run, wait_for};
 
 /// Set in the guest only.
 pub const TARGET_KO: &str = "XK_TEST_TARGET";
@@ -53,6 +53,11 @@ pub fn probe(symbol: &str, offset: u32, state: &str) {
     write(PROC, &format!("probe {symbol} {offset} {state}"));
 }
 
+/// That one, if it was disabled.
+pub fn enable_probe() {
+    write(PROC, "enable probe");
+}
+
 pub fn no_probe() {
     write(PROC, "no probe");
 }
@@ -66,6 +71,16 @@ pub fn hits() -> u64 {
 pub fn is_optimised(place: &str) -> bool {
     let list = fs::read_to_string("/sys/kernel/debug/kprobes/list").unwrap();
     list.lines().any(|line| line.contains(place) && line.contains("[OPTIMIZED]"))
+}
+
+/// The kernel makes a jump of this probe: its optimiser has been here.
+pub fn optimised_elsewhere() -> Tune {
+    let site = Site::new("xk_target_twice", 10, 2, set_register(1));
+    let table = table(&target_module(), "OTHER", vec![site]);
+    let tune = Device::open().unwrap().load_by(&table, &Loaded, Backend::Kprobe).unwrap();
+    tune.set(64).unwrap();
+    wait_for("optimisation", || only_site(&tune).probe == Probe::Jump);
+    tune
 }
 
 pub fn only_site(tune: &Tune) -> SiteStatus {

@@ -17,6 +17,7 @@
 #include "detour.h"
 #include "memory.h"
 #include "policy.h"
+#include "tunable.h"
 #include "xk.h"
 
 struct workqueue_struct *xk_workqueue;
@@ -220,6 +221,48 @@ static long ioctl_site_info(void __user *arg)
 	return ret;
 }
 
+static long ioctl_parameter_info(struct file *file, void __user *arg)
+{
+	struct xk_parameter_info *info = memdup_user(arg, sizeof(*info));
+	long ret;
+
+	if (IS_ERR(info))
+		return PTR_ERR(info);
+	ret = xk_parameter_info(file, info);
+	if (!ret && copy_to_user(arg, info, sizeof(*info)))
+		ret = -EFAULT;
+	kfree(info);
+	return ret;
+}
+
+static long ioctl_parameter_change(struct file *file, void __user *arg)
+{
+	struct xk_parameter_change change;
+	struct xk_error error = {};
+	long ret;
+
+	if (copy_from_user(&change, arg, sizeof(change)))
+		return -EFAULT;
+	if (change.size != sizeof(change))
+		return -EINVAL;
+	ret = xk_parameter_change(file, &change, &error);
+	memcpy(change.error, error.text, sizeof(change.error));
+	return copy_to_user(arg, &change, sizeof(change)) ? -EFAULT : ret;
+}
+
+static long ioctl_meter_info(void __user *arg)
+{
+	struct xk_meter_info info;
+	long ret;
+
+	if (copy_from_user(&info, arg, sizeof(info)))
+		return -EFAULT;
+	ret = xk_meter_info(&info);
+	if (!ret && copy_to_user(arg, &info, sizeof(info)))
+		return -EFAULT;
+	return ret;
+}
+
 static long xk_ioctl(struct file *file, unsigned int command, unsigned long argument)
 {
 	void __user *arg = (void __user *)argument;
@@ -246,6 +289,12 @@ static long xk_ioctl(struct file *file, unsigned int command, unsigned long argu
 		return ioctl_policy(file, arg);
 	case XK_IOC_POLICY_INFO:
 		return ioctl_policy_info(arg);
+	case XK_IOC_PARAMETER_INFO:
+		return ioctl_parameter_info(file, arg);
+	case XK_IOC_PARAMETER_CHANGE:
+		return ioctl_parameter_change(file, arg);
+	case XK_IOC_METER_INFO:
+		return ioctl_meter_info(arg);
 	default:
 		return -ENOTTY;
 	}
@@ -259,6 +308,7 @@ static int xk_open(struct inode *inode, struct file *file)
 static int xk_release(struct inode *inode, struct file *file)
 {
 	xk_tune_release(file);
+	xk_tunables_release(file);
 	return 0;
 }
 
@@ -285,13 +335,17 @@ static int module_coming(struct notifier_block *block, unsigned long event, void
 	 */
 	if (event == MODULE_STATE_COMING || event == MODULE_STATE_LIVE)
 		xk_tune_module_coming(data);
+	if (event == MODULE_STATE_LIVE)
+		xk_tunables_module_live(data);
 	return NOTIFY_DONE;
 }
 
 static int module_going(struct notifier_block *block, unsigned long event, void *data)
 {
-	if (event == MODULE_STATE_GOING)
+	if (event == MODULE_STATE_GOING) {
 		xk_tune_module_going(data);
+		xk_tunables_forget(data);
+	}
 	return NOTIFY_DONE;
 }
 
@@ -346,12 +400,15 @@ static int __init xk_init(void)
 	ret = register_notifiers();
 	if (ret)
 		goto detours;
+	/* Those that come meanwhile are the notifier's. */
+	xk_tunables_init();
 	ret = misc_register(&xk_device);
 	if (ret)
 		goto unregister;
 	return 0;
 unregister:
 	unregister_notifiers();
+	xk_tunables_forget(NULL);
 detours:
 	xk_detour_exit();
 destroy:
@@ -364,8 +421,10 @@ static void __exit xk_exit(void)
 	/* Open descriptors hold the module; what is left was detached. */
 	misc_deregister(&xk_device);
 	xk_tune_unload_all();
-	unregister_notifiers();
 	xk_lease_exit();
+	xk_tunables_exit();
+	unregister_notifiers();
+	xk_tunables_forget(NULL);
 	xk_detour_exit();
 	/* Versions that were left, and then the policies that they used. */
 	rcu_barrier();

@@ -77,6 +77,12 @@ pub enum Error {
         /// `errno`.
         errno: i32,
     },
+    /// A parameter of a module has gone with it.
+    #[error("{0}")]
+    Gone(String),
+    /// A parameter of a module is not held (any more), or has been set by somebody else.
+    #[error("{0}")]
+    NotHeld(String),
     /// No tune has this number.
     #[error("no tune has the number {0}")]
     NoSuchTune(u32),

@@ -30,6 +30,63 @@ macro_rules! structure {
     };
 }
 
+/// Of parameters and meters of other modules.
+fn parameters(f: &mut Facts) {
+    structure!(
+        f,
+        "xk_parameter_info",
+        abi::ParameterInfo,
+        index,
+        id,
+        module,
+        subsystem,
+        name,
+        only_if,
+        only_if_value,
+        min,
+        max,
+        step,
+        default_value,
+        value,
+        original,
+        lease_ns,
+        steps,
+        flags,
+        settle_ms,
+        nr_choices,
+        owner_pid,
+        error,
+        choices
+    );
+    structure!(f, "xk_parameter_change", abi::ParameterChange, size, id, op, pad, value, lease_ns, error);
+    structure!(f, "xk_meter_info", abi::MeterInfo, index, role, module, subsystem, name, limit, of, per, flags, error);
+    for (name, value) in [
+        ("XK_PARAMETER_LEN", abi::PARAMETER_LEN as u64),
+        ("XK_MAX_CHOICES", abi::MAX_CHOICES as u64),
+        ("XK_CHOICE_LEN", abi::CHOICE_LEN as u64),
+        ("XK_PARAMETER_LINEAR", u64::from(abi::PARAMETER_LINEAR)),
+        ("XK_PARAMETER_EXPONENTIAL", u64::from(abi::PARAMETER_EXPONENTIAL)),
+        ("XK_PARAMETER_CHOICE", u64::from(abi::PARAMETER_CHOICE)),
+        ("XK_PARAMETER_REVERT", u64::from(abi::PARAMETER_REVERT)),
+        ("XK_PARAMETER_HELD", u64::from(abi::PARAMETER_HELD)),
+        ("XK_PARAMETER_OWN", u64::from(abi::PARAMETER_OWN)),
+        ("XK_PARAMETER_SET", u64::from(abi::PARAMETER_SET)),
+        ("XK_PARAMETER_LEASE", u64::from(abi::PARAMETER_LEASE)),
+        ("XK_PARAMETER_KEEP", u64::from(abi::PARAMETER_KEEP)),
+        ("XK_METER_IS_SENSOR", u64::from(abi::METER_IS_SENSOR)),
+        ("XK_METER_IS_TARGET", u64::from(abi::METER_IS_TARGET)),
+        ("XK_METER_IS_BOTTLENECK", u64::from(abi::METER_IS_BOTTLENECK)),
+        ("XK_METER_HAS_RATE", u64::from(abi::METER_HAS_RATE)),
+        ("XK_METER_LESS", u64::from(abi::METER_LESS)),
+        ("XK_METER_HAS_PER", u64::from(abi::METER_HAS_PER)),
+        ("XK_IOC_PARAMETER_INFO", u64::from(abi::IOC_PARAMETER_INFO)),
+        ("XK_IOC_PARAMETER_CHANGE", u64::from(abi::IOC_PARAMETER_CHANGE)),
+        ("XK_IOC_METER_INFO", u64::from(abi::IOC_METER_INFO)),
+    ] {
+        f.add(name, value);
+    }
+}
+
 fn facts() -> Vec<(String, u64)> {
     let mut f = Facts(Vec::new());
     structure!(f, "xk_op", abi::Op, code, width, dst, a, b, c, pad, imm);
@@ -173,6 +230,7 @@ fn facts() -> Vec<(String, u64)> {
         reason,
         note
     );
+    parameters(&mut f);
 
     for (name, value) in [
         ("XK_ABI_VERSION", u64::from(abi::ABI_VERSION)),

@@ -4,6 +4,7 @@
 //! then takes its place) lists parameters and sensors. A *search* names a subsystem, or parameters of its own, and a
 //! target. In: text. Out: a [`Job`], or an error that points at the line. `text.rs` holds the schema.
 
+mod module;
 mod sensors;
 mod target;
 mod text;
@@ -19,6 +20,7 @@ use toml::Spanned;
 
 use crate::knob::Plain;
 use crate::levels;
+use crate::modules::Modules;
 use crate::sensor::Sensor;
 use crate::{Constraint, Error, Target, Value};
 use sensors::{bottleneck, sensors};
@@ -105,6 +107,8 @@ impl Place {
 pub enum Backing {
     /// A perf-const, by name.
     Constant(String),
+    /// What a loaded module describes: `MODULE:NAME`.
+    Module(String),
     /// Anything else.
     Plain(Plain),
 }
@@ -201,14 +205,14 @@ impl Job {
     ///
     /// # Errors
     /// [`Error::Description`], [`Error::Io`].
-    pub fn read(file: &Path, folders: &[PathBuf]) -> Result<Vec<Self>, Error> {
+    pub fn read(file: &Path, folders: &[PathBuf], modules: &dyn Modules) -> Result<Vec<Self>, Error> {
         let source = Source::read(file)?;
         let search: text::Search = source.parse()?;
         source.check_schema(&search.schema)?;
         let stem = || file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let name = search.name.clone().unwrap_or_else(stem);
         let Some(several) = &search.subsystems else {
-            return Ok(vec![Self::of(&source, &search, search.subsystem.as_ref(), folders, name)?]);
+            return Ok(vec![Self::of(&source, &search, search.subsystem.as_ref(), folders, modules, name)?]);
         };
         let own = search.subsystem.is_some() || search.parameters.is_some() || !search.parameter.is_empty();
         if own || several.get_ref().is_empty() {
@@ -217,7 +221,8 @@ impl Job {
             return Err(source.error(several.span(), message));
         }
         let job = |subsystem: &Spanned<String>| {
-            let job = Self::of(&source, &search, Some(subsystem), folders, format!("{name}/{}", subsystem.get_ref()))?;
+            let name = format!("{name}/{}", subsystem.get_ref());
+            let job = Self::of(&source, &search, Some(subsystem), folders, modules, name)?;
             match job.bottleneck {
                 Some(_) => Ok(job),
                 None => Err(source.error(
@@ -237,20 +242,21 @@ impl Job {
         search: &text::Search,
         subsystem: Option<&Spanned<String>>,
         folders: &[PathBuf],
+        modules: &dyn Modules,
         name: String,
     ) -> Result<Self, Error> {
-        let mut parameters = own(source, &search.parameter, &search.with)?;
+        let mut parameters = own(source, &search.parameter, &search.with, modules)?;
         let mut sensors = sensors(source, &search.sensor, &search.with)?;
         let mut bottleneck = None;
         if let Some(name) = subsystem {
-            let known = self::subsystem(source, name, &search.with, folders)?;
+            let known = self::subsystem(source, name, &search.with, folders, modules)?;
             parameters.extend(known.parameters);
             sensors.extend(known.sensors);
             bottleneck = known.bottleneck;
         }
         select(source, &mut parameters, search.parameters.as_deref())?;
         check(source, &parameters)?;
-        let (target, constraints) = targets(source, search)?;
+        let (target, constraints) = targets(source, search, modules)?;
         Ok(Self {
             name,
             parameters,
@@ -298,7 +304,11 @@ fn subsystem(
     name: &Spanned<String>,
     with: &Variables,
     folders: &[PathBuf],
+    modules: &dyn Modules,
 ) -> Result<Subsystem, Error> {
+    if let Some(place) = name.get_ref().strip_prefix(module::PREFIX) {
+        return module::subsystem(search, name.span(), place, modules);
+    }
     let file = find(name.get_ref(), folders).map_err(|message| search.error(name.span(), message))?;
     let source = Source::read(&file)?;
     let subsystem: text::Subsystem = source.parse()?;
@@ -314,22 +324,42 @@ fn subsystem(
     }
     let test = |text: &Spanned<text::Bottleneck>| bottleneck(&source, name.get_ref(), text, with);
     Ok(Subsystem {
-        parameters: own(&source, &subsystem.parameter, with)?,
+        parameters: own(&source, &subsystem.parameter, with, modules)?,
         sensors: sensors(&source, &subsystem.sensor, with)?,
         bottleneck: subsystem.bottleneck.as_ref().map(test).transpose()?,
     })
 }
 
-fn own(source: &Source, texts: &[Spanned<text::Parameter>], with: &Variables) -> Result<Vec<Parameter>, Error> {
-    texts.iter().map(|text| parameter(source, text, with)).collect()
+fn own(
+    source: &Source,
+    texts: &[Spanned<text::Parameter>],
+    with: &Variables,
+    modules: &dyn Modules,
+) -> Result<Vec<Parameter>, Error> {
+    texts.iter().map(|text| parameter(source, text, with, modules)).collect()
 }
 
-fn parameter(source: &Source, text: &Spanned<text::Parameter>, with: &Variables) -> Result<Parameter, Error> {
+fn parameter(
+    source: &Source,
+    text: &Spanned<text::Parameter>,
+    with: &Variables,
+    modules: &dyn Modules,
+) -> Result<Parameter, Error> {
     let place = source.place(text.span());
     let text = text.get_ref();
     let name = text.name.get_ref();
     let wrong = |message: String| place.error(format!("parameter `{name}`: {message}"));
-    let settle = text.settle.as_ref().map_or(Ok(Duration::ZERO), |settle| duration(source, settle))?;
+    let backing = text.backing(|text| substitute(text, with)).map_err(wrong)?;
+    let described = match &backing {
+        Backing::Module(place) => Some(modules.look().and_then(|all| all.parameter(place).cloned()).map_err(wrong)?),
+        _ => None,
+    };
+    let described = described.as_ref();
+    let domain = match described.filter(|_| !text.has_values()) {
+        Some(described) => module::domain(described),
+        None => text.domain(),
+    };
+    let settle = text.settle.as_ref().map(|settle| duration(source, settle)).transpose()?;
     let only_if = match text.only_if.as_ref().map(|only| only.iter().collect::<Vec<_>>()).as_deref() {
         None => None,
         Some([(other, values)]) => Some(((*other).clone(), values.list())),
@@ -339,12 +369,12 @@ fn parameter(source: &Source, text: &Spanned<text::Parameter>, with: &Variables)
     };
     Ok(Parameter {
         name: name.clone(),
-        backing: text.backing(|text| substitute(text, with)).map_err(wrong)?,
-        domain: text.domain().map_err(wrong)?,
+        backing,
+        domain: domain.map_err(wrong)?,
         only_if,
         default: text.default.clone(),
-        settle,
-        at_end: text.at_end.unwrap_or(AtEnd::Keep),
+        settle: settle.or(described.map(|one| one.settle)).unwrap_or_default(),
+        at_end: text.at_end.or(described.map(module::at_end)).unwrap_or(AtEnd::Keep),
         place,
     })
 }

@@ -17,6 +17,7 @@ pub mod knob;
 mod levels;
 mod measure;
 pub mod metrics;
+pub mod modules;
 pub mod plan;
 pub mod random;
 pub mod replay;

@@ -49,6 +49,7 @@ pub fn plan(job: &Job, constants: &dyn Constants) -> Result<Plan, Error> {
         let (parameter, dimension) = (&job.parameters[index], &space.dimensions()[index]);
         let (place, rescue) = match &parameter.backing {
             Backing::Constant(name) => (name.clone(), "the kernel (lease)"),
+            Backing::Module(place) => (format!("module {place}"), "the kernel (lease)"),
             Backing::Plain(plain) => (plain.place(), "the guardian process, or the next start"),
         };
         Step {

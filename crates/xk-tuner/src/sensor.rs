@@ -3,6 +3,7 @@
 //! A counter is `FILE:FIELD`. FIELD is the number of a word (`/sys/block/sda/stat:1`), the first word of the
 //! line whose second is the number (`/proc/vmstat:pgscan_direct`), or `LINE.KEY`: `KEY=NUMBER` on that line
 //! (`/proc/pressure/io:some.total`), or a column of a table with headings (`/proc/net/snmp:Tcp.RetransSegs`).
+//! Or it is one that a loaded module describes: `module:MODULE:METER`, and `module:MODULE:METER/per` its second number.
 //! A sensor is what some counters grew by, divided by what others grew by, or by the seconds that passed.
 
 use std::collections::BTreeMap;
@@ -10,6 +11,25 @@ use std::fs;
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
+
+use crate::modules::{self, Described, Kernel, Modules};
+
+/// What counters of modules begin with.
+const MODULE: &str = "module:";
+/// What the second number of a meter ends in.
+const PER: &str = "/per";
+
+/// The counters of the meter `MODULE:NAME`: its number, and what that is divided by.
+pub(crate) fn of_module(place: &str) -> (String, String) {
+    (format!("{MODULE}{place}"), format!("{MODULE}{place}{PER}"))
+}
+
+/// What a meter reads, if it can be read.
+fn read(described: &Described, place: &str) -> Option<f64> {
+    let (name, per) = place.strip_suffix(PER).map_or((place, false), |name| (name, true));
+    let (of, by) = described.meter(name).ok()?.reading.ok()?;
+    Some(if per { by } else { of } as f64)
+}
 
 /// A sensor.
 #[derive(Debug, Clone, PartialEq)]
@@ -54,7 +74,13 @@ impl Snapshot {
     pub fn take(sensors: &[Sensor]) -> Self {
         let mut files: BTreeMap<&str, Option<String>> = BTreeMap::new();
         let mut counters = BTreeMap::new();
+        let mut described: Option<Described> = None;
         for counter in sensors.iter().flat_map(|sensor| sensor.of.iter().chain(&sensor.per)) {
+            if let Some(place) = counter.strip_prefix(MODULE) {
+                let described = described.get_or_insert_with(|| Kernel.look().unwrap_or_default());
+                counters.extend(read(described, place).map(|value| (counter.clone(), value)));
+                continue;
+            }
             let Some((path, field)) = counter.rsplit_once(':') else { continue };
             let text = files.entry(path).or_insert_with(|| fs::read_to_string(path).ok());
             if let Some(value) = text.as_deref().and_then(|text| find(text, field)) {
@@ -94,6 +120,9 @@ impl Snapshot {
 /// # Errors
 /// A sentence.
 pub(crate) fn check(counter: &str) -> Result<(), String> {
+    if let Some(place) = counter.strip_prefix(MODULE) {
+        return modules::split(place.strip_suffix(PER).unwrap_or(place)).map(drop);
+    }
     match counter.rsplit_once(':') {
         Some((path, field)) if path.starts_with('/') && !field.is_empty() => Ok(()),
         _ => Err(format!("`{counter}` is no counter: write /path/of/a/file:FIELD")),

@@ -6,22 +6,27 @@ use std::ops::Range as Span;
 
 use toml::Spanned;
 
-use super::{duration, text, Source};
-use crate::history::Objective;
+use super::{duration, module, text, Source};
+use crate::history::{Goal, Objective};
+use crate::modules::Modules;
 use crate::target::{Endpoint, Kind, Lead, Probe, Selector, Work, UNNAMED};
 use crate::{Constraint, Error, Target};
 
 /// What is optimised, and the limits; limits may have numbers of their own.
-pub(super) fn targets(source: &Source, search: &text::Search) -> Result<(Target, Vec<Constraint>), Error> {
+pub(super) fn targets(
+    source: &Source,
+    search: &text::Search,
+    modules: &dyn Modules,
+) -> Result<(Target, Vec<Constraint>), Error> {
     let (first, others) = match (&search.target, search.targets.split_first()) {
         (Some(only), None) => (only, &[][..]),
         (None, Some((first, others))) => (first, others),
         (None, None) => return Err(source.error(0..0, "there is no [target]: say what is to be optimised")),
         (Some(one), Some(_)) => return Err(source.error(one.span(), "give [target], or several [[targets]]; not both")),
     };
-    let mut target = lead(source, first)?;
+    let mut target = lead(source, first, modules)?;
     for other in others {
-        target.others.push(another(source, other, &mut target.probes)?);
+        target.others.push(another(source, other, &mut target.probes, modules)?);
     }
     let limit = |text| constraint(source, text, &mut target.probes);
     let limits: Vec<Constraint> = search.constraint.iter().map(limit).collect::<Result<_, _>>()?;
@@ -32,7 +37,7 @@ pub(super) fn targets(source: &Source, search: &text::Search) -> Result<(Target,
     Ok((target, limits))
 }
 
-fn lead(source: &Source, spanned: &Spanned<text::Target>) -> Result<Target, Error> {
+fn lead(source: &Source, spanned: &Spanned<text::Target>, modules: &dyn Modules) -> Result<Target, Error> {
     let text = spanned.get_ref();
     let wrong = |message: &str| source.error(spanned.span(), format!("target: {message}"));
     let name = text.name.clone().unwrap_or_else(|| UNNAMED.into());
@@ -51,30 +56,60 @@ fn lead(source: &Source, spanned: &Spanned<text::Target>) -> Result<Target, Erro
             return Err(wrong("`timeout` must be longer than the `window`, and that longer than nothing"));
         }
     }
-    let probe = probe(source, spanned.span(), &name, &text.asked())?;
+    let (probe, goal) = asked(source, spanned, &name, modules)?;
     let command = matches!(work, Work::Command(_));
     let lead = match (&probe, text.measure) {
         (Some(_), _) => Lead::Named(name.clone()),
         (None, _) if !command => {
-            return Err(wrong("nothing happens in a `window`: give `prometheus` or `socket`, too"))
+            return Err(wrong("nothing happens in a `window`: give `prometheus`, `socket` or `module`, too"))
         }
         (None, Some(text::Measure::Number)) => Lead::Number,
         (None, Some(text::Measure::Seconds)) => Lead::Seconds,
         (None, _) => return Err(wrong("give `measure`: \"number\" (what the command prints last) or \"seconds\"")),
     };
-    Ok(Target { work, lead, name, goal: text.goal, others: Vec::new(), probes: probe.into_iter().collect(), timeout })
+    Ok(Target { work, lead, name, goal, others: Vec::new(), probes: probe.into_iter().collect(), timeout })
 }
 
 /// A further target: a number that is printed or said beside the first, or one of another program.
-fn another(source: &Source, spanned: &Spanned<text::Target>, probes: &mut Vec<Probe>) -> Result<Objective, Error> {
+fn another(
+    source: &Source,
+    spanned: &Spanned<text::Target>,
+    probes: &mut Vec<Probe>,
+    modules: &dyn Modules,
+) -> Result<Objective, Error> {
     let text = spanned.get_ref();
     let wrong = |message: &str| source.error(spanned.span(), format!("target: {message}"));
     let Some(name) = &text.name else { return Err(wrong("each but the first needs a `name`")) };
     if text.command.is_some() || text.window.is_some() || text.timeout.is_some() {
         return Err(wrong("the window is the first target's: give `command`, `window` and `timeout` there"));
     }
-    add(source, spanned.span(), probes, probe(source, spanned.span(), name, &text.asked())?)?;
-    Ok(Objective { name: name.clone(), goal: text.goal })
+    let (probe, goal) = asked(source, spanned, name, modules)?;
+    add(source, spanned.span(), probes, probe)?;
+    Ok(Objective { name: name.clone(), goal })
+}
+
+/// Who is asked for the number of a target, if anybody is, and which way is better.
+fn asked(
+    source: &Source,
+    spanned: &Spanned<text::Target>,
+    name: &str,
+    modules: &dyn Modules,
+) -> Result<(Option<Probe>, Goal), Error> {
+    let text = spanned.get_ref();
+    let wrong = |message: &str| source.error(spanned.span(), format!("target: {message}"));
+    let asked = text.asked();
+    let Some(place) = &text.module else {
+        let Some(goal) = text.goal else { return Err(wrong("give `goal`: \"maximise\" or \"minimise\"")) };
+        return Ok((probe(source, spanned.span(), name, &asked)?, goal));
+    };
+    if asked.prometheus.is_some() || asked.metric.is_some() || asked.socket.is_some() {
+        return Err(wrong("give `module` or another program to ask; not both"));
+    }
+    if text.goal.is_some() || text.measure.is_some() {
+        return Err(wrong("the module says what counts and which way is better: leave `goal` and `measure` out"));
+    }
+    let (probe, goal) = module::target(place, name, modules).map_err(|why| wrong(&why))?;
+    Ok((Some(probe), goal))
 }
 
 fn constraint(

@@ -1,4 +1,15 @@
 use super::*;
+use crate::modules::Described;
+use xk_runtime::{Meter, Parameter as Tunable, Role, Values};
+
+/// A machine without modules.
+struct Nothing;
+
+impl Modules for Nothing {
+    fn look(&self) -> Result<Described, String> {
+        Ok(Described::default())
+    }
+}
 
 const SEARCH: &str = r#"
 schema = 1
@@ -55,7 +66,7 @@ fn read_all(search: &str, disk: &str) -> Result<Vec<Job>, String> {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("disk.toml"), disk).unwrap();
     fs::write(folder.path().join("my.toml"), search).unwrap();
-    Job::read(&folder.path().join("my.toml"), &[folder.path().join("none"), folder.path().to_owned()])
+    Job::read(&folder.path().join("my.toml"), &[folder.path().join("none"), folder.path().to_owned()], &Nothing)
         .map_err(|error| error.to_string().replace(&format!("{}/", folder.path().display()), ""))
 }
 
@@ -220,7 +231,7 @@ fn the_subsystems_of_the_repository_are_understood() {
         let source = Source::read(&file).unwrap();
         let subsystem: text::Subsystem = source.parse().unwrap_or_else(|error| panic!("{error}"));
         let with: Variables = subsystem.variables.keys().map(|name| (name.clone(), "x".into())).collect();
-        let parameters = own(&source, &subsystem.parameter, &with).unwrap_or_else(|error| panic!("{error}"));
+        let parameters = own(&source, &subsystem.parameter, &with, &Nothing).unwrap_or_else(|error| panic!("{error}"));
         check(&source, &parameters).unwrap_or_else(|error| panic!("{error}"));
         let sensors = sensors(&source, &subsystem.sensor, &with).unwrap_or_else(|error| panic!("{error}"));
         assert!(!parameters.is_empty() && !sensors.is_empty(), "{}", file.display());
@@ -264,11 +275,124 @@ fn every_subsystem_of_the_repository_can_be_one_of_several() {
     let names = "[\"disk\", \"cpu\", \"memory\", \"tcp\", \"locks\"]";
     let file = search.path().join("all.toml");
     fs::write(&file, SEVERAL.replace("[\"disk\"]", names)).unwrap();
-    let jobs = Job::read(&file, std::slice::from_ref(&folder)).unwrap();
+    let jobs = Job::read(&file, std::slice::from_ref(&folder), &Nothing).unwrap();
     assert_eq!(jobs.len(), 5);
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let lines = fs::read_to_string(&path).unwrap().lines().count();
         assert!(lines <= 50, "{}: {lines} lines", path.display());
     }
+}
+
+/// A machine with one module.
+struct Queue;
+
+impl Modules for Queue {
+    fn look(&self) -> Result<Described, String> {
+        let choices = Values::Choices(["fifo", "batch"].map(String::from).to_vec());
+        let numbers = Values::Numbers { min: 4, max: 32, step: 2, exponential: true };
+        let parameter = |name: &str, values: &Values| Tunable {
+            id: 1,
+            module: "made_up".into(),
+            subsystem: "queue".into(),
+            name: name.into(),
+            values: values.clone(),
+            default: 0,
+            value: Ok(0),
+            only_if: None,
+            settle: Duration::from_millis(10),
+            revert: true,
+            hold: None,
+        };
+        let guarded = Tunable { only_if: Some(("policy".into(), 1)), ..parameter("batch", &numbers) };
+        let meter = |name: &str, role| Meter {
+            module: "made_up".into(),
+            subsystem: "queue".into(),
+            name: name.into(),
+            role,
+            divided: !matches!(role, Role::Target { .. }),
+            reading: Ok((1, 2)),
+        };
+        Ok(Described {
+            parameters: vec![guarded, parameter("policy", &choices)],
+            meters: vec![
+                meter("load", Role::Sensor(0.2)),
+                meter("served", Role::Target { rate: true, minimise: true }),
+                meter("full", Role::Bottleneck(0.5)),
+            ],
+        })
+    }
+}
+
+fn read_module(search: &str) -> Result<Job, String> {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("my.toml");
+    fs::write(&file, search).unwrap();
+    Job::read(&file, &[], &Queue)
+        .map(|mut jobs| jobs.remove(0))
+        .map_err(|error| error.to_string().replace(&format!("{}/", folder.path().display()), ""))
+}
+
+const MODULE: &str = "schema = 1\nsubsystem = \"module:made-up:queue\"\n\
+                      [target]\nmodule = \"made_up:queue\"\nwindow = \"1s\"\ntimeout = \"5s\"\n";
+
+#[test]
+fn a_module_describes_a_whole_subsystem() {
+    let job = read_module(MODULE).unwrap();
+    let [batch, policy] = &job.parameters[..] else { panic!("{:?}", job.parameters) };
+    assert_eq!(batch.backing, Backing::Module("made_up:batch".into()));
+    assert_eq!(batch.domain, Domain::Numbers([4, 8, 16, 32].map(Value::Number).to_vec()));
+    assert_eq!(batch.only_if, Some(("policy".into(), vec![Value::Words("batch".into())])));
+    assert_eq!((batch.settle, batch.at_end), (Duration::from_millis(10), AtEnd::Revert));
+    assert_eq!(policy.domain, Domain::Choices(["fifo", "batch"].map(|word| Value::Words(word.into())).to_vec()));
+    let counters = (vec!["module:made_up:load".to_owned()], vec!["module:made_up:load/per".to_owned()]);
+    let load = Sensor { name: "load".into(), of: counters.0, per: counters.1, similar: 0.2 };
+    assert_eq!(job.sensors, [load]);
+    let test = job.bottleneck.unwrap();
+    assert_eq!((&*test.sensor.name, test.at_least), ("module:made-up:queue", 0.5));
+    assert_eq!(test.sensor.of, ["module:made_up:full"]);
+    assert_eq!(job.target.goal, crate::history::Goal::Minimise);
+    assert_eq!(job.target.words(), "1 s; target = growth per second of what module made_up:served says");
+}
+
+#[test]
+fn a_parameter_of_a_module_may_be_named_alone() {
+    let own = |more: &str| {
+        let from = "subsystem = \"module:made-up:queue\"\n";
+        let parameter = format!("[[parameter]]\nname = \"b\"\nmodule = \"made_up:batch\"\n{more}\n");
+        read_module(&MODULE.replace(from, &parameter))
+    };
+    let batch = own("").unwrap().parameters.remove(0);
+    assert_eq!(batch.domain, Domain::Numbers([4, 8, 16, 32].map(Value::Number).to_vec()));
+    assert_eq!((batch.settle, batch.at_end), (Duration::from_millis(10), AtEnd::Revert));
+    let batch = own("min = 6\nmax = 8\nat_end = \"keep\"\nsettle = \"1s\"").unwrap().parameters.remove(0);
+    assert_eq!(batch.domain, Domain::Numbers([6, 7, 8].map(Value::Number).to_vec()));
+    assert_eq!((batch.settle, batch.at_end), (Duration::from_secs(1), AtEnd::Keep));
+}
+
+#[test]
+fn what_no_module_describes_is_said() {
+    let wrong = |from: &str, to: &str| {
+        assert!(MODULE.contains(from), "{from}");
+        read_module(&MODULE.replace(from, to)).unwrap_err()
+    };
+    for (from, to, place, words) in [
+        ("module:made-up:queue", "module:made_up:disk", "my.toml:2", "there are: made_up:queue"),
+        ("module:made-up:queue", "module:made_up", "my.toml:2", "`made_up` is not MODULE:NAME"),
+        ("\"made_up:queue\"", "\"made_up:disk\"", "my.toml:3", "no loaded module describes a subsystem `made_up:disk`"),
+        ("window", "goal = \"maximise\"\nwindow", "my.toml:3", "leave `goal` and `measure` out"),
+        ("window", "socket = \"/x\"\nwindow", "my.toml:3", "not both"),
+        ("module = \"made_up:queue\"\nwindow = \"1s\"", "command = \"x\"", "my.toml:3", "give `goal`"),
+        ("module = \"made_up:queue\"", "socket = \"/x\"", "my.toml:3", "give `goal`"),
+    ] {
+        let error = wrong(from, to);
+        assert!(error.starts_with(place) && error.contains(words), "{error}");
+    }
+    let own = "schema = 1\n[[parameter]]\nname = \"b\"\nmodule = \"made_up:bath\"\n";
+    let error = read_module(own).unwrap_err();
+    assert!(
+        error.contains("my.toml:2: parameter `b`: no loaded module describes a parameter `made_up:bath`"),
+        "{error}"
+    );
+    assert!(error.contains("there are: made_up:batch, made_up:policy"), "{error}");
 }

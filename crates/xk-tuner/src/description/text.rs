@@ -9,6 +9,7 @@ use toml::Spanned;
 use super::{numbers, AtEnd, Backing, Domain, EngineName};
 use crate::history::Goal;
 use crate::knob::Plain;
+use crate::modules;
 use crate::{Steps, Value};
 
 /// A subsystem.
@@ -65,6 +66,7 @@ pub struct Parameter {
     sysctl: Option<String>,
     file: Option<String>,
     module_parameter: Option<String>,
+    module: Option<String>,
     command: Option<Pair>,
     min: Option<i64>,
     max: Option<i64>,
@@ -137,8 +139,10 @@ pub struct Target {
     prometheus: Option<String>,
     metric: Option<String>,
     socket: Option<String>,
+    /// The subsystem of a module that has a target.
+    pub module: Option<String>,
     pub measure: Option<Measure>,
-    pub goal: Goal,
+    pub goal: Option<Goal>,
     pub timeout: Option<Spanned<String>>,
 }
 
@@ -227,11 +231,25 @@ impl Parameter {
                 name.split_once('.').ok_or_else(|| format!("module_parameter = \"{name}\" is not MODULE.PARAMETER"))?;
             found.push(file(format!("/sys/module/{module}/parameters/{parameter}")));
         }
+        if let Some(place) = &self.module {
+            let place = substitute(place)?;
+            modules::split(&place)?;
+            found.push(Backing::Module(place));
+        }
         if let Some(Pair { get, set }) = &self.command {
             found.push(Backing::Plain(Plain::Command { get: substitute(get)?, set: substitute(set)? }));
         }
         let only = found.pop().filter(|_| found.is_empty());
-        only.ok_or_else(|| "give one of `const`, `sysctl`, `file`, `module_parameter` and `command`".into())
+        only.ok_or_else(|| "give one of `const`, `sysctl`, `file`, `module_parameter`, `module` and `command`".into())
+    }
+
+    /// Whether it says which values it has.
+    pub fn has_values(&self) -> bool {
+        self.choices.is_some()
+            || self.min.is_some()
+            || self.max.is_some()
+            || self.steps.is_some()
+            || self.step.is_some()
     }
 
     /// Its values.

@@ -7,18 +7,14 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use rustix::time::{clock_gettime, ClockId};
 use xk_runtime::{AddressOf, Change, Device, Error as RuntimeError, Target, Tune};
 use xk_table::ScopeTable;
 
-use super::{Knob, KnobError};
+use super::{now, Knob, KnobError, FIRST_LEASE};
 use crate::Value;
 
 /// How long a transition may wait for threads.
 const TRANSITION: Duration = Duration::from_secs(5);
-
-/// A lease before the first window gives a better one.
-const FIRST_LEASE: Duration = Duration::from_secs(60);
 
 /// Finds constants by name: who has the scope tables of the running kernel.
 pub trait Constants {
@@ -38,11 +34,6 @@ pub struct Constant {
     lease: Duration,
     /// The kernel keeps the value at least until then; on its clock.
     ends: Duration,
-}
-
-/// The clock of leases: it goes on while the machine sleeps.
-fn now() -> Duration {
-    Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default()
 }
 
 impl Constant {

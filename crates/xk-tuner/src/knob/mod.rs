@@ -4,16 +4,27 @@ mod command;
 mod constant;
 mod file;
 mod held;
+mod module;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
+use rustix::time::{clock_gettime, ClockId};
 use serde::{Deserialize, Serialize};
 
 use crate::Value;
 
 pub use constant::{Constant, Constants};
 pub use held::{put_back, Held, PutBack};
+pub use module::Module;
+
+/// A lease before the first window gives a better one.
+const FIRST_LEASE: Duration = Duration::from_secs(60);
+
+/// The clock of leases: it goes on while the machine sleeps.
+fn now() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default()
+}
 
 /// One knob.
 pub trait Knob {

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use crate::description::{AtEnd, Backing, Domain, Parameter};
-use crate::knob::{set, Constants, Held, Knob, KnobError, Plain};
+use crate::knob::{set, Constants, Held, Knob, KnobError, Module, Plain};
 use crate::levels::with_default;
 use crate::{Dimension, Error, Guard, Point, Space, Value};
 
@@ -275,6 +275,16 @@ fn find_one(parameter: &Parameter, constants: &dyn Constants) -> Result<(Slot, D
             // The description is for many kernels; what was proved is for this one.
             levels.retain(|level| found.takes(level));
             default = Some(found.default_value());
+            (Box::new(found), None)
+        }
+        Backing::Module(place) => {
+            let found =
+                Module::find(place).map_err(|reason| failed(KnobError::Missing { place: place.clone(), reason }))?;
+            if let Some(why) = found.held_by() {
+                return Err(Error::Machine(format!("{name} ({place}) {why}; end that first, or leave it out")));
+            }
+            // The description may be for other versions of the module.
+            levels.retain(|level| found.takes(level));
             (Box::new(found), None)
         }
     };

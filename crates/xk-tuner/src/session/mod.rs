@@ -19,7 +19,8 @@ use serde_json::json;
 use crate::description::{Backing, EngineName, Job};
 use crate::engine::{Conclusion, Engine, Exhaustive, Orthogonal, Racing};
 use crate::guardian::{clean_up, Guardian};
-use crate::knob::{Constants, Held};
+use crate::knob::{Constants, Held, Module};
+use crate::modules::{Kernel, Modules};
 use crate::store::{Begun, Context, Lock, SearchId, Store};
 use crate::target::Watch;
 use crate::{metrics, Error, Point, Space, Value};
@@ -162,12 +163,26 @@ pub fn revert(store: &Store, constants: &dyn Constants) -> Result<Vec<String>, E
                     false => format!("{name} is not {value} any more, and stays as it is"),
                 }
             }
+            Backing::Module(place) => revert_described(&name, &place, &value, &original)?,
         };
         store.keep_no_longer(&name)?;
         store.note(&who(), &json!({ "event": "reverted", "knob": name, "outcome": line }))?;
         lines.push(line);
     }
     Ok(lines)
+}
+
+/// Puts back what a search kept of a parameter that a module describes.
+fn revert_described(name: &str, place: &str, value: &Value, original: &Value) -> Result<String, Error> {
+    let failed = |why: String| Error::Machine(format!("{name}: {why}"));
+    if Kernel.look().map_err(failed)?.parameter(place).is_err() {
+        return Ok(format!("{name} is not there any more"));
+    }
+    let done = Module::find(place).map_err(failed)?.end_kept(value, original);
+    Ok(match done.map_err(|error| failed(error.to_string()))? {
+        true => format!("{name} = {original} (put back)"),
+        false => format!("{name} is not {value} any more, and stays as it is"),
+    })
 }
 
 /// Searches once for each of these jobs, or, of several, for those whose subsystem holds the target up.

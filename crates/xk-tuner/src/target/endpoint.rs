@@ -16,6 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{TargetError, Watch, TICK};
+use crate::modules::{Kernel, Modules};
 
 /// More than any endpoint exposes.
 const MOST: u64 = 16 << 20;
@@ -34,6 +35,8 @@ pub enum Endpoint {
     Tcp(String),
     /// The same, by the path of a socket.
     Unix(PathBuf),
+    /// A loaded module, for the meter `MODULE:NAME`.
+    Module(String),
 }
 
 impl Endpoint {
@@ -121,6 +124,11 @@ impl Endpoint {
                 let set = |stream: &UnixStream, left| stream.set_read_timeout(Some(left));
                 spoken(read(UnixStream::connect(path)?, deadline, set, has_spoken)?)
             }
+            Self::Module(place) => {
+                let described = Kernel.look().map_err(io::Error::other)?;
+                let meter = described.meter(place).map_err(io::Error::other)?;
+                meter.reading.map(|(number, _)| number.to_string()).map_err(io::Error::from_raw_os_error)
+            }
         }
     }
 }
@@ -131,6 +139,7 @@ impl fmt::Display for Endpoint {
             Self::Http { authority, path } => write!(f, "http://{authority}{path}"),
             Self::Tcp(address) => f.write_str(address),
             Self::Unix(path) => path.display().fmt(f),
+            Self::Module(place) => write!(f, "module {place}"),
         }
     }
 }

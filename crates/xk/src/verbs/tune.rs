@@ -2,6 +2,7 @@
 //! command line, the scope tables, and what people see.
 
 mod carry;
+mod described;
 mod show;
 
 use std::fs;
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant};
 use xk_runtime::Device;
 use xk_tuner::description::{folders, Job};
 use xk_tuner::knob::{Constant, Constants};
+use xk_tuner::modules;
 use xk_tuner::plan::plan;
 use xk_tuner::session::{once, recover, revert, stop_file, Setup, Summary};
 use xk_tuner::store::{Lock, Store};
@@ -83,6 +85,12 @@ enum Action {
         #[arg(long)]
         json: bool,
     },
+    /// Show the parameters that loaded modules describe, and what they measure
+    Parameters {
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
     /// Print metrics of the tuner in Prometheus' text format
     Metrics,
     /// Write the report of a search
@@ -124,7 +132,11 @@ enum Action {
 impl Args {
     /// Whether JSON was asked for.
     pub fn json(&self) -> bool {
-        matches!(self.action, Some(Action::Status { json: true } | Action::History { json: true }))
+        let action = self.action.as_ref();
+        matches!(
+            action,
+            Some(Action::Status { json: true } | Action::History { json: true } | Action::Parameters { json: true })
+        )
     }
 
     fn state(&self) -> PathBuf {
@@ -154,6 +166,7 @@ pub fn run(args: &Args) -> Result {
         }
         Some(Action::Status { json }) => show::status(&state, *json),
         Some(Action::History { json }) => show::history(&state, *json),
+        Some(Action::Parameters { json }) => described::parameters(*json),
         Some(Action::Metrics) => show::metrics(&state),
         Some(Action::Report { search, file }) => write_report(&Store::open(&state)?, *search, file),
         Some(Action::Export { file, search }) => carry::export(&state, file, search.as_deref()),
@@ -204,7 +217,7 @@ impl Constants for Live {
 
 fn tune(args: &Args) -> Result {
     let Some(file) = &args.file else { return Err(Failure::usage("name the FILE that says what to search")) };
-    let jobs = Job::read(file, &folders())?;
+    let jobs = Job::read(file, &folders(), &modules::Kernel)?;
     let live = Live::new()?;
     if args.plan {
         if jobs.len() > 1 {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 use xk_tuner::description::{folders, Job};
 use xk_tuner::exchange::{self, Keys};
+use xk_tuner::modules;
 use xk_tuner::session::{who, Place};
 use xk_tuner::store::Store;
 
@@ -38,7 +39,7 @@ pub fn export(state: &Path, file: &Path, search: Option<&str>) -> Result {
 
 /// Takes what fits.
 pub fn import(state: &Path, file: &Path, search: &Path, live: &Live) -> Result {
-    let jobs = Job::read(search, &folders())?;
+    let jobs = Job::read(search, &folders(), &modules::Kernel)?;
     let place = |job: &Job| Place::of(job, live, &live.build_id);
     let places: Vec<Place> = jobs.iter().map(place).collect::<std::result::Result<_, _>>()?;
     let store = Store::open(state)?;

@@ -1,0 +1,202 @@
+//! `xk tune` over what a module describes, on a stock kernel. One guest boots and runs every check, one after the
+//! other.
+//!
+//! Effects are what `/proc/xk_tunable_test` prints: the variables of the module itself.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test
+
+#[macro_use]
+#[path = "../../xk-runtime/tests/support/guest.rs"]
+mod guest;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+
+use guest::{boot, insmod, modules, passed, run, wait_for, XK_KO};
+use serde_json::Value;
+
+guest_tests! {
+    a_search_finds_what_is_best_for_the_module_and_leaves_it,
+    a_tuner_that_is_killed_leaves_nothing,
+    a_tuner_that_stops_loses_its_lease,
+    the_subsystem_that_holds_the_work_up_is_searched,
+    a_module_may_go_in_the_middle,
+    what_cannot_be_searched_is_said,
+}
+
+const TEST_KO: &str = "XK_TEST_TUNABLE";
+const PROC: &str = "/proc/xk_tunable_test";
+const STATE: &str = "/tmp/tuner";
+/// What the module has when it is loaded.
+const UNTOUCHED: [i64; 5] = [4, 0, 8, 2, 1];
+
+fn guest_output() -> &'static str {
+    static OUTPUT: OnceLock<String> = OnceLock::new();
+    OUTPUT.get_or_init(|| {
+        let built = modules(&[(TEST_KO, "kernel/tunable")]);
+        // Two modules: a line each.
+        let path = built.split(['=', '\n']).find(|path| path.ends_with("xk_tunable_test.ko")).unwrap().to_owned();
+        boot(600, &format!("{} {TEST_KO}={path}", modules(&[(XK_KO, "kernel/xk")])))
+    })
+}
+
+fn report(name: &str) {
+    passed(guest_output(), name);
+}
+
+fn rmmod(module: &str) {
+    assert!(!Path::new(&format!("/sys/module/{module}")).exists() || run("rmmod", &[module]), "{module}");
+}
+
+/// Fresh modules and memory for each check.
+fn prepare() {
+    rmmod("xk");
+    rmmod("xk_tunable_test");
+    insmod(TEST_KO);
+    insmod(XK_KO);
+    if Path::new(STATE).exists() {
+        fs::remove_dir_all(STATE).unwrap();
+    }
+}
+
+/// The variables of the module: depth, policy, batch, width, size.
+fn variables() -> [i64; 5] {
+    let text = fs::read_to_string(PROC).unwrap();
+    let find = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).unwrap();
+    ["depth", "policy", "batch", "width", "size"].map(|name| find(name).parse().unwrap())
+}
+
+/// A search over what is named, with windows of so long.
+fn describe(what: &str, target: &str, window: &str) -> PathBuf {
+    let text = format!(
+        "schema = 1\n{what}\n[target]\nmodule = \"xk_tunable_test:{target}\"\nwindow = \"{window}\"\ntimeout = \"3s\"\n\
+         [search]\nabort_after = 1000.0\ntrials = 200\n"
+    );
+    let file = PathBuf::from("/tmp/search.toml");
+    fs::write(&file, text).unwrap();
+    file
+}
+
+fn queue(window: &str) -> PathBuf {
+    describe("subsystem = \"module:xk_tunable_test:queue\"", "queue", window)
+}
+
+fn tune(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_xk"));
+    command.arg("tune").args(arguments).env("XK_TUNER", STATE);
+    command
+}
+
+#[track_caller]
+fn said(code: i32, arguments: &[&str]) -> String {
+    let output = tune(arguments).output().unwrap();
+    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(code), "{text}");
+    text
+}
+
+#[track_caller]
+fn contains(text: &str, words: &[&str]) {
+    for word in words {
+        assert!(text.contains(word), "no `{word}` in: {text}");
+    }
+}
+
+fn start(file: &Path) -> Child {
+    tune(&[file.to_str().unwrap()]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+mod checks {
+    use super::*;
+
+    pub fn a_search_finds_what_is_best_for_the_module_and_leaves_it() {
+        let file = queue("20ms");
+        let file = file.to_str().unwrap();
+        let plan = said(0, &[file, "--plan"]);
+        contains(&plan, &["module xk_tunable_test:depth", "the kernel (lease)", "fifo batch adaptive"]);
+        contains(&plan, &["(only if policy = batch)", "4 8 12 16 20 24 28 32", "1 2 4 8 16 32 64", "is put back"]);
+        let list = said(0, &["parameters"]);
+        contains(&list, &["xk_tunable_test:batch", "only if policy = batch", "1..64, times 2", "target, maximise"]);
+        assert_eq!(variables(), UNTOUCHED);
+
+        let text = said(0, &[file]);
+        contains(&text, &["its setter does not take 20 (error 22)", "is better than the default"]);
+        contains(&text, &["depth = 16 (was 4)", "policy = batch (was fifo)", "batch = 24 (was 8)"]);
+        // The width is best at 4, and its developer wants it back.
+        assert_eq!(variables(), [16, 1, 24, 2, 1]);
+        let list: Value = serde_json::from_str(&said(0, &["parameters", "--json"])).unwrap();
+        let free = |one: &Value| one["held"].is_null();
+        assert!(list["parameters"].as_array().unwrap().iter().all(free), "what is kept is nobody's: {list}");
+
+        let text = said(0, &["revert"]);
+        contains(&text, &["depth = 4 (put back)", "policy = fifo (put back)", "batch = 8 (put back)"]);
+        assert_eq!(variables(), UNTOUCHED);
+    }
+
+    pub fn a_tuner_that_is_killed_leaves_nothing() {
+        let file = queue("300ms");
+        for _ in 0..3 {
+            let mut tuner = start(&file);
+            wait_for("something is changed", || variables() != UNTOUCHED);
+            tuner.kill().unwrap();
+            tuner.wait().unwrap();
+            wait_for("everything is put back", || variables() == UNTOUCHED);
+        }
+        // Nobody but the kernel was there to do it.
+        let held: Value = serde_json::from_str(&said(0, &["status", "--json"])).unwrap();
+        assert_eq!(held["changed"], serde_json::json!([]));
+    }
+
+    pub fn a_tuner_that_stops_loses_its_lease() {
+        let mut tuner = start(&queue("1s"));
+        wait_for("something is changed", || variables() != UNTOUCHED);
+        assert!(run("kill", &["-STOP", &tuner.id().to_string()]));
+        wait_for("the lease has ended", || variables() == UNTOUCHED);
+        tuner.kill().unwrap();
+        tuner.wait().unwrap();
+    }
+
+    pub fn the_subsystem_that_holds_the_work_up_is_searched() {
+        let both = "subsystems = [\"module:xk_tunable_test:queue\", \"module:xk_tunable_test:cache\"]";
+        let file = describe(both, "cache", "400ms");
+        let text = said(0, &[file.to_str().unwrap()]);
+        contains(&text, &["search/module:xk_tunable_test:cache holds the target up", "size = 4 (was 1)"]);
+        contains(&text, &["nothing that can be tuned holds the target up any more"]);
+        assert_eq!(variables(), [4, 0, 8, 2, 4], "the queue was not searched");
+    }
+
+    pub fn a_module_may_go_in_the_middle() {
+        let file = queue("500ms");
+        let tuner = tune(&[file.to_str().unwrap()]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        wait_for("something is changed", || variables() != UNTOUCHED);
+        rmmod("xk_tunable_test");
+        let output = tuner.wait_with_output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success());
+        contains(&text, &["xk_tunable_test:", "is not there", "its module is not loaded any more"]);
+        insmod(TEST_KO);
+        assert_eq!(variables(), UNTOUCHED);
+    }
+
+    pub fn what_cannot_be_searched_is_said() {
+        let search = |what: &str| describe(what, "queue", "20ms").to_str().unwrap().to_owned();
+        let text = said(2, &[&search("subsystem = \"module:xk_tunable_test:cash\""), "--plan"]);
+        contains(&text, &["search.toml:2", "there are: xk_tunable_test:cache, xk_tunable_test:queue"]);
+        let depth = "[[parameter]]\nname = \"d\"\nmodule = \"xk_tunable_test:depth\"\nchoices = [4, 1000]\n";
+        let text = said(0, &[&search(depth), "--plan"]);
+        assert!(!text.contains("1000"), "what the module does not have is not tried: {text}");
+
+        let device = xk_runtime::Device::open().unwrap();
+        let depth = device.parameters().unwrap().into_iter().find(|one| one.name == "depth").unwrap();
+        device.set_parameter(depth.id, 8, None).unwrap();
+        let text = said(1, &[queue("20ms").to_str().unwrap()]);
+        contains(&text, &["xk_tunable_test:depth", &format!("is held by process {}", std::process::id()), "back to 4"]);
+        assert_eq!(variables()[0], 8);
+        drop(device);
+        rmmod("xk");
+        let text = said(2, &[&search("subsystem = \"module:xk_tunable_test:queue\""), "--plan"]);
+        contains(&text, &["the kernel module xk is not loaded"]);
+    }
+}

@@ -107,10 +107,13 @@ impl Knob for Module {
         let Some(number) = number(&self.parameter.values, value) else {
             return Err(self.refused(value, "the module does not describe such a value".into()));
         };
-        self.ends = now() + self.lease;
+        let ends = now() + self.lease;
         let done = self.device.set_parameter(self.parameter.id, number, Some(self.lease));
         // A failure may leave something to be put back, too.
         self.held = is_ours(&self.look()?);
+        if done.is_ok() || self.ends.is_zero() {
+            self.ends = ends;
+        }
         done.map_err(|error| match error {
             RuntimeError::Gone(_) => self.missing(&error),
             _ => self.refused(value, error.to_string()),

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test
 
+#[path = "tune_vm/service.rs"]
+mod service;
 #[macro_use]
 mod support;
 
@@ -23,6 +25,7 @@ guest_tests! {
     killed_again_and_again_it_finds_keeps_and_puts_back,
     a_value_that_the_kernel_refuses_is_not_chosen,
     a_lease_that_ends_costs_one_trial,
+    systemd_starts_it_again_when_it_hangs,
 }
 
 fn guest_output() -> &'static str {
@@ -119,6 +122,7 @@ fn start(file: &Path) -> Child {
 }
 
 mod checks {
+    pub use super::service::systemd_starts_it_again_when_it_hangs;
     use super::*;
 
     /// Both knobs are away from their defaults when it is killed, in every round but by chance.

@@ -1,0 +1,110 @@
+//! The tuner as `packaging/xk-tune@.service` runs it, under a systemd of its own: that it is ready, has no more rights
+//! than the unit gives it, is killed and started again when it hangs, and ends when it is told to.
+
+use super::*;
+
+/// What this systemd has instead of the machine's units.
+const UNITS: &str = "/run/units";
+const UNIT: &str = "xk-tune@search.service";
+/// The unit's own times are of machines that are not emulated.
+const SHORTER: &str = "[Service]\nWatchdogSec=20s\nRestartSec=1s\nEnvironment=XK_STORE=/var/lib/tables\n";
+
+/// As process 1 of a namespace: it takes nothing of the guest but what its units ask for.
+struct Systemd(Child);
+
+impl Systemd {
+    fn start() -> Self {
+        let units = Path::new(UNITS);
+        let file = |name: &str, text: &str| fs::write(units.join(name), text).unwrap();
+        fs::create_dir_all(units.join("xk-tune@.service.d")).unwrap();
+        fs::copy(repository().join("packaging/xk-tune@.service"), units.join("xk-tune@.service")).unwrap();
+        file("xk-tune@.service.d/shorter.conf", SHORTER);
+        for target in ["default", "sysinit", "basic", "shutdown", "umount", "final"] {
+            file(&format!("{target}.target"), "[Unit]\nDefaultDependencies=no\n");
+        }
+        let systemd = ["/usr/lib/systemd/systemd", "--system", "--log-target=null", "--show-status=no"];
+        let child = Command::new("unshare")
+            .args(["--pid", "--fork", "--kill-child", "--mount", "--mount-proc"])
+            .args(systemd)
+            .envs([("SYSTEMD_UNIT_PATH", UNITS), ("container", "xk-lab")])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let systemd = Self(child);
+        wait_until("systemd answers", || systemd.control(&["is-system-running"]).trim() == "running");
+        systemd
+    }
+
+    /// What `systemctl` says; nothing, before there is anybody to ask. It answers in its own namespaces only.
+    fn control(&self, arguments: &[&str]) -> String {
+        let unshare = self.0.id();
+        let child = fs::read_to_string(format!("/proc/{unshare}/task/{unshare}/children")).unwrap();
+        let inside = ["--target", child.trim(), "--pid", "--mount", "systemctl"];
+        let output = Command::new("nsenter").args(inside).args(arguments).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    fn property(&self, name: &str) -> String {
+        self.control(&["show", UNIT, "--value", "--property", name]).trim().to_owned()
+    }
+}
+
+impl Drop for Systemd {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The tuner, as this namespace numbers it.
+fn tuner() -> String {
+    let list = fs::read_dir("/proc").unwrap().flatten();
+    let is_tuner = |pid: &String| {
+        let words = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        words.starts_with("/usr/bin/xk\0tune\0--daemon")
+    };
+    list.filter_map(|entry| entry.file_name().into_string().ok()).find(is_tuner).expect("no tuner is at work")
+}
+
+/// The capabilities that a process may ever have, as the kernel says.
+fn bounding_set(pid: &str) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let set = text.lines().find_map(|line| line.strip_prefix("CapBnd:")).unwrap();
+    u64::from_str_radix(set.trim(), 16).unwrap()
+}
+
+/// CAP_KILL, NET_ADMIN, SYS_ADMIN, SYS_NICE, SYSLOG, DAC_READ_SEARCH (linux/capability.h).
+const GIVEN: u64 = 1 << 5 | 1 << 12 | 1 << 21 | 1 << 23 | 1 << 34 | 1 << 2;
+
+pub fn systemd_starts_it_again_when_it_hangs() {
+    fs::copy(env!("CARGO_BIN_EXE_xk"), "/usr/bin/xk").unwrap();
+    let store = std::env::var("XK_STORE").unwrap();
+    assert!(run("cp", &["-r", &store, "/var/lib/tables"]));
+    fs::create_dir_all("/etc/xk/tune").unwrap();
+    fs::copy(describe("128, 1024", ""), "/etc/xk/tune/search.toml").unwrap();
+    let systemd = Systemd::start();
+    // Type=notify: that it has started means that the tuner has said so.
+    systemd.control(&["start", UNIT]);
+    assert_eq!(systemd.property("ActiveState"), "active", "{}", systemd.control(&["status", UNIT]));
+    assert_eq!(bounding_set(&tuner()), GIVEN);
+    wait_until("it says what it does", || systemd.property("StatusText").starts_with("trial "));
+    wait_until("a knob is changed", || knobs() != untouched());
+    assert_eq!(systemd.property("NRestarts"), "0");
+
+    assert!(run("kill", &["-STOP", &tuner()]));
+    wait_until("the watchdog bites", || systemd.property("NRestarts") == "1");
+    wait_until("it is ready again", || systemd.property("ActiveState") == "active");
+    let text = systemd.control(&["show", UNIT]);
+    contains(&text, &["KillMode=process", "SubState=running"]);
+    wait_until("it has found what is better", || systemd.property("StatusText").contains("better than the default"));
+    assert_eq!((knobs(), systemd.property("NRestarts").as_str()), (("1024".into(), vec![128]), "1"));
+    assert_eq!(reported("plug"), 128);
+
+    said(0, Command::new("/usr/bin/xk").args(["tune", "stop"]));
+    wait_until("it has ended", || systemd.property("ActiveState") == "inactive");
+    assert_eq!(systemd.property("Result"), "success");
+    said(0, Command::new("/usr/bin/xk").args(["tune", "revert"]));
+    assert_eq!(knobs(), untouched());
+    said(0, Command::new("/usr/bin/xk").args(["tune", "resume"]));
+}

@@ -7,9 +7,13 @@
  * Reading /proc/xk_tunable_test prints every variable, one per line; writing "NAME VALUE"
  * sets one, as somebody else might. "stubborn N": the next N calls of set_depth() fail.
  * "round 1": the setter of width cuts off what is odd. "load 1": set_depth() has the
- * kernel load a module, as setters of drivers may.
+ * kernel load a module, as setters of drivers may. "serve N" calls
+ * xk_tunable_test_serve() so often, which takes "pause" microseconds, divided by size;
+ * "longest" and "spent" say how long it took as seen from here.
  */
+#include <linux/delay.h>
 #include <linux/kmod.h>
+#include <linux/ktime.h>
 #include <linux/log2.h>
 #include <linux/module.h>
 #include <linux/proc_fs.h>
@@ -29,6 +33,9 @@ static int size = 1;
 static int stubborn;
 static int round;
 static int load;
+static int pause;
+static u64 longest;		/* call of the last "serve", in ns */
+static u64 spent;		/* in all of them */
 static int sets;		/* how often set_depth() was called */
 static unsigned long lookups;
 static unsigned long misses;
@@ -157,6 +164,27 @@ static void tick(struct work_struct *work)
 	schedule_delayed_work(&ticking, TICK);
 }
 
+/* What it takes is to be seen from outside. */
+static noinline void xk_tunable_test_serve(void)
+{
+	udelay(pause / size);
+	barrier();
+}
+
+static void serve(int calls)
+{
+	u64 start = ktime_get_ns(), before = start, now;
+
+	longest = 0;
+	while (calls-- > 0) {
+		xk_tunable_test_serve();
+		now = ktime_get_ns();
+		longest = max(longest, now - before);
+		before = now;
+	}
+	spent = before - start;
+}
+
 /* What the tests look at. */
 
 static const struct {
@@ -171,6 +199,7 @@ static const struct {
 	{ "stubborn", &stubborn },
 	{ "round", &round },
 	{ "load", &load },
+	{ "pause", &pause },
 	{ "sets", &sets },
 };
 
@@ -180,7 +209,7 @@ static int show(struct seq_file *seq, void *unused)
 
 	for (i = 0; i < ARRAY_SIZE(variables); i++)
 		seq_printf(seq, "%s %d\n", variables[i].name, READ_ONCE(*variables[i].variable));
-	seq_printf(seq, "score %llu\n", score());
+	seq_printf(seq, "score %llu\nlongest %llu\nspent %llu\n", score(), longest, spent);
 	return 0;
 }
 
@@ -201,6 +230,10 @@ static ssize_t write(struct file *file, const char __user *user, size_t len, lof
 		return -EFAULT;
 	if (sscanf(text, "%31s %d", name, &value) != 2)
 		return -EINVAL;
+	if (!strcmp(name, "serve")) {
+		serve(value);
+		return len;
+	}
 	for (i = 0; i < ARRAY_SIZE(variables); i++) {
 		if (strcmp(variables[i].name, name))
 			continue;

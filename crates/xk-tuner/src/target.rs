@@ -164,6 +164,18 @@ impl Target {
         Ok(Reading { value, named, took: start.elapsed() })
     }
 
+    /// What can be found out before anything runs: whether the functions that are watched are there.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub fn check(&self) -> Result<(), String> {
+        let mut functions = self.probes.iter().filter_map(|probe| match &probe.endpoint {
+            Endpoint::Function(name) => Some(name),
+            _ => None,
+        });
+        functions.try_for_each(|name| xk_policy::is_one_function(name))
+    }
+
     /// In words: searches with the same words, and the same goal, want the same.
     #[must_use]
     pub fn words(&self) -> String {

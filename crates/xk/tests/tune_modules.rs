@@ -16,6 +16,7 @@ use std::sync::OnceLock;
 
 use guest::{boot, insmod, modules, passed, run, wait_for, XK_KO};
 use serde_json::Value;
+use xk_policy::Latency;
 
 guest_tests! {
     a_search_finds_what_is_best_for_the_module_and_leaves_it,
@@ -24,6 +25,8 @@ guest_tests! {
     the_subsystem_that_holds_the_work_up_is_searched,
     a_module_may_go_in_the_middle,
     what_cannot_be_searched_is_said,
+    calls_of_a_function_are_measured,
+    a_search_lowers_the_latency_of_a_function,
 }
 
 const TEST_KO: &str = "XK_TEST_TUNABLE";
@@ -61,11 +64,16 @@ fn prepare() {
     }
 }
 
+/// What the module says of a variable.
+fn variable(name: &str) -> i64 {
+    let text = fs::read_to_string(PROC).unwrap();
+    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).unwrap();
+    value.parse().unwrap()
+}
+
 /// The variables of the module: depth, policy, batch, width, size.
 fn variables() -> [i64; 5] {
-    let text = fs::read_to_string(PROC).unwrap();
-    let find = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).unwrap();
-    ["depth", "policy", "batch", "width", "size"].map(|name| find(name).parse().unwrap())
+    ["depth", "policy", "batch", "width", "size"].map(variable)
 }
 
 /// A search over what is named, with windows of so long.
@@ -198,5 +206,58 @@ mod checks {
         rmmod("xk");
         let text = said(2, &[&search("subsystem = \"module:xk_tunable_test:queue\""), "--plan"]);
         contains(&text, &["the kernel module xk is not loaded"]);
+    }
+
+    const SERVE: &str = "xk_tunable_test_serve";
+
+    fn serve(calls: u32, microseconds: u32) {
+        fs::write(PROC, format!("pause {microseconds}")).unwrap();
+        fs::write(PROC, format!("serve {calls}")).unwrap();
+    }
+
+    pub fn calls_of_a_function_are_measured() {
+        serve(5, 0);
+        let latency = Latency::watch(SERVE).unwrap();
+        serve(90, 0);
+        serve(10, 2000);
+        let histogram = latency.read().unwrap();
+        assert_eq!((histogram.calls(), histogram.lost), (100, 0));
+        let [half, most, all] = [50.0, 95.0, 100.0].map(|percent| histogram.percentile(percent).unwrap());
+        // Never less than the function waits, but for the width of a bucket.
+        let waited = 2_000_000.0 * 31.0 / 32.0;
+        assert!(most >= waited && all >= most && half < waited, "{half} {most} {all}");
+        // And never more than the module itself has seen.
+        let longest = variable("longest") as f64;
+        assert!(all <= longest * 33.0 / 32.0, "{all} {longest}");
+        serve(7, 0);
+        assert_eq!(latency.read().unwrap().calls(), 107);
+        drop(latency);
+        serve(7, 0);
+        let again = Latency::watch(SERVE).unwrap();
+        assert_eq!(again.read().unwrap().calls(), 0, "nothing is left of the one before");
+        let refused = Latency::watch("no_such_function_anywhere").unwrap_err().to_string();
+        contains(&refused, &["the latency of no_such_function_anywhere", "cannot be traced"]);
+    }
+
+    pub fn a_search_lowers_the_latency_of_a_function() {
+        let search = |function: &str| {
+            let text = format!(
+                "schema = 1\nsubsystem = \"module:xk_tunable_test:cache\"\n[target]\n\
+                 latency = {{ function = \"{function}\", percentile = 50 }}\n\
+                 command = \"echo pause 4000 > {PROC}; echo serve 21 > {PROC}\"\ntimeout = \"20s\"\n\
+                 [search]\nabort_after = 1000.0\ntrials = 200\n"
+            );
+            fs::write("/tmp/search.toml", text).unwrap();
+        };
+        search("no_such_function_anywhere");
+        let text = said(1, &["/tmp/search.toml"]);
+        contains(&text, &["the running kernel has no function `no_such_function_anywhere`"]);
+        assert_eq!(variables(), UNTOUCHED);
+        // Waits from 4 ms down to 1 ms, whatever else the guest does.
+        search(SERVE);
+        let plan = said(0, &["/tmp/search.toml", "--plan"]);
+        contains(&plan, &["nanoseconds that 50 % of the calls of xk_tunable_test_serve() take"]);
+        contains(&said(0, &["/tmp/search.toml"]), &["is better than the default", "size = 4 (was 1)"]);
+        assert_eq!(variables(), [4, 0, 8, 2, 4]);
     }
 }

@@ -61,7 +61,7 @@ fn lead(source: &Source, spanned: &Spanned<text::Target>, modules: &dyn Modules)
     let lead = match (&probe, text.measure) {
         (Some(_), _) => Lead::Named(name.clone()),
         (None, _) if !command => {
-            return Err(wrong("nothing happens in a `window`: give `prometheus`, `socket` or `module`, too"))
+            return Err(wrong("nothing happens in a `window`: give `prometheus`, `socket`, `module` or `latency`, too"))
         }
         (None, Some(text::Measure::Number)) => Lead::Number,
         (None, Some(text::Measure::Seconds)) => Lead::Seconds,
@@ -99,10 +99,12 @@ fn asked(
     let wrong = |message: &str| source.error(spanned.span(), format!("target: {message}"));
     let asked = text.asked();
     let Some(place) = &text.module else {
-        let Some(goal) = text.goal else { return Err(wrong("give `goal`: \"maximise\" or \"minimise\"")) };
+        // Nobody wants calls to take longer.
+        let goal = text.goal.or(asked.latency.as_ref().map(|_| Goal::Minimise));
+        let Some(goal) = goal else { return Err(wrong("give `goal`: \"maximise\" or \"minimise\"")) };
         return Ok((probe(source, spanned.span(), name, &asked)?, goal));
     };
-    if asked.prometheus.is_some() || asked.metric.is_some() || asked.socket.is_some() {
+    if asked.prometheus.is_some() || asked.metric.is_some() || asked.socket.is_some() || asked.latency.is_some() {
         return Err(wrong("give `module` or another program to ask; not both"));
     }
     if text.goal.is_some() || text.measure.is_some() {
@@ -139,6 +141,16 @@ fn add(source: &Source, span: Span<usize>, probes: &mut Vec<Probe>, one: Option<
 /// What is asked for the number of this name, if anything is.
 fn probe(source: &Source, span: Span<usize>, name: &str, asked: &text::Asked) -> Result<Option<Probe>, Error> {
     let wrong = |message: String| source.error(span.clone(), format!("`{name}`: {message}"));
+    if let Some(text::Latency { function, percentile }) = &asked.latency {
+        if asked.prometheus.is_some() || asked.metric.is_some() || asked.socket.is_some() || asked.measure.is_some() {
+            return Err(wrong("a `latency` is measured in the kernel: leave other sources, and `measure`, out".into()));
+        }
+        if !(*percentile > 0.0 && *percentile <= 100.0) {
+            return Err(wrong(format!("percentile = {percentile} is none: above 0, up to 100")));
+        }
+        let endpoint = Endpoint::Function(function.clone());
+        return Ok(Some(Probe { name: name.to_owned(), endpoint, metric: None, kind: Kind::Percentile(*percentile) }));
+    }
     let (endpoint, metric) = match (&asked.prometheus, &asked.socket) {
         (None, None) if asked.metric.is_some() => {
             return Err(wrong("a `metric` is one of a `prometheus` endpoint".into()))

@@ -396,3 +396,33 @@ fn what_no_module_describes_is_said() {
     );
     assert!(error.contains("there are: made_up:batch, made_up:policy"), "{error}");
 }
+
+#[test]
+fn the_latency_of_a_function_is_a_target_or_a_limit() {
+    let text = |latency: &str, more: &str| {
+        format!(
+            "schema = 1\nsubsystem = \"module:made_up:queue\"\n[target]\nlatency = {latency}\nwindow = \"1s\"\n\
+             timeout = \"5s\"\n{more}"
+        )
+    };
+    let p99 = "{ function = \"vfs_read\", percentile = 99 }";
+    let limit =
+        "[[constraint]]\nname = \"slowest\"\nlatency = { function = \"vfs_read\", percentile = 100 }\nat_most = 5\n";
+    let job = read_module(&text(p99, limit)).unwrap();
+    assert_eq!(job.target.goal, crate::history::Goal::Minimise);
+    let words =
+        "1 s; target = nanoseconds that 99 % of the calls of vfs_read() take; slowest = nanoseconds that 100 % of \
+                 the calls of vfs_read() take";
+    assert_eq!(job.target.words(), words);
+    for (latency, more, words) in [
+        ("{ function = \"f\", percentile = 0 }", "", "percentile = 0 is none"),
+        ("{ function = \"f\", percentile = 100.5 }", "", "percentile = 100.5 is none"),
+        ("{ function = \"f\" }", "", "missing field `percentile`"),
+        (p99, "measure = \"number\"\n", "leave other sources, and `measure`, out"),
+        (p99, "socket = \"/x\"\n", "leave other sources, and `measure`, out"),
+        (p99, "module = \"made_up:queue\"\n", "not both"),
+    ] {
+        let error = read_module(&text(latency, more)).unwrap_err();
+        assert!(error.contains(words), "{error}");
+    }
+}

@@ -141,6 +141,7 @@ pub struct Target {
     socket: Option<String>,
     /// The subsystem of a module that has a target.
     pub module: Option<String>,
+    latency: Option<Latency>,
     pub measure: Option<Measure>,
     pub goal: Option<Goal>,
     pub timeout: Option<Spanned<String>>,
@@ -153,9 +154,18 @@ pub struct Constraint {
     prometheus: Option<String>,
     metric: Option<String>,
     socket: Option<String>,
+    latency: Option<Latency>,
     measure: Option<Measure>,
     pub at_most: Option<f64>,
     pub at_least: Option<f64>,
+}
+
+/// How long calls of a function of the kernel take.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Latency {
+    pub function: String,
+    pub percentile: f64,
 }
 
 /// What of a number counts.
@@ -171,35 +181,39 @@ pub enum Measure {
 }
 
 /// Who is asked for a number.
-#[derive(Debug)]
+#[derive(Debug, Clone, Default)]
 pub struct Asked {
     pub prometheus: Option<String>,
     pub metric: Option<String>,
     pub socket: Option<String>,
+    pub latency: Option<Latency>,
     pub measure: Option<Measure>,
 }
 
 impl Target {
     /// Who is asked.
     pub fn asked(&self) -> Asked {
-        asked(&self.prometheus, &self.metric, &self.socket, self.measure)
+        Asked {
+            prometheus: self.prometheus.clone(),
+            metric: self.metric.clone(),
+            socket: self.socket.clone(),
+            latency: self.latency.clone(),
+            measure: self.measure,
+        }
     }
 }
 
 impl Constraint {
     /// Who is asked.
     pub fn asked(&self) -> Asked {
-        asked(&self.prometheus, &self.metric, &self.socket, self.measure)
+        Asked {
+            prometheus: self.prometheus.clone(),
+            metric: self.metric.clone(),
+            socket: self.socket.clone(),
+            latency: self.latency.clone(),
+            measure: self.measure,
+        }
     }
-}
-
-fn asked(
-    prometheus: &Option<String>,
-    metric: &Option<String>,
-    socket: &Option<String>,
-    measure: Option<Measure>,
-) -> Asked {
-    Asked { prometheus: prometheus.clone(), metric: metric.clone(), socket: socket.clone(), measure }
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -204,6 +204,7 @@ pub fn once(mut setup: Setup<'_>, jobs: &[Job]) -> Result<Vec<Summary>, Error> {
     // Everything that can be wrong with the description is found before anything runs.
     for job in jobs {
         Machine::find(&job.parameters, setup.constants)?;
+        job.target.check().map_err(Error::Machine)?;
     }
     let guardian = Guardian::start(&mut setup.guardian, lock.share()?)?;
     let stop = stop_file(&setup.folder);

@@ -37,6 +37,8 @@ pub enum Endpoint {
     Unix(PathBuf),
     /// A loaded module, for the meter `MODULE:NAME`.
     Module(String),
+    /// The running kernel, for calls of the function of this name. It is watched from the beginning of a window on.
+    Function(String),
 }
 
 impl Endpoint {
@@ -124,6 +126,7 @@ impl Endpoint {
                 let set = |stream: &UnixStream, left| stream.set_read_timeout(Some(left));
                 spoken(read(UnixStream::connect(path)?, deadline, set, has_spoken)?)
             }
+            Self::Function(_) => Err(io::Error::other("it is watched, not asked")),
             Self::Module(place) => {
                 let described = Kernel.look().map_err(io::Error::other)?;
                 let meter = described.meter(place).map_err(io::Error::other)?;
@@ -140,6 +143,7 @@ impl fmt::Display for Endpoint {
             Self::Tcp(address) => f.write_str(address),
             Self::Unix(path) => path.display().fmt(f),
             Self::Module(place) => write!(f, "module {place}"),
+            Self::Function(name) => write!(f, "{name}()"),
         }
     }
 }

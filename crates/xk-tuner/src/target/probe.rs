@@ -1,4 +1,5 @@
-//! What is asked for a number at the end of a window, and, for a rate, at its beginning too.
+//! What is asked for a number at the end of a window, and, for a rate, at its beginning too. Functions of the kernel are
+//! watched meanwhile, and not before or after: what that costs is the same with every setting.
 //!
 //! In: probes. Out: a number of each. Each endpoint is asked once at a time, whatever is wanted of it.
 
@@ -6,15 +7,19 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Instant;
 
+use xk_policy::Latency;
+
 use super::{named, number, Endpoint, Selector, TargetError, Watch};
 
 /// What of the number counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Kind {
     /// The number itself, at the end of the window.
     Number,
     /// How much it grows per second of the window.
     Rate,
+    /// Of the calls of a function: the nanoseconds that so many percent of them took no longer than.
+    Percentile(f64),
 }
 
 /// A number that a running program says.
@@ -32,8 +37,12 @@ pub struct Probe {
 
 impl fmt::Display for Probe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.kind == Kind::Rate {
-            f.write_str("growth per second of ")?;
+        match self.kind {
+            Kind::Number => {}
+            Kind::Rate => f.write_str("growth per second of ")?,
+            Kind::Percentile(percent) => {
+                return write!(f, "nanoseconds that {percent} % of the calls of {} take", self.endpoint)
+            }
         }
         match &self.metric {
             Some(metric) => write!(f, "{metric} at {}", self.endpoint),
@@ -48,21 +57,61 @@ type Said = (f64, Instant);
 /// Numbers by name.
 type Answers = BTreeMap<String, Said>;
 
-/// What must be known from the beginning of a window, by name.
-pub(super) fn before(probes: &[Probe], deadline: Instant, watch: &dyn Watch) -> Result<Answers, TargetError> {
-    Ok(ask(probes.iter().filter(|probe| probe.kind == Kind::Rate), deadline, watch)?.0)
+/// What must be known from the beginning of a window.
+#[derive(Debug)]
+pub(super) struct Before {
+    answers: Answers,
+    /// By function; until this is dropped.
+    watched: BTreeMap<String, Latency>,
+}
+
+/// Asks for what must be known from the beginning of a window, and starts to watch.
+pub(super) fn before(probes: &[Probe], deadline: Instant, watch: &dyn Watch) -> Result<Before, TargetError> {
+    let (answers, _) = ask(probes.iter().filter(|probe| probe.kind == Kind::Rate), deadline, watch)?;
+    let mut watched = BTreeMap::new();
+    for probe in probes {
+        let Endpoint::Function(name) = &probe.endpoint else { continue };
+        if !watched.contains_key(name) {
+            let latency = Latency::watch(name).map_err(|error| TargetError::Endpoint(error.to_string()))?;
+            watched.insert(name.clone(), latency);
+        }
+    }
+    Ok(Before { answers, watched })
+}
+
+impl Before {
+    /// The percentile that a probe wants, if it wants one.
+    fn percentile(&self, probe: &Probe) -> Option<Result<f64, TargetError>> {
+        let (Endpoint::Function(name), Kind::Percentile(percent)) = (&probe.endpoint, probe.kind) else { return None };
+        let wrong = |why: String| TargetError::Endpoint(format!("{}: {why}", probe.endpoint));
+        let histogram = self.watched.get(name)?.read().map_err(|error| wrong(error.to_string()));
+        Some(histogram.and_then(|histogram| match (histogram.lost, histogram.percentile(percent)) {
+            (0, Some(nanoseconds)) => Ok(nanoseconds),
+            (0, None) => Err(wrong("no call of it has begun and ended in the window".into())),
+            (lost, _) => Err(wrong(format!("{lost} calls could not be measured, with too many threads inside"))),
+        }))
+    }
 }
 
 /// The numbers of a window, at its end.
 pub(super) fn after(
     probes: &[Probe],
-    before: &Answers,
+    before: &Before,
     deadline: Instant,
     watch: &dyn Watch,
 ) -> Result<BTreeMap<String, f64>, TargetError> {
-    let (said, mut numbers) = ask(probes.iter(), deadline, watch)?;
+    // First of all: what is asked may call these functions.
+    let mut measured = BTreeMap::new();
+    for probe in probes {
+        if let Some(number) = before.percentile(probe) {
+            measured.insert(probe.name.clone(), number?);
+        }
+    }
+    let asked = probes.iter().filter(|probe| !measured.contains_key(&probe.name));
+    let (said, mut numbers) = ask(asked, deadline, watch)?;
+    numbers.extend(measured.clone());
     for (name, (value, at)) in said {
-        let number = match before.get(&name) {
+        let number = match before.answers.get(&name) {
             None => value,
             Some((earlier, _)) if value < *earlier => {
                 let why = format!(

@@ -1,0 +1,367 @@
+//! How long calls of a kernel function take: two eBPF programs and a histogram, without a compiler.
+//!
+//! In: the name of a function. Out: how many calls took how long while it was watched, in buckets of which each is at
+//! most a sixteenth wide. Refused is what the kernel cannot trace, and a name that two functions have. Everything is
+//! gone when this is dropped, or when the process dies.
+//!
+//! The programs are a few dozen instructions that never change, so they are written down as such: a machine that is
+//! tuned needs no clang.
+
+use std::ffi::{CStr, CString};
+use std::fs;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
+use libbpf_sys::{
+    bpf_link_create, bpf_link_create_opts, bpf_map_create_opts, bpf_prog_load, bpf_prog_load_opts,
+    BPF_F_KPROBE_MULTI_RETURN, BPF_PROG_TYPE_KPROBE, BPF_TRACE_KPROBE_MULTI,
+};
+
+use crate::Error;
+
+/// Threads that may be inside the function at one time.
+const MOST_INSIDE: u32 = 16384;
+/// Below this many nanoseconds a bucket is one wide; each power of two above has so many.
+const FINE: u64 = 16;
+/// Buckets for every number of nanoseconds there is.
+const BUCKETS: usize = 61 * FINE as usize;
+/// Behind the buckets: calls that were not measured, as too many threads were inside.
+const LOST: usize = BUCKETS;
+
+/// Calls of one function are watched.
+#[derive(Debug)]
+pub struct Latency {
+    function: String,
+    histogram: MapHandle,
+    _links: [OwnedFd; 2],
+}
+
+/// How long the calls took that have ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Histogram {
+    buckets: Vec<u64>,
+    /// Calls that were not measured.
+    pub lost: u64,
+}
+
+impl Histogram {
+    /// How many calls were measured.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.buckets.iter().sum()
+    }
+
+    /// Nanoseconds that so many percent of the calls took no longer than, to a thirty-second; `None` without calls.
+    #[must_use]
+    pub fn percentile(&self, percent: f64) -> Option<f64> {
+        let calls = self.calls();
+        let rank = (((percent / 100.0) * calls as f64).ceil() as u64).clamp(1, calls.max(1));
+        let mut before = 0;
+        let bucket = self.buckets.iter().position(|&count| {
+            before += count;
+            before >= rank
+        })?;
+        Some(middle(bucket))
+    }
+}
+
+/// The nanoseconds in the middle of a bucket.
+fn middle(bucket: usize) -> f64 {
+    let bucket = bucket as u64;
+    if bucket < FINE {
+        return bucket as f64;
+    }
+    let scale = (bucket / FINE - 1) as i32;
+    (((FINE + bucket % FINE) as f64) + 0.5) * 2f64.powi(scale) - 0.5
+}
+
+/// An instruction of eBPF.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct Insn {
+    code: u8,
+    registers: u8,
+    offset: i16,
+    immediate: i32,
+}
+
+const fn insn(code: u8, dst: u8, src: u8, offset: i16, immediate: i32) -> Insn {
+    Insn { code, registers: dst | src << 4, offset, immediate }
+}
+
+/// dst = src
+const fn mov(dst: u8, src: u8) -> Insn {
+    insn(0xbf, dst, src, 0, 0)
+}
+
+/// dst = immediate
+const fn set(dst: u8, immediate: i32) -> Insn {
+    insn(0xb7, dst, 0, 0, immediate)
+}
+
+/// dst += immediate
+const fn add(dst: u8, immediate: i32) -> Insn {
+    insn(0x07, dst, 0, 0, immediate)
+}
+
+/// 8 bytes at dst + offset = src
+const fn store(dst: u8, offset: i16, src: u8) -> Insn {
+    insn(0x7b, dst, src, offset, 0)
+}
+
+/// 4 bytes at dst + offset = src
+const fn store_word(dst: u8, offset: i16, src: u8) -> Insn {
+    insn(0x63, dst, src, offset, 0)
+}
+
+const fn call(helper: i32) -> Insn {
+    insn(0x85, 0, 0, 0, helper)
+}
+
+const MAP_LOOKUP: i32 = 1;
+const MAP_UPDATE: i32 = 2;
+const MAP_DELETE: i32 = 3;
+const KTIME_GET_NS: i32 = 5;
+const GET_CURRENT_PID_TGID: i32 = 14;
+
+/// dst = the map
+fn map(dst: u8, map: &MapHandle) -> [Insn; 2] {
+    [insn(0x18, dst, 1, 0, map.as_fd().as_raw_fd()), insn(0, 0, 0, 0, 0)]
+}
+
+/// What ends every program; `count` ends with it, too.
+const END: [Insn; 2] = [set(0, 0), insn(0x95, 0, 0, 0, 0)];
+
+/// One more in the bucket whose number lies at r10 - 24.
+fn count(histogram: &MapHandle) -> Vec<Insn> {
+    let mut program = map(1, histogram).to_vec();
+    program.extend([
+        mov(2, 10),
+        add(2, -24),
+        call(MAP_LOOKUP),
+        insn(0x15, 0, 0, 2, 0), // nothing there: to the end
+        set(1, 1),
+        insn(0xdb, 0, 1, 0, 0), // 8 bytes at r0 += r1, at once
+    ]);
+    program.extend(END);
+    program
+}
+
+/// Notes when this thread has entered the function.
+fn entry(inside: &MapHandle, histogram: &MapHandle) -> Vec<Insn> {
+    let mut program = vec![call(GET_CURRENT_PID_TGID), store(10, -8, 0), call(KTIME_GET_NS), store(10, -16, 0)];
+    program.extend(map(1, inside));
+    program.extend([
+        mov(2, 10),
+        add(2, -8),
+        mov(3, 10),
+        add(3, -16),
+        set(4, 0),
+        call(MAP_UPDATE),
+        insn(0x55, 0, 0, 2, 0), // not noted: over the end
+    ]);
+    program.extend(END);
+    program.extend([set(1, LOST as i32), store_word(10, -24, 1)]);
+    program.extend(count(histogram));
+    program
+}
+
+/// Counts how long ago that was.
+fn exit(inside: &MapHandle, histogram: &MapHandle) -> Vec<Insn> {
+    let mut program = vec![call(GET_CURRENT_PID_TGID), store(10, -8, 0)];
+    program.extend(map(1, inside));
+    program.extend([
+        mov(2, 10),
+        add(2, -8),
+        call(MAP_LOOKUP),
+        insn(0x55, 0, 0, 2, 0), // it was seen to enter: over the end
+    ]);
+    program.extend(END);
+    program.extend([
+        insn(0x79, 6, 0, 0, 0), // r6 = when
+        call(KTIME_GET_NS),
+        insn(0x1f, 0, 6, 0, 0), // r0 -= r6
+        mov(7, 0),
+    ]);
+    program.extend(map(1, inside));
+    program.extend([mov(2, 10), add(2, -8), call(MAP_DELETE), mov(1, 7), set(2, 0)]);
+    // r2 = the number of the highest bit of r7
+    for bits in [32, 16, 8, 4, 2, 1] {
+        program.extend([
+            mov(3, 1),
+            insn(0x77, 3, 0, 0, bits), // r3 >>= bits
+            insn(0x15, 3, 0, 2, 0),    // nothing left: it is further down
+            add(2, bits),
+            mov(1, 3),
+        ]);
+    }
+    program.extend([
+        mov(4, 7),
+        insn(0xb5, 2, 0, 7, 3), // if r2 <= 3: the number is the bucket
+        mov(3, 2),
+        add(3, -4),
+        insn(0x7f, 4, 3, 0, 0),  // r4 >>= r3
+        insn(0x57, 4, 0, 0, 15), // r4 &= 15
+        add(2, -3),
+        insn(0x67, 2, 0, 0, 4), // r2 <<= 4
+        insn(0x0f, 4, 2, 0, 0), // r4 += r2
+        store_word(10, -24, 4),
+    ]);
+    program.extend(count(histogram));
+    program
+}
+
+impl Latency {
+    /// Watches calls of a function of the running kernel.
+    ///
+    /// # Errors
+    /// [`Error::Load`].
+    pub fn watch(function: &str) -> Result<Self, Error> {
+        let failed = |reason: String| Error::Load { what: format!("the latency of {function}"), reason };
+        let symbol = CString::new(function).map_err(|_| failed("that is no name".into()))?;
+        let make = |kind, name: &str, key, entries| {
+            let opts = bpf_map_create_opts { sz: size_of::<bpf_map_create_opts>() as _, ..Default::default() };
+            MapHandle::create(kind, Some(name), key, 8, entries, &opts).map_err(|error| failed(error.to_string()))
+        };
+        let inside = make(MapType::Hash, "xk_inside", 8, MOST_INSIDE)?;
+        let histogram = make(MapType::PercpuArray, "xk_latency", 4, LOST as u32 + 1)?;
+        let attach = |program: &[Insn], flags| {
+            let program = load(program).map_err(|error| failed(format!("the kernel does not take it: {error}")))?;
+            link(&program, &symbol, flags).map_err(|error| {
+                failed(format!(
+                    "it cannot be traced ({error}): there is no such function, or the compiler has dissolved it in its \
+                     callers, or the kernel excludes it; /sys/kernel/tracing/available_filter_functions lists those \
+                     that can"
+                ))
+            })
+        };
+        // First the end: calls that were not seen to begin do not count.
+        let end = attach(&exit(&inside, &histogram), BPF_F_KPROBE_MULTI_RETURN)?;
+        let begin = attach(&entry(&inside, &histogram), 0)?;
+        Ok(Self { function: function.to_owned(), histogram, _links: [end, begin] })
+    }
+
+    /// How long the calls took that have ended until now.
+    ///
+    /// # Errors
+    /// [`Error::Load`].
+    pub fn read(&self) -> Result<Histogram, Error> {
+        let failed = |reason| Error::Load { what: format!("the latency of {}", self.function), reason };
+        let mut buckets = Vec::with_capacity(LOST + 1);
+        for bucket in 0..=LOST as u32 {
+            let found = self.histogram.lookup_percpu(&bucket.to_ne_bytes(), MapFlags::ANY);
+            let counts = found.map_err(|error| failed(error.to_string()))?.unwrap_or_default();
+            let number = |bytes: &Vec<u8>| bytes.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
+            buckets.push(counts.iter().map(number).sum());
+        }
+        let lost = buckets.pop().unwrap_or(0);
+        Ok(Histogram { buckets, lost })
+    }
+}
+
+/// Whether a name means one function of the kernel that runs.
+///
+/// # Errors
+/// A sentence.
+pub fn is_one_function(function: &str) -> Result<(), String> {
+    let symbols = fs::read_to_string("/proc/kallsyms").map_err(|error| format!("/proc/kallsyms: {error}"))?;
+    match named(&symbols, function) {
+        0 => Err(format!("the running kernel has no function `{function}`")),
+        1 => Ok(()),
+        many => Err(format!("{many} functions of the running kernel are called `{function}`: which one is not known")),
+    }
+}
+
+/// How many functions of this name are listed.
+fn named(symbols: &str, function: &str) -> usize {
+    let is_it = |line: &&str| {
+        let mut words = line.split_whitespace().skip(1);
+        words.next().is_some_and(|kind| matches!(kind, "t" | "T" | "w" | "W")) && words.next() == Some(function)
+    };
+    symbols.lines().filter(is_it).count()
+}
+
+const NAME: &CStr = c"xk_latency";
+const LICENCE: &CStr = c"GPL";
+
+fn owned(fd: i32) -> std::io::Result<OwnedFd> {
+    if fd < 0 {
+        return Err(std::io::Error::from_raw_os_error(-fd));
+    }
+    // SAFETY: the kernel has just made it for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn load(program: &[Insn]) -> std::io::Result<OwnedFd> {
+    let mut opts = bpf_prog_load_opts {
+        sz: size_of::<bpf_prog_load_opts>() as _,
+        expected_attach_type: BPF_TRACE_KPROBE_MULTI,
+        ..Default::default()
+    };
+    // SAFETY: the instructions have the layout of `struct bpf_insn`, and live, with the names, until the call returns.
+    owned(unsafe {
+        bpf_prog_load(
+            BPF_PROG_TYPE_KPROBE,
+            NAME.as_ptr(),
+            LICENCE.as_ptr(),
+            program.as_ptr().cast(),
+            program.len() as _,
+            &mut opts,
+        )
+    })
+}
+
+fn link(program: &OwnedFd, symbol: &CStr, flags: u32) -> std::io::Result<OwnedFd> {
+    let mut symbols = [symbol.as_ptr()];
+    let mut opts = bpf_link_create_opts { sz: size_of::<bpf_link_create_opts>() as _, ..Default::default() };
+    opts.__bindgen_anon_1.kprobe_multi.flags = flags;
+    opts.__bindgen_anon_1.kprobe_multi.cnt = 1;
+    opts.__bindgen_anon_1.kprobe_multi.syms = symbols.as_mut_ptr();
+    // SAFETY: the name lives until the call returns.
+    owned(unsafe { bpf_link_create(program.as_raw_fd(), 0, BPF_TRACE_KPROBE_MULTI, &opts) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As the program computes it.
+    fn bucket(nanoseconds: u64) -> usize {
+        let highest = 63 - nanoseconds.max(1).leading_zeros() as u64;
+        match highest {
+            0..=3 => nanoseconds as usize,
+            _ => ((nanoseconds >> (highest - 4) & 15) + ((highest - 3) << 4)) as usize,
+        }
+    }
+
+    #[test]
+    fn the_middle_of_a_bucket_is_near_all_of_it() {
+        for shift in 0..64 {
+            for nanoseconds in [1u64 << shift, (1 << shift) + (1 << shift >> 1), (1 << shift) - 1] {
+                let found = bucket(nanoseconds);
+                assert!(found < BUCKETS, "{nanoseconds}");
+                let off = (middle(found) - nanoseconds as f64).abs();
+                assert!(off <= nanoseconds as f64 / 32.0, "{nanoseconds} is off by {off}");
+            }
+        }
+    }
+
+    #[test]
+    fn percentiles_are_ranks() {
+        let mut buckets = vec![0; BUCKETS];
+        assert_eq!(Histogram { buckets: buckets.clone(), lost: 0 }.percentile(50.0), None);
+        buckets[3] = 98;
+        buckets[5] = 1;
+        buckets[9] = 1;
+        let histogram = Histogram { buckets, lost: 0 };
+        let all = [0.0, 50.0, 98.0, 98.5, 99.0, 99.5, 100.0].map(|percent| histogram.percentile(percent));
+        assert_eq!(all, [3.0, 3.0, 3.0, 5.0, 5.0, 9.0, 9.0].map(Some));
+    }
+
+    #[test]
+    fn a_name_may_be_that_of_several_functions() {
+        let symbols = "0 T one\n0 t two\n0 t two\t[mod]\n0 d data\n0 t one_more\n";
+        let counts = ["one", "two", "data", "none"].map(|name| named(symbols, name));
+        assert_eq!(counts, [1, 2, 0, 0]);
+    }
+}

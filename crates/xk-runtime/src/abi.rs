@@ -2,9 +2,13 @@
 //! `kernel/xk/uapi/xk.h`, field by field. A test compiles the header and
 //! compares sizes, offsets and numbers.
 
+mod parameters;
+
 use xk_table::MAX_IVS;
 use xk_table::MAX_OPS;
 use xk_table::MAX_PATCHES;
+
+pub use parameters::*;
 
 /// `XK_ABI_VERSION`.
 pub const ABI_VERSION: u32 = 6;
@@ -33,44 +37,6 @@ pub const ERROR_LEN: usize = 256;
 pub const MAX_LINKS: usize = 64;
 /// `XK_POLICY_BUCKETS`.
 pub const POLICY_BUCKETS: usize = 64;
-
-/// `XK_PARAMETER_LEN`.
-pub const PARAMETER_LEN: usize = 64;
-/// `XK_MAX_CHOICES`.
-pub const MAX_CHOICES: usize = 16;
-/// `XK_CHOICE_LEN`.
-pub const CHOICE_LEN: usize = 32;
-
-/// `XK_PARAMETER_LINEAR`.
-pub const PARAMETER_LINEAR: u32 = 0;
-/// `XK_PARAMETER_EXPONENTIAL`.
-pub const PARAMETER_EXPONENTIAL: u32 = 1;
-/// `XK_PARAMETER_CHOICE`.
-pub const PARAMETER_CHOICE: u32 = 2;
-/// `XK_PARAMETER_REVERT`.
-pub const PARAMETER_REVERT: u32 = 1;
-/// `XK_PARAMETER_HELD`.
-pub const PARAMETER_HELD: u32 = 1 << 1;
-/// `XK_PARAMETER_OWN`.
-pub const PARAMETER_OWN: u32 = 1 << 2;
-/// `XK_PARAMETER_SET`.
-pub const PARAMETER_SET: u32 = 0;
-/// `XK_PARAMETER_LEASE`.
-pub const PARAMETER_LEASE: u32 = 1;
-/// `XK_PARAMETER_KEEP`.
-pub const PARAMETER_KEEP: u32 = 2;
-/// `XK_METER_IS_SENSOR`.
-pub const METER_IS_SENSOR: u32 = 1;
-/// `XK_METER_IS_TARGET`.
-pub const METER_IS_TARGET: u32 = 2;
-/// `XK_METER_IS_BOTTLENECK`.
-pub const METER_IS_BOTTLENECK: u32 = 3;
-/// `XK_METER_HAS_RATE`.
-pub const METER_HAS_RATE: u32 = 1;
-/// `XK_METER_LESS`.
-pub const METER_LESS: u32 = 1 << 1;
-/// `XK_METER_HAS_PER`.
-pub const METER_HAS_PER: u32 = 1 << 2;
 
 /// `XK_BEFORE`.
 pub const BEFORE: u8 = 0;
@@ -415,65 +381,6 @@ pub struct SiteInfo {
     pub note: [u8; NAME_LEN],
 }
 
-/// `struct xk_parameter_info`.
-#[repr(C)]
-#[derive(Debug, Clone)]
-#[allow(missing_docs)] // as in the header
-pub struct ParameterInfo {
-    pub index: u32,
-    pub id: u32,
-    pub module: [u8; MODULE_LEN],
-    pub subsystem: [u8; PARAMETER_LEN],
-    pub name: [u8; PARAMETER_LEN],
-    pub only_if: [u8; PARAMETER_LEN],
-    pub only_if_value: i64,
-    pub min: i64,
-    pub max: i64,
-    pub step: i64,
-    pub default_value: i64,
-    pub value: i64,
-    pub original: i64,
-    pub lease_ns: u64,
-    pub steps: u32,
-    pub flags: u32,
-    pub settle_ms: u32,
-    pub nr_choices: u32,
-    pub owner_pid: i32,
-    pub error: i32,
-    pub choices: [[u8; CHOICE_LEN]; MAX_CHOICES],
-}
-
-/// `struct xk_parameter_change`.
-#[repr(C)]
-#[derive(Debug, Clone)]
-#[allow(missing_docs)] // as in the header
-pub struct ParameterChange {
-    pub size: u32,
-    pub id: u32,
-    pub op: u32,
-    pub pad: u32,
-    pub value: i64,
-    pub lease_ns: u64,
-    pub error: [u8; ERROR_LEN],
-}
-
-/// `struct xk_meter_info`.
-#[repr(C)]
-#[derive(Debug, Clone)]
-#[allow(missing_docs)] // as in the header
-pub struct MeterInfo {
-    pub index: u32,
-    pub role: u32,
-    pub module: [u8; MODULE_LEN],
-    pub subsystem: [u8; PARAMETER_LEN],
-    pub name: [u8; PARAMETER_LEN],
-    pub limit: u64,
-    pub of: u64,
-    pub per: u64,
-    pub flags: u32,
-    pub error: i32,
-}
-
 /// A structure of which all-zero bytes are a value: integers and arrays only.
 ///
 /// # Safety
@@ -504,12 +411,6 @@ unsafe impl Plain for SiteInfo {}
 unsafe impl Plain for Policy {}
 // SAFETY: as above.
 unsafe impl Plain for PolicyInfo {}
-// SAFETY: as above.
-unsafe impl Plain for ParameterInfo {}
-// SAFETY: as above.
-unsafe impl Plain for ParameterChange {}
-// SAFETY: as above.
-unsafe impl Plain for MeterInfo {}
 
 const MAGIC: u32 = 0xb7;
 const WRITE: u32 = 1;
@@ -539,13 +440,6 @@ pub const IOC_REPORT: u32 = ioc::<Report>(READ | WRITE, 7);
 pub const IOC_POLICY: u32 = ioc::<Policy>(READ | WRITE, 8);
 /// `XK_IOC_POLICY_INFO`.
 pub const IOC_POLICY_INFO: u32 = ioc::<PolicyInfo>(READ | WRITE, 9);
-/// `XK_IOC_PARAMETER_INFO`.
-pub const IOC_PARAMETER_INFO: u32 = ioc::<ParameterInfo>(READ | WRITE, 10);
-/// `XK_IOC_PARAMETER_CHANGE`.
-pub const IOC_PARAMETER_CHANGE: u32 = ioc::<ParameterChange>(READ | WRITE, 11);
-/// `XK_IOC_METER_INFO`.
-pub const IOC_METER_INFO: u32 = ioc::<MeterInfo>(READ | WRITE, 12);
-
 /// The text in a NUL-terminated field.
 pub(crate) fn text(field: &[u8]) -> String {
     let end = field.iter().position(|&b| b == 0).unwrap_or(field.len());

@@ -2,7 +2,7 @@
 /*
  * A module that describes its parameters with xk_tunable.h: an example, and what the
  * tests look at. Its queue and its cache are made up: a score says how well the queue's
- * parameters fit, and a tick misses the cache the less the larger that is.
+ * parameters fit, and lookups miss the cache the less the larger that is.
  *
  * Reading /proc/xk_tunable_test prints every variable, one per line; writing "NAME VALUE"
  * sets one, as somebody else might. "stubborn N": the next N calls of set_depth() fail.
@@ -16,14 +16,12 @@
 #include <linux/ktime.h>
 #include <linux/log2.h>
 #include <linux/module.h>
+#include <linux/mutex.h>
 #include <linux/proc_fs.h>
 #include <linux/seq_file.h>
 #include <linux/uaccess.h>
-#include <linux/workqueue.h>
 
 #include "../xk/xk_tunable.h"
-
-#define TICK (HZ / 100 ?: 1)
 
 static int depth = 4;
 static int policy;
@@ -37,8 +35,11 @@ static int pause;
 static u64 longest;		/* call of the last "serve", in ns */
 static u64 spent;		/* in all of them */
 static int sets;		/* how often set_depth() was called */
-static unsigned long lookups;
-static unsigned long misses;
+
+static DEFINE_MUTEX(counting);
+static u64 counted_until;	/* ns */
+static u64 lookups;
+static u64 misses;
 
 /* The queue. */
 
@@ -127,8 +128,23 @@ static int get_score(const struct xk_meter *meter, u64 *of, u64 *per)
 
 XK_TARGET(queue, score, .get = get_score);
 
+/* As many lookups as time has passed, whatever else the machine does. */
+static void count(void)
+{
+	u64 now, new;
+
+	mutex_lock(&counting);
+	now = ktime_get_ns();
+	new = (now - counted_until) / 100;
+	counted_until = now;
+	lookups += new;
+	misses += new / size;
+	mutex_unlock(&counting);
+}
+
 static int get_waits(const struct xk_meter *meter, u64 *of, u64 *per)
 {
+	count();
 	*of = lookups / 10;
 	*per = lookups;
 	return 0;
@@ -139,30 +155,33 @@ XK_BOTTLENECK(queue, queue_full, .flags = XK_METER_PER, .limit = 500, .get = get
 
 /* The cache. */
 
-XK_TUNABLE_VARIABLE(size, size);
+static int get_size(const struct xk_tunable *tunable, s64 *value)
+{
+	*value = READ_ONCE(size);
+	return 0;
+}
+
+static int set_size(const struct xk_tunable *tunable, s64 value)
+{
+	/* Until now, with the one before. */
+	count();
+	WRITE_ONCE(size, value);
+	return 0;
+}
 
 XK_TUNABLE(cache, size, .min = 1, .max = 4, .step = 1, .default_value = 1,
-	   .get = size_get, .set = size_set);
+	   .get = get_size, .set = set_size);
 
 static int get_misses(const struct xk_meter *meter, u64 *of, u64 *per)
 {
-	*of = READ_ONCE(misses);
-	*per = READ_ONCE(lookups);
+	count();
+	*of = misses;
+	*per = lookups;
 	return 0;
 }
 
 XK_TARGET(cache, missed, .flags = XK_METER_RATE | XK_METER_MINIMISE, .get = get_misses);
 XK_BOTTLENECK(cache, thrashing, .flags = XK_METER_PER, .limit = 500, .get = get_misses);
-
-static void tick(struct work_struct *work);
-static DECLARE_DELAYED_WORK(ticking, tick);
-
-static void tick(struct work_struct *work)
-{
-	WRITE_ONCE(lookups, lookups + 120);
-	WRITE_ONCE(misses, misses + 120 / size);
-	schedule_delayed_work(&ticking, TICK);
-}
 
 /* What it takes is to be seen from outside. */
 static noinline void xk_tunable_test_serve(void)
@@ -253,16 +272,15 @@ static const struct proc_ops operations = {
 
 static int __init xk_tunable_test_init(void)
 {
+	counted_until = ktime_get_ns();
 	if (!proc_create("xk_tunable_test", 0600, NULL, &operations))
 		return -ENOMEM;
-	schedule_delayed_work(&ticking, TICK);
 	return 0;
 }
 
 static void __exit xk_tunable_test_exit(void)
 {
 	remove_proc_entry("xk_tunable_test", NULL);
-	cancel_delayed_work_sync(&ticking);
 }
 
 module_init(xk_tunable_test_init);

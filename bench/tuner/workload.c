@@ -96,25 +96,25 @@ static double together(unsigned long children, void (*part)(unsigned long, char 
 }
 
 /* The file of each child. */
-static void drop_all(const char *prefix, unsigned long children)
+static void drop_all(const char *folder, unsigned long children)
 {
 	unsigned long child;
 	char path[256];
 
 	for (child = 0; child < children; child++) {
-		snprintf(path, sizeof(path), "%s.%lu", prefix, child);
+		snprintf(path, sizeof(path), "%s/%lu/text", folder, child);
 		drop(path);
 	}
 }
 
-/* skip PREFIX PROCESSES KILOBYTES: read a page, skip a page (EOS, section 7.1). */
+/* skip FOLDER PROCESSES KILOBYTES: read a page, skip a page (EOS, section 7.1). */
 static void skip_part(unsigned long child, char **words)
 {
 	unsigned long offset, size = number(words[2]) << 10;
 	char path[256], page[PAGE];
 	int file;
 
-	snprintf(path, sizeof(path), "%s.%lu", words[0], child);
+	snprintf(path, sizeof(path), "%s/%lu/text", words[0], child);
 	file = open_or_die(path, O_RDONLY);
 	for (offset = 0; offset < size; offset += 2 * PAGE)
 		if (pread(file, page, PAGE, offset) != PAGE)
@@ -129,14 +129,14 @@ static double skip(char **words)
 	return children * (number(words[2]) << 10) / PAGE / 2 / together(children, skip_part, words);
 }
 
-/* grep PREFIX PROCESSES GREP: each looks in a text of its own for what is not there. */
+/* grep FOLDER PROCESSES GREP: each looks in a text of its own for what is not there. */
 static void grep_part(unsigned long child, char **words)
 {
 	char path[256];
 	int status;
 	pid_t pid;
 
-	snprintf(path, sizeof(path), "%s.%lu", words[0], child);
+	snprintf(path, sizeof(path), "%s/%lu/text", words[0], child);
 	pid = fork();
 	if (!pid) {
 		setenv("LC_ALL", "C", 1);
@@ -153,6 +153,28 @@ static double grep(char **words)
 
 	drop_all(words[0], children);
 	return children / together(children, grep_part, words);
+}
+
+/* stream DEVICE PROCESSES KILOBYTES APART: 64 KiB after 64 KiB, around the page cache, so many MiB apart. */
+static void stream_part(unsigned long child, char **words)
+{
+	unsigned long offset, size = number(words[2]) << 10, piece = 65536;
+	unsigned long start = child * (number(words[3]) << 20);
+	int file = open_or_die(words[0], O_RDONLY | O_DIRECT);
+	void *buffer;
+
+	if (posix_memalign(&buffer, PAGE, piece))
+		die("memory");
+	for (offset = 0; offset < size; offset += piece)
+		if (pread(file, buffer, piece, start + offset) != (ssize_t)piece)
+			die(words[0]);
+}
+
+static double stream(char **words)
+{
+	unsigned long children = number(words[1]);
+
+	return children * (number(words[2]) << 10) / 1e6 / together(children, stream_part, words);
 }
 
 /* pages SIZE CONNECTIONS: short answers of a server, each over a connection of its own. */
@@ -222,6 +244,7 @@ static const struct {
 } workloads[] = {
 	{ "skip", 3, skip },
 	{ "grep", 3, grep },
+	{ "stream", 4, stream },
 	{ "pages", 2, pages },
 };
 

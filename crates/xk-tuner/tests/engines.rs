@@ -64,6 +64,22 @@ fn without_noise_both_find_the_optimum_in_a_quarter_of_the_grid() {
     assert_eq!((height(&end.best), history.len()), (optimum(&space), grid - 1));
 }
 
+#[test]
+fn a_choice_is_tried_together_with_what_it_opens() {
+    let space = disk();
+    // Scheduler 1 alone is worse than the default, and twice as good with expire 4.
+    let valley = |point: &Point| match point.0[..] {
+        [1, 4, ..] => 200.0,
+        [1, ..] => 90.0,
+        _ => 100.0,
+    };
+    let found = |engine: &dyn Engine| {
+        let mut surface = Surface::new(valley, Noise::Normal(0.01), 3);
+        valley(&play(engine, &space, Goal::Maximise, LIMIT, &mut surface).unwrap().1.best)
+    };
+    assert_eq!((found(&racing(3)), found(&Orthogonal)), (200.0, 100.0));
+}
+
 /// Mean share of the optimum over many searches.
 fn share(engine: impl Fn(u64) -> Box<dyn Engine>, noise: Noise) -> f64 {
     let space = disk();

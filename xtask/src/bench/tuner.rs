@@ -19,7 +19,7 @@ use crate::lab;
 use workload::{Workload, NOISE};
 
 /// Every workload of `bench/tuner`.
-const WORKLOADS: [&str; 3] = ["grep", "skip", "pages"];
+const WORKLOADS: [&str; 4] = ["grep", "skip", "stream", "pages"];
 /// Perf-consts among their parameters.
 const CONSTANTS: [&str; 2] = ["BLK_MAX_REQUEST_COUNT", "TCP_INIT_CWND"];
 /// Searches of a flat target.
@@ -129,22 +129,25 @@ fn prepare(kernel: &lab::Kernel) -> Fallible<Guest> {
             .args(CONSTANTS)
             .env("XK_STORE", store.path()),
     )?;
-    let workload = compile()?;
+    let [workload, disk] = [compile("workload")?, compile("disk")?];
     let environment = format!(
-        "export XK_STORE={} XK_MODULE={module} XK_WORKLOAD={} PATH={programs}:$PATH;",
+        "export XK_STORE={} XK_MODULE={module} XK_WORKLOAD={} XK_DISK={} PATH={programs}:$PATH;",
         store.path().display(),
-        workload.display()
+        workload.display(),
+        disk.display()
     );
     Ok(Guest { environment, module: module.to_owned(), programs: programs.to_owned(), _store: store })
 }
 
-fn compile() -> Fallible<PathBuf> {
-    let program = lab::target()?.join("tuner-workload");
+/// A program of `bench/tuner`.
+fn compile(name: &str) -> Fallible<PathBuf> {
+    let program = lab::target()?.join(format!("tuner-{name}"));
     lab::output(
         lab::command("gcc-12")?
             .args(["-O2", "-Wall", "-Wextra", "-Werror", "-static", "-pthread", "-o"])
             .arg(&program)
-            .arg("bench/tuner/workload.c"),
+            .arg(format!("bench/tuner/{name}.c"))
+            .arg("-lm"),
     )?;
     Ok(program)
 }

@@ -156,8 +156,11 @@ impl<'r> Race<'r, '_> {
                 levels.extend([best.saturating_sub(1), best, (best + 1).min(last)]);
             }
             let known = levels.len();
-            let points: Vec<Point> =
+            let mut points: Vec<Point> =
                 levels.iter().map(|&level| self.space.canonical(&base.with(dimension, level))).collect();
+            if coarse && !ordered {
+                points.extend(self.opened(base, dimension));
+            }
             let winner = self.decide(&points, base)?;
             best = winner.0[dimension];
             levels.extend([best.saturating_sub(1), (best + 1).min(last)]);
@@ -165,6 +168,28 @@ impl<'r> Race<'r, '_> {
                 return Ok(winner);
             }
         }
+    }
+
+    /// What becomes active only with another level of this parameter is part of that level: `bfq` is as slow as others
+    /// here until its `low_latency` is off, and would never be chosen by itself. The extremes of each such parameter.
+    fn opened(&self, base: &Point, dimension: usize) -> Vec<Point> {
+        let dimensions = self.space.dimensions();
+        let others = (0..dimensions[dimension].levels.len()).filter(|&level| level != base.0[dimension]);
+        let mut points = Vec::new();
+        for point in others.map(|level| base.with(dimension, level)) {
+            let opens = |&inner: &usize| {
+                let guard = dimensions[inner].guard.as_ref();
+                guard.is_some_and(|guard| guard.dimension == dimension) && self.space.is_active(&point, inner)
+            };
+            for inner in (0..dimensions.len()).filter(opens) {
+                let last = dimensions[inner].levels.len() - 1;
+                let extremes = (0..=last).filter(|&level| !dimensions[inner].ordered || level == 0 || level == last);
+                points.extend(extremes.map(|level| self.space.canonical(&point.with(inner, level))));
+            }
+        }
+        points.sort();
+        points.dedup();
+        points
     }
 
     /// Measures until the best of these points is known well enough. A point that is no worse than the best

@@ -11,13 +11,13 @@
  * xk_tunable_test_serve() so often, which takes "pause" microseconds, divided by size;
  * "longest" and "spent" say how long it took as seen from here.
  */
-#include <linux/delay.h>
 #include <linux/kmod.h>
 #include <linux/ktime.h>
 #include <linux/log2.h>
 #include <linux/module.h>
 #include <linux/mutex.h>
 #include <linux/proc_fs.h>
+#include <linux/processor.h>
 #include <linux/seq_file.h>
 #include <linux/uaccess.h>
 
@@ -186,8 +186,11 @@ XK_BOTTLENECK(cache, thrashing, .flags = XK_METER_PER, .limit = 500, .get = get_
 /* What it takes is to be seen from outside. */
 static noinline void xk_tunable_test_serve(void)
 {
-	udelay(pause / size);
-	barrier();
+	u64 end = ktime_get_ns() + pause * NSEC_PER_USEC / size;
+
+	/* Not udelay(), which counts loops: they are faster when the host is less busy. */
+	while (ktime_get_ns() < end)
+		cpu_relax();
 }
 
 static void serve(int calls)

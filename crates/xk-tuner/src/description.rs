@@ -456,10 +456,14 @@ fn options(source: &Source, text: &text::Options) -> Result<Options, Error> {
         let message = format!("abort_after = {abort} would give up windows that are as fast as the default");
         return Err(source.error(times.span(), message));
     }
+    let trials = text.trials.as_ref().map_or(120, |trials| *trials.get_ref());
+    if let Some(none) = text.trials.as_ref().filter(|_| trials == 0) {
+        return Err(source.error(none.span(), "trials = 0 would search nothing; `xk tune --plan` touches nothing"));
+    }
     Ok(Options {
         engine: text.engine.unwrap_or(EngineName::Racing),
         seed: text.seed.unwrap_or(1),
-        trials: text.trials.unwrap_or(120),
+        trials,
         minimum_effect: minimum,
         abort_after: abort,
     })

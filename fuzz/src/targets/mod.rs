@@ -6,6 +6,7 @@ mod code;
 mod kernel;
 mod ops;
 mod text;
+mod tuner;
 
 use std::path::Path;
 
@@ -63,6 +64,20 @@ pub const ALL: &[Target] = &[
     Target { name: "patch", what: "patches and sources", memory: SMALL, seeds: text::patches, run: text::patch },
     Target { name: "name", what: "names of constants", memory: SMALL, seeds: text::names, run: text::name },
     Target { name: "value", what: "values with units", memory: SMALL, seeds: text::values, run: text::value },
+    Target {
+        name: "search",
+        what: "descriptions of searches",
+        memory: SMALL,
+        seeds: tuner::searches,
+        run: tuner::search,
+    },
+    Target {
+        name: "exposition",
+        what: "Prometheus' text format",
+        memory: SMALL,
+        seeds: tuner::expositions,
+        run: tuner::exposition,
+    },
     // The address sanitizer reserves terabytes.
     Target { name: "ops", what: "operations of xk.ko", memory: None, seeds: ops::seeds, run: ops::run },
 ];

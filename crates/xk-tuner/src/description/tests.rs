@@ -106,6 +106,7 @@ fn errors_point_at_the_line() {
         ("scheduler = \"mq-deadline\"", "sheduler = 1", "disk.toml:11", "there is no parameter `sheduler`"),
         ("similar = 0.2", "similar = 20", "disk.toml:27", "no share"),
         ("stat:1", "stat", "disk.toml:27", "is no counter"),
+        ("\n[target]", "[search]\ntrials = 0\n[target]", "my.toml:7", "would search nothing"),
     ] {
         let error = wrong(from, to);
         assert!(error.starts_with(&format!("{place}: ")) && error.contains(message), "{place} {message}: {error}");

@@ -221,7 +221,7 @@ impl Constraint {
 pub struct Options {
     pub engine: Option<EngineName>,
     pub seed: Option<u64>,
-    pub trials: Option<usize>,
+    pub trials: Option<Spanned<usize>>,
     pub minimum_effect: Option<Spanned<f64>>,
     pub abort_after: Option<Spanned<f64>>,
 }

@@ -48,6 +48,20 @@ impl Systemd {
     fn property(&self, name: &str) -> String {
         self.control(&["show", UNIT, "--value", "--property", name]).trim().to_owned()
     }
+
+    /// Waits; what systemd and the tuner know is told when it does not happen.
+    #[track_caller]
+    fn until(&self, what: &str, condition: impl Fn() -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(300);
+        while !condition() {
+            if Instant::now() > deadline {
+                let history = Command::new("/usr/bin/xk").args(["tune", "history"]).output().unwrap();
+                let history = String::from_utf8_lossy(&history.stdout).into_owned();
+                panic!("it never happened that {what}:\n{}\n{history}", self.control(&["show", UNIT]));
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
 }
 
 impl Drop for Systemd {
@@ -88,21 +102,21 @@ pub fn systemd_starts_it_again_when_it_hangs() {
     systemd.control(&["start", UNIT]);
     assert_eq!(systemd.property("ActiveState"), "active", "{}", systemd.control(&["status", UNIT]));
     assert_eq!(bounding_set(&tuner()), GIVEN);
-    wait_until("it says what it does", || systemd.property("StatusText").starts_with("trial "));
-    wait_until("a knob is changed", || knobs() != untouched());
+    systemd.until("it says what it does", || systemd.property("StatusText").starts_with("trial "));
+    systemd.until("a knob is changed", || knobs() != untouched());
     assert_eq!(systemd.property("NRestarts"), "0");
 
     assert!(run("kill", &["-STOP", &tuner()]));
-    wait_until("the watchdog bites", || systemd.property("NRestarts") == "1");
-    wait_until("it is ready again", || systemd.property("ActiveState") == "active");
+    systemd.until("the watchdog bites", || systemd.property("NRestarts") == "1");
+    systemd.until("it is ready again", || systemd.property("ActiveState") == "active");
     let text = systemd.control(&["show", UNIT]);
     contains(&text, &["KillMode=process", "SubState=running"]);
-    wait_until("it has found what is better", || systemd.property("StatusText").contains("better than the default"));
+    systemd.until("it has found what is better", || systemd.property("StatusText").contains("better than the default"));
     assert_eq!((knobs(), systemd.property("NRestarts").as_str()), (("1024".into(), vec![128]), "1"));
     assert_eq!(reported("plug"), 128);
 
     said(0, Command::new("/usr/bin/xk").args(["tune", "stop"]));
-    wait_until("it has ended", || systemd.property("ActiveState") == "inactive");
+    systemd.until("it has ended", || systemd.property("ActiveState") == "inactive");
     assert_eq!(systemd.property("Result"), "success");
     said(0, Command::new("/usr/bin/xk").args(["tune", "revert"]));
     assert_eq!(knobs(), untouched());

@@ -18,9 +18,9 @@
  *
  * A seek over the share S of the disk takes SETTLE + STROKE * sqrt(S): the form of
  * Ruemmler and Wilkes, "An Introduction to Disk Drive Modeling" (IEEE Computer,
- * March 1994), for seeks that the arm accelerates half of. The numbers are those
- * that data sheets give for desktop disks of 2 TB with 7,200 revolutions per
- * minute: 1 ms from track to track, 8.5 ms on average (the mean of sqrt(S) between
+ * March 1994), for seeks that the arm accelerates half of. The numbers are of no
+ * particular disk, but chosen as usual for one of a desktop with 7,200 revolutions
+ * per minute: 1 ms from track to track, 8.5 ms on average (the mean of sqrt(S) between
  * two random places is 8/15, so STROKE is 7.5 ms * 15/8), 150 MB/s. A write takes as
  * long as a read, as with the write cache switched off.
  *

@@ -20,14 +20,18 @@
 
 /*
  * A constant. What user space finds it by is a move of 32 in front of a no-op
- * of five bytes; the site is the no-op, which kprobes can make a jump of.
+ * of five bytes; the site is the no-op, which kprobes can make a jump of. Behind
+ * the other no-op no probe before the move can become a jump over it, so that a
+ * patch needs no guards, whose registration is most of the time of an arming.
  */
 static __always_inline int xk_atomic_constant(void)
 {
 	int value;
 
-	asm volatile("movl $32, %0\n\t.byte 0x0f, 0x1f, 0x44, 0x00, 0x00" : "=a" (value)
-		     : : "memory");
+	asm volatile(".byte 0x0f, 0x1f, 0x44, 0x00, 0x00\n\t"
+		     "movl $32, %0\n\t"
+		     ".byte 0x0f, 0x1f, 0x44, 0x00, 0x00"
+		     : "=a" (value) : : "memory");
 	return value;
 }
 

@@ -57,6 +57,36 @@ fn a_search_without_effect_changes_nothing() {
     assert_eq!(bench.knobs(), ["128", "slow"]);
 }
 
+#[test]
+fn a_search_that_found_nothing_is_not_made_again_unless_it_is_wanted() {
+    let bench = Bench::new("echo 100", "");
+    let first = bench.run(0, &mut bench.tune());
+    contains(&first, &["Nothing was shown to be better"]);
+    assert!(!first.contains("remembered"), "{first}");
+    contains(&bench.run(0, &mut bench.tune()), &["remembered: nothing was better", "(0 trials)"]);
+    let again = bench.run(0, bench.tune().arg("--afresh"));
+    contains(&again, &["Nothing was shown to be better"]);
+    assert!(!again.contains("(0 trials)"), "{again}");
+    // That nothing was better than another default says nothing about this one.
+    fs::write(bench.path("mode"), "fast\n").unwrap();
+    let other = bench.run(0, &mut bench.tune());
+    assert!(!other.contains("remembered") && !other.contains("(0 trials)"), "{other}");
+}
+
+#[test]
+fn a_search_that_was_cut_short_or_failed_proves_nothing_to_remember() {
+    let short = Bench::new("echo 100", "[search]\ntrials = 20\n");
+    for _ in 0..2 {
+        let text = short.run(0, &mut short.tune());
+        assert!(!text.contains("remembered") && !text.contains("(0 trials)"), "{text}");
+    }
+    let failing = Bench::new("[ $(cat FOLDER/ahead) = 128 ] || exit 1; echo 100", "");
+    for _ in 0..2 {
+        let text = failing.run(0, &mut failing.tune());
+        assert!(!text.contains("remembered") && !text.contains("(0 trials)"), "{text}");
+    }
+}
+
 /// What is proposed next does not depend on how often the tuner died.
 #[test]
 fn sigkill_at_any_point_loses_nothing_and_leaves_nothing() {

@@ -7,7 +7,8 @@
 //! depend on each other, until nothing moves. Who wins is only a candidate (`confirm.rs`), and loses the changes that
 //! are not what it wins by.
 //!
-//! A setting that is remembered is tried first: it was confirmed once, and one trial shows whether it still holds.
+//! A setting that is remembered is tried first: it was confirmed once, and one trial shows whether it still holds. Where
+//! it is remembered that nothing was better than the default, there is nothing to try.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,8 +35,16 @@ const SEPARATED: f64 = 2.0;
 pub struct Remembered {
     /// The setting.
     pub point: Point,
-    /// How much better than the default it was.
+    /// How much better than the default it was; 0 if it is the default, and nothing was better.
     pub effect: f64,
+}
+
+impl Remembered {
+    /// Whether what is known is that nothing was better.
+    #[must_use]
+    pub fn is_default(&self, space: &Space) -> bool {
+        self.effect <= 0.0 && self.point == space.default_point()
+    }
 }
 
 /// The engine for noisy targets.
@@ -57,7 +66,7 @@ impl Engine for Racing {
     }
 
     fn search(&self, space: &Space, trials: &mut Trials<'_>) -> Result<Conclusion, Stop> {
-        if let Some(conclusion) = self.as_remembered(trials)? {
+        if let Some(conclusion) = self.as_remembered(space, trials)? {
             return Ok(conclusion);
         }
         let mut race = Race {
@@ -98,9 +107,12 @@ impl Engine for Racing {
 }
 
 impl Racing {
-    /// The remembered setting, if it is still worth at least half of what it was.
-    fn as_remembered(&self, trials: &mut Trials<'_>) -> Result<Option<Conclusion>, Stop> {
+    /// The remembered setting, if it is still worth at least half of what it was, or the default.
+    fn as_remembered(&self, space: &Space, trials: &mut Trials<'_>) -> Result<Option<Conclusion>, Stop> {
         let Some(warm) = &self.warm else { return Ok(None) };
+        if warm.is_default(space) {
+            return Ok(Some(Conclusion { best: warm.point.clone(), ground: Ground::Nothing }));
+        }
         let goal = trials.goal();
         let effect = trials.sample(&warm.point, Kind::Sandwich)?.map(|sample| sample.effect(goal));
         let holds = effect.filter(|&effect| effect > self.minimum && effect > warm.effect / 2.0);

@@ -41,6 +41,8 @@ pub struct Setup<'a> {
     pub guardian: Command,
     /// The kernel build.
     pub build_id: String,
+    /// Whether to search although something is remembered.
+    pub afresh: bool,
     /// Set when the session is to end.
     pub interrupted: &'a AtomicBool,
     /// Gets a line whenever something happens.

@@ -9,7 +9,8 @@ use sha2::{Digest, Sha256};
 
 use super::machine::{Kept, Machine, Trouble};
 use super::{engine, who, End, Keeper, Setup, Summary};
-use crate::description::Job;
+use crate::description::{EngineName, Job};
+use crate::engine::confirm::RESERVED;
 use crate::engine::{propose, Conclusion, Ground, Proposal, Remembered};
 use crate::front;
 use crate::history::{percent, Outcome, Record, Trial};
@@ -89,9 +90,14 @@ fn resume_or_begin(setup: &Setup<'_>, store: &Store, space: &Space, signature: S
     let context = context(job, &setup.build_id, space);
     let mut space = space.clone();
     let point = |setting: &BTreeMap<String, Value>| point_of(&space, setting);
-    let memory = store.remembered(&job.name, &context, &signature, &job.sensors)?;
+    let memory = match setup.afresh {
+        true => None,
+        false => store.remembered(&job.name, &context, &signature, &job.sensors)?,
+    };
     let warm =
         memory.as_ref().and_then(|known| Some(Remembered { point: point(&known.setting)?, effect: known.effect }));
+    // That nothing was better than another default says nothing about this one.
+    let warm = warm.filter(|warm| warm.effect > 0.0 || warm.is_default(&space));
     let forbidden = store.forbidden(&job.name, &context, &signature, &job.sensors)?;
     let forbidden = forbidden.iter().filter_map(point).collect();
     space.forbidden = forbidden;
@@ -125,8 +131,14 @@ fn resume_or_begin(setup: &Setup<'_>, store: &Store, space: &Space, signature: S
             return Ok(Open { id: known.id, begun: known.begun, context, signature: known.signature, memory });
         }
     }
-    if let Some(warm) = &begun.warm {
-        (setup.say)(&format!("remembered: {} ({})", begun.space.describe(&warm.point), percent(warm.effect)));
+    match &begun.warm {
+        Some(warm) if warm.is_default(&begun.space) => (setup.say)(
+            "remembered: nothing was better than the default when this workload was searched; --afresh searches again",
+        ),
+        Some(warm) => {
+            (setup.say)(&format!("remembered: {} ({})", begun.space.describe(&warm.point), percent(warm.effect)));
+        }
+        None => {}
     }
     let id = store.begin(&job.name, &context, &signature, &begun)?;
     store.note(&who(), &json!({ "event": "begun", "search": id, "name": job.name, "target": job.target.words() }))?;
@@ -184,9 +196,13 @@ fn conclude(
             store.remember(&job.name, &open.context, &open.signature, &setting, effect.middle)?;
         }
         Ground::Remembered { .. } => open.memory.iter().try_for_each(|known| store.confirm(known.id))?,
+        Ground::Nothing if looked_everywhere(&open.begun, history) => {
+            store.remember(&job.name, &open.context, &open.signature, &setting, 0.0)?;
+        }
         Ground::Seen | Ground::Nothing => {}
     }
-    if !matches!(conclusion.ground, Ground::Remembered { .. }) && open.begun.warm.is_some() {
+    let tried = open.begun.warm.as_ref().is_some_and(|warm| !warm.is_default(&open.begun.space));
+    if tried && !matches!(conclusion.ground, Ground::Remembered { .. }) {
         open.memory.iter().try_for_each(|known| store.demote(known.id))?;
     }
     let sentence = sentence(&open.begun.space, &conclusion);
@@ -203,6 +219,14 @@ fn conclude(
     let front = front.iter().map(|choice| choice.words(&open.begun)).collect();
     let (search, conclusion, trials) = (open.id, Some(conclusion), history.len());
     Ok(End::Summary(Summary { search, conclusion, trials, sentence, kept, front }))
+}
+
+/// Whether a search that found nothing came to its end, and was not told so: every trial had an answer, and there could
+/// have been more.
+fn looked_everywhere(begun: &Begun, history: &[Record]) -> bool {
+    let failed = history.iter().any(|record| matches!(record.outcome, Outcome::Failed { .. }));
+    let told = begun.warm.as_ref().is_some_and(|warm| warm.is_default(&begun.space));
+    begun.engine == EngineName::Racing && !told && !failed && history.len() + RESERVED < begun.limit
 }
 
 fn keep(lab: &mut Lab<'_, Keeper<'_>>, best: &Point) -> Result<Vec<Kept>, Error> {

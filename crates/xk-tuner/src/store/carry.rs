@@ -44,13 +44,14 @@ pub struct Forbidden {
 }
 
 impl Store {
-    /// Everything that is remembered, and believed.
+    /// Everything that was proved better, and is believed.
     ///
     /// # Errors
     /// [`Error::Store`].
     pub fn remembrances(&self) -> Result<Vec<Remembrance>, Error> {
         let sql = "SELECT json_object('name', name, 'context', json(context), 'signature', json(signature), 'setting',
-                   json(setting), 'effect', effect, 'made', made) FROM memory WHERE confidence >= 1 ORDER BY id";
+                   json(setting), 'effect', effect, 'made', made) FROM memory WHERE confidence >= 1 AND effect <> 0
+                   ORDER BY id";
         self.texts(sql, [])?
             .iter()
             .map(|text| serde_json::from_str(text).map_err(|_| self.damaged("a memory")))

@@ -1,4 +1,4 @@
-//! The policy cache: what was proved better, for which workload, and where that is valid.
+//! The policy cache: what was proved better, or that nothing was, for which workload, and where that is valid.
 
 use std::collections::BTreeMap;
 
@@ -13,6 +13,9 @@ const MOST: i64 = 1000;
 
 /// A setting that was not confirmed for so long is as good as forgotten (seconds).
 const OLDEST: i64 = 180 * 24 * 3600;
+
+/// That nothing was better is believed for so long (seconds): it was not proved, and costs nothing to believe.
+const UNPROVED: i64 = 7 * 24 * 3600;
 
 /// What is demoted so often is not tried first any more: each time, confidence is halved.
 const TOO_DOUBTFUL: f64 = 0.3;
@@ -38,7 +41,7 @@ pub struct Memory {
     pub id: i64,
     /// The setting.
     pub setting: Setting,
-    /// How much better than the default, as a difference of logarithms.
+    /// How much better than the default, as a difference of logarithms; 0 if it was the default, and nothing better.
     pub effect: f64,
     /// From 0 to 1: halved each time it did not hold.
     pub confidence: f64,
@@ -57,8 +60,10 @@ impl Store {
         sensors: &[Sensor],
     ) -> Result<Option<Memory>, Error> {
         let sql = "SELECT json_array(id, json(signature), json(setting), effect, confidence) FROM memory
-                   WHERE name = ?1 AND context = ?2 AND confidence > ?3 AND made > ?4 ORDER BY used DESC, id DESC";
-        for text in self.texts(sql, (name, self.json(context)?, TOO_DOUBTFUL, now() - OLDEST))? {
+                   WHERE name = ?1 AND context = ?2 AND confidence > ?3 AND made > iif(effect > 0, ?4, ?5)
+                   ORDER BY used DESC, id DESC";
+        let parameters = (name, self.json(context)?, TOO_DOUBTFUL, now() - OLDEST, now() - UNPROVED);
+        for text in self.texts(sql, parameters)? {
             let (id, known, setting, effect, confidence): (i64, Signature, Setting, f64, f64) =
                 serde_json::from_str(&text).map_err(|_| self.damaged("a memory"))?;
             if signature.is_like(&known, sensors) {
@@ -69,7 +74,8 @@ impl Store {
         Ok(None)
     }
 
-    /// Remembers what was proved better; what was used longest ago makes room.
+    /// Remembers what was proved better, or, with an effect of 0, the default that nothing was better than; what was
+    /// used longest ago makes room.
     ///
     /// # Errors
     /// [`Error::Store`].

@@ -110,6 +110,21 @@ fn memories_are_found_by_likeness_and_fade() {
 }
 
 #[test]
+fn that_nothing_was_better_is_forgotten_sooner_and_stays_here() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path()).unwrap();
+    let setting = [("a".to_owned(), Value::Number(1))].into();
+    store.remember("disk", &context(), &signature(10.0), &setting, 0.0).unwrap();
+    let find = || store.remembered("disk", &context(), &signature(10.0), &sensors()).unwrap();
+    assert_eq!(find().unwrap().effect, 0.0);
+    assert_eq!(store.remembrances().unwrap(), []);
+    store.db.execute("UPDATE memory SET made = made - 8 * 24 * 3600", []).unwrap();
+    assert_eq!(find(), None);
+    store.db.execute("UPDATE memory SET effect = 0.5", []).unwrap();
+    assert_eq!(find().unwrap().effect, 0.5, "what was proved is remembered longer");
+}
+
+#[test]
 fn no_more_than_a_thousand_are_remembered() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path()).unwrap();

@@ -52,6 +52,9 @@ pub struct Args {
     /// Search once (the default)
     #[arg(long, conflicts_with = "daemon")]
     once: bool,
+    /// Search again, although it is remembered what is best for this workload
+    #[arg(long, conflicts_with = "plan")]
+    afresh: bool,
     /// Go on for ever: search, keep what is better, see whether it still holds
     #[arg(long)]
     daemon: bool,
@@ -266,6 +269,7 @@ fn search(args: &Args, jobs: &[Job], live: &Live, interrupted: &AtomicBool, mana
         constants: live,
         guardian,
         build_id: live.build_id.clone(),
+        afresh: args.afresh,
         interrupted,
         say: &|line| {
             println!("{line}");

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -237,6 +238,102 @@ static double pages(char **words)
 	return connections / (now() - start);
 }
 
+static void *map(size_t size, int protection, int flags, int file)
+{
+	void *memory = mmap(NULL, size, protection, flags, file, 0);
+
+	if (memory == MAP_FAILED)
+		die("mmap");
+	return memory;
+}
+
+/* Half of each page is noise, the other half is not: it can be compressed to a half. */
+static void fill(char *page, unsigned long *noise)
+{
+	size_t i;
+
+	for (i = 0; i < PAGE / 2; i += sizeof(*noise)) {
+		*noise ^= *noise << 13;
+		*noise ^= *noise >> 7;
+		*noise ^= *noise << 17;
+		memcpy(page + i, noise, sizeof(*noise));
+	}
+}
+
+/*
+ * sweep GROUP MEGABYTES ROUNDS: one page after the other, again and again, in a
+ * control group that has less memory; pages per second once it is all filled.
+ */
+static double sweep(char **words)
+{
+	unsigned long size = number(words[1]) << 20, rounds = number(words[2]), round, at, sum = 0;
+	unsigned long noise = 88172645463325252UL;
+	int group = open_or_die(words[0], O_WRONLY);
+	char *memory = map(size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+	double start;
+
+	if (write(group, "0", 1) != 1)
+		die(words[0]);
+	for (at = 0; at < size; at += PAGE)
+		fill(memory + at, &noise);
+	start = now();
+	for (round = 0; round < rounds; round++)
+		for (at = 0; at < size; at += PAGE)
+			sum += ++memory[at];
+	if (!sum)
+		die("sweep");
+	return rounds * size / PAGE / (now() - start);
+}
+
+/*
+ * map FILE KILOBYTES THREADS ROUNDS: threads that map a file and memory, touch
+ * each page of the one and every eighth of the other, and unmap both.
+ */
+struct mapper {
+	pthread_t thread;
+	char **words;
+	unsigned long sum;
+};
+
+static void *mapper(void *arg)
+{
+	struct mapper *mapper = arg;
+	unsigned long size = number(mapper->words[1]) << 10, rounds = number(mapper->words[3]), at;
+	int file = open_or_die(mapper->words[0], O_RDONLY);
+
+	while (rounds--) {
+		char *text = map(size, PROT_READ, MAP_SHARED, file);
+		char *memory = map(size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+
+		for (at = 0; at < size; at += 8 * PAGE)
+			mapper->sum += text[at];
+		for (at = 0; at < size; at += PAGE)
+			memory[at] = 1;
+		munmap(text, size);
+		munmap(memory, size);
+	}
+	close(file);
+	return NULL;
+}
+
+static double map_threads(char **words)
+{
+	unsigned long threads = number(words[2]), rounds = number(words[3]), i;
+	struct mapper *mappers = calloc(threads, sizeof(*mappers));
+	double start = now();
+
+	for (i = 0; mappers && i < threads; i++) {
+		mappers[i].words = words;
+		if (pthread_create(&mappers[i].thread, NULL, mapper, &mappers[i]))
+			die("pthread_create");
+	}
+	for (i = 0; mappers && i < threads; i++)
+		pthread_join(mappers[i].thread, NULL);
+	if (!mappers)
+		die("memory");
+	return threads * rounds / (now() - start);
+}
+
 static const struct {
 	const char *name;
 	int words;
@@ -246,6 +343,8 @@ static const struct {
 	{ "grep", 3, grep },
 	{ "stream", 4, stream },
 	{ "pages", 2, pages },
+	{ "sweep", 3, sweep },
+	{ "map", 4, map_threads },
 };
 
 int main(int count, char **words)

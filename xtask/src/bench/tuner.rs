@@ -19,7 +19,7 @@ use crate::lab;
 use workload::{Workload, NOISE};
 
 /// Every workload of `bench/tuner`.
-const WORKLOADS: [&str; 4] = ["grep", "skip", "stream", "pages"];
+const WORKLOADS: [&str; 6] = ["grep", "skip", "stream", "pages", "sweep", "map"];
 /// Perf-consts among their parameters.
 const CONSTANTS: [&str; 2] = ["BLK_MAX_REQUEST_COUNT", "TCP_INIT_CWND"];
 /// Searches of a flat target.
@@ -39,6 +39,12 @@ pub struct Options {
     /// tuner: kills
     #[arg(long, default_value_t = 100)]
     kills: u32,
+    /// tuner: leave what the searches of each workload have recorded in this folder
+    #[arg(long, value_name = "FOLDER")]
+    keep: Option<PathBuf>,
+    /// tuner: judge what is recorded in this folder by `--keep`, and boot no guest for workloads
+    #[arg(long, value_name = "FOLDER", conflicts_with = "keep")]
+    recorded: Option<PathBuf>,
 }
 
 /// The result; its fields are the fields of the JSON object.
@@ -87,7 +93,11 @@ pub fn run(options: &Options) -> Fallible<Result> {
     let mut space = None;
     for name in WORKLOADS.into_iter().filter(|name| chosen(name)) {
         say(&format!("{name}: the whole grid, the paper's search, ours, and ours again"));
-        let (workload, its) = workload::run(&guest, name)?;
+        let (workload, its) = match (&options.recorded, &options.keep) {
+            (Some(folder), _) => workload::read(name, &folder.join(name))?,
+            (None, Some(folder)) => workload::run(&guest, name, &folder.join(name))?,
+            (None, None) => workload::run(&guest, name, tempfile::tempdir()?.path())?,
+        };
         eprint!("{}", workload.table());
         workloads.push(workload);
         space = space.or(Some(its));

@@ -1,6 +1,7 @@
 //! One workload: a deterministic guest searches it four times (`scripts/tuner-guest`); what the tuner has recorded
 //! there is read here, and replayed with noise put in.
 
+use std::fs;
 use std::path::Path;
 
 use anyhow::{ensure, Context, Result};
@@ -45,24 +46,32 @@ pub struct Workload {
     pub noisy: [f64; 2],
 }
 
-/// Lets the guest search.
+/// Lets the guest search; what the tuner records is left in `folder`.
 ///
 /// # Errors
 /// When a search fails.
-pub fn run(guest: &Guest, name: &str) -> Result<(Workload, Space)> {
-    let out = tempfile::tempdir()?;
+pub fn run(guest: &Guest, name: &str, folder: &Path) -> Result<(Workload, Space)> {
+    fs::create_dir_all(folder)?;
     let script = format!("{} exec scripts/tuner-guest {name}", guest.environment);
     lab::output(
         lab::command("lab/lab")?
             .args(["run", "--kernel", lab::KERNEL, "--icount", "--cpus", "1", "--timeout", "7200", "--out"])
-            .arg(out.path())
+            .arg(folder)
             .arg(script),
     )?;
-    read(name, &out.path().join("state")).with_context(|| format!("workload {name}"))
+    read(name, folder)
 }
 
 /// The searches that `scripts/tuner-guest` makes, in its order.
-fn read(name: &str, state: &Path) -> Result<(Workload, Space)> {
+///
+/// # Errors
+/// When they are not there, or not whole.
+pub fn read(name: &str, folder: &Path) -> Result<(Workload, Space)> {
+    judge(name, &folder.join("state")).with_context(|| format!("workload {name}"))
+}
+
+fn judge(name: &str, state: &Path) -> Result<(Workload, Space)> {
+    ensure!(state.is_dir(), "nothing is recorded in {}", state.display());
     let store = Store::open(state)?;
     let search = |id: i64| -> Result<(Search, Vec<Record>)> {
         let search = store.search(Some(id))?.with_context(|| format!("search {id} was not made"))?;

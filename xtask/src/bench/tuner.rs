@@ -19,7 +19,9 @@ use crate::lab;
 use workload::{Workload, NOISE};
 
 /// Every workload of `bench/tuner`.
-const WORKLOADS: [&str; 6] = ["grep", "skip", "stream", "pages", "sweep", "map"];
+const WORKLOADS: [&str; 7] = ["grep", "skip", "stream", "pages", "tpcb", "sweep", "map"];
+/// What `tpcb` runs.
+const DATABASE: [&str; 2] = ["postgresql-15", "postgresql-client-15"];
 /// Perf-consts among their parameters.
 const CONSTANTS: [&str; 2] = ["BLK_MAX_REQUEST_COUNT", "TCP_INIT_CWND"];
 /// Searches of a flat target.
@@ -140,11 +142,13 @@ fn prepare(kernel: &lab::Kernel) -> Fallible<Guest> {
             .env("XK_STORE", store.path()),
     )?;
     let [workload, disk] = [compile("workload")?, compile("disk")?];
+    let database = lab::output(lab::command("scripts/unpack")?.args(DATABASE))?;
     let environment = format!(
-        "export XK_STORE={} XK_MODULE={module} XK_WORKLOAD={} XK_DISK={} PATH={programs}:$PATH;",
+        "export XK_STORE={} XK_MODULE={module} XK_WORKLOAD={} XK_DISK={} XK_POSTGRESQL={} PATH={programs}:$PATH;",
         store.path().display(),
         workload.display(),
-        disk.display()
+        disk.display(),
+        database.trim_end()
     );
     Ok(Guest { environment, module: module.to_owned(), programs: programs.to_owned(), _store: store })
 }

@@ -104,7 +104,7 @@ fn show(case: &Case) {
 /// # Errors
 /// When a constant is refused, the policy does not compile, or the guest fails.
 pub fn observe(study: &Study, short: bool) -> Result<Case> {
-    let servers = lab::output(&mut lab::command("scripts/case-tools")?)?;
+    let servers = lab::output(lab::command("scripts/unpack")?.arg("nginx"))?;
     let prepared = lab::output(lab::command("scripts/prepare")?.arg(lab::KERNEL))?;
     let mut prepared = prepared.lines().map(PathBuf::from);
     let (Some(programs), Some(module)) = (prepared.next(), prepared.next()) else {

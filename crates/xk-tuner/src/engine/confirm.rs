@@ -3,8 +3,14 @@
 //! What made it a candidate was chosen among many noisy numbers and proves nothing. Here, one hypothesis
 //! ("it is better by at least the minimum effect") meets numbers that had no part in choosing it. Under its
 //! negation, and whatever the noise is, each difference is as likely to have the other sign, because a coin decided
-//! which side came first; so the probability of a wrong promotion is counted out, not modelled. Looks and
-//! attempts share what may go wrong: 1/256 + 0.002 + 0.001 + 0.001 < 1 %.
+//! which side came first; so the probability of a wrong promotion is counted out, not modelled.
+//!
+//! How many pairs that takes depends on how noisy the target is, which the pairs themselves show: the test is looked at
+//! after 8, 16, 32 and 64 of them, and ends at the first look that suffices. Each look, and each attempt, has its own part
+//! of what may go wrong, fixed beforehand (Lan and DeMets, "Discrete sequential boundaries for clinical trials",
+//! Biometrika 70, 1983), so that their sum bounds it however they depend on each other:
+//! 1/256 + 0.002 + 0.0015 + 0.001 + 0.0005 + 0.0005 < 1 %. The first look has the largest part, and the fewest pairs
+//! that can reach it: where there is hardly any noise, it is the only one.
 
 use super::{Stop, Trials};
 use crate::history::Kind;
@@ -13,16 +19,18 @@ use crate::statistics::{interval, signed_rank, Interval};
 use crate::Point;
 
 /// After how many pairs the test is looked at, and how improbable the numbers must then be.
-type Looks = [(usize, f64); 2];
+type Looks = &'static [(usize, f64)];
 
 /// For each candidate, the best first.
-pub const ATTEMPTS: [Looks; 2] = [[(8, 1.0 / 256.0), (16, 0.002)], [(10, 1.0 / 1024.0), (20, 0.001)]];
+pub const ATTEMPTS: [Looks; 2] =
+    [&[(8, 1.0 / 256.0), (16, 0.002), (32, 0.0015), (64, 0.001)], &[(16, 0.0005), (32, 0.0005)]];
 
-/// Trials that the test of the first candidate may need.
+/// Trials that are not spent before the test of the first candidate: those of its second look, as few need more.
 pub const RESERVED: usize = ATTEMPTS[0][1].0;
 
-/// When this many pairs speak against it on the whole, the rest is spared: that never promotes anything.
-const FUTILE: usize = 4;
+/// When this many pairs speak against it on the whole, the rest is spared: that never promotes anything. With fewer,
+/// noise speaks.
+const FUTILE: usize = 8;
 
 /// Whether `point` is better than the default by more than `minimum`: how much, and how improbable it is that
 /// noise did it.
@@ -38,7 +46,7 @@ pub fn confirm(
 ) -> Result<Option<(Interval, f64)>, Stop> {
     let goal = trials.goal();
     let mut effects: Vec<f64> = Vec::new();
-    for (pairs, level) in looks {
+    for &(pairs, level) in looks {
         while effects.len() < pairs {
             let kind = if random.coin() { Kind::DefaultFirst } else { Kind::DefaultLast };
             let Some(sample) = trials.sample(point, kind)? else { return Ok(None) };

@@ -24,6 +24,9 @@ use crate::{Point, Space};
 /// How often one point is measured, at most, while candidates race.
 const REPEATS: usize = 4;
 
+/// The same when changes are taken back: what is looked for is no difference, which takes more to see.
+const LEAN_REPEATS: usize = 8;
+
 /// Rounds over all parameters.
 const PASSES: usize = 4;
 
@@ -77,6 +80,7 @@ impl Engine for Racing {
             heard: Vec::new(),
             noise: 0.0,
             minimum: self.minimum,
+            repeats: REPEATS,
         };
         for aim in std::iter::once(None).chain(self.others.iter().map(Some)) {
             race.aim_at(aim);
@@ -133,6 +137,8 @@ struct Race<'r, 'h> {
     /// Variance of one window: how far the default was from itself.
     noise: f64,
     minimum: f64,
+    /// How often one point is measured now, at most.
+    repeats: usize,
 }
 
 impl<'r> Race<'r, '_> {
@@ -236,7 +242,7 @@ impl<'r> Race<'r, '_> {
     fn is_worth_another(&self, point: &Point, rivals: usize) -> bool {
         let repeated = self.repeated(point);
         let width = SEPARATED * self.variance(point).sqrt();
-        rivals > 1 && (1..REPEATS).contains(&repeated) && width > self.minimum / 2.0
+        rivals > 1 && (1..self.repeats).contains(&repeated) && width > self.minimum / 2.0
     }
 
     fn is_default(&self, point: &Point) -> bool {
@@ -319,7 +325,9 @@ impl<'r> Race<'r, '_> {
     /// that small ones do not add up. What is left is confirmed like any other candidate.
     fn lean(&mut self, point: &Point) -> Result<Point, Stop> {
         let known = std::mem::take(&mut self.samples);
+        self.repeats = LEAN_REPEATS;
         let lean = self.lean_afresh(point);
+        self.repeats = REPEATS;
         self.samples = known;
         lean
     }

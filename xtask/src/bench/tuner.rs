@@ -19,7 +19,7 @@ use crate::lab;
 use workload::{Workload, NOISE};
 
 /// Every workload of `bench/tuner`.
-const WORKLOADS: [&str; 7] = ["grep", "skip", "stream", "pages", "tpcb", "sweep", "map"];
+const WORKLOADS: [&str; 9] = ["grep", "skip", "stream", "pages", "tpcb", "sweep", "map", "threads", "hackbench"];
 /// What `tpcb` runs.
 const DATABASE: [&str; 2] = ["postgresql-15", "postgresql-client-15"];
 /// Perf-consts among their parameters.

@@ -5,12 +5,12 @@
 //! negation, and whatever the noise is, each difference is as likely to have the other sign, because a coin decided
 //! which side came first; so the probability of a wrong promotion is counted out, not modelled.
 //!
-//! How many pairs that takes depends on how noisy the target is, which the pairs themselves show: the test is looked at
-//! after 8, 16, 32 and 64 of them, and ends at the first look that suffices. Each look, and each attempt, has its own part
-//! of what may go wrong, fixed beforehand (Lan and DeMets, "Discrete sequential boundaries for clinical trials",
-//! Biometrika 70, 1983), so that their sum bounds it however they depend on each other:
-//! 1/256 + 0.002 + 0.0015 + 0.001 + 0.0005 + 0.0005 < 1 %. The first look has the largest part, and the fewest pairs
-//! that can reach it: where there is hardly any noise, it is the only one.
+//! How many pairs that takes depends on how noisy the target is, which the pairs themselves show: the test is looked
+//! at after 8, 16, 32 and 64 of them, and ends at the first look that suffices. Each look, and each attempt, has its
+//! own part of what may go wrong, fixed beforehand (Lan and DeMets, "Discrete sequential boundaries for clinical
+//! trials", Biometrika 70, 1983), so that their sum bounds it however they depend on each other:
+//! 1/256 + 0.002 + 0.0015 + 0.001 + 0.0005 + 0.0005 < 1 %. The first look has the largest part, which is what its few
+//! pairs can reach at all: where there is hardly any noise, it is the only one.
 
 use super::{Stop, Trials};
 use crate::history::Kind;

@@ -239,10 +239,11 @@ impl<'r> Race<'r, '_> {
         point != best && self.mean(best) - self.mean(point) < SEPARATED * variance.sqrt()
     }
 
+    /// What is known to within the minimum effect is known well enough.
     fn is_worth_another(&self, point: &Point, rivals: usize) -> bool {
         let repeated = self.repeated(point);
         let width = SEPARATED * self.variance(point).sqrt();
-        rivals > 1 && (1..self.repeats).contains(&repeated) && width > self.minimum / 2.0
+        rivals > 1 && (1..self.repeats).contains(&repeated) && width > self.minimum
     }
 
     fn is_default(&self, point: &Point) -> bool {

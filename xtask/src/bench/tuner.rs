@@ -44,7 +44,7 @@ pub struct Options {
     /// tuner: leave what the searches of each workload have recorded in this folder
     #[arg(long, value_name = "FOLDER")]
     keep: Option<PathBuf>,
-    /// tuner: judge what is recorded in this folder by `--keep`, and boot no guest for workloads
+    /// tuner: judge what is recorded in this folder by `--keep`, and boot no guest: no kills, no sensors
     #[arg(long, value_name = "FOLDER", conflicts_with = "keep")]
     recorded: Option<PathBuf>,
 }
@@ -58,10 +58,11 @@ pub struct Result {
     /// Share of searches of a flat target, with noise put in, in which something was promoted.
     false_promotion: f64,
     false_promotion_searches: u64,
-    /// Share of a processor that every sensor of every subsystem takes, read once per second.
-    sensor_cpu: f64,
-    sensor_counters: usize,
-    kill9: Kills,
+    /// Share of a processor that every sensor of every subsystem takes, read once per second; there are none of what
+    /// is only judged, nor kills.
+    sensor_cpu: Option<f64>,
+    sensor_counters: Option<usize>,
+    kill9: Option<Kills>,
     missed: Vec<String>,
 }
 
@@ -74,6 +75,16 @@ struct Kills {
     knobs_left: u32,
     /// Rounds after which another trial came than the one that was killed.
     other_next: u32,
+}
+
+impl Kills {
+    fn line(&self) -> String {
+        let Kills { rounds, changed, lost_trials, knobs_left, other_next } = self;
+        format!(
+            "{rounds} kills, {changed} with a knob changed: {lost_trials} trials lost, {knobs_left} knobs left, \
+             {other_next} times another trial next\n"
+        )
+    }
 }
 
 /// What every guest needs.
@@ -89,44 +100,50 @@ struct Guest {
 /// Builds what is needed, and boots a guest for each workload, and one to kill tuners in.
 pub fn run(options: &Options) -> Fallible<Result> {
     let kernel = lab::kernel()?;
-    let guest = prepare(&kernel)?;
+    let guest = options.recorded.is_none().then(|| prepare(&kernel)).transpose()?;
     let chosen = |name: &&str| options.workloads.is_empty() || options.workloads.iter().any(|wanted| wanted == name);
     let mut workloads = Vec::new();
     let mut space = None;
     for name in WORKLOADS.into_iter().filter(|name| chosen(name)) {
         say(&format!("{name}: the whole grid, the paper's search, ours, and ours again"));
-        let (workload, its) = match (&options.recorded, &options.keep) {
-            (Some(folder), _) => workload::read(name, &folder.join(name))?,
-            (None, Some(folder)) => workload::run(&guest, name, &folder.join(name))?,
-            (None, None) => workload::run(&guest, name, tempfile::tempdir()?.path())?,
-        };
+        let (workload, its) = options.workload(guest.as_ref(), name)?;
         eprint!("{}", workload.table());
         workloads.push(workload);
         space = space.or(Some(its));
     }
     let space = space.context("there is no workload")?;
     let false_promotion = false_promotion(&space)?;
-    say(&format!("killing {} tuners, and reading sensors", options.kills));
-    let report = kills(&guest, options.kills)?;
+    let report = guest.as_ref().map(|guest| kills(guest, options.kills)).transpose()?;
     let mut missed: Vec<String> = workloads.iter().flat_map(Workload::missed).collect();
-    missed.extend(beyond(false_promotion, &report));
+    missed.extend(beyond(false_promotion, report.as_ref()));
     Ok(Result {
         bench: "tuner",
         kernel: kernel.release,
         workloads,
         false_promotion,
         false_promotion_searches: FLAT_SEARCHES,
-        sensor_cpu: (report.sensor_cpu * 1e6).round() / 1e6,
-        sensor_counters: report.counters,
-        kill9: Kills {
+        sensor_cpu: report.as_ref().map(|report| (report.sensor_cpu * 1e6).round() / 1e6),
+        sensor_counters: report.as_ref().map(|report| report.counters),
+        kill9: report.map(|report| Kills {
             rounds: report.rounds,
             changed: report.changed,
             lost_trials: report.lost_trials,
             knobs_left: report.knobs_left,
             other_next: report.other_next,
-        },
+        }),
         missed,
     })
+}
+
+impl Options {
+    fn workload(&self, guest: Option<&Guest>, name: &str) -> Fallible<(Workload, Space)> {
+        let kept = self.recorded.as_ref().or(self.keep.as_ref()).map(|folder| folder.join(name));
+        match (guest, kept) {
+            (Some(guest), Some(folder)) => workload::run(guest, name, &folder),
+            (Some(guest), None) => workload::run(guest, name, tempfile::tempdir()?.path()),
+            (None, folder) => workload::read(name, &folder.context("there is no guest")?),
+        }
+    }
 }
 
 fn prepare(kernel: &lab::Kernel) -> Fallible<Guest> {
@@ -180,6 +197,7 @@ fn false_promotion(space: &Space) -> Fallible<f64> {
 
 /// A guest with two processors and a clock like any other: when a tuner is killed is nobody's plan.
 fn kills(guest: &Guest, rounds: u32) -> Fallible<Report> {
+    say(&format!("killing {rounds} tuners, and reading sensors"));
     let script = format!(
         "{} insmod {} && modprobe null_blk nr_devices=1 gb=1 && exec {} inside tuner --xk {}/xk --search \
          bench/tuner/kill9.toml --knob /sys/block/nullb0/queue/read_ahead_kb --subsystems {} --rounds {rounds}",
@@ -194,15 +212,18 @@ fn kills(guest: &Guest, rounds: u32) -> Fallible<Report> {
     serde_json::from_str(last).with_context(|| format!("the guest printed: {printed}"))
 }
 
-fn beyond(false_promotion: f64, report: &Report) -> Vec<String> {
-    let promises = [
-        ("noise is promoted once in a hundred searches at most", false_promotion <= MISTAKES),
-        ("sensors take half a hundredth of a processor at most", report.sensor_cpu <= SENSORS),
-        ("no trial is lost by a kill", report.lost_trials == 0),
-        ("no knob stays changed after a kill", report.knobs_left == 0),
-        ("a killed trial comes again", report.other_next == 0),
-        ("a third of the kills hit a tuner that has changed something", report.changed * 3 >= report.rounds),
-    ];
+fn beyond(false_promotion: f64, report: Option<&Report>) -> Vec<String> {
+    let of_report = report.map(|report| {
+        [
+            ("sensors take half a hundredth of a processor at most", report.sensor_cpu <= SENSORS),
+            ("no trial is lost by a kill", report.lost_trials == 0),
+            ("no knob stays changed after a kill", report.knobs_left == 0),
+            ("a killed trial comes again", report.other_next == 0),
+            ("a third of the kills hit a tuner that has changed something", report.changed * 3 >= report.rounds),
+        ]
+    });
+    let noise = ("noise is promoted once in a hundred searches at most", false_promotion <= MISTAKES);
+    let promises: Vec<(&str, bool)> = of_report.into_iter().flatten().chain([noise]).collect();
     promises.iter().filter(|(_, holds)| !holds).map(|(promise, _)| (*promise).to_owned()).collect()
 }
 
@@ -210,14 +231,13 @@ impl Result {
     /// For people.
     pub fn table(&self) -> String {
         let workloads: String = self.workloads.iter().map(Workload::table).collect();
-        let Kills { rounds, changed, lost_trials, knobs_left, other_next } = self.kill9;
+        let sensors = self.sensor_counters.zip(self.sensor_cpu).map_or_else(String::new, |(counters, cpu)| {
+            format!("{counters} counters, read once per second, take {:.4} % of a processor\n", 100.0 * cpu)
+        });
+        let kills = self.kill9.as_ref().map_or_else(String::new, Kills::line);
         format!(
-            "{workloads}noise alone was promoted in {:.1} % of {FLAT_SEARCHES} searches\n{} counters, read once per \
-             second, take {:.4} % of a processor\n{rounds} kills, {changed} with a knob changed: {lost_trials} trials \
-             lost, {knobs_left} knobs left, {other_next} times another trial next\n",
+            "{workloads}noise alone was promoted in {:.1} % of {FLAT_SEARCHES} searches\n{sensors}{kills}",
             100.0 * self.false_promotion,
-            self.sensor_counters,
-            100.0 * self.sensor_cpu,
         )
     }
 

@@ -6,8 +6,9 @@ use super::*;
 /// What this systemd has instead of the machine's units.
 const UNITS: &str = "/run/units";
 const UNIT: &str = "xk-tune@search.service";
-/// The unit's own times are of machines that are not emulated.
-const SHORTER: &str = "[Service]\nWatchdogSec=60s\nRestartSec=1s\nEnvironment=XK_STORE=/var/lib/tables\n";
+/// The unit's own times are of machines that are not emulated; the target is in the repository, which may be in `/tmp`.
+const SHORTER: &str = "[Service]\nWatchdogSec=60s\nRestartSec=1s\nEnvironment=XK_STORE=/var/lib/tables\n\
+                       StandardOutput=append:/run/units/said\nStandardError=append:/run/units/said\n";
 
 /// As process 1 of a namespace: it takes nothing of the guest but what its units ask for.
 struct Systemd(Child);
@@ -18,7 +19,8 @@ impl Systemd {
         let file = |name: &str, text: &str| fs::write(units.join(name), text).unwrap();
         fs::create_dir_all(units.join("xk-tune@.service.d")).unwrap();
         fs::copy(repository().join("packaging/xk-tune@.service"), units.join("xk-tune@.service")).unwrap();
-        file("xk-tune@.service.d/shorter.conf", SHORTER);
+        let target = format!("BindReadOnlyPaths={}\n", repository().display());
+        file("xk-tune@.service.d/shorter.conf", &[SHORTER, &target].concat());
         for target in ["default", "sysinit", "basic", "shutdown", "umount", "final"] {
             file(&format!("{target}.target"), "[Unit]\nDefaultDependencies=no\n");
         }
@@ -55,9 +57,8 @@ impl Systemd {
         let deadline = Instant::now() + Duration::from_secs(300);
         while !condition() {
             if Instant::now() > deadline {
-                let history = Command::new("/usr/bin/xk").args(["tune", "history"]).output().unwrap();
-                let history = String::from_utf8_lossy(&history.stdout).into_owned();
-                panic!("it never happened that {what}:\n{}\n{history}", self.control(&["show", UNIT]));
+                let said = fs::read_to_string(Path::new(UNITS).join("said")).unwrap_or_default();
+                panic!("it never happened that {what}:\n{}\n{said}", self.control(&["show", UNIT]));
             }
             std::thread::sleep(Duration::from_millis(100));
         }

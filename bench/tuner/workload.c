@@ -287,7 +287,7 @@ static double sweep(char **words)
 
 /*
  * map FILE KILOBYTES THREADS ROUNDS: threads that map a file and memory, touch
- * each page of the one and every eighth of the other, and unmap both.
+ * every eighth page of the one and each of the other, and unmap both.
  */
 struct mapper {
 	pthread_t thread;

@@ -78,6 +78,13 @@ pub const ALL: &[Target] = &[
         seeds: tuner::expositions,
         run: tuner::exposition,
     },
+    Target {
+        name: "memories",
+        what: "signed memories of other machines",
+        memory: SMALL,
+        seeds: tuner::memories,
+        run: tuner::memory,
+    },
     // The address sanitizer reserves terabytes.
     Target { name: "ops", what: "operations of xk.ko", memory: None, seeds: ops::seeds, run: ops::run },
 ];

@@ -1,11 +1,17 @@
-//! What the tuner is given: descriptions of searches, and what endpoints expose.
+//! What the tuner is given: descriptions of searches, what endpoints expose, and memories of other machines.
 
+use std::collections::BTreeMap;
+use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{bail, Result};
+use tempfile::TempDir;
 use xk_tuner::description::{Domain, Job};
+use xk_tuner::exchange::{export, import, Imported, Keys};
 use xk_tuner::modules::{Described, Modules};
+use xk_tuner::store::{Context, Store};
 use xk_tuner::target::Selector;
+use xk_tuner::{Signature, Value};
 
 use super::code::size;
 use super::{said, Input};
@@ -120,5 +126,50 @@ pub fn exposition(input: &Input<'_>) -> String {
     said(Selector::parse(selector), |selector| {
         assert_eq!(Selector::parse(&selector.to_string()).as_ref(), Ok(&selector));
         said(selector.find(exposed), |value| format!("value {}", value.is_finite()))
+    })
+}
+
+/// What other machines are told: two memories.
+const NAMES: [&str; 2] = ["network", "storage"];
+
+/// A machine that trusts itself. Its key is always the same: what it signed is trusted by later runs.
+fn machine(folder: &Path) -> Result<(Store, Keys)> {
+    fs::write(folder.join("key"), "5a".repeat(32))?;
+    Ok((Store::open(folder)?, Keys::new(folder, &folder.join("trusted"))))
+}
+
+/// A file of `xk tune export`.
+pub fn memories() -> Result<Vec<Vec<u8>>> {
+    let folder = tempfile::tempdir()?;
+    let (store, keys) = machine(folder.path())?;
+    let context = Context { build_id: "1a2b".into(), hardware: "2 processors".into(), schema: "3c4d".into() };
+    for name in NAMES {
+        let setting = BTreeMap::from([("swappiness".to_owned(), Value::Number(60))]);
+        store.remember(name, &context, &Signature::default(), &setting, 0.25)?;
+    }
+    let file = folder.path().join("memories");
+    export(&store, &keys, None, &file)?;
+    Ok(vec![fs::read(file)?])
+}
+
+thread_local! {
+    /// Opening a database takes a hundred times as long as reading a file.
+    static HERE: Result<(TempDir, Store, Keys)> = tempfile::tempdir().map_err(Into::into).and_then(|folder| {
+        let (store, keys) = machine(folder.path())?;
+        Ok((folder, store, keys))
+    });
+}
+
+/// Who is believed is believed as a whole: a file that is taken has every memory that was signed.
+pub fn memory(input: &Input<'_>) -> String {
+    let take = |here: &Result<(TempDir, Store, Keys)>| match here {
+        Ok((_, store, keys)) => Ok(import(store, keys, &[], input.path)?.0),
+        Err(error) => bail!("{error:#}"),
+    };
+    said(HERE.with(take), |imported: Imported| {
+        // This machine has no search, and says so of each.
+        let expected = NAMES.map(|name| format!("search `{name}`: is another search"));
+        assert_eq!(imported.refused, expected);
+        "taken".into()
     })
 }

@@ -6,6 +6,7 @@ mod corpus;
 mod effects;
 mod inside;
 mod lab;
+mod side_by_side;
 mod spans;
 mod stress;
 

@@ -3,6 +3,7 @@
 //!
 //! In: the memory, and whether a tuner is at work. Out: the text; a file of it, whole at any moment.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -11,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use crate::engine::Ground;
 use crate::history::{Outcome, Record};
-use crate::store::{Search, State, Store};
+use crate::store::{Mark, Search, State, Store};
 use crate::target::exposition::escape;
 use crate::Error;
 
@@ -49,11 +50,37 @@ impl Page {
     }
 }
 
+/// What the journal has said so far. A journal grows for years: what was counted is not read again.
+#[derive(Debug, Clone, Default)]
+pub struct Counts {
+    mark: Mark,
+    events: [u32; EVENTS.len()],
+    ends: [u32; ENDS.len()],
+    last: i64,
+}
+
+impl Counts {
+    fn read_on(&mut self, store: &Store) -> Result<(), Error> {
+        let Self { mark, events, ends, last } = self;
+        store.read_on(mark, |entry| {
+            let event = &entry.what["event"];
+            for (count, (name, ..)) in events.iter_mut().zip(EVENTS) {
+                *count += u32::from(event == name);
+            }
+            for (count, end) in ends.iter_mut().zip(ENDS) {
+                *count += u32::from(event == "ended" && entry.what["evidence"]["end"] == end);
+            }
+            *last = entry.at;
+        })
+    }
+}
+
 /// Everything, as it is now.
 ///
 /// # Errors
 /// [`Error::Store`].
-pub fn metrics(store: &Store, at_work: bool, stopped: bool) -> Result<String, Error> {
+pub fn metrics(store: &Store, counts: &mut Counts, at_work: bool, stopped: bool) -> Result<String, Error> {
+    counts.read_on(store)?;
     let mut page = Page::default();
     page.gauge("xk_tuner_at_work", "Whether a tuner is at work.", f64::from(u8::from(at_work)));
     page.gauge("xk_tuner_stopped", "Whether tuning is stopped by xk tune stop.", f64::from(u8::from(stopped)));
@@ -64,34 +91,29 @@ pub fn metrics(store: &Store, at_work: bool, stopped: bool) -> Result<String, Er
     );
     page.gauge("xk_tuner_knobs_kept", "Knobs that keep a value that was proved better.", store.kept()?.len() as f64);
     page.gauge("xk_tuner_memories", "Settings that are remembered.", store.memories()? as f64);
-    events(&mut page, store)?;
+    events(&mut page, counts);
     searches(&mut page, store)?;
     Ok(page.text)
 }
 
-fn events(page: &mut Page, store: &Store) -> Result<(), Error> {
-    let (entries, broken) = store.journal()?;
-    let count = |event: &str| entries.iter().filter(|entry| entry.what["event"] == event).count();
-    for (event, name, help) in EVENTS {
+fn events(page: &mut Page, counts: &Counts) {
+    for ((_, name, help), count) in EVENTS.iter().zip(counts.events) {
         page.family(name, "counter", help);
-        page.sample(name, &[], count(event) as f64);
+        page.sample(name, &[], f64::from(count));
     }
     page.family("xk_tuner_trials_total", "counter", "Trials, by how they ended.");
-    for end in ENDS {
-        let of = |entry: &&crate::store::Entry| entry.what["event"] == "ended" && entry.what["evidence"]["end"] == end;
-        page.sample("xk_tuner_trials_total", &[("end", end)], entries.iter().filter(of).count() as f64);
+    for (end, count) in ENDS.iter().zip(counts.ends) {
+        page.sample("xk_tuner_trials_total", &[("end", end)], f64::from(count));
     }
-    let help = "Whether the journal's entries follow from each other.";
-    page.gauge("xk_tuner_journal_intact", help, f64::from(u8::from(broken.is_none())));
-    let last = entries.last().map_or(0, |entry| entry.at);
-    page.gauge("xk_tuner_last_event_timestamp_seconds", "When the journal was last added to.", last as f64);
-    Ok(())
+    let help = "Whether the journal's entries followed from each other when they were read.";
+    page.gauge("xk_tuner_journal_intact", help, f64::from(u8::from(counts.mark.broken.is_none())));
+    page.gauge("xk_tuner_last_event_timestamp_seconds", "When the journal was last added to.", counts.last as f64);
 }
 
 /// Of each name, the last search.
 fn searches(page: &mut Page, store: &Store) -> Result<(), Error> {
     let mut last: BTreeMap<String, (Search, Vec<Record>)> = BTreeMap::new();
-    for id in store.searches()? {
+    for id in store.last_searches()? {
         if let Some(search) = store.search(Some(id))? {
             let history = store.history(id)?;
             last.insert(search.name.clone(), (search, history));
@@ -131,11 +153,31 @@ fn searches(page: &mut Page, store: &Store) -> Result<(), Error> {
     Ok(())
 }
 
+/// A file for whoever watches.
+#[derive(Debug, Clone)]
+pub struct Publisher {
+    file: PathBuf,
+    counts: RefCell<Counts>,
+}
+
+impl Publisher {
+    /// Nothing is written yet.
+    #[must_use]
+    pub fn to(file: PathBuf) -> Self {
+        Self { file, counts: RefCell::default() }
+    }
+
+    /// Writes everything, as it is now.
+    ///
+    /// # Errors
+    /// [`Error::Store`], [`Error::Io`].
+    pub fn publish(&self, store: &Store, at_work: bool, stopped: bool) -> Result<(), Error> {
+        write(&self.file, &metrics(store, &mut self.counts.borrow_mut(), at_work, stopped)?)
+    }
+}
+
 /// Puts the text into a file, which a reader finds whole, or as it was before.
-///
-/// # Errors
-/// [`Error::Io`].
-pub fn write(file: &Path, text: &str) -> Result<(), Error> {
+fn write(file: &Path, text: &str) -> Result<(), Error> {
     let mut beside = file.as_os_str().to_owned();
     // The collector reads `*.prom` only.
     beside.push(format!(".{}", std::process::id()));
@@ -166,7 +208,8 @@ mod tests {
     fn what_happened_is_counted() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(folder.path()).unwrap();
-        let empty = metrics(&store, false, true).unwrap();
+        let mut counts = Counts::default();
+        let empty = metrics(&store, &mut counts, false, true).unwrap();
         assert_eq!((value(&empty, "xk_tuner_at_work"), value(&empty, "xk_tuner_stopped")), (0.0, 1.0));
         assert_eq!(value(&empty, "xk_tuner_trials_total{end=\"failed\"}"), 0.0);
         let name = "a \"disk\"\\\n";
@@ -177,7 +220,7 @@ mod tests {
         store.note("x", &serde_json::json!({ "event": "ended", "evidence": outcome })).unwrap();
         store.note("x", &serde_json::json!({ "event": "yielded" })).unwrap();
         store.remember(name, &context(), &signature(1.0), &[].into(), 0.1).unwrap();
-        let text = metrics(&store, true, false).unwrap();
+        let text = metrics(&store, &mut counts, true, false).unwrap();
         let of = "{search=\"a \\\"disk\\\"\\\\\\n\"}";
         for (series, right) in [
             ("xk_tuner_at_work", 1.0),
@@ -192,6 +235,9 @@ mod tests {
         ] {
             assert_eq!(value(&text, series), right, "{series}");
         }
+        // What was counted is not counted again, and nothing else than what a fresh count finds.
+        assert_eq!(metrics(&store, &mut counts, true, false).unwrap(), text);
+        assert_eq!(metrics(&store, &mut Counts::default(), true, false).unwrap(), text);
         // Every family is announced once, before its samples.
         let mut announced = std::collections::BTreeSet::new();
         for line in text.lines() {

@@ -20,10 +20,11 @@ use crate::description::{Backing, EngineName, Job};
 use crate::engine::{Conclusion, Engine, Exhaustive, Orthogonal, Racing};
 use crate::guardian::{clean_up, Guardian};
 use crate::knob::{Constants, Held, Module};
+use crate::metrics::Publisher;
 use crate::modules::{Kernel, Modules};
 use crate::store::{Begun, Context, Lock, SearchId, Store};
 use crate::target::Watch;
-use crate::{metrics, Error, Point, Space, Value};
+use crate::{Error, Point, Space, Value};
 use machine::{Kept, Machine, Witness};
 
 /// How long the guardian of a tuner that died may take.
@@ -48,7 +49,7 @@ pub struct Setup<'a> {
     /// Gets a line whenever something happens.
     pub say: &'a dyn Fn(&str),
     /// Where metrics go after each trial, if anywhere.
-    pub metrics: Option<PathBuf>,
+    pub metrics: Option<Publisher>,
     /// Called several times per second, as long as the session gets on.
     pub alive: &'a dyn Fn(),
 }
@@ -223,10 +224,9 @@ pub fn once(mut setup: Setup<'_>, jobs: &[Job]) -> Result<Vec<Summary>, Error> {
 impl Setup<'_> {
     /// Tells whoever watches. That this fails is said, and no reason to end a search.
     fn publish(&self, store: &Store, at_work: bool) {
-        let Some(file) = &self.metrics else { return };
+        let Some(publisher) = &self.metrics else { return };
         let stopped = stop_file(&self.folder).exists();
-        let done = metrics::metrics(store, at_work, stopped).and_then(|text| metrics::write(file, &text));
-        if let Err(error) = done {
+        if let Err(error) = publisher.publish(store, at_work, stopped) {
             (self.say)(&format!("metrics: {error}"));
         }
     }

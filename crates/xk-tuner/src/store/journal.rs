@@ -23,6 +23,23 @@ pub struct Entry {
     pub hash: String,
 }
 
+/// How far the journal has been read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Mark {
+    number: i64,
+    hash: String,
+    /// The first entry that did not fit the one before, or was not there any more.
+    pub broken: Option<i64>,
+}
+
+impl Mark {
+    fn check(&mut self, number: i64, fits: bool) {
+        if !fits {
+            self.broken.get_or_insert(number);
+        }
+    }
+}
+
 fn hash(before: &str, number: i64, at: i64, who: &str, what: &str) -> String {
     // The lengths keep fields apart.
     let text = format!("{before}|{number}|{at}|{}|{who}|{}|{what}", who.len(), what.len());
@@ -56,28 +73,40 @@ impl Store {
     /// # Errors
     /// [`Error::Store`].
     pub fn journal(&self) -> Result<(Vec<Entry>, Option<i64>), Error> {
-        let read = || -> rusqlite::Result<Vec<(Entry, String)>> {
-            let mut statement = self.db.prepare("SELECT number, at, who, what, hash FROM journal ORDER BY number")?;
-            let rows = statement.query_map([], |row| {
+        let (mut mark, mut entries) = (Mark::default(), Vec::new());
+        self.read_on(&mut mark, |entry| entries.push(entry))?;
+        Ok((entries, mark.broken))
+    }
+
+    /// Goes on from the mark to the end, and leaves the mark there.
+    ///
+    /// # Errors
+    /// [`Error::Store`].
+    pub fn read_on(&self, mark: &mut Mark, mut each: impl FnMut(Entry)) -> Result<(), Error> {
+        let mut read = || -> rusqlite::Result<()> {
+            let sql = "SELECT number, at, who, what, hash FROM journal WHERE number >= ?1 ORDER BY number";
+            let mut statement = self.db.prepare(sql)?;
+            let mut rows = statement.query([mark.number.max(1)])?;
+            // The entry at the mark comes once more: it must be there, and be what it was.
+            let mut known = mark.number > 0;
+            while let Some(row) = rows.next()? {
                 let text: String = row.get(3)?;
                 let what = serde_json::from_str(&text).unwrap_or_else(|_| Json::String(text.clone()));
                 let entry = Entry { number: row.get(0)?, at: row.get(1)?, who: row.get(2)?, what, hash: row.get(4)? };
-                Ok((entry, text))
-            })?;
-            rows.collect()
-        };
-        let read = read().map_err(|error| self.explain(&error))?;
-        let mut before = "";
-        let mut broken = None;
-        for (index, (entry, text)) in read.iter().enumerate() {
-            // The text as it stands there: a number that was read may be written otherwise.
-            let right = hash(before, entry.number, entry.at, &entry.who, text);
-            if entry.hash != right || entry.number != index as i64 + 1 {
-                broken = Some(entry.number);
-                break;
+                if std::mem::take(&mut known) && entry.number == mark.number {
+                    mark.check(entry.number, entry.hash == mark.hash);
+                    continue;
+                }
+                // The text as it stands there: a number that was read may be written otherwise.
+                let right = hash(&mark.hash, entry.number, entry.at, &entry.who, &text);
+                mark.check(entry.number, entry.hash == right && entry.number == mark.number + 1);
+                (mark.number, mark.hash) = (entry.number, entry.hash.clone());
+                each(entry);
             }
-            before = &entry.hash;
-        }
-        Ok((read.into_iter().map(|(entry, _)| entry).collect(), broken))
+            // Nothing came: what was at the mark is gone, and all behind it.
+            mark.check(mark.number, !known);
+            Ok(())
+        };
+        read().map_err(|error| self.explain(&error))
     }
 }

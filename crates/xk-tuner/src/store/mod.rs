@@ -20,7 +20,7 @@ use crate::session::machine::Kept;
 use crate::Error;
 
 pub use carry::{Forbidden, Remembrance};
-pub use journal::Entry;
+pub use journal::{Entry, Mark};
 pub use memory::{Context, Memory};
 pub use search::{Begun, Search, SearchId, State};
 

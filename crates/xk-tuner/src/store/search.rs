@@ -143,12 +143,12 @@ impl Store {
         }
     }
 
-    /// How many searches there are.
+    /// Of each name, the last search.
     ///
     /// # Errors
     /// [`Error::Store`].
-    pub fn searches(&self) -> Result<Vec<SearchId>, Error> {
-        let ids = self.texts("SELECT CAST(id AS TEXT) FROM search ORDER BY id", [])?;
+    pub fn last_searches(&self) -> Result<Vec<SearchId>, Error> {
+        let ids = self.texts("SELECT CAST(max(id) AS TEXT) FROM search GROUP BY name", [])?;
         ids.iter().map(|id| id.parse().map_err(|_| self.damaged("a search"))).collect()
     }
 

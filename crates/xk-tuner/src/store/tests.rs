@@ -173,6 +173,42 @@ fn the_journal_shows_what_was_tampered_with() {
 }
 
 #[test]
+fn who_reads_on_sees_that_the_end_was_tampered_with() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path()).unwrap();
+    let note = |events: std::ops::Range<i32>| {
+        events.for_each(|number| store.note("me", &json!({ "event": number })).unwrap());
+    };
+    let read = |mark: &mut Mark| {
+        let mut events = Vec::new();
+        store.read_on(mark, |entry| events.push(entry.what["event"].as_i64().unwrap())).unwrap();
+        events
+    };
+    let mut mark = Mark::default();
+    assert_eq!(read(&mut mark), [0; 0]);
+    note(0..3);
+    assert_eq!(read(&mut mark), [0, 1, 2]);
+    assert_eq!(read(&mut mark), [0; 0]);
+    note(3..5);
+    assert_eq!((read(&mut mark), mark.broken), (vec![3, 4], None));
+    let tampered = |sql: &str| {
+        store.db.execute_batch("DROP TRIGGER journal_is_not_changed; DROP TRIGGER journal_is_not_shortened").unwrap();
+        store.db.execute_batch(&format!("BEGIN; {sql}")).unwrap();
+        let mut mark = mark.clone();
+        note(9..11);
+        let came = read(&mut mark);
+        store.db.execute_batch("ROLLBACK").unwrap();
+        store.db.execute_batch(TABLES).unwrap();
+        (came, mark.broken)
+    };
+    assert_eq!(tampered(""), (vec![9, 10], None));
+    // Cut off and written anew; written over; emptied, then shorter than it was.
+    assert_eq!(tampered("DELETE FROM journal WHERE number > 3"), (vec![], Some(5)));
+    assert_eq!(tampered("UPDATE journal SET hash = 'x' WHERE number = 5"), (vec![9, 10], Some(5)));
+    assert_eq!(tampered("DELETE FROM journal"), (vec![], Some(5)));
+}
+
+#[test]
 fn a_damaged_database_is_an_error_that_says_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("tuner.sqlite");

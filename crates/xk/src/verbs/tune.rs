@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use xk_runtime::Device;
 use xk_tuner::description::{folders, Job};
 use xk_tuner::knob::{Constant, Constants};
+use xk_tuner::metrics::Publisher;
 use xk_tuner::modules;
 use xk_tuner::plan::plan;
 use xk_tuner::session::{once, recover, revert, stop_file, Setup, Summary};
@@ -275,7 +276,7 @@ fn search(args: &Args, jobs: &[Job], live: &Live, interrupted: &AtomicBool, mana
             println!("{line}");
             manager.status(line);
         },
-        metrics: args.metrics.clone(),
+        metrics: args.metrics.clone().map(Publisher::to),
         alive: &|| manager.alive(),
     };
     Ok(once(setup, jobs)?)

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use xk_tuner::description::{AtEnd, Job};
+use xk_tuner::metrics::Counts;
 use xk_tuner::plan::Plan;
 use xk_tuner::report::verdict;
 use xk_tuner::session::{stop_file, Summary};
@@ -67,7 +68,8 @@ fn at_work(state: &Path) -> bool {
 /// What a monitoring system wants to know.
 pub fn metrics(state: &Path) -> Result {
     let store = Store::open(state)?;
-    print!("{}", xk_tuner::metrics::metrics(&store, at_work(state), stop_file(state).exists())?);
+    let counts = &mut Counts::default();
+    print!("{}", xk_tuner::metrics::metrics(&store, counts, at_work(state), stop_file(state).exists())?);
     Ok(())
 }
 

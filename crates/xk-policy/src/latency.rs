@@ -1,22 +1,20 @@
-//! How long calls of a kernel function take: two eBPF programs and a histogram, without a compiler.
+//! How long calls of a kernel function take: two eBPF programs and a histogram.
 //!
 //! In: the name of a function. Out: how many calls took how long while it was watched, in buckets of which each is at
 //! most a sixteenth wide. Refused is what the kernel cannot trace, and a name that two functions have. Everything is
 //! gone when this is dropped, or when the process dies.
-//!
-//! The programs are a few dozen instructions that never change, so they are written down as such: a machine that is
-//! tuned needs no clang.
 
 use std::ffi::{CStr, CString};
 use std::fs;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
-use libbpf_sys::{
-    bpf_link_create, bpf_link_create_opts, bpf_map_create_opts, bpf_prog_load, bpf_prog_load_opts,
-    BPF_F_KPROBE_MULTI_RETURN, BPF_PROG_TYPE_KPROBE, BPF_TRACE_KPROBE_MULTI,
-};
+use libbpf_sys::{bpf_map_create_opts, BPF_F_KPROBE_MULTI_RETURN};
 
+use crate::insn::{
+    add, at_function, call, count, insn, map, mov, set, store, store_word, Insn, END, GET_CURRENT_PID_TGID,
+    KTIME_GET_NS, MAP_DELETE, MAP_LOOKUP, MAP_UPDATE, NO_FUNCTION,
+};
 use crate::Error;
 
 /// Threads that may be inside the function at one time.
@@ -73,78 +71,6 @@ fn middle(bucket: usize) -> f64 {
     }
     let scale = (bucket / FINE - 1) as i32;
     (((FINE + bucket % FINE) as f64) + 0.5) * 2f64.powi(scale) - 0.5
-}
-
-/// An instruction of eBPF.
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-struct Insn {
-    code: u8,
-    registers: u8,
-    offset: i16,
-    immediate: i32,
-}
-
-const fn insn(code: u8, dst: u8, src: u8, offset: i16, immediate: i32) -> Insn {
-    Insn { code, registers: dst | src << 4, offset, immediate }
-}
-
-/// dst = src
-const fn mov(dst: u8, src: u8) -> Insn {
-    insn(0xbf, dst, src, 0, 0)
-}
-
-/// dst = immediate
-const fn set(dst: u8, immediate: i32) -> Insn {
-    insn(0xb7, dst, 0, 0, immediate)
-}
-
-/// dst += immediate
-const fn add(dst: u8, immediate: i32) -> Insn {
-    insn(0x07, dst, 0, 0, immediate)
-}
-
-/// 8 bytes at dst + offset = src
-const fn store(dst: u8, offset: i16, src: u8) -> Insn {
-    insn(0x7b, dst, src, offset, 0)
-}
-
-/// 4 bytes at dst + offset = src
-const fn store_word(dst: u8, offset: i16, src: u8) -> Insn {
-    insn(0x63, dst, src, offset, 0)
-}
-
-const fn call(helper: i32) -> Insn {
-    insn(0x85, 0, 0, 0, helper)
-}
-
-const MAP_LOOKUP: i32 = 1;
-const MAP_UPDATE: i32 = 2;
-const MAP_DELETE: i32 = 3;
-const KTIME_GET_NS: i32 = 5;
-const GET_CURRENT_PID_TGID: i32 = 14;
-
-/// dst = the map
-fn map(dst: u8, map: &MapHandle) -> [Insn; 2] {
-    [insn(0x18, dst, 1, 0, map.as_fd().as_raw_fd()), insn(0, 0, 0, 0, 0)]
-}
-
-/// What ends every program; `count` ends with it, too.
-const END: [Insn; 2] = [set(0, 0), insn(0x95, 0, 0, 0, 0)];
-
-/// One more in the bucket whose number lies at r10 - 24.
-fn count(histogram: &MapHandle) -> Vec<Insn> {
-    let mut program = map(1, histogram).to_vec();
-    program.extend([
-        mov(2, 10),
-        add(2, -24),
-        call(MAP_LOOKUP),
-        insn(0x15, 0, 0, 2, 0), // nothing there: to the end
-        set(1, 1),
-        insn(0xdb, 0, 1, 0, 0), // 8 bytes at r0 += r1, at once
-    ]);
-    program.extend(END);
-    program
 }
 
 /// Notes when this thread has entered the function.
@@ -226,14 +152,7 @@ impl Latency {
         let inside = make(MapType::Hash, "xk_inside", 8, MOST_INSIDE)?;
         let histogram = make(MapType::PercpuArray, "xk_latency", 4, LOST as u32 + 1)?;
         let attach = |program: &[Insn], flags| {
-            let program = load(program).map_err(|error| failed(format!("the kernel does not take it: {error}")))?;
-            link(&program, &symbol, flags).map_err(|error| {
-                failed(format!(
-                    "it cannot be traced ({error}): there is no such function, or the compiler has dissolved it in its \
-                     callers, or the kernel excludes it; /sys/kernel/tracing/available_filter_functions lists those \
-                     that can"
-                ))
-            })
+            at_function(NAME, program, &symbol, flags).map_err(|refused| failed(refused.words(NO_FUNCTION)))
         };
         // First the end: calls that were not seen to begin do not count.
         let end = attach(&exit(&inside, &histogram), BPF_F_KPROBE_MULTI_RETURN)?;
@@ -259,6 +178,8 @@ impl Latency {
     }
 }
 
+const NAME: &CStr = c"xk_latency";
+
 /// Whether a name means one function of the kernel that runs.
 ///
 /// # Errors
@@ -279,46 +200,6 @@ fn named(symbols: &str, function: &str) -> usize {
         words.next().is_some_and(|kind| matches!(kind, "t" | "T" | "w" | "W")) && words.next() == Some(function)
     };
     symbols.lines().filter(is_it).count()
-}
-
-const NAME: &CStr = c"xk_latency";
-const LICENCE: &CStr = c"GPL";
-
-fn owned(fd: i32) -> std::io::Result<OwnedFd> {
-    if fd < 0 {
-        return Err(std::io::Error::from_raw_os_error(-fd));
-    }
-    // SAFETY: the kernel has just made it for us.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-fn load(program: &[Insn]) -> std::io::Result<OwnedFd> {
-    let mut opts = bpf_prog_load_opts {
-        sz: size_of::<bpf_prog_load_opts>() as _,
-        expected_attach_type: BPF_TRACE_KPROBE_MULTI,
-        ..Default::default()
-    };
-    // SAFETY: the instructions have the layout of `struct bpf_insn`, and live, with the names, until the call returns.
-    owned(unsafe {
-        bpf_prog_load(
-            BPF_PROG_TYPE_KPROBE,
-            NAME.as_ptr(),
-            LICENCE.as_ptr(),
-            program.as_ptr().cast(),
-            program.len() as _,
-            &mut opts,
-        )
-    })
-}
-
-fn link(program: &OwnedFd, symbol: &CStr, flags: u32) -> std::io::Result<OwnedFd> {
-    let mut symbols = [symbol.as_ptr()];
-    let mut opts = bpf_link_create_opts { sz: size_of::<bpf_link_create_opts>() as _, ..Default::default() };
-    opts.__bindgen_anon_1.kprobe_multi.flags = flags;
-    opts.__bindgen_anon_1.kprobe_multi.cnt = 1;
-    opts.__bindgen_anon_1.kprobe_multi.syms = symbols.as_mut_ptr();
-    // SAFETY: the name lives until the call returns.
-    owned(unsafe { bpf_link_create(program.as_raw_fd(), 0, BPF_TRACE_KPROBE_MULTI, &opts) })
 }
 
 #[cfg(test)]

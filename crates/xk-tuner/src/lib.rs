@@ -32,7 +32,7 @@ mod value;
 
 pub use error::Error;
 pub use levels::Steps;
-pub use sensor::{Sensor, Signature, Snapshot};
+pub use sensor::{Gauges, Sensor, Signature, Snapshot};
 pub use space::{Cycle, Dimension, Guard, Point, Space};
 pub use target::{Constraint, Target};
 pub use value::Value;

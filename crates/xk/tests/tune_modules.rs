@@ -13,10 +13,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use guest::{boot, insmod, modules, passed, run, wait_for, XK_KO};
 use serde_json::Value;
 use xk_policy::Latency;
+use xk_tuner::{Gauges, Sensor};
 
 guest_tests! {
     a_search_finds_what_is_best_for_the_module_and_leaves_it,
@@ -27,6 +29,7 @@ guest_tests! {
     what_cannot_be_searched_is_said,
     calls_of_a_function_are_measured,
     a_search_lowers_the_latency_of_a_function,
+    what_the_kernel_counts_on_demand_is_a_sensor,
 }
 
 const TEST_KO: &str = "XK_TEST_TUNABLE";
@@ -259,5 +262,50 @@ mod checks {
         contains(&plan, &["nanoseconds that 50 % of the calls of xk_tunable_test_serve() take"]);
         contains(&said(0, &["/tmp/search.toml"]), &["is better than the default", "size = 4 (was 1)"]);
         assert_eq!(variables(), [4, 0, 8, 2, 4]);
+    }
+
+    pub fn what_the_kernel_counts_on_demand_is_a_sensor() {
+        const TEN: &str = "/tmp/ten";
+        let sensor = |of: &str, per: &str| Sensor {
+            name: of.to_owned(),
+            of: vec![of.to_owned()],
+            per: vec![per.to_owned()],
+            similar: 0.2,
+            within: 0.0,
+        };
+        let calls = format!("calls:{SERVE}");
+        let sensors = [
+            sensor(&calls, "/tmp/ten:1"),
+            sensor("tracepoint:sched_switch", "/proc/stat:ctxt"),
+            sensor("perf:context-switches", "/proc/stat:ctxt"),
+            sensor("calls:no_such_function_anywhere", "/tmp/ten:1"),
+            sensor("tracepoint:no_such_tracepoint_anywhere", "/tmp/ten:1"),
+        ];
+        let traced = || fs::read_to_string("/sys/kernel/tracing/enabled_functions").unwrap().contains(SERVE);
+        assert!(
+            Path::new("/sys/kernel/tracing/trace").exists()
+                || run("mount", &["-t", "tracefs", "t", "/sys/kernel/tracing"])
+        );
+        fs::write(TEN, "0").unwrap();
+        serve(3, 0);
+        assert!(!traced());
+        let mut gauges = Gauges::of(&sensors);
+        serve(4, 0);
+        let before = gauges.read();
+        assert!(traced());
+        serve(90, 0);
+        // Each of these is a switch away and one back.
+        (0..500).for_each(|_| std::thread::sleep(Duration::from_millis(1)));
+        fs::write(TEN, "10").unwrap();
+        let after = gauges.read();
+        let signature = gauges.between(&before, &after).0;
+        drop(gauges);
+        assert!(!traced(), "nothing is left");
+        assert_eq!(signature[&calls], 9.0);
+        // The kernel's own count of switches is read a moment before and after.
+        for same in ["tracepoint:sched_switch", "perf:context-switches"] {
+            assert!((0.9..1.1).contains(&signature[same]), "{signature:?}");
+        }
+        assert_eq!(signature.len(), 3, "what cannot be counted says nothing: {signature:?}");
     }
 }

@@ -13,7 +13,7 @@ use xk_runtime::Device;
 use xk_tuner::history::{Record, Trial};
 use xk_tuner::random::Random;
 use xk_tuner::store::{State, Store};
-use xk_tuner::{description, Sensor, Snapshot};
+use xk_tuner::{description, Gauges, Sensor};
 
 /// What is to be done.
 #[derive(Debug, clap::Args)]
@@ -211,11 +211,12 @@ fn sensors(folder: &Path) -> Result<(f64, usize)> {
         let with = [("disk".to_owned(), "nullb0".to_owned())].into();
         sensors.extend(description::sensors_of(name, &with, &[folder.to_owned()])?);
     }
-    let readable = Snapshot::take(&sensors).readable();
+    let mut gauges = Gauges::of(&sensors);
+    let readable = gauges.read().readable();
     ensure!(readable > 0, "no counter can be read");
     let before = processor()?;
     for _ in 0..READINGS {
-        ensure!(Snapshot::take(&sensors).readable() == readable, "a counter vanished");
+        ensure!(gauges.read().readable() == readable, "a counter vanished");
     }
     let used = processor()?.saturating_sub(before).as_secs_f64();
     ensure!(used > 0.0, "reading {readable} counters {READINGS} times took no time at all");

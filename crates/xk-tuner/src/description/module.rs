@@ -79,7 +79,7 @@ pub(super) fn at_end(described: &Described) -> AtEnd {
 fn sensor(meter: &Meter, name: String, similar: f64) -> Sensor {
     let place = format!("{}:{}", meter.module, meter.name);
     let (of, per) = sensor::of_module(&place);
-    Sensor { name, of: vec![of], per: if meter.divided { vec![per] } else { vec![] }, similar }
+    Sensor { name, of: vec![of], per: if meter.divided { vec![per] } else { vec![] }, similar, within: 0.0 }
 }
 
 /// The target of the subsystem `MODULE:NAME`, which is called `name` in the search.

@@ -20,7 +20,10 @@ pub(super) fn sensors(
         if !(0.0..=1.0).contains(&text.similar) {
             return Err(wrong(format!("similar = {} is no share, from 0 to 1", text.similar)));
         }
-        Ok(Sensor { name: text.name.clone(), of, per, similar: text.similar })
+        if !(text.within >= 0.0 && text.within.is_finite()) {
+            return Err(wrong(format!("within = {} is no difference: it must be 0 or more", text.within)));
+        }
+        Ok(Sensor { name: text.name.clone(), of, per, similar: text.similar, within: text.within })
     };
     texts.iter().map(one).collect()
 }
@@ -51,5 +54,5 @@ pub(super) fn bottleneck(
     if !(at_least > 0.0 && at_least.is_finite()) {
         return Err(wrong(format!("at_least = {at_least} is no limit: it must be above 0")));
     }
-    Ok(Bottleneck { sensor: Sensor { name: name.to_owned(), of, per, similar: 0.0 }, at_least })
+    Ok(Bottleneck { sensor: Sensor { name: name.to_owned(), of, per, similar: 0.0, within: 0.0 }, at_least })
 }

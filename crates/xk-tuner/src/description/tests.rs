@@ -347,7 +347,7 @@ fn a_module_describes_a_whole_subsystem() {
     assert_eq!((batch.settle, batch.at_end), (Duration::from_millis(10), AtEnd::Revert));
     assert_eq!(policy.domain, Domain::Choices(["fifo", "batch"].map(|word| Value::Words(word.into())).to_vec()));
     let counters = (vec!["module:made_up:load".to_owned()], vec!["module:made_up:load/per".to_owned()]);
-    let load = Sensor { name: "load".into(), of: counters.0, per: counters.1, similar: 0.2 };
+    let load = Sensor { name: "load".into(), of: counters.0, per: counters.1, similar: 0.2, within: 0.0 };
     assert_eq!(job.sensors, [load]);
     let test = job.bottleneck.unwrap();
     assert_eq!((&*test.sensor.name, test.at_least), ("module:made-up:queue", 0.5));

@@ -117,6 +117,8 @@ pub struct Sensor {
     #[serde(default)]
     pub per: Vec<String>,
     pub similar: f64,
+    #[serde(default)]
+    pub within: f64,
 }
 
 /// What shows that a subsystem holds the target up.

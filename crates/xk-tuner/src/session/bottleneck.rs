@@ -9,8 +9,8 @@ use serde_json::json;
 
 use super::{searched, who, Keeper, Setup, Summary};
 use crate::description::Job;
-use crate::sensor::Snapshot;
 use crate::target::{TargetError, Watch};
+use crate::Gauges;
 use crate::{Error, Sensor};
 
 /// Tunes one subsystem after the other, as long as one holds the target up.
@@ -39,13 +39,15 @@ pub(super) fn tune(setup: &mut Setup<'_>, jobs: &[Job], keeper: &mut Keeper<'_>)
 fn look(jobs: &[Job], watch: &mut dyn Watch) -> Result<Option<Vec<f64>>, Error> {
     let sensors: Vec<Sensor> = jobs.iter().filter_map(|job| Some(job.bottleneck.as_ref()?.sensor.clone())).collect();
     let Some(target) = jobs.first().map(|job| &job.target) else { return Ok(None) };
-    let before = Snapshot::take(&sensors);
+    let mut gauges = Gauges::of(&sensors);
+    let before = gauges.read();
     match target.run(target.timeout, watch) {
         Ok(_) => {}
         Err(TargetError::Interrupted) => return Ok(None),
         Err(error) => return Err(Error::Target(error.to_string())),
     }
-    let readings = before.until(&Snapshot::take(&sensors), &sensors).0;
+    let after = gauges.read();
+    let readings = gauges.between(&before, &after).0;
     let pressure = |job: &Job| {
         let test = job.bottleneck.as_ref()?;
         Some(readings.get(&test.sensor.name)? / test.at_least)

@@ -16,8 +16,8 @@ use crate::front;
 use crate::history::{percent, Outcome, Record, Trial};
 use crate::measure::{Halt, Lab};
 use crate::report::sentence;
-use crate::sensor::Snapshot;
 use crate::store::{Begun, Context, Memory, SearchId, State, Store};
+use crate::Gauges;
 use crate::{Error, Point, Signature, Space, Value};
 
 /// Searches, and cleans up behind whatever happened.
@@ -52,12 +52,16 @@ fn run(setup: &Setup<'_>, keeper: &mut Keeper<'_>, machine: &mut Machine, space:
         took: Vec::new(),
         last_default: None,
     };
-    let before = Snapshot::take(&job.sensors);
+    let mut gauges = Gauges::of(&job.sensors);
+    let before = gauges.read();
     let reading = match lab.default_window() {
         Ok(reading) => reading,
         Err(halt) => return stopped(setup, store, halt, None),
     };
-    let signature = before.until(&Snapshot::take(&job.sensors), &job.sensors);
+    let after = gauges.read();
+    let signature = gauges.between(&before, &after);
+    // What is measured from here on is not counted.
+    drop(gauges);
     (setup.say)(&format!("the default: {}{}", reading.value, signs(&signature)));
     let open = resume_or_begin(setup, store, space, signature)?;
     let engine = engine(&open.begun);

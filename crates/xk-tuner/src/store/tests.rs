@@ -37,7 +37,7 @@ pub fn signature(value: f64) -> Signature {
 }
 
 pub fn sensors() -> Vec<Sensor> {
-    vec![Sensor { name: "x".into(), of: vec![], per: vec![], similar: 0.2 }]
+    vec![Sensor { name: "x".into(), of: vec![], per: vec![], similar: 0.2, within: 0.0 }]
 }
 
 #[test]

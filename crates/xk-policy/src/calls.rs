@@ -1,0 +1,72 @@
+//! How often a kernel function is called, or a tracepoint passed: one eBPF program and a counter per processor.
+//!
+//! In: a name. Out: how often, since it is watched. Refused is what the kernel cannot trace. Everything is gone when this
+//! is dropped, or when the process dies.
+
+use std::ffi::{CStr, CString};
+use std::os::fd::OwnedFd;
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
+use libbpf_sys::bpf_map_create_opts;
+
+use crate::insn::{at_function, at_tracepoint, count, set, store_word, Insn, Refused, NO_FUNCTION, NO_TRACEPOINT};
+use crate::Error;
+
+const NAME: &CStr = c"xk_calls";
+
+/// Calls are counted.
+#[derive(Debug)]
+pub struct Calls {
+    what: String,
+    counter: MapHandle,
+    _link: OwnedFd,
+}
+
+impl Calls {
+    /// Counts the calls of a function of the running kernel.
+    ///
+    /// # Errors
+    /// [`Error::Load`].
+    pub fn of_function(name: &str) -> Result<Self, Error> {
+        Self::of(format!("calls of {name}"), name, |program, name| at_function(NAME, program, name, 0), NO_FUNCTION)
+    }
+
+    /// Counts how often a tracepoint of the running kernel is passed (`contention_begin`).
+    ///
+    /// # Errors
+    /// [`Error::Load`].
+    pub fn of_tracepoint(name: &str) -> Result<Self, Error> {
+        let attach = |program: &[Insn], name: &CStr| at_tracepoint(NAME, program, name);
+        Self::of(format!("the tracepoint {name}"), name, attach, NO_TRACEPOINT)
+    }
+
+    fn of(
+        what: String,
+        name: &str,
+        attach: impl Fn(&[Insn], &CStr) -> Result<OwnedFd, Refused>,
+        hint: &str,
+    ) -> Result<Self, Error> {
+        let failed = |reason: String| Error::Load { what: what.clone(), reason };
+        let name = CString::new(name).map_err(|_| failed("that is no name".into()))?;
+        let opts = bpf_map_create_opts { sz: size_of::<bpf_map_create_opts>() as _, ..Default::default() };
+        let counter = MapHandle::create(MapType::PercpuArray, Some("xk_calls"), 4, 8, 1, &opts)
+            .map_err(|error| failed(error.to_string()))?;
+        // The number of the only element, where `count` looks for it.
+        let mut program = vec![set(1, 0), store_word(10, -24, 1)];
+        program.extend(count(&counter));
+        let link = attach(&program, &name).map_err(|refused| failed(refused.words(hint)))?;
+        Ok(Self { what, counter, _link: link })
+    }
+
+    /// How often until now.
+    ///
+    /// # Errors
+    /// [`Error::Load`].
+    pub fn read(&self) -> Result<u64, Error> {
+        let failed = |reason| Error::Load { what: self.what.clone(), reason };
+        let found = self.counter.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
+        let counts = found.map_err(|error| failed(error.to_string()))?.unwrap_or_default();
+        let number = |bytes: &Vec<u8>| bytes.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
+        Ok(counts.iter().map(number).sum())
+    }
+}

@@ -1,0 +1,154 @@
+//! Programs that are so short that they are written down as instructions: a machine that is tuned needs no clang.
+//!
+//! In: instructions. Out: a program in the kernel, and its link to what it is called by; both are gone with their
+//! descriptors.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+
+use libbpf_rs::MapHandle;
+use libbpf_sys::{
+    bpf_link_create, bpf_link_create_opts, bpf_prog_load, bpf_prog_load_opts, bpf_raw_tracepoint_open,
+    BPF_PROG_TYPE_KPROBE, BPF_PROG_TYPE_RAW_TRACEPOINT, BPF_TRACE_KPROBE_MULTI,
+};
+
+/// An instruction of eBPF.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct Insn {
+    code: u8,
+    registers: u8,
+    offset: i16,
+    immediate: i32,
+}
+
+pub const fn insn(code: u8, dst: u8, src: u8, offset: i16, immediate: i32) -> Insn {
+    Insn { code, registers: dst | src << 4, offset, immediate }
+}
+
+/// dst = src
+pub const fn mov(dst: u8, src: u8) -> Insn {
+    insn(0xbf, dst, src, 0, 0)
+}
+
+/// dst = immediate
+pub const fn set(dst: u8, immediate: i32) -> Insn {
+    insn(0xb7, dst, 0, 0, immediate)
+}
+
+/// dst += immediate
+pub const fn add(dst: u8, immediate: i32) -> Insn {
+    insn(0x07, dst, 0, 0, immediate)
+}
+
+/// 8 bytes at dst + offset = src
+pub const fn store(dst: u8, offset: i16, src: u8) -> Insn {
+    insn(0x7b, dst, src, offset, 0)
+}
+
+/// 4 bytes at dst + offset = src
+pub const fn store_word(dst: u8, offset: i16, src: u8) -> Insn {
+    insn(0x63, dst, src, offset, 0)
+}
+
+pub const fn call(helper: i32) -> Insn {
+    insn(0x85, 0, 0, 0, helper)
+}
+
+pub const MAP_LOOKUP: i32 = 1;
+pub const MAP_UPDATE: i32 = 2;
+pub const MAP_DELETE: i32 = 3;
+pub const KTIME_GET_NS: i32 = 5;
+pub const GET_CURRENT_PID_TGID: i32 = 14;
+
+/// dst = the map
+pub fn map(dst: u8, map: &MapHandle) -> [Insn; 2] {
+    [insn(0x18, dst, 1, 0, map.as_fd().as_raw_fd()), insn(0, 0, 0, 0, 0)]
+}
+
+/// What ends every program; `count` ends with it, too.
+pub const END: [Insn; 2] = [set(0, 0), insn(0x95, 0, 0, 0, 0)];
+
+/// One more in the element of an array whose number lies at r10 - 24.
+pub fn count(array: &MapHandle) -> Vec<Insn> {
+    let mut program = map(1, array).to_vec();
+    program.extend([
+        mov(2, 10),
+        add(2, -24),
+        call(MAP_LOOKUP),
+        insn(0x15, 0, 0, 2, 0), // nothing there: to the end
+        set(1, 1),
+        insn(0xdb, 0, 1, 0, 0), // 8 bytes at r0 += r1, at once
+    ]);
+    program.extend(END);
+    program
+}
+
+const LICENCE: &CStr = c"GPL";
+
+fn owned(fd: i32) -> io::Result<OwnedFd> {
+    if fd < 0 {
+        return Err(io::Error::from_raw_os_error(-fd));
+    }
+    // SAFETY: the kernel has just made it for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn load(name: &CStr, program: &[Insn], kind: u32, attach: u32) -> io::Result<OwnedFd> {
+    let mut opts = bpf_prog_load_opts {
+        sz: size_of::<bpf_prog_load_opts>() as _,
+        expected_attach_type: attach,
+        ..Default::default()
+    };
+    // SAFETY: the instructions have the layout of `struct bpf_insn`, and live, with the names, until the call returns.
+    owned(unsafe {
+        bpf_prog_load(kind, name.as_ptr(), LICENCE.as_ptr(), program.as_ptr().cast(), program.len() as _, &mut opts)
+    })
+}
+
+/// A program that runs when a function is entered or, with `BPF_F_KPROBE_MULTI_RETURN` among the flags, left.
+pub fn at_function(name: &CStr, program: &[Insn], function: &CStr, flags: u32) -> Result<OwnedFd, Refused> {
+    let program = load(name, program, BPF_PROG_TYPE_KPROBE, BPF_TRACE_KPROBE_MULTI).map_err(Refused::Program)?;
+    let mut symbols = [function.as_ptr()];
+    let mut opts = bpf_link_create_opts { sz: size_of::<bpf_link_create_opts>() as _, ..Default::default() };
+    opts.__bindgen_anon_1.kprobe_multi.flags = flags;
+    opts.__bindgen_anon_1.kprobe_multi.cnt = 1;
+    opts.__bindgen_anon_1.kprobe_multi.syms = symbols.as_mut_ptr();
+    // SAFETY: the name lives until the call returns.
+    owned(unsafe { bpf_link_create(program.as_raw_fd(), 0, BPF_TRACE_KPROBE_MULTI, &opts) }).map_err(Refused::Place)
+}
+
+/// A program that runs when a tracepoint is passed.
+pub fn at_tracepoint(name: &CStr, program: &[Insn], tracepoint: &CStr) -> Result<OwnedFd, Refused> {
+    let program = load(name, program, BPF_PROG_TYPE_RAW_TRACEPOINT, 0).map_err(Refused::Program)?;
+    // SAFETY: the name lives until the call returns.
+    owned(unsafe { bpf_raw_tracepoint_open(tracepoint.as_ptr(), program.as_raw_fd()) }).map_err(Refused::Place)
+}
+
+/// What the kernel did not want.
+#[derive(Debug)]
+pub enum Refused {
+    /// The program.
+    Program(io::Error),
+    /// That it is called there.
+    Place(io::Error),
+}
+
+impl Refused {
+    /// Why; `hint` says what it may be about the place.
+    pub fn words(&self, hint: &str) -> String {
+        match self {
+            Self::Program(error) => format!("the kernel does not take it: {error}"),
+            Self::Place(error) => format!("it cannot be traced ({error}): {hint}"),
+        }
+    }
+}
+
+/// Why a function cannot be traced.
+pub const NO_FUNCTION: &str =
+    "there is no such function, or the compiler has dissolved it in its callers, or the kernel \
+                               excludes it; /sys/kernel/tracing/available_filter_functions lists those that can";
+
+/// Why a tracepoint cannot be.
+pub const NO_TRACEPOINT: &str = "the kernel has none of this name; the folders of /sys/kernel/tracing/events list them";

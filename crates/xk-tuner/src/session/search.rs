@@ -17,8 +17,7 @@ use crate::history::{percent, Outcome, Record, Trial};
 use crate::measure::{Halt, Lab};
 use crate::report::sentence;
 use crate::store::{Begun, Context, Memory, SearchId, State, Store};
-use crate::Gauges;
-use crate::{Error, Point, Signature, Space, Value};
+use crate::{Error, Gauges, Point, Sensor, Signature, Space, Value};
 
 /// Searches, and cleans up behind whatever happened.
 pub(super) fn search(setup: &Setup<'_>, keeper: &mut Keeper<'_>) -> Result<End, Error> {
@@ -62,7 +61,7 @@ fn run(setup: &Setup<'_>, keeper: &mut Keeper<'_>, machine: &mut Machine, space:
     let signature = gauges.between(&before, &after);
     // What is measured from here on is not counted.
     drop(gauges);
-    (setup.say)(&format!("the default: {}{}", reading.value, signs(&signature)));
+    (setup.say)(&format!("the default: {}{}", reading.value, signs(&signature, &job.sensors)));
     let open = resume_or_begin(setup, store, space, signature)?;
     let engine = engine(&open.begun);
     let mut history = store.history(open.id)?;
@@ -328,8 +327,13 @@ fn hardware() -> String {
     format!("{} x {model}, {} GB", models.len(), (kilobytes + (1 << 19)) >> 20)
 }
 
-fn signs(signature: &Signature) -> String {
-    let signs: Vec<String> = signature.0.iter().map(|(name, value)| format!("{name} {value:.3}")).collect();
+/// What each sensor says; one that says nothing may be a slip of the pen in the description.
+fn signs(signature: &Signature, sensors: &[Sensor]) -> String {
+    let sign = |sensor: &Sensor| match signature.0.get(&sensor.name) {
+        Some(value) => format!("{} {value:.3}", sensor.name),
+        None => format!("{} cannot be read here", sensor.name),
+    };
+    let signs: Vec<String> = sensors.iter().map(sign).collect();
     if signs.is_empty() {
         String::new()
     } else {

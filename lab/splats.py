@@ -5,7 +5,7 @@ In: the text of a log. Out: `Splat`s in order: kind, first line, excerpt.
 Refuses nothing: unknown text is not a splat.
 
 A splat is something that the kernel says about itself being broken. Not splats: the taint by an
-out-of-tree module, a clock that an emulator made drift, a user program's fault.
+out-of-tree module, a clock that an emulator made drift, a user program's fault, memory that is used up.
 """
 
 import re
@@ -38,6 +38,9 @@ _PATTERNS = [(kind, re.compile(pattern)) for kind, pattern in _KINDS]
 _PREFIX = re.compile(r"^(<\d+>)?\[\s*\d+\.\d+\](\[\s*[TC]\d+\])? ?")
 _CUT = "------------[ cut here ]------------"
 _END = "---[ end "
+# Where memory was wanted that is used up, of the machine or of a control group; the stack follows after a few lines.
+_OOM = " invoked oom-killer: "
+_OOM_LINES = 8
 
 
 @dataclass(frozen=True)
@@ -70,10 +73,18 @@ def find(log: str) -> list[Splat]:
             position += 1
             continue
         end = _end(lines, position)
+        if kind == "trace" and _is_of_oom_killer(lines, position):
+            position = end
+            continue
         excerpt = "\n".join(lines[_start(lines, position) : end])
         found.append(Splat(kind, message(lines[position]), excerpt))
         position = end
     return found
+
+
+def _is_of_oom_killer(lines: list[str], position: int) -> bool:
+    """Whether a stack says who wanted memory that is used up."""
+    return any(_OOM in line for line in lines[max(position - _OOM_LINES, 0) : position])
 
 
 def _start(lines: list[str], position: int) -> int:

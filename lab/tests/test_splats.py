@@ -46,6 +46,19 @@ STALL = """\
 [   80.000006]  </TASK>
 """
 
+OOM = """\
+[   25.949348] workload invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0
+[   25.949362] CPU: 0 UID: 0 PID: 237 Comm: workload Tainted: G           OE      6.12.117+deb12-amd64 #1
+[   25.949373] Tainted: [O]=OOT_MODULE, [E]=UNSIGNED_MODULE
+[   25.949376] Hardware name: QEMU Standard PC (Q35 + ICH9, 2009), BIOS 1.16.2-debian-1.16.2-1 04/01/2014
+[   25.949380] Call Trace:
+[   25.949382]  <TASK>
+[   25.949385]  dump_stack_lvl+0x64/0x80
+[   25.949390]  </TASK>
+[   25.950278] oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),task=workload,pid=237,uid=0
+[   25.950314] Memory cgroup out of memory: Killed process 237 (workload) total-vm:17524kB
+"""
+
 ONE_LINE = {
     "[    1.0] Kernel panic - not syncing: sysrq triggered crash": "panic",
     "[    1.0] watchdog: BUG: soft lockup - CPU#1 stuck for 26s! [sh:12]": "lockup",
@@ -117,6 +130,15 @@ class Find(unittest.TestCase):
         (splat,) = find(STALL)
         self.assertEqual(splat.kind, "stall")
         self.assertIn("default_idle", splat.excerpt)
+
+    def test_memory_that_is_used_up_is_no_fault_of_the_kernel(self) -> None:
+        self.assertEqual(find(OOM), [])
+        # What goes wrong in the middle of it, or after it, counts.
+        self.assertEqual([one.kind for one in find(OOM + WARN)], ["warning"])
+        self.assertEqual([one.kind for one in find(OOM + STALL)], ["stall"])
+        lines = OOM.splitlines()
+        lines.insert(2, "[   25.949370] BUG: Bad page state in process workload")
+        self.assertEqual([one.kind for one in find("\n".join(lines))], ["bug"])
 
     def test_every_kind(self) -> None:
         for line, kind in ONE_LINE.items():

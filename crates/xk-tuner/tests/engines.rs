@@ -87,6 +87,27 @@ fn the_best_of_a_whole_grid_is_not_the_luckiest() {
 }
 
 #[test]
+fn what_takes_two_changes_is_found() {
+    let space = disk();
+    // Scheduler 2 and small reads ahead: neither does anything by itself.
+    let both = |point: &Point| match point.0[..] {
+        [2, _, 0..=1, _] => 115.0,
+        _ => 100.0,
+    };
+    let found = |engine: &dyn Engine, seed| {
+        let mut surface = Surface::new(both, Noise::Normal(0.005), seed);
+        let (history, end) = play(engine, &space, Goal::Maximise, LIMIT, &mut surface).unwrap();
+        (both(&end.best), history.len())
+    };
+    for seed in 0..20 {
+        let (ours, trials) = found(&racing(seed), seed);
+        assert_eq!(ours, 115.0, "seed {seed}");
+        assert!(trials * 4 <= space.all().len(), "{trials} trials of {}", space.all().len());
+    }
+    assert_eq!(found(&Orthogonal, 1).0, 100.0);
+}
+
+#[test]
 fn a_choice_is_tried_together_with_what_it_opens() {
     let space = disk();
     // Scheduler 1 alone is worse than the default, and twice as good with expire 4.

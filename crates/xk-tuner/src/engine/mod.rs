@@ -8,6 +8,7 @@
 pub mod confirm;
 mod exhaustive;
 mod orthogonal;
+mod pairs;
 mod racing;
 
 use serde::{Deserialize, Serialize};

@@ -4,7 +4,8 @@
 //! separates the two is noise. On a quiet machine every setting is measured once; on a noisy one those that
 //! cannot be told apart are measured again, up to a bound, and the rest is left alone. Parameters are raced one
 //! after the other, the more limited first, from coarse to fine; then all again near the best, as parameters
-//! depend on each other, until nothing moves. Who wins is only a candidate (`confirm.rs`), and loses the changes that
+//! depend on each other, until nothing moves. If nothing is better, points are tried that change several at once
+//! (`pairs.rs`). Who wins is only a candidate (`confirm.rs`), and loses the changes that
 //! are not what it wins by.
 //!
 //! A setting that is remembered is tried first: it was confirmed once, and one trial shows whether it still holds. Where
@@ -15,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::confirm::{confirm, ATTEMPTS, RESERVED};
+use super::pairs::pairs;
 use super::{Conclusion, Engine, Ground, Stop, Trials};
 use crate::history::{Kind, Objective, Sample};
 use crate::random::Random;
@@ -143,20 +145,33 @@ struct Race<'r, 'h> {
 
 impl<'r> Race<'r, '_> {
     fn explore(&mut self) -> Result<(), Stop> {
+        let best = self.climb(self.space.default_point(), true)?;
+        if self.cautious(&best) > self.minimum {
+            return Ok(());
+        }
+        // No change by itself does anything, or noise has hidden that; two may.
+        let winner = self.decide(&pairs(self.space), &best)?;
+        if winner != best {
+            self.climb(winner, false)?;
+        }
+        Ok(())
+    }
+
+    /// From `best` on, a parameter after the other, until nothing moves; the first time all over, if `coarse`.
+    fn climb(&mut self, mut best: Point, coarse: bool) -> Result<Point, Stop> {
         let order = self.space.limited_first();
-        let mut best = self.space.default_point();
         for pass in 0..PASSES {
             let before = best.clone();
             for &dimension in &order {
                 if self.space.is_active(&best, dimension) {
-                    best = self.run(&best, dimension, pass == 0)?;
+                    best = self.run(&best, dimension, coarse && pass == 0)?;
                 }
             }
             if best == before {
                 break;
             }
         }
-        Ok(())
+        Ok(best)
     }
 
     /// The best level of one parameter, the others being as at `base`.
@@ -351,12 +366,16 @@ impl<'r> Race<'r, '_> {
         Ok(lean)
     }
 
+    /// The mean, less what noise adds to it now and then.
+    fn cautious(&self, point: &Point) -> f64 {
+        self.mean(point) - self.variance(point).sqrt()
+    }
+
     /// What is worth confirming, the best first.
     fn candidates(&self) -> Vec<Point> {
-        let cautious = |point: &Point| self.mean(point) - self.variance(point).sqrt();
         let mut points: Vec<Point> =
             self.samples.keys().filter(|point| self.mean(point) > self.minimum).cloned().collect();
-        points.sort_by(|a, b| cautious(b).total_cmp(&cautious(a)));
+        points.sort_by(|a, b| self.cautious(b).total_cmp(&self.cautious(a)));
         points
     }
 }

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anyhow::{ensure, Context, Result};
+use anyhow::{bail, ensure, Context, Result};
 use rustix::time::{clock_gettime, ClockId};
 use serde::{Deserialize, Serialize};
 use xk_runtime::Device;
@@ -104,10 +104,7 @@ fn kills(arguments: &Arguments, report: &mut Report) -> Result<()> {
         tuner.kill()?;
         tuner.wait()?;
         if ended {
-            // It found something: begin anew.
-            command(arguments, state.path()).arg("revert").stdout(Stdio::null()).status()?;
-            fs::remove_dir_all(state.path())?;
-            fs::create_dir(state.path())?;
+            begin_anew(arguments, state.path())?;
             known = (Vec::new(), None);
             report.searches += 1;
             continue;
@@ -119,11 +116,29 @@ fn kills(arguments: &Arguments, report: &mut Report) -> Result<()> {
         report.lost_trials += lost(&known, &before) + lost(&before, &after);
         report.other_next += u32::from(!same_next(&known, &after) || !same_next(&before, &after));
         known = after;
+        // It was killed after its last word, and before it had ended.
+        if concluded(state.path())? {
+            begin_anew(arguments, state.path())?;
+            known = (Vec::new(), None);
+            report.searches += 1;
+        }
         if killed % 10 == 0 {
             eprintln!("killed {killed} times, {} of them with a knob changed", report.changed);
         }
     }
     Ok(())
+}
+
+/// A search that came to its end leaves nothing to kill.
+fn begin_anew(arguments: &Arguments, state: &Path) -> Result<()> {
+    command(arguments, state).arg("revert").stdout(Stdio::null()).status()?;
+    fs::remove_dir_all(state)?;
+    fs::create_dir(state)?;
+    Ok(())
+}
+
+fn concluded(state: &Path) -> Result<bool> {
+    Ok(Store::open(state)?.search(None)?.is_some_and(|search| search.state == State::Done))
 }
 
 fn command(arguments: &Arguments, state: &Path) -> Command {
@@ -157,13 +172,16 @@ fn wait_for_a_trial(tuner: &mut Child, state: &Path) -> Result<bool> {
         }
         sleep(Duration::from_millis(20));
     }
-    anyhow::bail!("the tuner begins no trial")
+    bail!("the tuner begins no trial")
 }
 
 fn standing(state: &Path) -> Result<Standing> {
     let store = Store::open(state)?;
     let Some(search) = store.search(None)? else { return Ok((Vec::new(), None)) };
-    ensure!(search.id == 1, "a killed search was not gone on with: there is a search {}", search.id);
+    if search.id != 1 {
+        let first = store.search(Some(1))?.map(|first| first.state);
+        bail!("a killed search was not gone on with: there is a search {}, and the first is {first:?}", search.id);
+    }
     let next = if search.state == State::Open { store.unfinished(1)? } else { None };
     Ok((store.history(1)?, next))
 }

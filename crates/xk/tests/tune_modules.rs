@@ -260,8 +260,12 @@ mod checks {
         search(SERVE);
         let plan = said(0, &["/tmp/search.toml", "--plan"]);
         contains(&plan, &["nanoseconds that 50 % of the calls of xk_tunable_test_serve() take"]);
-        contains(&said(0, &["/tmp/search.toml"]), &["is better than the default", "size = 4 (was 1)"]);
-        assert_eq!(variables(), [4, 0, 8, 2, 4]);
+        // Which of the larger ones is best, a guest on a busy host does not say: its clock is the host's.
+        let text = said(0, &["/tmp/search.toml"]);
+        let [depth, policy, batch, width, size] = variables();
+        assert!((2..=4).contains(&size), "{size}: {text}");
+        assert_eq!([depth, policy, batch, width], UNTOUCHED[..4]);
+        contains(&text, &["is better than the default", &format!("size = {size} (was 1)")]);
     }
 
     pub fn what_the_kernel_counts_on_demand_is_a_sensor() {

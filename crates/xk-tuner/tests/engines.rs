@@ -89,9 +89,10 @@ fn the_best_of_a_whole_grid_is_not_the_luckiest() {
 #[test]
 fn what_takes_two_changes_is_found() {
     let space = disk();
-    // Scheduler 2 and small reads ahead: neither does anything by itself.
+    // Scheduler 2 and small reads ahead: neither does anything by itself, and the smallest is not the best.
     let both = |point: &Point| match point.0[..] {
-        [2, _, 0..=1, _] => 115.0,
+        [2, _, 0, _] => 115.0,
+        [2, _, 1, _] => 130.0,
         _ => 100.0,
     };
     let found = |engine: &dyn Engine, seed| {
@@ -101,7 +102,7 @@ fn what_takes_two_changes_is_found() {
     };
     for seed in 0..20 {
         let (ours, trials) = found(&racing(seed), seed);
-        assert_eq!(ours, 115.0, "seed {seed}");
+        assert_eq!(ours, 130.0, "seed {seed}");
         assert!(trials * 4 <= space.all().len(), "{trials} trials of {}", space.all().len());
     }
     assert_eq!(found(&Orthogonal, 1).0, 100.0);

@@ -65,6 +65,7 @@ fn has(point: &Point, a: Change, b: Change) -> bool {
 mod tests {
     use super::*;
     use crate::space::tests::dimension;
+    use crate::Dimension;
 
     #[test]
     fn every_two_changes_are_together_in_a_point() {
@@ -96,5 +97,25 @@ mod tests {
         // Of the first scheduler, its batch with the size; of the others, the size.
         let points: BTreeSet<Vec<usize>> = pairs(&space).into_iter().map(|point| point.0).collect();
         assert_eq!(points, [vec![0, 0, 1, 0], vec![1, 2, 1, 0], vec![2, 2, 1, 0]].into());
+    }
+
+    #[test]
+    fn a_point_keeps_what_it_is_made_for() {
+        // What the choice would close comes before it, and has more levels than it can be together with.
+        let choice =
+            |name: &str, levels: &[i64], guard| Dimension { ordered: false, ..dimension(name, levels, 0, guard) };
+        let space = Space::new(vec![
+            choice("batch", &[0, 1, 2, 3, 4, 5], Some((4, &[0]))),
+            choice("size", &[0, 1], None),
+            choice("depth", &[0, 1, 2], None),
+            choice("ahead", &[0, 1, 2], None),
+            choice("scheduler", &[0, 1, 2, 3], None),
+        ])
+        .unwrap();
+        let points = pairs(&space);
+        for batch in 1..6 {
+            assert!(points.iter().any(|point| has(point, (0, batch), (1, 1))), "{batch}: {points:?}");
+        }
+        assert!(points.len() <= 25, "{} points", points.len());
     }
 }

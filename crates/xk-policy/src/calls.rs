@@ -6,10 +6,10 @@
 use std::ffi::{CStr, CString};
 use std::os::fd::OwnedFd;
 
-use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
+use libbpf_rs::{MapHandle, MapType};
 use libbpf_sys::bpf_map_create_opts;
 
-use crate::insn::{at_function, at_tracepoint, count, set, store_word, Insn, Refused, NO_FUNCTION, NO_TRACEPOINT};
+use crate::insn::{at_function, at_tracepoint, count, set, store_word, sum, Insn, Refused, NO_FUNCTION, NO_TRACEPOINT};
 use crate::Error;
 
 const NAME: &CStr = c"xk_calls";
@@ -63,10 +63,6 @@ impl Calls {
     /// # Errors
     /// [`Error::Load`].
     pub fn read(&self) -> Result<u64, Error> {
-        let failed = |reason| Error::Load { what: self.what.clone(), reason };
-        let found = self.counter.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
-        let counts = found.map_err(|error| failed(error.to_string()))?.unwrap_or_default();
-        let number = |bytes: &Vec<u8>| bytes.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
-        Ok(counts.iter().map(number).sum())
+        sum(&self.counter, 0).map_err(|error| Error::Load { what: self.what.clone(), reason: error.to_string() })
     }
 }

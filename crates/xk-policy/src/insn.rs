@@ -7,7 +7,7 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
-use libbpf_rs::MapHandle;
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use libbpf_sys::{
     bpf_link_create, bpf_link_create_opts, bpf_prog_load, bpf_prog_load_opts, bpf_raw_tracepoint_open,
     BPF_PROG_TYPE_KPROBE, BPF_PROG_TYPE_RAW_TRACEPOINT, BPF_TRACE_KPROBE_MULTI,
@@ -85,6 +85,12 @@ pub fn count(array: &MapHandle) -> Vec<Insn> {
     program
 }
 
+/// The sum of an element over all processors.
+pub fn sum(array: &MapHandle, element: u32) -> libbpf_rs::Result<u64> {
+    let counts = array.lookup_percpu(&element.to_ne_bytes(), MapFlags::ANY)?.unwrap_or_default();
+    Ok(counts.iter().map(|bytes| bytes.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes))).sum())
+}
+
 const LICENCE: &CStr = c"GPL";
 
 fn owned(fd: i32) -> io::Result<OwnedFd> {
@@ -146,9 +152,8 @@ impl Refused {
 }
 
 /// Why a function cannot be traced.
-pub const NO_FUNCTION: &str =
-    "there is no such function, or the compiler has dissolved it in its callers, or the kernel \
-                               excludes it; /sys/kernel/tracing/available_filter_functions lists those that can";
+pub const NO_FUNCTION: &str = "there is no such function, or the compiler has dissolved it in its callers, or the \
+                               kernel excludes it; /sys/kernel/tracing/available_filter_functions lists those that can";
 
 /// Why a tracepoint cannot be.
 pub const NO_TRACEPOINT: &str = "the kernel has none of this name; the folders of /sys/kernel/tracing/events list them";

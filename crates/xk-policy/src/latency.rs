@@ -8,11 +8,11 @@ use std::ffi::{CStr, CString};
 use std::fs;
 use std::os::fd::OwnedFd;
 
-use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
+use libbpf_rs::{MapHandle, MapType};
 use libbpf_sys::{bpf_map_create_opts, BPF_F_KPROBE_MULTI_RETURN};
 
 use crate::insn::{
-    add, at_function, call, count, insn, map, mov, set, store, store_word, Insn, END, GET_CURRENT_PID_TGID,
+    add, at_function, call, count, insn, map, mov, set, store, store_word, sum, Insn, END, GET_CURRENT_PID_TGID,
     KTIME_GET_NS, MAP_DELETE, MAP_LOOKUP, MAP_UPDATE, NO_FUNCTION,
 };
 use crate::Error;
@@ -168,10 +168,7 @@ impl Latency {
         let failed = |reason| Error::Load { what: format!("the latency of {}", self.function), reason };
         let mut buckets = Vec::with_capacity(LOST + 1);
         for bucket in 0..=LOST as u32 {
-            let found = self.histogram.lookup_percpu(&bucket.to_ne_bytes(), MapFlags::ANY);
-            let counts = found.map_err(|error| failed(error.to_string()))?.unwrap_or_default();
-            let number = |bytes: &Vec<u8>| bytes.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
-            buckets.push(counts.iter().map(number).sum());
+            buckets.push(sum(&self.histogram, bucket).map_err(|error| failed(error.to_string()))?);
         }
         let lost = buckets.pop().unwrap_or(0);
         Ok(Histogram { buckets, lost })

@@ -292,6 +292,17 @@ fn bad_targets_are_told() {
 }
 
 #[test]
+fn a_sensor_that_cannot_be_read_is_named() {
+    let sensor =
+        |name: &str, counter: &str| format!("[[sensor]]\nname = \"{name}\"\nof = [\"{counter}\"]\nsimilar = 0.2\n");
+    let more = sensor("typo", "/proc/vmstat:pgfualt") + &sensor("right", "/proc/vmstat:pgfault");
+    let bench = Bench::new("echo 5", &more);
+    let text = bench.run(0, &mut bench.tune());
+    contains(&text, &["typo cannot be read here, right "]);
+    assert!(!text.contains("right cannot"), "{text}");
+}
+
+#[test]
 fn settings_under_which_the_target_fails_or_hangs_are_not_chosen() {
     let picky = "a=$(cat FOLDER/ahead); [ $a = 1024 ] && exit 3; [ $a = 16 ] && sleep 1000; echo $((100 + a))";
     let bench = Bench::new(picky, "[search]\nabort_after = 2.0\n");

@@ -247,7 +247,7 @@ mod checks {
             let text = format!(
                 "schema = 1\nsubsystem = \"module:xk_tunable_test:cache\"\n[target]\n\
                  latency = {{ function = \"{function}\", percentile = 50 }}\n\
-                 command = \"echo pause 4000 > {PROC}; echo serve 21 > {PROC}\"\ntimeout = \"20s\"\n\
+                 command = \"echo pause 40000 > {PROC}; echo serve 5 > {PROC}\"\ntimeout = \"20s\"\n\
                  [search]\nabort_after = 1000.0\ntrials = 200\n"
             );
             fs::write("/tmp/search.toml", text).unwrap();
@@ -256,16 +256,12 @@ mod checks {
         let text = said(1, &["/tmp/search.toml"]);
         contains(&text, &["the running kernel has no function `no_such_function_anywhere`"]);
         assert_eq!(variables(), UNTOUCHED);
-        // Waits from 4 ms down to 1 ms, whatever else the guest does.
+        // Waits from 40 ms down to 10 ms: longer than a busy host keeps a guest from its processor.
         search(SERVE);
         let plan = said(0, &["/tmp/search.toml", "--plan"]);
         contains(&plan, &["nanoseconds that 50 % of the calls of xk_tunable_test_serve() take"]);
-        // Which of the larger ones is best, a guest on a busy host does not say: its clock is the host's.
-        let text = said(0, &["/tmp/search.toml"]);
-        let [depth, policy, batch, width, size] = variables();
-        assert!((2..=4).contains(&size), "{size}: {text}");
-        assert_eq!([depth, policy, batch, width], UNTOUCHED[..4]);
-        contains(&text, &["is better than the default", &format!("size = {size} (was 1)")]);
+        contains(&said(0, &["/tmp/search.toml"]), &["is better than the default", "size = 4 (was 1)"]);
+        assert_eq!(variables(), [4, 0, 8, 2, 4]);
     }
 
     pub fn what_the_kernel_counts_on_demand_is_a_sensor() {

@@ -105,6 +105,7 @@ fn errors_point_at_the_line() {
         ("const = \"BLK", "sysctl = \"vm.swappiness\"\nconst = \"BLK", "disk.toml:22", "give one of `const`"),
         ("scheduler = \"mq-deadline\"", "sheduler = 1", "disk.toml:11", "there is no parameter `sheduler`"),
         ("similar = 0.2", "similar = 20", "disk.toml:27", "no share"),
+        ("similar = 0.2", "similar = 0.2\nwithin = -1", "disk.toml:27", "0 or more"),
         ("stat:1", "stat", "disk.toml:27", "is no counter"),
         ("\n[target]", "[search]\ntrials = 0\n[target]", "my.toml:7", "would search nothing"),
     ] {

@@ -1,5 +1,7 @@
 //! Points that change several parameters at once, so few of them that every two changes are together in one.
 //!
+//! In: a space. Out: the points. Pairs that a guard excludes are left out.
+//!
 //! Where no change by itself does anything, two may: requests of 16 KiB and `bfq`, each of which is as good as the default
 //! alone. There are as many such pairs as the square of the parameters, but a point that changes all of them tries many
 //! at once. Such sets are known as covering arrays; this one is built greedily, a point after the other (D. M. Cohen, S.

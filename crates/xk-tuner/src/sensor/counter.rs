@@ -1,4 +1,6 @@
-//! What a counter is, as descriptions write it.
+//! What a counter is, as descriptions write it (`sensor.rs` has the list).
+//!
+//! In: the text. Out: where the number comes from; the number of a field of a file. Refuses what is written otherwise.
 
 use super::perf::Event;
 use crate::modules;
@@ -55,7 +57,7 @@ impl<'c> Counter<'c> {
     }
 }
 
-/// Whether a counter is written as one, and whether it can mean but one thing on this machine.
+/// Whether a counter is written as one. Whether this machine has it shows when it is read.
 ///
 /// # Errors
 /// A sentence.

@@ -1,5 +1,8 @@
 //! Perf counters of all processors together: those of the hardware, where there is one that the kernel may use, and those
 //! that the kernel keeps itself (perf_event_open(2)).
+//!
+//! In: the name of an event. Out: how often it came since it is counted. Refuses names that are not in the list below, and
+//! events that this machine does not count.
 
 use std::fs;
 use std::io;

@@ -14,10 +14,23 @@ pub struct SymbolRef {
     pub offset: i64,
 }
 
+/// The symbol whose address stands for the constant in an opaque build: the linker would
+/// decide its value, so the compiler can conclude nothing from it.
+pub const OPAQUE: &str = "xk_opaque";
+/// The object whose contents stand for the constant, where that is how it is written.
+pub const OPAQUE_OBJECT: &str = "xk_opaque_object";
+
 impl SymbolRef {
-    /// Its address as an unknown plus a constant.
+    /// Its address as an unknown plus a constant. That of [`OPAQUE`] is V as its 32 low
+    /// bits say, sign-extended: what a relocation of the kernel's code model can hold.
     pub fn term(&self, terms: &mut Terms) -> TermId {
-        let base = terms.symbol(format!("&{}", self.name), 64);
+        let base = if self.name == OPAQUE {
+            let v = terms.v();
+            let low = terms.extract(v, 0, 32);
+            terms.sext(low, 64)
+        } else {
+            terms.symbol(format!("&{}", self.name), 64)
+        };
         let offset = terms.constant(self.offset as u128, 64);
         terms.bin(BinOp::Add, base, offset)
     }

@@ -26,6 +26,48 @@ pub fn iv_term(terms: &mut Terms, fit: &Fit) -> TermId {
     terms.extract(value, 0, u32::from(fit.width) * 8)
 }
 
+/// The transformed value of `fit` for V, 64 bits wide: [`Fit::apply`] as a term.
+pub fn exact(terms: &mut Terms, fit: &Fit) -> TermId {
+    let v = terms.v();
+    let constant = |terms: &mut Terms, value: i64| terms.constant(value as u64 as u128, 64);
+    let (a, b) = (constant(terms, fit.a), constant(terms, fit.b));
+    match fit.form {
+        Form::Linear => {
+            let scaled = terms.bin(BinOp::Mul, v, a);
+            terms.bin(BinOp::Add, scaled, b)
+        }
+        Form::Quotient(by) => {
+            let scaled = terms.bin(BinOp::Mul, v, a);
+            let sum = terms.bin(BinOp::Add, scaled, b);
+            let (by, one, zero) = (constant(terms, by.max(1)), constant(terms, 1), constant(terms, 0));
+            let (quotient, rest) = (terms.bin(BinOp::SDiv, sum, by), terms.bin(BinOp::SRem, sum, by));
+            let (negative, less) = (terms.bin(BinOp::Slt, rest, zero), terms.bin(BinOp::Sub, quotient, one));
+            terms.ite(negative, less, quotient)
+        }
+        Form::Power(bits) => {
+            let (count, limit) = (constant(terms, bits.min(63).into()), constant(terms, 63));
+            let shifted = terms.bin(BinOp::Shl, a, v);
+            let shifted = terms.bin(BinOp::Sar, shifted, count);
+            let value = terms.bin(BinOp::Add, shifted, b);
+            let defined = terms.bin(BinOp::Ult, v, limit);
+            terms.ite(defined, value, b)
+        }
+        Form::Log2 => {
+            let mut log = constant(terms, 0);
+            for position in 1..63 {
+                let set = arithmetic::bit(terms, v, position);
+                let here = constant(terms, position.into());
+                log = terms.ite(set, here, log);
+            }
+            let scaled = terms.bin(BinOp::Mul, log, a);
+            let value = terms.bin(BinOp::Add, scaled, b);
+            let zero = constant(terms, 0);
+            let positive = terms.bin(BinOp::Slt, zero, v);
+            terms.ite(positive, value, b)
+        }
+    }
+}
+
 /// What the unknown is called that stands for a transformed value that is not linear.
 pub(crate) fn unknown(fit: &Fit) -> String {
     format!("V {:?} {} {}", fit.form, fit.a, fit.b)

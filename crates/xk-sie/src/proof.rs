@@ -9,12 +9,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
-use std::io::Write as _;
-use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
 
-use thiserror::Error;
 use xk_table::{Fit, Range};
 
 use crate::flow::Live;
@@ -22,126 +17,7 @@ use crate::program::iv_bounds;
 use crate::state::{Flag, State};
 use crate::term::{Node, TermId, Terms};
 
-/// A solver that reads SMT-LIB from its standard input.
-#[derive(Debug, Clone)]
-pub struct Solver {
-    /// Program and arguments.
-    pub command: Vec<String>,
-    /// What it calls itself, for the table.
-    pub name: String,
-    /// Bound in seconds.
-    pub timeout_s: u64,
-    /// What it said before.
-    pub answers: Answers,
-}
-
-/// Queries that were decided, or were not within the bound, by their text. Builds of many
-/// values ask the same of one piece of code again and again.
-#[derive(Debug, Clone, Default)]
-pub struct Answers(Arc<Mutex<HashMap<String, bool>>>);
-
-/// Why an obligation is not proved.
-#[derive(Debug, Error)]
-pub enum ProofError {
-    /// The solver found a counterexample.
-    #[error("the update is wrong for some state and value")]
-    Refuted,
-    /// No answer in time.
-    #[error("no answer within {0} s")]
-    Timeout(u64),
-    /// The solver is missing or did not understand.
-    #[error("solver {program}: {detail}: install z3 (apt-get install z3)")]
-    Solver {
-        /// Program.
-        program: String,
-        /// What it said.
-        detail: String,
-    },
-}
-
-impl Solver {
-    /// z3 as installed by Debian.
-    ///
-    /// # Errors
-    /// [`ProofError::Solver`] when it cannot be run.
-    pub fn z3(timeout_s: u64) -> Result<Self, ProofError> {
-        Self::new(&["z3", "-in", &format!("-T:{timeout_s}")], &["z3", "--version"], timeout_s)
-    }
-
-    /// cvc5, the second opinion.
-    ///
-    /// # Errors
-    /// [`ProofError::Solver`] when it cannot be run.
-    pub fn cvc5(timeout_s: u64) -> Result<Self, ProofError> {
-        let limit = format!("--tlimit={}", timeout_s * 1000);
-        Self::new(&["cvc5", "--lang=smt2", &limit, "-"], &["cvc5", "--version"], timeout_s)
-    }
-
-    fn new(command: &[&str], version: &[&str], timeout_s: u64) -> Result<Self, ProofError> {
-        let program = command[0].to_owned();
-        let output = Command::new(version[0])
-            .args(&version[1..])
-            .output()
-            .map_err(|e| ProofError::Solver { program, detail: e.to_string() })?;
-        let first = String::from_utf8_lossy(&output.stdout).lines().next().unwrap_or("").trim().to_owned();
-        let name = first.trim_start_matches("This is ").split(" [").next().unwrap_or("").to_owned();
-        let name = name.split(" - ").next().unwrap_or("").to_lowercase();
-        Ok(Self {
-            command: command.iter().map(|s| (*s).to_owned()).collect(),
-            name,
-            timeout_s,
-            answers: Answers::default(),
-        })
-    }
-
-    /// Whether `query` is unsatisfiable; the solver is asked once.
-    #[must_use]
-    pub fn refutes(&self, query: String) -> bool {
-        let known = |answers: &Answers| answers.0.lock().unwrap_or_else(PoisonError::into_inner).get(&query).copied();
-        if let Some(answer) = known(&self.answers) {
-            return answer;
-        }
-        let answer = match self.refute(&query) {
-            Ok(_) => true,
-            Err(ProofError::Refuted | ProofError::Timeout(_)) => false,
-            // Another time it may do better.
-            Err(ProofError::Solver { .. }) => return false,
-        };
-        self.answers.0.lock().unwrap_or_else(PoisonError::into_inner).insert(query, answer);
-        answer
-    }
-
-    /// Decides `query`: `Ok` when it is unsatisfiable.
-    ///
-    /// # Errors
-    /// [`ProofError`] for every other answer.
-    pub fn refute(&self, query: &str) -> Result<u64, ProofError> {
-        let program = self.command[0].clone();
-        let fail = |detail: String| ProofError::Solver { program: program.clone(), detail };
-        let started = Instant::now();
-        let mut child = Command::new(&self.command[0])
-            .args(&self.command[1..])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(|e| fail(e.to_string()))?;
-        if let Some(mut input) = child.stdin.take() {
-            input.write_all(query.as_bytes()).map_err(|e| fail(e.to_string()))?;
-        }
-        let output = child.wait_with_output().map_err(|e| fail(e.to_string()))?;
-        let answer = String::from_utf8_lossy(&output.stdout);
-        match answer.trim() {
-            "unsat" => Ok(started.elapsed().as_millis() as u64),
-            "sat" => Err(ProofError::Refuted),
-            "unknown" | "timeout" => Err(ProofError::Timeout(self.timeout_s)),
-            _ if output.stdout.is_empty() && started.elapsed().as_secs() >= self.timeout_s => {
-                Err(ProofError::Timeout(self.timeout_s))
-            }
-            other => Err(fail(other.chars().take(300).collect())),
-        }
-    }
-}
+pub use crate::solver::{ProofError, Solver};
 
 /// The negated obligation as SMT-LIB: satisfiable when some state and some V in
 /// `range` tell `updated` from `wanted` in something that is `live`. `fits` are
@@ -193,18 +69,53 @@ pub fn obligation(
 /// A query that is satisfiable when one of the pairs can differ.
 #[must_use]
 pub fn different(terms: &Terms, pairs: &[(TermId, TermId)]) -> String {
-    let mut printer = Printer::default();
-    let differences: Vec<String> = pairs
-        .iter()
-        .map(|&(a, b)| format!("(distinct {} {})", printer.print(terms, a), printer.print(terms, b)))
-        .collect();
-    format!(
-        "{}{}{}(assert (or false {}))\n(check-sat)\n",
-        printer.logic(),
-        printer.declarations,
-        printer.definitions,
-        differences.join(" ")
-    )
+    Claim { pairs, ..Claim::default() }.counterexample(terms)
+}
+
+/// Something that a solver is to refute: that one of `pairs` differs while everything that
+/// is assumed holds; without pairs, that it can hold at all.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Claim<'a> {
+    /// Terms of one bit that are 1.
+    pub assumed: &'a [TermId],
+    /// V and its values.
+    pub v: Option<(TermId, Range)>,
+    /// What is claimed to be equal.
+    pub pairs: &'a [(TermId, TermId)],
+    /// What is read from memory may be anything, the same wherever the same is read. What is
+    /// refuted so is refuted for every memory; and it is much easier.
+    pub any_memory: bool,
+}
+
+impl Claim<'_> {
+    /// The query.
+    #[must_use]
+    pub fn counterexample(&self, terms: &Terms) -> String {
+        let mut printer = Printer { any_memory: self.any_memory, ..Printer::default() };
+        let assumed: Vec<String> = self.assumed.iter().map(|&term| printer.print(terms, term)).collect();
+        let differences: Vec<String> = self
+            .pairs
+            .iter()
+            .map(|&(a, b)| format!("(distinct {} {})", printer.print(terms, a), printer.print(terms, b)))
+            .collect();
+        let bounds = self.v.filter(|(v, _)| printer.names.contains_key(v)).map(|(v, range)| {
+            let v = printer.print(terms, v);
+            let (min, max) = (literal(range.min as u64 as u128, 64), literal(range.max as u64 as u128, 64));
+            format!("(assert (and (bvsle {min} {v}) (bvsle {v} {max})))\n")
+        });
+        let mut query = printer.logic();
+        query.push_str(&printer.declarations);
+        query.push_str(&printer.definitions);
+        query.push_str(&bounds.unwrap_or_default());
+        for term in assumed {
+            let _ = writeln!(query, "(assert (= {term} #b1))");
+        }
+        if !differences.is_empty() {
+            let _ = writeln!(query, "(assert (or false {}))", differences.join(" "));
+        }
+        query.push_str("(check-sat)\n");
+        query
+    }
 }
 
 fn literal(value: u128, bits: u32) -> String {
@@ -223,6 +134,8 @@ struct Printer {
     definitions: String,
     /// Widths of atomic accesses: one unknown function each.
     atomic: BTreeSet<u32>,
+    /// What is read from memory is an unknown.
+    any_memory: bool,
 }
 
 impl Printer {
@@ -234,6 +147,12 @@ impl Printer {
     fn print(&mut self, terms: &Terms, term: TermId) -> String {
         if let Some(name) = self.names.get(&term) {
             return name.clone();
+        }
+        if self.any_memory && matches!(terms.node(term), Node::Load(..)) {
+            let name = format!("t{}", self.names.len());
+            let _ = writeln!(self.declarations, "(declare-const {name} (_ BitVec {}))", terms.bits(term));
+            self.names.insert(term, name.clone());
+            return name;
         }
         let children: Vec<String> = terms.children(term).into_iter().map(|c| self.print(terms, c)).collect();
         let bits = terms.bits(term);

@@ -13,29 +13,52 @@ use std::sync::Arc;
 pub struct Prototypes {
     /// To what the BTF of modules refers.
     base: Arc<Base>,
-    passed: HashMap<String, Passed>,
-    /// Functions whose result may not fit rax.
-    wide: HashSet<String>,
-    /// Functions that may have a result.
-    results: HashSet<String>,
+    functions: HashMap<String, Known>,
+    /// Names that several functions have: BTF may describe any of them.
+    ambiguous: HashSet<String>,
+    /// How many arguments the entries of `pv_ops` take, by their offset.
+    paravirtual: HashMap<u32, usize>,
+}
+
+/// What BTF says of the functions of one name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Known {
+    passed: Passed,
+    /// Width of the result in bits, 0 if there is none; `None` when it may need more than
+    /// one register, or functions differ.
+    result: Option<u8>,
 }
 
 /// What a call passes in registers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Passed {
-    /// Exactly this many.
-    Exactly(usize),
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Passed {
+    /// Arguments of these widths.
+    Exactly(Vec<u8>),
     /// This many and more: a variadic function.
     AtLeast(usize),
     /// Not certain.
     Unknown,
 }
 
+/// What a function takes and returns, each in one register at most. The bits above the
+/// width are not defined (System V ABI, 3.2.3); of an argument 32 are at least, since
+/// callers extend narrower ones.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Signature {
+    /// Width of each argument in bits, also of those on the stack.
+    pub arguments: Vec<u8>,
+    /// Width of the result in bits; 0 if there is none.
+    pub result: u8,
+}
+
 const INT: u32 = 1;
+const POINTER: u32 = 2;
 const STRUCT: u32 = 4;
 const UNION: u32 = 5;
+const ENUM: u32 = 6;
 const FUNC: u32 = 12;
 const FUNC_PROTO: u32 = 13;
+const ENUM64: u32 = 19;
 
 /// The types of vmlinux: those of a module are numbered behind them.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -72,52 +95,84 @@ fn extra_len(kind: u32, vlen: usize) -> Option<usize> {
 }
 
 impl Prototypes {
-    /// How many registers a call of `function` passes, if that is certain.
+    /// The same, where the functions called `names` are several: nothing is assumed of them.
     #[must_use]
-    pub fn arguments(&self, function: &str) -> Option<usize> {
+    pub fn without(mut self, names: impl IntoIterator<Item = String>) -> Self {
+        self.ambiguous.extend(names);
+        self
+    }
+
+    fn known(&self, function: &str) -> Option<&Known> {
+        self.functions.get(function).filter(|_| !self.ambiguous.contains(function))
+    }
+
+    /// What `function` takes and returns, if that is certain.
+    #[must_use]
+    pub fn signature(&self, function: &str) -> Option<Signature> {
         // A tracepoint's static call goes to what its iterator would call
         // (include/linux/tracepoint.h, DECLARE_TRACE); the first argument of
         // both is the private data.
         if let Some(event) = function.strip_prefix("__SCT__tp_func_") {
-            return self.arguments(&format!("__traceiter_{event}"));
+            return self.signature(&format!("__traceiter_{event}"));
         }
         // include/linux/kernel.h, sched.h: static calls of __cond_resched().
         let function = match function {
             "__SCT__cond_resched" | "__SCT__might_resched" => "__cond_resched",
             other => other,
         };
-        match self.passed.get(function) {
-            Some(Passed::Exactly(count)) => Some(*count),
+        match self.known(function)? {
+            Known { passed: Passed::Exactly(arguments), result: Some(result) } => {
+                Some(Signature { arguments: arguments.clone(), result: *result })
+            }
             _ => None,
         }
+    }
+
+    /// How many registers a call of `function` passes, if that is certain.
+    #[must_use]
+    pub fn arguments(&self, function: &str) -> Option<usize> {
+        self.signature(function).map(|signature| signature.arguments.len().min(6))
     }
 
     /// How many arguments the variadic `function` names before the others.
     #[must_use]
     pub fn variadic(&self, function: &str) -> Option<usize> {
-        match self.passed.get(function) {
-            Some(Passed::AtLeast(count)) => Some(*count),
+        match self.known(function)?.passed {
+            Passed::AtLeast(count) => Some(count),
             _ => None,
         }
+    }
+
+    /// How many arguments the function takes to which `pv_ops` refers at `offset`
+    /// (arch/x86/include/asm/paravirt_types.h).
+    #[must_use]
+    pub fn paravirtual(&self, offset: u32) -> Option<usize> {
+        self.paravirtual.get(&offset).copied()
     }
 
     /// Whether `function` is a C function of the kernel, so that the calling
     /// convention holds for it.
     #[must_use]
     pub fn is_function(&self, function: &str) -> bool {
-        self.passed.contains_key(function)
+        self.functions.contains_key(function)
+    }
+
+    /// The width of the result of `function` in bits, 0 if it has none, if that is certain.
+    #[must_use]
+    pub fn result(&self, function: &str) -> Option<u8> {
+        self.known(function)?.result
     }
 
     /// Whether it is certain that the result of `function` is in rax alone.
     #[must_use]
     pub fn returns_in_rax(&self, function: &str) -> bool {
-        self.passed.contains_key(function) && !self.wide.contains(function)
+        self.result(function).is_some()
     }
 
     /// Whether it is certain that `function` has no result.
     #[must_use]
     pub fn returns_nothing(&self, function: &str) -> bool {
-        self.passed.contains_key(function) && !self.results.contains(function)
+        self.result(function) == Some(0)
     }
 
     /// Reads a `.BTF` section; what is damaged is left out.
@@ -162,24 +217,71 @@ impl Prototypes {
             // The parameters of a prototype of vmlinux are not in this section.
             let passed = Some(function.size).filter(|&id| id as usize >= count || self.base.types.is_empty());
             let passed = passed.and_then(|id| registers(data, &types, id)).unwrap_or(Passed::Unknown);
-            let result = types.get(function.size as usize).filter(|t| t.kind == FUNC_PROTO).map(|t| t.size);
-            if result != Some(0) {
-                found.results.insert(name.clone());
-            }
-            if result.is_none_or(|id| in_one_register(&types, id).is_none()) {
-                found.wide.insert(name.clone());
-            }
-            let merge = |known: &mut Passed| {
-                if *known != passed {
-                    *known = Passed::Unknown;
+            let prototype = types.get(function.size as usize).filter(|t| t.kind == FUNC_PROTO);
+            let result = prototype.and_then(|t| if t.size == 0 { Some(0) } else { in_one_register(&types, t.size) });
+            let merge = |known: &mut Known| {
+                if known.passed != passed {
+                    known.passed = Passed::Unknown;
+                }
+                if known.result != result {
+                    known.result = None;
                 }
             };
-            found.passed.entry(name).and_modify(merge).or_insert(passed);
+            let known = Known { passed: passed.clone(), result };
+            found.functions.entry(name).and_modify(merge).or_insert(known);
         }
         if self.base.types.is_empty() {
+            found.paravirtual = Structures { data, types: &types, strings }.paravirtual();
             found.base = Arc::new(Base { types, strings: strings.to_vec() });
         }
         Some(found)
+    }
+}
+
+/// The structures of a `.BTF` section.
+struct Structures<'a> {
+    data: &'a [u8],
+    types: &'a [Type],
+    strings: &'a [u8],
+}
+
+impl Structures<'_> {
+    fn name(&self, at: u32) -> Option<&str> {
+        let rest = self.strings.get(at as usize..)?;
+        std::str::from_utf8(&rest[..rest.iter().position(|&byte| byte == 0)?]).ok()
+    }
+
+    /// Members: name, type and offset in bytes.
+    fn members(&self, structure: &Type) -> Vec<(&str, u32, u32)> {
+        let member = |index: usize| {
+            let at = structure.extra + 12 * index;
+            let bits = word(self.data, at + 8)? & 0xff_ffff;
+            Some((self.name(word(self.data, at)?)?, word(self.data, at + 4)?, bits / 8))
+        };
+        (0..structure.vlen).filter_map(member).collect()
+    }
+
+    /// The entries of `pv_ops`: plain pointers have a prototype. Those that preserve
+    /// registers do not; they take one argument, but for these.
+    fn paravirtual(&self) -> HashMap<u32, usize> {
+        const WITHOUT_ARGUMENT: [&str; 4] = ["save_fl", "irq_disable", "irq_enable", "read_cr2"];
+        let is = |t: &&Type, name: &str| t.kind == STRUCT && self.name(t.name) == Some(name);
+        let template = self.types.iter().find(|t| is(t, "paravirt_patch_template"));
+        let mut found = HashMap::new();
+        for (_, group, start) in template.map_or_else(Vec::new, |template| self.members(template)) {
+            let Some(group) = self.types.get(group as usize).filter(|t| t.kind == STRUCT) else { continue };
+            for (name, id, offset) in self.members(group) {
+                let member = self.types.get(id as usize);
+                let pointed = member.filter(|t| t.kind == POINTER).and_then(|t| self.types.get(t.size as usize));
+                let count = match (pointed, member) {
+                    (Some(prototype), _) if prototype.kind == FUNC_PROTO => prototype.vlen,
+                    (_, Some(t)) if is(&t, "paravirt_callee_save") => usize::from(!WITHOUT_ARGUMENT.contains(&name)),
+                    _ => continue,
+                };
+                found.insert(start + offset, count);
+            }
+        }
+        found
     }
 }
 
@@ -194,28 +296,37 @@ fn read_types(data: &[u8], mut at: usize, end: usize) -> Option<Vec<Type>> {
     Some(types)
 }
 
+/// Bits of an argument that are defined at least: callers extend narrower ones.
+const LEAST_ARGUMENT: u8 = 32;
+
 fn registers(data: &[u8], types: &[Type], prototype: u32) -> Option<Passed> {
     let prototype = types.get(prototype as usize).filter(|t| t.kind == FUNC_PROTO)?;
     // A large result is returned through a pointer that is passed first.
     in_one_register(types, prototype.size)?;
+    let mut widths = Vec::new();
     for parameter in 0..prototype.vlen {
         let id = word(data, prototype.extra + 8 * parameter + 4)?;
         if id == 0 {
             return Some(Passed::AtLeast(parameter));
         }
-        in_one_register(types, id)?;
+        widths.push(in_one_register(types, id)?.max(LEAST_ARGUMENT));
     }
-    Some(Passed::Exactly(prototype.vlen.min(6)))
+    Some(Passed::Exactly(widths))
 }
 
-/// `None` when a value of this type may need more than one register, or memory.
-fn in_one_register(types: &[Type], mut id: u32) -> Option<()> {
+/// The width in bits of a value of this type; `None` when it may need more than one
+/// register, or memory. Nothing has no width.
+fn in_one_register(types: &[Type], mut id: u32) -> Option<u8> {
     // Through typedefs and qualifiers.
     for _ in 0..32 {
         match types.get(id as usize)? {
             t if matches!(t.kind, 8..=11 | 18) => id = t.size,
-            t if matches!(t.kind, STRUCT | UNION) || (t.kind == INT && t.size > 8) => return None,
-            _ => return Some(()),
+            t if matches!(t.kind, INT | ENUM | ENUM64) && matches!(t.size, 1 | 2 | 4 | 8) => {
+                return Some(t.size as u8 * 8)
+            }
+            t if t.kind == POINTER => return Some(64),
+            t if t.kind == 0 => return Some(0),
+            _ => return None,
         }
     }
     None

@@ -1,6 +1,8 @@
 //! The machine state that instructions act on: sixteen registers, six status
 //! flags and memory, each a term.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crate::term::{Bits, TermId, Terms};
 
 /// The status flags in the order of [`State::flags`].
@@ -78,6 +80,105 @@ pub struct State {
     pub memory: TermId,
     /// Where the flags come from, if one operation set them all.
     pub flags_origin: Option<FlagsOrigin>,
+    /// The function's own stack frame, where it is kept apart from memory.
+    pub frame: Option<Frame>,
+}
+
+/// The parts of a stack frame that nothing but the function itself can reach, kept apart
+/// from memory: two builds may place their spilled values differently.
+///
+/// Places are told by their distance from the stack pointer at the function's entry, or,
+/// where that is aligned, from what it was then; the two are as far apart as can be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Frame {
+    /// The stack pointer at the entry, and behind its alignment.
+    pub tops: [TermId; 2],
+    /// Which places belong to it.
+    pub private: Private,
+    /// What is known of its contents; no two overlap.
+    pub slots: BTreeMap<i64, TermId>,
+    /// Slots that a push wrote, and that may therefore be arguments of a call.
+    pub pushed: BTreeMap<i64, TermId>,
+    /// Whether something was stored above the return address, where arguments are.
+    pub arguments_changed: bool,
+}
+
+/// Places that only the function itself can reach.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Private {
+    /// All of its frame, since no address in it gets out.
+    All,
+    /// These bytes.
+    Bytes(BTreeSet<i64>),
+}
+
+/// Where a function finds the first of its arguments that are on the stack.
+const FIRST_STACK_ARGUMENT: i64 = 8;
+/// Where places behind the alignment are counted from.
+pub const ALIGNED: i64 = -(1 << 40);
+
+impl Frame {
+    /// A frame of which nothing is known.
+    #[must_use]
+    pub fn new(tops: [TermId; 2], private: Private) -> Self {
+        Self { tops, private, slots: BTreeMap::new(), pushed: BTreeMap::new(), arguments_changed: false }
+    }
+
+    /// The place of an address.
+    #[must_use]
+    pub fn place(&self, terms: &Terms, address: TermId) -> Option<i64> {
+        let [entry, aligned] = self.tops;
+        let behind = || terms.distance(address, aligned).map(|distance| ALIGNED + distance);
+        terms.distance(address, entry).or_else(behind)
+    }
+
+    /// The place of an access of `bits` bits, if it is one of the function's own.
+    fn own(&self, terms: &Terms, address: TermId, bits: Bits) -> Option<i64> {
+        let place = self.place(terms, address)?;
+        let own = match &self.private {
+            Private::All => true,
+            Private::Bytes(bytes) => {
+                self.slots.contains_key(&place)
+                    || (place..place + i64::from(bits / 8)).all(|byte| bytes.contains(&byte))
+            }
+        };
+        own.then_some(place)
+    }
+
+    /// `bits` bits at `offset`; what is not known becomes an unknown.
+    pub fn load(&mut self, terms: &mut Terms, offset: i64, bits: Bits) -> TermId {
+        if let Some((&at, &value)) = self.slots.range(..=offset).next_back() {
+            let (skipped, width) = (offset - at, i64::from(terms.bits(value)));
+            if skipped * 8 + i64::from(bits) <= width {
+                return terms.extract(value, skipped as u32 * 8, bits);
+            }
+        }
+        if offset >= FIRST_STACK_ARGUMENT && !self.arguments_changed {
+            return terms.symbol(format!("argument at {offset}, {bits} bits"), bits);
+        }
+        let unknown = terms.fresh("frame", bits);
+        if self.overlapping(terms, offset, bits).is_empty() {
+            self.slots.insert(offset, unknown);
+        }
+        unknown
+    }
+
+    /// Writes `value` at `offset`.
+    pub fn store(&mut self, terms: &Terms, offset: i64, value: TermId) {
+        self.arguments_changed |= offset >= 0;
+        for at in self.overlapping(terms, offset, terms.bits(value)) {
+            self.slots.remove(&at);
+            self.pushed.remove(&at);
+        }
+        self.slots.insert(offset, value);
+    }
+
+    fn overlapping(&self, terms: &Terms, offset: i64, bits: Bits) -> Vec<i64> {
+        let end = offset + i64::from(bits / 8);
+        let reaches = |(&at, &value): (&i64, &TermId)| (at + i64::from(terms.bits(value) / 8) > offset).then_some(at);
+        // No slot is wider than eight bytes.
+        self.slots.range(offset - 8..end).filter_map(reaches).collect()
+    }
 }
 
 impl State {
@@ -90,7 +191,51 @@ impl State {
             flags: std::array::from_fn(|i| terms.symbol(format!("{:?}", Flag::ALL[i]), 1)),
             memory: terms.memory(),
             flags_origin: None,
+            frame: None,
         }
+    }
+
+    /// What a load of `bits` bits at `address` gives.
+    pub fn load(&mut self, terms: &mut Terms, address: TermId, bits: Bits) -> TermId {
+        if let Some(frame) = &mut self.frame {
+            if let Some(place) = frame.own(terms, address, bits) {
+                return frame.load(terms, place, bits);
+            }
+        }
+        terms.load(self.memory, address, bits)
+    }
+
+    /// Pushes `value` to `address`: nobody else knows of it yet.
+    pub fn push(&mut self, terms: &mut Terms, address: TermId, value: TermId) {
+        if let Some(frame) = &mut self.frame {
+            if let Some(place) = frame.place(terms, address) {
+                frame.store(terms, place, value);
+                frame.pushed.insert(place, value);
+                return;
+            }
+        }
+        self.store(terms, address, value);
+    }
+
+    /// What is popped from `address`.
+    pub fn pop(&mut self, terms: &mut Terms, address: TermId) -> TermId {
+        let value = self.load(terms, address, 64);
+        if let Some(frame) = &mut self.frame {
+            if let Some(place) = frame.place(terms, address) {
+                frame.pushed.remove(&place);
+            }
+        }
+        value
+    }
+
+    /// Stores `value` at `address`.
+    pub fn store(&mut self, terms: &mut Terms, address: TermId, value: TermId) {
+        if let Some(frame) = &mut self.frame {
+            if let Some(place) = frame.own(terms, address, terms.bits(value)) {
+                return frame.store(terms, place, value);
+            }
+        }
+        self.memory = terms.store(self.memory, address, value);
     }
 
     /// The low `bits` of register `number`.

@@ -287,12 +287,6 @@ fn the_deployed_kernel_must_agree() {
     short.functions[0].1.pop();
     assert_eq!(try_with(&short, &solver()), "identity_mismatch");
     // The solver decides: without its word there is no span.
-    let says = |answer: &str| Solver {
-        command: vec!["sh".into(), "-c".into(), format!("cat > /dev/null; echo '{answer}'")],
-        name: "stub".into(),
-        timeout_s: 1,
-        answers: xk_sie::proof::Answers::default(),
-    };
     assert_eq!(try_with(&Itself::of(&base), &says("timeout")), "solver_timeout");
     assert_eq!(try_with(&Itself::of(&base), &says("unknown")), "solver_timeout");
     for answer in ["sat", "", "(error \"line 3\")", "unsat\nerror", "unsatisfied"] {

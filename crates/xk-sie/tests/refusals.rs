@@ -6,7 +6,9 @@ mod common;
 #[path = "common/fixture.rs"]
 mod fixture;
 
-use fixture::{analysed, body, builds, from_assembly, from_c, plain, solver, Build, Itself, ALTERNATIVE, PRELUDE};
+use fixture::{
+    analysed, body, builds, from_assembly, from_c, plain, says, solver, Build, Itself, ALTERNATIVE, PRELUDE,
+};
 use xk_sie::object::Object;
 use xk_sie::proof::Solver;
 use xk_table::Refusal;
@@ -71,15 +73,6 @@ fn altered(object: &Object) -> Itself {
     let mut deployed = Itself::of(object);
     deployed.functions[0].1[2] ^= 1;
     deployed
-}
-
-fn says(answer: &str) -> Solver {
-    Solver {
-        command: vec!["sh".into(), "-c".into(), format!("cat > /dev/null; echo {answer}")],
-        name: "stub".into(),
-        timeout_s: 1,
-        answers: xk_sie::proof::Answers::default(),
-    }
 }
 
 /// One unit was compiled with smaller values only, another with larger ones.

@@ -17,7 +17,7 @@ mod calls;
 mod forms;
 mod operands;
 mod pairing;
-mod same;
+pub(crate) mod same;
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};

@@ -8,7 +8,7 @@ use crate::object::{Function, Object};
 
 /// Whether two functions, and the parts of them that the compiler moved away, are
 /// the same in both objects.
-pub(super) fn same(base: &Object, variant: &Object, ours: &Function, theirs: &Function) -> bool {
+pub(crate) fn same(base: &Object, variant: &Object, ours: &Function, theirs: &Function) -> bool {
     let part = |object: &Object| {
         let name = format!("{}.cold", ours.name);
         object.functions.values().find(|f| is_part(f) && f.name == name).cloned()

@@ -4,7 +4,10 @@
 //! In: the bytes of a `.o` file. Out: [`Object`]. Refused: anything that is not
 //! an x86-64 ELF object, or a function that does not decode.
 
+mod alternatives;
 mod tables;
+
+pub use alternatives::Alternative;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -97,6 +100,17 @@ pub struct PatchSite {
     pub len: u64,
 }
 
+/// What the kernel reports when it comes to a `ud2` (include/asm-generic/bug.h).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bug {
+    /// Source file.
+    pub file: Option<SymbolRef>,
+    /// Line.
+    pub line: u16,
+    /// `BUGFLAG_*`.
+    pub flags: u16,
+}
+
 /// `R_X86_64_64`, `PC32`, `PLT32`, `32`, `32S`, `PC64`.
 pub mod reloc {
     /// Absolute, 64 bits.
@@ -161,10 +175,16 @@ pub struct Object {
     pub handlers: HashMap<Node, [u8; 4]>,
     /// `ud2` that continues behind itself (`WARN`).
     pub warnings: HashSet<Node>,
+    /// What is reported of a `ud2`: file, line and flags.
+    pub bugs: HashMap<Node, Bug>,
     /// Sites of alternatives.
     pub alternatives: Vec<PatchSite>,
+    /// The entries that describe each site: section and offset.
+    choices: HashMap<Node, Vec<(usize, u64)>>,
     /// Fields of instructions that the kernel fills in at boot.
     pub runtime_constants: Vec<PatchSite>,
+    /// What it fills in there, by the name of the section that lists the place.
+    runtime_names: Vec<String>,
     /// Instructions in whose place others may run.
     pub in_alternative: HashSet<Node>,
     /// Lock prefixes that the kernel replaces on a single processor.
@@ -372,7 +392,11 @@ impl Object {
                 let node = Node { section: *section, offset: *offset as u64 };
                 if let Some(function) = self.function_at(node) {
                     let offset = node.offset.wrapping_sub(function.start.offset) as i64;
-                    return SymbolRef { name: function.name.clone(), offset };
+                    // Where in its function code lies is up to each build.
+                    return match offset {
+                        0 => SymbolRef { name: function.name.clone(), offset },
+                        _ => SymbolRef { name: format!("label in {}", function.name), offset: 0 },
+                    };
                 }
                 let Some(section) = self.sections.get(*section) else {
                     return SymbolRef { name: "?".into(), offset: *offset };

@@ -1,11 +1,11 @@
 //! The tables beside the code of an object: what the kernel patches, where
 //! faults and warnings go on, what must not be probed.
 
-use super::{Object, PatchSite, RelocTarget};
+use super::{Bug, Object, PatchSite, RelocTarget};
 use crate::insn::Node;
 
 impl Object {
-    fn entries(&self, name: &str, size: u64) -> Vec<(usize, u64)> {
+    pub(super) fn entries(&self, name: &str, size: u64) -> Vec<(usize, u64)> {
         self.sections
             .iter()
             .enumerate()
@@ -14,14 +14,14 @@ impl Object {
             .collect()
     }
 
-    fn place(&self, section: usize, offset: u64) -> Option<Node> {
+    pub(super) fn place(&self, section: usize, offset: u64) -> Option<Node> {
         match &self.sections.get(section)?.relocations.get(&offset)?.target {
             RelocTarget::Section { section, offset } => Some(Node { section: *section, offset: *offset as u64 }),
             RelocTarget::Symbol(_) => None,
         }
     }
 
-    fn word<const N: usize>(&self, section: usize, offset: u64) -> Option<[u8; N]> {
+    pub(super) fn word<const N: usize>(&self, section: usize, offset: u64) -> Option<[u8; N]> {
         let bytes = self.sections.get(section)?.data.get(offset as usize..offset as usize + N)?;
         bytes.try_into().ok()
     }
@@ -45,9 +45,14 @@ impl Object {
         // include/asm-generic/bug.h with relative pointers and file names:
         // s32 address, s32 file, u16 line, u16 flags; BUGFLAG_WARNING is bit 0.
         for (section, at) in self.entries("__bug_table", 12) {
-            let warning = self.word::<2>(section, at + 10).is_some_and(|flags| flags[0] & 1 == 1);
-            if let (Some(code), true) = (self.place(section, at), warning) {
-                self.warnings.insert(code);
+            let half = |offset| self.word(section, at + offset).map_or(0, u16::from_le_bytes);
+            let (line, flags) = (half(8), half(10));
+            let file = self.sections[section].relocations.get(&(at + 4)).map(|r| self.symbol_ref(&r.target));
+            if let Some(code) = self.place(section, at) {
+                self.bugs.insert(code, Bug { file, line, flags });
+                if flags & 1 == 1 {
+                    self.warnings.insert(code);
+                }
             }
         }
         // arch/x86/include/asm/alternative.h: s32 instr, s32 repl, u32 feature
@@ -55,6 +60,7 @@ impl Object {
         for (section, at) in self.entries(".altinstructions", 14) {
             if let (Some(code), Some([len])) = (self.place(section, at), self.word::<1>(section, at + 12)) {
                 self.alternatives.push(PatchSite { at: code, len: u64::from(len) });
+                self.choices.entry(code).or_default().push((section, at));
             }
         }
         self.read_runtime_constants();
@@ -77,7 +83,7 @@ impl Object {
     /// (arch/x86/include/asm/runtime-const.h): pointers of eight bytes and
     /// shift counts of one. What runs there is not what the object says.
     fn read_runtime_constants(&mut self) {
-        let mut found = Vec::new();
+        let (mut found, mut names) = (Vec::new(), Vec::new());
         for (index, section) in self.sections.iter().enumerate() {
             let len = match section.name.split_once("runtime_") {
                 Some(("", rest)) if rest.starts_with("ptr_") => 8,
@@ -86,12 +92,14 @@ impl Object {
             };
             let places = (0..section.size / 4).filter_map(|n| self.place(index, 4 * n));
             found.extend(places.map(|at| PatchSite { at, len }));
+            names.resize(found.len(), section.name.clone());
         }
         for site in &found {
             let holder = self.insns.range(..=site.at).next_back().map(|(node, _)| *node);
             self.in_alternative.extend(holder.filter(|node| node.section == site.at.section));
         }
         self.runtime_constants = found;
+        self.runtime_names = names;
     }
 
     /// Places in code that replacement instructions of alternatives refer to:

@@ -20,7 +20,7 @@ mod stack;
 
 use iced_x86::{ConditionCode, Instruction, Mnemonic, OpKind, Register};
 
-use crate::insn::{Insn, SymbolRef};
+use crate::insn::{Insn, SymbolRef, OPAQUE_OBJECT};
 use crate::state::{arithmetic as status, Flag, FlagsOrigin, State};
 use crate::term::{BinOp, Bits, TermId, Terms};
 
@@ -48,6 +48,31 @@ pub struct Substitution {
 /// [`Unsupported`] when the instruction, its prefixes or an operand are not covered.
 pub fn step(terms: &mut Terms, state: &mut State, insn: &Insn, substitution: Substitution) -> Step {
     Executor { terms, state, insn, raw: &insn.raw, substitution }.run()
+}
+
+/// Where the memory operand of `insn` lies, with `displacement` in the place of its own.
+///
+/// # Errors
+/// [`Unsupported`] when the address is not covered.
+pub fn operand_address(terms: &mut Terms, state: &State, insn: &Insn, displacement: Option<TermId>) -> Step<TermId> {
+    let substitution = Substitution { displacement, ..Substitution::default() };
+    let state = &mut state.clone();
+    Executor { terms, state, insn, raw: &insn.raw, substitution }.address()
+}
+
+/// What an operand of `insn` holds, with `immediate` in the place of its own.
+///
+/// # Errors
+/// [`Unsupported`] when the operand is not covered.
+pub fn operand_value(
+    terms: &mut Terms,
+    state: &mut State,
+    insn: &Insn,
+    operand: u32,
+    immediate: Option<TermId>,
+) -> Step<TermId> {
+    let substitution = Substitution { immediate, ..Substitution::default() };
+    Executor { terms, state, insn, raw: &insn.raw, substitution }.read(operand)
 }
 
 struct Executor<'a> {
@@ -158,9 +183,17 @@ impl Executor<'_> {
                 let content = self.substitution.pool.unwrap_or(content);
                 Ok(self.terms.extract(content, 0, bits))
             }
+            OpKind::Memory if self.reads_opaque() => {
+                let at = self.insn.displacement.as_ref().map_or(0, |symbol| symbol.offset);
+                let v = self.terms.v();
+                match u32::try_from(at * 8) {
+                    Ok(from) if from + bits <= 64 => Ok(self.terms.extract(v, from, bits)),
+                    _ => self.unsupported(),
+                }
+            }
             OpKind::Memory => {
                 let address = self.address()?;
-                let value = self.terms.load(self.state.memory, address, bits);
+                let value = self.state.load(self.terms, address, bits);
                 Ok(if self.is_atomic() { self.terms.atomic(value) } else { value })
             }
             kind if is_immediate(kind) => Ok(self.immediate(bits)),
@@ -189,11 +222,17 @@ impl Executor<'_> {
             OpKind::Memory => {
                 let address = self.address()?;
                 let value = if self.is_atomic() { self.terms.atomic(value) } else { value };
-                self.state.memory = self.terms.store(self.state.memory, address, value);
+                self.state.store(self.terms, address, value);
                 Ok(())
             }
             _ => self.unsupported(),
         }
+    }
+
+    /// Whether the memory operand is the object that stands for the constant.
+    fn reads_opaque(&self) -> bool {
+        let named = self.insn.displacement.as_ref().is_some_and(|symbol| symbol.name == OPAQUE_OBJECT);
+        named && self.raw.is_ip_rel_memory_operand()
     }
 
     fn undefined(&mut self, flags: &[Flag]) {

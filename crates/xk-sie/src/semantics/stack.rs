@@ -16,7 +16,7 @@ impl Executor<'_> {
         let eight = self.terms.constant(8, 64);
         let sp = self.terms.bin(BinOp::Sub, self.state.regs[RSP], eight);
         self.state.regs[RSP] = sp;
-        self.state.memory = self.terms.store(self.state.memory, sp, value);
+        self.state.push(self.terms, sp, value);
         Ok(())
     }
 
@@ -42,6 +42,6 @@ impl Executor<'_> {
         let sp = self.state.regs[RSP];
         let eight = self.terms.constant(8, 64);
         self.state.regs[RSP] = self.terms.bin(BinOp::Add, sp, eight);
-        self.terms.load(self.state.memory, sp, 64)
+        self.state.pop(self.terms, sp)
     }
 }

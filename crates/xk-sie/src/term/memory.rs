@@ -1,6 +1,8 @@
 //! Loads from and stores to memory terms, simplified where the distance of
 //! two addresses is known.
 
+use std::collections::BTreeSet;
+
 use super::{BinOp, Bits, Node, TermId, Terms};
 
 impl Terms {
@@ -52,6 +54,30 @@ impl Terms {
             },
             _ => (Some(address), 0),
         }
+    }
+
+    /// Everything that `term` reads from memory.
+    #[must_use]
+    pub fn loads(&self, term: TermId) -> BTreeSet<TermId> {
+        let (mut loads, mut seen, mut waiting) = (BTreeSet::new(), BTreeSet::new(), vec![term]);
+        while let Some(next) = waiting.pop() {
+            if !seen.insert(next) {
+                continue;
+            }
+            if matches!(self.node(next), Node::Load(..)) {
+                loads.insert(next);
+            } else {
+                waiting.extend(self.children(next));
+            }
+        }
+        loads
+    }
+
+    /// How far `address` lies from `base`, if that is known.
+    #[must_use]
+    pub fn distance(&self, address: TermId, base: TermId) -> Option<i64> {
+        let ((from, offset), (to, other)) = (self.base_offset(address), self.base_offset(base));
+        (from == to && from.is_some()).then(|| offset.wrapping_sub(other) as i64)
     }
 
     /// `value` as an atomic access reads or writes it (see [`Node::Atomic`]).

@@ -187,6 +187,11 @@ impl Terms {
         self.intern(Node::Symbol(name.into()), bits)
     }
 
+    /// The value of the constant, 64 bits wide.
+    pub fn v(&mut self) -> TermId {
+        self.symbol("V", 64)
+    }
+
     /// An unknown that is equal to nothing else.
     pub fn fresh(&mut self, what: &str, bits: Bits) -> TermId {
         self.fresh += 1;
@@ -467,6 +472,27 @@ impl Terms {
             Node::Bin(_, a, b) | Node::Concat(a, b) | Node::Load(a, b) => vec![a, b],
             Node::Not(a) | Node::Extract(_, a) | Node::ZExt(a) | Node::SExt(a) | Node::Atomic(a) => vec![a],
             Node::Ite(a, b, c) | Node::Store(a, b, c) => vec![a, b, c],
+        }
+    }
+
+    /// A term in words, for messages: what lies deeper than `depth` is left out.
+    pub(crate) fn show(&self, t: TermId, depth: u32) -> String {
+        let Some(depth) = depth.checked_sub(1) else { return "…".into() };
+        let show = |t: &TermId| self.show(*t, depth);
+        match self.node(t) {
+            Node::Symbol(name) => name.clone(),
+            Node::Const(value) => format!("{value:#x}"),
+            Node::Bin(op, a, b) => format!("({} {} {})", op.smt(), show(a), show(b)),
+            Node::Not(a) => format!("~{}", show(a)),
+            Node::Extract(low, a) => format!("{}[{}:{low}]", show(a), low + self.bits(t) - 1),
+            Node::Concat(a, b) => format!("{}:{}", show(a), show(b)),
+            Node::ZExt(a) => format!("u{}({})", self.bits(t), show(a)),
+            Node::SExt(a) => format!("s{}({})", self.bits(t), show(a)),
+            Node::Ite(condition, a, b) => format!("({} ? {} : {})", show(condition), show(a), show(b)),
+            Node::Memory => "memory".into(),
+            Node::Store(memory, a, value) => format!("{}[{} := {}]", show(memory), show(a), show(value)),
+            Node::Load(memory, a) => format!("{}[{}]", show(memory), show(a)),
+            Node::Atomic(a) => format!("atomic({})", show(a)),
         }
     }
 

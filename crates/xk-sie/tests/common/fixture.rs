@@ -44,6 +44,19 @@ impl Deployed for Itself {
     }
 }
 
+/// A solver that gives `answer` to every query.
+pub fn says(answer: &str) -> Solver {
+    let script = format!(
+        r#"while read -r line; do
+            case "$line" in
+            '(check-sat)') [ -z '{answer}' ] || printf '%s\n' '{answer}' ;;
+            '(echo '*) line=${{line#*\"}}; echo "${{line%\"*}}" ;;
+            esac
+        done"#
+    );
+    Solver::of(&["sh", "-c", &script], "stub".into(), 1)
+}
+
 pub fn solver() -> Solver {
     Solver::z3(10).expect("z3 is needed: apt-get install z3")
 }

@@ -1,0 +1,81 @@
+//! Comparing what two builds stored, without asking for arrays: the compiler may merge
+//! adjacent stores in one build and not in the other.
+//!
+//! Stores at known distances from one address form a group, in which the last one counts
+//! byte by byte. Groups keep their order, since two addresses may be the same.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::term::{BinOp, Node as Term, TermId, Terms};
+
+/// Stores at known distances from one address.
+#[derive(Debug, Clone)]
+pub(crate) struct Group {
+    /// The address that all have in common; `None` where they are numbers.
+    pub base: Option<TermId>,
+    /// By distance: the value that was stored there, and which of its bytes is there.
+    bytes: BTreeMap<i64, (TermId, u32)>,
+}
+
+/// The stores that made `memory`, oldest first, and the memory before them.
+pub(crate) fn groups(terms: &Terms, mut memory: TermId) -> (Vec<Group>, TermId) {
+    let mut stores = Vec::new();
+    while let &Term::Store(before, at, value) = terms.node(memory) {
+        stores.push((at, value));
+        memory = before;
+    }
+    let mut groups: Vec<Group> = Vec::new();
+    for (at, value) in stores.into_iter().rev() {
+        let (base, offset) = split(terms, at);
+        if groups.last().is_none_or(|group| group.base != base) {
+            groups.push(Group { base, bytes: BTreeMap::new() });
+        }
+        let Some(group) = groups.last_mut() else { continue };
+        for byte in 0..terms.bits(value) / 8 {
+            group.bytes.insert(offset + i64::from(byte), (value, byte));
+        }
+    }
+    (groups, memory)
+}
+
+/// An address as another one and a distance from it.
+fn split(terms: &Terms, address: TermId) -> (Option<TermId>, i64) {
+    match *terms.node(address) {
+        Term::Const(value) => (None, value as u64 as i64),
+        Term::Bin(BinOp::Add, base, offset) => match terms.as_const(offset) {
+            Some(value) => (Some(base), value as u64 as i64),
+            None => (Some(address), 0),
+        },
+        _ => (Some(address), 0),
+    }
+}
+
+impl Group {
+    /// What both hold, in the largest pieces that neither build divides; `None` if they hold
+    /// different bytes.
+    pub fn pieces(&self, terms: &mut Terms, other: &Self) -> Option<Vec<(TermId, TermId)>> {
+        if !self.bytes.keys().eq(other.bytes.keys()) {
+            return None;
+        }
+        let starts = |group: &Self| -> BTreeSet<i64> {
+            let begins = |(&at, &(value, byte)): (&i64, &(TermId, u32))| {
+                let before = group.bytes.get(&(at - 1)).copied();
+                let goes_on = byte > 0 && before == Some((value, byte - 1));
+                (!goes_on).then_some(at)
+            };
+            group.bytes.iter().filter_map(begins).collect()
+        };
+        let starts: Vec<i64> = starts(self).union(&starts(other)).copied().collect();
+        let mut pieces = Vec::new();
+        for (index, &from) in starts.iter().enumerate() {
+            let to = starts.get(index + 1).copied().unwrap_or(i64::MAX);
+            let length = self.bytes.range(from..to).zip(from..).take_while(|((&at, _), next)| at == *next).count();
+            let mut cut = |group: &Self| {
+                let (value, byte) = group.bytes[&from];
+                terms.extract(value, byte * 8, length as u32 * 8)
+            };
+            pieces.push((cut(self), cut(other)));
+        }
+        Some(pieces)
+    }
+}

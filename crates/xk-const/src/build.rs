@@ -9,6 +9,7 @@
 
 use crate::edit::{edit, literal, EditError};
 use crate::marked::{marked, written, Marked, QUIET};
+use crate::opaque::NOTED;
 use crate::resolve::Constant;
 use crate::tree::{first_error, BuildTree, FileEdit, TreeError, Unit};
 use sha2::{Digest, Sha256};
@@ -52,6 +53,16 @@ pub enum BuildError {
         /// The constant.
         id: String,
     },
+    /// The compiler has to know the value.
+    #[error("{unit} needs the value of {id} when it is compiled: {why}")]
+    NotOpaque {
+        /// The unit.
+        unit: String,
+        /// The constant.
+        id: String,
+        /// What needs it.
+        why: String,
+    },
     /// The value cannot be written.
     #[error(transparent)]
     Edit(#[from] EditError),
@@ -78,6 +89,21 @@ pub fn build(
     out_dir: &Path,
 ) -> Result<PathBuf, BuildError> {
     build_with(tree, constant, unit, value, out_dir, &QUICK)
+}
+
+/// The deployed unit as assembly, with the compiler's own instructions beside the machine's.
+pub fn build_noted(tree: &impl BuildTree, unit: &Unit, out_dir: &Path) -> Result<PathBuf, BuildError> {
+    let path = out_dir.join(format!("{}-{}.s", stem(&unit.source), key(tree, &unit.source, &[], &NOTED)));
+    if path.is_file() {
+        return Ok(path);
+    }
+    let store = |error| BuildError::Store { path: out_dir.to_owned(), error };
+    std::fs::create_dir_all(out_dir).map_err(store)?;
+    let folder = tempfile::Builder::new().prefix(".building").tempdir_in(out_dir).map_err(store)?;
+    let fresh = folder.path().join("unit.s");
+    tree.compile(&[], &unit.source, &fresh, &NOTED)?;
+    std::fs::rename(&fresh, &path).map_err(store)?;
+    Ok(path)
 }
 
 pub(crate) fn build_with(
@@ -117,7 +143,7 @@ pub(crate) fn build_with(
 }
 
 /// What a failure of the compiler says about the value.
-fn rejection(error: TreeError, constant: &Constant, unit: &Unit, value: i64) -> BuildError {
+pub(crate) fn rejection(error: TreeError, constant: &Constant, unit: &Unit, value: i64) -> BuildError {
     match error {
         TreeError::Rejected { messages, .. } if starved(&messages) => {
             TreeError::Failed(format!("{}: {}; free space or memory and repeat", unit.source, first_error(&messages)))
@@ -134,7 +160,7 @@ fn rejection(error: TreeError, constant: &Constant, unit: &Unit, value: i64) -> 
     }
 }
 
-fn not_seen(constant: &Constant, unit: &Unit) -> BuildError {
+pub(crate) fn not_seen(constant: &Constant, unit: &Unit) -> BuildError {
     BuildError::NotSeen { unit: unit.source.clone(), id: constant.id.to_string() }
 }
 
@@ -187,7 +213,7 @@ fn differs(tree: &impl BuildTree, unit: &Unit, edits: &[FileEdit]) -> Result<boo
     }
 }
 
-fn stem(unit: &str) -> String {
+pub(crate) fn stem(unit: &str) -> String {
     unit.trim_end_matches(".c").replace('/', "_")
 }
 
@@ -201,7 +227,7 @@ fn key(tree: &impl BuildTree, unit: &str, edits: &[FileEdit], flags: &[&str]) ->
     digest(&parts)
 }
 
-fn digest(parts: &[&str]) -> String {
+pub(crate) fn digest(parts: &[&str]) -> String {
     let mut hash = Sha256::new();
     for part in parts {
         hash.update((part.len() as u64).to_le_bytes());

@@ -1,0 +1,185 @@
+//! The opaque build: a unit compiled with a value that the compiler cannot know.
+//!
+//! The constant is replaced by `((T)(long)xk_opaque)`, the address of a symbol in the constant's own
+//! C type. What the compiler makes of that holds for every value, because it can draw no conclusion
+//! from it. The symbol is never linked: the analysis reads its relocations as V.
+//!
+//! Where C demands a constant (array sizes, static initialisers, `case`), there is no opaque build.
+//! An assertion about the value is different: its failing call stays in the code, and the analysis
+//! finds the values for which it is not reached.
+
+use crate::build::{digest, not_seen, rejection, stem, BuildError};
+use crate::edit::substitute;
+use crate::marked::{marked, written, Marked, QUIET};
+use crate::resolve::{Constant, Form};
+use crate::tree::{BuildTree, Unit};
+use std::path::{Path, PathBuf};
+
+/// The symbol whose address stands for V.
+pub const SYMBOL: &str = "xk_opaque";
+/// Flags for assembly with the compiler's own instructions (RTL) beside each of the machine's.
+pub const NOTED: [&str; 4] = ["-g0", "-w", "-S", "-dP"];
+/// An address is never 0, but V may be.
+const ANY_ADDRESS: &str = "-fno-delete-null-pointer-checks";
+
+/// Compiles `unit` with the opaque value in the place of `constant`. `flags` are [`QUICK`](crate::QUICK) for an
+/// object and [`NOTED`] for assembly.
+///
+/// # Errors
+/// [`BuildError::NotOpaque`] when the unit needs the value; [`BuildError::NotSeen`] when it does not use
+/// the constant.
+pub fn build_opaque(
+    tree: &impl BuildTree,
+    constant: &Constant,
+    unit: &Unit,
+    out_dir: &Path,
+    flags: &[&str],
+) -> Result<PathBuf, BuildError> {
+    let place = format!("{}:{}..{}", constant.site.path, constant.site.start, constant.site.end);
+    let key = digest(&[&tree.stamp(), &unit.source, &place, &constant.site.written]);
+    let extension = if flags == NOTED { "s" } else { "o" };
+    let kind = digest(&[&key, &flags.join(" "), constant.c_type.name()]);
+    let object = out_dir.join(format!("{}-{kind}.opaque.{extension}", stem(&unit.source)));
+    if object.is_file() {
+        return Ok(object);
+    }
+    let text = text(tree, constant, unit, &key)?;
+    let store = |error| BuildError::Store { path: out_dir.to_owned(), error };
+    std::fs::create_dir_all(out_dir).map_err(store)?;
+    let folder = tempfile::Builder::new().prefix(".building").tempdir_in(out_dir).map_err(store)?;
+    let (fresh, path) = (folder.path().join("unit.out"), folder.path().join("unit.i"));
+    std::fs::write(&path, text).map_err(store)?;
+    let flags: Vec<&str> = flags.iter().copied().chain([ANY_ADDRESS]).collect();
+    tree.compile_preprocessed(&path, &unit.source, &fresh, &flags).map_err(|error| {
+        match rejection(error, constant, unit, constant.default) {
+            BuildError::Rejected { message, .. } => refused(constant, unit, message),
+            other => other,
+        }
+    })?;
+    std::fs::rename(&fresh, &object).map_err(store)?;
+    Ok(object)
+}
+
+fn refused(constant: &Constant, unit: &Unit, why: impl Into<String>) -> BuildError {
+    BuildError::NotOpaque { unit: unit.source.clone(), id: constant.id.to_string(), why: why.into() }
+}
+
+/// The preprocessed unit with the opaque value in it.
+fn text(tree: &impl BuildTree, constant: &Constant, unit: &Unit, key: &str) -> Result<String, BuildError> {
+    let value = format!("(({})(long){SYMBOL})", constant.c_type.name());
+    let named = matches!(constant.form, Form::StaticConst | Form::EnumValue);
+    let marked = marked(tree, &constant.site, &unit.source, key)?;
+    let body = match (&*marked, &constant.name) {
+        (Marked::Absent, _) => return Err(not_seen(constant, unit)),
+        // The initialiser has to be a constant; what follows need not name the variable.
+        (Marked::Pieces(pieces), Some(name)) if named => {
+            let token = format!(" {} ", constant.token);
+            let (first, rest) = pieces.split_first().map_or(("", &[][..]), |(first, rest)| (first.as_str(), rest));
+            format!("{first}{token}{}", replaced(&rest.join(&token), name, &value))
+        }
+        (Marked::Pieces(pieces), _) if !named => written(pieces, &value),
+        (Marked::Entangled, _) if !named => {
+            // In `#if` this is a syntax error, and so it is where it is pasted.
+            let edit = substitute(tree, &constant.site, &value)?;
+            tree.preprocess(&[edit], &unit.source, &QUIET)
+                .map_err(|error| refused(constant, unit, format!("the preprocessor looks at the value: {error}")))?
+        }
+        _ => return Err(refused(constant, unit, "the preprocessor looks at its name")),
+    };
+    Ok(format!("extern char {SYMBOL}[];\n{}", without_error_attributes(&body)))
+}
+
+/// `text` with every mention of `name` replaced, outside of literals and directives, that is no
+/// member of a structure. One that cannot be replaced (a declaration, an address) does not compile.
+fn replaced(text: &str, name: &str, value: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    // The last characters of code before an identifier, without blanks.
+    let mut before = String::new();
+    let mut rest = text;
+    let mut fresh_line = true;
+    while let Some(c) = rest.chars().next() {
+        let length = if fresh_line && rest.trim_start_matches([' ', '\t']).starts_with('#') {
+            rest.find('\n').unwrap_or(rest.len())
+        } else if c == '"' || c == '\'' {
+            literal_length(rest, c)
+        } else if c.is_ascii_alphanumeric() || c == '_' {
+            rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(rest.len())
+        } else {
+            c.len_utf8()
+        };
+        let (token, after) = rest.split_at(length);
+        let member = before.ends_with("->") || before.ends_with('.') && !before.ends_with("...");
+        out.push_str(if token == name && !member { value } else { token });
+        if !token.trim().is_empty() {
+            before.push_str(token.trim());
+            let keep = before.char_indices().rev().nth(2).map_or(0, |(at, _)| at);
+            before.drain(..keep);
+        }
+        fresh_line = token.ends_with('\n') || fresh_line && token.trim().is_empty();
+        rest = after;
+    }
+    out
+}
+
+/// Length of the literal that `text` begins with.
+fn literal_length(text: &str, quote: char) -> usize {
+    let mut escaped = false;
+    for (at, c) in text.char_indices().skip(1) {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            _ if c == quote => return at + 1,
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+/// Calls of functions that must not be reached (`BUILD_BUG_ON`) are left in the code: whether they are
+/// depends on the value.
+fn without_error_attributes(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    const BEFORE: &str = "__attribute__((__error__(";
+    while let Some(at) = rest.find(BEFORE) {
+        out.push_str(&rest[..at]);
+        let literal = &rest[at + BEFORE.len()..];
+        // Neighbouring literals are one.
+        let mut end = 0;
+        while literal[end..].trim_start().starts_with('"') {
+            end += literal[end..].len() - literal[end..].trim_start().len();
+            end += literal_length(&literal[end..], '"');
+        }
+        match literal[end..].strip_prefix(")))") {
+            Some(after) => rest = after,
+            None => {
+                out.push_str(BEFORE);
+                rest = literal;
+            }
+        }
+    }
+    out.push_str(rest);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_replaced_wherever_it_means_the_constant() {
+        let of = |text: &str| replaced(text, "N", "V");
+        assert_eq!(of("f(N, \"N\", 'N', x.N, y->N, NN, N_, N);"), "f(V, \"N\", 'N', x.N, y->N, NN, N_, V);");
+        assert_eq!(of("case 1 ... N: g(\"\\\"N\", N); x . N"), "case 1 ... V: g(\"\\\"N\", V); x . N");
+        assert_eq!(of("# 1 \"N\" N\n  # pragma N\nN\n"), "# 1 \"N\" N\n  # pragma N\nV\n");
+        assert_eq!(of("a ? N : N;1.N"), "a ? V : V;1.N");
+    }
+
+    #[test]
+    fn assertions_keep_their_calls() {
+        let text = "extern void __compiletime_assert_1(void) __attribute__((__error__(\"a \\\"b\" \"c\")));f();";
+        assert_eq!(without_error_attributes(text), "extern void __compiletime_assert_1(void) ;f();");
+        let other = "__attribute__((__error__(X)))";
+        assert_eq!(without_error_attributes(other), other);
+    }
+}

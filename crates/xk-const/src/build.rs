@@ -91,19 +91,15 @@ pub fn build(
     build_with(tree, constant, unit, value, out_dir, &QUICK)
 }
 
-/// The deployed unit as assembly, with the compiler's own instructions beside the machine's.
-pub fn build_noted(tree: &impl BuildTree, unit: &Unit, out_dir: &Path) -> Result<PathBuf, BuildError> {
-    let path = out_dir.join(format!("{}-{}.s", stem(&unit.source), key(tree, &unit.source, &[], &NOTED)));
-    if path.is_file() {
-        return Ok(path);
-    }
-    let store = |error| BuildError::Store { path: out_dir.to_owned(), error };
-    std::fs::create_dir_all(out_dir).map_err(store)?;
-    let folder = tempfile::Builder::new().prefix(".building").tempdir_in(out_dir).map_err(store)?;
-    let fresh = folder.path().join("unit.s");
-    tree.compile(&[], &unit.source, &fresh, &NOTED)?;
-    std::fs::rename(&fresh, &path).map_err(store)?;
-    Ok(path)
+/// As [`build`], but assembly, with the compiler's own instructions (RTL) beside the machine's.
+pub fn build_noted(
+    tree: &impl BuildTree,
+    constant: &Constant,
+    unit: &Unit,
+    value: i64,
+    out_dir: &Path,
+) -> Result<PathBuf, BuildError> {
+    build_with(tree, constant, unit, value, out_dir, &NOTED)
 }
 
 pub(crate) fn build_with(
@@ -115,7 +111,9 @@ pub(crate) fn build_with(
     flags: &[&str],
 ) -> Result<PathBuf, BuildError> {
     let edits = if value == constant.default { Vec::new() } else { edit(tree, constant, value)? };
-    let object = out_dir.join(format!("{}-{}.o", stem(&unit.source), key(tree, &unit.source, &edits, flags)));
+    let extension = if flags == NOTED { "s" } else { "o" };
+    let key = key(tree, &unit.source, &edits, flags);
+    let object = out_dir.join(format!("{}-{key}.{extension}", stem(&unit.source)));
     if object.is_file() {
         return Ok(object);
     }
@@ -123,7 +121,7 @@ pub(crate) fn build_with(
     std::fs::create_dir_all(out_dir).map_err(store)?;
     let way = match way(tree, constant, unit, &edits, out_dir)? {
         // Whoever asks for more than code wants all of it: debug information names unused functions.
-        Way::Text(_) if flags != QUICK => Way::Tree,
+        Way::Text(_) if flags != QUICK && flags != NOTED => Way::Tree,
         way => way,
     };
     let folder = tempfile::Builder::new().prefix(".building").tempdir_in(out_dir).map_err(store)?;

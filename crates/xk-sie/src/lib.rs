@@ -36,7 +36,9 @@ pub mod solver;
 pub mod span;
 pub mod state;
 pub mod study;
+
 pub mod term;
+pub mod theorem;
 mod twin;
 mod variants;
 pub mod verify;

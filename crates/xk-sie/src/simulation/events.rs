@@ -153,7 +153,9 @@ impl<'a> Walk<'a> {
         if name.as_deref().is_some_and(|name| self.rules.noreturns.contains(name)) {
             return Ok(());
         }
-        self.results(&mut pair, name.as_deref());
+        // A call of the compiler's own follows the ABI, whatever is called.
+        let compiled = self.noted([a, b]).is_some();
+        self.results(&mut pair, name.as_deref(), compiled);
         self.cut(pair, after)
     }
 
@@ -302,8 +304,9 @@ impl<'a> Walk<'a> {
 
     /// What registers hold behind a call: the result is the same in both builds, and
     /// compiled code does not read what a call clobbers before it writes it.
-    fn results(&mut self, pair: &mut Pair, name: Option<&str>) {
-        let helper = name.is_some_and(|name| !self.rules.prototypes.is_function(name) && !self.is_local(name));
+    fn results(&mut self, pair: &mut Pair, name: Option<&str>, compiled: bool) {
+        let known = |name: &str| compiled || self.rules.prototypes.is_function(name) || self.is_local(name);
+        let helper = name.is_some_and(|name| !known(name));
         let result = name.and_then(|name| self.rules.prototypes.result(name));
         for register in CALLER_SAVED {
             if helper {

@@ -63,30 +63,39 @@ pub fn assemble(text: &str) -> Vec<u8> {
 
 /// Compiles C as the kernel does, with `V` defined.
 pub fn compile_c(text: &str, v: &str) -> Vec<u8> {
+    compile_c_with(text, v, &[])
+}
+
+/// The same as assembly, with the compiler's own instructions beside the machine's.
+#[allow(clippy::unwrap_used)]
+pub fn noted_c(text: &str, v: &str) -> String {
+    String::from_utf8(compile_c_with(text, v, &["-S", "-dP"])).unwrap()
+}
+
+fn compile_c_with(text: &str, v: &str, more: &[&str]) -> Vec<u8> {
     let define = format!("-DV={v}");
-    compile(
-        &[
-            "-x",
-            "c",
-            "-c",
-            "-O2",
-            "-std=gnu11",
-            "-fno-jump-tables",
-            "-mno-red-zone",
-            "-mcmodel=kernel",
-            "-fno-PIE",
-            "-fno-asynchronous-unwind-tables",
-            "-fno-stack-protector",
-            "-fno-strict-aliasing",
-            "-fcf-protection=none",
-            "-mno-sse",
-            "-mno-mmx",
-            "-mno-80387",
-            "-falign-functions=16",
-            &define,
-        ],
-        text,
-    )
+    let flags = [
+        "-x",
+        "c",
+        "-c",
+        "-O2",
+        "-std=gnu11",
+        "-fno-jump-tables",
+        "-mno-red-zone",
+        "-mcmodel=kernel",
+        "-fno-PIE",
+        "-fno-asynchronous-unwind-tables",
+        "-fno-stack-protector",
+        "-fno-strict-aliasing",
+        "-fno-delete-null-pointer-checks",
+        "-fcf-protection=none",
+        "-mno-sse",
+        "-mno-mmx",
+        "-mno-80387",
+        "-falign-functions=16",
+        &define,
+    ];
+    compile(&[&flags[..], more].concat(), text)
 }
 
 #[allow(clippy::unwrap_used, clippy::expect_used)]

@@ -1,0 +1,220 @@
+//! The simulation: what it accepts is the same for every state and value, and what is not the
+//! same is not accepted.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod common;
+#[path = "common/fixture.rs"]
+mod fixture;
+
+use std::collections::HashSet;
+
+use common::{compile_c, noted_c, Random};
+use fixture::{builds, from_c, solver, PRELUDE};
+use xk_sie::flow::Flow;
+use xk_sie::notes::Notes;
+use xk_sie::object::Object;
+use xk_sie::prototypes::Prototypes;
+use xk_sie::simulation::{simulate, Build, Mismatch, Replacement, Replacements, Rules};
+use xk_sie::span::Seeds;
+use xk_sie::study::{Means, Study};
+use xk_table::{Fit, Range};
+
+const INT: Range = Range::of(i32::MIN as i64, i32::MAX as i64);
+
+/// A build, with what the compiler says of it.
+struct Built {
+    object: Object,
+    notes: Notes,
+}
+
+impl Built {
+    fn of(text: &str, v: &str) -> Self {
+        let object = Object::parse(&compile_c(text, v)).unwrap();
+        let notes = Notes::read(&noted_c(text, v), &object);
+        Self { object, notes }
+    }
+
+    fn opaque(text: &str) -> Self {
+        Self::of(&format!("extern char xk_opaque[];\n{text}"), "((int)(long)xk_opaque)")
+    }
+}
+
+fn compare(
+    base: &Built,
+    other: &Built,
+    replacements: &Replacements,
+    range: Option<Range>,
+    default: i64,
+) -> Result<Option<Range>, Mismatch> {
+    let (prototypes, noreturns, solver) = (Prototypes::default(), HashSet::new(), solver());
+    let flows = [base, other].map(|built| Flow::new(&built.object, &prototypes));
+    let rules = Rules { default, noreturns: &noreturns, prototypes: &prototypes, solver: &solver };
+    let [base, other] = [base, other].map(|built| (&built.object, Some(&built.notes)));
+    let base = Build { object: base.0, flow: &flows[0], notes: base.1 };
+    let other = Build { object: other.0, flow: &flows[1], notes: other.1 };
+    simulate(base, other, replacements, range, rules)
+}
+
+/// What the functions of V look like, judged by a few values.
+fn guessed(text: &str, default: i64, values: &[i64]) -> Option<(Built, Seeds)> {
+    let (prototypes, noreturns, solver) = (Prototypes::default(), HashSet::new(), solver());
+    let means = Means { default, noreturns: &noreturns, prototypes: &prototypes, solver: &solver };
+    let build = from_c(text);
+    let unit = builds(&build, default, values, &[]);
+    let mut study = Study::new(unit.source, None, unit.base, &prototypes);
+    unit.variants.into_iter().for_each(|(value, variant)| study.add(&means, value, variant));
+    let seeds = study.seeds().cloned()?;
+    Some((Built::of(text, &default.to_string()), seeds))
+}
+
+fn functions(seeds: &Seeds) -> Replacements {
+    seeds.iter().map(|(key, fit)| (*key, Replacement::Function(*fit))).collect()
+}
+
+/// For which values a guess is shown, with the guess.
+fn shown(body: &str, default: i64, values: &[i64]) -> Result<(Range, Seeds), String> {
+    let text = format!("{PRELUDE}{body}");
+    let (base, seeds) = guessed(&text, default, values).ok_or("there is no guess")?;
+    match compare(&base, &Built::opaque(&text), &functions(&seeds), Some(INT), default) {
+        Ok(range) => Ok((range.unwrap(), seeds)),
+        Err(mismatch) => Err(mismatch.detail),
+    }
+}
+
+#[test]
+fn what_follows_v_in_another_way_than_guessed_is_not_shown() {
+    type Truth = fn(i64) -> i64;
+    let families: [(&str, Truth, std::ops::Range<i64>); 7] = [
+        ("V/56", |v| v / 56, 200..6000),
+        ("V/192", |v| v / 192, 400..9000),
+        ("V/50", |v| v / 50, 100..5000),
+        ("250/V", |v| 250 / v, 2..240),
+        ("(V&~1)", |v| v & !1, 10..4000),
+        ("(V|16)", |v| v | 16, 10..4000),
+        ("(V^8)", |v| v ^ 8, 10..4000),
+    ];
+    let mut random = Random(0x5eed);
+    let mut guesses = 0;
+    for (form, truth, among) in families {
+        let body = format!("u64 f(u64 x) {{ return g(x + {form}); }}");
+        for _ in 0..3 {
+            let default = among.start + random.below((among.end - among.start) as usize) as i64;
+            let near = [default + 7, default - 3, default + 40, default + 1, default - 1];
+            let Ok((range, seeds)) = shown(&body, default, &near.map(|v| v.max(1))) else { continue };
+            guesses += 1;
+            for v in range.min.max(default - 4000).max(1)..=range.max.min(default + 4000) {
+                for fit in seeds.values() {
+                    let bits = 64 - u32::from(fit.width) * 8;
+                    let (ours, wanted) = (fit.apply(v) << bits, (truth(v) as u64) << bits);
+                    assert_eq!(ours, wanted, "{form} from {default}: {v} of {range} was shown with {fit:?}");
+                }
+            }
+        }
+    }
+    assert!(guesses >= 5, "{guesses} guesses were narrowed to something");
+}
+
+#[test]
+fn what_the_compiler_concluded_from_the_default_is_not_shown() {
+    let body = "u64 f(u32 x) { u64 r = 0; if (x == 20) r += g(1); if (x == V) r += h(2); return r; }";
+    let found = shown(body, 10, &[11, 30, 40]);
+    assert!(found.as_ref().map_or(true, |(range, _)| !range.contains(20)), "{found:?}");
+}
+
+/// Bodies that are shown, with the default and values to guess from.
+const RIGHT: [(&str, i64); 9] = [
+    ("u64 f(u64 x) { return g(x + V); }", 100),
+    ("u64 f(s32 x) { if (x > V) return g(x); return h(x); }", 10),
+    ("u64 f(u64 *p, u64 n) { u64 s = 0; for (u64 i = 0; i < n; i++) if (p[i] > V) s += p[i]; return s; }", 12),
+    ("u64 f(u64 n) { int i = V; do { n = h(n); } while (g(n) && --i); return n; }", 5),
+    ("void f(struct s *s) { s->a = V; s->c = g(s->c); s->b = V; }", 77),
+    ("u64 f(u32 x) { return x * (u32)V; }", 1000),
+    ("u64 f(s32 x) { s32 y = V - x; if (y < 0) y = 0; return g(y); }", 30),
+    ("u64 f(u64 x) { u64 a[4]; a[0] = V; a[1] = x; return g((u64)a); }", 30),
+    ("u64 f(u64 x) { shared = V; __atomic_thread_fence(5); shared = x; return g(V); }", 30),
+];
+
+#[test]
+fn what_is_right_is_shown_for_all_values() {
+    for (body, default) in RIGHT {
+        let values = [default + 1, default * 2 + 3, default + 60];
+        let (range, _) = shown(body, default, &values).unwrap_or_else(|why| panic!("{body}: {why}"));
+        let least = Range::of(1, i64::from(i32::MAX));
+        assert!(range.contains(least.min) && range.contains(least.max), "{body}: {range} only");
+    }
+}
+
+#[test]
+fn a_wrong_function_of_v_is_not_shown() {
+    for (body, default) in RIGHT {
+        let text = format!("{PRELUDE}{body}");
+        let values = [default + 1, default * 2 + 3, default + 60];
+        let (base, seeds) = guessed(&text, default, &values).expect(body);
+        let opaque = Built::opaque(&text);
+        for (key, fit) in &seeds {
+            let wrong = |fit: Fit| {
+                let mut seeds = seeds.clone();
+                seeds.insert(*key, fit);
+                compare(&base, &opaque, &functions(&seeds), Some(INT), default)
+            };
+            for (da, db) in [(0, 1), (1, 0), (1, -default)] {
+                let other = Fit { a: fit.a + da, b: fit.b + db, ..*fit };
+                // As good at the default, and at no other value: then the default is all.
+                let found = wrong(other);
+                let range = found.as_ref().ok().and_then(|range| *range);
+                let around = |range: Range| range.min >= default - 1 && range.max <= default + 1;
+                assert!(found.is_err() || range.is_some_and(around), "{body}: {other:?} for {fit:?}: {found:?}");
+            }
+        }
+    }
+}
+
+/// Pairs of bodies, and whether they do the same.
+const PAIRS: [(&str, &str, bool); 20] = [
+    ("u64 f(u64 x) { return g(x); }", "u64 f(u64 x) { return h(x); }", false),
+    ("u64 f(u64 x) { return g(x) + 1; }", "u64 f(u64 x) { return g(x) - ~0; }", true),
+    ("u64 f(u64 x) { return g(x); }", "u64 f(u64 x) { return g(x + 1); }", false),
+    ("u64 f(u64 x) { return x / 8; }", "u64 f(u64 x) { return x >> 3; }", true),
+    ("u64 f(s64 x) { return x / 8; }", "u64 f(s64 x) { return x >> 3; }", false),
+    ("void f(u64 *p) { p[0] = 1; p[1] = 2; }", "void f(u64 *p) { p[1] = 2; p[0] = 1; }", true),
+    ("void f(u64 *p) { p[0] = 1; g(1); p[1] = 2; }", "void f(u64 *p) { p[1] = 2; g(1); p[0] = 1; }", false),
+    ("void f(u64 *p) { p[0] = 1; }", "void f(u64 *p) { p[0] = 1; p[1] = p[1]; g(1); }", false),
+    ("void f(u64 *p, u64 *q) { *p = 1; *q = 2; }", "void f(u64 *p, u64 *q) { *q = 2; *p = 1; }", false),
+    ("u64 f(u64 *p) { while (*(volatile u64 *)p); return 0; }", "u64 f(u64 *p) { return 0; }", false),
+    (
+        "u64 f(u64 *p) { u64 s = 0; for (int i = 0; i < 9; i++) s += p[i]; return s; }",
+        "u64 f(u64 *p) { u64 s = 0; for (int i = 0; i < 8; i++) s += p[i]; return s; }",
+        false,
+    ),
+    (
+        "u64 f(u64 x) { if (x > 5) return g(x); return h(x); }",
+        "u64 f(u64 x) { if (x <= 5) return h(x); return g(x); }",
+        true,
+    ),
+    (
+        "u64 f(u64 x) { if (x > 5) return g(x); return h(x); }",
+        "u64 f(u64 x) { if (x >= 5) return g(x); return h(x); }",
+        false,
+    ),
+    ("u64 f(u64 *p) { return __atomic_fetch_add(p, 1, 5); }", "u64 f(u64 *p) { return (*p)++; }", false),
+    ("u64 f(u64 *p) { __atomic_thread_fence(5); return *p; }", "u64 f(u64 *p) { return *p; }", false),
+    (
+        "u64 f(u64 x) { u64 y = g(x); return y + shared; }",
+        "u64 f(u64 x) { u64 z = shared; u64 y = g(x); return y + z; }",
+        false,
+    ),
+    ("u64 f(u64 x, u64 y) { return x < y ? x : y; }", "u64 f(u64 x, u64 y) { if (y > x) return x; return y; }", true),
+    ("u64 f(u32 x) { return x; }", "u64 f(s32 x) { return (s64)x; }", false),
+    ("u64 f(u64 x) { if (!x) __builtin_trap(); return x; }", "u64 f(u64 x) { return x; }", false),
+    ("u64 f(u64 x) { u8 c = x; return g(c); }", "u64 f(u64 x) { u16 c = x; return g(c); }", false),
+];
+
+#[test]
+fn what_does_something_else_is_not_the_same() {
+    for (ours, theirs, same) in PAIRS {
+        let object = |body: &str| Built::of(&format!("{PRELUDE}{body}"), "0");
+        let found = compare(&object(ours), &object(theirs), &Replacements::new(), None, 0);
+        assert_eq!(found.is_ok(), same, "{ours}\n{theirs}\n{found:?}");
+    }
+}

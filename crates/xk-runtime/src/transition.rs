@@ -120,7 +120,9 @@ fn out_of_range(device: &Device, changes: &[Change]) -> Error {
         let (Target::Value(value) | Target::Policy(value)) = change.to else { continue };
         match tunes.iter().find(|tune| tune.id == change.id) {
             Some(tune) if tune.values.contains(value) => {}
-            Some(tune) => return Error::OutOfRange { name: tune.name.clone(), value, values: Box::new(tune.values.clone()) },
+            Some(tune) => {
+                return Error::OutOfRange { name: tune.name.clone(), value, values: Box::new(tune.values.clone()) }
+            }
             None => return Error::NoSuchTune(change.id),
         }
     }

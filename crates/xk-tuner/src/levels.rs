@@ -124,8 +124,8 @@ mod tests {
         let compiled = Values::compiled([5, 20, 40, 80]);
         assert_eq!(offered(&compiled, (8, 64)), ["20", "40"]);
         assert!(offered(&compiled, (21, 39)).is_empty());
-        assert!(accepted(vec![Value::Text("none".into())], &Values::proved(3, 40)).is_empty());
-        assert!(accepted(vec![Value::Text("none".into())], &compiled).is_empty());
+        assert!(accepted(vec![Value::parse("none")], &Values::proved(3, 40)).is_empty());
+        assert!(accepted(vec![Value::parse("none")], &compiled).is_empty());
     }
 
     #[test]

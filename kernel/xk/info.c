@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* What user space is told about tunes and their sites. */
+#include <linux/minmax.h>
 #include <linux/string.h>
 #include <linux/timekeeping.h>
 
@@ -22,8 +23,6 @@ static u32 tune_flags(const struct xk_tune *tune)
 
 	if (!tune->owner)
 		flags |= XK_TUNE_DETACHED;
-	if (tune->powers_of_two)
-		flags |= XK_TUNE_POWERS_OF_TWO;
 	if (tune->values->policy)
 		flags |= XK_TUNE_POLICY;
 	for (i = 0; i < tune->nr_sites; i++)
@@ -50,6 +49,7 @@ int xk_tune_info(struct xk_tune_info *info)
 		info->default_value = tune->default_value;
 		info->min = tune->min;
 		info->max = tune->max;
+		info->nr_values = tune->nr_compiled;
 		info->nr_sites = tune->nr_sites;
 		info->flags = tune_flags(tune);
 		info->owner_pid = tune->owner_pid;
@@ -60,6 +60,24 @@ int xk_tune_info(struct xk_tune_info *info)
 		info->lease_ns = lease_left(tune);
 		ret = 0;
 		break;
+	}
+	mutex_unlock(&xk_lock);
+	return ret;
+}
+
+/* In *nr_values: the room, then how many there are. */
+int xk_tune_values(u32 id, s64 *values, u32 *nr_values)
+{
+	struct xk_tune *tune;
+	int ret = -ENOENT;
+
+	mutex_lock(&xk_lock);
+	tune = xk_tune_find(id);
+	if (tune) {
+		memcpy(values, tune->compiled,
+		       min(*nr_values, tune->nr_compiled) * sizeof(*values));
+		*nr_values = tune->nr_compiled;
+		ret = 0;
 	}
 	mutex_unlock(&xk_lock);
 	return ret;

@@ -208,6 +208,29 @@ static long ioctl_tune_info(void __user *arg)
 	return ret;
 }
 
+static long ioctl_tune_values(void __user *arg)
+{
+	struct xk_tune_values request;
+	s64 *values;
+	u32 room;
+	long ret;
+
+	if (copy_from_user(&request, arg, sizeof(request)))
+		return -EFAULT;
+	room = min_t(u32, request.nr_values, XK_MAX_VALUES);
+	values = kvcalloc(room, sizeof(*values), GFP_KERNEL);
+	if (!values)
+		return -ENOMEM;
+	request.nr_values = room;
+	ret = xk_tune_values(request.id, values, &request.nr_values);
+	if (!ret && (copy_to_user(u64_to_user_ptr(request.values), values,
+				  min(room, request.nr_values) * sizeof(*values)) ||
+		     copy_to_user(arg, &request, sizeof(request))))
+		ret = -EFAULT;
+	kvfree(values);
+	return ret;
+}
+
 static long ioctl_site_info(void __user *arg)
 {
 	struct xk_site_info info;
@@ -295,6 +318,8 @@ static long xk_ioctl(struct file *file, unsigned int command, unsigned long argu
 		return ioctl_parameter_change(file, arg);
 	case XK_IOC_METER_INFO:
 		return ioctl_meter_info(arg);
+	case XK_IOC_TUNE_VALUES:
+		return ioctl_tune_values(arg);
 	default:
 		return -ENOTTY;
 	}

@@ -40,14 +40,14 @@ static noinline notrace long set_another(struct xk_policy_cpu *cpu, s64 value)
 
 __bpf_kfunc_start_defs();
 
-/* This execution uses `value`. -ERANGE: it is not proved; -EPERM: not for you. */
+/* This execution uses `value`. -ERANGE: the tune does not accept it; -EPERM: not for you. */
 __bpf_kfunc notrace long xk_set(bpf_user_pt_regs_t *ctx, u64 value)
 {
 	struct xk_policy_cpu *cpu = run_of(ctx);
 
 	if (unlikely(!cpu))
 		return -EPERM;
-	/* What was accepted before is proved. */
+	/* It was accepted before. */
 	if (unlikely(cpu->value != (s64)value))
 		return set_another(cpu, value);
 	cpu->set = true;

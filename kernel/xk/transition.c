@@ -107,6 +107,24 @@ static int drive(struct xk_turn *turn, struct xk_transition *request, char *repo
 	return ret;
 }
 
+static int refuse_value(const struct xk_tune *tune, s64 value, struct xk_error *error)
+{
+	const unsigned int nr = tune->nr_compiled;
+	const char *plural = nr == 1 ? "" : "s";
+
+	if (tune->min > tune->max)
+		return xk_refuse(error, -ERANGE,
+				 "%s: %lld is not one of the %u compiled value%s from %lld to %lld",
+				 tune->name, value, nr, plural, tune->compiled[0],
+				 tune->compiled[nr - 1]);
+	if (nr)
+		return xk_refuse(error, -ERANGE,
+				 "%s: %lld is outside the proved range %lld..%lld and not one of the %u compiled value%s",
+				 tune->name, value, tune->min, tune->max, nr, plural);
+	return xk_refuse(error, -ERANGE, "%s: %lld is outside the proved range %lld..%lld",
+			 tune->name, value, tune->min, tune->max);
+}
+
 static int add(struct xk_turn *turn, struct file *caller, const struct xk_change *change,
 	       struct xk_error *error)
 {
@@ -123,10 +141,7 @@ static int add(struct xk_turn *turn, struct file *caller, const struct xk_change
 				 tune->name, change->flags);
 	value = unload ? tune->default_value : change->value;
 	if (!xk_tune_accepts(tune, value))
-		return xk_refuse(error, -ERANGE,
-				 "%s: %lld is outside the proved range %lld..%lld%s",
-				 tune->name, value, tune->min, tune->max,
-				 tune->powers_of_two ? ", powers of two" : "");
+		return refuse_value(tune, value, error);
 	if (policy && !tune->policy)
 		return xk_refuse(error, -EINVAL, "%s: there is no policy", tune->name);
 	return xk_turn_add(turn, tune, value, policy ? tune->policy : NULL, unload, error);

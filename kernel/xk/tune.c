@@ -4,9 +4,9 @@
  * that loaded it, unless it was detached; when it goes, the default comes into
  * force by a transition and then the original bytes come back.
  */
+#include <linux/bsearch.h>
 #include <linux/ctype.h>
 #include <linux/delay.h>
-#include <linux/log2.h>
 #include <linux/slab.h>
 #include <linux/timekeeping.h>
 #include <linux/uaccess.h>
@@ -23,8 +23,7 @@
 #define UNLOAD_INTERVAL_MS 10
 #define UNLOAD_REPORTS 500
 
-#define LOAD_FLAGS (XK_LOAD_POWERS_OF_TWO | XK_LOAD_DETOUR | XK_LOAD_DETOUR_ONLY | \
-		    XK_LOAD_PATCH | XK_LOAD_PATCH_ONLY)
+#define LOAD_FLAGS (XK_LOAD_DETOUR | XK_LOAD_DETOUR_ONLY | XK_LOAD_PATCH | XK_LOAD_PATCH_ONLY)
 
 /* See xk.h. */
 DEFINE_MUTEX(xk_lock);
@@ -68,6 +67,7 @@ static void free_tune(struct xk_tune *tune)
 	for (i = 0; i < tune->nr_scopes; i++)
 		xk_scope_destroy(&tune->scopes[i]);
 	kvfree(tune->scopes);
+	kvfree(tune->compiled);
 	/* Disarmed: no handler uses them. */
 	xk_values_free(tune->values);
 	xk_policy_put(tune->policy);
@@ -97,15 +97,19 @@ static int check_name(const struct xk_load *load, struct xk_error *error)
 	return 0;
 }
 
-static bool is_proved(s64 value, s64 min, s64 max, bool powers_of_two)
+static __always_inline int compare_values(const void *key, const void *element)
 {
-	return value >= min && value <= max &&
-	       (!powers_of_two || (value > 0 && is_power_of_2(value)));
+	s64 a = *(const s64 *)key, b = *(const s64 *)element;
+
+	return a < b ? -1 : a > b;
 }
 
+/* Also asked where a policy runs: inlined, as bsearch() may be traced. */
 bool xk_tune_accepts(const struct xk_tune *tune, s64 value)
 {
-	return is_proved(value, tune->min, tune->max, tune->powers_of_two);
+	return (value >= tune->min && value <= tune->max) ||
+	       __inline_bsearch(&value, tune->compiled, tune->nr_compiled,
+				sizeof(*tune->compiled), compare_values);
 }
 
 static int check_load(const struct xk_load *load, struct xk_error *error)
@@ -120,13 +124,40 @@ static int check_load(const struct xk_load *load, struct xk_error *error)
 	if (load->nr_scopes > XK_MAX_SCOPES)
 		return xk_refuse(error, -EINVAL, "%s: %u scopes; up to %u are possible",
 				 load->name, load->nr_scopes, XK_MAX_SCOPES);
+	if (load->nr_values > XK_MAX_VALUES)
+		return xk_refuse(error, -EINVAL, "%s: %u values; up to %u are possible",
+				 load->name, load->nr_values, XK_MAX_VALUES);
 	if (load->flags & ~LOAD_FLAGS)
 		return xk_refuse(error, -EINVAL, "%s: unknown flags %#x", load->name, load->flags);
-	if (load->min > load->max ||
-	    !is_proved(load->default_value, load->min, load->max,
-		       load->flags & XK_LOAD_POWERS_OF_TWO))
-		return xk_refuse(error, -EINVAL, "%s: default %lld is not within %lld..%lld",
-				 load->name, load->default_value, load->min, load->max);
+	if (load->pad)
+		return xk_refuse(error, -EINVAL, "%s: pad is not 0", load->name);
+	return 0;
+}
+
+static int fill_values(struct xk_tune *tune, const struct xk_load *load, struct xk_error *error)
+{
+	const size_t size = array_size(load->nr_values, sizeof(*tune->compiled));
+	unsigned int i;
+
+	tune->min = load->min;
+	tune->max = load->max;
+	tune->default_value = load->default_value;
+	tune->compiled = kvmalloc(size, GFP_KERNEL);
+	if (!tune->compiled)
+		return -ENOMEM;
+	if (copy_from_user(tune->compiled, u64_to_user_ptr(load->values), size))
+		return xk_refuse(error, -EFAULT, "%s: the values cannot be read", tune->name);
+	tune->nr_compiled = load->nr_values;
+	for (i = 1; i < tune->nr_compiled; i++)
+		if (tune->compiled[i - 1] >= tune->compiled[i])
+			return xk_refuse(error, -EINVAL,
+					 "%s: value %lld follows %lld; they must ascend",
+					 tune->name, tune->compiled[i], tune->compiled[i - 1]);
+	if (!xk_tune_accepts(tune, tune->default_value))
+		return xk_refuse(error, -EINVAL,
+				 "%s: default %lld is neither within %lld..%lld nor one of %u values",
+				 tune->name, tune->default_value, tune->min, tune->max,
+				 tune->nr_compiled);
 	return 0;
 }
 
@@ -158,15 +189,13 @@ static struct xk_tune *create_tune(const struct xk_load *load, struct xk_error *
 		return ERR_PTR(-ENOMEM);
 	tune->nr_sites = load->nr_sites;
 	strscpy(tune->name, load->name);
-	tune->default_value = load->default_value;
-	tune->min = load->min;
-	tune->max = load->max;
-	tune->powers_of_two = load->flags & XK_LOAD_POWERS_OF_TWO;
 	tune->detours_only = load->flags & XK_LOAD_DETOUR_ONLY;
 	tune->detours = tune->detours_only || load->flags & XK_LOAD_DETOUR;
 	tune->patches_only = load->flags & XK_LOAD_PATCH_ONLY;
 	tune->patches = tune->patches_only || load->flags & XK_LOAD_PATCH;
-	ret = fill_tune(tune, load, error);
+	ret = fill_values(tune, load, error);
+	if (!ret)
+		ret = fill_tune(tune, load, error);
 	if (ret) {
 		free_tune(tune);
 		return ERR_PTR(ret);

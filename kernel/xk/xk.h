@@ -150,9 +150,10 @@ struct xk_tune {
 	u32 id;
 	char name[XK_NAME_LEN];
 	s64 default_value;
-	s64 min;
+	s64 min;			/* proved range; min > max: there is none */
 	s64 max;
-	bool powers_of_two;		/* of min to max, these only */
+	s64 *compiled;			/* accepted besides, strictly ascending */
+	unsigned int nr_compiled;
 	bool detours;			/* where they are safe */
 	bool detours_only;
 	bool patches;			/* where they are possible */
@@ -193,6 +194,7 @@ void xk_tune_module_going(const struct module *module);
 
 /* info.c */
 int xk_tune_info(struct xk_tune_info *info);
+int xk_tune_values(u32 id, s64 *values, u32 *nr_values);
 int xk_tune_site_info(struct xk_site_info *info);
 
 /* values.c */

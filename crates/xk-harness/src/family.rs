@@ -11,7 +11,7 @@ use object::{Object, ObjectSection, ObjectSymbol};
 use xk_runtime::AddressOf;
 use xk_table::{
     hex, ConstRef, CriticalSpan, DataSite, Fit, Function, InPlace, Indirection, KernelRef, Kind, Mode, Op, OpCode,
-    Patch, ProbeKind, Program, Proof, Range, Scope, ScopeTable, Validation, When, SCHEMA,
+    Patch, ProbeKind, Program, Proof, Range, Scope, ScopeTable, Values, When, SCHEMA,
 };
 
 use crate::atomic::MODULE;
@@ -175,7 +175,7 @@ pub fn empty_table(name: &str, default: i64, mode: Mode) -> ScopeTable {
             token: default.to_string(),
             default,
         },
-        range: RANGE,
+        values: Values { proved: Some(RANGE), ..Values::default() },
         functions: Vec::new(),
         spans: Vec::new(),
         data: Vec::new(),
@@ -183,7 +183,6 @@ pub fn empty_table(name: &str, default: i64, mode: Mode) -> ScopeTable {
         mode,
         escapes: Vec::new(),
         scoped: None,
-        validation: Validation::default(),
         units: Vec::new(),
         stages: BTreeMap::new(),
     }

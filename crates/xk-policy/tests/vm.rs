@@ -33,8 +33,9 @@ const LONG: Duration = Duration::from_secs(60);
 
 guest_tests! {
     each_execution_has_the_value_that_is_chosen_for_it,
-    what_is_not_proved_is_refused_and_counted,
-    between_powers_of_two_nothing_is_proved,
+    what_is_not_accepted_is_refused_and_counted,
+    between_two_compiled_values_nothing_is_chosen,
+    a_policy_chooses_compiled_values_beside_proved_ones,
     a_value_is_in_force_beneath,
     a_policy_knows_when_everybody_has_gone_over,
     a_thread_that_is_inside_keeps_the_value_without_the_policy,

@@ -11,7 +11,7 @@ use xk_table::MAX_PATCHES;
 pub use parameters::*;
 
 /// `XK_ABI_VERSION`.
-pub const ABI_VERSION: u32 = 6;
+pub const ABI_VERSION: u32 = 7;
 /// `XK_NAME_LEN`.
 pub const NAME_LEN: usize = 128;
 /// `XK_SYMBOL_LEN`.
@@ -24,6 +24,8 @@ pub const MAX_SITES: usize = 256;
 pub const MAX_SCOPES: usize = 512;
 /// `XK_MAX_RANGES`.
 pub const MAX_RANGES: usize = 256;
+/// `XK_MAX_VALUES`.
+pub const MAX_VALUES: usize = xk_table::MAX_VALUES;
 /// `XK_MAX_CHANGES`.
 pub const MAX_CHANGES: usize = 1024;
 /// `XK_MAX_TIMEOUT_MS`.
@@ -59,17 +61,14 @@ pub const SITE_STORES: u32 = 1;
 /// `XK_SITE_DATA`.
 pub const SITE_DATA: u32 = 1 << 1;
 
-/// `XK_LOAD_POWERS_OF_TWO`.
-pub const LOAD_POWERS_OF_TWO: u32 = 1;
-
 /// `XK_LOAD_DETOUR`.
-pub const LOAD_DETOUR: u32 = 1 << 1;
+pub const LOAD_DETOUR: u32 = 1;
 /// `XK_LOAD_DETOUR_ONLY`.
-pub const LOAD_DETOUR_ONLY: u32 = 1 << 2;
+pub const LOAD_DETOUR_ONLY: u32 = 1 << 1;
 /// `XK_LOAD_PATCH`.
-pub const LOAD_PATCH: u32 = 1 << 3;
+pub const LOAD_PATCH: u32 = 1 << 2;
 /// `XK_LOAD_PATCH_ONLY`.
-pub const LOAD_PATCH_ONLY: u32 = 1 << 4;
+pub const LOAD_PATCH_ONLY: u32 = 1 << 3;
 
 /// `XK_MODE_NOW`.
 pub const MODE_NOW: u32 = 0;
@@ -103,10 +102,8 @@ pub const STATE_UNLOADING: u32 = 3;
 pub const TUNE_DETACHED: u32 = 1;
 /// `XK_TUNE_BROKEN`.
 pub const TUNE_BROKEN: u32 = 1 << 1;
-/// `XK_TUNE_POWERS_OF_TWO`.
-pub const TUNE_POWERS_OF_TWO: u32 = 1 << 2;
 /// `XK_TUNE_POLICY`.
-pub const TUNE_POLICY: u32 = 1 << 3;
+pub const TUNE_POLICY: u32 = 1 << 2;
 
 /// `XK_SITE_ARMED`.
 pub const SITE_ARMED: u32 = 1;
@@ -236,9 +233,12 @@ pub struct Load {
     pub flags: u32,
     pub nr_sites: u32,
     pub nr_scopes: u32,
-    pub id: u32,
+    pub nr_values: u32,
     pub sites: u64,
     pub scopes: u64,
+    pub values: u64,
+    pub id: u32,
+    pub pad: u32,
     pub error: [u8; ERROR_LEN],
 }
 
@@ -356,9 +356,19 @@ pub struct TuneInfo {
     pub mode: u32,
     pub state: u32,
     pub blocking: u32,
-    pub pad: u32,
+    pub nr_values: u32,
     pub age_ns: u64,
     pub lease_ns: u64,
+}
+
+/// `struct xk_tune_values`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+#[allow(missing_docs)] // as in the header
+pub struct TuneValues {
+    pub id: u32,
+    pub nr_values: u32,
+    pub values: u64,
 }
 
 /// `struct xk_site_info`.
@@ -440,6 +450,9 @@ pub const IOC_REPORT: u32 = ioc::<Report>(READ | WRITE, 7);
 pub const IOC_POLICY: u32 = ioc::<Policy>(READ | WRITE, 8);
 /// `XK_IOC_POLICY_INFO`.
 pub const IOC_POLICY_INFO: u32 = ioc::<PolicyInfo>(READ | WRITE, 9);
+/// `XK_IOC_TUNE_VALUES`.
+pub const IOC_TUNE_VALUES: u32 = ioc::<TuneValues>(READ | WRITE, 13);
+
 /// The text in a NUL-terminated field.
 pub(crate) fn text(field: &[u8]) -> String {
     let end = field.iter().position(|&b| b == 0).unwrap_or(field.len());

@@ -111,11 +111,23 @@ impl Device {
     }
 
     fn status(&self, info: &abi::TuneInfo, livepatches: &Livepatches) -> Result<TuneStatus, Error> {
-        let mut status = TuneStatus::new(info, self.sites(info, livepatches)?, self.blockers(info)?);
+        let mut status =
+            TuneStatus::new(info, self.compiled(info)?, self.sites(info, livepatches)?, self.blockers(info)?);
         if info.flags & abi::TUNE_POLICY != 0 {
             status.policy = self.policy_status(info.id)?;
         }
         Ok(status)
+    }
+
+    fn compiled(&self, tune: &abi::TuneInfo) -> Result<Vec<i64>, Error> {
+        let mut values = vec![0i64; tune.nr_values as usize];
+        let pointer = values.as_mut_ptr() as u64;
+        let mut request = abi::TuneValues { id: tune.id, nr_values: tune.nr_values, values: pointer };
+        match self.ioctl(abi::IOC_TUNE_VALUES, &mut request) {
+            Ok(()) => Ok(values),
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(Vec::new()), // Unloaded meanwhile.
+            Err(error) => Err(Error::Device(error)),
+        }
     }
 
     fn blockers(&self, tune: &abi::TuneInfo) -> Result<String, Error> {

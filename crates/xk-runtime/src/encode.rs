@@ -1,6 +1,6 @@
 //! From a scope table to the structures that the kernel takes.
 
-use xk_table::{CriticalSpan, DataSite, Fit, Form, Function, Scope, ScopeTable, When};
+use xk_table::{CriticalSpan, DataSite, Fit, Form, Function, Range, Scope, ScopeTable, When};
 
 use crate::abi::{self, Plain};
 use crate::{Backend, Error};
@@ -31,6 +31,7 @@ pub(crate) struct Request {
     _scopes: Vec<abi::Scope>,
     _ranges: Vec<Vec<abi::Range>>,
     _texts: Vec<Text>,
+    _values: Vec<i64>,
 }
 
 #[derive(Debug)]
@@ -83,14 +84,20 @@ impl Request {
             .or_else(|| abi::field(name))
             .ok_or_else(|| wrong("the ConstID is too long, and the constant has no name".into()))?;
         load.default_value = table.constant.default;
-        load.min = table.range.min;
-        load.max = table.range.max;
-        load.flags = if table.range.powers_of_two { abi::LOAD_POWERS_OF_TWO } else { 0 } | backend.flags();
+        let none = Range::of(i64::MAX, i64::MIN);
+        let Range { min, max } = table.values.proved.unwrap_or(none);
+        load.min = min;
+        load.max = max;
+        // The table is checked: there are not more than the kernel accepts, and they ascend.
+        let values = table.values.compiled.clone();
+        load.nr_values = values.len() as u32;
+        load.values = values.as_ptr() as u64;
+        load.flags = backend.flags();
         load.nr_sites = sites.len() as u32;
         load.sites = sites.as_ptr() as u64;
         load.nr_scopes = scopes.len() as u32;
         load.scopes = scopes.as_ptr() as u64;
-        Ok(Self { load, _sites: sites, _scopes: scopes, _ranges: ranges, _texts: texts })
+        Ok(Self { load, _sites: sites, _scopes: scopes, _ranges: ranges, _texts: texts, _values: values })
     }
 }
 

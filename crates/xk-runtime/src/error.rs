@@ -27,15 +27,15 @@ pub enum Error {
     /// The device exists but could not be opened or asked.
     #[error("/dev/xk: {0}")]
     Device(std::io::Error),
-    /// The value is outside the range for which the table was proved.
-    #[error("{name}: {value} is outside the proved range {range}")]
+    /// The value is neither proved nor compiled.
+    #[error("{name}: {value} is none of the values that may be set: {values}")]
     OutOfRange {
         /// Constant.
         name: String,
         /// Value that was asked for.
         value: i64,
-        /// Range that was proved.
-        range: xk_table::Range,
+        /// Values that may be set.
+        values: Box<xk_table::Values>,
     },
     /// The scope table contradicts itself or exceeds what the kernel accepts.
     #[error("scope table of {name}: {reason}")]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use xk_table::{Mode, Range};
+use xk_table::{Mode, Range, Values};
 
 use crate::abi;
 use crate::livepatch::Livepatches;
@@ -18,8 +18,8 @@ pub struct TuneStatus {
     pub value: i64,
     /// Value in the source.
     pub default: i64,
-    /// Values that may be set.
-    pub range: Range,
+    /// Values that may be set. The kernel does not know why others may not.
+    pub values: Values,
     /// It outlives the process that loaded it.
     pub detached: bool,
     /// A site is disarmed, bypassed, broken or drifted: the value is not in force there.
@@ -128,13 +128,14 @@ pub struct SiteStatus {
 }
 
 impl TuneStatus {
-    pub(crate) fn new(info: &abi::TuneInfo, sites: Vec<SiteStatus>, blockers: String) -> Self {
+    pub(crate) fn new(info: &abi::TuneInfo, compiled: Vec<i64>, sites: Vec<SiteStatus>, blockers: String) -> Self {
+        let proved = Some(Range::of(info.min, info.max)).filter(|range| range.min <= range.max);
         Self {
             id: info.id,
             name: abi::text(&info.name),
             value: info.value,
             default: info.default_value,
-            range: Range { min: info.min, max: info.max, powers_of_two: info.flags & abi::TUNE_POWERS_OF_TWO != 0 },
+            values: Values { proved, compiled, ..Values::default() },
             detached: info.flags & abi::TUNE_DETACHED != 0,
             broken: info.flags & abi::TUNE_BROKEN != 0 || sites.iter().any(|site| site.probe == Probe::Bypassed),
             owner_pid: info.owner_pid,

@@ -110,7 +110,7 @@ fn failure(
     }
 }
 
-/// The first change that the kernel found to be outside its range.
+/// The first change to a value that its tune does not accept.
 fn out_of_range(device: &Device, changes: &[Change]) -> Error {
     let tunes = match device.tunes() {
         Ok(tunes) => tunes,
@@ -119,8 +119,10 @@ fn out_of_range(device: &Device, changes: &[Change]) -> Error {
     for change in changes {
         let (Target::Value(value) | Target::Policy(value)) = change.to else { continue };
         match tunes.iter().find(|tune| tune.id == change.id) {
-            Some(tune) if tune.range.contains(value) => {}
-            Some(tune) => return Error::OutOfRange { name: tune.name.clone(), value, range: tune.range },
+            Some(tune) if tune.values.contains(value) => {}
+            Some(tune) => {
+                return Error::OutOfRange { name: tune.name.clone(), value, values: Box::new(tune.values.clone()) }
+            }
             None => return Error::NoSuchTune(change.id),
         }
     }

@@ -130,11 +130,15 @@ fn facts() -> Vec<(String, u64)> {
         flags,
         nr_sites,
         nr_scopes,
-        id,
+        nr_values,
         sites,
         scopes,
+        values,
+        id,
+        pad,
         error
     );
+    structure!(f, "xk_tune_values", abi::TuneValues, id, nr_values, values);
     structure!(f, "xk_range", abi::Range, start, end);
     structure!(f, "xk_scope", abi::Scope, address, symbol, module, text_len, nr_ranges, text, mask, ranges);
     structure!(f, "xk_change", abi::Change, id, flags, value);
@@ -208,7 +212,7 @@ fn facts() -> Vec<(String, u64)> {
         mode,
         state,
         blocking,
-        pad,
+        nr_values,
         age_ns,
         lease_ns
     );
@@ -249,7 +253,6 @@ fn facts() -> Vec<(String, u64)> {
         ("XK_FORM_QUOTIENT", u64::from(abi::FORM_QUOTIENT)),
         ("XK_FORM_LOG2", u64::from(abi::FORM_LOG2)),
         ("XK_FORM_POWER", u64::from(abi::FORM_POWER)),
-        ("XK_LOAD_POWERS_OF_TWO", u64::from(abi::LOAD_POWERS_OF_TWO)),
         ("XK_LOAD_DETOUR", u64::from(abi::LOAD_DETOUR)),
         ("XK_LOAD_DETOUR_ONLY", u64::from(abi::LOAD_DETOUR_ONLY)),
         ("XK_LOAD_PATCH", u64::from(abi::LOAD_PATCH)),
@@ -261,7 +264,6 @@ fn facts() -> Vec<(String, u64)> {
         ("XK_SITE_DATA", u64::from(abi::SITE_DATA)),
         ("XK_TUNE_DETACHED", u64::from(abi::TUNE_DETACHED)),
         ("XK_TUNE_BROKEN", u64::from(abi::TUNE_BROKEN)),
-        ("XK_TUNE_POWERS_OF_TWO", u64::from(abi::TUNE_POWERS_OF_TWO)),
         ("XK_SITE_ARMED", u64::from(abi::SITE_ARMED)),
         ("XK_SITE_OPTIMISED", u64::from(abi::SITE_OPTIMISED)),
         ("XK_SITE_WAITING", u64::from(abi::SITE_WAITING)),
@@ -276,6 +278,8 @@ fn facts() -> Vec<(String, u64)> {
         ("XK_IOC_DETACH", u64::from(abi::IOC_DETACH)),
         ("XK_IOC_TUNE_INFO", u64::from(abi::IOC_TUNE_INFO)),
         ("XK_IOC_SITE_INFO", u64::from(abi::IOC_SITE_INFO)),
+        ("XK_IOC_TUNE_VALUES", u64::from(abi::IOC_TUNE_VALUES)),
+        ("XK_MAX_VALUES", abi::MAX_VALUES as u64),
         ("XK_IOC_REPORT", u64::from(abi::IOC_REPORT)),
         ("XK_MAX_SCOPES", abi::MAX_SCOPES as u64),
         ("XK_MAX_RANGES", abi::MAX_RANGES as u64),

@@ -56,6 +56,8 @@ guest_tests! {
     another_interface_version_is_refused,
     malformed_ranges_are_refused,
     malformed_scopes_are_refused,
+    malformed_values_are_refused,
+    values_are_listed,
     malformed_transitions_are_refused,
     many_tunes_change_together,
     all_sites_or_none,
@@ -72,7 +74,8 @@ guest_tests! {
     a_field_without_an_instruction_is_refused,
     a_reloaded_module_is_linked_again,
     every_form_of_a_value_is_computed,
-    only_powers_of_two_are_set,
+    between_two_compiled_values_nothing_is_set,
+    compiled_values_stand_beside_proved_ones,
     many_sites_change_together,
     a_site_waits_for_its_module,
     a_reloaded_module_is_armed_again,
@@ -191,8 +194,8 @@ mod checks {
     pub use addresses::{
         a_field_is_read_through_a_probe, a_field_without_an_instruction_is_refused, a_global_variable_is_compared,
         a_global_variable_is_read, a_reloaded_module_is_linked_again, an_array_is_read,
-        every_form_of_a_value_is_computed, many_sites_change_together, only_powers_of_two_are_set,
-        per_cpu_data_are_those_of_this_cpu,
+        between_two_compiled_values_nothing_is_set, compiled_values_stand_beside_proved_ones,
+        every_form_of_a_value_is_computed, many_sites_change_together, per_cpu_data_are_those_of_this_cpu,
     };
     pub use data::{
         an_object_holds_the_transformed_value, an_object_is_set_and_put_back,
@@ -208,7 +211,7 @@ mod checks {
     };
     pub use malformed::{
         malformed_ranges_are_refused, malformed_scopes_are_refused, malformed_transitions_are_refused,
-        many_tunes_change_together,
+        malformed_values_are_refused, many_tunes_change_together, values_are_listed,
     };
     pub use memory::{
         a_load_without_memory_leaves_nothing, a_module_that_comes_without_memory_is_left_alone,

@@ -1,12 +1,12 @@
 //! From the observations of all units of a constant to its critical spans.
 //!
 //! In: a [`Study`] of each translation unit that can see the constant. Out:
-//! functions, critical spans, range and validation for the scope table; or the
+//! functions, critical spans and accepted values for the scope table; or the
 //! refusal of the whole constant.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use xk_table::{CriticalSpan, DataSite, Function as TableFunction, Place, Range, Refusal, Unit, Validation};
+use xk_table::{CriticalSpan, DataSite, Function as TableFunction, Place, Range, Refusal, Unit, Values};
 
 use crate::data;
 use crate::fit::fits_without_wrapping;
@@ -40,9 +40,9 @@ pub struct Analysis {
     /// Data that holds the constant.
     pub data: Vec<DataSite>,
     /// Values for which they hold.
-    pub range: Range,
-    /// Values that were compiled and agreed.
-    pub validation: Validation,
+    pub values: Values,
+    /// Values that were compiled and agree, and that no fit was made from.
+    pub unseen: Vec<i64>,
     /// The units, with what was found in each.
     pub units: Vec<Unit>,
 }
@@ -84,9 +84,8 @@ pub fn conclude(input: &Input<'_>, studies: &[Study]) -> Result<Analysis, Refusa
     if studies.iter().all(untouched) {
         return Err(Refusal::DeadCode { units: studies.iter().map(|study| study.source.clone()).collect() });
     }
-    let (mut range, validation) = usable_range(input.default, studies)?;
-    range.powers_of_two = input.powers_of_two;
-    let mut analysis = Analysis { functions: vec![], spans: vec![], data: vec![], range, validation, units: vec![] };
+    let (values, unseen) = usable_values(input, studies)?;
+    let mut analysis = Analysis { functions: vec![], spans: vec![], data: vec![], values, unseen, units: vec![] };
     for study in studies {
         unit_spans(input, study, &mut analysis)?;
     }
@@ -98,7 +97,7 @@ pub fn conclude(input: &Input<'_>, studies: &[Study]) -> Result<Analysis, Refusa
 /// # Errors
 /// [`Refusal::EmptyRange`] when fewer than `wanted` do: the fit may be luck.
 pub fn confirmed(analysis: &Analysis, wanted: usize) -> Result<(), Refusal> {
-    let found = analysis.validation.unseen.len();
+    let found = analysis.unseen.len();
     if found >= wanted {
         return Ok(());
     }
@@ -109,7 +108,7 @@ pub fn confirmed(analysis: &Analysis, wanted: usize) -> Result<(), Refusal> {
         function: function.map_or_else(String::new, |f| f.symbol.clone()),
         offset: first.map_or(0, |span| span.start),
     };
-    let detail = format!("{found} compiled values in {} confirm the fit, {wanted} are needed", analysis.range);
+    let detail = format!("{found} compiled values confirm the fit, {wanted} are needed");
     Err(Refusal::EmptyRange { place, detail })
 }
 
@@ -139,7 +138,9 @@ pub fn hull<'a>(default: i64, studies: impl Iterator<Item = &'a Study> + Clone) 
     range
 }
 
-fn usable_range(default: i64, studies: &[Study]) -> Result<(Range, Validation), Refusal> {
+/// The values that may be set, and those among the compiled ones that confirm the fit.
+fn usable_values(input: &Input<'_>, studies: &[Study]) -> Result<(Values, Vec<i64>), Refusal> {
+    let default = input.default;
     let range = hull(default, studies.iter());
     let open: BTreeMap<i64, String> = studies.iter().flat_map(|study| study.open().clone()).collect();
     if range.min == range.max {
@@ -159,7 +160,16 @@ fn usable_range(default: i64, studies: &[Study]) -> Result<(Range, Validation), 
     let agreeing = studies.iter().flat_map(|study| study.agreeing().iter().copied()).collect::<BTreeSet<i64>>();
     let inside = |v: &i64| range.contains(*v);
     let unseen = agreeing.difference(&fitted).copied().filter(inside).collect();
-    Ok((range, Validation { fitted: fitted.iter().copied().filter(inside).collect(), unseen, open }))
+    let refused = open.into_iter().filter(|(value, _)| !range.contains(*value)).collect();
+    let values = if input.powers_of_two {
+        let mut compiled: BTreeSet<i64> = agreeing.iter().copied().filter(inside).collect();
+        compiled.insert(default);
+        let unproved = "the code divides or masks by shifting: only powers of two were compiled".into();
+        Values { proved: None, unproved: Some(unproved), compiled: compiled.into_iter().collect(), refused }
+    } else {
+        Values { proved: Some(range), unproved: None, compiled: Vec::new(), refused }
+    };
+    Ok((values, unseen))
 }
 
 fn unit_spans(input: &Input<'_>, study: &Study, analysis: &mut Analysis) -> Result<(), Refusal> {
@@ -202,7 +212,7 @@ fn unit_spans(input: &Input<'_>, study: &Study, analysis: &mut Analysis) -> Resu
             seeds,
             source: &study.source,
             default: input.default,
-            range: analysis.range,
+            range: analysis.values.hull(),
             solver: input.solver,
         };
         let mut found = context.spans(&names)?;

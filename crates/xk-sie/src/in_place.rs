@@ -194,7 +194,7 @@ fn room(context: &Context<'_>, patches: &[Patch], ivs: &[Fit]) -> Option<Range> 
         }
         good as i64
     };
-    Some(Range { min: furthest(context.range.min), max: furthest(context.range.max), ..context.range })
+    Some(Range::of(furthest(context.range.min), furthest(context.range.max)))
 }
 
 /// The negated obligation: satisfiable when some state and some V in `range` tell the span

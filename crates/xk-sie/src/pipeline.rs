@@ -118,7 +118,7 @@ pub fn build(
     let analysis = conclude(&input, &studies)?;
     confirmed(&analysis, UNSEEN)?;
     clock.lap("analyse");
-    (options.progress)(&format!("{} critical span(s), values {}", analysis.spans.len(), analysis.range));
+    (options.progress)(&format!("{} critical span(s), values {}", analysis.spans.len(), analysis.values));
 
     Ok(ScopeTable {
         schema: SCHEMA,
@@ -130,7 +130,7 @@ pub fn build(
             token: constant.token.clone(),
             default: constant.default,
         },
-        range: analysis.range,
+        values: analysis.values,
         functions: analysis.functions,
         spans: analysis.spans,
         data: analysis.data,
@@ -138,7 +138,6 @@ pub fn build(
         mode: Mode::Global,
         escapes: Vec::new(),
         scoped: None,
-        validation: analysis.validation,
         units: analysis.units,
         stages,
     })

@@ -11,7 +11,7 @@ mod unit;
 
 use std::collections::BTreeSet;
 
-use xk_const::Constant;
+use xk_const::{choose_values, CType, Constant, Edges, Operator};
 use xk_kernel::Tree;
 use xk_table::{Form, Function as TableFunction, Range, ScopeTable};
 
@@ -22,6 +22,9 @@ use crate::pipeline::{noreturns, refuse_elsewhere, refuse_layout, study, BuildEr
 use crate::proof::Solver;
 use crate::study::{Means, Study};
 use crate::variants::Variants;
+
+/// So many proved values are compiled, besides the bounds.
+const PROVED_SAMPLES: usize = 7;
 
 /// What a fault is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,8 +50,8 @@ pub enum Claim {
     Completeness,
     /// Compiled values are what the table predicts.
     Validation,
-    /// Every value of the range is good.
-    Range,
+    /// Every accepted value is good.
+    Values,
     /// The update does what another value would have done.
     Proof,
     /// The probe can be placed, and is what the table expects.
@@ -64,7 +67,7 @@ impl Claim {
             Self::Identity => "identity",
             Self::Completeness => "completeness",
             Self::Validation => "validation",
-            Self::Range => "range",
+            Self::Values => "values",
             Self::Proof => "proof",
             Self::Probe => "probe",
         }
@@ -194,7 +197,7 @@ pub fn verify(
     let noreturns = noreturns(tree)?;
     let input = Input {
         default: constant.default,
-        powers_of_two: table.range.powers_of_two,
+        powers_of_two: table.values.proved.is_none(),
         noreturns: &noreturns,
         deployed,
         solver,
@@ -206,23 +209,23 @@ pub fn verify(
     Ok(report)
 }
 
-/// The values that the table says were compiled, those of the fit first; and, where
-/// the range claims others, one that is no power of two.
+/// The values with which a table is tested: some of those that are proved, its bounds and
+/// one that is no power of two among them, those from which to fit first; and all that
+/// were compiled.
 #[must_use]
 pub fn values(table: &ScopeTable) -> Vec<i64> {
-    let Range { min, max, powers_of_two } = table.range;
     let default = table.constant.default;
     let mut values: Vec<i64> = Vec::new();
-    for &value in table.validation.fitted.iter().chain(&table.validation.unseen) {
-        if value != default && !values.contains(&value) {
-            values.push(value);
-        }
-    }
-    let power = |value: i64| value > 0 && value.count_ones() == 1;
-    if !powers_of_two && power(default) && values.iter().all(|&value| power(value)) {
+    if let Some(range) = table.values.proved {
+        let chosen = choose_values(default, CType::LongLong, Operator::Other, Edges::Avoid);
         let near = (1..=4).flat_map(|step| [default.saturating_add(step), default.saturating_sub(step)]);
-        values.extend(near.into_iter().find(|&value| min <= value && value <= max && value > 0 && !power(value)));
+        let inside = chosen.fit.into_iter().chain(chosen.unseen).chain(near).filter(|&value| range.contains(value));
+        let some = inside.take(PROVED_SAMPLES);
+        values.extend(some.chain([range.min, range.max]));
     }
+    values.extend(&table.values.compiled);
+    let mut met = BTreeSet::from([default]);
+    values.retain(|&value| met.insert(value));
     values
 }
 
@@ -268,7 +271,7 @@ pub fn against(
     }
     report.values = values.to_vec();
     agreement(table, values, studies, report);
-    range(table, studies, report);
+    accepted(table, studies, report);
     let mut units = BTreeSet::new();
     for study in studies {
         units.insert((study.source.clone(), unit::spelled(study.module.as_deref())));
@@ -307,25 +310,27 @@ fn agreement(table: &ScopeTable, values: &[i64], studies: &[Study], report: &mut
     }
 }
 
-/// Whether the range ends where values were compiled and agreed, and nothing wraps
-/// around in it.
-fn range(table: &ScopeTable, studies: &[Study], report: &mut Report) {
+/// Whether what is proved ends where values were compiled and agreed, and nothing wraps
+/// around between the smallest and the largest value.
+fn accepted(table: &ScopeTable, studies: &[Study], report: &mut Report) {
     let shown = hull(table.constant.default, studies.iter());
-    let Range { min, max, .. } = table.range;
-    if min < shown.min || max > shown.max {
-        let detail = format!("{} is claimed, and values agree from {} to {} only", table.range, shown.min, shown.max);
-        report.fault(At::Table, Claim::Range, detail);
+    if let Some(proved) = table.values.proved.filter(|range| range.min < shown.min || range.max > shown.max) {
+        let detail = format!("{proved} is claimed, and values agree from {} to {} only", shown.min, shown.max);
+        report.fault(At::Table, Claim::Values, detail);
     }
+    let Range { min, max } = table.values.hull();
+    let power = |&value: &i64| value > 0 && value.count_ones() == 1;
+    let only_powers = table.values.proved.is_none() && table.values.compiled.iter().all(power);
     let spans = table.spans.iter().enumerate().flat_map(|(i, span)| span.ivs.iter().map(move |fit| (At::Span(i), fit)));
     let data = table.data.iter().enumerate().map(|(i, data)| (At::Data(i), &data.fit));
     for (at, fit) in spans.chain(data) {
         if !fits_without_wrapping(fit, min, max) {
-            let detail = format!("{} wraps around in {}", crate::words::fit_words(fit), table.range);
-            report.fault(at, Claim::Range, detail);
+            let detail = format!("{} wraps around from {min} to {max}", crate::words::fit_words(fit));
+            report.fault(at, Claim::Values, detail);
         }
-        if fit.form == Form::Log2 && !table.range.powers_of_two {
+        if fit.form == Form::Log2 && !only_powers {
             let detail = format!("{} is known for powers of two only", crate::words::fit_words(fit));
-            report.fault(at, Claim::Range, detail);
+            report.fault(at, Claim::Values, detail);
         }
     }
 }

@@ -96,7 +96,7 @@ fn a_number_has_the_room_that_it_has() {
         let analysis = plain(&from_assembly(&text), default, fitted, unseen).unwrap();
         let [span] = &analysis.spans[..] else { panic!("{:?}", analysis.spans) };
         let found = span.in_place.clone().unwrap_or_else(|| panic!("{:?}", span.in_place_reason));
-        ((found.range.min, found.range.max), (analysis.range.min, analysis.range.max), found.patches)
+        ((found.range.min, found.range.max), (analysis.values.hull().min, analysis.values.hull().max), found.patches)
     };
     let compare = "cmp ${V},%edi\n ja 1f\n call g\n ret\n1: call h\n ret";
     let (room, whole, patches) = range(compare, 100, &[50, 99, 1000], &[3, 127, 128, 70000]);

@@ -151,7 +151,7 @@ fn both_solvers_accept_the_updates_and_refute_broken_ones() {
         let analysis = plain(&build, usable.default, usable.fitted, &[]).unwrap();
         for span in &analysis.spans {
             let program = &span.indirection.program;
-            let mut obligation = Obligation::new(&base, span, analysis.range);
+            let mut obligation = Obligation::new(&base, span, analysis.values.hull());
             obligation.decide(program, &z3).unwrap_or_else(|e| panic!("{}: {e}", usable.what));
             obligation.decide(program, &cvc5).unwrap_or_else(|e| panic!("{}: {e} by cvc5", usable.what));
             second += 1;
@@ -202,7 +202,7 @@ fn every_kind_of_mistake_is_refuted() {
         let text = body(text);
         let build = from_assembly(&text);
         let analysis = plain(&build, 200, &[300, 1000], &[]).unwrap();
-        let mut obligation = Obligation::new(&build(200), &analysis.spans[0], analysis.range);
+        let mut obligation = Obligation::new(&build(200), &analysis.spans[0], analysis.values.hull());
         obligation.decide(&Program { ops: right }, &z3).unwrap();
         for (what, ops) in wrong {
             let verdict = obligation.decide(&Program { ops }, &z3);

@@ -15,7 +15,9 @@ use xk_sie::proof::Solver;
 use xk_sie::prototypes::Prototypes;
 use xk_sie::study::{Means, Study, Variant};
 use xk_sie::verify::{against, quick, values, At, Claim, Report};
-use xk_table::{ConstRef, Fit, Form, InPlace, KernelRef, Mode, OpCode, ProbeKind, Range, ScopeTable, When, SCHEMA};
+use xk_table::{
+    ConstRef, Fit, Form, InPlace, KernelRef, Mode, OpCode, ProbeKind, Range, ScopeTable, Values, When, SCHEMA,
+};
 
 /// The deployed kernel is the fixture itself.
 struct Itself(Vec<(String, Vec<u8>)>);
@@ -67,7 +69,7 @@ impl Bench {
                 token: "32".into(),
                 default: DEFAULT,
             },
-            range: Range::of(DEFAULT, DEFAULT),
+            values: Values::proved(DEFAULT, DEFAULT),
             functions: vec![],
             spans: vec![],
             data: vec![],
@@ -75,7 +77,6 @@ impl Bench {
             mode: Mode::Global,
             escapes: Vec::new(),
             scoped: None,
-            validation: xk_table::Validation::default(),
             units: vec![],
             stages: BTreeMap::new(),
         };
@@ -83,11 +84,10 @@ impl Bench {
         let mut bench = Self { text, deployed: Itself(names), solver, noreturns: HashSet::new(), table };
         let studies = [bench.study(&[FITTED.as_slice(), &UNSEEN].concat())];
         let found = conclude(&bench.input(), &studies).unwrap();
-        bench.table.range = found.range;
+        bench.table.values = found.values;
         bench.table.functions = found.functions;
         bench.table.spans = found.spans;
         bench.table.data = found.data;
-        bench.table.validation = found.validation;
         bench.table.check().unwrap();
         bench
     }
@@ -135,6 +135,9 @@ const TWO: &str = "typedef unsigned int u32; typedef unsigned long u64; extern u
     u64 e(u64 x, u64 y) { return g(x + y * 3 + 2 * V); }\n";
 const SELECT: &str = "extern unsigned long g(unsigned long);\n\
     unsigned long f(unsigned char c, unsigned long y) { return g(y + (c ? 2 * V : V)) + y; }\n";
+/// Beyond 254 there is nothing left to compare.
+const BYTE: &str = "extern unsigned long g(unsigned long), h(unsigned long);\n\
+    unsigned long f(unsigned char x) { if (x > V) return g(x); return h(x); }\n";
 const DATA: &str = "unsigned int limit = V; unsigned int *where(void) { return &limit; }\n";
 
 #[test]
@@ -213,7 +216,7 @@ fn altered_numbers_in_instructions_are_found() {
                 assert!(faults.iter().any(about), "{faults:?}");
             }
             // More room than there is.
-            let wider = |held: &mut InPlace| held.range.max = bench.table.range.max.max(held.range.max + 1);
+            let wider = |held: &mut InPlace| held.range.max = bench.table.values.hull().max.max(held.range.max + 1);
             let mut table = bench.table.clone();
             wider(table.spans[index].in_place.as_mut().unwrap());
             if table.spans[index].in_place != bench.table.spans[index].in_place {
@@ -283,35 +286,43 @@ fn a_probe_elsewhere_is_not_proved() {
 }
 
 #[test]
-fn a_range_that_was_not_compiled_is_refused() {
-    let bench = Bench::new(TWO);
-    let Range { min, max, .. } = bench.table.range;
+fn values_that_cannot_agree_are_refused() {
+    let bench = Bench::new(BYTE);
+    let Range { min, max } = bench.table.values.proved.unwrap();
     assert_eq!((min, max), (5, 127));
-    bench.finds(At::Table, Claim::Range, |table| table.range = Range::of(min, max + 1));
-    bench.finds(At::Table, Claim::Range, |table| table.range = Range::of(min - 1, max));
-    bench.finds(At::Table, Claim::Range, |table| table.validation.unseen.retain(|&value| value != max));
+    let claim = |values: Values| {
+        bench.finds(At::Table, Claim::Values, |table| {
+            forget_numbers(table);
+            table.values = values.clone();
+        });
+    };
+    claim(Values::proved(min, 300));
+    claim(Values::proved(-1, max));
+    let compiled = |table: &mut ScopeTable| {
+        forget_numbers(table);
+        table.values = Values { compiled: vec![300], ..Values::proved(min, max) };
+    };
+    bench.finds(At::Table, Claim::Validation, compiled);
     // Less than what was shown is not wrong.
     let less = |table: &mut ScopeTable| {
         forget_numbers(table);
-        table.range = Range::of(min + 1, max - 1);
+        table.values = Values::proved(min + 1, max - 1);
     };
     assert_eq!(bench.altered(less).faults, []);
 }
 
 #[test]
-fn powers_of_two_do_not_stand_for_all_values() {
+fn compiled_values_do_not_stand_for_others() {
     let bench = Bench::new(TWO);
-    assert!(values(&bench.table).iter().any(|value| value.count_ones() != 1));
-    let only_powers = |table: &mut ScopeTable| {
-        table.validation.fitted = vec![16, 64];
-        table.validation.unseen = vec![8, 128];
-        table.range = Range::of(8, 128);
-    };
+    let Range { min, max } = bench.table.values.proved.unwrap();
+    let tested = values(&bench.table);
+    assert!(tested.iter().any(|value| value.count_ones() != 1), "{tested:?}");
+    assert!(tested.contains(&min) && tested.contains(&max) && !tested.contains(&DEFAULT), "{tested:?}");
     let mut table = bench.table.clone();
-    only_powers(&mut table);
-    assert!(values(&table).contains(&33), "{:?}", values(&table));
-    table.range.powers_of_two = true;
-    assert!(!values(&table).contains(&33));
+    table.values = Values::compiled([8, 16, DEFAULT, 64, 128]);
+    assert_eq!(values(&table), [8, 16, 64, 128]);
+    table.values = Values { compiled: vec![512], ..Values::proved(32, 33) };
+    assert_eq!(values(&table), [33, 512]);
 }
 
 #[test]

@@ -2,18 +2,17 @@
 //! a sentence that names the first violation. Whoever reads a table asks this first.
 
 use crate::ops::{Op, OpCode, MAX_IVS, MAX_PATCHES};
-use crate::types::{CriticalSpan, Fit, Indirection, Range, ScopeTable};
+use crate::types::{CriticalSpan, Fit, Indirection, ScopeTable};
+use crate::values::Range;
 
 impl ScopeTable {
     /// Whether the table is coherent: indices in range, bytes and masks of one
-    /// length, programs well-formed, default inside the range.
+    /// length, programs well-formed, the default among the values.
     ///
     /// # Errors
     /// A sentence that names the first violation.
     pub fn check(&self) -> Result<(), String> {
-        if !self.range.contains(self.constant.default) {
-            return Err(format!("default {} is outside {}", self.constant.default, self.range));
-        }
+        self.values.check(self.constant.default)?;
         if self.spans.is_empty() && self.data.is_empty() {
             return Err("no critical span, and no data".into());
         }
@@ -65,13 +64,13 @@ impl ScopeTable {
     /// The function has `length` bytes.
     fn check_in_place(&self, span: &CriticalSpan, length: u64) -> Result<(), String> {
         let Some(in_place) = &span.in_place else { return Ok(()) };
-        let Range { min, max, .. } = in_place.range;
-        let (default, whole) = (self.constant.default, self.range);
+        let Range { min, max } = in_place.range;
+        let (default, whole) = (self.constant.default, self.values.hull());
         if in_place.patches.is_empty() || in_place.patches.len() > MAX_PATCHES || span.in_place_reason.is_some() {
             return Err(format!("{} instructions that hold the value", in_place.patches.len()));
         }
         if !(min <= default && default <= max && whole.min <= min && max <= whole.max) {
-            return Err(format!("values {} in its instructions are no part of {whole}", in_place.range));
+            return Err(format!("values {} in its instructions are no part of {}", in_place.range, self.values));
         }
         let mut behind = u64::from(span.start);
         for patch in &in_place.patches {

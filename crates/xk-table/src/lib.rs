@@ -2,7 +2,7 @@
 //!
 //! One table per (kernel build-id, ConstID). It holds the critical spans of
 //! the constant, the indirection of each (where, and which operations), the
-//! range of values in which they are proved, and the evidence. Nothing in here
+//! values for which they hold, and the evidence. Nothing in here
 //! knows about compilers, and nothing that reads it needs one.
 
 mod check;
@@ -12,6 +12,7 @@ mod refusal;
 mod scopes;
 mod store;
 mod types;
+mod values;
 
 pub use ledger::Ledger;
 pub use ops::{Op, OpCode, OpError, Program, MAX_IVS, MAX_OPS, MAX_PATCHES, MAX_TEMPS, STATUS_FLAGS};
@@ -19,3 +20,4 @@ pub use refusal::{Place, Refusal};
 pub use scopes::{Escape, Exit, ExitKind, Mode, Scope};
 pub use store::{Store, StoreError};
 pub use types::*;
+pub use values::{Range, Values, MAX_VALUES};

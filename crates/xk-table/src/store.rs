@@ -44,7 +44,7 @@ pub enum StoreError {
         detail: String,
     },
     /// Written by another version.
-    #[error("{path}: schema {found}, this xk reads {SCHEMA}: run `xk build` again", path = path.display())]
+    #[error("{path}: schema {found}, this xk reads schema {SCHEMA}: build the table again with `xk build`", path = path.display())]
     Schema {
         /// File.
         path: PathBuf,

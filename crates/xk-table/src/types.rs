@@ -1,15 +1,15 @@
 //! The schema of a scope table. Readable JSON; versioned by [`SCHEMA`].
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
 use crate::ops::Program;
 use crate::scopes::{Escape, Mode, Scope};
+use crate::values::{Range, Values};
 
 /// Version of the schema. Raised whenever a field changes meaning.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// The kernel build that a table belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,41 +33,6 @@ pub struct ConstRef {
     pub token: String,
     /// Its value in this kernel's configuration.
     pub default: i64,
-}
-
-/// The values for which the table is valid: both bounds included.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Range {
-    /// Smallest value.
-    pub min: i64,
-    /// Largest value.
-    pub max: i64,
-    /// Only the powers of two among them: the deployed code divides or masks by
-    /// shifting, and cannot do anything else.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub powers_of_two: bool,
-}
-
-impl Range {
-    /// All values from `min` to `max`.
-    #[must_use]
-    pub const fn of(min: i64, max: i64) -> Self {
-        Self { min, max, powers_of_two: false }
-    }
-
-    /// Whether `value` lies in the range.
-    #[must_use]
-    pub fn contains(&self, value: i64) -> bool {
-        let power = value > 0 && value & (value - 1) == 0;
-        self.min <= value && value <= self.max && (power || !self.powers_of_two)
-    }
-}
-
-impl fmt::Display for Range {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let which = if self.powers_of_two { ", powers of two" } else { "" };
-        write!(f, "{}..={}{which}", self.min, self.max)
-    }
 }
 
 /// How a transformed value follows from V.
@@ -294,7 +259,7 @@ impl Patch {
 pub struct InPlace {
     /// All instructions of the span that depend on the constant, in their order.
     pub patches: Vec<Patch>,
-    /// The values for which every number has room: a part of the table's range.
+    /// The values for which every number has room: a part of the hull of the table's values.
     pub range: Range,
     /// The evidence.
     pub proof: Proof,
@@ -351,19 +316,6 @@ pub struct AsmLine {
     pub iv: Option<usize>,
 }
 
-/// Values at which a real rebuild was compared with the prediction of the fit.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
-pub struct Validation {
-    /// Values from which the fit was made.
-    pub fitted: Vec<i64>,
-    /// Values that the fit never saw; each was compiled and agreed.
-    pub unseen: Vec<i64>,
-    /// Values that were compiled and could not be shown to agree, with the
-    /// first difference. The range ends before them.
-    #[serde(default)]
-    pub open: BTreeMap<i64, String>,
-}
-
 /// A scope table.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ScopeTable {
@@ -374,7 +326,7 @@ pub struct ScopeTable {
     /// Constant.
     pub constant: ConstRef,
     /// Values for which everything below holds.
-    pub range: Range,
+    pub values: Values,
     /// Functions that contain critical spans or safe spans, each once.
     pub functions: Vec<Function>,
     /// Every occurrence of the constant in the deployed code.
@@ -395,8 +347,6 @@ pub struct ScopeTable {
     /// What computed the safe spans, as a fingerprint of the analysis and the kernel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scoped: Option<String>,
-    /// Rebuild-and-compare evidence.
-    pub validation: Validation,
     /// Translation units that were rebuilt, with what was found in each.
     pub units: Vec<Unit>,
     /// Seconds by stage of the analysis.
@@ -417,12 +367,12 @@ pub struct Unit {
 }
 
 impl ScopeTable {
-    /// The values that fit into all instructions that can hold one; `None` when there are
-    /// no such instructions.
+    /// The values that fit into all instructions that can hold one, accepted or not; `None`
+    /// when there are no such instructions.
     #[must_use]
     pub fn in_place_range(&self) -> Option<Range> {
         let ranges = self.spans.iter().filter_map(|span| span.in_place.as_ref().map(|in_place| in_place.range));
-        ranges.reduce(|a, b| Range { min: a.min.max(b.min), max: a.max.min(b.max), ..self.range })
+        ranges.reduce(|a, b| Range::of(a.min.max(b.min), a.max.min(b.max)))
     }
 }
 

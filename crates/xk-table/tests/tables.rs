@@ -5,8 +5,8 @@
 
 use xk_table::{
     ConstRef, CriticalSpan, DataSite, Exit, ExitKind, Fit, Form, Function, InPlace, Indirection, KernelRef, Kind, Mode,
-    Op, OpCode, OpError, Patch, ProbeKind, Program, Proof, Range, Scope, ScopeTable, Store, StoreError, Validation,
-    When, SCHEMA,
+    Op, OpCode, OpError, Patch, ProbeKind, Program, Proof, Range, Scope, ScopeTable, Store, StoreError, Values, When,
+    SCHEMA,
 };
 
 const BUILD: &str = "0123abcd";
@@ -28,7 +28,7 @@ fn table() -> ScopeTable {
             token: "32".into(),
             default: 32,
         },
-        range: Range::of(1, 1000),
+        values: Values::proved(1, 1000),
         functions: vec![Function {
             symbol: "f".into(),
             module: None,
@@ -66,7 +66,6 @@ fn table() -> ScopeTable {
         mode: Mode::Global,
         escapes: Vec::new(),
         scoped: None,
-        validation: Validation::default(),
         units: vec![],
         stages: Default::default(),
     }
@@ -95,7 +94,7 @@ fn what_is_not_whole_is_refused() {
         std::fs::write(&path, &text.as_bytes()[..len]).unwrap();
         assert!(Store::read(&path).is_err(), "the first {len} bytes");
     }
-    std::fs::write(&path, text.replace("\"schema\": 1", "\"schema\": 99")).unwrap();
+    std::fs::write(&path, text.replace("\"schema\": 2", "\"schema\": 99")).unwrap();
     assert!(matches!(Store::read(&path), Err(StoreError::Schema { found: 99, .. })));
     // A table in the place of another is not the other.
     std::fs::write(&path, text.replace(BUILD, "beefbeef")).unwrap();
@@ -155,7 +154,7 @@ fn incoherent_tables_are_refused() {
     reads.spans[0].indirection.program.ops.insert(0, text(2));
     assert_eq!(reads.check(), Ok(()));
     let broken: [Break; 19] = [
-        ("default outside the range", |t| t.range.min = 33),
+        ("default not among the values", |t| t.values = Values::proved(33, 1000)),
         ("no spans", |t| t.spans.clear()),
         ("mask of another length", |t| t.functions[0].mask.truncate(4)),
         ("bytes that are not hex", |t| t.functions[0].bytes = "+1+1+1+1+1+1".into()),

@@ -5,6 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use xk_table::Values;
+
 use crate::Value;
 
 /// No search tries more values of one parameter.
@@ -53,6 +55,24 @@ pub fn numbers(min: i64, max: i64, steps: Steps, step: i64) -> Result<Vec<Value>
     Ok(levels.into_iter().map(Value::Number).collect())
 }
 
+/// Those of `levels` that may be set. Where only single values were compiled, steps rarely meet
+/// them: then all compiled values between the first and the last level are offered instead.
+#[must_use]
+pub fn accepted(mut levels: Vec<Value>, values: &Values) -> Vec<Value> {
+    let number = |level: &Value| if let Value::Number(number) = level { Some(*number) } else { None };
+    let ends = levels.first().and_then(number).zip(levels.last().and_then(number));
+    match (values.proved, ends) {
+        (None, Some((first, last))) => {
+            let within = values.compiled.iter().filter(|&&value| first <= value && value <= last);
+            within.map(|&value| Value::Number(value)).collect()
+        }
+        _ => {
+            levels.retain(|level| number(level).is_some_and(|number| values.contains(number)));
+            levels
+        }
+    }
+}
+
 /// `levels` with `default` among them; its index. Numbers keep their order.
 #[must_use]
 pub fn with_default(mut levels: Vec<Value>, default: &Value, ordered: bool) -> (Vec<Value>, usize) {
@@ -90,6 +110,22 @@ mod tests {
         assert!(numbers(1, 9, Steps::Exponential, 1).is_err());
         assert!(numbers(-1, 9, Steps::Exponential, 2).is_err());
         assert!(numbers(0, i64::MAX, Steps::Linear, 1).unwrap_err().contains("larger steps"));
+    }
+
+    #[test]
+    fn only_what_may_be_set_is_offered() {
+        let offered = |values: &Values, (min, max)| -> Vec<String> {
+            let levels = numbers(min, max, Steps::Exponential, 2).unwrap();
+            accepted(levels, values).iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(offered(&Values::proved(3, 40), (1, 64)), ["4", "8", "16", "32"]);
+        let both = Values { compiled: vec![50, 64], ..Values::proved(3, 40) };
+        assert_eq!(offered(&both, (1, 64)), ["4", "8", "16", "32", "64"]);
+        let compiled = Values::compiled([5, 20, 40, 80]);
+        assert_eq!(offered(&compiled, (8, 64)), ["20", "40"]);
+        assert!(offered(&compiled, (21, 39)).is_empty());
+        assert!(accepted(vec![Value::parse("none")], &Values::proved(3, 40)).is_empty());
+        assert!(accepted(vec![Value::parse("none")], &compiled).is_empty());
     }
 
     #[test]

@@ -8,8 +8,8 @@ use std::time::Duration;
 use xk_runtime::{Probe, SiteStatus, State, TuneStatus};
 use xk_table::{
     AsmLine, ConstRef, CriticalSpan, DataSite, Escape, Exit, ExitKind, Fit, Form, Function, InPlace, Indirection,
-    KernelRef, Kind, Mode, Op, OpCode, Patch, ProbeKind, Program, Proof, Range, Scope, ScopeTable, Unit, Validation,
-    When, SCHEMA, STATUS_FLAGS,
+    KernelRef, Kind, Mode, Op, OpCode, Patch, ProbeKind, Program, Proof, Range, Scope, ScopeTable, Unit, Values, When,
+    SCHEMA, STATUS_FLAGS,
 };
 
 use crate::context::Tables;
@@ -155,7 +155,10 @@ pub fn table() -> ScopeTable {
             token: "32".into(),
             default: 32,
         },
-        range: Range::of(1, 0x3fff_ffff),
+        values: Values {
+            refused: BTreeMap::from([(0, "blk_add_rq_to_plug+0x4e is `xor %eax,%eax` there".into())]),
+            ..Values::proved(1, 0x3fff_ffff)
+        },
         functions: vec![
             function("blk_add_rq_to_plug", None, "block/blk-mq.c"),
             function("example_full", Some("example"), "drivers/example.c"),
@@ -166,11 +169,6 @@ pub fn table() -> ScopeTable {
         mode: Mode::Task,
         escapes: vec![returned],
         scoped: Some("fixture".into()),
-        validation: Validation {
-            fitted: vec![1, 33, 64],
-            unseen: vec![7, 127, 128, 4096],
-            open: BTreeMap::from([(0, "blk_add_rq_to_plug+0x4e is `xor %eax,%eax` there".into())]),
-        },
         units: vec![
             unit("block/blk-core.c", None, 90, 0),
             unit("block/blk-mq.c", None, 210, 1),
@@ -200,7 +198,7 @@ pub fn data_table() -> ScopeTable {
         token: "300".into(),
         default: 300,
     };
-    table.range = Range::of(1, 4096);
+    table.values = Values::proved(1, 4096);
     table.functions.clear();
     table.spans.clear();
     table.scopes.clear();
@@ -208,7 +206,6 @@ pub fn data_table() -> ScopeTable {
     let half = Fit { form: Form::Quotient(2), ..Fit::linear(1, 1, 2) };
     table.data = vec![site("net_hotdata", 0x38, Fit::linear(1, 0, 4)), site("net_hotdata", 0x3c, half)];
     table.units = vec![Unit { source: "net/core/hotdata.c".into(), module: None, functions: 0, spans: 0 }];
-    table.validation.open.clear();
     table
 }
 
@@ -216,10 +213,11 @@ pub fn data_table() -> ScopeTable {
 /// instead of its instruction.
 pub fn powers_table() -> ScopeTable {
     let mut table = table();
-    table.range = Range { powers_of_two: true, ..Range::of(4, 128) };
-    table.validation.fitted = vec![16, 64];
-    table.validation.unseen = vec![4, 8, 128];
-    table.validation.open = BTreeMap::from([(2, "blk_add_rq_to_plug+0x4e is `add %eax,%eax` there".into())]);
+    table.values = Values {
+        unproved: Some("the code divides or masks by shifting: only powers of two were compiled".into()),
+        refused: BTreeMap::from([(2, "blk_add_rq_to_plug+0x4e is `add %eax,%eax` there".into())]),
+        ..Values::compiled([4, 8, 16, 32, 64, 128])
+    };
     let log2 = Fit { form: Form::Log2, ..Fit::linear(1, 0, 1) };
     let [shift, divide] = &mut table.spans[..] else { return table };
     shift.assembly = vec![asm(0x4e, "mov 0x1915,%ebx  # nr_cpu_ids+0x0", None), asm(0x54, "shr $5,%ebx", Some(0))];
@@ -261,7 +259,7 @@ pub fn tune() -> TuneStatus {
         name: "block/blk.h:L335:32:0".into(),
         value: 128,
         default: 32,
-        range: Range::of(1, 0x3fff_ffff),
+        values: Values::proved(1, 0x3fff_ffff),
         detached: true,
         broken: false,
         // Beyond the largest number that a process can have.

@@ -1,42 +1,57 @@
-//! Why the range of a constant ends where it ends, in words.
+//! Why no other values of a constant may be set, in words.
 
 use xk_sie::fit::fits_without_wrapping;
 use xk_sie::words::fit_words;
-use xk_table::ScopeTable;
+use xk_table::{Range, ScopeTable};
 
-/// Why nothing larger.
-pub fn above(table: &ScopeTable) -> String {
-    let range = table.range;
-    let next = if range.powers_of_two { range.max.checked_mul(2) } else { range.max.checked_add(1) };
-    let Some(next) = next else { return "the largest 64-bit number".into() };
-    let open = table.validation.open.range(next..).next();
-    open.map(disagreement)
-        .or_else(|| overflow(table, range.min, next))
-        .unwrap_or_else(|| format!("no larger {} was compiled and compared", kind(table)))
-}
-
-/// Why nothing smaller.
-pub fn below(table: &ScopeTable) -> String {
-    let range = table.range;
-    let next = if range.powers_of_two { Some(range.min / 2) } else { range.min.checked_sub(1) };
-    let Some(next) = next else { return "the smallest 64-bit number".into() };
-    let open = table.validation.open.range(..=next).next_back();
-    open.map(disagreement)
-        .or_else(|| overflow(table, next, range.max))
-        .unwrap_or_else(|| format!("no smaller {} was compiled and compared", kind(table)))
-}
-
-fn kind(table: &ScopeTable) -> &'static str {
-    if table.range.powers_of_two {
-        "power of two"
-    } else {
-        "value"
+/// Why not more values may be set: a line each.
+pub fn why(table: &ScopeTable) -> Vec<String> {
+    let values = &table.values;
+    let ends = |range: Range| {
+        [format!("from {}: {}", range.min, below(table, range)), format!("to {}: {}", range.max, above(table, range))]
+    };
+    match (&values.unproved, values.proved) {
+        (None, Some(range)) => ends(range).into(),
+        (unproved, _) => {
+            let unproved = unproved.as_deref().unwrap_or("nobody has tried");
+            let Range { min, max } = values.hull();
+            let below = values.refused.range(..min).next_back();
+            let above = max.checked_add(1).and_then(|next| values.refused.range(next..).next());
+            let refused = below.into_iter().chain(above).map(disagreement);
+            [format!("others are not proved: {unproved}")].into_iter().chain(refused).collect()
+        }
     }
 }
 
-/// The nearest value beyond the range that was tried.
+/// Why nothing beyond the end of the proved range that is nearest to `value`.
+pub fn beyond(table: &ScopeTable, range: Range, value: i128) -> String {
+    if value < i128::from(range.min) {
+        format!("from {}: {}", range.min, below(table, range))
+    } else {
+        format!("to {}: {}", range.max, above(table, range))
+    }
+}
+
+fn above(table: &ScopeTable, range: Range) -> String {
+    let Some(next) = range.max.checked_add(1) else { return "the largest 64-bit number".into() };
+    let refused = table.values.refused.range(next..).next();
+    refused
+        .map(disagreement)
+        .or_else(|| overflow(table, range.min, next))
+        .unwrap_or_else(|| "no larger value is proved".into())
+}
+
+fn below(table: &ScopeTable, range: Range) -> String {
+    let Some(next) = range.min.checked_sub(1) else { return "the smallest 64-bit number".into() };
+    let refused = table.values.refused.range(..=next).next_back();
+    refused
+        .map(disagreement)
+        .or_else(|| overflow(table, next, range.max))
+        .unwrap_or_else(|| "no smaller value is proved".into())
+}
+
 fn disagreement((value, why): (&i64, &String)) -> String {
-    format!("{value} was compiled and could not be shown to agree: {why}")
+    format!("{value} was compiled and is refused: {why}")
 }
 
 /// The instruction that cannot hold what the constant would become.
@@ -61,23 +76,38 @@ fn overflow(table: &ScopeTable, min: i64, max: i64) -> Option<String> {
 mod tests {
     use super::*;
     use crate::fixture;
+    use xk_table::Values;
 
     #[test]
     fn bounds_are_explained() {
         let mut table = fixture::table();
-        assert_eq!(above(&table), "no larger value was compiled and compared");
-        assert!(below(&table).starts_with("0 was compiled and could not be shown to agree: "));
-        table.validation.open.clear();
-        assert_eq!(below(&table), "no smaller value was compiled and compared");
-        table.range.max = i64::from(i32::MAX);
-        assert_eq!(above(&table), "beyond it, 2·V does not fit the 4 bytes that blk_add_rq_to_plug+0x56 has for it");
-        table.range.max = i64::MAX;
-        assert_eq!(above(&table), "the largest 64-bit number");
+        let ends = |table: &ScopeTable| {
+            let [below, above] = <[String; 2]>::try_from(why(table)).unwrap();
+            (below, above)
+        };
+        let (below, above) = ends(&table);
+        assert_eq!(above, "to 1073741823: no larger value is proved");
+        assert!(below.starts_with("from 1: 0 was compiled and is refused: "), "{below}");
+        table.values.refused.clear();
+        assert_eq!(ends(&table).0, "from 1: no smaller value is proved");
+        table.values = Values::proved(1, i64::from(i32::MAX));
+        let beyond = "beyond it, 2·V does not fit the 4 bytes that blk_add_rq_to_plug+0x56 has for it";
+        assert_eq!(ends(&table).1, format!("to 2147483647: {beyond}"));
+        table.values = Values::proved(1, i64::MAX);
+        assert!(ends(&table).1.ends_with(": the largest 64-bit number"));
         let mut table = fixture::data_table();
-        table.range.max = i64::from(u32::MAX);
-        assert_eq!(above(&table), "beyond it, V does not fit the 4 bytes at net_hotdata+0x38");
-        let powers = fixture::powers_table();
-        assert_eq!(above(&powers), "no larger power of two was compiled and compared");
-        assert!(below(&powers).starts_with("2 was compiled"), "{}", below(&powers));
+        table.values = Values::proved(1, i64::from(u32::MAX));
+        assert!(ends(&table).1.ends_with(": beyond it, V does not fit the 4 bytes at net_hotdata+0x38"));
+    }
+
+    #[test]
+    fn what_is_not_proved_is_said_and_what_was_refused() {
+        let mut powers = fixture::powers_table();
+        let [unproved, refused] = <[String; 2]>::try_from(why(&powers)).unwrap();
+        assert!(unproved.starts_with("others are not proved: the code divides"), "{unproved}");
+        assert!(refused.starts_with("2 was compiled and is refused: "), "{refused}");
+        powers.values.refused.clear();
+        powers.values.unproved = None;
+        assert_eq!(why(&powers), ["others are not proved: nobody has tried"]);
     }
 }

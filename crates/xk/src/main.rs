@@ -42,8 +42,8 @@ const CODES: &str = "\
 A NAME is a macro or variable (SHRINK_BATCH), a file and line (net/ipv4/tcp.c:1162), or a full ID
 (block/blk.h:L335:32:0).
 
-Exit codes: 0 done, 1 error, 2 wrong usage, 3 refused (not soundly possible, or outside the proved
-range), 4 drift (another kernel, or altered code), 5 unsupported here (xk.ko missing, no BTF, ...),
+Exit codes: 0 done, 1 error, 2 wrong usage, 3 refused (not soundly possible, or a value that is
+not accepted), 4 drift (another kernel, or altered code), 5 unsupported here (xk.ko missing, no BTF, ...),
 6 blocked (threads in the way), 7 something would change (apply --dry-run).";
 
 fn main() -> ExitCode {

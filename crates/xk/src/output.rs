@@ -5,11 +5,11 @@ use std::io::IsTerminal;
 
 use serde::Serialize;
 use serde_json::{json, Value};
-use xk_table::Range;
+use xk_table::{Range, Values};
 
 /// Version of every JSON document that this command prints. Raised whenever a
 /// field changes meaning or goes; new fields may come at any time.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// Prints a JSON document: `fields` and the schema.
 pub fn print_json(mut fields: Value) {
@@ -125,6 +125,9 @@ impl Columns {
     }
 }
 
+/// So many compiled values stand in a line about something else.
+const SHOWN: usize = 6;
+
 /// A range with the bounds of the type in words.
 pub fn range(range: Range) -> String {
     let bound = |value: i64| match value {
@@ -132,8 +135,29 @@ pub fn range(range: Range) -> String {
         i64::MIN => "-2^63".to_owned(),
         value => value.to_string(),
     };
-    let which = if range.powers_of_two { ", powers of two" } else { "" };
-    format!("{} to {}{which}", bound(range.min), bound(range.max))
+    format!("{} to {}", bound(range.min), bound(range.max))
+}
+
+/// Values one by one, the ones in the middle left out where there are more than `most`.
+pub fn listed(values: &[i64], most: usize) -> String {
+    let words = |values: &[i64]| values.iter().map(i64::to_string).collect::<Vec<_>>().join(", ");
+    match values {
+        [first @ .., last] if values.len() > most => {
+            format!("{}, … {last}", words(&first[..most.saturating_sub(1).min(first.len())]))
+        }
+        _ => words(values),
+    }
+}
+
+/// The values that may be set, each with what shows it.
+pub fn values(values: &Values) -> String {
+    let proved = values.proved.map(|proved| format!("{} (proved)", range(proved)));
+    let compiled = match values.compiled.len() {
+        0 => None,
+        some if some <= SHOWN => Some(format!("{} (compiled)", listed(&values.compiled, SHOWN))),
+        many => Some(format!("{} ({many} compiled)", listed(&values.compiled, SHOWN))),
+    };
+    proved.into_iter().chain(compiled).collect::<Vec<_>>().join(", ")
 }
 
 /// `1 span`, `2 spans`.
@@ -157,7 +181,15 @@ mod tests {
     #[test]
     fn bounds_of_the_type_are_powers() {
         assert_eq!(range(Range::of(1, i64::MAX)), "1 to 2^63-1");
-        let powers = Range { powers_of_two: true, ..Range::of(4, 128) };
-        assert_eq!(range(powers), "4 to 128, powers of two");
+    }
+
+    #[test]
+    fn values_are_named_with_what_shows_them() {
+        assert_eq!(values(&Values::proved(1, i64::MAX)), "1 to 2^63-1 (proved)");
+        assert_eq!(values(&Values::compiled([4, 8, 128])), "4, 8, 128 (compiled)");
+        let both = Values { compiled: vec![128, 256], ..Values::proved(1, 100) };
+        assert_eq!(values(&both), "1 to 100 (proved), 128, 256 (compiled)");
+        let many: Vec<i64> = (1..=20).collect();
+        assert_eq!(values(&Values::compiled(many)), "1, 2, 3, 4, 5, … 20 (20 compiled)");
     }
 }

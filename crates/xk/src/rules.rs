@@ -228,7 +228,7 @@ mod tests {
     fn auto_takes_the_cheapest_of_what_is_left() {
         let mut table = fixture::table();
         for span in &mut table.spans {
-            let range = table.range;
+            let range = table.values.hull();
             let proof = span.proof.clone();
             span.in_place = Some(xk_table::InPlace { patches: vec![], range, proof });
         }

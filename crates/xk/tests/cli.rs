@@ -149,7 +149,7 @@ fn values_are_checked_before_anything_else() {
     let machine = Machine::with_table();
     let set = |value: &str| machine.run(&["set", &format!("{NAME}={value}")]);
     for value in ["0", "-1", "0x40000000", "1G", "9223372036854775808", "99999999999999999999999999999999999999999"] {
-        set(value).expect(3, &["refused", "outside the proved range, 1 to 1073741823", "compiled"]);
+        set(value).expect(3, &["refused", "outside the proved range, 1 to 1073741823", "proved"]);
     }
     for value in ["", "12q", "4KB", "ten", "1.5", "5ms", "5 ms"] {
         set(value).expect(2, &["error: ", NAME]);
@@ -199,7 +199,7 @@ fn a_damaged_table_is_no_table() {
         ("/spans/0/indirection/program/ops/0/width", json!(3)),
         ("/spans/1/indirection/offset", json!(4_000_000)),
         ("/functions/0/bytes", json!("zz")),
-        ("/range/min", json!("one")),
+        ("/values/proved/min", json!("one")),
     ];
     for (pointer, value) in damage {
         let mut bad = good.clone();
@@ -208,9 +208,12 @@ fn a_damaged_table_is_no_table() {
         machine.run(&["set", &format!("{NAME}=64")]).expect(1, &["not a scope table"]);
     }
     let mut newer = good.clone();
-    newer["schema"] = json!(99);
-    fs::write(&path, newer.to_string()).unwrap();
-    machine.run(&["explain", NAME]).expect(1, &["schema 99"]);
+    for schema in [1, 99] {
+        newer["schema"] = json!(schema);
+        fs::write(&path, newer.to_string()).unwrap();
+        let found = format!("schema {schema}");
+        machine.run(&["explain", NAME]).expect(1, &[&found, "build the table again", "`xk build`"]);
+    }
 }
 
 #[test]

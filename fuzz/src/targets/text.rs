@@ -25,7 +25,10 @@ pub fn tables() -> Result<Vec<Vec<u8>>> {
     all["spans"][0]["ivs"][1]["form"] = serde_json::json!({ "power": 2 });
     // Instructions hold no quotient.
     all["spans"][0].as_object_mut().context("no span")?.remove("in_place");
-    all["range"]["powers_of_two"] = true.into();
+    all["values"]["proved"] = serde_json::json!({ "min": 1, "max": 100 });
+    all["values"]["unproved"] = "beyond it, a loop is unrolled".into();
+    all["values"]["compiled"] = serde_json::json!([128, 256]);
+    all["values"]["refused"] = serde_json::json!({ "0": "f+0x4", "129": "f+0x9" });
     all["data"] = serde_json::json!([{
         "symbol": "limit", "module": null, "section": ".data", "section_offset": 16, "offset": 8, "width": 4,
         "fit": { "a": 1, "b": 0, "form": "log2", "width": 4 }, "source": "block/blk.c",
@@ -51,8 +54,10 @@ pub fn table(input: &Input<'_>) -> String {
             }
         }
         let fits = table.spans.iter().flat_map(|span| &span.ivs).chain(table.data.iter().map(|data| &data.fit));
+        let hull = table.values.hull();
+        assert!(table.values.contains(table.constant.default) && table.values.contains(hull.min));
         for fit in fits {
-            for value in [table.range.min, table.range.max, table.constant.default, 0, i64::MIN, i64::MAX] {
+            for value in [hull.min, hull.max, table.constant.default, 0, i64::MIN, i64::MAX] {
                 let value = fit.apply(value);
                 assert!(fit.width == 8 || value >> (8 * u32::from(fit.width)) == 0, "{fit:?} gives {value:#x}");
             }

@@ -16,7 +16,7 @@
 #include <linux/types.h>
 
 /* Raised by one whenever a structure, an operation or an ioctl changes. */
-#define XK_ABI_VERSION 6
+#define XK_ABI_VERSION 7
 
 #define XK_NAME_LEN 128		/* ConstID or alias, NUL-terminated */
 #define XK_SYMBOL_LEN 128	/* function name, NUL-terminated */
@@ -24,6 +24,7 @@
 #define XK_MAX_SITES 256	/* per tune */
 #define XK_MAX_SCOPES 512	/* per tune */
 #define XK_MAX_RANGES 256	/* per scope */
+#define XK_MAX_VALUES 4096	/* per tune, besides the proved range */
 #define XK_MAX_CHANGES 1024	/* per transition */
 #define XK_MAX_TIMEOUT_MS 600000
 #define XK_MAX_OPS 48		/* per site */
@@ -201,40 +202,46 @@ struct xk_scope {
 	__u64 ranges;		/* const struct xk_range * */
 };
 
-#define XK_LOAD_POWERS_OF_TWO _BITUL(0)	/* only they are proved */
 /*
  * A jump to a stub, where it is safe, instead of a probe. `window` of a site says
  * how many bytes, whole instructions, it may replace: user space has seen on the
  * whole image that no code leads into the middle of them.
  */
-#define XK_LOAD_DETOUR _BITUL(1)
-#define XK_LOAD_DETOUR_ONLY _BITUL(2)	/* and where it is not safe, nothing is loaded */
+#define XK_LOAD_DETOUR _BITUL(0)
+#define XK_LOAD_DETOUR_ONLY _BITUL(1)	/* and where it is not safe, nothing is loaded */
 /*
  * The value is written into the instructions that hold it, where `patches` of a site say
  * how, in the stop of the machine in which it comes into force. Such a tune does not
  * change in XK_MODE_TASK and takes no policy.
  */
-#define XK_LOAD_PATCH _BITUL(3)
-#define XK_LOAD_PATCH_ONLY _BITUL(4)	/* and where that cannot be, nothing is loaded */
+#define XK_LOAD_PATCH _BITUL(2)
+#define XK_LOAD_PATCH_ONLY _BITUL(3)	/* and where that cannot be, nothing is loaded */
 
 /*
  * Arms all sites of a tune with the default in force: nothing changes yet. What
  * user space does to the tune from then on names it by `id`.
+ *
+ * A value is accepted if it lies in the proved range or is one of `values`: those were
+ * compiled one by one, and nothing is known about what lies between them. The default
+ * must be accepted.
  */
 struct xk_load {
 	__u32 size;		/* of this structure: in */
 	__u32 abi;		/* XK_ABI_VERSION: in */
 	char name[XK_NAME_LEN];
 	__s64 default_value;
-	__s64 min;		/* proved range, inclusive */
+	__s64 min;		/* proved range, inclusive; min > max: there is none */
 	__s64 max;
 	__u32 flags;		/* XK_LOAD_* */
 	__u32 nr_sites;
 	__u32 nr_scopes;
-	__u32 id;		/* out */
+	__u32 nr_values;	/* up to XK_MAX_VALUES */
 	__u64 sites;		/* const struct xk_site * */
 	__u64 scopes;		/* const struct xk_scope * */
-	char error[XK_ERROR_LEN];	/* out: what was refused, where and why */
+	__u64 values;		/* const __s64 *, strictly ascending */
+	__u32 id;		/* out, as all that follows */
+	__u32 pad;
+	char error[XK_ERROR_LEN];	/* what was refused, where and why */
 };
 
 /* When threads may go over to another value; see docs/transitions.md. */
@@ -322,8 +329,7 @@ struct xk_version {
 
 #define XK_TUNE_DETACHED _BITUL(0)	/* outlives the descriptor that loaded it */
 #define XK_TUNE_BROKEN _BITUL(1)	/* a site is broken or disarmed: see the sites */
-#define XK_TUNE_POWERS_OF_TWO _BITUL(2)	/* only they may be set */
-#define XK_TUNE_POLICY _BITUL(3)	/* a policy decides; `value` is beneath it */
+#define XK_TUNE_POLICY _BITUL(2)	/* a policy decides; `value` is beneath it */
 
 enum xk_state {
 	XK_STATE_STABLE = 0,		/* one value is in force */
@@ -338,7 +344,7 @@ struct xk_tune_info {
 	char name[XK_NAME_LEN];
 	__s64 value;
 	__s64 default_value;
-	__s64 min;
+	__s64 min;		/* as in struct xk_load */
 	__s64 max;
 	__u32 nr_sites;
 	__u32 flags;		/* XK_TUNE_* */
@@ -347,9 +353,16 @@ struct xk_tune_info {
 	__u32 mode;		/* enum xk_mode of the last transition */
 	__u32 state;		/* enum xk_state */
 	__u32 blocking;		/* threads that the last stop found inside */
-	__u32 pad;
+	__u32 nr_values;	/* see XK_IOC_TUNE_VALUES */
 	__u64 age_ns;
 	__u64 lease_ns;		/* that are left; 0: no end */
+};
+
+/* The values that a tune accepts besides its proved range, as many as there is room for. */
+struct xk_tune_values {
+	__u32 id;		/* in: tune */
+	__u32 nr_values;	/* in: room; out: how many there are */
+	__u64 values;		/* __s64 * */
 };
 
 #define XK_SITE_ARMED _BITUL(0)
@@ -390,7 +403,7 @@ struct xk_policy_info {
 	__u32 nr_links;
 	__u64 runs;		/* the program ran */
 	__u64 chosen;		/* an execution used a value that it had set */
-	__u64 refused;		/* a value outside the proved range was not accepted */
+	__u64 refused;		/* a value that the tune does not accept was ignored */
 	__u64 skipped;		/* it was running on this CPU already: not run */
 	__u64 reused;		/* it had decided in this activation: not run */
 	__u64 unseen;		/* an activation whose beginning was missed: not run */
@@ -498,5 +511,6 @@ struct xk_meter_info {
 #define XK_IOC_PARAMETER_INFO _IOWR(XK_IOC_MAGIC, 10, struct xk_parameter_info)
 #define XK_IOC_PARAMETER_CHANGE _IOWR(XK_IOC_MAGIC, 11, struct xk_parameter_change)
 #define XK_IOC_METER_INFO _IOWR(XK_IOC_MAGIC, 12, struct xk_meter_info)
+#define XK_IOC_TUNE_VALUES _IOWR(XK_IOC_MAGIC, 13, struct xk_tune_values)
 
 #endif /* _UAPI_XK_H */

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use xk_table::{ProbeKind, Proof, Range, ScopeTable};
+use xk_table::{ProbeKind, Proof, Range, ScopeTable, Values};
 
 use super::list::Row;
 pub use xk_sie::outcome::{Reason, Status};
@@ -21,8 +21,12 @@ pub struct Outcome {
     pub status: Status,
     /// Why, unless it is usable.
     pub reason: Option<Reason>,
-    /// The values for which the table holds.
-    pub range: Option<Range>,
+    /// The values that one theorem covers.
+    #[serde(default)]
+    pub proved: Option<Range>,
+    /// Values beside those, each compiled and compared.
+    #[serde(default)]
+    pub compiled: Vec<i64>,
     /// The value in the source.
     pub default: Option<i64>,
     /// Modules in which it acts.
@@ -30,16 +34,14 @@ pub struct Outcome {
     /// Critical spans.
     pub spans: usize,
     /// Those that a solver proved for every state and value.
-    pub proved: usize,
+    pub spans_proved: usize,
     /// Spans whose probe is expected to be a jump.
     pub jump: usize,
     /// Spans whose probe is expected to be a breakpoint.
     pub int3: usize,
     /// Values in static objects, which are changed in memory and need no probe.
     pub data: usize,
-    /// Values that were compiled and agreed with the prediction although the fit never saw them.
-    pub validated_values: usize,
-    /// Values inside the range that were compiled and did not agree. Never anything but 0.
+    /// Values that were compiled, did not agree, and are accepted. Never anything but 0.
     pub mismatches: usize,
     /// Seconds that the analysis took when it ran.
     pub seconds: f64,
@@ -49,6 +51,11 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// The values that may be set; empty without a table.
+    pub fn accepted(&self) -> Values {
+        Values { proved: self.proved, compiled: self.compiled.clone(), ..Values::default() }
+    }
+
     /// A constant without a table.
     pub fn without(row: &Row, status: Status, reason: Reason, seconds: f64) -> Self {
         Self {
@@ -57,15 +64,15 @@ impl Outcome {
             constant: None,
             status,
             reason: Some(reason),
-            range: None,
+            proved: None,
+            compiled: Vec::new(),
             default: None,
             modules: Vec::new(),
             spans: 0,
-            proved: 0,
+            spans_proved: 0,
             jump: 0,
             int3: 0,
             data: 0,
-            validated_values: 0,
             mismatches: 0,
             seconds: rounded(seconds),
             reused: false,
@@ -84,16 +91,16 @@ impl Outcome {
             constant: Some(table.constant.id.clone()),
             status: Status::Usable,
             reason: None,
-            range: Some(table.range),
+            proved: table.values.proved,
+            compiled: table.values.compiled.clone(),
             default: Some(table.constant.default),
             modules,
             spans: table.spans.len(),
-            proved: table.spans.iter().filter(|span| matches!(span.proof, Proof::Proved { .. })).count(),
+            spans_proved: table.spans.iter().filter(|span| matches!(span.proof, Proof::Proved { .. })).count(),
             jump: probes(ProbeKind::Jump),
             int3: probes(ProbeKind::Int3),
             data: table.data.len(),
-            validated_values: table.validation.unseen.len(),
-            mismatches: table.validation.open.keys().filter(|&&value| table.range.contains(value)).count(),
+            mismatches: table.values.refused.keys().filter(|&&value| table.values.contains(value)).count(),
             ..Self::without(row, Status::Usable, reason("", ""), seconds)
         }
     }
@@ -110,13 +117,17 @@ pub struct Summary {
     corpus: usize,
     deployed: usize,
     usable: usize,
+    /// Usable ones of which a range of values is proved.
+    for_all: usize,
+    /// Usable ones of which single values were compiled, and none is proved.
+    values: usize,
     /// Number of constants by reason.
     refused: BTreeMap<String, usize>,
     errors: usize,
     spans: usize,
-    proved: usize,
-    tested_only: usize,
-    validated_values: usize,
+    spans_proved: usize,
+    /// Values that were compiled one by one, of all constants.
+    compiled: usize,
     mismatches: usize,
     jump: usize,
     int3: usize,
@@ -138,17 +149,18 @@ impl Summary {
         }
         let mut seconds: Vec<f64> = outcomes.iter().map(|outcome| outcome.seconds).collect();
         seconds.sort_by(f64::total_cmp);
-        let (spans, proved) = (sum(|o| o.spans), sum(|o| o.proved));
+        let usable = || outcomes.iter().filter(|outcome| outcome.status == Status::Usable);
         Self {
             corpus: outcomes.len(),
             deployed: outcomes.len() - count(Status::NotDeployed),
             usable: count(Status::Usable),
+            for_all: usable().filter(|outcome| outcome.proved.is_some()).count(),
+            values: usable().filter(|outcome| outcome.proved.is_none()).count(),
             refused,
             errors: count(Status::Error),
-            spans,
-            proved,
-            tested_only: spans - proved,
-            validated_values: sum(|o| o.validated_values),
+            spans: sum(|o| o.spans),
+            spans_proved: sum(|o| o.spans_proved),
+            compiled: sum(|o| o.compiled.len()),
             mismatches: sum(|o| o.mismatches),
             jump: sum(|o| o.jump),
             int3: sum(|o| o.int3),
@@ -185,18 +197,24 @@ mod tests {
         let row = |id| Row { id, name: "A".into(), defined_at: "a.c:1".into(), text: String::new() };
         let of = |id, status, code, seconds| Outcome::without(&row(id), status, reason(code, "why"), seconds);
         let mut usable = of(1, Status::Usable, "", 4.0);
-        (usable.spans, usable.proved, usable.jump, usable.int3, usable.validated_values) = (3, 3, 1, 2, 5);
+        (usable.spans, usable.spans_proved, usable.jump, usable.int3) = (3, 3, 1, 2);
+        let mut for_all = usable.clone();
+        for_all.proved = Some(Range::of(1, 9));
+        for_all.compiled = vec![16];
+        usable.compiled = vec![2, 4, 8];
         let outcomes = [
             usable,
+            for_all,
             of(2, Status::Refused, "shape", 1.0),
             of(3, Status::Refused, "shape", 2.0),
             of(4, Status::NotDeployed, "not_deployed", 0.1),
             of(5, Status::Error, "time_limit", 900.0),
         ];
         let summary = Summary::of(&outcomes, 1000.0);
-        assert_eq!((summary.corpus, summary.deployed, summary.usable, summary.errors), (5, 4, 1, 1));
+        assert_eq!((summary.corpus, summary.deployed, summary.usable, summary.errors), (6, 5, 2, 1));
+        assert_eq!((summary.for_all, summary.values, summary.compiled), (1, 1, 4));
         assert_eq!(summary.refused, BTreeMap::from([("shape".to_owned(), 2)]));
-        assert_eq!((summary.spans, summary.tested_only, summary.jump + summary.int3), (3, 0, 3));
+        assert_eq!((summary.spans, summary.spans_proved, summary.jump + summary.int3), (6, 6, 6));
         assert_eq!((summary.median_s, summary.p95_s), (2.0, 900.0));
     }
 }

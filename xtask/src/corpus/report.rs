@@ -7,10 +7,15 @@ use super::outcome::{Outcome, Status, Summary};
 
 /// One constant on one line.
 pub fn line(outcome: &Outcome) -> String {
-    let what = match (outcome.status, &outcome.range) {
-        (Status::Usable, Some(range)) => format!(
-            "{} span(s), {} proved, {} jump, {} int3, {} in data, {range}",
-            outcome.spans, outcome.proved, outcome.jump, outcome.int3, outcome.data
+    let what = match outcome.status {
+        Status::Usable => format!(
+            "{} span(s), {} proved, {} jump, {} int3, {} in data, {}",
+            outcome.spans,
+            outcome.spans_proved,
+            outcome.jump,
+            outcome.int3,
+            outcome.data,
+            outcome.accepted()
         ),
         _ => outcome.reason.as_ref().map(|reason| first_line(&reason.text, 120)).unwrap_or_default(),
     };
@@ -34,27 +39,32 @@ pub fn page(release: &str, rows: &[Row], outcomes: &[Outcome], summary: &Summary
     let mut text = format!(
         "# The corpus on {release}\n\n\
          Written by `cargo xtask corpus --report`; do not edit. The list is `xtask/corpus.tsv`: {} constants of\n\
-         the kernel, {} of them deployed, {} usable. Their {} critical spans are expected to be reached by {}\n\
-         jumps and {} breakpoints; {} are proved for every machine state and value, {} only tested. {} values that\n\
-         the fits never saw were compiled and agreed; {} did not. Median {} s, 95th percentile {} s on the machine\n\
-         of the last run.\n\n",
+         the kernel, {} of them deployed, {} usable: {} with a proved range of values, {} with values that were\n\
+         compiled one by one ({} values). Their {} critical spans, {} of them proved for every machine state, are\n\
+         expected to be reached by {} jumps and {} breakpoints. Median {} s, 95th percentile {} s on the machine of\n\
+         the last run.\n\n",
         number("corpus"),
         number("deployed"),
         number("usable"),
+        number("for_all"),
+        number("values"),
+        number("compiled"),
         number("spans"),
+        number("spans_proved"),
         number("jump"),
         number("int3"),
-        number("proved"),
-        number("tested_only"),
-        number("validated_values"),
-        number("mismatches"),
         number("median_s"),
         number("p95_s"),
     );
-    text.push_str("| constant | where | default | status | spans | range | seconds |\n|---|---|---|---|---|---|---|\n");
+    text.push_str(
+        "| constant | where | default | status | spans | values | seconds |\n|---|---|---|---|---|---|---|\n",
+    );
     for (row, outcome) in rows.iter().zip(outcomes) {
         let default = outcome.default.map_or(String::new(), |default| default.to_string());
-        let range = outcome.range.map_or(String::new(), |range| range.to_string().replace("..=", " to "));
+        let values = match outcome.status {
+            Status::Usable => outcome.accepted().to_string().replace("..=", " to ").replace(['{', '}'], ""),
+            _ => String::new(),
+        };
         let spans = match (outcome.spans, outcome.data) {
             (0, 0) => String::new(),
             (spans, 0) => spans.to_string(),
@@ -62,7 +72,7 @@ pub fn page(release: &str, rows: &[Row], outcomes: &[Outcome], summary: &Summary
         };
         let _ = writeln!(
             text,
-            "| {} | {} | {default} | {} | {spans} | {range} | {:.1} |",
+            "| {} | {} | {default} | {} | {spans} | {values} | {:.1} |",
             code(&outcome.name),
             code(&row.defined_at),
             word(outcome.status),
@@ -118,20 +128,24 @@ fn first_line(text: &str, limit: usize) -> String {
 mod tests {
     use super::super::outcome::reason;
     use super::*;
+    use xk_table::Range;
 
     #[test]
     fn the_page_names_every_constant_and_every_reason() {
         let row = |id, name: &str| Row { id, name: name.into(), defined_at: "a.c:1".into(), text: String::new() };
-        let rows = [row(1, "A"), row(2, "x >> 3 | y"), row(3, "GONE")];
+        let rows = [row(1, "A"), row(2, "x >> 3 | y"), row(3, "GONE"), row(4, "GOOD")];
+        let usable = Outcome::without(&rows[3], Status::Usable, reason("", ""), 1.0);
         let outcomes = [
             Outcome::without(&rows[0], Status::Refused, reason("shape", "control-flow\n shape * at f_g"), 1.0),
             Outcome::without(&rows[1], Status::Error, reason("crashed", "ended"), 1.0),
             Outcome::without(&rows[2], Status::NotDeployed, reason("not_deployed", "CONFIG_B is not set"), 1.0),
+            Outcome { proved: Some(Range::of(1, 9)), compiled: vec![16, 32], ..usable },
         ];
         let page = page("6.12", &rows, &outcomes, &Summary::of(&outcomes, 3.0));
         for expected in [
             "| `A` | `a.c:1` |  | refused |",
             "| `x >> 3 \\| y` |",
+            "| usable |  | 1 to 9 proved, 16, 32 compiled | 1.0 |",
             "## Refused\n\n- `A`: control-flow shape \\* at f\\_g\n",
             "## Not deployed\n\n- `GONE`: CONFIG\\_B is not set\n",
             "## Not analysed\n\n- `x >> 3 \\| y`: ended\n",

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use libbpf_rs::{MapCore, MapFlags};
-use xk_table::Range;
+use xk_table::Values;
 
 use super::*;
 
@@ -49,15 +49,15 @@ impl Decided {
         Self::given_in(name, None)
     }
 
-    /// The same for a constant with this range.
-    fn given_in(name: &str, range: Option<Range>) -> Self {
+    /// The same for a constant with these values.
+    fn given_in(name: &str, values: Option<Values>) -> Self {
         let device = Device::open().unwrap();
         let programs = programs(name);
         let entry = &programs.entries()[0];
         let mut table = described(&entry.constant);
-        if let Some(range) = range {
-            table.range = range;
-            // Those are for another one.
+        if let Some(values) = values {
+            table.values = values;
+            // Those are for others.
             table.spans.iter_mut().for_each(|span| span.in_place = None);
         }
         let tune = load(&device, &table);
@@ -125,7 +125,7 @@ pub fn each_execution_has_the_value_that_is_chosen_for_it() {
     assert_eq!(outside(), DEFAULT);
 }
 
-pub fn what_is_not_proved_is_refused_and_counted() {
+pub fn what_is_not_accepted_is_refused_and_counted() {
     let decided = Decided::new("by_thread", DEFAULT, Mode::Now);
     for (n, wrong) in [1_000_001u64, u64::MAX, 1 << 63].into_iter().enumerate() {
         want(&decided.programs, thread(), wrong);
@@ -138,10 +138,9 @@ pub fn what_is_not_proved_is_refused_and_counted() {
     assert_eq!(outside(), 1_000_000, "the end of the range belongs to it");
 }
 
-/// Where the code shifts in place of dividing.
-pub fn between_powers_of_two_nothing_is_proved() {
-    let range = Range { powers_of_two: true, ..Range::of(1, 1 << 20) };
-    let decided = Decided::given_in("by_thread", Some(range));
+pub fn between_two_compiled_values_nothing_is_chosen() {
+    let values = Values::compiled([1, DEFAULT, 64, 1 << 20]);
+    let decided = Decided::given_in("by_thread", Some(values));
     decided.go(Target::Policy(DEFAULT), Mode::Now);
     for (n, wrong) in [48u64, 0, 33, (1 << 20) - 1, 1 << 21].into_iter().enumerate() {
         want(&decided.programs, thread(), wrong);
@@ -150,6 +149,21 @@ pub fn between_powers_of_two_nothing_is_proved() {
         assert_eq!((decided.sum(|site| site.refused), decided.sum(|site| site.chosen)), (n as u64 + 1, 0));
     }
     for right in [64, 1, 1 << 20] {
+        want(&decided.programs, thread(), right as u64);
+        assert_eq!(outside(), right);
+    }
+}
+
+pub fn a_policy_chooses_compiled_values_beside_proved_ones() {
+    let values = Values { compiled: vec![-2, 500], ..Values::proved(1, 100) };
+    let decided = Decided::given_in("by_thread", Some(values));
+    decided.go(Target::Policy(DEFAULT), Mode::Now);
+    for (n, wrong) in [101i64, 0, -1, 499, 501].into_iter().enumerate() {
+        want(&decided.programs, thread(), wrong as u64);
+        assert_eq!(outside(), DEFAULT, "{wrong}");
+        assert_eq!((decided.sum(|site| site.refused), decided.sum(|site| site.chosen)), (n as u64 + 1, 0));
+    }
+    for right in [500, 1, 100, 50] {
         want(&decided.programs, thread(), right as u64);
         assert_eq!(outside(), right);
     }

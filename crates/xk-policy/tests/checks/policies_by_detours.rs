@@ -4,10 +4,11 @@ use super::*;
 
 /// What holds with probes holds with detours.
 pub fn all_of_it_holds_by_detours() {
-    let checks: [(&str, fn()); 10] = [
+    let checks: [(&str, fn()); 11] = [
         ("chosen", each_execution_has_the_value_that_is_chosen_for_it),
-        ("not proved", what_is_not_proved_is_refused_and_counted),
-        ("powers of two", between_powers_of_two_nothing_is_proved),
+        ("not accepted", what_is_not_accepted_is_refused_and_counted),
+        ("compiled", between_two_compiled_values_nothing_is_chosen),
+        ("proved and compiled", a_policy_chooses_compiled_values_beside_proved_ones),
         ("beneath", a_value_is_in_force_beneath),
         ("gone over", a_policy_knows_when_everybody_has_gone_over),
         ("inside", a_thread_that_is_inside_keeps_the_value_without_the_policy),

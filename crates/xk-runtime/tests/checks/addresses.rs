@@ -4,8 +4,8 @@ use std::mem;
 
 use crate::support::{op, set_register, table, Site, MODULE, RAX, RDI};
 use crate::{insmod, load, message, only_site, run, target, target_module, wait_for, write, TARGET_KO};
-use xk_runtime::{Device, Probe};
-use xk_table::{Fit, Form, Op, OpCode, ScopeTable};
+use xk_runtime::{abi, Device, Error, Probe};
+use xk_table::{Fit, Form, Op, OpCode, ScopeTable, Values};
 
 /// t1 = the address in the field at `field`, which `behind` bytes follow.
 fn address(field: i64, behind: u8) -> Op {
@@ -168,16 +168,49 @@ pub fn every_form_of_a_value_is_computed() {
     assert!(Device::open().unwrap().tunes().unwrap().is_empty());
 }
 
-pub fn only_powers_of_two_are_set() {
-    let mut table = table(&target_module(), "POWER", vec![Site::new("xk_target_value", 5, 2, set_register(RAX))]);
-    table.range.powers_of_two = true;
-    assert!(load(&table, 48).is_err());
+fn compiled_table(values: Values) -> ScopeTable {
+    let site = Site::new("xk_target_value", 5, 2, set_register(RAX));
+    ScopeTable { values, ..table(&target_module(), "COMPILED", vec![site]) }
+}
+
+pub fn between_two_compiled_values_nothing_is_set() {
+    let values = Values::compiled([-7, 32, 64, 128]);
+    let table = compiled_table(values.clone());
+    assert!(matches!(load(&table, 48), Err(Error::OutOfRange { value: 48, .. })));
     let tune = load(&table, 64).unwrap();
-    assert!(tune.status().unwrap().range.powers_of_two);
-    assert!(tune.set(48).is_err() && tune.set(0).is_err());
-    assert_eq!(target("value"), "64");
-    tune.set(128).unwrap();
-    assert_eq!(target("value"), "128");
+    assert_eq!(tune.status().unwrap().values, values);
+    for refused in [i64::MIN, -8, -6, 0, 31, 33, 48, 63, 65, 96, 127, 129, i64::MAX] {
+        assert!(matches!(tune.set(refused), Err(Error::OutOfRange { value, .. }) if value == refused), "{refused}");
+        assert_eq!(target("value"), "64");
+    }
+    for accepted in [128, -7, 32, 64] {
+        tune.set(accepted).unwrap();
+        assert_eq!(target("value"), accepted.to_string());
+    }
+    tune.unload().unwrap();
+}
+
+pub fn compiled_values_stand_beside_proved_ones() {
+    let values = Values { compiled: vec![-3, 200, 300], ..Values::proved(1, 100) };
+    let tune = load(&compiled_table(values.clone()), 200).unwrap();
+    assert_eq!((target("value"), tune.status().unwrap().values), ("200".into(), values));
+    for refused in [-2, 0, 101, 150, 199, 201, 299, 301] {
+        assert!(matches!(tune.set(refused), Err(Error::OutOfRange { value, .. }) if value == refused), "{refused}");
+    }
+    for accepted in [-3, 1, 50, 100, 300] {
+        tune.set(accepted).unwrap();
+        assert_eq!(target("value"), accepted.to_string());
+    }
+    tune.unload().unwrap();
+    // As many as there may be, and each is found.
+    let many: Vec<i64> = (0..abi::MAX_VALUES as i64).map(|index| 32 + 3 * index).collect();
+    let tune = load(&compiled_table(Values::compiled(many.clone())), 32).unwrap();
+    assert_eq!(tune.status().unwrap().values.compiled, many);
+    for accepted in [many[1], many[2047], many[2048], many[4094], many[4095]] {
+        tune.set(accepted).unwrap();
+        assert!(tune.set(accepted - 1).is_err() && tune.set(accepted + 1).is_err());
+        assert_eq!(target("value"), accepted.to_string());
+    }
     tune.unload().unwrap();
 }
 

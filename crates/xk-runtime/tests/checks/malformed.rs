@@ -2,6 +2,7 @@
 //! with its error and a sentence, and nothing has changed then.
 
 use xk_runtime::{AddressOf, Change, Mode, Target};
+use xk_table::{ScopeTable, Values};
 
 use crate::*;
 
@@ -119,6 +120,71 @@ pub fn malformed_scopes_are_refused() {
     assert_eq!(request.load(&[[0, 8]], |_, _| ()), (0, String::new()));
     let _tune = load(&value_table(), 5).unwrap();
     assert_eq!(target("value"), "5");
+}
+
+/// The default is 32, and 1 to 1000 are proved if nothing else is said.
+pub fn malformed_values_are_refused() {
+    let request = Scoped::new();
+    let with = |values: &[i64], edit: &dyn Fn(&mut abi::Load)| {
+        request.load(&[[0, 8]], |load, _| {
+            (load.values, load.nr_values) = (values.as_ptr() as u64, values.len() as u32);
+            edit(load);
+        })
+    };
+    let refused = |values: &[i64], edit: &dyn Fn(&mut abi::Load), errno: i32, sentence: &str| {
+        assert_eq!(with(values, edit), (errno, sentence.into()), "{values:?}");
+        nothing_is_tuned();
+    };
+    let nothing_proved = |load: &mut abi::Load| (load.min, load.max) = (1, 0);
+    let as_it_is = |_: &mut abi::Load| ();
+    refused(&[5, 4], &as_it_is, libc::EINVAL, "RAW: value 4 follows 5; they must ascend");
+    refused(&[4, 4], &as_it_is, libc::EINVAL, "RAW: value 4 follows 4; they must ascend");
+    refused(
+        &[-1, i64::MAX, i64::MIN],
+        &as_it_is,
+        libc::EINVAL,
+        &format!("RAW: value {} follows {}; they must ascend", i64::MIN, i64::MAX),
+    );
+    refused(&[0; 4097], &as_it_is, libc::EINVAL, "RAW: 4097 values; up to 4096 are possible");
+    refused(&[1], &|load| load.values = NOWHERE, libc::EFAULT, "RAW: the values cannot be read");
+    refused(&[1], &|load| load.pad = 1, libc::EINVAL, "RAW: pad is not 0");
+    let no_default = "RAW: default 32 is neither within 1..0 nor one of 2 values";
+    refused(&[31, 33], &nothing_proved, libc::EINVAL, no_default);
+    let no_default = "RAW: default 32 is neither within 1..0 nor one of 0 values";
+    refused(&[], &nothing_proved, libc::EINVAL, no_default);
+    // What is not refused.
+    for values in [&[][..], &[i64::MIN, i64::MAX], &[32]] {
+        assert_eq!(with(values, &as_it_is), (0, String::new()), "{values:?}");
+    }
+    assert_eq!(with(&[31, 32], &nothing_proved), (0, String::new()));
+    nothing_is_tuned();
+}
+
+/// What a transition says to a value that was not compiled; and the list is read in parts.
+pub fn values_are_listed() {
+    let table = ScopeTable { values: Values::compiled([16, 32, 64]), ..value_table() };
+    let tune = load(&table, 64).unwrap();
+    let id = tune.detach().unwrap();
+    let device = raw::device();
+    let changes = [abi::Change { id, flags: 0, value: 48 }];
+    let mut request = raw::transition(&changes);
+    let error = raw::ioctl(&device, abi::IOC_TRANSITION, &mut request).unwrap_err();
+    let sentence = raw::text(&request.error);
+    assert_eq!(error.raw_os_error(), Some(libc::ERANGE));
+    assert!(sentence.ends_with(": 48 is not one of the 3 compiled values from 16 to 64"), "{sentence}");
+    for (room, expected) in [(0, [0; 4]), (2, [16, 32, 0, 0]), (4, [16, 32, 64, 0])] {
+        let mut values = [0i64; 4];
+        let mut request = abi::TuneValues { id, nr_values: room, values: values.as_mut_ptr() as u64 };
+        raw::ioctl(&device, abi::IOC_TUNE_VALUES, &mut request).unwrap();
+        assert_eq!((request.nr_values, values), (3, expected));
+    }
+    let mut none = abi::TuneValues { id: id + 1, nr_values: 0, values: 0 };
+    assert_eq!(raw::ioctl(&device, abi::IOC_TUNE_VALUES, &mut none).unwrap_err().raw_os_error(), Some(libc::ENOENT));
+    let mut nowhere = abi::TuneValues { id, nr_values: 3, values: NOWHERE };
+    let error = raw::ioctl(&device, abi::IOC_TUNE_VALUES, &mut nowhere).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(libc::EFAULT));
+    Device::open().unwrap().unload(id).unwrap();
+    nothing_is_tuned();
 }
 
 pub fn malformed_transitions_are_refused() {

@@ -11,7 +11,7 @@ use xk_harness::empty_table;
 use xk_runtime::AddressOf;
 use xk_table::{
     CriticalSpan, DataSite, Fit, Function, InPlace, Indirection, Mode, Op, OpCode, Patch, Program, Range, ScopeTable,
-    When,
+    Values, When,
 };
 
 pub const MODULE: &str = "xk_target";
@@ -85,7 +85,7 @@ pub fn table(module: &Path, name: &str, sites: Vec<Site>) -> ScopeTable {
             CriticalSpan { ivs: site.ivs, indirection, ..plain }
         })
         .collect();
-    ScopeTable { range: Range::of(1, 1000), functions, spans, ..empty_table(name, 32, Mode::Global) }
+    ScopeTable { values: Values::proved(1, 1000), functions, spans, ..empty_table(name, 32, Mode::Global) }
 }
 
 /// A function of the module.

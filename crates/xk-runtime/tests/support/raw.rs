@@ -54,9 +54,12 @@ pub fn load(site: &abi::Site) -> abi::Load {
         flags: 0,
         nr_sites: 1,
         nr_scopes: 0,
-        id: 0,
+        nr_values: 0,
         sites: std::ptr::from_ref(site) as u64,
         scopes: 0,
+        values: 0,
+        id: 0,
+        pad: 0,
         error: [0; abi::ERROR_LEN],
     }
 }

@@ -215,7 +215,7 @@ impl<'a> Claims<'a> {
 /// Values of V that tell functions of it apart: the ends, the default and its neighbours,
 /// small ones, and some in between.
 fn sample_v(number: u64, range: Option<Range>, default: i64) -> i64 {
-    let Some(Range { min, max, .. }) = range else { return default };
+    let Some(Range { min, max }) = range else { return default };
     let width = (max as i128 - min as i128 + 1) as u128;
     let spread = (u128::from(mix(number)) << 64 | u128::from(mix(!number))) % width;
     let value = match number % 12 {

@@ -93,7 +93,7 @@ impl Check<'_> {
             seeds: &seeds,
             source: &self.study.source,
             default: self.input.default,
-            range: self.table.range,
+            range: self.table.values.hull(),
             solver: self.input.solver,
         };
         let mut extents = BTreeMap::new();

@@ -16,8 +16,8 @@ use xk_span::value::gpr;
 use xk_span::walk::Walk;
 use xk_span::world::World;
 use xk_table::{
-    ConstRef, CriticalSpan, Fit, Indirection, KernelRef, Kind, Mode, Op, OpCode, ProbeKind, Program, Proof, Range,
-    ScopeTable, Validation, When, SCHEMA, STATUS_FLAGS,
+    ConstRef, CriticalSpan, Fit, Indirection, KernelRef, Kind, Mode, Op, OpCode, ProbeKind, Program, Proof, ScopeTable,
+    Values, When, SCHEMA, STATUS_FLAGS,
 };
 
 /// The constant of every fixture: no other number is like it.
@@ -159,7 +159,7 @@ fn empty() -> ScopeTable {
             token: V.to_string(),
             default: V as i64,
         },
-        range: Range::of(1, 100_000),
+        values: Values::proved(1, 100_000),
         functions: Vec::new(),
         spans: Vec::new(),
         data: Vec::new(),
@@ -167,7 +167,6 @@ fn empty() -> ScopeTable {
         mode: Mode::Global,
         escapes: Vec::new(),
         scoped: None,
-        validation: Validation::default(),
         units: Vec::new(),
         stages: std::collections::BTreeMap::new(),
     }

@@ -11,7 +11,7 @@ use xk_runtime::{AddressOf, Change, Device, Error as RuntimeError, Target, Tune}
 use xk_table::ScopeTable;
 
 use super::{now, Knob, KnobError, FIRST_LEASE};
-use crate::Value;
+use crate::{levels, Value};
 
 /// How long a transition may wait for threads.
 const TRANSITION: Duration = Duration::from_secs(5);
@@ -43,10 +43,10 @@ impl Constant {
         Self { device, addresses, table, tune: None, lease: FIRST_LEASE, ends: Duration::ZERO }
     }
 
-    /// Whether a value is in the range that was proved.
+    /// What of `levels` may be set; see [`levels::accepted`].
     #[must_use]
-    pub fn takes(&self, value: &Value) -> bool {
-        matches!(value, Value::Number(number) if self.table.range.contains(*number))
+    pub fn offered(&self, levels: Vec<Value>) -> Vec<Value> {
+        levels::accepted(levels, &self.table.values)
     }
 
     /// Its value in the source: what it has while nobody tunes it.

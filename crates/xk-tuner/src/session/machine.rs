@@ -272,8 +272,8 @@ fn find_one(parameter: &Parameter, constants: &dyn Constants) -> Result<(Slot, D
             let found = constants
                 .find(constant)
                 .map_err(|reason| failed(KnobError::Missing { place: constant.clone(), reason }))?;
-            // The description is for many kernels; what was proved is for this one.
-            levels.retain(|level| found.takes(level));
+            // The description is for many kernels; what may be set is for this one.
+            levels = found.offered(levels);
             default = Some(found.default_value());
             (Box::new(found), None)
         }

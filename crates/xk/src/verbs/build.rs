@@ -19,7 +19,7 @@ use super::{scopes, title};
 use crate::context::Folders;
 use crate::exit::{Exit, Failure, Result};
 use crate::kernel::KernelOf;
-use crate::output::{count, range, Paint};
+use crate::output::{count, values, Paint};
 
 /// Bound of one question to the solver.
 pub(super) const SOLVER_SECONDS: u64 = 30;
@@ -201,10 +201,10 @@ impl Bench {
         let path = self.folders.store().save(table)?;
         let paint = Paint::stdout();
         println!(
-            "{}  default {}, range {}, {} in {}",
+            "{}  default {}, values {}, {} in {}",
             paint.strong(title(&table.constant)),
             table.constant.default,
-            paint.value(&range(table.range)),
+            paint.value(&values(&table.values)),
             count(table.spans.len(), "span"),
             count(table.spans.iter().map(|span| span.function).collect::<BTreeSet<_>>().len(), "function"),
         );

@@ -9,8 +9,11 @@ use xk_table::{CriticalSpan, DataSite, Fit, Function, Indirection, Kind, ProbeKi
 use super::{scopes, title};
 use crate::context::{Folders, TablesOf};
 use crate::exit::Result;
-use crate::output::{count, print_json, range, to_json, Paint};
+use crate::output::{count, listed, print_json, range, to_json, Paint};
 use crate::{limits, unit, words};
+
+/// So many compiled values are listed.
+const LISTED: usize = 32;
 
 /// Arguments of `xk explain`.
 #[derive(Debug, clap::Args)]
@@ -97,14 +100,10 @@ fn head(text: &mut String, table: &ScopeTable, paint: Paint) {
     _ = writeln!(text, "{}", paint.strong(title(constant)));
     _ = writeln!(text, "\n    {}\n", constant.text.trim());
     let known = unit::of(constant);
-    let fitted = values(&table.validation.fitted);
-    let unseen = values(&table.validation.unseen);
     let mut facts = Facts { text, paint, indent: 2 };
     facts.add("id", std::slice::from_ref(&constant.id));
     facts.add("default", &[paint.value(&constant.default.to_string())]);
-    facts.add("range", &[paint.value(&range(table.range))]);
-    facts.add("", &[format!("from {}: {}", table.range.min, limits::below(table))]);
-    facts.add("", &[format!("to {}: {}", table.range.max, limits::above(table))]);
+    facts.add("values", &accepted(table, paint));
     facts.add(
         "unit",
         &[match known {
@@ -113,14 +112,16 @@ fn head(text: &mut String, table: &ScopeTable, paint: Paint) {
         }],
     );
     facts.add("kernel", &[format!("{} (build-id {})", table.kernel.release, table.kernel.build_id)]);
-    facts.add("compiled", &[format!("{}; {}", count(table.units.len(), "translation unit"), reaches(table))]);
-    facts.add(
-        "tested",
-        &[
-            format!("rebuilt with {fitted} to learn where the value is"),
-            format!("and with {unseen}, which the rebuilt code confirmed"),
-        ],
-    );
+    facts.add("units", &[format!("{} can see it; {}", count(table.units.len(), "translation unit"), reaches(table))]);
+}
+
+/// The values that may be set, what shows each, and why no others.
+fn accepted(table: &ScopeTable, paint: Paint) -> Vec<String> {
+    let values = &table.values;
+    let proved = values.proved.map(|proved| format!("{}, proved for all", paint.value(&range(proved))));
+    let compiled = (!values.compiled.is_empty())
+        .then(|| format!("{}: each compiled and compared", paint.value(&listed(&values.compiled, LISTED))));
+    proved.into_iter().chain(compiled).chain(limits::why(table)).collect()
 }
 
 /// Where the constant is in force.
@@ -133,13 +134,6 @@ fn reaches(table: &ScopeTable) -> String {
         (0, _) => format!("the constant reaches {data} only"),
         _ => format!("the constant reaches {code}, and {data}"),
     }
-}
-
-fn values(values: &[i64]) -> String {
-    if values.is_empty() {
-        return "no value".into();
-    }
-    values.iter().map(i64::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// What an instruction holds now: `-V (now -32)`.
@@ -245,7 +239,7 @@ fn facts(text: &mut String, span: &CriticalSpan, paint: Paint) {
     update.push(paint.dim(&format!("  ({})", count(indirection.program.ops.len(), "operation"))));
     let Proof::Proved { solver, millis } = &span.proof;
     let proved = paint.good("proved");
-    let proof = format!("{proved} for every machine state and every value in the range, by {solver} in {millis} ms");
+    let proof = format!("{proved} for every machine state and every value that may be set, by {solver} in {millis} ms");
     let mut facts = Facts { text, paint, indent: 4 };
     facts.add("code", &span.expression);
     facts.add("update", &update);
@@ -310,12 +304,11 @@ fn document(table: &ScopeTable) -> Value {
     let mut fields = json!({
         "kernel": table.kernel,
         "constant": table.constant,
-        "range": table.range,
-        "range_ends": { "min": limits::below(table), "max": limits::above(table) },
+        "values": table.values,
+        "why_no_others": limits::why(table),
         "unit": known.map(|known| json!({ "name": known.unit.name(), "because": known.because })),
         "spans": table.spans.iter().map(span).collect::<Vec<_>>(),
         "data": table.data.iter().map(data).collect::<Vec<_>>(),
-        "validation": table.validation,
         "units": to_json(&table.units),
         "stages": table.stages,
     });

@@ -11,7 +11,7 @@ use super::title;
 use crate::context::Folders;
 use crate::exit::{Failure, Result};
 use crate::kernel::KernelOf;
-use crate::output::{range, Paint};
+use crate::output::{values, Paint};
 use crate::variables::{at_sites, read, AtSite};
 
 /// Arguments of `xk gen`.
@@ -71,11 +71,11 @@ fn identifier(title: &str) -> String {
 fn stub(table: &ScopeTable, identifier: &str, variables: &[AtSite]) -> String {
     let constant = &table.constant;
     let mut text = format!(
-        "// SPDX-License-Identifier: GPL-2.0-only\n/*\n * {}: {}\n * default {}, {} are proved; mode {}\n *\n",
+        "// SPDX-License-Identifier: GPL-2.0-only\n/*\n * {}: {}\n * default {}, values {}; mode {}\n *\n",
         title(constant),
         constant.id,
         constant.default,
-        range(table.range),
+        values(&table.values),
         table.mode
     );
     for (index, span) in table.spans.iter().enumerate() {

@@ -30,14 +30,14 @@ pub fn run(args: &Args) -> Result {
         None => Vec::new(),
     };
     // A tune is there to see even when its table is gone.
-    let (id, name, default, range, tune) = match tables.pick(&spec, &args.name)? {
+    let (id, name, default, values, tune) = match tables.pick(&spec, &args.name)? {
         Some(table) => {
             let tune = tunes.iter().find(|tune| is_tune_of(tune, &table.constant));
             let constant = &table.constant;
-            (constant.id.clone(), title(constant).to_owned(), constant.default, table.range, tune)
+            (constant.id.clone(), title(constant).to_owned(), constant.default, &table.values, tune)
         }
         None => match names::pick(&spec, &args.name, &tunes, |tune| (&tune.name, None))? {
-            Some(tune) => (tune.name.clone(), tune.name.clone(), tune.default, tune.range, Some(tune)),
+            Some(tune) => (tune.name.clone(), tune.name.clone(), tune.default, &tune.values, Some(tune)),
             None => return tables.find(&folders, &args.name).map(drop),
         },
     };
@@ -48,7 +48,7 @@ pub fn run(args: &Args) -> Result {
             "name": name,
             "value": value,
             "default": default,
-            "range": range,
+            "values": values,
             "tuned": tune.is_some(),
             "in_force_everywhere": tune.is_none_or(in_force),
         }));

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::{device_if_loaded, is_tune_of};
 use crate::context::{Folders, Tables, TablesOf};
 use crate::exit::Result;
-use crate::output::{count, print_json, range, to_json, Columns, Paint};
+use crate::output::{count, print_json, to_json, values, Columns, Paint};
 use crate::unit;
 use xk_runtime::TuneStatus;
 use xk_table::KernelRef;
@@ -67,7 +67,7 @@ fn document(kernel: &KernelRef, tables: &Tables, tunes: &Active) -> serde_json::
                 "id": constant.id,
                 "name": constant.name,
                 "default": constant.default,
-                "range": table.range,
+                "values": table.values,
                 "unit": unit::of(constant).map(|known| known.unit.name()),
                 "spans": table.spans.len(),
                 "data": table.data.len(),
@@ -93,7 +93,7 @@ fn text(kernel: &KernelRef, tables: &Tables, tunes: &Active, paint: Paint) -> St
         text += &format!("no scope tables for kernel {}: run `xk build NAME`\n", kernel.release);
     } else {
         let mut columns = Columns::default();
-        columns.row(["NAME", "DEFAULT", "ACTIVE", "RANGE", "SPANS", "DATA", "ID"].map(String::from));
+        columns.row(["NAME", "DEFAULT", "ACTIVE", "VALUES", "SPANS", "DATA", "ID"].map(String::from));
         for table in &tables.good {
             let active = match tunes {
                 Active::Known(tunes) => tunes
@@ -106,7 +106,7 @@ fn text(kernel: &KernelRef, tables: &Tables, tunes: &Active, paint: Paint) -> St
                 table.constant.name.clone().unwrap_or_else(|| "-".into()),
                 table.constant.default.to_string(),
                 active,
-                range(table.range),
+                values(&table.values),
                 table.spans.len().to_string(),
                 table.data.len().to_string(),
                 table.constant.id.clone(),

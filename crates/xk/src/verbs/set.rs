@@ -18,10 +18,13 @@ use super::{is_tune_of, owner, probe_word, title};
 use crate::addresses::Addresses;
 use crate::context::{running, Folders, Tables};
 use crate::exit::{Exit, Failure, Result};
-use crate::output::{range, Columns, Paint};
+use crate::output::{listed, range, Columns, Paint};
 use crate::rules::Rules;
 use crate::value::{self, Quantity};
 use crate::{limits, signals, unit};
+
+/// So many compiled values are listed.
+const LISTED: usize = 16;
 
 /// The kernel turns breakpoints into jumps some time after they were placed.
 const OPTIMISING: Duration = Duration::from_secs(1);
@@ -64,7 +67,7 @@ pub struct Args {
 pub struct Change<'a> {
     /// Its table.
     pub table: &'a ScopeTable,
-    /// The value, which is a proved one.
+    /// The value, which is proved or was compiled.
     pub value: i64,
 }
 
@@ -166,45 +169,36 @@ pub fn change<'a>(
 ) -> Result<Change<'a>> {
     let table = tables.find(folders, name)?;
     let number = unit::convert(&table.constant, quantity, hz)?;
-    let value = i64::try_from(number).ok().filter(|&value| table.range.contains(value));
+    let value = i64::try_from(number).ok().filter(|&value| table.values.contains(value));
     value.map(|value| Change { table, value }).ok_or_else(|| out_of_range(table, number))
 }
 
 fn out_of_range(table: &ScopeTable, number: i128) -> Failure {
-    let proved = table.range;
     let title = title(&table.constant);
-    let inside = i128::from(proved.min) <= number && number <= i128::from(proved.max);
-    if inside && proved.powers_of_two {
-        return Failure::new(
-            Exit::Refused,
-            format!(
-                "{title}: {number} is no power of two, and only powers of two are proved, {}",
-                nearest(table, number)
-            ),
-        );
-    }
-    let end = if number < i128::from(proved.min) {
-        format!("from {}: {}", proved.min, limits::below(table))
-    } else {
-        format!("to {}: {}", proved.max, limits::above(table))
-    };
+    let values = &table.values;
     // Numbers beyond 128 bits are not kept.
     let shown = if number.unsigned_abs() < i128::MAX.unsigned_abs() { number.to_string() } else { "the value".into() };
-    Failure::new(Exit::Refused, format!("{title}: {shown} is outside the proved range, {} ({end})", range(proved)))
-}
-
-/// The proved powers of two on both sides of a number between them.
-fn nearest(table: &ScopeTable, number: i128) -> String {
-    let range = table.range;
-    let below = i64::try_from(number).ok().filter(|&value| value > 0).map(|value| 1i64 << value.ilog2());
-    let above = below.and_then(|value| value.checked_mul(2)).filter(|&value| range.contains(value));
-    let known = [below.filter(|&value| range.contains(value)), above];
-    let known: Vec<String> = known.into_iter().flatten().map(|value| value.to_string()).collect();
-    let ends = format!("from {} to {}: the deployed code divides or masks by shifting", range.min, range.max);
-    match known.is_empty() {
-        true => ends,
-        false => format!("{ends}; {} can be set", known.join(" or ")),
+    let compiled = listed(&values.compiled, LISTED);
+    let mut sentence = match values.proved {
+        Some(proved) => {
+            let beside = if compiled.is_empty() {
+                String::new()
+            } else {
+                format!(", and none of the compiled values {compiled}")
+            };
+            let end = limits::beyond(table, proved, number);
+            format!("{title}: {shown} is outside the proved range, {}{beside} ({end})", range(proved))
+        }
+        None => {
+            let why = limits::why(table).join("; ");
+            format!("{title}: {shown} is none of the compiled values, {compiled} ({why})")
+        }
+    };
+    let value = i64::try_from(number).ok();
+    if let Some(value) = value.filter(|value| !values.refused.contains_key(value)) {
+        sentence += &format!("; `xk build {title} --values {value}` compiles and compares it");
     }
+    Failure::new(Exit::Refused, sentence)
 }
 
 /// The tune of a constant, with the value that it had.
@@ -423,17 +417,27 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_power_of_two_is_refused_as_such() {
-        let mut table = fixture::table();
-        table.range = xk_table::Range { powers_of_two: true, ..xk_table::Range::of(4, 128) };
+    fn what_was_not_compiled_is_refused_with_what_was() {
+        let table = fixture::powers_table();
         let message = |number: i128| out_of_range(&table, number).message;
         assert_eq!(
             message(48),
-            "BLK_MAX_REQUEST_COUNT: 48 is no power of two, and only powers of two are proved, from 4 to 128: \
-             the deployed code divides or masks by shifting; 32 or 64 can be set"
+            "BLK_MAX_REQUEST_COUNT: 48 is none of the compiled values, 4, 8, 16, 32, 64, 128 (others are not proved: \
+             the code divides or masks by shifting: only powers of two were compiled; 2 was compiled and is refused: \
+             blk_add_rq_to_plug+0x4e is `add %eax,%eax` there); `xk build BLK_MAX_REQUEST_COUNT --values 48` compiles \
+             and compares it"
         );
-        assert!(message(256).contains("256 is outside the proved range, 4 to 128, powers of two (to 128:"));
-        assert!(message(3).contains("3 is outside the proved range"));
+        assert!(message(2).ends_with("is `add %eax,%eax` there)"), "nobody is sent to compile it again");
+        let mut table = fixture::table();
+        table.values.compiled = vec![1 << 30, 1 << 31];
+        let message = |number: i128| out_of_range(&table, number).message;
+        assert_eq!(
+            message((1 << 30) + 1),
+            "BLK_MAX_REQUEST_COUNT: 1073741825 is outside the proved range, 1 to 1073741823, and none of the compiled \
+             values 1073741824, 2147483648 (to 1073741823: beyond it, -V does not fit the 4 bytes that \
+             blk_add_rq_to_plug+0x53 has for it); `xk build BLK_MAX_REQUEST_COUNT --values 1073741825` compiles and \
+             compares it"
+        );
     }
 
     #[test]

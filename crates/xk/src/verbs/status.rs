@@ -9,7 +9,7 @@ use xk_runtime::{Device, Error as RuntimeError, PolicyStatus, Probe, SitePolicy,
 use super::{owner, probe_word, title_of};
 use crate::context::{running, Folders, Tables};
 use crate::exit::Result;
-use crate::output::{count, print_json, range, Columns, Paint};
+use crate::output::{count, print_json, values, Columns, Paint};
 use crate::policies::Group;
 use crate::rules::Rules;
 
@@ -239,7 +239,7 @@ fn text(module: Option<&str>, shown: &Shown<'_>, paint: Paint) -> String {
             "{} = {}   {}\n",
             paint.strong(title),
             paint.value(&tune.value.to_string()),
-            paint.dim(&format!("default {}, range {}", tune.default, range(tune.range))),
+            paint.dim(&format!("default {}, values {}", tune.default, values(&tune.values))),
         );
         if title != tune.name {
             text += &paint.dim(&format!("  {}\n", tune.name));
@@ -339,7 +339,7 @@ fn document(module: Option<&str>, shown: &Shown<'_>) -> Value {
                 "name": title_of(tune, tables),
                 "value": tune.value,
                 "default": tune.default,
-                "range": tune.range,
+                "values": tune.values,
                 "detached": tune.detached,
                 "broken": tune.broken,
                 "waiting": waiting(tune).count(),

@@ -17,15 +17,15 @@ use super::title;
 use crate::context::Folders;
 use crate::exit::{Exit, Failure, Result};
 use crate::kernel::KernelOf;
-use crate::output::{count, print_json, range, to_json, Paint};
+use crate::output::{count, print_json, to_json, values, Paint};
 
 /// Arguments of `xk verify`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-For every span and data site: the deployed bytes are the analysed ones (identity); the values that the
-table was tested with, compiled again, give what it predicts (validation) and depend on the constant
-nowhere else (completeness); the table's own operations do what another value would have done, for every
-state and every value in the range (proof). --quick shows identity only, and needs no source.")]
+For every span and data site: the deployed bytes are the analysed ones (identity); values that may be set,
+compiled again, give what it predicts (validation) and depend on the constant nowhere else (completeness);
+the table's own operations do what another value would have done, for every state and every value that may
+be set (proof). --quick shows identity only, and needs no source.")]
 pub struct Args {
     /// The constants
     #[arg(required_unless_present = "all", conflicts_with = "all", value_name = "NAME")]
@@ -178,7 +178,7 @@ impl Verified<'_> {
             _ => String::new(),
         };
         let constant = &table.constant;
-        let facts = format!("default {}, range {}{compiled}", constant.default, range(table.range));
+        let facts = format!("default {}, values {}{compiled}", constant.default, values(&table.values));
         _ = writeln!(text, "{}  {}", paint.strong(title(constant)), paint.dim(&facts));
         let report = match &self.result {
             Ok(report) => report,
@@ -371,7 +371,7 @@ mod tests {
                 Claim::Proof,
                 "the update at +0x59 is wrong for some state and value (z3 version 4.8.12)",
             ),
-            fault(At::Table, Claim::Range, "1..=100 is claimed, and values agree from 1 to 64 only"),
+            fault(At::Table, Claim::Values, "1..=100 is claimed, and values agree from 1 to 64 only"),
         ];
         report
     }

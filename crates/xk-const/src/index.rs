@@ -14,7 +14,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-const MAGIC: &[u8; 8] = b"xkidx\x00\x02\n";
+const MAGIC: &[u8; 8] = b"xkidx\x00\x03\n";
 const BUCKET_BITS: u32 = 21;
 const BUCKETS: usize = 1 << BUCKET_BITS;
 /// Files with more macros than this hold register maps; their names are no help to a human.
@@ -56,7 +56,8 @@ static LAST: Mutex<Option<(PathBuf, Arc<Index>)>> = Mutex::new(None);
 impl Index {
     /// Opens the index of a tree, building it when there is none. One process reads it once.
     pub fn open(tree: &impl BuildTree) -> Result<Arc<Index>, TreeError> {
-        let key = Sha256::digest(format!("{}\n{}", tree.root().display(), tree.stamp()));
+        let magic = String::from_utf8_lossy(MAGIC);
+        let key = Sha256::digest(format!("{magic}{}\n{}", tree.root().display(), tree.stamp()));
         let key: String = key.iter().take(10).map(|b| format!("{b:02x}")).collect();
         let cache = tree.cache();
         let path = cache.join(format!("identifiers-{key}"));
@@ -243,11 +244,33 @@ fn bucket(identifier: &[u8]) -> u32 {
 }
 
 /// What one file contributes.
-struct Facts {
+pub(crate) struct Facts {
     buckets: Vec<u32>,
-    includes: Vec<(bool, String)>,
+    pub includes: Vec<Include>,
     names: Vec<String>,
     pastes: Vec<String>,
+    /// Macros that stand for a file: name and body.
+    pub paths: Vec<(String, String)>,
+}
+
+/// What an include directive names.
+pub(crate) enum Include {
+    /// A file, `"like this"` or `<so>`.
+    File { quoted: bool, target: String },
+    /// Whatever comes behind the file that an `#include` would take (`#include_next`).
+    Next(String),
+    /// What a macro stands for.
+    Computed(String),
+}
+
+impl Include {
+    fn files(&self, from: &str, resolver: &Resolver<'_>) -> Vec<FileNo> {
+        match self {
+            Self::File { quoted, target } => resolver.resolve(from, *quoted, target),
+            Self::Next(target) => resolver.like(target),
+            Self::Computed(_) => Vec::new(),
+        }
+    }
 }
 
 fn facts(source: &[u8]) -> Facts {
@@ -266,31 +289,60 @@ fn facts(source: &[u8]) -> Facts {
     }
     buckets.sort_unstable();
     buckets.dedup();
-    let (mut includes, mut names) = (Vec::new(), Vec::new());
+    let (mut includes, mut names, mut paths) = (Vec::new(), Vec::new(), Vec::new());
     for line in source.split(|&b| b == b'\n') {
         let Some(rest) = line.trim_ascii_start().strip_prefix(b"#") else { continue };
         let rest = rest.trim_ascii_start();
         if let Some(target) = rest.strip_prefix(b"include") {
+            let next = target.starts_with(b"_next");
             let target = target.strip_prefix(b"_next").unwrap_or(target).trim_ascii_start();
-            let close = match target.first() {
-                Some(b'"') => b'"',
-                Some(b'<') => b'>',
-                _ => continue,
-            };
-            if let Some(end) = target[1..].iter().position(|&b| b == close) {
-                includes.push((close == b'"', String::from_utf8_lossy(&target[1..=end]).into_owned()));
+            match named_file(target) {
+                Some((_, target)) if next => includes.push(Include::Next(target)),
+                Some((quoted, target)) => includes.push(Include::File { quoted, target }),
+                None => {
+                    let name = identifier(target);
+                    if !name.is_empty() {
+                        includes.push(Include::Computed(name));
+                    }
+                }
             }
         } else if let Some(name) = rest.strip_prefix(b"define") {
-            let name = name.trim_ascii_start();
-            let end = name.iter().position(|b| !(b.is_ascii_alphanumeric() || *b == b'_')).unwrap_or(name.len());
-            names.push(String::from_utf8_lossy(&name[..end]).into_owned());
+            let text = name.trim_ascii_start();
+            let name = identifier(text);
+            let body = text[name.len()..].trim_ascii();
+            // What a macro with another body stands for is not known; nobody asks for most of them.
+            if named_file(body).is_some()
+                || name.starts_with("TRACE_")
+                || name.contains("INCLUDE")
+                || name.contains("FILE")
+            {
+                paths.push((name.clone(), String::from_utf8_lossy(body).into_owned()));
+            }
+            names.push(name);
         }
     }
     if names.len() > NAMED_FILE_LIMIT {
         names.clear();
     }
     let pastes = crate::paste::pastes(source);
-    Facts { buckets, includes, names, pastes }
+    Facts { buckets, includes, names, pastes, paths }
+}
+
+/// The identifier at the start of `text`.
+fn identifier(text: &[u8]) -> String {
+    let end = text.iter().position(|b| !(b.is_ascii_alphanumeric() || *b == b'_')).unwrap_or(text.len());
+    String::from_utf8_lossy(&text[..end]).into_owned()
+}
+
+/// The file that `"text"` or `<text>` names, and whether it is in quotes.
+pub(crate) fn named_file(text: &[u8]) -> Option<(bool, String)> {
+    let close = match text.first()? {
+        b'"' => b'"',
+        b'<' => b'>',
+        _ => return None,
+    };
+    let end = text[1..].iter().position(|&b| b == close)?;
+    Some((close == b'"', String::from_utf8_lossy(&text[1..=end]).into_owned()))
 }
 
 fn files(root: &Path) -> std::io::Result<Vec<String>> {
@@ -326,7 +378,7 @@ fn source_name(path: &str) -> bool {
 }
 
 /// Turns include directives into files.
-struct Resolver<'a> {
+pub(crate) struct Resolver<'a> {
     numbers: HashMap<&'a str, FileNo>,
     by_name: HashMap<&'a str, Vec<FileNo>>,
     paths: &'a [String],
@@ -342,10 +394,15 @@ impl<'a> Resolver<'a> {
         Resolver { numbers, by_name, paths }
     }
 
-    fn resolve(&self, from: &str, quoted: bool, target: &str) -> Vec<FileNo> {
+    pub fn resolve(&self, from: &str, quoted: bool, target: &str) -> Vec<FileNo> {
         if let Some(file) = settled(from, quoted, target, |path| self.numbers.get(path).copied()) {
             return vec![file];
         }
+        self.like(target)
+    }
+
+    /// Every file whose path ends like `target`.
+    pub fn like(&self, target: &str) -> Vec<FileNo> {
         let tail = tail(target);
         let named = self.by_name.get(tail.rsplit('/').next().unwrap_or(&tail));
         named.into_iter().flatten().copied().filter(|&n| ends_like(&self.paths[n as usize], &tail)).collect()
@@ -370,7 +427,7 @@ fn ends_like(path: &str, tail: &str) -> bool {
 }
 
 /// Resolves `.` and `..` in a path as text; `None` when it leaves the tree.
-fn normalise(path: &str) -> Option<String> {
+pub(crate) fn normalise(path: &str) -> Option<String> {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {
         match part {
@@ -404,12 +461,14 @@ fn write(root: &Path, out: &mut impl Write) -> std::io::Result<()> {
     all.sort_unstable_by_key(|(n, _)| *n);
 
     let resolver = Resolver::new(&paths);
+    let more = crate::computed::edges(root, &paths, &all, &resolver)?;
     let (mut body, mut names) = (String::new(), Vec::new());
     let mut pairs = Vec::with_capacity(all.iter().map(|(_, f)| f.buckets.len()).sum());
     for (n, facts) in all {
         let path = &paths[n];
         let mut targets: Vec<FileNo> =
-            facts.includes.iter().flat_map(|(quoted, target)| resolver.resolve(path, *quoted, target)).collect();
+            facts.includes.iter().flat_map(|include| include.files(path, &resolver)).collect();
+        targets.extend(more.get(&(n as FileNo)).into_iter().flatten());
         targets.sort_unstable();
         targets.dedup();
         let targets: Vec<String> = targets.iter().map(u32::to_string).collect();

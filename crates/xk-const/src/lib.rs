@@ -7,6 +7,7 @@
 //! [`survey()`] lists the constants of the whole kernel that look worth it.
 
 mod build;
+mod computed;
 mod conditions;
 mod diff;
 mod edit;

@@ -3,7 +3,7 @@
 //!
 //! In: a scanned file and a token in it. Nothing is refused; what is not known is a plain use.
 
-use crate::scan::Scan;
+use crate::scan::{Directive, Place, Scan};
 use crate::value::Operator;
 
 /// The token is the name being defined, undefined or tested for existence, not a use of its value.
@@ -39,27 +39,79 @@ pub(crate) fn sizes(scan: &Scan<'_>, token: usize) -> bool {
     false
 }
 
-/// The enumerators whose value depends on the expression that contains `token`: the one it
-/// initialises and those that count on from it.
-pub(crate) fn enumerators_from(scan: &Scan<'_>, token: usize) -> Vec<String> {
-    let mut start = token;
-    while start > 0 && !matches!(scan.text(start), "," | "{" | ";") {
-        start -= 1;
-    }
-    let mut names = vec![scan.text(start + 1).to_owned()];
-    let mut at = token;
-    while let Some(text) = scan.tokens.get(at).map(|_| scan.text(at)) {
-        match text {
-            "}" | ";" => break,
-            "," if scan.text(at + 2) == "=" => break,
-            "," if scan.tokens.get(at + 1).is_some_and(|t| t.kind == crate::token::Kind::Ident) => {
-                names.push(scan.text(at + 1).to_owned());
+/// The enumerators whose value may depend on the expression that contains `token`.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Enumerators {
+    /// The one that it initialises and those that count on from it.
+    pub names: Vec<String>,
+    /// A macro makes more of them, or their names.
+    pub hidden: bool,
+}
+
+/// The token that opens the `enum` definition around `token`.
+pub(crate) fn enum_around(scan: &Scan<'_>, token: usize) -> Option<usize> {
+    let code = |at: &usize| scan.tokens[*at].directive.is_none();
+    let mut depth = 0_usize;
+    let brace = (0..token).rev().filter(code).find(|&at| match scan.text(at) {
+        "}" => {
+            depth += 1;
+            false
+        }
+        "{" if depth > 0 => {
+            depth -= 1;
+            false
+        }
+        "{" => true,
+        _ => false,
+    })?;
+    let head = (0..brace).rev().filter(code).map(|at| scan.text(at));
+    head.take_while(|text| !matches!(*text, ";" | "{" | "}" | "=")).any(|text| text == "enum").then_some(brace)
+}
+
+/// The enumerators whose value depends on the expression that contains `token`, or that it
+/// names: the one that it initialises and those that count on from it.
+pub(crate) fn enumerators_from(scan: &Scan<'_>, token: usize) -> Enumerators {
+    let mut found = Enumerators::default();
+    let Some(brace) = enum_around(scan, token) else {
+        return Enumerators { names: Vec::new(), hidden: true };
+    };
+    // Each enumerator begins behind a comma or the brace that no parenthesis holds.
+    let mut start = None;
+    let (mut depth, mut begins, mut branches) = (0_usize, true, false);
+    for at in brace + 1..scan.tokens.len() {
+        if scan.tokens[at].directive.is_some() {
+            let conditional = matches!(scan.place(at), Place::Directive(Directive::Conditional));
+            branches |= conditional && at > token;
+            continue;
+        }
+        match scan.text(at) {
+            "(" | "[" | "{" => depth += 1,
+            "}" if depth == 0 => break,
+            ")" | "]" | "}" => depth = depth.saturating_sub(1),
+            "," if depth == 0 => begins = true,
+            text if begins => {
+                begins = false;
+                let code = (at + 1..scan.tokens.len()).filter(|&at| scan.tokens[at].directive.is_none());
+                let next = code.map(|at| scan.text(at)).next().unwrap_or_default();
+                if at > token {
+                    // In another configuration it may not be there, and what follows counts on.
+                    if next == "=" && !branches {
+                        break;
+                    }
+                    found.names.push(text.to_owned());
+                    found.hidden |= next == "(";
+                } else {
+                    start = Some((text, next));
+                }
             }
             _ => {}
         }
-        at += 1;
     }
-    names
+    if let Some((name, next)) = start {
+        found.hidden |= next == "(";
+        found.names.insert(0, name.to_owned());
+    }
+    found
 }
 
 /// The operator applied to the tokens `range`, looking through parentheses that hold nothing else.
@@ -112,12 +164,53 @@ mod tests {
         assert_eq!(operator("= *X"), Operator::Other);
     }
 
-    #[test]
-    fn enumerators_count_on() {
-        let source = "enum e { A, B = X + 1, C, D, E = 9, F };";
+    fn enumerators(source: &str) -> (Vec<String>, bool) {
         let scan = Scan::new(source.as_bytes());
         let at = scan.mentions("X").next().unwrap();
-        assert_eq!(enumerators_from(&scan, at), ["B", "C", "D"]);
+        let Enumerators { names, hidden } = enumerators_from(&scan, at);
+        (names, hidden)
+    }
+
+    #[test]
+    fn enumerators_count_on() {
+        let names = |source: &str| {
+            let (names, hidden) = enumerators(source);
+            assert!(!hidden, "{source}");
+            names
+        };
+        assert_eq!(names("enum e { A, B = X + 1, C, D, E = 9, F };"), ["B", "C", "D"]);
+        assert_eq!(names("enum { A, B = GENMASK(31, X), C = 3, D };"), ["B"]);
+        assert_eq!(names("enum { A = F(1, (2), X), B, C = G(4, 5), D };"), ["A", "B"]);
+        assert_eq!(names("enum { A = F(X, 2), B = (1, 2) };"), ["A"]);
+        assert_eq!(names("enum { A = X };"), ["A"]);
+        assert_eq!(names("enum e { A __old(3) = X, B };"), ["A", "B"]);
+    }
+
+    #[test]
+    fn directives_do_not_end_an_enum() {
+        let source = "enum e {\n A = X,\n#define A A\n B,\n#define B B\n C = 5,\n D\n};";
+        assert_eq!(enumerators(source).0, ["A", "B"]);
+        let source = "enum e {\n A = X,\n#ifdef Y\n B = 5,\n#endif\n C,\n};";
+        assert_eq!(enumerators(source).0, ["A", "B", "C"]);
+    }
+
+    #[test]
+    fn what_a_macro_makes_is_hidden() {
+        assert_eq!(enumerators("enum e { NAMED(A, X), B };"), (vec!["NAMED".into(), "B".into()], true));
+        assert_eq!(enumerators("enum e { A = X, MORE(3) };"), (vec!["A".into(), "MORE".into()], true));
+    }
+
+    #[test]
+    fn an_enum_in_a_structure_is_an_enum() {
+        let around = |source: &str| {
+            let scan = Scan::new(source.as_bytes());
+            let at = scan.mentions("X").next().unwrap();
+            enum_around(&scan, at).is_some()
+        };
+        assert!(around("struct s { int b; enum { A, B = X } e; };"));
+        assert!(around("struct s { int b; enum __packed t { A = F(1, X) } e; };"));
+        assert!(!around("struct s { enum { A } e; int b[X]; };"));
+        assert!(!around("struct s { enum t e; struct { int b[X]; } c; };"));
     }
 
     #[test]

@@ -10,7 +10,7 @@
 use crate::find::Finder;
 use crate::index::{FileNo, Index};
 use crate::resolve::{Constant, Form};
-use crate::role::{asserts, declares, enumerators_from, operator_at, sizes};
+use crate::role::{asserts, declares, enum_around, enumerators_from, operator_at, sizes};
 use crate::scan::{Directive, Place, Scan};
 use crate::tree::{BuildTree, TreeError, Unit};
 use crate::value::Operator;
@@ -322,7 +322,10 @@ impl<T: BuildTree> Walk<'_, T> {
             Place::Directive(Directive::Other) => {}
             // An assertion emits nothing; a value that violates it does not compile.
             Place::FileScope if asserts(scan, token) => {}
-            Place::Shape(_) if !sizes(scan, token) => {}
+            Place::Shape(_) if enum_around(scan, token).is_some() && header => {
+                self.enumerators(scan, token, definition, file, name);
+            }
+            Place::Shape(_) if !sizes(scan, token) && enum_around(scan, token).is_none() => {}
             Place::Shape(what) => {
                 self.found.shapes.push(note(format!("{what} uses {name}")));
                 if !header {
@@ -341,15 +344,27 @@ impl<T: BuildTree> Walk<'_, T> {
                     self.emit(definition, file);
                 }
             }
-            Place::Enum => {
-                for enumerator in enumerators_from(scan, token) {
-                    self.follow(&enumerator, file, name);
-                }
-            }
+            Place::Enum => self.enumerators(scan, token, definition, file, name),
             Place::FileScope => {
                 self.found.wide.push(note(format!("{name} at file scope")));
                 self.emit(definition, file);
             }
+        }
+    }
+}
+
+impl<T: BuildTree> Walk<'_, T> {
+    /// Follows the enumerators of a header whose value `token` decides.
+    fn enumerators(&mut self, scan: &Scan<'_>, token: usize, definition: FileNo, file: FileNo, name: &str) {
+        let found = enumerators_from(scan, token);
+        for enumerator in &found.names {
+            self.follow(enumerator, file, name);
+        }
+        if found.hidden {
+            let line = scan.tokens.get(token).map_or(0, |t| t.line);
+            let what = format!("{name} in an enumerator that a macro names");
+            self.found.wide.push(Mention { path: self.index.path(file).to_owned(), line, what });
+            self.emit(definition, file);
         }
     }
 }

@@ -3,10 +3,12 @@
 //! the module's file, so that a constant can be analysed before its module is
 //! loaded; `xk.ko` compares with the loaded copy again.
 
-use xk_kernel::{Image, Module};
+use std::collections::HashSet;
+
+use xk_kernel::{Image, Module, Symbol};
 
 use crate::identity::{Candidate, Deployed};
-use crate::prototypes::Prototypes;
+use crate::prototypes::{shared_names, Prototypes};
 
 impl Deployed for Image {
     fn candidates(&self, symbol: &str, module: Option<&str>) -> Result<Vec<Candidate>, String> {
@@ -46,12 +48,50 @@ impl Deployed for Image {
 
     fn prototypes(&self, modules: &[&str]) -> Prototypes {
         let vmlinux = self.btf().map(|btf| Prototypes::of_btf(&btf)).unwrap_or_default();
-        modules.iter().fold(vmlinux, |known, name| {
-            let module = self.module(name).ok();
-            let section = module.as_ref().and_then(|module| module.section(".BTF"));
-            section.map_or(known.clone(), |section| known.with_module(&section.data))
-        })
+        // One that cannot be read has no unit that is located in it.
+        let modules: Vec<Module> = modules.iter().filter_map(|name| self.module(name).ok()).collect();
+        let known = modules.iter().fold(vmlinux, |known, module| match module.section(".BTF") {
+            Some(section) => known.with_module(&section.data),
+            None => known,
+        });
+        known.without(ambiguous(self, &modules))
     }
+}
+
+/// Which function a place is in: of vmlinux by address, of modules by module and section.
+type FunctionPlace<'a> = (Option<&'a str>, usize, u64);
+
+/// Names of which it is not certain that the functions of vmlinux and `modules` that BTF
+/// describes by them are those that their code means.
+fn ambiguous(image: &Image, modules: &[Module]) -> HashSet<String> {
+    let own = |s: &&Symbol| s.module.is_none() && s.is_text();
+    let vmlinux: Vec<&Symbol> = image.all_symbols().iter().filter(own).collect();
+    let mut functions: Vec<(&str, FunctionPlace<'_>)> =
+        vmlinux.iter().map(|s| (s.name.as_str(), (None, 0, s.address))).collect();
+    let exported = modules.iter().flat_map(|module| &module.symbols).filter(|s| s.global && s.section.is_some());
+    let global: HashSet<&str> = vmlinux
+        .iter()
+        .filter(|s| matches!(s.kind, 'T' | 'W'))
+        .map(|s| s.name.as_str())
+        .chain(exported.map(|s| s.name.as_str()))
+        .collect();
+    for module in modules {
+        for symbol in module.symbols.iter().filter(|s| !s.name.is_empty()) {
+            let owner = Some(module.name.as_str());
+            match symbol.section {
+                Some(section) if symbol.function => {
+                    functions.push((&symbol.name, (owner, section, symbol.offset)));
+                }
+                Some(_) => {}
+                // A function of some other module: what has its name here is not it.
+                None if !global.contains(symbol.name.as_str()) => {
+                    functions.push((&symbol.name, (None, usize::MAX, 0)));
+                }
+                None => {}
+            }
+        }
+    }
+    shared_names(functions)
 }
 
 fn functions(module: &Module, symbol: &str) -> Vec<Candidate> {

@@ -29,6 +29,7 @@ pub mod product;
 pub mod program;
 pub mod proof;
 pub mod prototypes;
+pub mod registers;
 pub mod reuse;
 pub mod semantics;
 pub mod simulation;

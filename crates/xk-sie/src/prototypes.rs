@@ -6,6 +6,7 @@
 //! or a 128-bit integer by value. Format: Documentation/bpf/btf.rst.
 
 use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
 use std::sync::Arc;
 
 /// What calls pass, by function name.
@@ -154,7 +155,7 @@ impl Prototypes {
     /// convention holds for it.
     #[must_use]
     pub fn is_function(&self, function: &str) -> bool {
-        self.functions.contains_key(function)
+        self.known(function).is_some()
     }
 
     /// The width of the result of `function` in bits, 0 if it has none, if that is certain.
@@ -332,6 +333,31 @@ fn in_one_register(types: &[Type], mut id: u32) -> Option<u8> {
     None
 }
 
+/// The names that several of `functions` have in the source, by their symbols and some
+/// place that tells them apart. BTF describes one function of each name, and the compiler
+/// gives some of the others names of its own.
+pub fn shared_names<'a, P: Eq + Hash>(functions: impl IntoIterator<Item = (&'a str, P)>) -> HashSet<String> {
+    let mut whole: HashMap<&str, HashSet<P>> = HashMap::new();
+    let mut clones: HashMap<&str, HashSet<P>> = HashMap::new();
+    for (symbol, place) in functions {
+        let (name, suffix) = symbol.split_once('.').unwrap_or((symbol, ""));
+        if name.is_empty() || suffix.split('.').any(|part| part == "cold") {
+            continue;
+        }
+        // `.isra` is a function in whose place no other is left (GCC's ipa-sra.cc);
+        // `.constprop` and `.part` stand beside the function.
+        match suffix.is_empty() || suffix.starts_with("isra.") {
+            true => whole.entry(name).or_default().insert(place),
+            false => clones.entry(symbol).or_default().insert(place),
+        };
+    }
+    let several = |(name, places): (&str, HashSet<P>)| (places.len() > 1).then(|| name.to_owned());
+    // One unit has no two clones of one name.
+    let of_clones = clones.into_iter().filter_map(several);
+    let of_clones = of_clones.map(|symbol| symbol.split('.').next().unwrap_or_default().to_owned());
+    whole.into_iter().filter_map(several).chain(of_clones).collect()
+}
+
 /// Whether `function` saves and restores every register, so that nothing that
 /// matters is passed, read or changed (arch/x86/entry/thunk.S; the static calls
 /// of arch/x86/include/asm/preempt.h go there or nowhere).
@@ -433,6 +459,31 @@ mod tests {
         assert_eq!(both.arguments("f"), None, "two functions of one name that differ");
         assert_eq!(both.arguments("g"), Some(0));
         assert_eq!(Prototypes::default().with_module(&data), Prototypes::default());
+    }
+
+    #[test]
+    fn names_of_several_functions_say_nothing() {
+        let functions = [
+            ("add_grec", 1),
+            ("add_grec", 2),
+            ("m_start", 3),
+            ("m_start.isra.0", 4),
+            ("once", 5),
+            ("once.cold", 6),
+            ("once.part.0", 7),
+            ("once.constprop.0", 8),
+            ("twice.constprop.0", 9),
+            ("twice.constprop.0", 10),
+            ("alias", 11),
+            ("alias", 11),
+            (".text", 12),
+            (".text", 13),
+        ];
+        let names = shared_names(functions);
+        assert_eq!(names, ["add_grec", "m_start", "twice"].map(str::to_owned).into());
+        let prototypes = Prototypes::of_btf(&fixture()).without(["f".to_owned()]);
+        assert_eq!((prototypes.signature("f"), prototypes.result("f"), prototypes.arguments("f")), (None, None, None));
+        assert!(!prototypes.is_function("f") && prototypes.is_function("g"));
     }
 
     #[test]

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Mutex;
 
-use xk_const::{Constant, RejectedBy, Unit};
+use xk_const::{Constant, RejectedBy, TreeError, Unit};
 use xk_kernel::Tree;
 use xk_table::Refusal;
 
 use crate::object::Object;
 use crate::pipeline::{BuildError, Options};
 use crate::prototypes::Prototypes;
+use crate::registers::by_convention;
 use crate::study::{Study, Variant};
 
 /// Compiles variants of one constant.
@@ -48,6 +49,10 @@ impl Variants<'_> {
                 seeing.push(unit);
             }
             outcomes.by_ref().take(usize::from(eager)).for_each(drop);
+        }
+        for unit in seeing.iter().filter(|unit| unit.source.ends_with(".c")) {
+            let command = self.tree.compile_command(&unit.source).map_err(TreeError::from)?;
+            by_convention(&unit.source, &command.argv)?;
         }
         let bases: Vec<(&Unit, i64)> = seeing.iter().map(|unit| (*unit, default)).collect();
         let mut studies = Vec::new();

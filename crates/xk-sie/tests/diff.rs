@@ -348,3 +348,30 @@ fn distances_between_functions_may_differ() {
     assert!(diff(&base, &build("1000", "other")).is_err());
     assert!(diff(&base, &build("100", "other")).is_err());
 }
+
+/// `callee` reads rsi, whatever is known of another function of that name.
+#[test]
+fn the_code_of_a_callee_comes_before_its_prototype() {
+    let build = |first: &str, second: &str, callee: &str| {
+        let function =
+            |name: &str, text: &str| format!(".type {name},@function\n{name}:\n{text}\n.size {name},.-{name}\n");
+        let calls = format!("mov (%rdi),{first}; mov 8(%rdi),{second}; call callee; ret");
+        object(&format!(".text\n{}{}", function("callee", callee), function("f", &calls)))
+    };
+    let prototypes = Prototypes::of_btf(&common::btf(&[("callee", 1), ("f", 1)]));
+    assert_eq!(prototypes.arguments("callee"), Some(1));
+    let found = |callee: &str| {
+        let (base, variant) = (build("%rsi", "%r8", callee), build("%r8", "%rsi", callee));
+        let rules = Rules {
+            noreturns: &HashSet::new(),
+            prototypes: &prototypes,
+            solver: None,
+            expected: &Differences::new(),
+            flow: None,
+        };
+        compare_with(&base, &variant, &rules)
+    };
+    let mismatch = found("lea (%rdi,%rsi),%rax; ret").expect_err("another argument is accepted");
+    assert!(mismatch.detail.contains("rsi may differ"), "{mismatch:?}");
+    assert!(found("mov %rdi,%rax; ret").is_ok());
+}

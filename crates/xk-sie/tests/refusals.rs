@@ -11,6 +11,7 @@ use fixture::{
 };
 use xk_sie::object::Object;
 use xk_sie::proof::Solver;
+use xk_sie::registers::by_convention;
 use xk_table::Refusal;
 
 /// One row for each reason: without one, a new reason does not compile.
@@ -36,6 +37,7 @@ reasons! {
     NonLinear: || c("u64 f(u64 x) { return g(x + V * V); }"),
     NotDeployed: || deployed_as(|_| Itself::default(), &solver()),
     IdentityMismatch: || deployed_as(altered, &solver()),
+    RegisterAllocation: || by_convention("unit.c", &["-O2".into()]).expect_err("-fipa-ra is accepted"),
     SolverTimeout: || deployed_as(Itself::of, &says("timeout")),
     NoIndirection: || assembly("shr ${V},%edi; and ${V},%edi; call g; ret"),
     Unprobeable: || c("__attribute__((section(\".noinstr.text\"))) u64 f(u64 x) { return g(x + V * 1000); }"),

@@ -110,6 +110,12 @@ pub enum Refusal {
         /// Its bytes in the deployed kernel.
         deployed: String,
     },
+    /// The compiler may have let callers rely on registers that the calling convention gives to callees.
+    #[error("register allocation across calls: {unit} is compiled without -pg, -fpatchable-function-entry and -fno-ipa-ra, so its functions may rely on registers that a function they call leaves alone; nothing is known of such code")]
+    RegisterAllocation {
+        /// Translation unit.
+        unit: String,
+    },
     /// The solver gave up.
     #[error("solver timeout after {seconds} s on the span at {place}")]
     SolverTimeout {

@@ -30,13 +30,9 @@ impl Walk<'_> {
 
     /// Nothing that a callee may read can differ.
     pub(super) fn arguments(&self, bi: &Insn, vi: &Insn, pairing: &Pairing) -> Result<(), Mismatch> {
-        let passed = self.callee(self.base, bi).filter(|(_, offset)| *offset == 0);
-        let passed =
-            passed.and_then(|(name, _)| self.rules.prototypes.arguments(&name).or_else(|| self.formatted(bi, &name)));
-        if let Some(count) = passed {
-            // A known C prototype: what it does not pass may hold anything.
-            let mut read = ARGUMENTS.into_iter().take(count).chain([RSP]);
-            return match read.find(|&r| pairing.valid(r, r) < 64) {
+        // Its own code says more than what BTF says of functions of that name.
+        if let Some(read) = self.read_by_callee(bi, vi) {
+            return match CALLER_SAVED.into_iter().chain([RSP]).find(|&r| read(r) && pairing.valid(r, r) < 64) {
                 Some(register) => {
                     let name = crate::state::REGISTERS[register];
                     self.mismatch(bi.node, format!("`{}`: {name} may differ", bi.text()))
@@ -44,8 +40,13 @@ impl Walk<'_> {
                 None => Ok(()),
             };
         }
-        if let Some(read) = self.read_by_callee(bi, vi) {
-            return match CALLER_SAVED.into_iter().chain([RSP]).find(|&r| read(r) && pairing.valid(r, r) < 64) {
+        let passed = self.callee(self.base, bi).filter(|(_, offset)| *offset == 0);
+        let passed =
+            passed.and_then(|(name, _)| self.rules.prototypes.arguments(&name).or_else(|| self.formatted(bi, &name)));
+        if let Some(count) = passed {
+            // A known C prototype: what it does not pass may hold anything.
+            let mut read = ARGUMENTS.into_iter().take(count).chain([RSP]);
+            return match read.find(|&r| pairing.valid(r, r) < 64) {
                 Some(register) => {
                     let name = crate::state::REGISTERS[register];
                     self.mismatch(bi.node, format!("`{}`: {name} may differ", bi.text()))

@@ -1,0 +1,32 @@
+//! What the analysis believes of a distribution's kernel.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+#[path = "../../xk-kernel/tests/common/mod.rs"]
+mod kernels;
+
+use xk_kernel::Image;
+use xk_sie::identity::Deployed;
+use xk_sie::prototypes::Prototypes;
+
+/// The image's BTF describes one `add_grec` (net/ipv4/igmp.c, net/ipv6/mcast.c), one `m_start`, …
+#[test]
+fn nothing_is_believed_of_names_that_several_functions_have() {
+    let image = Image::from_vmlinuz(&kernels::kernel("amd64").vmlinuz, None).unwrap();
+    let btf = Prototypes::of_btf(&image.btf().unwrap());
+    let believed = image.prototypes(&[]);
+    for name in ["add_grec", "m_start", "extra_show", "uuid_show"] {
+        assert!(btf.is_function(name), "{name}: this test needs another name");
+        assert_eq!(believed.signature(name), None, "{name}");
+        assert_eq!((believed.result(name), believed.arguments(name)), (None, None), "{name}");
+        assert!(!believed.is_function(name), "{name}");
+    }
+    // The other names stay.
+    for name in ["blk_mq_flush_plug_list", "kmem_cache_alloc_noprof", "tcp_v4_rcv", "_raw_spin_lock"] {
+        assert!(believed.signature(name).is_some(), "{name}");
+    }
+    // A module that has a function of a name that vmlinux has, too.
+    let both = image.prototypes(&["nvme-core"]);
+    assert!(believed.signature("uuid_show").is_none() && both.signature("uuid_show").is_none());
+    assert!(both.signature("nvme_init_ctrl").is_some());
+}

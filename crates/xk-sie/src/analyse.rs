@@ -10,7 +10,7 @@ use xk_table::{CriticalSpan, DataSite, Function as TableFunction, Place, Range, 
 
 use crate::data;
 use crate::fit::fits_without_wrapping;
-use crate::identity::{locate, Deployed};
+use crate::identity::{locate, whole_unit, Deployed};
 use crate::proof::Solver;
 use crate::span::Context;
 use crate::study::{Builds, Means, Study};
@@ -212,7 +212,7 @@ fn unit_spans(input: &Input<'_>, study: &Study, analysis: &mut Analysis) -> Resu
     analysis.units.push(Unit {
         source: study.source.clone(),
         module: study.module.clone(),
-        functions: object.functions.len(),
+        functions: whole_unit(object, &study.source, study.module.as_deref(), input.deployed)?,
         spans,
     });
     Ok(())

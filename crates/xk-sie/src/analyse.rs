@@ -10,7 +10,7 @@ use xk_table::{CriticalSpan, DataSite, Function as TableFunction, Place, Range, 
 
 use crate::data;
 use crate::fit::fits_without_wrapping;
-use crate::identity::{locate, Deployed};
+use crate::identity::{locate, whole_unit, Deployed};
 use crate::proof::Solver;
 use crate::span::Context;
 use crate::study::{Builds, Means, Study};
@@ -20,8 +20,6 @@ use crate::study::{Builds, Means, Study};
 pub struct Input<'a> {
     /// The value of the deployed kernel.
     pub default: i64,
-    /// Only powers of two were looked at, and only they hold.
-    pub powers_of_two: bool,
     /// Functions that do not return.
     pub noreturns: &'a HashSet<String>,
     /// The kernel to agree with.
@@ -41,8 +39,6 @@ pub struct Analysis {
     pub data: Vec<DataSite>,
     /// Values for which they hold.
     pub values: Values,
-    /// Values that were compiled and agree, and that no fit was made from.
-    pub unseen: Vec<i64>,
     /// The units, with what was found in each.
     pub units: Vec<Unit>,
 }
@@ -64,14 +60,16 @@ pub fn analyse(input: &Input<'_>, units: Vec<Builds>) -> Result<Analysis, Refusa
             study
         })
         .collect();
-    conclude(input, &studies)
+    fitted(input, &studies)?;
+    let values = observed(input.default, &studies);
+    conclude(input, &studies, values)
 }
 
-/// The result of studies that have seen enough.
+/// Whether every unit has functions of V that may stand in the places of its constants.
 ///
 /// # Errors
 /// The [`Refusal`] of the constant as a whole.
-pub fn conclude(input: &Input<'_>, studies: &[Study]) -> Result<Analysis, Refusal> {
+pub fn fitted(input: &Input<'_>, studies: &[Study]) -> Result<(), Refusal> {
     let without_fit = || studies.iter().filter(|study| study.seeds().is_none());
     // Of several the one that says why.
     let telling = without_fit().find(|study| study.is_hopeless());
@@ -84,32 +82,48 @@ pub fn conclude(input: &Input<'_>, studies: &[Study]) -> Result<Analysis, Refusa
     if studies.iter().all(untouched) {
         return Err(Refusal::DeadCode { units: studies.iter().map(|study| study.source.clone()).collect() });
     }
-    let (values, unseen) = usable_values(input, studies)?;
-    let mut analysis = Analysis { functions: vec![], spans: vec![], data: vec![], values, unseen, units: vec![] };
+    Ok(())
+}
+
+/// Spans and data of studies that have functions of V, for the `values` that are shown.
+///
+/// # Errors
+/// The [`Refusal`] of the constant as a whole.
+pub fn conclude(input: &Input<'_>, studies: &[Study], values: Values) -> Result<Analysis, Refusal> {
+    let default = input.default;
+    if values.hull() == Range::of(default, default) {
+        return Err(nothing_but_the_default(default, studies, &values));
+    }
+    let mut analysis = Analysis { functions: vec![], spans: vec![], data: vec![], values, units: vec![] };
     for study in studies {
         unit_spans(input, study, &mut analysis)?;
     }
     Ok(analysis)
 }
 
-/// Whether enough values that no fit was made from agree with it.
-///
-/// # Errors
-/// [`Refusal::EmptyRange`] when fewer than `wanted` do: the fit may be luck.
-pub fn confirmed(analysis: &Analysis, wanted: usize) -> Result<(), Refusal> {
-    let found = analysis.unseen.len();
-    if found >= wanted {
-        return Ok(());
-    }
-    let first = analysis.spans.first();
-    let function = first.and_then(|span| analysis.functions.get(span.function));
-    let place = Place {
-        source: function.map_or_else(String::new, |f| f.source.clone()),
-        function: function.map_or_else(String::new, |f| f.symbol.clone()),
-        offset: first.map_or(0, |span| span.start),
-    };
-    let detail = format!("{found} compiled values confirm the fit, {wanted} are needed");
-    Err(Refusal::EmptyRange { place, detail })
+fn nothing_but_the_default(default: i64, studies: &[Study], values: &Values) -> Refusal {
+    let first = studies.iter().find_map(|study| {
+        let (node, _) = study.seeds()?.keys().next()?;
+        Some(study.place(*node))
+    });
+    let place = first.unwrap_or_else(|| Place { source: String::new(), function: String::new(), offset: 0 });
+    let nearest = values.refused.iter().min_by_key(|(value, _)| value.abs_diff(default));
+    let detail = nearest.map_or_else(
+        || values.unproved.clone().unwrap_or_else(|| "no other value was compiled".into()),
+        |(value, reason)| format!("already {value} does not agree: {reason}"),
+    );
+    Refusal::EmptyRange { place, detail }
+}
+
+/// The values that were compiled and agree with the functions of V, as far as the comparison of
+/// instructions shows.
+#[must_use]
+pub fn observed(default: i64, studies: &[Study]) -> Values {
+    let refused: BTreeMap<i64, String> = studies.iter().flat_map(|study| study.open().clone()).collect();
+    let agreeing = studies.iter().flat_map(|study| study.agreeing().iter().copied());
+    let mut compiled: BTreeSet<i64> = agreeing.filter(|value| !refused.contains_key(value)).collect();
+    compiled.insert(default);
+    Values { proved: None, unproved: None, compiled: compiled.into_iter().collect(), refused }
 }
 
 /// The values around the default up to the first that does not agree in every
@@ -136,40 +150,6 @@ pub fn hull<'a>(default: i64, studies: impl Iterator<Item = &'a Study> + Clone) 
         range.min = v;
     }
     range
-}
-
-/// The values that may be set, and those among the compiled ones that confirm the fit.
-fn usable_values(input: &Input<'_>, studies: &[Study]) -> Result<(Values, Vec<i64>), Refusal> {
-    let default = input.default;
-    let range = hull(default, studies.iter());
-    let open: BTreeMap<i64, String> = studies.iter().flat_map(|study| study.open().clone()).collect();
-    if range.min == range.max {
-        let first = studies.iter().find_map(|study| {
-            let (node, _) = study.seeds()?.keys().next()?;
-            Some(study.place(*node))
-        });
-        let place = first.unwrap_or_else(|| Place { source: String::new(), function: String::new(), offset: 0 });
-        let nearest = open.iter().min_by_key(|(value, _)| value.abs_diff(default));
-        let detail = nearest.map_or_else(
-            || "no other compiled value agrees with the fit".into(),
-            |(value, reason)| format!("already {value} does not agree: {reason}"),
-        );
-        return Err(Refusal::EmptyRange { place, detail });
-    }
-    let fitted: BTreeSet<i64> = studies.iter().flat_map(|study| study.fitted().iter().copied()).collect();
-    let agreeing = studies.iter().flat_map(|study| study.agreeing().iter().copied()).collect::<BTreeSet<i64>>();
-    let inside = |v: &i64| range.contains(*v);
-    let unseen = agreeing.difference(&fitted).copied().filter(inside).collect();
-    let refused = open.into_iter().filter(|(value, _)| !range.contains(*value)).collect();
-    let values = if input.powers_of_two {
-        let mut compiled: BTreeSet<i64> = agreeing.iter().copied().filter(inside).collect();
-        compiled.insert(default);
-        let unproved = "the code divides or masks by shifting: only powers of two were compiled".into();
-        Values { proved: None, unproved: Some(unproved), compiled: compiled.into_iter().collect(), refused }
-    } else {
-        Values { proved: Some(range), unproved: None, compiled: Vec::new(), refused }
-    };
-    Ok((values, unseen))
 }
 
 fn unit_spans(input: &Input<'_>, study: &Study, analysis: &mut Analysis) -> Result<(), Refusal> {
@@ -222,7 +202,7 @@ fn unit_spans(input: &Input<'_>, study: &Study, analysis: &mut Analysis) -> Resu
     analysis.units.push(Unit {
         source: study.source.clone(),
         module: study.module.clone(),
-        functions: object.functions.len(),
+        functions: whole_unit(object, &study.source, study.module.as_deref(), input.deployed)?,
         spans,
     });
     Ok(())

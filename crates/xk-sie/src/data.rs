@@ -3,16 +3,17 @@
 //! else is a refusal.
 //!
 //! In: builds of a unit. Out: the words of data that follow V, or the refusal.
-//! Tables that describe code (unwinding, patching, line numbers) move with it and
-//! are covered by the comparison of the code itself.
+//! Tables that describe code (unwinding, patching, line numbers) move with it: their
+//! entries must be the same, with the same references, in whatever order.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use xk_table::{DataSite, Fit, Place, Refusal};
 
 use crate::fit::{fit, Point};
 use crate::identity::Deployed;
-use crate::object::{DataSymbol, Object, Section, CONSTANT_POOL};
+use crate::insn::{Node, SymbolRef};
+use crate::object::{Alternative, DataSymbol, Object, Section, CONSTANT_POOL};
 
 /// Sections that hold places in code, by prefix: they follow the code.
 const DESCRIBE_CODE: [&str; 20] = [
@@ -38,23 +39,85 @@ const DESCRIBE_CODE: [&str; 20] = [
     "runtime_shift_",
 ];
 
-/// Replacement instructions are code that no walk reaches: they must be the
-/// same, byte for byte, under the same conditions.
-fn alternatives(base: &Object, variant: &Object, unit: &str) -> Result<(), Refusal> {
-    let bytes = |object: &Object, name: &str| -> Vec<u8> {
-        object.sections.iter().filter(|s| s.name == name).flat_map(|s| s.data.clone()).collect()
-    };
-    let same = |name: &str| bytes(base, name) == bytes(variant, name);
-    if same(".altinstructions") && same(".altinstr_replacement") {
-        return Ok(());
+/// Tables that refer to what is not code, or say what is done at a place, and the size of their
+/// entries: the jump labels' keys, the handlers of faults, files and lines of warnings, the
+/// constants that are filled in, the called keys. (include/linux/jump_label.h,
+/// arch/x86/include/asm/extable.h, include/asm-generic/bug.h, include/linux/static_call_types.h)
+const ENTRIES: [(&str, usize); 6] = [
+    ("__jump_table", 16),
+    ("__ex_table", 12),
+    ("__bug_table", 12),
+    (".static_call_sites", 8),
+    ("_kprobe_blacklist", 8),
+    ("runtime_", 4),
+];
+
+/// An entry of a table: its bytes, and what its fields refer to.
+type Entry = (Vec<u8>, Vec<(u64, SymbolRef)>);
+
+/// What `section` says, whatever the order of the code that it is about.
+fn entries(object: &Object, section: &Section, size: usize) -> BTreeMap<Entry, u64> {
+    let mut found = BTreeMap::new();
+    for (number, bytes) in section.data.chunks(size).enumerate() {
+        let at = (number * size) as u64;
+        let name = |target| {
+            let mut symbol = object.symbol_ref(target);
+            // Whether a block is moved away is up to each build.
+            symbol.name = symbol.name.trim_end_matches(".cold").to_owned();
+            symbol
+        };
+        let fields = section.relocations.range(at..at + size as u64);
+        let fields = fields.map(|(field, relocation)| (field - at, name(&relocation.target))).collect();
+        found.entry((bytes.to_vec(), fields)).or_insert(at);
     }
-    let function = base.alternatives.first().and_then(|site| base.function_at(site.at).map(|f| (f, site.at)));
-    let place = Place {
-        source: unit.into(),
-        function: function.map_or_else(String::new, |(f, _)| f.name.clone()),
-        offset: function.map_or(0, |(f, at)| (at.offset - f.start.offset) as u32),
+    found
+}
+
+/// Tables that describe code follow it; what they say of it must be the same.
+fn tables(base: &Object, variant: &Object, unit: &str) -> Result<(), Refusal> {
+    for (prefix, size) in ENTRIES {
+        let tables = |object: &Object| -> BTreeMap<String, BTreeMap<Entry, u64>> {
+            let sections = object.sections.iter().filter(|s| s.name.starts_with(prefix) && s.size > 0);
+            sections.map(|section| (section.name.clone(), entries(object, section, size))).collect()
+        };
+        let (ours, theirs) = (tables(base), tables(variant));
+        let none = BTreeMap::new();
+        for name in ours.keys().chain(theirs.keys()) {
+            let (x, y) = (ours.get(name).unwrap_or(&none), theirs.get(name).unwrap_or(&none));
+            let missing = x.iter().find(|(entry, _)| !y.contains_key(*entry));
+            let missing = missing.or_else(|| y.iter().find(|(entry, _)| !x.contains_key(*entry)));
+            if let Some((_, &offset)) = missing {
+                return Err(Refusal::ReadOnlyData { unit: unit.into(), section: name.clone(), offset });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Replacement instructions are code that no walk reaches: each function must have the same
+/// choices among the same pieces, instruction by instruction and reference by reference.
+fn alternatives(base: &Object, variant: &Object, unit: &str) -> Result<(), Refusal> {
+    fn owner(object: &Object, at: Node) -> String {
+        object.function_at(at).map_or_else(String::new, |f| f.name.trim_end_matches(".cold").to_owned())
+    }
+    fn choices(object: &Object) -> Vec<(String, Node, Option<Alternative>)> {
+        let sites: BTreeSet<Node> = object.alternatives.iter().map(|site| site.at).collect();
+        sites.into_iter().map(|at| (owner(object, at), at, object.alternative(at))).collect()
+    }
+    let (ours, theirs) = (choices(base), choices(variant));
+    let matches = |(f, _, x): &(String, Node, Option<Alternative>), (g, _, y): &(String, Node, Option<Alternative>)| {
+        f == g && x.as_ref().zip(y.as_ref()).is_some_and(|(x, y)| x.same(y))
     };
-    Err(Refusal::InlineAssembly { place })
+    let missing = ours.iter().find(|x| !theirs.iter().any(|y| matches(x, y)));
+    let extra = || theirs.iter().find(|y| !ours.iter().any(|x| matches(x, y)));
+    let place = match (missing, missing.is_none().then(extra).flatten()) {
+        (None, None) => return Ok(()),
+        (Some((function, at, _)), _) => (function, base, at),
+        (None, Some((function, at, _))) => (function, variant, at),
+    };
+    let (function, object, at) = place;
+    let offset = object.function_at(*at).map_or(at.offset, |f| at.offset - f.start.offset) as u32;
+    Err(Refusal::InlineAssembly { place: Place { source: unit.into(), function: function.clone(), offset } })
 }
 
 /// Sections of data that hold other bytes in a variant, with those bytes.
@@ -85,6 +148,7 @@ fn changeable(section: &Section, in_module: bool) -> bool {
 /// value.
 pub fn compare(base: &Object, variant: &Object, unit: &str, module: Option<&str>) -> Result<DataDifferences, Refusal> {
     alternatives(base, variant, unit)?;
+    tables(base, variant, unit)?;
     same_symbols(base, variant, unit)?;
     let relevant = |s: &&Section| {
         let elsewhere = DESCRIBE_CODE.iter().any(|prefix| s.name.starts_with(prefix));

@@ -7,7 +7,8 @@ use std::collections::HashSet;
 
 use xk_kernel::{Image, Module, Symbol};
 
-use crate::identity::{Candidate, Deployed};
+use crate::identity::{Candidate, Deployed, Linked, Reference};
+use crate::object::reloc;
 use crate::prototypes::{shared_names, Prototypes};
 
 impl Deployed for Image {
@@ -25,7 +26,7 @@ impl Deployed for Image {
                     .collect())
             }
             Some(name) => {
-                let module = self.module(name).map_err(|e| e.to_string())?;
+                let module = self.shared_module(name).map_err(|e| e.to_string())?;
                 Ok(functions(&module, symbol))
             }
         }
@@ -35,7 +36,7 @@ impl Deployed for Image {
         match module {
             None => self.read(candidate.address, len).map_err(|e| e.to_string()),
             Some(name) => {
-                let module = self.module(name).map_err(|e| e.to_string())?;
+                let module = self.shared_module(name).map_err(|e| e.to_string())?;
                 let outside =
                     || format!("{name}: {}+{:#x} lies outside the module", candidate.section, candidate.address);
                 let section = module.section(&candidate.section).ok_or_else(outside)?;
@@ -55,6 +56,63 @@ impl Deployed for Image {
             None => known,
         });
         known.without(ambiguous(self, &modules))
+    }
+
+    fn linked(&self) -> Option<&dyn Linked> {
+        Some(self)
+    }
+}
+
+/// The bytes of a relocated field as the processor takes them.
+fn value(bytes: &[u8], kind: u32) -> Option<u64> {
+    let word = || bytes.get(..4)?.try_into().ok().map(u32::from_le_bytes);
+    Some(match kind {
+        reloc::ABS64 | reloc::PC64 => u64::from_le_bytes(bytes.get(..8)?.try_into().ok()?),
+        reloc::ABS32 => u64::from(word()?),
+        _ => word()? as i32 as u64,
+    })
+}
+
+impl Linked for Image {
+    fn reference(
+        &self,
+        field: &Candidate,
+        kind: u32,
+        end: u64,
+        module: Option<&str>,
+    ) -> Result<Option<Reference>, String> {
+        let relative = matches!(kind, reloc::PC32 | reloc::PLT32 | reloc::PC64);
+        let Some(name) = module else {
+            let size = reloc::size(kind).map_or(0, usize::from);
+            let bytes = self.read(field.address, size).map_err(|e| e.to_string())?;
+            let Some(value) = value(&bytes, kind) else { return Ok(None) };
+            let base = if relative { field.address.wrapping_add(end) } else { 0 };
+            let address = base.wrapping_add(value);
+            return Ok(Some(Reference::Place(Candidate { section: String::new(), text_offset: address, address })));
+        };
+        // A module is linked when it is loaded: until then its file says what it refers to.
+        let module = self.shared_module(name).map_err(|e| e.to_string())?;
+        let Some(section) = module.section(&field.section) else { return Ok(None) };
+        let found = section.relocations.iter().find(|relocation| relocation.offset == field.address);
+        let missing = || format!("{name}: nothing is relocated at {}+{:#x}", field.section, field.address);
+        let relocation = found.ok_or_else(missing)?;
+        let symbol = module.symbols.get(relocation.symbol).ok_or_else(missing)?;
+        let behind = if relative { relocation.addend.wrapping_add(end as i64) } else { relocation.addend };
+        Ok(Some(match symbol.section.and_then(|section| module.sections.get(section)) {
+            Some(section) => {
+                let address = symbol.offset.wrapping_add(behind as u64);
+                Reference::Place(Candidate { section: section.name.clone(), text_offset: address, address })
+            }
+            None => Reference::Symbol { name: symbol.name.clone(), offset: behind },
+        }))
+    }
+
+    fn describe(&self, section: &str, address: u64, module: Option<&str>) -> String {
+        match (module, self.text_symbol_at(address)) {
+            (Some(_), _) => format!("{section}+{address:#x}"),
+            (None, Some(symbol)) => format!("{}{:+#x}", symbol.name, address - symbol.address),
+            (None, None) => format!("{address:#x}"),
+        }
     }
 }
 

@@ -2,6 +2,10 @@
 //! deployed ones. Masked are relocated fields and the sites that the kernel
 //! patches by itself, nothing else.
 
+mod whole;
+
+pub use whole::whole_unit;
+
 use xk_table::{hex, Function as TableFunction, Place, Refusal};
 
 use crate::insn::Node;
@@ -39,6 +43,44 @@ pub trait Deployed: Sync {
         let _ = modules;
         Prototypes::default()
     }
+
+    /// What its code refers to, when that can be read.
+    fn linked(&self) -> Option<&dyn Linked> {
+        None
+    }
+}
+
+/// What a relocated field of deployed code refers to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reference {
+    /// A place; of vmlinux what counts is the address.
+    Place(Candidate),
+    /// A symbol that another module or vmlinux defines.
+    Symbol {
+        /// Its name.
+        name: String,
+        /// Bytes behind it.
+        offset: i64,
+    },
+}
+
+/// Deployed code whose references can be read.
+pub trait Linked {
+    /// What the field at `field` refers to, of a relocation of this `kind` in an instruction that
+    /// ends `end` bytes behind the start of the field. `None` when nothing is known of it.
+    ///
+    /// # Errors
+    /// A sentence when it cannot be read.
+    fn reference(
+        &self,
+        field: &Candidate,
+        kind: u32,
+        end: u64,
+        module: Option<&str>,
+    ) -> Result<Option<Reference>, String>;
+
+    /// A place, for a human.
+    fn describe(&self, section: &str, address: u64, module: Option<&str>) -> String;
 }
 
 /// Finds `function` in the deployed kernel and checks that it is the same.

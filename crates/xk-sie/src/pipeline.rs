@@ -13,14 +13,15 @@ use std::time::Instant;
 use thiserror::Error;
 use xk_const::{BuildTree, Constant, TreeError, Unit, Users};
 use xk_kernel::Tree;
-use xk_table::{ConstRef, KernelRef, Mode, Place, Range, Refusal, ScopeTable, SCHEMA};
+use xk_table::{ConstRef, KernelRef, Mode, Place, Range, Refusal, ScopeTable, Values, SCHEMA};
 
-use crate::analyse::{conclude, confirmed, hull, Input};
+use crate::analyse::{conclude, fitted, hull, observed, Input};
 use crate::identity::Deployed;
 use crate::object::ObjectError;
 use crate::plan::{Domain, Plan, Standing, UNSEEN};
 use crate::proof::{ProofError, Solver};
 use crate::study::{Means, Study, Variant};
+use crate::theorem::{FromTree, Functions, Theorem};
 use crate::variants::Variants;
 
 /// How to build.
@@ -99,24 +100,25 @@ pub fn build(
     let prototypes = deployed.prototypes(&modules.into_iter().collect::<Vec<_>>());
     let variants = Variants { tree, constant, options, prototypes: &prototypes };
     let means = Means { default: constant.default, noreturns: &noreturns, prototypes: &prototypes, solver };
-    let mut found = None;
+    let mut found: Option<(usize, Vec<Unit>, Vec<Study>)> = None;
     for domain in Domain::of(constant) {
-        let studies = observe(&variants, &means, &users, Plan::new(constant, domain), &mut clock)?;
+        let (units, studies) = observe(&variants, &means, &users, Plan::new(constant, domain), &mut clock)?;
         let agreeing = standing(constant.default, &studies).confirmed;
-        let better = found.as_ref().is_none_or(|(_, before, _)| agreeing > *before);
+        let better = found.as_ref().is_none_or(|(before, ..)| agreeing > *before);
         let enough = agreeing >= UNSEEN || studies.iter().any(Study::is_hopeless);
         if better {
-            found = Some((domain, agreeing, studies));
+            found = Some((agreeing, units, studies));
         }
         if enough {
             break;
         }
     }
-    let (domain, _, studies) = found.unwrap_or((Domain::All, 0, Vec::new()));
-    let powers_of_two = domain == Domain::PowersOfTwo;
-    let input = Input { default: constant.default, powers_of_two, noreturns: &noreturns, deployed, solver };
-    let analysis = conclude(&input, &studies)?;
-    confirmed(&analysis, UNSEEN)?;
+    let (_, units, studies) = found.unwrap_or_default();
+    let input = Input { default: constant.default, noreturns: &noreturns, deployed, solver };
+    fitted(&input, &studies)?;
+    let values = shown(&variants, &means, &units, &studies)?;
+    clock.lap("prove");
+    let analysis = conclude(&input, &studies, values)?;
     clock.lap("analyse");
     (options.progress)(&format!("{} critical span(s), values {}", analysis.spans.len(), analysis.values));
 
@@ -143,6 +145,30 @@ pub fn build(
     })
 }
 
+/// For which values the units do what their source does.
+fn shown(variants: &Variants<'_>, means: &Means<'_>, units: &[Unit], studies: &[Study]) -> Result<Values, BuildError> {
+    let Variants { tree, constant, options, .. } = *variants;
+    let functions = studies.iter().filter_map(|study| Some(Functions { code: study.seeds()?, data: study.data() }));
+    let compiler = FromTree { tree, constant, cache: options.cache, units };
+    (options.progress)("proving for all values");
+    let theorem = Theorem {
+        c_type: constant.c_type,
+        means: *means,
+        compiler: &compiler,
+        studies,
+        functions: functions.collect(),
+        jobs: options.jobs,
+    };
+    let observed = observed(constant.default, studies);
+    let mut values = theorem.values(&observed.compiled.iter().copied().collect())?;
+    for (value, why) in observed.refused {
+        if !values.contains(value) {
+            values.refused.entry(value).or_insert(why);
+        }
+    }
+    Ok(values)
+}
+
 /// Compiles and compares wave by wave, until enough values agree or none are left.
 fn observe(
     variants: &Variants<'_>,
@@ -150,12 +176,12 @@ fn observe(
     users: &Users,
     mut plan: Plan<'_>,
     clock: &mut Clock<'_>,
-) -> Result<Vec<Study>, BuildError> {
+) -> Result<(Vec<Unit>, Vec<Study>), BuildError> {
     let mut bench: Option<(Vec<Unit>, Vec<Study>)> = None;
     loop {
         let wave = plan.next(&standing(means.default, bench.as_ref().map_or(&[], |(_, studies)| studies)));
         if wave.is_empty() {
-            return Ok(bench.unwrap_or_default().1);
+            return Ok(bench.unwrap_or_default());
         }
         if bench.is_none() {
             let found = variants.deployed(&users.units, &wave)?;
@@ -175,7 +201,7 @@ fn observe(
             study(means, &mut studies[at..=at], built, 1);
             clock.lap("compare");
             if studies[at].is_hopeless() {
-                return Ok(bench.unwrap_or_default().1);
+                return Ok(bench.unwrap_or_default());
             }
         }
     }

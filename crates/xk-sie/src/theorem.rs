@@ -9,17 +9,18 @@
 //! How the functions of V were found does not matter here: they may be guesses.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Mutex;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use xk_const::{CType, Constant, Unit};
 use xk_kernel::Tree;
-use xk_table::{Form, Place, Range};
+use xk_table::{Form, Range, Values};
 
 use crate::data::{self, DataSeeds};
 use crate::flow::Flow;
 use crate::notes::Notes;
 use crate::object::Object;
-use crate::pipeline::{BuildError, Options};
+use crate::pipeline::BuildError;
 use crate::simulation::{simulate, Build, Mismatch, Replacement, Replacements, Rules};
 use crate::span::Seeds;
 use crate::study::{Means, Study};
@@ -36,114 +37,182 @@ pub struct Functions<'a> {
     pub data: &'a DataSeeds,
 }
 
-/// The values that are shown.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Shown {
-    /// Every value of a range.
-    pub proved: Option<Range>,
-    /// Why there is no such range.
-    pub unproved: Option<String>,
-    /// Values that were compiled and compared.
-    pub compiled: BTreeSet<i64>,
-    /// Values that were compiled and are not the same, with the first difference.
-    pub refused: BTreeMap<i64, String>,
+/// What became of a unit that is compiled in another way.
+#[derive(Debug)]
+pub enum Compiled {
+    /// An object.
+    Object(Box<Object>),
+    /// The unit's text does not change.
+    Same,
+    /// The compiler does not accept it, in its words.
+    Rejected(String),
+}
+
+/// With what a unit is compiled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum With {
+    /// One value.
+    Value(i64),
+    /// A value that the compiler cannot know.
+    Opaque,
+}
+
+/// Compiles the units of a constant; `unit` counts them.
+pub trait Compiler: Sync {
+    /// The object.
+    ///
+    /// # Errors
+    /// What keeps the unit from being compiled and is not the value's fault.
+    fn compile(&self, unit: usize, with: With) -> Result<Compiled, BuildError>;
+
+    /// What the compiler says of `object`, which it made in this way.
+    ///
+    /// # Errors
+    /// As [`Compiler::compile`].
+    fn notes(&self, unit: usize, with: With, object: &Object) -> Result<Notes, BuildError>;
+}
+
+/// Compiles units of a source tree.
+pub(crate) struct FromTree<'a> {
+    pub tree: &'a Tree,
+    pub constant: &'a Constant,
+    /// Where objects are kept.
+    pub cache: &'a Path,
+    pub units: &'a [Unit],
+}
+
+impl Compiler for FromTree<'_> {
+    fn compile(&self, unit: usize, with: With) -> Result<Compiled, BuildError> {
+        let Self { tree, constant, cache, units } = *self;
+        let built = match with {
+            With::Value(value) => xk_const::build(tree, constant, &units[unit], value, cache),
+            With::Opaque => xk_const::build_opaque(tree, constant, &units[unit], cache, &xk_const::QUICK),
+        };
+        match built {
+            Ok(path) => Ok(Compiled::Object(Box::new(object(&path)?))),
+            Err(xk_const::BuildError::NotSeen { .. }) => Ok(Compiled::Same),
+            Err(xk_const::BuildError::NotOpaque { why, .. }) => Ok(Compiled::Rejected(why)),
+            Err(xk_const::BuildError::Rejected { message, .. }) => Ok(Compiled::Rejected(message)),
+            Err(xk_const::BuildError::Edit(error)) => Ok(Compiled::Rejected(error.to_string())),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn notes(&self, unit: usize, with: With, object: &Object) -> Result<Notes, BuildError> {
+        let Self { tree, constant, cache, units } = *self;
+        let path = match with {
+            With::Value(value) => xk_const::build_noted(tree, constant, &units[unit], value, cache)?,
+            With::Opaque => xk_const::build_opaque(tree, constant, &units[unit], cache, &xk_const::NOTED)?,
+        };
+        let text = std::fs::read_to_string(&path).map_err(|source| BuildError::Io { path, source })?;
+        Ok(Notes::read(&text, object))
+    }
 }
 
 /// The units that use a constant, with what stands in the places of its constants.
-pub(crate) struct Theorem<'a> {
-    pub tree: &'a Tree,
-    pub constant: &'a Constant,
-    pub options: &'a Options<'a>,
+pub struct Theorem<'a> {
+    /// The type of the constant.
+    pub c_type: CType,
+    /// What every comparison needs.
     pub means: Means<'a>,
-    pub units: &'a [Unit],
+    /// Compiles the units.
+    pub compiler: &'a dyn Compiler,
+    /// The units as they are deployed.
     pub studies: &'a [Study],
     /// As `studies`.
     pub functions: Vec<Functions<'a>>,
+    /// Compilers to run side by side.
+    pub jobs: usize,
 }
 
-impl<'a> Theorem<'a> {
+impl Theorem<'_> {
     /// What is shown: the range of all values, and of `candidates` those beyond it that agree.
-    pub fn shown(&self, candidates: &BTreeSet<i64>) -> Result<Shown, BuildError> {
-        let mut shown = Shown::default();
-        match self.for_all()? {
-            Ok(range) => shown.proved = Some(range),
-            Err(why) => shown.unproved = Some(why),
-        }
-        let beyond: Vec<i64> =
-            candidates.iter().copied().filter(|v| !shown.proved.is_some_and(|range| range.contains(*v))).collect();
-        for (value, verdict) in self.compiled(&beyond)? {
+    ///
+    /// # Errors
+    /// What keeps units from being compiled.
+    pub fn values(&self, candidates: &BTreeSet<i64>) -> Result<Values, BuildError> {
+        let (proved, unproved) = match self.for_all()? {
+            Ok(range) => (Some(range), self.narrow(range)),
+            Err(why) => (None, Some(why)),
+        };
+        let beyond = candidates.iter().copied().filter(|v| !proved.is_some_and(|range| range.contains(*v)));
+        let mut values = Values { proved, unproved, ..Values::default() };
+        for (value, verdict) in self.compiled(&beyond.collect::<Vec<_>>())? {
             match verdict {
-                Ok(()) => _ = shown.compiled.insert(value),
-                Err(why) => _ = shown.refused.insert(value, why),
+                Ok(()) => values.compiled.push(value),
+                Err(why) => _ = values.refused.insert(value, why),
             }
         }
-        Ok(shown)
+        Ok(values)
+    }
+
+    /// Why a range is not all that the type allows.
+    fn narrow(&self, range: Range) -> Option<String> {
+        let whole = symbolic(self.c_type, self.means.default)?;
+        (whole != range).then(|| format!("beyond {range} the deployed code does something else, or it is not decided"))
     }
 
     /// The values for which all units do what their opaque builds do; or why that is not shown.
+    ///
+    /// # Errors
+    /// What keeps units from being compiled.
     pub fn for_all(&self) -> Result<Result<Range, String>, BuildError> {
-        let Some(mut range) = symbolic(self.constant.c_type, self.constant.default) else {
-            return Ok(Err(format!("{} does not fit the address of a symbol", self.constant.default)));
+        let default = self.means.default;
+        let Some(mut range) = symbolic(self.c_type, default) else {
+            return Ok(Err(format!("{default} does not fit the address of a symbol")));
         };
-        (self.options.progress)("proving for all values");
-        let mut order: Vec<usize> = (0..self.studies.len()).collect();
-        order.sort_by_key(|&at| self.studies[at].base.insns.len());
-        for at in order {
+        for at in self.smallest_first() {
             match self.unit_for_all(at, range)? {
                 Ok(found) => range = found,
                 Err(why) => return Ok(Err(why)),
             }
         }
-        let default = self.constant.default;
-        Ok(if range.contains(default) && range != Range::of(default, default) {
-            Ok(range)
-        } else {
-            Err("another value than the default is not covered".into())
-        })
+        if range.contains(default) && range != Range::of(default, default) {
+            return Ok(Ok(range));
+        }
+        Ok(Err("the deployed code does the same for the default only".into()))
+    }
+
+    fn smallest_first(&self) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..self.studies.len()).collect();
+        order.sort_by_key(|&at| self.studies[at].base.insns.len());
+        order
     }
 
     fn unit_for_all(&self, at: usize, range: Range) -> Result<Result<Range, String>, BuildError> {
-        let (unit, study, functions) = (&self.units[at], &self.studies[at], self.functions[at]);
+        let (study, functions) = (&self.studies[at], self.functions[at]);
+        let source = &study.source;
         if functions.code.values().any(|fit| fit.form == Form::Log2) {
-            return Ok(Err(format!("{}: the deployed code knows powers of two only", study.source)));
+            return Ok(Err(format!("{source}: the deployed code shifts, which divides by powers of two only")));
         }
         if !functions.data.is_empty() {
-            return Ok(Err(format!("{}: it initialises static data", study.source)));
+            return Ok(Err(format!("{source}: the constant initialises static data")));
         }
-        let opaque = match xk_const::build_opaque(self.tree, self.constant, unit, self.options.cache, &xk_const::QUICK)
-        {
-            Ok(path) => object(&path)?,
-            Err(xk_const::BuildError::NotOpaque { why, .. }) => {
-                return Ok(Err(format!("{}: the compiler needs the value: {why}", study.source)));
-            }
-            // It compiles with other values and is the same: nothing to show.
-            Err(xk_const::BuildError::NotSeen { .. }) => return Ok(Ok(range)),
-            Err(error) => return Err(error.into()),
+        let opaque = match self.compiler.compile(at, With::Opaque)? {
+            Compiled::Object(object) => object,
+            Compiled::Same => return Ok(Ok(range)),
+            Compiled::Rejected(why) => return Ok(Err(format!("{source}: the compiler needs the value: {why}"))),
         };
-        match data::compare(&study.base, &opaque, &study.source, study.module.as_deref()) {
+        let data = data::compare(&study.base, &opaque, source, study.module.as_deref());
+        match data {
             Ok(differences) if differences.is_empty() => {}
-            Ok(_) => return Ok(Err(format!("{}: data follows the value", study.source))),
+            Ok(_) => return Ok(Err(format!("{source}: static data follows the constant"))),
             Err(refusal) => return Ok(Err(refusal.to_string())),
         }
-        let replacements: Replacements =
-            functions.code.iter().map(|(key, fit)| (*key, Replacement::Function(*fit))).collect();
-        self.compared(at, &opaque, &replacements, Some(range), |unit, notes| {
-            let assembly =
-                xk_const::build_opaque(self.tree, self.constant, unit, self.options.cache, &xk_const::NOTED)?;
-            Ok(Notes::read(&text(&assembly)?, notes))
-        })
-        .map(|found| found.map(|found| found.unwrap_or(range)))
+        let replaced = functions.code.iter().map(|(key, fit)| (*key, Replacement::Function(*fit))).collect();
+        let found = self.compared(at, With::Opaque, &opaque, &replaced, Some(range))?;
+        Ok(found.map(|found| found.unwrap_or(range)))
     }
 
     /// What becomes of each of `values`: compiled in every unit, and compared.
-    pub fn compiled(&self, values: &[i64]) -> Result<Vec<(i64, Result<(), String>)>, BuildError> {
-        if !values.is_empty() {
-            (self.options.progress)(&format!("comparing {} compiled value(s)", values.len()));
-        }
-        let work = Mutex::new(values.iter().copied().collect::<Vec<_>>());
+    ///
+    /// # Errors
+    /// What keeps units from being compiled.
+    pub fn compiled(&self, values: &[i64]) -> Result<BTreeMap<i64, Result<(), String>>, BuildError> {
+        let work = Mutex::new(values.to_vec());
         let found = Mutex::new(BTreeMap::new());
         std::thread::scope(|scope| {
-            for _ in 0..self.options.jobs.clamp(1, values.len().max(1)) {
+            for _ in 0..self.jobs.clamp(1, values.len().max(1)) {
                 scope.spawn(|| loop {
                     let next = work.lock().ok().and_then(|mut work| work.pop());
                     let Some(value) = next else { return };
@@ -154,14 +223,15 @@ impl<'a> Theorem<'a> {
                 });
             }
         });
-        let found = found.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
         found.into_iter().map(|(value, verdict)| Ok((value, verdict?))).collect()
     }
 
     fn value(&self, value: i64) -> Result<Result<(), String>, BuildError> {
-        let mut order: Vec<usize> = (0..self.studies.len()).collect();
-        order.sort_by_key(|&at| self.studies[at].base.insns.len());
-        for at in order {
+        if value == self.means.default {
+            return Ok(Ok(()));
+        }
+        for at in self.smallest_first() {
             if let Err(why) = self.unit_with(at, value)? {
                 return Ok(Err(why));
             }
@@ -170,63 +240,49 @@ impl<'a> Theorem<'a> {
     }
 
     fn unit_with(&self, at: usize, value: i64) -> Result<Result<(), String>, BuildError> {
-        let (unit, study, functions) = (&self.units[at], &self.studies[at], self.functions[at]);
-        let built = match xk_const::build(self.tree, self.constant, unit, value, self.options.cache) {
-            Ok(path) => object(&path)?,
-            Err(xk_const::BuildError::NotSeen { .. }) => return Ok(Ok(())),
-            Err(xk_const::BuildError::Rejected { message, .. }) => {
-                return Ok(Err(format!("{}: the compiler rejects it: {message}", study.source)));
-            }
-            Err(xk_const::BuildError::Edit(error)) => return Ok(Err(error.to_string())),
-            Err(error) => return Err(error.into()),
+        let (study, functions) = (&self.studies[at], self.functions[at]);
+        let built = match self.compiler.compile(at, With::Value(value))? {
+            Compiled::Object(object) => object,
+            Compiled::Same => return Ok(Ok(())),
+            Compiled::Rejected(why) => return Ok(Err(format!("{}: the compiler rejects it: {why}", study.source))),
         };
-        let differences = match data::compare(&study.base, &built, &study.source, study.module.as_deref()) {
-            Ok(differences) => differences,
-            Err(refusal) => return Ok(Err(refusal.to_string())),
-        };
-        if let Err(why) = data::predicted(&study.base, functions.data, value, &differences) {
+        let data = data::compare(&study.base, &built, &study.source, study.module.as_deref());
+        let data = data.map_err(|refusal| refusal.to_string());
+        let data = data.and_then(|data| data::predicted(&study.base, functions.data, value, &data));
+        if let Err(why) = data {
             return Ok(Err(format!("{}: {why}", study.source)));
         }
-        let replacements: Replacements =
-            functions.code.iter().map(|(key, fit)| (*key, Replacement::Value(fit.apply(value)))).collect();
-        self.compared(at, &built, &replacements, None, |unit, object| {
-            let assembly = xk_const::build_noted(self.tree, self.constant, unit, value, self.options.cache)?;
-            Ok(Notes::read(&text(&assembly)?, object))
-        })
-        .map(|found| found.map(drop))
+        let replaced = functions.code.iter().map(|(key, fit)| (*key, Replacement::Value(fit.apply(value)))).collect();
+        Ok(self.compared(at, With::Value(value), &built, &replaced, None)?.map(drop))
     }
 
-    /// Compares two builds of a unit; with the compiler's notes if it does not go without.
+    /// Compares a build of a unit with the deployed one; with the compiler's notes if it does not
+    /// go without.
     fn compared(
         &self,
         at: usize,
+        with: With,
         other: &Object,
-        replacements: &Replacements,
+        replaced: &Replacements,
         range: Option<Range>,
-        notes: impl Fn(&Unit, &Object) -> Result<Notes, BuildError> + Sync,
     ) -> Result<Result<Option<Range>, String>, BuildError> {
-        let (unit, study) = (&self.units[at], &self.studies[at]);
+        let study = &self.studies[at];
         let Means { default, noreturns, prototypes, solver } = self.means;
         let rules = Rules { default, noreturns, prototypes, solver };
         let flow = Flow::new(other, prototypes);
         let run = |ours: Option<&Notes>, theirs: Option<&Notes>| {
             let base = Build { object: &study.base, flow: study.flow(), notes: ours };
             let other = Build { object: other, flow: &flow, notes: theirs };
-            deep(|| simulate(base, other, replacements, range, rules))
+            deep(|| simulate(base, other, replaced, range, rules))
         };
         if let Ok(found) = run(None, None) {
             return Ok(Ok(found));
         }
-        let default = self.constant.default;
-        let assembly = xk_const::build_noted(self.tree, self.constant, unit, default, self.options.cache)?;
-        let ours = Notes::read(&text(&assembly)?, &study.base);
-        let theirs = notes(unit, other)?;
-        Ok(run(Some(&ours), Some(&theirs)).map_err(|mismatch| said(&study.place(mismatch.base), &mismatch)))
+        let ours = self.compiler.notes(at, With::Value(default), &study.base)?;
+        let theirs = self.compiler.notes(at, with, other)?;
+        let found = run(Some(&ours), Some(&theirs));
+        Ok(found.map_err(|mismatch| format!("{}: {}", study.place(mismatch.base), mismatch.detail)))
     }
-}
-
-fn said(place: &Place, mismatch: &Mismatch) -> String {
-    format!("{place}: {}", mismatch.detail)
 }
 
 /// The values of a type that the address of a symbol can have: 32 bits, sign-extended.
@@ -241,10 +297,6 @@ fn symbolic(c_type: CType, default: i64) -> Option<Range> {
 fn object(path: &std::path::Path) -> Result<Object, BuildError> {
     let data = std::fs::read(path).map_err(|source| BuildError::Io { path: path.into(), source })?;
     Object::parse(&data).map_err(|source| BuildError::Object { path: path.into(), source })
-}
-
-fn text(path: &std::path::Path) -> Result<String, BuildError> {
-    std::fs::read_to_string(path).map_err(|source| BuildError::Io { path: path.into(), source })
 }
 
 /// Runs `work` where there is room for deep recursion.

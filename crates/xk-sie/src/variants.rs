@@ -55,11 +55,12 @@ impl Variants<'_> {
             by_convention(&unit.source, &command.argv)?;
         }
         let bases: Vec<(&Unit, i64)> = seeing.iter().map(|unit| (*unit, default)).collect();
-        let mut studies = Vec::new();
+        let (mut units, mut studies) = (Vec::new(), Vec::new());
         for (unit, base) in seeing.iter().zip(self.outcomes(&bases, &[])) {
             match base? {
                 Outcome::NotSeen => {}
                 Outcome::Variant(Variant::Built(object)) => {
+                    units.push((*unit).clone());
                     studies.push(Study::new(unit.source.clone(), unit.module.clone(), *object, self.prototypes));
                 }
                 Outcome::Variant(Variant::Rejected(_, message)) => {
@@ -72,7 +73,7 @@ impl Variants<'_> {
             let detail = format!("no deployed unit compiles the definition of {}", self.constant.id);
             return Err(Refusal::NotDeployed { detail }.into());
         }
-        Ok((seeing.into_iter().cloned().collect(), studies))
+        Ok((units, studies))
     }
 
     /// Every value of the wave in every unit. Who would wait for the others begins with a value

@@ -9,18 +9,20 @@
 
 mod unit;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use xk_const::{choose_values, CType, Constant, Edges, Operator};
+use xk_const::{choose_values, CType, Constant, Edges, Operator, Unit, Users};
 use xk_kernel::Tree;
-use xk_table::{Form, Function as TableFunction, Range, ScopeTable};
+use xk_table::{Function as TableFunction, ScopeTable};
 
-use crate::analyse::{hull, Input};
-use crate::fit::fits_without_wrapping;
+use crate::analyse::Input;
+use crate::data::DataSeeds;
 use crate::identity::{first_difference, Deployed};
 use crate::pipeline::{noreturns, refuse_elsewhere, refuse_layout, study, BuildError, Options};
 use crate::proof::Solver;
+use crate::span::Seeds;
 use crate::study::{Means, Study};
+use crate::theorem::{FromTree, Functions, Theorem};
 use crate::variants::Variants;
 
 /// So many proved values are compiled, besides the bounds.
@@ -103,6 +105,10 @@ pub struct Report {
     pub proofs: Vec<Vec<Proved>>,
     /// Values that were compiled and compared with the table.
     pub values: Vec<i64>,
+    /// Those of them that agree.
+    pub agreeing: Vec<i64>,
+    /// Those that do not and that the table does not accept, with the first difference.
+    pub refused: BTreeMap<i64, String>,
 }
 
 impl Report {
@@ -175,7 +181,8 @@ fn same_bytes(function: &TableFunction, deployed: &dyn Deployed) -> Result<(), S
     }
 }
 
-/// Shows everything again, from source: `constant` is what the table's ID resolves to.
+/// Shows everything again, from source: `constant` is what the table's ID resolves to. The
+/// values `at` are compiled and compared besides those of the table.
 ///
 /// # Errors
 /// What keeps the constant from being compiled: the environment, or a refusal.
@@ -185,6 +192,7 @@ pub fn verify(
     constant: &Constant,
     table: &ScopeTable,
     solvers: &[Solver],
+    at: &[i64],
     options: &Options<'_>,
 ) -> Result<Report, BuildError> {
     let mut report = quick(table, deployed);
@@ -195,18 +203,62 @@ pub fn verify(
         return Ok(report);
     }
     let noreturns = noreturns(tree)?;
-    let input = Input {
-        default: constant.default,
-        powers_of_two: table.values.proved.is_none(),
-        noreturns: &noreturns,
-        deployed,
-        solver,
-    };
-    let values = values(table);
-    let studies = observe(tree, &input, constant, &values, options)?;
+    let input = Input { default: constant.default, noreturns: &noreturns, deployed, solver };
+    let mut values = values(table);
+    values.extend(at.iter().filter(|value| !values.contains(value)).copied().collect::<Vec<_>>());
+    let users = xk_const::users(tree, constant)?;
+    refuse_elsewhere(&users)?;
+    let modules: BTreeSet<&str> = users.units.iter().filter_map(|unit| unit.module.as_deref()).collect();
+    let prototypes = deployed.prototypes(&modules.into_iter().collect::<Vec<_>>());
+    let variants = Variants { tree, constant, options, prototypes: &prototypes };
+    let means = Means { default: constant.default, noreturns: &noreturns, prototypes: &prototypes, solver };
+    let (units, studies) = observe(&variants, &means, &users, &values)?;
     (options.progress)("proving");
-    against(&input, solvers, table, &values, &studies, &mut report);
+    let functions = against(&input, solvers, table, &values, &studies, &mut report);
+    let compiler = FromTree { tree, constant, cache: options.cache, units: &units };
+    let functions = functions.iter().map(|(code, data)| Functions { code, data }).collect::<Vec<_>>();
+    if functions.len() == studies.len() {
+        (options.progress)("proving for all values");
+        let jobs = options.jobs;
+        let theorem =
+            Theorem { c_type: constant.c_type, means, compiler: &compiler, studies: &studies, functions, jobs };
+        shown_again(&theorem, table, &values, &mut report)?;
+    }
     Ok(report)
+}
+
+/// Whether the values that the table accepts are shown with the table's own functions of V.
+/// `values` are compiled and compared one by one besides.
+///
+/// # Errors
+/// What keeps the units from being compiled.
+pub fn shown_again(
+    theorem: &Theorem<'_>,
+    table: &ScopeTable,
+    values: &[i64],
+    report: &mut Report,
+) -> Result<(), BuildError> {
+    if let Some(range) = table.values.proved {
+        match theorem.for_all()? {
+            Ok(found) if found.min <= range.min && range.max <= found.max => {}
+            Ok(found) => {
+                let detail = format!("{range} is claimed, {found} is proved");
+                report.fault(At::Table, Claim::Values, detail);
+            }
+            Err(why) => report.fault(At::Table, Claim::Values, format!("{range} is claimed and not proved: {why}")),
+        }
+    }
+    for (value, verdict) in theorem.compiled(values)? {
+        report.values.push(value);
+        match verdict {
+            Ok(()) => report.agreeing.push(value),
+            Err(why) if table.values.contains(value) => {
+                report.fault(At::Table, Claim::Validation, format!("value {value} is accepted: {why}"));
+            }
+            Err(why) => _ = report.refused.insert(value, why),
+        }
+    }
+    Ok(())
 }
 
 /// The values with which a table is tested: some of those that are proved, its bounds and
@@ -232,31 +284,24 @@ pub fn values(table: &ScopeTable) -> Vec<i64> {
 /// Compiles `values` in every unit that can see the constant, from the cache if they
 /// are there, and compares them with the deployed build.
 fn observe(
-    tree: &Tree,
-    input: &Input<'_>,
-    constant: &Constant,
+    variants: &Variants<'_>,
+    means: &Means<'_>,
+    users: &Users,
     values: &[i64],
-    options: &Options<'_>,
-) -> Result<Vec<Study>, BuildError> {
-    let users = xk_const::users(tree, constant)?;
-    refuse_elsewhere(&users)?;
-    let modules: BTreeSet<&str> = users.units.iter().filter_map(|unit| unit.module.as_deref()).collect();
-    let prototypes = input.deployed.prototypes(&modules.into_iter().collect::<Vec<_>>());
-    let variants = Variants { tree, constant, options, prototypes: &prototypes };
-    let means =
-        Means { default: input.default, noreturns: input.noreturns, prototypes: &prototypes, solver: input.solver };
+) -> Result<(Vec<Unit>, Vec<Study>), BuildError> {
     let (units, mut studies) = variants.deployed(&users.units, values)?;
-    refuse_layout(&variants, &users, &units, values)?;
+    refuse_layout(variants, users, &units, values)?;
     // A few at a time: objects of many units are large.
     for wave in values.chunks(3) {
         let built = variants.compile(&units, wave, &[])?;
-        study(&means, &mut studies, built, options.jobs);
+        study(means, &mut studies, built, variants.options.jobs);
     }
-    Ok(studies)
+    Ok((units, studies))
 }
 
 /// Compares a table with observations of its constant at `values`, and proves its
-/// updates. The first of `solvers` is `input`'s; each must agree.
+/// updates. The first of `solvers` is `input`'s; each must agree. Returns the table's
+/// functions of V for each study.
 pub fn against(
     input: &Input<'_>,
     solvers: &[Solver],
@@ -264,18 +309,16 @@ pub fn against(
     values: &[i64],
     studies: &[Study],
     report: &mut Report,
-) {
+) -> Vec<(Seeds, DataSeeds)> {
     // Indices of a table that makes no sense lead nowhere.
     if report.faults.iter().any(|fault| fault.claim == Claim::Coherence) {
-        return;
+        return Vec::new();
     }
-    report.values = values.to_vec();
-    agreement(table, values, studies, report);
-    accepted(table, studies, report);
+    let mut functions = Vec::new();
     let mut units = BTreeSet::new();
     for study in studies {
         units.insert((study.source.clone(), unit::spelled(study.module.as_deref())));
-        unit::Check { input, solvers, table, values, study }.run(report);
+        functions.push(unit::Check { input, solvers, table, values, study }.run(report));
     }
     for (index, function) in table.functions.iter().enumerate() {
         // The others only hold safe spans.
@@ -290,47 +333,5 @@ pub fn against(
             report.fault(At::Span(index), Claim::Proof, "it was not proved");
         }
     }
-}
-
-/// Whether every value that the table says agreed does.
-fn agreement(table: &ScopeTable, values: &[i64], studies: &[Study], report: &mut Report) {
-    for study in studies {
-        if study.seeds().is_none() {
-            let why = study.refusal(table.constant.default).map_or_else(
-                || format!("{} values are too few to see what follows them", values.len()),
-                |refusal| refusal.to_string(),
-            );
-            report.fault(At::Table, Claim::Validation, format!("{}: {why}", study.source));
-            continue;
-        }
-        for value in values.iter().filter(|value| !study.agreeing().contains(value)) {
-            let why = study.open().get(value).map_or("it does not agree", String::as_str);
-            report.fault(At::Table, Claim::Validation, format!("{}: value {value}: {why}", study.source));
-        }
-    }
-}
-
-/// Whether what is proved ends where values were compiled and agreed, and nothing wraps
-/// around between the smallest and the largest value.
-fn accepted(table: &ScopeTable, studies: &[Study], report: &mut Report) {
-    let shown = hull(table.constant.default, studies.iter());
-    if let Some(proved) = table.values.proved.filter(|range| range.min < shown.min || range.max > shown.max) {
-        let detail = format!("{proved} is claimed, and values agree from {} to {} only", shown.min, shown.max);
-        report.fault(At::Table, Claim::Values, detail);
-    }
-    let Range { min, max } = table.values.hull();
-    let power = |&value: &i64| value > 0 && value.count_ones() == 1;
-    let only_powers = table.values.proved.is_none() && table.values.compiled.iter().all(power);
-    let spans = table.spans.iter().enumerate().flat_map(|(i, span)| span.ivs.iter().map(move |fit| (At::Span(i), fit)));
-    let data = table.data.iter().enumerate().map(|(i, data)| (At::Data(i), &data.fit));
-    for (at, fit) in spans.chain(data) {
-        if !fits_without_wrapping(fit, min, max) {
-            let detail = format!("{} wraps around from {min} to {max}", crate::words::fit_words(fit));
-            report.fault(at, Claim::Values, detail);
-        }
-        if fit.form == Form::Log2 && !only_powers {
-            let detail = format!("{} is known for powers of two only", crate::words::fit_words(fit));
-            report.fault(at, Claim::Values, detail);
-        }
-    }
+    functions
 }

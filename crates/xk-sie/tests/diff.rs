@@ -205,6 +205,32 @@ const MUTANTS: &[(&str, &str, &str)] = &[
         "mov (%rdi),%rdx; mov 8(%rdi),%rcx; mov $1,%eax; ret",
         "mov (%rdi),%rcx; mov 8(%rdi),%rdx; mov $1,%eax; ret",
     ),
+    (
+        "flags behind a shift by nothing",
+        "add $1,%rsi; shl %cl,%rdi; jb 1f; inc %rdx; 1: mov %rdx,%rax; ret",
+        "sub $-1,%rsi; shl %cl,%rdi; jb 1f; inc %rdx; 1: mov %rdx,%rax; ret",
+    ),
+    (
+        "flags behind a shift by a constant of nothing",
+        "add $1,%rsi; shl $32,%edi; jb 1f; inc %rdx; 1: mov %rdx,%rax; ret",
+        "sub $-1,%rsi; shl $32,%edi; jb 1f; inc %rdx; 1: mov %rdx,%rax; ret",
+    ),
+    (
+        "flags behind nothing that is repeated",
+        "add $1,%rsi; repne scasb; jb 1f; inc %rdx; 1: mov %rdx,%rax; ret",
+        "sub $-1,%rsi; repne scasb; jb 1f; inc %rdx; 1: mov %rdx,%rax; ret",
+    ),
+    (
+        "a place that two ways reach, with more done on one of them",
+        "mov %rsi,%rax; test %rdi,%rdi; je 1f; inc %rax; 1: add $2,%rax; ret",
+        "mov %rsi,%rax; test %rdi,%rdi; je 1f; 1: inc %rax; lea 1(%rax),%rax; ret",
+    ),
+    (
+        "a decision that is the same on one of two ways",
+        "test %rdx,%rdx; je 5f; cmp $8,%rdi; 2: jb 1f; mov $1,%eax; ret; 1: mov $2,%eax; ret; 5: add $1,%rsi; jmp 2b",
+        "test %rdx,%rdx; je 5f; mov %rdi,%rcx; shr $3,%rcx; 2: je 1f; mov $1,%eax; ret; 1: mov $2,%eax; ret; \
+         5: sub $-1,%rsi; jmp 2b",
+    ),
     ("rep", "rep movsb; ret", "movsb; ret"),
     ("direction", "std; rep movsb; cld; ret", "cld; rep movsb; cld; ret"),
 ];

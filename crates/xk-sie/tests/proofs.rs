@@ -17,7 +17,7 @@ use common::Random;
 use emulator::Emulator;
 use fixture::*;
 use usable::{c_text, USABLE};
-use xk_sie::analyse::{confirmed, Analysis};
+use xk_sie::analyse::Analysis;
 use xk_sie::object::Object;
 use xk_sie::proof::Solver;
 use xk_sie::study::Builds;
@@ -292,19 +292,6 @@ fn the_deployed_kernel_must_agree() {
     for answer in ["sat", "", "(error \"line 3\")", "unsat\nerror", "unsatisfied"] {
         assert_eq!(try_with(&Itself::of(&base), &says(answer)), "no_indirection", "{answer:?}");
     }
-}
-
-#[test]
-fn a_fit_needs_values_that_confirm_it() {
-    let text = format!("{PRELUDE}u64 f(u32 x) {{ if (x > V) return g(x); return h(x); }}");
-    let analysis = plain(&from_c(&text), 100, &[50, 99], &[90, 110, 200]).unwrap();
-    assert_eq!(confirmed(&analysis, 3), Ok(()));
-    let refusal = confirmed(&analysis, 4).unwrap_err();
-    assert_eq!(reason(&refusal), "empty_range");
-    assert!(
-        refusal.to_string().contains("3 compiled values") && refusal.to_string().contains("unit.c: f+"),
-        "{refusal}"
-    );
 }
 
 #[test]

@@ -7,14 +7,20 @@ mod common;
 
 use std::collections::{BTreeMap, HashSet};
 
-use common::compile_c;
+use common::{compile_c, noted_c};
+use xk_const::CType;
 use xk_sie::analyse::{conclude, Input};
+use xk_sie::data::DataSeeds;
 use xk_sie::identity::{Candidate, Deployed};
+use xk_sie::notes::Notes;
 use xk_sie::object::Object;
+use xk_sie::pipeline::BuildError;
 use xk_sie::proof::Solver;
 use xk_sie::prototypes::Prototypes;
+use xk_sie::span::Seeds;
 use xk_sie::study::{Means, Study, Variant};
-use xk_sie::verify::{against, quick, values, At, Claim, Report};
+use xk_sie::theorem::{Compiled, Compiler, Functions, Theorem, With};
+use xk_sie::verify::{against, quick, shown_again, values, At, Claim, Report};
 use xk_table::{
     ConstRef, Fit, Form, InPlace, KernelRef, Mode, OpCode, ProbeKind, Range, ScopeTable, Values, When, SCHEMA,
 };
@@ -83,7 +89,10 @@ impl Bench {
         let solver = Solver::z3(10).expect("z3 is needed: apt-get install z3");
         let mut bench = Self { text, deployed: Itself(names), solver, noreturns: HashSet::new(), table };
         let studies = [bench.study(&[FITTED.as_slice(), &UNSEEN].concat())];
-        let found = conclude(&bench.input(), &studies).unwrap();
+        let functions = [(studies[0].seeds().unwrap().clone(), studies[0].data().clone())];
+        let candidates = FITTED.into_iter().chain(UNSEEN).chain([DEFAULT]).collect();
+        let shown = bench.theorem(&studies, &functions, |theorem| theorem.values(&candidates).unwrap());
+        let found = conclude(&bench.input(), &studies, shown).unwrap();
         bench.table.values = found.values;
         bench.table.functions = found.functions;
         bench.table.spans = found.spans;
@@ -94,7 +103,7 @@ impl Bench {
 
     fn input(&self) -> Input<'_> {
         let Self { deployed, solver, noreturns, .. } = self;
-        Input { default: DEFAULT, powers_of_two: false, noreturns, deployed, solver }
+        Input { default: DEFAULT, noreturns, deployed, solver }
     }
 
     fn study(&self, values: &[i64]) -> Study {
@@ -115,8 +124,28 @@ impl Bench {
         let mut report = quick(&table, &self.deployed);
         let values = values(&table);
         let studies = [self.study(&values)];
-        against(&self.input(), std::slice::from_ref(&self.solver), &table, &values, &studies, &mut report);
+        let solvers = std::slice::from_ref(&self.solver);
+        let functions = against(&self.input(), solvers, &table, &values, &studies, &mut report);
+        if !functions.is_empty() {
+            self.theorem(&studies, &functions, |theorem| {
+                shown_again(theorem, &table, &values, &mut report).unwrap();
+            });
+        }
         report
+    }
+
+    /// The theorem with these functions of V.
+    fn theorem<T>(
+        &self,
+        studies: &[Study],
+        functions: &[(Seeds, DataSeeds)],
+        use_it: impl FnOnce(&Theorem<'_>) -> T,
+    ) -> T {
+        let prototypes = Prototypes::default();
+        let means =
+            Means { default: DEFAULT, noreturns: &self.noreturns, prototypes: &prototypes, solver: &self.solver };
+        let functions = functions.iter().map(|(code, data)| Functions { code, data }).collect();
+        use_it(&Theorem { c_type: CType::Int, means, compiler: self, studies, functions, jobs: 1 })
     }
 
     #[track_caller]
@@ -127,6 +156,27 @@ impl Bench {
         // A fault of one span does not blame another.
         let elsewhere = |fault: &&xk_sie::verify::Fault| matches!((fault.at, at), (At::Span(x), At::Span(y)) if x != y);
         assert!(!report.faults.iter().any(|fault| elsewhere(&fault)), "{:?}", report.faults);
+    }
+}
+
+impl Compiler for Bench {
+    fn compile(&self, _unit: usize, with: With) -> Result<Compiled, BuildError> {
+        let (text, value) = self.text(with);
+        Ok(Compiled::Object(Box::new(Object::parse(&compile_c(&text, &value)).unwrap())))
+    }
+
+    fn notes(&self, _unit: usize, with: With, object: &Object) -> Result<Notes, BuildError> {
+        let (text, value) = self.text(with);
+        Ok(Notes::read(&noted_c(&text, &value), object))
+    }
+}
+
+impl Bench {
+    fn text(&self, with: With) -> (String, String) {
+        match with {
+            With::Value(value) => (self.text.to_owned(), value.to_string()),
+            With::Opaque => (format!("extern char xk_opaque[];\n{}", self.text), "((int)(long)xk_opaque)".into()),
+        }
     }
 }
 

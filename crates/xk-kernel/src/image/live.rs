@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::Read;
 use std::path::Path;
+use std::sync::Mutex;
 
 use serde::{Deserialize, Serialize};
 
@@ -36,7 +37,7 @@ impl Image {
             .map_err(|error| ImageError::Symbols { origin: KALLSYMS.to_owned(), error })?;
         let kcore = Kcore::open(Path::new(KCORE), &lockdown_remedy())?;
         let modules = Path::new("/lib/modules").join(&id.release);
-        Ok(Self { id, memory: Memory::Kcore(kcore), symbols, modules })
+        Ok(Self { id, memory: Memory::Kcore(kcore), symbols, modules, last: Mutex::default() })
     }
 }
 

@@ -14,6 +14,7 @@ pub(crate) mod vmlinuz;
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use thiserror::Error;
 
@@ -82,6 +83,8 @@ pub struct Image {
     symbols: Symbols,
     /// `lib/modules/<release>`.
     modules: PathBuf,
+    /// The module that was asked for last, by name.
+    last: Mutex<Option<(String, Arc<Module>)>>,
 }
 
 impl Image {
@@ -118,7 +121,7 @@ impl Image {
         }
         let root = path.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
         let modules = root.join("lib/modules").join(&release);
-        Ok(Self { id, memory: Memory::Elf(elf), symbols, modules })
+        Ok(Self { id, memory: Memory::Elf(elf), symbols, modules, last: Mutex::default() })
     }
 
     /// The kernel in a bundle that [`Bundle::save_live`] wrote. Its text is as it was running.
@@ -128,7 +131,7 @@ impl Image {
             .map_err(|error| ImageError::Symbols { origin: format!("bundle {}", path.display()), error })?;
         let id = bundle.id().clone();
         let modules = Path::new("/lib/modules").join(&id.release);
-        Ok(Self { id, memory: Memory::Bundle(bundle), symbols, modules })
+        Ok(Self { id, memory: Memory::Bundle(bundle), symbols, modules, last: Mutex::default() })
     }
 
     /// Looks for module files under `root/lib/modules/<release>`.
@@ -244,6 +247,17 @@ impl Image {
         if let Memory::Kcore(_) = self.memory {
             live::check_same_build(&module)?;
         }
+        Ok(module)
+    }
+
+    /// [`Image::module`], read once for questions that follow each other.
+    pub fn shared_module(&self, name: &str) -> Result<Arc<Module>, ImageError> {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, module)) = last.as_ref().filter(|(known, _)| known == name) {
+            return Ok(Arc::clone(module));
+        }
+        let module = Arc::new(self.module(name)?);
+        *last = Some((name.to_owned(), Arc::clone(&module)));
         Ok(module)
     }
 

@@ -83,6 +83,8 @@ impl Walk<'_> {
             Form::Narrow(_) | Form::Negated(_) => pairing.flags = false,
             // test and cmp with zero leave the same flags; xor and mov do not.
             Form::Zero => pairing.flags = modified != 0 && vi.raw.rflags_modified() & STATUS != 0,
+            // What was in the flags may still be there, in both builds: a constant count is replaced.
+            _ if may_leave_flags(&vi.raw) => {}
             _ if modified == STATUS => pairing.flags = true,
             _ => {}
         }
@@ -92,6 +94,21 @@ impl Walk<'_> {
 /// CF, PF, AF, ZF, SF, OF as iced numbers them.
 pub(super) const STATUS: u32 =
     RflagsBits::CF | RflagsBits::PF | RflagsBits::AF | RflagsBits::ZF | RflagsBits::SF | RflagsBits::OF;
+
+/// Whether an instruction that modifies the flags leaves them as they were for some count: shifts and
+/// rotations by zero, repeated string operations of zero elements (Intel SDM, volume 2).
+fn may_leave_flags(insn: &Instruction) -> bool {
+    use Mnemonic as M;
+    let shifts = matches!(
+        insn.mnemonic(),
+        M::Shl | M::Sal | M::Shr | M::Sar | M::Rol | M::Ror | M::Rcl | M::Rcr | M::Shld | M::Shrd
+    );
+    let count = insn.op_count().saturating_sub(1);
+    // The processor masks the count by the width of the operand.
+    let mask = if insn.op0_register().size() == 8 || insn.memory_size().size() == 8 { 63 } else { 31 };
+    let nothing = is_immediate(insn.op_kind(count)) && insn.immediate(count) & mask == 0;
+    shifts && (insn.op_kind(count) == OpKind::Register || nothing) || insn.has_rep_prefix() || insn.has_repne_prefix()
+}
 
 /// Whether the low bits of the result depend on the low bits of the operands
 /// alone.

@@ -114,6 +114,9 @@ pub fn compare_with(base: &Object, variant: &Object, rules: &Rules<'_>) -> Resul
         rules: *rules,
         flows: Default::default(),
         pairings: HashMap::new(),
+        at: None,
+        arrivals: HashMap::new(),
+        summarised: HashMap::new(),
         work: Vec::new(),
         constants: BTreeMap::new(),
         seen: BTreeSet::new(),
@@ -133,6 +136,13 @@ struct Walk<'a> {
     rules: Rules<'a>,
     flows: [OnceCell<Flow>; 2],
     pairings: HashMap<(Node, Node), Pairing>,
+    /// The pair that the walk is at; none at the entries.
+    at: Option<(Node, Node)>,
+    /// From which pairs the walk came to each.
+    arrivals: HashMap<(Node, Node), HashSet<Option<(Node, Node)>>>,
+    /// Pairs that do not match by instructions, and the pair from which both blocks were compared as
+    /// a whole instead.
+    summarised: HashMap<(Node, Node), (Node, Node)>,
     work: Vec<(Node, Node)>,
     /// For each instruction of the deployed build and each instruction of the
     /// variant that stands for it: the constants that are others there.
@@ -223,18 +233,34 @@ impl Walk<'_> {
         let mut ignored = BTreeSet::new();
         let base = settle(self.base, base, &mut self.seen);
         let variant = settle(self.variant, variant, &mut ignored);
-        let new = match self.pairings.get(&(base, variant)) {
-            Some(old) => {
-                let met = old.meet(&pairing);
-                if met == *old {
-                    return;
-                }
-                met
+        let pair = (base, variant);
+        let new_way = self.arrivals.entry(pair).or_default().insert(self.at);
+        let met = self.pairings.get(&pair).map_or(pairing, |old| old.meet(&pairing));
+        let weaker = self.pairings.insert(pair, met) != Some(met);
+        // What was shown of a block as a whole holds from where it was entered, and from nowhere else.
+        if weaker || new_way && self.summarised.contains_key(&pair) {
+            self.work.push(pair);
+        }
+        if weaker {
+            self.work.extend(self.summarised.iter().filter(|(_, entry)| **entry == pair).map(|(pair, _)| *pair));
+        }
+    }
+
+    /// The earliest pair from which the walk can only have come to `pair`, straight through both
+    /// blocks: what is shown from there holds for everything that arrives at `pair`.
+    fn entered(&self, pair: (Node, Node), base: &[&Insn], variant: &[&Insn]) -> (Node, Node) {
+        let inside = |block: &[&Insn], node: Node| block.iter().any(|insn| insn.node == node);
+        let mut entry = pair;
+        while let Some(ways) = self.arrivals.get(&entry) {
+            let mut ways = ways.iter();
+            let (Some(Some((b, v))), None) = (ways.next(), ways.next()) else { break };
+            let before = *b < entry.0 && *v < entry.1 && inside(base, *b) && inside(variant, *v);
+            if !before {
+                break;
             }
-            None => pairing,
-        };
-        self.pairings.insert((base, variant), new);
-        self.work.push((base, variant));
+            entry = (*b, *v);
+        }
+        entry
     }
 
     fn visit(&mut self, b: Node, v: Node) -> Result<(), Mismatch> {
@@ -244,6 +270,7 @@ impl Walk<'_> {
             _ => return self.mismatch(b, "one of the builds ends here"),
         };
         self.seen.insert(b);
+        self.at = Some((b, v));
         let mut pairing = self.pairings[&(b, v)];
         if let Some(result) = self.jump_label(bi, vi, pairing) {
             return result;
@@ -274,11 +301,8 @@ impl Walk<'_> {
         let (base_flow, variant_flow) = self.flows();
         let base_block = base_flow.block(base, b);
         let variant_block = variant_flow.block(variant, v);
-        // The earliest place in both blocks at which the walk paired them.
-        let entered = |x: &&Insn| {
-            variant_block.iter().find_map(|y| self.pairings.get(&(x.node, y.node)).map(|p| (x.node, y.node, *p)))
-        };
-        let (from_b, from_v, entry) = base_block.iter().find_map(entered)?;
+        let (from_b, from_v) = self.entered((b, v), &base_block, &variant_block);
+        let entry = *self.pairings.get(&(from_b, from_v))?;
         let base_piece = straight(&base_block, from_b);
         let variant_piece = straight(&variant_block, from_v);
         let special = |object: &Object, insns: &[&Insn]| {
@@ -315,6 +339,7 @@ impl Walk<'_> {
         if !inside.contains(&b) && summary.branch.is_none() {
             return None;
         }
+        self.summarised.insert((b, v), (from_b, from_v));
         // What the walk recorded on its way to the mismatch was a misreading.
         for node in &inside {
             let places = self.constants.entry(*node).or_default();
@@ -328,7 +353,7 @@ impl Walk<'_> {
         if let (false, Some(inverted), (Some(x), Some(y))) = (pairing.flags, summary.branch, branches) {
             // The flags differ, the decision does not: on with both branches.
             self.seen.insert(to_b);
-            self.pairings.insert((to_b, to_v), pairing);
+            self.at = Some((to_b, to_v));
             return Some(self.successors(x, y, pairing, inverted));
         }
         self.reach(to_b, to_v, pairing);
@@ -354,8 +379,8 @@ impl Walk<'_> {
             (None, None) => {}
             (Some(&b), Some(&v)) if self.base.handlers.get(&bi.node) == self.variant.handlers.get(&vi.node) => {
                 // A fault comes before the writes of the instruction.
-                let before = self.pairings[&(bi.node, vi.node)];
-                self.reach(b, v, before.meet(&pairing));
+                let before = self.pairings.get(&(bi.node, vi.node)).map_or(pairing, |before| before.meet(&pairing));
+                self.reach(b, v, before);
             }
             _ => return self.mismatch(bi.node, "different exception fixups"),
         }

@@ -119,6 +119,10 @@ pub mod reloc {
     pub const PC32: u32 = 2;
     /// Relative through the PLT; the kernel has none.
     pub const PLT32: u32 = 4;
+    /// Absolute, 32 bits that are zero-extended.
+    pub const ABS32: u32 = 10;
+    /// Absolute, 32 bits that are sign-extended.
+    pub const ABS32S: u32 = 11;
     /// Relative, 64 bits.
     pub const PC64: u32 = 24;
 
@@ -352,7 +356,7 @@ impl Object {
     }
 
     /// The place behind a relocated field of an instruction that ends at `end`.
-    fn field(&self, section: usize, field: u64, end: u64) -> Option<RelocTarget> {
+    pub(crate) fn field(&self, section: usize, field: u64, end: u64) -> Option<RelocTarget> {
         let relocation = self.sections.get(section)?.relocations.get(&field)?;
         let correction = match relocation.kind {
             reloc::PC32 | reloc::PLT32 | reloc::PC64 => (end - field) as i64,
@@ -435,12 +439,21 @@ impl Object {
     pub fn patched_ranges(&self, function: &Function) -> Vec<PatchSite> {
         let (start, end) = (function.start.offset, function.start.offset + function.size);
         let section = function.start.section;
-        let mut ranges = Vec::new();
+        let mut ranges = self.kernel_patched(function);
         if let Some(s) = self.sections.get(section) {
             for (&offset, relocation) in s.relocations.range(start..end) {
                 ranges.push(PatchSite { at: Node { section, offset }, len: u64::from(relocation.size) });
             }
         }
+        ranges
+    }
+
+    /// The sites of `function` that the running kernel patches by itself.
+    #[must_use]
+    pub fn kernel_patched(&self, function: &Function) -> Vec<PatchSite> {
+        let (start, end) = (function.start.offset, function.start.offset + function.size);
+        let section = function.start.section;
+        let mut ranges = Vec::new();
         let inside = |node: &Node| node.section == section && (start..end).contains(&node.offset);
         let patched = self.alternatives.iter().chain(&self.runtime_constants);
         ranges.extend(patched.filter(|site| inside(&site.at)));

@@ -5,8 +5,10 @@
 //! hopeless questions. What is left is decided by the solver, and what it shows replaces
 //! the other build's term in everything that follows on the path.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Instant;
 
 use xk_table::Range;
 
@@ -23,6 +25,11 @@ const ENOUGH: usize = 4;
 const WELCOME_S: u64 = 1;
 const NEEDED_S: u64 = 5;
 const MEMORY_S: u64 = 10;
+
+/// Seconds that one comparison of two functions may spend on claims that are not decided or do
+/// not hold: for every V, and for one value, where most of what is equal is equal by name.
+const PATIENCE_ALL_S: f64 = 12.0;
+const PATIENCE_ONE_S: f64 = 4.0;
 
 /// How much a claim matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,13 +95,16 @@ pub(crate) struct Claims<'a> {
     v: Option<(TermId, Range)>,
     default: i64,
     samples: Vec<Sample>,
+    /// Seconds that may still be spent in vain.
+    patience: Cell<f64>,
 }
 
 impl<'a> Claims<'a> {
     pub fn new(terms: &mut Terms, solver: &'a Solver, range: Option<Range>, default: i64) -> Self {
         let v = range.map(|range| (terms.v(), range));
         let samples = (0..SAMPLES).map(|number| Sample { number, v: sample_v(number, range, default) }).collect();
-        Self { solver, v, default, samples }
+        let patience = Cell::new(if v.is_some() { PATIENCE_ALL_S } else { PATIENCE_ONE_S });
+        Self { solver, v, default, samples, patience }
     }
 
     /// Whether `ours` equals `theirs`, always. The two may be memories.
@@ -117,6 +127,18 @@ impl<'a> Claims<'a> {
         true
     }
 
+    fn ask(&self, query: String, seconds: u64) -> bool {
+        if self.patience.get() <= 0.0 {
+            return false;
+        }
+        let started = Instant::now();
+        let refuted = self.solver.refutes(query, seconds);
+        if !refuted {
+            self.patience.set(self.patience.get() - started.elapsed().as_secs_f64());
+        }
+        refuted
+    }
+
     /// Whether no state tells `a` from `b`. Most claims hold whatever memory holds and whatever
     /// is assumed, and are refuted much faster so.
     fn refuted(
@@ -129,7 +151,7 @@ impl<'a> Claims<'a> {
     ) -> bool {
         let pairs = &[(a, b)][..];
         let plain = Claim { assumed: &[], v, pairs, any_memory: true };
-        let ask = |claim: &Claim<'_>, seconds: u64| self.solver.refutes(claim.counterexample(terms), seconds);
+        let ask = |claim: &Claim<'_>, seconds: u64| self.ask(claim.counterexample(terms), seconds);
         let seconds = if effort == Effort::Needed { NEEDED_S } else { WELCOME_S };
         if terms.bits(a) > 0 {
             if ask(&plain, seconds) || !assumed.is_empty() && ask(&Claim { assumed, ..plain }, seconds) {
@@ -190,7 +212,7 @@ impl<'a> Claims<'a> {
     /// is a yes.
     pub fn possible(&self, terms: &Terms, facts: &Facts) -> bool {
         self.samples.iter().any(|sample| sample.satisfies(terms, &facts.assumed))
-            || !self.solver.refutes(
+            || !self.ask(
                 Claim { assumed: &facts.assumed, v: self.v, any_memory: true, ..Claim::default() }
                     .counterexample(terms),
                 WELCOME_S,

@@ -10,7 +10,7 @@ use xk_table::{CriticalSpan, DataSite, Fit, Function as TableFunction, InPlace, 
 
 use super::{At, Claim, Proved, Report};
 use crate::analyse::Input;
-use crate::data;
+use crate::data::{self, DataSeeds};
 use crate::diff::Field;
 use crate::identity::{first_difference, locate};
 use crate::in_place;
@@ -72,7 +72,8 @@ struct Extent {
 }
 
 impl Check<'_> {
-    pub fn run(&self, report: &mut Report) {
+    /// Adds what does not hold to `report`; returns the table's functions of V.
+    pub fn run(&self, report: &mut Report) -> (Seeds, DataSeeds) {
         let functions = self.functions(report);
         let spans: Vec<Placed<'_>> = self
             .table
@@ -123,6 +124,20 @@ impl Check<'_> {
                 report.fault(placed.at(), Claim::Proof, format!("in place: {detail}"));
             }
         }
+        drop(context);
+        let data = self.data_seeds();
+        (seeds, data)
+    }
+
+    /// The table's functions of V in data, by section and offset in the deployed build.
+    fn data_seeds(&self) -> DataSeeds {
+        let (study, module) = (self.study, spelled(self.study.module.as_deref()));
+        let ours = self.table.data.iter().filter(|data| data.source == study.source && data.module == module);
+        let place = |data: &DataSite| {
+            let symbol = study.base.data_symbols.get(&data.symbol)?;
+            Some(((symbol.section.clone(), symbol.offset + u64::from(data.offset)), data.fit))
+        };
+        ours.filter_map(place).collect()
     }
 
     fn is_of_this_unit(&self, function: &TableFunction) -> bool {

@@ -95,7 +95,7 @@ pub fn analysed(
     solver: &Solver,
 ) -> Result<Analysis, Refusal> {
     let noreturns = HashSet::new();
-    analyse(&Input { default, powers_of_two: false, noreturns: &noreturns, deployed, solver }, units)
+    analyse(&Input { default, noreturns: &noreturns, deployed, solver }, units)
 }
 
 pub fn plain(build: &Build<'_>, default: i64, fitted: &[i64], unseen: &[i64]) -> Result<Analysis, Refusal> {

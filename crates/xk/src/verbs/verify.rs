@@ -39,6 +39,15 @@ pub struct Args {
     /// A second solver, which must agree
     #[arg(long, value_name = "SOLVER", value_parser = ["cvc5"])]
     solver: Option<String>,
+    /// Compile and compare these values, too
+    #[arg(
+        long,
+        value_name = "V",
+        value_delimiter = ',',
+        allow_negative_numbers = true,
+        conflicts_with_all = ["quick", "all"]
+    )]
+    at: Vec<i64>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -52,6 +61,8 @@ pub struct Args {
 /// A table, and what became of it.
 struct Verified<'a> {
     table: &'a ScopeTable,
+    /// Values that were asked for besides.
+    at: &'a [i64],
     result: Result<Report>,
 }
 
@@ -75,10 +86,10 @@ pub fn run(args: &Args) -> Result {
     let mut all = Vec::new();
     for table in wanted {
         let result = match &bench {
-            Some(bench) => bench.verify(table, &image),
+            Some(bench) => bench.verify(table, &image, &args.at),
             None => Ok(verify::quick(table, &image)),
         };
-        let verified = Verified { table, result };
+        let verified = Verified { table, at: &args.at, result };
         if !args.json {
             print!("{}", verified.text(args.quick, paint));
         }
@@ -120,12 +131,12 @@ impl Bench {
         Ok(Self { tree, solvers, objects: folders.cache.join("objects"), jobs })
     }
 
-    fn verify(&self, table: &ScopeTable, image: &Image) -> Result<Report> {
+    fn verify(&self, table: &ScopeTable, image: &Image, at: &[i64]) -> Result<Report> {
         let progress = Progress::new(title(&table.constant));
         let say = |line: &str| progress.say(line);
         let options = Options { cache: &self.objects, jobs: self.jobs, progress: &say };
         let constant = recall(&self.tree, &Spec::parse(&table.constant.id)?)?;
-        let report = verify::verify(&self.tree, image, &constant, table, &self.solvers, &options);
+        let report = verify::verify(&self.tree, image, &constant, table, &self.solvers, at, &options);
         progress.end();
         let mut report = report.map_err(|error| match error {
             BuildError::Refused(refusal) => refusal.into(),
@@ -202,8 +213,31 @@ impl Verified<'_> {
                 _ = writeln!(text, "      {}: {}", fault.claim.word(), fault.detail);
             }
         }
+        for &value in self.at {
+            let verdict = match self.verdict(report, value) {
+                (true, None) => format!("{}  {}", paint.good("ok"), paint.dim("accepted; compiled, and the same")),
+                (false, None) => {
+                    format!(
+                        "{}  {}",
+                        paint.warning("not accepted"),
+                        paint.dim("compiled, and the same: `xk set` takes it")
+                    )
+                }
+                (false, Some(why)) => format!("{}  {why}", paint.warning("not accepted")),
+                (true, Some(why)) => format!("{}  {why}", paint.bad("WRONG")),
+            };
+            _ = writeln!(text, "  value {value}  {verdict}");
+        }
         advise(&mut text, self.advice(), paint);
         text
+    }
+
+    /// Whether the table accepts a value, and why it is not the same as compiled, if it is not.
+    fn verdict<'a>(&self, report: &'a Report, value: i64) -> (bool, Option<&'a str>) {
+        let accepted = self.table.values.contains(value);
+        let refused = report.refused.get(&value).map(String::as_str);
+        let agrees = report.agreeing.contains(&value);
+        (accepted, refused.or((!agrees).then_some("it does not agree, or was not compared")))
     }
 
     /// One line for every span and data site, and one for the table if there is something to say.
@@ -279,6 +313,10 @@ impl Verified<'_> {
             "spans": table.spans.iter().enumerate().map(span).collect::<Vec<_>>(),
             "data": table.data.iter().enumerate().map(data).collect::<Vec<_>>(),
             "values": report.values,
+            "at": self.at.iter().map(|&value| {
+                let (accepted, why) = self.verdict(report, value);
+                json!({ "value": value, "accepted": accepted, "agrees": why.is_none(), "why": why })
+            }).collect::<Vec<_>>(),
             "error": failure,
             "advice": self.advice(),
         })
@@ -358,7 +396,12 @@ mod tests {
 
     fn good() -> Report {
         let proved = |millis| vec![Proved { solver: "z3 version 4.8.12".into(), millis }];
-        Report { faults: vec![], proofs: vec![proved(31), proved(12)], values: vec![1, 33, 64, 7, 127] }
+        Report {
+            faults: vec![],
+            proofs: vec![proved(31), proved(12)],
+            values: vec![1, 33, 64, 7, 127],
+            ..Report::default()
+        }
     }
 
     fn wrong() -> Report {
@@ -388,7 +431,7 @@ mod tests {
             ..Report::default()
         };
         let all = [Ok(good()), Ok(wrong()), Ok(drift), Err(Failure::error("the source is not installed"))]
-            .map(|result| Verified { table: &table, result });
+            .map(|result| Verified { table: &table, at: &[], result });
         let mut shown: String = all.iter().map(|verified| verified.text(false, Paint::PLAIN)).collect();
         shown += &summary(&all, &[], Paint::PLAIN);
         fixture::golden("verify.txt", &shown);

@@ -17,7 +17,7 @@ use common::Random;
 use emulator::Emulator;
 use fixture::*;
 use usable::{c_text, USABLE};
-use xk_sie::analyse::{confirmed, Analysis};
+use xk_sie::analyse::{analyse, confirmed, Analysis, Input};
 use xk_sie::object::Object;
 use xk_sie::proof::Solver;
 use xk_sie::study::Builds;
@@ -314,4 +314,20 @@ fn values_that_no_unit_has_in_common_leave_no_range() {
     let units = vec![builds(&build, 100, &[50, 60], &[]), builds(&build, 100, &[1000, 2000], &[])];
     let deployed = Itself::of(&build(100));
     assert_eq!(reason(&analysed(units, 100, &deployed, &solver()).unwrap_err()), "empty_range");
+}
+
+/// Where only powers of two were looked at, what lies between them is not accepted.
+#[test]
+fn powers_of_two_are_accepted_one_by_one() {
+    let text = format!("{PRELUDE}u64 f(u32 x) {{ return g(x / V); }}");
+    let build = from_c(&text);
+    let unit = builds(&build, 16, &[8, 32], &[64, 4, 256]);
+    let deployed = Itself::of(&unit.base);
+    let (noreturns, solver) = (std::collections::HashSet::new(), solver());
+    let input = Input { default: 16, powers_of_two: true, noreturns: &noreturns, deployed: &deployed, solver: &solver };
+    let values = analyse(&input, vec![unit]).unwrap().values;
+    assert_eq!((values.proved, values.compiled.as_slice()), (None, [4i64, 8, 16, 32, 64, 256].as_slice()));
+    assert!(values.unproved.is_some() && !values.contains(48) && !values.contains(128));
+    let otherwise = analysed(vec![builds(&build, 16, &[8, 32], &[64])], 16, &deployed, &solver).unwrap();
+    assert!(otherwise.values.proved.is_some() && otherwise.values.compiled.is_empty());
 }

@@ -120,8 +120,9 @@ fn nothing_but_the_default(default: i64, studies: &[Study], values: &Values) -> 
 #[must_use]
 pub fn observed(default: i64, studies: &[Study]) -> Values {
     let refused: BTreeMap<i64, String> = studies.iter().flat_map(|study| study.open().clone()).collect();
-    let agreeing = studies.iter().flat_map(|study| study.agreeing().iter().copied());
-    let mut compiled: BTreeSet<i64> = agreeing.filter(|value| !refused.contains_key(value)).collect();
+    let everywhere = |value: &i64| studies.iter().all(|study| study.agreeing().contains(value));
+    let agreeing = studies.first().into_iter().flat_map(|study| study.agreeing().iter().copied());
+    let mut compiled: BTreeSet<i64> = agreeing.filter(everywhere).collect();
     compiled.insert(default);
     Values { proved: None, unproved: None, compiled: compiled.into_iter().collect(), refused }
 }

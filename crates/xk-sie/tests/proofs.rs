@@ -302,3 +302,15 @@ fn values_that_no_unit_has_in_common_leave_no_range() {
     let deployed = Itself::of(&build(100));
     assert_eq!(reason(&analysed(units, 100, &deployed, &solver()).unwrap_err()), "empty_range");
 }
+
+/// Where only powers of two were looked at, what lies between them is not accepted.
+#[test]
+fn powers_of_two_are_accepted_one_by_one() {
+    let text = format!("{PRELUDE}u64 f(u32 x) {{ return g(x / V); }}");
+    let build = from_c(&text);
+    let unit = builds(&build, 16, &[8, 32], &[64, 4, 256]);
+    let deployed = Itself::of(&unit.base);
+    let values = analysed(vec![unit], 16, &deployed, &solver()).unwrap().values;
+    assert_eq!((values.proved, values.compiled.as_slice()), (None, [4i64, 8, 16, 32, 64, 256].as_slice()));
+    assert!(!values.contains(48) && !values.contains(128));
+}

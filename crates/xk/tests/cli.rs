@@ -35,7 +35,7 @@ impl Run {
     #[track_caller]
     fn json(&self) -> Value {
         let document: Value = serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("{e}: {}", self.stdout));
-        assert_eq!(document["schema"], 1);
+        assert_eq!(document["schema"], 2);
         document
     }
 }

@@ -11,6 +11,7 @@
 //! both ways. A relation is weakened until every path agrees with it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::{Duration, Instant};
 
 use xk_table::Range;
 
@@ -34,6 +35,10 @@ const MOST_DERIVED: u32 = 6;
 pub(crate) const SHOWN: u32 = 5;
 /// Pairs of stops after which a function is taken to be too large.
 const MOST_PAIRS: usize = 40_000;
+/// How long one comparison of two functions may take, for every V and for one value: most
+/// take less than a second.
+const LONGEST_ALL: Duration = Duration::from_secs(40);
+const LONGEST_ONE: Duration = Duration::from_secs(8);
 
 /// Both builds, somewhere between two pairs of places.
 #[derive(Debug, Clone)]
@@ -68,6 +73,8 @@ pub(crate) struct Walk<'a> {
     edges: BTreeMap<(Places, Places), [bool; 2]>,
     known: HashMap<TermId, bool>,
     pairs: usize,
+    /// When the comparison is given up.
+    deadline: Instant,
 }
 
 pub(crate) type Step<T = ()> = Result<T, Failure>;
@@ -90,6 +97,7 @@ impl<'a> Walk<'a> {
             edges: BTreeMap::new(),
             known: HashMap::new(),
             pairs: 0,
+            deadline: Instant::now() + if range.is_some() { LONGEST_ALL } else { LONGEST_ONE },
         }
     }
 
@@ -172,6 +180,9 @@ impl<'a> Walk<'a> {
         self.pairs += 1;
         if self.pairs > MOST_PAIRS {
             return self.mismatch(pair.from.0, "the function has too many paths");
+        }
+        if Instant::now() > self.deadline {
+            return self.mismatch(pair.from.0, "it takes too long to compare the functions");
         }
         let mut stops = Vec::new();
         for side in [BASE, OTHER] {

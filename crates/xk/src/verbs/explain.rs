@@ -112,7 +112,7 @@ fn head(text: &mut String, table: &ScopeTable, paint: Paint) {
         }],
     );
     facts.add("kernel", &[format!("{} (build-id {})", table.kernel.release, table.kernel.build_id)]);
-    facts.add("units", &[format!("{} can see it; {}", count(table.units.len(), "translation unit"), reaches(table))]);
+    facts.add("seen by", &[format!("{}; {}", count(table.units.len(), "translation unit"), reaches(table))]);
 }
 
 /// The values that may be set, what shows each, and why no others.

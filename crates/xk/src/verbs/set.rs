@@ -434,9 +434,8 @@ mod tests {
         assert_eq!(
             message((1 << 30) + 1),
             "BLK_MAX_REQUEST_COUNT: 1073741825 is outside the proved range, 1 to 1073741823, and none of the compiled \
-             values 1073741824, 2147483648 (to 1073741823: beyond it, -V does not fit the 4 bytes that \
-             blk_add_rq_to_plug+0x53 has for it); `xk build BLK_MAX_REQUEST_COUNT --values 1073741825` compiles and \
-             compares it"
+             values 1073741824, 2147483648 (to 1073741823: no larger value is proved); `xk build \
+             BLK_MAX_REQUEST_COUNT --values 1073741825` compiles and compares it"
         );
     }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * BLK_MAX_REQUEST_COUNT: block/blk.h:L335:32:0
- * default 32, 1 to 1073741823 are proved; mode task
+ * default 32, values 1 to 1073741823 (proved); mode task
  *
  * site 0: blk_add_rq_to_plug+0x59, block/blk-mq.c
  *	XK_VAR(plug)	struct blk_plug *

@@ -60,7 +60,7 @@ pub fn xk(code: i32, arguments: &[&str]) -> String {
 #[track_caller]
 pub fn json(arguments: &[&str]) -> Value {
     let document: Value = serde_json::from_str(&xk(0, arguments)).unwrap();
-    assert_eq!(document["schema"], 1);
+    assert_eq!(document["schema"], 2);
     document
 }
 

@@ -108,3 +108,23 @@ fn of_several_units_the_one_that_says_why_counts() {
     let refusal = analysed(units, DEFAULT, &Itself::of(&plain(DEFAULT)), &solver()).expect_err("it is accepted");
     assert!(matches!(refusal, Refusal::ReadOnlyData { .. }), "{refusal}");
 }
+
+/// A unit is not the deployed one if any of its functions differs, whether the constant is in it or not.
+#[test]
+fn every_function_of_a_unit_counts() {
+    let text = format!(
+        "{PRELUDE}u64 f(u32 x) {{ if (x > V) return g(x); return h(x); }} u64 other(u64 x) {{ return x * 1000; }}"
+    );
+    let build = from_c(&text);
+    let units = || vec![builds(&build, DEFAULT, &FITTED, &[])];
+    let mut deployed = Itself::of(&build(DEFAULT));
+    let analysis = analysed(units(), DEFAULT, &deployed, &solver()).expect("it is refused");
+    assert_eq!(analysis.units.iter().map(|unit| unit.functions).collect::<Vec<_>>(), [2]);
+    let other = deployed.functions.iter_mut().find(|(name, _)| name == "other").unwrap();
+    other.1[3] ^= 1;
+    let refusal = analysed(units(), DEFAULT, &deployed, &solver()).expect_err("it is accepted");
+    assert!(refusal.to_string().contains("other+"), "{refusal}");
+    deployed.functions.retain(|(name, _)| name != "other");
+    let refusal = analysed(units(), DEFAULT, &deployed, &solver()).expect_err("it is accepted");
+    assert!(matches!(refusal, Refusal::NotDeployed { .. }), "{refusal}");
+}

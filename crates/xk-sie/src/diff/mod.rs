@@ -130,20 +130,23 @@ pub fn compare_with(base: &Object, variant: &Object, rules: &Rules<'_>) -> Resul
     walk.finish()
 }
 
+/// An instruction of the deployed build and one of the variant.
+type Pair = (Node, Node);
+
 struct Walk<'a> {
     base: &'a Object,
     variant: &'a Object,
     rules: Rules<'a>,
     flows: [OnceCell<Flow>; 2],
-    pairings: HashMap<(Node, Node), Pairing>,
+    pairings: HashMap<Pair, Pairing>,
     /// The pair that the walk is at; none at the entries.
-    at: Option<(Node, Node)>,
+    at: Option<Pair>,
     /// From which pairs the walk came to each.
-    arrivals: HashMap<(Node, Node), HashSet<Option<(Node, Node)>>>,
+    arrivals: HashMap<Pair, HashSet<Option<Pair>>>,
     /// Pairs that do not match by instructions, and the pair from which both blocks were compared as
     /// a whole instead.
-    summarised: HashMap<(Node, Node), (Node, Node)>,
-    work: Vec<(Node, Node)>,
+    summarised: HashMap<Pair, Pair>,
+    work: Vec<Pair>,
     /// For each instruction of the deployed build and each instruction of the
     /// variant that stands for it: the constants that are others there.
     constants: BTreeMap<Node, BTreeMap<Node, BTreeMap<Field, Other>>>,
@@ -248,7 +251,7 @@ impl Walk<'_> {
 
     /// The earliest pair from which the walk can only have come to `pair`, straight through both
     /// blocks: what is shown from there holds for everything that arrives at `pair`.
-    fn entered(&self, pair: (Node, Node), base: &[&Insn], variant: &[&Insn]) -> (Node, Node) {
+    fn entered(&self, pair: Pair, base: &[&Insn], variant: &[&Insn]) -> Pair {
         let inside = |block: &[&Insn], node: Node| block.iter().any(|insn| insn.node == node);
         let mut entry = pair;
         while let Some(ways) = self.arrivals.get(&entry) {

@@ -286,7 +286,7 @@ impl Unit<'_> {
 
     /// Named objects are where the kernel's symbols say.
     fn names(&self, known: &Known) -> Result<(), Refusal> {
-        for (name, symbol) in &self.object.data_symbols {
+        for (name, symbol) in self.object.data_symbols.iter().filter(|(_, symbol)| !symbol.weak) {
             let index = self.object.sections.iter().position(|s| s.allocated && s.name == symbol.section);
             let Some(at) = index.and_then(|index| known.place(index, symbol.offset)) else { continue };
             let named = self.deployed.candidates(name, self.module).map_err(not_deployed)?;

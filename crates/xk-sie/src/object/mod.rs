@@ -156,6 +156,8 @@ pub struct DataSymbol {
     pub offset: u64,
     /// Size in bytes.
     pub size: u64,
+    /// Whether another definition may replace it.
+    pub weak: bool,
 }
 
 /// Sections of constants that the linker merges: what counts is the content, and
@@ -249,7 +251,8 @@ impl Object {
                 }
                 SymbolKind::Data => {
                     let section = self.sections.get(section.0).map_or("", |s| &s.name).to_owned();
-                    let data = DataSymbol { section, offset: symbol.address(), size: symbol.size() };
+                    let (offset, size, weak) = (symbol.address(), symbol.size(), symbol.is_weak());
+                    let data = DataSymbol { section, offset, size, weak };
                     self.data_symbols.insert(name.to_owned(), data);
                 }
                 _ => {}

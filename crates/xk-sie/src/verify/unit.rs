@@ -12,7 +12,7 @@ use super::{At, Claim, Proved, Report};
 use crate::analyse::Input;
 use crate::data::{self, DataSeeds};
 use crate::diff::Field;
-use crate::identity::{first_difference, locate};
+use crate::identity::{first_difference, locate, whole_unit};
 use crate::in_place;
 use crate::insn::{Insn, Node};
 use crate::object::Function;
@@ -75,6 +75,7 @@ impl Check<'_> {
     /// Adds what does not hold to `report`; returns the table's functions of V.
     pub fn run(&self, report: &mut Report) -> (Seeds, DataSeeds) {
         let functions = self.functions(report);
+        self.whole(report);
         let spans: Vec<Placed<'_>> = self
             .table
             .spans
@@ -163,6 +164,15 @@ impl Check<'_> {
             }
         }
         functions
+    }
+
+    /// The functions that the table does not name must be the deployed ones, too.
+    fn whole(&self, report: &mut Report) {
+        let module = self.study.module.as_deref();
+        let found = whole_unit(&self.study.base, &self.study.source, module, self.input.deployed);
+        if let (Err(refusal), true) = (found, report.faults.iter().all(|fault| fault.claim != Claim::Identity)) {
+            report.fault(At::Table, Claim::Identity, refusal.to_string());
+        }
     }
 
     fn identical(&self, ours: &TableFunction, function: &Function) -> Result<(), String> {

@@ -125,7 +125,6 @@ impl Check<'_> {
                 report.fault(placed.at(), Claim::Proof, format!("in place: {detail}"));
             }
         }
-        drop(context);
         let data = self.data_seeds();
         (seeds, data)
     }

@@ -46,6 +46,9 @@ impl Request {
         let wrong = |reason: String| Error::Table { name: name.to_owned(), reason };
 
         table.check().map_err(wrong)?;
+        if let (Some(reason), true) = (table.only_in_place(), backend != Backend::Patch) {
+            return Err(wrong(format!("only backend patch is possible: {reason}")));
+        }
         let nr_sites = table.spans.len() + table.data.len();
         if nr_sites > abi::MAX_SITES {
             return Err(wrong(format!("{nr_sites} sites, the kernel accepts {}", abi::MAX_SITES)));

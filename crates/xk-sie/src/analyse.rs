@@ -90,7 +90,43 @@ pub fn conclude(input: &Input<'_>, studies: &[Study]) -> Result<Analysis, Refusa
     for study in studies {
         unit_spans(input, study, &mut analysis)?;
     }
+    keep_in_place(&mut analysis)?;
     Ok(analysis)
+}
+
+/// Where a span takes no update, all instructions hold the value, and only what has room
+/// in them is left.
+fn keep_in_place(analysis: &mut Analysis) -> Result<(), Refusal> {
+    let Some((only, reason)) = analysis.spans.iter().find_map(|s| Some((s, s.only_in_place.as_ref()?))) else {
+        return Ok(());
+    };
+    let place = |span: &CriticalSpan| Place {
+        source: analysis.functions[span.function].source.clone(),
+        function: analysis.functions[span.function].symbol.clone(),
+        offset: span.start,
+    };
+    if let Some(other) = analysis.spans.iter().find(|span| span.in_place.is_none()) {
+        let why = other.in_place_reason.clone().unwrap_or_default();
+        let detail = format!("{reason}; only in place, and {} cannot be: {why}", place(other));
+        return Err(Refusal::NoIndirection { place: place(only), detail });
+    }
+    for held in analysis.spans.iter().filter_map(|span| span.in_place.as_ref()) {
+        analysis.range.min = analysis.range.min.max(held.range.min);
+        analysis.range.max = analysis.range.max.min(held.range.max);
+    }
+    let range = analysis.range;
+    if range.min == range.max {
+        let detail = format!("{reason}; only in place, and no other value has room there");
+        return Err(Refusal::EmptyRange { place: place(only), detail });
+    }
+    analysis.validation.fitted.retain(|&value| range.contains(value));
+    analysis.validation.unseen.retain(|&value| range.contains(value));
+    for span in &mut analysis.spans {
+        if let Some(held) = &mut span.in_place {
+            held.range = range;
+        }
+    }
+    Ok(())
 }
 
 /// Whether enough values that no fit was made from agree with it.

@@ -64,6 +64,8 @@ pub(crate) struct Ordered {
     pub query: String,
     /// Readings of the deployed instructions that are made in vain, one sentence each.
     pub visible: Vec<String>,
+    /// Whether there is any access to memory that somebody else may see.
+    pub shared: bool,
 }
 
 /// Looks at every access to memory that somebody else may see.
@@ -143,7 +145,7 @@ pub(crate) fn memory_rules(context: &Context<'_>, update: Update<'_>) -> Result<
     let mut wanted = twin.wanted.clone();
     replace(&mut twin.terms, &mut wanted, &mut pairs, &readings);
     let query = obligation_with(&mut twin.terms, &updated, &wanted, update.live, context.range, ivs, &pairs);
-    Ok(Ordered { query, visible })
+    Ok(Ordered { query, visible, shared: !by.is_empty() })
 }
 
 fn too_late(instruction: &str, store: bool) -> String {

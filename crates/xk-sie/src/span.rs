@@ -23,7 +23,7 @@ use crate::generate::{generate, Generated};
 use crate::in_place::in_place;
 use crate::insn::{Insn, Node};
 use crate::object::{Function, Object};
-use crate::ordering::{memory_rules, Update};
+use crate::ordering::{memory_rules, Ordered, Update};
 use crate::probe;
 use crate::product;
 use crate::program::{execute, iv_term, Link, Links};
@@ -354,10 +354,13 @@ impl Context<'_> {
                         links: &links,
                         live,
                     };
-                    let (query, visible) = match memory {
-                        Memory::Sequential => (self.sequential(&mut twin, &actual, update), Vec::new()),
+                    let Ordered { query, visible, shared } = match memory {
+                        Memory::Sequential => {
+                            let query = self.sequential(&mut twin, &actual, update);
+                            Ordered { query, visible: Vec::new(), shared: false }
+                        }
                         Memory::Shared => match memory_rules(self, update) {
-                            Ok(ordered) => (ordered.query, ordered.visible),
+                            Ok(ordered) => ordered,
                             Err(broken) => {
                                 unordered.get_or_insert(broken);
                                 continue;
@@ -372,8 +375,8 @@ impl Context<'_> {
                         }
                         Err(ProofError::Refuted) => {
                             reason = "the generated update is not equivalent".into();
-                            if memory == Memory::Shared {
-                                unordered.get_or_insert("it takes one reading of memory for another".into());
+                            if shared {
+                                unordered.get_or_insert("it would take one reading of memory for another".into());
                             }
                         }
                         Err(ProofError::Timeout(seconds)) => {

@@ -120,6 +120,6 @@ fn what_is_no_number_is_said() {
     };
     let relocated = reason("lea shared+{V}(%rdi),%rax\n ret");
     assert!(relocated.contains("the linker writes the number"), "{relocated}");
-    let five = reason(&format!("{}ret", "add ${V},%rdi\n".repeat(5)));
+    let five = reason(&format!("{}ret", "add ${V},%rax\n".repeat(5)));
     assert!(five.contains("5 instructions hold it"), "{five}");
 }

@@ -83,6 +83,20 @@ fn one_reading_stays_one_reading() {
     }
 }
 
+/// The read lies before a store, but what was made of it can be undone: five has an
+/// inverse modulo 2^32.
+#[test]
+fn a_multiplication_is_undone_where_nothing_may_be_read_again() {
+    let text = |v: i64| match v {
+        10 => "movzwl (%rsi),%eax; movl $0,(%rdi); lea (%rax,%rax,4),%eax; add %eax,%eax; mov %eax,8(%rdi); ret".into(),
+        _ => format!("movzwl (%rsi),%eax; movl $0,(%rdi); imul ${v},%eax,%eax; mov %eax,8(%rdi); ret"),
+    };
+    let build = |v: i64| from_assembly(&body(&text(v)))(v);
+    let analysis = plain(&build, 10, &[7, 11, 100], &[13, 50]).unwrap();
+    let [span] = &analysis.spans[..] else { panic!("{:?}", analysis.spans) };
+    assert_eq!((span.indirection.when, count(span, OpCode::Load)), (When::Instead, 0));
+}
+
 /// What was read first is used nowhere, and nothing lies between.
 #[test]
 fn what_is_used_nowhere_may_be_read_again() {

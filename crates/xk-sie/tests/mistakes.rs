@@ -219,7 +219,7 @@ fn every_kind_of_mistake_is_refuted() {
             ("wrong flag", vec![iv, reg(7), compare, flags(0x80)]),
             ("missing carry", vec![iv, reg(7), compare, flags(0x8d4)]),
             ("missing zero", vec![iv, reg(7), compare, flags(0x895)]),
-            ("a register more", vec![iv, reg(7), compare, flags(0x8d5), op(OpCode::SetReg, 4, 7, 0, 0, 0)]),
+            ("a register more", vec![iv, reg(7), compare, flags(0x8d5), op(OpCode::SetReg, 4, 3, 0, 0, 0)]),
         ],
     );
     let set = |width, dst| op(OpCode::SetReg, width, dst, 0, 0, 0);

@@ -151,6 +151,8 @@ pub fn site(function: usize, offset: u32, insn_len: u8) -> CriticalSpan {
         proof: Proof::Proved { solver: "by hand".into(), millis: 0 },
         in_place: None,
         in_place_reason: None,
+        only_in_place: None,
+        visible: Vec::new(),
     }
 }
 

@@ -34,6 +34,9 @@ impl Backend {
     /// The cheapest that is possible for a constant that goes to a value in this mode.
     #[must_use]
     pub fn cheapest(table: &ScopeTable, value: i64, mode: Mode) -> Self {
+        if table.only_in_place().is_some() {
+            return Self::Patch;
+        }
         let has_room = table.in_place_range().is_some_and(|range| range.contains(value));
         if mode == Mode::Global && has_room {
             Self::AutoGlobal
@@ -93,5 +96,7 @@ mod tests {
         ] {
             assert_eq!(Backend::cheapest(&table, value, mode), expected, "{value} {mode:?}");
         }
+        table.spans[1].only_in_place = Some("others would see it".into());
+        assert_eq!(Backend::cheapest(&table, 50, Mode::Now), Backend::Patch);
     }
 }

@@ -47,6 +47,9 @@ impl Request {
         let wrong = |reason: String| Error::Table { name: name.to_owned(), reason };
 
         table.check().map_err(wrong)?;
+        if let (Some(reason), true) = (table.only_in_place(), backend != Backend::Patch) {
+            return Err(wrong(format!("only backend patch is possible: {reason}")));
+        }
         let nr_sites = table.spans.len() + table.data.len();
         if nr_sites > abi::MAX_SITES {
             return Err(wrong(format!("{nr_sites} sites, the kernel accepts {}", abi::MAX_SITES)));
@@ -219,4 +222,56 @@ fn site(span: &CriticalSpan, function: &Function, text: &Text) -> Result<abi::Si
         };
     }
     Ok(site)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use xk_harness::{empty_table, site};
+    use xk_table::{InPlace, Mode, Patch, Range, Values};
+
+    use super::*;
+
+    struct Nowhere;
+
+    impl AddressOf for Nowhere {
+        fn address(&self, _: &Function) -> Result<Option<u64>, String> {
+            Ok(None)
+        }
+
+        fn data_address(&self, _: &DataSite) -> Result<Option<u64>, String> {
+            Ok(None)
+        }
+    }
+
+    #[test]
+    fn only_a_patch_is_loaded_where_others_would_see_an_update() {
+        let mut table = empty_table("A", 32, Mode::Global);
+        let mut span = site(0, 0, 5);
+        let (bytes, mask) = ("90".repeat(5), "ff".repeat(5));
+        table.functions = vec![Function {
+            symbol: "f".into(),
+            module: None,
+            text_offset: 0,
+            section: ".text".into(),
+            bytes,
+            mask,
+            source: "f.c".into(),
+        }];
+        span.ivs = vec![Fit::linear(1, 0, 4)];
+        (span.start, span.end) = (0, 5);
+        table.values = Values::proved(1, 100);
+        let patch = Patch { offset: 0, insn_len: 5, field: 1, size: 4, width: 4, iv: 0 };
+        span.in_place = Some(InPlace { patches: vec![patch], range: Range::of(1, 100), proof: span.proof.clone() });
+        table.spans = vec![span];
+        let load = |table: &ScopeTable, backend| Request::new(table, &Nowhere, backend).map(|_| ());
+        load(&table, Backend::Kprobe).unwrap();
+        table.spans[0].only_in_place = Some("others would see it".into());
+        load(&table, Backend::Patch).unwrap();
+        for backend in [Backend::Kprobe, Backend::Detour, Backend::Auto, Backend::AutoGlobal, Backend::PatchOrKprobe] {
+            let refused = load(&table, backend).unwrap_err().to_string();
+            assert!(refused.contains("only backend patch is possible: others would see it"), "{refused}");
+        }
+    }
 }

@@ -98,6 +98,7 @@ pub fn conclude(input: &Input<'_>, studies: &[Study], values: Values) -> Result<
     for study in studies {
         unit_spans(input, study, &mut analysis)?;
     }
+    keep_in_place(&mut analysis)?;
     Ok(analysis)
 }
 
@@ -125,6 +126,36 @@ pub fn observed(default: i64, studies: &[Study]) -> Values {
     let mut compiled: BTreeSet<i64> = agreeing.filter(everywhere).collect();
     compiled.insert(default);
     Values { proved: None, unproved: None, compiled: compiled.into_iter().collect(), refused }
+}
+
+/// Where a span takes no update, all instructions hold the value, and only what has room
+/// in them is left.
+fn keep_in_place(analysis: &mut Analysis) -> Result<(), Refusal> {
+    let Some((only, reason)) = analysis.spans.iter().find_map(|s| Some((s, s.only_in_place.as_ref()?))) else {
+        return Ok(());
+    };
+    let place = |span: &CriticalSpan| Place {
+        source: analysis.functions[span.function].source.clone(),
+        function: analysis.functions[span.function].symbol.clone(),
+        offset: span.start,
+    };
+    if let Some(other) = analysis.spans.iter().find(|span| span.in_place.is_none()) {
+        let why = other.in_place_reason.clone().unwrap_or_default();
+        let detail = format!("{reason}; only in place, and {} cannot be: {why}", place(other));
+        return Err(Refusal::NoIndirection { place: place(only), detail });
+    }
+    let room = analysis.spans.iter().filter_map(|span| span.in_place.as_ref().map(|held| held.range));
+    let room = room.fold(analysis.values.hull(), |a, b| Range::of(a.min.max(b.min), a.max.min(b.max)));
+    analysis.values.keep_within(room);
+    let hull = analysis.values.hull();
+    if hull.min == hull.max {
+        let detail = format!("{reason}; only in place, and no other value has room there");
+        return Err(Refusal::EmptyRange { place: place(only), detail });
+    }
+    for held in analysis.spans.iter_mut().filter_map(|span| span.in_place.as_mut()) {
+        held.range = hull;
+    }
+    Ok(())
 }
 
 /// The values around the default up to the first that does not agree in every

@@ -45,6 +45,8 @@ enum Undo {
     SubFrom,
     /// x = ~available.
     Not,
+    /// x = available · (1 / constant); an odd constant has an inverse modulo 2^n.
+    Mul,
 }
 
 /// The operations and how they obtain their inputs.
@@ -152,6 +154,9 @@ impl Generator<'_> {
             Node::Bin(BinOp::Add, x, c) if terms.as_const(c).is_some() => Some((x, Undo::Add, c)),
             Node::Bin(BinOp::Xor, x, c) if terms.as_const(c).is_some() => Some((x, Undo::Xor, c)),
             Node::Bin(BinOp::Sub, c, x) if terms.as_const(c).is_some() => Some((x, Undo::SubFrom, c)),
+            Node::Bin(BinOp::Mul, x, c) if is_whole(terms.bits(term)) && terms.as_const(c).is_some_and(is_odd) => {
+                Some((x, Undo::Mul, c))
+            }
             Node::Not(x) => Some((x, Undo::Not, x)),
             _ => None,
         };
@@ -265,6 +270,10 @@ impl Generator<'_> {
                 let x = self.value(terms, available)?;
                 if let Undo::Not = undo {
                     return self.emit(OpCode::Not, width, x, 0, 0, 0);
+                }
+                if let (Undo::Mul, Some(factor)) = (undo, terms.as_const(operand)) {
+                    let inverse = self.emit(OpCode::Imm, width, 0, 0, 0, inverse(factor as u64) as i64)?;
+                    return self.emit(OpCode::Mul, width, x, inverse, 0, 0);
                 }
                 let c = self.value(terms, operand)?;
                 match undo {
@@ -421,6 +430,19 @@ impl Generator<'_> {
             }
         }
     }
+}
+
+fn is_whole(bits: Bits) -> bool {
+    bits == u32::from(width_of(bits)) * 8
+}
+
+fn is_odd(value: u128) -> bool {
+    value & 1 == 1
+}
+
+/// The inverse of an odd number modulo 2^64: each round doubles the bits that are right.
+fn inverse(odd: u64) -> u64 {
+    (0..6).fold(odd, |guess, _| guess.wrapping_mul(2u64.wrapping_sub(odd.wrapping_mul(guess))))
 }
 
 /// The part of a register that must be written so that `old` becomes `new`.

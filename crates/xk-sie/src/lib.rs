@@ -21,6 +21,7 @@ pub mod insn;
 mod live;
 pub mod notes;
 pub mod object;
+mod ordering;
 pub mod outcome;
 pub mod pipeline;
 pub mod plan;

@@ -133,7 +133,7 @@ pub fn execute(terms: &mut Terms, state: &mut State, program: &Program, ivs: &[T
             OpCode::Flags => flags_word(terms, &state.flags),
             OpCode::Load => {
                 let address = address(terms, a64, op.imm);
-                terms.load(state.memory, address, bits)
+                state.load(terms, address, bits)
             }
             OpCode::Add => terms.bin(BinOp::Add, a, b),
             OpCode::Sub => terms.bin(BinOp::Sub, a, b),
@@ -198,7 +198,7 @@ pub fn execute(terms: &mut Terms, state: &mut State, program: &Program, ivs: &[T
             OpCode::PerCpu => terms.symbol(PER_CPU, 64),
             OpCode::Store => {
                 let address = address(terms, a64, op.imm);
-                state.memory = terms.store(state.memory, address, b);
+                state.store(terms, address, b);
                 continue;
             }
         };

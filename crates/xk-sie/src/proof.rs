@@ -31,9 +31,22 @@ pub fn obligation(
     range: Range,
     fits: &[Fit],
 ) -> String {
+    obligation_with(terms, updated, wanted, live, range, fits, &[])
+}
+
+/// The same, where each of `equal` must not differ, either.
+pub(crate) fn obligation_with(
+    terms: &mut Terms,
+    updated: &State,
+    wanted: &State,
+    live: Live,
+    range: Range,
+    fits: &[Fit],
+    equal: &[(TermId, TermId)],
+) -> String {
     let mut printer = Printer::default();
     let mut differences = Vec::new();
-    let mut pairs = Vec::new();
+    let mut pairs = equal.to_vec();
     for number in 0..16 {
         if live.register(number) {
             pairs.push((updated.regs[number], wanted.regs[number]));

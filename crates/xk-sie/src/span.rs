@@ -23,6 +23,7 @@ use crate::generate::{generate, Generated};
 use crate::in_place::in_place;
 use crate::insn::{Insn, Node};
 use crate::object::{Function, Object};
+use crate::ordering::{memory_rules, Ordered, Update};
 use crate::probe;
 use crate::product;
 use crate::program::{execute, iv_term, Link, Links};
@@ -61,6 +62,8 @@ struct Draft {
     first_seed: usize,
     /// No span may begin before this.
     settled: usize,
+    /// The instruction that carries the update before this one.
+    carrier: Option<usize>,
     /// Just behind the last seed.
     end: usize,
     /// The last instruction before which the update may still run.
@@ -70,6 +73,7 @@ struct Draft {
 }
 
 /// A location for the update.
+#[derive(Clone)]
 struct Candidate {
     /// Index of the instruction that carries the probe.
     insn: usize,
@@ -124,12 +128,11 @@ impl Context<'_> {
             let block = self.flow.block(self.object, node);
             // From here on the state is the wanted one: earlier spans have
             // been updated, and no later one may be computed as if they had not.
-            let mut settled = 0;
+            let (mut settled, mut carrier) = (0, None);
             for draft in self.drafts(function, &block)? {
-                let (mut span, point) = self.prove(function, index, &block, &Draft { settled, ..draft })?;
-                self.look_in_place(function, &block, &mut span);
+                let (span, at) = self.prove(function, index, &block, &Draft { settled, carrier, ..draft })?;
                 spans.push(span);
-                settled = point;
+                (settled, carrier) = (at.point(), Some(at.insn));
             }
             done.extend(block.iter().map(|insn| insn.node));
         }
@@ -173,7 +176,8 @@ impl Context<'_> {
         for insn in &block[begin..=first] {
             twin.step(self, insn).map_err(|_| unsupported(insn))?;
         }
-        let mut draft = Draft { first_seed: first, settled: 0, end: first + 1, last: first, before_possible: false };
+        let mut draft =
+            Draft { first_seed: first, settled: 0, carrier: None, end: first + 1, last: first, before_possible: false };
         let mut index = first + 1;
         while index < block.len() {
             let insn = block[index];
@@ -256,23 +260,46 @@ impl Context<'_> {
         function_index: usize,
         block: &[&Insn],
         draft: &Draft,
-    ) -> Result<(CriticalSpan, usize), Refusal> {
+    ) -> Result<(CriticalSpan, Candidate), Refusal> {
         let place = self.place(function, block[draft.first_seed].node);
         let (candidates, mut reasons) = self.candidates(function, block, draft);
         if candidates.is_empty() {
             return Err(Refusal::Unprobeable { place, detail: reasons.join("; ") });
         }
+        let mut visible = None;
         for candidate in &candidates {
-            match self.try_candidate(function, function_index, block, draft, candidate) {
-                Ok(span) => return Ok((span, candidate.point())),
+            let at = block[candidate.insn].node.offset - function.start.offset;
+            match self.try_candidate(function, function_index, block, draft, candidate, Memory::Shared) {
+                Ok(mut span) => {
+                    self.look_in_place(function, block, &mut span);
+                    return Ok((span, candidate.clone()));
+                }
                 Err(Attempt::Refused(refusal)) => return Err(*refusal),
-                Err(Attempt::Next(reason)) => {
-                    let at = block[candidate.insn].node.offset - function.start.offset;
-                    reasons.push(format!("{at:#x}: {reason}"));
+                Err(Attempt::Next(reason)) => reasons.push(format!("{at:#x}: {reason}")),
+                Err(Attempt::Visible(reason)) => {
+                    let reason = format!("{at:#x}: {reason}");
+                    visible.get_or_insert(reason.clone());
+                    reasons.push(reason);
                 }
             }
         }
         reasons.dedup();
+        // Instructions that hold the value themselves access memory as they always did.
+        if let Some(visible) = visible {
+            for candidate in &candidates {
+                let tried = self.try_candidate(function, function_index, block, draft, candidate, Memory::Sequential);
+                let Ok(mut span) = tried else { continue };
+                self.look_in_place(function, block, &mut span);
+                match &span.in_place_reason {
+                    Some(reason) => reasons.push(format!("in place: {reason}")),
+                    None => {
+                        span.only_in_place = Some(visible);
+                        return Ok((span, candidate.clone()));
+                    }
+                }
+                break;
+            }
+        }
         Err(Refusal::NoIndirection { place, detail: reasons.join("; ") })
     }
 
@@ -283,14 +310,15 @@ impl Context<'_> {
         block: &[&Insn],
         draft: &Draft,
         candidate: &Candidate,
+        memory: Memory,
     ) -> Result<CriticalSpan, Attempt> {
         let point = candidate.point();
         // An instruction that is skipped cannot carry another update.
-        if candidate.when == When::Instead && draft.settled == candidate.insn && draft.settled > 0 {
+        if candidate.when == When::Instead && draft.carrier == Some(candidate.insn) {
             return Err(Attempt::Next("another update runs before this instruction".into()));
         }
         let live = self.live_before(block, point);
-        let mut reason = String::new();
+        let (mut reason, mut unordered) = (String::new(), None);
         let lowest = draft.first_seed.saturating_sub(MAX_EXTENSION).max(draft.settled);
         for start in (lowest..=draft.first_seed).rev() {
             let mut twin = Twin::new();
@@ -315,13 +343,42 @@ impl Context<'_> {
             match generate(&mut twin.terms, &actual, &twin.wanted, live, &fits, &links) {
                 Err(not_available) => reason = not_available.0,
                 Ok(generated) => {
-                    let proof = self.decide(&mut twin, &actual, &generated, &fits, live, &links);
-                    match proof {
+                    let update = Update {
+                        function,
+                        block,
+                        start,
+                        point,
+                        skipped: (candidate.when == When::Instead).then_some(candidate.insn),
+                        program: &generated.program,
+                        ivs: &fits,
+                        links: &links,
+                        live,
+                    };
+                    let Ordered { query, visible, shared } = match memory {
+                        Memory::Sequential => {
+                            let query = self.sequential(&mut twin, &actual, update);
+                            Ordered { query, visible: Vec::new(), shared: false }
+                        }
+                        Memory::Shared => match memory_rules(self, update) {
+                            Ok(ordered) => ordered,
+                            Err(broken) => {
+                                unordered.get_or_insert(broken);
+                                continue;
+                            }
+                        },
+                    };
+                    match self.decide(&generated, &fits, &query) {
                         Ok(proof) => {
                             let span = Assembled { function, function_index, block, start, draft, candidate };
-                            return Ok(self.assemble(&span, generated, fits, proof, &twin, live));
+                            let assembled = self.assemble(&span, generated, fits, proof, &twin, live);
+                            return Ok(CriticalSpan { visible, ..assembled });
                         }
-                        Err(ProofError::Refuted) => reason = "the generated update is not equivalent".into(),
+                        Err(ProofError::Refuted) => {
+                            reason = "the generated update is not equivalent".into();
+                            if shared {
+                                unordered.get_or_insert("it would take one reading of memory for another".into());
+                            }
+                        }
                         Err(ProofError::Timeout(seconds)) => {
                             let place = self.place(function, block[draft.first_seed].node);
                             return Err(Attempt::Refused(Box::new(Refusal::SolverTimeout { place, seconds })));
@@ -331,7 +388,7 @@ impl Context<'_> {
                 }
             }
         }
-        Err(Attempt::Next(reason))
+        Err(unordered.map_or(Attempt::Next(reason), Attempt::Visible))
     }
 
     fn fits(&self, insns: &[&Insn]) -> Vec<Fit> {
@@ -348,18 +405,17 @@ impl Context<'_> {
         fits
     }
 
-    fn decide(
-        &self,
-        twin: &mut Twin,
-        actual: &State,
-        generated: &Generated,
-        fits: &[Fit],
-        live: Live,
-        links: &Links,
-    ) -> Result<Proof, ProofError> {
+    fn decide(&self, generated: &Generated, fits: &[Fit], query: &str) -> Result<Proof, ProofError> {
         if generated.program.check(fits.len()).is_err() {
             return Err(ProofError::Refuted);
         }
+        let millis = self.solver.refute(query)?;
+        Ok(Proof::Proved { solver: self.solver.name.clone(), millis })
+    }
+
+    /// The obligation of an update where nobody else accesses memory.
+    fn sequential(&self, twin: &mut Twin, actual: &State, update: Update<'_>) -> String {
+        let Update { program, ivs: fits, links, live, .. } = update;
         let mut updated = actual.clone();
         let ivs: Vec<_> = fits
             .iter()
@@ -368,10 +424,8 @@ impl Context<'_> {
                 twin.terms.zext(iv, 64)
             })
             .collect();
-        execute(&mut twin.terms, &mut updated, &generated.program, &ivs, links);
-        let query = obligation(&mut twin.terms, &updated, &twin.wanted, live, self.range, fits);
-        let millis = self.solver.refute(&query)?;
-        Ok(Proof::Proved { solver: self.solver.name.clone(), millis })
+        execute(&mut twin.terms, &mut updated, program, &ivs, links);
+        obligation(&mut twin.terms, &updated, &twin.wanted, live, self.range, fits)
     }
 
     fn assemble(
@@ -415,6 +469,8 @@ impl Context<'_> {
             proof,
             in_place: None,
             in_place_reason: None,
+            only_in_place: None,
+            visible: Vec::new(),
         }
     }
 }
@@ -428,9 +484,20 @@ struct Assembled<'a> {
     candidate: &'a Candidate,
 }
 
+/// How an update is to see memory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Memory {
+    /// As if nobody else did anything meanwhile.
+    Sequential,
+    /// Others read and write it at any time.
+    Shared,
+}
+
 enum Attempt {
     /// Another location may do.
     Next(String),
+    /// Another location may do; here others would see the update at work.
+    Visible(String),
     /// Nothing will.
     Refused(Box<Refusal>),
 }

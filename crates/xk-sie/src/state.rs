@@ -82,6 +82,45 @@ pub struct State {
     pub flags_origin: Option<FlagsOrigin>,
     /// The function's own stack frame, where it is kept apart from memory.
     pub frame: Option<Frame>,
+    /// Memory as others share it, where it is looked at like that.
+    pub shared: Option<Shared>,
+}
+
+/// Memory that other contexts read and write at any time: each read gives an unknown of its
+/// own, and stores are kept in their order. [`State::memory`] holds the function's own frame.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shared {
+    /// The stack pointer, if nobody else reaches what lies a known distance from it.
+    pub own: Option<TermId>,
+    /// All accesses in their order.
+    pub accesses: Vec<Access>,
+    /// Whether they are those of an update.
+    pub of_update: bool,
+}
+
+/// One access to shared memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Access {
+    /// Where.
+    pub address: TermId,
+    /// What was read or is stored.
+    pub value: TermId,
+    /// Whether it is a store.
+    pub store: bool,
+}
+
+impl Shared {
+    fn is_own(&self, terms: &Terms, address: TermId) -> bool {
+        self.own.is_some_and(|own| terms.distance(address, own).is_some())
+    }
+
+    fn read(&mut self, terms: &mut Terms, address: TermId, bits: Bits) -> TermId {
+        // The same in two executions, if both read there as their n-th access.
+        let (number, by) = (self.accesses.len(), if self.of_update { "update" } else { "code" });
+        let value = terms.symbol(format!("reading {number} of the {by} at {address:?}, {bits} bits"), bits);
+        self.accesses.push(Access { address, value, store: false });
+        value
+    }
 }
 
 /// The parts of a stack frame that nothing but the function itself can reach, kept apart
@@ -192,6 +231,7 @@ impl State {
             memory: terms.memory(),
             flags_origin: None,
             frame: None,
+            shared: None,
         }
     }
 
@@ -202,7 +242,10 @@ impl State {
                 return frame.load(terms, place, bits);
             }
         }
-        terms.load(self.memory, address, bits)
+        match &mut self.shared {
+            Some(shared) if !shared.is_own(terms, address) => shared.read(terms, address, bits),
+            _ => terms.load(self.memory, address, bits),
+        }
     }
 
     /// Pushes `value` to `address`: nobody else knows of it yet.
@@ -235,7 +278,12 @@ impl State {
                 return frame.store(terms, place, value);
             }
         }
-        self.memory = terms.store(self.memory, address, value);
+        match &mut self.shared {
+            Some(shared) if !shared.is_own(terms, address) => {
+                shared.accesses.push(Access { address, value, store: true });
+            }
+            _ => self.memory = terms.store(self.memory, address, value),
+        }
     }
 
     /// The low `bits` of register `number`.

@@ -54,7 +54,7 @@ fn what_was_accessed_atomically_is_not_accessed_again() {
         ("mov $0x55,%eax; mov %rax,(%rdi)", "mov $0x55,%eax; xchg %rax,(%rdi)"),
         ("mov $0x55,%eax; xadd %rax,(%rdi)", "mov $0x55,%eax; lock xadd %rax,(%rdi)"),
         // The old value would have to be read again.
-        ("mov (%rdi),%rax; imul $0x55,%rax,%rax", "lock xadd %rax,(%rdi); imul $0x55,%rax,%rax"),
+        ("mov (%rdi),%rax; and $0x55,%rax", "lock xadd %rax,(%rdi); and $0x55,%rax"),
     ];
     for (plain, atomic) in pairs {
         assert!(has_update(plain), "{plain}");

@@ -22,7 +22,7 @@ use xk_sie::study::{Means, Study, Variant};
 use xk_sie::theorem::{Compiled, Compiler, Functions, Theorem, With};
 use xk_sie::verify::{against, quick, shown_again, values, At, Claim, Report};
 use xk_table::{
-    ConstRef, Fit, Form, InPlace, KernelRef, Mode, OpCode, ProbeKind, Range, ScopeTable, Values, When, SCHEMA,
+    ConstRef, Fit, Form, InPlace, KernelRef, Mode, Op, OpCode, ProbeKind, Range, ScopeTable, Values, When, SCHEMA,
 };
 
 /// The deployed kernel is the fixture itself.
@@ -183,6 +183,8 @@ impl Bench {
 const TWO: &str = "typedef unsigned int u32; typedef unsigned long u64; extern u64 g(u64), h(u64);\n\
     u64 f(u32 x) { if (x > V) return g(x); return h(x); }\n\
     u64 e(u64 x, u64 y) { return g(x + y * 3 + 2 * V); }\n";
+const TWO_READINGS: &str = "extern unsigned long g(unsigned long), h(unsigned long);\n\
+    unsigned long f(unsigned int *p) { if (*p > V) return g(1); return h(2); }\n";
 const SELECT: &str = "extern unsigned long g(unsigned long);\n\
     unsigned long f(unsigned char c, unsigned long y) { return g(y + (c ? 2 * V : V)) + y; }\n";
 /// Beyond 254 there is nothing left to compare.
@@ -235,6 +237,63 @@ fn an_update_that_does_nothing_is_not_proved() {
             }
         }
     });
+}
+
+/// `f` in assembly.
+macro_rules! assembly {
+    ($before:literal, $behind:literal) => {
+        concat!(
+            "#define S(x) #x\n#define T(x) S(x)\nasm(\".text; .globl f; .type f,@function; f: ",
+            $before,
+            "\" T(V) \"",
+            $behind,
+            "; ret; .size f,.-f\");\n"
+        )
+    };
+}
+
+/// The update is right where nobody else accesses memory, and others would see it.
+#[test]
+fn an_update_that_others_see_at_work_is_not_proved() {
+    let op = |code, width, dst, a, b| Op { code, width, dst, a, b, c: 0, imm: 0 };
+    // rax is of one reading, and rdx of another.
+    let bench = Bench::new(assembly!("mov (%rdi),%eax; mov %eax,%edx; and $", ",%edx"));
+    assert_eq!(bench.altered(|_| ()).faults, []);
+    assert!(bench.table.spans[0].indirection.program.ops.iter().all(|op| op.code != OpCode::Load));
+    bench.finds(At::Span(0), Claim::Proof, |table| {
+        let span = &mut table.spans[0];
+        let end = table.functions[span.function].bytes.len() as u32 / 2;
+        span.start = 0;
+        (span.indirection.offset, span.indirection.insn_len) = (end - 1, 1);
+        span.indirection.when = When::Before;
+        span.indirection.program.ops = vec![
+            op(OpCode::Reg, 8, 0, 7, 0),
+            op(OpCode::Load, 4, 1, 0, 0),
+            op(OpCode::Iv, 4, 2, 0, 0),
+            op(OpCode::And, 4, 3, 1, 2),
+            op(OpCode::SetReg, 4, 2, 3, 0),
+        ];
+    });
+    // The default is in memory until the update runs.
+    let bench = Bench::new(assembly!("movl $", ",(%rdi); xor %eax,%eax; xor %edx,%edx"));
+    assert_eq!(bench.altered(|_| ()).faults, []);
+    assert_eq!(bench.table.spans[0].indirection.when, When::Instead);
+    bench.finds(At::Span(0), Claim::Proof, |table| table.spans[0].indirection.when = When::After);
+    // One access becomes two, whoever comes between.
+    let bench = Bench::new(assembly!("addl $", ",%gs:(%rdi); xor %eax,%eax; xor %edx,%edx"));
+    assert_eq!(bench.altered(|_| ()).faults, []);
+    assert!(bench.table.spans[0].only_in_place.is_some());
+    bench.finds(At::Span(0), Claim::Proof, |table| table.spans[0].only_in_place = None);
+    let report = bench.altered(|table| table.spans[0].in_place = None);
+    assert!(report.at(At::Table).any(|fault| fault.claim == Claim::Coherence), "{:?}", report.faults);
+}
+
+#[test]
+fn what_is_read_again_is_said() {
+    let bench = Bench::new(TWO_READINGS);
+    assert_eq!(bench.altered(|_| ()).faults, []);
+    assert!(!bench.table.spans[0].visible.is_empty(), "{:?}", bench.table.spans);
+    bench.finds(At::Span(0), Claim::Proof, |table| table.spans[0].visible.clear());
 }
 
 #[test]

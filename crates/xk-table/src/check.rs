@@ -34,7 +34,21 @@ impl ScopeTable {
         for (i, span) in self.spans.iter().enumerate() {
             self.check_span(span).map_err(|why| format!("span {i}: {why}"))?;
         }
+        self.check_only_in_place()?;
         self.check_scopes()
+    }
+
+    /// Where one span takes no update, none of the table's values may need one.
+    fn check_only_in_place(&self) -> Result<(), String> {
+        let Some(reason) = self.only_in_place() else { return Ok(()) };
+        if let Some(i) = self.spans.iter().position(|span| span.in_place.is_none()) {
+            return Err(format!("span {i} needs an update, and another allows none: {reason}"));
+        }
+        let hull = self.values.hull();
+        match self.in_place_range() {
+            Some(room) if room.contains(hull.min) && room.contains(hull.max) => Ok(()),
+            _ => Err(format!("some of {} need an update, and a span allows none: {reason}", self.values)),
+        }
     }
 
     fn check_span(&self, span: &CriticalSpan) -> Result<(), String> {

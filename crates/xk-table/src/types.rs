@@ -303,6 +303,13 @@ pub struct CriticalSpan {
     /// Why that cannot be, where somebody has looked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_place_reason: Option<String>,
+    /// Why it may be done in no other way: other contexts would see the update at work in
+    /// memory. Its proof is for a machine on which nobody else accesses memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub only_in_place: Option<String>,
+    /// What the update does to memory besides what the code with V does: reads alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub visible: Vec<String>,
 }
 
 /// One instruction of a critical span, for people.
@@ -367,6 +374,13 @@ pub struct Unit {
 }
 
 impl ScopeTable {
+    /// Why no update may be used, but only instructions that hold the value: the first
+    /// span that says so.
+    #[must_use]
+    pub fn only_in_place(&self) -> Option<&str> {
+        self.spans.iter().find_map(|span| span.only_in_place.as_deref())
+    }
+
     /// The values that fit into all instructions that can hold one, accepted or not; `None`
     /// when there are no such instructions.
     #[must_use]

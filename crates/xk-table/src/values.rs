@@ -83,6 +83,13 @@ impl Values {
         Range::of(proved.min.min(first), proved.max.max(last))
     }
 
+    /// Only those that lie in `range` are left.
+    pub fn keep_within(&mut self, range: Range) {
+        let both = |proved: Range| Range::of(proved.min.max(range.min), proved.max.min(range.max));
+        self.proved = self.proved.map(both).filter(|proved| proved.min <= proved.max);
+        self.compiled.retain(|&value| range.contains(value));
+    }
+
     /// Whether they are coherent for a constant with this default.
     pub(crate) fn check(&self, default: i64) -> Result<(), String> {
         if let Some(range) = self.proved.filter(|range| range.min > range.max) {

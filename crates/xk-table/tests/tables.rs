@@ -60,6 +60,8 @@ fn table() -> ScopeTable {
             proof: Proof::Proved { solver: "z3".into(), millis: 1 },
             in_place: None,
             in_place_reason: None,
+            only_in_place: None,
+            visible: Vec::new(),
         }],
         data: Vec::new(),
         scopes: vec![scope()],
@@ -228,6 +230,25 @@ fn incoherent_numbers_in_instructions_are_refused() {
     let mut undefined = with(|_| ());
     undefined.spans[0].ivs[0].form = Form::Quotient(0);
     assert!(undefined.check().is_err());
+}
+
+#[test]
+fn a_span_without_an_update_leaves_no_value_and_no_span_to_one() {
+    let mut held = table();
+    let room = InPlace { range: held.values.hull(), ..in_place() };
+    held.spans[0].in_place = Some(room.clone());
+    held.spans[0].only_in_place = Some("others would see it".into());
+    assert_eq!(held.check(), Ok(()));
+    assert_eq!(held.only_in_place(), Some("others would see it"));
+    let mut narrow = held.clone();
+    narrow.spans[0].in_place.as_mut().unwrap().range.max -= 1;
+    assert!(narrow.check().unwrap_err().contains("need an update"));
+    let mut none = held.clone();
+    none.spans[0].in_place = None;
+    assert!(none.check().unwrap_err().contains("span 0 needs an update"));
+    let mut another = held;
+    another.spans.push(table().spans[0].clone());
+    assert!(another.check().unwrap_err().contains("span 1 needs an update"));
 }
 
 #[test]

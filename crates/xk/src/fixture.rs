@@ -83,6 +83,8 @@ pub fn table() -> ScopeTable {
             proof: Proof::Proved { solver: "Z3 version 4.8.12".into(), millis: 9 },
         }),
         in_place_reason: None,
+        only_in_place: None,
+        visible: Vec::new(),
     };
     let compare = CriticalSpan {
         function: 1,
@@ -113,6 +115,8 @@ pub fn table() -> ScopeTable {
         proof: Proof::Proved { solver: "Z3 version 4.8.12".into(), millis: 12 },
         in_place: None,
         in_place_reason: Some("`cmp $0x1f,%esi`: the kernel patches these bytes itself".into()),
+        only_in_place: None,
+        visible: Vec::new(),
     };
     let unit = |source: &str, module: Option<&str>, functions, spans| Unit {
         source: source.into(),

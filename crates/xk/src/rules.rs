@@ -156,6 +156,13 @@ impl Rules {
     /// Nothing that is allowed is possible.
     pub fn backend(&self, by: By, table: &ScopeTable, value: i64, mode: Mode) -> Result<Backend> {
         self.check(by)?;
+        if let (By::Auto, Some(reason)) = (by, table.only_in_place()) {
+            self.check(By::Patch).map_err(|_| {
+                let others = self.sentence().unwrap_or_default();
+                Failure::new(Exit::Refused, format!("only a patch is possible: {reason}; {others}"))
+            })?;
+            return Ok(Backend::Patch);
+        }
         let patch = Backend::cheapest(table, value, mode) == Backend::AutoGlobal && self.allows(By::Patch);
         Ok(match (by, patch, self.allows(By::Detour), self.allows(By::Kprobe)) {
             (By::Kprobe, ..) => Backend::Kprobe,

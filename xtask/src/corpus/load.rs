@@ -70,6 +70,7 @@ impl From<ProbeKind> for Predicted {
 impl Predicted {
     fn of(span: &CriticalSpan, all: &[CriticalSpan], backend: Backend) -> Self {
         match backend {
+            Backend::Patch => Self::Patch,
             Backend::AutoGlobal if span.in_place.is_some() && !gives_way(span, all) => Self::Patch,
             Backend::AutoGlobal | Backend::Auto if span.indirection.window_range().is_some() => Self::Detour,
             _ => span.indirection.probe.into(),
@@ -204,7 +205,10 @@ fn wanted(outcomes: &[Outcome], results: &Results, backend: Backend) -> Result<V
             if confiner.confine(&image, &mut table)? {
                 store.save(&table)?;
             }
-            wanted.push(Wanted::of(outcome, &table, backend));
+            match table.only_in_place() {
+                Some(reason) if backend != Backend::Auto => eprintln!("{id}: left out, only a patch: {reason}"),
+                _ => wanted.push(Wanted::of(outcome, &table, backend)),
+            }
         }
     }
     ensure!(!wanted.is_empty(), "no constant of the list is usable");

@@ -114,6 +114,7 @@ impl Relation {
             memory,
             flags_origin: None,
             frame: frame.cloned(),
+            shared: None,
         };
         let mut base = empty(terms, "base", frames.map(|frames| &frames[BASE]));
         let mut other = empty(terms, "other", frames.map(|frames| &frames[OTHER]));

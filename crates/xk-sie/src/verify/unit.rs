@@ -16,6 +16,7 @@ use crate::identity::{first_difference, locate, whole_unit};
 use crate::in_place;
 use crate::insn::{Insn, Node};
 use crate::object::Function;
+use crate::ordering::{memory_rules, Update};
 use crate::probe;
 use crate::program::{execute, iv_term};
 use crate::proof::{obligation, ProofError, Solver};
@@ -399,7 +400,27 @@ impl Check<'_> {
         let links = links(placed.function, block[extent.start..extent.point].iter().copied());
         execute(&mut twin.terms, &mut updated, &span.indirection.program, &ivs, &links);
         let live = context.live_before(&block, extent.point);
-        let query = obligation(&mut twin.terms, &updated, &twin.wanted, live, context.range, &span.ivs);
+        let query = match &span.only_in_place {
+            Some(_) => obligation(&mut twin.terms, &updated, &twin.wanted, live, context.range, &span.ivs),
+            None => {
+                let update = Update {
+                    function: placed.function,
+                    block: &block,
+                    start: extent.start,
+                    point: extent.point,
+                    skipped: extent.skips.then_some(extent.probed),
+                    program: &span.indirection.program,
+                    ivs: &span.ivs,
+                    links: &links,
+                    live,
+                };
+                let ordered = memory_rules(context, update)?;
+                if ordered.visible != span.visible {
+                    return Err(format!("others can see {:?}", ordered.visible));
+                }
+                ordered.query
+            }
+        };
         let mut proofs = Vec::new();
         for solver in self.solvers {
             let at = span.indirection.offset;

@@ -83,7 +83,7 @@ pub const USABLE: &[Usable] = &[
         default: 32,
         fitted: &[10, 17, 100],
         unseen: &[5, 33, 1000000],
-        spans: &[(Rematerialise, Before)],
+        spans: &[(Rematerialise, Instead)],
     },
     Usable {
         what: "narrow stores",

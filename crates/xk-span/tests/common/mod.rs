@@ -212,5 +212,7 @@ fn span(function: usize, offset: u32, seed: &Instruction) -> CriticalSpan {
         proof: Proof::Proved { solver: "by hand".into(), millis: 0 },
         in_place: None,
         in_place_reason: None,
+        only_in_place: None,
+        visible: Vec::new(),
     }
 }

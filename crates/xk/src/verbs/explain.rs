@@ -242,9 +242,15 @@ fn facts(text: &mut String, span: &CriticalSpan, paint: Paint) {
     let proof = format!("{proved} for every machine state and every value that may be set, by {solver} in {millis} ms");
     let mut facts = Facts { text, paint, indent: 4 };
     facts.add("code", &span.expression);
-    facts.add("update", &update);
-    facts.add("probe", &[probe(indirection)]);
-    facts.add("window", window(indirection).as_slice());
+    match &span.only_in_place {
+        Some(reason) => facts.add("update", &[format!("none, only a patch: {reason}")]),
+        None => {
+            facts.add("update", &update);
+            facts.add("memory", &span.visible);
+            facts.add("probe", &[probe(indirection)]);
+            facts.add("window", window(indirection).as_slice());
+        }
+    }
     facts.add("patch", in_place(span).as_slice());
     facts.add("proof", &[proof]);
 }
@@ -286,6 +292,8 @@ fn document(table: &ScopeTable) -> Value {
             },
             "in_place": span.in_place,
             "in_place_reason": span.in_place_reason,
+            "only_in_place": span.only_in_place,
+            "visible": span.visible,
             "proof": span.proof,
         })
     };

@@ -253,7 +253,7 @@ pub fn shown_again(
         match verdict {
             Ok(()) => report.agreeing.push(value),
             Err(why) if table.values.contains(value) => {
-                report.fault(At::Table, Claim::Validation, format!("value {value} is accepted: {why}"));
+                report.fault(At::Table, Claim::Validation, format!("value {value}: {why}"));
             }
             Err(why) => _ = report.refused.insert(value, why),
         }

@@ -15,6 +15,7 @@ use xk_sie::proof::Solver;
 use xk_span::confine::{ConfineError, Confiner};
 use xk_table::{KernelRef, ScopeTable};
 
+use super::extend::Extender;
 use super::{scopes, title};
 use crate::context::Folders;
 use crate::exit::{Exit, Failure, Result};
@@ -43,6 +44,15 @@ pub struct Args {
     /// With --all-in: also literals in functions; they are many
     #[arg(long, requires = "all_in", conflicts_with_all = ["names", "patch"])]
     literals: bool,
+    /// Also accept these values: each is compiled and compared; a table that is there gets them, too
+    #[arg(
+        long,
+        value_name = "V",
+        value_delimiter = ',',
+        allow_negative_numbers = true,
+        conflicts_with_all = ["all_in", "patch"]
+    )]
+    values: Vec<i64>,
     #[command(flatten)]
     kernel: KernelOf,
     /// Compilers to run side by side (default: as many as there are processors)
@@ -81,7 +91,7 @@ pub fn run(args: Args) -> Result {
     }
     let mut failures = Vec::new();
     for (name, spec) in &wanted {
-        match bench.table(name, spec) {
+        match bench.with_values(name, spec, &args.values) {
             Ok(table) => {
                 bench.save(&table)?;
                 known.put(&table.constant.id, &all::Outcome::USABLE)?;
@@ -149,6 +159,21 @@ impl Bench {
 
     fn table(&self, name: &str, spec: &Spec) -> Result<ScopeTable> {
         self.analyse(name, spec).map_err(|error| error.failure().about(name))
+    }
+
+    /// The table, with more values; one of an earlier run will do when values are asked for.
+    fn with_values(&self, name: &str, spec: &Spec, values: &[i64]) -> Result<ScopeTable> {
+        if values.is_empty() {
+            return self.table(name, spec);
+        }
+        let id = recall(&self.tree, spec).map_err(Failure::from)?.id.to_string();
+        let known = self.folders.store().load(&self.image.id().build_id, &id);
+        let table = match known {
+            Ok(table) => table,
+            Err(_) => self.table(name, spec)?,
+        };
+        let Self { image, tree, solver, folders, jobs, .. } = self;
+        Extender { image, tree, solver, folders, jobs: *jobs }.extended(&table, values)
     }
 
     fn analyse(&self, name: &str, spec: &Spec) -> std::result::Result<ScopeTable, Unbuilt> {

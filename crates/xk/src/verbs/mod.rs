@@ -8,6 +8,7 @@ mod devices;
 mod doctor;
 mod ending;
 mod explain;
+mod extend;
 mod gen;
 mod get;
 mod list;

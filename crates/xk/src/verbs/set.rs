@@ -11,6 +11,7 @@ use clap::ValueEnum;
 use xk_runtime::{Backend, Device, Error as RuntimeError, Mode, Probe, SiteStatus, Target, Tune, TuneStatus};
 use xk_table::{CriticalSpan, ProbeKind, ScopeTable};
 
+use super::extend;
 use super::load::Stay;
 use super::scoped::{self, Whom};
 use super::transition::{self, Options};
@@ -104,8 +105,11 @@ pub fn run(args: &Args) -> Result {
     rules.check(args.backend)?;
     let kernel = running()?;
     let folders = Folders::new();
-    let tables = folders.tables(&kernel.build_id)?;
     let hz = || unit::hz_of(&kernel.release);
+    let mut tables = folders.tables(&kernel.build_id)?;
+    if compiled(&folders, &tables, &wanted, &hz)? {
+        tables = folders.tables(&kernel.build_id)?;
+    }
     let changes = wanted
         .iter()
         .map(|(name, quantity)| change(&folders, &tables, name, *quantity, &hz))
@@ -133,6 +137,28 @@ pub fn run(args: &Args) -> Result {
         return hold(&device, &changes, tunes, &args.transition, mode);
     }
     keep(&device, &changes, tunes, args.lease)
+}
+
+/// Compiles and compares the values that no table accepts and none refuses; whether there were any.
+fn compiled(
+    folders: &Folders,
+    tables: &Tables,
+    wanted: &[(&str, Quantity)],
+    hz: &dyn Fn() -> Result<u32>,
+) -> Result<bool> {
+    let mut any = false;
+    for (name, quantity) in wanted {
+        let table = tables.find(folders, name)?;
+        let number = unit::convert(&table.constant, *quantity, hz)?;
+        let Ok(value) = i64::try_from(number) else { continue };
+        if table.values.contains(value) || table.values.refused.contains_key(&value) {
+            continue;
+        }
+        extend::compile_now(table, value, folders)
+            .map_err(|failure| out_of_range(table, number).then(&format!("; compiled now: {}", failure.message)))?;
+        any = true;
+    }
+    Ok(any)
 }
 
 /// By a policy.

@@ -1,0 +1,79 @@
+//! More values for a table: each is compiled and compared with the deployed code before it is
+//! accepted.
+//!
+//! In: a table and values that it does not accept. Out: the table with them, shown again as a
+//! whole; or which of them is not the same, and where. The table is changed only when all are.
+
+use xk_const::{recall, Spec};
+use xk_kernel::{Image, Tree};
+use xk_sie::pipeline::{BuildError, Options};
+use xk_sie::proof::Solver;
+use xk_sie::verify::verify;
+use xk_table::ScopeTable;
+
+use super::build::{Progress, SOLVER_SECONDS};
+use super::title;
+use crate::context::Folders;
+use crate::exit::{Exit, Failure, Result};
+use crate::kernel::KernelOf;
+use crate::output::Paint;
+
+/// What is needed to compile.
+pub struct Extender<'a> {
+    pub image: &'a Image,
+    pub tree: &'a Tree,
+    pub solver: &'a Solver,
+    pub folders: &'a Folders,
+    pub jobs: usize,
+}
+
+impl Extender<'_> {
+    /// `table` with `values`, those that it accepts already left out.
+    pub fn extended(&self, table: &ScopeTable, values: &[i64]) -> Result<ScopeTable> {
+        let name = title(&table.constant);
+        let mut wider = table.clone();
+        wider.values.compiled.extend(values.iter().filter(|value| !table.values.contains(**value)));
+        wider.values.compiled.sort_unstable();
+        wider.values.compiled.dedup();
+        wider.values.refused.retain(|value, _| !values.contains(value));
+        if wider.values == table.values {
+            return Ok(wider);
+        }
+        wider.check().map_err(|why| Failure::new(Exit::Refused, format!("{name}: {why}")))?;
+        let progress = Progress::new(name);
+        let say = |line: &str| progress.say(line);
+        let objects = self.folders.cache.join("objects");
+        let options = Options { cache: &objects, jobs: self.jobs, progress: &say };
+        let constant = recall(self.tree, &Spec::parse(&table.constant.id)?)?;
+        let solvers = std::slice::from_ref(self.solver);
+        let report = verify(self.tree, self.image, &constant, &wider, solvers, &[], &options);
+        progress.end();
+        let report = report.map_err(|error| match error {
+            BuildError::Refused(refusal) => refusal.into(),
+            other => Failure::error(other.to_string()),
+        })?;
+        match report.faults.first() {
+            None => Ok(wider),
+            Some(fault) => {
+                Err(Failure::new(Exit::Refused, format!("{name}: {}: {}", fault.claim.word(), fault.detail)))
+            }
+        }
+    }
+}
+
+/// Gives the table of the running kernel called `table` one more value, if its source and compiler are
+/// there, and saves it.
+pub fn compile_now(table: &ScopeTable, value: i64, folders: &Folders) -> Result {
+    let paint = Paint::stderr();
+    let name = title(&table.constant);
+    eprintln!("{name}: {value} is neither proved nor compiled: compiling it and comparing");
+    let kernel = KernelOf::default();
+    let image = kernel.image()?;
+    let tree = kernel.tree(&image, &folders.cache, &|line| eprintln!("{}", paint.dim(&format!("prepare: {line}"))))?;
+    let solver = Solver::z3(SOLVER_SECONDS).map_err(|error| Failure::error(error.to_string()))?;
+    let jobs = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let extender = Extender { image: &image, tree: &tree, solver: &solver, folders, jobs };
+    let wider = extender.extended(table, &[value])?;
+    folders.store().save(&wider)?;
+    Ok(())
+}

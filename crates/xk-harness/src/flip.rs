@@ -38,6 +38,18 @@ pub struct Flips {
     pub seconds: f64,
 }
 
+impl Flips {
+    /// Takes what came of `others` in.
+    pub fn add(&mut self, others: &Self) {
+        self.transitions += others.transitions;
+        self.blocked += others.blocked;
+        self.stops += others.stops;
+        self.kernel_seconds += others.kernel_seconds;
+        self.longest_ms = self.longest_ms.max(others.longest_ms);
+        self.seconds += others.seconds;
+    }
+}
+
 impl Flipper {
     /// Loads the tables of these families.
     ///

@@ -10,6 +10,7 @@ mod outcome;
 mod place;
 mod pool;
 mod report;
+mod unseen;
 mod worker;
 
 use std::collections::BTreeMap;
@@ -56,6 +57,13 @@ pub struct Arguments {
     /// With --load: how control reaches the updates, `kprobe` or `auto`
     #[arg(long, default_value = "kprobe", requires = "load", value_name = "BACKEND")]
     backend: String,
+    /// Compile and compare N random values of what each table accepts, and those beside the numbers of
+    /// its code
+    #[arg(long, value_name = "N", conflicts_with_all = ["report", "load", "worker"])]
+    unseen: Option<usize>,
+    /// With --unseen: draw the same values again (default: others each time)
+    #[arg(long, requires = "unseen", value_name = "NUMBER")]
+    seed: Option<u64>,
     /// Answer rows on standard input; for the runner itself
     #[arg(long, hide = true, value_name = "COMPILERS")]
     worker: Option<usize>,
@@ -90,6 +98,12 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         eprintln!("{}", path.display());
     } else if arguments.load {
         load::run(&outcomes, &results, &arguments.backend, arguments.json)?;
+    } else if let Some(number) = arguments.unseen {
+        let now =
+            || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |t| t.as_nanos() as u64);
+        let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let jobs = arguments.jobs.map_or_else(|| processors.min(fitting()), usize::from);
+        unseen::run(&outcomes, &results, number, arguments.seed.unwrap_or_else(now), jobs, arguments.json)?;
     } else if arguments.json {
         println!("{}", serde_json::to_string(&summary)?);
     } else {
@@ -149,7 +163,9 @@ impl Printer<'_> {
         }
         self.waiting.insert(at, outcome);
         while let Some(outcome) = self.waiting.remove(&self.outcomes.len()) {
-            if self.arguments.json && !self.arguments.load {
+            if self.arguments.unseen.is_some() {
+                // What comes of its values is printed.
+            } else if self.arguments.json && !self.arguments.load {
                 match serde_json::to_string(&outcome) {
                     Ok(line) => println!("{line}"),
                     Err(error) => self.failed = Some(error.into()),

@@ -1,0 +1,221 @@
+//! Whether tables hold for values that nobody chose: of what each table accepts, some are drawn at
+//! random, compiled, and compared with the deployed code, as `xk verify --at` does.
+//!
+//! In: tables, how many values, a seed. Out: how many values were compared, and which are not the same.
+//! Besides the random ones, each accepted value is compared that lies at, or beside, another number in
+//! the table's functions: that is where code tells values apart.
+
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+
+use anyhow::{Context, Result};
+use iced_x86::{Decoder, DecoderOptions, OpKind};
+use serde::Serialize;
+use xk_const::{recall, Spec};
+use xk_kernel::{Image, Tree};
+use xk_sie::pipeline::Options;
+use xk_sie::proof::Solver;
+use xk_sie::verify::{verify, Claim};
+use xk_table::{ScopeTable, Values};
+
+use super::outcome::Outcome;
+use super::place::Results;
+use super::worker::{kernel, SOLVER_SECONDS};
+use crate::lab;
+
+/// Numbers of functions that are looked at, at most.
+const MOST_BESIDE: usize = 12;
+
+/// What came of one constant.
+#[derive(Debug, Serialize)]
+struct Checked {
+    constant: String,
+    checked: usize,
+    /// Values that are accepted and not the same, or proofs that did not succeed again.
+    mismatches: Vec<String>,
+    /// The table could not be verified at all.
+    error: Option<String>,
+}
+
+/// What came of all. Its fields are those of the last JSON object.
+#[derive(Debug, Serialize)]
+struct Sum {
+    constants: usize,
+    checked: usize,
+    mismatches: usize,
+    errors: usize,
+    seed: u64,
+}
+
+/// Draws, compiles and compares.
+///
+/// # Errors
+/// When a table does not hold for a value, or could not be compared.
+pub fn run(outcomes: &[Outcome], results: &Results, number: usize, seed: u64, jobs: usize, json: bool) -> Result<()> {
+    let (image, tree) = kernel()?;
+    let (store, build_id) = results.store();
+    let mut tables = Vec::new();
+    for id in
+        outcomes.iter().filter(|o| o.proved.is_some() || !o.compiled.is_empty()).filter_map(|o| o.constant.as_ref())
+    {
+        tables.push(store.load(build_id, id).with_context(|| format!("the table of {id}"))?);
+    }
+    tables.reverse();
+    let (work, done) = (Mutex::new(tables), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..jobs.max(1) {
+            scope.spawn(|| loop {
+                let next = work.lock().ok().and_then(|mut work| work.pop());
+                let Some(table) = next else { return };
+                let checked = check(&image, &tree, &table, number, seed);
+                if json {
+                    println!("{}", serde_json::to_string(&checked).unwrap_or_default());
+                } else {
+                    println!("{}: {} values{}", checked.constant, checked.checked, words(&checked));
+                }
+                if let Ok(mut done) = done.lock() {
+                    done.push(checked);
+                }
+            });
+        }
+    });
+    let done = done.into_inner().unwrap_or_default();
+    let sum = Sum {
+        constants: done.len(),
+        checked: done.iter().map(|checked| checked.checked).sum(),
+        mismatches: done.iter().map(|checked| checked.mismatches.len()).sum(),
+        errors: done.iter().filter(|checked| checked.error.is_some()).count(),
+        seed,
+    };
+    println!("{}", serde_json::to_string(&sum)?);
+    anyhow::ensure!(sum.mismatches == 0 && sum.errors == 0, "tables do not hold, or were not compared: see above");
+    Ok(())
+}
+
+fn words(checked: &Checked) -> String {
+    let wrong: String = checked.mismatches.iter().map(|why| format!("\n    WRONG: {why}")).collect();
+    let error = checked.error.as_ref().map_or(String::new(), |why| format!("\n    not compared: {why}"));
+    wrong + &error
+}
+
+fn check(image: &Image, tree: &Tree, table: &ScopeTable, number: usize, seed: u64) -> Checked {
+    let mut checked = Checked { constant: table.constant.id.clone(), checked: 0, mismatches: Vec::new(), error: None };
+    let values = drawn(table, number, seed);
+    let verified = (|| {
+        let solver = Solver::z3(SOLVER_SECONDS)?;
+        let constant = recall(tree, &Spec::parse(&table.constant.id)?)?;
+        let cache = lab::cache()?.join("objects");
+        let options = Options { cache: &cache, jobs: 1, progress: &|_| {} };
+        Ok::<_, anyhow::Error>(verify(tree, image, &constant, table, &[solver], &values, &options)?)
+    })();
+    match verified {
+        Ok(report) => {
+            checked.checked = report.values.iter().filter(|value| table.values.contains(**value)).count();
+            let about = |claim| matches!(claim, Claim::Validation | Claim::Values);
+            let wrong = report.faults.iter().filter(|fault| about(fault.claim));
+            checked.mismatches = wrong.map(|fault| fault.detail.clone()).collect();
+        }
+        Err(error) => checked.error = Some(format!("{error:#}")),
+    }
+    checked
+}
+
+/// Accepted values: at random, and beside the numbers of the code.
+fn drawn(table: &ScopeTable, number: usize, seed: u64) -> Vec<i64> {
+    let values = &table.values;
+    let mut random = Random(
+        table.constant.id.bytes().fold(seed, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)),
+    );
+    let mut drawn = BTreeSet::new();
+    for _ in 0..number * 20 {
+        if drawn.len() >= number {
+            break;
+        }
+        drawn.extend(one(values, table.constant.default, &mut random).filter(|value| *value != table.constant.default));
+    }
+    let beside = numbers(table).into_iter().flat_map(|n| [n - 1, n, n + 1]);
+    let beside: BTreeSet<i64> = beside.filter(|value| values.contains(*value)).collect();
+    drawn.extend(beside.into_iter().take(MOST_BESIDE));
+    drawn.into_iter().collect()
+}
+
+/// One accepted value: of the compiled ones; anywhere in the proved range; near the default; small.
+fn one(values: &Values, default: i64, random: &mut Random) -> Option<i64> {
+    let value = match (values.proved, random.below(4)) {
+        (None, _) => values.compiled.get(random.below(values.compiled.len() as u64) as usize).copied()?,
+        (Some(range), 0) => {
+            let width = range.max.abs_diff(range.min).saturating_add(1);
+            range.min.wrapping_add(random.below(width) as i64)
+        }
+        (Some(_), 1) => default.wrapping_add(random.below(64) as i64 - 32),
+        (Some(_), 2) => random.below(300) as i64,
+        (Some(range), _) => {
+            let bits = 64 - range.max.unsigned_abs().leading_zeros();
+            (random.next() >> (64 - 1 - random.below(u64::from(bits.clamp(1, 62))))) as i64
+        }
+    };
+    values.contains(value).then_some(value)
+}
+
+/// The numbers in the instructions of the table's functions that are no addresses.
+fn numbers(table: &ScopeTable) -> BTreeSet<i64> {
+    let with_spans: BTreeSet<usize> = table.spans.iter().map(|span| span.function).collect();
+    let mut found = BTreeSet::new();
+    for function in with_spans.into_iter().filter_map(|index| table.functions.get(index)) {
+        let (Ok(text), Ok(mask)) = (function.text(), function.text_mask()) else { continue };
+        let mut decoder = Decoder::new(64, &text, DecoderOptions::NONE);
+        while decoder.can_decode() {
+            let start = decoder.position();
+            let insn = decoder.decode();
+            let fixed = mask.get(start..decoder.position()).is_some_and(|mask| mask.iter().all(|byte| *byte == 0xff));
+            for operand in (0..insn.op_count()).filter(|_| fixed && !insn.is_invalid()) {
+                let immediate = matches!(
+                    insn.op_kind(operand),
+                    OpKind::Immediate8
+                        | OpKind::Immediate32
+                        | OpKind::Immediate8to32
+                        | OpKind::Immediate8to64
+                        | OpKind::Immediate32to64
+                );
+                if immediate {
+                    found.insert(insn.immediate(operand) as i64);
+                }
+            }
+        }
+    }
+    found
+}
+
+/// splitmix64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit.max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_accepted_values_are_drawn() {
+        let mut random = Random(1);
+        let range = Values { compiled: vec![100, 200], ..Values::proved(-5, 50) };
+        let many: BTreeSet<i64> = (0..2000).filter_map(|_| one(&range, 7, &mut random)).collect();
+        assert!(many.iter().all(|value| range.contains(*value)) && many.len() > 40, "{many:?}");
+        assert!(many.contains(&-5) && many.contains(&50), "{many:?}");
+        let some = Values::compiled([3, 9, 27]);
+        let all: BTreeSet<i64> = (0..100).filter_map(|_| one(&some, 9, &mut random)).collect();
+        assert_eq!(all, BTreeSet::from([3, 9, 27]));
+    }
+}

@@ -8,7 +8,7 @@
 //! An assertion about the value is different: its failing call stays in the code, and the analysis
 //! finds the values for which it is not reached.
 
-use crate::build::{digest, not_seen, rejection, stem, BuildError};
+use crate::build::{digest, not_seen, rejection, stem, BuildError, RejectedBy};
 use crate::edit::substitute;
 use crate::marked::{marked, written, Marked, QUIET};
 use crate::resolve::{Constant, Form};
@@ -48,13 +48,20 @@ pub fn build_opaque(
     std::fs::create_dir_all(out_dir).map_err(store)?;
     let folder = tempfile::Builder::new().prefix(".building").tempdir_in(out_dir).map_err(store)?;
     let (fresh, path) = (folder.path().join("unit.out"), folder.path().join("unit.i"));
-    std::fs::write(&path, text).map_err(store)?;
     let flags: Vec<&str> = flags.iter().copied().chain([ANY_ADDRESS]).collect();
-    tree.compile_preprocessed(&path, &unit.source, &fresh, &flags).map_err(|error| {
-        match rejection(error, constant, unit, constant.default) {
-            BuildError::Rejected { message, .. } => refused(constant, unit, message),
-            other => other,
-        }
+    let compile = |text: &str| {
+        std::fs::write(&path, text).map_err(store)?;
+        tree.compile_preprocessed(&path, &unit.source, &fresh, &flags)
+            .map_err(|error| rejection(error, constant, unit, constant.default))
+    };
+    let done = match compile(&text) {
+        // The call of a failed assertion stays in the code.
+        Err(BuildError::Rejected { by: RejectedBy::LayoutOrAssert, .. }) => compile(&without_error_attributes(&text)),
+        done => done,
+    };
+    done.map_err(|error| match error {
+        BuildError::Rejected { message, .. } => refused(constant, unit, message),
+        other => other,
     })?;
     std::fs::rename(&fresh, &object).map_err(store)?;
     Ok(object)
@@ -86,7 +93,7 @@ fn text(tree: &impl BuildTree, constant: &Constant, unit: &Unit, key: &str) -> R
         }
         _ => return Err(refused(constant, unit, "the preprocessor looks at its name")),
     };
-    Ok(format!("extern char {SYMBOL}[];\n{}", without_error_attributes(&body)))
+    Ok(format!("extern char {SYMBOL}[];\n{body}"))
 }
 
 /// `text` with every mention of `name` replaced, outside of literals and directives, that is no

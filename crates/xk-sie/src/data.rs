@@ -147,8 +147,22 @@ fn changeable(section: &Section, in_module: bool) -> bool {
 /// [`Refusal::ReadOnlyData`] when an object that cannot be changed holds another
 /// value.
 pub fn compare(base: &Object, variant: &Object, unit: &str, module: Option<&str>) -> Result<DataDifferences, Refusal> {
-    alternatives(base, variant, unit)?;
     tables(base, variant, unit)?;
+    compare_objects(base, variant, unit, module)
+}
+
+/// As [`compare`], but without the tables that describe code: for builds whose code is compared
+/// with what those say of it.
+///
+/// # Errors
+/// As [`compare`].
+pub fn compare_objects(
+    base: &Object,
+    variant: &Object,
+    unit: &str,
+    module: Option<&str>,
+) -> Result<DataDifferences, Refusal> {
+    alternatives(base, variant, unit)?;
     same_symbols(base, variant, unit)?;
     let relevant = |s: &&Section| {
         let elsewhere = DESCRIBE_CODE.iter().any(|prefix| s.name.starts_with(prefix));
@@ -188,7 +202,23 @@ pub fn compare(base: &Object, variant: &Object, unit: &str, module: Option<&str>
     Ok(differences)
 }
 
+/// The name in the source: the compiler numbers objects of functions in the order in which it meets them.
+fn unnumbered(name: &str) -> &str {
+    let digits = |rest: &str| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit());
+    name.rsplit_once('.').filter(|(_, rest)| digits(rest)).map_or(name, |(name, _)| name)
+}
+
 fn same_symbols(base: &Object, variant: &Object, unit: &str) -> Result<(), Refusal> {
+    let all = |object: &Object| {
+        let all = object
+            .data_symbols
+            .iter()
+            .map(|(name, s)| (unnumbered(name).to_owned(), s.section.clone(), s.offset, s.size));
+        all.collect::<BTreeSet<_>>()
+    };
+    if all(base) == all(variant) {
+        return Ok(());
+    }
     let layout = |what: String| Err(Refusal::LayoutChange { unit: unit.into(), what });
     for (name, ours) in &base.data_symbols {
         match variant.data_symbols.get(name) {

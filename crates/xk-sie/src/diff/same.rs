@@ -79,6 +79,7 @@ pub(super) fn same_code(base: &Object, variant: &Object, ours: &Function, theirs
                 && target(base, &x.target) == target(variant, &y.target)
                 && label(base, &x.node) == label(variant, &y.node)
                 && fixup(base, &x.node) == fixup(variant, &y.node)
+                && base.bugs.get(&x.node) == variant.bugs.get(&y.node)
                 && base.warnings.contains(&x.node) == variant.warnings.contains(&y.node)
                 && base.in_alternative.contains(&x.node) == variant.in_alternative.contains(&y.node)
         })

@@ -28,8 +28,8 @@ const MEMORY_S: u64 = 10;
 
 /// Seconds that one comparison of two functions may spend on claims that are not decided or do
 /// not hold: for every V, and for one value, where most of what is equal is equal by name.
-const PATIENCE_ALL_S: f64 = 12.0;
-const PATIENCE_ONE_S: f64 = 4.0;
+const PATIENCE_ALL_S: f64 = 15.0;
+const PATIENCE_ONE_S: f64 = 6.0;
 
 /// How much a claim matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -19,6 +19,8 @@ use std::path::{Path, PathBuf};
 pub const SYMBOL: &str = "xk_opaque";
 /// Flags for assembly with the compiler's own instructions (RTL) beside each of the machine's.
 pub const NOTED: [&str; 4] = ["-g0", "-w", "-S", "-dP"];
+/// Raised when the text that is compiled changes: objects are kept under their recipe.
+const RECIPE: &str = "2";
 /// An address is never 0, but V may be.
 const ANY_ADDRESS: &str = "-fno-delete-null-pointer-checks";
 
@@ -38,7 +40,7 @@ pub fn build_opaque(
     let place = format!("{}:{}..{}", constant.site.path, constant.site.start, constant.site.end);
     let key = digest(&[&tree.stamp(), &unit.source, &place, &constant.site.written]);
     let extension = if flags == NOTED { "s" } else { "o" };
-    let kind = digest(&[&key, &flags.join(" "), constant.c_type.name()]);
+    let kind = digest(&[RECIPE, &key, &flags.join(" "), constant.c_type.name()]);
     let object = out_dir.join(format!("{}-{kind}.opaque.{extension}", stem(&unit.source)));
     if object.is_file() {
         return Ok(object);

@@ -24,6 +24,9 @@ use crate::study::{Means, Study, Variant};
 use crate::theorem::{FromTree, Functions, Theorem};
 use crate::variants::Variants;
 
+/// Compilations for values that nobody has asked for yet, of all units of a constant.
+const MOST_COMPILED: usize = 48;
+
 /// How to build.
 pub struct Options<'a> {
     /// Folder for compiled variants.
@@ -145,6 +148,16 @@ pub fn build(
     })
 }
 
+/// Values that people try: the default doubled and halved, and round numbers around it, the nearest
+/// first.
+fn round_values(default: i64) -> Vec<i64> {
+    let doubled = (1..=4).flat_map(|n| [default.saturating_mul(1 << n), default >> n]);
+    let decades = (0..=12).flat_map(|n| [1, 2, 5].map(|digit| digit * 10i64.pow(n)));
+    let near = decades.filter(|&value| default / 10 <= value && value <= default.saturating_mul(10));
+    let mut met = BTreeSet::from([default]);
+    doubled.chain(near).filter(|&value| met.insert(value)).collect()
+}
+
 /// For which values the units do what their source does.
 fn shown(variants: &Variants<'_>, means: &Means<'_>, units: &[Unit], studies: &[Study]) -> Result<Values, BuildError> {
     let Variants { tree, constant, options, .. } = *variants;
@@ -161,6 +174,20 @@ fn shown(variants: &Variants<'_>, means: &Means<'_>, units: &[Unit], studies: &[
     };
     let observed = observed(constant.default, studies);
     let mut values = theorem.values(&observed.compiled.iter().copied().collect())?;
+    if values.proved.is_none() {
+        let fresh = |value: &i64| !values.contains(*value) && !observed.refused.contains_key(value);
+        let sensible = |value: &i64| *value > 0 && constant.c_type.fits(*value);
+        let more: Vec<i64> = round_values(constant.default).into_iter().filter(fresh).filter(sensible).collect();
+        let more = &more[..more.len().min(MOST_COMPILED / units.len().max(1))];
+        (options.progress)(&format!("compiling {} value(s) that are likely to be wanted", more.len()));
+        for (value, verdict) in theorem.compiled(more)? {
+            match verdict {
+                Ok(()) => values.compiled.push(value),
+                Err(why) => _ = values.refused.insert(value, why),
+            }
+        }
+        values.compiled.sort_unstable();
+    }
     for (value, why) in observed.refused {
         if !values.contains(value) {
             values.refused.entry(value).or_insert(why);

@@ -315,6 +315,14 @@ impl Study {
         false
     }
 
+    /// Whether `variant`, a build with `value`, is what the fit predicts.
+    ///
+    /// # Errors
+    /// The first difference.
+    pub fn agrees_with(&self, means: &Means<'_>, value: i64, variant: &Object) -> Result<(), String> {
+        self.predicted(value, &self.compared(means, value, variant)?)
+    }
+
     /// The constants in which a build that the fit never saw differs, or the
     /// first difference that is none.
     fn compared(&self, means: &Means<'_>, value: i64, variant: &Object) -> Result<Observation, String> {

@@ -241,7 +241,8 @@ impl Theorem<'_> {
 
     fn unit_with(&self, at: usize, value: i64) -> Result<Result<(), String>, BuildError> {
         let (study, functions) = (&self.studies[at], self.functions[at]);
-        if agrees(study, functions, value) {
+        let predicted = predicts(study, functions, value);
+        if predicted && study.agreeing().contains(&value) {
             return Ok(Ok(()));
         }
         let built = match self.compiler.compile(at, With::Value(value))? {
@@ -249,6 +250,9 @@ impl Theorem<'_> {
             Compiled::Same => return Ok(Ok(())),
             Compiled::Rejected(why) => return Ok(Err(format!("{}: the compiler rejects it: {why}", study.source))),
         };
+        if predicted && study.agrees_with(&self.means, value, &built).is_ok() {
+            return Ok(Ok(()));
+        }
         let data = data::compare_objects(&study.base, &built, &study.source, study.module.as_deref());
         let data = data.map_err(|refusal| refusal.to_string());
         let data = data.and_then(|data| data::predicted(&study.base, functions.data, value, &data));
@@ -288,14 +292,14 @@ impl Theorem<'_> {
     }
 }
 
-/// Whether the comparison of instructions has shown this value already, with functions of V that say the
-/// same for it.
-fn agrees(study: &Study, functions: Functions<'_>, value: i64) -> bool {
+/// Whether the functions of V with which instructions are compared say the same for this value: then that
+/// comparison counts, too.
+fn predicts(study: &Study, functions: Functions<'_>, value: i64) -> bool {
     let same = |ours: &Fit, theirs: &Fit| ours.width == theirs.width && ours.apply(value) == theirs.apply(value);
     let Some(seeds) = study.seeds().filter(|seeds| seeds.len() == functions.code.len()) else { return false };
     let code = seeds.iter().all(|(key, fit)| functions.code.get(key).is_some_and(|ours| same(ours, fit)));
     let data = study.data().iter().all(|(key, fit)| functions.data.get(key).is_some_and(|ours| same(ours, fit)));
-    code && data && study.data().len() == functions.data.len() && study.agreeing().contains(&value)
+    code && data && study.data().len() == functions.data.len()
 }
 
 /// The values of a type that the address of a symbol can have: 32 bits, sign-extended.

@@ -143,7 +143,7 @@ pub fn observe(names: &[String]) -> Result<BTreeMap<String, Result<Effect>>> {
     let mut guests: BTreeMap<Shape, BTreeMap<String, Case>> = BTreeMap::new();
     for name in names {
         let case = read(name)?;
-        match build_table(&programs.join("xk"), &case.r#const) {
+        match build_table(&programs.join("xk"), &case.r#const, case.tuned) {
             Err(error) => drop(effects.insert(name.clone(), Err(error))),
             Ok(()) => drop(guests.entry(case.guest.clone()).or_default().insert(name.clone(), case)),
         }
@@ -211,10 +211,11 @@ impl Case {
     }
 }
 
-fn build_table(xk: &std::path::Path, constant: &str) -> Result<()> {
+/// The table of a constant, which accepts `value`.
+fn build_table(xk: &std::path::Path, constant: &str, value: i64) -> Result<()> {
     let kernel = lab::kernel()?;
     let mut build = Command::new(xk);
-    build.args(["build", "--root"]).arg(&kernel.root).arg(constant);
+    build.args(["build", "--root"]).arg(&kernel.root).arg(constant).args(["--values", &value.to_string()]);
     lab::output(&mut build).map(drop).with_context(|| format!("xk build {constant}"))
 }
 

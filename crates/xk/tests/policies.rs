@@ -20,7 +20,8 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use serde_json::Value;
 use support::guest::{boot, info, output_of, passed, repository, run};
 use support::{
-    build, contains, depth, environment, fresh_xk, setting, tunes, with_header, xk, Reader, BLK, OBJECTS, SHRINK,
+    accept, build, contains, depth, environment, fresh_xk, setting, tunes, with_header, xk, Reader, BLK, OBJECTS,
+    SHRINK,
 };
 
 /// Bytes of a request after which a plug is flushed.
@@ -93,6 +94,7 @@ fn guest_output() -> &'static str {
         let folder = tempfile::tempdir().unwrap();
         let store = folder.path().join("tables");
         build(&store, &[BLK, SHRINK, SHARE, LEAST, MOST, GRO, RESTART, FLUSH]);
+        accept(&store, LEAST, "12000");
         // So that units with their debug information are there in the guest, where it would take minutes.
         for constant in [GRO, FLUSH] {
             let stub = folder.path().join(format!("{constant}.stub.c"));

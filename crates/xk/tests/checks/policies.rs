@@ -191,12 +191,12 @@ pub fn a_value_is_set_for_one_process() {
     assert_eq!(depth(), 32);
     let [reader, other] = [Reader::new(512), Reader::new(512)];
     let name = reader.thread().to_string();
-    xk(0, &["set", "BLK_MAX_REQUEST_COUNT=96", "--pid", &name, "--backend", "detour"]);
-    assert_eq!((reader.read().0, other.read().0), (96, 32));
+    xk(0, &["set", "BLK_MAX_REQUEST_COUNT=64", "--pid", &name, "--backend", "detour"]);
+    assert_eq!((reader.read().0, other.read().0), (64, 32));
     assert!(places().iter().all(|probe| probe == "detour"), "{:?}", tunes());
     xk(0, &["unload", BLK]);
     assert_eq!(depth(), 32);
-    let patch = ["set", "BLK_MAX_REQUEST_COUNT=96", "--pid", &name, "--backend", "patch"];
+    let patch = ["set", "BLK_MAX_REQUEST_COUNT=64", "--pid", &name, "--backend", "patch"];
     contains(&xk(2, &patch), &["instructions that hold the value ask no policy"]);
     contains(&xk(2, &["set", "SHRINK_BATCH=64", "--cgroup", "no/such/group"]), &["--cgroup no/such/group"]);
     assert!(tunes().is_empty());

@@ -27,6 +27,13 @@ pub fn build(store: &Path, constants: &[&str]) {
     output_of(&mut build);
 }
 
+/// Has a table accept these values, too: each is compiled and compared.
+pub fn accept(store: &Path, constant: &str, values: &str) {
+    let mut build = Command::new(env!("CARGO_BIN_EXE_xk"));
+    build.args(["build", "--root", &info("root"), constant, "--values", values]).env("XK_STORE", store);
+    output_of(&mut build);
+}
+
 /// Variables of a guest with this store, and with policies in this folder.
 pub fn environment(store: &Path, objects: &Path) -> String {
     format!(

@@ -7,7 +7,7 @@ mod common;
 
 use std::collections::{BTreeMap, HashSet};
 
-use common::{compile_c, noted_c};
+use common::{compile_c, noted_c, try_compile_c};
 use xk_const::CType;
 use xk_sie::analyse::{conclude, Input};
 use xk_sie::data::DataSeeds;
@@ -162,7 +162,10 @@ impl Bench {
 impl Compiler for Bench {
     fn compile(&self, _unit: usize, with: With) -> Result<Compiled, BuildError> {
         let (text, value) = self.text(with);
-        Ok(Compiled::Object(Box::new(Object::parse(&compile_c(&text, &value)).unwrap())))
+        Ok(match try_compile_c(&text, &value) {
+            Ok(object) => Compiled::Object(Box::new(Object::parse(&object).unwrap())),
+            Err(messages) => Compiled::Rejected(messages),
+        })
     }
 
     fn notes(&self, _unit: usize, with: With, object: &Object) -> Result<Notes, BuildError> {
@@ -174,6 +177,8 @@ impl Compiler for Bench {
 impl Bench {
     fn text(&self, with: With) -> (String, String) {
         match with {
+            // Without its sign it is no int.
+            With::Value(value) if value == i64::from(i32::MIN) => (self.text.to_owned(), "(-2147483647 - 1)".into()),
             With::Value(value) => (self.text.to_owned(), value.to_string()),
             With::Opaque => (format!("extern char xk_opaque[];\n{}", self.text), "((int)(long)xk_opaque)".into()),
         }

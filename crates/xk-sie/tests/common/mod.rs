@@ -72,7 +72,16 @@ pub fn noted_c(text: &str, v: &str) -> String {
     String::from_utf8(compile_c_with(text, v, &["-S", "-dP"])).unwrap()
 }
 
+/// The same, or what the compiler said.
+pub fn try_compile_c(text: &str, v: &str) -> Result<Vec<u8>, String> {
+    with_flags(v, &[], |flags| try_compile(flags, text))
+}
+
 fn compile_c_with(text: &str, v: &str, more: &[&str]) -> Vec<u8> {
+    with_flags(v, more, |flags| compile(flags, text))
+}
+
+fn with_flags<T>(v: &str, more: &[&str], compile: impl FnOnce(&[&str]) -> T) -> T {
     let define = format!("-DV={v}");
     let flags = [
         "-x",
@@ -95,11 +104,16 @@ fn compile_c_with(text: &str, v: &str, more: &[&str]) -> Vec<u8> {
         "-falign-functions=16",
         &define,
     ];
-    compile(&[&flags[..], more].concat(), text)
+    compile(&[&flags[..], more].concat())
 }
 
-#[allow(clippy::unwrap_used, clippy::expect_used)]
 fn compile(arguments: &[&str], text: &str) -> Vec<u8> {
+    try_compile(arguments, text).unwrap_or_else(|messages| panic!("does not compile:\n{text}\n{messages}"))
+}
+
+/// The object, or what the compiler said.
+#[allow(clippy::unwrap_used, clippy::expect_used)]
+fn try_compile(arguments: &[&str], text: &str) -> Result<Vec<u8>, String> {
     use std::io::Write;
     let folder = tempfile::tempdir().unwrap();
     let output = folder.path().join("unit.o");
@@ -107,11 +121,15 @@ fn compile(arguments: &[&str], text: &str) -> Vec<u8> {
         .args(arguments)
         .args(["-o".as_ref(), output.as_os_str(), "-".as_ref()])
         .stdin(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
         .spawn()
         .expect("gcc-12 is needed: apt-get install gcc-12");
     child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
-    assert!(child.wait().unwrap().success(), "does not compile:\n{text}");
-    std::fs::read(output).unwrap()
+    let done = child.wait_with_output().unwrap();
+    if !done.status.success() {
+        return Err(String::from_utf8_lossy(&done.stderr).into_owned());
+    }
+    Ok(std::fs::read(output).unwrap())
 }
 
 /// An object that defines one function `f` with this body.

@@ -13,7 +13,7 @@ use xk_table::{DataSite, Fit, Place, Refusal};
 use crate::fit::{fit, Point};
 use crate::identity::Deployed;
 use crate::insn::{Node, SymbolRef};
-use crate::object::{Alternative, DataSymbol, Object, Section, CONSTANT_POOL};
+use crate::object::{Alternative, DataSymbol, Object, Section, CONSTANT_POOL, LITERALS};
 
 /// Sections that hold places in code, by prefix: they follow the code.
 const DESCRIBE_CODE: [&str; 20] = [
@@ -166,7 +166,9 @@ pub fn compare_objects(
     same_symbols(base, variant, unit)?;
     let relevant = |s: &&Section| {
         let elsewhere = DESCRIBE_CODE.iter().any(|prefix| s.name.starts_with(prefix));
-        s.allocated && !s.executable && s.size > 0 && !elsewhere && !s.name.starts_with(CONSTANT_POOL)
+        // What the linker merges is compared by its content, wherever something refers to it.
+        let merged = s.name.starts_with(CONSTANT_POOL) || s.name.starts_with(LITERALS);
+        s.allocated && !s.executable && s.size > 0 && !elsewhere && !merged
     };
     let layout = |what: String| Err(Refusal::LayoutChange { unit: unit.into(), what });
     let mut differences = DataDifferences::new();

@@ -13,15 +13,12 @@ use xk_table::{Place, Refusal};
 
 use super::{first_difference, mismatch, Candidate, Deployed, Linked, Reference};
 use crate::insn::{Insn, Node};
-use crate::object::{reloc, Function, Object, PatchSite, RelocTarget, Relocation, CONSTANT_POOL};
+use crate::object::{reloc, Function, Object, PatchSite, RelocTarget, Relocation, CONSTANT_POOL, LITERALS};
 
 /// Sections whose code is gone once the kernel runs, or that hold what it patches
 /// (arch/x86/kernel/vmlinux.lds.S).
 const NOT_COMPARED: [&str; 8] =
     [".init.", ".exit.", ".meminit", ".ref.", ".discard", ".altinstr", ".static_call", ".head.text"];
-
-/// Sections of literals that the linker merges.
-const LITERALS: &str = ".rodata.str";
 
 /// A place of the deployed kernel: section of the module, empty for vmlinux, and offset or address.
 type At = (String, u64);

@@ -163,6 +163,8 @@ pub struct DataSymbol {
 /// Sections of constants that the linker merges: what counts is the content, and
 /// only where code refers to it.
 pub const CONSTANT_POOL: &str = ".rodata.cst";
+/// Sections of string literals, likewise.
+pub const LITERALS: &str = ".rodata.str";
 
 /// A parsed object.
 #[derive(Debug, Default)]
@@ -409,10 +411,9 @@ impl Object {
                     return SymbolRef { name: "?".into(), offset: *offset };
                 };
                 let rest = section.data.get(*offset as usize..).unwrap_or(&[]);
-                if section.name.starts_with(".rodata.str") {
+                if section.name.starts_with(LITERALS) {
                     let end = rest.iter().position(|&b| b == 0).unwrap_or(rest.len());
-                    let text = String::from_utf8_lossy(&rest[..end]).into_owned();
-                    return SymbolRef { name: format!("{text:?}"), offset: 0 };
+                    return SymbolRef { name: format!("\"{}\"", rest[..end].escape_ascii()), offset: 0 };
                 }
                 if let Some(size) = section.name.strip_prefix(CONSTANT_POOL).and_then(|n| n.parse::<usize>().ok()) {
                     return SymbolRef { name: format!("constant {:x?}", &rest[..size.min(rest.len())]), offset: 0 };

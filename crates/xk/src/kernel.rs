@@ -101,6 +101,18 @@ impl KernelOf {
     }
 }
 
+/// The image that the running kernel was booted from: unlike its memory it holds no probes of ours.
+///
+/// # Errors
+/// Those of [`KernelOf::image`], when there is no such image and memory has to do.
+pub fn booted() -> Result<Image> {
+    let id = running()?;
+    match Image::from_vmlinuz(Path::new(&format!("/boot/vmlinuz-{}", id.release)), None) {
+        Ok(image) if image.id().build_id == id.build_id => Ok(image),
+        _ => KernelOf::default().image(),
+    }
+}
+
 /// The running kernel: its memory, or, for somebody who may not read that, the image that it was
 /// booted from.
 fn live() -> Result<Image> {

@@ -15,7 +15,7 @@ use super::build::{Progress, SOLVER_SECONDS};
 use super::title;
 use crate::context::Folders;
 use crate::exit::{Exit, Failure, Result};
-use crate::kernel::KernelOf;
+use crate::kernel::{booted, KernelOf};
 use crate::output::Paint;
 
 /// What is needed to compile.
@@ -67,8 +67,7 @@ pub fn compile_now(table: &ScopeTable, value: i64, folders: &Folders) -> Result 
     let paint = Paint::stderr();
     let name = title(&table.constant);
     eprintln!("{name}: {value} is neither proved nor compiled: compiling it and comparing");
-    let kernel = KernelOf::default();
-    let image = kernel.image()?;
+    let image = booted()?;
     let tree = kernel.tree(&image, &folders.cache, &|line| eprintln!("{}", paint.dim(&format!("prepare: {line}"))))?;
     let solver = Solver::z3(SOLVER_SECONDS).map_err(|error| Failure::error(error.to_string()))?;
     let jobs = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);

@@ -68,7 +68,8 @@ pub fn compile_now(table: &ScopeTable, value: i64, folders: &Folders) -> Result 
     let name = title(&table.constant);
     eprintln!("{name}: {value} is neither proved nor compiled: compiling it and comparing");
     let image = booted()?;
-    let tree = kernel.tree(&image, &folders.cache, &|line| eprintln!("{}", paint.dim(&format!("prepare: {line}"))))?;
+    let tree = KernelOf::default()
+        .tree(&image, &folders.cache, &|line| eprintln!("{}", paint.dim(&format!("prepare: {line}"))))?;
     let solver = Solver::z3(SOLVER_SECONDS).map_err(|error| Failure::error(error.to_string()))?;
     let jobs = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let extender = Extender { image: &image, tree: &tree, solver: &solver, folders, jobs };

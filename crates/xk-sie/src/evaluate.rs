@@ -83,6 +83,21 @@ impl Terms {
         }
     }
 
+    /// Whether two memory terms hold the same at every place that either of them stores to.
+    pub fn same_memory(&self, a: TermId, b: TermId, symbols: &dyn Fn(&str) -> u128, first: &dyn Fn(u64) -> u8) -> bool {
+        let mut cache = HashMap::new();
+        let mut places = Vec::new();
+        for mut at in [a, b] {
+            while let Node::Store(before, address, value) = *self.node(at) {
+                let address = self.eval(address, symbols, first, &mut cache) as u64;
+                places.extend((0..u64::from(self.bits(value) / 8)).map(|i| address.wrapping_add(i)));
+                at = before;
+            }
+        }
+        let mut byte = |memory, at| self.byte(memory, at, symbols, first, &mut cache);
+        places.into_iter().all(|at| byte(a, at) == byte(b, at))
+    }
+
     /// The byte at `at` of the memory term `memory`, evaluated as in
     /// [`Terms::evaluate`].
     pub fn evaluate_byte(

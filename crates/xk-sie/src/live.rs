@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 
-use iced_x86::{FlowControl, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, RflagsBits};
+use iced_x86::{FlowControl, InstructionInfoFactory, Mnemonic, OpAccess, OpKind};
 
 use crate::flow::successors;
 use crate::insn::{Insn, Node, SymbolRef, Target};
@@ -56,15 +56,7 @@ impl Live {
 }
 
 fn flag_bits(rflags: u32) -> u32 {
-    let pairs = [
-        (RflagsBits::CF, Flag::Cf),
-        (RflagsBits::PF, Flag::Pf),
-        (RflagsBits::AF, Flag::Af),
-        (RflagsBits::ZF, Flag::Zf),
-        (RflagsBits::SF, Flag::Sf),
-        (RflagsBits::OF, Flag::Of),
-    ];
-    pairs.iter().filter(|(bit, _)| rflags & bit != 0).map(|(_, flag)| 1 << (16 + *flag as u32)).sum()
+    Flag::ALL.iter().filter(|flag| rflags & flag.iced() != 0).map(|flag| 1 << (16 + *flag as u32)).sum()
 }
 
 /// The first `count` registers that pass arguments.

@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use iced_x86::RflagsBits;
+
 use crate::term::{Bits, TermId, Terms};
 
 /// The status flags in the order of [`State::flags`].
@@ -37,6 +39,19 @@ impl Flag {
             Self::Zf => 6,
             Self::Sf => 7,
             Self::Of => 11,
+        }
+    }
+
+    /// Its bit as iced numbers them, which is not its position.
+    #[must_use]
+    pub fn iced(self) -> u32 {
+        match self {
+            Self::Cf => RflagsBits::CF,
+            Self::Pf => RflagsBits::PF,
+            Self::Af => RflagsBits::AF,
+            Self::Zf => RflagsBits::ZF,
+            Self::Sf => RflagsBits::SF,
+            Self::Of => RflagsBits::OF,
         }
     }
 
@@ -151,6 +166,10 @@ pub enum Private {
     Bytes(BTreeSet<i64>),
 }
 
+/// All of [`Flag`], as iced numbers them.
+pub const STATUS: u32 =
+    RflagsBits::CF | RflagsBits::PF | RflagsBits::AF | RflagsBits::ZF | RflagsBits::SF | RflagsBits::OF;
+
 /// Where a function finds the first of its arguments that are on the stack.
 const FIRST_STACK_ARGUMENT: i64 = 8;
 /// Where places behind the alignment are counted from.
@@ -182,6 +201,19 @@ impl Frame {
             }
         };
         own.then_some(place)
+    }
+
+    /// Whether an access of so many bytes touches what only the function itself can reach.
+    #[must_use]
+    pub fn is_touched(&self, terms: &Terms, address: TermId, bytes: usize) -> bool {
+        let Some(place) = self.place(terms, address) else { return false };
+        let end = place + bytes.max(1) as i64;
+        match &self.private {
+            Private::All => true,
+            Private::Bytes(private) => {
+                private.range(place..end).next().is_some() || self.slots.range(place - 7..end).next().is_some()
+            }
+        }
     }
 
     /// `bits` bits at `offset`; what is not known becomes an unknown.

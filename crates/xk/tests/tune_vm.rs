@@ -9,6 +9,7 @@ mod service;
 mod support;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
@@ -45,7 +46,8 @@ fn report(name: &str) {
 /// A fresh device, module and memory for each check.
 fn prepare() {
     if Path::new("/dev/xk").exists() {
-        assert!(run("rmmod", &["xk"]));
+        // The lease of a tuner that was killed with a failed check still runs.
+        wait_until("xk.ko can be unloaded", || run("rmmod", &["xk"]));
     }
     if Path::new("/sys/block/nullb0").exists() {
         assert!(run("rmmod", &["null_blk"]));
@@ -117,8 +119,31 @@ fn reported(name: &str) -> i64 {
     line.parse().unwrap()
 }
 
-fn start(file: &Path) -> Child {
-    tune(&[file.to_str().unwrap()]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+/// A tuner that runs on its own. It does not outlive the check that started it.
+struct Tuner(Child);
+
+impl Tuner {
+    fn start(file: &Path) -> Self {
+        let mut command = tune(&[file.to_str().unwrap()]);
+        Self(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    }
+
+    fn ended(&self) -> bool {
+        !Path::new(&format!("/proc/{}/fd/0", self.0.id())).exists()
+    }
+
+    fn kill(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Tuner {
+    fn drop(&mut self) {
+        // Fails if the check has killed it already.
+        _ = self.0.kill();
+        _ = self.0.wait();
+    }
 }
 
 mod checks {
@@ -136,11 +161,10 @@ mod checks {
         let next = kill_again_and_again(&file);
         assert_eq!(reported("plug"), 32);
 
-        let mut tuner = start(&file);
+        let mut tuner = Tuner::start(&file);
         wait_until("it goes on", || status()["unfinished"] != Value::Null);
         assert!(next == Value::Null || status()["unfinished"] == next, "{next} is next");
-        tuner.kill().unwrap();
-        tuner.wait().unwrap();
+        tuner.kill();
         wait_until("everything is put back", || knobs() == untouched());
         let text = said(0, &mut tune(&[file.to_str().unwrap()]));
         contains(&text, &["going on with search 1", "is better than the default"]);
@@ -159,15 +183,14 @@ mod checks {
     fn kill_again_and_again(file: &Path) -> Value {
         let mut changed = 0;
         for round in 0..6 {
-            let mut tuner = start(file);
+            let mut tuner = Tuner::start(file);
             wait_until("a trial has begun", || status()["unfinished"] != Value::Null);
             // Into a window with the candidate, most of the time.
-            wait_until("a knob is changed, or the tuner is done", || knobs() != untouched() || tuner_ended(&tuner));
+            wait_until("a knob is changed, or the tuner is done", || knobs() != untouched() || tuner.ended());
             std::thread::sleep(Duration::from_millis(150 * round));
             let before = status();
             changed += u32::from(knobs() != untouched());
-            tuner.kill().unwrap();
-            tuner.wait().unwrap();
+            tuner.kill();
             wait_until("everything is put back", || knobs() == untouched());
             let after = status();
             assert_eq!(after["search"]["id"], 1);
@@ -195,10 +218,6 @@ mod checks {
         serde_json::from_str(&said(0, &mut tune(&["status", "--json"]))).unwrap()
     }
 
-    fn tuner_ended(tuner: &Child) -> bool {
-        !Path::new(&format!("/proc/{}/fd/0", tuner.id())).exists()
-    }
-
     /// The kernel rounds what is no whole number of pages, and refuses what is no number.
     pub fn a_value_that_the_kernel_refuses_is_not_chosen() {
         let file = describe("128, \"plenty\", 1023", "[search]\ntrials = 24\n");
@@ -215,16 +234,23 @@ mod checks {
     pub fn a_lease_that_ends_costs_one_trial() {
         let file = describe("128, 1024", "");
         let text = fs::read_to_string(&file).unwrap();
-        let command = text.lines().find(|line| line.starts_with("command")).unwrap();
-        let waits = text.replace(command, "command = 'sleep 2; echo 5'").replace("60s", "15s");
-        fs::write(&file, waits).unwrap();
-        let mut tuner = start(&file);
-        wait_until("the constant is tuned", || {
-            assert!(!tuner_ended(&tuner), "{}", said(0, &mut tune(&["history"])));
-            knobs().1 == [128]
+        let target = text.lines().find_map(|line| line.strip_prefix("command = ")).unwrap();
+        // The target itself stops the tuner, once, so that it happens inside a window with the candidate.
+        let script = Path::new("/tmp/stopper");
+        let stop = "test -e /tmp/stopped || { touch /tmp/stopped; kill -STOP $(cat /tmp/pid); }";
+        let target = target.trim_matches('\'');
+        fs::write(script, format!("#!/bin/sh\n{target} | grep -q '^plug = 128$' && {{ {stop}; }}\nsleep 1; echo 5\n"))
+            .unwrap();
+        fs::set_permissions(script, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(&file, text.replace(target, "/tmp/stopper").replace("60s", "15s")).unwrap();
+        let mut tuner = Tuner::start(&file);
+        let pid = tuner.0.id().to_string();
+        fs::write("/tmp/pid", &pid).unwrap();
+        wait_until("the target stops the tuner", || {
+            assert!(!tuner.ended(), "{}", said(0, &mut tune(&["history"])));
+            Path::new("/tmp/stopped").exists()
         });
-        let pid = tuner.id().to_string();
-        assert!(run("kill", &["-STOP", &pid]));
+        wait_until("the constant is tuned", || knobs().1 == [128]);
         // As long as a window may take, and a little more; not the minute that it has before the first.
         let left = json(&["status", "--json"])["tunes"][0]["lease_s"].as_f64();
         assert!(left.is_some_and(|seconds| seconds < 30.0), "{left:?}");
@@ -232,14 +258,13 @@ mod checks {
         assert_eq!(reported("plug"), 32);
         assert!(run("kill", &["-CONT", &pid]));
         wait_until("the next trial begins", || {
-            assert!(!tuner_ended(&tuner), "{}", said(0, &mut tune(&["history"])));
+            assert!(!tuner.ended(), "{}", said(0, &mut tune(&["history"])));
             trials().len() > 1
         });
         let first = &trials()[0]["what"]["evidence"];
         assert_eq!(first["end"], "failed", "{first}");
         contains(first["reason"].as_str().unwrap(), &["plug: ", "its lease ended", "default again"]);
-        tuner.kill().unwrap();
-        tuner.wait().unwrap();
+        tuner.kill();
         wait_until("everything is put back", || knobs() == untouched());
     }
 

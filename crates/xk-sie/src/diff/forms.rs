@@ -1,10 +1,11 @@
 //! Whether one instruction does what another does, and how.
 
-use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, RflagsBits};
+use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind};
 
 use super::{Mismatch, Pairing, Walk};
 use crate::insn::Insn;
 use crate::semantics::{gpr, is_immediate};
+use crate::state::STATUS;
 
 /// How the second of two instructions realises the first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,13 +92,9 @@ impl Walk<'_> {
     }
 }
 
-/// CF, PF, AF, ZF, SF, OF as iced numbers them.
-pub(super) const STATUS: u32 =
-    RflagsBits::CF | RflagsBits::PF | RflagsBits::AF | RflagsBits::ZF | RflagsBits::SF | RflagsBits::OF;
-
 /// Whether an instruction that modifies the flags leaves them as they were for some count: shifts and
 /// rotations by zero, repeated string operations of zero elements (Intel SDM, volume 2).
-fn may_leave_flags(insn: &Instruction) -> bool {
+pub(crate) fn may_leave_flags(insn: &Instruction) -> bool {
     use Mnemonic as M;
     let shifts = matches!(
         insn.mnemonic(),

@@ -14,7 +14,7 @@
 //! Where paths meet, a pairing is the intersection of what arrives.
 
 mod calls;
-mod forms;
+pub(crate) mod forms;
 mod operands;
 mod pairing;
 pub(crate) mod same;
@@ -30,7 +30,8 @@ use crate::insn::{Insn, Node, Target};
 use crate::object::{Function, Object, AUXILIARY};
 use crate::proof::Solver;
 use crate::prototypes::Prototypes;
-use forms::{Form, STATUS};
+use crate::state::STATUS;
+use forms::Form;
 use pairing::Pairing;
 
 /// Which constant of an instruction.

@@ -5,23 +5,31 @@
 //! and call, and where control may go from there; and whether a site of another build is a
 //! choice among the same pieces.
 
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpAccess};
+use iced_x86::{
+    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
+};
 
 use super::{Object, RelocTarget};
 use crate::insn::{Node, SymbolRef, Target};
 use crate::semantics::gpr;
+use crate::state::{RSP, STATUS};
 
 /// A site, seen from outside.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Alternative {
-    /// General registers that a piece reads before it writes them.
+    /// General registers that a piece reads before it writes them. The stack pointer is one of
+    /// them only where a piece computes with it: calls and pushes use what is below it.
     pub reads: Vec<usize>,
+    /// Whether a piece reads status flags that it does not write first.
+    pub reads_flags: bool,
     /// General registers that a piece writes, and whether all pieces do.
     pub writes: Vec<(usize, bool)>,
     /// Whether a piece calls something.
     pub calls: bool,
     /// The entry of `pv_ops` through which the original calls, by its offset.
     pub paravirtual: Option<u32>,
+    /// The place behind the site.
+    pub behind: Node,
     /// Where control may go: behind the site first, if it may.
     pub exits: Vec<Node>,
     pieces: Vec<Piece>,
@@ -52,6 +60,61 @@ struct Code {
     bytes: Vec<u8>,
     /// What its relocated field refers to.
     reference: Option<RelocTarget>,
+}
+
+/// What a piece does to registers, as bits by their numbers.
+#[derive(Default)]
+struct Effects {
+    reads: u16,
+    reads_flags: bool,
+    writes: u16,
+    /// Those of `writes` that are written on every way through the piece.
+    always: u16,
+    calls: bool,
+}
+
+impl Effects {
+    fn of(code: &[Code]) -> Self {
+        let mut factory = InstructionInfoFactory::new();
+        let mut effects = Self::default();
+        let (mut flags_written, mut straight) = (0, true);
+        for Code { raw, .. } in code {
+            for used in factory.info(raw).used_registers() {
+                let Some((number, bits, _)) = gpr(used.register()) else { continue };
+                if number == RSP && is_stack_operation(raw) {
+                    continue;
+                }
+                let bit = 1 << number;
+                let whole = used.access() == OpAccess::Write && bits >= 32;
+                if !whole && effects.always & bit == 0 {
+                    effects.reads |= bit;
+                }
+                if !matches!(used.access(), OpAccess::Read | OpAccess::CondRead) {
+                    effects.writes |= bit;
+                    effects.always |= if straight { bit } else { 0 };
+                }
+            }
+            // What `pushf` saves of them is not specified, in any build: nobody may use it.
+            if !matches!(raw.mnemonic(), Mnemonic::Pushf | Mnemonic::Pushfd | Mnemonic::Pushfq) {
+                effects.reads_flags |= raw.rflags_read() & STATUS & !flags_written != 0;
+            }
+            flags_written |= if straight { raw.rflags_modified() } else { 0 };
+            effects.calls |= matches!(raw.flow_control(), FlowControl::Call | FlowControl::IndirectCall);
+            straight &= !jumps(raw);
+        }
+        effects
+    }
+}
+
+fn jumps(raw: &Instruction) -> bool {
+    matches!(raw.flow_control(), FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch)
+}
+
+/// Whether an instruction uses the stack only as one, below what is there.
+fn is_stack_operation(raw: &Instruction) -> bool {
+    let named = (0..raw.op_count())
+        .any(|i| raw.op_kind(i) == OpKind::Register && raw.op_register(i).full_register() == Register::RSP);
+    raw.is_stack_instruction() && !named && raw.memory_base() != Register::RSP && raw.memory_index() != Register::RSP
 }
 
 impl Object {
@@ -106,30 +169,17 @@ impl Object {
     }
 
     fn summary(&self, choices: &[(Option<u32>, Vec<Code>)], behind: Node) -> Alternative {
-        let mut factory = InstructionInfoFactory::new();
-        let (mut reads, mut calls, mut falls) = (0u16, false, false);
+        let (mut reads, mut reads_flags, mut calls, mut falls) = (0u16, false, false, false);
         let mut written = Vec::new();
         let mut exits = Vec::new();
         let mut pieces = Vec::new();
         for (condition, code) in choices {
-            let mut writes = 0u16;
+            let effects = Effects::of(code);
+            (reads, reads_flags, calls) =
+                (reads | effects.reads, reads_flags || effects.reads_flags, calls || effects.calls);
             let mut piece = Piece { condition: *condition, instructions: vec![], references: vec![] };
             for Code { raw, bytes, reference } in code {
-                for used in factory.info(raw).used_registers() {
-                    let Some((number, bits, _)) = gpr(used.register()) else { continue };
-                    let bit = 1 << number;
-                    let only_writes = used.access() == OpAccess::Write && bits >= 32;
-                    if !only_writes && writes & bit == 0 {
-                        reads |= bit;
-                    }
-                    if !matches!(used.access(), OpAccess::Read | OpAccess::CondRead) {
-                        writes |= bit;
-                    }
-                }
-                calls |= matches!(raw.flow_control(), FlowControl::Call | FlowControl::IndirectCall);
-                let jumps =
-                    matches!(raw.flow_control(), FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch);
-                let to = self.jump(raw, reference.as_ref(), behind.section, condition.is_some()).filter(|_| jumps);
+                let to = self.jump(raw, reference.as_ref(), behind.section, condition.is_some()).filter(|_| jumps(raw));
                 // Where a jump goes is an exit, and no part of the piece.
                 let (mut bytes, mut reference) = (bytes.clone(), reference.as_ref().map(|to| self.symbol_ref(to)));
                 if let Some(Target::Local(node)) = to {
@@ -140,15 +190,15 @@ impl Object {
                 piece.references.push(reference);
             }
             falls |= code.last().is_none_or(|last| last.raw.flow_control() != FlowControl::UnconditionalBranch);
-            written.push(writes);
+            written.push((effects.writes, effects.always));
             pieces.push(piece);
         }
         if falls {
             exits.insert(0, behind);
         }
         let numbers = |bits: u16| (0..16).filter(move |number| bits >> number & 1 == 1);
-        let any = written.iter().fold(0, |all, writes| all | writes);
-        let all = written.iter().fold(u16::MAX, |all, writes| all & writes);
+        let any = written.iter().fold(0, |any, (writes, _)| any | writes);
+        let all = written.iter().fold(u16::MAX, |all, (_, always)| all & always);
         let writes = numbers(any).map(|number| (number, all >> number & 1 == 1)).collect();
         let paravirtual = choices.first().and_then(|(_, code)| match &code[..] {
             [Code { raw, reference: Some(RelocTarget::Symbol(symbol)), .. }]
@@ -158,7 +208,7 @@ impl Object {
             }
             _ => None,
         });
-        Alternative { reads: numbers(reads).collect(), writes, calls, paravirtual, exits, pieces }
+        Alternative { reads: numbers(reads).collect(), reads_flags, writes, calls, paravirtual, behind, exits, pieces }
     }
 
     /// Where a jump of a piece goes.
@@ -172,5 +222,44 @@ impl Object {
             None if moved => None,
             None => Some(Target::Local(Node { section, offset: raw.near_branch_target() })),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RAX: u16 = 1 << 0;
+    const RCX: u16 = 1 << 1;
+    const RBX: u16 = 1 << 3;
+
+    fn effects(bytes: &[u8]) -> Effects {
+        let decoder = Decoder::with_ip(64, bytes, 0, DecoderOptions::NONE);
+        let code: Vec<Code> = decoder.into_iter().map(|raw| Code { raw, bytes: vec![], reference: None }).collect();
+        assert!(code.iter().all(|code| !code.raw.is_invalid()));
+        Effects::of(&code)
+    }
+
+    #[test]
+    fn what_a_jump_may_skip_is_not_always_written() {
+        // xor %ebx,%ebx; je 1f; mov $1,%eax; 1: mov %eax,%ecx
+        let piece = effects(&[0x31, 0xdb, 0x74, 0x05, 0xb8, 1, 0, 0, 0, 0x89, 0xc1]);
+        assert_eq!((piece.writes, piece.always), (RAX | RBX | RCX, RBX));
+        assert_eq!(piece.reads, RAX, "where it was skipped, the last instruction reads what was there");
+        assert!(!piece.reads_flags, "xor writes them first");
+    }
+
+    #[test]
+    fn flags_from_before_are_read() {
+        // adc %eax,%eax; pushf; pop %rax
+        assert!(effects(&[0x11, 0xc0]).reads_flags);
+        assert!(!effects(&[0x9c, 0x58]).reads_flags);
+    }
+
+    #[test]
+    fn the_stack_pointer_is_read_where_it_is_an_operand() {
+        // push %rbx; pop %rax, then mov 8(%rsp),%rax
+        assert_eq!(effects(&[0x53, 0x58]).reads, RBX);
+        assert_eq!(effects(&[0x48, 0x8b, 0x44, 0x24, 8]).reads, 1 << RSP);
     }
 }

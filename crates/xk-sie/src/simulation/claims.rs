@@ -304,17 +304,6 @@ impl Sample {
     }
 
     fn same_memory(&self, terms: &Terms, a: TermId, b: TermId) -> bool {
-        let (symbols, memory) = (|name: &str| self.value(name), |at| self.byte(at));
-        let mut places = Vec::new();
-        for mut at in [a, b] {
-            while let Term::Store(before, address, value) = *terms.node(at) {
-                let address = terms.evaluate(address, &symbols, &memory) as u64;
-                places.extend((0..u64::from(terms.bits(value) / 8)).map(|i| address.wrapping_add(i)));
-                at = before;
-            }
-        }
-        places
-            .into_iter()
-            .all(|at| terms.evaluate_byte(a, at, &symbols, &memory) == terms.evaluate_byte(b, at, &symbols, &memory))
+        terms.same_memory(a, b, &|name| self.value(name), &|at| self.byte(at))
     }
 }

@@ -8,9 +8,14 @@
 //! The argument is a simulation, function by function; docs/proofs.md states it. Where both
 //! are the same byte for byte there is nothing to show.
 
+mod branches;
+mod calls;
 mod claims;
 mod events;
 mod frames;
+mod opaque;
+mod patched;
+mod relate;
 mod relation;
 mod side;
 mod stores;
@@ -86,21 +91,16 @@ pub fn simulate(
     range: Option<Range>,
     rules: Rules<'_>,
 ) -> Result<Option<Range>, Mismatch> {
-    let named = |object: &Object| -> BTreeMap<String, Function> {
-        let whole = object.functions.values().filter(|f| !is_part(f) && !f.name.starts_with("__pfx_"));
-        whole.map(|f| (f.name.clone(), f.clone())).collect()
-    };
-    let (ours, theirs) = (named(base.object), named(other.object));
+    let (ours, theirs) = (named(base.object)?, named(other.object)?);
     if let Some(name) = theirs.keys().find(|name| !ours.contains_key(*name)) {
-        let nowhere = Node { section: 0, offset: 0 };
-        return Err(Mismatch { base: nowhere, detail: format!("{name} exists in one build only") });
+        return Err(Mismatch { base: NOWHERE, detail: format!("{name} exists in one build only") });
     }
     let mut range = range;
-    for (name, function) in &ours {
-        let Some(counterpart) = theirs.get(name) else {
+    for (name, &function) in &ours {
+        let Some(&counterpart) = theirs.get(name) else {
             return Err(Mismatch { base: function.start, detail: format!("{name} exists in one build only") });
         };
-        let whole = |function: &Function| function.name.split(".cold").next() == Some(name.as_str());
+        let whole = |function: &Function| function.name.split(".cold").next() == Some(*name);
         let replaced = replacements.keys().any(|(node, _)| base.object.function_at(*node).is_some_and(whole));
         if !replaced && same(base.object, other.object, function, counterpart) {
             continue;
@@ -108,6 +108,21 @@ pub fn simulate(
         range = one(base, other, replacements, [function, counterpart], range, rules)?;
     }
     Ok(range)
+}
+
+/// In the deployed build there is no such place.
+const NOWHERE: Node = Node { section: 0, offset: 0 };
+
+/// The functions of a build by name, without the parts that were moved away.
+fn named(object: &Object) -> Result<BTreeMap<&str, &Function>, Mismatch> {
+    let mut named = BTreeMap::new();
+    for function in object.functions.values().filter(|f| !is_part(f) && !f.name.starts_with("__pfx_")) {
+        if named.insert(function.name.as_str(), function).is_some() {
+            let detail = format!("two functions of one build have the name {}", function.name);
+            return Err(Mismatch { base: NOWHERE, detail });
+        }
+    }
+    Ok(named)
 }
 
 /// One function, with one assumption after the other of its frames and of where paths are

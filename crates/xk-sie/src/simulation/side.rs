@@ -110,6 +110,11 @@ fn aligns_stack(insn: &Insn) -> bool {
     insn.raw.mnemonic() == Mnemonic::And && insn.raw.op0_register() == Register::RSP
 }
 
+/// Whether a jump there returns (`-mfunction-return=thunk-extern`).
+pub(crate) fn is_return(target: &Target) -> bool {
+    matches!(target, Target::External(symbol) if symbol.name == "__x86_return_thunk")
+}
+
 /// A part of a function that the compiler moved away, entered by jumps only.
 pub(crate) fn is_part(function: &Function) -> bool {
     function.name.contains(".cold")

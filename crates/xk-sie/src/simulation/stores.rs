@@ -6,6 +6,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::claims::Effort;
+use super::relation::{BASE, OTHER};
+use super::walk::{Pair, Step, Walk, SHOWN};
+use crate::insn::Node;
 use crate::term::{BinOp, Node as Term, TermId, Terms};
 
 /// Stores at known distances from one address.
@@ -32,7 +36,7 @@ pub(crate) fn groups(terms: &Terms, mut memory: TermId) -> (Vec<Group>, TermId) 
         }
         let Some(group) = groups.last_mut() else { continue };
         for byte in 0..terms.bits(value) / 8 {
-            group.bytes.insert(offset + i64::from(byte), (value, byte));
+            group.bytes.insert(offset.wrapping_add(byte.into()), (value, byte));
         }
     }
     (groups, memory)
@@ -59,7 +63,7 @@ impl Group {
         }
         let starts = |group: &Self| -> BTreeSet<i64> {
             let begins = |(&at, &(value, byte)): (&i64, &(TermId, u32))| {
-                let before = group.bytes.get(&(at - 1)).copied();
+                let before = group.bytes.get(&at.wrapping_sub(1)).copied();
                 let goes_on = byte > 0 && before == Some((value, byte - 1));
                 (!goes_on).then_some(at)
             };
@@ -77,5 +81,53 @@ impl Group {
             pieces.push((cut(self), cut(other)));
         }
         Some(pieces)
+    }
+}
+
+impl<'a> Walk<'a> {
+    /// Both memories are the same; from here on they have one name.
+    pub fn same_memory(&mut self, pair: &mut Pair, node: Node) -> Step {
+        let (ours, theirs) = (pair.states[BASE].memory, pair.states[OTHER].memory);
+        if ours == theirs {
+            return Ok(());
+        }
+        let difference = self.different_stores(pair, ours, theirs)?;
+        if let Some(difference) = difference {
+            if !self.claims.equal(&mut self.terms, &mut pair.facts, ours, theirs, Effort::Needed) {
+                return self.mismatch(node, format!("memory may differ: {difference}"));
+            }
+        }
+        pair.states[OTHER].memory = ours;
+        Ok(())
+    }
+
+    /// The first difference between what was stored; `None` if there is none. Older stores
+    /// come first: what they wrote is read by what follows.
+    fn different_stores(&mut self, pair: &mut Pair, ours: TermId, theirs: TermId) -> Step<Option<String>> {
+        let ((ours, before), (theirs, other_before)) = (groups(&self.terms, ours), groups(&self.terms, theirs));
+        if before != other_before {
+            return Ok(Some("memory before them".into()));
+        }
+        for (group, other) in ours.iter().zip(&theirs) {
+            let same_base = match (group.base, other.base) {
+                (None, None) => true,
+                (Some(x), Some(y)) => self.must_equal(pair, x, y)?,
+                _ => false,
+            };
+            let show =
+                |walk: &Self, base: Option<TermId>| base.map_or("a number".into(), |base| walk.terms.show(base, SHOWN));
+            let Some(pieces) = group.pieces(&mut self.terms, other).filter(|_| same_base) else {
+                let (x, y) = (show(self, group.base), show(self, other.base));
+                return Ok(Some(format!("stores to {x} against stores to {y}")));
+            };
+            for (x, y) in pieces {
+                if !self.must_equal(pair, x, y)? {
+                    let (x, y, at) = (self.terms.show(x, SHOWN), self.terms.show(y, SHOWN), show(self, group.base));
+                    return Ok(Some(format!("{x} against {y}, stored to {at}")));
+                }
+            }
+        }
+        let counts = (ours.len(), theirs.len());
+        Ok((counts.0 != counts.1).then(|| format!("{} groups of stores against {}", counts.0, counts.1)))
     }
 }

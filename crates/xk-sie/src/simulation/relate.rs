@@ -1,0 +1,219 @@
+//! The relation that holds between two places: what the two builds' locations have in common.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::claims::{Effort, Facts};
+use super::relation::{clobbered, locations, Loc, Relation, BASE, OTHER};
+use super::walk::{Pair, Places, Step, Walk};
+use super::Failure;
+use crate::flow::Live;
+use crate::state::Flag;
+use crate::term::{Node as Term, TermId};
+
+/// How deep a term may be that says how one location follows from others.
+const MOST_DERIVED: u32 = 6;
+
+impl<'a> Walk<'a> {
+    /// What is equal and what is known now. Of the other build only what may still be read
+    /// matters.
+    pub fn relate(&mut self, pair: &mut Pair, places: Places) -> Step<Relation> {
+        let live = self.sides[OTHER].flow.live_in(places.1);
+        let mut relation = Relation::default();
+        let base: Vec<(Loc, TermId)> = self.values(pair, BASE);
+        let other: Vec<(Loc, TermId)> = self.values(pair, OTHER);
+        for &(loc, value) in &base {
+            if self.is_known(value) {
+                relation.known[BASE].insert(loc, value);
+            }
+        }
+        let needed = |live: Live, loc: Loc| !matches!(loc, Loc::Register(number) if !live.register(number));
+        for &(loc, value) in other.iter().filter(|(loc, _)| needed(live, *loc)) {
+            if self.is_known(value) {
+                relation.known[OTHER].insert(loc, value);
+            }
+            self.pair_up(pair, &base, loc, value, &mut relation)?;
+        }
+        let ours = self.sides[BASE].flow.live_in(places.0);
+        self.derive(&base, &other, &mut relation, |side, loc| needed([ours, live][side], loc));
+        for flag in Flag::ALL.into_iter().filter(|flag| live.flag(*flag)) {
+            let (x, y) = (pair.states[BASE].flag(flag), pair.states[OTHER].flag(flag));
+            if self.claims.equal(&mut self.terms, &mut pair.facts, x, y, Effort::Welcome) {
+                relation.flags |= 1 << flag as u8;
+            }
+        }
+        for side in [BASE, OTHER] {
+            for number in 0..16 {
+                if pair.states[side].regs[number] == clobbered(&mut self.terms, number) {
+                    relation.clobbered[side] |= 1 << number;
+                }
+            }
+            if let Some(frame) = &pair.states[side].frame {
+                relation.pushed[side] = frame.pushed.keys().copied().collect::<BTreeSet<_>>();
+            }
+        }
+        Ok(relation)
+    }
+
+    fn values(&mut self, pair: &Pair, side: usize) -> Vec<(Loc, TermId)> {
+        let state = &pair.states[side];
+        let all = locations(&self.terms, state).into_iter().filter_map(|loc| Some((loc, loc.value(state)?)));
+        let all: Vec<_> = all.collect();
+        all.into_iter().map(|(loc, value)| (loc, pair.facts.rewrite(&mut self.terms, value))).collect()
+    }
+
+    /// Notes which locations of the deployed build hold `value`, in as many bits as possible.
+    fn pair_up(
+        &mut self,
+        pair: &mut Pair,
+        base: &[(Loc, TermId)],
+        loc: Loc,
+        value: TermId,
+        relation: &mut Relation,
+    ) -> Step {
+        for bits in [64, 32, 16, 8].into_iter().filter(|bits| *bits <= loc.bits()) {
+            let same = self.partners(pair, base, value, bits);
+            if same.is_empty() {
+                continue;
+            }
+            if bits < loc.bits() && self.mentions_v(value) {
+                self.widen(pair, base, loc.bits(), value, &same)?;
+            }
+            relation.equal.extend(same.into_iter().map(|from| ((loc, from), bits as u8)));
+            return Ok(());
+        }
+        Ok(())
+    }
+
+    /// Locations of the deployed build that hold the low `bits` of `value`.
+    fn partners(&mut self, pair: &mut Pair, base: &[(Loc, TermId)], value: TermId, bits: u32) -> Vec<Loc> {
+        let low = self.terms.extract(value, 0, bits);
+        let mut same = Vec::new();
+        let mut likely = Vec::new();
+        for &(from, ours) in base.iter().filter(|(from, _)| from.bits() >= bits) {
+            let ours = self.terms.extract(ours, 0, bits);
+            if ours == low {
+                same.push(from);
+            } else {
+                likely.push((from, ours));
+            }
+        }
+        if same.is_empty() {
+            let digest = self.claims.digest(&self.terms, &pair.facts, low);
+            for (from, ours) in likely {
+                if self.claims.digest(&self.terms, &pair.facts, ours) == digest
+                    && self.claims.equal(&mut self.terms, &mut pair.facts, ours, low, Effort::Welcome)
+                {
+                    same.push(from);
+                }
+            }
+        }
+        same
+    }
+
+    /// What is equal in its low bits may be equal in all for most values, as those of one sign:
+    /// then those are the range.
+    fn widen(&mut self, pair: &Pair, base: &[(Loc, TermId)], bits: u32, value: TermId, among: &[Loc]) -> Step {
+        for &(_, ours) in base.iter().filter(|(from, _)| among.contains(from) && from.bits() == bits) {
+            if let Some(range) = self.claims.widest(&mut self.terms, &pair.facts, ours, value) {
+                if self.claims.is_most(range) {
+                    return Err(Failure::Narrower(range));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What follows from the values of locations of the deployed build that the other build
+    /// has, too.
+    fn derive(
+        &mut self,
+        base: &[(Loc, TermId)],
+        other: &[(Loc, TermId)],
+        relation: &mut Relation,
+        needed: impl Fn(usize, Loc) -> bool,
+    ) {
+        let paired: BTreeSet<Loc> = relation.equal.keys().map(|(_, base)| *base).collect();
+        let whole: BTreeSet<Loc> = relation.whole().map(|(other, _)| other).collect();
+        let mut leaves: HashMap<TermId, Loc> = HashMap::new();
+        for &(loc, value) in base.iter().filter(|(loc, _)| paired.contains(loc)) {
+            leaves.entry(value).or_insert(loc);
+        }
+        for (side, values, done) in [(BASE, base, &paired), (OTHER, other, &whole)] {
+            for &(loc, value) in values {
+                if done.contains(&loc) || relation.known[side].contains_key(&loc) || !needed(side, loc) {
+                    continue;
+                }
+                if let Some(derived) = self.express(value, &leaves, MOST_DERIVED) {
+                    relation.derived[side].insert(loc, derived);
+                }
+            }
+        }
+    }
+
+    /// `term` over what locations of the deployed build hold, if it is made of that.
+    fn express(&mut self, term: TermId, leaves: &HashMap<TermId, Loc>, depth: u32) -> Option<TermId> {
+        if let Some(loc) = leaves.get(&term) {
+            return Some(loc.symbol(&mut self.terms));
+        }
+        if self.is_known(term) {
+            return Some(term);
+        }
+        if depth == 0
+            || matches!(self.terms.node(term), Term::Symbol(_) | Term::Memory | Term::Store(..) | Term::Load(..))
+        {
+            return None;
+        }
+        let children = self.terms.children(term);
+        let map: Option<HashMap<TermId, TermId>> =
+            children.into_iter().map(|child| Some((child, self.express(child, leaves, depth - 1)?))).collect();
+        Some(self.terms.substitute(term, &map?))
+    }
+
+    /// Known values that are written in another way than before, but are the same.
+    pub fn agree(&mut self, old: &Relation, new: &mut Relation) {
+        for side in [BASE, OTHER] {
+            for (loc, value) in &mut new.known[side] {
+                let Some(before) = old.known[side].get(loc).filter(|before| *before != value) else { continue };
+                let same = self.terms.bits(*before) == self.terms.bits(*value)
+                    && self.claims.equal(&mut self.terms, &mut Facts::default(), *before, *value, Effort::Welcome);
+                if same {
+                    *value = *before;
+                }
+            }
+        }
+    }
+
+    /// Whether a term is a function of V and of what one activation does not change.
+    pub fn is_known(&mut self, term: TermId) -> bool {
+        if let Some(&known) = self.known.get(&term) {
+            return known;
+        }
+        let known = match self.terms.node(term) {
+            Term::Symbol(name) => {
+                name == "V"
+                    || ["&", "top of", "aligned top of", "entry ", "hole "]
+                        .iter()
+                        .any(|prefix| name.starts_with(prefix))
+            }
+            Term::Memory | Term::Store(..) | Term::Load(..) | Term::Atomic(_) => false,
+            _ => self.terms.children(term).into_iter().all(|child| self.is_known(child)),
+        };
+        self.known.insert(term, known);
+        known
+    }
+
+    pub fn mentions_v(&mut self, term: TermId) -> bool {
+        let v = self.terms.v();
+        let mut seen = BTreeSet::new();
+        let mut waiting = vec![term];
+        while let Some(next) = waiting.pop() {
+            if next == v {
+                return true;
+            }
+            if seen.insert(next) {
+                waiting.extend(self.terms.children(next));
+            }
+        }
+        false
+    }
+}

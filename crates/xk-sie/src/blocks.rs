@@ -338,7 +338,7 @@ impl Claims<'_> {
         }
         let bits = self.terms.bits(ours);
         let sampled = bits == 0 || self.samples.iter().all(|s| s.same(self.terms, ours, rewritten));
-        if !sampled || !self.solver.refutes(different(self.terms, &[(ours, rewritten)]), 30) {
+        if !sampled || !self.solver.refutes(different(self.terms, &[(ours, rewritten)]), 30).refuted {
             return false;
         }
         self.proved.insert(rewritten, ours);

@@ -3,6 +3,9 @@
 //! In: a query that is satisfiable when a claim is wrong. Out: `unsat` and how long it
 //! took. Any other answer, and no answer within the bound, is no proof.
 //!
+//! Bounds are seconds of an ordinary machine. For z3 they are counted in its own units of
+//! work, so that a slow or busy machine shows what a fast one shows.
+//!
 //! A process answers one query after the other, with `(reset)` between them: starting
 //! one costs fifteen times as much as the query of an ordinary claim.
 
@@ -15,6 +18,11 @@ use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
+/// z3's units of work in a second: 4.8.12 does 2.4 million of them on bit-vectors on the machine
+/// where this was measured.
+const WORK_PER_S: u64 = 2_000_000;
+/// How much longer than that a machine may take for the same work.
+const SLOWEST: u64 = 20;
 /// How much longer than its own bound a solver may take before its process is killed.
 const GRACE: Duration = Duration::from_secs(5);
 /// Queries after which a process is replaced: `(reset)` does not return all memory.
@@ -38,7 +46,7 @@ pub struct Solver {
 /// What became of queries, by their text. Builds of many values ask the same of one piece
 /// of code again and again.
 #[derive(Debug, Clone, Default)]
-struct Answers(Arc<Mutex<HashMap<String, Answer>>>);
+struct Answers(Arc<Mutex<HashMap<String, (Answer, f64)>>>);
 
 #[derive(Debug, Clone, Copy)]
 enum Answer {
@@ -46,6 +54,15 @@ enum Answer {
     Satisfiable,
     /// Nothing within so many seconds.
     Open(u64),
+}
+
+/// What became of a query, and what it took.
+#[derive(Debug, Clone, Copy)]
+pub struct Outcome {
+    /// There is no counterexample.
+    pub refuted: bool,
+    /// Seconds of an ordinary machine.
+    pub seconds: f64,
 }
 
 /// Why an obligation is not proved.
@@ -108,26 +125,29 @@ impl Solver {
         }
     }
 
-    /// Whether `query` is unsatisfiable, as far as `seconds` show; the solver is asked once.
+    /// Whether `query` is unsatisfiable, as far as `seconds` show; the solver is asked once. A known
+    /// answer counts what it took the first time.
     #[must_use]
-    pub fn refutes(&self, query: String, seconds: u64) -> bool {
+    pub fn refutes(&self, query: String, seconds: u64) -> Outcome {
         let seconds = seconds.min(self.timeout_s);
         let known = self.answers.0.lock().unwrap_or_else(PoisonError::into_inner).get(&query).copied();
         match known {
-            Some(Answer::Refuted) => return true,
-            Some(Answer::Satisfiable) => return false,
-            Some(Answer::Open(tried)) if tried >= seconds => return false,
+            Some((Answer::Refuted, took)) => return Outcome { refuted: true, seconds: took },
+            Some((Answer::Satisfiable, took)) => return Outcome { refuted: false, seconds: took },
+            Some((Answer::Open(tried), _)) if tried >= seconds => {
+                return Outcome { refuted: false, seconds: seconds as f64 };
+            }
             _ => {}
         }
-        let answer = match self.refute_within(&query, seconds) {
-            Ok(_) => Answer::Refuted,
-            Err(ProofError::Refuted) => Answer::Satisfiable,
-            Err(ProofError::Timeout(_)) => Answer::Open(seconds),
-            // Another time it may do better.
-            Err(ProofError::Solver { .. }) => return false,
+        // Another time a solver that failed may do better.
+        let Ok(said) = self.ask(&query, seconds) else { return Outcome { refuted: false, seconds: seconds as f64 } };
+        let answer = match said.answer.as_str() {
+            "unsat" => Answer::Refuted,
+            "sat" => Answer::Satisfiable,
+            _ => Answer::Open(seconds),
         };
-        self.answers.0.lock().unwrap_or_else(PoisonError::into_inner).insert(query, answer);
-        matches!(answer, Answer::Refuted)
+        self.answers.0.lock().unwrap_or_else(PoisonError::into_inner).insert(query, (answer, said.seconds));
+        Outcome { refuted: matches!(answer, Answer::Refuted), seconds: said.seconds }
     }
 
     /// Decides `query`: `Ok` with the milliseconds it took when it is unsatisfiable.
@@ -135,16 +155,12 @@ impl Solver {
     /// # Errors
     /// [`ProofError`] for every other answer.
     pub fn refute(&self, query: &str) -> Result<u64, ProofError> {
-        self.refute_within(query, self.timeout_s)
-    }
-
-    fn refute_within(&self, query: &str, seconds: u64) -> Result<u64, ProofError> {
         let started = Instant::now();
-        let answer = self.ask(query, seconds)?;
-        match answer.as_str() {
+        let said = self.ask(query, self.timeout_s)?;
+        match said.answer.as_str() {
             "unsat" => Ok(started.elapsed().as_millis() as u64),
             "sat" => Err(ProofError::Refuted),
-            "unknown" | "timeout" => Err(ProofError::Timeout(seconds)),
+            "unknown" | "timeout" => Err(ProofError::Timeout(self.timeout_s)),
             other => Err(self.failed(other.chars().take(300).collect())),
         }
     }
@@ -153,27 +169,36 @@ impl Solver {
         ProofError::Solver { program: self.command[0].clone(), detail }
     }
 
-    /// What a solver says to `query`: exactly one line.
-    fn ask(&self, query: &str, seconds: u64) -> Result<String, ProofError> {
+    /// What a solver says to `query`: exactly one line, besides the work that z3 did.
+    fn ask(&self, query: &str, seconds: u64) -> Result<Said, ProofError> {
+        let started = Instant::now();
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut process = match idle {
             Some(process) => process,
             None => Process::start(&self.command).map_err(|error| self.failed(error.to_string()))?,
         };
-        let milliseconds = seconds * 1000;
-        let option = if self.command[0] == "cvc5" { "tlimit-per" } else { "timeout" };
+        let bound = if self.counts_work() { seconds * SLOWEST } else { seconds };
+        let (before, behind) = if self.counts_work() {
+            (format!("(set-option :rlimit {})\n(set-option :timeout {})", seconds * WORK_PER_S, bound * 1000), WORK)
+        } else {
+            (format!("(set-option :tlimit-per {})", bound * 1000), "")
+        };
         let end = format!("answered {}", process.left);
-        let text = format!("(set-option :{option} {milliseconds})\n{query}\n(echo \"{end}\")\n(reset)\n");
+        let text = format!("{before}\n{query}\n{behind}\n(echo \"{end}\")\n(reset)\n");
         process.input.write_all(text.as_bytes()).map_err(|error| self.failed(error.to_string()))?;
         process.input.flush().map_err(|error| self.failed(error.to_string()))?;
-        let deadline = Instant::now() + Duration::from_secs(seconds) + GRACE;
+        let deadline = Instant::now() + Duration::from_secs(bound) + GRACE;
+        let mut work = None;
         let mut said = Vec::new();
         loop {
             // A process that is dropped here is killed: what it would say next is of no query.
             let left = deadline.saturating_duration_since(Instant::now());
             match process.answers.recv_timeout(left) {
                 Ok(line) if line.trim_matches('"') == end => break,
-                Ok(line) => said.push(line),
+                Ok(line) => match work_of(&line) {
+                    Some(done) => work = Some(done),
+                    None => said.push(line),
+                },
                 Err(RecvTimeoutError::Timeout) => return Err(ProofError::Timeout(seconds)),
                 Err(RecvTimeoutError::Disconnected) => {
                     return Err(self.failed(format!("ended without an answer {}", said.join("; "))));
@@ -187,8 +212,27 @@ impl Solver {
         if ANSWERS.contains(&answer.as_str()) && process.left > 0 {
             self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(process);
         }
-        Ok(answer.clone())
+        let seconds = work.map_or(started.elapsed().as_secs_f64(), |work| work as f64 / WORK_PER_S as f64);
+        Ok(Said { answer: answer.clone(), seconds })
     }
+
+    fn counts_work(&self) -> bool {
+        self.command[0] == "z3"
+    }
+}
+
+/// Asks z3 what it has done.
+const WORK: &str = "(get-info :rlimit)";
+
+/// Its answer: `(:rlimit 1234)`.
+fn work_of(line: &str) -> Option<u64> {
+    line.strip_prefix("(:rlimit ")?.strip_suffix(')')?.parse().ok()
+}
+
+/// An answer, and the seconds of an ordinary machine that it took.
+struct Said {
+    answer: String,
+    seconds: f64,
 }
 
 /// A running solver.

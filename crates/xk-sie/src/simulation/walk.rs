@@ -30,12 +30,13 @@ use crate::term::{TermId, Terms};
 pub(crate) const CALLEE_SAVED: [usize; 6] = [3, 5, 12, 13, 14, 15];
 /// How deep terms are shown in messages.
 pub(crate) const SHOWN: u32 = 5;
-/// Pairs of stops after which a function is taken to be too large.
-const MOST_PAIRS: usize = 40_000;
-/// How long one comparison of two functions may take, for every V and for one value: most
-/// take less than a second.
-const LONGEST_ALL: Duration = Duration::from_secs(40);
-const LONGEST_ONE: Duration = Duration::from_secs(8);
+/// Pairs of stops after which a function is taken to be too large, for every V and for one
+/// value.
+const MOST_PAIRS_ALL: usize = 4_000;
+const MOST_PAIRS_ONE: usize = 1_500;
+/// How long one comparison of two functions may take on any machine: what is not decided by
+/// counting, as here, differs between machines.
+const LONGEST: Duration = Duration::from_secs(120);
 
 /// Both builds, somewhere between two pairs of places.
 #[derive(Debug, Clone)]
@@ -70,6 +71,7 @@ pub(crate) struct Walk<'a> {
     edges: BTreeMap<(Places, Places), [bool; 2]>,
     pub known: HashMap<TermId, bool>,
     pairs: usize,
+    most_pairs: usize,
     /// When the comparison is given up.
     deadline: Instant,
 }
@@ -94,7 +96,8 @@ impl<'a> Walk<'a> {
             edges: BTreeMap::new(),
             known: HashMap::new(),
             pairs: 0,
-            deadline: Instant::now() + if range.is_some() { LONGEST_ALL } else { LONGEST_ONE },
+            most_pairs: if range.is_some() { MOST_PAIRS_ALL } else { MOST_PAIRS_ONE },
+            deadline: Instant::now() + LONGEST,
         }
     }
 
@@ -175,7 +178,7 @@ impl<'a> Walk<'a> {
     /// From where `pair` is to the next stops, and on from there.
     fn advance(&mut self, mut pair: Pair) -> Step {
         self.pairs += 1;
-        if self.pairs > MOST_PAIRS {
+        if self.pairs > self.most_pairs {
             return self.mismatch(pair.from.0, "the function has too many paths");
         }
         if Instant::now() > self.deadline {

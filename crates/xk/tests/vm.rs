@@ -26,6 +26,7 @@ const PIE: &str = "QUEUE_THRESHOLD";
 guest_tests! {
     a_value_takes_effect_and_returns,
     a_value_outside_the_range_is_refused,
+    a_value_that_is_not_accepted_yet_is_compiled,
     several_change_together_or_not_at_all,
     a_lease_ends_by_itself,
     a_transition_can_be_watched,
@@ -65,7 +66,7 @@ fn guest_output() -> &'static str {
         let store = tempfile::tempdir().unwrap();
         build(store.path(), &[BLK, SHRINK, PIE]);
         let modules = modules(&[(XK_KO, "kernel/xk")]);
-        boot(400, &format!("{modules} XK_STORE={}", store.path().display()))
+        boot(900, &format!("{modules} XK_STORE={}", store.path().display()))
     })
 }
 
@@ -171,6 +172,22 @@ mod checks {
             contains(&xk(3, &["set", &format!("{BLK}={value}")]), &["none of the compiled values"]);
         }
         assert_eq!(get(BLK), "64");
+        xk(0, &["unset", "--all"]);
+    }
+
+    /// In the guest, where the kernel's source and compiler are at hand.
+    pub fn a_value_that_is_not_accepted_yet_is_compiled() {
+        let accepted = |value: i64| json(&["list", "--json"]).to_string().contains(&format!(",{value},"));
+        assert!(!accepted(96));
+        xk(0, &["set", "BLK_MAX_REQUEST_COUNT=64"]);
+        // It is added to the table; the tune that is loaded has what its table had.
+        let text = xk(3, &["set", "BLK_MAX_REQUEST_COUNT=96"]);
+        contains(&text, &["neither proved nor compiled", "loaded from an older table", "`xk unset "]);
+        assert_eq!((get(BLK).as_str(), depth()), ("64", 64));
+        assert!(accepted(96));
+        xk(0, &["unset", "--all"]);
+        xk(0, &["set", "BLK_MAX_REQUEST_COUNT=96"]);
+        assert_eq!(depth(), 96);
         xk(0, &["unset", "--all"]);
     }
 

@@ -28,7 +28,7 @@ pub struct Extender<'a> {
 }
 
 impl Extender<'_> {
-    /// `table` with `values`, those that it accepts already left out.
+    /// `table`, which then accepts `values`, too. Those that it accepts already are not compiled.
     pub fn extended(&self, table: &ScopeTable, values: &[i64]) -> Result<ScopeTable> {
         let name = title(&table.constant);
         let mut wider = table.clone();
@@ -61,8 +61,8 @@ impl Extender<'_> {
     }
 }
 
-/// Gives the table of the running kernel called `table` one more value, if its source and compiler are
-/// there, and saves it.
+/// Compiles `value` for the running kernel and saves `table` with it. Needs the source and the compiler
+/// of that kernel.
 pub fn compile_now(table: &ScopeTable, value: i64, folders: &Folders) -> Result {
     let paint = Paint::stderr();
     let name = title(&table.constant);

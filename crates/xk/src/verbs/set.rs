@@ -24,7 +24,7 @@ use crate::rules::Rules;
 use crate::value::{self, Quantity};
 use crate::{limits, signals, unit};
 
-/// So many compiled values are listed.
+/// Most compiled values that a message lists.
 const LISTED: usize = 16;
 
 /// The kernel turns breakpoints into jumps some time after they were placed.
@@ -154,11 +154,24 @@ fn compiled(
         if table.values.contains(value) || table.values.refused.contains_key(&value) {
             continue;
         }
-        extend::compile_now(table, value, folders)
-            .map_err(|failure| out_of_range(table, number).then(&format!("; compiled now: {}", failure.message)))?;
+        extend::compile_now(table, value, folders).map_err(|failure| not_added(table, number, &failure))?;
         any = true;
     }
     Ok(any)
+}
+
+/// Why a value was not added to a table: it is not the same, or nobody can tell here.
+fn not_added(table: &ScopeTable, number: i128, failure: &Failure) -> Failure {
+    let why = &failure.message;
+    let refused = not_accepted(table, number);
+    if failure.exit == Exit::Refused {
+        return refused.then(&format!("; compiled and compared now, it is refused: {why}"));
+    }
+    let title = title(&table.constant);
+    refused.then(&format!(
+        "; it cannot be compiled here: {why}; `xk build {title} --values {number}` does so where the kernel's \
+         source and compiler are"
+    ))
 }
 
 /// By a policy.
@@ -196,10 +209,10 @@ pub fn change<'a>(
     let table = tables.find(folders, name)?;
     let number = unit::convert(&table.constant, quantity, hz)?;
     let value = i64::try_from(number).ok().filter(|&value| table.values.contains(value));
-    value.map(|value| Change { table, value }).ok_or_else(|| out_of_range(table, number))
+    value.map(|value| Change { table, value }).ok_or_else(|| not_accepted(table, number))
 }
 
-fn out_of_range(table: &ScopeTable, number: i128) -> Failure {
+fn not_accepted(table: &ScopeTable, number: i128) -> Failure {
     let title = title(&table.constant);
     let values = &table.values;
     // Numbers beyond 128 bits are not kept.
@@ -221,8 +234,8 @@ fn out_of_range(table: &ScopeTable, number: i128) -> Failure {
         }
     };
     let value = i64::try_from(number).ok();
-    if let Some(value) = value.filter(|value| !values.refused.contains_key(value)) {
-        sentence += &format!("; `xk build {title} --values {value}` compiles and compares it");
+    if let Some(why) = value.and_then(|value| values.refused.get(&value)) {
+        sentence += &format!("; it was compiled and refused: {why}");
     }
     Failure::new(Exit::Refused, sentence)
 }
@@ -256,7 +269,7 @@ fn loaded(
     changes
         .iter()
         .map(|change| match tunes.iter().find(|tune| is_tune_of(tune, &change.table.constant)) {
-            Some(tune) => known(change.title(), tune, hold),
+            Some(tune) => known(change, tune, hold),
             None => device
                 .load_by(change.table, addresses, backend(change)?)
                 .map(Loaded::New)
@@ -267,7 +280,8 @@ fn loaded(
 }
 
 /// A tune that was there, if it may be changed.
-fn known(title: &str, tune: &TuneStatus, hold: bool) -> Result<Loaded> {
+fn known(change: &Change<'_>, tune: &TuneStatus, hold: bool) -> Result<Loaded> {
+    let title = change.title();
     if !tune.detached {
         return Err(Failure::error(format!(
             "{title} is already tuned to {}, {}: end that process (kill {}) and repeat",
@@ -289,6 +303,16 @@ fn known(title: &str, tune: &TuneStatus, hold: bool) -> Result<Loaded> {
         )));
     }
     refuse_ill(title, tune)?;
+    if !tune.values.contains(change.value) {
+        return Err(Failure::new(
+            Exit::Refused,
+            format!(
+                "{title}: its table accepts {}, but the tune was loaded from an older table, which does not: \
+                 `xk unset {title}`, then repeat",
+                change.value
+            ),
+        ));
+    }
     Ok(Loaded::Known(tune.id, tune.value))
 }
 

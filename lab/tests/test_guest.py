@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """Machines that really boot: what passes, what fails, and that each failure is noticed as what it is.
 
-Needs root and what `scripts/prepare` brings.
+Needs root, and what `scripts/test` brings before it runs the tests.
 """
 
 import contextlib

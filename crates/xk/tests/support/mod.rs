@@ -8,10 +8,12 @@
 pub mod guest;
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use guest::{info, insmod, modules, output_of, repository, run, wait_for, XK_KO};
+use rustix::fs::{flock, FlockOperation};
 use serde_json::Value;
 
 pub const BLK: &str = "BLK_MAX_REQUEST_COUNT";
@@ -20,11 +22,28 @@ pub const SHRINK: &str = "SHRINK_BATCH";
 /// The folder of compiled policies. Set in the guest only.
 pub const OBJECTS: &str = "XK_TEST_OBJECTS";
 
-/// Builds the tables of these constants in a store.
+/// The tables of these constants, in a store. Every test program of one `xk` wants them, and takes those that
+/// another has built with it.
 pub fn build(store: &Path, constants: &[&str]) {
-    let mut build = Command::new(env!("CARGO_BIN_EXE_xk"));
-    build.args(["build", "--root", &info("root")]).args(constants).env("XK_STORE", store);
-    output_of(&mut build);
+    let program = fs::metadata(env!("CARGO_BIN_EXE_xk")).unwrap();
+    fs::create_dir_all(store).unwrap();
+    let built = format!("tables/{}.{:09}", program.mtime(), program.mtime_nsec());
+    let all = Path::new(env!("CARGO_TARGET_TMPDIR")).join(built);
+    fs::create_dir_all(&all).unwrap();
+    for constant in constants {
+        let name = constant.replace('/', "!");
+        let lock = fs::File::create(all.join(format!("{name}.lock"))).unwrap();
+        flock(&lock, FlockOperation::LockExclusive).unwrap();
+        let ready = all.join(&name);
+        if !ready.exists() {
+            let fresh = tempfile::tempdir_in(&all).unwrap();
+            let mut build = Command::new(env!("CARGO_BIN_EXE_xk"));
+            build.args(["build", "--root", &info("root"), constant]).env("XK_STORE", fresh.path());
+            output_of(&mut build);
+            fs::rename(fresh.keep(), &ready).unwrap();
+        }
+        output_of(Command::new("cp").arg("-r").arg(ready.join(".")).arg(store));
+    }
 }
 
 /// Has a table accept these values, too: each is compiled and compared.

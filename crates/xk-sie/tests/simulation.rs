@@ -171,7 +171,7 @@ fn a_wrong_function_of_v_is_not_shown() {
 }
 
 /// Pairs of bodies, and whether they do the same.
-const PAIRS: [(&str, &str, bool); 20] = [
+const PAIRS: [(&str, &str, bool); 25] = [
     ("u64 f(u64 x) { return g(x); }", "u64 f(u64 x) { return h(x); }", false),
     ("u64 f(u64 x) { return g(x) + 1; }", "u64 f(u64 x) { return g(x) - ~0; }", true),
     ("u64 f(u64 x) { return g(x); }", "u64 f(u64 x) { return g(x + 1); }", false),
@@ -182,6 +182,32 @@ const PAIRS: [(&str, &str, bool); 20] = [
     ("void f(u64 *p) { p[0] = 1; }", "void f(u64 *p) { p[0] = 1; p[1] = p[1]; g(1); }", false),
     ("void f(u64 *p, u64 *q) { *p = 1; *q = 2; }", "void f(u64 *p, u64 *q) { *q = 2; *p = 1; }", false),
     ("u64 f(u64 *p) { while (*(volatile u64 *)p); return 0; }", "u64 f(u64 *p) { return 0; }", false),
+    // What `p` points to is not the array, unless its address got out before `p` came in.
+    (
+        "void f(u64 *p) { volatile u64 a[2]; *(volatile u64 *)p = 1; a[0] = 2; g((u64)a); }",
+        "void f(u64 *p) { volatile u64 a[2]; a[0] = 2; *(volatile u64 *)p = 1; g((u64)a); }",
+        true,
+    ),
+    (
+        "void f(u64 x) { volatile u64 a[2]; volatile u64 *p = (void *)g((u64)a); *p = 1; a[0] = 2; h(x); }",
+        "void f(u64 x) { volatile u64 a[2]; volatile u64 *p = (void *)g((u64)a); a[0] = 2; *p = 1; h(x); }",
+        false,
+    ),
+    (
+        "void f(u64 x) { volatile u64 a[2]; shared = (u64)a; volatile u64 *p = (void *)g(x); *p = 1; a[0] = 2; h(x); }",
+        "void f(u64 x) { volatile u64 a[2]; shared = (u64)a; volatile u64 *p = (void *)g(x); a[0] = 2; *p = 1; h(x); }",
+        false,
+    ),
+    (
+        "void f(u64 x) { volatile u64 a[2]; shared = (u64)a; volatile u64 *p = *(u64 **)x; *p = 1; a[0] = 2; h(x); }",
+        "void f(u64 x) { volatile u64 a[2]; shared = (u64)a; volatile u64 *p = *(u64 **)x; a[0] = 2; *p = 1; h(x); }",
+        false,
+    ),
+    (
+        "void f(u64 **p, u64 x) { volatile u64 a[2]; *p = (u64 *)a; volatile u64 *q = p[x]; *q = 1; a[0] = 2; g(1); }",
+        "void f(u64 **p, u64 x) { volatile u64 a[2]; *p = (u64 *)a; volatile u64 *q = p[x]; a[0] = 2; *q = 1; g(1); }",
+        false,
+    ),
     (
         "u64 f(u64 *p) { u64 s = 0; for (int i = 0; i < 9; i++) s += p[i]; return s; }",
         "u64 f(u64 *p) { u64 s = 0; for (int i = 0; i < 8; i++) s += p[i]; return s; }",

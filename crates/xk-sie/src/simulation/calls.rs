@@ -46,6 +46,7 @@ impl<'a> Walk<'a> {
         if name.as_deref().is_some_and(|name| self.rules.noreturns.contains(name)) {
             return Ok(());
         }
+        self.let_out(&mut pair, ARGUMENTS.into_iter().chain([RAX]));
         // A call of the compiler's own follows the ABI, whatever is called.
         let compiled = self.noted([a, b]).is_some();
         self.results(&mut pair, name.as_deref(), compiled);
@@ -266,6 +267,7 @@ impl<'a> Walk<'a> {
                     break;
                 }
                 values[side].push(value);
+                pair.escaped |= !self.terms.is_foreign(value);
                 frame.pushed.remove(&at);
                 frame.slots.remove(&at);
                 at += 8;

@@ -12,6 +12,7 @@ use super::walk::{Pair, Step, Walk};
 use crate::insn::Insn;
 use crate::semantics::is_immediate;
 use crate::state::Flag;
+use crate::term::TermId;
 
 impl<'a> Walk<'a> {
     /// Both builds stand before an instruction of theirs.
@@ -79,9 +80,27 @@ impl<'a> Walk<'a> {
 
     /// Another value in `register`: the same in both builds, or not.
     pub fn renew(&mut self, pair: &mut Pair, register: usize, same: bool) {
-        let value = self.terms.fresh("result", 64);
+        let value = self.result(pair, 64);
         pair.states[BASE].regs[register] = value;
-        pair.states[OTHER].regs[register] = if same { value } else { self.terms.fresh("unrelated", 64) };
+        pair.states[OTHER].regs[register] = if same { value } else { self.result(pair, 64) };
+    }
+
+    /// An unknown that comes of an event: foreign, as long as no address in the frame got out.
+    pub fn result(&mut self, pair: &Pair, bits: u32) -> TermId {
+        self.terms.fresh(if pair.escaped { "result" } else { "foreign result" }, bits)
+    }
+
+    /// From here on others may know an address in the frame, if one of these registers holds one.
+    pub fn let_out(&mut self, pair: &mut Pair, registers: impl IntoIterator<Item = usize>) {
+        for register in registers {
+            for side in [BASE, OTHER] {
+                let value = pair.states[side].regs[register];
+                let nothing = clobbered(&mut self.terms, register);
+                pair.escaped |= value != nothing && !self.terms.is_foreign(value);
+            }
+        }
+        // What it stored before is what others see.
+        pair.escaped |= [BASE, OTHER].iter().any(|&side| self.terms.lets_out(pair.states[side].memory));
     }
 
     pub fn forget_flags(&mut self, pair: &mut Pair) {

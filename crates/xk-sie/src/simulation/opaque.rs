@@ -80,6 +80,9 @@ impl<'a> Walk<'a> {
                 _ => return differ(self),
             }
         }
+        let kept = passed_on(a, &mut factory);
+        let other_kept = passed_on(b, &mut factory);
+        self.let_out(pair, kept.into_iter().chain(other_kept));
         self.implicit(pair, a, &mut factory)?;
         self.write(pair, a, &written);
         Ok(())
@@ -153,7 +156,7 @@ impl<'a> Walk<'a> {
     fn write(&mut self, pair: &mut Pair, a: &Insn, written: &[(Register, Register)]) {
         for &(ours, theirs) in written {
             let (Some((x, bits, high)), Some((y, _, other_high))) = (gpr(ours), gpr(theirs)) else { continue };
-            let value = self.terms.fresh("result", bits);
+            let value = self.result(pair, bits);
             for (side, number, high) in [(BASE, x, high), (OTHER, y, other_high)] {
                 if high {
                     pair.states[side].set_high_byte(&mut self.terms, number, value);
@@ -200,6 +203,7 @@ impl<'a> Walk<'a> {
         self.operands(&mut pair, a, b)?;
         let mut faulted = before;
         faulted.facts = pair.facts.clone();
+        faulted.escaped = pair.escaped;
         self.same_memory(&mut faulted, a.node)?;
         self.forget_flags(&mut faulted);
         self.handler(&mut faulted, [a, b])?;
@@ -287,6 +291,24 @@ fn implies(insn: &Insn, register: Register) -> bool {
         Mnemonic::Cmpxchg8b | Mnemonic::Cmpxchg16b => true,
         _ => insn.raw.has_rep_prefix(),
     }
+}
+
+/// Registers whose values an instruction may store or compute with. Where it accesses memory is
+/// no such value.
+fn passed_on(insn: &Insn, factory: &mut InstructionInfoFactory) -> Vec<usize> {
+    use Register as R;
+    let raw = &insn.raw;
+    let named = |register: R| {
+        (0..raw.op_count())
+            .any(|i| raw.op_kind(i) == OpKind::Register && raw.op_register(i).full_register() == register)
+    };
+    let addresses = |register: R| {
+        let strings = raw.is_string_instruction() && matches!(register, R::RSI | R::RDI | R::RCX);
+        strings || [raw.memory_base(), raw.memory_index()].iter().any(|used| used.full_register() == register)
+    };
+    let used: Vec<R> = factory.info(raw).used_registers().iter().map(|used| used.register().full_register()).collect();
+    let passed = used.into_iter().filter(|&register| named(register) || !addresses(register));
+    passed.filter_map(|register| gpr(register).map(|(number, ..)| number)).collect()
 }
 
 /// A conditional write may leave what was there.

@@ -32,6 +32,8 @@ impl<'a> Walk<'a> {
             return self.mismatch(a.node, format!("`{}`: a fault goes elsewhere", a.text()));
         };
         self.read_by_pieces(&mut pair, a, &ours)?;
+        let read = if ours.calls { &ARGUMENTS[..] } else { &[] };
+        self.let_out(&mut pair, ours.reads.iter().chain(read).copied());
         // Of a piece that faults, nobody knows how far it came.
         if ours.calls {
             for register in CALLER_SAVED {

@@ -41,6 +41,12 @@ impl<'a> Walk<'a> {
                 relation.flags |= 1 << flag as u8;
             }
         }
+        relation.escaped =
+            pair.escaped || [BASE, OTHER].iter().any(|&side| self.terms.lets_out(pair.states[side].memory));
+        for (side, values) in [(BASE, &base), (OTHER, &other)] {
+            let foreign = values.iter().filter(|(_, value)| self.terms.is_foreign(*value)).map(|(loc, _)| *loc);
+            relation.foreign[side] = foreign.collect();
+        }
         for side in [BASE, OTHER] {
             for number in 0..16 {
                 if pair.states[side].regs[number] == clobbered(&mut self.terms, number) {

@@ -10,12 +10,15 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::state::{Flag, Frame, State, REGISTERS};
+use crate::term::foreign::FOREIGN;
 use crate::term::{Bits, TermId, Terms};
 
 /// The build that is deployed, as an index.
 pub(crate) const BASE: usize = 0;
 /// The build that it is compared with.
 pub(crate) const OTHER: usize = 1;
+/// What they are called in the names of unknowns.
+const SIDES: [&str; 2] = ["base", "other"];
 
 /// A place that holds a value in one activation of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -81,6 +84,10 @@ pub(crate) struct Relation {
     pub clobbered: [u16; 2],
     /// Frame slots that a push wrote.
     pub pushed: [BTreeSet<i64>; 2],
+    /// Locations that hold a foreign value (see [`crate::term::foreign`]).
+    pub foreign: [BTreeSet<Loc>; 2],
+    /// Whether an address in the frame may have got out.
+    pub escaped: bool,
 }
 
 impl Relation {
@@ -95,6 +102,7 @@ impl Relation {
         let known = |side: usize| common(&self.known[side], &with.known[side]);
         let derived = |side: usize| common(&self.derived[side], &with.derived[side]);
         let pushed = |side: usize| &self.pushed[side] | &with.pushed[side];
+        let foreign = |side: usize| &self.foreign[side] & &with.foreign[side];
         Self {
             equal: equal.collect(),
             known: [known(BASE), known(OTHER)],
@@ -102,22 +110,24 @@ impl Relation {
             flags: self.flags & with.flags,
             clobbered: [BASE, OTHER].map(|side| self.clobbered[side] & with.clobbered[side]),
             pushed: [pushed(BASE), pushed(OTHER)],
+            foreign: [foreign(BASE), foreign(OTHER)],
+            escaped: self.escaped || with.escaped,
         }
     }
 
     /// States of which nothing else is known than this relation.
     pub fn states(&self, terms: &mut Terms, frames: Option<&[Frame; 2]>) -> [State; 2] {
+        terms.set_escaped(self.escaped);
         let memory = terms.memory();
-        let empty = |terms: &mut Terms, side: &str, frame: Option<&Frame>| State {
-            regs: std::array::from_fn(|i| terms.symbol(Loc::Register(i).name(side), 64)),
-            flags: Flag::ALL.map(|flag| terms.symbol(format!("{side} {flag:?}"), 1)),
+        let mut empty = |side: usize| State {
+            regs: std::array::from_fn(|i| self.unknown(terms, side, Loc::Register(i))),
+            flags: Flag::ALL.map(|flag| terms.symbol(format!("{} {flag:?}", SIDES[side]), 1)),
             memory,
             flags_origin: None,
-            frame: frame.cloned(),
+            frame: frames.map(|frames| frames[side].clone()),
             shared: None,
         };
-        let mut base = empty(terms, "base", frames.map(|frames| &frames[BASE]));
-        let mut other = empty(terms, "other", frames.map(|frames| &frames[OTHER]));
+        let (mut base, mut other) = (empty(BASE), empty(OTHER));
         let values = self.base_values(terms);
         let map: HashMap<TermId, TermId> = values.iter().map(|(loc, value)| (loc.symbol(terms), *value)).collect();
         for (loc, value) in values {
@@ -143,6 +153,12 @@ impl Relation {
             }
         }
         [base, other]
+    }
+
+    /// What stands for a location of which no more is known.
+    fn unknown(&self, terms: &mut Terms, side: usize, loc: Loc) -> TermId {
+        let kind = if self.foreign[side].contains(&loc) { FOREIGN } else { "" };
+        terms.symbol(format!("{kind}{}", loc.name(SIDES[side])), loc.bits())
     }
 
     /// Pairs of locations that are equal in all their bits.
@@ -182,7 +198,7 @@ impl Relation {
         let locs: Vec<Loc> = leader.keys().copied().collect();
         let mut value = |loc: Loc| {
             let leader = find(&leader, loc);
-            known.get(&leader).copied().unwrap_or_else(|| terms.symbol(leader.name("base"), leader.bits()))
+            known.get(&leader).copied().unwrap_or_else(|| self.unknown(terms, BASE, leader))
         };
         let mut values: BTreeMap<Loc, TermId> = locs.into_iter().map(|loc| (loc, value(loc))).collect();
         for (narrow, wide) in self.parts() {

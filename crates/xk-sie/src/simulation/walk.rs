@@ -44,6 +44,8 @@ pub(crate) struct Pair {
     pub at: [At; 2],
     pub states: [State; 2],
     pub facts: Facts,
+    /// Whether an address in the frame may have got out.
+    pub escaped: bool,
     /// Instructions executed since the last pair of places.
     pub trace: [Vec<Node>; 2],
     /// The last pair of places.
@@ -108,9 +110,12 @@ impl<'a> Walk<'a> {
         self.relations.insert(entry, relation);
         self.work.push(entry);
         while let Some(places) = self.work.pop() {
-            let states = self.relations[&places].states(&mut self.terms, self.frames.as_ref());
+            let relation = &self.relations[&places];
+            let states = relation.states(&mut self.terms, self.frames.as_ref());
+            let escaped = relation.escaped;
             let at = [At::Start(places.0), At::Start(places.1)];
-            let pair = Pair { at, states, facts: Facts::default(), trace: [Vec::new(), Vec::new()], from: places };
+            let pair =
+                Pair { at, states, facts: Facts::default(), escaped, trace: [Vec::new(), Vec::new()], from: places };
             self.follow(pair);
             while let Some(pair) = self.paths.pop() {
                 self.advance(pair)?;
@@ -131,6 +136,7 @@ impl<'a> Walk<'a> {
         let mut relation = Relation::default();
         for register in (0..16).filter(|register| *register != RSP) {
             let loc = Loc::Register(register);
+            relation.foreign.iter_mut().for_each(|foreign| _ = foreign.insert(loc));
             let preserved = CALLEE_SAVED.contains(&register);
             if !preserved || self.frames.is_none() {
                 relation.equal.insert((loc, loc), 64);
@@ -144,6 +150,10 @@ impl<'a> Walk<'a> {
         }
         for side in [BASE, OTHER] {
             let top = self.top(side);
+            let aligned = self.frames.as_ref().map(|frames| frames[side].tops[1]);
+            for top in [Some(top), aligned].into_iter().flatten() {
+                self.terms.own_frame(top);
+            }
             relation.known[side].insert(Loc::Register(RSP), top);
         }
         relation

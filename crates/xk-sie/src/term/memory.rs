@@ -1,5 +1,5 @@
 //! Loads from and stores to memory terms, simplified where the distance of
-//! two addresses is known.
+//! two addresses is known, and where one lies in the own frame and one cannot.
 
 use std::collections::BTreeSet;
 
@@ -13,6 +13,11 @@ impl Terms {
             let ((base, offset), (other_base, other_offset)) = (self.base_offset(address), self.base_offset(at));
             let distance = other_offset.wrapping_sub(offset) as i64;
             if base == other_base && distance >= i64::from(self.bits(value) / 8) {
+                let first = self.store(before, address, value);
+                return self.intern(Node::Store(first, at, other), 0);
+            }
+            // So do one to the own frame and one elsewhere: that to the frame goes first.
+            if self.is_own(address) && self.is_apart(address, at) {
                 let first = self.store(before, address, value);
                 return self.intern(Node::Store(first, at, other), 0);
             }
@@ -40,12 +45,14 @@ impl Terms {
                 if distance >= 0 && distance * 8 + i64::from(bits) <= i64::from(width) {
                     return self.extract(value, distance as u32 * 8, bits);
                 }
+            } else if self.is_apart(address, at) {
+                return self.load(before, address, bits);
             }
         }
         self.intern(Node::Load(memory, address), bits)
     }
 
-    fn base_offset(&self, address: TermId) -> (Option<TermId>, u64) {
+    pub(super) fn base_offset(&self, address: TermId) -> (Option<TermId>, u64) {
         match *self.node(address) {
             Node::Const(value) => (None, value as u64),
             Node::Bin(BinOp::Add, base, offset) => match self.as_const(offset) {

@@ -8,6 +8,7 @@
 //! what it does not see, the solver does.
 
 mod fold;
+pub mod foreign;
 mod memory;
 
 use std::collections::HashMap;
@@ -134,6 +135,7 @@ pub struct Terms {
     nodes: Vec<(Node, Bits)>,
     index: HashMap<(Node, Bits), TermId>,
     fresh: u32,
+    frame: foreign::OwnFrame,
 }
 
 /// `2^bits - 1`.

@@ -45,6 +45,10 @@ impl Extender<'_> {
         let objects = self.folders.cache.join("objects");
         let options = Options { cache: &objects, jobs: self.jobs, progress: &say };
         let constant = recall(self.tree, &Spec::parse(&table.constant.id)?)?;
+        if let Some(value) = values.iter().find(|value| !constant.c_type.fits(**value)) {
+            let why = format!("{name}: its type, `{}`, has no value {value}", constant.c_type.name());
+            return Err(Failure::new(Exit::Refused, why));
+        }
         let solvers = std::slice::from_ref(self.solver);
         let report = verify(self.tree, self.image, &constant, &wider, solvers, &[], &options);
         progress.end();

@@ -234,7 +234,7 @@ fn not_accepted(table: &ScopeTable, number: i128) -> Failure {
         }
     };
     let value = i64::try_from(number).ok();
-    if let Some(why) = value.and_then(|value| values.refused.get(&value)) {
+    if let Some(why) = value.and_then(|value| values.refused.get(&value)).filter(|why| !sentence.contains(*why)) {
         sentence += &format!("; it was compiled and refused: {why}");
     }
     Failure::new(Exit::Refused, sentence)
@@ -469,24 +469,34 @@ mod tests {
     #[test]
     fn what_was_not_compiled_is_refused_with_what_was() {
         let table = fixture::powers_table();
-        let message = |number: i128| out_of_range(&table, number).message;
+        let message = |number: i128| not_accepted(&table, number).message;
         assert_eq!(
             message(48),
             "BLK_MAX_REQUEST_COUNT: 48 is none of the compiled values, 4, 8, 16, 32, 64, 128 (others are not proved: \
              the code divides or masks by shifting: only powers of two were compiled; 2 was compiled and is refused: \
-             blk_add_rq_to_plug+0x4e is `add %eax,%eax` there); `xk build BLK_MAX_REQUEST_COUNT --values 48` compiles \
-             and compares it"
+             blk_add_rq_to_plug+0x4e is `add %eax,%eax` there)"
         );
-        assert!(message(2).ends_with("is `add %eax,%eax` there)"), "nobody is sent to compile it again");
+        assert!(message(2).ends_with("is `add %eax,%eax` there)"), "it is said once");
         let mut table = fixture::table();
         table.values.compiled = vec![1 << 30, 1 << 31];
-        let message = |number: i128| out_of_range(&table, number).message;
+        let message = |number: i128| not_accepted(&table, number).message;
         assert_eq!(
             message((1 << 30) + 1),
             "BLK_MAX_REQUEST_COUNT: 1073741825 is outside the proved range, 1 to 1073741823, and none of the compiled \
-             values 1073741824, 2147483648 (to 1073741823: no larger value is proved); `xk build \
-             BLK_MAX_REQUEST_COUNT --values 1073741825` compiles and compares it"
+             values 1073741824, 2147483648 (to 1073741823: no larger value is proved)"
         );
+    }
+
+    #[test]
+    fn a_value_that_differs_is_not_one_that_cannot_be_compiled() {
+        let said = |failure: Failure| not_added(&fixture::powers_table(), 48, &failure);
+        let differs = said(Failure::new(Exit::Refused, "f+0x4 is `inc %eax` there"));
+        assert_eq!(differs.exit, Exit::Refused);
+        assert!(differs.message.ends_with("compiled and compared now, it is refused: f+0x4 is `inc %eax` there"));
+        let message = said(Failure::error("there is no gcc-12")).message;
+        assert!(message.contains("48 is none of the compiled values"), "{message}");
+        assert!(message.contains("it cannot be compiled here: there is no gcc-12"), "{message}");
+        assert!(message.contains("`xk build BLK_MAX_REQUEST_COUNT --values 48`"), "{message}");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::process::Command;
 
 use anyhow::{anyhow, bail, ensure, Context, Result};
 use serde::{Deserialize, Serialize};
+use xk_table::{Store, Values};
 
 use crate::lab;
 
@@ -17,9 +18,27 @@ pub struct Arguments {
     /// One JSON object per case and nothing else
     #[arg(long)]
     json: bool,
+    /// Leave the tuned value out of the tables, so that `xk set` compiles it in the guest: up to half an
+    /// hour for each case, where code is emulated
+    #[arg(long)]
+    compile: bool,
     /// Folders of cases/; all of them when none is named
     cases: Vec<String>,
 }
+
+/// How the cases are run.
+#[derive(Debug, Clone, Copy)]
+pub struct How {
+    /// The profile of cargo that the command is built with.
+    profile: &'static str,
+    /// Whether `xk set` has to compile the tuned value itself.
+    compile: bool,
+}
+
+/// Seconds until a guest is up; for each case; for each that is compiled in it.
+const BOOTING: usize = 150;
+const OBSERVING: usize = 100;
+const COMPILING: usize = 1800;
 
 /// `case.toml`; the format is described in `cases/README.md`.
 #[derive(Debug, Deserialize)]
@@ -99,7 +118,7 @@ struct Observed {
 pub fn run(arguments: &Arguments) -> Result<()> {
     let names = if arguments.cases.is_empty() { all()? } else { arguments.cases.clone() };
     let mut failed = Vec::new();
-    for (name, effect) in observe(&names)? {
+    for (name, effect) in observe(&names, How { profile: "release", compile: arguments.compile })? {
         match effect {
             Err(error) => failed.push(format!("{name}: {error:#}")),
             Ok(effect) if arguments.json => println!("{}", serde_json::to_string(&effect)?),
@@ -133,23 +152,25 @@ fn all() -> Result<Vec<String>> {
 /// # Errors
 /// When a case cannot be read, or the programs cannot be built. Of each case: when its constant
 /// is refused, its guest fails, or the kernel reports something else.
-pub fn observe(names: &[String]) -> Result<BTreeMap<String, Result<Effect>>> {
-    let prepared = lab::output(lab::command("scripts/prepare")?.arg(lab::KERNEL))?;
+pub fn observe(names: &[String], how: How) -> Result<BTreeMap<String, Result<Effect>>> {
+    let prepared = lab::output(lab::command("scripts/prepare")?.arg(lab::KERNEL).env("PROFILE", how.profile))?;
     let mut prepared = prepared.lines().map(PathBuf::from);
     let (Some(programs), Some(module)) = (prepared.next(), prepared.next()) else {
         anyhow::bail!("scripts/prepare did not print the folder of xk and the module");
     };
+    let store = tempfile::tempdir()?;
+    let world = World { xk: programs.join("xk"), module, store: how.compile.then_some(store.path()) };
     let mut effects = BTreeMap::new();
     let mut guests: BTreeMap<Shape, BTreeMap<String, Case>> = BTreeMap::new();
     for name in names {
         let case = read(name)?;
-        match build_table(&programs.join("xk"), &case.r#const, case.tuned) {
+        match world.build_table(&case.r#const, case.tuned) {
             Err(error) => drop(effects.insert(name.clone(), Err(error))),
             Ok(()) => drop(guests.entry(case.guest.clone()).or_default().insert(name.clone(), case)),
         }
     }
     for (shape, cases) in guests {
-        let seen = boot(&shape, &cases, &programs, &module);
+        let seen = world.boot(&shape, &cases);
         for (name, case) in cases {
             let seen = match &seen {
                 Err(error) => Err(anyhow!("{error:#}")),
@@ -168,26 +189,64 @@ fn read(name: &str) -> Result<Case> {
     toml::from_str(&text).with_context(|| format!("{}", file.display()))
 }
 
-/// What a guest of this shape saw of these cases.
-fn boot(
-    shape: &Shape,
-    cases: &BTreeMap<String, Case>,
-    programs: &Path,
-    module: &Path,
-) -> Result<BTreeMap<String, Seen>> {
-    let mut guest = lab::command("lab/lab")?;
-    let seconds = (150 + 100 * cases.len()).to_string();
-    guest.args(["run", "--kernel", lab::KERNEL, "--timeout", &seconds]);
-    guest.args(["--cpus", &shape.cpus.to_string(), "--memory", &shape.memory]);
-    if shape.numa > 1 {
-        guest.args(["--numa", &shape.numa.to_string()]);
+/// What the guests of the cases use.
+struct World<'a> {
+    xk: PathBuf,
+    module: PathBuf,
+    /// Where the tables are that do not accept the tuned value yet.
+    store: Option<&'a Path>,
+}
+
+impl World<'_> {
+    /// Makes the table of a constant; unless it shall be compiled in the guest, it accepts `value`.
+    fn build_table(&self, constant: &str, value: i64) -> Result<()> {
+        let kernel = lab::kernel()?;
+        let mut build = Command::new(&self.xk);
+        build.args(["build", "--root"]).arg(&kernel.root).arg(constant);
+        match self.store {
+            Some(store) => build.env("XK_STORE", store),
+            None => build.args(["--values", &value.to_string()]),
+        };
+        lab::output(&mut build).with_context(|| format!("xk build {constant}"))?;
+        self.store.map_or(Ok(()), without_values)
     }
-    guest.args(["--", "scripts/effect-guest"]).args(cases.keys());
-    let path = std::env::var("PATH").unwrap_or_default();
-    guest.env("PATH", format!("{}:{path}", programs.display())).env("XK_MODULE", module);
-    let printed = lab::output(&mut guest).context("the guest of the cases")?;
-    let lines = printed.lines().filter_map(|line| serde_json::from_str::<Printed>(line).ok());
-    Ok(lines.map(|printed| (printed.case, printed.result)).collect())
+
+    /// What a guest of this shape saw of these cases.
+    fn boot(&self, shape: &Shape, cases: &BTreeMap<String, Case>) -> Result<BTreeMap<String, Seen>> {
+        let mut guest = lab::command("lab/lab")?;
+        let each = if self.store.is_some() { COMPILING } else { OBSERVING };
+        let seconds = BOOTING + each * cases.len();
+        guest.args(["run", "--kernel", lab::KERNEL, "--timeout", &seconds.to_string()]);
+        guest.args(["--cpus", &shape.cpus.to_string(), "--memory", &shape.memory]);
+        if shape.numa > 1 {
+            guest.args(["--numa", &shape.numa.to_string()]);
+        }
+        guest.args(["--", "scripts/effect-guest"]).args(cases.keys());
+        let path = std::env::var("PATH").unwrap_or_default();
+        let programs = self.xk.parent().unwrap_or(Path::new("."));
+        guest.env("PATH", format!("{}:{path}", programs.display())).env("XK_MODULE", &self.module);
+        if let Some(store) = self.store {
+            guest.env("XK_STORE", store);
+        }
+        let printed = lab::output(&mut guest).context("the guest of the cases")?;
+        let lines = printed.lines().filter_map(|line| serde_json::from_str::<Printed>(line).ok());
+        Ok(lines.map(|printed| (printed.case, printed.result)).collect())
+    }
+}
+
+/// Leaves the tables of `store` with the default alone.
+fn without_values(store: &Path) -> Result<()> {
+    for kernel in std::fs::read_dir(store)? {
+        let build_id = kernel?.file_name().to_string_lossy().into_owned();
+        let store = Store::new(store);
+        let (tables, unreadable) = store.list(&build_id)?;
+        ensure!(unreadable.is_empty(), "{unreadable:?}");
+        for mut table in tables {
+            table.values = Values::compiled([table.constant.default]);
+            store.save(&table)?;
+        }
+    }
+    Ok(())
 }
 
 impl Case {
@@ -211,27 +270,20 @@ impl Case {
     }
 }
 
-/// The table of a constant, which accepts `value`.
-fn build_table(xk: &std::path::Path, constant: &str, value: i64) -> Result<()> {
-    let kernel = lab::kernel()?;
-    let mut build = Command::new(xk);
-    build.args(["build", "--root"]).arg(&kernel.root).arg(constant).args(["--values", &value.to_string()]);
-    lab::output(&mut build).map(drop).with_context(|| format!("xk build {constant}"))
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
     use std::sync::OnceLock;
 
-    use super::{all, observe, Effect};
+    use super::{all, observe, Effect, How};
 
     /// Fails unless the kernel reports what the case expects, three times:
     /// with the value it was compiled with, tuned, and reverted.
     fn effect_of(case: &str) {
         static EFFECTS: OnceLock<BTreeMap<String, Result<Effect, String>>> = OnceLock::new();
         let effects = EFFECTS.get_or_init(|| {
-            let effects = observe(&all().unwrap()).unwrap_or_else(|error| panic!("{error:#}"));
+            let effects = observe(&all().unwrap(), How { profile: "dev", compile: false })
+                .unwrap_or_else(|error| panic!("{error:#}"));
             let said = |effect: anyhow::Result<Effect>| effect.map_err(|error| format!("{error:#}"));
             effects.into_iter().map(|(name, effect)| (name, said(effect))).collect()
         });

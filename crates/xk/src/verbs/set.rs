@@ -57,6 +57,9 @@ pub struct Args {
     /// How control reaches the updates
     #[arg(long, value_enum, default_value_t = By::Kprobe)]
     backend: By,
+    /// Refuse a value that is neither proved nor compiled at once, instead of compiling it first
+    #[arg(long)]
+    no_compile: bool,
     #[command(flatten)]
     whom: Whom,
     #[command(flatten)]
@@ -107,7 +110,7 @@ pub fn run(args: &Args) -> Result {
     let folders = Folders::new();
     let hz = || unit::hz_of(&kernel.release);
     let mut tables = folders.tables(&kernel.build_id)?;
-    if compiled(&folders, &tables, &wanted, &hz)? {
+    if !args.no_compile && compiled(&folders, &tables, &wanted, &hz)? {
         tables = folders.tables(&kernel.build_id)?;
     }
     let changes = wanted

@@ -26,15 +26,6 @@ pub struct Arguments {
     cases: Vec<String>,
 }
 
-/// How the cases are run.
-#[derive(Debug, Clone, Copy)]
-pub struct How {
-    /// The profile of cargo that the command is built with.
-    profile: &'static str,
-    /// Whether `xk set` has to compile the tuned value itself.
-    compile: bool,
-}
-
 /// Seconds until a guest is up; for each case; for each that is compiled in it.
 const BOOTING: usize = 150;
 const OBSERVING: usize = 100;
@@ -118,7 +109,7 @@ struct Observed {
 pub fn run(arguments: &Arguments) -> Result<()> {
     let names = if arguments.cases.is_empty() { all()? } else { arguments.cases.clone() };
     let mut failed = Vec::new();
-    for (name, effect) in observe(&names, How { profile: "release", compile: arguments.compile })? {
+    for (name, effect) in observe(&names, arguments.compile)? {
         match effect {
             Err(error) => failed.push(format!("{name}: {error:#}")),
             Ok(effect) if arguments.json => println!("{}", serde_json::to_string(&effect)?),
@@ -147,19 +138,15 @@ fn all() -> Result<Vec<String>> {
 }
 
 /// Runs these cases, those that need the same guest in one, and checks that the kernel reported
-/// what each expects.
+/// what each expects. With `compile`, `xk set` has to compile the tuned value itself.
 ///
 /// # Errors
 /// When a case cannot be read, or the programs cannot be built. Of each case: when its constant
 /// is refused, its guest fails, or the kernel reports something else.
-pub fn observe(names: &[String], how: How) -> Result<BTreeMap<String, Result<Effect>>> {
-    let prepared = lab::output(lab::command("scripts/prepare")?.arg(lab::KERNEL).env("PROFILE", how.profile))?;
-    let mut prepared = prepared.lines().map(PathBuf::from);
-    let (Some(programs), Some(module)) = (prepared.next(), prepared.next()) else {
-        anyhow::bail!("scripts/prepare did not print the folder of xk and the module");
-    };
+pub fn observe(names: &[String], compile: bool) -> Result<BTreeMap<String, Result<Effect>>> {
+    let (programs, module) = lab::prepared()?;
     let store = tempfile::tempdir()?;
-    let world = World { xk: programs.join("xk"), module, store: how.compile.then_some(store.path()) };
+    let world = World { xk: programs.join("xk"), module, store: compile.then_some(store.path()) };
     let mut effects = BTreeMap::new();
     let mut guests: BTreeMap<Shape, BTreeMap<String, Case>> = BTreeMap::new();
     for name in names {
@@ -275,15 +262,14 @@ mod tests {
     use std::collections::BTreeMap;
     use std::sync::OnceLock;
 
-    use super::{all, observe, Effect, How};
+    use super::{all, observe, Effect};
 
     /// Fails unless the kernel reports what the case expects, three times:
     /// with the value it was compiled with, tuned, and reverted.
     fn effect_of(case: &str) {
         static EFFECTS: OnceLock<BTreeMap<String, Result<Effect, String>>> = OnceLock::new();
         let effects = EFFECTS.get_or_init(|| {
-            let effects = observe(&all().unwrap(), How { profile: "dev", compile: false })
-                .unwrap_or_else(|error| panic!("{error:#}"));
+            let effects = observe(&all().unwrap(), false).unwrap_or_else(|error| panic!("{error:#}"));
             let said = |effect: anyhow::Result<Effect>| effect.map_err(|error| format!("{error:#}"));
             effects.into_iter().map(|(name, effect)| (name, said(effect))).collect()
         });

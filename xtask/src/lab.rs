@@ -69,6 +69,21 @@ pub fn module(release: &str, folder: &str) -> Result<PathBuf> {
     paths.lines().next().map(PathBuf::from).with_context(|| format!("{folder} has no module"))
 }
 
+/// Everything that a guest needs to use `xk` on [`KERNEL`]: the folder of the command, and the module. Tests
+/// take the command of cargo's profile `dev`, which the tests of its own crate need anyway.
+///
+/// # Errors
+/// When one of them cannot be built.
+pub fn prepared() -> Result<(PathBuf, PathBuf)> {
+    let profile = if cfg!(test) { "dev" } else { "release" };
+    let printed = output(command("scripts/prepare")?.arg(KERNEL).env("PROFILE", profile))?;
+    let mut paths = printed.lines().map(PathBuf::from);
+    match (paths.next(), paths.next()) {
+        (Some(programs), Some(module)) => Ok((programs, module)),
+        _ => bail!("scripts/prepare did not print the folder of xk and the module"),
+    }
+}
+
 /// Runs `script` in a deterministic guest with one CPU; returns its standard output.
 ///
 /// # Errors

@@ -10,7 +10,7 @@ mod plot;
 mod study;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{bail, ensure, Context, Result};
@@ -105,11 +105,7 @@ fn show(case: &Case) {
 /// When a constant is refused, the policy does not compile, or the guest fails.
 pub fn observe(study: &Study, short: bool) -> Result<Case> {
     let servers = lab::output(lab::command("scripts/unpack")?.arg("nginx"))?;
-    let prepared = lab::output(lab::command("scripts/prepare")?.arg(lab::KERNEL))?;
-    let mut prepared = prepared.lines().map(PathBuf::from);
-    let (Some(programs), Some(module)) = (prepared.next(), prepared.next()) else {
-        bail!("scripts/prepare did not print the folder of xk and the module");
-    };
+    let (programs, module) = lab::prepared()?;
     let scratch = tempfile::tempdir()?;
     let policy = scratch.path().join("policy.bpf.o");
     build(&programs.join("xk"), study, &policy)?;

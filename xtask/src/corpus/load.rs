@@ -9,7 +9,6 @@
 //! to say.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use anyhow::{bail, ensure, Context, Result};
 use serde::{Deserialize, Serialize};
@@ -216,11 +215,7 @@ fn wanted(outcomes: &[Outcome], results: &Results, backend: Backend) -> Result<V
 }
 
 fn observe(wanted: &[Wanted], backend: &str) -> Result<Found> {
-    let prepared = lab::output(lab::command("scripts/prepare")?.arg(lab::KERNEL))?;
-    let mut prepared = prepared.lines().map(PathBuf::from);
-    let (Some(programs), Some(module)) = (prepared.next(), prepared.next()) else {
-        bail!("scripts/prepare did not print the folder of xk and the module");
-    };
+    let (programs, module) = lab::prepared()?;
     let folder = tempfile::tempdir()?;
     let list = folder.path().join("constants.json");
     std::fs::write(&list, serde_json::to_vec(wanted)?)?;

@@ -3,7 +3,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{channel, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -13,6 +13,9 @@ use rustix::process::{kill_process_group, Pid, Signal};
 
 use super::list::Row;
 use super::outcome::{reason, Outcome, Status};
+
+/// A worker that has closed its output needs so long to be gone, with a status that says why.
+const GRACE: Duration = Duration::from_millis(200);
 
 /// How to run.
 pub struct Plan {
@@ -63,9 +66,11 @@ fn one(plan: &Plan, slot: &mut Option<Worker>, row: &Row) -> Result<Outcome> {
         Err(Silence::TooLong) => {
             ("time_limit", format!("not finished after {} s; raise --limit", plan.limit.as_secs()))
         }
+        Err(Silence::Unreadable(answer, error)) => {
+            ("unreadable", format!("a worker answered `{answer}`, which is no outcome: {error}"))
+        }
         Err(Silence::Died) => {
-            let status = slot.take().and_then(|mut worker| worker.child.wait().ok());
-            let status = status.map_or_else(|| "unknown status".to_owned(), |status| status.to_string());
+            let status = worker.ended().map_or_else(|| "unknown status".to_owned(), |status| status.to_string());
             ("crashed", format!("the analysis ended with {status}; its words are on standard error"))
         }
     };
@@ -77,6 +82,8 @@ fn one(plan: &Plan, slot: &mut Option<Worker>, row: &Row) -> Result<Outcome> {
 enum Silence {
     Died,
     TooLong,
+    /// What it said, and what is wrong with that.
+    Unreadable(String, String),
 }
 
 struct Worker {
@@ -110,22 +117,34 @@ impl Worker {
     }
 
     fn ask(&mut self, row: &Row, limit: Duration) -> std::result::Result<Outcome, Silence> {
-        let question = serde_json::to_string(row).map_err(|_| Silence::Died)?;
+        let question = serde_json::json!(row);
         writeln!(self.questions, "{question}").map_err(|_| Silence::Died)?;
         let answer = self.answers.recv_timeout(limit).map_err(|error| match error {
             RecvTimeoutError::Timeout => Silence::TooLong,
             RecvTimeoutError::Disconnected => Silence::Died,
         })?;
-        serde_json::from_str(&answer).map_err(|_| Silence::Died)
+        serde_json::from_str(&answer).map_err(|error| Silence::Unreadable(answer, error.to_string()))
+    }
+
+    /// How it ended: by itself, or now. Waiting for one that lives would never end.
+    fn ended(&mut self) -> Option<ExitStatus> {
+        std::thread::sleep(GRACE);
+        self.kill();
+        self.child.wait().ok()
+    }
+
+    /// Ends it and its children, in the middle of whatever they do.
+    fn kill(&self) {
+        if let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            // An error means that they have ended already.
+            let _ = kill_process_group(group, Signal::KILL);
+        }
     }
 }
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        if let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-            // It has ended already, or it is to end now, in the middle of whatever it does.
-            let _ = kill_process_group(group, Signal::KILL);
-        }
+        self.kill();
         let _ = self.child.wait();
     }
 }
@@ -135,7 +154,7 @@ mod tests {
     use super::*;
     use std::sync::Mutex;
 
-    /// Answers like a worker, except to two of the rows.
+    /// Answers like a worker, except to three of the rows.
     fn shell(_: usize) -> Result<Command> {
         let mut command = Command::new("python3");
         command.args(["-c", SCRIPT]);
@@ -148,13 +167,14 @@ for line in sys.stdin:
     row = json.loads(line)
     if row["id"] == 2: os.abort()
     if row["id"] == 4: time.sleep(60)
-    print(json.dumps(dict(id=row["id"], name=row["name"], constant=None, status="refused", reason=None, range=None,
-        default=None, modules=[], spans=0, proved=0, jump=0, int3=0, data=0, validated_values=0, mismatches=0, seconds=0.5)))
+    status = 5 if row["id"] == 5 else "refused"
+    print(json.dumps(dict(id=row["id"], name=row["name"], constant=None, status=status, reason=None, proved=None,
+        compiled=[], default=None, modules=[], spans=0, spans_proved=0, jump=0, int3=0, data=0, mismatches=0, seconds=0.5)))
     sys.stdout.flush()
 "#;
 
     #[test]
-    fn a_constant_that_crashes_or_hangs_does_not_stop_the_rest() {
+    fn a_worker_that_dies_hangs_or_babbles_does_not_stop_the_rest() {
         let rows: Vec<Row> = (0..8)
             .map(|id| Row { id, name: format!("N{id}"), defined_at: "a.c:1".into(), text: String::new() })
             .collect();
@@ -170,6 +190,7 @@ for line in sys.stdin:
                 let (status, expected) = match row.id {
                     2 => (Status::Error, Some("crashed")),
                     4 => (Status::Error, Some("time_limit")),
+                    5 => (Status::Error, Some("unreadable")),
                     _ => (Status::Refused, None),
                 };
                 assert_eq!((outcome.id, outcome.status, code), (row.id, status, expected), "{workers} worker(s)");

@@ -24,6 +24,9 @@ pub struct Outcome {
     /// The values that one theorem covers.
     #[serde(default)]
     pub proved: Option<Range>,
+    /// Why not all that the constant's type can hold is proved, if it is not.
+    #[serde(default)]
+    pub unproved: Option<String>,
     /// Values beside those, each compiled and compared.
     #[serde(default)]
     pub compiled: Vec<i64>,
@@ -65,6 +68,7 @@ impl Outcome {
             status,
             reason: Some(reason),
             proved: None,
+            unproved: None,
             compiled: Vec::new(),
             default: None,
             modules: Vec::new(),
@@ -92,6 +96,7 @@ impl Outcome {
             status: Status::Usable,
             reason: None,
             proved: table.values.proved,
+            unproved: table.values.unproved.clone(),
             compiled: table.values.compiled.clone(),
             default: Some(table.constant.default),
             modules,
@@ -119,6 +124,8 @@ pub struct Summary {
     usable: usize,
     /// Usable ones of which a range of values is proved.
     for_all: usize,
+    /// Those of them of which all that the type of the constant can hold is proved.
+    for_all_of_type: usize,
     /// Usable ones of which single values were compiled, and none is proved.
     values: usize,
     /// Number of constants by reason.
@@ -155,6 +162,7 @@ impl Summary {
             deployed: outcomes.len() - count(Status::NotDeployed),
             usable: count(Status::Usable),
             for_all: usable().filter(|outcome| outcome.proved.is_some()).count(),
+            for_all_of_type: usable().filter(|outcome| outcome.proved.is_some() && outcome.unproved.is_none()).count(),
             values: usable().filter(|outcome| outcome.proved.is_none()).count(),
             refused,
             errors: count(Status::Error),
@@ -201,20 +209,24 @@ mod tests {
         let mut for_all = usable.clone();
         for_all.proved = Some(Range::of(1, 9));
         for_all.compiled = vec![16];
+        for_all.unproved = Some("beyond 1..=9 the deployed code does something else".into());
+        let mut of_type = for_all.clone();
+        (of_type.unproved, of_type.compiled) = (None, Vec::new());
         usable.compiled = vec![2, 4, 8];
         let outcomes = [
             usable,
             for_all,
+            of_type,
             of(2, Status::Refused, "shape", 1.0),
             of(3, Status::Refused, "shape", 2.0),
             of(4, Status::NotDeployed, "not_deployed", 0.1),
             of(5, Status::Error, "time_limit", 900.0),
         ];
         let summary = Summary::of(&outcomes, 1000.0);
-        assert_eq!((summary.corpus, summary.deployed, summary.usable, summary.errors), (6, 5, 2, 1));
-        assert_eq!((summary.for_all, summary.values, summary.compiled), (1, 1, 4));
+        assert_eq!((summary.corpus, summary.deployed, summary.usable, summary.errors), (7, 6, 3, 1));
+        assert_eq!((summary.for_all, summary.for_all_of_type, summary.values, summary.compiled), (2, 1, 1, 4));
         assert_eq!(summary.refused, BTreeMap::from([("shape".to_owned(), 2)]));
-        assert_eq!((summary.spans, summary.spans_proved, summary.jump + summary.int3), (6, 6, 6));
-        assert_eq!((summary.median_s, summary.p95_s), (2.0, 900.0));
+        assert_eq!((summary.spans, summary.spans_proved, summary.jump + summary.int3), (9, 9, 9));
+        assert_eq!((summary.median_s, summary.p95_s), (4.0, 900.0));
     }
 }

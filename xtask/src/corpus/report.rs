@@ -39,14 +39,15 @@ pub fn page(release: &str, rows: &[Row], outcomes: &[Outcome], summary: &Summary
     let mut text = format!(
         "# The corpus on {release}\n\n\
          Written by `cargo xtask corpus --report`; do not edit. The list is `xtask/corpus.tsv`: {} constants of\n\
-         the kernel, {} of them deployed, {} usable: {} with a proved range of values, {} with values that were\n\
-         compiled one by one ({} values). Their {} critical spans, {} of them proved for every machine state, are\n\
+         the kernel, {} of them deployed, {} usable: {} with a proved range of values ({} of them with all\n\
+         that the type can hold), {} with values that were compiled one by one ({} values). Their {} critical spans, {} of them proved for every machine state, are\n\
          expected to be reached by {} jumps and {} breakpoints. Median {} s, 95th percentile {} s on the machine of\n\
          the last run.\n\n",
         number("corpus"),
         number("deployed"),
         number("usable"),
         number("for_all"),
+        number("for_all_of_type"),
         number("values"),
         number("compiled"),
         number("spans"),
@@ -79,18 +80,28 @@ pub fn page(release: &str, rows: &[Row], outcomes: &[Outcome], summary: &Summary
             outcome.seconds
         );
     }
-    let without: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.status != Status::Usable).collect();
-    for (title, status) in
-        [("Refused", Status::Refused), ("Not deployed", Status::NotDeployed), ("Not analysed", Status::Error)]
-    {
-        let mut some = without.iter().filter(|outcome| outcome.status == status).peekable();
-        if some.peek().is_none() {
-            continue;
-        }
+    text.push_str(&reasons(outcomes));
+    text
+}
+
+/// Why something is not usable, or not all values are proved.
+fn reasons(outcomes: &[Outcome]) -> String {
+    let reason = |outcome: &Outcome| outcome.reason.as_ref().map(|reason| reason.text.clone()).unwrap_or_default();
+    let of = |status: Status, why: &dyn Fn(&Outcome) -> Option<String>| -> Vec<(String, String)> {
+        let some = outcomes.iter().filter(|outcome| outcome.status == status);
+        some.filter_map(|outcome| Some((code(&outcome.name), why(outcome)?))).collect()
+    };
+    let sections = [
+        ("Not proved for all that the type can hold", of(Status::Usable, &|outcome| outcome.unproved.clone())),
+        ("Refused", of(Status::Refused, &|outcome| Some(reason(outcome)))),
+        ("Not deployed", of(Status::NotDeployed, &|outcome| Some(reason(outcome)))),
+        ("Not analysed", of(Status::Error, &|outcome| Some(reason(outcome)))),
+    ];
+    let mut text = String::new();
+    for (title, some) in sections.into_iter().filter(|(_, some)| !some.is_empty()) {
         let _ = write!(text, "\n## {title}\n\n");
-        for outcome in some {
-            let reason = outcome.reason.as_ref().map(|reason| escaped(&first_line(&reason.text, 400)));
-            let _ = writeln!(text, "- {}: {}", code(&outcome.name), reason.unwrap_or_default());
+        for (name, why) in some {
+            let _ = writeln!(text, "- {name}: {}", escaped(&first_line(&why, 400)));
         }
     }
     text
@@ -139,13 +150,19 @@ mod tests {
             Outcome::without(&rows[0], Status::Refused, reason("shape", "control-flow\n shape * at f_g"), 1.0),
             Outcome::without(&rows[1], Status::Error, reason("crashed", "ended"), 1.0),
             Outcome::without(&rows[2], Status::NotDeployed, reason("not_deployed", "CONFIG_B is not set"), 1.0),
-            Outcome { proved: Some(Range::of(1, 9)), compiled: vec![16, 32], ..usable },
+            Outcome {
+                proved: Some(Range::of(1, 9)),
+                unproved: Some("beyond".into()),
+                compiled: vec![16, 32],
+                ..usable
+            },
         ];
         let page = page("6.12", &rows, &outcomes, &Summary::of(&outcomes, 3.0));
         for expected in [
             "| `A` | `a.c:1` |  | refused |",
             "| `x >> 3 \\| y` |",
             "| usable |  | 1 to 9 proved, 16, 32 compiled | 1.0 |",
+            "## Not proved for all that the type can hold\n\n- `GOOD`: beyond\n",
             "## Refused\n\n- `A`: control-flow shape \\* at f\\_g\n",
             "## Not deployed\n\n- `GONE`: CONFIG\\_B is not set\n",
             "## Not analysed\n\n- `x >> 3 \\| y`: ended\n",

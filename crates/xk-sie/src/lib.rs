@@ -11,6 +11,7 @@ mod crowd;
 pub mod data;
 pub mod deployed;
 pub mod diff;
+pub mod equality;
 mod evaluate;
 pub mod fit;
 pub mod flow;

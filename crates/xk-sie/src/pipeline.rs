@@ -180,7 +180,7 @@ fn shown(variants: &Variants<'_>, means: &Means<'_>, units: &[Unit], studies: &[
         let more: Vec<i64> = round_values(constant.default).into_iter().filter(fresh).filter(sensible).collect();
         let more = &more[..more.len().min(MOST_COMPILED / units.len().max(1))];
         (options.progress)(&format!("compiling {} value(s) that are likely to be wanted", more.len()));
-        for (value, verdict) in theorem.compiled(more)? {
+        for (value, verdict) in theorem.compiled(more, None)? {
             match verdict {
                 Ok(()) => values.compiled.push(value),
                 Err(why) => _ = values.refused.insert(value, why),

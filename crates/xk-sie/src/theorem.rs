@@ -17,7 +17,9 @@ use xk_kernel::Tree;
 use xk_table::{Fit, Form, Range, Values};
 
 use crate::data::{self, DataSeeds};
+use crate::equality::{self, Holder};
 use crate::flow::Flow;
+use crate::insn::Node;
 use crate::notes::Notes;
 use crate::object::Object;
 use crate::pipeline::BuildError;
@@ -137,7 +139,7 @@ impl Theorem<'_> {
         };
         let beyond = candidates.iter().copied().filter(|v| !proved.is_some_and(|range| range.contains(*v)));
         let mut values = Values { proved, unproved, ..Values::default() };
-        for (value, verdict) in self.compiled(&beyond.collect::<Vec<_>>())? {
+        for (value, verdict) in self.compiled(&beyond.collect::<Vec<_>>(), proved)? {
             match verdict {
                 Ok(()) => values.compiled.push(value),
                 Err(why) => _ = values.refused.insert(value, why),
@@ -204,11 +206,54 @@ impl Theorem<'_> {
         Ok(found.map(|found| found.unwrap_or(range)))
     }
 
-    /// What becomes of each of `values`: compiled in every unit, and compared.
+    /// What becomes of each of `values`: compiled in every unit, and compared. Those that are not `proved`
+    /// need code that tests for equality only where the source does.
     ///
     /// # Errors
     /// What keeps units from being compiled.
-    pub fn compiled(&self, values: &[i64]) -> Result<BTreeMap<i64, Result<(), String>>, BuildError> {
+    pub fn compiled(
+        &self,
+        values: &[i64],
+        proved: Option<Range>,
+    ) -> Result<BTreeMap<i64, Result<(), String>>, BuildError> {
+        let mut found = self.compared_with(values)?;
+        let covered = |value: i64| value == self.means.default || proved.is_some_and(|range| range.contains(value));
+        if found.iter().any(|(value, verdict)| !covered(*value) && verdict.is_ok()) {
+            if let Some(why) = self.concluded()? {
+                let bare = found.iter_mut().filter(|(value, verdict)| !covered(**value) && verdict.is_ok());
+                bare.for_each(|(_, verdict)| *verdict = Err(why.clone()));
+            }
+        }
+        Ok(found)
+    }
+
+    /// A test for equality that the compiler may have made of one for order, since it knew the constant.
+    fn concluded(&self) -> Result<Option<String>, BuildError> {
+        for (at, (study, functions)) in self.studies.iter().zip(&self.functions).enumerate() {
+            let deployed = equality::tests(&study.base, Holder::Fields(functions.code));
+            if deployed.is_empty() {
+                continue;
+            }
+            let opaque = match self.compiler.compile(at, With::Opaque)? {
+                Compiled::Object(object) => equality::tests(&object, Holder::Symbol),
+                Compiled::Same | Compiled::Rejected(_) => BTreeMap::new(),
+            };
+            let excess = |(name, nodes): &(&String, &Vec<Node>)| {
+                nodes.len() > opaque.get(*name).map_or(0, |nodes: &Vec<Node>| nodes.len())
+            };
+            if let Some((_, nodes)) = deployed.iter().find(excess) {
+                let places: Vec<String> = nodes.iter().map(|node| study.place(*node).to_string()).collect();
+                return Ok(Some(format!(
+                    "{}: the code tests for equality what the source may test for order: a state that has passed the \
+                     value would not meet it",
+                    places.join(", ")
+                )));
+            }
+        }
+        Ok(None)
+    }
+
+    fn compared_with(&self, values: &[i64]) -> Result<BTreeMap<i64, Result<(), String>>, BuildError> {
         let work = Mutex::new(values.to_vec());
         let found = Mutex::new(BTreeMap::new());
         std::thread::scope(|scope| {
@@ -319,7 +364,7 @@ fn object(path: &std::path::Path) -> Result<Object, BuildError> {
 /// Runs `work` where there is room for deep recursion.
 fn deep<T: Send>(work: impl FnOnce() -> Result<T, Mismatch> + Send) -> Result<T, Mismatch> {
     let failed = |detail: String| {
-        let nowhere = crate::insn::Node { section: 0, offset: 0 };
+        let nowhere = Node { section: 0, offset: 0 };
         Mismatch { base: nowhere, detail }
     };
     std::thread::scope(|scope| {

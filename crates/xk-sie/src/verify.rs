@@ -248,7 +248,7 @@ pub fn shown_again(
             Err(why) => report.fault(At::Table, Claim::Values, format!("{range} is claimed and not proved: {why}")),
         }
     }
-    for (value, verdict) in theorem.compiled(values)? {
+    for (value, verdict) in theorem.compiled(values, table.values.proved)? {
         report.values.push(value);
         match verdict {
             Ok(()) => report.agreeing.push(value),

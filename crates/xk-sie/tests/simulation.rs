@@ -7,11 +7,13 @@ mod common;
 #[path = "common/fixture.rs"]
 mod fixture;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use common::{compile_c, noted_c, Random};
 use fixture::{builds, from_c, solver, PRELUDE};
+use xk_sie::equality::{self, Holder};
 use xk_sie::flow::Flow;
+use xk_sie::insn::Node;
 use xk_sie::notes::Notes;
 use xk_sie::object::Object;
 use xk_sie::prototypes::Prototypes;
@@ -243,4 +245,35 @@ fn what_does_something_else_is_not_the_same() {
         let found = compare(&object(ours), &object(theirs), &Replacements::new(), None, 0);
         assert_eq!(found.is_ok(), same, "{ours}\n{theirs}\n{found:?}");
     }
+}
+
+/// So many tests for equality of the constant with something else has the deployed build, and the opaque one.
+fn equalities(body: &str, default: i64, values: &[i64]) -> (usize, usize) {
+    let text = format!("{PRELUDE}{body}");
+    let (base, seeds) = guessed(&text, default, values).expect("a guess");
+    let opaque = Built::opaque(&text);
+    let count = |found: BTreeMap<String, Vec<Node>>| found.values().map(Vec::len).sum();
+    let deployed = count(equality::tests(&base.object, Holder::Fields(&seeds)));
+    (deployed, count(equality::tests(&opaque.object, Holder::Symbol)))
+}
+
+#[test]
+fn tests_for_equality_that_the_compiler_made_are_counted() {
+    // The compiler knows that no more than V + 1 comes.
+    let concluded = "int f(int d) { if (d > V + 1) __builtin_unreachable(); if (d > V) return g(d); return 0; }";
+    assert_eq!(equalities(concluded, 10, &[5, 12, 20, 40, 77]), (1, 0));
+    let spilled =
+        "int f(int d) { int r = g(d); if (d > V + 1) __builtin_unreachable(); if (d > V) return g(r); return r; }";
+    assert_eq!(equalities(spilled, 10, &[5, 12, 20, 40, 77]), (1, 0));
+    // The source tests for equality.
+    let equal = "int f(int d) { if (d == V) return g(d); return 0; }";
+    assert_eq!(equalities(equal, 10, &[5, 12, 20, 40, 77]), (1, 1));
+    // A loop that has counted beyond the value when the change comes would not end.
+    let counted = "int f(int n) { int i; for (i = 0; i < V; i++) n += g(i); return n; }";
+    assert_eq!(equalities(counted, 100, &[50, 120, 200, 400, 770]), (1, 0));
+    let order = "int f(int d) { if (d > V) return g(d); return 0; }";
+    assert_eq!(equalities(order, 10, &[5, 12, 20, 40, 77]), (0, 0));
+    // What depends on the constant alone is none.
+    let alone = "int f(int d) { if (V != 0 && d > V) return g(d); return 0; }";
+    assert_eq!(equalities(alone, 10, &[5, 12, 20, 40, 77]), (0, 0));
 }

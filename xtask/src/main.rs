@@ -3,6 +3,7 @@
 mod bench;
 mod cases;
 mod corpus;
+mod differential;
 mod effects;
 mod inside;
 mod lab;
@@ -31,6 +32,8 @@ enum Task {
     Cases(cases::Arguments),
     /// Analyse every constant of a list
     Corpus(corpus::Arguments),
+    /// Execute deployed code with its updates beside code compiled with the value, and compare
+    Differential(differential::Arguments),
     /// Safe spans of every usable constant of the corpus
     Spans(spans::Arguments),
     /// End tunes under load, in every way, again and again
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
         Task::Effects(arguments) => effects::run(&arguments),
         Task::Cases(arguments) => cases::run(&arguments),
         Task::Corpus(arguments) => corpus::run(&arguments),
+        Task::Differential(arguments) => differential::run(&arguments),
         Task::Spans(arguments) => spans::run(&arguments),
         Task::Stress(arguments) => stress::run(&arguments),
         Task::Inside(arguments) => inside::run(&arguments),

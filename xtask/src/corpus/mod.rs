@@ -4,13 +4,13 @@
 //! analysed by workers (`pool.rs`, `worker.rs`), so that one constant cannot stop the rest. Parts of the
 //! list run on several machines (`--shard`) and are merged by copying files; see `docs/scale.md`.
 
-mod list;
+pub mod list;
 mod load;
 mod outcome;
-mod place;
+pub mod place;
 mod pool;
 mod report;
-mod unseen;
+pub mod unseen;
 mod worker;
 
 use std::collections::BTreeMap;

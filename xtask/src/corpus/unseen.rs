@@ -123,9 +123,7 @@ fn check(image: &Image, tree: &Tree, table: &ScopeTable, number: usize, seed: u6
 /// Accepted values: at random, and beside the numbers of the code.
 fn drawn(table: &ScopeTable, number: usize, seed: u64) -> Vec<i64> {
     let values = &table.values;
-    let mut random = Random(
-        table.constant.id.bytes().fold(seed, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)),
-    );
+    let mut random = Random::of(&table.constant.id, seed);
     let mut drawn = BTreeSet::new();
     for _ in 0..number * 20 {
         if drawn.len() >= number {
@@ -140,7 +138,7 @@ fn drawn(table: &ScopeTable, number: usize, seed: u64) -> Vec<i64> {
 }
 
 /// One accepted value: of the compiled ones; anywhere in the proved range; near the default; small.
-fn one(values: &Values, default: i64, random: &mut Random) -> Option<i64> {
+pub fn one(values: &Values, default: i64, random: &mut Random) -> Option<i64> {
     let value = match (values.proved, random.below(4)) {
         (None, _) => values.compiled.get(random.below(values.compiled.len() as u64) as usize).copied()?,
         (Some(range), 0) => {
@@ -158,7 +156,7 @@ fn one(values: &Values, default: i64, random: &mut Random) -> Option<i64> {
 }
 
 /// The numbers in the instructions of the table's functions that are no addresses.
-fn numbers(table: &ScopeTable) -> BTreeSet<i64> {
+pub fn numbers(table: &ScopeTable) -> BTreeSet<i64> {
     let with_spans: BTreeSet<usize> = table.spans.iter().map(|span| span.function).collect();
     let mut found = BTreeSet::new();
     for function in with_spans.into_iter().filter_map(|index| table.functions.get(index)) {
@@ -187,9 +185,14 @@ fn numbers(table: &ScopeTable) -> BTreeSet<i64> {
 }
 
 /// splitmix64.
-struct Random(u64);
+pub struct Random(u64);
 
 impl Random {
+    /// For one constant: the same seed gives others for each.
+    pub fn of(constant: &str, seed: u64) -> Self {
+        Self(constant.bytes().fold(seed, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)))
+    }
+
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;

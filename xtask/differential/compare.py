@@ -9,20 +9,17 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
-from unicorn import UC_ERR_FETCH_PROT, UC_ERR_FETCH_UNMAPPED, UC_ERR_READ_PROT, UC_ERR_READ_UNMAPPED
-from unicorn import UC_ERR_WRITE_PROT, UC_ERR_WRITE_UNMAPPED, UcError
+from unicorn import UcError
 
 import calls
 from calls import ARGUMENTS, CALLEE_SAVED, RAX, RDX, REGISTERS, Callee, Callees, conversions
 from layout import CODE, CONSTANTS, PER_CPU, RETURN, STEPS, STUBS, SYMBOLS, Layout, Side
-from machine import (ARENA_BASES, ARENA_BELOW, ARENA_SIZE, BLOCK, ENTRY_RSP, FLAGS, GPR, ID, RESTORE, RIP, RSP, SAVE, STACK,
-                     STACK_SIZE, Buffer, Machine, memcmp, memmove)
+from machine import (ARENA_BELOW, ARENA_SIZE, BLOCK, ENTRY_RSP, FLAGS, GPR, ID, RESTORE, RIP, RSP, SAVE, STACK,
+                     STACK_SIZE, Buffer, Machine, arena_offset, memcmp, memmove)
 from operations import Fault, Surroundings, run
 from sites import Site, Sites
 from states import MARGIN_WORDS, MASK, POOL_WORDS, Pool, mix
 
-_FAULTS = frozenset({UC_ERR_READ_UNMAPPED, UC_ERR_WRITE_UNMAPPED, UC_ERR_FETCH_UNMAPPED, UC_ERR_READ_PROT,
-                     UC_ERR_WRITE_PROT, UC_ERR_FETCH_PROT})
 # Stops of one run, and events.
 MOST_STOPS, MOST_EVENTS = 400, 48
 # Bytes of an object in the frame that are compared when a function gets its address.
@@ -116,8 +113,8 @@ class Runner:
         block = self.machine.words
         block[RIP] = side.address(side.pieces[0].section, side.pieces[0].value)
         address = RESTORE
-        try:
-            for _ in range(MOST_STOPS):
+        for _ in range(MOST_STOPS):
+            try:
                 stub = self.machine.go(address)
                 if stub == 1:
                     return self._returned()
@@ -130,10 +127,14 @@ class Runner:
                 address = self._stopped(self.machine.rip())
                 if not address:
                     return "limit"
-        except Fault:
-            return "fault"
-        except UcError as error:
-            return "fault" if error.errno in _FAULTS else self._trapped()
+            except Fault:
+                return "fault"
+            except UcError:
+                if self.machine.faulted:
+                    return "fault"
+                address = self._trapped(self.machine.rip())
+                if not address:
+                    return "trap"
         return "limit"
 
     # Stops in the code itself.
@@ -193,16 +194,21 @@ class Runner:
         return ((at + 4 + op.get("c", 0) if op.get("b", 0) else 0) + field) & MASK
 
     def _load(self, address: int, width: int) -> int:
-        try:
-            return int.from_bytes(self.machine.uc.mem_read(address, width), "little")
-        except UcError as error:
-            raise Fault from error
+        return int.from_bytes(bytes(self._byte(address + at) for at in range(width)), "little")
+
+    def _byte(self, address: int) -> int:
+        return self.machine.uc.mem_read(self._physical(address), 1)[0]
+
+    def _physical(self, address: int) -> int:
+        at = self.machine.physical(address & MASK)
+        if at is None:
+            raise Fault
+        return at
 
     def _store(self, address: int, width: int, value: int) -> None:
-        try:
-            self.machine.uc.mem_write(address, value.to_bytes(width, "little"))
-        except UcError as error:
-            raise Fault from error
+        places = [self._physical(address + at) for at in range(width)]
+        for place, byte in zip(places, value.to_bytes(width, "little")):
+            self.machine.uc.mem_write(place, bytes([byte]))
 
     # Events.
 
@@ -321,8 +327,8 @@ class Runner:
             block[GPR + RAX] = hashed >> 40 & 1
         for value in arguments:
             # What it is given, it may write to.
-            offset = (value & 0xFFFFFFFF) + ARENA_BELOW
-            if value >> 32 in ARENA_BASES and offset < ARENA_SIZE - 128:
+            offset = arena_offset(value)
+            if 0 < value >> 32 < 4 and offset < ARENA_SIZE - 128:
                 memmove(machine.world.address + offset, self.pool.address + 8 * (hashed % MARGIN_WORDS), 128)
         if hashed >> 60 < 6:
             part = machine.world_size >> 2 & ~7
@@ -343,9 +349,12 @@ class Runner:
         self._record(("return", saved + result), "return")
         return "end"
 
-    def _trapped(self) -> str:
+    def _trapped(self, rip: int) -> int:
+        """An instruction that cannot be executed: where to go on, behind a warning; else 0."""
+        for section, base in self.side.bases.items():
+            if (section, rip - base) in self.side.code.warnings:
+                self._record(("warning", ()), "warning")
+                return rip + 2 if self.index < MOST_EVENTS else 0
         self._record(("trap", ()), "trap")
-        return "trap"
+        return 0
 
-
-__all__ = ["Outcome", "Runner", "calls", "RETURN", "BLOCK", "ID", "RDX"]

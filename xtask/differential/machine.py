@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """A processor with the memory of a layout, and a fast way to read and set its registers.
 
+Every pointer is valid, but for null and errors: what has no place of its own is one in the arena. So code that follows
+pointers through random memory gets somewhere.
+
 Code stops at `hlt`: in stubs of functions, and at sites. Registers are passed through a block of memory that code at
 `SAVE` writes and code at `RESTORE` reads: that is far quicker than asking the emulator for each.
 """
@@ -8,8 +11,10 @@ Code stops at `hlt`: in stubs of functions, and at sites. Registers are passed t
 import ctypes
 import mmap
 import struct
+from typing import NamedTuple
 
-from unicorn import UC_ARCH_X86, UC_MODE_64, UC_PROT_EXEC, UC_PROT_READ, UC_PROT_WRITE, Uc
+from unicorn import UC_ARCH_X86, UC_HOOK_TLB_FILL, UC_MEM_WRITE, UC_MODE_64, UC_PROT_EXEC, UC_PROT_READ, UC_PROT_WRITE
+from unicorn import UC_MEM_FETCH, UC_TLB_VIRTUAL, Uc
 from unicorn.x86_const import UC_X86_REG_GS_BASE, UC_X86_REG_RIP
 
 from layout import CONSTANTS, HLT, PER_CPU, RETURN, STUB_SIZE, STUBS, SYMBOLS, Layout, Side
@@ -24,9 +29,13 @@ ID, RIP, GPR, FLAGS, WORDS = 0, 1, 2, 18, 19
 RSP = 4
 ARENA_BELOW, ARENA_ABOVE = 16 << 10, 48 << 10
 ARENA_SIZE = ARENA_BELOW + ARENA_ABOVE
-# The arena is there several times: the upper half of a pointer into it is one of these.
-ARENA_BASES = (1, 2, 3)
-STACK, STACK_SIZE = 0x6_0000_0000, 64 << 10
+# What a pointer without a place of its own refers to: the arena is everywhere, again and again.
+ARENA_PAGES = ARENA_SIZE // PAGE
+# But where the null pointer and the kernel's error pointers are.
+NOWHERE = 64 << 10
+STACK, STACK_SIZE = 0xFFFF_C900_7A5B_0000, 64 << 10
+# Where these two are mapped.
+ARENA_AT, STACK_AT = 0x4000_0000, 0x5000_0000
 ENTRY_RSP = STACK + 0xC000 - 8
 # Instructions between two stops.
 INSTRUCTIONS = 20_000
@@ -34,6 +43,21 @@ INSTRUCTIONS = 20_000
 _libc = ctypes.CDLL(None)
 memmove, memcmp = ctypes.memmove, _libc.memcmp
 memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+
+
+_NEEDED = {UC_MEM_WRITE: UC_PROT_WRITE, UC_MEM_FETCH: UC_PROT_EXEC}
+
+
+def arena_offset(address: int) -> int:
+    """Where in the arena an address lies that has no place of its own."""
+    return (address + ARENA_BELOW) % ARENA_SIZE
+
+
+class Memory(NamedTuple):
+    """Where memory of this process lies."""
+
+    address: int
+    size: int
 
 
 class Buffer:
@@ -79,6 +103,10 @@ class Machine:
 
     def __init__(self, layout: Layout, steps: list[Step]) -> None:
         self.uc = Uc(UC_ARCH_X86, UC_MODE_64)
+        self.uc.ctl_set_tlb_mode(UC_TLB_VIRTUAL)
+        self._pages: dict[int, tuple[int, int]] = {}
+        # An access failed since this was last set.
+        self.faulted = False
         self.layout = layout
         self.world = Buffer(ARENA_SIZE + 2 * layout.symbols_size)
         self.world_size = ARENA_SIZE + 2 * layout.symbols_size
@@ -87,23 +115,54 @@ class Machine:
         self.words = (ctypes.c_uint64 * WORDS).from_buffer(self.block.map)
         self._map_data()
         self._map_code(steps)
+        self.uc.hook_add(UC_HOOK_TLB_FILL, self._fill)
         self.uc.reg_write(UC_X86_REG_GS_BASE, PER_CPU)
         self._differ = bytes(layout.sides[0].constants) != bytes(layout.sides[1].constants)
         self._load_constants(layout.sides[0])
 
     def _map_data(self) -> None:
         access = UC_PROT_READ | UC_PROT_WRITE
-        for base in ARENA_BASES:
-            self.uc.mem_map_ptr((base << 32) - ARENA_BELOW, ARENA_SIZE, access, self.world.address)
         symbols = self.world.address + ARENA_SIZE
         size = self.layout.symbols_size
-        self.uc.mem_map_ptr(SYMBOLS, size, access, symbols)
-        self.uc.mem_map_ptr(SYMBOLS + PER_CPU, size, access, symbols + size)
+        self.uc.mem_map_ptr(ARENA_AT, ARENA_SIZE, access, self.world.address)
+        self._own(SYMBOLS, Memory(symbols, size), access)
+        self._own(SYMBOLS + PER_CPU, Memory(symbols + size, size), access)
         # The canary of the stack protector.
-        self.uc.mem_map(PER_CPU, PAGE, UC_PROT_READ)
-        self.uc.mem_map_ptr(STACK, STACK_SIZE, access, self.stack.address)
-        self.uc.mem_map_ptr(BLOCK, PAGE, access, self.block.address)
-        self.uc.mem_map_ptr(CONSTANTS, self.constants.size, UC_PROT_READ, self.constants.address)
+        self.canary = Buffer(PAGE)
+        self._own(PER_CPU, Memory(self.canary.address, PAGE), UC_PROT_READ)
+        self._own(STACK, Memory(self.stack.address, STACK_SIZE), access, STACK_AT)
+        self._own(BLOCK, Memory(self.block.address, PAGE), access)
+        self._own(CONSTANTS, Memory(self.constants.address, self.constants.size), UC_PROT_READ)
+
+    def _own(self, address: int, memory: Memory, access: int, at: int | None = None) -> None:
+        """A place that is not in the arena."""
+        at = address if at is None else at
+        self.uc.mem_map_ptr(at, memory.size, access, memory.address)
+        for offset in range(0, memory.size, PAGE):
+            self._pages[(address + offset) // PAGE] = (at + offset, access)
+
+    def _fill(self, _: Uc, address: int, kind: int, entry, __) -> bool:  # noqa: ANN001  (the emulator's types)
+        """Where a page is."""
+        own = self._pages.get(address // PAGE)
+        if own is not None:
+            entry.paddr, entry.perms = own
+        elif address < NOWHERE or address >= (1 << 64) - NOWHERE:
+            self.faulted = True
+            return False
+        else:
+            entry.paddr, entry.perms = ARENA_AT + arena_offset(address & -PAGE), UC_PROT_READ | UC_PROT_WRITE
+        allowed = entry.perms & _NEEDED.get(kind, UC_PROT_READ)
+        self.faulted |= not allowed
+        return bool(allowed)
+
+    def physical(self, address: int) -> int | None:
+        """Where an address is, for accesses from outside; `None` if nowhere."""
+        own = self._pages.get(address // PAGE)
+        if own is not None:
+            return own[0] + address % PAGE
+        if address < NOWHERE or address >= (1 << 64) - NOWHERE:
+            return None
+        return ARENA_AT + arena_offset(address)
 
     def _map_code(self, steps: list[Step]) -> None:
         for side in self.layout.sides:
@@ -119,7 +178,11 @@ class Machine:
             self.uc.mem_write(step.at, step.code)
 
     def _code(self, address: int, code: bytes) -> None:
-        self.uc.mem_map(address, (len(code) + PAGE) & ~(PAGE - 1), UC_PROT_READ | UC_PROT_EXEC)
+        size = (len(code) + PAGE) & ~(PAGE - 1)
+        access = UC_PROT_READ | UC_PROT_EXEC
+        self.uc.mem_map(address, size, access)
+        for at in range(address, address + size, PAGE):
+            self._pages[at // PAGE] = (at, access)
         self.uc.mem_write(address, code)
 
     @staticmethod
@@ -141,6 +204,7 @@ class Machine:
     def go(self, address: int) -> int:
         """Executes from `address` to the next stop; the number of the stub, or 0."""
         self.words[ID] = 0
+        self.faulted = False
         self.uc.emu_start(address, 0, count=INSTRUCTIONS)
         return self.words[ID]
 

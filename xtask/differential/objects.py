@@ -20,6 +20,8 @@ SIZES = {R_64: 8, R_PC32: 4, R_PLT32: 4, R_32: 4, R_32S: 4}
 RELATIVE = frozenset({R_PC32, R_PLT32})
 SHF_EXECINSTR, SHF_ALLOC, SHF_WRITE, SHT_NOBITS = 4, 2, 1, 8
 STT_NOTYPE, STT_OBJECT, STT_FUNC, STT_SECTION = 0, 1, 2, 3
+# Entries of `__bug_table`.
+BUG_SIZE, BUGFLAG_WARNING = 12, 1
 _NUMBER = re.compile(r"\.\d+$")
 
 
@@ -112,6 +114,17 @@ class Object:
     def functions(self) -> dict[str, Symbol]:
         """Functions by name; of aliases each."""
         return {symbol.name: symbol for symbol in self.symbols if symbol.kind == STT_FUNC and symbol.section}
+
+    @cached_property
+    def warnings(self) -> set[tuple[int, int]]:
+        """Places of `ud2` that the kernel reports and goes on behind (include/asm-generic/bug.h)."""
+        found = set()
+        for section in self.sections:
+            for entry in section.relocations if section.name == "__bug_table" else []:
+                flags = section.data[entry.offset + 10 : entry.offset + 12]
+                if entry.offset % BUG_SIZE == 0 and flags[0] & BUGFLAG_WARNING:
+                    found.add((entry.symbol.section, entry.symbol.value + entry.addend))
+        return found
 
     @cached_property
     def _starts(self) -> dict[int, tuple[list[int], list[Symbol]]]:

@@ -39,7 +39,7 @@ class Pool:
         if kind < 0.15:
             self._near.append((at, draw.random() < 0.6))
             return 0
-        if kind < 0.72:
+        if kind < 0.77:
             return _pointer(draw)
         if kind < 0.80:
             return 0

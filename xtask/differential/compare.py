@@ -18,7 +18,7 @@ from machine import (ARENA_BELOW, ARENA_SIZE, BLOCK, ENTRY_RSP, FLAGS, GPR, ID, 
                      STACK_SIZE, Buffer, Machine, arena_offset, memcmp, memmove)
 from operations import Fault, Surroundings, run
 from sites import Site, Sites
-from states import MARGIN_WORDS, MASK, POOL_WORDS, Pool, mix
+from states import MASK, PART_BYTES, POOL_WORDS, Pool, mix
 
 # Stops of one run, and events.
 MOST_STOPS, MOST_EVENTS = 400, 48
@@ -84,7 +84,14 @@ class Runner:
         """Memory and registers of a state."""
         machine, words = self.machine, self.pool.words
         at = mix(number)
-        memmove(machine.world.address, self.pool.address + 8 * (at % (POOL_WORDS - MARGIN_WORDS)), machine.world_size)
+        drawn = at
+        for offset in range(0, ARENA_SIZE, PART_BYTES):
+            memmove(machine.world.address + offset, self.pool.part(drawn, offset), PART_BYTES)
+            drawn >>= 4
+        for offset in range(ARENA_SIZE, machine.world_size, PART_BYTES):
+            drawn = mix(at + offset)
+            size = min(PART_BYTES, machine.world_size - offset)
+            memmove(machine.world.address + offset, self.pool.address + 8 * (drawn % (POOL_WORDS - PART_BYTES // 8)), size)
         self._pin()
         pattern = struct.pack("<I", at >> 32)
         used = ENTRY_RSP - STACK - _USED_STACK
@@ -329,12 +336,14 @@ class Runner:
             # What it is given, it may write to.
             offset = arena_offset(value)
             if 0 < value >> 32 < 4 and offset < ARENA_SIZE - 128:
-                memmove(machine.world.address + offset, self.pool.address + 8 * (hashed % MARGIN_WORDS), 128)
+                memmove(machine.world.address + offset, self.pool.part(hashed, offset), 128)
         if hashed >> 60 < 6:
-            part = machine.world_size >> 2 & ~7
-            offset = (hashed >> 50 & 3) * part
-            source = self.pool.address + 8 * ((hashed >> 8) % (POOL_WORDS - MARGIN_WORDS))
-            memmove(machine.world.address + offset, source, part)
+            offset = (hashed >> 50) % (ARENA_SIZE // PART_BYTES) * PART_BYTES
+            memmove(machine.world.address + offset, self.pool.part(hashed >> 40, offset), PART_BYTES)
+            size = min(PART_BYTES, machine.world_size - ARENA_SIZE)
+            offset = ARENA_SIZE + (hashed >> 30) % (machine.world_size - ARENA_SIZE - size + 1) & -8
+            source = self.pool.address + 8 * ((hashed >> 8) % (POOL_WORDS - PART_BYTES // 8))
+            memmove(machine.world.address + offset, source, size)
         self._pin()
 
     def _returned(self) -> str:

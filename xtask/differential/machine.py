@@ -19,6 +19,7 @@ from unicorn.x86_const import UC_X86_REG_GS_BASE, UC_X86_REG_RIP
 
 from layout import CONSTANTS, HLT, PER_CPU, RETURN, STUB_SIZE, STUBS, SYMBOLS, Layout, Side
 from sites import Step
+from states import BEGIN, IMAGE_BYTES
 
 PAGE = 4096
 SAVE = 0x0900_0000
@@ -27,8 +28,7 @@ BLOCK = 0x0A00_0000
 # Words of the block.
 ID, RIP, GPR, FLAGS, WORDS = 0, 1, 2, 18, 19
 RSP = 4
-ARENA_BELOW, ARENA_ABOVE = 16 << 10, 48 << 10
-ARENA_SIZE = ARENA_BELOW + ARENA_ABOVE
+ARENA_SIZE, ARENA_BELOW = IMAGE_BYTES, -BEGIN % IMAGE_BYTES
 # What a pointer without a place of its own refers to: the arena is everywhere, again and again.
 ARENA_PAGES = ARENA_SIZE // PAGE
 # But where the null pointer and the kernel's error pointers are.

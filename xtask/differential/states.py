@@ -4,16 +4,21 @@
 In: a seed, numbers that code compares with. Out: a pool of words from which states and what functions return are taken.
 """
 
-import ctypes
 import random
 from array import array
 from collections.abc import Sequence
 
-POOL_WORDS = 1 << 17
-# Words at the end that no state begins with, so that each has a whole world behind it.
-MARGIN_WORDS = 1 << 16
+# The pool is a row of images of the arena: each word in one of its places.
+IMAGES, IMAGE_BYTES = 16, 64 << 10
+# Where the first byte of the arena lies.
+BEGIN = (1 << 32) - (16 << 10)
+POOL_WORDS = IMAGES * IMAGE_BYTES // 8
+# Memory is put together from parts of images.
+PART_BYTES = 8 << 10
 MASK = (1 << 64) - 1
 # Errors of the kernel, as pointers and as numbers.
+# Upper halves of pointers: most are those with which the arena is said to begin.
+_UPPER = (1, 1, 1, 1, 1, 2, 3)
 _ERRORS = (-1, -2, -4, -11, -12, -14, -22)
 
 
@@ -39,8 +44,11 @@ class Pool:
         if kind < 0.15:
             self._near.append((at, draw.random() < 0.6))
             return 0
-        if kind < 0.77:
+        if kind < 0.70:
             return _pointer(draw)
+        if kind < 0.77:
+            # The head of an empty list, or its second word.
+            return BEGIN + 8 * at % IMAGE_BYTES - draw.choice((0, 0, 8))
         if kind < 0.80:
             return 0
         if kind < 0.90:
@@ -49,6 +57,10 @@ class Pool:
             return draw.choice(_ERRORS) & MASK
         return draw.getrandbits(64)
 
+    def part(self, drawn: int, offset: int) -> int:
+        """The address of one image's content for this offset of the arena."""
+        return self.address + drawn % IMAGES * IMAGE_BYTES + offset
+
     def near(self, numbers: Sequence[int], seed: int) -> None:
         """Puts numbers that are near to these into their places."""
         draw = random.Random(seed)
@@ -56,7 +68,7 @@ class Pool:
             number = draw.choice(numbers) + draw.choice((-2, -1, -1, 0, 0, 0, 0, 1, 1, 2))
             if pointer and 0 <= number < 1 << 15:
                 # A small number in the lower half, and a pointer as a whole.
-                number |= draw.choice((1, 2, 3)) << 32
+                number |= draw.choice(_UPPER) << 32
             elif draw.random() < 0.5:
                 number = number & 0xFFFFFFFF | (draw.choice(numbers) & 0xFFFFFFFF) << 32
             self.words[at] = number & MASK
@@ -66,21 +78,4 @@ def _pointer(draw: random.Random) -> int:
     low = draw.randrange(1 << 15)
     if draw.random() < 0.8:
         low &= ~7
-    return draw.choice((1, 2, 3)) << 32 | low
-
-
-class Stream:
-    """The random numbers of one state."""
-
-    def __init__(self, seed: int) -> None:
-        self._at = seed
-
-    def next(self) -> int:
-        """64 bits."""
-        self._at = mix(self._at)
-        return self._at
-
-
-def address_of(buffer: bytearray) -> int:
-    """Where a buffer lies."""
-    return ctypes.addressof(ctypes.c_char.from_buffer(buffer))
+    return draw.choice(_UPPER) << 32 | low

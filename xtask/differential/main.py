@@ -51,15 +51,14 @@ def work(task: Task) -> list[Result]:
 
 def tasks(arguments: argparse.Namespace) -> Iterator[Task]:
     """What there is to do, as its files become ready."""
-    first = arguments.seed * STATES_OF_SEED
-    states = arguments.states
+    first, states, seed = arguments.seed * STATES_OF_SEED, arguments.states, arguments.seed
     if arguments.state is not None:
-        first, states = arguments.state, 1
+        first, states, seed = arguments.state, 1, arguments.state // STATES_OF_SEED
     for line in sys.stdin:
         constant = exported(line.strip())
         for unit in range(len(constant["units"])):
             for value in constant["values"]:
-                yield Task(line.strip(), unit, value, arguments.seed, first, states)
+                yield Task(line.strip(), unit, value, seed, first, states)
 
 
 def line(result: Result) -> str:
@@ -68,6 +67,8 @@ def line(result: Result) -> str:
     text = f"{result.constant} = {result.value}: {result.function} ({result.way}): {ends or 'not executed'}"
     text += f", {result.differences} DIFFERENCES" if result.differences else ""
     text += "".join(f"\n    {told}" for told in result.told)
+    if result.reached < result.sites:
+        text += f"\n    {result.sites - result.reached} of {result.sites} updates were not executed"
     text += f"\n    {result.doubts} doubtful, {result.doubt}" if result.doubts else ""
     return text + (f"\n    not executed: {result.error}" if result.error else "")
 
@@ -87,6 +88,8 @@ def total(results: list[Result], seconds: float) -> dict[str, Any]:
         "faulted": ended("fault"),
         "unfinished": ended("limit"),
         "differences": sum(result.differences for result in results),
+        "updates": sum(result.sites for result in results),
+        "executed": sum(result.reached for result in results),
         "doubtful": sum(result.doubts for result in results),
         "errors": sum(bool(result.error) for result in results),
         "seconds": round(seconds, 1),

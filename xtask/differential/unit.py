@@ -39,6 +39,9 @@ class Result:
     told: list[str] = field(default_factory=list)
     doubts: int = 0
     doubt: str = ""
+    # Instructions with an update, and how many of them were executed.
+    sites: int = 0
+    reached: int = 0
     # Why it was not executed.
     error: str = ""
 
@@ -63,9 +66,12 @@ def pool(seed: int) -> Pool:
 def examine(exported: dict[str, Any], unit: dict[str, Any], value: int, numbers: list[int], seed: int) -> Iterator[Result]:
     """Executes what the value changes in a unit from the states of these numbers."""
     table = exported["table"]
-    builds = opened(unit["default"]), opened(unit["variants"][str(value)])
-    yield from data(exported, unit, builds[1], value)
     with_sites = {f["symbol"].removesuffix(COLD) for f, spans in _functions(table, unit["source"]) if spans}
+    paths = unit["default"], unit["variants"][str(value)]
+    if not with_sites and same(*paths):
+        return
+    builds = opened(paths[0]), opened(paths[1])
+    yield from data(exported, unit, builds[1], value)
     others = {name for name in _changed(builds) if name not in with_sites}
     for name in sorted(with_sites | others):
         spans = spans_of(table, {name, name + COLD}, unit["source"])
@@ -78,6 +84,11 @@ def examine(exported: dict[str, Any], unit: dict[str, Any], value: int, numbers:
             except Exception:  # noqa: BLE001  (one function must not stop the rest)
                 result.error = traceback.format_exc()
             yield result
+
+
+def same(one: str, other: str) -> bool:
+    """Whether two objects are the same file, byte for byte: most units only see the constant."""
+    return Path(one).read_bytes() == Path(other).read_bytes()
 
 
 def _functions(table: dict[str, Any], source: str) -> Iterator[tuple[dict[str, Any], bool]]:
@@ -116,6 +127,7 @@ def _execute(
             result.differences += 1
             if len(result.told) < MOST_TOLD:
                 result.told.append(f"state {number}: {outcome.difference}")
+    result.sites, result.reached = len(sites.by_address), len(runner.reached)
 
 
 def _numbers(exported: dict[str, Any], source: str, result: Result) -> list[int]:

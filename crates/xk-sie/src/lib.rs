@@ -5,6 +5,10 @@
 //! The stages, one module each, in the order in which data flows:
 //! [`object`] → [`diff`] → [`fit`] → [`span`] → [`indirection`] → [`proof`].
 
+/// Whether this build takes `and` for `or`, to see that execution finds what its proofs then accept. Tables of
+/// such a build are wrong: whoever keeps or uses tables must refuse it.
+pub const BROKEN_RULE: bool = cfg!(feature = "broken-rule");
+
 pub mod analyse;
 pub mod blocks;
 mod crowd;

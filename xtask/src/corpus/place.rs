@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::{ensure, Context, Result};
 use xk_kernel::{Image, Tree};
 use xk_sie::proof::Solver;
 use xk_sie::reuse::Keys;
@@ -22,9 +22,13 @@ const WORKER: &str = include_str!("worker.rs");
 /// The folder of tables, as `xk build` chooses it.
 ///
 /// # Errors
-/// When there is no cache.
+/// When there is no cache, or a broken build has no folder of its own.
 pub fn tables() -> Result<PathBuf> {
     let own = std::env::var_os("XK_STORE").filter(|value| !value.is_empty()).map(PathBuf::from);
+    ensure!(
+        own.is_some() || !xk_sie::BROKEN_RULE,
+        "this xtask was built with the feature broken-rule, and its tables are wrong: set XK_STORE to a folder for them"
+    );
     own.map_or_else(|| Ok(lab::cache()?.join("tables")), Ok)
 }
 

@@ -60,6 +60,7 @@ impl Executor<'_> {
         let op = match self.raw.mnemonic() {
             Mnemonic::Or => BinOp::Or,
             Mnemonic::Xor => BinOp::Xor,
+            Mnemonic::And if crate::BROKEN_RULE => BinOp::Or,
             _ => BinOp::And,
         };
         let result = self.terms.bin(op, a, b);

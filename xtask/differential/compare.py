@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from unicorn import UcError
 
 from calls import ARGUMENTS, CALLEE_SAVED, RAX, REGISTERS, Callee, Callees, conversions
+from explore import Trace
 from layout import CODE, CONSTANTS, PER_CPU, STEPS, STUB_SIZE, STUBS, Layout, Side
 from machine import ENTRY_RSP, FLAGS, GPR, RESTORE, RIP, RSP, SAVE, STACK, STACK_SIZE, Machine
 from operations import ALL, Fault, Op, Surroundings, mask, run
 from record import Differ, Event, Record
 from sites import Site, Sites
-from states import Pool
+from states import Genome, Pool
 from world import World
 
 # Stops of one run.
@@ -41,9 +42,9 @@ class Outcome:
 class Runner:
     """Both builds of a function with one value."""
 
-    def __init__(self, layout: Layout, sites: Sites, callees: Callees, pool: Pool) -> None:
+    def __init__(self, layout: Layout, sites: Sites, callees: Callees, pool: Pool, traced: bool = False) -> None:
         self.layout, self.sites = layout, sites
-        self.machine = Machine(layout, sites.steps)
+        self.machine = Machine(layout, sites.steps, traced)
         self.world = World(self.machine, pool)
         self.record = Record(self.machine)
         self.callees: list[Callee] = [callees[name] for name in layout.stubs]
@@ -54,13 +55,20 @@ class Runner:
         self._doubt: str | None = None
         self._perhaps: dict[int, tuple[int, ...]] = {}
 
-    def state(self, number: int) -> Outcome:
-        """Both sides from state `number`."""
+    def trace(self, genome: Genome) -> Trace:
+        """The deployed side alone, looked at closely."""
+        machine, self.reached = self.machine, set()
+        machine.blocks, machine.reads = set(), {}
+        self._run(self.layout.sides[0], genome)
+        return Trace(machine.blocks, machine.reads, self.record.index, self.reached)
+
+    def state(self, genome: Genome) -> Outcome:
+        """Both sides from one state."""
         self._doubt, self._perhaps = None, {}
         ends = []
         try:
             for side in self.layout.sides:
-                ends.append(self._run(side, number))
+                ends.append(self._run(side, genome))
             if "limit" in ends:
                 # How far each got says nothing.
                 return Outcome("limit", None, self._doubt)
@@ -73,11 +81,11 @@ class Runner:
             return Outcome(ends[0] if ends else "end", str(difference), self._doubt)
         return Outcome(ends[0], None, self._doubt)
 
-    def _run(self, side: Side, number: int) -> str:
+    def _run(self, side: Side, genome: Genome) -> str:
         """One side."""
         self.side = side
         self.machine.enter(side)
-        self.world.begin(number)
+        self.world.begin(genome)
         self.record.begin(comparing=side.number == 1)
         self.machine.words[RIP] = side.address(side.pieces[0].section, side.pieces[0].value)
         address = RESTORE

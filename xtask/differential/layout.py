@@ -82,6 +82,11 @@ class Layout:
         """Bytes of all symbols, whole pages."""
         return max(-(-sum(self._room.values()) // 4096), 1) * 4096
 
+    def places(self) -> list[int]:
+        """The addresses of what the code refers to."""
+        constants = [CONSTANTS + at for at in self.constants.values()]
+        return sorted([*self.symbols.values(), *constants])
+
     def _side(self, number: int, build: Object) -> Side:
         pieces = [build.functions[name] for name in (self.function, self.function + ".cold") if name in build.functions]
         if not pieces or pieces[0].name != self.function:

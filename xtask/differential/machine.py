@@ -13,8 +13,8 @@ import mmap
 import struct
 from typing import NamedTuple
 
-from unicorn import UC_ARCH_X86, UC_HOOK_TLB_FILL, UC_MEM_WRITE, UC_MODE_64, UC_PROT_EXEC, UC_PROT_READ, UC_PROT_WRITE
-from unicorn import UC_MEM_FETCH, UC_TLB_VIRTUAL, Uc
+from unicorn import UC_ARCH_X86, UC_HOOK_BLOCK, UC_HOOK_MEM_READ, UC_HOOK_TLB_FILL, UC_MEM_FETCH, UC_MEM_WRITE
+from unicorn import UC_MODE_64, UC_PROT_EXEC, UC_PROT_READ, UC_PROT_WRITE, UC_TLB_VIRTUAL, Uc
 from unicorn.x86_const import UC_X86_REG_GS_BASE, UC_X86_REG_RIP
 
 from layout import CONSTANTS, HLT, PER_CPU, RETURN, STUB_SIZE, STUBS, SYMBOLS, Layout, Side
@@ -37,8 +37,8 @@ STACK, STACK_SIZE = 0xFFFF_C900_7A5B_0000, 64 << 10
 # Where these two are mapped.
 ARENA_AT, STACK_AT = 0x4000_0000, 0x5000_0000
 ENTRY_RSP = STACK + 0xC000 - 8
-# Instructions between two stops.
-INSTRUCTIONS = 20_000
+# Instructions between two stops, and when each read is noted.
+INSTRUCTIONS, TRACED_INSTRUCTIONS = 20_000, 3_000
 
 _libc = ctypes.CDLL(None)
 memmove, memcmp = ctypes.memmove, _libc.memcmp
@@ -101,7 +101,7 @@ RESTORE_CODE = (
 class Machine:
     """One processor for both builds of a function."""
 
-    def __init__(self, layout: Layout, steps: list[Step]) -> None:
+    def __init__(self, layout: Layout, steps: list[Step], traced: bool = False) -> None:
         self.uc = Uc(UC_ARCH_X86, UC_MODE_64)
         self.uc.ctl_set_tlb_mode(UC_TLB_VIRTUAL)
         self._pages: dict[int, tuple[int, int]] = {}
@@ -116,6 +116,13 @@ class Machine:
         self._map_data()
         self._map_code(steps)
         self.uc.hook_add(UC_HOOK_TLB_FILL, self._fill)
+        # Where code came, and what it read of the world: only when it is traced, since that is slow.
+        self.blocks: set[int] = set()
+        self.reads: dict[int, int] = {}
+        self._limit = TRACED_INSTRUCTIONS if traced else INSTRUCTIONS
+        if traced:
+            self.uc.hook_add(UC_HOOK_BLOCK, self._block)
+            self.uc.hook_add(UC_HOOK_MEM_READ, self._read)
         self.uc.reg_write(UC_X86_REG_GS_BASE, PER_CPU)
         self._differ = bytes(layout.sides[0].constants) != bytes(layout.sides[1].constants)
         self._load_constants(layout.sides[0])
@@ -154,6 +161,19 @@ class Machine:
         allowed = entry.perms & _NEEDED.get(kind, UC_PROT_READ)
         self.faulted |= not allowed
         return bool(allowed)
+
+    def _block(self, _: Uc, address: int, size: int, __) -> None:  # noqa: ANN001
+        self.blocks.add(address)
+
+    def _read(self, _: Uc, __: int, place: int, size: int, *rest) -> None:  # noqa: ANN002
+        """Notes what is read of the world; what is told is where it is, not the address that code uses."""
+        symbols = self.layout.symbols_size
+        if ARENA_AT <= place < ARENA_AT + ARENA_SIZE:
+            self.reads[place - ARENA_AT] = BEGIN + place - ARENA_AT
+        elif SYMBOLS <= place < SYMBOLS + symbols:
+            self.reads[ARENA_SIZE + place - SYMBOLS] = place
+        elif SYMBOLS + PER_CPU <= place < SYMBOLS + PER_CPU + symbols:
+            self.reads[ARENA_SIZE + symbols + place - SYMBOLS - PER_CPU] = place
 
     def physical(self, address: int) -> int | None:
         """Where an address is, for accesses from outside; `None` if nowhere."""
@@ -205,7 +225,7 @@ class Machine:
         """Executes from `address` to the next stop; the number of the stub, or 0."""
         self.words[ID] = 0
         self.faulted = False
-        self.uc.emu_start(address, 0, count=INSTRUCTIONS)
+        self.uc.emu_start(address, 0, count=self._limit)
         return self.words[ID]
 
     def rip(self) -> int:

@@ -7,6 +7,7 @@ In: a seed, numbers that code compares with. Out: a pool of words from which sta
 import random
 from array import array
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 # The pool is a row of images of the arena: each word in one of its places.
 IMAGES, IMAGE_BYTES = 16, 64 << 10
@@ -28,6 +29,19 @@ def mix(number: int) -> int:
     number = ((number ^ number >> 30) * 0xBF58476D1CE4E5B9) & MASK
     number = ((number ^ number >> 27) * 0x94D049BB133111EB) & MASK
     return number ^ number >> 31
+
+
+@dataclass(frozen=True)
+class Genome:
+    """A state: everything follows from its number, but for single words of memory and registers, and for what called
+    functions do from some event on."""
+
+    number: int
+    # Offsets in memory, and what is there.
+    words: tuple[tuple[int, int], ...] = ()
+    registers: tuple[tuple[int, int], ...] = ()
+    # Events, and what answers and those after them follow from.
+    seeds: tuple[tuple[int, int], ...] = ()
 
 
 class Pool:

@@ -14,6 +14,7 @@ from typing import Any
 
 from calls import Callees
 from compare import Runner
+from explore import Corpus
 from layout import Layout, NotExecutable
 from objects import Object, Symbol
 from operations import mask, transformed
@@ -75,10 +76,11 @@ def examine(exported: dict[str, Any], unit: dict[str, Any], value: int, numbers:
     others = {name for name in _changed(builds) if name not in with_sites}
     for name in sorted(with_sites | others):
         spans = spans_of(table, {name, name + COLD}, unit["source"])
+        corpus: Corpus | None = None
         for way in _ways(table, spans, value):
             result = Result(exported["name"], name, value, way)
             try:
-                _execute(exported, unit["source"], builds, result, numbers, seed)
+                corpus = _execute(exported, unit["source"], builds, result, numbers, seed, corpus)
             except NotExecutable as error:
                 result.error = str(error)
             except Exception:  # noqa: BLE001  (one function must not stop the rest)
@@ -109,16 +111,25 @@ def _ways(table: dict[str, Any], spans: list[dict[str, Any]], value: int) -> lis
 
 
 def _execute(
-    exported: dict[str, Any], source: str, builds: tuple[Object, Object], result: Result, numbers: list[int], seed: int
-) -> None:
-    callees = Callees(exported)
+    exported: dict[str, Any],
+    source: str,
+    builds: tuple[Object, Object],
+    result: Result,
+    numbers: list[int],
+    seed: int,
+    corpus: Corpus | None,
+) -> Corpus:
+    """Runs both builds. States are looked for once, with the updates, and used again for code that is patched."""
+    callees, words = Callees(exported), pool(seed)
     layout = Layout(builds, result.function, callees.is_function)
     sites = Sites(exported["table"], source, layout, result.value, result.way == "in place")
-    words = pool(seed)
-    words.near(_numbers(exported, source, result), seed)
+    if corpus is None:
+        words.near(_numbers(exported, source, result), seed)
+        corpus = Corpus(words, layout.places())
+        corpus.explore(Runner(layout, sites, callees, words, traced=True).trace, seed)
     runner = Runner(layout, sites, callees, words)
     for number in numbers:
-        outcome = runner.state(number)
+        outcome = runner.state(corpus.state(number))
         result.ends[outcome.end] = result.ends.get(outcome.end, 0) + 1
         if outcome.doubt:
             result.doubts += 1
@@ -128,6 +139,7 @@ def _execute(
             if len(result.told) < MOST_TOLD:
                 result.told.append(f"state {number}: {outcome.difference}")
     result.sites, result.reached = len(sites.by_address), len(runner.reached)
+    return corpus
 
 
 def _numbers(exported: dict[str, Any], source: str, result: Result) -> list[int]:

@@ -13,7 +13,7 @@ from layout import PER_CPU, STUB_SIZE, STUBS, SYMBOLS
 from machine import (ARENA_BELOW, ARENA_SIZE, ENTRY_RSP, FLAGS, GPR, RSP, STACK, STACK_SIZE, Machine, arena_offset,
                      memmove)
 from operations import ALL
-from states import PART_BYTES, POOL_WORDS, Pool, mix
+from states import PART_BYTES, POOL_WORDS, Genome, Pool, mix
 
 # The part of the stack that is filled anew.
 _USED = 16 << 10
@@ -26,7 +26,7 @@ class World:
 
     def __init__(self, machine: Machine, pool: Pool) -> None:
         self.machine, self.pool = machine, pool
-        self._seed = 0
+        self._seed, self._seeds = 0, {}
         self._return = (STUBS + STUB_SIZE * machine.layout.stubs["(return)"]).to_bytes(8, "little")
         self._pins = self._pinned()
 
@@ -38,16 +38,21 @@ class World:
         per_cpu = ARENA_SIZE + self.machine.layout.symbols_size
         return [(per_cpu + at - SYMBOLS, PER_CPU.to_bytes(8, "little"))]
 
-    def begin(self, number: int) -> None:
+    def begin(self, genome: Genome) -> None:
         """Memory and registers of a state."""
-        drawn = mix(number)
-        self._seed = mix(number ^ 0xD1FF)
+        drawn = mix(genome.number)
+        self._seed, self._seeds = mix(genome.number ^ 0xD1FF), dict(genome.seeds)
         self._fill(drawn)
+        for at, word in genome.words:
+            at = min(at, self.machine.world_size - 8)
+            memmove(self.machine.world.address + at, word.to_bytes(8, "little"), 8)
         self._pin()
         self._fill_stack(drawn)
         block, words = self.machine.words, self.pool.words
         for register in range(16):
             block[GPR + register] = words[mix(drawn + register) % POOL_WORDS]
+        for register, word in genome.registers:
+            block[GPR + register] = word
         block[GPR + RSP] = ENTRY_RSP
         block[FLAGS] = 2
 
@@ -78,6 +83,7 @@ class World:
 
     def answer(self, callee: Callee, arguments: Sequence[int], index: int) -> None:
         """Results of event `index`, and what it leaves of registers and memory."""
+        self._seed = self._seeds.get(index, self._seed)
         hashed = self._seed ^ callee.number ^ index * 0x9E37_79B9_7F4A_7C15 & ALL
         for value in arguments:
             hashed = mix(hashed ^ value)

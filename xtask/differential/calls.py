@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """What the functions are like that code calls: arguments, results, registers that they change.
 
-In: the name of a stub, what the kernel's types say of it. Out: a `Callee`. Functions themselves are not executed: each is
-any function that reads its arguments and memory, and changes memory.
+In: the name of a stub, what the kernel's types say of it. Out: a `Callee`. Functions themselves are not executed: each
+is any function that reads its arguments and memory, and changes memory.
 """
 
 import re
@@ -31,7 +31,7 @@ _HELPERS = (
 )
 _INDIRECT = re.compile(r"__x86_indirect_(?:call_|jump_)?thunk_(?:array_)?(r\w+)$")
 _PARAVIRTUAL = re.compile(r"pv_ops\+0x([0-9a-f]+)$")
-# Functions that print, by the number of arguments they name: what follows is what the format says.
+# A conversion of a format.
 _CONVERSION = re.compile(rb"%(%|[-+ #0-9.*hlLztj]*)")
 
 

@@ -73,8 +73,10 @@ class Runner:
                 # How far each got says nothing.
                 return Outcome("limit", None, self._doubt)
             if ends[0] != ends[1]:
-                kept = len(self.record.events)
-                raise Differ(f"deployed code: {ends[0]} after {kept} events, compiled code: {ends[1]} after {self.record.index}")
+                ours, theirs = len(self.record.events), self.record.index
+                raise Differ(
+                    f"deployed code: {ends[0]} after {ours} events, compiled code: {ends[1]} after {theirs} events"
+                )
         except Differ as difference:
             if ends and ends[0] == "limit" and self.record.index >= len(self.record.events):
                 return Outcome("limit", None, self._doubt)

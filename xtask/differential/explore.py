@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from states import POOL_WORDS, Genome, Pool
 
-# Runs that only look for states, and those of them that begin anywhere.
+# Runs that only look for states, at most, and those of them that begin anywhere.
 RUNS, FRESH = 1500, 40
 # Places that a run reads, at most so many are changed later.
 MOST_READ = 256
@@ -50,11 +50,11 @@ class Corpus:
         self.found: list[Found] = []
         self._with_sites: list[Found] = []
 
-    def explore(self, run: Callable[[Genome], Trace], seed: int) -> None:
+    def explore(self, run: Callable[[Genome], Trace], seed: int, runs: int = RUNS) -> None:
         """Looks for states that reach something new."""
         draw = random.Random(seed)
         seen: set[int] = set()
-        for number in range(RUNS):
+        for number in range(runs):
             if number < FRESH or not self.found:
                 genome = Genome(draw.getrandbits(63))
             else:

@@ -65,7 +65,8 @@ class Layout:
         self.symbols: dict[str, int] = {}
         self.constants: dict[str, int] = {}
         self._constants_end = 0
-        self._called = {entry.symbol.name for side in self.sides for _, entry in self._fields(side) if entry.kind == R_PLT32}
+        entries = [entry for side in self.sides for _, entry in self._fields(side)]
+        self._called = {entry.symbol.name for entry in entries if entry.kind == R_PLT32}
         self._is_function = is_function
         for side in self.sides:
             for section, entry in self._fields(side):

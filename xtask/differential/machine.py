@@ -38,7 +38,7 @@ STACK, STACK_SIZE = 0xFFFF_C900_7A5B_0000, 64 << 10
 ARENA_AT, STACK_AT = 0x4000_0000, 0x5000_0000
 ENTRY_RSP = STACK + 0xC000 - 8
 # Instructions between two stops, and when each read is noted.
-INSTRUCTIONS, TRACED_INSTRUCTIONS = 20_000, 3_000
+INSTRUCTIONS, TRACED_INSTRUCTIONS = 5_000, 2_000
 
 _libc = ctypes.CDLL(None)
 memmove, memcmp = ctypes.memmove, _libc.memcmp

@@ -174,7 +174,8 @@ class Object:
         if section.name.startswith(".rodata.cst"):
             size = section.entry_size or 8
             start = at // size * size
-            return Place("literal", "constant " + section.data[start : start + size].hex(), at - start, section.index, start)
+            content = section.data[start : start + size].hex()
+            return Place("literal", "constant " + content, at - start, section.index, start)
         there = self.symbol_at(section.index, at)
         if section.executable:
             kind = "function" if there else "label"

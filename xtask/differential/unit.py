@@ -16,7 +16,7 @@ from calls import Callees
 from compare import Runner
 from explore import Corpus
 from layout import Layout, NotExecutable
-from objects import Object, Symbol
+from objects import Object, Section, Symbol
 from operations import mask, transformed
 from sites import Sites, spans_of
 from states import MASK, Pool
@@ -64,7 +64,9 @@ def pool(seed: int) -> Pool:
     return Pool(seed)
 
 
-def examine(exported: dict[str, Any], unit: dict[str, Any], value: int, numbers: list[int], seed: int) -> Iterator[Result]:
+def examine(
+    exported: dict[str, Any], unit: dict[str, Any], value: int, numbers: list[int], seed: int
+) -> Iterator[Result]:
     """Executes what the value changes in a unit from the states of these numbers."""
     table = exported["table"]
     with_sites = {f["symbol"].removesuffix(COLD) for f, spans in _functions(table, unit["source"]) if spans}
@@ -174,7 +176,9 @@ def described(build: Object) -> dict[str, tuple[bytes, list[Any]]]:
     return found
 
 
-def _described(build: Object, section: Any, symbol: Symbol, starts: dict[tuple[int, int], str]) -> tuple[bytes, list[Any]]:
+def _described(
+    build: Object, section: Section, symbol: Symbol, starts: dict[tuple[int, int], str]
+) -> tuple[bytes, list[Any]]:
     start, end = symbol.value, symbol.value + symbol.size
     code = bytearray(section.data[start:end])
     references: list[Any] = []

@@ -18,6 +18,9 @@ use crate::corpus::{kernel, place};
 use crate::lab;
 use export::Kernel;
 
+/// States of one seed are numbered from the seed, shifted by this.
+const SEED_SHIFT: u32 = 32;
+
 /// Options of `cargo xtask differential`.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -46,16 +49,18 @@ pub struct Arguments {
 /// # Errors
 /// When a table is missing or behaves differently, or something could not be executed.
 pub fn run(arguments: &Arguments) -> Result<()> {
+    // A state's number says with which seed it was made.
+    let seed = arguments.state.map_or(arguments.seed, |state| state >> SEED_SHIFT);
     let (image, tree) = kernel()?;
     let tables = tables(arguments, &image.id().build_id)?;
     let noreturns = xk_sie::pipeline::noreturns(&tree)?.into_iter().collect();
     let kernel = Kernel { image, tree, noreturns };
     let folder = tempfile::tempdir()?;
-    let mut program = start(arguments)?;
+    let mut program = start(arguments, seed)?;
     let mut input = program.stdin.take().context("the program's standard input")?;
     for table in tables {
         let id = table.constant.id.clone();
-        let path = export::write(&kernel, table, arguments.values, arguments.seed, folder.path())
+        let path = export::write(&kernel, table, arguments.values, seed, folder.path())
             .with_context(|| format!("{id} could not be compiled for execution"))?;
         // It is executed while the next constant is compiled.
         writeln!(input, "{}", path.display()).context("the program in xtask/differential ended early")?;
@@ -73,7 +78,8 @@ fn tables(arguments: &Arguments, build_id: &str) -> Result<Vec<ScopeTable>> {
     for error in damaged {
         eprintln!("left out: {error}");
     }
-    let called = |table: &ScopeTable, name: &str| table.constant.name.as_deref() == Some(name) || table.constant.id == name;
+    let called =
+        |table: &ScopeTable, name: &str| table.constant.name.as_deref() == Some(name) || table.constant.id == name;
     for name in &arguments.names {
         let there = found.iter().any(|table| called(table, name));
         ensure!(there, "{name} has no table in {}: run `xk build {name}` first", folder.display());
@@ -85,7 +91,11 @@ fn tables(arguments: &Arguments, build_id: &str) -> Result<Vec<ScopeTable>> {
             rows.iter().any(|row| called(table, &row.name) || row.defined_at.starts_with(&format!("{place}:")))
         };
         found.retain(listed);
-        ensure!(!found.is_empty(), "no constant of the corpus has a table in {}: run `cargo xtask corpus`", folder.display());
+        ensure!(
+            !found.is_empty(),
+            "no constant of the corpus has a table in {}: run `cargo xtask corpus`",
+            folder.display()
+        );
     } else {
         found.retain(|table| arguments.names.iter().any(|name| called(table, name)));
     }
@@ -93,12 +103,12 @@ fn tables(arguments: &Arguments, build_id: &str) -> Result<Vec<ScopeTable>> {
 }
 
 /// The program that executes, in the interpreter that `scripts/setup emulator` makes.
-fn start(arguments: &Arguments) -> Result<Child> {
+fn start(arguments: &Arguments, seed: u64) -> Result<Child> {
     let python = lab::cache()?.join("emulator/bin/python3");
     ensure!(python.is_file(), "{} is missing: run `scripts/setup emulator`", python.display());
     let mut command = lab::command(&python.to_string_lossy())?;
     command.args(["-B", "xtask/differential/main.py"]);
-    command.args(["--states", &arguments.states.to_string(), "--seed", &arguments.seed.to_string()]);
+    command.args(["--states", &arguments.states.to_string(), "--seed", &seed.to_string()]);
     if let Some(state) = arguments.state {
         command.args(["--state", &state.to_string()]);
     }

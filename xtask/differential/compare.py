@@ -12,7 +12,7 @@ from unicorn import UcError
 from calls import ARGUMENTS, CALLEE_SAVED, RAX, REGISTERS, Callee, Callees, conversions
 from explore import Trace
 from layout import CODE, CONSTANTS, PER_CPU, STEPS, STUB_SIZE, STUBS, Layout, Side
-from machine import ENTRY_RSP, FLAGS, GPR, RESTORE, RIP, RSP, SAVE, STACK, STACK_SIZE, Machine
+from machine import ENTRY_RSP, FLAGS, GPR, RESTORE, RIP, RSP, SAVE, STACK, STACK_SIZE, Machine, Mode
 from operations import ALL, Fault, Op, Surroundings, mask, run
 from record import Differ, Event, Record
 from sites import Site, Sites
@@ -42,9 +42,9 @@ class Outcome:
 class Runner:
     """Both builds of a function with one value."""
 
-    def __init__(self, layout: Layout, sites: Sites, callees: Callees, pool: Pool, traced: bool = False) -> None:
+    def __init__(self, layout: Layout, sites: Sites, callees: Callees, pool: Pool, mode: Mode = Mode.FAST) -> None:
         self.layout, self.sites = layout, sites
-        self.machine = Machine(layout, sites.steps, traced)
+        self.machine = Machine(layout, sites.steps, mode)
         self.world = World(self.machine, pool)
         self.record = Record(self.machine)
         self.callees: list[Callee] = [callees[name] for name in layout.stubs]
@@ -65,23 +65,27 @@ class Runner:
     def state(self, genome: Genome) -> Outcome:
         """Both sides from one state."""
         self._doubt, self._perhaps = None, {}
-        ends = []
+        self.machine.timed = False
+        ends: list[str] = []
+        difference = None
         try:
             for side in self.layout.sides:
                 ends.append(self._run(side, genome))
-            if "limit" in ends:
-                # How far each got says nothing.
-                return Outcome("limit", None, self._doubt)
             if ends[0] != ends[1]:
                 ours, theirs = len(self.record.events), self.record.index
                 raise Differ(
                     f"deployed code: {ends[0]} after {ours} events, compiled code: {ends[1]} after {theirs} events"
                 )
-        except Differ as difference:
-            if ends and ends[0] == "limit" and self.record.index >= len(self.record.events):
-                return Outcome("limit", None, self._doubt)
-            return Outcome(ends[0] if ends else "end", str(difference), self._doubt)
-        return Outcome(ends[0], None, self._doubt)
+        except Differ as found:
+            difference = str(found)
+        if self.machine.timed or self._unfinished(ends):
+            return Outcome("limit", None, self._doubt)
+        return Outcome(ends[0], difference, self._doubt)
+
+    def _unfinished(self, ends: list[str]) -> bool:
+        """Whether a side ran for too long; until then both did the same."""
+        beyond = self.record.index >= len(self.record.events)
+        return "limit" in ends and (len(ends) == 2 or beyond)
 
     def _run(self, side: Side, genome: Genome) -> str:
         """One side."""

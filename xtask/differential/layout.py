@@ -25,6 +25,7 @@ TRACE = "__fentry__"
 PARAVIRTUAL, PARAVIRTUAL_SIZE = "pv_ops", 0x400
 NOP5 = bytes.fromhex("0f1f440000")
 HLT = 0xF4
+RDTSC = b"\x0f\x31"
 # Bytes of a symbol of another object that are its own, and at most of one of this object.
 FOREIGN_ROOM, MOST_ROOM = 512, 4096
 
@@ -87,6 +88,18 @@ class Layout:
         """The addresses of what the code refers to."""
         constants = [CONSTANTS + at for at in self.constants.values()]
         return sorted([*self.symbols.values(), *constants])
+
+    def clocks(self) -> list[int]:
+        """Where `rdtsc` may stand in the function; not everything that looks like it is one."""
+        found = []
+        for side in self.sides:
+            for piece in side.pieces:
+                image, end = side.image[piece.section], piece.value + piece.size
+                at = image.find(RDTSC, piece.value, end)
+                while at >= 0:
+                    found.append(side.address(piece.section, at))
+                    at = image.find(RDTSC, at + 1, end)
+        return found
 
     def _side(self, number: int, build: Object) -> Side:
         pieces = [build.functions[name] for name in (self.function, self.function + ".cold") if name in build.functions]

@@ -11,10 +11,11 @@ Code stops at `hlt`: in stubs of functions, and at sites. Registers are passed t
 import ctypes
 import mmap
 import struct
+from enum import Enum
 from typing import NamedTuple
 
-from unicorn import UC_ARCH_X86, UC_HOOK_BLOCK, UC_HOOK_MEM_READ, UC_HOOK_TLB_FILL, UC_MEM_FETCH, UC_MEM_WRITE
-from unicorn import UC_MODE_64, UC_PROT_EXEC, UC_PROT_READ, UC_PROT_WRITE, UC_TLB_VIRTUAL, Uc
+from unicorn import UC_ARCH_X86, UC_HOOK_BLOCK, UC_HOOK_CODE, UC_HOOK_MEM_READ, UC_HOOK_TLB_FILL, UC_MEM_FETCH
+from unicorn import UC_MEM_WRITE, UC_MODE_64, UC_PROT_EXEC, UC_PROT_READ, UC_PROT_WRITE, UC_TLB_VIRTUAL, Uc
 from unicorn.x86_const import UC_X86_REG_GS_BASE, UC_X86_REG_RIP
 
 from layout import CONSTANTS, HLT, PER_CPU, RETURN, STUB_SIZE, STUBS, SYMBOLS, Layout, Side
@@ -51,6 +52,16 @@ _NEEDED = {UC_MEM_WRITE: UC_PROT_WRITE, UC_MEM_FETCH: UC_PROT_EXEC}
 def arena_offset(address: int) -> int:
     """Where in the arena an address lies that has no place of its own."""
     return (address + ARENA_BELOW) % ARENA_SIZE
+
+
+class Mode(Enum):
+    """What the emulator tells besides: that is slow."""
+
+    FAST = 0
+    # Where code comes, and what it reads.
+    TRACED = 1
+    # Nothing; but every byte that code reads alone is a truth value, 0 or 1.
+    TRUTH = 2
 
 
 class Memory(NamedTuple):
@@ -101,7 +112,7 @@ RESTORE_CODE = (
 class Machine:
     """One processor for both builds of a function."""
 
-    def __init__(self, layout: Layout, steps: list[Step], traced: bool = False) -> None:
+    def __init__(self, layout: Layout, steps: list[Step], mode: Mode = Mode.FAST) -> None:
         self.uc = Uc(UC_ARCH_X86, UC_MODE_64)
         self.uc.ctl_set_tlb_mode(UC_TLB_VIRTUAL)
         self._pages: dict[int, tuple[int, int]] = {}
@@ -119,8 +130,14 @@ class Machine:
         # Where code came, and what it read of the world: only when it is traced, since that is slow.
         self.blocks: set[int] = set()
         self.reads: dict[int, int] = {}
-        self._limit = TRACED_INSTRUCTIONS if traced else INSTRUCTIONS
-        if traced:
+        # The clock was read: no two runs read the same.
+        self.timed = False
+        for at in layout.clocks():
+            self.uc.hook_add(UC_HOOK_CODE, self._time, begin=at, end=at)
+        self._limit = TRACED_INSTRUCTIONS if mode == Mode.TRACED else INSTRUCTIONS
+        if mode == Mode.TRUTH:
+            self.uc.hook_add(UC_HOOK_MEM_READ, self._truth)
+        if mode == Mode.TRACED:
             self.uc.hook_add(UC_HOOK_BLOCK, self._block)
             self.uc.hook_add(UC_HOOK_MEM_READ, self._read)
         self.uc.reg_write(UC_X86_REG_GS_BASE, PER_CPU)
@@ -162,18 +179,33 @@ class Machine:
         self.faulted |= not allowed
         return bool(allowed)
 
+    def _time(self, *_) -> None:  # noqa: ANN002
+        self.timed = True
+
+    def _truth(self, _: Uc, __: int, place: int, size: int, *rest) -> None:  # noqa: ANN002
+        """Makes a byte that is about to be read 0 or 1."""
+        at = self._in_world(place)
+        if size == 1 and at is not None:
+            self.world.map[at] &= 1
+
+    def _in_world(self, place: int) -> int | None:
+        symbols = self.layout.symbols_size
+        if ARENA_AT <= place < ARENA_AT + ARENA_SIZE:
+            return place - ARENA_AT
+        if SYMBOLS <= place < SYMBOLS + symbols:
+            return ARENA_SIZE + place - SYMBOLS
+        if SYMBOLS + PER_CPU <= place < SYMBOLS + PER_CPU + symbols:
+            return ARENA_SIZE + symbols + place - SYMBOLS - PER_CPU
+        return None
+
     def _block(self, _: Uc, address: int, size: int, __) -> None:  # noqa: ANN001
         self.blocks.add(address)
 
     def _read(self, _: Uc, __: int, place: int, size: int, *rest) -> None:  # noqa: ANN002
         """Notes what is read of the world; what is told is where it is, not the address that code uses."""
-        symbols = self.layout.symbols_size
-        if ARENA_AT <= place < ARENA_AT + ARENA_SIZE:
-            self.reads[place - ARENA_AT] = BEGIN + place - ARENA_AT
-        elif SYMBOLS <= place < SYMBOLS + symbols:
-            self.reads[ARENA_SIZE + place - SYMBOLS] = place
-        elif SYMBOLS + PER_CPU <= place < SYMBOLS + PER_CPU + symbols:
-            self.reads[ARENA_SIZE + symbols + place - SYMBOLS - PER_CPU] = place
+        at = self._in_world(place)
+        if at is not None:
+            self.reads[at] = BEGIN + at if at < ARENA_SIZE else place
 
     def physical(self, address: int) -> int | None:
         """Where an address is, for accesses from outside; `None` if nowhere."""

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from calls import Callees
-from compare import Runner
+from compare import Outcome, Runner
 from explore import Corpus
 from layout import Layout, NotExecutable
+from machine import Mode
 from objects import Object, Section, Symbol
 from operations import mask, transformed
 from sites import Sites, spans_of
@@ -128,20 +129,31 @@ def _execute(
     if corpus is None:
         words.near(_numbers(exported, source, result), seed)
         corpus = Corpus(words, layout.places())
-        corpus.explore(Runner(layout, sites, callees, words, traced=True).trace, seed)
+        corpus.explore(Runner(layout, sites, callees, words, Mode.TRACED).trace, seed)
     runner = Runner(layout, sites, callees, words)
+    truth: Runner | None = None
     for number in numbers:
-        outcome = runner.state(corpus.state(number))
-        result.ends[outcome.end] = result.ends.get(outcome.end, 0) + 1
-        if outcome.doubt:
-            result.doubts += 1
-            result.doubt = result.doubt or f"state {number}: {outcome.doubt}"
+        genome = corpus.state(number)
+        outcome = runner.state(genome)
         if outcome.difference:
-            result.differences += 1
-            if len(result.told) < MOST_TOLD:
-                result.told.append(f"state {number}: {outcome.difference}")
+            # Code may rely on a truth value being one, and memory at random does not know which bytes are.
+            truth = truth or Runner(layout, sites, callees, words, Mode.TRUTH)
+            if not truth.state(genome).difference:
+                outcome.doubt, outcome.difference = f"not if single bytes are 0 or 1: {outcome.difference}", None
+        _count(result, number, outcome)
     result.sites, result.reached = len(sites.by_address), len(runner.reached)
     return corpus
+
+
+def _count(result: Result, number: int, outcome: Outcome) -> None:
+    result.ends[outcome.end] = result.ends.get(outcome.end, 0) + 1
+    if outcome.doubt:
+        result.doubts += 1
+        result.doubt = result.doubt or f"state {number}: {outcome.doubt}"
+    if outcome.difference:
+        result.differences += 1
+        if len(result.told) < MOST_TOLD:
+            result.told.append(f"state {number}: {outcome.difference}")
 
 
 def _numbers(exported: dict[str, Any], source: str, result: Result) -> list[int]:

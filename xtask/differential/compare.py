@@ -19,8 +19,8 @@ from sites import Site, Sites
 from states import Genome, Pool
 from world import World
 
-# Stops of one run.
-MOST_STOPS = 400
+# Stops of one run, at calls and at sites, and of one that only looks for states.
+MOST_STOPS, MOST_TRACED_STOPS = 120, 50
 # Bytes of an object in the frame that are compared when a function gets its address.
 FRAME_BYTES = 32
 # What another function sees of an address in its caller's frame or code.
@@ -52,6 +52,7 @@ class Runner:
         self.side = layout.sides[0]
         # Sites at which an update was executed, by address.
         self.reached: set[int] = set()
+        self._stops = MOST_TRACED_STOPS if mode == Mode.TRACED else MOST_STOPS
         self._doubt: str | None = None
         self._perhaps: dict[int, tuple[int, ...]] = {}
 
@@ -95,7 +96,7 @@ class Runner:
         self.record.begin(comparing=side.number == 1)
         self.machine.words[RIP] = side.address(side.pieces[0].section, side.pieces[0].value)
         address = RESTORE
-        for _ in range(MOST_STOPS):
+        for _ in range(self._stops):
             try:
                 stub = self.machine.go(address)
                 if stub == 1:

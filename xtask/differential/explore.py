@@ -14,6 +14,8 @@ from states import POOL_WORDS, Genome, Pool
 
 # Runs that only look for states, at most, and those of them that begin anywhere.
 RUNS, FRESH = 1500, 40
+# When so many found nothing new, and all updates were executed, there is nothing left to be found soon.
+PATIENCE = 250
 # Places that a run reads, at most so many are changed later.
 MOST_READ = 256
 # Registers that pass arguments.
@@ -50,11 +52,14 @@ class Corpus:
         self.found: list[Found] = []
         self._with_sites: list[Found] = []
 
-    def explore(self, run: Callable[[Genome], Trace], seed: int, runs: int = RUNS) -> None:
-        """Looks for states that reach something new."""
+    def explore(self, run: Callable[[Genome], Trace], seed: int, sites: set[int]) -> None:
+        """Looks for states that reach something new, such as `sites`."""
         draw = random.Random(seed)
         seen: set[int] = set()
-        for number in range(runs):
+        last = 0
+        for number in range(RUNS):
+            if number - last > PATIENCE and sites <= seen:
+                return
             if number < FRESH or not self.found:
                 genome = Genome(draw.getrandbits(63))
             else:
@@ -64,6 +69,7 @@ class Corpus:
             new = (trace.blocks | trace.sites) - seen
             if new:
                 seen |= new
+                last = number
                 self._keep(genome, trace)
 
     def _keep(self, genome: Genome, trace: Trace) -> None:

@@ -129,7 +129,7 @@ def _execute(
     if corpus is None:
         words.near(_numbers(exported, source, result), seed)
         corpus = Corpus(words, layout.places())
-        corpus.explore(Runner(layout, sites, callees, words, Mode.TRACED).trace, seed)
+        corpus.explore(Runner(layout, sites, callees, words, Mode.TRACED).trace, seed, set(sites.by_address))
     runner = Runner(layout, sites, callees, words)
     truth: Runner | None = None
     for number in numbers:

@@ -52,6 +52,8 @@ class Runner:
         self.side = layout.sides[0]
         # Sites at which an update was executed, by address.
         self.reached: set[int] = set()
+        # Those of the last state.
+        self.passed: set[int] = set()
         self._stops = MOST_TRACED_STOPS if mode == Mode.TRACED else MOST_STOPS
         self._doubt: str | None = None
         self._perhaps: dict[int, tuple[int, ...]] = {}
@@ -66,6 +68,7 @@ class Runner:
     def state(self, genome: Genome) -> Outcome:
         """Both sides from one state."""
         self._doubt, self._perhaps = None, {}
+        self.passed = set()
         self.machine.timed = False
         ends: list[str] = []
         difference = None
@@ -87,6 +90,12 @@ class Runner:
         """Whether a side ran for too long; until then both did the same."""
         beyond = self.record.index >= len(self.record.events)
         return "limit" in ends and (len(ends) == 2 or beyond)
+
+    def explains(self, other: "Runner") -> bool:
+        """Whether the last state of this runner, which found no difference, explains away that of `other`: it came to
+        the same updates, and one of the builds met the same events."""
+        same = any(ours == theirs for ours, theirs in zip(self.record.names, other.record.names))
+        return same and self.passed >= other.passed
 
     def _run(self, side: Side, genome: Genome) -> str:
         """One side."""
@@ -120,6 +129,7 @@ class Runner:
         if site is None:
             return 0, "limit"
         self.reached.add(site.address)
+        self.passed.add(site.address)
         block = self.machine.words
         self.machine.go(SAVE)
         self._updates(site, "before")
@@ -192,6 +202,9 @@ class Runner:
 
     def _called(self, stub: int) -> tuple[int, str]:
         """A call: an event, and what any function might do."""
+        if stub >= len(self.callees):
+            # Code wrote over the block of registers, through a pointer at random.
+            return 0, "limit"
         block, callee = self.machine.words, self.callees[stub]
         frames: list[bytes] = []
         values = [self._seen(block[GPR + register] & bits, frames) for register, bits in callee.arguments]

@@ -186,7 +186,7 @@ class Machine:
         """Makes a byte that is about to be read 0 or 1."""
         at = self._in_world(place)
         if size == 1 and at is not None:
-            self.world.map[at] &= 1
+            self.world.map[at] = int(self.world.map[at] != 0)
 
     def _in_world(self, place: int) -> int | None:
         symbols = self.layout.symbols_size

@@ -39,6 +39,8 @@ class Record:
         self.machine = machine
         self.snapshots = Buffer(machine.world_size * (MOST_EVENTS + 2))
         self.events: list[Event] = []
+        # Names of the events of either build.
+        self.names: tuple[list[str], list[str]] = ([], [])
         self.index = 0
         self._comparing = False
 
@@ -46,8 +48,10 @@ class Record:
         """A run of the first build, or of the one that is compared with it."""
         self._comparing = comparing
         self.index = 0
+        self.names[comparing].clear()
         if not comparing:
             self.events = []
+            self.names[1].clear()
 
     @property
     def full(self) -> bool:
@@ -56,6 +60,7 @@ class Record:
 
     def add(self, event: Event) -> None:
         """The next event."""
+        self.names[self._comparing].append(event.name)
         if not self._comparing:
             self.events.append(event)
         elif self.index >= len(self.events):

@@ -138,7 +138,7 @@ def _execute(
         if outcome.difference:
             # Code may rely on a truth value being one, and memory at random does not know which bytes are.
             truth = truth or Runner(layout, sites, callees, words, Mode.TRUTH)
-            if not truth.state(genome).difference:
+            if not truth.state(genome).difference and truth.explains(runner):
                 outcome.doubt, outcome.difference = f"not if single bytes are 0 or 1: {outcome.difference}", None
         _count(result, number, outcome)
     result.sites, result.reached = len(sites.by_address), len(runner.reached)

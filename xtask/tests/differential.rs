@@ -80,6 +80,18 @@ fn execution_agrees_with_a_good_table_and_with_no_altered_one() {
     }
 }
 
+#[test]
+fn operations_are_interpreted_as_the_processor_does() {
+    let cache = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let cache = cache("XK_CACHE")
+        .or_else(|| cache("XDG_CACHE_HOME").map(|folder| folder.join("xk")))
+        .unwrap_or_else(|| cache("HOME").unwrap().join(".cache/xk"));
+    let mut command = Command::new(cache.join("emulator/bin/python3"));
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("differential");
+    let status = command.args(["-B", "test_operations.py"]).current_dir(folder).status();
+    assert!(status.expect("run `scripts/setup emulator`").success());
+}
+
 /// The files of a folder, without its folders.
 fn copy_folder(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();

@@ -135,7 +135,7 @@ impl Origins {
             self.flags = Origin::Other;
             return;
         }
-        let result = self.result(insn, holder);
+        let (result, flags) = self.result(insn, holder);
         let mut factory = InstructionInfoFactory::new();
         let info = factory.info(&insn.raw);
         for used in info.used_registers() {
@@ -156,16 +156,18 @@ impl Origins {
             self.slots.insert(at, result);
         }
         if insn.raw.rflags_modified() & Flag::Zf.iced() != 0 {
-            self.flags = result;
+            self.flags = flags;
         }
     }
 
-    /// What an instruction computes depends on this. Addresses do not count: what stands at an address
-    /// that follows the constant is another value.
-    fn result(&self, insn: &Insn, holder: Holder<'_>) -> Origin {
+    /// What an instruction computes depends on this, and its flags. Addresses do not count: what stands at
+    /// an address that follows the constant is another value. Flags count where the constant itself is
+    /// compared, or their difference: what was computed from both and is compared with a third number has
+    /// no bound that could have been passed.
+    fn result(&self, insn: &Insn, holder: Holder<'_>) -> (Origin, Origin) {
         let raw = &insn.raw;
         if matches!(raw.mnemonic(), Mnemonic::Xor | Mnemonic::Sub) && same_register(raw) {
-            return Origin::Other;
+            return (Origin::Other, Origin::Other);
         }
         let held = |field| match holder {
             Holder::Fields(seeds) => seeds.get(&(insn.node, field)).is_some_and(|fit| fit.a != 0),
@@ -177,7 +179,7 @@ impl Origins {
         };
         let mut factory = InstructionInfoFactory::new();
         let info = factory.info(raw);
-        let mut result = Origin::Known;
+        let (mut result, mut compared) = (Origin::Known, raw.mnemonic() == Mnemonic::Test && same_register(raw));
         for operand in 0..raw.op_count() {
             let reads = matches!(
                 info.op_access(operand),
@@ -200,15 +202,17 @@ impl Origins {
                 _ => Origin::Known,
             };
             result = result.with(origin);
+            compared |= origin == Origin::Constant;
         }
         for number in implicit(raw, &mut InstructionInfoFactory::new()) {
             result = result.with(self.registers[number]);
         }
-        match result.with(if held(Field::Product) { Origin::Both } else { Origin::Known }) {
+        let result = match result.with(if held(Field::Product) { Origin::Both } else { Origin::Known }) {
             // A counter is made of numbers alone, and is any number when the change comes.
             Origin::Known => Origin::Other,
             origin => origin,
-        }
+        };
+        (result, if compared { result } else { Origin::Other })
     }
 }
 

@@ -273,6 +273,9 @@ fn tests_for_equality_that_the_compiler_made_are_counted() {
     assert_eq!(equalities(counted, 100, &[50, 120, 200, 400, 770]), (1, 0));
     let order = "int f(int d) { if (d > V) return g(d); return 0; }";
     assert_eq!(equalities(order, 10, &[5, 12, 20, 40, 77]), (0, 0));
+    // A third number, with which something is compared that was computed from both.
+    let computed = "int f(int d) { if ((d + shared) << V == 3072) return g(d); return 0; }";
+    assert_eq!(equalities(computed, 5, &[3, 4, 6, 7, 8]), (0, 0));
     // What depends on the constant alone is none.
     let alone = "int f(int d) { if (V != 0 && d > V) return g(d); return 0; }";
     assert_eq!(equalities(alone, 10, &[5, 12, 20, 40, 77]), (0, 0));

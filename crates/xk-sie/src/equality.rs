@@ -6,12 +6,13 @@
 //! beyond the new one when the change comes. A proof against the opaque build covers this, since
 //! nothing follows from a constant that nobody knows. Values that were only compiled need this check.
 //!
-//! In: the deployed build with the places that follow the constant, and the opaque build. Out: a
-//! function with more tests for equality between the constant and something else than the opaque
-//! build has. Which test belongs to which is not asked, so a test that the compiler has doubled
-//! counts, too: what is refused here may be good.
+//! In: the deployed build with the places that follow the constant, and the opaque build. Out: the tests
+//! of a function with more tests for equality between the constant and something else than the opaque
+//! build has there. Which test belongs to which is not asked, so a test that the compiler has doubled
+//! counts, too: what is refused here may be good. Where the builds inline other functions, a test may
+//! stand in another function, and those of the whole unit are counted.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use iced_x86::{ConditionCode, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 
@@ -83,6 +84,22 @@ impl Origins {
         }
         *self != before
     }
+}
+
+/// The tests for equality that may stand for tests for order. Without an opaque build every test may.
+#[must_use]
+pub fn concluded(base: &Object, places: &Seeds, opaque: Option<&Object>) -> Vec<Node> {
+    let deployed = tests(base, Holder::Fields(places));
+    let source = opaque.map_or_else(BTreeMap::new, |opaque| tests(opaque, Holder::Symbol));
+    let excess = |(name, nodes): &(&String, &Vec<Node>)| nodes.len() > source.get(*name).map_or(0, Vec::len);
+    let Some((_, nodes)) = deployed.iter().find(excess) else { return Vec::new() };
+    let count = |found: &BTreeMap<String, Vec<Node>>| found.values().map(Vec::len).sum::<usize>();
+    let names = |object: &Object| object.functions.values().map(|f| f.name.clone()).collect::<BTreeSet<_>>();
+    let inlined_otherwise = opaque.is_some_and(|opaque| names(opaque) != names(base));
+    if inlined_otherwise && count(&deployed) <= count(&source) {
+        return Vec::new();
+    }
+    nodes.clone()
 }
 
 /// The tests for equality between the constant and something else, by function: `f.part.0` and

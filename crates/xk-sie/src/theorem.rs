@@ -230,18 +230,15 @@ impl Theorem<'_> {
     /// A test for equality that the compiler may have made of one for order, since it knew the constant.
     fn concluded(&self) -> Result<Option<String>, BuildError> {
         for (at, (study, functions)) in self.studies.iter().zip(&self.functions).enumerate() {
-            let deployed = equality::tests(&study.base, Holder::Fields(functions.code));
-            if deployed.is_empty() {
+            if equality::tests(&study.base, Holder::Fields(functions.code)).is_empty() {
                 continue;
             }
             let opaque = match self.compiler.compile(at, With::Opaque)? {
-                Compiled::Object(object) => equality::tests(&object, Holder::Symbol),
-                Compiled::Same | Compiled::Rejected(_) => BTreeMap::new(),
+                Compiled::Object(object) => Some(object),
+                Compiled::Same | Compiled::Rejected(_) => None,
             };
-            let excess = |(name, nodes): &(&String, &Vec<Node>)| {
-                nodes.len() > opaque.get(*name).map_or(0, |nodes: &Vec<Node>| nodes.len())
-            };
-            if let Some((_, nodes)) = deployed.iter().find(excess) {
+            let nodes = equality::concluded(&study.base, functions.code, opaque.as_deref());
+            if !nodes.is_empty() {
                 let places: Vec<String> = nodes.iter().map(|node| study.place(*node).to_string()).collect();
                 return Ok(Some(format!(
                     "{}: the code tests for equality what the source may test for order: a state that has passed the \

@@ -279,4 +279,17 @@ fn tests_for_equality_that_the_compiler_made_are_counted() {
     // What depends on the constant alone is none.
     let alone = "int f(int d) { if (V != 0 && d > V) return g(d); return 0; }";
     assert_eq!(equalities(alone, 10, &[5, 12, 20, 40, 77]), (0, 0));
+    // Where the builds inline other functions, the tests of the unit are counted.
+    let text = format!("{PRELUDE}int f(int d) {{ if (d == V) return g(d); return 0; }}");
+    let (base, seeds) = guessed(&text, 10, &[5, 12, 20, 40, 77]).expect("a guess");
+    let with = |text: &str| {
+        let opaque = Built::opaque(&format!("{PRELUDE}{text}"));
+        equality::concluded(&base.object, &seeds, Some(&opaque.object)).len()
+    };
+    assert_eq!(equality::concluded(&base.object, &seeds, None).len(), 1);
+    assert_eq!(with("int f(int d) { if (d > V) return g(d); return 0; }"), 1);
+    let outlined = "static __attribute__((noinline)) int e(int d) { return d == V ? g(d) : 0; }";
+    assert_eq!(with(&format!("{outlined} int f(int d) {{ return e(d); }}")), 0);
+    let order = "static __attribute__((noinline)) int e(int d) { return d > V ? g(d) : 0; }";
+    assert_eq!(with(&format!("{order} int f(int d) {{ return e(d); }}")), 1);
 }

@@ -25,13 +25,12 @@ MOST_STOPS, MOST_TRACED_STOPS = 120, 50
 FRAME_BYTES = 32
 # What another function sees of an address in its caller's frame or code.
 FRAME, CODE_PLACE = 0xF0F0_F0F0_F0F0_F0F0, 0xC0DE_C0DE_C0DE_C0DE
-# `ud2`.
-TRAP_BYTES = 2
+UD2 = b"\x0f\x0b"
 
 
 @dataclass
 class Outcome:
-    """How a pair of runs ended: `end`, `fault`, `trap` or `limit`."""
+    """How a pair of runs ended: `end`, `fault`, `trap`, `limit`, or `undefined`, when one of them divides by zero."""
 
     end: str
     difference: str | None = None
@@ -75,6 +74,8 @@ class Runner:
         try:
             for side in self.layout.sides:
                 ends.append(self._run(side, genome))
+                if ends[-1] == "undefined":
+                    return Outcome("undefined", None, self._doubt)
             if ends[0] != ends[1]:
                 ours, theirs = len(self.record.events), self.record.index
                 raise Differ(
@@ -262,6 +263,9 @@ class Runner:
         for section, base in self.side.bases.items():
             if (section, rip - base) in self.side.code.warnings:
                 self.record.add(Event("warning"))
-                return rip + TRAP_BYTES, "limit" if self.record.full else ""
+                return rip + len(UD2), "limit" if self.record.full else ""
+        if self.machine.uc.mem_read(rip, len(UD2)) != UD2:
+            # A division: C does not say what happens, and a compiler that needs no quotient leaves it out.
+            return 0, "undefined"
         self.record.add(Event("trap"))
         return 0, "trap"

@@ -87,6 +87,7 @@ def total(results: list[Result], seconds: float) -> dict[str, Any]:
         "finished": ended("end", "trap"),
         "faulted": ended("fault"),
         "unfinished": ended("limit"),
+        "undefined": ended("undefined"),
         "differences": sum(result.differences for result in results),
         "updates": sum(result.sites for result in results),
         "executed": sum(result.reached for result in results),

@@ -78,6 +78,7 @@ class Layout:
         ends = max(len(side.constants) for side in self.sides)
         for side in self.sides:
             side.constants.extend(bytes(ends - len(side.constants)))
+        self._share_constants()
 
     @property
     def symbols_size(self) -> int:
@@ -187,6 +188,16 @@ class Layout:
                 for side in self.sides:
                     side.constants[at + offset : at + offset + 8] = word
         return CONSTANTS + self.constants[PARAVIRTUAL]
+
+    def _share_constants(self) -> None:
+        """Puts what one build alone refers to into both: a pointer at random must read the same there."""
+        starts = [*sorted(self.constants.values()), self._constants_end]
+        ours, theirs = (side.constants for side in self.sides)
+        for start, end in zip(starts, starts[1:]):
+            if not any(theirs[start:end]):
+                theirs[start:end] = ours[start:end]
+            elif not any(ours[start:end]):
+                ours[start:end] = theirs[start:end]
 
     def _constant(self, side: Side, place: Place) -> int:
         """The address of data that nobody writes to, loaded for this side."""

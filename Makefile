@@ -7,13 +7,13 @@
 demo: ## retune Debian's stock kernel live, in a throwaway machine
 	@scripts/demo
 
-test: ## run every test
+test: ## run every test (KERNELS=debian13,debug: those of the modules, on these kernels)
 	@scripts/test
 
 fuzz: ## damaged bytes for every parser (FUZZ_SECONDS=60 for each, FUZZ_TARGET=object, FUZZ_SEED=1)
 	@scripts/fuzz
 
-shell: ## a prompt inside a throwaway machine with xk ready (KERNEL=cloud for another kernel)
+shell: ## a prompt inside a throwaway machine with xk ready (KERNEL=debug for another kernel)
 	@scripts/shell
 
 bench: ## measure

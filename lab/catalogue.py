@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""The supported kernels, and the choice of one consistent set of packages.
+"""The kernels of the lab, and the choice of one consistent set of packages.
 
 In: `kernels.toml`, and which package versions are available.
 Out: a `PackageSet`: image, headers and source of the newest build for which all exist at the very
@@ -21,14 +21,25 @@ DATA_FILE = Path(__file__).with_name("kernels.toml")
 
 @dataclass(frozen=True)
 class Kernel:
-    """One entry of `kernels.toml`."""
+    """One entry of `kernels.toml`, which says what the fields mean."""
 
     name: str
     flavour: str
-    image: str
     release: str
     source: str
-    packages: tuple[str, ...]
+    image: str = ""
+    packages: tuple[str, ...] = ()
+    debian: str = ""
+    tools: tuple[str, ...] = ()
+    built: str = ""
+    configs: tuple[str, ...] = ()
+    only: str = ""
+    slowness: int = 1
+
+    @property
+    def for_every_test(self) -> bool:
+        """Whether all tests run on it; else only those of the modules, if asked for."""
+        return not self.only
 
 
 @dataclass(frozen=True)
@@ -51,13 +62,19 @@ class PackageSet:
 
 
 def load(path: Path = DATA_FILE) -> dict[str, Kernel]:
-    """Read the supported kernels, keyed by name."""
+    """Read the kernels, keyed by name."""
     with path.open("rb") as file:
         entries = tomllib.load(file)
+    lists = ("packages", "configs", "tools")
     return {
-        name: Kernel(name=name, **{**entry, "packages": tuple(entry["packages"])})
+        name: Kernel(name=name, **{k: tuple(v) if k in lists else v for k, v in entry.items()})
         for name, entry in entries.items()
     }
+
+
+def names_for_every_test() -> list[str]:
+    """The kernels on which every test runs."""
+    return [name for name, kernel in load().items() if kernel.for_every_test]
 
 
 def named(name: str) -> Kernel:

@@ -56,11 +56,13 @@ def _arguments() -> argparse.ArgumentParser:
     parser = _Parser(prog="lab", description="throwaway virtual machines on stock kernels")
     commands = parser.add_subparsers(dest="verb", required=True)
     names = ", ".join(catalogue.load())
+    default = ", ".join(catalogue.names_for_every_test())
 
-    commands.add_parser("list", help="names of the supported kernels")
+    verb = commands.add_parser("list", help="names of the kernels on which every test runs")
+    verb.add_argument("--all", action="store_true", help="also of those for the modules' tests")
 
     verb = commands.add_parser("fetch", help="bring kernels into the cache")
-    verb.add_argument("names", nargs="*", metavar="NAME", help=f"default all: {names}")
+    verb.add_argument("names", nargs="*", metavar="NAME", help=f"{names}; default {default}")
 
     verb = commands.add_parser("info", help="where the parts of a fetched kernel are")
     verb.add_argument("name", metavar="NAME", help=names)
@@ -135,13 +137,13 @@ def _info(options: argparse.Namespace) -> int:
     return 0
 
 
-def _list(_: argparse.Namespace) -> int:
-    print("\n".join(catalogue.load()))
+def _list(options: argparse.Namespace) -> int:
+    print("\n".join(catalogue.load() if options.all else catalogue.names_for_every_test()))
     return 0
 
 
 def _fetch(options: argparse.Namespace) -> int:
-    for name in options.names or catalogue.load():
+    for name in options.names or catalogue.names_for_every_test():
         kernel = fetch(name)
         print(f"{name}: {kernel.release} ({kernel.version}) in {kernel.root}")
     return 0

@@ -73,6 +73,7 @@ def kernel_arguments(machine: Machine, extra: tuple[str, ...] = ()) -> str:
         "console=ttyS0",
         "ignore_loglevel",
         "printk.devkmsg=on",
+        "printk.time=1",
         # Any oops is a failed run; stopping at once keeps the log short and the wait too.
         "oops=panic",
         "panic=-1",

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from lab import accel, initramfs, splats
+from lab.catalogue import named
 from lab.errors import LabError
 from lab.fetch import busybox
 from lab.machine import Accel, Attachments, Machine, command_line
@@ -78,6 +79,14 @@ class Result:
             "kernel": self.kernel,
             "splats": [vars(one) for one in self.splats],
         }
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """Seconds that booting may take, and the command."""
+
+    boot: float
+    command: float
 
 
 @dataclass
@@ -197,8 +206,12 @@ def run(
     timeout: float,
     terminal: bool = False,
 ) -> Result:
-    """Boot `kernel`, run the command, collect everything in `out`."""
+    """Boot `kernel`, run the command, collect everything in `out`.
+
+    All limits of time are multiplied by the kernel's slowness.
+    """
     _check_host()
+    slowness = named(kernel.name).slowness
     out = out.resolve()
     out.mkdir(parents=True, exist_ok=True)
     for name in ("stdout", "stderr", "dmesg", "result.json"):
@@ -210,7 +223,8 @@ def run(
         archive.write_bytes(initramfs.build(busybox(), kernel.modules, _MODULES, files))
         if machine.accel is Accel.KVM:
             machine = replace(machine, accel=accel.choose(kernel.vmlinuz, archive))
-        progress = _boot(stack, kernel, machine, archive, scratch, out, timeout, terminal)
+        limits = _Limits(_BOOT_SECONDS[machine.accel] * slowness, timeout * slowness)
+        progress = _boot(stack, kernel, machine, archive, scratch, out, limits, terminal)
     result = _judge(progress, kernel, machine, (out / "dmesg"))
     (out / "result.json").write_text(json.dumps(result.as_json(), indent=2) + "\n")
     return result
@@ -223,7 +237,7 @@ def _boot(
     archive: Path,
     scratch: Path,
     out: Path,
-    timeout: float,
+    limits: _Limits,
     terminal: bool,
 ) -> _Progress:
     """Start the machine and follow it to its end."""
@@ -261,7 +275,7 @@ def _boot(
         os.close(writer)
     qemu_log.close()
     readers = {name: reader for name, (reader, _) in pipes.items()}
-    _follow(process, readers, out, machine, timeout, progress)
+    _follow(process, readers, out, limits, progress)
     text = (out / "qemu").read_text(errors="replace").strip()
     (out / "qemu").unlink()
     if progress.ready is None and not progress.timed_out and not (out / "dmesg").exists():
@@ -273,12 +287,11 @@ def _follow(
     process: subprocess.Popen[bytes],
     readers: dict[str, int],
     out: Path,
-    machine: Machine,
-    timeout: float,
+    limits: _Limits,
     progress: _Progress,
 ) -> None:
     """Forward output as it comes, note what the guest reports, stop the machine when time is up."""
-    deadline = progress.started + _BOOT_SECONDS[machine.accel]
+    deadline = progress.started + limits.boot
     control = b""
     with selectors.DefaultSelector() as selector, contextlib.ExitStack() as files:
         copies = {
@@ -303,7 +316,7 @@ def _follow(
                     control += data
                     *lines, control = control.split(b"\n")
                     for line in lines:
-                        deadline = _note(line.decode(), progress, timeout)
+                        deadline = _note(line.decode(), progress, limits.command)
                 else:
                     descriptor, file = copies[key.data]
                     file.write(data)

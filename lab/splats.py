@@ -11,7 +11,8 @@ out-of-tree module, a clock that an emulator made drift, a user program's fault,
 import re
 from dataclasses import dataclass
 
-_EXCERPT_LINES = 80
+# A report of locks taken in a circle has a stack for each of them.
+_EXCERPT_LINES = 240
 _LINES_ABOVE = 4
 
 # Matched at the start of a message. The first pattern that fits names the kind.
@@ -24,12 +25,14 @@ _KINDS = [
     ("stall", r"rcu: INFO: rcu\S* detected expedited stalls"),
     ("hang", r"INFO: task .* blocked (in I/O wait )?for more than \d+ seconds"),
     ("sanitizer", r"BUG: K[A-Z]?[A-Z]SAN:|BUG: KFENCE:|UBSAN: "),
-    ("bug", r"BUG: |kernel BUG at |BUG at "),
+    ("bug", r"BUG: |\[ BUG: |kernel BUG at |BUG at "),
     ("oops", r"Oops: |Oops\[|Internal error: "),
     ("oops", r"(general protection fault|stack segment|double fault|invalid opcode|divide error)\b"),
     ("oops", r"(Unable to handle kernel|unchecked MSR access error|traps: PANIC: double fault)"),
     ("warning", r"WARNING: (CPU: \d+ PID: \d+ at |\S+:\d+ at )"),
     ("warning", r"WARNING: (possible|suspicious|inconsistent|bad unlock|held lock|lock held|chain)"),
+    ("warning", r"WARNING: (\S+-safe -> \S+-unsafe lock order|[Nn]ested lock|.* still has locks held)"),
+    ("warning", r"INFO: (trying to register non-static key|lockdep is turned off)"),
     ("warning", r"WARNING: (kernel stack|stack recursion|can't access registers|.*unwind)"),
     ("warning", r"(list_(add|del) corruption|refcount_t: |kobject: .* tried to init)"),
     ("trace", r"Call Trace:"),
@@ -38,6 +41,8 @@ _PATTERNS = [(kind, re.compile(pattern)) for kind, pattern in _KINDS]
 _PREFIX = re.compile(r"^(<\d+>)?\[\s*\d+\.\d+\](\[\s*[TC]\d+\])? ?")
 _CUT = "------------[ cut here ]------------"
 _END = "---[ end "
+# The last line of KASAN's reports, after the stacks that took and gave back the memory.
+_RULE = "=" * 66
 # Where memory was wanted that is used up, of the machine or of a control group; the stack follows after a few lines.
 _OOM = " invoked oom-killer: "
 _OOM_LINES = 8
@@ -101,8 +106,10 @@ def _end(lines: list[str], start: int) -> int:
     for position in range(start + 1, min(start + _EXCERPT_LINES, len(lines))):
         if _CUT in lines[position]:
             break
-        if _END in lines[position]:
+        if _END in lines[position] or message(lines[position]) == _RULE:
             return position + 1
+        if after_stack and kind_of(message(lines[position])):
+            break
         if "</TASK>" in lines[position] and after_stack is None:
             after_stack = position + 1
     return after_stack or start + 1

@@ -19,6 +19,10 @@ from lab.debversion import order
 from lab.errors import LabError
 
 MANIFEST = "kernel.json"
+# In a kernel's folder, a link to a root file system; only where the host's tools cannot build modules.
+TOOLCHAIN = "toolchain"
+# Start of the names of folders in the cache that are not complete.
+UNFINISHED = ".unfinished-"
 
 
 def cache() -> Path:
@@ -60,6 +64,12 @@ class FetchedKernel:
         """The distribution's source, with its patches applied."""
         return self.root / "usr" / "src" / f"{named(self.name).source}.tar.xz"
 
+    @property
+    def toolchain(self) -> Path | None:
+        """The root file system with what builds modules for it; None: the host's own tools do."""
+        link = self.root / TOOLCHAIN
+        return link.resolve() if link.is_symlink() else None
+
     def info(self) -> dict[str, str]:
         """Everything as text, for other programs."""
         return {
@@ -74,6 +84,8 @@ class FetchedKernel:
             "modules": str(self.modules),
             "headers": str(self.headers),
             "source_tarball": str(self.source_tarball),
+            "toolchain": str(self.toolchain or ""),
+            "slowness": str(named(self.name).slowness),
         }
 
 

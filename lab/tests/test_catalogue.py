@@ -3,9 +3,9 @@
 
 import unittest
 
+from lab.apt import parse_madison
 from lab.catalogue import load, named, resolve, satisfies
 from lab.errors import LabError
-from lab.fetch import parse_madison
 
 
 def archive(*builds: tuple[str, str], without: tuple[str, ...] = ()) -> dict[str, set[str]]:

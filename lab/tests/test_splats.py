@@ -81,6 +81,10 @@ ONE_LINE = {
     "[    1.0] WARNING: kernel/a.c:350 at f+0x6b/0x80, CPU#0: sh/12": "warning",
     "[    1.0] WARNING: possible circular locking dependency detected": "warning",
     "[    1.0] WARNING: suspicious RCU usage": "warning",
+    "[    1.0] WARNING: SOFTIRQ-safe -> SOFTIRQ-unsafe lock order detected": "warning",
+    "[    1.0] WARNING: sh/12 still has locks held!": "warning",
+    "[    1.0] [ BUG: Invalid wait context ]": "bug",
+    "[    1.0] INFO: trying to register non-static key.": "warning",
     "[    1.0] refcount_t: underflow; use-after-free.": "warning",
     "[    1.0] Call Trace:": "trace",
 }
@@ -110,6 +114,32 @@ HARMLESS = """\
 """
 
 
+KASAN = f"""\
+[    9.1] {"=" * 66}
+[    9.1] BUG: KASAN: slab-use-after-free in f+0x1/0x2 [xk]
+[    9.1] Call Trace:
+[    9.1]  <TASK>
+[    9.1]  f+0x1/0x2 [xk]
+[    9.1]  </TASK>
+[    9.2] Freed by task 12:
+[    9.2]  kfree+0x1/0x2
+[    9.2] {"=" * 66}
+[    9.3] after
+"""
+
+LOCKS = """\
+[    9.1] ======================================================
+[    9.1] WARNING: possible circular locking dependency detected
+[    9.1] ------------------------------------------------------
+[    9.1] stack backtrace:
+[    9.1] Call Trace:
+[    9.1]  <TASK>
+[    9.1]  f+0x1/0x2 [xk]
+[    9.1]  </TASK>
+[    9.3] after
+"""
+
+
 class Find(unittest.TestCase):
     def test_warning_is_one_splat_with_its_whole_text(self) -> None:
         (splat,) = find(WARN)
@@ -130,6 +160,16 @@ class Find(unittest.TestCase):
         (splat,) = find(STALL)
         self.assertEqual(splat.kind, "stall")
         self.assertIn("default_idle", splat.excerpt)
+
+    def test_a_report_of_kasan_says_who_freed(self) -> None:
+        (splat,) = find(KASAN)
+        self.assertIn("Freed by task", splat.excerpt)
+        self.assertNotIn("] after", splat.excerpt)
+
+    def test_one_report_does_not_hide_the_next(self) -> None:
+        (splat,) = find(LOCKS)
+        self.assertIn("f+0x1/0x2", splat.excerpt)
+        self.assertEqual([one.kind for one in find(LOCKS + KASAN + OOPS)], ["warning", "sanitizer", "bug", "panic"])
 
     def test_memory_that_is_used_up_is_no_fault_of_the_kernel(self) -> None:
         self.assertEqual(find(OOM), [])

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+"""The distribution's packages: of the host's own release, or of another one from the same mirror.
+
+In: the name of a release (`trixie`, `trixie-backports`; empty: the host's). Out: an `Archive`.
+Refuses: another release, if the host has no source of Debian's packages.
+
+What is asked about another release never touches the host's own package lists: it has lists of its own
+in the cache. Both are verified by the keyring that is installed.
+"""
+
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab.errors import LabError
+from lab.process import run, say
+from lab.store import cache
+
+KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+_SECURITY = "-security"
+_BACKPORTS = "-backports"
+_REFRESH_SECONDS = 24 * 3600
+
+
+def parse_madison(text: str) -> dict[str, set[str]]:
+    """Available versions by package, from the output of `apt-cache madison`."""
+    available: dict[str, set[str]] = {}
+    for line in text.splitlines():
+        fields = [field.strip() for field in line.split("|")]
+        if len(fields) == 3 and fields[2].endswith(" Packages"):
+            available.setdefault(fields[0], set()).add(fields[1])
+    return available
+
+
+def suites_of(debian: str) -> list[str]:
+    """What a machine of that release takes packages from."""
+    release = release_of(debian)
+    return [release, f"{release}{_SECURITY}", *([debian] if debian != release else [])]
+
+
+def release_of(debian: str) -> str:
+    """The release that backports are for."""
+    return debian.removesuffix(_BACKPORTS)
+
+
+def parse_targets(text: str) -> dict[str, str]:
+    """Mirrors by suite, from the output of `apt-get indextargets` (suite, mirror, component)."""
+    rows = (line.split() for line in text.splitlines())
+    return {row[0]: row[1] for row in rows if len(row) == 3 and row[2] == "main"}
+
+
+def sources(debian: str, mirrors: dict[str, str], codename: str) -> list[str]:
+    """Lines for `sources.list`: the mirrors of the host's release `codename`, with other suites."""
+    lines = []
+    for suite in suites_of(debian):
+        own = f"{codename}{_SECURITY}" if suite.endswith(_SECURITY) else codename
+        if own not in mirrors:
+            raise LabError(
+                f"apt has no source of {own}, whose mirror would have {suite}: add it to /etc/apt/sources.list"
+            )
+        lines.append(f"deb [signed-by={KEYRING}] {mirrors[own]} {suite} main")
+    return lines
+
+
+def sources_of(debian: str) -> list[str]:
+    """The same, from what the host has."""
+    if not KEYRING.exists():
+        raise LabError(f"{KEYRING} is missing: install the package debian-archive-keyring")
+    release = dict(
+        line.split("=", 1) for line in Path("/etc/os-release").read_text().splitlines() if "=" in line
+    )
+    targets = ("apt-get", "indextargets", "--format", "$(CODENAME) $(REPO_URI) $(COMPONENT)", "Created-By: Packages")
+    codename = release.get("VERSION_CODENAME", "").strip('"')
+    return sources(debian, parse_targets(_output(list(targets))), codename)
+
+
+@dataclass(frozen=True)
+class Archive:
+    """Where packages come from: options of apt's tools."""
+
+    options: tuple[str, ...] = ()
+
+    def cache(self, *arguments: str) -> str:
+        """What `apt-cache` prints."""
+        return _output(["apt-cache", *self.options, *arguments])
+
+    def update(self) -> None:
+        """Refresh the package lists."""
+        command = ["apt-get", *self.options, "update", "-qq"]
+        run(command, "'apt-get update' failed: needs root and a network")
+
+    def download(self, packages: list[str], folder: Path) -> list[Path]:
+        """Download packages (`name=version` or `name`) into `folder`."""
+        # apt's sandbox user cannot write into a private folder, and says so at length.
+        sandbox = ("-o", "APT::Sandbox::User=root")
+        command = ["apt-get", *self.options, "download", "-qq", *sandbox, *packages]
+        try:
+            run(command, "download failed, run 'apt-get update' and check the network", cwd=folder)
+        except LabError:
+            say("download failed, refreshing the package lists")
+            self.update()
+            run(command, "download failed, check the network", cwd=folder)
+        return sorted(folder.glob("*.deb"))
+
+
+def archive_of(debian: str) -> Archive:
+    """The packages of a release; lists of another one than the host's are refreshed once a day."""
+    if not debian:
+        return Archive()
+    folder = cache() / "apt" / debian
+    for part in ("lists/partial", "cache/archives/partial"):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", dir=folder, delete=False) as file:
+        file.write("".join(f"{line}\n" for line in sources_of(debian)))
+    listed = folder / "sources.list"
+    Path(file.name).rename(listed)
+    options = {
+        "Dir::Etc::sourcelist": listed,
+        "Dir::Etc::sourceparts": "-",
+        "Dir::Etc::preferences": "-",
+        "Dir::Etc::preferencesparts": "-",
+        "Dir::State::lists": folder / "lists",
+        "Dir::Cache": folder / "cache",
+        "APT::Sandbox::User": "root",
+    }
+    archive = Archive(tuple(word for name, value in options.items() for word in ("-o", f"{name}={value}")))
+    fresh = folder / "fresh"
+    if not fresh.exists() or time.time() - fresh.stat().st_mtime > _REFRESH_SECONDS:
+        say(f"refreshing the package lists of {debian}")
+        archive.update()
+        fresh.touch()
+    return archive
+
+
+def _output(command: list[str]) -> str:
+    try:
+        return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+    except FileNotFoundError as error:
+        raise LabError(f"{command[0]} is not installed: the lab needs Debian 12") from error
+    except subprocess.CalledProcessError as error:
+        raise LabError(f"{command[0]} failed: run 'apt-get update' as root") from error

@@ -31,7 +31,7 @@ pub struct Kernel;
 
 impl Modules for Kernel {
     fn look(&self) -> Result<Described, String> {
-        let device = Device::open().map_err(|error| error.to_string())?;
+        let device = Device::open_to_read().map_err(|error| error.to_string())?;
         let parameters = device.parameters().map_err(|error| error.to_string())?;
         let meters = device.meters().map_err(|error| error.to_string())?;
         Ok(Described { parameters, meters })

@@ -37,14 +37,23 @@ impl Knob for File {
     }
 
     fn write(&mut self, value: &Value) -> Result<(), KnobError> {
-        // The kernel does not care about truncation; ordinary files, which tests use, do.
-        let mut file =
-            OpenOptions::new().write(true).truncate(true).open(&self.path).map_err(|error| match error.kind() {
-                io::ErrorKind::NotFound => self.failure(&error),
-                _ => self.refused(value, &error),
-            })?;
-        // In one call: the kernel takes each as a value of its own.
-        file.write_all(format!("{value}\n").as_bytes()).map_err(|error| self.refused(value, &error))
+        let before = self.text()?.len();
+        let mut file = OpenOptions::new().write(true).open(&self.path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => self.failure(&error),
+            _ => self.refused(value, &error),
+        })?;
+        let length = file.metadata().map_err(|error| self.refused(value, &error))?.len();
+        // An ordinary file is as long as what it holds; the kernel's own say 0, or a page.
+        let ordinary = length == before as u64;
+        let text = format!("{value}\n");
+        let padded = if ordinary { format!("{text:\n<before$}") } else { text.clone() };
+        // In one call: the kernel takes each as a value of its own. An ordinary file is not truncated before, since
+        // whoever looks in between, the guardian above all, would find a value that nobody has set.
+        file.write_all(padded.as_bytes()).map_err(|error| self.refused(value, &error))?;
+        if ordinary {
+            file.set_len(text.len() as u64).map_err(|error| self.refused(value, &error))?;
+        }
+        Ok(())
     }
 
     fn offered(&mut self) -> Result<Option<Vec<Value>>, KnobError> {
@@ -55,5 +64,41 @@ impl Knob for File {
 impl File {
     fn refused(&self, value: &Value, error: &io::Error) -> KnobError {
         KnobError::Refused { place: self.path.display().to_string(), value: value.clone(), reason: error.to_string() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    /// A tuner may be killed between any two system calls. Reading beside a `write()` may show a part of it, which a
+    /// death cannot leave behind; an empty file is what truncation would leave.
+    #[test]
+    fn the_file_is_empty_at_no_moment() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("knob");
+        let values = [Value::Number(7), Value::parse("mq-deadline"), Value::Number(1024)];
+        fs::write(&path, "7\n").unwrap();
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let mut looks = 0_u32;
+                while !done.load(Ordering::Relaxed) || looks < 1000 {
+                    let now = Value::read(&fs::read_to_string(&path).unwrap());
+                    assert_ne!(now, Value::parse(""));
+                    looks += 1;
+                }
+            });
+            let mut knob = File::new(&path);
+            for value in values.iter().cycle().take(30_000).take_while(|_| !reader.is_finished()) {
+                knob.write(value).unwrap();
+                assert_eq!(knob.read().as_ref(), Ok(value));
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        File::new(&path).write(&Value::Number(5)).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "5\n");
     }
 }

@@ -92,6 +92,12 @@ class Runner:
         beyond = self.record.index >= len(self.record.events)
         return "limit" in ends and (len(ends) == 2 or beyond)
 
+    def strays(self, genome: Genome) -> bool:
+        """Whether a side reads as a number where a call returns to."""
+        self.machine.strayed = False
+        self.state(genome)
+        return self.machine.strayed
+
     def explains(self, other: "Runner") -> bool:
         """Whether the last state of this runner, which found no difference, explains away that of `other`: it came to
         the same updates, and one of the builds met the same events."""
@@ -254,7 +260,9 @@ class Runner:
         block = self.machine.words
         values = [block[GPR + register] for register in (*CALLEE_SAVED, RSP)]
         if self.result != 0:
-            values.append(self._seen(block[GPR + RAX], []) & mask(self.result or 8))
+            # What is narrower than an address is none, whatever is above it.
+            result = block[GPR + RAX] & mask(self.result or 8)
+            values.append(result if self.result in {1, 2, 4} else self._seen(result, []))
         self.record.add(Event("return", tuple(values)))
         return "end"
 

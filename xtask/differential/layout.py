@@ -23,6 +23,8 @@ STUB_SIZE = 16
 RETURN = "__x86_return_thunk"
 TRACE = "__fentry__"
 PARAVIRTUAL, PARAVIRTUAL_SIZE = "pv_ops", 0x400
+# What code that does not know the value reads it from.
+OPAQUE, OPAQUE_SIZE = "xk_opaque_object", 8
 NOP5 = bytes.fromhex("0f1f440000")
 HLT = 0xF4
 RDTSC = b"\x0f\x31"
@@ -58,8 +60,10 @@ class Side:
 class Layout:
     """Addresses of what the two builds of a function refer to."""
 
-    def __init__(self, builds: tuple[Object, Object], function: str, is_function: Callable[[str], bool]) -> None:
-        self.function = function
+    def __init__(
+        self, builds: tuple[Object, Object], function: str, is_function: Callable[[str], bool], value: int
+    ) -> None:
+        self.function, self.value = function, value
         self.sides = [self._side(number, build) for number, build in enumerate(builds)]
         self.stubs: dict[str, int] = {"": 0, "(return)": 1}
         self._room: dict[str, int] = {}
@@ -135,7 +139,7 @@ class Layout:
         if place.kind == "data":
             there = side.code.symbol_at(place.section, place.at)
             room = min((there.size if there else FOREIGN_ROOM) + 64, MOST_ROOM)
-        elif place.kind == "extern" and place.name != PARAVIRTUAL and not self._foreign_function(place.name):
+        elif place.kind == "extern" and place.name not in (PARAVIRTUAL, OPAQUE) and not self._foreign_function(place.name):
             room = FOREIGN_ROOM
         else:
             return
@@ -165,6 +169,8 @@ class Layout:
             return self._constant(side, place) + place.offset
         if place.name == PARAVIRTUAL:
             return self._paravirtual() + place.offset
+        if place.name == OPAQUE:
+            return self._opaque() + place.offset
         if place.kind == "extern" and self._foreign_function(place.name):
             return self.stub(place.name) + place.offset
         if place.name not in self.symbols:
@@ -188,6 +194,13 @@ class Layout:
                 for side in self.sides:
                     side.constants[at + offset : at + offset + 8] = word
         return CONSTANTS + self.constants[PARAVIRTUAL]
+
+    def _opaque(self) -> int:
+        if OPAQUE not in self.constants:
+            at = self._reserve(OPAQUE, OPAQUE_SIZE)
+            for side in self.sides:
+                side.constants[at : at + OPAQUE_SIZE] = self.value.to_bytes(OPAQUE_SIZE, "little", signed=True)
+        return CONSTANTS + self.constants[OPAQUE]
 
     def _share_constants(self) -> None:
         """Puts what one build alone refers to into both: a pointer at random must read the same there."""

@@ -18,7 +18,7 @@ from unicorn import UC_ARCH_X86, UC_HOOK_BLOCK, UC_HOOK_CODE, UC_HOOK_MEM_READ, 
 from unicorn import UC_MEM_WRITE, UC_MODE_64, UC_PROT_EXEC, UC_PROT_READ, UC_PROT_WRITE, UC_TLB_VIRTUAL, Uc
 from unicorn.x86_const import UC_X86_REG_GS_BASE, UC_X86_REG_RIP
 
-from layout import CONSTANTS, HLT, PER_CPU, RETURN, STUB_SIZE, STUBS, SYMBOLS, Layout, Side
+from layout import CODE, CONSTANTS, HLT, PER_CPU, RETURN, STUB_SIZE, STUBS, SYMBOLS, Layout, Side
 from sites import Step
 from states import BEGIN, IMAGE_BYTES
 
@@ -62,6 +62,8 @@ class Mode(Enum):
     TRACED = 1
     # Nothing; but every byte that code reads alone is a truth value, 0 or 1.
     TRUTH = 2
+    # Whether code reads a return address as a number, through a pointer at random.
+    STRAY = 3
 
 
 class Memory(NamedTuple):
@@ -137,6 +139,9 @@ class Machine:
         self._limit = TRACED_INSTRUCTIONS if mode == Mode.TRACED else INSTRUCTIONS
         if mode == Mode.TRUTH:
             self.uc.hook_add(UC_HOOK_MEM_READ, self._truth)
+        self.strayed = False
+        if mode == Mode.STRAY:
+            self.uc.hook_add(UC_HOOK_MEM_READ, self._stray)
         if mode == Mode.TRACED:
             self.uc.hook_add(UC_HOOK_BLOCK, self._block)
             self.uc.hook_add(UC_HOOK_MEM_READ, self._read)
@@ -187,6 +192,16 @@ class Machine:
         at = self._in_world(place)
         if size == 1 and at is not None:
             self.world.map[at] = int(self.world.map[at] != 0)
+
+    def _stray(self, _: Uc, __: int, place: int, size: int, *rest) -> None:  # noqa: ANN002
+        """Notes that some of a word of the stack is read which is an address in code. Returns read none: the function's
+        own goes to a stub, and calls are answered without one. Or of the block, where it is while a call is answered."""
+        at = place - STACK_AT
+        if BLOCK <= place < BLOCK + PAGE:
+            self.strayed |= not SAVE <= self.rip() < SAVE + PAGE
+        if 0 <= at < STACK_SIZE:
+            for word in {at & -8, at + size - 1 & -8}:
+                self.strayed |= CODE[0] <= struct.unpack_from("<Q", self.stack.map, word)[0] < STUBS
 
     def _in_world(self, place: int) -> int | None:
         symbols = self.layout.symbols_size
@@ -254,11 +269,12 @@ class Machine:
             self._load_constants(side)
 
     def go(self, address: int) -> int:
-        """Executes from `address` to the next stop; the number of the stub, or 0."""
+        """Executes from `address` to the next stop; the number of the stub, or 0. Where it has run for too long while
+        it was saving registers, those are not all saved."""
         self.words[ID] = 0
         self.faulted = False
         self.uc.emu_start(address, 0, count=self._limit)
-        return self.words[ID]
+        return self.words[ID] if self.rip() == SAVE + len(SAVE_CODE) else 0
 
     def rip(self) -> int:
         """Where it stopped."""

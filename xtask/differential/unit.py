@@ -124,7 +124,7 @@ def _execute(
 ) -> Corpus:
     """Runs both builds. States are looked for once, with the updates, and used again for code that is patched."""
     callees, words = Callees(exported), pool(seed)
-    layout = Layout(builds, result.function, callees.is_function)
+    layout = Layout(builds, result.function, callees.is_function, result.value)
     sites = Sites(exported["table"], source, layout, result.value, result.way == "in place")
     if corpus is None:
         words.near(_numbers(exported, source, result), seed)
@@ -132,6 +132,7 @@ def _execute(
         corpus.explore(Runner(layout, sites, callees, words, Mode.TRACED).trace, seed, set(sites.by_address))
     runner = Runner(layout, sites, callees, words)
     truth: Runner | None = None
+    stray: Runner | None = None
     for number in numbers:
         genome = corpus.state(number)
         outcome = runner.state(genome)
@@ -140,6 +141,11 @@ def _execute(
             truth = truth or Runner(layout, sites, callees, words, Mode.TRUTH)
             if not truth.state(genome).difference and truth.explains(runner):
                 outcome.doubt, outcome.difference = f"not if single bytes are 0 or 1: {outcome.difference}", None
+        if outcome.difference:
+            # A pointer at random refers to the stack, and the builds lie in different places.
+            stray = stray or Runner(layout, sites, callees, words, Mode.STRAY)
+            if stray.strays(genome):
+                outcome.doubt, outcome.difference = f"a return address is read: {outcome.difference}", None
         _count(result, number, outcome)
     result.sites, result.reached = len(sites.by_address), len(runner.reached)
     return corpus

@@ -17,6 +17,8 @@ from states import PART_BYTES, POOL_WORDS, Genome, Pool, mix
 
 # The part of the stack that is filled anew.
 _USED = 16 << 10
+# Bytes of `struct pcpu_hot`.
+_CURRENT = 64
 # Bytes that a called function writes to where it is pointed to.
 _WRITTEN = 128
 
@@ -28,15 +30,22 @@ class World:
         self.machine, self.pool = machine, pool
         self._seed, self._seeds = 0, {}
         self._return = (STUBS + STUB_SIZE * machine.layout.stubs["(return)"]).to_bytes(8, "little")
-        self._pins = self._pinned()
+        self._pins: dict[int, bytes] = {}
 
-    def _pinned(self) -> list[tuple[int, bytes]]:
-        """Places that always hold the same: where per-CPU data are, in per-CPU data."""
-        at = self.machine.layout.symbols.get("this_cpu_off")
-        if at is None:
-            return []
-        per_cpu = ARENA_SIZE + self.machine.layout.symbols_size
-        return [(per_cpu + at - SYMBOLS, PER_CPU.to_bytes(8, "little"))]
+    def _per_cpu(self, name: str) -> int | None:
+        """Where a per-CPU object lies in memory."""
+        at = self.machine.layout.symbols.get(name)
+        return None if at is None else ARENA_SIZE + self.machine.layout.symbols_size + at - SYMBOLS
+
+    def _pinned(self) -> dict[int, bytes]:
+        """Places that hold the same until the end: where per-CPU data are, in per-CPU data; and what the kernel declares
+        to be constant since no thread sees it change (arch/x86/include/asm/current.h)."""
+        pins = {}
+        if (at := self._per_cpu("this_cpu_off")) is not None:
+            pins[at] = PER_CPU.to_bytes(8, "little")
+        if (at := self._per_cpu("const_pcpu_hot")) is not None:
+            pins[at] = self.machine.world.read(at, _CURRENT)
+        return pins
 
     def begin(self, genome: Genome) -> None:
         """Memory and registers of a state."""
@@ -46,6 +55,7 @@ class World:
         for at, word in genome.words:
             at = min(at, self.machine.world_size - 8)
             memmove(self.machine.world.address + at, word.to_bytes(8, "little"), 8)
+        self._pins = self._pinned()
         self._pin()
         self._fill_stack(drawn)
         block, words = self.machine.words, self.pool.words
@@ -69,7 +79,7 @@ class World:
         return self.pool.address + 8 * (drawn % (POOL_WORDS - PART_BYTES // 8))
 
     def _pin(self) -> None:
-        for at, content in self._pins:
+        for at, content in self._pins.items():
             memmove(self.machine.world.address + at, content, len(content))
 
     def _fill_stack(self, drawn: int) -> None:

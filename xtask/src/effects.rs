@@ -278,51 +278,38 @@ mod tests {
         assert_eq!(effect.observed_default, effect.observed_reverted);
     }
 
-    /// A plug holds so many requests before it is flushed (block layer).
-    #[test]
-    fn blk_max_request_count() {
-        effect_of("blk_max_request_count");
+    /// A test for each case, and one that none was forgotten.
+    macro_rules! cases {
+        ($($(#[$what:meta])* $case:ident;)*) => {
+            $($(#[$what])* #[test] fn $case() { effect_of(stringify!($case)); })*
+
+            #[test]
+            fn every_case_has_a_test() {
+                let mut tests = [$(stringify!($case)),*];
+                tests.sort_unstable();
+                assert_eq!(all().unwrap(), tests);
+            }
+        };
     }
 
-    /// The softirq loop makes so many rounds before it wakes ksoftirqd.
-    #[test]
-    fn max_softirq_restart() {
-        effect_of("max_softirq_restart");
-    }
-
-    /// A shrinker is asked for so many objects at a time (reclaim).
-    #[test]
-    fn shrink_batch() {
-        effect_of("shrink_batch");
-    }
-
-    /// So many pages are migrated between two flushes of the TLB.
-    #[test]
-    fn nr_max_batched_migration() {
-        effect_of("nr_max_batched_migration");
-    }
-
-    /// A fresh TCP connection may send so many segments.
-    #[test]
-    fn tcp_init_cwnd() {
-        effect_of("tcp_init_cwnd");
-    }
-
-    /// HyStart tolerates a delay of the smallest round trip, shifted (literal in `ca->delay_min >> 3`).
-    #[test]
-    fn hystart_delay_shift() {
-        effect_of("hystart_delay_shift");
-    }
-
-    /// ... but at most so many microseconds.
-    #[test]
-    fn hystart_delay_max() {
-        effect_of("hystart_delay_max");
-    }
-
-    /// A sender looks at its backlog after so many segments (literal in `process_backlog >= 16`).
-    #[test]
-    fn process_backlog() {
-        effect_of("process_backlog");
+    cases! {
+        /// A plug holds so many requests before it is flushed (block layer).
+        blk_max_request_count;
+        /// Epoll instances may watch each other in a chain of so many, and one more; tested for order.
+        ep_max_nests;
+        /// The softirq loop makes so many rounds before it wakes ksoftirqd.
+        max_softirq_restart;
+        /// A shrinker is asked for so many objects at a time (reclaim).
+        shrink_batch;
+        /// So many pages are migrated between two flushes of the TLB.
+        nr_max_batched_migration;
+        /// A fresh TCP connection may send so many segments.
+        tcp_init_cwnd;
+        /// HyStart tolerates a delay of the smallest round trip, shifted (literal in `ca->delay_min >> 3`).
+        hystart_delay_shift;
+        /// ... but at most so many microseconds.
+        hystart_delay_max;
+        /// A sender looks at its backlog after so many segments (literal in `process_backlog >= 16`).
+        process_backlog;
     }
 }

@@ -43,7 +43,7 @@ pub use id::{ConstId, IdError};
 pub use index::Index;
 pub use layout::{layout_sensitive, LayoutChange, LayoutError};
 pub use memo::recall;
-pub use opaque::{build_opaque, NOTED, SYMBOL};
+pub use opaque::{build_opaque, Opaque, NOTED, OBJECT, SYMBOL};
 pub use patch::{patched, PatchError, Patched};
 pub use probe::Sight;
 pub use resolve::{resolve, Constant, Form, ResolveError, Site};

@@ -4,6 +4,10 @@
 //! C type. What the compiler makes of that holds for every value, because it can draw no conclusion
 //! from it. The symbol is never linked: the analysis reads its relocations as V.
 //!
+//! It still knows that the value does not change: a loop that counts up to it may test for equality at
+//! its end. [`Opaque::Changing`] forbids that, too: the constant is replaced by a volatile object, which is
+//! read wherever the source mentions it. The analysis reads it as V each time.
+//!
 //! Where C demands a constant (array sizes, static initialisers, `case`), there is no opaque build.
 //! An assertion about the value is different: its failing call stays in the code, and the analysis
 //! finds the values for which it is not reached.
@@ -15,8 +19,30 @@ use crate::resolve::{Constant, Form};
 use crate::tree::{BuildTree, Unit};
 use std::path::{Path, PathBuf};
 
-/// The symbol whose address stands for V.
+/// The symbol whose address stands for V: the linker would decide it, so the compiler can conclude nothing from it.
 pub const SYMBOL: &str = "xk_opaque";
+/// The object whose contents stand for V, where the compiler may not even know that V stays the same.
+pub const OBJECT: &str = "xk_opaque_object";
+
+/// What the compiler may know of the value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Opaque {
+    /// That it is the same everywhere.
+    Fixed,
+    /// Nothing.
+    Changing,
+}
+
+impl Opaque {
+    /// What stands for a value of type `c_type`, and its declaration.
+    fn text(self, c_type: &str) -> (String, String) {
+        match self {
+            Self::Fixed => (format!("(({c_type})(long){SYMBOL})"), format!("extern char {SYMBOL}[];")),
+            Self::Changing => (format!("(({c_type}){OBJECT})"), format!("extern const volatile {c_type} {OBJECT};")),
+        }
+    }
+}
+
 /// Flags for assembly with the compiler's own instructions (RTL) beside each of the machine's.
 pub const NOTED: [&str; 4] = ["-g0", "-w", "-S", "-dP"];
 /// Raised when the text that is compiled changes: objects are kept under their recipe.
@@ -24,7 +50,7 @@ const RECIPE: &str = "2";
 /// An address is never 0, but V may be.
 const ANY_ADDRESS: &str = "-fno-delete-null-pointer-checks";
 
-/// Compiles `unit` with the opaque value in the place of `constant`. `flags` are [`QUICK`](crate::QUICK) for an
+/// Compiles `unit` with an opaque value in the place of `constant`. `flags` are [`QUICK`](crate::QUICK) for an
 /// object and [`NOTED`] for assembly.
 ///
 /// # Errors
@@ -34,6 +60,7 @@ pub fn build_opaque(
     tree: &impl BuildTree,
     constant: &Constant,
     unit: &Unit,
+    opaque: Opaque,
     out_dir: &Path,
     flags: &[&str],
 ) -> Result<PathBuf, BuildError> {
@@ -41,11 +68,12 @@ pub fn build_opaque(
     let key = digest(&[&tree.stamp(), &unit.source, &place, &constant.site.written]);
     let extension = if flags == NOTED { "s" } else { "o" };
     let kind = digest(&[RECIPE, &key, &flags.join(" "), constant.c_type.name()]);
-    let object = out_dir.join(format!("{}-{kind}.opaque.{extension}", stem(&unit.source)));
+    let word = if opaque == Opaque::Fixed { "opaque" } else { "changing" };
+    let object = out_dir.join(format!("{}-{kind}.{word}.{extension}", stem(&unit.source)));
     if object.is_file() {
         return Ok(object);
     }
-    let text = text(tree, constant, unit, &key)?;
+    let text = text(tree, constant, unit, opaque, &key)?;
     let store = |error| BuildError::Store { path: out_dir.to_owned(), error };
     std::fs::create_dir_all(out_dir).map_err(store)?;
     let folder = tempfile::Builder::new().prefix(".building").tempdir_in(out_dir).map_err(store)?;
@@ -74,8 +102,14 @@ fn refused(constant: &Constant, unit: &Unit, why: impl Into<String>) -> BuildErr
 }
 
 /// The preprocessed unit with the opaque value in it.
-fn text(tree: &impl BuildTree, constant: &Constant, unit: &Unit, key: &str) -> Result<String, BuildError> {
-    let value = format!("(({})(long){SYMBOL})", constant.c_type.name());
+fn text(
+    tree: &impl BuildTree,
+    constant: &Constant,
+    unit: &Unit,
+    opaque: Opaque,
+    key: &str,
+) -> Result<String, BuildError> {
+    let (value, declaration) = opaque.text(constant.c_type.name());
     let named = matches!(constant.form, Form::StaticConst | Form::EnumValue);
     let marked = marked(tree, &constant.site, &unit.source, key)?;
     let body = match (&*marked, &constant.name) {
@@ -95,7 +129,7 @@ fn text(tree: &impl BuildTree, constant: &Constant, unit: &Unit, key: &str) -> R
         }
         _ => return Err(refused(constant, unit, "the preprocessor looks at its name")),
     };
-    Ok(format!("extern char {SYMBOL}[];\n{body}"))
+    Ok(format!("{declaration}\n{body}"))
 }
 
 /// `text` with every mention of `name` replaced, outside of literals and directives, that is no

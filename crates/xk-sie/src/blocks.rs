@@ -15,6 +15,7 @@ use crate::flow::Live;
 use crate::insn::{Insn, Node};
 use crate::product;
 use crate::proof::{different, Solver};
+use crate::sample::Sample;
 use crate::semantics::{is_immediate, step, Substitution};
 use crate::state::{arithmetic, Flag, State, REGISTERS};
 use crate::term::{TermId, Terms};
@@ -193,8 +194,8 @@ impl Pieces<'_> {
         let (mut base, mut variant) = self.entry_states(&mut terms);
         self.execute_base(&mut terms, &mut base, known)?;
         self.execute_variant(&mut terms, &mut variant)?;
-        let samples: Vec<Sample> = (0..48).map(Sample).collect();
-        if !samples.iter().all(|s| s.same_memory(&terms, base.memory, variant.memory)) {
+        let samples: Vec<Sample> = (0..48).map(|number| Sample::new(number, None)).collect();
+        if !samples.iter().all(|s| s.same(&terms, base.memory, variant.memory)) {
             return None;
         }
         let mut claims = Claims { terms: &mut terms, samples: &samples, solver: self.solver, proved: HashMap::new() };
@@ -344,37 +345,5 @@ impl Claims<'_> {
         self.proved.insert(rewritten, ours);
         self.proved.insert(theirs, ours);
         true
-    }
-}
-
-/// A concrete state, made from the names of the unknowns.
-struct Sample(u64);
-
-impl Sample {
-    fn value(&self, name: &str) -> u128 {
-        use std::hash::{DefaultHasher, Hash, Hasher};
-        let mut hasher = DefaultHasher::new();
-        (self.0, name).hash(&mut hasher);
-        let value = hasher.finish();
-        // Small values reach comparisons that large random ones never do.
-        let narrow = [64, 4, 8, 16, 32, 12][self.0 as usize % 6];
-        u128::from(value >> (64 - narrow))
-    }
-
-    fn byte(&self, address: u64) -> u8 {
-        match self.0 % 8 {
-            0 => 0,
-            1 => (address % 3) as u8,
-            _ => self.value(&address.to_string()) as u8,
-        }
-    }
-
-    fn same(&self, terms: &Terms, a: TermId, b: TermId) -> bool {
-        let (symbols, memory) = (|name: &str| self.value(name), |at| self.byte(at));
-        a == b || terms.evaluate(a, &symbols, &memory) == terms.evaluate(b, &symbols, &memory)
-    }
-
-    fn same_memory(&self, terms: &Terms, a: TermId, b: TermId) -> bool {
-        terms.same_memory(a, b, &|name| self.value(name), &|at| self.byte(at))
     }
 }

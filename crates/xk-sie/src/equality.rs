@@ -3,14 +3,14 @@
 //! A compiler that knows the constant may know what values can come: it compiles `depth > 4` to
 //! `depth == 5` where no larger depth is left. A kernel that is changed while it runs may have such
 //! a depth, and then never meets the test. So may a loop that counts to the constant, which has counted
-//! beyond the new one when the change comes. A proof against the opaque build covers this, since
-//! nothing follows from a constant that nobody knows. Values that were only compiled need this check.
+//! beyond the new one when the change comes; there even a compiler that does not know the value tests for
+//! equality, since the value does not change. So this is asked whatever was proved.
 //!
-//! In: the deployed build with the places that follow the constant, and the opaque build. Out: the tests
-//! of a function with more tests for equality between the constant and something else than the opaque
-//! build has there. Which test belongs to which is not asked, so a test that the compiler has doubled
-//! counts, too: what is refused here may be good. Where the builds inline other functions, a test may
-//! stand in another function, and those of the whole unit are counted.
+//! In: the deployed build with the places that follow the constant, and a build in which the constant is
+//! volatile ([`xk_const::Opaque::Changing`]). Out: the tests of functions with more tests for equality between
+//! the constant and something else than that build has there. Which test belongs to which is not asked, so a
+//! test that the compiler has doubled counts, too: what is refused here may be good. Where the builds inline
+//! other functions, a test may stand in another function, and those of the whole unit are counted.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -92,14 +92,14 @@ pub fn concluded(base: &Object, places: &Seeds, opaque: Option<&Object>) -> Vec<
     let deployed = tests(base, Holder::Fields(places));
     let source = opaque.map_or_else(BTreeMap::new, |opaque| tests(opaque, Holder::Symbol));
     let excess = |(name, nodes): &(&String, &Vec<Node>)| nodes.len() > source.get(*name).map_or(0, Vec::len);
-    let Some((_, nodes)) = deployed.iter().find(excess) else { return Vec::new() };
+    let found: Vec<Node> = deployed.iter().filter(excess).flat_map(|(_, nodes)| nodes.iter().copied()).collect();
     let count = |found: &BTreeMap<String, Vec<Node>>| found.values().map(Vec::len).sum::<usize>();
     let names = |object: &Object| object.functions.values().map(|f| f.name.clone()).collect::<BTreeSet<_>>();
     let inlined_otherwise = opaque.is_some_and(|opaque| names(opaque) != names(base));
     if inlined_otherwise && count(&deployed) <= count(&source) {
         return Vec::new();
     }
-    nodes.clone()
+    found
 }
 
 /// The tests for equality between the constant and something else, by function: `f.part.0` and

@@ -14,7 +14,9 @@ impl Terms {
         self.eval(t, symbols, memory, &mut cache)
     }
 
-    fn eval(
+    /// As [`Terms::evaluate`], with what `cache` holds of the same symbols and memory taken from there, and
+    /// with what is new put into it: a term has the same value whenever it is asked for.
+    pub(crate) fn eval(
         &self,
         t: TermId,
         symbols: &dyn Fn(&str) -> u128,
@@ -83,18 +85,25 @@ impl Terms {
         }
     }
 
-    /// Whether two memory terms hold the same at every place that either of them stores to.
-    pub fn same_memory(&self, a: TermId, b: TermId, symbols: &dyn Fn(&str) -> u128, first: &dyn Fn(u64) -> u8) -> bool {
-        let mut cache = HashMap::new();
+    /// Whether two memory terms hold the same at every place that either of them stores to. `cache` is as for
+    /// [`Terms::eval`].
+    pub(crate) fn same_memory(
+        &self,
+        a: TermId,
+        b: TermId,
+        symbols: &dyn Fn(&str) -> u128,
+        first: &dyn Fn(u64) -> u8,
+        cache: &mut HashMap<TermId, u128>,
+    ) -> bool {
         let mut places = Vec::new();
         for mut at in [a, b] {
             while let Node::Store(before, address, value) = *self.node(at) {
-                let address = self.eval(address, symbols, first, &mut cache) as u64;
+                let address = self.eval(address, symbols, first, cache) as u64;
                 places.extend((0..u64::from(self.bits(value) / 8)).map(|i| address.wrapping_add(i)));
                 at = before;
             }
         }
-        let mut byte = |memory, at| self.byte(memory, at, symbols, first, &mut cache);
+        let mut byte = |memory, at| self.byte(memory, at, symbols, first, cache);
         places.into_iter().all(|at| byte(a, at) == byte(b, at))
     }
 

@@ -87,6 +87,7 @@ fn value_of(context: &Context<'_>, insn: &Insn) -> Result<(Field, Fit), String> 
     match fits[..] {
         [(field @ (Field::Immediate | Field::Displacement), fit)] => Ok((field, fit)),
         [(Field::Product, _)] => Err(format!("`{}`: the factor is no number in it", insn.text())),
+        [(Field::Order(order), _)] => Err(format!("`{}` is to test for {}", insn.text(), order.words())),
         [(Field::Pool, _)] => Err(format!("`{}` reads a constant from memory", insn.text())),
         _ => Err(format!("`{}` holds more than one value", insn.text())),
     }
@@ -176,25 +177,7 @@ fn decodes_as_number(bytes: &[u8], patch: &Patch, field: Field) -> Result<(), St
 /// The values around the default for which every number has room; forms are monotonic.
 fn room(context: &Context<'_>, patches: &[Patch], ivs: &[Fit]) -> Option<Range> {
     let fits = |value: i64| patches.iter().all(|p| p.has_room(Fit { width: 8, ..ivs[p.iv] }.apply(value)));
-    if !fits(context.default) {
-        return None;
-    }
-    let furthest = |end: i64| {
-        let (mut good, mut bad) = (i128::from(context.default), i128::from(end));
-        if fits(end) {
-            return end;
-        }
-        while (good - bad).abs() > 1 {
-            let middle = (good + bad) / 2;
-            if fits(middle as i64) {
-                good = middle;
-            } else {
-                bad = middle;
-            }
-        }
-        good as i64
-    };
-    Some(Range::of(furthest(context.range.min), furthest(context.range.max)))
+    context.range.around(context.default, fits)
 }
 
 /// The negated obligation: satisfiable when some state and some V in `range` tell the span

@@ -2,6 +2,7 @@
 //! resolved to symbols so that two builds can be compared.
 
 use iced_x86::{FlowControl, Formatter, GasFormatter, Instruction, InstructionInfoFactory, Mnemonic, OpAccess};
+pub use xk_const::{OBJECT as OPAQUE_OBJECT, SYMBOL as OPAQUE};
 
 use crate::term::{BinOp, TermId, Terms};
 
@@ -13,12 +14,6 @@ pub struct SymbolRef {
     /// Offset from it.
     pub offset: i64,
 }
-
-/// The symbol whose address stands for the constant in an opaque build: the linker would
-/// decide its value, so the compiler can conclude nothing from it.
-pub const OPAQUE: &str = "xk_opaque";
-/// The object whose contents stand for the constant, where that is how it is written.
-pub const OPAQUE_OBJECT: &str = "xk_opaque_object";
 
 impl SymbolRef {
     /// Its address as an unknown plus a constant. That of [`OPAQUE`] is V as its 32 low

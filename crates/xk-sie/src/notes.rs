@@ -63,7 +63,9 @@ impl Notes {
                     notes.calls.insert(insn.node, passed.clone());
                 }
             }
-            notes.frames.insert(function.name.clone(), text.layout.clone());
+            if !text.moved_again {
+                notes.frames.insert(function.name.clone(), text.layout.clone());
+            }
         }
         notes
     }
@@ -94,17 +96,13 @@ fn calls<'a>(object: &'a Object, function: &Function) -> Vec<&'a Insn> {
             Some(Target::External(symbol)) => symbol.name != "__x86_return_thunk",
             Some(Target::Local(node)) => {
                 let callee = object.functions.get(node);
-                callee.is_some_and(|callee| !callee.name.contains(".cold") && callee.name != base(&function.name))
+                callee.is_some_and(|callee| callee.whole() == callee.name && callee.name != function.whole())
             }
             None => false,
         };
         insn.is_call() || jumps && away
     };
     object.insns.range(function.start..end).map(|(_, insn)| insn).filter(leaves).collect()
-}
-
-fn base(name: &str) -> &str {
-    name.split(".cold").next().unwrap_or(name)
 }
 
 /// What is called, as the assembly writes it.
@@ -129,6 +127,10 @@ struct Written {
 struct Text {
     calls: Vec<Written>,
     layout: Layout,
+    /// Whether there is room below the saved registers.
+    lowered: bool,
+    /// Whether the stack pointer is aligned twice, or where there is room already (`alloca`).
+    moved_again: bool,
 }
 
 fn functions<'a>(assembly: &'a str, object: &Object) -> HashMap<&'a str, Text> {
@@ -207,7 +209,7 @@ impl Reader {
             return;
         }
         let rtl = std::mem::take(&mut self.rtl);
-        self.frame(&rtl, &mut text.layout);
+        text.frame(&rtl);
         let is_call = rtl.starts_with("(call_insn");
         if word == "call" || word == "jmp" && (is_call || statement.contains("__x86_indirect_thunk")) {
             let Some(target) = called(statement) else { return };
@@ -218,8 +220,13 @@ impl Reader {
             self.rtl = rtl;
         }
     }
+}
 
-    fn frame(&self, rtl: &str, layout: &mut Layout) {
+impl Text {
+    /// What an instruction does to the frame. That which aligns the stack pointer is part of the prologue
+    /// even where the compiler does not mark it so: with a frame pointer nobody needs to know how far it moves.
+    fn frame(&mut self, rtl: &str) {
+        let layout = &mut self.layout;
         for (at, _) in rtl.match_indices("%sfp") {
             let rest = &rtl[at + 4..];
             let Some((offset, rest)) = rest.split_once(" S") else { continue };
@@ -230,12 +237,13 @@ impl Reader {
                 layout.spills.extend(offset..offset + size);
             }
         }
-        if !rtl.starts_with("(insn/f") {
-            return;
-        }
-        if rtl.contains("(set (reg/f:DI 7 sp)") && rtl.contains("(and:DI (reg/f:DI 7 sp)") {
-            layout.saved_aligned = Some(0);
-        } else if rtl.contains("(pre_dec:DI (reg/f:DI 7 sp))") {
+        if rtl.contains("(set (reg/f:DI 7 sp)") {
+            if rtl.contains("(and:DI (reg/f:DI 7 sp)") {
+                self.moved_again |= self.lowered || layout.saved_aligned.is_some();
+                layout.saved_aligned.get_or_insert(0);
+            }
+            self.lowered |= rtl.contains("(plus:DI (reg/f:DI 7 sp)") || rtl.contains("(minus:DI (reg/f:DI 7 sp)");
+        } else if rtl.starts_with("(insn/f") && rtl.contains("(pre_dec:DI (reg/f:DI 7 sp))") {
             match &mut layout.saved_aligned {
                 Some(count) => *count += 1,
                 None => layout.saved += 1,
@@ -279,4 +287,39 @@ fn passed(rtl: &str) -> Call {
     }
     call.registers.sort_by_key(|(register, _)| ARGUMENTS.iter().position(|argument| argument == register));
     call
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PUSH: &str = "(insn/f 1 2 3 2 (set (mem:DI (pre_dec:DI (reg/f:DI 7 sp)) [0  S8 A8]) (reg:DI 3 bx)) 5";
+    const MARKED: &str = "(insn/f 4 5 6 2 (parallel [ (set (reg/f:DI 7 sp) (and:DI (reg/f:DI 7 sp) (const_int -16";
+    const BARE: &str = "(insn:TI 4 5 6 2 (parallel [ (set (reg/f:DI 7 sp) (and:DI (reg/f:DI 7 sp) (const_int -16";
+    const LOWER: &str = "(insn/f 7 8 9 2 (parallel [ (set (reg/f:DI 7 sp) (plus:DI (reg/f:DI 7 sp) (const_int -80";
+    const SPILL: &str = "(insn 1 2 3 4 (set (mem/c:SI (reg/f:DI 7 sp) [399 %sfp+-80 S4 A64]) (reg:SI 0 ax)) 81";
+
+    fn read(rtl: &[&str]) -> Text {
+        let mut text = Text::default();
+        rtl.iter().for_each(|rtl| text.frame(rtl));
+        text
+    }
+
+    #[test]
+    fn a_frame_may_be_aligned_without_a_mark() {
+        for and in [MARKED, BARE] {
+            let text = read(&[PUSH, PUSH, and, PUSH, LOWER, SPILL]);
+            let spills = (-80..-76).collect();
+            assert_eq!(text.layout, Layout { saved: 2, saved_aligned: Some(1), spills });
+            assert!(!text.moved_again);
+        }
+    }
+
+    #[test]
+    fn a_frame_that_is_aligned_again_is_not_known() {
+        assert!(read(&[PUSH, LOWER, SPILL, BARE]).moved_again);
+        assert!(read(&[PUSH, MARKED, LOWER, BARE]).moved_again);
+        assert!(read(&[PUSH, MARKED, BARE]).moved_again);
+        assert!(!read(&[PUSH, LOWER, SPILL]).moved_again);
+    }
 }

@@ -184,8 +184,7 @@ fn is_locked(insn: &Insn) -> bool {
 /// Whether no address in the frame of `function` gets out: its stack pointer is only ever
 /// moved, and used as the base of an access.
 fn is_private(object: &Object, function: &Function) -> bool {
-    let name = function.name.split(".cold").next().unwrap_or_default();
-    let parts = object.functions.values().filter(|f| f.name.split(".cold").next() == Some(name));
+    let parts = object.functions.values().filter(|part| part.whole() == function.whole());
     let mut insns = parts.flat_map(|part| {
         let end = Node { offset: part.start.offset + part.size, ..part.start };
         object.insns.range(part.start..end).map(|(_, insn)| insn)

@@ -116,10 +116,10 @@ pub fn build(
             break;
         }
     }
-    let (_, units, studies) = found.unwrap_or_default();
+    let (_, units, mut studies) = found.unwrap_or_default();
     let input = Input { default: constant.default, noreturns: &noreturns, deployed, solver };
     fitted(&input, &studies)?;
-    let values = shown(&variants, &means, &units, &studies)?;
+    let values = shown(&variants, &means, &units, &mut studies)?;
     clock.lap("prove");
     let analysis = conclude(&input, &studies, values)?;
     clock.lap("analyse");
@@ -159,8 +159,14 @@ fn round_values(default: i64) -> Vec<i64> {
 }
 
 /// For which values the units do what their source does.
-fn shown(variants: &Variants<'_>, means: &Means<'_>, units: &[Unit], studies: &[Study]) -> Result<Values, BuildError> {
+fn shown(
+    variants: &Variants<'_>,
+    means: &Means<'_>,
+    units: &[Unit],
+    studies: &mut [Study],
+) -> Result<Values, BuildError> {
     let Variants { tree, constant, options, .. } = *variants;
+    let observed = observed(constant.default, studies);
     let functions = studies.iter().filter_map(|study| Some(Functions { code: study.seeds()?, data: study.data() }));
     let compiler = FromTree { tree, constant, cache: options.cache, units };
     (options.progress)("proving for all values");
@@ -172,28 +178,36 @@ fn shown(variants: &Variants<'_>, means: &Means<'_>, units: &[Unit], studies: &[
         functions: functions.collect(),
         jobs: options.jobs,
     };
-    let observed = observed(constant.default, studies);
     let mut values = theorem.values(&observed.compiled.iter().copied().collect())?;
-    if values.proved.is_none() {
-        let fresh = |value: &i64| !values.contains(*value) && !observed.refused.contains_key(value);
-        let sensible = |value: &i64| *value > 0 && constant.c_type.fits(*value);
-        let more: Vec<i64> = round_values(constant.default).into_iter().filter(fresh).filter(sensible).collect();
-        let more = &more[..more.len().min(MOST_COMPILED / units.len().max(1))];
-        (options.progress)(&format!("compiling {} value(s) that are likely to be wanted", more.len()));
-        for (value, verdict) in theorem.compiled(more, None)? {
-            match verdict {
-                Ok(()) => values.compiled.push(value),
-                Err(why) => _ = values.refused.insert(value, why),
-            }
-        }
-        values.compiled.sort_unstable();
+    if values.proved.is_some() {
+        return Ok(with_refused(values, observed.refused));
     }
-    for (value, why) in observed.refused {
+    if let Some((seeds, values)) = theorem.ordered()? {
+        studies.iter_mut().zip(seeds).for_each(|(study, seeds)| study.test_for_order(seeds));
+        return Ok(with_refused(values, observed.refused));
+    }
+    let fresh = |value: &i64| !values.contains(*value) && !observed.refused.contains_key(value);
+    let sensible = |value: &i64| *value > 0 && constant.c_type.fits(*value);
+    let more: Vec<i64> = round_values(constant.default).into_iter().filter(fresh).filter(sensible).collect();
+    let more = &more[..more.len().min(MOST_COMPILED / units.len().max(1))];
+    (options.progress)(&format!("compiling {} value(s) that are likely to be wanted", more.len()));
+    for (value, verdict) in theorem.compiled(more, None)? {
+        match verdict {
+            Ok(()) => values.compiled.push(value),
+            Err(why) => _ = values.refused.insert(value, why),
+        }
+    }
+    values.compiled.sort_unstable();
+    Ok(with_refused(values, observed.refused))
+}
+
+fn with_refused(mut values: Values, refused: BTreeMap<i64, String>) -> Values {
+    for (value, why) in refused {
         if !values.contains(value) {
             values.refused.entry(value).or_insert(why);
         }
     }
-    Ok(values)
+    values
 }
 
 /// Compiles and compares wave by wave, until enough values agree or none are left.

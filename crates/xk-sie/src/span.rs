@@ -14,8 +14,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use xk_table::{AsmLine, CriticalSpan, Fit, Indirection, Place, ProbeKind, Proof, Range, Refusal, When, MAX_IVS};
+use xk_table::{AsmLine, CriticalSpan, Fit, Indirection, Place, Proof, Range, Refusal, When, MAX_IVS};
 
+use crate::candidates::Candidate;
 use crate::crowd::crowd;
 use crate::diff::Field;
 use crate::flow::{Flow, Live};
@@ -23,8 +24,8 @@ use crate::generate::{generate, Generated};
 use crate::in_place::in_place;
 use crate::insn::{Insn, Node};
 use crate::object::{Function, Object};
+use crate::order;
 use crate::ordering::{memory_rules, Ordered, Update};
-use crate::probe;
 use crate::product;
 use crate::program::{execute, iv_term, Link, Links};
 use crate::proof::{obligation, ProofError, Solver};
@@ -58,35 +59,18 @@ pub struct Context<'a> {
 
 /// A group of seeds that form one expression, as indices into a block.
 #[derive(Debug)]
-struct Draft {
-    first_seed: usize,
+pub(crate) struct Draft {
+    pub first_seed: usize,
     /// No span may begin before this.
-    settled: usize,
+    pub settled: usize,
     /// The instruction that carries the update before this one.
-    carrier: Option<usize>,
+    pub carrier: Option<usize>,
     /// Just behind the last seed.
-    end: usize,
+    pub end: usize,
     /// The last instruction before which the update may still run.
-    last: usize,
+    pub last: usize,
     /// Whether `last` exists: otherwise only "after the last seed" is left.
-    before_possible: bool,
-}
-
-/// A location for the update.
-#[derive(Clone)]
-struct Candidate {
-    /// Index of the instruction that carries the probe.
-    insn: usize,
-    when: When,
-    probe: ProbeKind,
-    reason: Option<String>,
-}
-
-impl Candidate {
-    /// Where the update runs, as an index into the block.
-    fn point(&self) -> usize {
-        self.insn + usize::from(self.when != When::Before)
-    }
+    pub before_possible: bool,
 }
 
 impl Context<'_> {
@@ -214,44 +198,6 @@ impl Context<'_> {
             index += 1;
         }
         Ok(draft)
-    }
-
-    fn candidates(&self, function: &Function, block: &[&Insn], draft: &Draft) -> (Vec<Candidate>, Vec<String>) {
-        let mut candidates = Vec::new();
-        let mut reasons = Vec::new();
-        if draft.before_possible {
-            for (index, insn) in block.iter().enumerate().take(draft.last + 1).skip(draft.end) {
-                match probe::unprobeable(self.object, function, insn) {
-                    Some(reason) => reasons.push(format!("{:#x}: {reason}", insn.node.offset - function.start.offset)),
-                    None => {
-                        let reason = probe::not_optimised(self.object, self.flow, function, insn);
-                        let probe = if reason.is_none() { ProbeKind::Jump } else { ProbeKind::Int3 };
-                        candidates.push(Candidate { insn: index, when: When::Before, probe, reason });
-                    }
-                }
-            }
-        }
-        let last_seed = block[draft.end - 1];
-        let at_seed = |when, reason: &str| Candidate {
-            insn: draft.end - 1,
-            when,
-            probe: ProbeKind::Int3,
-            reason: Some(reason.into()),
-        };
-        match probe::unprobeable(self.object, function, last_seed) {
-            Some(reason) => reasons.push(format!("{:#x}: {reason}", last_seed.node.offset - function.start.offset)),
-            None => {
-                candidates.push(at_seed(When::Instead, "the update runs instead of the instruction"));
-                candidates.push(at_seed(When::After, "the update runs behind the instruction"));
-            }
-        }
-        let rank = |when| match when {
-            When::Before => 0,
-            When::Instead => 1,
-            When::After => 2,
-        };
-        candidates.sort_by_key(|c| (c.probe != ProbeKind::Jump, rank(c.when), c.insn));
-        (candidates, reasons)
     }
 
     fn prove(
@@ -444,7 +390,8 @@ impl Context<'_> {
                 .iter()
                 .find_map(|&f| self.seeds.get(&(insn.node, f)))
                 .and_then(|fit| ivs.iter().position(|x| x == fit));
-            AsmLine { offset: offset(insn.node), text: insn.text(), iv }
+            let order = order::at(self.seeds, insn.node).map(|(order, _)| order);
+            AsmLine { offset: offset(insn.node), text: insn.text(), iv, order }
         });
         let probed = block[candidate.insn];
         CriticalSpan {

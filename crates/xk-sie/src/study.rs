@@ -116,6 +116,11 @@ impl Study {
         self.seeds.as_ref()
     }
 
+    /// Takes the functions of V with tests for order in the places of some for equality.
+    pub fn test_for_order(&mut self, seeds: Seeds) {
+        self.seeds = Some(seeds);
+    }
+
     /// The data that follows V.
     #[must_use]
     pub fn data(&self) -> &DataSeeds {
@@ -323,6 +328,13 @@ impl Study {
         self.predicted(value, &self.compared(means, value, variant)?)
     }
 
+    /// The first number in which `variant`, a build with `value`, is not what the fit predicts, if the code is
+    /// the same otherwise.
+    #[must_use]
+    pub fn contradicts(&self, means: &Means<'_>, value: i64, variant: &Object) -> Option<String> {
+        self.predicted(value, &self.compared(means, value, variant).ok()?).err()
+    }
+
     /// The constants in which a build that the fit never saw differs, or the
     /// first difference that is none.
     fn compared(&self, means: &Means<'_>, value: i64, variant: &Object) -> Result<Observation, String> {
@@ -369,7 +381,7 @@ impl Study {
             Field::Displacement => {
                 insn.displacement.as_ref().map_or(insn.raw.memory_displacement64(), |s| s.offset as u64)
             }
-            Field::Immediate => (0..insn.raw.op_count())
+            Field::Immediate | Field::Order(_) => (0..insn.raw.op_count())
                 .find(|&i| is_immediate(insn.raw.op_kind(i)))
                 .map_or(0, |i| insn.raw.immediate(i)),
             Field::Pool => insn.pool.unwrap_or(0),
@@ -429,7 +441,7 @@ fn width(insn: &Insn, field: Field) -> u8 {
         Field::Displacement => return 8,
         Field::Product => return product::destination(insn).map_or(8, |(_, bits)| (bits / 8) as u8),
         Field::Pool => return insn.raw.memory_size().size() as u8,
-        Field::Immediate => {}
+        Field::Immediate | Field::Order(_) => {}
     }
     use iced_x86::Mnemonic as M;
     if matches!(insn.raw.mnemonic(), M::Shl | M::Shr | M::Sar | M::Rol | M::Ror | M::Sal) {

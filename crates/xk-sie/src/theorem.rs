@@ -6,22 +6,30 @@
 //! range. *These*: one value is compiled, and the deployed build with that value's constants is
 //! shown to do the same as the result. Nothing is concluded from one value about another.
 //!
+//! Neither is enough where the code tests for equality what the source may test for order: a change
+//! while it runs may be missed ([`crate::equality`]). Such a unit is refused, or its updates test for
+//! order and are shown to simulate a build in which the constant is volatile ([`crate::order`]).
+//!
 //! How the functions of V were found does not matter here: they may be guesses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
+use xk_const::Opaque::{Changing, Fixed};
 use xk_const::{CType, Constant, Unit};
 use xk_kernel::Tree;
 use xk_table::{Fit, Form, Range, Values};
 
 use crate::data::{self, DataSeeds};
+use crate::defined::{defined, symbolic};
+use crate::diff::Field;
 use crate::equality::{self, Holder};
 use crate::flow::Flow;
 use crate::insn::Node;
 use crate::notes::Notes;
 use crate::object::Object;
+use crate::order;
 use crate::pipeline::BuildError;
 use crate::simulation::{simulate, Build, Mismatch, Replacement, Replacements, Rules};
 use crate::span::Seeds;
@@ -57,6 +65,8 @@ pub enum With {
     Value(i64),
     /// A value that the compiler cannot know.
     Opaque,
+    /// One of which it does not know either that it stays the same.
+    Changing,
 }
 
 /// Compiles the units of a constant; `unit` counts them.
@@ -88,7 +98,8 @@ impl Compiler for FromTree<'_> {
         let Self { tree, constant, cache, units } = *self;
         let built = match with {
             With::Value(value) => xk_const::build(tree, constant, &units[unit], value, cache),
-            With::Opaque => xk_const::build_opaque(tree, constant, &units[unit], cache, &xk_const::QUICK),
+            With::Opaque => xk_const::build_opaque(tree, constant, &units[unit], Fixed, cache, &xk_const::QUICK),
+            With::Changing => xk_const::build_opaque(tree, constant, &units[unit], Changing, cache, &xk_const::QUICK),
         };
         match built {
             Ok(path) => Ok(Compiled::Object(Box::new(object(&path)?))),
@@ -104,7 +115,8 @@ impl Compiler for FromTree<'_> {
         let Self { tree, constant, cache, units } = *self;
         let path = match with {
             With::Value(value) => xk_const::build_noted(tree, constant, &units[unit], value, cache)?,
-            With::Opaque => xk_const::build_opaque(tree, constant, &units[unit], cache, &xk_const::NOTED)?,
+            With::Opaque => xk_const::build_opaque(tree, constant, &units[unit], Fixed, cache, &xk_const::NOTED)?,
+            With::Changing => xk_const::build_opaque(tree, constant, &units[unit], Changing, cache, &xk_const::NOTED)?,
         };
         let text = std::fs::read_to_string(&path).map_err(|source| BuildError::Io { path, source })?;
         Ok(Notes::read(&text, object))
@@ -148,10 +160,68 @@ impl Theorem<'_> {
         Ok(values)
     }
 
+    /// What is shown with tests for order in the places of tests for equality, and the functions of V of each
+    /// unit with them; nothing if no way to place them is proved ([`crate::order`]).
+    ///
+    /// # Errors
+    /// What keeps units from being compiled.
+    pub fn ordered(&self) -> Result<Option<(Vec<Seeds>, Values)>, BuildError> {
+        let tests = (0..self.studies.len()).map(|at| self.concluded_in(at)).collect::<Result<Vec<_>, _>>()?;
+        let Some(mut range) = self.defined().filter(|_| tests.iter().any(|t| !t.is_empty())) else {
+            return Ok(None);
+        };
+        let mut all = Vec::new();
+        for (at, tests) in tests.iter().enumerate() {
+            let (study, code) = (&self.studies[at], self.functions[at].code);
+            let ways = match tests[..] {
+                [] => vec![code.clone()],
+                _ => order::candidates(&study.base, study.flow(), code, tests),
+            };
+            let Some((seeds, found)) = self.first_proved(at, ways, range)? else { return Ok(None) };
+            all.push(seeds);
+            range = found;
+        }
+        let more = range.contains(self.means.default) && range != Range::of(self.means.default, self.means.default);
+        let values = Values { proved: Some(range), unproved: self.narrow(range), ..Values::default() };
+        Ok(more.then_some((all, values)))
+    }
+
+    /// The first of several functions of V of a unit that are proved, and for which values: all of `range`, or all
+    /// but the last one, to which a number can count but not beyond it.
+    fn first_proved(&self, at: usize, ways: Vec<Seeds>, range: Range) -> Result<Option<(Seeds, Range)>, BuildError> {
+        let mut tried: Vec<(&Seeds, Range)> = ways.iter().map(|seeds| (seeds, range)).collect();
+        let shorter = ways.iter().map(|seeds| (seeds, order::without_last(seeds, range)));
+        tried.extend(shorter.filter(|(_, shorter)| *shorter != range));
+        for (seeds, range) in tried {
+            let mut functions = self.functions.clone();
+            functions[at].code = seeds;
+            if let Ok(found) = self.with(functions).unit_for_all(at, range)? {
+                return Ok(Some((seeds.clone(), found)));
+            }
+        }
+        Ok(None)
+    }
+
+    fn with<'b>(&'b self, functions: Vec<Functions<'b>>) -> Theorem<'b> {
+        let Self { c_type, means, compiler, studies, jobs, .. } = *self;
+        Theorem { c_type, means, compiler, studies, functions, jobs }
+    }
+
+    /// The values that a proof may be about.
+    fn defined(&self) -> Option<Range> {
+        let whole = symbolic(self.c_type, self.means.default)?;
+        let mut units = self.studies.iter().zip(&self.functions);
+        units.try_fold(whole, |range, (study, functions)| {
+            defined(&study.base, functions.code, range, self.means.default)
+        })
+    }
+
     /// Why a range is not all that the type allows.
     fn narrow(&self, range: Range) -> Option<String> {
         let whole = symbolic(self.c_type, self.means.default)?;
-        (whole != range).then(|| format!("beyond {range} the deployed code does something else, or it is not decided"))
+        (whole != range).then(|| {
+            format!("beyond {range} the deployed code does something else, C says nothing, or it is not decided")
+        })
     }
 
     /// The values for which all units do what their opaque builds do; or why that is not shown.
@@ -160,8 +230,8 @@ impl Theorem<'_> {
     /// What keeps units from being compiled.
     pub fn for_all(&self) -> Result<Result<Range, String>, BuildError> {
         let default = self.means.default;
-        let Some(mut range) = symbolic(self.c_type, default) else {
-            return Ok(Err(format!("{default} does not fit the address of a symbol")));
+        let Some(mut range) = self.defined() else {
+            return Ok(Err(format!("{default} does not fit the address of a symbol, or C says nothing of it")));
         };
         for at in self.smallest_first() {
             match self.unit_for_all(at, range)? {
@@ -190,7 +260,10 @@ impl Theorem<'_> {
         if !functions.data.is_empty() {
             return Ok(Err(format!("{source}: the constant initialises static data")));
         }
-        let opaque = match self.compiler.compile(at, With::Opaque)? {
+        // A test for order that the update makes is none that the compiler may have made of another.
+        let ordered = functions.code.keys().any(|(_, field)| matches!(field, Field::Order(_)));
+        let with = if ordered { With::Changing } else { With::Opaque };
+        let opaque = match self.compiler.compile(at, with)? {
             Compiled::Object(object) => object,
             Compiled::Same => return Ok(Ok(range)),
             Compiled::Rejected(why) => return Ok(Err(format!("{source}: the compiler needs the value: {why}"))),
@@ -202,8 +275,12 @@ impl Theorem<'_> {
             Err(refusal) => return Ok(Err(refusal.to_string())),
         }
         let replaced = functions.code.iter().map(|(key, fit)| (*key, Replacement::Function(*fit))).collect();
-        let found = self.compared(at, With::Opaque, &opaque, &replaced, Some(range))?;
-        Ok(found.map(|found| found.unwrap_or(range)))
+        let found = match self.compared(at, with, &opaque, &replaced, Some(range))? {
+            Ok(found) => found.unwrap_or(range),
+            Err(why) => return Ok(Err(why)),
+        };
+        let nodes = self.concluded_in(at)?;
+        Ok(if nodes.is_empty() { Ok(found) } else { Err(self.not_met(at, &nodes)) })
     }
 
     /// What becomes of each of `values`: compiled in every unit, and compared. Those that are not `proved`
@@ -219,7 +296,7 @@ impl Theorem<'_> {
         let mut found = self.compared_with(values)?;
         let covered = |value: i64| value == self.means.default || proved.is_some_and(|range| range.contains(value));
         if found.iter().any(|(value, verdict)| !covered(*value) && verdict.is_ok()) {
-            if let Some(why) = self.concluded()? {
+            if let Some(why) = self.not_by_compiling()? {
                 let bare = found.iter_mut().filter(|(value, verdict)| !covered(**value) && verdict.is_ok());
                 bare.for_each(|(_, verdict)| *verdict = Err(why.clone()));
             }
@@ -227,24 +304,57 @@ impl Theorem<'_> {
         Ok(found)
     }
 
-    /// A test for equality that the compiler may have made of one for order, since it knew the constant.
-    fn concluded(&self) -> Result<Option<String>, BuildError> {
+    /// What keeps values from being accepted that were compiled only: a test for equality that the compiler may
+    /// have made of one for order, since it knew the constant; or an update that makes one of order again.
+    fn not_by_compiling(&self) -> Result<Option<String>, BuildError> {
         for (at, (study, functions)) in self.studies.iter().zip(&self.functions).enumerate() {
-            if equality::tests(&study.base, Holder::Fields(functions.code)).is_empty() {
-                continue;
-            }
-            let opaque = match self.compiler.compile(at, With::Opaque)? {
-                Compiled::Object(object) => Some(object),
-                Compiled::Same | Compiled::Rejected(_) => None,
-            };
-            let nodes = equality::concluded(&study.base, functions.code, opaque.as_deref());
-            if !nodes.is_empty() {
-                let places: Vec<String> = nodes.iter().map(|node| study.place(*node).to_string()).collect();
+            if let Some((node, _)) = functions.code.keys().find(|(_, field)| matches!(field, Field::Order(_))) {
+                let place = study.place(*node);
                 return Ok(Some(format!(
-                    "{}: the code tests for equality what the source may test for order: a state that has passed the \
-                     value would not meet it",
-                    places.join(", ")
+                    "{place}: the update tests for order, and the code compiled with it does not"
                 )));
+            }
+            let nodes = self.concluded_in(at)?;
+            if !nodes.is_empty() {
+                return Ok(Some(self.not_met(at, &nodes)));
+            }
+        }
+        Ok(None)
+    }
+
+    fn not_met(&self, at: usize, tests: &[Node]) -> String {
+        let places: Vec<String> = tests.iter().map(|node| self.studies[at].place(*node).to_string()).collect();
+        format!(
+            "{}: the code tests for equality what the source may test for order: a state that has passed the value \
+             would not meet it",
+            places.join(", ")
+        )
+    }
+
+    /// The tests for equality in a unit that the compiler may have made of tests for order.
+    fn concluded_in(&self, at: usize) -> Result<Vec<Node>, BuildError> {
+        let (study, functions) = (&self.studies[at], self.functions[at]);
+        if equality::tests(&study.base, Holder::Fields(functions.code)).is_empty() {
+            return Ok(Vec::new());
+        }
+        let opaque = match self.compiler.compile(at, With::Changing)? {
+            Compiled::Object(object) => Some(object),
+            Compiled::Same | Compiled::Rejected(_) => None,
+        };
+        Ok(equality::concluded(&study.base, functions.code, opaque.as_deref()))
+    }
+
+    /// The first number of the code compiled with `value` that is another than the function of V says, in code
+    /// that is the same otherwise.
+    ///
+    /// # Errors
+    /// What keeps units from being compiled.
+    pub fn contradicted(&self, value: i64) -> Result<Option<String>, BuildError> {
+        for (at, study) in self.studies.iter().enumerate() {
+            if let Compiled::Object(built) = self.compiler.compile(at, With::Value(value))? {
+                if let Some(why) = study.contradicts(&self.means, value, &built) {
+                    return Ok(Some(why));
+                }
             }
         }
         Ok(None)
@@ -283,6 +393,9 @@ impl Theorem<'_> {
 
     fn unit_with(&self, at: usize, value: i64) -> Result<Result<(), String>, BuildError> {
         let (study, functions) = (&self.studies[at], self.functions[at]);
+        // Tests for order are the update's own: they are compared with the opaque build alone.
+        let code = &order::as_compiled(functions.code);
+        let functions = Functions { code, ..functions };
         let predicted = predicts(study, functions, value);
         if predicted && study.agreeing().contains(&value) {
             return Ok(Ok(()));
@@ -344,15 +457,6 @@ fn predicts(study: &Study, functions: Functions<'_>, value: i64) -> bool {
     code && data && study.data().len() == functions.data.len()
 }
 
-/// The values of a type that the address of a symbol can have: 32 bits, sign-extended.
-fn symbolic(c_type: CType, default: i64) -> Option<Range> {
-    let (min, max) = c_type.range();
-    let (low, high) =
-        (i128::from(i32::MIN), i128::from(if c_type.bits() > 32 { i64::from(i32::MAX) } else { i64::MAX }));
-    let range = Range::of(min.max(low) as i64, max.min(high) as i64);
-    range.contains(default).then_some(range)
-}
-
 fn object(path: &std::path::Path) -> Result<Object, BuildError> {
     let data = std::fs::read(path).map_err(|source| BuildError::Io { path: path.into(), source })?;
     Object::parse(&data).map_err(|source| BuildError::Object { path: path.into(), source })
@@ -371,18 +475,4 @@ fn deep<T: Send>(work: impl FnOnce() -> Result<T, Mismatch> + Send) -> Result<T,
             Err(error) => Err(failed(format!("no thread for the comparison: {error}"))),
         }
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_symbol_has_32_bits() {
-        let of = |c_type, default| symbolic(c_type, default).map(|range| (range.min, range.max));
-        assert_eq!(of(CType::Int, 5), Some((i64::from(i32::MIN), i64::from(i32::MAX))));
-        assert_eq!(of(CType::UnsignedInt, 5), Some((0, i64::from(u32::MAX))));
-        assert_eq!(of(CType::UnsignedLong, 5), Some((0, i64::from(i32::MAX))));
-        assert_eq!(of(CType::Long, 1 << 40), None);
-    }
 }

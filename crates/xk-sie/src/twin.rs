@@ -12,6 +12,7 @@ use xk_table::Fit;
 use crate::diff::Field;
 use crate::flow::Live;
 use crate::insn::Insn;
+use crate::order;
 use crate::product;
 use crate::program::iv_term;
 use crate::semantics::{step, Substitution};
@@ -50,6 +51,10 @@ impl Twin {
         if let Some(fit) = context.seeds.get(&(insn.node, Field::Immediate)) {
             substitution.immediate = Some(iv_term(&mut self.terms, fit));
         }
+        let order = order::at(context.seeds, insn.node);
+        if let Some((_, fit)) = order {
+            substitution.immediate = Some(iv_term(&mut self.terms, fit));
+        }
         if let Some(fit) = context.seeds.get(&(insn.node, Field::Displacement)) {
             substitution.displacement = Some(iv_term(&mut self.terms, fit));
         }
@@ -58,6 +63,9 @@ impl Twin {
         }
         step(&mut self.terms, &mut self.actual, insn, Substitution::default()).map_err(|u| u.0)?;
         step(&mut self.terms, &mut self.wanted, insn, substitution).map_err(|u| u.0)?;
+        if order.is_some_and(|(order, _)| !order::test(&mut self.terms, &mut self.wanted, order)) {
+            return Err(insn.text());
+        }
         match context.seeds.get(&(insn.node, Field::Product)) {
             Some(fit) => self.product(context, insn, fit),
             None => Ok(()),

@@ -109,6 +109,9 @@ pub struct Report {
     pub agreeing: Vec<i64>,
     /// Those that do not and that the table does not accept, with the first difference.
     pub refused: BTreeMap<i64, String>,
+    /// Proved values whose compiled code is not shown to do the same, nor to hold other numbers, with the first
+    /// difference. A compiler that knows the value may conclude more from it than the comparison does.
+    pub inconclusive: BTreeMap<i64, String>,
 }
 
 impl Report {
@@ -252,6 +255,10 @@ pub fn shown_again(
         report.values.push(value);
         match verdict {
             Ok(()) => report.agreeing.push(value),
+            Err(why) if table.values.is_proved(value) => match theorem.contradicted(value)? {
+                Some(why) => report.fault(At::Table, Claim::Validation, format!("value {value}: {why}")),
+                None => _ = report.inconclusive.insert(value, why),
+            },
             Err(why) if table.values.contains(value) => {
                 report.fault(At::Table, Claim::Validation, format!("value {value}: {why}"));
             }

@@ -3,187 +3,12 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
+mod bench;
 mod common;
 
-use std::collections::{BTreeMap, HashSet};
-
-use common::{compile_c, noted_c, try_compile_c};
-use xk_const::CType;
-use xk_sie::analyse::{conclude, Input};
-use xk_sie::data::DataSeeds;
-use xk_sie::identity::{Candidate, Deployed};
-use xk_sie::notes::Notes;
-use xk_sie::object::Object;
-use xk_sie::pipeline::BuildError;
-use xk_sie::proof::Solver;
-use xk_sie::prototypes::Prototypes;
-use xk_sie::span::Seeds;
-use xk_sie::study::{Means, Study, Variant};
-use xk_sie::theorem::{Compiled, Compiler, Functions, Theorem, With};
-use xk_sie::verify::{against, quick, shown_again, values, At, Claim, Report};
-use xk_table::{
-    ConstRef, Fit, Form, InPlace, KernelRef, Mode, Op, OpCode, ProbeKind, Range, ScopeTable, Values, When, SCHEMA,
-};
-
-/// The deployed kernel is the fixture itself.
-struct Itself(Vec<(String, Vec<u8>)>);
-
-impl Deployed for Itself {
-    fn candidates(&self, symbol: &str, _module: Option<&str>) -> Result<Vec<Candidate>, String> {
-        let found = self.0.iter().enumerate().filter(|(_, (name, _))| name == symbol);
-        let candidate =
-            |i: usize| Candidate { section: ".text".into(), text_offset: i as u64 * 0x1000, address: i as u64 };
-        Ok(found.map(|(i, _)| candidate(i)).collect())
-    }
-
-    fn text(&self, candidate: &Candidate, _module: Option<&str>, len: usize) -> Result<Vec<u8>, String> {
-        let bytes = &self.0[candidate.address as usize].1;
-        Ok(bytes[..len.min(bytes.len())].to_vec())
-    }
-}
-
-/// A constant of one unit, its table, and what is needed to make both again.
-struct Bench {
-    text: &'static str,
-    deployed: Itself,
-    solver: Solver,
-    noreturns: HashSet<String>,
-    table: ScopeTable,
-}
-
-const DEFAULT: i64 = 32;
-const FITTED: [i64; 2] = [17, 64];
-const UNSEEN: [i64; 4] = [5, 10, 100, 127];
-
-fn object(text: &str, value: i64) -> Object {
-    Object::parse(&compile_c(text, &value.to_string())).unwrap()
-}
-
-impl Bench {
-    fn new(text: &'static str) -> Self {
-        let base = object(text, DEFAULT);
-        let mut names: Vec<(String, Vec<u8>)> =
-            base.functions.values().map(|f| (f.name.clone(), base.text_and_mask(f).0)).collect();
-        names.extend(base.data_symbols.keys().map(|name| (name.clone(), Vec::new())));
-        let table = ScopeTable {
-            schema: SCHEMA,
-            kernel: KernelRef { release: "test".into(), build_id: "00".into() },
-            constant: ConstRef {
-                id: "unit.c:L1:32:0".into(),
-                name: None,
-                text: String::new(),
-                token: "32".into(),
-                default: DEFAULT,
-            },
-            values: Values::proved(DEFAULT, DEFAULT),
-            functions: vec![],
-            spans: vec![],
-            data: vec![],
-            scopes: Vec::new(),
-            mode: Mode::Global,
-            escapes: Vec::new(),
-            scoped: None,
-            units: vec![],
-            stages: BTreeMap::new(),
-        };
-        let solver = Solver::z3(10).expect("z3 is needed: apt-get install z3");
-        let mut bench = Self { text, deployed: Itself(names), solver, noreturns: HashSet::new(), table };
-        let studies = [bench.study(&[FITTED.as_slice(), &UNSEEN].concat())];
-        let functions = [(studies[0].seeds().unwrap().clone(), studies[0].data().clone())];
-        let candidates = FITTED.into_iter().chain(UNSEEN).chain([DEFAULT]).collect();
-        let shown = bench.theorem(&studies, &functions, |theorem| theorem.values(&candidates).unwrap());
-        let found = conclude(&bench.input(), &studies, shown).unwrap();
-        bench.table.values = found.values;
-        bench.table.functions = found.functions;
-        bench.table.spans = found.spans;
-        bench.table.data = found.data;
-        bench.table.check().unwrap();
-        bench
-    }
-
-    fn input(&self) -> Input<'_> {
-        let Self { deployed, solver, noreturns, .. } = self;
-        Input { default: DEFAULT, noreturns, deployed, solver }
-    }
-
-    fn study(&self, values: &[i64]) -> Study {
-        let prototypes = Prototypes::default();
-        let means =
-            Means { default: DEFAULT, noreturns: &self.noreturns, prototypes: &prototypes, solver: &self.solver };
-        let mut study = Study::new("unit.c".into(), None, object(self.text, DEFAULT), &prototypes);
-        for &value in values {
-            study.add(&means, value, Variant::Built(Box::new(object(self.text, value))));
-        }
-        study
-    }
-
-    /// What is found when the table is altered like this.
-    fn altered(&self, alter: impl FnOnce(&mut ScopeTable)) -> Report {
-        let mut table = self.table.clone();
-        alter(&mut table);
-        let mut report = quick(&table, &self.deployed);
-        let values = values(&table);
-        let studies = [self.study(&values)];
-        let solvers = std::slice::from_ref(&self.solver);
-        let functions = against(&self.input(), solvers, &table, &values, &studies, &mut report);
-        if !functions.is_empty() {
-            self.theorem(&studies, &functions, |theorem| {
-                shown_again(theorem, &table, &values, &mut report).unwrap();
-            });
-        }
-        report
-    }
-
-    /// The theorem with these functions of V.
-    fn theorem<T>(
-        &self,
-        studies: &[Study],
-        functions: &[(Seeds, DataSeeds)],
-        use_it: impl FnOnce(&Theorem<'_>) -> T,
-    ) -> T {
-        let prototypes = Prototypes::default();
-        let means =
-            Means { default: DEFAULT, noreturns: &self.noreturns, prototypes: &prototypes, solver: &self.solver };
-        let functions = functions.iter().map(|(code, data)| Functions { code, data }).collect();
-        use_it(&Theorem { c_type: CType::Int, means, compiler: self, studies, functions, jobs: 1 })
-    }
-
-    #[track_caller]
-    fn finds(&self, at: At, claim: Claim, alter: impl FnOnce(&mut ScopeTable)) {
-        let report = self.altered(alter);
-        let there = report.faults.iter().any(|fault| fault.at == at && fault.claim == claim);
-        assert!(there, "no fault of {claim:?} at {at:?} in {:?}", report.faults);
-        // A fault of one span does not blame another.
-        let elsewhere = |fault: &&xk_sie::verify::Fault| matches!((fault.at, at), (At::Span(x), At::Span(y)) if x != y);
-        assert!(!report.faults.iter().any(|fault| elsewhere(&fault)), "{:?}", report.faults);
-    }
-}
-
-impl Compiler for Bench {
-    fn compile(&self, _unit: usize, with: With) -> Result<Compiled, BuildError> {
-        let (text, value) = self.text(with);
-        Ok(match try_compile_c(&text, &value) {
-            Ok(object) => Compiled::Object(Box::new(Object::parse(&object).unwrap())),
-            Err(messages) => Compiled::Rejected(messages),
-        })
-    }
-
-    fn notes(&self, _unit: usize, with: With, object: &Object) -> Result<Notes, BuildError> {
-        let (text, value) = self.text(with);
-        Ok(Notes::read(&noted_c(&text, &value), object))
-    }
-}
-
-impl Bench {
-    fn text(&self, with: With) -> (String, String) {
-        match with {
-            // Without its sign it is no int.
-            With::Value(value) if value == i64::from(i32::MIN) => (self.text.to_owned(), "(-2147483647 - 1)".into()),
-            With::Value(value) => (self.text.to_owned(), value.to_string()),
-            With::Opaque => (format!("extern char xk_opaque[];\n{}", self.text), "((int)(long)xk_opaque)".into()),
-        }
-    }
-}
+use bench::{Bench, DEFAULT};
+use xk_sie::verify::{values, At, Claim};
+use xk_table::{Fit, Form, InPlace, Op, OpCode, ProbeKind, Range, ScopeTable, Values, When};
 
 const TWO: &str = "typedef unsigned int u32; typedef unsigned long u64; extern u64 g(u64), h(u64);\n\
     u64 f(u32 x) { if (x > V) return g(x); return h(x); }\n\
@@ -206,6 +31,25 @@ fn what_was_built_holds() {
         assert!(report.proofs.iter().all(|proofs| proofs.len() == 1), "{text}");
         assert_eq!(report.proofs.len(), bench.table.spans.len());
     }
+}
+
+/// The processor takes a count modulo the width; C says nothing of it.
+#[test]
+fn no_value_is_proved_for_which_a_shift_is_not_defined() {
+    let bench = Bench::new("extern int g(unsigned long);\nint f(unsigned long x) { return g(x >> V); }\n");
+    assert_eq!(bench.table.values.proved, Some(Range::of(0, 63)));
+    bench.finds(At::Table, Claim::Values, |table| {
+        table.values.refused.clear();
+        table.values.proved = Some(Range::of(0, 64));
+    });
+}
+
+/// A product with 0 is a constant, and code may ask whether it is one.
+#[test]
+fn no_value_is_proved_that_makes_a_product_a_constant() {
+    let text = "extern int g(int), h(int);\n\
+        int f(int x) { int y = x * V; return __builtin_constant_p(y) ? h(y) : g(y); }\n";
+    assert_eq!(Bench::new(text).table.values.proved, Some(Range::of(1, i64::from(i32::MAX))));
 }
 
 #[test]

@@ -141,10 +141,9 @@ impl Callers {
         if !function.is_cold() {
             return Some(function);
         }
-        let stem = function.name().split(".cold").next().unwrap_or_default();
         let parents: Vec<&Function> = self.of(function).filter_map(|site| world.function_of(site)).collect();
         // A part may be entered from other parts, too.
-        let named = parents.iter().find(|parent| parent.names.iter().any(|name| name == stem));
+        let named = parents.iter().find(|parent| parent.names.iter().any(|name| name == function.whole()));
         named.or(parents.iter().find(|parent| !parent.is_cold())).copied()
     }
 }

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use thiserror::Error;
 use xk_kernel::{Image, ImageError};
-use xk_table::ScopeTable;
+use xk_table::{Refusal, ScopeTable};
 
 use crate::callers::Callers;
 use crate::scope::scopes;
@@ -29,6 +29,9 @@ pub enum ConfineError {
     /// The table is about other code.
     #[error("{0}: the table is not about this kernel; run `xk build` on it again")]
     OtherCode(String),
+    /// A change would come too late for a thread.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
     /// The result is not coherent.
     #[error("safe spans: {0}")]
     Incoherent(String),
@@ -79,7 +82,7 @@ impl Confiner {
             self.known = Some((modules, world, callers, index));
         }
         if let Some((_, world, callers, index)) = &self.known {
-            scopes(&mut Walk::new(world, callers), table).map_err(ConfineError::OtherCode)?;
+            scopes(&mut Walk::new(world, callers), table)?;
             fill(world, Windows::new(world, index), table).map_err(ConfineError::OtherCode)?;
         }
         table.scoped = Some(fingerprint);

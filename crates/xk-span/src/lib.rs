@@ -13,6 +13,7 @@ pub mod confine;
 pub mod effect;
 pub mod frame;
 pub mod graph;
+pub mod life;
 pub mod patches;
 pub mod scope;
 pub mod slice;

@@ -6,11 +6,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use iced_x86::{Decoder, DecoderOptions};
-use xk_table::{CriticalSpan, Escape, Exit, ExitKind, Function, Mode, OpCode, Scope, ScopeTable, When};
+use xk_table::{
+    AsmLine, CriticalSpan, Escape, Exit, ExitKind, Function, Mode, OpCode, Place, Refusal, Scope, ScopeTable, When,
+};
 
+use crate::confine::ConfineError;
 use crate::effect::Locs;
 use crate::frame::Act;
 use crate::graph::{Callee, Node};
+use crate::life::life;
 use crate::slice::{Start, Use};
 use crate::walk::{Found, Reach, Walk};
 use crate::world::World;
@@ -49,13 +53,14 @@ struct Own {
 /// Computes the safe spans of `table`, in place of those that it has.
 ///
 /// # Errors
-/// When a function of the table is not in the address space.
-pub fn scopes(walk: &mut Walk<'_>, table: &mut ScopeTable) -> Result<(), String> {
+/// When a function of the table is not in the address space; when a number that is tested for order comes from
+/// somewhere that cannot be followed.
+pub fn scopes(walk: &mut Walk<'_>, table: &mut ScopeTable) -> Result<(), ConfineError> {
     walk.forget();
     table.functions.truncate(own_functions(table));
     (table.scopes, table.escapes, table.mode) = (Vec::new(), Vec::new(), Mode::Now);
-    let addresses =
-        table.functions.iter().map(|function| address(walk.world, function)).collect::<Result<Vec<_>, _>>()?;
+    let addresses = table.functions.iter().map(|function| address(walk.world, function)).collect::<Result<Vec<_>, _>>();
+    let addresses = addresses.map_err(ConfineError::OtherCode)?;
     let mut escapes: BTreeSet<Escape> = table.data.iter().map(data_escape).collect();
     let mut pieces = Pieces::default();
     for (index, span) in table.spans.iter().enumerate() {
@@ -65,12 +70,27 @@ pub fn scopes(walk: &mut Walk<'_>, table: &mut ScopeTable) -> Result<(), String>
         table.mode = table.mode.max(mode(root, &own, &reach));
         pieces.add(walk, index, &own, &reach);
         escapes.extend(reach.escapes);
+        for line in span.assembly.iter().filter(|line| line.order.is_some()) {
+            let life = life(walk, root, base + u64::from(line.offset))
+                .map_err(|why| outlives(&table.functions[span.function], line, &why))?;
+            table.mode = table.mode.max(Mode::Task);
+            for (root, alive) in life {
+                pieces.add_frame(walk, root, &Found { alive, ..Found::default() }, index);
+            }
+        }
     }
     pieces.finish(walk, table, addresses, &mut escapes);
     table.escapes = escapes.into_iter().map(|escape| with_source(escape, &table.functions)).collect();
     // What is near comes first.
     table.escapes.sort_by_key(|escape| !escape.place.ends_with(')'));
     Ok(())
+}
+
+/// A number may have passed the value when the update that tests for it goes.
+fn outlives(function: &Function, line: &AsmLine, why: &str) -> Refusal {
+    let place = Place { source: function.source.clone(), function: function.symbol.clone(), offset: line.offset };
+    let detail = format!("the code tests a number for equality that may have passed the value before a change: {why}");
+    Refusal::EmptyRange { place, detail }
 }
 
 /// Functions that hold critical spans; those behind were added for safe spans.

@@ -14,7 +14,7 @@ use crate::calls::{is_c, results};
 use crate::frame::Frame;
 use crate::slice::{Entry, Given, Slice, Slicer, Start, Store, Use};
 use crate::value::{Pointer, Where};
-use crate::world::World;
+use crate::world::{Function, World};
 
 /// Calls that are followed, one in the other.
 const DEPTH: usize = 4;
@@ -182,7 +182,6 @@ impl<'w> Walk<'w> {
         let Some(function) = self.world.function_at(entry).filter(|_| !given.is_empty()) else { return Vec::new() };
         let mut starts: BTreeMap<u64, Start> = BTreeMap::new();
         let sites: Vec<u64> = self.callers.of(function).collect();
-        let nobody = sites.is_empty();
         for site in sites {
             let Some(root) = self.callers.root(self.world, site).cloned() else { continue };
             if self.world.is_over(root.start) {
@@ -194,15 +193,7 @@ impl<'w> Walk<'w> {
         }
         let known: Vec<(u64, Start)> =
             starts.into_iter().filter_map(|(root, start)| self.reached(root, start)).collect();
-        let exported = self.world.exported.contains(&entry);
-        let taken = self.callers.is_taken(entry);
-        if exported || taken || nobody || !is_c(self.world, function) {
-            let reason = match (exported, taken) {
-                (true, false) => "modules that were not looked at may call it",
-                (_, true) => "it is called through a pointer, too",
-                _ if nobody => "nothing that was looked at calls it",
-                _ => "it is no C function",
-            };
+        if let Some(reason) = self.called_by_others(function) {
             let place = self.world.place_name(entry);
             if given.regs != 0 {
                 self.escape(place, "the value that it returns", reason);
@@ -212,8 +203,28 @@ impl<'w> Walk<'w> {
         known
     }
 
+    /// Why somebody may call a function besides those that are known to.
+    #[must_use]
+    pub fn called_by_others(&self, function: &Function) -> Option<&'static str> {
+        let entry = function.start;
+        Some(match (self.world.exported.contains(&entry), self.callers.is_taken(entry)) {
+            (true, false) => "modules that were not looked at may call it",
+            (_, true) => "it is called through a pointer, too",
+            _ if self.callers.of(function).next().is_none() => "nothing that was looked at calls it",
+            _ if !is_c(self.world, function) => "it is no C function",
+            _ => return None,
+        })
+    }
+
+    /// The instructions that call a function, jump to it or jump into it, each with the function that opens its frame.
+    #[must_use]
+    pub fn call_sites(&self, function: &Function) -> Vec<(&'w Function, u64)> {
+        let root = |site: u64| Some((self.callers.root(self.world, site)?, site));
+        self.callers.of(function).filter_map(root).collect()
+    }
+
     /// Code that initialises the kernel has run; a module's may be running.
-    fn initialisation(&mut self, caller: &crate::world::Function, entry: u64, given: &Given) {
+    fn initialisation(&mut self, caller: &Function, entry: u64, given: &Given) {
         if caller.owner != 0 && given.regs != 0 {
             let place = self.world.place_name(entry);
             self.escape(place, "the value that it returns", "code that initialises a module calls it");

@@ -2,6 +2,7 @@
 //! a sentence that names the first violation. Whoever reads a table asks this first.
 
 use crate::ops::{Op, OpCode, MAX_IVS, MAX_PATCHES};
+use crate::scopes::Mode;
 use crate::types::{CriticalSpan, Fit, Indirection, ScopeTable};
 use crate::values::Range;
 
@@ -65,6 +66,7 @@ impl ScopeTable {
         if span.ivs.len() > MAX_IVS || span.ivs.iter().any(|fit| ![1, 2, 4, 8].contains(&fit.width)) {
             return Err(format!("more than {MAX_IVS} values, or one that is not 1, 2, 4 or 8 bytes wide"));
         }
+        self.check_order(span)?;
         self.check_in_place(span, length as u64)?;
         let program = &span.indirection.program;
         program.check(span.ivs.len()).map_err(|error| error.to_string())?;
@@ -72,6 +74,18 @@ impl ScopeTable {
         match program.ops.iter().find(beyond) {
             Some(op) => Err(format!("reads {} at {:#x}, beyond its end", function.symbol, op.imm)),
             None => Ok(()),
+        }
+    }
+
+    /// What tests for order does so with a value, by an update, and never changes at once.
+    fn check_order(&self, span: &CriticalSpan) -> Result<(), String> {
+        let Some(line) = span.assembly.iter().find(|line| line.order.is_some()) else { return Ok(()) };
+        let wrong = |why: &str| Err(format!("the instruction at {:#x} is to test for order, and {why}", line.offset));
+        match span {
+            _ if line.iv.is_none() => wrong("holds no value"),
+            CriticalSpan { in_place: Some(_), .. } => wrong("no number in it does"),
+            _ if self.mode == Mode::Now => wrong("a number may be alive that has passed the value"),
+            _ => Ok(()),
         }
     }
 

@@ -20,4 +20,4 @@ pub use refusal::{Place, Refusal};
 pub use scopes::{Escape, Exit, ExitKind, Mode, Scope};
 pub use store::{Store, StoreError};
 pub use types::*;
-pub use values::{Range, Values, MAX_VALUES};
+pub use values::{furthest, Range, Values, MAX_VALUES};

@@ -321,6 +321,62 @@ pub struct AsmLine {
     pub text: String,
     /// Index of the IV that this instruction materialises, if any.
     pub iv: Option<usize>,
+    /// The test for order that the update puts in the place of this instruction's test for equality.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub order: Option<Order>,
+}
+
+/// A test for order: what the zero flag of a comparison says instead of "equal".
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    /// At least the value, signed.
+    AtLeast,
+    /// At most the value, signed.
+    AtMost,
+    /// At least the value, unsigned.
+    AboveOrEqual,
+    /// At most the value, unsigned.
+    BelowOrEqual,
+}
+
+impl Order {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::AtLeast, Self::AtMost, Self::AboveOrEqual, Self::BelowOrEqual];
+
+    /// Whether it is of signed numbers.
+    #[must_use]
+    pub const fn is_signed(self) -> bool {
+        matches!(self, Self::AtLeast | Self::AtMost)
+    }
+
+    /// Whether what is tested is expected to come to the value from below.
+    #[must_use]
+    pub const fn is_upwards(self) -> bool {
+        matches!(self, Self::AtLeast | Self::AboveOrEqual)
+    }
+
+    /// That of numbers which come from the other side.
+    #[must_use]
+    pub const fn opposite(self) -> Self {
+        match self {
+            Self::AtLeast => Self::AtMost,
+            Self::AtMost => Self::AtLeast,
+            Self::AboveOrEqual => Self::BelowOrEqual,
+            Self::BelowOrEqual => Self::AboveOrEqual,
+        }
+    }
+
+    /// The test in words.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::AtLeast => "at least (signed)",
+            Self::AtMost => "at most (signed)",
+            Self::AboveOrEqual => "at least (unsigned)",
+            Self::BelowOrEqual => "at most (unsigned)",
+        }
+    }
 }
 
 /// A scope table.
@@ -374,6 +430,13 @@ pub struct Unit {
 }
 
 impl ScopeTable {
+    /// Whether an update tests for order what the code tests for equality: then the value may only change while no
+    /// number is alive that is compared with it, in the table's mode or a stronger one.
+    #[must_use]
+    pub fn tests_for_order(&self) -> bool {
+        self.spans.iter().any(|span| span.assembly.iter().any(|line| line.order.is_some()))
+    }
+
     /// Why no update may be used, but only instructions that hold the value: the first
     /// span that says so.
     #[must_use]

@@ -31,6 +31,32 @@ impl Range {
     pub const fn contains(&self, value: i64) -> bool {
         self.min <= value && value <= self.max
     }
+
+    /// The values around `inside` for which `holds`; none if it does not hold there. What does not hold for a
+    /// value must not hold for any that is further away.
+    #[must_use]
+    pub fn around(self, inside: i64, holds: impl Fn(i64) -> bool) -> Option<Self> {
+        let whole = self.contains(inside) && holds(inside);
+        whole.then(|| Self::of(furthest(inside, self.min, &holds), furthest(inside, self.max, &holds)))
+    }
+}
+
+/// The value on the way from `good`, for which `holds`, to `end` up to which it does: nothing holds again behind
+/// a value for which it does not.
+pub fn furthest(good: i64, end: i64, holds: impl Fn(i64) -> bool) -> i64 {
+    if holds(end) {
+        return end;
+    }
+    let (mut good, mut bad) = (i128::from(good), i128::from(end));
+    while (good - bad).abs() > 1 {
+        let middle = (good + bad) / 2;
+        if holds(middle as i64) {
+            good = middle;
+        } else {
+            bad = middle;
+        }
+    }
+    good as i64
 }
 
 impl fmt::Display for Range {
@@ -69,7 +95,13 @@ impl Values {
     /// Whether `value` may be set.
     #[must_use]
     pub fn contains(&self, value: i64) -> bool {
-        self.proved.is_some_and(|range| range.contains(value)) || self.compiled.binary_search(&value).is_ok()
+        self.is_proved(value) || self.compiled.binary_search(&value).is_ok()
+    }
+
+    /// Whether `value` is one of those that are shown for all.
+    #[must_use]
+    pub fn is_proved(&self, value: i64) -> bool {
+        self.proved.is_some_and(|range| range.contains(value))
     }
 
     /// The smallest range that holds all of them; one that holds nothing when there are

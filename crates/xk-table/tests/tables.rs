@@ -4,9 +4,9 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use xk_table::{
-    ConstRef, CriticalSpan, DataSite, Exit, ExitKind, Fit, Form, Function, InPlace, Indirection, KernelRef, Kind, Mode,
-    Op, OpCode, OpError, Patch, ProbeKind, Program, Proof, Range, Scope, ScopeTable, Store, StoreError, Values, When,
-    SCHEMA,
+    AsmLine, ConstRef, CriticalSpan, DataSite, Exit, ExitKind, Fit, Form, Function, InPlace, Indirection, KernelRef,
+    Kind, Mode, Op, OpCode, OpError, Order, Patch, ProbeKind, Program, Proof, Range, Scope, ScopeTable, Store,
+    StoreError, Values, When, SCHEMA,
 };
 
 const BUILD: &str = "0123abcd";
@@ -149,13 +149,21 @@ fn text(at: i64) -> Op {
 /// One violation of coherence.
 type Break = (&'static str, fn(&mut ScopeTable));
 
+fn ordered() -> AsmLine {
+    AsmLine { offset: 0, text: "cmp".into(), iv: Some(0), order: Some(Order::AtLeast) }
+}
+
 #[test]
 fn incoherent_tables_are_refused() {
     assert_eq!(table().check(), Ok(()));
+    let mut orders = table();
+    orders.spans[0].assembly = vec![ordered()];
+    orders.mode = Mode::Task;
+    assert_eq!(orders.check(), Ok(()));
     let mut reads = table();
     reads.spans[0].indirection.program.ops.insert(0, text(2));
     assert_eq!(reads.check(), Ok(()));
-    let broken: [Break; 19] = [
+    let broken: [Break; 22] = [
         ("default not among the values", |t| t.values = Values::proved(33, 1000)),
         ("no spans", |t| t.spans.clear()),
         ("mask of another length", |t| t.functions[0].mask.truncate(4)),
@@ -174,6 +182,15 @@ fn incoherent_tables_are_refused() {
         ("shift by the whole width in data", |t| t.data = vec![DataSite { fit: of_form(Form::Power(64)), ..data() }]),
         ("reads across the end of the function", |t| t.spans[0].indirection.program.ops.insert(0, text(3))),
         ("reads where no sum fits", |t| t.spans[0].indirection.program.ops.insert(0, text(i64::MAX))),
+        ("order of nothing", |t| t.spans[0].assembly = vec![AsmLine { iv: None, ..ordered() }]),
+        ("order in an instruction", |t| {
+            t.spans[0].assembly = vec![ordered()];
+            t.spans[0].in_place = Some(in_place());
+        }),
+        ("order at once", |t| {
+            t.spans[0].assembly = vec![ordered()];
+            t.mode = Mode::Now;
+        }),
         ("empty program", |t| t.spans[0].indirection.program.ops.clear()),
     ];
     for (what, break_it) in broken {

@@ -4,6 +4,42 @@ use xk_sie::fit::fits_without_wrapping;
 use xk_sie::words::fit_words;
 use xk_table::{Range, ScopeTable};
 
+use crate::exit::{Exit, Failure};
+use crate::output::{listed, range};
+use crate::verbs::title;
+
+/// Most compiled values that a message lists.
+const LISTED: usize = 16;
+
+/// That a table does not accept a number, and what it accepts.
+pub fn not_accepted(table: &ScopeTable, number: i128) -> Failure {
+    let name = title(&table.constant);
+    let values = &table.values;
+    // Numbers beyond 128 bits are not kept.
+    let shown = if number.unsigned_abs() < i128::MAX.unsigned_abs() { number.to_string() } else { "the value".into() };
+    let compiled = listed(&values.compiled, LISTED);
+    let mut sentence = match values.proved {
+        Some(proved) => {
+            let beside = if compiled.is_empty() {
+                String::new()
+            } else {
+                format!(", and none of the compiled values {compiled}")
+            };
+            let end = beyond(table, proved, number);
+            format!("{name}: {shown} is outside the proved range, {}{beside} ({end})", range(proved))
+        }
+        None => {
+            let why = why(table).join("; ");
+            format!("{name}: {shown} is none of the compiled values, {compiled} ({why})")
+        }
+    };
+    let value = i64::try_from(number).ok();
+    if let Some(why) = value.and_then(|value| values.refused.get(&value)).filter(|why| !sentence.contains(*why)) {
+        sentence += &format!("; it was compiled and refused: {why}");
+    }
+    Failure::new(Exit::Refused, sentence)
+}
+
 /// Why not more values may be set: a line each.
 pub fn why(table: &ScopeTable) -> Vec<String> {
     let values = &table.values;
@@ -24,7 +60,7 @@ pub fn why(table: &ScopeTable) -> Vec<String> {
 }
 
 /// Why nothing beyond the end of the proved range that is nearest to `value`.
-pub fn beyond(table: &ScopeTable, range: Range, value: i128) -> String {
+fn beyond(table: &ScopeTable, range: Range, value: i128) -> String {
     if value < i128::from(range.min) {
         format!("from {}: {}", range.min, below(table, range))
     } else {
@@ -77,6 +113,27 @@ mod tests {
     use super::*;
     use crate::fixture;
     use xk_table::Values;
+
+    #[test]
+    fn what_was_not_compiled_is_refused_with_what_was() {
+        let table = fixture::powers_table();
+        let message = |number: i128| not_accepted(&table, number).message;
+        assert_eq!(
+            message(48),
+            "BLK_MAX_REQUEST_COUNT: 48 is none of the compiled values, 4, 8, 16, 32, 64, 128 (others are not proved: \
+             the code divides or masks by shifting: only powers of two were compiled; 2 was compiled and is refused: \
+             blk_add_rq_to_plug+0x4e is `add %eax,%eax` there)"
+        );
+        assert!(message(2).ends_with("is `add %eax,%eax` there)"), "it is said once");
+        let mut table = fixture::table();
+        table.values.compiled = vec![1 << 30, 1 << 31];
+        let message = |number: i128| not_accepted(&table, number).message;
+        assert_eq!(
+            message((1 << 30) + 1),
+            "BLK_MAX_REQUEST_COUNT: 1073741825 is outside the proved range, 1 to 1073741823, and none of the compiled \
+             values 1073741824, 2147483648 (to 1073741823: no larger value is proved)"
+        );
+    }
 
     #[test]
     fn bounds_are_explained() {

@@ -293,7 +293,7 @@ mod tests {
     #[test]
     fn every_case_names_a_constant() {
         let names = cases().unwrap();
-        assert_eq!(names.len(), 8);
+        assert_eq!(names.len(), 9);
         assert!(names.iter().all(|name| Spec::parse(name).is_ok()));
     }
 }

@@ -140,6 +140,7 @@ fn build(xk: &Path, study: &Study, policy: &Path) -> Result<()> {
     let kernel = lab::kernel()?;
     let mut tables = Command::new(xk);
     tables.args(["build", "--root"]).arg(&kernel.root).args(&study.constants);
+    tables.args(study.values.iter().map(|value| format!("--values={value}")));
     lab::output(&mut tables).with_context(|| format!("xk build {}", study.constants.join(" ")))?;
     let types = kernel.root.join(format!("usr/src/linux-headers-{}/vmlinux", kernel.release));
     let mut compile = Command::new(xk);

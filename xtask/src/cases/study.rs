@@ -17,6 +17,9 @@ pub struct Study {
     pub title: String,
     /// What `xk build` is asked for.
     pub constants: Vec<String>,
+    /// Values that are compiled besides those that it compiles unasked.
+    #[serde(default)]
+    pub values: Vec<i64>,
     /// A file of the folder.
     pub policy: String,
     /// The guest that it needs.

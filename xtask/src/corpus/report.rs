@@ -40,9 +40,9 @@ pub fn page(release: &str, rows: &[Row], outcomes: &[Outcome], summary: &Summary
         "# The corpus on {release}\n\n\
          Written by `cargo xtask corpus --report`; do not edit. The list is `xtask/corpus.tsv`: {} constants of\n\
          the kernel, {} of them deployed, {} usable: {} with a proved range of values ({} of them with all\n\
-         that the type can hold), {} with values that were compiled one by one ({} values). Their {} critical spans, {} of them proved for every machine state, are\n\
-         expected to be reached by {} jumps and {} breakpoints. Median {} s, 95th percentile {} s on the machine of\n\
-         the last run.\n\n",
+         that the type can hold), {} with values that were compiled one by one ({} values).\n\n\
+         Of their {} critical spans {} are proved for every machine state. {} are expected to be reached by jumps\n\
+         and {} by breakpoints. Median {} s, 95th percentile {} s on the machine of the last run.\n\n",
         number("corpus"),
         number("deployed"),
         number("usable"),

@@ -1,7 +1,9 @@
 //! Whether tables hold for values that nobody chose: of what each table accepts, some are drawn at
 //! random, compiled, and compared with the deployed code, as `xk verify --at` does.
 //!
-//! In: tables, how many values, a seed. Out: how many values were compared, and which are not the same.
+//! In: tables, how many values, a seed. Out: how many values were compared, and which are not the same. What is
+//! compiled with a value may be code that the comparison does not show to be the same, nor to be another: a compiler
+//! that knows the value concludes more. Such values are executed ([`crate::differential`]).
 //! Besides the random ones, each accepted value is compared that lies at, or beside, another number in
 //! the table's functions: that is where code tells values apart.
 
@@ -21,8 +23,11 @@ use xk_table::{ScopeTable, Values};
 use super::outcome::Outcome;
 use super::place::Results;
 use super::worker::{kernel, SOLVER_SECONDS};
+use crate::differential::{self, Executed, Kernel};
 use crate::lab;
 
+/// States for each function and value that is executed.
+const STATES: usize = 500;
 /// Numbers of functions that are looked at, at most.
 const MOST_BESIDE: usize = 12;
 
@@ -31,6 +36,8 @@ const MOST_BESIDE: usize = 12;
 struct Checked {
     constant: String,
     checked: usize,
+    /// Values of which the comparison says nothing: these are executed.
+    inconclusive: Vec<i64>,
     /// Values that are accepted and not the same, or proofs that did not succeed again.
     mismatches: Vec<String>,
     /// The table could not be verified at all.
@@ -41,7 +48,15 @@ struct Checked {
 #[derive(Debug, Serialize)]
 struct Sum {
     constants: usize,
+    /// Values that were compared, those that were executed among them.
     checked: usize,
+    /// Values that were executed, from how many states in all, and how many of these differ.
+    executed: usize,
+    states: usize,
+    differences: usize,
+    /// Updates of these values that no state came to: nothing is known of them.
+    unreached: usize,
+    /// Differences between values, and in states.
     mismatches: usize,
     errors: usize,
     seed: u64,
@@ -61,6 +76,7 @@ pub fn run(outcomes: &[Outcome], results: &Results, number: usize, seed: u64, jo
         tables.push(store.load(build_id, id).with_context(|| format!("the table of {id}"))?);
     }
     tables.reverse();
+    let all = tables.clone();
     let (work, done) = (Mutex::new(tables), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..jobs.max(1) {
@@ -80,11 +96,23 @@ pub fn run(outcomes: &[Outcome], results: &Results, number: usize, seed: u64, jo
         }
     });
     let done = done.into_inner().unwrap_or_default();
+    let left = |table: ScopeTable| {
+        let values = &done.iter().find(|checked| checked.constant == table.constant.id)?.inconclusive;
+        (!values.is_empty()).then(|| (values.clone(), table))
+    };
+    let left: Vec<(Vec<i64>, ScopeTable)> = all.into_iter().filter_map(left).collect();
+    let executed = left.iter().map(|(values, _)| values.len()).sum();
+    let Executed { states, differences, errors, updates, executed: reached } =
+        differential::executed(&Kernel::new(image, tree)?, left, STATES, seed)?;
     let sum = Sum {
         constants: done.len(),
         checked: done.iter().map(|checked| checked.checked).sum(),
-        mismatches: done.iter().map(|checked| checked.mismatches.len()).sum(),
-        errors: done.iter().filter(|checked| checked.error.is_some()).count(),
+        executed,
+        states,
+        differences,
+        unreached: updates - reached,
+        mismatches: done.iter().map(|checked| checked.mismatches.len()).sum::<usize>() + differences,
+        errors: done.iter().filter(|checked| checked.error.is_some()).count() + errors,
         seed,
     };
     println!("{}", serde_json::to_string(&sum)?);
@@ -93,13 +121,19 @@ pub fn run(outcomes: &[Outcome], results: &Results, number: usize, seed: u64, jo
 }
 
 fn words(checked: &Checked) -> String {
+    let executed = if checked.inconclusive.is_empty() {
+        String::new()
+    } else {
+        format!(", of which {:?} are executed below", checked.inconclusive)
+    };
     let wrong: String = checked.mismatches.iter().map(|why| format!("\n    WRONG: {why}")).collect();
     let error = checked.error.as_ref().map_or(String::new(), |why| format!("\n    not compared: {why}"));
-    wrong + &error
+    executed + &wrong + &error
 }
 
 fn check(image: &Image, tree: &Tree, table: &ScopeTable, number: usize, seed: u64) -> Checked {
-    let mut checked = Checked { constant: table.constant.id.clone(), checked: 0, mismatches: Vec::new(), error: None };
+    let constant = table.constant.id.clone();
+    let mut checked = Checked { constant, checked: 0, inconclusive: Vec::new(), mismatches: Vec::new(), error: None };
     let values = drawn(table, number, seed);
     let verified = (|| {
         let solver = Solver::z3(SOLVER_SECONDS)?;
@@ -111,6 +145,7 @@ fn check(image: &Image, tree: &Tree, table: &ScopeTable, number: usize, seed: u6
     match verified {
         Ok(report) => {
             checked.checked = report.values.iter().filter(|value| table.values.contains(**value)).count();
+            checked.inconclusive = report.inconclusive.keys().copied().collect();
             let about = |claim| matches!(claim, Claim::Validation | Claim::Values);
             let wrong = report.faults.iter().filter(|fault| about(fault.claim));
             checked.mismatches = wrong.map(|fault| fault.detail.clone()).collect();

@@ -10,9 +10,9 @@ use anyhow::{Context, Result};
 use xk_const::{resolve, ConstId, Constant, ResolveError, Spec};
 use xk_kernel::{Image, Source, SourceHints, Tree};
 use xk_sie::outcome::{unbuilt, unresolved};
-use xk_sie::pipeline::{build, noreturns, Options};
+use xk_sie::pipeline::{build, noreturns, BuildError, Options};
 use xk_sie::proof::Solver;
-use xk_span::confine::Confiner;
+use xk_span::confine::{ConfineError, Confiner};
 use xk_table::{KernelRef, ScopeTable, Store};
 
 use super::list::Row;
@@ -113,7 +113,14 @@ impl Bench {
 
     /// With its safe spans, as `xk build` keeps it.
     fn keep(&self, row: &Row, mut table: ScopeTable, started: Instant) -> Result<Outcome> {
-        self.confiner.borrow_mut().confine(&self.image, &mut table)?;
+        match self.confiner.borrow_mut().confine(&self.image, &mut table) {
+            Ok(_) => {}
+            Err(ConfineError::Refused(refusal)) => {
+                let (status, reason) = unbuilt(&BuildError::Refused(refusal));
+                return Ok(Outcome::without(row, status, reason, started.elapsed().as_secs_f64()));
+            }
+            Err(error) => return Err(error.into()),
+        }
         self.store.save(&table)?;
         Ok(Outcome::with(row, &table, started.elapsed().as_secs_f64()))
     }

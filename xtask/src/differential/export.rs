@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use serde::Serialize;
-use xk_const::{recall, BuildError, Constant, Spec, Unit};
+use xk_const::{recall, BuildError, Constant, Opaque, Spec, Unit, QUICK};
 use xk_kernel::{Image, Tree};
 use xk_sie::flow::{Flow, ARGUMENTS};
 use xk_sie::identity::Deployed as _;
@@ -71,20 +71,31 @@ pub struct Kernel {
     pub noreturns: BTreeSet<String>,
 }
 
+impl Kernel {
+    /// With the functions that its source says do not return.
+    ///
+    /// # Errors
+    /// When the source cannot be read.
+    pub fn new(image: Image, tree: Tree) -> Result<Self> {
+        let noreturns = xk_sie::pipeline::noreturns(&tree)?.into_iter().collect();
+        Ok(Self { image, tree, noreturns })
+    }
+}
+
 /// Compiles what is needed for `table` and writes it into `folder`; returns the file.
 ///
 /// # Errors
 /// When the constant cannot be found again, or a unit does not compile.
-pub fn write(kernel: &Kernel, table: ScopeTable, number: usize, seed: u64, folder: &Path) -> Result<PathBuf> {
+pub fn write(kernel: &Kernel, table: ScopeTable, values: Vec<i64>, folder: &Path) -> Result<PathBuf> {
     let constant = recall(&kernel.tree, &Spec::parse(&table.constant.id)?)?;
-    let values = drawn(&table, number, seed);
+    let for_order = table.spans.iter().flat_map(|span| &span.assembly).any(|line| line.order.is_some());
     let units = xk_const::users(&kernel.tree, &constant)?.units;
     let modules: BTreeSet<&str> = units.iter().filter_map(|unit| unit.module.as_deref()).collect();
     let prototypes = kernel.image.prototypes(&modules.into_iter().collect::<Vec<_>>());
     let mut compiled = Vec::new();
     let mut called = BTreeMap::new();
     for unit in &units {
-        let Some(built) = compile(kernel, &constant, unit, &values)? else { continue };
+        let Some(built) = compile(kernel, &constant, unit, &values, for_order)? else { continue };
         for path in std::iter::once(&built.default).chain(built.variants.values()) {
             let bytes = std::fs::read(path).with_context(|| path.display().to_string())?;
             let object = Object::parse(&bytes).with_context(|| path.display().to_string())?;
@@ -113,7 +124,7 @@ pub fn write(kernel: &Kernel, table: ScopeTable, number: usize, seed: u64, folde
 }
 
 /// The bounds of what the table accepts, and others at random; not the default.
-fn drawn(table: &ScopeTable, number: usize, seed: u64) -> Vec<i64> {
+pub fn drawn(table: &ScopeTable, number: usize, seed: u64) -> Vec<i64> {
     let default = table.constant.default;
     let hull = table.values.hull();
     let bounds = [hull.min, hull.max].into_iter().take(number);
@@ -128,12 +139,24 @@ fn drawn(table: &ScopeTable, number: usize, seed: u64) -> Vec<i64> {
     drawn.into_iter().collect()
 }
 
-/// The objects of a unit; `None` when it does not see the constant.
-fn compile(kernel: &Kernel, constant: &Constant, unit: &Unit, values: &[i64]) -> Result<Option<Compiled>> {
+/// The objects of a unit; `None` when it does not see the constant. With updates that test for order, the
+/// compiled code must not know the value: it is an object that holds the value.
+fn compile(
+    kernel: &Kernel,
+    constant: &Constant,
+    unit: &Unit,
+    values: &[i64],
+    for_order: bool,
+) -> Result<Option<Compiled>> {
     let cache = lab::cache()?.join("objects");
     let mut variants = BTreeMap::new();
     for &value in values {
-        match xk_const::build(&kernel.tree, constant, unit, value, &cache) {
+        let built = if for_order {
+            xk_const::build_opaque(&kernel.tree, constant, unit, Opaque::Changing, &cache, &QUICK)
+        } else {
+            xk_const::build(&kernel.tree, constant, unit, value, &cache)
+        };
+        match built {
             Ok(path) => _ = variants.insert(value, path),
             Err(BuildError::NotSeen { .. }) => return Ok(None),
             Err(error) => return Err(error.into()),

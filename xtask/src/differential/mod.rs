@@ -7,16 +7,16 @@
 mod export;
 
 use std::io::Write;
+use std::process::{Child, Command, Output, Stdio};
 
-use std::process::{Child, Stdio};
-
-use anyhow::{ensure, Context, Result};
+use anyhow::{anyhow, ensure, Context, Result};
+use serde::Deserialize;
 use xk_table::{ScopeTable, Store};
 
 use crate::corpus::list;
 use crate::corpus::{kernel, place};
 use crate::lab;
-use export::Kernel;
+pub use export::Kernel;
 
 /// States of one seed are numbered from the seed, shifted by this.
 const SEED_SHIFT: u32 = 32;
@@ -33,6 +33,16 @@ pub struct Arguments {
     /// Values for each constant: the bounds, and others at random
     #[arg(long, value_name = "K", default_value_t = 4)]
     values: usize,
+    /// These values
+    #[arg(
+        long,
+        value_name = "V",
+        value_delimiter = ',',
+        allow_hyphen_values = true,
+        conflicts_with = "values",
+        requires = "names"
+    )]
+    at: Vec<i64>,
     /// Draw the same values and states again
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
@@ -53,22 +63,78 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let seed = arguments.state.map_or(arguments.seed, |state| state >> SEED_SHIFT);
     let (image, tree) = kernel()?;
     let tables = tables(arguments, &image.id().build_id)?;
-    let noreturns = xk_sie::pipeline::noreturns(&tree)?.into_iter().collect();
-    let kernel = Kernel { image, tree, noreturns };
+    let drawn = |table: &ScopeTable| match arguments.at.is_empty() {
+        true => export::drawn(table, arguments.values, seed),
+        false => arguments.at.clone(),
+    };
+    for table in &tables {
+        let (name, values) = (&table.constant.id, &table.values);
+        let other = arguments.at.iter().find(|value| !values.contains(**value));
+        ensure!(other.is_none(), "the table of {name} does not accept {}, but {values}", other.unwrap_or(&0));
+    }
+    let work = tables.into_iter().map(|table| (drawn(&table), table)).collect();
+    let mut command = program(arguments.states, seed)?;
+    if let Some(state) = arguments.state {
+        command.args(["--state", &state.to_string()]);
+    }
+    command.args(arguments.json.then_some("--json"));
+    let status =
+        feed(command.spawn().context("the program in xtask/differential")?, &Kernel::new(image, tree)?, work)?.status;
+    ensure!(status.success(), "deployed code does not behave as compiled code, or was not executed: see above");
+    Ok(())
+}
+
+/// What came of an execution. Its fields are some of those of the program's last line.
+#[derive(Debug, Default, Deserialize)]
+pub struct Executed {
+    /// From how many states.
+    pub states: usize,
+    /// In how many of them the two did not do the same.
+    pub differences: usize,
+    /// Functions that could not be executed.
+    pub errors: usize,
+    /// Instructions with an update, counted for each function and value.
+    pub updates: usize,
+    /// Those of them that some state came to.
+    pub executed: usize,
+}
+
+/// Executes tables with values that they accept, from `states` states for each function and value. Differences
+/// are printed on standard error.
+///
+/// # Errors
+/// When something cannot be compiled, or the program fails.
+pub fn executed(kernel: &Kernel, work: Vec<(Vec<i64>, ScopeTable)>, states: usize, seed: u64) -> Result<Executed> {
+    if work.is_empty() {
+        return Ok(Executed::default());
+    }
+    let mut command = program(states, seed)?;
+    let child = command.arg("--json").stdout(Stdio::piped()).spawn().context("the program in xtask/differential")?;
+    let output = feed(child, kernel, work)?.stdout;
+    let text = String::from_utf8_lossy(&output);
+    let last = text.lines().last().unwrap_or_default();
+    let executed: Executed = serde_json::from_str(last).with_context(|| format!("the program ended with `{last}`"))?;
+    if executed.differences + executed.errors > 0 {
+        eprint!("{text}");
+    }
+    Ok(executed)
+}
+
+/// Compiles what is to be executed, and waits for the program.
+fn feed(mut program: Child, kernel: &Kernel, work: Vec<(Vec<i64>, ScopeTable)>) -> Result<Output> {
     let folder = tempfile::tempdir()?;
-    let mut program = start(arguments, seed)?;
     let mut input = program.stdin.take().context("the program's standard input")?;
-    for table in tables {
+    // What it prints is read while it is fed: it stops where nobody reads.
+    let reader = std::thread::spawn(move || program.wait_with_output());
+    for (values, table) in work {
         let id = table.constant.id.clone();
-        let path = export::write(&kernel, table, arguments.values, seed, folder.path())
+        let path = export::write(kernel, table, values, folder.path())
             .with_context(|| format!("{id} could not be compiled for execution"))?;
         // It is executed while the next constant is compiled.
         writeln!(input, "{}", path.display()).context("the program in xtask/differential ended early")?;
     }
     drop(input);
-    let status = program.wait()?;
-    ensure!(status.success(), "deployed code does not behave as compiled code, or was not executed: see above");
-    Ok(())
+    reader.join().map_err(|_| anyhow!("the thread that reads from the program failed"))?.context("the program")
 }
 
 /// The tables that are asked for.
@@ -103,15 +169,12 @@ fn tables(arguments: &Arguments, build_id: &str) -> Result<Vec<ScopeTable>> {
 }
 
 /// The program that executes, in the interpreter that `scripts/setup emulator` makes.
-fn start(arguments: &Arguments, seed: u64) -> Result<Child> {
+fn program(states: usize, seed: u64) -> Result<Command> {
     let python = lab::cache()?.join("emulator/bin/python3");
     ensure!(python.is_file(), "{} is missing: run `scripts/setup emulator`", python.display());
     let mut command = lab::command(&python.to_string_lossy())?;
     command.args(["-B", "xtask/differential/main.py"]);
-    command.args(["--states", &arguments.states.to_string(), "--seed", &seed.to_string()]);
-    if let Some(state) = arguments.state {
-        command.args(["--state", &state.to_string()]);
-    }
-    command.args(arguments.json.then_some("--json"));
-    command.stdin(Stdio::piped()).spawn().context("the program in xtask/differential")
+    command.args(["--states", &states.to_string(), "--seed", &seed.to_string()]);
+    command.stdin(Stdio::piped());
+    Ok(command)
 }

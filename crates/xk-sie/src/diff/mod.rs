@@ -14,6 +14,7 @@
 //! Where paths meet, a pairing is the intersection of what arrives.
 
 mod calls;
+mod field;
 pub(crate) mod forms;
 mod operands;
 mod pairing;
@@ -31,27 +32,9 @@ use crate::object::{Function, Object, AUXILIARY};
 use crate::proof::Solver;
 use crate::prototypes::Prototypes;
 use crate::state::STATUS;
+pub use field::Field;
 use forms::Form;
 use pairing::Pairing;
-
-/// Which constant of an instruction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Field {
-    /// The immediate operand.
-    Immediate,
-    /// The displacement of the memory operand.
-    Displacement,
-    /// The factor of a multiplication by a constant that ends here, however it
-    /// is written ([`crate::product`]).
-    Product,
-    /// What is read from a pool of constants.
-    Pool,
-}
-
-impl Field {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Immediate, Self::Displacement, Self::Product, Self::Pool];
-}
 
 /// A constant as it stands in the variant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -91,6 +91,14 @@ pub struct Function {
     pub weak: bool,
 }
 
+impl Function {
+    /// The function that it is a part of, if the compiler has moved it away; else itself.
+    #[must_use]
+    pub fn whole(&self) -> &str {
+        self.name.split_once(".cold").map_or(&self.name, |(whole, _)| whole)
+    }
+}
+
 /// A site that the kernel patches by itself, and why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PatchSite {

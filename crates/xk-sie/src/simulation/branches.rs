@@ -66,6 +66,16 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
+    /// Whether V alone decides where the other build goes from `node`. The flags that say so are no part of a
+    /// relation.
+    pub fn goes_by_v(&mut self, pair: &Pair, node: Node) -> Step<bool> {
+        if !self.is_branch(OTHER, node) {
+            return Ok(false);
+        }
+        let condition = self.condition(pair, OTHER, node)?;
+        Ok(self.is_of_v(condition))
+    }
+
     /// Where a branch of the other build can go one way only with the default, the deployed
     /// build need not have it: then it goes that way for all of the range.
     fn decide_by_v(&mut self, pair: &Pair, condition: TermId) -> Step {

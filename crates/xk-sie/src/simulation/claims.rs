@@ -9,9 +9,10 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use xk_table::Range;
+use xk_table::{furthest, Range};
 
 use crate::proof::{Claim, Solver};
+use crate::sample::Sample;
 use crate::term::{BinOp, Node as Term, TermId, Terms};
 
 /// Concrete states that are tried before the solver is asked.
@@ -101,7 +102,7 @@ pub(crate) struct Claims<'a> {
 impl<'a> Claims<'a> {
     pub fn new(terms: &mut Terms, solver: &'a Solver, range: Option<Range>, default: i64) -> Self {
         let v = range.map(|range| (terms.v(), range));
-        let samples = (0..SAMPLES).map(|number| Sample { number, v: sample_v(number, range, default) }).collect();
+        let samples = (0..SAMPLES).map(|number| Sample::new(number, Some(sample_v(number, range, default)))).collect();
         let patience = Cell::new(if v.is_some() { PATIENCE_ALL_S } else { PATIENCE_ONE_S });
         Self { solver, v, default, samples, patience }
     }
@@ -175,28 +176,13 @@ impl<'a> Claims<'a> {
         if !whole.contains(default) || !holds(default, default) {
             return None;
         }
-        // Claims that hold up to a value hold up to smaller ones.
-        let furthest = |end: i64, holds: &dyn Fn(i64) -> bool| {
-            let (mut good, mut bad) = (i128::from(default), i128::from(end));
-            if holds(end) {
-                return end;
-            }
-            while (good - bad).abs() > 1 {
-                let middle = (good + bad) / 2;
-                if holds(middle as i64) {
-                    good = middle;
-                } else {
-                    bad = middle;
-                }
-            }
-            good as i64
-        };
         let near = |step: i64| {
             whole.contains(default.saturating_add(step))
                 && holds(default.min(default + step), default.max(default + step))
         };
-        let max = if near(1) { furthest(whole.max, &|end| holds(default, end)) } else { default };
-        let min = if near(-1) { furthest(whole.min, &|end| holds(end, default)) } else { default };
+        // Claims that hold up to a value hold up to smaller ones.
+        let max = if near(1) { furthest(default, whole.max, |end| holds(default, end)) } else { default };
+        let min = if near(-1) { furthest(default, whole.min, |end| holds(end, default)) } else { default };
         (min < max).then(|| Range::of(min, max))
     }
 
@@ -257,51 +243,4 @@ fn mix(value: u64) -> u64 {
     let mut hasher = DefaultHasher::new();
     value.hash(&mut hasher);
     hasher.finish()
-}
-
-/// A concrete state, made from the names of the unknowns.
-struct Sample {
-    number: u64,
-    v: i64,
-}
-
-impl Sample {
-    fn value(&self, name: &str) -> u128 {
-        if name == "V" {
-            return self.v as u64 as u128;
-        }
-        let mut hasher = DefaultHasher::new();
-        (self.number, name).hash(&mut hasher);
-        let value = hasher.finish();
-        // Small values reach comparisons that large random ones never do.
-        let narrow = [64, 4, 8, 16, 32, 12][self.number as usize % 6];
-        u128::from(value >> (64 - narrow))
-    }
-
-    fn byte(&self, address: u64) -> u8 {
-        match self.number % 8 {
-            0 => 0,
-            1 => (address % 3) as u8,
-            _ => self.value(&address.to_string()) as u8,
-        }
-    }
-
-    fn evaluate(&self, terms: &Terms, term: TermId) -> u128 {
-        terms.evaluate(term, &|name| self.value(name), &|at| self.byte(at))
-    }
-
-    fn satisfies(&self, terms: &Terms, assumed: &[TermId]) -> bool {
-        assumed.iter().all(|&term| self.evaluate(terms, term) == 1)
-    }
-
-    fn same(&self, terms: &Terms, a: TermId, b: TermId) -> bool {
-        if terms.bits(a) == 0 {
-            return self.same_memory(terms, a, b);
-        }
-        self.evaluate(terms, a) == self.evaluate(terms, b)
-    }
-
-    fn same_memory(&self, terms: &Terms, a: TermId, b: TermId) -> bool {
-        terms.same_memory(a, b, &|name| self.value(name), &|at| self.byte(at))
-    }
 }

@@ -8,6 +8,7 @@
 //! The argument is a simulation, function by function; docs/proofs.md states it. Where both
 //! are the same byte for byte there is nothing to show.
 
+mod bounds;
 mod branches;
 mod calls;
 mod claims;
@@ -100,8 +101,8 @@ pub fn simulate(
         let Some(&counterpart) = theirs.get(name) else {
             return Err(Mismatch { base: function.start, detail: format!("{name} exists in one build only") });
         };
-        let whole = |function: &Function| function.name.split(".cold").next() == Some(*name);
-        let replaced = replacements.keys().any(|(node, _)| base.object.function_at(*node).is_some_and(whole));
+        let here = |function: &Function| function.whole() == *name;
+        let replaced = replacements.keys().any(|(node, _)| base.object.function_at(*node).is_some_and(here));
         if !replaced && same(base.object, other.object, function, counterpart) {
             continue;
         }

@@ -38,7 +38,8 @@ impl<'a> Walk<'a> {
     fn operands(&mut self, pair: &mut Pair, a: &Insn, b: &Insn) -> Step {
         let differ = |walk: &Self| walk.mismatch(a.node, format!("`{}` against `{}`", a.text(), b.text()));
         let replaced = |field| self.sides[BASE].replacements.is_some_and(|all| all.contains_key(&(a.node, field)));
-        if replaced(Field::Product) || replaced(Field::Pool) || !same_operation(a, b) {
+        let order = self.sides[BASE].order(a.node).is_some();
+        if replaced(Field::Product) || replaced(Field::Pool) || order || !same_operation(a, b) {
             return differ(self);
         }
         self.same_memory(pair, a.node)?;

@@ -8,7 +8,7 @@ use super::walk::{Pair, Places, Step, Walk};
 use super::Failure;
 use crate::flow::Live;
 use crate::state::Flag;
-use crate::term::{Node as Term, TermId};
+use crate::term::{mask, BinOp, Node as Term, TermId, Terms};
 
 /// How deep a term may be that says how one location follows from others.
 const MOST_DERIVED: u32 = 6;
@@ -154,6 +154,53 @@ impl<'a> Walk<'a> {
                 }
             }
         }
+        let known = [&relation.known[BASE], &relation.derived[BASE]];
+        let free = |loc: &Loc| known.iter().all(|known| !known.contains_key(loc));
+        let from: Vec<(Loc, TermId)> =
+            base.iter().filter(|(loc, _)| free(loc) && needed(BASE, *loc)).copied().collect();
+        let partly: BTreeSet<Loc> = relation.equal.keys().map(|(other, _)| *other).collect();
+        for &(loc, value) in other {
+            let known = [&relation.known[OTHER], &relation.derived[OTHER]];
+            if partly.contains(&loc) || known.iter().any(|known| known.contains_key(&loc)) || !needed(OTHER, loc) {
+                continue;
+            }
+            if let Some(derived) = self.at_distance(loc, value, &from) {
+                relation.derived[OTHER].insert(loc, derived);
+            }
+        }
+    }
+
+    /// `value`, or its low bits, as what a location of the deployed build holds and a number: one build may have
+    /// counted on already.
+    fn at_distance(&mut self, loc: Loc, value: TermId, from: &[(Loc, TermId)]) -> Option<TermId> {
+        for bits in [64, 32].into_iter().filter(|bits| *bits <= loc.bits()) {
+            let theirs = self.terms.extract(value, 0, bits);
+            let (root, offset) = self.apart(theirs);
+            if self.terms.as_const(root).is_some() {
+                continue;
+            }
+            for &(near, ours) in from.iter().filter(|(near, _)| near.bits() >= bits) {
+                let ours = self.terms.extract(ours, 0, bits);
+                let (other_root, before) = self.apart(ours);
+                if root == other_root {
+                    let symbol = near.symbol(&mut self.terms);
+                    let low = self.terms.extract(symbol, 0, bits);
+                    let distance = self.terms.constant(offset.wrapping_sub(before) & mask(bits), bits);
+                    return Some(self.terms.bin(BinOp::Add, low, distance));
+                }
+            }
+        }
+        None
+    }
+
+    /// A term as another and a number that is added to it.
+    fn apart(&self, term: TermId) -> (TermId, u128) {
+        if let Term::Bin(BinOp::Add, rest, number) = *self.terms.node(term) {
+            if let Some(number) = self.terms.as_const(number) {
+                return (rest, number);
+            }
+        }
+        (term, 0)
     }
 
     /// `term` over what locations of the deployed build hold, if it is made of that.
@@ -210,10 +257,22 @@ impl<'a> Walk<'a> {
 
     pub fn mentions_v(&mut self, term: TermId) -> bool {
         let v = self.terms.v();
+        self.any_within(term, |_, part| part == v)
+    }
+
+    /// Whether a term is a function of V alone.
+    pub fn is_of_v(&mut self, term: TermId) -> bool {
+        let v = self.terms.v();
+        let unknown =
+            |terms: &Terms, part| part != v && terms.as_const(part).is_none() && terms.children(part).is_empty();
+        self.mentions_v(term) && !self.any_within(term, unknown)
+    }
+
+    fn any_within(&self, term: TermId, holds: impl Fn(&Terms, TermId) -> bool) -> bool {
         let mut seen = BTreeSet::new();
         let mut waiting = vec![term];
         while let Some(next) = waiting.pop() {
-            if next == v {
+            if holds(&self.terms, next) {
                 return true;
             }
             if seen.insert(next) {

@@ -9,6 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use super::bounds::Bound;
 use crate::state::{Flag, Frame, State, REGISTERS};
 use crate::term::foreign::FOREIGN;
 use crate::term::{Bits, TermId, Terms};
@@ -75,7 +76,7 @@ pub(crate) struct Relation {
     pub equal: BTreeMap<(Loc, Loc), u8>,
     /// Known values, of the deployed build and of the other.
     pub known: [BTreeMap<Loc, TermId>; 2],
-    /// Values that follow from others: terms over what locations of the deployed build hold
+    /// Values that follow from others, or their low bits: terms over what locations of the deployed build hold
     /// ([`Loc::symbol`]) and over what is known.
     pub derived: [BTreeMap<Loc, TermId>; 2],
     /// Status flags that are equal, as bits in the order of [`Flag::ALL`].
@@ -88,6 +89,8 @@ pub(crate) struct Relation {
     pub foreign: [BTreeSet<Loc>; 2],
     /// Whether an address in the frame may have got out.
     pub escaped: bool,
+    /// How far numbers can have come that are tested for order.
+    pub bounds: Vec<Bound>,
 }
 
 impl Relation {
@@ -100,7 +103,11 @@ impl Relation {
             ours.iter().filter_map(same).collect()
         };
         let known = |side: usize| common(&self.known[side], &with.known[side]);
-        let derived = |side: usize| common(&self.derived[side], &with.derived[side]);
+        let derived = |side: usize| {
+            let mut derived: BTreeMap<Loc, TermId> = common(&self.derived[side], &with.derived[side]);
+            derived.retain(|loc, _| !known(side).contains_key(loc));
+            derived
+        };
         let pushed = |side: usize| &self.pushed[side] | &with.pushed[side];
         let foreign = |side: usize| &self.foreign[side] & &with.foreign[side];
         Self {
@@ -112,6 +119,23 @@ impl Relation {
             pushed: [pushed(BASE), pushed(OTHER)],
             foreign: [foreign(BASE), foreign(OTHER)],
             escaped: self.escaped || with.escaped,
+            bounds: self.bounds.iter().filter(|bound| with.bounds.contains(bound)).cloned().collect(),
+        }
+    }
+
+    /// Adds what `with` derives and what is so here since all of it is known: a counter that is 2 where the other
+    /// build's is 1 is one ahead of it.
+    pub fn derive_from_known(&mut self, terms: &mut Terms, with: &Self) {
+        let known: HashMap<TermId, TermId> =
+            self.known[BASE].iter().map(|(loc, value)| (loc.symbol(terms), *value)).collect();
+        for side in [BASE, OTHER] {
+            for (&loc, &term) in &with.derived[side] {
+                let Some(&value) = self.known[side].get(&loc) else { continue };
+                let bits = terms.bits(term);
+                if terms.substitute(term, &known) == terms.extract(value, 0, bits) {
+                    self.derived[side].insert(loc, term);
+                }
+            }
         }
     }
 
@@ -128,15 +152,18 @@ impl Relation {
             shared: None,
         };
         let (mut base, mut other) = (empty(BASE), empty(OTHER));
-        let values = self.base_values(terms);
-        let map: HashMap<TermId, TermId> = values.iter().map(|(loc, value)| (loc.symbol(terms), *value)).collect();
-        for (loc, value) in values {
+        for (loc, value) in self.base_values(terms) {
             place(terms, &mut base, loc, value);
         }
         self.other_values(terms, &base, &mut other);
-        for (state, derived) in [&mut base, &mut other].into_iter().zip(&self.derived) {
+        let map: HashMap<TermId, TermId> = locations(terms, &base)
+            .into_iter()
+            .filter_map(|loc| Some((loc.symbol(terms), loc.value(&base)?)))
+            .collect();
+        for ((state, derived), side) in [&mut base, &mut other].into_iter().zip(&self.derived).zip(SIDES) {
             for (&loc, &value) in derived {
-                let value = terms.substitute(value, &map);
+                let low = terms.substitute(value, &map);
+                let value = below_unknown(terms, loc, side, low);
                 place(terms, state, loc, value);
             }
         }
@@ -237,20 +264,24 @@ impl Relation {
         }
         for (loc, (bits, from)) in best {
             let Some(value) = from.value(base) else { continue };
-            let bits = u32::from(bits);
-            let low = terms.extract(value, 0, bits);
-            let value = if bits == loc.bits() {
-                low
-            } else {
-                let high = terms.symbol(format!("{} above {bits}", loc.name("other")), loc.bits() - bits);
-                terms.concat(high, low)
-            };
+            let low = terms.extract(value, 0, u32::from(bits));
+            let value = below_unknown(terms, loc, SIDES[OTHER], low);
             place(terms, other, loc, value);
         }
         for (&loc, &value) in &self.known[OTHER] {
             place(terms, other, loc, value);
         }
     }
+}
+
+/// The value of a location of which the low bits are known.
+fn below_unknown(terms: &mut Terms, loc: Loc, side: &str, low: TermId) -> TermId {
+    let bits = terms.bits(low);
+    if bits == loc.bits() {
+        return low;
+    }
+    let high = terms.symbol(format!("{} above {bits}", loc.name(side)), loc.bits() - bits);
+    terms.concat(high, low)
 }
 
 fn place(terms: &Terms, state: &mut State, loc: Loc, value: TermId) {

@@ -4,13 +4,14 @@
 use std::collections::BTreeMap;
 
 use iced_x86::{FlowControl, Mnemonic, OpKind, Register};
-use xk_table::Fit;
+use xk_table::{Fit, Order};
 
 use crate::diff::Field;
 use crate::flow::Flow;
 use crate::insn::{Insn, Node, Target};
 use crate::notes::Notes;
 use crate::object::{Function, Object};
+use crate::order;
 use crate::product;
 use crate::program::exact;
 use crate::semantics::{step, Substitution};
@@ -218,13 +219,18 @@ impl<'a> Side<'a> {
     /// Executes one instruction, with its constants replaced; `false` when the semantics
     /// do not cover it.
     pub fn step(&self, terms: &mut Terms, state: &mut State, insn: &Insn) -> bool {
+        let order = self.order(insn.node);
         let substitution = Substitution {
-            immediate: self.replaced(terms, insn.node, Field::Immediate),
+            immediate: self.replaced(terms, insn.node, order.map_or(Field::Immediate, Field::Order)),
             displacement: self.replaced(terms, insn.node, Field::Displacement),
             pool: self.replaced(terms, insn.node, Field::Pool),
         };
         let before = state.clone();
         if step(terms, state, insn, substitution).is_err() {
+            *state = before;
+            return false;
+        }
+        if order.is_some_and(|order| !order::test(terms, state, order)) {
             *state = before;
             return false;
         }
@@ -249,6 +255,12 @@ impl<'a> Side<'a> {
         let block = self.flow.block(self.object, node);
         let end = block.iter().position(|insn| insn.node == node)?;
         product::chain(&block, end).map(|(_, factor, _)| factor)
+    }
+
+    /// The test for order in the place of a comparison's test for equality.
+    pub fn order(&self, node: Node) -> Option<Order> {
+        let replacements = self.replacements?;
+        Order::ALL.into_iter().find(|order| replacements.contains_key(&(node, Field::Order(*order))))
     }
 
     /// What stands in the place of a constant, 64 bits wide.

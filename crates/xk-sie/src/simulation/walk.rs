@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use xk_table::Range;
 
+use super::bounds::Bound;
 use super::claims::{Claims, Effort, Facts};
 use super::frames::Frames;
 use super::relation::{Loc, Relation, BASE, OTHER};
@@ -66,6 +67,8 @@ pub(crate) struct Walk<'a> {
     /// The function, by its name in both builds.
     pub name: &'a str,
     relations: HashMap<Places, Relation>,
+    /// How far numbers may have come that are tested for order.
+    pub bounds: Vec<Bound>,
     work: Vec<Places>,
     /// Paths that are still to be followed to the next pair of places.
     paths: Vec<Pair>,
@@ -85,6 +88,7 @@ impl<'a> Walk<'a> {
         let mut terms = Terms::new();
         let claims = Claims::new(&mut terms, rules.solver, range, rules.default);
         let frames = frames.empty(&mut terms);
+        let bounds = range.map_or_else(Vec::new, |range| Bound::all(&sides[BASE], name, range));
         Self {
             sides,
             rules,
@@ -93,6 +97,7 @@ impl<'a> Walk<'a> {
             frames,
             name,
             relations: HashMap::new(),
+            bounds,
             work: Vec::new(),
             paths: Vec::new(),
             edges: BTreeMap::new(),
@@ -114,8 +119,10 @@ impl<'a> Walk<'a> {
             let states = relation.states(&mut self.terms, self.frames.as_ref());
             let escaped = relation.escaped;
             let at = [At::Start(places.0), At::Start(places.1)];
-            let pair =
+            let bounds = relation.bounds.clone();
+            let mut pair =
                 Pair { at, states, facts: Facts::default(), escaped, trace: [Vec::new(), Vec::new()], from: places };
+            self.assume_bounds(&mut pair, &bounds);
             self.follow(pair);
             while let Some(pair) = self.paths.pop() {
                 self.advance(pair)?;
@@ -202,6 +209,10 @@ impl<'a> Walk<'a> {
                 self.events(pair, a, b)
             }
             (Stop::End(_), Stop::End(_)) => Ok(()),
+            (Stop::Join(join), Stop::Event(branch)) if self.goes_by_v(&pair, *branch)? => {
+                pair.at[BASE] = At::Place(*join);
+                self.fork(pair, OTHER, *branch)
+            }
             (Stop::Join(_), Stop::Event(_) | Stop::Join(_)) | (Stop::Event(_), Stop::Join(_)) => {
                 self.meet(pair, [&base, &other])
             }
@@ -299,14 +310,19 @@ impl<'a> Walk<'a> {
     pub fn cut(&mut self, mut pair: Pair, places: Places) -> Step {
         self.same_memory(&mut pair, places.0)?;
         let mut relation = self.relate(&mut pair, places)?;
+        let before = self.relations.get(&places).cloned();
+        relation.bounds = self.bounded(&mut pair, places.0, before.as_ref());
         let moved = self.edges.entry((pair.from, places)).or_insert([true, true]);
         for side in [BASE, OTHER] {
             moved[side] &= !pair.trace[side].is_empty();
         }
-        let met = match self.relations.get(&places).cloned() {
+        let met = match before {
             Some(old) => {
                 self.agree(&old, &mut relation);
-                let met = old.meet(&relation);
+                let mut strong = old.clone();
+                strong.derive_from_known(&mut self.terms, &relation);
+                relation.derive_from_known(&mut self.terms, &old);
+                let met = strong.meet(&relation);
                 if met == old {
                     return Ok(());
                 }

@@ -16,6 +16,7 @@ use crate::identity::{first_difference, locate, whole_unit};
 use crate::in_place;
 use crate::insn::{Insn, Node};
 use crate::object::Function;
+use crate::order;
 use crate::ordering::{memory_rules, Update};
 use crate::probe;
 use crate::program::{execute, iv_term};
@@ -213,6 +214,12 @@ impl Check<'_> {
                     Some(fit) => self.constants(placed.span, insn, fit),
                     None => Ok(Seeds::new()),
                 };
+                let found = found.and_then(|found| match line.order {
+                    Some(order) => order::with(&found, insn.node, order).ok_or_else(|| {
+                        format!("it is to test for {}, and holds no number that follows the constant", order.words())
+                    }),
+                    None => Ok(found),
+                });
                 match found {
                     Ok(found) => seeds.extend(found),
                     Err(detail) => {

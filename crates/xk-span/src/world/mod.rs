@@ -54,6 +54,12 @@ impl Function {
         self.names.iter().map(String::as_str).find(|name| name.starts_with(prefix))
     }
 
+    /// The function that it is a part of, if the compiler has moved it away; else itself.
+    #[must_use]
+    pub fn whole(&self) -> &str {
+        self.name().split_once(".cold").map_or(self.name(), |(whole, _)| whole)
+    }
+
     /// Whether it is a part that the compiler split off.
     #[must_use]
     pub fn is_cold(&self) -> bool {

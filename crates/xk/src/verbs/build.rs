@@ -278,6 +278,7 @@ impl Unbuilt {
             Self::Unresolved(error) => error.into(),
             Self::Analysis(BuildError::Refused(refusal)) => refusal.into(),
             Self::Analysis(other) => Failure::error(other.to_string()),
+            Self::Spans(ConfineError::Refused(refusal)) => refusal.into(),
             Self::Spans(error) => Failure::error(error.to_string()),
         }
     }

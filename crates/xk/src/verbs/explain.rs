@@ -170,7 +170,9 @@ fn assembly(text: &mut String, table: &ScopeTable, span: &CriticalSpan, paint: P
         }
         let note = match line.iv.and_then(|slot| span.ivs.get(slot)) {
             Some(fit) => {
-                format!("{}  ◂ {}", " ".repeat(width - code.chars().count()), held(fit, table.constant.default))
+                let space = " ".repeat(width - code.chars().count());
+                let order = line.order.map(|order| format!(", tested for {} instead of equal", order.words()));
+                format!("{space}  ◂ {}{}", held(fit, table.constant.default), order.unwrap_or_default())
             }
             None => String::new(),
         };
@@ -264,7 +266,11 @@ fn document(table: &ScopeTable) -> Value {
             .iter()
             .map(|line| {
                 let fit = line.iv.and_then(|slot| span.ivs.get(slot));
-                json!({ "offset": line.offset, "text": line.text, "holds": fit.map(fit_words) })
+                let mut shown = json!({ "offset": line.offset, "text": line.text, "holds": fit.map(fit_words) });
+                if let Some(order) = line.order {
+                    shown["order"] = json!(order);
+                }
+                shown
             })
             .collect();
         json!({
@@ -338,6 +344,20 @@ mod tests {
         // The input of the tests of the whole command, too.
         fixture::golden("table.json", &format!("{:#}\n", to_json(&fixture::table())));
         fixture::golden("explain.json", &format!("{:#}\n", document(&fixture::table())));
+    }
+
+    #[test]
+    fn a_test_for_order_is_named() {
+        let mut table = fixture::table();
+        let span = &mut table.spans[0];
+        let line = span.assembly.iter_mut().find(|line| line.iv.is_some()).unwrap();
+        line.order = Some(xk_table::Order::AtLeast);
+        let offset = line.offset;
+        let shown = text(&table, Paint::PLAIN);
+        let marked = shown.lines().find(|line| line.contains(", tested for at least (signed) instead of equal"));
+        assert!(marked.is_some_and(|line| line.contains(&format!("+{offset:#x}"))), "{shown}");
+        let told = document(&table).to_string();
+        assert_eq!(told.matches("\"order\":\"at_least\"").count(), 1, "{told}");
     }
 
     #[test]

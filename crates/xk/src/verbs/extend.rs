@@ -13,10 +13,13 @@ use xk_table::ScopeTable;
 
 use super::build::{Progress, SOLVER_SECONDS};
 use super::title;
-use crate::context::Folders;
+use crate::context::{Folders, Tables};
 use crate::exit::{Exit, Failure, Result};
 use crate::kernel::{booted, KernelOf};
+use crate::limits::not_accepted;
 use crate::output::Paint;
+use crate::unit;
+use crate::value::Quantity;
 
 /// What is needed to compile.
 pub struct Extender<'a> {
@@ -65,9 +68,44 @@ impl Extender<'_> {
     }
 }
 
+/// Compiles and compares the values that no table accepts and none refuses; whether there were any.
+pub fn compiled(
+    folders: &Folders,
+    tables: &Tables,
+    wanted: &[(&str, Quantity)],
+    hz: &dyn Fn() -> Result<u32>,
+) -> Result<bool> {
+    let mut any = false;
+    for (name, quantity) in wanted {
+        let table = tables.find(folders, name)?;
+        let number = unit::convert(&table.constant, *quantity, hz)?;
+        let Ok(value) = i64::try_from(number) else { continue };
+        if table.values.contains(value) || table.values.refused.contains_key(&value) {
+            continue;
+        }
+        compile_now(table, value, folders).map_err(|failure| not_added(table, number, &failure))?;
+        any = true;
+    }
+    Ok(any)
+}
+
+/// Why a value was not added to a table: it is not the same, or nobody can tell here.
+fn not_added(table: &ScopeTable, number: i128, failure: &Failure) -> Failure {
+    let why = &failure.message;
+    let refused = not_accepted(table, number);
+    if failure.exit == Exit::Refused {
+        return refused.then(&format!("; compiled and compared now, it is refused: {why}"));
+    }
+    let title = title(&table.constant);
+    refused.then(&format!(
+        "; it cannot be compiled here: {why}; `xk build {title} --values {number}` does so where the kernel's \
+         source and compiler are"
+    ))
+}
+
 /// Compiles `value` for the running kernel and saves `table` with it. Needs the source and the compiler
 /// of that kernel.
-pub fn compile_now(table: &ScopeTable, value: i64, folders: &Folders) -> Result {
+fn compile_now(table: &ScopeTable, value: i64, folders: &Folders) -> Result {
     let paint = Paint::stderr();
     let name = title(&table.constant);
     eprintln!("{name}: {value} is neither proved nor compiled: compiling it and comparing");
@@ -80,4 +118,22 @@ pub fn compile_now(table: &ScopeTable, value: i64, folders: &Folders) -> Result 
     let wider = extender.extended(table, &[value])?;
     folders.store().save(&wider)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture;
+
+    #[test]
+    fn a_value_that_differs_is_not_one_that_cannot_be_compiled() {
+        let said = |failure: Failure| not_added(&fixture::powers_table(), 48, &failure);
+        let differs = said(Failure::new(Exit::Refused, "f+0x4 is `inc %eax` there"));
+        assert_eq!(differs.exit, Exit::Refused);
+        assert!(differs.message.ends_with("compiled and compared now, it is refused: f+0x4 is `inc %eax` there"));
+        let message = said(Failure::error("there is no gcc-12")).message;
+        assert!(message.contains("48 is none of the compiled values"), "{message}");
+        assert!(message.contains("it cannot be compiled here: there is no gcc-12"), "{message}");
+        assert!(message.contains("`xk build BLK_MAX_REQUEST_COUNT --values 48`"), "{message}");
+    }
 }

@@ -19,13 +19,10 @@ use super::{is_tune_of, owner, probe_word, title};
 use crate::addresses::Addresses;
 use crate::context::{running, Folders, Tables};
 use crate::exit::{Exit, Failure, Result};
-use crate::output::{listed, range, Columns, Paint};
+use crate::output::{Columns, Paint};
 use crate::rules::Rules;
 use crate::value::{self, Quantity};
 use crate::{limits, signals, unit};
-
-/// Most compiled values that a message lists.
-const LISTED: usize = 16;
 
 /// The kernel turns breakpoints into jumps some time after they were placed.
 const OPTIMISING: Duration = Duration::from_secs(1);
@@ -110,7 +107,7 @@ pub fn run(args: &Args) -> Result {
     let folders = Folders::new();
     let hz = || unit::hz_of(&kernel.release);
     let mut tables = folders.tables(&kernel.build_id)?;
-    if !args.no_compile && compiled(&folders, &tables, &wanted, &hz)? {
+    if !args.no_compile && extend::compiled(&folders, &tables, &wanted, &hz)? {
         tables = folders.tables(&kernel.build_id)?;
     }
     let changes = wanted
@@ -129,7 +126,8 @@ pub fn run(args: &Args) -> Result {
     let addresses = Addresses::live(changes.iter().map(|change| change.table))?;
     // From here on nothing but SIGKILL ends the process half-way; that is the kernel's to undo.
     signals::hold_back();
-    let mode = args.transition.mode(changes.iter().map(|change| change.table.mode).max().unwrap_or(Mode::Now));
+    let needed = changes.iter().map(|change| change.table.mode).max().unwrap_or(Mode::Now);
+    let mode = args.transition.mode(needed, changes.iter().map(|change| change.table))?;
     let tunes = loaded(&device, &addresses, &changes, args.hold, &|change| {
         rules.backend(args.backend, change.table, change.value, mode).map_err(|failure| failure.about(change.title()))
     })?;
@@ -140,41 +138,6 @@ pub fn run(args: &Args) -> Result {
         return hold(&device, &changes, tunes, &args.transition, mode);
     }
     keep(&device, &changes, tunes, args.lease)
-}
-
-/// Compiles and compares the values that no table accepts and none refuses; whether there were any.
-fn compiled(
-    folders: &Folders,
-    tables: &Tables,
-    wanted: &[(&str, Quantity)],
-    hz: &dyn Fn() -> Result<u32>,
-) -> Result<bool> {
-    let mut any = false;
-    for (name, quantity) in wanted {
-        let table = tables.find(folders, name)?;
-        let number = unit::convert(&table.constant, *quantity, hz)?;
-        let Ok(value) = i64::try_from(number) else { continue };
-        if table.values.contains(value) || table.values.refused.contains_key(&value) {
-            continue;
-        }
-        extend::compile_now(table, value, folders).map_err(|failure| not_added(table, number, &failure))?;
-        any = true;
-    }
-    Ok(any)
-}
-
-/// Why a value was not added to a table: it is not the same, or nobody can tell here.
-fn not_added(table: &ScopeTable, number: i128, failure: &Failure) -> Failure {
-    let why = &failure.message;
-    let refused = not_accepted(table, number);
-    if failure.exit == Exit::Refused {
-        return refused.then(&format!("; compiled and compared now, it is refused: {why}"));
-    }
-    let title = title(&table.constant);
-    refused.then(&format!(
-        "; it cannot be compiled here: {why}; `xk build {title} --values {number}` does so where the kernel's \
-         source and compiler are"
-    ))
 }
 
 /// By a policy.
@@ -212,35 +175,7 @@ pub fn change<'a>(
     let table = tables.find(folders, name)?;
     let number = unit::convert(&table.constant, quantity, hz)?;
     let value = i64::try_from(number).ok().filter(|&value| table.values.contains(value));
-    value.map(|value| Change { table, value }).ok_or_else(|| not_accepted(table, number))
-}
-
-fn not_accepted(table: &ScopeTable, number: i128) -> Failure {
-    let title = title(&table.constant);
-    let values = &table.values;
-    // Numbers beyond 128 bits are not kept.
-    let shown = if number.unsigned_abs() < i128::MAX.unsigned_abs() { number.to_string() } else { "the value".into() };
-    let compiled = listed(&values.compiled, LISTED);
-    let mut sentence = match values.proved {
-        Some(proved) => {
-            let beside = if compiled.is_empty() {
-                String::new()
-            } else {
-                format!(", and none of the compiled values {compiled}")
-            };
-            let end = limits::beyond(table, proved, number);
-            format!("{title}: {shown} is outside the proved range, {}{beside} ({end})", range(proved))
-        }
-        None => {
-            let why = limits::why(table).join("; ");
-            format!("{title}: {shown} is none of the compiled values, {compiled} ({why})")
-        }
-    };
-    let value = i64::try_from(number).ok();
-    if let Some(why) = value.and_then(|value| values.refused.get(&value)).filter(|why| !sentence.contains(*why)) {
-        sentence += &format!("; it was compiled and refused: {why}");
-    }
-    Failure::new(Exit::Refused, sentence)
+    value.map(|value| Change { table, value }).ok_or_else(|| limits::not_accepted(table, number))
 }
 
 /// The tune of a constant, with the value that it had.
@@ -467,39 +402,6 @@ mod tests {
         for text in ["A", "=5", "A=", "A=x", "A=5q"] {
             assert!(assignment(text).is_err_and(|failure| failure.exit == Exit::Usage), "{text}");
         }
-    }
-
-    #[test]
-    fn what_was_not_compiled_is_refused_with_what_was() {
-        let table = fixture::powers_table();
-        let message = |number: i128| not_accepted(&table, number).message;
-        assert_eq!(
-            message(48),
-            "BLK_MAX_REQUEST_COUNT: 48 is none of the compiled values, 4, 8, 16, 32, 64, 128 (others are not proved: \
-             the code divides or masks by shifting: only powers of two were compiled; 2 was compiled and is refused: \
-             blk_add_rq_to_plug+0x4e is `add %eax,%eax` there)"
-        );
-        assert!(message(2).ends_with("is `add %eax,%eax` there)"), "it is said once");
-        let mut table = fixture::table();
-        table.values.compiled = vec![1 << 30, 1 << 31];
-        let message = |number: i128| not_accepted(&table, number).message;
-        assert_eq!(
-            message((1 << 30) + 1),
-            "BLK_MAX_REQUEST_COUNT: 1073741825 is outside the proved range, 1 to 1073741823, and none of the compiled \
-             values 1073741824, 2147483648 (to 1073741823: no larger value is proved)"
-        );
-    }
-
-    #[test]
-    fn a_value_that_differs_is_not_one_that_cannot_be_compiled() {
-        let said = |failure: Failure| not_added(&fixture::powers_table(), 48, &failure);
-        let differs = said(Failure::new(Exit::Refused, "f+0x4 is `inc %eax` there"));
-        assert_eq!(differs.exit, Exit::Refused);
-        assert!(differs.message.ends_with("compiled and compared now, it is refused: f+0x4 is `inc %eax` there"));
-        let message = said(Failure::error("there is no gcc-12")).message;
-        assert!(message.contains("48 is none of the compiled values"), "{message}");
-        assert!(message.contains("it cannot be compiled here: there is no gcc-12"), "{message}");
-        assert!(message.contains("`xk build BLK_MAX_REQUEST_COUNT --values 48`"), "{message}");
     }
 
     #[test]

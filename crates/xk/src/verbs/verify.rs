@@ -224,6 +224,10 @@ impl Verified<'_> {
                     )
                 }
                 (false, Some(why)) => format!("{}  {why}", paint.warning("not accepted")),
+                (true, Some(why)) if report.inconclusive.contains_key(&value) => {
+                    let proved = "accepted and proved; the code compiled with it is not shown to do the same";
+                    format!("{}  {}", paint.good("ok"), paint.dim(&format!("{proved}: {why}")))
+                }
                 (true, Some(why)) => format!("{}  {why}", paint.bad("WRONG")),
             };
             _ = writeln!(text, "  value {value}  {verdict}");
@@ -235,7 +239,7 @@ impl Verified<'_> {
     /// Whether the table accepts a value, and why it is not the same as compiled, if it is not.
     fn verdict<'a>(&self, report: &'a Report, value: i64) -> (bool, Option<&'a str>) {
         let accepted = self.table.values.contains(value);
-        let refused = report.refused.get(&value).map(String::as_str);
+        let refused = report.refused.get(&value).or_else(|| report.inconclusive.get(&value)).map(String::as_str);
         let agrees = report.agreeing.contains(&value);
         (accepted, refused.or((!agrees).then_some("it does not agree, or was not compared")))
     }
@@ -417,6 +421,31 @@ mod tests {
             fault(At::Table, Claim::Values, "1..=100 is claimed, and values agree from 1 to 64 only"),
         ];
         report
+    }
+
+    /// What is not decided is neither right nor wrong; what the table does not accept is no fault of it.
+    #[test]
+    fn each_value_gets_the_verdict_that_was_found() {
+        let mut table = fixture::table();
+        table.values = xk_table::Values::proved(1, 100);
+        let why = |text: &str| text.to_owned();
+        let report = Report {
+            agreeing: [40].into(),
+            inconclusive: [(50, why("the solver gave up"))].into(),
+            refused: [(60, why("88 against 89")), (200, why("another shape"))].into(),
+            ..good()
+        };
+        let verified = Verified { table: &table, at: &[40, 50, 60, 70, 200], result: Ok(report) };
+        let text = verified.text(false, Paint::PLAIN);
+        for line in [
+            "value 40  ok  accepted; compiled, and the same",
+            "value 50  ok  accepted and proved; the code compiled with it is not shown to do the same: the solver gave up",
+            "value 60  WRONG  88 against 89",
+            "value 70  WRONG  it does not agree, or was not compared",
+            "value 200  not accepted  another shape",
+        ] {
+            assert!(text.lines().any(|found| found.trim() == line), "no line `{line}` in\n{text}");
+        }
     }
 
     #[test]

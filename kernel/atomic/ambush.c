@@ -80,7 +80,7 @@ static struct ftrace_ops ops = {
 static int lie_in_wait(bool text)
 {
 	static char *const scans[] = { "xk_scan_all", "xk_scan_again" };
-	static char *const writes[] = { "text_poke" };
+	static char *const writes[] = { "text_poke_kgdb" };
 	char *const *functions = text ? writes : scans;
 	unsigned int i, nr = text ? ARRAY_SIZE(writes) : ARRAY_SIZE(scans);
 	int ret = 0;

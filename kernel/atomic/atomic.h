@@ -2,7 +2,7 @@
 /*
  * What a thread of xk_atomic.ko does, and what it has seen: main.c is told what
  * to do, threads.c starts who does it, spans.c is what they do; ambush.c is what
- * happens to a transition itself.
+ * happens to a transition itself, exiting.c who is inside when it ends.
  */
 #ifndef _XK_ATOMIC_H
 #define _XK_ATOMIC_H
@@ -88,11 +88,20 @@ struct xk_atomic_thread {
 
 /* main.c */
 void xk_atomic_judge(struct xk_atomic_count *count, int first, int second);
+int xk_atomic_hold_once(unsigned int ms);
 
 /* ambush.c */
 int xk_atomic_ambush(unsigned int us, bool text);
 void xk_atomic_ambush_sum(struct xk_atomic_count *sum);
 int xk_atomic_in_stop(void);
+
+/* exiting.c */
+int xk_atomic_detain(bool on);
+unsigned int xk_atomic_detained(void);
+
+/* stall.c */
+int xk_atomic_stall(bool on);
+bool xk_atomic_stalled(void);
 
 /* threads.c */
 int xk_atomic_start(unsigned int nr);

@@ -11,10 +11,13 @@
  *	NAME N		an option, see struct xk_atomic_options
  *	hold MS		the writer itself stays in a span, for so long at most
  *	exit		a thread enters a span and ends in it when it is released
+ *	detain 0|1	whether threads called xk_detained enter one while they exit
+ *	stall 0|1	whether one called xk_stalled is held when it registers a probe
  *	release		lets them go
  *	ambush US	NMIs of so many microseconds while xk.ko stops the machine; 0: none
  *	waylay US	likewise, but whenever the kernel writes text
  */
+#include <linux/delay.h>
 #include <linux/module.h>
 #include <linux/mutex.h>
 #include <linux/proc_fs.h>
@@ -68,6 +71,8 @@ static int show(struct seq_file *file, void *unused)
 	sums[XK_ATOMIC_HOLD] = held;
 	xk_atomic_ambush_sum(&sums[XK_ATOMIC_STOP]);
 	seq_printf(file, "threads %u\n", xk_atomic_running());
+	seq_printf(file, "detained %u\n", xk_atomic_detained());
+	seq_printf(file, "stalled %u\n", xk_atomic_stalled());
 	mutex_unlock(&lock);
 	for (i = 0; i < XK_ATOMIC_SPANS; i++)
 		seq_printf(file, "%s %llu %llu %llu %d %d\n", xk_atomic_names[i],
@@ -82,7 +87,7 @@ static int open(struct inode *inode, struct file *file)
 	return single_open(file, show, NULL);
 }
 
-static int hold(unsigned int ms)
+int xk_atomic_hold_once(unsigned int ms)
 {
 	int values[2], ret;
 
@@ -117,7 +122,7 @@ static int command(const char *text)
 	if (sscanf(text, "%15s %u", word, &number) < 1)
 		return -EINVAL;
 	if (!strcmp(word, "hold"))
-		return hold(number);
+		return xk_atomic_hold_once(number);
 	if (!strcmp(word, "exit"))
 		return xk_atomic_leave();
 	if (!strcmp(word, "release")) {
@@ -132,6 +137,10 @@ static int command(const char *text)
 		ret = 0;
 	} else if (!strcmp(word, "ambush")) {
 		ret = xk_atomic_ambush(number, false);
+	} else if (!strcmp(word, "detain")) {
+		ret = xk_atomic_detain(number);
+	} else if (!strcmp(word, "stall")) {
+		ret = xk_atomic_stall(number);
 	} else if (!strcmp(word, "waylay")) {
 		ret = xk_atomic_ambush(number, true);
 	} else {
@@ -180,6 +189,10 @@ static void __exit atomic_exit(void)
 	xk_atomic_release();
 	remove_proc_entry("xk_atomic", NULL);
 	xk_atomic_ambush(0, false);
+	xk_atomic_detain(false);
+	xk_atomic_stall(false);
+	while (xk_atomic_detained())
+		msleep(20);
 	xk_atomic_stop();
 	xk_atomic_spans_exit();
 }

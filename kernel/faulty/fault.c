@@ -23,6 +23,19 @@ static int taken;
 module_param(taken, int, 0444);
 MODULE_PARM_DESC(taken, "pieces of memory and threads that are held now");
 
+static int waited;
+module_param(waited, int, 0444);
+MODULE_PARM_DESC(waited, "times that handlers were waited for without a stop");
+
+void faulty_waited(void)
+{
+	unsigned long flags;
+
+	spin_lock_irqsave(&lock, flags);
+	waited++;
+	spin_unlock_irqrestore(&lock, flags);
+}
+
 bool faulty_now(void)
 {
 	bool fails = false;

@@ -14,16 +14,20 @@
 #include <linux/sched/task.h>
 #include <linux/slab.h>
 #include <linux/string.h>
+#include <linux/vmalloc.h>
 #include <linux/workqueue.h>
+
+#include "../xk/compat.h"
 
 bool faulty_now(void);
 void faulty_took(int number);
+void faulty_waited(void);
 
 /* The result of a function that returns a pointer, or what it is instead. */
 #define faulty_or(call, failure)						\
 ({									\
 	typeof(call) faulty_result = faulty_now() ? (failure) : (call);	\
-	faulty_took(!IS_ERR_OR_NULL((void __force *)faulty_result));	\
+	faulty_took(!IS_ERR_OR_NULL((void *)(unsigned long)faulty_result)); \
 	faulty_result;							\
 })
 
@@ -52,8 +56,11 @@ void faulty_took(int number);
 #define memdup_array_user(...) faulty_or(memdup_array_user(__VA_ARGS__), ERR_PTR(-ENOMEM))
 #define vmemdup_array_user(...) faulty_or(vmemdup_array_user(__VA_ARGS__), ERR_PTR(-ENOMEM))
 
+#define vmap(...) faulty_or(vmap(__VA_ARGS__), NULL)
+
 /* Take memory of their own, which they alone can give back. */
-#define alloc_workqueue(...) (faulty_now() ? NULL : alloc_workqueue(__VA_ARGS__))
+#undef alloc_workqueue
+#define alloc_workqueue(...) (faulty_now() ? NULL : compat_alloc_workqueue(__VA_ARGS__))
 #define register_kprobe(kprobe) (faulty_now() ? -ENOMEM : register_kprobe(kprobe))
 
 static inline void faulty_kfree(const void *pointer)
@@ -70,15 +77,25 @@ static inline void faulty_kvfree(const void *pointer)
 
 static inline void faulty_free_percpu(void __percpu *pointer)
 {
-	faulty_took(-!!(void __force *)pointer);
+	faulty_took(-!!(unsigned long)pointer);
 	free_percpu(pointer);
 }
 
+static inline void faulty_vunmap(const void *address)
+{
+	faulty_took(-!!address);
+	vunmap(address);
+}
+
+#define vunmap(address) faulty_vunmap(address)
 #define kfree(pointer) faulty_kfree(pointer)
 #define kvfree(pointer) faulty_kvfree(pointer)
 #define free_percpu(pointer) faulty_free_percpu(pointer)
 #undef kvfree_rcu
 #define kvfree_rcu(pointer, head) ({ faulty_took(-1); kvfree_rcu_arg_2(pointer, head); })
+
+/* What is done where there is no memory for a stop. */
+#define synchronize_rcu() ({ synchronize_rcu(); faulty_waited(); })
 
 /* No memory, but as easily lost. */
 #define get_task_struct(task) ({ faulty_took(1); get_task_struct(task); })

@@ -7,9 +7,9 @@
  * and a number would go into a constant, if it were not sealed. "probe SYMBOL OFFSET
  * enabled" (or "disabled") registers a kprobe, as somebody else might; "enable probe"
  * enables a disabled one, and "no probe" removes it. "poke" and a number writes that into
- * the code of xk_target_value(). One line is what a function returned inside the handler
- * of a kprobe, one the first bytes of xk_target_value(), another those of
- * xk_target_compare().
+ * the code of xk_target_value(), "oops" makes the kernel do so. One line is what a
+ * function returned inside the handler of a kprobe, one the first bytes of
+ * xk_target_value(), another those of xk_target_compare().
  */
 #include <linux/kprobes.h>
 #include <linux/mm.h>
@@ -147,6 +147,8 @@ static int show(struct seq_file *file, void *unused)
 	seq_printf(file, "many %d\n", xk_target_many());
 	seq_printf(file, "several %d\n", xk_target_several());
 	seq_printf(file, "branch %d\n", xk_target_branch(40));
+	if (boot_cpu_has(X86_FEATURE_SMAP))
+		seq_printf(file, "access %d\n", xk_target_access(current->mm->arg_start));
 	seq_printf(file, "identity %d\n", xk_target_identity(4));
 	seq_printf(file, "call %d\n", xk_target_call());
 	seq_printf(file, "padded %d\n", xk_target_padded());
@@ -165,6 +167,7 @@ static int show(struct seq_file *file, void *unused)
 	seq_printf(file, "pairtext %12ph\n", xk_target_pair);
 	seq_printf(file, "init %d %u\n", value_at_init, limit_at_init);
 	show_limits(file);
+	xk_target_flags_show(file);
 	return 0;
 }
 
@@ -197,6 +200,8 @@ static ssize_t write(struct file *file, const char __user *text, size_t len, lof
 		ret = add_foreign(offset, !strcmp(state, "enabled"));
 	else if (sscanf(words, "poke %d", &number) == 1)
 		ret = poke(number);
+	else if (!strncmp(words, "oops", 4))
+		ret = READ_ONCE(*(int *)GUARD_HOLE_BASE_ADDR);
 	else if (!strncmp(words, "enable probe", 12))
 		ret = enable_kprobe(&foreign);
 	else if (!strncmp(words, "no probe", 8))
@@ -231,16 +236,20 @@ static int __init target_init(void)
 		per_cpu(xk_target_cpu_bias, cpu) = 100 * (cpu + 1);
 	value_at_init = xk_target_value();
 	limit_at_init = READ_ONCE(xk_target_limits.word);
-	if (proc_create("xk_target", 0600, NULL, &target_ops))
+	ret = xk_target_flags_init();
+	if (!ret && proc_create("xk_target", 0600, NULL, &target_ops))
 		return 0;
+	if (!ret)
+		xk_target_flags_exit();
 	unregister_kprobe(&probe);
-	return -ENOMEM;
+	return ret ?: -ENOMEM;
 }
 
 static void __exit target_exit(void)
 {
 	remove_proc_entry("xk_target", NULL);
 	remove_foreign();
+	xk_target_flags_exit();
 	unregister_kprobe(&probe);
 }
 

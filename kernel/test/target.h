@@ -7,10 +7,12 @@
 #define _XK_TARGET_H
 
 #include <linux/percpu.h>
+#include <linux/seq_file.h>
 #include <linux/types.h>
 
 int xk_target_value(void);
 int xk_target_branch(int x);
+int xk_target_access(unsigned long at);
 int xk_target_identity(int x);
 int xk_target_call(void);
 int xk_target_padded(void);
@@ -50,5 +52,10 @@ struct xk_target_limits {
 extern struct xk_target_limits xk_target_limits;
 extern int xk_target_sealed;
 extern const int xk_target_fixed;
+
+/* target_flags.c: faults of updates, and those of them with access to user memory */
+int xk_target_flags_init(void);
+void xk_target_flags_exit(void);
+void xk_target_flags_show(struct seq_file *file);
 
 #endif /* _XK_TARGET_H */

@@ -24,6 +24,20 @@ FUNCTION(xk_target_branch)
 	RET
 SYM_FUNC_END(xk_target_branch)
 
+/*
+ * int xk_target_access(const int __user *at): 32. It may access user memory where its
+ * site is, as copy_from_user() may.
+ */
+FUNCTION(xk_target_access)
+	stac
+	movl	$32, %eax
+	movl	%eax, %edx		/* +0x08 */
+	movl	%edx, %eax
+	nop
+	clac
+	RET
+SYM_FUNC_END(xk_target_access)
+
 /* int xk_target_identity(int x): x */
 FUNCTION(xk_target_identity)
 	movl	%edi, %eax

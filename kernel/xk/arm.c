@@ -129,10 +129,17 @@ static int arm_detours(struct xk_tune *tune, struct xk_error *error)
 	return ret;
 }
 
-static void arm_data(struct xk_live_site *site)
+/* At load, the object holds the default already. */
+static int arm_data(struct xk_live_site *site, struct xk_error *error)
 {
+	int ret = xk_data_open(site, site->tune->values->value, error);
+
+	if (ret)
+		return ret;
 	site->phase = XK_PHASE_ARMED;
 	xk_data_write(site, site->tune->values->value);
+	xk_data_close(site);
+	return 0;
 }
 
 /* All that do not wait, or none. */
@@ -149,24 +156,24 @@ int xk_sites_arm(struct xk_tune *tune, struct xk_error *error)
 		xk_sites_disarm(tune);
 		return ret;
 	}
-	for (i = 0; i < tune->nr_sites; i++) {
+	for (i = 0; i < tune->nr_sites && !ret; i++) {
 		if (tune->sites[i].in_data && tune->sites[i].phase == XK_PHASE_READY)
-			arm_data(&tune->sites[i]);
+			ret = arm_data(&tune->sites[i], error);
 		/* vmlinux does not come again. */
 		if (!tune->sites[i].place.module[0])
 			xk_site_free_source(&tune->sites[i]);
 	}
-	return 0;
+	if (ret)
+		xk_sites_disarm(tune);
+	return ret;
 }
 
 static int arm_one(struct xk_live_site *site, struct xk_error *error)
 {
 	int ret;
 
-	if (site->in_data) {
-		arm_data(site);
-		return 0;
-	}
+	if (site->in_data)
+		return arm_data(site, error);
 	ret = arm_batch(&site, 1, error);
 	if (!ret || site->backend == &xk_backend_kprobe || site->tune->detours_only ||
 	    site->tune->patches_only)
@@ -249,6 +256,27 @@ void xk_sites_module_coming(struct xk_tune *tune, const struct module *module)
 	}
 }
 
+/* Before xk_sites_write_data() of this value. Whatever it returns, close the data again. */
+int xk_sites_open_data(struct xk_tune *tune, s64 value)
+{
+	struct xk_error error;
+	unsigned int i;
+	int ret = 0;
+
+	for (i = 0; i < tune->nr_sites && !ret; i++)
+		if (tune->sites[i].in_data && tune->sites[i].phase == XK_PHASE_ARMED)
+			ret = xk_data_open(&tune->sites[i], value, &error);
+	return ret;
+}
+
+void xk_sites_close_data(struct xk_tune *tune)
+{
+	unsigned int i;
+
+	for (i = 0; i < tune->nr_sites; i++)
+		xk_data_close(&tune->sites[i]);
+}
+
 /* Objects follow a change of the value in code. */
 void xk_sites_write_data(struct xk_tune *tune, s64 value)
 {
@@ -270,7 +298,6 @@ void xk_sites_await_module(struct xk_tune *tune, const struct module *module)
 
 		if (!is_in(site, module))
 			continue;
-		xk_data_release(site);
 		site->phase = XK_PHASE_WAITING;
 		site->place.function = 0;
 		site->address = 0;

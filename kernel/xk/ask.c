@@ -30,9 +30,8 @@ unsigned long notrace xk_detour_run(struct pt_regs *regs, const struct xk_stub *
 	site = READ_ONCE(stub->site);
 	if (site)
 		updated = !run_asked(site, regs);
-	/* Not here would another thread run: a stack that ends in a stub cannot be read. */
-	barrier();
-	__preempt_count_sub(1);
+	/* Another thread may run here: see UNWIND_HINT_REGS in stub.S. */
+	preempt_enable_notrace();
 	return updated ? 0 : stub->fault_distance;
 }
 

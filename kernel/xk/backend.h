@@ -24,11 +24,6 @@ enum xk_armed_state {
 #define XK_BATCH 32
 
 struct xk_backend {
-	const char *name;
-	unsigned int cost;		/* instructions per trigger, typically */
-	bool can_run_after;		/* XK_AFTER */
-	bool can_run_instead;		/* XK_INSTEAD */
-
 	/* Chooses the handler, also after a disarm; nothing is changed in the kernel. */
 	int (*prepare)(struct xk_live_site *site, struct xk_error *error);
 	/*
@@ -43,6 +38,9 @@ struct xk_backend {
 	/* Executions that the backend knows to have used the default. */
 	u64 (*missed)(const struct xk_live_site *site);
 };
+
+/* Gives up xk_lock, and waits until the kernel has restored what was disarmed under it. */
+void xk_unlock_restored(void);
 
 extern const struct xk_backend xk_backend_kprobe;
 extern const struct xk_backend xk_backend_detour;

@@ -2,11 +2,14 @@
 /*
  * The kprobe backend: exported interfaces only. A site before an instruction
  * becomes a jump where kprobes can optimise it, and stays a breakpoint where
- * they cannot; a site behind an instruction, or instead of it, is always one.
+ * they cannot; a site behind an instruction, or instead of it, is always one. The kernel
+ * puts the original bytes of a jump back some grace periods after the last update has run.
  */
 #include <linux/delay.h>
 #include <linux/jiffies.h>
 #include <linux/kprobes.h>
+#include <linux/list.h>
+#include <linux/slab.h>
 #include <linux/uaccess.h>
 
 #include "backend.h"
@@ -139,20 +142,65 @@ static enum xk_armed_state kprobe_state(const struct xk_live_site *site)
 	}
 }
 
-/* Waits until the kernel has put the original bytes back. */
-static void wait_restored(const struct xk_live_site *site)
+/* Where the kernel is about to put the original bytes back. */
+struct restoring {
+	struct list_head list;
+	unsigned long address;
+	u8 original;
+	char symbol[XK_SYMBOL_LEN];
+	u32 offset;
+};
+
+/* Under xk_lock; somebody waits for them without it. */
+static LIST_HEAD(restoring);
+
+static bool is_restored(const struct restoring *what)
+{
+	u8 byte;
+
+	return copy_from_kernel_nofault(&byte, (void *)what->address, 1) ||
+	       (byte != JMP32 && byte != INT3) || byte == what->original;
+}
+
+static void wait_restored(const struct restoring *what)
 {
 	unsigned long deadline = jiffies + RESTORE_TIMEOUT;
-	u8 bytes[XK_PATCH_LEN];
 
-	do {
-		if (copy_from_kernel_nofault(bytes, (void *)site->address, sizeof(bytes)) ||
-		    (bytes[0] != JMP32 && bytes[0] != INT3) || bytes[0] == site->original[0])
+	while (!is_restored(what)) {
+		if (time_after(jiffies, deadline)) {
+			pr_warn("xk: %s+0x%x: still patched: another probe came here, or the kernel is slow\n",
+				what->symbol, what->offset);
 			return;
+		}
 		usleep_range(1000, 2000);
-	} while (time_before(jiffies, deadline));
-	pr_warn("xk: %s+0x%x: still patched: another probe came here, or the kernel is slow\n",
-		site->place.symbol, site->offset);
+	}
+}
+
+void xk_unlock_restored(void)
+{
+	struct restoring *what, *next;
+	LIST_HEAD(mine);
+
+	list_splice_init(&restoring, &mine);
+	mutex_unlock(&xk_lock);
+	list_for_each_entry_safe(what, next, &mine, list) {
+		wait_restored(what);
+		kfree(what);
+	}
+}
+
+/* Without memory nobody waits: the bytes come back all the same. */
+static void note_restoring(const struct xk_live_site *site)
+{
+	struct restoring *what = kzalloc(sizeof(*what), GFP_KERNEL);
+
+	if (!what)
+		return;
+	what->address = site->address;
+	what->original = site->original[0];
+	what->offset = site->offset;
+	strscpy(what->symbol, site->place.symbol);
+	list_add_tail(&what->list, &restoring);
 }
 
 static void kprobe_disarm(struct xk_live_site **sites, unsigned int nr)
@@ -166,7 +214,7 @@ static void kprobe_disarm(struct xk_live_site **sites, unsigned int nr)
 		kprobes[i] = &sites[i]->kprobe;
 	unregister_kprobes(kprobes, nr);
 	for (i = 0; i < nr; i++)
-		wait_restored(sites[i]);
+		note_restoring(sites[i]);
 }
 
 static const char *registration_error(int ret)
@@ -234,10 +282,6 @@ static u64 kprobe_missed(const struct xk_live_site *site)
 }
 
 const struct xk_backend xk_backend_kprobe = {
-	.name = "kprobe",
-	.cost = 120,
-	.can_run_after = true,
-	.can_run_instead = true,
 	.prepare = kprobe_prepare,
 	.arm = kprobe_arm,
 	.disarm = kprobe_disarm,

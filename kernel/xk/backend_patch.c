@@ -8,6 +8,7 @@
  * probes.
  */
 #include <linux/bitops.h>
+#include <linux/delay.h>
 #include <linux/err.h>
 #include <linux/mm.h>
 #include <linux/slab.h>
@@ -19,11 +20,16 @@
 #include "ops.h"
 #include "patch.h"
 #include "poke.h"
+#include "stack.h"
 #include "stubs.h"
 #include "turn.h"
 #include "xk.h"
 
 #define INT3 0xcc
+
+/* While somebody registers probes: 255 ms together. */
+#define ARM_ATTEMPTS 8
+#define ARM_INTERVAL_US 500
 
 /* A stub holds two copies of every instruction, each with a jump behind it. */
 #define COPY_LEN (XK_STUB_LEN / (2 * XK_MAX_PATCHES))
@@ -402,27 +408,6 @@ static int patch_prepare(struct xk_live_site *site, struct xk_error *error)
 	return 0;
 }
 
-static bool may_arm(void *data)
-{
-	return !xk_patches_find_other(data);
-}
-
-/* Nobody runs this code yet, or it holds the value in force already. */
-static bool write_value(struct xk_patches *patches, struct xk_live_site *site)
-{
-	bool added;
-
-	xk_text_lock();
-	added = add(patches, site, site->tune->values->value);
-	xk_text_unlock();
-	if (!added)
-		return false;
-	if (patches->nr && !xk_poke_stopped(patches->pokes, may_arm, patches))
-		return false;
-	xk_patches_made(patches);
-	return true;
-}
-
 static bool all_are(const struct xk_live_patch *patch,
 		    bool (*state)(const struct xk_patched *patched))
 {
@@ -436,6 +421,79 @@ static bool all_are(const struct xk_live_patch *patch,
 	return all;
 }
 
+/* A value that is written into instructions of a module that has come. */
+struct arming {
+	struct xk_patches *patches;
+	struct xk_outside *outside;	/* when threads were looked at before the stop */
+	bool registers;			/* a thread registers a probe, or may */
+};
+
+static bool registers(const struct xk_frame *frame, void *unused)
+{
+	return xk_is_registering(frame->address);
+}
+
+static const struct xk_look registering = { .stands = registers };
+
+static void look_at(struct task_struct *task, void *data)
+{
+	struct arming *arming = data;
+	struct xk_blocker seen;
+
+	if (xk_has_stack(task) && !xk_is_outside(arming->outside, task))
+		arming->registers |= xk_stack_look(task, &registering, &seen);
+}
+
+/* In a stop. Who registers a probe may have copied an instruction with the number before. */
+static bool may_arm(void *data)
+{
+	struct arming *arming = data;
+
+	arming->registers = false;
+	if (!xk_visit_threads(look_at, arming))
+		arming->registers = true;
+	return !arming->registers && !xk_patches_find_other(arming->patches);
+}
+
+static bool stop_to_arm(struct xk_patches *patches)
+{
+	struct arming arming = { .patches = patches };
+	unsigned int attempt;
+	bool made = false;
+
+	for (attempt = 0; attempt < ARM_ATTEMPTS; attempt++) {
+		if (attempt)
+			usleep_range(ARM_INTERVAL_US << attempt, ARM_INTERVAL_US << (attempt + 1));
+		arming.outside = xk_look_at_all(&registering, arming.outside, NULL, NULL);
+		made = xk_poke_stopped(patches->pokes, may_arm, &arming);
+		if (!arming.registers)
+			break;
+	}
+	xk_outside_free(arming.outside);
+	return made;
+}
+
+/*
+ * Nobody runs this code yet, or it holds the value in force already. False: nothing has
+ * changed. A probe that comes behind the stop has a copy of what was written.
+ */
+static bool write_value(struct xk_patches *patches, struct xk_live_site *site)
+{
+	bool added;
+
+	xk_text_lock();
+	added = add(patches, site, site->tune->values->value);
+	xk_text_unlock();
+	if (!added)
+		return false;
+	if (!patches->nr)
+		return all_are(site->patch, may_change);
+	if (!stop_to_arm(patches))
+		return false;
+	xk_patches_made(patches);
+	return true;
+}
+
 static int arm_site(struct xk_live_site *site, struct xk_error *error)
 {
 	struct xk_patches *patches = create(1);
@@ -445,7 +503,7 @@ static int arm_site(struct xk_live_site *site, struct xk_error *error)
 		return -ENOMEM;
 	written = write_value(patches, site);
 	xk_patches_free(patches);
-	if (!written || !all_are(site->patch, may_change))
+	if (!written)
 		return xk_refuse(error, -EBUSY,
 				 "%s+0x%x: others changed or probe these instructions",
 				 site->place.symbol, site->offset);
@@ -485,10 +543,6 @@ static u64 patch_missed(const struct xk_live_site *site)
 }
 
 const struct xk_backend xk_backend_patch = {
-	.name = "patch",
-	.cost = 0,
-	.can_run_after = true,
-	.can_run_instead = true,
 	.prepare = patch_prepare,
 	.arm = patch_arm,
 	.disarm = patch_disarm,

@@ -6,8 +6,10 @@
  * default; anything else is left alone and reported.
  *
  * Constant data of a module are mapped read-only, and stay so: xk maps the page
- * a second time, as long as the site is there, and writes through that. Refused
- * is what is neither: constant data of vmlinux, and data that were sealed when
+ * a second time and writes through that, and the mapping is there only meanwhile.
+ * It takes memory, so it is made before a version changes (xk_data_open()), when
+ * nothing has changed yet, and goes right behind (xk_data_close()). Refused is what
+ * is neither: constant data of vmlinux, and data that were sealed when
  * the kernel or the module had been initialised.
  */
 #include <linux/kallsyms.h>
@@ -140,13 +142,20 @@ static int open_alias(struct xk_live_site *site, struct xk_error *error)
 
 	site->alias = page ? vmap(&page, 1, VM_MAP, PAGE_KERNEL) : NULL;
 	if (!site->alias)
-		return xk_refuse(error, -ENOMEM, "%s+0x%x: %#lx cannot be mapped to be written",
+		return xk_refuse(error, -ENOMEM, "%s+0x%x: no memory to map %#lx for writing",
 				 site->place.symbol, site->offset, site->address);
 	return 0;
 }
 
-/* The site is over, or its module goes. */
-void xk_data_release(struct xk_live_site *site)
+/* xk_data_write() of this value can follow, until xk_data_close(). */
+int xk_data_open(struct xk_live_site *site, s64 value, struct xk_error *error)
+{
+	if (!site->constant || site->alias || content_for(site, value) == site->written)
+		return 0;
+	return open_alias(site, error);
+}
+
+void xk_data_close(struct xk_live_site *site)
 {
 	vunmap(site->alias);
 	site->alias = NULL;
@@ -197,7 +206,7 @@ int xk_data_verify(struct xk_live_site *site, const struct module *module,
 {
 	int ret;
 
-	xk_data_release(site);
+	site->constant = false;
 	ret = module ? verify_module(site, module, error) : verify_vmlinux(site, error);
 	if (ret)
 		return ret;
@@ -207,13 +216,16 @@ int xk_data_verify(struct xk_live_site *site, const struct module *module,
 		return xk_refuse(error, -EINVAL, "%s+0x%x: %#lx is not aligned to %u bytes",
 				 site->place.symbol, site->offset, site->address, site->insn_len);
 	ret = verify_unowned(site, error);
-	if (!ret && module && is_constant(module, site->address))
+	site->constant = module && is_constant(module, site->address);
+	if (!ret && site->constant)
 		ret = open_alias(site, error);
-	if (ret)
-		return ret;
-	return verify_content(site, error);
+	if (!ret)
+		ret = verify_content(site, error);
+	xk_data_close(site);
+	return ret;
 }
 
+/* What is constant was opened for it. */
 void xk_data_write(struct xk_live_site *site, s64 value)
 {
 	u64 new = content_for(site, value);

@@ -35,18 +35,26 @@ static noinline void notrace run_measured(struct xk_policy_cpu *cpu, struct pt_r
 }
 
 /*
- * Preemption is disabled, which is as good as rcu_read_lock(). What helpers would
- * look for in current->bpf_ctx is refused by program.c.
+ * Preemption is disabled, which keeps what a program finds in maps as rcu_read_lock()
+ * does; only kernels that check it want to be told. What helpers would look for in
+ * current->bpf_ctx is refused by program.c.
  */
 static __always_inline void run_program(struct xk_policy_cpu *cpu, struct pt_regs *regs)
 {
+	if (IS_ENABLED(CONFIG_PROVE_RCU))
+		rcu_read_lock();
 	if (static_branch_unlikely(&bpf_stats_enabled_key))
 		run_measured(cpu, regs);
 	else
 		cpu->func(regs, cpu->insns);
+	if (IS_ENABLED(CONFIG_PROVE_RCU))
+		rcu_read_unlock();
 }
 
-/* Whoever interrupts finds a policy at work, and leaves `cpu` alone: so that is first. */
+/*
+ * After xk_bpf_enter(): whoever interrupts finds a program at work, and leaves `cpu` and
+ * its values alone.
+ */
 static __always_inline void begin(struct xk_policy_cpu *cpu,
 				  const struct xk_site_values *beneath, struct pt_regs *regs)
 {
@@ -62,6 +70,7 @@ static __always_inline void end(void)
 {
 	barrier();
 	__this_cpu_write(xk_policy_current, &xk_policy_nobody);
+	xk_bpf_leave();
 }
 
 /*
@@ -100,7 +109,7 @@ static noinline int notrace handle_any(const struct xk_live_site *site,
 	bool decided = true;
 	int ret;
 
-	if (__this_cpu_read(xk_policy_current) != &xk_policy_nobody) {
+	if (!xk_bpf_enter()) {
 		this_cpu_inc(chosen->decided->count.skipped);
 		return xk_run_nested(site, chosen, regs);
 	}
@@ -121,10 +130,11 @@ static noinline int notrace handle_any(const struct xk_live_site *site,
 }
 
 /*
- * Whoever finds a policy at work on this CPU, be it an interrupt above it or
- * what a program calls, uses the value beneath. So programs are kept from
- * themselves and from each other's locks, and one execution at a time uses what
- * is kept for this CPU. An interrupt between the look and begin() is over by then.
+ * Whoever finds an eBPF program at work on this CPU, a policy or one of perf, or a map
+ * that is being changed, uses the value beneath, be it an interrupt above it or what a
+ * program calls. So programs are kept from themselves and from each other's locks, and
+ * one execution at a time uses what is kept for this CPU. An interrupt between the look
+ * and the note in xk_bpf_enter() is over by then.
  */
 int notrace xk_policy_handle(const struct xk_live_site *site, const struct xk_values *values,
 			     struct pt_regs *regs)
@@ -133,7 +143,7 @@ int notrace xk_policy_handle(const struct xk_live_site *site, const struct xk_va
 	struct xk_policy_cpu *cpu = this_cpu_ptr(beneath->decided);
 	const u64 *constants = beneath->constants;
 
-	if (unlikely(__this_cpu_read(xk_policy_current) != &xk_policy_nobody || !cpu->plain))
+	if (unlikely(!cpu->plain || !xk_bpf_enter()))
 		return handle_any(site, values, regs);
 	begin(cpu, beneath, regs);
 	run_program(cpu, regs);
@@ -149,7 +159,7 @@ int notrace xk_policy_handle(const struct xk_live_site *site, const struct xk_va
 	return 0;
 }
 
-/* What is in force beneath the policy, which is at work already, or must not run. */
+/* What is in force beneath the policy, which must not run now. */
 static noinline u64 notrace beneath_of(const struct xk_site_values *beneath)
 {
 	const struct xk_policy_cpu *cpu = this_cpu_ptr(beneath->decided);
@@ -164,8 +174,7 @@ static __always_inline u64 decide(const struct xk_site_values *beneath, struct p
 	struct xk_policy_cpu *cpu = this_cpu_ptr(beneath->decided);
 	u64 value;
 
-	if (unlikely(__this_cpu_read(xk_policy_current) != &xk_policy_nobody ||
-		     !xk_policy_may_run()))
+	if (unlikely(!xk_policy_may_run() || !xk_bpf_enter()))
 		return beneath_of(beneath);
 	begin(cpu, beneath, regs);
 	run_program(cpu, regs);
@@ -196,9 +205,8 @@ u64 notrace xk_detour_decide(struct pt_regs *regs, const struct xk_stub *stub)
 	/* Pairs with the store in xk_stub_take(). */
 	beneath = smp_load_acquire(&stub->decided);
 	value = likely(beneath) ? decide(beneath, regs) : READ_ONCE(stub->value);
-	/* Not here would another thread run: a stack that ends in a stub cannot be read. */
-	barrier();
-	__preempt_count_sub(1);
+	/* Another thread may run here: see UNWIND_HINT_REGS in stub.S. */
+	preempt_enable_notrace();
 	return value;
 }
 

@@ -35,6 +35,11 @@ bool xk_detours_must_ask(const struct xk_tune *tune, const struct xk_values *nex
 /* It is over: stubs that need not ask do not. */
 void xk_detours_settle(struct xk_tune *const *tunes, unsigned int nr);
 
+/*
+ * The sites are no detours any more: when it returns, no update runs. At most XK_BATCH.
+ */
+void xk_detours_retire(struct xk_live_site **sites, unsigned int nr);
+
 /* Its text goes: nothing is put back there. */
 void xk_detour_module_going(const struct module *module);
 

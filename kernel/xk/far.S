@@ -12,9 +12,9 @@
 	.text
 
 /* unsigned long xk_far(a, b, c, d, function): function(a, b, c, d) */
-SYM_CODE_START(xk_far)
-	UNWIND_HINT_UNDEFINED
-	ANNOTATE_NOENDBR
+SYM_FUNC_START(xk_far)
 	pushq	%r8
 	RET
-SYM_CODE_END(xk_far)
+SYM_FUNC_END(xk_far)
+/* Returns to something else than its caller. */
+STACK_FRAME_NON_STANDARD xk_far

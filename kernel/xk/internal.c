@@ -9,6 +9,7 @@
 #include <linux/kallsyms.h>
 #include <linux/kprobes.h>
 #include <linux/memory.h>
+#include <linux/sched/task_stack.h>
 #include <linux/slab.h>
 #include <asm/text-patching.h>
 
@@ -23,16 +24,18 @@ enum {
 	INSN_DECODE,
 	SEARCH_EXTABLE,
 	GET_KPROBE,
+	PUT_TASK_STACK,
 	NR_INTERNAL,
 };
 
 static const char *const names[NR_INTERNAL] = {
-	[TEXT_POKE] = "text_poke",
+	[TEXT_POKE] = "text_poke_kgdb",
 	[TEXT_MUTEX] = "text_mutex",
 	[STOP_MACHINE] = "stop_machine_cpuslocked",
 	[INSN_DECODE] = "insn_decode",
 	[SEARCH_EXTABLE] = "search_exception_tables",
 	[GET_KPROBE] = "get_kprobe",
+	[PUT_TASK_STACK] = "put_task_stack",
 };
 
 static unsigned long addresses[NR_INTERNAL];
@@ -85,18 +88,25 @@ unsigned long xk_registering_end(void)
 	return registering.end;
 }
 
+static unsigned long lookup;
+
+unsigned long xk_internal_find(const char *name)
+{
+	return lookup ? xk_far((unsigned long)name, 0, 0, 0, lookup) : 0;
+}
+
 void xk_internal_init(void)
 {
-	unsigned long lookup = find_lookup();
 	unsigned int i;
 
+	lookup = find_lookup();
 	if (!lookup)
 		return;
 	missing = "register_kprobe";
 	if (!find_registering())
 		return;
 	for (i = 0; i < NR_INTERNAL; i++) {
-		addresses[i] = xk_far((unsigned long)names[i], 0, 0, 0, lookup);
+		addresses[i] = xk_internal_find(names[i]);
 		missing = names[i];
 		if (!addresses[i])
 			return;
@@ -128,9 +138,13 @@ void xk_text_unlock(void)
 	cpus_read_unlock();
 }
 
+/*
+ * text_poke() asserts that who writes holds text_mutex; in a stop, a stopper writes, and
+ * who holds it waits. As of the debugger, nothing is asserted of it.
+ */
 void notrace xk_text_write(unsigned long address, const void *bytes, size_t len)
 {
-	static_assert(__same_type(text_poke, void *(void *, const void *, size_t)));
+	static_assert(__same_type(text_poke_kgdb, void *(void *, const void *, size_t)));
 	xk_far(address, (unsigned long)bytes, len, 0, addresses[TEXT_POKE]);
 }
 
@@ -161,4 +175,9 @@ struct kprobe *notrace xk_kprobe_at(unsigned long address)
 {
 	static_assert(__same_type(get_kprobe, struct kprobe *(void *)));
 	return (struct kprobe *)xk_far(address, 0, 0, 0, addresses[GET_KPROBE]);
+}
+
+void xk_put_task_stack(struct task_struct *task)
+{
+	xk_far((unsigned long)task, 0, 0, 0, addresses[PUT_TASK_STACK]);
 }

@@ -8,9 +8,13 @@
 #include <asm/insn.h>
 
 struct kprobe;
+struct task_struct;
 
 /* Finds it. Not finding it is no error of xk.ko: detours and patches are refused then. */
 void xk_internal_init(void);
+
+/* Anything else by name; 0: it is not there. */
+unsigned long xk_internal_find(const char *name);
 
 /* The name of what this kernel does not have; NULL when nothing is missing. */
 const char *xk_internal_missing(void);
@@ -32,9 +36,17 @@ bool xk_may_fault(unsigned long address);
 /* The kprobe there, armed or not; or NULL. With preemption disabled, or in a stop. */
 struct kprobe *xk_kprobe_at(unsigned long address);
 
-/* The function in which kprobes are registered. */
+/* The function in which kprobes are registered; an address in it. */
 unsigned long xk_registering_start(void);
 unsigned long xk_registering_end(void);
+
+static inline bool xk_is_registering(unsigned long address)
+{
+	return address >= xk_registering_start() && address < xk_registering_end();
+}
+
+/* After try_get_task_stack(). */
+void xk_put_task_stack(struct task_struct *task);
 
 static inline bool xk_is_probed(unsigned long address)
 {

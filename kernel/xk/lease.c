@@ -7,6 +7,8 @@
 #include <linux/timekeeping.h>
 #include <linux/workqueue.h>
 
+#include "backend.h"
+#include "compat.h"
 #include "tunable.h"
 #include "xk.h"
 
@@ -44,7 +46,7 @@ static void expire(struct work_struct *unused)
 		xk_unload_start(tune);
 	}
 	restart();
-	mutex_unlock(&xk_lock);
+	xk_unlock_restored();
 }
 
 static DECLARE_WORK(work, expire);
@@ -97,8 +99,7 @@ void xk_lease_changed(void)
 
 void xk_lease_init(void)
 {
-	hrtimer_init(&timer, CLOCK_BOOTTIME, HRTIMER_MODE_ABS);
-	timer.function = on_timer;
+	hrtimer_setup(&timer, on_timer, CLOCK_BOOTTIME, HRTIMER_MODE_ABS);
 }
 
 /* No tune is left, but the last parameter may be under way. */

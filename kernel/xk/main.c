@@ -1,356 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * xk.ko: changes performance constants of the running kernel through probes
- * whose effects were proved in user space and are checked here. This file is
- * the door: /dev/xk, its ioctls, and the module's own life.
+ * whose effects were proved in user space and are checked here. This file is the
+ * module's own life, and what it does when other modules come and go.
  */
-#include <linux/capability.h>
-#include <linux/fs.h>
-#include <linux/miscdevice.h>
 #include <linux/module.h>
 #include <linux/notifier.h>
-#include <linux/slab.h>
-#include <linux/string.h>
-#include <linux/uaccess.h>
+#include <linux/rcupdate.h>
 #include <linux/workqueue.h>
 
+#include "compat.h"
 #include "detour.h"
+#include "device.h"
+#include "exiting.h"
 #include "memory.h"
+#include "oops.h"
 #include "policy.h"
+#include "signature.h"
+#include "stops.h"
 #include "tunable.h"
 #include "xk.h"
 
 struct workqueue_struct *xk_workqueue;
-
-/* Bytes of a report on the threads that block. */
-#define MAX_REPORT 16384U
-
-int xk_refuse(struct xk_error *error, int ret, const char *format, ...)
-{
-	va_list args;
-
-	va_start(args, format);
-	vsnprintf(error->text, sizeof(error->text), format, args);
-	va_end(args);
-	return ret;
-}
-
-/* Whatever it was needed for. */
-static void explain_no_memory(long ret, struct xk_error *error)
-{
-	if (ret == -ENOMEM)
-		xk_refuse(error, ret, "no memory: nothing has changed, and nothing is left behind");
-}
-
-static long ioctl_version(void __user *arg)
-{
-	struct xk_version version = { .abi = XK_ABI_VERSION };
-
-	strscpy(version.module, XK_VERSION_STRING);
-	return copy_to_user(arg, &version, sizeof(version)) ? -EFAULT : 0;
-}
-
-static long ioctl_load(struct file *file, void __user *arg)
-{
-	struct xk_error error = {};
-	struct xk_load load;
-	long ret;
-
-	if (copy_from_user(&load, arg, sizeof(load)))
-		return -EFAULT;
-	if (load.size != sizeof(load) || load.abi != XK_ABI_VERSION)
-		return -EPROTO;
-	load.id = 0;
-	ret = xk_tune_load(file, &load, &error);
-	explain_no_memory(ret, &error);
-	memcpy(load.error, error.text, sizeof(load.error));
-	/* A tune of which user space does not know goes with the descriptor. */
-	return copy_to_user(arg, &load, sizeof(load)) ? -EFAULT : ret;
-}
-
-static int check_transition(const struct xk_transition *request, struct xk_error *error)
-{
-	if (request->pad)
-		return xk_refuse(error, -EINVAL, "pad is not 0");
-	if (request->mode > XK_MODE_GLOBAL)
-		return xk_refuse(error, -EINVAL, "mode %u is not known", request->mode);
-	if (request->timeout_ms > XK_MAX_TIMEOUT_MS)
-		return xk_refuse(error, -EINVAL, "%u ms are more than %u", request->timeout_ms,
-				 XK_MAX_TIMEOUT_MS);
-	if (!request->nr_changes || request->nr_changes > XK_MAX_CHANGES)
-		return xk_refuse(error, -EINVAL, "%u changes; 1 to %u are possible",
-				 request->nr_changes, XK_MAX_CHANGES);
-	if (!request->report != !request->report_len)
-		return xk_refuse(error, -EINVAL, "%u bytes for a report at %#llx",
-				 request->report_len, request->report);
-	return 0;
-}
-
-/* Runs it with a copy of the changes and room for the report. */
-static long transition(struct file *file, struct xk_transition *request,
-		       struct xk_error *error)
-{
-	void __user *user_report = u64_to_user_ptr(request->report);
-	struct xk_change *changes;
-	char *report = NULL;
-	long ret;
-
-	changes = memdup_array_user(u64_to_user_ptr(request->changes), request->nr_changes,
-				    sizeof(*changes));
-	if (IS_ERR(changes))
-		return xk_refuse(error, PTR_ERR(changes), "the changes cannot be read");
-	request->report_len = min(request->report_len, MAX_REPORT);
-	if (user_report)
-		report = kvzalloc(request->report_len, GFP_KERNEL);
-	if (user_report && !report) {
-		kfree(changes);
-		return -ENOMEM;
-	}
-	ret = xk_transition(file, request, changes, report, error);
-	if (report && copy_to_user(user_report, report, strlen(report) + 1))
-		ret = -EFAULT;
-	kvfree(report);
-	kfree(changes);
-	return ret;
-}
-
-static long ioctl_transition(struct file *file, void __user *arg)
-{
-	struct xk_error error = {};
-	struct xk_transition request;
-	long ret;
-
-	if (copy_from_user(&request, arg, sizeof(request)))
-		return -EFAULT;
-	/* What is not this structure is not written to. */
-	if (request.size != sizeof(request))
-		return -EINVAL;
-	request.outcome = XK_OUTCOME_UNCHANGED;
-	request.stops = 0;
-	ret = check_transition(&request, &error);
-	if (!ret)
-		ret = transition(file, &request, &error);
-	explain_no_memory(ret, &error);
-	memcpy(request.error, error.text, sizeof(request.error));
-	return copy_to_user(arg, &request, sizeof(request)) ? -EFAULT : ret;
-}
-
-static long ioctl_lease(struct file *file, void __user *arg)
-{
-	struct xk_error error;
-	struct xk_lease lease;
-
-	if (copy_from_user(&lease, arg, sizeof(lease)))
-		return -EFAULT;
-	return lease.pad ? -EINVAL : xk_lease_set(file, lease.id, lease.ns, &error);
-}
-
-static long ioctl_report(void __user *arg)
-{
-	struct xk_report report;
-	char *text;
-	long ret;
-
-	if (copy_from_user(&report, arg, sizeof(report)))
-		return -EFAULT;
-	if (!report.len)
-		return -EINVAL;
-	report.len = min(report.len, MAX_REPORT);
-	text = kvzalloc(report.len, GFP_KERNEL);
-	if (!text)
-		return -ENOMEM;
-	ret = xk_transition_report(report.id, text, report.len);
-	if (!ret && copy_to_user(u64_to_user_ptr(report.text), text, strlen(text) + 1))
-		ret = -EFAULT;
-	kvfree(text);
-	return ret;
-}
-
-static long ioctl_policy(struct file *file, void __user *arg)
-{
-	struct xk_error error = {};
-	struct xk_policy request;
-	long ret;
-
-	if (copy_from_user(&request, arg, sizeof(request)))
-		return -EFAULT;
-	if (request.size != sizeof(request))
-		return -EINVAL;
-	ret = xk_policy_load(file, &request, &error);
-	memcpy(request.error, error.text, sizeof(request.error));
-	return copy_to_user(arg, &request, sizeof(request)) ? -EFAULT : ret;
-}
-
-static long ioctl_policy_info(void __user *arg)
-{
-	struct xk_policy_info *info = memdup_user(arg, sizeof(*info));
-	long ret;
-
-	if (IS_ERR(info))
-		return PTR_ERR(info);
-	ret = xk_policy_info(info);
-	if (!ret && copy_to_user(arg, info, sizeof(*info)))
-		ret = -EFAULT;
-	kfree(info);
-	return ret;
-}
-
-static long ioctl_tune_info(void __user *arg)
-{
-	struct xk_tune_info info;
-	long ret;
-
-	if (copy_from_user(&info, arg, sizeof(info)))
-		return -EFAULT;
-	ret = xk_tune_info(&info);
-	if (!ret && copy_to_user(arg, &info, sizeof(info)))
-		return -EFAULT;
-	return ret;
-}
-
-static long ioctl_tune_values(void __user *arg)
-{
-	struct xk_tune_values request;
-	s64 *values;
-	u32 room;
-	long ret;
-
-	if (copy_from_user(&request, arg, sizeof(request)))
-		return -EFAULT;
-	room = min_t(u32, request.nr_values, XK_MAX_VALUES);
-	values = kvcalloc(room, sizeof(*values), GFP_KERNEL);
-	if (!values)
-		return -ENOMEM;
-	request.nr_values = room;
-	ret = xk_tune_values(request.id, values, &request.nr_values);
-	if (!ret && (copy_to_user(u64_to_user_ptr(request.values), values,
-				  min(room, request.nr_values) * sizeof(*values)) ||
-		     copy_to_user(arg, &request, sizeof(request))))
-		ret = -EFAULT;
-	kvfree(values);
-	return ret;
-}
-
-static long ioctl_site_info(void __user *arg)
-{
-	struct xk_site_info info;
-	long ret;
-
-	if (copy_from_user(&info, arg, sizeof(info)))
-		return -EFAULT;
-	ret = xk_tune_site_info(&info);
-	if (!ret && copy_to_user(arg, &info, sizeof(info)))
-		return -EFAULT;
-	return ret;
-}
-
-static long ioctl_parameter_info(struct file *file, void __user *arg)
-{
-	struct xk_parameter_info *info = memdup_user(arg, sizeof(*info));
-	long ret;
-
-	if (IS_ERR(info))
-		return PTR_ERR(info);
-	ret = xk_parameter_info(file, info);
-	if (!ret && copy_to_user(arg, info, sizeof(*info)))
-		ret = -EFAULT;
-	kfree(info);
-	return ret;
-}
-
-static long ioctl_parameter_change(struct file *file, void __user *arg)
-{
-	struct xk_parameter_change change;
-	struct xk_error error = {};
-	long ret;
-
-	if (copy_from_user(&change, arg, sizeof(change)))
-		return -EFAULT;
-	if (change.size != sizeof(change))
-		return -EINVAL;
-	ret = xk_parameter_change(file, &change, &error);
-	memcpy(change.error, error.text, sizeof(change.error));
-	return copy_to_user(arg, &change, sizeof(change)) ? -EFAULT : ret;
-}
-
-static long ioctl_meter_info(void __user *arg)
-{
-	struct xk_meter_info info;
-	long ret;
-
-	if (copy_from_user(&info, arg, sizeof(info)))
-		return -EFAULT;
-	ret = xk_meter_info(&info);
-	if (!ret && copy_to_user(arg, &info, sizeof(info)))
-		return -EFAULT;
-	return ret;
-}
-
-static long xk_ioctl(struct file *file, unsigned int command, unsigned long argument)
-{
-	void __user *arg = (void __user *)argument;
-	u32 id;
-
-	switch (command) {
-	case XK_IOC_VERSION:
-		return ioctl_version(arg);
-	case XK_IOC_LOAD:
-		return ioctl_load(file, arg);
-	case XK_IOC_TRANSITION:
-		return ioctl_transition(file, arg);
-	case XK_IOC_LEASE:
-		return ioctl_lease(file, arg);
-	case XK_IOC_DETACH:
-		return get_user(id, (u32 __user *)arg) ? -EFAULT : xk_tune_detach(file, id);
-	case XK_IOC_TUNE_INFO:
-		return ioctl_tune_info(arg);
-	case XK_IOC_SITE_INFO:
-		return ioctl_site_info(arg);
-	case XK_IOC_REPORT:
-		return ioctl_report(arg);
-	case XK_IOC_POLICY:
-		return ioctl_policy(file, arg);
-	case XK_IOC_POLICY_INFO:
-		return ioctl_policy_info(arg);
-	case XK_IOC_PARAMETER_INFO:
-		return ioctl_parameter_info(file, arg);
-	case XK_IOC_PARAMETER_CHANGE:
-		return ioctl_parameter_change(file, arg);
-	case XK_IOC_METER_INFO:
-		return ioctl_meter_info(arg);
-	case XK_IOC_TUNE_VALUES:
-		return ioctl_tune_values(arg);
-	default:
-		return -ENOTTY;
-	}
-}
-
-static int xk_open(struct inode *inode, struct file *file)
-{
-	return capable(CAP_SYS_ADMIN) ? 0 : -EPERM;
-}
-
-static int xk_release(struct inode *inode, struct file *file)
-{
-	xk_tune_release(file);
-	xk_tunables_release(file);
-	return 0;
-}
-
-static const struct file_operations xk_fops = {
-	.owner = THIS_MODULE,
-	.open = xk_open,
-	.release = xk_release,
-	.unlocked_ioctl = xk_ioctl,
-	.compat_ioctl = compat_ptr_ioctl,
-};
-
-static struct miscdevice xk_device = {
-	.minor = MISC_DYNAMIC_MINOR,
-	.name = "xk",
-	.mode = 0600,
-	.fops = &xk_fops,
-};
 
 static int module_coming(struct notifier_block *block, unsigned long event, void *data)
 {
@@ -413,29 +84,45 @@ static int __init xk_init(void)
 
 	xk_memory_init();
 	xk_lease_init();
+	xk_stops_init();
 	xk_workqueue = alloc_workqueue("xk", WQ_UNBOUND, 0);
 	if (!xk_workqueue)
 		return -ENOMEM;
+	ret = xk_exiting_init();
+	if (ret)
+		goto destroy;
 	ret = xk_policy_init();
 	if (ret)
-		goto destroy;
+		goto exiting;
 	ret = xk_detour_init();
 	if (ret)
-		goto destroy;
-	ret = register_notifiers();
+		goto exiting;
+	ret = xk_signature_init();
 	if (ret)
 		goto detours;
+	ret = register_notifiers();
+	if (ret)
+		goto signature;
 	/* Those that come meanwhile are the notifier's. */
 	xk_tunables_init();
-	ret = misc_register(&xk_device);
+	ret = xk_oops_init();
 	if (ret)
 		goto unregister;
+	ret = xk_device_init();
+	if (ret)
+		goto oops;
 	return 0;
+oops:
+	xk_oops_exit();
 unregister:
 	unregister_notifiers();
 	xk_tunables_forget(NULL);
+signature:
+	xk_signature_exit();
 detours:
 	xk_detour_exit();
+exiting:
+	xk_exiting_exit();
 destroy:
 	destroy_workqueue(xk_workqueue);
 	return ret;
@@ -444,22 +131,27 @@ destroy:
 static void __exit xk_exit(void)
 {
 	/* Open descriptors hold the module; what is left was detached. */
-	misc_deregister(&xk_device);
+	xk_device_exit();
 	xk_tune_unload_all();
 	xk_lease_exit();
+	xk_oops_exit();
 	xk_tunables_exit();
 	unregister_notifiers();
 	xk_tunables_forget(NULL);
 	xk_detour_exit();
+	xk_exiting_exit();
 	/* Versions that were left, and then the policies that they used. */
 	rcu_barrier();
 	destroy_workqueue(xk_workqueue);
 	rcu_barrier();
+	xk_signature_exit();
 }
 
 module_init(xk_init);
 module_exit(xk_exit);
 
 MODULE_LICENSE("GPL");
+/* bpf_link_get_from_fd() */
+COMPAT_IMPORT_NS(BPF_INTERNAL);
 MODULE_VERSION(XK_VERSION_STRING);
 MODULE_DESCRIPTION("Performance constants of the running kernel, changed through proved probes");

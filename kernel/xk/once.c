@@ -14,7 +14,6 @@
 #include <linux/rethook.h>
 #include <linux/sched/task_stack.h>
 #include <linux/slab.h>
-#include <linux/uaccess.h>
 
 #include "policy.h"
 
@@ -92,29 +91,24 @@ struct xk_decision *notrace xk_once_find(const struct xk_live_policy *policy,
 
 NOKPROBE_SYMBOL(xk_once_find);
 
-static int copy_sites(struct xk_live_policy *policy, const struct xk_policy *request,
+static int take_sites(struct xk_live_policy *policy, const u32 *sites, unsigned int nr,
 		      struct xk_error *error)
 {
-	const u32 __user *from = u64_to_user_ptr(request->sites);
 	unsigned int i;
-	u32 site;
 
-	for (i = 0; i < request->nr_sites; i++) {
-		if (get_user(site, from + i))
-			return -EFAULT;
-		if (site >= policy->nr_sites)
-			return xk_refuse(error, -EINVAL, "there is no site %u", site);
-		policy->sites[site].once = true;
+	for (i = 0; i < nr; i++) {
+		if (sites[i] >= policy->nr_sites)
+			return xk_refuse(error, -EINVAL, "there is no site %u", sites[i]);
+		policy->sites[sites[i]].once = true;
 	}
 	return 0;
 }
 
 int xk_once_create(struct xk_live_policy *policy, const struct xk_tune *tune,
-		   const struct xk_policy *request, struct xk_error *error)
+		   const struct xk_policy *request, const struct xk_policy_lists *lists,
+		   struct xk_error *error)
 {
-	const u32 __user *from = u64_to_user_ptr(request->scopes);
 	unsigned int i;
-	u32 scope;
 
 	if (!request->nr_scopes != !request->nr_sites || request->nr_scopes > tune->nr_scopes ||
 	    request->nr_sites > tune->nr_sites)
@@ -127,14 +121,12 @@ int xk_once_create(struct xk_live_policy *policy, const struct xk_tune *tune,
 		return -ENOMEM;
 	policy->nr_watches = request->nr_scopes;
 	for (i = 0; i < request->nr_scopes; i++) {
-		if (get_user(scope, from + i))
-			return -EFAULT;
-		if (scope >= tune->nr_scopes)
-			return xk_refuse(error, -EINVAL, "there is no scope %u", scope);
-		policy->watches[i].scope = scope;
+		if (lists->scopes[i] >= tune->nr_scopes)
+			return xk_refuse(error, -EINVAL, "there is no scope %u", lists->scopes[i]);
+		policy->watches[i].scope = lists->scopes[i];
 		policy->watches[i].policy = policy;
 	}
-	return copy_sites(policy, request, error);
+	return take_sites(policy, lists->sites, request->nr_sites, error);
 }
 
 static int arm(struct xk_watch *watch, const struct xk_place *place, struct xk_error *error)

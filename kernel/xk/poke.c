@@ -15,11 +15,14 @@
 #include <linux/kprobes.h>
 #include <linux/slab.h>
 #include <linux/string.h>
+#include <linux/timekeeping.h>
 #include <asm/sync_core.h>
 
 #include "internal.h"
 #include "poke.h"
+#include "stops.h"
 #include "version.h"
+#include "xk.h"
 
 #define INT3 0xcc
 
@@ -136,6 +139,7 @@ struct stop {
 	void *data;
 	atomic_t arrived;
 	bool made;
+	u64 took;		/* nanoseconds, until the others may go on */
 	bool over;
 };
 
@@ -146,9 +150,12 @@ static int on_each_cpu_stopped(void *data)
 	unsigned int seen = 0;
 
 	if (atomic_inc_return(&stop->arrived) == 1) {
+		u64 began = ktime_get_ns();
+
 		stop->made = !stop->may || stop->may(stop->data);
 		if (stop->made)
 			xk_pokes_make(stop->pokes);
+		stop->took = ktime_get_ns() - began;
 		/* Pairs with the load below. */
 		smp_store_release(&stop->over, true);
 	} else {
@@ -161,14 +168,22 @@ static int on_each_cpu_stopped(void *data)
 	return 0;
 }
 
-bool xk_poke_stopped(struct xk_pokes *pokes, bool (*may)(void *data), void *data)
+bool xk_poke_stopped_within(struct xk_pokes *pokes, bool (*may)(void *data), void *data,
+			    struct xk_stop_budget *budget)
 {
 	struct stop stop = { .pokes = pokes, .may = may, .data = data };
 
+	lockdep_assert_held(&xk_lock);
 	pokes->phase = 0;
 	xk_text_lock();
 	if (xk_stop_machine_locked(on_each_cpu_stopped, &stop))
 		stop.made = false;
 	xk_text_unlock();
+	xk_stops_add(budget, stop.took);
 	return stop.made;
+}
+
+bool xk_poke_stopped(struct xk_pokes *pokes, bool (*may)(void *data), void *data)
+{
+	return xk_poke_stopped_within(pokes, may, data, NULL);
 }

@@ -44,4 +44,9 @@ void xk_pokes_follow(struct xk_pokes *pokes, unsigned int *seen);
  */
 bool xk_poke_stopped(struct xk_pokes *pokes, bool (*may)(void *data), void *data);
 
+struct xk_stop_budget;
+/* Likewise, and `budget` is charged. */
+bool xk_poke_stopped_within(struct xk_pokes *pokes, bool (*may)(void *data), void *data,
+			    struct xk_stop_budget *budget);
+
 #endif /* _XK_POKE_H */

@@ -4,8 +4,8 @@
  * tune's values uses them, described. What a policy refers to (program, links,
  * probes) goes with it, whoever ends the tune.
  */
-#include <linux/file.h>
-#include <linux/fs.h>
+#include <linux/bpf.h>
+#include <linux/err.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
@@ -31,7 +31,7 @@ static void free_policy(struct work_struct *work)
 
 	xk_once_destroy(policy);
 	for (i = 0; i < policy->nr_links; i++)
-		fput(policy->links[i]);
+		bpf_link_put(policy->links[i]);
 	kfree(policy->links);
 	for (i = 0; i < policy->nr_sites; i++) {
 		free_percpu(policy->sites[i].cpus);
@@ -94,39 +94,31 @@ static int create_site(struct xk_policy_site *site, const struct xk_live_site *l
 	return 0;
 }
 
-/*
- * A descriptor of a link holds what it attaches. Only that: another one could
- * hold, by some way, our own device and with it the tune.
- */
-static int copy_links(struct xk_live_policy *policy, const struct xk_policy *request,
+/* They stay attached as long as the policy. */
+static int take_links(struct xk_live_policy *policy, const s32 *fds, unsigned int nr,
 		      struct xk_error *error)
 {
-	const s32 __user *from = u64_to_user_ptr(request->links);
-	struct file *file;
+	struct bpf_link *link;
 	unsigned int i;
-	s32 fd;
 
-	if (request->nr_links > XK_MAX_LINKS)
-		return xk_refuse(error, -EINVAL, "%u links; up to %u are possible",
-				 request->nr_links, XK_MAX_LINKS);
-	policy->links = kcalloc(request->nr_links, sizeof(*policy->links), GFP_KERNEL);
+	policy->links = kcalloc(nr, sizeof(*policy->links), GFP_KERNEL);
 	if (!policy->links)
 		return -ENOMEM;
-	for (i = 0; i < request->nr_links; i++) {
-		if (get_user(fd, from + i))
-			return -EFAULT;
-		file = fget(fd);
-		if (!file)
+	for (i = 0; i < nr; i++) {
+		link = bpf_link_get_from_fd(fds[i]);
+		if (PTR_ERR(link) == -EBADF)
 			return xk_refuse(error, -EBADF, "link %u is no descriptor", i);
-		policy->links[policy->nr_links++] = file;
-		if (strcmp(file->f_path.dentry->d_name.name, "bpf_link"))
-			return xk_refuse(error, -EINVAL, "descriptor %d is no BPF link", fd);
+		if (IS_ERR(link))
+			return xk_refuse(error, PTR_ERR(link), "descriptor %d is no BPF link",
+					 fds[i]);
+		policy->links[policy->nr_links++] = link;
 	}
 	return 0;
 }
 
 static int fill_policy(struct xk_live_policy *policy, const struct xk_tune *tune,
-		       const struct xk_policy *request, struct xk_error *error)
+		       const struct xk_policy *request, const struct xk_policy_lists *lists,
+		       struct xk_error *error)
 {
 	unsigned int i;
 	int ret = 0;
@@ -139,9 +131,9 @@ static int fill_policy(struct xk_live_policy *policy, const struct xk_tune *tune
 	for (i = 0; i < policy->nr_sites && !ret; i++)
 		ret = create_site(&policy->sites[i], &tune->sites[i], policy->program);
 	if (!ret)
-		ret = copy_links(policy, request, error);
+		ret = take_links(policy, lists->links, request->nr_links, error);
 	if (!ret)
-		ret = xk_once_create(policy, tune, request, error);
+		ret = xk_once_create(policy, tune, request, lists, error);
 	if (!ret)
 		ret = xk_once_arm(policy, tune, error);
 	if (!ret)
@@ -151,6 +143,7 @@ static int fill_policy(struct xk_live_policy *policy, const struct xk_tune *tune
 
 static struct xk_live_policy *create_policy(const struct xk_tune *tune,
 					    const struct xk_policy *request,
+					    const struct xk_policy_lists *lists,
 					    struct xk_error *error)
 {
 	struct xk_live_policy *policy;
@@ -162,7 +155,7 @@ static struct xk_live_policy *create_policy(const struct xk_tune *tune,
 	policy->nr_sites = tune->nr_sites;
 	refcount_set(&policy->users, 1);
 	INIT_WORK(&policy->free, free_policy);
-	ret = fill_policy(policy, tune, request, error);
+	ret = fill_policy(policy, tune, request, lists, error);
 	if (!ret)
 		return policy;
 	xk_policy_put(policy);
@@ -190,7 +183,8 @@ static int check_sites(const struct xk_tune *tune, struct xk_error *error)
 	return 0;
 }
 
-static int replace(struct xk_tune *tune, const struct xk_policy *request, struct xk_error *error)
+static int replace(struct xk_tune *tune, const struct xk_policy *request,
+		   const struct xk_policy_lists *lists, struct xk_error *error)
 {
 	struct xk_live_policy *policy = NULL, *before = tune->policy;
 	int ret;
@@ -201,7 +195,7 @@ static int replace(struct xk_tune *tune, const struct xk_policy *request, struct
 		ret = check_sites(tune, error);
 		if (ret)
 			return ret;
-		policy = create_policy(tune, request, error);
+		policy = create_policy(tune, request, lists, error);
 		if (IS_ERR(policy))
 			return PTR_ERR(policy);
 	}
@@ -210,7 +204,46 @@ static int replace(struct xk_tune *tune, const struct xk_policy *request, struct
 	return 0;
 }
 
-int xk_policy_load(struct file *caller, struct xk_policy *request, struct xk_error *error)
+static int copy_list(void *list, u64 user, u32 nr, size_t size)
+{
+	void *copy = nr ? memdup_array_user(u64_to_user_ptr(user), nr, size) : NULL;
+
+	if (IS_ERR(copy))
+		return PTR_ERR(copy);
+	*(void **)list = copy;
+	return 0;
+}
+
+static int copy_lists(struct xk_policy_lists *lists, const struct xk_policy *request,
+		      struct xk_error *error)
+{
+	int ret;
+
+	if (request->nr_links > XK_MAX_LINKS)
+		return xk_refuse(error, -EINVAL, "%u links; up to %u are possible",
+				 request->nr_links, XK_MAX_LINKS);
+	if (request->nr_scopes > XK_MAX_SCOPES || request->nr_sites > XK_MAX_SITES)
+		return xk_refuse(error, -EINVAL, "%u scopes and %u sites to decide once for",
+				 request->nr_scopes, request->nr_sites);
+	ret = copy_list(&lists->links, request->links, request->nr_links, sizeof(*lists->links));
+	if (!ret)
+		ret = copy_list(&lists->scopes, request->scopes, request->nr_scopes,
+				sizeof(*lists->scopes));
+	if (!ret)
+		ret = copy_list(&lists->sites, request->sites, request->nr_sites,
+				sizeof(*lists->sites));
+	return ret;
+}
+
+static void free_lists(struct xk_policy_lists *lists)
+{
+	kfree(lists->links);
+	kfree(lists->scopes);
+	kfree(lists->sites);
+}
+
+static int load_copied(struct file *caller, struct xk_policy *request,
+		       const struct xk_policy_lists *lists, struct xk_error *error)
 {
 	struct xk_tune *tune;
 	int ret;
@@ -220,8 +253,19 @@ int xk_policy_load(struct file *caller, struct xk_policy *request, struct xk_err
 	if (IS_ERR(tune))
 		ret = PTR_ERR(tune);
 	else
-		ret = replace(tune, request, error);
+		ret = replace(tune, request, lists, error);
 	mutex_unlock(&xk_lock);
+	return ret;
+}
+
+int xk_policy_load(struct file *caller, struct xk_policy *request, struct xk_error *error)
+{
+	struct xk_policy_lists lists = {};
+	int ret = copy_lists(&lists, request, error);
+
+	if (!ret)
+		ret = load_copied(caller, request, &lists, error);
+	free_lists(&lists);
 	return ret;
 }
 

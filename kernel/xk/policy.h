@@ -52,6 +52,13 @@ struct xk_policy_site {
 	bool once;
 };
 
+/* What a request refers to, copied: user memory may take for ever to be read. */
+struct xk_policy_lists {
+	u32 *scopes;
+	u32 *sites;
+	s32 *links;
+};
+
 /* A scope whose activations are told apart. */
 struct xk_watch {
 	struct kretprobe probe;
@@ -65,7 +72,7 @@ struct xk_live_policy {
 	struct work_struct free;
 	struct bpf_prog *program;
 	unsigned int nr_links;
-	struct file **links;		/* kept open */
+	struct bpf_link **links;
 	unsigned int nr_watches;
 	struct xk_watch *watches;
 	unsigned int nr_sites;
@@ -102,6 +109,29 @@ static __always_inline bool xk_policy_may_run(void)
 	return this_cpu_read(context_tracking.state.counter) & CT_RCU_WATCHING;
 }
 
+/* bpf_prog_active of the kernel; NULL until there is a policy. */
+extern int __percpu *xk_bpf_active;
+
+/*
+ * As trace_call_bpf() does for programs of perf: none runs in the middle of another one,
+ * nor of a change of a map, which may be under a lock that it would wait for. Preemption
+ * is disabled.
+ */
+static __always_inline bool xk_bpf_enter(void)
+{
+	int __percpu *active = xk_bpf_active;
+
+	if (unlikely(__this_cpu_read(*active)))
+		return false;
+	this_cpu_inc(*active);
+	return true;
+}
+
+static __always_inline void xk_bpf_leave(void)
+{
+	this_cpu_dec(*xk_bpf_active);
+}
+
 /* decide.c */
 void xk_policy_fill(struct xk_policy_cpu *cpu, u64 *frame, s64 value);
 int xk_policy_handle(const struct xk_live_site *site, const struct xk_values *values,
@@ -109,7 +139,8 @@ int xk_policy_handle(const struct xk_live_site *site, const struct xk_values *va
 
 /* once.c */
 int xk_once_create(struct xk_live_policy *policy, const struct xk_tune *tune,
-		   const struct xk_policy *request, struct xk_error *error);
+		   const struct xk_policy *request, const struct xk_policy_lists *lists,
+		   struct xk_error *error);
 void xk_once_destroy(struct xk_live_policy *policy);
 int xk_once_arm(struct xk_live_policy *policy, const struct xk_tune *tune, struct xk_error *error);
 void xk_once_await_module(struct xk_live_policy *policy, const struct xk_tune *tune,

@@ -12,11 +12,13 @@
 #include <linux/kallsyms.h>
 #include <linux/module.h>
 
+#include "internal.h"
 #include "policy.h"
 
 /* No program has its context. */
 struct xk_policy_cpu xk_policy_nobody;
 DEFINE_PER_CPU(struct xk_policy_cpu *, xk_policy_current);
+int __percpu *xk_bpf_active;
 
 /* The execution for which the program with this context was called, if any. */
 static __always_inline struct xk_policy_cpu *run_of(const bpf_user_pt_regs_t *ctx)
@@ -175,8 +177,20 @@ static int check_calls(const struct bpf_prog *program, struct xk_error *error)
 	return 0;
 }
 
+/* Under xk_lock, before any policy is in force. */
+static bool find_active(void)
+{
+	static_assert(__same_type(bpf_prog_active, int));
+	if (!xk_bpf_active)
+		xk_bpf_active = (int __percpu *)xk_internal_find("bpf_prog_active");
+	return xk_bpf_active;
+}
+
 static int check(const struct bpf_prog *program, struct xk_error *error)
 {
+	if (!find_active())
+		return xk_refuse(error, -EOPNOTSUPP,
+				 "this kernel hides bpf_prog_active, by which programs are kept from each other");
 	if (program->kprobe_override)
 		return xk_refuse(error, -EACCES,
 				 "it calls bpf_override_return(), which changes registers");

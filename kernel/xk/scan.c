@@ -1,24 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/*
- * Which threads are inside: the kernel's own unwinder walks their stacks while
- * the machine is stopped. Every CPU is in the stopper's thread then, so all
- * other threads are switched out, and no interrupt is under way. A stack that
- * cannot be walked to its end counts as inside, as arch_stack_walk_reliable()
- * would have it (arch/x86/kernel/stacktrace.c).
- */
+/* Which threads are inside the scopes of a transition; stack.c says where they stand. */
 #include <linux/mm.h>
-#include <linux/sched/signal.h>
 #include <linux/sched/task.h>
 #include <linux/slab.h>
 #include <linux/sort.h>
-#include <asm/unwind.h>
 
 #include "internal.h"
 #include "scan.h"
+#include "stubs.h"
+#include "turn.h"
 #include "xk.h"
-
-/* Threads that may have been created since they were counted. */
-#define SLACK 128
 
 static int by_start(const void *a, const void *b)
 {
@@ -113,6 +104,11 @@ struct xk_range_set *xk_range_set_create(struct xk_tune *const *tunes, unsigned 
 	return set;
 }
 
+bool xk_range_sets_equal(const struct xk_range_set *a, const struct xk_range_set *b)
+{
+	return a->nr == b->nr && !memcmp(a->at, b->at, a->nr * sizeof(a->at[0]));
+}
+
 static bool contains(const struct xk_range_set *set, unsigned long address)
 {
 	unsigned int low = 0, high = set->nr;
@@ -130,88 +126,51 @@ static bool contains(const struct xk_range_set *set, unsigned long address)
 	return false;
 }
 
-struct frame {
-	unsigned long address;		/* where it goes on */
-	bool interrupted;		/* not in a call */
-	bool calls_interrupted;		/* what it called was interrupted */
-};
-
-typedef bool (*stands_fn)(const struct frame *frame, const void *data);
-
 /*
  * Whether the instruction at which a frame stands is in a range: where it was
  * interrupted, or the call that has not returned, which lies before the address
  * to which it will. A frame that was interrupted may have returned already, but
- * for a jump: return thunks have no frame of their own.
+ * for a jump: return thunks have no frame of their own. Who is in a stub of a tune that
+ * changes has chosen a value.
  */
-static bool stands_in(const struct frame *frame, const void *ranges)
+static bool stands_in(const struct xk_frame *frame, void *data)
 {
+	const struct xk_turn *turn = data;
+	const struct xk_range_set *ranges = turn->scan.ranges;
+
+	if (frame->in_stub)
+		return xk_stub_turns(frame->address, turn);
 	if (frame->interrupted)
 		return contains(ranges, frame->address);
 	return contains(ranges, frame->address - 1) ||
 	       (frame->calls_interrupted && contains(ranges, frame->address));
 }
 
-/*
- * Walks the stack to its end, also when the answer is known: the frames are for
- * the report.
- */
-static bool walk(struct task_struct *task, stands_fn stands, const void *data,
-		 struct xk_blocker *seen)
+static void report(struct xk_scan *scan, struct task_struct *task,
+		   const struct xk_blocker *seen)
 {
-	struct frame frame = {};
-	bool inside = false;
-	struct unwind_state state;
+	struct xk_blocker *to = &scan->blockers[scan->nr_blockers];
 
-	seen->nr = 0;
-	seen->unreliable = true;
-	for (unwind_start(&state, task, NULL, NULL); !unwind_done(&state) && !unwind_error(&state);
-	     unwind_next_frame(&state)) {
-		struct pt_regs *regs = unwind_get_entry_regs(&state, NULL);
-
-		if (regs && user_mode(regs)) {
-			seen->unreliable = false;
-			return inside;
-		}
-		frame.calls_interrupted = frame.interrupted;
-		frame.interrupted = regs;
-		frame.address = unwind_get_return_address(&state);
-		if (!frame.address)
-			return true;
-		if (seen->nr < XK_STACK_DEPTH)
-			seen->stack[seen->nr++] = frame.address;
-		inside |= stands(&frame, data);
-	}
-	seen->unreliable = unwind_error(&state);
-	return inside || seen->unreliable;
-}
-
-/*
- * A thread that runs is a stopper: nothing else runs now. One without a stack
- * has exited.
- */
-static bool has_stack(const struct task_struct *task)
-{
-	return !task->on_cpu && refcount_read(&task->stack_refcount);
-}
-
-static void look_at(struct task_struct *task, struct xk_scan *scan)
-{
-	struct xk_settling *found = scan->found;
-	struct xk_blocker *seen = &scan->blockers[scan->nr_blockers];
-	struct xk_blocker unreported;
-
-	if (!has_stack(task))
-		return;
 	if (scan->nr_blockers == XK_MAX_BLOCKERS)
-		seen = &unreported;
-	if (!walk(task, stands_in, scan->ranges, seen))
 		return;
-	if (seen != &unreported) {
-		seen->pid = task_pid_nr(task);
-		memcpy(seen->comm, task->comm, sizeof(seen->comm));
-		scan->nr_blockers++;
-	}
+	*to = *seen;
+	to->pid = task_pid_nr(task);
+	memcpy(to->comm, task->comm, sizeof(to->comm));
+	scan->nr_blockers++;
+}
+
+/* A thread that runs is a stopper: nothing else runs now. */
+static void look_at(struct task_struct *task, void *data)
+{
+	struct xk_turn *turn = data;
+	struct xk_scan *scan = &turn->scan;
+	const struct xk_look look = { .stands = stands_in, .data = turn };
+	struct xk_settling *found = scan->found;
+
+	if ((scan->except && xk_settling_has(scan->except, task)) || !xk_has_stack(task) ||
+	    xk_is_outside(scan->outside, task) || !xk_stack_look(task, &look, &scan->seen))
+		return;
+	report(scan, task, &scan->seen);
 	if (found->nr == found->capacity) {
 		scan->overflow = true;
 		return;
@@ -228,60 +187,63 @@ static int by_address(const void *a, const void *b)
 	return left < right ? -1 : left > right;
 }
 
-static void start(struct xk_scan *scan)
+static void start(struct xk_scan *scan, const struct xk_settling *except)
 {
 	scan->nr_blockers = 0;
 	scan->overflow = false;
+	scan->except = except;
 }
 
-/* Every thread but those of `except`, which may be NULL. */
-void xk_scan_all(struct xk_scan *scan, const struct xk_settling *except)
+/* In a stop: every thread but those of `except`, which may be NULL. */
+void xk_scan_all(struct xk_turn *turn, const struct xk_settling *except)
 {
-	struct task_struct *process, *thread;
+	struct xk_settling *found = turn->scan.found;
 
-	start(scan);
-	for_each_process_thread(process, thread)
-		if (!except || !xk_settling_has(except, thread))
-			look_at(thread, scan);
-	sort(scan->found->tasks, scan->found->nr, sizeof(scan->found->tasks[0]), by_address,
-	     NULL);
+	start(&turn->scan, except);
+	if (!xk_visit_threads(look_at, turn))
+		turn->scan.overflow = true;
+	sort(found->tasks, found->nr, sizeof(found->tasks[0]), by_address, NULL);
 }
 
-struct visitor {
-	void (*visit)(unsigned long address, void *data);
-	void *data;
-};
-
-static bool visit_frame(const struct frame *frame, const void *data)
-{
-	const struct visitor *visitor = data;
-
-	visitor->visit(frame->address, visitor->data);
-	return false;
-}
-
-/* Where every thread stands. False: one has a stack that cannot be read to its end. */
-bool xk_scan_addresses(void (*visit)(unsigned long address, void *data), void *data)
-{
-	const struct visitor visitor = { .visit = visit, .data = data };
-	struct task_struct *process, *thread;
-	struct xk_blocker seen;
-	bool readable = true;
-
-	for_each_process_thread(process, thread)
-		if (has_stack(thread) && walk(thread, visit_frame, &visitor, &seen))
-			readable = false;
-	return readable;
-}
-
-/* Those that are still inside. */
-void xk_scan_again(struct xk_scan *scan, const struct xk_settling *before)
+/* In a stop: those that are still inside. */
+void xk_scan_again(struct xk_turn *turn, const struct xk_settling *before)
 {
 	unsigned int i;
 
-	start(scan);
+	start(&turn->scan, NULL);
 	for (i = 0; i < before->nr; i++)
-		look_at(before->tasks[i], scan);
+		look_at(before->tasks[i], turn);
+}
+
+static void count_inside(struct task_struct *task, const struct xk_blocker *seen, void *data)
+{
+	struct xk_turn *turn = data;
+
+	turn->scan.nr_inside++;
+	report(&turn->scan, task, seen);
+}
+
+/* While the machine goes on. Those of `settling` that do not run and are inside are counted. */
+static void look_again(struct xk_turn *turn, const struct xk_settling *settling)
+{
+	const struct xk_look look = { .stands = stands_in, .data = turn };
+	unsigned int i;
+
+	for (i = 0; i < settling->nr; i++)
+		if (xk_stack_look_running(settling->tasks[i], &look, &turn->scan.seen))
+			count_inside(settling->tasks[i], &turn->scan.seen, turn);
+}
+
+void xk_scan_before(struct xk_turn *turn)
+{
+	const struct xk_look look = { .stands = stands_in, .data = turn };
+
+	start(&turn->scan, NULL);
+	turn->scan.nr_inside = 0;
+	if (turn->phase == XK_TURN_SETTLING)
+		look_again(turn, turn->settling);
+	else
+		turn->scan.outside = xk_look_at_all(&look, turn->scan.outside, count_inside, turn);
 }
 
 /* Handlers ask it, too. */
@@ -307,14 +269,9 @@ NOKPROBE_SYMBOL(xk_settling_has);
 /* With room for all threads that there are. */
 struct xk_settling *xk_settling_create(void)
 {
-	struct task_struct *process, *thread;
 	struct xk_settling *settling;
-	unsigned int nr = SLACK;
+	unsigned int nr = xk_count_threads();
 
-	rcu_read_lock();
-	for_each_process_thread(process, thread)
-		nr++;
-	rcu_read_unlock();
 	settling = kvzalloc(struct_size(settling, tasks, nr), GFP_KERNEL);
 	if (settling)
 		settling->capacity = nr;

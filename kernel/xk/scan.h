@@ -7,10 +7,12 @@
 #include <linux/sched.h>
 #include <linux/types.h>
 
+#include "stack.h"
+
 struct xk_tune;
+struct xk_turn;
 
 #define XK_MAX_BLOCKERS 8	/* that are reported */
-#define XK_STACK_DEPTH 24
 
 /* Addresses in the running kernel, ascending, without overlap. */
 struct xk_range_set {
@@ -19,15 +21,6 @@ struct xk_range_set {
 		unsigned long start;
 		unsigned long end;	/* behind the last byte */
 	} at[] __counted_by(nr);
-};
-
-/* A thread that was inside, for people. */
-struct xk_blocker {
-	pid_t pid;
-	char comm[TASK_COMM_LEN];
-	bool unreliable;		/* its stack could not be read to the end */
-	unsigned int nr;
-	unsigned long stack[XK_STACK_DEPTH];
 };
 
 /*
@@ -43,24 +36,31 @@ struct xk_settling {
 	struct task_struct *tasks[] __counted_by(capacity);
 };
 
-/* What one stop of the machine found. */
+/* What one stop of the machine found, and the look before it. */
 struct xk_scan {
 	const struct xk_range_set *ranges;
+	struct xk_outside *outside;	/* at the look before; or NULL */
+	unsigned int nr_inside;		/* that did not run then */
+	const struct xk_settling *except;	/* who is not looked at; or NULL */
 	struct xk_settling *found;
 	bool overflow;			/* there was no room for all: nothing may follow */
 	unsigned int nr_blockers;
 	struct xk_blocker blockers[XK_MAX_BLOCKERS];
+	struct xk_blocker seen;		/* of whom is looked at */
 };
 
 struct xk_range_set *xk_range_set_create(struct xk_tune *const *tunes, unsigned int nr,
 					 bool scopes);
+bool xk_range_sets_equal(const struct xk_range_set *a, const struct xk_range_set *b);
 struct xk_settling *xk_settling_create(void);
 void xk_settling_free(const struct xk_settling *settling);
 bool xk_settling_has(const struct xk_settling *settling, const struct task_struct *task);
 
+/* While the machine goes on: who is inside, and who will be outside in a stop. May sleep. */
+void xk_scan_before(struct xk_turn *turn);
+
 /* Only while the machine is stopped. */
-bool xk_scan_addresses(void (*visit)(unsigned long address, void *data), void *data);
-void xk_scan_all(struct xk_scan *scan, const struct xk_settling *except);
-void xk_scan_again(struct xk_scan *scan, const struct xk_settling *before);
+void xk_scan_all(struct xk_turn *turn, const struct xk_settling *except);
+void xk_scan_again(struct xk_turn *turn, const struct xk_settling *before);
 
 #endif /* _XK_SCAN_H */

@@ -6,8 +6,8 @@
 #include <linux/mm.h>
 #include <linux/slab.h>
 #include <linux/string.h>
-#include <linux/uaccess.h>
 
+#include "table.h"
 #include "xk.h"
 
 /*
@@ -15,7 +15,7 @@
  * out in these functions and in nothing that these call.
  */
 static const char *const idle_functions[] = {
-	"do_idle", "schedule_idle", "cpu_startup_entry", "start_secondary",
+	"do_idle", "schedule_idle", "__schedule", "cpu_startup_entry", "start_secondary",
 	"rest_init", "start_kernel",
 };
 
@@ -45,11 +45,28 @@ static int check_ranges(const struct xk_live_scope *scope, u32 text_len, struct 
 	return 0;
 }
 
-static int copy(struct xk_tune *tune, struct xk_live_scope *scope, const struct xk_scope *from,
-		unsigned int index, struct xk_error *error)
+static int copy_ranges(struct xk_live_scope *scope, const struct xk_request *request,
+		       const struct xk_scope *from, unsigned int index, struct xk_error *error)
 {
+	const size_t size = array_size(from->nr_ranges, sizeof(*scope->ranges));
+	const void *ranges = xk_request_at(request, from->ranges, size);
+
+	if (!ranges)
+		return xk_refuse(error, -EINVAL, "scope %u: ranges are not in the table", index);
+	scope->ranges = kvmalloc(size, GFP_KERNEL);
+	if (!scope->ranges)
+		return -ENOMEM;
+	memcpy(scope->ranges, ranges, size);
+	scope->nr_ranges = from->nr_ranges;
+	return 0;
+}
+
+int xk_scope_init(struct xk_tune *tune, unsigned int index,
+		  const struct xk_request *request, struct xk_error *error)
+{
+	const struct xk_scope *from = &request->scopes[index];
+	struct xk_live_scope *scope = &tune->scopes[index];
 	struct xk_text *text;
-	void *ranges;
 	int ret;
 
 	ret = xk_place_name(&scope->place, from->symbol, from->module, "scope", index, error);
@@ -64,32 +81,16 @@ static int copy(struct xk_tune *tune, struct xk_live_scope *scope, const struct 
 	if (!from->nr_ranges || from->nr_ranges > XK_MAX_RANGES)
 		return xk_refuse(error, -EINVAL, "scope %u: %u ranges; 1 to %u are possible",
 				 index, from->nr_ranges, XK_MAX_RANGES);
-	ranges = vmemdup_array_user(u64_to_user_ptr(from->ranges), from->nr_ranges,
-				    sizeof(*scope->ranges));
-	if (IS_ERR(ranges))
-		return xk_refuse(error, PTR_ERR(ranges), "scope %u: ranges cannot be read", index);
-	scope->ranges = ranges;
-	scope->nr_ranges = from->nr_ranges;
-	text = xk_text_get(tune, from->text, from->mask, from->text_len);
+	ret = copy_ranges(scope, request, from, index, error);
+	if (ret)
+		return ret;
+	text = xk_text_get(tune, request, from->text, from->mask, from->text_len);
 	if (IS_ERR(text))
-		return xk_refuse(error, PTR_ERR(text), "scope %u: text or mask cannot be read",
+		return xk_refuse(error, PTR_ERR(text), "scope %u: text or mask is not in the table",
 				 index);
 	scope->place.text = text;
 	scope->place.function = from->address;
 	return check_ranges(scope, from->text_len, error);
-}
-
-int xk_scope_init(struct xk_tune *tune, unsigned int index,
-		  const struct xk_scope __user *user, struct xk_error *error)
-{
-	struct xk_scope *from = memdup_user(user, sizeof(*from));
-	int ret;
-
-	if (IS_ERR(from))
-		return xk_refuse(error, PTR_ERR(from), "scope %u cannot be read", index);
-	ret = copy(tune, &tune->scopes[index], from, index, error);
-	kfree(from);
-	return ret;
 }
 
 void xk_scope_destroy(struct xk_live_scope *scope)

@@ -7,12 +7,12 @@
 #include <linux/mm.h>
 #include <linux/slab.h>
 #include <linux/string.h>
-#include <linux/uaccess.h>
 
 #include "backend.h"
 #include "detour.h"
 #include "patch.h"
 #include "stubs.h"
+#include "table.h"
 #include "xk.h"
 
 #define MAX_INSN_LEN 15
@@ -166,13 +166,15 @@ static int check_patch_mask(const struct xk_live_site *site, struct xk_error *er
 
 /* What is kept to verify and arm the site, perhaps more than once. */
 static int copy_source(struct xk_tune *tune, unsigned int index,
-		       const struct xk_site *from, struct xk_error *error)
+		       const struct xk_request *request, struct xk_error *error)
 {
+	const struct xk_site *from = &request->sites[index];
 	struct xk_live_site *site = &tune->sites[index];
-	struct xk_text *text = xk_text_get(tune, from->text, from->mask, from->text_len);
+	struct xk_text *text;
 
+	text = xk_text_get(tune, request, from->text, from->mask, from->text_len);
 	if (IS_ERR(text))
-		return xk_refuse(error, PTR_ERR(text), "site %u: text or mask cannot be read",
+		return xk_refuse(error, PTR_ERR(text), "site %u: text or mask is not in the table",
 				 index);
 	site->place.text = text;
 	site->nr_ops = from->nr_ops;
@@ -191,8 +193,9 @@ void xk_site_free_source(struct xk_live_site *site)
 }
 
 static int init_code(struct xk_tune *tune, unsigned int index,
-		     const struct xk_site *from, struct xk_error *error)
+		     const struct xk_request *request, struct xk_error *error)
 {
+	const struct xk_site *from = &request->sites[index];
 	struct xk_live_site *site = &tune->sites[index];
 	int ret;
 
@@ -200,36 +203,25 @@ static int init_code(struct xk_tune *tune, unsigned int index,
 	site->window = from->window;
 	site->window_lead = from->window_lead;
 	site->reach = from->offset - from->start;
-	ret = copy_source(tune, index, from, error);
+	ret = copy_source(tune, index, request, error);
 	if (ret)
 		return ret;
 	site->counters = alloc_percpu(struct xk_counters);
-	if (!site->counters)
-		return -ENOMEM;
-	if ((site->when == XK_AFTER && !site->backend->can_run_after) ||
-	    (site->when == XK_INSTEAD && !site->backend->can_run_instead))
-		return xk_refuse(error, -EOPNOTSUPP,
-				 "%s+0x%x: the %s backend cannot run %s an instruction",
-				 site->place.symbol, site->offset, site->backend->name,
-				 site->when == XK_AFTER ? "after" : "instead of");
-	return 0;
+	return site->counters ? 0 : -ENOMEM;
 }
 
 int xk_site_init(struct xk_tune *tune, unsigned int index,
-		 const struct xk_site __user *user, struct xk_error *error)
+		 const struct xk_request *request, struct xk_error *error)
 {
+	const struct xk_site *from = &request->sites[index];
 	struct xk_live_site *site = &tune->sites[index];
-	struct xk_site *from;
 	int ret;
 
-	from = memdup_user(user, sizeof(*from));
-	if (IS_ERR(from))
-		return xk_refuse(error, PTR_ERR(from), "site %u cannot be read", index);
 	ret = xk_place_name(&site->place, from->symbol, from->module, "site", index, error);
 	if (!ret)
 		ret = check_description(from, index, error);
 	if (ret)
-		goto out;
+		return ret;
 
 	site->tune = tune;
 	site->values = &tune->values;
@@ -247,11 +239,7 @@ int xk_site_init(struct xk_tune *tune, unsigned int index,
 	site->nr_patches = from->nr_patches;
 	memcpy(site->patches, from->patches, sizeof(site->patches));
 
-	if (!site->in_data)
-		ret = init_code(tune, index, from, error);
-out:
-	kfree(from);
-	return ret;
+	return site->in_data ? 0 : init_code(tune, index, request, error);
 }
 
 static int choose_patch(struct xk_live_site *site, const u8 *text, u32 len,
@@ -328,7 +316,6 @@ void xk_site_destroy(struct xk_live_site *site)
 {
 	if (site->backend)
 		site->backend->destroy(site);
-	xk_data_release(site);
 	xk_site_free_source(site);
 	free_percpu(site->counters);
 }

@@ -6,6 +6,7 @@
  */
 #include <linux/cpumask.h>
 #include <linux/stop_machine.h>
+#include <linux/timekeeping.h>
 
 #include "internal.h"
 #include "patch.h"
@@ -18,6 +19,7 @@ struct stop {
 	u64 epoch;
 	atomic_t arrived;
 	bool acted;
+	u64 took;		/* nanoseconds, until the others may go on */
 	bool changed;		/* versions or threads: scan.found is in use */
 };
 
@@ -65,7 +67,7 @@ static void settle(struct xk_turn *turn)
 {
 	unsigned int i;
 
-	xk_scan_again(&turn->scan, turn->settling);
+	xk_scan_again(turn, turn->settling);
 	turn->scan.found->epoch = turn->settling->epoch;
 	for (i = 0; i < turn->nr; i++) {
 		struct xk_values *values = turn->parts[i].tune->values;
@@ -83,10 +85,10 @@ static bool act(struct xk_turn *turn, u64 epoch)
 		return true;
 	case XK_TURN_TURNING_BACK:
 		/* Who still settles uses the version to which we turn back. */
-		xk_scan_all(&turn->scan, turn->settling);
+		xk_scan_all(turn, turn->settling);
 		break;
 	case XK_TURN_WAITING:
-		xk_scan_all(&turn->scan, NULL);
+		xk_scan_all(turn, NULL);
 		/* In mode now, those in the middle of instructions that are to change. */
 		if (turn->mode != XK_MODE_TASK && turn->scan.found->nr)
 			return false;
@@ -114,8 +116,11 @@ static int on_each_cpu_stopped(void *data)
 	unsigned int seen = 0, patches_seen = 0;
 
 	if (atomic_inc_return(&stop->arrived) == 1) {
+		u64 began = ktime_get_ns();
+
 		stop->changed = act(stop->turn, stop->epoch);
 		note_epoch_offline(stop->epoch);
+		stop->took = ktime_get_ns() - began;
 		/* Pairs with the load below: who goes on sees the new versions. */
 		smp_store_release(&stop->acted, true);
 	} else {
@@ -146,5 +151,6 @@ bool xk_stop(struct xk_turn *turn)
 	} else {
 		ret = stop_machine(on_each_cpu_stopped, &stop, cpu_online_mask);
 	}
+	xk_stops_add(&turn->budget, stop.took);
 	return !ret && stop.changed;
 }

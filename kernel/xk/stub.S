@@ -1,20 +1,23 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Room for stubs, and the way from a stub to a handler. Unwinders do not know what
- * is on the stack here, and say so: a stack that ends here is unreliable.
+ * Room for stubs, and the way from a stub to a handler. Elsewhere than in the handler,
+ * unwinders do not know what is on the stack, and say so: a stack that ends here is
+ * unreliable. In the handler, where a thread may be switched out, they find a pt_regs.
  */
 #include <linux/linkage.h>
 #include <linux/objtool.h>
 #include <asm/asm.h>
 #include <asm/nospec-branch.h>
+#include <asm/smap.h>
+#include <asm/unwind_hints.h>
 
 #include "stub_layout.h"
 
 /* struct pt_regs */
-#define ORIG_AX	(15 * 8)
-#define IP	(16 * 8)
-#define SP	(19 * 8)
-#define SS	(20 * 8)
+#define REGS_ORIG_AX	(15 * 8)
+#define REGS_IP	(16 * 8)
+#define REGS_SP	(19 * 8)
+#define REGS_SS	(20 * 8)
 /* How much of it functions in C leave as it was: r15 to r12, rbp and rbx. */
 #define PRESERVED	(6 * 8)
 
@@ -40,12 +43,16 @@
 	pushq	%r13
 	pushq	%r14
 	pushq	%r15
-	addq	$8, SP(%rsp)
+	addq	$8, REGS_SP(%rsp)
 	movq	%rsp, %rdi
-	movq	SS(%rsp), %rsi
-	movq	$0x18, SS(%rsp)
+	movq	REGS_SS(%rsp), %rsi
+	movq	$0x18, REGS_SS(%rsp)
+	ASM_CLAC
 	cld
+	/* Who unwinds comes to the function that has the site. */
+	UNWIND_HINT_REGS
 	call	\function
+	UNWIND_HINT_UNDEFINED
 .endm
 
 .macro POP_OTHERS
@@ -72,7 +79,7 @@ SYM_CODE_START(xk_stub_ask)
 	ANNOTATE_NOENDBR
 	CALL_WITH_REGS xk_detour_run
 	/* 0, or how much further on it returns. */
-	addq	%rax, ORIG_AX(%rsp)
+	addq	%rax, REGS_ORIG_AX(%rsp)
 	popq	%r15
 	popq	%r14
 	popq	%r13
@@ -92,7 +99,7 @@ SYM_CODE_START(xk_stub_decide)
 	UNWIND_HINT_UNDEFINED
 	ANNOTATE_NOENDBR
 	CALL_WITH_REGS xk_detour_decide
-	movq	%rax, IP(%rsp)
+	movq	%rax, REGS_IP(%rsp)
 	addq	$PRESERVED, %rsp
 	POP_OTHERS
 	RET

@@ -104,7 +104,8 @@ static void emit_call(struct emitter *out, const struct xk_stub *stub, const u8 
 
 	emit_pushed(out, (unsigned long)stub);
 	emit(out, push, sizeof(push));
-	emit_pushed(out, site->address);
+	/* Where it stands, for those who walk the stack: see stack.c. */
+	emit_pushed(out, site->address + (site->when == XK_AFTER ? site->insn_len : 0));
 	if (!xk_write_jump(call, sizeof(call), here(out), (unsigned long)function))
 		out->failed = true;
 	call[0] = 0xe8;
@@ -358,6 +359,13 @@ struct xk_stub *xk_stub_next(struct xk_stub *stub)
 {
 	stub = stub ? stub + 1 : stubs;
 	return stub < stubs + XK_STUBS ? stub : NULL;
+}
+
+bool xk_stub_turns(unsigned long address, const struct xk_turn *turn)
+{
+	const struct xk_stub *stub = &stubs[(address - (unsigned long)xk_stub_pool) / XK_STUB_LEN];
+
+	return stub->site && stub->site->tune->turn == turn;
 }
 
 bool xk_stub_covers(unsigned long address)

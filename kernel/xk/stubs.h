@@ -26,6 +26,7 @@
 struct xk_guards;
 struct xk_live_site;
 struct xk_site_values;
+struct xk_turn;
 struct xk_values;
 struct pt_regs;
 struct xk_poke;
@@ -104,6 +105,14 @@ void xk_stub_take(struct xk_stub *stub, const struct xk_values *values);
 /* ask.c and decide.c; only stub.S calls them. */
 unsigned long xk_detour_run(struct pt_regs *regs, const struct xk_stub *stub);
 u64 xk_detour_decide(struct pt_regs *regs, const struct xk_stub *stub);
+
+static inline bool xk_is_stub(unsigned long address)
+{
+	return address - (unsigned long)xk_stub_pool < XK_STUBS * XK_STUB_LEN;
+}
+
+/* The stub is that of a tune which is in this transition. */
+bool xk_stub_turns(unsigned long address, const struct xk_turn *turn);
 
 static inline bool xk_in_stub(const struct xk_stub *stub, unsigned long address)
 {

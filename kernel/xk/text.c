@@ -6,45 +6,51 @@
 #include <linux/mm.h>
 #include <linux/slab.h>
 #include <linux/string.h>
-#include <linux/uaccess.h>
 
+#include "table.h"
 #include "xk.h"
 
-static struct xk_text *copy_text(u64 bytes, u64 mask, u32 len)
+static void free_text(struct xk_text *text)
 {
-	struct xk_text *text = kzalloc(sizeof(*text), GFP_KERNEL);
+	kvfree(text->bytes);
+	kvfree(text->mask);
+	kfree(text);
+}
 
+static struct xk_text *copy_text(const struct xk_request *request, u64 bytes, u64 mask, u32 len)
+{
+	const void *from_bytes = xk_request_at(request, bytes, len);
+	const void *from_mask = xk_request_at(request, mask, len);
+	struct xk_text *text;
+
+	if (!from_bytes || !from_mask)
+		return ERR_PTR(-EINVAL);
+	text = kzalloc(sizeof(*text), GFP_KERNEL);
 	if (!text)
 		return ERR_PTR(-ENOMEM);
-	text->bytes = vmemdup_user(u64_to_user_ptr(bytes), len);
-	if (IS_ERR(text->bytes)) {
-		int ret = PTR_ERR(text->bytes);
-
-		kfree(text);
-		return ERR_PTR(ret);
+	text->bytes = kvmalloc(len, GFP_KERNEL);
+	text->mask = kvmalloc(len, GFP_KERNEL);
+	if (!text->bytes || !text->mask) {
+		free_text(text);
+		return ERR_PTR(-ENOMEM);
 	}
-	text->mask = vmemdup_user(u64_to_user_ptr(mask), len);
-	if (IS_ERR(text->mask)) {
-		int ret = PTR_ERR(text->mask);
-
-		kvfree(text->bytes);
-		kfree(text);
-		return ERR_PTR(ret);
-	}
+	memcpy(text->bytes, from_bytes, len);
+	memcpy(text->mask, from_mask, len);
 	text->users = 1;
-	text->user_bytes = bytes;
-	text->user_mask = mask;
+	text->bytes_at = bytes;
+	text->mask_at = mask;
 	text->len = len;
 	return text;
 }
 
 static bool came_from(const struct xk_text *text, u64 bytes, u64 mask, u32 len)
 {
-	return text && text->user_bytes == bytes && text->user_mask == mask && text->len == len;
+	return text && text->bytes_at == bytes && text->mask_at == mask && text->len == len;
 }
 
-/* Copied once if user space has it once. */
-struct xk_text *xk_text_get(struct xk_tune *tune, u64 bytes, u64 mask, u32 len)
+/* Copied once if the table has it once. */
+struct xk_text *xk_text_get(struct xk_tune *tune, const struct xk_request *request, u64 bytes,
+			    u64 mask, u32 len)
 {
 	struct xk_text *text = NULL;
 	unsigned int i;
@@ -56,18 +62,15 @@ struct xk_text *xk_text_get(struct xk_tune *tune, u64 bytes, u64 mask, u32 len)
 		if (came_from(tune->scopes[i].place.text, bytes, mask, len))
 			text = tune->scopes[i].place.text;
 	if (!text)
-		return copy_text(bytes, mask, len);
+		return copy_text(request, bytes, mask, len);
 	text->users++;
 	return text;
 }
 
 void xk_text_put(struct xk_text *text)
 {
-	if (!text || --text->users)
-		return;
-	kvfree(text->bytes);
-	kvfree(text->mask);
-	kfree(text);
+	if (text && !--text->users)
+		free_text(text);
 }
 
 /* Takes the names over. `what` and `index` name the thing in the refusal. */

@@ -8,6 +8,7 @@
 #include <linux/slab.h>
 #include <linux/timekeeping.h>
 
+#include "backend.h"
 #include "turn.h"
 
 /* Between two stops: short at first, for spans that are short. */
@@ -52,16 +53,22 @@ static void refuse_blocked(const struct xk_turn *turn, int ret, struct xk_error 
 			  first->pid, first->comm);
 }
 
+/* A look at many threads takes a while: it takes at most a twentieth of a processor. */
+#define LOOKED_SHARE 20
+
 /* The next delay. */
-static unsigned int pause(unsigned int delay)
+static unsigned int pause(const struct xk_turn *turn, unsigned int delay)
 {
+	u64 looked_us = div_u64(turn->looked_ns, NSEC_PER_USEC);
+
+	delay = max_t(u64, delay, LOOKED_SHARE * looked_us);
 	mutex_unlock(&xk_lock);
 	if (delay < 10000)
 		usleep_range(delay, 2 * delay);
 	else
 		msleep_interruptible(delay / 1000);
 	mutex_lock(&xk_lock);
-	return min(2 * delay, LAST_DELAY_US);
+	return min_t(unsigned int, 2 * delay, LAST_DELAY_US);
 }
 
 /*
@@ -82,7 +89,7 @@ static int drive(struct xk_turn *turn, struct xk_transition *request, char *repo
 
 		request->stops = turn->stops;
 		if (!stop) {
-			delay = pause(delay);
+			delay = pause(turn, delay);
 			continue;
 		}
 		if (report)
@@ -139,6 +146,10 @@ static int add(struct xk_turn *turn, struct file *caller, const struct xk_change
 	    (unload && (change->value || policy)))
 		return xk_refuse(error, -EINVAL, "%s: unknown flags %#x, or a value to unload with",
 				 tune->name, change->flags);
+	if (turn->mode < tune->least_mode)
+		return xk_refuse(error, -EKEYREJECTED,
+				 "%s: signed for mode %s or a stronger one", tune->name,
+				 tune->least_mode == XK_MODE_TASK ? "task" : "global");
 	value = unload ? tune->default_value : change->value;
 	if (!xk_tune_accepts(tune, value))
 		return refuse_value(tune, value, error);
@@ -165,7 +176,7 @@ int xk_transition(struct file *caller, struct xk_transition *request,
 		xk_turn_finish(turn);
 	else
 		ret = drive(turn, request, report, error);
-	mutex_unlock(&xk_lock);
+	xk_unlock_restored();
 	request->elapsed_ns = ktime_get_ns() - started;
 	return ret;
 }

@@ -9,13 +9,14 @@
 #include <linux/delay.h>
 #include <linux/slab.h>
 #include <linux/timekeeping.h>
-#include <linux/uaccess.h>
 
 #include "answers.h"
 #include "backend.h"
 #include "detour.h"
+#include "exiting.h"
 #include "guard.h"
 #include "policy.h"
+#include "table.h"
 #include "trace.h"
 #include "xk.h"
 
@@ -84,15 +85,15 @@ void xk_tune_remove(struct xk_tune *tune)
 	xk_guards_flush();
 }
 
-static int check_name(const struct xk_load *load, struct xk_error *error)
+static int check_name(const struct xk_table *table, struct xk_error *error)
 {
-	size_t len = strnlen(load->name, sizeof(load->name));
+	size_t len = strnlen(table->name, sizeof(table->name));
 	size_t i;
 
-	if (!len || len == sizeof(load->name))
+	if (!len || len == sizeof(table->name))
 		return xk_refuse(error, -EINVAL, "the name is empty or not terminated");
 	for (i = 0; i < len; i++)
-		if (!isprint(load->name[i]))
+		if (!isprint(table->name[i]))
 			return xk_refuse(error, -EINVAL, "the name is not printable");
 	return 0;
 }
@@ -112,42 +113,21 @@ bool xk_tune_accepts(const struct xk_tune *tune, s64 value)
 				sizeof(*tune->compiled), compare_values);
 }
 
-static int check_load(const struct xk_load *load, struct xk_error *error)
+static int fill_values(struct xk_tune *tune, const struct xk_request *request,
+		       struct xk_error *error)
 {
-	int ret = check_name(load, error);
-
-	if (ret)
-		return ret;
-	if (!load->nr_sites || load->nr_sites > XK_MAX_SITES)
-		return xk_refuse(error, -EINVAL, "%s: %u sites; 1 to %u are possible",
-				 load->name, load->nr_sites, XK_MAX_SITES);
-	if (load->nr_scopes > XK_MAX_SCOPES)
-		return xk_refuse(error, -EINVAL, "%s: %u scopes; up to %u are possible",
-				 load->name, load->nr_scopes, XK_MAX_SCOPES);
-	if (load->nr_values > XK_MAX_VALUES)
-		return xk_refuse(error, -EINVAL, "%s: %u values; up to %u are possible",
-				 load->name, load->nr_values, XK_MAX_VALUES);
-	if (load->flags & ~LOAD_FLAGS)
-		return xk_refuse(error, -EINVAL, "%s: unknown flags %#x", load->name, load->flags);
-	if (load->pad)
-		return xk_refuse(error, -EINVAL, "%s: pad is not 0", load->name);
-	return 0;
-}
-
-static int fill_values(struct xk_tune *tune, const struct xk_load *load, struct xk_error *error)
-{
-	const size_t size = array_size(load->nr_values, sizeof(*tune->compiled));
+	const struct xk_table *table = request->table;
+	const size_t size = array_size(table->nr_values, sizeof(*tune->compiled));
 	unsigned int i;
 
-	tune->min = load->min;
-	tune->max = load->max;
-	tune->default_value = load->default_value;
+	tune->min = table->min;
+	tune->max = table->max;
+	tune->default_value = table->default_value;
 	tune->compiled = kvmalloc(size, GFP_KERNEL);
 	if (!tune->compiled)
 		return -ENOMEM;
-	if (copy_from_user(tune->compiled, u64_to_user_ptr(load->values), size))
-		return xk_refuse(error, -EFAULT, "%s: the values cannot be read", tune->name);
-	tune->nr_compiled = load->nr_values;
+	memcpy(tune->compiled, request->values, size);
+	tune->nr_compiled = table->nr_values;
 	for (i = 1; i < tune->nr_compiled; i++)
 		if (tune->compiled[i - 1] >= tune->compiled[i])
 			return xk_refuse(error, -EINVAL,
@@ -161,41 +141,43 @@ static int fill_values(struct xk_tune *tune, const struct xk_load *load, struct 
 	return 0;
 }
 
-static int fill_tune(struct xk_tune *tune, const struct xk_load *load, struct xk_error *error)
+static int fill_tune(struct xk_tune *tune, const struct xk_request *request,
+		     struct xk_error *error)
 {
-	const struct xk_scope __user *scopes = u64_to_user_ptr(load->scopes);
-	const struct xk_site __user *sites = u64_to_user_ptr(load->sites);
 	unsigned int i;
 	int ret = 0;
 
-	tune->scopes = kvcalloc(load->nr_scopes, sizeof(*tune->scopes), GFP_KERNEL);
+	tune->scopes = kvcalloc(request->table->nr_scopes, sizeof(*tune->scopes), GFP_KERNEL);
 	if (!tune->scopes)
 		return -ENOMEM;
-	tune->nr_scopes = load->nr_scopes;
+	tune->nr_scopes = request->table->nr_scopes;
 	for (i = 0; i < tune->nr_sites && !ret; i++)
-		ret = xk_site_init(tune, i, sites + i, error);
+		ret = xk_site_init(tune, i, request, error);
 	for (i = 0; i < tune->nr_scopes && !ret; i++)
-		ret = xk_scope_init(tune, i, scopes + i, error);
+		ret = xk_scope_init(tune, i, request, error);
 	return ret;
 }
 
-static struct xk_tune *create_tune(const struct xk_load *load, struct xk_error *error)
+static struct xk_tune *create_tune(const struct xk_request *request, struct xk_error *error)
 {
 	struct xk_tune *tune;
-	int ret;
+	int ret = check_name(request->table, error);
 
-	tune = kvzalloc(struct_size(tune, sites, load->nr_sites), GFP_KERNEL);
+	if (ret)
+		return ERR_PTR(ret);
+	tune = kvzalloc(struct_size(tune, sites, request->table->nr_sites), GFP_KERNEL);
 	if (!tune)
 		return ERR_PTR(-ENOMEM);
-	tune->nr_sites = load->nr_sites;
-	strscpy(tune->name, load->name);
-	tune->detours_only = load->flags & XK_LOAD_DETOUR_ONLY;
-	tune->detours = tune->detours_only || load->flags & XK_LOAD_DETOUR;
-	tune->patches_only = load->flags & XK_LOAD_PATCH_ONLY;
-	tune->patches = tune->patches_only || load->flags & XK_LOAD_PATCH;
-	ret = fill_values(tune, load, error);
+	tune->nr_sites = request->table->nr_sites;
+	strscpy(tune->name, request->table->name);
+	tune->least_mode = request->is_signed ? request->table->mode : XK_MODE_NOW;
+	tune->detours_only = request->flags & XK_LOAD_DETOUR_ONLY;
+	tune->detours = tune->detours_only || request->flags & XK_LOAD_DETOUR;
+	tune->patches_only = request->flags & XK_LOAD_PATCH_ONLY;
+	tune->patches = tune->patches_only || request->flags & XK_LOAD_PATCH;
+	ret = fill_values(tune, request, error);
 	if (!ret)
-		ret = fill_tune(tune, load, error);
+		ret = fill_tune(tune, request, error);
 	if (ret) {
 		free_tune(tune);
 		return ERR_PTR(ret);
@@ -229,16 +211,19 @@ static int activate(struct xk_tune *tune, struct xk_error *error)
 
 int xk_tune_load(struct file *owner, struct xk_load *load, struct xk_error *error)
 {
+	struct xk_request request = {};
 	struct xk_tune *tune;
 	int ret;
 
-	ret = check_load(load, error);
-	if (ret)
-		return ret;
-	tune = create_tune(load, error);
+	if (load->flags & ~LOAD_FLAGS)
+		return xk_refuse(error, -EINVAL, "unknown flags %#x", load->flags);
+	ret = xk_request_read(&request, load, error);
+	tune = ret ? ERR_PTR(ret) : create_tune(&request, error);
+	xk_request_free(&request);
 	if (IS_ERR(tune))
 		return PTR_ERR(tune);
 
+	xk_exiting_wait();
 	mutex_lock(&xk_lock);
 	tune->owner = owner;
 	tune->owner_pid = task_tgid_nr(current);
@@ -254,18 +239,17 @@ int xk_tune_load(struct file *owner, struct xk_load *load, struct xk_error *erro
 	if (ret)
 		free_tune(tune);
 	xk_guards_flush();
-	mutex_unlock(&xk_lock);
+	xk_unlock_restored();
 	return ret;
 }
 
-int xk_tune_detach(struct file *caller, u32 id)
+int xk_tune_detach(struct file *caller, u32 id, struct xk_error *error)
 {
-	struct xk_error error;
 	struct xk_tune *tune;
 	int ret = 0;
 
 	mutex_lock(&xk_lock);
-	tune = xk_tune_find_owned(caller, id, &error);
+	tune = xk_tune_find_owned(caller, id, error);
 	if (IS_ERR(tune))
 		ret = PTR_ERR(tune);
 	else
@@ -285,7 +269,7 @@ void xk_tune_release(struct file *owner)
 		tune->owner = NULL;
 		xk_unload_start(tune);
 	}
-	mutex_unlock(&xk_lock);
+	xk_unlock_restored();
 }
 
 /* Waits for as long as threads are inside: there is nobody to return to. */
@@ -305,7 +289,7 @@ void xk_tune_unload_all(void)
 		msleep(UNLOAD_INTERVAL_MS);
 		mutex_lock(&xk_lock);
 	}
-	mutex_unlock(&xk_lock);
+	xk_unlock_restored();
 }
 
 void xk_tune_module_coming(const struct module *module)
@@ -337,5 +321,5 @@ void xk_tune_module_going(const struct module *module)
 	xk_detour_module_going(module);
 	xk_guards_flush();
 	xk_answers_module_going(module);
-	mutex_unlock(&xk_lock);
+	xk_unlock_restored();
 }

@@ -6,14 +6,18 @@
  */
 #include <linux/err.h>
 #include <linux/slab.h>
+#include <linux/timekeeping.h>
 
+#include "backend.h"
 #include "detour.h"
+#include "oops.h"
 #include "patch.h"
 #include "trace.h"
 #include "turn.h"
 
-/* Where nobody waits for it. */
-#define UNATTENDED_INTERVAL (HZ / 10)
+/* Between two looks where nobody waits for it: short at first. */
+#define FIRST_INTERVAL (HZ / 50 + 1)
+#define LAST_INTERVAL (HZ / 2)
 
 static void go_on(struct work_struct *work)
 {
@@ -24,7 +28,7 @@ static void go_on(struct work_struct *work)
 		xk_turn_finish(turn);
 	else
 		xk_turn_leave(turn);
-	mutex_unlock(&xk_lock);
+	xk_unlock_restored();
 }
 
 /* Room for `nr` tunes, which xk_turn_add() fills. */
@@ -35,6 +39,7 @@ struct xk_turn *xk_turn_create(unsigned int nr, enum xk_mode mode)
 	if (!turn)
 		return NULL;
 	turn->mode = mode;
+	turn->interval = FIRST_INTERVAL;
 	INIT_DELAYED_WORK(&turn->work, go_on);
 	return turn;
 }
@@ -125,19 +130,60 @@ static struct xk_tune **tunes_of(const struct xk_turn *turn)
 	return tunes;
 }
 
+/* A module that has come, or gone, is another question: what was seen is no answer to it. */
+static bool update_ranges(struct xk_turn *turn, struct xk_tune *const *tunes)
+{
+	struct xk_range_set *ranges;
+
+	ranges = xk_range_set_create(tunes, turn->nr, turn->mode != XK_MODE_NOW);
+	if (!ranges)
+		return false;
+	if (turn->scan.ranges && !xk_range_sets_equal(turn->scan.ranges, ranges)) {
+		xk_outside_free(turn->scan.outside);
+		turn->scan.outside = NULL;
+	}
+	kvfree(turn->scan.ranges);
+	turn->scan.ranges = ranges;
+	return true;
+}
+
+/*
+ * Looks at the threads while they go on. Whether a stop would get any further: in mode
+ * task, all who are outside go over, and in the end those who have left.
+ */
+static bool is_worth_a_stop(struct xk_turn *turn)
+{
+	u64 began = ktime_get_ns();
+
+	xk_scan_before(turn);
+	turn->looked_ns = ktime_get_ns() - began;
+	switch (turn->phase) {
+	case XK_TURN_SETTLING:
+		if (turn->scan.nr_inside >= turn->settling->nr)
+			return false;
+		break;
+	case XK_TURN_WAITING:
+		if (turn->mode != XK_MODE_TASK && turn->scan.nr_inside)
+			return false;
+		break;
+	case XK_TURN_TURNING_BACK:
+		break;
+	}
+	return xk_stops_afford(&turn->budget);
+}
+
 static bool prepare_stop(struct xk_turn *turn, struct xk_tune *const *tunes)
 {
 	struct xk_pokes *pokes = xk_detours_ask(tunes, turn->nr);
 	struct xk_patches *patches = xk_patches_create(turn);
 
-	turn->scan.ranges = xk_range_set_create(tunes, turn->nr, turn->mode != XK_MODE_NOW);
 	turn->scan.found = xk_settling_create();
 	turn->pokes = IS_ERR(pokes) ? NULL : pokes;
 	turn->patches = IS_ERR(patches) ? NULL : patches;
-	return turn->scan.ranges && turn->scan.found && !IS_ERR(pokes) && !IS_ERR(patches);
+	return turn->scan.found && !IS_ERR(pokes) && !IS_ERR(patches);
 }
 
-/* One stop. Without memory for it, none: the next attempt may have it. */
+/* One stop at most. Without memory for it, none: the next attempt may have it. */
 static void stop(struct xk_turn *turn)
 {
 	struct xk_tune **tunes = tunes_of(turn);
@@ -145,6 +191,10 @@ static void stop(struct xk_turn *turn)
 
 	if (!tunes)
 		return;
+	if (!update_ranges(turn, tunes) || !is_worth_a_stop(turn)) {
+		kvfree(tunes);
+		return;
+	}
 	if (!prepare_stop(turn, tunes)) {
 		unused = turn->scan.found;
 	} else if (xk_stop(turn)) {
@@ -162,8 +212,6 @@ static void stop(struct xk_turn *turn)
 	turn->pokes = NULL;
 	xk_patches_free(turn->patches);
 	turn->patches = NULL;
-	kvfree(turn->scan.ranges);
-	turn->scan.ranges = NULL;
 	turn->scan.found = NULL;
 }
 
@@ -196,11 +244,33 @@ static bool needs_stop(const struct xk_turn *turn)
 	return false;
 }
 
-/* Makes the next step. True: every thread uses the version in force. */
-bool xk_turn_advance(struct xk_turn *turn)
+/* What the other versions write can be written, when they come into force. */
+static bool open_data(struct xk_turn *turn)
+{
+	unsigned int i;
+
+	for (i = 0; i < turn->nr; i++)
+		if (xk_sites_open_data(turn->parts[i].tune, turn->parts[i].other->value))
+			return false;
+	return true;
+}
+
+static void close_data(struct xk_turn *turn)
+{
+	unsigned int i;
+
+	for (i = 0; i < turn->nr; i++)
+		xk_sites_close_data(turn->parts[i].tune);
+}
+
+static bool advance(struct xk_turn *turn)
 {
 	enum xk_turn_phase before = turn->phase;
 
+	/* Without memory for it, as in stop(). */
+	if (before != XK_TURN_SETTLING && !open_data(turn))
+		return false;
+	xk_oops_refresh();
 	if ((turn->mode == XK_MODE_NOW && !needs_stop(turn)) || changes_nothing(turn))
 		flip_now(turn);
 	else
@@ -210,6 +280,15 @@ bool xk_turn_advance(struct xk_turn *turn)
 	if (before != XK_TURN_SETTLING)
 		flipped(turn);
 	return !turn->settling || !turn->settling->nr;
+}
+
+/* Makes the next step. True: every thread uses the version in force. */
+bool xk_turn_advance(struct xk_turn *turn)
+{
+	bool over = advance(turn);
+
+	close_data(turn);
+	return over;
 }
 
 /* Given up after some have gone over; xk_turn_advance() takes them back. */
@@ -277,12 +356,16 @@ void xk_turn_finish(struct xk_turn *turn)
 
 	for (i = 0; i < turn->nr; i++)
 		finish_part(turn, &turn->parts[i]);
+	xk_oops_refresh();
 	xk_settling_free(turn->settling);
+	xk_outside_free(turn->scan.outside);
+	kvfree(turn->scan.ranges);
 	kvfree(turn);
 }
 
 /* Nobody waits for it any longer; it goes on by itself. */
 void xk_turn_leave(struct xk_turn *turn)
 {
-	queue_delayed_work(xk_workqueue, &turn->work, UNATTENDED_INTERVAL);
+	queue_delayed_work(xk_workqueue, &turn->work, turn->interval);
+	turn->interval = min_t(unsigned int, 2 * turn->interval, LAST_INTERVAL);
 }

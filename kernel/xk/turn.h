@@ -7,6 +7,7 @@
 #include <linux/workqueue.h>
 
 #include "scan.h"
+#include "stops.h"
 #include "xk.h"
 
 enum xk_turn_phase {
@@ -28,7 +29,10 @@ struct xk_turn {
 	bool reverting;
 	unsigned int stops;
 	struct delayed_work work;	/* goes on where no caller waits */
-	struct xk_scan scan;		/* of the last stop */
+	struct xk_scan scan;		/* of the last stop, and the look before it */
+	struct xk_stop_budget budget;
+	unsigned int interval;		/* jiffies between two looks, where nobody waits */
+	u64 looked_ns;			/* how long the last look took */
 	struct xk_pokes *pokes;		/* for the next one: see gates.c; or NULL */
 	struct xk_patches *patches;	/* likewise: see backend_patch.c */
 	unsigned long obstacle;		/* an instruction that somebody else changed, or 0 */

@@ -12,6 +12,7 @@
 #include <linux/types.h>
 
 #include "plan.h"
+#include "requires.h"
 #include "uapi/xk.h"
 
 #define XK_VERSION_STRING "0.1.0"
@@ -21,6 +22,7 @@
 
 struct file;
 struct xk_backend;
+struct xk_request;
 struct xk_live_patch;
 struct xk_live_policy;
 struct xk_policy_cpu;
@@ -71,8 +73,8 @@ struct xk_values {
 /* What the analysis saw of a function; shared by what a tune has in it. */
 struct xk_text {
 	unsigned int users;
-	u64 user_bytes;		/* where user space has it: tells two apart */
-	u64 user_mask;
+	u64 bytes_at;		/* where it is in the table: tells two apart */
+	u64 mask_at;
 	u32 len;
 	u8 *bytes;
 	u8 *mask;
@@ -123,7 +125,8 @@ struct xk_live_site {
 	bool in_data;				/* no code: see data.c */
 	enum xk_phase phase;
 	u64 written;				/* in data: what xk wrote last, or found */
-	void *alias;				/* in constant data: its page, writable; or NULL */
+	bool constant;				/* in data: mapped read-only */
+	void *alias;				/* ... writable, while it is written; or NULL */
 	u8 original[XK_PATCH_LEN];		/* bytes that arming overwrites */
 	u64 missed;				/* before the module was last reloaded */
 
@@ -161,6 +164,7 @@ struct xk_tune {
 	struct xk_values *values;	/* read by handlers */
 	struct xk_live_policy *policy;	/* for the next transition that asks for one, or NULL */
 	struct xk_turn *turn;		/* the transition that it is in, or NULL */
+	enum xk_mode least_mode;	/* a signature covers no weaker one */
 	enum xk_mode mode;		/* of the last one; how it will be unloaded */
 	bool doomed;			/* to be unloaded, when its transition is over */
 	struct file *owner;		/* NULL when detached */
@@ -182,7 +186,7 @@ extern struct workqueue_struct *xk_workqueue;
 
 /* tune.c */
 int xk_tune_load(struct file *owner, struct xk_load *load, struct xk_error *error);
-int xk_tune_detach(struct file *caller, u32 id);
+int xk_tune_detach(struct file *caller, u32 id, struct xk_error *error);
 struct xk_tune *xk_tune_find(u32 id);
 struct xk_tune *xk_tune_find_owned(struct file *caller, u32 id, struct xk_error *error);
 bool xk_tune_accepts(const struct xk_tune *tune, s64 value);
@@ -205,14 +209,15 @@ void xk_values_free(struct xk_values *values);
 void xk_values_retire(struct xk_values *values);
 
 /* text.c */
-struct xk_text *xk_text_get(struct xk_tune *tune, u64 bytes, u64 mask, u32 len);
+struct xk_text *xk_text_get(struct xk_tune *tune, const struct xk_request *request, u64 bytes,
+			    u64 mask, u32 len);
 void xk_text_put(struct xk_text *text);
 int xk_place_name(struct xk_place *place, const char *symbol, const char *module,
 		  const char *what, unsigned int index, struct xk_error *error);
 
 /* site.c */
 int xk_site_init(struct xk_tune *tune, unsigned int index,
-		 const struct xk_site __user *user, struct xk_error *error);
+		 const struct xk_request *request, struct xk_error *error);
 void xk_site_destroy(struct xk_live_site *site);
 void xk_site_free_source(struct xk_live_site *site);
 int xk_site_link(struct xk_live_site *site, const u8 *text, u32 len, struct xk_error *error);
@@ -231,7 +236,7 @@ static inline bool xk_whens_collide(u8 a, u8 b)
 
 /* scope.c */
 int xk_scope_init(struct xk_tune *tune, unsigned int index,
-		  const struct xk_scope __user *user, struct xk_error *error);
+		  const struct xk_request *request, struct xk_error *error);
 void xk_scope_destroy(struct xk_live_scope *scope);
 int xk_scopes_verify(struct xk_tune *tune, struct xk_error *error);
 int xk_scopes_verify_module(struct xk_tune *tune, const struct module *module,
@@ -242,7 +247,9 @@ void xk_scopes_await_module(struct xk_tune *tune, const struct module *module);
 int xk_sites_verify(struct xk_tune *tune, struct xk_error *error);
 int xk_sites_arm(struct xk_tune *tune, struct xk_error *error);
 void xk_sites_disarm(struct xk_tune *tune);
+int xk_sites_open_data(struct xk_tune *tune, s64 value);
 void xk_sites_write_data(struct xk_tune *tune, s64 value);
+void xk_sites_close_data(struct xk_tune *tune);
 void xk_sites_module_coming(struct xk_tune *tune, const struct module *module);
 void xk_sites_await_module(struct xk_tune *tune, const struct module *module);
 
@@ -258,7 +265,8 @@ unsigned int xk_module_symbols(const struct module *module, const char *name,
 int xk_data_verify(struct xk_live_site *site, const struct module *module,
 		   struct xk_error *error);
 void xk_data_write(struct xk_live_site *site, s64 value);
-void xk_data_release(struct xk_live_site *site);
+int xk_data_open(struct xk_live_site *site, s64 value, struct xk_error *error);
+void xk_data_close(struct xk_live_site *site);
 bool xk_data_in_force(const struct xk_live_site *site, char *reason, size_t size);
 
 static inline bool xk_data_overlap(const struct xk_live_site *a, const struct xk_live_site *b)

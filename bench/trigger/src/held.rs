@@ -6,7 +6,7 @@ use std::io::Write;
 use anyhow::{ensure, Context, Result};
 use iced_x86::{Decoder, DecoderOptions, OpKind};
 use xk_harness::{empty_table, site};
-use xk_table::{CriticalSpan, InPlace, Mode, Patch, Proof, Range, ScopeTable};
+use xk_table::{CriticalSpan, InPlace, Mode, Patch, Proof, Range, ScopeTable, Values};
 
 use crate::update::running;
 
@@ -62,7 +62,7 @@ pub fn table(symbol: &str, code: &[u8]) -> Result<ScopeTable> {
         ..site(0, end, probed.len() as u8)
     };
     Ok(ScopeTable {
-        range,
+        values: Values::proved(SHORT, DEFAULT),
         functions: vec![running(symbol, code)],
         spans: vec![span],
         ..empty_table("held", DEFAULT, Mode::Global)

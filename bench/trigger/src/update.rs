@@ -5,7 +5,7 @@
 use xk_harness::{empty_table, site};
 use xk_runtime::AddressOf;
 use xk_table::{
-    hex, CriticalSpan, DataSite, Fit, Function, Indirection, Mode, Op, OpCode, Program, Proof, Range, ScopeTable,
+    hex, CriticalSpan, DataSite, Fit, Function, Indirection, Mode, Op, OpCode, Program, Proof, ScopeTable, Values,
 };
 
 use crate::place::Place;
@@ -110,7 +110,7 @@ impl Update {
         let proof = Proof::Proved { solver: "dead state: see place.rs".into(), millis: 0 };
         let span = CriticalSpan { ivs: self.ivs.clone(), indirection, proof, ..plain };
         ScopeTable {
-            range: Range::of(1, 1000),
+            values: Values::proved(1, 1000),
             functions: vec![running(symbol, code)],
             spans: vec![span],
             ..empty_table(self.name, 3, Mode::Global)

@@ -52,6 +52,10 @@ pub struct Counts {
     pub spans: BTreeMap<String, Count>,
     /// Threads that run.
     pub threads: u32,
+    /// Threads that exit, and are inside.
+    pub detained: u32,
+    /// Threads that register a probe, and are held in the middle.
+    pub stalled: u32,
     /// What the constant `HOLD` was for the reader.
     pub value: i64,
 }
@@ -65,6 +69,8 @@ impl Counts {
             let numbers: Vec<i64> = words.map(|word| word.parse().ok()).collect::<Option<_>>()?;
             match (name, numbers[..].first(), &numbers[..]) {
                 ("threads", Some(&threads), _) => counts.threads = threads as u32,
+                ("stalled", Some(&stalled), _) => counts.stalled = stalled as u32,
+                ("detained", Some(&detained), _) => counts.detained = detained as u32,
                 ("value", Some(&value), _) => counts.value = value,
                 (_, _, &[rounds, violations, defaults, first, second]) => {
                     let [rounds, violations, defaults] = [rounds, violations, defaults].map(|n| n as u64);
@@ -164,9 +170,9 @@ mod tests {
 
     #[test]
     fn what_the_module_says_is_understood() {
-        let text = "threads 8\nbalance 70 3 1 100 32\nagree 7 0 0 0 0\nvalue 33\n";
+        let text = "threads 8\ndetained 1\nbalance 70 3 1 100 32\nagree 7 0 0 0 0\nvalue 33\n";
         let counts = Counts::parse(text).unwrap();
-        assert_eq!((counts.threads, counts.value, counts.violations()), (8, 33, 3));
+        assert_eq!((counts.threads, counts.detained, counts.value, counts.violations()), (8, 1, 33, 3));
         assert_eq!(counts.span("balance"), Count { rounds: 70, violations: 3, defaults: 1, last: [100, 32] });
         assert_eq!(Counts::parse("balance 70 3"), None);
     }

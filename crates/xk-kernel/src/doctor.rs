@@ -183,7 +183,7 @@ fn lockdown(env: &dyn Env) -> Check {
         None => Check::ok(NAME, "not built in or securityfs not mounted"),
         Some("none") => Check::ok(NAME, "none"),
         Some(mode) => {
-            let remedy = "switch Secure Boot off in the firmware and boot without lockdown=; it forbids unsigned modules (integrity) and kprobes (confidentiality)";
+            let remedy = "switch Secure Boot off in the firmware and boot without lockdown=; integrity forbids unsigned modules, and xk.ko changes nothing; confidentiality forbids to read the kernel, too";
             Check::new(NAME, Status::Fail, mode, remedy)
         }
     }

@@ -11,7 +11,7 @@ use xk_table::MAX_PATCHES;
 pub use parameters::*;
 
 /// `XK_ABI_VERSION`.
-pub const ABI_VERSION: u32 = 7;
+pub const ABI_VERSION: u32 = 8;
 /// `XK_NAME_LEN`.
 pub const NAME_LEN: usize = 128;
 /// `XK_SYMBOL_LEN`.
@@ -219,6 +219,35 @@ pub struct Scope {
     pub ranges: u64,
 }
 
+/// `XK_TABLE_MAGIC`, with its NUL.
+pub const TABLE_MAGIC: [u8; 8] = *b"xktable\0";
+/// `XK_MAX_TABLE`.
+pub const MAX_TABLE: usize = 16 << 20;
+/// `XK_MAX_SIGNATURE`.
+pub const MAX_SIGNATURE: usize = 65536;
+/// `XK_TABLE_IN_PLACE`.
+pub const TABLE_IN_PLACE: u32 = 1;
+/// `XK_VERSION_SIGNED`.
+pub const VERSION_SIGNED: u32 = 1;
+
+/// `struct xk_table`.
+#[repr(C)]
+#[derive(Debug, Clone)]
+#[allow(missing_docs)] // as in the header
+pub struct Table {
+    pub magic: [u8; 8],
+    pub abi: u32,
+    pub flags: u32,
+    pub name: [u8; NAME_LEN],
+    pub default_value: i64,
+    pub min: i64,
+    pub max: i64,
+    pub mode: u32,
+    pub nr_values: u32,
+    pub nr_sites: u32,
+    pub nr_scopes: u32,
+}
+
 /// `struct xk_load`.
 #[repr(C)]
 #[derive(Debug, Clone)]
@@ -226,19 +255,12 @@ pub struct Scope {
 pub struct Load {
     pub size: u32,
     pub abi: u32,
-    pub name: [u8; NAME_LEN],
-    pub default_value: i64,
-    pub min: i64,
-    pub max: i64,
+    pub table: u64,
+    pub signature: u64,
+    pub table_len: u32,
+    pub signature_len: u32,
     pub flags: u32,
-    pub nr_sites: u32,
-    pub nr_scopes: u32,
-    pub nr_values: u32,
-    pub sites: u64,
-    pub scopes: u64,
-    pub values: u64,
     pub id: u32,
-    pub pad: u32,
     pub error: [u8; ERROR_LEN],
 }
 
@@ -309,12 +331,23 @@ pub struct PolicyInfo {
 
 /// `struct xk_lease`.
 #[repr(C)]
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone)]
 #[allow(missing_docs)] // as in the header
 pub struct Lease {
     pub id: u32,
     pub pad: u32,
     pub ns: u64,
+    pub error: [u8; ERROR_LEN],
+}
+
+/// `struct xk_detach`.
+#[repr(C)]
+#[derive(Debug, Clone)]
+#[allow(missing_docs)] // as in the header
+pub struct Detach {
+    pub id: u32,
+    pub pad: u32,
+    pub error: [u8; ERROR_LEN],
 }
 
 /// `struct xk_report`.
@@ -333,8 +366,9 @@ pub struct Report {
 #[allow(missing_docs)] // as in the header
 pub struct Version {
     pub abi: u32,
-    pub pad: u32,
+    pub flags: u32,
     pub module: [u8; 64],
+    pub anchor: u64,
 }
 
 /// `struct xk_tune_info`.
@@ -359,6 +393,17 @@ pub struct TuneInfo {
     pub nr_values: u32,
     pub age_ns: u64,
     pub lease_ns: u64,
+}
+
+/// `struct xk_stop_info`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+#[allow(missing_docs)] // as in the header
+pub struct StopInfo {
+    pub nr: u64,
+    pub total_ns: u64,
+    pub longest_ns: u64,
+    pub since_ns: u64,
 }
 
 /// `struct xk_tune_values`.
@@ -403,12 +448,35 @@ pub(crate) unsafe trait Plain: Sized {
     }
 }
 
+/// What lies in memory one after the other: the parts of a table.
+///
+/// # Safety
+/// The implementer must be `repr(C)`, and its fields must follow each other without padding.
+pub(crate) unsafe trait Bytes: Sized {
+    /// The bytes of `parts`.
+    fn bytes(parts: &[Self]) -> &[u8] {
+        // SAFETY: the slice is as long as its parts, and all of it is initialised, as there is no padding.
+        unsafe { std::slice::from_raw_parts(parts.as_ptr().cast(), size_of_val(parts)) }
+    }
+}
+
+// SAFETY: `tests/abi.rs` compares the offset of each field, and the header has no gaps.
+unsafe impl Bytes for Table {}
+// SAFETY: as above.
+unsafe impl Bytes for Site {}
+// SAFETY: as above.
+unsafe impl Bytes for Scope {}
+// SAFETY: as above.
+unsafe impl Bytes for Range {}
+
 // SAFETY: integers and arrays of integers or of such structures, repr(C).
 unsafe impl Plain for Site {}
 // SAFETY: as above.
 unsafe impl Plain for Scope {}
 // SAFETY: as above.
 unsafe impl Plain for Load {}
+// SAFETY: as above.
+unsafe impl Plain for Table {}
 // SAFETY: as above.
 unsafe impl Plain for Transition {}
 // SAFETY: as above.
@@ -421,6 +489,10 @@ unsafe impl Plain for SiteInfo {}
 unsafe impl Plain for Policy {}
 // SAFETY: as above.
 unsafe impl Plain for PolicyInfo {}
+// SAFETY: as above.
+unsafe impl Plain for Lease {}
+// SAFETY: as above.
+unsafe impl Plain for Detach {}
 
 const MAGIC: u32 = 0xb7;
 const WRITE: u32 = 1;
@@ -437,9 +509,9 @@ pub const IOC_LOAD: u32 = ioc::<Load>(READ | WRITE, 1);
 /// `XK_IOC_TRANSITION`.
 pub const IOC_TRANSITION: u32 = ioc::<Transition>(READ | WRITE, 2);
 /// `XK_IOC_LEASE`.
-pub const IOC_LEASE: u32 = ioc::<Lease>(WRITE, 3);
+pub const IOC_LEASE: u32 = ioc::<Lease>(READ | WRITE, 3);
 /// `XK_IOC_DETACH`.
-pub const IOC_DETACH: u32 = ioc::<u32>(WRITE, 4);
+pub const IOC_DETACH: u32 = ioc::<Detach>(READ | WRITE, 4);
 /// `XK_IOC_TUNE_INFO`.
 pub const IOC_TUNE_INFO: u32 = ioc::<TuneInfo>(READ | WRITE, 5);
 /// `XK_IOC_SITE_INFO`.
@@ -452,6 +524,8 @@ pub const IOC_POLICY: u32 = ioc::<Policy>(READ | WRITE, 8);
 pub const IOC_POLICY_INFO: u32 = ioc::<PolicyInfo>(READ | WRITE, 9);
 /// `XK_IOC_TUNE_VALUES`.
 pub const IOC_TUNE_VALUES: u32 = ioc::<TuneValues>(READ | WRITE, 13);
+/// `XK_IOC_STOP_INFO`.
+pub const IOC_STOP_INFO: u32 = ioc::<StopInfo>(READ, 14);
 
 /// The text in a NUL-terminated field.
 pub(crate) fn text(field: &[u8]) -> String {

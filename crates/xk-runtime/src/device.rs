@@ -13,7 +13,7 @@ use crate::abi::{self, Plain};
 use crate::encode::Request;
 use crate::livepatch::Livepatches;
 use crate::transition::{Change, Target, Transition};
-use crate::{AddressOf, Backend, Error, Mode, SiteStatus, Tune, TuneStatus};
+use crate::{AddressOf, Backend, Error, Mode, SiteStatus, Stops, Tune, TuneStatus};
 
 /// Bytes of a report on the threads that block: as many as xk.ko writes.
 pub(crate) const REPORT_LEN: usize = 16384;
@@ -26,6 +26,10 @@ pub const DEVICE_PATH: &str = "/dev/xk";
 #[derive(Debug, Clone)]
 pub struct Device {
     file: Arc<File>,
+    /// Where `_printk` is.
+    anchor: u64,
+    /// Tables are loaded with a signature only.
+    signed: bool,
 }
 
 impl Device {
@@ -35,27 +39,46 @@ impl Device {
     /// [`Error::NotRoot`], [`Error::NotLoaded`], [`Error::Abi`], or what the
     /// operating system said.
     pub fn open() -> Result<Self, Error> {
-        Self::open_at(Path::new(DEVICE_PATH))
+        Self::open_at(Path::new(DEVICE_PATH), true)
     }
 
-    /// Opens the device under another path.
+    /// Opens [`DEVICE_PATH`] to look only: whatever would change something is refused
+    /// with [`Error::Forbidden`].
     ///
     /// # Errors
     /// As [`Device::open`].
-    pub fn open_at(path: &Path) -> Result<Self, Error> {
-        let file = OpenOptions::new().read(true).write(true).open(path).map_err(|error| match error.kind() {
+    pub fn open_to_read() -> Result<Self, Error> {
+        Self::open_at(Path::new(DEVICE_PATH), false)
+    }
+
+    fn open_at(path: &Path, write: bool) -> Result<Self, Error> {
+        let file = OpenOptions::new().read(true).write(write).open(path).map_err(|error| match error.kind() {
             io::ErrorKind::PermissionDenied => Error::NotRoot,
             io::ErrorKind::NotFound => Error::NotLoaded,
             _ if matches!(error.raw_os_error(), Some(libc::ENXIO | libc::ENODEV)) => Error::NotLoaded,
             _ => Error::Device(error),
         })?;
-        let device = Self { file: Arc::new(file) };
-        let (kernel, module) = device.version()?;
-        if kernel == abi::ABI_VERSION {
-            Ok(device)
-        } else {
-            Err(Error::Abi { kernel, user: abi::ABI_VERSION, module })
+        let mut device = Self { file: Arc::new(file), anchor: 0, signed: false };
+        let version = device.ask_version()?;
+        if version.abi != abi::ABI_VERSION {
+            let module = abi::text(&version.module);
+            return Err(Error::Abi { kernel: version.abi, user: abi::ABI_VERSION, module });
         }
+        device.anchor = version.anchor;
+        device.signed = version.flags & abi::VERSION_SIGNED != 0;
+        Ok(device)
+    }
+
+    /// Whether `xk.ko` was loaded with `require_signed=1`.
+    #[must_use]
+    pub fn requires_signed(&self) -> bool {
+        self.signed
+    }
+
+    fn ask_version(&self) -> Result<abi::Version, Error> {
+        let mut version = abi::Version::zeroed();
+        self.ioctl(abi::IOC_VERSION, &mut version).map_err(Error::Device)?;
+        Ok(version)
     }
 
     /// Interface version and version string of the module.
@@ -63,8 +86,7 @@ impl Device {
     /// # Errors
     /// What the operating system said.
     pub fn version(&self) -> Result<(u32, String), Error> {
-        let mut version = abi::Version::zeroed();
-        self.ioctl(abi::IOC_VERSION, &mut version).map_err(Error::Device)?;
+        let version = self.ask_version()?;
         Ok((version.abi, abi::text(&version.module)))
     }
 
@@ -72,8 +94,8 @@ impl Device {
     ///
     /// # Errors
     /// [`Error::Table`] and [`Error::Address`] before the kernel is asked;
-    /// [`Error::Busy`], [`Error::Drift`] and [`Error::Refused`] with the kernel's
-    /// reason. Nothing is armed then.
+    /// [`Error::Busy`], [`Error::Drift`], [`Error::Forbidden`] and [`Error::Refused`] with
+    /// the kernel's reason. Nothing is armed then.
     pub fn load(&self, table: &ScopeTable, addresses: &dyn AddressOf) -> Result<Tune, Error> {
         self.load_by(table, addresses, Backend::Kprobe)
     }
@@ -84,7 +106,7 @@ impl Device {
     /// As [`Device::load`]; [`Error::Refused`] also when [`Backend::Detour`] or
     /// [`Backend::Patch`] is not possible at every site.
     pub fn load_by(&self, table: &ScopeTable, addresses: &dyn AddressOf, backend: Backend) -> Result<Tune, Error> {
-        let mut request = Request::new(table, addresses, backend)?;
+        let mut request = Request::new(table, addresses, self.anchor, self.signed, backend)?;
         match self.ioctl(abi::IOC_LOAD, &mut request.load) {
             Ok(()) => Ok(Tune::new(self.clone(), request.load.id)),
             Err(error) => Err(load_error(&error, abi::text(&request.load.error))),
@@ -108,6 +130,21 @@ impl Device {
             }
         }
         Ok(tunes)
+    }
+
+    /// How often and how long all processors were stopped for changes since `xk.ko` was loaded.
+    ///
+    /// # Errors
+    /// What the operating system said.
+    pub fn stops(&self) -> Result<Stops, Error> {
+        let mut info = abi::StopInfo::default();
+        self.ioctl(abi::IOC_STOP_INFO, &mut info).map_err(Error::Device)?;
+        Ok(Stops {
+            number: info.nr,
+            total: Duration::from_nanos(info.total_ns),
+            longest: Duration::from_nanos(info.longest_ns),
+            since: Duration::from_nanos(info.since_ns),
+        })
     }
 
     fn status(&self, info: &abi::TuneInfo, livepatches: &Livepatches) -> Result<TuneStatus, Error> {
@@ -160,7 +197,7 @@ impl Device {
     /// no longer than `timeout` (at most ten minutes), and as long again for going back.
     ///
     /// # Errors
-    /// [`Error::NoSuchTune`], [`Error::Owned`], [`Error::OutOfRange`], [`Error::Busy`]
+    /// [`Error::NoSuchTune`], [`Error::Owned`], [`Error::OutOfRange`], [`Error::Busy`], [`Error::Forbidden`]
     /// before anything has changed; [`Error::Blocked`] with what is in force and who
     /// was in the way.
     pub fn transition(&self, changes: &[Change], mode: Mode, timeout: Duration) -> Result<Transition, Error> {
@@ -180,11 +217,11 @@ impl Device {
     /// then; `None` takes the end away.
     ///
     /// # Errors
-    /// [`Error::NoSuchTune`], [`Error::Owned`].
+    /// [`Error::NoSuchTune`], [`Error::Owned`], [`Error::Forbidden`].
     pub fn lease(&self, id: u32, time: Option<Duration>) -> Result<(), Error> {
         let ns = time.map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1));
-        let mut lease = abi::Lease { id, pad: 0, ns };
-        self.ioctl(abi::IOC_LEASE, &mut lease).map_err(|error| tune_error(id, error))
+        let mut lease = abi::Lease { id, ns, ..abi::Lease::zeroed() };
+        self.ioctl(abi::IOC_LEASE, &mut lease).map_err(|error| refused(id, error, &lease.error))
     }
 
     /// The threads that tune `id` waits for, with their stacks; empty when it does not.
@@ -210,10 +247,10 @@ impl Device {
     /// Lets tune `id` outlive this descriptor.
     ///
     /// # Errors
-    /// [`Error::NoSuchTune`], [`Error::Owned`].
+    /// [`Error::NoSuchTune`], [`Error::Owned`], [`Error::Forbidden`].
     pub fn detach(&self, id: u32) -> Result<(), Error> {
-        let mut id_argument = id;
-        self.ioctl(abi::IOC_DETACH, &mut id_argument).map_err(|error| tune_error(id, error))
+        let mut detach = abi::Detach { id, ..abi::Detach::zeroed() };
+        self.ioctl(abi::IOC_DETACH, &mut detach).map_err(|error| refused(id, error, &detach.error))
     }
 
     pub(crate) fn ioctl<T>(&self, command: u32, argument: &mut T) -> io::Result<()> {
@@ -236,7 +273,16 @@ fn load_error(error: &io::Error, reason: String) -> Error {
     match errno {
         libc::EBUSY => Error::Busy(reason),
         libc::EBADMSG | libc::ENOENT => Error::Drift(reason),
+        libc::EACCES | libc::EKEYREJECTED => Error::Forbidden(reason),
         _ => Error::Refused { reason, errno },
+    }
+}
+
+/// As [`tune_error`], where the kernel says why this process may not.
+fn refused(id: u32, error: io::Error, reason: &[u8]) -> Error {
+    match error.raw_os_error() {
+        Some(libc::EACCES) => Error::Forbidden(abi::text(reason)),
+        _ => tune_error(id, error),
     }
 }
 

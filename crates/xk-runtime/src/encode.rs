@@ -2,10 +2,11 @@
 
 use xk_table::{CriticalSpan, DataSite, Fit, Form, Function, Range, Scope, ScopeTable, When};
 
-use crate::abi::{self, Plain};
+use crate::abi::{self, Bytes, Plain};
+use crate::transition::mode_number;
 use crate::{Backend, Error};
 
-/// Where functions and objects are in the running kernel.
+/// What the caller knows about a table: where it is in the running kernel, and who signed it.
 pub trait AddressOf {
     /// The address of the first byte of `function`; `None` when its module is
     /// not loaded.
@@ -20,91 +21,197 @@ pub trait AddressOf {
     /// # Errors
     /// As [`AddressOf::address`].
     fn data_address(&self, data: &DataSite) -> Result<Option<u64>, String>;
+
+    /// The signature of `table`, if somebody signed what [`signable`] returns for it.
+    ///
+    /// # Errors
+    /// A sentence: there is one that cannot be read.
+    fn signature(&self, _table: &ScopeTable) -> Result<Option<Vec<u8>>, String> {
+        Ok(None)
+    }
 }
 
 /// What `XK_IOC_LOAD` takes, with the memory that it points to.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) load: abi::Load,
-    // Behind the pointers in `load` and in each other: not to be moved out of.
-    _sites: Vec<abi::Site>,
-    _scopes: Vec<abi::Scope>,
-    _ranges: Vec<Vec<abi::Range>>,
-    _texts: Vec<Text>,
-    _values: Vec<i64>,
-}
-
-#[derive(Debug)]
-struct Text {
-    address: u64,
-    bytes: Vec<u8>,
-    mask: Vec<u8>,
+    // Behind the pointers in `load`.
+    _table: Vec<u8>,
+    _signature: Vec<u8>,
 }
 
 impl Request {
-    pub(crate) fn new(table: &ScopeTable, addresses: &dyn AddressOf, backend: Backend) -> Result<Self, Error> {
-        let name = table.constant.name.as_deref().unwrap_or(&table.constant.id);
-        let wrong = |reason: String| Error::Table { name: name.to_owned(), reason };
-
+    /// `anchor` is where `_printk` is; with `signed`, the kernel asks for a signature.
+    pub(crate) fn new(
+        table: &ScopeTable,
+        addresses: &dyn AddressOf,
+        anchor: u64,
+        signed: bool,
+        backend: Backend,
+    ) -> Result<Self, Error> {
+        let wrong = |reason: String| Error::Table { name: title(table).to_owned(), reason };
         table.check().map_err(wrong)?;
         if let (Some(reason), true) = (table.only_in_place(), backend != Backend::Patch) {
             return Err(wrong(format!("only backend patch is possible: {reason}")));
         }
-        let nr_sites = table.spans.len() + table.data.len();
-        if nr_sites > abi::MAX_SITES {
-            return Err(wrong(format!("{nr_sites} sites, the kernel accepts {}", abi::MAX_SITES)));
+        let (bytes, signature) = match signed {
+            true => (signable(table, addresses, anchor)?, addresses.signature(table).map_err(wrong)?),
+            false => (bytes_of(table, addresses, anchor)?, None),
+        };
+        let signature = signature.unwrap_or_default();
+        if signature.len() > abi::MAX_SIGNATURE {
+            return Err(wrong(format!(
+                "a signature of {} bytes, the kernel accepts {}",
+                signature.len(),
+                abi::MAX_SIGNATURE
+            )));
         }
-        if table.scopes.len() > abi::MAX_SCOPES {
-            return Err(wrong(format!("{} safe spans, the kernel accepts {}", table.scopes.len(), abi::MAX_SCOPES)));
-        }
-
-        let texts =
-            table.functions.iter().map(|function| text_of(function, addresses)).collect::<Result<Vec<_>, _>>()?;
-        let code = table
-            .spans
-            .iter()
-            .map(|span| site(span, &table.functions[span.function], &texts[span.function]).map_err(wrong));
-        let data = table.data.iter().map(|data| {
-            let address = addresses
-                .data_address(data)
-                .map_err(|reason| Error::Address { symbol: data.symbol.clone(), reason })?;
-            data_site(data, address.unwrap_or(0)).map_err(wrong)
-        });
-        let sites = code.chain(data).collect::<Result<Vec<_>, _>>()?;
-        let ranges: Vec<Vec<abi::Range>> = table.scopes.iter().map(ranges_of).collect();
-        let scopes = table
-            .scopes
-            .iter()
-            .zip(&ranges)
-            .map(|(from, ranges)| scope(ranges, &table.functions[from.function], &texts[from.function]).map_err(wrong))
-            .collect::<Result<Vec<_>, _>>()?;
-
         let mut load = abi::Load::zeroed();
         load.size = size_of::<abi::Load>() as u32;
         load.abi = abi::ABI_VERSION;
-        // A path can be longer than the kernel's field; a name never is.
-        load.name = abi::field(&table.constant.id)
-            .or_else(|| abi::field(name))
-            .ok_or_else(|| wrong("the ConstID is too long, and the constant has no name".into()))?;
-        load.default_value = table.constant.default;
-        let none = Range::of(i64::MAX, i64::MIN);
-        let Range { min, max } = table.values.proved.unwrap_or(none);
-        load.min = min;
-        load.max = max;
-        // The table is checked: there are not more than the kernel accepts, and they ascend.
-        let values = table.values.compiled.clone();
-        load.nr_values = values.len() as u32;
-        load.values = values.as_ptr() as u64;
+        load.table = bytes.as_ptr() as u64;
+        load.table_len = bytes.len() as u32;
+        load.signature = signature.as_ptr() as u64;
+        load.signature_len = signature.len() as u32;
         load.flags = backend.flags();
-        load.nr_sites = sites.len() as u32;
-        load.sites = sites.as_ptr() as u64;
-        load.nr_scopes = scopes.len() as u32;
-        load.scopes = scopes.as_ptr() as u64;
-        Ok(Self { load, _sites: sites, _scopes: scopes, _ranges: ranges, _texts: texts, _values: values })
+        Ok(Self { load, _table: bytes, _signature: signature })
     }
 }
 
-fn text_of(function: &Function, addresses: &dyn AddressOf) -> Result<Text, Error> {
+fn title(table: &ScopeTable) -> &str {
+    table.constant.name.as_deref().unwrap_or(&table.constant.id)
+}
+
+/// Without the addresses of modules.
+struct Anywhere<'a>(&'a dyn AddressOf);
+
+impl AddressOf for Anywhere<'_> {
+    fn address(&self, function: &Function) -> Result<Option<u64>, String> {
+        if function.module.is_some() {
+            Ok(None)
+        } else {
+            self.0.address(function)
+        }
+    }
+
+    fn data_address(&self, data: &DataSite) -> Result<Option<u64>, String> {
+        if data.module.is_some() {
+            Ok(None)
+        } else {
+            self.0.data_address(data)
+        }
+    }
+}
+
+/// What is signed of a table (`struct xk_table`): the same bytes for one build of the kernel, in every boot.
+/// `anchor` is the address of `_printk` by the same account as `addresses`.
+///
+/// # Errors
+/// [`Error::Table`] and [`Error::Address`].
+pub fn signable(table: &ScopeTable, addresses: &dyn AddressOf, anchor: u64) -> Result<Vec<u8>, Error> {
+    bytes_of(table, &Anywhere(addresses), anchor)
+}
+
+/// The part of a table that its other parts refer to by offset.
+struct Tail {
+    start: usize,
+    bytes: Vec<u8>,
+}
+
+impl Tail {
+    /// Where `bytes` lie then.
+    fn push(&mut self, bytes: &[u8]) -> u64 {
+        let at = self.start + self.bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        at as u64
+    }
+}
+
+/// `struct xk_table`, with what follows it.
+fn bytes_of(table: &ScopeTable, addresses: &dyn AddressOf, anchor: u64) -> Result<Vec<u8>, Error> {
+    let wrong = |reason: String| Error::Table { name: title(table).to_owned(), reason };
+    table.check().map_err(wrong)?;
+    let head = head(table).map_err(wrong)?;
+    let values: Vec<u8> = table.values.compiled.iter().flat_map(|value| value.to_ne_bytes()).collect();
+    let (nr_sites, nr_scopes) = (table.spans.len() + table.data.len(), table.scopes.len());
+    let arrays = values.len() + nr_sites * size_of::<abi::Site>() + nr_scopes * size_of::<abi::Scope>();
+    let mut tail = Tail { start: size_of::<abi::Table>() + arrays, bytes: Vec::new() };
+
+    let texts = table
+        .functions
+        .iter()
+        .map(|function| text_of(function, addresses, anchor, &mut tail))
+        .collect::<Result<Vec<_>, _>>()?;
+    let code = table
+        .spans
+        .iter()
+        .map(|span| site(span, &table.functions[span.function], &texts[span.function]).map_err(wrong));
+    let data = table.data.iter().map(|data| {
+        let address =
+            addresses.data_address(data).map_err(|reason| Error::Address { symbol: data.symbol.clone(), reason })?;
+        data_site(data, place(data.module.as_deref(), address, anchor)).map_err(wrong)
+    });
+    let sites = code.chain(data).collect::<Result<Vec<_>, _>>()?;
+    let scopes = table
+        .scopes
+        .iter()
+        .map(|from| scope(from, &table.functions[from.function], &texts[from.function], &mut tail).map_err(wrong))
+        .collect::<Result<Vec<_>, _>>()?;
+    let bytes =
+        [abi::Table::bytes(&[head]), &values, abi::Site::bytes(&sites), abi::Scope::bytes(&scopes), &tail.bytes]
+            .concat();
+    if bytes.len() > abi::MAX_TABLE {
+        return Err(wrong(format!("{} bytes, the kernel accepts {}", bytes.len(), abi::MAX_TABLE)));
+    }
+    Ok(bytes)
+}
+
+fn head(table: &ScopeTable) -> Result<abi::Table, String> {
+    let nr_sites = table.spans.len() + table.data.len();
+    if nr_sites > abi::MAX_SITES {
+        return Err(format!("{nr_sites} sites, the kernel accepts {}", abi::MAX_SITES));
+    }
+    if table.scopes.len() > abi::MAX_SCOPES {
+        return Err(format!("{} safe spans, the kernel accepts {}", table.scopes.len(), abi::MAX_SCOPES));
+    }
+    let Range { min, max } = table.values.proved.unwrap_or(Range::of(i64::MAX, i64::MIN));
+    Ok(abi::Table {
+        magic: abi::TABLE_MAGIC,
+        abi: abi::ABI_VERSION,
+        flags: if table.only_in_place().is_some() { abi::TABLE_IN_PLACE } else { 0 },
+        // A path can be longer than the kernel's field; a name never is.
+        name: abi::field(&table.constant.id)
+            .or_else(|| abi::field(title(table)))
+            .ok_or("the ConstID is too long, and the constant has no name")?,
+        default_value: table.constant.default,
+        min,
+        max,
+        mode: mode_number(table.mode),
+        // The table is checked: there are not more than the kernel accepts, and they ascend.
+        nr_values: table.values.compiled.len() as u32,
+        nr_sites: nr_sites as u32,
+        nr_scopes: table.scopes.len() as u32,
+    })
+}
+
+/// Of vmlinux, the distance from `_printk`; of a module, where it is, or 0: the kernel looks for it.
+fn place(module: Option<&str>, address: Option<u64>, anchor: u64) -> u64 {
+    match (module, address) {
+        (None, Some(address)) => address.wrapping_sub(anchor),
+        (_, address) => address.unwrap_or(0),
+    }
+}
+
+/// A function in the table.
+#[derive(Debug)]
+struct Text {
+    address: u64,
+    len: u32,
+    bytes: u64,
+    mask: u64,
+}
+
+fn text_of(function: &Function, addresses: &dyn AddressOf, anchor: u64, tail: &mut Tail) -> Result<Text, Error> {
     let wrong = |reason| Error::Table { name: function.symbol.clone(), reason };
     let address =
         addresses.address(function).map_err(|reason| Error::Address { symbol: function.symbol.clone(), reason })?;
@@ -112,8 +219,9 @@ fn text_of(function: &Function, addresses: &dyn AddressOf) -> Result<Text, Error
     if bytes.len() > abi::MAX_TEXT {
         return Err(wrong(format!("{} bytes, the kernel accepts {}", bytes.len(), abi::MAX_TEXT)));
     }
-    // The kernel looks for the function itself when its module comes.
-    Ok(Text { address: address.unwrap_or(0), bytes, mask: function.text_mask().map_err(wrong)? })
+    let mask = function.text_mask().map_err(wrong)?;
+    let address = place(function.module.as_deref(), address, anchor);
+    Ok(Text { address, len: bytes.len() as u32, bytes: tail.push(&bytes), mask: tail.push(&mask) })
 }
 
 fn iv(fit: &Fit) -> abi::Iv {
@@ -146,11 +254,8 @@ fn data_site(data: &DataSite, address: u64) -> Result<abi::Site, String> {
     Ok(site)
 }
 
-fn ranges_of(scope: &Scope) -> Vec<abi::Range> {
-    scope.ranges.iter().map(|&[start, end]| abi::Range { start, end }).collect()
-}
-
-fn scope(ranges: &[abi::Range], function: &Function, text: &Text) -> Result<abi::Scope, String> {
+fn scope(from: &Scope, function: &Function, text: &Text, tail: &mut Tail) -> Result<abi::Scope, String> {
+    let ranges: Vec<abi::Range> = from.ranges.iter().map(|&[start, end]| abi::Range { start, end }).collect();
     if ranges.len() > abi::MAX_RANGES {
         let symbol = &function.symbol;
         return Err(format!(
@@ -163,11 +268,11 @@ fn scope(ranges: &[abi::Range], function: &Function, text: &Text) -> Result<abi:
     scope.address = text.address;
     scope.symbol = abi::field(&function.symbol).ok_or_else(|| format!("symbol {} is too long", function.symbol))?;
     scope.module = module_field(function.module.as_deref())?;
-    scope.text_len = text.bytes.len() as u32;
+    scope.text_len = text.len;
     scope.nr_ranges = ranges.len() as u32;
-    scope.text = text.bytes.as_ptr() as u64;
-    scope.mask = text.mask.as_ptr() as u64;
-    scope.ranges = ranges.as_ptr() as u64;
+    scope.text = text.bytes;
+    scope.mask = text.mask;
+    scope.ranges = tail.push(abi::Range::bytes(&ranges));
     Ok(scope)
 }
 
@@ -189,12 +294,12 @@ fn site(span: &CriticalSpan, function: &Function, text: &Text) -> Result<abi::Si
     site.nr_ops = program.ops.len() as u8;
     site.nr_ivs = span.ivs.len() as u8;
     site.flags = if program.stores() { abi::SITE_STORES } else { 0 };
-    site.text_len = text.bytes.len() as u32;
+    site.text_len = text.len;
     site.start = span.start;
     site.window = indirection.window;
     site.window_lead = indirection.window_lead;
-    site.text = text.bytes.as_ptr() as u64;
-    site.mask = text.mask.as_ptr() as u64;
+    site.text = text.bytes;
+    site.mask = text.mask;
 
     if span.ivs.len() > site.ivs.len() {
         return Err(format!("{} values at one site, the kernel accepts {}", span.ivs.len(), site.ivs.len()));
@@ -265,7 +370,7 @@ mod tests {
         let patch = Patch { offset: 0, insn_len: 5, field: 1, size: 4, width: 4, iv: 0 };
         span.in_place = Some(InPlace { patches: vec![patch], range: Range::of(1, 100), proof: span.proof.clone() });
         table.spans = vec![span];
-        let load = |table: &ScopeTable, backend| Request::new(table, &Nowhere, backend).map(|_| ());
+        let load = |table: &ScopeTable, backend| Request::new(table, &Nowhere, 0, false, backend).map(|_| ());
         load(&table, Backend::Kprobe).unwrap();
         table.spans[0].only_in_place = Some("others would see it".into());
         load(&table, Backend::Patch).unwrap();

@@ -77,6 +77,10 @@ pub enum Error {
         /// `errno`.
         errno: i32,
     },
+    /// This process may not change anything: the descriptor is for reading, it has no
+    /// `CAP_SYS_ADMIN`, the kernel is locked down, or what it loads must be signed and is not.
+    #[error("{0}")]
+    Forbidden(String),
     /// A parameter of a module has gone with it.
     #[error("{0}")]
     Gone(String),

@@ -22,11 +22,11 @@ mod tune;
 
 pub use backend::Backend;
 pub use device::{Device, DEVICE_PATH};
-pub use encode::AddressOf;
+pub use encode::{signable, AddressOf};
 pub use error::Error;
 pub use parameter::{Hold, Meter, Parameter, Role, Values};
 pub use policy::{Policy, PolicyStatus, SitePolicy};
-pub use status::{Probe, SiteStatus, State, TuneStatus};
+pub use status::{Probe, SiteStatus, State, Stops, TuneStatus};
 pub use transition::{Change, Outcome, Target, Transition};
 pub use tune::Tune;
 pub use xk_table::Mode;

@@ -260,6 +260,7 @@ impl Device {
             Some(libc::ENOENT) => Error::Gone(said),
             Some(libc::ESTALE) => Error::NotHeld(said),
             Some(libc::EPERM | libc::EBUSY) => Error::Busy(said),
+            Some(libc::EACCES) => Error::Forbidden(said),
             errno => Error::Refused { reason: said, errno: errno.unwrap_or(0) },
         })
     }

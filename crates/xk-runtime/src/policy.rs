@@ -26,11 +26,12 @@ impl<'fd> Policy<'fd> {
     /// A policy that decides once in an activation of the outermost function that is
     /// in a safe span, for all sites, since their values may meet there. That is
     /// needless where no value outlives its critical span, and where there is one site:
-    /// what follows from several executions of it is what a policy asks for.
+    /// what follows from several executions of it is what a policy asks for, unless a number is counted from one
+    /// to the next ([`ScopeTable::tests_for_order`]).
     #[must_use]
     pub fn new(program: BorrowedFd<'fd>, table: &ScopeTable) -> Self {
         let mut policy = Self::for_each_site(program);
-        if table.mode != Mode::Now && table.spans.len() > 1 {
+        if table.mode != Mode::Now && (table.spans.len() > 1 || table.tests_for_order()) {
             policy.scopes = (0..table.scopes.len() as u32).collect();
             policy.sites = (0..table.spans.len() as u32).collect();
         }
@@ -132,6 +133,7 @@ impl Device {
         match error.raw_os_error() {
             Some(libc::ENOENT | libc::EPERM) => Err(tune_error(request.id, error)),
             Some(libc::EBUSY) => Err(Error::Busy(reason)),
+            Some(libc::EKEYREJECTED) => Err(Error::Forbidden(reason)),
             _ if reason.is_empty() => Err(Error::Device(error)),
             errno => Err(Error::Refused { reason, errno: errno.unwrap_or(0) }),
         }
@@ -164,5 +166,34 @@ impl Device {
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::os::fd::AsFd;
+
+    use xk_harness::{empty_table, site};
+    use xk_table::{AsmLine, Order};
+
+    use super::*;
+
+    #[test]
+    fn one_site_decides_once_in_an_activation_where_a_number_is_counted() {
+        let program = std::fs::File::open("/dev/null").unwrap();
+        let sites = |table: &ScopeTable| Policy::new(program.as_fd(), table).sites;
+        let mut table = empty_table("A", 32, Mode::Task);
+        table.spans = vec![site(0, 0, 5)];
+        assert_eq!(sites(&table), Vec::<u32>::new());
+        table.spans.push(site(0, 5, 5));
+        assert_eq!(sites(&table), [0, 1], "values may meet");
+        table.spans.truncate(1);
+        table.spans[0].assembly =
+            vec![AsmLine { offset: 0, text: "cmp $0x20,%eax".into(), iv: Some(0), order: Some(Order::AtLeast) }];
+        assert_eq!(sites(&table), [0]);
+        table.mode = Mode::Now;
+        assert_eq!(sites(&table), Vec::<u32>::new());
     }
 }

@@ -46,6 +46,30 @@ pub struct TuneStatus {
     pub sites: Vec<SiteStatus>,
 }
 
+/// Stops of all processors, in which threads are looked at and values change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stops {
+    /// How many.
+    pub number: u64,
+    /// How long, together.
+    pub total: Duration,
+    /// The longest.
+    pub longest: Duration,
+    /// For how long they have been counted: since `xk.ko` was loaded.
+    pub since: Duration,
+}
+
+impl Stops {
+    /// The part of the time that they took, from 0 to 1.
+    #[must_use]
+    pub fn share(&self) -> f64 {
+        if self.since.is_zero() {
+            return 0.0;
+        }
+        self.total.as_secs_f64() / self.since.as_secs_f64()
+    }
+}
+
 /// Whether one value is in force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {

@@ -54,7 +54,7 @@ fn encode(change: &Change) -> abi::Change {
     }
 }
 
-fn mode_number(mode: Mode) -> u32 {
+pub(crate) fn mode_number(mode: Mode) -> u32 {
     match mode {
         Mode::Now => abi::MODE_NOW,
         Mode::Task => abi::MODE_TASK,
@@ -100,6 +100,7 @@ fn failure(
         Some(libc::ERANGE) => out_of_range(device, changes),
         Some(libc::EBUSY) => Error::Busy(reason),
         Some(libc::EBADMSG) => Error::Drift(reason),
+        Some(libc::EACCES | libc::EKEYREJECTED) => Error::Forbidden(reason),
         errno => match changes {
             [change] if reason.is_empty() || matches!(errno, Some(libc::ENOENT | libc::EPERM)) => {
                 tune_error(change.id, error)

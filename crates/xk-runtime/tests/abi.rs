@@ -119,26 +119,29 @@ fn facts() -> Vec<(String, u64)> {
     structure!(f, "xk_patch", abi::Patch, offset, insn_len, field, size, width, iv, pad);
     structure!(
         f,
-        "xk_load",
-        abi::Load,
-        size,
+        "xk_table",
+        abi::Table,
+        magic,
         abi,
+        flags,
         name,
         default_value,
         min,
         max,
-        flags,
-        nr_sites,
-        nr_scopes,
+        mode,
         nr_values,
-        sites,
-        scopes,
-        values,
-        id,
-        pad,
-        error
+        nr_sites,
+        nr_scopes
     );
+    structure!(f, "xk_load", abi::Load, size, abi, table, signature, table_len, signature_len, flags, id, error);
+    f.add("XK_MAX_TABLE", abi::MAX_TABLE as u64);
+    f.add("XK_MAX_SIGNATURE", abi::MAX_SIGNATURE as u64);
+    f.add("XK_TABLE_IN_PLACE", abi::TABLE_IN_PLACE.into());
+    f.add("XK_VERSION_SIGNED", abi::VERSION_SIGNED.into());
+    f.add("memcmp(XK_TABLE_MAGIC, \"xktable\", sizeof(XK_TABLE_MAGIC))", 0);
+    f.add("sizeof(XK_TABLE_MAGIC)", abi::TABLE_MAGIC.len() as u64);
     structure!(f, "xk_tune_values", abi::TuneValues, id, nr_values, values);
+    structure!(f, "xk_stop_info", abi::StopInfo, nr, total_ns, longest_ns, since_ns);
     structure!(f, "xk_range", abi::Range, start, end);
     structure!(f, "xk_scope", abi::Scope, address, symbol, module, text_len, nr_ranges, text, mask, ranges);
     structure!(f, "xk_change", abi::Change, id, flags, value);
@@ -191,9 +194,10 @@ fn facts() -> Vec<(String, u64)> {
         last,
         histogram
     );
-    structure!(f, "xk_lease", abi::Lease, id, pad, ns);
+    structure!(f, "xk_lease", abi::Lease, id, pad, ns, error);
+    structure!(f, "xk_detach", abi::Detach, id, pad, error);
     structure!(f, "xk_report", abi::Report, id, len, text);
-    structure!(f, "xk_version", abi::Version, abi, pad, module);
+    structure!(f, "xk_version", abi::Version, abi, flags, module, anchor);
     structure!(
         f,
         "xk_tune_info",
@@ -279,6 +283,7 @@ fn facts() -> Vec<(String, u64)> {
         ("XK_IOC_TUNE_INFO", u64::from(abi::IOC_TUNE_INFO)),
         ("XK_IOC_SITE_INFO", u64::from(abi::IOC_SITE_INFO)),
         ("XK_IOC_TUNE_VALUES", u64::from(abi::IOC_TUNE_VALUES)),
+        ("XK_IOC_STOP_INFO", u64::from(abi::IOC_STOP_INFO)),
         ("XK_MAX_VALUES", abi::MAX_VALUES as u64),
         ("XK_IOC_REPORT", u64::from(abi::IOC_REPORT)),
         ("XK_MAX_SCOPES", abi::MAX_SCOPES as u64),
@@ -346,7 +351,9 @@ fn facts() -> Vec<(String, u64)> {
 #[test]
 fn mirrors_agree_with_the_header() {
     let facts = facts();
-    let mut source = String::from("#include <stddef.h>\n#include <stdio.h>\n#include \"xk.h\"\nint main(void) {\n");
+    let mut source = String::from(
+        "#include <stddef.h>\n#include <stdio.h>\n#include <string.h>\n#include \"xk.h\"\nint main(void) {\n",
+    );
     for (expression, _) in &facts {
         writeln!(source, "printf(\"%llu\\n\", (unsigned long long)({expression}));").unwrap();
     }

@@ -9,6 +9,8 @@
 #[macro_use]
 #[path = "support/guest.rs"]
 mod guest;
+#[path = "support/atomic.rs"]
+mod atomic;
 #[allow(dead_code)] // shared with the tests of probes
 mod support;
 
@@ -16,12 +18,14 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
 
+use atomic::{fresh_atomic, ATOMIC_KO};
 use guest::{boot, insmod, modules, passed, run, wait_for, XK_KO};
 use support::target::{
     compare, compare_flags, enable_probe, fresh_target, hits, is_optimised, message, nests, no_probe, only_site,
     optimised_elsewhere, outlives_kprobes, probe, running, target, target_module, write, TARGET_KO,
 };
 use support::{op, set_register, table, windowed, Loaded, Site, MODULE, RAX, RDI, RDX, RSI};
+use xk_harness::Atomic;
 use xk_runtime::{Backend, Device, Error, Probe, Tune};
 use xk_table::{Fit, Op, OpCode, ScopeTable, When};
 
@@ -37,6 +41,8 @@ guest_tests! {
     nothing_is_missed_where_probes_nest,
     disabling_kprobes_changes_nothing,
     a_probe_on_the_jump_is_served,
+    a_probe_that_is_being_registered_is_waited_for,
+    an_update_has_no_access_to_user_memory_where_its_code_has,
     a_disabled_probe_in_the_window_is_not_overwritten,
     a_probe_near_a_relocated_branch_stays_a_breakpoint,
     a_probe_just_before_the_window_stays_a_breakpoint,
@@ -55,7 +61,9 @@ guest_tests! {
 /// What the tests in the guest printed, in one boot.
 fn guest_output() -> &'static str {
     static OUTPUT: OnceLock<String> = OnceLock::new();
-    OUTPUT.get_or_init(|| boot(300, &modules(&[(XK_KO, "kernel/xk"), (TARGET_KO, "kernel/test")])))
+    OUTPUT.get_or_init(|| {
+        boot(300, &modules(&[(XK_KO, "kernel/xk"), (TARGET_KO, "kernel/test"), (ATOMIC_KO, "kernel/atomic")]))
+    })
 }
 
 fn report(name: &str) {

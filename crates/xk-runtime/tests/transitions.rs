@@ -65,6 +65,8 @@ guest_tests! {
     a_stale_process_may_be_killed,
     a_stale_thread_may_end_inside,
     a_child_of_a_stale_thread_is_not_stale,
+    a_thread_that_exits_and_is_on_no_list_blocks,
+    ten_thousand_threads_are_not_stopped_for_one_that_is_inside,
     the_function_tracer_is_a_bystander,
     another_kprobe_is_a_bystander,
     probes_that_are_not_optimised_change_as_well,
@@ -150,7 +152,8 @@ mod checks {
         a_stale_thread_keeps_its_value_and_goes_over, a_transition_goes_on_when_there_is_memory_again,
         a_transition_to_the_value_in_force_waits_for_nobody, a_transition_waits_for_nobody_in_mode_now,
         an_interrupted_transition_leaves_the_old_value, it_turns_round_when_there_is_memory_again,
-        nobody_sees_a_global_value_before_all_have_left, who_came_with_the_new_value_keeps_it_when_it_turns_around,
+        nobody_sees_a_global_value_before_all_have_left, ten_thousand_threads_are_not_stopped_for_one_that_is_inside,
+        who_came_with_the_new_value_keeps_it_when_it_turns_around,
     };
     pub use ends::{
         a_busy_module_can_be_removed, a_lease_ends, a_lease_ends_after_its_process,
@@ -166,7 +169,8 @@ mod checks {
         two_values_meet_without_waiting, two_values_never_meet_in_global_mode, two_values_never_meet_in_task_mode,
     };
     pub use processes::{
-        a_child_of_a_stale_thread_is_not_stale, a_stale_process_may_be_killed, a_stale_thread_may_end_inside, parent,
+        a_child_of_a_stale_thread_is_not_stale, a_stale_process_may_be_killed, a_stale_thread_may_end_inside,
+        a_thread_that_exits_and_is_on_no_list_blocks, parent,
     };
     pub use scopes::{a_caller_is_inside_by_the_call_that_has_not_returned, a_scope_in_an_idle_function_is_refused};
 }

@@ -96,6 +96,7 @@ guest_tests! {
     the_rest_is_in_force_while_a_site_waits,
     a_load_without_memory_leaves_nothing,
     a_transition_without_memory_changes_nothing,
+    a_detour_that_goes_without_memory_waits_for_handlers,
     an_owner_that_dies_without_memory,
     a_module_that_comes_without_memory_is_left_alone,
 }
@@ -214,8 +215,9 @@ mod checks {
         malformed_values_are_refused, many_tunes_change_together, values_are_listed,
     };
     pub use memory::{
-        a_load_without_memory_leaves_nothing, a_module_that_comes_without_memory_is_left_alone,
-        a_transition_without_memory_changes_nothing, an_owner_that_dies_without_memory,
+        a_detour_that_goes_without_memory_waits_for_handlers, a_load_without_memory_leaves_nothing,
+        a_module_that_comes_without_memory_is_left_alone, a_transition_without_memory_changes_nothing,
+        an_owner_that_dies_without_memory,
     };
     pub use modules::{
         a_function_is_found_by_its_bytes, a_module_with_other_code_in_a_scope_is_left_alone,

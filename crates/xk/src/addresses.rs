@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use xk_runtime::AddressOf;
 use xk_table::{DataSite, Function, ScopeTable};
 
+use crate::context::Folders;
 use crate::exit::{Failure, Result};
 
 const KALLSYMS: &str = "/proc/kallsyms";
@@ -24,6 +25,8 @@ pub struct Addresses {
     /// Of a symbol and its module.
     symbols: HashMap<(String, Option<String>), Vec<u64>>,
     stext: u64,
+    /// Of `_printk`; 0 where there is none.
+    printk: u64,
     modules: PathBuf,
 }
 
@@ -42,13 +45,16 @@ impl Addresses {
 
     fn parse(text: &str, wanted: &[&str], modules: &Path) -> Result<Self> {
         let mut symbols: HashMap<(String, Option<String>), Vec<u64>> = HashMap::new();
-        let mut stext = 0;
+        let (mut stext, mut printk) = (0, 0);
         for line in text.lines() {
             let mut words = line.split_whitespace();
             let (Some(address), Some(_), Some(name)) = (words.next(), words.next(), words.next()) else { continue };
             let Ok(address) = u64::from_str_radix(address, 16) else { continue };
             if name == "_stext" {
                 stext = address;
+            }
+            if name == "_printk" {
+                printk = address;
             }
             if wanted.contains(&name) {
                 let module = words.next().map(|word| word.trim_matches(['[', ']']).to_owned());
@@ -64,7 +70,15 @@ impl Addresses {
                  set kernel.kptr_restrict to 1 (sysctl -w kernel.kptr_restrict=1)"
             )));
         }
-        Ok(Self { symbols, stext, modules: modules.to_owned() })
+        Ok(Self { symbols, stext, printk, modules: modules.to_owned() })
+    }
+
+    /// What addresses of vmlinux in a signed table are counted from.
+    pub fn anchor(&self) -> Result<u64> {
+        match self.printk {
+            0 => Err(Failure::error(format!("{KALLSYMS} has no _printk: nothing can be signed for this kernel"))),
+            address => Ok(address),
+        }
     }
 
     fn section(&self, module: &str, section: &str) -> Option<u64> {
@@ -155,6 +169,15 @@ impl AddressOf for Addresses {
             section: &data.section,
             offset: data.section_offset,
         })
+    }
+
+    fn signature(&self, table: &ScopeTable) -> std::result::Result<Option<Vec<u8>>, String> {
+        let file = Folders::new().signature_file(table).map_err(|failure| failure.message)?;
+        match fs::read(&file) {
+            Ok(signature) => Ok(Some(signature)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(format!("its signature cannot be read: {}: {error}", file.display())),
+        }
     }
 }
 

@@ -79,6 +79,18 @@ impl Folders {
         Ok(tables)
     }
 
+    /// Where the signature of a table is: beside it.
+    pub fn signature_file(&self, table: &ScopeTable) -> Result<PathBuf> {
+        let file = |root: &PathBuf| Store::new(root).path(&table.kernel.build_id, &table.constant.id);
+        let found = self.stores.iter().map(file).find(|path| path.exists()).ok_or_else(|| {
+            Failure::error(format!(
+                "the table of {} is not in the file that `xk build` writes: give the file that name again, or build it again",
+                table.constant.id
+            ))
+        })?;
+        Ok(found.with_extension("p7s"))
+    }
+
     /// The kernels for which there are tables.
     pub fn kernels(&self) -> Result<Vec<KernelRef>> {
         let mut kernels: Vec<KernelRef> = Vec::new();
@@ -154,11 +166,15 @@ impl Tables {
         self.good.iter().find(|table| table.constant.id == id)?.constant.name.as_deref()
     }
 
-    /// The critical span of a tune's site; `None` for a data site, or without a table. A long
-    /// ID is known to the kernel by its alias.
-    pub fn span(&self, tune: &str, site: usize) -> Option<&CriticalSpan> {
+    /// The table of a tune. A long ID is known to the kernel by its alias.
+    pub fn of_tune(&self, tune: &str) -> Option<&ScopeTable> {
         let is = |table: &&ScopeTable| table.constant.id == tune || table.constant.name.as_deref() == Some(tune);
-        self.good.iter().find(is)?.spans.get(site)
+        self.good.iter().find(is)
+    }
+
+    /// The critical span of a tune's site; `None` for a data site, or without a table.
+    pub fn span(&self, tune: &str, site: usize) -> Option<&CriticalSpan> {
+        self.of_tune(tune)?.spans.get(site)
     }
 
     fn why_not(&self, folders: &Folders, spec: &Spec, text: &str) -> Failure {

@@ -128,7 +128,7 @@ impl From<RuntimeError> for Failure {
     fn from(error: RuntimeError) -> Self {
         let exit = match &error {
             RuntimeError::NotLoaded | RuntimeError::Abi { .. } => Exit::Unsupported,
-            RuntimeError::OutOfRange { .. } => Exit::Refused,
+            RuntimeError::OutOfRange { .. } | RuntimeError::Forbidden(_) => Exit::Refused,
             RuntimeError::Drift(_) | RuntimeError::Address { .. } => Exit::Drift,
             // Lockdown forbids kprobes with EPERM.
             RuntimeError::Refused { errno, .. } if [libc::EPERM, libc::EOPNOTSUPP].contains(errno) => Exit::Unsupported,

@@ -19,7 +19,7 @@ fn op(code: OpCode, width: u8, dst: u8, [a, b, c]: [u8; 3], imm: i64) -> Op {
 }
 
 fn asm(offset: u32, text: &str, iv: Option<usize>) -> AsmLine {
-    AsmLine { offset, text: text.into(), iv }
+    AsmLine { offset, text: text.into(), iv, order: None }
 }
 
 fn function(symbol: &str, module: Option<&str>, source: &str) -> Function {

@@ -256,7 +256,7 @@ mod tests {
         let mut span = crate::fixture::table().spans.remove(0);
         span.indirection.program = program.clone();
         span.ivs = ivs.to_vec();
-        let line = |&(offset, text): &(u32, &str)| AsmLine { offset, text: text.into(), iv: None };
+        let line = |&(offset, text): &(u32, &str)| AsmLine { offset, text: text.into(), iv: None, order: None };
         span.assembly = lines.iter().map(line).collect();
         super::effects(&span)
     }

@@ -16,7 +16,7 @@
 #include <linux/types.h>
 
 /* Raised by one whenever a structure, an operation or an ioctl changes. */
-#define XK_ABI_VERSION 7
+#define XK_ABI_VERSION 8
 
 #define XK_NAME_LEN 128		/* ConstID or alias, NUL-terminated */
 #define XK_SYMBOL_LEN 128	/* function name, NUL-terminated */
@@ -157,7 +157,7 @@ struct xk_patch {
  * the default. It is written to only while it holds what xk wrote last.
  */
 struct xk_site {
-	__u64 address;		/* of the function in the running kernel; of a module's: or 0 */
+	__u64 address;		/* of the function, see struct xk_table */
 	char symbol[XK_SYMBOL_LEN];
 	char module[XK_MODULE_LEN];
 	__u32 offset;		/* of the probed instruction in the function */
@@ -172,8 +172,8 @@ struct xk_site {
 	__u8 window_lead;	/* so many of them before the instruction at the site */
 	__u8 nr_patches;	/* instructions to change instead, see XK_LOAD_PATCH; or 0 */
 	__u8 pad;
-	__u64 text;		/* const __u8 * */
-	__u64 mask;		/* const __u8 * */
+	__u64 text;		/* where in the table */
+	__u64 mask;		/* likewise */
 	struct xk_iv ivs[XK_MAX_IVS];
 	struct xk_op ops[XK_MAX_OPS];
 	struct xk_patch patches[XK_MAX_PATCHES];
@@ -192,14 +192,14 @@ struct xk_range {
 };
 
 struct xk_scope {
-	__u64 address;		/* of the function; of a module's: or 0 */
+	__u64 address;		/* of the function, see struct xk_table */
 	char symbol[XK_SYMBOL_LEN];
 	char module[XK_MODULE_LEN];
 	__u32 text_len;
 	__u32 nr_ranges;
-	__u64 text;		/* const __u8 * */
-	__u64 mask;		/* const __u8 * */
-	__u64 ranges;		/* const struct xk_range * */
+	__u64 text;		/* where in the table */
+	__u64 mask;		/* likewise */
+	__u64 ranges;		/* likewise: struct xk_range */
 };
 
 /*
@@ -217,30 +217,54 @@ struct xk_scope {
 #define XK_LOAD_PATCH _BITUL(2)
 #define XK_LOAD_PATCH_ONLY _BITUL(3)	/* and where that cannot be, nothing is loaded */
 
+#define XK_TABLE_MAGIC "xktable"
+#define XK_MAX_TABLE (16 << 20)
+#define XK_MAX_SIGNATURE 65536
+
+#define XK_TABLE_IN_PLACE _BITUL(0)	/* XK_LOAD_PATCH_ONLY is needed */
+
 /*
- * Arms all sites of a tune with the default in force: nothing changes yet. What
- * user space does to the tune from then on names it by `id`.
+ * A constant, in one piece of memory that is the same in every boot, and that can be
+ * signed: see docs/signing.md. This head is followed by __s64 values, strictly ascending,
+ * struct xk_site, struct xk_scope, and what these refer to by its distance from the
+ * beginning of the table.
  *
- * A value is accepted if it lies in the proved range or is one of `values`: those were
+ * The address of a function or object of vmlinux is its distance from _printk, modulo
+ * 2^64. That of a module is the one in the running kernel, or 0: it is looked for; in a
+ * table whose signature is asked for it is 0.
+ *
+ * A value is accepted if it lies in the proved range or is one of the values: those were
  * compiled one by one, and nothing is known about what lies between them. The default
  * must be accepted.
  */
-struct xk_load {
-	__u32 size;		/* of this structure: in */
-	__u32 abi;		/* XK_ABI_VERSION: in */
+struct xk_table {
+	char magic[8];		/* XK_TABLE_MAGIC */
+	__u32 abi;		/* XK_ABI_VERSION */
+	__u32 flags;		/* XK_TABLE_* */
 	char name[XK_NAME_LEN];
 	__s64 default_value;
 	__s64 min;		/* proved range, inclusive; min > max: there is none */
 	__s64 max;
-	__u32 flags;		/* XK_LOAD_* */
+	__u32 mode;		/* enum xk_mode; what is signed changes in no weaker one */
+	__u32 nr_values;	/* up to XK_MAX_VALUES */
 	__u32 nr_sites;
 	__u32 nr_scopes;
-	__u32 nr_values;	/* up to XK_MAX_VALUES */
-	__u64 sites;		/* const struct xk_site * */
-	__u64 scopes;		/* const struct xk_scope * */
-	__u64 values;		/* const __s64 *, strictly ascending */
+};
+
+/*
+ * Arms all sites of a table with the default in force: nothing changes yet. What
+ * user space does to the tune from then on names it by `id`. The signature is looked at
+ * if xk.ko was loaded with require_signed=1.
+ */
+struct xk_load {
+	__u32 size;		/* of this structure: in */
+	__u32 abi;		/* XK_ABI_VERSION: in */
+	__u64 table;		/* const struct xk_table * */
+	__u64 signature;	/* const void *: PKCS#7, detached, DER */
+	__u32 table_len;	/* with all that follows the head */
+	__u32 signature_len;	/* 0: there is none */
+	__u32 flags;		/* XK_LOAD_* */
 	__u32 id;		/* out, as all that follows */
-	__u32 pad;
 	char error[XK_ERROR_LEN];	/* what was refused, where and why */
 };
 
@@ -312,6 +336,14 @@ struct xk_lease {
 	__u32 id;
 	__u32 pad;
 	__u64 ns;
+	char error[XK_ERROR_LEN];	/* out */
+};
+
+/* The tune outlives the descriptor that loaded it. */
+struct xk_detach {
+	__u32 id;
+	__u32 pad;
+	char error[XK_ERROR_LEN];	/* out */
 };
 
 /* The threads that a tune waits for; as in struct xk_transition. */
@@ -321,10 +353,13 @@ struct xk_report {
 	__u64 text;		/* char * */
 };
 
+#define XK_VERSION_SIGNED _BITUL(0)	/* loaded with require_signed=1 */
+
 struct xk_version {
 	__u32 abi;
-	__u32 pad;
+	__u32 flags;		/* XK_VERSION_* */
 	char module[64];	/* version string of xk.ko */
+	__u64 anchor;		/* where _printk is: see struct xk_table */
 };
 
 #define XK_TUNE_DETACHED _BITUL(0)	/* outlives the descriptor that loaded it */
@@ -344,7 +379,7 @@ struct xk_tune_info {
 	char name[XK_NAME_LEN];
 	__s64 value;
 	__s64 default_value;
-	__s64 min;		/* as in struct xk_load */
+	__s64 min;		/* as in struct xk_table */
 	__s64 max;
 	__u32 nr_sites;
 	__u32 flags;		/* XK_TUNE_* */
@@ -363,6 +398,14 @@ struct xk_tune_values {
 	__u32 id;		/* in: tune */
 	__u32 nr_values;	/* in: room; out: how many there are */
 	__u64 values;		/* __s64 * */
+};
+
+/* How often and how long xk.ko has stopped all processors since it was loaded. */
+struct xk_stop_info {
+	__u64 nr;
+	__u64 total_ns;
+	__u64 longest_ns;
+	__u64 since_ns;		/* it was loaded */
 };
 
 #define XK_SITE_ARMED _BITUL(0)
@@ -497,12 +540,18 @@ struct xk_meter_info {
 	__s32 error;		/* of the getter */
 };
 
+/*
+ * LOAD, TRANSITION, LEASE, DETACH, POLICY and PARAMETER_CHANGE return -EACCES, and say why,
+ * unless the descriptor is open for writing, the caller has CAP_SYS_ADMIN at this call, and
+ * the kernel is not locked down. A transition that only unloads is allowed there, too: see
+ * docs/privilege.md. The others read.
+ */
 #define XK_IOC_MAGIC 0xb7
 #define XK_IOC_VERSION _IOR(XK_IOC_MAGIC, 0, struct xk_version)
 #define XK_IOC_LOAD _IOWR(XK_IOC_MAGIC, 1, struct xk_load)
 #define XK_IOC_TRANSITION _IOWR(XK_IOC_MAGIC, 2, struct xk_transition)
-#define XK_IOC_LEASE _IOW(XK_IOC_MAGIC, 3, struct xk_lease)
-#define XK_IOC_DETACH _IOW(XK_IOC_MAGIC, 4, __u32)
+#define XK_IOC_LEASE _IOWR(XK_IOC_MAGIC, 3, struct xk_lease)
+#define XK_IOC_DETACH _IOWR(XK_IOC_MAGIC, 4, struct xk_detach)
 #define XK_IOC_TUNE_INFO _IOWR(XK_IOC_MAGIC, 5, struct xk_tune_info)
 #define XK_IOC_SITE_INFO _IOWR(XK_IOC_MAGIC, 6, struct xk_site_info)
 #define XK_IOC_REPORT _IOWR(XK_IOC_MAGIC, 7, struct xk_report)
@@ -512,5 +561,6 @@ struct xk_meter_info {
 #define XK_IOC_PARAMETER_CHANGE _IOWR(XK_IOC_MAGIC, 11, struct xk_parameter_change)
 #define XK_IOC_METER_INFO _IOWR(XK_IOC_MAGIC, 12, struct xk_meter_info)
 #define XK_IOC_TUNE_VALUES _IOWR(XK_IOC_MAGIC, 13, struct xk_tune_values)
+#define XK_IOC_STOP_INFO _IOR(XK_IOC_MAGIC, 14, struct xk_stop_info)
 
 #endif /* _UAPI_XK_H */

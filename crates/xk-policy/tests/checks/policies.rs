@@ -1,14 +1,19 @@
 //! What holds in the guest.
 
 use std::cell::Cell;
+use std::os::fd::AsRawFd;
 
 use libbpf_rs::{MapCore, MapFlags};
+use userfault::Missing;
+use xk_runtime::abi;
 use xk_table::Values;
 
 use super::*;
 
 #[path = "policies_by_detours.rs"]
 mod by_detours;
+#[path = "userfault.rs"]
+mod userfault;
 pub use by_detours::{
     a_detour_changes_between_value_and_policy, all_of_it_holds_by_detours,
     an_interrupt_above_a_policy_uses_the_value_beneath,
@@ -204,6 +209,15 @@ fn held() -> [i64; 2] {
 fn release(mut child: Child) {
     Atomic.tell("release").unwrap();
     assert!(child.wait().unwrap().success());
+}
+
+/// As a program of perf would be: others, and changes of maps, and this one keep out of each other's way.
+pub fn the_kernel_knows_that_a_policy_is_at_work() {
+    let decided = Decided::given("active");
+    decided.go(Target::Policy(DEFAULT), Mode::Global);
+    assert_eq!(outside(), 101);
+    decided.go(Target::Value(7), Mode::Global);
+    assert_eq!(outside(), 7);
 }
 
 pub fn a_policy_knows_when_everybody_has_gone_over() {
@@ -416,6 +430,12 @@ pub fn what_is_no_policy_is_refused() {
     let program = programs.program(&programs.entries()[0]).unwrap();
     let null_link = vec![std::os::fd::AsFd::as_fd(&null)];
     contains(&message(&Policy { program, links: null_link, ..none() }), &["is no BPF link"]);
+    // A link is known by what it does, not by a name.
+    let path = std::env::temp_dir().join("bpf_link");
+    let named = fs::File::create(&path).unwrap();
+    let named_link = vec![std::os::fd::AsFd::as_fd(&named)];
+    contains(&message(&Policy { program, links: named_link, ..none() }), &["is no BPF link"]);
+    fs::remove_file(path).unwrap();
     let ours = fs::File::open("/dev/xk").unwrap();
     let own_device = vec![std::os::fd::AsFd::as_fd(&ours)];
     contains(&message(&Policy { program, links: own_device, ..none() }), &["is no BPF link"]);
@@ -427,6 +447,46 @@ pub fn what_is_no_policy_is_refused() {
     assert!(tune.go(Target::Policy(DEFAULT), Mode::Now, LONG).is_err());
     let Err(Error::Object(text)) = Programs::load(b"not an object") else { panic!("it was loaded") };
     contains(&text, &["not an object with policies"]);
+}
+
+/// What a request refers to is read before anything is locked.
+pub fn user_memory_that_does_not_come_holds_nobody_up() {
+    let device = Device::open().unwrap();
+    let tune = load(&device, &described("HOLD"));
+    let id = tune.id();
+    tune.detach().unwrap();
+    let programs = programs("done");
+    let program = programs.program(&programs.entries()[0]).unwrap().as_raw_fd();
+    let missing = Missing::new();
+    let links = missing.address();
+    let request = std::thread::spawn(move || {
+        let file = fs::OpenOptions::new().read(true).write(true).open("/dev/xk").unwrap();
+        let mut request = abi::Policy {
+            size: size_of::<abi::Policy>() as u32,
+            id,
+            program,
+            nr_scopes: 0,
+            scopes: 0,
+            sites: 0,
+            links,
+            nr_sites: 0,
+            nr_links: 1,
+            error: [0; abi::ERROR_LEN],
+        };
+        // SAFETY: the structure is the one of the command.
+        let result = unsafe { libc::ioctl(file.as_raw_fd(), abi::IOC_POLICY.into(), &raw mut request) };
+        (result, String::from_utf8_lossy(&request.error).into_owned())
+    });
+    missing.wait();
+    let (send, receive) = std::sync::mpsc::channel();
+    std::thread::spawn(move || send.send(device.tunes().map(|tunes| tunes.len())));
+    let told = receive.recv_timeout(Duration::from_secs(20));
+    assert!(matches!(told, Ok(Ok(1))), "{told:?}");
+    missing.provide();
+    let (result, error) = request.join().unwrap();
+    contains(&error, &["is no BPF link"]);
+    assert_eq!(result, -1);
+    Device::open().unwrap().unload(id).unwrap();
 }
 
 /// An instruction that holds the value has no room for a decision.

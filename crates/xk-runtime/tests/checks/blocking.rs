@@ -1,6 +1,6 @@
 //! Threads that are inside, and what becomes of a transition that meets them.
 
-use std::sync::mpsc;
+use std::sync::{mpsc, Arc, Barrier};
 use std::thread::JoinHandle;
 
 use xk_harness::Flipper;
@@ -45,8 +45,58 @@ pub fn nobody_sees_a_global_value_before_all_have_left() {
     assert_eq!(first.release(), [DEFAULT; 2]);
     drop(second);
     let (_tune, done) = transition.join().unwrap();
-    assert!(done.unwrap().stops > 1);
+    assert!(done.unwrap().stops >= 1);
     assert_eq!(outside(), TUNED);
+}
+
+/// Threads of this process that sleep until this is dropped.
+struct Sleepers(Arc<Barrier>);
+
+impl Sleepers {
+    fn new(number: usize) -> Self {
+        let barrier = Arc::new(Barrier::new(number + 1));
+        for _ in 0..number {
+            let barrier = Arc::clone(&barrier);
+            let sleeper = std::thread::Builder::new().stack_size(16 << 10);
+            sleeper.spawn(move || barrier.wait().is_leader()).unwrap();
+        }
+        Self(barrier)
+    }
+}
+
+impl Drop for Sleepers {
+    fn drop(&mut self) {
+        self.0.wait();
+    }
+}
+
+/// It is looked for without a stop. When it has left, one is enough.
+pub fn ten_thousand_threads_are_not_stopped_for_one_that_is_inside() {
+    let _sleepers = Sleepers::new(10_000);
+    let tune = load("HOLD");
+    let holder = Holder::new();
+    let device = Device::open().unwrap();
+    let before = device.stops().unwrap();
+    let transition = beside(tune, Mode::Global, LONG);
+    wait_for("the transition waits", || only_tune().is_some_and(|tune| tune.blocking == 1));
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(device.stops().unwrap().number, before.number);
+    assert_eq!(holder.release(), [DEFAULT; 2]);
+    let (tune, done) = transition.join().unwrap();
+    let after = device.stops().unwrap();
+    assert_eq!((done.unwrap().stops, after.number - before.number), (1, 1));
+    println!("10,000 threads: stopped for {:?} of {:?}", after.total - before.total, after.since - before.since);
+
+    // The end of a tune waits for whoever is inside in the same way.
+    let holder = Holder::new();
+    let before = device.stops().unwrap();
+    drop(tune);
+    wait_for("it is being unloaded", || only_tune().is_some_and(|tune| tune.blocking == 1));
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(device.stops().unwrap().number, before.number);
+    assert_eq!(holder.release(), [TUNED; 2]);
+    wait_for("it has gone", || only_tune().is_none());
+    assert_eq!(outside(), DEFAULT);
 }
 
 pub fn a_stale_thread_keeps_its_value_and_goes_over() {

@@ -443,3 +443,53 @@ pub fn the_death_of_the_owner_returns_the_default() {
     wait_for("the default", || target("value") == "32");
     wait_for("the original bytes", || running("text") == before);
 }
+
+/// It has copied its instruction, and nobody finds it yet. Its breakpoint would go on in the middle of our jump.
+pub fn a_probe_that_is_being_registered_is_waited_for() {
+    fresh_atomic();
+    // What kprobes say of these instructions is remembered: to be asked, they would wait for the other one.
+    value(128).unload().unwrap();
+    let before = running("text");
+    Atomic.tell("stall 1").unwrap();
+    let registers = || probe("xk_target_value", 7, "disabled");
+    let other = std::thread::Builder::new().name("xk_stalled".into()).spawn(registers).unwrap();
+    wait_for("it is held", || Atomic.counts().unwrap().stalled == 1);
+    let refused = message(detour("VALUE", vec![value_site()], &[5], 128));
+    assert!(refused.contains("registers probes"), "{refused}");
+    assert_eq!(running("text"), before);
+    Atomic.tell("stall 0").unwrap();
+    other.join().unwrap();
+    let refused = message(detour("VALUE", vec![value_site()], &[5], 128));
+    assert!(refused.contains("another probe"), "{refused}");
+    no_probe();
+
+    // The jump stays as long as somebody may have a copy of it.
+    let tune = value(128);
+    Atomic.tell("stall 1").unwrap();
+    let registers = || probe("xk_target_value", 5, "disabled");
+    let other = std::thread::Builder::new().name("xk_stalled".into()).spawn(registers).unwrap();
+    wait_for("it is held", || Atomic.counts().unwrap().stalled == 1);
+    tune.unload().unwrap();
+    assert_eq!((running("text")[5], target("value").as_str()), (0xe9, "32"));
+    Atomic.tell("stall 0").unwrap();
+    other.join().unwrap();
+    no_probe();
+    wait_for("the original bytes", || running("text") == before);
+}
+
+pub fn an_update_has_no_access_to_user_memory_where_its_code_has() {
+    let ops = vec![
+        Op { a: RDI, ..op(OpCode::Reg, 8) },
+        op(OpCode::Load, 4),
+        Op { dst: 1, ..op(OpCode::Iv, 4) },
+        Op { dst: 2, b: 1, ..op(OpCode::Add, 4) },
+        Op { dst: 3, a: 2, b: 1, ..op(OpCode::Mul, 4) },
+        Op { dst: RAX, a: 3, ..op(OpCode::SetReg, 4) },
+    ];
+    let tune = detour("ACCESS", vec![Site::new("xk_target_access", 8, 2, ops)], &[5], 7).unwrap();
+    assert_eq!(target("access"), "32");
+    let site = only_site(&tune);
+    assert_eq!((site.probe, site.hits, site.faults), (Probe::Detour, 1, 1));
+    // Reading this is the second.
+    assert_eq!(target("flags"), "2 0", "faults, and how many of them with access to user memory");
+}

@@ -8,6 +8,8 @@ use crate::*;
 
 /// Where nothing is mapped.
 const NOWHERE: u64 = 64;
+/// Behind the end of any table.
+const OUTSIDE: u64 = 1 << 40;
 
 fn nothing_is_tuned() {
     assert!(Device::open().unwrap().tunes().unwrap().is_empty());
@@ -29,26 +31,19 @@ impl Scoped {
     }
 
     /// What the kernel says to it; a tune of which it says nothing is unloaded.
-    fn load(&self, ranges: &[[u32; 2]], change: impl FnOnce(&mut abi::Load, &mut abi::Scope)) -> (i32, String) {
-        let ranges: Vec<abi::Range> = ranges.iter().map(|&[start, end]| abi::Range { start, end }).collect();
-        // Copies: the kernel takes the text of a site over for a scope that has it, too.
-        let (text, mask) = (self.text.clone(), self.mask.clone());
-        let site = raw::site(self.address, &self.text, &self.mask, &value_table().spans[0]);
-        let mut scope = raw::scope(self.address, &text, &mask, &ranges);
-        let mut load = raw::load(&site);
-        load.nr_scopes = 1;
-        change(&mut load, &mut scope);
-        if load.scopes == 0 {
-            load.scopes = std::ptr::from_ref(&scope) as u64;
-        }
+    fn load(&self, ranges: &[[u32; 2]], change: impl FnOnce(&mut raw::Flat)) -> (i32, String) {
+        let mut flat = raw::Flat::new(self.address, &self.text, &self.mask, &value_table().spans[0]);
+        // Its text once more: the kernel takes that of a site over for a scope that has it, too.
+        flat.scope(self.address, &self.text, &self.mask, ranges);
+        change(&mut flat);
         let device = raw::device();
-        match raw::ioctl(&device, abi::IOC_LOAD, &mut load) {
-            Ok(()) => {
-                assert_eq!(Device::open().unwrap().tunes().unwrap()[0].scopes, load.nr_scopes);
-                raw::unload(&device, load.id);
-                (0, raw::text(&load.error))
+        match flat.load(&device) {
+            Ok(id) => {
+                assert_eq!(Device::open().unwrap().tunes().unwrap()[0].scopes, flat.head.nr_scopes);
+                raw::unload(&device, id);
+                (0, String::new())
             }
-            Err(error) => (error.raw_os_error().unwrap(), raw::text(&load.error)),
+            Err(said) => said,
         }
     }
 }
@@ -69,7 +64,7 @@ pub fn malformed_ranges_are_refused() {
         &[[u32::MAX, 1]],
         &most,
     ] {
-        let (errno, text) = request.load(ranges, |_, _| ());
+        let (errno, text) = request.load(ranges, |_| ());
         assert!(
             errno == libc::EINVAL && text.starts_with("xk_target_value: range 0x") && text.ends_with("or outside"),
             "{ranges:x?}: {errno} {text}"
@@ -78,33 +73,37 @@ pub fn malformed_ranges_are_refused() {
     }
     for (ranges, number) in [(&none, 0), (&too_many, 257)] {
         let expected = format!("scope 0: {number} ranges; 1 to 256 are possible");
-        assert_eq!(request.load(ranges, |_, _| ()), (libc::EINVAL, expected));
+        assert_eq!(request.load(ranges, |_| ()), (libc::EINVAL, expected));
         nothing_is_tuned();
     }
     // What is not refused.
     for ranges in [&[[0, end]][..], &[[0, 5], [5, end]], &[[end - 1, end]]] {
-        assert_eq!(request.load(ranges, |_, _| ()), (0, String::new()), "{ranges:x?}");
+        assert_eq!(request.load(ranges, |_| ()), (0, String::new()), "{ranges:x?}");
     }
     nothing_is_tuned();
 }
 
 pub fn malformed_scopes_are_refused() {
     let request = Scoped::new();
-    type Edit = fn(&mut abi::Load, &mut abi::Scope);
-    let cases: [(Edit, i32, &str); 13] = [
-        (|_, scope| scope.ranges = NOWHERE, libc::EFAULT, "scope 0: ranges cannot be read"),
-        (|_, scope| scope.ranges = u64::MAX - 7, libc::EFAULT, "scope 0: ranges cannot be read"),
-        (|_, scope| scope.text = NOWHERE, libc::EFAULT, "scope 0: text or mask cannot be read"),
-        (|_, scope| scope.mask = NOWHERE, libc::EFAULT, "scope 0: text or mask cannot be read"),
-        (|load, _| load.scopes = NOWHERE, libc::EFAULT, "scope 0 cannot be read"),
-        (|load, _| load.nr_scopes = 513, libc::EINVAL, "RAW: 513 scopes; up to 512 are possible"),
-        (|_, scope| scope.text_len = 0, libc::EINVAL, "scope 0: 0 bytes at "),
-        (|_, scope| scope.text_len = abi::MAX_TEXT as u32 + 1, libc::EINVAL, "scope 0: 65537 bytes at "),
-        (|_, scope| scope.address = u64::MAX, libc::EINVAL, "scope 0: "),
-        (|_, scope| scope.symbol[0] = 0, libc::EINVAL, "scope 0: a name is empty or not terminated"),
-        (|_, scope| scope.symbol.fill(b'x'), libc::EINVAL, "scope 0: a name is empty or not terminated"),
-        (|_, scope| scope.module.fill(b'x'), libc::EINVAL, "scope 0: a name is empty or not terminated"),
-        (|_, scope| scope.address += 1, libc::ENOENT, "xk_target_value: address 0x"),
+    type Edit = fn(&mut raw::Flat);
+    let cases: [(Edit, i32, &str); 17] = [
+        (|flat| flat.scopes[0].ranges = OUTSIDE, libc::EINVAL, "scope 0: ranges are not in the table"),
+        (|flat| flat.scopes[0].ranges = u64::MAX - 7, libc::EINVAL, "scope 0: ranges are not in the table"),
+        (|flat| flat.scopes[0].text = OUTSIDE, libc::EINVAL, "scope 0: text or mask is not in the table"),
+        (|flat| flat.scopes[0].mask = u64::MAX, libc::EINVAL, "scope 0: text or mask is not in the table"),
+        (|flat| flat.sites[0].text = u64::MAX - 3, libc::EINVAL, "site 0: text or mask is not in the table"),
+        (|flat| flat.head.nr_scopes = 512, libc::EINVAL, "the table ends at "),
+        (|flat| flat.head.nr_scopes = 513, libc::EINVAL, "513 scopes; up to 512 are possible"),
+        (|flat| flat.head.nr_sites = 0, libc::EINVAL, "0 sites; 1 to 256 are possible"),
+        (|flat| flat.head.magic[0] = b'y', libc::EINVAL, "this is no table: it does not begin with xktable"),
+        (|flat| flat.head.mode = 3, libc::EINVAL, "mode 3 or flags 0x0 are not known"),
+        (|flat| flat.scopes[0].text_len = 0, libc::EINVAL, "scope 0: 0 bytes at "),
+        (|flat| flat.scopes[0].text_len = abi::MAX_TEXT as u32 + 1, libc::EINVAL, "scope 0: 65537 bytes at "),
+        (|flat| flat.scopes[0].address = u64::MAX, libc::EINVAL, "scope 0: "),
+        (|flat| flat.scopes[0].symbol[0] = 0, libc::EINVAL, "scope 0: a name is empty or not terminated"),
+        (|flat| flat.scopes[0].symbol.fill(b'x'), libc::EINVAL, "scope 0: a name is empty or not terminated"),
+        (|flat| flat.scopes[0].module.fill(b'x'), libc::EINVAL, "scope 0: a name is empty or not terminated"),
+        (|flat| flat.scopes[0].address += 1, libc::ENOENT, "xk_target_value: address 0x"),
     ];
     for (edit, errno, sentence) in cases {
         let said = request.load(&[[0, 8]], edit);
@@ -114,10 +113,10 @@ pub fn malformed_scopes_are_refused() {
     // Another code than that of the site, which is the running one.
     let mut other = Scoped::new();
     other.text[1] = 33;
-    let (errno, text) = other.load(&[[0, 8]], |_, _| ());
+    let (errno, text) = other.load(&[[0, 8]], |_| ());
     assert_eq!((errno, text.as_str()), (libc::EBADMSG, "xk_target_value+0x1: expected 21, running 20"));
     nothing_is_tuned();
-    assert_eq!(request.load(&[[0, 8]], |_, _| ()), (0, String::new()));
+    assert_eq!(request.load(&[[0, 8]], |_| ()), (0, String::new()));
     let _tune = load(&value_table(), 5).unwrap();
     assert_eq!(target("value"), "5");
 }
@@ -125,18 +124,18 @@ pub fn malformed_scopes_are_refused() {
 /// The default is 32, and 1 to 1000 are proved if nothing else is said.
 pub fn malformed_values_are_refused() {
     let request = Scoped::new();
-    let with = |values: &[i64], edit: &dyn Fn(&mut abi::Load)| {
-        request.load(&[[0, 8]], |load, _| {
-            (load.values, load.nr_values) = (values.as_ptr() as u64, values.len() as u32);
-            edit(load);
+    let with = |values: &[i64], edit: &dyn Fn(&mut raw::Flat)| {
+        request.load(&[[0, 8]], |flat| {
+            (flat.values, flat.head.nr_values) = (values.to_vec(), values.len() as u32);
+            edit(flat);
         })
     };
-    let refused = |values: &[i64], edit: &dyn Fn(&mut abi::Load), errno: i32, sentence: &str| {
+    let refused = |values: &[i64], edit: &dyn Fn(&mut raw::Flat), errno: i32, sentence: &str| {
         assert_eq!(with(values, edit), (errno, sentence.into()), "{values:?}");
         nothing_is_tuned();
     };
-    let nothing_proved = |load: &mut abi::Load| (load.min, load.max) = (1, 0);
-    let as_it_is = |_: &mut abi::Load| ();
+    let nothing_proved = |flat: &mut raw::Flat| (flat.head.min, flat.head.max) = (1, 0);
+    let as_it_is = |_: &mut raw::Flat| ();
     refused(&[5, 4], &as_it_is, libc::EINVAL, "RAW: value 4 follows 5; they must ascend");
     refused(&[4, 4], &as_it_is, libc::EINVAL, "RAW: value 4 follows 4; they must ascend");
     refused(
@@ -145,9 +144,14 @@ pub fn malformed_values_are_refused() {
         libc::EINVAL,
         &format!("RAW: value {} follows {}; they must ascend", i64::MIN, i64::MAX),
     );
-    refused(&[0; 4097], &as_it_is, libc::EINVAL, "RAW: 4097 values; up to 4096 are possible");
-    refused(&[1], &|load| load.values = NOWHERE, libc::EFAULT, "RAW: the values cannot be read");
-    refused(&[1], &|load| load.pad = 1, libc::EINVAL, "RAW: pad is not 0");
+    refused(&[0; 4097], &as_it_is, libc::EINVAL, "4097 values; up to 4096 are possible");
+    refused(&[1], &|flat| flat.flags = 1 << 9, libc::EINVAL, "unknown flags 0x200");
+    refused(
+        &[1],
+        &|flat| flat.head.flags = abi::TABLE_IN_PLACE,
+        libc::EINVAL,
+        "others would see an update: only the instructions themselves can hold the value (backend patch)",
+    );
     let no_default = "RAW: default 32 is neither within 1..0 nor one of 2 values";
     refused(&[31, 33], &nothing_proved, libc::EINVAL, no_default);
     let no_default = "RAW: default 32 is neither within 1..0 nor one of 0 values";

@@ -93,3 +93,28 @@ pub fn a_child_of_a_stale_thread_is_not_stale() {
     assert!(done.unwrap().stops > 1);
     process.wait().unwrap();
 }
+
+/// Inside a span, behind `exit_notify()`: `for_each_process_thread()` does not find it any more.
+fn detained() {
+    std::thread::Builder::new().name("xk_detained".into()).spawn(|| {}).unwrap().join().unwrap();
+    wait_for("it is inside", || Atomic.counts().unwrap().detained == 1);
+    assert_eq!(stacks("/proc/self/task", "xk_detained"), "", "it is on no list");
+}
+
+pub fn a_thread_that_exits_and_is_on_no_list_blocks() {
+    Atomic.tell("detain 1").unwrap();
+    for mode in [Mode::Global, Mode::Task] {
+        let tune = load("HOLD");
+        detained();
+        let (_, reason, report) = blocked(tune.go(Target::Value(TUNED), mode, BRIEF));
+        assert!(reason.contains("(xk_detained)"), "{reason}");
+        assert!(report.contains("xk_atomic_hold+") && report.contains("do_exit+"), "{report}");
+        Atomic.tell("release").unwrap();
+        wait_for("it has ended", || Atomic.counts().unwrap().detained == 0);
+        assert_eq!(held(), [DEFAULT; 2]);
+        // It is known as long as it may be inside, and no longer.
+        tune.go(Target::Value(TUNED), mode, LONG).unwrap();
+        assert_eq!(outside(), TUNED);
+    }
+    Atomic.tell("detain 0").unwrap();
+}

@@ -188,17 +188,16 @@ pub fn garbage_is_refused() {
     };
     let mut refused = 0;
     for _ in 0..150 {
-        let mut site = raw::site(address, &text, &mask, &table.spans[0]);
-        let mut load = raw::load(&site);
+        let mut flat = raw::Flat::new(address, &text, &mask, &table.spans[0]);
         for _ in 0..=next() % 8 {
             if next() % 4 == 0 {
-                raw::scribble(&mut load, next(), next());
+                raw::scribble(&mut flat.head, next(), next());
             } else {
-                raw::scribble(&mut site, next(), next());
+                raw::scribble(&mut flat.sites[0], next(), next());
             }
         }
-        match raw::ioctl(&device, abi::IOC_LOAD, &mut load) {
-            Ok(()) => raw::unload(&device, load.id),
+        match flat.load(&device) {
+            Ok(id) => raw::unload(&device, id),
             Err(_) => refused += 1,
         }
     }
@@ -211,13 +210,15 @@ pub fn garbage_is_refused() {
 pub fn another_interface_version_is_refused() {
     let table = value_table();
     let text = table.functions[0].text().unwrap();
-    let site = raw::site(0, &text, &text, &table.spans[0]);
     let device = raw::device();
-    for change in [|load: &mut abi::Load| load.abi += 1, |load: &mut abi::Load| load.size -= 8] {
-        let mut load = raw::load(&site);
-        change(&mut load);
-        let error = raw::ioctl(&device, abi::IOC_LOAD, &mut load).unwrap_err();
-        assert_eq!(error.raw_os_error(), Some(libc::EPROTO));
+    for change in [
+        |flat: &mut raw::Flat| flat.abi += 1,
+        |flat: &mut raw::Flat| flat.size -= 8,
+        |flat: &mut raw::Flat| flat.head.abi += 1,
+    ] {
+        let mut flat = raw::Flat::new(0, &text, &text, &table.spans[0]);
+        change(&mut flat);
+        assert_eq!(flat.load(&device).unwrap_err().0, libc::EPROTO);
     }
 }
 

@@ -1,5 +1,7 @@
 //! xk.ko with memory that can be made to run out: `kernel/faulty`.
 
+#![allow(dead_code)] // no test needs all of it
+
 use std::fs;
 
 use crate::guest::{insmod, run, wait_for};
@@ -46,6 +48,11 @@ pub fn failed() -> i64 {
 pub fn feed() -> i64 {
     set("after", 0);
     failed()
+}
+
+/// How often handlers were waited for because there was no memory for a stop.
+pub fn waited() -> i64 {
+    parameter("waited")
 }
 
 /// Pieces of memory, and threads, that the module holds.

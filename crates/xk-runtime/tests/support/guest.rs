@@ -5,10 +5,11 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 use std::time::Duration;
 
-/// The kernel of the lab on which they run.
-pub const KERNEL: &str = "amd64";
+/// Names the kernel of the lab on which they run; default `amd64`.
+const KERNEL: &str = "XK_TEST_KERNEL";
 /// Where xk.ko is. Set in the guest only: nothing in `inside` may run anywhere else.
 pub const XK_KO: &str = "XK_TEST_MODULE";
 
@@ -29,6 +30,11 @@ pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
+/// The kernel of the lab on which they run.
+pub fn kernel() -> String {
+    std::env::var(KERNEL).unwrap_or_else(|_| "amd64".into())
+}
+
 /// What a command prints when it succeeds, as it must.
 pub fn output_of(command: &mut Command) -> String {
     let output = command.current_dir(repository()).stderr(Stdio::inherit()).output().unwrap();
@@ -38,7 +44,7 @@ pub fn output_of(command: &mut Command) -> String {
 
 /// What the lab says about the kernel.
 pub fn info(field: &str) -> String {
-    output_of(Command::new("lab/lab").args(["info", KERNEL, field]))
+    output_of(Command::new("lab/lab").args(["info", &kernel(), field]))
 }
 
 /// The variables that name the modules built from these folders for the kernel.
@@ -52,17 +58,36 @@ pub fn modules(folders: &[(&str, &str)]) -> String {
 /// Boots a guest, runs what is inside with these variables, and
 /// returns everything that was said.
 pub fn boot(seconds: u32, environment: &str) -> String {
+    boot_for(seconds, environment, "inside::")
+}
+
+/// As [`boot`], for what is selected only: a check that leaves the kernel in a state in
+/// which no other can run.
+fn boot_for(seconds: u32, environment: &str, selection: &str) -> String {
     let script = format!(
-        "export {environment}; exec {} --ignored --test-threads=1 inside:: 2>&1",
+        "export {environment}; exec {} --ignored --test-threads=1 {selection} 2>&1",
         std::env::current_exe().unwrap().display()
     );
     let output = Command::new("lab/lab")
-        .args(["run", "--kernel", KERNEL, "--timeout", &seconds.to_string(), &script])
+        .args(["run", "--kernel", &kernel(), "--timeout", &seconds.to_string(), &script])
         .current_dir(repository())
         .output()
         .unwrap();
     let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
     format!("{}{}lab: {}", text(&output.stdout), text(&output.stderr), output.status)
+}
+
+/// Reports a check of a guest with these modules. One whose name begins with `under_lockdown` leaves its kernel locked
+/// down, and has a guest to itself.
+pub fn report_under_lockdown(name: &str, folders: &[(&str, &str)]) {
+    static VARIABLES: OnceLock<String> = OnceLock::new();
+    static OUTPUT: OnceLock<String> = OnceLock::new();
+    let variables = VARIABLES.get_or_init(|| modules(folders));
+    if name.starts_with("under_lockdown") {
+        passed(&boot_for(300, variables, &format!("--exact inside::{name}")), name);
+    } else {
+        passed(OUTPUT.get_or_init(|| boot(400, &format!("{variables} XK_TEST_SHARED=1"))), name);
+    }
 }
 
 /// Fails unless the test of this name passed in the guest, and the guest's

@@ -26,8 +26,17 @@ pub fn refuse_held(ending: &[&TuneStatus], tables: &Tables) -> Result {
 ///
 /// # Errors
 /// When the transition is blocked or refused: all values stay.
-pub fn end(device: &Device, ending: &[&TuneStatus], options: &Options) -> Result<(Transition, Mode)> {
-    let mode = options.mode(ending.iter().map(|tune| tune.mode).max().unwrap_or(Mode::Now));
+pub fn end(device: &Device, ending: &[&TuneStatus], options: &Options, tables: &Tables) -> Result<(Transition, Mode)> {
+    let needed = ending.iter().map(|tune| tune.mode).max().unwrap_or(Mode::Now);
+    let known: Vec<_> = ending.iter().map(|tune| (tune, tables.of_tune(&tune.name))).collect();
+    let mode = options.mode(needed, known.iter().filter_map(|(_, table)| *table))?;
+    if let Some((tune, _)) = known.iter().find(|(tune, table)| table.is_none() && mode < tune.mode) {
+        return Err(Failure::error(format!(
+            "{} was changed in mode {}, and its scope table, which says whether mode {mode} is enough, is gone: leave out \
+             the mode; nothing was changed",
+            tune.name, tune.mode
+        )));
+    }
     let changes: Vec<Change> = ending.iter().map(|tune| Change { id: tune.id, to: Target::Unload }).collect();
     Ok((options.run(device, &changes, mode).map_err(transition::failure)?, mode))
 }

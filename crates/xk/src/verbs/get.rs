@@ -4,7 +4,7 @@ use serde_json::json;
 use xk_const::Spec;
 use xk_runtime::{Probe, TuneStatus};
 
-use super::{device_if_loaded, is_tune_of, title};
+use super::{device_to_read, is_tune_of, title};
 use crate::context::{running, Folders};
 use crate::exit::Result;
 use crate::names;
@@ -25,7 +25,7 @@ pub fn run(args: &Args) -> Result {
     let folders = Folders::new();
     let tables = folders.tables(&running()?.build_id)?;
     let spec = Spec::parse(&args.name)?;
-    let tunes = match device_if_loaded()? {
+    let tunes = match device_to_read()? {
         Some(device) => device.tunes()?,
         None => Vec::new(),
     };

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{device_if_loaded, is_tune_of};
+use super::{device_to_read, is_tune_of};
 use crate::context::{Folders, Tables, TablesOf};
 use crate::exit::Result;
 use crate::output::{count, print_json, to_json, values, Columns, Paint};
@@ -43,7 +43,7 @@ enum Active {
 
 /// A list is of use to somebody who is not root, too.
 fn active() -> Active {
-    let tunes = device_if_loaded().and_then(|device| match device {
+    let tunes = device_to_read().and_then(|device| match device {
         Some(device) => Ok(device.tunes()?),
         None => Ok(Vec::new()),
     });

@@ -142,7 +142,7 @@ pub fn install(object: &[u8], name: &str, source: &Path, stay: &Stay<'_>, mut cl
     let decided =
         |(part, tune): (&Part<'_>, &Tune)| Change { id: tune.id(), to: Target::Policy(part.table.constant.default) };
     let changes: Vec<Change> = parts.iter().zip(&mine).map(decided).collect();
-    let mode = stay.transition.mode(mode_of(&parts));
+    let mode = stay.transition.mode(mode_of(&parts), parts.iter().map(|part| part.table))?;
     let settled = stay.transition.run(&device, &changes, mode).map_err(transition::failure);
     let done = settled.and_then(|done| group.record().map(|()| done)).inspect_err(|_| Group::forget(name))?;
     clock.stage("transition");
@@ -183,7 +183,7 @@ pub fn reload(args: &ReloadArgs) -> Result {
         .map_err(|failure| failure.then("; the policies from before are in force"))?;
     let changes: Vec<Change> =
         living.iter().map(|tune| Change { id: tune.id, to: Target::Policy(tune.value) }).collect();
-    let mode = args.transition.mode(mode_of(&parts));
+    let mode = args.transition.mode(mode_of(&parts), parts.iter().map(|part| part.table))?;
     let done = args.transition.run(&device, &changes, mode).map_err(transition::failure)?;
     Group::forget(&name);
     show_maps(&mut programs, &name);
@@ -277,6 +277,9 @@ pub fn parts<'a>(entries: &'a [Entry], folders: &Folders, tables: &'a Tables) ->
                 other.entry.place()
             )));
         }
+        if entry.each && table.tests_for_order() {
+            return Err(decides_too_often(entry, table));
+        }
         parts.push(Part { entry, table });
     }
     Ok(parts)
@@ -314,6 +317,18 @@ fn load_all(device: &Device, parts: &[Part<'_>], addresses: &Addresses, backend:
         })
     };
     parts.iter().map(load).collect()
+}
+
+fn decides_too_often(entry: &Entry, table: &ScopeTable) -> Failure {
+    Failure::new(
+        Exit::Refused,
+        format!(
+            "{}: {} may not be decided at each site: a number is counted from one to the next and compared with the \
+             value; write XK_TUNE in place of XK_TUNE_EACH",
+            entry.place(),
+            title(&table.constant)
+        ),
+    )
 }
 
 /// Gives each tune its policy, and all of them the programs that run beside.
@@ -399,4 +414,36 @@ fn hold(device: &Device, tunes: &[Tune], options: &Options, mode: Mode, group: &
     Group::forget(&group.name);
     println!("{} unloaded: the defaults are back", group.name);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture;
+
+    #[test]
+    fn what_tests_for_order_is_not_decided_at_each_site() {
+        let entry = |each| Entry {
+            program: "choose".into(),
+            constant: "BLK_MAX_REQUEST_COUNT".into(),
+            file: "a.bpf.c".into(),
+            build_id: String::new(),
+            line: 7,
+            each,
+        };
+        let mut table = fixture::table();
+        let found = |table: &ScopeTable, each| {
+            let tables = fixture::tables(vec![table.clone()]);
+            let entries = [entry(each)];
+            parts(&entries, &Folders::new(), &tables).map(|parts| parts.len()).map_err(|failure| failure.message)
+        };
+        assert_eq!(found(&table, true), Ok(1));
+        table.spans[0].assembly[0].order = Some(xk_table::Order::AtLeast);
+        assert_eq!(found(&table, false), Ok(1));
+        let refused = found(&table, true);
+        assert!(
+            refused.as_ref().is_err_and(|why| why.contains("a.bpf.c:7") && why.contains("XK_TUNE_EACH")),
+            "{refused:?}"
+        );
+    }
 }

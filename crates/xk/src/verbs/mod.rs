@@ -17,6 +17,7 @@ mod scan;
 mod scoped;
 mod scopes;
 pub mod set;
+mod sign;
 mod status;
 mod top;
 mod transition;
@@ -44,6 +45,8 @@ pub enum Verb {
     Explain(explain::Args),
     /// Show again that tables hold: identity, tested values, proofs
     Verify(verify::Args),
+    /// Sign tables, for an xk.ko that loads signed ones only
+    Sign(sign::Args),
     /// List the constants that can be tuned, with their values
     List(list::Args),
     /// Give constants other values
@@ -83,6 +86,7 @@ impl Verb {
             Verb::Build(args) => build::run(args),
             Verb::Explain(args) => explain::run(&args),
             Verb::Verify(args) => verify::run(&args),
+            Verb::Sign(args) => sign::run(&args),
             Verb::List(args) => list::run(&args),
             Verb::Set(args) => set::run(&args),
             Verb::Get(args) => get::run(&args),
@@ -113,13 +117,15 @@ impl Verb {
             Verb::Status(args) => args.json,
             Verb::Tune(args) => args.json(),
             Verb::Build(_) | Verb::Set(_) | Verb::Unset(_) | Verb::Top(_) | Verb::Bundle(_) => false,
-            Verb::Gen(_) | Verb::Load(_) | Verb::Reload(_) | Verb::Unload(_) | Verb::Compile(_) => false,
+            Verb::Gen(_) | Verb::Load(_) | Verb::Reload(_) | Verb::Unload(_) | Verb::Compile(_) | Verb::Sign(_) => {
+                false
+            }
         }
     }
 }
 
 /// How a person calls a constant.
-fn title(constant: &ConstRef) -> &str {
+pub(crate) fn title(constant: &ConstRef) -> &str {
     constant.name.as_deref().unwrap_or(&constant.id)
 }
 
@@ -135,7 +141,16 @@ fn is_tune_of(tune: &TuneStatus, constant: &ConstRef) -> bool {
 
 /// The device; `None` when xk.ko is not loaded, and so nothing is tuned.
 fn device_if_loaded() -> Result<Option<Device>> {
-    match Device::open() {
+    if_loaded(Device::open())
+}
+
+/// As [`device_if_loaded`], for who only looks.
+fn device_to_read() -> Result<Option<Device>> {
+    if_loaded(Device::open_to_read())
+}
+
+fn if_loaded(opened: std::result::Result<Device, RuntimeError>) -> Result<Option<Device>> {
+    match opened {
         Ok(device) => Ok(Some(device)),
         Err(RuntimeError::NotLoaded) => Ok(None),
         Err(error) => Err(error.into()),

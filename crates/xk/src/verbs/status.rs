@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::{json, Value};
-use xk_runtime::{Device, Error as RuntimeError, PolicyStatus, Probe, SitePolicy, SiteStatus, State, TuneStatus};
+use xk_runtime::{
+    Device, Error as RuntimeError, PolicyStatus, Probe, SitePolicy, SiteStatus, State, Stops, TuneStatus,
+};
 
 use super::{owner, probe_word, title_of};
 use crate::context::{running, Folders, Tables};
@@ -25,12 +27,12 @@ pub struct Args {
 pub fn run(args: &Args) -> Result {
     let folders = Folders::new();
     let tables = folders.tables(&running()?.build_id)?;
-    let (module, tunes) = match Device::open() {
+    let (module, tunes, stops) = match Device::open_to_read() {
         Ok(device) => {
             let (_, module) = device.version()?;
-            (Some(module), device.tunes()?)
+            (Some(module), device.tunes()?, Some(device.stops()?))
         }
-        Err(RuntimeError::NotLoaded) => (None, Vec::new()),
+        Err(RuntimeError::NotLoaded) => (None, Vec::new(), None),
         Err(error) => return Err(error.into()),
     };
     let shown = Shown { tunes: &tunes, groups: &Group::all(&tunes), tables: &tables };
@@ -39,9 +41,13 @@ pub fn run(args: &Args) -> Result {
     if args.json {
         let mut document = document(module.as_deref(), &shown);
         document["forbidden"] = forbidden(rules.as_ref().ok());
+        document["stops"] = stops.map_or(Value::Null, |stops| stops_document(&stops));
         print_json(document);
     } else {
         print!("{}", text(module.as_deref(), &shown, Paint::stdout()));
+        if let Some(stops) = stops.filter(|stops| stops.number > 0) {
+            println!("\n{}", stops_sentence(&stops));
+        }
         if let Some(sentence) = rules.as_ref().map_or_else(|failure| Some(failure.message.clone()), Rules::sentence) {
             println!("\n{sentence}");
         }
@@ -53,6 +59,28 @@ pub fn run(args: &Args) -> Result {
 fn forbidden(rules: Option<&Rules>) -> Value {
     let each = |(backend, place)| json!({ "backend": backend, "by": place });
     rules.map_or(Value::Null, |rules| rules.forbidden().map(each).collect())
+}
+
+fn stops_document(stops: &Stops) -> Value {
+    json!({
+        "number": stops.number,
+        "total_ms": stops.total.as_secs_f64() * 1e3,
+        "longest_ms": stops.longest.as_secs_f64() * 1e3,
+        "since_s": stops.since.as_secs_f64(),
+        "share": stops.share(),
+    })
+}
+
+/// What changes have cost everybody else.
+fn stops_sentence(stops: &Stops) -> String {
+    format!(
+        "all processors were stopped {} in {}, for {:.2} ms together ({:.4} % of the time), {:.2} ms at most",
+        count(usize::try_from(stops.number).unwrap_or(usize::MAX), "time"),
+        time(stops.since),
+        stops.total.as_secs_f64() * 1e3,
+        stops.share() * 100.0,
+        stops.longest.as_secs_f64() * 1e3
+    )
 }
 
 /// What is to be shown, and with which names.

@@ -46,7 +46,7 @@ struct Look {
 
 impl Look {
     fn take() -> Result<Self> {
-        let (tunes, loaded) = match Device::open() {
+        let (tunes, loaded) = match Device::open_to_read() {
             Ok(device) => (device.tunes()?, true),
             Err(RuntimeError::NotLoaded) => (Vec::new(), false),
             Err(error) => return Err(error.into()),

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use xk_runtime::{Change, Device, Error as RuntimeError, Mode, Outcome, Transition};
+use xk_table::ScopeTable;
 
-use crate::exit::{Exit, Failure};
+use super::title;
+use crate::exit::{Exit, Failure, Result};
 
 /// When threads go over to another value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -41,16 +43,22 @@ pub struct Options {
 
 impl Options {
     /// The mode to use where the tables ask for `needed`; a warning when it is weaker.
-    pub fn mode(&self, needed: Mode) -> Mode {
-        let Some(wanted) = self.mode else { return needed };
+    ///
+    /// # Errors
+    /// When one of `tables` allows no weaker one.
+    pub fn mode<'a>(&self, needed: Mode, tables: impl IntoIterator<Item = &'a ScopeTable>) -> Result<Mode> {
+        let Some(wanted) = self.mode else { return Ok(needed) };
         let mode = Mode::from(wanted);
+        for table in tables {
+            strong_enough(table, mode)?;
+        }
         if mode < needed {
             eprintln!(
                 "warning: mode {mode} is weaker than {needed}, which these constants need: \
                  old and new values may be mixed for a moment"
             );
         }
-        mode
+        Ok(mode)
     }
 
     /// Makes the changes as one.
@@ -62,6 +70,23 @@ impl Options {
     ) -> std::result::Result<Transition, RuntimeError> {
         device.transition(changes, mode, self.timeout)
     }
+}
+
+/// Whether the value of `table` may change in `mode`: where an update tests a number for order, a thread may hold one
+/// that has passed the value, and the code itself would never meet it.
+///
+/// # Errors
+/// If it may not.
+pub fn strong_enough(table: &ScopeTable, mode: Mode) -> Result {
+    if mode >= table.mode || !table.tests_for_order() {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "{} changes in mode {} or a stronger one: in mode {mode} a thread may hold a number that has passed the value, \
+         and the code, which tests for equality, may never stop counting; leave out the mode",
+        title(&table.constant),
+        table.mode
+    )))
 }
 
 /// `500ms`, `5s`, `10m`, `2h`; a plain number is seconds.
@@ -113,6 +138,21 @@ pub fn describe(done: &Transition, mode: Mode) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_tests_for_order_changes_in_no_weaker_mode() {
+        let mut table = crate::fixture::table();
+        table.mode = Mode::Task;
+        let options = |mode| Options { mode, timeout: Duration::ZERO };
+        let now = options(Some(Wanted::Now));
+        assert_eq!(now.mode(Mode::Task, [&table]).ok(), Some(Mode::Now), "with a warning");
+        table.spans[0].assembly[0].order = Some(xk_table::Order::AtLeast);
+        let refused = now.mode(Mode::Task, [&table]).map_err(|failure| failure.message);
+        assert!(refused.as_ref().is_err_and(|why| why.contains("mode task or a stronger one")), "{refused:?}");
+        for enough in [None, Some(Wanted::Task), Some(Wanted::Global)] {
+            assert!(options(enough).mode(Mode::Task, [&table]).is_ok());
+        }
+    }
 
     #[test]
     fn times_have_units() {

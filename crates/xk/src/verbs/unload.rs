@@ -53,7 +53,7 @@ pub fn run(args: &Args) -> Result {
         return Ok(());
     }
     ending::refuse_held(&ending, &tables)?;
-    let done = ending::end(&device, &ending, &args.transition)?;
+    let done = ending::end(&device, &ending, &args.transition, &tables)?;
     for group in &wanted {
         Group::forget(&group.name);
     }

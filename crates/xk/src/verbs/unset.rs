@@ -48,7 +48,7 @@ pub fn run(args: &Args) -> Result {
     let Some(device) = device.filter(|_| !wanted.is_empty()) else { return Ok(()) };
     ending::refuse_held(&wanted, &tables)?;
     refuse_decided(&wanted, &tables)?;
-    let done = ending::end(&device, &wanted, &args.transition)?;
+    let done = ending::end(&device, &wanted, &args.transition, &tables)?;
     ending::show(&wanted, &tables, &done);
     Ok(())
 }

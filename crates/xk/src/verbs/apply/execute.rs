@@ -110,7 +110,7 @@ impl Work<'_> {
         options: &Options,
     ) -> Result<(Transition, Mode)> {
         let programs = self.verify(goals, prepared)?;
-        let mode = options.mode(mode_of(steps));
+        let mode = options.mode(mode_of(steps)?, steps.iter().filter_map(|step| table(step, self.tables)))?;
         // From here on nothing but SIGKILL ends the process half-way; that is the kernel's to undo.
         signals::hold_back();
         let given = self.load(steps, mode)?;
@@ -321,9 +321,11 @@ fn changes(steps: &[Step<'_>], given: &[Given<'_>]) -> Vec<Change> {
 }
 
 /// The strongest that one of the steps needs; a declaration may ask for a weaker one.
-fn mode_of(steps: &[Step<'_>]) -> Mode {
+fn mode_of(steps: &[Step<'_>]) -> Result<Mode> {
     let mode = |step: &Step<'_>| match step {
         Step::Add(goal) | Step::Change(goal, ..) => {
+            transition::strong_enough(goal.table, goal.mode)
+                .map_err(|failure| failure.about(&goal.place.to_string()))?;
             if goal.mode < goal.table.mode {
                 eprintln!(
                     "warning: {}: {} needs mode {}, and {} was asked for: old and new value may be mixed for a moment",
@@ -333,10 +335,20 @@ fn mode_of(steps: &[Step<'_>]) -> Mode {
                     goal.mode
                 );
             }
-            Some(goal.mode)
+            Ok(goal.mode)
         }
-        Step::Remove(_, tune) => Some(tune.mode),
-        Step::Keep(..) => None,
+        Step::Remove(_, tune) => Ok(tune.mode),
+        Step::Keep(..) => Ok(Mode::Now),
     };
-    steps.iter().filter_map(mode).max().unwrap_or(Mode::Now)
+    let modes = steps.iter().map(mode).collect::<Result<Vec<Mode>>>()?;
+    Ok(modes.into_iter().max().unwrap_or(Mode::Now))
+}
+
+/// The table of what changes.
+fn table<'a>(step: &Step<'a>, tables: &'a Tables) -> Option<&'a ScopeTable> {
+    match step {
+        Step::Add(goal) | Step::Change(goal, ..) => Some(goal.table),
+        Step::Remove(_, tune) => tables.of_tune(&tune.name),
+        Step::Keep(..) => None,
+    }
 }

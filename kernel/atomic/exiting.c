@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Threads that are inside a span while they exit, when no list of threads has them any
+ * more: proc_exit_connector(), which do_exit() calls behind exit_notify(), is replaced for
+ * threads of one name. They hold the constant there until they are released.
+ */
+#include <linux/ftrace.h>
+#include <linux/module.h>
+#include <linux/sched.h>
+#include <linux/string.h>
+
+#include "atomic.h"
+
+#define NAME "xk_detained"
+#define LONG_MS 600000
+
+static bool detains;
+static atomic_t detained;
+
+static void detain(struct task_struct *task)
+{
+	/* A thread of a process with others releases itself; a sole one is released by others. */
+	if (strcmp(task->comm, NAME))
+		return;
+	atomic_inc(&detained);
+	xk_atomic_hold_once(LONG_MS);
+	atomic_dec(&detained);
+}
+
+static void notrace on_exit(unsigned long ip, unsigned long parent, struct ftrace_ops *ops,
+			    struct ftrace_regs *regs)
+{
+	ftrace_regs_set_instruction_pointer(regs, (unsigned long)detain);
+}
+
+static struct ftrace_ops ops = {
+	.func = on_exit,
+	.flags = FTRACE_OPS_FL_IPMODIFY | FTRACE_OPS_FL_SAVE_REGS,
+};
+
+unsigned int xk_atomic_detained(void)
+{
+	return atomic_read(&detained);
+}
+
+int xk_atomic_detain(bool on)
+{
+	char function[] = "proc_exit_connector";
+	int ret = 0;
+
+	if (on == detains)
+		return 0;
+	if (on)
+		ret = ftrace_set_filter(&ops, function, strlen(function), true);
+	if (!ret)
+		ret = on ? register_ftrace_function(&ops) : unregister_ftrace_function(&ops);
+	if (!ret)
+		detains = on;
+	return ret;
+}

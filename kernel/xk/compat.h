@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Where the kernels differ for which the modules are built: an interface of the newer
+ * ones, made of that of the older, and what an option of a kernel takes from modules.
+ */
+#ifndef _XK_COMPAT_H
+#define _XK_COMPAT_H
+
+#include <linux/hrtimer.h>
+#include <linux/module.h>
+#include <linux/rculist.h>
+#include <linux/sched/signal.h>
+#include <linux/version.h>
+#include <linux/workqueue.h>
+
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 13, 0)
+static inline void hrtimer_setup(struct hrtimer *timer,
+				 enum hrtimer_restart (*function)(struct hrtimer *),
+				 clockid_t clock, enum hrtimer_mode mode)
+{
+	hrtimer_init(timer, clock, mode);
+	timer->function = function;
+}
+#endif
+
+/* Its argument became a string. */
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 13, 0)
+#define COMPAT_IMPORT_NS(ns) MODULE_IMPORT_NS(ns)
+#else
+#define COMPAT_IMPORT_NS(ns) MODULE_IMPORT_NS(#ns)
+#endif
+
+/* alloc_workqueue(), for who puts a macro of this name in its place. */
+#ifdef alloc_workqueue
+#define compat_alloc_workqueue(...) alloc_hooks(alloc_workqueue_noprof(__VA_ARGS__))
+#else
+#define compat_alloc_workqueue(...) alloc_workqueue(__VA_ARGS__)
+#endif
+
+/* The kernel's own also accepts a lock instead of RCU, which modules cannot name. */
+#ifdef CONFIG_PROVE_RCU_LIST
+#undef __for_each_thread
+#define __for_each_thread(signal, t) \
+	list_for_each_entry_rcu(t, &(signal)->thread_head, thread_node)
+#endif
+
+#endif /* _XK_COMPAT_H */

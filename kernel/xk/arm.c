@@ -224,10 +224,11 @@ static void arrive(struct xk_live_site *site, const struct module *module)
 {
 	struct xk_error error = {};
 
-	if (xk_verify_site(site, module, &error) || xk_turn_fill(site->tune, site)) {
+	if (xk_verify_site(site, module, &error)) {
 		give_up(site, &error);
 		return;
 	}
+	xk_turn_fill(site->tune, site);
 	xk_guards_flush();
 	site->phase = XK_PHASE_READY;
 	if (arm_one(site, &error))

@@ -17,7 +17,7 @@ static __always_inline int run_asked(const struct xk_live_site *site, struct pt_
 
 	if (values->policy && xk_policy_may_run())
 		return xk_policy_handle(site, values, regs);
-	return xk_run_nested(site, xk_values_at(values, site), regs);
+	return xk_run(site, xk_values_at(values, site), regs);
 }
 
 /* From a stub, with the registers there. See xk_stub_ask in stub.S. */

@@ -33,43 +33,22 @@ static int notrace before_value(struct kprobe *kprobe, struct pt_regs *regs)
 	return 0;
 }
 
-static int notrace before_compare(struct kprobe *kprobe, struct pt_regs *regs)
+static int notrace before_code(struct kprobe *kprobe, struct pt_regs *regs)
 {
-	xk_handle(to_site(kprobe), regs, xk_run_compare);
+	xk_handle(to_site(kprobe), regs, xk_run_code);
 	return 0;
 }
 
-static int notrace before_binary(struct kprobe *kprobe, struct pt_regs *regs)
+static int notrace before_plain(struct kprobe *kprobe, struct pt_regs *regs)
 {
-	xk_handle(to_site(kprobe), regs, xk_run_binary);
-	return 0;
-}
-
-static int notrace before_select(struct kprobe *kprobe, struct pt_regs *regs)
-{
-	xk_handle(to_site(kprobe), regs, xk_run_select);
-	return 0;
-}
-
-static int notrace before_steps(struct kprobe *kprobe, struct pt_regs *regs)
-{
-	xk_handle(to_site(kprobe), regs, xk_run_steps);
-	return 0;
-}
-
-static int notrace before_interpret(struct kprobe *kprobe, struct pt_regs *regs)
-{
-	xk_handle(to_site(kprobe), regs, xk_run_interpret);
+	xk_handle(to_site(kprobe), regs, xk_run_plain);
 	return 0;
 }
 
 static const kprobe_pre_handler_t before[] = {
-	[XK_PLAN_VALUE] = before_value,
-	[XK_PLAN_COMPARE] = before_compare,
-	[XK_PLAN_BINARY] = before_binary,
-	[XK_PLAN_SELECT] = before_select,
-	[XK_PLAN_STEPS] = before_steps,
-	[XK_PLAN_INTERPRET] = before_interpret,
+	[XK_NATIVE_VALUE] = before_value,
+	[XK_NATIVE_CODE] = before_code,
+	[XK_NATIVE_PLAIN] = before_plain,
 };
 
 static void notrace after(struct kprobe *kprobe, struct pt_regs *regs,
@@ -97,11 +76,8 @@ static int notrace instead(struct kprobe *kprobe, struct pt_regs *regs)
 
 /* A probe in a handler would end in itself. */
 NOKPROBE_SYMBOL(before_value);
-NOKPROBE_SYMBOL(before_compare);
-NOKPROBE_SYMBOL(before_binary);
-NOKPROBE_SYMBOL(before_select);
-NOKPROBE_SYMBOL(before_steps);
-NOKPROBE_SYMBOL(before_interpret);
+NOKPROBE_SYMBOL(before_code);
+NOKPROBE_SYMBOL(before_plain);
 NOKPROBE_SYMBOL(after);
 NOKPROBE_SYMBOL(after_nothing);
 NOKPROBE_SYMBOL(instead);
@@ -113,7 +89,7 @@ static int kprobe_prepare(struct xk_live_site *site, struct xk_error *error)
 	site->kprobe.addr = (kprobe_opcode_t *)site->address;
 	switch (site->when) {
 	case XK_BEFORE:
-		site->kprobe.pre_handler = before[site->plan.kind];
+		site->kprobe.pre_handler = before[site->native.kind];
 		break;
 	case XK_AFTER:
 		site->kprobe.post_handler = after;

@@ -14,7 +14,7 @@
 #include "stubs.h"
 
 /* What depends on the value at this site. Bounded by the operations of the site. */
-void notrace xk_policy_fill(struct xk_policy_cpu *cpu, u64 *frame, s64 value)
+void notrace xk_policy_fill(struct xk_policy_cpu *cpu, s64 value)
 {
 	const struct xk_live_site *site = cpu->site;
 	struct xk_site_values *values = &cpu->values;
@@ -22,8 +22,7 @@ void notrace xk_policy_fill(struct xk_policy_cpu *cpu, u64 *frame, s64 value)
 
 	for (i = 0; i < site->nr_ivs; i++)
 		values->ivs[i] = xk_iv_apply(&site->ivs[i], value);
-	xk_plan_fill(&site->plan, values->ivs, frame);
-	xk_shape_fill(&site->plan, frame, values->constants);
+	xk_native_fill(&site->native, values->ivs, values->constants);
 	cpu->value = value;
 	cpu->bucket = value < 1 ? 0 : min(ilog2(value) + 1, XK_POLICY_BUCKETS - 1);
 }
@@ -96,7 +95,7 @@ static bool notrace decide_once(struct xk_policy_cpu *cpu, const struct xk_live_
 	cpu->count.reused++;
 	cpu->set = kept->set;
 	if (kept->set && cpu->value != kept->value)
-		xk_policy_fill(cpu, this_cpu_ptr(cpu->values.frame), kept->value);
+		xk_policy_fill(cpu, kept->value);
 	return true;
 }
 
@@ -111,7 +110,7 @@ static noinline int notrace handle_any(const struct xk_live_site *site,
 
 	if (!xk_bpf_enter()) {
 		this_cpu_inc(chosen->decided->count.skipped);
-		return xk_run_nested(site, chosen, regs);
+		return xk_run(site, chosen, regs);
 	}
 	begin(cpu, chosen, regs);
 	if (cpu->once)
@@ -153,7 +152,7 @@ int notrace xk_policy_handle(const struct xk_live_site *site, const struct xk_va
 	} else {
 		cpu->count.kept++;
 	}
-	xk_shape_value(&site->plan.shape, constants, regs);
+	xk_set_value(site, constants[0], regs);
 	end();
 	xk_count_hit(site);
 	return 0;

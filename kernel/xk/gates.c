@@ -29,7 +29,9 @@ void xk_stub_take(struct xk_stub *stub, const struct xk_values *values)
 {
 	const struct xk_site_values *of_site = xk_values_at(values, stub->site);
 
+	/* Code reads one or the other. */
 	WRITE_ONCE(stub->value, of_site->constants[0]);
+	WRITE_ONCE(stub->constants, of_site->constants);
 	/* The block, or the value, is complete before a handler can find it. */
 	smp_store_release(&stub->decided, values->policy ? of_site : NULL);
 }

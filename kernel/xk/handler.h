@@ -17,63 +17,37 @@ static __always_inline void xk_count_hit(const struct xk_live_site *site)
 	this_cpu_inc(site->counters->hits);
 }
 
+static __always_inline void xk_set_value(const struct xk_live_site *site, u64 value,
+					 struct pt_regs *regs)
+{
+	*(u64 *)((char *)regs + site->native.to) = value;
+}
+
 static __always_inline int
 xk_run_value(const struct xk_live_site *site, const struct xk_site_values *values,
 	     struct pt_regs *regs)
 {
-	xk_shape_value(&site->plan.shape, values->constants, regs);
+	xk_set_value(site, values->constants[0], regs);
 	xk_count_hit(site);
 	return 0;
 }
 
 static __always_inline int
-xk_run_compare(const struct xk_live_site *site, const struct xk_site_values *values,
-	       struct pt_regs *regs)
+xk_run_code(const struct xk_live_site *site, const struct xk_site_values *values,
+	    struct pt_regs *regs)
 {
 	xk_count_hit(site);
-	if (xk_shape_compare(&site->plan.shape, values->constants, regs))
+	if (site->code(regs, values->constants))
 		return xk_fault(site);
 	return 0;
 }
 
 static __always_inline int
-xk_run_binary(const struct xk_live_site *site, const struct xk_site_values *values,
-	      struct pt_regs *regs)
-{
-	xk_count_hit(site);
-	if (xk_shape_binary(&site->plan.shape, values->constants, regs))
-		return xk_fault(site);
-	return 0;
-}
-
-static __always_inline int
-xk_run_select(const struct xk_live_site *site, const struct xk_site_values *values,
-	      struct pt_regs *regs)
-{
-	xk_count_hit(site);
-	if (xk_shape_select(&site->plan.shape, values->constants, regs))
-		return xk_fault(site);
-	return 0;
-}
-
-static __always_inline int
-xk_run_steps(const struct xk_live_site *site, const struct xk_site_values *values,
+xk_run_plain(const struct xk_live_site *site, const struct xk_site_values *values,
 	     struct pt_regs *regs)
 {
 	xk_count_hit(site);
-	if (xk_plan_run(&site->plan, this_cpu_ptr(values->frame), regs))
-		return xk_fault(site);
-	return 0;
-}
-
-static __always_inline int
-xk_run_interpret(const struct xk_live_site *site, const struct xk_site_values *values,
-		 struct pt_regs *regs)
-{
-	const struct xk_plan *plan = &site->plan;
-
-	xk_count_hit(site);
-	if (xk_ops_run(plan->ops, plan->nr_ops, values->ivs, regs))
+	if (xk_ops_run(site->linked, site->native.nr_ops, values->ivs, regs))
 		return xk_fault(site);
 	return 0;
 }
@@ -81,29 +55,14 @@ xk_run_interpret(const struct xk_live_site *site, const struct xk_site_values *v
 static inline int xk_run(const struct xk_live_site *site, const struct xk_site_values *values,
 			 struct pt_regs *regs)
 {
-	switch (site->plan.kind) {
-	case XK_PLAN_VALUE:
+	switch (site->native.kind) {
+	case XK_NATIVE_VALUE:
 		return xk_run_value(site, values, regs);
-	case XK_PLAN_COMPARE:
-		return xk_run_compare(site, values, regs);
-	case XK_PLAN_BINARY:
-		return xk_run_binary(site, values, regs);
-	case XK_PLAN_SELECT:
-		return xk_run_select(site, values, regs);
-	case XK_PLAN_STEPS:
-		return xk_run_steps(site, values, regs);
+	case XK_NATIVE_CODE:
+		return xk_run_code(site, values, regs);
 	default:
-		return xk_run_interpret(site, values, regs);
+		return xk_run_plain(site, values, regs);
 	}
-}
-
-/* Where handlers may nest, nothing of theirs is the CPU's. */
-static inline int xk_run_nested(const struct xk_live_site *site,
-				const struct xk_site_values *values, struct pt_regs *regs)
-{
-	if (site->plan.kind == XK_PLAN_STEPS)
-		return xk_run_interpret(site, values, regs);
-	return xk_run(site, values, regs);
 }
 
 static __always_inline const struct xk_site_values *

@@ -141,6 +141,9 @@ static void __exit xk_exit(void)
 	xk_detour_exit();
 	xk_exiting_exit();
 	/* Versions that were left, and then the policies that they used. */
+#ifdef CONFIG_TASKS_RCU
+	rcu_barrier_tasks();
+#endif
 	rcu_barrier();
 	destroy_workqueue(xk_workqueue);
 	rcu_barrier();

@@ -24,6 +24,8 @@ static __always_inline u64 xk_per_cpu_base(void)
 
 /* The lowest canonical kernel address of this processor; set at init. */
 extern u64 xk_kernel_base;
+/* From there to what xk_memory_allowed() excludes. */
+extern u64 xk_kernel_size;
 
 void xk_memory_init(void);
 

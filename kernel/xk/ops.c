@@ -6,8 +6,8 @@
  * were not written, registers that a probe cannot set, and stores that the
  * site does not declare.
  *
- * The interpreter follows uapi/xk.h to the letter. Handlers use the faster
- * form of plan.c where a program has one; both are compared in user space.
+ * The interpreter follows uapi/xk.h to the letter. Handlers and stubs use native
+ * code (native.h) where there is some; both are compared in user space.
  */
 #include "ops.h"
 #include "memory.h"

@@ -33,10 +33,8 @@ static void free_policy(struct work_struct *work)
 	for (i = 0; i < policy->nr_links; i++)
 		bpf_link_put(policy->links[i]);
 	kfree(policy->links);
-	for (i = 0; i < policy->nr_sites; i++) {
+	for (i = 0; i < policy->nr_sites; i++)
 		free_percpu(policy->sites[i].cpus);
-		free_percpu(policy->sites[i].frame);
-	}
 	if (policy->program)
 		bpf_prog_put(policy->program);
 	kvfree(policy);
@@ -58,9 +56,9 @@ void xk_policy_forget(struct xk_live_policy *policy, const struct xk_live_site *
 	for_each_possible_cpu(cpu) {
 		struct xk_policy_cpu *to = per_cpu_ptr(decided->cpus, cpu);
 
-		xk_policy_fill(to, per_cpu_ptr(decided->frame, cpu), site->tune->default_value);
+		xk_policy_fill(to, site->tune->default_value);
 		to->once = decided->once;
-		to->plain = !decided->once && site->plan.kind == XK_PLAN_VALUE;
+		to->plain = !decided->once && site->native.kind == XK_NATIVE_VALUE;
 	}
 }
 
@@ -78,13 +76,11 @@ static int create_site(struct xk_policy_site *site, const struct xk_live_site *l
 	int cpu;
 
 	site->cpus = alloc_percpu(struct xk_policy_cpu);
-	site->frame = __alloc_percpu(XK_MAX_OPS * sizeof(u64), sizeof(u64));
-	if (!site->cpus || !site->frame)
+	if (!site->cpus)
 		return -ENOMEM;
 	for_each_possible_cpu(cpu) {
 		struct xk_policy_cpu *to = per_cpu_ptr(site->cpus, cpu);
 
-		to->values.frame = site->frame;
 		to->site = live;
 		to->counters = live->counters;
 		to->program = program;

@@ -48,7 +48,6 @@ struct xk_policy_cpu {
 
 struct xk_policy_site {
 	struct xk_policy_cpu __percpu *cpus;
-	u64 __percpu *frame;
 	bool once;
 };
 
@@ -133,7 +132,7 @@ static __always_inline void xk_bpf_leave(void)
 }
 
 /* decide.c */
-void xk_policy_fill(struct xk_policy_cpu *cpu, u64 *frame, s64 value);
+void xk_policy_fill(struct xk_policy_cpu *cpu, s64 value);
 int xk_policy_handle(const struct xk_live_site *site, const struct xk_values *values,
 		     struct pt_regs *regs);
 

@@ -35,7 +35,7 @@ static noinline notrace long set_another(struct xk_policy_cpu *cpu, s64 value)
 		cpu->count.refused++;
 		return -ERANGE;
 	}
-	xk_policy_fill(cpu, this_cpu_ptr(cpu->values.frame), value);
+	xk_policy_fill(cpu, value);
 	cpu->set = true;
 	return 0;
 }

@@ -282,15 +282,11 @@ int xk_site_link(struct xk_live_site *site, const u8 *text, u32 len, struct xk_e
 {
 	int ret;
 
-	struct xk_op *ops;
-
-	ops = kmemdup_array(site->ops, site->nr_ops, sizeof(*ops), GFP_KERNEL);
-	if (!ops)
-		return -ENOMEM;
+	memcpy(site->linked, site->ops, site->nr_ops * sizeof(*site->ops));
 	memcpy(site->original, text + site->offset, XK_PATCH_LEN);
-	xk_ops_link(ops, site->nr_ops, text, site->place.function);
-	xk_plan_build(&site->plan, ops, site->nr_ops);
-	kfree(ops);
+	xk_ops_link(site->linked, site->nr_ops, text, site->place.function);
+	xk_native_build(&site->native, site->linked, site->nr_ops);
+	xk_code_prepare(site);
 	ret = choose_backend(site, text, len, error);
 	return ret ?: site->backend->prepare(site, error);
 }
@@ -316,6 +312,7 @@ void xk_site_destroy(struct xk_live_site *site)
 {
 	if (site->backend)
 		site->backend->destroy(site);
+	xk_code_free(site);
 	xk_site_free_source(site);
 	free_percpu(site->counters);
 }

@@ -12,78 +12,30 @@
 
 /* With a displacement of eight bits. */
 #define JMP8 0xeb
-/* Of a register and memory, wider than a byte. */
-#define MOV 0x8b
-#define CMP 0x3b
+#define GATE_LEN 2
+#define JMP 0xe9
+#define CALL 0xe8
 /* Bytes of emit_return(). */
 #define RETURN_LEN 11
 
 /* Under xk_lock; handlers read the site of their own. */
 static struct xk_stub stubs[XK_STUBS];
 
-/* Code that is written. */
-struct emitter {
-	u8 code[XK_STUB_LEN];
-	unsigned int len;
-	unsigned long base;
-	bool failed;		/* no room, or too far */
-};
-
-static unsigned long here(const struct emitter *out)
-{
-	return out->base + out->len;
-}
-
-static void emit(struct emitter *out, const void *bytes, unsigned int len)
-{
-	if (out->len + len > sizeof(out->code)) {
-		out->failed = true;
-		return;
-	}
-	memcpy(out->code + out->len, bytes, len);
-	out->len += len;
-}
-
-static void emit_jump(struct emitter *out, unsigned long target)
-{
-	u8 jump[XK_JUMP_LEN];
-
-	if (!xk_write_jump(jump, sizeof(jump), here(out), target))
-		out->failed = true;
-	emit(out, jump, sizeof(jump));
-}
-
-/* A jump whose target follows; returns where its displacement stands. */
-static unsigned int emit_forward(struct emitter *out)
-{
-	emit_jump(out, here(out) + XK_JUMP_LEN);
-	return out->len - sizeof(s32);
-}
-
-/* If there is one. */
-static void lead_here(struct emitter *out, unsigned int field)
-{
-	s32 distance = out->len - (field + sizeof(s32));
-
-	if (field)
-		memcpy(out->code + field, &distance, sizeof(distance));
-}
-
-static void emit_relocated(struct emitter *out, const struct xk_window *window,
+static void emit_relocated(struct xk_emitter *out, const struct xk_window *window,
 			   unsigned int first, unsigned int end)
 {
 	u8 bytes[XK_MAX_RELOCATED];
 	unsigned int i, len;
 
 	for (i = first; i < end; i++) {
-		len = xk_relocate(window, i, bytes, here(out));
+		len = xk_relocate(window, i, bytes, xk_emit_here(out));
 		if (!len)
 			out->failed = true;
-		emit(out, bytes, len);
+		xk_emit(out, bytes, len);
 	}
 }
 
-static void emit_pushed(struct emitter *out, unsigned long address)
+static void emit_pushed(struct xk_emitter *out, unsigned long address)
 {
 	u8 push[5] = { 0x68 };
 	s32 cut = address;
@@ -92,28 +44,24 @@ static void emit_pushed(struct emitter *out, unsigned long address)
 	if ((unsigned long)(long)cut != address)
 		out->failed = true;
 	memcpy(push + 1, &cut, sizeof(cut));
-	emit(out, push, sizeof(push));
+	xk_emit(out, push, sizeof(push));
 }
 
 /* The upper part of a pt_regs, as stub.S expects it; and a call. */
-static void emit_call(struct emitter *out, const struct xk_stub *stub, const u8 *function)
+static void emit_call(struct xk_emitter *out, const struct xk_stub *stub, const u8 *function)
 {
 	static const u8 push[] = { 0x54, 0x9c, 0x6a, __KERNEL_CS };	/* %rsp, flags, cs */
 	const struct xk_live_site *site = stub->site;
-	u8 call[XK_JUMP_LEN];
 
 	emit_pushed(out, (unsigned long)stub);
-	emit(out, push, sizeof(push));
+	xk_emit(out, push, sizeof(push));
 	/* Where it stands, for those who walk the stack: see stack.c. */
 	emit_pushed(out, site->address + (site->when == XK_AFTER ? site->insn_len : 0));
-	if (!xk_write_jump(call, sizeof(call), here(out), (unsigned long)function))
-		out->failed = true;
-	call[0] = 0xe8;
-	emit(out, call, sizeof(call));
+	xk_emit_branch(out, CALL, (unsigned long)function);
 }
 
 /* The rest of it comes from the stack: flags count, the others do not. */
-static void emit_return(struct emitter *out)
+static void emit_return(struct xk_emitter *out)
 {
 	static const u8 code[] = {
 		0x48, 0x8d, 0x64, 0x24, 0x10,	/* lea 16(%rsp), %rsp: ip, cs */
@@ -122,130 +70,35 @@ static void emit_return(struct emitter *out)
 	};
 
 	BUILD_BUG_ON(sizeof(code) != RETURN_LEN);
-	emit(out, code, sizeof(code));
+	xk_emit(out, code, sizeof(code));
 }
 
-/* Numbers of general registers in instructions, by their place in pt_regs; or -1. */
-static int register_number(u16 offset)
+/* Number of a general register in instructions, by its place in pt_regs. */
+static unsigned int register_number(u16 offset)
 {
-	static const u16 offsets[] = {
-		offsetof(struct pt_regs, ax), offsetof(struct pt_regs, cx),
-		offsetof(struct pt_regs, dx), offsetof(struct pt_regs, bx),
-		0xffff, offsetof(struct pt_regs, bp),
-		offsetof(struct pt_regs, si), offsetof(struct pt_regs, di),
-		offsetof(struct pt_regs, r8), offsetof(struct pt_regs, r9),
-		offsetof(struct pt_regs, r10), offsetof(struct pt_regs, r11),
-		offsetof(struct pt_regs, r12), offsetof(struct pt_regs, r13),
-		offsetof(struct pt_regs, r14), offsetof(struct pt_regs, r15),
-	};
 	unsigned int i;
 
-	for (i = 0; i < ARRAY_SIZE(offsets); i++)
-		if (offsets[i] == offset)
-			return i;
-	return -1;
-}
-
-/* prefixes, then `opcode value(%rip), %register`: the field of the address is last. */
-static void emit_with_value(struct emitter *out, const struct xk_stub *stub, u8 width,
-			    u8 opcode, unsigned int number)
-{
-	u8 code[8];
-	unsigned int len = 0;
-	s64 distance;
-	s32 cut;
-
-	if (width == 2)
-		code[len++] = 0x66;
-	/* Always, so that a byte is the low one of any register. */
-	code[len++] = 0x40 | (width == 8 ? 8 : 0) | (number >= 8 ? 4 : 0);
-	code[len++] = width == 1 ? opcode - 1 : opcode;
-	code[len++] = 0x05 | (number & 7) << 3;
-	distance = (unsigned long)&stub->value - (here(out) + len + sizeof(cut));
-	cut = distance;
-	if (distance != cut)
-		out->failed = true;
-	memcpy(code + len, &cut, sizeof(cut));
-	emit(out, code, len + sizeof(cut));
-}
-
-/* The part of the register that is compared is as wide as the comparison. */
-static bool covers(const struct xk_shape *shape)
-{
-	u64 compared = shape->compare_width == 8 ? ~0ULL :
-		       (1ULL << 8 * shape->compare_width) - 1;
-
-	return (shape->source_mask & compared) == compared;
-}
-
-/* Flags as after comparing the register with the value; those in `set`, no others. */
-static void emit_compare(struct emitter *out, struct xk_stub *stub, unsigned int number,
-			 u32 set)
-{
-	static const u8 save[] = { 0x50, 0x9c };		/* push %rax; pushfq */
-	static const u8 get[] = { 0x9c, 0x58 };			/* pushfq; pop %rax */
-	u8 and[] = { 0x25, 0, 0, 0, 0 };			/* and $set, %eax */
-	u8 clear[] = { 0x48, 0x81, 0x24, 0x24, 0, 0, 0, 0 };	/* andq $~set, (%rsp) */
-	static const u8 merge[] = { 0x48, 0x09, 0x04, 0x24 };	/* or %rax, (%rsp) */
-	static const u8 restore[] = { 0x9d, 0x58 };		/* popfq; pop %rax */
-	u8 width = stub->site->plan.shape.compare_width;
-	s32 cleared = ~set;
-
-	if (set == XK_STATUS_FLAGS) {
-		emit_with_value(out, stub, width, CMP, number);
-		return;
-	}
-	memcpy(and + 1, &set, sizeof(set));
-	memcpy(clear + 4, &cleared, sizeof(cleared));
-	emit(out, save, sizeof(save));
-	emit_with_value(out, stub, width, CMP, number);
-	emit(out, get, sizeof(get));
-	emit(out, and, sizeof(and));
-	emit(out, clear, sizeof(clear));
-	emit(out, merge, sizeof(merge));
-	emit(out, restore, sizeof(restore));
-}
-
-/*
- * The update, compiled: a register that becomes the value, and the flags of comparing
- * one with it. False: it is more than that. Memory is left to the handler, which
- * survives a fault.
- */
-static bool emit_value(struct emitter *out, struct xk_stub *stub)
-{
-	const struct xk_plan *plan = &stub->site->plan;
-	const struct xk_shape *shape = &plan->shape;
-	int to = register_number(shape->to), from = register_number(shape->from);
-
-	if (plan->kind == XK_PLAN_VALUE && to >= 0) {
-		emit_with_value(out, stub, 8, MOV, to);
-		return true;
-	}
-	if (plan->kind == XK_PLAN_COMPARE && !shape->memory && !shape->shift && from >= 0 &&
-	    shape->to == offsetof(struct pt_regs, flags) && !(shape->set & ~XK_STATUS_FLAGS) &&
-	    shape->keep == ~shape->set && covers(shape)) {
-		emit_compare(out, stub, from, shape->set);
-		return true;
-	}
-	return false;
+	for (i = 0; i < XK_GPRS - 1 && xk_reg_offset[i] != offset; i++)
+		;
+	return i;
 }
 
 /* What comes next is what the gate leads to then. */
-static void aim(struct xk_stub *stub, enum xk_gate gate, struct emitter *out)
+static void aim(struct xk_stub *stub, enum xk_gate gate, struct xk_emitter *out)
 {
-	unsigned int distance = out->len - (stub->gate + 2);
+	unsigned int distance = out->len - (stub->gate + GATE_LEN);
 
 	if (distance > S8_MAX)
 		out->failed = true;
 	stub->target[gate] = distance;
 }
 
-static void emit_gate(struct emitter *out, struct xk_stub *stub)
+static void emit_gate(struct xk_emitter *out, struct xk_stub *stub)
 {
 	static const u8 jump[] = { JMP8, 0 };
 
 	stub->gate = out->len;
-	emit(out, jump, sizeof(jump));
+	xk_emit(out, jump, sizeof(jump));
 	aim(stub, XK_GATE_ASK, out);
 }
 
@@ -253,10 +106,10 @@ static void emit_gate(struct emitter *out, struct xk_stub *stub)
  * What a policy chooses becomes a register: it stands where ip was. Returns where
  * the displacement of the jump behind it stands, or 0 when the update is more than that.
  */
-static unsigned int emit_decide(struct emitter *out, struct xk_stub *stub)
+static unsigned int emit_decide(struct xk_emitter *out, struct xk_stub *stub)
 {
-	const struct xk_plan *plan = &stub->site->plan;
-	int to = register_number(plan->shape.to);
+	const struct xk_native *native = &stub->site->native;
+	unsigned int to = register_number(native->to);
 	u8 code[] = {
 		0x40, 0x58,			/* pop, with the register's number: ip */
 		0x48, 0x8d, 0x64, 0x24, 0x08,	/* lea 8(%rsp), %rsp: cs */
@@ -264,84 +117,115 @@ static unsigned int emit_decide(struct emitter *out, struct xk_stub *stub)
 		0x48, 0x8d, 0x64, 0x24, 0x10,	/* lea 16(%rsp), %rsp: sp, ss */
 	};
 
-	if (plan->kind != XK_PLAN_VALUE || to < 0)
+	if (native->kind != XK_NATIVE_VALUE)
 		return 0;
 	code[0] |= to >> 3;
 	code[1] |= to & 7;
 	aim(stub, XK_GATE_DECIDE, out);
 	stub->can_decide = true;
 	emit_call(out, stub, xk_stub_decide);
-	emit(out, code, sizeof(code));
-	return emit_forward(out);
+	xk_emit(out, code, sizeof(code));
+	return xk_emit_forward(out, JMP);
+}
+
+/* What is written besides the window. */
+struct parts {
+	bool native;		/* with native code, if there is some */
+	struct xk_native_place place;
+	struct xk_native_code code;
+	unsigned int decided, skipped;	/* jumps whose targets follow */
+};
+
+/* What the gate may lead to besides asking. Jumps are short: so the code comes last. */
+static void emit_choices(struct xk_emitter *out, struct xk_stub *stub, struct parts *parts)
+{
+	parts->decided = emit_decide(out, stub);
+	aim(stub, XK_GATE_SKIP, out);
+	parts->skipped = xk_emit_forward(out, JMP);
+	if (!parts->native)
+		return;
+	aim(stub, XK_GATE_VALUE, out);
+	stub->has_value = xk_native_emit(out, &stub->site->native, &parts->place, &parts->code);
 }
 
 /* Before instruction `at` of the window. */
-static void emit_before(struct emitter *out, struct xk_stub *stub, unsigned int at)
+static void emit_before(struct xk_emitter *out, struct xk_stub *stub, struct parts *parts,
+			unsigned int at)
 {
 	const struct xk_window *window = &stub->window;
-	unsigned int asked, decided;
+	unsigned int asked;
 
 	emit_relocated(out, window, 0, at);
 	emit_gate(out, stub);
 	emit_call(out, stub, xk_stub_ask);
 	emit_return(out);
-	asked = emit_forward(out);
-	decided = emit_decide(out, stub);
-	aim(stub, XK_GATE_VALUE, out);
-	stub->has_value = emit_value(out, stub);
-	aim(stub, XK_GATE_SKIP, out);
-	lead_here(out, asked);
-	lead_here(out, decided);
+	asked = xk_emit_forward(out, JMP);
+	emit_choices(out, stub, parts);
+	xk_emit_land(out, asked);
+	xk_emit_land(out, parts->decided);
+	xk_emit_land(out, parts->skipped);
 	emit_relocated(out, window, at, window->nr);
 }
 
 /* What xk_stub_ask returns behind in addition when the update was not made. */
 #define FAULT_DISTANCE (RETURN_LEN + XK_JUMP_LEN)
 
-static void emit_instead(struct emitter *out, struct xk_stub *stub)
+static void emit_instead(struct xk_emitter *out, struct xk_stub *stub, struct parts *parts)
 {
 	const struct xk_window *window = &stub->window;
-	unsigned int asked, fault, decided, value = 0;
-	unsigned int at = window->site;
+	unsigned int asked, fault, value = 0, at = window->site;
 
 	emit_relocated(out, window, 0, at);
 	stub->fault_distance = FAULT_DISTANCE;
 	emit_gate(out, stub);
 	emit_call(out, stub, xk_stub_ask);
 	emit_return(out);
-	asked = emit_forward(out);
+	asked = xk_emit_forward(out, JMP);
 	emit_return(out);
-	fault = emit_forward(out);
-	decided = emit_decide(out, stub);
-	aim(stub, XK_GATE_VALUE, out);
-	stub->has_value = emit_value(out, stub);
+	fault = xk_emit_forward(out, JMP);
+	emit_choices(out, stub, parts);
 	if (stub->has_value)
-		value = emit_forward(out);
-	aim(stub, XK_GATE_SKIP, out);
-	lead_here(out, fault);
+		value = xk_emit_forward(out, JMP);
+	xk_emit_land(out, fault);
+	xk_emit_land(out, parts->skipped);
 	emit_relocated(out, window, at, at + 1);
-	lead_here(out, asked);
-	lead_here(out, decided);
-	lead_here(out, value);
+	xk_emit_land(out, asked);
+	xk_emit_land(out, parts->decided);
+	xk_emit_land(out, value);
 	emit_relocated(out, window, at + 1, window->nr);
+}
+
+static bool emit_all(struct xk_emitter *out, struct xk_stub *stub, bool native)
+{
+	const struct xk_window *window = &stub->window;
+	struct parts parts = {
+		.native = native,
+		.place = { .constant = &stub->value, .constants = &stub->constants },
+	};
+	unsigned long ask;
+
+	*out = (struct xk_emitter) { .base = xk_stub_address(stub) };
+	stub->has_value = false;
+	if (stub->site->when == XK_INSTEAD)
+		emit_instead(out, stub, &parts);
+	else
+		emit_before(out, stub, &parts, window->site + (stub->site->when == XK_AFTER));
+	if (window->falls_through)
+		xk_emit_branch(out, JMP, window->address + window->len);
+	ask = out->base + stub->gate + GATE_LEN + stub->target[XK_GATE_ASK];
+	if (stub->has_value)
+		xk_native_emit_fault(out, &parts.place, &parts.code, ask);
+	return !out->failed;
 }
 
 const char *xk_stub_build(struct xk_stub *stub)
 {
-	const struct xk_window *window = &stub->window;
-	struct emitter out = { .base = xk_stub_address(stub) };
-	u8 kind = window->insns[window->site].kind;
-	u8 when = stub->site->when;
+	u8 kind = stub->window.insns[stub->window.site].kind;
+	struct xk_emitter out;
 
-	if (when != XK_BEFORE && kind != XK_INSN_PLAIN && kind != XK_INSN_RIP)
+	if (stub->site->when != XK_BEFORE && kind != XK_INSN_PLAIN && kind != XK_INSN_RIP)
 		return "the update runs behind a branch, or instead of one";
-	if (when == XK_INSTEAD)
-		emit_instead(&out, stub);
-	else
-		emit_before(&out, stub, window->site + (when == XK_AFTER));
-	if (window->falls_through)
-		emit_jump(&out, window->address + window->len);
-	if (out.failed)
+	if (!emit_all(&out, stub, true) && !emit_all(&out, stub, false))
 		return "the code is too far from xk.ko, or its stub too long";
 	stub->state = XK_GATE_ASK;
 	out.code[stub->gate + 1] = stub->target[XK_GATE_ASK];
@@ -391,8 +275,8 @@ bool xk_stub_has(unsigned long address)
 void xk_stub_write_gate(const struct xk_stub *stub, enum xk_gate gate, struct xk_poke *poke)
 {
 	poke->address = xk_stub_address(stub) + stub->gate;
-	poke->meanwhile = poke->address + 2 + stub->target[XK_GATE_ASK];
-	poke->len = 2;
+	poke->meanwhile = poke->address + GATE_LEN + stub->target[XK_GATE_ASK];
+	poke->len = GATE_LEN;
 	poke->bytes[0] = JMP8;
 	poke->bytes[1] = stub->target[gate];
 }

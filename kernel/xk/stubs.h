@@ -12,8 +12,8 @@
  *
  * The gate leads to one of four: `ask` saves the registers and calls the handler
  * that probes use; `decide` lets a policy say what one register becomes, and only
- * that; `value` is the update itself, where it is one instruction; or to what is
- * behind them.
+ * that; `value` is the update itself, as native code (native.h), which asks if memory
+ * faults; or to what is behind them.
  */
 #ifndef _XK_STUBS_H
 #define _XK_STUBS_H
@@ -50,13 +50,15 @@ struct xk_stub {
 	/* When the last stop looked: */
 	bool entered;			/* a thread was in the middle of the window */
 	bool empty;			/* no thread was in the stub */
-	bool has_value;			/* XK_GATE_VALUE leads somewhere */
+	bool has_value;			/* XK_GATE_VALUE leads to native code */
 	bool can_decide;		/* so does XK_GATE_DECIDE */
 	enum xk_gate state;
 	u8 gate;			/* offset of the gate; a jump of two bytes */
 	u8 target[XK_GATES];		/* displacement of that jump */
 	u8 fault_distance;		/* how much further on it goes without an update */
-	u64 value;			/* what XK_GATE_VALUE assigns */
+	/* What XK_GATE_VALUE reads: its one constant, or where several are. */
+	u64 value;
+	const u64 *constants;
 	const struct xk_site_values *decided;	/* what XK_GATE_DECIDE reads; NULL: `value` */
 	struct xk_guards *guards;
 	struct xk_window window;

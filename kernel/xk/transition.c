@@ -216,17 +216,16 @@ u32 xk_turn_state(const struct xk_tune *tune, unsigned int *nr_blocking)
 }
 
 /* A module of the tune has come: `site` is linked, and not armed yet. */
-int xk_turn_fill(struct xk_tune *tune, const struct xk_live_site *site)
+void xk_turn_fill(struct xk_tune *tune, const struct xk_live_site *site)
 {
 	unsigned int i;
-	int ret = xk_values_fill(tune->values, site);
 
+	xk_values_fill(tune->values, site);
 	if (!tune->turn)
-		return ret;
-	for (i = 0; i < tune->turn->nr && !ret; i++)
+		return;
+	for (i = 0; i < tune->turn->nr; i++)
 		if (tune->turn->parts[i].tune == tune)
-			ret = xk_values_fill(tune->turn->parts[i].other, site);
-	return ret;
+			xk_values_fill(tune->turn->parts[i].other, site);
 }
 
 /*

@@ -11,7 +11,7 @@
 #include <linux/rcupdate.h>
 #include <linux/types.h>
 
-#include "plan.h"
+#include "native.h"
 #include "requires.h"
 #include "uapi/xk.h"
 
@@ -48,9 +48,8 @@ struct xk_counters {
 /* What depends on the value of a tune at one site. */
 struct xk_site_values {
 	const struct xk_values *of;		/* what it is a part of */
-	u64 constants[XK_SHAPE_CONSTANTS];	/* of a shape */
-	u64 __percpu *frame;		/* XK_PLAN_STEPS */
-	u64 ivs[XK_MAX_IVS];		/* XK_PLAN_INTERPRET */
+	u64 constants[XK_NATIVE_CONSTANTS];	/* of native code */
+	u64 ivs[XK_MAX_IVS];		/* of the plain interpreter */
 	struct xk_policy_cpu __percpu *decided;	/* by a policy */
 };
 
@@ -65,6 +64,7 @@ struct xk_values {
 	struct xk_values *before;	/* means something only while that is set */
 	struct xk_live_policy *policy;	/* decides; `value` where it does not; or NULL */
 	struct rcu_head rcu;
+	bool in_stubs;			/* code in stubs may hold a pointer into it */
 	s64 value;
 	unsigned int nr_sites;
 	struct xk_site_values sites[] __counted_by(nr_sites);
@@ -106,8 +106,11 @@ struct xk_live_site {
 	struct xk_counters __percpu *counters;
 	u32 values_offset;			/* of this site in them */
 	u32 index;				/* in the tune */
-	struct xk_plan plan;
+	struct xk_native native;
+	xk_native_fn code;			/* of XK_NATIVE_CODE: code.c */
 
+	struct xk_op linked[XK_MAX_OPS];	/* for the plain interpreter */
+	struct xk_stub *code_room;		/* where the code is; or NULL */
 	struct xk_tune *tune;
 	const struct xk_backend *backend;	/* NULL in data */
 	struct xk_stub *stub;			/* of backend_detour.c */
@@ -204,9 +207,13 @@ int xk_tune_site_info(struct xk_site_info *info);
 /* values.c */
 struct xk_values *xk_values_create(const struct xk_tune *tune, s64 value,
 				   struct xk_live_policy *policy);
-int xk_values_fill(struct xk_values *values, const struct xk_live_site *site);
+void xk_values_fill(struct xk_values *values, const struct xk_live_site *site);
 void xk_values_free(struct xk_values *values);
 void xk_values_retire(struct xk_values *values);
+
+/* code.c */
+void xk_code_prepare(struct xk_live_site *site);
+void xk_code_free(struct xk_live_site *site);
 
 /* text.c */
 struct xk_text *xk_text_get(struct xk_tune *tune, const struct xk_request *request, u64 bytes,
@@ -303,7 +310,7 @@ int xk_fault(const struct xk_live_site *site);
 int xk_transition(struct file *caller, struct xk_transition *request,
 		  struct xk_change *changes, char *report, struct xk_error *error);
 int xk_transition_report(u32 id, char *report, size_t size);
-int xk_turn_fill(struct xk_tune *tune, const struct xk_live_site *site);
+void xk_turn_fill(struct xk_tune *tune, const struct xk_live_site *site);
 u32 xk_turn_state(const struct xk_tune *tune, unsigned int *blocking);
 void xk_unload_start(struct xk_tune *tune);
 

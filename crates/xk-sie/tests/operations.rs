@@ -51,7 +51,7 @@ fn ops_run(folder: &Path) -> PathBuf {
     let binary = folder.join("ops_run");
     let mut compiler = Command::new("gcc-12");
     compiler.args(["-O1", "-std=gnu11", "-fsanitize=undefined", "-fno-sanitize-recover=all", "-o"]).arg(&binary);
-    for file in ["user/ops_run.c", "user/run.c", "ops.c", "plan.c", "shape.c"] {
+    for file in ["user/ops_run.c", "user/run.c", "user/native.S", "ops.c", "emit.c", "native.c", "native_code.c"] {
         compiler.arg(sources.join(file));
     }
     assert!(compiler.status().expect("gcc-12 is needed: apt-get install gcc-12").success());

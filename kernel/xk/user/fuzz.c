@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * fuzz [PROGRAMS [SEED]]: random programs through the checker and, if it
- * accepts them, through both interpreters, which must agree on everything.
- * Flags are compared with those of the processor. Prints how many programs of
- * each kind ran; fails if a kind never did, since then it was not tested.
+ * accepts them, through all that can execute them, which must agree on everything.
+ * Flags are compared with those of the processor. Prints how many programs
+ * ran in each form; fails if one never did, since then it was not tested.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -168,6 +168,40 @@ static unsigned int typical(struct xk_op *ops)
 	return n;
 }
 
+/* Few registers, read and set in any order; so are a few bytes of memory. */
+static unsigned int entangled(struct xk_op *ops)
+{
+	unsigned int i, nr = 4 + below(8);
+
+	for (i = 0; i < nr; i++) {
+		struct xk_op *op = &ops[i];
+
+		random_op(op, i);
+		if (i < 2 || !below(3))
+			*op = (struct xk_op) { .code = XK_OP_REG, .dst = i,
+					       .width = below(3) ? 8 : 1 << below(4) };
+		else if (!below(3))
+			op->code = XK_OP_SET_REG;
+		else if (!below(4))
+			op->code = below(2) ? XK_OP_LOAD : XK_OP_STORE;
+		switch (op->code) {
+		case XK_OP_REG:
+			op->a = below(3);
+			break;
+		case XK_OP_SET_REG:
+			op->dst = below(3);
+			break;
+		case XK_OP_LOAD:
+		case XK_OP_STORE:
+			op->a = below(2);
+			op->imm = below(3);
+			op->dst = op->code == XK_OP_LOAD ? i : 0;
+			break;
+		}
+	}
+	return nr;
+}
+
 static void random_machine(struct machine *machine)
 {
 	unsigned int i;
@@ -183,6 +217,10 @@ static void random_machine(struct machine *machine)
 		*xk_reg(&machine->regs, i) =
 			below(2) ? interesting() : machine->base + below(MEMORY_SIZE);
 	machine->regs.flags = random64();
+	/* So that code in a stub can run; and its memory may be the stack. */
+	machine->regs.sp = stack_top();
+	if (!below(4))
+		machine->base = stack_top() - below(MEMORY_SIZE);
 }
 
 /* The flags of one instruction, as the processor sets them. */
@@ -246,26 +284,55 @@ static void print(const struct xk_op *ops, unsigned int nr)
 			ops[i].imm);
 }
 
+/* How many programs did what. */
+static struct {
+	unsigned long refused, faulted, addresses, plain, native[IN_STUB + 1];
+} counts;
+
+/* In every form, from the same state. */
+static void run(const struct xk_op *ops, unsigned int nr, const u64 *ivs, struct machine *machine)
+{
+	struct machine before = *machine, native;
+	unsigned int form, forms = 0;
+	int ret = run_as_written(machine, ops, nr, ivs), other;
+
+	counts.faulted += ret != 0;
+	for (form = IN_FUNCTION; form <= IN_STUB; form++) {
+		native = before;
+		other = run_as_native(&native, ops, nr, ivs, form);
+		if (other == 1)
+			continue;
+		forms++;
+		counts.native[form]++;
+		if (other == ret && !memcmp(machine, &native, sizeof(native)))
+			continue;
+		fprintf(stderr, "fuzz: differs in form %u: %d, not %d\n", form, other, ret);
+		print(ops, nr);
+		exit(1);
+	}
+	counts.plain += !forms;
+}
+
 int main(int argc, char **argv)
 {
-	unsigned long programs = argc > 1 ? strtoul(argv[1], NULL, 0) : 200000;
-	unsigned long ran[XK_PLAN_INTERPRET + 1] = {}, refused = 0, faults = 0, addresses = 0, n;
-	unsigned int i, kind;
+	unsigned long programs = argc > 1 ? strtoul(argv[1], NULL, 0) : 200000, n;
+	unsigned int i;
 
 	if (argc > 2)
 		seed = strtoull(argv[2], NULL, 0) | 1;
 	for (n = 0; n < programs; n++) {
 		struct xk_op ops[XK_MAX_OPS + 1];
-		struct machine written, planned;
+		struct machine machine;
 		u64 ivs[XK_MAX_IVS] = { interesting(), interesting(), interesting() };
 		unsigned int nr = below(XK_MAX_OPS + 2);
 		struct xk_ops_limits limits;
 		struct xk_ops_error why;
-		int ret;
 
 		check_flags();
 		if (below(2)) {
 			nr = typical(ops);
+		} else if (below(2)) {
+			nr = entangled(ops);
 		} else {
 			nr = below(4) ? nr % 12 : nr;
 			for (i = 0; i < nr; i++)
@@ -275,30 +342,18 @@ int main(int argc, char **argv)
 			.nr_ivs = 3, .text_len = MEMORY_SIZE, .stores = below(2),
 		};
 		if (xk_ops_check(ops, nr, &limits, &why)) {
-			refused++;
+			counts.refused++;
 			continue;
 		}
-		addresses += has_address(ops, nr);
-		random_machine(&written);
-		link_to(&written, ops, nr);
-		planned = written;
-		ret = run_as_written(&written, ops, nr, ivs);
-		faults += ret != 0;
-		if (ret != run_as_planned(&planned, ops, nr, ivs, &kind) ||
-		    memcmp(&written, &planned, sizeof(written))) {
-			fprintf(stderr, "fuzz: program %lu of kind %u differs\n", n, kind);
-			print(ops, nr);
-			return 1;
-		}
-		ran[kind]++;
+		counts.addresses += has_address(ops, nr);
+		random_machine(&machine);
+		link_to(&machine, ops, nr);
+		run(ops, nr, ivs, &machine);
 	}
-	printf("fuzz: %lu programs, %lu refused, %lu faulted, %lu with addresses; ran",
-	       programs, refused, faults, addresses);
-	for (kind = 0; kind <= XK_PLAN_INTERPRET; kind++)
-		printf(" %lu", ran[kind]);
-	printf("\n");
-	for (kind = 0; kind <= XK_PLAN_INTERPRET; kind++)
-		if (!ran[kind])
-			return 1;
-	return !faults || !refused || !addresses;
+	printf("fuzz: %lu programs, %lu refused, %lu faulted, %lu with addresses;",
+	       programs, counts.refused, counts.faulted, counts.addresses);
+	printf(" %lu in functions, %lu in stubs, %lu in neither\n",
+	       counts.native[IN_FUNCTION], counts.native[IN_STUB], counts.plain);
+	return !counts.faulted || !counts.refused || !counts.addresses || !counts.plain ||
+	       !counts.native[IN_FUNCTION] || !counts.native[IN_STUB];
 }

@@ -67,13 +67,13 @@ static int answer(struct machine *machine, int status, int operation)
 
 static int one(const struct header *header)
 {
-	struct machine written = {}, planned;
+	struct machine written = {}, before, native;
 	struct xk_op ops[XK_MAX_OPS];
 	struct xk_ops_error why = { .op = -1 };
 	struct xk_ops_limits limits;
 	u64 ivs[XK_MAX_IVS] = {};
 	struct state state;
-	unsigned int i, kind;
+	unsigned int i, form;
 	int status;
 
 	if (header->nr_ops > XK_MAX_OPS || header->nr_ivs > XK_MAX_IVS ||
@@ -91,13 +91,19 @@ static int one(const struct header *header)
 	status = xk_ops_check(ops, header->nr_ops, &limits, &why);
 	if (!status) {
 		link_to(&written, ops, header->nr_ops);
-		planned = written;
+		before = written;
 		why.op = -1;
 		status = run_as_written(&written, ops, header->nr_ops, ivs);
-		if (status != run_as_planned(&planned, ops, header->nr_ops, ivs, &kind) ||
-		    memcmp(&written, &planned, sizeof(written))) {
-			fprintf(stderr, "ops_run: plan of kind %u differs\n", kind);
-			return 2;
+		for (form = IN_FUNCTION; form <= IN_STUB; form++) {
+			int ret;
+
+			native = before;
+			ret = run_as_native(&native, ops, header->nr_ops, ivs, form);
+			if (ret != 1 && (ret != status ||
+					 memcmp(&written, &native, sizeof(written)))) {
+				fprintf(stderr, "ops_run: native code differs, form %u\n", form);
+				return 2;
+			}
 		}
 	}
 	return answer(&written, status, why.op) ? 1 : 0;

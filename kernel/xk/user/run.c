@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* See run.h. */
+#include <stdlib.h>
+#include <sys/mman.h>
+
 #include "../memory.h"
 #include "run.h"
 
@@ -52,31 +55,100 @@ int run_as_written(struct machine *machine, const struct xk_op *ops, unsigned in
 	return xk_ops_run(ops, nr_ops, ivs, &machine->regs);
 }
 
-int run_as_planned(struct machine *machine, const struct xk_op *ops, unsigned int nr_ops,
-		   const u64 *ivs, unsigned int *kind)
-{
-	u64 constants[XK_SHAPE_CONSTANTS];
-	u64 frame[XK_MAX_OPS] = {};
-	struct xk_plan plan;
+u64 user_base;
+u8 *user_memory;
 
-	current = machine;
-	xk_plan_build(&plan, ops, nr_ops);
-	xk_plan_fill(&plan, ivs, frame);
-	xk_shape_fill(&plan, frame, constants);
-	*kind = plan.kind;
-	switch (plan.kind) {
-	case XK_PLAN_VALUE:
-		xk_shape_value(&plan.shape, constants, &machine->regs);
-		return 0;
-	case XK_PLAN_COMPARE:
-		return xk_shape_compare(&plan.shape, constants, &machine->regs);
-	case XK_PLAN_BINARY:
-		return xk_shape_binary(&plan.shape, constants, &machine->regs);
-	case XK_PLAN_SELECT:
-		return xk_shape_select(&plan.shape, constants, &machine->regs);
-	case XK_PLAN_STEPS:
-		return xk_plan_run(&plan, frame, &machine->regs);
-	default:
-		return xk_ops_run(plan.ops, plan.nr_ops, ivs, &machine->regs);
-	}
+static u8 stack[65536];
+
+/* Below it is room, above it what the site has on its stack. */
+u64 stack_top(void)
+{
+	return (u64)(unsigned long)(stack + sizeof(stack) / 2) & ~15ULL;
+}
+
+#define PAGE 4096
+
+/* In the program, so that its functions and variables are near; a whole page of it is used. */
+static u8 text_room[2 * PAGE];
+
+static u8 *text_page(void)
+{
+	return text_room + (-(unsigned long)text_room & (PAGE - 1));
+}
+
+static void write_text(const struct xk_emitter *out)
+{
+	u8 *text = text_page();
+
+	if (mprotect(text, PAGE, PROT_READ | PROT_WRITE | PROT_EXEC))
+		abort();
+	memset(text, 0xcc, PAGE);
+	memcpy(text, out->code, out->len);
+}
+
+static bool reads_stack_pointer(const struct xk_op *ops, unsigned int nr_ops)
+{
+	while (nr_ops--)
+		if (ops[nr_ops].code == XK_OP_REG && ops[nr_ops].a == XK_RSP)
+			return true;
+	return false;
+}
+
+static int enter_stub(struct machine *machine)
+{
+	u64 registers[16], flags = machine->regs.flags & XK_STATUS_FLAGS, sp;
+	unsigned int i;
+	int ret;
+
+	for (i = 0; i < 16; i++)
+		registers[i] = *xk_reg(&machine->regs, i);
+	sp = registers[XK_RSP];
+	registers[XK_RSP] = stack_top();
+	ret = user_enter(registers, &flags, text_page());
+	/* Left as it was found. */
+	if (registers[XK_RSP] != stack_top())
+		abort();
+	registers[XK_RSP] = sp;
+	for (i = 0; i < 16; i++)
+		*xk_reg(&machine->regs, i) = registers[i];
+	machine->regs.flags = (machine->regs.flags & ~XK_STATUS_FLAGS) |
+			      (flags & XK_STATUS_FLAGS);
+	return ret;
+}
+
+int run_as_native(struct machine *machine, const struct xk_op *ops, unsigned int nr_ops,
+		  const u64 *ivs, enum form form)
+{
+	static u64 constants[XK_NATIVE_CONSTANTS];
+	static const u64 *several = constants;
+	struct xk_native_place place = {
+		.function = form == IN_FUNCTION, .constant = constants,
+		.constants = &several, .ret = (unsigned long)xk_native_return,
+	};
+	struct xk_emitter out = { .base = (unsigned long)text_page() };
+	struct xk_native_code code;
+	struct xk_native native;
+
+	if (form == IN_STUB && machine->regs.sp != stack_top() &&
+	    reads_stack_pointer(ops, nr_ops))
+		return 1;
+	xk_native_build(&native, ops, nr_ops);
+	if (!xk_native_emit(&out, &native, &place, &code))
+		return 1;
+	if (form == IN_STUB)
+		xk_emit_branch(&out, 0xe9, (unsigned long)user_back);
+	xk_native_emit_fault(&out, &place, &code, (unsigned long)user_faulted);
+	if (out.failed)
+		return 1;
+	write_text(&out);
+	memset(constants, 0xa5, sizeof(constants));
+	xk_native_fill(&native, ivs, constants);
+	user_base = machine->base;
+	user_memory = machine->memory;
+	if (form == IN_FUNCTION)
+		return ((xk_native_fn)text_page())(&machine->regs, constants);
+	/* Where memory faults, a stub asks the handler, which begins anew. */
+	if (enter_stub(machine))
+		return run_as_written(machine, ops, nr_ops, ivs);
+	return 0;
 }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * One program, run in both ways that xk.ko knows: as written (ops.c) and in
- * the form that handlers use (plan.c, shape.h). Memory is one page; it is also
- * the function that XK_OP_TEXT reads.
+ * One program, run in the ways that xk.ko knows: as written (ops.c), and as instructions of
+ * the processor (native.h), in a function and in a stub. Memory is one page; it is also the
+ * function that XK_OP_TEXT reads.
  */
 #ifndef _XK_USER_RUN_H
 #define _XK_USER_RUN_H
 
 #include "../ops.h"
-#include "../plan.h"
+#include "../native.h"
 
 #define MEMORY_SIZE 4096
 
@@ -27,7 +27,18 @@ void link_to(const struct machine *machine, struct xk_op *ops, unsigned int nr_o
 /* 0, or -EFAULT and unchanged registers. */
 int run_as_written(struct machine *machine, const struct xk_op *ops, unsigned int nr_ops,
 		   const u64 *ivs);
-int run_as_planned(struct machine *machine, const struct xk_op *ops, unsigned int nr_ops,
-		   const u64 *ivs, unsigned int *kind);
+
+/* Where the stack pointer has to stand, so that code in a stub can run. */
+u64 stack_top(void);
+
+enum form { IN_FUNCTION, IN_STUB };
+
+/* native.S */
+extern u8 user_back[], user_faulted[];
+int user_enter(u64 *registers, u64 *flags, const void *code);
+
+/* As run_as_written(); 1: it has no code in that form. */
+int run_as_native(struct machine *machine, const struct xk_op *ops, unsigned int nr_ops,
+		  const u64 *ivs, enum form form);
 
 #endif /* _XK_USER_RUN_H */

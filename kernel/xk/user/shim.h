@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What ops.c and plan.c need of the kernel, for user space. */
+/* What ops.c and native.c need of the kernel, for user space. */
 #ifndef _XK_USER_SHIM_H
 #define _XK_USER_SHIM_H
 
@@ -11,6 +11,7 @@
 #include <linux/types.h>
 
 /* As in the kernel, where all 64-bit types are long long. */
+typedef __s8 s8;
 typedef __u8 u8;
 typedef __u16 u16;
 typedef __u32 u32;
@@ -19,6 +20,8 @@ typedef __s32 s32;
 typedef __s64 s64;
 
 #define notrace
+#define ARRAY_SIZE(array) (sizeof(array) / sizeof(*(array)))
+#define hweight16(x) ((unsigned int)__builtin_popcount((u16)(x)))
 #define fallthrough __attribute__((__fallthrough__))
 #define max(a, b) ({ \
 	__typeof__(a) left = (a); \

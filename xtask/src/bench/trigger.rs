@@ -26,8 +26,9 @@ const LIMITS: [(&str, Pair); 2] =
 const POLICY_LIMIT: f64 = 0.60;
 
 /// Instructions that a detour, or a patch, may cost, to a tenth; where a kprobe would be a jump, and where not.
-const DETOURS: [(&str, f64); 4] =
-    [("detour_value", 6.0), ("detour_expr", 25.0), ("detour_policy", 110.0), ("patch_value", 0.0)];
+const DETOURS: [(&str, f64); 3] = [("detour_value", 6.0), ("detour_policy", 110.0), ("patch_value", 0.0)];
+/// The same for every expression in a detour.
+const DETOUR_EXPRESSION: f64 = 25.0;
 
 /// A figure for a probe that is a jump, and for one that is a breakpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -201,10 +202,15 @@ fn result(kernel: String, measured: Measured) -> Fallible<Result> {
         (!beyond.is_empty()).then(|| format!("{name}: {}", beyond.join(", ")))
     };
     let of_expressions = measured.xk_expressions.iter().filter_map(|(name, cost)| missed(name, cost, of_expression));
-    let of_detours = DETOURS.iter().filter_map(|&(name, limit)| {
-        let beyond = tenths(*costs.get(name)?).beyond(Pair { jump: limit, int3: limit });
+    let above = |name: &str, cost: Pair, limit: f64| {
+        let beyond = tenths(cost).beyond(Pair { jump: limit, int3: limit });
         (!beyond.is_empty()).then(|| format!("{name}, instructions: {}", beyond.join(", ")))
-    });
+    };
+    let of_detours = DETOURS.iter().filter_map(|&(name, limit)| above(name, *costs.get(name)?, limit));
+    let of_stubs = measured
+        .detour_expressions
+        .iter()
+        .filter_map(|(name, &cost)| above(&format!("detour_expressions {name}"), cost, DETOUR_EXPRESSION));
     let of_policy = (policy_ratio.jump > POLICY_LIMIT).then(|| {
         format!(
             "xk_policy: jump {} of an eBPF kprobe that writes a register instead of {POLICY_LIMIT}",
@@ -215,6 +221,7 @@ fn result(kernel: String, measured: Measured) -> Fallible<Result> {
         .into_iter()
         .chain(of_expressions)
         .chain(of_detours)
+        .chain(of_stubs)
         .chain(of_policy)
         .collect();
     Ok(Result {

@@ -130,7 +130,8 @@ pub fn a_fault_leaves_the_default() {
         write("/proc/xk_target", "bad");
         assert_eq!(target("memory"), "1");
         let site = only_site(&tune);
-        assert_eq!((site.hits, site.applied, site.faults), (2, 1, 1));
+        // What the code of the stub does is not counted; where memory faults, it asks.
+        assert_eq!((site.hits, site.applied, site.faults), (1, 0, 1));
         write("/proc/xk_target", "good");
         assert_eq!(target("memory"), tuned);
         tune.unload().unwrap();

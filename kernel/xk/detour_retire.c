@@ -214,6 +214,16 @@ static void warn_of_probe(const struct xk_stub *stub)
 			(void *)stub->window.address);
 }
 
+/* The values of the tune go; code in the stub may still run, and finds these. */
+static void keep_constants(struct xk_stub *stub)
+{
+	if (!stub->constants)
+		return;
+	memcpy(stub->last, stub->constants, sizeof(stub->last));
+	/* They are complete before code can find them. */
+	smp_store_release(&stub->constants, stub->last);
+}
+
 void xk_detours_retire(struct xk_live_site **sites, unsigned int nr)
 {
 	struct xk_stub *stubs[XK_BATCH];
@@ -222,6 +232,7 @@ void xk_detours_retire(struct xk_live_site **sites, unsigned int nr)
 	for (i = 0; i < nr; i++) {
 		stubs[i] = sites[i]->stub;
 		sites[i]->stub = NULL;
+		keep_constants(stubs[i]);
 		/* After the next stop nobody uses the site. */
 		WRITE_ONCE(stubs[i]->site, NULL);
 		WRITE_ONCE(stubs[i]->decided, NULL);

@@ -20,6 +20,7 @@
 
 #include <linux/types.h>
 
+#include "native.h"
 #include "relocate.h"
 #include "stub_layout.h"
 
@@ -59,6 +60,7 @@ struct xk_stub {
 	/* What XK_GATE_VALUE reads: its one constant, or where several are. */
 	u64 value;
 	const u64 *constants;
+	u64 last[XK_NATIVE_CONSTANTS];	/* these, when the tune goes */
 	const struct xk_site_values *decided;	/* what XK_GATE_DECIDE reads; NULL: `value` */
 	struct xk_guards *guards;
 	struct xk_window window;

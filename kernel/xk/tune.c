@@ -69,8 +69,11 @@ static void free_tune(struct xk_tune *tune)
 		xk_scope_destroy(&tune->scopes[i]);
 	kvfree(tune->scopes);
 	kvfree(tune->compiled);
-	/* Disarmed: no handler uses them. */
-	xk_values_free(tune->values);
+	/* Disarmed: no handler uses them; but who was switched out in a stub may. */
+	if (tune->values && tune->values->in_stubs)
+		xk_values_retire(tune->values);
+	else
+		xk_values_free(tune->values);
 	xk_policy_put(tune->policy);
 	kvfree(tune);
 }

@@ -50,6 +50,7 @@ static bool add_constant(struct xk_native *native, u8 number)
 
 	if (!(native->known & (1ULL << number)))
 		return true;
+	native->nr_reads++;
 	for (i = 0; i < native->nr_constants; i++)
 		if (native->constants[i] == number)
 			return true;

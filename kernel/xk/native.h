@@ -28,6 +28,7 @@ struct xk_native {
 	u8 kind;
 	u8 nr_ops;
 	u8 nr_constants;
+	u8 nr_reads;		/* of constants, by what is left */
 	u8 constants[XK_NATIVE_CONSTANTS];	/* the operations that give them */
 	u16 to;			/* XK_NATIVE_VALUE: the register's offset in pt_regs */
 	u64 known;		/* operations that follow from the value alone */
@@ -41,7 +42,7 @@ typedef int (*xk_native_fn)(struct pt_regs *regs, const u64 *constants);
 /* Where code is to lie, and what it finds there. */
 struct xk_native_place {
 	bool function;
-	/* In a stub: the one constant, or, of several, what points to them. */
+	/* In a stub: the one constant, if it is read once, or else what points to all. */
 	const u64 *constant;
 	const u64 *const *constants;
 	/* Where a function goes in order to return. */
@@ -58,6 +59,12 @@ struct xk_native_code {
 
 /* Prepares a program that xk_ops_check() accepted and xk_ops_link() linked. */
 void xk_native_build(struct xk_native *native, const struct xk_op *ops, unsigned int nr_ops);
+
+/* Code in a stub reads a variable of its own, which may change at any time. */
+static inline bool xk_native_reads_one(const struct xk_native *native)
+{
+	return native->nr_constants == 1 && native->nr_reads == 1;
+}
 
 /* The constants for one value. */
 void xk_native_fill(const struct xk_native *native, const u64 *ivs, u64 *constants);

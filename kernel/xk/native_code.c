@@ -236,7 +236,7 @@ static void emit_all(struct xk_generator *g)
 		return;
 	}
 	emit_pushes(g);
-	if (g->native->nr_constants > 1) {
+	if (g->native->nr_constants && !xk_native_reads_one(g->native)) {
 		g->base = xk_gen_take(g);
 		xk_gen_emit(g, 8, XK_MOV, g->base, xk_variable(g->place->constants));
 	}

@@ -73,7 +73,7 @@ static struct xk_operand constant(const struct xk_generator *g, u8 number)
 		;
 	if (g->place->function)
 		return xk_at(XK_RSI, i * sizeof(u64));
-	if (native->nr_constants == 1)
+	if (xk_native_reads_one(native))
 		return xk_variable(g->place->constant);
 	return xk_at(g->base, i * sizeof(u64));
 }

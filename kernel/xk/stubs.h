@@ -57,7 +57,7 @@ struct xk_stub {
 	u8 gate;			/* offset of the gate; a jump of two bytes */
 	u8 target[XK_GATES];		/* displacement of that jump */
 	u8 fault_distance;		/* how much further on it goes without an update */
-	/* What XK_GATE_VALUE reads: its one constant, or where several are. */
+	/* What XK_GATE_VALUE reads: one constant, once, or where all are. */
 	u64 value;
 	const u64 *constants;
 	u64 last[XK_NATIVE_CONSTANTS];	/* these, when the tune goes */

@@ -25,7 +25,7 @@ void xk_values_fill(struct xk_values *block, const struct xk_live_site *site)
 	for (i = 0; i < site->nr_ivs; i++)
 		values->ivs[i] = xk_iv_apply(&site->ivs[i], block->value);
 	xk_native_fill(&site->native, values->ivs, values->constants);
-	block->in_stubs |= site->tune->detours && site->native.nr_constants > 1;
+	block->in_stubs |= site->tune->detours && !xk_native_reads_one(&site->native);
 }
 
 struct xk_values *xk_values_create(const struct xk_tune *tune, s64 value,

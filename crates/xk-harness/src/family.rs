@@ -190,6 +190,9 @@ pub fn empty_table(name: &str, default: i64, mode: Mode) -> ScopeTable {
     }
 }
 
+/// What `-mindirect-branch-cs-prefix` puts before a call of a retpoline of `r8` to `r15`.
+const CS_PREFIX: u8 = 0x2e;
+
 /// A function of a module's file as it stands in a table; masked is what loading changes.
 ///
 /// # Errors
@@ -214,6 +217,10 @@ fn function_in(file: &object::File<'_>, module: &str, symbol: &str, source: &str
         // A return, and a call of the tracer, are patched with their opcodes.
         if at > 0 && matches!(bytes[at - 1], 0xe8 | 0xe9) {
             mask[at - 1] = 0;
+            // So is an indirect call, which has a prefix where the register's number takes one bit more.
+            if at > 1 && bytes[at - 2] == CS_PREFIX {
+                mask[at - 2] = 0;
+            }
         }
     }
     // The kernel seals functions of which nobody takes the address.

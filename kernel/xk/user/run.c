@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* See run.h. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
@@ -86,6 +87,25 @@ static void write_text(const struct xk_emitter *out)
 	memcpy(text, out->code, out->len);
 }
 
+/*
+ * A stub's own constant may change at any time: who reads it twice has two values. Others are
+ * reached by a pointer, which is read once.
+ */
+static void check_read_once(const struct xk_emitter *out, const void *variable)
+{
+	unsigned int i, nr = 0;
+	s32 distance;
+
+	for (i = 0; i + sizeof(distance) <= out->len; i++) {
+		memcpy(&distance, out->code + i, sizeof(distance));
+		nr += out->base + i + sizeof(distance) + distance == (unsigned long)variable;
+	}
+	if (nr > 1) {
+		fprintf(stderr, "a value is read %u times\n", nr);
+		abort();
+	}
+}
+
 static bool reads_stack_pointer(const struct xk_op *ops, unsigned int nr_ops)
 {
 	while (nr_ops--)
@@ -121,8 +141,9 @@ int run_as_native(struct machine *machine, const struct xk_op *ops, unsigned int
 {
 	static u64 constants[XK_NATIVE_CONSTANTS];
 	static const u64 *several = constants;
+	static u64 single;
 	struct xk_native_place place = {
-		.function = form == IN_FUNCTION, .constant = constants,
+		.function = form == IN_FUNCTION, .constant = &single,
 		.constants = &several, .ret = (unsigned long)xk_native_return,
 	};
 	struct xk_emitter out = { .base = (unsigned long)text_page() };
@@ -140,9 +161,12 @@ int run_as_native(struct machine *machine, const struct xk_op *ops, unsigned int
 	xk_native_emit_fault(&out, &place, &code, (unsigned long)user_faulted);
 	if (out.failed)
 		return 1;
+	check_read_once(&out, &single);
+	check_read_once(&out, &several);
 	write_text(&out);
 	memset(constants, 0xa5, sizeof(constants));
 	xk_native_fill(&native, ivs, constants);
+	single = constants[0];
 	user_base = machine->base;
 	user_memory = machine->memory;
 	if (form == IN_FUNCTION)

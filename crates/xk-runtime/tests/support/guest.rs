@@ -10,6 +10,8 @@ use std::time::Duration;
 
 /// Names the kernel of the lab on which they run; default `amd64`.
 const KERNEL: &str = "XK_TEST_KERNEL";
+/// How the kernel is to preempt itself: `full`, `voluntary` or `none`; default, as it was built to.
+const PREEMPT: &str = "XK_TEST_PREEMPT";
 /// Where xk.ko is. Set in the guest only: nothing in `inside` may run anywhere else.
 pub const XK_KO: &str = "XK_TEST_MODULE";
 
@@ -61,15 +63,28 @@ pub fn boot(seconds: u32, environment: &str) -> String {
     boot_for(seconds, environment, "inside::")
 }
 
+/// The kernel's argument, and what fails in the guest unless the kernel says that it took effect.
+fn preemption() -> (Option<String>, String) {
+    let Ok(model) = std::env::var(PREEMPT) else { return (None, String::new()) };
+    let look = format!(
+        "mount -t debugfs none /sys/kernel/debug 2>/dev/null; grep -q '({model})' /sys/kernel/debug/sched/preempt || \
+         {{ echo 'the kernel does not preempt itself as {PREEMPT} says'; exit 3; }}; "
+    );
+    (Some(format!("preempt={model}")), look)
+}
+
 /// As [`boot`], for what is selected only: a check that leaves the kernel in a state in
 /// which no other can run.
 fn boot_for(seconds: u32, environment: &str, selection: &str) -> String {
+    let (argument, look) = preemption();
     let script = format!(
-        "export {environment}; exec {} --ignored --test-threads=1 {selection} 2>&1",
+        "{look}export {environment}; exec {} --ignored --test-threads=1 {selection} 2>&1",
         std::env::current_exe().unwrap().display()
     );
     let output = Command::new("lab/lab")
-        .args(["run", "--kernel", &kernel(), "--timeout", &seconds.to_string(), &script])
+        .args(["run", "--kernel", &kernel(), "--timeout", &seconds.to_string()])
+        .args(argument.iter().flat_map(|argument| ["--append", argument.as_str()]))
+        .arg(&script)
         .current_dir(repository())
         .output()
         .unwrap();

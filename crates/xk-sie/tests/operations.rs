@@ -9,6 +9,7 @@ mod common;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 
 use common::Random;
 use xk_sie::insn::SymbolRef;
@@ -41,26 +42,19 @@ struct Outcome {
     memory: Vec<u8>,
 }
 
-fn kernel_sources() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernel/xk").canonicalize().unwrap()
-}
-
-/// `ops_run`, compiled from the sources of the module.
-fn ops_run(folder: &Path) -> PathBuf {
-    let sources = kernel_sources();
-    let binary = folder.join("ops_run");
-    let mut compiler = Command::new("gcc-12");
-    compiler.args(["-O1", "-std=gnu11", "-fsanitize=undefined", "-fno-sanitize-recover=all", "-o"]).arg(&binary);
-    for file in ["user/ops_run.c", "user/run.c", "user/native.S", "ops.c", "emit.c", "native.c", "native_code.c"] {
-        compiler.arg(sources.join(file));
-    }
-    assert!(compiler.status().expect("gcc-12 is needed: apt-get install gcc-12").success());
-    binary
+/// `ops_run`, which the module's own Makefile builds.
+fn ops_run() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("xk-user");
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernel/xk/user");
+        let made = Command::new("make").arg("-C").arg(sources).arg(format!("OUT={}", folder.display())).status();
+        assert!(made.unwrap().success(), "kernel/xk/user does not build");
+        folder.join("ops_run")
+    })
 }
 
 fn run_in_c(cases: &[Case]) -> Vec<Outcome> {
-    let folder = tempfile::tempdir().unwrap();
-    let binary = ops_run(folder.path());
     let mut input = Vec::new();
     for case in cases {
         for word in [case.program.ops.len() as u32, case.ivs.len() as u32, 1, 0] {
@@ -74,7 +68,7 @@ fn run_in_c(cases: &[Case]) -> Vec<Outcome> {
         input.extend(words.flat_map(|w| w.to_le_bytes()));
         input.extend(&case.memory);
     }
-    let mut child = Command::new(binary).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = Command::new(ops_run()).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let writer = std::thread::spawn(move || stdin.write_all(&input));
     let output = child.wait_with_output().unwrap();

@@ -247,6 +247,46 @@ fn what_does_something_else_is_not_the_same() {
     }
 }
 
+/// Pairs that no compiler writes, and whether they do the same.
+const ASSEMBLY: [(&str, &str, bool); 7] = [
+    // Another preserved register, which each build saves.
+    (
+        "push %rbx; mov %rdi, %rbx; call g; mov %rbx, %rax; pop %rbx; ret",
+        "push %r12; mov %rdi, %r12; call g; mov %r12, %rax; pop %r12; ret",
+        true,
+    ),
+    // The caller does not get its register back.
+    (
+        "push %rbx; mov %rdi, %rbx; call g; mov %rbx, %rax; pop %rbx; ret",
+        "push %rbx; mov %rdi, %rbx; call g; mov %rbx, %rax; add $8, %rsp; ret",
+        false,
+    ),
+    (
+        "push %rbx; mov %rdi, %rbx; call g; mov %rbx, %rax; add $8, %rsp; ret",
+        "push %rbx; mov %rdi, %rbx; call g; mov %rbx, %rax; pop %rbx; ret",
+        false,
+    ),
+    // It returns to somewhere else.
+    ("mov %rdi, %rax; ret", "mov %rdi, %rax; push %rdi; ret", false),
+    // What is pushed before a call may be an argument.
+    ("mov $1, %eax; push $1; call g; pop %rcx; ret", "mov $1, %eax; push %rax; call g; pop %rcx; ret", true),
+    ("push $1; call g; pop %rcx; ret", "push $2; call g; pop %rcx; ret", false),
+    ("push $2; push $1; call g; pop %rcx; pop %rcx; ret", "push $1; push $2; call g; pop %rcx; pop %rcx; ret", false),
+];
+
+#[test]
+fn what_no_compiler_writes_is_compared() {
+    for (ours, theirs, same) in ASSEMBLY {
+        let object = |code: &str| {
+            let lines = code.replace("; ", "\\n");
+            let function = format!(".globl f\\n.type f, @function\\nf:\\n{lines}\\n.size f, . - f\\n");
+            Built::of(&format!("{PRELUDE}asm(\"{function}\");"), "0")
+        };
+        let found = compare(&object(ours), &object(theirs), &Replacements::new(), None, 0);
+        assert_eq!(found.is_ok(), same, "{ours}\n{theirs}\n{found:?}");
+    }
+}
+
 /// So many tests for equality of the constant with something else has the deployed build, and the opaque one.
 fn equalities(body: &str, default: i64, values: &[i64]) -> (usize, usize) {
     let text = format!("{PRELUDE}{body}");

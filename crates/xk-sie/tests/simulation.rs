@@ -125,7 +125,7 @@ fn what_the_compiler_concluded_from_the_default_is_not_shown() {
 }
 
 /// Bodies that are shown, with the default and values to guess from.
-const RIGHT: [(&str, i64); 9] = [
+const RIGHT: [(&str, i64); 11] = [
     ("u64 f(u64 x) { return g(x + V); }", 100),
     ("u64 f(s32 x) { if (x > V) return g(x); return h(x); }", 10),
     ("u64 f(u64 *p, u64 n) { u64 s = 0; for (u64 i = 0; i < n; i++) if (p[i] > V) s += p[i]; return s; }", 12),
@@ -135,6 +135,9 @@ const RIGHT: [(&str, i64); 9] = [
     ("u64 f(s32 x) { s32 y = V - x; if (y < 0) y = 0; return g(y); }", 30),
     ("u64 f(u64 x) { u64 a[4]; a[0] = V; a[1] = x; return g((u64)a); }", 30),
     ("u64 f(u64 x) { shared = V; __atomic_thread_fence(5); shared = x; return g(V); }", 30),
+    // In an instruction of which only the operands are known: as a number, and in an address.
+    ("u64 f(u64 *p) { __atomic_fetch_add(p, V, 5); return 0; }", 300),
+    ("u64 f(char *p) { return g(__atomic_fetch_add((u64 *)(p + V), 1, 5)); }", 300),
 ];
 
 #[test]

@@ -11,6 +11,8 @@ use std::collections::{BTreeMap, HashSet};
 
 use common::{compile_c, noted_c, Random};
 use fixture::{builds, from_c, solver, PRELUDE};
+use iced_x86::Mnemonic;
+use xk_sie::diff::Field;
 use xk_sie::equality::{self, Holder};
 use xk_sie::flow::Flow;
 use xk_sie::insn::Node;
@@ -251,7 +253,7 @@ fn what_does_something_else_is_not_the_same() {
 }
 
 /// Pairs that no compiler writes, and whether they do the same.
-const ASSEMBLY: [(&str, &str, bool); 7] = [
+const ASSEMBLY: [(&str, &str, bool); 11] = [
     // Another preserved register, which each build saves.
     (
         "push %rbx; mov %rdi, %rbx; call g; mov %rbx, %rax; pop %rbx; ret",
@@ -275,17 +277,61 @@ const ASSEMBLY: [(&str, &str, bool); 7] = [
     ("mov $1, %eax; push $1; call g; pop %rcx; ret", "mov $1, %eax; push %rax; call g; pop %rcx; ret", true),
     ("push $1; call g; pop %rcx; ret", "push $2; call g; pop %rcx; ret", false),
     ("push $2; push $1; call g; pop %rcx; pop %rcx; ret", "push $1; push $2; call g; pop %rcx; pop %rcx; ret", false),
+    // One build has counted on already: by one, from an argument.
+    (
+        "mov %edx, %ecx; 1: mov %ecx, (%rdi); inc %ecx; cmp %esi, %ecx; jne 1b; xor %eax, %eax; xor %edx, %edx; ret",
+        "lea 1(%rdx), %ecx; 1: lea -1(%rcx), %r8d; mov %r8d, (%rdi); cmp %esi, %ecx; lea 1(%rcx), %ecx; jne 1b; \
+         xor %eax, %eax; xor %edx, %edx; ret",
+        true,
+    ),
+    (
+        "mov %edx, %ecx; 1: mov %ecx, (%rdi); inc %ecx; cmp %esi, %ecx; jne 1b; xor %eax, %eax; xor %edx, %edx; ret",
+        "lea 2(%rdx), %ecx; 1: lea -1(%rcx), %r8d; mov %r8d, (%rdi); cmp %esi, %ecx; lea 1(%rcx), %ecx; jne 1b; \
+         xor %eax, %eax; xor %edx, %edx; ret",
+        false,
+    ),
+    // From an argument or a number.
+    (
+        "mov $1, %ecx; test %edx, %edx; je 1f; mov %edx, %ecx; 1: mov %ecx, (%rdi); inc %ecx; cmp %esi, %ecx; jne 1b; \
+         xor %eax, %eax; xor %edx, %edx; ret",
+        "mov $2, %ecx; test %edx, %edx; je 1f; lea 1(%rdx), %ecx; 1: lea -1(%rcx), %r8d; mov %r8d, (%rdi); \
+         cmp %esi, %ecx; lea 1(%rcx), %ecx; jne 1b; xor %eax, %eax; xor %edx, %edx; ret",
+        true,
+    ),
+    (
+        "mov $1, %ecx; test %edx, %edx; je 1f; mov %edx, %ecx; 1: mov %ecx, (%rdi); inc %ecx; cmp %esi, %ecx; jne 1b; \
+         xor %eax, %eax; xor %edx, %edx; ret",
+        "mov $3, %ecx; test %edx, %edx; je 1f; lea 1(%rdx), %ecx; 1: lea -1(%rcx), %r8d; mov %r8d, (%rdi); \
+         cmp %esi, %ecx; lea 1(%rcx), %ecx; jne 1b; xor %eax, %eax; xor %edx, %edx; ret",
+        false,
+    ),
 ];
+
+/// A function of this code.
+fn assembled(code: &str) -> Built {
+    let lines = code.replace("; ", "\\n");
+    let function = format!(".globl f\\n.type f, @function\\nf:\\n{lines}\\n.size f, . - f\\n");
+    Built::of(&format!("{PRELUDE}asm(\"{function}\");"), "0")
+}
+
+#[test]
+fn a_factor_stands_for_no_more_than_its_own_instructions() {
+    let times = |code: &str, theirs: &str| {
+        let base = assembled(code);
+        let last = base.object.insns.values().filter(|insn| insn.raw.mnemonic() == Mnemonic::Add).last().unwrap();
+        let three = Replacements::from([((last.node, Field::Product), Replacement::Value(3))]);
+        compare(&base, &assembled(theirs), &three, None, 3).is_ok()
+    };
+    let three = "lea (%rdi,%rdi,2), %rax; ret";
+    assert!(times("mov %rdi, %rax; add %rax, %rax; ret", three));
+    // The update would multiply what the first instruction has multiplied by 5.
+    assert!(!times("lea (%rdi,%rdi,4), %rax; jmp 1f; 1: add %rax, %rax; ret", three));
+}
 
 #[test]
 fn what_no_compiler_writes_is_compared() {
     for (ours, theirs, same) in ASSEMBLY {
-        let object = |code: &str| {
-            let lines = code.replace("; ", "\\n");
-            let function = format!(".globl f\\n.type f, @function\\nf:\\n{lines}\\n.size f, . - f\\n");
-            Built::of(&format!("{PRELUDE}asm(\"{function}\");"), "0")
-        };
-        let found = compare(&object(ours), &object(theirs), &Replacements::new(), None, 0);
+        let found = compare(&assembled(ours), &assembled(theirs), &Replacements::new(), None, 0);
         assert_eq!(found.is_ok(), same, "{ours}\n{theirs}\n{found:?}");
     }
 }

@@ -19,6 +19,8 @@
 #include "tunable.h"
 #include "xk.h"
 
+static_assert(XK_ERROR_LEN == XK_ERROR_TEXT);
+
 /* Bytes of a report on the threads that block. */
 #define MAX_REPORT 16384U
 

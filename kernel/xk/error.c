@@ -3,7 +3,7 @@
 #include <linux/stdarg.h>
 #include <linux/sprintf.h>
 
-#include "xk.h"
+#include "error.h"
 
 int xk_refuse(struct xk_error *error, int ret, const char *format, ...)
 {

@@ -9,8 +9,8 @@
 #include <linux/sched.h>
 #include <linux/security.h>
 
+#include "error.h"
 #include "privilege.h"
-#include "xk.h"
 
 /*
  * Lockdown has no reason of its own for what xk.ko does. Of the class `integrity`,
@@ -30,11 +30,12 @@ int xk_may_go_back(const struct file *caller, struct xk_error *error)
 {
 	if (!(caller->f_mode & FMODE_WRITE))
 		return xk_refuse(error, -EACCES,
-				 "the descriptor of /dev/xk is open for reading only, and nothing is changed through it: open it for reading and writing");
+				 "the descriptor of /dev/%pD is open for reading only, and nothing is changed through it: open it for reading and writing",
+				 caller);
 	if (!capable(CAP_SYS_ADMIN))
 		return xk_refuse(error, -EACCES,
-				 "process %d has no CAP_SYS_ADMIN, whoever opened /dev/xk: run it with sudo",
-				 task_tgid_nr(current));
+				 "process %d has no CAP_SYS_ADMIN, whoever opened /dev/%pD: run it with sudo",
+				 task_tgid_nr(current), caller);
 	return 0;
 }
 

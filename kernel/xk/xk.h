@@ -11,6 +11,7 @@
 #include <linux/rcupdate.h>
 #include <linux/types.h>
 
+#include "error.h"
 #include "native.h"
 #include "requires.h"
 #include "uapi/xk.h"
@@ -32,13 +33,6 @@ struct xk_tune;
 struct xk_turn;
 struct xk_window;
 struct workqueue_struct;
-
-/* The text that LOAD returns when it refuses. */
-struct xk_error {
-	char text[sizeof_field(struct xk_load, error)];
-};
-
-__printf(3, 4) int xk_refuse(struct xk_error *error, int ret, const char *format, ...);
 
 struct xk_counters {
 	u64 hits;

@@ -16,7 +16,6 @@
 #include "privilege.h"
 #include "signature.h"
 #include "stops.h"
-#include "tunable.h"
 #include "xk.h"
 
 static_assert(XK_ERROR_LEN == XK_ERROR_TEXT);
@@ -294,50 +293,6 @@ static long ioctl_site_info(void __user *arg)
 	return ret;
 }
 
-static long ioctl_parameter_info(struct file *file, void __user *arg)
-{
-	struct xk_parameter_info *info = memdup_user(arg, sizeof(*info));
-	long ret;
-
-	if (IS_ERR(info))
-		return PTR_ERR(info);
-	ret = xk_parameter_info(file, info);
-	if (!ret && copy_to_user(arg, info, sizeof(*info)))
-		ret = -EFAULT;
-	kfree(info);
-	return ret;
-}
-
-static long ioctl_parameter_change(struct file *file, void __user *arg)
-{
-	struct xk_parameter_change change;
-	struct xk_error error = {};
-	long ret;
-
-	if (copy_from_user(&change, arg, sizeof(change)))
-		return -EFAULT;
-	if (change.size != sizeof(change))
-		return -EINVAL;
-	ret = xk_may_change(file, false, &error);
-	if (!ret)
-		ret = xk_parameter_change(file, &change, &error);
-	memcpy(change.error, error.text, sizeof(change.error));
-	return copy_to_user(arg, &change, sizeof(change)) ? -EFAULT : ret;
-}
-
-static long ioctl_meter_info(void __user *arg)
-{
-	struct xk_meter_info info;
-	long ret;
-
-	if (copy_from_user(&info, arg, sizeof(info)))
-		return -EFAULT;
-	ret = xk_meter_info(&info);
-	if (!ret && copy_to_user(arg, &info, sizeof(info)))
-		return -EFAULT;
-	return ret;
-}
-
 static long xk_ioctl(struct file *file, unsigned int command, unsigned long argument)
 {
 	void __user *arg = (void __user *)argument;
@@ -365,12 +320,6 @@ static long xk_ioctl(struct file *file, unsigned int command, unsigned long argu
 		return ioctl_policy(file, arg);
 	case XK_IOC_POLICY_INFO:
 		return ioctl_policy_info(arg);
-	case XK_IOC_PARAMETER_INFO:
-		return ioctl_parameter_info(file, arg);
-	case XK_IOC_PARAMETER_CHANGE:
-		return ioctl_parameter_change(file, arg);
-	case XK_IOC_METER_INFO:
-		return ioctl_meter_info(arg);
 	case XK_IOC_TUNE_VALUES:
 		return ioctl_tune_values(arg);
 	default:
@@ -387,7 +336,6 @@ static int xk_open(struct inode *inode, struct file *file)
 static int xk_release(struct inode *inode, struct file *file)
 {
 	xk_tune_release(file);
-	xk_tunables_release(file);
 	return 0;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Why something is refused, for people; error.c. */
+/* Why something is refused, for people; error.c. Also a part of xk_tunable.ko. */
 #ifndef _XK_ERROR_H
 #define _XK_ERROR_H
 

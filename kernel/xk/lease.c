@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Leases: a tune that has an end is unloaded then, and a parameter of another module put
- * back, whoever is still there. One timer for all, on the clock that goes on in suspend.
+ * Leases: a tune that has an end is unloaded then, whoever is still there. One timer for all,
+ * on the clock that goes on in suspend.
  */
 #include <linux/hrtimer.h>
 #include <linux/timekeeping.h>
@@ -9,25 +9,23 @@
 
 #include "backend.h"
 #include "compat.h"
-#include "tunable.h"
 #include "xk.h"
 
 /* Until a tune is unloaded for which there was no memory. */
 #define RETRY_NS (100 * NSEC_PER_MSEC)
 
 static struct hrtimer timer;
-static bool closed;
 
 /* Under xk_lock. */
 static void restart(void)
 {
-	u64 first = xk_tunables_first_end();
 	struct xk_tune *tune;
+	u64 first = 0;
 
 	list_for_each_entry(tune, &xk_tunes, list)
 		if (tune->lease_end && (!first || tune->lease_end < first))
 			first = tune->lease_end;
-	if (first && !closed)
+	if (first)
 		hrtimer_start(&timer, ns_to_ktime(first), HRTIMER_MODE_ABS);
 }
 
@@ -54,8 +52,6 @@ static DECLARE_WORK(work, expire);
 static enum hrtimer_restart on_timer(struct hrtimer *unused)
 {
 	queue_work(xk_workqueue, &work);
-	/* By itself: setters are others' code, and may take their time. */
-	xk_tunables_on_timer();
 	return HRTIMER_NORESTART;
 }
 
@@ -89,25 +85,14 @@ void xk_lease_retry(struct xk_tune *tune)
 	restart();
 }
 
-/* That of a parameter. */
-void xk_lease_changed(void)
-{
-	mutex_lock(&xk_lock);
-	restart();
-	mutex_unlock(&xk_lock);
-}
-
 void xk_lease_init(void)
 {
 	hrtimer_setup(&timer, on_timer, CLOCK_BOOTTIME, HRTIMER_MODE_ABS);
 }
 
-/* No tune is left, but the last parameter may be under way. */
+/* No tune is left. */
 void xk_lease_exit(void)
 {
-	mutex_lock(&xk_lock);
-	closed = true;
-	mutex_unlock(&xk_lock);
 	hrtimer_cancel(&timer);
 	cancel_work_sync(&work);
 }

@@ -18,7 +18,6 @@
 #include "policy.h"
 #include "signature.h"
 #include "stops.h"
-#include "tunable.h"
 #include "xk.h"
 
 struct workqueue_struct *xk_workqueue;
@@ -31,17 +30,13 @@ static int module_coming(struct notifier_block *block, unsigned long event, void
 	 */
 	if (event == MODULE_STATE_COMING || event == MODULE_STATE_LIVE)
 		xk_tune_module_coming(data);
-	if (event == MODULE_STATE_LIVE)
-		xk_tunables_module_live(data);
 	return NOTIFY_DONE;
 }
 
 static int module_going(struct notifier_block *block, unsigned long event, void *data)
 {
-	if (event == MODULE_STATE_GOING) {
+	if (event == MODULE_STATE_GOING)
 		xk_tune_module_going(data);
-		xk_tunables_forget(data);
-	}
 	return NOTIFY_DONE;
 }
 
@@ -103,8 +98,6 @@ static int __init xk_init(void)
 	ret = register_notifiers();
 	if (ret)
 		goto signature;
-	/* Those that come meanwhile are the notifier's. */
-	xk_tunables_init();
 	ret = xk_oops_init();
 	if (ret)
 		goto unregister;
@@ -116,7 +109,6 @@ oops:
 	xk_oops_exit();
 unregister:
 	unregister_notifiers();
-	xk_tunables_forget(NULL);
 signature:
 	xk_signature_exit();
 detours:
@@ -135,9 +127,7 @@ static void __exit xk_exit(void)
 	xk_tune_unload_all();
 	xk_lease_exit();
 	xk_oops_exit();
-	xk_tunables_exit();
 	unregister_notifiers();
-	xk_tunables_forget(NULL);
 	xk_detour_exit();
 	xk_exiting_exit();
 	/* Versions that were left, and then the policies that they used. */

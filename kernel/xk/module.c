@@ -39,38 +39,6 @@ void xk_module_put(const struct module *module)
 		kobject_put((struct kobject *)&module->mkobj.kobj);
 }
 
-/* Calls it with those that are loaded, but not with those that have come since. */
-void xk_module_for_each(void (*function)(struct module *module))
-{
-	struct kset *kset = THIS_MODULE->mkobj.kobj.kset;
-	struct kobject *kobject, **kobjects;
-	unsigned int i, nr = 0, nr_found = 0;
-	struct module *module;
-
-	spin_lock(&kset->list_lock);
-	list_for_each_entry(kobject, &kset->list, entry)
-		nr++;
-	spin_unlock(&kset->list_lock);
-	kobjects = kvmalloc_array(nr, sizeof(*kobjects), GFP_KERNEL);
-	if (!kobjects) {
-		pr_warn("xk: no memory to look for parameters in the modules that are loaded\n");
-		return;
-	}
-	spin_lock(&kset->list_lock);
-	list_for_each_entry(kobject, &kset->list, entry)
-		if (nr_found < nr && kobject_get_unless_zero(kobject))
-			kobjects[nr_found++] = kobject;
-	spin_unlock(&kset->list_lock);
-	for (i = 0; i < nr_found; i++) {
-		/* See xk_module_get(). */
-		module = container_of(kobjects[i], struct module_kobject, kobj)->mod;
-		if (module)
-			function(module);
-		kobject_put(kobjects[i]);
-	}
-	kvfree(kobjects);
-}
-
 /*
  * The addresses of the symbols of this name in a part of the module, each once.
  * Returns how many there are; only the first nr_addresses are written.

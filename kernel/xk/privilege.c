@@ -2,7 +2,8 @@
 /*
  * Who may change something. The question is asked of every call that changes, not
  * of open(): a descriptor can be passed on, and its holder may have given up what
- * the opener could do. What only reads is not asked.
+ * the opener could do. What only reads is not asked. Shared with xk_tunable.ko: needs
+ * nothing of xk.ko but error.c.
  */
 #include <linux/capability.h>
 #include <linux/fs.h>
@@ -13,7 +14,7 @@
 #include "privilege.h"
 
 /*
- * Lockdown has no reason of its own for what xk.ko does. Of the class `integrity`,
+ * Lockdown has no reason of its own for what these modules do. Of the class `integrity`,
  * LOCKDOWN_DEV_MEM is the nearest: a device through which root changes the memory of
  * the kernel. LOCKDOWN_KPROBES is of the class `confidentiality`, and is about what
  * probes can read.

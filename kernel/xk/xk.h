@@ -257,7 +257,6 @@ void xk_sites_await_module(struct xk_tune *tune, const struct module *module);
 /* module.c */
 const struct module *xk_module_get(const char *name);
 void xk_module_put(const struct module *module);
-void xk_module_for_each(void (*function)(struct module *module));
 unsigned int xk_module_symbols(const struct module *module, const char *name,
 			       enum mod_mem_type type, unsigned long *addresses,
 			       unsigned int nr_addresses);
@@ -311,7 +310,6 @@ void xk_unload_start(struct xk_tune *tune);
 /* lease.c */
 int xk_lease_set(struct file *caller, u32 id, u64 ns, struct xk_error *error);
 void xk_lease_retry(struct xk_tune *tune);
-void xk_lease_changed(void);
 void xk_lease_init(void);
 void xk_lease_exit(void);
 

@@ -1,6 +1,6 @@
 //! The interface of xk.ko as it lies in memory: mirrors of
-//! `kernel/xk/uapi/xk.h`, field by field. A test compiles the header and
-//! compares sizes, offsets and numbers.
+//! `kernel/xk/uapi/xk.h`, field by field, and that of xk_tunable.ko. A test compiles the
+//! headers and compares sizes, offsets and numbers.
 
 mod parameters;
 
@@ -11,7 +11,7 @@ use xk_table::MAX_PATCHES;
 pub use parameters::*;
 
 /// `XK_ABI_VERSION`.
-pub const ABI_VERSION: u32 = 8;
+pub const ABI_VERSION: u32 = 9;
 /// `XK_NAME_LEN`.
 pub const NAME_LEN: usize = 128;
 /// `XK_SYMBOL_LEN`.

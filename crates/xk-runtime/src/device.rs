@@ -1,15 +1,13 @@
 //! `/dev/xk`: one open descriptor, and what can be asked of it.
 
-use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::AsRawFd;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use xk_table::ScopeTable;
 
 use crate::abi::{self, Plain};
+use crate::descriptor::Descriptor;
 use crate::encode::Request;
 use crate::livepatch::Livepatches;
 use crate::transition::{Change, Target, Transition};
@@ -25,7 +23,7 @@ pub const DEVICE_PATH: &str = "/dev/xk";
 /// unless they are detached.
 #[derive(Debug, Clone)]
 pub struct Device {
-    file: Arc<File>,
+    descriptor: Descriptor,
     /// Where `_printk` is.
     anchor: u64,
     /// Tables are loaded with a signature only.
@@ -52,13 +50,7 @@ impl Device {
     }
 
     fn open_at(path: &Path, write: bool) -> Result<Self, Error> {
-        let file = OpenOptions::new().read(true).write(write).open(path).map_err(|error| match error.kind() {
-            io::ErrorKind::PermissionDenied => Error::NotRoot,
-            io::ErrorKind::NotFound => Error::NotLoaded,
-            _ if matches!(error.raw_os_error(), Some(libc::ENXIO | libc::ENODEV)) => Error::NotLoaded,
-            _ => Error::Device(error),
-        })?;
-        let mut device = Self { file: Arc::new(file), anchor: 0, signed: false };
+        let mut device = Self { descriptor: Descriptor::open(path, write)?, anchor: 0, signed: false };
         let version = device.ask_version()?;
         if version.abi != abi::ABI_VERSION {
             let module = abi::text(&version.module);
@@ -254,16 +246,7 @@ impl Device {
     }
 
     pub(crate) fn ioctl<T>(&self, command: u32, argument: &mut T) -> io::Result<()> {
-        // SAFETY: `command` encodes the size of `T`, the mirror of the structure
-        // that the kernel reads and writes there; pointers inside it outlive the
-        // call, as `Request` owns what they point to.
-        let result =
-            unsafe { libc::ioctl(self.file.as_raw_fd(), libc::c_ulong::from(command), std::ptr::from_mut(argument)) };
-        if result == 0 {
-            Ok(())
-        } else {
-            Err(io::Error::last_os_error())
-        }
+        self.descriptor.ioctl(command, argument)
     }
 }
 

@@ -1,6 +1,8 @@
-//! What can go wrong between user space and xk.ko.
+//! What can go wrong between user space and xk.ko, and between user space and xk_tunable.ko.
 
 use thiserror::Error as ThisError;
+
+use crate::descriptor::Unopened;
 
 /// Why the kernel, or this crate on its behalf, did not do what was asked.
 #[derive(Debug, ThisError)]
@@ -81,16 +83,82 @@ pub enum Error {
     /// `CAP_SYS_ADMIN`, the kernel is locked down, or what it loads must be signed and is not.
     #[error("{0}")]
     Forbidden(String),
-    /// A parameter of a module has gone with it.
-    #[error("{0}")]
-    Gone(String),
-    /// A parameter of a module is not held (any more), or has been set by somebody else.
-    #[error("{0}")]
-    NotHeld(String),
     /// No tune has this number.
     #[error("no tune has the number {0}")]
     NoSuchTune(u32),
     /// The tune belongs to a process that is still alive.
     #[error("tune {0} belongs to a running process: stop that process, or let it detach the tune")]
     Owned(u32),
+}
+
+impl From<Unopened> for Error {
+    fn from(unopened: Unopened) -> Self {
+        match unopened {
+            Unopened::NotRoot => Self::NotRoot,
+            Unopened::NotLoaded => Self::NotLoaded,
+            Unopened::Other(error) => Self::Device(error),
+        }
+    }
+}
+
+/// Why a parameter of a module was not told or set.
+#[derive(Debug, ThisError)]
+#[non_exhaustive]
+pub enum ParameterError {
+    /// The device may be opened by root only.
+    #[error("parameters of kernel modules need root: run it with sudo")]
+    NotRoot,
+    /// There is no device.
+    #[error(
+        "the kernel module xk_tunable is not loaded: run `modprobe xk_tunable`, or `insmod \
+         kernel/tunable/xk_tunable.ko` from a build tree"
+    )]
+    NotLoaded,
+    /// The module was built for another interface.
+    #[error(
+        "xk_tunable.ko {module} speaks interface version {kernel}, this program version {user}: install both from \
+         one release"
+    )]
+    Abi {
+        /// Interface version of the module.
+        kernel: u32,
+        /// Interface version of this crate.
+        user: u32,
+        /// Version string of the module.
+        module: String,
+    },
+    /// The device exists but could not be opened or asked.
+    #[error("/dev/xk_tunable: {0}")]
+    Device(std::io::Error),
+    /// Another descriptor holds it, or it is being put back.
+    #[error("{0}")]
+    Busy(String),
+    /// Its module does not take the value, or has another one afterwards.
+    #[error("{reason}")]
+    Refused {
+        /// Sentence of the kernel.
+        reason: String,
+        /// `errno`.
+        errno: i32,
+    },
+    /// This process may not change anything: the descriptor is for reading, it has no
+    /// `CAP_SYS_ADMIN`, or the kernel is locked down.
+    #[error("{0}")]
+    Forbidden(String),
+    /// It has gone with its module.
+    #[error("{0}")]
+    Gone(String),
+    /// It is not held (any more), or has been set by somebody else.
+    #[error("{0}")]
+    NotHeld(String),
+}
+
+impl From<Unopened> for ParameterError {
+    fn from(unopened: Unopened) -> Self {
+        match unopened {
+            Unopened::NotRoot => Self::NotRoot,
+            Unopened::NotLoaded => Self::NotLoaded,
+            Unopened::Other(error) => Self::Device(error),
+        }
+    }
 }

@@ -6,10 +6,14 @@
 //! the caller's business ([`AddressOf`]); everything else that can be wrong is
 //! refused here, or by the kernel, with the sentence that the kernel gave.
 //!
+//! Parameters that other modules describe are another kernel module's, xk_tunable.ko, with a
+//! device of its own: [`ParameterDevice`].
+//!
 //! Nothing in here knows about compilers or proofs.
 
 pub mod abi;
 mod backend;
+mod descriptor;
 mod device;
 mod encode;
 mod error;
@@ -23,8 +27,8 @@ mod tune;
 pub use backend::Backend;
 pub use device::{Device, DEVICE_PATH};
 pub use encode::{signable, AddressOf};
-pub use error::Error;
-pub use parameter::{Hold, Meter, Parameter, Role, Values};
+pub use error::{Error, ParameterError};
+pub use parameter::{Hold, Meter, Parameter, ParameterDevice, Role, Values, PARAMETER_DEVICE_PATH};
 pub use policy::{Policy, PolicyStatus, SitePolicy};
 pub use status::{Probe, SiteStatus, State, Stops, TuneStatus};
 pub use transition::{Change, Outcome, Target, Transition};

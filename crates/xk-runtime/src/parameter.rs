@@ -1,9 +1,15 @@
-//! Parameters and meters that loaded modules describe (`kernel/xk/xk_tunable.h`): listed, set, held.
+//! Parameters and meters that loaded modules describe (`kernel/tunable/xk_tunable.h`): listed, set, held,
+//! through `/dev/xk_tunable`.
 
+use std::path::Path;
 use std::time::Duration;
 
 use crate::abi::{self, Plain};
-use crate::{Device, Error};
+use crate::descriptor::Descriptor;
+use crate::ParameterError;
+
+/// Where xk_tunable.ko is reached.
+pub const PARAMETER_DEVICE_PATH: &str = "/dev/xk_tunable";
 
 /// A parameter of a module.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -163,12 +169,47 @@ impl Meter {
     }
 }
 
-impl Device {
+/// An open descriptor of xk_tunable.ko. What is set through it is held as long as it is open.
+#[derive(Debug)]
+pub struct ParameterDevice {
+    descriptor: Descriptor,
+}
+
+impl ParameterDevice {
+    /// Opens [`PARAMETER_DEVICE_PATH`] and checks the version of the interface.
+    ///
+    /// # Errors
+    /// [`ParameterError::NotRoot`], [`ParameterError::NotLoaded`], [`ParameterError::Abi`], or what the
+    /// operating system said.
+    pub fn open() -> Result<Self, ParameterError> {
+        Self::open_at(Path::new(PARAMETER_DEVICE_PATH), true)
+    }
+
+    /// Opens [`PARAMETER_DEVICE_PATH`] to look only: whatever would change something is refused
+    /// with [`ParameterError::Forbidden`].
+    ///
+    /// # Errors
+    /// As [`ParameterDevice::open`].
+    pub fn open_to_read() -> Result<Self, ParameterError> {
+        Self::open_at(Path::new(PARAMETER_DEVICE_PATH), false)
+    }
+
+    fn open_at(path: &Path, write: bool) -> Result<Self, ParameterError> {
+        let device = Self { descriptor: Descriptor::open(path, write)? };
+        let mut version = abi::ParameterVersion::zeroed();
+        device.descriptor.ioctl(abi::IOC_PARAMETER_VERSION, &mut version).map_err(ParameterError::Device)?;
+        if version.abi != abi::PARAMETER_ABI_VERSION {
+            let module = abi::text(&version.module);
+            return Err(ParameterError::Abi { kernel: version.abi, user: abi::PARAMETER_ABI_VERSION, module });
+        }
+        Ok(device)
+    }
+
     /// The parameters that loaded modules describe, with their values, by module, subsystem and name.
     ///
     /// # Errors
     /// What the operating system said.
-    pub fn parameters(&self) -> Result<Vec<Parameter>, Error> {
+    pub fn parameters(&self) -> Result<Vec<Parameter>, ParameterError> {
         let mut all: Vec<Parameter> = Vec::new();
         for index in 0.. {
             match self.parameter_at(index)? {
@@ -184,19 +225,21 @@ impl Device {
     /// The parameter with this number.
     ///
     /// # Errors
-    /// [`Error::Gone`], or what the operating system said.
-    pub fn parameter(&self, id: u32) -> Result<Parameter, Error> {
+    /// [`ParameterError::Gone`], or what the operating system said.
+    pub fn parameter(&self, id: u32) -> Result<Parameter, ParameterError> {
         let found = self.parameters()?.into_iter().find(|parameter| parameter.id == id);
-        found.ok_or_else(|| Error::Gone(format!("no parameter has the number {id}: its module is not loaded any more")))
+        found.ok_or_else(|| {
+            ParameterError::Gone(format!("no parameter has the number {id}: its module is not loaded any more"))
+        })
     }
 
-    fn parameter_at(&self, index: u32) -> Result<Option<Parameter>, Error> {
+    fn parameter_at(&self, index: u32) -> Result<Option<Parameter>, ParameterError> {
         let mut info = abi::ParameterInfo::zeroed();
         info.index = index;
-        match self.ioctl(abi::IOC_PARAMETER_INFO, &mut info) {
+        match self.descriptor.ioctl(abi::IOC_PARAMETER_INFO, &mut info) {
             Ok(()) => Ok(Some(Parameter::new(&info))),
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
-            Err(error) => Err(Error::Device(error)),
+            Err(error) => Err(ParameterError::Device(error)),
         }
     }
 
@@ -204,15 +247,15 @@ impl Device {
     ///
     /// # Errors
     /// What the operating system said.
-    pub fn meters(&self) -> Result<Vec<Meter>, Error> {
+    pub fn meters(&self) -> Result<Vec<Meter>, ParameterError> {
         let mut all: Vec<Meter> = Vec::new();
         for index in 0.. {
             let mut info = abi::MeterInfo::zeroed();
             info.index = index;
-            match self.ioctl(abi::IOC_METER_INFO, &mut info) {
+            match self.descriptor.ioctl(abi::IOC_METER_INFO, &mut info) {
                 Ok(()) => all.extend(Meter::new(&info)),
                 Err(error) if error.raw_os_error() == Some(libc::ENOENT) => break,
-                Err(error) => return Err(Error::Device(error)),
+                Err(error) => return Err(ParameterError::Device(error)),
             }
         }
         all.sort_by(|a, b| (&a.module, &a.subsystem, &a.name).cmp(&(&b.module, &b.subsystem, &b.name)));
@@ -223,45 +266,46 @@ impl Device {
     /// lease ends, but for one that somebody else has set meanwhile. The value that it had before ends the hold.
     ///
     /// # Errors
-    /// [`Error::Gone`]; [`Error::Busy`] when another descriptor holds it; [`Error::NotHeld`] when somebody else has
-    /// set it since this descriptor did; [`Error::Refused`] when the module does not take the value, or has another
-    /// afterwards.
-    pub fn set_parameter(&self, id: u32, value: i64, lease: Option<Duration>) -> Result<(), Error> {
+    /// [`ParameterError::Gone`]; [`ParameterError::Busy`] when another descriptor holds it;
+    /// [`ParameterError::NotHeld`] when somebody else has set it since this descriptor did;
+    /// [`ParameterError::Refused`] when the module does not take the value, or has another afterwards;
+    /// [`ParameterError::Forbidden`].
+    pub fn set_parameter(&self, id: u32, value: i64, lease: Option<Duration>) -> Result<(), ParameterError> {
         self.change_parameter(id, abi::PARAMETER_SET, value, lease)
     }
 
     /// Ends the hold after so much time from now; `None`: with this descriptor.
     ///
     /// # Errors
-    /// [`Error::Gone`], [`Error::NotHeld`].
-    pub fn lease_parameter(&self, id: u32, lease: Option<Duration>) -> Result<(), Error> {
+    /// [`ParameterError::Gone`], [`ParameterError::NotHeld`], [`ParameterError::Forbidden`].
+    pub fn lease_parameter(&self, id: u32, lease: Option<Duration>) -> Result<(), ParameterError> {
         self.change_parameter(id, abi::PARAMETER_LEASE, 0, lease)
     }
 
     /// Lets the value that this descriptor holds stay.
     ///
     /// # Errors
-    /// [`Error::Gone`], [`Error::NotHeld`].
-    pub fn keep_parameter(&self, id: u32) -> Result<(), Error> {
+    /// [`ParameterError::Gone`], [`ParameterError::NotHeld`], [`ParameterError::Forbidden`].
+    pub fn keep_parameter(&self, id: u32) -> Result<(), ParameterError> {
         self.change_parameter(id, abi::PARAMETER_KEEP, 0, None)
     }
 
-    fn change_parameter(&self, id: u32, op: u32, value: i64, lease: Option<Duration>) -> Result<(), Error> {
+    fn change_parameter(&self, id: u32, op: u32, value: i64, lease: Option<Duration>) -> Result<(), ParameterError> {
         let mut change = abi::ParameterChange::zeroed();
         change.size = size_of::<abi::ParameterChange>() as u32;
         change.id = id;
         change.op = op;
         change.value = value;
         change.lease_ns = lease.map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1));
-        let Err(error) = self.ioctl(abi::IOC_PARAMETER_CHANGE, &mut change) else { return Ok(()) };
+        let Err(error) = self.descriptor.ioctl(abi::IOC_PARAMETER_CHANGE, &mut change) else { return Ok(()) };
         let said = abi::text(&change.error);
         Err(match error.raw_os_error() {
-            _ if said.is_empty() => Error::Device(error),
-            Some(libc::ENOENT) => Error::Gone(said),
-            Some(libc::ESTALE) => Error::NotHeld(said),
-            Some(libc::EPERM | libc::EBUSY) => Error::Busy(said),
-            Some(libc::EACCES) => Error::Forbidden(said),
-            errno => Error::Refused { reason: said, errno: errno.unwrap_or(0) },
+            _ if said.is_empty() => ParameterError::Device(error),
+            Some(libc::ENOENT) => ParameterError::Gone(said),
+            Some(libc::ESTALE) => ParameterError::NotHeld(said),
+            Some(libc::EPERM | libc::EBUSY) => ParameterError::Busy(said),
+            Some(libc::EACCES) => ParameterError::Forbidden(said),
+            errno => ParameterError::Refused { reason: said, errno: errno.unwrap_or(0) },
         })
     }
 }

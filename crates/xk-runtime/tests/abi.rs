@@ -1,11 +1,10 @@
 //! The mirrors of `src/abi.rs` and the numbers of `xk-table` against
-//! `kernel/xk/uapi/xk.h`, as a C compiler sees it.
+//! `kernel/xk/uapi/xk.h` and `kernel/tunable/uapi/xk_parameter.h`, as a C compiler sees them.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test
 
 use std::fmt::Write as _;
 use std::mem::{offset_of, size_of};
-use std::path::Path;
 use std::process::Command;
 
 use xk_runtime::abi;
@@ -32,6 +31,7 @@ macro_rules! structure {
 
 /// Of parameters and meters of other modules.
 fn parameters(f: &mut Facts) {
+    structure!(f, "xk_parameter_version", abi::ParameterVersion, abi, pad, module);
     structure!(
         f,
         "xk_parameter_info",
@@ -79,6 +79,9 @@ fn parameters(f: &mut Facts) {
         ("XK_METER_HAS_RATE", u64::from(abi::METER_HAS_RATE)),
         ("XK_METER_LESS", u64::from(abi::METER_LESS)),
         ("XK_METER_HAS_PER", u64::from(abi::METER_HAS_PER)),
+        ("XK_PARAMETER_ABI_VERSION", u64::from(abi::PARAMETER_ABI_VERSION)),
+        ("XK_PARAMETER_ERROR_LEN", abi::PARAMETER_ERROR_LEN as u64),
+        ("XK_IOC_PARAMETER_VERSION", u64::from(abi::IOC_PARAMETER_VERSION)),
         ("XK_IOC_PARAMETER_INFO", u64::from(abi::IOC_PARAMETER_INFO)),
         ("XK_IOC_PARAMETER_CHANGE", u64::from(abi::IOC_PARAMETER_CHANGE)),
         ("XK_IOC_METER_INFO", u64::from(abi::IOC_METER_INFO)),
@@ -352,7 +355,8 @@ fn facts() -> Vec<(String, u64)> {
 fn mirrors_agree_with_the_header() {
     let facts = facts();
     let mut source = String::from(
-        "#include <stddef.h>\n#include <stdio.h>\n#include <string.h>\n#include \"xk.h\"\nint main(void) {\n",
+        "#include <stddef.h>\n#include <stdio.h>\n#include <string.h>\n#include \"xk.h\"\n\
+         #include \"xk_parameter.h\"\nint main(void) {\n",
     );
     for (expression, _) in &facts {
         writeln!(source, "printf(\"%llu\\n\", (unsigned long long)({expression}));").unwrap();
@@ -363,8 +367,8 @@ fn mirrors_agree_with_the_header() {
     let (file, program) = (folder.path().join("facts.c"), folder.path().join("facts"));
     std::fs::write(&file, source).unwrap();
     let compiled = Command::new("gcc")
-        .args(["-Wall", "-Werror", "-I"])
-        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernel/xk/uapi"))
+        .args(["-Wall", "-Werror"])
+        .args(["xk", "tunable"].map(|module| format!("-I{}/../../kernel/{module}/uapi", env!("CARGO_MANIFEST_DIR"))))
         .arg("-o")
         .args([&program, &file])
         .status()

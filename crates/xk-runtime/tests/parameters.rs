@@ -17,8 +17,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use guest::{boot, insmod, modules, passed, run, wait_for, XK_KO};
-use xk_runtime::{abi, Device, Error, Hold, Parameter, Role, Values};
+use guest::{boot, insmod, modules, passed, run, wait_for};
+use xk_runtime::{abi, Hold, Parameter, ParameterDevice as Device, ParameterError as Error, Role, Values};
 
 guest_tests! {
     parameters_are_listed_whichever_module_comes_first,
@@ -35,25 +35,23 @@ guest_tests! {
     malformed_descriptions_are_refused,
     malformed_requests_are_refused,
     meters_are_read,
+    what_is_not_its_own_is_no_request,
+    without_the_module_it_is_said_what_to_do,
 }
 
+/// What is tested: xk_tunable.ko. xk.ko is in none of these guests.
+const TUNABLE_KO: &str = "XK_TEST_MODULE";
 const TEST_KO: &str = "XK_TEST_TUNABLE";
+const BAD_KO: &str = "XK_TEST_BAD";
 const PROC: &str = "/proc/xk_tunable_test";
 
 fn guest_output() -> &'static str {
     static OUTPUT: OnceLock<String> = OnceLock::new();
     OUTPUT.get_or_init(|| {
-        let tunable = modules(&[(TEST_KO, "kernel/tunable")]);
-        // Two modules: a line each.
-        let (_, paths) = tunable.split_once('=').unwrap();
-        let paths: Vec<&str> = paths.lines().collect();
-        let path = |name: &str| paths.iter().find(|path| path.ends_with(name)).unwrap().to_string();
-        let variables = format!("{TEST_KO}={} {BAD_KO}={}", path("_test.ko"), path("_bad.ko"));
-        boot(300, &format!("{} {variables}", modules(&[(XK_KO, "kernel/xk")])))
+        let tests = [(TEST_KO, "kernel/tunable_test:xk_tunable_test"), (BAD_KO, "kernel/tunable_test:xk_tunable_bad")];
+        boot(300, &modules(&[[(TUNABLE_KO, "kernel/tunable")].as_slice(), &tests].concat()))
     })
 }
-
-const BAD_KO: &str = "XK_TEST_BAD";
 
 fn report(name: &str) {
     passed(guest_output(), name);
@@ -65,21 +63,20 @@ fn rmmod(module: &str) {
 
 /// Fresh modules for each check, whatever the one before left behind.
 fn prepare() {
-    for module in ["xk", "xk_tunable_test", "xk_tunable_bad"] {
+    for module in ["xk_tunable", "xk_tunable_test", "xk_tunable_bad"] {
         rmmod(module);
     }
-    insmod(XK_KO);
+    insmod(TUNABLE_KO);
     insmod(TEST_KO);
 }
 
-/// What the module says.
 fn variable(name: &str) -> i64 {
     let text = fs::read_to_string(PROC).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).expect(name);
     line.parse().unwrap()
 }
 
-/// What somebody else sets.
+/// As somebody else does.
 fn set_variable(name: &str, value: i64) {
     fs::write(PROC, format!("{name} {value}")).unwrap();
 }
@@ -140,9 +137,9 @@ mod checks {
     pub fn parameters_are_listed_whichever_module_comes_first() {
         let expected = ["cache:size", "queue:batch", "queue:depth", "queue:policy", "queue:width"];
         let expected = expected.map(|name| format!("xk_tunable_test:{name}"));
-        assert_eq!(names(&Device::open().unwrap()), expected, "xk.ko was first");
-        rmmod("xk");
-        insmod(XK_KO);
+        assert_eq!(names(&Device::open().unwrap()), expected, "xk_tunable.ko was first");
+        rmmod("xk_tunable");
+        insmod(TUNABLE_KO);
         let device = Device::open().unwrap();
         assert_eq!(names(&device), expected, "the module was first");
         rmmod("xk_tunable_test");
@@ -250,17 +247,17 @@ mod checks {
         assert_eq!(find(&device, "depth").hold, None);
         drop(device);
 
-        // Removing xk.ko tries once more, and does not wait for what may never come.
+        // Removing xk_tunable.ko tries once more, and does not wait for what may never come.
         for (refusals, left) in [(1, 4), (1000, 8)] {
             let device = Device::open().unwrap();
             set(&device, "depth", 8).unwrap();
             set_variable("stubborn", refusals);
             drop(device);
-            rmmod("xk");
+            rmmod("xk_tunable");
             assert_eq!(variable("depth"), left);
             set_variable("depth", 4);
             set_variable("stubborn", 0);
-            insmod(XK_KO);
+            insmod(TUNABLE_KO);
         }
     }
 
@@ -291,7 +288,7 @@ mod checks {
         device.keep_parameter(id).unwrap();
         assert_eq!(find(&device, "depth").hold, None);
         drop(device);
-        rmmod("xk");
+        rmmod("xk_tunable");
         assert_eq!(variable("depth"), 16);
     }
 
@@ -327,7 +324,7 @@ mod checks {
         std::thread::sleep(Duration::from_secs(1));
         drop(device);
         assert_eq!((variable("depth"), variable("sets")), (4, 0));
-        assert!(run("rmmod", &["xk"]));
+        assert!(run("rmmod", &["xk_tunable"]));
         assert!(run("rmmod", &["xk_tunable_test"]), "nothing is left that pins it");
     }
 
@@ -434,7 +431,7 @@ mod checks {
 
     pub fn malformed_requests_are_refused() {
         let id = find(&Device::open().unwrap(), "depth").id;
-        let device = fs::File::options().read(true).write(true).open("/dev/xk").unwrap();
+        let device = fs::File::options().read(true).write(true).open("/dev/xk_tunable").unwrap();
         let right = abi::ParameterChange {
             size: size_of::<abi::ParameterChange>() as u32,
             id,
@@ -442,7 +439,7 @@ mod checks {
             pad: 0,
             value: 8,
             lease_ns: 0,
-            error: [0; abi::ERROR_LEN],
+            error: [0; abi::PARAMETER_ERROR_LEN],
         };
         for (errno, mut wrong) in [
             (libc::EINVAL, abi::ParameterChange { size: right.size - 1, ..right.clone() }),
@@ -478,5 +475,25 @@ mod checks {
         assert!(read("thrashing").reading.unwrap().1 > lookups);
         assert!(read("thrashing").divided && !read("missed").divided);
         assert!(device.meters().unwrap().iter().all(|meter| meter.module == "xk_tunable_test"));
+    }
+
+    pub fn what_is_not_its_own_is_no_request() {
+        let device = fs::File::open("/dev/xk_tunable").unwrap();
+        for number in 0..64 {
+            let command = abi::IOC_PARAMETER_VERSION & !0xff | number;
+            let mut room = [0u8; 4096];
+            // SAFETY: more than the structure of any request.
+            let result = unsafe { libc::ioctl(device.as_raw_fd(), libc::c_ulong::from(command), room.as_mut_ptr()) };
+            let errno = std::io::Error::last_os_error().raw_os_error();
+            assert_eq!((result, errno), (-1, Some(libc::ENOTTY)), "{number}");
+        }
+    }
+
+    pub fn without_the_module_it_is_said_what_to_do() {
+        rmmod("xk_tunable");
+        let refused = Device::open().unwrap_err();
+        let said = refused.to_string();
+        assert!(matches!(refused, Error::NotLoaded) && said.contains("modprobe xk_tunable"), "{said}");
+        assert!(!Path::new("/sys/module/xk").exists(), "nor is xk.ko, which nothing here needs");
     }
 }

@@ -20,24 +20,36 @@ use std::time::Duration;
 use guest::{insmod, report_under_lockdown, run, wait_for, XK_KO};
 use support::target::{fresh_target, target, target_module, write, TARGET_KO};
 use support::{raw, set_register, table, Loaded, Site, RAX};
-use xk_runtime::{abi, Device, Error, Tune};
+use xk_runtime::{abi, Device, Error, ParameterDevice, ParameterError, Tune};
 use xk_table::ScopeTable;
 
 guest_tests! {
     a_descriptor_for_reading_changes_nothing,
     a_descriptor_that_is_passed_on_changes_nothing,
     under_lockdown_values_are_read_and_put_back,
+    a_parameter_is_set_by_who_may_change_something,
+    under_lockdown_parameters_are_read_and_put_back,
 }
 
+/// xk_tunable.ko, and a module that describes parameters.
+const TUNABLE_KO: &str = "XK_TEST_TUNABLE_MODULE";
+const DESCRIBED_KO: &str = "XK_TEST_DESCRIBED";
+
 fn report(name: &str) {
-    report_under_lockdown(name, &[(XK_KO, "kernel/xk"), (TARGET_KO, "kernel/test")]);
+    let ours = [(XK_KO, "kernel/xk"), (TARGET_KO, "kernel/test"), (TUNABLE_KO, "kernel/tunable")];
+    let described = [(DESCRIBED_KO, "kernel/tunable_test:xk_tunable_test")];
+    report_under_lockdown(name, &[ours.as_slice(), &described].concat());
 }
 
 /// Fresh modules for each check, whatever the one before left behind.
 fn prepare() {
     fresh_target();
-    assert!(!Path::new("/sys/module/xk").exists() || run("rmmod", &["xk"]));
-    insmod(XK_KO);
+    for module in ["xk", "xk_tunable", "xk_tunable_test"] {
+        assert!(!Path::new(&format!("/sys/module/{module}")).exists() || run("rmmod", &[module]));
+    }
+    for module in [XK_KO, TUNABLE_KO, DESCRIBED_KO] {
+        insmod(module);
+    }
 }
 
 fn value_table() -> ScopeTable {
@@ -50,8 +62,8 @@ fn load(value: i64) -> Tune {
     tune
 }
 
-/// What each call that changes something is answered: its name, the error, the reason.
-fn changes(device: &File, id: u32) -> Vec<(&'static str, Option<i32>, String)> {
+/// What each call of /dev/xk and /dev/xk_tunable that changes something is answered: its name, the error, the reason.
+fn changes([device, tunable]: [&File; 2], id: u32) -> Vec<(&'static str, Option<i32>, String)> {
     // SAFETY: integers and arrays of integers, of which zero is a value.
     let mut load: abi::Load = unsafe { std::mem::zeroed() };
     (load.size, load.abi) = (size_of::<abi::Load>() as u32, abi::ABI_VERSION);
@@ -74,7 +86,7 @@ fn changes(device: &File, id: u32) -> Vec<(&'static str, Option<i32>, String)> {
         ("policy", errno(raw::ioctl(device, abi::IOC_POLICY, &mut policy)), raw::text(&policy.error)),
         (
             "parameter",
-            errno(raw::ioctl(device, abi::IOC_PARAMETER_CHANGE, &mut parameter)),
+            errno(raw::ioctl(tunable, abi::IOC_PARAMETER_CHANGE, &mut parameter)),
             raw::text(&parameter.error),
         ),
     ]
@@ -115,13 +127,42 @@ fn forbidden<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
     }
 }
 
+fn described_device() -> File {
+    File::options().read(true).write(true).open("/dev/xk_tunable").unwrap()
+}
+
+/// The parameter of the test module, as xk_tunable.ko knows it.
+fn depth(device: &ParameterDevice) -> xk_runtime::Parameter {
+    device.parameters().unwrap().into_iter().find(|one| one.name == "depth").unwrap()
+}
+
+/// The variable of the test module itself.
+fn variable() -> String {
+    let text = fs::read_to_string("/proc/xk_tunable_test").unwrap();
+    text.lines().find_map(|line| line.strip_prefix("depth ")).unwrap().to_owned()
+}
+
+/// All that can be asked for a parameter is refused, for this reason.
+fn parameter_refused(device: &ParameterDevice, reason: &str) {
+    let id = depth(device).id;
+    for result in [device.set_parameter(id, 8, None), device.lease_parameter(id, None), device.keep_parameter(id)] {
+        assert!(matches!(&result, Err(ParameterError::Forbidden(said)) if said.contains(reason)), "{result:?}");
+    }
+}
+
 mod checks {
     use super::*;
 
     pub fn a_descriptor_for_reading_changes_nothing() {
         let id = load(41).detach().unwrap();
         let device = File::open("/dev/xk").unwrap();
-        all_refused(&changes(&device, id), "open for reading only");
+        let tunable = File::open("/dev/xk_tunable").unwrap();
+        let answers = changes([&device, &tunable], id);
+        all_refused(&answers, "open for reading only");
+        for (name, _, text) in answers {
+            let path = if name == "parameter" { "/dev/xk_tunable is" } else { "/dev/xk is" };
+            assert!(text.contains(path), "{name}: {text}");
+        }
         let back = [abi::Change { id, flags: abi::CHANGE_UNLOAD, value: 0 }];
         let unload = raw::ioctl(&device, abi::IOC_TRANSITION, &mut raw::transition(&back));
         assert_eq!(unload.unwrap_err().raw_os_error(), Some(libc::EACCES));
@@ -151,11 +192,12 @@ mod checks {
         let tune = load(41);
         let id = tune.detach().unwrap();
         let device = raw::device();
+        let tunable = described_device();
         let opened = Device::open().unwrap();
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
                 give_up_root();
-                all_refused(&changes(&device, id), "has no CAP_SYS_ADMIN");
+                all_refused(&changes([&device, &tunable], id), "has no CAP_SYS_ADMIN");
                 reads(&device, 41);
                 assert!(forbidden(opened.unload(id)).contains("has no CAP_SYS_ADMIN"));
             });
@@ -193,7 +235,7 @@ mod checks {
 
         let reason = "the kernel is locked down (/sys/kernel/security/lockdown)";
         let file = raw::device();
-        all_refused(&changes(&file, id), reason);
+        all_refused(&changes([&file, &described_device()], id), reason);
         assert!(forbidden(device.set(id, 5)).contains(reason));
         let refused = device.load(&value_table(), &Loaded).map(drop);
         assert!(forbidden(refused).contains(reason));
@@ -207,5 +249,48 @@ mod checks {
         assert!(ending.status().is_err());
         let log = std::process::Command::new("dmesg").output().unwrap();
         assert!(String::from_utf8_lossy(&log.stdout).contains("Lockdown: "), "the kernel itself says it");
+    }
+
+    pub fn a_parameter_is_set_by_who_may_change_something() {
+        let reader = ParameterDevice::open_to_read().unwrap();
+        parameter_refused(&reader, "/dev/xk_tunable is open for reading only");
+        assert!(!reader.meters().unwrap().is_empty());
+        assert_eq!((depth(&reader).value, variable().as_str()), (Ok(4), "4"));
+
+        let opened = ParameterDevice::open().unwrap();
+        let id = depth(&opened).id;
+        opened.set_parameter(id, 16, None).unwrap();
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                give_up_root();
+                parameter_refused(&opened, "has no CAP_SYS_ADMIN, whoever opened /dev/xk_tunable");
+                assert_eq!(depth(&opened).value, Ok(16), "it reads");
+                assert!(matches!(ParameterDevice::open(), Err(ParameterError::NotRoot)));
+            });
+            thread.join().unwrap();
+        });
+        assert_eq!(variable(), "16");
+        // What has the capability goes on.
+        opened.set_parameter(id, 32, None).unwrap();
+        assert_eq!(variable(), "32");
+        drop(opened);
+        assert_eq!(variable(), "4");
+    }
+
+    pub fn under_lockdown_parameters_are_read_and_put_back() {
+        if std::env::var_os("XK_TEST_SHARED").is_some() {
+            return; // Not where others run after it.
+        }
+        let (held, device) = (ParameterDevice::open().unwrap(), ParameterDevice::open().unwrap());
+        held.set_parameter(depth(&held).id, 16, None).unwrap();
+        lock_down();
+        let reason = "the kernel is locked down (/sys/kernel/security/lockdown)";
+        for one in [&held, &device] {
+            parameter_refused(one, reason);
+            assert_eq!(depth(one).value, Ok(16), "it reads");
+        }
+        assert_eq!(variable(), "16");
+        drop(held);
+        assert_eq!(variable(), "4", "what was set before goes back");
     }
 }

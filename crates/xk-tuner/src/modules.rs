@@ -3,7 +3,7 @@
 //! In: names, `MODULE:NAME`. Out: the description, or a sentence. The kernel is behind [`Modules`], so that
 //! descriptions are understood without one.
 
-use xk_runtime::{Device, Meter, Parameter};
+use xk_runtime::{Meter, Parameter, ParameterDevice};
 
 use crate::{levels, Steps, Value};
 
@@ -31,7 +31,7 @@ pub struct Kernel;
 
 impl Modules for Kernel {
     fn look(&self) -> Result<Described, String> {
-        let device = Device::open_to_read().map_err(|error| error.to_string())?;
+        let device = ParameterDevice::open_to_read().map_err(|error| error.to_string())?;
         let parameters = device.parameters().map_err(|error| error.to_string())?;
         let meters = device.meters().map_err(|error| error.to_string())?;
         Ok(Described { parameters, meters })

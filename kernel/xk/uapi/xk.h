@@ -16,7 +16,7 @@
 #include <linux/types.h>
 
 /* Raised by one whenever a structure, an operation or an ioctl changes. */
-#define XK_ABI_VERSION 8
+#define XK_ABI_VERSION 9
 
 #define XK_NAME_LEN 128		/* ConstID or alias, NUL-terminated */
 #define XK_SYMBOL_LEN 128	/* function name, NUL-terminated */
@@ -35,9 +35,6 @@
 #define XK_ERROR_LEN 256	/* a sentence, NUL-terminated */
 #define XK_MAX_LINKS 64		/* per policy */
 #define XK_POLICY_BUCKETS 64
-#define XK_PARAMETER_LEN 64	/* a name, NUL-terminated */
-#define XK_MAX_CHOICES 16
-#define XK_CHOICE_LEN 32
 
 /* The x86 status flags; the only part of rflags that an update may write. */
 #define XK_STATUS_FLAGS 0x8d5ULL
@@ -455,95 +452,9 @@ struct xk_policy_info {
 };
 
 /*
- * Parameters and meters that loaded modules describe: see docs/module-api.md. How a
- * search goes through the values from min to max.
- */
-enum xk_parameter_steps {
-	XK_PARAMETER_LINEAR = 0,	/* adds step */
-	XK_PARAMETER_EXPONENTIAL = 1,	/* multiplies by step */
-	XK_PARAMETER_CHOICE = 2,	/* values are the numbers of `choices` */
-};
-
-#define XK_PARAMETER_REVERT _BITUL(0)	/* a value that was proved better is not to stay */
-#define XK_PARAMETER_HELD _BITUL(1)	/* somebody set it, and it goes back to `original` */
-#define XK_PARAMETER_OWN _BITUL(2)	/* ... through this descriptor */
-
-struct xk_parameter_info {
-	__u32 index;		/* in: 0 .. ; -ENOENT past the end */
-	__u32 id;		/* out, as all that follows; never given twice */
-	char module[XK_MODULE_LEN];
-	char subsystem[XK_PARAMETER_LEN];
-	char name[XK_PARAMETER_LEN];
-	char only_if[XK_PARAMETER_LEN];	/* the parameter that it depends on, or "" */
-	__s64 only_if_value;
-	__s64 min;
-	__s64 max;
-	__s64 step;
-	__s64 default_value;
-	__s64 value;		/* in force, if error is 0 */
-	__s64 original;		/* with XK_PARAMETER_HELD */
-	__u64 lease_ns;		/* that are left; 0: no end */
-	__u32 steps;		/* enum xk_parameter_steps */
-	__u32 flags;		/* XK_PARAMETER_* */
-	__u32 settle_ms;
-	__u32 nr_choices;
-	__s32 owner_pid;	/* 0: nobody's, or about to be put back */
-	__s32 error;		/* of the getter */
-	char choices[XK_MAX_CHOICES][XK_CHOICE_LEN];
-};
-
-enum xk_parameter_op {
-	/* Held by this descriptor from then on; no longer, if it is what it was before. */
-	XK_PARAMETER_SET = 0,
-	XK_PARAMETER_LEASE = 1,		/* another end of what is held */
-	XK_PARAMETER_KEEP = 2,		/* what is held stays, and is nobody's any more */
-};
-
-/*
- * A value that is held goes back to what it was before when the descriptor is closed or
- * the lease ends, unless it is not what was set last: then somebody else has changed it.
- * -ESTALE says the same earlier, or that the lease has ended; -EPERM that another
- * descriptor holds it, -EBUSY that it is being put back, -ENOENT that its module has gone,
- * -EREMOTEIO that the setter of the module failed, -EIO that the getter did, or says
- * something else than what was set.
- */
-struct xk_parameter_change {
-	__u32 size;		/* of this structure: in */
-	__u32 id;
-	__u32 op;		/* enum xk_parameter_op */
-	__u32 pad;
-	__s64 value;		/* of XK_PARAMETER_SET */
-	__u64 lease_ns;		/* suspend included; 0: no end */
-	char error[XK_ERROR_LEN];	/* out */
-};
-
-enum xk_meter_is {
-	XK_METER_IS_SENSOR = 1,
-	XK_METER_IS_TARGET = 2,
-	XK_METER_IS_BOTTLENECK = 3,
-};
-
-#define XK_METER_HAS_RATE _BITUL(0)	/* its growth per second counts */
-#define XK_METER_LESS _BITUL(1)		/* less of it is better */
-#define XK_METER_HAS_PER _BITUL(2)	/* divided by the growth of `per`, not by seconds */
-
-struct xk_meter_info {
-	__u32 index;		/* in: 0 .. ; -ENOENT past the end */
-	__u32 role;		/* out, as all that follows: enum xk_meter_is */
-	char module[XK_MODULE_LEN];
-	char subsystem[XK_PARAMETER_LEN];
-	char name[XK_PARAMETER_LEN];
-	__u64 limit;		/* in thousandths: likeness of a sensor, or from where on */
-	__u64 of;		/* if error is 0 */
-	__u64 per;
-	__u32 flags;		/* XK_METER_HAS_RATE ... */
-	__s32 error;		/* of the getter */
-};
-
-/*
- * LOAD, TRANSITION, LEASE, DETACH, POLICY and PARAMETER_CHANGE return -EACCES, and say why,
- * unless the descriptor is open for writing, the caller has CAP_SYS_ADMIN at this call, and
- * the kernel is not locked down. A transition that only unloads is allowed there, too: see
+ * LOAD, TRANSITION, LEASE, DETACH and POLICY return -EACCES, and say why, unless the
+ * descriptor is open for writing, the caller has CAP_SYS_ADMIN at this call, and the kernel is
+ * not locked down. A transition that only unloads is allowed there, too: see
  * docs/privilege.md. The others read.
  */
 #define XK_IOC_MAGIC 0xb7
@@ -557,9 +468,6 @@ struct xk_meter_info {
 #define XK_IOC_REPORT _IOWR(XK_IOC_MAGIC, 7, struct xk_report)
 #define XK_IOC_POLICY _IOWR(XK_IOC_MAGIC, 8, struct xk_policy)
 #define XK_IOC_POLICY_INFO _IOWR(XK_IOC_MAGIC, 9, struct xk_policy_info)
-#define XK_IOC_PARAMETER_INFO _IOWR(XK_IOC_MAGIC, 10, struct xk_parameter_info)
-#define XK_IOC_PARAMETER_CHANGE _IOWR(XK_IOC_MAGIC, 11, struct xk_parameter_change)
-#define XK_IOC_METER_INFO _IOWR(XK_IOC_MAGIC, 12, struct xk_meter_info)
 #define XK_IOC_TUNE_VALUES _IOWR(XK_IOC_MAGIC, 13, struct xk_tune_values)
 #define XK_IOC_STOP_INFO _IOR(XK_IOC_MAGIC, 14, struct xk_stop_info)
 

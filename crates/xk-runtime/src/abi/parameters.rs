@@ -1,9 +1,15 @@
-//! What the header says of parameters and meters of other modules.
+//! The interface of xk_tunable.ko, parameters and meters of other modules: mirrors of
+//! `kernel/tunable/uapi/xk_parameter.h`.
 
-use super::{ioc, Plain, ERROR_LEN, MODULE_LEN, READ, WRITE};
+use super::{ioc, Plain, READ, WRITE};
+
+/// `XK_PARAMETER_ABI_VERSION`.
+pub const PARAMETER_ABI_VERSION: u32 = 1;
 
 /// `XK_PARAMETER_LEN`.
 pub const PARAMETER_LEN: usize = 64;
+/// `XK_PARAMETER_ERROR_LEN`.
+pub const PARAMETER_ERROR_LEN: usize = 256;
 /// `XK_MAX_CHOICES`.
 pub const MAX_CHOICES: usize = 16;
 /// `XK_CHOICE_LEN`.
@@ -40,6 +46,16 @@ pub const METER_LESS: u32 = 1 << 1;
 /// `XK_METER_HAS_PER`.
 pub const METER_HAS_PER: u32 = 1 << 2;
 
+/// `struct xk_parameter_version`.
+#[repr(C)]
+#[derive(Debug, Clone)]
+#[allow(missing_docs)] // as in the header
+pub struct ParameterVersion {
+    pub abi: u32,
+    pub pad: u32,
+    pub module: [u8; 64],
+}
+
 /// `struct xk_parameter_info`.
 #[repr(C)]
 #[derive(Debug, Clone)]
@@ -47,7 +63,7 @@ pub const METER_HAS_PER: u32 = 1 << 2;
 pub struct ParameterInfo {
     pub index: u32,
     pub id: u32,
-    pub module: [u8; MODULE_LEN],
+    pub module: [u8; PARAMETER_LEN],
     pub subsystem: [u8; PARAMETER_LEN],
     pub name: [u8; PARAMETER_LEN],
     pub only_if: [u8; PARAMETER_LEN],
@@ -79,7 +95,7 @@ pub struct ParameterChange {
     pub pad: u32,
     pub value: i64,
     pub lease_ns: u64,
-    pub error: [u8; ERROR_LEN],
+    pub error: [u8; PARAMETER_ERROR_LEN],
 }
 
 /// `struct xk_meter_info`.
@@ -89,7 +105,7 @@ pub struct ParameterChange {
 pub struct MeterInfo {
     pub index: u32,
     pub role: u32,
-    pub module: [u8; MODULE_LEN],
+    pub module: [u8; PARAMETER_LEN],
     pub subsystem: [u8; PARAMETER_LEN],
     pub name: [u8; PARAMETER_LEN],
     pub limit: u64,
@@ -100,15 +116,19 @@ pub struct MeterInfo {
 }
 
 // SAFETY: integers and arrays of integers, repr(C).
+unsafe impl Plain for ParameterVersion {}
+// SAFETY: as above.
 unsafe impl Plain for ParameterInfo {}
 // SAFETY: as above.
 unsafe impl Plain for ParameterChange {}
 // SAFETY: as above.
 unsafe impl Plain for MeterInfo {}
 
+/// `XK_IOC_PARAMETER_VERSION`.
+pub const IOC_PARAMETER_VERSION: u32 = ioc::<ParameterVersion>(READ, 64);
 /// `XK_IOC_PARAMETER_INFO`.
-pub const IOC_PARAMETER_INFO: u32 = ioc::<ParameterInfo>(READ | WRITE, 10);
+pub const IOC_PARAMETER_INFO: u32 = ioc::<ParameterInfo>(READ | WRITE, 65);
 /// `XK_IOC_PARAMETER_CHANGE`.
-pub const IOC_PARAMETER_CHANGE: u32 = ioc::<ParameterChange>(READ | WRITE, 11);
+pub const IOC_PARAMETER_CHANGE: u32 = ioc::<ParameterChange>(READ | WRITE, 66);
 /// `XK_IOC_METER_INFO`.
-pub const IOC_METER_INFO: u32 = ioc::<MeterInfo>(READ | WRITE, 12);
+pub const IOC_METER_INFO: u32 = ioc::<MeterInfo>(READ | WRITE, 67);

@@ -49,10 +49,15 @@ pub fn info(field: &str) -> String {
     output_of(Command::new("lab/lab").args(["info", &kernel(), field]))
 }
 
-/// The variables that name the modules built from these folders for the kernel.
+/// The variables that name the modules built from these folders for the kernel. Of a folder with several modules,
+/// `FOLDER:MODULE` is one.
 pub fn modules(folders: &[(&str, &str)]) -> String {
     let release = info("release");
-    let build = |folder: &str| output_of(Command::new("scripts/build-module").args([release.as_str(), folder]));
+    let build = |place: &str| {
+        let (folder, name) = place.split_once(':').unwrap_or((place, ""));
+        let built = output_of(Command::new("scripts/build-module").args([release.as_str(), folder]));
+        built.lines().find(|path| path.ends_with(&format!("{name}.ko"))).expect(place).to_owned()
+    };
     let variables: Vec<_> = folders.iter().map(|(name, folder)| format!("{name}={}", build(folder))).collect();
     variables.join(" ")
 }

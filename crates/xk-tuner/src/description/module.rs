@@ -45,7 +45,7 @@ pub(super) fn subsystem(
 fn parameter(described: &Described, all: &[Described], place: Place) -> Result<Parameter, Error> {
     let name = &described.name;
     let domain = domain(described).map_err(|message| place.error(format!("parameter `{name}`: {message}")))?;
-    // xk.ko has checked that there is such a parameter, and that it can have the value.
+    // xk_tunable.ko has checked that there is such a parameter, and that it can have the value.
     let only_if = described.only_if.as_ref().and_then(|(other, number)| {
         let guard = all.iter().find(|guard| guard.name == *other)?;
         Some((other.clone(), vec![modules::value(&guard.values, *number)]))

@@ -1,11 +1,11 @@
-//! A parameter that a loaded module describes, through xk.ko.
+//! A parameter that a loaded module describes, through xk_tunable.ko.
 //!
 //! What is set is held by this process and has a lease: the kernel puts back what was there when the process dies,
 //! and also when it merely stops.
 
 use std::time::Duration;
 
-use xk_runtime::{Device, Error as RuntimeError, Parameter};
+use xk_runtime::{Parameter, ParameterDevice, ParameterError};
 
 use super::{now, Knob, KnobError, FIRST_LEASE};
 use crate::modules::{number, place_of, value, Described};
@@ -14,7 +14,7 @@ use crate::Value;
 /// The parameter.
 #[derive(Debug)]
 pub struct Module {
-    device: Device,
+    device: ParameterDevice,
     parameter: Parameter,
     held: bool,
     lease: Duration,
@@ -26,9 +26,9 @@ impl Module {
     /// The parameter `MODULE:NAME`.
     ///
     /// # Errors
-    /// A sentence: xk.ko is not loaded, or no module describes it.
+    /// A sentence: xk_tunable.ko is not loaded, or no module describes it.
     pub fn find(place: &str) -> Result<Self, String> {
-        let device = Device::open().map_err(|error| error.to_string())?;
+        let device = ParameterDevice::open().map_err(|error| error.to_string())?;
         let parameters = device.parameters().map_err(|error| error.to_string())?;
         let described = Described { parameters, meters: Vec::new() };
         let parameter = described.parameter(place)?.clone();
@@ -65,7 +65,7 @@ impl Module {
         place_of(&self.parameter)
     }
 
-    fn missing(&self, error: &RuntimeError) -> KnobError {
+    fn missing(&self, error: &ParameterError) -> KnobError {
         KnobError::Missing { place: self.place(), reason: error.to_string() }
     }
 
@@ -115,7 +115,7 @@ impl Knob for Module {
             self.ends = ends;
         }
         done.map_err(|error| match error {
-            RuntimeError::Gone(_) => self.missing(&error),
+            ParameterError::Gone(_) => self.missing(&error),
             _ => self.refused(value, error.to_string()),
         })
     }
@@ -131,7 +131,7 @@ impl Knob for Module {
                 self.ends = ends;
                 Ok(())
             }
-            Err(RuntimeError::NotHeld(_)) => Err(self.lapsed()),
+            Err(ParameterError::NotHeld(_)) => Err(self.lapsed()),
             Err(error) => Err(self.missing(&error)),
         }
     }
@@ -145,7 +145,7 @@ impl Knob for Module {
                 self.held = false;
                 Ok(())
             }
-            Err(RuntimeError::NotHeld(_)) => Err(self.lapsed()),
+            Err(ParameterError::NotHeld(_)) => Err(self.lapsed()),
             Err(error) => Err(self.missing(&error)),
         }
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Parameters that other modules describe (xk_tunable.h), and what xk.ko knows of them. */
+/* Parameters that other modules describe (xk_tunable.h), and what xk_tunable.ko knows of them. */
 #ifndef _XK_LIVE_TUNABLE_H
 #define _XK_LIVE_TUNABLE_H
 
@@ -9,6 +9,9 @@
 #include <linux/types.h>
 
 #include "xk_tunable.h"
+
+/* Of this module, as in xk.ko. */
+#define XK_TUNABLE_VERSION "0.1.0"
 
 struct file;
 struct xk_error;
@@ -57,7 +60,14 @@ static inline int xk_tunable_answer(int ret)
 	return ret > 0 || ret < -MAX_ERRNO ? -EIO : ret;
 }
 
-/* tunable_find.c */
+/* Held through this descriptor; of NULL: by nobody any more. Under xk_tunables_lock. */
+static inline bool xk_tunable_is_owned(const struct xk_live_tunable *tunable,
+				       const struct file *owner)
+{
+	return tunable->held && tunable->owner == owner;
+}
+
+/* find.c */
 void xk_tunables_find(const struct module *module, struct list_head *parameters,
 		      struct list_head *meters);
 bool xk_tunable_accepts(const struct xk_tunable *tunable, s64 value);
@@ -65,16 +75,26 @@ bool xk_tunable_accepts(const struct xk_tunable *tunable, s64 value);
 /* tunable.c */
 void xk_tunables_module_live(struct module *module);
 void xk_tunables_forget(const struct module *module);
-void xk_tunables_release(struct file *owner);
 int xk_parameter_change(struct file *caller, struct xk_parameter_change *change,
 			struct xk_error *error);
-u64 xk_tunables_first_end(void);
-void xk_tunables_on_timer(void);
-void xk_tunables_init(void);
-void xk_tunables_exit(void);
+/* With `call`. */
+int xk_tunable_read(const struct xk_live_tunable *tunable, s64 *value);
+int xk_tunable_write(const struct xk_live_tunable *tunable, s64 value);
+void xk_tunable_let_go(struct xk_live_tunable *tunable);
+void xk_tunable_leave(struct xk_live_tunable *tunable);
 
-/* tunable_info.c */
+/* lease.c */
+void xk_tunables_start_timer(void);
+void xk_tunables_release(struct file *owner);
+int xk_tunables_lease_init(void);
+void xk_tunables_lease_exit(void);
+
+/* info.c */
 int xk_parameter_info(struct file *caller, struct xk_parameter_info *info);
 int xk_meter_info(struct xk_meter_info *info);
+
+/* device.c */
+int xk_tunable_device_init(void);
+void xk_tunable_device_exit(void);
 
 #endif /* _XK_LIVE_TUNABLE_H */

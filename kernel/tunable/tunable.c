@@ -2,21 +2,19 @@
 /*
  * Parameters that other modules describe: which there are, and who has set them. A value
  * that is set through a descriptor is *held*: it goes back when the descriptor is closed
- * or its lease ends, unless somebody else has changed it meanwhile.
+ * or its lease ends, unless somebody else has changed it meanwhile (lease.c).
  *
  * Getters and setters are foreign code. They run with a reference of their module, and
  * without a lock of ours that anything else waits for: they may sleep, or load modules.
  */
 #include <linux/fs.h>
+#include <linux/sched.h>
 #include <linux/slab.h>
 #include <linux/timekeeping.h>
-#include <linux/workqueue.h>
 
+#include "../xk/error.h"
 #include "tunable.h"
-#include "xk.h"
-
-/* Until a value is put back that the setter did not take. */
-#define RETRY_NS NSEC_PER_SEC
+#include "uapi/xk_parameter.h"
 
 /* See tunable.h. */
 DEFINE_MUTEX(xk_tunables_lock);
@@ -101,7 +99,7 @@ static struct xk_live_tunable *enter(u32 id)
 	return found;
 }
 
-static void leave(struct xk_live_tunable *tunable)
+void xk_tunable_leave(struct xk_live_tunable *tunable)
 {
 	struct module *module = tunable->module;
 
@@ -110,18 +108,20 @@ static void leave(struct xk_live_tunable *tunable)
 	module_put(module);
 }
 
-static int read_value(const struct xk_live_tunable *tunable, s64 *value)
+int xk_tunable_read(const struct xk_live_tunable *tunable, s64 *value)
 {
+	lockdep_assert_held(&tunable->call);
 	*value = 0;
 	return xk_tunable_answer(tunable->is->get(tunable->is, value));
 }
 
-static int write_value(const struct xk_live_tunable *tunable, s64 value)
+int xk_tunable_write(const struct xk_live_tunable *tunable, s64 value)
 {
+	lockdep_assert_held(&tunable->call);
 	return xk_tunable_answer(tunable->is->set(tunable->is, value));
 }
 
-static void let_go(struct xk_live_tunable *tunable)
+void xk_tunable_let_go(struct xk_live_tunable *tunable)
 {
 	mutex_lock(&xk_tunables_lock);
 	tunable->held = false;
@@ -158,7 +158,7 @@ static int undo(struct xk_live_tunable *tunable, struct file *caller, s64 before
 	int unreadable;
 	s64 after;
 
-	unreadable = read_value(tunable, &after);
+	unreadable = xk_tunable_read(tunable, &after);
 	if (ret)
 		ret = xk_refuse(error, -EREMOTEIO, "%s: its setter does not take %lld (error %d)",
 				name, change->value, -ret);
@@ -172,18 +172,13 @@ static int undo(struct xk_live_tunable *tunable, struct file *caller, s64 before
 				change->value, after);
 	if (!unreadable && after == before)
 		return ret;
-	write_value(tunable, before);
-	unreadable = read_value(tunable, &after);
+	xk_tunable_write(tunable, before);
+	unreadable = xk_tunable_read(tunable, &after);
 	if (!unreadable && after == before)
 		return ret;
 	/* Then when the descriptor is closed. */
 	hold(tunable, caller, before, unreadable ? change->value : after, change->lease_ns);
 	return ret;
-}
-
-static bool is_owned(const struct xk_live_tunable *tunable, const struct file *caller)
-{
-	return tunable->held && tunable->owner == caller;
 }
 
 static int change_value(struct xk_live_tunable *tunable, struct file *caller,
@@ -202,19 +197,19 @@ static int change_value(struct xk_live_tunable *tunable, struct file *caller,
 	if (tunable->held && tunable->owner != caller)
 		return xk_refuse(error, -EPERM, "%s: is held by process %d", name,
 				 tunable->owner_pid);
-	ret = read_value(tunable, &before);
+	ret = xk_tunable_read(tunable, &before);
 	if (ret)
 		return xk_refuse(error, -EIO, "%s: cannot be read (error %d)", name, -ret);
 	if (tunable->held && before != tunable->ours) {
-		let_go(tunable);
+		xk_tunable_let_go(tunable);
 		return xk_refuse(error, -ESTALE, "%s: somebody else has set it to %lld", name,
 				 before);
 	}
-	ret = write_value(tunable, change->value);
-	if (ret || read_value(tunable, &after) || after != change->value)
+	ret = xk_tunable_write(tunable, change->value);
+	if (ret || xk_tunable_read(tunable, &after) || after != change->value)
 		return undo(tunable, caller, before, change, ret, error);
 	if (after == (tunable->held ? tunable->original : before))
-		let_go(tunable);
+		xk_tunable_let_go(tunable);
 	else
 		hold(tunable, caller, before, after, change->lease_ns);
 	return 0;
@@ -223,12 +218,12 @@ static int change_value(struct xk_live_tunable *tunable, struct file *caller,
 static int change_hold(struct xk_live_tunable *tunable, struct file *caller,
 		       const struct xk_parameter_change *change, struct xk_error *error)
 {
-	if (!is_owned(tunable, caller))
+	if (!xk_tunable_is_owned(tunable, caller))
 		return xk_refuse(error, -ESTALE,
 				 "%s: is not held by this descriptor, or no longer",
 				 tunable->is->head.name);
 	if (change->op == XK_PARAMETER_KEEP) {
-		let_go(tunable);
+		xk_tunable_let_go(tunable);
 		return 0;
 	}
 	mutex_lock(&xk_tunables_lock);
@@ -268,172 +263,7 @@ int xk_parameter_change(struct file *caller, struct xk_parameter_change *change,
 		ret = change_value(tunable, caller, change, error);
 	else
 		ret = change_hold(tunable, caller, change, error);
-	leave(tunable);
-	xk_lease_changed();
+	xk_tunable_leave(tunable);
+	xk_tunables_start_timer();
 	return ret;
-}
-
-/* Whether it became what it was is what the getter says. */
-static int write_back(struct xk_live_tunable *tunable)
-{
-	int ret = write_value(tunable, tunable->original), unreadable;
-	s64 now;
-
-	unreadable = read_value(tunable, &now);
-	if (unreadable)
-		return unreadable;
-	if (now == tunable->original)
-		return 0;
-	mutex_lock(&xk_tunables_lock);
-	tunable->ours = now;
-	mutex_unlock(&xk_tunables_lock);
-	return ret ?: -EIO;
-}
-
-/* With `call`, for a tunable whose end has come. */
-static void put_back(struct xk_live_tunable *tunable)
-{
-	const char *module = tunable->module->name, *name = tunable->is->head.name;
-	s64 now;
-	int ret;
-
-	ret = read_value(tunable, &now);
-	if (!ret && now != tunable->original) {
-		if (now != tunable->ours) {
-			pr_info("xk: %s: %s: somebody else has set it to %lld: it stays\n",
-				module, name, now);
-			let_go(tunable);
-			return;
-		}
-		ret = write_back(tunable);
-	}
-	if (!ret) {
-		let_go(tunable);
-		return;
-	}
-	pr_warn_ratelimited("xk: %s: %s: cannot be put back to %lld (error %d), which is tried again\n",
-			    module, name, tunable->original, -ret);
-	mutex_lock(&xk_tunables_lock);
-	tunable->lease_end = ktime_get_boottime_ns() + RETRY_NS;
-	mutex_unlock(&xk_tunables_lock);
-}
-
-/* One whose end has come, with a reference of its module; from now on nobody's. */
-static struct xk_live_tunable *next_due(u64 now)
-{
-	struct xk_live_tunable *tunable;
-
-	list_for_each_entry(tunable, &xk_tunables, list) {
-		if (!tunable->held || !tunable->lease_end || tunable->lease_end > now)
-			continue;
-		if (try_module_get(tunable->module)) {
-			if (tunable->owner)
-				pr_info("xk: %s: %s: its lease is over\n", tunable->module->name,
-					tunable->is->head.name);
-			return tunable;
-		}
-		/* Going: the value goes with the module. */
-		tunable->held = false;
-	}
-	return NULL;
-}
-
-static void put_back_due(u64 now)
-{
-	struct xk_live_tunable *tunable;
-	bool due;
-
-	for (;;) {
-		mutex_lock(&xk_tunables_lock);
-		tunable = next_due(now);
-		mutex_unlock(&xk_tunables_lock);
-		if (!tunable)
-			break;
-		mutex_lock(&tunable->call);
-		mutex_lock(&xk_tunables_lock);
-		/* Its owner may have come first, with a longer lease. */
-		due = tunable->held && tunable->lease_end && tunable->lease_end <= now;
-		if (due)
-			tunable->owner = NULL;
-		mutex_unlock(&xk_tunables_lock);
-		if (due)
-			put_back(tunable);
-		leave(tunable);
-	}
-}
-
-static void expire(struct work_struct *unused)
-{
-	put_back_due(ktime_get_boottime_ns());
-	xk_lease_changed();
-}
-
-static DECLARE_WORK(work, expire);
-
-/* On a timer's interrupt. */
-void xk_tunables_on_timer(void)
-{
-	queue_work(xk_workqueue, &work);
-}
-
-/* When the first lease ends; 0: none does. */
-u64 xk_tunables_first_end(void)
-{
-	const struct xk_live_tunable *tunable;
-	u64 first = 0;
-
-	mutex_lock(&xk_tunables_lock);
-	list_for_each_entry(tunable, &xk_tunables, list)
-		if (tunable->held && tunable->lease_end &&
-		    (!first || tunable->lease_end < first))
-			first = tunable->lease_end;
-	mutex_unlock(&xk_tunables_lock);
-	return first;
-}
-
-/* What this owner holds, or, for NULL, what nobody does, is to be put back. Is there any? */
-static bool end_holds(const struct file *owner)
-{
-	struct xk_live_tunable *tunable;
-	bool any = false;
-
-	mutex_lock(&xk_tunables_lock);
-	list_for_each_entry(tunable, &xk_tunables, list) {
-		if (!is_owned(tunable, owner))
-			continue;
-		tunable->owner = NULL;
-		tunable->lease_end = 1;
-		any = true;
-	}
-	mutex_unlock(&xk_tunables_lock);
-	return any;
-}
-
-/*
- * The work is done by a thread of ours: this one may be dying, and a setter that waits
- * would be interrupted.
- */
-void xk_tunables_release(struct file *owner)
-{
-	if (!end_holds(owner))
-		return;
-	queue_work(xk_workqueue, &work);
-	flush_work(&work);
-}
-
-void xk_tunables_init(void)
-{
-	xk_module_for_each(xk_tunables_module_live);
-}
-
-/*
- * No descriptor is open, and no timer is left. Notifiers are: no module goes unseen while
- * its setter may be called.
- */
-void xk_tunables_exit(void)
-{
-	cancel_work_sync(&work);
-	/* Once more, for those whose setter did not take what they had. */
-	if (end_holds(NULL))
-		put_back_due(ktime_get_boottime_ns());
 }

@@ -15,7 +15,7 @@
 #include <linux/string.h>
 
 #include "tunable.h"
-#include "xk.h"
+#include "uapi/xk_parameter.h"
 
 #define PREFIX_LEN (sizeof(XK_TUNABLE_PREFIX) - 1)
 

@@ -4,7 +4,7 @@
 #include <linux/timekeeping.h>
 
 #include "tunable.h"
-#include "xk.h"
+#include "uapi/xk_parameter.h"
 
 static_assert((int)XK_METER_SENSOR == (int)XK_METER_IS_SENSOR);
 static_assert((int)XK_METER_TARGET == (int)XK_METER_IS_TARGET);

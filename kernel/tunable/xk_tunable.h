@@ -2,11 +2,12 @@
 /*
  * For developers of other modules: describes parameters of a module, and what shows
  * whether they are set well, so that `xk tune` finds them beside all other knobs. See
- * docs/module-api.md, and kernel/tunable for an example.
+ * docs/module-api.md, and kernel/tunable_test for an example.
  *
- * Descriptions are static: no call, and no symbol of xk.ko. The module loads and works
- * without xk.ko, and in any order. Each description is also an entry of the module's
- * __param section, which leads xk.ko to it. (It is no parameter that insmod takes.)
+ * Descriptions are static: no call, and no symbol of xk_tunable.ko. The module loads and
+ * works without xk_tunable.ko, and in any order. Each description is also an entry of the
+ * module's __param section, which leads xk_tunable.ko to it. (It is no parameter that
+ * insmod takes.)
  *
  *	XK_TUNABLE(queue, depth, .steps = XK_TUNABLE_EXPONENTIAL, .min = 1, .max = 64,
  *		   .step = 2, .default_value = 4, .get = get_depth, .set = set_depth);
@@ -124,7 +125,7 @@ static const struct kernel_param_ops xk_tunable_ops __maybe_unused = {
 		.size = sizeof(of), .subsystem = #in, .name = called, \
 	}
 
-/* Leads xk.ko to the description, which may lie in any read-only section. */
+/* Leads xk_tunable.ko to the description, which may lie in any read-only section. */
 #define XK_TUNABLE_ENTRY(ident, description) \
 	__module_param_call("", xk_tunable_##ident, &xk_tunable_ops, (void *)(description), \
 			    0, -1, 0)

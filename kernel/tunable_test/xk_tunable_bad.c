@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Descriptions that xk.ko must refuse, each for one reason, and some in which nothing is
+ * Descriptions that xk_tunable.ko must refuse, each for one reason, and some in which nothing is
  * wrong. What macros would write is spelled out, so that one thing can be different.
  */
 #include <linux/module.h>
 #include <linux/slab.h>
 
-#include "../xk/xk_tunable.h"
+#include "../tunable/xk_tunable.h"
 
 static int value = 1;
 

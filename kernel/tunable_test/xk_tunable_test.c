@@ -21,7 +21,7 @@
 #include <linux/seq_file.h>
 #include <linux/uaccess.h>
 
-#include "../xk/xk_tunable.h"
+#include "../tunable/xk_tunable.h"
 
 static int depth = 4;
 static int policy;

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * How values that are held go back: when their lease ends, on the clock that goes on in
+ * suspend, when their descriptor is closed, or with this module. One timer for all.
+ */
+#include <linux/fs.h>
+#include <linux/hrtimer.h>
+#include <linux/timekeeping.h>
+#include <linux/workqueue.h>
+
+#include "../xk/compat.h"
+#include "tunable.h"
+
+/* Until a value is put back that the setter did not take. */
+#define RETRY_NS NSEC_PER_SEC
+
+/* Setters are others' code, and may take their time. */
+static struct workqueue_struct *workqueue;
+static struct hrtimer timer;
+static bool closed;
+
+/* Whether it became what it was is what the getter says. */
+static int write_back(struct xk_live_tunable *tunable)
+{
+	int ret = xk_tunable_write(tunable, tunable->original), unreadable;
+	s64 now;
+
+	unreadable = xk_tunable_read(tunable, &now);
+	if (unreadable)
+		return unreadable;
+	if (now == tunable->original)
+		return 0;
+	mutex_lock(&xk_tunables_lock);
+	tunable->ours = now;
+	mutex_unlock(&xk_tunables_lock);
+	return ret ?: -EIO;
+}
+
+/* With `call`, for a tunable whose end has come. */
+static void put_back(struct xk_live_tunable *tunable)
+{
+	const char *module = tunable->module->name, *name = tunable->is->head.name;
+	s64 now;
+	int ret;
+
+	lockdep_assert_held(&tunable->call);
+	ret = xk_tunable_read(tunable, &now);
+	if (!ret && now != tunable->original) {
+		if (now != tunable->ours) {
+			pr_info("xk: %s: %s: somebody else has set it to %lld: it stays\n",
+				module, name, now);
+			xk_tunable_let_go(tunable);
+			return;
+		}
+		ret = write_back(tunable);
+	}
+	if (!ret) {
+		xk_tunable_let_go(tunable);
+		return;
+	}
+	pr_warn_ratelimited("xk: %s: %s: cannot be put back to %lld (error %d), which is tried again\n",
+			    module, name, tunable->original, -ret);
+	mutex_lock(&xk_tunables_lock);
+	tunable->lease_end = ktime_get_boottime_ns() + RETRY_NS;
+	mutex_unlock(&xk_tunables_lock);
+}
+
+/* One whose end has come, with a reference of its module; from now on nobody's. */
+static struct xk_live_tunable *next_due(u64 now)
+{
+	struct xk_live_tunable *tunable;
+
+	lockdep_assert_held(&xk_tunables_lock);
+	list_for_each_entry(tunable, &xk_tunables, list) {
+		if (!tunable->held || !tunable->lease_end || tunable->lease_end > now)
+			continue;
+		if (try_module_get(tunable->module)) {
+			if (tunable->owner)
+				pr_info("xk: %s: %s: its lease is over\n", tunable->module->name,
+					tunable->is->head.name);
+			return tunable;
+		}
+		/* Going: the value goes with the module. */
+		tunable->held = false;
+	}
+	return NULL;
+}
+
+static void put_back_due(u64 now)
+{
+	struct xk_live_tunable *tunable;
+	bool due;
+
+	for (;;) {
+		mutex_lock(&xk_tunables_lock);
+		tunable = next_due(now);
+		mutex_unlock(&xk_tunables_lock);
+		if (!tunable)
+			break;
+		mutex_lock(&tunable->call);
+		mutex_lock(&xk_tunables_lock);
+		/* Its owner may have come first, with a longer lease. */
+		due = tunable->held && tunable->lease_end && tunable->lease_end <= now;
+		if (due)
+			tunable->owner = NULL;
+		mutex_unlock(&xk_tunables_lock);
+		if (due)
+			put_back(tunable);
+		xk_tunable_leave(tunable);
+	}
+}
+
+/* For the lease that ends first. */
+void xk_tunables_start_timer(void)
+{
+	const struct xk_live_tunable *tunable;
+	u64 first = 0;
+
+	mutex_lock(&xk_tunables_lock);
+	list_for_each_entry(tunable, &xk_tunables, list)
+		if (tunable->held && tunable->lease_end &&
+		    (!first || tunable->lease_end < first))
+			first = tunable->lease_end;
+	if (first && !closed)
+		hrtimer_start(&timer, ns_to_ktime(first), HRTIMER_MODE_ABS);
+	mutex_unlock(&xk_tunables_lock);
+}
+
+static void expire(struct work_struct *unused)
+{
+	put_back_due(ktime_get_boottime_ns());
+	xk_tunables_start_timer();
+}
+
+static DECLARE_WORK(work, expire);
+
+static enum hrtimer_restart on_timer(struct hrtimer *unused)
+{
+	queue_work(workqueue, &work);
+	return HRTIMER_NORESTART;
+}
+
+/* What this owner holds, or, for NULL, what nobody does, is to be put back. Is there any? */
+static bool end_holds(const struct file *owner)
+{
+	struct xk_live_tunable *tunable;
+	bool any = false;
+
+	mutex_lock(&xk_tunables_lock);
+	list_for_each_entry(tunable, &xk_tunables, list) {
+		if (!xk_tunable_is_owned(tunable, owner))
+			continue;
+		tunable->owner = NULL;
+		tunable->lease_end = 1;
+		any = true;
+	}
+	mutex_unlock(&xk_tunables_lock);
+	return any;
+}
+
+/*
+ * The work is done by a thread of ours: this one may be dying, and a setter that waits
+ * would be interrupted.
+ */
+void xk_tunables_release(struct file *owner)
+{
+	if (!end_holds(owner))
+		return;
+	queue_work(workqueue, &work);
+	flush_work(&work);
+}
+
+int xk_tunables_lease_init(void)
+{
+	hrtimer_setup(&timer, on_timer, CLOCK_BOOTTIME, HRTIMER_MODE_ABS);
+	workqueue = alloc_workqueue("xk_tunable", WQ_UNBOUND, 0);
+	return workqueue ? 0 : -ENOMEM;
+}
+
+/*
+ * No descriptor is open. Notifiers are still there: no module goes unseen while its setter
+ * may be called.
+ */
+void xk_tunables_lease_exit(void)
+{
+	mutex_lock(&xk_tunables_lock);
+	closed = true;
+	mutex_unlock(&xk_tunables_lock);
+	hrtimer_cancel(&timer);
+	cancel_work_sync(&work);
+	/* Once more, for those whose setter did not take what they had. */
+	if (end_holds(NULL))
+		put_back_due(ktime_get_boottime_ns());
+	destroy_workqueue(workqueue);
+}

@@ -15,8 +15,6 @@ use crate::source::{check_pahole, compiler_of, find_config, find_tarball, Source
 
 /// The oldest kernel that is supported.
 const OLDEST: (u32, u32) = (6, 12);
-/// The kernel module of this project.
-const MODULE: &str = "xk";
 
 /// How a check came out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -94,7 +92,8 @@ pub fn doctor(env: &dyn Env, options: &DoctorOptions) -> Vec<Check> {
     checks.extend(offline(env, &id, &options.hints));
     checks.push(headers(env, &id, &options.hints));
     checks.push(tool(env, "solver", "z3", "apt-get install z3"));
-    checks.push(module(env, &id, options.module.as_deref()));
+    checks.push(module(env, &id, &Wanted::xk(options.module.as_deref())));
+    checks.push(module(env, &id, &Wanted::xk_tunable()));
     checks
 }
 
@@ -276,21 +275,45 @@ fn tool(env: &dyn Env, name: &str, program: &str, remedy: &str) -> Check {
     }
 }
 
-fn module(env: &dyn Env, id: &KernelId, named: Option<&Path>) -> Check {
-    const NAME: &str = "xk.ko";
-    if env.exists(Path::new("/sys/module/xk")) {
-        return Check::ok(NAME, "loaded");
+/// A module of this project, and how to get it.
+struct Wanted<'a> {
+    module: &'static str,
+    /// A file, if modprobe does not find it.
+    named: Option<&'a Path>,
+    /// What its absence is.
+    absent: Status,
+    remedy: &'static str,
+}
+
+impl<'a> Wanted<'a> {
+    fn xk(named: Option<&'a Path>) -> Self {
+        let remedy = "make xk.ko for the running kernel (make -C kernel/xk); needs the headers package";
+        Self { module: "xk", named, absent: Status::Fail, remedy }
     }
-    let named = named.filter(|path| env.exists(path)).map(|path| path.display().to_string());
-    let wanted = named.unwrap_or_else(|| MODULE.to_owned());
-    let found = env.run("modinfo", &["-F", "vermagic", &wanted]).ok().filter(|output| output.success);
-    let remedy = "make xk.ko for the running kernel (make -C kernel/xk); needs the headers package";
+
+    /// Only what modules describe needs it.
+    fn xk_tunable() -> Self {
+        let remedy = "for parameters that modules describe (xk tune parameters), and nothing else: make xk_tunable.ko \
+                      for the running kernel (make -C kernel/tunable); needs the headers package";
+        Self { module: "xk_tunable", named: None, absent: Status::Warn, remedy }
+    }
+}
+
+fn module(env: &dyn Env, id: &KernelId, wanted: &Wanted) -> Check {
+    let name = format!("{}.ko", wanted.module);
+    if env.exists(&Path::new("/sys/module").join(wanted.module)) {
+        return Check::ok(&name, "loaded");
+    }
+    let named = wanted.named.filter(|path| env.exists(path)).map(|path| path.display().to_string());
+    let place = named.unwrap_or_else(|| wanted.module.to_owned());
+    let found = env.run("modinfo", &["-F", "vermagic", &place]).ok().filter(|output| output.success);
     match found.as_ref().and_then(|output| output.stdout.split_whitespace().next()) {
-        Some(release) if release == id.release => Check::ok(NAME, format!("{wanted}, not loaded yet")),
+        Some(release) if release == id.release => Check::ok(&name, format!("{place}, not loaded yet")),
         Some(release) => {
-            Check::new(NAME, Status::Fail, format!("{wanted} was built for {release}, not for {}", id.release), remedy)
+            let found = format!("{place} was built for {release}, not for {}", id.release);
+            Check::new(&name, wanted.absent, found, wanted.remedy)
         }
-        None => Check::new(NAME, Status::Fail, "neither loaded nor installed", remedy),
+        None => Check::new(&name, wanted.absent, "neither loaded nor installed", wanted.remedy),
     }
 }
 

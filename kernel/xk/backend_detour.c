@@ -41,6 +41,8 @@ static const char *why_not_armed(const struct xk_stub_batch *batch, const struct
 {
 	const struct xk_window *window = &stub->window;
 
+	if (xk_window_is_guarded(window))
+		return "another window, or a number, needs a guard in these instructions";
 	if (!xk_text_is(window->address, window->bytes, window->len) || xk_window_is_probed(window))
 		return "another probe came here";
 	if (xk_jump_may_come(stub))
@@ -50,26 +52,6 @@ static const char *why_not_armed(const struct xk_stub_batch *batch, const struct
 	if (batch->registers)
 		return REGISTERS;
 	return NULL;
-}
-
-/* Those that lean on what will be no jump cannot be one, and so on. */
-static void drop_unsupported(const struct xk_stub_batch *batch)
-{
-	unsigned int i;
-	bool again;
-
-	do {
-		again = false;
-		for (i = 0; i < batch->nr; i++) {
-			struct xk_stub *stub = batch->stubs[i];
-
-			if (!stub->chosen || xk_is_supported(stub))
-				continue;
-			stub->chosen = false;
-			stub->why = "another window beside it, which it needs, is no detour";
-			again = true;
-		}
-	} while (again);
 }
 
 /* In a stop. Those that may be; false if none may. */
@@ -84,17 +66,10 @@ static bool choose_to_arm(void *data)
 		struct xk_stub *stub = batch->stubs[i];
 
 		stub->why = stub->armed ? NULL : why_not_armed(batch, stub);
-		stub->chosen = !stub->armed && !stub->why;
-	}
-	drop_unsupported(batch);
-	for (i = 0; i < batch->nr; i++) {
-		struct xk_stub *stub = batch->stubs[i];
-
-		if (!stub->chosen)
+		if (stub->armed || stub->why)
 			continue;
 		xk_jump_of(stub, &batch->pokes->at[batch->pokes->nr++]);
 		stub->armed = true;
-		stub->chosen = false;
 	}
 	return batch->pokes->nr;
 }

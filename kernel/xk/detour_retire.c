@@ -46,25 +46,6 @@ static bool may_disarm(const struct xk_stub *stub)
 	       !xk_window_is_probed(&stub->window);
 }
 
-/* What others lean on stays as long as they do, and so on. */
-static void keep_supports(const struct xk_stub_batch *batch)
-{
-	unsigned int i;
-	bool again;
-
-	do {
-		again = false;
-		for (i = 0; i < batch->nr; i++) {
-			struct xk_stub *stub = batch->stubs[i];
-
-			if (!stub->chosen || !xk_is_support(stub))
-				continue;
-			stub->chosen = false;
-			again = true;
-		}
-	} while (again);
-}
-
 /*
  * In a stop. The original bytes come back where nobody else has a probe on our
  * jump; elsewhere the stub, which stays, runs the original instructions only. What
@@ -77,18 +58,13 @@ static bool choose_to_disarm(void *data)
 
 	xk_batch_look(batch);
 	batch->pokes->nr = 0;
-	for (i = 0; i < batch->nr; i++)
-		batch->stubs[i]->chosen = batch->stubs[i]->armed && !batch->registers &&
-					  may_disarm(batch->stubs[i]);
-	keep_supports(batch);
 	for (i = 0; i < batch->nr; i++) {
 		struct xk_stub *stub = batch->stubs[i];
 		struct xk_poke *poke = &batch->pokes->at[batch->pokes->nr];
 
-		if (stub->chosen) {
+		if (stub->armed && !batch->registers && may_disarm(stub)) {
 			write_original(stub, poke);
 			stub->armed = false;
-			stub->chosen = false;
 		} else if (stub->armed && stub->state != XK_GATE_SKIP) {
 			xk_stub_write_gate(stub, XK_GATE_SKIP, poke);
 			stub->state = XK_GATE_SKIP;

@@ -206,15 +206,45 @@ static bool has(const struct xk_guards *guards, unsigned long address)
 	return false;
 }
 
+/* Of whose kind are the probes at an address? */
+struct kinds {
+	bool asks;		/* ours, to be removed in a moment */
+	bool guards;
+	bool others;
+};
+
+static void add_kind(struct kinds *kinds, const struct kprobe *kprobe)
+{
+	if (kprobe->post_handler == after_asking)
+		kinds->asks = true;
+	else if (kprobe->post_handler == after_nothing)
+		kinds->guards = true;
+	else
+		kinds->others = true;
+}
+
+static struct kinds notrace kinds_at(unsigned long address)
+{
+	struct kprobe *kprobe, *member;
+	struct kinds kinds = {};
+
+	preempt_disable();
+	kprobe = xk_kprobe_at(address);
+	if (kprobe && list_empty(&kprobe->list))
+		add_kind(&kinds, kprobe);
+	else if (kprobe)
+		list_for_each_entry_rcu(member, &kprobe->list, list, true)
+			add_kind(&kinds, member);
+	preempt_enable();
+	return kinds;
+}
+
 /* Somebody else's probe, perhaps also ours for another stub. To be asked again in a stop. */
 static bool is_unguarded(const struct xk_stub *stub, unsigned long address)
 {
-	bool probed;
+	struct kinds kinds = kinds_at(address);
 
-	preempt_disable();
-	probed = xk_is_probed(address);
-	preempt_enable();
-	return probed && !has(stub->guards, address);
+	return (kinds.guards || kinds.others) && !has(stub->guards, address);
 }
 
 static bool is_inside(const struct xk_window *window, unsigned long address)
@@ -235,22 +265,22 @@ static const char *guard_before(struct xk_guards *guards, struct xk_stub *stub,
 	unsigned int i;
 
 	for (i = 1; i <= REACH && !why; i++) {
-		unsigned long at = address - i, neighbour = xk_neighbour_at(stub->site, at);
+		unsigned long at = address - i;
 
 		/* No instruction begins in our own jump. */
 		if (is_inside(&stub->window, at))
 			continue;
-		if (neighbour)
-			why = xk_lean_on(stub, neighbour);
+		if (xk_patch_begins(NULL, at))
+			/* The guard would remember our number, or our jump, as what is there. */
+			why = "an instruction just before it holds a value";
+		else if (!branch && !is_unguarded(stub, at))
+			/* What comes later would have to copy our jump, which kprobes do not. */
+			continue;
 		else if (branch && xk_stub_has(at))
 			why = "a branch leads to just behind another detour";
 		else if (xk_stub_covers(at))
-			/* The guard would remember our jump, or our number, as what is there. */
 			why = "another detour begins just before";
-		else if (xk_patch_begins(NULL, at))
-			why = "an instruction just before it holds a value";
-		/* What comes later would have to copy our jump, which kprobes do not. */
-		else if (branch || is_unguarded(stub, at))
+		else
 			why = guard_at(guards, at);
 	}
 	return why;
@@ -297,37 +327,14 @@ void xk_guards_complete(struct xk_stub *stub)
 			guard_at(stub->guards, stub->window.address - i);
 }
 
-/* Of whose kind are the probes at an address? */
-struct kinds {
-	bool asks;		/* ours, to be removed in a moment */
-	bool guards;
-	bool others;
-};
-
-static void add_kind(struct kinds *kinds, const struct kprobe *kprobe)
+bool notrace xk_window_is_guarded(const struct xk_window *window)
 {
-	if (kprobe->post_handler == after_asking)
-		kinds->asks = true;
-	else if (kprobe->post_handler == after_nothing)
-		kinds->guards = true;
-	else
-		kinds->others = true;
-}
+	unsigned int i;
 
-static struct kinds notrace kinds_at(unsigned long address)
-{
-	struct kprobe *kprobe, *member;
-	struct kinds kinds = {};
-
-	preempt_disable();
-	kprobe = xk_kprobe_at(address);
-	if (kprobe && list_empty(&kprobe->list))
-		add_kind(&kinds, kprobe);
-	else if (kprobe)
-		list_for_each_entry_rcu(member, &kprobe->list, list, true)
-			add_kind(&kinds, member);
-	preempt_enable();
-	return kinds;
+	for (i = 0; i < window->len; i++)
+		if (kinds_at(window->address + i).guards)
+			return true;
+	return false;
 }
 
 static const char *guard_number(struct xk_guards *guards, const struct xk_live_site *site,
@@ -347,7 +354,7 @@ static const char *guard_number(struct xk_guards *guards, const struct xk_live_s
 		/* Where another number stands, no probe is borne at all. */
 		if (xk_patch_begins(site, address - i))
 			continue;
-		if (xk_stub_covers(address - i) || xk_is_left_to_detour(site, address - i))
+		if (xk_stub_covers(address - i))
 			return "a detour begins just before it";
 		why = guard_at(guards, address - i);
 		if (why)

@@ -20,6 +20,8 @@ struct xk_guards *xk_guards_create(struct xk_stub *stub, const char **why);
 void xk_guards_destroy(struct xk_guards *guards);
 /* Against probes that came since then, or before guards that others have of us. */
 void xk_guards_complete(struct xk_stub *stub);
+/* A guard stands in it, which another window or a number needs there. In a stop. */
+bool xk_window_is_guarded(const struct xk_window *window);
 /*
  * A probe without a guard stands where a jump that the kernel makes of it would reach into
  * the window. In a stop, and before the window is our jump.

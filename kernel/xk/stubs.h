@@ -45,9 +45,6 @@ struct xk_stub {
 	bool dying;			/* of nobody, but threads may be in it */
 	bool armed;			/* our jump is in the window */
 	const char *why;		/* it could not be armed */
-	bool chosen;			/* in a stop: its jump is written, or taken away */
-	u8 nr_supports;			/* windows that must be jumps as long as this one is */
-	unsigned long supports[4];
 	/* When the last stop looked: */
 	bool entered;			/* a thread was in the middle of the window */
 	bool empty;			/* no thread was in the stub */
@@ -86,20 +83,6 @@ void xk_stub_write_gate(const struct xk_stub *stub, enum xk_gate gate, struct xk
  * of text. NULL, or why it cannot be.
  */
 const char *xk_stub_build(struct xk_stub *stub);
-
-/*
- * neighbour.c. Where the window of another site of the tune begins that holds the address,
- * or will; 0 if none does.
- */
-unsigned long xk_neighbour_at(const struct xk_live_site *site, unsigned long address);
-/* Another site of the tune wants a jump over the address, and has nothing better. */
-bool xk_is_left_to_detour(const struct xk_live_site *site, unsigned long address);
-/* The stub is to have its jump only while that window has. NULL, or why it cannot be. */
-const char *xk_lean_on(struct xk_stub *stub, unsigned long window);
-/* Whether all that it leans on are jumps, or chosen to become some. */
-bool xk_is_supported(const struct xk_stub *stub);
-/* Whether one that stays a jump leans on it. */
-bool xk_is_support(const struct xk_stub *stub);
 
 /* gates.c. Where the gate leads while nothing but these values is in force. */
 enum xk_gate xk_gate_of(const struct xk_stub *stub, const struct xk_values *values);

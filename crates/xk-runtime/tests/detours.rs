@@ -48,7 +48,7 @@ guest_tests! {
     a_probe_just_before_the_window_stays_a_breakpoint,
     a_branch_may_lead_to_just_behind_its_window,
     windows_may_lie_side_by_side,
-    windows_side_by_side_come_and_go_together,
+    a_window_in_which_another_needs_a_guard_is_a_probe,
     a_branch_leads_not_to_just_behind_another_tunes_window,
     what_is_not_safe_is_refused,
     what_is_not_safe_may_be_a_probe,

@@ -53,7 +53,7 @@ guest_tests! {
     another_tune_sees_the_original_code,
     what_is_not_what_was_analysed_is_refused,
     what_cannot_be_a_patch_may_be_a_detour,
-    a_number_gives_way_to_a_window_before_it,
+    a_window_before_a_number_is_a_probe,
     a_patch_or_one_other_is_taken,
     a_module_comes_with_the_value,
     removing_xk_returns_the_default,

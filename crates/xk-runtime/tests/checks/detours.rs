@@ -301,40 +301,69 @@ fn pair() -> ScopeTable {
     table
 }
 
+/// Two windows without a gap, and without a branch: before the addition of the first constant, behind the second one.
+fn adjacent() -> ScopeTable {
+    let first = Site::new("xk_target_several_0", 7, 7, set_register(RDX));
+    let mut second = Site::new("xk_target_several_0", 14, 5, set_register(RDX));
+    second.when = When::After;
+    windowed(table(&target_module(), "ADJACENT", vec![first, second]), &[7, 5])
+}
+
 pub fn windows_may_lie_side_by_side() {
+    assert_eq!(target("several"), "8192");
+    let tune = load_by(Backend::Detour, &adjacent(), 50).unwrap();
+    assert_eq!(target("several"), "8228");
+    tune.set(30).unwrap();
+    assert_eq!(target("several"), "8188");
+    tune.unload().unwrap();
+    assert_eq!(target("several"), "8192");
+    // They do not need each other.
+    probe("xk_target_several_0", 7, "disabled");
+    let tune = load_by(Backend::Auto, &adjacent(), 50).unwrap();
+    let sites = tune.status().unwrap().sites;
+    assert!(matches!(sites[0].probe, Probe::Int3 | Probe::Jump), "{sites:?}");
+    assert_eq!(sites[0].note.as_deref(), Some("another probe came here"));
+    assert_eq!((sites[1].probe, &sites[1].note), (Probe::Detour, &None));
+    assert_eq!(target("several"), "8228");
+    tune.unload().unwrap();
+    no_probe();
+    // A module that comes has its windows one after the other.
+    let tune = load_by(Backend::Detour, &adjacent(), 50).unwrap();
+    assert!(run("rmmod", &[MODULE]));
+    insmod(TARGET_KO);
+    let sites = tune.status().unwrap().sites;
+    assert_eq!([sites[0].probe, sites[1].probe], [Probe::Detour; 2], "{sites:?}");
+    assert_eq!(target("several"), "8228");
+    tune.unload().unwrap();
+    assert_eq!(target("several"), "8192");
+}
+
+const NEEDS_A_GUARD: &str = "another window, or a number, needs a guard in these instructions";
+
+/// The first branch leads to behind the second window: what guards that place stands in it.
+pub fn a_window_in_which_another_needs_a_guard_is_a_probe() {
     let before = running("pairtext");
-    let tune = load_by(Backend::Detour, &pair(), 50).unwrap();
+    let refused = message(load_by(Backend::Detour, &pair(), 50));
+    assert!(refused.contains(&format!("xk_target_pair+0xa: {NEEDS_A_GUARD}")), "{refused}");
+    assert_eq!((target("pair"), running("pairtext")), ("1 1".into(), before.clone()));
+
+    let tune = load_by(Backend::Auto, &pair(), 50).unwrap();
     assert_eq!(target("pair"), "0 0");
-    let armed = running("pairtext");
-    assert_eq!((armed[2], armed[7]), (0xe9, 0xe9));
+    let sites = tune.status().unwrap().sites;
+    assert_eq!((sites[0].probe, &sites[0].note), (Probe::Detour, &None));
+    assert_eq!((sites[1].probe, sites[1].note.as_deref()), (Probe::Int3, Some(NEEDS_A_GUARD)));
     tune.set(30).unwrap();
     assert_eq!(target("pair"), "1 1");
     tune.unload().unwrap();
-    assert_eq!((target("pair"), running("pairtext")), ("1 1".into(), before));
-}
-
-/// Each has its jump only as long as the other has.
-pub fn windows_side_by_side_come_and_go_together() {
-    let before = running("pairtext");
-    probe("xk_target_pair", 2, "disabled");
-    let refused = message(load_by(Backend::Detour, &pair(), 50));
-    assert!(refused.contains("xk_target_pair+0x5: another probe came here"), "{refused}");
-    let tune = load_by(Backend::Auto, &pair(), 50).unwrap();
-    assert_eq!(target("pair"), "0 0");
-    let notes: Vec<_> = tune.status().unwrap().sites.into_iter().map(|site| (site.probe, site.note)).collect();
-    assert!(notes.iter().all(|(probe, _)| matches!(probe, Probe::Int3 | Probe::Jump)), "{notes:?}");
-    assert_eq!(notes[0].1.as_deref(), Some("another probe came here"));
-    assert_eq!(notes[1].1.as_deref(), Some("another window beside it, which it needs, is no detour"));
-    tune.unload().unwrap();
-    no_probe();
     assert_eq!((target("pair"), running("pairtext")), ("1 1".into(), before.clone()));
 
-    // Its owner remembers the second jump, so that this one stays, and the first with it.
-    let tune = load_by(Backend::Detour, &pair(), 50).unwrap();
+    // Somebody's probe keeps the jump of the one, and nothing else.
+    let tune = load_by(Backend::Auto, &pair(), 50).unwrap();
     let armed = running("pairtext");
-    probe("xk_target_pair", 7, "enabled");
+    probe("xk_target_pair", 2, "enabled");
     tune.unload().unwrap();
-    assert_eq!((target("pair"), &running("pairtext")[..7]), ("1 1".into(), &armed[..7]));
+    let left = running("pairtext");
+    assert_eq!((target("pair"), &left[3..7], &left[7..]), ("1 1".into(), &armed[3..7], &before[7..]));
     no_probe();
     wait_for("the original bytes", || running("pairtext") == before);
     assert_eq!(target("pair"), "1 1");
@@ -358,6 +387,9 @@ pub fn a_branch_leads_not_to_just_behind_another_tunes_window() {
     beside.unload().unwrap();
     let tune = load_by(Backend::Detour, &first, 50).unwrap();
     assert_eq!((target("pair").as_str(), running("pairtext")[2]), ("0 1", 0xe9));
+    // Nor is there a jump where its guard stands by then.
+    let refused = message(load_by(Backend::Detour, &second, 10));
+    assert!(refused.contains(&format!("xk_target_pair+0xa: {NEEDS_A_GUARD}")), "{refused}");
     tune.unload().unwrap();
     assert_eq!((target("pair"), running("pairtext")), ("1 1".into(), before));
 }

@@ -176,9 +176,9 @@ pub fn what_cannot_be_a_patch_may_be_a_detour() {
     assert_eq!((target("value"), target("identity")), ("32".into(), "4".into()));
 }
 
-/// Two comparisons with their branches, side by side: guards of the second's number would
-/// stand in the first's window.
-pub fn a_number_gives_way_to_a_window_before_it() {
+/// Two comparisons with their branches, side by side: guards of the second's number stand in
+/// the first's window.
+pub fn a_window_before_a_number_is_a_probe() {
     let before = running("pairtext");
     let site = |offset, register| Site::new("xk_target_pair", offset, 2, compare_flags(register, false, 0x8d5));
     let mut table = windowed(table(&target_module(), "PAIR", vec![site(5, RDI), site(10, RSI)]), &[5, 5]);
@@ -188,7 +188,9 @@ pub fn a_number_gives_way_to_a_window_before_it() {
     let table = held(table, &[&[], &[Patch { offset: 7, ..COMPARED }]]);
     let tune = load_by(Backend::AutoGlobal, &table, 50).unwrap();
     let sites = tune.status().unwrap().sites;
-    assert_eq!([sites[0].probe, sites[1].probe], [Probe::Detour; 2], "{sites:?}");
+    assert_eq!([sites[0].probe, sites[1].probe], [Probe::Int3, Probe::Patch], "{sites:?}");
+    let why = "another window, or a number, needs a guard in these instructions";
+    assert!(sites[0].note.as_deref().is_some_and(|note| note.contains(why)), "{sites:?}");
     assert_eq!(target("pair"), "0 0");
     tune.set(30).unwrap();
     assert_eq!(target("pair"), "1 1");

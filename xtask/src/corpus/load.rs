@@ -17,13 +17,11 @@ use xk_sie::pipeline::noreturns;
 use xk_span::confine::Confiner;
 use xk_table::{CriticalSpan, ProbeKind, ScopeTable};
 
+use super::guards::{self, Guards};
 use super::outcome::{Outcome, Status};
 use super::place::{self, Results};
 use super::worker;
 use crate::lab;
-
-/// Length of the jump that kprobes make of a probe.
-const JUMP_LEN: u32 = 5;
 
 /// What the guest is asked to load.
 #[derive(Debug, Serialize)]
@@ -67,24 +65,18 @@ impl From<ProbeKind> for Predicted {
 }
 
 impl Predicted {
-    fn of(span: &CriticalSpan, all: &[CriticalSpan], backend: Backend) -> Self {
+    fn of(span: &CriticalSpan, guards: &Guards, backend: Backend) -> Self {
+        let is_free = |window| !guards.stand_in(span.function, window);
+        let place = span.indirection.offset;
         match backend {
             Backend::Patch => Self::Patch,
-            Backend::AutoGlobal if span.in_place.is_some() && !gives_way(span, all) => Self::Patch,
-            Backend::AutoGlobal | Backend::Auto if span.indirection.window_range().is_some() => Self::Detour,
+            _ if guards::holds_it(span, backend) => Self::Patch,
+            Backend::AutoGlobal | Backend::Auto if span.indirection.window_range().is_some_and(is_free) => Self::Detour,
+            // No probe at a guard's place becomes a jump.
+            _ if guards.stand_in(span.function, place..place + 1) => Self::Int3,
             _ => span.indirection.probe.into(),
         }
     }
-}
-
-/// Whether a jump would have to be kept away from a number where a site that has nothing but a window has
-/// its own (`kernel/xk/neighbour.c`).
-fn gives_way(span: &CriticalSpan, all: &[CriticalSpan]) -> bool {
-    let numbers = span.in_place.iter().flat_map(|in_place| &in_place.patches);
-    let mut before = numbers.flat_map(|number| number.offset.saturating_sub(JUMP_LEN - 1)..number.offset);
-    let other = |other: &&CriticalSpan| other.function == span.function && other.in_place.is_none();
-    let windows: Vec<_> = all.iter().filter(other).filter_map(|other| other.indirection.window_range()).collect();
-    before.any(|place| windows.iter().any(|window| window.contains(&place)))
 }
 
 impl Wanted {
@@ -94,13 +86,14 @@ impl Wanted {
             Backend::Auto => Backend::cheapest(table, table.constant.default, table.mode),
             other => other,
         };
+        let guards = Guards::of(table, backend);
         let site = |span: &CriticalSpan| {
             let function = table.functions.get(span.function)?;
             Some(Site {
                 symbol: function.symbol.clone(),
                 module: function.module.clone(),
                 offset: span.indirection.offset,
-                probe: Predicted::of(span, &table.spans, backend),
+                probe: Predicted::of(span, &guards, backend),
             })
         };
         let data = table.data.iter().map(|data| Site {
@@ -264,8 +257,6 @@ fn show(found: &Found) {
 
 #[cfg(test)]
 mod tests {
-    use xk_table::{InPlace, Patch, Range};
-
     use super::*;
 
     fn good() -> Found {
@@ -278,31 +269,6 @@ mod tests {
                 "workload": {"results": [1, 2], "seconds": 1.1}, "hit": {}, "missed": {}, "faults": {},
                 "broken": [], "left": []}]}"#;
         serde_json::from_str(text).unwrap()
-    }
-
-    #[test]
-    fn a_number_close_behind_a_window_is_left_to_detours() {
-        let window = |offset: u32| xk_harness::site(0, offset, 5);
-        let number = |offset: u32| {
-            let mut span = xk_harness::site(0, offset + 3, 5);
-            let patch = Patch { offset, insn_len: 3, field: 2, size: 1, width: 4, iv: 0 };
-            let proof = span.proof.clone();
-            span.in_place = Some(InPlace { patches: vec![patch], range: Range::of(1, 9), proof });
-            span
-        };
-        for (others, expected) in [
-            (vec![], false),
-            (vec![window(5)], true),
-            (vec![window(2)], true),
-            (vec![window(1)], false),
-            (vec![window(13)], false),
-            (vec![CriticalSpan { function: 1, ..window(5) }], false),
-            // It is a patch itself.
-            (vec![number(2)], false),
-        ] {
-            let all = [others, vec![number(10)]].concat();
-            assert_eq!(gives_way(all.last().unwrap(), &all), expected, "{all:?}");
-        }
     }
 
     #[test]

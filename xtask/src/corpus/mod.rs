@@ -4,6 +4,7 @@
 //! analysed by workers (`pool.rs`, `worker.rs`), so that one constant cannot stop the rest. Parts of the
 //! list run on several machines (`--shard`) and are merged by copying files; see `docs/scale.md`.
 
+mod guards;
 pub mod list;
 mod load;
 mod outcome;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Threads that are inside a span while they exit, when no list of threads has them any
- * more: proc_exit_connector(), which do_exit() calls behind exit_notify(), is replaced for
- * threads of one name. They hold the constant there until they are released.
+ * more: a function that do_exit() calls behind exit_notify() is replaced for threads of one
+ * name. They hold the constant there until they are released.
  */
 #include <linux/ftrace.h>
+#include <linux/kallsyms.h>
 #include <linux/module.h>
 #include <linux/sched.h>
 #include <linux/string.h>
@@ -17,11 +18,14 @@
 static bool detains;
 static atomic_t detained;
 
+/*
+ * The first that the kernel has. Those threads are not announced by the one, and keep
+ * their stack on the books of the other.
+ */
+static const char *const functions[] = { "proc_exit_connector", "exit_task_stack_account" };
+
 static void detain(struct task_struct *task)
 {
-	/* A thread of a process with others releases itself; a sole one is released by others. */
-	if (strcmp(task->comm, NAME))
-		return;
 	atomic_inc(&detained);
 	xk_atomic_hold_once(LONG_MS);
 	atomic_dec(&detained);
@@ -30,7 +34,10 @@ static void detain(struct task_struct *task)
 static void notrace on_exit(unsigned long ip, unsigned long parent, struct ftrace_ops *ops,
 			    struct ftrace_regs *regs)
 {
-	ftrace_regs_set_instruction_pointer(regs, (unsigned long)detain);
+	/* A thread of a process with others releases itself; a sole one is released by others. */
+	if (ftrace_regs_get_argument(regs, 0) == (unsigned long)current &&
+	    !strcmp(current->comm, NAME))
+		ftrace_regs_set_instruction_pointer(regs, (unsigned long)detain);
 }
 
 static struct ftrace_ops ops = {
@@ -43,15 +50,27 @@ unsigned int xk_atomic_detained(void)
 	return atomic_read(&detained);
 }
 
+static int choose_function(void)
+{
+	char name[KSYM_NAME_LEN];
+	unsigned int i;
+	int ret = -ENOENT;
+
+	for (i = 0; i < ARRAY_SIZE(functions) && ret; i++) {
+		strscpy(name, functions[i]);
+		ret = ftrace_set_filter(&ops, name, strlen(name), true);
+	}
+	return ret;
+}
+
 int xk_atomic_detain(bool on)
 {
-	char function[] = "proc_exit_connector";
 	int ret = 0;
 
 	if (on == detains)
 		return 0;
 	if (on)
-		ret = ftrace_set_filter(&ops, function, strlen(function), true);
+		ret = choose_function();
 	if (!ret)
 		ret = on ? register_ftrace_function(&ops) : unregister_ftrace_function(&ops);
 	if (!ret)

@@ -100,8 +100,18 @@ int xk_atomic_detain(bool on);
 unsigned int xk_atomic_detained(void);
 
 /* stall.c */
-int xk_atomic_stall(bool on);
+enum xk_atomic_stall {
+	XK_ATOMIC_STALL_NOWHERE = 0,
+	XK_ATOMIC_STALL_REGISTERS = 1,	/* a probe */
+	XK_ATOMIC_STALL_ARMS = 2,	/* in xk.ko */
+};
+
+int xk_atomic_stall(enum xk_atomic_stall where);
 bool xk_atomic_stalled(void);
+int xk_atomic_probe(bool on);
+
+/* unreadable.S */
+int xk_atomic_unreadable(unsigned int ms, int values[2]);
 
 /* threads.c */
 int xk_atomic_start(unsigned int nr);

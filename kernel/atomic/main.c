@@ -12,7 +12,9 @@
  *	hold MS		the writer itself stays in a span, for so long at most
  *	exit		a thread enters a span and ends in it when it is released
  *	detain 0|1	whether threads called xk_detained enter one while they exit
- *	stall 0|1	whether one called xk_stalled is held when it registers a probe
+ *	stall 0|1|2	whether one called xk_stalled is held when it registers a probe, or when
+ *			xk.ko arms the module that it loads
+ *	probe 0|1	whether there is a kprobe at xk_target_value()
  *	release		lets them go
  *	ambush US	NMIs of so many microseconds while xk.ko stops the machine; 0: none
  *	waylay US	likewise, but whenever the kernel writes text
@@ -140,7 +142,9 @@ static int command(const char *text)
 	} else if (!strcmp(word, "detain")) {
 		ret = xk_atomic_detain(number);
 	} else if (!strcmp(word, "stall")) {
-		ret = xk_atomic_stall(number);
+		ret = number > XK_ATOMIC_STALL_ARMS ? -EINVAL : xk_atomic_stall(number);
+	} else if (!strcmp(word, "probe")) {
+		ret = xk_atomic_probe(number);
 	} else if (!strcmp(word, "waylay")) {
 		ret = xk_atomic_ambush(number, true);
 	} else {
@@ -190,7 +194,8 @@ static void __exit atomic_exit(void)
 	remove_proc_entry("xk_atomic", NULL);
 	xk_atomic_ambush(0, false);
 	xk_atomic_detain(false);
-	xk_atomic_stall(false);
+	xk_atomic_stall(XK_ATOMIC_STALL_NOWHERE);
+	xk_atomic_probe(false);
 	while (xk_atomic_detained())
 		msleep(20);
 	xk_atomic_stop();

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A thread that registers a probe and is held in the middle: it has copied the
- * instruction, and nobody finds the probe yet. Behind the copy, register_kprobe() gives
- * up text_mutex; a thread of one name stays in mutex_unlock() then until it is released.
+ * A thread of one name that is held in mutex_unlock() until it is released, at one of two
+ * places. Where it registers a probe: it has copied the instruction, and nobody finds the
+ * probe yet; behind the copy, register_kprobe() gives up text_mutex. Or where it loads a
+ * module: xk.ko has composed what it will write into it, and given up text_mutex, but has
+ * not stopped the machine yet.
  */
 #include <linux/delay.h>
 #include <linux/ftrace.h>
+#include <linux/kallsyms.h>
 #include <linux/kprobes.h>
 #include <linux/module.h>
 #include <linux/mutex.h>
@@ -18,7 +21,7 @@
 /* More than register_kprobe() has. */
 #define REACH 0x1000
 
-static bool stalls;
+static enum xk_atomic_stall stalls;
 static bool stalled;
 /* The first that it gives up: kprobe_mutex, before anything is copied. */
 static struct mutex *first;
@@ -32,17 +35,32 @@ static void stay(struct mutex *mutex)
 	WRITE_ONCE(stalled, false);
 }
 
+static bool notrace registers(unsigned long parent, struct mutex *mutex)
+{
+	if (parent - (unsigned long)register_kprobe >= REACH)
+		return false;
+	if (!first)
+		first = mutex;
+	return mutex != first;
+}
+
+static bool notrace arms(unsigned long parent)
+{
+	char symbol[KSYM_SYMBOL_LEN];
+
+	snprintf(symbol, sizeof(symbol), "%ps", (void *)parent);
+	return !strcmp(symbol, "xk_text_unlock [xk]");
+}
+
 static void notrace on_unlock(unsigned long ip, unsigned long parent, struct ftrace_ops *ops,
 			      struct ftrace_regs *regs)
 {
 	struct mutex *mutex = (struct mutex *)ftrace_regs_get_argument(regs, 0);
+	enum xk_atomic_stall where = READ_ONCE(stalls);
 
-	if (!READ_ONCE(stalls) || READ_ONCE(stalled) || strcmp(current->comm, NAME) ||
-	    parent - (unsigned long)register_kprobe >= REACH)
+	if (!where || READ_ONCE(stalled) || strcmp(current->comm, NAME))
 		return;
-	if (!first)
-		first = mutex;
-	if (mutex != first)
+	if (where == XK_ATOMIC_STALL_REGISTERS ? registers(parent, mutex) : arms(parent))
 		ftrace_regs_set_instruction_pointer(regs, (unsigned long)stay);
 }
 
@@ -57,23 +75,53 @@ bool xk_atomic_stalled(void)
 }
 
 /* The hook goes when nobody is held any more. */
-int xk_atomic_stall(bool on)
+int xk_atomic_stall(enum xk_atomic_stall where)
 {
 	char function[] = "mutex_unlock";
 	int ret;
 
-	if (on == stalls)
+	if (where == stalls)
 		return 0;
-	if (on) {
+	if (where) {
 		first = NULL;
 		ret = ftrace_set_filter(&ops, function, strlen(function), true);
 		if (!ret)
 			ret = register_ftrace_function(&ops);
-		WRITE_ONCE(stalls, !ret);
+		if (!ret)
+			WRITE_ONCE(stalls, where);
 		return ret;
 	}
-	WRITE_ONCE(stalls, false);
+	WRITE_ONCE(stalls, XK_ATOMIC_STALL_NOWHERE);
 	while (READ_ONCE(stalled))
 		msleep(20);
 	return unregister_ftrace_function(&ops);
+}
+
+static void after(struct kprobe *kprobe, struct pt_regs *regs, unsigned long flags)
+{
+}
+
+/*
+ * Somebody else's, for when xk.ko is held: it has looked, and has found none. One with a
+ * handler behind the instruction stays a breakpoint.
+ */
+static struct kprobe probe;
+
+int xk_atomic_probe(bool on)
+{
+	int ret;
+
+	if (on == !!probe.addr)
+		return 0;
+	if (on) {
+		probe.symbol_name = "xk_target_value";
+		probe.post_handler = after;
+		ret = register_kprobe(&probe);
+	} else {
+		unregister_kprobe(&probe);
+		ret = 0;
+	}
+	if (ret || !on)
+		memset(&probe, 0, sizeof(probe));
+	return ret;
 }

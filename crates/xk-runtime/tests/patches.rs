@@ -60,6 +60,7 @@ guest_tests! {
     the_death_of_the_owner_returns_the_default,
     the_end_of_a_lease_returns_the_default,
     somebody_elses_change_is_not_overwritten,
+    what_could_not_be_written_into_a_module_is_not_there,
     a_thread_inside_blocks,
     a_thread_between_two_instructions_blocks_even_mode_now,
     an_owner_that_is_killed_leaves_when_the_thread_does,

@@ -1,7 +1,19 @@
 //! Patches and others: kprobes at, before and beside instructions that hold a value, other
 //! tunes, and whoever else changes them.
 
+use std::os::fd::AsRawFd;
+
+use xk_runtime::SiteStatus;
+
 use super::*;
+
+/// By this thread, not by a process.
+fn load_module(path: &Path) {
+    let file = fs::File::open(path).unwrap();
+    // SAFETY: the descriptor is open, and the string is terminated.
+    let ret = unsafe { libc::syscall(libc::SYS_finit_module, file.as_raw_fd(), c"".as_ptr(), 0) };
+    assert_eq!(ret, 0, "{}: {}", path.display(), std::io::Error::last_os_error());
+}
 
 pub fn nothing_is_missed_where_probes_nest() {
     nests(load_by(Backend::Kprobe, &value_table(), 128).unwrap(), || value(128));
@@ -136,6 +148,47 @@ pub fn another_tune_sees_the_original_code() {
     second.unload().unwrap();
     first.set(128).unwrap();
     assert_eq!(running("text"), text);
+}
+
+/// The target comes while `tune` is loaded, and somebody's probe comes after its code was looked
+/// at and before the machine is stopped for it.
+fn comes_with_a_probe_in_between(tune: &Tune) -> SiteStatus {
+    assert!(run("rmmod", &[MODULE]));
+    Atomic.tell("stall 2").unwrap();
+    let loads = || load_module(&target_module());
+    let other = std::thread::Builder::new().name("xk_stalled".into()).spawn(loads).unwrap();
+    wait_for("it is held", || Atomic.counts().unwrap().stalled == 1);
+    Atomic.tell("probe 1").unwrap();
+    Atomic.tell("stall 0").unwrap();
+    other.join().unwrap();
+    only_site(tune)
+}
+
+/// Whoever has the probe has a copy of the instruction with the default.
+pub fn what_could_not_be_written_into_a_module_is_not_there() {
+    let before = running("text");
+    let holds_default = || running("text")[1..] == before[1..];
+    let tune = value(128);
+    let site = comes_with_a_probe_in_between(&tune);
+    assert_eq!(site.probe, Probe::Broken, "{site:?}");
+    let reason = site.reason.unwrap();
+    assert!(reason.contains("xk_target_value+0x5: others changed or probe these instructions"), "{reason}");
+    assert!(holds_default(), "{:x?}", running("text"));
+    assert_eq!((target("value"), target("init")), ("32".into(), "32 32".into()));
+    tune.unload().unwrap();
+    Atomic.tell("probe 0").unwrap();
+    assert_eq!(running("text"), before);
+
+    // A probe instead is armed over what it was proved with.
+    let tune = load_by(Backend::AutoGlobal, &value_table(), 128).unwrap();
+    let site = comes_with_a_probe_in_between(&tune);
+    assert!(matches!(site.probe, Probe::Int3 | Probe::Jump), "{site:?}");
+    assert_eq!(site.note.as_deref(), Some("it could not be armed as one"));
+    assert_eq!(running("text")[1..5], before[1..5]);
+    assert_eq!(target("value"), "128");
+    tune.unload().unwrap();
+    Atomic.tell("probe 0").unwrap();
+    assert_eq!((target("value"), running("text")), ("32".into(), before));
 }
 
 /// A breakpoint that no kprobe has: a debugger's, say.

@@ -177,13 +177,30 @@ fn kcore(env: &dyn Env) -> Check {
 
 fn lockdown(env: &dyn Env) -> Check {
     const NAME: &str = "lockdown";
+    const OFF: &str = "switch Secure Boot off in the firmware and boot without lockdown=";
     let text = env.text("/sys/kernel/security/lockdown").unwrap_or_default();
+    let signed = env.text("/sys/module/xk/parameters/require_signed").as_deref() == Some("Y");
     match lockdown_mode(&text) {
         None => Check::ok(NAME, "not built in or securityfs not mounted"),
         Some("none") => Check::ok(NAME, "none"),
+        Some("integrity") if signed => {
+            let found =
+                "integrity, and xk.ko with require_signed=1: signed tables are loaded and changed, others refused";
+            let remedy =
+                "sign tables (xk sign); policies and parameters of modules need a kernel that is not locked down";
+            Check::new(NAME, Status::Warn, found, remedy)
+        }
+        Some("integrity") => {
+            let found =
+                "integrity: values are read and put back, every change is refused; only signed modules are loaded";
+            let remedy = format!(
+                "load xk.ko with require_signed=1 and sign tables (xk sign, docs/signing.md): these are changed then; or {OFF}"
+            );
+            Check::new(NAME, Status::Fail, found, remedy)
+        }
         Some(mode) => {
-            let remedy = "switch Secure Boot off in the firmware and boot without lockdown=; integrity forbids unsigned modules, and xk.ko changes nothing; confidentiality forbids to read the kernel, too";
-            Check::new(NAME, Status::Fail, mode, remedy)
+            let found = format!("{mode}: the kernel can be neither read nor changed");
+            Check::new(NAME, Status::Fail, found, format!("boot with lockdown=integrity, or {OFF}"))
         }
     }
 }

@@ -165,6 +165,29 @@ fn each_condition_is_noticed_with_its_remedy() {
 }
 
 #[test]
+fn lockdown_says_what_still_works() {
+    let mut env = healthy();
+    env.file("/sys/kernel/security/lockdown", "none [integrity] confidentiality\n");
+    let locked = check(&env, "lockdown");
+    assert_eq!(locked.status, Status::Fail);
+    assert!(locked.found.contains("values are read and put back, every change is refused"), "{locked:?}");
+    assert!(locked.remedy.unwrap().contains("require_signed=1"));
+
+    env.file("/sys/module/xk/parameters/require_signed", "N\n");
+    assert_eq!(check(&env, "lockdown").status, Status::Fail);
+    env.file("/sys/module/xk/parameters/require_signed", "Y\n");
+    let signed = check(&env, "lockdown");
+    assert_eq!(signed.status, Status::Warn);
+    assert!(signed.found.contains("signed tables are loaded and changed, others refused"), "{signed:?}");
+    assert!(signed.remedy.unwrap().contains("xk sign"));
+
+    env.file("/sys/kernel/security/lockdown", "none integrity [confidentiality]\n");
+    let closed = check(&env, "lockdown");
+    assert_eq!(closed.status, Status::Fail);
+    assert!(closed.found.contains("neither read"), "{closed:?}");
+}
+
+#[test]
 fn a_loaded_or_named_module_is_enough() {
     let mut env = healthy();
     env.programs.remove("modinfo -F vermagic xk");

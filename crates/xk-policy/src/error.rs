@@ -59,6 +59,16 @@ pub enum Error {
         /// The part of the log that matters.
         log: String,
     },
+    /// This process may not do that, or nobody may: the kernel is locked down.
+    #[error(
+        "{what}: the kernel forbids it, as this process has no CAP_SYS_ADMIN or the kernel is locked down: {reason}"
+    )]
+    Forbidden {
+        /// What was being done.
+        what: String,
+        /// The words of libbpf.
+        reason: String,
+    },
     /// libbpf or the kernel refused for another reason.
     #[error("{what}: {reason}")]
     Load {

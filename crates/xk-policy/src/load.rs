@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use libbpf_rs::{Link, MapCore, Object, ObjectBuilder, PrintLevel};
+use libbpf_rs::{ErrorKind, Link, MapCore, Object, ObjectBuilder, PrintLevel};
 
 use crate::{entries, verifier, Entry, Error};
 
@@ -55,7 +55,7 @@ impl Programs {
     /// Hands the object to the kernel.
     ///
     /// # Errors
-    /// [`Error::Object`]; [`Error::NoFunctions`], [`Error::Verifier`], [`Error::Load`].
+    /// [`Error::Object`]; [`Error::NoFunctions`], [`Error::Verifier`], [`Error::Forbidden`], [`Error::Load`].
     pub fn load(object: &[u8]) -> Result<Self, Error> {
         let entries = entries(object)?;
         let (loaded, said) = listening(|| {
@@ -110,7 +110,7 @@ impl Programs {
     /// Lets every other program of the object run, where its section says.
     ///
     /// # Errors
-    /// [`Error::Load`]: it cannot be attached there. None is then.
+    /// [`Error::Load`], [`Error::Forbidden`]: it cannot be attached there. None is then.
     pub fn attach(&self) -> Result<Attached, Error> {
         let mut links = Vec::new();
         for program in self.object.progs_mut() {
@@ -120,12 +120,14 @@ impl Programs {
             }
             let section = program.section().to_string_lossy().into_owned();
             let (link, said) = listening(|| program.attach());
-            let link = link.map_err(|error| Error::Load {
-                what: format!("{name} cannot be attached (section {section})"),
-                reason: said
-                    .lines()
-                    .last()
-                    .map_or(error.to_string(), |line| line.trim_start_matches("libbpf: ").into()),
+            let link = link.map_err(|error| {
+                let what = format!("{name} cannot be attached (section {section})");
+                let last = said.lines().last().map(|line| line.trim_start_matches("libbpf: ").to_owned());
+                let reason = last.unwrap_or_else(|| error.to_string());
+                match error.kind() {
+                    ErrorKind::PermissionDenied => Error::Forbidden { what, reason },
+                    _ => Error::Load { what, reason },
+                }
             })?;
             links.push((name, link));
         }

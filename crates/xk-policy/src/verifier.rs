@@ -20,8 +20,13 @@ pub(crate) fn explain(said: &str) -> Error {
             },
         };
     }
-    refusal(said)
-        .unwrap_or_else(|| Error::Load { what: "the kernel did not take the policy".into(), reason: last(said) })
+    refusal(said).unwrap_or_else(|| {
+        let (what, reason) = ("the kernel did not take the policy".into(), last(said));
+        match said.contains("Operation not permitted") {
+            true => Error::Forbidden { what, reason },
+            false => Error::Load { what, reason },
+        }
+    })
 }
 
 /// `extern (func ksym) 'name': not found in kernel or module BTFs`
@@ -103,6 +108,15 @@ mod tests {
         let said = |name: &str| format!("libbpf: extern (func ksym) '{name}': not found in kernel or module BTFs\n");
         assert!(matches!(explain(&said("xk_set")), Error::NoFunctions));
         assert!(explain(&said("other")).to_string().contains("other()"));
+    }
+
+    #[test]
+    fn what_nobody_may_is_told_from_what_is_wrong() {
+        let said = "libbpf: prog 'small': BPF program load failed: Operation not permitted\n\
+                    libbpf: prog 'small': failed to load: -1\n";
+        assert!(matches!(explain(said), Error::Forbidden { .. }));
+        assert!(matches!(explain("libbpf: prog 'small': failed to load: -12\n"), Error::Load { .. }));
+        assert!(matches!(explain(LOG), Error::Verifier { .. }), "the verifier's own word is another");
     }
 
     #[test]

@@ -256,7 +256,7 @@ pub fn refuse_other_build(entries: &[Entry], build_id: &str) -> Result {
 /// A failure of a policy, in the command's words.
 pub fn policy_failure(error: PolicyError) -> Failure {
     let exit = match &error {
-        PolicyError::Verifier { .. } => Exit::Refused,
+        PolicyError::Verifier { .. } | PolicyError::Forbidden { .. } => Exit::Refused,
         PolicyError::NoCompiler | PolicyError::NoFunctions | PolicyError::Types { .. } => Exit::Unsupported,
         _ => Exit::Error,
     };
@@ -420,6 +420,15 @@ fn hold(device: &Device, tunes: &[Tune], options: &Options, mode: Mode, group: &
 mod tests {
     use super::*;
     use crate::fixture;
+
+    #[test]
+    fn who_may_not_load_is_refused() {
+        let (what, reason) = (String::from("choose"), String::from("Operation not permitted"));
+        let exit = |error| policy_failure(error).exit;
+        assert_eq!(exit(PolicyError::Forbidden { what: what.clone(), reason: reason.clone() }), Exit::Refused);
+        assert_eq!(exit(PolicyError::Load { what, reason }), Exit::Error);
+        assert_eq!(Failure::from(xk_runtime::Error::Forbidden("the kernel is locked down".into())).exit, Exit::Refused);
+    }
 
     #[test]
     fn what_tests_for_order_is_not_decided_at_each_site() {

@@ -151,6 +151,7 @@ void xk_atomic_elsewhere(struct xk_atomic_thread *thread);
 void xk_atomic_descend(struct xk_atomic_thread *thread, unsigned int depth);
 int xk_atomic_value(void);
 int xk_atomic_hold(unsigned int ms, int values[2]);
+int xk_atomic_rest(unsigned int ms, int values[2]);
 void xk_atomic_exit_inside(void);
 
 #endif /* _XK_ATOMIC_H */

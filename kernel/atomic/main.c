@@ -10,6 +10,7 @@
  *	stop		none
  *	NAME N		an option, see struct xk_atomic_options
  *	hold MS		the writer itself stays in a span, for so long at most
+ *	hide MS		likewise, with a stack that cannot be read; 0: in no span, until released
  *	exit		a thread enters a span and ends in it when it is released
  *	detain 0|1	whether threads called xk_detained enter one while they exit
  *	stall 0|1|2	whether one called xk_stalled is held when it registers a probe, or when
@@ -89,17 +90,27 @@ static int open(struct inode *inode, struct file *file)
 	return single_open(file, show, NULL);
 }
 
-int xk_atomic_hold_once(unsigned int ms)
+static int hold_once(unsigned int ms, int (*hold)(unsigned int ms, int values[2]))
 {
 	int values[2], ret;
 
-	ret = xk_atomic_hold(ms, values);
+	ret = hold(ms, values);
 	mutex_lock(&lock);
 	xk_atomic_judge(&held, values[0], values[1]);
 	/* Also if they agree: which value it was. */
 	memcpy(held.last, values, sizeof(held.last));
 	mutex_unlock(&lock);
 	return ret;
+}
+
+int xk_atomic_hold_once(unsigned int ms)
+{
+	return hold_once(ms, xk_atomic_hold);
+}
+
+static int hide(unsigned int ms, int values[2])
+{
+	return xk_atomic_unreadable(ms, values);
 }
 
 static int set(const char *name, unsigned int value)
@@ -125,6 +136,8 @@ static int command(const char *text)
 		return -EINVAL;
 	if (!strcmp(word, "hold"))
 		return xk_atomic_hold_once(number);
+	if (!strcmp(word, "hide"))
+		return hold_once(number, hide);
 	if (!strcmp(word, "exit"))
 		return xk_atomic_leave();
 	if (!strcmp(word, "release")) {

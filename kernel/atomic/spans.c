@@ -265,6 +265,17 @@ noinline __noclone int xk_atomic_hold(unsigned int ms, int values[2])
 	return left < 0 ? left : 0;
 }
 
+/* No span at all. */
+noinline __noclone int xk_atomic_rest(unsigned int ms, int values[2])
+{
+	unsigned int seen = READ_ONCE(releases);
+
+	values[0] = XK_ATOMIC_DEFAULT;
+	values[1] = XK_ATOMIC_DEFAULT;
+	wait_event_killable(holders, READ_ONCE(releases) != seen);
+	return 0;
+}
+
 /* A span that is never left: its thread ends inside. */
 noinline __noclone void xk_atomic_exit_inside(void)
 {

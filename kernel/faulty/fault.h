@@ -10,6 +10,7 @@
 #include <linux/kprobes.h>
 #include <linux/mm.h>
 #include <linux/percpu.h>
+#include <linux/pid.h>
 #include <linux/rcupdate.h>
 #include <linux/sched/task.h>
 #include <linux/slab.h>
@@ -99,6 +100,12 @@ static inline void faulty_vunmap(const void *address)
 
 /* No memory, but as easily lost. */
 #define get_task_struct(task) ({ faulty_took(1); get_task_struct(task); })
+#define get_pid_task(pid, type)						\
+({									\
+	struct task_struct *faulty_task = get_pid_task(pid, type);	\
+	faulty_took(!!faulty_task);					\
+	faulty_task;							\
+})
 #define put_task_struct(task) ({ faulty_took(-1); put_task_struct(task); })
 
 #endif /* _XK_FAULTY_H */

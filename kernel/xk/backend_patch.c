@@ -118,7 +118,7 @@ static const char *check_instruction(const struct xk_live_site *site,
 	return xk_branch_into(site, &patched->window, text);
 }
 
-static bool overlaps(const struct xk_live_site *site, const struct xk_live_site *other)
+static bool patches_overlap(const struct xk_live_site *site, const struct xk_live_site *other)
 {
 	return xk_site_start(site) < xk_site_end(other) &&
 	       xk_site_start(other) < xk_site_end(site);
@@ -154,7 +154,7 @@ static const char *fill(struct xk_live_site *site, struct xk_live_patch *patch, 
 		return "all stubs are in use";
 	if (!compose_copy(&patch->at[0].window, code, copy_address(patch, 0, COPY_BEFORE)))
 		return "the code is too far from xk.ko";
-	if (xk_holder(site, overlaps))
+	if (xk_holder(site, patches_overlap))
 		return "another site has one of these instructions";
 	return guard_all(site, patch);
 }
@@ -268,7 +268,7 @@ bool xk_is_patched(const struct xk_tune *tune)
 	return false;
 }
 
-static struct xk_patches *create(unsigned int nr_sites)
+static struct xk_patches *create_patches(unsigned int nr_sites)
 {
 	unsigned int capacity = nr_sites * XK_MAX_PATCHES;
 	struct xk_patches *patches = kvzalloc(struct_size(patches, at, capacity), GFP_KERNEL);
@@ -293,7 +293,7 @@ void xk_patches_free(struct xk_patches *patches)
 }
 
 /* What changes when a site goes to `value`; its copies are written. Under the lock of text. */
-static bool add(struct xk_patches *patches, const struct xk_live_site *site, s64 value)
+static bool add_patches_of(struct xk_patches *patches, const struct xk_live_site *site, s64 value)
 {
 	struct xk_live_patch *patch = site->patch;
 	unsigned int i;
@@ -324,7 +324,7 @@ static bool add_tune(struct xk_patches *patches, const struct xk_tune *tune, s64
 
 	for (i = 0; i < tune->nr_sites; i++)
 		if (tune->sites[i].patch && tune->sites[i].phase == XK_PHASE_ARMED &&
-		    !add(patches, &tune->sites[i], value))
+		    !add_patches_of(patches, &tune->sites[i], value))
 			return false;
 	return true;
 }
@@ -342,7 +342,7 @@ struct xk_patches *xk_patches_create(const struct xk_turn *turn)
 			sites += turn->parts[i].tune->nr_sites;
 	if (!sites)
 		return NULL;
-	patches = create(sites);
+	patches = create_patches(sites);
 	if (!patches)
 		return ERR_PTR(-ENOMEM);
 	xk_text_lock();
@@ -435,13 +435,13 @@ static bool registers(const struct xk_frame *frame, void *unused)
 
 static const struct xk_look registering = { .stands = registers };
 
-static void look_at(struct task_struct *task, void *data)
+static void look_for_registering(struct task_struct *task, void *data)
 {
 	struct arming *arming = data;
 	struct xk_blocker seen;
 
 	if (xk_has_stack(task) && !xk_is_outside(arming->outside, task))
-		arming->registers |= xk_stack_look(task, &registering, &seen);
+		arming->registers |= xk_stack_look_stopped(task, &registering, &seen);
 }
 
 /* In a stop. Who registers a probe may have copied an instruction with the number before. */
@@ -450,7 +450,7 @@ static bool may_arm(void *data)
 	struct arming *arming = data;
 
 	arming->registers = false;
-	if (!xk_visit_threads(look_at, arming))
+	if (!xk_visit_threads(look_for_registering, arming))
 		arming->registers = true;
 	return !arming->registers && !xk_patches_find_other(arming->patches);
 }
@@ -482,7 +482,7 @@ static bool write_value(struct xk_patches *patches, struct xk_live_site *site)
 	bool added;
 
 	xk_text_lock();
-	added = add(patches, site, site->tune->values->value);
+	added = add_patches_of(patches, site, site->tune->values->value);
 	xk_text_unlock();
 	if (!added)
 		return false;
@@ -496,7 +496,7 @@ static bool write_value(struct xk_patches *patches, struct xk_live_site *site)
 
 static int arm_site(struct xk_live_site *site, struct xk_error *error)
 {
-	struct xk_patches *patches = create(1);
+	struct xk_patches *patches = create_patches(1);
 	bool written;
 
 	if (!patches)

@@ -74,7 +74,7 @@ static bool note_frame(const struct xk_frame *frame, void *data)
 	return noted;
 }
 
-static void look_at(struct task_struct *task, void *data)
+static void look_for_stubs(struct task_struct *task, void *data)
 {
 	struct xk_stub_batch *batch = data;
 	const struct xk_look look = { .stands = note_frame, .data = batch };
@@ -82,7 +82,7 @@ static void look_at(struct task_struct *task, void *data)
 
 	if (!xk_has_stack(task) || xk_is_outside(batch->outside, task))
 		return;
-	xk_stack_look(task, &look, &seen);
+	xk_stack_look_stopped(task, &look, &seen);
 	batch->unreadable |= seen.unreliable;
 }
 
@@ -103,7 +103,7 @@ void xk_batch_look(struct xk_stub_batch *batch)
 	unsigned int i;
 
 	forget_threads(batch);
-	if (!xk_visit_threads(look_at, batch))
+	if (!xk_visit_threads(look_for_stubs, batch))
 		batch->unreadable = true;
 	for (i = 0; i < batch->nr; i++) {
 		batch->stubs[i]->entered |= batch->unreadable;

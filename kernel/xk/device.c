@@ -12,6 +12,7 @@
 #include <linux/uaccess.h>
 
 #include "device.h"
+#include "ignore.h"
 #include "policy.h"
 #include "privilege.h"
 #include "signature.h"
@@ -179,6 +180,22 @@ static long ioctl_detach(struct file *file, void __user *arg)
 	return copy_to_user(arg, &detach, sizeof(detach)) ? -EFAULT : ret;
 }
 
+static long ioctl_ignore(struct file *file, void __user *arg)
+{
+	struct xk_error error = {};
+	struct xk_ignore ignore;
+	long ret;
+
+	if (copy_from_user(&ignore, arg, sizeof(ignore)))
+		return -EFAULT;
+	/* A tune may have to go back, and could not otherwise. */
+	ret = xk_may_go_back(file, &error);
+	if (!ret)
+		ret = xk_ignore(file, ignore.id, ignore.thread, &error);
+	memcpy(ignore.error, error.text, sizeof(ignore.error));
+	return copy_to_user(arg, &ignore, sizeof(ignore)) ? -EFAULT : ret;
+}
+
 static long ioctl_report(void __user *arg)
 {
 	struct xk_report report;
@@ -320,6 +337,8 @@ static long xk_ioctl(struct file *file, unsigned int command, unsigned long argu
 		return ioctl_policy(file, arg);
 	case XK_IOC_POLICY_INFO:
 		return ioctl_policy_info(arg);
+	case XK_IOC_IGNORE:
+		return ioctl_ignore(file, arg);
 	case XK_IOC_TUNE_VALUES:
 		return ioctl_tune_values(arg);
 	default:

@@ -4,6 +4,7 @@
 #include <linux/string.h>
 #include <linux/timekeeping.h>
 
+#include "ignore.h"
 #include "xk.h"
 
 /* Never 0 while there is a lease: that says that there is none. */
@@ -58,6 +59,7 @@ int xk_tune_info(struct xk_tune_info *info)
 		info->state = xk_turn_state(tune, &info->blocking);
 		info->age_ns = ktime_get_boottime_ns() - tune->loaded_at;
 		info->lease_ns = lease_left(tune);
+		info->nr_ignored = xk_ignored_describe(tune, info->ignored);
 		ret = 0;
 		break;
 	}

@@ -5,6 +5,7 @@
 #include <linux/slab.h>
 #include <linux/sort.h>
 
+#include "ignore.h"
 #include "internal.h"
 #include "scan.h"
 #include "stubs.h"
@@ -32,7 +33,7 @@ static void merge(struct xk_range_set *set)
 	set->nr = nr;
 }
 
-static void add(struct xk_range_set *set, unsigned long start, unsigned long end)
+static void put_range(struct xk_range_set *set, unsigned long start, unsigned long end)
 {
 	set->nr++;
 	set->at[set->nr - 1].start = start;
@@ -51,8 +52,8 @@ static void add_scopes(struct xk_range_set *set, const struct xk_tune *tune)
 		if (scope->phase != XK_PHASE_READY)
 			continue;
 		for (r = 0; r < scope->nr_ranges; r++)
-			add(set, function + scope->ranges[r].start,
-			    function + scope->ranges[r].end);
+			put_range(set, function + scope->ranges[r].start,
+				  function + scope->ranges[r].end);
 	}
 }
 
@@ -65,12 +66,12 @@ static void add_patched(struct xk_range_set *set, const struct xk_tune *tune)
 	unsigned int k;
 
 	if (tune->patches)
-		add(set, xk_registering_start(), xk_registering_end());
+		put_range(set, xk_registering_start(), xk_registering_end());
 	for (k = 0; k < tune->nr_sites; k++) {
 		const struct xk_live_site *site = &tune->sites[k];
 
 		if (site->patch)
-			add(set, site->address - site->reach, site->address + site->insn_len);
+			put_range(set, site->address - site->reach, site->address + site->insn_len);
 	}
 }
 
@@ -159,8 +160,15 @@ static void report(struct xk_scan *scan, struct task_struct *task,
 	scan->nr_blockers++;
 }
 
+/* Nobody knows where it is, and nobody is to wait for it. */
+static bool is_left_out(const struct xk_turn *turn, const struct task_struct *task,
+			const struct xk_blocker *seen)
+{
+	return seen->unreliable && !seen->stands && xk_is_ignored(turn, task);
+}
+
 /* A thread that runs is a stopper: nothing else runs now. */
-static void look_at(struct task_struct *task, void *data)
+static void look_for_inside(struct task_struct *task, void *data)
 {
 	struct xk_turn *turn = data;
 	struct xk_scan *scan = &turn->scan;
@@ -168,7 +176,9 @@ static void look_at(struct task_struct *task, void *data)
 	struct xk_settling *found = scan->found;
 
 	if ((scan->except && xk_settling_has(scan->except, task)) || !xk_has_stack(task) ||
-	    xk_is_outside(scan->outside, task) || !xk_stack_look(task, &look, &scan->seen))
+	    xk_is_outside(scan->outside, task) ||
+	    !xk_stack_look_stopped(task, &look, &scan->seen) ||
+	    is_left_out(turn, task, &scan->seen))
 		return;
 	report(scan, task, &scan->seen);
 	if (found->nr == found->capacity) {
@@ -200,7 +210,7 @@ void xk_scan_all(struct xk_turn *turn, const struct xk_settling *except)
 	struct xk_settling *found = turn->scan.found;
 
 	start(&turn->scan, except);
-	if (!xk_visit_threads(look_at, turn))
+	if (!xk_visit_threads(look_for_inside, turn))
 		turn->scan.overflow = true;
 	sort(found->tasks, found->nr, sizeof(found->tasks[0]), by_address, NULL);
 }
@@ -212,13 +222,15 @@ void xk_scan_again(struct xk_turn *turn, const struct xk_settling *before)
 
 	start(&turn->scan, NULL);
 	for (i = 0; i < before->nr; i++)
-		look_at(before->tasks[i], turn);
+		look_for_inside(before->tasks[i], turn);
 }
 
 static void count_inside(struct task_struct *task, const struct xk_blocker *seen, void *data)
 {
 	struct xk_turn *turn = data;
 
+	if (is_left_out(turn, task, seen))
+		return;
 	turn->scan.nr_inside++;
 	report(&turn->scan, task, seen);
 }

@@ -22,6 +22,7 @@
 #include "exiting.h"
 #include "internal.h"
 #include "stack.h"
+#include "stops.h"
 #include "stubs.h"
 #include "xk.h"
 
@@ -38,25 +39,25 @@ bool xk_stack_look(struct task_struct *task, const struct xk_look *look,
 		   struct xk_blocker *seen)
 {
 	struct xk_frame frame = {};
-	bool inside = false;
 	struct unwind_state state;
 
 	seen->nr = 0;
 	seen->unreliable = true;
+	seen->stands = false;
 	for (unwind_start(&state, task, NULL, NULL); !unwind_done(&state) && !unwind_error(&state);
 	     unwind_next_frame(&state)) {
 		struct pt_regs *regs = unwind_get_entry_regs(&state, NULL);
 
 		if (regs && user_mode(regs)) {
 			seen->unreliable = false;
-			return inside;
+			return seen->stands;
 		}
 		/* It has called a handler: see xk_stub_ask. */
 		if (regs && xk_is_stub(regs->orig_ax)) {
 			frame.address = regs->orig_ax;
 			frame.interrupted = false;
 			frame.in_stub = true;
-			inside |= look->stands(&frame, look->data);
+			seen->stands |= look->stands(&frame, look->data);
 			frame.in_stub = false;
 		}
 		frame.calls_interrupted = frame.interrupted;
@@ -66,10 +67,17 @@ bool xk_stack_look(struct task_struct *task, const struct xk_look *look,
 			return true;
 		if (seen->nr < XK_STACK_DEPTH)
 			seen->stack[seen->nr++] = frame.address;
-		inside |= look->stands(&frame, look->data);
+		seen->stands |= look->stands(&frame, look->data);
 	}
 	seen->unreliable = unwind_error(&state);
-	return inside || seen->unreliable;
+	return seen->stands || seen->unreliable;
+}
+
+bool xk_stack_look_stopped(struct task_struct *task, const struct xk_look *look,
+			   struct xk_blocker *seen)
+{
+	xk_stops_read_stack();
+	return xk_stack_look(task, look, seen);
 }
 
 bool xk_has_stack(const struct task_struct *task)
@@ -136,7 +144,7 @@ bool xk_is_outside(const struct xk_outside *outside, const struct task_struct *t
 }
 
 /* All threads, with references, as many as there is room for. */
-static struct xk_outside *collect(void)
+static struct xk_outside *collect_threads(void)
 {
 	unsigned int capacity = xk_count_threads();
 	struct task_struct *process, *thread;
@@ -191,8 +199,16 @@ bool xk_stack_look_running(struct task_struct *task, const struct xk_look *look,
 	return look_running(task, switches_of(task), look, seen) == INSIDE;
 }
 
-static enum whereabouts look_at(struct xk_outside_thread *at, const struct xk_look *look,
-				const struct xk_outside *before, struct xk_blocker *seen)
+enum xk_stack_read xk_stack_read_running(struct task_struct *task, const struct xk_look *look,
+					 struct xk_blocker *seen)
+{
+	if (look_running(task, switches_of(task), look, seen) == RUNS)
+		return XK_STACK_RUNS;
+	return seen->unreliable ? XK_STACK_UNREADABLE : XK_STACK_READ;
+}
+
+static enum whereabouts look_at_listed(struct xk_outside_thread *at, const struct xk_look *look,
+				       const struct xk_outside *before, struct xk_blocker *seen)
 {
 	at->switches = switches_of(at->task);
 	if (xk_is_outside(before, at->task))
@@ -205,12 +221,12 @@ struct xk_outside *xk_look_at_all(const struct xk_look *look, struct xk_outside 
 						 const struct xk_blocker *seen, void *data),
 				  void *data)
 {
-	struct xk_outside *all = collect();
+	struct xk_outside *all = collect_threads();
 	unsigned int i, nr = 0;
 	struct xk_blocker seen;
 
 	for (i = 0; all && i < all->nr; i++) {
-		enum whereabouts where = look_at(&all->at[i], look, before, &seen);
+		enum whereabouts where = look_at_listed(&all->at[i], look, before, &seen);
 
 		if (where == OUTSIDE) {
 			all->at[nr++] = all->at[i];

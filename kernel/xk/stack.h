@@ -21,6 +21,7 @@ struct xk_blocker {
 	pid_t pid;
 	char comm[TASK_COMM_LEN];
 	bool unreliable;		/* its stack could not be read to the end */
+	bool stands;			/* a frame is what was looked for */
 	unsigned int nr;
 	unsigned long stack[XK_STACK_DEPTH];
 };
@@ -52,9 +53,23 @@ struct xk_outside {
 bool xk_stack_look(struct task_struct *task, const struct xk_look *look,
 		   struct xk_blocker *seen);
 
+/* The same in a stop, where that is counted. */
+bool xk_stack_look_stopped(struct task_struct *task, const struct xk_look *look,
+			   struct xk_blocker *seen);
+
 /* The same while the machine goes on: true if it does not run, and is inside. */
 bool xk_stack_look_running(struct task_struct *task, const struct xk_look *look,
 			   struct xk_blocker *seen);
+
+enum xk_stack_read {
+	XK_STACK_READ,
+	XK_STACK_UNREADABLE,
+	XK_STACK_RUNS,		/* now, or while it was looked at */
+};
+
+/* Likewise: whether its stack can be read. */
+enum xk_stack_read xk_stack_read_running(struct task_struct *task, const struct xk_look *look,
+					 struct xk_blocker *seen);
 
 /* A thread that is switched out; one without a stack has exited. */
 bool xk_has_stack(const struct task_struct *task);

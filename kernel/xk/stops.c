@@ -20,7 +20,14 @@ static struct {
 	u64 nr;
 	u64 total;
 	u64 longest;
+	u64 stacks;		/* that were read meanwhile */
 } stops;
+
+/* By the CPU that acts in a stop. */
+void xk_stops_read_stack(void)
+{
+	stops.stacks++;
+}
 
 void xk_stops_add(struct xk_stop_budget *budget, u64 ns)
 {
@@ -46,6 +53,7 @@ void xk_stops_describe(struct xk_stop_info *info)
 	info->nr = stops.nr;
 	info->total_ns = stops.total;
 	info->longest_ns = stops.longest;
+	info->stacks = stops.stacks;
 	info->since_ns = ktime_get_ns() - stops.since;
 }
 

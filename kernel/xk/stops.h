@@ -16,6 +16,9 @@ struct xk_stop_budget {
 /* The machine was stopped for so many nanoseconds; `budget` may be NULL. */
 void xk_stops_add(struct xk_stop_budget *budget, u64 ns);
 
+/* In a stop: a stack is read. How long a stop takes depends on how many are. */
+void xk_stops_read_stack(void);
+
 /* Another stop is within the budget. */
 bool xk_stops_afford(const struct xk_stop_budget *budget);
 

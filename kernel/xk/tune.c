@@ -15,6 +15,7 @@
 #include "detour.h"
 #include "exiting.h"
 #include "guard.h"
+#include "ignore.h"
 #include "policy.h"
 #include "table.h"
 #include "trace.h"
@@ -75,6 +76,7 @@ static void free_tune(struct xk_tune *tune)
 	else
 		xk_values_free(tune->values);
 	xk_policy_put(tune->policy);
+	xk_ignored_free(tune);
 	kvfree(tune);
 }
 

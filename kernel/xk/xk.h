@@ -168,6 +168,8 @@ struct xk_tune {
 	pid_t owner_pid;
 	u64 loaded_at;			/* boot time */
 	u64 lease_end;			/* boot time; 0: none */
+	unsigned int nr_ignored;
+	struct task_struct *ignored[XK_MAX_IGNORED];	/* ignore.c */
 	unsigned int nr_scopes;
 	struct xk_live_scope *scopes;
 	unsigned int nr_sites;

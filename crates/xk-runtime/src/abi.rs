@@ -2,12 +2,14 @@
 //! `kernel/xk/uapi/xk.h`, field by field, and that of xk_tunable.ko. A test compiles the
 //! headers and compares sizes, offsets and numbers.
 
+mod ignore;
 mod parameters;
 
 use xk_table::MAX_IVS;
 use xk_table::MAX_OPS;
 use xk_table::MAX_PATCHES;
 
+pub use ignore::*;
 pub use parameters::*;
 
 /// `XK_ABI_VERSION`.
@@ -393,6 +395,9 @@ pub struct TuneInfo {
     pub nr_values: u32,
     pub age_ns: u64,
     pub lease_ns: u64,
+    pub nr_ignored: u32,
+    pub ignored: [i32; MAX_IGNORED],
+    pub pad: u32,
 }
 
 /// `struct xk_stop_info`.
@@ -404,6 +409,7 @@ pub struct StopInfo {
     pub total_ns: u64,
     pub longest_ns: u64,
     pub since_ns: u64,
+    pub stacks: u64,
 }
 
 /// `struct xk_tune_values`.

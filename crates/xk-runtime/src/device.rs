@@ -135,6 +135,7 @@ impl Device {
             number: info.nr,
             total: Duration::from_nanos(info.total_ns),
             longest: Duration::from_nanos(info.longest_ns),
+            stacks: info.stacks,
             since: Duration::from_nanos(info.since_ns),
         })
     }
@@ -225,6 +226,20 @@ impl Device {
         let mut report = abi::Report { id, len: text.len() as u32, text: text.as_mut_ptr() as u64 };
         self.ioctl(abi::IOC_REPORT, &mut report).map_err(|error| tune_error(id, error))?;
         Ok(abi::text(&text))
+    }
+
+    /// Leaves thread `thread`, whose stack can never be read, out of account when tune `id` changes: two values may
+    /// meet in it. Also while a transition is under way.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTune`], [`Error::Owned`], [`Error::Forbidden`]; [`Error::Refused`] when its stack can be read, or
+    /// when the tune changes instructions.
+    pub fn ignore(&self, id: u32, thread: i32) -> Result<(), Error> {
+        let mut ignore = abi::Ignore { id, thread, ..abi::Ignore::zeroed() };
+        self.ioctl(abi::IOC_IGNORE, &mut ignore).map_err(|error| match error.raw_os_error() {
+            Some(libc::ENOENT | libc::EPERM) => tune_error(id, error),
+            _ => load_error(&error, abi::text(&ignore.error)),
+        })
     }
 
     /// Unloads tune `id` without waiting for anybody ([`Mode::Now`]): its default is

@@ -40,6 +40,8 @@ pub struct TuneStatus {
     pub blockers: String,
     /// Safe spans that a transition waits for.
     pub scopes: u32,
+    /// Threads that no transition waits for, as their stacks cannot be read ([`crate::Device::ignore`]).
+    pub ignored: Vec<i32>,
     /// What its policy did, if one decides.
     pub policy: Option<crate::PolicyStatus>,
     /// Its sites.
@@ -55,6 +57,8 @@ pub struct Stops {
     pub total: Duration,
     /// The longest.
     pub longest: Duration,
+    /// Stacks of threads that were read meanwhile: those of threads that had run since they were looked at before.
+    pub stacks: u64,
     /// For how long they have been counted: since `xk.ko` was loaded.
     pub since: Duration,
 }
@@ -174,6 +178,7 @@ impl TuneStatus {
             blocking: info.blocking,
             blockers,
             scopes: info.nr_scopes,
+            ignored: info.ignored.iter().take(info.nr_ignored as usize).copied().collect(),
             policy: None,
             sites,
         }

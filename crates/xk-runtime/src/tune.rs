@@ -40,6 +40,14 @@ impl Tune {
         self.device.transition(&[Change { id: self.id, to }], mode, timeout)
     }
 
+    /// Leaves a thread out of account whose stack can never be read; see [`Device::ignore`].
+    ///
+    /// # Errors
+    /// As [`Device::ignore`].
+    pub fn ignore(&self, thread: i32) -> Result<(), Error> {
+        self.device.ignore(self.id, thread)
+    }
+
     /// What the kernel says about it.
     ///
     /// # Errors

@@ -144,7 +144,7 @@ fn facts() -> Vec<(String, u64)> {
     f.add("memcmp(XK_TABLE_MAGIC, \"xktable\", sizeof(XK_TABLE_MAGIC))", 0);
     f.add("sizeof(XK_TABLE_MAGIC)", abi::TABLE_MAGIC.len() as u64);
     structure!(f, "xk_tune_values", abi::TuneValues, id, nr_values, values);
-    structure!(f, "xk_stop_info", abi::StopInfo, nr, total_ns, longest_ns, since_ns);
+    structure!(f, "xk_stop_info", abi::StopInfo, nr, total_ns, longest_ns, since_ns, stacks);
     structure!(f, "xk_range", abi::Range, start, end);
     structure!(f, "xk_scope", abi::Scope, address, symbol, module, text_len, nr_ranges, text, mask, ranges);
     structure!(f, "xk_change", abi::Change, id, flags, value);
@@ -221,8 +221,12 @@ fn facts() -> Vec<(String, u64)> {
         blocking,
         nr_values,
         age_ns,
-        lease_ns
+        lease_ns,
+        nr_ignored,
+        ignored,
+        pad
     );
+    structure!(f, "xk_ignore", abi::Ignore, id, thread, error);
     structure!(
         f,
         "xk_site_info",
@@ -287,6 +291,8 @@ fn facts() -> Vec<(String, u64)> {
         ("XK_IOC_SITE_INFO", u64::from(abi::IOC_SITE_INFO)),
         ("XK_IOC_TUNE_VALUES", u64::from(abi::IOC_TUNE_VALUES)),
         ("XK_IOC_STOP_INFO", u64::from(abi::IOC_STOP_INFO)),
+        ("XK_IOC_IGNORE", u64::from(abi::IOC_IGNORE)),
+        ("XK_MAX_IGNORED", abi::MAX_IGNORED as u64),
         ("XK_MAX_VALUES", abi::MAX_VALUES as u64),
         ("XK_IOC_REPORT", u64::from(abi::IOC_REPORT)),
         ("XK_MAX_SCOPES", abi::MAX_SCOPES as u64),

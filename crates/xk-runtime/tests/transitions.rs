@@ -23,7 +23,7 @@ use std::time::Duration;
 use atomic::{blocked, fresh_atomic, held, outside, Holder, ATOMIC_KO};
 use guest::{boot, file, insmod, modules, passed, run, wait_for, XK_KO};
 use xk_harness::{family, table, Atomic, Loaded};
-use xk_runtime::{Device, Error, Mode, Probe, State, Target, Tune, TuneStatus};
+use xk_runtime::{Backend, Device, Error, Mode, Probe, State, Target, Tune, TuneStatus};
 use xk_table::ScopeTable;
 
 const REDIRECT_KO: &str = "XK_TEST_REDIRECT";
@@ -67,6 +67,9 @@ guest_tests! {
     a_child_of_a_stale_thread_is_not_stale,
     a_thread_that_exits_and_is_on_no_list_blocks,
     ten_thousand_threads_are_not_stopped_for_one_that_is_inside,
+    a_thread_whose_stack_cannot_be_read_blocks_until_it_is_named,
+    it_may_be_named_while_it_is_waited_for,
+    no_other_thread_can_be_left_out,
     the_function_tracer_is_a_bystander,
     another_kprobe_is_a_bystander,
     probes_that_are_not_optimised_change_as_well,
@@ -131,6 +134,11 @@ fn names(report: &str, pid: u32) {
     assert!(report.contains("xk_atomic_hold+"), "{report}");
 }
 
+/// What the kernel has said.
+fn klog() -> String {
+    String::from_utf8_lossy(&Command::new("dmesg").output().unwrap().stdout).into_owned()
+}
+
 fn only_tune() -> Option<TuneStatus> {
     Device::open().unwrap().tunes().unwrap().into_iter().next()
 }
@@ -146,6 +154,7 @@ mod checks {
     mod meeting;
     mod processes;
     mod scopes;
+    mod unreadable;
 
     pub use blocking::{
         a_blocked_task_transition_turns_around, a_sleeping_thread_blocks_a_global_transition,
@@ -173,4 +182,8 @@ mod checks {
         a_thread_that_exits_and_is_on_no_list_blocks, parent,
     };
     pub use scopes::{a_caller_is_inside_by_the_call_that_has_not_returned, a_scope_in_an_idle_function_is_refused};
+    pub use unreadable::{
+        a_thread_whose_stack_cannot_be_read_blocks_until_it_is_named, it_may_be_named_while_it_is_waited_for,
+        no_other_thread_can_be_left_out,
+    };
 }

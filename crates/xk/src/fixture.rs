@@ -275,6 +275,7 @@ pub fn tune() -> TuneStatus {
         blocking: 0,
         blockers: String::new(),
         scopes: 1,
+        ignored: Vec::new(),
         policy: None,
         sites: vec![SiteStatus {
             address: 0xffff_ffff_8100_1059,

@@ -30,6 +30,7 @@
 #define XK_MAX_OPS 48		/* per site */
 #define XK_MAX_IVS 8		/* per site */
 #define XK_MAX_PATCHES 4	/* per site */
+#define XK_MAX_IGNORED 8	/* threads per tune */
 #define XK_MAX_TEMPS 32		/* t0 .. t31, 64 bits each */
 #define XK_MAX_TEXT 65536	/* bytes of a function that can be checked */
 #define XK_ERROR_LEN 256	/* a sentence, NUL-terminated */
@@ -343,6 +344,18 @@ struct xk_detach {
 	char error[XK_ERROR_LEN];	/* out */
 };
 
+/*
+ * The tune leaves this thread out of account from now on, in transitions that are under
+ * way, too: as long as its stack cannot be read, it does not count as inside, and two
+ * values may meet in it. -EINVAL: its stack can be read. -EOPNOTSUPP: the tune changes
+ * instructions (XK_LOAD_DETOUR, XK_LOAD_PATCH).
+ */
+struct xk_ignore {
+	__u32 id;
+	__s32 thread;		/* its number */
+	char error[XK_ERROR_LEN];	/* out */
+};
+
 /* The threads that a tune waits for; as in struct xk_transition. */
 struct xk_report {
 	__u32 id;
@@ -388,6 +401,9 @@ struct xk_tune_info {
 	__u32 nr_values;	/* see XK_IOC_TUNE_VALUES */
 	__u64 age_ns;
 	__u64 lease_ns;		/* that are left; 0: no end */
+	__u32 nr_ignored;
+	__s32 ignored[XK_MAX_IGNORED];	/* threads, see struct xk_ignore */
+	__u32 pad;
 };
 
 /* The values that a tune accepts besides its proved range, as many as there is room for. */
@@ -403,6 +419,7 @@ struct xk_stop_info {
 	__u64 total_ns;
 	__u64 longest_ns;
 	__u64 since_ns;		/* it was loaded */
+	__u64 stacks;		/* of threads, that were read in stops */
 };
 
 #define XK_SITE_ARMED _BITUL(0)
@@ -454,7 +471,7 @@ struct xk_policy_info {
 /*
  * LOAD, TRANSITION, LEASE, DETACH and POLICY return -EACCES, and say why, unless the
  * descriptor is open for writing, the caller has CAP_SYS_ADMIN at this call, and the kernel is
- * not locked down. A transition that only unloads is allowed there, too: see
+ * not locked down. IGNORE and a transition that only unloads are allowed there, too: see
  * docs/privilege.md. The others read.
  */
 #define XK_IOC_MAGIC 0xb7
@@ -470,5 +487,6 @@ struct xk_policy_info {
 #define XK_IOC_POLICY_INFO _IOWR(XK_IOC_MAGIC, 9, struct xk_policy_info)
 #define XK_IOC_TUNE_VALUES _IOWR(XK_IOC_MAGIC, 13, struct xk_tune_values)
 #define XK_IOC_STOP_INFO _IOR(XK_IOC_MAGIC, 14, struct xk_stop_info)
+#define XK_IOC_IGNORE _IOWR(XK_IOC_MAGIC, 15, struct xk_ignore)
 
 #endif /* _UAPI_XK_H */

@@ -37,6 +37,13 @@ pub fn end(device: &Device, ending: &[&TuneStatus], options: &Options, tables: &
             tune.name, tune.mode
         )));
     }
+    if let Some((tune, _)) = known.iter().find(|(_, table)| table.is_none() && options.leaves_out()) {
+        return Err(Failure::error(format!(
+            "{}: its scope table, which says whether a thread may be left out, is gone: leave out --ignore-unreadable; \
+             nothing was changed",
+            tune.name
+        )));
+    }
     let changes: Vec<Change> = ending.iter().map(|tune| Change { id: tune.id, to: Target::Unload }).collect();
     Ok((options.run(device, &changes, mode).map_err(transition::failure)?, mode))
 }

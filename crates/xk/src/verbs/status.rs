@@ -275,6 +275,7 @@ fn text(module: Option<&str>, shown: &Shown<'_>, paint: Paint) -> String {
         text += &format!("  {}, {} ago{}\n", owner(tune), time(tune.age), lease(tune));
         text += &format!("  {}\n", transition(tune));
         text.extend(tune.blockers.lines().map(|line| format!("    {line}\n")));
+        text.extend(tune.ignored.iter().map(|thread| format!("  {}\n", super::transition::uncovered(*thread))));
         text.push('\n');
         let mut columns = Columns::default();
         columns.row(["SITE", "ADDRESS", "PROBE", "HITS", "APPLIED", "FAULTS", "MISSED"].map(String::from));
@@ -379,6 +380,7 @@ fn document(module: Option<&str>, shown: &Shown<'_>) -> Value {
                 "blocking": tune.blocking,
                 "blockers": tune.blockers,
                 "safe_spans": tune.scopes,
+                "ignored": tune.ignored,
                 "policy": policy_document(tune, groups),
                 "sites": tune.sites.iter().map(site).collect::<Vec<_>>(),
                 "warnings": warnings(tune),

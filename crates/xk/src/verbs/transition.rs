@@ -39,18 +39,21 @@ pub struct Options {
     /// Give up after so long, with the old values in force
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_time)]
     timeout: Duration,
+    /// Do not wait for these threads, whose stacks can never be read: old and new values may be mixed in them
+    #[arg(long, value_name = "THREAD", value_delimiter = ',')]
+    ignore_unreadable: Vec<i32>,
 }
 
 impl Options {
     /// The mode to use where the tables ask for `needed`; a warning when it is weaker.
     ///
     /// # Errors
-    /// When one of `tables` allows no weaker one.
+    /// When one of `tables` allows no weaker one, or no thread to be left out.
     pub fn mode<'a>(&self, needed: Mode, tables: impl IntoIterator<Item = &'a ScopeTable>) -> Result<Mode> {
-        let Some(wanted) = self.mode else { return Ok(needed) };
-        let mode = Mode::from(wanted);
+        let mode = self.mode.map_or(needed, Mode::from);
         for table in tables {
             strong_enough(table, mode)?;
+            self.all_threads(table)?;
         }
         if mode < needed {
             eprintln!(
@@ -61,6 +64,23 @@ impl Options {
         Ok(mode)
     }
 
+    /// Where an update tests a number for order, no thread may be left out, for the reason of [`strong_enough`].
+    fn all_threads(&self, table: &ScopeTable) -> Result {
+        if self.ignore_unreadable.is_empty() || !table.tests_for_order() {
+            return Ok(());
+        }
+        Err(Failure::usage(format!(
+            "{} changes when every thread was looked at: a thread may hold a number that has passed the value, and the \
+             code, which tests for equality, may never stop counting; leave out --ignore-unreadable",
+            title(&table.constant)
+        )))
+    }
+
+    /// Whether threads are to be left out of account.
+    pub fn leaves_out(&self) -> bool {
+        !self.ignore_unreadable.is_empty()
+    }
+
     /// Makes the changes as one.
     pub fn run(
         &self,
@@ -68,6 +88,12 @@ impl Options {
         changes: &[Change],
         mode: Mode,
     ) -> std::result::Result<Transition, RuntimeError> {
+        for &thread in &self.ignore_unreadable {
+            for change in changes {
+                device.ignore(change.id, thread)?;
+            }
+            eprintln!("warning: {}", uncovered(thread));
+        }
         device.transition(changes, mode, self.timeout)
     }
 }
@@ -87,6 +113,11 @@ pub fn strong_enough(table: &ScopeTable, mode: Mode) -> Result {
         title(&table.constant),
         table.mode
     )))
+}
+
+/// What is not promised of this thread.
+pub fn uncovered(thread: i32) -> String {
+    format!("thread {thread} is not waited for, as its stack cannot be read: old and new values may be mixed in it")
 }
 
 /// `500ms`, `5s`, `10m`, `2h`; a plain number is seconds.
@@ -143,7 +174,7 @@ mod tests {
     fn what_tests_for_order_changes_in_no_weaker_mode() {
         let mut table = crate::fixture::table();
         table.mode = Mode::Task;
-        let options = |mode| Options { mode, timeout: Duration::ZERO };
+        let options = |mode| Options { mode, timeout: Duration::ZERO, ignore_unreadable: Vec::new() };
         let now = options(Some(Wanted::Now));
         assert_eq!(now.mode(Mode::Task, [&table]).ok(), Some(Mode::Now), "with a warning");
         table.spans[0].assembly[0].order = Some(xk_table::Order::AtLeast);
@@ -152,6 +183,11 @@ mod tests {
         for enough in [None, Some(Wanted::Task), Some(Wanted::Global)] {
             assert!(options(enough).mode(Mode::Task, [&table]).is_ok());
         }
+        let without = Options { ignore_unreadable: vec![1], ..options(None) };
+        let refused = without.mode(Mode::Task, [&table]).map_err(|failure| failure.message);
+        assert!(refused.as_ref().is_err_and(|why| why.contains("leave out --ignore-unreadable")), "{refused:?}");
+        table.spans[0].assembly[0].order = None;
+        assert!(without.mode(Mode::Task, [&table]).is_ok());
     }
 
     #[test]

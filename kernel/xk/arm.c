@@ -28,7 +28,7 @@ static bool is_in(const struct xk_live_site *site, const struct module *module)
 }
 
 /* Verifies a site, unless its module is not there. */
-static int verify(struct xk_live_site *site, struct xk_error *error)
+static int verify_site_or_wait(struct xk_live_site *site, struct xk_error *error)
 {
 	const struct module *module = NULL;
 	int ret;
@@ -58,7 +58,7 @@ int xk_sites_verify(struct xk_tune *tune, struct xk_error *error)
 	for (i = 0; i < tune->nr_sites; i++) {
 		struct xk_live_site *site = &tune->sites[i];
 
-		ret = verify(site, error);
+		ret = verify_site_or_wait(site, error);
 		if (ret)
 			return ret;
 		for (k = 0; k < i; k++)
@@ -182,7 +182,7 @@ static int arm_one(struct xk_live_site *site, struct xk_error *error)
 }
 
 /* Disarms the sites of `module`, or all of them when it is NULL. */
-static void disarm(struct xk_tune *tune, const struct module *module)
+static void disarm_sites(struct xk_tune *tune, const struct module *module)
 {
 	struct xk_live_site *sites[XK_BATCH];
 	unsigned int i, nr = 0;
@@ -208,7 +208,7 @@ static void disarm(struct xk_tune *tune, const struct module *module)
 
 void xk_sites_disarm(struct xk_tune *tune)
 {
-	disarm(tune, NULL);
+	disarm_sites(tune, NULL);
 }
 
 /* A module cannot be kept from loading: the rest of the tune goes on. */
@@ -293,7 +293,7 @@ void xk_sites_await_module(struct xk_tune *tune, const struct module *module)
 {
 	unsigned int i;
 
-	disarm(tune, module);
+	disarm_sites(tune, module);
 	for (i = 0; i < tune->nr_sites; i++) {
 		struct xk_live_site *site = &tune->sites[i];
 

@@ -58,8 +58,8 @@ static void notrace after(struct kprobe *kprobe, struct pt_regs *regs,
 }
 
 /* Nothing; but a probe with a post-handler is not optimised, and can set ip. */
-static void notrace after_nothing(struct kprobe *kprobe, struct pt_regs *regs,
-				  unsigned long flags)
+static void notrace after_update(struct kprobe *kprobe, struct pt_regs *regs,
+				 unsigned long flags)
 {
 }
 
@@ -79,7 +79,7 @@ NOKPROBE_SYMBOL(before_value);
 NOKPROBE_SYMBOL(before_code);
 NOKPROBE_SYMBOL(before_plain);
 NOKPROBE_SYMBOL(after);
-NOKPROBE_SYMBOL(after_nothing);
+NOKPROBE_SYMBOL(after_update);
 NOKPROBE_SYMBOL(instead);
 
 static int kprobe_prepare(struct xk_live_site *site, struct xk_error *error)
@@ -96,7 +96,7 @@ static int kprobe_prepare(struct xk_live_site *site, struct xk_error *error)
 		break;
 	case XK_INSTEAD:
 		site->kprobe.pre_handler = instead;
-		site->kprobe.post_handler = after_nothing;
+		site->kprobe.post_handler = after_update;
 		break;
 	}
 	return 0;
@@ -209,7 +209,7 @@ static const char *registration_error(int ret)
 	}
 }
 
-static int arm(struct xk_live_site *site, struct xk_error *error)
+static int arm_kprobe_at(struct xk_live_site *site, struct xk_error *error)
 {
 	struct xk_live_site *sites[1] = { site };
 	const char *reason;
@@ -241,7 +241,7 @@ static int kprobe_arm(struct xk_live_site **sites, unsigned int nr, struct xk_er
 	int ret = 0;
 
 	for (i = 0; i < nr && !ret; i++) {
-		ret = arm(sites[i], error);
+		ret = arm_kprobe_at(sites[i], error);
 		if (!ret)
 			sites[i]->phase = XK_PHASE_ARMED;
 	}

@@ -76,7 +76,7 @@ const struct xk_live_site *xk_holder(const struct xk_live_site *site,
 	return NULL;
 }
 
-static int verify_unowned(const struct xk_live_site *site, struct xk_error *error)
+static int verify_instructions_unowned(const struct xk_live_site *site, struct xk_error *error)
 {
 	const struct xk_live_site *holder = xk_holder(site, conflicts);
 
@@ -96,7 +96,7 @@ static int verify_code(struct xk_live_site *site, const struct module *module, u
 	if (ret)
 		return ret;
 	site->address = site->place.function + site->offset;
-	ret = verify_unowned(site, error);
+	ret = verify_instructions_unowned(site, error);
 	if (ret)
 		return ret;
 	return xk_site_link(site, view, len, error);

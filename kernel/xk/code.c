@@ -35,8 +35,7 @@ void xk_code_prepare(struct xk_live_site *site)
 	lockdep_assert_held(&xk_lock);
 	if (site->native.kind != XK_NATIVE_CODE)
 		return;
-	/* Callers that check types of functions find none here. */
-	if (!IS_ENABLED(CONFIG_CFI_CLANG) && !xk_internal_missing()) {
+	if (!xk_internal_missing()) {
 		if (!site->code_room)
 			site->code_room = xk_stub_get(site);
 		if (site->code_room && write_code(site))

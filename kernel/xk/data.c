@@ -169,7 +169,7 @@ static unsigned long writable(const struct xk_live_site *site)
 	return (unsigned long)site->alias + offset_in_page(site->address);
 }
 
-static int verify_unowned(const struct xk_live_site *site, struct xk_error *error)
+static int verify_object_unowned(const struct xk_live_site *site, struct xk_error *error)
 {
 	const struct xk_live_site *holder = xk_holder(site, xk_data_overlap);
 
@@ -215,7 +215,7 @@ int xk_data_verify(struct xk_live_site *site, const struct module *module,
 	if (site->address % site->insn_len)
 		return xk_refuse(error, -EINVAL, "%s+0x%x: %#lx is not aligned to %u bytes",
 				 site->place.symbol, site->offset, site->address, site->insn_len);
-	ret = verify_unowned(site, error);
+	ret = verify_object_unowned(site, error);
 	site->constant = module && is_constant(module, site->address);
 	if (!ret && site->constant)
 		ret = open_alias(site, error);

@@ -3,7 +3,9 @@
  * Calls a function of the kernel that it does not export, by address. Where
  * indirect branches are tracked, the kernel seals functions that it never calls
  * through a pointer: they begin with no endbr64, and an indirect call of one is a
- * fault. A return is no indirect branch.
+ * fault. A return is no indirect branch: it is not tracked, and goes through the return
+ * thunk like every other. Types of functions are not checked here: internal.c compares
+ * them when it is compiled, and requires.h refuses kernels that check them when they run.
  */
 #include <linux/linkage.h>
 #include <linux/objtool.h>

@@ -49,7 +49,7 @@ static void visit_stubs(struct xk_tune *const *tunes, unsigned int nr, visit_fn 
 				visit(tunes[i]->sites[k].stub, pokes);
 }
 
-static void add(struct xk_stub *stub, enum xk_gate gate, struct xk_pokes *pokes)
+static void add_gate(struct xk_stub *stub, enum xk_gate gate, struct xk_pokes *pokes)
 {
 	if (stub->state != gate)
 		xk_stub_write_gate(stub, gate, &pokes->at[pokes->nr++]);
@@ -62,12 +62,12 @@ static enum xk_gate gate_in_force(const struct xk_stub *stub)
 
 static void add_ask(struct xk_stub *stub, struct xk_pokes *pokes)
 {
-	add(stub, XK_GATE_ASK, pokes);
+	add_gate(stub, XK_GATE_ASK, pokes);
 }
 
 static void add_in_force(struct xk_stub *stub, struct xk_pokes *pokes)
 {
-	add(stub, gate_in_force(stub), pokes);
+	add_gate(stub, gate_in_force(stub), pokes);
 }
 
 static void asked(struct xk_stub *stub, struct xk_pokes *pokes)
@@ -85,7 +85,7 @@ static void take_in_force(struct xk_stub *stub, struct xk_pokes *pokes)
 	xk_stub_take(stub, stub->site->tune->values);
 }
 
-static struct xk_pokes *collect(struct xk_tune *const *tunes, unsigned int nr, visit_fn visit)
+static struct xk_pokes *collect_gates(struct xk_tune *const *tunes, unsigned int nr, visit_fn visit)
 {
 	struct xk_pokes *pokes;
 	unsigned int i, sites = 0;
@@ -107,7 +107,7 @@ static struct xk_pokes *collect(struct xk_tune *const *tunes, unsigned int nr, v
 
 struct xk_pokes *xk_detours_ask(struct xk_tune *const *tunes, unsigned int nr)
 {
-	return collect(tunes, nr, add_ask);
+	return collect_gates(tunes, nr, add_ask);
 }
 
 void xk_detours_asked(struct xk_tune *const *tunes, unsigned int nr)
@@ -139,7 +139,7 @@ void xk_detours_settle(struct xk_tune *const *tunes, unsigned int nr)
 	struct xk_pokes *pokes;
 
 	visit_stubs(tunes, nr, take_in_force, NULL);
-	pokes = collect(tunes, nr, add_in_force);
+	pokes = collect_gates(tunes, nr, add_in_force);
 	if (IS_ERR_OR_NULL(pokes))
 		return;
 	if (xk_poke_stopped(pokes, NULL, NULL))

@@ -43,7 +43,7 @@ struct xk_guards {
 /* Until xk_guards_flush(). */
 static LIST_HEAD(destroyed);
 
-static struct xk_guards *create(unsigned int capacity)
+static struct xk_guards *create_guards(unsigned int capacity)
 {
 	struct xk_guards *guards;
 
@@ -53,7 +53,14 @@ static struct xk_guards *create(unsigned int capacity)
 	return guards;
 }
 
-/* Other probes are there: what was prepared to make a jump of them is out of date. */
+/*
+ * Other probes are there: what was prepared to make a jump of them is out of date. No
+ * interface of kprobes says so: the copies are made when a second probe comes, or the one
+ * that is alone is enabled, and used whenever the last handler behind the instruction goes.
+ * So what they ask then is answered here: a size of 0 is "not prepared", which internal.c
+ * has them confirm, or nothing is patched. It is read elsewhere only to say in a trace how
+ * much text has gone (__arch_remove_optimized_kprobe()), and the copies are freed as ever.
+ */
 static void forget_jump(unsigned long address)
 {
 #ifdef CONFIG_OPTPROBES
@@ -160,7 +167,7 @@ static const char *ask_about(struct xk_guards *asked, unsigned long address)
 
 const char *xk_ask_kprobes(const struct xk_window *window)
 {
-	struct xk_guards *asked = create(window->nr);
+	struct xk_guards *asked = create_guards(window->nr);
 	const char *why = asked ? NULL : "no memory";
 	unsigned int i;
 
@@ -173,7 +180,7 @@ const char *xk_ask_kprobes(const struct xk_window *window)
 	return why;
 }
 
-static void after_nothing(struct kprobe *kprobe, struct pt_regs *regs, unsigned long flags)
+static void after_guarding(struct kprobe *kprobe, struct pt_regs *regs, unsigned long flags)
 {
 }
 
@@ -181,7 +188,7 @@ static const char *guard_at(struct xk_guards *guards, unsigned long address)
 {
 	if (xk_answer_get(address) == XK_ANSWER_NO)
 		return NULL;
-	switch (register_disabled(guards, address, after_nothing)) {
+	switch (register_disabled(guards, address, after_guarding)) {
 	case 0:
 		return NULL;
 	case -EILSEQ:		/* no instruction begins here */
@@ -196,7 +203,7 @@ static const char *guard_at(struct xk_guards *guards, unsigned long address)
 	}
 }
 
-static bool has(const struct xk_guards *guards, unsigned long address)
+static bool has_guard(const struct xk_guards *guards, unsigned long address)
 {
 	unsigned int i;
 
@@ -217,7 +224,7 @@ static void add_kind(struct kinds *kinds, const struct kprobe *kprobe)
 {
 	if (kprobe->post_handler == after_asking)
 		kinds->asks = true;
-	else if (kprobe->post_handler == after_nothing)
+	else if (kprobe->post_handler == after_guarding)
 		kinds->guards = true;
 	else
 		kinds->others = true;
@@ -244,7 +251,7 @@ static bool is_unguarded(const struct xk_stub *stub, unsigned long address)
 {
 	struct kinds kinds = kinds_at(address);
 
-	return (kinds.guards || kinds.others) && !has(stub->guards, address);
+	return (kinds.guards || kinds.others) && !has_guard(stub->guards, address);
 }
 
 static bool is_inside(const struct xk_window *window, unsigned long address)
@@ -290,7 +297,7 @@ struct xk_guards *xk_guards_create(struct xk_stub *stub, const char **why)
 {
 	const struct xk_window *window = &stub->window;
 	/* Those of the window's start twice: xk_guards_complete(). */
-	struct xk_guards *guards = create(REACH * (2 + window->nr));
+	struct xk_guards *guards = create_guards(REACH * (2 + window->nr));
 	unsigned int i;
 
 	stub->guards = guards;
@@ -369,7 +376,7 @@ struct xk_guards *xk_guards_of_numbers(const struct xk_live_site *site,
 				       const unsigned long *addresses, unsigned int nr,
 				       const char **why)
 {
-	struct xk_guards *guards = create(REACH * nr), *asked = create(nr);
+	struct xk_guards *guards = create_guards(REACH * nr), *asked = create_guards(nr);
 	unsigned int i;
 
 	*why = guards && asked ? NULL : "no memory";

@@ -224,7 +224,7 @@ static void emit_pops(struct xk_emitter *out, const struct xk_native_code *code)
 			xk_emit_pop(out, i - 1);
 }
 
-static void emit_all(struct xk_generator *g)
+static void emit_native(struct xk_generator *g)
 {
 	static const u8 endbr[] = { 0xf3, 0x0f, 0x1e, 0xfa };
 
@@ -254,7 +254,7 @@ static bool try(struct xk_generator *g, unsigned int nr)
 		choose_in_function(g);
 	else
 		choose_in_stub(g, nr);
-	emit_all(g);
+	emit_native(g);
 	if (!g->failed && !g->out->failed)
 		return true;
 	g->out->failed = false;

@@ -233,7 +233,7 @@ static void emit_register(struct xk_generator *g, const struct xk_op *op, unsign
 	xk_emit(g->out, &eight, 1);
 }
 
-static void emit_call(struct xk_generator *g, const u8 *function, bool faults)
+static void emit_access(struct xk_generator *g, const u8 *function, bool faults)
 {
 	xk_emit_branch(g->out, CALL, (unsigned long)function);
 	if (!faults)
@@ -269,8 +269,8 @@ static void emit_address(struct xk_generator *g, const struct xk_op *op)
 static void emit_load(struct xk_generator *g, const struct xk_op *op, unsigned int now)
 {
 	emit_address(g, op);
-	emit_call(g, op->width == 1 ? xk_native_load1 : op->width == 2 ? xk_native_load2 :
-		     op->width == 4 ? xk_native_load4 : xk_native_load8, true);
+	emit_access(g, op->width == 1 ? xk_native_load1 : op->width == 2 ? xk_native_load2 :
+		       op->width == 4 ? xk_native_load4 : xk_native_load8, true);
 	keep_rax(g, now);
 }
 
@@ -281,8 +281,8 @@ static void emit_store(struct xk_generator *g, const struct xk_op *op)
 	emit_address(g, op);
 	value = xk_gen_operand(g, op->b, op->width);
 	xk_gen_emit(g, 8, XK_MOV, XK_RCX, value);
-	emit_call(g, op->width == 1 ? xk_native_store1 : op->width == 2 ? xk_native_store2 :
-		     op->width == 4 ? xk_native_store4 : xk_native_store8, true);
+	emit_access(g, op->width == 1 ? xk_native_store1 : op->width == 2 ? xk_native_store2 :
+		       op->width == 4 ? xk_native_store4 : xk_native_store8, true);
 	g->accesses--;
 }
 
@@ -293,7 +293,7 @@ static void emit_per_cpu(struct xk_generator *g, unsigned int now)
 		g->failed = true;
 		return;
 	}
-	emit_call(g, xk_native_per_cpu, false);
+	emit_access(g, xk_native_per_cpu, false);
 	keep_rax(g, now);
 }
 

@@ -129,7 +129,7 @@ int xk_once_create(struct xk_live_policy *policy, const struct xk_tune *tune,
 	return take_sites(policy, lists->sites, request->nr_sites, error);
 }
 
-static int arm(struct xk_watch *watch, const struct xk_place *place, struct xk_error *error)
+static int arm_watch(struct xk_watch *watch, const struct xk_place *place, struct xk_error *error)
 {
 	int ret;
 
@@ -160,14 +160,14 @@ int xk_once_arm(struct xk_live_policy *policy, const struct xk_tune *tune, struc
 
 		if (watch->armed || scope->phase != XK_PHASE_READY)
 			continue;
-		ret = arm(watch, &scope->place, error);
+		ret = arm_watch(watch, &scope->place, error);
 		if (ret)
 			return ret;
 	}
 	return 0;
 }
 
-static void disarm(struct xk_watch *watch)
+static void disarm_watch(struct xk_watch *watch)
 {
 	if (!watch->armed)
 		return;
@@ -183,7 +183,7 @@ void xk_once_await_module(struct xk_live_policy *policy, const struct xk_tune *t
 
 	for (i = 0; i < policy->nr_watches; i++)
 		if (!strcmp(tune->scopes[policy->watches[i].scope].place.module, module->name))
-			disarm(&policy->watches[i]);
+			disarm_watch(&policy->watches[i]);
 }
 
 void xk_once_destroy(struct xk_live_policy *policy)
@@ -191,6 +191,6 @@ void xk_once_destroy(struct xk_live_policy *policy)
 	unsigned int i;
 
 	for (i = 0; i < policy->nr_watches; i++)
-		disarm(&policy->watches[i]);
+		disarm_watch(&policy->watches[i]);
 	kvfree(policy->watches);
 }

@@ -42,7 +42,7 @@ static struct list_of_changed copies[2];
 static const struct list_of_changed *in_use = &copies[0];
 
 /* What threads may be using: one value, or, in a transition, two. */
-static struct changed look_at(const struct xk_tune *tune)
+static struct changed look_for_change(const struct xk_tune *tune)
 {
 	const struct xk_values *other = tune->values;
 	const struct xk_turn *turn = tune->turn;
@@ -69,7 +69,7 @@ void xk_oops_refresh(void)
 	unsigned int nr = 0;
 
 	list_for_each_entry(tune, &xk_tunes, list) {
-		struct changed changed = look_at(tune);
+		struct changed changed = look_for_change(tune);
 
 		if (changed.value == changed.default_value &&
 		    changed.other == changed.default_value && !changed.policy)

@@ -67,7 +67,7 @@ unsigned int notrace xk_op_reads(u8 code)
 	}
 }
 
-static int refuse(struct xk_ops_error *err, int op, const char *what, s64 value)
+static int refuse_op(struct xk_ops_error *err, int op, const char *what, s64 value)
 {
 	err->op = op;
 	err->what = what;
@@ -79,9 +79,9 @@ static int refuse(struct xk_ops_error *err, int op, const char *what, s64 value)
 static int check_text(const struct xk_op *op, int i, u32 text_len, struct xk_ops_error *err)
 {
 	if (op->imm < 0 || op->imm > (s64)text_len - XK_TEXT_FIELD)
-		return refuse(err, i, "not in the function", op->imm);
+		return refuse_op(err, i, "not in the function", op->imm);
 	if (op->b > 1 || op->c > XK_TEXT_MAX_BEHIND)
-		return refuse(err, i, "no such address", op->b > 1 ? op->b : op->c);
+		return refuse_op(err, i, "no such address", op->b > 1 ? op->b : op->c);
 	return 0;
 }
 
@@ -91,39 +91,39 @@ static int check_operands(const struct xk_op *op, int i, const struct xk_ops_lim
 	switch (op->code) {
 	case XK_OP_IV:
 		if (op->imm < 0 || op->imm >= limits->nr_ivs)
-			return refuse(err, i, "no such value", op->imm);
+			return refuse_op(err, i, "no such value", op->imm);
 		break;
 	case XK_OP_REG:
 		if (op->a > 15 || op->b > 1 ||
 		    (op->b && (op->width != 1 || op->a > 3)))
-			return refuse(err, i, "register cannot be used", op->a);
+			return refuse_op(err, i, "register cannot be used", op->a);
 		break;
 	case XK_OP_SEXT:
 		if (!width_ok(op->b) || op->b >= op->width)
-			return refuse(err, i, "cannot extend from width", op->b);
+			return refuse_op(err, i, "cannot extend from width", op->b);
 		break;
 	case XK_OP_COND:
 		if (op->imm < 0 || op->imm > 15)
-			return refuse(err, i, "no such condition", op->imm);
+			return refuse_op(err, i, "no such condition", op->imm);
 		break;
 	case XK_OP_SET_FLAGS:
 		if (!op->imm || (op->imm & ~(s64)XK_STATUS_FLAGS))
-			return refuse(err, i, "flags cannot be set", op->imm);
+			return refuse_op(err, i, "flags cannot be set", op->imm);
 		break;
 	case XK_OP_SET_REG:
 		/* An optimised probe does not restore the stack pointer. */
 		if (op->dst > 15 || op->dst == RSP)
-			return refuse(err, i, "register cannot be set", op->dst);
+			return refuse_op(err, i, "register cannot be set", op->dst);
 		break;
 	case XK_OP_STORE:
 		if (!limits->stores)
-			return refuse(err, i, "the site declares no store", 0);
+			return refuse_op(err, i, "the site declares no store", 0);
 		break;
 	case XK_OP_TEXT:
 	case XK_OP_PER_CPU:
 		/* Parts of an address are never needed. */
 		if (op->width != 8)
-			return refuse(err, i, "an address is 8 bytes wide, not", op->width);
+			return refuse_op(err, i, "an address is 8 bytes wide, not", op->width);
 		if (op->code == XK_OP_TEXT)
 			return check_text(op, i, limits->text_len, err);
 		break;
@@ -139,9 +139,9 @@ int xk_ops_check(const struct xk_op *ops, unsigned int nr_ops,
 	int i, k, ret;
 
 	if (!nr_ops || nr_ops > XK_MAX_OPS)
-		return refuse(err, -1, "wrong number of operations", nr_ops);
+		return refuse_op(err, -1, "wrong number of operations", nr_ops);
 	if (limits->nr_ivs > XK_MAX_IVS)
-		return refuse(err, -1, "too many values", limits->nr_ivs);
+		return refuse_op(err, -1, "too many values", limits->nr_ivs);
 
 	for (i = 0; i < nr_ops; i++) {
 		const struct xk_op *op = &ops[i];
@@ -149,9 +149,9 @@ int xk_ops_check(const struct xk_op *ops, unsigned int nr_ops,
 		unsigned int reads;
 
 		if (op->code < XK_OP_IV || op->code > XK_OP_PER_CPU)
-			return refuse(err, i, "unknown code", op->code);
+			return refuse_op(err, i, "unknown code", op->code);
 		if (!width_ok(op->width))
-			return refuse(err, i, "width is not 1, 2, 4 or 8", op->width);
+			return refuse_op(err, i, "width is not 1, 2, 4 or 8", op->width);
 
 		reads = xk_op_reads(op->code);
 		for (k = 0; k < 3; k++) {
@@ -159,8 +159,8 @@ int xk_ops_check(const struct xk_op *ops, unsigned int nr_ops,
 				continue;
 			if (operands[k] >= XK_MAX_TEMPS ||
 			    !(written & (1U << operands[k])))
-				return refuse(err, i, "temporary is not written yet",
-					      operands[k]);
+				return refuse_op(err, i, "temporary is not written yet",
+						 operands[k]);
 		}
 		ret = check_operands(op, i, limits, err);
 		if (ret)
@@ -174,12 +174,12 @@ int xk_ops_check(const struct xk_op *ops, unsigned int nr_ops,
 			break;
 		default:
 			if (op->dst >= XK_MAX_TEMPS)
-				return refuse(err, i, "no such temporary", op->dst);
+				return refuse_op(err, i, "no such temporary", op->dst);
 			written |= 1U << op->dst;
 		}
 	}
 	if (!effect)
-		return refuse(err, -1, "nothing is changed", 0);
+		return refuse_op(err, -1, "nothing is changed", 0);
 	return 0;
 }
 

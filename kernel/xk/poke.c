@@ -144,7 +144,7 @@ struct stop {
 };
 
 /* On every CPU, with interrupts disabled. */
-static int on_each_cpu_stopped(void *data)
+static int poke_on_each_cpu(void *data)
 {
 	struct stop *stop = data;
 	unsigned int seen = 0;
@@ -176,7 +176,7 @@ bool xk_poke_stopped_within(struct xk_pokes *pokes, bool (*may)(void *data), voi
 	lockdep_assert_held(&xk_lock);
 	pokes->phase = 0;
 	xk_text_lock();
-	if (xk_stop_machine_locked(on_each_cpu_stopped, &stop))
+	if (xk_stop_machine_locked(poke_on_each_cpu, &stop))
 		stop.made = false;
 	xk_text_unlock();
 	xk_stops_add(budget, stop.took);

@@ -186,7 +186,7 @@ static bool find_active(void)
 	return xk_bpf_active;
 }
 
-static int check(const struct bpf_prog *program, struct xk_error *error)
+static int check_program(const struct bpf_prog *program, struct xk_error *error)
 {
 	if (!find_active())
 		return xk_refuse(error, -EOPNOTSUPP,
@@ -214,7 +214,7 @@ struct bpf_prog *xk_program_get(int fd, struct xk_error *error)
 			  "descriptor %d is no BPF program of type kprobe", fd);
 		return program;
 	}
-	ret = check(program, error);
+	ret = check_program(program, error);
 	if (!ret)
 		return program;
 	bpf_prog_put(program);

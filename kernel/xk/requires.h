@@ -38,4 +38,9 @@
 #error "xk.ko needs CONFIG_BPF_EVENTS: the kernel would have no programs of type kprobe"
 #endif
 
+/* The option was renamed; FineIBT is a way to check the same. */
+#if defined(CONFIG_CFI_CLANG) || defined(CONFIG_CFI)
+#error "xk.ko cannot be with CONFIG_CFI: a call of code that it writes would be a fault"
+#endif
+
 #endif /* _XK_REQUIRES_H */

@@ -99,8 +99,8 @@ void xk_scope_destroy(struct xk_live_scope *scope)
 	kvfree(scope->ranges);
 }
 
-static int verify(struct xk_live_scope *scope, const struct module *module,
-		  struct xk_error *error)
+static int verify_scope(struct xk_live_scope *scope, const struct module *module,
+			struct xk_error *error)
 {
 	u32 len = scope->place.text->len;
 	u8 *view = kvmalloc(len, GFP_KERNEL);
@@ -128,7 +128,7 @@ static int verify_or_wait(struct xk_live_scope *scope, struct xk_error *error)
 			return 0;
 		}
 	}
-	ret = verify(scope, module, error);
+	ret = verify_scope(scope, module, error);
 	xk_module_put(module);
 	return ret;
 }
@@ -165,7 +165,7 @@ int xk_scopes_verify_module(struct xk_tune *tune, const struct module *module,
 
 		if (scope->phase != XK_PHASE_WAITING || strcmp(scope->place.module, module->name))
 			continue;
-		ret = verify(scope, module, error);
+		ret = verify_scope(scope, module, error);
 		if (ret) {
 			/* It cannot be kept from loading; transitions are refused. */
 			scope->phase = XK_PHASE_BROKEN;

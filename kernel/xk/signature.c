@@ -41,7 +41,7 @@ bool xk_signed_only(void)
 	return require_signed;
 }
 
-static int verify(const void *table, size_t len, const void *signature, size_t signature_len)
+static int verify_table(const void *table, size_t len, const void *signature, size_t signature_len)
 {
 	int ret;
 
@@ -59,7 +59,7 @@ static int verify(const void *table, size_t len, const void *signature, size_t s
 	return ret;
 }
 
-static int refuse(int ret, struct xk_error *error)
+static int refuse_signature(int ret, struct xk_error *error)
 {
 	switch (ret) {
 	case -ENOMEM:
@@ -91,9 +91,9 @@ int xk_signature_check(const void *table, size_t len, const struct xk_load *load
 	signature = vmemdup_user(u64_to_user_ptr(load->signature), load->signature_len);
 	if (IS_ERR(signature))
 		return xk_refuse(error, PTR_ERR(signature), "the signature cannot be read");
-	ret = verify(table, len, signature, load->signature_len);
+	ret = verify_table(table, len, signature, load->signature_len);
 	kvfree(signature);
-	return ret ? refuse(ret, error) : 0;
+	return ret ? refuse_signature(ret, error) : 0;
 }
 
 static int add_key(const void *certificate, size_t len)

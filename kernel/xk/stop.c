@@ -110,7 +110,7 @@ static void note_epoch_offline(u64 epoch)
 }
 
 /* On every CPU, with interrupts disabled. */
-static int on_each_cpu_stopped(void *data)
+static int turn_on_each_cpu(void *data)
 {
 	struct stop *stop = data;
 	unsigned int seen = 0, patches_seen = 0;
@@ -146,10 +146,10 @@ bool xk_stop(struct xk_turn *turn)
 	turn->stops++;
 	if (turn->pokes || turn->patches) {
 		xk_text_lock();
-		ret = xk_stop_machine_locked(on_each_cpu_stopped, &stop);
+		ret = xk_stop_machine_locked(turn_on_each_cpu, &stop);
 		xk_text_unlock();
 	} else {
-		ret = stop_machine(on_each_cpu_stopped, &stop, cpu_online_mask);
+		ret = stop_machine(turn_on_each_cpu, &stop, cpu_online_mask);
 	}
 	xk_stops_add(&turn->budget, stop.took);
 	return !ret && stop.changed;

@@ -48,7 +48,8 @@ static void emit_pushed(struct xk_emitter *out, unsigned long address)
 }
 
 /* The upper part of a pt_regs, as stub.S expects it; and a call. */
-static void emit_call(struct xk_emitter *out, const struct xk_stub *stub, const u8 *function)
+static void emit_handler_call(struct xk_emitter *out, const struct xk_stub *stub,
+			      const u8 *function)
 {
 	static const u8 push[] = { 0x54, 0x9c, 0x6a, __KERNEL_CS };	/* %rsp, flags, cs */
 	const struct xk_live_site *site = stub->site;
@@ -123,7 +124,7 @@ static unsigned int emit_decide(struct xk_emitter *out, struct xk_stub *stub)
 	code[1] |= to & 7;
 	aim(stub, XK_GATE_DECIDE, out);
 	stub->can_decide = true;
-	emit_call(out, stub, xk_stub_decide);
+	emit_handler_call(out, stub, xk_stub_decide);
 	xk_emit(out, code, sizeof(code));
 	return xk_emit_forward(out, JMP);
 }
@@ -157,7 +158,7 @@ static void emit_before(struct xk_emitter *out, struct xk_stub *stub, struct par
 
 	emit_relocated(out, window, 0, at);
 	emit_gate(out, stub);
-	emit_call(out, stub, xk_stub_ask);
+	emit_handler_call(out, stub, xk_stub_ask);
 	emit_return(out);
 	asked = xk_emit_forward(out, JMP);
 	emit_choices(out, stub, parts);
@@ -178,7 +179,7 @@ static void emit_instead(struct xk_emitter *out, struct xk_stub *stub, struct pa
 	emit_relocated(out, window, 0, at);
 	stub->fault_distance = FAULT_DISTANCE;
 	emit_gate(out, stub);
-	emit_call(out, stub, xk_stub_ask);
+	emit_handler_call(out, stub, xk_stub_ask);
 	emit_return(out);
 	asked = xk_emit_forward(out, JMP);
 	emit_return(out);
@@ -195,7 +196,7 @@ static void emit_instead(struct xk_emitter *out, struct xk_stub *stub, struct pa
 	emit_relocated(out, window, at + 1, window->nr);
 }
 
-static bool emit_all(struct xk_emitter *out, struct xk_stub *stub, bool native)
+static bool emit_stub(struct xk_emitter *out, struct xk_stub *stub, bool native)
 {
 	const struct xk_window *window = &stub->window;
 	struct parts parts = {
@@ -225,7 +226,7 @@ const char *xk_stub_build(struct xk_stub *stub)
 
 	if (stub->site->when != XK_BEFORE && kind != XK_INSN_PLAIN && kind != XK_INSN_RIP)
 		return "the update runs behind a branch, or instead of one";
-	if (!emit_all(&out, stub, true) && !emit_all(&out, stub, false))
+	if (!emit_stub(&out, stub, true) && !emit_stub(&out, stub, false))
 		return "the code is too far from xk.ko, or its stub too long";
 	stub->state = XK_GATE_ASK;
 	out.code[stub->gate + 1] = stub->target[XK_GATE_ASK];

@@ -98,8 +98,8 @@ static int relocate_all(const struct xk_request *request, struct xk_error *error
 	return ret;
 }
 
-static int check(struct xk_request *request, const struct xk_load *load,
-		 struct xk_error *error)
+static int check_request(struct xk_request *request, const struct xk_load *load,
+			 struct xk_error *error)
 {
 	int ret = 0;
 
@@ -133,7 +133,7 @@ int xk_request_read(struct xk_request *request, const struct xk_load *load,
 	request->table = copy;
 	request->len = load->table_len;
 	request->flags = load->flags;
-	return check(request, load, error);
+	return check_request(request, load, error);
 }
 
 void xk_request_free(struct xk_request *request)

@@ -132,8 +132,8 @@ static int refuse_value(const struct xk_tune *tune, s64 value, struct xk_error *
 			 tune->name, value, tune->min, tune->max);
 }
 
-static int add(struct xk_turn *turn, struct file *caller, const struct xk_change *change,
-	       struct xk_error *error)
+static int add_change(struct xk_turn *turn, struct file *caller, const struct xk_change *change,
+		      struct xk_error *error)
 {
 	bool unload = change->flags & XK_CHANGE_UNLOAD;
 	bool policy = change->flags & XK_CHANGE_POLICY;
@@ -171,7 +171,7 @@ int xk_transition(struct file *caller, struct xk_transition *request,
 		return -ENOMEM;
 	mutex_lock(&xk_lock);
 	for (i = 0; i < request->nr_changes && !ret; i++)
-		ret = add(turn, caller, &changes[i], error);
+		ret = add_change(turn, caller, &changes[i], error);
 	if (ret)
 		xk_turn_finish(turn);
 	else

@@ -45,7 +45,7 @@ const char *xk_branch_into(const struct xk_live_site *site, const struct xk_wind
 	return NULL;
 }
 
-static bool overlaps(const struct xk_live_site *site, const struct xk_live_site *other)
+static bool windows_overlap(const struct xk_live_site *site, const struct xk_live_site *other)
 {
 	return xk_site_start(site) < xk_site_end(other) &&
 	       xk_site_start(other) < xk_site_end(site);
@@ -121,7 +121,7 @@ const char *xk_detour_prepare(struct xk_live_site *site, const u8 *text, u32 len
 		return "all stubs are in use";
 	stub->window = window;
 	site->stub = stub;
-	if (xk_holder(site, overlaps))
+	if (xk_holder(site, windows_overlap))
 		why = "another tune has one of these instructions";
 	if (!why)
 		stub->guards = xk_guards_create(stub, &why);

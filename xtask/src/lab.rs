@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 
 use anyhow::{bail, ensure, Context, Result};
 use serde::Deserialize;
@@ -20,6 +20,35 @@ pub struct Kernel {
     pub root: PathBuf,
     /// The boot image.
     pub vmlinuz: PathBuf,
+    /// How much longer everything takes there.
+    #[serde(deserialize_with = "number")]
+    pub slowness: u32,
+}
+
+/// The lab prints everything as text.
+fn number<'de, D: serde::Deserializer<'de>>(text: D) -> Result<u32, D::Error> {
+    String::deserialize(text)?.parse().map_err(serde::de::Error::custom)
+}
+
+/// How a guest ended.
+#[derive(Debug, Deserialize)]
+pub struct Ended {
+    /// In a word; `finished` is the good one.
+    pub verdict: String,
+    /// Exit code of the command, if it ended.
+    pub command_exit: Option<i32>,
+    /// What the kernel complained about.
+    pub splats: Vec<Splat>,
+    /// Standard output of the command.
+    #[serde(skip)]
+    pub printed: String,
+}
+
+/// A complaint of the kernel.
+#[derive(Debug, Deserialize)]
+pub struct Splat {
+    /// Its first line.
+    pub line: String,
 }
 
 /// The top folder of the repository.
@@ -56,7 +85,15 @@ pub fn target() -> Result<PathBuf> {
 /// # Errors
 /// When it was not fetched.
 pub fn kernel() -> Result<Kernel> {
-    let text = output(command("lab/lab")?.args(["info", KERNEL, "--json"]))?;
+    kernel_named(KERNEL)
+}
+
+/// Where the parts of a kernel of `lab/kernels.toml` are.
+///
+/// # Errors
+/// When there is none of this name, or it was not fetched.
+pub fn kernel_named(name: &str) -> Result<Kernel> {
+    let text = output(command("lab/lab")?.args(["info", name, "--json"]))?;
     serde_json::from_str(&text).context("`lab/lab info` did not print what is expected")
 }
 
@@ -98,16 +135,27 @@ pub fn run_deterministic(script: &str) -> Result<String> {
 /// As [`run_deterministic`].
 pub fn run_guest(script: &str, options: &[&str]) -> Result<String> {
     let out = tempfile::tempdir()?;
-    let status = command("lab/lab")?
-        .args(["run", "--kernel", KERNEL, "--out"])
-        .arg(out.path())
-        .args(options)
-        .arg(script)
-        .stdout(Stdio::null())
-        .status()
-        .context("lab/lab")?;
+    let status = boot(KERNEL, script, options, out.path())?;
     ensure!(status.success(), "the guest failed ({status}); its words are above");
     Ok(fs::read_to_string(out.path().join("stdout"))?)
+}
+
+/// Runs `script` in a guest of this kernel, and says how it ended, be it well or not; what the lab keeps of a guest
+/// is in `out` then.
+///
+/// # Errors
+/// When there was no guest.
+pub fn run_on(kernel: &str, script: &str, options: &[&str], out: &Path) -> Result<Ended> {
+    let status = boot(kernel, script, options, out)?;
+    let read = |name: &str| fs::read_to_string(out.join(name));
+    let result = read("result.json").with_context(|| format!("no guest ran ({status}); the lab's words are above"))?;
+    Ok(Ended { printed: read("stdout").unwrap_or_default(), ..serde_json::from_str(&result)? })
+}
+
+fn boot(kernel: &str, script: &str, options: &[&str], out: &Path) -> Result<ExitStatus> {
+    let mut lab = command("lab/lab")?;
+    lab.args(["run", "--kernel", kernel, "--out"]).arg(out).args(options).arg(script);
+    lab.stdout(Stdio::null()).status().context("lab/lab")
 }
 
 /// A program, run in the repository's top folder.

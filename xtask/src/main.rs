@@ -8,6 +8,7 @@ mod effects;
 mod inside;
 mod lab;
 mod side_by_side;
+mod soak;
 mod spans;
 mod stress;
 
@@ -38,6 +39,8 @@ enum Task {
     Spans(spans::Arguments),
     /// End tunes under load, in every way, again and again
     Stress(stress::Stress),
+    /// Everything at once, for a long time, on several kernels
+    Soak(soak::Arguments),
     #[command(hide = true)]
     Inside(inside::Inside),
 }
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
         Task::Differential(arguments) => differential::run(&arguments),
         Task::Spans(arguments) => spans::run(&arguments),
         Task::Stress(arguments) => stress::run(&arguments),
+        Task::Soak(arguments) => soak::run(&arguments),
         Task::Inside(arguments) => inside::run(&arguments),
     };
     match done {

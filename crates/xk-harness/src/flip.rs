@@ -94,8 +94,15 @@ impl Flipper {
     /// # Errors
     /// What the kernel said.
     pub fn to(&self, value: i64, mode: Mode, timeout: Duration) -> Result<xk_runtime::Transition, Error> {
-        let change = |tune: &Tune| Change { id: tune.id(), to: Target::Value(value) };
-        let changes: Vec<Change> = self.tunes.iter().map(change).collect();
+        self.go(Target::Value(value), mode, timeout)
+    }
+
+    /// All tunes there, in one transition.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn go(&self, to: Target, mode: Mode, timeout: Duration) -> Result<xk_runtime::Transition, Error> {
+        let changes: Vec<Change> = self.tunes.iter().map(|tune| Change { id: tune.id(), to }).collect();
         self.device.transition(&changes, mode, timeout)
     }
 
@@ -126,13 +133,20 @@ impl Flipper {
         Ok(flips)
     }
 
-    /// Executions at all sites that kprobes did not let xk see: they used the default.
+    /// What they were loaded by.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Executions at all their sites that kprobes did not let xk see: they used the default.
     ///
     /// # Errors
     /// What the kernel said.
     pub fn missed(&self) -> Result<u64> {
-        let tunes = self.device.tunes()?;
-        Ok(tunes.iter().flat_map(|tune| &tune.sites).map(|site| site.missed).sum())
+        let ours = |id: u32| self.tunes.iter().any(|tune| tune.id() == id);
+        let tunes = self.device.tunes()?.into_iter().filter(|tune| ours(tune.id));
+        Ok(tunes.flat_map(|tune| tune.sites).map(|site| site.missed).sum())
     }
 
     /// Lets them outlive this process; their numbers.
@@ -148,8 +162,14 @@ impl Flipper {
     /// # Errors
     /// What the kernel said.
     pub fn unload(self, mode: Mode, timeout: Duration) -> Result<(), Error> {
-        let change = |tune: &Tune| Change { id: tune.id(), to: Target::Unload };
-        let changes: Vec<Change> = self.tunes.iter().map(change).collect();
-        self.device.transition(&changes, mode, timeout).map(|_| ())
+        self.end(mode, timeout)
+    }
+
+    /// As [`Flipper::unload`], but what failed may be tried again.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn end(&self, mode: Mode, timeout: Duration) -> Result<(), Error> {
+        self.go(Target::Unload, mode, timeout).map(|_| ())
     }
 }

@@ -9,10 +9,12 @@ mod flip;
 mod hotplug;
 mod load;
 mod running;
+pub mod several;
+pub mod text;
 
 pub use atomic::{Atomic, Count, Counts, ALL_SPANS, MODULE, PROC, TASK_SPANS};
 pub use family::{empty_table, family, function, site, table, Family, Loaded, FAMILIES};
 pub use flip::{Flipper, Flips};
-pub use hotplug::beside_hotplug;
+pub use hotplug::{beside_hotplug, beside_hotplug_for};
 pub use load::Done;
 pub use running::Running;

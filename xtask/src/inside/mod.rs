@@ -3,6 +3,7 @@
 
 pub mod arm;
 pub mod atomicity;
+pub mod soak;
 pub mod stress;
 pub mod transition;
 pub mod tuner;
@@ -27,6 +28,12 @@ enum Work {
     Atomicity(atomicity::Arguments),
     /// End tunes in every way, under load
     Stress(stress::Arguments),
+    /// Everything at once
+    Soak(soak::Arguments),
+    /// Change the maps of policies until it is over
+    Companion(soak::companion::Arguments),
+    /// Take all memory that is available, again and again
+    Hog(soak::Hog),
     /// Own tunes until somebody kills this process
     Own(stress::Arguments),
     /// Measure how long transitions take
@@ -47,6 +54,9 @@ pub fn run(arguments: &Inside) -> Result<()> {
     match &arguments.work {
         Work::Arm(arguments) => show(&arm::run(arguments)?),
         Work::Atomicity(arguments) => show(&atomicity::run(arguments)?),
+        Work::Soak(arguments) => show(&soak::run(arguments)?),
+        Work::Companion(arguments) => show(&soak::companion::run(arguments)?),
+        Work::Hog(arguments) => show(&soak::hog(arguments)?),
         Work::Stress(arguments) => show(&stress::run(arguments)?),
         Work::Own(arguments) => stress::own(arguments),
         Work::Transition(arguments) => show(&transition::run(arguments)?),

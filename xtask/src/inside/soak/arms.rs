@@ -1,0 +1,66 @@
+//! A hundred sites that are armed, changed and disarmed; in some rounds their module goes and comes back meanwhile.
+
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::{ensure, Context, Result};
+use xk_harness::several::{check, fill, DEFAULT};
+use xk_harness::{empty_table, Flipper};
+use xk_runtime::{Backend, Device, Mode};
+use xk_table::{Mode as Needed, ScopeTable};
+
+use super::{rmmod, Soak};
+
+const NAME: &str = "SOAK_HUNDRED";
+const SITES: usize = 100;
+const BACKENDS: [Backend; 2] = [Backend::Detour, Backend::Patch];
+/// In one round of so many the module goes.
+const RELOAD: u64 = 4;
+
+/// A constant with a hundred sites.
+pub(super) fn table(target: &Path) -> Result<ScopeTable> {
+    let mut table = empty_table(NAME, DEFAULT, Needed::Global);
+    fill(&mut table, target, SITES)?;
+    Ok(table)
+}
+
+/// Round after round until the epoch is over.
+pub(super) fn run(soak: &Soak<'_>) -> Result<()> {
+    let table = table(&soak.arguments.target)?;
+    for number in 0.. {
+        if soak.over() {
+            break;
+        }
+        round(soak, &table, number).with_context(|| format!("arming, round {number}"))?;
+        soak.report().arms += 1;
+    }
+    Ok(())
+}
+
+fn round(soak: &Soak<'_>, table: &ScopeTable, number: u64) -> Result<()> {
+    let start = Instant::now();
+    let backend = BACKENDS[(number % 2) as usize];
+    let value = 40 + (number % 50) as i64;
+    let load = || Flipper::load_tables(std::slice::from_ref(table), backend);
+    let flipper = soak.faults.attempt(load, || nothing_is_left(table)).context("load")?;
+    let change = || Ok(flipper.to(value, Mode::Global, soak.timeout())?);
+    soak.faults.attempt(change, || check(table, DEFAULT)).context("change")?;
+    check(table, value)?;
+    if number % RELOAD == RELOAD - 1 {
+        soak.faults.quietly(|| {
+            rmmod(&soak.arguments.target)?;
+            soak.insmod(&soak.arguments.target)?;
+            check(table, value).context("in the module that came back")
+        })??;
+    }
+    soak.unload(&flipper, Mode::Global).context("unload")?;
+    eprintln!("soak: a hundred sites by {backend:?}: {:.1} s", start.elapsed().as_secs_f64());
+    check(table, DEFAULT)
+}
+
+/// A load that failed has changed nothing.
+fn nothing_is_left(table: &ScopeTable) -> Result<()> {
+    let tunes = Device::open_to_read()?.tunes()?;
+    ensure!(!tunes.iter().any(|tune| tune.name.contains(NAME)), "a tune is left: {tunes:?}");
+    check(table, DEFAULT)
+}

@@ -1,0 +1,81 @@
+//! Others who change the kernel's code meanwhile: modules, the function tracer, probes.
+
+use std::fs;
+use std::io::Write;
+
+use anyhow::{ensure, Context, Result};
+
+use super::{rmmod, Soak, PAUSE};
+
+const TRACING: &str = "/sys/kernel/tracing";
+const GROUP: &str = "xk_soak";
+/// At the start and at the end of functions that have sites, and scopes.
+const PROBES: [(&str, &str); 6] = [
+    ("p", "xk_atomic_balance"),
+    ("p", "xk_atomic_descend"),
+    ("r", "xk_atomic_object"),
+    ("r", "xk_atomic_sleep"),
+    ("p", "xk_atomic_recurse"),
+    ("r", "xk_atomic_agree"),
+];
+
+/// A module that is nobody's business comes and goes.
+pub(super) fn modules(soak: &Soak<'_>) -> Result<()> {
+    while !soak.over() {
+        soak.insmod(&soak.arguments.stranger)?;
+        soak.sleep(PAUSE);
+        rmmod(&soak.arguments.stranger)?;
+        soak.sleep(PAUSE * 5);
+    }
+    Ok(())
+}
+
+/// The function tracer, on and off, on functions that have sites, and on others.
+pub(super) fn tracer(soak: &Soak<'_>) -> Result<()> {
+    let write = |file: &str, text: &str| fs::write(format!("{TRACING}/{file}"), text).context(file.to_owned());
+    while !soak.over() {
+        // The module may be away.
+        let _ = write("set_ftrace_filter", "vfs_read\nxk_atomic_*\n");
+        for tracer in ["function", "nop"] {
+            retrying(soak, || write("current_tracer", tracer))?;
+            soak.sleep(PAUSE * 3);
+        }
+        write("set_ftrace_filter", "")?;
+        soak.report().tracers += 1;
+    }
+    write("trace", "")
+}
+
+/// The kernel has no memory for a moment, or the file is being changed.
+fn retrying(soak: &Soak<'_>, mut work: impl FnMut() -> Result<()>) -> Result<()> {
+    super::retry(PAUSE * 20 * soak.arguments.slowness, &mut work)
+}
+
+/// Probes of somebody else, one after the other.
+pub(super) fn probes(soak: &Soak<'_>) -> Result<()> {
+    let events = |line: &str| -> Result<()> {
+        let mut file = fs::OpenOptions::new().append(true).open(format!("{TRACING}/kprobe_events"))?;
+        file.write_all(line.as_bytes()).with_context(|| line.to_owned())
+    };
+    let enable = |name: &str, state: &str| fs::write(format!("{TRACING}/events/{GROUP}/{name}/enable"), state);
+    for (kind, function) in PROBES.iter().cycle() {
+        if soak.over() {
+            break;
+        }
+        // Beside a module that goes, it may be refused.
+        if events(&format!("{kind}:{GROUP}/{function} xk_atomic:{function}")).is_err() {
+            soak.sleep(PAUSE);
+            continue;
+        }
+        let enabled = enable(function, "1").is_ok();
+        soak.sleep(PAUSE);
+        let disabled = enable(function, "0").is_ok();
+        retrying(soak, || events(&format!("-:{GROUP}/{function}")))?;
+        if enabled && disabled {
+            soak.report().foreign_probes += 1;
+        }
+    }
+    let left = fs::read_to_string(format!("{TRACING}/kprobe_events"))?;
+    ensure!(left.trim().is_empty(), "probes are left: {left}");
+    Ok(())
+}

@@ -14,17 +14,26 @@
 #include "stubs.h"
 
 /* What depends on the value at this site. Bounded by the operations of the site. */
-void notrace xk_policy_fill(struct xk_policy_cpu *cpu, s64 value)
+static void notrace fill(const struct xk_live_site *site, s64 value,
+			 struct xk_site_values *values)
 {
-	const struct xk_live_site *site = cpu->site;
-	struct xk_site_values *values = &cpu->values;
 	unsigned int i;
 
 	for (i = 0; i < site->nr_ivs; i++)
 		values->ivs[i] = xk_iv_apply(&site->ivs[i], value);
 	xk_native_fill(&site->native, values->ivs, values->constants);
+}
+
+static u8 notrace bucket_of(s64 value)
+{
+	return value < 1 ? 0 : min(ilog2(value) + 1, XK_POLICY_BUCKETS - 1);
+}
+
+void notrace xk_policy_fill(struct xk_policy_cpu *cpu, s64 value)
+{
+	fill(cpu->site, value, &cpu->values);
 	cpu->value = value;
-	cpu->bucket = value < 1 ? 0 : min(ilog2(value) + 1, XK_POLICY_BUCKETS - 1);
+	cpu->bucket = bucket_of(value);
 }
 
 /* Who wants to know how long programs take pays for it. */
@@ -86,7 +95,9 @@ static bool notrace decide_once(struct xk_policy_cpu *cpu, const struct xk_live_
 		return false;
 	}
 	if (!kept->made) {
+		kept->making = true;
 		run_program(cpu, regs);
+		kept->making = false;
 		kept->set = cpu->set;
 		kept->value = cpu->value;
 		kept->made = true;
@@ -99,6 +110,36 @@ static bool notrace decide_once(struct xk_policy_cpu *cpu, const struct xk_live_
 	return true;
 }
 
+/*
+ * Another program is at work on this CPU, and what is kept for the CPU is in its hands. An
+ * activation that has decided keeps to that. One that has not keeps to the value beneath
+ * from here on, unless it is its own program that is at work, whose calls are not a part
+ * of it.
+ */
+static noinline int notrace handle_beside(const struct xk_live_site *site,
+					  const struct xk_values *values, struct pt_regs *regs)
+{
+	const struct xk_site_values *beneath = xk_values_at(values, site);
+	struct xk_policy_cpu __percpu *cpu = beneath->decided;
+	struct xk_decision *kept = NULL;
+	struct xk_site_values own;
+
+	if (this_cpu_read(cpu->once))
+		kept = xk_once_find(values->policy, regs);
+	if (kept && kept->made && kept->set) {
+		fill(site, kept->value, &own);
+		this_cpu_inc(cpu->count.reused);
+		this_cpu_inc(cpu->histogram[bucket_of(kept->value)]);
+		return xk_run(site, &own, regs);
+	}
+	if (kept && !kept->making) {
+		kept->set = false;
+		kept->made = true;
+	}
+	this_cpu_inc(cpu->count.skipped);
+	return xk_run(site, beneath, regs);
+}
+
 /* Whatever is not the path on which an instruction counts. */
 static noinline int notrace handle_any(const struct xk_live_site *site,
 				       const struct xk_values *values, struct pt_regs *regs)
@@ -108,10 +149,8 @@ static noinline int notrace handle_any(const struct xk_live_site *site,
 	bool decided = true;
 	int ret;
 
-	if (!xk_bpf_enter()) {
-		this_cpu_inc(chosen->decided->count.skipped);
-		return xk_run(site, chosen, regs);
-	}
+	if (!xk_bpf_enter())
+		return handle_beside(site, values, regs);
 	begin(cpu, chosen, regs);
 	if (cpu->once)
 		decided = decide_once(cpu, values->policy, regs);
@@ -131,7 +170,7 @@ static noinline int notrace handle_any(const struct xk_live_site *site,
 /*
  * Whoever finds an eBPF program at work on this CPU, a policy or one of perf, or a map
  * that is being changed, uses the value beneath, be it an interrupt above it or what a
- * program calls. So programs are kept from themselves and from each other's locks, and
+ * program calls, unless it is in an activation that has decided already. So programs are kept from themselves and from each other's locks, and
  * one execution at a time uses what is kept for this CPU. An interrupt between the look
  * and the note in xk_bpf_enter() is over by then.
  */
@@ -212,6 +251,9 @@ u64 notrace xk_detour_decide(struct pt_regs *regs, const struct xk_stub *stub)
 NOKPROBE_SYMBOL(xk_policy_handle);
 NOKPROBE_SYMBOL(xk_detour_decide);
 NOKPROBE_SYMBOL(handle_any);
+NOKPROBE_SYMBOL(handle_beside);
+NOKPROBE_SYMBOL(fill);
+NOKPROBE_SYMBOL(bucket_of);
 NOKPROBE_SYMBOL(beneath_of);
 NOKPROBE_SYMBOL(decide_once);
 NOKPROBE_SYMBOL(run_measured);

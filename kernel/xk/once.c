@@ -49,6 +49,7 @@ static int notrace entered(struct kretprobe_instance *instance, struct pt_regs *
 
 	activation->level = xk_level(regs);
 	activation->decision.made = false;
+	activation->decision.making = false;
 	return 0;
 }
 
@@ -140,8 +141,9 @@ static int arm_watch(struct xk_watch *watch, const struct xk_place *place, struc
 	watch->probe.maxactive = MAX_ACTIVE;
 	watch->probe.data_size = sizeof(struct activation);
 	ret = register_kretprobe(&watch->probe);
+	/* Of a module that is about to go; -ENOENT would mean that there is no such tune. */
 	if (ret)
-		return xk_refuse(error, ret,
+		return xk_refuse(error, ret == -ENOENT ? -EAGAIN : ret,
 				 "%s: its calls cannot be told apart (kretprobe: error %d), so that values could be mixed in one of them",
 				 place->symbol, -ret);
 	watch->armed = true;

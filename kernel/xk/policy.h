@@ -81,6 +81,7 @@ struct xk_live_policy {
 /* What is remembered of an execution of a program. */
 struct xk_decision {
 	bool made;
+	bool making;			/* the program is at work */
 	bool set;
 	s64 value;
 };

@@ -14,8 +14,8 @@
 #include "stubs.h"
 
 /* What depends on the value at this site. Bounded by the operations of the site. */
-static void notrace fill(const struct xk_live_site *site, s64 value,
-			 struct xk_site_values *values)
+static void notrace fill_values(const struct xk_live_site *site, s64 value,
+				struct xk_site_values *values)
 {
 	unsigned int i;
 
@@ -31,7 +31,7 @@ static u8 notrace bucket_of(s64 value)
 
 void notrace xk_policy_fill(struct xk_policy_cpu *cpu, s64 value)
 {
-	fill(cpu->site, value, &cpu->values);
+	fill_values(cpu->site, value, &cpu->values);
 	cpu->value = value;
 	cpu->bucket = bucket_of(value);
 }
@@ -127,7 +127,7 @@ static noinline int notrace handle_beside(const struct xk_live_site *site,
 	if (this_cpu_read(cpu->once))
 		kept = xk_once_find(values->policy, regs);
 	if (kept && kept->made && kept->set) {
-		fill(site, kept->value, &own);
+		fill_values(site, kept->value, &own);
 		this_cpu_inc(cpu->count.reused);
 		this_cpu_inc(cpu->histogram[bucket_of(kept->value)]);
 		return xk_run(site, &own, regs);
@@ -170,9 +170,10 @@ static noinline int notrace handle_any(const struct xk_live_site *site,
 /*
  * Whoever finds an eBPF program at work on this CPU, a policy or one of perf, or a map
  * that is being changed, uses the value beneath, be it an interrupt above it or what a
- * program calls, unless it is in an activation that has decided already. So programs are kept from themselves and from each other's locks, and
- * one execution at a time uses what is kept for this CPU. An interrupt between the look
- * and the note in xk_bpf_enter() is over by then.
+ * program calls, unless it is in an activation that has decided already. So programs are
+ * kept from themselves and from each other's locks, and one execution at a time uses what
+ * is kept for this CPU. An interrupt between the look and the note in xk_bpf_enter() is
+ * over by then.
  */
 int notrace xk_policy_handle(const struct xk_live_site *site, const struct xk_values *values,
 			     struct pt_regs *regs)
@@ -252,7 +253,7 @@ NOKPROBE_SYMBOL(xk_policy_handle);
 NOKPROBE_SYMBOL(xk_detour_decide);
 NOKPROBE_SYMBOL(handle_any);
 NOKPROBE_SYMBOL(handle_beside);
-NOKPROBE_SYMBOL(fill);
+NOKPROBE_SYMBOL(fill_values);
 NOKPROBE_SYMBOL(bucket_of);
 NOKPROBE_SYMBOL(beneath_of);
 NOKPROBE_SYMBOL(decide_once);

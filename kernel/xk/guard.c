@@ -55,17 +55,20 @@ static struct xk_guards *create_guards(unsigned int capacity)
 
 /*
  * Other probes are there: what was prepared to make a jump of them is out of date. No
- * interface of kprobes says so: the copies are made when a second probe comes, or the one
- * that is alone is enabled, and used whenever the last handler behind the instruction goes.
- * So what they ask then is answered here: a size of 0 is "not prepared", which internal.c
- * has them confirm, or nothing is patched. It is read elsewhere only to say in a trace how
- * much text has gone (__arch_remove_optimized_kprobe()), and the copies are freed as ever.
+ * interface of kprobes says so: the copies are made when a probe comes, and used whenever
+ * the last handler behind the instruction goes. What they ask then is a function of their
+ * header, so that the compiler can tell that a size of 0 is "not prepared" to the kernel for
+ * which xk.ko is built. It is read elsewhere only to say in a trace how much text has gone
+ * (__arch_remove_optimized_kprobe()), and the copies are freed as ever.
  */
 static void forget_jump(unsigned long address)
 {
 #ifdef CONFIG_OPTPROBES
+	struct arch_optimized_insn prepared = { .size = 1 }, forgotten = { .size = 0 };
 	struct kprobe *kprobe;
 
+	BUILD_BUG_ON(!arch_prepared_optinsn(&prepared));
+	BUILD_BUG_ON(arch_prepared_optinsn(&forgotten));
 	preempt_disable();
 	kprobe = xk_kprobe_at(address);
 	/* That of several probes; it stays while ours is among them. */

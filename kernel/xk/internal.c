@@ -25,9 +25,6 @@ enum {
 	SEARCH_EXTABLE,
 	GET_KPROBE,
 	PUT_TASK_STACK,
-#ifdef CONFIG_OPTPROBES
-	PREPARED_OPTINSN,
-#endif
 	NR_INTERNAL,
 };
 
@@ -39,9 +36,6 @@ static const char *const names[NR_INTERNAL] = {
 	[SEARCH_EXTABLE] = "search_exception_tables",
 	[GET_KPROBE] = "get_kprobe",
 	[PUT_TASK_STACK] = "put_task_stack",
-#ifdef CONFIG_OPTPROBES
-	[PREPARED_OPTINSN] = "arch_prepared_optinsn",
-#endif
 };
 
 static unsigned long addresses[NR_INTERNAL];
@@ -94,24 +88,6 @@ unsigned long xk_registering_end(void)
 	return registering.end;
 }
 
-/*
- * Whether kprobes take no jump for prepared whose size is 0: see forget_jump() in guard.c.
- * They ask this function before they make one.
- */
-static bool jump_is_forgotten_by_size(void)
-{
-#ifdef CONFIG_OPTPROBES
-	struct arch_optimized_insn prepared = { .size = 1 }, forgotten = {};
-	unsigned long function = addresses[PREPARED_OPTINSN];
-
-	static_assert(__same_type(arch_prepared_optinsn, int(struct arch_optimized_insn *)));
-	return (int)xk_far((unsigned long)&prepared, 0, 0, 0, function) > 0 &&
-	       !(int)xk_far((unsigned long)&forgotten, 0, 0, 0, function);
-#else
-	return true;
-#endif
-}
-
 static unsigned long lookup;
 
 unsigned long xk_internal_find(const char *name)
@@ -135,7 +111,7 @@ void xk_internal_init(void)
 		if (!addresses[i])
 			return;
 	}
-	missing = jump_is_forgotten_by_size() ? NULL : "the size in arch_optimized_insn";
+	missing = NULL;
 }
 
 const char *xk_internal_missing(void)

@@ -318,7 +318,7 @@ fn assembled(code: &str) -> Built {
 fn a_factor_stands_for_no_more_than_its_own_instructions() {
     let times = |code: &str, theirs: &str| {
         let base = assembled(code);
-        let last = base.object.insns.values().filter(|insn| insn.raw.mnemonic() == Mnemonic::Add).last().unwrap();
+        let last = base.object.insns.values().rfind(|insn| insn.raw.mnemonic() == Mnemonic::Add).unwrap();
         let three = Replacements::from([((last.node, Field::Product), Replacement::Value(3))]);
         compare(&base, &assembled(theirs), &three, None, 3).is_ok()
     };

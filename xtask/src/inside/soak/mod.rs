@@ -120,7 +120,7 @@ impl Soak<'_> {
     }
 
     /// Whether kprobes may have missed what is explained by it.
-    fn bucket<'r>(report: &'r mut Report, backend: Backend) -> &'r mut Bucket {
+    fn bucket(report: &mut Report, backend: Backend) -> &mut Bucket {
         if backend == Backend::Kprobe {
             &mut report.kprobes
         } else {

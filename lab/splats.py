@@ -43,9 +43,9 @@ _CUT = "------------[ cut here ]------------"
 _END = "---[ end "
 # The last line of KASAN's reports, after the stacks that took and gave back the memory.
 _RULE = "=" * 66
-# Where memory was wanted that is used up, of the machine or of a control group; the stack follows after a few lines.
-_OOM = " invoked oom-killer: "
-_OOM_LINES = 8
+# Where memory was wanted that is used up, or that was made to fail; the stack follows after a few lines.
+_OUT_OF_MEMORY = re.compile(r" invoked oom-killer: |: page allocation failure: order:|: vmalloc error: size ")
+_OUT_OF_MEMORY_LINES = 8
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def find(log: str) -> list[Splat]:
             position += 1
             continue
         end = _end(lines, position)
-        if kind == "trace" and _is_of_oom_killer(lines, position):
+        if kind == "trace" and _is_of_memory(lines, position):
             position = end
             continue
         excerpt = "\n".join(lines[_start(lines, position) : end])
@@ -87,9 +87,10 @@ def find(log: str) -> list[Splat]:
     return found
 
 
-def _is_of_oom_killer(lines: list[str], position: int) -> bool:
+def _is_of_memory(lines: list[str], position: int) -> bool:
     """Whether a stack says who wanted memory that is used up."""
-    return any(_OOM in line for line in lines[max(position - _OOM_LINES, 0) : position])
+    above = lines[max(position - _OUT_OF_MEMORY_LINES, 0) : position]
+    return any(_OUT_OF_MEMORY.search(line) for line in above)
 
 
 def _start(lines: list[str], position: int) -> int:

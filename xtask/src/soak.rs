@@ -47,6 +47,9 @@ pub struct Arguments {
     /// For so long on each
     #[arg(long, default_value_t = 30.0)]
     minutes: f64,
+    /// Sites that are armed and disarmed together
+    #[arg(long, default_value_t = 100)]
+    sites: usize,
     /// One JSON object on the last line
     #[arg(long)]
     json: bool,
@@ -144,6 +147,7 @@ fn script(kernel: &lab::Kernel, arguments: &Arguments, folder: &Path) -> Result<
         script += &format!(" --{name} {}", module.display());
     }
     script += &format!(" --policies {} --slowness {}", policies.display(), kernel.slowness);
+    script += &format!(" --sites {}", arguments.sites);
     script += &format!(" --seconds {}", (arguments.minutes * 60.0).max(1.0) as u64);
     if let Some(broken) = arguments.broken.and_then(|broken| broken.to_possible_value()) {
         script += &format!(" --broken {}", broken.get_name());

@@ -6,12 +6,19 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-/// The object on the last line that `cargo xtask` prints with these arguments.
-fn xtask(arguments: &[&str]) -> Value {
+/// Whether `cargo xtask` succeeds with these arguments, and the object on the last line that it prints.
+fn outcome(arguments: &[&str]) -> (bool, Value) {
     let output = Command::new(env!("CARGO_BIN_EXE_xtask")).args(arguments).stderr(Stdio::inherit()).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success(), "{arguments:?}: {}: {text}", output.status);
-    serde_json::from_str(text.lines().last().unwrap()).unwrap()
+    let last = text.lines().last().unwrap_or_else(|| panic!("{arguments:?}: {}", output.status));
+    (output.status.success(), serde_json::from_str(last).unwrap())
+}
+
+/// The object of one that must succeed.
+fn xtask(arguments: &[&str]) -> Value {
+    let (succeeded, last) = outcome(arguments);
+    assert!(succeeded, "{arguments:?}: {last}");
+    last
 }
 
 #[test]
@@ -30,4 +37,38 @@ fn values_meet_in_no_mode_that_promises_it() {
         assert_eq!((&atomicity[mode]["transitions"], &atomicity[mode]["violations"]), (&200.into(), &0.into()));
     }
     assert!(atomicity["now"]["violations"].as_u64().unwrap() > 0, "{atomicity}");
+}
+
+/// A short soak. It goes on beyond its minute on a slow host, until everything has been done.
+#[test]
+fn everything_at_once_harms_nothing() {
+    let soak = xtask(&["soak", "--kernel", "amd64", "--minutes", "1", "--sites", "16", "--json"]);
+    let kernel = &soak["kernels"][0];
+    for wrong in ["splats", "violations", "text_differs"] {
+        assert_eq!(kernel[wrong], 0, "{wrong}: {kernel}");
+    }
+    assert_eq!(kernel["failures"], Value::Array(Vec::new()));
+    for load in ["transitions", "executions", "arms", "hotplugs", "tracers", "foreign_probes", "forks", "threads"] {
+        assert!(kernel[load].as_u64().unwrap() > 0, "{load}: {kernel}");
+    }
+    for (load, count) in [("policies", "runs"), ("pressure", "hogs"), ("pressure", "scanned"), ("faults", "injected")] {
+        assert!(kernel[load][count].as_u64().unwrap() > 0, "{load}, {count}: {kernel}");
+    }
+    assert_eq!(kernel["transitions_by"].as_object().unwrap().len(), 8, "three backends, modes: {kernel}");
+    let maps = kernel["policies"]["map_types"].as_object().unwrap();
+    assert!(maps.len() == 18 && maps.values().all(|changes| changes.as_u64() > Some(0)), "{maps:?}");
+    let modules = kernel["modules"].as_object().unwrap();
+    assert!(["xk_atomic", "xk_target", "xk_bench"].iter().all(|name| modules[*name].as_u64() > Some(1)), "{modules:?}");
+}
+
+/// It would notice: `kernel/test` changes an instruction of its own, and nobody changes it back. What it makes of values
+/// that meet shows `cargo xtask soak --kernel amd64 --minutes 5 --broken now`, where mode `now` is held against what the
+/// other modes promise.
+#[test]
+fn a_soak_fails_where_a_byte_is_left_changed() {
+    let arguments = ["soak", "--kernel", "amd64", "--minutes", "0.1", "--sites", "16", "--broken", "byte", "--json"];
+    let (succeeded, soak) = outcome(&arguments);
+    let kernel = &soak["kernels"][0];
+    assert!(!succeeded && kernel["text_differs"].as_u64() > Some(0), "{kernel}");
+    assert!(kernel["differences"].to_string().contains("xk_target_value+0x1: 21 was 20"), "{kernel}");
 }

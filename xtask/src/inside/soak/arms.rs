@@ -1,4 +1,4 @@
-//! A hundred sites that are armed, changed and disarmed; in some rounds their module goes and comes back meanwhile.
+//! A hundred sites (or so many) that are armed, changed and disarmed; in some rounds their module goes and comes back meanwhile.
 
 use std::path::Path;
 use std::time::Instant;
@@ -12,21 +12,20 @@ use xk_table::{Mode as Needed, ScopeTable};
 use super::{rmmod, Soak};
 
 const NAME: &str = "SOAK_HUNDRED";
-const SITES: usize = 100;
 const BACKENDS: [Backend; 2] = [Backend::Detour, Backend::Patch];
 /// In one round of so many the module goes.
-const RELOAD: u64 = 4;
+const RELOAD: u64 = 6;
 
-/// A constant with a hundred sites.
-pub(super) fn table(target: &Path) -> Result<ScopeTable> {
+/// A constant with so many sites.
+pub(super) fn table(target: &Path, sites: usize) -> Result<ScopeTable> {
     let mut table = empty_table(NAME, DEFAULT, Needed::Global);
-    fill(&mut table, target, SITES)?;
+    fill(&mut table, target, sites)?;
     Ok(table)
 }
 
 /// Round after round until the epoch is over.
 pub(super) fn run(soak: &Soak<'_>) -> Result<()> {
-    let table = table(&soak.arguments.target)?;
+    let table = table(&soak.arguments.target, soak.arguments.sites)?;
     for number in 0.. {
         if soak.over() {
             break;
@@ -46,7 +45,7 @@ fn round(soak: &Soak<'_>, table: &ScopeTable, number: u64) -> Result<()> {
     let change = || Ok(flipper.to(value, Mode::Global, soak.timeout())?);
     soak.faults.attempt(change, || check(table, DEFAULT)).context("change")?;
     check(table, value)?;
-    if number % RELOAD == RELOAD - 1 {
+    if number % RELOAD == 1 {
         soak.faults.quietly(|| {
             rmmod(&soak.arguments.target)?;
             soak.insmod(&soak.arguments.target)?;
@@ -54,7 +53,7 @@ fn round(soak: &Soak<'_>, table: &ScopeTable, number: u64) -> Result<()> {
         })??;
     }
     soak.unload(&flipper, Mode::Global).context("unload")?;
-    eprintln!("soak: a hundred sites by {backend:?}: {:.1} s", start.elapsed().as_secs_f64());
+    eprintln!("soak: {} sites by {backend:?}: {:.1} s", table.spans.len(), start.elapsed().as_secs_f64());
     check(table, DEFAULT)
 }
 

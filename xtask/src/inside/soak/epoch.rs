@@ -58,7 +58,8 @@ pub(super) fn all(soak: &Soak<'_>) -> Result<()> {
         if faulty {
             soak.faults.faulty(true)?;
         }
-        work(soak, Duration::from_secs(seconds / number), epoch + 1 == number, faulty)?;
+        let last = epoch + 1 == number && soak.arguments.broken.is_none();
+        work(soak, Duration::from_secs(seconds / number), last, faulty)?;
         end(soak, &functions)?;
         if faulty {
             soak.faults.faulty(false)?;
@@ -148,7 +149,7 @@ fn functions(soak: &Soak<'_>) -> Result<Vec<Function>> {
     for family in &FAMILIES {
         functions.extend(table(&arguments.atomic, family)?.functions);
     }
-    functions.extend(arms::table(&arguments.target)?.functions);
+    functions.extend(arms::table(&arguments.target, arguments.sites)?.functions);
     Ok(functions)
 }
 

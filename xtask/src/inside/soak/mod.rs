@@ -54,6 +54,9 @@ pub struct Arguments {
     /// For so long
     #[arg(long)]
     seconds: u64,
+    /// That are armed at once
+    #[arg(long)]
+    sites: usize,
     /// How much longer everything takes on this kernel
     #[arg(long)]
     slowness: u32,

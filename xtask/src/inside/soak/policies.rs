@@ -74,7 +74,7 @@ fn in_force(soak: &Soak<'_>, programs: &Programs, backend: Backend, mode: Mode) 
     let runs = decide(soak, &flipper)?;
     go(soak, &flipper, Target::Value(DEFAULT), mode)?;
     let seen = soak.counts()?.since(&before);
-    let missed = flipper.missed()?;
+    let missed = soak.faults.attempt(|| flipper.missed(), || Ok(()))?;
     soak.note(backend, &SPANS, &seen, missed);
     soak.report().policies.runs += runs;
     eprintln!("soak: policies by {backend:?} {mode}: {armed:.1} s, {:.1} s", start.elapsed().as_secs_f64() - armed);
@@ -88,7 +88,8 @@ fn decide(soak: &Soak<'_>, flipper: &Flipper) -> Result<u64> {
         soak.sleep(soak.dwell().max(SHORTEST));
         let mut runs = Vec::new();
         for tune in flipper.tunes() {
-            let status = flipper.device().policy_status(tune.id())?.context("it has no policy")?;
+            let ask = || Ok(flipper.device().policy_status(tune.id())?);
+            let status = soak.faults.attempt(ask, || Ok(()))?.context("it has no policy")?;
             runs.push(status.sites.iter().map(|site| site.runs).sum::<u64>());
         }
         if runs.iter().all(|&runs| runs > 0) {

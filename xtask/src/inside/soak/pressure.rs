@@ -40,7 +40,7 @@ pub(super) fn threads(soak: &Soak<'_>) -> Result<()> {
             }
         });
         soak.report().threads += THREADS as u64;
-        soak.sleep(PAUSE / 20);
+        soak.sleep(PAUSE / 4);
     }
     Ok(())
 }

@@ -59,6 +59,12 @@ OOM = """\
 [   25.950314] Memory cgroup out of memory: Killed process 237 (workload) total-vm:17524kB
 """
 
+# Every kind of memory that fails: what says so, and the stack of who wanted it.
+NO_MEMORY = [
+    "[    9.1] sh: page allocation failure: order:0, mode:0x820(GFP_ATOMIC), nodemask=(null)",
+    "[    9.1] xtask: vmalloc error: size 8192, failed to allocate pages, mode:0xcc2, nodemask=(null)",
+]
+
 ONE_LINE = {
     "[    1.0] Kernel panic - not syncing: sysrq triggered crash": "panic",
     "[    1.0] watchdog: BUG: soft lockup - CPU#1 stuck for 26s! [sh:12]": "lockup",
@@ -174,6 +180,8 @@ class Find(unittest.TestCase):
     def test_memory_that_is_used_up_is_no_fault_of_the_kernel(self) -> None:
         self.assertEqual(find(OOM), [])
         # What goes wrong in the middle of it, or after it, counts.
+        for line in NO_MEMORY:
+            self.assertEqual(find(OOM.replace(OOM.splitlines()[0], line)), [])
         self.assertEqual([one.kind for one in find(OOM + WARN)], ["warning"])
         self.assertEqual([one.kind for one in find(OOM + STALL)], ["stall"])
         lines = OOM.splitlines()

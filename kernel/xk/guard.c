@@ -157,10 +157,14 @@ static int register_disabled(struct xk_guards *guards, unsigned long address,
 static const char *ask_about(struct xk_guards *asked, unsigned long address)
 {
 	struct kprobe *kprobe = &asked->at[asked->nr];
+	int ret;
 
 	if (xk_answer_get(address) == XK_ANSWER_YES)
 		return NULL;
-	if (register_disabled(asked, address, after_asking))
+	ret = register_disabled(asked, address, after_asking);
+	if (ret == -ENOMEM)
+		return "no memory";
+	if (ret)
 		return "the kernel forbids probes here (noprobe, or it patches this code)";
 	if ((unsigned long)kprobe->addr != address || kprobe_ftrace(kprobe))
 		return "the kernel traces functions here";

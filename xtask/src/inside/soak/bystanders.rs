@@ -23,9 +23,9 @@ const PROBES: [(&str, &str); 6] = [
 pub(super) fn modules(soak: &Soak<'_>) -> Result<()> {
     while !soak.over() {
         soak.insmod(&soak.arguments.stranger)?;
-        soak.sleep(PAUSE);
+        soak.sleep(soak.pause());
         rmmod(&soak.arguments.stranger)?;
-        soak.sleep(PAUSE * 5);
+        soak.sleep(soak.pause() * 5);
     }
     Ok(())
 }
@@ -38,7 +38,7 @@ pub(super) fn tracer(soak: &Soak<'_>) -> Result<()> {
         let _ = write("set_ftrace_filter", "vfs_read\nxk_atomic_*\n");
         for tracer in ["function", "nop"] {
             retrying(soak, || write("current_tracer", tracer))?;
-            soak.sleep(PAUSE * 3);
+            soak.sleep(soak.pause() * 3);
         }
         write("set_ftrace_filter", "")?;
         soak.report().tracers += 1;
@@ -64,11 +64,11 @@ pub(super) fn probes(soak: &Soak<'_>) -> Result<()> {
         }
         // Beside a module that goes, it may be refused.
         if events(&format!("{kind}:{GROUP}/{function} xk_atomic:{function}")).is_err() {
-            soak.sleep(PAUSE);
+            soak.sleep(soak.pause());
             continue;
         }
         let enabled = enable(function, "1").is_ok();
-        soak.sleep(PAUSE);
+        soak.sleep(soak.pause());
         let disabled = enable(function, "0").is_ok();
         retrying(soak, || events(&format!("-:{GROUP}/{function}")))?;
         if enabled && disabled {

@@ -23,6 +23,9 @@ pub struct Arguments {
     /// The file that says when it is over
     #[arg(long)]
     stop: PathBuf,
+    /// How much longer everything takes on this kernel
+    #[arg(long)]
+    slowness: u32,
 }
 
 /// The maps of `xtask/bpf/soak.bpf.c`.
@@ -73,7 +76,7 @@ pub fn run(arguments: &Arguments) -> Result<BTreeMap<String, u64>> {
             round += 1;
             let changed = change(&map, round, &arguments.cgroup).with_context(|| name.to_owned())?;
             *done.entry(format!("{kind:?}")).or_default() += changed;
-            std::thread::sleep(PAUSE / 40);
+            std::thread::sleep(PAUSE / 40 * arguments.slowness);
         }
     }
     Ok(done)

@@ -79,7 +79,7 @@ fn work(soak: &Soak<'_>, time: Duration, last: bool, faulty: bool) -> Result<()>
     let _ = fs::remove_file(STOP);
     soak.over.store(false, Ordering::Relaxed);
     soak.start_threads()?;
-    let companion = companion()?;
+    let companion = companion(soak)?;
     let grace = GRACE * soak.arguments.slowness;
     let done = std::thread::scope(|scope| {
         let starving: &[(&str, Worker)] = if faulty { &[("faults", faults::starve)] } else { &[] };
@@ -107,7 +107,7 @@ fn work(soak: &Soak<'_>, time: Duration, last: bool, faulty: bool) -> Result<()>
             }
             Ok(())
         };
-        let hotplugs = beside_hotplug_for(ONLINE, wait);
+        let hotplugs = beside_hotplug_for(ONLINE * soak.arguments.slowness, wait);
         finish(soak);
         let results: Vec<Result<()>> = threads
             .into_iter()
@@ -124,10 +124,11 @@ fn finish(soak: &Soak<'_>) {
     let _ = fs::write(STOP, "");
 }
 
-fn companion() -> Result<Child> {
+fn companion(soak: &Soak<'_>) -> Result<Child> {
     fs::create_dir_all(CGROUP)?;
     let mut command = Command::new("/proc/self/exe");
     command.args(["inside", "companion", "--maps", policies::MAPS, "--cgroup", CGROUP, "--stop", STOP]);
+    command.args(["--slowness", &soak.arguments.slowness.to_string()]);
     Ok(command.stdout(Stdio::piped()).spawn()?)
 }
 

@@ -109,6 +109,11 @@ impl Soak<'_> {
         TIMEOUT * self.arguments.slowness
     }
 
+    /// Between two rounds of what is beside: who observes needs the processors, too.
+    fn pause(&self) -> Duration {
+        PAUSE * self.arguments.slowness
+    }
+
     /// How long one thing is done before another one is.
     fn dwell(&self) -> Duration {
         Duration::from_millis((self.arguments.seconds * 1000 / 60).clamp(500, 10_000))

@@ -13,7 +13,7 @@ const FORK: &str =
     r#"n=0; while [ ! -e "$0" ]; do (:); (:); (:); (:); (:); (:); (:); (:); n=$((n+8)); done; echo "$n""#;
 /// Reads a disk that is larger than what its control group may have.
 const READ: &str =
-    r#"echo $$ >"$1/cgroup.procs"; while [ ! -e "$0" ]; do dd if=/dev/vda of=/dev/null bs=1M; sleep 1; done"#;
+    r#"echo $$ >"$1/cgroup.procs"; while [ ! -e "$0" ]; do dd if=/dev/vda of=/dev/null bs=1M; sleep "$2"; done"#;
 const ROOT: &str = "/sys/fs/cgroup";
 pub(super) const CGROUP: &str = "/sys/fs/cgroup/xk_soak";
 const CGROUP_BYTES: u64 = 48 << 20;
@@ -25,7 +25,11 @@ const THREADS: usize = 16;
 
 /// Processes.
 pub(super) fn forks(soak: &Soak<'_>) -> Result<()> {
-    let output = Command::new("sh").args(["-c", FORK, STOP]).stdout(Stdio::piped()).spawn()?.wait_with_output()?;
+    let output = Command::new("sh")
+        .args(["-c", FORK, STOP, &soak.pause().as_secs_f64().to_string()])
+        .stdout(Stdio::piped())
+        .spawn()?
+        .wait_with_output()?;
     let text = String::from_utf8(output.stdout)?;
     soak.report().forks += text.trim().parse::<u64>().with_context(|| format!("forks: {text}"))?;
     Ok(())
@@ -40,17 +44,21 @@ pub(super) fn threads(soak: &Soak<'_>) -> Result<()> {
             }
         });
         soak.report().threads += THREADS as u64;
-        soak.sleep(PAUSE / 4);
+        soak.sleep(soak.pause() / 4);
     }
     Ok(())
 }
 
 /// A control group, and all of the machine.
 pub(super) fn memory(soak: &Soak<'_>) -> Result<()> {
-    let mut reader = reader()?;
+    let mut reader = reader(soak)?;
     let before = scanned()?;
     let mut hog = Command::new(std::env::current_exe()?);
-    let output = hog.args(["inside", "hog", "--stop", STOP]).stdout(Stdio::piped()).spawn()?.wait_with_output()?;
+    let output = hog
+        .args(["inside", "hog", "--stop", STOP, "--slowness", &soak.arguments.slowness.to_string()])
+        .stdout(Stdio::piped())
+        .spawn()?
+        .wait_with_output()?;
     reader.wait()?;
     let mut report = soak.report();
     report.pressure.scanned += scanned()?.saturating_sub(before);
@@ -65,6 +73,9 @@ pub struct Hog {
     /// The file that says when it is over
     #[arg(long)]
     stop: PathBuf,
+    /// How much longer everything takes on this kernel
+    #[arg(long)]
+    slowness: u32,
 }
 
 /// Takes what is available, gives it back, and begins again; how often.
@@ -83,19 +94,23 @@ pub fn hog(arguments: &Hog) -> Result<u64> {
         times += 1;
         std::thread::sleep(PAUSE);
         drop(taken);
-        std::thread::sleep(PAUSE * 20);
+        std::thread::sleep(PAUSE * 20 * arguments.slowness);
     }
     Ok(times)
 }
 
 /// In a group that is too small for what it reads.
-fn reader() -> Result<Child> {
+fn reader(soak: &Soak<'_>) -> Result<Child> {
     let set = |file: &str, text: &str| fs::write(file, text).with_context(|| file.to_owned());
     set(&format!("{ROOT}/cgroup.subtree_control"), "+memory")?;
     fs::create_dir_all(CGROUP)?;
     set(&format!("{CGROUP}/memory.max"), &CGROUP_BYTES.to_string())?;
     let mut command = Command::new("sh");
-    Ok(command.args(["-c", READ, STOP, CGROUP]).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?)
+    Ok(command
+        .args(["-c", READ, STOP, CGROUP, &(soak.pause() * 5).as_secs_f64().to_string()])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()?)
 }
 
 fn available_kb() -> Result<u64> {

@@ -14,7 +14,7 @@ impl Soak<'_> {
     /// Its threads begin.
     pub(super) fn start_threads(&self) -> Result<()> {
         Atomic.tell("inside 64")?;
-        Atomic.tell("pause 5000")?;
+        Atomic.tell(&format!("pause {}", 5000 * self.arguments.slowness))?;
         Atomic.start(THREADS, ALL_SPANS)
     }
 

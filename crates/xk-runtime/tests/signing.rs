@@ -377,12 +377,5 @@ mod checks {
         assert!(forbidden(device.load(&altered, &signature)).contains(ALTERED));
         assert!(forbidden(device.load(&table, &Loaded)).contains("the table is not signed"));
         assert_eq!(target("value"), "32");
-        // No signature covers these.
-        // SAFETY: integers and arrays of integers, of which zero is a value.
-        let mut parameter: abi::ParameterChange = unsafe { std::mem::zeroed() };
-        parameter.size = size_of::<abi::ParameterChange>() as u32;
-        let error = raw::ioctl(&raw::device(), abi::IOC_PARAMETER_CHANGE, &mut parameter).unwrap_err();
-        assert_eq!(error.raw_os_error(), Some(libc::EACCES));
-        assert!(raw::text(&parameter.error).contains("the kernel is locked down"));
     }
 }

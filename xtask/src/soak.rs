@@ -117,7 +117,10 @@ fn soak(name: &str, arguments: &Arguments) -> Result<Kernel> {
     let kernel = lab::kernel_named(name)?;
     let preempt = arguments.preempt.clone().or_else(|| (name == PREEMPTED).then(|| "full".to_owned()));
     // Kept until the next time: a log of an hour is worth a look.
-    let out = lab::target()?.join("soak").join(name);
+    let broken = arguments.broken.and_then(|broken| broken.to_possible_value());
+    // One that must fail may run beside one that must not.
+    let folder = broken.map_or(name.to_owned(), |broken| format!("{name}-{}", broken.get_name()));
+    let out = lab::target()?.join("soak").join(folder);
     fs::create_dir_all(&out)?;
     let script = script(&kernel, arguments, &out)?;
     let append = preempt.iter().map(|model| format!("preempt={model}")).collect::<Vec<_>>();

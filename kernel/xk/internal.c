@@ -9,6 +9,8 @@
 #include <linux/kallsyms.h>
 #include <linux/kprobes.h>
 #include <linux/memory.h>
+#include <linux/mm.h>
+#include <linux/rwsem.h>
 #include <linux/sched/task_stack.h>
 #include <linux/slab.h>
 #include <asm/text-patching.h>
@@ -25,6 +27,7 @@ enum {
 	SEARCH_EXTABLE,
 	GET_KPROBE,
 	PUT_TASK_STACK,
+	INIT_MM,
 	NR_INTERNAL,
 };
 
@@ -36,6 +39,7 @@ static const char *const names[NR_INTERNAL] = {
 	[SEARCH_EXTABLE] = "search_exception_tables",
 	[GET_KPROBE] = "get_kprobe",
 	[PUT_TASK_STACK] = "put_task_stack",
+	[INIT_MM] = "init_mm",
 };
 
 static unsigned long addresses[NR_INTERNAL];
@@ -146,6 +150,23 @@ void notrace xk_text_write(unsigned long address, const void *bytes, size_t len)
 {
 	static_assert(__same_type(text_poke_kgdb, void *(void *, const void *, size_t)));
 	xk_far(address, (unsigned long)bytes, len, 0, addresses[TEXT_POKE]);
+}
+
+/*
+ * From 7.3 on, whoever writes to the text of a module sleeps for this lock of the kernel's
+ * memory if another has it for writing, or waits for it to: set_memory_rox() does, to make
+ * large pages. In a stop nobody sleeps, and nobody takes it between this look and the
+ * writing.
+ */
+bool xk_text_is_free(void)
+{
+	static_assert(__same_type(init_mm, struct mm_struct));
+	struct mm_struct *mm = (struct mm_struct *)addresses[INIT_MM];
+
+	if (!down_read_trylock(&mm->mmap_lock))
+		return false;
+	up_read(&mm->mmap_lock);
+	return true;
 }
 
 int xk_stop_machine_locked(cpu_stop_fn_t function, void *data)

@@ -23,6 +23,9 @@ const char *xk_internal_missing(void);
 void xk_text_lock(void);
 void xk_text_unlock(void);
 
+/* In a stop under the text lock: whether text can be written without sleeping. */
+bool xk_text_is_free(void);
+
 /* The others need the text lock, or to be in a stop under it. */
 void xk_text_write(unsigned long address, const void *bytes, size_t len);
 int xk_stop_machine_locked(cpu_stop_fn_t function, void *data);

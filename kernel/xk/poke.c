@@ -11,6 +11,7 @@
  * last step, outside of NMIs: until then an NMI on it meets breakpoints only and is led
  * to what was there before, and from then on to what comes. So it sees one version.
  */
+#include <linux/delay.h>
 #include <linux/kdebug.h>
 #include <linux/kprobes.h>
 #include <linux/slab.h>
@@ -25,6 +26,9 @@
 #include "xk.h"
 
 #define INT3 0xcc
+
+/* Until whoever makes large pages is done. */
+#define BUSY_INTERVAL_MS 1
 
 enum {
 	PHASE_BREAKPOINT = 1,
@@ -138,6 +142,7 @@ struct stop {
 	bool (*may)(void *data);
 	void *data;
 	atomic_t arrived;
+	bool busy;		/* text cannot be written now */
 	bool made;
 	u64 took;		/* nanoseconds, until the others may go on */
 	bool over;
@@ -152,7 +157,8 @@ static int poke_on_each_cpu(void *data)
 	if (atomic_inc_return(&stop->arrived) == 1) {
 		u64 began = ktime_get_ns();
 
-		stop->made = !stop->may || stop->may(stop->data);
+		stop->busy = !xk_text_is_free();
+		stop->made = !stop->busy && (!stop->may || stop->may(stop->data));
 		if (stop->made)
 			xk_pokes_make(stop->pokes);
 		stop->took = ktime_get_ns() - began;
@@ -168,19 +174,30 @@ static int poke_on_each_cpu(void *data)
 	return 0;
 }
 
+static void stop_once(struct stop *stop, struct xk_stop_budget *budget)
+{
+	stop->pokes->phase = 0;
+	xk_text_lock();
+	if (xk_stop_machine_locked(poke_on_each_cpu, stop)) {
+		stop->busy = false;
+		stop->made = false;
+	}
+	xk_text_unlock();
+	xk_stops_add(budget, stop->took);
+}
+
 bool xk_poke_stopped_within(struct xk_pokes *pokes, bool (*may)(void *data), void *data,
 			    struct xk_stop_budget *budget)
 {
-	struct stop stop = { .pokes = pokes, .may = may, .data = data };
-
 	lockdep_assert_held(&xk_lock);
-	pokes->phase = 0;
-	xk_text_lock();
-	if (xk_stop_machine_locked(poke_on_each_cpu, &stop))
-		stop.made = false;
-	xk_text_unlock();
-	xk_stops_add(budget, stop.took);
-	return stop.made;
+	while (true) {
+		struct stop stop = { .pokes = pokes, .may = may, .data = data };
+
+		stop_once(&stop, budget);
+		if (!stop.busy)
+			return stop.made;
+		msleep(BUSY_INTERVAL_MS);
+	}
 }
 
 bool xk_poke_stopped(struct xk_pokes *pokes, bool (*may)(void *data), void *data)

@@ -96,6 +96,8 @@ static bool act(struct xk_turn *turn, u64 epoch)
 	}
 	if (turn->scan.overflow || !may_patch(turn))
 		return false;
+	if ((turn->pokes || turn->patches) && !xk_text_is_free())
+		return false;
 	flip(turn, epoch);
 	return true;
 }

@@ -127,7 +127,9 @@ fn soak(name: &str, arguments: &Arguments) -> Result<Kernel> {
     // The lab multiplies it by the kernel's slowness, too.
     let timeout = ((arguments.minutes + EXTRA_MINUTES) * 60.0).to_string();
     let memory = if kernel.slowness > 1 { "2G" } else { "1G" };
-    let mut options = vec!["--timeout", &timeout, "--disk", DISK, "--memory", memory];
+    // A guest whose processor gives up says nothing itself.
+    let resets = format!("--qemu-opt=-d cpu_reset -D {}", out.join("resets").display());
+    let mut options = vec!["--timeout", &timeout, "--disk", DISK, "--memory", memory, &resets];
     options.extend(append.iter().flat_map(|argument| ["--append", argument.as_str()]));
     eprintln!("soak: {name} ({}) for {} minutes", kernel.release, arguments.minutes);
     let start = Instant::now();

@@ -38,6 +38,10 @@ class CommandLine(unittest.TestCase):
         with self.assertRaisesRegex(LabError, "--cpus 1"):
             Machine(cpus=2, accel=Accel.ICOUNT)
 
+    def test_flags_of_cmpxchg16b_are_wrong_where_it_is_emulated(self) -> None:
+        self.assertIn("cx16=off", text(Machine(accel=Accel.TCG)))
+        self.assertNotIn("cx16", text(Machine(accel=Accel.KVM)))
+
     def test_nodes_share_cpus_and_memory(self) -> None:
         line = text(Machine(cpus=4, nodes=2, memory=2 << 30))
         self.assertIn("-smp 4,sockets=2,cores=2", line)

@@ -10,6 +10,7 @@
  * time that the scheduler switches a thread out it counts that, see __schedule()), and is
  * outside still. In the stop, only the others are looked at again.
  */
+#include <linux/kasan.h>
 #include <linux/mm.h>
 #include <linux/sched/signal.h>
 #include <linux/sched/task.h>
@@ -174,6 +175,12 @@ enum whereabouts {
 /*
  * The number of switches is read first: who has run since, and is switched out, has
  * another. So a thread that has the same one in a stop has this stack.
+ *
+ * The thread may begin to run while its stack is read. What was found there is then
+ * dropped (RUNS), and the unwinder checks every address before it follows it. But KASAN
+ * is told of a new function's redzones, and finds an access to them where registers of
+ * an interrupt were saved a moment ago: the unwinder reads what it expects to change with
+ * READ_ONCE_NOCHECK(), but not regs->cs. In a stop no stack changes, and KASAN looks on.
  */
 static enum whereabouts look_running(struct task_struct *task, unsigned long switches,
 				     const struct xk_look *look, struct xk_blocker *seen)
@@ -184,7 +191,9 @@ static enum whereabouts look_running(struct task_struct *task, unsigned long swi
 	smp_rmb();
 	if (READ_ONCE(task->on_cpu) || !try_get_task_stack(task))
 		return RUNS;
+	kasan_disable_current();
 	inside = xk_stack_look(task, look, seen);
+	kasan_enable_current();
 	xk_put_task_stack(task);
 	/* Likewise: who has begun to run meanwhile shows it. */
 	smp_rmb();

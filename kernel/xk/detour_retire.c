@@ -97,6 +97,15 @@ static bool is_worth_waiting(const struct xk_stub_batch *batch)
 	return false;
 }
 
+/* Only a look in a stop shows that nobody is in a stub. */
+static void expect_threads(struct xk_stub *const *stubs, unsigned int nr)
+{
+	unsigned int i;
+
+	for (i = 0; i < nr; i++)
+		stubs[i]->empty = false;
+}
+
 static void stop_to_disarm(struct xk_stub_batch *batch, struct xk_stop_budget *budget)
 {
 	unsigned int attempt;
@@ -105,6 +114,8 @@ static void stop_to_disarm(struct xk_stub_batch *batch, struct xk_stop_budget *b
 		if (attempt)
 			xk_batch_wait(attempt - 1);
 		xk_batch_look_before(batch);
+		/* Should the machine not stop. */
+		expect_threads(batch->stubs, batch->nr);
 		xk_poke_stopped_within(batch->pokes, choose_to_disarm, batch, budget);
 		if (!is_worth_waiting(batch))
 			break;
@@ -123,8 +134,7 @@ static void retire(struct xk_stub *const *stubs, unsigned int nr,
 	unsigned int i;
 	bool left = false;
 
-	for (i = 0; i < nr; i++)
-		stubs[i]->empty = false;
+	expect_threads(stubs, nr);
 	if (batch.pokes)
 		stop_to_disarm(&batch, budget);
 	else

@@ -143,12 +143,12 @@ static int check_call(const struct bpf_insn *insn, struct xk_error *error)
 	if (!text)
 		return -ENOMEM;
 	if (!xk_symbol_at(target, text, &symbol))
-		ret = xk_refuse(error, -EACCES, "it calls a function that is not known");
+		ret = xk_refuse(error, -EINVAL, "it calls a function that is not known");
 	else if (needs_perf(symbol.name))
-		ret = xk_refuse(error, -EACCES, "it calls %s, which is for programs of perf",
+		ret = xk_refuse(error, -EINVAL, "it calls %s, which is for programs of perf",
 				symbol.name);
 	else if (kfunc && symbol.module[0] && strcmp(symbol.module, KBUILD_MODNAME))
-		ret = xk_refuse(error, -EACCES,
+		ret = xk_refuse(error, -EINVAL,
 				"it calls %s of module %s, which could write anything",
 				symbol.name, symbol.module);
 	kfree(text);
@@ -165,7 +165,7 @@ static int check_calls(const struct bpf_prog *program, struct xk_error *error)
 		const struct bpf_insn *insn = &program->insnsi[i];
 
 		if (insn->code == (BPF_JMP | BPF_TAIL_CALL))
-			return xk_refuse(error, -EACCES,
+			return xk_refuse(error, -EINVAL,
 					 "it calls whatever program a map holds (tail call)");
 		/* Calls within the program go nowhere else. */
 		if (insn->code != (BPF_JMP | BPF_CALL) || insn->src_reg == BPF_PSEUDO_CALL)
@@ -192,7 +192,7 @@ static int check_program(const struct bpf_prog *program, struct xk_error *error)
 		return xk_refuse(error, -EOPNOTSUPP,
 				 "this kernel hides bpf_prog_active, by which programs are kept from each other");
 	if (program->kprobe_override)
-		return xk_refuse(error, -EACCES,
+		return xk_refuse(error, -EINVAL,
 				 "it calls bpf_override_return(), which changes registers");
 	if (program->sleepable)
 		return xk_refuse(error, -EINVAL, "it may sleep, where nothing may");

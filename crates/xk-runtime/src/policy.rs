@@ -97,8 +97,9 @@ impl Device {
     /// [`crate::Target::Policy`]; a policy that is in force stays until then.
     ///
     /// # Errors
-    /// [`Error::NoSuchTune`], [`Error::Owned`], or [`Error::Refused`] with the
-    /// kernel's reason: what the program could do, or where it cannot decide.
+    /// [`Error::NoSuchTune`], [`Error::Owned`], [`Error::Busy`]; [`Error::Forbidden`] if this
+    /// process may not change anything; or [`Error::Refused`] with the kernel's reason: what
+    /// the program could do, or where it cannot decide.
     pub fn give_policy(&self, id: u32, policy: &Policy<'_>) -> Result<(), Error> {
         let links: Vec<i32> = policy.links.iter().map(AsRawFd::as_raw_fd).collect();
         let mut request = abi::Policy::zeroed();
@@ -133,7 +134,7 @@ impl Device {
         match error.raw_os_error() {
             Some(libc::ENOENT | libc::EPERM) => Err(tune_error(request.id, error)),
             Some(libc::EBUSY) => Err(Error::Busy(reason)),
-            Some(libc::EKEYREJECTED) => Err(Error::Forbidden(reason)),
+            Some(libc::EACCES | libc::EKEYREJECTED) => Err(Error::Forbidden(reason)),
             _ if reason.is_empty() => Err(Error::Device(error)),
             errno => Err(Error::Refused { reason, errno: errno.unwrap_or(0) }),
         }

@@ -175,6 +175,7 @@ mod checks {
         assert!(forbidden(reader.set(id, 5)).contains("open for reading only"));
         assert!(forbidden(reader.lease(id, None)).contains("open for reading only"));
         assert!(forbidden(reader.detach(id)).contains("open for reading only"));
+        assert!(forbidden(reader.take_policy(id)).contains("open it for reading and writing"));
         // One for writing only changes: it is the descriptor that decides, not what else it can do.
         let writer = File::options().write(true).open("/dev/xk").unwrap();
         raw::unload(&writer, id);
@@ -200,6 +201,7 @@ mod checks {
                 all_refused(&changes([&device, &tunable], id), "has no CAP_SYS_ADMIN");
                 reads(&device, 41);
                 assert!(forbidden(opened.unload(id)).contains("has no CAP_SYS_ADMIN"));
+                assert!(forbidden(opened.take_policy(id)).contains("run it with sudo"));
             });
             thread.join().unwrap();
         });
@@ -237,6 +239,7 @@ mod checks {
         let file = raw::device();
         all_refused(&changes([&file, &described_device()], id), reason);
         assert!(forbidden(device.set(id, 5)).contains(reason));
+        assert!(forbidden(device.take_policy(id)).contains(reason));
         let refused = device.load(&value_table(), &Loaded).map(drop);
         assert!(forbidden(refused).contains(reason));
         reads(&File::open("/dev/xk").unwrap(), 41);

@@ -13,7 +13,9 @@
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
+#include "detour_batch.h"
 #include "patch.h"
+#include "poke.h"
 #include "stubs.h"
 #include "xk.h"
 
@@ -153,6 +155,22 @@ static void undo_own_probes(u8 *view, unsigned long start, u32 len)
 	}
 }
 
+/* What stands there is a jump of a tune that has gone; see detour_retire.c. */
+static bool is_left_behind(unsigned long address)
+{
+	struct xk_stub *stub;
+	struct xk_poke jump;
+
+	for (stub = xk_stub_next(NULL); stub; stub = xk_stub_next(stub)) {
+		if (!stub->dying || !stub->armed ||
+		    address - stub->window.address >= stub->window.len)
+			continue;
+		xk_jump_of(stub, &jump);
+		return xk_text_is(jump.address, jump.bytes, jump.len);
+	}
+	return false;
+}
+
 static int compare_text(const struct xk_place *place, u8 *view, u32 len,
 			struct xk_error *error)
 {
@@ -170,6 +188,10 @@ static int compare_text(const struct xk_place *place, u8 *view, u32 len,
 			break;
 	if (i == text->len)
 		return 0;
+	if (is_left_behind(place->function + i))
+		return xk_refuse(error, -EBUSY,
+				 "%s+0x%x: a jump of an earlier tune has not gone yet; try again",
+				 place->symbol, i);
 	if (view[i] == INT3 || view[i] == JMP32)
 		hint = "; another probe or tracer owns it";
 	return xk_refuse(error, -EBADMSG, "%s+0x%x: expected %02x, running %02x%s",

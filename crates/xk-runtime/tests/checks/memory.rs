@@ -132,19 +132,21 @@ pub fn a_transition_without_memory_changes_nothing() {
 pub fn a_detour_that_goes_without_memory_waits_for_handlers() {
     insmod_faulty();
     let before = held();
-    let load = || {
-        let sites = vec![Site::new("xk_target_value", 5, 2, set_register(RAX))];
-        let table = windowed(table(&target_module(), "VALUE", sites), &[5]);
-        let tune = Device::open().unwrap().load_by(&table, &Loaded, Backend::Detour).unwrap();
-        tune.set(50).unwrap();
-        tune
-    };
+    let sites = vec![Site::new("xk_target_value", 5, 2, set_register(RAX))];
+    let table = windowed(table(&target_module(), "VALUE", sites), &[5]);
+    // Of a descriptor of its own, whose end is the end of the tune.
+    let load = || Device::open().unwrap().load_by(&table, &Loaded, Backend::Detour);
+    let mut refused = Vec::new();
     for nth in 1..MANY {
-        let tune = load();
+        let tune = load().unwrap();
+        tune.set(50).unwrap();
         starve(nth, false);
         // If there was no memory to begin, it goes with its owner.
         let gone = tune.unload();
         let enough = feed() == 0;
+        if waited() > refused.len() as i64 {
+            refused.push(load().map(drop).unwrap_err());
+        }
         wait_for("it is gone", || Device::open().unwrap().tunes().unwrap().is_empty());
         assert_eq!(target("value"), "32", "allocation {nth}: {gone:?}");
         // Without a stop, the jump goes a little later.
@@ -152,6 +154,8 @@ pub fn a_detour_that_goes_without_memory_waits_for_handlers() {
         holds(before);
         if enough {
             assert_eq!(waited(), 1, "{nth} allocations, one of them for the stop");
+            let sentence = "xk_target_value+0x5: a jump of an earlier tune has not gone yet; try again";
+            assert!(matches!(&refused[..], [Error::Busy(reason)] if reason == sentence), "{refused:?}");
             return;
         }
     }

@@ -120,7 +120,7 @@ impl Faults {
     /// Without memory for a stop, a jump of ours goes a little later than its tune (`detour_retire.c`).
     fn lingers(&self, error: &anyhow::Error) -> bool {
         let faults = self.faulty.load(Ordering::Relaxed) || self.injected.load(Ordering::Relaxed) > 0;
-        faults && format!("{error:#}").ends_with("another probe or tracer owns it")
+        faults && format!("{error:#}").ends_with("a jump of an earlier tune has not gone yet; try again")
     }
 
     /// Also whether an allocation failed meanwhile.

@@ -41,7 +41,6 @@ fn values_meet_in_no_mode_that_promises_it() {
 
 /// A short soak. It goes on beyond its minute on a slow host, until everything has been done.
 #[test]
-#[ignore = "one guest in nine dies, for a reason that is not known: docs/soak.md"]
 fn everything_at_once_harms_nothing() {
     let soak = xtask(&["soak", "--kernel", "amd64", "--minutes", "1", "--sites", "16", "--json"]);
     let kernel = &soak["kernels"][0];

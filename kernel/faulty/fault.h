@@ -18,7 +18,7 @@
 #include <linux/vmalloc.h>
 #include <linux/workqueue.h>
 
-#include "../xk/compat.h"
+#include "base/compat.h"
 
 bool faulty_now(void);
 void faulty_took(int number);

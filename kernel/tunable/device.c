@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * /dev/xk_tunable: requests of user space are copied in, checked for who asks
- * (../xk/privilege.c), and handed on; what is told, and why something was refused, is
+ * (xk/control/privilege.c), and handed on; what is told, and why something was refused, is
  * copied out.
  */
 #include <linux/capability.h>
@@ -12,8 +12,8 @@
 #include <linux/string.h>
 #include <linux/uaccess.h>
 
-#include "../xk/error.h"
-#include "../xk/privilege.h"
+#include "base/error.h"
+#include "control/privilege.h"
 #include "tunable.h"
 #include "uapi/xk_parameter.h"
 

@@ -8,7 +8,7 @@
 #include <linux/timekeeping.h>
 #include <linux/workqueue.h>
 
-#include "../xk/compat.h"
+#include "base/compat.h"
 #include "tunable.h"
 
 /* Until a value is put back that the setter did not take. */

@@ -12,7 +12,7 @@
 #include <linux/slab.h>
 #include <linux/timekeeping.h>
 
-#include "../xk/error.h"
+#include "base/error.h"
 #include "tunable.h"
 #include "uapi/xk_parameter.h"
 

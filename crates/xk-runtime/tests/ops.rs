@@ -1,4 +1,4 @@
-//! `kernel/xk/ops.c` in user space: fuzzed, and its checker compared with
+//! `kernel/xk/ops/ops.c` in user space: fuzzed, and its checker compared with
 //! `Program::check`, which must accept and refuse the same programs.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test

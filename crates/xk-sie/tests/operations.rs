@@ -1,5 +1,5 @@
 //! The operations of an update: their meaning as terms against the C code that
-//! `xk.ko` runs (`kernel/xk/ops.c`, compiled in user space), and the checker of
+//! `xk.ko` runs (`kernel/xk/ops/ops.c`, compiled in user space), and the checker of
 //! the table against the checker of the module.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]

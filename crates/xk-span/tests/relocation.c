@@ -22,7 +22,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-#include "relocate.h"
+#include "text/relocate.h"
 
 #define PAGES 0x4000
 #define BUFFER 0x4000

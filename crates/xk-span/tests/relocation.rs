@@ -1,5 +1,5 @@
 //! Original and relocated instructions do the same: windows of a real image, executed
-//! natively from random states (`relocation.c`, with `kernel/xk/relocate.c` in it).
+//! natively from random states (`relocation.c`, with `kernel/xk/text/relocate.c` in it).
 //!
 //! The kernel is the lab's; the program uses the decoder of its source. All windows, not
 //! every twentieth: `cargo test -p xk-span --test relocation -- --ignored`.
@@ -65,7 +65,7 @@ fn program(out: &Path) -> PathBuf {
         .arg(common.join("include"))
         .args([
             own.join("tests/relocation.c"),
-            kernel.join("relocate.c"),
+            kernel.join("text/relocate.c"),
             tools.join("lib/insn.c"),
             tools.join("lib/inat.c"),
         ])

@@ -2,7 +2,7 @@
 //!
 //! The meaning of each operation is defined once, in `kernel/xk/uapi/xk.h`;
 //! the numbers here are the numbers there (a test compares them). `xk-sie`
-//! gives them bit-vector semantics for the proofs; `kernel/xk/ops.c` executes
+//! gives them bit-vector semantics for the proofs; `kernel/xk/ops/ops.c` executes
 //! them.
 
 use serde::{Deserialize, Serialize};
@@ -130,7 +130,7 @@ pub struct Program {
     pub ops: Vec<Op>,
 }
 
-/// Why a program is not well-formed; the rules are those of `kernel/xk/ops.c`.
+/// Why a program is not well-formed; the rules are those of `kernel/xk/ops/ops.c`.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum OpError {
     /// Too many operations, or none.

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#include "../memory.h"
+#include "ops/memory.h"
 #include "run.h"
 
 static struct machine *current;

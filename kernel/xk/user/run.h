@@ -7,8 +7,8 @@
 #ifndef _XK_USER_RUN_H
 #define _XK_USER_RUN_H
 
-#include "../ops.h"
-#include "../native.h"
+#include "ops/ops.h"
+#include "ops/native.h"
 
 #define MEMORY_SIZE 4096
 

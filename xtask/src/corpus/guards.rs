@@ -1,5 +1,5 @@
 //! Where `xk.ko` keeps other probes from becoming jumps: before numbers that change in place, and before what a branch
-//! in a window leads to. A window in which such a guard stands cannot be a jump (`kernel/xk/guard.c`).
+//! in a window leads to. A window in which such a guard stands cannot be a jump (`kernel/xk/backend/guard.c`).
 //!
 //! In: a table, and how its sites are reached. Out: the places of guards. A function whose bytes are no instructions
 //! has none.

@@ -117,7 +117,7 @@ pub fn stays(insn: &Instruction) -> bool {
         // Loops on a counter reach 127 bytes only.
         | M::Loop | M::Loope | M::Loopne | M::Jcxz | M::Jecxz | M::Jrcxz
     );
-    // What `kernel/xk/relocate.c` does not take: of segments, ports, interrupts and the machine.
+    // What `kernel/xk/text/relocate.c` does not take: of segments, ports, interrupts and the machine.
     let system = matches!(
         insn.mnemonic(),
         M::Cli

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Several stubs in one stop: where threads are with regard to their windows and stubs.
+ * What is made of it, detour.c (jumps are written) and retire.c (they are
+ * taken away) say.
+ */
+#include <linux/delay.h>
+#include <linux/minmax.h>
+
+#include "backend/detour/batch.h"
+#include "text/internal.h"
+#include "text/poke.h"
+#include "text/stub.h"
+#include "transition/stack.h"
+
+#define FIRST_INTERVAL_US 500
+#define LAST_INTERVAL_US 100000
+
+bool xk_window_is_probed(const struct xk_window *window)
+{
+	unsigned int i;
+
+	for (i = 0; i < window->len; i++)
+		if (xk_is_probed(window->address + i))
+			return true;
+	return false;
+}
+
+/*
+ * Which windows is it in the middle of, which stubs in? Who registers a probe may have
+ * copied an instruction and be about to have it found (register_kprobe()): when its
+ * breakpoint is met, it goes on in the middle of the window.
+ */
+static bool note_frame(const struct xk_frame *frame, void *data)
+{
+	unsigned long address = frame->address;
+	struct xk_stub_batch *batch = data;
+	bool noted = false;
+	unsigned int i;
+
+	if (xk_is_registering(address)) {
+		batch->registers = true;
+		noted = true;
+	}
+	for (i = 0; i < batch->nr; i++) {
+		struct xk_stub *stub = batch->stubs[i];
+		const struct xk_window *window = &stub->window;
+		bool in_stub = xk_in_stub(stub, address);
+		bool entered = address > window->address &&
+			       address < window->address + window->len;
+
+		stub->entered |= entered;
+		stub->empty &= !in_stub;
+		noted |= entered || in_stub;
+	}
+	return noted;
+}
+
+static void look_for_stubs(struct task_struct *task, void *data)
+{
+	struct xk_stub_batch *batch = data;
+	const struct xk_look look = { .stands = note_frame, .data = batch };
+	struct xk_blocker seen;
+
+	if (!xk_has_stack(task) || xk_is_outside(batch->outside, task))
+		return;
+	xk_stack_look_stopped(task, &look, &seen);
+	batch->unreadable |= seen.unreliable;
+}
+
+static void forget_threads(struct xk_stub_batch *batch)
+{
+	unsigned int i;
+
+	batch->unreadable = false;
+	batch->registers = false;
+	for (i = 0; i < batch->nr; i++) {
+		batch->stubs[i]->entered = false;
+		batch->stubs[i]->empty = true;
+	}
+}
+
+void xk_batch_look(struct xk_stub_batch *batch)
+{
+	unsigned int i;
+
+	forget_threads(batch);
+	if (!xk_visit_threads(look_for_stubs, batch))
+		batch->unreadable = true;
+	for (i = 0; i < batch->nr; i++) {
+		batch->stubs[i]->entered |= batch->unreadable;
+		batch->stubs[i]->empty &= !batch->unreadable;
+	}
+}
+
+void xk_batch_look_before(struct xk_stub_batch *batch)
+{
+	const struct xk_look look = { .stands = note_frame, .data = batch };
+
+	forget_threads(batch);
+	batch->outside = xk_look_at_all(&look, batch->outside, NULL, NULL);
+}
+
+void xk_batch_wait(unsigned int attempt)
+{
+	unsigned int us = min(FIRST_INTERVAL_US << attempt, LAST_INTERVAL_US);
+
+	usleep_range(us, 2 * us);
+}

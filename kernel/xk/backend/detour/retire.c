@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Detours that go: the original bytes come back in a stop, where nobody else has a probe
+ * on our jump. A stub that a thread is in, or whose jump has to stay, is nobody's; it is
+ * freed later, in the background.
+ */
+#include <linux/delay.h>
+#include <linux/mm.h>
+#include <linux/module.h>
+#include <linux/string.h>
+#include <linux/workqueue.h>
+
+#include "backend/detour/batch.h"
+#include "backend/detour/detour.h"
+#include "backend/detour/stub_code.h"
+#include "backend/guard.h"
+#include "backend/probe_cache.h"
+#include "text/poke.h"
+#include "text/stop_budget.h"
+#include "transition/stack.h"
+
+#define DISARM_ATTEMPTS 4
+
+/* How often it is tried to free stubs that threads, or other probes, were in. */
+#define RECLAIM_INTERVAL (HZ / 2)
+#define EXIT_INTERVAL_MS 10
+
+static void reclaim_all(struct work_struct *work);
+static DECLARE_DELAYED_WORK(reclaim_work, reclaim_all);
+
+static void write_original(const struct xk_stub *stub, struct xk_poke *poke)
+{
+	xk_jump_of(stub, poke);
+	memcpy(poke->bytes, stub->window.bytes, poke->len);
+}
+
+static bool may_disarm(const struct xk_stub *stub)
+{
+	struct xk_poke jump;
+
+	xk_jump_of(stub, &jump);
+	return xk_text_is(jump.address, jump.bytes, jump.len) &&
+	       !xk_window_is_probed(&stub->window);
+}
+
+/*
+ * In a stop. The original bytes come back where nobody else has a probe on our
+ * jump; elsewhere the stub, which stays, runs the original instructions only. What
+ * nobody is in can be reused.
+ */
+static bool choose_to_disarm(void *data)
+{
+	struct xk_stub_batch *batch = data;
+	unsigned int i;
+
+	xk_batch_look(batch);
+	batch->pokes->nr = 0;
+	for (i = 0; i < batch->nr; i++) {
+		struct xk_stub *stub = batch->stubs[i];
+		struct xk_poke *poke = &batch->pokes->at[batch->pokes->nr];
+
+		if (stub->armed && !batch->registers && may_disarm(stub)) {
+			write_original(stub, poke);
+			stub->armed = false;
+		} else if (stub->armed && stub->path != XK_PATH_ORIGINAL) {
+			xk_stub_select(stub, XK_PATH_ORIGINAL, poke);
+			stub->path = XK_PATH_ORIGINAL;
+		} else {
+			continue;
+		}
+		batch->pokes->nr++;
+	}
+	return batch->pokes->nr;
+}
+
+/* True: it is nobody's now. */
+static bool reclaim(struct xk_stub *stub)
+{
+	if (stub->armed || !stub->empty)
+		return false;
+	xk_guards_destroy(stub->guards);
+	xk_stub_put(stub);
+	return true;
+}
+
+/* Only who registers a probe keeps some of them, for a moment. */
+static bool is_worth_waiting(const struct xk_stub_batch *batch)
+{
+	unsigned int i;
+
+	for (i = 0; i < batch->nr && batch->registers; i++)
+		if (batch->stubs[i]->armed)
+			return true;
+	return false;
+}
+
+/* Only a look in a stop shows that nobody is in a stub. */
+static void expect_threads(struct xk_stub *const *stubs, unsigned int nr)
+{
+	unsigned int i;
+
+	for (i = 0; i < nr; i++)
+		stubs[i]->empty = false;
+}
+
+static void stop_to_disarm(struct xk_stub_batch *batch, struct xk_stop_budget *budget)
+{
+	unsigned int attempt;
+
+	for (attempt = 0; attempt < DISARM_ATTEMPTS; attempt++) {
+		if (attempt)
+			xk_batch_wait(attempt - 1);
+		xk_batch_look_before(batch);
+		/* Should the machine not stop. */
+		expect_threads(batch->stubs, batch->nr);
+		xk_poke_stopped_within(batch->pokes, choose_to_disarm, batch, budget);
+		if (!is_worth_waiting(batch))
+			break;
+	}
+	xk_outside_free(batch->outside);
+}
+
+/*
+ * One stop for all of them, after which no handler uses a site. Without memory, stubs go on
+ * asking and find no site; and there is no stop, so that handlers are waited for.
+ */
+static void retire(struct xk_stub *const *stubs, unsigned int nr,
+		   struct xk_stop_budget *budget)
+{
+	struct xk_stub_batch batch = { .nr = nr, .stubs = stubs, .pokes = xk_pokes_create(nr) };
+	unsigned int i;
+	bool left = false;
+
+	expect_threads(stubs, nr);
+	if (batch.pokes)
+		stop_to_disarm(&batch, budget);
+	else
+		synchronize_rcu();
+	kvfree(batch.pokes);
+	for (i = 0; i < nr; i++)
+		if (!reclaim(stubs[i]))
+			left = true;
+	if (left)
+		queue_delayed_work(xk_workqueue, &reclaim_work, RECLAIM_INTERVAL);
+}
+
+/* Since stubs last had nobody in them. */
+static struct xk_stop_budget reclaim_budget;
+
+/* Whether a stop would get any of them further: while they go on, nobody says so for sure. */
+static bool may_reclaim(struct xk_stub *const *stubs, unsigned int nr)
+{
+	struct xk_stub_batch batch = { .nr = nr, .stubs = stubs };
+	bool may = false;
+	unsigned int i;
+
+	if (!xk_stop_budget_affords(&reclaim_budget))
+		return false;
+	xk_batch_look_before(&batch);
+	xk_outside_free(batch.outside);
+	preempt_disable();
+	for (i = 0; i < nr; i++)
+		may |= stubs[i]->armed ? stubs[i]->path != XK_PATH_ORIGINAL || may_disarm(stubs[i]) :
+					 stubs[i]->empty;
+	preempt_enable();
+	return may;
+}
+
+static void reclaim_all(struct work_struct *work)
+{
+	struct xk_stub *stubs[XK_BATCH];
+	struct xk_stub *stub;
+	unsigned int nr = 0;
+
+	mutex_lock(&xk_lock);
+	for (stub = xk_stub_next(NULL); stub && nr < XK_BATCH; stub = xk_stub_next(stub))
+		if (stub->retired)
+			stubs[nr++] = stub;
+	if (!nr)
+		reclaim_budget = (struct xk_stop_budget){};
+	if (nr && may_reclaim(stubs, nr)) {
+		retire(stubs, nr, &reclaim_budget);
+		/* There may be more. */
+		if (nr == XK_BATCH)
+			queue_delayed_work(xk_workqueue, &reclaim_work, 0);
+	} else if (nr) {
+		queue_delayed_work(xk_workqueue, &reclaim_work, RECLAIM_INTERVAL);
+	}
+	xk_guards_flush();
+	mutex_unlock(&xk_lock);
+}
+
+static void warn_of_probe(const struct xk_stub *stub)
+{
+	if (stub->retired && stub->armed)
+		pr_warn("xk: %pS: another probe stands on the jump here; the original instructions run from a stub until it goes\n",
+			(void *)stub->window.address);
+}
+
+/* The values of the tune go; code in the stub may still run, and finds these. */
+static void keep_constants(struct xk_stub *stub)
+{
+	if (!stub->constants)
+		return;
+	memcpy(stub->last, stub->constants, sizeof(stub->last));
+	/* They are complete before code can find them. */
+	smp_store_release(&stub->constants, stub->last);
+}
+
+void xk_detours_retire(struct xk_live_site **sites, unsigned int nr)
+{
+	struct xk_stub *stubs[XK_BATCH];
+	unsigned int i;
+
+	for (i = 0; i < nr; i++) {
+		stubs[i] = xk_detour_stub(sites[i]);
+		xk_detour_set_stub(sites[i], NULL);
+		keep_constants(stubs[i]);
+		/* After the next stop nobody uses the site. */
+		WRITE_ONCE(stubs[i]->site, NULL);
+		WRITE_ONCE(stubs[i]->decided, NULL);
+		stubs[i]->retired = true;
+	}
+	retire(stubs, nr, NULL);
+	for (i = 0; i < nr; i++)
+		warn_of_probe(stubs[i]);
+}
+
+static bool stubs_are_left(void)
+{
+	struct xk_stub *stub;
+	bool left = false;
+
+	mutex_lock(&xk_lock);
+	for (stub = xk_stub_next(NULL); stub; stub = xk_stub_next(stub))
+		left |= stub->site || stub->retired;
+	mutex_unlock(&xk_lock);
+	return left;
+}
+
+/* All tunes are gone. */
+void xk_detours_exit(void)
+{
+	while (stubs_are_left())
+		msleep(EXIT_INTERVAL_MS);
+	cancel_delayed_work_sync(&reclaim_work);
+	xk_probe_cache_exit();
+}
+
+void xk_detours_module_going(const struct module *module)
+{
+	struct xk_stub *stub;
+
+	for (stub = xk_stub_next(NULL); stub; stub = xk_stub_next(stub))
+		if (stub->retired && within_module(stub->window.address, module))
+			stub->armed = false;
+	xk_guards_flush();
+	xk_probe_cache_module_going(module);
+}

@@ -1,0 +1,414 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Kprobes turn a probe into a jump of five bytes if no branch of the function leads
+ * into these. A branch that was relocated is out of their sight. So a probe of ours
+ * is registered wherever such a jump would begin: disabled, which changes no byte and
+ * costs nothing, and with a handler behind the instruction, with which no probe at
+ * this address is optimised (optimize_kprobe() in kernel/kprobes.c). Other probes
+ * work as before, by a breakpoint.
+ *
+ * A jump over the beginning of a window would be made of copies of what it covers, and
+ * of our jump there is none (can_boost() in arch/x86/kernel/kprobes/core.c): nobody can
+ * prepare one as long as the window is a jump. Who has prepared one before was there
+ * before, and gets a guard beside it.
+ *
+ * A kprobe executes a copy of its instruction, made when it was registered, and one that
+ * is a jump copies of those that the jump covers. An instruction in which a number is to
+ * change must not have been copied. Jumps over it are kept away by guards as above; what
+ * the kernel prepares meanwhile to make a jump of a probe that shares its place with a
+ * guard holds the number of that moment, and is never used. A probe at the instruction
+ * itself is not kept away: while it is there, the number does not change.
+ */
+#include <linux/kprobes.h>
+#include <linux/list.h>
+#include <linux/mm.h>
+#include <linux/slab.h>
+
+#include "backend/guard.h"
+#include "backend/probe_cache.h"
+#include "model/backend.h"
+#include "text/internal.h"
+#include "text/stub.h"
+
+/* A jump that begins so many bytes before a place may cover it. */
+#define REACH (XK_JUMP_LEN - 1)
+
+struct xk_guards {
+	struct list_head list;		/* when it was destroyed */
+	bool of_numbers;		/* instructions changed under them */
+	unsigned int nr;
+	struct kprobe at[];
+};
+
+/* Until xk_guards_flush(). */
+static LIST_HEAD(destroyed);
+
+static struct xk_guards *create_guards(unsigned int capacity)
+{
+	struct xk_guards *guards;
+
+	guards = kvzalloc(struct_size(guards, at, capacity), GFP_KERNEL);
+	if (guards)
+		INIT_LIST_HEAD(&guards->list);
+	return guards;
+}
+
+/*
+ * Other probes are there: what was prepared to make a jump of them is out of date. No
+ * interface of kprobes says so: the copies are made when a probe comes, and used whenever
+ * the last handler behind the instruction goes. What they ask then is a function of their
+ * header, so that the compiler can tell that a size of 0 is "not prepared" to the kernel for
+ * which xk.ko is built. It is read elsewhere only to say in a trace how much text has gone
+ * (__arch_remove_optimized_kprobe()), and the copies are freed as ever.
+ */
+static void forget_jump(unsigned long address)
+{
+#ifdef CONFIG_OPTPROBES
+	struct arch_optimized_insn prepared = { .size = 1 }, forgotten = { .size = 0 };
+	struct kprobe *kprobe;
+
+	BUILD_BUG_ON(!arch_prepared_optinsn(&prepared));
+	BUILD_BUG_ON(arch_prepared_optinsn(&forgotten));
+	preempt_disable();
+	kprobe = xk_kprobe_at(address);
+	/* That of several probes; it stays while ours is among them. */
+	if (kprobe && !list_empty(&kprobe->list))
+		WRITE_ONCE(container_of(kprobe, struct optimized_kprobe, kp)->optinsn.size, 0);
+	preempt_enable();
+#endif
+}
+
+void xk_guards_destroy(struct xk_guards *guards)
+{
+	unsigned int i;
+
+	if (!guards)
+		return;
+	for (i = 0; i < guards->nr && guards->of_numbers; i++)
+		forget_jump((unsigned long)guards->at[i].addr);
+	list_add(&guards->list, &destroyed);
+}
+
+static unsigned int count_destroyed(void)
+{
+	const struct xk_guards *guards;
+	unsigned int nr = 0;
+
+	list_for_each_entry(guards, &destroyed, list)
+		nr += guards->nr;
+	return nr;
+}
+
+static void unregister_destroyed(struct kprobe **probes)
+{
+	struct xk_guards *guards;
+	unsigned int i, nr = 0;
+
+	list_for_each_entry(guards, &destroyed, list) {
+		for (i = 0; i < guards->nr; i++) {
+			if (probes)
+				probes[nr++] = &guards->at[i];
+			else
+				unregister_kprobe(&guards->at[i]);
+		}
+	}
+	if (probes)
+		unregister_kprobes(probes, nr);
+}
+
+void xk_guards_flush(void)
+{
+	struct xk_guards *guards, *next;
+	struct kprobe **probes;
+	unsigned int nr = count_destroyed();
+
+	if (nr) {
+		/* Without memory, one after the other. */
+		probes = kvmalloc_array(nr, sizeof(*probes), GFP_KERNEL);
+		unregister_destroyed(probes);
+		kvfree(probes);
+	}
+	list_for_each_entry_safe(guards, next, &destroyed, list)
+		kvfree(guards);
+	INIT_LIST_HEAD(&destroyed);
+}
+
+/* A probe with a handler behind the instruction; which, tells them apart. */
+static void after_asking(struct kprobe *kprobe, struct pt_regs *regs, unsigned long flags)
+{
+}
+
+static int register_disabled(struct xk_guards *guards, unsigned long address,
+			     kprobe_post_handler_t after)
+{
+	struct kprobe *kprobe = &guards->at[guards->nr];
+	int ret;
+
+	memset(kprobe, 0, sizeof(*kprobe));
+	kprobe->addr = (kprobe_opcode_t *)address;
+	kprobe->flags = KPROBE_FLAG_DISABLED;
+	kprobe->post_handler = after;
+	ret = register_kprobe(kprobe);
+	if (!ret)
+		guards->nr++;
+	return ret;
+}
+
+static const char *ask_about(struct xk_guards *asked, unsigned long address)
+{
+	struct kprobe *kprobe = &asked->at[asked->nr];
+	int ret;
+
+	if (xk_probe_cache_get(address) == XK_PROBE_YES)
+		return NULL;
+	ret = register_disabled(asked, address, after_asking);
+	if (ret == -ENOMEM)
+		return "no memory";
+	if (ret)
+		return "the kernel forbids probes here (noprobe, or it patches this code)";
+	if ((unsigned long)kprobe->addr != address || kprobe_ftrace(kprobe))
+		return "the kernel traces functions here";
+	xk_probe_cache_put(address, XK_PROBE_YES);
+	return NULL;
+}
+
+const char *xk_ask_kprobes(const struct xk_window *window)
+{
+	struct xk_guards *asked = create_guards(window->nr);
+	const char *why = asked ? NULL : "no memory";
+	unsigned int i;
+
+	for (i = 0; i < window->nr && !why; i++) {
+		if (window->insns[i].kind == XK_INSN_PADDING)
+			break;
+		why = ask_about(asked, window->address + window->insns[i].offset);
+	}
+	xk_guards_destroy(asked);
+	return why;
+}
+
+static void after_guarding(struct kprobe *kprobe, struct pt_regs *regs, unsigned long flags)
+{
+}
+
+static const char *guard_at(struct xk_guards *guards, unsigned long address)
+{
+	if (xk_probe_cache_get(address) == XK_PROBE_NO)
+		return NULL;
+	switch (register_disabled(guards, address, after_guarding)) {
+	case 0:
+		return NULL;
+	case -EILSEQ:		/* no instruction begins here */
+	case -EINVAL:		/* nobody may have a probe here */
+	case -EOPNOTSUPP:	/* kprobes cannot execute it elsewhere */
+		xk_probe_cache_put(address, XK_PROBE_NO);
+		return NULL;
+	case -ENOENT:		/* no text */
+		return NULL;
+	default:
+		return "no memory for probes that guard it";
+	}
+}
+
+static bool has_guard(const struct xk_guards *guards, unsigned long address)
+{
+	unsigned int i;
+
+	for (i = 0; i < guards->nr; i++)
+		if ((unsigned long)guards->at[i].addr == address)
+			return true;
+	return false;
+}
+
+/* Of whose kind are the probes at an address? */
+struct kinds {
+	bool asks;		/* ours, to be removed in a moment */
+	bool guards;
+	bool others;
+};
+
+static void add_kind(struct kinds *kinds, const struct kprobe *kprobe)
+{
+	if (kprobe->post_handler == after_asking)
+		kinds->asks = true;
+	else if (kprobe->post_handler == after_guarding)
+		kinds->guards = true;
+	else
+		kinds->others = true;
+}
+
+static struct kinds notrace kinds_at(unsigned long address)
+{
+	struct kprobe *kprobe, *member;
+	struct kinds kinds = {};
+
+	preempt_disable();
+	kprobe = xk_kprobe_at(address);
+	if (kprobe && list_empty(&kprobe->list))
+		add_kind(&kinds, kprobe);
+	else if (kprobe)
+		list_for_each_entry_rcu(member, &kprobe->list, list, true)
+			add_kind(&kinds, member);
+	preempt_enable();
+	return kinds;
+}
+
+/* Somebody else's probe, perhaps also ours for another stub. To be asked again in a stop. */
+static bool is_unguarded(const struct xk_stub *stub, unsigned long address)
+{
+	struct kinds kinds = kinds_at(address);
+
+	return (kinds.guards || kinds.others) && !has_guard(stub->guards, address);
+}
+
+static bool is_inside(const struct xk_window *window, unsigned long address)
+{
+	return address - window->address < window->len;
+}
+
+/*
+ * Against jumps that begin before `address` and cover it: the beginning of the window,
+ * where everybody sees our jump, or what a branch in the stub leads to, which nobody
+ * sees.
+ */
+static const char *guard_before(struct xk_guards *guards, struct xk_stub *stub,
+				unsigned long address)
+{
+	bool branch = address != stub->window.address;
+	const char *why = NULL;
+	unsigned int i;
+
+	for (i = 1; i <= REACH && !why; i++) {
+		unsigned long at = address - i;
+
+		/* No instruction begins in our own jump. */
+		if (is_inside(&stub->window, at))
+			continue;
+		if (xk_backends_hold_value(NULL, at))
+			/* The guard would remember our number, or our jump, as what is there. */
+			why = "an instruction just before it holds a value";
+		else if (!branch && !is_unguarded(stub, at))
+			/* What comes later would have to copy our jump, which kprobes do not. */
+			continue;
+		else if (branch && xk_jump_covers(at))
+			why = "a branch leads to just behind another detour";
+		else if (xk_jump_begins(at))
+			why = "another detour begins just before";
+		else
+			why = guard_at(guards, at);
+	}
+	return why;
+}
+
+struct xk_guards *xk_guards_create(struct xk_stub *stub, const char **why)
+{
+	const struct xk_window *window = &stub->window;
+	/* Those of the window's start twice: xk_guards_complete(). */
+	struct xk_guards *guards = create_guards(REACH * (2 + window->nr));
+	unsigned int i;
+
+	stub->guards = guards;
+	*why = guards ? guard_before(guards, stub, window->address) : "no memory";
+	for (i = 0; i < window->nr && !*why; i++) {
+		u8 kind = window->insns[i].kind;
+
+		if (kind == XK_INSN_BRANCH || kind == XK_INSN_JUMP)
+			*why = guard_before(guards, stub, window->insns[i].target);
+	}
+	if (!*why)
+		return guards;
+	xk_guards_destroy(guards);
+	return NULL;
+}
+
+bool xk_jump_may_come(const struct xk_stub *stub)
+{
+	unsigned int i;
+
+	for (i = 1; i <= REACH; i++)
+		if (is_unguarded(stub, stub->window.address - i))
+			return true;
+	return false;
+}
+
+/* What cannot be guarded is refused in the stop. */
+void xk_guards_complete(struct xk_stub *stub)
+{
+	unsigned int i;
+
+	for (i = 1; i <= REACH; i++)
+		if (is_unguarded(stub, stub->window.address - i))
+			guard_at(stub->guards, stub->window.address - i);
+}
+
+bool notrace xk_window_is_guarded(const struct xk_window *window)
+{
+	unsigned int i;
+
+	for (i = 0; i < window->len; i++)
+		if (kinds_at(window->address + i).guards)
+			return true;
+	return false;
+}
+
+static const char *guard_number(struct xk_guards *guards, const struct xk_live_site *site,
+				unsigned long address, struct xk_guards *asked)
+{
+	struct kinds kinds;
+	const char *why;
+	unsigned int i;
+
+	why = ask_about(asked, address);
+	if (why)
+		return why;
+	kinds = kinds_at(address);
+	if (kinds.guards || kinds.others)
+		return "another probe is there";
+	for (i = 1; i <= REACH; i++) {
+		/* Where another number stands, no probe is borne at all. */
+		if (xk_backends_hold_value(site, address - i))
+			continue;
+		if (xk_jump_begins(address - i))
+			return "a detour begins just before it";
+		why = guard_at(guards, address - i);
+		if (why)
+			return why;
+		if (kinds_at(address - i).others)
+			return "another probe could become a jump over it";
+	}
+	return NULL;
+}
+
+struct xk_guards *xk_guards_of_numbers(const struct xk_live_site *site,
+				       const unsigned long *addresses, unsigned int nr,
+				       const char **why)
+{
+	struct xk_guards *guards = create_guards(REACH * nr), *asked = create_guards(nr);
+	unsigned int i;
+
+	*why = guards && asked ? NULL : "no memory";
+	for (i = 0; i < nr && !*why; i++)
+		*why = guard_number(guards, site, addresses[i], asked);
+	xk_guards_destroy(asked);
+	if (!*why) {
+		guards->of_numbers = true;
+		return guards;
+	}
+	xk_guards_destroy(guards);
+	return NULL;
+}
+
+bool xk_number_is_free(unsigned long address)
+{
+	unsigned int i;
+
+	if (xk_is_probed(address))
+		return false;
+	for (i = 1; i <= REACH; i++) {
+		struct kinds kinds = kinds_at(address - i);
+
+		if (kinds.others && !kinds.guards)
+			return false;
+	}
+	return true;
+}

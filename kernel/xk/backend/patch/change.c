@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Instructions that change in one stop: those of a transition, and of a module that comes. */
+#include <linux/delay.h>
+#include <linux/err.h>
+#include <linux/mm.h>
+#include <linux/slab.h>
+
+#include "backend/patch/patch.h"
+#include "model/tune.h"
+#include "text/internal.h"
+#include "text/poke.h"
+#include "transition/stack.h"
+
+/* While somebody registers probes: 255 ms together. */
+#define ARM_ATTEMPTS 8
+#define ARM_INTERVAL_US 500
+
+struct patches {
+	struct xk_text_change change;
+	unsigned int nr;
+	struct xk_patched *at[];
+};
+
+static struct patches *to_patches(struct xk_text_change *change)
+{
+	return container_of(change, struct patches, change);
+}
+
+static struct patches *create_patches(unsigned int nr_sites)
+{
+	unsigned int capacity = nr_sites * XK_MAX_PATCHES;
+	struct patches *patches = kvzalloc(struct_size(patches, at, capacity), GFP_KERNEL);
+
+	if (!patches)
+		return NULL;
+	patches->change.pokes = xk_pokes_create(capacity);
+	if (!patches->change.pokes) {
+		kvfree(patches);
+		return NULL;
+	}
+	patches->change.pokes->nr = 0;
+	patches->change.backend = &xk_backend_patch;
+	return patches;
+}
+
+void xk_patches_free(struct xk_text_change *change)
+{
+	kvfree(change->pokes);
+	kvfree(to_patches(change));
+}
+
+/* What changes when a site goes to `value`; its copies are written. Under the lock of text. */
+static bool add_patches_of(struct patches *patches, const struct xk_live_site *site, s64 value)
+{
+	struct xk_live_patch *patch = xk_patch_of(site);
+	unsigned int i;
+
+	for (i = 0; i < patch->nr; i++) {
+		struct xk_patched *patched = &patch->at[i];
+		struct xk_poke *poke = &patches->change.pokes->at[patches->change.pokes->nr];
+
+		if (!xk_patch_compose(site, patched, value, poke->bytes))
+			return false;
+		if (!memcmp(poke->bytes, patched->window.bytes, patched->window.len))
+			continue;
+		poke->address = patched->window.address;
+		poke->len = patched->window.len;
+		poke->before = xk_copy_address(patch, i, XK_COPY_BEFORE);
+		poke->meanwhile = xk_copy_address(patch, i, XK_COPY_AFTER);
+		xk_copy_write(patch, i, XK_COPY_BEFORE, patched->window.bytes);
+		xk_copy_write(patch, i, XK_COPY_AFTER, poke->bytes);
+		patches->change.pokes->nr++;
+		patches->at[patches->nr++] = patched;
+	}
+	return true;
+}
+
+static bool add_tune(struct patches *patches, const struct xk_tune *tune, s64 value)
+{
+	unsigned int i;
+
+	for (i = 0; i < tune->nr_sites; i++)
+		if (xk_patch_of(&tune->sites[i]) && tune->sites[i].phase == XK_PHASE_ARMED &&
+		    !add_patches_of(patches, &tune->sites[i], value))
+			return false;
+	return true;
+}
+
+struct xk_text_change *xk_patches_change_text(struct xk_tune *const *tunes, unsigned int nr,
+					      bool settling)
+{
+	struct patches *patches;
+	unsigned int i, sites = 0;
+	bool added = true;
+
+	for (i = 0; i < nr && !settling; i++)
+		if (xk_backend_wanted(&xk_backend_patch, tunes[i]->load_flags))
+			sites += tunes[i]->nr_sites;
+	if (!sites)
+		return NULL;
+	patches = create_patches(sites);
+	if (!patches)
+		return ERR_PTR(-ENOMEM);
+	xk_text_lock();
+	for (i = 0; i < nr && added; i++)
+		added = add_tune(patches, tunes[i], tunes[i]->other->value);
+	xk_text_unlock();
+	if (added && patches->nr)
+		return &patches->change;
+	xk_patches_free(&patches->change);
+	return added ? NULL : ERR_PTR(-EOVERFLOW);
+}
+
+/* In a stop, or when nobody runs the code. */
+static unsigned long find_obstacle(const struct patches *patches)
+{
+	unsigned int i;
+
+	for (i = 0; i < patches->nr; i++)
+		if (!xk_patch_may_change(patches->at[i]))
+			return patches->at[i]->window.address;
+	return 0;
+}
+
+unsigned long xk_patches_find_obstacle(const struct xk_text_change *change)
+{
+	return find_obstacle(container_of_const(change, struct patches, change));
+}
+
+static void note_made(struct patches *patches)
+{
+	unsigned int i;
+
+	for (i = 0; i < patches->nr; i++) {
+		struct xk_patched *patched = patches->at[i];
+		unsigned int field = patched->what.field;
+
+		memcpy(patched->window.bytes + field, patches->change.pokes->at[i].bytes + field,
+		       patched->what.size);
+	}
+}
+
+void xk_patches_changed(struct xk_text_change *change, struct xk_tune *const *tunes,
+			unsigned int nr)
+{
+	note_made(to_patches(change));
+}
+
+/* A value that is written into instructions of a module that has come. */
+struct arming {
+	struct patches *patches;
+	struct xk_outside *outside;	/* when threads were looked at before the stop */
+	bool registers;			/* a thread registers a probe, or may */
+};
+
+static bool registers(const struct xk_frame *frame, void *unused)
+{
+	return xk_is_registering(frame->address);
+}
+
+static const struct xk_look registering = { .stands = registers };
+
+static void look_for_registering(struct task_struct *task, void *data)
+{
+	struct arming *arming = data;
+	struct xk_blocker seen;
+
+	if (xk_has_stack(task) && !xk_is_outside(arming->outside, task))
+		arming->registers |= xk_stack_look_stopped(task, &registering, &seen);
+}
+
+/* In a stop. Who registers a probe may have copied an instruction with the number before. */
+static bool may_arm(void *data)
+{
+	struct arming *arming = data;
+
+	arming->registers = false;
+	if (!xk_visit_threads(look_for_registering, arming))
+		arming->registers = true;
+	return !arming->registers && !find_obstacle(arming->patches);
+}
+
+static bool stop_to_arm(struct patches *patches)
+{
+	struct arming arming = { .patches = patches };
+	unsigned int attempt;
+	bool made = false;
+
+	for (attempt = 0; attempt < ARM_ATTEMPTS; attempt++) {
+		if (attempt)
+			usleep_range(ARM_INTERVAL_US << attempt, ARM_INTERVAL_US << (attempt + 1));
+		arming.outside = xk_look_at_all(&registering, arming.outside, NULL, NULL);
+		made = xk_poke_stopped(patches->change.pokes, may_arm, &arming);
+		if (!arming.registers)
+			break;
+	}
+	xk_outside_free(arming.outside);
+	return made;
+}
+
+/*
+ * Nobody runs this code yet, or it holds the value in force already. False: nothing has
+ * changed. A probe that comes behind the stop has a copy of what was written.
+ */
+static bool write_value(struct patches *patches, struct xk_live_site *site)
+{
+	bool added;
+
+	xk_text_lock();
+	added = add_patches_of(patches, site, site->tune->values->value);
+	xk_text_unlock();
+	if (!added)
+		return false;
+	if (!patches->nr)
+		return xk_patches_all(xk_patch_of(site), xk_patch_may_change);
+	if (!stop_to_arm(patches))
+		return false;
+	note_made(patches);
+	return true;
+}
+
+static int arm_site(struct xk_live_site *site, struct xk_error *error)
+{
+	struct patches *patches = create_patches(1);
+	bool written;
+
+	if (!patches)
+		return -ENOMEM;
+	written = write_value(patches, site);
+	xk_patches_free(&patches->change);
+	if (!written) {
+		site->why_not = "it could not be armed as one";
+		return xk_refuse(error, -EBUSY,
+				 "%s+0x%x: others changed or probe these instructions",
+				 site->place.symbol, site->offset);
+	}
+	site->phase = XK_PHASE_ARMED;
+	return 0;
+}
+
+int xk_patches_arm(struct xk_live_site **sites, unsigned int nr, struct xk_error *error)
+{
+	unsigned int i;
+	int ret = 0;
+
+	for (i = 0; i < nr && !ret; i++)
+		ret = arm_site(sites[i], error);
+	return ret;
+}

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* What must be true of instructions that are replaced or changed. */
+#include "backend/window.h"
+#include "text/internal.h"
+
+/* Of the own function; the analysis has looked at all others. */
+const char *xk_branch_into(const struct xk_live_site *site, const struct xk_window *window,
+			   const u8 *text)
+{
+	u32 len = site->place.analysed->len;
+	unsigned long function = site->place.function;
+	u32 at = 0;
+
+	while (at < len) {
+		unsigned long target;
+		unsigned int size = xk_branch(text + at, len - at, function + at,
+					      xk_insn_decode, &target);
+
+		if (!size)
+			return "the function has bytes that are no instruction";
+		if (target > window->address && target < window->address + window->len)
+			return "a branch leads into these instructions";
+		at += size;
+	}
+	return NULL;
+}

@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* The lock of xk.ko; see lock.h. */
+#include "base/lock.h"
+
+DEFINE_MUTEX(xk_lock);
+struct workqueue_struct *xk_workqueue;

@@ -1,9 +1,0 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
-/* /dev/xk; device.c. */
-#ifndef _XK_DEVICE_H
-#define _XK_DEVICE_H
-
-int xk_device_init(void);
-void xk_device_exit(void);
-
-#endif /* _XK_DEVICE_H */

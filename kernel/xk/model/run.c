@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* An update that could not be made. */
+#include <linux/kprobes.h>
+
+#include "model/run.h"
+#include "model/trace.h"
+
+int notrace xk_fault(const struct xk_live_site *site)
+{
+	this_cpu_inc(site->counters->faults);
+	trace_xk_fault(site);
+	return -EFAULT;
+}
+
+NOKPROBE_SYMBOL(xk_fault);

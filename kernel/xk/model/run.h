@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The update of a site, with given values. Inline, since a call and a return cost as much
+ * as the shortest of these. -EFAULT, and nothing has changed, when memory could not be
+ * accessed.
+ */
+#ifndef _XK_RUN_H
+#define _XK_RUN_H
+
+#include "model/site.h"
+#include "model/values.h"
+#include "ops/memory.h"
+#include "ops/ops.h"
+
+/* Memory could not be accessed: the default runs. Counts it. -EFAULT. */
+int xk_fault(const struct xk_live_site *site);
+
+static __always_inline void xk_count_hit(const struct xk_live_site *site)
+{
+	this_cpu_inc(site->counters->hits);
+}
+
+static __always_inline void xk_set_value(const struct xk_live_site *site, u64 value,
+					 struct pt_regs *regs)
+{
+	*(u64 *)((char *)regs + site->native.to) = value;
+}
+
+static __always_inline int
+xk_run_value(const struct xk_live_site *site, const struct xk_site_values *values,
+	     struct pt_regs *regs)
+{
+	xk_set_value(site, values->constants[0], regs);
+	xk_count_hit(site);
+	return 0;
+}
+
+static __always_inline int
+xk_run_code(const struct xk_live_site *site, const struct xk_site_values *values,
+	    struct pt_regs *regs)
+{
+	xk_count_hit(site);
+	if (site->code(regs, values->constants))
+		return xk_fault(site);
+	return 0;
+}
+
+static __always_inline int
+xk_run_plain(const struct xk_live_site *site, const struct xk_site_values *values,
+	     struct pt_regs *regs)
+{
+	xk_count_hit(site);
+	if (xk_ops_run(site->linked, site->native.nr_ops, values->ivs, regs))
+		return xk_fault(site);
+	return 0;
+}
+
+static inline int xk_run(const struct xk_live_site *site, const struct xk_site_values *values,
+			 struct pt_regs *regs)
+{
+	switch (site->native.kind) {
+	case XK_NATIVE_VALUE:
+		return xk_run_value(site, values, regs);
+	case XK_NATIVE_CODE:
+		return xk_run_code(site, values, regs);
+	default:
+		return xk_run_plain(site, values, regs);
+	}
+}
+
+static __always_inline const struct xk_site_values *
+xk_values_at(const struct xk_values *values, const struct xk_live_site *site)
+{
+	return (const void *)values + site->values_offset;
+}
+
+#endif /* _XK_RUN_H */

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What tracers see: /sys/kernel/tracing/events/xk. Executions that kprobes missed
+ * are counted by them and shown by xk status; nobody is called when it happens.
+ */
+#undef TRACE_SYSTEM
+#define TRACE_SYSTEM xk
+
+#if !defined(_XK_TRACE_H) || defined(TRACE_HEADER_MULTI_READ)
+#define _XK_TRACE_H
+
+#include <linux/tracepoint.h>
+
+#include "model/tune.h"
+
+#define show_mode(mode) \
+	__print_symbolic(mode, { XK_MODE_NOW, "now" }, { XK_MODE_TASK, "task" }, \
+			 { XK_MODE_GLOBAL, "global" })
+
+DECLARE_EVENT_CLASS(xk_tune,
+	TP_PROTO(const struct xk_tune *tune),
+	TP_ARGS(tune),
+	TP_STRUCT__entry(
+		__string(name, tune->name)
+		__field(u32, id)
+		__field(unsigned int, sites)
+		__field(unsigned int, scopes)
+	),
+	TP_fast_assign(
+		__assign_str(name);
+		__entry->id = tune->id;
+		__entry->sites = tune->nr_sites;
+		__entry->scopes = tune->nr_scopes;
+	),
+	TP_printk("%s tune=%u sites=%u scopes=%u", __get_str(name), __entry->id,
+		  __entry->sites, __entry->scopes)
+);
+
+DEFINE_EVENT(xk_tune, xk_load, TP_PROTO(const struct xk_tune *tune), TP_ARGS(tune));
+DEFINE_EVENT(xk_tune, xk_unload, TP_PROTO(const struct xk_tune *tune), TP_ARGS(tune));
+
+/* One event per tune of the transition. */
+DECLARE_EVENT_CLASS(xk_transition,
+	TP_PROTO(const struct xk_tune *tune, u32 mode, unsigned int stops, unsigned int inside,
+		 s64 value),
+	TP_ARGS(tune, mode, stops, inside, value),
+	TP_STRUCT__entry(
+		__string(name, tune->name)
+		__field(u32, id)
+		__field(u32, mode)
+		__field(s64, in_force)
+		__field(s64, value)
+		__field(unsigned int, stops)
+		__field(unsigned int, inside)
+	),
+	TP_fast_assign(
+		__assign_str(name);
+		__entry->id = tune->id;
+		__entry->mode = mode;
+		__entry->in_force = tune->values->value;
+		__entry->value = value;
+		__entry->stops = stops;
+		__entry->inside = inside;
+	),
+	TP_printk("%s tune=%u mode=%s in_force=%lld value=%lld stops=%u inside=%u",
+		  __get_str(name), __entry->id, show_mode(__entry->mode), __entry->in_force,
+		  __entry->value, __entry->stops, __entry->inside)
+);
+
+#define DEFINE_TRANSITION_EVENT(name) \
+DEFINE_EVENT(xk_transition, name, \
+	TP_PROTO(const struct xk_tune *tune, u32 mode, unsigned int stops, unsigned int inside, \
+		 s64 value), \
+	TP_ARGS(tune, mode, stops, inside, value))
+
+/* `value` is where it goes; in force is still the one before. */
+DEFINE_TRANSITION_EVENT(xk_transition_start);
+/* `value` is in force for all but the threads that are inside. */
+DEFINE_TRANSITION_EVENT(xk_flip);
+/* Every thread uses `value`. */
+DEFINE_TRANSITION_EVENT(xk_transition_finish);
+/* It was given up; what is in force stays, or comes back. */
+DEFINE_TRANSITION_EVENT(xk_transition_abort);
+
+/* Memory could not be accessed: the default ran. */
+TRACE_EVENT(xk_fault,
+	TP_PROTO(const struct xk_live_site *site),
+	TP_ARGS(site),
+	TP_STRUCT__entry(
+		__string(symbol, site->place.symbol)
+		__field(u32, offset)
+	),
+	TP_fast_assign(
+		__assign_str(symbol);
+		__entry->offset = site->offset;
+	),
+	TP_printk("%s+0x%x", __get_str(symbol), __entry->offset)
+);
+
+#endif /* _XK_TRACE_H */
+
+#undef TRACE_INCLUDE_PATH
+#define TRACE_INCLUDE_PATH model
+#undef TRACE_INCLUDE_FILE
+#define TRACE_INCLUDE_FILE trace
+#include <trace/define_trace.h>

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The BPF side of policies: which programs are accepted, and the functions
+ * that they may call. A program of type kprobe cannot write kernel memory or its
+ * context; the ways around that which the verifier leaves to whoever attaches
+ * the program are closed here.
+ */
+#include <linux/bpf.h>
+#include <linux/btf.h>
+#include <linux/btf_ids.h>
+#include <linux/filter.h>
+#include <linux/kallsyms.h>
+#include <linux/module.h>
+
+#include "text/internal.h"
+#include "policy/policy.h"
+#include "text/symbol.h"
+
+/* No program has its context. */
+struct xk_policy_cpu xk_policy_nobody;
+DEFINE_PER_CPU(struct xk_policy_cpu *, xk_policy_current);
+int __percpu *xk_bpf_active;
+
+/* The execution for which the program with this context was called, if any. */
+static __always_inline struct xk_policy_cpu *run_of(const bpf_user_pt_regs_t *ctx)
+{
+	struct xk_policy_cpu *cpu = this_cpu_read(xk_policy_current);
+
+	/* Another program may run above it, in an interrupt. */
+	return likely(cpu->regs == ctx) ? cpu : NULL;
+}
+
+static noinline notrace long set_another(struct xk_policy_cpu *cpu, s64 value)
+{
+	if (!xk_tune_accepts(cpu->site->tune, value)) {
+		cpu->count.refused++;
+		return -ERANGE;
+	}
+	xk_policy_fill(cpu, value);
+	cpu->set = true;
+	return 0;
+}
+
+__bpf_kfunc_start_defs();
+
+/* This execution uses `value`. -ERANGE: the tune does not accept it; -EPERM: not for you. */
+__bpf_kfunc notrace long xk_set(bpf_user_pt_regs_t *ctx, u64 value)
+{
+	struct xk_policy_cpu *cpu = run_of(ctx);
+
+	if (unlikely(!cpu))
+		return -EPERM;
+	/* It was accepted before. */
+	if (unlikely(cpu->value != (s64)value))
+		return set_another(cpu, value);
+	cpu->set = true;
+	return 0;
+}
+
+/* The value in the source. */
+__bpf_kfunc u64 xk_default(bpf_user_pt_regs_t *ctx)
+{
+	struct xk_policy_cpu *cpu = run_of(ctx);
+
+	return cpu ? cpu->site->tune->default_value : 0;
+}
+
+/* The value of this execution as it stands: set, or in force beneath the policy. */
+__bpf_kfunc u64 xk_value(bpf_user_pt_regs_t *ctx)
+{
+	struct xk_policy_cpu *cpu = run_of(ctx);
+
+	if (!cpu)
+		return 0;
+	return cpu->set ? cpu->value : cpu->beneath->of->value;
+}
+
+/* Whether every thread has gone over to what is in force. */
+__bpf_kfunc bool xk_transition_done(bpf_user_pt_regs_t *ctx)
+{
+	struct xk_policy_cpu *cpu = run_of(ctx);
+
+	return cpu && !READ_ONCE(cpu->beneath->of->settling);
+}
+
+/* Whether it is a thread that is here, and no interrupt above whichever thread. */
+__bpf_kfunc bool xk_in_task(bpf_user_pt_regs_t *ctx)
+{
+	struct xk_policy_cpu *cpu = run_of(ctx);
+
+	return cpu && !xk_level(cpu->regs);
+}
+
+/* Which of the constant's places it is: the number of the site. */
+__bpf_kfunc u32 xk_site(bpf_user_pt_regs_t *ctx)
+{
+	struct xk_policy_cpu *cpu = run_of(ctx);
+
+	return cpu ? cpu->site->index : 0;
+}
+
+__bpf_kfunc_end_defs();
+
+BTF_KFUNCS_START(kfuncs)
+BTF_ID_FLAGS(func, xk_set)
+BTF_ID_FLAGS(func, xk_default)
+BTF_ID_FLAGS(func, xk_value)
+BTF_ID_FLAGS(func, xk_transition_done)
+BTF_ID_FLAGS(func, xk_in_task)
+BTF_ID_FLAGS(func, xk_site)
+BTF_KFUNCS_END(kfuncs)
+
+static const struct btf_kfunc_id_set kfunc_set = {
+	.owner = THIS_MODULE,
+	.set = &kfuncs,
+};
+
+/* The registration ends with the module's BTF. */
+int __init xk_program_init(void)
+{
+	int cpu;
+
+	/* Modules' per-CPU data are not relocated. */
+	for_each_possible_cpu(cpu)
+		per_cpu(xk_policy_current, cpu) = &xk_policy_nobody;
+	return register_btf_kfunc_id_set(BPF_PROG_TYPE_KPROBE, &kfunc_set);
+}
+
+/* They look into current->bpf_ctx, which only perf sets. */
+static bool needs_perf(const char *name)
+{
+	return strstarts(name, "bpf_get_attach_cookie") || strstarts(name, "bpf_get_func_ip");
+}
+
+/* A function of another module can do anything. */
+static int check_call(const struct bpf_insn *insn, struct xk_error *error)
+{
+	bool kfunc = insn->src_reg == BPF_PSEUDO_KFUNC_CALL;
+	unsigned long target = (unsigned long)__bpf_call_base + insn->imm;
+	char *text = kzalloc(KSYM_SYMBOL_LEN, GFP_KERNEL);
+	struct xk_symbol symbol;
+	int ret = 0;
+
+	if (!text)
+		return -ENOMEM;
+	if (!xk_symbol_at(target, text, &symbol))
+		ret = xk_refuse(error, -EINVAL, "it calls a function that is not known");
+	else if (needs_perf(symbol.name))
+		ret = xk_refuse(error, -EINVAL, "it calls %s, which is for programs of perf",
+				symbol.name);
+	else if (kfunc && symbol.module[0] && strcmp(symbol.module, KBUILD_MODNAME))
+		ret = xk_refuse(error, -EINVAL,
+				"it calls %s of module %s, which could write anything",
+				symbol.name, symbol.module);
+	kfree(text);
+	return ret;
+}
+
+/* As the verifier left it: subprograms included, helpers and kfuncs resolved. */
+static int check_calls(const struct bpf_prog *program, struct xk_error *error)
+{
+	unsigned int i;
+	int ret;
+
+	for (i = 0; i < program->len; i++) {
+		const struct bpf_insn *insn = &program->insnsi[i];
+
+		if (insn->code == (BPF_JMP | BPF_TAIL_CALL))
+			return xk_refuse(error, -EINVAL,
+					 "it calls whatever program a map holds (tail call)");
+		/* Calls within the program go nowhere else. */
+		if (insn->code != (BPF_JMP | BPF_CALL) || insn->src_reg == BPF_PSEUDO_CALL)
+			continue;
+		ret = check_call(insn, error);
+		if (ret)
+			return ret;
+	}
+	return 0;
+}
+
+/* Under xk_lock, before any policy is in force. */
+static bool find_active(void)
+{
+	static_assert(__same_type(bpf_prog_active, int));
+	if (!xk_bpf_active)
+		xk_bpf_active = (int __percpu *)xk_internal_find("bpf_prog_active");
+	return xk_bpf_active;
+}
+
+static int check_program(const struct bpf_prog *program, struct xk_error *error)
+{
+	if (!find_active())
+		return xk_refuse(error, -EOPNOTSUPP,
+				 "this kernel hides bpf_prog_active, by which programs are kept from each other");
+	if (program->kprobe_override)
+		return xk_refuse(error, -EINVAL,
+				 "it calls bpf_override_return(), which changes registers");
+	if (program->sleepable)
+		return xk_refuse(error, -EINVAL, "it may sleep, where nothing may");
+	if (program->expected_attach_type)
+		return xk_refuse(error, -EINVAL,
+				 "it is for kprobe.multi or uprobe.multi (attach type %d); use SEC(\"kprobe\")",
+				 program->expected_attach_type);
+	return check_calls(program, error);
+}
+
+/* A reference to the program. */
+struct bpf_prog *xk_program_get(int fd, struct xk_error *error)
+{
+	struct bpf_prog *program = bpf_prog_get_type_dev(fd, BPF_PROG_TYPE_KPROBE, false);
+	int ret;
+
+	if (IS_ERR(program)) {
+		xk_refuse(error, PTR_ERR(program),
+			  "descriptor %d is no BPF program of type kprobe", fd);
+		return program;
+	}
+	ret = check_program(program, error);
+	if (!ret)
+		return program;
+	bpf_prog_put(program);
+	return ERR_PTR(ret);
+}

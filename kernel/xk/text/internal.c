@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Finds what the kernel does not export, by name, and calls it. That a function is
+ * what its name says is sure: the headers with which xk.ko was built declare it, and
+ * the kernel loads xk.ko only if it is the one of these headers.
+ */
+#include <linux/cpu.h>
+#include <linux/extable.h>
+#include <linux/kallsyms.h>
+#include <linux/kprobes.h>
+#include <linux/memory.h>
+#include <linux/mm.h>
+#include <linux/rwsem.h>
+#include <linux/sched/task_stack.h>
+#include <linux/slab.h>
+#include <asm/text-patching.h>
+
+#include "text/internal.h"
+#include "text/symbol.h"
+
+enum {
+	TEXT_POKE,
+	TEXT_MUTEX,
+	STOP_MACHINE,
+	INSN_DECODE,
+	SEARCH_EXTABLE,
+	GET_KPROBE,
+	PUT_TASK_STACK,
+	INIT_MM,
+	NR_INTERNAL,
+};
+
+static const char *const names[NR_INTERNAL] = {
+	[TEXT_POKE] = "text_poke_kgdb",
+	[TEXT_MUTEX] = "text_mutex",
+	[STOP_MACHINE] = "stop_machine_cpuslocked",
+	[INSN_DECODE] = "insn_decode",
+	[SEARCH_EXTABLE] = "search_exception_tables",
+	[GET_KPROBE] = "get_kprobe",
+	[PUT_TASK_STACK] = "put_task_stack",
+	[INIT_MM] = "init_mm",
+};
+
+static unsigned long addresses[NR_INTERNAL];
+static const char *missing = "kallsyms_lookup_name";
+
+/* Kprobes resolve names of functions; a disabled probe changes nothing. */
+static unsigned long find_lookup(void)
+{
+	struct kprobe kprobe = {
+		.symbol_name = missing,
+		.flags = KPROBE_FLAG_DISABLED,
+	};
+	char text[KSYM_SYMBOL_LEN];
+	unsigned long address = 0;
+	struct xk_symbol symbol;
+
+	if (register_kprobe(&kprobe))
+		return 0;
+	/* The probe may stand behind an endbr64. */
+	if (xk_symbol_at((unsigned long)kprobe.addr, text, &symbol) &&
+	    !strcmp(symbol.name, missing))
+		address = (unsigned long)kprobe.addr - symbol.offset;
+	unregister_kprobe(&kprobe);
+	return address;
+}
+
+static struct xk_addresses registering;
+
+/* Where the function ends only its symbol says. */
+static bool find_registering(void)
+{
+	char text[KSYM_SYMBOL_LEN];
+	struct xk_symbol symbol;
+
+	registering.start = (unsigned long)register_kprobe;
+	if (!xk_symbol_at(registering.start, text, &symbol) || symbol.offset ||
+	    strcmp(symbol.name, "register_kprobe"))
+		return false;
+	registering.end = registering.start + symbol.size;
+	return true;
+}
+
+unsigned long xk_registering_start(void)
+{
+	return registering.start;
+}
+
+unsigned long xk_registering_end(void)
+{
+	return registering.end;
+}
+
+static unsigned long lookup;
+
+unsigned long xk_internal_find(const char *name)
+{
+	return lookup ? xk_far((unsigned long)name, 0, 0, 0, lookup) : 0;
+}
+
+void xk_internal_init(void)
+{
+	unsigned int i;
+
+	lookup = find_lookup();
+	if (!lookup)
+		return;
+	missing = "register_kprobe";
+	if (!find_registering())
+		return;
+	for (i = 0; i < NR_INTERNAL; i++) {
+		addresses[i] = xk_internal_find(names[i]);
+		missing = names[i];
+		if (!addresses[i])
+			return;
+	}
+	missing = NULL;
+}
+
+const char *xk_internal_missing(void)
+{
+	return missing;
+}
+
+static struct mutex *text_lock(void)
+{
+	static_assert(__same_type(text_mutex, struct mutex));
+	return (struct mutex *)addresses[TEXT_MUTEX];
+}
+
+/* In this order everywhere in the kernel. */
+void xk_text_lock(void)
+{
+	cpus_read_lock();
+	mutex_lock(text_lock());
+}
+
+void xk_text_unlock(void)
+{
+	mutex_unlock(text_lock());
+	cpus_read_unlock();
+}
+
+/*
+ * text_poke() asserts that who writes holds text_mutex; in a stop, a stopper writes, and
+ * who holds it waits. As of the debugger, nothing is asserted of it.
+ */
+void notrace xk_text_write(unsigned long address, const void *bytes, size_t len)
+{
+	static_assert(__same_type(text_poke_kgdb, void *(void *, const void *, size_t)));
+	xk_far(address, (unsigned long)bytes, len, 0, addresses[TEXT_POKE]);
+}
+
+/*
+ * From 7.3 on, whoever writes to the text of a module sleeps for this lock of the kernel's
+ * memory if another has it for writing, or waits for it to: set_memory_rox() does, to make
+ * large pages. In a stop nobody sleeps, and nobody takes it between this look and the
+ * writing.
+ */
+bool xk_text_is_free(void)
+{
+	static_assert(__same_type(init_mm, struct mm_struct));
+	struct mm_struct *mm = (struct mm_struct *)addresses[INIT_MM];
+
+	if (!down_read_trylock(&mm->mmap_lock))
+		return false;
+	up_read(&mm->mmap_lock);
+	return true;
+}
+
+int xk_stop_machine_locked(cpu_stop_fn_t function, void *data)
+{
+	static_assert(__same_type(stop_machine_cpuslocked,
+				  int(cpu_stop_fn_t, void *, const struct cpumask *)));
+	return xk_far((unsigned long)function, (unsigned long)data,
+		      (unsigned long)cpu_online_mask, 0, addresses[STOP_MACHINE]);
+}
+
+int xk_insn_decode(struct insn *insn, const void *bytes, int len)
+{
+	static_assert(__same_type(insn_decode,
+				  int(struct insn *, const void *, int, enum insn_mode)));
+	return xk_far((unsigned long)insn, (unsigned long)bytes, len, INSN_MODE_64,
+		      addresses[INSN_DECODE]);
+}
+
+bool xk_may_fault(unsigned long address)
+{
+	static_assert(__same_type(search_exception_tables,
+				  const struct exception_table_entry *(unsigned long)));
+	return xk_far(address, 0, 0, 0, addresses[SEARCH_EXTABLE]);
+}
+
+struct kprobe *notrace xk_kprobe_at(unsigned long address)
+{
+	static_assert(__same_type(get_kprobe, struct kprobe *(void *)));
+	return (struct kprobe *)xk_far(address, 0, 0, 0, addresses[GET_KPROBE]);
+}
+
+void xk_put_task_stack(struct task_struct *task)
+{
+	xk_far((unsigned long)task, 0, 0, 0, addresses[PUT_TASK_STACK]);
+}

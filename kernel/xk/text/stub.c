@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Which stub is whose. */
+#include <linux/lockdep.h>
+#include <linux/string.h>
+#include <linux/uaccess.h>
+
+#include "base/lock.h"
+#include "text/poke.h"
+#include "text/stub.h"
+
+/* Handlers read the site of their own. */
+static struct xk_stub stubs[XK_STUBS];
+
+struct xk_stub *xk_stub_get(struct xk_live_site *site)
+{
+	unsigned int i;
+
+	lockdep_assert_held(&xk_lock);
+	for (i = 0; i < XK_STUBS; i++) {
+		if (stubs[i].site || stubs[i].retired)
+			continue;
+		memset(&stubs[i], 0, sizeof(stubs[i]));
+		stubs[i].site = site;
+		return &stubs[i];
+	}
+	return NULL;
+}
+
+void xk_stub_put(struct xk_stub *stub)
+{
+	lockdep_assert_held(&xk_lock);
+	stub->site = NULL;
+	stub->retired = false;
+}
+
+struct xk_stub *xk_stub_next(struct xk_stub *stub)
+{
+	stub = stub ? stub + 1 : stubs;
+	return stub < stubs + XK_STUBS ? stub : NULL;
+}
+
+unsigned long xk_stub_address(const struct xk_stub *stub)
+{
+	return (unsigned long)xk_stub_pool + (stub - stubs) * XK_STUB_LEN;
+}
+
+const struct xk_live_site *xk_stub_site(unsigned long address)
+{
+	return stubs[(address - (unsigned long)xk_stub_pool) / XK_STUB_LEN].site;
+}
+
+bool xk_jump_begins(unsigned long address)
+{
+	unsigned int i;
+
+	for (i = 0; i < XK_STUBS; i++)
+		if (stubs[i].armed && stubs[i].window.address == address)
+			return true;
+	return false;
+}
+
+bool xk_jump_covers(unsigned long address)
+{
+	unsigned int i;
+
+	for (i = 0; i < XK_STUBS; i++)
+		if (stubs[i].armed && address - stubs[i].window.address < stubs[i].window.len)
+			return true;
+	return false;
+}
+
+void xk_jump_of(const struct xk_stub *stub, struct xk_poke *poke)
+{
+	poke->address = stub->window.address;
+	poke->meanwhile = xk_stub_address(stub);
+	poke->len = stub->window.len;
+	xk_write_jump(poke->bytes, poke->len, poke->address, poke->meanwhile);
+}
+
+bool xk_text_is(unsigned long address, const u8 *bytes, unsigned int len)
+{
+	u8 running[XK_MAX_WINDOW];
+
+	return !copy_from_kernel_nofault(running, (void *)address, len) &&
+	       !memcmp(running, bytes, len);
+}
+
+bool xk_jump_is_retired(unsigned long address)
+{
+	struct xk_poke jump;
+	unsigned int i;
+
+	for (i = 0; i < XK_STUBS; i++) {
+		if (!stubs[i].retired || !stubs[i].armed ||
+		    address - stubs[i].window.address >= stubs[i].window.len)
+			continue;
+		xk_jump_of(&stubs[i], &jump);
+		return xk_text_is(jump.address, jump.bytes, jump.len);
+	}
+	return false;
+}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Which of two versions a handler uses while a transition settles.
+ *
+ * Values change only while the machine is stopped, and an interrupt or a softirq
+ * never lasts over a stop; so each of them sees one version, whichever thread it
+ * interrupted, and `current` alone decides. Only an NMI may run during a stop,
+ * above the stopper: its CPU has noted the epoch of the transition before the
+ * stop ended, but not in the middle of an NMI.
+ */
+#include <linux/kprobes.h>
+#include <linux/sched.h>
+
+#include "text/poke.h"
+#include "transition/handler.h"
+#include "transition/scan.h"
+
+/* `values` is settling, or was a moment ago. */
+const struct xk_values *notrace xk_version(const struct xk_values *values)
+{
+	const struct xk_settling *settling = READ_ONCE(values->settling);
+
+	if (!settling)
+		return values;
+	if (this_cpu_read(xk_epoch) < settling->epoch || xk_settling_has(settling, current))
+		return values->before;
+	return values;
+}
+
+NOKPROBE_SYMBOL(xk_version);
+
+int notrace xk_handle_settling(const struct xk_live_site *site, const struct xk_values *values,
+			       struct pt_regs *regs)
+{
+	values = xk_version(values);
+	if (values->policy)
+		return xk_policy_handle(site, values, regs);
+	return xk_run(site, xk_values_at(values, site), regs);
+}
+
+NOKPROBE_SYMBOL(xk_handle_settling);

@@ -131,8 +131,10 @@ static int verify_text(const struct xk_place *place, u8 *view, u32 len, struct x
 
 	for (attempt = 1; ; attempt++) {
 		ret = compare_text(place, view, len, error);
-		if (ret != -EBADMSG || attempt == ATTEMPTS)
+		if ((ret != -EBADMSG && ret != -EBUSY) || attempt == ATTEMPTS)
 			return ret;
+		if (ret == -EBUSY)
+			xk_backends_reclaim();
 		msleep(ATTEMPT_INTERVAL_MS);
 	}
 }

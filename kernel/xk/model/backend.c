@@ -36,6 +36,15 @@ void xk_backends_module_going(const struct module *module)
 			(*at)->module_going(module);
 }
 
+void xk_backends_reclaim(void)
+{
+	const struct xk_backend *const *at;
+
+	for_each_backend(at)
+		if ((*at)->reclaim)
+			(*at)->reclaim();
+}
+
 void xk_backends_flush(void)
 {
 	const struct xk_backend *const *at;

@@ -120,6 +120,8 @@ struct xk_backend {
 
 	/* The text of a module goes: nothing is put back there. */
 	void (*module_going)(const struct module *module);
+	/* Text that tunes have left behind goes now, if it can: it is in the way. */
+	void (*reclaim)(void);
 	/* What was kept until the end of an operation can go. */
 	void (*flush)(void);
 };
@@ -134,6 +136,7 @@ extern const struct xk_backend *const xk_backends[];
 int xk_backends_init(void);
 void xk_backends_exit(void);
 void xk_backends_module_going(const struct module *module);
+void xk_backends_reclaim(void);
 void xk_backends_flush(void);
 bool xk_backends_hold_value(const struct xk_live_site *site, unsigned long address);
 

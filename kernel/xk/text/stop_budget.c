@@ -9,8 +9,9 @@
 #include <linux/minmax.h>
 #include <linux/timekeeping.h>
 
+#include "base/lock.h"
 #include "text/stop_budget.h"
-#include "model/tune.h"
+#include "uapi/xk.h"
 
 #define FREE_STOPS 8
 #define SHARE 1000

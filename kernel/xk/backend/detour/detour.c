@@ -242,5 +242,6 @@ const struct xk_backend xk_backend_detour = {
 	.free_change = xk_detours_free_change,
 	.settle = xk_detours_settle,
 	.module_going = xk_detours_module_going,
+	.reclaim = xk_detours_reclaim,
 	.flush = xk_guards_flush,
 };

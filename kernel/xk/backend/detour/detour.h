@@ -35,6 +35,7 @@ void xk_detours_settle(struct xk_tune *const *tunes, unsigned int nr);
 
 /* retire.c. Hooks: the sites are no detours any more. */
 void xk_detours_retire(struct xk_live_site **sites, unsigned int nr);
+void xk_detours_reclaim(void);
 void xk_detours_module_going(const struct module *module);
 /* Waits until no stub is in use. */
 void xk_detours_exit(void);

@@ -166,16 +166,35 @@ static bool may_reclaim(struct xk_stub *const *stubs, unsigned int nr)
 	return may;
 }
 
-static void reclaim_all(struct work_struct *work)
+static unsigned int collect_retired(struct xk_stub *stubs[XK_BATCH])
 {
-	struct xk_stub *stubs[XK_BATCH];
 	struct xk_stub *stub;
 	unsigned int nr = 0;
 
-	mutex_lock(&xk_lock);
 	for (stub = xk_stub_next(NULL); stub && nr < XK_BATCH; stub = xk_stub_next(stub))
 		if (stub->retired)
 			stubs[nr++] = stub;
+	return nr;
+}
+
+/* Somebody meets them, and waits. */
+void xk_detours_reclaim(void)
+{
+	struct xk_stub *stubs[XK_BATCH];
+	unsigned int nr = collect_retired(stubs);
+
+	lockdep_assert_held(&xk_lock);
+	if (nr)
+		retire(stubs, nr, NULL);
+}
+
+static void reclaim_all(struct work_struct *work)
+{
+	struct xk_stub *stubs[XK_BATCH];
+	unsigned int nr;
+
+	mutex_lock(&xk_lock);
+	nr = collect_retired(stubs);
 	if (!nr)
 		reclaim_budget = (struct xk_stop_budget){};
 	if (nr && may_reclaim(stubs, nr)) {

@@ -151,7 +151,7 @@ static void emit_before(struct xk_emitter *out, struct xk_stub *stub, struct par
 			unsigned int at)
 {
 	const struct xk_window *window = &stub->window;
-	unsigned int asked;
+	unsigned int handled;
 
 	emit_relocated(out, window, 0, at);
 	emit_selector(out, stub);

@@ -103,11 +103,11 @@ impl Faults {
         let (mut result, injected) = self.once(&mut work)?;
         for _ in 0..ATTEMPTS {
             let Err(error) = &result else { break };
-            if !injected && !self.lingers(error) {
+            if !injected && !lingers(error) {
                 break;
             }
-            eprintln!("soak: with a fault: {error:#}");
-            self.failed.fetch_add(1, Ordering::Relaxed);
+            eprintln!("soak: with {}: {error:#}", if injected { "a fault" } else { "a probe on a jump" });
+            self.failed.fetch_add(injected.into(), Ordering::Relaxed);
             result = self.quietly(|| {
                 clean().context("after an allocation failed")?;
                 std::thread::sleep(PAUSE);
@@ -115,12 +115,6 @@ impl Faults {
             })?;
         }
         result
-    }
-
-    /// Without memory for a stop, a jump of ours goes a little later than its tune (`detour_retire.c`).
-    fn lingers(&self, error: &anyhow::Error) -> bool {
-        let faults = self.faulty.load(Ordering::Relaxed) || self.injected.load(Ordering::Relaxed) > 0;
-        faults && format!("{error:#}").ends_with("a jump of an earlier tune has not gone yet; try again")
     }
 
     /// Also whether an allocation failed meanwhile.
@@ -165,4 +159,10 @@ pub(super) fn starve(soak: &Soak<'_>) -> Result<()> {
         }
     }
     Ok(fs::write(format!("{FAULTY}/after"), "0")?)
+}
+
+/// As long as a foreign probe stands on a jump of ours, the jump stays when its tune has gone
+/// (`backend/detour/retire.c`).
+fn lingers(error: &anyhow::Error) -> bool {
+    format!("{error:#}").ends_with("a jump of an earlier tune has not gone yet; try again")
 }

@@ -44,9 +44,21 @@ unsigned long xk_stub_address(const struct xk_stub *stub)
 	return (unsigned long)xk_stub_pool + (stub - stubs) * XK_STUB_LEN;
 }
 
+static const struct xk_stub *stub_at(unsigned long address)
+{
+	return &stubs[(address - (unsigned long)xk_stub_pool) / XK_STUB_LEN];
+}
+
 const struct xk_live_site *xk_stub_site(unsigned long address)
 {
-	return stubs[(address - (unsigned long)xk_stub_pool) / XK_STUB_LEN].site;
+	return stub_at(address)->site;
+}
+
+bool xk_stub_overlaps(unsigned long address, unsigned long start, unsigned long end)
+{
+	const struct xk_window *window = &stub_at(address)->window;
+
+	return window->address < end && start < window->address + window->len;
 }
 
 bool xk_jump_begins(unsigned long address)

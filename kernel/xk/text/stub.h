@@ -68,6 +68,9 @@ unsigned long xk_stub_address(const struct xk_stub *stub);
 /* The site of the stub that has this address; NULL: nobody's. Also in a stop. */
 const struct xk_live_site *xk_stub_site(unsigned long address);
 
+/* The stub that has this address has copies of instructions from `start` to before `end`. */
+bool xk_stub_overlaps(unsigned long address, unsigned long start, unsigned long end);
+
 /* The jump in the window of a stub. */
 void xk_jump_of(const struct xk_stub *stub, struct xk_poke *poke);
 

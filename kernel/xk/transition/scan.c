@@ -127,12 +127,24 @@ static bool changes(const struct xk_live_site *site, const struct xk_live_transi
 	return site && site->tune->transition == transition;
 }
 
+/* A thread in this stub executes copies of instructions in a range, as they were. */
+static bool has_copies(unsigned long stub, const struct xk_range_set *ranges)
+{
+	unsigned int i;
+
+	for (i = 0; i < ranges->nr; i++)
+		if (xk_stub_overlaps(stub, ranges->at[i].start, ranges->at[i].end))
+			return true;
+	return false;
+}
+
 /*
  * Whether the instruction at which a frame stands is in a range: where it was
  * interrupted, or the call that has not returned, which lies before the address
  * to which it will. A frame that was interrupted may have returned already, but
  * for a jump: return thunks have no frame of their own. Who is in a stub of a tune that
- * changes has chosen a value.
+ * changes has chosen a value; so has, in a stub of a tune that has gone, who executes there
+ * what changes.
  */
 static bool stands_in(const struct xk_frame *frame, void *data)
 {
@@ -140,7 +152,8 @@ static bool stands_in(const struct xk_frame *frame, void *data)
 	const struct xk_range_set *ranges = transition->scan.ranges;
 
 	if (frame->in_stub)
-		return changes(xk_stub_site(frame->address), transition);
+		return changes(xk_stub_site(frame->address), transition) ||
+		       has_copies(frame->address, ranges);
 	if (frame->interrupted)
 		return contains(ranges, frame->address);
 	return contains(ranges, frame->address - 1) ||

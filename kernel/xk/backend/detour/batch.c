@@ -27,6 +27,16 @@ bool xk_window_is_probed(const struct xk_window *window)
 }
 
 /*
+ * The frame is in a stub of another window, whose tune has gone, that had some of these
+ * instructions: the thread executes them there, and returns to where that window ended.
+ */
+static bool is_in_stub_of(const struct xk_frame *frame, const struct xk_window *window)
+{
+	return frame->in_stub && xk_stub_overlaps(frame->address, window->address,
+						  window->address + window->len);
+}
+
+/*
  * Which windows is it in the middle of, which stubs in? Who registers a probe may have
  * copied an instruction and be about to have it found (register_kprobe()): when its
  * breakpoint is met, it goes on in the middle of the window.
@@ -46,8 +56,9 @@ static bool note_frame(const struct xk_frame *frame, void *data)
 		struct xk_stub *stub = batch->stubs[i];
 		const struct xk_window *window = &stub->window;
 		bool in_stub = xk_in_stub(stub, address);
-		bool entered = address > window->address &&
-			       address < window->address + window->len;
+		bool entered = (address > window->address &&
+				address < window->address + window->len) ||
+			       (!in_stub && is_in_stub_of(frame, window));
 
 		stub->entered |= entered;
 		stub->empty &= !in_stub;

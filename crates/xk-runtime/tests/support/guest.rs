@@ -62,10 +62,26 @@ pub fn modules(folders: &[(&str, &str)]) -> String {
     variables.join(" ")
 }
 
-/// Boots a guest, runs what is inside with these variables, and
-/// returns everything that was said.
+/// Boots a guest, runs the tests inside with these variables, and returns the whole output. If this test program was
+/// started for some tests only (`cargo test -p xk-runtime --test detours NAME`), only these run in the guest.
 pub fn boot(seconds: u32, environment: &str) -> String {
-    boot_for(seconds, environment, "inside::")
+    let wanted = filters(std::env::args().skip(1));
+    boot_for(seconds, environment, if wanted.is_empty() { "inside::" } else { &wanted })
+}
+
+/// The names, or parts of names, that this test program was started for, separated by spaces.
+fn filters(arguments: impl Iterator<Item = String>) -> String {
+    const WITH_VALUE: [&str; 7] = ["--skip", "--test-threads", "--format", "--color", "--logfile", "--shuffle-seed", "-Z"];
+    let mut names = Vec::new();
+    let mut is_value = false;
+    for argument in arguments {
+        if !is_value && !argument.starts_with('-') {
+            names.push(argument);
+            continue;
+        }
+        is_value = !is_value && WITH_VALUE.contains(&argument.as_str());
+    }
+    names.join(" ")
 }
 
 /// The kernel's argument, and what fails in the guest unless the kernel says that it took effect.
@@ -116,7 +132,24 @@ pub fn passed(output: &str, name: &str) {
     let passed = output.contains(&format!("test inside::{name} ... ok"));
     // 101: a test of the guest failed, which is for that test to say.
     let healthy = output.ends_with("exit status: 0") || output.ends_with("exit status: 101");
-    assert!(passed && healthy, "{output}");
+    if passed && healthy {
+        return;
+    }
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.log"));
+    std::fs::write(&file, output).unwrap();
+    panic!("{}\nthe whole output of the guest is in {}", excerpt(output, name), file.display());
+}
+
+/// What the test of this name printed, and the end of the output, which says how the guest ended.
+fn excerpt(output: &str, name: &str) -> String {
+    const LAST: usize = 40;
+    let own = output.split_once(&format!("---- inside::{name} stdout ----")).map_or("", |(_, rest)| {
+        let end = rest.find("\n---- inside::").or_else(|| rest.find("\nfailures:"));
+        &rest[..end.unwrap_or(rest.len())]
+    });
+    let lines: Vec<&str> = output.lines().collect();
+    let last = lines[lines.len().saturating_sub(LAST)..].join("\n");
+    format!("{own}\n...\n{last}")
 }
 
 /// Whether a program succeeds.

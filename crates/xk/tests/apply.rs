@@ -13,12 +13,12 @@ mod support;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use serde_json::Value;
-use support::guest::{boot, info, insmod, output_of, passed, repository, run, XK_KO};
+use support::guest::{boot, info, insmod, modules, output_of, passed, repository, run, wait_for, XK_KO};
 use support::{
     alter_a_byte, altered_tables, build, contains, depth, environment, fresh_xk, json, setting, tunes, with_header, xk,
     Reader, BLK, OBJECTS, SHRINK,
@@ -29,6 +29,9 @@ const PIE: &str = "QUEUE_THRESHOLD";
 /// Acts in the module tcp_cubic.
 const SHARE: &str = "net/ipv4/tcp_cubic.c:439";
 const SOFTIRQ: &str = "MAX_SOFTIRQ_RESTART";
+
+/// A module in which threads hide. Set in the guest only.
+const ATOMIC_KO: &str = "XK_TEST_ATOMIC";
 
 guest_tests! {
     what_is_declared_is_in_force_and_stays,
@@ -41,6 +44,8 @@ guest_tests! {
     policies_are_declared,
     a_value_is_declared_for_one_process,
     a_lease_is_renewed,
+    a_thread_whose_stack_cannot_be_read_is_named,
+    what_waits_for_an_unreadable_stack_may_end,
     the_service_applies_and_removes,
     what_is_watched_is_what_happened,
     a_terminal_is_left_as_it_was,
@@ -85,7 +90,8 @@ fn guest_output() -> &'static str {
             fs::write(&source, with_header(&text)).unwrap();
             output_of(Command::new(env!("CARGO_BIN_EXE_xk")).args(["compile", "--btf", &types]).arg(&source));
         }
-        boot(1500, &environment(&store, folder.path()))
+        let atomic = modules(&[(ATOMIC_KO, "kernel/atomic")]);
+        boot(1500, &format!("{} {atomic}", environment(&store, folder.path())))
     })
 }
 

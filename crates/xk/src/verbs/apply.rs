@@ -21,7 +21,7 @@ use self::goal::{Goals, Resolver, To};
 use self::plan::{plan, InForce, Step, Within};
 use self::record::Keeper;
 use super::transition::{self, Options};
-use super::{device_if_loaded, get, title_of};
+use super::{device_if_loaded, get, is_tune_of, title_of};
 use crate::context::{running, Folders, Tables};
 use crate::exit::{Exit, Failure, Result};
 use crate::output::{print_json, Columns, Paint};
@@ -84,6 +84,10 @@ pub fn run(args: &Args) -> Result {
         None => return Err(RuntimeError::NotLoaded.into()),
     };
     let keeper = Keeper::new()?;
+    if !args.dry_run {
+        let declared = |tune: &TuneStatus| goals.goals.iter().any(|goal| is_tune_of(tune, &goal.table.constant));
+        args.transition.finish(&device, &tables, declared)?;
+    }
     let tunes = device.tunes()?;
     let record = keeper.read(&tunes)?;
     let now = InForce { tunes: &tunes, groups: &Group::all(&tunes), record: &record };

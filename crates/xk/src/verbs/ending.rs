@@ -30,19 +30,8 @@ pub fn end(device: &Device, ending: &[&TuneStatus], options: &Options, tables: &
     let needed = ending.iter().map(|tune| tune.mode).max().unwrap_or(Mode::Now);
     let known: Vec<_> = ending.iter().map(|tune| (tune, tables.of_tune(&tune.name))).collect();
     let mode = options.mode(needed, known.iter().filter_map(|(_, table)| *table))?;
-    if let Some((tune, _)) = known.iter().find(|(tune, table)| table.is_none() && mode < tune.mode) {
-        return Err(Failure::error(format!(
-            "{} was changed in mode {}, and its scope table, which says whether mode {mode} is enough, is gone: leave out \
-             the mode; nothing was changed",
-            tune.name, tune.mode
-        )));
-    }
-    if let Some((tune, _)) = known.iter().find(|(_, table)| table.is_none() && options.leaves_out()) {
-        return Err(Failure::error(format!(
-            "{}: its scope table, which says whether a thread may be left out, is gone: leave out --ignore-unreadable; \
-             nothing was changed",
-            tune.name
-        )));
+    for (tune, _) in known.iter().filter(|(_, table)| table.is_none()) {
+        options.without_table(tune, mode)?;
     }
     let changes: Vec<Change> = ending.iter().map(|tune| Change { id: tune.id, to: Target::Unload }).collect();
     Ok((options.run(device, &changes, mode).map_err(transition::failure)?, mode))

@@ -1,12 +1,13 @@
 //! How values change: what `xk set` and `xk unset` have in common.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use xk_runtime::{Change, Device, Error as RuntimeError, Mode, Outcome, Transition};
+use xk_runtime::{Change, Device, Error as RuntimeError, Mode, Outcome, State, Transition, TuneStatus};
 use xk_table::ScopeTable;
 
-use super::title;
+use super::{title, title_of};
+use crate::context::Tables;
 use crate::exit::{Exit, Failure, Result};
 
 /// When threads go over to another value.
@@ -29,6 +30,9 @@ impl From<Wanted> for Mode {
         }
     }
 }
+
+/// Between two looks at tunes that end.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// Options of a transition.
 #[derive(Debug, clap::Args)]
@@ -79,6 +83,72 @@ impl Options {
     /// Whether threads are to be left out of account.
     pub fn leaves_out(&self) -> bool {
         !self.ignore_unreadable.is_empty()
+    }
+
+    /// Refuses what only the table of `tune`, which is gone, says to be sound.
+    ///
+    /// # Errors
+    /// When a mode is weaker than the tune's, or a thread is to be left out.
+    pub fn without_table(&self, tune: &TuneStatus, mode: Mode) -> Result {
+        if mode < tune.mode {
+            return Err(Failure::error(format!(
+                "{} was changed in mode {}, and its scope table, which says whether mode {mode} is enough, is gone: leave \
+                 out the mode; nothing was changed",
+                tune.name, tune.mode
+            )));
+        }
+        if self.leaves_out() {
+            return Err(Failure::error(format!(
+                "{}: its scope table, which says whether a thread may be left out, is gone: leave out \
+                 --ignore-unreadable; nothing was changed",
+                tune.name
+            )));
+        }
+        Ok(())
+    }
+
+    /// Tunes that are `wanted` and whose process has ended may be waiting for the very threads that are to be left out,
+    /// for ever. They wait for them no longer; returns when these tunes are gone.
+    ///
+    /// # Errors
+    /// When a thread may not be left out, or other threads are waited for longer than the bound.
+    pub fn finish(&self, device: &Device, tables: &Tables, wanted: impl Fn(&TuneStatus) -> bool) -> Result {
+        if !self.leaves_out() {
+            return Ok(());
+        }
+        let started = Instant::now();
+        let going = || -> Result<Vec<TuneStatus>> {
+            let tunes = device.tunes()?;
+            Ok(tunes.into_iter().filter(|tune| tune.state == State::Unloading && wanted(tune)).collect())
+        };
+        let mut left = going()?;
+        for tune in &left {
+            tables
+                .of_tune(&tune.name)
+                .map_or_else(|| self.without_table(tune, tune.mode), |table| self.all_threads(table))?;
+            for &thread in &self.ignore_unreadable {
+                match device.ignore(tune.id, thread) {
+                    // It has gone meanwhile.
+                    Ok(()) | Err(RuntimeError::NoSuchTune(_)) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+        while let Some(tune) = left.first() {
+            if started.elapsed() > self.timeout {
+                return Err(Failure::new(
+                    Exit::Blocked,
+                    format!(
+                        "{} still goes back to its default, and other threads are in the way: `xk status` names them; \
+                         nothing was changed",
+                        title_of(tune, tables)
+                    ),
+                ));
+            }
+            std::thread::sleep(PAUSE);
+            left = going()?;
+        }
+        Ok(())
     }
 
     /// Makes the changes as one.

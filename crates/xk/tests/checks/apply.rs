@@ -356,3 +356,87 @@ pub fn a_terminal_is_left_as_it_was() {
     contains(&on_terminal("-n 1 -d 1s", b""), &[enter, "SHRINK_BATCH", " 256 ", leave, " icanon", " echo "]);
     contains(&on_terminal("-d 1h", b"q"), &[enter, leave, " icanon", " echo "]);
 }
+
+/// A process whose stack no unwinder can read to its end. It is in no span.
+struct Hidden(Child);
+
+impl Hidden {
+    fn new() -> Self {
+        let child = Command::new("sh").args(["-c", "echo hide 0 >/proc/xk_atomic"]).spawn().unwrap();
+        let stack = format!("/proc/{}/stack", child.id());
+        wait_for("it hides", || fs::read_to_string(&stack).unwrap().contains("xk_atomic_rest"));
+        Self(child)
+    }
+
+    fn thread(&self) -> String {
+        self.0.id().to_string()
+    }
+
+    fn release(mut self) {
+        fs::write("/proc/xk_atomic", "release").unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+/// It blocks everything until it is named, and then nothing.
+pub fn a_thread_whose_stack_cannot_be_read_is_named() {
+    insmod(ATOMIC_KO);
+    let hidden = Hidden::new();
+    let thread = hidden.thread();
+    let without = format!("--ignore-unreadable={thread}");
+    let blocked = format!("{thread} (sh): its stack cannot be read");
+    let warning = format!("warning: thread {thread} is not waited for, as its stack cannot be read");
+    declare("a.toml", &format!("[[tune]]\nbackend = \"kprobe\"\nset = {{ {BLK} = 64 }}\n"));
+    let set = ["set", "BLK_MAX_REQUEST_COUNT=64", "--backend", "kprobe"];
+    let brief = ["--timeout", "500ms"];
+    for (command, end) in [(&["apply", FOLDER][..], &["apply", "--remove"][..]), (&set, &["unset", BLK])] {
+        contains(&xk(6, &[command, &brief].concat()), &[&blocked]);
+        assert_eq!(depth(), 32);
+        assert_eq!(values(), []);
+        contains(&xk(0, &[command, &[&without]].concat()), &[&warning]);
+        assert_eq!((of(BLK), depth()), (Some(64), 64));
+        assert_eq!(tunes()[0]["ignored"], serde_json::json!([hidden.0.id()]));
+        // It is remembered.
+        contains(&xk(0, end), &["BLK_MAX_REQUEST_COUNT = 32"]);
+        assert_eq!((of(BLK), depth()), (None, 32));
+    }
+
+    // Nobody else is left out, and a refusal changes nothing.
+    xk(0, &[&set[..], &[&without]].concat());
+    declare("a.toml", &format!("[[tune]]\nbackend = \"kprobe\"\nset = {{ {SHRINK} = 256 }}\n"));
+    changes_nothing(1, &["the stack of thread 1 (", "can be read"], |code| {
+        xk(code, &["apply", FOLDER, "--ignore-unreadable=1"])
+    });
+    xk(0, &["unset", BLK]);
+    hidden.release();
+    assert!(run("rmmod", &["xk_atomic"]));
+}
+
+/// Without a process, a tune waits for it, too.
+pub fn what_waits_for_an_unreadable_stack_may_end() {
+    insmod(ATOMIC_KO);
+    declare("a.toml", &format!("[[tune]]\nbackend = \"kprobe\"\nset = {{ {BLK} = 100 }}\n"));
+    let set = ["set", "BLK_MAX_REQUEST_COUNT=64", "--hold", "--backend", "kprobe"];
+    let mut holder = Command::new(env!("CARGO_BIN_EXE_xk")).args(set).stdout(Stdio::null()).spawn().unwrap();
+    wait_for("it holds", || of(BLK) == Some(64));
+    let hidden = Hidden::new();
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    wait_for("it goes", || tunes().iter().any(|tune| tune["state"] == "unloading"));
+    contains(&apply(1), &["BLK_MAX_REQUEST_COUNT is tuned to 64 already"]);
+    xk(0, &["apply", FOLDER, "--ignore-unreadable", &hidden.thread()]);
+    assert_eq!((of(BLK), depth()), (Some(100), 100));
+    // A table that is gone cannot say whether that is sound.
+    let empty = tempfile::tempdir().unwrap();
+    for option in [format!("--ignore-unreadable={}", hidden.thread()), "--mode=now".into()] {
+        let mut remove = Command::new(env!("CARGO_BIN_EXE_xk"));
+        let output = remove.args(["apply", "--remove", &option]).env("XK_STORE", empty.path()).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        contains(&text, &["is gone: leave out", "nothing was changed"]);
+    }
+    assert_eq!(of(BLK), Some(100));
+    xk(0, &["apply", "--remove"]);
+    hidden.release();
+    assert!(run("rmmod", &["xk_atomic"]));
+}

@@ -111,6 +111,11 @@ impl Work<'_> {
     ) -> Result<(Transition, Mode)> {
         let programs = self.verify(goals, prepared)?;
         let mode = options.mode(mode_of(steps)?, steps.iter().filter_map(|step| table(step, self.tables)))?;
+        for step in steps {
+            if let (Step::Remove(_, tune), None) = (step, table(step, self.tables)) {
+                options.without_table(tune, mode)?;
+            }
+        }
         // From here on nothing but SIGKILL ends the process half-way; that is the kernel's to undo.
         signals::hold_back();
         let given = self.load(steps, mode)?;

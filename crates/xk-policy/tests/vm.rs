@@ -41,6 +41,7 @@ guest_tests! {
     a_policy_knows_when_everybody_has_gone_over,
     a_thread_that_is_inside_keeps_the_value_without_the_policy,
     two_decisions_never_meet_in_one_activation,
+    a_decision_holds_while_another_program_is_at_work,
     a_new_policy_replaces_the_old_in_one_flip,
     companions_run_as_long_as_the_policy,
     sigkill_of_the_owner_ends_policy_and_companions,

@@ -10,10 +10,13 @@ use xk_table::Values;
 
 use super::*;
 
+#[path = "beside.rs"]
+mod beside;
 #[path = "policies_by_detours.rs"]
 mod by_detours;
 #[path = "userfault.rs"]
 mod userfault;
+pub use beside::a_decision_holds_while_another_program_is_at_work;
 pub use by_detours::{
     a_detour_changes_between_value_and_policy, all_of_it_holds_by_detours,
     an_interrupt_above_a_policy_uses_the_value_beneath,

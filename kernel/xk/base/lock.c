@@ -2,5 +2,6 @@
 /* The lock of xk.ko; see lock.h. */
 #include "base/lock.h"
 
+/* The list of tunes, and everything in it but what handlers read. */
 DEFINE_MUTEX(xk_lock);
 struct workqueue_struct *xk_workqueue;

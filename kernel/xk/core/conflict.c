@@ -64,8 +64,8 @@ bool xk_sites_overlap(const struct xk_live_site *site, const struct xk_live_site
 }
 
 const struct xk_live_site *xk_find_conflict(const struct xk_live_site *site,
-				     bool (*conflict)(const struct xk_live_site *site,
-						      const struct xk_live_site *other))
+					    bool (*conflict)(const struct xk_live_site *site,
+							     const struct xk_live_site *other))
 {
 	struct xk_tune *tune;
 	unsigned int i;

@@ -89,8 +89,8 @@ int xk_scope_init(struct xk_tune *tune, unsigned int index,
 		return ret;
 	analysed = xk_analysed_get(tune, request, from->text, from->mask, from->text_len);
 	if (IS_ERR(analysed))
-		return xk_refuse(error, PTR_ERR(analysed), "scope %u: text or mask is not in the table",
-				 index);
+		return xk_refuse(error, PTR_ERR(analysed),
+				 "scope %u: text or mask is not in the table", index);
 	scope->place.analysed = analysed;
 	scope->place.function = from->address;
 	return check_ranges(scope, from->text_len, error);

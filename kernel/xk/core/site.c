@@ -173,8 +173,8 @@ static int copy_source(struct xk_tune *tune, unsigned int index,
 
 	analysed = xk_analysed_get(tune, request, from->text, from->mask, from->text_len);
 	if (IS_ERR(analysed))
-		return xk_refuse(error, PTR_ERR(analysed), "site %u: text or mask is not in the table",
-				 index);
+		return xk_refuse(error, PTR_ERR(analysed),
+				 "site %u: text or mask is not in the table", index);
 	site->place.analysed = analysed;
 	site->nr_ops = from->nr_ops;
 	site->ops = kmemdup_array(from->ops, from->nr_ops, sizeof(*site->ops), GFP_KERNEL);
@@ -250,7 +250,7 @@ static int choose_backend(struct xk_live_site *site, const u8 *text, u32 len,
 	const char *why;
 
 	site->why_not = NULL;
-	for_each_backend(at) {
+	for (at = xk_backends; *at; at++) {
 		const struct xk_backend *backend = *at;
 
 		if (!backend->prepare || !xk_backend_wanted(backend, site->tune->load_flags))

@@ -127,7 +127,7 @@ static int arm_all(struct xk_tune *tune, struct xk_error *error)
 	const struct xk_backend *const *at;
 	int ret;
 
-	for_each_backend(at) {
+	for (at = xk_backends; *at; at++) {
 		ret = arm_by(tune, *at, error);
 		if (ret && may_fall_back(tune, *at) && !((*at)->traits & XK_BACKEND_MUST_ARM))
 			ret = fall_back(tune, *at, error);

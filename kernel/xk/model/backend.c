@@ -7,7 +7,7 @@ int xk_backends_init(void)
 	const struct xk_backend *const *at, *const *done;
 	int ret = 0;
 
-	for_each_backend(at) {
+	for (at = xk_backends; *at; at++) {
 		ret = (*at)->init ? (*at)->init() : 0;
 		if (ret)
 			break;
@@ -22,7 +22,7 @@ void xk_backends_exit(void)
 {
 	const struct xk_backend *const *at;
 
-	for_each_backend(at)
+	for (at = xk_backends; *at; at++)
 		if ((*at)->exit)
 			(*at)->exit();
 }
@@ -31,7 +31,7 @@ void xk_backends_module_going(const struct module *module)
 {
 	const struct xk_backend *const *at;
 
-	for_each_backend(at)
+	for (at = xk_backends; *at; at++)
 		if ((*at)->module_going)
 			(*at)->module_going(module);
 }
@@ -40,7 +40,7 @@ void xk_backends_reclaim(void)
 {
 	const struct xk_backend *const *at;
 
-	for_each_backend(at)
+	for (at = xk_backends; *at; at++)
 		if ((*at)->reclaim)
 			(*at)->reclaim();
 }
@@ -49,7 +49,7 @@ void xk_backends_flush(void)
 {
 	const struct xk_backend *const *at;
 
-	for_each_backend(at)
+	for (at = xk_backends; *at; at++)
 		if ((*at)->flush)
 			(*at)->flush();
 }
@@ -58,7 +58,7 @@ bool xk_backends_hold_value(const struct xk_live_site *site, unsigned long addre
 {
 	const struct xk_backend *const *at;
 
-	for_each_backend(at)
+	for (at = xk_backends; *at; at++)
 		if ((*at)->holds_value && (*at)->holds_value(site, address))
 			return true;
 	return false;
@@ -74,7 +74,7 @@ u32 xk_backend_traits(u32 load_flags)
 	const struct xk_backend *const *at;
 	u32 traits = 0;
 
-	for_each_backend(at)
+	for (at = xk_backends; *at; at++)
 		if (xk_backend_wanted(*at, load_flags))
 			traits |= (*at)->traits;
 	return traits;
@@ -84,7 +84,7 @@ const struct xk_backend *xk_backend_fallback(void)
 {
 	const struct xk_backend *const *at;
 
-	for_each_backend(at)
+	for (at = xk_backends; *at; at++)
 		if ((*at)->prepare && !(*at)->flag)
 			return *at;
 	return NULL;
@@ -94,7 +94,7 @@ const struct xk_backend *xk_backend_of_data(void)
 {
 	const struct xk_backend *const *at;
 
-	for_each_backend(at)
+	for (at = xk_backends; *at; at++)
 		if ((*at)->verify)
 			return *at;
 	return NULL;

@@ -36,8 +36,8 @@ enum xk_armed_state {
 #define XK_BACKEND_TEXT		0x1	/* changes instructions: no thread may be in the middle */
 #define XK_BACKEND_PREEMPTIBLE	0x2	/* its updates may be switched out */
 #define XK_BACKEND_SHARED	0x4	/* all threads use one value: no mode task, no policy */
-#define XK_BACKEND_FLIP_LAST	0x8	/* its text changes after the versions, as a part of the flip */
-#define XK_BACKEND_MUST_ARM	0x10	/* a load fails, instead of falling back, if it cannot arm */
+#define XK_BACKEND_FLIP_LAST	0x8	/* its text changes after the versions */
+#define XK_BACKEND_MUST_ARM	0x10	/* a load fails if it cannot arm: no fallback */
 
 /* Text that changes in the stop of a transition. */
 struct xk_text_change {
@@ -130,8 +130,6 @@ struct xk_backend {
 extern const struct xk_backend *const xk_backends[];
 
 #define XK_MAX_BACKENDS 8
-
-#define for_each_backend(at) for (at = xk_backends; *(at); (at)++)
 
 int xk_backends_init(void);
 void xk_backends_exit(void);

@@ -106,7 +106,7 @@ static int take_sites(struct xk_live_policy *policy, const u32 *sites, unsigned 
 }
 
 int xk_activation_create(struct xk_live_policy *policy, const struct xk_tune *tune,
-		   const struct xk_policy *request, const struct xk_policy_lists *lists,
+			 const struct xk_policy *request, const struct xk_policy_lists *lists,
 		   struct xk_error *error)
 {
 	unsigned int i;
@@ -151,7 +151,8 @@ static int arm_watch(struct xk_watch *watch, const struct xk_place *place, struc
 }
 
 /* Those whose functions are there. */
-int xk_activation_arm(struct xk_live_policy *policy, const struct xk_tune *tune, struct xk_error *error)
+int xk_activation_arm(struct xk_live_policy *policy, const struct xk_tune *tune,
+		      struct xk_error *error)
 {
 	unsigned int i;
 	int ret;
@@ -179,7 +180,7 @@ static void disarm_watch(struct xk_watch *watch)
 
 /* `module` goes: no thread is in it. */
 void xk_activation_await_module(struct xk_live_policy *policy, const struct xk_tune *tune,
-			  const struct module *module)
+				const struct module *module)
 {
 	unsigned int i;
 

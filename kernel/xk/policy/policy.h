@@ -141,15 +141,16 @@ u64 xk_detour_decide(struct pt_regs *regs, const struct xk_stub *stub);
 
 /* activation.c */
 int xk_activation_create(struct xk_live_policy *policy, const struct xk_tune *tune,
-		   const struct xk_policy *request, const struct xk_policy_lists *lists,
+			 const struct xk_policy *request, const struct xk_policy_lists *lists,
 		   struct xk_error *error);
 void xk_activation_destroy(struct xk_live_policy *policy);
-int xk_activation_arm(struct xk_live_policy *policy, const struct xk_tune *tune, struct xk_error *error);
+int xk_activation_arm(struct xk_live_policy *policy, const struct xk_tune *tune,
+		      struct xk_error *error);
 void xk_activation_await_module(struct xk_live_policy *policy, const struct xk_tune *tune,
-			  const struct module *module);
+				const struct module *module);
 u8 xk_level(const struct pt_regs *regs);
 struct xk_decision *xk_activation_find(const struct xk_live_policy *policy,
-				 const struct pt_regs *regs);
+				       const struct pt_regs *regs);
 
 /* program.c */
 int xk_program_init(void);

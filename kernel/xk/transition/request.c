@@ -156,7 +156,8 @@ static int add_change(struct xk_live_transition *transition, struct file *caller
 		return refuse_value(tune, value, error);
 	if (policy && !tune->policy)
 		return xk_refuse(error, -EINVAL, "%s: there is no policy", tune->name);
-	return xk_transition_add(transition, tune, value, policy ? tune->policy : NULL, unload, error);
+	return xk_transition_add(transition, tune, value, policy ? tune->policy : NULL, unload,
+				 error);
 }
 
 int xk_transition(struct file *caller, struct xk_transition *request,

@@ -63,7 +63,7 @@ static unsigned int keep_clear(const struct xk_tune *tune, struct xk_addresses *
 	const struct xk_backend *const *at;
 	unsigned int nr = 0;
 
-	for_each_backend(at)
+	for (at = xk_backends; *at; at++)
 		if ((*at)->keep_clear)
 			nr += (*at)->keep_clear(tune, to ? to + nr : NULL);
 	return nr;

@@ -21,9 +21,11 @@
 #define FIRST_INTERVAL (HZ / 50 + 1)
 #define LAST_INTERVAL (HZ / 2)
 
-#define trace(event, transition, tune, value) \
-	trace_xk_##event(tune, (transition)->mode, (transition)->stops, \
-			 (transition)->settling ? (transition)->settling->nr : 0, value)
+/* For tracers: how many threads use the version from before. */
+static unsigned int nr_settling(const struct xk_live_transition *transition)
+{
+	return transition->settling ? transition->settling->nr : 0;
+}
 
 static void go_on(struct work_struct *work)
 {
@@ -70,7 +72,7 @@ static int check_backends(const struct xk_tune *tune, s64 value, struct xk_error
 	const struct xk_backend *const *at;
 	int ret = 0;
 
-	for_each_backend(at) {
+	for (at = xk_backends; *at; at++) {
 		if ((*at)->accepts)
 			ret = (*at)->accepts(tune, value, error);
 		if (ret)
@@ -107,7 +109,8 @@ int xk_transition_add(struct xk_live_transition *transition, struct xk_tune *tun
 	tune->other = values;
 	tune->leaves = unload;
 	tune->transition = transition;
-	trace(transition_start, transition, tune, value);
+	trace_xk_transition_start(tune, transition->mode, transition->stops,
+				  nr_settling(transition), value);
 	return 0;
 }
 
@@ -119,7 +122,8 @@ static void flipped(const struct xk_live_transition *transition)
 	for (i = 0; i < transition->nr; i++) {
 		struct xk_tune *tune = transition->tunes[i];
 
-		trace(flip, transition, tune, tune->values->value);
+		trace_xk_flip(tune, transition->mode, transition->stops,
+			      nr_settling(transition), tune->values->value);
 		xk_sites_write(tune, tune->values->value);
 	}
 }
@@ -188,7 +192,7 @@ static bool collect_changes(struct xk_live_transition *transition)
 	bool settling = transition->phase == XK_TRANSITION_SETTLING;
 	const struct xk_backend *const *at;
 
-	for_each_backend(at) {
+	for (at = xk_backends; *at; at++) {
 		struct xk_text_change *change = NULL;
 
 		if ((*at)->change_text)
@@ -258,7 +262,7 @@ static bool needs_stop(const struct xk_live_transition *transition)
 	unsigned int i;
 
 	for (i = 0; i < transition->nr; i++)
-		for_each_backend(at)
+		for (at = xk_backends; *at; at++)
 			if ((*at)->needs_stop &&
 			    (*at)->needs_stop(transition->tunes[i], transition->tunes[i]->other))
 				return true;
@@ -325,7 +329,8 @@ void xk_transition_revert(struct xk_live_transition *transition)
 		struct xk_tune *tune = transition->tunes[i];
 
 		tune->leaves = false;
-		trace(transition_abort, transition, tune, tune->other->value);
+		trace_xk_transition_abort(tune, transition->mode, transition->stops,
+					  nr_settling(transition), tune->other->value);
 	}
 }
 
@@ -334,9 +339,11 @@ static void finish_tune(struct xk_live_transition *transition, struct xk_tune *t
 	bool done = transition->phase == XK_TRANSITION_SETTLING;
 
 	if (transition->phase == XK_TRANSITION_WAITING)
-		trace(transition_abort, transition, tune, tune->values->value);
+		trace_xk_transition_abort(tune, transition->mode, transition->stops,
+					  nr_settling(transition), tune->values->value);
 	else
-		trace(transition_finish, transition, tune, tune->values->value);
+		trace_xk_transition_finish(tune, transition->mode, transition->stops,
+					   nr_settling(transition), tune->values->value);
 	tune->transition = NULL;
 	WRITE_ONCE(tune->values->settling, NULL);
 	xk_values_retire(tune->other);
@@ -358,7 +365,7 @@ void xk_transition_finish(struct xk_live_transition *transition)
 	lockdep_assert_held(&xk_lock);
 	/* No thread settles: handlers that are asked would say the version in force. */
 	if (transition->phase == XK_TRANSITION_SETTLING)
-		for_each_backend(at)
+		for (at = xk_backends; *at; at++)
 			if ((*at)->settle)
 				(*at)->settle(transition->tunes, transition->nr);
 

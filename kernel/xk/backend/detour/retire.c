@@ -147,6 +147,13 @@ static void retire(struct xk_stub *const *stubs, unsigned int nr,
 /* Since stubs last had nobody in them. */
 static struct xk_stop_budget reclaim_budget;
 
+static bool may_be_reclaimed(const struct xk_stub *stub)
+{
+	if (!stub->armed)
+		return stub->empty;
+	return stub->path != XK_PATH_ORIGINAL || may_disarm(stub);
+}
+
 /* Whether a stop would get any of them further: while they go on, nobody says so for sure. */
 static bool may_reclaim(struct xk_stub *const *stubs, unsigned int nr)
 {
@@ -160,8 +167,7 @@ static bool may_reclaim(struct xk_stub *const *stubs, unsigned int nr)
 	xk_outside_free(batch.outside);
 	preempt_disable();
 	for (i = 0; i < nr; i++)
-		may |= stubs[i]->armed ? stubs[i]->path != XK_PATH_ORIGINAL || may_disarm(stubs[i]) :
-					 stubs[i]->empty;
+		may |= may_be_reclaimed(stubs[i]);
 	preempt_enable();
 	return may;
 }

@@ -14,7 +14,7 @@
 static_assert(XK_MAX_RELOCATED + XK_JUMP_LEN <= XK_COPY_LEN);
 
 unsigned long xk_copy_address(const struct xk_live_patch *patch, unsigned int index,
-				  enum xk_copy which)
+			      enum xk_copy which)
 {
 	return xk_stub_address(patch->stub) + (2 * index + which) * XK_COPY_LEN;
 }
@@ -25,7 +25,7 @@ bool xk_patch_has_room(const struct xk_patch *what, u64 iv)
 }
 
 bool xk_patch_compose(const struct xk_live_site *site, const struct xk_patched *patched,
-		    s64 value, u8 *bytes)
+		      s64 value, u8 *bytes)
 {
 	u64 iv = xk_iv_apply(&site->ivs[patched->what.iv], value);
 	struct insn insn;
@@ -50,7 +50,7 @@ bool xk_copy_compose(const struct xk_window *window, u8 *code, unsigned long add
 }
 
 void xk_copy_write(const struct xk_live_patch *patch, unsigned int index, enum xk_copy which,
-		       const u8 *bytes)
+		   const u8 *bytes)
 {
 	unsigned long address = xk_copy_address(patch, index, which);
 	struct xk_window window = patch->at[index].window;

@@ -8,14 +8,13 @@
 #include "backend/data/data.h"
 #include "backend/detour/detour.h"
 #include "backend/kprobe/kprobe.h"
+#include "backend/list.h"
 #include "backend/patch/patch.h"
 
-const struct xk_backend *const xk_backends[] = {
+const struct xk_backend *const xk_backend_list[] = {
 	&xk_backend_patch,
 	&xk_backend_detour,
 	&xk_backend_kprobe,
 	&xk_backend_data,
 	NULL,
 };
-
-static_assert(ARRAY_SIZE(xk_backends) <= XK_MAX_BACKENDS);

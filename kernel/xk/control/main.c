@@ -9,6 +9,7 @@
 #include <linux/rcupdate.h>
 #include <linux/workqueue.h>
 
+#include "backend/list.h"
 #include "base/compat.h"
 #include "base/lock.h"
 #include "base/requires.h"
@@ -97,7 +98,7 @@ static int __init xk_init(void)
 	ret = xk_poke_init();
 	if (ret)
 		goto exiting;
-	ret = xk_backends_init();
+	ret = xk_backends_init(xk_backend_list);
 	if (ret)
 		goto poke;
 	ret = xk_signature_init();

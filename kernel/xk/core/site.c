@@ -246,7 +246,7 @@ int xk_site_init(struct xk_tune *tune, unsigned int index,
 static int choose_backend(struct xk_live_site *site, const u8 *text, u32 len,
 			  struct xk_error *error)
 {
-	const struct xk_backend *const *at;
+	const struct xk_backend **at;
 	const char *why;
 
 	site->why_not = NULL;

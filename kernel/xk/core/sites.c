@@ -124,7 +124,7 @@ static int fall_back(struct xk_tune *tune, const struct xk_backend *backend,
 
 static int arm_all(struct xk_tune *tune, struct xk_error *error)
 {
-	const struct xk_backend *const *at;
+	const struct xk_backend **at;
 	int ret;
 
 	for (at = xk_backends; *at; at++) {

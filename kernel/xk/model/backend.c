@@ -1,26 +1,34 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* What is asked of all backends, or told to all of them. */
+#include <linux/cache.h>
+#include <linux/errno.h>
+#include <linux/init.h>
+
 #include "model/backend.h"
 
-int xk_backends_init(void)
-{
-	const struct xk_backend *const *at, *const *done;
-	int ret = 0;
+const struct xk_backend *xk_backends[XK_MAX_BACKENDS + 1] __ro_after_init;
 
-	for (at = xk_backends; *at; at++) {
-		ret = (*at)->init ? (*at)->init() : 0;
-		if (ret)
-			break;
+int __init xk_backends_init(const struct xk_backend *const *list)
+{
+	unsigned int nr;
+	int ret;
+
+	for (nr = 0; list[nr]; nr++) {
+		ret = nr < XK_MAX_BACKENDS ? 0 : -E2BIG;
+		if (!ret && list[nr]->init)
+			ret = list[nr]->init();
+		if (ret) {
+			xk_backends_exit();
+			return ret;
+		}
+		xk_backends[nr] = list[nr];
 	}
-	for (done = xk_backends; ret && done < at; done++)
-		if ((*done)->exit)
-			(*done)->exit();
-	return ret;
+	return 0;
 }
 
 void xk_backends_exit(void)
 {
-	const struct xk_backend *const *at;
+	const struct xk_backend **at;
 
 	for (at = xk_backends; *at; at++)
 		if ((*at)->exit)
@@ -29,7 +37,7 @@ void xk_backends_exit(void)
 
 void xk_backends_module_going(const struct module *module)
 {
-	const struct xk_backend *const *at;
+	const struct xk_backend **at;
 
 	for (at = xk_backends; *at; at++)
 		if ((*at)->module_going)
@@ -38,7 +46,7 @@ void xk_backends_module_going(const struct module *module)
 
 void xk_backends_reclaim(void)
 {
-	const struct xk_backend *const *at;
+	const struct xk_backend **at;
 
 	for (at = xk_backends; *at; at++)
 		if ((*at)->reclaim)
@@ -47,7 +55,7 @@ void xk_backends_reclaim(void)
 
 void xk_backends_flush(void)
 {
-	const struct xk_backend *const *at;
+	const struct xk_backend **at;
 
 	for (at = xk_backends; *at; at++)
 		if ((*at)->flush)
@@ -56,7 +64,7 @@ void xk_backends_flush(void)
 
 bool xk_backends_hold_value(const struct xk_live_site *site, unsigned long address)
 {
-	const struct xk_backend *const *at;
+	const struct xk_backend **at;
 
 	for (at = xk_backends; *at; at++)
 		if ((*at)->holds_value && (*at)->holds_value(site, address))
@@ -71,7 +79,7 @@ bool xk_backend_wanted(const struct xk_backend *backend, u32 load_flags)
 
 u32 xk_backend_traits(u32 load_flags)
 {
-	const struct xk_backend *const *at;
+	const struct xk_backend **at;
 	u32 traits = 0;
 
 	for (at = xk_backends; *at; at++)
@@ -82,7 +90,7 @@ u32 xk_backend_traits(u32 load_flags)
 
 const struct xk_backend *xk_backend_fallback(void)
 {
-	const struct xk_backend *const *at;
+	const struct xk_backend **at;
 
 	for (at = xk_backends; *at; at++)
 		if ((*at)->prepare && !(*at)->flag)
@@ -92,7 +100,7 @@ const struct xk_backend *xk_backend_fallback(void)
 
 const struct xk_backend *xk_backend_of_data(void)
 {
-	const struct xk_backend *const *at;
+	const struct xk_backend **at;
 
 	for (at = xk_backends; *at; at++)
 		if ((*at)->verify)

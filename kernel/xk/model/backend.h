@@ -126,12 +126,13 @@ struct xk_backend {
 	void (*flush)(void);
 };
 
-/* In the order in which a site tries them; ends with NULL. backend/list.c. */
-extern const struct xk_backend *const xk_backends[];
-
 #define XK_MAX_BACKENDS 8
 
-int xk_backends_init(void);
+/* In the order in which a site tries them; ends with NULL. Constant after xk_backends_init(). */
+extern const struct xk_backend *xk_backends[XK_MAX_BACKENDS + 1];
+
+/* `list` ends with NULL. -E2BIG, or what the init() of a backend returns. */
+int xk_backends_init(const struct xk_backend *const *list);
 void xk_backends_exit(void);
 void xk_backends_module_going(const struct module *module);
 void xk_backends_reclaim(void);

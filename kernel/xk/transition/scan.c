@@ -60,7 +60,7 @@ static void add_scopes(struct xk_range_set *set, const struct xk_tune *tune)
 /* Instructions that change with the versions; only how many ranges if `to` is NULL. */
 static unsigned int keep_clear(const struct xk_tune *tune, struct xk_addresses *to)
 {
-	const struct xk_backend *const *at;
+	const struct xk_backend **at;
 	unsigned int nr = 0;
 
 	for (at = xk_backends; *at; at++)

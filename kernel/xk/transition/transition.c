@@ -69,7 +69,7 @@ static int check_scopes(const struct xk_tune *tune, struct xk_error *error)
 
 static int check_backends(const struct xk_tune *tune, s64 value, struct xk_error *error)
 {
-	const struct xk_backend *const *at;
+	const struct xk_backend **at;
 	int ret = 0;
 
 	for (at = xk_backends; *at; at++) {
@@ -190,7 +190,7 @@ static bool is_worth_a_stop(struct xk_live_transition *transition)
 static bool collect_changes(struct xk_live_transition *transition)
 {
 	bool settling = transition->phase == XK_TRANSITION_SETTLING;
-	const struct xk_backend *const *at;
+	const struct xk_backend **at;
 
 	for (at = xk_backends; *at; at++) {
 		struct xk_text_change *change = NULL;
@@ -258,7 +258,7 @@ static bool changes_nothing(const struct xk_live_transition *transition)
 /* Text must change with it, so that it is not enough to change versions. */
 static bool needs_stop(const struct xk_live_transition *transition)
 {
-	const struct xk_backend *const *at;
+	const struct xk_backend **at;
 	unsigned int i;
 
 	for (i = 0; i < transition->nr; i++)
@@ -359,7 +359,7 @@ static void finish_tune(struct xk_live_transition *transition, struct xk_tune *t
 
 void xk_transition_finish(struct xk_live_transition *transition)
 {
-	const struct xk_backend *const *at;
+	const struct xk_backend **at;
 	unsigned int i;
 
 	lockdep_assert_held(&xk_lock);

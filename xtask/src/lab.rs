@@ -136,7 +136,7 @@ pub fn run_deterministic(script: &str) -> Result<String> {
 pub fn run_guest(script: &str, options: &[&str]) -> Result<String> {
     let out = tempfile::tempdir()?;
     let status = boot(KERNEL, script, options, out.path())?;
-    ensure!(status.success(), "the guest failed ({status}); its words are above");
+    ensure!(status.success(), "the guest failed ({status}); see its output above");
     Ok(fs::read_to_string(out.path().join("stdout"))?)
 }
 
@@ -148,7 +148,7 @@ pub fn run_guest(script: &str, options: &[&str]) -> Result<String> {
 pub fn run_on(kernel: &str, script: &str, options: &[&str], out: &Path) -> Result<Ended> {
     let status = boot(kernel, script, options, out)?;
     let read = |name: &str| fs::read_to_string(out.join(name));
-    let result = read("result.json").with_context(|| format!("no guest ran ({status}); the lab's words are above"))?;
+    let result = read("result.json").with_context(|| format!("no guest ran ({status}); see the lab's output above"))?;
     Ok(Ended { printed: read("stdout").unwrap_or_default(), ..serde_json::from_str(&result)? })
 }
 
@@ -176,7 +176,7 @@ pub fn output(command: &mut Command) -> Result<String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command.stderr(Stdio::inherit()).output().with_context(|| program.clone())?;
     if !output.status.success() {
-        bail!("{program} failed ({}); its words are above", output.status);
+        bail!("{program} failed ({}); see its output above", output.status);
     }
     Ok(String::from_utf8(output.stdout)?)
 }

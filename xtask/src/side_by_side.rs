@@ -25,7 +25,7 @@ pub fn side_by_side<T: Sync, R: Send>(items: &[T], each: impl Fn(&T) -> Result<R
         let threads: Vec<_> = (0..workers).map(|_| scope.spawn(worker)).collect();
         let parts: Vec<_> = threads.into_iter().map(|thread| thread.join().ok()).collect();
         let parts: Result<Vec<_>> =
-            parts.into_iter().map(|part| part.context("a thread panicked; its words are above")?).collect();
+            parts.into_iter().map(|part| part.context("a thread panicked; see its output above")?).collect();
         Ok(parts?.into_iter().flatten().collect())
     })?;
     done.sort_by_key(|&(index, _)| index);

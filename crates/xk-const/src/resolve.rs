@@ -102,7 +102,7 @@ pub enum ResolveError {
         expression: String,
         /// The unit in which it was evaluated.
         unit: String,
-        /// The compiler's words.
+        /// The compiler's output.
         why: String,
         /// The literals in it, which are constants.
         literals: Vec<ConstId>,

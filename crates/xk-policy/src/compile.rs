@@ -12,7 +12,7 @@ const COMPILERS: [&str; 2] = ["clang-19", "clang"];
 /// Compiles `source`. What it includes is looked for beside it, then in `headers`.
 ///
 /// # Errors
-/// [`Error::NoCompiler`]; [`Error::Compile`] with the compiler's words, warnings
+/// [`Error::NoCompiler`]; [`Error::Compile`] with the compiler's output, warnings
 /// included: a policy runs in the kernel.
 pub fn compile(source: &Path, headers: &Headers) -> Result<Vec<u8>, Error> {
     compile_with(source, headers, None)

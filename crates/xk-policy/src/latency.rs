@@ -49,7 +49,7 @@ impl Histogram {
         self.buckets.iter().sum()
     }
 
-    /// Nanoseconds that so many percent of the calls took no longer than, to a thirty-second; `None` without calls.
+    /// This percentile of the durations, in ns, with a relative error of at most 1/32; `None` without calls.
     #[must_use]
     pub fn percentile(&self, percent: f64) -> Option<f64> {
         let calls = self.calls();

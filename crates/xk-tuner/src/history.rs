@@ -42,7 +42,7 @@ pub struct Objective {
 pub enum Kind {
     /// Default, point, default: what drifts evenly cancels out.
     Sandwich,
-    /// Default, then point: for a test whose order was tossed.
+    /// Default, then point: for a test with a random order.
     DefaultFirst,
     /// Point, then default.
     DefaultLast,

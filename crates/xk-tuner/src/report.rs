@@ -118,7 +118,7 @@ fn drawing(goal: Goal, history: &[Record]) -> String {
             None => write!(svg, "<text x=\"{at:.1}\" y=\"{:.1}\" fill=\"#b02a2a\" font-size=\"14\">×</text>", y(0.0)),
         };
     }
-    svg += "</svg><p>Effect of each trial against the default measured beside it. Filled: confirming, in tossed order. ×: failed, \
+    svg += "</svg><p>Effect of each trial against the default measured beside it. Filled: confirmation, in random order. ×: failed, \
             given up or put back.</p>";
     svg
 }

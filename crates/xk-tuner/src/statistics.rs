@@ -22,7 +22,7 @@ pub fn deviation_around_zero(numbers: &[f64]) -> Option<f64> {
 }
 
 /// How probable it is to see a sum of signed ranks at least as large when every sign is the toss of a coin:
-/// Wilcoxon's test, counted out. Where the order within each pair was tossed, this holds for any noise.
+/// Wilcoxon's test, by enumeration. If the order within each pair is random, it holds for any noise.
 #[must_use]
 pub fn signed_rank(differences: &[f64]) -> f64 {
     let ranks = doubled_ranks(differences);

@@ -238,7 +238,7 @@ pub fn running() -> Result<KernelId> {
 /// Whose tables to read.
 #[derive(Debug, Default, clap::Args)]
 pub struct TablesOf {
-    /// Tables of another kernel: its release, or the beginning of its build-id
+    /// Use the tables of another kernel, given by release or by a prefix of its build ID
     #[arg(long, value_name = "RELEASE|BUILD-ID")]
     pub kernel: Option<String>,
 }

@@ -50,7 +50,7 @@ pub fn run(plan: &Plan, rows: &[Row], done: &(dyn Fn(usize, Outcome) + Sync)) ->
             .collect();
         threads.into_iter().try_for_each(|thread| match thread.join() {
             Ok(result) => result,
-            Err(_) => anyhow::bail!("a thread of the pool panicked; its words are above"),
+            Err(_) => anyhow::bail!("a thread of the pool panicked; see its output above"),
         })
     })
 }

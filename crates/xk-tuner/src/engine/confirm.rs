@@ -1,4 +1,4 @@
-//! The last word: a candidate is promoted only if it wins in fresh pairs whose order was tossed.
+//! Confirmation: a candidate is promoted only if it also wins in fresh, randomly ordered pairs.
 //!
 //! What made it a candidate was chosen among many noisy numbers and proves nothing. Here, one hypothesis
 //! ("it is better by at least the minimum effect") meets numbers that had no part in choosing it. Under its

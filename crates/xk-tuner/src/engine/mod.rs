@@ -62,7 +62,7 @@ pub struct Conclusion {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ground {
-    /// It won in fresh pairs whose order was tossed.
+    /// It won in fresh, randomly ordered pairs.
     Confirmed {
         /// How much better it is.
         effect: Interval,

@@ -325,7 +325,7 @@ fn guard(parameter: &Parameter, all: &[Parameter], dimensions: &[Dimension]) -> 
         known.iter().position(|level| level == value).ok_or_else(|| {
             let offered: Vec<String> = known.iter().map(ToString::to_string).collect();
             parameter.place.error(format!(
-                "parameter `{}` is active only if {other} = {value}, which is not to be had here; there is: {}",
+                "parameter `{}` is active only if {other} = {value}, which is not available here; available: {}",
                 parameter.name,
                 offered.join(", ")
             ))

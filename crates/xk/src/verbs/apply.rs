@@ -53,10 +53,10 @@ does. --dry-run ends with 7 if something would change, and with 0 if not.")]
 pub struct Args {
     /// A file, or a folder with *.toml (default: /etc/xk.d)
     path: Option<PathBuf>,
-    /// Show what would change, and change nothing
+    /// Show what would change; change nothing
     #[arg(long)]
     dry_run: bool,
-    /// As if nothing were declared: end what was applied from there, or, without a path, from anywhere
+    /// Revert everything that was applied from this path, or, without a path, from any
     #[arg(long)]
     remove: bool,
     /// Print JSON

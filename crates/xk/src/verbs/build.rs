@@ -35,13 +35,13 @@ pub struct Args {
     /// The constants
     #[arg(required_unless_present_any = ["patch", "all_in"], value_name = "NAME")]
     names: Vec<String>,
-    /// A patch that changes one constant, in place of its name; may be repeated
+    /// A source patch that changes one constant, instead of its name; may be repeated
     #[arg(long, value_name = "FILE")]
     patch: Vec<PathBuf>,
-    /// Every constant that `xk scan` lists for a file, folder or subsystem; goes on where it ended
+    /// All constants that `xk scan` lists for a file, folder or subsystem; resumes where it stopped
     #[arg(long, value_name = "PATH|SUBSYSTEM", conflicts_with_all = ["names", "patch"])]
     all_in: Option<String>,
-    /// With --all-in: also literals in functions; they are many
+    /// With --all-in: also literals in functions (there are many)
     #[arg(long, requires = "all_in", conflicts_with_all = ["names", "patch"])]
     literals: bool,
     /// Also accept these values: each is compiled and compared; a table that is there gets them, too
@@ -55,7 +55,7 @@ pub struct Args {
     values: Vec<i64>,
     #[command(flatten)]
     kernel: KernelOf,
-    /// Compilers to run side by side (default: as many as there are processors)
+    /// Number of parallel compilers (default: number of processors)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
 }

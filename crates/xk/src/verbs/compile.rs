@@ -17,7 +17,7 @@ use crate::variables::{at_sites, header, uses, Use};
 pub struct Args {
     /// FILE.bpf.c
     file: PathBuf,
-    /// Where the object goes (default: FILE.bpf.o)
+    /// Output file (default: FILE.bpf.o)
     #[arg(short, long)]
     output: Option<PathBuf>,
     /// Types of another kernel: its vmlinux or its /sys/kernel/btf/vmlinux

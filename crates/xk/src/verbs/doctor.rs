@@ -18,10 +18,10 @@ pub struct Args {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Folder with usr/src/ and boot/ of this kernel, if they are not in /
+    /// Folder with usr/src/ and boot/ of this kernel, if not /
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
-    /// xk.ko, if modprobe does not find it
+    /// Path of xk.ko, if modprobe does not find it
     #[arg(long, value_name = "FILE")]
     module: Option<PathBuf>,
 }

@@ -19,7 +19,7 @@ use crate::variables::{at_sites, read, AtSite};
 pub struct Args {
     /// The constant
     name: String,
-    /// Where it goes (default: NAME.bpf.c); a file that is there is never overwritten
+    /// Output file (default: NAME.bpf.c); an existing file is never overwritten
     #[arg(short, long)]
     output: Option<PathBuf>,
     #[command(flatten)]
@@ -98,7 +98,7 @@ fn stub(table: &ScopeTable, identifier: &str, variables: &[AtSite]) -> String {
     let _ = write!(
         text,
         " */\n#include \"xk.bpf.h\"\n\nXK_TUNE({identifier}, \"{}\")\n{{\n\
-         \t/* Nothing before every thread has gone over to this policy. */\n\
+         \t/* Nothing until all threads have switched to this policy. */\n\
          \tif (!xk_transition_done(xk_ctx))\n\t\treturn 0;\n\n\
          \t/* What is not set here has the default. */\n\txk_set(xk_ctx, xk_default(xk_ctx));\n\treturn 0;\n}}\n",
         constant.name.as_deref().unwrap_or(&constant.id)

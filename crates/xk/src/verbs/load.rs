@@ -36,16 +36,16 @@ process. See docs/policies.md.")]
 pub struct Args {
     /// FILE.bpf.c or FILE.bpf.o
     file: PathBuf,
-    /// What to call it, in place of the name of the file
+    /// Name of the set of policies, instead of the file name
     #[arg(long)]
     name: Option<String>,
-    /// Stay in the foreground; end the policies at the end
+    /// Stay in the foreground; unload the policies on exit
     #[arg(long)]
     hold: bool,
-    /// End the policies after so long, whether or not anybody is there to ask
+    /// Unload the policies after this time, whether or not their owner still runs
     #[arg(long = "for", value_name = "TIME", value_parser = transition::parse_time, conflicts_with = "hold")]
     lease: Option<Duration>,
-    /// How control reaches the policies; no patch, as instructions ask nobody
+    /// Backend that calls the policies (not patch: patched instructions call nothing)
     #[arg(long, value_enum, default_value_t = By::Kprobe)]
     backend: By,
     #[command(flatten)]
@@ -57,7 +57,7 @@ pub struct Args {
 pub struct ReloadArgs {
     /// FILE.bpf.c or FILE.bpf.o
     file: PathBuf,
-    /// What the policies are called, in place of the name of the file
+    /// Name of the set of policies, instead of the file name
     #[arg(long)]
     name: Option<String>,
     #[command(flatten)]

@@ -35,45 +35,45 @@ use crate::exit::Result;
 /// What to do.
 #[derive(Debug, clap::Subcommand)]
 pub enum Verb {
-    /// Check what this machine lacks
+    /// Check whether this machine has what xk needs
     Doctor(doctor::Args),
-    /// List the constants of a kernel that look worth tuning
+    /// List constants of the kernel that look worth tuning
     Scan(scan::Args),
-    /// Analyse constants of a kernel, and write their scope tables
+    /// Analyse constants and write their scope tables
     Build(build::Args),
-    /// Show what the analysis found: where a constant acts, and what a tune does there
+    /// Show what the analysis found: where a constant is used, and what a tune changes there
     Explain(explain::Args),
-    /// Show again that tables hold: identity, tested values, proofs
+    /// Verify tables again: identity of the code, compiled values, proofs
     Verify(verify::Args),
-    /// Sign tables, for an xk.ko that loads signed ones only
+    /// Sign tables for an xk.ko that accepts signed tables only
     Sign(sign::Args),
-    /// List the constants that can be tuned, with their values
+    /// List tunable constants and their values
     List(list::Args),
-    /// Give constants other values
+    /// Set constants to new values
     Set(set::Args),
-    /// Print the value in force
+    /// Print the current value
     Get(get::Args),
-    /// Give constants their default back
+    /// Revert constants to their defaults
     Unset(unset::Args),
-    /// Write a policy to begin with
+    /// Generate a policy to start from
     Gen(gen::Args),
-    /// Let the policies of a file choose values, all together
+    /// Load the policies of a file: eBPF programs that choose values
     Load(load::Args),
-    /// Put other policies in the place of those that are loaded
+    /// Replace loaded policies
     Reload(load::ReloadArgs),
-    /// End policies that were loaded together
+    /// Unload policies that were loaded together
     Unload(unload::Args),
-    /// Compile policies for a machine without a compiler
+    /// Compile policies for machines without a compiler
     Compile(compile::Args),
-    /// Make what files declare be in force, and nothing else of it
+    /// Apply declared tunes; revert those no longer declared
     Apply(apply::Args),
-    /// Search good settings on a real workload, and remember them
+    /// Search for good settings on a real workload, and remember them
     Tune(tune::Args),
-    /// Show every tune in force, site by site
+    /// Show all tunes in force, with their sites
     Status(status::Args),
-    /// Watch what tunes do: rates, misses, what policies set, what it costs by estimate
+    /// Watch tunes: rates, misses, values that policies choose, estimated cost
     Top(top::Args),
-    /// Save the running kernel in a file, to be analysed on another machine
+    /// Save the running kernel to a file, for analysis on another machine
     Bundle(bundle::Args),
 }
 

@@ -29,31 +29,31 @@ pub struct Args {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Only constants that set such a thing; may be repeated
+    /// Only constants of this category; may be repeated
     #[arg(long, value_name = "CATEGORY", value_parser = PossibleValuesParser::new(Category::ALL.map(|(_, word)| word)))]
     category: Vec<String>,
-    /// Only constants that are written like this; may be repeated
+    /// Only constants of this form; may be repeated
     #[arg(long, value_name = "FORM", value_parser = PossibleValuesParser::new(Written::ALL.map(|(_, word)| word)))]
     form: Vec<String>,
-    /// Only names like this; `*` is any text
+    /// Only names that match; `*` matches any text
     #[arg(long, value_name = "GLOB")]
     name: Option<String>,
-    /// Only values from here on
+    /// Only values of at least this
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     min: Option<i64>,
-    /// Only values up to here
+    /// Only values of at most this
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     max: Option<i64>,
-    /// Only constants that act in the kernel's image or in this module
+    /// Only constants used in the kernel image or in this module
     #[arg(long, value_name = "vmlinux|MODULE")]
     used_in: Option<String>,
-    /// Also literals in functions; they are many
+    /// Also literals in functions (there are many)
     #[arg(long)]
     literals: bool,
-    /// Also headers that are shared with user space
+    /// Also headers shared with user space
     #[arg(long)]
     uapi: bool,
-    /// At most so many
+    /// Maximum number of results
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
     #[command(flatten)]

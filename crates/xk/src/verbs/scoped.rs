@@ -36,7 +36,7 @@ pub struct Whom {
     /// Threads in this network namespace (/run/netns/NAME, /proc/PID/ns/net)
     #[arg(long, value_name = "FILE")]
     pub netns: Vec<PathBuf>,
-    /// What is done for this network interface, or this disk, also by interrupts
+    /// Work for this network interface or disk, including interrupts
     #[arg(long, value_name = "DEVICE")]
     pub dev: Vec<String>,
 }

@@ -45,16 +45,16 @@ pub struct Args {
     /// Constants and their new values
     #[arg(required = true, value_name = "NAME=VALUE")]
     assignments: Vec<String>,
-    /// Stay in the foreground; put the defaults back at the end
+    /// Stay in the foreground; revert to the defaults on exit
     #[arg(long)]
     hold: bool,
-    /// Put the defaults back after so long, whether or not anybody is there to ask
+    /// Revert to the defaults after this time, whether or not the owner still runs
     #[arg(long = "for", value_name = "TIME", value_parser = transition::parse_time, conflicts_with = "hold")]
     lease: Option<Duration>,
-    /// How control reaches the updates
+    /// Backend: how control reaches the updates
     #[arg(long, value_enum, default_value_t = By::Kprobe)]
     backend: By,
-    /// Refuse a value that is neither proved nor compiled at once, instead of compiling it first
+    /// Refuse a value that is neither proved nor compiled, instead of compiling it first
     #[arg(long)]
     no_compile: bool,
     #[command(flatten)]

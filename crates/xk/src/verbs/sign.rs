@@ -26,13 +26,13 @@ pub struct Args {
     /// The constants
     #[arg(required = true, value_name = "NAME")]
     names: Vec<String>,
-    /// The private key (PEM), or what openssl calls one
+    /// The private key: a PEM file, or a name that openssl accepts
     #[arg(long, value_name = "FILE", required_unless_present = "bytes", requires = "certificate")]
     key: Option<PathBuf>,
     /// Its certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "key")]
     certificate: Option<PathBuf>,
-    /// Write what is to be signed, and sign nothing; of one constant
+    /// Write the bytes to be signed for one constant; sign nothing
     #[arg(long, value_name = "FILE", conflicts_with = "key")]
     bytes: Option<PathBuf>,
 }

@@ -26,13 +26,13 @@ site that detours reach is not counted. MISSED executions ran with the default. 
 policy set what. INSNS is an estimate: the instructions that one hit costs, as bench trigger has measured
 them for updates of that kind (docs/results.md).")]
 pub struct Args {
-    /// Print text, without a terminal
+    /// Print plain text; no terminal needed
     #[arg(long)]
     batch: bool,
-    /// End after so many looks
+    /// Exit after this number of samples
     #[arg(short = 'n', value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     times: Option<u64>,
-    /// Time between two looks
+    /// Sampling interval
     #[arg(short = 'd', value_name = "TIME", default_value = "2s", value_parser = parse_time)]
     every: Duration,
 }

@@ -37,13 +37,13 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Options of a transition.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// When threads go over to the new value (default: the weakest that the constant needs)
+    /// When threads switch to the new value (default: the weakest mode that the constant needs)
     #[arg(long, value_enum)]
     mode: Option<Wanted>,
-    /// Give up after so long, with the old values in force
+    /// Give up after this time; the old values stay in force
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_time)]
     timeout: Duration,
-    /// Do not wait for these threads, whose stacks can never be read: old and new values may be mixed in them
+    /// Do not wait for these threads, whose stacks cannot be read; old and new values may meet in them
     #[arg(long, value_name = "THREAD", value_delimiter = ',')]
     ignore_unreadable: Vec<i32>,
 }
@@ -228,7 +228,7 @@ pub fn describe(done: &Transition, mode: Mode) -> String {
     match mode {
         Mode::Now => "changed at once (mode now)".into(),
         _ => format!(
-            "every thread had gone over after {:.1} ms (mode {mode}, {} stop{})",
+            "all threads switched in {:.1} ms (mode {mode}, {} stop{})",
             done.elapsed.as_secs_f64() * 1e3,
             done.stops,
             if done.stops == 1 { "" } else { "s" }

@@ -40,26 +40,26 @@ const STATE: &str = "/var/lib/xk/tuner";
     args_conflicts_with_subcommands = true,
     after_help = "\
 FILE names parameters, a target and limits; docs/tuner.md tells how. Every setting is compared with the default \
-measured beside it; what seems better must win again in tossed order before it is kept. A search that is interrupted, \
+measured beside it; a candidate must also win in fresh, randomly ordered pairs before it is kept. A search that is interrupted, \
 or killed, goes on where it was when the same command is given again."
 )]
 pub struct Args {
-    /// What to search
+    /// Target file
     #[arg(required = true)]
     file: Option<PathBuf>,
-    /// Show what would be touched, in which order, with which risk; touch nothing
+    /// Show which knobs would be changed, in which order, at which risk; change nothing
     #[arg(long, conflicts_with_all = ["once", "daemon"])]
     plan: bool,
     /// Search once (the default)
     #[arg(long, conflicts_with = "daemon")]
     once: bool,
-    /// Search again, although it is remembered what is best for this workload
+    /// Search again, even if the best setting for this workload is known
     #[arg(long, conflicts_with = "plan")]
     afresh: bool,
-    /// Go on for ever: search, keep what is better, see whether it still holds
+    /// Run as a daemon: search, keep improvements, check that they still hold
     #[arg(long)]
     daemon: bool,
-    /// With --daemon: how often to look
+    /// With --daemon: interval between checks
     #[arg(long, value_name = "TIME", default_value = "15m", value_parser = parse_time)]
     every: Duration,
     /// Write a report when the search ends
@@ -68,7 +68,7 @@ pub struct Args {
     /// Write metrics here, in Prometheus' text format, after each trial (for node_exporter: NAME.prom)
     #[arg(long, value_name = "FILE")]
     metrics: Option<PathBuf>,
-    /// Where searches are remembered (default: $XK_TUNER, or /var/lib/xk/tuner)
+    /// Directory for the history of searches (default: $XK_TUNER, or /var/lib/xk/tuner)
     #[arg(long, value_name = "FOLDER", global = true)]
     state: Option<PathBuf>,
     #[command(subcommand)]

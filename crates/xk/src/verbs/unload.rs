@@ -11,7 +11,7 @@ use crate::policies::{groups, Group};
 /// Arguments of `xk unload`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// What was loaded: its name, or one of its constants
+    /// Sets of policies, by name or by one of their constants
     #[arg(required_unless_present = "all", conflicts_with = "all", value_name = "NAME")]
     names: Vec<String>,
     /// All policies

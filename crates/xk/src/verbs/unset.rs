@@ -15,7 +15,7 @@ pub struct Args {
     /// The constants
     #[arg(required_unless_present = "all", conflicts_with = "all", value_name = "NAME")]
     names: Vec<String>,
-    /// Every constant that is tuned
+    /// All tuned constants
     #[arg(long)]
     all: bool,
     #[command(flatten)]

@@ -30,13 +30,13 @@ pub struct Args {
     /// The constants
     #[arg(required_unless_present = "all", conflicts_with = "all", value_name = "NAME")]
     names: Vec<String>,
-    /// Every table of the kernel
+    /// All tables of the kernel
     #[arg(long)]
     all: bool,
     /// Compare bytes only: compiles and proves nothing
     #[arg(long, conflicts_with_all = ["solver", "jobs"])]
     quick: bool,
-    /// A second solver, which must agree
+    /// A second solver; it must agree
     #[arg(long, value_name = "SOLVER", value_parser = ["cvc5"])]
     solver: Option<String>,
     /// Compile and compare these values, too
@@ -51,7 +51,7 @@ pub struct Args {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Compilers to run side by side (default: as many as there are processors)
+    /// Number of parallel compilers (default: number of processors)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
     #[command(flatten)]

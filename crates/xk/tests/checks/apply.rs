@@ -14,7 +14,7 @@ pub fn what_is_declared_is_in_force_and_stays() {
                 "+  QUEUE_THRESHOLD = 8192 (was 16384, its default)",
                 "/tmp/xk.d/20-memory.toml:4",
                 "3 changed, 0 in force as declared",
-                "every thread had gone over",
+                "all threads switched in",
             ],
         );
     });

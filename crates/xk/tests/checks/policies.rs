@@ -4,7 +4,7 @@ use crate::*;
 
 pub fn an_application_gives_hints() {
     let text = xk(0, &["load", &example("hints")]);
-    contains(&text, &["BLK_MAX_REQUEST_COUNT decided by hints", "every thread had gone over", "xk unload hints"]);
+    contains(&text, &["BLK_MAX_REQUEST_COUNT decided by hints", "all threads switched in", "xk unload hints"]);
     let map = MapHandle::from_pinned_path("/sys/fs/bpf/xk/hints/hint_map").unwrap();
     assert_eq!(depth(), 32, "nobody has given a hint");
     assert_eq!(did("set"), 0);

@@ -115,7 +115,7 @@ fn one(bench: &Bench, title: &str, id: &ConstId) -> Result<Outcome> {
         }
         Ok(Err(error)) => Outcome::of(&error),
         Err(_) => {
-            let text = "the analysis panicked; its words are above".to_owned();
+            let text = "the analysis panicked; see its output above".to_owned();
             Outcome { status: Status::Error, reason: Some(Reason { code: "crashed".into(), text }) }
         }
     };

@@ -21,12 +21,16 @@ fn picture(heading: &str) -> Vec<Vec<String>> {
     let (_, rest) = text.split_once(heading).expect("the heading");
     let (_, rest) = rest.split_once("```text\n").expect("a picture");
     let (block, _) = rest.split_once("```").unwrap();
-    let names = |line: &str| line.split("  ").next().unwrap_or_default().split_whitespace().map(str::to_owned).collect();
+    let names =
+        |line: &str| line.split("  ").next().unwrap_or_default().split_whitespace().map(str::to_owned).collect();
     block.lines().map(names).collect()
 }
 
 fn place(layers: &[Vec<String>], name: &str) -> usize {
-    layers.iter().position(|layer| layer.iter().any(|other| other == name)).unwrap_or_else(|| panic!("{name} is in no layer"))
+    layers
+        .iter()
+        .position(|layer| layer.iter().any(|other| other == name))
+        .unwrap_or_else(|| panic!("{name} is in no layer"))
 }
 
 /// Sources of `xk.ko`, by their path below `kernel/xk`.
@@ -105,7 +109,11 @@ fn largest_cycle(edges: &BTreeMap<&str, BTreeSet<&str>>) -> Vec<String> {
     };
     let all: BTreeMap<&str, BTreeSet<String>> = edges.keys().map(|unit| (*unit, reach(unit))).collect();
     let cycle = |unit: &str| -> Vec<String> {
-        all[unit].iter().filter(|other| all.get(other.as_str()).is_some_and(|reach| reach.contains(unit))).cloned().collect()
+        all[unit]
+            .iter()
+            .filter(|other| all.get(other.as_str()).is_some_and(|reach| reach.contains(unit)))
+            .cloned()
+            .collect()
     };
     edges.keys().map(|unit| cycle(unit)).max_by_key(Vec::len).unwrap_or_default()
 }
@@ -155,7 +163,10 @@ fn crates_depend_on_nothing_above_them() {
         for line in own.lines() {
             let other = line.split(['.', ' ', '=']).next().unwrap();
             if other.starts_with("xk") {
-                assert!(place(&layers, other) > place(&layers, name), "{name} depends on {other}, which is not below it");
+                assert!(
+                    place(&layers, other) > place(&layers, name),
+                    "{name} depends on {other}, which is not below it"
+                );
             }
         }
         seen += 1;

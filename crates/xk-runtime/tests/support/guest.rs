@@ -71,7 +71,8 @@ pub fn boot(seconds: u32, environment: &str) -> String {
 
 /// The names, or parts of names, that this test program was started for, separated by spaces.
 fn filters(arguments: impl Iterator<Item = String>) -> String {
-    const WITH_VALUE: [&str; 7] = ["--skip", "--test-threads", "--format", "--color", "--logfile", "--shuffle-seed", "-Z"];
+    const WITH_VALUE: [&str; 7] =
+        ["--skip", "--test-threads", "--format", "--color", "--logfile", "--shuffle-seed", "-Z"];
     let mut names = Vec::new();
     let mut is_value = false;
     for argument in arguments {

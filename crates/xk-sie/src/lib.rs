@@ -3,7 +3,7 @@
 //! one another value would have produced.
 //!
 //! The stages, one module each, in the order in which data flows:
-//! [`object`] → [`diff`] → [`fit`] → [`span`] → [`indirection`] → [`proof`].
+//! [`object`] → [`diff`] → [`fit`] → [`span`] → [`generate`] → [`proof`].
 
 /// Whether this build takes `and` for `or`, to see that execution finds what its proofs then accept. Tables of
 /// such a build are wrong: whoever keeps or uses tables must refuse it.

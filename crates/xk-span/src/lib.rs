@@ -2,7 +2,7 @@
 //! the deployed machine code. See `docs/spans.md`.
 //!
 //! The stages, one module each, in the order in which data flows: [`world`] →
-//! [`graph`] → [`value`] → [`effect`] → [`frame`] → [`slice`] → [`walk`] → [`scope`] →
+//! [`graph`] → [`value`] → [`effect`] → [`frame`] → [`mod@slice`] → [`walk`] → [`scope`] →
 //! [`confine`]. Beside them, from the same address space: [`window`], where one jump may
 //! stand in place of a probe (`docs/windows.md`).
 

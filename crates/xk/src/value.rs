@@ -2,7 +2,7 @@
 //!
 //! Text in, a number or an amount of time out. Refuses what is no number and
 //! suffixes that it does not know; whether a number fits is the range's
-//! business, whether an amount of time can be said at all is [`crate::unit`]'s.
+//! business, whether an amount of time can be said at all is the business of `unit.rs`.
 
 /// A unit of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -12,7 +12,7 @@
 
 XK_TUNE(blk_max_request_count, "BLK_MAX_REQUEST_COUNT")
 {
-	/* Nothing before every thread has gone over to this policy. */
+	/* Nothing until all threads have switched to this policy. */
 	if (!xk_transition_done(xk_ctx))
 		return 0;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* What is asked of all backends, or told to all of them. */
+/* Calls that go to every backend, and look-ups in the list of backends. */
 #include <linux/cache.h>
 #include <linux/errno.h>
 #include <linux/init.h>

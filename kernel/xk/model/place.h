@@ -7,32 +7,32 @@
 
 #include "uapi/xk.h"
 
-/* The bytes of a function that was analysed; shared by the sites and scopes in it. */
+/* The analysed bytes of a function, shared by the sites and scopes in it. */
 struct xk_analysed {
 	unsigned int users;
-	u64 bytes_at;		/* where it is in the table: tells two apart */
+	u64 bytes_at;		/* offset in the table: identifies the function */
 	u64 mask_at;
 	u32 len;
 	u8 *bytes;
-	u8 *mask;		/* 0 where the kernel changes bytes itself */
+	u8 *mask;		/* 0 where the kernel itself changes bytes */
 };
 
-/* A function, or, of a site in data, an object. */
+/* A function; for a site in data, an object. */
 struct xk_place {
-	unsigned long function;		/* its address; 0: not known */
+	unsigned long function;		/* its address; 0 if unknown */
 	char symbol[XK_SYMBOL_LEN];
 	char module[XK_MODULE_LEN];
-	/* Of vmlinux only until it was verified. */
+	/* NULL for an object, and in vmlinux once the scope is verified or the site is armed. */
 	struct xk_analysed *analysed;
 };
 
-/* What has become of a site or a scope. */
+/* State of a site or a scope. */
 enum xk_phase {
-	XK_PHASE_IDLE,		/* described only, or disarmed at the end */
+	XK_PHASE_IDLE,		/* not verified yet, or disarmed for good */
 	XK_PHASE_WAITING,	/* its module is not loaded */
-	XK_PHASE_READY,		/* verified; a site will be armed in a moment */
+	XK_PHASE_READY,		/* verified; of a site: not armed yet */
 	XK_PHASE_ARMED,
-	XK_PHASE_BROKEN,	/* its module came, but not with the code that was analysed */
+	XK_PHASE_BROKEN,	/* its module was loaded with other code than analysed */
 };
 
 #endif /* _XK_PLACE_H */

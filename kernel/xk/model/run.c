@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* An update that could not be made. */
+/* Counts and reports an update that could not access memory. */
 #include <linux/kprobes.h>
 
 #include "model/run.h"

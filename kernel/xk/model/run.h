@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The update of a site, with given values. Inline, since a call and a return cost as much
- * as the shortest of these. -EFAULT, and nothing has changed, when memory could not be
- * accessed.
+ * Runs the update of a site with given values. The functions are inline because a call and a return
+ * cost as much as the shortest update. If memory cannot be accessed, they return -EFAULT and have
+ * changed nothing. Called by handlers, with preemption disabled.
  */
 #ifndef _XK_RUN_H
 #define _XK_RUN_H
@@ -12,7 +12,7 @@
 #include "ops/memory.h"
 #include "ops/ops.h"
 
-/* Memory could not be accessed: the default runs. Counts it. -EFAULT. */
+/* Counts a fault: memory could not be accessed, so the default is used. Returns -EFAULT. */
 int xk_fault(const struct xk_live_site *site);
 
 static __always_inline void xk_count_hit(const struct xk_live_site *site)
@@ -20,6 +20,7 @@ static __always_inline void xk_count_hit(const struct xk_live_site *site)
 	this_cpu_inc(site->counters->hits);
 }
 
+/* Stores `value` in the register that the update of kind XK_NATIVE_VALUE sets. */
 static __always_inline void xk_set_value(const struct xk_live_site *site, u64 value,
 					 struct pt_regs *regs)
 {
@@ -55,6 +56,7 @@ xk_run_plain(const struct xk_live_site *site, const struct xk_site_values *value
 	return 0;
 }
 
+/* Runs the update with `values`, by the executor of the site's kind. Returns 0 or -EFAULT. */
 static inline int xk_run(const struct xk_live_site *site, const struct xk_site_values *values,
 			 struct pt_regs *regs)
 {
@@ -68,6 +70,7 @@ static inline int xk_run(const struct xk_live_site *site, const struct xk_site_v
 	}
 }
 
+/* Returns the part of a version that belongs to the site. */
 static __always_inline const struct xk_site_values *
 xk_values_at(const struct xk_values *values, const struct xk_live_site *site)
 {

@@ -1,4 +1,4 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The bodies of the tracepoints. */
+/* Defines the tracepoints of model/trace.h. */
 #define CREATE_TRACE_POINTS
 #include "model/trace.h"

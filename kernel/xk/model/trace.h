@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What tracers see: /sys/kernel/tracing/events/xk. Executions that kprobes missed
- * are counted by them and shown by xk status; nobody is called when it happens.
+ * The tracepoints of xk.ko: /sys/kernel/tracing/events/xk. There is none for executions that
+ * kprobes miss: kprobes count these without calling xk.ko, and xk status shows the number.
  */
 #undef TRACE_SYSTEM
 #define TRACE_SYSTEM xk
@@ -73,16 +73,16 @@ DEFINE_EVENT(xk_transition, name, \
 		 s64 value), \
 	TP_ARGS(tune, mode, stops, inside, value))
 
-/* `value` is where it goes; in force is still the one before. */
+/* The transition begins. `value` is its target; in_force is still the old value. */
 DEFINE_TRANSITION_EVENT(xk_transition_start);
-/* `value` is in force for all but the threads that are inside. */
+/* `value` is in force for all threads except those that are inside. */
 DEFINE_TRANSITION_EVENT(xk_flip);
-/* Every thread uses `value`. */
+/* All threads use `value`. */
 DEFINE_TRANSITION_EVENT(xk_transition_finish);
-/* It was given up; what is in force stays, or comes back. */
+/* The transition was given up. The old value stays in force, or comes back into force. */
 DEFINE_TRANSITION_EVENT(xk_transition_abort);
 
-/* Memory could not be accessed: the default ran. */
+/* The update could not access memory, so the default was used. */
 TRACE_EVENT(xk_fault,
 	TP_PROTO(const struct xk_live_site *site),
 	TP_ARGS(site),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* The list of tunes, and what a tune says about itself. */
+/* The list of tunes: look-up by number, and the test of a value. */
 #include <linux/bsearch.h>
 #include <linux/err.h>
 #include <linux/lockdep.h>
@@ -42,7 +42,7 @@ static __always_inline int compare_values(const void *key, const void *element)
 	return a < b ? -1 : a > b;
 }
 
-/* Also asked where a policy runs: inlined, as bsearch() may be traced. */
+/* Policies call this, too. The search is inlined because bsearch() may be traced. */
 bool xk_tune_accepts(const struct xk_tune *tune, s64 value)
 {
 	return (value >= tune->min && value <= tune->max) ||

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What depends on the value of a tune. Handlers read it; core/values.c makes it. */
+/* Everything that depends on the value of a tune. core/values.c creates it; handlers read it. */
 #ifndef _XK_VALUES_H
 #define _XK_VALUES_H
 
@@ -13,24 +13,26 @@ struct xk_policy_cpu;
 struct xk_settling;
 struct xk_values;
 
-/* At one site. */
+/* The part of a version that belongs to one site. */
 struct xk_site_values {
-	const struct xk_values *of;		/* what it is a part of */
-	u64 constants[XK_NATIVE_CONSTANTS];	/* of native code */
-	u64 ivs[XK_MAX_IVS];		/* of the plain interpreter */
-	struct xk_policy_cpu __percpu *decided;	/* by a policy */
+	const struct xk_values *of;		/* the version that contains this */
+	u64 constants[XK_NATIVE_CONSTANTS];	/* for native code */
+	u64 ivs[XK_MAX_IVS];		/* for the interpreter */
+	struct xk_policy_cpu __percpu *decided;	/* the policy's state for this site */
 };
 
 /*
- * A version: everything that depends on the value of a tune, for all its sites. Replaced
- * as a whole by one pointer store, so that no execution of a site mixes two values; freed
- * when no handler can be using it.
+ * A version: everything that depends on the value of a tune, for all its sites. One pointer store
+ * replaces the whole version, so no execution of a site mixes two values. It is freed when no
+ * handler can use it any more.
  */
 struct xk_values {
-	/* While some threads still use the version from before: which; see version.c. */
+	/*
+	 * The threads that still use the previous version; NULL if there are none. See version.c.
+	 */
 	const struct xk_settling *settling;
 	struct xk_values *before;	/* valid only while `settling` is set */
-	struct xk_live_policy *policy;	/* decides; `value` where it does not; or NULL */
+	struct xk_live_policy *policy;	/* chooses; `value` is the value beneath; or NULL */
 	struct rcu_head rcu;
 	bool in_stubs;			/* code in stubs may hold a pointer into it */
 	s64 value;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Threads that exit. release_task() takes a thread off the list of threads while it still
- * runs: it goes on through do_exit(), may sleep there and be preempted, until it disables
- * preemption and calls do_task_dead(). Whoever looks for threads in a function must find
- * these, too. (Tasks RCU has the same gap, and a list of its own: kernel/rcu/tasks.h.)
+ * Exiting threads. release_task() removes a thread from the thread list while the thread still
+ * runs. It continues in do_exit(), where it may sleep and be preempted, until it disables
+ * preemption and calls do_task_dead(). A search for threads inside a function must find these
+ * threads, too. (RCU tasks has the same gap, and a list of its own: kernel/rcu/tasks.h.)
  *
- * A thread enters a table here before it can be released, at the tracepoint
- * sched_process_exit, and leaves it in do_task_dead(). Both are calls by the thread
- * itself, so nothing races for an entry.
+ * A thread enters this table before it can be released, at the tracepoint sched_process_exit. It
+ * leaves the table in do_task_dead(). The thread itself makes both calls, so nothing else changes
+ * its entry.
  */
 #include <linux/atomic.h>
 #include <linux/bits.h>
@@ -30,11 +30,12 @@
 #define PROBES 64
 
 /*
- * Each with a reference. In brackets, the functions that take and drop it are those of the
- * kernel also where kernel/faulty counts what is held: how many threads exit is not ours.
+ * Each entry holds a reference. The names of get_task_struct() and put_task_struct() are in
+ * parentheses so that macros of kernel/faulty do not replace them: it counts what xk.ko holds, and
+ * the number of exiting threads does not depend on xk.ko.
  */
 static struct task_struct *table[TABLE_SIZE];
-/* Threads that found no entry, and have not ended. */
+/* Threads that found no entry and have not ended yet. */
 static atomic_t lost;
 
 static struct task_struct **entry_of(const struct task_struct *task, unsigned int probe)
@@ -55,7 +56,7 @@ static void notrace on_exit(void *unused, struct task_struct *unused_task)
 	atomic_inc(&lost);
 }
 
-/* Preemption is disabled, and stays so until the thread is switched out for good. */
+/* Preemption is disabled, and stays disabled until the thread is switched out for good. */
 static void notrace on_dead(unsigned long ip, unsigned long parent, struct ftrace_ops *ops,
 			    struct ftrace_regs *regs)
 {
@@ -68,11 +69,11 @@ static void notrace on_dead(unsigned long ip, unsigned long parent, struct ftrac
 		(put_task_struct)(current);
 		return;
 	}
-	/* Or it began to exit before xk.ko was loaded. */
+	/* No entry: the table was full, or the thread began to exit before xk.ko was loaded. */
 	atomic_dec_if_positive(&lost);
 }
 
-/* PERMANENT: kernel.ftrace_enabled cannot be set to 0 meanwhile. */
+/* PERMANENT: kernel.ftrace_enabled cannot be set to 0 as long as this is registered. */
 static struct ftrace_ops dead = {
 	.func = on_dead,
 	.flags = FTRACE_OPS_FL_PERMANENT,
@@ -86,7 +87,10 @@ static void find_tracepoint(struct tracepoint *tracepoint, void *unused)
 		exits = tracepoint;
 }
 
-/* Who began to exit before has ended now, or has slept since and holds no text. */
+/*
+ * Threads that began to exit before the tracepoint was registered are not in the table. After a
+ * grace period of RCU tasks, each of them has ended, or has slept since and holds no text.
+ */
 static void wait_for_others(struct work_struct *unused)
 {
 	synchronize_rcu_tasks();
@@ -106,7 +110,7 @@ bool xk_visit_exiting(void (*visit)(struct task_struct *task, void *data), void 
 	for (i = 0; i < TABLE_SIZE; i++) {
 		struct task_struct *task = READ_ONCE(table[i]);
 
-		/* Those that have a number are on the list. */
+		/* Threads that still have a number are on the thread list. */
 		if (task && !pid_alive(task))
 			visit(task, data);
 	}

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What runs when a site is reached, whatever the backend. The caller has disabled preemption
- * and cannot nest on its CPU. -EFAULT, and nothing has changed, when memory could not be
- * accessed.
+ * The handler of a site, for backends whose handlers cannot nest on a CPU (kprobes). Stubs of
+ * detours have a handler of their own: backend/detour/call.c. Preemption is disabled. Returns 0, or
+ * -EFAULT if memory could not be accessed; then nothing has changed.
  */
 #ifndef _XK_HANDLER_H
 #define _XK_HANDLER_H
@@ -12,9 +12,9 @@
 #include "transition/version.h"
 
 /*
- * With the program of the site's kind, or xk_run(). What is called while a
- * transition settles, or for a policy, is not inlined: a handler that calls
- * nothing is shorter.
+ * Selects the version and the value for one execution, and runs the update. `run` is the executor
+ * of the site's kind, or xk_run(). The calls for a settling transition and for a policy are not
+ * inlined: a handler without calls is shorter.
  */
 static __always_inline int
 xk_handle(const struct xk_live_site *site, struct pt_regs *regs,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Threads that a tune leaves out of account, since an administrator named them: their
- * stacks can never be read, so that they would count as inside for ever. Only values
- * change under such a thread, never instructions, and only as long as its stack cannot be
- * read and nothing that can be read of it is inside.
+ * Threads that a tune ignores because an administrator named them. Their stacks can never be read,
+ * so they would count as inside for ever. Only values change under such a thread, never
+ * instructions. A thread is ignored only as long as its stack is unreadable and none of its
+ * readable frames is inside.
  */
 #include <linux/delay.h>
 #include <linux/pid.h>
@@ -13,7 +13,7 @@
 #include "transition/ignore.h"
 #include "transition/transition.h"
 
-/* A thread is looked at so often. One that is in a stub of ours has a stack again soon. */
+/* The number of looks at a thread. A thread in a stub of xk.ko soon has a readable stack again. */
 #define LOOKS 10
 #define INTERVAL_MS 20
 
@@ -22,7 +22,7 @@ static bool is_nowhere(const struct xk_frame *frame, void *unused)
 	return false;
 }
 
-/* Of all looks at which it did not run, none could read its stack. */
+/* Succeeds if every look at which the thread did not run found an unreadable stack. */
 static int check_unreadable(struct task_struct *task, struct xk_error *error)
 {
 	static const struct xk_look look = { .stands = is_nowhere };
@@ -70,7 +70,7 @@ static bool leaves_out(const struct xk_tune *tune, const struct task_struct *tas
 	return false;
 }
 
-/* Those that have ended leave room. */
+/* Drops threads that have ended, to make room. */
 static void forget_dead(struct xk_tune *tune)
 {
 	unsigned int i, nr = 0;

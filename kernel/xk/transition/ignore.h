@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Threads with unreadable stacks that a tune leaves out of account; ignore.c. */
+/* Threads with unreadable stacks that a tune does not wait for: ignore.c. */
 #ifndef _XK_IGNORE_H
 #define _XK_IGNORE_H
 
@@ -11,14 +11,24 @@ struct xk_error;
 struct xk_tune;
 struct xk_live_transition;
 
-/* May sleep: refused unless its stack cannot be read for a while. */
+/*
+ * Makes the tune `id` ignore thread `number`. Refuses unless the stack was unreadable at each look
+ * within 200 ms at which the thread did not run. Takes xk_lock; may sleep. Returns 0, or an error
+ * with its reason in `error`: -ESRCH, -EINVAL (readable), -EAGAIN (always running), -ENOENT or
+ * -EPERM (tune), -EKEYREJECTED (signed), -EOPNOTSUPP (its instructions change), -ENOSPC.
+ */
 int xk_ignore(struct file *caller, u32 id, pid_t number, struct xk_error *error);
 
-/* By all tunes of the transition. Also in a stop. */
+/* Whether all tunes of the transition ignore the thread. Under xk_lock, also in a stop. */
 bool xk_is_ignored(const struct xk_live_transition *transition, const struct task_struct *task);
 
-/* Their numbers, up to XK_MAX_IGNORED; how many there are. */
+/*
+ * Stores the numbers of the ignored threads, at most XK_MAX_IGNORED. Returns how many there are.
+ * Forgets threads that have ended. Under xk_lock.
+ */
 unsigned int xk_ignored_describe(struct xk_tune *tune, s32 *numbers);
+
+/* Drops the references to all ignored threads. */
 void xk_ignored_free(struct xk_tune *tune);
 
 #endif /* _XK_IGNORE_H */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Transitions that somebody asked for, with a bound and a report. */
+/* Transitions that user space requests, with a timeout and a report. */
 #include <linux/delay.h>
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
@@ -9,7 +9,7 @@
 #include "transition/request.h"
 #include "transition/transition.h"
 
-/* Between two stops: short at first, for spans that are short. */
+/* Delay between two attempts: short at first, because most spans are short. */
 #define FIRST_DELAY_US 100
 #define LAST_DELAY_US 50000
 
@@ -54,10 +54,10 @@ static void refuse_blocked(const struct xk_live_transition *transition, int ret,
 			  first->pid, first->comm);
 }
 
-/* A look at many threads takes a while: it takes at most a twentieth of a processor. */
+/* A look at many threads takes time. This limits looks to a twentieth of a CPU. */
 #define LOOKED_SHARE 20
 
-/* The next delay. */
+/* Releases xk_lock for `delay` microseconds. Returns the next delay. */
 static unsigned int pause(const struct xk_live_transition *transition, unsigned int delay)
 {
 	u64 looked_us = div_u64(transition->looked_ns, NSEC_PER_USEC);
@@ -73,8 +73,8 @@ static unsigned int pause(const struct xk_live_transition *transition, unsigned 
 }
 
 /*
- * Goes on until it is over, or until the bound; then back, with the same bound.
- * Frees the transition, or leaves it to itself.
+ * Advances the transition until it is over, or until its timeout. Then reverses it, with the same
+ * timeout. Frees the transition, or leaves it to its work item.
  */
 static int drive(struct xk_live_transition *transition, struct xk_transition *request,
 		 char *report, struct xk_error *error)

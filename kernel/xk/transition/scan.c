@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Which threads are inside the scopes of a transition; stack.c says where they stand. */
+/* Which threads are inside the scopes of a transition. stack.c reads their stacks. */
 #include <linux/mm.h>
 #include <linux/sched/task.h>
 #include <linux/slab.h>
@@ -40,7 +40,7 @@ static void put_range(struct xk_range_set *set, unsigned long start, unsigned lo
 	set->at[set->nr - 1].end = end;
 }
 
-/* Scopes whose code is there. */
+/* Adds the scopes whose code is loaded and verified. */
 static void add_scopes(struct xk_range_set *set, const struct xk_tune *tune)
 {
 	unsigned int k, r;
@@ -57,7 +57,7 @@ static void add_scopes(struct xk_range_set *set, const struct xk_tune *tune)
 	}
 }
 
-/* Instructions that change with the versions; only how many ranges if `to` is NULL. */
+/* Ranges of instructions that change with the versions. If `to` is NULL, only their number. */
 static unsigned int keep_clear(const struct xk_tune *tune, struct xk_addresses *to)
 {
 	const struct xk_backend **at;
@@ -78,7 +78,7 @@ static unsigned int count_ranges(const struct xk_tune *tune)
 	return nr;
 }
 
-/* Without `scopes`, only of instructions that must change as one. */
+/* Without `scopes`, only the instructions that must change as one. */
 struct xk_range_set *xk_range_set_create(struct xk_tune *const *tunes, unsigned int nr,
 					 bool scopes)
 {
@@ -121,7 +121,7 @@ static bool contains(const struct xk_range_set *set, unsigned long address)
 	return false;
 }
 
-/* The site is that of a tune which is in this transition. */
+/* Whether the site belongs to a tune of this transition. */
 static bool changes(const struct xk_live_site *site, const struct xk_live_transition *transition)
 {
 	return site && site->tune->transition == transition;
@@ -139,12 +139,12 @@ static bool has_copies(unsigned long stub, const struct xk_range_set *ranges)
 }
 
 /*
- * Whether the instruction at which a frame stands is in a range: where it was
- * interrupted, or the call that has not returned, which lies before the address
- * to which it will. A frame that was interrupted may have returned already, but
- * for a jump: return thunks have no frame of their own. Who is in a stub of a tune that
- * changes has chosen a value; so has, in a stub of a tune that has gone, who executes there
- * what changes.
+ * Whether the instruction of a frame is in a range. That is the interrupted instruction, or the
+ * pending call, which ends at the return address. If the callee was interrupted, the call may
+ * already have returned except for a jump, because a return thunk has no frame of its own; then the
+ * return address counts, too. A thread in a stub of a tune in this transition has already chosen a
+ * value, so it is inside. So is a thread in a stub of a tune that has gone, if the stub has copies
+ * of instructions in a range.
  */
 static bool stands_in(const struct xk_frame *frame, void *data)
 {
@@ -173,14 +173,14 @@ static void report(struct xk_scan *scan, struct task_struct *task,
 	scan->nr_blockers++;
 }
 
-/* Nobody knows where it is, and nobody is to wait for it. */
+/* The stack is unreadable, no readable frame is inside, and the tunes ignore the thread. */
 static bool is_left_out(const struct xk_live_transition *transition,
 			const struct task_struct *task, const struct xk_blocker *seen)
 {
 	return seen->unreliable && !seen->stands && xk_is_ignored(transition, task);
 }
 
-/* A thread that runs is a stopper: nothing else runs now. */
+/* Stores the thread in scan.found if it is inside. A thread that runs now is a stopper. */
 static void look_for_inside(struct task_struct *task, void *data)
 {
 	struct xk_live_transition *transition = data;
@@ -217,7 +217,7 @@ static void start(struct xk_scan *scan, const struct xk_settling *except)
 	scan->except = except;
 }
 
-/* In a stop: every thread but those of `except`, which may be NULL. */
+/* In a stop: looks at every thread but those of `except`, which may be NULL. */
 void xk_scan_all(struct xk_live_transition *transition, const struct xk_settling *except)
 {
 	struct xk_settling *found = transition->scan.found;
@@ -228,7 +228,7 @@ void xk_scan_all(struct xk_live_transition *transition, const struct xk_settling
 	sort(found->tasks, found->nr, sizeof(found->tasks[0]), by_address, NULL);
 }
 
-/* In a stop: those that are still inside. */
+/* In a stop: looks at the threads of `before`. */
 void xk_scan_again(struct xk_live_transition *transition, const struct xk_settling *before)
 {
 	unsigned int i;
@@ -248,7 +248,7 @@ static void count_inside(struct task_struct *task, const struct xk_blocker *seen
 	report(&transition->scan, task, seen);
 }
 
-/* While the machine goes on. Those of `settling` that do not run and are inside are counted. */
+/* While the machine runs: counts the threads of `settling` that are switched out and inside. */
 static void look_again(struct xk_live_transition *transition,
 		       const struct xk_settling *settling)
 {
@@ -273,7 +273,7 @@ void xk_scan_before(struct xk_live_transition *transition)
 							  count_inside, transition);
 }
 
-/* Handlers ask it, too. */
+/* Handlers call this, too. */
 bool notrace xk_settling_has(const struct xk_settling *settling, const struct task_struct *task)
 {
 	unsigned int low = 0, high = settling->nr;
@@ -293,7 +293,7 @@ bool notrace xk_settling_has(const struct xk_settling *settling, const struct ta
 
 NOKPROBE_SYMBOL(xk_settling_has);
 
-/* With room for all threads that there are. */
+/* With room for all existing threads. */
 struct xk_settling *xk_settling_create(void)
 {
 	struct xk_settling *settling;
@@ -305,7 +305,7 @@ struct xk_settling *xk_settling_create(void)
 	return settling;
 }
 
-/* Handlers may be looking at it. */
+/* Handlers may still read the list, so it is freed after a grace period. */
 void xk_settling_free(const struct xk_settling *settling)
 {
 	struct xk_settling *mine = (struct xk_settling *)settling;

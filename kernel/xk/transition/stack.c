@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Where threads stand: the kernel's own unwinder walks their stacks. While the machine is
- * stopped, every CPU is in the stopper's thread, so that all other threads are switched
- * out and no interrupt is under way. A stack that cannot be walked to its end counts as
- * inside, as arch_stack_walk_reliable() would have it (arch/x86/kernel/stacktrace.c).
+ * Where threads are, according to the kernel's own unwinder. In a stop, every CPU runs the stopper
+ * thread, so all other threads are switched out and no interrupt is being handled. A stack that
+ * cannot be read to its end counts as inside, as in arch_stack_walk_reliable()
+ * (arch/x86/kernel/stacktrace.c).
  *
- * Most threads sleep. So they are looked at before the stop, too, while the machine goes
- * on: who was outside then and has not been switched out since has not run since (each
- * time that the scheduler switches a thread out it counts that, see __schedule()), and is
- * outside still. In the stop, only the others are looked at again.
+ * Most threads sleep. So xk.ko looks at them before the stop, too, while the machine runs. The
+ * scheduler counts how often it switches a thread out (__schedule()). A thread that was outside and
+ * has the same count in the stop has not run since, and is still outside. The stop looks only at
+ * the other threads.
  */
 #include <linux/kasan.h>
 #include <linux/mm.h>
@@ -27,15 +27,12 @@
 #include "text/stub.h"
 #include "model/tune.h"
 
-/* Threads that may be created after they were counted. */
+/* Threads that may be created after the count. */
 #define SLACK 128
-/* Threads after which others may run. */
+/* Looks between two cond_resched(). */
 #define BATCH 64
 
-/*
- * Walks the stack to its end, also when the answer is known: the frames are for
- * the report.
- */
+/* Reads the stack to its end even if the answer is known: the frames are for the report. */
 bool xk_stack_look(struct task_struct *task, const struct xk_look *look,
 		   struct xk_blocker *seen)
 {
@@ -53,7 +50,7 @@ bool xk_stack_look(struct task_struct *task, const struct xk_look *look,
 			seen->unreliable = false;
 			return seen->stands;
 		}
-		/* It has called a handler: see xk_stub_call_handler. */
+		/* The thread has called the handler from a stub: see xk_stub_call_handler. */
 		if (regs && xk_is_stub(regs->orig_ax)) {
 			frame.address = regs->orig_ax;
 			frame.interrupted = false;
@@ -144,7 +141,7 @@ bool xk_is_outside(const struct xk_outside *outside, const struct task_struct *t
 	return then && then->switches == switches_of(task);
 }
 
-/* All threads, with references, as many as there is room for. */
+/* All threads, with references, as far as there is room. */
 static struct xk_outside *collect_threads(void)
 {
 	unsigned int capacity = xk_count_threads();
@@ -169,25 +166,27 @@ static struct xk_outside *collect_threads(void)
 enum whereabouts {
 	INSIDE,
 	OUTSIDE,
-	RUNS,		/* now, or while it was looked at */
+	RUNS,		/* now, or during the look */
 };
 
 /*
- * The number of switches is read first: who has run since, and is switched out, has
- * another. So a thread that has the same one in a stop has this stack.
+ * The caller reads the number of switches first. A thread that has run since, and is switched out,
+ * has another number. So a thread that has the same number in a stop has this stack.
  *
- * The thread may begin to run while its stack is read. What was found there is then
- * dropped (RUNS), and the unwinder checks every address before it follows it. But KASAN
- * is told of a new function's redzones, and finds an access to them where registers of
- * an interrupt were saved a moment ago: the unwinder reads what it expects to change with
- * READ_ONCE_NOCHECK(), but not regs->cs. In a stop no stack changes, and KASAN looks on.
+ * The thread may begin to run while its stack is read. The result is then dropped (RUNS). The
+ * unwinder checks every address before it follows it. KASAN must be disabled: a new function of
+ * that thread poisons its redzones, and the unwinder may access one where registers of an interrupt
+ * were saved a moment ago. It reads what it expects to change with READ_ONCE_NOCHECK(), but not
+ * regs->cs. In a stop no stack changes, and KASAN stays enabled.
  */
 static enum whereabouts look_running(struct task_struct *task, unsigned long switches,
 				     const struct xk_look *look, struct xk_blocker *seen)
 {
 	bool inside;
 
-	/* Pairs with the order of stores of the scheduler: its stack is not older. */
+	/*
+	 * Pairs with the order of the scheduler's stores: the stack is not older than the number.
+	 */
 	smp_rmb();
 	if (READ_ONCE(task->on_cpu) || !try_get_task_stack(task))
 		return RUNS;
@@ -195,7 +194,7 @@ static enum whereabouts look_running(struct task_struct *task, unsigned long swi
 	inside = xk_stack_look(task, look, seen);
 	kasan_enable_current();
 	xk_put_task_stack(task);
-	/* Likewise: who has begun to run meanwhile shows it. */
+	/* Likewise: a thread that began to run meanwhile shows it. */
 	smp_rmb();
 	if (READ_ONCE(task->on_cpu) || switches_of(task) != switches)
 		return RUNS;

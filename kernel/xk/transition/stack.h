@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Where threads stand; stack.c. */
+/* Where threads are: their stacks; stack.c. */
 #ifndef _XK_STACK_H
 #define _XK_STACK_H
 
@@ -10,32 +10,31 @@
 
 /* One function on a stack. */
 struct xk_frame {
-	unsigned long address;		/* where it goes on */
-	bool interrupted;		/* not in a call */
-	bool calls_interrupted;		/* what it called was interrupted */
-	bool in_stub;			/* of ours: see entry.S */
+	unsigned long address;		/* at which it continues */
+	bool interrupted;		/* by an interrupt, so not in a call */
+	bool calls_interrupted;		/* the function that it called was interrupted */
+	bool in_stub;			/* of xk.ko: see entry.S */
 };
 
-/* What was seen of a thread, for people. */
+/* A thread and its stack, for a report. */
 struct xk_blocker {
 	pid_t pid;
 	char comm[TASK_COMM_LEN];
 	bool unreliable;		/* its stack could not be read to the end */
-	bool stands;			/* a frame is what was looked for */
+	bool stands;			/* a frame matches what is looked for */
 	unsigned int nr;
 	unsigned long stack[XK_STACK_DEPTH];
 };
 
-/* Whether a frame is what is looked for. */
+/* A test of frames: whether a frame matches. */
 struct xk_look {
 	bool (*stands)(const struct xk_frame *frame, void *data);
 	void *data;
 };
 
 /*
- * Threads that were looked at without a stop, each with a reference, ascending by
- * address. None of them was inside, and none runs as long as its number of switches
- * is the same.
+ * Threads that were outside at a look without a stop, each with a reference, ascending by address.
+ * As long as the number of switches of such a thread is the same, it has not run.
  */
 struct xk_outside {
 	unsigned int nr;
@@ -47,54 +46,56 @@ struct xk_outside {
 };
 
 /*
- * Whether a thread that does not run is inside, or may be since its stack cannot be
- * read. `seen` says where it is.
+ * Whether a thread that does not run is inside, or may be because its stack is unreadable. Fills
+ * `seen`, except for the number and name of the thread.
  */
 bool xk_stack_look(struct task_struct *task, const struct xk_look *look,
 		   struct xk_blocker *seen);
 
-/* The same in a stop, where that is counted. */
+/* The same in a stop. Counts the stack for the statistics of stops. */
 bool xk_stack_look_stopped(struct task_struct *task, const struct xk_look *look,
 			   struct xk_blocker *seen);
 
-/* The same while the machine goes on: true if it does not run, and is inside. */
+/* The same while the machine runs: true if the thread is switched out and inside. */
 bool xk_stack_look_running(struct task_struct *task, const struct xk_look *look,
 			   struct xk_blocker *seen);
 
 enum xk_stack_read {
 	XK_STACK_READ,
 	XK_STACK_UNREADABLE,
-	XK_STACK_RUNS,		/* now, or while it was looked at */
+	XK_STACK_RUNS,		/* now, or during the look */
 };
 
-/* Likewise: whether its stack can be read. */
+/* Whether the stack of a thread can be read, while the machine runs. */
 enum xk_stack_read xk_stack_read_running(struct task_struct *task, const struct xk_look *look,
 					 struct xk_blocker *seen);
 
-/* A thread that is switched out; one without a stack has exited. */
+/* Whether the thread is switched out and has a stack. A thread without a stack has exited. */
 bool xk_has_stack(const struct task_struct *task);
 
 /*
- * Every thread, also those that exit. In a stop, or under rcu_read_lock(). False: of
- * those that exit, there may be more.
+ * Calls `visit` for every thread, including exiting ones. In a stop, or under rcu_read_lock().
+ * Returns false if there may be more exiting threads.
  */
 bool xk_visit_threads(void (*visit)(struct task_struct *task, void *data), void *data);
 
-/* At this moment; without `task` of all threads. May sleep. */
+/* Returns the number of threads, plus some for threads that are created meanwhile. */
 unsigned int xk_count_threads(void);
 
 /*
- * Looks at all threads that are switched out while others go on running. NULL without
- * memory. `before` is what an earlier look with the same question found, or NULL; it is
- * freed. `inside` is called for each that was inside, unless it is NULL.
+ * Looks at all switched-out threads while other threads run. Returns the threads that were outside,
+ * or NULL without memory. `before` is the result of an earlier look with the same test, or NULL; it
+ * is freed. `inside`, unless NULL, is called for each thread that is inside. May sleep.
  */
 struct xk_outside *xk_look_at_all(const struct xk_look *look, struct xk_outside *before,
 				  void (*inside)(struct task_struct *task,
 						 const struct xk_blocker *seen, void *data),
 				  void *data);
+
+/* Drops the references and frees the list. NULL is allowed. */
 void xk_outside_free(struct xk_outside *outside);
 
-/* In a stop: it was outside, and has not run since. */
+/* In a stop: whether the thread was outside at the look and has not run since. */
 bool xk_is_outside(const struct xk_outside *outside, const struct task_struct *task);
 
 #endif /* _XK_STACK_H */

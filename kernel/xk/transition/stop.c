@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The stop of the machine in which threads are looked at and versions change.
- * One CPU does it while the others wait; then each notes, in its own stopper,
- * that it has switched.
+ * The stop of the machine in which xk.ko checks the threads and switches versions. One CPU does
+ * this while the others wait. Then each CPU records, in its own stopper thread, that it has
+ * switched.
  */
 #include <linux/cpumask.h>
 #include <linux/stop_machine.h>
@@ -17,11 +17,11 @@ struct stop {
 	u64 epoch;
 	atomic_t arrived;
 	bool acted;
-	u64 took;		/* nanoseconds, until the others may go on */
-	bool changed;		/* versions or threads: scan.found is in use */
+	u64 took;		/* nanoseconds until the other CPUs may continue */
+	bool changed;		/* versions or threads switched: scan.found is in use */
 };
 
-/* Under xk_lock. */
+/* Protected by xk_lock. */
 static u64 last_epoch;
 
 static void make_changes(struct xk_live_transition *transition, bool last, u64 epoch)
@@ -34,19 +34,19 @@ static void make_changes(struct xk_live_transition *transition, bool last, u64 e
 
 		if (is_last != last)
 			continue;
-		/* With it, each CPU switches. */
+		/* During this change each CPU switches. */
 		if (last)
 			change->pokes->epoch = epoch;
 		xk_pokes_make(change->pokes);
 	}
 }
 
-/* The other version comes into force, for all but those that were found. */
+/* Puts the other version into force for all threads except those that were found. */
 static void flip(struct xk_live_transition *transition, u64 epoch)
 {
 	unsigned int i;
 
-	/* First every stub calls its handler, which uses the version from before. */
+	/* First redirect every stub to its handler, which uses the previous version. */
 	make_changes(transition, false, epoch);
 	transition->scan.found->epoch = epoch;
 	for (i = 0; i < transition->nr; i++) {
@@ -63,7 +63,7 @@ static void flip(struct xk_live_transition *transition, u64 epoch)
 	transition->phase = XK_TRANSITION_SETTLING;
 }
 
-/* Nobody else has changed the instructions that are to change. */
+/* Whether no one else has changed the instructions that are to change. */
 static bool may_change_text(struct xk_live_transition *transition)
 {
 	unsigned int i;
@@ -78,7 +78,7 @@ static bool may_change_text(struct xk_live_transition *transition)
 	return !transition->obstacle;
 }
 
-/* Those that have left switch. */
+/* Switches the threads that have left. */
 static void settle(struct xk_live_transition *transition)
 {
 	unsigned int i;
@@ -100,12 +100,12 @@ static bool act(struct xk_live_transition *transition, u64 epoch)
 		settle(transition);
 		return true;
 	case XK_TRANSITION_REVERSING:
-		/* Who still settles uses the version to which it goes back. */
+		/* Threads that still settle use the version that comes back. */
 		xk_scan_all(transition, transition->settling);
 		break;
 	case XK_TRANSITION_WAITING:
 		xk_scan_all(transition, NULL);
-		/* In mode now, those in the middle of instructions that are to change. */
+		/* In mode now: threads in the middle of instructions that are to change. */
 		if (transition->mode != XK_MODE_TASK && transition->scan.found->nr)
 			return false;
 		break;
@@ -135,7 +135,7 @@ static void follow_changes(struct xk_live_transition *transition, unsigned int *
 		xk_pokes_follow(transition->changes[i]->pokes, &seen[i]);
 }
 
-/* On every CPU, with interrupts disabled. */
+/* Runs on every CPU, with interrupts disabled. */
 static int flip_on_each_cpu(void *data)
 {
 	struct stop *stop = data;
@@ -147,7 +147,7 @@ static int flip_on_each_cpu(void *data)
 		stop->changed = act(stop->transition, stop->epoch);
 		note_epoch_offline(stop->epoch);
 		stop->took = ktime_get_ns() - began;
-		/* Pairs with the load below: who goes on sees the new versions. */
+		/* Pairs with the load below: a CPU that continues sees the new versions. */
 		smp_store_release(&stop->acted, true);
 	} else {
 		/* Pairs with the store above. */

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A transition under way: from one version of its tunes to another, stop by stop, until no
- * thread uses the one from before; or back again. Nothing is ever forced. See
- * docs/transitions.md.
+ * A transition under way: from one version of its tunes to another, stop by stop, until no thread
+ * uses the previous version; or back again. No switch is forced. See docs/transitions.md.
  */
 #include <linux/err.h>
 #include <linux/slab.h>
@@ -17,7 +16,7 @@
 #include "transition/transition.h"
 #include "transition/unload.h"
 
-/* Between two looks where nobody waits for it: short at first. */
+/* Interval of looks if no caller waits: short at first. */
 #define FIRST_INTERVAL (HZ / 50 + 1)
 #define LAST_INTERVAL (HZ / 2)
 
@@ -53,7 +52,7 @@ struct xk_live_transition *xk_transition_create(unsigned int nr, enum xk_mode mo
 	return transition;
 }
 
-/* A module came with other code: what is inside its functions is not known. */
+/* If a module was loaded with other code, it is unknown where a thread is inside. */
 static int check_scopes(const struct xk_tune *tune, struct xk_error *error)
 {
 	unsigned int i;
@@ -114,7 +113,7 @@ int xk_transition_add(struct xk_live_transition *transition, struct xk_tune *tun
 	return 0;
 }
 
-/* The versions have changed, but for threads that are inside. */
+/* The versions have changed, except for the threads that are inside. */
 static void flipped(const struct xk_live_transition *transition)
 {
 	unsigned int i;
@@ -143,7 +142,10 @@ static void flip_now(struct xk_live_transition *transition)
 	transition->phase = XK_TRANSITION_SETTLING;
 }
 
-/* When a module has come or gone, what was seen says nothing about the other ranges. */
+/*
+ * If a module was loaded or removed, the ranges differ, and the results of earlier looks say
+ * nothing about the new ranges: they are dropped.
+ */
 static bool update_ranges(struct xk_live_transition *transition)
 {
 	struct xk_range_set *ranges;
@@ -162,8 +164,8 @@ static bool update_ranges(struct xk_live_transition *transition)
 }
 
 /*
- * Looks at the threads while they go on. Whether a stop would get any further: in mode
- * task, all who are outside switch, and in the end those who have left.
+ * Looks at the threads while they run. Returns whether a stop would make progress. In mode task,
+ * the first stop switches all threads that are outside; later stops switch those that have left.
  */
 static bool is_worth_a_stop(struct xk_live_transition *transition)
 {
@@ -186,7 +188,7 @@ static bool is_worth_a_stop(struct xk_live_transition *transition)
 	return xk_stop_budget_affords(&transition->budget);
 }
 
-/* False without memory for a change. */
+/* Returns false without memory for a change. */
 static bool collect_changes(struct xk_live_transition *transition)
 {
 	bool settling = transition->phase == XK_TRANSITION_SETTLING;
@@ -219,7 +221,7 @@ static void free_changes(struct xk_live_transition *transition, bool made)
 	transition->nr_changes = 0;
 }
 
-/* One stop at most. Without memory for it, none: the next attempt may have it. */
+/* Makes at most one stop. Without memory there is none; the next attempt may have memory. */
 static void stop(struct xk_live_transition *transition)
 {
 	struct xk_settling *unused;
@@ -240,7 +242,7 @@ static void stop(struct xk_live_transition *transition)
 	transition->scan.found = NULL;
 }
 
-/* Both versions hold the same values, and nobody decides: nothing can be mixed. */
+/* Both versions hold the same values, and no policy decides: nothing can be mixed. */
 static bool changes_nothing(const struct xk_live_transition *transition)
 {
 	unsigned int i;
@@ -255,7 +257,7 @@ static bool changes_nothing(const struct xk_live_transition *transition)
 	return true;
 }
 
-/* Text must change with it, so that it is not enough to change versions. */
+/* Whether text must change with the versions. */
 static bool needs_stop(const struct xk_live_transition *transition)
 {
 	const struct xk_backend **at;
@@ -269,7 +271,7 @@ static bool needs_stop(const struct xk_live_transition *transition)
 	return false;
 }
 
-/* What the other versions write can be written, when they come into force. */
+/* Reserves what the sites need to write the other versions when they come into force. */
 static bool open_sites(struct xk_live_transition *transition)
 {
 	unsigned int i;
@@ -292,7 +294,7 @@ static bool advance(struct xk_live_transition *transition)
 {
 	enum xk_transition_phase before = transition->phase;
 
-	/* Without memory for it, as in stop(). */
+	/* Without memory there is no step, as in stop(). */
 	if (before != XK_TRANSITION_SETTLING && !open_sites(transition))
 		return false;
 	xk_oops_refresh();
@@ -348,7 +350,7 @@ static void finish_tune(struct xk_live_transition *transition, struct xk_tune *t
 	WRITE_ONCE(tune->values->settling, NULL);
 	xk_values_retire(tune->other);
 	tune->other = NULL;
-	/* What was never tried says nothing about how it is left again. */
+	/* Only a completed transition shows in which mode the tune can be unloaded. */
 	if (done && !transition->reverting)
 		tune->mode = transition->mode;
 	if (tune->leaves && done)
@@ -363,7 +365,9 @@ void xk_transition_finish(struct xk_live_transition *transition)
 	unsigned int i;
 
 	lockdep_assert_held(&xk_lock);
-	/* No thread settles: handlers that are asked would say the version in force. */
+	/*
+	 * No thread uses the previous version: a handler that runs now uses the version in force.
+	 */
 	if (transition->phase == XK_TRANSITION_SETTLING)
 		for (at = xk_backends; *at; at++)
 			if ((*at)->settle)

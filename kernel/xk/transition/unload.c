@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Unloading, for which nobody may be there to ask or to be told. */
+/* Unloading, also if no process waits for it. */
 #include <linux/delay.h>
 
 #include "core/lease.h"
@@ -7,7 +7,7 @@
 #include "transition/transition.h"
 #include "transition/unload.h"
 
-/* While xk.ko is removed: how often it looks, and how often it says so. */
+/* While xk.ko is removed: the interval of checks, and the number of checks between messages. */
 #define UNLOAD_INTERVAL_MS 10
 #define UNLOAD_REPORTS 500
 
@@ -26,7 +26,7 @@ void xk_unload_start(struct xk_tune *tune)
 	if (transition)
 		ret = xk_transition_add(transition, tune, tune->default_value, NULL, true, &error);
 	if (ret == -EBADMSG) {
-		/* Of its scopes, one is not what was analysed. */
+		/* The code of one of its scopes is not the analysed code. */
 		transition->mode = XK_MODE_NOW;
 		ret = xk_transition_add(transition, tune, tune->default_value, NULL, true, &error);
 		if (!ret)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Tunes that go, and nobody may be there to ask or to be told: unload.c. */
+/* Unloads tunes when no process may be waiting: unload.c. */
 #ifndef _XK_UNLOAD_H
 #define _XK_UNLOAD_H
 
@@ -7,15 +7,16 @@ struct file;
 struct xk_tune;
 
 /*
- * The default comes back, and the tune goes: at once, or, if threads are inside, when they
- * have left. Nobody waits; without memory for it, it is tried again. Under xk_lock.
+ * Starts a transition to the default, after which the tune is removed: at once, or when the threads
+ * that are inside have left. Does not wait for them. Without memory it is retried. The tune may be
+ * freed on return. Under xk_lock; may sleep.
  */
 void xk_unload_start(struct xk_tune *tune);
 
-/* All tunes of an owner that is gone. Takes xk_lock. */
+/* Unloads all tunes of an owner that has exited. Takes xk_lock; may sleep. */
 void xk_unload_owned(struct file *owner);
 
-/* All tunes. Waits for as long as threads are inside. Takes xk_lock. */
+/* Unloads all tunes and waits until they are gone, as long as threads are inside. Takes xk_lock. */
 void xk_unload_all(void);
 
 #endif /* _XK_UNLOAD_H */

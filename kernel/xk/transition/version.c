@@ -2,11 +2,11 @@
 /*
  * Which of two versions a handler uses while a transition settles.
  *
- * Values change only while the machine is stopped, and an interrupt or a softirq
- * never lasts over a stop; so each of them sees one version, whichever thread it
- * interrupted, and `current` alone decides. Only an NMI may run during a stop,
- * above the stopper: its CPU has noted the epoch of the transition before the
- * stop ended, but not in the middle of an NMI.
+ * Values change only in a stop, and no interrupt or softirq is being handled during a stop. So each
+ * of them sees one version, and `current` alone decides which, whatever thread it interrupted. Only
+ * an NMI may run during a stop, on top of the stopper. Its CPU records the epoch of the transition
+ * before the stop ends, but never in the middle of an NMI. On a CPU that has not recorded it, the
+ * previous version is used.
  */
 #include <linux/kprobes.h>
 #include <linux/sched.h>

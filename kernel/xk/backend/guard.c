@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Kprobes turn a probe into a jump of five bytes if no branch of the function leads
- * into these. A branch that was relocated is out of their sight. So a probe of ours
- * is registered wherever such a jump would begin: disabled, which changes no byte and
- * costs nothing, and with a handler behind the instruction, with which no probe at
- * this address is optimised (optimize_kprobe() in kernel/kprobes.c). Other probes
- * work as before, by a breakpoint.
+ * Guard probes. Kprobes optimise a probe into a five-byte jump if no branch of the function leads
+ * into these bytes. They do not see a branch that xk.ko relocated into a stub. So xk.ko registers a
+ * probe wherever such a jump would begin. The probe is disabled, so it changes no byte and costs
+ * nothing. It has a post-handler, so no probe at its address is optimised (optimize_kprobe() in
+ * kernel/kprobes.c). Other probes work as before, as breakpoints.
  *
- * A jump over the beginning of a window would be made of copies of what it covers, and
- * of our jump there is none (can_boost() in arch/x86/kernel/kprobes/core.c): nobody can
- * prepare one as long as the window is a jump. Who has prepared one before was there
- * before, and gets a guard beside it.
+ * A jump over the start of a window would need copies of the instructions that it covers. Kprobes
+ * do not copy our jump (can_boost() in arch/x86/kernel/kprobes/core.c), so no such jump can be
+ * prepared as long as the window is a jump. A probe that was prepared earlier is found before the
+ * window is armed, and gets a guard at its address.
  *
- * A kprobe executes a copy of its instruction, made when it was registered, and one that
- * is a jump copies of those that the jump covers. An instruction in which a number is to
- * change must not have been copied. Jumps over it are kept away by guards as above; what
- * the kernel prepares meanwhile to make a jump of a probe that shares its place with a
- * guard holds the number of that moment, and is never used. A probe at the instruction
- * itself is not kept away: while it is there, the number does not change.
+ * A kprobe executes a copy of its instruction, made at registration; an optimised kprobe, copies of
+ * all instructions that its jump covers. An instruction in which a number is to change must not
+ * have been copied. Guards keep jumps over it away. What the kernel prepares meanwhile to optimise
+ * a probe at the address of a guard contains the number of that moment, and is never used: see
+ * forget_jump(). A probe at the instruction itself is allowed: as long as it exists, the number
+ * does not change.
  */
 #include <linux/kprobes.h>
 #include <linux/list.h>
@@ -30,17 +29,17 @@
 #include "text/internal.h"
 #include "text/stub.h"
 
-/* A jump that begins so many bytes before a place may cover it. */
+/* A jump that begins this many bytes before a place may cover it. */
 #define REACH (XK_JUMP_LEN - 1)
 
 struct xk_guards {
-	struct list_head list;		/* when it was destroyed */
+	struct list_head list;		/* in `destroyed` */
 	bool of_numbers;		/* instructions changed under them */
 	unsigned int nr;
 	struct kprobe at[];
 };
 
-/* Until xk_guards_flush(). */
+/* Guards to be unregistered by xk_guards_flush(). Protected by xk_lock. */
 static LIST_HEAD(destroyed);
 
 static struct xk_guards *create_guards(unsigned int capacity)
@@ -54,12 +53,12 @@ static struct xk_guards *create_guards(unsigned int capacity)
 }
 
 /*
- * Other probes are there: what was prepared to make a jump of them is out of date. No
- * interface of kprobes says so: the copies are made when a probe comes, and used whenever
- * the last handler behind the instruction goes. What they ask then is a function of their
- * header, so that the compiler can tell that a size of 0 is "not prepared" to the kernel for
- * which xk.ko is built. It is read elsewhere only to say in a trace how much text has gone
- * (__arch_remove_optimized_kprobe()), and the copies are freed as ever.
+ * Invalidates what kprobes prepared to optimise other probes at this address: the copies are out of
+ * date. Kprobes have no interface for this. They make the copies when a probe is registered, and
+ * use them as soon as the last post-handler at the address is gone. Before that they call
+ * arch_prepared_optinsn(), an inline function of their header. So the build verifies that this
+ * kernel takes a size of 0 as "not prepared". Otherwise the size is only read to report the freed
+ * text to tracers (__arch_remove_optimized_kprobe()). The copies are freed as usual.
  */
 static void forget_jump(unsigned long address)
 {
@@ -71,7 +70,7 @@ static void forget_jump(unsigned long address)
 	BUILD_BUG_ON(arch_prepared_optinsn(&forgotten));
 	preempt_disable();
 	kprobe = xk_kprobe_at(address);
-	/* That of several probes; it stays while ours is among them. */
+	/* The aggregate of several probes. It stays as long as our probe is one of them. */
 	if (kprobe && !list_empty(&kprobe->list))
 		WRITE_ONCE(container_of(kprobe, struct optimized_kprobe, kp)->optinsn.size, 0);
 	preempt_enable();
@@ -123,7 +122,7 @@ void xk_guards_flush(void)
 	unsigned int nr = count_destroyed();
 
 	if (nr) {
-		/* Without memory, one after the other. */
+		/* Without memory, unregister one after the other. */
 		probes = kvmalloc_array(nr, sizeof(*probes), GFP_KERNEL);
 		unregister_destroyed(probes);
 		kvfree(probes);
@@ -133,7 +132,7 @@ void xk_guards_flush(void)
 	INIT_LIST_HEAD(&destroyed);
 }
 
-/* A probe with a handler behind the instruction; which, tells them apart. */
+/* Empty post-handlers, after_asking() and after_guarding(), tell our two kinds of probes apart. */
 static void after_asking(struct kprobe *kprobe, struct pt_regs *regs, unsigned long flags)
 {
 }
@@ -199,11 +198,11 @@ static const char *guard_at(struct xk_guards *guards, unsigned long address)
 	case 0:
 		return NULL;
 	case -EILSEQ:		/* no instruction begins here */
-	case -EINVAL:		/* nobody may have a probe here */
+	case -EINVAL:		/* no probe may be here */
 	case -EOPNOTSUPP:	/* kprobes cannot execute it elsewhere */
 		xk_probe_cache_put(address, XK_PROBE_NO);
 		return NULL;
-	case -ENOENT:		/* no text */
+	case -ENOENT:		/* not text */
 		return NULL;
 	default:
 		return "no memory for probes that guard it";
@@ -220,9 +219,9 @@ static bool has_guard(const struct xk_guards *guards, unsigned long address)
 	return false;
 }
 
-/* Of whose kind are the probes at an address? */
+/* The kinds of probes at an address. */
 struct kinds {
-	bool asks;		/* ours, to be removed in a moment */
+	bool asks;		/* ours, unregistered soon */
 	bool guards;
 	bool others;
 };
@@ -253,7 +252,10 @@ static struct kinds notrace kinds_at(unsigned long address)
 	return kinds;
 }
 
-/* Somebody else's probe, perhaps also ours for another stub. To be asked again in a stop. */
+/*
+ * Whether there is a probe of someone else, or a guard of another stub or number, but no guard of
+ * this stub. Must be checked again in a stop.
+ */
 static bool is_unguarded(const struct xk_stub *stub, unsigned long address)
 {
 	struct kinds kinds = kinds_at(address);
@@ -267,9 +269,8 @@ static bool is_inside(const struct xk_window *window, unsigned long address)
 }
 
 /*
- * Against jumps that begin before `address` and cover it: the beginning of the window,
- * where everybody sees our jump, or what a branch in the stub leads to, which nobody
- * sees.
+ * Guards against jumps that begin before `address` and cover it. `address` is the start of the
+ * window, where everyone sees our jump, or the target of a branch in the stub, which no one sees.
  */
 static const char *guard_before(struct xk_guards *guards, struct xk_stub *stub,
 				unsigned long address)
@@ -285,10 +286,10 @@ static const char *guard_before(struct xk_guards *guards, struct xk_stub *stub,
 		if (is_inside(&stub->window, at))
 			continue;
 		if (xk_backends_hold_value(NULL, at))
-			/* The guard would remember our number, or our jump, as what is there. */
+			/* A guard would save our number, or our jump, as the original bytes. */
 			why = "an instruction just before it holds a value";
 		else if (!branch && !is_unguarded(stub, at))
-			/* What comes later would have to copy our jump, which kprobes do not. */
+			/* A later probe would have to copy our jump, which kprobes do not do. */
 			continue;
 		else if (branch && xk_jump_covers(at))
 			why = "a branch leads to just behind another detour";
@@ -303,7 +304,7 @@ static const char *guard_before(struct xk_guards *guards, struct xk_stub *stub,
 struct xk_guards *xk_guards_create(struct xk_stub *stub, const char **why)
 {
 	const struct xk_window *window = &stub->window;
-	/* Those of the window's start twice: xk_guards_complete(). */
+	/* Twice for the start of the window: see xk_guards_complete(). */
 	struct xk_guards *guards = create_guards(REACH * (2 + window->nr));
 	unsigned int i;
 
@@ -331,7 +332,7 @@ bool xk_jump_may_come(const struct xk_stub *stub)
 	return false;
 }
 
-/* What cannot be guarded is refused in the stop. */
+/* Ignores errors: the stop refuses a window with an unguarded probe. */
 void xk_guards_complete(struct xk_stub *stub)
 {
 	unsigned int i;
@@ -365,7 +366,9 @@ static const char *guard_number(struct xk_guards *guards, const struct xk_live_s
 	if (kinds.guards || kinds.others)
 		return "another probe is there";
 	for (i = 1; i <= REACH; i++) {
-		/* Where another number stands, no probe is borne at all. */
+		/*
+		 * An instruction that holds a number allows no probe at all, so it needs no guard.
+		 */
 		if (xk_backends_hold_value(site, address - i))
 			continue;
 		if (xk_jump_begins(address - i))

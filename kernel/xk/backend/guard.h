@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What kprobes say about a window, and what keeps other probes from becoming jumps
- * over places that stubs lead to.
+ * Guard probes, and what kprobes report about a window: guard.c.
+ *
+ * A guard is a disabled kprobe that keeps other kprobes from being optimised into a jump over
+ * instructions that xk.ko changed, or over a target of a stub.
  */
 #ifndef _XK_GUARD_H
 #define _XK_GUARD_H
@@ -12,35 +14,44 @@ struct xk_guards;
 struct xk_live_site;
 struct xk_stub;
 
-/* All of this under xk_lock. NULL, or why kprobes forbid a probe at an instruction. */
+/*
+ * Returns NULL if kprobes allow a probe at each instruction of the window, or why they do not. This
+ * and all other functions here need xk_lock, and may sleep unless they are called in a stop.
+ */
 const char *xk_ask_kprobes(const struct xk_window *window);
 
-/* For the window of the stub; NULL and `why` if it cannot be. */
+/* Guards the window of the stub. Returns NULL if it cannot be guarded, with the reason in `why`. */
 struct xk_guards *xk_guards_create(struct xk_stub *stub, const char **why);
+
+/* Marks guards for xk_guards_flush(). NULL is allowed. */
 void xk_guards_destroy(struct xk_guards *guards);
-/* Against probes that came since then, or before guards that others have of us. */
+/* Adds guards against probes registered since then, and at guards of other stubs or numbers. */
 void xk_guards_complete(struct xk_stub *stub);
-/* A guard stands in it, which another window or a number needs there. In a stop. */
+/* In a stop: whether a guard of another window, or of a number, lies in this window. */
 bool xk_window_is_guarded(const struct xk_window *window);
 /*
- * A probe without a guard stands where a jump that the kernel makes of it would reach into
- * the window. In a stop, and before the window is our jump.
+ * In a stop, before the window becomes our jump: whether a probe that this stub does not guard
+ * could be optimised into a jump that reaches into the window.
  */
 bool xk_jump_may_come(const struct xk_stub *stub);
 
 /*
- * For instructions of `site` at these addresses in which numbers are to change; nobody
- * else may have a probe there yet. They go when the original numbers are back.
+ * Guards the instructions of `site` at these addresses, in which numbers are to change. No one else
+ * may have a probe there yet. The guards stay until the original numbers are restored. Returns NULL
+ * if they cannot be guarded, with the reason in `why`.
  */
 struct xk_guards *xk_guards_of_numbers(const struct xk_live_site *site,
 				       const unsigned long *addresses, unsigned int nr,
 				       const char **why);
-/* Nobody has a copy of the instruction there. In a stop, or when asked probes are gone. */
+/*
+ * Whether no kprobe has a copy of the instruction there. In a stop, or with preemption disabled
+ * after xk_guards_flush().
+ */
 bool xk_number_is_free(unsigned long address);
 
 /*
- * What was destroyed is registered until then: kprobes wait for a grace period,
- * which is long, and is one for all of them.
+ * Unregisters and frees destroyed guards. kprobes wait for a grace period, which is long; here
+ * there is one for all of them.
  */
 void xk_guards_flush(void);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The backends, in the order in which a site tries them. That of data is for sites that are
- * not in code, and comes last: objects change when the code of a tune is armed.
+ * The backends, in the order in which a site tries them. The data backend is for sites that are not
+ * in code. It comes last: objects change when the code of a tune is armed.
  */
 #include <linux/stddef.h>
 

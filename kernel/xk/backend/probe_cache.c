@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What kprobes have answered about an address: whether an instruction begins there that
- * may have a probe. To answer, the kernel decodes every jump label that it has and the
- * function from its start, again for each probe that is registered; and the answer does
- * not change as long as the text is there. It is asked for under the lock of text, so
- * that nothing which is half written is taken for an answer (prepare_kprobe() in
- * kernel/kprobes.c).
+ * A cache of what kprobes report about addresses: whether an instruction begins there that may have
+ * a probe. For each registered probe, the kernel decodes all of its jump labels and the function
+ * from its start. The result does not change as long as the text exists. Kprobes determine it under
+ * text_mutex, so that half-written text is never decoded (prepare_kprobe() in kernel/kprobes.c).
  */
 #include <linux/module.h>
 #include <linux/xarray.h>
 
 #include "backend/probe_cache.h"
 
-/* By address; under xk_lock. */
+/* By address. Protected by xk_lock. */
 static DEFINE_XARRAY(answers);
 
 enum xk_probe_answer xk_probe_cache_get(unsigned long address)
@@ -24,7 +22,7 @@ enum xk_probe_answer xk_probe_cache_get(unsigned long address)
 
 void xk_probe_cache_put(unsigned long address, enum xk_probe_answer answer)
 {
-	/* Without memory it is asked for again. */
+	/* Without memory kprobes are asked again. */
 	xa_store(&answers, address, xa_mk_value(answer), GFP_KERNEL | __GFP_NOWARN);
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* What must be true of instructions that are replaced or changed. */
+/* Checks of instructions that are to be replaced or changed. */
 #include "backend/window.h"
 #include "text/internal.h"
 
-/* Of the own function; the analysis has looked at all others. */
+/* Checks only the function of the site. The analysis checked all other functions. */
 const char *xk_branch_into(const struct xk_live_site *site, const struct xk_window *window,
 			   const u8 *text)
 {

@@ -29,7 +29,7 @@ struct xk_live_transition {
 	u64 looked_ns;			/* duration of the last look */
 	unsigned int nr_changes;	/* changes of text in the next stop */
 	struct xk_text_change *changes[XK_MAX_BACKENDS];
-	unsigned long obstacle;		/* an instruction that someone else changed or probes; or 0 */
+	unsigned long obstacle;		/* instruction changed or probed by someone else; or 0 */
 	struct xk_settling *settling;
 	unsigned int nr;
 	struct xk_tune *tunes[];	/* the version not in force is tune.other */

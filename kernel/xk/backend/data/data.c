@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Sites in data: a constant that only initialises a static object is changed
- * by writing to the object. Others may write to it, too, so every change is
- * one atomic exchange that expects what xk wrote last, or, at first, the
- * default; anything else is left alone and reported.
+ * The data backend: a constant that only initialises a static object is changed by a write to the
+ * object. Others may write to the object, too. So each change is one atomic exchange that expects
+ * what xk wrote last, or at first the default. An object with other content is left alone and
+ * reported.
  *
- * Constant data of a module are mapped read-only, and stay so: xk maps the page
- * a second time and writes through that, and the mapping is there only meanwhile.
- * It takes memory, so it is made before a version changes (data_open()), when
- * nothing has changed yet, and goes right after (data_close()). Refused is what
- * is neither: constant data of vmlinux, and data that were sealed when
- * the kernel or the module had been initialised.
+ * Constant data of a module stays mapped read-only. xk maps its page a second time for the write,
+ * and only for that time. The mapping needs memory, so it is made before a version changes
+ * (data_open()), when nothing has changed yet. It is removed right after the write (data_close()).
+ * Constant data of vmlinux, and data that was made read-only after the initialisation of the kernel
+ * or the module, are refused.
  */
 #include <linux/kallsyms.h>
 #include <linux/mm.h>
@@ -30,7 +29,7 @@
 struct object {
 	u64 written;		/* what xk wrote last, or found */
 	bool constant;		/* mapped read-only */
-	void *alias;		/* ... writable, while it is written; or NULL */
+	void *alias;		/* writable mapping during a write; or NULL */
 };
 
 static struct object *object_of(const struct xk_live_site *site)
@@ -40,9 +39,9 @@ static struct object *object_of(const struct xk_live_site *site)
 }
 
 /*
- * -EFAULT when the memory cannot be written; -ESTALE when it does not hold
- * *old, which then is what it holds. Made for user space, but a fault on a
- * kernel address is an error, too.
+ * Returns -EFAULT if the memory cannot be written, or -ESTALE if it does not hold *old; *old is
+ * then what it holds. The primitive is made for user space, but also handles a fault on a kernel
+ * address.
  */
 #define DEFINE_EXCHANGE(type) \
 static int exchange_##type(unsigned long address, u64 *old, u64 new) \
@@ -107,7 +106,7 @@ static bool is_constant(const struct module *module, unsigned long address)
 	return within_module_mem_type(address, module, MOD_RODATA);
 }
 
-/* The objects of this name, in data and constant data; as xk_module_symbols(). */
+/* Finds the objects of this name in data and constant data. Result as xk_module_symbols(). */
 static unsigned int objects(const struct module *module, const char *name,
 			    unsigned long addresses[MAX_CANDIDATES])
 {
@@ -120,7 +119,7 @@ static unsigned int objects(const struct module *module, const char *name,
 				      MAX_CANDIDATES - nr);
 }
 
-/* Finds the object, if user space does not know where it is. */
+/* Finds the object if user space does not know its address. */
 static int verify_module(struct xk_live_site *site, const struct module *module,
 			 struct xk_error *error)
 {
@@ -131,7 +130,7 @@ static int verify_module(struct xk_live_site *site, const struct module *module,
 	if (!nr)
 		return xk_refuse(error, -ENOENT, "module %s has no object %s that can be changed",
 				 module->name, site->place.symbol);
-	/* Objects of one name cannot be told apart by what they hold. */
+	/* Objects of the same name cannot be told apart by their content. */
 	if (!site->place.function && nr > 1)
 		return xk_refuse(error, -ENOENT, "module %s has %u objects %s", module->name,
 				 nr, site->place.symbol);
@@ -150,7 +149,7 @@ static int verify_module(struct xk_live_site *site, const struct module *module,
 	return 0;
 }
 
-/* A value is aligned to its width, so that it lies in one page. */
+/* A value is aligned to its width, so it lies in one page. */
 static int open_alias(struct xk_live_site *site, struct xk_error *error)
 {
 	struct page *page = vmalloc_to_page((void *)site->address);
@@ -163,7 +162,7 @@ static int open_alias(struct xk_live_site *site, struct xk_error *error)
 	return 0;
 }
 
-/* data_write() of this value can follow, until data_close(). */
+/* Makes data_write() of this value possible until data_close(). */
 static int data_open(struct xk_live_site *site, s64 value, struct xk_error *error)
 {
 	const struct object *object = object_of(site);
@@ -181,7 +180,7 @@ static void data_close(struct xk_live_site *site)
 	object->alias = NULL;
 }
 
-/* Where the value is written; it is read where everybody else reads it. */
+/* The address for writes. Reads use the address that everyone uses. */
 static unsigned long writable(const struct xk_live_site *site)
 {
 	const struct object *object = object_of(site);
@@ -207,7 +206,7 @@ static int verify_content(struct xk_live_site *site, struct xk_error *error)
 	u64 expected = content_for(site, site->tune->default_value);
 	u64 found = expected;
 
-	/* What is there, written over what is there: that shows that it can be written. */
+	/* Replaces the content by itself, which shows that it can be written. */
 	switch (exchange(writable(site), site->insn_len, &found, expected)) {
 	case 0:
 		object_of(site)->written = expected;
@@ -233,7 +232,7 @@ static int data_verify(struct xk_live_site *site, const struct module *module,
 	if (ret)
 		return ret;
 	site->address = site->place.function + site->offset;
-	/* Half of a value must never be seen. */
+	/* No one may see half of a value. */
 	if (site->address % site->insn_len)
 		return xk_refuse(error, -EINVAL, "%s+0x%x: %#lx is not aligned to %u bytes",
 				 site->place.symbol, site->offset, site->address, site->insn_len);
@@ -247,7 +246,7 @@ static int data_verify(struct xk_live_site *site, const struct module *module,
 	return ret;
 }
 
-/* What is constant was opened for it. */
+/* Constant data was opened by data_open(). */
 static void data_write(struct xk_live_site *site, s64 value)
 {
 	struct object *object = object_of(site);
@@ -264,7 +263,7 @@ static void data_write(struct xk_live_site *site, s64 value)
 			object->written);
 }
 
-/* At load, the object holds the default already. */
+/* When the tune is loaded, the object already holds the default. */
 static int arm_object(struct xk_live_site *site, struct xk_error *error)
 {
 	s64 value = site->tune->values->value;
@@ -299,7 +298,7 @@ static __printf(2, 3) void say(struct xk_site_info *info, const char *format, ..
 	va_end(arguments);
 }
 
-/* Whether it holds what xk wrote; if not, what it holds. */
+/* Whether the object holds what xk wrote; if not, what it holds. */
 static u32 data_describe(const struct xk_live_site *site, struct xk_site_info *info)
 {
 	const struct object *object = object_of(site);

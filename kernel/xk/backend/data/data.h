@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Sites that are no code but a static object. */
+/* The data backend: sites that are static objects, not code. */
 #ifndef _XK_DATA_H
 #define _XK_DATA_H
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Several stubs in one stop: where threads are with regard to their windows and stubs.
- * What is made of it, detour.c (jumps are written) and retire.c (they are
- * taken away) say.
+ * Several stubs in one stop: where threads are in relation to their windows and stubs. detour.c
+ * uses this to write jumps, retire.c to remove them.
  */
 #include <linux/delay.h>
 #include <linux/minmax.h>
@@ -27,8 +26,8 @@ bool xk_window_is_probed(const struct xk_window *window)
 }
 
 /*
- * The frame is in a stub of another window, whose tune has gone, that had some of these
- * instructions: the thread executes them there, and returns to where that window ended.
+ * The frame is in a stub of another window, whose tune has gone, and which had some of these
+ * instructions. The thread executes copies of them and returns to the end of that window.
  */
 static bool is_in_stub_of(const struct xk_frame *frame, const struct xk_window *window)
 {
@@ -37,9 +36,9 @@ static bool is_in_stub_of(const struct xk_frame *frame, const struct xk_window *
 }
 
 /*
- * Which windows is it in the middle of, which stubs in? Who registers a probe may have
- * copied an instruction and be about to have it found (register_kprobe()): when its
- * breakpoint is met, it goes on in the middle of the window.
+ * Notes the windows and stubs that the frame is in. A thread that registers a probe may already
+ * have copied an instruction that no one can find yet (register_kprobe()). A CPU that hits the
+ * breakpoint of this probe would continue in the middle of the window.
  */
 static bool note_frame(const struct xk_frame *frame, void *data)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The handler that stubs call: what a probe would have run, but that it may be interrupted
- * by another, or by itself.
+ * The handler that stubs call. It makes the same update as the handler of a probe. Unlike that, it
+ * may be interrupted by itself or by another handler.
  */
 #include <linux/kprobes.h>
 #include <linux/preempt.h>
@@ -19,7 +19,7 @@ static __always_inline int run_update(const struct xk_live_site *site, struct pt
 	return xk_run(site, xk_values_at(values, site), regs);
 }
 
-/* From a stub, with the registers there. See xk_stub_call_handler in entry.S. */
+/* Called from a stub, with the registers of the site. See xk_stub_call_handler in entry.S. */
 unsigned long notrace xk_detour_run(struct pt_regs *regs, const struct xk_stub *stub)
 {
 	const struct xk_live_site *site;
@@ -29,7 +29,7 @@ unsigned long notrace xk_detour_run(struct pt_regs *regs, const struct xk_stub *
 	site = READ_ONCE(stub->site);
 	if (site)
 		updated = !run_update(site, regs);
-	/* Another thread may run here: see UNWIND_HINT_REGS in entry.S. */
+	/* Another thread may run from here on: see UNWIND_HINT_REGS in entry.S. */
 	preempt_enable_notrace();
 	return updated ? 0 : stub->fault_distance;
 }

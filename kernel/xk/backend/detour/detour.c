@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The detour backend: the instructions at a site become one jump to a stub, which runs the
- * update and the same instructions. No trap, and nothing that can be missed. window.c says
- * where, stub_code.c what, retire.c how jumps go again.
+ * The detour backend: one jump replaces the instructions at a site. It leads to a stub, which runs
+ * the update and the replaced instructions. There is no trap, and no execution is missed. See
+ * window.c for where a detour is possible, stub_code.c for the stub, and retire.c for the removal
+ * of jumps.
  */
 #include <linux/mm.h>
 #include <linux/string.h>
@@ -29,7 +30,7 @@ void xk_detour_set_stub(struct xk_live_site *site, struct xk_stub *stub)
 }
 
 /*
- * A thread that was preempted in the window leaves it when it runs again; so does one that
+ * A thread that was preempted in the window leaves it when it runs again. So does a thread that
  * registers a probe.
  */
 #define ARM_ATTEMPTS 12
@@ -38,7 +39,7 @@ static const char IN_WINDOW[] = "a thread stays in the middle of these instructi
 static const char REGISTERS[] =
 	"somebody registers probes all the time, and could have one here that nobody sees yet";
 
-/* In a stop. */
+/* In a stop. Returns NULL if the stub may be armed, or the reason against it. */
 static const char *why_not_armed(const struct xk_stub_batch *batch, const struct xk_stub *stub)
 {
 	const struct xk_window *window = &stub->window;
@@ -56,7 +57,7 @@ static const char *why_not_armed(const struct xk_stub_batch *batch, const struct
 	return NULL;
 }
 
-/* In a stop. Those that may be; false if none may. */
+/* In a stop. Selects the stubs that may be armed. Returns false if there are none. */
 static bool choose_to_arm(void *data)
 {
 	struct xk_stub_batch *batch = data;
@@ -76,7 +77,7 @@ static bool choose_to_arm(void *data)
 	return batch->pokes->nr;
 }
 
-/* Before a jump leads to it. While a transition is under way, it calls the handler. */
+/* Before a jump leads to the stub. During a transition the stub calls the handler. */
 static void set_path(struct xk_stub *stub)
 {
 	const struct xk_tune *tune = stub->site->tune;
@@ -94,7 +95,7 @@ static void set_path(struct xk_stub *stub)
 	stub->path = wanted;
 }
 
-/* Some may become detours if they wait. */
+/* Whether some sites may become detours on a later attempt. */
 static bool may_wait(const struct xk_stub_batch *batch)
 {
 	unsigned int i;
@@ -121,7 +122,7 @@ static int refuse_unarmed(const struct xk_stub_batch *batch, struct xk_error *er
 	return 0;
 }
 
-/* In one stop, unless threads are in the middle of windows. */
+/* One stop, unless threads are in the middle of windows. */
 static int detour_arm(struct xk_live_site **sites, unsigned int nr, struct xk_error *error)
 {
 	struct xk_stub *stubs[XK_BATCH];
@@ -155,7 +156,7 @@ static int detour_arm(struct xk_live_site **sites, unsigned int nr, struct xk_er
 	return refuse_unarmed(&batch, error);
 }
 
-/* Prepared, perhaps, and not armed. */
+/* The site may be unprepared; it is not armed. */
 static void detour_destroy(struct xk_live_site *site)
 {
 	struct xk_stub *stub = xk_detour_stub(site);
@@ -178,7 +179,7 @@ static enum xk_armed_state detour_state(const struct xk_live_site *site)
 	xk_jump_of(stub, &jump);
 	if (copy_from_kernel_nofault(running, (void *)jump.address, jump.len))
 		return XK_STATE_UNKNOWN;
-	/* Somebody's breakpoint on our jump leads to it all the same. */
+	/* A breakpoint of someone else on our jump still leads to it. */
 	if (!memcmp(running + 1, jump.bytes + 1, jump.len - 1))
 		return XK_STATE_JUMP;
 	return XK_STATE_UNKNOWN;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The way from a stub to a handler. Elsewhere than in the handler,
- * unwinders do not know what is on the stack, and say so: a stack that ends here is
- * unreliable. In the handler, where a thread may be switched out, they find a pt_regs.
+ * The code between a stub and its handler. Except in the handler, unwinders do not know the stack
+ * layout and report that: a stack that ends here is unreliable. In the handler, where a thread may
+ * be switched out, they find a pt_regs.
  */
 #include <linux/linkage.h>
 #include <linux/objtool.h>
@@ -18,14 +18,14 @@
 #define REGS_IP	(16 * 8)
 #define REGS_SP	(19 * 8)
 #define REGS_SS	(20 * 8)
-/* How much of it functions in C leave as it was: r15 to r12, rbp and rbx. */
+/* Size of its members that C functions preserve: r15 to r12, rbp and rbx. */
 #define PRESERVED	(6 * 8)
 
 /*
- * A stub has pushed the upper part of a pt_regs and called, so that the address in
- * the stub is where orig_ax belongs. Where ss does, it has left its struct xk_stub;
- * sp is that of before, less that. Pushes the rest, and calls a function of C with
- * the pt_regs and the stub.
+ * A stub has pushed the upper part of a pt_regs and called, so the address in the stub is in the
+ * place of orig_ax. The stub has stored its struct xk_stub in the place of ss. sp is the original
+ * one minus 8. Pushes the rest of the pt_regs, and calls a C function with the pt_regs and the
+ * stub.
  */
 .macro CALL_WITH_REGS function:req
 	pushq	%rdi
@@ -49,7 +49,7 @@
 	movq	$0x18, REGS_SS(%rsp)
 	ASM_CLAC
 	cld
-	/* Who unwinds comes to the function that has the site. */
+	/* An unwinder continues in the function that contains the site. */
 	UNWIND_HINT_REGS
 	call	\function
 	UNWIND_HINT_UNDEFINED
@@ -70,15 +70,15 @@
 	.text
 
 /*
- * xk_detour_run() works on the registers, all of which are taken from it. Where the
- * update was not made, it returns further on: see stub_code.c. The stub takes ip to ss
- * from the stack.
+ * Calls xk_detour_run(), which may change all registers in the pt_regs, and restores them from it.
+ * If the update was not made, it returns to a later address: see stub_code.c. The stub pops ip to
+ * ss.
  */
 SYM_CODE_START(xk_stub_call_handler)
 	UNWIND_HINT_UNDEFINED
 	ANNOTATE_NOENDBR
 	CALL_WITH_REGS xk_detour_run
-	/* 0, or how much further on it returns. */
+	/* 0, or how much later it returns. */
 	addq	%rax, REGS_ORIG_AX(%rsp)
 	popq	%r15
 	popq	%r14
@@ -92,8 +92,8 @@ SYM_CODE_END(xk_stub_call_handler)
 _ASM_NOKPROBE(xk_stub_call_handler)
 
 /*
- * xk_detour_decide() leaves the registers alone, and says what the value is: the stub
- * finds it where ip was, which is first on the stack.
+ * Calls xk_detour_decide(), which does not change registers and returns the value. The stub finds
+ * the value in the place of ip, at the top of the stack.
  */
 SYM_CODE_START(xk_stub_call_policy)
 	UNWIND_HINT_UNDEFINED

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Which path stubs take: native code with a value of their own, a policy, or the handler,
- * which knows which version is in force for this execution. While a transition is under
- * way, they call the handler.
+ * Selects the path of each stub: native code with its own copy of the value, a policy, or the
+ * handler, which knows which version this execution uses. During a transition, stubs call the
+ * handler.
  */
 #include <linux/err.h>
 #include <linux/mm.h>
@@ -24,12 +24,12 @@ enum xk_stub_path xk_stub_path_of(const struct xk_stub *stub, const struct xk_va
 									    XK_PATH_HANDLER;
 }
 
-/* An execution that reads it has one value, or policy, or the other. */
+/* Each execution uses either the previous value or policy, or the new one. */
 void xk_stub_set_values(struct xk_stub *stub, const struct xk_values *values)
 {
 	const struct xk_site_values *of_site = xk_values_at(values, stub->site);
 
-	/* Code reads one or the other. */
+	/* Native code reads one of the two. */
 	WRITE_ONCE(stub->value, of_site->constants[0]);
 	WRITE_ONCE(stub->constants, of_site->constants);
 	/* The block, or the value, is complete before a handler can find it. */
@@ -90,7 +90,7 @@ static void set_in_force(struct xk_stub *stub, struct xk_pokes *pokes)
 	xk_stub_set_values(stub, stub->site->tune->values);
 }
 
-/* NULL: nothing changes. -ENOMEM as ERR_PTR(). */
+/* Returns NULL if nothing changes, or -ENOMEM as ERR_PTR(). */
 static struct xk_pokes *collect_paths(struct xk_tune *const *tunes, unsigned int nr,
 				      visit_fn visit)
 {
@@ -113,7 +113,7 @@ static struct xk_pokes *collect_paths(struct xk_tune *const *tunes, unsigned int
 	return NULL;
 }
 
-/* While a transition settles, all of them call their handlers already. */
+/* While a transition settles, all stubs already call their handlers. */
 struct xk_text_change *xk_detours_change_text(struct xk_tune *const *tunes, unsigned int nr,
 					      bool settling)
 {
@@ -147,7 +147,7 @@ void xk_detours_free_change(struct xk_text_change *change)
 	kfree(change);
 }
 
-/* Some would go on with what is not in force any more if these values were. */
+/* Whether a selector leads to a path that would not use the values in force if they were `next`. */
 bool xk_detours_need_stop(const struct xk_tune *tune, const struct xk_values *next)
 {
 	unsigned int i;
@@ -164,9 +164,8 @@ bool xk_detours_need_stop(const struct xk_tune *tune, const struct xk_values *ne
 }
 
 /*
- * Where there is no memory, they go on calling the handler. Selectors that lead elsewhere
- * already lead to the right path, though with what it read before: so it is after a change
- * in mode now.
+ * Without memory, the stubs continue to call the handler. After a change in mode now, a selector
+ * that leads to another path leads to the right one; that path used the previous values until now.
  */
 void xk_detours_settle(struct xk_tune *const *tunes, unsigned int nr)
 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Detours that go: the original bytes come back in a stop, where nobody else has a probe
- * on our jump. A stub that a thread is in, or whose jump has to stay, is nobody's; it is
- * freed later, in the background.
+ * Removal of detours. The original bytes are restored in a stop, unless someone else has a probe on
+ * our jump. A stub is retired if a thread is in it or its jump must stay. A work item frees it
+ * later.
  */
 #include <linux/delay.h>
 #include <linux/mm.h>
@@ -21,7 +21,7 @@
 
 #define DISARM_ATTEMPTS 4
 
-/* How often it is tried to free stubs that threads, or other probes, were in. */
+/* Interval of attempts to free retired stubs. */
 #define RECLAIM_INTERVAL (HZ / 2)
 #define EXIT_INTERVAL_MS 10
 
@@ -44,9 +44,9 @@ static bool may_disarm(const struct xk_stub *stub)
 }
 
 /*
- * In a stop. The original bytes come back where nobody else has a probe on our
- * jump; elsewhere the stub, which stays, runs the original instructions only. What
- * nobody is in can be reused.
+ * In a stop. Restores the original bytes, unless someone else has a probe on our jump. In that case
+ * the jump and the stub stay, and the stub runs only the original instructions. A stub that no
+ * thread is in can be reused.
  */
 static bool choose_to_disarm(void *data)
 {
@@ -73,7 +73,7 @@ static bool choose_to_disarm(void *data)
 	return batch->pokes->nr;
 }
 
-/* True: it is nobody's now. */
+/* Returns true if the stub is free now. */
 static bool reclaim(struct xk_stub *stub)
 {
 	if (stub->armed || !stub->empty)
@@ -83,7 +83,7 @@ static bool reclaim(struct xk_stub *stub)
 	return true;
 }
 
-/* Only who registers a probe keeps some of them, for a moment. */
+/* Only a thread that registers a probe keeps some of them armed, for a short time. */
 static bool is_worth_waiting(const struct xk_stub_batch *batch)
 {
 	unsigned int i;
@@ -94,7 +94,7 @@ static bool is_worth_waiting(const struct xk_stub_batch *batch)
 	return false;
 }
 
-/* Only a look in a stop shows that nobody is in a stub. */
+/* Only a look in a stop shows that no thread is in a stub. */
 static void expect_threads(struct xk_stub *const *stubs, unsigned int nr)
 {
 	unsigned int i;
@@ -111,7 +111,7 @@ static void stop_to_disarm(struct xk_stub_batch *batch, struct xk_stop_budget *b
 		if (attempt)
 			xk_batch_wait(attempt - 1);
 		xk_batch_look_before(batch);
-		/* Should the machine not stop. */
+		/* In case the machine cannot be stopped. */
 		expect_threads(batch->stubs, batch->nr);
 		xk_poke_stopped_within(batch->pokes, choose_to_disarm, batch, budget);
 		if (!is_worth_waiting(batch))
@@ -121,8 +121,9 @@ static void stop_to_disarm(struct xk_stub_batch *batch, struct xk_stop_budget *b
 }
 
 /*
- * One stop for all of them, after which no handler uses a site. Without memory, stubs go on
- * asking and find no site; and there is no stop, so that handlers are waited for.
+ * Disarms all of them in one stop, after which no handler uses their sites. Without memory there is
+ * no stop: stubs still call the handler, which finds no site, and a grace period waits for handlers
+ * that run.
  */
 static void retire(struct xk_stub *const *stubs, unsigned int nr,
 		   struct xk_stop_budget *budget)
@@ -144,7 +145,7 @@ static void retire(struct xk_stub *const *stubs, unsigned int nr,
 		queue_delayed_work(xk_workqueue, &reclaim_work, RECLAIM_INTERVAL);
 }
 
-/* Since stubs last had nobody in them. */
+/* Of the work item, since there was last no retired stub. */
 static struct xk_stop_budget reclaim_budget;
 
 static bool may_be_reclaimed(const struct xk_stub *stub)
@@ -154,7 +155,7 @@ static bool may_be_reclaimed(const struct xk_stub *stub)
 	return stub->path != XK_PATH_ORIGINAL || may_disarm(stub);
 }
 
-/* Whether a stop would get any of them further: while they go on, nobody says so for sure. */
+/* Whether a stop may make progress. Only a look in a stop tells for sure. */
 static bool may_reclaim(struct xk_stub *const *stubs, unsigned int nr)
 {
 	struct xk_stub_batch batch = { .nr = nr, .stubs = stubs };
@@ -183,7 +184,7 @@ static unsigned int collect_retired(struct xk_stub *stubs[XK_BATCH])
 	return nr;
 }
 
-/* Somebody meets them, and waits. */
+/* A caller needs the text that retired stubs occupy, and waits. */
 void xk_detours_reclaim(void)
 {
 	struct xk_stub *stubs[XK_BATCH];
@@ -222,13 +223,13 @@ static void warn_of_probe(const struct xk_stub *stub)
 			(void *)stub->window.address);
 }
 
-/* The values of the tune go; code in the stub may still run, and finds these. */
+/* The values of the tune are freed, but code in the stub may still run. It uses these copies. */
 static void keep_constants(struct xk_stub *stub)
 {
 	if (!stub->constants)
 		return;
 	memcpy(stub->last, stub->constants, sizeof(stub->last));
-	/* They are complete before code can find them. */
+	/* The constants are complete before code can find them. */
 	smp_store_release(&stub->constants, stub->last);
 }
 
@@ -241,7 +242,7 @@ void xk_detours_retire(struct xk_live_site **sites, unsigned int nr)
 		stubs[i] = xk_detour_stub(sites[i]);
 		xk_detour_set_stub(sites[i], NULL);
 		keep_constants(stubs[i]);
-		/* After the next stop nobody uses the site. */
+		/* No one uses the site after the next stop. */
 		WRITE_ONCE(stubs[i]->site, NULL);
 		WRITE_ONCE(stubs[i]->decided, NULL);
 		stubs[i]->retired = true;
@@ -263,7 +264,7 @@ static bool stubs_are_left(void)
 	return left;
 }
 
-/* All tunes are gone. */
+/* All tunes are unloaded. */
 void xk_detours_exit(void)
 {
 	while (stubs_are_left())

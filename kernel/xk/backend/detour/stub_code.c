@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Stubs, from a window and a checked program to bytes. Nothing runs a stub while it
- * is written: no jump leads to it.
+ * Generates stubs from a window and a checked program. No thread runs a stub while it is written:
+ * no jump leads to it.
  */
 #include <linux/string.h>
 
@@ -10,12 +10,12 @@
 #include "text/internal.h"
 #include "text/poke.h"
 
-/* With a displacement of eight bits. */
+/* jmp with an 8-bit displacement */
 #define JMP8 0xeb
 #define SELECTOR_LEN 2
 #define JMP 0xe9
 #define CALL 0xe8
-/* Bytes of emit_return(). */
+/* Length of the code of emit_return(). */
 #define RETURN_LEN 11
 
 static void emit_relocated(struct xk_emitter *out, const struct xk_window *window,
@@ -37,14 +37,14 @@ static void emit_pushed(struct xk_emitter *out, unsigned long address)
 	u8 push[5] = { 0x68 };
 	s32 cut = address;
 
-	/* What is pushed is extended by its sign. */
+	/* push sign-extends its operand. */
 	if ((unsigned long)(long)cut != address)
 		out->failed = true;
 	memcpy(push + 1, &cut, sizeof(cut));
 	xk_emit(out, push, sizeof(push));
 }
 
-/* The upper part of a pt_regs, as entry.S expects it; and a call. */
+/* Pushes the upper part of a pt_regs, as entry.S expects it, and calls `function`. */
 static void emit_handler_call(struct xk_emitter *out, const struct xk_stub *stub,
 			      const u8 *function)
 {
@@ -53,12 +53,12 @@ static void emit_handler_call(struct xk_emitter *out, const struct xk_stub *stub
 
 	emit_pushed(out, (unsigned long)stub);
 	xk_emit(out, push, sizeof(push));
-	/* Where it stands, for those who walk the stack: see stack.c. */
+	/* The ip that an unwinder finds: see stack.c. */
 	emit_pushed(out, site->address + (site->when == XK_AFTER ? site->insn_len : 0));
 	xk_emit_branch(out, CALL, (unsigned long)function);
 }
 
-/* The rest of it comes from the stack: flags count, the others do not. */
+/* Pops the rest of the pt_regs: restores the flags, drops the other members. */
 static void emit_return(struct xk_emitter *out)
 {
 	static const u8 code[] = {
@@ -71,7 +71,7 @@ static void emit_return(struct xk_emitter *out)
 	xk_emit(out, code, sizeof(code));
 }
 
-/* Number of a general register in instructions, by its place in pt_regs. */
+/* The number of a general register in instructions, from its offset in pt_regs. */
 static unsigned int register_number(u16 offset)
 {
 	unsigned int i;
@@ -81,7 +81,7 @@ static unsigned int register_number(u16 offset)
 	return i;
 }
 
-/* What comes next is where the selector leads for this path. */
+/* The selector leads to the current position for this path. */
 static void aim(struct xk_stub *stub, enum xk_stub_path path, struct xk_emitter *out)
 {
 	unsigned int distance = out->len - (stub->selector + SELECTOR_LEN);
@@ -101,8 +101,9 @@ static void emit_selector(struct xk_emitter *out, struct xk_stub *stub)
 }
 
 /*
- * What a policy chooses becomes a register: it stands where ip was. Returns where
- * the displacement of the jump behind it stands, or 0 when the update is more than that.
+ * The path of a policy. The chosen value is on the stack in place of ip; it is popped into a
+ * register. Returns the position of the displacement of the jump that follows, or 0 if the update
+ * does more than set a register.
  */
 static unsigned int emit_decide(struct xk_emitter *out, struct xk_stub *stub)
 {
@@ -126,15 +127,15 @@ static unsigned int emit_decide(struct xk_emitter *out, struct xk_stub *stub)
 	return xk_emit_forward(out, JMP);
 }
 
-/* What is written besides the window. */
+/* The parts of a stub besides the window. */
 struct parts {
-	bool native;		/* with native code, if there is some */
+	bool native;		/* include native code, if the update has some */
 	struct xk_native_place place;
 	struct xk_native_code code;
 	unsigned int decided, skipped;	/* jumps whose targets follow */
 };
 
-/* The paths besides the handler. Jumps are short: so native code comes last. */
+/* The paths other than the handler. The selector's jump is short, so native code comes last. */
 static void emit_choices(struct xk_emitter *out, struct xk_stub *stub, struct parts *parts)
 {
 	parts->decided = emit_decide(out, stub);
@@ -146,7 +147,7 @@ static void emit_choices(struct xk_emitter *out, struct xk_stub *stub, struct pa
 	stub->has_native = xk_native_emit(out, &stub->site->native, &parts->place, &parts->code);
 }
 
-/* Before instruction `at` of the window. */
+/* The update runs before instruction `at` of the window. */
 static void emit_before(struct xk_emitter *out, struct xk_stub *stub, struct parts *parts,
 			unsigned int at)
 {
@@ -165,7 +166,7 @@ static void emit_before(struct xk_emitter *out, struct xk_stub *stub, struct par
 	emit_relocated(out, window, at, window->nr);
 }
 
-/* What xk_stub_call_handler returns behind in addition when the update was not made. */
+/* If the update was not made, xk_stub_call_handler returns this many bytes later. */
 #define FAULT_DISTANCE (RETURN_LEN + XK_JUMP_LEN)
 
 static void emit_instead(struct xk_emitter *out, struct xk_stub *stub, struct parts *parts)

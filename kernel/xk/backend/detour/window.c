@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Whether a site can be a detour. What must be true of its window is decided on the
- * whole image by the analysis, and here again as far as one function and its
- * instructions tell.
+ * Whether a site can be a detour. The analysis checks the window against the whole image. This file
+ * repeats what can be checked with one function and its instructions.
  */
 #include <linux/kallsyms.h>
 #include <linux/string.h>
@@ -25,7 +24,7 @@ static const char *find_fixup(const struct xk_window *window)
 	return NULL;
 }
 
-/* Sites of the own tune may have no address yet, but the same function. */
+/* Sites of the same tune may have no address yet, so compare functions and offsets. */
 static bool has_neighbour(const struct xk_live_site *site)
 {
 	const struct xk_tune *tune = site->tune;
@@ -61,7 +60,7 @@ static const char *check_window(const struct xk_live_site *site, const struct xk
 	return why;
 }
 
-/* Bytes of the function, and of the padding behind it up to the next symbol. */
+/* Length of the function and the padding after it, up to the next symbol. */
 static u32 room(const struct xk_live_site *site, u32 len)
 {
 	char text[KSYM_SYMBOL_LEN];

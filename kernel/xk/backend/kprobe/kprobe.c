@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The kprobe backend: exported interfaces only. A site before an instruction
- * becomes a jump where kprobes can optimise it, and stays a breakpoint where
- * they cannot; a site behind an instruction, or instead of it, is always one. The kernel
- * puts the original bytes of a jump back some grace periods after the last update has run.
+ * The kprobe backend. It uses exported interfaces only. A probe before an instruction becomes a
+ * jump if kprobes can optimise it, and else stays a breakpoint. A probe after an instruction, or
+ * instead of it, is always a breakpoint. The kernel restores the original bytes of a jump some
+ * grace periods after the last update has run.
  */
 #include <linux/kprobes.h>
 #include <linux/uaccess.h>
@@ -56,13 +56,13 @@ static void notrace after(struct kprobe *kprobe, struct pt_regs *regs,
 	xk_handle(to_site(kprobe), regs, xk_run);
 }
 
-/* Nothing; but a probe with a post-handler is not optimised, and can set ip. */
+/* Empty. A probe with a post-handler is not optimised, so its pre-handler can set ip. */
 static void notrace after_update(struct kprobe *kprobe, struct pt_regs *regs,
 				 unsigned long flags)
 {
 }
 
-/* Not 0: the instruction was done, and is not executed. */
+/* A result other than 0 means that the instruction is not executed: the update replaced it. */
 static int notrace instead(struct kprobe *kprobe, struct pt_regs *regs)
 {
 	const struct xk_live_site *site = to_site(kprobe);
@@ -73,7 +73,7 @@ static int notrace instead(struct kprobe *kprobe, struct pt_regs *regs)
 	return 1;
 }
 
-/* A probe in a handler would end in itself. */
+/* A probe in a handler would recurse. */
 NOKPROBE_SYMBOL(before_value);
 NOKPROBE_SYMBOL(before_code);
 NOKPROBE_SYMBOL(before_plain);
@@ -195,7 +195,7 @@ static u64 kprobe_missed(const struct xk_live_site *site)
 	return site->missed + READ_ONCE(probe_of(site)->nmissed);
 }
 
-/* How many bytes of a probe are not the original ones, from what the first is. */
+/* How many bytes differ from the original ones, given the first running byte. */
 static unsigned int patched(u8 first)
 {
 	if (first == INT3)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Updates by kprobes: exported interfaces only. */
+/* The kprobe backend. It uses exported interfaces only. */
 #ifndef _XK_KPROBE_H
 #define _XK_KPROBE_H
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Instructions that change in one stop: those of a transition, and of a module that comes. */
+/*
+ * Changes of several instructions in one stop: for a transition, and for a module that is loaded.
+ */
 #include <linux/delay.h>
 #include <linux/err.h>
 #include <linux/mm.h>
@@ -11,7 +13,7 @@
 #include "text/poke.h"
 #include "transition/stack.h"
 
-/* While somebody registers probes: 255 ms together. */
+/* Attempts while someone registers probes: they take 255 ms in total. */
 #define ARM_ATTEMPTS 8
 #define ARM_INTERVAL_US 500
 
@@ -49,7 +51,10 @@ void xk_patches_free(struct xk_text_change *change)
 	kvfree(to_patches(change));
 }
 
-/* What changes when a site goes to `value`; its copies are written. Under the lock of text. */
+/*
+ * Adds the changes for `value` at a site, and writes the copies that NMIs execute meanwhile. Under
+ * the text lock. Returns false if an instruction cannot hold the value.
+ */
 static bool add_patches_of(struct patches *patches, const struct xk_live_site *site, s64 value)
 {
 	struct xk_live_patch *patch = xk_patch_of(site);
@@ -111,7 +116,7 @@ struct xk_text_change *xk_patches_change_text(struct xk_tune *const *tunes, unsi
 	return added ? NULL : ERR_PTR(-EOVERFLOW);
 }
 
-/* In a stop, or when nobody runs the code. */
+/* In a stop, or if no one runs the code. */
 static unsigned long find_obstacle(const struct patches *patches)
 {
 	unsigned int i;
@@ -146,10 +151,10 @@ void xk_patches_changed(struct xk_text_change *change, struct xk_tune *const *tu
 	note_made(to_patches(change));
 }
 
-/* A value that is written into instructions of a module that has come. */
+/* A value that is written into the instructions of a site when it is armed. */
 struct arming {
 	struct patches *patches;
-	struct xk_outside *outside;	/* when threads were looked at before the stop */
+	struct xk_outside *outside;	/* from the look before the stop */
 	bool registers;			/* a thread registers a probe, or may */
 };
 
@@ -169,7 +174,7 @@ static void look_for_registering(struct task_struct *task, void *data)
 		arming->registers |= xk_stack_look_stopped(task, &registering, &seen);
 }
 
-/* In a stop. Who registers a probe may have copied an instruction with the number before. */
+/* In a stop. A thread that registers a probe may have copied an instruction with the old number. */
 static bool may_arm(void *data)
 {
 	struct arming *arming = data;
@@ -199,8 +204,8 @@ static bool stop_to_arm(struct patches *patches)
 }
 
 /*
- * Nobody runs this code yet, or it holds the value in force already. False: nothing has
- * changed. A probe that comes behind the stop has a copy of what was written.
+ * No one runs this code yet, or it already holds the value in force. Returns false if nothing has
+ * changed. A probe that is registered after the stop has a copy of what was written.
  */
 static bool write_value(struct patches *patches, struct xk_live_site *site)
 {

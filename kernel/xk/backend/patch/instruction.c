@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* One instruction that holds a value, and the copies of it that NMIs run while it changes. */
+/* One instruction that holds a value, and the copies that NMIs execute while it changes. */
 #include <linux/bitops.h>
 #include <linux/string.h>
 #include <linux/uaccess.h>

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The patch backend: the instructions of a site hold the value themselves, and are
- * changed in the stop of the machine in which another one comes into force. They cost
- * nothing then, and nothing can be missed. What another number in an instruction means
- * was proved by the analysis; that the instruction is the one that it saw, and nobody
- * else's, is checked here. poke.c says how text changes, guard.c what becomes of others'
- * probes.
+ * The patch backend: the instructions of a site hold the value themselves. They change in the stop
+ * in which another value comes into force. The value costs nothing then, and no execution misses
+ * it. The analysis proved what another number in an instruction means. This file checks that the
+ * instruction is the analysed one, and that no one else uses it. poke.c describes how text changes;
+ * guard.c, what happens to probes of others.
  */
 #include <linux/mm.h>
 #include <linux/slab.h>
@@ -130,7 +129,7 @@ static void patch_extent(const struct xk_live_site *site, unsigned long *start,
 	if (!xk_patch_of(site))
 		return;
 	*start = site->address - site->reach;
-	/* There is nothing at the instruction itself. */
+	/* The site holds nothing at the instruction itself. */
 	if (site->when == XK_BEFORE)
 		*end = site->address;
 }
@@ -171,7 +170,10 @@ static int patch_accepts(const struct xk_tune *tune, s64 value, struct xk_error 
 	return 0;
 }
 
-/* Of `tune`, in a function that `site` is in or that is known. */
+/*
+ * Whether an instruction of `tune` that holds a value begins at `address`. It must be in the
+ * function of `site`, or in a function whose address is known.
+ */
 static bool begins_in(const struct xk_tune *tune, const struct xk_live_site *site,
 		      unsigned long address)
 {
@@ -216,8 +218,9 @@ static bool patch_needs_stop(const struct xk_tune *tune, const struct xk_values 
 }
 
 /*
- * Instructions that hold a value: from the first of a site to after the last. And where a
- * probe that is being registered may have copied one, and cannot be found yet.
+ * The ranges are the instructions that hold a value, from the first of a site to the end of the
+ * last, and register_kprobe(): a thread in it may have copied an instruction for a probe that
+ * cannot be found yet.
  */
 static unsigned int patch_keep_clear(const struct xk_tune *tune, struct xk_addresses *to)
 {
@@ -238,7 +241,7 @@ static unsigned int patch_keep_clear(const struct xk_tune *tune, struct xk_addre
 	return nr;
 }
 
-/* The default is in force, or the code goes. */
+/* The default is in force, or the module is being removed. */
 static void patch_disarm(struct xk_live_site **sites, unsigned int nr)
 {
 	unsigned int i;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The patch backend: instructions hold the value themselves. */
+/* The patch backend: the instructions hold the value themselves. All functions need xk_lock. */
 #ifndef _XK_PATCH_H
 #define _XK_PATCH_H
 
@@ -14,23 +14,23 @@ struct xk_guards;
 
 /* An instruction that holds a value. */
 struct xk_patched {
-	struct xk_window window;	/* its bytes as they run */
+	struct xk_window window;	/* its running bytes */
 	struct xk_patch what;
 	u8 original[XK_MAX_WINDOW];
 };
 
-/* A site of this backend. */
+/* The data of a site of this backend. */
 struct xk_live_patch {
-	struct xk_stub *stub;		/* copies for NMIs, while the instructions change */
+	struct xk_stub *stub;		/* copies for NMIs while the instructions change */
 	struct xk_guards *guards;
 	unsigned int nr;
 	struct xk_patched at[XK_MAX_PATCHES];
 };
 
-/* NULL: the site is not prepared, or of another backend. */
+/* Returns NULL if the site is not prepared or uses another backend. */
 struct xk_live_patch *xk_patch_of(const struct xk_live_site *site);
 
-/* A stub holds two copies of every instruction, each followed by a jump. */
+/* A stub holds two copies of each instruction, each followed by a jump. */
 #define XK_COPY_LEN (XK_STUB_LEN / (2 * XK_MAX_PATCHES))
 
 enum xk_copy {
@@ -38,28 +38,34 @@ enum xk_copy {
 	XK_COPY_AFTER,
 };
 
-/* instruction.c. The number in the instruction would mean this value. */
+/* instruction.c. Whether the field of the instruction can hold this encoded value. */
 bool xk_patch_has_room(const struct xk_patch *what, u64 iv);
 
-/* The instruction for `value`. */
+/* Writes the instruction for `value` to `bytes`. Returns false if it has no room for the value. */
 bool xk_patch_compose(const struct xk_live_site *site, const struct xk_patched *patched,
 		      s64 value, u8 *bytes);
+
+/* Returns the address of a copy of instruction `index`. */
 unsigned long xk_copy_address(const struct xk_live_patch *patch, unsigned int index,
 			      enum xk_copy which);
 
-/* False: it is too far, or cannot stand elsewhere. */
+/*
+ * Writes a copy of the instruction, followed by a jump, to `code` for execution at `address`.
+ * Returns false if a target is too far, or if it cannot be relocated.
+ */
 bool xk_copy_compose(const struct xk_window *window, u8 *code, unsigned long address);
 
-/* Under the lock of text. Nobody runs it. */
+/* Writes a copy with these bytes into the stub. Under the text lock. No one executes it. */
 void xk_copy_write(const struct xk_live_patch *patch, unsigned int index, enum xk_copy which,
 		   const u8 *bytes);
 
-/* Nobody else has changed it; a probe there may have a breakpoint in it. */
+/* Whether the instruction is as xk.ko wrote it, except for the breakpoint of a probe. */
 bool xk_patch_in_force(const struct xk_patched *patched);
 
-/* Likewise, and nobody has a copy of it. */
+/* Whether xk_patch_in_force() is true and no kprobe has a copy of the instruction. */
 bool xk_patch_may_change(const struct xk_patched *patched);
 
+/* Whether `state` is true for all instructions. Disables preemption meanwhile. */
 bool xk_patches_all(const struct xk_live_patch *patch,
 		    bool (*state)(const struct xk_patched *patched));
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Finds what the kernel does not export, by name, and calls it. That a function is
- * what its name says is sure: the headers with which xk.ko was built declare it, and
- * the kernel loads xk.ko only if it is the one of these headers.
+ * Finds unexported symbols by name, and calls functions by address. A function has the type that
+ * the kernel's headers declare: xk.ko was built with these headers, and loads only into their
+ * kernel.
  */
 #include <linux/cpu.h>
 #include <linux/extable.h>
@@ -44,7 +44,7 @@ static const char *const names[NR_INTERNAL] = {
 static unsigned long addresses[NR_INTERNAL];
 static const char *missing = "kallsyms_lookup_name";
 
-/* Kprobes resolve names of functions; a disabled probe changes nothing. */
+/* kprobes resolve names of functions. A disabled probe changes nothing. */
 static unsigned long find_lookup(void)
 {
 	struct kprobe kprobe = {
@@ -57,7 +57,7 @@ static unsigned long find_lookup(void)
 
 	if (register_kprobe(&kprobe))
 		return 0;
-	/* The probe may stand behind an endbr64. */
+	/* The probe may be after an endbr64. */
 	if (xk_symbol_at((unsigned long)kprobe.addr, text, &symbol) &&
 	    !strcmp(symbol.name, missing))
 		address = (unsigned long)kprobe.addr - symbol.offset;
@@ -67,7 +67,7 @@ static unsigned long find_lookup(void)
 
 static struct xk_addresses registering;
 
-/* Where the function ends only its symbol says. */
+/* Only the symbol tells where the function ends. */
 static bool find_registering(void)
 {
 	char text[KSYM_SYMBOL_LEN];
@@ -128,7 +128,7 @@ static struct mutex *text_lock(void)
 	return (struct mutex *)addresses[TEXT_MUTEX];
 }
 
-/* In this order everywhere in the kernel. */
+/* The kernel always takes them in this order. */
 void xk_text_lock(void)
 {
 	cpus_read_lock();
@@ -142,8 +142,8 @@ void xk_text_unlock(void)
 }
 
 /*
- * text_poke() asserts that who writes holds text_mutex; in a stop, a stopper writes, and
- * who holds it waits. As of the debugger, nothing is asserted of it.
+ * text_poke() asserts that its caller holds text_mutex. In a stop, the stopper writes while the
+ * holder of the lock waits. text_poke_kgdb() is for the debugger and asserts nothing.
  */
 void notrace xk_text_write(unsigned long address, const void *bytes, size_t len)
 {
@@ -152,10 +152,9 @@ void notrace xk_text_write(unsigned long address, const void *bytes, size_t len)
 }
 
 /*
- * From 7.3 on, whoever writes to the text of a module sleeps for this lock of the kernel's
- * memory if another has it for writing, or waits for it to: set_memory_rox() does, to make
- * large pages. In a stop nobody sleeps, and nobody takes it between this look and the
- * writing.
+ * From 7.3 on, a write to module text takes this lock for reading. It sleeps if another task holds
+ * the lock for writing or waits to do so; set_memory_rox() does this to make large pages. No one
+ * may sleep in a stop, and no one takes the lock between this check and the write.
  */
 bool xk_text_is_free(void)
 {

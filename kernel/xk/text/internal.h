@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What detours and patches need of the kernel, and the kernel does not export. */
+/* Unexported kernel functions and objects that detours and patches need: internal.c. */
 #ifndef _XK_INTERNAL_H
 #define _XK_INTERNAL_H
 
@@ -10,42 +10,54 @@
 struct kprobe;
 struct task_struct;
 
-/* In the running kernel. */
+/* A range of addresses in the running kernel. */
 struct xk_addresses {
 	unsigned long start;
 	unsigned long end;	/* after the last byte */
 };
 
-/* Finds it. Not finding it is no error of xk.ko: detours and patches are refused then. */
+/*
+ * Looks all of them up. If one is missing, xk.ko still loads, and refuses detours and patches.
+ * Called once, by xk_init(); may sleep.
+ */
 void xk_internal_init(void);
 
-/* Anything else by name; 0: it is not there. */
+/* Returns the address of any other symbol, or 0 if it does not exist. */
 unsigned long xk_internal_find(const char *name);
 
-/* The name of what this kernel does not have; NULL when nothing is missing. */
+/* Returns the name of the first missing symbol, or NULL if none is missing. */
 const char *xk_internal_missing(void);
 
-/* Nobody else changes text, and no CPU comes or goes. */
+/*
+ * The text lock: text_mutex, inside of cpus_read_lock(). While it is held, no one else changes
+ * text, and no CPU goes online or offline. May sleep.
+ */
 void xk_text_lock(void);
 void xk_text_unlock(void);
 
 /* In a stop under the text lock: whether text can be written without sleeping. */
 bool xk_text_is_free(void);
 
-/* The others need the text lock, or to be in a stop under it. */
+/*
+ * Both need the text lock. xk_text_write() may also be called in a stop under it.
+ * xk_stop_machine_locked() runs `function` on every online CPU; returns as stop_machine().
+ */
 void xk_text_write(unsigned long address, const void *bytes, size_t len);
 int xk_stop_machine_locked(cpu_stop_fn_t function, void *data);
 
-/* Of the instruction at `bytes`; negative when it is none. */
+/* Decodes the instruction at `bytes`. Returns a negative value if there is none. In any context. */
 int xk_insn_decode(struct insn *insn, const void *bytes, int len);
 
-/* An access to memory at this address may fault, and the kernel goes on elsewhere. */
+/* Whether a memory access at this address may fault and has an entry in the exception tables. */
 bool xk_may_fault(unsigned long address);
 
-/* The kprobe there, armed or not; or NULL. With preemption disabled, or in a stop. */
+/*
+ * Returns the kprobe at this address, armed or not, or NULL. With preemption disabled, or in a
+ * stop.
+ */
 struct kprobe *xk_kprobe_at(unsigned long address);
 
-/* The function in which kprobes are registered; an address in it. */
+/* The range of register_kprobe(). xk_is_registering() tells whether an address is in it. */
 unsigned long xk_registering_start(void);
 unsigned long xk_registering_end(void);
 
@@ -54,15 +66,16 @@ static inline bool xk_is_registering(unsigned long address)
 	return address >= xk_registering_start() && address < xk_registering_end();
 }
 
-/* After try_get_task_stack(). */
+/* put_task_stack(). After try_get_task_stack(). */
 void xk_put_task_stack(struct task_struct *task);
 
+/* Whether there is a kprobe at this address. Context as xk_kprobe_at(). */
 static inline bool xk_is_probed(unsigned long address)
 {
 	return xk_kprobe_at(address);
 }
 
-/* far.S: function(a, b, c, d), by address. */
+/* far.S: calls function(a, b, c, d) by address. */
 unsigned long xk_far(unsigned long a, unsigned long b, unsigned long c, unsigned long d,
 		     unsigned long function);
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Modules that are loaded, by name, and what their symbol tables say. The
- * kernel exports no look-up of either; a module's name is found where user
- * space finds it, below /sys/module, and its symbols are in the module.
+ * Loaded modules by name, and their symbols. The kernel exports no function for either. A module is
+ * found by its name in /sys/module, as by user space; its symbol table is part of the module.
  */
 #include <linux/kobject.h>
 #include <linux/module.h>
@@ -43,7 +42,7 @@ unsigned int xk_module_symbols(const struct module *module, const char *name,
 	unsigned int i, k, nr = 0;
 
 	rcu_read_lock();
-	/* Replaced, and what it points to freed, when the module is initialised. */
+	/* Replaced when the module is initialised; the old symbol table is freed then. */
 	symbols = rcu_dereference(module->kallsyms);
 	for (i = 0; symbols && i < symbols->num_symtab; i++) {
 		unsigned long address = symbols->symtab[i].st_value;

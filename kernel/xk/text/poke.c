@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Text that changes while the machine is stopped. All threads are switched out and
- * no interrupt is under way; but an NMI may run any text at any moment, on the CPUs
- * that wait and on the one that writes. So first a breakpoint comes in the place of
- * the first byte; then, when every other CPU has shown that it is not in an NMI which
- * began before that, the other bytes; then, likewise, the first. Who meets the
- * breakpoint goes on where the change says. Every CPU serialises after every step.
+ * Changes of text while the machine is stopped. All threads are switched out and no interrupt is
+ * being handled. But an NMI may execute any text at any time, on the waiting CPUs and on the
+ * writing one. So a change has three steps: a breakpoint replaces the first byte; the other bytes
+ * are written; the first byte is written. Between two steps, each other CPU confirms that it has
+ * left any NMI that began before. A CPU that hits the breakpoint continues at the address that the
+ * change contains. Every CPU serialises after every step.
  *
- * Where the changes are a transition (backend/patch), a CPU notes its epoch before the
- * last step, outside of NMIs: until then an NMI on it meets breakpoints only and is led
- * to what was there before, and from then on to what comes. So it sees one version.
+ * If the changes belong to a transition (backend/patch), a CPU records the epoch before the last
+ * step, outside of NMIs. Until then an NMI on it hits breakpoints only, and continues in copies of
+ * the previous instructions. After that it continues in copies of the new ones. So an NMI sees one
+ * version.
  */
 #include <linux/delay.h>
 #include <linux/kdebug.h>
@@ -28,7 +29,7 @@
 
 DEFINE_PER_CPU(u64, xk_epoch);
 
-/* Until whoever makes large pages is done. */
+/* Interval of attempts while someone makes large pages. */
 #define BUSY_INTERVAL_MS 1
 
 enum {
@@ -37,33 +38,33 @@ enum {
 	PHASE_FIRST,
 };
 
-/* What is being made; for the breakpoints. */
+/* The changes under way, for the breakpoint handler. */
 static struct xk_pokes *current_pokes;
 
 struct xk_pokes *xk_pokes_create(unsigned int capacity)
 {
 	struct xk_pokes *pokes = kvzalloc(struct_size(pokes, at, capacity), GFP_KERNEL);
 
-	/* The others are counted as they are filled in. */
+	/* The other members are counted as they are filled in. */
 	if (pokes)
 		pokes->nr = capacity;
 	return pokes;
 }
 
-/* This CPU is outside of NMIs, and all breakpoints are there. */
+/* Switches this CPU, which is outside of NMIs. All breakpoints are in place. */
 static __always_inline void go_over(const struct xk_pokes *pokes, unsigned int phase)
 {
 	if (phase == PHASE_REST && pokes->epoch)
 		this_cpu_write(xk_epoch, pokes->epoch);
 }
 
-/* Every other CPU is outside of all NMIs that began before. */
+/* Returns when every other CPU has left all NMIs that began before. */
 static void enter_phase(struct xk_pokes *pokes, unsigned int phase)
 {
 	sync_core();
 	go_over(pokes, phase);
 	atomic_set(&pokes->followed, 0);
-	/* Pairs with the load of those who follow: the text is there. */
+	/* Pairs with the load in xk_pokes_follow(): the text is written. */
 	smp_store_release(&pokes->phase, phase);
 	while (atomic_read(&pokes->followed) < num_online_cpus() - 1)
 		cpu_relax();
@@ -71,7 +72,7 @@ static void enter_phase(struct xk_pokes *pokes, unsigned int phase)
 
 void notrace xk_pokes_follow(struct xk_pokes *pokes, unsigned int *seen)
 {
-	/* Pairs with the store of who makes the changes. */
+	/* Pairs with the store in enter_phase(). */
 	unsigned int phase = smp_load_acquire(&pokes->phase);
 
 	if (phase == *seen)
@@ -145,11 +146,11 @@ struct stop {
 	atomic_t arrived;
 	bool busy;		/* text cannot be written now */
 	bool made;
-	u64 took;		/* nanoseconds, until the others may go on */
+	u64 took;		/* nanoseconds until the other CPUs may continue */
 	bool over;
 };
 
-/* On every CPU, with interrupts disabled. */
+/* Runs on every CPU, with interrupts disabled. */
 static int poke_on_each_cpu(void *data)
 {
 	struct stop *stop = data;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Text that changes while the machine is stopped. */
+/* Changes of text while the machine is stopped: poke.c. */
 #ifndef _XK_POKE_H
 #define _XK_POKE_H
 
@@ -9,14 +9,14 @@
 
 #include "text/relocate.h"
 
-/* The last transition in whose stop this CPU has switched. */
+/* The last transition in whose stop this CPU switched versions. */
 DECLARE_PER_CPU(u64, xk_epoch);
 
-/* One instruction that becomes another, or several that become one. */
+/* A change of one instruction into another one, or of several instructions into one. */
 struct xk_poke {
 	unsigned long address;
-	unsigned long meanwhile;	/* where who comes to it in the meantime goes on */
-	unsigned long before;		/* ... with pokes.epoch, on CPUs that have not noted it */
+	unsigned long meanwhile;	/* where a CPU that hits the int3 continues */
+	unsigned long before;		/* ... if it has not recorded pokes.epoch */
 	u8 len;
 	u8 bytes[XK_MAX_WINDOW];
 };
@@ -24,32 +24,38 @@ struct xk_poke {
 struct xk_pokes {
 	unsigned int nr;
 	unsigned int phase;
-	u64 epoch;			/* of the transition that these changes are; or 0 */
+	u64 epoch;			/* of the transition that these changes belong to; or 0 */
 	atomic_t followed;		/* CPUs that have seen the phase */
-	struct xk_poke at[];		/* perhaps more than nr */
+	struct xk_poke at[];		/* may have room for more than nr */
 };
 
+/*
+ * Returns changes with this capacity, and `nr` equal to it; NULL without memory. Freed by kvfree().
+ */
 struct xk_pokes *xk_pokes_create(unsigned int capacity);
 
-/* Registers for the breakpoints that stand while text changes. */
+/*
+ * Register and unregister the handler of the breakpoints that exist while text changes.
+ * xk_poke_init() returns 0 or an error.
+ */
 int xk_poke_init(void);
 void xk_poke_exit(void);
 
 /*
- * In a stop, under the lock of text. One CPU makes the changes; all others
- * call xk_pokes_follow() again and again, with `seen` 0 at first, until it is done.
+ * In a stop, under the text lock. One CPU calls xk_pokes_make(). Meanwhile all other CPUs call
+ * xk_pokes_follow() repeatedly, with `seen` initially 0.
  */
 void xk_pokes_make(struct xk_pokes *pokes);
 void xk_pokes_follow(struct xk_pokes *pokes, unsigned int *seen);
 
 /*
- * Stops the machine, asks `may`, and makes the changes if it says so. Returns
- * what it said. Takes the lock of text.
+ * Stops the machine, calls `may` there unless it is NULL, and makes the changes if it returns true.
+ * Returns whether they were made. Takes the text lock. Under xk_lock; sleeps.
  */
 bool xk_poke_stopped(struct xk_pokes *pokes, bool (*may)(void *data), void *data);
 
 struct xk_stop_budget;
-/* Likewise, and `budget` is charged. */
+/* The same; adds the stop to `budget`, which may be NULL. */
 bool xk_poke_stopped_within(struct xk_pokes *pokes, bool (*may)(void *data), void *data,
 			    struct xk_stop_budget *budget);
 

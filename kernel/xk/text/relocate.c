@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The same instructions elsewhere. What is not known to be the same is refused:
- * instructions that read rip otherwise than here, that the processor or the kernel
- * treats by their address, and whatever the decoder does not know.
+ * Relocation of instructions. Instructions that may behave differently at another address are
+ * refused: those that use rip in a way not handled here, those that the processor or the kernel
+ * treats according to their address, and those unknown to the decoder.
  */
 #ifdef __KERNEL__
 #include <linux/string.h>
@@ -37,11 +37,11 @@ static bool has_prefix(const struct insn *insn, __u8 prefix)
 	return false;
 }
 
-/* Branches relative to rip. NULL: it is one that can be relocated. */
+/* Branches relative to rip. Returns NULL if the branch can be relocated. */
 static const char *classify_branch(const struct insn *insn, struct xk_window_insn *entry,
 				   unsigned long address)
 {
-	/* Processors of different makers read this differently. */
+	/* AMD and Intel processors decode this differently. */
 	if (has_prefix(insn, 0x66) || has_prefix(insn, 0x67))
 		return "a branch with a size prefix";
 	entry->target = address + insn->length + (__s64)insn->immediate.value;
@@ -71,13 +71,13 @@ static const char *classify_two_bytes(const struct insn *insn, struct xk_window_
 		entry->opcode = opcode & 15;
 		return classify_branch(insn, entry, address);
 	case 0x1e:
-		/* Where indirect calls must land; other forms of it do nothing. */
+		/* endbr64, a target of indirect calls. Its other forms are no-ops. */
 		return insn->modrm.bytes[0] == 0xfa ? "a target of indirect calls" : NULL;
 	case 0x0b:	/* ud2 */
 	case 0xb9:	/* ud1 */
 	case 0xff:	/* ud0 */
 		return "an instruction that is meant to fault";
-	case 0x00:	/* of the system */
+	case 0x00:	/* system instructions */
 	case 0x01:
 	case 0x05 ... 0x09:
 	case 0x20 ... 0x23:
@@ -116,7 +116,7 @@ static const char *classify_one_byte(const struct insn *insn, struct xk_window_i
 		return classify_group5(insn, entry);
 	case 0xc6:
 	case 0xc7:
-		/* mov; the rest are xabort and xbegin. */
+		/* mov; the other forms are xabort and xbegin. */
 		if ((insn->modrm.bytes[0] >> 3) & 7)
 			return "a transaction of memory";
 		return NULL;
@@ -129,14 +129,14 @@ static const char *classify_one_byte(const struct insn *insn, struct xk_window_i
 	case 0x9a:
 	case 0xea:
 		return "an unusual return";
-	case 0x8e:	/* of segments: mov to ss holds interrupts back for one instruction */
+	case 0x8e:	/* mov to a segment; of ss, it blocks interrupts for one instruction */
 	case 0x9d:	/* popf */
 	case 0x6c ... 0x6f:
 	case 0xe4 ... 0xe7:
 	case 0xec ... 0xef:
 	case 0xf4:
 	case 0xfa:
-	case 0xfb:	/* sti holds interrupts back for one instruction */
+	case 0xfb:	/* sti blocks interrupts for one instruction */
 		return "an instruction of the system";
 	default:
 		return NULL;
@@ -158,7 +158,7 @@ static const char *classify(const struct insn *insn, struct xk_window_insn *entr
 		why = classify_two_bytes(insn, entry, address);
 	if (why || entry->kind != XK_INSN_PLAIN)
 		return why;
-	/* modrm: memory at a distance from the end of the instruction */
+	/* modrm: memory relative to the end of the instruction */
 	if (insn->modrm.nbytes && (insn->modrm.bytes[0] & 0xc7) == 0x05) {
 		if (has_prefix(insn, 0x67))
 			return "memory relative to eip";
@@ -175,7 +175,7 @@ static bool ends(const struct xk_window_insn *entry)
 	       entry->kind == XK_INSN_PADDING;
 }
 
-/* What compilers and the kernel fill the space between functions with. */
+/* What compilers and the kernel put between functions. */
 static bool is_padding(const struct insn *insn)
 {
 	__u8 opcode = insn->opcode.bytes[0];
@@ -186,14 +186,14 @@ static bool is_padding(const struct insn *insn)
 	       (opcode == 0x0f && insn->opcode.bytes[1] == 0x1f);
 }
 
-/* Takes the next instruction into the window. */
+/* Adds the next instruction to the window. */
 static const char *extend(struct xk_window *window, const struct insn *insn)
 {
 	struct xk_window_insn *entry = &window->insns[window->nr];
 	const struct xk_window_insn *before = window->nr ? entry - 1 : NULL;
 	const char *why = NULL;
 
-	/* A thread may come back to the instruction behind it. */
+	/* A thread may return to the instruction after it. */
 	if (before && before->kind == XK_INSN_CALL)
 		return "a call returns into the five bytes";
 	entry->offset = window->len;
@@ -242,14 +242,16 @@ const char *xk_window_measure(struct xk_window *window, const __u8 *bytes, unsig
 	return NULL;
 }
 
-/* The number is the immediate, or a displacement that no register ip is added to. */
+/* The number is the immediate, or a displacement that is not relative to rip. */
 static bool holds(struct insn *insn, const struct xk_window_insn *entry, unsigned int field,
 		  unsigned int size)
 {
 	unsigned int immediate = insn->immediate1.nbytes + insn->immediate2.nbytes;
 	__u8 opcode = insn->opcode.bytes[0];
 
-	/* mov from and to an address; enter has two immediates; others select registers. */
+	/*
+	 * mov with an absolute address; enter has two immediates; VEX immediates select registers.
+	 */
 	if ((insn->opcode.nbytes == 1 && ((opcode >= 0xa0 && opcode <= 0xa3) || opcode == 0xc8)) ||
 	    insn->vex_prefix.nbytes)
 		return false;
@@ -315,7 +317,7 @@ bool xk_write_jump(__u8 *to, unsigned int len, unsigned long address, unsigned l
 	return fits(distance);
 }
 
-/* jcc with 32 bits */
+/* jcc with a 32-bit displacement */
 static unsigned int relocate_branch(const struct xk_window_insn *entry, __u8 *to,
 				    unsigned long address)
 {
@@ -327,11 +329,11 @@ static unsigned int relocate_branch(const struct xk_window_insn *entry, __u8 *to
 	return fits(distance) ? 6 : 0;
 }
 
-/* The function returns to where it would have: stacks look as they always do. */
+/* The callee returns to the original address, so stacks look as usual. */
 static unsigned int relocate_call(const struct xk_window_insn *entry, __u8 *to,
 				  unsigned long address, unsigned long behind)
 {
-	/* push sign-extends */
+	/* push sign-extends its operand. */
 	if (!fits(behind))
 		return 0;
 	to[0] = 0x68;

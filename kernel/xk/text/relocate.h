@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Windows: the whole instructions that a jump replaces, and the same instructions
- * elsewhere. Compiled in user space too, where relocated instructions are executed
- * beside the original ones.
+ * Windows, the whole instructions that a jump replaces, and their relocation to another address. No
+ * function here takes locks or sleeps. Also compiled in user space, where a test executes relocated
+ * instructions beside the original ones.
  */
 #ifndef _XK_RELOCATE_H
 #define _XK_RELOCATE_H
@@ -17,22 +17,22 @@
 #include <asm/insn.h>
 #endif
 
-/* A jump with a 32-bit displacement; with prefixes it is as long as any instruction. */
+/* A jump with a 32-bit displacement. With prefixes it can be as long as any instruction. */
 #define XK_JUMP_LEN 5
 #define XK_MAX_WINDOW 15
 #define XK_MAX_WINDOW_INSNS 15
 
-/* What an instruction becomes is at most this long. */
+/* Maximum length of a relocated instruction. */
 #define XK_MAX_RELOCATED 15
 
 enum xk_insn_kind {
-	XK_INSN_PLAIN,		/* may stand anywhere */
-	XK_INSN_RIP,		/* with memory at a distance from itself */
-	XK_INSN_BRANCH,		/* jcc: goes on behind it, or elsewhere */
-	XK_INSN_JUMP,		/* goes on elsewhere */
-	XK_INSN_CALL,		/* goes on behind it, after a function */
+	XK_INSN_PLAIN,		/* same bytes at any address */
+	XK_INSN_RIP,		/* accesses memory relative to rip */
+	XK_INSN_BRANCH,		/* jcc: continues after it, or at the target */
+	XK_INSN_JUMP,		/* continues at the target */
+	XK_INSN_CALL,		/* continues after it, when the callee returns */
 	XK_INSN_RETURN,
-	XK_INSN_PADDING,	/* behind the end of the code; never executed */
+	XK_INSN_PADDING,	/* after the end of the code; never executed */
 };
 
 struct xk_window_insn {
@@ -40,8 +40,8 @@ struct xk_window_insn {
 	__u8 len;
 	__u8 kind;		/* enum xk_insn_kind */
 	__u8 opcode;		/* of a branch: its condition, 0..15 */
-	__u8 rip_field;		/* XK_INSN_RIP: where in it the distance stands */
-	unsigned long target;	/* of what goes elsewhere; of XK_INSN_RIP the memory */
+	__u8 rip_field;		/* XK_INSN_RIP: offset of the displacement in the instruction */
+	unsigned long target;	/* of a branch, jump or call; of XK_INSN_RIP the memory */
 };
 
 struct xk_window {
@@ -54,41 +54,41 @@ struct xk_window {
 	struct xk_window_insn insns[XK_MAX_WINDOW_INSNS];
 };
 
-/* insn_decode(), wherever it is. */
+/* insn_decode(), in the kernel or in user space. */
 typedef int (*xk_decode_fn)(struct insn *insn, const void *bytes, int len);
 
 /*
- * Measures the window at `bytes`, of which there are `room`, running at `address`,
- * that has the instruction at the site `lead` bytes further on. Returns NULL, or why
- * there is none.
+ * Measures the window at `bytes`, which has `room` bytes and runs at `address`. The instruction at
+ * the site is `lead` bytes after its start. Returns NULL, or why there is no window.
  */
 const char *xk_window_measure(struct xk_window *window, const __u8 *bytes, unsigned int room,
 			      unsigned long address, unsigned int lead, xk_decode_fn decode);
 
 /*
- * The one instruction at `bytes` that holds a number of `size` bytes at `field` of it, as a
- * window, however short it is. Returns NULL, or why there is none.
+ * Measures the instruction at `bytes` as a window, however short. It must hold a number of `size`
+ * bytes at offset `field`. Returns NULL, or why it does not.
  */
 const char *xk_insn_measure(struct xk_window *window, const __u8 *bytes, unsigned int room,
 			    unsigned long address, unsigned int field, unsigned int size,
 			    xk_decode_fn decode);
 
 /*
- * The length of the instruction at `bytes`, running at `address`; 0 when it is none.
- * `target`: where it may go on beside the next one, or 0.
+ * Returns the length of the instruction at `bytes`, which runs at `address`; 0 if there is none.
+ * `target` receives the target of a relative branch, or 0.
  */
 unsigned int xk_branch(const __u8 *bytes, unsigned int room, unsigned long address,
 		       xk_decode_fn decode, unsigned long *target);
 
 /*
- * Writes what does at `address` the same as instruction `index` of the window did at
- * its place, for the XK_MAX_RELOCATED bytes at `to`. Returns its length, or 0 when
- * something is too far away.
+ * Relocates instruction `index` of the window to `address`. Writes at most XK_MAX_RELOCATED bytes
+ * to `to`. Returns their number, or 0 if a target is too far away.
  */
 unsigned int xk_relocate(const struct xk_window *window, unsigned int index, __u8 *to,
 			 unsigned long address);
 
-/* Writes a jump of `len` bytes from `address` to `target`. False: too far away. */
+/*
+ * Writes a jump of `len` bytes from `address` to `target`. Returns false if that is too far away.
+ */
 bool xk_write_jump(__u8 *to, unsigned int len, unsigned long address, unsigned long target);
 
 #endif /* _XK_RELOCATE_H */

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The budget for stops of the machine. Who waits, for threads to leave a scope or for
- * others' probes to go, looks first, and stops the machine if that may help. The first
- * stops come as soon as they may: most waits are short. Behind them, the machine runs a
- * thousand times as long as it was stopped before it is stopped again.
+ * The budget of stops. A caller that waits, for threads to leave a scope or for probes of others to
+ * be removed, first looks at the threads, and stops the machine only if that may help. The first
+ * stops happen without delay, because most waits are short. After that, the machine runs a thousand
+ * times as long as the last stop took before the next stop.
  */
 #include <linux/lockdep.h>
 #include <linux/minmax.h>
@@ -21,10 +21,10 @@ static struct {
 	u64 nr;
 	u64 total;
 	u64 longest;
-	u64 stacks;		/* that were read meanwhile */
+	u64 stacks;		/* stacks that were read in stops */
 } stops;
 
-/* By the CPU that acts in a stop. */
+/* Called by the CPU that acts in a stop. */
 void xk_stop_budget_read_stack(void)
 {
 	stops.stacks++;

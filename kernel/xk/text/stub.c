@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Which stub is whose. */
+/* The allocation of stubs. */
 #include <linux/lockdep.h>
 #include <linux/string.h>
 #include <linux/uaccess.h>
@@ -8,7 +8,7 @@
 #include "text/poke.h"
 #include "text/stub.h"
 
-/* Handlers read the site of their own. */
+/* A handler reads the site of its own stub. */
 static struct xk_stub stubs[XK_STUBS];
 
 struct xk_stub *xk_stub_get(struct xk_live_site *site)

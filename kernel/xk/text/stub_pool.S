@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Room for stubs. Unwinders do not know what is on the stack in it, and say so: a stack that
- * ends here is unreliable.
+ * Space for stubs. Unwinders do not know the stack layout in it and report that: a stack that ends
+ * here is unreliable.
  */
 #include <linux/linkage.h>
 #include <linux/objtool.h>

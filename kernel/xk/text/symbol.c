@@ -6,7 +6,7 @@
 
 #include "text/symbol.h"
 
-/* The kernel prints "name+0x0/0x123 [module]", which is split in place. */
+/* sprint_symbol() prints "name+0x0/0x123 [module]", which this splits in place. */
 bool xk_symbol_at(unsigned long address, char *text, struct xk_symbol *symbol)
 {
 	char *plus, *bracket;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What the analysis saw of a function: its bytes, and which of them must be the
- * running ones. Sites and scopes of a tune that lie in one function share it.
+ * The analysed bytes of a function, and a mask of those that must equal the running ones. Sites and
+ * scopes of a tune in the same function share them.
  */
 #include <linux/mm.h>
 #include <linux/slab.h>

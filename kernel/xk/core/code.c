@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The native code that handlers of a site call, in the room of one stub. Where there is no
- * room, or no way to write text, handlers interpret.
+ * The native code that handlers of a site call. It occupies one stub. Without a free stub, or if
+ * text cannot be written, handlers interpret the operations.
  */
 #include "core/site.h"
 #include "text/internal.h"
 #include "text/stub.h"
 
-/* False: it is not there. */
+/* Returns false if there is no code. */
 static bool write_code(struct xk_live_site *site)
 {
 	const struct xk_native_place place = {
@@ -29,7 +29,7 @@ static bool write_code(struct xk_live_site *site)
 	return true;
 }
 
-/* Nothing runs it: the site is not armed. */
+/* The site is not armed, so no one runs the code. */
 void xk_code_prepare(struct xk_live_site *site)
 {
 	lockdep_assert_held(&xk_lock);
@@ -45,7 +45,7 @@ void xk_code_prepare(struct xk_live_site *site)
 	site->native.kind = XK_NATIVE_PLAIN;
 }
 
-/* Handlers that were called have returned: they run with preemption disabled. */
+/* Handlers that called the code have returned: they run with preemption disabled. */
 void xk_code_free(struct xk_live_site *site)
 {
 	if (site->code_room)

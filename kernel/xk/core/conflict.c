@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A site is verified: its function is what was analysed, and its instructions
- * are nobody else's.
+ * Verification of a site: its function is the analysed one, and no other site holds its
+ * instructions.
  */
 #include <linux/minmax.h>
 #include <linux/mm.h>
@@ -13,7 +13,7 @@
 #include "model/backend.h"
 #include "text/relocate.h"
 
-/* Of two tunes, neither of which may choose another backend later. */
+/* Whether the sites belong to two tunes, and neither may use another backend than kprobes. */
 static bool both_are_probes(const struct xk_live_site *site, const struct xk_live_site *other)
 {
 	const struct xk_tune *a = site->tune, *b = other->tune;
@@ -22,8 +22,8 @@ static bool both_are_probes(const struct xk_live_site *site, const struct xk_liv
 }
 
 /*
- * An update before an instruction leaves that one as it is: it may be the first of
- * another proof, which holds for whatever state the code is entered with.
+ * An update before an instruction does not change that instruction. It may be the first one of
+ * another proof, which holds for any state in which the code is entered.
  */
 static unsigned long end_for(const struct xk_live_site *site, const struct xk_live_site *other)
 {
@@ -33,10 +33,10 @@ static unsigned long end_for(const struct xk_live_site *site, const struct xk_li
 }
 
 /*
- * An update is proved for code that nobody else changes from the first of its
- * instructions to the probe. Within one tune the analysis has seen to that;
- * probes of different tunes must not lie in each other's, nor at one instruction,
- * where nothing says which comes first.
+ * The proof of an update assumes that no one else changes the state between its first instruction
+ * and the probe. Within one tune, the analysis ensured that. Probes of different tunes must not lie
+ * in that range of each other. They must not be at the same instruction either, because their order
+ * is undefined.
  */
 static bool disturbs(const struct xk_live_site *site, const struct xk_live_site *other)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Leases: a tune that has an end is unloaded then, whoever is still there. One timer for all,
- * on the clock that goes on in suspend.
+ * Leases: a tune with a time limit is unloaded when that ends, even if no process is left. One
+ * timer serves all tunes, on a clock that includes time in suspend.
  */
 #include <linux/hrtimer.h>
 #include <linux/timekeeping.h>
@@ -11,7 +11,7 @@
 #include "core/lease.h"
 #include "core/restore.h"
 
-/* Until a tune is unloaded for which there was no memory. */
+/* Delay until the next attempt to unload a tune for which there was no memory. */
 #define RETRY_NS (100 * NSEC_PER_MSEC)
 
 static struct hrtimer timer;

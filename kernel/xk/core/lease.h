@@ -1,20 +1,23 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Tunes that have an end: lease.c. */
+/* Leases: time limits of tunes; lease.c. */
 #ifndef _XK_LEASE_H
 #define _XK_LEASE_H
 
 #include "model/tune.h"
 
-/* `expired` is called for a tune whose lease is over, under xk_lock. */
+/* `expired` is called under xk_lock for a tune whose lease ends. */
 void xk_lease_init(void (*expired)(struct xk_tune *tune));
 
-/* No tune is left. */
+/* No tune is left. Sleeps. */
 void xk_lease_exit(void);
 
-/* From now on; 0 takes the end away. */
+/*
+ * Sets the lease of a tune to `ns` nanoseconds from now; 0 removes it. Returns 0, -EINVAL (too
+ * long), -ENOENT, -EPERM or -EBUSY (is being unloaded). Takes xk_lock.
+ */
 int xk_lease_set(struct file *caller, u32 id, u64 ns, struct xk_error *error);
 
-/* It should go, and there was no memory for that: soon. Under xk_lock. */
+/* Makes the lease end soon, for a tune that could not be unloaded without memory. Under xk_lock. */
 void xk_lease_retry(struct xk_tune *tune);
 
 #endif /* _XK_LEASE_H */

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Tunes come and go. A tune lives as long as the descriptor that loaded it, unless it was
- * detached. When it goes, the default comes into force by a transition (transition/), and
- * then the original bytes come back.
+ * Loading and removal of tunes. A tune lives as long as the file descriptor that loaded it, unless
+ * it is detached. When it ends, a transition (transition/) brings the default into force. After
+ * that the original bytes are restored.
  */
 #include <linux/ctype.h>
 #include <linux/sched/task.h>
@@ -33,7 +33,7 @@ static void free_tune(struct xk_tune *tune)
 		xk_scope_destroy(&tune->scopes[i]);
 	kvfree(tune->scopes);
 	kvfree(tune->compiled);
-	/* Disarmed: no handler uses them; but who was switched out in a stub may. */
+	/* Disarmed, so no handler uses them; but a thread that was switched out in a stub may. */
 	if (tune->values && tune->values->in_stubs)
 		xk_values_retire(tune->values);
 	else
@@ -137,7 +137,7 @@ static struct xk_tune *create_tune(const struct xk_request *request, struct xk_e
 	return tune;
 }
 
-/* With the default in force, so that arming site after site changes nothing. */
+/* The default is in force, so arming one site after the other changes nothing. */
 static int activate(struct xk_tune *tune, struct xk_error *error)
 {
 	struct xk_tune *other;
@@ -149,7 +149,7 @@ static int activate(struct xk_tune *tune, struct xk_error *error)
 					 "%s is already tuned: tune %u, value %lld, process %d",
 					 tune->name, other->id, other->values->value,
 					 other->owner_pid);
-	/* First, as it needs what verifying sites in vmlinux gives up. */
+	/* Scopes first: if one is refused, no site has been prepared yet. */
 	ret = xk_scopes_verify(tune, error);
 	if (!ret)
 		ret = xk_sites_verify(tune, error);
@@ -184,7 +184,7 @@ int xk_tune_load(struct file *owner, const struct xk_request *request, struct xk
 		list_add_tail(&tune->list, &xk_tunes);
 		trace_xk_load(tune);
 	}
-	/* Under the lock: of its sites, some may have stubs. */
+	/* Under xk_lock: some of its sites may have stubs. */
 	if (ret)
 		free_tune(tune);
 	xk_backends_flush();
@@ -220,8 +220,8 @@ void xk_tune_module_coming(const struct module *module)
 }
 
 /*
- * A module that is tuned is unloaded, its exit has run. Its sites are disarmed
- * while its text is still there, and wait for it; the others stay as they are.
+ * A tuned module is being removed, and its exit function has run. Its sites are disarmed while its
+ * text still exists, and wait for it. Other sites are not affected.
  */
 void xk_tune_module_going(const struct module *module)
 {

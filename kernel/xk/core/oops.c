@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * An oops and a panic say which constants are not what they were compiled as. In
- * there nothing may be waited for, and the list of tunes may be in any state: what
- * is printed is a copy of it, in memory that is never freed. There are two copies;
- * the one that is not in use is filled and then put into use.
+ * An oops and a panic report the changed constants. There no lock can be taken, and the list of
+ * tunes may be inconsistent. So the report prints a copy of the list in static memory. There are
+ * two copies: the unused one is filled, and then used.
  *
- * The kernel is tainted, too (TAINT_USER, "U": something that user space asked for),
- * until it is booted again, since what was done under another value may show later.
- * That the module was built out of tree taints as well, whether anything was changed
- * or not.
+ * The kernel is also tainted until it is rebooted (TAINT_USER, "U": a request of user space),
+ * because effects of another value may show later. Independently of changes, an out-of-tree module
+ * taints the kernel as well.
  */
 #include <linux/kdebug.h>
 #include <linux/kprobes.h>
@@ -21,13 +19,13 @@
 #include "core/oops.h"
 #include "model/tune.h"
 
-/* Of so many, the name and the value; of more, how many there are. */
+/* This many constants are printed with name and value; of the others, only their number. */
 #define MAX_CHANGED 16
 
 struct changed {
 	char name[XK_NAME_LEN];
 	s64 value;
-	s64 other;		/* in transition: the other value; else the same */
+	s64 other;		/* during a transition: the other value; else the same */
 	s64 default_value;
 	bool policy;
 };
@@ -40,7 +38,7 @@ struct list_of_changed {
 static struct list_of_changed copies[2];
 static const struct list_of_changed *in_use = &copies[0];
 
-/* What threads may be using: one value, or, in a transition, two. */
+/* What threads may use: one value, or two during a transition. */
 static struct changed look_for_change(const struct xk_tune *tune)
 {
 	const struct xk_values *other = tune->other ?: tune->values;
@@ -55,7 +53,7 @@ static struct changed look_for_change(const struct xk_tune *tune)
 	return changed;
 }
 
-/* Under xk_lock: before values come into force, and when they have gone. */
+/* Under xk_lock: before values come into force, and after they were replaced. */
 void xk_oops_refresh(void)
 {
 	struct list_of_changed *spare = in_use == &copies[0] ? &copies[1] : &copies[0];
@@ -73,7 +71,7 @@ void xk_oops_refresh(void)
 		nr++;
 	}
 	spare->nr = nr;
-	/* Complete before an oops can find it. */
+	/* The copy is complete before an oops can find it. */
 	smp_store_release(&in_use, spare);
 	if (nr)
 		add_taint(TAINT_USER, LOCKDEP_STILL_OK);
@@ -105,7 +103,7 @@ static void print(void)
 			 nr - MAX_CHANGED);
 }
 
-/* Also called for every breakpoint that is nobody's: it must not hit one itself. */
+/* Also called for each breakpoint without another owner, so it must not hit a breakpoint itself. */
 static int on_die(struct notifier_block *block, unsigned long event, void *data)
 {
 	if (event == DIE_OOPS)

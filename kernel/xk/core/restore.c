@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Waits, without xk_lock, until the kernel has put bytes back. */
+/* Waits, without xk_lock, until the kernel has restored bytes. */
 #include <linux/delay.h>
 #include <linux/jiffies.h>
 #include <linux/list.h>
@@ -13,10 +13,10 @@
 #define INT3 0xcc
 #define JMP32 0xe9
 
-/* The optimiser of kprobes restores a jump asynchronously; it needs a few grace periods. */
+/* kprobes restore a jump asynchronously, which takes a few grace periods. */
 #define RESTORE_TIMEOUT (5 * HZ)
 
-/* Where the kernel is about to put the original bytes back. */
+/* A place at which the kernel will restore the original bytes. */
 struct restoring {
 	struct list_head list;
 	unsigned long address;
@@ -25,7 +25,7 @@ struct restoring {
 	u32 offset;
 };
 
-/* Under xk_lock; somebody waits for them without it. */
+/* Protected by xk_lock. xk_unlock_restored() takes the entries off and waits without the lock. */
 static LIST_HEAD(restoring);
 
 static bool is_restored(const struct restoring *what)
@@ -63,7 +63,7 @@ void xk_unlock_restored(void)
 	}
 }
 
-/* Without memory nobody waits: the bytes come back all the same. */
+/* Without memory there is no wait. The kernel restores the bytes in any case. */
 void xk_restore_note(const struct xk_live_site *site)
 {
 	struct restoring *what = kzalloc(sizeof(*what), GFP_KERNEL);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The scopes of a tune (its safe spans): taken over from user space, verified
- * as the functions of sites are, forgotten while their module is not there.
+ * The scopes (safe spans) of a tune: copied from user space, verified like the functions of sites,
+ * and without an address while their module is not loaded.
  */
 #include <linux/mm.h>
 #include <linux/slab.h>
@@ -14,8 +14,8 @@
 #include "text/symbol.h"
 
 /*
- * The idle tasks are on no list, and so not scanned (scan.c). They are switched
- * out in these functions and in nothing that these call.
+ * The idle tasks are in no thread list, so scan.c does not see them. They are switched out in these
+ * functions, and in no function that these call.
  */
 static const char *const idle_functions[] = {
 	"do_idle", "schedule_idle", "__schedule", "cpu_startup_entry", "start_secondary",
@@ -147,7 +147,7 @@ int xk_scopes_verify(struct xk_tune *tune, struct xk_error *error)
 		ret = verify_or_wait(scope, error);
 		if (ret)
 			return ret;
-		/* vmlinux does not come again. */
+		/* vmlinux is not loaded again. */
 		if (!scope->place.module[0]) {
 			xk_analysed_put(scope->place.analysed);
 			scope->place.analysed = NULL;
@@ -169,7 +169,7 @@ int xk_scopes_verify_module(struct xk_tune *tune, const struct module *module,
 			continue;
 		ret = verify_scope(scope, module, error);
 		if (ret) {
-			/* It cannot be kept from loading; transitions are refused. */
+			/* The module cannot be kept from loading; transitions are refused. */
 			scope->phase = XK_PHASE_BROKEN;
 			if (!error->text[0])
 				xk_refuse(error, ret, "no memory to look at the scopes in %s",

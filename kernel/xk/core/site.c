@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A site of a tune: taken over from user space with every bound checked, linked
- * to the code that runs, described. sites.c arms it.
+ * One site of a tune: copied from user space with all checks, linked to the code that runs, and
+ * described. sites.c arms it.
  */
 #include <linux/log2.h>
 #include <linux/mm.h>
@@ -46,7 +46,7 @@ static bool is_width(u8 bytes)
 	return is_power_of_2(bytes) && bytes <= sizeof(u64);
 }
 
-/* The instructions lie between the first one of the site and where its update would run. */
+/* The instruction lies between the first one of the site and the place where its update runs. */
 static bool is_patch(const struct xk_patch *patch, const struct xk_site *from)
 {
 	u32 end = from->offset + (from->when == XK_BEFORE ? 0 : from->insn_len);
@@ -121,7 +121,7 @@ static int check_description(const struct xk_site *from, unsigned int index,
 	return check_code(from, index, error);
 }
 
-/* Where the kernel patches itself nobody knows what would be probed or read. */
+/* Where the kernel patches itself, it is unknown what would be probed or read. */
 static int check_mask(const struct xk_live_site *site, struct xk_error *error)
 {
 	const u8 *mask = site->place.analysed->mask;
@@ -134,7 +134,10 @@ static int check_mask(const struct xk_live_site *site, struct xk_error *error)
 	for (i = 0; i < site->nr_ops; i++) {
 		const struct xk_op *op = &site->ops[i];
 
-		/* The field itself is masked: it was relocated. */
+		/*
+		 * The field itself is masked, because it is relocated; the byte before it must be
+		 * compared.
+		 */
 		if (op->code == XK_OP_TEXT && (!op->imm || mask[op->imm - 1] != 0xff))
 			return xk_refuse(error, -EINVAL,
 					 "%s+0x%llx: no field of an instruction that is compared",
@@ -143,7 +146,7 @@ static int check_mask(const struct xk_live_site *site, struct xk_error *error)
 	return 0;
 }
 
-/* Of an instruction that is to change, the number and how it begins are compared. */
+/* The number and the first byte of an instruction that is to change must be compared. */
 static int check_patch_mask(const struct xk_live_site *site, struct xk_error *error)
 {
 	const u8 *mask = site->place.analysed->mask;
@@ -163,7 +166,7 @@ static int check_patch_mask(const struct xk_live_site *site, struct xk_error *er
 	return 0;
 }
 
-/* What is kept to verify and arm the site, perhaps more than once. */
+/* Copies what verifying and arming the site needs, perhaps more than once. */
 static int copy_source(struct xk_tune *tune, unsigned int index,
 		       const struct xk_request *request, struct xk_error *error)
 {
@@ -242,7 +245,7 @@ int xk_site_init(struct xk_tune *tune, unsigned int index,
 	return site->in_data ? 0 : init_code(tune, index, request, error);
 }
 
-/* The first one that the tune wants and the site can have. */
+/* Selects the first backend that the tune may use and that the site can use. */
 static int choose_backend(struct xk_live_site *site, const u8 *text, u32 len,
 			  struct xk_error *error)
 {
@@ -336,7 +339,7 @@ static enum xk_armed_state site_state(const struct xk_live_site *site)
 	return site->backend->state(site);
 }
 
-/* Flags that the backend adds, and what it says in `info`, which may be NULL. */
+/* Returns the flags of the backend, and lets it fill `info`, which may be NULL. */
 static u32 backend_flags(const struct xk_live_site *site, struct xk_site_info *info)
 {
 	return site->backend->describe ? site->backend->describe(site, info) : 0;
@@ -353,7 +356,7 @@ static void sum_counters(const struct xk_live_site *site, struct xk_site_info *i
 {
 	int cpu;
 
-	/* Faults first: a hit that is counted in between is not negative. */
+	/* Sum faults first: with a hit in between, the difference does not become negative. */
 	for_each_possible_cpu(cpu)
 		info->faults += READ_ONCE(per_cpu_ptr(site->counters, cpu)->faults);
 	for_each_possible_cpu(cpu)

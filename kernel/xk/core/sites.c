@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The sites of a tune together: verified and armed, all of them or none, when
- * the tune is loaded; those of a module one by one when it comes, since a
- * module cannot be refused; disarmed.
+ * All sites of a tune. When the tune is loaded, they are verified and armed, all or none. The sites
+ * of a module are armed one by one when it is loaded, because a module cannot be refused.
  */
 #include <linux/module.h>
 #include <linux/string.h>
@@ -21,7 +20,7 @@ static bool same_place(const struct xk_live_site *a, const struct xk_live_site *
 		return true;
 	if (a->address != b->address || !xk_whens_collide(a->when, b->when))
 		return false;
-	/* Sites that wait have no address yet. */
+	/* Waiting sites have no address yet. */
 	return a->address || (a->offset == b->offset && !strcmp(a->place.symbol, b->place.symbol) &&
 			      !strcmp(a->place.module, b->place.module));
 }
@@ -31,7 +30,7 @@ static bool is_in(const struct xk_live_site *site, const struct module *module)
 	return !strcmp(site->place.module, module->name);
 }
 
-/* Verifies a site, unless its module is not there. */
+/* Verifies a site, or lets it wait if its module is not loaded. */
 static int verify_site_or_wait(struct xk_live_site *site, struct xk_error *error)
 {
 	const struct module *module = NULL;
@@ -70,7 +69,7 @@ int xk_sites_verify(struct xk_tune *tune, struct xk_error *error)
 						 "%s+0x%x: two sites at one place",
 						 site->place.symbol, site->offset);
 	}
-	/* Probes that were to find out are no obstacle to what is armed next. */
+	/* Removes probes that only tested addresses, so that they do not prevent arming. */
 	xk_backends_flush();
 	return 0;
 }
@@ -104,7 +103,7 @@ static int arm_by(struct xk_tune *tune, const struct xk_backend *backend,
 	return ret ?: batch;
 }
 
-/* Of this backend, a site that cannot be armed gets another one. */
+/* Whether a site that this backend cannot arm may use another one. */
 static bool may_fall_back(const struct xk_tune *tune, const struct xk_backend *backend)
 {
 	return backend->flag && !(tune->load_flags & backend->only);
@@ -148,7 +147,7 @@ int xk_sites_arm(struct xk_tune *tune, struct xk_error *error)
 		xk_sites_disarm(tune);
 		return ret;
 	}
-	/* vmlinux does not come again. */
+	/* vmlinux is not loaded again. */
 	for (i = 0; i < tune->nr_sites; i++)
 		if (!tune->sites[i].place.module[0])
 			xk_site_free_source(&tune->sites[i]);
@@ -164,7 +163,7 @@ static int arm_one(struct xk_live_site *site, struct xk_error *error)
 	return xk_site_fall_back(site, error) ?: arm_batch(&site, 1, error);
 }
 
-/* Disarms the sites of `module`, or all of them when it is NULL. */
+/* Disarms the sites of `module`, or all sites if it is NULL. */
 static void disarm_sites(struct xk_tune *tune, const struct module *module)
 {
 	struct xk_live_site *sites[XK_BATCH];
@@ -178,7 +177,7 @@ static void disarm_sites(struct xk_tune *tune, const struct module *module)
 		site->phase = XK_PHASE_IDLE;
 		if (!site->backend->disarm)
 			continue;
-		/* One call for sites of one backend. */
+		/* One call for several sites of the same backend. */
 		if (nr == ARRAY_SIZE(sites) || (nr && sites[0]->backend != site->backend)) {
 			sites[0]->backend->disarm(sites, nr);
 			nr = 0;
@@ -194,7 +193,7 @@ void xk_sites_disarm(struct xk_tune *tune)
 	disarm_sites(tune, NULL);
 }
 
-/* A module cannot be kept from loading: the rest of the tune goes on. */
+/* A module cannot be kept from loading: the rest of the tune stays. */
 static void give_up(struct xk_live_site *site, const struct xk_error *error)
 {
 	site->phase = XK_PHASE_BROKEN;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* What is in a table. */
+/* Access to the contents of a table. */
 #include <linux/overflow.h>
 
 #include "core/table.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* A table as user space hands it over, in memory of our own. */
+/* A scope table from user space, copied to kernel memory: table.c. */
 #ifndef _XK_TABLE_H
 #define _XK_TABLE_H
 
@@ -7,18 +7,18 @@
 
 #include "uapi/xk.h"
 
-/* Nothing of it is read from user space a second time. */
+/* The table is read from user space only once. */
 struct xk_request {
 	struct xk_table *table;
 	size_t len;
 	const s64 *values;
-	struct xk_site *sites;		/* addresses are those of the running kernel */
-	struct xk_scope *scopes;	/* likewise */
+	struct xk_site *sites;		/* with addresses in the running kernel */
+	struct xk_scope *scopes;	/* with addresses in the running kernel */
 	u32 flags;			/* XK_LOAD_* */
 	bool is_signed;
 };
 
-/* `len` bytes of it at `offset`; NULL if there are not so many. */
+/* Returns `len` bytes of the table at `offset`, or NULL if it is not that long. */
 const void *xk_request_at(const struct xk_request *request, u64 offset, u64 len);
 
 #endif /* _XK_TABLE_H */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What the handlers of a tune read for one value: a value of the constant
- * comes in, a block with everything that depends on it goes out.
+ * Computes the versions of a tune: from a value of the constant, a block with everything that
+ * depends on it.
  */
 #include <linux/overflow.h>
 #include <linux/slab.h>
@@ -10,7 +10,7 @@
 #include "model/backend.h"
 #include "policy/policy.h"
 
-/* Of a site that is not armed: nobody reads them. */
+/* Fills the part of one site. No handler reads it: the block is new, or the site is not armed. */
 static void fill(struct xk_values *block, const struct xk_live_site *site)
 {
 	struct xk_site_values *values = (void *)block + site->values_offset;
@@ -18,7 +18,7 @@ static void fill(struct xk_values *block, const struct xk_live_site *site)
 
 	values->of = block;
 	if (block->policy) {
-		/* Another version may be using the same policy at sites that are armed. */
+		/* Another version may use the same policy at armed sites. */
 		if (site->phase != XK_PHASE_ARMED)
 			xk_policy_forget(block->policy, site);
 		values->decided = block->policy->sites[site->index].cpus;
@@ -69,8 +69,9 @@ static void free_after_grace(struct rcu_head *rcu)
 }
 
 /*
- * Handlers may be using it: they run with preemption disabled. Code in stubs does not; what
- * was switched out there is done when every thread has been switched out of its own accord.
+ * Handlers may still use the version: they run with preemption disabled. Code in stubs runs with
+ * preemption enabled. A thread that was switched out in a stub has left it when every thread has
+ * been switched out voluntarily.
  */
 void xk_values_retire(struct xk_values *values)
 {

@@ -1,21 +1,24 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The versions of a value: values.c. Under xk_lock. */
+/* Versions of the value of a tune: values.c. Under xk_lock. */
 #ifndef _XK_CORE_VALUES_H
 #define _XK_CORE_VALUES_H
 
 #include "model/tune.h"
 
-/* NULL without memory. `policy`, which may be NULL, is kept as long as the version. */
+/*
+ * Creates a version for `value`. It holds a reference to `policy`, which may be NULL. Returns NULL
+ * without memory. May sleep.
+ */
 struct xk_values *xk_values_create(const struct xk_tune *tune, s64 value,
 				   struct xk_live_policy *policy);
 
-/* Nobody can be using it; NULL is nothing. */
+/* Frees a version that no one can use. NULL is allowed. */
 void xk_values_free(struct xk_values *values);
 
-/* Likewise, but handlers may still be using it. */
+/* Frees a version that handlers may still use, after a grace period. NULL is allowed. */
 void xk_values_retire(struct xk_values *values);
 
-/* A site that is linked, and not armed yet, gets the versions that its tune has now. */
+/* Fills the parts of a site that is linked but not armed yet, in all versions of its tune. */
 void xk_values_fill_site(struct xk_tune *tune, const struct xk_live_site *site);
 
 #endif /* _XK_CORE_VALUES_H */

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Whether a function is what the analysis saw: the address belongs to the symbol
- * and module, and every byte of it that the kernel does not patch itself is the
- * byte that was analysed. Our own probes in the function are known and looked
- * through; any other difference is refused by offset.
+ * Verifies that a function is the analysed one. Its address must belong to the symbol and the
+ * module. Each byte that the kernel does not patch itself must be the analysed byte. The probes of
+ * xk.ko itself in the function are known and ignored. Any other difference is refused, with its
+ * offset.
  *
- * Where user space does not know the address, since the module was not loaded,
- * it is the one function of that name in the module whose bytes are right.
+ * If user space does not know the address, because the module was not loaded, it is the only
+ * function of that name in the module whose bytes are right.
  */
 #include <linux/delay.h>
 #include <linux/kallsyms.h>
@@ -19,19 +19,19 @@
 #include "text/stub.h"
 #include "text/symbol.h"
 
-/* Functions of one name in one module. */
+/* Functions of the same name in one module. */
 #define MAX_CANDIDATES 16
 
 #define INT3 0xcc
 #define JMP32 0xe9
 
-/* A text patch under way looks like a mismatch for some microseconds. */
+/* A change of text under way looks like a mismatch for some microseconds. */
 #define ATTEMPTS 3
 #define ATTEMPT_INTERVAL_MS 20
 
 /*
- * A symbol may share its address with another, whose name the lookup returned.
- * Kprobes resolve names; a disabled probe changes nothing in the kernel.
+ * A symbol may share its address with another symbol, whose name the look-up returned. kprobes
+ * resolve names. A disabled probe changes nothing in the kernel.
  */
 static bool is_alias(const struct xk_place *place, u32 probed)
 {
@@ -52,7 +52,7 @@ static bool is_alias(const struct xk_place *place, u32 probed)
 	return same;
 }
 
-/* `located`: the module itself says that the symbol is there. */
+/* `located`: the symbol table of the module contains the symbol at this address. */
 static int verify_symbol(const struct xk_place *place, u32 probed, bool located,
 			 struct xk_error *error)
 {
@@ -82,7 +82,7 @@ static int verify_symbol(const struct xk_place *place, u32 probed, bool located,
 	return ret;
 }
 
-/* Replaces what our own probes wrote into `view` by what they overwrote. */
+/* Replaces the bytes that backends of xk.ko wrote into `view` by the original ones. */
 static void undo_own_probes(u8 *view, unsigned long start, u32 len)
 {
 	struct xk_tune *tune;

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * One decision per activation: while a function of a watched scope has not
- * returned, all sites that must agree use what was decided at the first of them.
+ * One decision per activation. Until a function of a watched scope returns, all sites that must
+ * agree use the decision made at the first of them.
  *
- * Kretprobes tell activations apart. Their instances are on a list of the
- * thread, the latest first; the earliest one of ours is the outermost activation,
- * and keeps the decision. An interrupt above a thread is an execution of its own.
- * An activation that no probe saw has no decision: the value beneath the policy is
- * used at all of its sites, so that they agree as well.
+ * Kretprobes track activations. The kernel keeps their instances in a list of the thread, the
+ * latest first. The earliest instance of this policy is the outermost activation, and stores the
+ * decision. An interrupt on top of a thread is an execution of its own. An activation that no probe
+ * saw start has no decision: all of its sites use the value beneath, so they agree, too.
  */
 #include <linux/kprobes.h>
 #include <linux/overflow.h>
@@ -17,7 +16,7 @@
 
 #include "policy/policy.h"
 
-/* Threads that are in one function at a time, and remembered. */
+/* Simultaneous activations of one function that are tracked. */
 #define MAX_ACTIVE 512
 
 struct activation {
@@ -26,9 +25,9 @@ struct activation {
 };
 
 /*
- * Of a thread, a softirq, a hard interrupt or an NMI. A breakpoint counts as one
- * NMI and one interrupt, wherever it is hit: what counts is how many more
- * interrupts than NMIs there are.
+ * Whether a thread (0), an NMI (1), a softirq (2) or a hard interrupt (3) is running. A breakpoint
+ * counts as one NMI and one interrupt, in any context. So the number of interrupts beyond the
+ * number of NMIs matters.
  */
 u8 notrace xk_level(const struct pt_regs *regs)
 {
@@ -53,7 +52,7 @@ static int notrace entered(struct kretprobe_instance *instance, struct pt_regs *
 	return 0;
 }
 
-/* Nothing; but by it our probes are known. */
+/* Empty: the kernel removes the instance when the function returns. */
 static int notrace left(struct kretprobe_instance *instance, struct pt_regs *regs)
 {
 	return 0;
@@ -63,7 +62,7 @@ NOKPROBE_SYMBOL(xk_level);
 NOKPROBE_SYMBOL(entered);
 NOKPROBE_SYMBOL(left);
 
-/* The activation in which a thread is, seen from a site; or NULL. */
+/* Returns the decision of the outermost activation that contains this execution; or NULL. */
 struct xk_decision *notrace xk_activation_find(const struct xk_live_policy *policy,
 					 const struct pt_regs *regs)
 {
@@ -76,7 +75,7 @@ struct xk_decision *notrace xk_activation_find(const struct xk_live_policy *poli
 		struct kretprobe *probe;
 		struct activation *activation;
 
-		/* Cleared, and a grace period waited for, before a probe is freed. */
+		/* Cleared before a probe is freed, which then waits for a grace period. */
 		if (!READ_ONCE(hook->rethook->handler))
 			continue;
 		probe = hook->rethook->data;
@@ -141,7 +140,9 @@ static int arm_watch(struct xk_watch *watch, const struct xk_place *place, struc
 	watch->probe.maxactive = MAX_ACTIVE;
 	watch->probe.data_size = sizeof(struct activation);
 	ret = register_kretprobe(&watch->probe);
-	/* Of a module that is about to go; -ENOENT would mean that there is no such tune. */
+	/*
+	 * -ENOENT: its module is about to be removed. The caller would take it as a missing tune.
+	 */
 	if (ret)
 		return xk_refuse(error, ret == -ENOENT ? -EAGAIN : ret,
 				 "%s: its calls cannot be told apart (kretprobe: error %d), so that values could be mixed in one of them",
@@ -150,7 +151,7 @@ static int arm_watch(struct xk_watch *watch, const struct xk_place *place, struc
 	return 0;
 }
 
-/* Those whose functions are there. */
+/* Only scopes whose functions are loaded. */
 int xk_activation_arm(struct xk_live_policy *policy, const struct xk_tune *tune,
 		      struct xk_error *error)
 {
@@ -178,7 +179,7 @@ static void disarm_watch(struct xk_watch *watch)
 	watch->armed = false;
 }
 
-/* `module` goes: no thread is in it. */
+/* `module` is being removed: no thread is in it. */
 void xk_activation_await_module(struct xk_live_policy *policy, const struct xk_tune *tune,
 				const struct module *module)
 {

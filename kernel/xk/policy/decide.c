@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A site of a tune with a policy is reached: the program runs, and the update is
- * performed with the value that it has set, or with the one that is in force
- * beneath it. The caller has disabled preemption.
+ * The handler of a site whose tune has a policy. It runs the program, and then the update with the
+ * value that the program set, or with the value beneath. The caller has disabled preemption.
  */
 #include <linux/filter.h>
 #include <linux/kprobes.h>
@@ -13,7 +12,10 @@
 #include "policy/policy.h"
 #include "text/stub.h"
 
-/* What depends on the value at this site. Bounded by the operations of the site. */
+/*
+ * Computes what depends on the value at this site. The number of operations of the site limits the
+ * time.
+ */
 static void notrace fill_values(const struct xk_live_site *site, s64 value,
 				struct xk_site_values *values)
 {
@@ -36,16 +38,15 @@ void notrace xk_policy_fill(struct xk_policy_cpu *cpu, s64 value)
 	cpu->bucket = bucket_of(value);
 }
 
-/* Who wants to know how long programs take pays for it. */
+/* Measuring the run time of programs (bpf_stats_enabled) makes this path slower. */
 static noinline void notrace run_measured(struct xk_policy_cpu *cpu, struct pt_regs *regs)
 {
 	bpf_prog_run(cpu->program, regs);
 }
 
 /*
- * Preemption is disabled, which keeps what a program finds in maps as rcu_read_lock()
- * does; only kernels that check it want to be told. What helpers would look for in
- * current->bpf_ctx is refused by program.c.
+ * Preemption is disabled, which protects what a program finds in maps as rcu_read_lock() does. Only
+ * kernels that check RCU need to be told. program.c refuses helpers that use current->bpf_ctx.
  */
 static __always_inline void run_program(struct xk_policy_cpu *cpu, struct pt_regs *regs)
 {
@@ -60,8 +61,8 @@ static __always_inline void run_program(struct xk_policy_cpu *cpu, struct pt_reg
 }
 
 /*
- * After xk_bpf_enter(): whoever interrupts finds a program at work, and leaves `cpu` and
- * its values alone.
+ * After xk_bpf_enter(): a handler that interrupts this one finds a running program, and does not
+ * use `cpu` and its values.
  */
 static __always_inline void begin(struct xk_policy_cpu *cpu,
 				  const struct xk_site_values *beneath, struct pt_regs *regs)
@@ -82,8 +83,8 @@ static __always_inline void end(void)
 }
 
 /*
- * The decision that is remembered for this activation; it is made if it was not.
- * False: its beginning was not seen.
+ * Uses the decision of this activation, and makes it first if there is none. Returns false if no
+ * probe saw the activation start.
  */
 static bool notrace decide_once(struct xk_policy_cpu *cpu, const struct xk_live_policy *policy,
 				struct pt_regs *regs)
@@ -111,10 +112,9 @@ static bool notrace decide_once(struct xk_policy_cpu *cpu, const struct xk_live_
 }
 
 /*
- * Another program is at work on this CPU, and what is kept for the CPU is in its hands. An
- * activation that has decided keeps to that. One that has not keeps to the value beneath
- * from here on, unless it is its own program that is at work, whose calls are not a part
- * of it.
+ * Another program is running on this CPU, and its execution owns the per-CPU state. An activation
+ * that has decided keeps its decision. One that has not decided keeps the value beneath to its end;
+ * unless its own program is running, whose calls do not belong to it.
  */
 static noinline int notrace handle_beside(const struct xk_live_site *site,
 					  const struct xk_values *values, struct pt_regs *regs)
@@ -140,7 +140,7 @@ static noinline int notrace handle_beside(const struct xk_live_site *site,
 	return xk_run(site, beneath, regs);
 }
 
-/* Whatever is not the path on which an instruction counts. */
+/* The path for cases in which instructions need not be saved. */
 static noinline int notrace handle_any(const struct xk_live_site *site,
 				       const struct xk_values *values, struct pt_regs *regs)
 {
@@ -168,12 +168,12 @@ static noinline int notrace handle_any(const struct xk_live_site *site,
 }
 
 /*
- * Whoever finds an eBPF program at work on this CPU, a policy or one of perf, or a map
- * that is being changed, uses the value beneath, be it an interrupt above it or what a
- * program calls, unless it is in an activation that has decided already. So programs are
- * kept from themselves and from each other's locks, and one execution at a time uses what
- * is kept for this CPU. An interrupt between the look and the note in xk_bpf_enter() is
- * over by then.
+ * If an eBPF program is running on this CPU (a policy, or one of perf), or a map is being changed,
+ * the value beneath is used, whether the execution is in an interrupt or in a function that the
+ * program calls. An activation that has already decided is an exception. This keeps programs from
+ * recursing and from waiting for each other's locks, and one execution at a time uses the per-CPU
+ * state. An interrupt between the check and the increment in xk_bpf_enter() has ended when the
+ * increment is made.
  */
 int notrace xk_policy_handle(const struct xk_live_site *site, const struct xk_values *values,
 			     struct pt_regs *regs)
@@ -198,7 +198,7 @@ int notrace xk_policy_handle(const struct xk_live_site *site, const struct xk_va
 	return 0;
 }
 
-/* What is in force beneath the policy, which must not run now. */
+/* Returns the value beneath: the policy must not run now. */
 static noinline u64 notrace beneath_of(const struct xk_site_values *beneath)
 {
 	const struct xk_policy_cpu *cpu = this_cpu_ptr(beneath->decided);
@@ -230,10 +230,11 @@ static __always_inline u64 decide(const struct xk_site_values *beneath, struct p
 }
 
 /*
- * From a stub whose update is of the shortest kind, while nothing but one policy is in
- * force. See xk_stub_call_policy in entry.S. A thread that is switched out between the selector
- * and here keeps every change of paths waiting, as its stack cannot be read; the test for a
- * policy costs two instructions, and its absence would cost the machine.
+ * Called from a stub whose update only sets a register, while nothing but one policy is in force.
+ * See xk_stub_call_policy in entry.S. A thread that is switched out between the selector and this
+ * function has an unreadable stack, so every change of paths waits for it. The test for a policy
+ * costs two instructions. Without it, a thread that came here without a policy would crash the
+ * machine.
  */
 u64 notrace xk_detour_decide(struct pt_regs *regs, const struct xk_stub *stub)
 {
@@ -244,7 +245,7 @@ u64 notrace xk_detour_decide(struct pt_regs *regs, const struct xk_stub *stub)
 	/* Pairs with the store in xk_stub_set_values(). */
 	beneath = smp_load_acquire(&stub->decided);
 	value = likely(beneath) ? decide(beneath, regs) : READ_ONCE(stub->value);
-	/* Another thread may run here: see UNWIND_HINT_REGS in entry.S. */
+	/* Another thread may run from here on: see UNWIND_HINT_REGS in entry.S. */
 	preempt_enable_notrace();
 	return value;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Policies of tunes: given by user space, kept as long as a version of the
- * tune's values uses them, described. What a policy refers to (program, links,
- * probes) goes with it, whoever ends the tune.
+ * Policies of tunes: created by user space, kept as long as a version of the tune's values uses
+ * them, and described. The program, links and probes of a policy are released with it, no matter
+ * how the tune ends.
  */
 #include <linux/bpf.h>
 #include <linux/err.h>
@@ -40,14 +40,14 @@ static void free_policy(struct work_struct *work)
 	kvfree(policy);
 }
 
-/* From anywhere: the last user may be a version that a grace period freed. */
+/* In any context: the last user may be a version that is freed after a grace period. */
 void xk_policy_put(struct xk_live_policy *policy)
 {
 	if (policy && refcount_dec_and_test(&policy->users))
 		queue_work(xk_workqueue, &policy->free);
 }
 
-/* The code of a site that is not armed is another one, or will be. */
+/* The code of a site that is not armed differs, or will differ, from the previous code. */
 void xk_policy_forget(struct xk_live_policy *policy, const struct xk_live_site *site)
 {
 	const struct xk_policy_site *decided = &policy->sites[site->index];
@@ -90,7 +90,7 @@ static int create_site(struct xk_policy_site *site, const struct xk_live_site *l
 	return 0;
 }
 
-/* They stay attached as long as the policy. */
+/* The links stay attached as long as the policy exists. */
 static int take_links(struct xk_live_policy *policy, const s32 *fds, unsigned int nr,
 		      struct xk_error *error)
 {
@@ -158,7 +158,7 @@ static struct xk_live_policy *create_policy(const struct xk_tune *tune,
 	return ERR_PTR(ret);
 }
 
-/* An object, and code that knows a value by itself, have one for everybody. */
+/* An object, or an instruction that holds a value, has the same value for everyone. */
 static int check_sites(const struct xk_tune *tune, struct xk_error *error)
 {
 	unsigned int i;
@@ -170,7 +170,7 @@ static int check_sites(const struct xk_tune *tune, struct xk_error *error)
 			return xk_refuse(error, -EOPNOTSUPP,
 					 "the value is in memory (%s+0x%x), where it is the same for everybody",
 					 site->place.symbol, site->offset);
-		/* A waiting one would become one when its module comes. */
+		/* A waiting site would use a patch, too, when its module is loaded. */
 		if (tune->traits & XK_BACKEND_SHARED)
 			return xk_refuse(error, -EOPNOTSUPP,
 					 "%s+0x%x is reached by the patch backend, which asks no policy",
@@ -287,12 +287,12 @@ static void sum(const struct xk_policy_site *site, struct xk_policy_info *info)
 				info->last = READ_ONCE(from->value);
 		}
 	}
-	/* It ran for all that was decided but for what was remembered. */
+	/* The program ran for each decision, except those that were reused. */
 	info->runs += info->chosen;
 	info->runs -= min(info->runs, info->reused);
 }
 
-/* The policy in force, or the one that would be. */
+/* The policy in force, or the one for the next transition. */
 static const struct xk_live_policy *policy_of(const struct xk_tune *tune)
 {
 	return tune->values->policy ?: tune->policy;
@@ -329,10 +329,10 @@ static void arm_again(struct xk_live_policy *policy, const struct xk_tune *tune)
 		pr_warn("xk: %s: the policy does not decide there: %s\n", tune->name, error.text);
 }
 
-/* A module cannot be refused: what is not watched there uses the value beneath. */
+/* A module cannot be refused: activations that are not tracked use the value beneath. */
 void xk_policy_module_coming(struct xk_tune *tune)
 {
-	/* One that waits for its transition; others are told when sites are filled. */
+	/* A policy that waits for its transition. Others are reset when their sites are filled. */
 	if (tune->policy && tune->policy != tune->values->policy && !tune->transition)
 		forget_all(tune->policy, tune);
 	arm_again(tune->policy, tune);

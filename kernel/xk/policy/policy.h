@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Policies: a BPF program chooses the value of each execution of a site. It
- * reads what it likes and writes nothing; whether its choice is accepted, and
- * what becomes of it, is decided here.
+ * Policies: an eBPF program chooses the value of each execution of a site. It may read anything and
+ * writes nothing. xk.ko decides whether the value is accepted, and applies it.
  */
 #ifndef _XK_POLICY_H
 #define _XK_POLICY_H
@@ -19,17 +18,17 @@
 #include "model/tune.h"
 
 /*
- * Of one site, on one CPU; the execution that is under way there, too. Used by one
- * execution at a time: see xk_policy_handle().
+ * The state of a policy for one site on one CPU, and of the execution under way there. One
+ * execution at a time uses it: see xk_policy_handle().
  */
 struct xk_policy_cpu {
-	const struct pt_regs *regs;	/* context of the program that runs, for xk_set() */
-	const struct xk_site_values *beneath;	/* in force where nothing is set */
-	bool set;			/* the program has: `value` */
-	bool once;			/* decides once in an activation of a watched scope */
-	bool plain;			/* not so, and the update is of the shortest kind */
+	const struct pt_regs *regs;	/* context of the running program, for xk_set() */
+	const struct xk_site_values *beneath;	/* the values beneath: used if none is set */
+	bool set;			/* the program has set `value` */
+	bool once;			/* decides once per activation of a watched scope */
+	bool plain;			/* not `once`, and the update only sets a register */
 	u8 bucket;			/* of `value` in the histogram */
-	s64 value;			/* for which the rest was computed; always a proved one */
+	s64 value;			/* `bucket` and `values` are for it; always accepted */
 	const struct bpf_prog *program;
 	bpf_func_t func;		/* of the program */
 	const struct bpf_insn *insns;
@@ -38,7 +37,7 @@ struct xk_policy_cpu {
 	struct xk_site_values values;
 	u64 histogram[XK_POLICY_BUCKETS];
 	struct {
-		u64 kept;	/* decided, and nothing was set */
+		u64 kept;	/* decisions in which nothing was set */
 		u64 refused;
 		u64 skipped;
 		u64 reused;
@@ -51,14 +50,14 @@ struct xk_policy_site {
 	bool once;
 };
 
-/* What a request refers to, copied: user memory may take for ever to be read. */
+/* The lists of a request, copied to kernel memory: reading user memory may take forever. */
 struct xk_policy_lists {
 	u32 *scopes;
 	u32 *sites;
 	s32 *links;
 };
 
-/* A scope whose activations are told apart. */
+/* A scope whose activations are tracked. */
 struct xk_watch {
 	struct kretprobe probe;
 	struct xk_live_policy *policy;
@@ -78,31 +77,54 @@ struct xk_live_policy {
 	struct xk_policy_site sites[] __counted_by(nr_sites);
 };
 
-/* What is remembered of an execution of a program. */
+/* The decision of an activation. */
 struct xk_decision {
 	bool made;
-	bool making;			/* the program is at work */
+	bool making;			/* the program is running */
 	bool set;
 	s64 value;
 };
 
-/* The execution that is under way on this CPU; or one of nobody. */
+/* The state of the execution under way on this CPU, else &xk_policy_nobody. */
 DECLARE_PER_CPU(struct xk_policy_cpu *, xk_policy_current);
 extern struct xk_policy_cpu xk_policy_nobody;
 
-/* policy.c */
+/* policy.c. xk_policy_init() returns 0 or an error. */
 int xk_policy_init(void);
+
+/*
+ * Replaces the policy that the next transition of a tune may use; program -1 removes it. Returns 0,
+ * or an error with its reason in `error`: -EBUSY (in transition), -EOPNOTSUPP, -EINVAL, -EBADF,
+ * -ENOENT, -EPERM, -ENOMEM and others. Takes xk_lock; sleeps.
+ */
 int xk_policy_load(struct file *caller, struct xk_policy *request, struct xk_error *error);
+
+/*
+ * Take and drop a reference; NULL is allowed. xk_policy_put() may be called in any context: a work
+ * item frees the policy.
+ */
 struct xk_live_policy *xk_policy_get(struct xk_live_policy *policy);
 void xk_policy_put(struct xk_live_policy *policy);
+
+/*
+ * Resets what the policy keeps for a site. The site is not armed, or the policy is not in force.
+ * Under xk_lock.
+ */
 void xk_policy_forget(struct xk_live_policy *policy, const struct xk_live_site *site);
+
+/* Fills `info` for site info->index of tune info->id. Returns 0 or -ENOENT. Takes xk_lock. */
 int xk_policy_info(struct xk_policy_info *info);
+
+/*
+ * A module is being loaded, or removed: start or stop tracking activations in it. Under xk_lock;
+ * sleep.
+ */
 void xk_policy_module_coming(struct xk_tune *tune);
 void xk_policy_module_going(struct xk_tune *tune, const struct module *module);
 
 /*
- * Text where RCU does not watch has no stubs; but a program that ran there could find
- * its maps freed, and nobody would notice.
+ * Whether RCU watches this CPU. Code where it does not has no stubs. But the maps of a program that
+ * ran there could be freed, and no one would notice.
  */
 static __always_inline bool xk_policy_may_run(void)
 {
@@ -113,9 +135,9 @@ static __always_inline bool xk_policy_may_run(void)
 extern int __percpu *xk_bpf_active;
 
 /*
- * As trace_call_bpf() does for programs of perf: none runs in the middle of another one,
- * nor of a change of a map, which may be under a lock that it would wait for. Preemption
- * is disabled.
+ * Keeps programs apart, as trace_call_bpf() does for programs of perf. No program runs inside of
+ * another one, or inside of a change of a map, which may hold a lock that the program needs.
+ * Returns false if none may run now; else xk_bpf_leave() must follow. Preemption is disabled.
  */
 static __always_inline bool xk_bpf_enter(void)
 {
@@ -132,31 +154,56 @@ static __always_inline void xk_bpf_leave(void)
 	this_cpu_dec(*xk_bpf_active);
 }
 
-/* decide.c */
+/* decide.c. Called by handlers, with preemption disabled. */
 void xk_policy_fill(struct xk_policy_cpu *cpu, s64 value);
+
+/* The handler of a site whose version has a policy. Returns as xk_handle(). */
 int xk_policy_handle(const struct xk_live_site *site, const struct xk_values *values,
 		     struct pt_regs *regs);
-/* Only the stubs of detours call it. */
+/* Called only by the stubs of detours. Returns the value for the register. */
 u64 xk_detour_decide(struct pt_regs *regs, const struct xk_stub *stub);
 
-/* activation.c */
+/* activation.c. Under xk_lock, except as noted; the functions may sleep. */
+/*
+ * Copies the numbers of the scopes to be watched and of the sites that decide once. Returns 0, or
+ * an error with its reason in `error`.
+ */
 int xk_activation_create(struct xk_live_policy *policy, const struct xk_tune *tune,
 			 const struct xk_policy *request, const struct xk_policy_lists *lists,
 		   struct xk_error *error);
+
+/* Stops tracking and frees the watches. Without xk_lock: no one uses the policy. */
 void xk_activation_destroy(struct xk_live_policy *policy);
+
+/*
+ * Tracks activations of the watched scopes whose code is loaded. Returns 0, or an error with its
+ * reason in `error`; some may be tracked then.
+ */
 int xk_activation_arm(struct xk_live_policy *policy, const struct xk_tune *tune,
 		      struct xk_error *error);
 void xk_activation_await_module(struct xk_live_policy *policy, const struct xk_tune *tune,
 				const struct module *module);
+
+/* Returns the level of an execution; 0 for a thread. Called by handlers. */
 u8 xk_level(const struct pt_regs *regs);
+
+/*
+ * Returns the decision of the activation in which a site is executed, or NULL if no probe saw it
+ * start. Called by handlers.
+ */
 struct xk_decision *xk_activation_find(const struct xk_live_policy *policy,
 				       const struct pt_regs *regs);
 
-/* program.c */
+/* program.c. xk_program_init() returns 0 or an error. */
 int xk_program_init(void);
+
+/*
+ * Returns the program of this descriptor with a reference, if it is accepted as a policy, or an
+ * error as ERR_PTR(), with its reason in `error`. Under xk_lock; may sleep.
+ */
 struct bpf_prog *xk_program_get(int fd, struct xk_error *error);
 
-/* What policies call: kfuncs, not for anybody else. */
+/* kfuncs for policies only. In other programs they return an error, 0 or false. */
 long xk_set(bpf_user_pt_regs_t *ctx, u64 value);
 u64 xk_default(bpf_user_pt_regs_t *ctx);
 u64 xk_value(bpf_user_pt_regs_t *ctx);

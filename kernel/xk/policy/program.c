@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The BPF side of policies: which programs are accepted, and the functions
- * that they may call. A program of type kprobe cannot write kernel memory or its
- * context; the ways around that which the verifier leaves to whoever attaches
- * the program are closed here.
+ * The eBPF side of policies: which programs are accepted, and the kfuncs that they may call. A
+ * program of type kprobe cannot write kernel memory or its context. The exceptions that the
+ * verifier leaves to the code that attaches the program are refused here.
  */
 #include <linux/bpf.h>
 #include <linux/btf.h>
@@ -21,12 +20,12 @@ struct xk_policy_cpu xk_policy_nobody;
 DEFINE_PER_CPU(struct xk_policy_cpu *, xk_policy_current);
 int __percpu *xk_bpf_active;
 
-/* The execution for which the program with this context was called, if any. */
+/* Returns the execution for which the program with this context runs, or NULL. */
 static __always_inline struct xk_policy_cpu *run_of(const bpf_user_pt_regs_t *ctx)
 {
 	struct xk_policy_cpu *cpu = this_cpu_read(xk_policy_current);
 
-	/* Another program may run above it, in an interrupt. */
+	/* Another program may run on top of it, in an interrupt. */
 	return likely(cpu->regs == ctx) ? cpu : NULL;
 }
 
@@ -43,7 +42,10 @@ static noinline notrace long set_another(struct xk_policy_cpu *cpu, s64 value)
 
 __bpf_kfunc_start_defs();
 
-/* This execution uses `value`. -ERANGE: the tune does not accept it; -EPERM: not for you. */
+/*
+ * This execution uses `value`. Returns 0; -ERANGE if the tune does not accept it; -EPERM if the
+ * caller is not a policy that xk.ko runs.
+ */
 __bpf_kfunc notrace long xk_set(bpf_user_pt_regs_t *ctx, u64 value)
 {
 	struct xk_policy_cpu *cpu = run_of(ctx);
@@ -57,7 +59,7 @@ __bpf_kfunc notrace long xk_set(bpf_user_pt_regs_t *ctx, u64 value)
 	return 0;
 }
 
-/* The value in the source. */
+/* Returns the value in the source. */
 __bpf_kfunc u64 xk_default(bpf_user_pt_regs_t *ctx)
 {
 	struct xk_policy_cpu *cpu = run_of(ctx);
@@ -65,7 +67,7 @@ __bpf_kfunc u64 xk_default(bpf_user_pt_regs_t *ctx)
 	return cpu ? cpu->site->tune->default_value : 0;
 }
 
-/* The value of this execution as it stands: set, or in force beneath the policy. */
+/* Returns the current value of this execution: the value set, or the value beneath. */
 __bpf_kfunc u64 xk_value(bpf_user_pt_regs_t *ctx)
 {
 	struct xk_policy_cpu *cpu = run_of(ctx);
@@ -75,7 +77,7 @@ __bpf_kfunc u64 xk_value(bpf_user_pt_regs_t *ctx)
 	return cpu->set ? cpu->value : cpu->beneath->of->value;
 }
 
-/* Whether every thread has gone over to what is in force. */
+/* Returns whether every thread has switched to the version in force. */
 __bpf_kfunc bool xk_transition_done(bpf_user_pt_regs_t *ctx)
 {
 	struct xk_policy_cpu *cpu = run_of(ctx);
@@ -83,7 +85,7 @@ __bpf_kfunc bool xk_transition_done(bpf_user_pt_regs_t *ctx)
 	return cpu && !READ_ONCE(cpu->beneath->of->settling);
 }
 
-/* Whether it is a thread that is here, and no interrupt above whichever thread. */
+/* Returns whether a thread executes the site, and not an interrupt on top of a thread. */
 __bpf_kfunc bool xk_in_task(bpf_user_pt_regs_t *ctx)
 {
 	struct xk_policy_cpu *cpu = run_of(ctx);
@@ -91,7 +93,7 @@ __bpf_kfunc bool xk_in_task(bpf_user_pt_regs_t *ctx)
 	return cpu && !xk_level(cpu->regs);
 }
 
-/* Which of the constant's places it is: the number of the site. */
+/* Returns the number of the site. */
 __bpf_kfunc u32 xk_site(bpf_user_pt_regs_t *ctx)
 {
 	struct xk_policy_cpu *cpu = run_of(ctx);
@@ -115,18 +117,18 @@ static const struct btf_kfunc_id_set kfunc_set = {
 	.set = &kfuncs,
 };
 
-/* The registration ends with the module's BTF. */
+/* The registration ends with the BTF of the module. */
 int __init xk_program_init(void)
 {
 	int cpu;
 
-	/* Modules' per-CPU data are not relocated. */
+	/* Initial values of per-CPU data of modules are not relocated. */
 	for_each_possible_cpu(cpu)
 		per_cpu(xk_policy_current, cpu) = &xk_policy_nobody;
 	return register_btf_kfunc_id_set(BPF_PROG_TYPE_KPROBE, &kfunc_set);
 }
 
-/* They look into current->bpf_ctx, which only perf sets. */
+/* These helpers read current->bpf_ctx, which only perf sets. */
 static bool needs_perf(const char *name)
 {
 	return strstarts(name, "bpf_get_attach_cookie") || strstarts(name, "bpf_get_func_ip");
@@ -156,7 +158,9 @@ static int check_call(const struct bpf_insn *insn, struct xk_error *error)
 	return ret;
 }
 
-/* As the verifier left it: subprograms included, helpers and kfuncs resolved. */
+/*
+ * After verification, `insnsi` contains subprograms, and the resolved calls of helpers and kfuncs.
+ */
 static int check_calls(const struct bpf_prog *program, struct xk_error *error)
 {
 	unsigned int i;
@@ -168,7 +172,7 @@ static int check_calls(const struct bpf_prog *program, struct xk_error *error)
 		if (insn->code == (BPF_JMP | BPF_TAIL_CALL))
 			return xk_refuse(error, -EINVAL,
 					 "it calls whatever program a map holds (tail call)");
-		/* Calls within the program go nowhere else. */
+		/* Calls within the program lead nowhere else. */
 		if (insn->code != (BPF_JMP | BPF_CALL) || insn->src_reg == BPF_PSEUDO_CALL)
 			continue;
 		ret = check_call(insn, error);
@@ -204,7 +208,7 @@ static int check_program(const struct bpf_prog *program, struct xk_error *error)
 	return check_calls(program, error);
 }
 
-/* A reference to the program. */
+/* Returns a reference to the program. */
 struct bpf_prog *xk_program_get(int fd, struct xk_error *error)
 {
 	struct bpf_prog *program = bpf_prog_get_type_dev(fd, BPF_PROG_TYPE_KPROBE, false);

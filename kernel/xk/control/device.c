@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * /dev/xk: requests of user space are copied in, checked for who asks (privilege.c), and
- * handed on; what is told, and why something was refused, is copied out.
+ * /dev/xk. A request of user space is copied, checked for permission (privilege.c), and passed on.
+ * Results, and the reason of a refusal, are copied back.
  */
 #include <linux/capability.h>
 #include <linux/fs.h>
@@ -29,10 +29,10 @@
 
 static_assert(XK_ERROR_LEN == XK_ERROR_TEXT);
 
-/* Bytes of a report on the threads that block. */
+/* Maximum size in bytes of a report on blocking threads. */
 #define MAX_REPORT 16384U
 
-/* Whatever it was needed for. */
+/* The same reason for any lack of memory. */
 static void explain_no_memory(long ret, struct xk_error *error)
 {
 	if (ret == -ENOMEM)
@@ -80,7 +80,7 @@ static long ioctl_load(struct file *file, void __user *arg)
 		ret = load_table(file, &load, &error);
 	explain_no_memory(ret, &error);
 	memcpy(load.error, error.text, sizeof(load.error));
-	/* A tune of which user space does not know goes with the descriptor. */
+	/* If the copy fails, user space does not know the tune. It ends with the descriptor. */
 	return copy_to_user(arg, &load, sizeof(load)) ? -EFAULT : ret;
 }
 
@@ -102,7 +102,7 @@ static int check_transition(const struct xk_transition *request, struct xk_error
 	return 0;
 }
 
-/* Back to the defaults, which is always allowed. */
+/* Whether all changes return to the default, which is always allowed. */
 static bool only_unloads(const struct xk_change *changes, u32 nr)
 {
 	u32 i;
@@ -113,7 +113,7 @@ static bool only_unloads(const struct xk_change *changes, u32 nr)
 	return true;
 }
 
-/* Runs it with a copy of the changes and room for the report. */
+/* Makes the transition with a copy of the changes and a buffer for the report. */
 static long transition(struct file *file, struct xk_transition *request,
 		       struct xk_error *error)
 {
@@ -154,7 +154,7 @@ static long ioctl_transition(struct file *file, void __user *arg)
 
 	if (copy_from_user(&request, arg, sizeof(request)))
 		return -EFAULT;
-	/* What is not this structure is not written to. */
+	/* Do not write to a structure of another size. */
 	if (request.size != sizeof(request))
 		return -EINVAL;
 	request.outcome = XK_OUTCOME_UNCHANGED;
@@ -209,7 +209,7 @@ static long ioctl_ignore(struct file *file, void __user *arg)
 
 	if (copy_from_user(&ignore, arg, sizeof(ignore)))
 		return -EFAULT;
-	/* A tune may have to go back, and could not otherwise. */
+	/* Allowed under lockdown: without it, a tune that returns to the default could not end. */
 	ret = xk_may_go_back(file, &error);
 	if (!ret)
 		ret = xk_ignore(file, ignore.id, ignore.thread, &error);
@@ -367,7 +367,7 @@ static long xk_ioctl(struct file *file, unsigned int command, unsigned long argu
 	}
 }
 
-/* To read, too: what is told has addresses of the kernel in it. See xk_may_change(). */
+/* Also for reading, because the results contain kernel addresses. See xk_may_change(). */
 static int xk_open(struct inode *inode, struct file *file)
 {
 	return capable(CAP_SYS_ADMIN) ? 0 : -EPERM;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* What user space is told about tunes and their sites. */
+/* Information for user space about tunes and their sites. */
 #include <linux/minmax.h>
 #include <linux/string.h>
 #include <linux/timekeeping.h>
@@ -10,7 +10,7 @@
 #include "transition/ignore.h"
 #include "transition/request.h"
 
-/* Never 0 while there is a lease: that says that there is none. */
+/* Never 0 if there is a lease, because 0 means none. */
 static u64 lease_left(const struct xk_tune *tune)
 {
 	u64 now = ktime_get_boottime_ns();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * xk.ko: changes performance constants of the running kernel through probes
- * whose effects were proved in user space and are checked here. This file is the
- * module's own life, and what it does when other modules come and go.
+ * xk.ko changes performance constants of the running kernel through updates that were proved in
+ * user space and are checked here. This file contains initialisation and exit, and the notifiers
+ * for other modules.
  */
 #include <linux/module.h>
 #include <linux/notifier.h>
@@ -30,7 +30,7 @@
 static int module_coming(struct notifier_block *block, unsigned long event, void *data)
 {
 	/*
-	 * When it is initialised, again: while it was coming, but was not listed
+	 * Called again when the module is live: while it was coming, but not in the list of modules
 	 * yet, a tune may have been loaded that now waits for it.
 	 */
 	if (event == MODULE_STATE_COMING || event == MODULE_STATE_LIVE)
@@ -46,15 +46,15 @@ static int module_going(struct notifier_block *block, unsigned long event, void 
 }
 
 /*
- * After the kernel has patched the module (static calls, jump labels) and after
- * kprobes know where probes are forbidden in it.
+ * After the kernel has patched the module (static calls, jump labels), and after kprobes know where
+ * probes are forbidden in it.
  */
 static struct notifier_block xk_coming_notifier = {
 	.notifier_call = module_coming,
 	.priority = -1,
 };
 
-/* Before kprobes' own, which gives up the probes in the module's text. */
+/* Before the notifier of kprobes, which drops the probes in the text of the module. */
 static struct notifier_block xk_going_notifier = {
 	.notifier_call = module_going,
 	.priority = 1,
@@ -133,7 +133,7 @@ destroy:
 
 static void __exit xk_exit(void)
 {
-	/* Open descriptors hold the module; what is left was detached. */
+	/* Open descriptors hold a reference to the module, so all tunes left are detached. */
 	xk_device_exit();
 	xk_unload_all();
 	xk_lease_exit();
@@ -142,7 +142,7 @@ static void __exit xk_exit(void)
 	xk_backends_exit();
 	xk_poke_exit();
 	xk_exiting_exit();
-	/* Versions that were left, and then the policies that they used. */
+	/* Wait for versions of values that are being freed, and then for their policies. */
 #ifdef CONFIG_TASKS_RCU
 	rcu_barrier_tasks();
 #endif
@@ -156,7 +156,7 @@ module_init(xk_init);
 module_exit(xk_exit);
 
 MODULE_LICENSE("GPL");
-/* bpf_link_get_from_fd() */
+/* for bpf_link_get_from_fd() */
 COMPAT_IMPORT_NS(BPF_INTERNAL);
 MODULE_VERSION(XK_VERSION_STRING);
 MODULE_DESCRIPTION("Performance constants of the running kernel, changed through proved probes");

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Who may change something. The question is asked of every call that changes, not
- * of open(): a descriptor can be passed on, and its holder may have given up what
- * the opener could do. What only reads is not asked. Shared with xk_tunable.ko: needs
- * nothing of xk.ko but error.c.
+ * Permissions for changes. Every call that changes something checks them, not open(): a descriptor
+ * can be passed on, and its holder may have dropped capabilities of the opener. Calls that only
+ * read are not checked. Shared with xk_tunable.ko: uses only error.c of xk.ko.
  */
 #include <linux/capability.h>
 #include <linux/fs.h>
@@ -15,9 +14,8 @@
 
 /*
  * Lockdown has no reason of its own for what these modules do. Of the class `integrity`,
- * LOCKDOWN_DEV_MEM is the nearest: a device through which root changes the memory of
- * the kernel. LOCKDOWN_KPROBES is of the class `confidentiality`, and is about what
- * probes can read.
+ * LOCKDOWN_DEV_MEM is the closest: a device through which root changes kernel memory.
+ * LOCKDOWN_KPROBES is of the class `confidentiality`, and concerns what probes can read.
  */
 #define LOCKDOWN_REASON LOCKDOWN_DEV_MEM
 
@@ -26,7 +24,7 @@ bool xk_locked_down(void)
 	return security_locked_down(LOCKDOWN_REASON);
 }
 
-/* Going back to the default needs the descriptor and the capability, and no more. */
+/* A return to the default needs only the descriptor and the capability. */
 int xk_may_go_back(const struct file *caller, struct xk_error *error)
 {
 	if (!(caller->f_mode & FMODE_WRITE))
@@ -40,7 +38,7 @@ int xk_may_go_back(const struct file *caller, struct xk_error *error)
 	return 0;
 }
 
-/* `vouched`: a signature covers what can follow, so that lockdown is not in the way. */
+/* `vouched`: a signature covers what can follow, so lockdown does not forbid it. */
 int xk_may_change(const struct file *caller, bool vouched, struct xk_error *error)
 {
 	int ret = xk_may_go_back(caller, error);

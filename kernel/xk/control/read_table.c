@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The table of a load: one piece of memory without pointers and, of vmlinux, without
- * addresses of this boot, so that it can be signed. It is copied once; the signature
- * is checked over the copy, and everything else reads the copy.
+ * The table of a load request. It is one piece of memory without pointers. Addresses in vmlinux do
+ * not depend on the boot, so the table can be signed. It is copied once. The signature is verified
+ * over the copy, and all other code reads the copy.
  */
 #include <linux/mm.h>
 #include <linux/overflow.h>
@@ -59,9 +59,9 @@ static int find_arrays(struct xk_request *request, struct xk_error *error)
 }
 
 /*
- * The kernel is at another place after every boot, as a whole: in it, an address is a
- * distance from a function that modules can name. Where a module is says only who is not
- * asked for a signature: what is signed says nothing, and is found by name and bytes.
+ * The kernel as a whole is at another address after every boot. So an address in it is stored as
+ * the distance from a function that modules can name. Only an unsigned table may contain the
+ * address of a function in a module. With a signed table it is found by name and bytes.
  */
 static int relocate(const struct xk_request *request, u64 *address, const char *module,
 		    struct xk_error *error)
@@ -94,7 +94,7 @@ static int check_request(struct xk_request *request, const struct xk_load *load,
 {
 	int ret = 0;
 
-	/* Before anything in it is looked at. */
+	/* Before anything else in it is used. */
 	request->is_signed = xk_signed_only();
 	if (request->is_signed)
 		ret = xk_signature_check(request->table, request->len, load, error);

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * With require_signed=1, a table is accepted only with a signature: PKCS#7, detached,
- * over its bytes, by a key that is trusted. Trusted is the key of the certificate that
- * was named when the module was loaded; if none was, those of the kernel. Who may load
- * the module decides that, so that under lockdown, where root is not trusted, only the
- * kernel's keys are. See docs/signing.md.
+ * With require_signed=1, a table is accepted only with a detached PKCS#7 signature over its bytes,
+ * by a trusted key. If a certificate was given when the module was loaded, only its key is trusted;
+ * otherwise, the keys that the kernel trusts. The user who loads the module decides this. Under
+ * lockdown root is not trusted, so only the kernel's keys are accepted. See docs/signing.md.
  */
 #include <linux/cred.h>
 #include <linux/err.h>
@@ -34,7 +33,7 @@ static char *signing_key;
 module_param(signing_key, charp, 0444);
 MODULE_PARM_DESC(signing_key, "file of an X.509 certificate (DER): the only key that is trusted");
 
-/* With the key that was given, and no other, ever; or NULL. */
+/* Contains only the given key; NULL if none was given. */
 static struct key *keyring;
 
 bool xk_signed_only(void)
@@ -52,7 +51,7 @@ static int verify_table(const void *table, size_t len, const void *signature, si
 	ret = verify_pkcs7_signature(table, len, signature, signature_len,
 				     VERIFY_USE_SECONDARY_KEYRING,
 				     VERIFYING_UNSPECIFIED_SIGNATURE, NULL, NULL);
-	/* Where the kernel has the keys of the machine's owner, as for modules. */
+	/* As for modules, if the kernel has keys of the owner of the machine. */
 	if (ret == -ENOKEY)
 		ret = verify_pkcs7_signature(table, len, signature, signature_len,
 					     VERIFY_USE_PLATFORM_KEYRING,
@@ -76,7 +75,7 @@ static int refuse_signature(int ret, struct xk_error *error)
 	}
 }
 
-/* `table` is a copy that nobody else can change. */
+/* `table` is a copy that no one else can change. */
 int xk_signature_check(const void *table, size_t len, const struct xk_load *load,
 		       struct xk_error *error)
 {
@@ -117,7 +116,7 @@ static int add_key(const void *certificate, size_t len)
 		return PTR_ERR(key);
 	}
 	key_ref_put(key);
-	/* Nobody adds another. */
+	/* No further key can be added. */
 	ret = keyring_restrict(ring, NULL, NULL);
 	if (ret)
 		key_put(made);
@@ -126,7 +125,7 @@ static int add_key(const void *certificate, size_t len)
 	return ret;
 }
 
-/* Messages are all that insmod's caller can read. */
+/* The caller of insmod can only read messages, so report errors there. */
 int xk_signature_init(void)
 {
 	void *certificate = NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Where the kernels differ for which the modules are built: an interface of the newer
- * ones, made of that of the older, and what an option of a kernel takes from modules.
+ * Differences between the supported kernels: interfaces of newer kernels, implemented with those of
+ * older ones, and replacements for what a configuration hides from modules.
  */
 #ifndef _XK_COMPAT_H
 #define _XK_COMPAT_H
@@ -30,14 +30,14 @@ static inline void hrtimer_setup(struct hrtimer *timer,
 #define COMPAT_IMPORT_NS(ns) MODULE_IMPORT_NS(#ns)
 #endif
 
-/* alloc_workqueue(), for who puts a macro of this name in its place. */
+/* alloc_workqueue(), also if a macro of this name replaces it. */
 #ifdef alloc_workqueue
 #define compat_alloc_workqueue(...) alloc_hooks(alloc_workqueue_noprof(__VA_ARGS__))
 #else
 #define compat_alloc_workqueue(...) alloc_workqueue(__VA_ARGS__)
 #endif
 
-/* The kernel's own also accepts a lock instead of RCU, which modules cannot name. */
+/* The kernel's macro also accepts a lock instead of RCU, which modules cannot name. */
 #ifdef CONFIG_PROVE_RCU_LIST
 #undef __for_each_thread
 #define __for_each_thread(signal, t) \

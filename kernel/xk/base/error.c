@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Why something is refused, for people. Shared with xk_tunable.ko: needs nothing of xk.ko. */
+/* Reasons of refusals. Shared with xk_tunable.ko: uses nothing of xk.ko. */
 #include <linux/stdarg.h>
 #include <linux/sprintf.h>
 

@@ -4,13 +4,13 @@
  *
  *	the notifier chain of modules (module_notify_list)
  *	  xk_lock
- *	    kprobe_mutex (inside register_kprobe() and its like)
+ *	    kprobe_mutex (inside of register_kprobe() and similar functions)
  *	    cpu_hotplug_lock, for reading
  *	      text_mutex
  *	        the stop of the machine
  *
- * Nothing that may wait for user space is done under xk_lock: requests are copied in before
- * it is taken. Handlers take no lock.
+ * No code waits for user space while it holds xk_lock: requests are copied before. Handlers take no
+ * lock.
  */
 #ifndef _XK_LOCK_H
 #define _XK_LOCK_H
@@ -19,10 +19,10 @@
 
 struct workqueue_struct;
 
-/* Guards the list of tunes, and everything in it but what handlers read. */
+/* Protects the list of tunes and everything in it, except what handlers read. */
 extern struct mutex xk_lock;
 
-/* For work that goes on without a caller who waits. */
+/* For work without a waiting caller. */
 extern struct workqueue_struct *xk_workqueue;
 
 #endif /* _XK_LOCK_H */

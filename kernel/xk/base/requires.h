@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What xk.ko needs of the kernel's configuration, and what would happen without it.
- * Whatever may be missing at run time is found by internal.c.
+ * The kernel configuration that xk.ko requires, with the reasons. internal.c detects what may be
+ * missing at run time.
  */
 #ifndef _XK_REQUIRES_H
 #define _XK_REQUIRES_H
@@ -38,7 +38,7 @@
 #error "xk.ko needs CONFIG_BPF_EVENTS: the kernel would have no programs of type kprobe"
 #endif
 
-/* The option was renamed; FineIBT is a way to check the same. */
+/* The option was renamed. FineIBT is one implementation of it. */
 #if defined(CONFIG_CFI_CLANG) || defined(CONFIG_CFI)
 #error "xk.ko cannot be with CONFIG_CFI: a call of code that it writes would be a fault"
 #endif

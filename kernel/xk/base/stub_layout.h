@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* For C and assembler. */
+/* For C and assembler: the number and the size of stubs. */
 #ifndef _XK_STUB_LAYOUT_H
 #define _XK_STUB_LAYOUT_H
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* See emit.h. What does not fit, or is too far away, makes the whole fail. */
+/* See emit.h. If code does not fit, or a target is too far away, everything fails. */
 #include "ops/emit.h"
 
 #define OPERAND_SIZE 0x66

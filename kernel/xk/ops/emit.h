@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Writing instructions. Every one has a REX prefix, so that a byte is the low one of any
- * register, and its operands are one register and one register or place in memory.
- * Compiled in user space too (see user/).
+ * An emitter of instructions. Every instruction has a REX prefix, so the low byte of each register
+ * can be used. The operands are one register, and one register or memory location. Compiled in user
+ * space, too (see user/).
  */
 #ifndef _XK_EMIT_H
 #define _XK_EMIT_H
@@ -16,14 +16,14 @@
 
 #include "base/stub_layout.h"
 
-/* As instructions number them. */
+/* The numbers of registers in instructions. */
 enum xk_gpr {
 	XK_RAX, XK_RCX, XK_RDX, XK_RBX, XK_RSP, XK_RBP, XK_RSI, XK_RDI,
 	XK_R8, XK_R9, XK_R10, XK_R11, XK_R12, XK_R13, XK_R14, XK_R15,
 	XK_GPRS,
 };
 
-/* Opcodes; those whose lowest bit says whether the operand is wider than a byte have it set. */
+/* Opcodes. If the lowest bit tells that the operand is wider than a byte, it is set here. */
 enum xk_opcode {
 	XK_ADD = 0x03,		/* register op= operand */
 	XK_OR = 0x0b,
@@ -37,7 +37,7 @@ enum xk_opcode {
 	XK_MOV_TO = 0x89,
 	XK_LEA = 0x8d,
 	XK_IMUL = 0x0faf,
-	XK_MOVZX1 = 0x0fb6,	/* of a byte; of two */
+	XK_MOVZX1 = 0x0fb6,	/* of one byte; of two bytes */
 	XK_MOVZX2 = 0x0fb7,
 	XK_MOVSX1 = 0x0fbe,
 	XK_MOVSX2 = 0x0fbf,
@@ -47,7 +47,7 @@ enum xk_opcode {
 	XK_SETZ = 0x0f94,
 	XK_SETNZ = 0x0f95,
 	XK_SETL = 0x0f9c,
-	/* With a number in the register's place. */
+	/* With an extended opcode instead of a register. */
 	XK_GROUP_IMM32 = 0x81,
 	XK_GROUP_UNARY = 0xf7,
 	XK_GROUP_SHIFT = 0xd3,	/* by %cl */
@@ -57,8 +57,8 @@ enum xk_opcode {
 struct xk_emitter {
 	u8 code[XK_STUB_LEN];
 	unsigned int len;
-	unsigned long base;	/* where it will lie */
-	bool failed;		/* no room, or too far */
+	unsigned long base;	/* address at which the code will run */
+	bool failed;		/* no room, or a target too far away */
 };
 
 struct xk_operand {
@@ -92,19 +92,20 @@ static inline unsigned long xk_emit_here(const struct xk_emitter *out)
 	return out->base + out->len;
 }
 
+/* Appends bytes. If there is no room for them, `out` becomes failed, as in all functions here. */
 void xk_emit(struct xk_emitter *out, const void *bytes, unsigned int len);
 
-/* width: 1, 2, 4 or 8 bytes; of an opcode that names its operand's, that of the result. */
+/* width: 1, 2, 4 or 8 bytes. It is that of the result if the opcode implies the operand's. */
 void xk_emit_insn(struct xk_emitter *out, u8 width, u16 opcode, u8 reg,
 		  struct xk_operand operand);
 void xk_emit_push(struct xk_emitter *out, enum xk_gpr reg);
 void xk_emit_pop(struct xk_emitter *out, enum xk_gpr reg);
 
-/* A jump or call (opcode 0xe9, 0xe8; 0x0f80 + condition) with 32 bits. */
+/* Emits a jump or call (opcode 0xe9, 0xe8; 0x0f80 + condition) with a 32-bit displacement. */
 void xk_emit_branch(struct xk_emitter *out, u16 opcode, unsigned long target);
-/* One whose target follows; returns where its displacement stands. */
+/* Emits a jump whose target follows. Returns the position of its displacement. */
 unsigned int xk_emit_forward(struct xk_emitter *out, u16 opcode);
-/* That leads to what comes next; nothing if `field` is 0. */
+/* Lets this jump lead to the current position; does nothing if `field` is 0. */
 void xk_emit_land(struct xk_emitter *out, unsigned int field);
 
 #endif /* _XK_EMIT_H */

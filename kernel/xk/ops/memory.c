@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Where kernel memory begins on this processor: see memory.h. */
+/* The range of kernel memory on this processor: see memory.h. */
 #include <asm/processor.h>
 
 #include "ops/memory.h"

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Memory accesses of an update, and where this CPU's data are. Only kernel
- * addresses; an access that faults is an error and never an oops.
+ * Memory accesses of an update, and the base of per-CPU data. Only kernel addresses are allowed. An
+ * access that faults returns an error and never causes an oops.
  *
- * copy_from_kernel_nofault() does the same with a loop and a check that are
- * dear on a path of a hundred instructions, and its counterpart for stores is
- * not exported.
+ * copy_from_kernel_nofault() does the same with a loop and a check, which is expensive on a path of
+ * a hundred instructions. Its counterpart for stores is not exported.
  */
 #ifndef _XK_MEMORY_H
 #define _XK_MEMORY_H
@@ -22,23 +21,25 @@ static __always_inline u64 xk_per_cpu_base(void)
 	return __my_cpu_offset;
 }
 
-/* The lowest canonical kernel address of this processor; set at init. */
+/* The lowest canonical kernel address of this processor. Set at initialisation. */
 extern u64 xk_kernel_base;
-/* From there to what xk_memory_allowed() excludes. */
+/* Length of the range that xk_memory_allowed() allows. */
 extern u64 xk_kernel_size;
 
+/* Sets the two. Called once, by xk_init(). */
 void xk_memory_init(void);
 
 /*
- * From the lowest kernel address to the vsyscall page, which is user space in
- * kernel clothes and must not be read. No access that starts below it reaches
- * beyond it unnoticed: the page behind it is not mapped, or may be read.
+ * Whether an update may access this address: from the lowest kernel address to the vsyscall page,
+ * which belongs to user space and must not be read. An access is at most 8 bytes long, so none that
+ * starts below the limit reaches that page.
  */
 static __always_inline bool xk_memory_allowed(u64 address)
 {
 	return address - xk_kernel_base < VSYSCALL_ADDR - 8 - xk_kernel_base;
 }
 
+/* Reads `width` bytes, zero-extended. Returns 0 or -EFAULT. In any context. */
 static __always_inline int xk_memory_load(u64 address, u8 width, u64 *value)
 {
 	const void *p = (const void *)address;
@@ -65,6 +66,7 @@ fault:
 	return -EFAULT;
 }
 
+/* Writes the low `width` bytes of `value`. Returns 0 or -EFAULT. In any context. */
 static __always_inline int xk_memory_store(u64 address, u8 width, u64 value)
 {
 	void *p = (void *)address;

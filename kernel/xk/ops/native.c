@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What a program's operations are when the value is known, and what of them is left for
- * native_code.c. Every operation's result has the number of the operation.
+ * Determines which operations of a program follow from the value, and which are left for
+ * native_code.c. The result of an operation has the number of the operation.
  */
 #include "ops/native.h"
 
@@ -10,7 +10,7 @@ static bool is_effect(u8 code)
 	return code == XK_OP_SET_REG || code == XK_OP_SET_FLAGS || code == XK_OP_STORE;
 }
 
-/* With its operands renamed; `by` says which operation wrote each temporary. */
+/* Renames operands. `by` is the operation that wrote each temporary. */
 static struct xk_op rename_operands(struct xk_op op, const u8 *by)
 {
 	unsigned int reads = xk_op_reads(op.code);
@@ -60,7 +60,9 @@ static bool add_constant(struct xk_native *native, u8 number)
 	return true;
 }
 
-/* What is left to be executed reads these. False: too many. */
+/*
+ * Collects the constants that the remaining operations read. Returns false if there are too many.
+ */
 static bool collect_constants(struct xk_native *native)
 {
 	unsigned int i, reads;
@@ -80,8 +82,8 @@ static bool collect_constants(struct xk_native *native)
 }
 
 /*
- * Registers and flags are written last, and memory is written by the last access: so
- * nothing reads what was written, and a fault finds nothing changed.
+ * Registers and flags must be written last, and memory by the last access. Then nothing reads what
+ * was written, and nothing has changed if an access faults.
  */
 static bool writes_last(const struct xk_native *native)
 {
@@ -113,7 +115,7 @@ static bool writes_last(const struct xk_native *native)
 	return true;
 }
 
-/* The one effect is that a whole register becomes the one constant. */
+/* Whether the only effect is that a whole register is set to the only constant. */
 static bool is_value(const struct xk_native *native)
 {
 	const struct xk_op *effect = NULL;
@@ -126,7 +128,7 @@ static bool is_value(const struct xk_native *native)
 			return false;
 		effect = &native->ops[i];
 	}
-	/* A wider constant would have to be cut. */
+	/* A wider constant would have to be truncated. */
 	return effect && effect->width >= 4 && native->ops[effect->a].width <= effect->width;
 }
 

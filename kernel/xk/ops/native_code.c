@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Instructions for the operations that are left.
+ * Emits instructions for the remaining operations.
  *
- *	in a stub	scratch registers are pushed first, then flags; both come back at
- *			the end, changed where the program changes them
+ *	in a stub	scratch registers are pushed first, then flags; at the end both are
+ *			restored, with the changes of the program
  *	a function	scratch registers are those that C may change; the site's are in
  *			the pt_regs at %rdi, constants at %rsi
  *
@@ -13,7 +13,7 @@
 
 #define JMP 0xe9
 
-/* In which order registers are taken in a stub, and in a function. */
+/* The order in which registers are allocated in a stub, and in a function. */
 static const u8 in_stub[] = {
 	XK_RAX, XK_RCX, XK_RDX, XK_RSI, XK_RDI, XK_R8, XK_R9, XK_R10, XK_R11,
 	XK_RBX, XK_R12, XK_R13, XK_R14, XK_R15,
@@ -48,7 +48,7 @@ static void emit_set_register(struct xk_generator *g, const struct xk_op *op)
 		xk_gen_emit(g, op->width, XK_MOV_TO, xk_gen_get(g, op->a, op->width), at);
 		return;
 	}
-	/* All eight bytes are written; so the upper ones must be zero. */
+	/* All eight bytes are written, so the upper ones must be zero. */
 	from = xk_gen_change(g, op->a, op->width, XK_AT_END);
 	xk_gen_cut(g, from, from, 4);
 	xk_gen_emit(g, 8, XK_MOV_TO, from, at);
@@ -68,7 +68,7 @@ static void drop_operands(struct xk_generator *g, unsigned int now)
 		xk_gen_drop(g, op->c, now);
 }
 
-/* Flags first: what sets a register may be that register. */
+/* Flags first: the source of a register may be that register. */
 static void emit_program(struct xk_generator *g)
 {
 	const struct xk_native *native = g->native;
@@ -101,7 +101,10 @@ static void note_reader(struct xk_generator *g, u8 number, unsigned int now, boo
 		*last = now;
 }
 
-/* Who reads which result last; which of the site's registers are read, and set. */
+/*
+ * Determines which operation reads each result last, and which registers of the site are read and
+ * set.
+ */
 static void look_through(struct xk_generator *g)
 {
 	unsigned int i;
@@ -128,7 +131,7 @@ static void look_through(struct xk_generator *g)
 	}
 }
 
-/* Registers that some operation works on. */
+/* Registers that an operation needs. */
 static u16 fixed_registers(const struct xk_generator *g)
 {
 	u16 fixed = g->accesses ? 1U << XK_RAX : 0;
@@ -147,7 +150,7 @@ static u16 fixed_registers(const struct xk_generator *g)
 	return fixed;
 }
 
-/* The one register that is set, as a whole and by what cannot fail, is nobody's until then. */
+/* If only one register is set, as a whole and without memory accesses, it is unused until then. */
 static u16 unused_target(const struct xk_generator *g)
 {
 	unsigned int i, nr = 0;
@@ -162,13 +165,13 @@ static u16 unused_target(const struct xk_generator *g)
 	return nr == 1 && !g->accesses ? g->sets & ~g->reads : 0;
 }
 
-/* With `nr` registers besides those that must be saved. */
+/* Allocates `nr` registers besides those that must be saved. */
 static void choose_in_stub(struct xk_generator *g, unsigned int nr)
 {
 	u16 fixed = fixed_registers(g), target = unused_target(g) & ~fixed;
 	unsigned int i;
 
-	/* What is set while others read it is set in its place on the stack. */
+	/* A register that is both read and set is set in its slot on the stack. */
 	g->code->saved = fixed | (g->reads & g->sets);
 	for (i = 0; i < ARRAY_SIZE(in_stub) && nr; i++) {
 		u16 bit = 1U << in_stub[i];
@@ -262,7 +265,7 @@ static bool try(struct xk_generator *g, unsigned int nr)
 	return false;
 }
 
-/* Every register costs two instructions; so no more than are needed. */
+/* Every register costs two instructions, so use as few as possible. */
 #define MAX_TAKEN 6
 
 bool xk_native_emit(struct xk_emitter *out, const struct xk_native *native,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What native code calls: loads and stores of kernel memory that may fault, as those of
- * memory.h. Unwinders do not know who called.
+ * Functions for native code: loads and stores of kernel memory that may fault, like those of
+ * memory.h. Unwinders do not know the caller.
  */
 #include <linux/linkage.h>
 #include <linux/objtool.h>
@@ -12,7 +12,7 @@
 
 	.text
 
-/* As xk_memory_allowed(); carry is clear behind it. */
+/* Range check as xk_memory_allowed(). Carry is clear after it. */
 .macro ACCESS name:req, instruction:vararg
 SYM_CODE_START(\name)
 	UNWIND_HINT_UNDEFINED

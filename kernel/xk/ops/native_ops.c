@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/*
- * Instructions for one operation. Loads and stores work on %rax and %rcx, shifts on %rcx.
- */
+/* Emits instructions for one operation. Loads and stores use %rax and %rcx, shifts use %rcx. */
 #include "ops/native_gen.h"
 
 #define CALL 0xe8
@@ -14,7 +12,7 @@ static void emit_binary(struct xk_generator *g, const struct xk_op *op, unsigned
 	u8 width = xk_at_least_4(op->width), to;
 	struct xk_operand b;
 
-	/* First, since it may be the same result. */
+	/* b first, because it may be the same result. */
 	b = xk_gen_operand(g, op->b, op->width);
 	to = xk_gen_change(g, op->a, op->width, now);
 	if (op->a == op->b)
@@ -52,7 +50,7 @@ static void emit_sext(struct xk_generator *g, const struct xk_op *op, unsigned i
 	xk_gen_set(g, now, to);
 }
 
-/* Over the next `len` bytes, if the amount is less than 64. */
+/* Jumps over the next `len` bytes if the shift amount is less than 64. */
 static void emit_unless_wide(struct xk_generator *g, u8 condition, u8 len)
 {
 	const u8 jump[2] = { condition, len };
@@ -61,7 +59,7 @@ static void emit_unless_wide(struct xk_generator *g, u8 condition, u8 len)
 	xk_emit(g->out, jump, sizeof(jump));
 }
 
-/* At 64 bits, where every amount below 64 does what it should; then cut. */
+/* Shifts 64 bits, which is correct for every amount below 64. Then truncates. */
 static void emit_shift(struct xk_generator *g, const struct xk_op *op, unsigned int now)
 {
 	bool arithmetic = op->code == XK_OP_SAR;
@@ -73,7 +71,7 @@ static void emit_shift(struct xk_generator *g, const struct xk_op *op, unsigned 
 		xk_gen_cut(g, XK_RCX, amount.reg, op->width);
 	else
 		xk_gen_emit(g, xk_at_least_4(op->width), XK_MOV, XK_RCX, amount);
-	/* A constant is as wide as it is. */
+	/* A constant is loaded with at least 4 bytes. */
 	if (amount.kind != XK_IN_REG && op->width < 4)
 		xk_gen_cut(g, XK_RCX, XK_RCX, op->width);
 	to = xk_gen_change(g, op->a, op->width, now);
@@ -97,7 +95,7 @@ static void emit_shift(struct xk_generator *g, const struct xk_op *op, unsigned 
 	xk_gen_set(g, now, to);
 }
 
-/* cmp b, a at the operation's width. */
+/* cmp b, a at the width of the operation. */
 static void emit_compare(struct xk_generator *g, const struct xk_op *op)
 {
 	u8 a = xk_gen_get(g, op->a, op->width);
@@ -126,7 +124,7 @@ static void emit_select(struct xk_generator *g, const struct xk_op *op, unsigned
 	xk_gen_set(g, now, to);
 }
 
-/* What the processor says about the instruction before. */
+/* The result is the flags that the previous instruction set. */
 static void emit_flags_result(struct xk_generator *g, unsigned int now, u8 to)
 {
 	static const u8 pushfq = 0x9c;
@@ -165,15 +163,15 @@ static void emit_flags(struct xk_generator *g, const struct xk_op *op, unsigned 
 	}
 	emit_flags_result(g, now, to);
 	if (op->code == XK_OP_FLAGS_LOGIC) {
-		/* test leaves AF undefined; the operation says 0. */
+		/* test leaves AF undefined; the operation defines it as 0. */
 		xk_gen_and(g, to, XK_STATUS_FLAGS & ~0x10);
 		g->results[now].flags = false;
 	}
 }
 
 /*
- * Six of the eight pairs of condition codes ask whether one of some flags is set; the
- * other two do once the overflow flag is folded into the sign flag.
+ * Six of the eight pairs of condition codes test whether one of some flags is set. The other two do
+ * the same after the overflow flag is xored into the sign flag.
  */
 static void emit_condition(struct xk_generator *g, const struct xk_op *op, unsigned int now)
 {
@@ -245,7 +243,7 @@ static void emit_access(struct xk_generator *g, const u8 *function, bool faults)
 	g->code->faults[g->code->nr_faults++] = xk_emit_forward(g->out, JC);
 }
 
-/* What %rax is the result of `now`, and may be needed for the next access. */
+/* The result is in %rax. It is moved if a later access needs %rax. */
 static void keep_rax(struct xk_generator *g, unsigned int now)
 {
 	u8 to = XK_RAX;
@@ -288,7 +286,7 @@ static void emit_store(struct xk_generator *g, const struct xk_op *op)
 
 static void emit_per_cpu(struct xk_generator *g, unsigned int now)
 {
-	/* A thread that is switched out in a stub goes on elsewhere. */
+	/* A thread that is switched out in a stub may continue on another CPU. */
 	if (!g->place->function) {
 		g->failed = true;
 		return;

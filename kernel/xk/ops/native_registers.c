@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Which register has which result; results as operands. */
+/* Allocation of registers to results; results as operands. */
 #include "ops/native_gen.h"
 
 u8 xk_gen_take(struct xk_generator *g)
@@ -16,7 +16,7 @@ u8 xk_gen_take(struct xk_generator *g)
 	return XK_RAX;
 }
 
-/* The operation at `now` was the last to read it. */
+/* Frees the register of a result if operation `now` was the last to read it. */
 void xk_gen_drop(struct xk_generator *g, u8 number, unsigned int now)
 {
 	struct xk_result *result = &g->results[number];
@@ -45,7 +45,7 @@ void xk_gen_and(struct xk_generator *g, u8 reg, u32 mask)
 	xk_gen_emit_imm32(g, 4, XK_GROUP_IMM32, XK_EXT_AND, xk_in(reg), mask);
 }
 
-/* The register's low `width` bytes, the others zero. */
+/* Copies the low `width` bytes of `from`, zero-extended. */
 void xk_gen_cut(struct xk_generator *g, u8 to, u8 from, u8 width)
 {
 	switch (width) {
@@ -78,7 +78,7 @@ static struct xk_operand constant(const struct xk_generator *g, u8 number)
 	return xk_at(g->base, i * sizeof(u64));
 }
 
-/* Where a pushed register is; the flags are above them. */
+/* The slot of a pushed register. Later pushes are above it, the flags last. */
 static s32 slot_of(const struct xk_generator *g, u8 reg)
 {
 	unsigned int i, above = g->code->flags;
@@ -94,7 +94,7 @@ struct xk_operand xk_gen_flags(const struct xk_generator *g)
 				    xk_at(XK_RSP, 0);
 }
 
-/* The site's register, where it can be read and written. */
+/* The register of the site, where it can be read and written. */
 struct xk_operand xk_gen_register(const struct xk_generator *g, u8 reg)
 {
 	if (g->place->function)
@@ -112,7 +112,7 @@ void xk_gen_set(struct xk_generator *g, u8 number, u8 reg)
 	g->results[number].flags = false;
 }
 
-/* A register with at least the low `width` bytes of a result; with 8, all of it. */
+/* Returns a register with at least the low `width` bytes of a result; with 8, all of it. */
 u8 xk_gen_get(struct xk_generator *g, u8 number, u8 width)
 {
 	struct xk_result *result = &g->results[number];
@@ -138,7 +138,7 @@ u8 xk_gen_get(struct xk_generator *g, u8 number, u8 width)
 	return to;
 }
 
-/* As xk_gen_get(); `now` may change the register, which is the result of `now` from then on. */
+/* As xk_gen_get(), but operation `now` may change the register, which becomes its result. */
 u8 xk_gen_change(struct xk_generator *g, u8 number, u8 width, unsigned int now)
 {
 	struct xk_result *result = &g->results[number];
@@ -160,7 +160,7 @@ u8 xk_gen_change(struct xk_generator *g, u8 number, u8 width, unsigned int now)
 	return to;
 }
 
-/* As the two above, of what is only asked for status flags: others need not be cut off. */
+/* As the two above, if only the status flags are used: other bits need not be masked. */
 u8 xk_gen_get_flags(struct xk_generator *g, u8 number)
 {
 	struct xk_result *result = &g->results[number];
@@ -185,7 +185,7 @@ u8 xk_gen_change_flags(struct xk_generator *g, u8 number, unsigned int now)
 	return reg;
 }
 
-/* An operand of an operation that uses `width` bytes of it. */
+/* Returns an operand for an operation that uses `width` bytes of it. */
 struct xk_operand xk_gen_operand(struct xk_generator *g, u8 number, u8 width)
 {
 	if (xk_gen_is_known(g, number) && g->results[number].reg == XK_NOWHERE)

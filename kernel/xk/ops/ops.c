@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The operations of an update. In comes a list of operations from user space;
- * the checker accepts it or names the operation that breaks a rule, and the
- * interpreter executes a list that was accepted. It refuses temporaries that
- * were not written, registers that a probe cannot set, and stores that the
- * site does not declare.
+ * The operations of an update. The checker accepts a list of operations from user space, or names
+ * the operation that breaks a rule. It refuses temporaries that are read before they are written,
+ * registers that a probe cannot set, and stores that the site does not declare. The interpreter
+ * executes an accepted list.
  *
- * The interpreter follows uapi/xk.h to the letter. Handlers and stubs use native
- * code (native.h) where there is some; both are compared in user space.
+ * The interpreter follows uapi/xk.h to the letter. Handlers and stubs use native code (native.h) if
+ * there is some. A fuzzer in user space compares the two.
  */
 #include "ops/ops.h"
 #include "ops/memory.h"
@@ -21,7 +20,7 @@
 
 #define RSP 4
 
-/* XK_OP_TEXT: bytes of a field, and of an immediate that may follow it. */
+/* XK_OP_TEXT: length of the field, and maximum length of an immediate after it. */
 #define XK_TEXT_FIELD 4
 #define XK_TEXT_MAX_BEHIND 8
 
@@ -75,7 +74,7 @@ static int refuse_op(struct xk_ops_error *err, int op, const char *what, s64 val
 	return -EINVAL;
 }
 
-/* The field lies in the function, and is followed by no more than an immediate. */
+/* The field must lie in the function, with at most an immediate after it. */
 static int check_text(const struct xk_op *op, int i, u32 text_len, struct xk_ops_error *err)
 {
 	if (op->imm < 0 || op->imm > (s64)text_len - XK_TEXT_FIELD)
@@ -245,7 +244,7 @@ static u64 notrace sign_extend(u64 value, u8 width)
 	return (u64)((s64)(value << shift) >> shift);
 }
 
-/* ZF, SF and PF: they depend on the result alone. */
+/* ZF, SF and PF: they depend only on the result. */
 static u64 notrace result_flags(u64 result, u8 width)
 {
 	u8 low = result;
@@ -333,8 +332,8 @@ u64 notrace xk_op_compute(u8 code, u8 width, u8 from, s64 imm, u64 a, u64 b, u64
 	const u64 mask = xk_width_mask(width);
 	const unsigned int bits = 8 * width;
 	/*
-	 * Operands are read at the width of the operation; the condition of a
-	 * select and flag words are read whole.
+	 * Operands are read at the width of the operation. The condition of a select and flags are
+	 * read as 64 bits.
 	 */
 	const u64 x = a & mask;
 	const u64 y = b & mask;

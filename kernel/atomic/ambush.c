@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * NMIs in the middle of the stop in which values change. The CPU that looks at the
- * threads has the others interrupted, waits until each has read the constant, and
- * goes on; they read it again and again meanwhile, in the same NMI, while their own
- * stoppers wait below them. What they see must be one value, the one from before.
- * Or it has them interrupted whenever text is about to be written, between any two
- * steps of a change; what they see must be one value then, too.
+ * NMIs in the middle of the stop in which values change. The CPU that checks the threads sends NMIs
+ * to all others, waits until each has read the constant, and continues. The others read the
+ * constant repeatedly in the same NMI, on top of their own stoppers. They must see one value, the
+ * previous one. In the other mode the NMIs are sent whenever text is about to be written, between
+ * any two steps of a change. Each must see one value then, too.
  */
 #include <linux/delay.h>
 #include <linux/ftrace.h>
@@ -16,7 +15,7 @@
 
 #include "atomic.h"
 
-/* How long the one that looks waits for the others at most. */
+/* How long the checking CPU waits for the others at most. */
 #define PATIENCE_US 20000
 #define READ_EVERY_US 10
 
@@ -25,7 +24,7 @@ static atomic_t awaited;
 static DEFINE_PER_CPU(bool, ambushed);
 static DEFINE_PER_CPU(struct xk_atomic_count, counts);
 
-/* What the last of them saw, on whichever CPU. */
+/* Values that the last of them saw, on any CPU. */
 static int last[2];
 
 noinline __noclone int xk_atomic_in_stop(void)
@@ -50,13 +49,13 @@ static int read_for_a_while(unsigned int type, struct pt_regs *regs)
 		next = xk_atomic_in_stop();
 	}
 	xk_atomic_judge(count, first, next);
-	/* Also if they agree: which value it was. */
+	/* Also if they agree: tests need to know the value. */
 	WRITE_ONCE(last[0], first);
 	WRITE_ONCE(last[1], next);
 	return NMI_HANDLED;
 }
 
-/* xk.ko begins to look at threads, with the machine stopped; or text is written. */
+/* xk.ko begins to check threads in a stop, or text is written. */
 static void notrace on_call(unsigned long ip, unsigned long parent, struct ftrace_ops *ops,
 			    struct ftrace_regs *regs)
 {
@@ -97,7 +96,9 @@ static int lie_in_wait(bool text)
 	return ret;
 }
 
-/* For so long in each NMI, whenever text is written or once in a stop; 0: no more. */
+/*
+ * Makes each NMI last `us` microseconds, once in a stop or whenever text is written; 0 disables it.
+ */
 int xk_atomic_ambush(unsigned int us, bool text)
 {
 	unsigned int before = duration_us;

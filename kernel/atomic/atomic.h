@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What a thread of xk_atomic.ko does, and what it has seen: main.c is told what
- * to do, threads.c starts who does it, spans.c is what they do; ambush.c is what
- * happens to a transition itself, exiting.c who is inside when it ends.
+ * What a thread of xk_atomic.ko does, and what it saw. main.c receives commands, threads.c starts
+ * threads, and spans.c contains what they do. ambush.c interferes with transitions. exiting.c keeps
+ * threads inside while they exit.
  */
 #ifndef _XK_ATOMIC_H
 #define _XK_ATOMIC_H
@@ -19,10 +19,10 @@
 #define XK_ATOMIC_DEFAULT 32
 
 /*
- * A constant. What user space finds it by is a move of 32 in front of a no-op
- * of five bytes; the site is the no-op, which kprobes can make a jump of. Behind
- * the other no-op no probe before the move can become a jump over it, so that a
- * patch needs no guards, whose registration is most of the time of an arming.
+ * A constant. User space finds it as a move of 32 before a no-op of five bytes. The site is this
+ * no-op, which kprobes can replace by a jump. Because of the first no-op, no probe before the move
+ * can become a jump over it. So a patch needs no guards, whose registration takes most of the time
+ * of arming.
  */
 static __always_inline int xk_atomic_constant(void)
 {
@@ -35,28 +35,28 @@ static __always_inline int xk_atomic_constant(void)
 	return value;
 }
 
-/* One function, or family of them, in which two values of a constant meet. */
+/* Functions in which two values of a constant could meet. */
 enum xk_atomic_span {
 	XK_ATOMIC_BALANCE,	/* added on entry, subtracted on exit */
 	XK_ATOMIC_AGREE,	/* two critical spans that must agree */
 	XK_ATOMIC_OBJECT,	/* put into an object, consumed by a callee */
 	XK_ATOMIC_LATER,	/* consumed by a later call of the same frame */
 	XK_ATOMIC_RECURSE,	/* in each frame of a recursion */
-	XK_ATOMIC_SOFTIRQ,	/* consumed by a softirq above the frame */
-	XK_ATOMIC_HARDIRQ,	/* ... by a hard interrupt above it */
-	XK_ATOMIC_NMI,		/* ... by an NMI above it */
+	XK_ATOMIC_SOFTIRQ,	/* consumed by a softirq on top of the frame */
+	XK_ATOMIC_HARDIRQ,	/* ... by a hard interrupt on top of it */
+	XK_ATOMIC_NMI,		/* ... by an NMI on top of it */
 	XK_ATOMIC_SLEEP,	/* held by a thread that sleeps */
-	XK_ATOMIC_ELSEWHERE,	/* consumed by a softirq, wherever it runs */
+	XK_ATOMIC_ELSEWHERE,	/* consumed by a softirq in any thread */
 	XK_ATOMIC_DESCEND,	/* at the end of a chain of calls */
 	XK_ATOMIC_HOLD,		/* held by a process until it is released */
 	XK_ATOMIC_STOP,		/* read in an NMI while the machine is stopped */
 	XK_ATOMIC_SPANS
 };
 
-/* How threads behave; changed while they run. */
+/* The behaviour of threads. May change while they run. */
 struct xk_atomic_options {
-	unsigned int spans;	/* mask of what they do */
-	unsigned int inside;	/* one round in so many is switched out inside a span */
+	unsigned int spans;	/* mask of the spans that they enter */
+	unsigned int inside;	/* one of this many rounds is switched out inside a span */
 	unsigned int depth;	/* of calls, in the last two spans */
 	unsigned int sleep;	/* microseconds in XK_ATOMIC_SLEEP */
 	unsigned int work;	/* microseconds of work inside a span */
@@ -67,12 +67,12 @@ extern struct xk_atomic_options xk_atomic_options;
 
 struct xk_atomic_count {
 	u64 rounds;
-	u64 violations;		/* two values met */
-	u64 defaults;		/* ... and one was what the source says */
+	u64 violations;		/* two different values met */
+	u64 defaults;		/* ... and one was the default */
 	int last[2];
 };
 
-/* A thread, and what its interrupts leave for it. */
+/* A thread, and what its interrupts store for it. */
 struct xk_atomic_thread {
 	struct task_struct *task;
 	struct rnd_state random;
@@ -102,8 +102,8 @@ unsigned int xk_atomic_detained(void);
 /* stall.c */
 enum xk_atomic_stall {
 	XK_ATOMIC_STALL_NOWHERE = 0,
-	XK_ATOMIC_STALL_REGISTERS = 1,	/* a probe */
-	XK_ATOMIC_STALL_ARMS = 2,	/* in xk.ko */
+	XK_ATOMIC_STALL_REGISTERS = 1,	/* where it registers a probe */
+	XK_ATOMIC_STALL_ARMS = 2,	/* where xk.ko arms a module */
 };
 
 int xk_atomic_stall(enum xk_atomic_stall where);
@@ -130,7 +130,7 @@ void xk_atomic_release(void);
 int xk_atomic_spans_init(void);
 void xk_atomic_spans_exit(void);
 
-/* Global for user space to find; what they are for is said in spans.c. */
+/* Global, so that user space finds them. spans.c describes them. */
 void xk_atomic_balance(struct xk_atomic_thread *thread);
 int xk_atomic_first(void);
 int xk_atomic_second(void);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Threads that are inside a span while they exit, when no list of threads has them any
- * more: a function that do_exit() calls behind exit_notify() is replaced for threads of one
- * name. They hold the constant there until they are released.
+ * Threads that are inside a span while they exit, when the thread list no longer contains them. For
+ * threads with one name, a function that do_exit() calls after exit_notify() is replaced. They hold
+ * the constant there until they are released.
  */
 #include <linux/ftrace.h>
 #include <linux/kallsyms.h>
@@ -19,8 +19,8 @@ static bool detains;
 static atomic_t detained;
 
 /*
- * The first that the kernel has. Those threads are not announced by the one, and keep
- * their stack on the books of the other.
+ * The first one that the kernel has. The threads lose a notification by the first, or the
+ * accounting of their stack by the second.
  */
 static const char *const functions[] = { "proc_exit_connector", "exit_task_stack_account" };
 
@@ -34,7 +34,10 @@ static void detain(struct task_struct *task)
 static void notrace on_exit(unsigned long ip, unsigned long parent, struct ftrace_ops *ops,
 			    struct ftrace_regs *regs)
 {
-	/* A thread of a process with others releases itself; a sole one is released by others. */
+	/*
+	 * A thread of a multithreaded process releases itself; a single thread is released by
+	 * others.
+	 */
 	if (ftrace_regs_get_argument(regs, 0) == (unsigned long)current &&
 	    !strcmp(current->comm, NAME))
 		ftrace_regs_set_instruction_pointer(regs, (unsigned long)detain);

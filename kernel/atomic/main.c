@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Threads that notice when a constant changes in the middle of what they do.
+ * Threads that detect a change of a constant in the middle of what they do.
  *
- * Reading /proc/xk_atomic prints one line for each span: rounds, violations,
- * those of them in which one value was the default, and the two values of the
- * last; then the constant that "hold" holds. Writing to it takes one command:
+ * Reading /proc/xk_atomic prints one line for each span: rounds, violations, violations in which
+ * one value was the default, and the two values of the last violation; then the constant that
+ * "hold" holds. Writing to it takes one command:
  *
  *	start N		N threads
- *	stop		none
+ *	stop		no threads
  *	NAME N		an option, see struct xk_atomic_options
- *	hold MS		the writer itself stays in a span, for so long at most
- *	hide MS		likewise, with a stack that cannot be read; 0: in no span, until released
- *	exit		a thread enters a span and ends in it when it is released
- *	detain 0|1	whether threads called xk_detained enter one while they exit
- *	stall 0|1|2	whether one called xk_stalled is held when it registers a probe, or when
- *			xk.ko arms the module that it loads
+ *	hold MS		the writer itself stays in a span, for at most this time
+ *	hide MS		the same, with an unreadable stack; 0: in no span, until released
+ *	exit		a thread enters a span, and ends in it when it is released
+ *	detain 0|1	whether threads named xk_detained enter a span while they exit
+ *	stall 0|1|2	whether a thread named xk_stalled is held when it registers a probe,
+ *			or when xk.ko arms the module that it loads
  *	probe 0|1	whether there is a kprobe at xk_target_value()
- *	release		lets them go
- *	ambush US	NMIs of so many microseconds while xk.ko stops the machine; 0: none
- *	waylay US	likewise, but whenever the kernel writes text
+ *	release		releases held threads
+ *	ambush US	NMIs of this duration while xk.ko stops the machine; 0: none
+ *	waylay US	the same whenever the kernel writes text
  */
 #include <linux/delay.h>
 #include <linux/module.h>
@@ -48,7 +48,7 @@ static const struct {
 	{ "pause", &xk_atomic_options.pause },
 };
 
-/* Guards the threads, and what processes have seen. */
+/* Protects the threads, and the counts of processes. */
 static DEFINE_MUTEX(lock);
 static struct xk_atomic_count held;
 
@@ -97,7 +97,7 @@ static int hold_once(unsigned int ms, int (*hold)(unsigned int ms, int values[2]
 	ret = hold(ms, values);
 	mutex_lock(&lock);
 	xk_atomic_judge(&held, values[0], values[1]);
-	/* Also if they agree: which value it was. */
+	/* Also if they agree: tests need to know the value. */
 	memcpy(held.last, values, sizeof(held.last));
 	mutex_unlock(&lock);
 	return ret;
@@ -200,7 +200,7 @@ static int __init atomic_init(void)
 	return -ENOMEM;
 }
 
-/* Processes that hold have gone: proc waits for them. */
+/* No process holds any more: removing the proc entry waits for them. */
 static void __exit atomic_exit(void)
 {
 	xk_atomic_release();

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Functions that read a constant more than once, and whose reads must agree:
- * while one of their frames is on the stack of a thread, the constant must not
- * change for it. That is all that a safe span promises, and a transition that
- * does not keep the promise is counted here. They are global, and neither
- * inlined nor cloned: user space finds each once, with every constant in it.
+ * Functions that read a constant more than once, and whose reads must agree. While one of their
+ * frames is on the stack of a thread, the constant must not change for that thread. That is what a
+ * safe span guarantees; violations are counted here. The functions are global and neither inlined
+ * nor cloned, so user space finds each once, with every constant in it.
  */
 #include <linux/delay.h>
 #include <linux/module.h>
@@ -34,10 +33,10 @@ const char *const xk_atomic_names[XK_ATOMIC_SPANS] = {
 static DECLARE_WAIT_QUEUE_HEAD(holders);
 static unsigned int releases;
 
-/* Whose NMI it is; at most one per CPU, as preemption is disabled. */
+/* The thread that expects an NMI. At most one per CPU, because preemption is disabled. */
 static DEFINE_PER_CPU(struct xk_atomic_thread *, expects_nmi);
 
-/* The middle of a span: works, and now and then lets others run. */
+/* The middle of a span: works, and sometimes lets others run. */
 static noinline void middle(struct xk_atomic_thread *thread)
 {
 	udelay(READ_ONCE(xk_atomic_options.work));
@@ -124,7 +123,7 @@ static void above(struct tasklet_struct *tasklet)
 	WRITE_ONCE(thread->seen, xk_atomic_in_softirq());
 }
 
-/* What was raised runs when softirqs are enabled, on this very stack. */
+/* The tasklet runs when softirqs are enabled, on this stack. */
 noinline __noclone void xk_atomic_softirq(struct xk_atomic_thread *thread)
 {
 	int first = xk_atomic_constant();
@@ -134,7 +133,7 @@ noinline __noclone void xk_atomic_softirq(struct xk_atomic_thread *thread)
 	WRITE_ONCE(thread->seen, 0);
 	tasklet_schedule(&thread->above);
 	local_bh_enable();
-	/* Unless ksoftirqd was at it. */
+	/* Unless ksoftirqd ran it. */
 	if (READ_ONCE(thread->seen))
 		judge(thread, XK_ATOMIC_SOFTIRQ, first, thread->seen);
 	tasklet_unlock_wait(&thread->above);
@@ -219,7 +218,7 @@ static void elsewhere(struct tasklet_struct *tasklet)
 	complete(&thread->done);
 }
 
-/* Usually in ksoftirqd: another thread, to which memory carries the value. */
+/* Usually runs in ksoftirqd, another thread: the value reaches it through memory. */
 noinline __noclone void xk_atomic_elsewhere(struct xk_atomic_thread *thread)
 {
 	int first = xk_atomic_constant();
@@ -246,13 +245,13 @@ noinline __noclone void xk_atomic_descend(struct xk_atomic_thread *thread, unsig
 	judge(thread, XK_ATOMIC_DESCEND, first, xk_atomic_constant());
 }
 
-/* The same constant as below, for whoever asks. */
+/* The same constant as below, for anyone who needs its value. */
 noinline __noclone int xk_atomic_value(void)
 {
 	return xk_atomic_constant();
 }
 
-/* Not uninterruptible, but not left before it is released, either. */
+/* The wait is killable, but otherwise lasts until the release. */
 noinline __noclone int xk_atomic_hold(unsigned int ms, int values[2])
 {
 	unsigned int seen = READ_ONCE(releases);
@@ -283,7 +282,7 @@ noinline __noclone void xk_atomic_exit_inside(void)
 	int value = xk_atomic_constant();
 
 	wait_event_killable(holders, READ_ONCE(releases) != seen);
-	/* Always; but a function that never returns has no end to be analysed. */
+	/* Always true; but a function that never returns could not be analysed to its end. */
 	if (value)
 		module_put_and_kthread_exit(0);
 }
@@ -333,7 +332,7 @@ static void (*const run[XK_ATOMIC_SPANS])(struct xk_atomic_thread *thread) = {
 	[XK_ATOMIC_DESCEND] = descend,
 };
 
-/* Everything that was chosen, once; what has to sleep, in some rounds only. */
+/* Enters each selected span once. Those that sleep are entered in some rounds only. */
 void xk_atomic_round(struct xk_atomic_thread *thread)
 {
 	unsigned int inside = READ_ONCE(xk_atomic_options.inside);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A thread of one name that is held in mutex_unlock() until it is released, at one of two
- * places. Where it registers a probe: it has copied the instruction, and nobody finds the
- * probe yet; behind the copy, register_kprobe() gives up text_mutex. Or where it loads a
- * module: xk.ko has composed what it will write into it, and given up text_mutex, but has
- * not stopped the machine yet.
+ * Holds a thread with one name in mutex_unlock() until it is released, at one of two places. Either
+ * where it registers a probe: it has copied the instruction, and no one can find the probe yet;
+ * register_kprobe() releases text_mutex after the copy. Or where it loads a module: xk.ko has
+ * composed what it will write into the module and released text_mutex, but has not stopped the
+ * machine yet.
  */
 #include <linux/delay.h>
 #include <linux/ftrace.h>
@@ -18,12 +18,12 @@
 #include "atomic.h"
 
 #define NAME "xk_stalled"
-/* More than register_kprobe() has. */
+/* More than the length of register_kprobe(). */
 #define REACH 0x1000
 
 static enum xk_atomic_stall stalls;
 static bool stalled;
-/* The first that it gives up: kprobe_mutex, before anything is copied. */
+/* The first mutex that it releases: kprobe_mutex, before anything is copied. */
 static struct mutex *first;
 
 static void stay(struct mutex *mutex)
@@ -74,7 +74,7 @@ bool xk_atomic_stalled(void)
 	return READ_ONCE(stalled);
 }
 
-/* The hook goes when nobody is held any more. */
+/* The hook is removed when no thread is held any more. */
 int xk_atomic_stall(enum xk_atomic_stall where)
 {
 	char function[] = "mutex_unlock";
@@ -102,8 +102,8 @@ static void after(struct kprobe *kprobe, struct pt_regs *regs, unsigned long fla
 }
 
 /*
- * Somebody else's, for when xk.ko is held: it has looked, and has found none. One with a
- * handler behind the instruction stays a breakpoint.
+ * A probe of someone else, for the time at which xk.ko is held: it has checked, and found no probe.
+ * A probe with a post-handler stays a breakpoint.
  */
 static struct kprobe probe;
 

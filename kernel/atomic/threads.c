@@ -11,7 +11,7 @@
 static struct xk_atomic_thread **threads;
 static unsigned int nr_threads;
 
-/* Of threads that ended. */
+/* Counts of threads that ended. */
 static struct xk_atomic_count past[XK_ATOMIC_SPANS];
 
 static void pause(void)
@@ -119,7 +119,7 @@ static int leave(void *unused)
 	return 0;
 }
 
-/* One that ends inside; it holds the module until then. */
+/* Starts a thread that ends inside. It holds the module until then. */
 int xk_atomic_leave(void)
 {
 	struct task_struct *task;

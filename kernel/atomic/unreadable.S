@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Hides who has called it: unwinders do not know the stack of this function, and say so.
- * A thread is in one of two functions then: outside of every span, or inside one.
+ * Hides the caller: unwinders do not know the stack layout of this function and report that. The
+ * thread is then in one of two functions: outside of every span, or inside one.
  */
 #include <linux/linkage.h>
 #include <linux/objtool.h>
@@ -10,7 +10,7 @@
 
 	.text
 
-/* int xk_atomic_unreadable(ms, values): xk_atomic_hold() of these, if ms; xk_atomic_rest() */
+/* int xk_atomic_unreadable(ms, values): xk_atomic_hold(ms, values) if ms; else xk_atomic_rest() */
 SYM_CODE_START(xk_atomic_unreadable)
 	UNWIND_HINT_UNDEFINED
 	ANNOTATE_NOENDBR

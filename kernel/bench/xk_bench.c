@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What the benchmark compares with: a kfunc by which an eBPF kprobe program
- * changes a register of the code that it interrupted. Only one register, and
- * no check of anything: less than a real one would have to do.
+ * The benchmark compares xk with this kfunc, by which an eBPF kprobe program changes a register of
+ * the interrupted code. It sets a single register and checks nothing, which is less than a real
+ * kfunc would have to do.
  */
 #include <linux/bpf.h>
 #include <linux/btf.h>
@@ -14,7 +14,7 @@
 
 __bpf_kfunc_start_defs();
 
-/* The suffix tells the verifier to accept the program's context here. */
+/* The suffix makes the verifier accept the program's context here. */
 __bpf_kfunc int xk_bench_set_ax(struct pt_regs *regs__ign, u64 value)
 {
 	regs__ign->ax = value;
@@ -37,7 +37,7 @@ static int __init xk_bench_init(void)
 	return register_btf_kfunc_id_set(BPF_PROG_TYPE_KPROBE, &kfunc_set);
 }
 
-/* The registration ends with the module's BTF. */
+/* The registration ends with the BTF of the module. */
 static void __exit xk_bench_exit(void)
 {
 }

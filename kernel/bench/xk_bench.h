@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The kfunc that the benchmark's eBPF programs call. */
+/* The kfunc that the eBPF programs of the benchmark call. */
 #ifndef _XK_BENCH_H
 #define _XK_BENCH_H
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Makes memory run out when a test says so, and counts what is taken. */
+/* Makes allocations fail on request of a test, and counts what xk.ko holds. */
 #include <linux/module.h>
 #include <linux/spinlock.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Comes before every file of xk.ko: whatever takes memory, or pins a thread, asks
- * first whether it may, and what is taken and given back is counted.
+ * Included before every file of xk.ko. Whatever allocates memory or pins a thread first calls
+ * faulty_now(), and what is taken and released is counted.
  */
 #ifndef _XK_FAULTY_H
 #define _XK_FAULTY_H
@@ -24,7 +24,7 @@ bool faulty_now(void);
 void faulty_took(int number);
 void faulty_waited(void);
 
-/* The result of a function that returns a pointer, or what it is instead. */
+/* The result of a function that returns a pointer, or `failure` instead. */
 #define faulty_or(call, failure)						\
 ({									\
 	typeof(call) faulty_result = faulty_now() ? (failure) : (call);	\
@@ -59,7 +59,7 @@ void faulty_waited(void);
 
 #define vmap(...) faulty_or(vmap(__VA_ARGS__), NULL)
 
-/* Take memory of their own, which they alone can give back. */
+/* These allocate memory that only they release, so it is not counted. */
 #undef alloc_workqueue
 #define alloc_workqueue(...) (faulty_now() ? NULL : compat_alloc_workqueue(__VA_ARGS__))
 #define register_kprobe(kprobe) (faulty_now() ? -ENOMEM : register_kprobe(kprobe))
@@ -95,10 +95,10 @@ static inline void faulty_vunmap(const void *address)
 #undef kvfree_rcu
 #define kvfree_rcu(pointer, head) ({ faulty_took(-1); kvfree_rcu_arg_2(pointer, head); })
 
-/* What is done where there is no memory for a stop. */
+/* Counts the path that is taken without memory for a stop. */
 #define synchronize_rcu() ({ synchronize_rcu(); faulty_waited(); })
 
-/* No memory, but as easily lost. */
+/* Not memory, but references can leak as easily. */
 #define get_task_struct(task) ({ faulty_took(1); get_task_struct(task); })
 #define get_pid_task(pid, type)						\
 ({									\

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What the benchmark of transitions compares with: a livepatch of
- * tcp_sendmsg(), which every sender of a TCP flow runs in, and sleeps below.
- * The replacement does the same, with another subclass for the lock; only
- * lockdep would see the difference.
+ * The benchmark of transitions compares xk with this livepatch of tcp_sendmsg(). Every sender of a
+ * TCP flow runs in this function, and sleeps in its callees. The replacement does the same, but
+ * with another subclass of the lock, which makes a difference only to lockdep.
  */
 #include <linux/livepatch.h>
 #include <linux/module.h>

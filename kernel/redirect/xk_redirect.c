@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A livepatch of a function that has a site: xk_atomic_value() returns -1 while
- * it is enabled, whatever the constant is.
+ * A livepatch of a function that has a site. While it is enabled, xk_atomic_value() returns -1,
+ * independently of the constant.
  */
 #include <linux/livepatch.h>
 #include <linux/module.h>

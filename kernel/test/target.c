@@ -1,15 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A module to practise on: reading /proc/xk_target calls every function of
- * target_text.S and its like and prints what it returned, one per line. Writing "bad" makes
- * the pointer that xk_target_memory() does not use a bad one, "good" heals it;
- * a number goes into the global variable, "limit" and a number into a limit. "fixed"
- * and a number would go into a constant, if it were not sealed. "probe SYMBOL OFFSET
- * enabled" (or "disabled") registers a kprobe, as somebody else might; "enable probe"
- * enables a disabled one, and "no probe" removes it. "poke" and a number writes that into
- * the code of xk_target_value(), "oops" makes the kernel do so. One line is what a
- * function returned inside the handler of a kprobe, one the first bytes of
- * xk_target_value(), another those of xk_target_compare().
+ * A module for tests. Reading /proc/xk_target calls every function of target_text.S and the other
+ * assembly files, and prints what each returned, one per line. Other lines are what a function
+ * returned inside the handler of a kprobe, and the first bytes of xk_target_value(),
+ * xk_target_compare() and xk_target_pair().
+ *
+ * Writing to it takes one command:
+ *
+ *	bad, good	the pointer that xk_target_memory() does not use becomes invalid, valid
+ *	N		sets the global variable
+ *	limit N		sets a limit
+ *	fixed N		tries to write a constant, which is read-only
+ *	probe SYMBOL OFFSET enabled|disabled
+ *			registers a kprobe, as someone else might
+ *	enable probe	enables it
+ *	no probe	removes it
+ *	poke N		writes N into the code of xk_target_value()
+ *	oops		causes an oops
  */
 #include <linux/kprobes.h>
 #include <linux/mm.h>
@@ -33,20 +40,20 @@ struct xk_target_limits xk_target_limits = {
 int xk_target_sealed __ro_after_init = 32;
 const int xk_target_fixed = 32;
 
-/* What the module saw when it was initialised. */
+/* The values during initialisation of the module. */
 static int value_at_init;
 static u32 limit_at_init;
 
 static int *other;
 static int healthy = 40;
 
-/* Unlike the functions in assembly, one that other tracers may probe. */
+/* Unlike the functions in assembly, other tracers may probe this one. */
 static noinline int xk_target_traced(int x)
 {
 	return x * 32;
 }
 
-/* A probe of the module's own; in its handler, xk_target_value() is called. */
+/* A probe of this module. Its handler calls xk_target_value(). */
 static int value_in_handler;
 
 static noinline void xk_target_probed(void)
@@ -65,7 +72,7 @@ static struct kprobe probe = {
 	.pre_handler = handler,
 };
 
-/* A probe that somebody else has: where, and how often it was hit. */
+/* The probe of someone else: where it is, and how often it was hit. */
 static unsigned int foreign_hits;
 static char foreign_symbol[64];
 static struct kprobe foreign;
@@ -98,14 +105,14 @@ static int add_foreign(unsigned int offset, bool enabled)
 	return ret;
 }
 
-/* What no probe does: another number in the first instruction of xk_target_value(). */
+/* A change that no probe makes: another number in the first instruction of xk_target_value(). */
 static int poke(int number)
 {
 	unsigned long at = (unsigned long)xk_target_value + 1;
 	struct page *page = vmalloc_to_page((void *)at);
 	void *alias;
 
-	/* It must not cross a page. */
+	/* The number must not cross a page. */
 	if (!page || offset_in_page(at) > PAGE_SIZE - sizeof(number))
 		return -EINVAL;
 	alias = vmap(&page, 1, VM_MAP, PAGE_KERNEL);
@@ -211,7 +218,7 @@ static ssize_t write(struct file *file, const char __user *text, size_t len, lof
 	else if (!kstrtoint(words, 0, &number))
 		xk_target_bias = number;
 	else
-		/* A kernel address where nothing is ever mapped. */
+		/* A kernel address at which nothing is ever mapped. */
 		other = words[0] == 'b' ? (int *)GUARD_HOLE_BASE_ADDR : &healthy;
 	return ret ?: len;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The functions of target_text.S, target_detours.S, target_several.S and
- * target_twin.S, and the data of target.c.
+ * The functions of target_text.S, target_detours.S, target_several.S and target_twin.S, and the
+ * data of target.c.
  */
 #ifndef _XK_TARGET_H
 #define _XK_TARGET_H
@@ -37,7 +37,7 @@ int xk_target_twin_there(void);
 int xk_target_many(void);
 int xk_target_several(void);
 
-/* What they read, and what nothing but its initialiser says is 32. */
+/* Data that they read, and objects that are 32 only because of their initialisers. */
 extern int xk_target_bias;
 extern int xk_target_biases[2];
 DECLARE_PER_CPU(int, xk_target_cpu_bias);
@@ -53,7 +53,9 @@ extern struct xk_target_limits xk_target_limits;
 extern int xk_target_sealed;
 extern const int xk_target_fixed;
 
-/* target_flags.c: faults of updates, and those of them with access to user memory */
+/*
+ * target_flags.c: counts faults of updates, and how many of them happen with access to user memory
+ */
 int xk_target_flags_init(void);
 void xk_target_flags_exit(void);
 void xk_target_flags_show(struct seq_file *file);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Functions for detours and patches: instructions that mean something else at another
- * place, some that must not be moved, and some that hold a number. In assembly, so that
- * a test knows every byte.
+ * Functions for detours and patches: instructions that mean something else at another address, some
+ * that must not be moved, and some that hold a number. In assembly, so that a test knows every
+ * byte.
  */
 #include <linux/linkage.h>
 #include <linux/objtool.h>
@@ -25,8 +25,8 @@ FUNCTION(xk_target_branch)
 SYM_FUNC_END(xk_target_branch)
 
 /*
- * int xk_target_access(const int __user *at): 32. It may access user memory where its
- * site is, as copy_from_user() may.
+ * int xk_target_access(const int __user *at): 32. Access to user memory is enabled at its site, as
+ * in copy_from_user().
  */
 FUNCTION(xk_target_access)
 	stac
@@ -46,7 +46,7 @@ FUNCTION(xk_target_identity)
 	RET
 SYM_FUNC_END(xk_target_identity)
 
-/* int xk_target_call(void): what xk_target_identity() makes of 32 */
+/* int xk_target_call(void): xk_target_identity(32) */
 FUNCTION(xk_target_call)
 	movl	$32, %edi
 	movl	%edi, %eax		/* +0x05 */
@@ -56,7 +56,7 @@ FUNCTION(xk_target_call)
 	RET
 SYM_FUNC_END(xk_target_call)
 
-/* int xk_target_padded(void): 32; what is behind its last instruction is never executed */
+/* int xk_target_padded(void): 32; the padding after its last instruction is never executed */
 FUNCTION(xk_target_padded)
 	movl	$32, %eax
 	jmp	2f
@@ -85,7 +85,7 @@ FUNCTION(xk_target_careful)
 SYM_FUNC_END(xk_target_careful)
 	_ASM_EXTABLE(1b, 2b)
 
-/* int xk_target_forbidden(void): 32, and no probes */
+/* int xk_target_forbidden(void): 32; probes are forbidden */
 FUNCTION(xk_target_forbidden)
 	movl	$32, %eax
 	movl	%eax, %edx		/* +0x05 */
@@ -96,7 +96,7 @@ SYM_FUNC_END(xk_target_forbidden)
 
 /* int xk_target_displaced(int x): x + 32, without an addition */
 FUNCTION(xk_target_displaced)
-	leal	32(%rdi), %eax		/* the field at +0x02 */
+	leal	32(%rdi), %eax		/* field at +0x02 */
 	movl	%eax, %edx		/* +0x03 */
 	movl	%edx, %eax
 	addl	$0, %edx
@@ -116,7 +116,7 @@ SYM_FUNC_END(xk_target_untouchable)
 FUNCTION(xk_target_skip)
 	movl	%edi, %eax
 	cmpl	$32, %edi
-	jbe	1f			/* +0x05; to just behind a jump from there */
+	jbe	1f			/* +0x05; its target follows a five-byte jump from there */
 	andl	$0, %eax
 1:	movl	%eax, %edx
 	RET
@@ -127,7 +127,7 @@ FUNCTION(xk_target_pair)
 	ANNOTATE_NOENDBR
 	xorl	%eax, %eax
 	cmpl	$32, %edi		/* +0x02 */
-	jg	1f			/* +0x05; to just behind the other comparison */
+	jg	1f			/* +0x05; its target follows the window of the other cmpl */
 	cmpl	$32, %esi		/* +0x07 */
 	jle	2f			/* +0x0a */
 1:	movl	$1, %eax

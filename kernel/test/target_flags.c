@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Whether handlers of xk.ko run with access to user memory: each time that an update
- * faults, xk.ko's tracepoint xk_fault is hit, and the flags of the processor are looked at.
+ * Whether handlers of xk.ko run with access to user memory. When an update faults, the tracepoint
+ * xk_fault of xk.ko is hit, and this module checks the flags of the processor.
  */
 #include <linux/module.h>
 #include <linux/notifier.h>

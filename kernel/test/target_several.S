@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Sixteen functions with sixteen constants of 32 each: places enough for a hundred
- * sites, in functions as long as those of the kernel.
+ * Sixteen functions with sixteen constants of 32 each: places for more than a hundred sites, in
+ * functions as long as those of the kernel.
  */
 #include <linux/linkage.h>
 #include <linux/objtool.h>
@@ -15,7 +15,7 @@
 FUNCTION(xk_target_several_\n)
 	xorl	%eax, %eax
 	.rept	16
-	movl	$32, %edx		/* +0x02, twelve bytes on */
+	movl	$32, %edx		/* +0x02, then every twelve bytes */
 	leal.d32 0(%rax,%rdx), %eax	/* +0x07 */
 	.endr
 	movl	%eax, %edx
@@ -28,7 +28,7 @@ SYM_FUNC_END(xk_target_several_\n)
 	several \n
 .endr
 
-/* int xk_target_several(void): the sum of them */
+/* int xk_target_several(void): the sum of all of them */
 FUNCTION(xk_target_several)
 	pushq	%rbx
 	xorl	%ebx, %ebx

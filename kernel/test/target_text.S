@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Functions with a constant of 32, as a compiler might have written them. In
- * assembly, so that a test knows every byte of them.
+ * Functions with a constant of 32, as a compiler might generate them. In assembly, so that a test
+ * knows every byte of them.
  */
 #include <linux/linkage.h>
 #include <linux/objtool.h>
@@ -77,7 +77,7 @@ SYM_FUNC_END(xk_target_select)
 /* int xk_target_global(void): 32 plus a global variable */
 FUNCTION(xk_target_global)
 	movl	$32, %eax
-	addl	xk_target_bias(%rip), %eax	/* +0x05, the field at +0x07 */
+	addl	xk_target_bias(%rip), %eax	/* +0x05, field at +0x07 */
 	movl	%eax, %edx		/* +0x0b */
 	movl	%edx, %eax
 	addl	$0, %eax
@@ -87,7 +87,7 @@ SYM_FUNC_END(xk_target_global)
 /* int xk_target_above(void): whether a global variable > 32 */
 FUNCTION(xk_target_above)
 	xorl	%eax, %eax
-	cmpl	$32, xk_target_bias(%rip)	/* +0x02, the field at +0x04, one byte behind it */
+	cmpl	$32, xk_target_bias(%rip)	/* +0x02, field at +0x04, one byte after it */
 	seta	%al			/* +0x09 */
 	movl	%eax, %edx
 	movl	%edx, %eax
@@ -98,7 +98,7 @@ SYM_FUNC_END(xk_target_above)
 FUNCTION(xk_target_array)
 	movl	$32, %eax
 	movslq	%edi, %rdi
-	addl	xk_target_biases(,%rdi,4), %eax	/* +0x08, the field at +0x0b */
+	addl	xk_target_biases(,%rdi,4), %eax	/* +0x08, field at +0x0b */
 	movl	%eax, %edx		/* +0x0f */
 	movl	%edx, %eax
 	addl	$0, %eax
@@ -108,14 +108,14 @@ SYM_FUNC_END(xk_target_array)
 /* int xk_target_per_cpu(void): 32 plus a per-CPU variable */
 FUNCTION(xk_target_per_cpu)
 	movl	$32, %eax
-	addl	%gs:xk_target_cpu_bias(%rip), %eax	/* +0x05, the field at +0x08 */
+	addl	%gs:xk_target_cpu_bias(%rip), %eax	/* +0x05, field at +0x08 */
 	movl	%eax, %edx		/* +0x0c */
 	movl	%edx, %eax
 	addl	$0, %eax
 	RET
 SYM_FUNC_END(xk_target_per_cpu)
 
-/* One of two functions of one name: 32 */
+/* The first of two functions with the same name: 32 */
 LOCAL_FUNCTION(xk_target_twin)
 	movl	$32, %eax
 	movl	%eax, %edx		/* +0x05 */
@@ -129,7 +129,7 @@ SYM_FUNC_ALIAS(xk_target_twin_here, xk_target_twin)
 FUNCTION(xk_target_many)
 	xorl	%eax, %eax
 	.rept	256
-	movl	$32, %edx		/* +0x02, seven bytes on */
+	movl	$32, %edx		/* +0x02, then every seven bytes */
 	addl	%edx, %eax
 	.endr
 	movl	%eax, %edx

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Names that target_text.S uses, too, as static functions of two files would. */
+/* Names that target_text.S uses, too, like static functions of two files. */
 #include <linux/linkage.h>
 
 #include "target_function.h"
 
 	.text
 
-/* The other of two functions of one name: 33, then as the first */
+/* The second of two functions with the same name: 33, then the same as the first */
 LOCAL_FUNCTION(xk_target_twin)
 	movl	$33, %eax
 	movl	%eax, %edx

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * fuzz [PROGRAMS [SEED]]: random programs through the checker and, if it
- * accepts them, through all that can execute them, which must agree on everything.
- * Flags are compared with those of the processor. Prints how many programs
- * ran in each form; fails if one never did, since then it was not tested.
+ * fuzz [PROGRAMS [SEED]] generates random programs and passes them to the checker. If it accepts a
+ * program, all executors run it and must agree on everything. Flags are compared with those of the
+ * processor. Prints how many programs ran in each form. Fails if a form never ran, because it was
+ * not tested.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ static unsigned int below(unsigned int limit)
 	return (random64() >> 32) % limit;
 }
 
-/* Values near the edges of the widths are where mistakes live. */
+/* Values near the limits of the widths are likely to reveal errors. */
 static u64 interesting(void)
 {
 	static const u64 edges[] = {
@@ -44,7 +44,7 @@ static u64 interesting(void)
 	}
 }
 
-/* Any bytes at all, or fields that stand a chance. */
+/* Random bytes, or fields that are likely to be accepted. */
 static void random_op(struct xk_op *op, unsigned int at)
 {
 	unsigned int temps = at ? at : 1;
@@ -95,7 +95,7 @@ static void random_op(struct xk_op *op, unsigned int at)
 	}
 }
 
-/* The short programs that analyses produce: sources, one idea, one effect. */
+/* Short programs as the analysis produces them: sources, one computation, one effect. */
 static unsigned int typical(struct xk_op *ops)
 {
 	u8 width = 1 << below(4), n = 0, result;
@@ -129,7 +129,7 @@ static unsigned int typical(struct xk_op *ops)
 		result = ops[n++].dst;
 	}
 	if (!below(3)) {
-		/* What is computed from the value, or from a truth value, alone. */
+		/* Operations on the value, or on a truth value, alone. */
 		unsigned int more = 1 + below(4);
 		u8 other = below(2);
 
@@ -168,7 +168,7 @@ static unsigned int typical(struct xk_op *ops)
 	return n;
 }
 
-/* Few registers, read and set in any order; so are a few bytes of memory. */
+/* Few registers and few bytes of memory, read and set in any order. */
 static unsigned int entangled(struct xk_op *ops)
 {
 	unsigned int i, nr = 4 + below(8);
@@ -217,7 +217,7 @@ static void random_machine(struct machine *machine)
 		*xk_reg(&machine->regs, i) =
 			below(2) ? interesting() : machine->base + below(MEMORY_SIZE);
 	machine->regs.flags = random64();
-	/* So that code in a stub can run; and its memory may be the stack. */
+	/* Code in a stub needs a stack; its memory may be that stack. */
 	machine->regs.sp = stack_top();
 	if (!below(4))
 		machine->base = stack_top() - below(MEMORY_SIZE);
@@ -284,12 +284,12 @@ static void print(const struct xk_op *ops, unsigned int nr)
 			ops[i].imm);
 }
 
-/* How many programs did what. */
+/* Number of programs by result. */
 static struct {
 	unsigned long refused, faulted, addresses, plain, native[IN_STUB + 1];
 } counts;
 
-/* In every form, from the same state. */
+/* Runs all forms from the same state. */
 static void run(const struct xk_op *ops, unsigned int nr, const u64 *ivs, struct machine *machine)
 {
 	struct machine before = *machine, native;

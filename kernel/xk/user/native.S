@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What native code calls, for memory of one page, user_memory, that seems to be at
- * user_base; and the way into a stub and back. See native.h.
+ * The functions that native code calls, for a memory of one page, user_memory, at the address
+ * user_base; and the entry to a stub and back. See ops/native.h.
  */
 	.text
 
@@ -68,9 +68,9 @@ xk_native_return:
 	ret
 
 /*
- * int user_enter(u64 registers[16], u64 *flags, const void *code): the code runs with these
- * registers, the stack pointer included, and goes on at user_back, or at user_faulted, which
- * gives -EFAULT.
+ * int user_enter(u64 registers[16], u64 *flags, const void *code): runs the code with these
+ * registers, including the stack pointer. The code continues at user_back, or at user_faulted,
+ * which returns -EFAULT.
  */
 	.globl user_enter, user_back, user_faulted
 user_enter:

@@ -61,7 +61,7 @@ u8 *user_memory;
 
 static u8 stack[65536];
 
-/* Below it is room, above it what the site has on its stack. */
+/* Below it is free space; above it, what the site has on its stack. */
 u64 stack_top(void)
 {
 	return (u64)(unsigned long)(stack + sizeof(stack) / 2) & ~15ULL;
@@ -69,7 +69,7 @@ u64 stack_top(void)
 
 #define PAGE 4096
 
-/* In the program, so that its functions and variables are near; a whole page of it is used. */
+/* Part of the program, so its functions and variables are near. One page of it is used. */
 static u8 text_room[2 * PAGE];
 
 static u8 *text_page(void)
@@ -88,8 +88,8 @@ static void write_text(const struct xk_emitter *out)
 }
 
 /*
- * A stub's own constant may change at any time: who reads it twice has two values. Others are
- * reached by a pointer, which is read once.
+ * The constant of a stub may change at any time: code that read it twice would have two values.
+ * Several constants are reached by a pointer, which is read once.
  */
 static void check_read_once(const struct xk_emitter *out, const void *variable)
 {
@@ -125,7 +125,7 @@ static int enter_stub(struct machine *machine)
 	sp = registers[XK_RSP];
 	registers[XK_RSP] = stack_top();
 	ret = user_enter(registers, &flags, text_page());
-	/* Left as it was found. */
+	/* The code must restore the stack pointer. */
 	if (registers[XK_RSP] != stack_top())
 		abort();
 	registers[XK_RSP] = sp;
@@ -171,7 +171,7 @@ int run_as_native(struct machine *machine, const struct xk_op *ops, unsigned int
 	user_memory = machine->memory;
 	if (form == IN_FUNCTION)
 		return ((xk_native_fn)text_page())(&machine->regs, constants);
-	/* Where memory faults, a stub asks the handler, which begins anew. */
+	/* If memory faults, a stub calls the handler, which starts from the beginning. */
 	if (enter_stub(machine))
 		return run_as_written(machine, ops, nr_ops, ivs);
 	return 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What ops.c and native.c need of the kernel, for user space. */
+/* The parts of the kernel that ops.c and native.c use, for user space. */
 #ifndef _XK_USER_SHIM_H
 #define _XK_USER_SHIM_H
 
@@ -29,7 +29,7 @@ typedef __s64 s64;
 	left > right ? left : right; \
 })
 
-/* The registers in the order in which the kernel saves them. */
+/* The registers, in the order in which the kernel saves them. */
 struct pt_regs {
 	unsigned long r15, r14, r13, r12, bp, bx;
 	unsigned long r11, r10, r9, r8, ax, cx, dx, si, di;

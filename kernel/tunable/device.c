@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * /dev/xk_tunable: requests of user space are copied in, checked for who asks
- * (xk/control/privilege.c), and handed on; what is told, and why something was refused, is
- * copied out.
+ * /dev/xk_tunable. A request of user space is copied, checked for permission
+ * (xk/control/privilege.c), and passed on. Results, and the reason of a refusal, are copied back.
  */
 #include <linux/capability.h>
 #include <linux/fs.h>
@@ -89,7 +88,7 @@ static long xk_tunable_ioctl(struct file *file, unsigned int command, unsigned l
 	}
 }
 
-/* To read, too: what modules tell is not for everybody. See xk_may_change(). */
+/* Also for reading: what modules report is not for everyone. See xk_may_change(). */
 static int xk_tunable_open(struct inode *inode, struct file *file)
 {
 	return capable(CAP_SYS_ADMIN) ? 0 : -EPERM;

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The descriptions in another module: found, and checked before anything of them is used.
+ * Finds the descriptions in another module, and checks them before anything of them is used. Input
+ * is a module. Output is its valid parameters and meters. Each invalid one is refused separately,
+ * with its reason in the kernel's log.
  *
- * In: a module. Out: its parameters and meters, those that are sound. Each other is refused
- * by itself, with the reason in the kernel's log.
- *
- * They are found by their entries in the module's __param section: of all sections that a
- * module can add to, its bounds are what struct module always tells, whatever symbols the
- * module was stripped of. Names of sections are private to the kernel, and nothing defines
- * __start_ and __stop_ symbols in a module.
+ * The descriptions are found by their entries in the __param section of the module. Of all sections
+ * that a module can add to, this is the only one whose bounds struct module always contains,
+ * whatever symbols the module was stripped of. Names of sections are private to the kernel, and
+ * nothing defines __start_ and __stop_ symbols in a module.
  */
 #include <linux/ctype.h>
 #include <linux/slab.h>
@@ -30,7 +29,7 @@ bool xk_tunable_accepts(const struct xk_tunable *tunable, s64 value)
 	return value >= tunable->min && value <= tunable->max;
 }
 
-/* Bytes from there to the end of the module's read-only data; 0: it does not lie there. */
+/* Bytes from there to the end of the module's read-only data; 0 if it does not lie there. */
 static size_t left_in_rodata(const struct module *module, const void *pointer)
 {
 	const struct module_memory *memory = &module->mem[MOD_RODATA];
@@ -41,7 +40,7 @@ static size_t left_in_rodata(const struct module *module, const void *pointer)
 	return memory->size - (address - start);
 }
 
-/* What was checked must stay so: hence nothing that can be written to. */
+/* Checked data must not change later, so it must be read-only. */
 static bool is_constant(const struct module *module, const void *pointer, size_t size,
 			size_t alignment)
 {
@@ -54,7 +53,7 @@ static bool is_code(const struct module *module, const void *function)
 	return within_module_mem_type((unsigned long)function, module, MOD_TEXT);
 }
 
-/* A name of less than `size` characters, or NULL with what is wrong with it. */
+/* Checks a name of less than `size` characters. Returns NULL, or what is wrong with it. */
 static const char *check_name(const struct module *module, const char *name, size_t size)
 {
 	size_t left = left_in_rodata(module, name), len, i;
@@ -242,7 +241,7 @@ static void complain(const struct module *module, const char *name, const char *
 	pr_warn("xk: %s: %s is refused: %s\n", module->name, name, wrong);
 }
 
-/* Until none is left that depends on a refused one. */
+/* Repeats until no parameter depends on a refused one. */
 static void check_guards(const struct module *module, struct list_head *parameters)
 {
 	struct xk_live_tunable *live;

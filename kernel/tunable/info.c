@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* What user space is told about the parameters and meters of other modules. */
+/* Information for user space about the parameters and meters of other modules. */
 #include <linux/string.h>
 #include <linux/timekeeping.h>
 
@@ -86,7 +86,7 @@ int xk_parameter_info(struct file *caller, struct xk_parameter_info *info)
 		return -EINTR;
 	}
 	info->error = xk_tunable_answer(found->is->get(found->is, &info->value));
-	/* As it was set when the value was read. */
+	/* The state at the time at which the value was read. */
 	mutex_lock(&xk_tunables_lock);
 	describe(found, caller, info);
 	mutex_unlock(&xk_tunables_lock);

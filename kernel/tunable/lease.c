@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * How values that are held go back: when their lease ends, on the clock that goes on in
- * suspend, when their descriptor is closed, or with this module. One timer for all.
+ * How held values return to the original: when their lease ends, on a clock that includes time in
+ * suspend; when their descriptor is closed; or when this module is removed. One timer serves all.
  */
 #include <linux/fs.h>
 #include <linux/hrtimer.h>
@@ -11,15 +11,15 @@
 #include "base/compat.h"
 #include "tunable.h"
 
-/* Until a value is put back that the setter did not take. */
+/* Delay until the next attempt, if the setter did not accept the original value. */
 #define RETRY_NS NSEC_PER_SEC
 
-/* Setters are others' code, and may take their time. */
+/* Setters are code of other modules and may take long. */
 static struct workqueue_struct *workqueue;
 static struct hrtimer timer;
 static bool closed;
 
-/* Whether it became what it was is what the getter says. */
+/* Whether the original value is back is determined by the getter. */
 static int write_back(struct xk_live_tunable *tunable)
 {
 	int ret = xk_tunable_write(tunable, tunable->original), unreadable;
@@ -36,7 +36,7 @@ static int write_back(struct xk_live_tunable *tunable)
 	return ret ?: -EIO;
 }
 
-/* With `call`, for a tunable whose end has come. */
+/* With `call`, for a tunable whose hold ends. */
 static void put_back(struct xk_live_tunable *tunable)
 {
 	const char *module = tunable->module->name, *name = tunable->is->head.name;
@@ -65,7 +65,7 @@ static void put_back(struct xk_live_tunable *tunable)
 	mutex_unlock(&xk_tunables_lock);
 }
 
-/* One whose end has come, with a reference of its module; from now on nobody's. */
+/* Returns a tunable whose lease has ended, with a reference to its module. */
 static struct xk_live_tunable *next_due(u64 now)
 {
 	struct xk_live_tunable *tunable;
@@ -80,7 +80,7 @@ static struct xk_live_tunable *next_due(u64 now)
 					tunable->is->head.name);
 			return tunable;
 		}
-		/* Going: the value goes with the module. */
+		/* The module is being removed, and its value with it. */
 		tunable->held = false;
 	}
 	return NULL;
@@ -99,7 +99,7 @@ static void put_back_due(u64 now)
 			break;
 		mutex_lock(&tunable->call);
 		mutex_lock(&xk_tunables_lock);
-		/* Its owner may have come first, with a longer lease. */
+		/* Its owner may have been first, and extended the lease. */
 		due = tunable->held && tunable->lease_end && tunable->lease_end <= now;
 		if (due)
 			tunable->owner = NULL;
@@ -110,7 +110,7 @@ static void put_back_due(u64 now)
 	}
 }
 
-/* For the lease that ends first. */
+/* Starts the timer for the lease that ends first. */
 void xk_tunables_start_timer(void)
 {
 	const struct xk_live_tunable *tunable;
@@ -140,7 +140,10 @@ static enum hrtimer_restart on_timer(struct hrtimer *unused)
 	return HRTIMER_NORESTART;
 }
 
-/* What this owner holds, or, for NULL, what nobody does, is to be put back. Is there any? */
+/*
+ * Marks what this owner holds, or for NULL what no one holds, to be restored. Returns whether there
+ * is any.
+ */
 static bool end_holds(const struct file *owner)
 {
 	struct xk_live_tunable *tunable;
@@ -159,8 +162,8 @@ static bool end_holds(const struct file *owner)
 }
 
 /*
- * The work is done by a thread of ours: this one may be dying, and a setter that waits
- * would be interrupted.
+ * A thread of the workqueue restores the values: this thread may be exiting, and a setter that
+ * waits would be interrupted.
  */
 void xk_tunables_release(struct file *owner)
 {
@@ -178,8 +181,8 @@ int xk_tunables_lease_init(void)
 }
 
 /*
- * No descriptor is open. Notifiers are still there: no module goes unseen while its setter
- * may be called.
+ * No descriptor is open. The notifiers still exist, so a module cannot be removed unnoticed while
+ * its setter is called.
  */
 void xk_tunables_lease_exit(void)
 {
@@ -188,7 +191,7 @@ void xk_tunables_lease_exit(void)
 	mutex_unlock(&xk_tunables_lock);
 	hrtimer_cancel(&timer);
 	cancel_work_sync(&work);
-	/* Once more, for those whose setter did not take what they had. */
+	/* Once more, for values whose setter did not accept the original. */
 	if (end_holds(NULL))
 		put_back_due(ktime_get_boottime_ns());
 	destroy_workqueue(workqueue);

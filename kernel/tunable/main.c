@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * xk_tunable.ko: parameters and meters that other modules describe (xk_tunable.h), for
- * `xk tune`. This file is the module's own life, and what it does when other modules come
- * and go. It neither needs xk.ko nor is needed by it.
+ * xk_tunable.ko: parameters and meters that other modules describe (xk_tunable.h), for `xk tune`.
+ * This file contains initialisation and exit, and the notifier for other modules. The module and
+ * xk.ko are independent of each other.
  */
 #include <linux/kobject.h>
 #include <linux/module.h>
@@ -26,9 +26,8 @@ static struct notifier_block notifier = {
 };
 
 /*
- * Those that are loaded, but not those that have come since: these are the notifier's. The
- * kernel exports no list of them; they are found where user space finds them, below
- * /sys/module.
+ * Looks at loaded modules. Modules that are loaded later are reported by the notifier. The kernel
+ * exports no list of modules; they are found in /sys/module, as by user space.
  */
 static void look_at_loaded(void)
 {
@@ -85,7 +84,7 @@ lease:
 
 static void __exit xk_tunable_exit(void)
 {
-	/* Open descriptors hold the module. */
+	/* Open descriptors hold a reference to the module. */
 	xk_tunable_device_exit();
 	xk_tunables_lease_exit();
 	unregister_module_notifier(&notifier);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Parameters that other modules describe: which there are, and who has set them. A value
- * that is set through a descriptor is *held*: it goes back when the descriptor is closed
- * or its lease ends, unless somebody else has changed it meanwhile (lease.c).
+ * The parameters that other modules describe, and who has set them. A value that is set through a
+ * descriptor is *held*. It returns to the original when the descriptor is closed or its lease ends,
+ * unless something else has changed it meanwhile (lease.c).
  *
- * Getters and setters are foreign code. They run with a reference of their module, and
- * without a lock of ours that anything else waits for: they may sleep, or load modules.
+ * Getters and setters are code of other modules. They run with a reference to their module, and
+ * without a lock that anything else waits for: they may sleep or load modules.
  */
 #include <linux/fs.h>
 #include <linux/sched.h>
@@ -23,7 +23,7 @@ LIST_HEAD(xk_meters);
 
 static u32 last_id;
 
-/* Initialised, and not about to exit. */
+/* The module is initialised and not being removed. */
 void xk_tunables_module_live(struct module *module)
 {
 	struct xk_live_tunable *tunable;
@@ -38,7 +38,7 @@ void xk_tunables_module_live(struct module *module)
 	list_for_each_entry(meter, &xk_meters, list)
 		if (meter->module == module)
 			goto unlock;
-	/* One that is going is not waited for any more: its notifier may have run. */
+	/* Ignore a module that is being removed: its notifier may have run already. */
 	if (module->state != MODULE_STATE_LIVE)
 		goto unlock;
 	xk_tunables_find(module, &parameters, &meters);
@@ -55,8 +55,8 @@ unlock:
 }
 
 /*
- * Its exit has run: nobody is in a call, and what was set has gone with its memory. NULL:
- * all modules, with no notifier left, nor anything that is held.
+ * The exit function of the module has run. No one is in a call, and what was set is gone with the
+ * module's memory. NULL: all modules; no notifier is left, and nothing is held.
  */
 void xk_tunables_forget(const struct module *module)
 {
@@ -80,8 +80,8 @@ void xk_tunables_forget(const struct module *module)
 }
 
 /*
- * To be called into; its module stays. NULL if there is none, its module is going, or
- * whoever asks was killed meanwhile.
+ * Returns the tunable for a call, with its module pinned and `call` held. Returns NULL if it does
+ * not exist, its module is being removed, or the caller was killed meanwhile.
  */
 static struct xk_live_tunable *enter(u32 id)
 {
@@ -104,7 +104,7 @@ void xk_tunable_leave(struct xk_live_tunable *tunable)
 	struct module *module = tunable->module;
 
 	mutex_unlock(&tunable->call);
-	/* From here on it may be gone. */
+	/* From here on it may be freed. */
 	module_put(module);
 }
 
@@ -135,7 +135,7 @@ static u64 end_of(u64 lease_ns)
 	return lease_ns ? min_t(u64, ktime_get_boottime_ns() + lease_ns, KTIME_MAX) : 0;
 }
 
-/* `value` is in force, and was `before`; by us from now on, if it was not already. */
+/* Holds `value`, which is in force. `before` is the original, unless there is a hold already. */
 static void hold(struct xk_live_tunable *tunable, struct file *caller, s64 before, s64 value,
 		 u64 lease_ns)
 {
@@ -150,7 +150,7 @@ static void hold(struct xk_live_tunable *tunable, struct file *caller, s64 befor
 	mutex_unlock(&xk_tunables_lock);
 }
 
-/* It did not become what was asked for: back to what it was, at once if that can be. */
+/* The value did not become what was requested. Restores the previous one, at once if possible. */
 static int undo(struct xk_live_tunable *tunable, struct file *caller, s64 before,
 		const struct xk_parameter_change *change, int ret, struct xk_error *error)
 {
@@ -176,7 +176,7 @@ static int undo(struct xk_live_tunable *tunable, struct file *caller, s64 before
 	unreadable = xk_tunable_read(tunable, &after);
 	if (!unreadable && after == before)
 		return ret;
-	/* Then when the descriptor is closed. */
+	/* Then it is restored when the descriptor is closed. */
 	hold(tunable, caller, before, unreadable ? change->value : after, change->lease_ns);
 	return ret;
 }

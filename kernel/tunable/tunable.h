@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Parameters that other modules describe (xk_tunable.h), and what xk_tunable.ko knows of them. */
+/* The state of parameters that other modules describe (xk_tunable.h). */
 #ifndef _XK_LIVE_TUNABLE_H
 #define _XK_LIVE_TUNABLE_H
 
@@ -10,7 +10,7 @@
 
 #include "xk_tunable.h"
 
-/* Of this module, as in xk.ko. */
+/* Version of this module, as in xk.ko. */
 #define XK_TUNABLE_VERSION "0.1.0"
 
 struct file;
@@ -20,27 +20,27 @@ struct xk_parameter_change;
 struct xk_parameter_info;
 
 /*
- * A parameter of a loaded module. It goes with the module; who calls into the module
- * holds a reference of it, and `call`, but not xk_tunables_lock: what others' code
- * waits for is not known.
+ * A parameter of a loaded module. It is freed with the module. A call into the module needs a
+ * reference to the module, and `call`, but not xk_tunables_lock: it is unknown what the code of
+ * others waits for.
  */
 struct xk_live_tunable {
 	struct list_head list;
 	struct module *module;
 	const struct xk_tunable *is;
-	u32 id;			/* never given twice */
+	u32 id;			/* never reused */
 	struct mutex call;
 
 	/*
-	 * Under xk_tunables_lock. `call` is held, too, whenever a hold begins or ends,
-	 * but for the end of the owner or of the module.
+	 * Protected by xk_tunables_lock. `call` is held, too, when a hold begins or ends, except
+	 * when the owner or the module ends.
 	 */
-	bool held;		/* it has a value that somebody set, and that will go */
-	struct file *owner;	/* NULL: it is to be put back */
+	bool held;		/* someone set its value, which will return to `original` */
+	struct file *owner;	/* NULL: it is to be restored */
 	pid_t owner_pid;
-	s64 original;		/* the value before */
-	s64 ours;		/* what was set last */
-	u64 lease_end;		/* boot time; 0: none */
+	s64 original;		/* the value before the hold */
+	s64 ours;		/* the value that was set last */
+	u64 lease_end;		/* boot time in ns; 0: no lease */
 };
 
 struct xk_live_meter {
@@ -49,47 +49,50 @@ struct xk_live_meter {
 	const struct xk_meter *is;
 };
 
-/* Guards both lists, in order of appearance. */
+/* Protects both lists. They are in the order of appearance. */
 extern struct mutex xk_tunables_lock;
 extern struct list_head xk_tunables;
 extern struct list_head xk_meters;
 
-/* What foreign code answers is not always an error number. */
+/* Code of other modules does not always return an error number. */
 static inline int xk_tunable_answer(int ret)
 {
 	return ret > 0 || ret < -MAX_ERRNO ? -EIO : ret;
 }
 
-/* Held through this descriptor; of NULL: by nobody any more. Under xk_tunables_lock. */
+/*
+ * Whether it is held through this descriptor; with NULL, by no one any more. Under
+ * xk_tunables_lock.
+ */
 static inline bool xk_tunable_is_owned(const struct xk_live_tunable *tunable,
 				       const struct file *owner)
 {
 	return tunable->held && tunable->owner == owner;
 }
 
-/* find.c */
+/* find.c. Adds the valid descriptions of a module to the lists. Under xk_tunables_lock. */
 void xk_tunables_find(const struct module *module, struct list_head *parameters,
 		      struct list_head *meters);
 bool xk_tunable_accepts(const struct xk_tunable *tunable, s64 value);
 
-/* tunable.c */
+/* tunable.c. They take xk_tunables_lock; may sleep. */
 void xk_tunables_module_live(struct module *module);
 void xk_tunables_forget(const struct module *module);
 int xk_parameter_change(struct file *caller, struct xk_parameter_change *change,
 			struct xk_error *error);
-/* With `call`. */
+/* With `call` held; xk_tunable_leave() releases it and the module. */
 int xk_tunable_read(const struct xk_live_tunable *tunable, s64 *value);
 int xk_tunable_write(const struct xk_live_tunable *tunable, s64 value);
 void xk_tunable_let_go(struct xk_live_tunable *tunable);
 void xk_tunable_leave(struct xk_live_tunable *tunable);
 
-/* lease.c */
+/* lease.c. xk_tunables_release() and xk_tunables_lease_exit() wait for setters. */
 void xk_tunables_start_timer(void);
 void xk_tunables_release(struct file *owner);
 int xk_tunables_lease_init(void);
 void xk_tunables_lease_exit(void);
 
-/* info.c */
+/* info.c. Return 0 or an error; call the getter of the module. */
 int xk_parameter_info(struct file *caller, struct xk_parameter_info *info);
 int xk_meter_info(struct xk_meter_info *info);
 

@@ -1,22 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * For developers of other modules: describes parameters of a module, and what shows
- * whether they are set well, so that `xk tune` finds them beside all other knobs. See
+ * For developers of other modules: describes the parameters of a module, and meters that show
+ * whether they are set well. `xk tune` then finds them like all other knobs. See
  * docs/module-api.md, and kernel/tunable_test for an example.
  *
- * Descriptions are static: no call, and no symbol of xk_tunable.ko. The module loads and
- * works without xk_tunable.ko, and in any order. Each description is also an entry of the
- * module's __param section, which leads xk_tunable.ko to it. (It is no parameter that
- * insmod takes.)
+ * Descriptions are static. They need no call and no symbol of xk_tunable.ko. The module loads and
+ * works without xk_tunable.ko, and in any order. Each description is also an entry in the __param
+ * section of the module, where xk_tunable.ko finds it. (It is not a parameter for insmod.)
  *
  *	XK_TUNABLE(queue, depth, .steps = XK_TUNABLE_EXPONENTIAL, .min = 1, .max = 64,
  *		   .step = 2, .default_value = 4, .get = get_depth, .set = set_depth);
  *	XK_TARGET(queue, served, .get = get_served, .flags = XK_METER_RATE);
  *
- * Getters and setters may sleep. They are called between the end of the module's init
- * and the beginning of its exit only, in process context, those of one parameter one
- * after the other, and never to find out something about a value: what set() has not
- * refused must be what get() says afterwards.
+ * Getters and setters may sleep. They are called only between the end of the module's init and the
+ * start of its exit, in process context. Calls for one parameter do not overlap. A setter is never
+ * called only to test a value: if set() accepts a value, get() must return it afterwards.
  */
 #ifndef _XK_TUNABLE_H
 #define _XK_TUNABLE_H
@@ -28,10 +26,10 @@
 #include <linux/types.h>
 
 #define XK_TUNABLE_MAGIC 0x786b7475
-/* Raised by one whenever a structure below, or what it means, changes. */
+/* Incremented whenever a structure below, or its meaning, changes. */
 #define XK_TUNABLE_API 1
 
-/* What its entry in __param is called: this, and its name. */
+/* The name of an entry in __param: this prefix and the name. */
 #define XK_TUNABLE_PREFIX "xk_tunable_"
 
 enum xk_tunable_record {
@@ -40,8 +38,8 @@ enum xk_tunable_record {
 };
 
 /*
- * Names are letters, digits and `_`, up to 63; those of parameters are different
- * within a module, and those of meters.
+ * Names consist of up to 63 letters, digits and `_`. The parameters of a module have different
+ * names, and so have its meters.
  */
 struct xk_tunable_head {
 	u32 magic;
@@ -52,14 +50,14 @@ struct xk_tunable_head {
 	const char *name;
 };
 
-/* How a search goes through the values from min to max. */
+/* How a search steps through the values from min to max. */
 enum xk_tunable_steps {
 	XK_TUNABLE_LINEAR = 0,		/* adds step, which is 1 or more */
 	XK_TUNABLE_EXPONENTIAL = 1,	/* multiplies by step, which is 2 or more */
-	XK_TUNABLE_CHOICE = 2,		/* values are the numbers of `choices`, from 0 on */
+	XK_TUNABLE_CHOICE = 2,		/* values are the indices of `choices`, from 0 */
 };
 
-/* A value that was proved better goes, when the tuner ends. It stays otherwise. */
+/* A confirmed value is reverted when the tuner ends. Without this flag it stays. */
 #define XK_TUNABLE_REVERT BIT(0)
 
 struct xk_tunable {
@@ -70,46 +68,46 @@ struct xk_tunable {
 	s64 max;
 	s64 step;
 	s64 default_value;
-	const char *const *choices;	/* words: names that begin with a letter, up to 31 */
+	const char *const *choices;	/* names that begin with a letter, up to 31 characters */
 	u32 nr_choices;		/* 2 to 16 */
-	u32 settle_ms;		/* until the module is used to another value */
-	/* The only one, of the same subsystem, that this depends on; or NULL. */
+	u32 settle_ms;		/* settle time: how long the module takes to adapt */
+	/* The one parameter of the same subsystem on which this one depends; or NULL. */
 	const char *only_if;
-	s64 only_if_value;	/* with another value of it, this makes no difference */
+	s64 only_if_value;	/* with another value of that one, this has no effect */
 	int (*get)(const struct xk_tunable *tunable, s64 *value);
 	int (*set)(const struct xk_tunable *tunable, s64 value);
-	void *data;		/* theirs */
+	void *data;		/* for get() and set() */
 };
 
 enum xk_meter_role {
-	XK_METER_SENSOR = 1,		/* tells workloads apart */
+	XK_METER_SENSOR = 1,		/* identifies the workload */
 	XK_METER_TARGET = 2,		/* is optimised */
-	XK_METER_BOTTLENECK = 3,	/* shows whether the subsystem holds the work up */
+	XK_METER_BOTTLENECK = 3,	/* shows whether the subsystem limits the target */
 };
 
-/* Of a target: its growth per second counts, not the number at the end of a window. */
+/* Of a target: the growth per second counts, not the number at the end of a window. */
 #define XK_METER_RATE BIT(0)
 /* Of a target: less is better. */
 #define XK_METER_MINIMISE BIT(1)
-/* Of a sensor or bottleneck test: it is divided by what `per` grows by, not by seconds. */
+/* Of a sensor or bottleneck test: divided by the growth of `per`, not by seconds. */
 #define XK_METER_PER BIT(2)
 
-/* `of` and `per` only grow, but for a target without XK_METER_RATE. */
+/* `of` and `per` never decrease, except for a target without XK_METER_RATE. */
 struct xk_meter {
 	struct xk_tunable_head head;
 	u32 role;		/* enum xk_meter_role */
 	u32 flags;		/* XK_METER_* */
 	/*
-	 * In thousandths. Of a sensor: by what share of the larger two readings may
-	 * differ and still be alike. Of a bottleneck test: the subsystem holds the work
-	 * up from this reading on. Of a target: 0.
+	 * In thousandths. Of a sensor: the relative difference up to which two readings count as
+	 * alike, as a share of the larger one. Of a bottleneck test: the reading from which on the
+	 * subsystem limits the target. Of a target: 0.
 	 */
 	u64 limit;
 	int (*get)(const struct xk_meter *meter, u64 *of, u64 *per);
-	void *data;		/* its own */
+	void *data;		/* for get() */
 };
 
-/* Nobody sets an entry of __param that is none. */
+/* The entry in __param is not a parameter and cannot be set. */
 static inline int xk_tunable_no_parameter(const char *text, const struct kernel_param *entry)
 {
 	return -EINVAL;
@@ -130,7 +128,7 @@ static const struct kernel_param_ops xk_tunable_ops __maybe_unused = {
 	__module_param_call("", xk_tunable_##ident, &xk_tunable_ops, (void *)(description), \
 			    0, -1, 0)
 
-/* A parameter of a subsystem; what follows are fields of struct xk_tunable. */
+/* A parameter of a subsystem. The other arguments are fields of struct xk_tunable. */
 #define XK_TUNABLE(subsystem, ident, ...) \
 	static const struct xk_tunable xk_parameter_##ident __used __section("xk_tunables") = { \
 		XK_TUNABLE_HEAD(subsystem, struct xk_tunable, XK_TUNABLE_PARAMETER, #ident), \
@@ -145,7 +143,7 @@ static const struct kernel_param_ops xk_tunable_ops __maybe_unused = {
 	}; \
 	XK_TUNABLE_ENTRY(meter_##ident, &xk_meter_##ident)
 
-/* The same in their roles; what follows are fields of struct xk_meter. */
+/* Meters by role. The other arguments are fields of struct xk_meter. */
 #define XK_SENSOR(subsystem, ident, ...) \
 	XK_METER(subsystem, ident, .role = XK_METER_SENSOR, __VA_ARGS__)
 #define XK_TARGET(subsystem, ident, ...) \
@@ -153,7 +151,7 @@ static const struct kernel_param_ops xk_tunable_ops __maybe_unused = {
 #define XK_BOTTLENECK(subsystem, ident, ...) \
 	XK_METER(subsystem, ident, .role = XK_METER_BOTTLENECK, __VA_ARGS__)
 
-/* The two functions of a parameter that is a variable, and that takes effect by itself. */
+/* The two functions of a parameter that is a variable and takes effect without further action. */
 #define XK_TUNABLE_VARIABLE(ident, variable) \
 	static typeof(variable) *const ident##_variable = &(variable); \
 	static int ident##_get(const struct xk_tunable *tunable, s64 *value) \

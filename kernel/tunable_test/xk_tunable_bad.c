@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Descriptions that xk_tunable.ko must refuse, each for one reason, and some in which nothing is
- * wrong. What macros would write is spelled out, so that one thing can be different.
+ * Descriptions that xk_tunable.ko must refuse, each for one reason, and some valid ones. The
+ * expansion of the macros is written out, so that one field can differ.
  */
 #include <linux/module.h>
 #include <linux/slab.h>
@@ -17,7 +17,7 @@ static int get_meter(const struct xk_meter *meter, u64 *of, u64 *per)
 	return 0;
 }
 
-/* What is right, unless it is overridden by what follows. */
+/* Valid, unless the arguments override a field. */
 #define PARAMETER(ident, ...) \
 	static const struct xk_tunable ident##_parameter = { \
 		XK_TUNABLE_HEAD(bad, struct xk_tunable, XK_TUNABLE_PARAMETER, #ident), \
@@ -54,13 +54,13 @@ PARAMETER(stepless, .step = 0);
 PARAMETER(doubling, .steps = XK_TUNABLE_EXPONENTIAL, .step = 1);
 PARAMETER(negative, .steps = XK_TUNABLE_EXPONENTIAL, .step = 2, .min = -1);
 PARAMETER(steps, .steps = 3);
-/* The compiler chooses which of two comes first. */
+/* The compiler chooses which of the two comes first. */
 PARAMETER(once, .head.name = "one_of_two");
 PARAMETER(twice, .head.name = "one_of_two");
 PARAMETER(dependent, .only_if = "nobody", .only_if_value = 1);
 PARAMETER(selfish, .only_if = "selfish", .only_if_value = 1);
 PARAMETER(unreachable, .only_if = "good", .only_if_value = 10);
-/* What they depend on is refused, for a reason of its own and for this one. */
+/* What they depend on is refused, once for a reason of its own and once for this one. */
 PARAMETER(second, .only_if = "outside", .only_if_value = 1);
 PARAMETER(third, .only_if = "second", .only_if_value = 1);
 
@@ -76,7 +76,7 @@ PARAMETER(alike, .steps = XK_TUNABLE_CHOICE, .choices = same, .nr_choices = 2,
 PARAMETER(numeric, .steps = XK_TUNABLE_CHOICE, .choices = digits, .nr_choices = 2,
 	  .default_value = 0);
 
-/* What is checked must stay so: this one could be written to afterwards. */
+/* Checked data must not change later, and this description is writable. */
 static struct xk_tunable writable = {
 	XK_TUNABLE_HEAD(bad, struct xk_tunable, XK_TUNABLE_PARAMETER, "writable"),
 	.min = 1, .max = 9, .step = 1, .default_value = 1, .get = value_get, .set = value_set,

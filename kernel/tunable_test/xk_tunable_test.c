@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A module that describes its parameters with xk_tunable.h: an example, and what the
- * tests look at. Its queue and its cache are made up: a score says how well the queue's
- * parameters fit, and lookups miss the cache the less the larger that is.
+ * A module that describes its parameters with xk_tunable.h: an example, and the subject of tests.
+ * Its queue and its cache are fictitious. A score shows how well the parameters of the queue fit.
+ * The larger the cache, the fewer lookups miss it.
  *
- * Reading /proc/xk_tunable_test prints every variable, one per line; writing "NAME VALUE"
- * sets one, as somebody else might. "stubborn N": the next N calls of set_depth() fail.
- * "round 1": the setter of width cuts off what is odd. "load 1": set_depth() has the
- * kernel load a module, as setters of drivers may. "serve N" calls
- * xk_tunable_test_serve() so often, which takes "pause" microseconds, divided by size;
- * "longest" and "spent" say how long it took as seen from here.
+ * Reading /proc/xk_tunable_test prints every variable, one per line. Writing "NAME VALUE" sets one,
+ * as someone else might. "stubborn N": the next N calls of set_depth() fail. "round 1": the setter
+ * of width rounds down to an even number. "load 1": set_depth() makes the kernel load a module, as
+ * setters of drivers may. "serve N" calls xk_tunable_test_serve() N times. Each call takes "pause"
+ * microseconds, divided by size. "longest" and "spent" report how long the calls took, as measured
+ * here.
  */
 #include <linux/kmod.h>
 #include <linux/ktime.h>
@@ -32,9 +32,9 @@ static int stubborn;
 static int round;
 static int load;
 static int pause;
-static u64 longest;		/* call of the last "serve", in ns */
-static u64 spent;		/* in all of them */
-static int sets;		/* how often set_depth() was called */
+static u64 longest;		/* longest call of the last "serve", in ns */
+static u64 spent;		/* all calls of the last "serve", in ns */
+static int sets;		/* number of calls of set_depth() */
 
 static DEFINE_MUTEX(counting);
 static u64 counted_until;	/* ns */
@@ -108,7 +108,7 @@ static int set_width(const struct xk_tunable *tunable, s64 value)
 XK_TUNABLE(queue, width, .flags = XK_TUNABLE_REVERT, .min = 1, .max = 4, .step = 1,
 	   .default_value = 2, .get = get_width, .set = set_width);
 
-/* Best with depth 16, batches of 24, and all the width there is. */
+/* Best with depth 16, batches of 24, and the maximum width. */
 static u64 score(void)
 {
 	int points = 1000 - 100 * abs(ilog2(depth) - 4) + 50 * width;
@@ -128,7 +128,7 @@ static int get_score(const struct xk_meter *meter, u64 *of, u64 *per)
 
 XK_TARGET(queue, score, .get = get_score);
 
-/* As many lookups as time has passed, whatever else the machine does. */
+/* The number of lookups depends only on time, not on the load of the machine. */
 static void count(void)
 {
 	u64 now, new;
@@ -163,7 +163,7 @@ static int get_size(const struct xk_tunable *tunable, s64 *value)
 
 static int set_size(const struct xk_tunable *tunable, s64 value)
 {
-	/* Until now, with the one before. */
+	/* Count the time until now with the previous size. */
 	count();
 	WRITE_ONCE(size, value);
 	return 0;
@@ -183,12 +183,12 @@ static int get_misses(const struct xk_meter *meter, u64 *of, u64 *per)
 XK_TARGET(cache, missed, .flags = XK_METER_RATE | XK_METER_MINIMISE, .get = get_misses);
 XK_BOTTLENECK(cache, thrashing, .flags = XK_METER_PER, .limit = 500, .get = get_misses);
 
-/* What it takes is to be seen from outside. */
+/* Its run time must be visible from outside. */
 static noinline void xk_tunable_test_serve(void)
 {
 	u64 end = ktime_get_ns() + pause * NSEC_PER_USEC / size;
 
-	/* Not udelay(), which counts loops: they are faster when the host is less busy. */
+	/* Not udelay(), which counts loops: they run faster if the host is less busy. */
 	while (ktime_get_ns() < end)
 		cpu_relax();
 }
@@ -207,7 +207,7 @@ static void serve(int calls)
 	spent = before - start;
 }
 
-/* What the tests look at. */
+/* Data for the tests. */
 
 static const struct {
 	const char *name;

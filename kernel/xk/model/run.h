@@ -15,6 +15,7 @@
 /* Counts a fault: memory could not be accessed, so the default is used. Returns -EFAULT. */
 int xk_fault(const struct xk_live_site *site);
 
+/* Counts a hit of the site. */
 static __always_inline void xk_count_hit(const struct xk_live_site *site)
 {
 	this_cpu_inc(site->counters->hits);
@@ -27,6 +28,7 @@ static __always_inline void xk_set_value(const struct xk_live_site *site, u64 va
 	*(u64 *)((char *)regs + site->native.to) = value;
 }
 
+/* Runs an update that only sets a register. Returns 0. */
 static __always_inline int
 xk_run_value(const struct xk_live_site *site, const struct xk_site_values *values,
 	     struct pt_regs *regs)
@@ -36,6 +38,7 @@ xk_run_value(const struct xk_live_site *site, const struct xk_site_values *value
 	return 0;
 }
 
+/* Runs native code. Returns 0 or -EFAULT. */
 static __always_inline int
 xk_run_code(const struct xk_live_site *site, const struct xk_site_values *values,
 	    struct pt_regs *regs)
@@ -46,6 +49,7 @@ xk_run_code(const struct xk_live_site *site, const struct xk_site_values *values
 	return 0;
 }
 
+/* Interprets the operations. Returns 0 or -EFAULT. */
 static __always_inline int
 xk_run_plain(const struct xk_live_site *site, const struct xk_site_values *values,
 	     struct pt_regs *regs)

@@ -68,11 +68,13 @@ struct xk_operand {
 	unsigned long address;	/* of a variable */
 };
 
+/* The operand is a register. */
 static inline struct xk_operand xk_in(enum xk_gpr reg)
 {
 	return (struct xk_operand) { .kind = XK_IN_REG, .reg = reg };
 }
 
+/* The operand is in memory, at a displacement from a register. */
 static inline struct xk_operand xk_at(enum xk_gpr base, s32 displacement)
 {
 	return (struct xk_operand) {
@@ -80,6 +82,7 @@ static inline struct xk_operand xk_at(enum xk_gpr base, s32 displacement)
 	};
 }
 
+/* The operand is a variable of the module, addressed relative to rip. */
 static inline struct xk_operand xk_variable(const void *variable)
 {
 	return (struct xk_operand) {
@@ -87,6 +90,7 @@ static inline struct xk_operand xk_variable(const void *variable)
 	};
 }
 
+/* Returns the address of the next instruction. */
 static inline unsigned long xk_emit_here(const struct xk_emitter *out)
 {
 	return out->base + out->len;
@@ -98,6 +102,8 @@ void xk_emit(struct xk_emitter *out, const void *bytes, unsigned int len);
 /* width: 1, 2, 4 or 8 bytes. It is that of the result if the opcode implies the operand's. */
 void xk_emit_insn(struct xk_emitter *out, u8 width, u16 opcode, u8 reg,
 		  struct xk_operand operand);
+
+/* Emit a push and a pop of a register. */
 void xk_emit_push(struct xk_emitter *out, enum xk_gpr reg);
 void xk_emit_pop(struct xk_emitter *out, enum xk_gpr reg);
 

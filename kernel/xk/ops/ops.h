@@ -66,6 +66,7 @@ static __always_inline u64 *xk_reg(struct pt_regs *regs, unsigned int number)
 	return (u64 *)((char *)regs + xk_reg_offset[number]);
 }
 
+/* Returns a mask of the low `width` bytes. */
 static __always_inline u64 xk_width_mask(u8 width)
 {
 	return ~0ULL >> (64 - 8 * width);

@@ -149,6 +149,7 @@ static __always_inline bool xk_bpf_enter(void)
 	return true;
 }
 
+/* Ends what xk_bpf_enter() began. Preemption is still disabled. */
 static __always_inline void xk_bpf_leave(void)
 {
 	this_cpu_dec(*xk_bpf_active);
@@ -181,6 +182,8 @@ void xk_activation_destroy(struct xk_live_policy *policy);
  */
 int xk_activation_arm(struct xk_live_policy *policy, const struct xk_tune *tune,
 		      struct xk_error *error);
+
+/* `module` is being removed: stops tracking activations in it. */
 void xk_activation_await_module(struct xk_live_policy *policy, const struct xk_tune *tune,
 				const struct module *module);
 

@@ -61,6 +61,7 @@ struct kprobe *xk_kprobe_at(unsigned long address);
 unsigned long xk_registering_start(void);
 unsigned long xk_registering_end(void);
 
+/* Whether the address is in register_kprobe(). */
 static inline bool xk_is_registering(unsigned long address)
 {
 	return address >= xk_registering_start() && address < xk_registering_end();

@@ -52,6 +52,8 @@ struct xk_scan {
  */
 struct xk_range_set *xk_range_set_create(struct xk_tune *const *tunes, unsigned int nr,
 					 bool scopes);
+
+/* Whether the two sets contain the same ranges. */
 bool xk_range_sets_equal(const struct xk_range_set *a, const struct xk_range_set *b);
 
 /* Creates an empty list with room for all existing threads; NULL without memory. May sleep. */

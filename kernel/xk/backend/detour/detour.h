@@ -30,17 +30,37 @@ void xk_stub_set_values(struct xk_stub *stub, const struct xk_values *values);
  * knows which thread uses which version. When it is over, stubs that need no handler are redirected
  * to their other path.
  */
+
+/* Whether a selector must change for `next` to come into force. */
 bool xk_detours_need_stop(const struct xk_tune *tune, const struct xk_values *next);
+
+/*
+ * The change that redirects all selectors to the handler. Returns NULL if there is none, or -ENOMEM
+ * as ERR_PTR().
+ */
 struct xk_text_change *xk_detours_change_text(struct xk_tune *const *tunes, unsigned int nr,
 					      bool settling);
+
+/* Records that all stubs call their handlers. */
 void xk_detours_changed(struct xk_text_change *change, struct xk_tune *const *tunes,
 			unsigned int nr);
+
+/* Frees a change. */
 void xk_detours_free_change(struct xk_text_change *change);
+
+/*
+ * Redirects the selectors to the paths of the version in force, in a stop. Without memory, the
+ * stubs continue to call their handlers.
+ */
 void xk_detours_settle(struct xk_tune *const *tunes, unsigned int nr);
 
 /* retire.c. Hooks: the sites are detours no longer. */
 void xk_detours_retire(struct xk_live_site **sites, unsigned int nr);
+
+/* Frees retired stubs, if possible. Stops the machine. */
 void xk_detours_reclaim(void);
+
+/* The text of `module` is about to be freed: forgets the jumps of retired stubs in it. */
 void xk_detours_module_going(const struct module *module);
 /* Waits until no stub is in use. Without xk_lock; sleeps. */
 void xk_detours_exit(void);

@@ -72,10 +72,21 @@ bool xk_patches_all(const struct xk_live_patch *patch,
 /* change.c: hooks of the backend. */
 struct xk_text_change *xk_patches_change_text(struct xk_tune *const *tunes, unsigned int nr,
 					      bool settling);
+
+/* In the stop: an instruction that someone else changed or probes; or 0. */
 unsigned long xk_patches_find_obstacle(const struct xk_text_change *change);
+
+/* Records the bytes that were written. */
 void xk_patches_changed(struct xk_text_change *change, struct xk_tune *const *tunes,
 			unsigned int nr);
+
+/* Frees a change. */
 void xk_patches_free(struct xk_text_change *change);
+
+/*
+ * Writes the value in force into the sites. Needs a stop unless they hold it already. Returns 0, or
+ * an error with its reason in `error`.
+ */
 int xk_patches_arm(struct xk_live_site **sites, unsigned int nr, struct xk_error *error);
 
 extern const struct xk_backend xk_backend_patch;

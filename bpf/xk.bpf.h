@@ -47,7 +47,7 @@ extern u64 xk_default(xk_handle_t xk_ctx) __ksym;
 /* The value as it stands: set in this execution, or in force where nobody sets one. */
 extern u64 xk_value(xk_handle_t xk_ctx) __ksym;
 
-/* Whether all threads have gone over to the policy, and not this one only. */
+/* Whether all threads have switched to the policy, and not this one only. */
 extern bool xk_transition_done(xk_handle_t xk_ctx) __ksym;
 
 /* Whether a thread is here: `current` means nothing to an interrupt above it. */

@@ -147,12 +147,3 @@ unsigned int xk_ignored_describe(struct xk_tune *tune, s32 *numbers)
 		numbers[i] = task_pid_nr(tune->ignored[i]);
 	return tune->nr_ignored;
 }
-
-void xk_ignored_free(struct xk_tune *tune)
-{
-	unsigned int i;
-
-	for (i = 0; i < tune->nr_ignored; i++)
-		put_task_struct(tune->ignored[i]);
-	tune->nr_ignored = 0;
-}

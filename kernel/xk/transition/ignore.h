@@ -28,7 +28,4 @@ bool xk_is_ignored(const struct xk_live_transition *transition, const struct tas
  */
 unsigned int xk_ignored_describe(struct xk_tune *tune, s32 *numbers);
 
-/* Drops the references to all ignored threads. */
-void xk_ignored_free(struct xk_tune *tune);
-
 #endif /* _XK_IGNORE_H */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* As the paper's: nothing before every thread has gone over. */
+/* As the paper's: nothing until all threads have switched. */
 #include "xk.bpf.h"
 
 XK_TUNE(when_done, "HOLD")

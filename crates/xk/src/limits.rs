@@ -6,7 +6,7 @@ use xk_table::{Range, ScopeTable};
 
 use crate::exit::{Exit, Failure};
 use crate::output::{listed, range};
-use crate::verbs::title;
+use crate::tunes::title;
 
 /// Most compiled values that a message lists.
 const LISTED: usize = 16;

@@ -16,6 +16,7 @@ mod output;
 mod policies;
 mod rules;
 mod signals;
+mod tunes;
 mod unit;
 mod value;
 mod variables;

@@ -20,13 +20,14 @@ use xk_runtime::{Error as RuntimeError, TuneStatus};
 use self::goal::{Goals, Resolver, To};
 use self::plan::{plan, InForce, Step, Within};
 use self::record::Keeper;
+use super::get;
 use super::transition::{self, Options};
-use super::{device_if_loaded, get, is_tune_of, title_of};
 use crate::context::{running, Folders, Tables};
 use crate::exit::{Exit, Failure, Result};
 use crate::output::{print_json, Columns, Paint};
 use crate::policies::Group;
 use crate::rules::Rules;
+use crate::tunes::{device_if_loaded, is_tune_of, title_of};
 use crate::unit;
 
 const FOLDER: &str = "/etc/xk.d";

@@ -16,11 +16,12 @@ use xk_span::confine::{ConfineError, Confiner};
 use xk_table::{KernelRef, ScopeTable};
 
 use super::extend::Extender;
-use super::{scopes, title};
+use super::scopes;
 use crate::context::Folders;
 use crate::exit::{Exit, Failure, Result};
 use crate::kernel::KernelOf;
 use crate::output::{count, values, Paint};
+use crate::tunes::title;
 
 /// Bound of one question to the solver.
 pub(super) const SOLVER_SECONDS: u64 = 30;

@@ -3,9 +3,9 @@
 use xk_runtime::{Change, Device, Mode, Target, Transition, TuneStatus};
 
 use super::transition::{self, Options};
-use super::{owner, title_of};
 use crate::context::Tables;
 use crate::exit::{Failure, Result};
+use crate::tunes::{owner, title_of};
 
 /// A tune that belongs to a process ends with it, and by nothing else.
 ///

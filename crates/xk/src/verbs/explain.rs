@@ -6,10 +6,11 @@ use serde_json::{json, Value};
 use xk_sie::words::fit_words;
 use xk_table::{CriticalSpan, DataSite, Fit, Function, Indirection, Kind, ProbeKind, Proof, ScopeTable, When};
 
-use super::{scopes, title};
+use super::scopes;
 use crate::context::{Folders, TablesOf};
 use crate::exit::Result;
 use crate::output::{count, listed, print_json, range, to_json, Paint};
+use crate::tunes::title;
 use crate::{limits, unit, words};
 
 /// So many compiled values are listed.

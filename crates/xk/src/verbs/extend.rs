@@ -12,12 +12,12 @@ use xk_sie::verify::verify;
 use xk_table::ScopeTable;
 
 use super::build::{Progress, SOLVER_SECONDS};
-use super::title;
 use crate::context::{Folders, Tables};
 use crate::exit::{Exit, Failure, Result};
 use crate::kernel::{booted, KernelOf};
 use crate::limits::not_accepted;
 use crate::output::Paint;
+use crate::tunes::title;
 use crate::unit;
 use crate::value::Quantity;
 

@@ -7,11 +7,11 @@ use std::path::PathBuf;
 
 use xk_table::ScopeTable;
 
-use super::title;
 use crate::context::Folders;
 use crate::exit::{Failure, Result};
 use crate::kernel::KernelOf;
 use crate::output::{values, Paint};
+use crate::tunes::title;
 use crate::variables::{at_sites, read, AtSite};
 
 /// Arguments of `xk gen`.

@@ -4,11 +4,11 @@ use serde_json::json;
 use xk_const::Spec;
 use xk_runtime::{Probe, TuneStatus};
 
-use super::{device_to_read, is_tune_of, title};
 use crate::context::{running, Folders};
 use crate::exit::Result;
 use crate::names;
 use crate::output::{print_json, Paint};
+use crate::tunes::{device_to_read, is_tune_of, title};
 
 /// Arguments of `xk get`.
 #[derive(Debug, clap::Args)]

@@ -2,10 +2,10 @@
 
 use serde_json::json;
 
-use super::{device_to_read, is_tune_of};
 use crate::context::{Folders, Tables, TablesOf};
 use crate::exit::Result;
 use crate::output::{count, print_json, to_json, values, Columns, Paint};
+use crate::tunes::{device_to_read, is_tune_of};
 use crate::unit;
 use xk_runtime::TuneStatus;
 use xk_table::KernelRef;

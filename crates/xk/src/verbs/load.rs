@@ -15,7 +15,6 @@ use xk_table::ScopeTable;
 
 use super::set::By;
 use super::transition::{self, Options};
-use super::{is_tune_of, owner, title, title_of};
 use crate::addresses::Addresses;
 use crate::context::{running, Folders, Tables};
 use crate::exit::{Exit, Failure, Result};
@@ -23,6 +22,7 @@ use crate::output::Paint;
 use crate::policies::{groups, Group, Member};
 use crate::rules::Rules;
 use crate::signals;
+use crate::tunes::{is_tune_of, owner, title, title_of};
 
 /// Arguments of `xk load`.
 #[derive(Debug, clap::Args)]

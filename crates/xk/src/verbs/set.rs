@@ -15,12 +15,12 @@ use super::extend;
 use super::load::Stay;
 use super::scoped::{self, Whom};
 use super::transition::{self, Options};
-use super::{is_tune_of, owner, probe_word, title};
 use crate::addresses::Addresses;
 use crate::context::{running, Folders, Tables};
 use crate::exit::{Exit, Failure, Result};
 use crate::output::{Columns, Paint};
 use crate::rules::Rules;
+use crate::tunes::{is_tune_of, owner, probe_word, title};
 use crate::value::{self, Quantity};
 use crate::{limits, signals, unit};
 
@@ -346,7 +346,7 @@ fn report(changes: &[Change<'_>], loaded: &[Loaded], tunes: &[TuneStatus]) {
 
 /// What is remarkable about how a site is reached.
 fn note(site: &SiteStatus, span: Option<&CriticalSpan>) -> String {
-    if let Some(note) = super::no_backend(site) {
+    if let Some(note) = crate::tunes::no_backend(site) {
         return note;
     }
     let expected = span.map(|span| (span.indirection.probe, span.indirection.probe_reason.as_deref()));

@@ -9,10 +9,10 @@ use std::process::Command;
 
 use xk_table::ScopeTable;
 
-use super::title;
 use crate::addresses::Addresses;
 use crate::context::{running, Folders};
 use crate::exit::{Failure, Result};
+use crate::tunes::title;
 
 /// Arguments of `xk sign`.
 #[derive(Debug, clap::Args)]

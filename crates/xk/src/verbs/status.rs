@@ -8,12 +8,12 @@ use xk_runtime::{
     Device, Error as RuntimeError, PolicyStatus, Probe, SitePolicy, SiteStatus, State, Stops, TuneStatus,
 };
 
-use super::{owner, probe_word, title_of};
 use crate::context::{running, Folders, Tables};
 use crate::exit::Result;
 use crate::output::{count, print_json, values, Columns, Paint};
 use crate::policies::Group;
 use crate::rules::Rules;
+use crate::tunes::{owner, probe_word, title_of};
 
 /// Arguments of `xk status`.
 #[derive(Debug, clap::Args)]

@@ -13,10 +13,10 @@ use xk_runtime::{Device, Error as RuntimeError, Probe, SiteStatus, TuneStatus};
 
 use super::status::{histogram, place};
 use super::transition::parse_time;
-use super::{probe_word, title_of};
 use crate::context::{running, Folders, Tables};
 use crate::exit::{Failure, Result};
 use crate::output::{count, Columns};
+use crate::tunes::{probe_word, title_of};
 
 /// Arguments of `xk top`.
 #[derive(Debug, clap::Args)]

@@ -6,9 +6,9 @@ use clap::ValueEnum;
 use xk_runtime::{Change, Device, Error as RuntimeError, Mode, Outcome, State, Transition, TuneStatus};
 use xk_table::ScopeTable;
 
-use super::{title, title_of};
 use crate::context::Tables;
 use crate::exit::{Exit, Failure, Result};
+use crate::tunes::{title, title_of};
 
 /// When threads go over to another value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

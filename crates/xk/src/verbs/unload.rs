@@ -2,11 +2,12 @@
 
 use xk_runtime::TuneStatus;
 
+use super::ending;
 use super::transition::Options;
-use super::{device_if_loaded, ending, title_of};
 use crate::context::{running, Folders};
 use crate::exit::{Failure, Result};
 use crate::policies::{groups, Group};
+use crate::tunes::{device_if_loaded, title_of};
 
 /// Arguments of `xk unload`.
 #[derive(Debug, clap::Args)]

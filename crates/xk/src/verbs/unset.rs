@@ -3,11 +3,12 @@
 use xk_const::Spec;
 use xk_runtime::TuneStatus;
 
+use super::ending;
 use super::transition::Options;
-use super::{device_if_loaded, ending, is_tune_of, title, title_of};
 use crate::context::{running, Folders, Tables};
 use crate::exit::{Failure, Result};
 use crate::names;
+use crate::tunes::{device_if_loaded, is_tune_of, title, title_of};
 
 /// Arguments of `xk unset`.
 #[derive(Debug, clap::Args)]

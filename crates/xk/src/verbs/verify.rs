@@ -13,11 +13,11 @@ use xk_span::confine::wrong_windows;
 use xk_table::{KernelRef, ScopeTable, StoreError};
 
 use super::build::{Progress, SOLVER_SECONDS};
-use super::title;
 use crate::context::Folders;
 use crate::exit::{Exit, Failure, Result};
 use crate::kernel::KernelOf;
 use crate::output::{count, print_json, to_json, values, Paint};
+use crate::tunes::title;
 
 /// Arguments of `xk verify`.
 #[derive(Debug, clap::Args)]

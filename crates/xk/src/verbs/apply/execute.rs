@@ -17,9 +17,10 @@ use crate::exit::{Failure, Result};
 use crate::policies::Group;
 use crate::rules::Rules;
 use crate::signals;
+use crate::tunes::title;
 use crate::verbs::load::{self, Part};
+use crate::verbs::set;
 use crate::verbs::transition::{self, Options};
-use crate::verbs::{set, title};
 
 /// What the work needs.
 pub struct Work<'a> {

@@ -16,8 +16,9 @@ use crate::context::{Folders, Tables};
 use crate::exit::{Failure, Result};
 use crate::policies::Group;
 use crate::rules::Rules;
+use crate::tunes::title;
 use crate::verbs::set::By;
-use crate::verbs::{load, scoped, set, title};
+use crate::verbs::{load, scoped, set};
 
 /// A constant as it shall be.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use super::goal::{Goal, Goals, To};
 use super::record::{Applied, Record};
 use crate::exit::{Failure, Result};
 use crate::policies::Group;
-use crate::verbs::{is_tune_of, owner};
+use crate::tunes::{is_tune_of, owner};
 
 /// What becomes of one constant.
 #[derive(Debug)]

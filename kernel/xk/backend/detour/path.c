@@ -91,8 +91,8 @@ static void set_in_force(struct xk_stub *stub, struct xk_pokes *pokes)
 }
 
 /* Returns NULL if nothing changes, or -ENOMEM as ERR_PTR(). */
-static struct xk_pokes *collect_paths(struct xk_tune *const *tunes, unsigned int nr,
-				      visit_fn visit)
+static struct xk_pokes *collect_selectors(struct xk_tune *const *tunes, unsigned int nr,
+					  visit_fn visit)
 {
 	struct xk_pokes *pokes;
 	unsigned int i, sites = 0;
@@ -122,7 +122,7 @@ struct xk_text_change *xk_detours_change_text(struct xk_tune *const *tunes, unsi
 
 	if (settling)
 		return NULL;
-	pokes = collect_paths(tunes, nr, add_handler);
+	pokes = collect_selectors(tunes, nr, add_handler);
 	if (IS_ERR_OR_NULL(pokes))
 		return ERR_CAST(pokes);
 	change = kzalloc(sizeof(*change), GFP_KERNEL);
@@ -172,7 +172,7 @@ void xk_detours_settle(struct xk_tune *const *tunes, unsigned int nr)
 	struct xk_pokes *pokes;
 
 	visit_stubs(tunes, nr, set_in_force, NULL);
-	pokes = collect_paths(tunes, nr, add_in_force);
+	pokes = collect_selectors(tunes, nr, add_in_force);
 	if (IS_ERR_OR_NULL(pokes))
 		return;
 	if (xk_poke_stopped(pokes, NULL, NULL))

@@ -275,6 +275,9 @@ void xk_sites_await_module(struct xk_tune *tune, const struct module *module)
 
 		if (!is_in(site, module))
 			continue;
+		/* Of a site that was prepared and could not be armed. */
+		if (site->backend->destroy)
+			site->backend->destroy(site);
 		site->phase = XK_PHASE_WAITING;
 		site->place.function = 0;
 		site->address = 0;

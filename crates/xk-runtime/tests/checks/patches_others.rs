@@ -175,9 +175,15 @@ pub fn what_could_not_be_written_into_a_module_is_not_there() {
     assert!(reason.contains("xk_target_value+0x5: others changed or probe these instructions"), "{reason}");
     assert!(holds_default(), "{:x?}", running("text"));
     assert_eq!((target("value"), target("init")), ("32".into(), "32 32".into()));
-    tune.unload().unwrap();
     Atomic.tell("probe 0").unwrap();
+
+    // What was prepared for it goes with the module: nothing of it is left when xk.ko goes.
+    fresh_target();
+    assert_eq!((only_site(&tune).probe, target("value")), (Probe::Patch, "128".into()));
+    tune.unload().unwrap();
     assert_eq!(running("text"), before);
+    assert!(run("rmmod", &["xk"]));
+    insmod(XK_KO);
 
     // A probe instead is armed over what it was proved with.
     let tune = load_by(Backend::AutoGlobal, &value_table(), 128).unwrap();

@@ -1,8 +1,7 @@
 //! The value that a person asks for: `128`, `-1`, `0x40`, `4K`, `20ms`.
 //!
-//! Text in, a number or an amount of time out. Refuses what is no number and
-//! suffixes that it does not know; whether a number fits is the range's
-//! business, whether an amount of time can be said at all is the business of `unit.rs`.
+//! In: text. Out: a number or an amount of time. Refuses text that is no number, and unknown suffixes.
+//! Does not check whether the number is in a range, nor whether a constant is an amount of time (`unit.rs`).
 
 /// A unit of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

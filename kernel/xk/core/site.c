@@ -362,7 +362,7 @@ static void sum_counters(const struct xk_live_site *site, struct xk_site_info *i
 	for_each_possible_cpu(cpu)
 		info->hits += READ_ONCE(per_cpu_ptr(site->counters, cpu)->hits);
 	info->applied = info->hits - info->faults;
-	info->missed = site->backend->missed(site);
+	info->missed = site->backend->missed ? site->backend->missed(site) : site->missed;
 }
 
 static u32 probe_flags(const struct xk_live_site *site)

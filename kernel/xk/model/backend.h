@@ -75,7 +75,7 @@ struct xk_backend {
 	void (*destroy)(struct xk_live_site *site);
 
 	enum xk_armed_state (*state)(const struct xk_live_site *site);
-	/* Number of executions that are known to have used the default. */
+	/* Number of executions that are known to have used the default. NULL: site.missed. */
 	u64 (*missed)(const struct xk_live_site *site);
 	/*
 	 * Returns more XK_SITE_* flags for user space. Of an object, fills `info` with what it

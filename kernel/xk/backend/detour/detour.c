@@ -185,11 +185,6 @@ static enum xk_armed_state detour_state(const struct xk_live_site *site)
 	return XK_STATE_UNKNOWN;
 }
 
-static u64 detour_missed(const struct xk_live_site *site)
-{
-	return site->missed;
-}
-
 static u32 detour_describe(const struct xk_live_site *site, struct xk_site_info *info)
 {
 	const struct xk_stub *stub = xk_detour_stub(site);
@@ -233,7 +228,6 @@ const struct xk_backend xk_backend_detour = {
 	.disarm = xk_detours_retire,
 	.destroy = detour_destroy,
 	.state = detour_state,
-	.missed = detour_missed,
 	.describe = detour_describe,
 	.extent = detour_extent,
 	.undo = detour_undo,

@@ -259,11 +259,6 @@ static enum xk_armed_state patch_state(const struct xk_live_site *site)
 	return xk_patches_all(patch, xk_patch_in_force) ? XK_STATE_PATCHED : XK_STATE_UNKNOWN;
 }
 
-static u64 patch_missed(const struct xk_live_site *site)
-{
-	return site->missed;
-}
-
 static u32 patch_describe(const struct xk_live_site *site, struct xk_site_info *info)
 {
 	return xk_patch_of(site) ? XK_SITE_UNCOUNTED : 0;
@@ -279,7 +274,6 @@ const struct xk_backend xk_backend_patch = {
 	.disarm = patch_disarm,
 	.destroy = release,
 	.state = patch_state,
-	.missed = patch_missed,
 	.describe = patch_describe,
 	.extent = patch_extent,
 	.undo = patch_undo,

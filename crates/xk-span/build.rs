@@ -5,5 +5,5 @@
 mod fingerprint;
 
 fn main() -> std::io::Result<()> {
-    fingerprint::set("XK_SPANS", &["xk-kernel", "xk-span", "xk-table"])
+    fingerprint::set("XK_SPANS", &["xk-kernel", "xk-lift", "xk-span", "xk-table"])
 }

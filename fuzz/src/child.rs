@@ -16,8 +16,8 @@ use rustix::process::{setrlimit, Resource, Rlimit};
 use sha2::{Digest, Sha256};
 
 use crate::mutate::mutate;
-use crate::random::Random;
 use crate::targets::{find, Input, Target};
+use xk_testing::Random;
 
 /// Inputs that are chosen more often: the seeds.
 const EARLY: usize = 8;

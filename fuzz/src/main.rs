@@ -7,7 +7,6 @@
 
 mod child;
 mod mutate;
-mod random;
 mod seeds;
 mod targets;
 mod watch;

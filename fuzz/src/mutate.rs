@@ -1,24 +1,22 @@
 //! Inputs from inputs: what storage, networks and people do to bytes, and what
 //! parsers do not expect. The same seed gives the same inputs.
 
-use crate::random::Random;
+use xk_testing::Random;
 
 /// No input grows beyond this.
 const LONGEST: usize = 1 << 16;
 
-impl Random {
-    /// A number that is small most of the time.
-    fn length(&mut self, limit: usize) -> usize {
-        let bits = self.below(14);
-        self.below((1 << bits) + 1).min(limit)
-    }
+/// A number that is small most of the time.
+fn length(random: &mut Random, limit: usize) -> usize {
+    let bits = random.below(14);
+    random.below((1 << bits) + 1).min(limit)
+}
 
-    /// A range of `length`, anywhere.
-    fn piece(&mut self, length: usize) -> std::ops::Range<usize> {
-        let start = self.below(length);
-        let size = self.length(length - start);
-        start..start + size
-    }
+/// A range of `length`, anywhere.
+fn piece(random: &mut Random, length: usize) -> std::ops::Range<usize> {
+    let start = random.below(length);
+    let size = self::length(random, length - start);
+    start..start + size
 }
 
 /// Integers at which arithmetic goes wrong.
@@ -57,14 +55,14 @@ fn once(bytes: &mut Vec<u8>, other: &[u8], random: &mut Random) {
         0 => bytes.truncate(at),
         1 | 2 => integer(bytes, at, random),
         3 => digits(bytes, random),
-        4 => drop(bytes.drain(random.piece(bytes.len()))),
+        4 => drop(bytes.drain(piece(random, bytes.len()))),
         5 => {
-            let piece = bytes[random.piece(bytes.len())].to_vec();
+            let piece = bytes[piece(random, bytes.len())].to_vec();
             bytes.splice(at..at, piece);
         }
         6 => repeat(bytes, at, random),
         7 => {
-            let piece = other[random.piece(other.len())].to_vec();
+            let piece = other[piece(random, other.len())].to_vec();
             bytes.splice(at..at, piece);
         }
         8 => {
@@ -72,10 +70,10 @@ fn once(bytes: &mut Vec<u8>, other: &[u8], random: &mut Random) {
             bytes.truncate(at);
             bytes.extend(&other[random.below(other.len())..]);
         }
-        9 => bytes.insert(at, random.next() as u8),
+        9 => bytes.insert(at, random.next_u64() as u8),
         _ => {
             if let Some(byte) = bytes.get_mut(at) {
-                *byte ^= if random.below(2) == 0 { 1 << random.below(8) } else { random.next() as u8 };
+                *byte ^= if random.below(2) == 0 { 1 << random.below(8) } else { random.next_u64() as u8 };
             }
         }
     }
@@ -111,7 +109,7 @@ fn digits(bytes: &mut Vec<u8>, random: &mut Random) {
 
 /// A piece stands there many times.
 fn repeat(bytes: &mut Vec<u8>, at: usize, random: &mut Random) {
-    let size = random.length(bytes.len() - at).min(256);
+    let size = length(random, bytes.len() - at).min(256);
     let piece = bytes[at..at + size].repeat(1 << random.below(11));
     bytes.splice(at..at, piece.into_iter().take(LONGEST));
 }

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use anyhow::{ensure, Context, Result};
 use serde::Serialize;
-use xk_sie::pipeline::noreturns;
+use xk_analysis::pipeline::noreturns;
 use xk_span::callers::Callers;
 use xk_span::scope::{address, scopes};
 use xk_span::text;

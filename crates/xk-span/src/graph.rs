@@ -8,7 +8,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind};
-use xk_sie::prototypes::is_transparent;
+use xk_lift::prototypes::is_transparent;
 
 use crate::world::World;
 

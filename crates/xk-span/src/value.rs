@@ -17,7 +17,7 @@ pub const RSP: usize = 4;
 /// Number of the frame pointer.
 const RBP: usize = 5;
 /// The registers that pass arguments, in order.
-pub const ARGUMENTS: [usize; 6] = xk_sie::flow::ARGUMENTS;
+pub const ARGUMENTS: [usize; 6] = xk_lift::flow::ARGUMENTS;
 /// rax, rcx, rdx, rsi, rdi, r8 to r11 (System V ABI).
 pub const CALLER_SAVED: u32 = 0x0fc7;
 
@@ -191,7 +191,7 @@ impl Values {
             _ => {
                 let thunk = world.function_at(insn.near_branch_target())?.called("__x86_indirect_")?;
                 let register = thunk.rsplit('_').next()?;
-                self.regs[xk_sie::state::REGISTERS.iter().position(|name| *name == register)?]
+                self.regs[xk_lift::state::REGISTERS.iter().position(|name| *name == register)?]
             }
         };
         match value {

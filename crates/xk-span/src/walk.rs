@@ -348,7 +348,7 @@ impl<'w> Walk<'w> {
                 }
             }
             (Where::Based(Some(register), at), _) => {
-                format!("memory at {at:#x}(%{})", xk_sie::state::REGISTERS[usize::from(register & 15)])
+                format!("memory at {at:#x}(%{})", xk_lift::state::REGISTERS[usize::from(register & 15)])
             }
             _ => "memory at an address that is computed".to_owned(),
         }

@@ -1,7 +1,7 @@
 //! The operations of an in-kernel update, as data.
 //!
 //! The meaning of each operation is defined once, in `kernel/xk/uapi/xk.h`;
-//! the numbers here are the numbers there (a test compares them). `xk-sie`
+//! the numbers here are the numbers there (a test compares them). `xk-analysis`
 //! gives them bit-vector semantics for the proofs; `kernel/xk/ops/ops.c` executes
 //! them.
 

@@ -1,7 +1,7 @@
 //! Why no other values of a constant may be set, in words.
 
-use xk_sie::fit::fits_without_wrapping;
-use xk_sie::words::fit_words;
+use xk_analysis::fit::fits_without_wrapping;
+use xk_analysis::words::fit_words;
 use xk_table::{Range, ScopeTable};
 
 use crate::exit::{Exit, Failure};

@@ -49,7 +49,7 @@ not accepted), 4 drift (another kernel, or altered code), 5 unsupported here (xk
 
 fn main() -> ExitCode {
     signals::end_on_closed_pipe();
-    if xk_sie::BROKEN_RULE {
+    if xk_lift::BROKEN_RULE {
         eprintln!("error: this xk was built with the feature broken-rule, and its proofs are wrong: build it without");
         return ExitCode::FAILURE;
     }

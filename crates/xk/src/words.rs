@@ -1,7 +1,7 @@
 //! The operations of an update in words: temporaries are folded into the
 //! expressions that use them, so that one line says what one effect is.
 
-use xk_sie::words::fit_words;
+use xk_analysis::words::fit_words;
 use xk_table::{AsmLine, CriticalSpan, Fit, Form, Op, OpCode, STATUS_FLAGS};
 
 /// One line per register, flag group or memory cell that the update writes.

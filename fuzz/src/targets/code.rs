@@ -1,9 +1,9 @@
-//! What `xk-sie` reads: objects, types, format strings.
+//! What `xk-lift` reads: objects, types, format strings.
 
 use anyhow::Result;
-use xk_sie::flow::{successors, Flow};
-use xk_sie::object::Object;
-use xk_sie::prototypes::{conversions, Prototypes};
+use xk_lift::flow::{successors, Flow};
+use xk_lift::object::Object;
+use xk_lift::prototypes::{conversions, Prototypes};
 
 use super::{said, Input};
 use crate::seeds;

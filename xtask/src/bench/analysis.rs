@@ -14,11 +14,10 @@ use std::time::Instant;
 
 use anyhow::{Context, Result as Fallible};
 use serde::{Deserialize, Serialize};
+use xk_analysis::pipeline::{Analyser, BuildError, Options};
+use xk_analysis::proof::Solver;
 use xk_const::{resolve, Index, Spec};
 use xk_kernel::{Image, Source, SourceHints, Tree};
-use xk_sie::pipeline::{build, BuildError, Options};
-use xk_sie::proof::Solver;
-use xk_table::KernelRef;
 
 use super::{rounded, say};
 use crate::lab;
@@ -190,8 +189,7 @@ impl Bench {
         analysis.stages.insert("kernel".into(), clock.lap());
         let constant = resolve(&tree, &Spec::parse(name)?)?;
         analysis.stages.insert("resolve".into(), clock.lap());
-        let kernel = KernelRef { release: image.id().release.clone(), build_id: image.id().build_id.clone() };
-        let built = build(&tree, &image, kernel, &constant, &self.solver, &options);
+        let built = Analyser::new(image, tree, self.solver.clone())?.analyse(&constant, &options);
         let seconds = clock.lap();
         match built {
             Ok(table) => {

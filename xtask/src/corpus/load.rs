@@ -12,9 +12,9 @@ use std::collections::BTreeMap;
 
 use anyhow::{bail, ensure, Context, Result};
 use serde::{Deserialize, Serialize};
+use xk_analysis::pipeline::Analyser;
+use xk_analysis::proof::Solver;
 use xk_runtime::Backend;
-use xk_sie::pipeline::noreturns;
-use xk_span::confine::Confiner;
 use xk_table::{CriticalSpan, ProbeKind, ScopeTable};
 
 use super::guards::{self, Guards};
@@ -187,14 +187,14 @@ fn judge(found: &Found) -> Result<()> {
 fn wanted(outcomes: &[Outcome], results: &Results, backend: Backend) -> Result<Vec<Wanted>> {
     let (store, build_id) = results.store();
     let (image, tree) = worker::kernel()?;
-    let mut confiner = Confiner::new(noreturns(&tree)?);
+    let analyser = Analyser::new(image, tree, Solver::z3(worker::SOLVER_SECONDS)?)?;
     let mut wanted: Vec<Wanted> = Vec::new();
     for outcome in outcomes.iter().filter(|outcome| outcome.status == Status::Usable) {
         let id = outcome.constant.as_deref().unwrap_or_default();
         // Two rows may mean one constant.
         if wanted.iter().all(|known| known.id != id) {
             let mut table = store.load(build_id, id)?;
-            if confiner.confine(&image, &mut table)? {
+            if analyser.confine(&mut table)? {
                 store.save(&table)?;
             }
             match table.only_in_place() {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use xk_table::{ProbeKind, Proof, Range, ScopeTable, Values};
 
 use super::list::Row;
-pub use xk_sie::outcome::{Reason, Status};
+pub use xk_analysis::outcome::{Reason, Status};
 
 /// One constant. Its fields are those of the JSON line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

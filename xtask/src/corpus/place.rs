@@ -6,9 +6,9 @@
 use std::path::PathBuf;
 
 use anyhow::{ensure, Context, Result};
+use xk_analysis::proof::Solver;
+use xk_analysis::reuse::Keys;
 use xk_kernel::{Image, Tree};
-use xk_sie::proof::Solver;
-use xk_sie::reuse::Keys;
 use xk_table::{Ledger, Store};
 
 use super::list::Row;
@@ -26,7 +26,7 @@ const WORKER: &str = include_str!("worker.rs");
 pub fn tables() -> Result<PathBuf> {
     let own = std::env::var_os("XK_STORE").filter(|value| !value.is_empty()).map(PathBuf::from);
     ensure!(
-        own.is_some() || !xk_sie::BROKEN_RULE,
+        own.is_some() || !xk_lift::BROKEN_RULE,
         "this xtask was built with the feature broken-rule, and its tables are wrong: set XK_STORE to a folder for them"
     );
     own.map_or_else(|| Ok(lab::cache()?.join("tables")), Ok)

@@ -13,11 +13,11 @@ use std::sync::Mutex;
 use anyhow::{Context, Result};
 use iced_x86::{Decoder, DecoderOptions, OpKind};
 use serde::Serialize;
+use xk_analysis::pipeline::Options;
+use xk_analysis::proof::Solver;
+use xk_analysis::verify::{verify, Claim};
 use xk_const::{recall, Spec};
 use xk_kernel::{Image, Tree};
-use xk_sie::pipeline::Options;
-use xk_sie::proof::Solver;
-use xk_sie::verify::{verify, Claim};
 use xk_table::{ScopeTable, Values};
 
 use super::outcome::Outcome;

@@ -1,19 +1,17 @@
 //! The analysis of one constant after the other, in a process of its own: whatever happens to it, the
 //! run goes on. In: rows as JSON lines on standard input. Out: outcomes as JSON lines.
 
-use std::cell::RefCell;
 use std::io::{BufRead, Write};
 use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
+use xk_analysis::outcome::{unbuilt, unresolved};
+use xk_analysis::pipeline::{Analyser, Options};
+use xk_analysis::proof::Solver;
 use xk_const::{resolve, ConstId, Constant, ResolveError, Spec};
 use xk_kernel::{Image, Source, SourceHints, Tree};
-use xk_sie::outcome::{unbuilt, unresolved};
-use xk_sie::pipeline::{build, noreturns, BuildError, Options};
-use xk_sie::proof::Solver;
-use xk_span::confine::{ConfineError, Confiner};
-use xk_table::{KernelRef, ScopeTable, Store};
+use xk_table::Store;
 
 use super::list::Row;
 use super::outcome::{reason, Outcome, Status};
@@ -42,12 +40,9 @@ pub fn serve(jobs: usize) -> Result<()> {
 
 /// The kernel under study, with what every constant shares.
 pub struct Bench {
-    image: Image,
-    tree: Tree,
-    solver: Solver,
+    analyser: Analyser,
     store: Store,
     objects: PathBuf,
-    confiner: RefCell<Confiner>,
     jobs: usize,
 }
 
@@ -55,14 +50,10 @@ impl Bench {
     fn open(jobs: usize) -> Result<Self> {
         let (image, tree) = kernel()?;
         let cache = lab::cache()?;
-        let confiner = RefCell::new(Confiner::new(noreturns(&tree)?));
         Ok(Self {
-            image,
-            tree,
-            solver: Solver::z3(SOLVER_SECONDS)?,
+            analyser: Analyser::new(image, tree, Solver::z3(SOLVER_SECONDS)?)?,
             store: Store::new(place::tables()?),
             objects: cache.join("objects"),
-            confiner,
             jobs,
         })
     }
@@ -93,13 +84,14 @@ impl Bench {
     }
 
     fn analysed(&self, row: &Row, constant: &Constant, started: Instant) -> Result<Outcome> {
-        let id = self.image.id();
-        let kernel = KernelRef { release: id.release.clone(), build_id: id.build_id.clone() };
         let options = Options { cache: &self.objects, jobs: self.jobs, progress: &|_| {} };
-        let built = build(&self.tree, &self.image, kernel, constant, &self.solver, &options);
+        let analysed = self.analyser.analyse(constant, &options);
         let seconds = started.elapsed().as_secs_f64();
-        Ok(match built {
-            Ok(table) => self.keep(row, table, started)?,
+        Ok(match analysed {
+            Ok(table) => {
+                self.store.save(&table)?;
+                Outcome::with(row, &table, seconds)
+            }
             Err(error) => {
                 let (status, reason) = unbuilt(&error);
                 Outcome {
@@ -111,26 +103,12 @@ impl Bench {
         })
     }
 
-    /// With its safe spans, as `xk build` keeps it.
-    fn keep(&self, row: &Row, mut table: ScopeTable, started: Instant) -> Result<Outcome> {
-        match self.confiner.borrow_mut().confine(&self.image, &mut table) {
-            Ok(_) => {}
-            Err(ConfineError::Refused(refusal)) => {
-                let (status, reason) = unbuilt(&BuildError::Refused(refusal));
-                return Ok(Outcome::without(row, status, reason, started.elapsed().as_secs_f64()));
-            }
-            Err(error) => return Err(error.into()),
-        }
-        self.store.save(&table)?;
-        Ok(Outcome::with(row, &table, started.elapsed().as_secs_f64()))
-    }
-
     /// The constants that a row means. Where its name alone means several, those that stand on the
     /// row's line; where that is an expression, the literals in it.
     fn constants(&self, row: &Row) -> std::result::Result<Vec<Constant>, Unresolved> {
         let spec = row.spec().map_err(Unresolved::Row)?;
         let spec = Spec::parse(&spec).map_err(|error| Unresolved::Row(error.into()))?;
-        let error = match resolve(&self.tree, &spec) {
+        let error = match resolve(self.analyser.tree(), &spec) {
             Ok(constant) => return Ok(vec![constant]),
             Err(error) => error,
         };
@@ -140,7 +118,7 @@ impl Bench {
             _ => &[],
         };
         let there = candidates.iter().filter(|id| format!("{}:{}", id.path, id.line) == row.defined_at);
-        let meant: Vec<_> = there.map(|id| resolve(&self.tree, &Spec::Id(id.clone()))).collect();
+        let meant: Vec<_> = there.map(|id| resolve(self.analyser.tree(), &Spec::Id(id.clone()))).collect();
         if meant.is_empty() {
             return Err(Unresolved::Constant(error));
         }

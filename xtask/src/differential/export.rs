@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use serde::Serialize;
+use xk_analysis::identity::Deployed as _;
 use xk_const::{recall, BuildError, Constant, Opaque, Spec, Unit, QUICK};
 use xk_kernel::{Image, Tree};
-use xk_sie::flow::{Flow, ARGUMENTS};
-use xk_sie::identity::Deployed as _;
-use xk_sie::object::{Object, RelocTarget};
-use xk_sie::prototypes::Prototypes;
+use xk_lift::flow::{Flow, ARGUMENTS};
+use xk_lift::object::{Object, RelocTarget};
+use xk_lift::prototypes::Prototypes;
 use xk_table::ScopeTable;
 
 use crate::corpus::unseen::{numbers, one, Random};
@@ -77,7 +77,7 @@ impl Kernel {
     /// # Errors
     /// When the source cannot be read.
     pub fn new(image: Image, tree: Tree) -> Result<Self> {
-        let noreturns = xk_sie::pipeline::noreturns(&tree)?.into_iter().collect();
+        let noreturns = xk_analysis::pipeline::noreturns(&tree)?.into_iter().collect();
         Ok(Self { image, tree, noreturns })
     }
 }

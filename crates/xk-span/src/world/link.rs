@@ -113,7 +113,7 @@ impl World {
             }
         }
         let auxiliary = module.sections.iter().zip(starts).filter(|(section, _)| section.name == ".altinstr_aux");
-        text.extend(auxiliary.map(|(section, &start)| (start, start + section.size, xk_sie::object::AUXILIARY)));
+        text.extend(auxiliary.map(|(section, &start)| (start, start + section.size, xk_lift::object::AUXILIARY)));
         let first = self.functions.len();
         self.add_functions(text, owner);
         self.index_names(first);

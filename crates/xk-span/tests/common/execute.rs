@@ -4,16 +4,16 @@
 //! outside of the safe spans may read it.
 //!
 //! One path is followed; it ends where the two runs part, at a call that passes what
-//! differs, and at the end of the function. Instructions mean what `xk-sie`'s
+//! differs, and at the end of the function. Instructions mean what `xk-lift`'s
 //! semantics say, which its own tests hold against the processor.
 
 use std::collections::BTreeMap;
 
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
-use xk_sie::insn::{Insn, Node};
-use xk_sie::semantics::{step, Substitution};
-use xk_sie::state::{arithmetic, Flag, State, REGISTERS};
-use xk_sie::term::{Node as Term, TermId, Terms};
+use xk_lift::insn::{Insn, Node};
+use xk_lift::semantics::{step, Substitution};
+use xk_lift::state::{arithmetic, Flag, State, REGISTERS};
+use xk_lift::term::{Node as Term, TermId, Terms};
 use xk_span::frame::Frame;
 use xk_span::value::{gpr, Value, CALLER_SAVED, RSP};
 use xk_span::world::World;

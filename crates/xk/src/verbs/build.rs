@@ -2,18 +2,15 @@
 
 mod all;
 
-use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use xk_analysis::pipeline::{Analyser, BuildError, Options};
+use xk_analysis::proof::Solver;
 use xk_const::{patched, recall, ResolveError, Spec};
-use xk_kernel::{Image, Tree};
-use xk_sie::pipeline::{build, noreturns, BuildError, Options};
-use xk_sie::proof::Solver;
-use xk_span::confine::{ConfineError, Confiner};
-use xk_table::{KernelRef, ScopeTable};
+use xk_table::ScopeTable;
 
 use super::extend::Extender;
 use super::scopes;
@@ -78,10 +75,9 @@ pub fn run(args: Args) -> Result {
     if started.elapsed().as_secs() > 1 {
         eprintln!("{}", paint.dim(&format!("prepare: {:.1} s", started.elapsed().as_secs_f64())));
     }
-    let noreturns = noreturns(&tree).map_err(|error| Failure::error(error.to_string()))?;
-    let confiner = RefCell::new(Confiner::new(noreturns));
+    let analyser = Analyser::new(image, tree, solver).map_err(|error| Failure::error(error.to_string()))?;
     let jobs = args.jobs.map_or(processors, usize::from);
-    let bench = Bench { image, tree, solver, folders, confiner, jobs };
+    let bench = Bench { analyser, folders, jobs };
 
     if let Some(part) = &args.all_in {
         return all::run(&bench, part, args.literals);
@@ -129,19 +125,16 @@ fn read_patch(path: &Path) -> Result<Vec<u8>> {
 
 /// What every constant of the command line shares.
 struct Bench {
-    image: Image,
-    tree: Tree,
-    solver: Solver,
+    analyser: Analyser,
     folders: Folders,
-    confiner: RefCell<Confiner>,
     jobs: usize,
 }
 
 impl Bench {
     /// The constant that a patch changes.
     fn patched(&self, path: &Path, text: &[u8]) -> Result<(String, Spec)> {
-        let found =
-            patched(&self.tree, text).map_err(|error| Failure::error(format!("{}: {error}", path.display())))?;
+        let found = patched(self.analyser.tree(), text)
+            .map_err(|error| Failure::error(format!("{}: {error}", path.display())))?;
         let (old, new) = &found.written;
         let hint = match found.suggestion {
             Some(value) => format!("; once it is built, set {value} to have the patch's value"),
@@ -167,13 +160,14 @@ impl Bench {
         if values.is_empty() {
             return self.table(name, spec);
         }
-        let id = recall(&self.tree, spec).map_err(Failure::from)?.id.to_string();
-        let known = self.folders.store().load(&self.image.id().build_id, &id);
+        let id = recall(self.analyser.tree(), spec).map_err(Failure::from)?.id.to_string();
+        let known = self.folders.store().load(&self.analyser.image().id().build_id, &id);
         let table = match known {
             Ok(table) => table,
             Err(_) => self.table(name, spec)?,
         };
-        let Self { image, tree, solver, folders, jobs, .. } = self;
+        let Self { analyser, folders, jobs } = self;
+        let (image, tree, solver) = (analyser.image(), analyser.tree(), analyser.solver());
         Extender { image, tree, solver, folders, jobs: *jobs }.extended(&table, values)
     }
 
@@ -182,23 +176,14 @@ impl Bench {
         let progress = Progress::new(name);
         let started = Instant::now();
         progress.say("resolving");
-        let constant = recall(&self.tree, spec).inspect_err(|_| progress.end())?;
+        let constant = recall(self.analyser.tree(), spec).inspect_err(|_| progress.end())?;
         let resolved = started.elapsed().as_secs_f64();
-        let id = self.image.id();
-        let kernel = KernelRef { release: id.release.clone(), build_id: id.build_id.clone() };
         let objects = self.folders.cache.join("objects");
         let say = |line: &str| progress.say(line);
         let options = Options { cache: &objects, jobs: self.jobs, progress: &say };
-        let built = build(&self.tree, &self.image, kernel, &constant, &self.solver, &options);
-        if built.is_ok() {
-            progress.say("following the values");
-        }
-        let confined = built.map_err(Unbuilt::from).and_then(|mut table| {
-            self.confine(&mut table)?;
-            Ok(table)
-        });
+        let analysed = self.analyser.analyse(&constant, &options);
         progress.end();
-        let mut table = confined?;
+        let mut table = analysed?;
         table.stages.insert("resolve".into(), resolved);
         let total: f64 = table.stages.values().sum();
         let stages: Vec<String> =
@@ -207,16 +192,11 @@ impl Bench {
         Ok(table)
     }
 
-    /// Gives a table its safe spans; whether it had none yet.
-    fn confine(&self, table: &mut ScopeTable) -> std::result::Result<bool, Unbuilt> {
-        Ok(self.confiner.borrow_mut().confine(&self.image, table)?)
-    }
-
     /// A table of an earlier run is as good as one of now, but for its safe spans.
     fn confine_again(&self, id: &str) -> Result<bool> {
         let store = self.folders.store();
-        let mut table = store.load(&self.image.id().build_id, id)?;
-        let new = self.confine(&mut table).map_err(|error| error.failure().about(id))?;
+        let mut table = store.load(&self.analyser.image().id().build_id, id)?;
+        let new = self.analyser.confine(&mut table).map_err(|error| Unbuilt::from(error).failure().about(id))?;
         if new {
             store.save(&table)?;
         }
@@ -252,13 +232,6 @@ fn in_order(table: &ScopeTable) -> Vec<(&str, f64)> {
 enum Unbuilt {
     Unresolved(ResolveError),
     Analysis(BuildError),
-    Spans(ConfineError),
-}
-
-impl From<ConfineError> for Unbuilt {
-    fn from(error: ConfineError) -> Self {
-        Self::Spans(error)
-    }
 }
 
 impl From<ResolveError> for Unbuilt {
@@ -279,8 +252,6 @@ impl Unbuilt {
             Self::Unresolved(error) => error.into(),
             Self::Analysis(BuildError::Refused(refusal)) => refusal.into(),
             Self::Analysis(other) => Failure::error(other.to_string()),
-            Self::Spans(ConfineError::Refused(refusal)) => refusal.into(),
-            Self::Spans(error) => Failure::error(error.to_string()),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use serde_json::{json, Value};
-use xk_sie::words::fit_words;
+use xk_analysis::words::fit_words;
 use xk_table::{CriticalSpan, DataSite, Fit, Function, Indirection, Kind, ProbeKind, Proof, ScopeTable, When};
 
 use super::scopes;

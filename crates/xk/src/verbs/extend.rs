@@ -4,11 +4,11 @@
 //! In: a table and values that it does not accept. Out: the table with them, shown again as a
 //! whole; or which of them is not the same, and where. The table is changed only when all are.
 
+use xk_analysis::pipeline::{BuildError, Options};
+use xk_analysis::proof::Solver;
+use xk_analysis::verify::verify;
 use xk_const::{recall, Spec};
 use xk_kernel::{Image, Tree};
-use xk_sie::pipeline::{BuildError, Options};
-use xk_sie::proof::Solver;
-use xk_sie::verify::verify;
 use xk_table::ScopeTable;
 
 use super::build::{Progress, SOLVER_SECONDS};

@@ -4,11 +4,11 @@
 use std::fmt::Write;
 
 use serde_json::{json, Value};
+use xk_analysis::pipeline::{BuildError, Options};
+use xk_analysis::proof::Solver;
+use xk_analysis::verify::{self, At, Claim, Fault, Proved, Report};
 use xk_const::{recall, Spec};
 use xk_kernel::{Image, Tree};
-use xk_sie::pipeline::{BuildError, Options};
-use xk_sie::proof::Solver;
-use xk_sie::verify::{self, At, Claim, Fault, Proved, Report};
 use xk_span::confine::wrong_windows;
 use xk_table::{KernelRef, ScopeTable, StoreError};
 
@@ -118,7 +118,7 @@ struct Bench {
 
 impl Bench {
     fn open(args: &Args, image: &Image, folders: &Folders) -> Result<Self> {
-        let failed = |error: xk_sie::proof::ProofError| Failure::error(error.to_string());
+        let failed = |error: xk_analysis::proof::ProofError| Failure::error(error.to_string());
         let mut solvers = vec![Solver::z3(SOLVER_SECONDS).map_err(failed)?];
         if args.solver.is_some() {
             solvers.push(Solver::cvc5(SOLVER_SECONDS).map_err(failed)?);

@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind};
-use xk_sie::probe::{may_boost, JUMP_LEN};
+use xk_lift::probe::{may_boost, JUMP_LEN};
 use xk_span::patches::Rewrite;
 use xk_span::window::map::Part;
 use xk_span::world::World;

@@ -10,9 +10,9 @@ use std::fmt::Write;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
 use serde::{Deserialize, Serialize};
+use xk_analysis::outcome::{unbuilt, unresolved, Reason, Status};
+use xk_analysis::reuse::Keys;
 use xk_const::{ConstId, Listed, Spec};
-use xk_sie::outcome::{unbuilt, unresolved, Reason, Status};
-use xk_sie::reuse::Keys;
 use xk_table::Ledger;
 
 use super::{Bench, Unbuilt};
@@ -35,7 +35,6 @@ impl Outcome {
         let (status, reason) = match error {
             Unbuilt::Unresolved(error) => unresolved(error),
             Unbuilt::Analysis(error) => unbuilt(error),
-            Unbuilt::Spans(error) => (Status::Error, Reason { code: "spans".into(), text: error.to_string() }),
         };
         Self { status, reason: Some(reason) }
     }
@@ -49,9 +48,9 @@ pub(super) struct Known {
 
 impl Known {
     pub fn open(bench: &Bench) -> Result<Self> {
-        let keys = Keys::new(&bench.image, &bench.tree, &bench.solver)
+        let keys = Keys::new(bench.analyser.image(), bench.analyser.tree(), bench.analyser.solver())
             .map_err(|error| Failure::error(format!("the configuration of the source tree cannot be read: {error}")))?;
-        let ledger = Ledger::beside(bench.folders.store(), &bench.image.id().build_id);
+        let ledger = Ledger::beside(bench.folders.store(), &bench.analyser.image().id().build_id);
         Ok(Self { ledger, keys })
     }
 
@@ -73,7 +72,7 @@ impl Known {
 pub(super) fn run(bench: &Bench, part: &str, literals: bool) -> Result {
     let paint = Paint::stderr();
     let say = |line: &str| eprintln!("{}", paint.dim(&format!("scan: {line}")));
-    let candidates = scan::candidates(&bench.tree, Some(part), literals, &say)?;
+    let candidates = scan::candidates(bench.analyser.tree(), Some(part), literals, &say)?;
     if candidates.is_empty() {
         return Err(Failure::error(format!("nothing in {part} looks worth tuning: see `xk scan {part}`")));
     }

@@ -1,0 +1,210 @@
+//! Whether an update keeps to what other contexts may see of memory.
+//!
+//! In: the instructions of a span up to the update's point, and the operations. Out: the
+//! proof obligation with memory as others share it, and what is read again; or the rule
+//! that is broken. Interrupts, other processors and devices read and write memory between
+//! any two accesses, so each read gives an unknown of its own, which nothing but that read
+//! can know, and stores are compared one by one, in their order.
+//!
+//! What the machine does is what the instructions did before the update's point and then
+//! what the operations do. That must be an execution of the code with V. So the accesses
+//! of the operations are the last ones of that code, in its order; whatever the deployed
+//! instructions have done of these must be reads whose results nothing uses; and all
+//! earlier accesses must be the same. In particular:
+//!
+//! - Nothing is read again if the first reading is still used, or if there is an access
+//!   between the two.
+//! - A store of a value that depends on V is the update's own, instead of the
+//!   instruction's: the default is never in memory.
+//! - An instruction that reads and writes memory is never done by a load and a store.
+//!
+//! The function's own frame is exempt where no address in it gets out.
+
+use std::collections::HashMap;
+
+use iced_x86::{Mnemonic, OpAccess, OpKind, Register};
+use xk_lift::flow::Live;
+use xk_lift::insn::{Insn, Node};
+use xk_lift::object::{Function, Object};
+use xk_lift::state::{Access, Shared, State};
+use xk_lift::term::{TermId, Terms};
+use xk_table::{Fit, Program};
+
+use crate::program::{execute, iv_term, Links};
+use crate::proof::obligation_with;
+use crate::span::Context;
+use crate::twin::Twin;
+
+/// An update in its block.
+#[derive(Clone, Copy)]
+pub(crate) struct Update<'a> {
+    /// The function that holds it.
+    pub function: &'a Function,
+    /// Its basic block.
+    pub block: &'a [&'a Insn],
+    /// Where the span begins, as an index into the block.
+    pub start: usize,
+    /// Where the update runs.
+    pub point: usize,
+    /// The instruction just before that which it runs instead of.
+    pub skipped: Option<usize>,
+    /// What it does.
+    pub program: &'a Program,
+    /// Its values.
+    pub ivs: &'a [Fit],
+    /// The addresses in the instructions.
+    pub links: &'a Links,
+    /// What may be read behind it.
+    pub live: Live,
+}
+
+/// An update that keeps the rules, if the solver agrees.
+pub(crate) struct Ordered {
+    /// The negated obligation.
+    pub query: String,
+    /// Readings of the deployed instructions that are made in vain, one sentence each.
+    pub visible: Vec<String>,
+    /// Whether there is any access to memory that somebody else may see.
+    pub shared: bool,
+}
+
+/// Looks at every access to memory that somebody else may see.
+///
+/// # Errors
+/// The rule that is broken.
+pub(crate) fn memory_rules(context: &Context<'_>, update: Update<'_>) -> Result<Ordered, String> {
+    let Update { block, program, ivs, .. } = update;
+    let own = is_private(context.object, update.function);
+    let mut twin = Twin::new();
+    let rsp = twin.terms.symbol("rsp", 64);
+    let shared = Shared { own: own.then_some(rsp), accesses: Vec::new(), of_update: false };
+    twin.actual.shared = Some(shared.clone());
+    twin.wanted.shared = Some(shared);
+    let mut updated = None;
+    // The instruction of each access of the code with V.
+    let mut by = Vec::new();
+    for (insn, index) in block[update.start..update.point].iter().zip(update.start..) {
+        if update.skipped == Some(index) {
+            updated = Some(twin.actual.clone());
+        }
+        twin.step(context, insn).map_err(|text| format!("`{text}` is not covered by the semantics"))?;
+        if is_locked(insn) {
+            barrier(&mut twin);
+        }
+        by.resize(accesses(&twin.wanted).len(), index);
+    }
+    let mut updated = updated.unwrap_or_else(|| twin.actual.clone());
+    let before = accesses(&updated).len();
+    if let Some(shared) = &mut updated.shared {
+        shared.of_update = true;
+    }
+    let values: Vec<TermId> = ivs
+        .iter()
+        .map(|fit| {
+            let iv = iv_term(&mut twin.terms, fit);
+            twin.terms.zext(iv, 64)
+        })
+        .collect();
+    execute(&mut twin.terms, &mut updated, program, &values, update.links);
+    let (done, again) = accesses(&updated).split_at(before);
+    let wanted = accesses(&twin.wanted);
+    let Some(kept) = wanted.len().checked_sub(again.len()) else {
+        return Err("it accesses memory that the instructions do not access".into());
+    };
+    let text = |access: usize| block[by[access]].text();
+    if let Some(at) = (0..kept.min(done.len())).find(|&at| done[at] != wanted[at]) {
+        return Err(too_late(&text(at), wanted[at].store));
+    }
+    if done.len() < kept {
+        return Err(format!("it does not do the access of `{}`", text(done.len())));
+    }
+    if let Some(at) = (kept..done.len()).find(|&at| done[at].store) {
+        return Err(match done[at] == wanted[at] {
+            true => format!("it reads again what was read before the store of `{}`", text(at)),
+            false => too_late(&text(at), true),
+        });
+    }
+    if again.iter().any(|access| access.store) && again.iter().any(|access| !access.store) {
+        return Err("it would read and write memory in two steps".into());
+    }
+    let mut pairs = Vec::new();
+    let mut readings = HashMap::new();
+    for (ours, theirs) in again.iter().zip(&wanted[kept..]) {
+        if ours.store != theirs.store || twin.terms.bits(ours.value) != twin.terms.bits(theirs.value) {
+            return Err("its accesses to memory are not those of the instructions".into());
+        }
+        pairs.push((ours.address, theirs.address));
+        if ours.store {
+            pairs.push((ours.value, theirs.value));
+        } else {
+            readings.insert(theirs.value, ours.value);
+        }
+    }
+    let visible = (kept..done.len()).map(|at| format!("`{}` reads in vain: the update reads again", text(at)));
+    let visible = visible.collect();
+    let mut wanted = twin.wanted.clone();
+    replace(&mut twin.terms, &mut wanted, &mut pairs, &readings);
+    let query = obligation_with(&mut twin.terms, &updated, &wanted, update.live, context.range, ivs, &pairs);
+    Ok(Ordered { query, visible, shared: !by.is_empty() })
+}
+
+fn too_late(instruction: &str, store: bool) -> String {
+    let what = if store { "stores" } else { "reads" };
+    format!("before it `{instruction}` {what} what depends on the constant")
+}
+
+/// The code with V reads when the update does.
+fn replace(terms: &mut Terms, wanted: &mut State, pairs: &mut [(TermId, TermId)], readings: &HashMap<TermId, TermId>) {
+    let State { regs, flags, memory, .. } = wanted;
+    let pairs = pairs.iter_mut().map(|(_, theirs)| theirs);
+    for term in regs.iter_mut().chain(flags).chain([memory]).chain(pairs) {
+        *term = terms.substitute(*term, readings);
+    }
+}
+
+fn accesses(state: &State) -> &[Access] {
+    state.shared.as_ref().map_or(&[], |shared| &shared.accesses)
+}
+
+/// Other processors see a locked instruction, wherever it writes to.
+fn barrier(twin: &mut Twin) {
+    let nothing = twin.terms.constant(0, 64);
+    for state in [&mut twin.actual, &mut twin.wanted] {
+        if let Some(shared) = &mut state.shared {
+            shared.accesses.push(Access { address: nothing, value: nothing, store: true });
+        }
+    }
+}
+
+fn is_locked(insn: &Insn) -> bool {
+    let in_memory = (0..insn.raw.op_count()).any(|i| insn.raw.op_kind(i) == OpKind::Memory);
+    insn.raw.has_lock_prefix() || insn.raw.mnemonic() == Mnemonic::Xchg && in_memory
+}
+
+/// Whether no address in the frame of `function` gets out: its stack pointer is only ever
+/// moved, and used as the base of an access.
+fn is_private(object: &Object, function: &Function) -> bool {
+    let parts = object.functions.values().filter(|part| part.whole() == function.whole());
+    let mut insns = parts.flat_map(|part| {
+        let end = Node { offset: part.start.offset + part.size, ..part.start };
+        object.insns.range(part.start..end).map(|(_, insn)| insn)
+    });
+    !insns.any(gives_address)
+}
+
+/// Whether it makes an address in the frame from the stack pointer, in another register or in memory.
+fn gives_address(insn: &Insn) -> bool {
+    let raw = &insn.raw;
+    let is_stack = |register: Register| register.is_gpr() && register.full_register() == Register::RSP;
+    let mut factory = iced_x86::InstructionInfoFactory::new();
+    let info = factory.info(raw);
+    let written = |i: u32| !matches!(info.op_access(i), OpAccess::Read | OpAccess::CondRead | OpAccess::None);
+    let into_itself = raw.op_count() > 0 && raw.op_kind(0) == OpKind::Register && is_stack(raw.op_register(0));
+    let alone = (1..raw.op_count()).all(|i| !written(i));
+    if into_itself && alone && raw.mnemonic() != Mnemonic::Push {
+        return false;
+    }
+    let taken = (0..raw.op_count()).any(|i| raw.op_kind(i) == OpKind::Register && is_stack(raw.op_register(i)));
+    let made = raw.mnemonic() == Mnemonic::Lea && (is_stack(raw.memory_base()) || is_stack(raw.memory_index()));
+    taken || made
+}

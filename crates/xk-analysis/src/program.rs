@@ -1,0 +1,246 @@
+//! What the operations of an update do, as bit-vector terms: the other half of
+//! the proof obligation. The definitions are those of `kernel/xk/uapi/xk.h`.
+
+use std::collections::BTreeMap;
+
+use xk_lift::insn::SymbolRef;
+use xk_lift::state::{arithmetic, Flag, State};
+use xk_lift::term::{mask, BinOp, Bits, TermId, Terms};
+use xk_table::{Fit, Form, OpCode, Program, Range};
+
+/// The transformed value of `fit` for the unknown V, at its own width. Only the
+/// linear form is spelled out; the others are unknowns between the values at the
+/// ends of the range ([`iv_bounds`]), which is all that their proofs need.
+pub fn iv_term(terms: &mut Terms, fit: &Fit) -> TermId {
+    let value = match fit.form {
+        Form::Linear => {
+            let v = terms.symbol("V", 64);
+            let a = terms.constant(fit.a as u64 as u128, 64);
+            let b = terms.constant(fit.b as u64 as u128, 64);
+            let scaled = terms.bin(BinOp::Mul, v, a);
+            terms.bin(BinOp::Add, scaled, b)
+        }
+        _ => terms.symbol(unknown(fit), 64),
+    };
+    terms.extract(value, 0, u32::from(fit.width) * 8)
+}
+
+/// The transformed value of `fit` for V, 64 bits wide: [`Fit::apply`] as a term.
+pub fn exact(terms: &mut Terms, fit: &Fit) -> TermId {
+    let v = terms.v();
+    let constant = |terms: &mut Terms, value: i64| terms.constant(value as u64 as u128, 64);
+    let (a, b) = (constant(terms, fit.a), constant(terms, fit.b));
+    match fit.form {
+        Form::Linear => {
+            let scaled = terms.bin(BinOp::Mul, v, a);
+            terms.bin(BinOp::Add, scaled, b)
+        }
+        Form::Quotient(by) => {
+            let scaled = terms.bin(BinOp::Mul, v, a);
+            let sum = terms.bin(BinOp::Add, scaled, b);
+            let (by, one, zero) = (constant(terms, by.max(1)), constant(terms, 1), constant(terms, 0));
+            let (quotient, rest) = (terms.bin(BinOp::SDiv, sum, by), terms.bin(BinOp::SRem, sum, by));
+            let (negative, less) = (terms.bin(BinOp::Slt, rest, zero), terms.bin(BinOp::Sub, quotient, one));
+            terms.ite(negative, less, quotient)
+        }
+        Form::Power(bits) => {
+            let (count, limit) = (constant(terms, bits.min(63).into()), constant(terms, 63));
+            let shifted = terms.bin(BinOp::Shl, a, v);
+            let shifted = terms.bin(BinOp::Sar, shifted, count);
+            let value = terms.bin(BinOp::Add, shifted, b);
+            let defined = terms.bin(BinOp::Ult, v, limit);
+            terms.ite(defined, value, b)
+        }
+        Form::Log2 => {
+            let mut log = constant(terms, 0);
+            for position in 1..63 {
+                let set = arithmetic::bit(terms, v, position);
+                let here = constant(terms, position.into());
+                log = terms.ite(set, here, log);
+            }
+            let scaled = terms.bin(BinOp::Mul, log, a);
+            let value = terms.bin(BinOp::Add, scaled, b);
+            let zero = constant(terms, 0);
+            let positive = terms.bin(BinOp::Slt, zero, v);
+            terms.ite(positive, value, b)
+        }
+    }
+}
+
+/// What the unknown is called that stands for a transformed value that is not linear.
+pub(crate) fn unknown(fit: &Fit) -> String {
+    format!("V {:?} {} {}", fit.form, fit.a, fit.b)
+}
+
+/// The unknowns that stand for the non-linear ones among `fits`, each with its
+/// smallest and largest value over `range`; every form is monotonic in V.
+pub fn iv_bounds(terms: &mut Terms, fits: &[Fit], range: Range) -> Vec<(TermId, i64, i64)> {
+    let bounds = |fit: &Fit| {
+        let whole = Fit { width: 8, ..*fit };
+        let (x, y) = (whole.apply(range.min) as i64, whole.apply(range.max) as i64);
+        let symbol = terms.symbol(unknown(fit), 64);
+        (symbol, x.min(y), x.max(y))
+    };
+    fits.iter().filter(|fit| fit.form != Form::Linear).map(bounds).collect()
+}
+
+/// What the linker wrote into a function: for the offset of each relocated
+/// 4-byte field the address that the instruction there uses, and how
+/// [`OpCode::Text`] computes it.
+pub type Links = BTreeMap<u32, Link>;
+
+/// An address in an instruction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Link {
+    /// The address.
+    pub symbol: SymbolRef,
+    /// For a field relative to rip: the bytes of the instruction behind it.
+    pub behind: Option<u8>,
+}
+
+/// The unknown that stands for the base of gs in the kernel: where this CPU's
+/// per-CPU data are (`arch/x86/include/asm/percpu.h`).
+pub const PER_CPU: &str = "GS_base";
+
+/// Executes `program` on `state` with the transformed values `ivs`, each 64
+/// bits wide.
+///
+/// `links` are the addresses that [`OpCode::Text`] reads, by offset in the
+/// function. The program must be well-formed ([`Program::check`]); a temporary
+/// that was not written, or a link that is not known, reads as an unknown.
+pub fn execute(terms: &mut Terms, state: &mut State, program: &Program, ivs: &[TermId], links: &Links) {
+    let unknown = terms.fresh("unwritten", 64);
+    let mut temps = [unknown; xk_table::MAX_TEMPS as usize];
+    // Loads and register reads see the state at the location; only the set
+    // operations change it, in order.
+    for op in &program.ops {
+        let bits: Bits = u32::from(op.width) * 8;
+        let temp = |t: u8| temps[usize::from(t) % temps.len()];
+        let (a64, b64) = (temp(op.a), temp(op.b));
+        let a = terms.extract(a64, 0, bits);
+        let b = terms.extract(b64, 0, bits);
+        let imm = |terms: &mut Terms, bits| terms.constant(op.imm as u64 as u128 & mask(bits), bits);
+        let zero = terms.constant(0, 1);
+        let value = match op.code {
+            OpCode::Iv => {
+                let iv = ivs.get(op.imm as usize).copied().unwrap_or(unknown);
+                terms.extract(iv, 0, bits)
+            }
+            OpCode::Imm => imm(terms, bits),
+            OpCode::Reg if op.b == 1 => state.high_byte(terms, usize::from(op.a)),
+            OpCode::Reg => state.reg(terms, usize::from(op.a), bits),
+            OpCode::Flags => flags_word(terms, &state.flags),
+            OpCode::Load => {
+                let address = address(terms, a64, op.imm);
+                state.load(terms, address, bits)
+            }
+            OpCode::Add => terms.bin(BinOp::Add, a, b),
+            OpCode::Sub => terms.bin(BinOp::Sub, a, b),
+            OpCode::Mul => terms.bin(BinOp::Mul, a, b),
+            OpCode::And => terms.bin(BinOp::And, a, b),
+            OpCode::Or => terms.bin(BinOp::Or, a, b),
+            OpCode::Xor => terms.bin(BinOp::Xor, a, b),
+            OpCode::Shl | OpCode::Shr | OpCode::Sar => shift(terms, op.code, a, b),
+            OpCode::Not => terms.not(a),
+            OpCode::Neg => terms.neg(a),
+            OpCode::Sext => {
+                let narrow = terms.extract(a64, 0, u32::from(op.b) * 8);
+                terms.sext(narrow, bits)
+            }
+            OpCode::Eq => terms.bin(BinOp::Eq, a, b),
+            OpCode::Ult => terms.bin(BinOp::Ult, a, b),
+            OpCode::Slt => terms.bin(BinOp::Slt, a, b),
+            OpCode::Select => {
+                // The condition is the whole temporary, whatever the width.
+                let nothing = terms.constant(0, 64);
+                let is_zero = terms.bin(BinOp::Eq, a64, nothing);
+                let c64 = temp(op.c);
+                let c = terms.extract(c64, 0, bits);
+                terms.ite(is_zero, c, b)
+            }
+            OpCode::FlagsAdd => {
+                let (_, flags) = arithmetic::add(terms, a, b, zero);
+                flags_word(terms, &flags)
+            }
+            OpCode::FlagsSub => {
+                let (_, flags) = arithmetic::sub(terms, a, b, zero);
+                flags_word(terms, &flags)
+            }
+            OpCode::FlagsLogic => {
+                let mut flags = [zero; 6];
+                for (flag, value) in arithmetic::result_flags(terms, a) {
+                    flags[flag as usize] = value;
+                }
+                flags_word(terms, &flags)
+            }
+            OpCode::Cond => {
+                let flags = Flag::ALL.map(|flag| terms.extract(a64, flag.bit(), 1));
+                arithmetic::condition(terms, &flags, op.imm as u8 & 15)
+            }
+            OpCode::SetReg => {
+                state.set_reg(terms, usize::from(op.dst), a);
+                continue;
+            }
+            OpCode::SetFlags => {
+                for flag in Flag::ALL {
+                    if op.imm as u64 & flag.mask() != 0 {
+                        let value = terms.extract(a64, flag.bit(), 1);
+                        state.set_flag(flag, value);
+                    }
+                }
+                continue;
+            }
+            OpCode::Text => match links.get(&(op.imm as u32)).filter(|l| l.behind == (op.b == 1).then_some(op.c)) {
+                Some(link) => link.symbol.term(terms),
+                None => terms.fresh("unlinked", 64),
+            },
+            OpCode::PerCpu => terms.symbol(PER_CPU, 64),
+            OpCode::Store => {
+                let address = address(terms, a64, op.imm);
+                state.store(terms, address, b);
+                continue;
+            }
+        };
+        temps[usize::from(op.dst) % temps.len()] = terms.zext(value, 64);
+    }
+}
+
+fn address(terms: &mut Terms, base: TermId, offset: i64) -> TermId {
+    let offset = terms.constant(offset as u64 as u128, 64);
+    terms.bin(BinOp::Add, base, offset)
+}
+
+/// Count and value have the width of the operation; at or beyond it everything
+/// is out.
+fn shift(terms: &mut Terms, code: OpCode, value: TermId, count: TermId) -> TermId {
+    let op = match code {
+        OpCode::Shl => BinOp::Shl,
+        OpCode::Shr => BinOp::Shr,
+        _ => BinOp::Sar,
+    };
+    terms.bin(op, value, count)
+}
+
+/// The six flags at their places in rflags, everything else 0, 64 bits.
+fn flags_word(terms: &mut Terms, flags: &[TermId; 6]) -> TermId {
+    let mut word = terms.constant(0, 0);
+    let mut at = 0;
+    for flag in Flag::ALL {
+        let gap = flag.bit() - at;
+        if gap > 0 {
+            let zeros = terms.constant(0, gap);
+            word = join(terms, zeros, word);
+        }
+        word = join(terms, flags[flag as usize], word);
+        at = flag.bit() + 1;
+    }
+    terms.zext(word, 64)
+}
+
+fn join(terms: &mut Terms, high: TermId, low: TermId) -> TermId {
+    if terms.bits(low) == 0 {
+        high
+    } else {
+        terms.concat(high, low)
+    }
+}

@@ -2,13 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
-#[path = "../../xk-kernel/tests/common/mod.rs"]
-mod kernels;
-
 use xk_analysis::identity::{whole_unit, Deployed};
 use xk_kernel::Image;
 use xk_lift::object::{Object, RelocTarget};
 use xk_lift::prototypes::Prototypes;
+use xk_testing::kernels;
 
 /// The image's BTF describes one `add_grec` (net/ipv4/igmp.c, net/ipv6/mcast.c), one `m_start`, …
 #[test]

@@ -6,10 +6,11 @@
 
 mod common;
 
-use common::{constant, sources, tree, users_of};
+use common::{constant, sources, users_of};
 use std::path::Path;
 use xk_const::*;
 use xk_kernel::Tree;
+use xk_testing::kernels::tree;
 
 /// The object of the edited tree, and the one that [`build`] makes.
 fn both(tree: &Tree, constant: &Constant, unit: &str, value: i64, out: &Path) -> (Vec<u8>, Vec<u8>) {

@@ -4,9 +4,10 @@
 
 mod common;
 
-use common::{constant, sources, tree, users_of};
+use common::{constant, sources, users_of};
 use object::{Object, ObjectSection, SectionKind};
 use xk_const::*;
+use xk_testing::kernels::tree;
 
 /// ID, default, type, users.
 type Expected<'a> = (&'a str, &'a str, i64, CType, &'a [&'a str]);

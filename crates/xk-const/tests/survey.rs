@@ -2,11 +2,9 @@
 //! values and IDs that resolving agrees with.
 #![allow(missing_docs, clippy::expect_used, clippy::unwrap_used)]
 
-mod common;
-
-use common::tree;
 use std::sync::OnceLock;
 use xk_const::*;
+use xk_testing::kernels::tree;
 
 fn all() -> &'static Survey {
     static SURVEY: OnceLock<Survey> = OnceLock::new();

@@ -2,14 +2,14 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod common;
+use xk_testing::kernels;
 
 use std::path::Path;
 
 use xk_kernel::{Image, ImageError};
 
-fn image(name: &str) -> (common::Kernel, Image) {
-    let kernel = common::kernel(name);
+fn image(name: &str) -> (kernels::Kernel, Image) {
+    let kernel = kernels::kernel(name);
     let image = Image::from_vmlinuz(&kernel.vmlinuz, None).unwrap_or_else(|error| panic!("{error}"));
     (kernel, image)
 }
@@ -94,7 +94,7 @@ fn modules_of_another_kernel_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let modules = folder.path().join("lib/modules").join(&kernel.release);
     std::fs::create_dir_all(&modules).unwrap();
-    let other = common::kernel("cloud");
+    let other = kernels::kernel("cloud");
     let (_, cloud) = (&other, Image::from_vmlinuz(&other.vmlinuz, None).unwrap());
     let foreign = cloud.module("tcp_bbr").unwrap();
     std::fs::write(modules.join("tcp_bbr.ko"), &foreign.elf).unwrap();
@@ -104,7 +104,7 @@ fn modules_of_another_kernel_are_refused() {
 
 #[test]
 fn altered_and_cut_images_are_refused() {
-    let kernel = common::kernel("cloud");
+    let kernel = kernels::kernel("cloud");
     let whole = std::fs::read(&kernel.vmlinuz).unwrap();
     let file = tempfile::NamedTempFile::new().unwrap();
     for end in [0, 1000, 30_000, whole.len() / 2] {

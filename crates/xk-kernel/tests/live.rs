@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod common;
+use xk_testing::kernels;
 
 use std::process::Command;
 
@@ -12,7 +12,7 @@ use xk_kernel::{doctor, Bundle, DoctorOptions, HostEnv, Image, ImageError, Statu
 /// Runs this binary's ignored tests in a guest and gives what it printed.
 #[test]
 fn a_running_kernel_can_be_read_and_saved() {
-    let kernel = common::kernel("amd64");
+    let kernel = kernels::kernel("amd64");
     let lab = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/lab");
     let binary = std::env::current_exe().unwrap();
     let bundle = tempfile::tempdir().unwrap();
@@ -33,7 +33,7 @@ fn a_running_kernel_can_be_read_and_saved() {
 fn inside_the_live_kernel_is_the_image_but_for_its_own_patches() {
     let live = Image::live().unwrap_or_else(|error| panic!("{error}"));
     println!("live build-id {}", live.id().build_id);
-    let kernel = common::kernel("amd64");
+    let kernel = kernels::kernel("amd64");
     let image = Image::from_vmlinuz(&kernel.vmlinuz, None).unwrap();
     assert_eq!(live.id(), image.id());
     assert!(live.is_live());

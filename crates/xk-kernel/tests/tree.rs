@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod common;
+use xk_testing::kernels;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,7 +13,7 @@ use xk_kernel::{CompileError, Image};
 
 /// The module (`None`: the image) of every unit that is compiled from `source`.
 fn modules_of(source: &str) -> Vec<Option<String>> {
-    let units = common::tree().units().unwrap();
+    let units = kernels::tree().units().unwrap();
     units.iter().filter(|unit| unit.source == source).map(|unit| unit.module.clone()).collect()
 }
 
@@ -44,19 +44,19 @@ fn units_are_those_that_the_configuration_builds() {
 /// The distribution ships the list of modules that its build made.
 #[test]
 fn modules_are_exactly_those_that_are_shipped() {
-    let kernel = common::kernel("amd64");
+    let kernel = kernels::kernel("amd64");
     let order = kernel.root.join("lib/modules").join(&kernel.release).join("modules.order");
     let order = fs::read_to_string(order).unwrap();
     let name = |line: &str| line.rsplit('/').next().unwrap().trim_end_matches(".ko").to_owned();
     let shipped: BTreeSet<String> = order.lines().map(name).collect();
-    let units = common::tree().units().unwrap();
+    let units = kernels::tree().units().unwrap();
     let built: BTreeSet<String> = units.iter().filter_map(|unit| unit.module.clone()).collect();
     assert_eq!(built, shipped);
 }
 
 #[test]
 fn the_configuration_is_the_distributions() {
-    let tree = common::tree();
+    let tree = kernels::tree();
     assert_eq!(tree.config("CONFIG_HZ"), Some("250"));
     assert_eq!(tree.config("TCP_CONG_BBR"), Some("m"));
     assert_eq!(tree.config("CONFIG_KMSAN"), None);
@@ -79,11 +79,11 @@ fn without_jump_labels(code: &[u8]) -> Vec<u8> {
 
 #[test]
 fn a_unit_compiles_to_the_deployed_code() {
-    let kernel = common::kernel("amd64");
+    let kernel = kernels::kernel("amd64");
     let image = Image::from_vmlinuz(&kernel.vmlinuz, None).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let output = folder.path().join("shrinker.o");
-    let overlay = common::tree().overlay::<&str, &str>(&[]).unwrap();
+    let overlay = kernels::tree().overlay::<&str, &str>(&[]).unwrap();
     let compiled = overlay.compile("mm/shrinker.c", &output, &[]).unwrap();
     assert!(compiled.dependencies.iter().any(|path| path == "include/linux/shrinker.h"));
 
@@ -114,7 +114,7 @@ fn a_unit_compiles_to_the_deployed_code() {
 
 #[test]
 fn an_edited_header_changes_the_code_and_nothing_else_does() {
-    let tree = common::tree();
+    let tree = kernels::tree();
     let folder = tempfile::tempdir().unwrap();
     let header = fs::read_to_string(tree.root().join("block/blk.h")).unwrap();
     let edited = header.replace("#define BLK_MAX_REQUEST_COUNT\t32", "#define BLK_MAX_REQUEST_COUNT\t64");
@@ -140,18 +140,18 @@ fn an_edited_header_changes_the_code_and_nothing_else_does() {
 #[test]
 fn a_unit_that_needs_generated_files_compiles() {
     let folder = tempfile::tempdir().unwrap();
-    let overlay = common::tree().overlay::<&str, &str>(&[]).unwrap();
+    let overlay = kernels::tree().overlay::<&str, &str>(&[]).unwrap();
     // gen_crc32table writes a header that lib/crc32.c includes.
     overlay.compile("lib/crc32.c", &folder.path().join("crc32.o"), &[]).unwrap_or_else(|error| panic!("{error}"));
     // The object is named through another folder.
-    let command = common::tree().compile_command("virt/kvm/eventfd.c").unwrap();
+    let command = kernels::tree().compile_command("virt/kvm/eventfd.c").unwrap();
     assert_eq!(command.object, "arch/x86/kvm/../../../virt/kvm/eventfd.o");
     assert!(command.argv.iter().any(|word| word == "-DMODULE"));
 }
 
 #[test]
 fn what_is_not_built_is_refused() {
-    let tree = common::tree();
+    let tree = kernels::tree();
     for unit in ["mm/no_such_file.c", "drivers/scsi/arm/acornscsi.c", "include/linux/mm.h"] {
         assert!(matches!(tree.compile_command(unit), Err(CompileError::NotBuilt { .. })), "{unit}");
     }

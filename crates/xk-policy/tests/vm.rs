@@ -7,31 +7,25 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test
 
-#[macro_use]
-#[path = "../../xk-runtime/tests/support/guest.rs"]
-mod guest;
-#[path = "../../xk-runtime/tests/support/atomic.rs"]
-mod atomic;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use atomic::{fresh_atomic, outside, ATOMIC_KO};
-use guest::{boot, file, info, insmod, modules, passed, repository, run, wait_for, XK_KO};
 use xk_harness::{family, table, Atomic, Loaded};
 use xk_policy::{compile, Attached, Error, Headers, Programs};
 use xk_runtime::{Backend, Change, Device, Mode, Policy, SitePolicy, State, Target, Tune};
 use xk_table::ScopeTable;
+use xk_testing::guest::atomic::{fresh_atomic, outside, ATOMIC_KO};
+use xk_testing::guest::{boot, file, info, insmod, modules, passed, repository, run, wait_for, XK_KO};
 
 const BENCH_KO: &str = "XK_TEST_BENCH";
 const OBJECTS: &str = "XK_TEST_OBJECTS";
 const DEFAULT: i64 = 32;
 const LONG: Duration = Duration::from_secs(60);
 
-guest_tests! {
+xk_testing::guest_tests! {
     each_execution_has_the_value_that_is_chosen_for_it,
     what_is_not_accepted_is_refused_and_counted,
     between_two_compiled_values_nothing_is_chosen,

@@ -6,11 +6,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test
 
-#[macro_use]
-#[path = "support/guest.rs"]
-mod guest;
-#[path = "support/atomic.rs"]
-mod atomic;
 #[allow(dead_code)] // shared with the tests of probes
 mod support;
 
@@ -18,8 +13,6 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
 
-use atomic::{fresh_atomic, ATOMIC_KO};
-use guest::{boot, insmod, modules, passed, run, wait_for, XK_KO};
 use support::target::{
     compare, compare_flags, enable_probe, fresh_target, hits, is_optimised, message, nests, no_probe, only_site,
     optimised_elsewhere, outlives_kprobes, probe, running, target, target_module, write, TARGET_KO,
@@ -28,8 +21,10 @@ use support::{op, set_register, table, windowed, Loaded, Site, MODULE, RAX, RDI,
 use xk_harness::Atomic;
 use xk_runtime::{Backend, Device, Error, Probe, Tune};
 use xk_table::{Fit, Op, OpCode, ScopeTable, When};
+use xk_testing::guest::atomic::{fresh_atomic, ATOMIC_KO};
+use xk_testing::guest::{boot, insmod, modules, passed, run, wait_for, XK_KO};
 
-guest_tests! {
+xk_testing::guest_tests! {
     a_value_changes_and_returns,
     the_original_bytes_come_back,
     every_kind_of_update_works,

@@ -4,19 +4,16 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test
 
 #[allow(unused_macros)] // each check stops its guest
-#[macro_use]
-#[path = "support/guest.rs"]
-mod guest;
 #[allow(dead_code)] // shared with the tests of probes
 mod support;
 
 use std::fs;
 use std::process::Command;
 
-use guest::{insmod, kernel, modules, repository, run, XK_KO};
 use support::target::{fresh_target, target_module, write, TARGET_KO};
 use support::{set_register, table, Loaded, Site, RAX};
 use xk_runtime::Device;
+use xk_testing::guest::{insmod, kernel, modules, repository, run, XK_KO};
 
 /// The kernel's log of a guest that runs what is `inside`, and dies of it.
 fn log_of(name: &str) -> String {

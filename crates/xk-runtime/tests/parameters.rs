@@ -5,10 +5,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test
 
-#[macro_use]
-#[path = "support/guest.rs"]
-mod guest;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::fd::AsRawFd;
@@ -17,10 +13,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use guest::{boot, insmod, modules, passed, run, wait_for};
 use xk_runtime::{abi, Hold, Parameter, ParameterDevice as Device, ParameterError as Error, Role, Values};
+use xk_testing::guest::{boot, insmod, modules, passed, run, wait_for};
 
-guest_tests! {
+xk_testing::guest_tests! {
     parameters_are_listed_whichever_module_comes_first,
     a_value_is_set_for_one_descriptor,
     what_the_module_does_not_take_is_an_error,

@@ -6,11 +6,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test
 
-#[macro_use]
-#[path = "support/guest.rs"]
-mod guest;
-#[path = "support/atomic.rs"]
-mod atomic;
 #[allow(dead_code)] // shared with the tests of probes
 mod support;
 
@@ -20,8 +15,6 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use atomic::{blocked, fresh_atomic, outside, Holder, ATOMIC_KO};
-use guest::{boot, file as module, insmod, modules, passed, run, wait_for, XK_KO};
 use support::target::{
     compare, compare_flags, fresh_target, hits, is_optimised, message, nests, no_probe, only_site, optimised_elsewhere,
     outlives_kprobes, probe, running, target, target_module, write, TARGET_KO,
@@ -30,13 +23,15 @@ use support::{held, set_register, table, windowed, Loaded, Site, MODULE, RAX, RD
 use xk_harness::{family, Atomic, Flipper};
 use xk_runtime::{Backend, Device, Error, Mode, Outcome, Policy, Probe, State, Target, Tune};
 use xk_table::{Patch, ScopeTable};
+use xk_testing::guest::atomic::{blocked, fresh_atomic, outside, Holder, ATOMIC_KO};
+use xk_testing::guest::{boot, file as module, insmod, modules, passed, run, wait_for, XK_KO};
 
 /// A bound that is waited out.
 const BRIEF: Duration = Duration::from_millis(300);
 /// One that is not.
 const LONG: Duration = Duration::from_secs(60);
 
-guest_tests! {
+xk_testing::guest_tests! {
     a_value_changes_and_returns,
     the_original_bytes_come_back,
     every_kind_of_number_is_changed,

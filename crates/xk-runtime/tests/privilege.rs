@@ -6,9 +6,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test
 
-#[macro_use]
-#[path = "support/guest.rs"]
-mod guest;
 #[allow(dead_code)] // shared with the tests of probes
 mod support;
 
@@ -17,13 +14,13 @@ use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
-use guest::{insmod, report_under_lockdown, run, wait_for, XK_KO};
 use support::target::{fresh_target, target, target_module, write, TARGET_KO};
 use support::{raw, set_register, table, Loaded, Site, RAX};
 use xk_runtime::{abi, Device, Error, ParameterDevice, ParameterError, Tune};
 use xk_table::ScopeTable;
+use xk_testing::guest::{insmod, report_under_lockdown, run, wait_for, XK_KO};
 
-guest_tests! {
+xk_testing::guest_tests! {
     a_descriptor_for_reading_changes_nothing,
     a_descriptor_that_is_passed_on_changes_nothing,
     under_lockdown_values_are_read_and_put_back,

@@ -5,9 +5,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test
 
-#[macro_use]
-#[path = "support/guest.rs"]
-mod guest;
 #[allow(dead_code)] // shared with the tests of probes
 mod support;
 
@@ -16,13 +13,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use guest::{file, report_under_lockdown, run, XK_KO};
 use support::target::{fresh_target, target, target_module, write, TARGET_KO};
 use support::{raw, set_register, table, Loaded, Site, RAX};
 use xk_runtime::{abi, signable, AddressOf, Backend, Change, Device, Error, Mode, Target};
 use xk_table::{DataSite, Fit, Function, OpCode, Scope, ScopeTable};
+use xk_testing::guest::{file, report_under_lockdown, run, XK_KO};
 
-guest_tests! {
+xk_testing::guest_tests! {
     what_is_signed_is_loaded,
     what_is_altered_is_refused,
     every_byte_is_signed,
@@ -256,7 +253,7 @@ mod checks {
         assert_eq!(target("value"), "98");
         // Who closes the descriptor asks for no mode.
         drop((tune, device));
-        guest::wait_for("the default", || target("value") == "32");
+        xk_testing::guest::wait_for("the default", || target("value") == "32");
     }
 
     pub fn another_key_is_refused() {

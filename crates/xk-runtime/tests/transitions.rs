@@ -6,25 +6,17 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test
 
-#[macro_use]
-#[path = "support/guest.rs"]
-mod guest;
-#[path = "support/atomic.rs"]
-mod atomic;
-#[path = "support/faulty.rs"]
-mod faulty;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use atomic::{blocked, fresh_atomic, held, outside, Holder, ATOMIC_KO};
-use guest::{boot, file, insmod, modules, passed, run, wait_for, XK_KO};
 use xk_harness::{family, table, Atomic, Loaded};
 use xk_runtime::{Backend, Device, Error, Mode, Probe, State, Target, Tune, TuneStatus};
 use xk_table::ScopeTable;
+use xk_testing::guest::atomic::{blocked, fresh_atomic, held, outside, Holder, ATOMIC_KO};
+use xk_testing::guest::{boot, faulty, file, insmod, modules, passed, run, wait_for, XK_KO};
 
 const REDIRECT_KO: &str = "XK_TEST_REDIRECT";
 /// What `HOLD` is in the source, and what it is set to.
@@ -35,7 +27,7 @@ const BRIEF: Duration = Duration::from_millis(300);
 /// One that is not.
 const LONG: Duration = Duration::from_secs(60);
 
-guest_tests! {
+xk_testing::guest_tests! {
     a_sleeping_thread_blocks_a_global_transition,
     nobody_sees_a_global_value_before_all_have_left,
     a_stale_thread_keeps_its_value_and_goes_over,

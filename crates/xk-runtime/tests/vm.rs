@@ -6,11 +6,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test
 
-#[macro_use]
-#[path = "support/guest.rs"]
-mod guest;
-#[path = "support/faulty.rs"]
-mod faulty;
 mod support;
 
 use std::fs;
@@ -21,14 +16,14 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use guest::{boot, insmod, modules, passed, run, wait_for, XK_KO};
 use object::{Object, ObjectSection, ObjectSymbol};
 use support::target::{compare, fresh_target, message, only_site, target, target_module, write, TARGET_KO};
 use support::{op, raw, set_register, table, Loaded, Site, MODULE, RAX, RDI, RDX, RSI};
 use xk_runtime::{abi, AddressOf, Backend, Device, Error, Probe, SiteStatus, Tune};
 use xk_table::{Fit, Op, OpCode, ScopeTable, When};
+use xk_testing::guest::{boot, faulty, insmod, modules, passed, run, wait_for, XK_KO};
 
-guest_tests! {
+xk_testing::guest_tests! {
     a_value_changes_and_returns,
     two_sites_change_together,
     flags_of_a_comparison_are_recomputed,

@@ -1,9 +1,12 @@
-//! What the tests of the analysis share: reproducible random numbers, and objects made by the compiler.
+//! What the tests of several crates share: reproducible random numbers, objects made by the compiler, the kernels of the
+//! lab, and tests that run in a guest.
 //!
 //! For tests only. Functions panic where a test cannot go on.
 
 mod btf;
 mod compile;
+pub mod guest;
+pub mod kernels;
 mod objects;
 mod random;
 

@@ -18,11 +18,11 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use serde_json::Value;
-use support::guest::{boot, info, insmod, modules, output_of, passed, repository, run, wait_for, XK_KO};
 use support::{
     alter_a_byte, altered_tables, build, contains, depth, environment, fresh_xk, json, setting, tunes, with_header, xk,
     Reader, BLK, OBJECTS, SHRINK,
 };
+use xk_testing::guest::{boot, info, insmod, modules, output_of, passed, repository, run, wait_for, XK_KO};
 
 /// Acts in the module sch_pie.
 const PIE: &str = "QUEUE_THRESHOLD";
@@ -33,7 +33,7 @@ const SOFTIRQ: &str = "MAX_SOFTIRQ_RESTART";
 /// A module in which threads hide. Set in the guest only.
 const ATOMIC_KO: &str = "XK_TEST_ATOMIC";
 
-guest_tests! {
+xk_testing::guest_tests! {
     what_is_declared_is_in_force_and_stays,
     a_dry_run_changes_nothing,
     what_is_declared_no_more_has_its_default,

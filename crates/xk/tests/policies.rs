@@ -18,11 +18,11 @@ use std::time::Duration;
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use serde_json::Value;
-use support::guest::{boot, info, output_of, passed, repository, run};
 use support::{
     accept, build, contains, depth, environment, fresh_xk, setting, tunes, with_header, xk, Reader, BLK, OBJECTS,
     SHRINK,
 };
+use xk_testing::guest::{boot, info, output_of, passed, repository, run};
 
 /// Bytes of a request after which a plug is flushed.
 const FLUSH: &str = "BLK_PLUG_FLUSH_SIZE";
@@ -37,7 +37,7 @@ const CACHE: &str = "XK_TEST_CACHE";
 /// The share of the round trip by which HyStart leaves slow start.
 const SHARE: &str = "net/ipv4/tcp_cubic.c:439";
 
-guest_tests! {
+xk_testing::guest_tests! {
     an_application_gives_hints,
     what_cannot_be_merged_is_noticed,
     a_value_grows,

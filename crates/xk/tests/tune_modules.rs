@@ -5,22 +5,18 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test
 
-#[macro_use]
-#[path = "../../xk-runtime/tests/support/guest.rs"]
-mod guest;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use guest::{boot, insmod, modules, passed, run, wait_for};
 use serde_json::Value;
 use xk_policy::Latency;
+use xk_testing::guest::{boot, insmod, modules, passed, run, wait_for};
 use xk_tuner::{Gauges, Sensor};
 
-guest_tests! {
+xk_testing::guest_tests! {
     a_search_finds_what_is_best_for_the_module_and_leaves_it,
     a_tuner_that_is_killed_leaves_nothing,
     a_tuner_that_stops_loses_its_lease,

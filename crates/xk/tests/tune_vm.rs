@@ -16,13 +16,13 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use support::guest::{boot, insmod, modules, passed, repository, run, XK_KO};
 use support::{build, contains, json, BLK};
+use xk_testing::guest::{boot, insmod, modules, passed, repository, run, XK_KO};
 
 const STATE: &str = "/tmp/tuner";
 const AHEAD: &str = "/sys/block/nullb0/queue/read_ahead_kb";
 
-guest_tests! {
+xk_testing::guest_tests! {
     killed_again_and_again_it_finds_keeps_and_puts_back,
     a_value_that_the_kernel_refuses_is_not_chosen,
     a_lease_that_ends_costs_one_trial,

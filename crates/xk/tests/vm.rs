@@ -17,13 +17,13 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use serde_json::Value;
-use support::guest::{boot, info, insmod, modules, passed, repository, run, XK_KO};
 use support::{alter_a_byte, altered_tables, build, contains, json, xk, BLK, SHRINK};
+use xk_testing::guest::{boot, info, insmod, modules, passed, repository, run, XK_KO};
 
 /// Acts in the module sch_pie.
 const PIE: &str = "QUEUE_THRESHOLD";
 
-guest_tests! {
+xk_testing::guest_tests! {
     a_value_takes_effect_and_returns,
     a_value_outside_the_range_is_refused,
     several_change_together_or_not_at_all,

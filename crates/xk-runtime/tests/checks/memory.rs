@@ -6,10 +6,10 @@ use xk_runtime::{Mode, Outcome, Target};
 use xk_table::Scope;
 
 use super::data::{fixed_object, word};
-use crate::faulty::{feed, held, holds, insmod_faulty, starve, waited};
 use crate::support::target::running;
 use crate::support::windowed;
 use crate::*;
+use xk_testing::guest::faulty::{feed, held, holds, insmod_faulty, starve, waited};
 
 /// More allocations than anything here needs.
 const MANY: u32 = 200;

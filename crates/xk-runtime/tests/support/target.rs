@@ -10,7 +10,7 @@ use xk_runtime::{Backend, Device, Error, Probe, SiteStatus, Tune};
 use xk_table::{Op, OpCode};
 
 use super::{op, set_register, table, Loaded, Site, MODULE};
-use crate::guest::{file, insmod, run, wait_for};
+use xk_testing::guest::{file, insmod, run, wait_for};
 
 /// Set in the guest only.
 pub const TARGET_KO: &str = "XK_TEST_TARGET";

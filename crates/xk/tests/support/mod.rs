@@ -3,18 +3,14 @@
 
 #![allow(dead_code)] // no test needs all of it
 
-#[macro_use]
-#[path = "../../../xk-runtime/tests/support/guest.rs"]
-pub mod guest;
-
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use guest::{info, insmod, modules, output_of, repository, run, wait_for, XK_KO};
 use rustix::fs::{flock, FlockOperation};
 use serde_json::Value;
+use xk_testing::guest::{info, insmod, modules, output_of, repository, run, wait_for, XK_KO};
 
 pub const BLK: &str = "BLK_MAX_REQUEST_COUNT";
 pub const SHRINK: &str = "SHRINK_BATCH";

@@ -1,7 +1,7 @@
 //! `kernel/atomic`, the module whose functions tell what values they saw, and processes that
 //! are inside them.
 
-#![allow(dead_code)] // no test needs all of it
+#![allow(clippy::unwrap_used)]
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use xk_harness::Atomic;
 use xk_runtime::{Error, Outcome};
 
-use crate::guest::{insmod, run, wait_for};
+use super::{insmod, run, wait_for};
 
 /// Set in the guest only.
 pub const ATOMIC_KO: &str = "XK_TEST_ATOMIC";
@@ -40,6 +40,7 @@ pub struct Holder(pub Child);
 
 impl Holder {
     /// Returns when it is inside.
+    #[allow(clippy::new_without_default)] // it starts a process
     pub fn new() -> Self {
         Self::running("echo hold 600000 >/proc/xk_atomic", "xk_atomic_hold")
     }
@@ -52,6 +53,7 @@ impl Holder {
         Self(child)
     }
 
+    /// Of the process.
     pub fn pid(&self) -> u32 {
         self.0.id()
     }

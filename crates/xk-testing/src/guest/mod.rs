@@ -1,7 +1,10 @@
-//! What tests that boot a guest share, also those of the command: one boot runs
-//! this test binary's `inside`, and the tests outside report what it said.
+//! Tests that run in a guest. One boot runs the module `inside` of the test program; the tests outside report what it
+//! printed.
 
-#![allow(dead_code)] // no test needs all of it
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+pub mod atomic;
+pub mod faulty;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -15,7 +18,8 @@ const PREEMPT: &str = "XK_TEST_PREEMPT";
 /// Where xk.ko is. Set in the guest only: nothing in `inside` may run anywhere else.
 pub const XK_KO: &str = "XK_TEST_MODULE";
 
-/// Declares tests that run in the guest: `report` and `checks` are the caller's.
+/// Declares tests that run in the guest: `report`, `prepare` and `checks` are the caller's.
+#[macro_export]
 macro_rules! guest_tests {
     ($($name:ident),* $(,)?) => {
         $(#[test] fn $name() { report(stringify!($name)); })*
@@ -136,9 +140,17 @@ pub fn passed(output: &str, name: &str) {
     if passed && healthy {
         return;
     }
-    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.log"));
+    let file = logs().join(format!("{name}.log"));
     std::fs::write(&file, output).unwrap();
     panic!("{}\nthe whole output of the guest is in {}", excerpt(output, name), file.display());
+}
+
+/// `tmp` in cargo's target folder, where the tests of a crate may write: three folders above is the target folder.
+fn logs() -> PathBuf {
+    let program = std::env::current_exe().unwrap();
+    let folder = program.ancestors().nth(3).unwrap().join("tmp");
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
 }
 
 /// What the test of this name printed, and the end of the output, which says how the guest ended.

@@ -1,7 +1,6 @@
 //! The fetched packages of a supported kernel, and the tree prepared from them.
 
 #![allow(clippy::expect_used)]
-#![allow(dead_code)] // each test uses a part
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,8 +10,11 @@ use xk_kernel::{KernelId, Source, SourceHints, Tree};
 
 /// A fetched kernel, as `lab/lab info` describes it.
 pub struct Kernel {
+    /// As `uname -r` names it.
     pub release: String,
+    /// Folder of its unpacked packages.
     pub root: PathBuf,
+    /// Its boot image.
     pub vmlinuz: PathBuf,
 }
 

@@ -1,10 +1,10 @@
 //! xk.ko with memory that can be made to run out: `kernel/faulty`.
 
-#![allow(dead_code)] // no test needs all of it
+#![allow(clippy::unwrap_used)]
 
 use std::fs;
 
-use crate::guest::{insmod, run, wait_for};
+use super::{insmod, run, wait_for};
 
 /// Set in the guest only.
 pub const FAULTY_KO: &str = "XK_TEST_FAULTY";

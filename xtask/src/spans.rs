@@ -100,7 +100,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         masks(&world, table)?;
         let started = Instant::now();
         scopes(&mut walk, table).map_err(anyhow::Error::msg).with_context(|| table.constant.id.clone())?;
-        table.check().map_err(anyhow::Error::msg).with_context(|| table.constant.id.clone())?;
+        table.check().with_context(|| table.constant.id.clone())?;
         let line = Line {
             name: title(table).to_owned(),
             scopes: table.scopes.len(),

@@ -7,6 +7,7 @@
 //! say what the code of another value would hold. Only what the table is compared
 //! with is made anew.
 
+mod mismatch;
 mod unit;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,6 +16,7 @@ use xk_const::{choose_values, CType, Constant, Edges, Operator, Unit, Users};
 use xk_kernel::Tree;
 use xk_table::{Function as TableFunction, ScopeTable};
 
+use self::mismatch::NotDeployed;
 use crate::analyse::Input;
 use crate::data::DataSeeds;
 use crate::identity::{first_difference, Deployed};
@@ -136,12 +138,12 @@ impl Report {
 #[must_use]
 pub fn quick(table: &ScopeTable, deployed: &dyn Deployed) -> Report {
     let mut report = Report { proofs: vec![Vec::new(); table.spans.len()], ..Report::default() };
-    if let Err(detail) = table.check() {
-        report.fault(At::Table, Claim::Coherence, detail);
+    if let Err(fault) = table.check() {
+        report.fault(At::Table, Claim::Coherence, fault.to_string());
     }
     for (index, function) in table.functions.iter().enumerate() {
-        if let Err(detail) = same_bytes(function, deployed) {
-            report.fault(At::Function(index), Claim::Identity, detail);
+        if let Err(difference) = same_bytes(function, deployed) {
+            report.fault(At::Function(index), Claim::Identity, difference.to_string());
         }
     }
     for (index, data) in table.data.iter().enumerate() {
@@ -161,26 +163,30 @@ pub fn quick(table: &ScopeTable, deployed: &dyn Deployed) -> Report {
     report
 }
 
-fn same_bytes(function: &TableFunction, deployed: &dyn Deployed) -> Result<(), String> {
+fn same_bytes(function: &TableFunction, deployed: &dyn Deployed) -> Result<(), NotDeployed> {
     let module = function.module.as_deref();
     let (text, mask) = (function.text()?, function.text_mask()?);
-    let candidates = deployed.candidates(&function.symbol, module)?;
+    let candidates = deployed.candidates(&function.symbol, module).map_err(NotDeployed::Kernel)?;
     let is_it = |candidate: &&crate::identity::Candidate| {
         candidate.text_offset == function.text_offset && candidate.section == function.section
     };
     let Some(candidate) = candidates.iter().find(is_it) else {
-        let owner = module.unwrap_or("vmlinux");
-        return Err(format!("{owner} has no {} at {}+{:#x}", function.symbol, function.section, function.text_offset));
+        return Err(NotDeployed::NotThere {
+            owner: module.unwrap_or("vmlinux").to_owned(),
+            symbol: function.symbol.clone(),
+            section: function.section.clone(),
+            offset: function.text_offset,
+        });
     };
-    let running = deployed.text(candidate, module, text.len())?;
+    let running = deployed.text(candidate, module, text.len()).map_err(NotDeployed::Kernel)?;
     match first_difference(&text, &mask, &running) {
         None => Ok(()),
-        Some(at) => Err(format!(
-            "{}+{at:#x}: the table has byte {:02x}, the deployed kernel {}",
-            function.symbol,
-            text[at],
-            running.get(at).map_or_else(|| "ends".into(), |byte| format!("{byte:02x}")),
-        )),
+        Some(at) => Err(NotDeployed::Byte {
+            symbol: function.symbol.clone(),
+            at,
+            table: text[at],
+            deployed: running.get(at).copied(),
+        }),
     }
 }
 

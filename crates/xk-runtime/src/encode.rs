@@ -50,7 +50,7 @@ impl Request {
         backend: Backend,
     ) -> Result<Self, Error> {
         let wrong = |reason: String| Error::Table { name: title(table).to_owned(), reason };
-        table.check().map_err(wrong)?;
+        table.check().map_err(|fault| wrong(fault.to_string()))?;
         if let (Some(reason), true) = (table.only_in_place(), backend != Backend::Patch) {
             return Err(wrong(format!("only backend patch is possible: {reason}")));
         }
@@ -130,7 +130,7 @@ impl Tail {
 /// `struct xk_table`, with what follows it.
 fn bytes_of(table: &ScopeTable, addresses: &dyn AddressOf, anchor: u64) -> Result<Vec<u8>, Error> {
     let wrong = |reason: String| Error::Table { name: title(table).to_owned(), reason };
-    table.check().map_err(wrong)?;
+    table.check().map_err(|fault| wrong(fault.to_string()))?;
     let head = head(table).map_err(wrong)?;
     let values: Vec<u8> = table.values.compiled.iter().flat_map(|value| value.to_ne_bytes()).collect();
     let (nr_sites, nr_scopes) = (table.spans.len() + table.data.len(), table.scopes.len());
@@ -215,11 +215,11 @@ fn text_of(function: &Function, addresses: &dyn AddressOf, anchor: u64, tail: &m
     let wrong = |reason| Error::Table { name: function.symbol.clone(), reason };
     let address =
         addresses.address(function).map_err(|reason| Error::Address { symbol: function.symbol.clone(), reason })?;
-    let bytes = function.text().map_err(wrong)?;
+    let bytes = function.text().map_err(|fault| wrong(fault.to_string()))?;
     if bytes.len() > abi::MAX_TEXT {
         return Err(wrong(format!("{} bytes, the kernel accepts {}", bytes.len(), abi::MAX_TEXT)));
     }
-    let mask = function.text_mask().map_err(wrong)?;
+    let mask = function.text_mask().map_err(|fault| wrong(fault.to_string()))?;
     let address = place(function.module.as_deref(), address, anchor);
     Ok(Text { address, len: bytes.len() as u32, bytes: tail.push(&bytes), mask: tail.push(&mask) })
 }

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use thiserror::Error;
 use xk_kernel::{Image, ImageError};
-use xk_table::{Refusal, ScopeTable};
+use xk_table::{Incoherent, Refusal, ScopeTable};
 
 use crate::callers::Callers;
 use crate::scope::scopes;
@@ -34,7 +34,7 @@ pub enum ConfineError {
     Refused(#[from] Refusal),
     /// The result is not coherent.
     #[error("safe spans: {0}")]
-    Incoherent(String),
+    Incoherent(#[from] Incoherent),
 }
 
 /// Confines tables of one kernel.
@@ -87,7 +87,7 @@ impl Confiner {
         }
         table.scoped = Some(fingerprint);
         table.stages.insert("spans".into(), started.elapsed().as_secs_f64());
-        table.check().map_err(ConfineError::Incoherent)?;
+        table.check()?;
         Ok(true)
     }
 }

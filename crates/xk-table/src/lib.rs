@@ -6,6 +6,7 @@
 //! knows about compilers, and nothing that reads it needs one.
 
 mod check;
+mod incoherent;
 mod ledger;
 mod ops;
 mod refusal;
@@ -14,6 +15,7 @@ mod store;
 mod types;
 mod values;
 
+pub use incoherent::{BadValues, Incoherent, ScopeFault, SpanFault};
 pub use ledger::Ledger;
 pub use ops::{Op, OpCode, OpError, Program, MAX_IVS, MAX_OPS, MAX_PATCHES, MAX_TEMPS, STATUS_FLAGS};
 pub use refusal::{Place, Refusal};

@@ -131,7 +131,7 @@ pub struct Program {
 }
 
 /// Why a program is not well-formed; the rules are those of `kernel/xk/ops/ops.c`.
-#[derive(Debug, Error, PartialEq, Eq)]
+#[derive(Debug, Clone, Error, PartialEq, Eq)]
 pub enum OpError {
     /// Too many operations, or none.
     #[error("a program has 1 to {MAX_OPS} operations, not {0}")]

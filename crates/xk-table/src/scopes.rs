@@ -5,6 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::incoherent::{Incoherent, ScopeFault, SpanFault};
 use crate::types::ScopeTable;
 
 /// The weakest transition that keeps the promise, from weak to strong.
@@ -130,28 +131,27 @@ impl ScopeTable {
 
     /// Whether the scopes are coherent: indices and ranges inside their functions,
     /// and every critical span inside a scope.
-    pub(crate) fn check_scopes(&self) -> Result<(), String> {
-        for (i, scope) in self.scopes.iter().enumerate() {
-            let function = self
-                .functions
-                .get(scope.function)
-                .ok_or_else(|| format!("scope {i}: no function {}", scope.function))?;
+    pub(crate) fn check_scopes(&self) -> Result<(), Incoherent> {
+        for (index, scope) in self.scopes.iter().enumerate() {
+            let faulty = |fault| Incoherent::Scope { scope: index, fault };
+            let function =
+                self.functions.get(scope.function).ok_or_else(|| faulty(ScopeFault::NoFunction(scope.function)))?;
             let mut last = None;
             for &[start, end] in &scope.ranges {
                 let behind = last.is_none_or(|last| start > last);
                 if start >= end || !behind || end as usize > function.bytes.len() / 2 {
-                    return Err(format!("scope {i}: no range {start:#x}..{end:#x} in {}", function.symbol));
+                    return Err(faulty(ScopeFault::Range { symbol: function.symbol.clone(), start, end }));
                 }
                 last = Some(end);
             }
             if scope.ranges.is_empty() {
-                return Err(format!("scope {i}: no range"));
+                return Err(faulty(ScopeFault::NoRange));
             }
             if scope.spans.is_empty() || scope.spans.iter().any(|&span| span >= self.spans.len()) {
-                return Err(format!("scope {i}: confines no span, or one that does not exist"));
+                return Err(faulty(ScopeFault::NoSpan));
             }
             if let Some(exit) = scope.exits.iter().find(|exit| !scope.contains(exit.offset)) {
-                return Err(format!("scope {i}: an exit at {:#x}, which is outside", exit.offset));
+                return Err(faulty(ScopeFault::Exit(exit.offset)));
             }
         }
         let open = self.spans.iter().enumerate().find(|(i, span)| {
@@ -161,7 +161,7 @@ impl ScopeTable {
             !self.scopes.is_empty() && !self.scopes.iter().any(holds)
         });
         match open {
-            Some((i, _)) => Err(format!("span {i}: in no scope")),
+            Some((span, _)) => Err(Incoherent::Span { span, fault: SpanFault::InNoScope }),
             None => Ok(()),
         }
     }

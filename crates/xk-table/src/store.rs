@@ -147,7 +147,7 @@ impl Store {
         }
         let mut table: ScopeTable = serde_json::from_value(value).map_err(|e| corrupt(e.to_string()))?;
         table.assume_whole();
-        table.check().map_err(corrupt)?;
+        table.check().map_err(|fault| corrupt(fault.to_string()))?;
         Ok(table)
     }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::incoherent::Incoherent;
 use crate::ops::Program;
 use crate::scopes::{Escape, Mode, Scope};
 use crate::values::{Range, Values};
@@ -466,17 +467,17 @@ impl Function {
     /// The deployed bytes.
     ///
     /// # Errors
-    /// A sentence when the field is not hex.
-    pub fn text(&self) -> Result<Vec<u8>, String> {
-        unhex(&self.bytes).ok_or_else(|| format!("{}: bytes are not hex", self.symbol))
+    /// [`Incoherent::NotHex`].
+    pub fn text(&self) -> Result<Vec<u8>, Incoherent> {
+        unhex(&self.bytes).ok_or_else(|| Incoherent::NotHex { symbol: self.symbol.clone(), field: "bytes are" })
     }
 
     /// The mask of [`Function::text`].
     ///
     /// # Errors
-    /// A sentence when the field is not hex.
-    pub fn text_mask(&self) -> Result<Vec<u8>, String> {
-        unhex(&self.mask).ok_or_else(|| format!("{}: mask is not hex", self.symbol))
+    /// [`Incoherent::NotHex`].
+    pub fn text_mask(&self) -> Result<Vec<u8>, Incoherent> {
+        unhex(&self.mask).ok_or_else(|| Incoherent::NotHex { symbol: self.symbol.clone(), field: "mask is" })
     }
 }
 

@@ -7,6 +7,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::incoherent::BadValues;
+
 /// The largest number of compiled values of one table (`XK_MAX_VALUES`).
 pub const MAX_VALUES: usize = 4096;
 
@@ -123,28 +125,28 @@ impl Values {
     }
 
     /// Whether they are coherent for a constant with this default.
-    pub(crate) fn check(&self, default: i64) -> Result<(), String> {
+    pub(crate) fn check(&self, default: i64) -> Result<(), BadValues> {
         if let Some(range) = self.proved.filter(|range| range.min > range.max) {
-            return Err(format!("{range} is no range of values"));
+            return Err(BadValues::Range(range));
         }
         if self.compiled.len() > MAX_VALUES {
-            return Err(format!("{} compiled values, at most {MAX_VALUES} are allowed", self.compiled.len()));
+            return Err(BadValues::TooMany(self.compiled.len()));
         }
         if let Some(pair) = self.compiled.windows(2).find(|pair| pair[0] >= pair[1]) {
-            return Err(format!("compiled values do not ascend: {} is followed by {}", pair[0], pair[1]));
+            return Err(BadValues::Order(pair[0], pair[1]));
         }
         let proved = |value: &&i64| self.proved.is_some_and(|range| range.contains(**value));
         if let Some(value) = self.compiled.iter().find(proved) {
-            return Err(format!("{value} is both compiled and proved"));
+            return Err(BadValues::Twice(*value));
         }
         if let Some(value) = self.refused.keys().find(|&&value| self.contains(value)) {
-            return Err(format!("{value} is both refused and accepted"));
+            return Err(BadValues::RefusedAndAccepted(*value));
         }
         if !self.contains(default) {
-            return Err(format!("default {default} is not one of {self}"));
+            return Err(BadValues::NoDefault { default, values: self.clone().into() });
         }
         if self.hull() == Range::of(default, default) {
-            return Err(format!("no value but the default {default}"));
+            return Err(BadValues::OnlyDefault(default));
         }
         Ok(())
     }
@@ -207,7 +209,7 @@ mod tests {
     fn incoherent_values_are_refused() {
         assert_eq!(both().check(32), Ok(()));
         assert_eq!(Values::compiled([20, 40]).check(20), Ok(()));
-        let refused = |values: Values, default: i64| values.check(default).unwrap_err();
+        let refused = |values: Values, default: i64| values.check(default).unwrap_err().to_string();
         let compiled = |values: &[i64]| Values { compiled: values.into(), ..Values::proved(1, 100) };
         assert_eq!(refused(Values::proved(100, 1), 50), "100..=1 is no range of values");
         assert_eq!(refused(compiled(&[256, 128]), 32), "compiled values do not ascend: 256 is followed by 128");

@@ -259,13 +259,13 @@ fn a_span_without_an_update_leaves_no_value_and_no_span_to_one() {
     assert_eq!(held.only_in_place(), Some("others would see it"));
     let mut narrow = held.clone();
     narrow.spans[0].in_place.as_mut().unwrap().range.max -= 1;
-    assert!(narrow.check().unwrap_err().contains("need an update"));
+    assert!(narrow.check().unwrap_err().to_string().contains("need an update"));
     let mut none = held.clone();
     none.spans[0].in_place = None;
-    assert!(none.check().unwrap_err().contains("span 0 needs an update"));
+    assert!(none.check().unwrap_err().to_string().contains("span 0 needs an update"));
     let mut another = held;
     another.spans.push(table().spans[0].clone());
-    assert!(another.check().unwrap_err().contains("span 1 needs an update"));
+    assert!(another.check().unwrap_err().to_string().contains("span 1 needs an update"));
 }
 
 #[test]

@@ -31,13 +31,14 @@ pub fn at_sites(table: &ScopeTable, tree: &Tree, cache: &Path) -> Result<Vec<AtS
     for span in &table.spans {
         let function = &table.functions[span.function];
         let wrong = |why: String| Failure::error(format!("{}: {why}", function.symbol));
+        let not_hex = |fault: xk_table::Incoherent| Failure::error(fault.to_string());
         let indirection = &span.indirection;
         let behind = if indirection.when == When::After { u32::from(indirection.insn_len) } else { 0 };
         let point = Point {
             symbol: function.symbol.clone(),
             offset: indirection.offset + behind,
-            bytes: function.text().map_err(wrong)?,
-            mask: function.text_mask().map_err(wrong)?,
+            bytes: function.text().map_err(not_hex)?,
+            mask: function.text_mask().map_err(not_hex)?,
         };
         let unit = unit_of(function, &units).ok_or_else(|| wrong(format!("no unit is {}", function.source)))?;
         let found = xk_const::variables(tree, &constant, unit, &cache.join("objects"), &[point])

@@ -11,6 +11,7 @@ use xk_lift::object::Function;
 use xk_lift::probe;
 use xk_table::{CriticalSpan, DataSite, Fit, Function as TableFunction, InPlace, ProbeKind, ScopeTable, When};
 
+use super::mismatch::NotRebuilt;
 use super::{At, Claim, Proved, Report};
 use crate::analyse::Input;
 use crate::data::{self, DataSeeds};
@@ -160,8 +161,8 @@ impl Check<'_> {
             functions.insert(index, function);
             // One difference is enough.
             let known = report.at(at).next().is_some();
-            if let (Err(detail), false) = (self.identical(ours, function), known) {
-                report.fault(at, Claim::Identity, detail);
+            if let (Err(difference), false) = (self.identical(ours, function), known) {
+                report.fault(at, Claim::Identity, difference.to_string());
             }
         }
         functions
@@ -176,24 +177,26 @@ impl Check<'_> {
         }
     }
 
-    fn identical(&self, ours: &TableFunction, function: &Function) -> Result<(), String> {
+    fn identical(&self, ours: &TableFunction, function: &Function) -> Result<(), NotRebuilt> {
         let module = self.study.module.as_deref();
-        let found = locate(&self.study.base, function, &self.study.source, module, self.input.deployed)
-            .map_err(|refusal| refusal.to_string())?;
+        let found = locate(&self.study.base, function, &self.study.source, module, self.input.deployed)?;
         if (found.text_offset, &found.section) != (ours.text_offset, &ours.section) {
-            return Err(format!(
-                "{} is at {}+{:#x}, the table says {}+{:#x}",
-                ours.symbol, found.section, found.text_offset, ours.section, ours.text_offset
-            ));
+            return Err(NotRebuilt::Elsewhere {
+                symbol: ours.symbol.clone(),
+                section: found.section,
+                offset: found.text_offset,
+                table_section: ours.section.clone(),
+                table_offset: ours.text_offset,
+            });
         }
         let (text, mask, needed) = (ours.text()?, ours.text_mask()?, found.text_mask()?);
         // A table that compares more than is needed is only stricter.
         if let Some(at) = (0..needed.len()).find(|&i| mask.get(i).is_none_or(|byte| needed[i] & !byte != 0)) {
-            return Err(format!("{}+{at:#x}: the table does not compare this byte", ours.symbol));
+            return Err(NotRebuilt::NotCompared { symbol: ours.symbol.clone(), at });
         }
         match first_difference(&text, &mask, &found.text()?) {
             None => Ok(()),
-            Some(at) => Err(format!("{}+{at:#x}: the table's byte is not the rebuilt one", ours.symbol)),
+            Some(at) => Err(NotRebuilt::Byte { symbol: ours.symbol.clone(), at }),
         }
     }
 

@@ -13,6 +13,7 @@ use xk_table::{Incoherent, Refusal, ScopeTable};
 
 use crate::callers::Callers;
 use crate::scope::scopes;
+use crate::unfollowed::NotRead;
 use crate::walk::Walk;
 use crate::window::{fill, Index, Windows};
 use crate::world::World;
@@ -28,7 +29,7 @@ pub enum ConfineError {
     Image(#[from] ImageError),
     /// The table is about other code.
     #[error("{0}: the table is not about this kernel; run `xk build` on it again")]
-    OtherCode(String),
+    OtherCode(#[from] NotRead),
     /// A change would come too late for a thread.
     #[error(transparent)]
     Refused(#[from] Refusal),
@@ -83,7 +84,7 @@ impl Confiner {
         }
         if let Some((_, world, callers, index)) = &self.known {
             scopes(&mut Walk::new(world, callers), table)?;
-            fill(world, Windows::new(world, index), table).map_err(ConfineError::OtherCode)?;
+            fill(world, Windows::new(world, index), table)?;
         }
         table.scoped = Some(fingerprint);
         table.stages.insert("spans".into(), started.elapsed().as_secs_f64());
@@ -107,7 +108,7 @@ pub fn wrong_windows(image: &Image, table: &ScopeTable) -> Result<Vec<(usize, St
         return Ok(Vec::new());
     }
     let mut anew = table.clone();
-    fill(&world, Windows::new(&world, &Index::new(&world)), &mut anew).map_err(ConfineError::OtherCode)?;
+    fill(&world, Windows::new(&world, &Index::new(&world)), &mut anew)?;
     let pairs = table.spans.iter().zip(&anew.spans).enumerate();
     let wrong = pairs.filter(|(_, (old, _))| claimed(old)).filter_map(|(index, (old, new))| {
         let (old, new) = (&old.indirection, &new.indirection);

@@ -5,6 +5,7 @@ use iced_x86::InstructionInfoFactory;
 use crate::calls::{prototype, results, Call};
 use crate::effect::{Effect, Locs};
 use crate::graph::Graph;
+use crate::unfollowed::Unfollowed;
 use crate::value::{published, taken, values, Value, Values};
 use crate::world::World;
 
@@ -41,7 +42,7 @@ impl Frame {
     ///
     /// # Errors
     /// Why it cannot be followed.
-    pub fn new(world: &World, entry: u64) -> Result<Self, String> {
+    pub fn new(world: &World, entry: u64) -> Result<Self, Unfollowed> {
         let graph = Graph::new(world, entry)?;
         // Some thunks of assembly have no symbol of their own.
         let function = world.function_at(entry);
@@ -59,7 +60,7 @@ impl Frame {
                 (None, None) => Act::Plain(Box::default()),
             };
             if node.tail == Some(crate::graph::Callee::Indirect) && values.as_ref().and_then(Values::stack) != Some(0) {
-                return Err(format!("{}: a jump through a table", world.place_name(node.insn.ip())));
+                return Err(Unfollowed::JumpTable(world.place_name(node.insn.ip())));
             }
             acts.push(act);
         }

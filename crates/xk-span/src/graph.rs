@@ -10,10 +10,11 @@ use std::collections::{BTreeSet, HashMap};
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind};
 use xk_lift::prototypes::is_transparent;
 
+use crate::unfollowed::Unfollowed;
 use crate::world::World;
 
 /// Instructions of one frame; nothing in the kernel that is compiled comes near.
-const LARGEST: usize = 60_000;
+pub(crate) const LARGEST: usize = 60_000;
 
 /// Who is called, or takes over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,9 +75,9 @@ impl Graph {
     ///
     /// # Errors
     /// Why it cannot be followed.
-    pub fn new(world: &World, entry: u64) -> Result<Self, String> {
+    pub fn new(world: &World, entry: u64) -> Result<Self, Unfollowed> {
         if world.patches.incomplete {
-            return Err("what this kernel patches by itself is not known".into());
+            return Err(Unfollowed::Patches);
         }
         let mut builder =
             Builder { world, entry, parts: BTreeSet::from([entry]), nodes: HashMap::new(), todo: vec![entry] };
@@ -85,7 +86,7 @@ impl Graph {
                 builder.add(at)?;
             }
             if builder.nodes.len() > LARGEST {
-                return Err(format!("more than {LARGEST} instructions"));
+                return Err(Unfollowed::TooLarge);
             }
         }
         let Builder { nodes, parts, .. } = builder;
@@ -127,12 +128,12 @@ impl Graph {
 }
 
 impl Builder<'_> {
-    fn add(&mut self, at: u64) -> Result<(), String> {
+    fn add(&mut self, at: u64) -> Result<(), Unfollowed> {
         let place = || self.world.place_name(at);
-        let code = self.world.code(at).ok_or_else(|| format!("no code at {}", place()))?;
+        let code = self.world.code(at).ok_or_else(|| Unfollowed::NoCode(place()))?;
         let insn = Decoder::with_ip(64, code, at, DecoderOptions::NONE).decode();
         if insn.is_invalid() {
-            return Err(format!("{} is not an instruction", place()));
+            return Err(Unfollowed::NotInstruction(place()));
         }
         let replaced = self.world.patches.replaced(at);
         let mut node = Node {
@@ -167,7 +168,7 @@ impl Builder<'_> {
             FlowControl::Exception => self.world.patches.warnings.contains(&at),
             // int3 is padding; what is left is transactions and the like.
             FlowControl::Interrupt if insn.mnemonic() == Mnemonic::Int3 => false,
-            _ => return Err(format!("{}: `{insn}` goes where nobody knows", place())),
+            _ => return Err(Unfollowed::Nowhere { place: place(), insn }),
         };
         // Where a jump stands, the kernel may put a no-op, and the other way round.
         if let Some(&target) = self.world.patches.labels.get(&at) {

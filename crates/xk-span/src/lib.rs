@@ -18,6 +18,7 @@ pub mod patches;
 pub mod scope;
 pub mod slice;
 pub mod text;
+pub mod unfollowed;
 pub mod value;
 pub mod walk;
 pub mod window;

@@ -14,11 +14,12 @@ use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 use crate::effect::{Effect, Locs};
 use crate::frame::{Act, Frame};
 use crate::graph::Callee;
+use crate::unfollowed::{UnknownLife, UnknownSource};
 use crate::value::{gpr, Values, Where, ARGUMENTS, CALLER_SAVED, RSP};
 use crate::walk::Walk;
 
 /// Frames and places that one number may be in.
-const MOST: usize = 20_000;
+pub(crate) const MOST: usize = 20_000;
 
 /// Where a number is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,12 +45,12 @@ pub type Life = BTreeMap<u64, BTreeSet<u64>>;
 ///
 /// # Errors
 /// Where it comes from somewhere that cannot be followed.
-pub fn life(walk: &mut Walk<'_>, root: u64, test: u64) -> Result<Life, String> {
+pub fn life(walk: &mut Walk<'_>, root: u64, test: u64) -> Result<Life, UnknownLife> {
     let frame = walk.frame(root)?;
     let name = walk.world.place_name(test);
-    let at = frame.graph.at(test).ok_or_else(|| format!("control does not come to {name}"))?;
+    let at = frame.graph.at(test).ok_or_else(|| UnknownLife::NotReached(name.clone()))?;
     let number = operand(&frame.graph.nodes[at].insn, 0, frame.values[at].as_ref());
-    let number = number.ok_or_else(|| format!("{name}: the number is in memory outside of the frame"))?;
+    let number = number.ok_or_else(|| UnknownLife::Memory(name.clone()))?;
     let mut life = Life::new();
     let mut seen = BTreeSet::new();
     let mut todo = vec![(root, at, number)];
@@ -58,7 +59,7 @@ pub fn life(walk: &mut Walk<'_>, root: u64, test: u64) -> Result<Life, String> {
             continue;
         }
         if seen.len() > MOST {
-            return Err(format!("{name}: the number is in more than {MOST} places"));
+            return Err(UnknownLife::TooManyPlaces(name));
         }
         let (root, at, place) = next;
         let frame = walk.frame(root)?;
@@ -67,7 +68,8 @@ pub fn life(walk: &mut Walk<'_>, root: u64, test: u64) -> Result<Life, String> {
             todo.extend(passed(walk, root, place)?);
         }
         for (from, node) in frame.graph.nodes.iter().enumerate().filter(|(_, node)| node.next.contains(&at)) {
-            match before(&frame, from, place).map_err(|why| format!("{}: {why}", walk.world.place_name(node.site)))? {
+            let unknown = |why| UnknownLife::Instruction { place: walk.world.place_name(node.site), why };
+            match before(&frame, from, place).map_err(unknown)? {
                 Source::Begins => {}
                 Source::From(place) => todo.push((root, from, place)),
             }
@@ -77,21 +79,20 @@ pub fn life(walk: &mut Walk<'_>, root: u64, test: u64) -> Result<Life, String> {
 }
 
 /// Where a number is before the instruction `at`, if it is in `place` behind it.
-fn before(frame: &Frame, at: usize, place: Place) -> Result<Source, String> {
+fn before(frame: &Frame, at: usize, place: Place) -> Result<Source, UnknownSource> {
     let node = &frame.graph.nodes[at];
     match &frame.acts[at] {
         // What hands the frame over and goes on has not jumped.
         Act::Call(_) if node.tail.is_some() => Ok(Source::From(place)),
         Act::Call(_) => match place {
-            Place::Register(number) if CALLER_SAVED >> number & 1 == 1 => Err("a call returns the number".into()),
+            Place::Register(number) if CALLER_SAVED >> number & 1 == 1 => Err(UnknownSource::Returned),
             Place::Slot(first, bytes) if frame.reachable.is_some_and(|from| first.saturating_add(bytes) > from) => {
-                Err("a function that is called may write the number".into())
+                Err(UnknownSource::Callee)
             }
             place => Ok(Source::From(place)),
         },
         Act::Plain(effect) if effect.writes.meets(&place.locs()) => {
-            written(&node.insn, effect, frame.values[at].as_ref(), place)
-                .ok_or_else(|| format!("where `{}` has the number from is not followed", node.insn))
+            written(&node.insn, effect, frame.values[at].as_ref(), place).ok_or(UnknownSource::Computed(node.insn))
         }
         Act::Plain(_) => Ok(Source::From(place)),
     }
@@ -171,13 +172,13 @@ fn operand(insn: &Instruction, n: u32, values: Option<&Values>) -> Option<Place>
 }
 
 /// Where the callers of a function have what they pass in `place`.
-fn passed(walk: &mut Walk<'_>, entry: u64, place: Place) -> Result<Vec<(u64, usize, Place)>, String> {
+fn passed(walk: &mut Walk<'_>, entry: u64, place: Place) -> Result<Vec<(u64, usize, Place)>, UnknownLife> {
     let name = walk.world.place_name(entry);
-    let Place::Register(number) = place else { return Err(format!("{name}: the number is on the stack at the entry")) };
+    let Place::Register(number) = place else { return Err(UnknownLife::StackAtEntry(name)) };
     if !ARGUMENTS.contains(&number) {
-        return Err(format!("{name}: nothing is known of the register at the entry"));
+        return Err(UnknownLife::RegisterAtEntry(name));
     }
-    let by_others = |why: &str| format!("{name}: the number is an argument, and {why}");
+    let by_others = |why| UnknownLife::Argument { place: name.clone(), why };
     let function = walk.world.function_at(entry).ok_or_else(|| by_others("the function has no name"))?;
     if let Some(why) = walk.called_by_others(function) {
         return Err(by_others(why));

@@ -16,6 +16,7 @@ use crate::frame::Act;
 use crate::graph::{Callee, Node};
 use crate::life::life;
 use crate::slice::{Start, Use};
+use crate::unfollowed::NotRead;
 use crate::walk::{Found, Reach, Walk};
 use crate::world::World;
 
@@ -60,7 +61,7 @@ pub fn scopes(walk: &mut Walk<'_>, table: &mut ScopeTable) -> Result<(), Confine
     table.functions.truncate(own_functions(table));
     (table.scopes, table.escapes, table.mode) = (Vec::new(), Vec::new(), Mode::Now);
     let addresses = table.functions.iter().map(|function| address(walk.world, function)).collect::<Result<Vec<_>, _>>();
-    let addresses = addresses.map_err(ConfineError::OtherCode)?;
+    let addresses = addresses?;
     let mut escapes: BTreeSet<Escape> = table.data.iter().map(data_escape).collect();
     let mut pieces = Pieces::default();
     for (index, span) in table.spans.iter().enumerate() {
@@ -72,7 +73,7 @@ pub fn scopes(walk: &mut Walk<'_>, table: &mut ScopeTable) -> Result<(), Confine
         escapes.extend(reach.escapes);
         for line in span.assembly.iter().filter(|line| line.order.is_some()) {
             let life = life(walk, root, base + u64::from(line.offset))
-                .map_err(|why| outlives(&table.functions[span.function], line, &why))?;
+                .map_err(|why| outlives(&table.functions[span.function], line, &why.to_string()))?;
             table.mode = table.mode.max(Mode::Task);
             for (root, alive) in life {
                 pieces.add_frame(walk, root, &Found { alive, ..Found::default() }, index);
@@ -110,8 +111,8 @@ fn data_escape(data: &xk_table::DataSite) -> Escape {
 ///
 /// # Errors
 /// When it is not in the address space.
-pub fn address(world: &World, function: &Function) -> Result<u64, String> {
-    let missing = || format!("{} is not in the code that was read", function.symbol);
+pub fn address(world: &World, function: &Function) -> Result<u64, NotRead> {
+    let missing = || NotRead { symbol: function.symbol.clone() };
     let start = match &function.module {
         None => world.text_base.wrapping_add(function.text_offset),
         Some(module) => {

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::calls::{Call, Kind};
 use crate::effect::{Access, Effect, Locs};
 use crate::frame::{Act, Frame};
+use crate::unfollowed::Unfollowed;
 use crate::value::{Pointer, Value, Values, Where};
 use crate::walk::Walk;
 
@@ -161,7 +162,7 @@ impl<'a, 'w> Slicer<'a, 'w> {
     ///
     /// # Errors
     /// Why it cannot be followed.
-    pub fn run(frame: &'a Frame, start: &'a Start, walk: &'a mut Walk<'w>, depth: usize) -> Result<Slice, String> {
+    pub fn run(frame: &'a Frame, start: &'a Start, walk: &'a mut Walk<'w>, depth: usize) -> Result<Slice, Unfollowed> {
         let mut this = Self { frame, start, walk, depth, slice: Slice::default() };
         let mut states: Vec<Taint> = vec![Taint::default(); frame.graph.nodes.len()];
         let mut todo = BTreeSet::new();
@@ -169,7 +170,7 @@ impl<'a, 'w> Slicer<'a, 'w> {
         states[frame.graph.first()].merge(&entry);
         todo.insert(frame.graph.first());
         for &at in start.before.keys().chain(start.behind.keys()).chain(&start.stores).chain(start.calls.keys()) {
-            let node = frame.graph.at(at).ok_or_else(|| format!("{at:#x} is not reached from the entry"))?;
+            let node = frame.graph.at(at).ok_or(Unfollowed::NotReached(at))?;
             if let Some(locs) = start.before.get(&at) {
                 states[node].locs.add(locs);
             }
@@ -204,7 +205,7 @@ impl<'a, 'w> Slicer<'a, 'w> {
     }
 
     /// The state behind node `at`.
-    fn step(&mut self, at: usize, before: &Taint) -> Result<Taint, String> {
+    fn step(&mut self, at: usize, before: &Taint) -> Result<Taint, Unfollowed> {
         let node = &self.frame.graph.nodes[at];
         let address = node.insn.ip();
         let Some(values) = &self.frame.values[at] else { return Ok(Taint::default()) };
@@ -230,7 +231,7 @@ impl<'a, 'w> Slicer<'a, 'w> {
         Ok(after)
     }
 
-    fn plain(&mut self, at: usize, effect: &Effect, before: &Taint, after: &mut Taint) -> Result<(), String> {
+    fn plain(&mut self, at: usize, effect: &Effect, before: &Taint, after: &mut Taint) -> Result<(), Unfollowed> {
         let node = &self.frame.graph.nodes[at];
         let pointee = |access: &Access| match access.place {
             Where::Object(Pointer { parameter: Some(register), .. }) => self.start.entry.pointees >> register & 1 == 1,
@@ -249,7 +250,7 @@ impl<'a, 'w> Slicer<'a, 'w> {
             return Ok(());
         }
         if effect.stack_pointer && hit {
-            return Err(format!("{}: the stack pointer depends on it", self.walk.world.place_name(node.insn.ip())));
+            return Err(Unfollowed::StackPointer(self.walk.world.place_name(node.insn.ip())));
         }
         let branch = node.insn.flow_control() == iced_x86::FlowControl::ConditionalBranch;
         self.used(at, if branch { Use::Branch } else { Use::Thread });

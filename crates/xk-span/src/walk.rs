@@ -13,6 +13,7 @@ use crate::callers::Callers;
 use crate::calls::{is_c, results};
 use crate::frame::Frame;
 use crate::slice::{Entry, Given, Slice, Slicer, Start, Store, Use};
+use crate::unfollowed::Unfollowed;
 use crate::value::{Pointer, Where};
 use crate::world::{Function, World};
 
@@ -62,7 +63,7 @@ pub struct Walk<'w> {
     /// The code.
     pub world: &'w World,
     callers: &'w Callers,
-    frames: HashMap<u64, Result<Rc<Frame>, String>>,
+    frames: HashMap<u64, Result<Rc<Frame>, Unfollowed>>,
     kept: usize,
     summaries: HashMap<(u64, Entry), Option<Summary>>,
     /// Of the span or callee that is looked at.
@@ -103,7 +104,7 @@ impl<'w> Walk<'w> {
     ///
     /// # Errors
     /// Why it cannot be followed.
-    pub fn frame(&mut self, entry: u64) -> Result<Rc<Frame>, String> {
+    pub fn frame(&mut self, entry: u64) -> Result<Rc<Frame>, Unfollowed> {
         if let Some(known) = self.frames.get(&entry) {
             return known.clone();
         }
@@ -159,6 +160,7 @@ impl<'w> Walk<'w> {
                 (slice.given, slice.tails)
             }
             Err(why) => {
+                let why = why.to_string();
                 found.whole = Some(why.clone());
                 let place = self.world.place_name(entry);
                 self.escape(place, "everything that it stores, returns and passes on", &why);
@@ -169,7 +171,7 @@ impl<'w> Walk<'w> {
         }
     }
 
-    fn sliced(&mut self, frame: &Frame, start: &Start, depth: usize) -> Result<Slice, String> {
+    fn sliced(&mut self, frame: &Frame, start: &Start, depth: usize) -> Result<Slice, Unfollowed> {
         Slicer::run(frame, start, self, depth)
     }
 
@@ -280,7 +282,7 @@ impl<'w> Walk<'w> {
         let given = match sliced {
             Ok(slice) => slice.given,
             Err(why) => {
-                self.leak(at, entry, self.world.place_name(callee), &why);
+                self.leak(at, entry, self.world.place_name(callee), &why.to_string());
                 anything
             }
         };

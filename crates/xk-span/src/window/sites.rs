@@ -6,6 +6,7 @@ use xk_table::{Indirection, ScopeTable, When};
 
 use super::{Reason, Window, Windows, JUMP};
 use crate::scope::address;
+use crate::unfollowed::NotRead;
 use crate::world::World;
 
 /// An update, and the windows that it may have.
@@ -23,8 +24,8 @@ struct Site {
 /// there is none.
 ///
 /// # Errors
-/// A function of the table that is not in `world`, in words.
-pub fn fill(world: &World, windows: Windows<'_>, table: &mut ScopeTable) -> Result<(), String> {
+/// A function of the table that is not in `world`.
+pub fn fill(world: &World, windows: Windows<'_>, table: &mut ScopeTable) -> Result<(), NotRead> {
     let starts: Vec<u64> = table.functions.iter().map(|f| address(world, f)).collect::<Result<_, _>>()?;
     let mut sites = Vec::new();
     for span in &table.spans {

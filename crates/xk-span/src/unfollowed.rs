@@ -1,0 +1,102 @@
+//! Why code or a number cannot be followed.
+
+use iced_x86::Instruction;
+use thiserror::Error;
+
+use crate::graph::LARGEST;
+use crate::life::MOST;
+
+/// Why a function cannot be followed. A place is a function and an offset (`f+0x12`), with its module if it has one.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Unfollowed {
+    /// The tables of the kernel's own patches are incomplete.
+    #[error("what this kernel patches by itself is not known")]
+    Patches,
+    /// The function is too large.
+    #[error("more than {LARGEST} instructions")]
+    TooLarge,
+    /// Control leaves the text.
+    #[error("no code at {0}")]
+    NoCode(String),
+    /// These bytes are not an instruction.
+    #[error("{0} is not an instruction")]
+    NotInstruction(String),
+    /// The instruction transfers control to an unknown place.
+    #[error("{place}: `{insn}` goes where nobody knows")]
+    Nowhere {
+        /// Where it is.
+        place: String,
+        /// The instruction.
+        insn: Instruction,
+    },
+    /// An indirect jump inside the function.
+    #[error("{0}: a jump through a table")]
+    JumpTable(String),
+    /// Control does not come to an address where a value is to be followed.
+    #[error("{0:#x} is not reached from the entry")]
+    NotReached(u64),
+    /// The value moves the stack pointer, so that slots of the frame cannot be told apart.
+    #[error("{0}: the stack pointer depends on it")]
+    StackPointer(String),
+}
+
+/// A function of a table is not in the text that was read.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{symbol} is not in the code that was read")]
+pub struct NotRead {
+    /// Name of the function.
+    pub symbol: String,
+}
+
+/// Why the life of a number is not known. Places are as in [`Unfollowed`].
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum UnknownLife {
+    /// A function that holds it cannot be followed.
+    #[error(transparent)]
+    Unfollowed(#[from] Unfollowed),
+    /// Control does not come to the comparison.
+    #[error("control does not come to {0}")]
+    NotReached(String),
+    /// The comparison reads memory outside of the frame.
+    #[error("{0}: the number is in memory outside of the frame")]
+    Memory(String),
+    /// It is copied too often.
+    #[error("{0}: the number is in more than {MOST} places")]
+    TooManyPlaces(String),
+    /// It cannot be followed across an instruction.
+    #[error("{place}: {why}")]
+    Instruction {
+        /// The instruction.
+        place: String,
+        /// Why not.
+        why: UnknownSource,
+    },
+    /// It is on the stack when the function is called.
+    #[error("{0}: the number is on the stack at the entry")]
+    StackAtEntry(String),
+    /// It is in a register that passes no argument when the function is called.
+    #[error("{0}: nothing is known of the register at the entry")]
+    RegisterAtEntry(String),
+    /// It is an argument, and not every caller is known.
+    #[error("{place}: the number is an argument, and {why}")]
+    Argument {
+        /// The function.
+        place: String,
+        /// Who else calls it.
+        why: &'static str,
+    },
+}
+
+/// Why the place of a number before an instruction is not known.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum UnknownSource {
+    /// It is the result of a call.
+    #[error("a call returns the number")]
+    Returned,
+    /// It is in memory that a callee can reach.
+    #[error("a function that is called may write the number")]
+    Callee,
+    /// An instruction computes it in a way that is not followed.
+    #[error("where `{0}` has the number from is not followed")]
+    Computed(Instruction),
+}

@@ -2,8 +2,8 @@
 //!
 //! A scope table goes in; a [`Tune`] comes out, with the default in force. A
 //! transition gives it, and others with it, another value, which the constant has on
-//! the running kernel for as long as the tune lives. Addresses are
-//! the caller's business ([`AddressOf`]); everything else that can be wrong is
+//! the running kernel for as long as the tune lives. Addresses come
+//! from [`AddressOf`], which [`Symbols`] serves on a live kernel; everything else that can be wrong is
 //! refused here, or by the kernel, with the sentence that the kernel gave.
 //!
 //! Parameters that other modules describe are another kernel module's, xk_tunable.ko, with a
@@ -21,6 +21,7 @@ mod livepatch;
 mod parameter;
 mod policy;
 mod status;
+mod symbols;
 mod transition;
 mod tune;
 
@@ -31,6 +32,7 @@ pub use error::{Error, ParameterError};
 pub use parameter::{Hold, Meter, Parameter, ParameterDevice, Role, Values, PARAMETER_DEVICE_PATH};
 pub use policy::{Policy, PolicyStatus, SitePolicy};
 pub use status::{Probe, SiteStatus, State, Stops, TuneStatus};
+pub use symbols::{NoAddress, SymbolKind, Symbols, SymbolsError};
 pub use transition::{Change, Outcome, Target, Transition};
 pub use tune::Tune;
 pub use xk_table::Mode;

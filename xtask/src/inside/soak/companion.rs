@@ -1,6 +1,6 @@
 //! A process of its own that changes the maps of policies while they decide: whatever is pinned now, again and again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Result;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, PerfBufferBuilder, RingBufferBuilder, UserRingBuffer};
 use rustix::process::{getpid, pidfd_open, PidfdFlags};
+use serde::{Deserialize, Serialize};
 
 use super::PAUSE;
 
@@ -57,14 +58,24 @@ const ENTRIES: u64 = 64;
 const SAMPLE: usize = 8;
 const POLL: Duration = Duration::from_millis(50);
 
-/// Changes of each map by its type, until it is over; of streams, what was received.
+/// What was done, by type of map.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Changes {
+    /// Changes; of a stream, what was received.
+    pub done: BTreeMap<String, u64>,
+    /// Types of which this kernel allocates nothing on this CPU.
+    pub without_cx16: BTreeSet<String>,
+}
+
+/// Changes every map until it is over.
 ///
 /// # Errors
 /// When a map is there and cannot be used.
-pub fn run(arguments: &Arguments) -> Result<BTreeMap<String, u64>> {
+pub fn run(arguments: &Arguments) -> Result<Changes> {
     // What cannot be done here and now is nothing to tell.
     libbpf_rs::set_print(None);
-    let mut done = BTreeMap::new();
+    let mut done: BTreeMap<String, u64> = BTreeMap::new();
+    let mut no_memory = BTreeSet::new();
     let mut round = 0;
     while !arguments.stop.exists() {
         for (name, kind) in MAPS {
@@ -76,18 +87,25 @@ pub fn run(arguments: &Arguments) -> Result<BTreeMap<String, u64>> {
             round += 1;
             match change(&map, round, &arguments.cgroup) {
                 Ok(changed) => *done.entry(format!("{kind:?}")).or_default() += changed,
-                // Expected: the soak takes memory away. A map that never changes fails the soak by its count.
-                Err(error) if is_out_of_memory(&error) => (),
+                Err(error) if is_out_of_memory(&error) => _ = no_memory.insert(format!("{kind:?}")),
                 Err(error) => return Err(error.context(name)),
             }
             std::thread::sleep(PAUSE / 40 * arguments.slowness);
         }
     }
-    Ok(done)
+    no_memory.retain(|kind| !done.contains_key(kind));
+    let without_cx16 = if has_cx16()? { BTreeSet::new() } else { no_memory };
+    Ok(Changes { done, without_cx16 })
 }
 
-/// Whether the kernel had no memory for a change. 7.3 allocates entries of task storage without sleeping, so that
-/// fails under memory pressure that other maps survive.
+/// Whether the CPU has `cmpxchg16b`. Without it, `kmalloc_nolock()` of Linux 6.18 and later allocates nothing
+/// (mm/slub.c), and task storage rests on it. The CPUs that the lab emulates have none (lab/README.md).
+fn has_cx16() -> Result<bool> {
+    Ok(std::fs::read_to_string("/proc/cpuinfo")?.split_whitespace().any(|flag| flag == "cx16"))
+}
+
+/// Whether the kernel had no memory for a change. The soak takes memory away, so that may happen; a map that never
+/// changes fails the soak.
 fn is_out_of_memory(error: &anyhow::Error) -> bool {
     error.downcast_ref::<libbpf_rs::Error>().is_some_and(|error| error.kind() == libbpf_rs::ErrorKind::OutOfMemory)
 }

@@ -1,6 +1,5 @@
 //! Modules come, everything is done at once for a while, modules go, and code is compared.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;
@@ -13,7 +12,9 @@ use xk_runtime::Device;
 use xk_table::Function;
 
 use super::pressure::CGROUP;
-use super::{arms, bystanders, faults, policies, pressure, retry, rmmod, transitions, Broken, Soak, PAUSE, STOP};
+use super::{
+    arms, bystanders, companion, faults, policies, pressure, retry, rmmod, transitions, Broken, Soak, PAUSE, STOP,
+};
 
 /// Between two times that a processor is switched off.
 const ONLINE: Duration = Duration::from_secs(1);
@@ -135,11 +136,12 @@ fn companion(soak: &Soak<'_>) -> Result<Child> {
 fn note_companion(soak: &Soak<'_>, companion: Child) -> Result<()> {
     let output = companion.wait_with_output()?;
     ensure!(output.status.success(), "the process that changes maps failed");
-    let changed: BTreeMap<String, u64> = serde_json::from_slice(&output.stdout)?;
+    let changes: companion::Changes = serde_json::from_slice(&output.stdout)?;
     let mut report = soak.report();
-    for (kind, number) in changed {
+    for (kind, number) in changes.done {
         *report.policies.map_types.entry(kind).or_default() += number;
     }
+    report.policies.without_cx16.extend(changes.without_cx16);
     Ok(())
 }
 

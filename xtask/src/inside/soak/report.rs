@@ -83,6 +83,9 @@ pub struct Policies {
     pub runs: u64,
     /// Changes by the process beside, by type of map; of a stream, what it has received.
     pub map_types: BTreeMap<String, u64>,
+    /// Types of which the kernel allocates nothing, since the CPU has no `cmpxchg16b`.
+    #[serde(default)]
+    pub without_cx16: BTreeSet<String>,
 }
 
 /// How short memory was.
@@ -125,6 +128,7 @@ impl Report {
         let missing = counts.into_iter().filter(|(_, count)| *count == 0).map(|(name, _)| name.to_owned());
         let maps: BTreeSet<String> = super::companion::MAPS.iter().map(|(_, kind)| format!("{kind:?}")).collect();
         let maps = maps.into_iter().filter(|kind| self.policies.map_types.get(kind).is_none_or(|count| *count == 0));
+        let maps = maps.filter(|kind| !self.policies.without_cx16.contains(kind));
         missing.chain(maps.map(|kind| format!("map {kind}"))).chain(self.unfinished()).collect()
     }
 

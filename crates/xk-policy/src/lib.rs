@@ -5,23 +5,16 @@
 //! the other programs of the file, attached. What comes of them is `xk-runtime`'s.
 //! Refused is what does not compile, what the kernel's verifier refuses, and an
 //! object that contains no policy; always with the user's own line.
-//!
-//! Beside them, programs of our own that measure ([`Latency`], [`Calls`]).
 
-mod calls;
 mod compile;
 mod error;
 mod headers;
-mod insn;
-mod latency;
 mod load;
 mod object;
 mod verifier;
 
-pub use calls::Calls;
 pub use compile::{compile, compile_with, Variables};
 pub use error::Error;
 pub use headers::{Headers, RUNNING_BTF};
-pub use latency::{is_one_function, Histogram, Latency};
 pub use load::{Attached, Programs};
 pub use object::{digest, entries, Entry};

@@ -7,6 +7,7 @@
 //! Everything up to the engines is pure. Knobs, targets and the store are the rim.
 
 pub mod description;
+pub mod ebpf;
 pub mod engine;
 mod error;
 pub mod exchange;

@@ -13,6 +13,7 @@ mod probe;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use crate::ebpf::is_one_function;
 use crate::history::{Goal, Objective};
 
 pub(crate) use command::kill;
@@ -173,7 +174,7 @@ impl Target {
             Endpoint::Function(name) => Some(name),
             _ => None,
         });
-        functions.try_for_each(|name| xk_policy::is_one_function(name))
+        functions.try_for_each(|name| is_one_function(name).map_err(|error| error.to_string()))
     }
 
     /// In words: searches with the same words, and the same goal, want the same.

@@ -12,8 +12,8 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use serde_json::Value;
-use xk_policy::Latency;
 use xk_testing::guest::{boot, insmod, modules, passed, run, wait_for};
+use xk_tuner::ebpf::Latency;
 use xk_tuner::{Gauges, Sensor};
 
 xk_testing::guest_tests! {

@@ -7,11 +7,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::Instant;
 
-use xk_policy::{is_one_function, Calls};
-
 use super::counter::{find, Counter};
 use super::perf::Perf;
 use super::{Sensor, Signature};
+use crate::ebpf::{is_one_function, Calls};
 use crate::modules::{Described, Kernel, Modules};
 
 /// What the kernel counts only while somebody wants it.

@@ -7,9 +7,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Instant;
 
-use xk_policy::Latency;
-
 use super::{named, number, Endpoint, Selector, TargetError, Watch};
+use crate::ebpf::Latency;
 
 /// What of the number counts.
 #[derive(Debug, Clone, Copy, PartialEq)]

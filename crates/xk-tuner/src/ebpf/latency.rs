@@ -11,11 +11,11 @@ use std::os::fd::OwnedFd;
 use libbpf_rs::{MapHandle, MapType};
 use libbpf_sys::{bpf_map_create_opts, BPF_F_KPROBE_MULTI_RETURN};
 
-use crate::insn::{
+use super::insn::{
     add, at_function, call, count, insn, map, mov, set, store, store_word, sum, Insn, END, GET_CURRENT_PID_TGID,
     KTIME_GET_NS, MAP_DELETE, MAP_LOOKUP, MAP_UPDATE, NO_FUNCTION,
 };
-use crate::Error;
+use super::{FunctionError, WatchError};
 
 /// Threads that may be inside the function at one time.
 const MOST_INSIDE: u32 = 16384;
@@ -141,9 +141,9 @@ impl Latency {
     /// Watches calls of a function of the running kernel.
     ///
     /// # Errors
-    /// [`Error::Load`].
-    pub fn watch(function: &str) -> Result<Self, Error> {
-        let failed = |reason: String| Error::Load { what: format!("the latency of {function}"), reason };
+    /// [`WatchError`].
+    pub fn watch(function: &str) -> Result<Self, WatchError> {
+        let failed = |reason: String| WatchError { what: format!("the latency of {function}"), reason };
         let symbol = CString::new(function).map_err(|_| failed("that is no name".into()))?;
         let make = |kind, name: &str, key, entries| {
             let opts = bpf_map_create_opts { sz: size_of::<bpf_map_create_opts>() as _, ..Default::default() };
@@ -163,9 +163,9 @@ impl Latency {
     /// How long the calls took that have ended until now.
     ///
     /// # Errors
-    /// [`Error::Load`].
-    pub fn read(&self) -> Result<Histogram, Error> {
-        let failed = |reason| Error::Load { what: format!("the latency of {}", self.function), reason };
+    /// [`WatchError`].
+    pub fn read(&self) -> Result<Histogram, WatchError> {
+        let failed = |reason| WatchError { what: format!("the latency of {}", self.function), reason };
         let mut buckets = Vec::with_capacity(LOST + 1);
         for bucket in 0..=LOST as u32 {
             buckets.push(sum(&self.histogram, bucket).map_err(|error| failed(error.to_string()))?);
@@ -180,13 +180,13 @@ const NAME: &CStr = c"xk_latency";
 /// Whether a name means one function of the kernel that runs.
 ///
 /// # Errors
-/// A sentence.
-pub fn is_one_function(function: &str) -> Result<(), String> {
-    let symbols = fs::read_to_string("/proc/kallsyms").map_err(|error| format!("/proc/kallsyms: {error}"))?;
+/// [`FunctionError`].
+pub fn is_one_function(function: &str) -> Result<(), FunctionError> {
+    let symbols = fs::read_to_string("/proc/kallsyms")?;
     match named(&symbols, function) {
-        0 => Err(format!("the running kernel has no function `{function}`")),
+        0 => Err(FunctionError::None(function.to_owned())),
         1 => Ok(()),
-        many => Err(format!("{many} functions of the running kernel are called `{function}`: which one is not known")),
+        number => Err(FunctionError::Several { name: function.to_owned(), number }),
     }
 }
 

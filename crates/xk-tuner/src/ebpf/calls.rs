@@ -9,8 +9,8 @@ use std::os::fd::OwnedFd;
 use libbpf_rs::{MapHandle, MapType};
 use libbpf_sys::bpf_map_create_opts;
 
-use crate::insn::{at_function, at_tracepoint, count, set, store_word, sum, Insn, Refused, NO_FUNCTION, NO_TRACEPOINT};
-use crate::Error;
+use super::insn::{at_function, at_tracepoint, count, set, store_word, sum, Insn, Refused, NO_FUNCTION, NO_TRACEPOINT};
+use super::WatchError;
 
 const NAME: &CStr = c"xk_calls";
 
@@ -26,16 +26,16 @@ impl Calls {
     /// Counts the calls of a function of the running kernel.
     ///
     /// # Errors
-    /// [`Error::Load`].
-    pub fn of_function(name: &str) -> Result<Self, Error> {
+    /// [`WatchError`].
+    pub fn of_function(name: &str) -> Result<Self, WatchError> {
         Self::of(format!("calls of {name}"), name, |program, name| at_function(NAME, program, name, 0), NO_FUNCTION)
     }
 
     /// Counts how often a tracepoint of the running kernel is passed (`contention_begin`).
     ///
     /// # Errors
-    /// [`Error::Load`].
-    pub fn of_tracepoint(name: &str) -> Result<Self, Error> {
+    /// [`WatchError`].
+    pub fn of_tracepoint(name: &str) -> Result<Self, WatchError> {
         let attach = |program: &[Insn], name: &CStr| at_tracepoint(NAME, program, name);
         Self::of(format!("the tracepoint {name}"), name, attach, NO_TRACEPOINT)
     }
@@ -45,8 +45,8 @@ impl Calls {
         name: &str,
         attach: impl Fn(&[Insn], &CStr) -> Result<OwnedFd, Refused>,
         hint: &str,
-    ) -> Result<Self, Error> {
-        let failed = |reason: String| Error::Load { what: what.clone(), reason };
+    ) -> Result<Self, WatchError> {
+        let failed = |reason: String| WatchError { what: what.clone(), reason };
         let name = CString::new(name).map_err(|_| failed("that is no name".into()))?;
         let opts = bpf_map_create_opts { sz: size_of::<bpf_map_create_opts>() as _, ..Default::default() };
         let counter = MapHandle::create(MapType::PercpuArray, Some("xk_calls"), 4, 8, 1, &opts)
@@ -61,8 +61,8 @@ impl Calls {
     /// How often until now.
     ///
     /// # Errors
-    /// [`Error::Load`].
-    pub fn read(&self) -> Result<u64, Error> {
-        sum(&self.counter, 0).map_err(|error| Error::Load { what: self.what.clone(), reason: error.to_string() })
+    /// [`WatchError`].
+    pub fn read(&self) -> Result<u64, WatchError> {
+        sum(&self.counter, 0).map_err(|error| WatchError { what: self.what.clone(), reason: error.to_string() })
     }
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::{ensure, Context, Result};
 use xk_harness::several::{check, fill, DEFAULT};
 use xk_harness::{empty_table, Flipper};
-use xk_runtime::{Backend, Device, Mode};
+use xk_runtime::{Backend, Device, Mode, Probe};
 use xk_table::{Mode as Needed, ScopeTable};
 
 use super::{rmmod, Soak};
@@ -49,12 +49,30 @@ fn round(soak: &Soak<'_>, table: &ScopeTable, number: u64) -> Result<()> {
         soak.faults.quietly(|| {
             rmmod(&soak.arguments.target)?;
             soak.insmod(&soak.arguments.target)?;
-            check(table, value).context("in the module that came back")
+            check(table, value).with_context(|| format!("in the module that came back{}", without_the_value()))
         })??;
     }
     soak.unload(&flipper, Mode::Global).context("unload")?;
     eprintln!("soak: {} sites by {backend:?}: {:.1} s", table.spans.len(), start.elapsed().as_secs_f64());
     check(table, DEFAULT)
+}
+
+/// The sites that run with the default, and why: what the kernel says of them.
+fn without_the_value() -> String {
+    let tunes = match Device::open_to_read().and_then(|device| device.tunes()) {
+        Ok(tunes) => tunes,
+        Err(error) => return format!(" (the state of its sites cannot be read: {error})"),
+    };
+    let sites = tunes.iter().filter(|tune| tune.name.contains(NAME)).flat_map(|tune| &tune.sites);
+    let unarmed = sites.filter_map(|site| {
+        let reason = site.reason.as_ref().filter(|_| !is_reached(site.probe))?;
+        Some(format!("; {}+{:#x}: {reason}", site.symbol, site.offset))
+    });
+    unarmed.collect()
+}
+
+fn is_reached(probe: Probe) -> bool {
+    matches!(probe, Probe::Jump | Probe::Int3 | Probe::Detour | Probe::Patch)
 }
 
 /// A load that failed has changed nothing.

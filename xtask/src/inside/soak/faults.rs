@@ -6,6 +6,7 @@ use std::fs;
 use std::io::{Read, Seek, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result};
 
@@ -28,8 +29,8 @@ pub(super) struct Faults {
     /// The kernel.
     nth: bool,
     turn: AtomicU32,
-    /// Workers that want none now.
-    quiet: AtomicU32,
+    /// Workers that want none now. Held while `kernel/faulty` is told what fails, so that none begins meanwhile.
+    quiet: Mutex<u32>,
     /// `kernel/faulty` is there.
     faulty: AtomicBool,
     injected: AtomicU64,
@@ -41,7 +42,7 @@ struct Quiet<'a>(&'a Faults);
 
 impl Drop for Quiet<'_> {
     fn drop(&mut self) {
-        self.0.quiet.fetch_sub(1, Ordering::Relaxed);
+        *self.0.quiet() -= 1;
     }
 }
 
@@ -60,7 +61,7 @@ impl Faults {
         Ok(Self {
             nth,
             turn: AtomicU32::new(0),
-            quiet: AtomicU32::new(0),
+            quiet: Mutex::new(0),
             faulty: AtomicBool::new(false),
             injected: AtomicU64::new(0),
             failed: AtomicU64::new(0),
@@ -87,13 +88,20 @@ impl Faults {
         report.failed = self.failed.load(Ordering::Relaxed);
     }
 
+    fn quiet(&self) -> MutexGuard<'_, u32> {
+        // A number is right whoever panicked.
+        self.quiet.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Does `work` while nothing fails by itself.
     pub(super) fn quietly<T>(&self, work: impl FnOnce() -> T) -> Result<T> {
-        self.quiet.fetch_add(1, Ordering::Relaxed);
-        let _quiet = Quiet(self);
+        let mut workers = self.quiet();
         if self.faulty.load(Ordering::Relaxed) {
             fs::write(format!("{FAULTY}/after"), "0")?;
         }
+        *workers += 1;
+        drop(workers);
+        let _quiet = Quiet(self);
         Ok(work())
     }
 
@@ -153,7 +161,8 @@ pub(super) fn starve(soak: &Soak<'_>) -> Result<()> {
     let mut turn: u32 = 0;
     while !soak.over() {
         soak.sleep(PAUSE);
-        if soak.faults.quiet.load(Ordering::Relaxed) == 0 && parameter("after")? == 0 {
+        let workers = soak.faults.quiet();
+        if *workers == 0 && parameter("after")? == 0 {
             turn += 1;
             fs::write(format!("{FAULTY}/after"), (1 + turn * STRIDE % MOST).to_string())?;
         }

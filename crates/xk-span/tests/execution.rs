@@ -32,7 +32,7 @@ const FIXTURES: [&str; 8] = [
 fn total(world: &World, frame: &Frame, table: &ScopeTable, index: usize, runs: u64) -> Seen {
     let mut all = Seen::default();
     for seed in 0..runs {
-        let Some(seen) = run(world, frame, table, index, common::execute::mix(seed)) else { continue };
+        let Some(seen) = run(world, frame, table, index, xk_testing::mix(seed, 0)) else { continue };
         all.steps += seen.steps;
         all.consumed += seen.consumed;
         all.unknown += seen.unknown;

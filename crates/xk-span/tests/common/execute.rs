@@ -11,94 +11,38 @@ use std::collections::BTreeMap;
 
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 use xk_lift::insn::{Insn, Node};
-use xk_lift::semantics::{step, Substitution};
-use xk_lift::state::{arithmetic, Flag, State, REGISTERS};
-use xk_lift::term::{Node as Term, TermId, Terms};
 use xk_span::frame::Frame;
 use xk_span::value::{gpr, Value, CALLER_SAVED, RSP};
 use xk_span::world::World;
 use xk_table::{OpCode, ScopeTable, When};
-
-/// `splitmix64`.
-pub fn mix(seed: u64) -> u64 {
-    let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
+use xk_testing::{mix, Machine};
 
 const STACK: u64 = 0xffff_c900_0010_0000;
 
-#[derive(Clone)]
-struct Machine {
-    seed: u64,
-    regs: [u64; 16],
-    flags: u64,
-    memory: BTreeMap<u64, u8>,
+/// What a register holds.
+fn register(machine: &Machine, register: Register) -> Option<u64> {
+    let (number, bytes) = gpr(register)?;
+    let value = machine.regs[number];
+    let high = matches!(register, Register::AH | Register::BH | Register::CH | Register::DH);
+    Some(match (bytes, high) {
+        (8, _) => value,
+        (1, true) => value >> 8 & 0xff,
+        _ => value & ((1 << (8 * bytes)) - 1),
+    })
 }
 
-impl Machine {
-    fn byte(&self, at: u64) -> u8 {
-        // Small numbers are what comparisons decide on.
-        let word = mix(self.seed ^ (at & !7));
-        let word = if word & 0x100 == 0 { word >> 56 } else { word };
-        self.memory.get(&at).copied().unwrap_or((word >> (8 * (at & 7))) as u8)
-    }
-
-    fn symbol(&self, name: &str) -> u64 {
-        let register = REGISTERS.iter().position(|r| *r == name).map(|n| self.regs[n]);
-        let flag = Flag::ALL.into_iter().find(|f| format!("{f:?}") == name).map(|f| self.flags >> f.bit() & 1);
-        // The same in both runs: what the processor leaves undefined is no consumer.
-        register.or(flag).unwrap_or_else(|| name.bytes().fold(7, |h, b| mix(h ^ u64::from(b))) & !0xfff)
-    }
-
-    /// Executes an instruction that is no branch; `false` if it has no semantics.
-    fn step(&mut self, raw: Instruction) -> bool {
-        let node = Node { section: 0, offset: raw.ip() };
-        let insn =
-            Insn { node, raw, displacement: None, displacement_at: None, pool: None, immediate: None, target: None };
-        let mut terms = Terms::new();
-        let mut state = State::unknown(&mut terms);
-        if step(&mut terms, &mut state, &insn, Substitution::default()).is_err() {
-            return false;
-        }
-        let symbols = |name: &str| u128::from(self.symbol(name));
-        let memory = |at| self.byte(at);
-        let value = |t: TermId| terms.evaluate(t, &symbols, &memory);
-        let regs = std::array::from_fn(|i| value(state.regs[i]) as u64);
-        let flags = Flag::ALL.into_iter().map(|f| (value(state.flag(f)) as u64) << f.bit()).sum();
-        let mut stores = Vec::new();
-        let mut at = state.memory;
-        while let Term::Store(before, address, data) = *terms.node(at) {
-            stores.push((value(address) as u64, value(data), terms.bits(data) / 8));
-            at = before;
-        }
-        (self.regs, self.flags) = (regs, flags);
-        for (address, data, bytes) in stores.into_iter().rev() {
-            for i in 0..bytes {
-                self.memory.insert(address.wrapping_add(i.into()), (data >> (8 * i)) as u8);
-            }
-        }
-        true
-    }
-
-    fn holds(&self, condition: u8) -> bool {
-        let mut terms = Terms::new();
-        let state = State::unknown(&mut terms);
-        let term = arithmetic::condition(&mut terms, &state.flags, condition);
-        terms.evaluate(term, &|name| u128::from(self.symbol(name)), &|_| 0) == 1
-    }
-
-    fn register(&self, register: Register) -> Option<u64> {
-        let (number, bytes) = gpr(register)?;
-        let value = self.regs[number];
-        let high = matches!(register, Register::AH | Register::BH | Register::CH | Register::DH);
-        Some(match (bytes, high) {
-            (8, _) => value,
-            (1, true) => value >> 8 & 0xff,
-            _ => value & ((1 << (8 * bytes)) - 1),
-        })
-    }
+/// Executes an instruction that is no branch; `false` if it has no semantics.
+fn step(machine: &mut Machine, raw: Instruction) -> bool {
+    let node = Node { section: 0, offset: raw.ip() };
+    machine.step(&Insn {
+        node,
+        raw,
+        displacement: None,
+        displacement_at: None,
+        pool: None,
+        immediate: None,
+        target: None,
+    })
 }
 
 /// Whether `insn` reads something that differs between the two machines.
@@ -117,10 +61,10 @@ fn reads_difference(insn: &Instruction, a: &Machine, b: &Machine, factory: &mut 
     };
     let info = factory.info(insn);
     let registers = info.used_registers().iter().filter(|used| reads(used.access()) && !clears);
-    let registers = registers.into_iter().any(|used| a.register(used.register()) != b.register(used.register()));
+    let registers = registers.into_iter().any(|used| register(a, used.register()) != register(b, used.register()));
     let memory = info.used_memory().iter().filter(|used| reads(used.access())).any(|used| {
         let address =
-            |machine: &Machine| used.virtual_address(0, |register, _, _| Some(machine.register(register).unwrap_or(0)));
+            |machine: &Machine| used.virtual_address(0, |name, _, _| Some(register(machine, name).unwrap_or(0)));
         let (Some(x), Some(y)) = (address(a), address(b)) else { return false };
         let size = used.memory_size().size() as u64;
         x != y || (0..size).any(|i| a.byte(x.wrapping_add(i)) != b.byte(y.wrapping_add(i)))
@@ -149,7 +93,7 @@ pub fn run(world: &World, frame: &Frame, table: &ScopeTable, index: usize, seed:
     let mut a = Machine {
         seed,
         regs: std::array::from_fn(|n| {
-            let value = mix(seed ^ (n as u64) << 8);
+            let value = mix(seed ^ (n as u64) << 8, 0);
             let value = if value & 0x300 == 0 { value >> 56 } else { value };
             match values.reg(n) {
                 Value::Frame(at) => STACK.wrapping_add(i64::from(at) as u64),
@@ -157,7 +101,7 @@ pub fn run(world: &World, frame: &Frame, table: &ScopeTable, index: usize, seed:
                 _ => value,
             }
         }),
-        flags: mix(seed ^ 77) & 0x8d5,
+        flags: mix(seed ^ 77, 0) & 0x8d5,
         memory: BTreeMap::new(),
     };
     a.regs[RSP] = STACK.wrapping_add(i64::from(values.stack()?) as u64);
@@ -185,7 +129,7 @@ pub fn run(world: &World, frame: &Frame, table: &ScopeTable, index: usize, seed:
         }
         at = match insn.flow_control() {
             FlowControl::Next => {
-                let known = a.step(insn) && b.as_mut().is_none_or(|b| b.step(insn));
+                let known = step(&mut a, insn) && b.as_mut().is_none_or(|b| step(b, insn));
                 if !known {
                     seen.unknown += 1;
                     return Some(seen);
@@ -218,7 +162,7 @@ pub fn run(world: &World, frame: &Frame, table: &ScopeTable, index: usize, seed:
                 }
                 if node.call.is_some() {
                     for n in (0..16).filter(|n| CALLER_SAVED >> n & 1 == 1) {
-                        let value = mix(a.seed ^ at ^ (n as u64) << 48);
+                        let value = mix(a.seed ^ at ^ (n as u64) << 48, 0);
                         a.regs[n] = value;
                         b.iter_mut().for_each(|b| b.regs[n] = value);
                     }
@@ -241,11 +185,11 @@ fn perturbed(a: &Machine, table: &ScopeTable, index: usize, seed: u64) -> Machin
     for op in &table.spans[index].indirection.program.ops {
         match op.code {
             OpCode::SetReg => {
-                let other = mix(seed ^ 0x5555 ^ u64::from(op.dst));
+                let other = mix(seed ^ 0x5555 ^ u64::from(op.dst), 0);
                 let mask = if op.width == 8 { u64::MAX } else { (1 << (8 * op.width)) - 1 };
                 b.regs[usize::from(op.dst & 15)] ^= other & mask;
             }
-            OpCode::SetFlags => b.flags ^= mix(seed ^ 0x7777) & op.imm as u64,
+            OpCode::SetFlags => b.flags ^= mix(seed ^ 0x7777, 0) & op.imm as u64,
             _ => {}
         }
     }

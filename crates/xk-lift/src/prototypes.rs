@@ -5,6 +5,10 @@
 //! several different prototypes, variadic ones, and those that take a structure
 //! or a 128-bit integer by value. Format: Documentation/bpf/btf.rst.
 
+mod format;
+
+pub use format::conversions;
+
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 use std::sync::Arc;
@@ -370,25 +374,6 @@ pub fn is_transparent(function: &str) -> bool {
             | "preempt_schedule_thunk"
             | "preempt_schedule_notrace_thunk"
     )
-}
-
-/// How many arguments a format string of the kernel takes
-/// (Documentation/core-api/printk-formats.rst): one for each conversion, one
-/// more for each `*`.
-#[must_use]
-pub fn conversions(format: &str) -> usize {
-    let mut count = 0;
-    let mut rest = format;
-    while let Some((_, after)) = rest.split_once('%') {
-        if let Some(literal) = after.strip_prefix('%') {
-            rest = literal;
-            continue;
-        }
-        let flags = after.len() - after.trim_start_matches(|c: char| "-+ #0123456789.*hlLzt".contains(c)).len();
-        count += 1 + after[..flags].matches('*').count();
-        rest = &after[flags..];
-    }
-    count
 }
 
 #[cfg(test)]

@@ -222,7 +222,7 @@ impl Bench {
 
 /// The stages in the order in which they ran; those that are not known here come last.
 fn in_order(table: &ScopeTable) -> Vec<(&str, f64)> {
-    const ORDER: [&str; 6] = ["resolve", "users", "compile", "layout", "analyse", "spans"];
+    const ORDER: [&str; 8] = ["resolve", "users", "compile", "layout", "compare", "prove", "analyse", "spans"];
     let mut stages: Vec<(&str, f64)> = table.stages.iter().map(|(stage, seconds)| (stage.as_str(), *seconds)).collect();
     stages.sort_by_key(|(stage, _)| ORDER.iter().position(|known| known == stage).unwrap_or(ORDER.len()));
     stages
@@ -291,9 +291,11 @@ mod tests {
     fn stages_are_shown_in_the_order_of_the_pipeline() {
         let mut table = fixture::table();
         table.stages.insert("resolve".into(), 0.1);
-        table.stages.insert("another".into(), 0.1);
+        for stage in ["another", "prove", "compare"] {
+            table.stages.insert(stage.into(), 0.1);
+        }
         let names: Vec<&str> = in_order(&table).into_iter().map(|(stage, _)| stage).collect();
-        assert_eq!(names, ["resolve", "users", "compile", "analyse", "another"]);
+        assert_eq!(names, ["resolve", "users", "compile", "compare", "prove", "analyse", "another"]);
     }
 
     #[test]

@@ -1,0 +1,129 @@
+//! Detours and kprobes of others at, before and inside their windows.
+
+use super::*;
+
+pub fn nothing_is_missed_where_probes_nest() {
+    let table = table(&target_module(), "VALUE", vec![value_site()]);
+    nests(load_by(Backend::Kprobe, &table, 128).unwrap(), || value(128));
+}
+
+pub fn disabling_kprobes_changes_nothing() {
+    outlives_kprobes(value(128));
+}
+
+pub fn a_probe_on_the_jump_is_served() {
+    let before = running("text");
+    let tune = value(128);
+    probe("xk_target_value", 5, "enabled");
+    // Reading how often is once more.
+    let start = hits();
+    assert_eq!((target("value"), hits() - start), ("128".into(), 2));
+    assert_eq!(only_site(&tune).probe, Probe::Detour);
+    tune.set(9).unwrap();
+    assert_eq!(target("value"), "9");
+    // Its owner remembers our jump: it stays until the probe goes, and leads to the
+    // original instructions.
+    tune.unload().unwrap();
+    // Reading how often is once more.
+    let start = hits();
+    assert_eq!((target("value"), hits() - start), ("32".into(), 2));
+    assert_ne!(running("text"), before);
+    let refused = message(detour("VALUE", vec![value_site()], &[5], 128));
+    assert!(refused.contains("running cc; another probe or tracer owns it"), "{refused}");
+    no_probe();
+    assert_eq!(target("value"), "32");
+    // Who comes next need not wait for it to go by itself.
+    drop(value(128));
+    wait_for("the original bytes", || running("text") == before);
+}
+
+/// It would come back into the middle of our jump when it is enabled.
+pub fn a_disabled_probe_in_the_window_is_not_overwritten() {
+    let before = running("text");
+    probe("xk_target_value", 7, "disabled");
+    let refused = message(detour("VALUE", vec![value_site()], &[5], 128));
+    assert!(refused.contains("xk_target_value+0x5: another probe came here"), "{refused}");
+    assert_eq!(running("text"), before);
+    no_probe();
+    let _tune = value(128);
+    assert_eq!(target("value"), "128");
+}
+
+/// `1:` in `xk_target_branch` is inside the five bytes of a jump at the `nop`. The
+/// kernel sees that no longer when the branch to it is in our stub.
+pub fn a_probe_near_a_relocated_branch_stays_a_breakpoint() {
+    let branch = Site::new("xk_target_branch", 5, 2, compare(RDI, false));
+    let tune = detour("BRANCH", vec![branch], &[7], 50).unwrap();
+    probe("xk_target_branch", 12, "enabled");
+    let _other = optimised_elsewhere();
+    assert!(!is_optimised("xk_target_branch+0xc"));
+    assert_eq!(target("branch"), "0");
+    no_probe();
+    tune.unload().unwrap();
+    assert_eq!(target("branch"), "1");
+}
+
+/// `cmp` in front of the window: a jump in its place would reach into ours. Who comes later would
+/// have to copy our jump; who was there before has copied what was there before.
+pub fn a_probe_just_before_the_window_stays_a_breakpoint() {
+    let before = running("bytes");
+    let compared = || detour("COMPARE", vec![Site::new("xk_target_compare", 5, 3, compare(RDI, false))], &[5], 50);
+    let holds = || {
+        let other = optimised_elsewhere();
+        assert!(!is_optimised("xk_target_compare+0x2"));
+        let start = hits();
+        assert_eq!((target("compare"), hits() - start), ("0".into(), 2));
+        assert_eq!(running("bytes")[5], 0xe9);
+        other.unload().unwrap();
+    };
+    let tune = compared().unwrap();
+    probe("xk_target_compare", 2, "enabled");
+    holds();
+    tune.unload().unwrap();
+    no_probe();
+    assert_eq!((target("compare"), running("bytes")), ("1".into(), before.clone()));
+
+    probe("xk_target_compare", 2, "disabled");
+    let tune = compared().unwrap();
+    enable_probe();
+    holds();
+    tune.unload().unwrap();
+    // It is nobody's now.
+    wait_for("optimisation", || is_optimised("xk_target_compare+0x2"));
+    assert_eq!(target("compare"), "1");
+    no_probe();
+    wait_for("the original bytes", || running("bytes") == before);
+}
+
+/// It has copied its instruction, and nobody finds it yet. Its breakpoint would go on in the middle of our jump.
+pub fn a_probe_that_is_being_registered_is_waited_for() {
+    fresh_atomic();
+    // What kprobes say of these instructions is remembered: to be asked, they would wait for the other one.
+    value(128).unload().unwrap();
+    let before = running("text");
+    Atomic.tell("stall 1").unwrap();
+    let registers = || probe("xk_target_value", 7, "disabled");
+    let other = std::thread::Builder::new().name("xk_stalled".into()).spawn(registers).unwrap();
+    wait_for("it is held", || Atomic.counts().unwrap().stalled == 1);
+    let refused = message(detour("VALUE", vec![value_site()], &[5], 128));
+    assert!(refused.contains("registers probes"), "{refused}");
+    assert_eq!(running("text"), before);
+    Atomic.tell("stall 0").unwrap();
+    other.join().unwrap();
+    let refused = message(detour("VALUE", vec![value_site()], &[5], 128));
+    assert!(refused.contains("another probe"), "{refused}");
+    no_probe();
+
+    // The jump stays as long as somebody may have a copy of it.
+    let tune = value(128);
+    Atomic.tell("stall 1").unwrap();
+    let registers = || probe("xk_target_value", 5, "disabled");
+    let other = std::thread::Builder::new().name("xk_stalled".into()).spawn(registers).unwrap();
+    wait_for("it is held", || Atomic.counts().unwrap().stalled == 1);
+    tune.unload().unwrap();
+    assert_eq!((running("text")[5], target("value").as_str()), (0xe9, "32"));
+    Atomic.tell("stall 0").unwrap();
+    other.join().unwrap();
+    no_probe();
+    wait_for("the original bytes", || running("text") == before);
+}

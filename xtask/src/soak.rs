@@ -21,6 +21,10 @@ use crate::side_by_side::side_by_side;
 /// The kernel reports tasks that have been blocked for this long. Its default, 120 s, is for hardware: on an emulated CPU
 /// that shares a core, a load of a hundred sites by patches holds the lock of `xk.ko` for four minutes.
 const HUNG_TASK: &str = "sysctl.kernel.hung_task_timeout_secs=600";
+/// The kernel may take the TSC of an emulated CPU on a busy host for unstable. It then switches a static key
+/// (`__sched_clock_stable`), which changes bytes of its text for good, and the comparison of text reports them. A TSC that
+/// is declared reliable is not checked, neither by the clocksource watchdog nor when a CPU comes online.
+const TSC: &str = "tsc=reliable";
 /// Where the kernel preempts itself as it is told at boot, and is told to.
 const PREEMPTED: &str = "amd64";
 const ALL: [&str; 5] = [PREEMPTED, "debug", "none", "debian13", "debian13-backports"];
@@ -126,7 +130,7 @@ fn soak(name: &str, arguments: &Arguments) -> Result<Kernel> {
     let out = lab::target()?.join("soak").join(folder);
     fs::create_dir_all(&out)?;
     let script = script(&kernel, arguments, &out)?;
-    let mut append = vec![HUNG_TASK.to_owned()];
+    let mut append = vec![HUNG_TASK.to_owned(), TSC.to_owned()];
     append.extend(preempt.iter().map(|model| format!("preempt={model}")));
     // The lab multiplies it by the kernel's slowness, too.
     let timeout = ((arguments.minutes + EXTRA_MINUTES) * 60.0).to_string();

@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::str::FromStr;
 
-use anyhow::{ensure, Context, Result};
+use anyhow::{bail, ensure, Context, Result};
 use serde::{Deserialize, Serialize};
 
 /// One line of the list.
@@ -95,13 +95,13 @@ impl Shard {
 }
 
 impl FromStr for Shard {
-    type Err = String;
+    type Err = anyhow::Error;
 
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self> {
         let parts = text.split_once('/').and_then(|(index, of)| Some((index.parse().ok()?, of.parse().ok()?)));
         match parts {
             Some((index, of)) if (1..=of).contains(&index) => Ok(Self { index, of }),
-            _ => Err("write I/N with I from 1 to N".to_owned()),
+            _ => bail!("`{text}` is no part: write I/N with I from 1 to N"),
         }
     }
 }

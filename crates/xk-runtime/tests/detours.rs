@@ -17,7 +17,7 @@ use support::target::{
     compare, compare_flags, enable_probe, fresh_target, hits, is_optimised, message, nests, no_probe, only_site,
     optimised_elsewhere, outlives_kprobes, probe, running, target, target_module, write, TARGET_KO,
 };
-use support::{op, set_register, table, windowed, Loaded, Site, MODULE, RAX, RDI, RDX, RSI};
+use support::{op, set_register, table, windowed, Loaded, SiteSpec, MODULE, RAX, RDI, RDX, RSI};
 use xk_harness::Atomic;
 use xk_runtime::{Backend, Device, Error, Probe, Tune};
 use xk_table::{Fit, Op, OpCode, ScopeTable, When};
@@ -82,12 +82,12 @@ fn load_by(backend: Backend, table: &ScopeTable, value: i64) -> Result<Tune, Err
 }
 
 /// As detours; the windows are those of the sites, in their order.
-fn detour(name: &str, sites: Vec<Site>, windows: &[u8], value: i64) -> Result<Tune, Error> {
+fn detour(name: &str, sites: Vec<SiteSpec>, windows: &[u8], value: i64) -> Result<Tune, Error> {
     load_by(Backend::Detour, &windowed(table(&target_module(), name, sites), windows), value)
 }
 
-fn value_site() -> Site {
-    Site::new("xk_target_value", 5, 2, set_register(RAX))
+fn value_site() -> SiteSpec {
+    SiteSpec::new("xk_target_value", 5, 2, set_register(RAX))
 }
 
 fn value(value: i64) -> Tune {

@@ -11,7 +11,7 @@ use std::fs;
 use std::process::Command;
 
 use support::target::{fresh_target, target_module, write, TARGET_KO};
-use support::{set_register, table, Loaded, Site, RAX};
+use support::{set_register, table, Loaded, SiteSpec, RAX};
 use xk_runtime::Device;
 use xk_testing::guest::{insmod, kernel, modules, repository, run, XK_KO};
 
@@ -77,8 +77,8 @@ mod inside {
             tune.set(value).unwrap();
             tune.detach().unwrap()
         };
-        load("VALUE", Site::new("xk_target_value", 5, 2, set_register(RAX)), 99);
-        load("TWICE", Site::new("xk_target_twice", 10, 2, set_register(1)), 64)
+        load("VALUE", SiteSpec::new("xk_target_value", 5, 2, set_register(RAX)), 99);
+        load("TWICE", SiteSpec::new("xk_target_twice", 10, 2, set_register(1)), 64)
     }
 
     #[test]

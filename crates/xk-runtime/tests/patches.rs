@@ -19,7 +19,7 @@ use support::target::{
     compare, compare_flags, fresh_target, hits, is_optimised, message, nests, no_probe, only_site, optimised_elsewhere,
     outlives_kprobes, probe, running, target, target_module, write, TARGET_KO,
 };
-use support::{held, set_register, table, windowed, Loaded, Site, MODULE, RAX, RDI, RSI};
+use support::{held, set_register, table, windowed, Loaded, SiteSpec, MODULE, RAX, RDI, RSI};
 use xk_harness::{family, Atomic, Flipper};
 use xk_runtime::{Backend, Device, Error, Mode, Outcome, Policy, Probe, State, Target, Tune};
 use xk_table::{Patch, ScopeTable};
@@ -112,7 +112,7 @@ fn number(offset: u32, insn_len: u8, field: u8, size: u8) -> Patch {
 const MOVE: Patch = Patch { offset: 0, insn_len: 5, field: 1, size: 4, width: 4, iv: 0 };
 
 fn value_table() -> ScopeTable {
-    let site = Site::new("xk_target_value", 5, 2, set_register(RAX));
+    let site = SiteSpec::new("xk_target_value", 5, 2, set_register(RAX));
     held(table(&target_module(), "VALUE", vec![site]), &[&[MOVE]])
 }
 

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use support::target::{fresh_target, target, target_module, write, TARGET_KO};
-use support::{raw, set_register, table, Loaded, Site, RAX};
+use support::{raw, set_register, table, Loaded, SiteSpec, RAX};
 use xk_runtime::{abi, Device, Error, ParameterDevice, ParameterError, Tune};
 use xk_table::ScopeTable;
 use xk_testing::guest::{insmod, report_under_lockdown, run, wait_for, XK_KO};
@@ -50,7 +50,7 @@ fn prepare() {
 }
 
 fn value_table() -> ScopeTable {
-    table(&target_module(), "VALUE", vec![Site::new("xk_target_value", 5, 2, set_register(RAX))])
+    table(&target_module(), "VALUE", vec![SiteSpec::new("xk_target_value", 5, 2, set_register(RAX))])
 }
 
 fn load(value: i64) -> Tune {
@@ -225,7 +225,7 @@ mod checks {
             return; // Not where others run after it.
         }
         let id = load(41).detach().unwrap();
-        let ends = table(&target_module(), "ENDS", vec![Site::new("xk_target_twice", 10, 2, set_register(1))]);
+        let ends = table(&target_module(), "ENDS", vec![SiteSpec::new("xk_target_twice", 10, 2, set_register(1))]);
         let device = Device::open().unwrap();
         let ending = device.load(&ends, &Loaded).unwrap();
         ending.set(64).unwrap();

@@ -14,7 +14,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use support::target::{fresh_target, target, target_module, write, TARGET_KO};
-use support::{raw, set_register, table, Loaded, Site, RAX};
+use support::{raw, set_register, table, Loaded, SiteSpec, RAX};
 use xk_runtime::{abi, signable, AddressOf, Backend, Change, Device, Error, Mode, Target};
 use xk_table::{DataSite, Fit, Function, OpCode, Scope, ScopeTable};
 use xk_testing::guest::{file, report_under_lockdown, run, XK_KO};
@@ -153,7 +153,7 @@ fn prepare() {
 }
 
 fn value_table() -> ScopeTable {
-    let mut table = table(&target_module(), "VALUE", vec![Site::new("xk_target_value", 5, 2, set_register(RAX))]);
+    let mut table = table(&target_module(), "VALUE", vec![SiteSpec::new("xk_target_value", 5, 2, set_register(RAX))]);
     table.scopes = vec![Scope { function: 0, ranges: vec![[0, 8]], spans: vec![0], ..Scope::default() }];
     table.mode = Mode::Task;
     table

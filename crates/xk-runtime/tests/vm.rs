@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use object::{Object, ObjectSection, ObjectSymbol};
 use support::target::{compare, fresh_target, message, only_site, target, target_module, write, TARGET_KO};
-use support::{op, raw, set_register, table, Loaded, Site, MODULE, RAX, RDI, RDX, RSI};
+use support::{op, raw, set_register, table, Loaded, SiteSpec, MODULE, RAX, RDI, RDX, RSI};
 use xk_runtime::{abi, AddressOf, Backend, Device, Error, Probe, SiteStatus, Tune};
 use xk_table::{Fit, Op, OpCode, ScopeTable, When};
 use xk_testing::guest::{boot, faulty, insmod, modules, passed, run, wait_for, XK_KO};
@@ -126,7 +126,7 @@ fn prepare() {
 }
 
 fn value_table() -> ScopeTable {
-    table(&target_module(), "VALUE", vec![Site::new("xk_target_value", 5, 2, set_register(RAX))])
+    table(&target_module(), "VALUE", vec![SiteSpec::new("xk_target_value", 5, 2, set_register(RAX))])
 }
 
 fn load(table: &ScopeTable, value: i64) -> Result<Tune, Error> {

@@ -12,11 +12,11 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 use serde_json::Value;
-use tuning::{contains, wait_until, Bench, SCORE};
+use tuning::{contains, wait_until, FileSearch, SCORE};
 
 #[test]
 fn what_is_better_is_found_confirmed_kept_and_remembered() {
-    let bench = Bench::new(SCORE, "");
+    let bench = FileSearch::new(SCORE, "");
     let plan = bench.run(0, bench.tune().arg("--plan"));
     contains(&plan, &["ahead", "16 32 64 128 256 512 1024", "guardian", "nothing has been changed", "14 points"]);
     assert!(!bench.path("state").exists(), "a plan touches nothing");
@@ -52,14 +52,14 @@ fn what_is_better_is_found_confirmed_kept_and_remembered() {
 
 #[test]
 fn a_search_without_effect_changes_nothing() {
-    let bench = Bench::new("echo 100", "[search]\ntrials = 30\n");
+    let bench = FileSearch::new("echo 100", "[search]\ntrials = 30\n");
     contains(&bench.run(0, &mut bench.tune()), &["Nothing was shown to be better"]);
     assert_eq!(bench.knobs(), ["128", "slow"]);
 }
 
 #[test]
 fn a_search_that_found_nothing_is_not_made_again_unless_it_is_wanted() {
-    let bench = Bench::new("echo 100", "");
+    let bench = FileSearch::new("echo 100", "");
     let first = bench.run(0, &mut bench.tune());
     contains(&first, &["Nothing was shown to be better"]);
     assert!(!first.contains("remembered"), "{first}");
@@ -75,12 +75,12 @@ fn a_search_that_found_nothing_is_not_made_again_unless_it_is_wanted() {
 
 #[test]
 fn a_search_that_was_cut_short_or_failed_proves_nothing_to_remember() {
-    let short = Bench::new("echo 100", "[search]\ntrials = 20\n");
+    let short = FileSearch::new("echo 100", "[search]\ntrials = 20\n");
     for _ in 0..2 {
         let text = short.run(0, &mut short.tune());
         assert!(!text.contains("remembered") && !text.contains("(0 trials)"), "{text}");
     }
-    let failing = Bench::new("[ $(cat FOLDER/ahead) = 128 ] || exit 1; echo 100", "");
+    let failing = FileSearch::new("[ $(cat FOLDER/ahead) = 128 ] || exit 1; echo 100", "");
     for _ in 0..2 {
         let text = failing.run(0, &mut failing.tune());
         assert!(!text.contains("remembered") && !text.contains("(0 trials)"), "{text}");
@@ -91,11 +91,11 @@ fn a_search_that_was_cut_short_or_failed_proves_nothing_to_remember() {
 #[test]
 fn sigkill_at_any_point_loses_nothing_and_leaves_nothing() {
     let undisturbed = {
-        let bench = Bench::new(SCORE, "");
+        let bench = FileSearch::new(SCORE, "");
         bench.run(0, &mut bench.tune());
         trials(&bench)
     };
-    let bench = Bench::new(SCORE, "");
+    let bench = FileSearch::new(SCORE, "");
     for round in 0..12u64 {
         let mut child = bench.start(1);
         // Anywhere within a trial: 60 ms and more, in which both knobs change.
@@ -113,13 +113,13 @@ fn sigkill_at_any_point_loses_nothing_and_leaves_nothing() {
 }
 
 /// The trials of search 1, without what was measured.
-fn trials(bench: &Bench) -> Vec<xk_tuner::history::Trial> {
+fn trials(bench: &FileSearch) -> Vec<xk_tuner::history::Trial> {
     let store = xk_tuner::store::Store::open(&bench.path("state")).unwrap();
     store.history(1).unwrap().into_iter().map(|record| record.trial).collect()
 }
 
 /// Waits until the search has changed a knob, in a window that does not end by itself.
-fn in_the_middle(bench: &Bench) -> Child {
+fn in_the_middle(bench: &FileSearch) -> Child {
     let hangs =
         "[ \"$(cat FOLDER/mode) $(cat FOLDER/ahead)\" = 'slow 128' ] || { touch FOLDER/changed; sleep 1000; }; echo 5";
     bench.describe(hangs, "[search]\nabort_after = 1000.0\n");
@@ -137,7 +137,7 @@ fn guardian(tuner: &Child) -> String {
 
 #[test]
 fn the_next_start_cleans_up_when_the_guardian_was_killed_too() {
-    let bench = Bench::new("", "");
+    let bench = FileSearch::new("", "");
     let mut child = in_the_middle(&bench);
     let guard = guardian(&child);
     assert!(Command::new("kill").args(["-KILL", &guard]).status().unwrap().success());
@@ -153,7 +153,7 @@ fn the_next_start_cleans_up_when_the_guardian_was_killed_too() {
 
 #[test]
 fn without_its_guardian_a_tuner_changes_nothing_more() {
-    let bench = Bench::new("", "");
+    let bench = FileSearch::new("", "");
     // Ends soon enough for the next change, and not before the guardian is gone.
     let waits =
         "[ \"$(cat FOLDER/mode) $(cat FOLDER/ahead)\" = 'slow 128' ] || { touch FOLDER/changed; sleep 1; }; echo 5";
@@ -167,7 +167,7 @@ fn without_its_guardian_a_tuner_changes_nothing_more() {
 
 #[test]
 fn what_somebody_else_sets_is_theirs() {
-    let bench = Bench::new("", "");
+    let bench = FileSearch::new("", "");
     let disturbed = format!(
         "[ -e FOLDER/set ] || {{ [ $(cat FOLDER/ahead) = 1024 ] && {{ touch FOLDER/set; echo 77 > \
                              FOLDER/ahead; }}; }}; {SCORE}"
@@ -186,7 +186,7 @@ fn what_somebody_else_sets_is_theirs() {
 
 #[test]
 fn two_tuners_do_not_work_at_once_and_stop_ends_one() {
-    let bench = Bench::new("", "");
+    let bench = FileSearch::new("", "");
     let mut first = in_the_middle(&bench);
     // The second waits for a guardian that might be cleaning up, and then says who is at work.
     contains(&bench.run(1, &mut bench.tune()), &["another tuner is at work", &first.id().to_string(), "xk tune stop"]);
@@ -203,7 +203,7 @@ fn two_tuners_do_not_work_at_once_and_stop_ends_one() {
 #[test]
 fn a_signal_ends_it_in_good_order() {
     for signal in ["-INT", "-TERM"] {
-        let bench = Bench::new("", "");
+        let bench = FileSearch::new("", "");
         let mut child = in_the_middle(&bench);
         assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
         assert!(child.wait().unwrap().success());
@@ -216,7 +216,7 @@ fn a_signal_ends_it_in_good_order() {
 fn a_limit_that_is_crossed_puts_the_default_back_and_is_remembered() {
     let limited = "a=$(cat FOLDER/ahead); echo $(cat FOLDER/mode) $a >> FOLDER/log; echo latency = $((a / 100)); echo $((100 + a))";
     let more = "[[constraint]]\nname = \"latency\"\nat_most = 5.0\n";
-    let bench = Bench::new(limited, more);
+    let bench = FileSearch::new(limited, more);
     let text = bench.run(0, &mut bench.tune());
     contains(&text, &["put back at once: latency = 10, at most 5 is allowed", "ahead = 512 (was 128)"]);
     // In the very next window, the default was in force again.
@@ -241,7 +241,7 @@ fn a_limit_that_is_crossed_puts_the_default_back_and_is_remembered() {
 fn of_several_targets_the_first_is_set_and_a_front_is_kept() {
     let two = "a=$(cat FOLDER/ahead); echo latency = $((10 + a / 16)); echo $((100 + a))";
     let more = "[[constraint]]\nname = \"latency\"\nat_most = 50\n";
-    let bench = Bench::new(two, more);
+    let bench = FileSearch::new(two, more);
     let file = bench.path("search.toml");
     let text = fs::read_to_string(&file).unwrap();
     let second = "[[targets]]\nname = \"latency\"\ngoal = \"minimise\"\n";
@@ -283,11 +283,11 @@ fn bad_targets_are_told() {
         ("true", "printed nothing"),
         ("echo -5", "above 0"),
     ] {
-        let bench = Bench::new(target, "");
+        let bench = FileSearch::new(target, "");
         contains(&bench.run(1, &mut bench.tune()), &["does not work with the default", word]);
         assert_eq!(bench.knobs(), ["128", "slow"]);
     }
-    let bench = Bench::new("echo latency = 9; echo 5", "[[constraint]]\nname = \"latency\"\nat_most = 5.0\n");
+    let bench = FileSearch::new("echo latency = 9; echo 5", "[[constraint]]\nname = \"latency\"\nat_most = 5.0\n");
     contains(&bench.run(1, &mut bench.tune()), &["the default itself violates", "latency = 9"]);
 }
 
@@ -296,7 +296,7 @@ fn a_sensor_that_cannot_be_read_is_named() {
     let sensor =
         |name: &str, counter: &str| format!("[[sensor]]\nname = \"{name}\"\nof = [\"{counter}\"]\nsimilar = 0.2\n");
     let more = sensor("typo", "/proc/vmstat:pgfualt") + &sensor("right", "/proc/vmstat:pgfault");
-    let bench = Bench::new("echo 5", &more);
+    let bench = FileSearch::new("echo 5", &more);
     let text = bench.run(0, &mut bench.tune());
     contains(&text, &["typo cannot be read here, right "]);
     assert!(!text.contains("right cannot"), "{text}");
@@ -305,7 +305,7 @@ fn a_sensor_that_cannot_be_read_is_named() {
 #[test]
 fn settings_under_which_the_target_fails_or_hangs_are_not_chosen() {
     let picky = "a=$(cat FOLDER/ahead); [ $a = 1024 ] && exit 3; [ $a = 16 ] && sleep 1000; echo $((100 + a))";
-    let bench = Bench::new(picky, "[search]\nabort_after = 2.0\n");
+    let bench = FileSearch::new(picky, "[search]\nabort_after = 2.0\n");
     let text = bench.run(0, &mut bench.tune());
     contains(&text, &["failed: the target: it failed (exit status: 3)", "given up after", "ahead = 512 (was 128)"]);
     assert_eq!(bench.knobs()[0], "512");
@@ -313,7 +313,7 @@ fn settings_under_which_the_target_fails_or_hangs_are_not_chosen() {
 
 #[test]
 fn bad_knobs_and_descriptions_are_told() {
-    let bench = Bench::new(SCORE, "");
+    let bench = FileSearch::new(SCORE, "");
     let wrong = |from: &str, to: &str| {
         let file = bench.path("search.toml");
         let good = fs::read_to_string(&file).unwrap();
@@ -343,7 +343,7 @@ fn bad_knobs_and_descriptions_are_told() {
 
 #[test]
 fn a_damaged_memory_is_told_and_nothing_is_changed() {
-    let bench = Bench::new(SCORE, "");
+    let bench = FileSearch::new(SCORE, "");
     fs::create_dir(bench.path("state")).unwrap();
     fs::write(bench.path("state/tuner.sqlite"), vec![7; 8192]).unwrap();
     contains(&bench.run(1, &mut bench.tune()), &["tuner.sqlite", "move it away"]);
@@ -354,7 +354,7 @@ fn a_damaged_memory_is_told_and_nothing_is_changed() {
 /// Three subsystems with a knob each. Two of them hold the target up, one more than the other, until they are tuned.
 #[test]
 fn what_holds_the_target_up_is_tuned_first() {
-    let bench = Bench::new("", "");
+    let bench = FileSearch::new("", "");
     let folder = bench.folder.path().display().to_string();
     for (name, knob, values) in
         [("cpu", "mode", "\"slow\", \"fast\""), ("disk", "ahead", "128, 1024"), ("net", "window", "1, 2")]

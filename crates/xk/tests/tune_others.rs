@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use tuning::{contains, Bench, SCORE};
+use tuning::{contains, FileSearch, SCORE};
 
 /// Ends with the test, however that ends.
 struct Daemon(Child);
@@ -29,7 +29,7 @@ impl Drop for Daemon {
 /// does not answer at all, with 1024 nonsense.
 #[test]
 fn a_prometheus_endpoint_is_a_target_and_one_that_fails_costs_the_trial() {
-    let bench = Bench::new("", "[search]\nabort_after = 3.0\n");
+    let bench = FileSearch::new("", "[search]\nabort_after = 3.0\n");
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let ahead = bench.path("ahead");
@@ -72,7 +72,7 @@ fn a_prometheus_endpoint_is_a_target_and_one_that_fails_costs_the_trial() {
 fn metrics_follow_a_search() {
     let limited =
         "a=$(cat FOLDER/ahead); cp FOLDER/xk.prom FOLDER/seen.$a; echo latency = $((a / 100)); echo $((100 + a))";
-    let bench = Bench::new(limited, "[[constraint]]\nname = \"latency\"\nat_most = 5.0\n");
+    let bench = FileSearch::new(limited, "[[constraint]]\nname = \"latency\"\nat_most = 5.0\n");
     let file = bench.path("xk.prom");
     let value = |text: &str, series: &str| xk_tuner::target::Selector::parse(series).unwrap().find(text).unwrap();
     bench.run(0, bench.tune().args(["--metrics", file.to_str().unwrap()]));
@@ -107,7 +107,7 @@ fn metrics_follow_a_search() {
 /// What one machine has found serves another like it, in one trial, if it knows the key; and one that is not like it not.
 #[test]
 fn memories_go_to_another_machine() {
-    let bench = Bench::new(SCORE, "");
+    let bench = FileSearch::new(SCORE, "");
     bench.run(0, &mut bench.tune());
     bench.run(0, &mut bench.command(&["revert"]));
     let (file, search) = (bench.path("memories.json"), bench.path("search.toml"));
@@ -146,7 +146,7 @@ fn a_service_manager_hears_of_the_daemon() {
         fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/xk-tune@.service")).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
     assert_eq!(line, "/usr/bin/xk tune --daemon /etc/xk/tune/%i.toml");
-    let bench = Bench::new(SCORE, "");
+    let bench = FileSearch::new(SCORE, "");
     let socket = UnixDatagram::bind(bench.path("manager")).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let hear = || {

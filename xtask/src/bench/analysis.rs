@@ -68,7 +68,7 @@ pub fn run() -> Fallible<Result> {
     let scratch = tempfile::Builder::new().prefix("bench-").tempdir_in(scratch)?;
 
     let load_before = load()?;
-    let bench = Bench::prepare(&kernel, scratch.path())?;
+    let bench = PreparedKernel::prepare(&kernel, scratch.path())?;
     let mut constants = BTreeMap::new();
     for name in cases {
         let analysis = bench.analyse(&name)?;
@@ -127,7 +127,7 @@ impl Clock {
     }
 }
 
-struct Bench {
+struct PreparedKernel {
     root: PathBuf,
     scratch: PathBuf,
     /// Every file of the tree's own notes, as the preparation left them.
@@ -138,7 +138,7 @@ struct Bench {
     prepare_stages: BTreeMap<&'static str, f64>,
 }
 
-impl Bench {
+impl PreparedKernel {
     fn prepare(kernel: &lab::Kernel, scratch: &Path) -> Fallible<Self> {
         let solver = Solver::z3(SOLVER_SECONDS)?;
         let image = Image::from_vmlinuz(&kernel.vmlinuz, None)?;

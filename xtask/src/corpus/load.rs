@@ -30,11 +30,11 @@ struct Wanted {
     name: String,
     value: i64,
     modules: Vec<String>,
-    sites: Vec<Site>,
+    sites: Vec<LoadedSite>,
 }
 
 #[derive(Debug, Serialize)]
-struct Site {
+struct LoadedSite {
     symbol: String,
     module: Option<String>,
     offset: u32,
@@ -89,14 +89,14 @@ impl Wanted {
         let guards = Guards::of(table, backend);
         let site = |span: &CriticalSpan| {
             let function = table.functions.get(span.function)?;
-            Some(Site {
+            Some(LoadedSite {
                 symbol: function.symbol.clone(),
                 module: function.module.clone(),
                 offset: span.indirection.offset,
                 probe: Predicted::of(span, &guards, backend),
             })
         };
-        let data = table.data.iter().map(|data| Site {
+        let data = table.data.iter().map(|data| LoadedSite {
             symbol: data.symbol.clone(),
             module: data.module.clone(),
             offset: data.offset,

@@ -26,11 +26,11 @@ pub const SOLVER_SECONDS: u64 = 30;
 /// # Errors
 /// When the kernel under study is missing or damaged.
 pub fn serve(jobs: usize) -> Result<()> {
-    let bench = Bench::open(jobs)?;
+    let worker = Worker::open(jobs)?;
     let mut out = std::io::stdout().lock();
     for line in std::io::stdin().lock().lines() {
         let row: Row = serde_json::from_str(&line?).context("a row")?;
-        let outcome = bench.outcome(&row)?;
+        let outcome = worker.outcome(&row)?;
         serde_json::to_writer(&mut out, &outcome)?;
         out.write_all(b"\n")?;
         out.flush()?;
@@ -39,14 +39,14 @@ pub fn serve(jobs: usize) -> Result<()> {
 }
 
 /// The kernel under study, with what every constant shares.
-pub struct Bench {
+pub struct Worker {
     analyser: Analyser,
     store: Store,
     objects: PathBuf,
     jobs: usize,
 }
 
-impl Bench {
+impl Worker {
     fn open(jobs: usize) -> Result<Self> {
         let (image, tree) = kernel()?;
         let cache = lab::cache()?;

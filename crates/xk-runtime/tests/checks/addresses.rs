@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use crate::support::{op, set_register, table, Site, MODULE, RAX, RDI};
+use crate::support::{op, set_register, table, SiteSpec, MODULE, RAX, RDI};
 use crate::{insmod, load, message, only_site, run, target, target_module, wait_for, write, TARGET_KO};
 use xk_runtime::{abi, Device, Error, Probe};
 use xk_table::{Fit, Form, Op, OpCode, ScopeTable, Values};
@@ -24,7 +24,7 @@ fn sum() -> [Op; 4] {
 
 fn global() -> ScopeTable {
     let ops = [vec![address(7, 0)], sum().to_vec()].concat();
-    table(&target_module(), "GLOBAL", vec![Site::new("xk_target_global", 11, 2, ops)])
+    table(&target_module(), "GLOBAL", vec![SiteSpec::new("xk_target_global", 11, 2, ops)])
 }
 
 pub fn a_global_variable_is_read() {
@@ -45,7 +45,7 @@ fn above(behind: u8) -> ScopeTable {
         Op { dst: 3, a: 2, b: 0, ..op(OpCode::FlagsSub, 4) },
         Op { a: 3, imm: 0x8d5, ..op(OpCode::SetFlags, 8) },
     ];
-    table(&target_module(), "ABOVE", vec![Site::new("xk_target_above", 9, 3, ops)])
+    table(&target_module(), "ABOVE", vec![SiteSpec::new("xk_target_above", 9, 3, ops)])
 }
 
 /// An immediate stands between the field and what the address is relative to.
@@ -74,7 +74,7 @@ pub fn an_array_is_read() {
         sum().to_vec(),
     ]
     .concat();
-    let tune = load(&table(&target_module(), "ARRAY", vec![Site::new("xk_target_array", 15, 2, ops)]), 5).unwrap();
+    let tune = load(&table(&target_module(), "ARRAY", vec![SiteSpec::new("xk_target_array", 15, 2, ops)]), 5).unwrap();
     assert_eq!(target("array"), "1005 2005");
     tune.unload().unwrap();
     assert_eq!(target("array"), "1032 2032");
@@ -99,7 +99,7 @@ pub fn per_cpu_data_are_those_of_this_cpu() {
         sum().to_vec(),
     ]
     .concat();
-    let table = table(&target_module(), "PER_CPU", vec![Site::new("xk_target_per_cpu", 12, 2, ops)]);
+    let table = table(&target_module(), "PER_CPU", vec![SiteSpec::new("xk_target_per_cpu", 12, 2, ops)]);
     let tune = load(&table, 7).unwrap();
     for cpu in [0, 1, 0] {
         run_on(cpu);
@@ -113,7 +113,7 @@ pub fn per_cpu_data_are_those_of_this_cpu() {
 
 /// The bytes that are read lie below a jump of another tune.
 pub fn a_field_is_read_through_a_probe() {
-    let other = table(&target_module(), "OTHER", vec![Site::new("xk_target_global", 5, 6, set_register(RAX))]);
+    let other = table(&target_module(), "OTHER", vec![SiteSpec::new("xk_target_global", 5, 6, set_register(RAX))]);
     let first = load(&other, 64).unwrap();
     wait_for("optimisation", || only_site(&first).probe == Probe::Jump);
     let second = load(&global(), 100).unwrap();
@@ -159,7 +159,7 @@ pub fn every_form_of_a_value_is_computed() {
         (Fit { a: 3, b: -9, form: Form::Power(4), width: 4 }, 17),
         (Fit { a: 1, b: 11, form: Form::Power(0), width: 4 }, 63),
     ] {
-        let mut site = Site::new("xk_target_value", 5, 2, set_register(RAX));
+        let mut site = SiteSpec::new("xk_target_value", 5, 2, set_register(RAX));
         site.ivs = vec![fit];
         let tune = load(&table(&target_module(), "FORM", vec![site]), value).unwrap();
         assert_eq!(target("value"), (fit.apply(value) as i32).to_string(), "{fit:?} of {value}");
@@ -169,7 +169,7 @@ pub fn every_form_of_a_value_is_computed() {
 }
 
 fn compiled_table(values: Values) -> ScopeTable {
-    let site = Site::new("xk_target_value", 5, 2, set_register(RAX));
+    let site = SiteSpec::new("xk_target_value", 5, 2, set_register(RAX));
     ScopeTable { values, ..table(&target_module(), "COMPILED", vec![site]) }
 }
 
@@ -215,7 +215,7 @@ pub fn compiled_values_stand_beside_proved_ones() {
 }
 
 pub fn many_sites_change_together() {
-    let sites = |n: u32| (0..n).map(|i| Site::new("xk_target_many", 7 * i + 7, 2, set_register(2))).collect();
+    let sites = |n: u32| (0..n).map(|i| SiteSpec::new("xk_target_many", 7 * i + 7, 2, set_register(2))).collect();
     assert_eq!(target("many"), "8192");
     let tune = load(&table(&target_module(), "MANY", sites(256)), 2).unwrap();
     assert_eq!(target("many"), "512");

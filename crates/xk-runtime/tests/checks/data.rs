@@ -4,7 +4,7 @@ use std::fs;
 
 use object::{Object, ObjectSection, ObjectSymbol};
 
-use crate::support::{set_register, table, Loaded, Site, MODULE, RAX};
+use crate::support::{set_register, table, Loaded, SiteSpec, MODULE, RAX};
 use crate::{altered, insmod, load, load_at, message, run, target, target_module, write, Error, TARGET_KO};
 use xk_runtime::{AddressOf, Probe, Tune};
 use xk_table::{DataSite, Fit, Function, ScopeTable};
@@ -69,8 +69,9 @@ pub fn an_object_is_set_and_put_back() {
 pub fn an_object_holds_the_transformed_value() {
     let site = DataSite { fit: Fit::linear(2, -32, 4), ..word() };
     let mut both = data_table("FITTED", vec![site]);
-    both.functions = table(&target_module(), "", vec![Site::new("xk_target_value", 5, 2, set_register(RAX))]).functions;
-    both.spans = table(&target_module(), "", vec![Site::new("xk_target_value", 5, 2, set_register(RAX))]).spans;
+    both.functions =
+        table(&target_module(), "", vec![SiteSpec::new("xk_target_value", 5, 2, set_register(RAX))]).functions;
+    both.spans = table(&target_module(), "", vec![SiteSpec::new("xk_target_value", 5, 2, set_register(RAX))]).spans;
     let tune = load(&both, 50).unwrap();
     assert_eq!((target("limits").as_str(), target("value").as_str()), ("32 68 32 32", "50"));
     tune.unload().unwrap();
@@ -229,7 +230,7 @@ fn in_vmlinux(symbol: &'static str, offset: u32, width: u8) -> Result<Tune, Erro
 /// A constant of the kernel and of a module that is not loaded.
 pub fn the_rest_is_in_force_while_a_site_waits() {
     let swappiness = || fs::read_to_string("/proc/sys/vm/swappiness").unwrap().trim().to_owned();
-    let mut both = table(&target_module(), "BOTH", vec![Site::new("xk_target_value", 5, 2, set_register(RAX))]);
+    let mut both = table(&target_module(), "BOTH", vec![SiteSpec::new("xk_target_value", 5, 2, set_register(RAX))]);
     both.data = vec![DataSite {
         symbol: "vm_swappiness".into(),
         module: None,

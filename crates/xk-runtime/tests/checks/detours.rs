@@ -40,7 +40,7 @@ pub fn the_original_bytes_come_back() {
 }
 
 /// `name` prints `default`; with `value`, `tuned`; and then `default` again.
-fn changes(name: &str, site: Site, window: u8, value: i64, default: &str, tuned: &str) {
+fn changes(name: &str, site: SiteSpec, window: u8, value: i64, default: &str, tuned: &str) {
     assert_eq!(target(name), default);
     let tune = detour(name, vec![site], &[window], value).unwrap();
     assert_eq!(target(name), tuned);
@@ -75,22 +75,22 @@ fn steps() -> Vec<Op> {
 }
 
 pub fn every_kind_of_update_works() {
-    changes("compare", Site::new("xk_target_compare", 5, 3, compare(RDI, false)), 5, 50, "1", "0");
+    changes("compare", SiteSpec::new("xk_target_compare", 5, 3, compare(RDI, false)), 5, 50, "1", "0");
     // `seta` reads CF and ZF: with one of them, and with neither, from the update.
     for (flags, value, tuned) in [(0x41, 50, "0"), (0x41, 40, "0"), (0x40, 50, "1"), (0x40, 40, "0"), (0x880, 50, "1")]
     {
-        let site = Site::new("xk_target_compare", 5, 3, compare_flags(RDI, false, flags));
+        let site = SiteSpec::new("xk_target_compare", 5, 3, compare_flags(RDI, false, flags));
         changes("compare", site, 5, value, "1", tuned);
     }
-    changes("memory", Site::new("xk_target_memory", 5, 3, compare(RDI, true)), 5, 50, "1", "0");
+    changes("memory", SiteSpec::new("xk_target_memory", 5, 3, compare(RDI, true)), 5, 50, "1", "0");
     let store = vec![
         Op { a: RDI, ..op(OpCode::Reg, 8) },
         Op { dst: 1, ..op(OpCode::Iv, 4) },
         Op { b: 1, ..op(OpCode::Store, 4) },
     ];
-    changes("store", Site::new("xk_target_store", 6, 2, store), 6, 500, "32", "500");
-    changes("value", Site::new("xk_target_value", 5, 2, set_twice()), 5, 100, "32", "200");
-    changes("identity", Site::new("xk_target_identity", 2, 5, steps()), 5, 3, "4", "21");
+    changes("store", SiteSpec::new("xk_target_store", 6, 2, store), 6, 500, "32", "500");
+    changes("value", SiteSpec::new("xk_target_value", 5, 2, set_twice()), 5, 100, "32", "200");
+    changes("identity", SiteSpec::new("xk_target_identity", 2, 5, steps()), 5, 3, "4", "21");
     // Seven bytes: a jump with two prefixes.
     let ops = vec![
         Op { a: RDI, ..op(OpCode::Reg, 1) },
@@ -101,13 +101,13 @@ pub fn every_kind_of_update_works() {
         Op { dst: 5, a: 2, b: 3, c: 4, ..op(OpCode::Select, 4) },
         Op { dst: RAX, a: 5, ..op(OpCode::SetReg, 4) },
     ];
-    let mut site = Site::new("xk_target_select", 12, 2, ops);
+    let mut site = SiteSpec::new("xk_target_select", 12, 2, ops);
     site.ivs.push(Fit::linear(2, 0, 4));
     changes("select", site, 7, 50, "32 64", "50 100");
 }
 
 pub fn an_update_can_follow_or_replace_an_instruction() {
-    let mut site = Site::new("xk_target_value", 0, 5, set_register(RAX));
+    let mut site = SiteSpec::new("xk_target_value", 0, 5, set_register(RAX));
     site.when = When::After;
     changes("value", site, 5, 77, "32", "77");
 
@@ -118,12 +118,12 @@ pub fn an_update_can_follow_or_replace_an_instruction() {
         Op { dst: 2, a: 0, b: 1, ..op(OpCode::And, 4) },
         Op { dst: RAX, a: 2, ..op(OpCode::SetReg, 4) },
     ];
-    let mut site = Site::new("xk_target_select", 6, 3, and);
+    let mut site = SiteSpec::new("xk_target_select", 6, 3, and);
     site.when = When::Instead;
     changes("select", site, 6, 65, "32 64", "32 97");
 
     // A value, instead of an instruction: without asking.
-    let mut site = Site::new("xk_target_value", 0, 5, set_register(RAX));
+    let mut site = SiteSpec::new("xk_target_value", 0, 5, set_register(RAX));
     site.when = When::Instead;
     changes("value", site, 5, 78, "32", "78");
 }
@@ -137,8 +137,8 @@ pub fn a_fault_leaves_the_default() {
             Op { dst: RAX, a: 1, ..op(OpCode::SetReg, 4) },
         ];
         let (mut site, window, tuned) = match when {
-            When::Before => (Site::new("xk_target_memory", 5, 3, compare(RSI, true)), 5, "0"),
-            _ => (Site::new("xk_target_memory", 5, 3, load), 5, "40"),
+            When::Before => (SiteSpec::new("xk_target_memory", 5, 3, compare(RSI, true)), 5, "0"),
+            _ => (SiteSpec::new("xk_target_memory", 5, 3, load), 5, "40"),
         };
         site.when = when;
         let tune = detour("memory", vec![site], &[window], 50).unwrap();
@@ -157,11 +157,11 @@ pub fn a_fault_leaves_the_default() {
 pub fn instructions_are_relocated() {
     // A branch that is taken and one that is not, a call, memory relative to rip.
     let flags = || compare(RDI, false);
-    changes("branch", Site::new("xk_target_branch", 5, 2, flags()), 7, 50, "1", "0");
-    changes("branch", Site::new("xk_target_branch", 5, 2, flags()), 7, 39, "1", "1");
-    changes("call", Site::new("xk_target_call", 5, 2, set_register(RDI)), 7, 99, "32", "99");
-    changes("global", Site::new("xk_target_global", 5, 6, set_register(RAX)), 6, 60, "72", "100");
-    let site = || Site::new("xk_target_per_cpu", 5, 7, set_register(RAX));
+    changes("branch", SiteSpec::new("xk_target_branch", 5, 2, flags()), 7, 50, "1", "0");
+    changes("branch", SiteSpec::new("xk_target_branch", 5, 2, flags()), 7, 39, "1", "1");
+    changes("call", SiteSpec::new("xk_target_call", 5, 2, set_register(RDI)), 7, 99, "32", "99");
+    changes("global", SiteSpec::new("xk_target_global", 5, 6, set_register(RAX)), 6, 60, "72", "100");
+    let site = || SiteSpec::new("xk_target_per_cpu", 5, 7, set_register(RAX));
     let tune = detour("PER_CPU", vec![site()], &[7], 1).unwrap();
     for cpu in ["0", "1"] {
         let text = output_of_pinned(cpu);
@@ -180,8 +180,8 @@ fn output_of_pinned(cpu: &str) -> String {
 
 pub fn sites_of_one_tune_change_together() {
     let sites = vec![
-        Site::new("xk_target_value", 5, 2, set_register(RAX)),
-        Site::new("xk_target_twice", 10, 2, set_register(1)),
+        SiteSpec::new("xk_target_value", 5, 2, set_register(RAX)),
+        SiteSpec::new("xk_target_twice", 10, 2, set_register(1)),
     ];
     let tune = detour("TWO", sites, &[5, 7], 100).unwrap();
     assert_eq!((target("value"), target("twice")), ("100".into(), "132".into()));
@@ -235,7 +235,7 @@ pub fn an_update_has_no_access_to_user_memory_where_its_code_has() {
         Op { dst: 3, a: 2, b: 1, ..op(OpCode::Mul, 4) },
         Op { dst: RAX, a: 3, ..op(OpCode::SetReg, 4) },
     ];
-    let tune = detour("ACCESS", vec![Site::new("xk_target_access", 8, 2, ops)], &[5], 7).unwrap();
+    let tune = detour("ACCESS", vec![SiteSpec::new("xk_target_access", 8, 2, ops)], &[5], 7).unwrap();
     assert_eq!(target("access"), "32");
     let site = only_site(&tune);
     assert_eq!((site.probe, site.hits, site.faults), (Probe::Detour, 1, 1));

@@ -52,7 +52,7 @@ pub fn a_disabled_probe_in_the_window_is_not_overwritten() {
 /// `1:` in `xk_target_branch` is inside the five bytes of a jump at the `nop`. The
 /// kernel sees that no longer when the branch to it is in our stub.
 pub fn a_probe_near_a_relocated_branch_stays_a_breakpoint() {
-    let branch = Site::new("xk_target_branch", 5, 2, compare(RDI, false));
+    let branch = SiteSpec::new("xk_target_branch", 5, 2, compare(RDI, false));
     let tune = detour("BRANCH", vec![branch], &[7], 50).unwrap();
     probe("xk_target_branch", 12, "enabled");
     let _other = optimised_elsewhere();
@@ -67,7 +67,7 @@ pub fn a_probe_near_a_relocated_branch_stays_a_breakpoint() {
 /// have to copy our jump; who was there before has copied what was there before.
 pub fn a_probe_just_before_the_window_stays_a_breakpoint() {
     let before = running("bytes");
-    let compared = || detour("COMPARE", vec![Site::new("xk_target_compare", 5, 3, compare(RDI, false))], &[5], 50);
+    let compared = || detour("COMPARE", vec![SiteSpec::new("xk_target_compare", 5, 3, compare(RDI, false))], &[5], 50);
     let holds = || {
         let other = optimised_elsewhere();
         assert!(!is_optimised("xk_target_compare+0x2"));

@@ -20,18 +20,18 @@ pub fn windows_lie_where_there_is_room() {
     }
     let function = support::function(&target_module(), "xk_target_padded").text().unwrap();
     let at = function.len() as u32 - 4;
-    changes("padded", Site::new("xk_target_padded", at, 2, set_register(RAX)), 5, 44, "32", "44");
+    changes("padded", SiteSpec::new("xk_target_padded", at, 2, set_register(RAX)), 5, 44, "32", "44");
 }
 
 /// Whoever comes with a probe finds no instruction in the window, so that none becomes a
 /// jump over the place that the branch leads to.
 pub fn a_branch_may_lead_to_just_behind_its_window() {
-    changes("skip", Site::new("xk_target_skip", 5, 2, compare(RDI, false)), 5, 50, "0", "40");
+    changes("skip", SiteSpec::new("xk_target_skip", 5, 2, compare(RDI, false)), 5, 50, "0", "40");
 }
 
 /// Two comparisons with their branches. The first branch leads to behind the second window.
 fn pair() -> ScopeTable {
-    let site = |offset, register| Site::new("xk_target_pair", offset, 2, compare_flags(register, false, 0x8d5));
+    let site = |offset, register| SiteSpec::new("xk_target_pair", offset, 2, compare_flags(register, false, 0x8d5));
     let mut table = windowed(table(&target_module(), "PAIR", vec![site(5, RDI), site(10, RSI)]), &[5, 5]);
     for span in &mut table.spans {
         span.indirection.window_lead = 3;
@@ -41,8 +41,8 @@ fn pair() -> ScopeTable {
 
 /// Two windows without a gap, and without a branch: before the addition of the first constant, behind the second one.
 fn adjacent() -> ScopeTable {
-    let first = Site::new("xk_target_several_0", 7, 7, set_register(RDX));
-    let mut second = Site::new("xk_target_several_0", 14, 5, set_register(RDX));
+    let first = SiteSpec::new("xk_target_several_0", 7, 7, set_register(RDX));
+    let mut second = SiteSpec::new("xk_target_several_0", 14, 5, set_register(RDX));
     second.when = When::After;
     windowed(table(&target_module(), "ADJACENT", vec![first, second]), &[7, 5])
 }
@@ -133,7 +133,7 @@ pub fn a_branch_leads_not_to_just_behind_another_tunes_window() {
 }
 
 pub fn what_is_not_safe_is_refused() {
-    let at = |symbol, offset, len| Site::new(symbol, offset, len, set_register(RAX));
+    let at = |symbol, offset, len| SiteSpec::new(symbol, offset, len, set_register(RAX));
     for (site, window, reason) in [
         (value_site(), 0, "the analysis knows no window here"),
         (value_site(), 8, "the analysis saw another window"),
@@ -155,7 +155,7 @@ pub fn what_is_not_safe_is_refused() {
 }
 
 pub fn what_is_not_safe_may_be_a_probe() {
-    let sites = vec![value_site(), Site::new("xk_target_into", 9, 2, set_register(RAX))];
+    let sites = vec![value_site(), SiteSpec::new("xk_target_into", 9, 2, set_register(RAX))];
     let table = windowed(table(&target_module(), "AUTO", sites), &[5, 5]);
     let tune = load_by(Backend::Auto, &table, 100).unwrap();
     let sites = tune.status().unwrap().sites;
@@ -166,7 +166,7 @@ pub fn what_is_not_safe_may_be_a_probe() {
 }
 
 pub fn windows_do_not_overlap() {
-    let twice = |offset| Site::new("xk_target_twice", offset, if offset == 5 { 5 } else { 2 }, set_register(RAX));
+    let twice = |offset| SiteSpec::new("xk_target_twice", offset, if offset == 5 { 5 } else { 2 }, set_register(RAX));
     // One tune.
     let refused = message(detour("TWICE", vec![twice(10), twice(12)], &[7, 5], 100));
     assert!(refused.contains("another site of this tune is in the window"), "{refused}");

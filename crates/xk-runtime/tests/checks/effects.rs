@@ -21,8 +21,8 @@ pub fn a_value_changes_and_returns() {
 
 fn twice_table() -> ScopeTable {
     let sites = vec![
-        Site::new("xk_target_twice", 5, 5, set_register(RAX)),
-        Site::new("xk_target_twice", 10, 2, set_register(1)),
+        SiteSpec::new("xk_target_twice", 5, 5, set_register(RAX)),
+        SiteSpec::new("xk_target_twice", 10, 2, set_register(1)),
     ];
     table(&target_module(), "TWICE", sites)
 }
@@ -36,7 +36,7 @@ pub fn two_sites_change_together() {
     assert_eq!(target("twice"), "64");
 }
 
-fn changes(name: &str, sites: Vec<Site>, value: i64, default: &str, tuned: &str) {
+fn changes(name: &str, sites: Vec<SiteSpec>, value: i64, default: &str, tuned: &str) {
     assert_eq!(target(name), default);
     let tune = load(&table(&target_module(), name, sites), value).unwrap();
     assert_eq!(target(name), tuned);
@@ -46,16 +46,16 @@ fn changes(name: &str, sites: Vec<Site>, value: i64, default: &str, tuned: &str)
 }
 
 pub fn flags_of_a_comparison_are_recomputed() {
-    changes("compare", vec![Site::new("xk_target_compare", 5, 3, compare(RDI, false))], 50, "1", "0");
-    changes("compare", vec![Site::new("xk_target_compare", 5, 3, compare(RDI, false))], 39, "1", "1");
+    changes("compare", vec![SiteSpec::new("xk_target_compare", 5, 3, compare(RDI, false))], 50, "1", "0");
+    changes("compare", vec![SiteSpec::new("xk_target_compare", 5, 3, compare(RDI, false))], 39, "1", "1");
 }
 
 pub fn memory_operand_is_compared() {
-    changes("memory", vec![Site::new("xk_target_memory", 5, 3, compare(RDI, true))], 50, "1", "0");
+    changes("memory", vec![SiteSpec::new("xk_target_memory", 5, 3, compare(RDI, true))], 50, "1", "0");
 }
 
 pub fn a_fault_leaves_the_default_and_is_counted() {
-    let sites = vec![Site::new("xk_target_memory", 5, 3, compare(RSI, true))];
+    let sites = vec![SiteSpec::new("xk_target_memory", 5, 3, compare(RSI, true))];
     let tune = load(&table(&target_module(), "memory", sites), 50).unwrap();
     assert_eq!(target("memory"), "0");
     write("/proc/xk_target", "bad");
@@ -73,7 +73,7 @@ pub fn a_store_changes_memory() {
         Op { dst: 1, ..op(OpCode::Iv, 4) },
         Op { b: 1, ..op(OpCode::Store, 4) },
     ];
-    changes("store", vec![Site::new("xk_target_store", 6, 2, ops)], 500, "32", "500");
+    changes("store", vec![SiteSpec::new("xk_target_store", 6, 2, ops)], 500, "32", "500");
 }
 
 pub fn a_select_is_recomputed() {
@@ -86,20 +86,20 @@ pub fn a_select_is_recomputed() {
         Op { dst: 5, a: 2, b: 3, c: 4, ..op(OpCode::Select, 4) },
         Op { dst: RAX, a: 5, ..op(OpCode::SetReg, 4) },
     ];
-    let mut site = Site::new("xk_target_select", 12, 2, ops);
+    let mut site = SiteSpec::new("xk_target_select", 12, 2, ops);
     site.ivs.push(Fit::linear(2, 0, 4));
     changes("select", vec![site], 50, "32 64", "50 100");
 }
 
 pub fn an_update_can_follow_an_instruction() {
-    let mut site = Site::new("xk_target_value", 0, 5, set_register(RAX));
+    let mut site = SiteSpec::new("xk_target_value", 0, 5, set_register(RAX));
     site.when = When::After;
     changes("value", vec![site], 77, "32", "77");
 }
 
 /// `and $32,%eax` destroys what the new result is made of.
 pub fn an_update_can_replace_an_instruction() {
-    let mut site = Site::new(
+    let mut site = SiteSpec::new(
         "xk_target_select",
         6,
         3,
@@ -130,7 +130,7 @@ pub fn an_update_can_replace_an_instruction() {
         Op { dst: 1, ..op(OpCode::Load, 4) },
         Op { dst: 2, a: 1, ..op(OpCode::SetReg, 4) },
     ];
-    let mut site = Site::new("xk_target_memory", 8, 2, ops);
+    let mut site = SiteSpec::new("xk_target_memory", 8, 2, ops);
     site.when = When::Instead;
     let tune = load(&table(&target_module(), "INSTEAD", vec![site]), 65).unwrap();
     assert_eq!(target("memory"), "40");

@@ -254,7 +254,7 @@ pub fn many_tunes_change_together() {
     const TUNES: u32 = 100;
     let device = Device::open().unwrap();
     let one = |i: u32| {
-        let site = Site::new("xk_target_many", 7 * i + 7, 2, set_register(RDX));
+        let site = SiteSpec::new("xk_target_many", 7 * i + 7, 2, set_register(RDX));
         device.load(&table(&target_module(), &format!("MANY{i}"), vec![site]), &Loaded).unwrap()
     };
     let tunes: Vec<Tune> = (0..TUNES).map(one).collect();

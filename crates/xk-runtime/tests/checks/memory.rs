@@ -28,9 +28,9 @@ fn everything() -> ScopeTable {
         Op { dst: RAX, a: 3, ..op(OpCode::SetReg, 4) },
     ];
     let sites = vec![
-        Site::new("xk_target_value", 5, 2, set_register(RAX)),
-        Site::new("xk_target_array", 15, 2, steps),
-        Site::new("xk_target_compare", 5, 3, compare(RDI, false)),
+        SiteSpec::new("xk_target_value", 5, 2, set_register(RAX)),
+        SiteSpec::new("xk_target_array", 15, 2, steps),
+        SiteSpec::new("xk_target_compare", 5, 3, compare(RDI, false)),
     ];
     let mut table = table(&target_module(), "EVERYTHING", sites);
     table.scopes =
@@ -132,7 +132,7 @@ pub fn a_transition_without_memory_changes_nothing() {
 pub fn a_detour_that_goes_without_memory_waits_for_handlers() {
     insmod_faulty();
     let before = held();
-    let sites = vec![Site::new("xk_target_value", 5, 2, set_register(RAX))];
+    let sites = vec![SiteSpec::new("xk_target_value", 5, 2, set_register(RAX))];
     let table = windowed(table(&target_module(), "VALUE", sites), &[5]);
     // Of a descriptor of its own, whose end is the end of the tune.
     let load = || Device::open().unwrap().load_by(&table, &Loaded, Backend::Detour);

@@ -1,6 +1,6 @@
 //! Sites in modules that come and go.
 
-use crate::support::{function, set_register, table, Site, MODULE, RAX, RDI};
+use crate::support::{function, set_register, table, SiteSpec, MODULE, RAX, RDI};
 use crate::{
     altered, compare, insmod, load, load_at, only_site, run, target, target_module, value_table, wait_for, Device,
     Duration, Error, TARGET_KO, XK_KO,
@@ -53,8 +53,8 @@ pub fn a_reloaded_module_is_armed_again() {
 
 fn two_functions() -> ScopeTable {
     let sites = vec![
-        Site::new("xk_target_value", 5, 2, set_register(RAX)),
-        Site::new("xk_target_compare", 5, 3, compare(RDI, false)),
+        SiteSpec::new("xk_target_value", 5, 2, set_register(RAX)),
+        SiteSpec::new("xk_target_compare", 5, 3, compare(RDI, false)),
     ];
     table(&target_module(), "BOTH", sites)
 }
@@ -88,7 +88,8 @@ pub fn a_module_with_other_code_is_left_alone() {
 
 /// The second of two functions of one name, as a static function would be.
 fn twin() -> ScopeTable {
-    let mut table = table(&target_module(), "TWIN", vec![Site::new("xk_target_twin_there", 5, 2, set_register(RAX))]);
+    let mut table =
+        table(&target_module(), "TWIN", vec![SiteSpec::new("xk_target_twin_there", 5, 2, set_register(RAX))]);
     table.functions = vec![function(&target_module(), "xk_target_twin_there")];
     table.functions[0].symbol = "xk_target_twin".into();
     table

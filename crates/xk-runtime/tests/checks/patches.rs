@@ -38,7 +38,7 @@ pub fn the_original_bytes_come_back() {
 }
 
 /// `name` prints `default`; with `value`, `tuned`; and then `default` again.
-fn changes(name: &str, site: Site, patches: &[Patch], value: i64, default: &str, tuned: &str) {
+fn changes(name: &str, site: SiteSpec, patches: &[Patch], value: i64, default: &str, tuned: &str) {
     assert_eq!(target(name), default);
     let table = held(table(&target_module(), name, vec![site]), &[patches]);
     let tune = load_by(Backend::Patch, &table, value).unwrap();
@@ -48,15 +48,15 @@ fn changes(name: &str, site: Site, patches: &[Patch], value: i64, default: &str,
     assert_eq!(target(name), default);
 }
 
-fn compare_site() -> Site {
-    Site::new("xk_target_compare", 5, 3, compare(RDI, false))
+fn compare_site() -> SiteSpec {
+    SiteSpec::new("xk_target_compare", 5, 3, compare(RDI, false))
 }
 
 /// `cmp $32,%edi`, with eight bits.
 const COMPARED: Patch = Patch { offset: 2, insn_len: 3, field: 2, size: 1, width: 4, iv: 0 };
 
 pub fn every_kind_of_number_is_changed() {
-    let at = |symbol, offset, len| Site::new(symbol, offset, len, set_register(RAX));
+    let at = |symbol, offset, len| SiteSpec::new(symbol, offset, len, set_register(RAX));
     changes("compare", compare_site(), &[COMPARED], 50, "1", "0");
     changes("compare", compare_site(), &[COMPARED], 39, "1", "1");
     // In memory, at a register and relative to rip; with a number of 32 bits.
@@ -69,11 +69,11 @@ pub fn every_kind_of_number_is_changed() {
 }
 
 pub fn numbers_of_one_site_change_together() {
-    let site = Site::new("xk_target_select", 12, 2, set_register(RAX));
+    let site = SiteSpec::new("xk_target_select", 12, 2, set_register(RAX));
     let both = [number(6, 3, 2, 1), number(9, 3, 2, 1)];
     changes("select", site, &both, 50, "32 64", "50 100");
     // Three functions, one of them with two sites.
-    let at = |symbol, offset, len| Site::new(symbol, offset, len, set_register(RAX));
+    let at = |symbol, offset, len| SiteSpec::new(symbol, offset, len, set_register(RAX));
     let sites = vec![at("xk_target_value", 5, 2), at("xk_target_twice", 5, 5), at("xk_target_twice", 10, 2)];
     let second = Patch { offset: 5, ..MOVE };
     let table = held(table(&target_module(), "MANY", sites), &[&[MOVE], &[MOVE], &[second]]);
@@ -124,7 +124,7 @@ pub fn a_policy_is_refused() {
 pub fn what_is_not_what_was_analysed_is_refused() {
     let before = (running("text"), running("bytes"));
     let load = |symbol: &'static str, offset, patch: Patch| {
-        let site = Site::new(symbol, offset, 2, set_register(RAX));
+        let site = SiteSpec::new(symbol, offset, 2, set_register(RAX));
         let mut table = held(table(&target_module(), symbol, vec![site]), &[&[patch]]);
         table.spans[0].end = offset + 2;
         let refused = message(load_by(Backend::Patch, &table, 100));
@@ -157,7 +157,7 @@ pub fn what_is_not_what_was_analysed_is_refused() {
 }
 
 pub fn what_cannot_be_a_patch_may_be_a_detour() {
-    let at = |symbol, offset| Site::new(symbol, offset, 2, set_register(RAX));
+    let at = |symbol, offset| SiteSpec::new(symbol, offset, 2, set_register(RAX));
     let sites = vec![at("xk_target_value", 5), at("xk_target_identity", 2), at("xk_target_into", 9)];
     let table = windowed(table(&target_module(), "AUTO", sites), &[5, 5, 5]);
     let table = held(table, &[&[MOVE], &[], &[]]);
@@ -180,7 +180,7 @@ pub fn what_cannot_be_a_patch_may_be_a_detour() {
 /// the first's window.
 pub fn a_window_before_a_number_is_a_probe() {
     let before = running("pairtext");
-    let site = |offset, register| Site::new("xk_target_pair", offset, 2, compare_flags(register, false, 0x8d5));
+    let site = |offset, register| SiteSpec::new("xk_target_pair", offset, 2, compare_flags(register, false, 0x8d5));
     let mut table = windowed(table(&target_module(), "PAIR", vec![site(5, RDI), site(10, RSI)]), &[5, 5]);
     for span in &mut table.spans {
         span.indirection.window_lead = 3;
@@ -205,8 +205,8 @@ pub fn a_window_before_a_number_is_a_probe() {
 
 /// What an administrator leaves of `auto`.
 pub fn a_patch_or_one_other_is_taken() {
-    let at = |symbol, offset| Site::new(symbol, offset, 2, set_register(RAX));
-    let with = |sites: Vec<Site>| {
+    let at = |symbol, offset| SiteSpec::new(symbol, offset, 2, set_register(RAX));
+    let with = |sites: Vec<SiteSpec>| {
         let windows = vec![5; sites.len()];
         held(windowed(table(&target_module(), "AUTO", sites), &windows), &[&[MOVE], &[]])
     };

@@ -103,7 +103,7 @@ pub fn a_probe_before_it_never_becomes_a_jump() {
 /// first executes a copy of the second, too.
 pub fn a_probe_at_one_number_keeps_the_next_of_another_tune() {
     let number = |name, offset| {
-        let site = Site::new("xk_target_select", offset + 3, 2, set_register(RAX));
+        let site = SiteSpec::new("xk_target_select", offset + 3, 2, set_register(RAX));
         let table = table(&target_module(), name, vec![site]);
         load_by(Backend::Patch, &held(table, &[&[number(offset, 3, 2, 1)]]), 50).unwrap()
     };
@@ -131,7 +131,7 @@ pub fn another_tune_sees_the_original_code() {
     let first = value(128);
     let text = running("text");
     // Behind the instruction that holds the value, in the same function.
-    let site = Site::new("xk_target_value", 10, 2, set_register(RAX));
+    let site = SiteSpec::new("xk_target_value", 10, 2, set_register(RAX));
     let mut table = table(&target_module(), "SECOND", vec![site]);
     table.spans[0].start = 7;
     let second = load_by(Backend::Kprobe, &table, 64).unwrap();
@@ -139,7 +139,7 @@ pub fn another_tune_sees_the_original_code() {
     first.set(5).unwrap();
     assert_eq!(target("value"), "5");
     // In it, and at the instructions up to where an update would be.
-    let third = Site::new("xk_target_value", 0, 5, set_register(RAX));
+    let third = SiteSpec::new("xk_target_value", 0, 5, set_register(RAX));
     let third = support::table(&target_module(), "THIRD", vec![third]);
     for backend in [Backend::Kprobe, Backend::Auto] {
         let refused = message(load_by(backend, &third, 64));

@@ -25,7 +25,7 @@ pub fn the_same_instruction_twice_is_busy() {
 /// it there is room.
 pub fn overlapping_expressions_are_busy() {
     let _tune = load(&value_table(), 41).unwrap();
-    let mut other = table(&target_module(), "OTHER", vec![Site::new("xk_target_value", 7, 3, set_register(RDX))]);
+    let mut other = table(&target_module(), "OTHER", vec![SiteSpec::new("xk_target_value", 7, 3, set_register(RDX))]);
     other.spans[0].start = 0;
     let refused = load(&other, 42);
     assert!(
@@ -54,7 +54,7 @@ pub fn overlapping_expressions_are_busy() {
 
 /// Whichever of the two comes first: the one that is there may become something else than a probe later.
 pub fn beside_what_may_be_no_probe_is_busy() {
-    let mut other = table(&target_module(), "OTHER", vec![Site::new("xk_target_value", 7, 3, set_register(RDX))]);
+    let mut other = table(&target_module(), "OTHER", vec![SiteSpec::new("xk_target_value", 7, 3, set_register(RDX))]);
     other.spans[0].start = 5;
     for backend in [Backend::Auto, Backend::PatchOrKprobe] {
         let device = Device::open().unwrap();
@@ -73,7 +73,8 @@ pub fn beside_what_may_be_no_probe_is_busy() {
 pub fn two_tunes_share_a_function() {
     let first = load(&value_table(), 64).unwrap();
     wait_for("optimisation", || only_site(&first).probe == Probe::Jump);
-    let mut second = table(&target_module(), "SECOND", vec![Site::new("xk_target_value", 10, 2, set_register(RAX))]);
+    let mut second =
+        table(&target_module(), "SECOND", vec![SiteSpec::new("xk_target_value", 10, 2, set_register(RAX))]);
     let tune = load(&second, 700).unwrap();
     assert_eq!(target("value"), "64");
     tune.unload().unwrap();
@@ -97,7 +98,7 @@ pub fn an_altered_byte_is_refused() {
 pub fn a_foreign_probe_is_refused() {
     const EVENTS: &str = "/sys/kernel/tracing/kprobe_events";
     const ENABLE: &str = "/sys/kernel/tracing/events/kprobes/foreign/enable";
-    let site = Site::new("xk_target_traced", 5, 2, set_register(RDI));
+    let site = SiteSpec::new("xk_target_traced", 5, 2, set_register(RDI));
     let table = table(&target_module(), "TRACED", vec![site]);
     append(EVENTS, "p:foreign xk_target:xk_target_traced+5\n");
     write(ENABLE, "1");
@@ -115,7 +116,7 @@ pub fn a_foreign_probe_is_refused() {
 /// Whichever of the two names the kernel itself would print.
 pub fn another_name_of_a_function_is_accepted() {
     for name in ["xk_target_value", "xk_target_alias"] {
-        let site = Site::new(name, 5, 2, set_register(RAX));
+        let site = SiteSpec::new(name, 5, 2, set_register(RAX));
         let tune = load(&table(&target_module(), "ALIAS", vec![site]), 3).unwrap();
         assert_eq!(target("value"), "3");
         tune.unload().unwrap();
@@ -224,8 +225,8 @@ pub fn another_interface_version_is_refused() {
 
 pub fn all_sites_or_none() {
     let sites = vec![
-        Site::new("xk_target_value", 5, 2, set_register(RAX)),
-        Site::new("xk_target_compare", 5, 2, compare(RDI, false)),
+        SiteSpec::new("xk_target_value", 5, 2, set_register(RAX)),
+        SiteSpec::new("xk_target_compare", 5, 2, compare(RDI, false)),
     ];
     let refused = load(&table(&target_module(), "BOTH", sites), 5);
     assert!(message(refused).contains("xk_target_compare+0x5"));

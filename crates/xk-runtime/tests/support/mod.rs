@@ -21,7 +21,7 @@ pub const RSI: u8 = 6;
 pub const RDI: u8 = 7;
 
 /// One site of a hand-written table.
-pub struct Site {
+pub struct SiteSpec {
     pub symbol: &'static str,
     pub offset: u32,
     pub insn_len: u8,
@@ -30,7 +30,7 @@ pub struct Site {
     pub ops: Vec<Op>,
 }
 
-impl Site {
+impl SiteSpec {
     pub fn new(symbol: &'static str, offset: u32, insn_len: u8, ops: Vec<Op>) -> Self {
         let ivs = vec![Fit::linear(1, 0, 4)];
         Self { symbol, offset, insn_len, when: When::Before, ivs, ops }
@@ -70,7 +70,7 @@ pub fn held(mut table: ScopeTable, patches: &[&[Patch]]) -> ScopeTable {
 }
 
 /// The table of a constant `name` whose sites are `sites`, in `module`.
-pub fn table(module: &Path, name: &str, sites: Vec<Site>) -> ScopeTable {
+pub fn table(module: &Path, name: &str, sites: Vec<SiteSpec>) -> ScopeTable {
     let mut functions: Vec<Function> = Vec::new();
     let spans = sites
         .into_iter()

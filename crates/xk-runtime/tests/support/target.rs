@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use xk_runtime::{Backend, Device, Error, Probe, SiteStatus, Tune};
 use xk_table::{Op, OpCode};
 
-use super::{op, set_register, table, Loaded, Site, MODULE};
+use super::{op, set_register, table, Loaded, SiteSpec, MODULE};
 use xk_testing::guest::{file, insmod, run, wait_for};
 
 /// Set in the guest only.
@@ -75,7 +75,7 @@ pub fn is_optimised(place: &str) -> bool {
 
 /// The kernel makes a jump of this probe: its optimiser has been here.
 pub fn optimised_elsewhere() -> Tune {
-    let site = Site::new("xk_target_twice", 10, 2, set_register(1));
+    let site = SiteSpec::new("xk_target_twice", 10, 2, set_register(1));
     let table = table(&target_module(), "OTHER", vec![site]);
     let tune = Device::open().unwrap().load_by(&table, &Loaded, Backend::Kprobe).unwrap();
     tune.set(64).unwrap();

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 /// A folder with knobs, a description, and a memory.
-pub struct Bench {
+pub struct FileSearch {
     pub folder: tempfile::TempDir,
 }
 
@@ -32,7 +32,7 @@ choices = ["slow", "fast"]
 pub const SCORE: &str =
     "sleep 0.01; a=$(cat FOLDER/ahead); [ $(cat FOLDER/mode) = fast ] && a=$((a * 2)); echo $((100 + a))";
 
-impl Bench {
+impl FileSearch {
     pub fn new(target: &str, more: &str) -> Self {
         let bench = Self { folder: tempfile::tempdir().unwrap() };
         fs::write(bench.path("ahead"), "128\n").unwrap();

@@ -9,6 +9,7 @@ mod bundle;
 mod command;
 mod doctor;
 mod env;
+mod hz;
 mod id;
 mod image;
 mod kbuild;
@@ -24,6 +25,7 @@ pub use bundle::{Bundle, BundleError, BundleExtras, LoadedModule};
 pub use command::{CompileCommand, CompileError};
 pub use doctor::{doctor, Check, DoctorOptions, Status};
 pub use env::{Env, HostEnv, RunOutput};
+pub use hz::{hz_of, UnknownHz};
 pub use id::{IdError, KernelId};
 pub use image::{
     Image, ImageError, KallsymsError, LoadedSection, Module, ModuleRelocation, ModuleSection, ModuleSymbol, Symbol,

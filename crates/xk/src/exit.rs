@@ -2,9 +2,9 @@
 
 use serde_json::{json, Value};
 use xk_const::{ResolveError, SpecError};
-use xk_kernel::{IdError, SourceError};
+use xk_kernel::{IdError, SourceError, UnknownHz};
 use xk_runtime::Error as RuntimeError;
-use xk_table::{Refusal, StoreError};
+use xk_table::{ConversionError, Refusal, StoreError};
 
 /// Exit codes other than 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,6 +141,16 @@ impl From<RuntimeError> for Failure {
 impl From<IdError> for Failure {
     fn from(error: IdError) -> Self {
         Failure::new(Exit::Unsupported, error.to_string())
+    }
+}
+
+impl From<ConversionError<UnknownHz>> for Failure {
+    fn from(error: ConversionError<UnknownHz>) -> Self {
+        let exit = match &error {
+            ConversionError::NoUnit { .. } | ConversionError::NotWhole { .. } => Exit::Usage,
+            ConversionError::Hz(_) => Exit::Error,
+        };
+        Failure::new(exit, error.to_string())
     }
 }
 

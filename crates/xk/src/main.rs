@@ -17,8 +17,6 @@ mod policies;
 mod rules;
 mod signals;
 mod tunes;
-mod unit;
-mod value;
 mod variables;
 mod verbs;
 mod words;

@@ -5,14 +5,10 @@ use std::sync::OnceLock;
 
 use anyhow::{Context, Result};
 use xk_const::{glob, patched, BuildTree, ConstId, FileEdit, Spec, TreeError, Unit};
-use xk_table::{OpCode, ScopeTable, Store};
+use xk_table::{OpCode, Quantity, ScopeTable, Store};
 
 use super::code::size;
 use super::{said, Input};
-
-#[path = "../../../crates/xk/src/value.rs"]
-#[allow(dead_code)] // the command uses the rest
-mod quantity;
 
 /// The table of the command's own tests, and one with everything else that a table can hold.
 pub fn tables() -> Result<Vec<Vec<u8>>> {
@@ -201,9 +197,9 @@ pub fn values() -> Result<Vec<Vec<u8>>> {
 }
 
 pub fn value(input: &Input<'_>) -> String {
-    said(quantity::parse(&String::from_utf8_lossy(input.bytes)), |found| match found {
-        quantity::Quantity::Number(number) => format!("number {}", number < 0),
-        quantity::Quantity::Time(count, unit) => {
+    said(String::from_utf8_lossy(input.bytes).parse::<Quantity>(), |found| match found {
+        Quantity::Number(number) => format!("number {}", number < 0),
+        Quantity::Time(count, unit) => {
             let _ = count.saturating_mul(unit.nanoseconds());
             format!("{} {}", unit.suffix(), count < 0)
         }

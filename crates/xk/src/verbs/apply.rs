@@ -28,7 +28,6 @@ use crate::output::{print_json, Columns, Paint};
 use crate::policies::Group;
 use crate::rules::Rules;
 use crate::tunes::{device_if_loaded, is_tune_of, title_of};
-use crate::unit;
 
 const FOLDER: &str = "/etc/xk.d";
 
@@ -75,7 +74,7 @@ pub fn run(args: &Args) -> Result {
     let kernel = running()?;
     let folders = Folders::new();
     let tables = folders.tables(&kernel.build_id)?;
-    let hz = || unit::hz_of(&kernel.release);
+    let hz = || xk_kernel::hz_of(&kernel.release);
     let rules = Rules::read()?;
     let resolver = Resolver { folders: &folders, tables: &tables, build_id: &kernel.build_id, hz: &hz, rules: &rules };
     let goals = resolver.goals(&declared(args, &path)?)?;

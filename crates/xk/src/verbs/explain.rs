@@ -11,7 +11,7 @@ use crate::context::{Folders, TablesOf};
 use crate::exit::Result;
 use crate::output::{count, listed, print_json, range, to_json, Paint};
 use crate::tunes::title;
-use crate::{limits, unit, words};
+use crate::{limits, words};
 
 /// So many compiled values are listed.
 const LISTED: usize = 32;
@@ -100,7 +100,7 @@ fn head(text: &mut String, table: &ScopeTable, paint: Paint) {
     let constant = &table.constant;
     _ = writeln!(text, "{}", paint.strong(title(constant)));
     _ = writeln!(text, "\n    {}\n", constant.text.trim());
-    let known = unit::of(constant);
+    let known = constant.unit_of_measure();
     let mut facts = Facts { text, paint, indent: 2 };
     facts.add("id", std::slice::from_ref(&constant.id));
     facts.add("default", &[paint.value(&constant.default.to_string())]);
@@ -259,7 +259,7 @@ fn facts(text: &mut String, span: &CriticalSpan, paint: Paint) {
 }
 
 fn document(table: &ScopeTable) -> Value {
-    let known = unit::of(&table.constant);
+    let known = table.constant.unit_of_measure();
     let span = |span: &CriticalSpan| {
         let function: Option<&Function> = table.functions.get(span.function);
         let assembly: Vec<Value> = span

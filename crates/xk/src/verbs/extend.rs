@@ -8,8 +8,8 @@ use xk_analysis::pipeline::{BuildError, Options};
 use xk_analysis::proof::Solver;
 use xk_analysis::verify::verify;
 use xk_const::{recall, Spec};
-use xk_kernel::{Image, Tree};
-use xk_table::ScopeTable;
+use xk_kernel::{Image, Tree, UnknownHz};
+use xk_table::{Quantity, ScopeTable};
 
 use super::build::{Progress, SOLVER_SECONDS};
 use crate::context::{Folders, Tables};
@@ -18,8 +18,6 @@ use crate::kernel::{booted, KernelOf};
 use crate::limits::not_accepted;
 use crate::output::Paint;
 use crate::tunes::title;
-use crate::unit;
-use crate::value::Quantity;
 
 /// What is needed to compile.
 pub struct Extender<'a> {
@@ -73,12 +71,12 @@ pub fn compiled(
     folders: &Folders,
     tables: &Tables,
     wanted: &[(&str, Quantity)],
-    hz: &dyn Fn() -> Result<u32>,
+    hz: &dyn Fn() -> std::result::Result<u32, UnknownHz>,
 ) -> Result<bool> {
     let mut any = false;
     for (name, quantity) in wanted {
         let table = tables.find(folders, name)?;
-        let number = unit::convert(&table.constant, *quantity, hz)?;
+        let number = table.constant.number(*quantity, hz)?;
         let Ok(value) = i64::try_from(number) else { continue };
         if table.values.contains(value) || table.values.refused.contains_key(&value) {
             continue;

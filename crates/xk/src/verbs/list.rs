@@ -6,7 +6,6 @@ use crate::context::{Folders, Tables, TablesOf};
 use crate::exit::Result;
 use crate::output::{count, print_json, to_json, values, Columns, Paint};
 use crate::tunes::{device_to_read, is_tune_of};
-use crate::unit;
 use xk_runtime::TuneStatus;
 use xk_table::KernelRef;
 
@@ -68,7 +67,7 @@ fn document(kernel: &KernelRef, tables: &Tables, tunes: &Active) -> serde_json::
                 "name": constant.name,
                 "default": constant.default,
                 "values": table.values,
-                "unit": unit::of(constant).map(|known| known.unit.name()),
+                "unit": constant.unit_of_measure().map(|known| known.unit.name()),
                 "spans": table.spans.len(),
                 "data": table.data.len(),
                 "active": tune.map(|tune| tune.value),

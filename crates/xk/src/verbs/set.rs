@@ -8,8 +8,9 @@
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
+use xk_kernel::{hz_of, UnknownHz};
 use xk_runtime::{Backend, Device, Error as RuntimeError, Mode, Probe, SiteStatus, Target, Tune, TuneStatus};
-use xk_table::{CriticalSpan, ProbeKind, ScopeTable};
+use xk_table::{CriticalSpan, ProbeKind, Quantity, ScopeTable};
 
 use super::extend;
 use super::load::Stay;
@@ -21,8 +22,7 @@ use crate::exit::{Exit, Failure, Result};
 use crate::output::{Columns, Paint};
 use crate::rules::Rules;
 use crate::tunes::{is_tune_of, owner, probe_word, title};
-use crate::value::{self, Quantity};
-use crate::{limits, signals, unit};
+use crate::{limits, signals};
 
 /// The kernel turns breakpoints into jumps some time after they were placed.
 const OPTIMISING: Duration = Duration::from_secs(1);
@@ -105,7 +105,7 @@ pub fn run(args: &Args) -> Result {
     rules.check(args.backend)?;
     let kernel = running()?;
     let folders = Folders::new();
-    let hz = || unit::hz_of(&kernel.release);
+    let hz = || hz_of(&kernel.release);
     let mut tables = folders.tables(&kernel.build_id)?;
     if !args.no_compile && extend::compiled(&folders, &tables, &wanted, &hz)? {
         tables = folders.tables(&kernel.build_id)?;
@@ -160,7 +160,7 @@ fn assignment(text: &str) -> Result<(&str, Quantity)> {
     let (name, value) = text.rsplit_once('=').filter(|(name, _)| !name.trim().is_empty()).ok_or_else(|| {
         Failure::usage(format!("`{text}` is not NAME=VALUE; write for example BLK_MAX_REQUEST_COUNT=128"))
     })?;
-    let quantity = value::parse(value).map_err(|sentence| Failure::usage(format!("{name}: {sentence}")))?;
+    let quantity = value.parse().map_err(|error| Failure::usage(format!("{name}: {error}")))?;
     Ok((name, quantity))
 }
 
@@ -170,10 +170,10 @@ pub fn change<'a>(
     tables: &'a Tables,
     name: &str,
     quantity: Quantity,
-    hz: &dyn Fn() -> Result<u32>,
+    hz: &dyn Fn() -> std::result::Result<u32, UnknownHz>,
 ) -> Result<Change<'a>> {
     let table = tables.find(folders, name)?;
-    let number = unit::convert(&table.constant, quantity, hz)?;
+    let number = table.constant.number(quantity, hz)?;
     let value = i64::try_from(number).ok().filter(|&value| table.values.contains(value));
     value.map(|value| Change { table, value }).ok_or_else(|| limits::not_accepted(table, number))
 }

@@ -13,9 +13,9 @@ use std::time::Duration;
 use clap::ValueEnum;
 use serde::Deserialize;
 use toml::Spanned;
+use xk_table::Quantity;
 
 use crate::exit::{Failure, Result};
-use crate::value::{self, Quantity};
 use crate::verbs::scoped::Whom;
 use crate::verbs::set::By;
 use crate::verbs::transition::{parse_time, Wanted};
@@ -234,9 +234,7 @@ fn assignments(
         let constant = name.into_inner();
         let quantity = match value.into_inner() {
             Scalar::Number(number) => Quantity::Number(number.into()),
-            Scalar::Text(text) => {
-                value::parse(&text).map_err(|sentence| place.wrong(format!("{constant}: {sentence}")))?
-            }
+            Scalar::Text(text) => text.parse().map_err(|error| place.wrong(format!("{constant}: {error}")))?,
         };
         Ok(Assignment { constant, quantity, place })
     };

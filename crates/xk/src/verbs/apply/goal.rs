@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
+use xk_kernel::UnknownHz;
 use xk_runtime::{Backend, Mode};
 use xk_table::ScopeTable;
 
@@ -126,7 +127,7 @@ pub struct Resolver<'a> {
     /// Of this kernel.
     pub build_id: &'a str,
     /// Its `HZ`.
-    pub hz: &'a dyn Fn() -> Result<u32>,
+    pub hz: &'a dyn Fn() -> std::result::Result<u32, UnknownHz>,
     /// What is forbidden.
     pub rules: &'a Rules,
 }

@@ -1,81 +1,162 @@
-//! The unit that a constant counts in, where its own line proves one.
+//! The unit of measure of a constant's value, where the constant's own source line states one.
 //!
-//! In: the constant as the table has it. Out: jiffies or a unit of time, with
-//! the evidence. Errs on the side of not knowing: `xk set X=20ms` for a
-//! constant in unknown units would be a guess, and a guess is refused.
+//! In: the constant as the table has it. Out: jiffies or a unit of time, with the evidence; a [`Quantity`] as a
+//! number in that unit. Refuses an amount of time for a constant whose unit is not stated: the number would be a
+//! guess. Reads nothing from the machine: the caller supplies `CONFIG_HZ`.
 
-use std::path::Path;
+use thiserror::Error;
 
-use xk_table::ConstRef;
+use crate::{ConstRef, Quantity, TimeUnit};
 
-use crate::exit::{Exit, Failure, Result};
-use crate::value::{Quantity, TimeUnit};
-
-/// What a constant counts.
+/// What the value of a constant counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unit {
+pub enum UnitOfMeasure {
     /// Ticks of the kernel's clock.
     Jiffies,
     /// A unit of time.
     Time(TimeUnit),
 }
 
-impl Unit {
+impl UnitOfMeasure {
     /// Its name.
+    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Unit::Jiffies => "jiffies",
-            Unit::Time(TimeUnit::Nanoseconds) => "nanoseconds",
-            Unit::Time(TimeUnit::Microseconds) => "microseconds",
-            Unit::Time(TimeUnit::Milliseconds) => "milliseconds",
-            Unit::Time(TimeUnit::Seconds) => "seconds",
+            UnitOfMeasure::Jiffies => "jiffies",
+            UnitOfMeasure::Time(TimeUnit::Nanoseconds) => "nanoseconds",
+            UnitOfMeasure::Time(TimeUnit::Microseconds) => "microseconds",
+            UnitOfMeasure::Time(TimeUnit::Milliseconds) => "milliseconds",
+            UnitOfMeasure::Time(TimeUnit::Seconds) => "seconds",
         }
     }
 }
 
-/// A unit and how it is known.
+/// A unit of measure, and the evidence for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Known {
+pub struct StatedUnit {
     /// The unit.
-    pub unit: Unit,
+    pub unit: UnitOfMeasure,
     /// The part of the line that says so.
     pub because: String,
 }
 
-/// The unit of a constant; `None` when its line does not say, or says two things.
-pub fn of(constant: &ConstRef) -> Option<Known> {
-    let mut found = Vec::new();
-    found.extend(of_expression(&constant.token));
-    found.extend(of_call(constant));
-    if is_whole(constant) {
-        found.extend(constant.name.as_deref().and_then(of_name));
-        found.extend(comment(&constant.text).and_then(|text| of_comment(&text, constant.default)));
+impl ConstRef {
+    /// The unit of measure of the constant; `None` if its line states none, or two that differ.
+    #[must_use]
+    pub fn unit_of_measure(&self) -> Option<StatedUnit> {
+        let mut found = Vec::new();
+        found.extend(of_expression(&self.token));
+        found.extend(of_call(self));
+        if is_whole(self) {
+            found.extend(self.name.as_deref().and_then(of_name));
+            found.extend(comment(&self.text).and_then(|text| of_comment(&text, self.default)));
+        }
+        let first = found.first()?.clone();
+        found.iter().all(|known| known.unit == first.unit).then_some(first)
     }
-    let first = found.first()?.clone();
-    found.iter().all(|known| known.unit == first.unit).then_some(first)
+
+    /// `quantity` as a number in the unit of the constant. `hz` is called only if the constant counts jiffies.
+    ///
+    /// # Errors
+    /// The constant states no unit, the amount of time is not a whole number of it, or `hz` fails.
+    pub fn number<E: std::error::Error>(
+        &self,
+        quantity: Quantity,
+        hz: impl Fn() -> Result<u32, E>,
+    ) -> Result<i128, ConversionError<E>> {
+        let (count, given) = match quantity {
+            Quantity::Number(number) => return Ok(number),
+            Quantity::Time(count, unit) => (count, unit),
+        };
+        let name = || self.name.clone().unwrap_or_else(|| self.id.clone());
+        let Some(stated) = self.unit_of_measure() else {
+            let text = self.text.trim().to_owned();
+            return Err(ConversionError::NoUnit { name: name(), count, given, text, default: self.default });
+        };
+        let nanoseconds = count.saturating_mul(given.nanoseconds());
+        let (numerator, denominator) = match stated.unit {
+            UnitOfMeasure::Time(unit) => (nanoseconds, unit.nanoseconds()),
+            UnitOfMeasure::Jiffies => {
+                let hz = hz().map_err(ConversionError::Hz)?;
+                (nanoseconds.saturating_mul(i128::from(hz)), TimeUnit::Seconds.nanoseconds())
+            }
+        };
+        if numerator % denominator == 0 {
+            return Ok(numerator / denominator);
+        }
+        let below = numerator.div_euclid(denominator);
+        Err(ConversionError::NotWhole { name: name(), stated, count, given, below, above: below.saturating_add(1) })
+    }
+}
+
+/// Why an amount of time is not a number of a constant's unit.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ConversionError<E: std::error::Error> {
+    /// The source line states no unit.
+    #[error(
+        "{name}: `{count}{}` needs a constant whose line states its unit, and `{text}` does not; \
+         give a plain number (the default is {default})",
+        given.suffix()
+    )]
+    NoUnit {
+        /// The constant.
+        name: String,
+        /// How many of `given`.
+        count: i128,
+        /// The unit that the user wrote.
+        given: TimeUnit,
+        /// The source line.
+        text: String,
+        /// Its value in the kernel's configuration.
+        default: i64,
+    },
+    /// The amount lies between two numbers.
+    #[error(
+        "{name} counts {} ({}): {count}{} lies between {below} and {above}; give one of them as a plain number",
+        stated.unit.name(),
+        stated.because,
+        given.suffix()
+    )]
+    NotWhole {
+        /// The constant.
+        name: String,
+        /// Its unit.
+        stated: StatedUnit,
+        /// How many of `given`.
+        count: i128,
+        /// The unit that the user wrote.
+        given: TimeUnit,
+        /// The next smaller number.
+        below: i128,
+        /// The next larger number.
+        above: i128,
+    },
+    /// The constant counts jiffies, and `CONFIG_HZ` is not known.
+    #[error(transparent)]
+    Hz(E),
 }
 
 /// Factors that turn a number into one of a known unit.
-const FACTORS: [(&str, Unit); 7] = [
-    ("HZ", Unit::Jiffies),
-    ("NSEC_PER_USEC", Unit::Time(TimeUnit::Nanoseconds)),
-    ("NSEC_PER_MSEC", Unit::Time(TimeUnit::Nanoseconds)),
-    ("NSEC_PER_SEC", Unit::Time(TimeUnit::Nanoseconds)),
-    ("USEC_PER_MSEC", Unit::Time(TimeUnit::Microseconds)),
-    ("USEC_PER_SEC", Unit::Time(TimeUnit::Microseconds)),
-    ("MSEC_PER_SEC", Unit::Time(TimeUnit::Milliseconds)),
+const FACTORS: [(&str, UnitOfMeasure); 7] = [
+    ("HZ", UnitOfMeasure::Jiffies),
+    ("NSEC_PER_USEC", UnitOfMeasure::Time(TimeUnit::Nanoseconds)),
+    ("NSEC_PER_MSEC", UnitOfMeasure::Time(TimeUnit::Nanoseconds)),
+    ("NSEC_PER_SEC", UnitOfMeasure::Time(TimeUnit::Nanoseconds)),
+    ("USEC_PER_MSEC", UnitOfMeasure::Time(TimeUnit::Microseconds)),
+    ("USEC_PER_SEC", UnitOfMeasure::Time(TimeUnit::Microseconds)),
+    ("MSEC_PER_SEC", UnitOfMeasure::Time(TimeUnit::Milliseconds)),
 ];
 
 /// Functions whose only argument, or whose result, has a known unit.
-const CALLS: [(&str, Unit); 8] = [
-    ("msecs_to_jiffies", Unit::Time(TimeUnit::Milliseconds)),
-    ("usecs_to_jiffies", Unit::Time(TimeUnit::Microseconds)),
-    ("nsecs_to_jiffies", Unit::Time(TimeUnit::Nanoseconds)),
-    ("secs_to_jiffies", Unit::Time(TimeUnit::Seconds)),
-    ("msleep", Unit::Time(TimeUnit::Milliseconds)),
-    ("mdelay", Unit::Time(TimeUnit::Milliseconds)),
-    ("udelay", Unit::Time(TimeUnit::Microseconds)),
-    ("ndelay", Unit::Time(TimeUnit::Nanoseconds)),
+const CALLS: [(&str, UnitOfMeasure); 8] = [
+    ("msecs_to_jiffies", UnitOfMeasure::Time(TimeUnit::Milliseconds)),
+    ("usecs_to_jiffies", UnitOfMeasure::Time(TimeUnit::Microseconds)),
+    ("nsecs_to_jiffies", UnitOfMeasure::Time(TimeUnit::Nanoseconds)),
+    ("secs_to_jiffies", UnitOfMeasure::Time(TimeUnit::Seconds)),
+    ("msleep", UnitOfMeasure::Time(TimeUnit::Milliseconds)),
+    ("mdelay", UnitOfMeasure::Time(TimeUnit::Milliseconds)),
+    ("udelay", UnitOfMeasure::Time(TimeUnit::Microseconds)),
+    ("ndelay", UnitOfMeasure::Time(TimeUnit::Nanoseconds)),
 ];
 
 /// Identifiers that say nothing about the unit.
@@ -83,17 +164,17 @@ const TYPES: [&str; 13] =
     ["unsigned", "signed", "int", "long", "short", "u16", "u32", "u64", "s32", "s64", "size_t", "UL", "ULL"];
 
 /// `2 * HZ`, `(HZ/25)`, `10 * NSEC_PER_MSEC`, `msecs_to_jiffies(2)`.
-fn of_expression(token: &str) -> Option<Known> {
+fn of_expression(token: &str) -> Option<StatedUnit> {
     // Comparisons and bit operations do not keep a unit.
     if token.contains(['=', '?', '&', '|', '^', '~', '!', '%', '<', '>', ',']) {
         return None;
     }
-    let known = |unit| Some(Known { unit, because: format!("the value is written `{token}`") });
+    let known = |unit| Some(StatedUnit { unit, because: format!("the value is written `{token}`") });
     let names: Vec<(usize, &str)> = identifiers(token).filter(|(_, word)| !TYPES.contains(word)).collect();
     let [(at, name)] = names[..] else { return None };
     if name.ends_with("secs_to_jiffies") && CALLS.iter().any(|(call, _)| *call == name) {
         let bare = token.trim().trim_matches(['(', ')', ' ']);
-        return if bare.starts_with(name) { known(Unit::Jiffies) } else { None };
+        return if bare.starts_with(name) { known(UnitOfMeasure::Jiffies) } else { None };
     }
     let unit = FACTORS.iter().find(|(factor, _)| *factor == name)?.1;
     let divides = token[..at].trim_end_matches([' ', '(']).ends_with('/');
@@ -106,7 +187,7 @@ fn of_expression(token: &str) -> Option<Known> {
 }
 
 /// The constant is the only argument of a function that takes a unit.
-fn of_call(constant: &ConstRef) -> Option<Known> {
+fn of_call(constant: &ConstRef) -> Option<StatedUnit> {
     let text: String = constant.text.chars().filter(|c| !c.is_whitespace()).collect();
     let token: String = constant.token.chars().filter(|c| !c.is_whitespace()).collect();
     let occurrences = text.match_indices(&token).count();
@@ -115,7 +196,7 @@ fn of_call(constant: &ConstRef) -> Option<Known> {
         text.match_indices(&wanted)
             .any(|(at, _)| !text[..at].ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_'))
     })?;
-    (occurrences == 1).then(|| Known { unit, because: format!("it is the argument of {call}()") })
+    (occurrences == 1).then(|| StatedUnit { unit, because: format!("it is the argument of {call}()") })
 }
 
 /// The constant is all that the line defines, not a part of an expression.
@@ -130,7 +211,7 @@ fn is_whole(constant: &ConstRef) -> bool {
 }
 
 /// `TIMEOUT_MS`, `DELAY_USEC`; not `MSEC_PER_SEC`.
-fn of_name(name: &str) -> Option<Known> {
+fn of_name(name: &str) -> Option<StatedUnit> {
     if name.split('_').any(|part| part.eq_ignore_ascii_case("per")) {
         return None;
     }
@@ -138,11 +219,11 @@ fn of_name(name: &str) -> Option<Known> {
     let last = last.to_ascii_lowercase();
     // A single letter says too little.
     let unit = word_unit(&last).filter(|_| last.len() > 1)?;
-    Some(Known { unit, because: format!("its name ends in `_{}`", last.to_ascii_uppercase()) })
+    Some(StatedUnit { unit, because: format!("its name ends in `_{}`", last.to_ascii_uppercase()) })
 }
 
-fn word_unit(word: &str) -> Option<Unit> {
-    let time = |unit| Some(Unit::Time(unit));
+fn word_unit(word: &str) -> Option<UnitOfMeasure> {
+    let time = |unit| Some(UnitOfMeasure::Time(unit));
     match word {
         "ns" | "nsec" | "nsecs" | "nanosec" | "nanosecs" | "nanosecond" | "nanoseconds" => time(TimeUnit::Nanoseconds),
         "us" | "usec" | "usecs" | "microsec" | "microsecs" | "microsecond" | "microseconds" => {
@@ -152,17 +233,17 @@ fn word_unit(word: &str) -> Option<Unit> {
             time(TimeUnit::Milliseconds)
         }
         "sec" | "secs" | "second" | "seconds" => time(TimeUnit::Seconds),
-        "jiffies" => Some(Unit::Jiffies),
+        "jiffies" => Some(UnitOfMeasure::Jiffies),
         _ => None,
     }
 }
 
 /// `/* in ms */`, `/* ms units */`, `/* usec */`, `/* 16 ms */` beside 16000.
-fn of_comment(comment: &str, default: i64) -> Option<Known> {
+fn of_comment(comment: &str, default: i64) -> Option<StatedUnit> {
     let lower = comment.to_ascii_lowercase();
     let words: Vec<&str> =
         lower.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|word| !word.is_empty()).collect();
-    let known = |unit| Some(Known { unit, because: format!("its comment says `{}`", comment.trim()) });
+    let known = |unit| Some(StatedUnit { unit, because: format!("its comment says `{}`", comment.trim()) });
     let amount = match words[..] {
         [word] => match word.find(|c: char| !c.is_ascii_digit()) {
             Some(0) => return word_unit(word).and_then(known),
@@ -172,13 +253,13 @@ fn of_comment(comment: &str, default: i64) -> Option<Known> {
         [number, unit] => Some((number, unit)),
         _ => None,
     };
-    if let Some((Ok(number), Some(Unit::Time(unit)))) =
+    if let Some((Ok(number), Some(UnitOfMeasure::Time(unit)))) =
         amount.map(|(number, unit)| (number.parse::<u32>(), word_unit(unit)))
     {
         let nanoseconds = i128::from(number) * unit.nanoseconds();
         let own = [TimeUnit::Nanoseconds, TimeUnit::Microseconds, TimeUnit::Milliseconds, TimeUnit::Seconds];
         let own = own.into_iter().find(|own| own.nanoseconds() * i128::from(default) == nanoseconds && default > 0)?;
-        return known(Unit::Time(own));
+        return known(UnitOfMeasure::Time(own));
     }
     let mut units = words.windows(2).filter_map(|pair| match pair {
         ["in", unit] => word_unit(unit),
@@ -212,66 +293,6 @@ fn without_comment(text: &str) -> String {
     text.split("/*").next().unwrap_or_default().split("//").next().unwrap_or_default().to_owned()
 }
 
-/// `quantity` as a number in the constant's unit. `hz` is asked only when ticks are counted.
-pub fn convert(constant: &ConstRef, quantity: Quantity, hz: &dyn Fn() -> Result<u32>) -> Result<i128> {
-    let (count, given) = match quantity {
-        Quantity::Number(number) => return Ok(number),
-        Quantity::Time(count, unit) => (count, unit),
-    };
-    let name = constant.name.as_deref().unwrap_or(&constant.id);
-    let Some(known) = of(constant) else {
-        return Err(Failure::new(
-            Exit::Usage,
-            format!(
-                "{name}: `{count}{}` needs a constant whose line states its unit, and `{}` does not; \
-                 give a plain number (the default is {})",
-                given.suffix(),
-                constant.text.trim(),
-                constant.default
-            ),
-        ));
-    };
-    let nanoseconds = count.saturating_mul(given.nanoseconds());
-    let (numerator, denominator) = match known.unit {
-        Unit::Time(unit) => (nanoseconds, unit.nanoseconds()),
-        Unit::Jiffies => (nanoseconds.saturating_mul(i128::from(hz()?)), TimeUnit::Seconds.nanoseconds()),
-    };
-    if numerator % denominator == 0 {
-        return Ok(numerator / denominator);
-    }
-    let below = numerator.div_euclid(denominator);
-    Err(Failure::new(
-        Exit::Usage,
-        format!(
-            "{name} counts {} ({}): {count}{} lies between {below} and {}; give one of them as a plain number",
-            known.unit.name(),
-            known.because,
-            given.suffix(),
-            below.saturating_add(1)
-        ),
-    ))
-}
-
-/// `CONFIG_HZ` of a kernel, from the configuration that is installed beside it.
-pub fn hz_of(release: &str) -> Result<u32> {
-    let places = [
-        format!("/boot/config-{release}"),
-        format!("/lib/modules/{release}/config"),
-        format!("/usr/src/linux-headers-{release}/.config"),
-    ];
-    let read = |place: &String| {
-        let text = std::fs::read_to_string(Path::new(place)).ok()?;
-        text.lines().find_map(|line| line.strip_prefix("CONFIG_HZ=")?.trim().parse().ok())
-    };
-    places.iter().find_map(read).filter(|&hz| hz > 0).ok_or_else(|| {
-        Failure::error(format!(
-            "the constant counts jiffies and CONFIG_HZ of this kernel is not known (none of {}); \
-             give a plain number of jiffies",
-            places.join(", ")
-        ))
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -287,7 +308,7 @@ mod tests {
     }
 
     fn unit(name: &str, text: &str, token: &str, default: i64) -> Option<&'static str> {
-        of(&constant(name, text, token, default)).map(|known| known.unit.name())
+        constant(name, text, token, default).unit_of_measure().map(|known| known.unit.name())
     }
 
     #[test]
@@ -330,15 +351,18 @@ mod tests {
 
     #[test]
     fn times_become_numbers_or_are_refused() {
-        let hz = || Ok(250);
+        let hz = || Ok::<_, std::fmt::Error>(250);
         let jiffies = constant("A", "#define A (HZ/25)", "(HZ/25)", 10);
         let time = |count, unit| Quantity::Time(count, unit);
-        assert_eq!(convert(&jiffies, time(20, TimeUnit::Milliseconds), &hz).ok(), Some(5));
-        assert_eq!(convert(&jiffies, time(2, TimeUnit::Seconds), &hz).ok(), Some(500));
-        let between = convert(&jiffies, time(5, TimeUnit::Milliseconds), &hz).unwrap_err();
-        assert!(between.message.contains("between 1 and 2"), "{}", between.message);
+        assert_eq!(jiffies.number(time(20, TimeUnit::Milliseconds), hz), Ok(5));
+        assert_eq!(jiffies.number(time(2, TimeUnit::Seconds), hz), Ok(500));
+        let between = jiffies.number(time(5, TimeUnit::Milliseconds), hz).map_err(|error| error.to_string());
+        assert!(between.as_ref().is_err_and(|text| text.contains("between 1 and 2")), "{between:?}");
+        let unknown = jiffies.number(time(5, TimeUnit::Milliseconds), || Err(std::fmt::Error));
+        assert_eq!(unknown, Err(ConversionError::Hz(std::fmt::Error)));
         let plain = constant("A", "#define A 32", "32", 32);
-        assert_eq!(convert(&plain, Quantity::Number(7), &hz).ok(), Some(7));
-        assert!(convert(&plain, time(7, TimeUnit::Seconds), &hz).is_err_and(|e| e.exit == Exit::Usage));
+        assert_eq!(plain.number(Quantity::Number(7), hz), Ok(7));
+        let refused = plain.number(time(7, TimeUnit::Seconds), hz);
+        assert!(matches!(refused, Err(ConversionError::NoUnit { .. })), "{refused:?}");
     }
 }

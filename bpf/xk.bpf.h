@@ -36,8 +36,9 @@ struct xk_ctx {
 typedef const struct xk_ctx *xk_handle_t;
 
 /*
- * This execution uses `val`. -ERANGE: that value is not proved; it is counted, and
- * what was in force stays. Of several calls the last one that succeeds counts.
+ * This execution uses `val`. -ERANGE: the table accepts no such value, as it is neither
+ * proved nor compiled; the call is counted, and the value from before applies. Of several
+ * calls, the last one that succeeds applies.
  */
 extern long xk_set(xk_handle_t xk_ctx, u64 val) __ksym;
 

@@ -77,20 +77,20 @@ pub fn run(args: Args) -> Result {
     }
     let analyser = Analyser::new(image, tree, solver).map_err(|error| Failure::error(error.to_string()))?;
     let jobs = args.jobs.map_or(processors, usize::from);
-    let bench = Bench { analyser, folders, jobs };
+    let builder = TableBuilder { analyser, folders, jobs };
 
     if let Some(part) = &args.all_in {
-        return all::run(&bench, part, args.literals);
+        return all::run(&builder, part, args.literals);
     }
-    let known = all::Known::open(&bench)?;
+    let known = all::Known::open(&builder)?;
     for (path, text) in &patches {
-        wanted.push(bench.patched(path, text)?);
+        wanted.push(builder.patched(path, text)?);
     }
     let mut failures = Vec::new();
     for (name, spec) in &wanted {
-        match bench.with_values(name, spec, &args.values) {
+        match builder.with_values(name, spec, &args.values) {
             Ok(table) => {
-                bench.save(&table)?;
+                builder.save(&table)?;
                 known.put(&table.constant.id, &all::Outcome::USABLE)?;
             }
             Err(failure) if wanted.len() == 1 => return Err(failure),
@@ -123,14 +123,14 @@ fn read_patch(path: &Path) -> Result<Vec<u8>> {
     std::fs::read(path).map_err(failed)
 }
 
-/// What every constant of the command line shares.
-struct Bench {
+/// Makes the tables of all constants of the command line: one analyser, with its kernel and source tree.
+struct TableBuilder {
     analyser: Analyser,
     folders: Folders,
     jobs: usize,
 }
 
-impl Bench {
+impl TableBuilder {
     /// The constant that a patch changes.
     fn patched(&self, path: &Path, text: &[u8]) -> Result<(String, Spec)> {
         let found = patched(self.analyser.tree(), text)

@@ -81,12 +81,12 @@ pub fn run(args: &Args) -> Result {
         let message = format!("no scope tables for kernel {}: run `xk build NAME`", kernel.release);
         return Err(Failure::error(message));
     }
-    let bench = if args.quick { None } else { Some(Bench::open(args, &image, &folders)?) };
+    let verifier = if args.quick { None } else { Some(TableVerifier::open(args, &image, &folders)?) };
     let paint = Paint::stdout();
     let mut all = Vec::new();
     for table in wanted {
-        let result = match &bench {
-            Some(bench) => bench.verify(table, &image, &args.at),
+        let result = match &verifier {
+            Some(verifier) => verifier.verify(table, &image, &args.at),
             None => Ok(verify::quick(table, &image)),
         };
         let verified = Verified { table, at: &args.at, result };
@@ -108,15 +108,15 @@ pub fn run(args: &Args) -> Result {
     }
 }
 
-/// What every table of the command line shares.
-struct Bench {
+/// Verifies all tables of the command line: one source tree, and the solvers.
+struct TableVerifier {
     tree: Tree,
     solvers: Vec<Solver>,
     objects: std::path::PathBuf,
     jobs: usize,
 }
 
-impl Bench {
+impl TableVerifier {
     fn open(args: &Args, image: &Image, folders: &Folders) -> Result<Self> {
         let failed = |error: xk_analysis::proof::ProofError| Failure::error(error.to_string());
         let mut solvers = vec![Solver::z3(SOLVER_SECONDS).map_err(failed)?];

@@ -15,7 +15,7 @@ use xk_analysis::reuse::Keys;
 use xk_const::{ConstId, Listed, Spec};
 use xk_table::Ledger;
 
-use super::{Bench, Unbuilt};
+use super::{TableBuilder, Unbuilt};
 use crate::exit::{Exit, Failure, Result};
 use crate::output::{count, Columns, Paint};
 use crate::verbs::scan;
@@ -47,10 +47,10 @@ pub(super) struct Known {
 }
 
 impl Known {
-    pub fn open(bench: &Bench) -> Result<Self> {
-        let keys = Keys::new(bench.analyser.image(), bench.analyser.tree(), bench.analyser.solver())
+    pub fn open(builder: &TableBuilder) -> Result<Self> {
+        let keys = Keys::new(builder.analyser.image(), builder.analyser.tree(), builder.analyser.solver())
             .map_err(|error| Failure::error(format!("the configuration of the source tree cannot be read: {error}")))?;
-        let ledger = Ledger::beside(bench.folders.store(), &bench.analyser.image().id().build_id);
+        let ledger = Ledger::beside(builder.folders.store(), &builder.analyser.image().id().build_id);
         Ok(Self { ledger, keys })
     }
 
@@ -69,22 +69,24 @@ impl Known {
 }
 
 /// Builds every candidate in `part` of the source.
-pub(super) fn run(bench: &Bench, part: &str, literals: bool) -> Result {
+pub(super) fn run(builder: &TableBuilder, part: &str, literals: bool) -> Result {
     let paint = Paint::stderr();
     let say = |line: &str| eprintln!("{}", paint.dim(&format!("scan: {line}")));
-    let candidates = scan::candidates(bench.analyser.tree(), Some(part), literals, &say)?;
+    let candidates = scan::candidates(builder.analyser.tree(), Some(part), literals, &say)?;
     if candidates.is_empty() {
         return Err(Failure::error(format!("nothing in {part} looks worth tuning: see `xk scan {part}`")));
     }
-    let known = Known::open(bench)?;
+    let known = Known::open(builder)?;
     let mut tally = Tally::default();
     for (index, listed) in candidates.iter().enumerate() {
         let id = listed.id.to_string();
         let (outcome, again) = match known.get(&id) {
             Some(outcome) => (outcome, true),
-            None => (one(bench, &format!("[{}/{}] {}", index + 1, candidates.len(), name(listed)), &listed.id)?, false),
+            None => {
+                (one(builder, &format!("[{}/{}] {}", index + 1, candidates.len(), name(listed)), &listed.id)?, false)
+            }
         };
-        if again && outcome.status == Status::Usable && bench.confine_again(&id)? {
+        if again && outcome.status == Status::Usable && builder.confine_again(&id)? {
             known.put(&id, &outcome)?;
         }
         if !again {
@@ -105,11 +107,11 @@ fn name(listed: &Listed) -> String {
 }
 
 /// Builds and keeps one. Only what no constant is to blame for ends the run.
-fn one(bench: &Bench, title: &str, id: &ConstId) -> Result<Outcome> {
+fn one(builder: &TableBuilder, title: &str, id: &ConstId) -> Result<Outcome> {
     // Whatever one constant does to the analysis, the others are still to come.
-    let outcome = match catch_unwind(AssertUnwindSafe(|| bench.analyse(title, &Spec::Id(id.clone())))) {
+    let outcome = match catch_unwind(AssertUnwindSafe(|| builder.analyse(title, &Spec::Id(id.clone())))) {
         Ok(Ok(table)) => {
-            bench.save(&table)?;
+            builder.save(&table)?;
             Outcome::USABLE
         }
         Ok(Err(error)) => Outcome::of(&error),

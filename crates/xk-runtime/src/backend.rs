@@ -2,6 +2,7 @@
 
 use std::str::FromStr;
 
+use thiserror::Error;
 use xk_table::{Mode, ScopeTable};
 
 use crate::abi;
@@ -58,17 +59,61 @@ impl Backend {
     }
 }
 
-impl FromStr for Backend {
-    type Err = String;
+/// A text is not the word of a backend.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{text} is no backend: auto, kprobe, detour or patch")]
+pub struct NotBackend {
+    /// The text.
+    pub text: String,
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "kprobe" => Ok(Self::Kprobe),
-            "detour" => Ok(Self::Detour),
-            "patch" => Ok(Self::Patch),
-            _ => Err(format!("{text} is no backend: auto, kprobe, detour or patch")),
+/// The backend that a user asks for, before the mode, the value and the administrator's rules are taken into account.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BackendChoice {
+    /// A kprobe at every site.
+    Kprobe,
+    /// A detour at every site, or nothing.
+    Detour,
+    /// A patch at every site, or nothing.
+    Patch,
+    /// The cheapest that is possible.
+    Auto,
+}
+
+impl BackendChoice {
+    /// The word for it, as the command line and files spell it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Kprobe => "kprobe",
+            Self::Detour => "detour",
+            Self::Patch => "patch",
+            Self::Auto => "auto",
         }
+    }
+}
+
+impl FromStr for BackendChoice {
+    type Err = NotBackend;
+
+    fn from_str(text: &str) -> Result<Self, NotBackend> {
+        [Self::Kprobe, Self::Detour, Self::Patch, Self::Auto]
+            .into_iter()
+            .find(|choice| choice.word() == text)
+            .ok_or_else(|| NotBackend { text: text.into() })
+    }
+}
+
+impl FromStr for Backend {
+    type Err = NotBackend;
+
+    fn from_str(text: &str) -> Result<Self, NotBackend> {
+        Ok(match text.parse()? {
+            BackendChoice::Auto => Self::Auto,
+            BackendChoice::Kprobe => Self::Kprobe,
+            BackendChoice::Detour => Self::Detour,
+            BackendChoice::Patch => Self::Patch,
+        })
     }
 }
 

@@ -3,7 +3,7 @@
 use serde_json::{json, Value};
 use xk_const::{ResolveError, SpecError};
 use xk_kernel::{IdError, SourceError, UnknownHz};
-use xk_runtime::Error as RuntimeError;
+use xk_runtime::{Error as RuntimeError, RulesError};
 use xk_table::{ConversionError, Refusal, StoreError};
 
 /// Exit codes other than 0.
@@ -133,6 +133,17 @@ impl From<RuntimeError> for Failure {
             // Lockdown forbids kprobes with EPERM.
             RuntimeError::Refused { errno, .. } if [libc::EPERM, libc::EOPNOTSUPP].contains(errno) => Exit::Unsupported,
             _ => Exit::Error,
+        };
+        Failure::new(exit, error.to_string())
+    }
+}
+
+impl From<RulesError> for Failure {
+    fn from(error: RulesError) -> Self {
+        let exit = match &error {
+            RulesError::Unreadable { .. } | RulesError::Syntax { .. } | RulesError::NoBackend { .. } => Exit::Error,
+            RulesError::PatchAsksNoPolicy => Exit::Usage,
+            _ => Exit::Refused,
         };
         Failure::new(exit, error.to_string())
     }

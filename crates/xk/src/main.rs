@@ -14,7 +14,6 @@ mod names;
 mod notify;
 mod output;
 mod policies;
-mod rules;
 mod signals;
 mod tunes;
 mod variables;

@@ -15,7 +15,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::{json, Value};
-use xk_runtime::{Error as RuntimeError, TuneStatus};
+use xk_runtime::{Error as RuntimeError, Rules, TuneStatus};
 
 use self::goal::{Goals, Resolver, To};
 use self::plan::{plan, InForce, Step, Within};
@@ -26,7 +26,6 @@ use crate::context::{running, Folders, Tables};
 use crate::exit::{Exit, Failure, Result};
 use crate::output::{print_json, Columns, Paint};
 use crate::policies::Group;
-use crate::rules::Rules;
 use crate::tunes::{device_if_loaded, is_tune_of, title_of};
 
 const FOLDER: &str = "/etc/xk.d";

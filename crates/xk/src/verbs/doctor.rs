@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use serde_json::{json, Value};
 use xk_kernel::{doctor, Check, DoctorOptions, HostEnv, SourceHints, Status};
+use xk_runtime::Rules;
 
 use crate::exit::{Exit, Failure, Result};
 use crate::output::{count, print_json, to_json, Paint};
-use crate::rules::Rules;
 
 /// Checks whose failure no package can mend.
 const PLATFORM: [&str; 7] = ["kernel", "architecture", "build-id", "btf", "lockdown", "module-signatures", "xk.ko"];
@@ -46,7 +46,7 @@ fn rules() -> Check {
     let (status, found, remedy) = match Rules::read() {
         Ok(rules) => (Status::Ok, rules.sentence().unwrap_or_else(|| "nothing is forbidden".into()), None),
         Err(failure) => {
-            (Status::Fail, failure.message, Some("mend or remove the file: until then nothing is loaded".into()))
+            (Status::Fail, failure.to_string(), Some("mend or remove the file: until then nothing is loaded".into()))
         }
     };
     Check { name: "rules".into(), status, found, remedy }

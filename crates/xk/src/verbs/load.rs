@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use xk_policy::{Entry, Error as PolicyError, Programs};
-use xk_runtime::{Backend, Change, Device, Mode, Policy, Target, Tune, TuneStatus};
+use xk_runtime::{Backend, BackendChoice, Change, Device, Mode, Policy, Rules, Target, Tune, TuneStatus};
 use xk_table::ScopeTable;
 
 use super::set::By;
@@ -20,7 +20,6 @@ use crate::context::{running, Folders, Tables};
 use crate::exit::{Exit, Failure, Result};
 use crate::output::Paint;
 use crate::policies::{groups, Group, Member};
-use crate::rules::Rules;
 use crate::signals;
 use crate::tunes::{is_tune_of, owner, title, title_of};
 
@@ -101,7 +100,7 @@ pub struct Stay<'a> {
     /// Or so long.
     pub lease: Option<Duration>,
     /// How control reaches them.
-    pub backend: By,
+    pub backend: BackendChoice,
     /// The transition.
     pub transition: &'a Options,
 }
@@ -112,7 +111,7 @@ pub fn run(args: &Args) -> Result {
     let mut clock = Clock::new();
     let object = object(&args.file, &Folders::new())?;
     clock.stage("compile");
-    let stay = Stay { hold: args.hold, lease: args.lease, backend: args.backend, transition: &args.transition };
+    let stay = Stay { hold: args.hold, lease: args.lease, backend: args.backend.into(), transition: &args.transition };
     install(&object, &name, &args.file, &stay, clock)
 }
 

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use xk_kernel::{hz_of, UnknownHz};
-use xk_runtime::{Backend, Device, Error as RuntimeError, Mode, Probe, SiteStatus, Target, Tune, TuneStatus};
+use xk_runtime::{
+    Backend, BackendChoice, Device, Error as RuntimeError, Mode, Probe, Rules, SiteStatus, Target, Tune, TuneStatus,
+};
 use xk_table::{CriticalSpan, ProbeKind, Quantity, ScopeTable};
 
 use super::extend;
@@ -20,7 +22,6 @@ use crate::addresses::Addresses;
 use crate::context::{running, Folders, Tables};
 use crate::exit::{Exit, Failure, Result};
 use crate::output::{Columns, Paint};
-use crate::rules::Rules;
 use crate::tunes::{is_tune_of, owner, probe_word, title};
 use crate::{limits, signals};
 
@@ -91,10 +92,14 @@ pub enum By {
     Auto,
 }
 
-impl By {
-    /// The word for it.
-    pub fn word(self) -> String {
-        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+impl From<By> for BackendChoice {
+    fn from(by: By) -> Self {
+        match by {
+            By::Kprobe => Self::Kprobe,
+            By::Detour => Self::Detour,
+            By::Patch => Self::Patch,
+            By::Auto => Self::Auto,
+        }
     }
 }
 
@@ -102,7 +107,7 @@ impl By {
 pub fn run(args: &Args) -> Result {
     let wanted = args.assignments.iter().map(|text| assignment(text)).collect::<Result<Vec<_>>>()?;
     let rules = Rules::read()?;
-    rules.check(args.backend)?;
+    rules.check(args.backend.into())?;
     let kernel = running()?;
     let folders = Folders::new();
     let hz = || hz_of(&kernel.release);
@@ -129,7 +134,9 @@ pub fn run(args: &Args) -> Result {
     let needed = changes.iter().map(|change| change.table.mode).max().unwrap_or(Mode::Now);
     let mode = args.transition.mode(needed, changes.iter().map(|change| change.table))?;
     let tunes = loaded(&device, &addresses, &changes, args.hold, &|change| {
-        rules.backend(args.backend, change.table, change.value, mode).map_err(|failure| failure.about(change.title()))
+        rules
+            .backend(args.backend.into(), change.table, change.value, mode)
+            .map_err(|error| Failure::from(error).about(change.title()))
     })?;
     let done = args.transition.run(&device, &wanted_of(&changes, &tunes), mode).map_err(transition::failure)?;
     report(&changes, &tunes, &settled(&device, &changes)?);
@@ -143,7 +150,7 @@ pub fn run(args: &Args) -> Result {
 /// By a policy.
 fn for_some(args: &Args, changes: &[Change<'_>], tables: &Tables) -> Result {
     let values: Vec<_> = changes.iter().map(|change| (change.table.constant.id.clone(), change.value)).collect();
-    let stay = Stay { hold: args.hold, lease: args.lease, backend: args.backend, transition: &args.transition };
+    let stay = Stay { hold: args.hold, lease: args.lease, backend: args.backend.into(), transition: &args.transition };
     let title = changes.first().map_or("", Change::title);
     scoped::run(&values, title, &args.whom, tables, &stay)
 }

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use serde_json::{json, Value};
 use xk_runtime::{
-    Device, Error as RuntimeError, PolicyStatus, Probe, SitePolicy, SiteStatus, State, Stops, TuneStatus,
+    BackendChoice, Device, Error as RuntimeError, PolicyStatus, Probe, RulePlace, Rules, SitePolicy, SiteStatus, State,
+    Stops, TuneStatus,
 };
 
 use crate::context::{running, Folders, Tables};
 use crate::exit::Result;
 use crate::output::{count, print_json, values, Columns, Paint};
 use crate::policies::Group;
-use crate::rules::Rules;
 use crate::tunes::{owner, probe_word, title_of};
 
 /// Arguments of `xk status`.
@@ -48,7 +48,7 @@ pub fn run(args: &Args) -> Result {
         if let Some(stops) = stops.filter(|stops| stops.number > 0) {
             println!("\n{}", stops_sentence(&stops));
         }
-        if let Some(sentence) = rules.as_ref().map_or_else(|failure| Some(failure.message.clone()), Rules::sentence) {
+        if let Some(sentence) = rules.as_ref().map_or_else(|failure| Some(failure.to_string()), Rules::sentence) {
             println!("\n{sentence}");
         }
     }
@@ -57,7 +57,8 @@ pub fn run(args: &Args) -> Result {
 
 /// Backends that nothing is loaded by, and where that is said; null when it is not known.
 fn forbidden(rules: Option<&Rules>) -> Value {
-    let each = |(backend, place)| json!({ "backend": backend, "by": place });
+    let each =
+        |(backend, place): (BackendChoice, RulePlace)| json!({ "backend": backend.word(), "by": place.to_string() });
     rules.map_or(Value::Null, |rules| rules.forbidden().map(each).collect())
 }
 

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use xk_runtime::Device;
+use xk_runtime::{BackendChoice, Device, Rules};
 use xk_tuner::description::{folders, Job};
 use xk_tuner::knob::{Constant, Constants};
 use xk_tuner::metrics::Publisher;
@@ -22,13 +22,11 @@ use xk_tuner::session::{once, recover, revert, stop_file, Setup, Summary};
 use xk_tuner::store::{Lock, Store};
 use xk_tuner::{guardian, report, Error as TunerError};
 
-use super::set::By;
 use super::transition::parse_time;
 use crate::addresses::Addresses;
 use crate::context::{running, Folders, Tables};
 use crate::exit::{Exit, Failure, Result};
 use crate::notify::Notify;
-use crate::rules::Rules;
 use crate::signals;
 
 /// Where the memory is, unless `XK_TUNER` or `--state` says otherwise.
@@ -210,7 +208,7 @@ impl Constants for Live {
     fn find(&self, name: &str) -> std::result::Result<Constant, String> {
         let find = || -> Result<Constant> {
             // Each trial is counted, which probes do.
-            Rules::read()?.check(By::Kprobe)?;
+            Rules::read()?.check(BackendChoice::Kprobe)?;
             let table = self.tables.find(&self.folders, name)?;
             let addresses = Addresses::live(std::iter::once(table))?;
             Ok(Constant::new(Device::open()?, Rc::new(addresses), table.clone()))

@@ -5,7 +5,7 @@
 //! whatever fails before or in the transition, this process' end is the end of it.
 
 use xk_policy::{Entry, Programs};
-use xk_runtime::{Change, Device, Mode, Target, Transition, Tune, TuneStatus};
+use xk_runtime::{Change, Device, Mode, Rules, Target, Transition, Tune, TuneStatus};
 use xk_table::ScopeTable;
 
 use super::goal::{self, Goal, Goals, To};
@@ -15,7 +15,6 @@ use crate::addresses::Addresses;
 use crate::context::{Folders, Tables};
 use crate::exit::{Failure, Result};
 use crate::policies::Group;
-use crate::rules::Rules;
 use crate::signals;
 use crate::tunes::title;
 use crate::verbs::load::{self, Part};
@@ -308,7 +307,7 @@ fn applied(goal: &Goal<'_>, tune: &TuneStatus, unit: Option<AppliedUnit>) -> App
         constant: tune.name.clone(),
         file: goal.place.file.clone(),
         line: goal.place.line,
-        backend: goal.backend.word(),
+        backend: goal.backend.word().into(),
         unit,
     }
 }

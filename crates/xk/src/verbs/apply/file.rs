@@ -13,6 +13,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use serde::Deserialize;
 use toml::Spanned;
+use xk_runtime::BackendChoice;
 use xk_table::Quantity;
 
 use crate::exit::{Failure, Result};
@@ -54,7 +55,7 @@ pub struct Entry {
     /// How they come into force; `None`: as the constants need.
     pub mode: Option<Wanted>,
     /// How control reaches the updates.
-    pub backend: By,
+    pub backend: BackendChoice,
     /// They end after so long.
     pub lease: Option<Duration>,
 }
@@ -186,7 +187,7 @@ fn parse(file: &Path, text: &str) -> Result<Vec<Entry>> {
 fn entry(raw: Spanned<Raw>, at: &dyn Fn(usize) -> Place) -> Result<Entry> {
     let place = at(raw.span().start);
     let raw = raw.into_inner();
-    let (mode, backend) = (choice(raw.mode, "mode", at)?, choice(raw.backend, "backend", at)?);
+    let (mode, backend) = (choice(raw.mode, "mode", at)?, choice::<By>(raw.backend, "backend", at)?);
     let parse_lease = |text: Spanned<String>| {
         parse_time(text.get_ref()).map_err(|sentence| at(text.span().start).wrong(format!("lease: {sentence}")))
     };
@@ -207,7 +208,8 @@ fn entry(raw: Spanned<Raw>, at: &dyn Fn(usize) -> Place) -> Result<Entry> {
         netns: raw.netns.into(),
         dev: raw.dev.into(),
     };
-    let entry = Entry { place, what, whom, mode, backend: backend.unwrap_or(By::Kprobe), lease };
+    let entry =
+        Entry { place, what, whom, mode, backend: backend.map_or(BackendChoice::Kprobe, BackendChoice::from), lease };
     refuse_senseless(&entry, raw.name.as_ref().map(|name| at(name.span().start)))?;
     Ok(entry)
 }
@@ -256,7 +258,7 @@ fn refuse_senseless(entry: &Entry, name: Option<Place>) -> Result {
         }
         What::Policy { .. } => true,
     };
-    if decides && entry.backend == By::Patch {
+    if decides && entry.backend == BackendChoice::Patch {
         return Err(entry.place.wrong(
             "the values of policies, and values for some only, are chosen for each execution, and instructions that hold \
              the value are the same for all: take `backend` out, or make it \"auto\"",
@@ -291,7 +293,7 @@ mod tests {
         };
         assert_eq!(values[..], [set("B", 64, 7), set("A", 4096, 8)]);
         assert_eq!((entries[0].mode, entries[0].lease), (Some(Wanted::Task), Some(Duration::from_secs(600))));
-        assert!(entries[0].whom.is_everybody() && entries[0].backend == By::Kprobe);
+        assert!(entries[0].whom.is_everybody() && entries[0].backend == BackendChoice::Kprobe);
         assert_eq!((&entries[1].whom.comm, &entries[1].whom.uid), (&vec!["fio".to_owned()], &vec![0, 1000]));
         let What::Policy { file, name } = &entries[2].what else { unreachable!() };
         assert_eq!((file.as_path(), name.as_deref()), (Path::new("/etc/xk.d/p.bpf.c"), Some("q")));

@@ -9,16 +9,14 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 use xk_kernel::UnknownHz;
-use xk_runtime::{Backend, Mode};
+use xk_runtime::{Backend, BackendChoice, Mode, Rules};
 use xk_table::ScopeTable;
 
 use super::file::{Assignment, Entry, Place, What};
 use crate::context::{Folders, Tables};
 use crate::exit::{Failure, Result};
 use crate::policies::Group;
-use crate::rules::Rules;
 use crate::tunes::title;
-use crate::verbs::set::By;
 use crate::verbs::{load, scoped, set};
 
 /// A constant as it shall be.
@@ -31,7 +29,7 @@ pub struct Goal<'a> {
     /// What it shall have.
     pub to: To,
     /// How control is to reach the updates.
-    pub backend: By,
+    pub backend: BackendChoice,
     /// It ends after so long.
     pub lease: Option<Duration>,
     /// The transition that was asked for, or that the constant needs.
@@ -53,7 +51,7 @@ impl Goal<'_> {
             To::Value(value) => rules.backend(self.backend, self.table, value, mode),
             To::Decided(_) => rules.deciding(self.backend),
         };
-        backend.map_err(|failure| failure.about(&self.place.to_string()))
+        backend.map_err(|error| Failure::from(error).about(&self.place.to_string()))
     }
 }
 
@@ -140,7 +138,7 @@ impl<'a> Resolver<'a> {
     pub fn goals(&self, entries: &[Entry]) -> Result<Goals<'a>> {
         let mut goals = Goals::default();
         for entry in entries {
-            let forbidden = |failure: Failure| failure.about(&entry.place.to_string());
+            let forbidden = |error| Failure::from(error).about(&entry.place.to_string());
             self.rules.check(entry.backend).map_err(forbidden)?;
             match &entry.what {
                 What::Values(values) => self.values(entry, values, &mut goals)?,

@@ -185,14 +185,13 @@ mod tests {
 
     use std::time::Duration;
 
-    use xk_runtime::PolicyStatus;
+    use xk_runtime::{BackendChoice, PolicyStatus};
 
     use super::super::file::Place;
     use super::super::goal::{Source, Unit};
     use super::super::record::AppliedUnit;
     use super::*;
     use crate::fixture;
-    use crate::verbs::set::By;
 
     const FILE: &str = "/etc/xk.d/a.toml";
 
@@ -201,7 +200,7 @@ mod tests {
     }
 
     fn goal(table: &xk_table::ScopeTable, to: To) -> Goal<'_> {
-        Goal { table, place: place(3), to, backend: By::Kprobe, lease: None, mode: table.mode }
+        Goal { table, place: place(3), to, backend: BackendChoice::Kprobe, lease: None, mode: table.mode }
     }
 
     fn tune() -> TuneStatus {

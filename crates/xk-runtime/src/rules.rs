@@ -1,0 +1,357 @@
+//! Rules of the administrator of this machine.
+//!
+//! In: `/etc/xk/xk.toml`, or the file that `$XK_CONFIG` names. Out: the forbidden backends, with their lines, and the
+//! [`Backend`] that the rules leave for a constant. Without the file nothing is forbidden. Refuses a file that cannot
+//! be read or understood: nothing is loaded then, since the rules are not known.
+//!
+//! ```toml
+//! [backend]
+//! forbid = ["patch"]
+//! ```
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::{fmt, fs};
+
+use serde::Deserialize;
+use thiserror::Error;
+use toml::Spanned;
+use xk_table::{Mode, ScopeTable};
+
+use crate::{Backend, BackendChoice};
+
+const FILE: &str = "/etc/xk/xk.toml";
+const VARIABLE: &str = "XK_CONFIG";
+
+/// The rules of a machine.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rules {
+    file: PathBuf,
+    forbidden: Vec<(BackendChoice, usize)>,
+}
+
+/// A file and a line in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RulePlace {
+    /// The file.
+    pub file: PathBuf,
+    /// Its line, from 1.
+    pub line: usize,
+}
+
+impl fmt::Display for RulePlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.file.display(), self.line)
+    }
+}
+
+/// Why the rules are not known, or what they forbid.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum RulesError {
+    /// The file exists and cannot be read.
+    #[error("{}: {error}: what is forbidden on this machine is not known; mend or remove the file", file.display())]
+    Unreadable {
+        /// The file.
+        file: PathBuf,
+        /// The error of the operating system.
+        error: std::io::Error,
+    },
+    /// The file is not TOML, or has an unknown key.
+    #[error("{place}: {reason}")]
+    Syntax {
+        /// The line.
+        place: RulePlace,
+        /// The message of the parser.
+        reason: String,
+    },
+    /// A rule names an unknown backend.
+    #[error("{place}: `{name}` is no backend: kprobe, detour or patch")]
+    NoBackend {
+        /// The line.
+        place: RulePlace,
+        /// The word in the file.
+        name: String,
+    },
+    /// A rule forbids the backend.
+    #[error(
+        "backend {}{} is forbidden by {place}: take --backend auto, which chooses among the others",
+        backend.word(),
+        if *backend == BackendChoice::Kprobe { ", the default," } else { "" }
+    )]
+    Forbidden {
+        /// The backend.
+        backend: BackendChoice,
+        /// The rule.
+        place: RulePlace,
+    },
+    /// The rules forbid every backend.
+    #[error("every backend is forbidden by {}: ask the administrator", file.display())]
+    AllForbidden {
+        /// The file.
+        file: PathBuf,
+    },
+    /// A patch was asked for, for a constant that a policy decides.
+    #[error("instructions that hold the value ask no policy, and know nobody: backend kprobe, detour or auto")]
+    PatchAsksNoPolicy,
+    /// The rules leave a patch only, for a constant that a policy decides.
+    #[error("only a patch is allowed, which asks no policy; {rules}")]
+    OnlyPatchForPolicy {
+        /// [`Rules::sentence`].
+        rules: String,
+    },
+    /// The table permits a patch only, which the rules forbid.
+    #[error("only a patch is possible: {reason}; {rules}")]
+    OnlyPatchPossible {
+        /// Why the table permits no update.
+        reason: String,
+        /// [`Rules::sentence`].
+        rules: String,
+    },
+    /// The rules leave a patch only, and a patch is not possible.
+    #[error(
+        "only a patch is allowed, and {}; {rules}",
+        if *mode == Mode::Global { "it has no room for this value" } else { "that takes mode global" }
+    )]
+    OnlyPatchAllowed {
+        /// The mode of the transition.
+        mode: Mode,
+        /// [`Rules::sentence`].
+        rules: String,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    #[serde(default)]
+    backend: Section,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Section {
+    #[serde(default)]
+    forbid: Vec<Spanned<String>>,
+}
+
+impl Rules {
+    /// Of this machine.
+    ///
+    /// # Errors
+    /// The file is there and cannot be read or understood.
+    pub fn read() -> Result<Self, RulesError> {
+        let named = std::env::var_os(VARIABLE).filter(|value| !value.is_empty());
+        let file = named.map_or_else(|| PathBuf::from(FILE), PathBuf::from);
+        match fs::read_to_string(&file) {
+            Ok(text) => Self::parse(&file, &text),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Self { file, forbidden: Vec::new() }),
+            Err(error) => Err(RulesError::Unreadable { file, error }),
+        }
+    }
+
+    fn parse(file: &Path, text: &str) -> Result<Self, RulesError> {
+        let line = |offset: usize| 1 + text.bytes().take(offset).filter(|&byte| byte == b'\n').count();
+        let place = |offset: usize| RulePlace { file: file.to_owned(), line: line(offset) };
+        let document: Document = toml::from_str(text).map_err(|error| {
+            let reason = error.message().trim().replace('\n', ", ");
+            RulesError::Syntax { place: place(error.span().map_or(0, |span| span.start)), reason }
+        })?;
+        let mut forbidden = Vec::new();
+        for name in document.backend.forbid {
+            let parsed = name.get_ref().parse().ok().filter(|&by| by != BackendChoice::Auto);
+            let by = parsed.ok_or_else(|| RulesError::NoBackend {
+                place: place(name.span().start),
+                name: name.get_ref().clone(),
+            })?;
+            forbidden.push((by, line(name.span().start)));
+        }
+        Ok(Self { file: file.to_owned(), forbidden })
+    }
+
+    /// Where this one is forbidden.
+    fn place(&self, by: BackendChoice) -> Option<RulePlace> {
+        let line = self.forbidden.iter().find(|(other, _)| *other == by)?.1;
+        Some(RulePlace { file: self.file.clone(), line })
+    }
+
+    fn allows(&self, by: BackendChoice) -> bool {
+        self.place(by).is_none()
+    }
+
+    /// Each that is forbidden, and where.
+    pub fn forbidden(&self) -> impl Iterator<Item = (BackendChoice, RulePlace)> + '_ {
+        self.forbidden.iter().map(|&(by, line)| (by, RulePlace { file: self.file.clone(), line }))
+    }
+
+    /// One sentence about them; `None`: nothing is forbidden.
+    pub fn sentence(&self) -> Option<String> {
+        let each: Vec<String> = self.forbidden().map(|(by, place)| format!("{} ({place})", by.word())).collect();
+        (!each.is_empty()).then(|| format!("backends that the administrator forbids: {}", each.join(", ")))
+    }
+
+    fn others(&self) -> String {
+        self.sentence().unwrap_or_default()
+    }
+
+    /// Whether a command may ask for this backend.
+    ///
+    /// # Errors
+    /// It is forbidden, or, of `auto`, all are.
+    pub fn check(&self, by: BackendChoice) -> Result<(), RulesError> {
+        let all = [BackendChoice::Kprobe, BackendChoice::Detour, BackendChoice::Patch];
+        match (by, self.place(by)) {
+            (BackendChoice::Auto, _) if all.iter().any(|&by| self.allows(by)) => Ok(()),
+            (BackendChoice::Auto, _) => Err(RulesError::AllForbidden { file: self.file.clone() }),
+            (_, None) => Ok(()),
+            (backend, Some(place)) => Err(RulesError::Forbidden { backend, place }),
+        }
+    }
+
+    /// For a constant that a policy decides: instructions that hold the value ask nobody.
+    ///
+    /// # Errors
+    /// It is forbidden, or a patch.
+    pub fn deciding(&self, by: BackendChoice) -> Result<Backend, RulesError> {
+        if by == BackendChoice::Patch {
+            return Err(RulesError::PatchAsksNoPolicy);
+        }
+        self.check(by)?;
+        Ok(match (by, self.allows(BackendChoice::Detour), self.allows(BackendChoice::Kprobe)) {
+            (BackendChoice::Auto, true, true) => Backend::Auto,
+            (BackendChoice::Auto, true, false) | (BackendChoice::Detour, ..) => Backend::Detour,
+            (BackendChoice::Auto, false, true) | (BackendChoice::Kprobe, ..) => Backend::Kprobe,
+            _ => return Err(RulesError::OnlyPatchForPolicy { rules: self.others() }),
+        })
+    }
+
+    /// For a constant that goes to a value in this mode.
+    ///
+    /// # Errors
+    /// Nothing that is allowed is possible.
+    pub fn backend(
+        &self,
+        by: BackendChoice,
+        table: &ScopeTable,
+        value: i64,
+        mode: Mode,
+    ) -> Result<Backend, RulesError> {
+        self.check(by)?;
+        if let (BackendChoice::Auto, Some(reason)) = (by, table.only_in_place()) {
+            if !self.allows(BackendChoice::Patch) {
+                return Err(RulesError::OnlyPatchPossible { reason: reason.into(), rules: self.others() });
+            }
+            return Ok(Backend::Patch);
+        }
+        let patch = Backend::cheapest(table, value, mode) == Backend::AutoGlobal && self.allows(BackendChoice::Patch);
+        Ok(match (by, patch, self.allows(BackendChoice::Detour), self.allows(BackendChoice::Kprobe)) {
+            (BackendChoice::Kprobe, ..) => Backend::Kprobe,
+            (BackendChoice::Detour, ..) => Backend::Detour,
+            (BackendChoice::Patch, ..) => Backend::Patch,
+            (BackendChoice::Auto, true, true, true) => Backend::AutoGlobal,
+            (BackendChoice::Auto, true, true, false) => Backend::PatchOrDetour,
+            (BackendChoice::Auto, true, false, true) => Backend::PatchOrKprobe,
+            (BackendChoice::Auto, true, false, false) => Backend::Patch,
+            (BackendChoice::Auto, false, true, true) => Backend::Auto,
+            (BackendChoice::Auto, false, true, false) => Backend::Detour,
+            (BackendChoice::Auto, false, false, true) => Backend::Kprobe,
+            (BackendChoice::Auto, false, false, false) => {
+                return Err(RulesError::OnlyPatchAllowed { mode, rules: self.others() });
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)] // a test
+
+    use super::*;
+    use xk_harness::{empty_table, site};
+
+    fn rules(text: &str) -> Result<Rules, RulesError> {
+        Rules::parse(Path::new("/etc/xk/xk.toml"), text)
+    }
+
+    fn forbid(names: &str) -> Rules {
+        rules(&format!("[backend]\nforbid = [{names}]\n")).unwrap_or_default()
+    }
+
+    #[test]
+    fn what_is_forbidden_is_refused_with_its_line() {
+        let rules = forbid("\"detour\",\n  \"patch\"");
+        assert_eq!(rules.check(BackendChoice::Kprobe).map_err(|error| error.to_string()), Ok(()));
+        assert_eq!(rules.check(BackendChoice::Auto).map_err(|error| error.to_string()), Ok(()));
+        for (by, line) in [(BackendChoice::Detour, 2), (BackendChoice::Patch, 3)] {
+            let failure = rules.check(by).err();
+            let sentence = format!("backend {} is forbidden by /etc/xk/xk.toml:{line}: ", by.word());
+            assert!(matches!(failure, Some(RulesError::Forbidden { backend, .. }) if backend == by));
+            assert!(failure.is_some_and(|error| error.to_string().starts_with(&sentence)));
+        }
+        let sentence = rules.sentence();
+        assert!(sentence.is_some_and(|text| text.ends_with("detour (/etc/xk/xk.toml:2), patch (/etc/xk/xk.toml:3)")));
+        assert_eq!(Rules::default().sentence(), None);
+        let all = forbid("\"kprobe\", \"detour\", \"patch\"").check(BackendChoice::Auto);
+        assert!(all.is_err_and(|error| error.to_string().starts_with("every backend is forbidden by /etc/xk")));
+    }
+
+    #[test]
+    fn what_it_does_not_mean_is_refused_with_its_line() {
+        for (text, line, sentence) in [
+            ("[backend]\nforbid = [\"ftrace\"]\n", 2, "`ftrace` is no backend: kprobe, detour or patch"),
+            ("[backend]\nforbid = [\"auto\"]\n", 2, "`auto` is no backend"),
+            ("[backend]\n\nforbit = []\n", 3, "unknown field `forbit`"),
+            ("[backends]\n", 1, "unknown field `backends`"),
+            ("[backend]\nforbid = \"patch\"\n", 2, "invalid type"),
+            ("[backend\n", 1, ""),
+        ] {
+            let failure = rules(text).err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(failure.starts_with(&format!("/etc/xk/xk.toml:{line}: ")), "{text}: {failure}");
+            assert!(failure.contains(sentence), "{text}: {failure}");
+        }
+        assert_eq!(rules("").ok(), Some(Rules { file: "/etc/xk/xk.toml".into(), forbidden: vec![] }));
+    }
+
+    #[test]
+    fn auto_takes_the_cheapest_of_what_is_left() {
+        let mut table = empty_table("A", 32, Mode::Task);
+        table.spans = vec![site(0, 0, 5), site(0, 5, 5)];
+        for span in &mut table.spans {
+            let range = table.values.hull();
+            let proof = span.proof.clone();
+            span.in_place = Some(xk_table::InPlace { patches: vec![], range, proof });
+        }
+        let value = table.constant.default;
+        let of = |names: &str, mode| {
+            forbid(names).backend(BackendChoice::Auto, &table, value, mode).map_err(|error| error.to_string())
+        };
+        for (names, global, task) in [
+            ("", Backend::AutoGlobal, Backend::Auto),
+            ("\"patch\"", Backend::Auto, Backend::Auto),
+            ("\"detour\"", Backend::PatchOrKprobe, Backend::Kprobe),
+            ("\"kprobe\"", Backend::PatchOrDetour, Backend::Detour),
+            ("\"kprobe\", \"patch\"", Backend::Detour, Backend::Detour),
+            ("\"detour\", \"patch\"", Backend::Kprobe, Backend::Kprobe),
+        ] {
+            assert_eq!((of(names, Mode::Global), of(names, Mode::Task)), (Ok(global), Ok(task)), "{names}");
+        }
+        assert_eq!(of("\"kprobe\", \"detour\"", Mode::Global), Ok(Backend::Patch));
+        let deciding = |names: &str, by| forbid(names).deciding(by).map_err(|error| error.to_string());
+        for (names, auto) in [
+            ("", Backend::Auto),
+            ("\"patch\"", Backend::Auto),
+            ("\"detour\"", Backend::Kprobe),
+            ("\"kprobe\"", Backend::Detour),
+        ] {
+            assert_eq!(deciding(names, BackendChoice::Auto), Ok(auto), "{names}");
+        }
+        assert_eq!(deciding("", BackendChoice::Detour), Ok(Backend::Detour));
+        assert!(deciding("", BackendChoice::Patch).unwrap_err().contains("ask no policy"));
+        assert!(deciding("\"detour\"", BackendChoice::Detour).unwrap_err().contains("forbidden by"));
+        assert!(deciding("\"kprobe\", \"detour\"", BackendChoice::Auto)
+            .unwrap_err()
+            .contains("which asks no policy; backends"));
+        let why = of("\"kprobe\", \"detour\"", Mode::Task).err().unwrap_or_default();
+        assert!(why.contains("only a patch is allowed, and that takes mode global; backends that"), "{why}");
+    }
+}

@@ -3,6 +3,8 @@
 use serde_json::{json, Value};
 use xk_const::{ResolveError, SpecError};
 use xk_kernel::{IdError, SourceError, UnknownHz};
+use xk_policy::variables::{HeaderError, SitesError};
+use xk_policy::GroupError;
 use xk_runtime::{Error as RuntimeError, RulesError};
 use xk_table::{ConversionError, Refusal, StoreError};
 
@@ -146,6 +148,29 @@ impl From<RulesError> for Failure {
             _ => Exit::Refused,
         };
         Failure::new(exit, error.to_string())
+    }
+}
+
+impl From<GroupError> for Failure {
+    fn from(error: GroupError) -> Self {
+        let exit = if matches!(error, GroupError::Name { .. }) { Exit::Usage } else { Exit::Error };
+        Failure::new(exit, error.to_string())
+    }
+}
+
+impl From<HeaderError> for Failure {
+    fn from(error: HeaderError) -> Self {
+        Failure::new(Exit::Refused, error.to_string())
+    }
+}
+
+impl From<SitesError> for Failure {
+    fn from(error: SitesError) -> Self {
+        match error {
+            SitesError::Spec(error) => error.into(),
+            SitesError::Resolve(error) => error.into(),
+            other => Failure::error(other.to_string()),
+        }
     }
 }
 

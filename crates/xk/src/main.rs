@@ -13,10 +13,8 @@ mod limits;
 mod names;
 mod notify;
 mod output;
-mod policies;
 mod signals;
 mod tunes;
-mod variables;
 mod verbs;
 mod words;
 

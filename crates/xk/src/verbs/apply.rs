@@ -25,8 +25,8 @@ use super::transition::{self, Options};
 use crate::context::{running, Folders, Tables};
 use crate::exit::{Exit, Failure, Result};
 use crate::output::{print_json, Columns, Paint};
-use crate::policies::Group;
 use crate::tunes::{device_if_loaded, is_tune_of, title_of};
+use xk_policy::Group;
 
 const FOLDER: &str = "/etc/xk.d";
 

@@ -10,7 +10,7 @@ use crate::context::{running, Folders};
 use crate::exit::{Failure, Result};
 use crate::kernel::KernelOf;
 use crate::output::Paint;
-use crate::variables::{at_sites, header, uses, Use};
+use xk_policy::variables::{at_sites, header, uses, Use};
 
 /// Arguments of `xk compile`.
 #[derive(Debug, clap::Args)]
@@ -61,7 +61,7 @@ pub fn for_running(file: &Path, folders: &Folders) -> Result<Vec<u8>> {
 /// With the variables that it reads.
 fn compiled(file: &Path, headers: &Headers, kernel: &KernelOf, folders: &Folders) -> Result<Vec<u8>> {
     let text = fs::read_to_string(file).map_err(|error| Failure::error(format!("{}: {error}", file.display())))?;
-    let uses = uses(&text).map_err(|(line, why)| Failure::error(format!("{}:{line}: {why}", file.display())))?;
+    let uses = uses(&text).map_err(|error| Failure::error(format!("{}:{}: {error}", file.display(), error.line)))?;
     for line in uses.iter().flat_map(|tune| &tune.registers) {
         eprintln!(
             "warning: {}:{line}: where a value is used, registers do not hold the arguments of the function: \
@@ -87,7 +87,7 @@ fn variables(file: &Path, reading: &[&Use], kernel: &KernelOf, folders: &Folders
     for tune in reading {
         let place = format!("{}:{}", file.display(), tune.line);
         let table = tables.find(folders, &tune.constant).map_err(|failure| failure.about(&place))?;
-        all.push((*tune, at_sites(table, &tree, &folders.cache).map_err(|failure| failure.about(&place))?));
+        all.push((*tune, at_sites(table, &tree, &folders.cache).map_err(|error| Failure::from(error).about(&place))?));
     }
     Ok(Variables { header: header(file, &all)?, build_id })
 }

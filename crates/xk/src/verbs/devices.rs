@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use crate::exit::{Exit, Failure, Result};
-use crate::variables::{read, AtSite};
+use xk_policy::variables::{read, AtSite};
 
 /// A device, as the kernel knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use crate::exit::{Failure, Result};
 use crate::kernel::KernelOf;
 use crate::output::{values, Paint};
 use crate::tunes::title;
-use crate::variables::{at_sites, read, AtSite};
+use xk_policy::variables::{at_sites, read, AtSite};
 
 /// Arguments of `xk gen`.
 #[derive(Debug, clap::Args)]
@@ -48,7 +48,7 @@ pub fn run(args: &Args) -> Result {
     let variables = args
         .kernel
         .tree(&image, &folders.cache, &say)
-        .and_then(|tree| at_sites(table, &tree, &folders.cache))
+        .and_then(|tree| Ok(at_sites(table, &tree, &folders.cache)?))
         .inspect_err(|failure| eprintln!("warning: variables are not known: {}", failure.message))
         .unwrap_or_default();
     let text = stub(table, &identifier, &variables);

@@ -19,9 +19,9 @@ use crate::addresses::Addresses;
 use crate::context::{running, Folders, Tables};
 use crate::exit::{Exit, Failure, Result};
 use crate::output::Paint;
-use crate::policies::{groups, Group, Member};
 use crate::signals;
 use crate::tunes::{is_tune_of, owner, title, title_of};
+use xk_policy::{groups, Group, Member};
 
 /// Arguments of `xk load`.
 #[derive(Debug, clap::Args)]
@@ -143,7 +143,9 @@ pub fn install(object: &[u8], name: &str, source: &Path, stay: &Stay<'_>, mut cl
     let changes: Vec<Change> = parts.iter().zip(&mine).map(decided).collect();
     let mode = stay.transition.mode(mode_of(&parts), parts.iter().map(|part| part.table))?;
     let settled = stay.transition.run(&device, &changes, mode).map_err(transition::failure);
-    let done = settled.and_then(|done| group.record().map(|()| done)).inspect_err(|_| Group::forget(name))?;
+    let done = settled
+        .and_then(|done| group.record().map(|()| done).map_err(Failure::from))
+        .inspect_err(|_| Group::forget(name))?;
     clock.stage("transition");
     report(&parts, &group);
     println!("{}", transition::describe(&done, mode));

@@ -11,7 +11,7 @@ use crate::context::{Folders, Tables};
 use crate::exit::{Failure, Result};
 use crate::kernel::KernelOf;
 use crate::output::Paint;
-use crate::variables::{at_sites, AtSite};
+use xk_policy::variables::{at_sites, AtSite};
 
 const CGROUPS: &str = "/sys/fs/cgroup";
 /// Length of a process' name, with its NUL.
@@ -105,7 +105,7 @@ pub fn sites_of_running(folders: &Folders, tables: &Tables, constant: &str) -> R
     let kernel = KernelOf::default();
     let say = |line: &str| eprintln!("{}", Paint::stderr().dim(line));
     let tree = kernel.tree(&kernel.image()?, &folders.cache, &say)?;
-    at_sites(tables.find(folders, constant)?, &tree, &folders.cache)
+    Ok(at_sites(tables.find(folders, constant)?, &tree, &folders.cache)?)
 }
 
 /// The policy for values of constants, in C.

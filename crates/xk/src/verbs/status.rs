@@ -12,8 +12,8 @@ use xk_runtime::{
 use crate::context::{running, Folders, Tables};
 use crate::exit::Result;
 use crate::output::{count, print_json, values, Columns, Paint};
-use crate::policies::Group;
 use crate::tunes::{owner, probe_word, title_of};
+use xk_policy::Group;
 
 /// Arguments of `xk status`.
 #[derive(Debug, clap::Args)]
@@ -454,12 +454,8 @@ mod tests {
         let site =
             SitePolicy { runs: 9, chosen: 8, refused: 1, skipped: 0, reused: 0, unseen: 0, last: Some(6), histogram };
         tune.policy = Some(PolicyStatus { program: 42, links: 1, sites: vec![site] });
-        let member = crate::policies::Member {
-            tune: tune.id,
-            constant: tune.name.clone(),
-            program: "small".into(),
-            program_id: 42,
-        };
+        let member =
+            xk_policy::Member { tune: tune.id, constant: tune.name.clone(), program: "small".into(), program_id: 42 };
         let group = Group { name: "g".into(), source: "/p/g.bpf.c".into(), members: vec![member], companions: vec![] };
         let tunes = [tune];
         let shown = Shown { tunes: &tunes, groups: &[group], tables: &tables };

@@ -6,8 +6,8 @@ use super::ending;
 use super::transition::Options;
 use crate::context::{running, Folders};
 use crate::exit::{Failure, Result};
-use crate::policies::{groups, Group};
 use crate::tunes::{device_if_loaded, title_of};
+use xk_policy::{groups, Group};
 
 /// Arguments of `xk unload`.
 #[derive(Debug, clap::Args)]

@@ -14,12 +14,12 @@ use super::record::{Applied, AppliedUnit, Keeper, Record};
 use crate::addresses::Addresses;
 use crate::context::{Folders, Tables};
 use crate::exit::{Failure, Result};
-use crate::policies::Group;
 use crate::signals;
 use crate::tunes::title;
 use crate::verbs::load::{self, Part};
 use crate::verbs::set;
 use crate::verbs::transition::{self, Options};
+use xk_policy::Group;
 
 /// What the work needs.
 pub struct Work<'a> {

@@ -15,9 +15,9 @@ use xk_table::ScopeTable;
 use super::file::{Assignment, Entry, Place, What};
 use crate::context::{Folders, Tables};
 use crate::exit::{Failure, Result};
-use crate::policies::Group;
 use crate::tunes::title;
 use crate::verbs::{load, scoped, set};
+use xk_policy::Group;
 
 /// A constant as it shall be.
 #[derive(Debug)]
@@ -176,7 +176,7 @@ impl<'a> Resolver<'a> {
     fn policy(&self, entry: &Entry, file: &Path, name: Option<&str>, goals: &mut Goals<'a>) -> Result {
         let place = entry.place.to_string();
         let about = |failure: Failure| failure.about(&place);
-        let name = Group::name_for(file, name).map_err(about)?;
+        let name = Group::name_for(file, name).map_err(|error| about(error.into()))?;
         let object = load::object(file, self.folders).map_err(about)?;
         let entries = xk_policy::entries(&object).map_err(load::policy_failure).map_err(about)?;
         load::refuse_other_build(&entries, self.build_id).map_err(about)?;

@@ -11,8 +11,8 @@ use xk_runtime::TuneStatus;
 use super::goal::{Goal, Goals, To};
 use super::record::{Applied, Record};
 use crate::exit::{Failure, Result};
-use crate::policies::Group;
 use crate::tunes::{is_tune_of, owner};
+use xk_policy::Group;
 
 /// What becomes of one constant.
 #[derive(Debug)]

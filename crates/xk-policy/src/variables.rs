@@ -6,13 +6,104 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use xk_const::{recall, BuildTree, Location, Point, Spec, Unit, Variable};
+use thiserror::Error;
+use xk_const::{
+    recall, BuildTree, Location, Point, ResolveError, Spec, SpecError, TreeError, Unit, Variable, VariablesError,
+};
 use xk_kernel::Tree;
-use xk_table::{Function, ScopeTable, When};
+use xk_table::{Function, Incoherent, ScopeTable, When};
 
-use crate::exit::{Exit, Failure, Result};
+/// Why the variables at the sites of a constant are not known.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum SitesError {
+    /// The table names its constant in a way that is no ID.
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+    /// The source has no such constant.
+    #[error(transparent)]
+    Resolve(#[from] ResolveError),
+    /// The translation units of the kernel cannot be listed.
+    #[error(transparent)]
+    Tree(#[from] TreeError),
+    /// The table contradicts itself.
+    #[error(transparent)]
+    Table(#[from] Incoherent),
+    /// The object of a function has no variables that can be read.
+    #[error(transparent)]
+    Variables(#[from] VariablesError),
+    /// No translation unit has the source of a function.
+    #[error("{function}: no unit is {source_file}")]
+    NoUnit {
+        /// The function.
+        function: String,
+        /// Its source file, as the table has it.
+        source_file: String,
+    },
+}
+
+/// A variable is read outside of every policy.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("XK_VAR({name}) stands outside every XK_TUNE")]
+pub struct OutsidePolicy {
+    /// Line of the source, from 1.
+    pub line: usize,
+    /// The variable.
+    pub name: String,
+}
+
+/// Why a policy cannot read a variable at a site.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum NotReadable {
+    /// It is larger than a register, or empty.
+    #[error("its {0} bytes are more than a value")]
+    Size(u64),
+    /// It is in a register that `struct pt_regs` does not have.
+    #[error("it is in register {0} of DWARF")]
+    Register(u16),
+    /// The compiler did not keep it.
+    #[error("{0}")]
+    Gone(&'static str),
+    /// The source does not have it in scope.
+    #[error("the source has no such variable there")]
+    Missing,
+    /// Its type differs between two sites.
+    #[error("it is `{here}` there and `{elsewhere}` elsewhere")]
+    Types {
+        /// Type at this site.
+        here: String,
+        /// Type at a site before.
+        elsewhere: String,
+    },
+}
+
+/// A variable that a policy uses cannot be read at one of its sites.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{}:{line}: `{name}` cannot be read at {place}: {why}; what can be: {}", file.display(), list(readable))]
+pub struct HeaderError {
+    /// The source of the policy.
+    pub file: PathBuf,
+    /// Its line, from 1.
+    pub line: usize,
+    /// The variable.
+    pub name: String,
+    /// The site: `function+0x12`.
+    pub place: String,
+    /// Why not.
+    pub why: Box<NotReadable>,
+    /// The variables that can be read there.
+    pub readable: Vec<String>,
+}
+
+fn list(names: &[String]) -> String {
+    if names.is_empty() {
+        "none is".into()
+    } else {
+        names.join(", ")
+    }
+}
 
 /// The variables at one site.
 #[derive(Debug, Clone)]
@@ -24,25 +115,28 @@ pub struct AtSite {
 }
 
 /// The variables at every site of a constant, in the order of the sites.
-pub fn at_sites(table: &ScopeTable, tree: &Tree, cache: &Path) -> Result<Vec<AtSite>> {
+///
+/// # Errors
+/// The constant, its units or their variables cannot be found.
+pub fn at_sites(table: &ScopeTable, tree: &Tree, cache: &Path) -> Result<Vec<AtSite>, SitesError> {
     let constant = recall(tree, &Spec::parse(&table.constant.id)?)?;
-    let units = BuildTree::units(tree).map_err(|error| Failure::error(error.to_string()))?;
+    let units = BuildTree::units(tree)?;
     let mut sites = Vec::new();
     for span in &table.spans {
         let function = &table.functions[span.function];
-        let wrong = |why: String| Failure::error(format!("{}: {why}", function.symbol));
-        let not_hex = |fault: xk_table::Incoherent| Failure::error(fault.to_string());
         let indirection = &span.indirection;
         let behind = if indirection.when == When::After { u32::from(indirection.insn_len) } else { 0 };
         let point = Point {
             symbol: function.symbol.clone(),
             offset: indirection.offset + behind,
-            bytes: function.text().map_err(not_hex)?,
-            mask: function.text_mask().map_err(not_hex)?,
+            bytes: function.text()?,
+            mask: function.text_mask()?,
         };
-        let unit = unit_of(function, &units).ok_or_else(|| wrong(format!("no unit is {}", function.source)))?;
-        let found = xk_const::variables(tree, &constant, unit, &cache.join("objects"), &[point])
-            .map_err(|error| Failure::error(error.to_string()))?;
+        let unit = unit_of(function, &units).ok_or_else(|| SitesError::NoUnit {
+            function: function.symbol.clone(),
+            source_file: function.source.clone(),
+        })?;
+        let found = xk_const::variables(tree, &constant, unit, &cache.join("objects"), &[point])?;
         let place = format!("{}+{:#x}", function.symbol, indirection.offset);
         sites.push(AtSite { place, variables: found.into_iter().next().unwrap_or_default() });
     }
@@ -68,7 +162,10 @@ pub struct Use {
 }
 
 /// Reads a source as far as it matters here.
-pub fn uses(text: &str) -> std::result::Result<Vec<Use>, (usize, String)> {
+///
+/// # Errors
+/// A variable is read outside of every policy.
+pub fn uses(text: &str) -> Result<Vec<Use>, OutsidePolicy> {
     let mut uses: Vec<Use> = Vec::new();
     for (index, line) in text.lines().enumerate() {
         let (line, number) = (line.split("//").next().unwrap_or_default(), index + 1);
@@ -83,7 +180,7 @@ pub fn uses(text: &str) -> std::result::Result<Vec<Use>, (usize, String)> {
             let name = rest.split(')').next().unwrap_or_default().trim().to_owned();
             match uses.last_mut() {
                 Some(last) if !last.constant.is_empty() => last.variables.push((name, number)),
-                _ => return Err((number, format!("XK_VAR({name}) stands outside every XK_TUNE"))),
+                _ => return Err(OutsidePolicy { line: number, name }),
             }
         }
         if line.contains("PT_REGS_PARM") {
@@ -97,7 +194,10 @@ pub fn uses(text: &str) -> std::result::Result<Vec<Use>, (usize, String)> {
 }
 
 /// The header for the uses of a file; `sites` are those of each use.
-pub fn header(file: &Path, uses: &[(&Use, Vec<AtSite>)]) -> Result<String> {
+///
+/// # Errors
+/// A variable cannot be read at one of the sites.
+pub fn header(file: &Path, uses: &[(&Use, Vec<AtSite>)]) -> Result<String, HeaderError> {
     let mut cases: BTreeMap<&str, (String, String)> = BTreeMap::new();
     for (tune, sites) in uses {
         let mut done: Vec<&str> = Vec::new();
@@ -107,16 +207,17 @@ pub fn header(file: &Path, uses: &[(&Use, Vec<AtSite>)]) -> Result<String> {
             }
             done.push(name);
             for (index, site) in sites.iter().enumerate() {
-                let at = |why: &str| refused(file, *line, name, site, why);
+                let at = |why: NotReadable| refused(file, *line, name, site, why);
                 let variable = site
                     .variables
                     .iter()
                     .find(|variable| variable.name == *name)
-                    .ok_or_else(|| at("the source has no such variable there"))?;
-                let value = read(variable).map_err(|why| at(&why))?;
+                    .ok_or_else(|| at(NotReadable::Missing))?;
+                let value = read(variable).map_err(at)?;
                 let (known, text) = cases.entry(name).or_insert_with(|| (variable.type_name.clone(), String::new()));
                 if *known != variable.type_name {
-                    return Err(at(&format!("it is `{}` there and `{known}` elsewhere", variable.type_name)));
+                    let (here, elsewhere) = (variable.type_name.clone(), known.clone());
+                    return Err(at(NotReadable::Types { here, elsewhere }));
                 }
                 // Writing to a String cannot fail.
                 let _ = writeln!(text, "\tcase {}ULL << 16 | {index}: /* {} */\n{value}", tune.line, site.place);
@@ -135,28 +236,23 @@ pub fn header(file: &Path, uses: &[(&Use, Vec<AtSite>)]) -> Result<String> {
     Ok(text)
 }
 
-fn refused(file: &Path, line: usize, name: &str, site: &AtSite, why: &str) -> Failure {
-    let there: Vec<&str> = site
-        .variables
-        .iter()
-        .filter(|variable| read(variable).is_ok())
-        .map(|variable| variable.name.as_str())
-        .collect();
-    let there = if there.is_empty() { "none is".into() } else { there.join(", ") };
-    Failure::new(
-        Exit::Refused,
-        format!("{}:{line}: `{name}` cannot be read at {}: {why}; what can be: {there}", file.display(), site.place),
-    )
+fn refused(file: &Path, line: usize, name: &str, site: &AtSite, why: NotReadable) -> HeaderError {
+    let readable =
+        site.variables.iter().filter(|variable| read(variable).is_ok()).map(|variable| variable.name.clone()).collect();
+    HeaderError { file: file.into(), line, name: name.into(), place: site.place.clone(), why: Box::new(why), readable }
 }
 
 /// C that assigns it to `value`.
-pub fn read(variable: &Variable) -> std::result::Result<String, String> {
+///
+/// # Errors
+/// No policy can read it.
+pub fn read(variable: &Variable) -> Result<String, NotReadable> {
     let type_name = &variable.type_name;
     if variable.size > 8 || variable.size == 0 {
-        return Err(format!("its {} bytes are more than a value", variable.size));
+        return Err(NotReadable::Size(variable.size));
     }
-    let unknown = |number: u16| register(number).ok_or_else(|| format!("it is in register {number} of DWARF"));
-    let sum = |number: u16, offset: i64| Ok::<_, String>(format!("ctx->{} + ({offset}LL)", unknown(number)?));
+    let unknown = |number: u16| register(number).ok_or(NotReadable::Register(number));
+    let sum = |number: u16, offset: i64| Ok::<_, NotReadable>(format!("ctx->{} + ({offset}LL)", unknown(number)?));
     // Behind a barrier: one load for all sites, from an offset that is chosen before, is none that the
     // kernel's verifier allows from a context.
     let assigned =
@@ -169,7 +265,7 @@ pub fn read(variable: &Variable) -> std::result::Result<String, String> {
             "\t\tbpf_probe_read_kernel(&value, sizeof(value), (void *)({}));\n\t\tbreak;",
             sum(*number, *offset)?
         ),
-        Location::Gone(why) => return Err((*why).to_owned()),
+        Location::Gone(why) => return Err(NotReadable::Gone(why)),
     })
 }
 
@@ -203,7 +299,7 @@ mod tests {
         assert_eq!(found[0].variables, [("sk".to_owned(), 3), ("plug".to_owned(), 3)]);
         assert_eq!((found[1].constant.as_str(), &found[1].registers), ("B", &vec![12]));
         assert!(found[0].registers.is_empty(), "of a program that starts where a function does");
-        assert_eq!(uses("XK_VAR(a)").unwrap_err().0, 1);
+        assert_eq!(uses("XK_VAR(a)").unwrap_err().line, 1);
     }
 
     #[test]
@@ -219,10 +315,10 @@ mod tests {
         }
         assert!(text.contains("ctx->bx;\n\t\tbarrier_var(raw);"), "{text}");
         let gone = vec![there(Location::Register(3)), there(Location::Gone("optimised away"))];
-        let message = header(Path::new("a.bpf.c"), &[(&tune, gone)]).unwrap_err().message;
+        let message = header(Path::new("a.bpf.c"), &[(&tune, gone)]).unwrap_err().to_string();
         assert_eq!(message, "a.bpf.c:3: `sk` cannot be read at f+0x1: optimised away; what can be: none is");
         let other = vec![site("g+0x2", vec![variable("plug", Location::Constant(1))])];
-        let message = header(Path::new("a.bpf.c"), &[(&tune, other)]).unwrap_err().message;
+        let message = header(Path::new("a.bpf.c"), &[(&tune, other)]).unwrap_err().to_string();
         assert_eq!(
             message,
             "a.bpf.c:3: `sk` cannot be read at g+0x2: the source has no such variable there; what can be: plug"

@@ -1,19 +1,39 @@
-//! Which policies were loaded together, from which file: what the kernel does not
-//! know. One file in `/run/xk/policies` for each transaction; the kernel decides what is in
-//! force, and a file that it contradicts means nothing.
+//! Which policies were loaded together, and from which file.
+//!
+//! The kernel does not know this. `/run/xk/policies` holds one file for each transaction. The kernel decides what is in
+//! force: a file that contradicts it is ignored.
 
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 use xk_runtime::{Device, TuneStatus};
-
-use crate::exit::{Failure, Result};
 
 const FOLDER: &str = "/run/xk/policies";
 /// Where maps are shown.
 const PINS: &str = "/sys/fs/bpf/xk";
+
+/// Why a group of policies cannot be named or recorded.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum GroupError {
+    /// The name has other characters, or is too long or empty.
+    #[error("`{name}` cannot be the name of a policy: letters, digits, `_` and `-`; --name gives another")]
+    Name {
+        /// The name.
+        name: String,
+    },
+    /// The record cannot be written.
+    #[error("{}: {error}; nothing was loaded", path.display())]
+    Record {
+        /// The file.
+        path: PathBuf,
+        /// The error of the operating system.
+        error: std::io::Error,
+    },
+}
 
 /// A transaction: policies that were loaded together.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,19 +63,21 @@ pub struct Member {
 
 impl Group {
     /// The name for a file, unless one is given: letters, digits, `_`, `-`.
-    pub fn name_for(source: &Path, given: Option<&str>) -> Result<String> {
+    ///
+    /// # Errors
+    /// Other characters, none, or too many.
+    pub fn name_for(source: &Path, given: Option<&str>) -> Result<String, GroupError> {
         let file = source.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let name = given.unwrap_or_else(|| file.split('.').next().unwrap_or_default());
         let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
         if name.is_empty() || name.len() > 60 || !name.chars().all(good) {
-            return Err(Failure::usage(format!(
-                "`{name}` cannot be the name of a policy: letters, digits, `_` and `-`; --name gives another"
-            )));
+            return Err(GroupError::Name { name: name.into() });
         }
         Ok(name.to_owned())
     }
 
     /// The groups that are in force.
+    #[must_use]
     pub fn all(tunes: &[TuneStatus]) -> Vec<Self> {
         Self::all_in(Path::new(FOLDER), tunes)
     }
@@ -74,16 +96,18 @@ impl Group {
     }
 
     /// The group of a tune.
+    #[must_use]
     pub fn of<'a>(groups: &'a [Self], tune: &TuneStatus) -> Option<&'a Self> {
         groups.iter().find(|group| group.members.iter().any(|member| member.is(tune)))
     }
 
     /// Writes it down.
-    pub fn record(&self) -> Result {
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn record(&self) -> Result<(), GroupError> {
         let folder = Path::new(FOLDER);
-        let failed = |error: std::io::Error| {
-            Failure::error(format!("{}: {error}; nothing was loaded", folder.join(&self.name).display()))
-        };
+        let failed = |error: std::io::Error| GroupError::Record { path: folder.join(&self.name), error };
         fs::create_dir_all(folder).map_err(failed)?;
         let text = serde_json::to_vec_pretty(self).map_err(|error| failed(error.into()))?;
         let path = folder.join(format!(".{}", self.name));
@@ -100,6 +124,7 @@ impl Group {
     }
 
     /// Where the maps of a group are shown.
+    #[must_use]
     pub fn pins(name: &str) -> PathBuf {
         Path::new(PINS).join(name)
     }
@@ -122,7 +147,10 @@ impl Member {
 }
 
 /// The groups in force, asked of the kernel.
-pub fn groups(device: &Device) -> Result<(Vec<TuneStatus>, Vec<Group>)> {
+///
+/// # Errors
+/// The kernel does not list its tunes.
+pub fn groups(device: &Device) -> Result<(Vec<TuneStatus>, Vec<Group>), xk_runtime::Error> {
     let tunes = device.tunes()?;
     let groups = Group::all(&tunes);
     Ok((tunes, groups))
@@ -133,11 +161,33 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::fixture;
+
+    fn tune() -> TuneStatus {
+        TuneStatus {
+            id: 1,
+            name: "block/blk.h:L335:32:0".into(),
+            value: 128,
+            default: 32,
+            values: xk_table::Values::proved(1, 128),
+            detached: true,
+            broken: false,
+            owner_pid: 7,
+            age: std::time::Duration::ZERO,
+            lease: None,
+            mode: xk_runtime::Mode::Task,
+            state: xk_runtime::State::Stable,
+            blocking: 0,
+            blockers: String::new(),
+            scopes: 0,
+            ignored: vec![],
+            policy: None,
+            sites: vec![],
+        }
+    }
 
     #[test]
     fn names_come_from_files() {
-        let name = |file: &str| Group::name_for(Path::new(file), None).map_err(|failure| failure.message);
+        let name = |file: &str| Group::name_for(Path::new(file), None).map_err(|error| error.to_string());
         assert_eq!(name("/a/small_plugs.bpf.c"), Ok("small_plugs".into()));
         assert_eq!(name("x-1.bpf.o"), Ok("x-1".into()));
         assert!(name("a b.bpf.c").is_err() && name(".bpf.c").is_err());
@@ -148,7 +198,7 @@ mod tests {
     #[test]
     fn what_the_kernel_does_not_know_is_not_in_force() {
         let folder = tempfile::tempdir().unwrap();
-        let mut tune = fixture::tune();
+        let mut tune = tune();
         tune.policy = Some(xk_runtime::PolicyStatus { program: 42, links: 0, sites: vec![] });
         let member = Member { tune: tune.id, constant: tune.name.clone(), program: "p".into(), program_id: 42 };
         let group = Group { name: "g".into(), source: "g.bpf.c".into(), members: vec![member], companions: vec![] };

@@ -160,7 +160,7 @@ impl Shown<'_> {
     fn wanted(&self, to: To) -> String {
         match to {
             To::Value(value) => value.to_string(),
-            To::Decided(unit) => format!("decided by {}", self.goals.units[unit].name),
+            To::Decided(unit) => format!("decided by {}", self.goals.policy_sets[unit].name),
         }
     }
 

@@ -37,7 +37,7 @@ pub struct Work<'a> {
     pub rules: &'a Rules,
 }
 
-/// Objects of the units that change, by unit.
+/// Objects of the sets of policies that change, by index.
 pub struct Prepared {
     objects: Vec<Option<Object>>,
 }
@@ -53,7 +53,7 @@ struct Ready<'a> {
     goals: &'a Goals<'a>,
     steps: &'a [Step<'a>],
     prepared: &'a Prepared,
-    /// By unit.
+    /// By index of the set of policies.
     programs: Vec<Option<Programs>>,
     given: Vec<Given<'a>>,
 }
@@ -61,7 +61,7 @@ struct Ready<'a> {
 /// What became of it.
 struct Done {
     transition: Transition,
-    /// With the number of the unit.
+    /// With the index of the set of policies.
     groups: Vec<(usize, Group)>,
     record: Record,
 }
@@ -86,7 +86,7 @@ impl Work<'_> {
             }
         }
         let changes = |unit: usize| steps.iter().any(|step| step.changes() && decides(step, unit));
-        let object = |(index, unit): (usize, &goal::Unit)| {
+        let object = |(index, unit): (usize, &goal::PolicySet)| {
             if !changes(index) {
                 return Ok(None);
             }
@@ -94,7 +94,7 @@ impl Work<'_> {
             let entries = xk_policy::entries(&bytes).map_err(load::policy_failure)?;
             Ok(Some(Object { bytes, entries }))
         };
-        let objects = goals.units.iter().enumerate().map(object).collect::<Result<Vec<_>>>()?;
+        let objects = goals.policy_sets.iter().enumerate().map(object).collect::<Result<Vec<_>>>()?;
         Ok(Prepared { objects })
     }
 
@@ -156,12 +156,12 @@ impl Work<'_> {
 
     /// The kernel's verifier sees every program before any constant is touched.
     fn verify(&self, goals: &Goals<'_>, prepared: &Prepared) -> Result<Vec<Option<Programs>>> {
-        let verify = |(unit, object): (&goal::Unit, &Option<Object>)| {
+        let verify = |(unit, object): (&goal::PolicySet, &Option<Object>)| {
             let Some(object) = object else { return Ok(None) };
             let about = |error| load::policy_failure(error).about(&unit.place.to_string());
             Programs::load(&object.bytes).map(Some).map_err(about)
         };
-        goals.units.iter().zip(&prepared.objects).map(verify).collect()
+        goals.policy_sets.iter().zip(&prepared.objects).map(verify).collect()
     }
 
     /// Every constant that gets something, loaded.
@@ -191,7 +191,7 @@ impl Work<'_> {
     /// Policies, the record, the transition.
     fn attempt(&self, ready: &Ready<'_>, options: &Options, mode: Mode) -> Result<Done> {
         let mut groups = Vec::new();
-        for index in 0..ready.goals.units.len() {
+        for index in 0..ready.goals.policy_sets.len() {
             if let (Some(object), Some(programs)) = (&ready.prepared.objects[index], &ready.programs[index]) {
                 groups.push((index, self.give(ready, index, &object.entries, programs)?));
             }
@@ -207,7 +207,7 @@ impl Work<'_> {
     }
 
     fn give(&self, ready: &Ready<'_>, index: usize, entries: &[Entry], programs: &Programs) -> Result<Group> {
-        let unit = &ready.goals.units[index];
+        let unit = &ready.goals.policy_sets[index];
         let parts = load::parts(entries, self.folders, self.tables).map_err(|f| f.about(&unit.place.to_string()))?;
         let id = |part: &Part<'_>| {
             let found = ready.given.iter().find(|given| {
@@ -296,7 +296,7 @@ fn unit_of(given: &Given<'_>, goals: &Goals<'_>, groups: &[(usize, Group)]) -> O
     let To::Decided(unit) = given.goal.to else { return None };
     let (_, group) = groups.iter().find(|(index, _)| *index == unit)?;
     let member = group.members.iter().find(|member| member.tune == given.id)?;
-    let wanted = &goals.units[unit];
+    let wanted = &goals.policy_sets[unit];
     Some(AppliedUnit { name: wanted.name.clone(), digest: wanted.digest.clone(), program: member.program_id })
 }
 

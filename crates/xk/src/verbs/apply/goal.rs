@@ -60,13 +60,13 @@ impl Goal<'_> {
 pub enum To {
     /// One value for everybody.
     Value(i64),
-    /// What the policies of this unit decide.
+    /// The policies of the set with this index decide.
     Decided(usize),
 }
 
-/// Policies that come and go together.
+/// Policies that are loaded and removed together.
 #[derive(Debug)]
-pub struct Unit {
+pub struct PolicySet {
     /// What they are called.
     pub name: String,
     /// Where they are declared.
@@ -86,7 +86,7 @@ pub enum Source {
     File(PathBuf, Vec<u8>),
 }
 
-impl Unit {
+impl PolicySet {
     /// The object, for the kernel.
     ///
     /// # Errors
@@ -113,7 +113,7 @@ pub struct Goals<'a> {
     /// By constant.
     pub goals: Vec<Goal<'a>>,
     /// What [`To::Decided`] means.
-    pub units: Vec<Unit>,
+    pub policy_sets: Vec<PolicySet>,
 }
 
 /// Looks everything up.
@@ -155,7 +155,7 @@ impl<'a> Resolver<'a> {
             let change = set::change(self.folders, self.tables, constant, *quantity, self.hz);
             found.push((change.map_err(|failure| failure.about(&place.to_string()))?, place));
         }
-        let unit = (!entry.whom.is_everybody()).then_some(goals.units.len());
+        let unit = (!entry.whom.is_everybody()).then_some(goals.policy_sets.len());
         if unit.is_some() {
             let values: Vec<_> = found.iter().map(|(c, _)| (c.table.constant.id.clone(), c.value)).collect();
             let sites = |constant: &str| scoped::sites_of_running(self.folders, self.tables, constant);
@@ -164,7 +164,12 @@ impl<'a> Resolver<'a> {
             // What it includes changes with the command and the kernel only.
             let digest = format!("{:x}", Sha256::digest(format!("{}{text}", self.build_id)));
             let name = scoped::name_of(title);
-            goals.units.push(Unit { name, place: entry.place.clone(), source: Source::Scoped(text), digest });
+            goals.policy_sets.push(PolicySet {
+                name,
+                place: entry.place.clone(),
+                source: Source::Scoped(text),
+                digest,
+            });
         }
         for (change, place) in found {
             let to = unit.map_or(To::Value(change.value), To::Decided);
@@ -181,14 +186,14 @@ impl<'a> Resolver<'a> {
         let entries = xk_policy::entries(&object).map_err(load::policy_failure).map_err(about)?;
         load::refuse_other_build(&entries, self.build_id).map_err(about)?;
         let digest = xk_policy::digest(&object).map_err(load::policy_failure).map_err(about)?;
-        let unit = goals.units.len();
+        let unit = goals.policy_sets.len();
         load::parts(&entries, self.folders, self.tables).map_err(about)?;
         for policy in &entries {
             let table = self.tables.find(self.folders, &policy.constant).map_err(about)?;
             goals.goals.push(goal(entry, table, entry.place.clone(), To::Decided(unit)));
         }
         let source = Source::File(file.to_owned(), object);
-        goals.units.push(Unit { name, place: entry.place.clone(), source, digest });
+        goals.policy_sets.push(PolicySet { name, place: entry.place.clone(), source, digest });
         Ok(())
     }
 }
@@ -198,7 +203,7 @@ fn goal<'a>(entry: &Entry, table: &'a ScopeTable, place: Place, to: To) -> Goal<
     Goal { table, place, to, backend: entry.backend, lease: entry.lease, mode }
 }
 
-/// A constant belongs to one entry, and a name to one unit.
+/// A constant belongs to one entry, and a name to one set of policies.
 fn refuse_twice(goals: &Goals<'_>) -> Result {
     for (index, goal) in goals.goals.iter().enumerate() {
         let before = &goals.goals[..index];
@@ -206,8 +211,8 @@ fn refuse_twice(goals: &Goals<'_>) -> Result {
             return Err(goal.place.wrong(format!("{} is declared at {} already", goal.title(), other.place)));
         }
     }
-    for (index, unit) in goals.units.iter().enumerate() {
-        if let Some(other) = goals.units[..index].iter().find(|other| other.name == unit.name) {
+    for (index, unit) in goals.policy_sets.iter().enumerate() {
+        if let Some(other) = goals.policy_sets[..index].iter().find(|other| other.name == unit.name) {
             return Err(unit.place.wrong(format!(
                 "the policies of {} are called {}, too: `name = \"…\"` gives these another name",
                 other.place, unit.name

@@ -78,7 +78,7 @@ pub fn plan<'a>(goals: &'a Goals<'a>, now: InForce<'a>, within: Within<'_>) -> R
     refuse_names(goals, now)?;
     let same: Vec<bool> =
         goals.goals.iter().zip(&found).map(|(goal, found)| found.is_some_and(|f| is_so(goal, goals, f))).collect();
-    // Policies of a unit share maps: they change together.
+    // Policies of a set share maps: they change together.
     let differs = |unit: usize| goals.goals.iter().zip(&same).any(|(goal, same)| goal.to == To::Decided(unit) && !same);
     let mut steps = Vec::new();
     for ((goal, found), same) in goals.goals.iter().zip(&found).zip(&same) {
@@ -137,7 +137,7 @@ fn is_so(goal: &Goal<'_>, goals: &Goals<'_>, (tune, applied): Found<'_>) -> bool
     let decided = match (goal.to, &tune.policy, &applied.unit) {
         (To::Value(value), None, _) => tune.value == value,
         (To::Decided(unit), Some(policy), Some(applied)) => {
-            let wanted = &goals.units[unit];
+            let wanted = &goals.policy_sets[unit];
             let program = policy.program == applied.program && tune.value == tune.default;
             program && applied.digest == wanted.digest && applied.name == wanted.name
         }
@@ -162,7 +162,7 @@ fn refuse_other_backend(goal: &Goal<'_>, applied: &Applied) -> Result {
 
 /// A name that somebody else's policies have.
 fn refuse_names(goals: &Goals<'_>, now: InForce<'_>) -> Result {
-    for unit in &goals.units {
+    for unit in &goals.policy_sets {
         let ours = |name: &str| {
             now.record.tunes.iter().any(|applied| applied.unit.as_ref().is_some_and(|unit| unit.name == name))
         };
@@ -188,7 +188,7 @@ mod tests {
     use xk_runtime::{BackendChoice, PolicyStatus};
 
     use super::super::file::Place;
-    use super::super::goal::{Source, Unit};
+    use super::super::goal::{PolicySet, Source};
     use super::super::record::AppliedUnit;
     use super::*;
     use crate::fixture;
@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn only_what_differs_changes() {
         let table = fixture::table();
-        let of = |to| Goals { goals: vec![goal(&table, to)], units: vec![] };
+        let of = |to| Goals { goals: vec![goal(&table, to)], policy_sets: vec![] };
         let here = Within::Path(Path::new("/etc/xk.d"));
         let (tune, none) = (tune(), Record::default());
         let record = Record { tunes: vec![applied(&tune)] };
@@ -261,7 +261,7 @@ mod tests {
     #[test]
     fn what_is_somebody_elses_is_refused() {
         let table = fixture::table();
-        let goals = Goals { goals: vec![goal(&table, To::Value(64))], units: vec![] };
+        let goals = Goals { goals: vec![goal(&table, To::Value(64))], policy_sets: vec![] };
         let tune = tune();
         let tunes = std::slice::from_ref(&tune);
         let message = steps(&goals, tunes, &Record::default(), Within::All);
@@ -278,13 +278,13 @@ mod tests {
     #[test]
     fn policies_change_when_what_they_are_made_of_does() {
         let table = fixture::table();
-        let unit = |digest: &str| Unit {
+        let unit = |digest: &str| PolicySet {
             name: "p".into(),
             place: place(1),
             source: Source::Scoped(String::new()),
             digest: digest.into(),
         };
-        let of = |digest: &str| Goals { goals: vec![goal(&table, To::Decided(0))], units: vec![unit(digest)] };
+        let of = |digest: &str| Goals { goals: vec![goal(&table, To::Decided(0))], policy_sets: vec![unit(digest)] };
         let mut tune = TuneStatus { value: 32, ..tune() };
         tune.policy = Some(PolicyStatus { program: 42, links: 0, sites: vec![] });
         let mut record = Record { tunes: vec![applied(&tune)] };
@@ -292,7 +292,7 @@ mod tests {
         let steps = |goals: &Goals<'_>, record: &Record| steps(goals, std::slice::from_ref(&tune), record, Within::All);
         assert_eq!(steps(&of("a"), &record), "=");
         assert_eq!(steps(&of("b"), &record), "~");
-        assert_eq!(steps(&Goals { goals: vec![goal(&table, To::Value(32))], units: vec![] }, &record), "~");
+        assert_eq!(steps(&Goals { goals: vec![goal(&table, To::Value(32))], policy_sets: vec![] }, &record), "~");
         record.tunes[0].unit = Some(AppliedUnit { name: "p".into(), digest: "a".into(), program: 43 });
         assert_eq!(steps(&of("a"), &record), "~", "somebody reloaded it");
     }

@@ -5,7 +5,8 @@
 //! files to those that they may include, too many rather than too few. A macro whose value is
 //! not known may stand for every header.
 
-use crate::index::{named_file, normalise, Facts, FileNo, Include, Resolver};
+use crate::index::{named_file, Facts, FileNo, Include};
+use crate::search_path::{normalise, Resolver};
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 
@@ -118,13 +119,13 @@ struct Makefile {
 }
 
 /// The units that a flag is for.
-enum Scope {
+enum FlagUnits {
     Folder(String),
     /// Without its suffix.
     Unit(String),
 }
 
-impl Scope {
+impl FlagUnits {
     fn covers(&self, path: &str) -> bool {
         match self {
             Self::Folder(folder) => folder.is_empty() || path.strip_prefix(folder).is_some_and(|p| p.starts_with('/')),
@@ -141,7 +142,7 @@ impl Makefile {
             .fold(path, |path, prefix| path.strip_prefix(prefix).unwrap_or(path));
         if whole.contains('$') {
             // Something is computed: whatever this folder has.
-            let below = Scope::Folder(self.folder.clone());
+            let below = FlagUnits::Folder(self.folder.clone());
             return (0..paths.len() as FileNo).filter(|&n| below.covers(&paths[n as usize])).collect();
         }
         let exact = [format!("{}/{whole}", self.folder), whole.to_owned()];
@@ -181,7 +182,7 @@ fn makefiles(root: &Path, paths: &[String]) -> std::io::Result<Vec<Makefile>> {
 }
 
 /// What the units of a makefile's folder, or one of them, include by their flags.
-fn forced(makefile: &Makefile) -> Vec<(Scope, String)> {
+fn forced(makefile: &Makefile) -> Vec<(FlagUnits, String)> {
     let mut found = Vec::new();
     for line in makefile.text.lines() {
         // `-include FILE` at the start of a line is make's own; recipes and their commands make no units.
@@ -196,8 +197,8 @@ fn forced(makefile: &Makefile) -> Vec<(Scope, String)> {
         let scope = || {
             let unit = variable.strip_suffix(".o").and_then(|v| v.split_once("FLAGS_")).map(|(_, unit)| unit);
             match unit.filter(|unit| !unit.contains('$')) {
-                Some(unit) => Scope::Unit(format!("{}/{unit}", makefile.folder)),
-                None => Scope::Folder(makefile.folder.clone()),
+                Some(unit) => FlagUnits::Unit(format!("{}/{unit}", makefile.folder)),
+                None => FlagUnits::Folder(makefile.folder.clone()),
             }
         };
         let mut words = flags.split_whitespace();

@@ -5,6 +5,7 @@
 //! not settle leads to every file whose path ends like it. Users read the few files that remain.
 
 use crate::paste::Paste;
+use crate::search_path::{ends_like, settled, tail, Resolver};
 use crate::tree::{BuildTree, TreeError};
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
@@ -21,15 +22,6 @@ const BUCKETS: usize = 1 << BUCKET_BITS;
 const NAMED_FILE_LIMIT: usize = 2000;
 /// The folders that hold nothing of the deployed x86 kernel.
 const FOREIGN: [&str; 7] = ["Documentation", "samples", "scripts", "tools", "rust", "debian", "usr"];
-/// Where `#include <…>` looks, in this order.
-const SYSTEM: [&str; 6] = [
-    "arch/x86/include/",
-    "arch/x86/include/generated/",
-    "include/",
-    "arch/x86/include/uapi/",
-    "arch/x86/include/generated/uapi/",
-    "include/uapi/",
-];
 /// Included into every unit by the command line.
 const FORCED: [&str; 3] =
     ["include/linux/compiler-version.h", "include/linux/kconfig.h", "include/linux/compiler_types.h"];
@@ -375,68 +367,6 @@ fn files(root: &Path) -> std::io::Result<Vec<String>> {
 fn source_name(path: &str) -> bool {
     let extension = path.rsplit_once('.').map_or("", |(_, e)| e);
     matches!(extension, "c" | "h" | "S" | "inc" | "def" | "uc" | "lds")
-}
-
-/// Turns include directives into files.
-pub(crate) struct Resolver<'a> {
-    numbers: HashMap<&'a str, FileNo>,
-    by_name: HashMap<&'a str, Vec<FileNo>>,
-    paths: &'a [String],
-}
-
-impl<'a> Resolver<'a> {
-    fn new(paths: &'a [String]) -> Self {
-        let numbers = paths.iter().enumerate().map(|(n, p)| (p.as_str(), n as FileNo)).collect();
-        let mut by_name: HashMap<&str, Vec<FileNo>> = HashMap::new();
-        for (n, path) in paths.iter().enumerate() {
-            by_name.entry(path.rsplit('/').next().unwrap_or(path)).or_default().push(n as FileNo);
-        }
-        Resolver { numbers, by_name, paths }
-    }
-
-    pub fn resolve(&self, from: &str, quoted: bool, target: &str) -> Vec<FileNo> {
-        if let Some(file) = settled(from, quoted, target, |path| self.numbers.get(path).copied()) {
-            return vec![file];
-        }
-        self.like(target)
-    }
-
-    /// Every file whose path ends like `target`.
-    pub fn like(&self, target: &str) -> Vec<FileNo> {
-        let tail = tail(target);
-        let named = self.by_name.get(tail.rsplit('/').next().unwrap_or(&tail));
-        named.into_iter().flatten().copied().filter(|&n| ends_like(&self.paths[n as usize], &tail)).collect()
-    }
-}
-
-/// The file that an include directive means, when its own folder or the standard search path has it.
-fn settled(from: &str, quoted: bool, target: &str, number: impl Fn(&str) -> Option<FileNo>) -> Option<FileNo> {
-    let dir = from.rsplit_once('/').map_or("", |(dir, _)| dir);
-    let own = || normalise(&format!("{dir}/{target}")).and_then(|path| number(&path));
-    let beside = if quoted { own() } else { None };
-    beside.or_else(|| SYSTEM.iter().find_map(|dir| number(&format!("{dir}{target}"))))
-}
-
-/// A target without what only the including folder could make sense of.
-fn tail(target: &str) -> String {
-    target.split('/').filter(|p| !matches!(*p, "." | "..")).collect::<Vec<_>>().join("/")
-}
-
-fn ends_like(path: &str, tail: &str) -> bool {
-    path.strip_suffix(tail).is_some_and(|dir| dir.is_empty() || dir.ends_with('/'))
-}
-
-/// Resolves `.` and `..` in a path as text; `None` when it leaves the tree.
-pub(crate) fn normalise(path: &str) -> Option<String> {
-    let mut parts: Vec<&str> = Vec::new();
-    for part in path.split('/') {
-        match part {
-            "" | "." => {}
-            ".." => drop(parts.pop()?),
-            part => parts.push(part),
-        }
-    }
-    Some(parts.join("/"))
 }
 
 fn write(root: &Path, out: &mut impl Write) -> std::io::Result<()> {

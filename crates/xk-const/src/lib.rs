@@ -28,6 +28,7 @@ mod resolve;
 mod role;
 mod scan;
 mod scope;
+mod search_path;
 mod spec;
 mod survey;
 mod token;

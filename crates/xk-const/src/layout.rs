@@ -5,6 +5,7 @@
 use crate::build::{build_with, BuildError};
 use crate::resolve::Constant;
 use crate::tree::{BuildTree, Unit};
+use crate::unreadable::{relocate, Unreadable};
 use gimli::{AttributeValue, DebuggingInformationEntry, Dwarf, EndianSlice, LittleEndian, UnitOffset};
 use object::{Object, ObjectSection, ObjectSymbol, RelocationTarget, SymbolKind};
 use std::collections::BTreeMap;
@@ -43,7 +44,8 @@ pub enum LayoutError {
         /// The object.
         path: PathBuf,
         /// What is wrong.
-        why: String,
+        #[source]
+        why: Unreadable,
     },
 }
 
@@ -57,7 +59,7 @@ pub fn layout_sensitive(
 ) -> Result<Vec<LayoutChange>, LayoutError> {
     let layouts = |value| -> Result<Layouts, LayoutError> {
         let path = build_with(tree, constant, unit, value, out_dir, &DEBUG)?;
-        let bytes = std::fs::read(&path).map_err(|e| LayoutError::Object { path: path.clone(), why: e.to_string() })?;
+        let bytes = std::fs::read(&path).map_err(|e| LayoutError::Object { path: path.clone(), why: e.into() })?;
         layouts_of(&bytes).map_err(|why| LayoutError::Object { path, why })
     };
     Ok(changes(&layouts(constant.default)?, &layouts(value)?))
@@ -96,8 +98,8 @@ fn changes(before: &Layouts, after: &Layouts) -> Vec<LayoutChange> {
 
 type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
-fn layouts_of(bytes: &[u8]) -> Result<Layouts, String> {
-    let file = object::File::parse(bytes).map_err(|e| e.to_string())?;
+fn layouts_of(bytes: &[u8]) -> Result<Layouts, Unreadable> {
+    let file = object::File::parse(bytes)?;
     let mut layouts = Layouts::new();
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     for symbol in file.symbols().filter(|s| s.kind() == SymbolKind::Data && s.size() > 0) {
@@ -113,31 +115,28 @@ fn layouts_of(bytes: &[u8]) -> Result<Layouts, String> {
     let dwarf = sections.borrow(|section| EndianSlice::new(section, LittleEndian));
     let mut units = dwarf.units();
     let mut any = false;
-    while let Some(header) = units.next().map_err(|e| e.to_string())? {
+    while let Some(header) = units.next()? {
         any = true;
-        let unit = dwarf.unit(header).map_err(|e| e.to_string())?;
-        Reader { dwarf: &dwarf, unit: &unit }.collect(&mut layouts).map_err(|e| e.to_string())?;
+        let unit = dwarf.unit(header)?;
+        Reader { dwarf: &dwarf, unit: &unit }.collect(&mut layouts)?;
     }
     if any {
         Ok(layouts)
     } else {
-        Err("there is no debug information; the compiler ignored -g".to_owned())
+        Err(Unreadable::NoDebugInfo)
     }
 }
 
 /// A debug section with its relocations applied: in an unlinked object, references between
 /// sections are only in the relocations.
-fn relocated(file: &object::File<'_>, name: &str) -> Result<Vec<u8>, String> {
+fn relocated(file: &object::File<'_>, name: &str) -> Result<Vec<u8>, Unreadable> {
     let Some(section) = file.section_by_name(name) else { return Ok(Vec::new()) };
-    let mut data = section.data().map_err(|e| e.to_string())?.to_vec();
+    let mut data = section.data()?.to_vec();
     for (offset, relocation) in section.relocations() {
         let RelocationTarget::Symbol(symbol) = relocation.target() else { continue };
-        let symbol = file.symbol_by_index(symbol).map_err(|e| e.to_string())?;
+        let symbol = file.symbol_by_index(symbol)?;
         let value = symbol.address().wrapping_add_signed(relocation.addend());
-        let width = usize::from(relocation.size() / 8);
-        let at = usize::try_from(offset).map_err(|e| e.to_string())?;
-        let target = data.get_mut(at..at + width).ok_or("a relocation lies outside its section")?;
-        target.copy_from_slice(value.to_le_bytes().get(..width).ok_or("a relocation is too wide")?);
+        relocate(&mut data, name, offset, relocation.size(), value)?;
     }
     Ok(data)
 }

@@ -8,6 +8,7 @@
 use crate::build::{build_with, BuildError};
 use crate::resolve::Constant;
 use crate::tree::{BuildTree, Unit};
+use crate::unreadable::{relocate, Unreadable};
 use gimli::{
     AttributeValue, BaseAddresses, CfaRule, DebugFrame, DebuggingInformationEntry, Dwarf, EndianSlice, EntriesTreeNode,
     Expression, LittleEndian, Operation, UnitOffset, UnwindContext, UnwindSection,
@@ -74,7 +75,8 @@ pub enum VariablesError {
         /// The object.
         path: PathBuf,
         /// What is wrong.
-        why: String,
+        #[source]
+        why: Unreadable,
     },
 }
 
@@ -90,15 +92,15 @@ pub fn variables(
     points: &[Point],
 ) -> Result<Vec<Vec<Variable>>, VariablesError> {
     let path = build_with(tree, constant, unit, constant.default, out_dir, &DEBUG)?;
-    let wrong = |why: String| VariablesError::Object { path: path.clone(), why };
-    let bytes = std::fs::read(&path).map_err(|error| wrong(error.to_string()))?;
-    let file = object::File::parse(&*bytes).map_err(|error| wrong(error.to_string()))?;
+    let wrong = |why: Unreadable| VariablesError::Object { path: path.clone(), why };
+    let bytes = std::fs::read(&path).map_err(|error| wrong(error.into()))?;
+    let file = object::File::parse(&*bytes).map_err(|error| wrong(error.into()))?;
     points.iter().map(|point| at(&file, point).map_err(&wrong)).collect()
 }
 
 type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
-fn at(file: &object::File<'_>, point: &Point) -> Result<Vec<Variable>, String> {
+fn at(file: &object::File<'_>, point: &Point) -> Result<Vec<Variable>, Unreadable> {
     let function = find(file, point)?;
     let base = section_base(function.section().index());
     let pc = base + function.address() + u64::from(point.offset);
@@ -108,10 +110,10 @@ fn at(file: &object::File<'_>, point: &Point) -> Result<Vec<Variable>, String> {
     let frames = relocated(file, ".debug_frame")?;
     let cfa = cfa_at(&frames, pc);
     let mut units = dwarf.units();
-    while let Some(header) = units.next().map_err(|error| error.to_string())? {
-        let unit = dwarf.unit(header).map_err(|error| error.to_string())?;
+    while let Some(header) = units.next()? {
+        let unit = dwarf.unit(header)?;
         let mut reader = Reader { dwarf: &dwarf, unit: &unit, pc, cfa, found: Vec::new() };
-        reader.unit().map_err(|error| error.to_string())?;
+        reader.unit()?;
         if !reader.found.is_empty() {
             return Ok(reader.found);
         }
@@ -120,7 +122,7 @@ fn at(file: &object::File<'_>, point: &Point) -> Result<Vec<Variable>, String> {
 }
 
 /// The function of the point, if it is what was analysed.
-fn find<'d, 'f>(file: &'f object::File<'d>, point: &Point) -> Result<Found<'d, 'f>, String> {
+fn find<'d, 'f>(file: &'f object::File<'d>, point: &Point) -> Result<Found<'d, 'f>, Unreadable> {
     let named = file.symbols().filter(|symbol| symbol.name() == Ok(&point.symbol));
     for symbol in named {
         let Some(section) = symbol.section_index().and_then(|index| file.section_by_index(index).ok()) else {
@@ -134,7 +136,7 @@ fn find<'d, 'f>(file: &'f object::File<'d>, point: &Point) -> Result<Found<'d, '
             return Ok(Found { section, address: symbol.address() });
         }
     }
-    Err(format!("{} with debug information is not the code that was analysed", point.symbol))
+    Err(Unreadable::OtherCode { symbol: point.symbol.clone() })
 }
 
 struct Found<'d, 'f> {
@@ -158,21 +160,18 @@ fn section_base(index: object::SectionIndex) -> u64 {
 }
 
 /// A debug section with its relocations applied.
-fn relocated(file: &object::File<'_>, name: &str) -> Result<Vec<u8>, String> {
+fn relocated(file: &object::File<'_>, name: &str) -> Result<Vec<u8>, Unreadable> {
     let Some(section) = file.section_by_name(name) else { return Ok(Vec::new()) };
-    let mut data = section.data().map_err(|error| error.to_string())?.to_vec();
+    let mut data = section.data()?.to_vec();
     for (offset, relocation) in section.relocations() {
         let RelocationTarget::Symbol(symbol) = relocation.target() else { continue };
-        let symbol = file.symbol_by_index(symbol).map_err(|error| error.to_string())?;
+        let symbol = file.symbol_by_index(symbol)?;
         let code = symbol
             .section_index()
             .filter(|&index| file.section_by_index(index).is_ok_and(|section| section.kind() == SectionKind::Text));
         let base = code.map_or(0, section_base);
         let value = base.wrapping_add(symbol.address()).wrapping_add_signed(relocation.addend());
-        let width = usize::from(relocation.size() / 8);
-        let at = usize::try_from(offset).map_err(|error| error.to_string())?;
-        let target = data.get_mut(at..at + width).ok_or("a relocation lies outside its section")?;
-        target.copy_from_slice(value.to_le_bytes().get(..width).ok_or("a relocation is too wide")?);
+        relocate(&mut data, name, offset, relocation.size(), value)?;
     }
     Ok(data)
 }
@@ -433,7 +432,7 @@ mod tests {
         let (bytes, offset) = compiled();
         let file = object::File::parse(&*bytes).unwrap();
         let point = |byte: u8| Point { symbol: "probe".into(), offset, bytes: vec![byte; 8], mask: vec![0xff; 8] };
-        assert!(at(&file, &point(0xcc)).unwrap_err().contains("is not the code that was analysed"));
+        assert!(at(&file, &point(0xcc)).unwrap_err().to_string().contains("is not the code that was analysed"));
         assert!(at(&file, &Point { symbol: "none".into(), ..point(0) }).is_err());
     }
 }

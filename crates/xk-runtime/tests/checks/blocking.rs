@@ -92,8 +92,8 @@ pub fn ten_thousand_threads_are_not_stopped_for_one_that_is_inside() {
     assert_eq!((done.unwrap().stops, after.number - before.number), (1, 1));
     let (stopped, time) = (after.total - before.total, after.since - before.since);
     println!("10,000 threads: stopped for {stopped:?} of {time:?}, {} stacks", after.stacks - before.stacks);
-    // The number and the stacks bound the work of stops. How long the one stop takes depends on the host.
-    assert!(time >= WATCHED, "{time:?}");
+    // The promise is 0.1 % of the time. A busy host may stretch the one stop, but not tenfold.
+    assert!(time >= WATCHED && stopped * 100 <= time, "{stopped:?} of {time:?}");
     // How long a stop is depends on whom it looks at: those who have run since the look before it.
     assert!(after.stacks - before.stacks <= 100, "{} stacks", after.stacks - before.stacks);
 

@@ -8,8 +8,9 @@ mod module;
 mod sensors;
 mod target;
 mod text;
+mod variables;
 
-use std::collections::BTreeMap;
+use std::fmt;
 use std::fs;
 use std::ops::Range as Span;
 use std::path::{Path, PathBuf};
@@ -19,12 +20,14 @@ use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
 use crate::knob::Plain;
-use crate::levels;
 use crate::modules::Modules;
 use crate::sensor::Sensor;
 use crate::{Constraint, Error, Target, Value};
 use sensors::{bottleneck, sensors};
 use target::targets;
+use text::DomainError;
+use variables::substitute;
+pub use variables::{VariableError, Variables};
 
 /// The version of the schema that this program reads.
 pub const SCHEMA: u32 = 1;
@@ -276,26 +279,33 @@ struct Subsystem {
     bottleneck: Option<Bottleneck>,
 }
 
-/// What a subsystem's variables are.
-pub type Variables = BTreeMap<String, String>;
-
 /// The sensors of a subsystem.
 ///
 /// # Errors
 /// [`Error::Description`], [`Error::Io`], [`Error::Machine`].
 pub fn sensors_of(name: &str, with: &Variables, folders: &[PathBuf]) -> Result<Vec<Sensor>, Error> {
-    let source = Source::read(&find(name, folders).map_err(Error::Machine)?)?;
+    let source = Source::read(&find(name, folders).map_err(|error| Error::Machine(error.to_string()))?)?;
     let subsystem: text::Subsystem = source.parse()?;
     source.check_schema(&subsystem.schema)?;
     sensors(&source, &subsystem.sensor, with)
 }
 
+/// No folder has a file for a subsystem.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no subsystem `{name}` (looked for {})", looked.join(", "))]
+pub struct NoSubsystem {
+    /// Its name.
+    pub name: String,
+    /// The files that were looked for.
+    pub looked: Vec<String>,
+}
+
 /// The file of a subsystem.
-fn find(name: &str, folders: &[PathBuf]) -> Result<PathBuf, String> {
+fn find(name: &str, folders: &[PathBuf]) -> Result<PathBuf, NoSubsystem> {
     let candidates = folders.iter().map(|folder| folder.join(format!("{name}.toml")));
-    candidates.clone().find(|file| file.exists()).ok_or_else(|| {
-        let looked: Vec<String> = candidates.map(|file| file.display().to_string()).collect();
-        format!("there is no subsystem `{name}` (looked for {})", looked.join(", "))
+    candidates.clone().find(|file| file.exists()).ok_or_else(|| NoSubsystem {
+        name: name.to_owned(),
+        looked: candidates.map(|file| file.display().to_string()).collect(),
     })
 }
 
@@ -309,7 +319,7 @@ fn subsystem(
     if let Some(place) = name.get_ref().strip_prefix(module::PREFIX) {
         return module::subsystem(search, name.span(), place, modules);
     }
-    let file = find(name.get_ref(), folders).map_err(|message| search.error(name.span(), message))?;
+    let file = find(name.get_ref(), folders).map_err(|error| search.error(name.span(), error.to_string()))?;
     let source = Source::read(&file)?;
     let subsystem: text::Subsystem = source.parse()?;
     source.check_schema(&subsystem.schema)?;
@@ -348,53 +358,36 @@ fn parameter(
     let place = source.place(text.span());
     let text = text.get_ref();
     let name = text.name.get_ref();
-    let wrong = |message: String| place.error(format!("parameter `{name}`: {message}"));
-    let backing = text.backing(|text| substitute(text, with)).map_err(wrong)?;
+    let wrong = |message: &dyn fmt::Display| place.error(format!("parameter `{name}`: {message}"));
+    let backing = text.backing(|text| substitute(text, with)).map_err(|error| wrong(&error))?;
     let described = match &backing {
-        Backing::Module(place) => Some(modules.look().and_then(|all| all.parameter(place).cloned()).map_err(wrong)?),
+        Backing::Module(place) => {
+            let found = modules.look().and_then(|all| all.parameter(place).cloned());
+            Some(found.map_err(|error| wrong(&error))?)
+        }
         _ => None,
     };
     let described = described.as_ref();
     let domain = match described.filter(|_| !text.has_values()) {
-        Some(described) => module::domain(described),
+        Some(described) => module::domain(described).map_err(DomainError::from),
         None => text.domain(),
     };
     let settle = text.settle.as_ref().map(|settle| duration(source, settle)).transpose()?;
     let only_if = match text.only_if.as_ref().map(|only| only.iter().collect::<Vec<_>>()).as_deref() {
         None => None,
         Some([(other, values)]) => Some(((*other).clone(), values.list())),
-        Some(_) => {
-            return Err(wrong("`only_if` names one other parameter: `only_if = { scheduler = \"bfq\" }`".into()))
-        }
+        Some(_) => return Err(wrong(&"`only_if` names one other parameter: `only_if = { scheduler = \"bfq\" }`")),
     };
     Ok(Parameter {
         name: name.clone(),
         backing,
-        domain: domain.map_err(wrong)?,
+        domain: domain.map_err(|error| wrong(&error))?,
         only_if,
         default: text.default.clone(),
         settle: settle.or(described.map(|one| one.settle)).unwrap_or_default(),
         at_end: text.at_end.or(described.map(module::at_end)).unwrap_or(AtEnd::Keep),
         place,
     })
-}
-
-/// Replaces `{disk}` by what the search says.
-fn substitute(text: &str, with: &Variables) -> Result<String, String> {
-    let mut result = String::new();
-    let mut rest = text;
-    while let Some((before, behind)) = rest.split_once('{') {
-        let Some((name, behind)) = behind.split_once('}') else { break };
-        let Some(value) = with.get(name) else {
-            return Err(format!("`{{{name}}}` is not given in `with`"));
-        };
-        if value.contains('/') || value.contains("..") {
-            return Err(format!("{name} = \"{value}\" must be a plain name, without `/`"));
-        }
-        result = result + before + value;
-        rest = behind;
-    }
-    Ok(result + rest)
 }
 
 /// Leaves those that the search names, in its order.
@@ -484,11 +477,6 @@ fn duration(source: &Source, text: &Spanned<String>) -> Result<Duration, Error> 
     milliseconds
         .map(Duration::from_millis)
         .ok_or_else(|| source.error(text.span(), format!("`{word}` is no time; write for example 200ms, 5s or 2m")))
-}
-
-/// Numbers from a description.
-pub(crate) fn numbers(min: i64, max: i64, steps: levels::Steps, step: i64) -> Result<Vec<Value>, String> {
-    levels::numbers(min, max, steps, step)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@
 
 mod key;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::Path;
@@ -18,9 +18,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::session::Place;
 use crate::store::{Context, Forbidden, Remembrance, Store};
-use crate::Error;
+use crate::{Error, Value};
 
-pub use key::{Keys, PublicKey};
+pub use key::{KeyError, Keys, PublicKey};
 
 /// What the files call themselves.
 const FORMAT: &str = "xk tuner memories";
@@ -61,6 +61,36 @@ pub struct Imported {
     pub known: usize,
     /// Why the others were not taken, each reason once.
     pub refused: Vec<String>,
+}
+
+/// Why one entry of a file is not taken.
+#[derive(Debug, thiserror::Error)]
+#[error("search `{search}`: {why}")]
+struct Refusal {
+    search: String,
+    why: Unfit,
+}
+
+/// What does not fit this machine.
+#[derive(Debug, thiserror::Error)]
+enum Unfit {
+    /// No search of this machine has the name.
+    #[error("is another search")]
+    Search,
+    /// It was measured somewhere else.
+    #[error("is of another {what}: {theirs}; here it is {ours}")]
+    Other { what: &'static str, theirs: String, ours: String },
+    /// The effect is not a positive number.
+    #[error("an effect of {0} is none")]
+    Effect(f64),
+    /// A knob or a value does not exist here.
+    #[error("this machine cannot set {}", listed(.0))]
+    Setting(BTreeMap<String, Value>),
+}
+
+fn listed(setting: &BTreeMap<String, Value>) -> String {
+    let pairs: Vec<String> = setting.iter().map(|(name, value)| format!("{name} = {value}")).collect();
+    pairs.join(", ")
 }
 
 /// The bytes that are signed: those of no other format or version can be taken for them.
@@ -110,7 +140,7 @@ pub fn import(store: &Store, keys: &Keys, places: &[Place], file: &Path) -> Resu
             Ok(()) if store.import(&one)? => imported.taken += 1,
             Ok(()) => imported.known += 1,
             Err(why) => {
-                refused.insert(why);
+                refused.insert(why.to_string());
             }
         }
     }
@@ -119,7 +149,7 @@ pub fn import(store: &Store, keys: &Keys, places: &[Place], file: &Path) -> Resu
             Ok(()) if store.import_forbidden(&one)? => imported.forbidden += 1,
             Ok(()) => imported.known += 1,
             Err(why) => {
-                refused.insert(why);
+                refused.insert(why.to_string());
             }
         }
     }
@@ -145,7 +175,7 @@ fn open(keys: &Keys, file: &Path) -> Result<(Content, PublicKey), Error> {
         );
         return Err(wrong(file, what));
     }
-    let key: PublicKey = envelope.key.parse().map_err(|why| wrong(file, format!("its key: {why}")))?;
+    let key: PublicKey = envelope.key.parse().map_err(|why: KeyError| wrong(file, format!("its key: {why}")))?;
     let seal = unhex(&envelope.signature).ok_or_else(|| wrong(file, "its signature is no signature".into()))?;
     // Altered is the worse of the two, and said first.
     key.verify(&signed(&envelope.content), &Seal::from_bytes(&seal))
@@ -169,10 +199,11 @@ fn fits(
     places: &[Place],
     name: &str,
     context: &Context,
-    sensible: impl Fn(&Place) -> Result<(), String>,
-) -> Result<(), String> {
+    sensible: impl Fn(&Place) -> Result<(), Unfit>,
+) -> Result<(), Refusal> {
+    let refused = |why| Refusal { search: name.to_owned(), why };
     let Some(place) = places.iter().find(|place| place.name == name) else {
-        return Err(format!("search `{name}`: is another search"));
+        return Err(refused(Unfit::Search));
     };
     let here = &place.context;
     for (what, theirs, ours) in [
@@ -181,20 +212,19 @@ fn fits(
         ("description (parameters, values, guards, target)", &context.schema, &here.schema),
     ] {
         if theirs != ours {
-            return Err(format!("search `{name}`: is of another {what}: {theirs}; here it is {ours}"));
+            return Err(refused(Unfit::Other { what, theirs: theirs.clone(), ours: ours.clone() }));
         }
     }
-    sensible(place).map_err(|why| format!("search `{name}`: {why}"))
+    sensible(place).map_err(refused)
 }
 
 /// Whether this machine can set it, and its numbers are numbers.
-fn sensible(place: &Place, one: &Remembrance) -> Result<(), String> {
+fn sensible(place: &Place, one: &Remembrance) -> Result<(), Unfit> {
     if !one.effect.is_finite() || one.effect <= 0.0 {
-        return Err(format!("an effect of {} is none", one.effect));
+        return Err(Unfit::Effect(one.effect));
     }
     if place.point_of(&one.setting).is_none() {
-        let setting: Vec<String> = one.setting.iter().map(|(name, value)| format!("{name} = {value}")).collect();
-        return Err(format!("this machine cannot set {}", setting.join(", ")));
+        return Err(Unfit::Setting(one.setting.clone()));
     }
     Ok(())
 }

@@ -22,20 +22,48 @@ pub enum Steps {
     Exponential,
 }
 
+/// Why a range has no levels.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RangeError {
+    /// The range is empty.
+    #[error("min = {min} is greater than max = {max}")]
+    Empty {
+        /// The smallest value.
+        min: i64,
+        /// The largest value.
+        max: i64,
+    },
+    /// A step that never reaches the next value.
+    #[error("step = {0}: linear steps add at least 1")]
+    LinearStep(i64),
+    /// A factor that never reaches the next value.
+    #[error("step = {0}: exponential steps multiply by 2 or more")]
+    ExponentialStep(i64),
+    /// A product of a negative number does not grow.
+    #[error("min = {0}: exponential steps cannot start below 0")]
+    BelowZero(i64),
+    /// More levels than a search can try.
+    #[error("the range from {min} to {max} has more than {MOST} values: use larger steps")]
+    TooMany {
+        /// The smallest value.
+        min: i64,
+        /// The largest value.
+        max: i64,
+    },
+}
+
 /// The levels from `min` to `max`, both included; `step` is added, or multiplied by.
 ///
 /// # Errors
-/// A sentence.
-pub fn numbers(min: i64, max: i64, steps: Steps, step: i64) -> Result<Vec<Value>, String> {
+/// [`RangeError`].
+pub fn numbers(min: i64, max: i64, steps: Steps, step: i64) -> Result<Vec<Value>, RangeError> {
     if min > max {
-        return Err(format!("min = {min} is greater than max = {max}"));
+        return Err(RangeError::Empty { min, max });
     }
     let next: Box<dyn Fn(i64) -> Option<i64>> = match steps {
-        Steps::Linear if step < 1 => return Err(format!("step = {step}: linear steps add at least 1")),
-        Steps::Exponential if step < 2 => {
-            return Err(format!("step = {step}: exponential steps multiply by 2 or more"))
-        }
-        Steps::Exponential if min < 0 => return Err(format!("min = {min}: exponential steps cannot start below 0")),
+        Steps::Linear if step < 1 => return Err(RangeError::LinearStep(step)),
+        Steps::Exponential if step < 2 => return Err(RangeError::ExponentialStep(step)),
+        Steps::Exponential if min < 0 => return Err(RangeError::BelowZero(min)),
         Steps::Linear => Box::new(move |value| value.checked_add(step)),
         // Nothing is twice nothing.
         Steps::Exponential => Box::new(move |value| if value == 0 { Some(1) } else { value.checked_mul(step) }),
@@ -44,7 +72,7 @@ pub fn numbers(min: i64, max: i64, steps: Steps, step: i64) -> Result<Vec<Value>
     let mut value = min;
     while let Some(following) = next(value).filter(|&following| following < max) {
         if levels.len() == MOST {
-            return Err(format!("from {min} to {max} are more than {MOST} values: take larger steps"));
+            return Err(RangeError::TooMany { min, max });
         }
         levels.push(following);
         value = following;
@@ -105,11 +133,11 @@ mod tests {
 
     #[test]
     fn ranges_without_values_are_refused() {
-        assert!(numbers(2, 1, Steps::Linear, 1).unwrap_err().contains("greater"));
+        assert!(numbers(2, 1, Steps::Linear, 1).unwrap_err().to_string().contains("greater"));
         assert!(numbers(0, 9, Steps::Linear, 0).is_err());
         assert!(numbers(1, 9, Steps::Exponential, 1).is_err());
         assert!(numbers(-1, 9, Steps::Exponential, 2).is_err());
-        assert!(numbers(0, i64::MAX, Steps::Linear, 1).unwrap_err().contains("larger steps"));
+        assert!(numbers(0, i64::MAX, Steps::Linear, 1).unwrap_err().to_string().contains("larger steps"));
     }
 
     #[test]

@@ -1,11 +1,14 @@
 //! What loaded modules describe for a tuner: parameters, and meters (`docs/module-api.md`).
 //!
-//! In: names, `MODULE:NAME`. Out: the description, or a sentence. The kernel is behind [`Modules`], so that
-//! descriptions are understood without one.
+//! In: names, `MODULE:NAME`. Out: the description, or a [`ModuleError`]. [`Modules`] hides the kernel, so
+//! that tests read descriptions without one.
 
-use xk_runtime::{Meter, Parameter, ParameterDevice};
+use std::fmt;
 
-use crate::{levels, Steps, Value};
+use xk_runtime::{Meter, Parameter, ParameterDevice, ParameterError};
+
+use crate::levels::{self, RangeError};
+use crate::{Steps, Value};
 
 /// Everything that is described now.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -16,13 +19,72 @@ pub struct Described {
     pub meters: Vec<Meter>,
 }
 
+/// A text that is not `MODULE:NAME`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not MODULE:NAME")]
+pub struct PlaceError(
+    /// The text.
+    pub String,
+);
+
+/// What a module can describe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A parameter.
+    Parameter,
+    /// A meter.
+    Meter,
+    /// A subsystem.
+    Subsystem,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Parameter => "parameter",
+            Self::Meter => "meter",
+            Self::Subsystem => "subsystem",
+        })
+    }
+}
+
+/// Why a description of a module was not found.
+#[derive(Debug, thiserror::Error)]
+pub enum ModuleError {
+    /// xk_tunable.ko does not answer.
+    #[error(transparent)]
+    Device(#[from] ParameterError),
+    /// The name is not `MODULE:NAME`.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    /// No loaded module describes it.
+    #[error("no loaded module describes a {kind} `{place}`{}", advice(known))]
+    Absent {
+        /// What was looked for.
+        kind: Kind,
+        /// Its name, as the description gives it.
+        place: String,
+        /// The names that modules describe, if they are listed.
+        known: Vec<String>,
+    },
+}
+
+fn advice(known: &[String]) -> String {
+    match known {
+        [] => ": `xk tune parameters` lists what loaded modules describe; the kernel log says which descriptions \
+               were refused"
+            .into(),
+        _ => format!("; there are: {}", known.join(", ")),
+    }
+}
+
 /// Who knows what loaded modules describe.
 pub trait Modules {
-    /// Looks.
+    /// Everything that loaded modules describe now.
     ///
     /// # Errors
-    /// A sentence.
-    fn look(&self) -> Result<Described, String>;
+    /// [`ModuleError::Device`].
+    fn look(&self) -> Result<Described, ModuleError>;
 }
 
 /// The running kernel.
@@ -30,66 +92,55 @@ pub trait Modules {
 pub struct Kernel;
 
 impl Modules for Kernel {
-    fn look(&self) -> Result<Described, String> {
-        let device = ParameterDevice::open_to_read().map_err(|error| error.to_string())?;
-        let parameters = device.parameters().map_err(|error| error.to_string())?;
-        let meters = device.meters().map_err(|error| error.to_string())?;
-        Ok(Described { parameters, meters })
+    fn look(&self) -> Result<Described, ModuleError> {
+        let device = ParameterDevice::open_to_read()?;
+        Ok(Described { parameters: device.parameters()?, meters: device.meters()? })
     }
 }
 
 /// `MODULE:NAME`, taken apart; the kernel writes `_` where a file of a module may have `-`.
 ///
 /// # Errors
-/// A sentence.
-pub fn split(place: &str) -> Result<(String, String), String> {
+/// [`PlaceError`].
+pub fn split(place: &str) -> Result<(String, String), PlaceError> {
     match place.split_once(':') {
         Some((module, name)) if !module.is_empty() && !name.is_empty() && !name.contains(':') => {
             Ok((module.replace('-', "_"), name.to_owned()))
         }
-        _ => Err(format!("`{place}` is not MODULE:NAME")),
+        _ => Err(PlaceError(place.to_owned())),
     }
 }
 
-/// What to do when something is not described.
-const ADVICE: &str =
-    "`xk tune parameters` lists what loaded modules describe, and the kernel's log says what of it was \
-                      refused";
-
-fn absent(what: &str, place: &str, known: &[String]) -> String {
-    match known {
-        [] => format!("no loaded module describes a {what} `{place}`: {ADVICE}"),
-        _ => format!("no loaded module describes a {what} `{place}`; there are: {}", known.join(", ")),
-    }
+fn absent(kind: Kind, place: &str, known: Vec<String>) -> ModuleError {
+    ModuleError::Absent { kind, place: place.to_owned(), known }
 }
 
 impl Described {
     /// The parameter `MODULE:NAME`.
     ///
     /// # Errors
-    /// A sentence.
-    pub fn parameter(&self, place: &str) -> Result<&Parameter, String> {
+    /// [`ModuleError::Place`], [`ModuleError::Absent`].
+    pub fn parameter(&self, place: &str) -> Result<&Parameter, ModuleError> {
         let (module, name) = split(place)?;
         let found = self.parameters.iter().find(|one| one.module == module && one.name == name);
-        let known = || self.parameters.iter().map(place_of).collect::<Vec<_>>();
-        found.ok_or_else(|| absent("parameter", place, &known()))
+        found.ok_or_else(|| absent(Kind::Parameter, place, self.parameters.iter().map(place_of).collect()))
     }
 
     /// The meter `MODULE:NAME`.
     ///
     /// # Errors
-    /// A sentence.
-    pub fn meter(&self, place: &str) -> Result<&Meter, String> {
+    /// [`ModuleError::Place`], [`ModuleError::Absent`].
+    pub fn meter(&self, place: &str) -> Result<&Meter, ModuleError> {
         let (module, name) = split(place)?;
         let found = self.meters.iter().find(|one| one.module == module && one.name == name);
-        found.ok_or_else(|| absent("meter", place, &[]))
+        found.ok_or_else(|| absent(Kind::Meter, place, Vec::new()))
     }
 
     /// The parameters and meters of the subsystem `MODULE:NAME`.
     ///
     /// # Errors
-    /// A sentence.
-    pub fn subsystem(&self, place: &str) -> Result<Self, String> {
+    /// [`ModuleError::Place`], [`ModuleError::Absent`].
+    pub fn subsystem(&self, place: &str) -> Result<Self, ModuleError> {
         let (module, name) = split(place)?;
         let parameters = self.parameters.iter().filter(|one| one.module == module && one.subsystem == name);
         let meters = self.meters.iter().filter(|one| one.module == module && one.subsystem == name);
@@ -100,7 +151,7 @@ impl Described {
         let mut known: Vec<String> =
             self.parameters.iter().map(|one| format!("{}:{}", one.module, one.subsystem)).collect();
         known.dedup();
-        Err(absent("subsystem", place, &known))
+        Err(absent(Kind::Subsystem, place, known))
     }
 }
 
@@ -137,8 +188,8 @@ pub fn value(values: &xk_runtime::Values, number: i64) -> Value {
 /// All values that its developer thinks worth trying, and whether they are in order.
 ///
 /// # Errors
-/// A sentence: there are too many.
-pub fn values(values: &xk_runtime::Values) -> Result<(Vec<Value>, bool), String> {
+/// [`RangeError`].
+pub fn values(values: &xk_runtime::Values) -> Result<(Vec<Value>, bool), RangeError> {
     match values {
         xk_runtime::Values::Choices(words) => {
             Ok((words.iter().map(|word| Value::Words(word.clone())).collect(), false))

@@ -42,7 +42,7 @@ const COUNTABLE: usize = 1_000_000;
 /// As [`Machine::find`].
 pub fn plan(job: &Job, constants: &dyn Constants) -> Result<Plan, Error> {
     let (_, space) = Machine::find(&job.parameters, constants)?;
-    job.target.check().map_err(Error::Machine)?;
+    job.target.check().map_err(|error| Error::Machine(error.to_string()))?;
     let size = space.dimensions().iter().try_fold(1usize, |product, dimension| {
         product.checked_mul(dimension.levels.len()).filter(|&product| product <= COUNTABLE)
     });

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use counter::{check, of_module};
+pub(crate) use counter::{check, of_module, CounterError};
 pub use gauges::{Gauges, Snapshot};
 
 /// A sensor.

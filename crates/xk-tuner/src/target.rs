@@ -13,12 +13,12 @@ mod probe;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use crate::ebpf::is_one_function;
+use crate::ebpf::{is_one_function, FunctionError};
 use crate::history::{Goal, Objective};
 
 pub(crate) use command::kill;
-pub use endpoint::Endpoint;
-pub use exposition::Selector;
+pub use endpoint::{AddressError, Endpoint};
+pub use exposition::{ExpositionError, Selector, SelectorError};
 pub use probe::{Kind, Probe};
 
 /// What the number that leads is called, if it has no name; limits may always call it so.
@@ -168,13 +168,13 @@ impl Target {
     /// What can be found out before anything runs: whether the functions that are watched are there.
     ///
     /// # Errors
-    /// A sentence.
-    pub fn check(&self) -> Result<(), String> {
+    /// [`FunctionError`].
+    pub fn check(&self) -> Result<(), FunctionError> {
         let mut functions = self.probes.iter().filter_map(|probe| match &probe.endpoint {
             Endpoint::Function(name) => Some(name),
             _ => None,
         });
-        functions.try_for_each(|name| is_one_function(name).map_err(|error| error.to_string()))
+        functions.try_for_each(|name| is_one_function(name))
     }
 
     /// In words: searches with the same words, and the same goal, want the same.

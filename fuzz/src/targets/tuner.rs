@@ -8,7 +8,7 @@ use anyhow::{bail, Result};
 use tempfile::TempDir;
 use xk_tuner::description::{Domain, Job};
 use xk_tuner::exchange::{export, import, Imported, Keys};
-use xk_tuner::modules::{Described, Modules};
+use xk_tuner::modules::{Described, ModuleError, Modules};
 use xk_tuner::store::{Context, Store};
 use xk_tuner::target::Selector;
 use xk_tuner::{Signature, Value};
@@ -79,7 +79,7 @@ pub fn searches() -> Result<Vec<Vec<u8>>> {
 struct Nobody;
 
 impl Modules for Nobody {
-    fn look(&self) -> Result<Described, String> {
+    fn look(&self) -> Result<Described, ModuleError> {
         Ok(Described::default())
     }
 }

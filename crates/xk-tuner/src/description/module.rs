@@ -7,7 +7,8 @@ use xk_runtime::{Meter, Parameter as Described, Role};
 
 use super::{AtEnd, Backing, Bottleneck, Domain, Parameter, Place, Source, Subsystem};
 use crate::history::Goal;
-use crate::modules::{self, place_of, Modules};
+use crate::levels::RangeError;
+use crate::modules::{self, place_of, ModuleError, Modules};
 use crate::sensor::{self, Sensor};
 use crate::target::{Endpoint, Kind, Probe};
 use crate::Error;
@@ -22,8 +23,8 @@ pub(super) fn subsystem(
     name: &str,
     modules: &dyn Modules,
 ) -> Result<Subsystem, Error> {
-    let wrong = |message: String| source.error(span.clone(), message);
-    let found = modules.look().and_then(|all| all.subsystem(name)).map_err(wrong)?;
+    let found = modules.look().and_then(|all| all.subsystem(name));
+    let found = found.map_err(|error| source.error(span.clone(), error.to_string()))?;
     let parameter = |one: &Described| parameter(one, &found.parameters, source.place(span.clone()));
     let sensors = found.meters.iter().filter_map(|meter| match meter.role {
         Role::Sensor(similar) => Some(sensor(meter, meter.name.clone(), similar)),
@@ -63,7 +64,7 @@ fn parameter(described: &Described, all: &[Described], place: Place) -> Result<P
 }
 
 /// All values of it.
-pub(super) fn domain(described: &Described) -> Result<Domain, String> {
+pub(super) fn domain(described: &Described) -> Result<Domain, RangeError> {
     let (values, ordered) = modules::values(&described.values)?;
     Ok(if ordered { Domain::Numbers(values) } else { Domain::Choices(values) })
 }
@@ -82,15 +83,26 @@ fn sensor(meter: &Meter, name: String, similar: f64) -> Sensor {
     Sensor { name, of: vec![of], per: if meter.divided { vec![per] } else { vec![] }, similar, within: 0.0 }
 }
 
+/// Why a subsystem of a module gives no target.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NoTarget {
+    /// The subsystem was not found.
+    #[error(transparent)]
+    Module(#[from] ModuleError),
+    /// It describes no target.
+    #[error("the subsystem `{0}` has no target of its own: give another source of the number")]
+    None(String),
+}
+
 /// The target of the subsystem `MODULE:NAME`, which is called `name` in the search.
-pub(super) fn target(place: &str, name: &str, modules: &dyn Modules) -> Result<(Probe, Goal), String> {
+pub(super) fn target(place: &str, name: &str, modules: &dyn Modules) -> Result<(Probe, Goal), NoTarget> {
     let found = modules.look()?.subsystem(place)?;
     let target = found.meters.iter().find_map(|meter| match meter.role {
         Role::Target { rate, minimise } => Some((meter, rate, minimise)),
         _ => None,
     });
     let Some((meter, rate, minimise)) = target else {
-        return Err(format!("the subsystem `{place}` has no target of its own: give another source of the number"));
+        return Err(NoTarget::None(place.to_owned()));
     };
     let endpoint = Endpoint::Module(format!("{}:{}", meter.module, meter.name));
     let kind = if rate { Kind::Rate } else { Kind::Number };

@@ -3,8 +3,8 @@
 
 use toml::Spanned;
 
-use super::{substitute, text, Bottleneck, Source, Variables};
-use crate::sensor::{self, Sensor};
+use super::{substitute, text, Bottleneck, Source, VariableError, Variables};
+use crate::sensor::{self, CounterError, Sensor};
 use crate::Error;
 
 /// What tells workloads apart.
@@ -16,7 +16,7 @@ pub(super) fn sensors(
     let one = |spanned: &Spanned<text::Sensor>| {
         let text = spanned.get_ref();
         let wrong = |message: String| source.error(spanned.span(), format!("sensor `{}`: {message}", text.name));
-        let (of, per) = counters(&text.of, &text.per, with).map_err(wrong)?;
+        let (of, per) = counters(&text.of, &text.per, with).map_err(|error| wrong(error.to_string()))?;
         if !(0.0..=1.0).contains(&text.similar) {
             return Err(wrong(format!("similar = {} is no share, from 0 to 1", text.similar)));
         }
@@ -28,14 +28,28 @@ pub(super) fn sensors(
     texts.iter().map(one).collect()
 }
 
+/// Why a table does not name counters.
+#[derive(Debug, thiserror::Error)]
+enum CountersError {
+    #[error("`of` names no counter")]
+    None,
+    #[error(transparent)]
+    Counter(#[from] CounterError),
+    #[error(transparent)]
+    Variable(#[from] VariableError),
+}
+
 /// What is counted, and what it is divided by.
-fn counters(of: &[String], per: &[String], with: &Variables) -> Result<(Vec<String>, Vec<String>), String> {
-    let read = |list: &[String]| -> Result<Vec<String>, String> {
-        let one = |counter: &String| sensor::check(counter).and_then(|()| substitute(counter, with));
+fn counters(of: &[String], per: &[String], with: &Variables) -> Result<(Vec<String>, Vec<String>), CountersError> {
+    let read = |list: &[String]| -> Result<Vec<String>, CountersError> {
+        let one = |counter: &String| {
+            sensor::check(counter)?;
+            Ok(substitute(counter, with)?)
+        };
         list.iter().map(one).collect()
     };
     if of.is_empty() {
-        return Err("`of` names no counter".into());
+        return Err(CountersError::None);
     }
     Ok((read(of)?, read(per)?))
 }
@@ -49,7 +63,7 @@ pub(super) fn bottleneck(
 ) -> Result<Bottleneck, Error> {
     let wrong = |message: String| source.error(text.span(), format!("[bottleneck]: {message}"));
     let test = text.get_ref();
-    let (of, per) = counters(&test.of, &test.per, with).map_err(wrong)?;
+    let (of, per) = counters(&test.of, &test.per, with).map_err(|error| wrong(error.to_string()))?;
     let at_least = test.at_least;
     if !(at_least > 0.0 && at_least.is_finite()) {
         return Err(wrong(format!("at_least = {at_least} is no limit: it must be above 0")));

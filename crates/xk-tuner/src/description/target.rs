@@ -110,7 +110,7 @@ fn asked(
     if text.goal.is_some() || text.measure.is_some() {
         return Err(wrong("the module says what counts and which way is better: leave `goal` and `measure` out"));
     }
-    let (probe, goal) = module::target(place, name, modules).map_err(|why| wrong(&why))?;
+    let (probe, goal) = module::target(place, name, modules).map_err(|why| wrong(&why.to_string()))?;
     Ok((Some(probe), goal))
 }
 
@@ -159,12 +159,13 @@ fn probe(source: &Source, span: Span<usize>, name: &str, asked: &text::Asked) ->
         (Some(_), Some(_)) => return Err(wrong("give `prometheus` or `socket`; not both".into())),
         (Some(url), None) => {
             let Some(metric) = &asked.metric else { return Err(wrong("say which `metric` of the endpoint".into())) };
-            (Endpoint::http(url).map_err(wrong)?, Some(Selector::parse(metric).map_err(wrong)?))
+            let endpoint = Endpoint::http(url).map_err(|error| wrong(error.to_string()))?;
+            (endpoint, Some(Selector::parse(metric).map_err(|error| wrong(error.to_string()))?))
         }
         (None, Some(_)) if asked.metric.is_some() => {
             return Err(wrong("a socket says one number: leave `metric` out".into()))
         }
-        (None, Some(address)) => (Endpoint::socket(address).map_err(wrong)?, None),
+        (None, Some(address)) => (Endpoint::socket(address).map_err(|error| wrong(error.to_string()))?, None),
     };
     let kind = match asked.measure {
         None | Some(text::Measure::Number) => Kind::Number,

@@ -1,12 +1,12 @@
 use super::*;
-use crate::modules::Described;
+use crate::modules::{Described, ModuleError};
 use xk_runtime::{Meter, Parameter as Tunable, Role, Values};
 
 /// A machine without modules.
 struct Nothing;
 
 impl Modules for Nothing {
-    fn look(&self) -> Result<Described, String> {
+    fn look(&self) -> Result<Described, ModuleError> {
         Ok(Described::default())
     }
 }
@@ -290,7 +290,7 @@ fn every_subsystem_of_the_repository_can_be_one_of_several() {
 struct Queue;
 
 impl Modules for Queue {
-    fn look(&self) -> Result<Described, String> {
+    fn look(&self) -> Result<Described, ModuleError> {
         let choices = Values::Choices(["fifo", "batch"].map(String::from).to_vec());
         let numbers = Values::Numbers { min: 4, max: 32, step: 2, exponential: true };
         let parameter = |name: &str, values: &Values| Tunable {

@@ -6,10 +6,11 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{numbers, AtEnd, Backing, Domain, EngineName};
+use super::{AtEnd, Backing, Domain, EngineName, VariableError};
 use crate::history::Goal;
 use crate::knob::Plain;
-use crate::modules;
+use crate::levels::{numbers, RangeError};
+use crate::modules::{self, PlaceError};
 use crate::{Steps, Value};
 
 /// A subsystem.
@@ -228,9 +229,41 @@ pub struct Options {
     pub abort_after: Option<Spanned<f64>>,
 }
 
+/// Why a parameter's table does not name one knob.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BackingError {
+    #[error(transparent)]
+    Variable(#[from] VariableError),
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    #[error("file = \"{0}\" is no absolute path")]
+    Relative(String),
+    #[error("module_parameter = \"{0}\" is not MODULE.PARAMETER")]
+    ModuleParameter(String),
+    #[error("give one of `const`, `sysctl`, `file`, `module_parameter`, `module` and `command`")]
+    NotOne,
+}
+
+/// Why a parameter's table does not give its values.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DomainError {
+    #[error("`choices` leave no room for `min`, `max`, `step` and `steps`")]
+    Both,
+    #[error("`choices` is empty")]
+    NoChoice,
+    #[error("choices = \"{0}\": give a list, or \"offered\" for what the file itself offers")]
+    Word(String),
+    #[error("only a `file` offers choices")]
+    NotAFile,
+    #[error("give `min` and `max`, or `choices`")]
+    Neither,
+    #[error(transparent)]
+    Range(#[from] RangeError),
+}
+
 impl Parameter {
     /// What is behind it.
-    pub fn backing(&self, substitute: impl Fn(&str) -> Result<String, String>) -> Result<Backing, String> {
+    pub fn backing(&self, substitute: impl Fn(&str) -> Result<String, VariableError>) -> Result<Backing, BackingError> {
         let file = |path: String| Backing::Plain(Plain::File(PathBuf::from(path)));
         let mut found = Vec::new();
         if let Some(name) = &self.constant {
@@ -244,7 +277,7 @@ impl Parameter {
         }
         if let Some(name) = &self.module_parameter {
             let (module, parameter) =
-                name.split_once('.').ok_or_else(|| format!("module_parameter = \"{name}\" is not MODULE.PARAMETER"))?;
+                name.split_once('.').ok_or_else(|| BackingError::ModuleParameter(name.clone()))?;
             found.push(file(format!("/sys/module/{module}/parameters/{parameter}")));
         }
         if let Some(place) = &self.module {
@@ -256,7 +289,7 @@ impl Parameter {
             found.push(Backing::Plain(Plain::Command { get: substitute(get)?, set: substitute(set)? }));
         }
         let only = found.pop().filter(|_| found.is_empty());
-        only.ok_or_else(|| "give one of `const`, `sysctl`, `file`, `module_parameter`, `module` and `command`".into())
+        only.ok_or(BackingError::NotOne)
     }
 
     /// Whether it says which values it has.
@@ -269,23 +302,21 @@ impl Parameter {
     }
 
     /// Its values.
-    pub fn domain(&self) -> Result<Domain, String> {
+    pub fn domain(&self) -> Result<Domain, DomainError> {
         let numeric = self.min.is_some() || self.max.is_some() || self.steps.is_some() || self.step.is_some();
         match (&self.choices, self.min.zip(self.max)) {
-            (Some(_), _) if numeric => Err("`choices` leave no room for `min`, `max`, `step` and `steps`".into()),
-            (Some(Choices::List(list)), _) if list.is_empty() => Err("`choices` is empty".into()),
+            (Some(_), _) if numeric => Err(DomainError::Both),
+            (Some(Choices::List(list)), _) if list.is_empty() => Err(DomainError::NoChoice),
             (Some(Choices::List(list)), _) => Ok(Domain::Choices(list.iter().map(normal).collect())),
-            (Some(Choices::Word(word)), _) if word != "offered" => {
-                Err(format!("choices = \"{word}\": give a list, or \"offered\" for what the file itself offers"))
-            }
-            (Some(Choices::Word(_)), _) if self.file.is_none() => Err("only a `file` offers choices".into()),
+            (Some(Choices::Word(word)), _) if word != "offered" => Err(DomainError::Word(word.clone())),
+            (Some(Choices::Word(_)), _) if self.file.is_none() => Err(DomainError::NotAFile),
             (Some(Choices::Word(_)), _) => Ok(Domain::Offered),
             (None, Some((min, max))) => {
                 let steps = self.steps.unwrap_or(Steps::Linear);
                 let step = self.step.unwrap_or(if steps == Steps::Linear { 1 } else { 2 });
-                numbers(min, max, steps, step).map(Domain::Numbers)
+                Ok(Domain::Numbers(numbers(min, max, steps, step)?))
             }
-            (None, None) => Err("give `min` and `max`, or `choices`".into()),
+            (None, None) => Err(DomainError::Neither),
         }
     }
 }
@@ -295,10 +326,10 @@ fn normal(value: &Value) -> Value {
     Value::parse(&value.to_string())
 }
 
-fn absolute(path: String) -> Result<String, String> {
+fn absolute(path: String) -> Result<String, BackingError> {
     if path.starts_with('/') {
         Ok(path)
     } else {
-        Err(format!("file = \"{path}\" is no absolute path"))
+        Err(BackingError::Relative(path))
     }
 }

@@ -36,12 +36,23 @@ impl fmt::Display for PublicKey {
     }
 }
 
-impl FromStr for PublicKey {
-    type Err = String;
+/// Why a text is not a key.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum KeyError {
+    /// It is not 64 hexadecimal digits.
+    #[error("`{0}` is no key: it has 64 hexadecimal digits")]
+    Digits(String),
+    /// The number is not a key of Ed25519.
+    #[error("`{0}` is no key: its digits are not an Ed25519 public key")]
+    Point(String),
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let bytes = unhex(text).ok_or_else(|| format!("`{text}` is no key: it has 64 hexadecimal digits"))?;
-        VerifyingKey::from_bytes(&bytes).map(Self).map_err(|_| format!("`{text}` is no key"))
+impl FromStr for PublicKey {
+    type Err = KeyError;
+
+    fn from_str(text: &str) -> Result<Self, KeyError> {
+        let bytes = unhex(text).ok_or_else(|| KeyError::Digits(text.to_owned()))?;
+        VerifyingKey::from_bytes(&bytes).map(Self).map_err(|_| KeyError::Point(text.to_owned()))
     }
 }
 
@@ -115,7 +126,7 @@ impl Keys {
             let path = entry.map_err(|error| Error::io(&self.trusted, error))?.path();
             if path.extension().is_some_and(|extension| extension == "pub") {
                 let text = fs::read_to_string(&path).map_err(|error| Error::io(&path, error))?;
-                let known: PublicKey = text.trim().parse().map_err(|why: String| wrong(&path, why))?;
+                let known: PublicKey = text.trim().parse().map_err(|why: KeyError| wrong(&path, why.to_string()))?;
                 found |= known == *key;
             }
         }

@@ -3,7 +3,6 @@ use std::path::PathBuf;
 
 use super::*;
 use crate::store::tests::{begun, context, sensors, signature};
-use crate::Value;
 
 /// Two machines, of which the second trusts the first, and a file between them.
 struct Pair {

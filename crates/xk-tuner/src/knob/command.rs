@@ -1,6 +1,7 @@
 //! A pair of shell commands: for what has no file, such as the qdisc of a device.
 
-use std::process::{Command, Output, Stdio};
+use std::io;
+use std::process::{Command, ExitStatus, Output, Stdio};
 
 use super::{Knob, KnobError};
 use crate::Value;
@@ -18,37 +19,52 @@ impl Pair {
     }
 }
 
-/// What a shell made of it, or why it failed.
-fn run(script: &str, value: Option<&Value>) -> Result<String, String> {
+/// Why a command did not do its work.
+#[derive(Debug, thiserror::Error)]
+enum CommandError {
+    /// The shell did not start.
+    #[error("/bin/sh: {0}")]
+    Shell(#[from] io::Error),
+    /// The command failed.
+    #[error("{status}: {stderr}")]
+    Failed { status: ExitStatus, stderr: String },
+    /// The command that prints the value printed none.
+    #[error("it printed nothing")]
+    Silent,
+}
+
+/// Runs a command in a shell; what it printed.
+fn run(script: &str, value: Option<&Value>) -> Result<String, CommandError> {
     let mut shell = Command::new("/bin/sh");
     shell.args(["-c", script]).stdin(Stdio::null());
     if let Some(value) = value {
         // Not pasted into the text: a value is data, whatever it holds.
         shell.env("VALUE", value.to_string());
     }
-    let Output { status, stdout, stderr } = shell.output().map_err(|error| error.to_string())?;
+    let Output { status, stdout, stderr } = shell.output()?;
     if status.success() {
         Ok(String::from_utf8_lossy(&stdout).into_owned())
     } else {
-        Err(format!("{status}: {}", String::from_utf8_lossy(&stderr).trim()))
+        Err(CommandError::Failed { status, stderr: String::from_utf8_lossy(&stderr).trim().to_owned() })
     }
 }
 
 impl Knob for Pair {
     fn read(&mut self) -> Result<Value, KnobError> {
-        let unreadable = |reason| KnobError::Unreadable { place: format!("`{}`", self.get), reason };
+        let unreadable =
+            |error: CommandError| KnobError::Unreadable { place: format!("`{}`", self.get), reason: error.to_string() };
         let text = run(&self.get, None).map_err(unreadable)?;
         match text.trim().is_empty() {
-            true => Err(unreadable("it printed nothing".into())),
+            true => Err(unreadable(CommandError::Silent)),
             false => Ok(Value::read(&text)),
         }
     }
 
     fn write(&mut self, value: &Value) -> Result<(), KnobError> {
-        run(&self.set, Some(value)).map(drop).map_err(|reason| KnobError::Refused {
+        run(&self.set, Some(value)).map(drop).map_err(|error| KnobError::Refused {
             place: format!("`{}`", self.set),
             value: value.clone(),
-            reason,
+            reason: error.to_string(),
         })
     }
 }

@@ -16,13 +16,23 @@ use crate::{levels, Value};
 /// How long a transition may wait for threads.
 const TRANSITION: Duration = Duration::from_secs(5);
 
+/// Why the running kernel has no knob for a constant: there is no scope table, xk.ko is not loaded, …
+#[derive(Debug, thiserror::Error)]
+#[error("{reason}")]
+pub struct ConstantError {
+    /// The name that was looked for.
+    pub name: String,
+    /// What the caller's lookup said, and what to do.
+    pub reason: String,
+}
+
 /// Finds constants by name: who has the scope tables of the running kernel.
 pub trait Constants {
     /// The knob of a constant.
     ///
     /// # Errors
-    /// A sentence: there is no table, xk.ko is not loaded, …
-    fn find(&self, name: &str) -> Result<Constant, String>;
+    /// [`ConstantError`].
+    fn find(&self, name: &str) -> Result<Constant, ConstantError>;
 }
 
 /// A constant of the running kernel.

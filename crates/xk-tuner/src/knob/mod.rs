@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Value;
 
-pub use constant::{Constant, Constants};
+pub use constant::{Constant, ConstantError, Constants};
 pub use held::{put_back, Held, PutBack};
 pub use module::Module;
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use xk_runtime::{Parameter, ParameterDevice, ParameterError};
 
 use super::{now, Knob, KnobError, FIRST_LEASE};
-use crate::modules::{number, place_of, value, Described};
+use crate::modules::{number, place_of, value, Described, ModuleError};
 use crate::Value;
 
 /// The parameter.
@@ -26,10 +26,10 @@ impl Module {
     /// The parameter `MODULE:NAME`.
     ///
     /// # Errors
-    /// A sentence: xk_tunable.ko is not loaded, or no module describes it.
-    pub fn find(place: &str) -> Result<Self, String> {
-        let device = ParameterDevice::open().map_err(|error| error.to_string())?;
-        let parameters = device.parameters().map_err(|error| error.to_string())?;
+    /// [`ModuleError`]: xk_tunable.ko is not loaded, or no module describes it.
+    pub fn find(place: &str) -> Result<Self, ModuleError> {
+        let device = ParameterDevice::open()?;
+        let parameters = device.parameters()?;
         let described = Described { parameters, meters: Vec::new() };
         let parameter = described.parameter(place)?.clone();
         Ok(Self { device, parameter, held: false, lease: FIRST_LEASE, ends: Duration::ZERO })

@@ -2,8 +2,8 @@
 //!
 //! In: the text. Out: where the number comes from; the number of a field of a file. Refuses what is written otherwise.
 
-use super::perf::Event;
-use crate::modules;
+use super::perf::{Event, UnknownEvent};
+use crate::modules::{self, PlaceError};
 
 /// The second number of a meter ends in this.
 const PER: &str = "/per";
@@ -28,31 +28,46 @@ pub(super) enum Counter<'c> {
     Tracepoint(&'c str),
 }
 
+/// Why a text is not a counter.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CounterError {
+    /// It has none of the five forms.
+    #[error(
+        "`{0}` is no counter: write /path/of/a/file:FIELD, module:MODULE:METER, perf:EVENT, calls:FUNCTION or \
+         tracepoint:NAME"
+    )]
+    Form(String),
+    /// The perf event is not known.
+    #[error(transparent)]
+    Event(#[from] UnknownEvent),
+    /// The name of the meter is not `MODULE:NAME`.
+    #[error(transparent)]
+    Meter(#[from] PlaceError),
+}
+
 impl<'c> Counter<'c> {
     /// Reads what a description says.
     ///
     /// # Errors
-    /// A sentence.
-    pub fn parse(counter: &'c str) -> Result<Self, String> {
+    /// [`CounterError`].
+    pub fn parse(counter: &'c str) -> Result<Self, CounterError> {
         let (kind, rest) = counter.split_once(':').unwrap_or((counter, ""));
         let is_name = |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.'));
         match (kind, rest) {
             (_, "") => {}
             ("module", place) => {
                 let (meter, per) = place.strip_suffix(PER).map_or((place, false), |meter| (meter, true));
-                return modules::split(meter).map(|_| Self::Module { meter, per });
+                modules::split(meter)?;
+                return Ok(Self::Module { meter, per });
             }
-            ("perf", event) => return Event::parse(event).map(Self::Perf),
+            ("perf", event) => return Ok(Self::Perf(Event::parse(event)?)),
             ("calls", name) if is_name(name) => return Ok(Self::Calls(name)),
             ("tracepoint", name) if is_name(name) => return Ok(Self::Tracepoint(name)),
             _ => {}
         }
         match counter.rsplit_once(':') {
             Some((path, field)) if path.starts_with('/') && !field.is_empty() => Ok(Self::File { path, field }),
-            _ => Err(format!(
-                "`{counter}` is no counter: write /path/of/a/file:FIELD, module:MODULE:METER, perf:EVENT, \
-                 calls:FUNCTION or tracepoint:NAME"
-            )),
+            _ => Err(CounterError::Form(counter.to_owned())),
         }
     }
 }
@@ -60,8 +75,8 @@ impl<'c> Counter<'c> {
 /// Whether a counter is written as one. Whether this machine has it shows when it is read.
 ///
 /// # Errors
-/// A sentence.
-pub(crate) fn check(counter: &str) -> Result<(), String> {
+/// [`CounterError`].
+pub(crate) fn check(counter: &str) -> Result<(), CounterError> {
     Counter::parse(counter).map(drop)
 }
 
@@ -114,7 +129,7 @@ mod tests {
         ];
         assert_eq!(counters.map(|counter| Counter::parse(counter).unwrap()), right);
         for wrong in ["", "a:1", "/a", "/a:", "perf:", "perf:luck", "calls:", "calls:a b", "calls", "tracepoint:/x"] {
-            let told = Counter::parse(wrong).unwrap_err();
+            let told = Counter::parse(wrong).unwrap_err().to_string();
             assert!(told.contains("perf"), "{wrong}: {told}");
         }
     }

@@ -38,16 +38,25 @@ const EVENTS: [Event; 11] = [
     Event("cpu-migrations", Is::Software(Software::CPU_MIGRATIONS)),
 ];
 
+fn names() -> String {
+    EVENTS.map(|event| event.0).join(", ")
+}
+
+/// A name that perf(1) does not use, or that the tuner does not count.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{name}` is not a known perf event; known are: {}", names())]
+pub struct UnknownEvent {
+    /// The name.
+    pub name: String,
+}
+
 impl Event {
     /// The event of this name.
     ///
     /// # Errors
-    /// A sentence with all of them.
-    pub fn parse(name: &str) -> Result<Self, String> {
-        EVENTS.into_iter().find(|event| event.0 == name).ok_or_else(|| {
-            let names = EVENTS.map(|event| event.0).join(", ");
-            format!("`{name}` is no event of perf: {names}")
-        })
+    /// [`UnknownEvent`].
+    pub fn parse(name: &str) -> Result<Self, UnknownEvent> {
+        EVENTS.into_iter().find(|event| event.0 == name).ok_or_else(|| UnknownEvent { name: name.to_owned() })
     }
 }
 

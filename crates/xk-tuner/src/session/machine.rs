@@ -260,6 +260,9 @@ pub struct Kept {
 fn find_one(parameter: &Parameter, constants: &dyn Constants) -> Result<(Slot, Dimension), Error> {
     let name = parameter.name.clone();
     let failed = |source| Error::Knob { parameter: name.clone(), source };
+    let missing = |place: &str, error: &dyn std::error::Error| {
+        failed(KnobError::Missing { place: place.to_owned(), reason: error.to_string() })
+    };
     let (mut levels, ordered) = match &parameter.domain {
         Domain::Numbers(levels) => (levels.clone(), true),
         Domain::Choices(levels) => (levels.clone(), false),
@@ -269,17 +272,14 @@ fn find_one(parameter: &Parameter, constants: &dyn Constants) -> Result<(Slot, D
     let (mut knob, plain): (Box<dyn Knob>, _) = match &parameter.backing {
         Backing::Plain(plain) => (plain.knob(), Some(plain.clone())),
         Backing::Constant(constant) => {
-            let found = constants
-                .find(constant)
-                .map_err(|reason| failed(KnobError::Missing { place: constant.clone(), reason }))?;
+            let found = constants.find(constant).map_err(|error| missing(constant, &error))?;
             // The description is for many kernels; what may be set is for this one.
             levels = found.offered(levels);
             default = Some(found.default_value());
             (Box::new(found), None)
         }
         Backing::Module(place) => {
-            let found =
-                Module::find(place).map_err(|reason| failed(KnobError::Missing { place: place.clone(), reason }))?;
+            let found = Module::find(place).map_err(|error| missing(place, &error))?;
             if let Some(why) = found.held_by() {
                 return Err(Error::Machine(format!("{name} ({place}) {why}; end that first, or leave it out")));
             }

@@ -177,12 +177,12 @@ pub fn revert(store: &Store, constants: &dyn Constants) -> Result<Vec<String>, E
 
 /// Puts back what a search kept of a parameter that a module describes.
 fn revert_described(name: &str, place: &str, value: &Value, original: &Value) -> Result<String, Error> {
-    let failed = |why: String| Error::Machine(format!("{name}: {why}"));
-    if Kernel.look().map_err(failed)?.parameter(place).is_err() {
+    let failed = |why: &dyn std::fmt::Display| Error::Machine(format!("{name}: {why}"));
+    if Kernel.look().map_err(|error| failed(&error))?.parameter(place).is_err() {
         return Ok(format!("{name} is not there any more"));
     }
-    let done = Module::find(place).map_err(failed)?.end_kept(value, original);
-    Ok(match done.map_err(|error| failed(error.to_string()))? {
+    let done = Module::find(place).map_err(|error| failed(&error))?.end_kept(value, original);
+    Ok(match done.map_err(|error| failed(&error))? {
         true => format!("{name} = {original} (put back)"),
         false => format!("{name} is not {value} any more, and stays as it is"),
     })
@@ -207,7 +207,7 @@ pub fn once(mut setup: Setup<'_>, jobs: &[Job]) -> Result<Vec<Summary>, Error> {
     // Everything that can be wrong with the description is found before anything runs.
     for job in jobs {
         Machine::find(&job.parameters, setup.constants)?;
-        job.target.check().map_err(Error::Machine)?;
+        job.target.check().map_err(|error| Error::Machine(error.to_string()))?;
     }
     let guardian = Guardian::start(&mut setup.guardian, lock.share()?)?;
     let stop = stop_file(&setup.folder);

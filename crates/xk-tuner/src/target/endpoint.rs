@@ -41,24 +41,46 @@ pub enum Endpoint {
     Function(String),
 }
 
+/// Why a text is not the address of an endpoint.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AddressError {
+    /// Encryption is not supported.
+    #[error(
+        "`{0}` would be encrypted, which is not supported: use http://HOST:PORT/PATH on this machine, or a local proxy"
+    )]
+    Encrypted(String),
+    /// It does not begin with `http://`.
+    #[error("`{0}` is no address of an endpoint: write http://HOST:PORT/PATH")]
+    NotHttp(String),
+    /// It has characters that would end the request line, or that name a user or a fragment.
+    #[error("`{0}` has characters that no such address has: write http://HOST:PORT/PATH")]
+    Characters(String),
+    /// There is no host.
+    #[error("`{0}` names no host: write http://HOST:PORT/PATH")]
+    NoHost(String),
+    /// Neither a path nor a host with a port.
+    #[error("`{0}` is neither the path of a socket nor HOST:PORT")]
+    Socket(String),
+}
+
 impl Endpoint {
     /// Of `http://HOST[:PORT][/PATH]`.
     ///
     /// # Errors
-    /// A sentence.
-    pub fn http(url: &str) -> Result<Self, String> {
-        let wrong = |why: &str| Err(format!("`{url}` {why}: write http://HOST:PORT/PATH"));
+    /// [`AddressError`].
+    pub fn http(url: &str) -> Result<Self, AddressError> {
+        let wrong = |why: fn(String) -> AddressError| Err(why(url.to_owned()));
         if url.starts_with("https:") {
-            return wrong("would be encrypted, which is not supported; ask on this machine, or through a local proxy");
+            return wrong(AddressError::Encrypted);
         }
-        let Some(rest) = url.strip_prefix("http://") else { return wrong("is no address of an endpoint") };
+        let Some(rest) = url.strip_prefix("http://") else { return wrong(AddressError::NotHttp) };
         // These would end the request line, or the header.
         if !rest.chars().all(|c| c.is_ascii_graphic()) || rest.contains(['@', '#']) {
-            return wrong("has characters that no such address has");
+            return wrong(AddressError::Characters);
         }
         let (authority, path) = rest.find('/').map_or((rest, "/"), |at| rest.split_at(at));
         let authority = match has_port(authority) {
-            _ if authority.is_empty() => return wrong("names no host"),
+            _ if authority.is_empty() => return wrong(AddressError::NoHost),
             true => authority.to_owned(),
             false => format!("{authority}:80"),
         };
@@ -68,12 +90,12 @@ impl Endpoint {
     /// Of the path of a socket, or `HOST:PORT`.
     ///
     /// # Errors
-    /// A sentence.
-    pub fn socket(address: &str) -> Result<Self, String> {
+    /// [`AddressError::Socket`].
+    pub fn socket(address: &str) -> Result<Self, AddressError> {
         match address.starts_with('/') {
             true => Ok(Self::Unix(address.into())),
             false if has_port(address) => Ok(Self::Tcp(address.to_owned())),
-            false => Err(format!("`{address}` is neither the path of a socket nor HOST:PORT")),
+            false => Err(AddressError::Socket(address.to_owned())),
         }
     }
 
@@ -273,7 +295,7 @@ mod tests {
             ("http://host/\r\nX: y", "characters"),
             ("http://user@host/", "characters"),
         ] {
-            assert!(Endpoint::http(url).unwrap_err().contains(word), "{url}");
+            assert!(Endpoint::http(url).unwrap_err().to_string().contains(word), "{url}");
         }
         assert_eq!(Endpoint::socket("/run/app"), Ok(Endpoint::Unix("/run/app".into())));
         assert_eq!(Endpoint::socket("[::1]:7"), Ok(Endpoint::Tcp("[::1]:7".into())));

@@ -20,15 +20,54 @@ pub struct Selector(Series);
 /// More series than that are not listed in a message.
 const SHOWN: usize = 3;
 
+/// A text that is not a selector.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no metric: write NAME, or NAME{{LABEL=\"VALUE\",…}}")]
+pub struct SelectorError(
+    /// The text.
+    pub String,
+);
+
+/// Why an exposition has no value for a selector.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ExpositionError {
+    /// A line is neither a comment nor a sample.
+    #[error("line {line} is no sample of Prometheus' text format: `{shown}`")]
+    Line {
+        /// The line, from 1.
+        line: usize,
+        /// Its beginning.
+        shown: String,
+    },
+    /// No series matches.
+    #[error("there is no series {0}")]
+    None(Selector),
+    /// Several series match.
+    #[error("{number} series are {selector}, and one is needed; add labels: {}", listed(shown, *number))]
+    Several {
+        /// What was looked for.
+        selector: Selector,
+        /// How many match.
+        number: usize,
+        /// The first of them.
+        shown: Vec<String>,
+    },
+}
+
+fn listed(shown: &[String], number: usize) -> String {
+    let more = if number > shown.len() { ", …" } else { "" };
+    shown.join(", ") + more
+}
+
 impl Selector {
     /// `name`, or `name{label="value",…}`.
     ///
     /// # Errors
-    /// A sentence.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    /// [`SelectorError`].
+    pub fn parse(text: &str) -> Result<Self, SelectorError> {
         match series(text.trim()) {
             Some((series, "")) => Ok(Self(series)),
-            _ => Err(format!("`{text}` is no metric: write NAME, or NAME{{LABEL=\"VALUE\",…}}")),
+            _ => Err(SelectorError(text.to_owned())),
         }
     }
 
@@ -39,34 +78,28 @@ impl Selector {
     /// The value of the one series in `text` that is meant.
     ///
     /// # Errors
-    /// A sentence.
-    pub fn find(&self, text: &str) -> Result<f64, String> {
+    /// [`ExpositionError`].
+    pub fn find(&self, text: &str) -> Result<f64, ExpositionError> {
         let mut found = Vec::new();
         for (index, line) in text.lines().enumerate() {
             let line = line.trim();
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
-            let (series, value) = sample(line).ok_or_else(|| {
-                let shown: String = line.chars().take(60).collect();
-                format!("line {} is no sample of Prometheus' text format: `{shown}`", index + 1)
-            })?;
+            let (series, value) = sample(line)
+                .ok_or_else(|| ExpositionError::Line { line: index + 1, shown: line.chars().take(60).collect() })?;
             if self.fits(&series) {
                 found.push((series, value));
             }
         }
         match &found[..] {
             [(_, value)] => Ok(*value),
-            [] => Err(format!("there is no series {self}")),
-            several => {
-                let shown: Vec<String> = several.iter().take(SHOWN).map(|(series, _)| series.to_string()).collect();
-                let more = if several.len() > SHOWN { ", …" } else { "" };
-                Err(format!(
-                    "{} series are {self}, and one is needed; add labels: {}{more}",
-                    several.len(),
-                    shown.join(", ")
-                ))
-            }
+            [] => Err(ExpositionError::None(self.clone())),
+            several => Err(ExpositionError::Several {
+                selector: self.clone(),
+                number: several.len(),
+                shown: several.iter().take(SHOWN).map(|(series, _)| series.to_string()).collect(),
+            }),
         }
     }
 }
@@ -179,7 +212,7 @@ rpc_duration_seconds{quantile="0.5",} 4773
 rpc_duration_seconds { quantile = "0.9" , } NaN
 "#;
 
-    fn find(selector: &str) -> Result<f64, String> {
+    fn find(selector: &str) -> Result<f64, ExpositionError> {
         Selector::parse(selector).unwrap().find(TEXT)
     }
 
@@ -196,9 +229,9 @@ rpc_duration_seconds { quantile = "0.9" , } NaN
 
     #[test]
     fn one_series_must_be_meant() {
-        let told = find("http_requests_total").unwrap_err();
+        let told = find("http_requests_total").unwrap_err().to_string();
         assert!(told.contains("2 series are") && told.contains("{code=\"400\",method=\"post\"}"), "{told}");
-        assert_eq!(find("http_requests_total{code=\"500\"}").unwrap_err(), {
+        assert_eq!(find("http_requests_total{code=\"500\"}").unwrap_err().to_string(), {
             "there is no series http_requests_total{code=\"500\"}"
         });
         // No part of a name.
@@ -223,11 +256,11 @@ rpc_duration_seconds { quantile = "0.9" , } NaN
             "1a 1",
             "a{b=\"\\",
         ] {
-            let told = Selector::parse("a").unwrap().find(&format!("# fine\n{text}\n")).unwrap_err();
+            let told = Selector::parse("a").unwrap().find(&format!("# fine\n{text}\n")).unwrap_err().to_string();
             assert!(told.starts_with("line 2 is no sample"), "{text}: {told}");
         }
         for selector in ["", "a b", "a{", "{a=\"b\"}", "a{b=\"c\"}d", "a 5"] {
-            assert!(Selector::parse(selector).unwrap_err().contains("is no metric"), "{selector}");
+            assert!(Selector::parse(selector).unwrap_err().to_string().contains("is no metric"), "{selector}");
         }
         for end in 0..TEXT.len() {
             let _ = Selector::parse("a").unwrap().find(TEXT.get(..end).unwrap_or(""));

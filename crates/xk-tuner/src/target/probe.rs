@@ -139,7 +139,7 @@ fn ask<'p>(
         }
         let (text, at) = &answers[&probe.endpoint];
         let value = match &probe.metric {
-            Some(metric) => metric.find(text),
+            Some(metric) => metric.find(text).map_err(|error| error.to_string()),
             None => {
                 beside.extend(named(text));
                 number(text).map_err(|error| error.to_string())

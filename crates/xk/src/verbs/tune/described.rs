@@ -9,7 +9,7 @@ use crate::output::{print_json, Columns};
 
 /// The parameters and meters of loaded modules.
 pub fn parameters(as_json: bool) -> Result {
-    let described = Kernel.look().map_err(Failure::error)?;
+    let described = Kernel.look().map_err(|error| Failure::error(error.to_string()))?;
     if as_json {
         let parameters: Vec<_> = described.parameters.iter().map(parameter_json).collect();
         let meters: Vec<_> = described.meters.iter().map(meter_json).collect();

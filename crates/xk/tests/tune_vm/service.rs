@@ -51,10 +51,15 @@ impl Systemd {
         self.control(&["show", UNIT, "--value", "--property", name]).trim().to_owned()
     }
 
+    /// A property that is a number; 0, while it is none.
+    fn number(&self, name: &str) -> u64 {
+        self.property(name).parse().unwrap_or(0)
+    }
+
     /// Waits; what systemd and the tuner know is told when it does not happen.
     #[track_caller]
     fn until(&self, what: &str, condition: impl Fn() -> bool) {
-        let deadline = Instant::now() + Duration::from_secs(300);
+        let deadline = Instant::now() + Duration::from_secs(600);
         while !condition() {
             if Instant::now() > deadline {
                 let said = fs::read_to_string(Path::new(UNITS).join("said")).unwrap_or_default();
@@ -73,13 +78,13 @@ impl Drop for Systemd {
 }
 
 /// The tuner, as this namespace numbers it.
-fn tuner() -> String {
+fn tuner() -> Option<String> {
     let list = fs::read_dir("/proc").unwrap().flatten();
     let is_tuner = |pid: &String| {
         let words = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         words.starts_with("/usr/bin/xk\0tune\0--daemon")
     };
-    list.filter_map(|entry| entry.file_name().into_string().ok()).find(is_tuner).expect("no tuner is at work")
+    list.filter_map(|entry| entry.file_name().into_string().ok()).find(is_tuner)
 }
 
 /// The capabilities that a process may ever have, as the kernel says.
@@ -101,24 +106,28 @@ pub fn systemd_starts_it_again_when_it_hangs() {
     let systemd = Systemd::start();
     // Type=notify: that it has started means that the tuner has said so.
     systemd.control(&["start", UNIT]);
-    assert_eq!(systemd.property("ActiveState"), "active", "{}", systemd.control(&["status", UNIT]));
-    assert_eq!(bounding_set(&tuner()), GIVEN);
+    systemd.until("it is ready", || systemd.property("ActiveState") == "active");
+    systemd.until("the tuner is at work", || tuner().is_some());
+    assert_eq!(bounding_set(&tuner().unwrap()), GIVEN);
     systemd.until("it says what it does", || systemd.property("StatusText").starts_with("trial "));
     systemd.until("a knob is changed", || knobs() != untouched());
-    assert_eq!(systemd.property("NRestarts"), "0");
 
-    assert!(run("kill", &["-STOP", &tuner()]));
-    systemd.until("the watchdog bites", || systemd.property("NRestarts") == "1");
+    // The watchdog may bite a tuner that a busy host keeps waiting, too: what counts are the restarts from here on.
+    let restarts = systemd.number("NRestarts");
+    systemd.until("it hangs", || tuner().is_some_and(|pid| run("kill", &["-STOP", &pid])));
+    systemd.until("the watchdog bites", || systemd.number("NRestarts") > restarts);
     systemd.until("it is ready again", || systemd.property("ActiveState") == "active");
-    let ready = Instant::now();
-    let text = systemd.control(&["show", UNIT]);
-    contains(&text, &["KillMode=process", "SubState=running"]);
-    systemd.until("it has found what is better", || systemd.property("StatusText").contains("better than the default"));
-    assert_eq!((knobs(), systemd.property("NRestarts").as_str()), (("1024".into(), vec![128]), "1"));
+    systemd.until("it runs", || systemd.property("SubState") == "running");
+    contains(&systemd.control(&["show", UNIT]), &["KillMode=process"]);
+    systemd.until("it has found what is better, and keeps it", || {
+        systemd.property("StatusText").contains("better than the default") && knobs() == ("1024".into(), vec![128])
+    });
     assert_eq!(reported("plug"), 128);
-    // Longer than the watchdog's time: it has heard of the tuner.
-    std::thread::sleep(Duration::from_secs(75).saturating_sub(ready.elapsed()));
-    assert_eq!(systemd.property("NRestarts"), "1");
+    // One process says for longer than the watchdog's time that it is alive.
+    systemd.until("the watchdog hears of it", || {
+        let started = systemd.number("ExecMainStartTimestampMonotonic");
+        systemd.number("WatchdogTimestampMonotonic").saturating_sub(started) > 75_000_000
+    });
 
     said(0, Command::new("/usr/bin/xk").args(["tune", "stop"]));
     systemd.until("it has ended", || systemd.property("ActiveState") == "inactive");

@@ -2,30 +2,10 @@
 
 use std::fs;
 
-use object::{Object, ObjectSection, ObjectSymbol};
-
-use crate::support::{set_register, table, Loaded, SiteSpec, MODULE, RAX};
+use crate::support::{object, set_register, table, Loaded, SiteSpec, MODULE, RAX};
 use crate::{altered, insmod, load, load_at, message, run, target, target_module, write, Error, TARGET_KO};
 use xk_runtime::{AddressOf, Probe, Tune};
 use xk_table::{DataSite, Fit, Function, ScopeTable};
-
-/// The value at `offset` in an object of the target module.
-fn object(symbol: &str, offset: u32, width: u8) -> DataSite {
-    let data = fs::read(target_module()).unwrap();
-    let file = object::File::parse(&*data).unwrap();
-    let found = file.symbols().find(|s| s.name() == Ok(symbol)).expect(symbol);
-    let section = file.section_by_index(found.section_index().unwrap()).unwrap();
-    DataSite {
-        symbol: symbol.into(),
-        module: Some(MODULE.into()),
-        section: section.name().unwrap().into(),
-        section_offset: found.address(),
-        offset,
-        width,
-        fit: Fit::linear(1, 0, width),
-        source: "kernel/test/target.c".into(),
-    }
-}
 
 fn data_table(name: &str, data: Vec<DataSite>) -> ScopeTable {
     let mut table = table(&target_module(), name, Vec::new());

@@ -93,6 +93,26 @@ pub fn function(module: &Path, symbol: &str) -> Function {
     xk_harness::function(module, symbol, "kernel/test/target_text.S").unwrap()
 }
 
+/// The value at `offset` in an object of the target module.
+#[allow(dead_code)] // not used by the tests of detours and patches
+pub fn object(symbol: &str, offset: u32, width: u8) -> DataSite {
+    use ::object::{Object, ObjectSection, ObjectSymbol};
+    let data = fs::read(target::target_module()).unwrap();
+    let file = ::object::File::parse(&*data).unwrap();
+    let found = file.symbols().find(|s| s.name() == Ok(symbol)).expect(symbol);
+    let section = file.section_by_index(found.section_index().unwrap()).unwrap();
+    DataSite {
+        symbol: symbol.into(),
+        module: Some(MODULE.into()),
+        section: section.name().unwrap().into(),
+        section_offset: found.address(),
+        offset,
+        width,
+        fit: Fit::linear(1, 0, width),
+        source: "kernel/test/target.c".into(),
+    }
+}
+
 /// Addresses from where the module was loaded; `/proc/kallsyms` would say the
 /// same and take a second in an emulated guest.
 pub struct Loaded;

@@ -4,13 +4,13 @@
 
 mod ignore;
 mod parameters;
-
-use xk_table::MAX_IVS;
-use xk_table::MAX_OPS;
-use xk_table::MAX_PATCHES;
+mod policy;
+mod table;
 
 pub use ignore::*;
 pub use parameters::*;
+pub use policy::*;
+pub use table::*;
 
 /// `XK_ABI_VERSION`.
 pub const ABI_VERSION: u32 = 9;
@@ -20,48 +20,12 @@ pub const NAME_LEN: usize = 128;
 pub const SYMBOL_LEN: usize = 128;
 /// `XK_MODULE_LEN`.
 pub const MODULE_LEN: usize = 64;
-/// `XK_MAX_SITES`.
-pub const MAX_SITES: usize = 256;
-/// `XK_MAX_SCOPES`.
-pub const MAX_SCOPES: usize = 512;
-/// `XK_MAX_RANGES`.
-pub const MAX_RANGES: usize = 256;
-/// `XK_MAX_VALUES`.
-pub const MAX_VALUES: usize = xk_table::MAX_VALUES;
 /// `XK_MAX_CHANGES`.
 pub const MAX_CHANGES: usize = 1024;
 /// `XK_MAX_TIMEOUT_MS`.
 pub const MAX_TIMEOUT_MS: u32 = 600_000;
-/// `XK_MAX_TEXT`.
-pub const MAX_TEXT: usize = 65536;
 /// `XK_ERROR_LEN`.
 pub const ERROR_LEN: usize = 256;
-
-/// `XK_MAX_LINKS`.
-pub const MAX_LINKS: usize = 64;
-/// `XK_POLICY_BUCKETS`.
-pub const POLICY_BUCKETS: usize = 64;
-
-/// `XK_BEFORE`.
-pub const BEFORE: u8 = 0;
-/// `XK_AFTER`.
-pub const AFTER: u8 = 1;
-/// `XK_INSTEAD`.
-pub const INSTEAD: u8 = 2;
-
-/// `XK_FORM_LINEAR`.
-pub const FORM_LINEAR: u8 = 0;
-/// `XK_FORM_QUOTIENT`.
-pub const FORM_QUOTIENT: u8 = 1;
-/// `XK_FORM_POWER`.
-pub const FORM_POWER: u8 = 2;
-/// `XK_FORM_LOG2`.
-pub const FORM_LOG2: u8 = 3;
-
-/// `XK_SITE_STORES`.
-pub const SITE_STORES: u32 = 1;
-/// `XK_SITE_DATA`.
-pub const SITE_DATA: u32 = 1 << 1;
 
 /// `XK_LOAD_DETOUR`.
 pub const LOAD_DETOUR: u32 = 1;
@@ -129,127 +93,6 @@ pub const SITE_UNCOUNTED: u32 = 1 << 8;
 /// `XK_SITE_PATCH`.
 pub const SITE_PATCH: u32 = 1 << 9;
 
-/// `struct xk_op`.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, Default)]
-#[allow(missing_docs)] // as in the header
-pub struct Op {
-    pub code: u8,
-    pub width: u8,
-    pub dst: u8,
-    pub a: u8,
-    pub b: u8,
-    pub c: u8,
-    pub pad: [u8; 2],
-    pub imm: i64,
-}
-
-/// `struct xk_iv`.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, Default)]
-#[allow(missing_docs)] // as in the header
-pub struct Iv {
-    pub a: i64,
-    pub b: i64,
-    pub form: u8,
-    pub pad: [u8; 7],
-    pub by: i64,
-}
-
-/// `struct xk_patch`.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, Default)]
-#[allow(missing_docs)] // as in the header
-pub struct Patch {
-    pub offset: u32,
-    pub insn_len: u8,
-    pub field: u8,
-    pub size: u8,
-    pub width: u8,
-    pub iv: u8,
-    pub pad: [u8; 3],
-}
-
-/// `struct xk_site`.
-#[repr(C)]
-#[derive(Debug, Clone)]
-#[allow(missing_docs)] // as in the header
-pub struct Site {
-    pub address: u64,
-    pub symbol: [u8; SYMBOL_LEN],
-    pub module: [u8; MODULE_LEN],
-    pub offset: u32,
-    pub insn_len: u8,
-    pub when: u8,
-    pub nr_ops: u8,
-    pub nr_ivs: u8,
-    pub flags: u32,
-    pub text_len: u32,
-    pub start: u32,
-    pub window: u8,
-    pub window_lead: u8,
-    pub nr_patches: u8,
-    pub pad: u8,
-    pub text: u64,
-    pub mask: u64,
-    pub ivs: [Iv; MAX_IVS],
-    pub ops: [Op; MAX_OPS],
-    pub patches: [Patch; MAX_PATCHES],
-}
-
-/// `struct xk_range`.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, Default)]
-#[allow(missing_docs)] // as in the header
-pub struct Range {
-    pub start: u32,
-    pub end: u32,
-}
-
-/// `struct xk_scope`.
-#[repr(C)]
-#[derive(Debug, Clone)]
-#[allow(missing_docs)] // as in the header
-pub struct Scope {
-    pub address: u64,
-    pub symbol: [u8; SYMBOL_LEN],
-    pub module: [u8; MODULE_LEN],
-    pub text_len: u32,
-    pub nr_ranges: u32,
-    pub text: u64,
-    pub mask: u64,
-    pub ranges: u64,
-}
-
-/// `XK_TABLE_MAGIC`, with its NUL.
-pub const TABLE_MAGIC: [u8; 8] = *b"xktable\0";
-/// `XK_MAX_TABLE`.
-pub const MAX_TABLE: usize = 16 << 20;
-/// `XK_MAX_SIGNATURE`.
-pub const MAX_SIGNATURE: usize = 65536;
-/// `XK_TABLE_IN_PLACE`.
-pub const TABLE_IN_PLACE: u32 = 1;
-/// `XK_VERSION_SIGNED`.
-pub const VERSION_SIGNED: u32 = 1;
-
-/// `struct xk_table`.
-#[repr(C)]
-#[derive(Debug, Clone)]
-#[allow(missing_docs)] // as in the header
-pub struct Table {
-    pub magic: [u8; 8],
-    pub abi: u32,
-    pub flags: u32,
-    pub name: [u8; NAME_LEN],
-    pub default_value: i64,
-    pub min: i64,
-    pub max: i64,
-    pub mode: u32,
-    pub nr_values: u32,
-    pub nr_sites: u32,
-    pub nr_scopes: u32,
-}
-
 /// `struct xk_load`.
 #[repr(C)]
 #[derive(Debug, Clone)]
@@ -295,42 +138,6 @@ pub struct Transition {
     pub error: [u8; ERROR_LEN],
 }
 
-/// `struct xk_policy`.
-#[repr(C)]
-#[derive(Debug, Clone)]
-#[allow(missing_docs)] // as in the header
-pub struct Policy {
-    pub size: u32,
-    pub id: u32,
-    pub program: i32,
-    pub nr_scopes: u32,
-    pub scopes: u64,
-    pub sites: u64,
-    pub links: u64,
-    pub nr_sites: u32,
-    pub nr_links: u32,
-    pub error: [u8; ERROR_LEN],
-}
-
-/// `struct xk_policy_info`.
-#[repr(C)]
-#[derive(Debug, Clone)]
-#[allow(missing_docs)] // as in the header
-pub struct PolicyInfo {
-    pub id: u32,
-    pub index: u32,
-    pub program: u32,
-    pub nr_links: u32,
-    pub runs: u64,
-    pub chosen: u64,
-    pub refused: u64,
-    pub skipped: u64,
-    pub reused: u64,
-    pub unseen: u64,
-    pub last: i64,
-    pub histogram: [u64; POLICY_BUCKETS],
-}
-
 /// `struct xk_lease`.
 #[repr(C)]
 #[derive(Debug, Clone)]
@@ -361,6 +168,9 @@ pub struct Report {
     pub len: u32,
     pub text: u64,
 }
+
+/// `XK_VERSION_SIGNED`.
+pub const VERSION_SIGNED: u32 = 1;
 
 /// `struct xk_version`.
 #[repr(C)]
@@ -466,23 +276,8 @@ pub(crate) unsafe trait Bytes: Sized {
     }
 }
 
-// SAFETY: `tests/abi.rs` compares the offset of each field, and the header has no gaps.
-unsafe impl Bytes for Table {}
-// SAFETY: as above.
-unsafe impl Bytes for Site {}
-// SAFETY: as above.
-unsafe impl Bytes for Scope {}
-// SAFETY: as above.
-unsafe impl Bytes for Range {}
-
-// SAFETY: integers and arrays of integers or of such structures, repr(C).
-unsafe impl Plain for Site {}
-// SAFETY: as above.
-unsafe impl Plain for Scope {}
-// SAFETY: as above.
+// SAFETY: integers and arrays of integers, repr(C).
 unsafe impl Plain for Load {}
-// SAFETY: as above.
-unsafe impl Plain for Table {}
 // SAFETY: as above.
 unsafe impl Plain for Transition {}
 // SAFETY: as above.
@@ -491,10 +286,6 @@ unsafe impl Plain for Version {}
 unsafe impl Plain for TuneInfo {}
 // SAFETY: as above.
 unsafe impl Plain for SiteInfo {}
-// SAFETY: as above.
-unsafe impl Plain for Policy {}
-// SAFETY: as above.
-unsafe impl Plain for PolicyInfo {}
 // SAFETY: as above.
 unsafe impl Plain for Lease {}
 // SAFETY: as above.
@@ -524,10 +315,6 @@ pub const IOC_TUNE_INFO: u32 = ioc::<TuneInfo>(READ | WRITE, 5);
 pub const IOC_SITE_INFO: u32 = ioc::<SiteInfo>(READ | WRITE, 6);
 /// `XK_IOC_REPORT`.
 pub const IOC_REPORT: u32 = ioc::<Report>(READ | WRITE, 7);
-/// `XK_IOC_POLICY`.
-pub const IOC_POLICY: u32 = ioc::<Policy>(READ | WRITE, 8);
-/// `XK_IOC_POLICY_INFO`.
-pub const IOC_POLICY_INFO: u32 = ioc::<PolicyInfo>(READ | WRITE, 9);
 /// `XK_IOC_TUNE_VALUES`.
 pub const IOC_TUNE_VALUES: u32 = ioc::<TuneValues>(READ | WRITE, 13);
 /// `XK_IOC_STOP_INFO`.

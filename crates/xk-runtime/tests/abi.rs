@@ -1,4 +1,4 @@
-//! The mirrors of `src/abi.rs` and the numbers of `xk-table` against
+//! The mirrors in `src/abi.rs` and `src/abi/`, and the numbers of `xk-table`, against
 //! `kernel/xk/uapi/xk.h` and `kernel/tunable/uapi/xk_parameter.h`, as a C compiler sees them.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test

@@ -14,7 +14,7 @@ use std::time::Duration;
 use anyhow::{bail, ensure, Context, Result};
 use serde::Serialize;
 use xk_kernel::Image;
-use xk_runtime::{Backend, Change, Device, Mode, Policy, Probe, Target, Tune};
+use xk_runtime::{Backend, Change, Destination, Device, Mode, Policy, Probe, Tune};
 
 use xk_bench_trigger::measure::{Writer, ROUNDS, WRITES};
 use xk_bench_trigger::place::Place;
@@ -186,7 +186,7 @@ impl Bench {
         let tune =
             self.device.load_by(&update::value().table(SYMBOL, &self.code, place), &At(self.address), backend)?;
         self.device.give_policy(tune.id(), &Policy::for_each_site(program.fd()?))?;
-        let change = Change { id: tune.id(), to: Target::Policy(VALUE) };
+        let change = Change { id: tune.id(), to: Destination::Policy(VALUE) };
         self.device.transition(&[change], Mode::Now, Duration::ZERO)?;
         Ok(tune)
     }
@@ -273,7 +273,7 @@ impl Bench {
         let table = held::table(SYMBOL, &self.code)?;
         let tune = self.device.load_by(&table, &At(self.address), Backend::Patch)?;
         ensure!(held::written()? == held::LONG, "a long write is cut before anything has changed");
-        tune.go(Target::Value(held::SHORT), Mode::Global, Duration::from_secs(5))?;
+        tune.go(Destination::Value(held::SHORT), Mode::Global, Duration::from_secs(5))?;
         ensure!(held::written()? == held::SHORT, "the value is not in force: {} bytes written", held::written()?);
         let cost = self.writer.median()? - baseline;
         let probe = tune.status()?.sites.first().map(|site| site.probe);

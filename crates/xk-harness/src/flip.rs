@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, Context, Result};
 use serde::Serialize;
-use xk_runtime::{Backend, Change, Device, Error, Mode, Target, Tune};
+use xk_runtime::{Backend, Change, Destination, Device, Error, Mode, Tune};
 use xk_table::ScopeTable;
 
 use crate::family::{table, Family, Loaded};
@@ -94,14 +94,14 @@ impl Flipper {
     /// # Errors
     /// What the kernel said.
     pub fn to(&self, value: i64, mode: Mode, timeout: Duration) -> Result<xk_runtime::Transition, Error> {
-        self.go(Target::Value(value), mode, timeout)
+        self.go(Destination::Value(value), mode, timeout)
     }
 
     /// All tunes there, in one transition.
     ///
     /// # Errors
     /// What the kernel said.
-    pub fn go(&self, to: Target, mode: Mode, timeout: Duration) -> Result<xk_runtime::Transition, Error> {
+    pub fn go(&self, to: Destination, mode: Mode, timeout: Duration) -> Result<xk_runtime::Transition, Error> {
         let changes: Vec<Change> = self.tunes.iter().map(|tune| Change { id: tune.id(), to }).collect();
         self.device.transition(&changes, mode, timeout)
     }
@@ -170,6 +170,6 @@ impl Flipper {
     /// # Errors
     /// What the kernel said.
     pub fn end(&self, mode: Mode, timeout: Duration) -> Result<(), Error> {
-        self.go(Target::Unload, mode, timeout).map(|_| ())
+        self.go(Destination::Unload, mode, timeout).map(|_| ())
     }
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use xk_harness::{family, table, Atomic, Loaded};
 use xk_policy::{compile, Attached, Error, Headers, Programs};
-use xk_runtime::{Backend, Change, Device, Mode, Policy, SitePolicy, State, Target, Tune};
+use xk_runtime::{Backend, Change, Destination, Device, Mode, Policy, SitePolicy, State, Tune};
 use xk_table::ScopeTable;
 use xk_testing::guest::atomic::{fresh_atomic, outside, ATOMIC_KO};
 use xk_testing::guest::{boot, file, info, insmod, modules, passed, repository, run, wait_for, XK_KO};

@@ -10,7 +10,7 @@ use crate::abi::{self, Plain};
 use crate::descriptor::Descriptor;
 use crate::encode::Request;
 use crate::livepatch::Livepatches;
-use crate::transition::{Change, Target, Transition};
+use crate::transition::{Change, Destination, Transition};
 use crate::{AddressOf, Backend, Error, Mode, SiteStatus, Stops, Tune, TuneStatus};
 
 /// Bytes of a report on the threads that block: as many as xk.ko writes.
@@ -203,7 +203,7 @@ impl Device {
     /// # Errors
     /// As [`Device::transition`]. The old value is still in force then.
     pub fn set(&self, id: u32, value: i64) -> Result<(), Error> {
-        self.transition(&[Change { id, to: Target::Value(value) }], Mode::Now, Duration::ZERO).map(drop)
+        self.transition(&[Change { id, to: Destination::Value(value) }], Mode::Now, Duration::ZERO).map(drop)
     }
 
     /// Ends tune `id` after so much time, suspend included, whoever is still there
@@ -248,7 +248,7 @@ impl Device {
     /// # Errors
     /// As [`Device::transition`].
     pub fn unload(&self, id: u32) -> Result<(), Error> {
-        self.transition(&[Change { id, to: Target::Unload }], Mode::Now, Duration::ZERO).map(drop)
+        self.transition(&[Change { id, to: Destination::Unload }], Mode::Now, Duration::ZERO).map(drop)
     }
 
     /// Lets tune `id` outlive this descriptor.

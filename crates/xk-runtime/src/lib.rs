@@ -35,6 +35,6 @@ pub use policy::{Policy, PolicyStatus, SitePolicy};
 pub use rules::{RulePlace, Rules, RulesError};
 pub use status::{Probe, SiteStatus, State, Stops, TuneStatus};
 pub use symbols::{NoAddress, SymbolKind, Symbols, SymbolsError};
-pub use transition::{Change, Outcome, Target, Transition};
+pub use transition::{Change, Destination, Outcome, Transition};
 pub use tune::Tune;
 pub use xk_table::Mode;

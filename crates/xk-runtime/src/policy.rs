@@ -94,7 +94,7 @@ impl SitePolicy {
 
 impl Device {
     /// Gives tune `id` a policy. Nothing changes before a transition to
-    /// [`crate::Target::Policy`]; a policy that is in force stays until then.
+    /// [`crate::Destination::Policy`]; a policy that is in force stays until then.
     ///
     /// # Errors
     /// [`Error::NoSuchTune`], [`Error::Owned`], [`Error::Busy`]; [`Error::Forbidden`] if this

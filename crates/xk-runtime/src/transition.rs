@@ -11,19 +11,19 @@ use crate::{Device, Error, Mode};
 pub struct Change {
     /// Number of the tune.
     pub id: u32,
-    /// Where it goes.
-    pub to: Target,
+    /// What it is changed to.
+    pub to: Destination,
 }
 
-/// Where a tune goes.
+/// What a transition changes a tune to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Target {
-    /// To this value.
+pub enum Destination {
+    /// This value.
     Value(i64),
-    /// To the policy that it was given ([`Device::give_policy`]), with this value where
+    /// The policy that it was given ([`Device::give_policy`]), with this value where
     /// the policy sets none.
     Policy(i64),
-    /// Back to its default, for good.
+    /// Its default; the tune ends.
     Unload,
 }
 
@@ -48,9 +48,9 @@ pub enum Outcome {
 
 fn encode(change: &Change) -> abi::Change {
     match change.to {
-        Target::Value(value) => abi::Change { id: change.id, flags: 0, value },
-        Target::Policy(value) => abi::Change { id: change.id, flags: abi::CHANGE_POLICY, value },
-        Target::Unload => abi::Change { id: change.id, flags: abi::CHANGE_UNLOAD, value: 0 },
+        Destination::Value(value) => abi::Change { id: change.id, flags: 0, value },
+        Destination::Policy(value) => abi::Change { id: change.id, flags: abi::CHANGE_POLICY, value },
+        Destination::Unload => abi::Change { id: change.id, flags: abi::CHANGE_UNLOAD, value: 0 },
     }
 }
 
@@ -118,7 +118,7 @@ fn out_of_range(device: &Device, changes: &[Change]) -> Error {
         Err(error) => return error,
     };
     for change in changes {
-        let (Target::Value(value) | Target::Policy(value)) = change.to else { continue };
+        let (Destination::Value(value) | Destination::Policy(value)) = change.to else { continue };
         match tunes.iter().find(|tune| tune.id == change.id) {
             Some(tune) if tune.values.contains(value) => {}
             Some(tune) => {

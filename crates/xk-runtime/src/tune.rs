@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{Change, Device, Error, Mode, Target, Transition, TuneStatus};
+use crate::{Change, Destination, Device, Error, Mode, Transition, TuneStatus};
 
 /// A constant that can be changed. It stays loaded until it is unloaded, or until
 /// the descriptor that loaded it (the [`Device`] and all its clones and tunes) is
@@ -36,7 +36,7 @@ impl Tune {
     ///
     /// # Errors
     /// As [`Device::transition`].
-    pub fn go(&self, to: Target, mode: Mode, timeout: Duration) -> Result<Transition, Error> {
+    pub fn go(&self, to: Destination, mode: Mode, timeout: Duration) -> Result<Transition, Error> {
         self.device.transition(&[Change { id: self.id, to }], mode, timeout)
     }
 

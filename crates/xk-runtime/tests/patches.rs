@@ -21,7 +21,7 @@ use support::target::{
 };
 use support::{held, set_register, table, windowed, Loaded, SiteSpec, MODULE, RAX, RDI, RSI};
 use xk_harness::{family, Atomic, Flipper};
-use xk_runtime::{Backend, Device, Error, Mode, Outcome, Policy, Probe, State, Target, Tune};
+use xk_runtime::{Backend, Destination, Device, Error, Mode, Outcome, Policy, Probe, State, Tune};
 use xk_table::{Patch, ScopeTable};
 use xk_testing::guest::atomic::{blocked, fresh_atomic, outside, Holder, ATOMIC_KO};
 use xk_testing::guest::{boot, file as module, insmod, modules, passed, run, wait_for, XK_KO};
@@ -99,7 +99,7 @@ fn prepare() {
 /// Loaded by this backend, with this value in force.
 fn load_by(backend: Backend, table: &ScopeTable, value: i64) -> Result<Tune, Error> {
     let tune = Device::open().unwrap().load_by(table, &Loaded, backend)?;
-    tune.go(Target::Value(value), Mode::Global, LONG)?;
+    tune.go(Destination::Value(value), Mode::Global, LONG)?;
     Ok(tune)
 }
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use support::target::{fresh_target, target, target_module, write, TARGET_KO};
 use support::{raw, set_register, table, Loaded, SiteSpec, RAX};
-use xk_runtime::{abi, signable, AddressOf, Backend, Change, Device, Error, Mode, Target};
+use xk_runtime::{abi, signable, AddressOf, Backend, Change, Destination, Device, Error, Mode};
 use xk_table::{DataSite, Fit, Function, OpCode, Scope, ScopeTable};
 use xk_testing::guest::{file, report_under_lockdown, run, XK_KO};
 
@@ -183,9 +183,9 @@ mod checks {
         let device = Device::open().unwrap();
         assert!(device.requires_signed());
         let tune = device.load(&table, &signed(&table, &Key::new("own"))).unwrap();
-        tune.go(Target::Value(99), Mode::Task, LONG).unwrap();
+        tune.go(Destination::Value(99), Mode::Task, LONG).unwrap();
         assert_eq!(target("value"), "99");
-        tune.go(Target::Unload, Mode::Task, LONG).unwrap();
+        tune.go(Destination::Unload, Mode::Task, LONG).unwrap();
         assert_eq!(target("value"), "32");
         assert!(forbidden(device.load(&table, &Loaded)).contains("require_signed=1, and the table is not signed"));
     }
@@ -249,7 +249,7 @@ mod checks {
         assert!(forbidden(tune.set(99)).contains("signed for mode task or a stronger one"));
         assert!(forbidden(device.unload(id)).contains("signed for mode task or a stronger one"));
         assert_eq!(target("value"), "32");
-        device.transition(&[Change { id, to: Target::Value(98) }], Mode::Global, LONG).unwrap();
+        device.transition(&[Change { id, to: Destination::Value(98) }], Mode::Global, LONG).unwrap();
         assert_eq!(target("value"), "98");
         // Who closes the descriptor asks for no mode.
         drop((tune, device));
@@ -326,7 +326,7 @@ mod checks {
 
         let signature = Signed(Key::new("own").sign(&bytes));
         let tune = Device::open().unwrap().load_by(&table, &signature, Backend::Kprobe).unwrap();
-        tune.go(Target::Value(42), Mode::Global, LONG).unwrap();
+        tune.go(Destination::Value(42), Mode::Global, LONG).unwrap();
         assert_eq!(swappiness(), "70");
         drop(tune);
         assert_eq!(swappiness(), "60");
@@ -366,9 +366,9 @@ mod checks {
         let signature = signed(&table, &Key::new("own"));
         let device = Device::open().unwrap();
         let tune = device.load(&table, &signature).unwrap();
-        tune.go(Target::Value(99), Mode::Task, LONG).unwrap();
+        tune.go(Destination::Value(99), Mode::Task, LONG).unwrap();
         assert_eq!(target("value"), "99");
-        tune.go(Target::Unload, Mode::Task, LONG).unwrap();
+        tune.go(Destination::Unload, Mode::Task, LONG).unwrap();
         let mut altered = table.clone();
         altered.spans[0].indirection.program.ops[0].code = OpCode::Imm;
         assert!(forbidden(device.load(&altered, &signature)).contains(ALTERED));

@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use xk_harness::{family, table, Atomic, Loaded};
-use xk_runtime::{Backend, Device, Error, Mode, Probe, State, Target, Tune, TuneStatus};
+use xk_runtime::{Backend, Destination, Device, Error, Mode, Probe, State, Tune, TuneStatus};
 use xk_table::ScopeTable;
 use xk_testing::guest::atomic::{blocked, fresh_atomic, held, outside, Holder, ATOMIC_KO};
 use xk_testing::guest::{boot, faulty, file, insmod, modules, passed, run, wait_for, XK_KO};
@@ -75,7 +75,7 @@ xk_testing::guest_tests! {
 fn own() {
     if std::env::var_os("XK_TEST_OWN").is_some() {
         let tune = load("HOLD");
-        tune.go(Target::Value(TUNED), Mode::Task, LONG).unwrap();
+        tune.go(Destination::Value(TUNED), Mode::Task, LONG).unwrap();
         std::thread::sleep(Duration::from_secs(600));
     }
 }
@@ -116,7 +116,7 @@ fn load(name: &str) -> Tune {
 
 fn tuned(name: &str) -> Tune {
     let tune = load(name);
-    tune.go(Target::Value(TUNED), Mode::Global, LONG).unwrap();
+    tune.go(Destination::Value(TUNED), Mode::Global, LONG).unwrap();
     tune
 }
 

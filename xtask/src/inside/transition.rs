@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{ensure, Context, Result};
 use serde::{Deserialize, Serialize};
 use xk_harness::{family, Atomic, Flipper, Running};
-use xk_runtime::{Device, Mode, Target};
+use xk_runtime::{Destination, Device, Mode};
 use xk_table::{Op, OpCode, Scope, ScopeTable, When};
 
 const FUNCTION: &str = "tcp_sendmsg";
@@ -104,13 +104,13 @@ fn under_flows(arguments: &Arguments) -> Result<Report> {
         for (mode, times) in [(Mode::Task, &mut xk), (Mode::Now, &mut xk_now)] {
             let start = Instant::now();
             let tune = device.load(&table, &function)?;
-            let done = tune.go(Target::Value(1), mode, TIMEOUT)?;
+            let done = tune.go(Destination::Value(1), mode, TIMEOUT)?;
             times.push(milliseconds(start.elapsed()));
             if mode == Mode::Task {
                 xk_transition.push(milliseconds(done.elapsed));
             }
             reached[0] += wait_for(|| Ok(tune.status()?.sites.iter().map(|site| site.applied).sum()))?;
-            tune.go(Target::Unload, mode, TIMEOUT)?;
+            tune.go(Destination::Unload, mode, TIMEOUT)?;
         }
         let (time, calls) = patch(&livepatch)?;
         patched.push(milliseconds(time));

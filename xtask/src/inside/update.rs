@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{ensure, Context, Result};
 use serde::{Deserialize, Serialize};
-use xk_runtime::{Change, Device, Target};
+use xk_runtime::{Change, Destination, Device};
 
 /// What is to be measured.
 #[derive(Debug, clap::Args)]
@@ -123,7 +123,11 @@ fn changes(arguments: &Arguments) -> Result<(Vec<f64>, Vec<f64>)> {
     for round in 0..*rounds {
         let value = if round % 2 == 0 { *second } else { *first };
         let start = Instant::now();
-        device.transition(&[Change { id: tune.id, to: Target::Value(value) }], tune.mode, Duration::from_secs(5))?;
+        device.transition(
+            &[Change { id: tune.id, to: Destination::Value(value) }],
+            tune.mode,
+            Duration::from_secs(5),
+        )?;
         changes.push(milliseconds(start.elapsed()));
         ensure!(device.tunes()?[0].value == value, "it is not in force");
     }

@@ -51,7 +51,7 @@ impl Decided {
     /// The first policy of an object, for the constant that it names.
     fn new(name: &str, base: i64, mode: Mode) -> Self {
         let decided = Self::given(name);
-        decided.go(Target::Policy(base), mode);
+        decided.go(Destination::Policy(base), mode);
         decided
     }
 
@@ -80,7 +80,7 @@ impl Decided {
         Self { device, tune, programs, _companions: companions }
     }
 
-    fn go(&self, to: Target, mode: Mode) {
+    fn go(&self, to: Destination, mode: Mode) {
         self.tune.go(to, mode, LONG).unwrap();
     }
 
@@ -128,11 +128,11 @@ pub fn each_execution_has_the_value_that_is_chosen_for_it() {
     assert_eq!(decided.sum(|site| site.chosen), 6);
     let site = decided.sites().into_iter().find(|site| site.chosen == 6).unwrap();
     assert_eq!((site.last, site.histogram[3], site.histogram[7], site.histogram[9]), (Some(999_999), 3, 1, 1));
-    decided.go(Target::Value(DEFAULT), Mode::Global);
+    decided.go(Destination::Value(DEFAULT), Mode::Global);
     assert_eq!(outside(), DEFAULT, "nobody decides any longer");
-    decided.go(Target::Policy(DEFAULT), Mode::Global);
+    decided.go(Destination::Policy(DEFAULT), Mode::Global);
     assert_eq!(outside(), 999_999, "it can come back");
-    decided.go(Target::Unload, Mode::Global);
+    decided.go(Destination::Unload, Mode::Global);
     assert_eq!(outside(), DEFAULT);
 }
 
@@ -152,7 +152,7 @@ pub fn what_is_not_accepted_is_refused_and_counted() {
 pub fn between_two_compiled_values_nothing_is_chosen() {
     let values = Values::compiled([1, DEFAULT, 64, 1 << 20]);
     let decided = Decided::given_in("by_thread", Some(values));
-    decided.go(Target::Policy(DEFAULT), Mode::Now);
+    decided.go(Destination::Policy(DEFAULT), Mode::Now);
     for (n, wrong) in [48u64, 0, 33, (1 << 20) - 1, 1 << 21].into_iter().enumerate() {
         want(&decided.programs, thread(), wrong);
         assert_eq!(outside(), DEFAULT, "{wrong}");
@@ -168,7 +168,7 @@ pub fn between_two_compiled_values_nothing_is_chosen() {
 pub fn a_policy_chooses_compiled_values_beside_proved_ones() {
     let values = Values { compiled: vec![-2, 500], ..Values::proved(1, 100) };
     let decided = Decided::given_in("by_thread", Some(values));
-    decided.go(Target::Policy(DEFAULT), Mode::Now);
+    decided.go(Destination::Policy(DEFAULT), Mode::Now);
     for (n, wrong) in [101i64, 0, -1, 499, 501].into_iter().enumerate() {
         want(&decided.programs, thread(), wrong as u64);
         assert_eq!(outside(), DEFAULT, "{wrong}");
@@ -186,13 +186,13 @@ pub fn a_value_is_in_force_beneath() {
     want(&decided.programs, thread(), 77);
     assert_eq!(outside(), 77);
     assert_eq!(seen(&decided.programs), [0, 55, 77, DEFAULT, 1]);
-    decided.go(Target::Policy(66), Mode::Global);
+    decided.go(Destination::Policy(66), Mode::Global);
     assert_eq!((outside(), seen(&decided.programs)[1]), (77, 66));
     want(&decided.programs, thread(), u64::MAX);
     assert_eq!(outside(), 66, "what was in force stays");
     let status = decided.tune.status().unwrap();
     assert_eq!((status.value, status.policy.is_some()), (66, true));
-    decided.go(Target::Value(44), Mode::Global);
+    decided.go(Destination::Value(44), Mode::Global);
     assert!(decided.tune.status().unwrap().policy.is_none());
     assert_eq!(outside(), 44);
 }
@@ -220,9 +220,9 @@ fn release(mut child: Child) {
 /// As a program of perf would be: others, and changes of maps, and this one keep out of each other's way.
 pub fn the_kernel_knows_that_a_policy_is_at_work() {
     let decided = Decided::given("active");
-    decided.go(Target::Policy(DEFAULT), Mode::Global);
+    decided.go(Destination::Policy(DEFAULT), Mode::Global);
     assert_eq!(outside(), 101);
-    decided.go(Target::Value(7), Mode::Global);
+    decided.go(Destination::Value(7), Mode::Global);
     assert_eq!(outside(), 7);
 }
 
@@ -230,7 +230,7 @@ pub fn a_policy_knows_when_everybody_has_gone_over() {
     let decided = Decided::given("done");
     let child = inside();
     let transition = std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| decided.tune.go(Target::Policy(40), Mode::Task, LONG));
+        let waiting = scope.spawn(|| decided.tune.go(Destination::Policy(40), Mode::Task, LONG));
         wait_for("it has begun", || decided.tune.status().unwrap().state == State::Changing && outside() == 40);
         assert!(decided.sum(|site| site.runs) > 0, "it was asked, and did not set a value");
         release(child);
@@ -244,16 +244,16 @@ pub fn a_policy_knows_when_everybody_has_gone_over() {
 pub fn a_thread_that_is_inside_keeps_the_value_without_the_policy() {
     let decided = Decided::given("done");
     let child = inside();
-    let blocked = decided.tune.go(Target::Policy(DEFAULT), Mode::Global, Duration::from_millis(300));
+    let blocked = decided.tune.go(Destination::Policy(DEFAULT), Mode::Global, Duration::from_millis(300));
     assert!(matches!(blocked, Err(xk_runtime::Error::Blocked { .. })), "{blocked:?}");
     assert_eq!((outside(), decided.sum(|site| site.runs)), (DEFAULT, 0));
     release(child);
-    decided.go(Target::Policy(DEFAULT), Mode::Global);
+    decided.go(Destination::Policy(DEFAULT), Mode::Global);
     assert_eq!(outside(), 77);
     // The other way: who is inside with the policy keeps its decision.
     let child = inside();
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| decided.tune.go(Target::Unload, Mode::Task, LONG));
+        let waiting = scope.spawn(|| decided.tune.go(Destination::Unload, Mode::Task, LONG));
         wait_for("the default is back", || outside() == DEFAULT);
         release(child);
         waiting.join().unwrap().unwrap();
@@ -274,7 +274,8 @@ fn alternating(agree: bool) -> (Device, Programs, Vec<Tune>) {
         device.give_policy(tune.id(), &policy).unwrap();
         tunes.push(tune);
     }
-    let changes: Vec<Change> = tunes.iter().map(|tune| Change { id: tune.id(), to: Target::Policy(DEFAULT) }).collect();
+    let changes: Vec<Change> =
+        tunes.iter().map(|tune| Change { id: tune.id(), to: Destination::Policy(DEFAULT) }).collect();
     device.transition(&changes, Mode::Task, LONG).unwrap();
     (device, programs, tunes)
 }
@@ -327,14 +328,14 @@ pub fn a_new_policy_replaces_the_old_in_one_flip() {
     let before = decided.device.policy_status(decided.tune.id()).unwrap().unwrap().program;
     decided.device.give_policy(decided.tune.id(), &Policy::new(program, &table)).unwrap();
     assert_eq!(outside(), 77, "not before the transition");
-    decided.go(Target::Policy(DEFAULT), Mode::Global);
+    decided.go(Destination::Policy(DEFAULT), Mode::Global);
     assert_eq!(outside(), 88);
     assert_ne!(decided.device.policy_status(decided.tune.id()).unwrap().unwrap().program, before);
     decided.device.take_policy(decided.tune.id()).unwrap();
     assert_eq!(outside(), 88, "not before the transition");
-    let refused = decided.tune.go(Target::Policy(DEFAULT), Mode::Now, LONG);
+    let refused = decided.tune.go(Destination::Policy(DEFAULT), Mode::Now, LONG);
     assert!(refused.is_err(), "there is none to go to");
-    decided.go(Target::Value(DEFAULT), Mode::Global);
+    decided.go(Destination::Value(DEFAULT), Mode::Global);
     assert_eq!(outside(), DEFAULT);
 }
 
@@ -359,7 +360,7 @@ pub fn companions_run_as_long_as_the_policy() {
     let Decided { device, tune, programs, _companions } = decided;
     drop((programs, _companions));
     assert_eq!((outside(), attached_probes()), (500, 1), "they belong to the tune, not to who loaded them");
-    device.transition(&[Change { id: tune.id(), to: Target::Unload }], Mode::Global, LONG).unwrap();
+    device.transition(&[Change { id: tune.id(), to: Destination::Unload }], Mode::Global, LONG).unwrap();
     assert_eq!(outside(), DEFAULT);
     wait_for("the kretprobe is gone", || attached_probes() == 0);
 }
@@ -438,9 +439,9 @@ pub fn an_instruction_asks_no_policy() {
         let tune = device.load_by(&table, &Loaded, backend).unwrap();
         let refused = device.give_policy(tune.id(), &Policy::for_each_site(program)).unwrap_err().to_string();
         contains(&refused, &["reached by the patch backend"]);
-        tune.go(Target::Value(77), Mode::Global, LONG).unwrap();
+        tune.go(Destination::Value(77), Mode::Global, LONG).unwrap();
         assert_eq!(outside(), 77, "it is a tune like any other");
-        tune.go(Target::Unload, Mode::Global, LONG).unwrap();
+        tune.go(Destination::Unload, Mode::Global, LONG).unwrap();
         assert_eq!(outside(), DEFAULT);
     }
 }
@@ -449,7 +450,7 @@ pub fn several_policies_change_together() {
     let (device, _programs, tunes) = alternating(true);
     let policies = device.tunes().unwrap().iter().filter(|tune| tune.policy.is_some()).count();
     assert_eq!((policies, tunes.len()), (5, 5));
-    let changes: Vec<Change> = tunes.iter().map(|tune| Change { id: tune.id(), to: Target::Unload }).collect();
+    let changes: Vec<Change> = tunes.iter().map(|tune| Change { id: tune.id(), to: Destination::Unload }).collect();
     device.transition(&changes, Mode::Task, LONG).unwrap();
     assert!(device.tunes().unwrap().is_empty());
 }

@@ -34,17 +34,17 @@ pub fn a_detour_changes_between_value_and_policy() {
     let (device, _programs, tunes) = alternating(false);
     BACKEND.set(Backend::Kprobe);
     Atomic.start(4, Atomic::mask(&SPANS)).unwrap();
-    let all = |to: Target| {
+    let all = |to: Destination| {
         let changes: Vec<Change> = tunes.iter().map(|tune| Change { id: tune.id(), to }).collect();
         device.transition(&changes, Mode::Now, LONG).unwrap();
     };
     for _ in 0..100 {
-        all(Target::Value(50));
-        all(Target::Policy(60));
+        all(Destination::Value(50));
+        all(Destination::Policy(60));
         // Nobody stops for this one.
-        all(Target::Policy(70));
+        all(Destination::Policy(70));
     }
-    all(Target::Value(50));
+    all(Destination::Value(50));
     let before = Atomic.counts().unwrap();
     let since = || Atomic.counts().unwrap().since(&before);
     // More than the threads that may have begun before.
@@ -70,7 +70,7 @@ pub fn an_interrupt_above_a_policy_uses_the_value_beneath() {
     let tune = device.load_by(&table, &Loaded, Backend::Detour).unwrap();
     let program = programs.program(&programs.entries()[0]).unwrap();
     device.give_policy(tune.id(), &Policy::for_each_site(program)).unwrap();
-    tune.go(Target::Policy(DEFAULT), Mode::Now, LONG).unwrap();
+    tune.go(Destination::Policy(DEFAULT), Mode::Now, LONG).unwrap();
     let site = |what: fn(&SitePolicy) -> u64| -> u64 {
         device.policy_status(tune.id()).unwrap().unwrap().sites.iter().map(what).sum()
     };

@@ -67,7 +67,7 @@ pub fn what_is_no_policy_is_refused() {
     contains(&message(&Policy { program, sites: vec![0], ..none() }), &["0 scopes and 1 sites"]);
     assert!(device.give_policy(tune.id() + 1, &Policy { program, ..none() }).is_err());
     assert!(device.policy_status(tune.id()).unwrap().is_none());
-    assert!(tune.go(Target::Policy(DEFAULT), Mode::Now, LONG).is_err());
+    assert!(tune.go(Destination::Policy(DEFAULT), Mode::Now, LONG).is_err());
     let Err(Error::Object(text)) = Programs::load(b"not an object") else { panic!("it was loaded") };
     contains(&text, &["not an object with policies"]);
 }

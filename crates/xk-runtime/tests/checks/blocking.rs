@@ -11,7 +11,7 @@ use crate::*;
 pub fn a_sleeping_thread_blocks_a_global_transition() {
     let tune = load("HOLD");
     let holder = Holder::new();
-    let (outcome, reason, report) = blocked(tune.go(Target::Value(TUNED), Mode::Global, BRIEF));
+    let (outcome, reason, report) = blocked(tune.go(Destination::Value(TUNED), Mode::Global, BRIEF));
     assert_eq!(outcome, Outcome::Unchanged);
     assert!(reason.contains(&format!("{} (sh)", holder.pid())), "{reason}");
     names(&report, holder.pid());
@@ -21,14 +21,14 @@ pub fn a_sleeping_thread_blocks_a_global_transition() {
     assert_eq!(holder.release(), [DEFAULT; 2]);
     assert_eq!(outside(), DEFAULT);
     // Nothing was left that would be in the way.
-    tune.go(Target::Value(TUNED), Mode::Global, LONG).unwrap();
+    tune.go(Destination::Value(TUNED), Mode::Global, LONG).unwrap();
     assert_eq!(outside(), TUNED);
 }
 
 /// A transition in another thread; its tune comes back with what came of it.
 pub(super) fn beside(tune: Tune, mode: Mode, timeout: Duration) -> JoinHandle<(Tune, Result<Transition, Error>)> {
     std::thread::spawn(move || {
-        let result = tune.go(Target::Value(TUNED), mode, timeout);
+        let result = tune.go(Destination::Value(TUNED), mode, timeout);
         (tune, result)
     })
 }
@@ -135,14 +135,14 @@ pub fn a_stale_thread_keeps_its_value_and_goes_over() {
 pub fn a_blocked_task_transition_turns_around() {
     let tune = load("HOLD");
     let holder = Holder::new();
-    let (outcome, _, report) = blocked(tune.go(Target::Value(TUNED), Mode::Task, BRIEF));
+    let (outcome, _, report) = blocked(tune.go(Destination::Value(TUNED), Mode::Task, BRIEF));
     assert_eq!(outcome, Outcome::Unchanged);
     names(&report, holder.pid());
     let status = tune.status().unwrap();
     assert_eq!((outside(), status.value, status.state), (DEFAULT, DEFAULT, State::Stable));
     assert_eq!(holder.release(), [DEFAULT; 2]);
     assert_eq!(outside(), DEFAULT);
-    tune.go(Target::Value(TUNED), Mode::Task, LONG).unwrap();
+    tune.go(Destination::Value(TUNED), Mode::Task, LONG).unwrap();
     assert_eq!(outside(), TUNED);
 }
 
@@ -192,7 +192,7 @@ pub fn an_interrupted_transition_leaves_the_old_value() {
             let waiting = scope.spawn(move || {
                 // SAFETY: has no arguments, and cannot fail.
                 send.send(unsafe { libc::pthread_self() }).unwrap();
-                let result = tune.go(Target::Value(TUNED), mode, LONG);
+                let result = tune.go(Destination::Value(TUNED), mode, LONG);
                 (tune, result)
             });
             let thread = receive.recv().unwrap();
@@ -213,7 +213,7 @@ pub fn an_interrupted_transition_leaves_the_old_value() {
 pub fn a_transition_waits_for_nobody_in_mode_now() {
     let tune = load("HOLD");
     let mut holder = Holder::new();
-    assert_eq!(tune.go(Target::Value(TUNED), Mode::Now, Duration::ZERO).unwrap().stops, 0);
+    assert_eq!(tune.go(Destination::Value(TUNED), Mode::Now, Duration::ZERO).unwrap().stops, 0);
     assert_eq!(outside(), TUNED);
     Atomic.tell("release").unwrap();
     assert!(holder.0.wait().unwrap().success());
@@ -227,18 +227,18 @@ pub fn a_transition_to_the_value_in_force_waits_for_nobody() {
     let families = [family("HOLD").unwrap(), family("BALANCE").unwrap()];
     let both = Flipper::load(&file(ATOMIC_KO), &families).unwrap();
     let hold = &both.tunes()[0];
-    hold.go(Target::Value(TUNED), Mode::Global, LONG).unwrap();
+    hold.go(Destination::Value(TUNED), Mode::Global, LONG).unwrap();
     let holder = Holder::new();
     for mode in [Mode::Task, Mode::Global] {
-        assert_eq!(hold.go(Target::Value(TUNED), mode, Duration::ZERO).unwrap().stops, 0, "{mode}");
+        assert_eq!(hold.go(Destination::Value(TUNED), mode, Duration::ZERO).unwrap().stops, 0, "{mode}");
         assert_eq!((outside(), state()), (TUNED, Some(State::Stable)));
     }
     // All of them change as one: with another that changes, it waits.
     names(&blocked(both.to(TUNED, Mode::Global, BRIEF)).2, holder.pid());
     assert_eq!(holder.release(), [TUNED; 2]);
-    hold.go(Target::Value(DEFAULT), Mode::Global, LONG).unwrap();
+    hold.go(Destination::Value(DEFAULT), Mode::Global, LONG).unwrap();
     let holder = Holder::new();
-    assert_eq!(hold.go(Target::Unload, Mode::Global, Duration::ZERO).unwrap().stops, 0);
+    assert_eq!(hold.go(Destination::Unload, Mode::Global, Duration::ZERO).unwrap().stops, 0);
     assert_eq!(holder.release(), [DEFAULT; 2]);
 }
 

@@ -6,14 +6,14 @@ use crate::*;
 pub fn an_unload_waits_for_who_is_inside() {
     let tune = tuned("HOLD");
     let holder = Holder::new();
-    let (_, _, report) = blocked(tune.go(Target::Unload, Mode::Task, BRIEF));
+    let (_, _, report) = blocked(tune.go(Destination::Unload, Mode::Task, BRIEF));
     names(&report, holder.pid());
     let status = tune.status().unwrap();
     assert_eq!((outside(), status.value, status.state), (TUNED, TUNED, State::Stable));
-    let (_, _, report) = blocked(tune.go(Target::Unload, Mode::Global, BRIEF));
+    let (_, _, report) = blocked(tune.go(Destination::Unload, Mode::Global, BRIEF));
     names(&report, holder.pid());
     assert_eq!(holder.release(), [TUNED; 2]);
-    tune.go(Target::Unload, Mode::Task, LONG).unwrap();
+    tune.go(Destination::Unload, Mode::Task, LONG).unwrap();
     assert_eq!(outside(), DEFAULT);
     assert!(only_tune().is_none());
 }
@@ -93,7 +93,7 @@ pub fn a_lease_ends_after_its_process() {
 pub fn a_lease_that_ends_while_a_thread_is_inside() {
     for mode in [Mode::Task, Mode::Global] {
         let tune = load("HOLD");
-        tune.go(Target::Value(TUNED), mode, LONG).unwrap();
+        tune.go(Destination::Value(TUNED), mode, LONG).unwrap();
         let id = tune.detach().unwrap();
         let holder = Holder::new();
         Device::open().unwrap().lease(id, Some(BRIEF)).unwrap();
@@ -111,18 +111,18 @@ pub fn a_lease_that_ends_while_a_thread_is_inside() {
 pub fn a_busy_module_can_be_removed() {
     let tune = load("BALANCE");
     Atomic.start(8, Atomic::mask(&["balance"])).unwrap();
-    tune.go(Target::Value(TUNED), Mode::Task, LONG).unwrap();
+    tune.go(Destination::Value(TUNED), Mode::Task, LONG).unwrap();
     assert!(run("rmmod", &["xk_atomic"]));
     let status = tune.status().unwrap();
     assert_eq!((status.state, status.broken, status.value), (State::Stable, false, TUNED));
     // With nobody there, nobody is waited for.
-    assert_eq!(tune.go(Target::Value(78), Mode::Global, BRIEF).unwrap().stops, 1);
+    assert_eq!(tune.go(Destination::Value(78), Mode::Global, BRIEF).unwrap().stops, 1);
     insmod(ATOMIC_KO);
     Atomic.start(8, Atomic::mask(&["balance"])).unwrap();
     let sites = || tune.status().unwrap().sites;
     wait_for("the sites are reached again", || sites().iter().all(|site| site.hits > 1000));
-    tune.go(Target::Value(79), Mode::Global, LONG).unwrap();
-    tune.go(Target::Unload, Mode::Task, LONG).unwrap();
+    tune.go(Destination::Value(79), Mode::Global, LONG).unwrap();
+    tune.go(Destination::Unload, Mode::Task, LONG).unwrap();
     Atomic.stop().unwrap();
     assert_eq!(Atomic.counts().unwrap().violations(), 0);
 }
@@ -141,7 +141,7 @@ pub fn xk_is_removed_when_threads_have_left() {
     insmod(XK_KO);
     let tune = load("RECURSE");
     Atomic.start(8, Atomic::mask(&["recurse"])).unwrap();
-    tune.go(Target::Value(TUNED), Mode::Task, LONG).unwrap();
+    tune.go(Destination::Value(TUNED), Mode::Task, LONG).unwrap();
     tune.detach().unwrap();
     assert!(run("rmmod", &["xk"]));
     Atomic.stop().unwrap();

@@ -44,10 +44,10 @@ pub fn the_function_tracer_is_a_bystander() {
         let tune = tune.unwrap_or_else(|| tuned("HOLD"));
         trace("trace", "");
         assert_eq!((outside(), traced()), (TUNED, 1));
-        tune.go(Target::Value(5), Mode::Global, LONG).unwrap();
+        tune.go(Destination::Value(5), Mode::Global, LONG).unwrap();
         assert_eq!((outside(), traced()), (5, 2));
         transitions_work();
-        tune.go(Target::Unload, Mode::Task, LONG).unwrap();
+        tune.go(Destination::Unload, Mode::Task, LONG).unwrap();
         assert_eq!(outside(), DEFAULT);
         trace("current_tracer", "nop");
         trace("set_ftrace_filter", "");
@@ -67,9 +67,9 @@ pub fn another_kprobe_is_a_bystander() {
         let tune = tune.unwrap_or_else(|| tuned("HOLD"));
         let start = hits();
         assert_eq!((outside(), hits() - start), (TUNED, 1));
-        tune.go(Target::Value(5), Mode::Global, LONG).unwrap();
+        tune.go(Destination::Value(5), Mode::Global, LONG).unwrap();
         assert_eq!((outside(), hits() - start), (5, 2));
-        tune.go(Target::Unload, Mode::Task, LONG).unwrap();
+        tune.go(Destination::Unload, Mode::Task, LONG).unwrap();
         assert_eq!((outside(), hits() - start), (DEFAULT, 3));
         trace("events/kprobes/xk_test/enable", "0");
         trace("kprobe_events", "");
@@ -135,12 +135,12 @@ pub fn a_livepatch_takes_the_function_away() {
         let start = hits(&tune);
         assert_eq!((outside(), hits(&tune) - start), (-1, 0));
         assert_eq!(bypassed(&tune), by_it);
-        tune.go(Target::Value(5), Mode::Task, LONG).unwrap();
+        tune.go(Destination::Value(5), Mode::Task, LONG).unwrap();
         assert_eq!((outside(), hits(&tune) - start), (-1, 0));
         livepatch_away();
         assert_eq!((outside(), hits(&tune) - start), (5, 1));
         assert!(bypassed(&tune).is_empty());
-        tune.go(Target::Unload, Mode::Global, LONG).unwrap();
+        tune.go(Destination::Unload, Mode::Global, LONG).unwrap();
         assert_eq!(outside(), DEFAULT);
     }
 }

@@ -1,7 +1,7 @@
 //! Requests that contradict themselves, past the checks of this crate: each is refused
 //! with its error and a sentence, and nothing has changed then.
 
-use xk_runtime::{AddressOf, Change, Mode, Target};
+use xk_runtime::{AddressOf, Change, Destination, Mode};
 use xk_table::{ScopeTable, Values};
 
 use crate::*;
@@ -243,7 +243,7 @@ pub fn malformed_transitions_are_refused() {
     let error = raw::ioctl(&device, abi::IOC_TRANSITION, &mut request).unwrap_err();
     assert_eq!((error.raw_os_error(), target("value").as_str()), (Some(libc::EFAULT), "42"));
     let device = Device::open().unwrap();
-    device.transition(&[Change { id, to: Target::Value(43) }], Mode::Global, Duration::ZERO).unwrap();
+    device.transition(&[Change { id, to: Destination::Value(43) }], Mode::Global, Duration::ZERO).unwrap();
     assert_eq!(target("value"), "43");
     device.unload(id).unwrap();
     nothing_is_tuned();
@@ -259,11 +259,11 @@ pub fn many_tunes_change_together() {
     };
     let tunes: Vec<Tune> = (0..TUNES).map(one).collect();
     for (mode, value) in [(Mode::Now, 33), (Mode::Task, 34), (Mode::Global, 35)] {
-        let to = |tune: &Tune| Change { id: tune.id(), to: Target::Value(value) };
+        let to = |tune: &Tune| Change { id: tune.id(), to: Destination::Value(value) };
         device.transition(&tunes.iter().map(to).collect::<Vec<_>>(), mode, Duration::from_secs(60)).unwrap();
         assert_eq!(target("many"), (256 * 32 + i64::from(TUNES) * (value - 32)).to_string());
     }
-    let unload = |tune: &Tune| Change { id: tune.id(), to: Target::Unload };
+    let unload = |tune: &Tune| Change { id: tune.id(), to: Destination::Unload };
     device.transition(&tunes.iter().map(unload).collect::<Vec<_>>(), Mode::Task, Duration::from_secs(60)).unwrap();
     assert_eq!(target("many"), "8192");
     nothing_is_tuned();

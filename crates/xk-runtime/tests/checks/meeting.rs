@@ -96,7 +96,7 @@ pub fn several_tunes_change_together() {
         assert!(seen.rounds > 300 && seen.violations == 0, "{mode}: {seen:?}");
         // One after the other is not together, however safe each of them is.
         for tune in flipper.tunes() {
-            tune.go(Target::Value(5), mode, LONG).unwrap();
+            tune.go(Destination::Value(5), mode, LONG).unwrap();
             std::thread::sleep(Duration::from_millis(50));
         }
         let seen = Atomic.counts().unwrap().since(&before).span("agree");

@@ -2,7 +2,7 @@
 //! and so on until all is done. The module is xk.ko with `kernel/faulty/fault.h` in
 //! front of its files, and counts what it holds.
 
-use xk_runtime::{Mode, Outcome, Target};
+use xk_runtime::{Destination, Mode, Outcome};
 use xk_table::Scope;
 
 use super::data::{fixed_object, word};
@@ -105,12 +105,12 @@ pub fn a_transition_without_memory_changes_nothing() {
     let before = held();
     for (mode, least) in [(Mode::Now, 4), (Mode::Task, 7), (Mode::Global, 7)] {
         for lasting in [false, true] {
-            let attempt = || tune.go(Target::Value(50), mode, Duration::ZERO);
+            let attempt = || tune.go(Destination::Value(50), mode, Duration::ZERO);
             let (times, done) = starving(lasting, attempt, |nth, result| {
                 // The look before a stop only makes it shorter.
                 if mode != Mode::Now && !lasting && result.is_ok() {
                     assert_eq!(effects(), effects_of(50), "{mode}, allocation {nth}");
-                    tune.go(Target::Value(32), mode, Duration::from_secs(60)).unwrap();
+                    tune.go(Destination::Value(32), mode, Duration::from_secs(60)).unwrap();
                     return holds(before);
                 }
                 let given_up = matches!(&result, Err(Error::Blocked { outcome: Outcome::Unchanged, reason, .. })
@@ -122,7 +122,7 @@ pub fn a_transition_without_memory_changes_nothing() {
             assert!(times >= least, "{mode}: {times}");
             done.unwrap();
             assert_eq!(effects(), effects_of(50));
-            tune.go(Target::Value(32), mode, Duration::from_secs(60)).unwrap();
+            tune.go(Destination::Value(32), mode, Duration::from_secs(60)).unwrap();
             holds(before);
         }
     }
@@ -169,7 +169,7 @@ pub fn an_owner_that_dies_without_memory() {
     let before = held();
     let load = || {
         let tune = Device::open().unwrap().load(&everything(), &Loaded).unwrap();
-        tune.go(Target::Value(50), Mode::Task, Duration::from_secs(60)).unwrap();
+        tune.go(Destination::Value(50), Mode::Task, Duration::from_secs(60)).unwrap();
         tune
     };
     let tunes = || Device::open().unwrap().tunes().unwrap();

@@ -5,7 +5,7 @@ use crate::{
     altered, compare, insmod, load, load_at, only_site, run, target, target_module, value_table, wait_for, Device,
     Duration, Error, TARGET_KO, XK_KO,
 };
-use xk_runtime::{Mode, Probe, Target};
+use xk_runtime::{Destination, Mode, Probe};
 use xk_table::{Scope, ScopeTable};
 
 fn rmmod_target() {
@@ -186,7 +186,7 @@ pub fn a_module_with_other_code_in_a_scope_is_left_alone() {
     assert_eq!((status.broken, status.sites[0].probe), (true, Probe::Broken));
     assert_eq!(status.sites[0].reason.as_deref(), Some(why));
     for mode in [Mode::Task, Mode::Global] {
-        for to in [Target::Value(51), Target::Unload] {
+        for to in [Destination::Value(51), Destination::Unload] {
             let refused = tune.go(to, mode, Duration::ZERO);
             assert!(
                 matches!(&refused, Err(Error::Drift(text))
@@ -196,13 +196,13 @@ pub fn a_module_with_other_code_in_a_scope_is_left_alone() {
             assert_eq!(tune.status().unwrap().value, 50);
         }
     }
-    tune.go(Target::Value(52), Mode::Now, Duration::ZERO).unwrap();
+    tune.go(Destination::Value(52), Mode::Now, Duration::ZERO).unwrap();
     assert_eq!((tune.status().unwrap().value, target("value").as_str()), (52, "32"));
     // The module that was analysed comes back.
     rmmod_target();
     insmod(TARGET_KO);
     assert_eq!((target("value").as_str(), target("compare").as_str()), ("52", "1"));
-    tune.go(Target::Value(53), Mode::Global, Duration::from_secs(60)).unwrap();
+    tune.go(Destination::Value(53), Mode::Global, Duration::from_secs(60)).unwrap();
     assert_eq!(target("value"), "53");
     // It ends, also where nobody could be asked for another mode.
     rmmod_target();

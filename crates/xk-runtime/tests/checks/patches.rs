@@ -17,7 +17,7 @@ pub fn a_value_changes_and_returns() {
     let tune = value(128);
     assert_eq!(target("value"), "128");
     for (mode, to) in [(Mode::Global, 7), (Mode::Now, 9)] {
-        let done = tune.go(Target::Value(to), mode, LONG).unwrap();
+        let done = tune.go(Destination::Value(to), mode, LONG).unwrap();
         assert_eq!((target("value"), done.stops), (to.to_string(), 1));
     }
     let site = only_site(&tune);
@@ -79,7 +79,7 @@ pub fn numbers_of_one_site_change_together() {
     let table = held(table(&target_module(), "MANY", sites), &[&[MOVE], &[MOVE], &[second]]);
     let tune = load_by(Backend::Patch, &table, 100).unwrap();
     assert_eq!((target("value"), target("twice")), ("100".into(), "200".into()));
-    let done = tune.go(Target::Value(9), Mode::Global, LONG).unwrap();
+    let done = tune.go(Destination::Value(9), Mode::Global, LONG).unwrap();
     assert_eq!((target("value"), target("twice"), done.stops), ("9".into(), "18".into(), 1));
     tune.unload().unwrap();
     assert_eq!((target("value"), target("twice")), ("32".into(), "64".into()));
@@ -94,7 +94,7 @@ pub fn what_has_no_room_is_refused() {
     let before = running("bytes");
     let tune = compared(127).unwrap();
     for mode in [Mode::Global, Mode::Now] {
-        let refused = message(tune.go(Target::Value(128), mode, LONG));
+        let refused = message(tune.go(Destination::Value(128), mode, LONG));
         assert!(refused.contains("xk_target_compare+0x2 has 1 byte(s) for the value"), "{refused}");
     }
     assert_eq!((running("bytes")[4], target("compare").as_str()), (127, "0"));
@@ -106,7 +106,7 @@ pub fn what_has_no_room_is_refused() {
 
 pub fn the_mode_of_threads_is_refused() {
     let tune = value(128);
-    let refused = message(tune.go(Target::Value(7), Mode::Task, LONG));
+    let refused = message(tune.go(Destination::Value(7), Mode::Task, LONG));
     assert!(refused.contains("instructions hold its value, for all threads"), "{refused}");
     assert_eq!(target("value"), "128");
 }
@@ -170,7 +170,7 @@ pub fn what_cannot_be_a_patch_may_be_a_detour() {
     assert_eq!(sites[2].note.as_deref(), Some("a branch leads into these instructions"));
     assert_eq!((target("value"), target("identity")), ("100".into(), "100".into()));
     // In one stop, all of them.
-    let done = tune.go(Target::Value(9), Mode::Global, LONG).unwrap();
+    let done = tune.go(Destination::Value(9), Mode::Global, LONG).unwrap();
     assert_eq!((target("value"), target("identity"), done.stops), ("9".into(), "9".into(), 1));
     tune.unload().unwrap();
     assert_eq!((target("value"), target("identity")), ("32".into(), "4".into()));
@@ -277,24 +277,24 @@ fn held_table() -> ScopeTable {
 /// The constant of `xk_atomic_hold`, with this value in force.
 pub fn hold(value: i64) -> Tune {
     let tune = Device::open().unwrap().load_by(&held_table(), &xk_harness::Loaded, Backend::Patch).unwrap();
-    tune.go(Target::Value(value), Mode::Global, LONG).unwrap();
+    tune.go(Destination::Value(value), Mode::Global, LONG).unwrap();
     tune
 }
 
 pub fn a_thread_inside_blocks() {
     let tune = hold(77);
     let inside = Holder::new();
-    let (outcome, reason, report) = blocked(tune.go(Target::Value(5), Mode::Global, BRIEF));
+    let (outcome, reason, report) = blocked(tune.go(Destination::Value(5), Mode::Global, BRIEF));
     assert_eq!(outcome, Outcome::Unchanged);
     let pid = inside.pid();
     assert!(reason.contains(&format!("{pid} (sh)")) && report.contains("xk_atomic_hold+"), "{reason}: {report}");
     assert_eq!((outside(), tune.status().unwrap().value), (77, 77));
     assert_eq!(inside.release(), [77; 2]);
-    tune.go(Target::Value(5), Mode::Global, LONG).unwrap();
+    tune.go(Destination::Value(5), Mode::Global, LONG).unwrap();
     assert_eq!(outside(), 5);
     // In mode now, it changes under the thread's feet, which is what that mode says.
     let inside = Holder::new();
-    tune.go(Target::Value(6), Mode::Now, BRIEF).unwrap();
+    tune.go(Destination::Value(6), Mode::Now, BRIEF).unwrap();
     assert_eq!((outside(), inside.leave()), (6, [5, 6]));
 }
 
@@ -308,7 +308,7 @@ pub fn a_thread_between_two_instructions_blocks_even_mode_now() {
     one.in_place.as_mut().unwrap().patches = patches.collect();
     table.spans = vec![one];
     let tune = Device::open().unwrap().load_by(&table, &xk_harness::Loaded, Backend::Patch).unwrap();
-    tune.go(Target::Value(77), Mode::Now, LONG).unwrap();
+    tune.go(Destination::Value(77), Mode::Now, LONG).unwrap();
     Atomic.tell("inside 1").unwrap();
     Atomic.tell("sleep 3000000").unwrap();
     Atomic.start(1, Atomic::mask(&["sleep"])).unwrap();
@@ -316,7 +316,7 @@ pub fn a_thread_between_two_instructions_blocks_even_mode_now() {
         // Until it is inside, the value changes.
         wait_for("the thread is inside", || {
             let before = tune.status().unwrap().value;
-            let refused = tune.go(Target::Value(before + 1), mode, BRIEF).err().map(|error| error.to_string());
+            let refused = tune.go(Destination::Value(before + 1), mode, BRIEF).err().map(|error| error.to_string());
             let blocked = refused.is_some_and(|why| why.contains("1 threads are inside"));
             assert_eq!(tune.status().unwrap().value, if blocked { before } else { before + 1 });
             blocked
@@ -324,7 +324,7 @@ pub fn a_thread_between_two_instructions_blocks_even_mode_now() {
     }
     // It leaves with what it had, and then there is room.
     Atomic.tell("sleep 1").unwrap();
-    tune.go(Target::Value(5), Mode::Now, LONG).unwrap();
+    tune.go(Destination::Value(5), Mode::Now, LONG).unwrap();
     let seen = Atomic.counts().unwrap().span("sleep");
     Atomic.stop().unwrap();
     assert!(seen.rounds > 0 && seen.violations == 0, "{seen:?}");

@@ -35,13 +35,13 @@ pub fn a_probe_that_comes_later_keeps_the_value() {
     assert_eq!((target("value"), hits() - start), ("128".into(), 2));
     assert_eq!(only_site(&tune).probe, Probe::Patch);
     for mode in [Mode::Global, Mode::Now] {
-        let (outcome, reason, _) = blocked(tune.go(Target::Value(9), mode, BRIEF));
+        let (outcome, reason, _) = blocked(tune.go(Destination::Value(9), mode, BRIEF));
         assert_eq!(outcome, Outcome::Unchanged);
         assert!(reason.contains("somebody else changed or probes xk_target_value+0x0"), "{reason}");
         assert_eq!((target("value"), tune.status().unwrap().value), ("128".into(), 128));
     }
     no_probe();
-    tune.go(Target::Value(9), Mode::Now, LONG).unwrap();
+    tune.go(Destination::Value(9), Mode::Now, LONG).unwrap();
     assert_eq!(target("value"), "9");
     // The end of a tune waits for it, too.
     probe("xk_target_value", 0, "enabled");
@@ -112,7 +112,7 @@ pub fn a_probe_at_one_number_keeps_the_next_of_another_tune() {
     for state in ["disabled", "enabled"] {
         probe("xk_target_select", 6, state);
         for (tune, place) in [(&first, "xk_target_select+0x6"), (&second, "xk_target_select+0x9")] {
-            let (outcome, reason, _) = blocked(tune.go(Target::Value(9), Mode::Global, BRIEF));
+            let (outcome, reason, _) = blocked(tune.go(Destination::Value(9), Mode::Global, BRIEF));
             assert_eq!(outcome, Outcome::Unchanged);
             assert!(reason.contains(place), "{reason}");
         }
@@ -120,7 +120,7 @@ pub fn a_probe_at_one_number_keeps_the_next_of_another_tune() {
         no_probe();
     }
     // The kernel forgets the probe some time later.
-    second.go(Target::Value(9), Mode::Global, LONG).unwrap();
+    second.go(Destination::Value(9), Mode::Global, LONG).unwrap();
     assert_eq!(target("select"), "9 59");
     first.unload().unwrap();
     second.unload().unwrap();
@@ -204,7 +204,7 @@ pub fn somebody_elses_change_is_not_overwritten() {
     write("/proc/xk_target", "poke 200");
     assert_eq!(target("value"), "200");
     assert_eq!(only_site(&tune).probe, Probe::Unknown);
-    let (outcome, reason, _) = blocked(tune.go(Target::Value(7), Mode::Global, BRIEF));
+    let (outcome, reason, _) = blocked(tune.go(Destination::Value(7), Mode::Global, BRIEF));
     assert_eq!(outcome, Outcome::Unchanged);
     assert!(reason.contains("somebody else changed or probes xk_target_value+0x0"), "{reason}");
     assert_eq!((target("value"), tune.status().unwrap().value), ("200".into(), 128));

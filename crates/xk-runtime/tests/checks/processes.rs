@@ -106,14 +106,14 @@ pub fn a_thread_that_exits_and_is_on_no_list_blocks() {
     for mode in [Mode::Global, Mode::Task] {
         let tune = load("HOLD");
         detained();
-        let (_, reason, report) = blocked(tune.go(Target::Value(TUNED), mode, BRIEF));
+        let (_, reason, report) = blocked(tune.go(Destination::Value(TUNED), mode, BRIEF));
         assert!(reason.contains("(xk_detained)"), "{reason}");
         assert!(report.contains("xk_atomic_hold+") && report.contains("do_exit+"), "{report}");
         Atomic.tell("release").unwrap();
         wait_for("it has ended", || Atomic.counts().unwrap().detained == 0);
         assert_eq!(held(), [DEFAULT; 2]);
         // It is known as long as it may be inside, and no longer.
-        tune.go(Target::Value(TUNED), mode, LONG).unwrap();
+        tune.go(Destination::Value(TUNED), mode, LONG).unwrap();
         assert_eq!(outside(), TUNED);
     }
     Atomic.tell("detain 0").unwrap();

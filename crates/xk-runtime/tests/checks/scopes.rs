@@ -29,7 +29,7 @@ pub fn a_caller_is_inside_by_the_call_that_has_not_returned() {
     let holder = Holder::new();
     let device = Device::open().unwrap();
     let tune = device.load(&whole, &Loaded).unwrap();
-    let report = blocked(tune.go(Target::Value(TUNED), Mode::Global, BRIEF)).2;
+    let report = blocked(tune.go(Destination::Value(TUNED), Mode::Global, BRIEF)).2;
     names(&report, holder.pid());
     tune.unload().unwrap();
     let behind = returns_to(&report);
@@ -40,7 +40,7 @@ pub fn a_caller_is_inside_by_the_call_that_has_not_returned() {
     for (ranges, inside) in [(call_only, true), (vec![[0, behind - 1], [behind, end]], false)] {
         let tune = device.load(&narrowed(&ranges), &Loaded).unwrap();
         for mode in [Mode::Global, Mode::Task] {
-            let result = tune.go(Target::Value(TUNED), mode, BRIEF);
+            let result = tune.go(Destination::Value(TUNED), mode, BRIEF);
             if inside {
                 names(&blocked(result).2, holder.pid());
             } else {

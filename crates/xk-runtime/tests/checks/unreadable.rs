@@ -18,7 +18,7 @@ pub fn a_thread_whose_stack_cannot_be_read_blocks_until_it_is_named() {
         let hidden = hidden(false);
         let pid = i32::try_from(hidden.pid()).unwrap();
         let tune = load("HOLD");
-        let (_, _, report) = blocked(tune.go(Target::Value(TUNED), mode, BRIEF));
+        let (_, _, report) = blocked(tune.go(Destination::Value(TUNED), mode, BRIEF));
         assert!(report.contains(&format!("{pid} (sh): its stack cannot be read")), "{report}");
         assert_eq!(outside(), DEFAULT);
 
@@ -28,11 +28,11 @@ pub fn a_thread_whose_stack_cannot_be_read_blocks_until_it_is_named() {
         let log = klog();
         let sentence = format!("HOLD:0: thread {pid} (sh) is left out, as its stack cannot be read");
         assert_eq!(log.matches(&sentence).count(), 1, "{sentence}: {log}");
-        tune.go(Target::Value(TUNED), mode, LONG).unwrap();
+        tune.go(Destination::Value(TUNED), mode, LONG).unwrap();
         assert_eq!((outside(), state()), (TUNED, Some(State::Stable)));
         // Everybody else is waited for as before.
         let other = Holder::new();
-        let (_, _, report) = blocked(tune.go(Target::Value(5), mode, BRIEF));
+        let (_, _, report) = blocked(tune.go(Destination::Value(5), mode, BRIEF));
         names(&report, other.pid());
         assert!(!report.contains("cannot be read"), "{report}");
         drop(other);
@@ -82,11 +82,11 @@ pub fn no_other_thread_can_be_left_out() {
     let inside = hidden(true);
     ignore(inside.pid()).unwrap();
     for mode in [Mode::Global, Mode::Task] {
-        let (_, _, report) = blocked(tune.go(Target::Value(TUNED), mode, BRIEF));
+        let (_, _, report) = blocked(tune.go(Destination::Value(TUNED), mode, BRIEF));
         names(&report, inside.pid());
     }
     drop(inside);
-    tune.go(Target::Value(TUNED), Mode::Global, LONG).unwrap();
+    tune.go(Destination::Value(TUNED), Mode::Global, LONG).unwrap();
     // Who has ended is forgotten.
     assert_eq!(tune.status().unwrap().ignored, [0; 0]);
     tune.unload().unwrap();

@@ -7,7 +7,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use xk_runtime::{AddressOf, Change, Device, Error as RuntimeError, Target, Tune};
+use xk_runtime::{AddressOf, Change, Destination, Device, Error as RuntimeError, Tune};
 use xk_table::ScopeTable;
 
 use super::{now, Knob, KnobError, FIRST_LEASE};
@@ -72,7 +72,7 @@ impl Constant {
     pub fn end_kept(&self, value: &Value) -> Result<bool, RuntimeError> {
         match self.somebody_elses()? {
             Some(tune) if tune.detached && Value::Number(tune.value) == *value => {
-                self.go(tune.id, Target::Unload).map(|()| true)
+                self.go(tune.id, Destination::Unload).map(|()| true)
             }
             _ => Ok(false),
         }
@@ -112,7 +112,7 @@ impl Constant {
         Ok(self.device.tunes()?.into_iter().find(|tune| is_it(&tune.name)))
     }
 
-    fn go(&self, id: u32, to: Target) -> Result<(), RuntimeError> {
+    fn go(&self, id: u32, to: Destination) -> Result<(), RuntimeError> {
         self.device.transition(&[Change { id, to }], self.table.mode, TRANSITION).map(drop)
     }
 }
@@ -142,7 +142,7 @@ impl Knob for Constant {
         };
         if number == self.table.constant.default {
             let Some(tune) = self.tune.take() else { return Ok(()) };
-            return match self.go(tune.id(), Target::Unload) {
+            return match self.go(tune.id(), Destination::Unload) {
                 Ok(()) | Err(RuntimeError::NoSuchTune(_)) => Ok(()),
                 Err(error) => {
                     let failure = self.refused(value, error.to_string());
@@ -160,7 +160,7 @@ impl Knob for Constant {
         };
         let id = tune.id();
         self.tune = Some(tune);
-        let done = self.extend(id).and_then(|()| self.go(id, Target::Value(number)));
+        let done = self.extend(id).and_then(|()| self.go(id, Destination::Value(number)));
         done.map_err(|error| self.refused(value, error.to_string()))
     }
 

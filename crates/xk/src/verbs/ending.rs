@@ -1,6 +1,6 @@
 //! The end of tunes, all of them in one transition: what `xk unset` and `xk unload` share.
 
-use xk_runtime::{Change, Device, Mode, Target, Transition, TuneStatus};
+use xk_runtime::{Change, Destination, Device, Mode, Transition, TuneStatus};
 
 use super::transition::{self, Options};
 use crate::context::Tables;
@@ -33,7 +33,7 @@ pub fn end(device: &Device, ending: &[&TuneStatus], options: &Options, tables: &
     for (tune, _) in known.iter().filter(|(_, table)| table.is_none()) {
         options.without_table(tune, mode)?;
     }
-    let changes: Vec<Change> = ending.iter().map(|tune| Change { id: tune.id, to: Target::Unload }).collect();
+    let changes: Vec<Change> = ending.iter().map(|tune| Change { id: tune.id, to: Destination::Unload }).collect();
     Ok((options.run(device, &changes, mode).map_err(transition::failure)?, mode))
 }
 

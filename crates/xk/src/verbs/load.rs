@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use xk_policy::{Entry, Error as PolicyError, Programs};
-use xk_runtime::{Backend, BackendChoice, Change, Device, Mode, Policy, Rules, Target, Tune, TuneStatus};
+use xk_runtime::{Backend, BackendChoice, Change, Destination, Device, Mode, Policy, Rules, Tune, TuneStatus};
 use xk_table::ScopeTable;
 
 use super::set::By;
@@ -138,8 +138,10 @@ pub fn install(object: &[u8], name: &str, source: &Path, stay: &Stay<'_>, mut cl
     clock.stage("register");
     Group::forget(name);
     show_maps(&mut programs, name);
-    let decided =
-        |(part, tune): (&Part<'_>, &Tune)| Change { id: tune.id(), to: Target::Policy(part.table.constant.default) };
+    let decided = |(part, tune): (&Part<'_>, &Tune)| Change {
+        id: tune.id(),
+        to: Destination::Policy(part.table.constant.default),
+    };
     let changes: Vec<Change> = parts.iter().zip(&mine).map(decided).collect();
     let mode = stay.transition.mode(mode_of(&parts), parts.iter().map(|part| part.table))?;
     let settled = stay.transition.run(&device, &changes, mode).map_err(transition::failure);
@@ -183,7 +185,7 @@ pub fn reload(args: &ReloadArgs) -> Result {
     let new = give(&device, &programs, &parts, &ids, &name, &args.file)
         .map_err(|failure| failure.then("; the policies from before are in force"))?;
     let changes: Vec<Change> =
-        living.iter().map(|tune| Change { id: tune.id, to: Target::Policy(tune.value) }).collect();
+        living.iter().map(|tune| Change { id: tune.id, to: Destination::Policy(tune.value) }).collect();
     let mode = args.transition.mode(mode_of(&parts), parts.iter().map(|part| part.table))?;
     let done = args.transition.run(&device, &changes, mode).map_err(transition::failure)?;
     Group::forget(&name);
@@ -410,7 +412,7 @@ fn keep(device: &Device, tunes: Vec<Tune>, lease: Option<Duration>, group: &Grou
 fn hold(device: &Device, tunes: &[Tune], options: &Options, mode: Mode, group: &Group) -> Result {
     println!("held by process {}; its end ends the policies", std::process::id());
     signals::wait();
-    let changes: Vec<Change> = tunes.iter().map(|tune| Change { id: tune.id(), to: Target::Unload }).collect();
+    let changes: Vec<Change> = tunes.iter().map(|tune| Change { id: tune.id(), to: Destination::Unload }).collect();
     options.run(device, &changes, mode).map_err(transition::failure)?;
     Group::forget(&group.name);
     println!("{} unloaded: the defaults are back", group.name);

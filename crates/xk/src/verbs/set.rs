@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use clap::ValueEnum;
 use xk_kernel::{hz_of, UnknownHz};
 use xk_runtime::{
-    Backend, BackendChoice, Device, Error as RuntimeError, Mode, Probe, Rules, SiteStatus, Target, Tune, TuneStatus,
+    Backend, BackendChoice, Destination, Device, Error as RuntimeError, Mode, Probe, Rules, SiteStatus, Tune,
+    TuneStatus,
 };
 use xk_table::{CriticalSpan, ProbeKind, Quantity, ScopeTable};
 
@@ -157,8 +158,10 @@ fn for_some(args: &Args, changes: &[Change<'_>], tables: &Tables) -> Result {
 
 /// What is asked of the kernel.
 fn wanted_of(changes: &[Change<'_>], tunes: &[Loaded]) -> Vec<xk_runtime::Change> {
-    let target =
-        |(change, tune): (&Change<'_>, &Loaded)| xk_runtime::Change { id: tune.id(), to: Target::Value(change.value) };
+    let target = |(change, tune): (&Change<'_>, &Loaded)| xk_runtime::Change {
+        id: tune.id(),
+        to: Destination::Value(change.value),
+    };
     changes.iter().zip(tunes).map(target).collect()
 }
 
@@ -389,7 +392,8 @@ fn keep(device: &Device, changes: &[Change<'_>], tunes: Vec<Loaded>, lease: Opti
 fn hold(device: &Device, changes: &[Change<'_>], tunes: Vec<Loaded>, options: &Options, mode: Mode) -> Result {
     println!("held by process {}; its end puts the defaults back", std::process::id());
     signals::wait();
-    let unload: Vec<_> = tunes.iter().map(|tune| xk_runtime::Change { id: tune.id(), to: Target::Unload }).collect();
+    let unload: Vec<_> =
+        tunes.iter().map(|tune| xk_runtime::Change { id: tune.id(), to: Destination::Unload }).collect();
     options.run(device, &unload, mode).map_err(transition::failure)?;
     for change in changes {
         println!("{} = {} (its default)", change.title(), change.table.constant.default);

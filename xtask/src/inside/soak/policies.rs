@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{ensure, Context, Result};
 use xk_harness::{family, table, Flipper};
 use xk_policy::Programs;
-use xk_runtime::{Backend, Error, Mode, Policy, Target};
+use xk_runtime::{Backend, Destination, Error, Mode, Policy};
 use xk_table::ScopeTable;
 
 use super::Soak;
@@ -70,9 +70,9 @@ fn in_force(soak: &Soak<'_>, programs: &Programs, backend: Backend, mode: Mode) 
     drop(present);
     let armed = start.elapsed().as_secs_f64();
     let before = soak.counts()?;
-    go(soak, &flipper, Target::Policy(BENEATH), mode)?;
+    go(soak, &flipper, Destination::Policy(BENEATH), mode)?;
     let runs = decide(soak, &flipper)?;
-    go(soak, &flipper, Target::Value(DEFAULT), mode)?;
+    go(soak, &flipper, Destination::Value(DEFAULT), mode)?;
     let seen = soak.counts()?.since(&before);
     let missed = soak.faults.attempt(|| flipper.missed(), || Ok(()))?;
     soak.note(backend, &SPANS, &seen, missed);
@@ -100,7 +100,7 @@ fn decide(soak: &Soak<'_>, flipper: &Flipper) -> Result<u64> {
     }
 }
 
-fn go(soak: &Soak<'_>, flipper: &Flipper, to: Target, mode: Mode) -> Result<()> {
+fn go(soak: &Soak<'_>, flipper: &Flipper, to: Destination, mode: Mode) -> Result<()> {
     let go = || match flipper.go(to, mode, soak.timeout()) {
         Err(Error::Blocked { reason, .. }) if !reason.contains("memory") => {
             eprintln!("soak: given up: {reason}");

@@ -21,7 +21,7 @@ use anyhow::{bail, ensure, Context, Result};
 use serde::Serialize;
 use xk_bench_trigger::measure::check_unit;
 use xk_bench_trigger::tracer::{counting, Attachment, Program};
-use xk_runtime::{Backend, Change, Device, Mode, Policy, Probe, Target, Tune};
+use xk_runtime::{Backend, Change, Destination, Device, Mode, Policy, Probe, Tune};
 
 use load::{Exchange, Load};
 use redis::Redis;
@@ -185,7 +185,8 @@ impl Bench {
             tunes.push(tune);
             programs.push(program);
         }
-        let changes: Vec<_> = tunes.iter().map(|tune| Change { id: tune.id(), to: Target::Policy(VALUE) }).collect();
+        let changes: Vec<_> =
+            tunes.iter().map(|tune| Change { id: tune.id(), to: Destination::Policy(VALUE) }).collect();
         device.transition(&changes, Mode::Now, Duration::ZERO)?;
         settle();
         all_are_jumps(kprobes)?;

@@ -5,7 +5,7 @@
 //! whatever fails before or in the transition, this process' end is the end of it.
 
 use xk_policy::{Entry, Programs};
-use xk_runtime::{Change, Device, Mode, Rules, Target, Transition, Tune, TuneStatus};
+use xk_runtime::{Change, Destination, Device, Mode, Rules, Transition, Tune, TuneStatus};
 use xk_table::ScopeTable;
 
 use super::goal::{self, Goal, Goals, To};
@@ -315,11 +315,11 @@ fn applied(goal: &Goal<'_>, tune: &TuneStatus, unit: Option<AppliedUnit>) -> App
 /// What is asked of the kernel.
 fn changes(steps: &[Step<'_>], given: &[Given<'_>]) -> Vec<Change> {
     let to = |goal: &Goal<'_>| match goal.to {
-        To::Value(value) => Target::Value(value),
-        To::Decided(_) => Target::Policy(goal.table.constant.default),
+        To::Value(value) => Destination::Value(value),
+        To::Decided(_) => Destination::Policy(goal.table.constant.default),
     };
     let removed = steps.iter().filter_map(|step| match step {
-        Step::Remove(_, tune) => Some(Change { id: tune.id, to: Target::Unload }),
+        Step::Remove(_, tune) => Some(Change { id: tune.id, to: Destination::Unload }),
         _ => None,
     });
     given.iter().map(|given| Change { id: given.id, to: to(given.goal) }).chain(removed).collect()

@@ -4,11 +4,11 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{bail, Context, Result};
 use object::{Object, ObjectSection, ObjectSymbol};
-use xk_runtime::AddressOf;
+use xk_runtime::{AddressError, AddressOf};
 use xk_table::{
     hex, ConstRef, CriticalSpan, DataSite, Fit, Function, InPlace, Indirection, KernelRef, Kind, Mode, Op, OpCode,
     Patch, ProbeKind, Program, Proof, Range, Scope, ScopeTable, Values, When, SCHEMA,
@@ -244,16 +244,19 @@ fn function_in(file: &object::File<'_>, module: &str, symbol: &str, source: &str
 pub struct Loaded;
 
 impl AddressOf for Loaded {
-    fn address(&self, function: &Function) -> Result<Option<u64>, String> {
-        let Some(module) = &function.module else { return Err(format!("{}: not in a module", function.symbol)) };
-        let path = format!("/sys/module/{module}/sections/{}", function.section);
-        let Ok(text) = fs::read_to_string(&path) else { return Ok(None) };
-        let start =
-            u64::from_str_radix(text.trim().trim_start_matches("0x"), 16).map_err(|e| format!("{path}: {e}"))?;
+    fn address(&self, function: &Function) -> Result<Option<u64>, AddressError> {
+        let Some(module) = &function.module else {
+            return Err(AddressError::NotInModule { symbol: function.symbol.clone() });
+        };
+        let file = PathBuf::from(format!("/sys/module/{module}/sections/{}", function.section));
+        let Ok(text) = fs::read_to_string(&file) else { return Ok(None) };
+        let text = text.trim();
+        let start = u64::from_str_radix(text.trim_start_matches("0x"), 16)
+            .map_err(|_| AddressError::NotAnAddress { file, text: text.to_owned() })?;
         Ok(Some(start + function.text_offset))
     }
 
-    fn data_address(&self, data: &DataSite) -> Result<Option<u64>, String> {
-        Err(format!("{}: there are no objects", data.symbol))
+    fn data_address(&self, data: &DataSite) -> Result<Option<u64>, AddressError> {
+        Err(AddressError::NoObjects { symbol: data.symbol.clone() })
     }
 }

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 use xk_kernel::Image;
-use xk_runtime::AddressOf;
+use xk_runtime::{AddressError, AddressOf};
 use xk_table::{hex, DataSite, Function, Scope, ScopeTable};
 
 use crate::family::Loaded;
@@ -59,14 +59,14 @@ impl Running {
 }
 
 impl AddressOf for Running {
-    fn address(&self, function: &Function) -> Result<Option<u64>, String> {
+    fn address(&self, function: &Function) -> Result<Option<u64>, AddressError> {
         if function.module.is_none() && function.symbol == self.symbol {
             return Ok(Some(self.address));
         }
         Loaded.address(function)
     }
 
-    fn data_address(&self, data: &DataSite) -> Result<Option<u64>, String> {
+    fn data_address(&self, data: &DataSite) -> Result<Option<u64>, AddressError> {
         Loaded.data_address(data)
     }
 }

@@ -4,7 +4,7 @@ use xk_table::{CriticalSpan, DataSite, Fit, Form, Function, Range, Scope, ScopeT
 
 use crate::abi::{self, Bytes, Plain};
 use crate::transition::mode_number;
-use crate::{Backend, Error};
+use crate::{AddressError, Backend, Error, SignatureError, TableFault};
 
 /// What the caller knows about a table: where it is in the running kernel, and who signed it.
 pub trait AddressOf {
@@ -12,21 +12,20 @@ pub trait AddressOf {
     /// not loaded.
     ///
     /// # Errors
-    /// A sentence that says why there is none: no such symbol, several that
-    /// cannot be told apart.
-    fn address(&self, function: &Function) -> Result<Option<u64>, String>;
+    /// [`AddressError`]: no such symbol, several that cannot be told apart.
+    fn address(&self, function: &Function) -> Result<Option<u64>, AddressError>;
 
     /// The address of the first byte of the object of `data`, likewise.
     ///
     /// # Errors
     /// As [`AddressOf::address`].
-    fn data_address(&self, data: &DataSite) -> Result<Option<u64>, String>;
+    fn data_address(&self, data: &DataSite) -> Result<Option<u64>, AddressError>;
 
     /// The signature of `table`, if somebody signed what [`signable`] returns for it.
     ///
     /// # Errors
-    /// A sentence: there is one that cannot be read.
-    fn signature(&self, _table: &ScopeTable) -> Result<Option<Vec<u8>>, String> {
+    /// [`SignatureError`]: there is one that cannot be read.
+    fn signature(&self, _table: &ScopeTable) -> Result<Option<Vec<u8>>, SignatureError> {
         Ok(None)
     }
 }
@@ -49,22 +48,20 @@ impl Request {
         signed: bool,
         backend: Backend,
     ) -> Result<Self, Error> {
-        let wrong = |reason: String| Error::Table { name: title(table).to_owned(), reason };
-        table.check().map_err(|fault| wrong(fault.to_string()))?;
+        let wrong = |fault: TableFault| at_table(title(table), fault);
+        table.check().map_err(|fault| wrong(fault.into()))?;
         if let (Some(reason), true) = (table.only_in_place(), backend != Backend::Patch) {
-            return Err(wrong(format!("only backend patch is possible: {reason}")));
+            return Err(wrong(TableFault::OnlyPatch { reason: reason.to_owned() }));
         }
         let (bytes, signature) = match signed {
-            true => (signable(table, addresses, anchor)?, addresses.signature(table).map_err(wrong)?),
+            true => {
+                (signable(table, addresses, anchor)?, addresses.signature(table).map_err(|error| wrong(error.into()))?)
+            }
             false => (bytes_of(table, addresses, anchor)?, None),
         };
         let signature = signature.unwrap_or_default();
         if signature.len() > abi::MAX_SIGNATURE {
-            return Err(wrong(format!(
-                "a signature of {} bytes, the kernel accepts {}",
-                signature.len(),
-                abi::MAX_SIGNATURE
-            )));
+            return Err(wrong(TableFault::SignatureLength { length: signature.len() }));
         }
         let mut load = abi::Load::zeroed();
         load.size = size_of::<abi::Load>() as u32;
@@ -82,11 +79,15 @@ fn title(table: &ScopeTable) -> &str {
     table.constant.name.as_deref().unwrap_or(&table.constant.id)
 }
 
+fn at_table(name: &str, fault: TableFault) -> Error {
+    Error::Table { name: name.to_owned(), fault: Box::new(fault) }
+}
+
 /// Without the addresses of modules.
 struct Anywhere<'a>(&'a dyn AddressOf);
 
 impl AddressOf for Anywhere<'_> {
-    fn address(&self, function: &Function) -> Result<Option<u64>, String> {
+    fn address(&self, function: &Function) -> Result<Option<u64>, AddressError> {
         if function.module.is_some() {
             Ok(None)
         } else {
@@ -94,7 +95,7 @@ impl AddressOf for Anywhere<'_> {
         }
     }
 
-    fn data_address(&self, data: &DataSite) -> Result<Option<u64>, String> {
+    fn data_address(&self, data: &DataSite) -> Result<Option<u64>, AddressError> {
         if data.module.is_some() {
             Ok(None)
         } else {
@@ -129,8 +130,8 @@ impl Tail {
 
 /// `struct xk_table`, with what follows it.
 fn bytes_of(table: &ScopeTable, addresses: &dyn AddressOf, anchor: u64) -> Result<Vec<u8>, Error> {
-    let wrong = |reason: String| Error::Table { name: title(table).to_owned(), reason };
-    table.check().map_err(|fault| wrong(fault.to_string()))?;
+    let wrong = |fault: TableFault| at_table(title(table), fault);
+    table.check().map_err(|fault| wrong(fault.into()))?;
     let head = head(table).map_err(wrong)?;
     let values: Vec<u8> = table.values.compiled.iter().flat_map(|value| value.to_ne_bytes()).collect();
     let (nr_sites, nr_scopes) = (table.spans.len() + table.data.len(), table.scopes.len());
@@ -148,7 +149,7 @@ fn bytes_of(table: &ScopeTable, addresses: &dyn AddressOf, anchor: u64) -> Resul
         .map(|span| site(span, &table.functions[span.function], &texts[span.function]).map_err(wrong));
     let data = table.data.iter().map(|data| {
         let address =
-            addresses.data_address(data).map_err(|reason| Error::Address { symbol: data.symbol.clone(), reason })?;
+            addresses.data_address(data).map_err(|error| Error::Address { symbol: data.symbol.clone(), error })?;
         data_site(data, place(data.module.as_deref(), address, anchor)).map_err(wrong)
     });
     let sites = code.chain(data).collect::<Result<Vec<_>, _>>()?;
@@ -161,18 +162,18 @@ fn bytes_of(table: &ScopeTable, addresses: &dyn AddressOf, anchor: u64) -> Resul
         [abi::Table::bytes(&[head]), &values, abi::Site::bytes(&sites), abi::Scope::bytes(&scopes), &tail.bytes]
             .concat();
     if bytes.len() > abi::MAX_TABLE {
-        return Err(wrong(format!("{} bytes, the kernel accepts {}", bytes.len(), abi::MAX_TABLE)));
+        return Err(wrong(TableFault::Length { length: bytes.len() }));
     }
     Ok(bytes)
 }
 
-fn head(table: &ScopeTable) -> Result<abi::Table, String> {
+fn head(table: &ScopeTable) -> Result<abi::Table, TableFault> {
     let nr_sites = table.spans.len() + table.data.len();
     if nr_sites > abi::MAX_SITES {
-        return Err(format!("{nr_sites} sites, the kernel accepts {}", abi::MAX_SITES));
+        return Err(TableFault::Sites { number: nr_sites });
     }
     if table.scopes.len() > abi::MAX_SCOPES {
-        return Err(format!("{} safe spans, the kernel accepts {}", table.scopes.len(), abi::MAX_SCOPES));
+        return Err(TableFault::Scopes { number: table.scopes.len() });
     }
     let Range { min, max } = table.values.proved.unwrap_or(Range::of(i64::MAX, i64::MIN));
     Ok(abi::Table {
@@ -182,7 +183,7 @@ fn head(table: &ScopeTable) -> Result<abi::Table, String> {
         // A path can be longer than the kernel's field; a name never is.
         name: abi::field(&table.constant.id)
             .or_else(|| abi::field(title(table)))
-            .ok_or("the ConstID is too long, and the constant has no name")?,
+            .ok_or_else(|| TableFault::ConstantName { id: table.constant.id.clone() })?,
         default_value: table.constant.default,
         min,
         max,
@@ -212,14 +213,14 @@ struct Text {
 }
 
 fn text_of(function: &Function, addresses: &dyn AddressOf, anchor: u64, tail: &mut Tail) -> Result<Text, Error> {
-    let wrong = |reason| Error::Table { name: function.symbol.clone(), reason };
+    let wrong = |fault: TableFault| at_table(&function.symbol, fault);
     let address =
-        addresses.address(function).map_err(|reason| Error::Address { symbol: function.symbol.clone(), reason })?;
-    let bytes = function.text().map_err(|fault| wrong(fault.to_string()))?;
+        addresses.address(function).map_err(|error| Error::Address { symbol: function.symbol.clone(), error })?;
+    let bytes = function.text().map_err(|fault| wrong(fault.into()))?;
     if bytes.len() > abi::MAX_TEXT {
-        return Err(wrong(format!("{} bytes, the kernel accepts {}", bytes.len(), abi::MAX_TEXT)));
+        return Err(wrong(TableFault::TextLength { length: bytes.len() }));
     }
-    let mask = function.text_mask().map_err(|fault| wrong(fault.to_string()))?;
+    let mask = function.text_mask().map_err(|fault| wrong(fault.into()))?;
     let address = place(function.module.as_deref(), address, anchor);
     Ok(Text { address, len: bytes.len() as u32, bytes: tail.push(&bytes), mask: tail.push(&mask) })
 }
@@ -235,16 +236,20 @@ fn iv(fit: &Fit) -> abi::Iv {
     abi::Iv { a: fit.a, b: fit.b, form, pad: [0; 7], by }
 }
 
-/// The name of a module as the kernel spells it; its file may have `-`.
-fn module_field(module: Option<&str>) -> Result<[u8; abi::MODULE_LEN], String> {
-    let module = module.unwrap_or("").replace('-', "_");
-    abi::field(&module).ok_or_else(|| format!("module {module} is too long"))
+fn symbol_field(symbol: &str) -> Result<[u8; abi::SYMBOL_LEN], TableFault> {
+    abi::field(symbol).ok_or_else(|| TableFault::SymbolName { symbol: symbol.to_owned() })
 }
 
-fn data_site(data: &DataSite, address: u64) -> Result<abi::Site, String> {
+/// The name of a module as the kernel spells it; its file may have `-`.
+fn module_field(module: Option<&str>) -> Result<[u8; abi::MODULE_LEN], TableFault> {
+    let module = module.unwrap_or("").replace('-', "_");
+    abi::field(&module).ok_or(TableFault::ModuleName { module })
+}
+
+fn data_site(data: &DataSite, address: u64) -> Result<abi::Site, TableFault> {
     let mut site = abi::Site::zeroed();
     site.address = address;
-    site.symbol = abi::field(&data.symbol).ok_or_else(|| format!("symbol {} is too long", data.symbol))?;
+    site.symbol = symbol_field(&data.symbol)?;
     site.module = module_field(data.module.as_deref())?;
     site.offset = data.offset;
     site.insn_len = data.width;
@@ -254,19 +259,14 @@ fn data_site(data: &DataSite, address: u64) -> Result<abi::Site, String> {
     Ok(site)
 }
 
-fn scope(from: &Scope, function: &Function, text: &Text, tail: &mut Tail) -> Result<abi::Scope, String> {
+fn scope(from: &Scope, function: &Function, text: &Text, tail: &mut Tail) -> Result<abi::Scope, TableFault> {
     let ranges: Vec<abi::Range> = from.ranges.iter().map(|&[start, end]| abi::Range { start, end }).collect();
     if ranges.len() > abi::MAX_RANGES {
-        let symbol = &function.symbol;
-        return Err(format!(
-            "{symbol}: {} ranges of a safe span, the kernel accepts {}",
-            ranges.len(),
-            abi::MAX_RANGES
-        ));
+        return Err(TableFault::Ranges { symbol: function.symbol.clone(), number: ranges.len() });
     }
     let mut scope = abi::Scope::zeroed();
     scope.address = text.address;
-    scope.symbol = abi::field(&function.symbol).ok_or_else(|| format!("symbol {} is too long", function.symbol))?;
+    scope.symbol = symbol_field(&function.symbol)?;
     scope.module = module_field(function.module.as_deref())?;
     scope.text_len = text.len;
     scope.nr_ranges = ranges.len() as u32;
@@ -276,13 +276,13 @@ fn scope(from: &Scope, function: &Function, text: &Text, tail: &mut Tail) -> Res
     Ok(scope)
 }
 
-fn site(span: &CriticalSpan, function: &Function, text: &Text) -> Result<abi::Site, String> {
+fn site(span: &CriticalSpan, function: &Function, text: &Text) -> Result<abi::Site, TableFault> {
     let indirection = &span.indirection;
     let program = &indirection.program;
     let mut site = abi::Site::zeroed();
 
     site.address = text.address;
-    site.symbol = abi::field(&function.symbol).ok_or_else(|| format!("symbol {} is too long", function.symbol))?;
+    site.symbol = symbol_field(&function.symbol)?;
     site.module = module_field(function.module.as_deref())?;
     site.offset = indirection.offset;
     site.insn_len = indirection.insn_len;
@@ -302,7 +302,7 @@ fn site(span: &CriticalSpan, function: &Function, text: &Text) -> Result<abi::Si
     site.mask = text.mask;
 
     if span.ivs.len() > site.ivs.len() {
-        return Err(format!("{} values at one site, the kernel accepts {}", span.ivs.len(), site.ivs.len()));
+        return Err(TableFault::SiteValues { number: span.ivs.len() });
     }
     for (to, from) in site.ivs.iter_mut().zip(&span.ivs) {
         *to = iv(from);
@@ -341,11 +341,11 @@ mod tests {
     struct Nowhere;
 
     impl AddressOf for Nowhere {
-        fn address(&self, _: &Function) -> Result<Option<u64>, String> {
+        fn address(&self, _: &Function) -> Result<Option<u64>, AddressError> {
             Ok(None)
         }
 
-        fn data_address(&self, _: &DataSite) -> Result<Option<u64>, String> {
+        fn data_address(&self, _: &DataSite) -> Result<Option<u64>, AddressError> {
             Ok(None)
         }
     }

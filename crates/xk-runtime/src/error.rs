@@ -1,8 +1,12 @@
 //! What can go wrong between user space and xk.ko, and between user space and xk_tunable.ko.
 
+use std::path::PathBuf;
+
 use thiserror::Error as ThisError;
+use xk_table::Incoherent;
 
 use crate::descriptor::Unopened;
+use crate::{abi, NoAddress};
 
 /// Why the kernel, or this crate on its behalf, did not do what was asked.
 #[derive(Debug, ThisError)]
@@ -40,20 +44,20 @@ pub enum Error {
         values: Box<xk_table::Values>,
     },
     /// The scope table contradicts itself or exceeds what the kernel accepts.
-    #[error("scope table of {name}: {reason}")]
+    #[error("scope table of {name}: {fault}")]
     Table {
-        /// Constant.
+        /// Constant, or the function that is wrong.
         name: String,
         /// What is wrong.
-        reason: String,
+        fault: Box<TableFault>,
     },
     /// A function of the table has no address in the running kernel.
-    #[error("{symbol}: {reason}")]
+    #[error("{symbol}: {error}")]
     Address {
         /// Function.
         symbol: String,
         /// Why it has none.
-        reason: String,
+        error: AddressError,
     },
     /// The constant, or one of its instructions, is held by another tune.
     #[error("{0}")]
@@ -99,6 +103,146 @@ impl From<Unopened> for Error {
             Unopened::Other(error) => Self::Device(error),
         }
     }
+}
+
+/// Why a table cannot be given to the kernel.
+#[derive(Debug, ThisError)]
+#[non_exhaustive]
+pub enum TableFault {
+    /// It contradicts itself.
+    #[error(transparent)]
+    Incoherent(#[from] Incoherent),
+    /// It permits a patch only, and another backend is to be used.
+    #[error("only backend patch is possible: {reason}")]
+    OnlyPatch {
+        /// Why it permits no update.
+        reason: String,
+    },
+    /// Its signature cannot be had.
+    #[error(transparent)]
+    Signature(#[from] SignatureError),
+    /// Its signature is too long.
+    #[error("a signature of {length} bytes, the kernel accepts {}", abi::MAX_SIGNATURE)]
+    SignatureLength {
+        /// Length in bytes.
+        length: usize,
+    },
+    /// It is too long.
+    #[error("{length} bytes, the kernel accepts {}", abi::MAX_TABLE)]
+    Length {
+        /// Length in bytes.
+        length: usize,
+    },
+    /// It has too many sites.
+    #[error("{number} sites, the kernel accepts {}", abi::MAX_SITES)]
+    Sites {
+        /// How many.
+        number: usize,
+    },
+    /// It has too many safe spans.
+    #[error("{number} safe spans, the kernel accepts {}", abi::MAX_SCOPES)]
+    Scopes {
+        /// How many.
+        number: usize,
+    },
+    /// A safe span has too many ranges.
+    #[error("{symbol}: {number} ranges of a safe span, the kernel accepts {}", abi::MAX_RANGES)]
+    Ranges {
+        /// Function of the safe span.
+        symbol: String,
+        /// How many.
+        number: usize,
+    },
+    /// A site has too many values.
+    #[error("{number} values at one site, the kernel accepts {}", xk_table::MAX_IVS)]
+    SiteValues {
+        /// How many.
+        number: usize,
+    },
+    /// A function is too long.
+    #[error("{length} bytes, the kernel accepts {}", abi::MAX_TEXT)]
+    TextLength {
+        /// Length in bytes.
+        length: usize,
+    },
+    /// Nothing that fits the kernel's field names the constant.
+    #[error("the ConstID {id} is too long, and the constant has no name that fits")]
+    ConstantName {
+        /// The ConstID.
+        id: String,
+    },
+    /// The name of a symbol does not fit.
+    #[error("symbol {symbol} is too long")]
+    SymbolName {
+        /// The symbol.
+        symbol: String,
+    },
+    /// The name of a module does not fit.
+    #[error("module {module} is too long")]
+    ModuleName {
+        /// The module.
+        module: String,
+    },
+}
+
+/// Why nobody can tell where a function or an object is in the running kernel.
+#[derive(Debug, ThisError)]
+#[non_exhaustive]
+pub enum AddressError {
+    /// The symbols of the kernel do not tell.
+    #[error(transparent)]
+    Symbol(#[from] NoAddress),
+    /// The file that tells an address cannot be read.
+    #[error("{}: {error}", file.display())]
+    Unreadable {
+        /// The file.
+        file: PathBuf,
+        /// The error of the operating system.
+        error: std::io::Error,
+    },
+    /// The file tells something else.
+    #[error("{}: `{text}` is not an address", file.display())]
+    NotAnAddress {
+        /// The file.
+        file: PathBuf,
+        /// What is in place of the address.
+        text: String,
+    },
+    /// Only functions of modules are known, and this one is in none.
+    #[error("{symbol}: not in a module")]
+    NotInModule {
+        /// The function.
+        symbol: String,
+    },
+    /// No objects are known.
+    #[error("{symbol}: there are no objects")]
+    NoObjects {
+        /// The object.
+        symbol: String,
+    },
+}
+
+/// Why the signature of a table cannot be had.
+#[derive(Debug, ThisError)]
+#[non_exhaustive]
+pub enum SignatureError {
+    /// The file of the table has another name, and so may its signature.
+    #[error(
+        "the table of {constant} is not in the file that `xk build` writes: give the file that name again, or build \
+         it again"
+    )]
+    Misplaced {
+        /// ConstID.
+        constant: String,
+    },
+    /// It exists and cannot be read.
+    #[error("its signature cannot be read: {}: {error}", file.display())]
+    Unreadable {
+        /// The file.
+        file: PathBuf,
+        /// The error of the operating system.
+        error: std::io::Error,
+    },
 }
 
 /// Why a parameter of a module was not told or set.

@@ -29,7 +29,7 @@ mod tune;
 pub use backend::{Backend, BackendChoice, NotBackend};
 pub use device::{Device, DEVICE_PATH};
 pub use encode::{signable, AddressOf};
-pub use error::{Error, ParameterError};
+pub use error::{AddressError, Error, ParameterError, SignatureError, TableFault};
 pub use parameter::{Hold, Meter, Parameter, ParameterDevice, Role, Values, PARAMETER_DEVICE_PATH};
 pub use policy::{Policy, PolicyStatus, SitePolicy};
 pub use rules::{RulePlace, Rules, RulesError};

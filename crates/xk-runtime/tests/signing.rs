@@ -14,8 +14,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use support::target::{fresh_target, target, target_module, write, TARGET_KO};
-use support::{raw, set_register, table, Loaded, SiteSpec, RAX};
-use xk_runtime::{abi, signable, AddressOf, Backend, Change, Destination, Device, Error, Mode};
+use support::{listed, raw, set_register, table, Loaded, SiteSpec, RAX};
+use xk_runtime::{
+    abi, signable, AddressError, AddressOf, Backend, Change, Destination, Device, Error, Mode, SignatureError,
+};
 use xk_table::{DataSite, Fit, Function, OpCode, Scope, ScopeTable};
 use xk_testing::guest::{file, report_under_lockdown, run, XK_KO};
 
@@ -113,27 +115,20 @@ fn openssl(arguments: &[&str]) {
 struct Signed(Vec<u8>);
 
 impl AddressOf for Signed {
-    fn address(&self, function: &Function) -> Result<Option<u64>, String> {
+    fn address(&self, function: &Function) -> Result<Option<u64>, AddressError> {
         Loaded.address(function)
     }
 
-    fn data_address(&self, data: &DataSite) -> Result<Option<u64>, String> {
+    fn data_address(&self, data: &DataSite) -> Result<Option<u64>, AddressError> {
         if data.module.is_some() {
             return Loaded.data_address(data);
         }
-        symbol(&data.symbol).map(Some)
+        listed(&data.symbol).map(Some)
     }
 
-    fn signature(&self, _: &ScopeTable) -> Result<Option<Vec<u8>>, String> {
+    fn signature(&self, _: &ScopeTable) -> Result<Option<Vec<u8>>, SignatureError> {
         Ok(Some(self.0.clone()))
     }
-}
-
-/// By the kernel's own list.
-fn symbol(name: &str) -> Result<u64, String> {
-    let text = fs::read_to_string("/proc/kallsyms").map_err(|error| error.to_string())?;
-    let line = text.lines().find(|line| line.split_whitespace().nth(2) == Some(name)).ok_or("no such symbol")?;
-    u64::from_str_radix(&line[..16], 16).map_err(|error| error.to_string())
 }
 
 fn rmmod() {
@@ -309,16 +304,16 @@ mod checks {
             source: "mm/vmscan.c".into(),
         }];
         let swappiness = || fs::read_to_string("/proc/sys/vm/swappiness").unwrap().trim().to_owned();
-        let anchor = symbol("_printk").unwrap();
+        let anchor = listed("_printk").unwrap();
         let bytes = signable(&table, &Signed(Vec::new()), anchor).unwrap();
         // As in another boot: everything lies so much further.
         struct Further(u64);
         impl AddressOf for Further {
-            fn address(&self, _: &Function) -> Result<Option<u64>, String> {
+            fn address(&self, _: &Function) -> Result<Option<u64>, AddressError> {
                 Ok(None)
             }
-            fn data_address(&self, data: &DataSite) -> Result<Option<u64>, String> {
-                Ok(Some(symbol(&data.symbol)? + self.0))
+            fn data_address(&self, data: &DataSite) -> Result<Option<u64>, AddressError> {
+                Ok(Some(listed(&data.symbol)? + self.0))
             }
         }
         assert_eq!(signable(&table, &Further(0x1234_0000), anchor + 0x1234_0000).unwrap(), bytes);

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use xk_runtime::{AddressOf, Symbols};
+use xk_runtime::{AddressError, AddressOf, SignatureError, Symbols};
 use xk_table::{DataSite, Function, ScopeTable};
 
 use crate::context::Folders;
@@ -25,20 +25,20 @@ impl Addresses {
 }
 
 impl AddressOf for Addresses {
-    fn address(&self, function: &Function) -> std::result::Result<Option<u64>, String> {
-        self.0.function(function).map_err(|error| error.to_string())
+    fn address(&self, function: &Function) -> std::result::Result<Option<u64>, AddressError> {
+        Ok(self.0.function(function)?)
     }
 
-    fn data_address(&self, data: &DataSite) -> std::result::Result<Option<u64>, String> {
-        self.0.object(data).map_err(|error| error.to_string())
+    fn data_address(&self, data: &DataSite) -> std::result::Result<Option<u64>, AddressError> {
+        Ok(self.0.object(data)?)
     }
 
-    fn signature(&self, table: &ScopeTable) -> std::result::Result<Option<Vec<u8>>, String> {
-        let file = Folders::new().signature_file(table).map_err(|failure| failure.message)?;
+    fn signature(&self, table: &ScopeTable) -> std::result::Result<Option<Vec<u8>>, SignatureError> {
+        let file = Folders::new().signature_file(table)?;
         match fs::read(&file) {
             Ok(signature) => Ok(Some(signature)),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(format!("its signature cannot be read: {}: {error}", file.display())),
+            Err(error) => Err(SignatureError::Unreadable { file, error }),
         }
     }
 }

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use xk_const::Spec;
 use xk_kernel::KernelId;
+use xk_runtime::SignatureError;
 use xk_table::{CriticalSpan, KernelRef, ScopeTable, Store, StoreError};
 
 use crate::exit::{Exit, Failure, Result};
@@ -80,14 +81,13 @@ impl Folders {
     }
 
     /// Where the signature of a table is: beside it.
-    pub fn signature_file(&self, table: &ScopeTable) -> Result<PathBuf> {
+    ///
+    /// # Errors
+    /// [`SignatureError::Misplaced`].
+    pub fn signature_file(&self, table: &ScopeTable) -> std::result::Result<PathBuf, SignatureError> {
         let file = |root: &PathBuf| Store::new(root).path(&table.kernel.build_id, &table.constant.id);
-        let found = self.stores.iter().map(file).find(|path| path.exists()).ok_or_else(|| {
-            Failure::error(format!(
-                "the table of {} is not in the file that `xk build` writes: give the file that name again, or build it again",
-                table.constant.id
-            ))
-        })?;
+        let found = self.stores.iter().map(file).find(|path| path.exists());
+        let found = found.ok_or_else(|| SignatureError::Misplaced { constant: table.constant.id.clone() })?;
         Ok(found.with_extension("p7s"))
     }
 

@@ -2,9 +2,9 @@
 
 use std::fs;
 
-use crate::support::{object, set_register, table, Loaded, SiteSpec, MODULE, RAX};
+use crate::support::{listed, object, set_register, table, Loaded, SiteSpec, MODULE, RAX};
 use crate::{altered, insmod, load, load_at, message, run, target, target_module, write, Error, TARGET_KO};
-use xk_runtime::{AddressOf, Probe, Tune};
+use xk_runtime::{AddressError, AddressOf, Probe, Tune};
 use xk_table::{DataSite, Fit, Function, ScopeTable};
 
 fn data_table(name: &str, data: Vec<DataSite>) -> ScopeTable {
@@ -189,14 +189,12 @@ pub fn an_object_that_is_none_is_refused() {
 struct Vmlinux(&'static str);
 
 impl AddressOf for Vmlinux {
-    fn address(&self, function: &Function) -> Result<Option<u64>, String> {
+    fn address(&self, function: &Function) -> Result<Option<u64>, AddressError> {
         Loaded.address(function)
     }
 
-    fn data_address(&self, _: &DataSite) -> Result<Option<u64>, String> {
-        let text = fs::read_to_string("/proc/kallsyms").map_err(|error| error.to_string())?;
-        let line = text.lines().find(|line| line.split_whitespace().nth(2) == Some(self.0)).ok_or("no such symbol")?;
-        u64::from_str_radix(&line[..16], 16).map(Some).map_err(|error| error.to_string())
+    fn data_address(&self, _: &DataSite) -> Result<Option<u64>, AddressError> {
+        listed(self.0).map(Some)
     }
 }
 

@@ -134,11 +134,11 @@ pub fn a_module_without_the_function_is_left_alone() {
     // Loaded, it is refused at once.
     struct Nowhere;
     impl xk_runtime::AddressOf for Nowhere {
-        fn address(&self, _: &xk_table::Function) -> Result<Option<u64>, String> {
+        fn address(&self, _: &xk_table::Function) -> Result<Option<u64>, xk_runtime::AddressError> {
             Ok(None)
         }
 
-        fn data_address(&self, _: &xk_table::DataSite) -> Result<Option<u64>, String> {
+        fn data_address(&self, _: &xk_table::DataSite) -> Result<Option<u64>, xk_runtime::AddressError> {
             Ok(None)
         }
     }

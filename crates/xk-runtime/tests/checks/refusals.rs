@@ -128,10 +128,10 @@ pub fn a_wrong_place_is_refused() {
     wrong.functions[0].module = Some("xk".into());
     struct Fixed(u64);
     impl xk_runtime::AddressOf for Fixed {
-        fn address(&self, _: &xk_table::Function) -> Result<Option<u64>, String> {
+        fn address(&self, _: &xk_table::Function) -> Result<Option<u64>, xk_runtime::AddressError> {
             Ok(Some(self.0))
         }
-        fn data_address(&self, _: &xk_table::DataSite) -> Result<Option<u64>, String> {
+        fn data_address(&self, _: &xk_table::DataSite) -> Result<Option<u64>, xk_runtime::AddressError> {
             Ok(Some(self.0))
         }
     }

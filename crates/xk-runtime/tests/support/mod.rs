@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 
 use xk_harness::empty_table;
-use xk_runtime::AddressOf;
+use xk_runtime::{AddressError, AddressOf, NoAddress, SymbolKind};
 use xk_table::{
     CriticalSpan, DataSite, Fit, Function, InPlace, Indirection, Mode, Op, OpCode, Patch, Program, Range, ScopeTable,
     Values, When,
@@ -118,21 +118,35 @@ pub fn object(symbol: &str, offset: u32, width: u8) -> DataSite {
 pub struct Loaded;
 
 impl AddressOf for Loaded {
-    fn address(&self, function: &Function) -> Result<Option<u64>, String> {
+    fn address(&self, function: &Function) -> Result<Option<u64>, AddressError> {
         loaded_at(&function.section, function.text_offset)
     }
 
-    fn data_address(&self, data: &DataSite) -> Result<Option<u64>, String> {
+    fn data_address(&self, data: &DataSite) -> Result<Option<u64>, AddressError> {
         loaded_at(&data.section, data.section_offset)
     }
 }
 
-fn loaded_at(section: &str, offset: u64) -> Result<Option<u64>, String> {
-    let path = format!("/sys/module/{MODULE}/sections/{section}");
-    if !Path::new(&path).exists() {
+fn loaded_at(section: &str, offset: u64) -> Result<Option<u64>, AddressError> {
+    let file = Path::new("/sys/module").join(MODULE).join("sections").join(section);
+    if !file.exists() {
         return Ok(None);
     }
-    let text = fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;
-    let start = u64::from_str_radix(text.trim().trim_start_matches("0x"), 16).map_err(|e| e.to_string())?;
+    let text = fs::read_to_string(&file).map_err(|error| AddressError::Unreadable { file: file.clone(), error })?;
+    let text = text.trim();
+    let start = u64::from_str_radix(text.trim_start_matches("0x"), 16)
+        .map_err(|_| AddressError::NotAnAddress { file, text: text.to_owned() })?;
     Ok(Some(start + offset))
+}
+
+/// The address of an object by the kernel's own list.
+#[allow(dead_code)] // only used by the tests of data and of signatures
+pub fn listed(name: &str) -> Result<u64, AddressError> {
+    let file = Path::new("/proc/kallsyms");
+    let unreadable = |error| AddressError::Unreadable { file: file.to_owned(), error };
+    let text = fs::read_to_string(file).map_err(unreadable)?;
+    let line = text.lines().find(|line| line.split_whitespace().nth(2) == Some(name));
+    let address = &line.ok_or(NoAddress::NoSymbol(SymbolKind::Object))?[..16];
+    u64::from_str_radix(address, 16)
+        .map_err(|_| AddressError::NotAnAddress { file: file.to_owned(), text: address.to_owned() })
 }

@@ -35,8 +35,8 @@ pub enum CompileError {
     Rejected { unit: String, stderr: String },
     #[error("this kernel's configuration does not build {unit}: {reason}")]
     NotBuilt { unit: String, reason: String },
-    #[error("cannot understand the build command of {unit}: {reason}")]
-    Command { unit: String, reason: String },
+    #[error("cannot understand the build command of {unit}: {error}")]
+    Command { unit: String, error: CommandError },
     #[error("compiling {unit} read {} from the unedited tree although it was edited; the result would be a mixture", path.display())]
     Bypassed { unit: String, path: PathBuf },
     #[error("'{path}' is not a path below the kernel's source")]
@@ -45,6 +45,20 @@ pub enum CompileError {
     Io { what: &'static str, path: PathBuf, error: io::Error },
     #[error(transparent)]
     Tree(#[from] SourceError),
+}
+
+/// Why the line that the kernel's build prints is not understood.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[allow(missing_docs)] // the message of each variant documents its fields
+pub enum CommandError {
+    #[error("unbalanced '")]
+    SingleQuote,
+    #[error("unbalanced or substituting \"")]
+    DoubleQuote,
+    #[error("unexpected '{character}'")]
+    Unexpected { character: char },
+    #[error("no compiler call with -c, -o, the object and the source")]
+    NoCompiler,
 }
 
 impl CompileError {
@@ -96,11 +110,11 @@ impl CompileCommand {
     }
 
     fn parse(unit: &str, object: &str, source: &str, line: &str) -> Result<Self, CompileError> {
-        let command_error = |reason: &str| CompileError::Command { unit: unit.to_owned(), reason: reason.to_owned() };
-        let argv = shell_words(line).map_err(|reason| command_error(&reason))?;
+        let command_error = |error| CompileError::Command { unit: unit.to_owned(), error };
+        let argv = shell_words(line).map_err(command_error)?;
         let has = |word: &str| argv.iter().any(|other| other == word);
         if argv.len() < 4 || !has("-c") || !has("-o") || !has(object) || !has(source) {
-            return Err(command_error("no compiler call with -c, -o, the object and the source"));
+            return Err(command_error(CommandError::NoCompiler));
         }
         Ok(Self { argv, object: object.to_owned(), source: source.to_owned() })
     }
@@ -200,7 +214,7 @@ pub(crate) fn check_relative(path: &str) -> Result<(), CompileError> {
 }
 
 /// The words of the first command of a shell line.
-fn shell_words(line: &str) -> Result<Vec<String>, String> {
+fn shell_words(line: &str) -> Result<Vec<String>, CommandError> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
     let mut characters = line.chars();
@@ -212,19 +226,19 @@ fn shell_words(line: &str) -> Result<Vec<String>, String> {
                 match characters.next() {
                     Some('\'') => break,
                     Some(other) => word.get_or_insert_with(String::new).push(other),
-                    None => return Err("unbalanced '".to_owned()),
+                    None => return Err(CommandError::SingleQuote),
                 }
             },
             '"' => loop {
                 match characters.next() {
                     Some('"') => break,
                     Some('\\') => word.get_or_insert_with(String::new).extend(characters.next()),
-                    Some('$' | '`') | None => return Err("unbalanced or substituting \"".to_owned()),
+                    Some('$' | '`') | None => return Err(CommandError::DoubleQuote),
                     Some(other) => word.get_or_insert_with(String::new).push(other),
                 }
             },
             '\\' => word.get_or_insert_with(String::new).extend(characters.next()),
-            '$' | '`' | '|' | '&' | '<' | '>' | '(' | ')' => return Err(format!("unexpected '{character}'")),
+            '$' | '`' | '|' | '&' | '<' | '>' | '(' | ')' => return Err(CommandError::Unexpected { character }),
             other => word.get_or_insert_with(String::new).push(other),
         }
     }

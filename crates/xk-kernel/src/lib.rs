@@ -22,14 +22,14 @@ mod tree;
 mod units;
 
 pub use bundle::{Bundle, BundleError, BundleExtras, LoadedModule};
-pub use command::{CompileCommand, CompileError};
+pub use command::{CommandError, CompileCommand, CompileError};
 pub use doctor::{doctor, Check, DoctorOptions, Status};
 pub use env::{Env, HostEnv, RunOutput};
 pub use hz::{hz_of, UnknownHz};
 pub use id::{IdError, KernelId};
 pub use image::{
-    Image, ImageError, KallsymsError, LoadedSection, Module, ModuleRelocation, ModuleSection, ModuleSymbol, Symbol,
-    SymbolsError,
+    CoreFault, ElfError, Image, ImageError, KallsymsError, KernelFault, LoadedSection, Module, ModuleFault,
+    ModuleRelocation, ModuleSection, ModuleSymbol, Symbol, SymbolsError, UnpackError,
 };
 pub use overlay::{Compiled, Overlay};
 pub use source::{Compiler, Source, SourceError, SourceHints};

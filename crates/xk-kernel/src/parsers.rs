@@ -3,13 +3,13 @@
 
 use std::path::Path;
 
-use crate::image::{self, ImageError, KallsymsError, SymbolsError};
+use crate::image::{self, ImageError, KallsymsError, SymbolsError, UnpackError};
 
 /// Unpacks a boot image: the length of the kernel inside.
 ///
 /// # Errors
 /// What is wrong with the file.
-pub fn vmlinuz(file: &[u8]) -> Result<usize, String> {
+pub fn vmlinuz(file: &[u8]) -> Result<usize, UnpackError> {
     image::vmlinuz::unpack(file).map(|unpacked| unpacked.elf.len() + unpacked.banner.len())
 }
 

@@ -6,6 +6,8 @@ use object::elf::{FileHeader64, SHF_ALLOC, SHF_EXECINSTR, SHT_NOBITS};
 use object::read::elf::{FileHeader, SectionHeader};
 use object::Endianness;
 
+use super::fault::ElfError;
+
 /// A section of the linked kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Section {
@@ -26,17 +28,17 @@ pub(crate) struct Elf {
 }
 
 impl Elf {
-    pub(crate) fn parse(data: Vec<u8>) -> Result<Self, String> {
+    pub(crate) fn parse(data: Vec<u8>) -> Result<Self, ElfError> {
         let bytes = data.as_slice();
-        let header = FileHeader64::<Endianness>::parse(bytes).map_err(|error| error.to_string())?;
-        let endian = header.endian().map_err(|error| error.to_string())?;
+        let header = FileHeader64::<Endianness>::parse(bytes)?;
+        let endian = header.endian()?;
         if header.e_machine(endian) != object::elf::EM_X86_64 {
-            return Err("it is not for x86-64".to_owned());
+            return Err(ElfError::Machine);
         }
-        let table = header.sections(endian, bytes).map_err(|error| error.to_string())?;
+        let table = header.sections(endian, bytes)?;
         let mut sections = Vec::new();
         for section in table.iter() {
-            let name = table.section_name(endian, section).map_err(|error| error.to_string())?;
+            let name = table.section_name(endian, section)?;
             let name = String::from_utf8_lossy(name).into_owned();
             let start = section.sh_offset(endian) as usize;
             let size = if section.sh_type(endian) == SHT_NOBITS { 0 } else { section.sh_size(endian) as usize };
@@ -44,7 +46,7 @@ impl Elf {
                 ..start
                     .checked_add(size)
                     .filter(|&end| size == 0 || end <= data.len())
-                    .ok_or_else(|| format!("section {name} reaches beyond the end of the file"))?;
+                    .ok_or_else(|| ElfError::SectionCut { section: name.clone() })?;
             let flag = |flag: u32| section.sh_flags(endian) & u64::from(flag) != 0;
             sections.push(Section {
                 name,
@@ -55,7 +57,7 @@ impl Elf {
             });
         }
         if sections.is_empty() {
-            return Err("it has no sections".to_owned());
+            return Err(ElfError::NoSections);
         }
         Ok(Self { data, sections })
     }

@@ -9,6 +9,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use super::fault::CoreFault;
 use super::ImageError;
 
 /// A header of more segments than any machine has memory ranges for.
@@ -37,13 +38,13 @@ impl Kcore {
         let file = File::open(path).map_err(forbidden)?;
         let mut start = vec![0; 64];
         file.read_exact_at(&mut start, 0).map_err(forbidden)?;
-        let not_core = |reason: &str| ImageError::NotAKernel { path: path.to_owned(), reason: reason.to_owned() };
+        let not_core = |fault: CoreFault| ImageError::NotAKernel { path: path.to_owned(), fault: fault.into() };
         let table = program_headers(&start).map_err(not_core)?;
         let mut headers = vec![0; table.length];
         file.read_exact_at(&mut headers, table.offset).map_err(ImageError::read(path))?;
         let segments = segments(&headers);
         if segments.is_empty() {
-            return Err(not_core("it maps no memory"));
+            return Err(not_core(CoreFault::Empty));
         }
         Ok(Self { file, path: path.to_owned(), segments })
     }
@@ -72,19 +73,19 @@ struct Table {
     length: usize,
 }
 
-fn program_headers(start: &[u8]) -> Result<Table, &'static str> {
+fn program_headers(start: &[u8]) -> Result<Table, CoreFault> {
     if !start.starts_with(b"\x7fELF\x02\x01") {
-        return Err("it is not a 64-bit little-endian ELF file");
+        return Err(CoreFault::NotElf);
     }
     let half = |at: usize| usize::from(u16::from_le_bytes([start[at], start[at + 1]]));
     if half(0x10) != 4 || half(0x12) != 62 {
-        return Err("it is not an x86-64 core");
+        return Err(CoreFault::NotACore);
     }
     let mut offset = [0; 8];
     offset.copy_from_slice(&start[0x20..0x28]);
     let (size, count) = (half(0x36), half(0x38));
     if size != 56 || count > MAX_HEADERS {
-        return Err("its program headers are damaged");
+        return Err(CoreFault::Headers);
     }
     Ok(Table { offset: u64::from_le_bytes(offset), length: size * count })
 }

@@ -7,6 +7,7 @@ use std::sync::Mutex;
 
 use serde::{Deserialize, Serialize};
 
+use super::fault::ModuleFault;
 use super::kcore::Kcore;
 use super::symbols::Symbols;
 use super::{Image, ImageError, Memory, Module};
@@ -110,9 +111,9 @@ fn sections_in(folder: &Path) -> Result<Option<Vec<LoadedSection>>, ImageError> 
         let path = entry.map_err(ImageError::read(folder))?.path();
         let text = fs::read_to_string(&path).map_err(ImageError::read(&path))?;
         let address = text.trim().strip_prefix("0x").and_then(|digits| u64::from_str_radix(digits, 16).ok());
-        let reason = "a section's address is hidden; reading it needs root".to_owned();
+        let fault = ModuleFault::HiddenAddress;
         let address =
-            address.filter(|&address| address != 0).ok_or(ImageError::Module { path: path.clone(), reason })?;
+            address.filter(|&address| address != 0).ok_or(ImageError::Module { path: path.clone(), fault })?;
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         sections.push(LoadedSection { name, address });
     }
@@ -127,8 +128,7 @@ pub(super) fn check_same_build(module: &Module) -> Result<(), ImageError> {
     if build_id(&note).map(<[u8]>::to_vec) == module.build_id() {
         return Ok(());
     }
-    let reason = "its build-id is not that of the loaded module; reload the module or reinstall its package".to_owned();
-    Err(ImageError::Module { path: module.path.clone(), reason })
+    Err(ImageError::Module { path: module.path.clone(), fault: ModuleFault::BuildId })
 }
 
 #[cfg(test)]

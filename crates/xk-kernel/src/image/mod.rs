@@ -5,6 +5,7 @@
 //! (alternatives, static calls, jump labels, tracing), a file has not.
 
 mod elf;
+mod fault;
 pub(crate) mod kallsyms;
 pub(crate) mod kcore;
 mod live;
@@ -24,6 +25,7 @@ use elf::Elf;
 use kcore::Kcore;
 use symbols::Symbols;
 
+pub use fault::{CoreFault, ElfError, KernelFault, ModuleFault, UnpackError};
 pub use kallsyms::KallsymsError;
 pub use live::LoadedSection;
 pub(crate) use live::{live_extras, lockdown_mode};
@@ -39,8 +41,8 @@ const MAX_READ: usize = 256 << 20;
 pub enum ImageError {
     #[error("cannot read {}: {error}", path.display())]
     Read { path: PathBuf, error: io::Error },
-    #[error("{} is not a kernel that can be read: {reason}", path.display())]
-    NotAKernel { path: PathBuf, reason: String },
+    #[error("{} is not a kernel that can be read: {fault}", path.display())]
+    NotAKernel { path: PathBuf, fault: KernelFault },
     #[error("cannot use the symbols in {origin}: {error}")]
     Symbols { origin: String, error: SymbolsError },
     #[error("cannot find the symbols of {}: {error}; name its System.map (package linux-image-<release>-dbg)", path.display())]
@@ -53,8 +55,8 @@ pub enum ImageError {
     Forbidden { path: PathBuf, error: io::Error, lockdown: String },
     #[error("no module '{name}' for kernel {release} in {}; install linux-image-{release}, and check the name with 'modinfo {name}'", folder.display())]
     ModuleMissing { name: String, release: String, folder: PathBuf },
-    #[error("the module {} cannot be used: {reason}", path.display())]
-    Module { path: PathBuf, reason: String },
+    #[error("the module {} cannot be used: {fault}", path.display())]
+    Module { path: PathBuf, fault: ModuleFault },
     #[error("module '{name}' is not loaded in the kernel under study; load it (modprobe {name}) before its addresses are needed")]
     NotLoaded { name: String },
     #[error(transparent)]
@@ -96,17 +98,17 @@ impl Image {
     /// about a second.
     pub fn from_vmlinuz(path: &Path, system_map: Option<&Path>) -> Result<Self, ImageError> {
         let file = std::fs::read(path).map_err(ImageError::read(path))?;
-        let not_kernel = |reason: String| ImageError::NotAKernel { path: path.to_owned(), reason };
-        let unpacked = vmlinuz::unpack(&file).map_err(not_kernel)?;
-        let elf = Elf::parse(unpacked.elf).map_err(not_kernel)?;
-        let (_, rodata) = elf.section(".rodata").ok_or_else(|| not_kernel("it has no read-only data".to_owned()))?;
-        let banner = find_banner(rodata).ok_or_else(|| not_kernel("it states no 'Linux version'".to_owned()))?;
+        let not_kernel = |fault: KernelFault| ImageError::NotAKernel { path: path.to_owned(), fault };
+        let unpacked = vmlinuz::unpack(&file).map_err(|error| not_kernel(error.into()))?;
+        let elf = Elf::parse(unpacked.elf).map_err(|error| not_kernel(error.into()))?;
+        let (_, rodata) = elf.section(".rodata").ok_or_else(|| not_kernel(KernelFault::NoReadOnlyData))?;
+        let banner = find_banner(rodata).ok_or_else(|| not_kernel(KernelFault::NoBanner))?;
         let release = banner.split_whitespace().nth(2).unwrap_or_default().to_owned();
         let notes = elf.section(".notes").and_then(|(_, notes)| build_id(notes));
         let build_id = notes.ok_or_else(|| IdError::NoBuildId { origin: path.display().to_string() })?;
         // A vmlinux has no setup header; of a boot image both texts state the same release.
         if !unpacked.banner.is_empty() && unpacked.banner.split_whitespace().next() != Some(&release) {
-            return Err(not_kernel(format!("its header says '{}', its text '{release}'", unpacked.banner)));
+            return Err(not_kernel(KernelFault::Release { header: unpacked.banner, text: release }));
         }
         let id = KernelId::new(&release, build_id, &banner);
         let symbols = match (kallsyms::decode(rodata), system_map) {
@@ -117,7 +119,7 @@ impl Image {
         };
         let linked = elf.section(".text").map(|(text, _)| text.address);
         if symbols.image_address("_text") != linked {
-            return Err(not_kernel("its symbols do not agree with its sections".to_owned()));
+            return Err(not_kernel(KernelFault::Symbols));
         }
         let root = path.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
         let modules = root.join("lib/modules").join(&release);
@@ -289,8 +291,7 @@ fn symbols_of_map(map: &Path, elf: &Elf) -> Result<Symbols, ImageError> {
         .map_err(|error| ImageError::Symbols { origin: map.display().to_string(), error })?;
     let banner = symbols.image_address("linux_banner").and_then(|address| elf.bytes_at(address));
     if !banner.is_some_and(|bytes| bytes.starts_with(b"Linux version ")) {
-        let reason = "it belongs to another kernel: its linux_banner is not at the banner".to_owned();
-        return Err(ImageError::NotAKernel { path: map.to_owned(), reason });
+        return Err(ImageError::NotAKernel { path: map.to_owned(), fault: KernelFault::OtherMap });
     }
     Ok(symbols)
 }

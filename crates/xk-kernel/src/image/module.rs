@@ -10,6 +10,7 @@ use object::elf::{FileHeader64, SHF_ALLOC, SHF_EXECINSTR, SHT_NOBITS, SHT_NOTE, 
 use object::read::elf::{FileHeader, Rela, SectionHeader, Sym};
 use object::Endianness;
 
+use super::fault::{ElfError, ModuleFault};
 use super::{vmlinuz, ImageError};
 use crate::id::build_id;
 
@@ -79,10 +80,13 @@ impl Module {
     /// Reads a module's file.
     pub fn open(path: &Path) -> Result<Self, ImageError> {
         let file = fs::read(path).map_err(ImageError::read(path))?;
-        let bad = |reason: String| ImageError::Module { path: path.to_owned(), reason };
-        let elf = if file.starts_with(b"\x7fELF") { file } else { vmlinuz::decompress(&file).map_err(bad)? };
+        let bad = |fault: ModuleFault| ImageError::Module { path: path.to_owned(), fault };
+        let elf = match file.starts_with(b"\x7fELF") {
+            true => file,
+            false => vmlinuz::decompress(&file).map_err(|error| bad(error.into()))?,
+        };
         let name = stem(path).unwrap_or_default().to_owned();
-        let (sections, symbols) = parse(&elf).map_err(bad)?;
+        let (sections, symbols) = parse(&elf).map_err(|error| bad(error.into()))?;
         Ok(Self { name, path: path.to_owned(), elf, sections, symbols })
     }
 
@@ -115,30 +119,28 @@ impl Module {
         if found.split_whitespace().next() == Some(release) {
             return Ok(());
         }
-        let reason = format!("it was built for '{found}', not for kernel {release}");
-        Err(ImageError::Module { path: self.path.clone(), reason })
+        let fault = ModuleFault::Release { found, release: release.to_owned() };
+        Err(ImageError::Module { path: self.path.clone(), fault })
     }
 }
 
-fn parse(bytes: &[u8]) -> Result<(Vec<ModuleSection>, Vec<ModuleSymbol>), String> {
-    let text = |error: object::Error| error.to_string();
-    let header = FileHeader64::<Endianness>::parse(bytes).map_err(text)?;
-    let endian = header.endian().map_err(text)?;
+fn parse(bytes: &[u8]) -> Result<(Vec<ModuleSection>, Vec<ModuleSymbol>), ElfError> {
+    let header = FileHeader64::<Endianness>::parse(bytes)?;
+    let endian = header.endian()?;
     if header.e_machine(endian) != object::elf::EM_X86_64 || header.e_type(endian) != object::elf::ET_REL {
-        return Err("it is not an x86-64 object file".to_owned());
+        return Err(ElfError::NotAnObject);
     }
-    let table = header.sections(endian, bytes).map_err(text)?;
+    let table = header.sections(endian, bytes)?;
     let mut sections = Vec::with_capacity(table.len());
     for section in table.iter() {
-        let name = table.section_name(endian, section).map_err(text)?;
+        let name = table.section_name(endian, section)?;
         let flags = section.sh_flags(endian);
         let kind = section.sh_type(endian);
         let allocated = flags & u64::from(SHF_ALLOC) != 0;
         // Symbol tables and debug information are read where they are; types are
         // small, and the comparison of code needs them.
         let wanted = allocated || kind == SHT_NOTE || name == b".BTF";
-        let data =
-            if wanted && kind != SHT_NOBITS { section.data(endian, bytes).map_err(text)?.to_vec() } else { Vec::new() };
+        let data = if wanted && kind != SHT_NOBITS { section.data(endian, bytes)?.to_vec() } else { Vec::new() };
         sections.push(ModuleSection {
             name: String::from_utf8_lossy(name).into_owned(),
             data,
@@ -148,13 +150,13 @@ fn parse(bytes: &[u8]) -> Result<(Vec<ModuleSection>, Vec<ModuleSymbol>), String
             relocations: Vec::new(),
         });
     }
-    let table_symbols = table.symbols(endian, bytes, object::elf::SHT_SYMTAB).map_err(text)?;
+    let table_symbols = table.symbols(endian, bytes, object::elf::SHT_SYMTAB)?;
     let mut symbols = Vec::with_capacity(table_symbols.len());
     for (index, symbol) in table_symbols.enumerate() {
-        let name = table_symbols.symbol_name(endian, symbol).map_err(text)?;
-        let section = table_symbols.symbol_section(endian, symbol, index).map_err(text)?.map(|section| section.0);
+        let name = table_symbols.symbol_name(endian, symbol)?;
+        let section = table_symbols.symbol_section(endian, symbol, index)?.map(|section| section.0);
         if section.is_some_and(|section| section >= sections.len()) {
-            return Err(format!("symbol {} is in a section that does not exist", index.0));
+            return Err(ElfError::SymbolSection { index: index.0 });
         }
         symbols.push(ModuleSymbol {
             name: String::from_utf8_lossy(name).into_owned(),
@@ -167,12 +169,12 @@ fn parse(bytes: &[u8]) -> Result<(Vec<ModuleSection>, Vec<ModuleSymbol>), String
     }
     for section in table.iter().filter(|section| section.sh_type(endian) == SHT_RELA) {
         let target = section.sh_info(endian) as usize;
-        let Some((entries, _)) = section.rela(endian, bytes).map_err(text)? else { continue };
+        let Some((entries, _)) = section.rela(endian, bytes)? else { continue };
         let Some(target) = sections.get_mut(target).filter(|target| target.allocated) else { continue };
         for entry in entries {
             let symbol = entry.r_sym(endian, false) as usize;
             if symbol >= symbols.len() {
-                return Err(format!("a relocation of {} names a symbol that does not exist", target.name));
+                return Err(ElfError::RelocationSymbol { section: target.name.clone() });
             }
             target.relocations.push(ModuleRelocation {
                 offset: entry.r_offset(endian),

@@ -4,10 +4,12 @@
 //! Out: the ELF file inside. Refuses compressions that no distribution of a
 //! supported kernel uses (bzip2, LZMA, LZO).
 
-use std::io::Read;
+use std::io::{self, Read};
+
+use super::fault::UnpackError;
 
 /// Largest kernel that is unpacked: guards against damaged sizes.
-const MAX_KERNEL: u64 = 512 << 20;
+pub(super) const MAX_KERNEL: u64 = 512 << 20;
 const ELF_MAGIC: &[u8] = b"\x7fELF";
 
 /// The ELF file inside a boot image, and the version text of its setup header.
@@ -19,76 +21,77 @@ pub(crate) struct Unpacked {
 }
 
 /// Unpacks; the error says what is wrong with the file.
-pub(crate) fn unpack(file: &[u8]) -> Result<Unpacked, String> {
+pub(crate) fn unpack(file: &[u8]) -> Result<Unpacked, UnpackError> {
     if file.starts_with(ELF_MAGIC) {
         return Ok(Unpacked { elf: file.to_vec(), banner: String::new() });
     }
     // Offsets of Documentation/arch/x86/boot.rst.
     if file.get(0x202..0x206) != Some(b"HdrS") {
-        return Err("it is neither an x86 boot image nor an ELF file".to_owned());
+        return Err(UnpackError::NotAnImage);
     }
-    let byte = |at: usize| file.get(at).copied().ok_or("the setup header is cut off");
-    let half = |at: usize| Ok::<_, &str>(u16::from_le_bytes([byte(at)?, byte(at + 1)?]));
-    let word = |at: usize| Ok::<_, &str>(u32::from_le_bytes([byte(at)?, byte(at + 1)?, byte(at + 2)?, byte(at + 3)?]));
-    if half(0x206)? < 0x208 {
-        return Err(format!("its boot protocol {:#x} is older than 2.08", half(0x206)?));
+    let byte = |at: usize| file.get(at).copied().ok_or(UnpackError::SetupCut);
+    let half = |at: usize| Ok::<_, UnpackError>(u16::from_le_bytes([byte(at)?, byte(at + 1)?]));
+    let word =
+        |at: usize| Ok::<_, UnpackError>(u32::from_le_bytes([byte(at)?, byte(at + 1)?, byte(at + 2)?, byte(at + 3)?]));
+    let version = half(0x206)?;
+    if version < 0x208 {
+        return Err(UnpackError::Protocol { version });
     }
     let setup_sectors = match byte(0x1f1)? {
         0 => 4,
         count => usize::from(count),
     };
     let start = (setup_sectors + 1) * 512 + word(0x248)? as usize;
-    let payload = file.get(start..start + word(0x24c)? as usize).ok_or("the compressed kernel is cut off")?;
+    let payload = file.get(start..start + word(0x24c)? as usize).ok_or(UnpackError::PayloadCut)?;
     let version = file.get(usize::from(half(0x20e)?) + 0x200..).unwrap_or_default();
     let version = &version[..version.iter().take(512).position(|&byte| byte == 0).unwrap_or(0)];
     let elf = decompress(payload)?;
     if !elf.starts_with(ELF_MAGIC) {
-        return Err("the compressed kernel is not an ELF file".to_owned());
+        return Err(UnpackError::NotElf);
     }
     Ok(Unpacked { elf, banner: String::from_utf8_lossy(version).into_owned() })
 }
 
 /// Decompresses by magic number. What follows the compressed stream (the kernel's own size) is ignored.
-pub(crate) fn decompress(data: &[u8]) -> Result<Vec<u8>, String> {
-    let damaged = |error: &dyn std::fmt::Display| format!("the compressed data is damaged: {error}");
+pub(crate) fn decompress(data: &[u8]) -> Result<Vec<u8>, UnpackError> {
     match data {
         [0x1f, 0x8b, ..] => read_all(flate2::read::GzDecoder::new(data)),
         [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => read_all(liblzma::read::XzDecoder::new(data)),
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => {
-            read_all(ruzstd::decoding::StreamingDecoder::new(data).map_err(|error| damaged(&error))?)
-        }
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => read_all(
+            ruzstd::decoding::StreamingDecoder::new(data)
+                .map_err(|error| UnpackError::Damaged(io::Error::other(error)))?,
+        ),
         [0x02, 0x21, 0x4c, 0x18, rest @ ..] => lz4_legacy(rest),
-        [b'B', b'Z', b'h', ..] => Err("it is compressed with bzip2, which is not supported".to_owned()),
-        [0x5d, 0, 0, ..] => Err("it is compressed with LZMA, which is not supported".to_owned()),
-        [0x89, b'L', b'Z', ..] => Err("it is compressed with LZO, which is not supported".to_owned()),
-        _ => Err("its compression format is unknown".to_owned()),
+        [b'B', b'Z', b'h', ..] => Err(UnpackError::Unsupported { format: "bzip2" }),
+        [0x5d, 0, 0, ..] => Err(UnpackError::Unsupported { format: "LZMA" }),
+        [0x89, b'L', b'Z', ..] => Err(UnpackError::Unsupported { format: "LZO" }),
+        _ => Err(UnpackError::UnknownFormat),
     }
 }
 
-fn read_all(reader: impl Read) -> Result<Vec<u8>, String> {
+fn read_all(reader: impl Read) -> Result<Vec<u8>, UnpackError> {
     let mut out = Vec::new();
     let read = reader.take(MAX_KERNEL + 1).read_to_end(&mut out);
-    read.map_err(|error| format!("the compressed data is damaged: {error}"))?;
+    read.map_err(UnpackError::Damaged)?;
     if out.len() as u64 > MAX_KERNEL {
-        return Err(format!("it unpacks to more than {MAX_KERNEL} bytes"));
+        return Err(UnpackError::TooLarge);
     }
     Ok(out)
 }
 
 /// The frame format that `lz4 -l` writes: blocks of up to 8 MiB, each after its compressed size.
-fn lz4_legacy(mut rest: &[u8]) -> Result<Vec<u8>, String> {
+fn lz4_legacy(mut rest: &[u8]) -> Result<Vec<u8>, UnpackError> {
     const BLOCK: usize = 8 << 20;
     let mut out = Vec::new();
     // The four bytes behind the last block are the kernel's own size.
     while rest.len() > 4 {
         let (size, tail) = rest.split_at(4);
         let size = u32::from_le_bytes([size[0], size[1], size[2], size[3]]) as usize;
-        let block = tail.get(..size).ok_or("an LZ4 block is cut off")?;
-        let block =
-            lz4_flex::block::decompress(block, BLOCK).map_err(|error| format!("an LZ4 block is damaged: {error}"))?;
+        let block = tail.get(..size).ok_or(UnpackError::BlockCut)?;
+        let block = lz4_flex::block::decompress(block, BLOCK).map_err(UnpackError::BlockDamaged)?;
         out.extend(block);
         if out.len() as u64 > MAX_KERNEL {
-            return Err(format!("it unpacks to more than {MAX_KERNEL} bytes"));
+            return Err(UnpackError::TooLarge);
         }
         rest = &tail[size..];
     }

@@ -2,11 +2,10 @@
 
 use std::fs;
 
-use xk_runtime::{AddressError, AddressOf, SignatureError, Symbols};
+use xk_runtime::{AddressError, AddressOf, SignatureError, Symbols, SymbolsError};
 use xk_table::{DataSite, Function, ScopeTable};
 
 use crate::context::Folders;
-use crate::exit::{Failure, Result};
 
 /// The symbols of the running kernel.
 #[derive(Debug)]
@@ -14,26 +13,32 @@ pub struct Addresses(Symbols);
 
 impl Addresses {
     /// Of the running kernel; only the symbols that `tables` name are kept.
-    pub fn live<'a>(tables: impl Iterator<Item = &'a ScopeTable>) -> Result<Self> {
-        Symbols::live(tables).map(Self).map_err(|error| Failure::error(error.to_string()))
+    ///
+    /// # Errors
+    /// As [`Symbols::live`].
+    pub fn live<'a>(tables: impl Iterator<Item = &'a ScopeTable>) -> Result<Self, SymbolsError> {
+        Symbols::live(tables).map(Self)
     }
 
     /// What addresses of vmlinux in a signed table are counted from.
-    pub fn anchor(&self) -> Result<u64> {
-        self.0.anchor().map_err(|error| Failure::error(error.to_string()))
+    ///
+    /// # Errors
+    /// As [`Symbols::anchor`].
+    pub fn anchor(&self) -> Result<u64, SymbolsError> {
+        self.0.anchor()
     }
 }
 
 impl AddressOf for Addresses {
-    fn address(&self, function: &Function) -> std::result::Result<Option<u64>, AddressError> {
+    fn address(&self, function: &Function) -> Result<Option<u64>, AddressError> {
         Ok(self.0.function(function)?)
     }
 
-    fn data_address(&self, data: &DataSite) -> std::result::Result<Option<u64>, AddressError> {
+    fn data_address(&self, data: &DataSite) -> Result<Option<u64>, AddressError> {
         Ok(self.0.object(data)?)
     }
 
-    fn signature(&self, table: &ScopeTable) -> std::result::Result<Option<Vec<u8>>, SignatureError> {
+    fn signature(&self, table: &ScopeTable) -> Result<Option<Vec<u8>>, SignatureError> {
         let file = Folders::new().signature_file(table)?;
         match fs::read(&file) {
             Ok(signature) => Ok(Some(signature)),

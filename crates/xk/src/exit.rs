@@ -5,7 +5,7 @@ use xk_const::{ResolveError, SpecError};
 use xk_kernel::{IdError, SourceError, UnknownHz};
 use xk_policy::variables::{HeaderError, SitesError};
 use xk_policy::GroupError;
-use xk_runtime::{Error as RuntimeError, RulesError, SignatureError};
+use xk_runtime::{Error as RuntimeError, RulesError, SignatureError, SymbolsError};
 use xk_table::{ConversionError, Refusal, StoreError};
 
 /// Exit codes other than 0.
@@ -142,6 +142,12 @@ impl From<RuntimeError> for Failure {
 
 impl From<SignatureError> for Failure {
     fn from(error: SignatureError) -> Self {
+        Failure::error(error.to_string())
+    }
+}
+
+impl From<SymbolsError> for Failure {
+    fn from(error: SymbolsError) -> Self {
         Failure::error(error.to_string())
     }
 }

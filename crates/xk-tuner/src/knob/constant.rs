@@ -7,7 +7,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use xk_runtime::{AddressOf, Change, Destination, Device, Error as RuntimeError, Tune};
+use xk_runtime::{AddressOf, Change, Destination, Device, Error as RuntimeError, RulesError, SymbolsError, Tune};
 use xk_table::ScopeTable;
 
 use super::{now, Knob, KnobError, FIRST_LEASE};
@@ -16,23 +16,36 @@ use crate::{levels, Value};
 /// How long a transition may wait for threads.
 const TRANSITION: Duration = Duration::from_secs(5);
 
-/// Why the running kernel has no knob for a constant: there is no scope table, xk.ko is not loaded, …
-#[derive(Debug, thiserror::Error)]
-#[error("{reason}")]
-pub struct ConstantError {
-    /// The name that was looked for.
-    pub name: String,
-    /// What the caller's lookup said, and what to do.
-    pub reason: String,
-}
-
 /// Finds constants by name: who has the scope tables of the running kernel.
 pub trait Constants {
     /// The knob of a constant.
     ///
     /// # Errors
-    /// [`ConstantError`].
-    fn find(&self, name: &str) -> Result<Constant, ConstantError>;
+    /// [`NoConstant`]: there is no table, xk.ko is not loaded, …
+    fn find(&self, name: &str) -> Result<Constant, NoConstant>;
+}
+
+/// Why a constant has no knob.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NoConstant {
+    /// The rules of the administrator are not known, or forbid it.
+    #[error(transparent)]
+    Rules(#[from] RulesError),
+    /// There is no scope table of it.
+    #[error("{message}")]
+    Table {
+        /// Name of the constant.
+        name: String,
+        /// Why there is none, and what to do.
+        message: String,
+    },
+    /// The symbols of the running kernel are not known.
+    #[error(transparent)]
+    Symbols(#[from] SymbolsError),
+    /// xk.ko cannot be asked.
+    #[error(transparent)]
+    Device(#[from] RuntimeError),
 }
 
 /// A constant of the running kernel.

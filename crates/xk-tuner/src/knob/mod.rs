@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Value;
 
-pub use constant::{Constant, ConstantError, Constants};
+pub use constant::{Constant, Constants, NoConstant};
 pub use held::{put_back, Held, PutBack};
 pub use module::Module;
 

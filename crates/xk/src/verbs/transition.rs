@@ -190,8 +190,28 @@ pub fn uncovered(thread: i32) -> String {
     format!("thread {thread} is not waited for, as its stack cannot be read: old and new values may be mixed in it")
 }
 
+/// Why a text is not a time.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TimeError {
+    /// What follows the number is unknown.
+    #[error("`{unit}` is no unit of time: ms, s, m, h or d")]
+    Unit {
+        /// What follows the number.
+        unit: String,
+    },
+    /// It does not begin with a number.
+    #[error("not a time; write for example 500ms, 5s or 10m")]
+    Number(#[from] std::num::ParseIntError),
+    /// It exceeds the range of a [`Duration`] in milliseconds.
+    #[error("longer than a clock can count")]
+    TooLong,
+}
+
 /// `500ms`, `5s`, `10m`, `2h`; a plain number is seconds.
-pub fn parse_time(text: &str) -> std::result::Result<Duration, String> {
+///
+/// # Errors
+/// [`TimeError`].
+pub fn parse_time(text: &str) -> std::result::Result<Duration, TimeError> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let milliseconds = match unit {
@@ -200,10 +220,10 @@ pub fn parse_time(text: &str) -> std::result::Result<Duration, String> {
         "m" | "min" => 60_000,
         "h" => 3_600_000,
         "d" => 86_400_000,
-        _ => return Err(format!("`{unit}` is no unit of time: ms, s, m, h or d")),
+        _ => return Err(TimeError::Unit { unit: unit.to_owned() }),
     };
-    let number: u64 = number.parse().map_err(|_| "not a time; write for example 500ms, 5s or 10m".to_owned())?;
-    number.checked_mul(milliseconds).map(Duration::from_millis).ok_or_else(|| "longer than a clock can count".into())
+    let number: u64 = number.parse()?;
+    number.checked_mul(milliseconds).map(Duration::from_millis).ok_or(TimeError::TooLong)
 }
 
 /// Says who was in the way, and what is in force.

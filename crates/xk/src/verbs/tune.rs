@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use xk_runtime::{BackendChoice, Device, Rules};
 use xk_tuner::description::{folders, Job};
-use xk_tuner::knob::{Constant, ConstantError, Constants};
+use xk_tuner::knob::{Constant, Constants, NoConstant};
 use xk_tuner::metrics::Publisher;
 use xk_tuner::modules;
 use xk_tuner::plan::plan;
@@ -205,15 +205,13 @@ impl Live {
 }
 
 impl Constants for Live {
-    fn find(&self, name: &str) -> std::result::Result<Constant, ConstantError> {
-        let find = || -> Result<Constant> {
-            // Each trial is counted, which probes do.
-            Rules::read()?.check(BackendChoice::Kprobe)?;
-            let table = self.tables.find(&self.folders, name)?;
-            let addresses = Addresses::live(std::iter::once(table))?;
-            Ok(Constant::new(Device::open()?, Rc::new(addresses), table.clone()))
-        };
-        find().map_err(|failure| ConstantError { name: name.to_owned(), reason: failure.message })
+    fn find(&self, name: &str) -> std::result::Result<Constant, NoConstant> {
+        // Each trial is counted, which probes do.
+        Rules::read()?.check(BackendChoice::Kprobe)?;
+        let no_table = |failure: Failure| NoConstant::Table { name: name.to_owned(), message: failure.message };
+        let table = self.tables.find(&self.folders, name).map_err(no_table)?;
+        let addresses = Addresses::live(std::iter::once(table))?;
+        Ok(Constant::new(Device::open()?, Rc::new(addresses), table.clone()))
     }
 }
 

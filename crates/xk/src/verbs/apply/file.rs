@@ -189,7 +189,7 @@ fn entry(raw: Spanned<Raw>, at: &dyn Fn(usize) -> Place) -> Result<Entry> {
     let raw = raw.into_inner();
     let (mode, backend) = (choice(raw.mode, "mode", at)?, choice::<By>(raw.backend, "backend", at)?);
     let parse_lease = |text: Spanned<String>| {
-        parse_time(text.get_ref()).map_err(|sentence| at(text.span().start).wrong(format!("lease: {sentence}")))
+        parse_time(text.get_ref()).map_err(|error| at(text.span().start).wrong(format!("lease: {error}")))
     };
     let lease = raw.lease.map(parse_lease).transpose()?;
     let what = match (raw.set, raw.policy) {
@@ -273,8 +273,8 @@ mod tests {
 
     use super::*;
 
-    fn parsed(text: &str) -> std::result::Result<Vec<Entry>, String> {
-        parse(Path::new("/etc/xk.d/a.toml"), text).map_err(|failure| failure.message)
+    fn parsed(text: &str) -> Result<Vec<Entry>> {
+        parse(Path::new("/etc/xk.d/a.toml"), text)
     }
 
     #[test]
@@ -304,7 +304,7 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_refused_with_its_line() {
         let wrong = |text: &str, line: usize, words: &str| {
-            let message = parsed(text).err().unwrap();
+            let message = parsed(text).err().unwrap().message;
             assert!(message.starts_with(&format!("/etc/xk.d/a.toml:{line}: ")), "{text}: {message}");
             assert!(message.contains(words), "{text}: {message}");
         };

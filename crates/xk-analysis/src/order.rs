@@ -3,7 +3,7 @@
 //! A compiler that knows the constant may compile `depth > 4` to `depth == 5` ([`crate::equality`]). An update
 //! can compute the test that the source asks for: behind the comparison the zero flag says that the number is
 //! *at least* 5, so the branch that follows goes where the source goes in every state. Which test that is
-//! cannot be seen in the deployed code. So each one is tried, and the proof against the opaque build decides.
+//! cannot be seen in the deployed code. So each one is tried, and the proof against the volatile build decides.
 
 use std::collections::BTreeMap;
 

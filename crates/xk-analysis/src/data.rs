@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use thiserror::Error;
 use xk_lift::insn::{Node, SymbolRef};
 use xk_lift::object::{Alternative, DataSymbol, Object, Section, CONSTANT_POOL, LITERALS};
 use xk_table::{DataSite, Fit, Place, Refusal};
@@ -311,12 +312,26 @@ pub fn fit_all(
     Ok(seeds)
 }
 
-/// Whether a build's data is what the fit predicts; else the first place that is
-/// not.
+/// A place in data that a build fills with other bytes than the fit predicts.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{section}+{offset:#x}: the data is not what the fit predicts")]
+pub struct Unpredicted {
+    /// Section of the unit.
+    pub section: String,
+    /// Offset of the first such byte in it.
+    pub offset: usize,
+}
+
+/// Whether a build's data is what the fit predicts.
 ///
 /// # Errors
-/// A sentence.
-pub fn predicted(base: &Object, seeds: &DataSeeds, value: i64, differences: &DataDifferences) -> Result<(), String> {
+/// The first place that is not.
+pub fn predicted(
+    base: &Object,
+    seeds: &DataSeeds,
+    value: i64,
+    differences: &DataDifferences,
+) -> Result<(), Unpredicted> {
     for section in &base.sections {
         let changed = seeds.keys().any(|(name, _)| *name == section.name);
         if !changed && !differences.contains_key(&section.name) {
@@ -331,8 +346,8 @@ pub fn predicted(base: &Object, seeds: &DataSeeds, value: i64, differences: &Dat
             }
         }
         let built = differences.get(&section.name).unwrap_or(&section.data);
-        if let Some(at) = expected.iter().zip(built).position(|(a, b)| a != b) {
-            return Err(format!("{}+{at:#x}: the data is not what the fit predicts", section.name));
+        if let Some(offset) = expected.iter().zip(built).position(|(a, b)| a != b) {
+            return Err(Unpredicted { section: section.name.clone(), offset });
         }
     }
     Ok(())

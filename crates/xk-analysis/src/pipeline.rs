@@ -267,7 +267,7 @@ fn shown(
     for (value, verdict) in theorem.compiled(more, None)? {
         match verdict {
             Ok(()) => values.compiled.push(value),
-            Err(why) => _ = values.refused.insert(value, why),
+            Err(why) => _ = values.refused.insert(value, why.to_string()),
         }
     }
     values.compiled.sort_unstable();

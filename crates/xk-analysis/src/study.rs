@@ -7,6 +7,10 @@
 //! compiler chose another shape says nothing against the others: the usable
 //! range ends before it.
 
+mod disagreement;
+
+pub use disagreement::Disagreement;
+
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use xk_lift::flow::Flow;
@@ -272,13 +276,13 @@ impl Study {
         }
     }
 
-    fn note(&mut self, value: i64, verdict: Result<(), String>) {
+    fn note(&mut self, value: i64, verdict: Result<(), Disagreement>) {
         match verdict {
             Ok(()) => {
                 self.agreeing.insert(value);
             }
             Err(reason) => {
-                self.open.insert(value, reason);
+                self.open.insert(value, reason.to_string());
             }
         }
     }
@@ -324,41 +328,40 @@ impl Study {
     ///
     /// # Errors
     /// The first difference.
-    pub fn agrees_with(&self, means: &Means<'_>, value: i64, variant: &Object) -> Result<(), String> {
+    pub fn agrees_with(&self, means: &Means<'_>, value: i64, variant: &Object) -> Result<(), Disagreement> {
         self.predicted(value, &self.compared(means, value, variant)?)
     }
 
     /// The first number in which `variant`, a build with `value`, is not what the fit predicts, if the code is
     /// the same otherwise.
     #[must_use]
-    pub fn contradicts(&self, means: &Means<'_>, value: i64, variant: &Object) -> Option<String> {
+    pub fn contradicts(&self, means: &Means<'_>, value: i64, variant: &Object) -> Option<Disagreement> {
         self.predicted(value, &self.compared(means, value, variant).ok()?).err()
     }
 
     /// The constants in which a build that the fit never saw differs, or the
     /// first difference that is none.
-    fn compared(&self, means: &Means<'_>, value: i64, variant: &Object) -> Result<Observation, String> {
-        let Some(seeds) = &self.seeds else { return Err("there is no fit".into()) };
+    fn compared(&self, means: &Means<'_>, value: i64, variant: &Object) -> Result<Observation, Disagreement> {
+        let seeds = self.seeds.as_ref().ok_or(Disagreement::NoFit)?;
         let expected: Differences = seeds
             .iter()
             .map(|(key, fit)| (*key, Other { value: fit.apply(value), bits: u32::from(fit.width) * 8 }))
             .collect();
-        let data = data::compare(&self.base, variant, &self.source, self.module.as_deref())
-            .map_err(|refusal| refusal.to_string())?;
+        let data = data::compare(&self.base, variant, &self.source, self.module.as_deref())?;
         let code = compare_with(&self.base, variant, &means.rules(&expected, &self.flow))
-            .map_err(|mismatch| format!("{}: {}", self.place(mismatch.base), mismatch.detail))?;
+            .map_err(|mismatch| Disagreement::Code { place: self.place(mismatch.base), difference: mismatch.detail })?;
         Ok(Observation { code, data })
     }
 
     /// Whether what was observed is what the fit predicts.
-    fn predicted(&self, value: i64, observation: &Observation) -> Result<(), String> {
+    fn predicted(&self, value: i64, observation: &Observation) -> Result<(), Disagreement> {
         data::predicted(&self.base, &self.data, value, &observation.data)?;
         let mut differences = observation.code.clone();
-        let Some(seeds) = &self.seeds else { return Err("there is no fit".into()) };
+        let seeds = self.seeds.as_ref().ok_or(Disagreement::NoFit)?;
         let products = seeds.keys().filter(|key| key.1 == Field::Product).map(|key| key.0);
         products.for_each(|node| self.read_constant_as_product(node, &mut differences));
         if let Some((node, _)) = differences.keys().find(|key| !seeds.contains_key(key)) {
-            return Err(format!("{}: another constant changes with this value only", self.place(*node)));
+            return Err(Disagreement::Unfitted(self.place(*node)));
         }
         for (key, fit) in seeds {
             let point = match differences.get(key) {
@@ -366,9 +369,8 @@ impl Study {
                 None => Point { v: value, iv: self.deployed_constant(*key), bits: 64 },
             };
             if !agrees(fit, &point) {
-                let predicted = fit.apply(value);
-                let place = self.place(key.0);
-                return Err(format!("{place}: compiled to {:#x}, the fit predicts {predicted:#x}", point.iv));
+                let (place, predicted) = (self.place(key.0), fit.apply(value));
+                return Err(Disagreement::Number { place, compiled: point.iv, predicted });
             }
         }
         Ok(())

@@ -12,6 +12,10 @@
 //!
 //! How the functions of V were found does not matter here: they may be guesses.
 
+mod not_shown;
+
+pub use not_shown::{NotShown, Places};
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -33,7 +37,7 @@ use crate::order;
 use crate::pipeline::BuildError;
 use crate::simulation::{simulate, Build, Mismatch, Replacement, Replacements, Rules};
 use crate::span::Seeds;
-use crate::study::{Means, Study};
+use crate::study::{Disagreement, Means, Study};
 
 /// Stack of a thread that compares: terms are walked recursively.
 const STACK_BYTES: usize = 512 << 20;
@@ -147,14 +151,14 @@ impl Theorem<'_> {
     pub fn values(&self, candidates: &BTreeSet<i64>) -> Result<Values, BuildError> {
         let (proved, unproved) = match self.for_all()? {
             Ok(range) => (Some(range), self.narrow(range)),
-            Err(why) => (None, Some(why)),
+            Err(why) => (None, Some(why.to_string())),
         };
         let beyond = candidates.iter().copied().filter(|v| !proved.is_some_and(|range| range.contains(*v)));
         let mut values = Values { proved, unproved, ..Values::default() };
         for (value, verdict) in self.compiled(&beyond.collect::<Vec<_>>(), proved)? {
             match verdict {
                 Ok(()) => values.compiled.push(value),
-                Err(why) => _ = values.refused.insert(value, why),
+                Err(why) => _ = values.refused.insert(value, why.to_string()),
             }
         }
         Ok(values)
@@ -224,14 +228,15 @@ impl Theorem<'_> {
         })
     }
 
-    /// The values for which all units do what their opaque builds do; or why that is not shown.
+    /// The values for which all units do what their opaque builds do, or their volatile builds where an update
+    /// tests for order; or why that is not shown.
     ///
     /// # Errors
     /// What keeps units from being compiled.
-    pub fn for_all(&self) -> Result<Result<Range, String>, BuildError> {
+    pub fn for_all(&self) -> Result<Result<Range, NotShown>, BuildError> {
         let default = self.means.default;
         let Some(mut range) = self.defined() else {
-            return Ok(Err(format!("{default} does not fit the address of a symbol, or C says nothing of it")));
+            return Ok(Err(NotShown::Undefined { default }));
         };
         for at in self.smallest_first() {
             match self.unit_for_all(at, range)? {
@@ -242,7 +247,7 @@ impl Theorem<'_> {
         if range.contains(default) && range != Range::of(default, default) {
             return Ok(Ok(range));
         }
-        Ok(Err("the deployed code does the same for the default only".into()))
+        Ok(Err(NotShown::DefaultOnly))
     }
 
     fn smallest_first(&self) -> Vec<usize> {
@@ -251,14 +256,14 @@ impl Theorem<'_> {
         order
     }
 
-    fn unit_for_all(&self, at: usize, range: Range) -> Result<Result<Range, String>, BuildError> {
+    fn unit_for_all(&self, at: usize, range: Range) -> Result<Result<Range, NotShown>, BuildError> {
         let (study, functions) = (&self.studies[at], self.functions[at]);
-        let source = &study.source;
+        let unit = || study.source.clone();
         if functions.code.values().any(|fit| fit.form == Form::Log2) {
-            return Ok(Err(format!("{source}: the deployed code shifts, which divides by powers of two only")));
+            return Ok(Err(NotShown::Shifts { unit: unit() }));
         }
         if !functions.data.is_empty() {
-            return Ok(Err(format!("{source}: the constant initialises static data")));
+            return Ok(Err(NotShown::Initialises { unit: unit() }));
         }
         // A test for order that the update makes is none that the compiler may have made of another.
         let ordered = functions.code.keys().any(|(_, field)| matches!(field, Field::Order(_)));
@@ -266,13 +271,13 @@ impl Theorem<'_> {
         let opaque = match self.compiler.compile(at, with)? {
             Compiled::Object(object) => object,
             Compiled::Same => return Ok(Ok(range)),
-            Compiled::Rejected(why) => return Ok(Err(format!("{source}: the compiler needs the value: {why}"))),
+            Compiled::Rejected(message) => return Ok(Err(NotShown::NeedsValue { unit: unit(), message })),
         };
-        let data = data::compare_objects(&study.base, &opaque, source, study.module.as_deref());
+        let data = data::compare_objects(&study.base, &opaque, &study.source, study.module.as_deref());
         match data {
             Ok(differences) if differences.is_empty() => {}
-            Ok(_) => return Ok(Err(format!("{source}: static data follows the constant"))),
-            Err(refusal) => return Ok(Err(refusal.to_string())),
+            Ok(_) => return Ok(Err(NotShown::DataFollows { unit: unit() })),
+            Err(refusal) => return Ok(Err(refusal.into())),
         }
         let replaced = functions.code.iter().map(|(key, fit)| (*key, Replacement::Function(*fit))).collect();
         let found = match self.compared(at, with, &opaque, &replaced, Some(range))? {
@@ -292,7 +297,7 @@ impl Theorem<'_> {
         &self,
         values: &[i64],
         proved: Option<Range>,
-    ) -> Result<BTreeMap<i64, Result<(), String>>, BuildError> {
+    ) -> Result<BTreeMap<i64, Result<(), NotShown>>, BuildError> {
         let mut found = self.compared_with(values)?;
         let covered = |value: i64| value == self.means.default || proved.is_some_and(|range| range.contains(value));
         if found.iter().any(|(value, verdict)| !covered(*value) && verdict.is_ok()) {
@@ -306,13 +311,10 @@ impl Theorem<'_> {
 
     /// What keeps values from being accepted that were compiled only: a test for equality that the compiler may
     /// have made of one for order, since it knew the constant; or an update that makes one of order again.
-    fn not_by_compiling(&self) -> Result<Option<String>, BuildError> {
+    fn not_by_compiling(&self) -> Result<Option<NotShown>, BuildError> {
         for (at, (study, functions)) in self.studies.iter().zip(&self.functions).enumerate() {
             if let Some((node, _)) = functions.code.keys().find(|(_, field)| matches!(field, Field::Order(_))) {
-                let place = study.place(*node);
-                return Ok(Some(format!(
-                    "{place}: the update tests for order, and the code compiled with it does not"
-                )));
+                return Ok(Some(NotShown::TestsForOrder(study.place(*node))));
             }
             let nodes = self.concluded_in(at)?;
             if !nodes.is_empty() {
@@ -322,13 +324,8 @@ impl Theorem<'_> {
         Ok(None)
     }
 
-    fn not_met(&self, at: usize, tests: &[Node]) -> String {
-        let places: Vec<String> = tests.iter().map(|node| self.studies[at].place(*node).to_string()).collect();
-        format!(
-            "{}: the code tests for equality what the source may test for order: a state that has passed the value \
-             would not meet it",
-            places.join(", ")
-        )
+    fn not_met(&self, at: usize, tests: &[Node]) -> NotShown {
+        NotShown::NotMet { tests: Places(tests.iter().map(|node| self.studies[at].place(*node)).collect()) }
     }
 
     /// The tests for equality in a unit that the compiler may have made of tests for order.
@@ -349,7 +346,7 @@ impl Theorem<'_> {
     ///
     /// # Errors
     /// What keeps units from being compiled.
-    pub fn contradicted(&self, value: i64) -> Result<Option<String>, BuildError> {
+    pub fn contradicted(&self, value: i64) -> Result<Option<Disagreement>, BuildError> {
         for (at, study) in self.studies.iter().enumerate() {
             if let Compiled::Object(built) = self.compiler.compile(at, With::Value(value))? {
                 if let Some(why) = study.contradicts(&self.means, value, &built) {
@@ -360,7 +357,7 @@ impl Theorem<'_> {
         Ok(None)
     }
 
-    fn compared_with(&self, values: &[i64]) -> Result<BTreeMap<i64, Result<(), String>>, BuildError> {
+    fn compared_with(&self, values: &[i64]) -> Result<BTreeMap<i64, Result<(), NotShown>>, BuildError> {
         let work = Mutex::new(values.to_vec());
         let found = Mutex::new(BTreeMap::new());
         std::thread::scope(|scope| {
@@ -379,7 +376,7 @@ impl Theorem<'_> {
         found.into_iter().map(|(value, verdict)| Ok((value, verdict?))).collect()
     }
 
-    fn value(&self, value: i64) -> Result<Result<(), String>, BuildError> {
+    fn value(&self, value: i64) -> Result<Result<(), NotShown>, BuildError> {
         if value == self.means.default {
             return Ok(Ok(()));
         }
@@ -391,11 +388,12 @@ impl Theorem<'_> {
         Ok(Ok(()))
     }
 
-    fn unit_with(&self, at: usize, value: i64) -> Result<Result<(), String>, BuildError> {
+    fn unit_with(&self, at: usize, value: i64) -> Result<Result<(), NotShown>, BuildError> {
         let (study, functions) = (&self.studies[at], self.functions[at]);
-        // Tests for order are the update's own: they are compared with the opaque build alone.
+        // Tests for order are the update's own: they are compared with the volatile build alone.
         let code = &order::as_compiled(functions.code);
         let functions = Functions { code, ..functions };
+        let unit = || study.source.clone();
         let predicted = predicts(study, functions, value);
         if predicted && study.agreeing().contains(&value) {
             return Ok(Ok(()));
@@ -403,16 +401,18 @@ impl Theorem<'_> {
         let built = match self.compiler.compile(at, With::Value(value))? {
             Compiled::Object(object) => object,
             Compiled::Same => return Ok(Ok(())),
-            Compiled::Rejected(why) => return Ok(Err(format!("{}: the compiler rejects it: {why}", study.source))),
+            Compiled::Rejected(message) => return Ok(Err(NotShown::Rejected { unit: unit(), message })),
         };
         if predicted && study.agrees_with(&self.means, value, &built).is_ok() {
             return Ok(Ok(()));
         }
         let data = data::compare_objects(&study.base, &built, &study.source, study.module.as_deref());
-        let data = data.map_err(|refusal| refusal.to_string());
-        let data = data.and_then(|data| data::predicted(&study.base, functions.data, value, &data));
-        if let Err(why) = data {
-            return Ok(Err(format!("{}: {why}", study.source)));
+        let data = match data {
+            Ok(data) => data,
+            Err(refusal) => return Ok(Err(NotShown::Data { unit: unit(), refusal: refusal.into() })),
+        };
+        if let Err(place) = data::predicted(&study.base, functions.data, value, &data) {
+            return Ok(Err(NotShown::Unpredicted { unit: unit(), place }));
         }
         let replaced = functions.code.iter().map(|(key, fit)| (*key, Replacement::Value(fit.apply(value)))).collect();
         Ok(self.compared(at, With::Value(value), &built, &replaced, None)?.map(drop))
@@ -427,7 +427,7 @@ impl Theorem<'_> {
         other: &Object,
         replaced: &Replacements,
         range: Option<Range>,
-    ) -> Result<Result<Option<Range>, String>, BuildError> {
+    ) -> Result<Result<Option<Range>, NotShown>, BuildError> {
         let study = &self.studies[at];
         let Means { default, noreturns, prototypes, solver } = self.means;
         let rules = Rules { default, noreturns, prototypes, solver };
@@ -443,7 +443,8 @@ impl Theorem<'_> {
         let ours = self.compiler.notes(at, With::Value(default), &study.base)?;
         let theirs = self.compiler.notes(at, with, other)?;
         let found = run(Some(&ours), Some(&theirs));
-        Ok(found.map_err(|mismatch| format!("{}: {}", study.place(mismatch.base), mismatch.detail)))
+        let differs = |found: Mismatch| NotShown::Differs { place: study.place(found.base), difference: found.detail };
+        Ok(found.map_err(differs))
     }
 }
 

@@ -263,12 +263,12 @@ pub fn shown_again(
             Ok(()) => report.agreeing.push(value),
             Err(why) if table.values.is_proved(value) => match theorem.contradicted(value)? {
                 Some(why) => report.fault(At::Table, Claim::Validation, format!("value {value}: {why}")),
-                None => _ = report.inconclusive.insert(value, why),
+                None => _ = report.inconclusive.insert(value, why.to_string()),
             },
             Err(why) if table.values.contains(value) => {
                 report.fault(At::Table, Claim::Validation, format!("value {value}: {why}"));
             }
-            Err(why) => _ = report.refused.insert(value, why),
+            Err(why) => _ = report.refused.insert(value, why.to_string()),
         }
     }
     Ok(())

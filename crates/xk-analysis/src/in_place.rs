@@ -14,18 +14,112 @@
 use std::ops::Range as Indices;
 
 use iced_x86::{ConstantOffsets, Decoder, DecoderOptions, Instruction, OpKind};
+use thiserror::Error;
 use xk_lift::insn::Insn;
 use xk_lift::object::Function;
 use xk_lift::probe;
 use xk_lift::semantics::{is_immediate, step, Substitution};
 use xk_lift::state::State;
-use xk_table::{Fit, InPlace, Patch, Proof, Range, MAX_PATCHES};
+use xk_table::{Fit, InPlace, Order, Patch, Proof, Range, MAX_PATCHES};
 
 use crate::diff::Field;
 use crate::program::iv_term;
-use crate::proof::obligation;
+use crate::proof::{obligation, ProofError};
 use crate::span::Context;
-use crate::twin::Twin;
+use crate::twin::{NotExecuted, Twin};
+
+/// Why the instructions of a span cannot hold another value. Instructions are in words.
+#[derive(Debug, Error)]
+pub(crate) enum NotInPlace {
+    /// The kernel does not let the instruction be changed.
+    #[error("`{instruction}`: {reason}")]
+    Unprobeable {
+        /// The instruction.
+        instruction: String,
+        /// Why it takes no probe.
+        reason: String,
+    },
+    /// The function has fewer bytes than the instruction needs.
+    #[error("the function ends within an instruction")]
+    Cut,
+    /// The instruction holds a value that the update does not have.
+    #[error("a value that the update does not know")]
+    UnknownValue,
+    /// Linking or patching changes the bytes in the running kernel.
+    #[error("`{0}`: the kernel patches these bytes itself")]
+    KernelPatches(String),
+    /// The bytes are not read as a number of their own.
+    #[error("`{instruction}`: {why}")]
+    Misread {
+        /// The instruction.
+        instruction: String,
+        /// How they are read.
+        why: Misread,
+    },
+    /// Too few or too many instructions.
+    #[error("{0} instructions hold it, 1 to {MAX_PATCHES} can be changed")]
+    Count(usize),
+    /// The default itself has no room in the numbers.
+    #[error("the numbers are not those of the default")]
+    NotDefault,
+    /// The constant is a factor in shifts and additions.
+    #[error("`{0}`: the factor is no number in it")]
+    Factor(String),
+    /// The instruction needs an update that tests for order.
+    #[error("`{instruction}` is to test for {}", .order.words())]
+    ToTest {
+        /// The instruction.
+        instruction: String,
+        /// The test.
+        order: Order,
+    },
+    /// The constant is in memory.
+    #[error("`{0}` reads a constant from memory")]
+    Pool(String),
+    /// More than one constant is in one instruction.
+    #[error("`{0}` holds more than one value")]
+    SeveralValues(String),
+    /// The function has another instruction there.
+    #[error("`{0}` is not in the function's bytes")]
+    OtherBytes(String),
+    /// The number is relocated.
+    #[error("`{0}`: the linker writes the number")]
+    Relocated(String),
+    /// The instruction has no such field.
+    #[error("`{0}`: the value is no number in it")]
+    NoNumber(String),
+    /// There are fewer numbers than instructions.
+    #[error("an instruction without a number")]
+    NoPatch,
+    /// A number refers to a value that the span does not have.
+    #[error("a number of no value")]
+    NoValue,
+    /// It is not known what an instruction does.
+    #[error(transparent)]
+    NotExecuted(#[from] NotExecuted),
+    /// The obligation is not proved.
+    #[error(transparent)]
+    NotProved(#[from] ProofError),
+}
+
+/// How bytes in an instruction are read otherwise than as its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub(crate) enum Misread {
+    /// The field is wider than the value.
+    #[error("{size} bytes of a value of {width}")]
+    Wider {
+        /// Size of the field, in bytes.
+        size: u8,
+        /// Width of the value, in bytes.
+        width: u8,
+    },
+    /// These bits change more than the number.
+    #[error("with {pattern:#x} it is another instruction")]
+    Another {
+        /// The bits.
+        pattern: u64,
+    },
+}
 
 /// The values of a span in its instructions, proved; or why that cannot be.
 pub(crate) fn in_place(
@@ -34,10 +128,10 @@ pub(crate) fn in_place(
     block: &[&Insn],
     span: Indices<usize>,
     ivs: &[Fit],
-) -> Result<InPlace, String> {
+) -> Result<InPlace, NotInPlace> {
     let (patches, range) = find(context, function, &block[span.clone()], ivs)?;
     let query = query(context, block, span, &patches, range, ivs)?;
-    let millis = context.solver.refute(&query).map_err(|error| error.to_string())?;
+    let millis = context.solver.refute(&query)?;
     Ok(InPlace { patches, range, proof: Proof::Proved { solver: context.solver.name.clone(), millis } })
 }
 
@@ -47,15 +141,15 @@ pub(crate) fn find(
     function: &Function,
     insns: &[&Insn],
     ivs: &[Fit],
-) -> Result<(Vec<Patch>, Range), String> {
+) -> Result<(Vec<Patch>, Range), NotInPlace> {
     let (text, mask) = context.object.text_and_mask(function);
     let mut patches = Vec::new();
     for insn in insns.iter().filter(|insn| context.is_seed(insn)) {
         if let Some(reason) = probe::unprobeable(context.object, function, insn) {
-            return Err(format!("`{}`: {reason}", insn.text()));
+            return Err(NotInPlace::Unprobeable { instruction: insn.text(), reason });
         }
         let at = (insn.node.offset - function.start.offset) as usize;
-        let bytes = text.get(at..at + insn.raw.len()).ok_or("the function ends within an instruction")?;
+        let bytes = text.get(at..at + insn.raw.len()).ok_or(NotInPlace::Cut)?;
         let (field, fit) = value_of(context, insn)?;
         let (from, size) = number(insn, bytes, field)?;
         let patch = Patch {
@@ -64,32 +158,32 @@ pub(crate) fn find(
             field: from as u8,
             size: size as u8,
             width: fit.width,
-            iv: ivs.iter().position(|iv| *iv == fit).ok_or("a value that the update does not know")?,
+            iv: ivs.iter().position(|iv| *iv == fit).ok_or(NotInPlace::UnknownValue)?,
         };
         let fixed = |byte: usize| mask.get(at + byte) == Some(&0xff);
         if !fixed(0) || !(from..from + size).all(fixed) {
-            return Err(format!("`{}`: the kernel patches these bytes itself", insn.text()));
+            return Err(NotInPlace::KernelPatches(insn.text()));
         }
-        decodes_as_number(bytes, &patch, field).map_err(|why| format!("`{}`: {why}", insn.text()))?;
+        decodes_as_number(bytes, &patch, field).map_err(|why| NotInPlace::Misread { instruction: insn.text(), why })?;
         patches.push(patch);
     }
     if patches.is_empty() || patches.len() > MAX_PATCHES {
-        return Err(format!("{} instructions hold it, 1 to {MAX_PATCHES} can be changed", patches.len()));
+        return Err(NotInPlace::Count(patches.len()));
     }
-    let range = room(context, &patches, ivs).ok_or("the numbers are not those of the default")?;
+    let range = room(context, &patches, ivs).ok_or(NotInPlace::NotDefault)?;
     Ok((patches, range))
 }
 
 /// The one constant of a seed.
-fn value_of(context: &Context<'_>, insn: &Insn) -> Result<(Field, Fit), String> {
+fn value_of(context: &Context<'_>, insn: &Insn) -> Result<(Field, Fit), NotInPlace> {
     let fits: Vec<(Field, Fit)> =
         Field::ALL.into_iter().filter_map(|field| Some((field, *context.seeds.get(&(insn.node, field))?))).collect();
     match fits[..] {
         [(field @ (Field::Immediate | Field::Displacement), fit)] => Ok((field, fit)),
-        [(Field::Product, _)] => Err(format!("`{}`: the factor is no number in it", insn.text())),
-        [(Field::Order(order), _)] => Err(format!("`{}` is to test for {}", insn.text(), order.words())),
-        [(Field::Pool, _)] => Err(format!("`{}` reads a constant from memory", insn.text())),
-        _ => Err(format!("`{}` holds more than one value", insn.text())),
+        [(Field::Product, _)] => Err(NotInPlace::Factor(insn.text())),
+        [(Field::Order(order), _)] => Err(NotInPlace::ToTest { instruction: insn.text(), order }),
+        [(Field::Pool, _)] => Err(NotInPlace::Pool(insn.text())),
+        _ => Err(NotInPlace::SeveralValues(insn.text())),
     }
 }
 
@@ -100,17 +194,17 @@ fn decode(bytes: &[u8], ip: u64) -> (Instruction, ConstantOffsets) {
 }
 
 /// Where in the instruction its number stands, and in how many bytes.
-fn number(insn: &Insn, bytes: &[u8], field: Field) -> Result<(usize, usize), String> {
+fn number(insn: &Insn, bytes: &[u8], field: Field) -> Result<(usize, usize), NotInPlace> {
     let (raw, offsets) = decode(bytes, insn.raw.ip());
     if raw != insn.raw {
-        return Err(format!("`{}` is not in the function's bytes", insn.text()));
+        return Err(NotInPlace::OtherBytes(insn.text()));
     }
     let relocated = match field {
         Field::Immediate => insn.immediate.is_some(),
         _ => insn.displacement.is_some() || raw.is_ip_rel_memory_operand(),
     };
     if relocated {
-        return Err(format!("`{}`: the linker writes the number", insn.text()));
+        return Err(NotInPlace::Relocated(insn.text()));
     }
     match field {
         Field::Immediate if offsets.has_immediate() && !offsets.has_immediate2() => {
@@ -119,7 +213,7 @@ fn number(insn: &Insn, bytes: &[u8], field: Field) -> Result<(usize, usize), Str
         Field::Displacement if offsets.has_displacement() => {
             Ok((offsets.displacement_offset(), offsets.displacement_size()))
         }
-        _ => Err(format!("`{}`: the value is no number in it", insn.text())),
+        _ => Err(NotInPlace::NoNumber(insn.text())),
     }
 }
 
@@ -149,10 +243,10 @@ fn rest(raw: &Instruction, field: Field) -> impl PartialEq {
 
 /// Whether any other number there is read as that number, its sign extended, and changes
 /// nothing else. Both are linear in the bits, so every single one and all of them tell.
-fn decodes_as_number(bytes: &[u8], patch: &Patch, field: Field) -> Result<(), String> {
+fn decodes_as_number(bytes: &[u8], patch: &Patch, field: Field) -> Result<(), Misread> {
     let bits = u32::from(patch.size) * 8;
     if patch.size > patch.width {
-        return Err(format!("{} bytes of a value of {}", patch.size, patch.width));
+        return Err(Misread::Wider { size: patch.size, width: patch.width });
     }
     let kept = u64::MAX >> (64 - u32::from(patch.width) * 8);
     let original = rest(&decode(bytes, 0).0, field);
@@ -168,7 +262,7 @@ fn decodes_as_number(bytes: &[u8], patch: &Patch, field: Field) -> Result<(), St
         };
         let meant = ((pattern << (64 - bits)) as i64 >> (64 - bits)) as u64;
         if rest(&raw, field) != original || read.map(|read| read & kept) != Some(meant & kept) {
-            return Err(format!("with {pattern:#x} it is another instruction"));
+            return Err(Misread::Another { pattern });
         }
     }
     Ok(())
@@ -189,7 +283,7 @@ pub(crate) fn query(
     patches: &[Patch],
     range: Range,
     ivs: &[Fit],
-) -> Result<String, String> {
+) -> Result<String, NotInPlace> {
     let mut twin = Twin::new();
     let mut changed = State::unknown(&mut twin.terms);
     let mut left = patches.iter();
@@ -197,8 +291,8 @@ pub(crate) fn query(
         let mut substitution = Substitution::default();
         if context.is_seed(insn) {
             let (field, _) = value_of(context, insn)?;
-            let patch = left.next().ok_or("an instruction without a number")?;
-            let fit = ivs.get(patch.iv).ok_or("a number of no value")?;
+            let patch = left.next().ok_or(NotInPlace::NoPatch)?;
+            let fit = ivs.get(patch.iv).ok_or(NotInPlace::NoValue)?;
             let value = iv_term(&mut twin.terms, fit);
             let number = twin.terms.extract(value, 0, u32::from(patch.size) * 8);
             let meant = Some(twin.terms.sext(number, u32::from(patch.width) * 8));
@@ -207,7 +301,7 @@ pub(crate) fn query(
                 _ => substitution.displacement = meant,
             }
         }
-        step(&mut twin.terms, &mut changed, insn, substitution).map_err(|unsupported| unsupported.0)?;
+        step(&mut twin.terms, &mut changed, insn, substitution).map_err(NotExecuted::from)?;
         twin.step(context, insn)?;
     }
     let live = context.live_before(block, span.end);

@@ -23,6 +23,7 @@
 use std::collections::HashMap;
 
 use iced_x86::{Mnemonic, OpAccess, OpKind, Register};
+use thiserror::Error;
 use xk_lift::flow::Live;
 use xk_lift::insn::{Insn, Node};
 use xk_lift::object::{Function, Object};
@@ -33,7 +34,7 @@ use xk_table::{Fit, Program};
 use crate::program::{execute, iv_term, Links};
 use crate::proof::obligation_with;
 use crate::span::Context;
-use crate::twin::Twin;
+use crate::twin::{NotExecuted, Twin};
 
 /// An update in its block.
 #[derive(Clone, Copy)]
@@ -68,11 +69,48 @@ pub(crate) struct Ordered {
     pub shared: bool,
 }
 
+/// What others may see of an update that does not keep to the rules. Instructions are in words.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub(crate) enum BrokenRule {
+    /// It is not known what an instruction does.
+    #[error(transparent)]
+    NotExecuted(#[from] NotExecuted),
+    /// The update does more accesses than the code with V.
+    #[error("it accesses memory that the instructions do not access")]
+    NewAccess,
+    /// An access before the update is another one with V.
+    #[error("before it `{instruction}` {} what depends on the constant", if *.store { "stores" } else { "reads" })]
+    TooLate {
+        /// The instruction.
+        instruction: String,
+        /// Whether it writes.
+        store: bool,
+    },
+    /// An access is missing.
+    #[error("it does not do the access of `{instruction}`")]
+    Missing {
+        /// The instruction.
+        instruction: String,
+    },
+    /// A store is between a reading and its repetition.
+    #[error("it reads again what was read before the store of `{instruction}`")]
+    ReadAgain {
+        /// The instruction that stores.
+        instruction: String,
+    },
+    /// The update both reads and writes.
+    #[error("it would read and write memory in two steps")]
+    TwoSteps,
+    /// The accesses are of other kinds or sizes.
+    #[error("its accesses to memory are not those of the instructions")]
+    OtherAccesses,
+}
+
 /// Looks at every access to memory that somebody else may see.
 ///
 /// # Errors
 /// The rule that is broken.
-pub(crate) fn memory_rules(context: &Context<'_>, update: Update<'_>) -> Result<Ordered, String> {
+pub(crate) fn memory_rules(context: &Context<'_>, update: Update<'_>) -> Result<Ordered, BrokenRule> {
     let Update { block, program, ivs, .. } = update;
     let own = is_private(context.object, update.function);
     let mut twin = Twin::new();
@@ -87,7 +125,7 @@ pub(crate) fn memory_rules(context: &Context<'_>, update: Update<'_>) -> Result<
         if update.skipped == Some(index) {
             updated = Some(twin.actual.clone());
         }
-        twin.step(context, insn).map_err(|text| format!("`{text}` is not covered by the semantics"))?;
+        twin.step(context, insn)?;
         if is_locked(insn) {
             barrier(&mut twin);
         }
@@ -109,29 +147,29 @@ pub(crate) fn memory_rules(context: &Context<'_>, update: Update<'_>) -> Result<
     let (done, again) = accesses(&updated).split_at(before);
     let wanted = accesses(&twin.wanted);
     let Some(kept) = wanted.len().checked_sub(again.len()) else {
-        return Err("it accesses memory that the instructions do not access".into());
+        return Err(BrokenRule::NewAccess);
     };
-    let text = |access: usize| block[by[access]].text();
+    let instruction = |access: usize| block[by[access]].text();
     if let Some(at) = (0..kept.min(done.len())).find(|&at| done[at] != wanted[at]) {
-        return Err(too_late(&text(at), wanted[at].store));
+        return Err(BrokenRule::TooLate { instruction: instruction(at), store: wanted[at].store });
     }
     if done.len() < kept {
-        return Err(format!("it does not do the access of `{}`", text(done.len())));
+        return Err(BrokenRule::Missing { instruction: instruction(done.len()) });
     }
     if let Some(at) = (kept..done.len()).find(|&at| done[at].store) {
         return Err(match done[at] == wanted[at] {
-            true => format!("it reads again what was read before the store of `{}`", text(at)),
-            false => too_late(&text(at), true),
+            true => BrokenRule::ReadAgain { instruction: instruction(at) },
+            false => BrokenRule::TooLate { instruction: instruction(at), store: true },
         });
     }
     if again.iter().any(|access| access.store) && again.iter().any(|access| !access.store) {
-        return Err("it would read and write memory in two steps".into());
+        return Err(BrokenRule::TwoSteps);
     }
     let mut pairs = Vec::new();
     let mut readings = HashMap::new();
     for (ours, theirs) in again.iter().zip(&wanted[kept..]) {
         if ours.store != theirs.store || twin.terms.bits(ours.value) != twin.terms.bits(theirs.value) {
-            return Err("its accesses to memory are not those of the instructions".into());
+            return Err(BrokenRule::OtherAccesses);
         }
         pairs.push((ours.address, theirs.address));
         if ours.store {
@@ -140,17 +178,12 @@ pub(crate) fn memory_rules(context: &Context<'_>, update: Update<'_>) -> Result<
             readings.insert(theirs.value, ours.value);
         }
     }
-    let visible = (kept..done.len()).map(|at| format!("`{}` reads in vain: the update reads again", text(at)));
+    let visible = (kept..done.len()).map(|at| format!("`{}` reads in vain: the update reads again", instruction(at)));
     let visible = visible.collect();
     let mut wanted = twin.wanted.clone();
     replace(&mut twin.terms, &mut wanted, &mut pairs, &readings);
     let query = obligation_with(&mut twin.terms, &updated, &wanted, update.live, context.range, ivs, &pairs);
     Ok(Ordered { query, visible, shared: !by.is_empty() })
-}
-
-fn too_late(instruction: &str, store: bool) -> String {
-    let what = if store { "stores" } else { "reads" };
-    format!("before it `{instruction}` {what} what depends on the constant")
 }
 
 /// The code with V reads when the update does.

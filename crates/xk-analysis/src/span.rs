@@ -132,7 +132,7 @@ impl Context<'_> {
         let (Some(start), Some(last)) = (start, last) else { return };
         match in_place(self, function, block, start..last + 1, &span.ivs) {
             Ok(found) => span.in_place = Some(found),
-            Err(reason) => span.in_place_reason = Some(reason),
+            Err(reason) => span.in_place_reason = Some(reason.to_string()),
         }
     }
 
@@ -275,8 +275,8 @@ impl Context<'_> {
                 }
                 twin.step(self, insn).err()
             });
-            if let Some(text) = executed {
-                reason = format!("`{text}` is not covered by the semantics, or a multiplication begins before it");
+            if let Some(refused) = executed {
+                reason = format!("{refused}, or a multiplication begins before it");
                 continue;
             }
             let fits = self.fits(&block[start..draft.end]);
@@ -308,7 +308,7 @@ impl Context<'_> {
                         Memory::Shared => match memory_rules(self, update) {
                             Ok(ordered) => ordered,
                             Err(broken) => {
-                                unordered.get_or_insert(broken);
+                                unordered.get_or_insert_with(|| broken.to_string());
                                 continue;
                             }
                         },

@@ -7,9 +7,10 @@
 
 use std::collections::BTreeSet;
 
+use thiserror::Error;
 use xk_lift::flow::Live;
 use xk_lift::insn::Insn;
-use xk_lift::semantics::{step, Substitution};
+use xk_lift::semantics::{step, Substitution, Unsupported};
 use xk_lift::state::{Flag, State};
 use xk_lift::term::Terms;
 use xk_table::Fit;
@@ -22,6 +23,20 @@ use crate::span::Context;
 
 /// The number of memory among what can be dirty, behind 16 registers and the flags.
 pub(crate) const MEMORY: usize = 22;
+
+/// An instruction that cannot be executed with and without V.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("`{instruction}` is not covered by the semantics")]
+pub(crate) struct NotExecuted {
+    /// The instruction, in words.
+    pub instruction: String,
+}
+
+impl From<Unsupported> for NotExecuted {
+    fn from(Unsupported(instruction): Unsupported) -> Self {
+        Self { instruction }
+    }
+}
 
 /// The actual and the wanted execution of some instructions, side by side.
 pub(crate) struct Twin {
@@ -40,12 +55,13 @@ impl Twin {
     }
 
     /// Executes `insn` in both, with V for the constants of a seed in the wanted one.
-    pub fn step(&mut self, context: &Context<'_>, insn: &Insn) -> Result<(), String> {
+    pub fn step(&mut self, context: &Context<'_>, insn: &Insn) -> Result<(), NotExecuted> {
+        let refused = || Err(NotExecuted { instruction: insn.text() });
         // What runs there is not what the object says; and a fault would leave
         // in the middle of a seed.
         let faulting_seed = context.is_seed(insn) && context.object.fixups.contains_key(&insn.node);
         if context.object.in_alternative.contains(&insn.node) || faulting_seed {
-            return Err(insn.text());
+            return refused();
         }
         let mut substitution = Substitution::default();
         if let Some(fit) = context.seeds.get(&(insn.node, Field::Immediate)) {
@@ -61,10 +77,10 @@ impl Twin {
         if let Some(fit) = context.seeds.get(&(insn.node, Field::Pool)) {
             substitution.pool = Some(iv_term(&mut self.terms, fit));
         }
-        step(&mut self.terms, &mut self.actual, insn, Substitution::default()).map_err(|u| u.0)?;
-        step(&mut self.terms, &mut self.wanted, insn, substitution).map_err(|u| u.0)?;
+        step(&mut self.terms, &mut self.actual, insn, Substitution::default())?;
+        step(&mut self.terms, &mut self.wanted, insn, substitution)?;
         if order.is_some_and(|(order, _)| !order::test(&mut self.terms, &mut self.wanted, order)) {
-            return Err(insn.text());
+            return refused();
         }
         match context.seeds.get(&(insn.node, Field::Product)) {
             Some(fit) => self.product(context, insn, fit),
@@ -74,10 +90,11 @@ impl Twin {
 
     /// Replaces the factor of the multiplication that ends at `insn`. Only
     /// possible when the execution began at the start of the chain.
-    fn product(&mut self, context: &Context<'_>, insn: &Insn, fit: &Fit) -> Result<(), String> {
+    fn product(&mut self, context: &Context<'_>, insn: &Insn, fit: &Fit) -> Result<(), NotExecuted> {
         let deployed = fit.apply(context.default);
         let found = product::result(&mut self.terms, &self.wanted, insn);
-        let Some(found) = found.filter(|p| p.factor == deployed) else { return Err(insn.text()) };
+        let found = found.filter(|p| p.factor == deployed);
+        let found = found.ok_or_else(|| NotExecuted { instruction: insn.text() })?;
         let factor = iv_term(&mut self.terms, fit);
         product::replace(&mut self.terms, &mut self.wanted, insn, found.leaf, factor);
         Ok(())

@@ -9,6 +9,7 @@
 
 mod mismatch;
 mod unit;
+mod unproved;
 
 use std::collections::{BTreeMap, BTreeSet};
 

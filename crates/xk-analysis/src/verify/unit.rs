@@ -12,6 +12,7 @@ use xk_lift::probe;
 use xk_table::{CriticalSpan, DataSite, Fit, Function as TableFunction, InPlace, ProbeKind, ScopeTable, When};
 
 use super::mismatch::NotRebuilt;
+use super::unproved::{Difference, NoProbe, NoUpdate, NotHeld, OutOfOrder, Unobserved, Unproved};
 use super::{At, Claim, Proved, Report};
 use crate::analyse::Input;
 use crate::data::{self, DataSeeds};
@@ -21,7 +22,7 @@ use crate::in_place;
 use crate::order;
 use crate::ordering::{memory_rules, Update};
 use crate::program::{execute, iv_term};
-use crate::proof::{obligation, ProofError, Solver};
+use crate::proof::{obligation, Solver};
 use crate::span::{links, Context, Seeds};
 use crate::study::Study;
 use crate::twin::Twin;
@@ -109,20 +110,20 @@ impl Check<'_> {
             }
             match self.extent(&context, placed) {
                 Ok(extent) => _ = extents.insert(placed.index, extent),
-                Err(detail) => report.fault(placed.at(), Claim::Proof, detail),
+                Err(detail) => report.fault(placed.at(), Claim::Proof, detail.to_string()),
             }
         }
         for placed in &spans {
             let Some(extent) = extents.get(&placed.index) else { continue };
             if let Err(detail) = in_order(placed.index, *extent, &extents) {
-                report.fault(placed.at(), Claim::Proof, detail);
+                report.fault(placed.at(), Claim::Proof, detail.to_string());
             }
             if let Err(detail) = self.probe(placed) {
-                report.fault(placed.at(), Claim::Probe, detail);
+                report.fault(placed.at(), Claim::Probe, detail.to_string());
             }
             match self.prove(&context, placed, *extent) {
                 Ok(proofs) => report.proofs[placed.index] = proofs,
-                Err(detail) => report.fault(placed.at(), Claim::Proof, detail),
+                Err(detail) => report.fault(placed.at(), Claim::Proof, detail.to_string()),
             }
             if let Some(Err(detail)) = placed.span.in_place.as_ref().map(|held| self.in_place(&context, placed, held)) {
                 report.fault(placed.at(), Claim::Proof, format!("in place: {detail}"));
@@ -218,9 +219,7 @@ impl Check<'_> {
                     None => Ok(Seeds::new()),
                 };
                 let found = found.and_then(|found| match line.order {
-                    Some(order) => order::with(&found, insn.node, order).ok_or_else(|| {
-                        format!("it is to test for {}, and holds no number that follows the constant", order.words())
-                    }),
+                    Some(order) => order::with(&found, insn.node, order).ok_or(Unobserved::NothingToTest { order }),
                     None => Ok(found),
                 });
                 match found {
@@ -235,19 +234,19 @@ impl Check<'_> {
     }
 
     /// The constants of one instruction, with the table's fits for them.
-    fn constants(&self, span: &CriticalSpan, insn: &Insn, marked: &Fit) -> Result<Seeds, String> {
+    fn constants(&self, span: &CriticalSpan, insn: &Insn, marked: &Fit) -> Result<Seeds, Unobserved> {
         let observed = self.study.seeds().into_iter().flatten().filter(|((node, _), _)| *node == insn.node);
         let mut found = Seeds::new();
         let mut last = None;
         for (key, fit) in observed {
             let same = [marked].into_iter().chain(&span.ivs).find(|ours| self.differ(ours, fit).is_none());
-            let Some(ours) = same else { return Err(self.difference(marked, fit)) };
+            let Some(ours) = same else { return Err(self.difference(marked, fit).into()) };
             found.insert(*key, *ours);
             last = Some(fit);
         }
         match last {
             // What is marked is another constant of the span.
-            Some(fit) if !found.values().any(|ours| ours == marked) => Err(self.difference(marked, fit)),
+            Some(fit) if !found.values().any(|ours| ours == marked) => Err(self.difference(marked, fit).into()),
             Some(_) => Ok(found),
             // Another value of the same constant, beyond the range, may have shown it.
             None => self.unobserved(insn, marked),
@@ -255,7 +254,7 @@ impl Check<'_> {
     }
 
     /// A constant that no value of the table changes: right, if the fit says so.
-    fn unobserved(&self, insn: &Insn, marked: &Fit) -> Result<Seeds, String> {
+    fn unobserved(&self, insn: &Insn, marked: &Fit) -> Result<Seeds, Unobserved> {
         let now = marked.apply(self.input.default);
         let constant = self.values.iter().all(|&value| marked.apply(value) == now);
         let holds = |field: &Field| {
@@ -264,7 +263,7 @@ impl Check<'_> {
         };
         match Field::ALL.into_iter().find(holds) {
             Some(field) if constant => Ok(Seeds::from([((insn.node, field), *marked)])),
-            _ => Err(format!("{} is claimed, and no value changes it", fit_words(marked))),
+            _ => Err(Unobserved::Unchanged { marked: *marked }),
         }
     }
 
@@ -278,16 +277,9 @@ impl Check<'_> {
         values.find(|&value| ours.apply(value) != observed.apply(value))
     }
 
-    fn difference(&self, ours: &Fit, observed: &Fit) -> String {
+    fn difference(&self, ours: &Fit, observed: &Fit) -> Difference {
         let value = self.differ(ours, observed).unwrap_or(self.input.default);
-        format!(
-            "{} predicts {:#x} ({} bytes) for {value}, compiled was {:#x} ({} bytes)",
-            fit_words(ours),
-            ours.apply(value),
-            ours.width,
-            observed.apply(value),
-            observed.width,
-        )
+        Difference { ours: *ours, observed: *observed, value }
     }
 
     /// Whether every constant that was observed belongs to exactly one span.
@@ -328,7 +320,7 @@ impl Check<'_> {
             match found.iter().find(|data| place(data) == place(site)) {
                 None => report.fault(At::Data(index), Claim::Validation, "no value changes the data there"),
                 Some(data) if self.differ(&site.fit, &data.fit).is_some() => {
-                    report.fault(At::Data(index), Claim::Validation, self.difference(&site.fit, &data.fit));
+                    report.fault(At::Data(index), Claim::Validation, self.difference(&site.fit, &data.fit).to_string());
                 }
                 Some(_) => {}
             }
@@ -342,29 +334,29 @@ impl Check<'_> {
     }
 
     /// The indices of a span in its block, or what is impossible about it.
-    fn extent(&self, context: &Context<'_>, placed: &Placed<'_>) -> Result<Extent, String> {
+    fn extent(&self, context: &Context<'_>, placed: &Placed<'_>) -> Result<Extent, NoUpdate> {
         let Placed { span, .. } = placed;
         let indirection = &span.indirection;
         let block = context.flow.block(context.object, placed.node(span.start));
         let index = |offset: u32| block.iter().position(|insn| insn.node == placed.node(offset));
-        let nothing = |offset: u32| format!("+{offset:#x} is no instruction of the span's basic block");
+        let nothing = |offset: u32| NoUpdate::NoInstruction { offset };
         let start = index(span.start).ok_or_else(|| nothing(span.start))?;
         let probed = index(indirection.offset).ok_or_else(|| nothing(indirection.offset))?;
         if block[probed].raw.len() != usize::from(indirection.insn_len) {
-            return Err(format!("the instruction at +{:#x} is of another length", indirection.offset));
+            return Err(NoUpdate::OtherLength { offset: indirection.offset });
         }
         let last = block.iter().position(|insn| insn.next() == placed.node(span.end));
-        let last = last.ok_or_else(|| format!("no instruction of the basic block ends at +{:#x}", span.end))?;
+        let last = last.ok_or(NoUpdate::NoEnd { end: span.end })?;
         let point = probed + usize::from(indirection.when != When::Before);
         let seeds: Vec<usize> = (start..=last).filter(|&i| context.is_seed(block[i])).collect();
-        let Some(&first) = seeds.first() else { return Err("nothing in it depends on the constant".into()) };
+        let Some(&first) = seeds.first() else { return Err(NoUpdate::NoConstant) };
         if point <= last {
-            return Err(format!("the update at +{:#x} runs before the span ends", indirection.offset));
+            return Err(NoUpdate::Early { offset: indirection.offset });
         }
         // A fault would leave the block with the constant's old effect.
         let faults = block[first + 1..point].iter().find(|insn| context.object.fixups.contains_key(&insn.node));
         match faults {
-            Some(insn) => Err(format!("`{}` may fault before the update runs", insn.text())),
+            Some(insn) => Err(NoUpdate::MayFault { instruction: insn.text() }),
             None => {
                 let skips = indirection.when == When::Instead;
                 Ok(Extent { block: block[0].node, start, probed, point, skips })
@@ -373,24 +365,22 @@ impl Check<'_> {
     }
 
     /// Whether kprobes accept the probe, and make of it what the table expects.
-    fn probe(&self, placed: &Placed<'_>) -> Result<(), String> {
+    fn probe(&self, placed: &Placed<'_>) -> Result<(), NoProbe> {
         let object = &self.study.base;
         let indirection = &placed.span.indirection;
         let insn = &object.insns[&placed.node(indirection.offset)];
         if let Some(reason) = probe::unprobeable(object, placed.function, insn) {
-            return Err(format!("+{:#x}: {reason}", indirection.offset));
+            return Err(NoProbe::Unprobeable { offset: indirection.offset, reason });
         }
         let reason = probe::not_optimised(object, self.study.flow(), placed.function, insn);
         let jump = indirection.when == When::Before && reason.is_none();
         match (jump, indirection.probe) {
-            (false, ProbeKind::Jump) => {
-                Err(format!("a jump is expected at +{:#x}, and kprobes use a breakpoint", indirection.offset))
-            }
+            (false, ProbeKind::Jump) => Err(NoProbe::Breakpoint { offset: indirection.offset }),
             _ => Ok(()),
         }
     }
 
-    fn prove(&self, context: &Context<'_>, placed: &Placed<'_>, extent: Extent) -> Result<Vec<Proved>, String> {
+    fn prove(&self, context: &Context<'_>, placed: &Placed<'_>, extent: Extent) -> Result<Vec<Proved>, Unproved> {
         let span = placed.span;
         let block = context.flow.block(context.object, extent.block);
         let mut twin = Twin::new();
@@ -399,7 +389,7 @@ impl Check<'_> {
             if span.indirection.when == When::Instead && index == extent.probed {
                 before = Some(twin.actual.clone());
             }
-            twin.step(context, insn).map_err(|text| format!("`{text}` is not covered by the semantics"))?;
+            twin.step(context, insn)?;
         }
         let mut updated = before.unwrap_or_else(|| twin.actual.clone());
         let mut ivs = Vec::new();
@@ -426,21 +416,15 @@ impl Check<'_> {
                 };
                 let ordered = memory_rules(context, update)?;
                 if ordered.visible != span.visible {
-                    return Err(format!("others can see {:?}", ordered.visible));
+                    return Err(Unproved::Visible(ordered.visible));
                 }
                 ordered.query
             }
         };
         let mut proofs = Vec::new();
         for solver in self.solvers {
-            let at = span.indirection.offset;
-            let millis = solver.refute(&query).map_err(|error| match error {
-                ProofError::Refuted => {
-                    format!("the update at +{at:#x} is wrong for some state and value ({})", solver.name)
-                }
-                ProofError::Timeout(seconds) => format!("not decided: no answer of {} within {seconds} s", solver.name),
-                error @ ProofError::Solver { .. } => format!("not decided: {error}"),
-            })?;
+            let offset = span.indirection.offset;
+            let millis = solver.refute(&query).map_err(|error| Unproved::by(&solver.name, offset, error))?;
             proofs.push(Proved { solver: solver.name.clone(), millis });
         }
         Ok(proofs)
@@ -450,22 +434,22 @@ impl Check<'_> {
 impl Check<'_> {
     /// Whether the instructions that the table names hold the span's values, all of them,
     /// and others in their place do what those would have done.
-    fn in_place(&self, context: &Context<'_>, placed: &Placed<'_>, held: &InPlace) -> Result<(), String> {
+    fn in_place(&self, context: &Context<'_>, placed: &Placed<'_>, held: &InPlace) -> Result<(), NotHeld> {
         let span = placed.span;
         let block = context.flow.block(context.object, placed.node(span.start));
         let start = block.iter().position(|insn| insn.node == placed.node(span.start));
         let last = block.iter().position(|insn| insn.next() == placed.node(span.end));
-        let (Some(start), Some(last)) = (start, last) else { return Err("no part of a basic block".into()) };
+        let (Some(start), Some(last)) = (start, last) else { return Err(NotHeld::NoBlock) };
         let (patches, range) = in_place::find(context, placed.function, &block[start..=last], &span.ivs)?;
         if patches != held.patches {
-            return Err(format!("the values stand at {patches:?}"));
+            return Err(NotHeld::Elsewhere { patches });
         }
         if held.range.min < range.min || range.max < held.range.max {
-            return Err(format!("{} is claimed, and there is room for {range}", held.range));
+            return Err(NotHeld::NoRoom { claimed: held.range, room: range });
         }
         let query = in_place::query(context, &block, start..last + 1, &patches, held.range, &span.ivs)?;
         for solver in self.solvers {
-            solver.refute(&query).map_err(|error| format!("{}: {error}", solver.name))?;
+            solver.refute(&query).map_err(|error| NotHeld::NotProved { solver: solver.name.clone(), error })?;
         }
         Ok(())
     }
@@ -473,15 +457,15 @@ impl Check<'_> {
 
 /// A span begins where the update of the one before it in the same block has run, and
 /// an instruction that is skipped carries no other update.
-fn in_order(index: usize, extent: Extent, all: &BTreeMap<usize, Extent>) -> Result<(), String> {
+fn in_order(index: usize, extent: Extent, all: &BTreeMap<usize, Extent>) -> Result<(), OutOfOrder> {
     let others = all.iter().filter(|(other, its)| **other != index && its.block == extent.block);
     for (other, its) in others {
         let overlap = its.point <= extent.point && extent.start < its.point;
         if overlap {
-            return Err(format!("it begins before the update of span {} runs", other + 1));
+            return Err(OutOfOrder::Begins { other: *other });
         }
         if extent.skips && its.probed == extent.probed {
-            return Err(format!("the update of span {} runs at an instruction that is skipped", other + 1));
+            return Err(OutOfOrder::Skipped { other: *other });
         }
     }
     Ok(())

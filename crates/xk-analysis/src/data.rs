@@ -374,7 +374,7 @@ pub fn sites(
         let Some((name, symbol)) = base.data_symbols.iter().find(|(_, symbol)| holds(symbol)) else {
             return Err(unknown(format!("{source}: the data at {section}+{offset:#x} has no name")));
         };
-        let mut candidates = kernel.candidates(name, module).map_err(unknown)?;
+        let mut candidates = kernel.candidates(name, module)?;
         let owner = module.unwrap_or("vmlinux");
         let (Some(candidate), true) = (candidates.pop(), candidates.is_empty()) else {
             return Err(unknown(format!("{owner} does not have exactly one object {name}")));

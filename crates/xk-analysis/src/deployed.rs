@@ -9,10 +9,10 @@ use xk_kernel::{Image, Module, Symbol};
 use xk_lift::object::reloc;
 use xk_lift::prototypes::{shared_names, Prototypes};
 
-use crate::identity::{Candidate, Deployed, Linked, Reference};
+use crate::identity::{Candidate, Deployed, Linked, Reference, Unreadable};
 
 impl Deployed for Image {
-    fn candidates(&self, symbol: &str, module: Option<&str>) -> Result<Vec<Candidate>, String> {
+    fn candidates(&self, symbol: &str, module: Option<&str>) -> Result<Vec<Candidate>, Unreadable> {
         match module {
             None => {
                 let base = self.text_base();
@@ -26,19 +26,22 @@ impl Deployed for Image {
                     .collect())
             }
             Some(name) => {
-                let module = self.shared_module(name).map_err(|e| e.to_string())?;
+                let module = self.shared_module(name)?;
                 Ok(functions(&module, symbol))
             }
         }
     }
 
-    fn text(&self, candidate: &Candidate, module: Option<&str>, len: usize) -> Result<Vec<u8>, String> {
+    fn text(&self, candidate: &Candidate, module: Option<&str>, len: usize) -> Result<Vec<u8>, Unreadable> {
         match module {
-            None => self.read(candidate.address, len).map_err(|e| e.to_string()),
+            None => Ok(self.read(candidate.address, len)?),
             Some(name) => {
-                let module = self.shared_module(name).map_err(|e| e.to_string())?;
-                let outside =
-                    || format!("{name}: {}+{:#x} lies outside the module", candidate.section, candidate.address);
+                let module = self.shared_module(name)?;
+                let outside = || Unreadable::Outside {
+                    module: name.to_owned(),
+                    section: candidate.section.clone(),
+                    offset: candidate.address,
+                };
                 let section = module.section(&candidate.section).ok_or_else(outside)?;
                 let start = candidate.address as usize;
                 let end = start.checked_add(len).ok_or_else(outside)?;
@@ -80,21 +83,25 @@ impl Linked for Image {
         kind: u32,
         end: u64,
         module: Option<&str>,
-    ) -> Result<Option<Reference>, String> {
+    ) -> Result<Option<Reference>, Unreadable> {
         let relative = matches!(kind, reloc::PC32 | reloc::PLT32 | reloc::PC64);
         let Some(name) = module else {
             let size = reloc::size(kind).map_or(0, usize::from);
-            let bytes = self.read(field.address, size).map_err(|e| e.to_string())?;
+            let bytes = self.read(field.address, size)?;
             let Some(value) = value(&bytes, kind) else { return Ok(None) };
             let base = if relative { field.address.wrapping_add(end) } else { 0 };
             let address = base.wrapping_add(value);
             return Ok(Some(Reference::Place(Candidate { section: String::new(), text_offset: address, address })));
         };
         // A module is linked when it is loaded: until then its file says what it refers to.
-        let module = self.shared_module(name).map_err(|e| e.to_string())?;
+        let module = self.shared_module(name)?;
         let Some(section) = module.section(&field.section) else { return Ok(None) };
         let found = section.relocations.iter().find(|relocation| relocation.offset == field.address);
-        let missing = || format!("{name}: nothing is relocated at {}+{:#x}", field.section, field.address);
+        let missing = || Unreadable::NotRelocated {
+            module: name.to_owned(),
+            section: field.section.clone(),
+            offset: field.address,
+        };
         let relocation = found.ok_or_else(missing)?;
         let symbol = module.symbols.get(relocation.symbol).ok_or_else(missing)?;
         let behind = if relative { relocation.addend.wrapping_add(end as i64) } else { relocation.addend };

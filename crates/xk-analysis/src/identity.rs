@@ -6,6 +6,8 @@ mod whole;
 
 pub use whole::whole_unit;
 
+use thiserror::Error;
+use xk_kernel::ImageError;
 use xk_lift::insn::Node;
 use xk_lift::object::{Function, Object};
 use xk_lift::prototypes::Prototypes;
@@ -22,19 +24,53 @@ pub struct Candidate {
     pub address: u64,
 }
 
+/// Why code of a deployed kernel is not known.
+#[derive(Debug, Error)]
+pub enum Unreadable {
+    /// The kernel or the module cannot be read.
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    /// The bytes are not all in the section.
+    #[error("{module}: {section}+{offset:#x} lies outside the module")]
+    Outside {
+        /// The module.
+        module: String,
+        /// Its section.
+        section: String,
+        /// Offset of the first byte.
+        offset: u64,
+    },
+    /// The field refers to nothing.
+    #[error("{module}: nothing is relocated at {section}+{offset:#x}")]
+    NotRelocated {
+        /// The module.
+        module: String,
+        /// Its section.
+        section: String,
+        /// Offset of the field.
+        offset: u64,
+    },
+}
+
+impl From<Unreadable> for Refusal {
+    fn from(unreadable: Unreadable) -> Self {
+        Self::NotDeployed { detail: unreadable.to_string() }
+    }
+}
+
 /// The code of a deployed kernel: a live one, a saved one, or an image file.
 pub trait Deployed: Sync {
     /// Every function called `symbol` in `module` (`None`: vmlinux).
     ///
     /// # Errors
-    /// A sentence when the module or the symbols cannot be read.
-    fn candidates(&self, symbol: &str, module: Option<&str>) -> Result<Vec<Candidate>, String>;
+    /// When the module or the symbols cannot be read.
+    fn candidates(&self, symbol: &str, module: Option<&str>) -> Result<Vec<Candidate>, Unreadable>;
 
     /// `len` bytes of a candidate.
     ///
     /// # Errors
-    /// A sentence when they cannot be read.
-    fn text(&self, candidate: &Candidate, module: Option<&str>, len: usize) -> Result<Vec<u8>, String>;
+    /// When they cannot be read.
+    fn text(&self, candidate: &Candidate, module: Option<&str>, len: usize) -> Result<Vec<u8>, Unreadable>;
 
     /// Prototypes of the functions of vmlinux and of `modules`; none when they
     /// are not known.
@@ -69,14 +105,14 @@ pub trait Linked {
     /// ends `end` bytes behind the start of the field. `None` when nothing is known of it.
     ///
     /// # Errors
-    /// A sentence when it cannot be read.
+    /// When it cannot be read.
     fn reference(
         &self,
         field: &Candidate,
         kind: u32,
         end: u64,
         module: Option<&str>,
-    ) -> Result<Option<Reference>, String>;
+    ) -> Result<Option<Reference>, Unreadable>;
 
     /// A place, for a human.
     fn describe(&self, section: &str, address: u64, module: Option<&str>) -> String;
@@ -97,12 +133,12 @@ pub fn locate(
 ) -> Result<TableFunction, Refusal> {
     let not_deployed = |detail: String| Refusal::NotDeployed { detail };
     let owner = module.unwrap_or("vmlinux");
-    let candidates = deployed.candidates(&function.name, module).map_err(not_deployed)?;
+    let candidates = deployed.candidates(&function.name, module)?;
     let (text, mask) = object.text_and_mask(function);
     let mut best: Option<(usize, Vec<u8>)> = None;
     let mut matching = Vec::new();
     for candidate in candidates {
-        let running = deployed.text(&candidate, module, text.len()).map_err(not_deployed)?;
+        let running = deployed.text(&candidate, module, text.len())?;
         match first_difference(&text, &mask, &running) {
             None => matching.push((candidate, running)),
             Some(at) if best.as_ref().is_none_or(|(found, _)| at > *found) => best = Some((at, running)),

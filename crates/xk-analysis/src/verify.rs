@@ -151,7 +151,7 @@ pub fn quick(table: &ScopeTable, deployed: &dyn Deployed) -> Report {
         let there = match deployed.candidates(&data.symbol, data.module.as_deref()) {
             Ok(found) => found.iter().any(|candidate| candidate.text_offset == data.section_offset),
             Err(error) => {
-                report.fault(At::Data(index), Claim::Identity, error);
+                report.fault(At::Data(index), Claim::Identity, error.to_string());
                 continue;
             }
         };
@@ -167,7 +167,7 @@ pub fn quick(table: &ScopeTable, deployed: &dyn Deployed) -> Report {
 fn same_bytes(function: &TableFunction, deployed: &dyn Deployed) -> Result<(), NotDeployed> {
     let module = function.module.as_deref();
     let (text, mask) = (function.text()?, function.text_mask()?);
-    let candidates = deployed.candidates(&function.symbol, module).map_err(NotDeployed::Kernel)?;
+    let candidates = deployed.candidates(&function.symbol, module)?;
     let is_it = |candidate: &&crate::identity::Candidate| {
         candidate.text_offset == function.text_offset && candidate.section == function.section
     };
@@ -179,7 +179,7 @@ fn same_bytes(function: &TableFunction, deployed: &dyn Deployed) -> Result<(), N
             offset: function.text_offset,
         });
     };
-    let running = deployed.text(candidate, module, text.len()).map_err(NotDeployed::Kernel)?;
+    let running = deployed.text(candidate, module, text.len())?;
     match first_difference(&text, &mask, &running) {
         None => Ok(()),
         Some(at) => Err(NotDeployed::Byte {

@@ -150,7 +150,7 @@ impl Unit<'_> {
 
     /// Every copy of `function` that is the same byte for byte.
     fn places(&self, function: &Function) -> Result<Vec<Candidate>, Refusal> {
-        let candidates = self.deployed.candidates(&function.name, self.module).map_err(not_deployed)?;
+        let candidates = self.deployed.candidates(&function.name, self.module)?;
         if candidates.is_empty() {
             return Err(not_deployed(format!("{} has no function {}", self.owner(), function.name)));
         }
@@ -158,7 +158,7 @@ impl Unit<'_> {
         let mut best: Option<(usize, Vec<u8>)> = None;
         let mut found = Vec::new();
         for candidate in candidates {
-            let running = self.deployed.text(&candidate, self.module, text.len()).map_err(not_deployed)?;
+            let running = self.deployed.text(&candidate, self.module, text.len())?;
             match first_difference(&text, &mask, &running) {
                 None => found.push(candidate),
                 Some(at) if best.as_ref().is_none_or(|(other, _)| at > *other) => best = Some((at, running)),
@@ -177,7 +177,7 @@ impl Unit<'_> {
         for function in functions.iter().filter(|function| function.weak) {
             let Some(at) = known.place(function.start.section, function.start.offset) else { continue };
             let (text, mask) = self.object.text_and_mask(function);
-            let running = self.deployed.text(&Self::candidate(&at), self.module, text.len()).map_err(not_deployed)?;
+            let running = self.deployed.text(&Self::candidate(&at), self.module, text.len())?;
             if let Some(at) = first_difference(&text, &mask, &running) {
                 return Err(mismatch(self.object, function, self.source, at, &running));
             }
@@ -221,7 +221,7 @@ impl Unit<'_> {
             return Ok(());
         }
         let found = linked.reference(&Self::candidate(&field), relocation.kind, end - offset, self.module);
-        let Some(found) = found.map_err(not_deployed)? else { return Ok(()) };
+        let Some(found) = found? else { return Ok(()) };
         if self.agrees(&target, &found, known)? {
             return Ok(());
         }
@@ -257,7 +257,7 @@ impl Unit<'_> {
             }
             (RelocTarget::Symbol(symbol), Reference::Place(place)) => {
                 let start = self.at(place, (symbol.offset as u64).wrapping_neg());
-                let named = self.deployed.candidates(&symbol.name, self.module).map_err(not_deployed)?;
+                let named = self.deployed.candidates(&symbol.name, self.module)?;
                 if named.is_empty() {
                     let first = known.symbols.entry(symbol.name.clone()).or_insert_with(|| start.clone());
                     return Ok(*first == start);
@@ -286,7 +286,7 @@ impl Unit<'_> {
         for (name, symbol) in self.object.data_symbols.iter().filter(|(_, symbol)| !symbol.weak) {
             let index = self.object.sections.iter().position(|s| s.allocated && s.name == symbol.section);
             let Some(at) = index.and_then(|index| known.place(index, symbol.offset)) else { continue };
-            let named = self.deployed.candidates(name, self.module).map_err(not_deployed)?;
+            let named = self.deployed.candidates(name, self.module)?;
             if !named.is_empty() && !named.iter().any(|candidate| self.at(candidate, 0) == at) {
                 let detail =
                     format!("{}: {} has no object {name} where the code refers to it", self.source, self.owner());

@@ -3,6 +3,8 @@
 use thiserror::Error;
 use xk_table::{Incoherent, Refusal};
 
+use crate::identity::Unreadable;
+
 /// Why a function of a table is not the one that runs.
 #[derive(Debug, Error)]
 pub(super) enum NotDeployed {
@@ -10,8 +12,8 @@ pub(super) enum NotDeployed {
     #[error(transparent)]
     Table(#[from] Incoherent),
     /// The deployed kernel cannot be read.
-    #[error("{0}")]
-    Kernel(String),
+    #[error(transparent)]
+    Kernel(#[from] Unreadable),
     /// No function of this name is there.
     #[error("{owner} has no {symbol} at {section}+{offset:#x}")]
     NotThere {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use xk_analysis::analyse::{conclude, Input};
 use xk_analysis::data::DataSeeds;
-use xk_analysis::identity::{Candidate, Deployed};
+use xk_analysis::identity::{Candidate, Deployed, Unreadable};
 use xk_analysis::pipeline::BuildError;
 use xk_analysis::proof::Solver;
 use xk_analysis::span::Seeds;
@@ -25,14 +25,14 @@ use xk_testing::{compile_c, noted_c, try_compile_c};
 pub struct Itself(Vec<(String, Vec<u8>)>);
 
 impl Deployed for Itself {
-    fn candidates(&self, symbol: &str, _module: Option<&str>) -> Result<Vec<Candidate>, String> {
+    fn candidates(&self, symbol: &str, _module: Option<&str>) -> Result<Vec<Candidate>, Unreadable> {
         let found = self.0.iter().enumerate().filter(|(_, (name, _))| name == symbol);
         let candidate =
             |i: usize| Candidate { section: ".text".into(), text_offset: i as u64 * 0x1000, address: i as u64 };
         Ok(found.map(|(i, _)| candidate(i)).collect())
     }
 
-    fn text(&self, candidate: &Candidate, _module: Option<&str>, len: usize) -> Result<Vec<u8>, String> {
+    fn text(&self, candidate: &Candidate, _module: Option<&str>, len: usize) -> Result<Vec<u8>, Unreadable> {
         let bytes = &self.0[candidate.address as usize].1;
         Ok(bytes[..len.min(bytes.len())].to_vec())
     }

@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 
 use xk_analysis::analyse::{analyse, Analysis, Input};
-use xk_analysis::identity::{Candidate, Deployed};
+use xk_analysis::identity::{Candidate, Deployed, Unreadable};
 use xk_analysis::proof::Solver;
 use xk_analysis::study::{Builds, Variant};
 use xk_lift::object::Object;
@@ -30,7 +30,7 @@ impl Itself {
 }
 
 impl Deployed for Itself {
-    fn candidates(&self, symbol: &str, _module: Option<&str>) -> Result<Vec<Candidate>, String> {
+    fn candidates(&self, symbol: &str, _module: Option<&str>) -> Result<Vec<Candidate>, Unreadable> {
         let functions = self.functions.iter().map(|(name, _)| name);
         let found = functions.chain(&self.data).enumerate().filter(|(_, name)| *name == symbol);
         Ok(found
@@ -38,7 +38,7 @@ impl Deployed for Itself {
             .collect())
     }
 
-    fn text(&self, candidate: &Candidate, _module: Option<&str>, len: usize) -> Result<Vec<u8>, String> {
+    fn text(&self, candidate: &Candidate, _module: Option<&str>, len: usize) -> Result<Vec<u8>, Unreadable> {
         let bytes = &self.functions[candidate.address as usize].1;
         Ok(bytes[..len.min(bytes.len())].to_vec())
     }

@@ -24,7 +24,7 @@ static atomic_t awaited;
 static DEFINE_PER_CPU(bool, ambushed);
 static DEFINE_PER_CPU(struct xk_atomic_count, counts);
 
-/* Values that the last of them saw, on any CPU. */
+/* The values that the last of these NMIs saw, on any CPU. */
 static int last[2];
 
 noinline __noclone int xk_atomic_in_stop(void)
@@ -49,7 +49,7 @@ static int read_for_a_while(unsigned int type, struct pt_regs *regs)
 		next = xk_atomic_in_stop();
 	}
 	xk_atomic_judge(count, first, next);
-	/* Also if they agree: tests need to know the value. */
+	/* Stored even if they agree, because tests read the value. */
 	WRITE_ONCE(last[0], first);
 	WRITE_ONCE(last[1], next);
 	return NMI_HANDLED;

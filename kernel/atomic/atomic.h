@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What a thread of xk_atomic.ko does, and what it saw. main.c receives commands, threads.c starts
- * threads, and spans.c contains what they do. ambush.c interferes with transitions. exiting.c keeps
- * threads inside while they exit.
+ * The threads of xk_atomic.ko: their options and their results. main.c receives commands, threads.c
+ * starts threads, and spans.c contains what they do. ambush.c interferes with transitions.
+ * exiting.c keeps threads inside while they exit.
  */
 #ifndef _XK_ATOMIC_H
 #define _XK_ATOMIC_H

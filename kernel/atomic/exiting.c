@@ -19,8 +19,8 @@ static bool detains;
 static atomic_t detained;
 
 /*
- * The first one that the kernel has. The threads lose a notification by the first, or the
- * accounting of their stack by the second.
+ * The first one that exists in the kernel is replaced. The threads then miss a notification (the
+ * first), or the accounting of their stack (the second).
  */
 static const char *const functions[] = { "proc_exit_connector", "exit_task_stack_account" };
 

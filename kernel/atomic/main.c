@@ -97,7 +97,7 @@ static int hold_once(unsigned int ms, int (*hold)(unsigned int ms, int values[2]
 	ret = hold(ms, values);
 	mutex_lock(&lock);
 	xk_atomic_judge(&held, values[0], values[1]);
-	/* Also if they agree: tests need to know the value. */
+	/* Stored even if they agree, because tests read the value. */
 	memcpy(held.last, values, sizeof(held.last));
 	mutex_unlock(&lock);
 	return ret;
@@ -219,4 +219,4 @@ module_init(atomic_init);
 module_exit(atomic_exit);
 
 MODULE_LICENSE("GPL");
-MODULE_DESCRIPTION("Threads that notice when a constant changes under them");
+MODULE_DESCRIPTION("Threads that detect a constant that changes while they use it");

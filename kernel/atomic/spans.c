@@ -245,7 +245,7 @@ noinline __noclone void xk_atomic_descend(struct xk_atomic_thread *thread, unsig
 	judge(thread, XK_ATOMIC_DESCEND, first, xk_atomic_constant());
 }
 
-/* The same constant as below, for anyone who needs its value. */
+/* The same constant as below, for callers that need its value. */
 noinline __noclone int xk_atomic_value(void)
 {
 	return xk_atomic_constant();
@@ -282,7 +282,10 @@ noinline __noclone void xk_atomic_exit_inside(void)
 	int value = xk_atomic_constant();
 
 	wait_event_killable(holders, READ_ONCE(releases) != seen);
-	/* Always true; but a function that never returns could not be analysed to its end. */
+	/*
+	 * Always true. The condition is needed because a function that never returns cannot be
+	 * analysed to its end.
+	 */
 	if (value)
 		module_put_and_kthread_exit(0);
 }

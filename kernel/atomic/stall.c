@@ -23,7 +23,10 @@
 
 static enum xk_atomic_stall stalls;
 static bool stalled;
-/* The first mutex that it releases: kprobe_mutex, before anything is copied. */
+/*
+ * Skips the first mutex that the thread releases, which is kprobe_mutex: no instruction is copied
+ * yet.
+ */
 static struct mutex *first;
 
 static void stay(struct mutex *mutex)

@@ -46,4 +46,4 @@ module_init(xk_bench_init);
 module_exit(xk_bench_exit);
 
 MODULE_LICENSE("GPL");
-MODULE_DESCRIPTION("A kfunc that writes a register, to compare with");
+MODULE_DESCRIPTION("A kfunc that writes a register, for comparison");

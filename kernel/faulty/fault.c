@@ -9,7 +9,7 @@ static DEFINE_SPINLOCK(lock);
 
 static int after;
 module_param(after, int, 0644);
-MODULE_PARM_DESC(after, "the so-many-th allocation from now fails; 0: none");
+MODULE_PARM_DESC(after, "number of the allocation that fails, counted from now; 0: none");
 
 static bool lasting;
 module_param(lasting, bool, 0644);
@@ -25,7 +25,7 @@ MODULE_PARM_DESC(taken, "pieces of memory and threads that are held now");
 
 static int waited;
 module_param(waited, int, 0444);
-MODULE_PARM_DESC(waited, "times that handlers were waited for without a stop");
+MODULE_PARM_DESC(waited, "number of waits for handlers without a stop");
 
 void faulty_waited(void)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Included before every file of xk.ko. Whatever allocates memory or pins a thread first calls
- * faulty_now(), and what is taken and released is counted.
+ * Included before every file of xk.ko. Each function that allocates memory or pins a thread first
+ * calls faulty_now(). Allocations, references and their releases are counted.
  */
 #ifndef _XK_FAULTY_H
 #define _XK_FAULTY_H
@@ -95,7 +95,7 @@ static inline void faulty_vunmap(const void *address)
 #undef kvfree_rcu
 #define kvfree_rcu(pointer, head) ({ faulty_took(-1); kvfree_rcu_arg_2(pointer, head); })
 
-/* Counts the path that is taken without memory for a stop. */
+/* Counts executions of the path for the case that there is no memory for a stop. */
 #define synchronize_rcu() ({ synchronize_rcu(); faulty_waited(); })
 
 /* Not memory, but references can leak as easily. */

@@ -56,4 +56,4 @@ module_exit(livepatch_exit);
 
 MODULE_LICENSE("GPL");
 MODULE_INFO(livepatch, "Y");
-MODULE_DESCRIPTION("A livepatch, to compare with");
+MODULE_DESCRIPTION("A livepatch, for comparison");

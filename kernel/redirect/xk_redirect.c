@@ -44,4 +44,4 @@ module_exit(redirect_exit);
 
 MODULE_LICENSE("GPL");
 MODULE_INFO(livepatch, "Y");
-MODULE_DESCRIPTION("A livepatch of a function that is tuned");
+MODULE_DESCRIPTION("A livepatch of a function that has a site");

@@ -105,7 +105,10 @@ static int add_foreign(unsigned int offset, bool enabled)
 	return ret;
 }
 
-/* A change that no probe makes: another number in the first instruction of xk_target_value(). */
+/*
+ * Changes code without a probe: writes another number into the first instruction of
+ * xk_target_value().
+ */
 static int poke(int number)
 {
 	unsigned long at = (unsigned long)xk_target_value + 1;
@@ -264,4 +267,4 @@ module_init(target_init);
 module_exit(target_exit);
 
 MODULE_LICENSE("GPL");
-MODULE_DESCRIPTION("Constants to practise on");
+MODULE_DESCRIPTION("Constants for tests");

@@ -88,7 +88,7 @@ static long xk_tunable_ioctl(struct file *file, unsigned int command, unsigned l
 	}
 }
 
-/* Also for reading: what modules report is not for everyone. See xk_may_change(). */
+/* Required for reading, too: values that modules report are privileged. See xk_may_change(). */
 static int xk_tunable_open(struct inode *inode, struct file *file)
 {
 	return capable(CAP_SYS_ADMIN) ? 0 : -EPERM;

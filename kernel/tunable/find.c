@@ -128,7 +128,7 @@ static const char *check_values(const struct module *module, const struct xk_tun
 		wrong = check_choices(module, is);
 		break;
 	default:
-		return "how to step through its values is not known";
+		return "it is unknown how to step through its values";
 	}
 	if (wrong)
 		return wrong;

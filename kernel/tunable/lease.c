@@ -19,7 +19,7 @@ static struct workqueue_struct *workqueue;
 static struct hrtimer timer;
 static bool closed;
 
-/* Whether the original value is back is determined by the getter. */
+/* The getter determines whether the original value is restored. */
 static int write_back(struct xk_live_tunable *tunable)
 {
 	int ret = xk_tunable_write(tunable, tunable->original), unreadable;
@@ -47,7 +47,7 @@ static void put_back(struct xk_live_tunable *tunable)
 	ret = xk_tunable_read(tunable, &now);
 	if (!ret && now != tunable->original) {
 		if (now != tunable->ours) {
-			pr_info("xk: %s: %s: somebody else has set it to %lld: it stays\n",
+			pr_info("xk: %s: %s: something else has set it to %lld, which is kept\n",
 				module, name, now);
 			xk_tunable_let_go(tunable);
 			return;
@@ -58,7 +58,7 @@ static void put_back(struct xk_live_tunable *tunable)
 		xk_tunable_let_go(tunable);
 		return;
 	}
-	pr_warn_ratelimited("xk: %s: %s: cannot be put back to %lld (error %d), which is tried again\n",
+	pr_warn_ratelimited("xk: %s: %s: cannot be restored to %lld (error %d); will be tried again\n",
 			    module, name, tunable->original, -ret);
 	mutex_lock(&xk_tunables_lock);
 	tunable->lease_end = ktime_get_boottime_ns() + RETRY_NS;
@@ -76,7 +76,7 @@ static struct xk_live_tunable *next_due(u64 now)
 			continue;
 		if (try_module_get(tunable->module)) {
 			if (tunable->owner)
-				pr_info("xk: %s: %s: its lease is over\n", tunable->module->name,
+				pr_info("xk: %s: %s: its lease has expired\n", tunable->module->name,
 					tunable->is->head.name);
 			return tunable;
 		}

@@ -42,7 +42,7 @@ static void look_at_loaded(void)
 	spin_unlock(&kset->list_lock);
 	kobjects = kvmalloc_array(nr, sizeof(*kobjects), GFP_KERNEL);
 	if (!kobjects) {
-		pr_warn("xk: no memory to look for parameters in the modules that are loaded\n");
+		pr_warn("xk: no memory to search the loaded modules for parameters\n");
 		return;
 	}
 	spin_lock(&kset->list_lock);

@@ -160,7 +160,7 @@ static int undo(struct xk_live_tunable *tunable, struct file *caller, s64 before
 
 	unreadable = xk_tunable_read(tunable, &after);
 	if (ret)
-		ret = xk_refuse(error, -EREMOTEIO, "%s: its setter does not take %lld (error %d)",
+		ret = xk_refuse(error, -EREMOTEIO, "%s: its setter rejects %lld (error %d)",
 				name, change->value, -ret);
 	else if (unreadable)
 		ret = xk_refuse(error, -EIO,
@@ -192,7 +192,7 @@ static int change_value(struct xk_live_tunable *tunable, struct file *caller,
 		return xk_refuse(error, -ERANGE, "%s: %lld is none of its values", name,
 				 change->value);
 	if (tunable->held && !tunable->owner)
-		return xk_refuse(error, -EBUSY, "%s: is being put back to %lld", name,
+		return xk_refuse(error, -EBUSY, "%s: is being restored to %lld", name,
 				 tunable->original);
 	if (tunable->held && tunable->owner != caller)
 		return xk_refuse(error, -EPERM, "%s: is held by process %d", name,
@@ -202,7 +202,7 @@ static int change_value(struct xk_live_tunable *tunable, struct file *caller,
 		return xk_refuse(error, -EIO, "%s: cannot be read (error %d)", name, -ret);
 	if (tunable->held && before != tunable->ours) {
 		xk_tunable_let_go(tunable);
-		return xk_refuse(error, -ESTALE, "%s: somebody else has set it to %lld", name,
+		return xk_refuse(error, -ESTALE, "%s: something else has set it to %lld", name,
 				 before);
 	}
 	ret = xk_tunable_write(tunable, change->value);
@@ -237,9 +237,9 @@ static int check_change(const struct xk_parameter_change *change, struct xk_erro
 	if (change->pad)
 		return xk_refuse(error, -EINVAL, "pad is not 0");
 	if (change->op > XK_PARAMETER_KEEP)
-		return xk_refuse(error, -EINVAL, "operation %u is not known", change->op);
+		return xk_refuse(error, -EINVAL, "unknown operation %u", change->op);
 	if (change->op != XK_PARAMETER_SET && change->value)
-		return xk_refuse(error, -EINVAL, "a value only goes with setting one");
+		return xk_refuse(error, -EINVAL, "only XK_PARAMETER_SET takes a value");
 	if (change->lease_ns > KTIME_MAX - ktime_get_boottime_ns())
 		return xk_refuse(error, -EINVAL, "a lease of %llu ns never ends",
 				 change->lease_ns);

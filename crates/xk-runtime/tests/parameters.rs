@@ -191,7 +191,7 @@ mod checks {
         }
         assert_eq!(variable("sets"), 0, "the setter was not asked");
         let (errno, reason) = refusal("batch", 20);
-        assert!(errno == libc::EREMOTEIO && reason.contains("does not take 20 (error 22)"), "{errno}: {reason}");
+        assert!(errno == libc::EREMOTEIO && reason.contains("rejects 20 (error 22)"), "{errno}: {reason}");
         assert_eq!((variable("batch"), find(&device, "batch").hold), (8, None));
 
         set_variable("round", 1);
@@ -239,7 +239,7 @@ mod checks {
         }
         wait_for("the value from before", || variable("depth") == 4);
         assert_eq!(variable("sets"), 4, "set, twice refused, and put back");
-        logged(&["depth: cannot be put back to 4 (error 16)", "tried again"]);
+        logged(&["depth: cannot be restored to 4 (error 16)", "tried again"]);
         assert_eq!(find(&device, "depth").hold, None);
         drop(device);
 
@@ -269,7 +269,7 @@ mod checks {
         device.lease_parameter(id, Some(Duration::from_millis(200))).unwrap();
         wait_for("the value from before", || variable("depth") == 4);
         assert!(matches!(device.lease_parameter(id, Some(minute)), Err(Error::NotHeld(_))));
-        logged(&["xk_tunable_test: depth: its lease is over"]);
+        logged(&["xk_tunable_test: depth: its lease has expired"]);
         // Of two, the one that ends first.
         device.set_parameter(id, 16, Some(minute)).unwrap();
         device.set_parameter(find(&device, "size").id, 3, Some(Duration::from_millis(200))).unwrap();
@@ -294,7 +294,7 @@ mod checks {
         set_variable("depth", 9);
         drop(device);
         assert_eq!(variable("depth"), 9);
-        logged(&["depth: somebody else has set it to 9: it stays"]);
+        logged(&["depth: something else has set it to 9, which is kept"]);
 
         let device = Device::open().unwrap();
         set(&device, "depth", 16).unwrap();
@@ -355,7 +355,7 @@ mod checks {
         ("stepless", "linear steps add 1 or more"),
         ("doubling", "exponential steps multiply by 2"),
         ("negative", "do not start below 0"),
-        ("steps", "is not known"),
+        ("steps", "it is unknown how to step"),
         ("dependent", "no other parameter of its subsystem"),
         ("selfish", "no other parameter of its subsystem"),
         ("unreachable", "its only_if_value is none"),

@@ -195,9 +195,9 @@ mod checks {
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
                 give_up_root();
-                all_refused(&changes([&device, &tunable], id), "has no CAP_SYS_ADMIN");
+                all_refused(&changes([&device, &tunable], id), "lacks CAP_SYS_ADMIN");
                 reads(&device, 41);
-                assert!(forbidden(opened.unload(id)).contains("has no CAP_SYS_ADMIN"));
+                assert!(forbidden(opened.unload(id)).contains("lacks CAP_SYS_ADMIN"));
                 assert!(forbidden(opened.take_policy(id)).contains("run it with sudo"));
             });
             thread.join().unwrap();
@@ -263,7 +263,10 @@ mod checks {
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
                 give_up_root();
-                parameter_refused(&opened, "has no CAP_SYS_ADMIN, whoever opened /dev/xk_tunable");
+                parameter_refused(
+                    &opened,
+                    "lacks CAP_SYS_ADMIN, which it needs itself to change anything through /dev/xk_tunable",
+                );
                 assert_eq!(depth(&opened).value, Ok(16), "it reads");
                 assert!(matches!(ParameterDevice::open(), Err(ParameterError::NotRoot)));
             });

@@ -129,7 +129,7 @@ mod checks {
         assert_eq!(variables(), UNTOUCHED);
 
         let text = said(0, &[file]);
-        contains(&text, &["its setter does not take 20 (error 22)", "is better than the default"]);
+        contains(&text, &["its setter rejects 20 (error 22)", "is better than the default"]);
         contains(&text, &["depth = 16 (was 4)", "policy = batch (was fifo)", "batch = 24 (was 8)"]);
         // The width is best at 4, and its developer wants it back.
         assert_eq!(variables(), [16, 1, 24, 2, 1]);

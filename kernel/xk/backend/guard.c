@@ -53,12 +53,12 @@ static struct xk_guards *create_guards(unsigned int capacity)
 }
 
 /*
- * Invalidates what kprobes prepared to optimise other probes at this address: the copies are out of
- * date. Kprobes have no interface for this. They make the copies when a probe is registered, and
- * use them as soon as the last post-handler at the address is gone. Before that they call
- * arch_prepared_optinsn(), an inline function of their header. So the build verifies that this
- * kernel takes a size of 0 as "not prepared". Otherwise the size is only read to report the freed
- * text to tracers (__arch_remove_optimized_kprobe()). The copies are freed as usual.
+ * Invalidates the code that kprobes prepared to optimise other probes at this address: its copies
+ * of instructions are out of date. Kprobes have no interface for this. They make the copies when a
+ * probe is registered, and use them as soon as the last post-handler at the address is gone. Before
+ * that they call arch_prepared_optinsn(), an inline function of their header. So the build verifies
+ * that this kernel takes a size of 0 as "not prepared". Otherwise the size is only read to report
+ * the freed text to tracers (__arch_remove_optimized_kprobe()). The copies are freed as usual.
  */
 static void forget_jump(unsigned long address)
 {
@@ -132,7 +132,7 @@ void xk_guards_flush(void)
 	INIT_LIST_HEAD(&destroyed);
 }
 
-/* Empty post-handlers, after_asking() and after_guarding(), tell our two kinds of probes apart. */
+/* Empty post-handlers. Their addresses distinguish our two kinds of probes. */
 static void after_asking(struct kprobe *kprobe, struct pt_regs *regs, unsigned long flags)
 {
 }
@@ -205,7 +205,7 @@ static const char *guard_at(struct xk_guards *guards, unsigned long address)
 	case -ENOENT:		/* not text */
 		return NULL;
 	default:
-		return "no memory for probes that guard it";
+		return "no memory for guard probes";
 	}
 }
 
@@ -219,7 +219,7 @@ static bool has_guard(const struct xk_guards *guards, unsigned long address)
 	return false;
 }
 
-/* The kinds of probes at an address. */
+/* Flags: the kinds of probes at an address. */
 struct kinds {
 	bool asks;		/* ours, unregistered soon */
 	bool guards;
@@ -270,7 +270,8 @@ static bool is_inside(const struct xk_window *window, unsigned long address)
 
 /*
  * Guards against jumps that begin before `address` and cover it. `address` is the start of the
- * window, where everyone sees our jump, or the target of a branch in the stub, which no one sees.
+ * window, where kprobes see our jump, or the target of a branch in the stub, which kprobes cannot
+ * see.
  */
 static const char *guard_before(struct xk_guards *guards, struct xk_stub *stub,
 				unsigned long address)
@@ -286,13 +287,13 @@ static const char *guard_before(struct xk_guards *guards, struct xk_stub *stub,
 		if (is_inside(&stub->window, at))
 			continue;
 		if (xk_backends_hold_value(NULL, at))
-			/* A guard would save our number, or our jump, as the original bytes. */
+			/* A guard would save our immediate, or our jump, as the original bytes. */
 			why = "an instruction just before it holds a value";
 		else if (!branch && !is_unguarded(stub, at))
 			/* A later probe would have to copy our jump, which kprobes do not do. */
 			continue;
 		else if (branch && xk_jump_covers(at))
-			why = "a branch leads to just behind another detour";
+			why = "a branch target lies just after another detour";
 		else if (xk_jump_begins(at))
 			why = "another detour begins just before";
 		else
@@ -377,7 +378,7 @@ static const char *guard_number(struct xk_guards *guards, const struct xk_live_s
 		if (why)
 			return why;
 		if (kinds_at(address - i).others)
-			return "another probe could become a jump over it";
+			return "another kprobe could be optimised into a jump over it";
 	}
 	return NULL;
 }

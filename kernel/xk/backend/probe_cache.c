@@ -22,7 +22,7 @@ enum xk_probe_answer xk_probe_cache_get(unsigned long address)
 
 void xk_probe_cache_put(unsigned long address, enum xk_probe_answer answer)
 {
-	/* Without memory kprobes are asked again. */
+	/* Without memory the result is not cached, and the next call queries kprobes again. */
 	xa_store(&answers, address, xa_mk_value(answer), GFP_KERNEL | __GFP_NOWARN);
 }
 

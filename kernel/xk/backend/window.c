@@ -17,7 +17,7 @@ const char *xk_branch_into(const struct xk_live_site *site, const struct xk_wind
 					      xk_insn_decode, &target);
 
 		if (!size)
-			return "the function has bytes that are no instruction";
+			return "the function contains bytes that cannot be decoded";
 		if (target > window->address && target < window->address + window->len)
 			return "a branch leads into these instructions";
 		at += size;

@@ -23,21 +23,23 @@ static inline void hrtimer_setup(struct hrtimer *timer,
 }
 #endif
 
-/* Its argument became a string. */
+/* From 6.13 on, the argument of MODULE_IMPORT_NS() is a string. */
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 13, 0)
 #define COMPAT_IMPORT_NS(ns) MODULE_IMPORT_NS(ns)
 #else
 #define COMPAT_IMPORT_NS(ns) MODULE_IMPORT_NS(#ns)
 #endif
 
-/* alloc_workqueue(), also if a macro of this name replaces it. */
+/*
+ * Calls the kernel's alloc_workqueue() even where a macro of that name replaces it (kernel/faulty).
+ */
 #ifdef alloc_workqueue
 #define compat_alloc_workqueue(...) alloc_hooks(alloc_workqueue_noprof(__VA_ARGS__))
 #else
 #define compat_alloc_workqueue(...) alloc_workqueue(__VA_ARGS__)
 #endif
 
-/* The kernel's macro also accepts a lock instead of RCU, which modules cannot name. */
+/* The kernel's macro also accepts a lock instead of RCU; that lock is not exported to modules. */
 #ifdef CONFIG_PROVE_RCU_LIST
 #undef __for_each_thread
 #define __for_each_thread(signal, t) \

@@ -23,11 +23,11 @@
 #endif
 
 #ifndef CONFIG_DYNAMIC_FTRACE_WITH_ARGS
-#error "xk.ko needs CONFIG_DYNAMIC_FTRACE_WITH_ARGS: threads that exit could be overlooked"
+#error "xk.ko needs CONFIG_DYNAMIC_FTRACE_WITH_ARGS: exiting threads could be missed"
 #endif
 
 #ifndef CONFIG_TRACEPOINTS
-#error "xk.ko needs CONFIG_TRACEPOINTS: threads that exit could be overlooked"
+#error "xk.ko needs CONFIG_TRACEPOINTS: exiting threads could be missed"
 #endif
 
 #ifndef CONFIG_KALLSYMS_ALL
@@ -40,7 +40,7 @@
 
 /* The option was renamed. FineIBT is one implementation of it. */
 #if defined(CONFIG_CFI_CLANG) || defined(CONFIG_CFI)
-#error "xk.ko cannot be with CONFIG_CFI: a call of code that it writes would be a fault"
+#error "xk.ko does not support CONFIG_CFI: calls of generated code would fault"
 #endif
 
 #endif /* _XK_REQUIRES_H */

@@ -29,16 +29,16 @@ int xk_may_go_back(const struct file *caller, struct xk_error *error)
 {
 	if (!(caller->f_mode & FMODE_WRITE))
 		return xk_refuse(error, -EACCES,
-				 "the descriptor of /dev/%pD is open for reading only, and nothing is changed through it: open it for reading and writing",
+				 "/dev/%pD is open for reading only: to make changes, open it for reading and writing",
 				 caller);
 	if (!capable(CAP_SYS_ADMIN))
 		return xk_refuse(error, -EACCES,
-				 "process %d has no CAP_SYS_ADMIN, whoever opened /dev/%pD: run it with sudo",
+				 "process %d lacks CAP_SYS_ADMIN, which it needs itself to change anything through /dev/%pD: run it with sudo",
 				 task_tgid_nr(current), caller);
 	return 0;
 }
 
-/* `vouched`: a signature covers what can follow, so lockdown does not forbid it. */
+/* `vouched`: a signature covers every possible effect, so lockdown does not forbid it. */
 int xk_may_change(const struct file *caller, bool vouched, struct xk_error *error)
 {
 	int ret = xk_may_go_back(caller, error);
@@ -47,6 +47,6 @@ int xk_may_change(const struct file *caller, bool vouched, struct xk_error *erro
 		return ret;
 	if (!vouched && xk_locked_down())
 		return xk_refuse(error, -EACCES,
-				 "the kernel is locked down (/sys/kernel/security/lockdown): values can be read and put back, not changed; boot without lockdown= and with Secure Boot off");
+				 "the kernel is locked down (/sys/kernel/security/lockdown): values can be read and reverted to their defaults, not changed; boot without lockdown= and with Secure Boot off");
 	return 0;
 }

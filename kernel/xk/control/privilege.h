@@ -16,7 +16,7 @@ int xk_may_go_back(const struct file *caller, struct xk_error *error);
 
 /*
  * Whether `caller` may make any change: 0, or -EACCES with the reason in `error`. `vouched`: a
- * signature covers what can follow, so lockdown does not forbid it.
+ * signature covers every possible effect, so lockdown does not forbid it.
  */
 int xk_may_change(const struct file *caller, bool vouched, struct xk_error *error);
 

@@ -19,7 +19,7 @@
 static int check_head(const struct xk_table *table, struct xk_error *error)
 {
 	if (memcmp(table->magic, XK_TABLE_MAGIC, sizeof(table->magic)))
-		return xk_refuse(error, -EINVAL, "this is no table: it does not begin with %s",
+		return xk_refuse(error, -EINVAL, "not a scope table: it does not begin with %s",
 				 XK_TABLE_MAGIC);
 	if (table->abi != XK_ABI_VERSION)
 		return xk_refuse(error, -EPROTO,
@@ -70,7 +70,7 @@ static int relocate(const struct xk_request *request, u64 *address, const char *
 		*address += (unsigned long)_printk;
 	else if (request->is_signed && *address)
 		return xk_refuse(error, -EINVAL,
-				 "the signed table says where a function of module %.*s is",
+				 "a signed table must not give the address of a function in module %.*s",
 				 XK_MODULE_LEN, module);
 	return 0;
 }
@@ -94,7 +94,7 @@ static int check_request(struct xk_request *request, const struct xk_load *load,
 {
 	int ret = 0;
 
-	/* Before anything else in it is used. */
+	/* The signature is verified before any other part of the table is used. */
 	request->is_signed = xk_signed_only();
 	if (request->is_signed)
 		ret = xk_signature_check(request->table, request->len, load, error);
@@ -105,7 +105,7 @@ static int check_request(struct xk_request *request, const struct xk_load *load,
 	if (!ret && request->table->flags & XK_TABLE_IN_PLACE &&
 	    !(request->flags & XK_LOAD_PATCH_ONLY))
 		ret = xk_refuse(error, -EINVAL,
-				"others would see an update: only the instructions themselves can hold the value (backend patch)");
+				"other CPUs could see a partial update: only the backend patch can set this value");
 	return ret ?: relocate_all(request, error);
 }
 

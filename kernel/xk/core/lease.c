@@ -40,7 +40,7 @@ static void expire(struct work_struct *unused)
 		if (!tune->lease_end || tune->lease_end > now)
 			continue;
 		if (!tune->doomed)
-			pr_info("xk: %s: its lease is over\n", tune->name);
+			pr_info("xk: %s: its lease has expired\n", tune->name);
 		tune->lease_end = 0;
 		on_expiry(tune);
 	}

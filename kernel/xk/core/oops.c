@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * An oops and a panic report the changed constants. There no lock can be taken, and the list of
- * tunes may be inconsistent. So the report prints a copy of the list in static memory. There are
- * two copies: the unused one is filled, and then used.
+ * An oops and a panic report the changed constants. No lock can be taken in that context, and the
+ * list of tunes may be inconsistent. So the report prints a copy of the list in static memory.
+ * There are two copies: the unused one is filled, and then used.
  *
  * The kernel is also tainted until it is rebooted (TAINT_USER, "U": a request of user space),
  * because effects of another value may show later. Independently of changes, an out-of-tree module
@@ -99,7 +99,7 @@ static void print(void)
 	for (i = 0; i < min(nr, MAX_CHANGED); i++)
 		print_one(&list->changed[i]);
 	if (nr > MAX_CHANGED)
-		pr_alert("xk: and %u more constants are not what they were compiled as\n",
+		pr_alert("xk: and %u more changed constants\n",
 			 nr - MAX_CHANGED);
 }
 

@@ -42,7 +42,7 @@ static void wait_restored(const struct restoring *what)
 
 	while (!is_restored(what)) {
 		if (time_after(jiffies, deadline)) {
-			pr_warn("xk: %s+0x%x: still patched: another probe came here, or the kernel is slow\n",
+			pr_warn("xk: %s+0x%x: original bytes not restored yet: another kprobe was registered here, or kprobes are slow\n",
 				what->symbol, what->offset);
 			return;
 		}

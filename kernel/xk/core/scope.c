@@ -169,12 +169,15 @@ int xk_scopes_verify_module(struct xk_tune *tune, const struct module *module,
 			continue;
 		ret = verify_scope(scope, module, error);
 		if (ret) {
-			/* The module cannot be kept from loading; transitions are refused. */
+			/*
+			 * A notifier cannot refuse the module here, so later transitions are
+			 * refused instead.
+			 */
 			scope->phase = XK_PHASE_BROKEN;
 			if (!error->text[0])
-				xk_refuse(error, ret, "no memory to look at the scopes in %s",
+				xk_refuse(error, ret, "no memory to verify the scopes in %s",
 					  module->name);
-			pr_warn("xk: %s: in module %s a scope is not known: %s\n", tune->name,
+			pr_warn("xk: %s: a scope in module %s is not verified: %s\n", tune->name,
 				module->name, error->text);
 			return ret;
 		}

@@ -22,7 +22,7 @@ static int check_ivs(const struct xk_site *from, unsigned int index, struct xk_e
 
 	for (i = 0; i < from->nr_ivs; i++)
 		if (!xk_iv_ok(&from->ivs[i]))
-			return xk_refuse(error, -EINVAL, "site %u: value %u: form %u by %lld",
+			return xk_refuse(error, -EINVAL, "site %u: value %u: invalid form %u, by %lld",
 					 index, i, from->ivs[i].form, from->ivs[i].by);
 	return 0;
 }
@@ -31,13 +31,13 @@ static int check_data(const struct xk_site *from, unsigned int index, struct xk_
 {
 	if (from->flags != XK_SITE_DATA || from->nr_ops || from->nr_ivs != 1 ||
 	    from->nr_patches || from->text_len || from->when)
-		return xk_refuse(error, -EINVAL, "site %u: data is one value and nothing else",
+		return xk_refuse(error, -EINVAL, "site %u: a site in data has exactly one value, no operations and no text",
 				 index);
 	if (!is_power_of_2(from->insn_len) || from->insn_len > sizeof(u64))
-		return xk_refuse(error, -EINVAL, "site %u: a value of %u bytes", index,
+		return xk_refuse(error, -EINVAL, "site %u: invalid width of a value: %u bytes", index,
 				 from->insn_len);
 	if (from->address + from->offset < from->address)
-		return xk_refuse(error, -EINVAL, "site %u: address %#llx", index, from->address);
+		return xk_refuse(error, -EINVAL, "site %u: invalid address %#llx", index, from->address);
 	return check_ivs(from, index, error);
 }
 
@@ -87,9 +87,9 @@ static int check_code(const struct xk_site *from, unsigned int index, struct xk_
 	if (from->flags & ~XK_SITE_STORES)
 		return xk_refuse(error, -EINVAL, "site %u: unknown flags %#x", index, from->flags);
 	if (from->when > XK_INSTEAD)
-		return xk_refuse(error, -EINVAL, "site %u: unknown moment %u", index, from->when);
+		return xk_refuse(error, -EINVAL, "site %u: invalid `when`: %u", index, from->when);
 	if (!from->text_len || from->text_len > XK_MAX_TEXT)
-		return xk_refuse(error, -EINVAL, "site %u: %u bytes of text", index,
+		return xk_refuse(error, -EINVAL, "site %u: invalid length of text: %u bytes", index,
 				 from->text_len);
 	if (!from->insn_len || from->insn_len > MAX_INSN_LEN ||
 	    from->offset >= from->text_len ||
@@ -98,14 +98,14 @@ static int check_code(const struct xk_site *from, unsigned int index, struct xk_
 				 "site %u: %u bytes at 0x%x are not an instruction of %s", index,
 				 from->insn_len, from->offset, from->symbol);
 	if (from->start > from->offset)
-		return xk_refuse(error, -EINVAL, "site %u: starts at 0x%x, behind its probe", index,
+		return xk_refuse(error, -EINVAL, "site %u: its proof starts at 0x%x, after its probe", index,
 				 from->start);
 	if (from->address + from->text_len < from->address)
-		return xk_refuse(error, -EINVAL, "site %u: address %#llx", index, from->address);
+		return xk_refuse(error, -EINVAL, "site %u: invalid address %#llx", index, from->address);
 	if (from->window && (from->window < XK_JUMP_LEN || from->window > XK_MAX_WINDOW ||
 			     from->window < from->window_lead + from->insn_len ||
 			     from->window_lead > from->offset))
-		return xk_refuse(error, -EINVAL, "site %u: a window of %u bytes, %u before it",
+		return xk_refuse(error, -EINVAL, "site %u: invalid window: %u bytes, %u of them before the site",
 				 index, from->window, from->window_lead);
 	if (xk_ops_check(from->ops, from->nr_ops, &limits, &why))
 		return xk_refuse(error, -EINVAL, "site %u, operation %d: %s (%lld)",
@@ -121,7 +121,7 @@ static int check_description(const struct xk_site *from, unsigned int index,
 	return check_code(from, index, error);
 }
 
-/* Where the kernel patches itself, it is unknown what would be probed or read. */
+/* Where the kernel patches itself, the instruction that would be probed or read is unknown. */
 static int check_mask(const struct xk_live_site *site, struct xk_error *error)
 {
 	const u8 *mask = site->place.analysed->mask;
@@ -140,7 +140,7 @@ static int check_mask(const struct xk_live_site *site, struct xk_error *error)
 		 */
 		if (op->code == XK_OP_TEXT && (!op->imm || mask[op->imm - 1] != 0xff))
 			return xk_refuse(error, -EINVAL,
-					 "%s+0x%llx: no field of an instruction that is compared",
+					 "%s+0x%llx: XK_OP_TEXT reads from an instruction that is not compared",
 					 site->place.symbol, op->imm);
 	}
 	return 0;

@@ -66,7 +66,7 @@ int xk_sites_verify(struct xk_tune *tune, struct xk_error *error)
 		for (k = 0; k < i; k++)
 			if (same_place(site, &tune->sites[k]))
 				return xk_refuse(error, -EINVAL,
-						 "%s+0x%x: two sites at one place",
+						 "%s+0x%x: two sites at the same place",
 						 site->place.symbol, site->offset);
 	}
 	/* Removes probes that only tested addresses, so that they do not prevent arming. */
@@ -103,7 +103,7 @@ static int arm_by(struct xk_tune *tune, const struct xk_backend *backend,
 	return ret ?: batch;
 }
 
-/* Whether a site that this backend cannot arm may use another one. */
+/* Whether a site that this backend cannot arm may use the fallback backend. */
 static bool may_fall_back(const struct xk_tune *tune, const struct xk_backend *backend)
 {
 	return backend->flag && !(tune->load_flags & backend->only);
@@ -198,7 +198,7 @@ static void give_up(struct xk_live_site *site, const struct xk_error *error)
 {
 	site->phase = XK_PHASE_BROKEN;
 	strscpy(site->reason, error->text[0] ? error->text : "out of memory");
-	pr_warn("xk: %s: the default runs in module %s: %s\n", site->tune->name,
+	pr_warn("xk: %s: the default is used in module %s: %s\n", site->tune->name,
 		site->place.module, site->reason);
 }
 
@@ -275,7 +275,7 @@ void xk_sites_await_module(struct xk_tune *tune, const struct module *module)
 
 		if (!is_in(site, module))
 			continue;
-		/* Of a site that was prepared and could not be armed. */
+		/* A site that was prepared but could not be armed may still have a stub. */
 		if (site->backend->destroy)
 			site->backend->destroy(site);
 		site->phase = XK_PHASE_WAITING;

@@ -76,7 +76,7 @@ static int verify_symbol(const struct xk_place *place, u32 probed, bool located,
 		ret = xk_refuse(error, -ENOENT, "%s: address %#lx is %s+%#lx",
 				place->symbol, place->function, at.name, at.offset);
 	else if (place->analysed->len > at.size)
-		ret = xk_refuse(error, -EINVAL, "%s: %u bytes given, the running function has %lu",
+		ret = xk_refuse(error, -EINVAL, "%s: the table has %u bytes of code, the running function %lu",
 				place->symbol, place->analysed->len, at.size);
 	kfree(text);
 	return ret;
@@ -117,7 +117,7 @@ static int compare_text(const struct xk_place *place, u8 *view, u32 len,
 		return 0;
 	if (xk_jump_is_retired(place->function + i))
 		return xk_refuse(error, -EBUSY,
-				 "%s+0x%x: a jump of an earlier tune has not gone yet; try again",
+				 "%s+0x%x: a jump of an earlier tune is still there; try again",
 				 place->symbol, i);
 	if (view[i] == INT3 || view[i] == JMP32)
 		hint = "; another probe or tracer owns it";

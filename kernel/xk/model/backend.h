@@ -34,7 +34,7 @@ enum xk_armed_state {
 #define XK_BATCH 32
 
 /* Traits of a backend. */
-#define XK_BACKEND_TEXT		0x1	/* changes instructions: no thread may be in the middle */
+#define XK_BACKEND_TEXT		0x1	/* changes instructions: no thread may be inside them */
 #define XK_BACKEND_PREEMPTIBLE	0x2	/* a thread may be switched out in its updates */
 #define XK_BACKEND_SHARED	0x4	/* all threads use one value: no mode task, no policy */
 #define XK_BACKEND_FLIP_LAST	0x8	/* its text changes after the versions, in the flip */
@@ -49,7 +49,9 @@ struct xk_text_change {
 struct xk_backend {
 	const char *name;
 	u32 traits;
-	/* XK_LOAD_* flags: a tune may use it; only it. 0: every tune may use it. */
+	/*
+	 * XK_LOAD_* flags: `flag` allows this backend, `only` allows no other. 0: always allowed.
+	 */
 	u32 flag, only;
 
 	int (*init)(void);
@@ -78,11 +80,14 @@ struct xk_backend {
 	/* Number of executions that are known to have used the default. NULL: site.missed. */
 	u64 (*missed)(const struct xk_live_site *site);
 	/*
-	 * Returns more XK_SITE_* flags for user space. Of an object, fills `info` with what it
-	 * holds; `info` may be NULL.
+	 * Returns more XK_SITE_* flags for user space. For a site in data, also stores the content
+	 * of the object in `info`, which may be NULL.
 	 */
 	u32 (*describe)(const struct xk_live_site *site, struct xk_site_info *info);
-	/* The instructions that the site holds. Without this hook: the one at the site. */
+	/*
+	 * Stores the range of instructions that the site reserves. Without this hook: the one at
+	 * the site.
+	 */
 	void (*extent)(const struct xk_live_site *site, unsigned long *start, unsigned long *end);
 	/*
 	 * Replaces our bytes in `view`, a copy of the text from `start` on, by the original ones.
@@ -131,9 +136,11 @@ struct xk_backend {
 
 	/* The text of a module is about to be freed: nothing is restored there. */
 	void (*module_going)(const struct module *module);
-	/* Removes text that earlier tunes left behind, if possible: it is in the way. */
+	/*
+	 * Restores text that earlier tunes still occupy, if possible, because the caller needs it.
+	 */
 	void (*reclaim)(void);
-	/* Frees what was kept until the end of an operation. */
+	/* Frees resources whose release is deferred to the end of an operation. */
 	void (*flush)(void);
 };
 

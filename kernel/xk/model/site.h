@@ -43,7 +43,7 @@ struct xk_live_site {
 	struct xk_stub *code_room;		/* stub that contains `code`; or NULL */
 	struct xk_tune *tune;
 	const struct xk_backend *backend;
-	const char *why_not;			/* reason against a preferred backend; or NULL */
+	const char *why_not;			/* why a preferred backend is not used; or NULL */
 	struct xk_place place;
 	unsigned long address;			/* of the instruction or the object; 0 if unknown */
 	u32 offset;
@@ -68,8 +68,8 @@ struct xk_live_site {
 };
 
 /*
- * Whether two updates at one instruction exclude each other. One tune may act both before and after
- * an instruction, but then the instruction itself must be executed.
+ * Whether two updates at one instruction exclude each other. One tune may have updates both before
+ * and after an instruction, but not if one of them replaces the instruction.
  */
 static inline bool xk_whens_collide(u8 a, u8 b)
 {

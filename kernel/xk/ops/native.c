@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Determines which operations of a program follow from the value, and which are left for
- * native_code.c. The result of an operation has the number of the operation.
+ * Determines which operations of a program depend on nothing but the value, and which ones
+ * native_code.c must emit. The result of an operation is identified by the number of the operation.
  */
 #include "ops/native.h"
 

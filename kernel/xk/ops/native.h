@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Compiles a checked program to native code. Results that follow from the value alone are computed
+ * Compiles a checked program to native code. Results that depend only on the value are computed
  * when the value is set. The rest becomes code, in one of two forms:
  *
- *	in a stub	the registers are those of the site
- *	a function	the registers are in a pt_regs; handlers call it
+ *  *	in a stub	the registers are those of the site
+ *  *	a function	the registers are in a pt_regs; handlers call it
  *
  * A program that cannot be compiled is interpreted by xk_ops_run(). A fuzzer in user space compares
  * the two. The functions take no locks and do not sleep.
@@ -52,7 +52,7 @@ struct xk_native_place {
 	unsigned long ret;
 };
 
-/* The code that was emitted, for xk_native_emit_fault(). */
+/* Notes about the emitted code, for xk_native_emit_fault(). */
 struct xk_native_code {
 	u16 saved;		/* registers on the stack */
 	bool flags;		/* the flags are on the stack, too */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The generator of native code for one program: see native_code.c. A result is in a register. That
- * is a scratch register, or for a register of the site that need not be changed, that register
- * itself.
+ * The generator of native code for one program: see native_code.c. Every result is in a register: a
+ * scratch register, or the register of the site that contains it already, if the program does not
+ * change that register.
  */
 #ifndef _XK_NATIVE_GEN_H
 #define _XK_NATIVE_GEN_H

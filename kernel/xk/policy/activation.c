@@ -112,7 +112,7 @@ int xk_activation_create(struct xk_live_policy *policy, const struct xk_tune *tu
 
 	if (!request->nr_scopes != !request->nr_sites || request->nr_scopes > tune->nr_scopes ||
 	    request->nr_sites > tune->nr_sites)
-		return xk_refuse(error, -EINVAL, "%u scopes and %u sites to decide once for",
+		return xk_refuse(error, -EINVAL, "decide once: invalid number of scopes (%u) or sites (%u)",
 				 request->nr_scopes, request->nr_sites);
 	if (!request->nr_scopes)
 		return 0;
@@ -141,11 +141,12 @@ static int arm_watch(struct xk_watch *watch, const struct xk_place *place, struc
 	watch->probe.data_size = sizeof(struct activation);
 	ret = register_kretprobe(&watch->probe);
 	/*
-	 * -ENOENT: its module is about to be removed. The caller would take it as a missing tune.
+	 * -ENOENT: its module is being removed. Returned as another error, because for the caller
+	 * -ENOENT means a missing tune.
 	 */
 	if (ret)
 		return xk_refuse(error, ret == -ENOENT ? -EAGAIN : ret,
-				 "%s: its calls cannot be told apart (kretprobe: error %d), so that values could be mixed in one of them",
+				 "%s: its calls cannot be tracked (kretprobe: error %d): one activation could use two values",
 				 place->symbol, -ret);
 	watch->armed = true;
 	return 0;

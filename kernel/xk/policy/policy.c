@@ -158,7 +158,7 @@ static struct xk_live_policy *create_policy(const struct xk_tune *tune,
 	return ERR_PTR(ret);
 }
 
-/* An object, or an instruction that holds a value, has the same value for everyone. */
+/* An object, or an instruction that holds a value, has one value for all executions. */
 static int check_sites(const struct xk_tune *tune, struct xk_error *error)
 {
 	unsigned int i;
@@ -168,12 +168,12 @@ static int check_sites(const struct xk_tune *tune, struct xk_error *error)
 
 		if (site->in_data)
 			return xk_refuse(error, -EOPNOTSUPP,
-					 "the value is in memory (%s+0x%x), where it is the same for everybody",
+					 "%s+0x%x is an object in memory, which has one value for all executions",
 					 site->place.symbol, site->offset);
 		/* A waiting site would use a patch, too, when its module is loaded. */
 		if (tune->traits & XK_BACKEND_SHARED)
 			return xk_refuse(error, -EOPNOTSUPP,
-					 "%s+0x%x is reached by the patch backend, which asks no policy",
+					 "%s+0x%x uses the patch backend, which runs no policy",
 					 site->place.symbol, site->offset);
 	}
 	return 0;
@@ -219,7 +219,7 @@ static int copy_lists(struct xk_policy_lists *lists, const struct xk_policy *req
 		return xk_refuse(error, -EINVAL, "%u links; up to %u are possible",
 				 request->nr_links, XK_MAX_LINKS);
 	if (request->nr_scopes > XK_MAX_SCOPES || request->nr_sites > XK_MAX_SITES)
-		return xk_refuse(error, -EINVAL, "%u scopes and %u sites to decide once for",
+		return xk_refuse(error, -EINVAL, "decide once: invalid number of scopes (%u) or sites (%u)",
 				 request->nr_scopes, request->nr_sites);
 	ret = copy_list(&lists->links, request->links, request->nr_links, sizeof(*lists->links));
 	if (!ret)
@@ -326,7 +326,7 @@ static void arm_again(struct xk_live_policy *policy, const struct xk_tune *tune)
 	struct xk_error error = {};
 
 	if (policy && xk_activation_arm(policy, tune, &error))
-		pr_warn("xk: %s: the policy does not decide there: %s\n", tune->name, error.text);
+		pr_warn("xk: %s: the policy is not used there: %s\n", tune->name, error.text);
 }
 
 /* A module cannot be refused: activations that are not tracked use the value beneath. */

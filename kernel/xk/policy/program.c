@@ -52,7 +52,7 @@ __bpf_kfunc notrace long xk_set(bpf_user_pt_regs_t *ctx, u64 value)
 
 	if (unlikely(!cpu))
 		return -EPERM;
-	/* It was accepted before. */
+	/* A value equal to the last accepted one needs no check. */
 	if (unlikely(cpu->value != (s64)value))
 		return set_another(cpu, value);
 	cpu->set = true;
@@ -134,7 +134,7 @@ static bool needs_perf(const char *name)
 	return strstarts(name, "bpf_get_attach_cookie") || strstarts(name, "bpf_get_func_ip");
 }
 
-/* A function of another module can do anything. */
+/* A kfunc of another module may have any side effect. */
 static int check_call(const struct bpf_insn *insn, struct xk_error *error)
 {
 	bool kfunc = insn->src_reg == BPF_PSEUDO_KFUNC_CALL;
@@ -146,7 +146,7 @@ static int check_call(const struct bpf_insn *insn, struct xk_error *error)
 	if (!text)
 		return -ENOMEM;
 	if (!xk_symbol_at(target, text, &symbol))
-		ret = xk_refuse(error, -EINVAL, "it calls a function that is not known");
+		ret = xk_refuse(error, -EINVAL, "it calls an unknown function");
 	else if (needs_perf(symbol.name))
 		ret = xk_refuse(error, -EINVAL, "it calls %s, which is for programs of perf",
 				symbol.name);
@@ -171,7 +171,7 @@ static int check_calls(const struct bpf_prog *program, struct xk_error *error)
 
 		if (insn->code == (BPF_JMP | BPF_TAIL_CALL))
 			return xk_refuse(error, -EINVAL,
-					 "it calls whatever program a map holds (tail call)");
+					 "it makes a tail call, to a program that may change later");
 		/* Calls within the program lead nowhere else. */
 		if (insn->code != (BPF_JMP | BPF_CALL) || insn->src_reg == BPF_PSEUDO_CALL)
 			continue;
@@ -195,12 +195,12 @@ static int check_program(const struct bpf_prog *program, struct xk_error *error)
 {
 	if (!find_active())
 		return xk_refuse(error, -EOPNOTSUPP,
-				 "this kernel hides bpf_prog_active, by which programs are kept from each other");
+				 "bpf_prog_active was not found: without it, eBPF programs could nest");
 	if (program->kprobe_override)
 		return xk_refuse(error, -EINVAL,
 				 "it calls bpf_override_return(), which changes registers");
 	if (program->sleepable)
-		return xk_refuse(error, -EINVAL, "it may sleep, where nothing may");
+		return xk_refuse(error, -EINVAL, "it is sleepable, but sites run with preemption disabled");
 	if (program->expected_attach_type)
 		return xk_refuse(error, -EINVAL,
 				 "it is for kprobe.multi or uprobe.multi (attach type %d); use SEC(\"kprobe\")",

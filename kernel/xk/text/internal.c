@@ -44,7 +44,7 @@ static const char *const names[NR_INTERNAL] = {
 static unsigned long addresses[NR_INTERNAL];
 static const char *missing = "kallsyms_lookup_name";
 
-/* kprobes resolve names of functions. A disabled probe changes nothing. */
+/* register_kprobe() resolves the name of a function. A disabled kprobe changes no text. */
 static unsigned long find_lookup(void)
 {
 	struct kprobe kprobe = {
@@ -57,7 +57,7 @@ static unsigned long find_lookup(void)
 
 	if (register_kprobe(&kprobe))
 		return 0;
-	/* The probe may be after an endbr64. */
+	/* kprobes may move the probe past an endbr64. */
 	if (xk_symbol_at((unsigned long)kprobe.addr, text, &symbol) &&
 	    !strcmp(symbol.name, missing))
 		address = (unsigned long)kprobe.addr - symbol.offset;
@@ -153,8 +153,9 @@ void notrace xk_text_write(unsigned long address, const void *bytes, size_t len)
 
 /*
  * From 7.3 on, a write to module text takes this lock for reading. It sleeps if another task holds
- * the lock for writing or waits to do so; set_memory_rox() does this to make large pages. No one
- * may sleep in a stop, and no one takes the lock between this check and the write.
+ * the lock for writing or waits to do so; set_memory_rox() does this to make large pages. Nothing
+ * may sleep in a stop, and no other task can take the lock between this check and the write,
+ * because no other task runs.
  */
 bool xk_text_is_free(void)
 {

@@ -39,8 +39,8 @@ void xk_text_unlock(void);
 bool xk_text_is_free(void);
 
 /*
- * Both need the text lock. xk_text_write() may also be called in a stop under it.
- * xk_stop_machine_locked() runs `function` on every online CPU; returns as stop_machine().
+ * Both functions need the text lock. xk_text_write() may also be called in a stop made under that
+ * lock. xk_stop_machine_locked() runs `function` on every online CPU; returns as stop_machine().
  */
 void xk_text_write(unsigned long address, const void *bytes, size_t len);
 int xk_stop_machine_locked(cpu_stop_fn_t function, void *data);

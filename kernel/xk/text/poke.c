@@ -29,7 +29,7 @@
 
 DEFINE_PER_CPU(u64, xk_epoch);
 
-/* Interval of attempts while someone makes large pages. */
+/* Interval of attempts while the kernel makes large pages of module text. */
 #define BUSY_INTERVAL_MS 1
 
 enum {
@@ -51,7 +51,7 @@ struct xk_pokes *xk_pokes_create(unsigned int capacity)
 	return pokes;
 }
 
-/* Switches this CPU, which is outside of NMIs. All breakpoints are in place. */
+/* Records the epoch on this CPU, which is not in an NMI. All breakpoints are in place. */
 static __always_inline void go_over(const struct xk_pokes *pokes, unsigned int phase)
 {
 	if (phase == PHASE_REST && pokes->epoch)

@@ -84,7 +84,7 @@ static const char *classify_two_bytes(const struct insn *insn, struct xk_window_
 	case 0x30:
 	case 0x34 ... 0x37:
 	case 0xaa:
-		return "an instruction of the system";
+		return "a system instruction";
 	default:
 		return NULL;
 	}
@@ -118,7 +118,7 @@ static const char *classify_one_byte(const struct insn *insn, struct xk_window_i
 	case 0xc7:
 		/* mov; the other forms are xabort and xbegin. */
 		if ((insn->modrm.bytes[0] >> 3) & 7)
-			return "a transaction of memory";
+			return "an instruction of a memory transaction";
 		return NULL;
 	case 0xcc ... 0xcf:
 	case 0xf1:
@@ -137,7 +137,7 @@ static const char *classify_one_byte(const struct insn *insn, struct xk_window_i
 	case 0xf4:
 	case 0xfa:
 	case 0xfb:	/* sti blocks interrupts for one instruction */
-		return "an instruction of the system";
+		return "a system instruction";
 	default:
 		return NULL;
 	}
@@ -195,7 +195,7 @@ static const char *extend(struct xk_window *window, const struct insn *insn)
 
 	/* A thread may return to the instruction after it. */
 	if (before && before->kind == XK_INSN_CALL)
-		return "a call returns into the five bytes";
+		return "the return address of a call lies in the five bytes";
 	entry->offset = window->len;
 	entry->len = insn->length;
 	if (before && ends(before)) {

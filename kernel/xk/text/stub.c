@@ -8,7 +8,7 @@
 #include "text/poke.h"
 #include "text/stub.h"
 
-/* A handler reads the site of its own stub. */
+/* Protected by xk_lock, except that a handler reads the site of the stub that called it. */
 static struct xk_stub stubs[XK_STUBS];
 
 struct xk_stub *xk_stub_get(struct xk_live_site *site)

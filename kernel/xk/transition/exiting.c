@@ -110,7 +110,7 @@ bool xk_visit_exiting(void (*visit)(struct task_struct *task, void *data), void 
 	for (i = 0; i < TABLE_SIZE; i++) {
 		struct task_struct *task = READ_ONCE(table[i]);
 
-		/* Threads that still have a number are on the thread list. */
+		/* Threads that still have a PID are on the thread list. */
 		if (task && !pid_alive(task))
 			visit(task, data);
 	}
@@ -129,7 +129,7 @@ int xk_exiting_init(void)
 	if (!ret)
 		ret = register_ftrace_function(&dead);
 	if (ret) {
-		pr_err("xk: threads that exit cannot be followed%s\n",
+		pr_err("xk: cannot track exiting threads%s\n",
 		       ret == -EBUSY ? ": kernel.ftrace_enabled is 0, set it to 1 first" : "");
 		return ret;
 	}

@@ -13,7 +13,10 @@
 #include "transition/ignore.h"
 #include "transition/transition.h"
 
-/* The number of looks at a thread. A thread in a stub of xk.ko soon has a readable stack again. */
+/*
+ * The number of checks of a thread. A thread that is in a stub of xk.ko has a readable stack again
+ * soon.
+ */
 #define LOOKS 10
 #define INTERVAL_MS 20
 
@@ -22,7 +25,7 @@ static bool is_nowhere(const struct xk_frame *frame, void *unused)
 	return false;
 }
 
-/* Succeeds if every look at which the thread did not run found an unreadable stack. */
+/* Succeeds if the stack was unreadable at every check at which the thread was not running. */
 static int check_unreadable(struct task_struct *task, struct xk_error *error)
 {
 	static const struct xk_look look = { .stands = is_nowhere };
@@ -35,7 +38,7 @@ static int check_unreadable(struct task_struct *task, struct xk_error *error)
 		switch (xk_stack_read_running(task, &look, &seen)) {
 		case XK_STACK_READ:
 			return xk_refuse(error, -EINVAL,
-					 "the stack of thread %d (%s) can be read: it is left out of nothing",
+					 "the stack of thread %d (%s) can be read: only threads with unreadable stacks can be ignored",
 					 task_pid_nr(task), task->comm);
 		case XK_STACK_UNREADABLE:
 			unreadable++;
@@ -47,7 +50,7 @@ static int check_unreadable(struct task_struct *task, struct xk_error *error)
 	if (unreadable)
 		return 0;
 	return xk_refuse(error, -EAGAIN,
-			 "thread %d (%s) ran whenever it was looked at: whether its stack can be read is not known",
+			 "thread %d (%s) was running at every check, so its stack could not be checked: try again",
 			 task_pid_nr(task), task->comm);
 }
 
@@ -89,21 +92,21 @@ static int add_to(struct xk_tune *tune, struct task_struct *task, struct xk_erro
 	lockdep_assert_held(&xk_lock);
 	if (tune->least_mode != XK_MODE_NOW)
 		return xk_refuse(error, -EKEYREJECTED,
-				 "%s: the signature covers transitions that look at every thread",
+				 "%s: the table is signed for transitions that check every thread: no thread can be ignored",
 				 tune->name);
 	if (tune->traits & XK_BACKEND_TEXT)
 		return xk_refuse(error, -EOPNOTSUPP,
-				 "%s: its instructions change, and no thread may be in the middle of them unseen: take the backend kprobe",
+				 "%s: its instructions change, so every stack must be readable: use the backend kprobe",
 				 tune->name);
 	forget_dead(tune);
 	if (leaves_out(tune, task))
 		return 0;
 	if (tune->nr_ignored == XK_MAX_IGNORED)
-		return xk_refuse(error, -ENOSPC, "%s: %u threads are left out already",
+		return xk_refuse(error, -ENOSPC, "%s: %u threads are already ignored",
 				 tune->name, XK_MAX_IGNORED);
 	get_task_struct(task);
 	tune->ignored[tune->nr_ignored++] = task;
-	pr_warn("xk: %s: thread %d (%s) is left out, as its stack cannot be read: two values may meet in it\n",
+	pr_warn("xk: %s: thread %d (%s) is ignored, because its stack cannot be read: it may use two different values\n",
 		tune->name, task_pid_nr(task), task->comm);
 	return 0;
 }

@@ -44,10 +44,10 @@ static void refuse_blocked(const struct xk_live_transition *transition, int ret,
 	const struct xk_blocker *first = &transition->scan.blockers[0];
 
 	if (transition->obstacle)
-		xk_refuse(error, ret, "given up: somebody else changed or probes %pS",
+		xk_refuse(error, ret, "given up: something else changed or probes %pS",
 			  (void *)transition->obstacle);
 	else if (!transition->scan.nr_blockers)
-		xk_refuse(error, ret, "given up: there was no memory to look at the threads");
+		xk_refuse(error, ret, "given up: no memory to check the threads");
 	else
 		xk_refuse(error, ret, "%s: %u threads are inside, the first is %d (%s)",
 			  ret == -EINTR ? "interrupted" : "given up", blocking(transition),
@@ -145,7 +145,7 @@ static int add_change(struct xk_live_transition *transition, struct file *caller
 		return PTR_ERR(tune);
 	if (change->flags & ~(XK_CHANGE_UNLOAD | XK_CHANGE_POLICY) ||
 	    (unload && (change->value || policy)))
-		return xk_refuse(error, -EINVAL, "%s: unknown flags %#x, or a value to unload with",
+		return xk_refuse(error, -EINVAL, "%s: unknown flags %#x, or a value given for an unload",
 				 tune->name, change->flags);
 	if (transition->mode < tune->least_mode)
 		return xk_refuse(error, -EKEYREJECTED,
@@ -155,7 +155,7 @@ static int add_change(struct xk_live_transition *transition, struct file *caller
 	if (!xk_tune_accepts(tune, value))
 		return refuse_value(tune, value, error);
 	if (policy && !tune->policy)
-		return xk_refuse(error, -EINVAL, "%s: there is no policy", tune->name);
+		return xk_refuse(error, -EINVAL, "%s: has no policy", tune->name);
 	return xk_transition_add(transition, tune, value, policy ? tune->policy : NULL, unload,
 				 error);
 }

@@ -78,7 +78,7 @@ static unsigned int count_ranges(const struct xk_tune *tune)
 	return nr;
 }
 
-/* Without `scopes`, only the instructions that must change as one. */
+/* Without `scopes`, only the instructions that must change atomically. */
 struct xk_range_set *xk_range_set_create(struct xk_tune *const *tunes, unsigned int nr,
 					 bool scopes)
 {
@@ -127,7 +127,7 @@ static bool changes(const struct xk_live_site *site, const struct xk_live_transi
 	return site && site->tune->transition == transition;
 }
 
-/* A thread in this stub executes copies of instructions in a range, as they were. */
+/* A thread in this stub executes old copies of instructions that lie in a range. */
 static bool has_copies(unsigned long stub, const struct xk_range_set *ranges)
 {
 	unsigned int i;
@@ -143,8 +143,8 @@ static bool has_copies(unsigned long stub, const struct xk_range_set *ranges)
  * pending call, which ends at the return address. If the callee was interrupted, the call may
  * already have returned except for a jump, because a return thunk has no frame of its own; then the
  * return address counts, too. A thread in a stub of a tune in this transition has already chosen a
- * value, so it is inside. So is a thread in a stub of a tune that has gone, if the stub has copies
- * of instructions in a range.
+ * value, so it is inside. A thread in the stub of an unloaded tune is inside, too, if the stub has
+ * copies of instructions in a range.
  */
 static bool stands_in(const struct xk_frame *frame, void *data)
 {
@@ -173,7 +173,10 @@ static void report(struct xk_scan *scan, struct task_struct *task,
 	scan->nr_blockers++;
 }
 
-/* The stack is unreadable, no readable frame is inside, and the tunes ignore the thread. */
+/*
+ * Whether the thread is ignored: its stack is unreadable, no readable frame is inside, and all
+ * tunes ignore it.
+ */
 static bool is_left_out(const struct xk_live_transition *transition,
 			const struct task_struct *task, const struct xk_blocker *seen)
 {

@@ -48,7 +48,7 @@ struct xk_scan {
 
 /*
  * Collects the ranges in which no thread may be when these tunes switch. Without `scopes`, only the
- * instructions that must change as one. Returns NULL without memory. Under xk_lock; may sleep.
+ * instructions that must change atomically. Returns NULL without memory. Under xk_lock; may sleep.
  */
 struct xk_range_set *xk_range_set_create(struct xk_tune *const *tunes, unsigned int nr,
 					 bool scopes);

@@ -52,7 +52,7 @@ struct xk_live_transition *xk_transition_create(unsigned int nr, enum xk_mode mo
 	return transition;
 }
 
-/* If a module was loaded with other code, it is unknown where a thread is inside. */
+/* If a module was loaded with code that was not analysed, its safe spans are unknown. */
 static int check_scopes(const struct xk_tune *tune, struct xk_error *error)
 {
 	unsigned int i;
@@ -60,7 +60,7 @@ static int check_scopes(const struct xk_tune *tune, struct xk_error *error)
 	for (i = 0; i < tune->nr_scopes; i++)
 		if (tune->scopes[i].phase == XK_PHASE_BROKEN)
 			return xk_refuse(error, -EBADMSG,
-					 "%s: %s of module %s is not what was analysed: only mode now",
+					 "%s: %s of module %s differs from the analysed code: only mode now is possible",
 					 tune->name, tune->scopes[i].place.symbol,
 					 tune->scopes[i].place.module);
 	return 0;
@@ -93,7 +93,7 @@ int xk_transition_add(struct xk_live_transition *transition, struct xk_tune *tun
 				 "is in transition: see xk status");
 	if (transition->mode == XK_MODE_TASK && tune->traits & XK_BACKEND_SHARED)
 		return xk_refuse(error, -EOPNOTSUPP,
-				 "%s: instructions hold its value, for all threads: mode global, or another backend",
+				 "%s: instructions hold its value for all threads: use mode global, or another backend",
 				 tune->name);
 	if (transition->mode != XK_MODE_NOW)
 		ret = check_scopes(tune, error);

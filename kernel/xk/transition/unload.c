@@ -71,7 +71,7 @@ void xk_unload_all(void)
 	while (!list_empty(&xk_tunes)) {
 		mutex_unlock(&xk_lock);
 		if (waited++ % UNLOAD_REPORTS == UNLOAD_REPORTS - 1)
-			pr_info("xk: waits for threads inside the scopes of %s\n",
+			pr_info("xk: waiting for threads inside the scopes of %s\n",
 				list_first_entry(&xk_tunes, struct xk_tune, list)->name);
 		msleep(UNLOAD_INTERVAL_MS);
 		mutex_lock(&xk_lock);

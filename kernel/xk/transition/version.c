@@ -15,7 +15,7 @@
 #include "transition/handler.h"
 #include "transition/scan.h"
 
-/* `values` is settling, or was a moment ago. */
+/* `values` is settling, or was when the handler read it. */
 const struct xk_values *notrace xk_version(const struct xk_values *values)
 {
 	const struct xk_settling *settling = READ_ONCE(values->settling);

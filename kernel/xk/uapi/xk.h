@@ -292,7 +292,7 @@ enum xk_outcome {
 struct xk_transition {
 	__u32 size;		/* in: size of this structure */
 	__u32 mode;		/* enum xk_mode */
-	__u32 timeout_ms;	/* 0: try once */
+	__u32 timeout_ms;	/* 0: a single attempt */
 	__u32 nr_changes;
 	__u64 changes;		/* const struct xk_change * */
 	__u64 report;		/* char *, or 0: text, NUL-terminated, truncated to report_len */

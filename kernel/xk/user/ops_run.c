@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Executes programs as xk.ko would, for others to compare their own idea of
- * the operations with. Reads records from standard input until its end and
- * writes one answer for each; all integers little-endian, nothing in between.
+ * Executes programs as xk.ko would, so that other implementations of the operations can be compared
+ * with it. Reads records from standard input until its end, and writes one answer for each.
+ * Integers are little-endian, without padding.
  *
  * A record:
- *	u32 nr_ops, at most XK_MAX_OPS
- *	u32 nr_ivs, at most XK_MAX_IVS
- *	u32 stores: whether XK_OP_STORE is declared
- *	u32 zero
- *	struct xk_op ops[nr_ops], 16 bytes each
- *	u64 ivs[nr_ivs], the values, not struct xk_iv
- *	u64 registers[16], in the processor's order: rax rcx rdx rbx rsp ...
- *	u64 flags
- *	u64 base, the address of the first byte of memory
- *	u8 memory[4096]; every other address faults. XK_OP_TEXT reads from it as
- *		it is here, XK_OP_PER_CPU gives PER_CPU_BASE
+ *  *	u32 nr_ops, at most XK_MAX_OPS
+ *  *	u32 nr_ivs, at most XK_MAX_IVS
+ *  *	u32 stores: whether XK_OP_STORE is declared
+ *  *	u32 zero
+ *  *	struct xk_op ops[nr_ops], 16 bytes each
+ *  *	u64 ivs[nr_ivs], the values, not struct xk_iv
+ *  *	u64 registers[16], in the processor's order: rax rcx rdx rbx rsp ...
+ *  *	u64 flags
+ *  *	u64 base, the address of the first byte of memory
+ *  *	u8 memory[4096]; every other address faults. XK_OP_TEXT reads from it as
+ *  *		it is here, XK_OP_PER_CPU gives PER_CPU_BASE
  *
  * An answer:
- *	s32 status: 0, -22 (EINVAL) refused by the checker, -14 (EFAULT) memory
- *	s32 operation that the checker refused, or -1
- *	u64 registers[16]
- *	u64 flags
- *	u8 memory[4096]
+ *  *	s32 status: 0, -22 (EINVAL) refused by the checker, -14 (EFAULT) memory
+ *  *	s32 operation that the checker refused, or -1
+ *  *	u64 registers[16]
+ *  *	u64 flags
+ *  *	u8 memory[4096]
  *
- * Exits with 1 on a truncated or oversized record, and with 2 if the two ways
- * in which xk.ko can run the program differ, which is a bug in it.
+ * Exits with 1 on a truncated or oversized record, and with 2 if the two ways in which xk.ko can
+ * run the program differ, which is a bug in it.
  */
 #include <stdio.h>
 

@@ -438,7 +438,7 @@ pub fn an_instruction_asks_no_policy() {
     for backend in [Backend::Patch, Backend::AutoGlobal] {
         let tune = device.load_by(&table, &Loaded, backend).unwrap();
         let refused = device.give_policy(tune.id(), &Policy::for_each_site(program)).unwrap_err().to_string();
-        contains(&refused, &["reached by the patch backend"]);
+        contains(&refused, &["uses the patch backend"]);
         tune.go(Destination::Value(77), Mode::Global, LONG).unwrap();
         assert_eq!(outside(), 77, "it is a tune like any other");
         tune.go(Destination::Unload, Mode::Global, LONG).unwrap();

@@ -126,7 +126,7 @@ pub fn a_field_is_read_through_a_probe() {
 pub fn a_field_without_an_instruction_is_refused() {
     let mut wrong = global();
     wrong.functions[0].mask.replace_range(12..14, "00");
-    assert!(message(load(&wrong, 5)).contains("xk_target_global+0x7: no field of an instruction"));
+    assert!(message(load(&wrong, 5)).contains("xk_target_global+0x7: XK_OP_TEXT reads from an instruction"));
     // Beyond the function, past the check of the table.
     let mut wrong = global();
     wrong.spans[0].indirection.program.ops[0].imm = wrong.functions[0].bytes.len() as i64 / 2 - 3;

@@ -76,7 +76,10 @@ pub fn what_somebody_else_wrote_stays() {
     tune.unload().unwrap();
     assert_eq!(target("limits"), "32 77 32 32");
     let refused = message(load(&limits(), 100));
-    assert!(refused.contains("xk_target_limits+0x8: holds 77, and 32 by default: somebody changed it"), "{refused}");
+    assert!(
+        refused.contains("xk_target_limits+0x8: holds 77 instead of the default 32: something else changed it"),
+        "{refused}"
+    );
     assert_eq!(target("limits"), "32 77 32 32");
     write("/proc/xk_target", "limit 32");
     load(&limits(), 100).unwrap();
@@ -174,7 +177,7 @@ pub fn an_object_that_is_none_is_refused() {
     let sentence = refused(DataSite { fit: Fit::linear(1, 1, 4), ..word() });
     assert!(sentence.contains("holds 32, and 33 by default"), "{sentence}");
     let twice = message(load(&data_table("TWICE", vec![word(), word()]), 100));
-    assert!(twice.contains("two sites at one place"), "{twice}");
+    assert!(twice.contains("two sites at the same place"), "{twice}");
     let first = load(&data_table("FIRST", vec![word()]), 32).unwrap();
     let second = load(&data_table("SECOND", vec![DataSite { width: 2, fit: Fit::linear(1, 0, 2), ..word() }]), 100);
     assert!(

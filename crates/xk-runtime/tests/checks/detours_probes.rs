@@ -42,7 +42,7 @@ pub fn a_disabled_probe_in_the_window_is_not_overwritten() {
     let before = running("text");
     probe("xk_target_value", 7, "disabled");
     let refused = message(detour("VALUE", vec![value_site()], &[5], 128));
-    assert!(refused.contains("xk_target_value+0x5: another probe came here"), "{refused}");
+    assert!(refused.contains("xk_target_value+0x5: another kprobe was registered here"), "{refused}");
     assert_eq!(running("text"), before);
     no_probe();
     let _tune = value(128);

@@ -60,7 +60,7 @@ pub fn windows_may_lie_side_by_side() {
     let tune = load_by(Backend::Auto, &adjacent(), 50).unwrap();
     let sites = tune.status().unwrap().sites;
     assert!(matches!(sites[0].probe, Probe::Int3 | Probe::Jump), "{sites:?}");
-    assert_eq!(sites[0].note.as_deref(), Some("another probe came here"));
+    assert_eq!(sites[0].note.as_deref(), Some("another kprobe was registered here"));
     assert_eq!((sites[1].probe, &sites[1].note), (Probe::Detour, &None));
     assert_eq!(target("several"), "8228");
     tune.unload().unwrap();
@@ -76,7 +76,7 @@ pub fn windows_may_lie_side_by_side() {
     assert_eq!(target("several"), "8192");
 }
 
-const NEEDS_A_GUARD: &str = "another window, or a number, needs a guard in these instructions";
+const NEEDS_A_GUARD: &str = "a guard probe for another site lies in these instructions";
 
 /// The first branch leads to behind the second window: what guards that place stands in it.
 pub fn a_window_in_which_another_needs_a_guard_is_a_probe() {
@@ -120,7 +120,7 @@ pub fn a_branch_leads_not_to_just_behind_another_tunes_window() {
     let armed = running("pairtext");
     let refused = message(load_by(Backend::Detour, &first, 50));
     assert!(refused.contains("xk_target_pair+0x5"), "{refused}");
-    assert!(refused.contains("a branch leads to just behind another detour"), "{refused}");
+    assert!(refused.contains("a branch target lies just after another detour"), "{refused}");
     assert_eq!(running("pairtext"), armed);
     beside.unload().unwrap();
     let tune = load_by(Backend::Detour, &first, 50).unwrap();
@@ -135,8 +135,8 @@ pub fn a_branch_leads_not_to_just_behind_another_tunes_window() {
 pub fn what_is_not_safe_is_refused() {
     let at = |symbol, offset, len| SiteSpec::new(symbol, offset, len, set_register(RAX));
     for (site, window, reason) in [
-        (value_site(), 0, "the analysis knows no window here"),
-        (value_site(), 8, "the analysis saw another window"),
+        (value_site(), 0, "the table has no window for this site"),
+        (value_site(), 8, "the window differs from the analysed one"),
         (at("xk_target_into", 9, 2), 5, "a branch leads into these instructions"),
         (at("xk_target_careful", 5, 2), 5, "an access to memory that may fault"),
         (at("xk_target_forbidden", 5, 2), 5, "the kernel forbids probes here"),
@@ -149,7 +149,7 @@ pub fn what_is_not_safe_is_refused() {
     // A window of another length than instructions have, of more than a jump has, of too few bytes.
     for window in [4, 16] {
         let refused = message(detour("VALUE", vec![value_site()], &[window], 100));
-        assert!(refused.contains(&format!("a window of {window} bytes")), "{refused}");
+        assert!(refused.contains(&format!("invalid window: {window} bytes")), "{refused}");
     }
     assert_eq!(target("value"), "32");
 }

@@ -95,7 +95,7 @@ pub fn malformed_scopes_are_refused() {
         (|flat| flat.head.nr_scopes = 512, libc::EINVAL, "the table ends at "),
         (|flat| flat.head.nr_scopes = 513, libc::EINVAL, "513 scopes; up to 512 are possible"),
         (|flat| flat.head.nr_sites = 0, libc::EINVAL, "0 sites; 1 to 256 are possible"),
-        (|flat| flat.head.magic[0] = b'y', libc::EINVAL, "this is no table: it does not begin with xktable"),
+        (|flat| flat.head.magic[0] = b'y', libc::EINVAL, "not a scope table: it does not begin with xktable"),
         (|flat| flat.head.mode = 3, libc::EINVAL, "mode 3 or flags 0x0 are not known"),
         (|flat| flat.scopes[0].text_len = 0, libc::EINVAL, "scope 0: 0 bytes at "),
         (|flat| flat.scopes[0].text_len = abi::MAX_TEXT as u32 + 1, libc::EINVAL, "scope 0: 65537 bytes at "),
@@ -150,7 +150,7 @@ pub fn malformed_values_are_refused() {
         &[1],
         &|flat| flat.head.flags = abi::TABLE_IN_PLACE,
         libc::EINVAL,
-        "others would see an update: only the instructions themselves can hold the value (backend patch)",
+        "other CPUs could see a partial update: only the backend patch can set this value",
     );
     let no_default = "RAW: default 32 is neither within 1..0 nor one of 2 values";
     refused(&[31, 33], &nothing_proved, libc::EINVAL, no_default);
@@ -203,15 +203,20 @@ pub fn malformed_transitions_are_refused() {
     let cases: Vec<(Vec<abi::Change>, Edit, i32, &str)> = vec![
         // Another structure is not written to.
         (vec![to(42)], |request| request.size -= 8, libc::EINVAL, ""),
-        (vec![to(42)], |request| request.mode = 3, libc::EINVAL, "mode 3 is not known"),
-        (vec![to(42)], |request| request.timeout_ms = 600_001, libc::EINVAL, "600001 ms are more than 600000"),
+        (vec![to(42)], |request| request.mode = 3, libc::EINVAL, "unknown mode 3"),
+        (
+            vec![to(42)],
+            |request| request.timeout_ms = 600_001,
+            libc::EINVAL,
+            "a timeout of 600001 ms exceeds the maximum of 600000 ms",
+        ),
         (vec![to(42)], |request| request.pad = 1, libc::EINVAL, "pad is not 0"),
         (vec![to(42)], |request| request.report_len = 64, libc::EINVAL, "64 bytes for a report at 0"),
         (vec![to(42)], |request| request.changes = NOWHERE, libc::EFAULT, "the changes cannot be read"),
         (vec![], none, libc::EINVAL, "0 changes; 1 to 1024 are possible"),
         (vec![to(42); 1025], none, libc::EINVAL, "1025 changes; 1 to 1024 are possible"),
         (vec![abi::Change { flags: 4, ..to(42) }], none, libc::EINVAL, "unknown flags 0x4"),
-        (vec![abi::Change { value: 1, ..unload }], none, libc::EINVAL, "or a value to unload with"),
+        (vec![abi::Change { value: 1, ..unload }], none, libc::EINVAL, "or a value given for an unload"),
         (vec![abi::Change { id: id + 1, ..to(42) }], none, libc::ENOENT, "no tune has the number"),
         (vec![to(42), abi::Change { id: id + 1, ..to(42) }], none, libc::ENOENT, "no tune has the number"),
         (vec![to(42), to(42)], none, libc::EBUSY, "named twice"),

@@ -114,7 +114,7 @@ pub fn a_transition_without_memory_changes_nothing() {
                     return holds(before);
                 }
                 let given_up = matches!(&result, Err(Error::Blocked { outcome: Outcome::Unchanged, reason, .. })
-                    if reason == "given up: there was no memory to look at the threads");
+                    if reason == "given up: no memory to check the threads");
                 assert!(ran_out(&result) || given_up, "{mode}, allocation {nth}: {result:?}");
                 assert_eq!(effects(), effects_of(32), "{mode}, allocation {nth}");
                 holds(before);

@@ -107,7 +107,7 @@ pub fn what_has_no_room_is_refused() {
 pub fn the_mode_of_threads_is_refused() {
     let tune = value(128);
     let refused = message(tune.go(Destination::Value(7), Mode::Task, LONG));
-    assert!(refused.contains("instructions hold its value, for all threads"), "{refused}");
+    assert!(refused.contains("instructions hold its value for all threads"), "{refused}");
     assert_eq!(target("value"), "128");
 }
 
@@ -117,7 +117,7 @@ pub fn a_policy_is_refused() {
     let file = fs::File::open("/dev/null").unwrap();
     let policy = Policy { program: file.as_fd(), links: vec![], scopes: vec![], sites: vec![] };
     let refused = message(Device::open().unwrap().give_policy(id, &policy));
-    assert!(refused.contains("xk_target_value+0x5 is reached by the patch backend"), "{refused}");
+    assert!(refused.contains("xk_target_value+0x5 uses the patch backend"), "{refused}");
     Device::open().unwrap().unload(id).unwrap();
 }
 
@@ -152,7 +152,7 @@ pub fn what_is_not_what_was_analysed_is_refused() {
     let mut table = value_table();
     table.spans[0].in_place = None;
     let refused = message(load_by(Backend::Patch, &table, 100));
-    assert!(refused.contains("the analysis knows no instruction that could hold the value"), "{refused}");
+    assert!(refused.contains("the table names no instruction that can hold the value"), "{refused}");
     assert_eq!((running("text"), running("bytes")), before);
 }
 
@@ -164,7 +164,7 @@ pub fn what_cannot_be_a_patch_may_be_a_detour() {
     let tune = load_by(Backend::AutoGlobal, &table, 100).unwrap();
     let sites = tune.status().unwrap().sites;
     assert_eq!((sites[0].probe, sites[0].note.as_deref()), (Probe::Patch, None));
-    let reason = Some("the analysis knows no instruction that could hold the value");
+    let reason = Some("the table names no instruction that can hold the value");
     assert_eq!((sites[1].probe, sites[1].note.as_deref()), (Probe::Detour, reason));
     assert!(matches!(sites[2].probe, Probe::Int3 | Probe::Jump), "{sites:?}");
     assert_eq!(sites[2].note.as_deref(), Some("a branch leads into these instructions"));
@@ -189,7 +189,7 @@ pub fn a_window_before_a_number_is_a_probe() {
     let tune = load_by(Backend::AutoGlobal, &table, 50).unwrap();
     let sites = tune.status().unwrap().sites;
     assert_eq!([sites[0].probe, sites[1].probe], [Probe::Int3, Probe::Patch], "{sites:?}");
-    let why = "another window, or a number, needs a guard in these instructions";
+    let why = "a guard probe for another site lies in these instructions";
     assert!(sites[0].note.as_deref().is_some_and(|note| note.contains(why)), "{sites:?}");
     assert_eq!(target("pair"), "0 0");
     tune.set(30).unwrap();

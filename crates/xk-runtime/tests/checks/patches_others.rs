@@ -37,7 +37,7 @@ pub fn a_probe_that_comes_later_keeps_the_value() {
     for mode in [Mode::Global, Mode::Now] {
         let (outcome, reason, _) = blocked(tune.go(Destination::Value(9), mode, BRIEF));
         assert_eq!(outcome, Outcome::Unchanged);
-        assert!(reason.contains("somebody else changed or probes xk_target_value+0x0"), "{reason}");
+        assert!(reason.contains("something else changed or probes xk_target_value+0x0"), "{reason}");
         assert_eq!((target("value"), tune.status().unwrap().value), ("128".into(), 128));
     }
     no_probe();
@@ -59,7 +59,7 @@ pub fn a_probe_that_was_there_is_in_the_way() {
     for (offset, reason) in [
         (2, "no patch: another probe is there"),
         // Its jump would cover the number.
-        (0, "no patch: another probe could become a jump over it"),
+        (0, "no patch: another kprobe could be optimised into a jump over it"),
     ] {
         probe("xk_target_compare", offset, "disabled");
         let refused = message(compared(50));
@@ -172,7 +172,7 @@ pub fn what_could_not_be_written_into_a_module_is_not_there() {
     let site = comes_with_a_probe_in_between(&tune);
     assert_eq!(site.probe, Probe::Broken, "{site:?}");
     let reason = site.reason.unwrap();
-    assert!(reason.contains("xk_target_value+0x5: others changed or probe these instructions"), "{reason}");
+    assert!(reason.contains("xk_target_value+0x5: something else changed or probes these instructions"), "{reason}");
     assert!(holds_default(), "{:x?}", running("text"));
     assert_eq!((target("value"), target("init")), ("32".into(), "32 32".into()));
     Atomic.tell("probe 0").unwrap();
@@ -189,7 +189,7 @@ pub fn what_could_not_be_written_into_a_module_is_not_there() {
     let tune = load_by(Backend::AutoGlobal, &value_table(), 128).unwrap();
     let site = comes_with_a_probe_in_between(&tune);
     assert!(matches!(site.probe, Probe::Int3 | Probe::Jump), "{site:?}");
-    assert_eq!(site.note.as_deref(), Some("it could not be armed as one"));
+    assert_eq!(site.note.as_deref(), Some("arming failed"));
     assert_eq!(running("text")[1..5], before[1..5]);
     assert_eq!(target("value"), "128");
     tune.unload().unwrap();
@@ -206,7 +206,7 @@ pub fn somebody_elses_change_is_not_overwritten() {
     assert_eq!(only_site(&tune).probe, Probe::Unknown);
     let (outcome, reason, _) = blocked(tune.go(Destination::Value(7), Mode::Global, BRIEF));
     assert_eq!(outcome, Outcome::Unchanged);
-    assert!(reason.contains("somebody else changed or probes xk_target_value+0x0"), "{reason}");
+    assert!(reason.contains("something else changed or probes xk_target_value+0x0"), "{reason}");
     assert_eq!((target("value"), tune.status().unwrap().value), ("200".into(), 128));
     write("/proc/xk_target", "poke 128");
     tune.set(7).unwrap();

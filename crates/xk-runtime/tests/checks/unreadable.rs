@@ -26,7 +26,7 @@ pub fn a_thread_whose_stack_cannot_be_read_blocks_until_it_is_named() {
         tune.ignore(pid).unwrap();
         assert_eq!(tune.status().unwrap().ignored, [pid]);
         let log = klog();
-        let sentence = format!("HOLD:0: thread {pid} (sh) is left out, as its stack cannot be read");
+        let sentence = format!("HOLD:0: thread {pid} (sh) is ignored, because its stack cannot be read");
         assert_eq!(log.matches(&sentence).count(), 1, "{sentence}: {log}");
         tune.go(Destination::Value(TUNED), mode, LONG).unwrap();
         assert_eq!((outside(), state()), (TUNED, Some(State::Stable)));

@@ -213,7 +213,7 @@ static int verify_content(struct xk_live_site *site, struct xk_error *error)
 		return 0;
 	case -ESTALE:
 		return xk_refuse(error, -ESTALE,
-				 "%s+0x%x: holds %llu, and %llu by default: somebody changed it",
+				 "%s+0x%x: holds %llu instead of the default %llu: something else changed it",
 				 site->place.symbol, site->offset, found, expected);
 	default:
 		return xk_refuse(error, -EROFS, "%s+0x%x: this memory is read-only",
@@ -232,7 +232,7 @@ static int data_verify(struct xk_live_site *site, const struct module *module,
 	if (ret)
 		return ret;
 	site->address = site->place.function + site->offset;
-	/* No one may see half of a value. */
+	/* An aligned value is written atomically, so no reader sees half of it. */
 	if (site->address % site->insn_len)
 		return xk_refuse(error, -EINVAL, "%s+0x%x: %#lx is not aligned to %u bytes",
 				 site->place.symbol, site->offset, site->address, site->insn_len);

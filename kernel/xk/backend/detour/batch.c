@@ -26,8 +26,8 @@ bool xk_window_is_probed(const struct xk_window *window)
 }
 
 /*
- * The frame is in a stub of another window, whose tune has gone, and which had some of these
- * instructions. The thread executes copies of them and returns to the end of that window.
+ * The frame is in a stub of an unloaded tune, whose window contained some of these instructions.
+ * The thread executes copies of them and returns to the end of that window.
  */
 static bool is_in_stub_of(const struct xk_frame *frame, const struct xk_window *window)
 {
@@ -36,8 +36,8 @@ static bool is_in_stub_of(const struct xk_frame *frame, const struct xk_window *
 }
 
 /*
- * Notes the windows and stubs that the frame is in. A thread that registers a probe may already
- * have copied an instruction that no one can find yet (register_kprobe()). A CPU that hits the
+ * Notes the windows and stubs that the frame is in. A thread in register_kprobe() may already have
+ * copied an instruction for a probe that get_kprobe() does not return yet. A CPU that hits the
  * breakpoint of this probe would continue in the middle of the window.
  */
 static bool note_frame(const struct xk_frame *frame, void *data)

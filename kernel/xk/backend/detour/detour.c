@@ -37,7 +37,7 @@ void xk_detour_set_stub(struct xk_live_site *site, struct xk_stub *stub)
 
 static const char IN_WINDOW[] = "a thread stays in the middle of these instructions";
 static const char REGISTERS[] =
-	"somebody registers probes all the time, and could have one here that nobody sees yet";
+	"something keeps registering kprobes, and may be adding one here";
 
 /* In a stop. Returns NULL if the stub may be armed, or the reason against it. */
 static const char *why_not_armed(const struct xk_stub_batch *batch, const struct xk_stub *stub)
@@ -45,11 +45,11 @@ static const char *why_not_armed(const struct xk_stub_batch *batch, const struct
 	const struct xk_window *window = &stub->window;
 
 	if (xk_window_is_guarded(window))
-		return "another window, or a number, needs a guard in these instructions";
+		return "a guard probe for another site lies in these instructions";
 	if (!xk_text_is(window->address, window->bytes, window->len) || xk_window_is_probed(window))
-		return "another probe came here";
+		return "another kprobe was registered here";
 	if (xk_jump_may_come(stub))
-		return "another probe came just before here";
+		return "another kprobe was registered just before this instruction";
 	if (stub->entered)
 		return IN_WINDOW;
 	if (batch->registers)
@@ -95,7 +95,7 @@ static void set_path(struct xk_stub *stub)
 	stub->path = wanted;
 }
 
-/* Whether some sites may become detours on a later attempt. */
+/* Whether some sites could not be armed now, but may be in a later attempt. */
 static bool may_wait(const struct xk_stub_batch *batch)
 {
 	unsigned int i;
@@ -151,7 +151,7 @@ static int detour_arm(struct xk_live_site **sites, unsigned int nr, struct xk_er
 		if (stubs[i]->armed)
 			sites[i]->phase = XK_PHASE_ARMED;
 		else
-			sites[i]->why_not = stubs[i]->why ?: "it could not be armed as one";
+			sites[i]->why_not = stubs[i]->why ?: "arming failed";
 	}
 	return refuse_unarmed(&batch, error);
 }

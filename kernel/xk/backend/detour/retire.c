@@ -145,7 +145,7 @@ static void retire(struct xk_stub *const *stubs, unsigned int nr,
 		queue_delayed_work(xk_workqueue, &reclaim_work, RECLAIM_INTERVAL);
 }
 
-/* Of the work item, since there was last no retired stub. */
+/* The stop budget of the work item. Reset when no retired stub is left. */
 static struct xk_stop_budget reclaim_budget;
 
 static bool may_be_reclaimed(const struct xk_stub *stub)
@@ -206,7 +206,7 @@ static void reclaim_all(struct work_struct *work)
 		reclaim_budget = (struct xk_stop_budget){};
 	if (nr && may_reclaim(stubs, nr)) {
 		retire(stubs, nr, &reclaim_budget);
-		/* There may be more. */
+		/* More than one batch may be retired. */
 		if (nr == XK_BATCH)
 			queue_delayed_work(xk_workqueue, &reclaim_work, 0);
 	} else if (nr) {
@@ -219,7 +219,7 @@ static void reclaim_all(struct work_struct *work)
 static void warn_of_probe(const struct xk_stub *stub)
 {
 	if (stub->retired && stub->armed)
-		pr_warn("xk: %pS: another probe stands on the jump here; the original instructions run from a stub until it goes\n",
+		pr_warn("xk: %pS: another kprobe is on this jump; the original instructions run in a stub until it is removed\n",
 			(void *)stub->window.address);
 }
 

@@ -223,7 +223,7 @@ const char *xk_stub_build(struct xk_stub *stub)
 	struct xk_emitter out;
 
 	if (stub->site->when != XK_BEFORE && kind != XK_INSN_PLAIN && kind != XK_INSN_RIP)
-		return "the update runs behind a branch, or instead of one";
+		return "the update runs after a branch, or instead of one";
 	if (!emit_stub(&out, stub, true) && !emit_stub(&out, stub, false))
 		return "the code is too far from xk.ko, or its stub too long";
 	stub->path = XK_PATH_HANDLER;

@@ -49,7 +49,7 @@ static const char *check_window(const struct xk_live_site *site, const struct xk
 	const char *why;
 
 	if (window->len != site->window)
-		return "the analysis saw another window";
+		return "the window differs from the analysed one";
 	if (has_neighbour(site))
 		return "another site of this tune is in the window";
 	why = find_fixup(window);
@@ -81,7 +81,7 @@ const char *xk_detour_prepare(struct xk_live_site *site, const u8 *text, u32 len
 	if (xk_internal_missing())
 		return "this kernel lacks what detours need";
 	if (!site->window)
-		return "the analysis knows no window here";
+		return "the table has no window for this site";
 	start = site->offset - site->window_lead;
 	why = xk_window_measure(&window, text + start, room(site, len) - start,
 				site->place.function + start, site->window_lead, xk_insn_decode);

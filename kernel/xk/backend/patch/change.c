@@ -234,9 +234,9 @@ static int arm_site(struct xk_live_site *site, struct xk_error *error)
 	written = write_value(patches, site);
 	xk_patches_free(&patches->change);
 	if (!written) {
-		site->why_not = "it could not be armed as one";
+		site->why_not = "arming failed";
 		return xk_refuse(error, -EBUSY,
-				 "%s+0x%x: others changed or probe these instructions",
+				 "%s+0x%x: something else changed or probes these instructions",
 				 site->place.symbol, site->offset);
 	}
 	site->phase = XK_PHASE_ARMED;

@@ -43,7 +43,7 @@ static const char *check_instruction(const struct xk_live_site *site,
 	if (why)
 		return why;
 	if (patched->window.len != what->insn_len)
-		return "the analysis saw an instruction of another length";
+		return "the length of the instruction differs from the analysed one";
 	if (xk_may_fault(patched->window.address))
 		return "an access to memory that may fault";
 	memcpy(patched->original, patched->window.bytes, patched->window.len);
@@ -112,7 +112,7 @@ static const char *patch_prepare(struct xk_live_site *site, const u8 *text, u32 
 	if (xk_internal_missing())
 		return "this kernel lacks what patches need";
 	if (!site->nr_patches)
-		return "the analysis knows no instruction that could hold the value";
+		return "the table names no instruction that can hold the value";
 	patch = kzalloc(sizeof(*patch), GFP_KERNEL);
 	if (!patch)
 		return "no memory";
@@ -129,7 +129,10 @@ static void patch_extent(const struct xk_live_site *site, unsigned long *start,
 	if (!xk_patch_of(site))
 		return;
 	*start = site->address - site->reach;
-	/* The site holds nothing at the instruction itself. */
+	/*
+	 * With XK_BEFORE the instructions that hold the value end before the instruction at the
+	 * site.
+	 */
 	if (site->when == XK_BEFORE)
 		*end = site->address;
 }
@@ -162,7 +165,7 @@ static int patch_accepts(const struct xk_tune *tune, s64 value, struct xk_error 
 
 			if (!xk_patch_has_room(what, xk_iv_apply(&site->ivs[what->iv], value)))
 				return xk_refuse(error, -EOVERFLOW,
-						 "%s: %s+0x%x has %u byte(s) for the value, too few for %lld: take another backend",
+						 "%s: %s+0x%x has %u byte(s) for the value, too few for %lld: use another backend",
 						 tune->name, site->place.symbol, what->offset,
 						 what->size, value);
 		}

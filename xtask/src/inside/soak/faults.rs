@@ -173,5 +173,5 @@ pub(super) fn starve(soak: &Soak<'_>) -> Result<()> {
 /// As long as a foreign probe stands on a jump of ours, the jump stays when its tune has gone
 /// (`backend/detour/retire.c`).
 fn lingers(error: &anyhow::Error) -> bool {
-    format!("{error:#}").ends_with("a jump of an earlier tune has not gone yet; try again")
+    format!("{error:#}").ends_with("a jump of an earlier tune is still there; try again")
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Adapts: the plugs of a thread start small, and double whenever one was full
- * when it was flushed, up to a limit; one that was not halves them.
+ * An adaptive plug size. The plugs of a thread start small. The size doubles, up to a limit,
+ * whenever a plug was full when it was flushed; otherwise it is halved.
  */
 #include "xk.bpf.h"
 

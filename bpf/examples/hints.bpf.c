@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * An application says which of its threads read at random: it writes their
- * numbers, and the value that they should have, into a map.
+ * An application declares which of its threads read at random: it writes their thread IDs, and the
+ * value for each, into a map.
  *
- *	xk load hints.bpf.c
- *	# in the application: bpf_obj_get("/sys/fs/bpf/xk/hints/hint_map")
+ *  *	xk load hints.bpf.c
+ *  *	# in the application: bpf_obj_get("/sys/fs/bpf/xk/hints/hint_map")
  *
- * A plug of a thread that reads at random gains nothing from waiting for more.
+ * A thread that reads at random gains nothing from a plug that waits for more requests.
  */
 #include "xk.bpf.h"
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Slow start on long paths: HyStart leaves it when the round trip grows by a
- * share of its minimum, minimum >> V. A small V for flows with a long round trip,
- * the default for the others (the paper's Figure 7).
+ * Slow start on long paths. HyStart ends slow start when the round-trip time grows by a fraction of
+ * its minimum, minimum >> V. Flows with a long round-trip time use a small V, others the default
+ * (the paper's Figure 7).
  */
 #include "xk.bpf.h"
 
-/* Microseconds from which on a path is long. */
+/* Minimum round-trip time of a long path, in microseconds. */
 #define LONG 80000
 
 XK_TUNE(hystart, "net/ipv4/tcp_cubic.c:L439:3:0")

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A thread of which many requests in a row could not be merged reads or writes at
- * random. Its plugs are flushed sooner.
+ * If many consecutive requests of a thread cannot be merged, the thread reads or writes at random.
+ * Its plugs are flushed sooner.
  */
 #include "xk.bpf.h"
 
-/* Failures in a row after which a thread counts as random. */
+/* Consecutive failures after which a thread counts as random. */
 #define THRESHOLD 16
-/* Its plugs then. */
+/* The plug size of such a thread. */
 #define SMALL 10
 
 struct {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The batch of one shrinker: zswap writes back less at a time, all others keep
- * theirs. Shrinkers have names in kernels with CONFIG_SHRINKER_DEBUG only (the
- * paper's Figure 26 reads them); what tells them apart everywhere is their
- * function. The constant has one site, so that the policy is asked for each.
+ * Changes the batch of one shrinker: zswap writes back less at a time, and all others keep the
+ * default. Shrinkers have names only in kernels with CONFIG_SHRINKER_DEBUG (the paper's Figure 26
+ * reads them), so this policy identifies them by their function. The constant has one site, so the
+ * policy runs for each shrinker.
  */
 #include "xk.bpf.h"
 

@@ -3,7 +3,7 @@
 //! dead where they are applied (see `place`).
 
 use xk_harness::{empty_table, site};
-use xk_runtime::AddressOf;
+use xk_runtime::{AddressError, AddressOf};
 use xk_table::{
     hex, CriticalSpan, DataSite, Fit, Function, Indirection, Mode, Op, OpCode, Program, Proof, ScopeTable, Values,
 };
@@ -135,11 +135,11 @@ pub fn running(symbol: &str, code: &[u8]) -> Function {
 pub struct At(pub u64);
 
 impl AddressOf for At {
-    fn address(&self, _: &Function) -> Result<Option<u64>, String> {
+    fn address(&self, _: &Function) -> Result<Option<u64>, AddressError> {
         Ok(Some(self.0))
     }
 
-    fn data_address(&self, data: &DataSite) -> Result<Option<u64>, String> {
-        Err(format!("{}: only code is measured", data.symbol))
+    fn data_address(&self, data: &DataSite) -> Result<Option<u64>, AddressError> {
+        Err(AddressError::NoObjects { symbol: data.symbol.clone() })
     }
 }

@@ -76,8 +76,8 @@ static struct xk_live_tunable *next_due(u64 now)
 			continue;
 		if (try_module_get(tunable->module)) {
 			if (tunable->owner)
-				pr_info("xk: %s: %s: its lease has expired\n", tunable->module->name,
-					tunable->is->head.name);
+				pr_info("xk: %s: %s: its lease has expired\n",
+					tunable->module->name, tunable->is->head.name);
 			return tunable;
 		}
 		/* The module is being removed, and its value with it. */

@@ -91,8 +91,9 @@ static int check_transition(const struct xk_transition *request, struct xk_error
 	if (request->mode > XK_MODE_GLOBAL)
 		return xk_refuse(error, -EINVAL, "unknown mode %u", request->mode);
 	if (request->timeout_ms > XK_MAX_TIMEOUT_MS)
-		return xk_refuse(error, -EINVAL, "a timeout of %u ms exceeds the maximum of %u ms", request->timeout_ms,
-				 XK_MAX_TIMEOUT_MS);
+		return xk_refuse(error, -EINVAL,
+				 "a timeout of %u ms exceeds the maximum of %u ms",
+				 request->timeout_ms, XK_MAX_TIMEOUT_MS);
 	if (!request->nr_changes || request->nr_changes > XK_MAX_CHANGES)
 		return xk_refuse(error, -EINVAL, "%u changes; 1 to %u are possible",
 				 request->nr_changes, XK_MAX_CHANGES);

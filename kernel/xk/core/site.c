@@ -22,7 +22,8 @@ static int check_ivs(const struct xk_site *from, unsigned int index, struct xk_e
 
 	for (i = 0; i < from->nr_ivs; i++)
 		if (!xk_iv_ok(&from->ivs[i]))
-			return xk_refuse(error, -EINVAL, "site %u: value %u: invalid form %u, by %lld",
+			return xk_refuse(error, -EINVAL,
+					 "site %u: value %u: invalid form %u, by %lld",
 					 index, i, from->ivs[i].form, from->ivs[i].by);
 	return 0;
 }
@@ -31,13 +32,16 @@ static int check_data(const struct xk_site *from, unsigned int index, struct xk_
 {
 	if (from->flags != XK_SITE_DATA || from->nr_ops || from->nr_ivs != 1 ||
 	    from->nr_patches || from->text_len || from->when)
-		return xk_refuse(error, -EINVAL, "site %u: a site in data has exactly one value, no operations and no text",
+		return xk_refuse(error, -EINVAL,
+				 "site %u: a site in data has exactly one value, no operations and no text",
 				 index);
 	if (!is_power_of_2(from->insn_len) || from->insn_len > sizeof(u64))
-		return xk_refuse(error, -EINVAL, "site %u: invalid width of a value: %u bytes", index,
+		return xk_refuse(error, -EINVAL,
+				 "site %u: invalid width of a value: %u bytes", index,
 				 from->insn_len);
 	if (from->address + from->offset < from->address)
-		return xk_refuse(error, -EINVAL, "site %u: invalid address %#llx", index, from->address);
+		return xk_refuse(error, -EINVAL,
+				 "site %u: invalid address %#llx", index, from->address);
 	return check_ivs(from, index, error);
 }
 
@@ -98,14 +102,17 @@ static int check_code(const struct xk_site *from, unsigned int index, struct xk_
 				 "site %u: %u bytes at 0x%x are not an instruction of %s", index,
 				 from->insn_len, from->offset, from->symbol);
 	if (from->start > from->offset)
-		return xk_refuse(error, -EINVAL, "site %u: its proof starts at 0x%x, after its probe", index,
+		return xk_refuse(error, -EINVAL,
+				 "site %u: its proof starts at 0x%x, after its probe", index,
 				 from->start);
 	if (from->address + from->text_len < from->address)
-		return xk_refuse(error, -EINVAL, "site %u: invalid address %#llx", index, from->address);
+		return xk_refuse(error, -EINVAL,
+				 "site %u: invalid address %#llx", index, from->address);
 	if (from->window && (from->window < XK_JUMP_LEN || from->window > XK_MAX_WINDOW ||
 			     from->window < from->window_lead + from->insn_len ||
 			     from->window_lead > from->offset))
-		return xk_refuse(error, -EINVAL, "site %u: invalid window: %u bytes, %u of them before the site",
+		return xk_refuse(error, -EINVAL,
+				 "site %u: invalid window: %u bytes, %u of them before the site",
 				 index, from->window, from->window_lead);
 	if (xk_ops_check(from->ops, from->nr_ops, &limits, &why))
 		return xk_refuse(error, -EINVAL, "site %u, operation %d: %s (%lld)",

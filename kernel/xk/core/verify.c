@@ -76,7 +76,8 @@ static int verify_symbol(const struct xk_place *place, u32 probed, bool located,
 		ret = xk_refuse(error, -ENOENT, "%s: address %#lx is %s+%#lx",
 				place->symbol, place->function, at.name, at.offset);
 	else if (place->analysed->len > at.size)
-		ret = xk_refuse(error, -EINVAL, "%s: the table has %u bytes of code, the running function %lu",
+		ret = xk_refuse(error, -EINVAL,
+				"%s: the table has %u bytes of code, the running function %lu",
 				place->symbol, place->analysed->len, at.size);
 	kfree(text);
 	return ret;

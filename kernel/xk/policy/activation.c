@@ -112,7 +112,8 @@ int xk_activation_create(struct xk_live_policy *policy, const struct xk_tune *tu
 
 	if (!request->nr_scopes != !request->nr_sites || request->nr_scopes > tune->nr_scopes ||
 	    request->nr_sites > tune->nr_sites)
-		return xk_refuse(error, -EINVAL, "decide once: invalid number of scopes (%u) or sites (%u)",
+		return xk_refuse(error, -EINVAL,
+				 "decide once: invalid number of scopes (%u) or sites (%u)",
 				 request->nr_scopes, request->nr_sites);
 	if (!request->nr_scopes)
 		return 0;

@@ -219,7 +219,8 @@ static int copy_lists(struct xk_policy_lists *lists, const struct xk_policy *req
 		return xk_refuse(error, -EINVAL, "%u links; up to %u are possible",
 				 request->nr_links, XK_MAX_LINKS);
 	if (request->nr_scopes > XK_MAX_SCOPES || request->nr_sites > XK_MAX_SITES)
-		return xk_refuse(error, -EINVAL, "decide once: invalid number of scopes (%u) or sites (%u)",
+		return xk_refuse(error, -EINVAL,
+				 "decide once: invalid number of scopes (%u) or sites (%u)",
 				 request->nr_scopes, request->nr_sites);
 	ret = copy_list(&lists->links, request->links, request->nr_links, sizeof(*lists->links));
 	if (!ret)

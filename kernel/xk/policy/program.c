@@ -200,7 +200,8 @@ static int check_program(const struct bpf_prog *program, struct xk_error *error)
 		return xk_refuse(error, -EINVAL,
 				 "it calls bpf_override_return(), which changes registers");
 	if (program->sleepable)
-		return xk_refuse(error, -EINVAL, "it is sleepable, but sites run with preemption disabled");
+		return xk_refuse(error, -EINVAL,
+				 "it is sleepable, but sites run with preemption disabled");
 	if (program->expected_attach_type)
 		return xk_refuse(error, -EINVAL,
 				 "it is for kprobe.multi or uprobe.multi (attach type %d); use SEC(\"kprobe\")",

@@ -145,7 +145,8 @@ static int add_change(struct xk_live_transition *transition, struct file *caller
 		return PTR_ERR(tune);
 	if (change->flags & ~(XK_CHANGE_UNLOAD | XK_CHANGE_POLICY) ||
 	    (unload && (change->value || policy)))
-		return xk_refuse(error, -EINVAL, "%s: unknown flags %#x, or a value given for an unload",
+		return xk_refuse(error, -EINVAL,
+				 "%s: unknown flags %#x, or a value given for an unload",
 				 tune->name, change->flags);
 	if (transition->mode < tune->least_mode)
 		return xk_refuse(error, -EKEYREJECTED,

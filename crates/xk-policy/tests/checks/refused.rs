@@ -64,7 +64,7 @@ pub fn what_is_no_policy_is_refused() {
     contains(&message(&Policy { program, links: own_device, ..none() }), &["is no BPF link"]);
     contains(&message(&Policy { program, scopes: vec![99], sites: vec![0], ..none() }), &["no scope 99"]);
     contains(&message(&Policy { program, scopes: vec![0], sites: vec![99], ..none() }), &["no site 99"]);
-    contains(&message(&Policy { program, sites: vec![0], ..none() }), &["0 scopes and 1 sites"]);
+    contains(&message(&Policy { program, sites: vec![0], ..none() }), &["invalid number of scopes (0) or sites (1)"]);
     assert!(device.give_policy(tune.id() + 1, &Policy { program, ..none() }).is_err());
     assert!(device.policy_status(tune.id()).unwrap().is_none());
     assert!(tune.go(Destination::Policy(DEFAULT), Mode::Now, LONG).is_err());

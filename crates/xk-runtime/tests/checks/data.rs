@@ -105,7 +105,7 @@ pub fn an_object_waits_for_its_module() {
     let status = tune.status().unwrap();
     assert_eq!((status.broken, status.sites[1].probe), (true, Probe::Broken));
     let reason = status.sites[1].reason.as_deref().unwrap();
-    assert!(reason.contains("holds 33, and 32 by default"), "{reason}");
+    assert!(reason.contains("holds 33 instead of the default 32"), "{reason}");
     tune.unload().unwrap();
     assert_eq!(target("limits"), "32 33 32 32");
 }
@@ -144,7 +144,7 @@ pub fn constant_data_of_a_module_are_set_and_put_back() {
     // One that is refused keeps no mapping.
     let other = DataSite { fit: Fit::linear(1, 1, 4), ..object("xk_target_fixed", 0, 4) };
     let sentence = message(load(&data_table("OTHER", vec![other]), 100));
-    assert!(sentence.contains("xk_target_fixed+0x0: holds 32, and 33 by default"), "{sentence}");
+    assert!(sentence.contains("xk_target_fixed+0x0: holds 32 instead of the default 33"), "{sentence}");
     assert_eq!((target("fixed").as_str(), windows()), ("32", 0));
 }
 
@@ -175,7 +175,7 @@ pub fn an_object_that_is_none_is_refused() {
     let sentence = refused(DataSite { offset: 1 << 20, ..word() });
     assert!(sentence.contains("no such object of xk_target"), "{sentence}");
     let sentence = refused(DataSite { fit: Fit::linear(1, 1, 4), ..word() });
-    assert!(sentence.contains("holds 32, and 33 by default"), "{sentence}");
+    assert!(sentence.contains("holds 32 instead of the default 33"), "{sentence}");
     let twice = message(load(&data_table("TWICE", vec![word(), word()]), 100));
     assert!(twice.contains("two sites at the same place"), "{twice}");
     let first = load(&data_table("FIRST", vec![word()]), 32).unwrap();
@@ -245,7 +245,7 @@ pub fn an_object_of_the_kernel_is_set_and_put_back() {
     assert_eq!(probes(&tune), [Probe::Drifted]);
     tune.unload().unwrap();
     assert_eq!(swappiness(), "10");
-    assert!(message(in_vmlinux("vm_swappiness", 0, 4)).contains("holds 10, and 60 by default"));
+    assert!(message(in_vmlinux("vm_swappiness", 0, 4)).contains("holds 10 instead of the default 60"));
     write(SWAPPINESS, "60");
     in_vmlinux("vm_swappiness", 0, 4).unwrap().unload().unwrap();
     assert_eq!(swappiness(), "60");

@@ -106,7 +106,7 @@ pub fn a_probe_that_is_being_registered_is_waited_for() {
     let other = std::thread::Builder::new().name("xk_stalled".into()).spawn(registers).unwrap();
     wait_for("it is held", || Atomic.counts().unwrap().stalled == 1);
     let refused = message(detour("VALUE", vec![value_site()], &[5], 128));
-    assert!(refused.contains("registers probes"), "{refused}");
+    assert!(refused.contains("keeps registering kprobes"), "{refused}");
     assert_eq!(running("text"), before);
     Atomic.tell("stall 0").unwrap();
     other.join().unwrap();

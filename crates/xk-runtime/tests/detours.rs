@@ -25,8 +25,6 @@ use xk_testing::guest::atomic::{fresh_atomic, ATOMIC_KO};
 use xk_testing::guest::{boot, insmod, modules, passed, run, wait_for, XK_KO};
 
 xk_testing::guest_tests! {
-    a_value_changes_and_returns,
-    the_original_bytes_come_back,
     every_kind_of_update_works,
     an_update_can_follow_or_replace_an_instruction,
     a_fault_leaves_the_default,
@@ -48,9 +46,6 @@ xk_testing::guest_tests! {
     what_is_not_safe_is_refused,
     what_is_not_safe_may_be_a_probe,
     windows_do_not_overlap,
-    a_removed_module_leaves_no_stub,
-    removing_xk_returns_the_default,
-    the_death_of_the_owner_returns_the_default,
 }
 
 /// What the tests in the guest printed, in one boot.

@@ -33,7 +33,6 @@ const LONG: Duration = Duration::from_secs(60);
 
 xk_testing::guest_tests! {
     a_value_changes_and_returns,
-    the_original_bytes_come_back,
     every_kind_of_number_is_changed,
     numbers_of_one_site_change_together,
     what_has_no_room_is_refused,
@@ -50,10 +49,6 @@ xk_testing::guest_tests! {
     what_cannot_be_a_patch_may_be_a_detour,
     a_window_before_a_number_is_a_probe,
     a_patch_or_one_other_is_taken,
-    a_module_comes_with_the_value,
-    removing_xk_returns_the_default,
-    the_death_of_the_owner_returns_the_default,
-    the_end_of_a_lease_returns_the_default,
     somebody_elses_change_is_not_overwritten,
     what_could_not_be_written_into_a_module_is_not_there,
     a_thread_inside_blocks,

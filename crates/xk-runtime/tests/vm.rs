@@ -12,7 +12,7 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -24,7 +24,6 @@ use xk_table::{Fit, Op, OpCode, ScopeTable, When};
 use xk_testing::guest::{boot, faulty, insmod, modules, passed, run, wait_for, XK_KO};
 
 xk_testing::guest_tests! {
-    a_value_changes_and_returns,
     two_sites_change_together,
     flags_of_a_comparison_are_recomputed,
     memory_operand_is_compared,
@@ -34,15 +33,9 @@ xk_testing::guest_tests! {
     an_update_can_follow_an_instruction,
     an_update_can_replace_an_instruction,
     a_site_can_be_a_jump,
-    sigkill_of_the_owner_returns_the_default,
-    a_detached_tune_survives_its_owner,
-    an_owned_tune_is_nobody_elses,
-    the_same_constant_twice_is_busy,
-    the_same_instruction_twice_is_busy,
     overlapping_expressions_are_busy,
     beside_what_may_be_no_probe_is_busy,
     two_tunes_share_a_function,
-    an_altered_byte_is_refused,
     a_foreign_probe_is_refused,
     another_name_of_a_function_is_accepted,
     a_wrong_place_is_refused,
@@ -59,7 +52,6 @@ xk_testing::guest_tests! {
     out_of_range_is_refused,
     kprobes_disabled_arms_nothing,
     kprobes_disabled_later_is_visible,
-    removing_the_module_returns_defaults,
     opening_the_device_explains_itself,
     a_global_variable_is_read,
     a_global_variable_is_compared,
@@ -72,18 +64,14 @@ xk_testing::guest_tests! {
     between_two_compiled_values_nothing_is_set,
     compiled_values_stand_beside_proved_ones,
     many_sites_change_together,
-    a_site_waits_for_its_module,
-    a_reloaded_module_is_armed_again,
     a_module_with_other_code_is_left_alone,
     a_module_with_other_code_in_a_scope_is_left_alone,
     a_function_is_found_by_its_bytes,
     a_module_without_the_function_is_left_alone,
     the_same_instruction_twice_is_left_alone,
-    xk_can_be_removed_while_a_site_waits,
-    an_object_is_set_and_put_back,
     an_object_holds_the_transformed_value,
     what_somebody_else_wrote_stays,
-    an_object_waits_for_its_module,
+    an_object_with_another_default_is_left_alone,
     an_object_that_is_none_is_refused,
     constant_data_of_a_module_are_set_and_put_back,
     constant_data_wait_for_their_module,
@@ -96,12 +84,12 @@ xk_testing::guest_tests! {
     a_module_that_comes_without_memory_is_left_alone,
 }
 
-/// Not a test: a process that holds a tune until it is killed.
+/// Not a test: a process that opens the device.
 #[test]
-#[ignore = "started by other tests"]
-fn hold() {
-    if std::env::var_os("XK_TEST_HOLD").is_some() {
-        hold_tune();
+#[ignore = "started by another test"]
+fn open() {
+    if std::env::var_os("XK_TEST_OPEN").is_some() {
+        Device::open().unwrap();
     }
 }
 
@@ -139,25 +127,6 @@ fn load_at(table: &ScopeTable, value: i64, addresses: &dyn AddressOf) -> Result<
     Ok(tune)
 }
 
-fn hold_tune() {
-    let device = Device::open().unwrap();
-    let tune = device.load(&value_table(), &Loaded).unwrap();
-    tune.set(99).unwrap();
-    std::thread::sleep(Duration::from_secs(600));
-}
-
-/// A process that has set VALUE to 99.
-fn holder() -> std::process::Child {
-    let child = Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "hold", "--nocapture"])
-        .env("XK_TEST_HOLD", "1")
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
-    wait_for("the holder's value", || target("value") == "99");
-    child
-}
-
 fn append(path: &str, text: &str) {
     fs::OpenOptions::new().append(true).open(path).unwrap().write_all(text.as_bytes()).unwrap();
 }
@@ -180,11 +149,11 @@ fn altered(symbol: &str, at: u64, byte: u8) -> PathBuf {
 mod checks {
     mod addresses;
     mod data;
+    mod disabled;
     mod effects;
     mod malformed;
     mod memory;
     mod modules;
-    mod owners;
     mod refusals;
 
     pub use addresses::{
@@ -194,16 +163,18 @@ mod checks {
         every_form_of_a_value_is_computed, many_sites_change_together, per_cpu_data_are_those_of_this_cpu,
     };
     pub use data::{
-        an_object_holds_the_transformed_value, an_object_is_set_and_put_back,
-        an_object_of_the_kernel_is_set_and_put_back, an_object_that_is_none_is_refused, an_object_waits_for_its_module,
+        an_object_holds_the_transformed_value, an_object_of_the_kernel_is_set_and_put_back,
+        an_object_that_is_none_is_refused, an_object_with_another_default_is_left_alone,
         constant_data_of_a_module_are_set_and_put_back, constant_data_wait_for_their_module,
         the_rest_is_in_force_while_a_site_waits, what_somebody_else_wrote_stays,
     };
+    pub use disabled::{
+        kprobes_disabled_arms_nothing, kprobes_disabled_later_is_visible, opening_the_device_explains_itself,
+    };
     pub use effects::{
         a_fault_leaves_the_default_and_is_counted, a_select_is_recomputed, a_site_can_be_a_jump,
-        a_store_changes_memory, a_value_changes_and_returns, an_update_can_follow_an_instruction,
-        an_update_can_replace_an_instruction, flags_of_a_comparison_are_recomputed, memory_operand_is_compared,
-        two_sites_change_together,
+        a_store_changes_memory, an_update_can_follow_an_instruction, an_update_can_replace_an_instruction,
+        flags_of_a_comparison_are_recomputed, memory_operand_is_compared, two_sites_change_together,
     };
     pub use malformed::{
         malformed_ranges_are_refused, malformed_scopes_are_refused, malformed_transitions_are_refused,
@@ -217,19 +188,12 @@ mod checks {
     pub use modules::{
         a_function_is_found_by_its_bytes, a_module_with_other_code_in_a_scope_is_left_alone,
         a_module_with_other_code_is_left_alone, a_module_without_the_function_is_left_alone,
-        a_reloaded_module_is_armed_again, a_site_waits_for_its_module, the_same_instruction_twice_is_left_alone,
-        xk_can_be_removed_while_a_site_waits,
-    };
-    pub use owners::{
-        a_detached_tune_survives_its_owner, an_owned_tune_is_nobody_elses, kprobes_disabled_arms_nothing,
-        kprobes_disabled_later_is_visible, opening_the_device_explains_itself, removing_the_module_returns_defaults,
-        sigkill_of_the_owner_returns_the_default,
+        the_same_instruction_twice_is_left_alone,
     };
     pub use refusals::{
         a_foreign_probe_is_refused, a_malformed_program_is_refused, a_wrong_place_is_refused, all_sites_or_none,
-        an_altered_byte_is_refused, another_interface_version_is_refused, another_name_of_a_function_is_accepted,
+        another_interface_version_is_refused, another_name_of_a_function_is_accepted,
         beside_what_may_be_no_probe_is_busy, garbage_is_refused, out_of_range_is_refused,
-        overlapping_expressions_are_busy, the_same_constant_twice_is_busy, the_same_instruction_twice_is_busy,
-        two_tunes_share_a_function,
+        overlapping_expressions_are_busy, two_tunes_share_a_function,
     };
 }

@@ -26,26 +26,6 @@ fn probes(tune: &Tune) -> Vec<Probe> {
     tune.status().unwrap().sites.iter().map(|site| site.probe).collect()
 }
 
-pub fn an_object_is_set_and_put_back() {
-    assert_eq!(target("limits"), "32 32 32 32");
-    let tune = load(&limits(), 100).unwrap();
-    assert_eq!(target("limits"), "100 100 100 100");
-    tune.set(7).unwrap();
-    assert_eq!(target("limits"), "7 7 7 7");
-    let status = tune.status().unwrap();
-    assert!(!status.broken);
-    assert_eq!(probes(&tune), [Probe::Data; 4]);
-    tune.unload().unwrap();
-    assert_eq!(target("limits"), "32 32 32 32");
-    // The owner's end does the same.
-    drop(load(&limits(), 100).unwrap());
-    assert_eq!(target("limits"), "32 32 32 32");
-    load(&limits(), 100).unwrap().detach().unwrap();
-    assert_eq!(target("limits"), "100 100 100 100");
-    assert!(run("rmmod", &["xk"]));
-    assert_eq!(target("limits"), "32 32 32 32");
-}
-
 pub fn an_object_holds_the_transformed_value() {
     let site = DataSite { fit: Fit::linear(2, -32, 4), ..word() };
     let mut both = data_table("FITTED", vec![site]);
@@ -85,19 +65,9 @@ pub fn what_somebody_else_wrote_stays() {
     load(&limits(), 100).unwrap();
 }
 
-pub fn an_object_waits_for_its_module() {
+pub fn an_object_with_another_default_is_left_alone() {
+    let tune = load(&limits(), 101).unwrap();
     assert!(run("rmmod", &[MODULE]));
-    let tune = load(&limits(), 100).unwrap();
-    assert_eq!(probes(&tune), [Probe::Waiting; 4]);
-    for value in ["100", "101"] {
-        insmod(TARGET_KO);
-        assert_eq!(target("init"), format!("32 {value}"), "written before the module is initialised");
-        assert_eq!(target("limits"), [value; 4].join(" "));
-        assert!(run("rmmod", &[MODULE]));
-        assert_eq!(probes(&tune), [Probe::Waiting; 4]);
-        tune.set(101).unwrap();
-    }
-    // A module with another default.
     let word = word();
     let path = altered("xk_target_limits", word.offset.into(), 33);
     assert!(run("insmod", &[path.to_str().unwrap()]));

@@ -18,27 +18,6 @@ pub use windows::{
     windows_do_not_overlap, windows_lie_where_there_is_room, windows_may_lie_side_by_side,
 };
 
-pub fn a_value_changes_and_returns() {
-    let tune = value(128);
-    assert_eq!(target("value"), "128");
-    tune.set(7).unwrap();
-    assert_eq!(target("value"), "7");
-    let site = only_site(&tune);
-    assert_eq!((site.probe, site.counted, site.missed, site.note), (Probe::Detour, false, 0, None));
-    assert!(!tune.status().unwrap().broken);
-    tune.unload().unwrap();
-    assert_eq!(target("value"), "32");
-}
-
-pub fn the_original_bytes_come_back() {
-    let before = running("text");
-    let tune = value(128);
-    let armed = running("text");
-    assert_eq!((armed[5], &armed[..5], &armed[10..]), (0xe9, &before[..5], &before[10..]));
-    tune.unload().unwrap();
-    assert_eq!(running("text"), before);
-}
-
 /// `name` prints `default`; with `value`, `tuned`; and then `default` again.
 fn changes(name: &str, site: SiteSpec, window: u8, value: i64, default: &str, tuned: &str) {
     assert_eq!(target(name), default);
@@ -189,41 +168,6 @@ pub fn sites_of_one_tune_change_together() {
     assert_eq!((target("value"), target("twice")), ("9".into(), "41".into()));
     tune.unload().unwrap();
     assert_eq!((target("value"), target("twice")), ("32".into(), "64".into()));
-}
-
-pub fn a_removed_module_leaves_no_stub() {
-    let tune = value(128);
-    assert!(run("rmmod", &[MODULE]));
-    assert_eq!(only_site(&tune).probe, Probe::Waiting);
-    insmod(TARGET_KO);
-    assert_eq!(only_site(&tune).probe, Probe::Detour);
-    assert_eq!((target("value"), target("init")), ("128".into(), "128 32".into()));
-    tune.set(9).unwrap();
-    assert_eq!(target("value"), "9");
-    tune.unload().unwrap();
-    assert_eq!(target("value"), "32");
-}
-
-pub fn removing_xk_returns_the_default() {
-    let before = running("text");
-    value(128).detach().unwrap();
-    assert_eq!(target("value"), "128");
-    assert!(run("rmmod", &["xk"]));
-    assert_eq!((target("value"), running("text")), ("32".into(), before));
-    insmod(XK_KO);
-    // And all stubs are there again.
-    for _ in 0..3 {
-        assert_eq!(only_site(&value(5)).probe, Probe::Detour);
-    }
-}
-
-pub fn the_death_of_the_owner_returns_the_default() {
-    let before = running("text");
-    let tune = value(128);
-    assert_eq!(target("value"), "128");
-    drop(tune);
-    wait_for("the default", || target("value") == "32");
-    wait_for("the original bytes", || running("text") == before);
 }
 
 pub fn an_update_has_no_access_to_user_memory_where_its_code_has() {

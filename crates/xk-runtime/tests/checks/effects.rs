@@ -2,23 +2,6 @@
 
 use crate::*;
 
-pub fn a_value_changes_and_returns() {
-    assert_eq!(target("value"), "32");
-    let tune = load(&value_table(), 128).unwrap();
-    assert_eq!(target("value"), "128");
-    tune.set(7).unwrap();
-    assert_eq!(target("value"), "7");
-    let status = tune.status().unwrap();
-    assert_eq!((status.value, status.default, status.broken), (7, 32, false));
-    assert_eq!(status.sites[0].hits, 2);
-    assert_eq!(status.sites[0].applied, 2);
-    tune.unload().unwrap();
-    assert_eq!(target("value"), "32");
-    assert!(Device::open().unwrap().tunes().unwrap().is_empty());
-    // Only possible if the original bytes are back.
-    load(&value_table(), 5).unwrap().unload().unwrap();
-}
-
 fn twice_table() -> ScopeTable {
     let sites = vec![
         SiteSpec::new("xk_target_twice", 5, 5, set_register(RAX)),

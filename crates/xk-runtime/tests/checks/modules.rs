@@ -2,53 +2,14 @@
 
 use crate::support::{function, set_register, table, SiteSpec, MODULE, RAX, RDI};
 use crate::{
-    altered, compare, insmod, load, load_at, only_site, run, target, target_module, value_table, wait_for, Device,
-    Duration, Error, TARGET_KO, XK_KO,
+    altered, compare, insmod, load, load_at, only_site, run, target, target_module, value_table, Device, Duration,
+    Error, TARGET_KO,
 };
 use xk_runtime::{Destination, Mode, Probe};
 use xk_table::{Scope, ScopeTable};
 
 fn rmmod_target() {
     assert!(run("rmmod", &[MODULE]));
-}
-
-pub fn a_site_waits_for_its_module() {
-    rmmod_target();
-    let tune = load(&value_table(), 64).unwrap();
-    let status = tune.status().unwrap();
-    assert_eq!((status.broken, status.sites[0].probe, status.sites[0].address), (false, Probe::Waiting, 0));
-    insmod(TARGET_KO);
-    assert!(target("init").starts_with("64 "), "armed before the module is initialised: {}", target("init"));
-    assert_eq!(target("value"), "64");
-    let site = only_site(&tune);
-    assert!(matches!(site.probe, Probe::Int3 | Probe::Jump), "{site:?}");
-    assert_ne!(site.address, 0);
-    tune.set(65).unwrap();
-    assert_eq!(target("value"), "65");
-    tune.unload().unwrap();
-    assert_eq!(target("value"), "32");
-    // Nothing waits any longer.
-    rmmod_target();
-    insmod(TARGET_KO);
-    assert!(target("init").starts_with("32 "));
-}
-
-pub fn a_reloaded_module_is_armed_again() {
-    let tune = load(&value_table(), 64).unwrap();
-    wait_for("optimisation", || only_site(&tune).probe == Probe::Jump);
-    for value in [65, 66, 67] {
-        rmmod_target();
-        let status = tune.status().unwrap();
-        assert_eq!((status.broken, status.sites[0].probe), (false, Probe::Waiting));
-        tune.set(value).unwrap();
-        insmod(TARGET_KO);
-        assert_eq!(target("value"), value.to_string());
-        assert!(target("init").starts_with(&value.to_string()));
-    }
-    tune.unload().unwrap();
-    assert_eq!(target("value"), "32");
-    // The original bytes are back.
-    load(&value_table(), 5).unwrap().unload().unwrap();
 }
 
 fn two_functions() -> ScopeTable {
@@ -160,15 +121,6 @@ pub fn the_same_instruction_twice_is_left_alone() {
     let reason = only_site(&second).reason.unwrap();
     assert!(reason.contains("held by") && reason.contains("VALUE"), "{reason}");
     assert!(matches!(only_site(&first).probe, Probe::Int3 | Probe::Jump));
-}
-
-pub fn xk_can_be_removed_while_a_site_waits() {
-    rmmod_target();
-    load(&value_table(), 64).unwrap().detach().unwrap();
-    assert!(run("rmmod", &["xk"]));
-    insmod(TARGET_KO);
-    assert_eq!(target("value"), "32");
-    insmod(XK_KO);
 }
 
 /// Who is inside a function that is not the one that was analysed is not known.

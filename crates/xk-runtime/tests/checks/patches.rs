@@ -27,16 +27,6 @@ pub fn a_value_changes_and_returns() {
     assert_eq!(target("value"), "32");
 }
 
-pub fn the_original_bytes_come_back() {
-    let before = running("text");
-    let tune = value(0x7f);
-    let held = running("text");
-    // One number, and nothing else.
-    assert_eq!((&held[1..5], &held[..1], &held[5..]), (&[0x7f, 0, 0, 0][..], &before[..1], &before[5..]));
-    tune.unload().unwrap();
-    assert_eq!(running("text"), before);
-}
-
 /// `name` prints `default`; with `value`, `tuned`; and then `default` again.
 fn changes(name: &str, site: SiteSpec, patches: &[Patch], value: i64, default: &str, tuned: &str) {
     assert_eq!(target(name), default);
@@ -223,51 +213,6 @@ pub fn a_patch_or_one_other_is_taken() {
         message(load_by(Backend::PatchOrDetour, &with(vec![at("xk_target_value", 5), at("xk_target_into", 9)]), 100));
     assert!(refused.contains("xk_target_into+0x9: no detour: a branch leads into these instructions"), "{refused}");
     assert_eq!((target("value"), target("identity")), ("32".into(), "4".into()));
-}
-
-pub fn a_module_comes_with_the_value() {
-    let before = running("text");
-    let tune = value(128);
-    assert!(run("rmmod", &[MODULE]));
-    assert_eq!(only_site(&tune).probe, Probe::Waiting);
-    tune.set(77).unwrap();
-    insmod(TARGET_KO);
-    assert_eq!(only_site(&tune).probe, Probe::Patch);
-    // It never ran with another one.
-    assert_eq!((target("value"), target("init")), ("77".into(), "77 32".into()));
-    tune.set(9).unwrap();
-    assert_eq!(target("value"), "9");
-    tune.unload().unwrap();
-    assert_eq!((target("value"), running("text")), ("32".into(), before));
-}
-
-pub fn removing_xk_returns_the_default() {
-    let before = running("text");
-    value(128).detach().unwrap();
-    assert_eq!(target("value"), "128");
-    assert!(run("rmmod", &["xk"]));
-    assert_eq!((target("value"), running("text")), ("32".into(), before));
-    insmod(XK_KO);
-    for _ in 0..3 {
-        assert_eq!(only_site(&value(5)).probe, Probe::Patch);
-    }
-}
-
-pub fn the_death_of_the_owner_returns_the_default() {
-    let before = running("text");
-    let tune = value(128);
-    assert_eq!(target("value"), "128");
-    drop(tune);
-    wait_for("the default", || target("value") == "32");
-    assert_eq!(running("text"), before);
-}
-
-pub fn the_end_of_a_lease_returns_the_default() {
-    let before = running("text");
-    let id = value(128).detach().unwrap();
-    Device::open().unwrap().lease(id, Some(BRIEF)).unwrap();
-    wait_for("the lease is over", || Device::open().unwrap().tunes().unwrap().is_empty());
-    assert_eq!((target("value"), running("text")), ("32".into(), before));
 }
 
 fn held_table() -> ScopeTable {

@@ -2,25 +2,6 @@
 
 use crate::*;
 
-pub fn the_same_constant_twice_is_busy() {
-    let _tune = load(&value_table(), 41).unwrap();
-    let again = load(&value_table(), 42);
-    assert!(matches!(&again, Err(Error::Busy(text)) if text.contains("VALUE") && text.contains("41")), "{again:?}");
-    assert_eq!(target("value"), "41");
-}
-
-pub fn the_same_instruction_twice_is_busy() {
-    let _tune = load(&value_table(), 41).unwrap();
-    let mut thief = value_table();
-    thief.constant.id = "elsewhere.c:L1:32:0".into();
-    let refused = load(&thief, 42);
-    assert!(
-        matches!(&refused, Err(Error::Busy(text)) if text.contains("xk_target_value+0x5") && text.contains("VALUE")),
-        "{refused:?}"
-    );
-    assert_eq!(target("value"), "41");
-}
-
 /// An update is proved for code that nobody else changes up to its probe; beside
 /// it there is room.
 pub fn overlapping_expressions_are_busy() {
@@ -82,17 +63,6 @@ pub fn two_tunes_share_a_function() {
     // Looking through the jump does not mean looking away from what it hides.
     second.functions[0].bytes.replace_range(12..14, "90");
     assert!(message(load(&second, 700)).contains("xk_target_value+0x6: expected 90, running c2"));
-}
-
-pub fn an_altered_byte_is_refused() {
-    let mut table = value_table();
-    table.functions[0].bytes.replace_range(2..4, "21");
-    let refused = load(&table, 5);
-    assert!(
-        matches!(&refused, Err(Error::Drift(text)) if text == "xk_target_value+0x1: expected 21, running 20"),
-        "{refused:?}"
-    );
-    assert_eq!(target("value"), "32");
 }
 
 pub fn a_foreign_probe_is_refused() {

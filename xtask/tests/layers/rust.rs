@@ -12,10 +12,8 @@ use syn::visit::{self, Visit};
 
 use super::{largest_cycle, repository, LONGEST_FILE, LONGEST_FUNCTION};
 
-/// Files over [`LONGEST_FILE`] lines. This number may only fall.
-const LONG_FILES: usize = 2;
 /// Functions over [`LONGEST_FUNCTION`] lines. This number may only fall.
-const LONG_FUNCTIONS: usize = 21;
+const LONG_FUNCTIONS: usize = 20;
 /// Modules of a crate that can each be reached from the other. A crate that is not listed has no cycle. These numbers
 /// may only fall.
 const CYCLES: [(&str, usize); 10] = [
@@ -273,7 +271,7 @@ fn is_too_long(text: &str) -> bool {
 fn files_in_rust_are_short() {
     let long = all().into_iter().filter(|(_, path)| is_too_long(&fs::read_to_string(path).unwrap()));
     let long: Vec<_> = long.map(|(name, _)| name).collect();
-    assert!(long.len() <= LONG_FILES, "{} files: {long:#?}", long.len());
+    assert!(long.is_empty(), "{} files: {long:#?}", long.len());
 }
 
 #[test]

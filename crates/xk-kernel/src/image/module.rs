@@ -6,8 +6,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use object::elf::{FileHeader64, SHF_ALLOC, SHF_EXECINSTR, SHT_NOBITS, SHT_NOTE, SHT_RELA};
-use object::read::elf::{FileHeader, Rela, SectionHeader, Sym};
+use object::elf::{FileHeader64, Rela64, SHF_ALLOC, SHF_EXECINSTR, SHT_NOBITS, SHT_NOTE, SHT_RELA};
+use object::read::elf::{FileHeader, Rela as _, SectionHeader, Sym};
 use object::Endianness;
 
 use super::fault::{ElfError, ModuleFault};
@@ -171,21 +171,27 @@ fn parse(bytes: &[u8]) -> Result<(Vec<ModuleSection>, Vec<ModuleSymbol>), ElfErr
         let target = section.sh_info(endian) as usize;
         let Some((entries, _)) = section.rela(endian, bytes)? else { continue };
         let Some(target) = sections.get_mut(target).filter(|target| target.allocated) else { continue };
-        for entry in entries {
-            let symbol = entry.r_sym(endian, false) as usize;
-            if symbol >= symbols.len() {
-                return Err(ElfError::RelocationSymbol { section: target.name.clone() });
-            }
-            target.relocations.push(ModuleRelocation {
-                offset: entry.r_offset(endian),
-                kind: entry.r_type(endian, false),
-                symbol,
-                addend: entry.r_addend(endian),
-            });
-        }
+        target.relocations.extend(
+            relocations(entries, endian, symbols.len())
+                .ok_or_else(|| ElfError::RelocationSymbol { section: target.name.clone() })?,
+        );
         target.relocations.sort_by_key(|relocation| relocation.offset);
     }
     Ok((sections, symbols))
+}
+
+/// The relocations of one section; nothing if one refers to a symbol beyond the table.
+fn relocations(entries: &[Rela64<Endianness>], endian: Endianness, symbols: usize) -> Option<Vec<ModuleRelocation>> {
+    let relocation = |entry: &Rela64<Endianness>| {
+        let symbol = usize::try_from(entry.r_sym(endian, false)).ok()?;
+        (symbol < symbols).then(|| ModuleRelocation {
+            offset: entry.r_offset(endian),
+            kind: entry.r_type(endian, false),
+            symbol,
+            addend: entry.r_addend(endian),
+        })
+    };
+    entries.iter().map(relocation).collect()
 }
 
 /// The module's name in a path such as `x/nvme-core.ko.xz`.

@@ -38,11 +38,13 @@ pub fn page(release: &str, rows: &[Row], outcomes: &[Outcome], summary: &Summary
     let number = |name: &str| value[name].to_string();
     let mut text = format!(
         "# The corpus on {release}\n\n\
-         Written by `cargo xtask corpus --report`; do not edit. The list is `xtask/corpus.tsv`: {} constants of\n\
-         the kernel, {} of them deployed, {} usable: {} with a proved range of values ({} of them with all\n\
-         that the type can hold), {} with values that were compiled one by one ({} values).\n\n\
-         Of their {} critical spans {} are proved for every machine state. {} are expected to be reached by jumps\n\
-         and {} by breakpoints. Median {} s, 95th percentile {} s on the machine of the last run.\n\n",
+         `cargo xtask corpus --report` writes this page; do not edit it. The list is `xtask/corpus.tsv`. It has {}\n\
+         constants of the kernel. {} of them are deployed, and {} are usable. Of the usable constants, {} have a proved\n\
+         range of values ({} of them the whole range of the type), and {} have values that were compiled one by one\n\
+         ({} values).\n\n\
+         The constants have {} critical spans, of which {} are proved for every machine state. Kprobes are expected to\n\
+         use a jump at {} spans and a breakpoint at {}. On the machine of the last run, the median time of a constant\n\
+         was {} s, and the 95th percentile {} s.\n\n",
         number("corpus"),
         number("deployed"),
         number("usable"),
@@ -92,7 +94,7 @@ fn reasons(outcomes: &[Outcome]) -> String {
         some.filter_map(|outcome| Some((code(&outcome.name), why(outcome)?))).collect()
     };
     let sections = [
-        ("Not proved for all that the type can hold", of(Status::Usable, &|outcome| outcome.unproved.clone())),
+        ("Not proved for every value of the type", of(Status::Usable, &|outcome| outcome.unproved.clone())),
         ("Refused", of(Status::Refused, &|outcome| Some(reason(outcome)))),
         ("Not deployed", of(Status::NotDeployed, &|outcome| Some(reason(outcome)))),
         ("Not analysed", of(Status::Error, &|outcome| Some(reason(outcome)))),
@@ -162,7 +164,7 @@ mod tests {
             "| `A` | `a.c:1` |  | refused |",
             "| `x >> 3 \\| y` |",
             "| usable |  | 1 to 9 proved, 16, 32 compiled | 1.0 |",
-            "## Not proved for all that the type can hold\n\n- `GOOD`: beyond\n",
+            "## Not proved for every value of the type\n\n- `GOOD`: beyond\n",
             "## Refused\n\n- `A`: control-flow shape \\* at f\\_g\n",
             "## Not deployed\n\n- `GONE`: CONFIG\\_B is not set\n",
             "## Not analysed\n\n- `x >> 3 \\| y`: ended\n",

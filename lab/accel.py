@@ -4,9 +4,9 @@
 In: a kernel and an initramfs to try. Out: `Accel.KVM` or `Accel.TCG`.
 Refuses nothing: any doubt means emulation.
 
-That `/dev/kvm` can be opened proves little: inside some virtual machines it exists and an ordinary
-guest hangs or aborts in it. So a guest is booted as far as its first process, once per boot of the
-host and kernel; the verdict is kept in the cache.
+It is not enough that `/dev/kvm` can be opened: inside some virtual machines it exists, but an ordinary
+guest hangs or aborts. So the lab boots a guest as far as its first process, once per kernel and boot of
+the host. The result is kept in the cache.
 """
 
 import os

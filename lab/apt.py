@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""The distribution's packages: of the host's own release, or of another one from the same mirror.
+"""Packages of the distribution: of the host's own release, or of another one from the same mirror.
 
 In: the name of a release (`trixie`, `trixie-backports`; empty: the host's). Out: an `Archive`.
-Refuses: another release, if the host has no source of Debian's packages.
+Refuses: another release, if the host's apt has no source of Debian packages.
 
-What is asked about another release never touches the host's own package lists: it has lists of its own
-in the cache. Both are verified by the keyring that is installed.
+Another release has separate package lists in the cache, so that the host's own lists never change. Both
+are verified with the installed keyring.
 """
 
 import subprocess
@@ -35,13 +35,13 @@ def parse_madison(text: str) -> dict[str, set[str]]:
 
 
 def suites_of(debian: str) -> list[str]:
-    """What a machine of that release takes packages from."""
+    """The suites from which a machine of that release takes packages."""
     release = release_of(debian)
     return [release, f"{release}{_SECURITY}", *([debian] if debian != release else [])]
 
 
 def release_of(debian: str) -> str:
-    """The release that backports are for."""
+    """The release to which backports belong."""
     return debian.removesuffix(_BACKPORTS)
 
 
@@ -65,7 +65,7 @@ def sources(debian: str, mirrors: dict[str, str], codename: str) -> list[str]:
 
 
 def sources_of(debian: str) -> list[str]:
-    """The same, from what the host has."""
+    """The same lines, from the configuration of the host."""
     if not KEYRING.exists():
         raise LabError(f"{KEYRING} is missing: install the package debian-archive-keyring")
     release = dict(
@@ -78,12 +78,12 @@ def sources_of(debian: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Archive:
-    """Where packages come from: options of apt's tools."""
+    """A source of packages, as options for the tools of apt."""
 
     options: tuple[str, ...] = ()
 
     def cache(self, *arguments: str) -> str:
-        """What `apt-cache` prints."""
+        """The output of `apt-cache`."""
         return _output(["apt-cache", *self.options, *arguments])
 
     def update(self) -> None:
@@ -93,7 +93,7 @@ class Archive:
 
     def download(self, packages: list[str], folder: Path) -> list[Path]:
         """Download packages (`name=version` or `name`) into `folder`."""
-        # apt's sandbox user cannot write into a private folder, and says so at length.
+        # apt's sandbox user cannot write into a private folder, and prints long warnings about it.
         sandbox = ("-o", "APT::Sandbox::User=root")
         command = ["apt-get", *self.options, "download", "-qq", *sandbox, *packages]
         try:
@@ -106,7 +106,7 @@ class Archive:
 
 
 def archive_of(debian: str) -> Archive:
-    """The packages of a release; lists of another one than the host's are refreshed once a day."""
+    """The packages of a release. The lists of a release that is not the host's are refreshed once a day."""
     if not debian:
         return Archive()
     folder = cache() / "apt" / debian

@@ -2,11 +2,11 @@
 """Builds a kernel from the distribution's source, with a configuration of the lab.
 
 In: an entry of `kernels.toml` with `built`, and the fetched kernel whose source and compiler are used.
-Out: a kernel in the cache, laid out as one that came in packages.
-Refuses: a configuration in which a line of `configs` does not hold, since the kernel's rules changed it.
+Out: a kernel in the cache, with the layout of one from packages.
+Refuses: a configuration in which a line of `configs` does not hold, because a Kconfig rule changed it.
 
-A build that is interrupted goes on where it was; one whose configuration, source or compiler changed
-starts anew. The source is not changed.
+An interrupted build continues where it stopped. It starts from the beginning if the configuration, the
+source or the compiler has changed. The source is not modified.
 """
 
 import hashlib
@@ -22,9 +22,9 @@ from lab.process import lock, run, say
 from lab.store import MANIFEST, UNFINISHED, FetchedKernel, cache, fetched, kernels_folder, manifest_of, newest
 
 _CONFIGS = Path(__file__).resolve().parent / "configs"
-# In a kernel's folder: the digest of what it was made of.
+# File in a kernel's folder with the digest of the inputs of its build.
 _RECIPE = "recipe"
-# Of this file, where it changes what comes out.
+# Version of this file; it increases when a change affects the built kernel.
 _EDITION = 1
 
 
@@ -51,7 +51,7 @@ def broken(wanted: list[str], config: str) -> list[str]:
 
 
 def compiler_of(config: str) -> str:
-    """The compiler that made a kernel, from its configuration, by its name without the machine's."""
+    """The name, without the machine's prefix, of the compiler that built a kernel, from its configuration."""
     match = re.search(r'^CONFIG_CC_VERSION_TEXT="(?:\w+-linux-gnu-)?(\S+)', config, re.MULTILINE)
     if not match:
         raise LabError("the configuration names no compiler (CONFIG_CC_VERSION_TEXT)")
@@ -59,7 +59,7 @@ def compiler_of(config: str) -> str:
 
 
 def ensure(kernel: Kernel, base: FetchedKernel) -> FetchedKernel:
-    """The kernel, built now unless it is in the cache as it should be."""
+    """The kernel; built now unless the cache has it with the same inputs."""
     chosen = PackageSet(kernel, base.abi, base.version)
     compiler = compiler_of(Path(base.info()["config"]).read_text())
     wanted = options_of(kernel)
@@ -82,7 +82,7 @@ def ensure(kernel: Kernel, base: FetchedKernel) -> FetchedKernel:
 
 
 def _start(work: Path, recipe: str) -> None:
-    """Keep what an interrupted build of the same has left, and nothing else."""
+    """Keep the files of an interrupted build with the same inputs, and remove all others."""
     noted = work / _RECIPE
     if not noted.exists() or noted.read_text() != recipe:
         for part in ("source", "objects", "root"):
@@ -101,7 +101,7 @@ def _make(work: Path, compiler: str, *targets: str) -> list[str]:
 def _build(
     work: Path, chosen: PackageSet, base: FetchedKernel, compiler: str, wanted: list[str]
 ) -> None:
-    """Source, configuration, objects."""
+    """Unpack the source, configure it, and build the objects."""
     source, objects, log = work / "source", work / "objects", work / "log"
     if not source.exists():
         say(f"unpacking {base.source_tarball.name}")
@@ -113,7 +113,7 @@ def _build(
         fresh.rename(source)
     objects.mkdir(exist_ok=True)
     fragment = work / "fragment"
-    # What `uname -r` prints after the number of the source.
+    # The suffix that `uname -r` prints after the version of the source.
     number = re.match(r"[\d.]+\d", chosen.release)
     assert number
     name = f'CONFIG_LOCALVERSION="{chosen.release.removeprefix(number[0])}"'
@@ -132,7 +132,7 @@ def _build(
 def _install(
     work: Path, chosen: PackageSet, base: FetchedKernel, compiler: str, recipe: str
 ) -> None:
-    """Lay out what was built as packages do, and give it its final name."""
+    """Arrange the built files as packages do, and give the folder its final name."""
     objects, root, log, release = work / "objects", work / "root", work / "log", chosen.release
     say(f"installing {release} into the cache")
     shutil.rmtree(root, ignore_errors=True)
@@ -150,7 +150,7 @@ def _install(
     collect = f"$(srctree)/scripts/package/install-extmod-build {headers}"
     run(_make(work, compiler, f"KBUILD_RUN_COMMAND={collect}", "run-command"), failure, log=log)
     shutil.copy(objects / ".config", headers / ".config")
-    # Modules get type information that refers to the kernel's own.
+    # The BTF of modules refers to the BTF of the kernel.
     run(["objcopy", "--strip-debug", str(objects / "vmlinux"), str(headers / "vmlinux")], failure)
     # Debian's source reads this file.
     (headers / ".kernelvariables").write_text(f"override CC = {compiler}\n")

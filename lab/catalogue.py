@@ -2,8 +2,8 @@
 """The kernels of the lab, and the choice of one consistent set of packages.
 
 In: `kernels.toml`, and which package versions are available.
-Out: a `PackageSet`: image, headers and source of the newest build for which all exist at the very
-same version.
+Out: a `PackageSet`: image, headers and source of the newest build for which all exist at the same
+version.
 Refuses: an unknown kernel name; a kernel of which no complete set is available.
 """
 
@@ -21,7 +21,7 @@ DATA_FILE = Path(__file__).with_name("kernels.toml")
 
 @dataclass(frozen=True)
 class Kernel:
-    """One entry of `kernels.toml`, which says what the fields mean."""
+    """One entry of `kernels.toml`, which describes the fields."""
 
     name: str
     flavour: str
@@ -38,7 +38,7 @@ class Kernel:
 
     @property
     def for_every_test(self) -> bool:
-        """Whether all tests run on it; else only those of the modules, if asked for."""
+        """Whether all tests run on it; otherwise only the tests of the modules do, on request."""
         return not self.only
 
 
@@ -52,7 +52,7 @@ class PackageSet:
 
     @property
     def release(self) -> str:
-        """What `uname -r` prints when this kernel runs."""
+        """The release that `uname -r` prints on this kernel."""
         return self.kernel.release.format(abi=self.abi)
 
     @property
@@ -86,7 +86,7 @@ def named(name: str) -> Kernel:
 
 
 def satisfies(abi: str, wanted: str | None) -> bool:
-    """Whether a build is the one asked for: `6.12.115` means `6.12.115+deb12`, never `6.12.1150`."""
+    """Whether a build is the requested one: `6.12.115` means `6.12.115+deb12`, never `6.12.1150`."""
     return not wanted or abi == wanted or abi.startswith(f"{wanted}+")
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """The lab's commands: `list`, `fetch`, `info`, `run`, `shell`.
 
-In: arguments. Out: an exit code; of `run`, the command's own, or one of 90 to 94 (see README).
+In: arguments. Out: an exit code. That of `run` is the command's own, or one of 90 to 94 (see README).
 """
 
 import argparse
@@ -24,7 +24,7 @@ from lab.store import newest
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        """A wrong command line must not look like the exit code of a guest's command."""
+        """Exit with a code of the lab: argparse's own code could be that of a guest's command."""
         self.print_usage(sys.stderr)
         self.exit(SET_UP_FAILED, f"lab: {message}\n")
 
@@ -89,7 +89,7 @@ def _machine(options: argparse.Namespace) -> Machine:
         disks=tuple(map(parse_size, options.disk)),
         append=tuple(options.append),
         qemu_options=tuple(word for text in options.qemu_opt for word in shlex.split(text)),
-        # A wish: the probe has the last word.
+        # Only a request: the probe decides whether KVM is used.
         accel=Accel.ICOUNT if options.icount else Accel.KVM,
     )
 
@@ -150,7 +150,7 @@ def _fetch(options: argparse.Namespace) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Run one command; every expected failure is one line."""
+    """Run one command; print every expected failure as one line."""
     unwind_on_sigterm()
     options = _arguments().parse_args(arguments)
     verbs = {"list": _list, "fetch": _fetch, "info": _info, "run": _run, "shell": _shell}

@@ -3,4 +3,4 @@
 
 
 class LabError(Exception):
-    """Something the lab cannot do. The message names the cause and the remedy."""
+    """A failure of the lab. The message names the cause and the remedy."""

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""Brings a kernel into the cache: from the distribution's packages, or built from their source.
+"""Puts a kernel into the cache: from the distribution's packages, or built from their source.
 
 In: kernel names. Out: one folder per release in the cache (see `lab.store`).
 Refuses: to run without apt's package lists, or when no complete set is available.
 
-A folder appears under its final name only when it is complete; concurrent fetches wait for each
-other. Nothing is installed on the host.
+A folder gets its final name only when it is complete. Concurrent fetches wait for each other. Nothing
+is installed on the host.
 """
 
 import contextlib
@@ -58,11 +58,11 @@ def unpack(packages: list[Path], root: Path) -> None:
 
 
 def make_relocatable(root: Path) -> None:
-    """Let the headers find their common part beside themselves instead of in the host's `/usr/src`."""
+    """Let the headers find their common part relative to themselves, not in the host's `/usr/src`."""
     beside = "$(dir $(realpath $(lastword $(MAKEFILE_LIST))))../"
     for makefile in root.glob("usr/src/linux-headers-*/Makefile"):
         text = makefile.read_text()
-        # A few lines with such a path are what a distribution writes; a kernel's own has none.
+        # A Makefile of the distribution consists of a few lines with such a path. The kernel's own has none.
         if re.fullmatch(r"(KBUILD_OUTPUT=/usr/src/\S+\n)?include /usr/src/\S+/Makefile\n", text):
             makefile.write_text(text.replace("T=/usr/src/", f"T:={beside}").replace("/usr/src/", beside))
     for link in root.glob("usr/lib/modules/*/*"):
@@ -72,7 +72,7 @@ def make_relocatable(root: Path) -> None:
 
 
 def fill_boot(root: Path, release: str) -> None:
-    """Newer packages keep beside the modules what others have in `/boot`."""
+    """Link files into `/boot` that newer packages have next to the modules."""
     (root / "boot").mkdir(exist_ok=True)
     for name in ("vmlinuz", "config", "System.map"):
         link = root / "boot" / f"{name}-{release}"
@@ -112,13 +112,13 @@ def fetch(name: str) -> FetchedKernel:
     wanted = os.environ.get("XK_KERNEL_VERSION")
     with lock(kernels_folder()):
         for remains in kernels_folder().glob(f"{UNFINISHED}*"):
-            # A fetch was killed here; nobody else can be at work while the lock is held.
+            # Left by a killed fetch: no other fetch can run while this one holds the lock.
             shutil.rmtree(remains)
         try:
             archive = archive_of(kernel.debian)
             chosen = resolve(kernel, available_for(kernel, archive), wanted)
         except LabError as error:
-            # Offline, or the archive moved on: what is in the cache still works.
+            # Offline, or the archive has newer packages only: use the kernel in the cache.
             with contextlib.suppress(LabError):
                 cached = newest(name, wanted)
                 say(f"using {cached.release} from the cache; {error}")
@@ -131,7 +131,7 @@ def fetch(name: str) -> FetchedKernel:
 
 
 def busybox() -> Path:
-    """A static busybox for the guest's first steps, from the distribution, kept in the cache."""
+    """The distribution's static busybox, for the guest's first steps; kept in the cache."""
     path = cache() / "tools" / "busybox"
     if path.exists():
         return path

@@ -2,7 +2,7 @@
 """Builds the guest's initramfs.
 
 In: a static busybox, the modules that the first steps need, scripts. Out: an archive in the format
-the kernel unpacks (newc cpio). Refuses: a module that the kernel neither has nor has built in.
+that the kernel unpacks (newc cpio). Refuses: a module that is neither a file of the kernel nor built in.
 """
 
 import lzma

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """The virtual machine as a QEMU command line.
 
-In: a `Machine` (how large, how fast, which devices) and `Attachments` (what it boots and talks to).
-Out: arguments. Pure: starts nothing, opens nothing.
-Refuses: sizes it cannot read, CPUs that do not split evenly over the nodes, a deterministic machine with several CPUs.
+In: a `Machine` (size, accelerator, devices) and `Attachments` (the kernel, and the host's ends of its devices).
+Out: arguments. This module starts no process and opens no file.
+Refuses: invalid sizes, CPUs that do not split evenly over the nodes, a deterministic machine with several CPUs.
 """
 
 import re
@@ -18,7 +18,7 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 class Accel(Enum):
-    """Who executes the guest's instructions."""
+    """The accelerator: what executes the guest's instructions."""
 
     KVM = "kvm"
     TCG = "tcg"
@@ -35,7 +35,7 @@ def parse_size(text: str) -> int:
 
 @dataclass(frozen=True)
 class Machine:
-    """What the user asked for."""
+    """The machine that the user requested."""
 
     cpus: int = 2
     memory: int = 2 << 30
@@ -56,7 +56,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Attachments:
-    """What this run boots, and the host's ends of the guest's wires."""
+    """The kernel that this run boots, and the host's ends of the guest's devices."""
 
     vmlinuz: Path
     initramfs: Path
@@ -74,13 +74,13 @@ def kernel_arguments(machine: Machine, extra: tuple[str, ...] = ()) -> str:
         "ignore_loglevel",
         "printk.devkmsg=on",
         "printk.time=1",
-        # Any oops is a failed run; stopping at once keeps the log short and the wait too.
+        # Any oops fails the run. Stopping at once keeps the log and the wait short.
         "oops=panic",
         "panic=-1",
         "rdinit=/init",
     ]
     if machine.accel is not Accel.KVM:
-        # An emulated CPU on a busy host may be late by seconds; the checks that remain are real.
+        # An emulated CPU on a busy host may be late by seconds, so the limits are longer.
         arguments += ["no_timer_check", "watchdog_thresh=60", "rcupdate.rcu_cpu_stall_timeout=120"]
     if machine.accel is Accel.ICOUNT:
         arguments += ["nokaslr"]
@@ -93,10 +93,10 @@ def _accel_options(accel: Accel) -> list[str]:
     # Five-level paging costs an emulator one more memory access per lookup.
     cpu = "max,la57=off"
     if accel is Accel.TCG:
-        # One thread for all CPUs: with several, QEMU 7.2 now and then lets a CPU run
-        # kernel text that another is patching (an oops at int3), as no processor does.
-        # No cmpxchg16b: behind it QEMU 7.2 may take the low half of a pointer for flags,
-        # and a kernel that allocates memory with it dies now and then (README.md).
+        # One thread for all CPUs: with several threads, QEMU 7.2 sometimes lets a CPU execute
+        # kernel text that another CPU is patching (an oops at int3). No real CPU does this.
+        # No cmpxchg16b: after it QEMU 7.2 may load the low half of a pointer into the flags,
+        # and a kernel that uses it to allocate memory sometimes crashes (README.md).
         return ["-accel", "tcg,thread=single", "-cpu", f"{cpu},cx16=off"]
     return [
         *("-accel", "tcg,thread=single"),
@@ -108,7 +108,7 @@ def _accel_options(accel: Accel) -> list[str]:
 
 
 def _memory_options(machine: Machine) -> list[str]:
-    """Memory that the file server can map, and CPUs: each node is a socket with its share."""
+    """CPUs, and memory that the file server can map. Each node is a socket with its share of both."""
     cores = machine.cpus // machine.nodes
     options = ["-smp", f"{machine.cpus},sockets={machine.nodes},cores={cores}"]
     per_node = machine.memory // machine.nodes // _PAGE * _PAGE

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""Running tools of the host, one at a time: progress, locks, failures in one line."""
+"""Runs tools of the host one at a time, with progress, locks, and failures in one line."""
 
 import contextlib
 import fcntl
@@ -15,7 +15,7 @@ _PROGRESS_SECONDS = 5
 
 
 def say(message: str) -> None:
-    """Progress goes to standard error: standard output is for results."""
+    """Print progress to standard error; standard output is for results."""
     print(f"lab: {message}", file=sys.stderr, flush=True)
 
 
@@ -25,9 +25,9 @@ def run(
     cwd: Path | None = None,
     log: Path | None = None,
 ) -> None:
-    """Run a host tool; its own messages go to `log`, or their last line is shown if it fails.
+    """Run a tool of the host. Its messages go to `log`; if it fails, the error shows the last line.
 
-    Says now and then how much has arrived in `cwd`: a download may take minutes.
+    Reports the size of `cwd` at intervals, because a download may take minutes.
     """
     with log.open("w+") if log else tempfile.TemporaryFile("w+") as messages:
         try:
@@ -43,7 +43,7 @@ def run(
                         if cwd:
                             say(f"{_size(cwd) >> 20} MB so far")
             except BaseException:
-                # Who ends the lab does not wait for a build to end.
+                # If the lab is interrupted, it does not wait for the end of a build.
                 process.terminate()
                 raise
         if process.returncode:
@@ -54,7 +54,7 @@ def run(
 
 
 def _size(folder: Path) -> int:
-    """Bytes in `folder`, at this moment."""
+    """Current size of `folder` in bytes."""
     sizes = 0
     for path in folder.rglob("*"):
         with contextlib.suppress(FileNotFoundError):
@@ -64,7 +64,7 @@ def _size(folder: Path) -> int:
 
 @contextlib.contextmanager
 def lock(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock: one process at a time puts something there."""
+    """Hold the lock of the folder, so that one process at a time writes to it."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as file:
         try:

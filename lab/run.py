@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""Runs one command in one throwaway machine, and says how it went.
+"""Runs one command in one throwaway machine, and reports the result.
 
 In: a fetched kernel, a machine, a command. Out: a `Result`; the folder `out` holds `stdout`,
 `stderr`, `dmesg` and `result.json`.
@@ -41,7 +41,7 @@ _STOP_SECONDS = 30
 
 
 class Verdict(Enum):
-    """How a run ended. A command that ended by itself in a healthy kernel `finished`."""
+    """The end of a run. `finished`: the command ended by itself, and the kernel reported no problem."""
 
     FINISHED = "finished"
     BOOT_HANG = "boot-hang"
@@ -56,7 +56,7 @@ SET_UP_FAILED = 94
 
 @dataclass(frozen=True)
 class Result:
-    """What `result.json` says."""
+    """The content of `result.json`."""
 
     verdict: Verdict
     exit: int
@@ -83,7 +83,7 @@ class Result:
 
 @dataclass(frozen=True)
 class _Limits:
-    """Seconds that booting may take, and the command."""
+    """Time limits of the boot and of the command, in seconds."""
 
     boot: float
     command: float
@@ -91,7 +91,7 @@ class _Limits:
 
 @dataclass
 class _Progress:
-    """What the guest has told so far, and when."""
+    """The messages of the guest so far, with their times."""
 
     started: float
     ready: float | None = None
@@ -100,15 +100,15 @@ class _Progress:
 
 
 def script_of(words: list[str]) -> str:
-    """One word is a shell script; several are a command and its arguments."""
+    """The script to run: one word is a script, several are a command and its arguments."""
     return words[0] if len(words) == 1 else shlex.join(words)
 
 
 def guest_files(kernel: FetchedKernel, out: Path, script: str) -> dict[str, bytes]:
-    """What the guest's scripts read: where things are, and what to run in which environment."""
+    """The files that the guest's scripts read: paths, the command, and its environment."""
     machine = {
         "XK_OUT": str(out),
-        # The guest looks before that file system is its root: a link would lead nowhere.
+        # The guest uses this path before that file system is its root, so it cannot follow links.
         "XK_KERNEL_ROOT": str(kernel.root.resolve()),
         "XK_HOSTNAME": f"xk-{kernel.name}",
     }
@@ -135,7 +135,7 @@ def guest_files(kernel: FetchedKernel, out: Path, script: str) -> dict[str, byte
 
 
 def _die_with_parent() -> None:
-    """Runs in a child before exec: no machine outlives the lab, however the lab ends."""
+    """Runs in a child before exec, so that no machine outlives the lab, even if the lab is killed."""
     pr_set_pdeathsig = 1
     ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
@@ -169,7 +169,7 @@ def _share(path: Path, server: list[str]) -> Iterator[Path]:
 @contextlib.contextmanager
 def _share_root(scratch: Path) -> Iterator[Path]:
     """Serve the host's file systems, read-only."""
-    # Only ever removed when empty: inside the server's namespace this is the host's root.
+    # This folder is removed only if it is empty: inside the server's namespace it is the host's root.
     view = Path(tempfile.mkdtemp(prefix="xk-view-"))
     try:
         command = ["unshare", "--mount", "--propagation", "private"]
@@ -208,7 +208,7 @@ def run(
 ) -> Result:
     """Boot `kernel`, run the command, collect everything in `out`.
 
-    All limits of time are multiplied by the kernel's slowness.
+    All time limits are multiplied by the kernel's slowness.
     """
     _check_host()
     slowness = named(kernel.name).slowness
@@ -290,7 +290,7 @@ def _follow(
     limits: _Limits,
     progress: _Progress,
 ) -> None:
-    """Forward output as it comes, note what the guest reports, stop the machine when time is up."""
+    """Forward the output, record the guest's messages, and stop the machine at the time limit."""
     deadline = progress.started + limits.boot
     control = b""
     with selectors.DefaultSelector() as selector, contextlib.ExitStack() as files:
@@ -336,14 +336,14 @@ def _note(line: str, progress: _Progress, timeout: float) -> float:
 
 
 def _forward(descriptor: int, data: bytes) -> None:
-    """Write everything; a reader that went away is no reason to stop."""
+    """Write all data; ignore a reader that has closed the pipe."""
     with contextlib.suppress(BrokenPipeError):
         while data:
             data = data[os.write(descriptor, data) :]
 
 
 def _judge(progress: _Progress, kernel: FetchedKernel, machine: Machine, log: Path) -> Result:
-    """Turn what happened into a verdict. A broken kernel outranks what the command says."""
+    """The verdict of a run. A fault of the kernel takes precedence over the command's exit code."""
     found = splats.find(log.read_text(errors="replace")) if log.exists() else []
     if progress.timed_out:
         verdict = Verdict.TIMEOUT if progress.ready else Verdict.BOOT_HANG
@@ -366,7 +366,7 @@ def _judge(progress: _Progress, kernel: FetchedKernel, machine: Machine, log: Pa
 
 
 def explain(result: Result, out: Path, tail: int = 40) -> str:
-    """For a person: why the run failed, with the log that shows it. Empty if it did not."""
+    """Why the run failed, as text with the relevant part of the log. Empty if it did not fail."""
     reasons = {
         Verdict.BOOT_HANG: "the guest did not come up in time",
         Verdict.TIMEOUT: "the command did not end in time",
@@ -386,5 +386,5 @@ def explain(result: Result, out: Path, tail: int = 40) -> str:
 
 
 def unwind_on_sigterm() -> None:
-    """Let SIGTERM unwind like an interrupt, so that machines and scratch files go."""
+    """Let SIGTERM unwind the stack like an interrupt, so that machines and scratch files are removed."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))

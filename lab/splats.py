@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""Finds in a kernel log what must fail a test.
+"""Finds the reports in a kernel log that must make a test fail.
 
 In: the text of a log. Out: `Splat`s in order: kind, first line, excerpt.
 Refuses nothing: unknown text is not a splat.
 
-A splat is something that the kernel says about itself being broken. Not splats: the taint by an
-out-of-tree module, a clock that an emulator made drift, a user program's fault, memory that is used up.
+A splat is a report of the kernel about a fault of its own. These are not splats: the taint by an
+out-of-tree module, a clock that drifts because of an emulator, a fault of a user program, and a shortage
+of memory.
 """
 
 import re
 from dataclasses import dataclass
 
-# A report of locks taken in a circle has a stack for each of them.
+# The report of a circular lock dependency has a stack for each lock.
 _EXCERPT_LINES = 240
 _LINES_ABOVE = 4
 
@@ -41,16 +42,16 @@ _PATTERNS = [(kind, re.compile(pattern)) for kind, pattern in _KINDS]
 _PREFIX = re.compile(r"^(<\d+>)?\[\s*\d+\.\d+\](\[\s*[TC]\d+\])? ?")
 _CUT = "------------[ cut here ]------------"
 _END = "---[ end "
-# The last line of KASAN's reports, after the stacks that took and gave back the memory.
+# The last line of a KASAN report, after the stacks that allocated and freed the memory.
 _RULE = "=" * 66
-# Where memory was wanted that is used up, or that was made to fail; the stack follows after a few lines.
+# A failed allocation, because of a shortage or an injected fault. The stack follows after a few lines.
 _OUT_OF_MEMORY = re.compile(r" invoked oom-killer: |: page allocation failure: order:|: vmalloc error: size ")
 _OUT_OF_MEMORY_LINES = 8
 
 
 @dataclass(frozen=True)
 class Splat:
-    """One thing that went wrong inside the kernel."""
+    """One report of a fault inside the kernel."""
 
     kind: str
     line: str
@@ -68,7 +69,7 @@ def kind_of(text: str) -> str | None:
 
 
 def find(log: str) -> list[Splat]:
-    """Every splat in `log`. What a splat prints about itself (its own call trace) is part of it."""
+    """Every splat in `log`. The call trace of a splat is part of it."""
     lines = [line.rstrip("\r") for line in log.split("\n")]
     found: list[Splat] = []
     position = 0
@@ -88,13 +89,13 @@ def find(log: str) -> list[Splat]:
 
 
 def _is_of_memory(lines: list[str], position: int) -> bool:
-    """Whether a stack says who wanted memory that is used up."""
+    """Whether the stack belongs to a failed allocation."""
     above = lines[max(position - _OUT_OF_MEMORY_LINES, 0) : position]
     return any(_OUT_OF_MEMORY.search(line) for line in above)
 
 
 def _start(lines: list[str], position: int) -> int:
-    """The cut mark above a splat, if there is one: what a WARN says stands between the two."""
+    """The cut mark above a splat, if there is one: the text of a WARN is between the two."""
     for above in range(position - 1, max(position - _LINES_ABOVE, 0) - 1, -1):
         if _CUT in lines[above]:
             return above

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""Where fetched kernels live, and what a fetched kernel consists of.
+"""The location and the parts of fetched kernels.
 
 In: a kernel name. Out: the paths of everything that belongs to the build in the cache.
 Refuses: a kernel that was not fetched.
 
 Layout: `<cache>/kernels/<release>/` is a small root file system (`boot/`, `lib/modules/`,
-`usr/src/`), plus `kernel.json`, written last, which makes the folder a valid one.
+`usr/src/`), plus `kernel.json`. This file is written last; a folder without it is not valid.
 """
 
 import json
@@ -19,9 +19,9 @@ from lab.debversion import order
 from lab.errors import LabError
 
 MANIFEST = "kernel.json"
-# In a kernel's folder, a link to a root file system; only where the host's tools cannot build modules.
+# In a kernel's folder: a link to a root file system, if the host's tools cannot build modules for it.
 TOOLCHAIN = "toolchain"
-# Start of the names of folders in the cache that are not complete.
+# Prefix of the names of incomplete folders in the cache.
 UNFINISHED = ".unfinished-"
 
 
@@ -51,12 +51,12 @@ class FetchedKernel:
 
     @property
     def modules(self) -> Path:
-        """What a machine that runs this kernel has in `/lib/modules/<release>`."""
+        """The folder that a machine with this kernel has as `/lib/modules/<release>`."""
         return self.root / "lib" / "modules" / self.release
 
     @property
     def headers(self) -> Path:
-        """The folder that external modules are built against."""
+        """The folder with the headers for external modules."""
         return self.root / "usr" / "src" / f"linux-headers-{self.release}"
 
     @property
@@ -66,12 +66,12 @@ class FetchedKernel:
 
     @property
     def toolchain(self) -> Path | None:
-        """The root file system with what builds modules for it; None: the host's own tools do."""
+        """The root file system with the tools that build modules for it; None: use the host's tools."""
         link = self.root / TOOLCHAIN
         return link.resolve() if link.is_symlink() else None
 
     def info(self) -> dict[str, str]:
-        """Everything as text, for other programs."""
+        """All paths and names as text, for other programs."""
         return {
             "name": self.name,
             "release": self.release,

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 """The tools that build modules for a kernel of another release of Debian.
 
-In: a kernel. Out: a root file system in the cache that has them (see `in-toolchain`).
+In: a kernel. Out: a root file system in the cache with these tools (see `in-toolchain`).
 Refuses: to run without mmdebstrap.
 
-A module is built with the compiler of its kernel, and what the headers bring along (modpost, objtool)
-is linked with that release's libraries, which may be newer than the host's.
+A module is built with the compiler of its kernel. The programs in the headers package (modpost, objtool)
+are linked with the libraries of that release, which may be newer than the host's.
 """
 
 import shutil
@@ -17,12 +17,12 @@ from lab.catalogue import Kernel
 from lab.process import lock, run, say
 from lab.store import UNFINISHED, cache
 
-# What is installed, one package a line; written last.
+# The installed packages, one per line; written last.
 _PACKAGES = "etc/xk-tools"
 
 
 def ensure(kernel: Kernel) -> Path:
-    """The root file system with the tools of `kernel`, made now if there is none."""
+    """The root file system with the tools of `kernel`; created if it does not exist."""
     release = release_of(kernel.debian)
     folder = cache() / "toolchains"
     final = folder / release

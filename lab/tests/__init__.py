@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""Tests of the lab. `test_guest` boots machines; the others are pure and fast."""
+"""Tests of the lab. `test_guest` boots machines; the others boot none and are fast."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""What is asked of a configuration, and of the archives of other releases."""
+"""Requirements on a configuration, and on the archives of other releases."""
 
 import re
 import unittest

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""Which build of a kernel is chosen, for archives in various states."""
+"""The build of a kernel that is chosen, for archives in various states."""
 
 import unittest
 

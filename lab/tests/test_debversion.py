@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""The order of versions agrees with dpkg, on the pairs where naive orders go wrong."""
+"""The order of versions agrees with dpkg, on pairs for which a naive order is wrong."""
 
 import shutil
 import subprocess

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""Machines that really boot: what passes, what fails, and that each failure is noticed as what it is.
+"""Boots machines: a good run passes, and each failure is reported with its cause.
 
 Needs root, and what `scripts/test` brings before it runs the tests.
 """
@@ -25,7 +25,7 @@ _LAB = str(_REPOSITORY / "lab" / "lab")
 
 
 def _provoke_module() -> str:
-    """Build the module that makes the kernel complain; returns its path."""
+    """Build the module that causes a kernel warning or oops; returns its path."""
     release = store.newest("amd64").release
     builder = str(_REPOSITORY / "scripts" / "build-module")
     return subprocess.run(
@@ -63,7 +63,7 @@ class Guest(unittest.TestCase):
         cache.mkdir()
         for shared in ("kernels", "tools"):
             (cache / shared).symlink_to(store.cache() / shared)
-        # A kernel that the host does not have: nothing else provides its modules.
+        # The host does not have this kernel, so its modules come from the lab only.
         script = "cd /lib/modules/$(uname -r) && test -e modules.dep && pwd -P"
         with mock.patch.dict(os.environ, {"XK_CACHE": str(cache)}):
             code, messages, result = self.lab("--kernel", "cloud", script)
@@ -77,7 +77,7 @@ class Guest(unittest.TestCase):
             echo complaint >&2
             echo kept >$XK_OUT/kept
             touch {victim} /etc/xk-victim && test -e {victim}
-            # Even who looks for the host's own file system finds it read-only.
+            # The host's own file system is read-only, even for a process that searches for it.
             mkdir /raw && mount -t virtiofs host /raw 2>/dev/null && touch /raw{victim} 2>/dev/null
             mountpoint -q /sys/kernel/debug && mountpoint -q /sys/kernel/tracing || exit 50
             mountpoint -q /sys/fs/bpf || exit 51
@@ -118,7 +118,7 @@ class Guest(unittest.TestCase):
         )
 
     def test_deterministic_machine_counts_instructions(self) -> None:
-        # A guest nanosecond is an instruction: a loop of known length takes its length.
+        # A guest nanosecond is an instruction: the time of a loop is its number of instructions.
         source = self.out / "loop.c"
         source.write_text(
             """
@@ -172,7 +172,7 @@ class Guest(unittest.TestCase):
         limits = {accel: 2 for accel in run.Accel}
         messages = io.StringIO()
         with mock.patch.dict(run._BOOT_SECONDS, limits), contextlib.redirect_stderr(messages):
-            # A machine that is never started.
+            # This machine is never started.
             code = main(["run", "--out", str(self.out), "--qemu-opt=-S", "true"])
         self.assertEqual(code, 90)
         self.assertIn("did not come up in time", messages.getvalue())
@@ -204,10 +204,10 @@ class Guest(unittest.TestCase):
 
 
 class WithoutAGuest(unittest.TestCase):
-    """Mistakes that are noticed before anything boots."""
+    """Errors that are reported before a machine boots."""
 
     def refused(self, *arguments: str) -> str:
-        """The message of a command line that must be refused."""
+        """The error message of a command line that must be refused."""
         messages = io.StringIO()
         with contextlib.redirect_stderr(messages):
             try:

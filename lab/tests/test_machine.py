@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""What a machine's description becomes, and which descriptions are refused."""
+"""The QEMU command line of a machine, and the descriptions that are refused."""
 
 import unittest
 from pathlib import Path

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-"""What fails a run and what does not, on excerpts of real logs."""
+"""Which reports fail a run and which do not, on excerpts of real logs."""
 
 import unittest
 
@@ -59,7 +59,7 @@ OOM = """\
 [   25.950314] Memory cgroup out of memory: Killed process 237 (workload) total-vm:17524kB
 """
 
-# Every kind of memory that fails: what says so, and the stack of who wanted it.
+# Failed allocations of every kind: the message, and the stack of the caller.
 NO_MEMORY = [
     "[    9.1] sh: page allocation failure: order:0, mode:0x820(GFP_ATOMIC), nodemask=(null)",
     "[    9.1] xtask: vmalloc error: size 8192, failed to allocate pages, mode:0xcc2, nodemask=(null)",
@@ -179,7 +179,7 @@ class Find(unittest.TestCase):
 
     def test_memory_that_is_used_up_is_no_fault_of_the_kernel(self) -> None:
         self.assertEqual(find(OOM), [])
-        # What goes wrong in the middle of it, or after it, counts.
+        # A fault within the report, or after it, counts.
         for line in NO_MEMORY:
             self.assertEqual(find(OOM.replace(OOM.splitlines()[0], line)), [])
         self.assertEqual([one.kind for one in find(OOM + WARN)], ["warning"])

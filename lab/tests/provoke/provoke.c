@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Makes the kernel complain, to show that the lab notices.
+ * Causes a kernel warning or oops, to show that the lab detects it.
  *
  * In: the parameter "what": warn, oops, or nothing.
  */

@@ -111,7 +111,7 @@ pub fn a_probe_that_is_being_registered_is_waited_for() {
     Atomic.tell("stall 0").unwrap();
     other.join().unwrap();
     let refused = message(detour("VALUE", vec![value_site()], &[5], 128));
-    assert!(refused.contains("another probe"), "{refused}");
+    assert!(refused.contains("another kprobe was registered here"), "{refused}");
     no_probe();
 
     // The jump stays as long as somebody may have a copy of it.

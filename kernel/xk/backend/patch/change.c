@@ -14,7 +14,7 @@
 #include "transition/stack.h"
 
 /* Attempts while someone registers probes: they take 255 ms in total. */
-#define ARM_ATTEMPTS 8
+#define ARM_ATTEMPTS 12
 #define ARM_INTERVAL_US 500
 
 struct patches {

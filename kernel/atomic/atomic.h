@@ -99,6 +99,9 @@ int xk_atomic_in_stop(void);
 int xk_atomic_detain(bool on);
 unsigned int xk_atomic_detained(void);
 
+/* registering.c */
+int xk_atomic_register(unsigned int nr);
+
 /* stall.c */
 enum xk_atomic_stall {
 	XK_ATOMIC_STALL_NOWHERE = 0,

@@ -15,6 +15,7 @@
  *	detain 0|1	whether threads named xk_detained enter a span while they exit
  *	stall 0|1|2	whether a thread named xk_stalled is held when it registers a probe,
  *			or when xk.ko arms the module that it loads
+ *	register N	N threads that register kprobes all the time
  *	probe 0|1	whether there is a kprobe at xk_target_value()
  *	release		releases held threads
  *	ambush US	NMIs of this duration while xk.ko stops the machine; 0: none
@@ -156,6 +157,8 @@ static int command(const char *text)
 		ret = xk_atomic_detain(number);
 	} else if (!strcmp(word, "stall")) {
 		ret = number > XK_ATOMIC_STALL_ARMS ? -EINVAL : xk_atomic_stall(number);
+	} else if (!strcmp(word, "register")) {
+		ret = xk_atomic_register(number);
 	} else if (!strcmp(word, "probe")) {
 		ret = xk_atomic_probe(number);
 	} else if (!strcmp(word, "waylay")) {
@@ -209,6 +212,7 @@ static void __exit atomic_exit(void)
 	xk_atomic_detain(false);
 	xk_atomic_stall(XK_ATOMIC_STALL_NOWHERE);
 	xk_atomic_probe(false);
+	xk_atomic_register(0);
 	while (xk_atomic_detained())
 		msleep(20);
 	xk_atomic_stop();

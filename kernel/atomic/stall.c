@@ -23,11 +23,6 @@
 
 static enum xk_atomic_stall stalls;
 static bool stalled;
-/*
- * Skips the first mutex that the thread releases, which is kprobe_mutex: no instruction is copied
- * yet.
- */
-static struct mutex *first;
 
 static void stay(struct mutex *mutex)
 {
@@ -38,21 +33,24 @@ static void stay(struct mutex *mutex)
 	WRITE_ONCE(stalled, false);
 }
 
+static bool notrace is_named(unsigned long address, const char *name)
+{
+	char symbol[KSYM_SYMBOL_LEN];
+
+	snprintf(symbol, sizeof(symbol), "%ps", (void *)address);
+	return !strcmp(symbol, name);
+}
+
+/* Other mutexes are released before the instruction is copied. */
 static bool notrace registers(unsigned long parent, struct mutex *mutex)
 {
-	if (parent - (unsigned long)register_kprobe >= REACH)
-		return false;
-	if (!first)
-		first = mutex;
-	return mutex != first;
+	return parent - (unsigned long)register_kprobe < REACH &&
+	       is_named((unsigned long)mutex, "text_mutex");
 }
 
 static bool notrace arms(unsigned long parent)
 {
-	char symbol[KSYM_SYMBOL_LEN];
-
-	snprintf(symbol, sizeof(symbol), "%ps", (void *)parent);
-	return !strcmp(symbol, "xk_text_unlock [xk]");
+	return is_named(parent, "xk_text_unlock [xk]");
 }
 
 static void notrace on_unlock(unsigned long ip, unsigned long parent, struct ftrace_ops *ops,
@@ -86,7 +84,6 @@ int xk_atomic_stall(enum xk_atomic_stall where)
 	if (where == stalls)
 		return 0;
 	if (where) {
-		first = NULL;
 		ret = ftrace_set_filter(&ops, function, strlen(function), true);
 		if (!ret)
 			ret = register_ftrace_function(&ops);

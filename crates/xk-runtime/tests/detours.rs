@@ -12,6 +12,7 @@ mod support;
 use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use support::target::{
     compare, compare_flags, enable_probe, fresh_target, hits, is_optimised, message, nests, no_probe, only_site,
@@ -47,6 +48,9 @@ xk_testing::guest_tests! {
     what_is_not_safe_may_be_a_probe,
     windows_do_not_overlap,
 }
+
+/// Long enough to do what is not held up.
+const BRIEF: Duration = Duration::from_millis(300);
 
 /// What the tests in the guest printed, in one boot.
 fn guest_output() -> &'static str {

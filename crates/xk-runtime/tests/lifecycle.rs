@@ -16,8 +16,10 @@ use std::time::Duration;
 
 use support::target::{fresh_target, message, running, target, target_module, TARGET_KO};
 use support::{held, object, set_register, table, windowed, Loaded, SiteSpec, MODULE, RAX};
+use xk_harness::Atomic;
 use xk_runtime::{Backend, Device, Error, Probe, Tune};
 use xk_table::{Fit, Patch, ScopeTable};
+use xk_testing::guest::atomic::{fresh_atomic, ATOMIC_KO};
 use xk_testing::guest::{boot, insmod, modules, passed, run, wait_for, XK_KO};
 
 /// Declares each check once per way: the test that reports it, and the one that runs in the guest.
@@ -53,6 +55,7 @@ lives! {
     the_original_bytes_come_back,
     a_module_comes_with_the_value,
     a_site_waits_for_its_module,
+    threads_that_register_kprobes_prevent_nothing,
     xk_can_be_removed_while_a_site_waits,
     removing_xk_returns_the_default,
     the_death_of_the_owner_returns_the_default,
@@ -82,7 +85,9 @@ fn hold() {
 /// What the tests in the guest printed, in one boot.
 fn guest_output() -> &'static str {
     static OUTPUT: OnceLock<String> = OnceLock::new();
-    OUTPUT.get_or_init(|| boot(900, &modules(&[(XK_KO, "kernel/xk"), (TARGET_KO, "kernel/test")])))
+    OUTPUT.get_or_init(|| {
+        boot(900, &modules(&[(XK_KO, "kernel/xk"), (TARGET_KO, "kernel/test"), (ATOMIC_KO, "kernel/atomic")]))
+    })
 }
 
 fn report(name: &str) {

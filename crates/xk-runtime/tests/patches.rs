@@ -41,6 +41,7 @@ xk_testing::guest_tests! {
     nothing_is_missed_where_probes_nest,
     disabling_kprobes_changes_nothing,
     a_probe_that_comes_later_keeps_the_value,
+    a_probe_that_is_being_registered_is_waited_for,
     a_probe_that_was_there_is_in_the_way,
     a_probe_before_it_never_becomes_a_jump,
     a_probe_at_one_number_keeps_the_next_of_another_tune,

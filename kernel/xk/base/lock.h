@@ -4,7 +4,7 @@
  *
  *	the notifier chain of modules (module_notify_list)
  *	  xk_lock
- *	    kprobe_mutex (inside of register_kprobe() and similar functions)
+ *	    kprobe_mutex (xk_probes_lock(), and inside of register_kprobe() and similar functions)
  *	    cpu_hotplug_lock, for reading
  *	      text_mutex
  *	        the stop of the machine

@@ -21,6 +21,7 @@
 enum {
 	TEXT_POKE,
 	TEXT_MUTEX,
+	KPROBE_MUTEX,
 	STOP_MACHINE,
 	INSN_DECODE,
 	SEARCH_EXTABLE,
@@ -33,6 +34,7 @@ enum {
 static const char *const names[NR_INTERNAL] = {
 	[TEXT_POKE] = "text_poke_kgdb",
 	[TEXT_MUTEX] = "text_mutex",
+	[KPROBE_MUTEX] = "kprobe_mutex",
 	[STOP_MACHINE] = "stop_machine_cpuslocked",
 	[INSN_DECODE] = "insn_decode",
 	[SEARCH_EXTABLE] = "search_exception_tables",
@@ -65,32 +67,6 @@ static unsigned long find_lookup(void)
 	return address;
 }
 
-static struct xk_addresses registering;
-
-/* Only the symbol tells where the function ends. */
-static bool find_registering(void)
-{
-	char text[KSYM_SYMBOL_LEN];
-	struct xk_symbol symbol;
-
-	registering.start = (unsigned long)register_kprobe;
-	if (!xk_symbol_at(registering.start, text, &symbol) || symbol.offset ||
-	    strcmp(symbol.name, "register_kprobe"))
-		return false;
-	registering.end = registering.start + symbol.size;
-	return true;
-}
-
-unsigned long xk_registering_start(void)
-{
-	return registering.start;
-}
-
-unsigned long xk_registering_end(void)
-{
-	return registering.end;
-}
-
 static unsigned long lookup;
 
 unsigned long xk_internal_find(const char *name)
@@ -105,9 +81,6 @@ void xk_internal_init(void)
 	lookup = find_lookup();
 	if (!lookup)
 		return;
-	missing = "register_kprobe";
-	if (!find_registering())
-		return;
 	for (i = 0; i < NR_INTERNAL; i++) {
 		addresses[i] = xk_internal_find(names[i]);
 		missing = names[i];
@@ -120,6 +93,22 @@ void xk_internal_init(void)
 const char *xk_internal_missing(void)
 {
 	return missing;
+}
+
+/* A static object of kernel/kprobes.c: no header declares it. */
+static struct mutex *probes_lock(void)
+{
+	return (struct mutex *)addresses[KPROBE_MUTEX];
+}
+
+void xk_probes_lock(void)
+{
+	mutex_lock(probes_lock());
+}
+
+void xk_probes_unlock(void)
+{
+	mutex_unlock(probes_lock());
 }
 
 static struct mutex *text_lock(void)

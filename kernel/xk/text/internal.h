@@ -29,6 +29,15 @@ unsigned long xk_internal_find(const char *name);
 const char *xk_internal_missing(void);
 
 /*
+ * kprobe_mutex. While it is held, get_kprobe() finds every kprobe for which an instruction was
+ * copied: kprobes hold it from the copy until the kprobe is in their table. Taken before the text
+ * lock. Its holder may wait for a grace period of RCU-tasks (kprobe_optimizer()), as may every
+ * caller of register_kprobe(). May sleep.
+ */
+void xk_probes_lock(void);
+void xk_probes_unlock(void);
+
+/*
  * The text lock: text_mutex, inside of cpus_read_lock(). While it is held, no one else changes
  * text, and no CPU goes online or offline. May sleep.
  */
@@ -56,16 +65,6 @@ bool xk_may_fault(unsigned long address);
  * stop.
  */
 struct kprobe *xk_kprobe_at(unsigned long address);
-
-/* The range of register_kprobe(). xk_is_registering() tells whether an address is in it. */
-unsigned long xk_registering_start(void);
-unsigned long xk_registering_end(void);
-
-/* Whether the address is in register_kprobe(). */
-static inline bool xk_is_registering(unsigned long address)
-{
-	return address >= xk_registering_start() && address < xk_registering_end();
-}
 
 /* put_task_stack(). After try_get_task_stack(). */
 void xk_put_task_stack(struct task_struct *task);

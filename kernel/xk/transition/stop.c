@@ -160,6 +160,35 @@ static int flip_on_each_cpu(void *data)
 	return 0;
 }
 
+/*
+ * Whether a change is forbidden where a kprobe is. A kprobe that is being registered may already
+ * have a copy of an instruction.
+ */
+static bool depends_on_probes(const struct xk_live_transition *transition)
+{
+	unsigned int i;
+
+	for (i = 0; i < transition->nr_changes; i++)
+		if (transition->changes[i]->backend->find_obstacle)
+			return true;
+	return false;
+}
+
+static int stop_to_change_text(struct stop *stop)
+{
+	bool probes = depends_on_probes(stop->transition);
+	int ret;
+
+	if (probes)
+		xk_probes_lock();
+	xk_text_lock();
+	ret = xk_stop_machine_locked(flip_on_each_cpu, stop);
+	xk_text_unlock();
+	if (probes)
+		xk_probes_unlock();
+	return ret;
+}
+
 bool xk_stop(struct xk_live_transition *transition)
 {
 	struct stop stop = { .transition = transition, .epoch = ++last_epoch };
@@ -167,13 +196,10 @@ bool xk_stop(struct xk_live_transition *transition)
 
 	lockdep_assert_held(&xk_lock);
 	transition->stops++;
-	if (transition->nr_changes) {
-		xk_text_lock();
-		ret = xk_stop_machine_locked(flip_on_each_cpu, &stop);
-		xk_text_unlock();
-	} else {
+	if (transition->nr_changes)
+		ret = stop_to_change_text(&stop);
+	else
 		ret = stop_machine(flip_on_each_cpu, &stop, cpu_online_mask);
-	}
 	xk_stop_budget_add(&transition->budget, stop.took);
 	return !ret && stop.changed;
 }

@@ -92,6 +92,27 @@ pub fn a_site_waits_for_its_module(way: Way) {
     assert_eq!(way.seen_at_init(), "32");
 }
 
+/// At almost any moment, one of these threads is about to copy an instruction of the kernel.
+pub fn threads_that_register_kprobes_prevent_nothing(way: Way) {
+    let before = way.text();
+    fresh_atomic();
+    Atomic.tell("register 4").unwrap();
+    let tune = way.value(64);
+    assert_eq!(way.seen(), way.of(64));
+    for value in [65, 66] {
+        assert!(run("rmmod", &[MODULE]));
+        tune.set(value).unwrap();
+        insmod(TARGET_KO);
+        way.holds(&tune);
+        assert_eq!((way.seen(), way.seen_at_init()), (way.of(value), value.to_string()));
+    }
+    tune.set(9).unwrap();
+    assert_eq!(way.seen(), way.of(9));
+    tune.unload().unwrap();
+    way.is_as_before(&before);
+    Atomic.tell("register 0").unwrap();
+}
+
 pub fn xk_can_be_removed_while_a_site_waits(way: Way) {
     assert!(run("rmmod", &[MODULE]));
     way.value(64).detach().unwrap();

@@ -8,9 +8,10 @@ use crate::*;
 mod others;
 pub use others::{
     a_probe_at_one_number_keeps_the_next_of_another_tune, a_probe_before_it_never_becomes_a_jump,
-    a_probe_that_comes_later_keeps_the_value, a_probe_that_was_there_is_in_the_way,
-    another_tune_sees_the_original_code, disabling_kprobes_changes_nothing, nothing_is_missed_where_probes_nest,
-    somebody_elses_change_is_not_overwritten, what_could_not_be_written_into_a_module_is_not_there,
+    a_probe_that_comes_later_keeps_the_value, a_probe_that_is_being_registered_is_waited_for,
+    a_probe_that_was_there_is_in_the_way, another_tune_sees_the_original_code, disabling_kprobes_changes_nothing,
+    nothing_is_missed_where_probes_nest, somebody_elses_change_is_not_overwritten,
+    what_could_not_be_written_into_a_module_is_not_there,
 };
 
 pub fn a_value_changes_and_returns() {

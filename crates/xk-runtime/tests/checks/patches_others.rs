@@ -54,6 +54,30 @@ pub fn a_probe_that_comes_later_keeps_the_value() {
     assert_eq!((target("value"), running("text")), ("32".into(), before));
 }
 
+/// It has a copy of the number, and cannot be found yet.
+pub fn a_probe_that_is_being_registered_is_waited_for() {
+    fresh_atomic();
+    let tune = value(128);
+    Atomic.tell("stall 1").unwrap();
+    let registers = || probe("xk_target_value", 0, "disabled");
+    let other = std::thread::Builder::new().name("xk_stalled".into()).spawn(registers).unwrap();
+    wait_for("it is held", || Atomic.counts().unwrap().stalled == 1);
+    let changes = std::thread::spawn(move || {
+        let changed = tune.go(Destination::Value(9), Mode::Global, BRIEF);
+        (blocked(changed), tune)
+    });
+    std::thread::sleep(2 * BRIEF);
+    assert_eq!((changes.is_finished(), target("value").as_str()), (false, "128"));
+    Atomic.tell("stall 0").unwrap();
+    other.join().unwrap();
+    let ((outcome, reason, _), tune) = changes.join().unwrap();
+    assert_eq!((outcome, target("value").as_str()), (Outcome::Unchanged, "128"));
+    assert!(reason.contains("something else changed or probes xk_target_value+0x0"), "{reason}");
+    no_probe();
+    tune.set(9).unwrap();
+    assert_eq!(target("value"), "9");
+}
+
 pub fn a_probe_that_was_there_is_in_the_way() {
     let before = running("bytes");
     for (offset, reason) in [

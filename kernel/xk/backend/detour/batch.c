@@ -35,11 +35,7 @@ static bool is_in_stub_of(const struct xk_frame *frame, const struct xk_window *
 						  window->address + window->len);
 }
 
-/*
- * Notes the windows and stubs that the frame is in. A thread in register_kprobe() may already have
- * copied an instruction for a probe that get_kprobe() does not return yet. A CPU that hits the
- * breakpoint of this probe would continue in the middle of the window.
- */
+/* Notes the windows and stubs that the frame is in. */
 static bool note_frame(const struct xk_frame *frame, void *data)
 {
 	unsigned long address = frame->address;
@@ -47,10 +43,6 @@ static bool note_frame(const struct xk_frame *frame, void *data)
 	bool noted = false;
 	unsigned int i;
 
-	if (xk_is_registering(address)) {
-		batch->registers = true;
-		noted = true;
-	}
 	for (i = 0; i < batch->nr; i++) {
 		struct xk_stub *stub = batch->stubs[i];
 		const struct xk_window *window = &stub->window;
@@ -83,7 +75,6 @@ static void forget_threads(struct xk_stub_batch *batch)
 	unsigned int i;
 
 	batch->unreadable = false;
-	batch->registers = false;
 	for (i = 0; i < batch->nr; i++) {
 		batch->stubs[i]->entered = false;
 		batch->stubs[i]->empty = true;

@@ -23,13 +23,12 @@ struct xk_stub_batch {
 	struct xk_pokes *pokes;
 	struct xk_outside *outside;	/* from the look before the stop */
 	bool unreadable;		/* a thread may be anywhere */
-	bool registers;			/* a thread registers a probe */
 };
 
 /*
- * Find out where threads are: set stub.entered, stub.empty and `registers`. xk_batch_look_before()
- * runs before the stop, to keep that short; its results may be outdated. May sleep. xk_batch_look()
- * runs in the stop.
+ * Find out where threads are: set stub.entered and stub.empty. xk_batch_look_before() runs before
+ * the stop, to keep that short; its results may be outdated. May sleep. xk_batch_look() runs in the
+ * stop.
  */
 void xk_batch_look_before(struct xk_stub_batch *batch);
 void xk_batch_look(struct xk_stub_batch *batch);

@@ -29,15 +29,10 @@ void xk_detour_set_stub(struct xk_live_site *site, struct xk_stub *stub)
 	site->private.words[0] = (unsigned long)stub;
 }
 
-/*
- * A thread that was preempted in the window leaves it when it runs again. So does a thread that
- * registers a probe.
- */
+/* A thread that was preempted in the window leaves it when it runs again. */
 #define ARM_ATTEMPTS 12
 
 static const char IN_WINDOW[] = "a thread stays in the middle of these instructions";
-static const char REGISTERS[] =
-	"something keeps registering kprobes, and may be adding one here";
 
 /* In a stop. Returns NULL if the stub may be armed, or the reason against it. */
 static const char *why_not_armed(const struct xk_stub_batch *batch, const struct xk_stub *stub)
@@ -52,8 +47,6 @@ static const char *why_not_armed(const struct xk_stub_batch *batch, const struct
 		return "another kprobe was registered just before this instruction";
 	if (stub->entered)
 		return IN_WINDOW;
-	if (batch->registers)
-		return REGISTERS;
 	return NULL;
 }
 
@@ -101,8 +94,7 @@ static bool may_wait(const struct xk_stub_batch *batch)
 	unsigned int i;
 
 	for (i = 0; i < batch->nr; i++)
-		if (!batch->stubs[i]->armed && (batch->stubs[i]->why == IN_WINDOW ||
-						batch->stubs[i]->why == REGISTERS))
+		if (!batch->stubs[i]->armed && batch->stubs[i]->why == IN_WINDOW)
 			return true;
 	return false;
 }
@@ -141,7 +133,9 @@ static int detour_arm(struct xk_live_site **sites, unsigned int nr, struct xk_er
 		if (attempt)
 			xk_batch_wait(attempt - 1);
 		xk_batch_look_before(&batch);
+		xk_probes_lock();
 		xk_poke_stopped(batch.pokes, choose_to_arm, &batch);
+		xk_probes_unlock();
 		if (!may_wait(&batch))
 			break;
 	}

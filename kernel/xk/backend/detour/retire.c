@@ -15,11 +15,10 @@
 #include "backend/detour/stub_code.h"
 #include "backend/guard.h"
 #include "backend/probe_cache.h"
+#include "text/internal.h"
 #include "text/poke.h"
 #include "text/stop_budget.h"
 #include "transition/stack.h"
-
-#define DISARM_ATTEMPTS 4
 
 /* Interval of attempts to free retired stubs. */
 #define RECLAIM_INTERVAL (HZ / 2)
@@ -59,7 +58,7 @@ static bool choose_to_disarm(void *data)
 		struct xk_stub *stub = batch->stubs[i];
 		struct xk_poke *poke = &batch->pokes->at[batch->pokes->nr];
 
-		if (stub->armed && !batch->registers && may_disarm(stub)) {
+		if (stub->armed && may_disarm(stub)) {
 			write_original(stub, poke);
 			stub->armed = false;
 		} else if (stub->armed && stub->path != XK_PATH_ORIGINAL) {
@@ -83,17 +82,6 @@ static bool reclaim(struct xk_stub *stub)
 	return true;
 }
 
-/* Only a thread that registers a probe keeps some of them armed, for a short time. */
-static bool is_worth_waiting(const struct xk_stub_batch *batch)
-{
-	unsigned int i;
-
-	for (i = 0; i < batch->nr && batch->registers; i++)
-		if (batch->stubs[i]->armed)
-			return true;
-	return false;
-}
-
 /* Only a look in a stop shows that no thread is in a stub. */
 static void expect_threads(struct xk_stub *const *stubs, unsigned int nr)
 {
@@ -105,18 +93,12 @@ static void expect_threads(struct xk_stub *const *stubs, unsigned int nr)
 
 static void stop_to_disarm(struct xk_stub_batch *batch, struct xk_stop_budget *budget)
 {
-	unsigned int attempt;
-
-	for (attempt = 0; attempt < DISARM_ATTEMPTS; attempt++) {
-		if (attempt)
-			xk_batch_wait(attempt - 1);
-		xk_batch_look_before(batch);
-		/* In case the machine cannot be stopped. */
-		expect_threads(batch->stubs, batch->nr);
-		xk_poke_stopped_within(batch->pokes, choose_to_disarm, batch, budget);
-		if (!is_worth_waiting(batch))
-			break;
-	}
+	xk_batch_look_before(batch);
+	/* In case the machine cannot be stopped. */
+	expect_threads(batch->stubs, batch->nr);
+	xk_probes_lock();
+	xk_poke_stopped_within(batch->pokes, choose_to_disarm, batch, budget);
+	xk_probes_unlock();
 	xk_outside_free(batch->outside);
 }
 

@@ -2,7 +2,6 @@
 /*
  * Changes of several instructions in one stop: for a transition, and for a module that is loaded.
  */
-#include <linux/delay.h>
 #include <linux/err.h>
 #include <linux/mm.h>
 #include <linux/slab.h>
@@ -11,11 +10,6 @@
 #include "model/tune.h"
 #include "text/internal.h"
 #include "text/poke.h"
-#include "transition/stack.h"
-
-/* Attempts while someone registers probes: they take 255 ms in total. */
-#define ARM_ATTEMPTS 12
-#define ARM_INTERVAL_US 500
 
 struct patches {
 	struct xk_text_change change;
@@ -151,55 +145,19 @@ void xk_patches_changed(struct xk_text_change *change, struct xk_tune *const *tu
 	note_made(to_patches(change));
 }
 
-/* A value that is written into the instructions of a site when it is armed. */
-struct arming {
-	struct patches *patches;
-	struct xk_outside *outside;	/* from the look before the stop */
-	bool registers;			/* a thread registers a probe, or may */
-};
-
-static bool registers(const struct xk_frame *frame, void *unused)
-{
-	return xk_is_registering(frame->address);
-}
-
-static const struct xk_look registering = { .stands = registers };
-
-static void look_for_registering(struct task_struct *task, void *data)
-{
-	struct arming *arming = data;
-	struct xk_blocker seen;
-
-	if (xk_has_stack(task) && !xk_is_outside(arming->outside, task))
-		arming->registers |= xk_stack_look_stopped(task, &registering, &seen);
-}
-
-/* In a stop. A thread that registers a probe may have copied an instruction with the old number. */
 static bool may_arm(void *data)
 {
-	struct arming *arming = data;
-
-	arming->registers = false;
-	if (!xk_visit_threads(look_for_registering, arming))
-		arming->registers = true;
-	return !arming->registers && !find_obstacle(arming->patches);
+	return !find_obstacle(data);
 }
 
+/* A kprobe that is being registered may already have a copy with the old number. */
 static bool stop_to_arm(struct patches *patches)
 {
-	struct arming arming = { .patches = patches };
-	unsigned int attempt;
-	bool made = false;
+	bool made;
 
-	for (attempt = 0; attempt < ARM_ATTEMPTS; attempt++) {
-		if (attempt)
-			usleep_range(ARM_INTERVAL_US << attempt, ARM_INTERVAL_US << (attempt + 1));
-		arming.outside = xk_look_at_all(&registering, arming.outside, NULL, NULL);
-		made = xk_poke_stopped(patches->change.pokes, may_arm, &arming);
-		if (!arming.registers)
-			break;
-	}
-	xk_outside_free(arming.outside);
+	xk_probes_lock();
+	made = xk_poke_stopped(patches->change.pokes, may_arm, patches);
+	xk_probes_unlock();
 	return made;
 }
 

@@ -220,11 +220,7 @@ static bool patch_needs_stop(const struct xk_tune *tune, const struct xk_values 
 	return false;
 }
 
-/*
- * The ranges are the instructions that hold a value, from the first of a site to the end of the
- * last, and register_kprobe(): a thread in it may have copied an instruction for a probe that
- * cannot be found yet.
- */
+/* The instructions that hold a value, from the first of a site to the end of the last. */
 static unsigned int patch_keep_clear(const struct xk_tune *tune, struct xk_addresses *to)
 {
 	unsigned int i, nr = 0;
@@ -232,8 +228,7 @@ static unsigned int patch_keep_clear(const struct xk_tune *tune, struct xk_addre
 	if (!xk_backend_wanted(&xk_backend_patch, tune->load_flags))
 		return 0;
 	if (!to)
-		return 1 + tune->nr_sites;
-	to[nr++] = (struct xk_addresses){ xk_registering_start(), xk_registering_end() };
+		return tune->nr_sites;
 	for (i = 0; i < tune->nr_sites; i++) {
 		const struct xk_live_site *site = &tune->sites[i];
 

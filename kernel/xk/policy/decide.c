@@ -236,7 +236,7 @@ static __always_inline u64 decide(const struct xk_site_values *beneath, struct p
  * costs two instructions. Without it, a thread that came here without a policy would crash the
  * machine.
  */
-u64 notrace xk_detour_decide(struct pt_regs *regs, const struct xk_stub *stub)
+__noendbr u64 notrace xk_detour_decide(struct pt_regs *regs, const struct xk_stub *stub)
 {
 	const struct xk_site_values *beneath;
 	u64 value;

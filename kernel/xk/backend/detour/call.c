@@ -20,7 +20,7 @@ static __always_inline int run_update(const struct xk_live_site *site, struct pt
 }
 
 /* Called from a stub, with the registers of the site. See xk_stub_call_handler in entry.S. */
-unsigned long notrace xk_detour_run(struct pt_regs *regs, const struct xk_stub *stub)
+__noendbr unsigned long notrace xk_detour_run(struct pt_regs *regs, const struct xk_stub *stub)
 {
 	const struct xk_live_site *site;
 	bool updated = false;

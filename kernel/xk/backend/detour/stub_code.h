@@ -17,6 +17,8 @@
 #ifndef _XK_STUB_CODE_H
 #define _XK_STUB_CODE_H
 
+#include <asm/ibt.h>
+
 #include "text/stub.h"
 
 struct pt_regs;
@@ -36,9 +38,9 @@ const char *xk_stub_build(struct xk_stub *stub);
 void xk_stub_select(const struct xk_stub *stub, enum xk_stub_path path, struct xk_poke *poke);
 
 /*
- * call.c. Called only by entry.S, with the registers of the site. Returns 0, or if the update was
- * not made, the number of bytes by which the stub continues later.
+ * call.c. Called only by entry.S, directly, with the registers of the site. Returns 0, or if the
+ * update was not made, the number of bytes by which the stub continues later.
  */
-unsigned long xk_detour_run(struct pt_regs *regs, const struct xk_stub *stub);
+__noendbr unsigned long xk_detour_run(struct pt_regs *regs, const struct xk_stub *stub);
 
 #endif /* _XK_STUB_CODE_H */

@@ -188,7 +188,7 @@ impl<'a> Plan<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use xk_const::{CType, ConstId, Form, Site};
+    use xk_const::{CType, ConstId, Form, SourceRange};
 
     fn constant(default: i64, operator: Operator) -> Constant {
         let written = default.to_string();
@@ -201,7 +201,7 @@ mod tests {
             default,
             c_type: CType::Int,
             operator,
-            site: Site { path: "x.h".into(), line: 1, start: 0, end: written.len(), written },
+            range: SourceRange { path: "x.h".into(), line: 1, start: 0, end: written.len(), written },
             witness: String::new(),
         }
     }

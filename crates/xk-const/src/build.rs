@@ -7,10 +7,9 @@
 //! Debug information is left out: it does not change code, and compiling is a third faster. The
 //! caller compares the default's object with the deployed code, so even this is not taken on trust.
 
+use crate::constant::Constant;
 use crate::edit::{edit, literal, EditError};
 use crate::marked::{marked, written, Marked, QUIET};
-use crate::opaque::NOTED;
-use crate::resolve::Constant;
 use crate::tree::{first_error, BuildTree, FileEdit, TreeError, Unit};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
@@ -18,6 +17,8 @@ use std::sync::Arc;
 
 /// Flags that make compiling quicker and leave the code as it is.
 pub const QUICK: [&str; 2] = ["-g0", "-w"];
+/// Flags for assembly with the compiler's own instructions (RTL) beside each of the machine's.
+pub const NOTED: [&str; 4] = ["-g0", "-w", "-S", "-dP"];
 
 /// Why a variant does not compile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -177,18 +178,18 @@ fn way(
     edits: &[FileEdit],
     out_dir: &Path,
 ) -> Result<Way, BuildError> {
-    let own = unit.source == constant.site.path;
+    let own = unit.source == constant.range.path;
     if edits.is_empty() && own || !unit.source.ends_with(".c") {
         return Ok(Way::Tree);
     }
-    let place = format!("{}:{}..{}", constant.site.path, constant.site.start, constant.site.end);
-    let digest = digest(&[&tree.stamp(), &unit.source, &place, &constant.site.written]);
+    let place = format!("{}:{}..{}", constant.range.path, constant.range.start, constant.range.end);
+    let digest = digest(&[&tree.stamp(), &unit.source, &place, &constant.range.written]);
     // Remembered, because no object is: a second run would preprocess it again.
     let note = out_dir.join(format!("{}-{digest}.unseen", stem(&unit.source)));
     if note.is_file() {
         return Err(not_seen(constant, unit));
     }
-    let marked = marked(tree, &constant.site, &unit.source, &digest)?;
+    let marked = marked(tree, &constant.range, &unit.source, &digest)?;
     match &*marked {
         Marked::Absent => {
             let store = |error| BuildError::Store { path: out_dir.to_owned(), error };

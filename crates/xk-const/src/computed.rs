@@ -5,8 +5,8 @@
 //! files to those that they may include, too many rather than too few. A macro whose value is
 //! not known may stand for every header.
 
-use crate::index::{named_file, Facts, FileNo, Include};
-use crate::search_path::{normalise, Resolver};
+use crate::facts::{named_file, Facts, Include};
+use crate::search_path::{normalise, FileNo, SearchPath};
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 
@@ -21,7 +21,7 @@ pub(crate) fn edges(
     root: &Path,
     paths: &[String],
     all: &[(usize, Facts)],
-    resolver: &Resolver<'_>,
+    search_path: &SearchPath<'_>,
 ) -> std::io::Result<HashMap<FileNo, BTreeSet<FileNo>>> {
     let mut found: HashMap<FileNo, BTreeSet<FileNo>> = HashMap::new();
     let makefiles = makefiles(root, paths)?;
@@ -37,10 +37,10 @@ pub(crate) fn edges(
             match include {
                 Include::Computed(name) if name == TRACE_INCLUDE => {}
                 Include::Computed(name) => {
-                    targets.extend(meant(name, &paths[*n], &values, &makefiles, paths, resolver));
+                    targets.extend(meant(name, &paths[*n], &values, &makefiles, paths, search_path));
                 }
                 Include::File { target, .. } if target.starts_with("trace/define_") => {
-                    targets.extend(traced(&paths[*n], facts, resolver));
+                    targets.extend(traced(&paths[*n], facts, search_path));
                 }
                 _ => {}
             }
@@ -48,7 +48,7 @@ pub(crate) fn edges(
     }
     for makefile in &makefiles {
         for (scope, target) in forced(makefile) {
-            let files = makefile.file(&target, paths, resolver);
+            let files = makefile.file(&target, paths, search_path);
             for (n, path) in paths.iter().enumerate().filter(|(_, path)| scope.covers(path)) {
                 if path.ends_with(".c") || path.ends_with(".S") {
                     found.entry(n as FileNo).or_default().extend(&files);
@@ -67,7 +67,7 @@ fn meant(
     values: &HashMap<&str, Vec<(&str, &str)>>,
     makefiles: &[Makefile],
     paths: &[String],
-    resolver: &Resolver<'_>,
+    search_path: &SearchPath<'_>,
 ) -> Vec<FileNo> {
     let mut found = Vec::new();
     let mut certain = true;
@@ -75,8 +75,8 @@ fn meant(
         match named_file(value.as_bytes()) {
             // Where it looks is up to the file with the directive, not to that with the macro.
             Some((quoted, target)) => {
-                found.extend(resolver.resolve(from, quoted, &target));
-                found.extend(resolver.resolve(place, quoted, &target));
+                found.extend(search_path.resolve(from, quoted, &target));
+                found.extend(search_path.resolve(place, quoted, &target));
             }
             None => certain = false,
         }
@@ -87,7 +87,7 @@ fn meant(
         for (at, _) in makefile.text.match_indices(&flag) {
             let value = makefile.text[at + flag.len()..].split_whitespace().next().unwrap_or_default();
             let target = value.trim_matches(|c| "\\'\"<>".contains(c));
-            found.extend(makefile.file(target, paths, resolver));
+            found.extend(makefile.file(target, paths, search_path));
         }
     }
     if certain {
@@ -98,7 +98,7 @@ fn meant(
 
 /// The header that a header of trace events includes through include/trace/define_trace.h: itself,
 /// by the path and the name that it states.
-fn traced(from: &str, facts: &Facts, resolver: &Resolver<'_>) -> Vec<FileNo> {
+fn traced(from: &str, facts: &Facts, search_path: &SearchPath<'_>) -> Vec<FileNo> {
     let stated = |name: &'static str| {
         facts.paths.iter().filter(move |(known, value)| known == name && !value.is_empty()).map(|(_, v)| v.as_str())
     };
@@ -108,7 +108,7 @@ fn traced(from: &str, facts: &Facts, resolver: &Resolver<'_>) -> Vec<FileNo> {
     let target = |name: &str, folder: &str| format!("{folder}/{name}.h");
     names
         .flat_map(|name| folders.iter().map(move |folder| target(name, folder)))
-        .flat_map(|target| resolver.resolve(from, true, &target))
+        .flat_map(|target| search_path.resolve(from, true, &target))
         .collect()
 }
 
@@ -136,7 +136,7 @@ impl FlagUnits {
 
 impl Makefile {
     /// The files that a path in it means.
-    fn file(&self, path: &str, paths: &[String], resolver: &Resolver<'_>) -> Vec<FileNo> {
+    fn file(&self, path: &str, paths: &[String], search_path: &SearchPath<'_>) -> Vec<FileNo> {
         let whole = ["$(srctree)/", "$(objtree)/", "$(src)/", "$(obj)/", "./"]
             .iter()
             .fold(path, |path, prefix| path.strip_prefix(prefix).unwrap_or(path));
@@ -149,10 +149,10 @@ impl Makefile {
         let named: Vec<FileNo> = exact
             .iter()
             .filter_map(|path| normalise(path))
-            .flat_map(|path| resolver.like(&path).into_iter().filter(move |&n| paths[n as usize] == path))
+            .flat_map(|path| search_path.like(&path).into_iter().filter(move |&n| paths[n as usize] == path))
             .collect();
         if named.is_empty() {
-            resolver.like(whole)
+            search_path.like(whole)
         } else {
             named
         }

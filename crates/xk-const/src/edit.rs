@@ -1,7 +1,7 @@
 //! Writing another value into a file. The edit replaces exactly the constant's bytes and keeps the
 //! number of lines, so that `__LINE__` and everything derived from it stays the same.
 
-use crate::resolve::{Constant, Form, Site};
+use crate::constant::{Constant, Form, SourceRange};
 use crate::tree::{BuildTree, FileEdit, TreeError};
 use crate::value::CType;
 
@@ -35,7 +35,7 @@ pub enum EditError {
 
 /// The edits that give `constant` another value of the same C type.
 pub fn edit(tree: &impl BuildTree, constant: &Constant, value: i64) -> Result<Vec<FileEdit>, EditError> {
-    Ok(vec![substitute(tree, &constant.site, &literal(constant, value)?)?])
+    Ok(vec![substitute(tree, &constant.range, &literal(constant, value)?)?])
 }
 
 /// What stands in the constant's place when it is `value`.
@@ -46,41 +46,41 @@ pub(crate) fn literal(constant: &Constant, value: i64) -> Result<String, EditErr
     Ok(if bare || literal.starts_with('(') { literal } else { format!("({literal})") })
 }
 
-/// The file of `site` with `text` in the place of the constant.
-pub(crate) fn substitute(tree: &impl BuildTree, site: &Site, text: &str) -> Result<FileEdit, EditError> {
-    let source = tree.read(&site.path)?;
+/// The file of `range` with `text` in the place of the constant.
+pub(crate) fn substitute(tree: &impl BuildTree, range: &SourceRange, text: &str) -> Result<FileEdit, EditError> {
+    let source = tree.read(&range.path)?;
     let source = String::from_utf8(source)
-        .map_err(|_| TreeError::Failed(format!("{} is not UTF-8 text and cannot be edited", site.path)))?;
-    let content = replace(&source, site, text).ok_or_else(|| EditError::Moved {
-        path: site.path.clone(),
-        line: site.line,
-        expected: site.written.clone(),
+        .map_err(|_| TreeError::Failed(format!("{} is not UTF-8 text and cannot be edited", range.path)))?;
+    let content = replace(&source, range, text).ok_or_else(|| EditError::Moved {
+        path: range.path.clone(),
+        line: range.line,
+        expected: range.written.clone(),
     })?;
-    Ok(FileEdit { path: site.path.clone(), content })
+    Ok(FileEdit { path: range.path.clone(), content })
 }
 
-fn replace(source: &str, site: &Site, text: &str) -> Option<String> {
-    let old = source.get(site.start..site.end).filter(|old| *old == site.written)?;
+fn replace(source: &str, range: &SourceRange, text: &str) -> Option<String> {
+    let old = source.get(range.start..range.end).filter(|old| *old == range.written)?;
     // A body that spans lines shrinks to one; the lines it gives up stay as empty continuations.
     let lines = old.matches('\n').count();
     let filler = "\\\n".repeat(lines);
-    Some(format!("{}{filler}{text}{}", &source[..site.start], &source[site.end..]))
+    Some(format!("{}{filler}{text}{}", &source[..range.start], &source[range.end..]))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn site(source: &str, written: &str) -> Site {
+    fn range(source: &str, written: &str) -> SourceRange {
         let start = source.find(written).unwrap();
-        Site { path: "x.h".into(), line: 1, start, end: start + written.len(), written: written.into() }
+        SourceRange { path: "x.h".into(), line: 1, start, end: start + written.len(), written: written.into() }
     }
 
     #[test]
     fn replaces_only_the_constant() {
         let source = "a\n#define X\t(HZ / 50) /* (HZ / 50) */\nb\n";
         assert_eq!(
-            replace(source, &site(source, "(HZ / 50)"), "(7L)").unwrap(),
+            replace(source, &range(source, "(HZ / 50)"), "(7L)").unwrap(),
             "a\n#define X\t(7L) /* (HZ / 50) */\nb\n"
         );
     }
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn keeps_the_number_of_lines() {
         let source = "#define X \\\n\t(A + \\\n\t B)\nint y;\n";
-        let edited = replace(source, &site(source, "(A + \\\n\t B)"), "(9)").unwrap();
+        let edited = replace(source, &range(source, "(A + \\\n\t B)"), "(9)").unwrap();
         assert_eq!(edited, "#define X \\\n\t\\\n(9)\nint y;\n");
         assert_eq!(edited.lines().count(), source.lines().count());
     }
@@ -96,10 +96,10 @@ mod tests {
     #[test]
     fn notices_a_changed_file() {
         let source = "#define X 32\n";
-        let mut site = site(source, "32");
-        site.written = "33".into();
-        assert_eq!(replace(source, &site, "1"), None);
-        site.end = 1000;
-        assert_eq!(replace(source, &site, "1"), None);
+        let mut range = range(source, "32");
+        range.written = "33".into();
+        assert_eq!(replace(source, &range, "1"), None);
+        range.end = 1000;
+        assert_eq!(replace(source, &range, "1"), None);
     }
 }

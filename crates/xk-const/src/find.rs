@@ -1,8 +1,8 @@
 //! Constants in one file: definitions of a name, and what can be meant by a line. Pure: reads a
 //! scanned file, knows nothing of the tree.
 
+use crate::constant::{Form, SourceRange};
 use crate::id::ConstId;
-use crate::resolve::{Form, Site};
 use crate::role::operator_at;
 use crate::scan::{Directive, Place, Region, Scan};
 use crate::token::{integer_literal, Kind};
@@ -15,7 +15,7 @@ pub(crate) struct Candidate {
     pub id: ConstId,
     pub name: Option<String>,
     pub form: Form,
-    pub site: Site,
+    pub range: SourceRange,
     pub operator: Operator,
     /// End of the directive or declaration: from here on the constant can be used.
     pub after: usize,
@@ -319,7 +319,13 @@ impl<'s> Finder<'s> {
             id: ConstId { path: self.path.to_owned(), line, value: self.spelling(tokens.clone()), index: 0 },
             name,
             form,
-            site: Site { path: self.path.to_owned(), line: first.line, start: first.start, end: last.end, written },
+            range: SourceRange {
+                path: self.path.to_owned(),
+                line: first.line,
+                start: first.start,
+                end: last.end,
+                written,
+            },
             operator: operator_at(self.scan, tokens),
             after: last.end + end,
         }

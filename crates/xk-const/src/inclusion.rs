@@ -2,8 +2,9 @@
 //! that the standard search path settles. Says no in every other case, which means "ask the compiler".
 
 use crate::conditions::{Conditions, Config, Truth};
-use crate::index::{FileNo, Index};
+use crate::index::Index;
 use crate::scan::Scan;
+use crate::search_path::FileNo;
 use crate::tree::{BuildTree, TreeError};
 use std::collections::{HashSet, VecDeque};
 

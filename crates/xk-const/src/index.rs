@@ -4,8 +4,9 @@
 //! are hashed, comments count as mentions, and an `#include` that the standard search path does
 //! not settle leads to every file whose path ends like it. Users read the few files that remain.
 
+use crate::facts::{bucket, facts, Facts, BUCKETS};
 use crate::paste::Paste;
-use crate::search_path::{ends_like, settled, tail, Resolver};
+use crate::search_path::{ends_like, settled, tail, FileNo, SearchPath};
 use crate::tree::{BuildTree, TreeError};
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
@@ -16,18 +17,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 const MAGIC: &[u8; 8] = b"xkidx\x00\x03\n";
-const BUCKET_BITS: u32 = 21;
-const BUCKETS: usize = 1 << BUCKET_BITS;
-/// Files with more macros than this hold register maps; their names are no help to a human.
-const NAMED_FILE_LIMIT: usize = 2000;
 /// The folders that hold nothing of the deployed x86 kernel.
 const FOREIGN: [&str; 7] = ["Documentation", "samples", "scripts", "tools", "rust", "debian", "usr"];
 /// Included into every unit by the command line.
 const FORCED: [&str; 3] =
     ["include/linux/compiler-version.h", "include/linux/kconfig.h", "include/linux/compiler_types.h"];
-
-/// Number of a file in the index.
-pub type FileNo = u32;
 
 /// The index of one tree.
 pub struct Index {
@@ -229,114 +223,6 @@ impl Index {
     }
 }
 
-fn bucket(identifier: &[u8]) -> u32 {
-    let hash =
-        identifier.iter().fold(0xcbf2_9ce4_8422_2325_u64, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
-    (hash >> (64 - BUCKET_BITS)) as u32 ^ (hash as u32 & (BUCKETS as u32 - 1))
-}
-
-/// What one file contributes.
-pub(crate) struct Facts {
-    buckets: Vec<u32>,
-    pub includes: Vec<Include>,
-    names: Vec<String>,
-    pastes: Vec<String>,
-    /// Macros that stand for a file: name and body.
-    pub paths: Vec<(String, String)>,
-}
-
-/// What an include directive names.
-pub(crate) enum Include {
-    /// A file, `"like this"` or `<so>`.
-    File { quoted: bool, target: String },
-    /// Whatever comes behind the file that an `#include` would take (`#include_next`).
-    Next(String),
-    /// What a macro stands for.
-    Computed(String),
-}
-
-impl Include {
-    fn files(&self, from: &str, resolver: &Resolver<'_>) -> Vec<FileNo> {
-        match self {
-            Self::File { quoted, target } => resolver.resolve(from, *quoted, target),
-            Self::Next(target) => resolver.like(target),
-            Self::Computed(_) => Vec::new(),
-        }
-    }
-}
-
-fn facts(source: &[u8]) -> Facts {
-    let mut buckets = Vec::new();
-    let mut at = 0;
-    while at < source.len() {
-        let start = at;
-        while at < source.len() && (source[at].is_ascii_alphanumeric() || source[at] == b'_') {
-            at += 1;
-        }
-        if at == start {
-            at += 1;
-        } else if !source[start].is_ascii_digit() {
-            buckets.push(bucket(&source[start..at]));
-        }
-    }
-    buckets.sort_unstable();
-    buckets.dedup();
-    let (mut includes, mut names, mut paths) = (Vec::new(), Vec::new(), Vec::new());
-    for line in source.split(|&b| b == b'\n') {
-        let Some(rest) = line.trim_ascii_start().strip_prefix(b"#") else { continue };
-        let rest = rest.trim_ascii_start();
-        if let Some(target) = rest.strip_prefix(b"include") {
-            let next = target.starts_with(b"_next");
-            let target = target.strip_prefix(b"_next").unwrap_or(target).trim_ascii_start();
-            match named_file(target) {
-                Some((_, target)) if next => includes.push(Include::Next(target)),
-                Some((quoted, target)) => includes.push(Include::File { quoted, target }),
-                None => {
-                    let name = identifier(target);
-                    if !name.is_empty() {
-                        includes.push(Include::Computed(name));
-                    }
-                }
-            }
-        } else if let Some(name) = rest.strip_prefix(b"define") {
-            let text = name.trim_ascii_start();
-            let name = identifier(text);
-            let body = text[name.len()..].trim_ascii();
-            // What a macro with another body stands for is not known; nobody asks for most of them.
-            if named_file(body).is_some()
-                || name.starts_with("TRACE_")
-                || name.contains("INCLUDE")
-                || name.contains("FILE")
-            {
-                paths.push((name.clone(), String::from_utf8_lossy(body).into_owned()));
-            }
-            names.push(name);
-        }
-    }
-    if names.len() > NAMED_FILE_LIMIT {
-        names.clear();
-    }
-    let pastes = crate::paste::pastes(source);
-    Facts { buckets, includes, names, pastes, paths }
-}
-
-/// The identifier at the start of `text`.
-fn identifier(text: &[u8]) -> String {
-    let end = text.iter().position(|b| !(b.is_ascii_alphanumeric() || *b == b'_')).unwrap_or(text.len());
-    String::from_utf8_lossy(&text[..end]).into_owned()
-}
-
-/// The file that `"text"` or `<text>` names, and whether it is in quotes.
-pub(crate) fn named_file(text: &[u8]) -> Option<(bool, String)> {
-    let close = match text.first()? {
-        b'"' => b'"',
-        b'<' => b'>',
-        _ => return None,
-    };
-    let end = text[1..].iter().position(|&b| b == close)?;
-    Some((close == b'"', String::from_utf8_lossy(&text[1..=end]).into_owned()))
-}
-
 fn files(root: &Path) -> std::io::Result<Vec<String>> {
     let mut found = Vec::new();
     let mut work = vec![PathBuf::new()];
@@ -390,14 +276,14 @@ fn write(root: &Path, out: &mut impl Write) -> std::io::Result<()> {
     let mut all: Vec<(usize, Facts)> = parts.into_iter().flatten().collect();
     all.sort_unstable_by_key(|(n, _)| *n);
 
-    let resolver = Resolver::new(&paths);
-    let more = crate::computed::edges(root, &paths, &all, &resolver)?;
+    let search_path = SearchPath::new(&paths);
+    let more = crate::computed::edges(root, &paths, &all, &search_path)?;
     let (mut body, mut names) = (String::new(), Vec::new());
     let mut pairs = Vec::with_capacity(all.iter().map(|(_, f)| f.buckets.len()).sum());
     for (n, facts) in all {
         let path = &paths[n];
         let mut targets: Vec<FileNo> =
-            facts.includes.iter().flat_map(|include| include.files(path, &resolver)).collect();
+            facts.includes.iter().flat_map(|include| include.files(path, &search_path)).collect();
         targets.extend(more.get(&(n as FileNo)).into_iter().flatten());
         targets.sort_unstable();
         targets.dedup();

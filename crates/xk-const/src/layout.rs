@@ -3,7 +3,7 @@
 //! exists in the running kernel, so any change found here refuses the constant.
 
 use crate::build::{build_with, BuildError};
-use crate::resolve::Constant;
+use crate::constant::Constant;
 use crate::tree::{BuildTree, Unit};
 use crate::unreadable::{relocate, Unreadable};
 use gimli::{AttributeValue, DebuggingInformationEntry, Dwarf, EndianSlice, LittleEndian, UnitOffset};

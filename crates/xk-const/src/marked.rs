@@ -8,9 +8,9 @@
 //!
 //! What is compiled so often is worth shortening first (`prune.rs`).
 
+use crate::constant::SourceRange;
 use crate::edit::{substitute, EditError};
 use crate::prune::prune;
-use crate::resolve::Site;
 use crate::tree::{BuildTree, TreeError};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -84,13 +84,18 @@ static RECENT: Mutex<VecDeque<(String, Slot)>> = Mutex::new(VecDeque::new());
 
 /// The marked text of `unit`; `key` tells tree, unit and constant apart. Several threads that want the
 /// same text wait for the one that makes it.
-pub(crate) fn marked(tree: &impl BuildTree, site: &Site, unit: &str, key: &str) -> Result<Arc<Marked>, EditError> {
+pub(crate) fn marked(
+    tree: &impl BuildTree,
+    range: &SourceRange,
+    unit: &str,
+    key: &str,
+) -> Result<Arc<Marked>, EditError> {
     let slot = slot(key);
     let mut kept = slot.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(marked) = &*kept {
         return Ok(Arc::clone(marked));
     }
-    let edit = substitute(tree, site, MARKER)?;
+    let edit = substitute(tree, range, MARKER)?;
     let marked = match tree.preprocess(&[edit], unit, &QUIET) {
         Ok(text) => match Marked::of(&text) {
             Marked::Pieces(_) => Marked::of(&prune(&text)),

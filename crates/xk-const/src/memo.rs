@@ -1,8 +1,9 @@
 //! Resolved constants on disk: what a name meant the last time, with the file as it was then. Only
 //! results that took the compiler are worth keeping; anything that does not read back is resolved anew.
 
+use crate::constant::{Constant, Form, SourceRange};
 use crate::id::ConstId;
-use crate::resolve::{line_of, resolve, Constant, Form, ResolveError, Site};
+use crate::resolve::{line_of, resolve, ResolveError};
 use crate::spec::Spec;
 use crate::tree::BuildTree;
 use crate::value::{CType, Operator};
@@ -52,7 +53,7 @@ fn hex(bytes: &[u8]) -> String {
 fn write(tree: &impl BuildTree, path: &Path, constant: &Constant) -> Option<()> {
     let word = |table: &[(Form, &'static str)]| table.iter().find(|(form, _)| *form == constant.form).map(|(_, w)| *w);
     let operator = OPERATORS.iter().find(|(operator, _)| *operator == constant.operator)?.1;
-    let source = tree.read(&constant.site.path).ok()?;
+    let source = tree.read(&constant.range.path).ok()?;
     let lines = [
         hex(&source),
         constant.id.to_string(),
@@ -61,9 +62,9 @@ fn write(tree: &impl BuildTree, path: &Path, constant: &Constant) -> Option<()> 
         constant.default.to_string(),
         constant.c_type.name().to_owned(),
         operator.to_owned(),
-        constant.site.line.to_string(),
-        constant.site.start.to_string(),
-        constant.site.end.to_string(),
+        constant.range.line.to_string(),
+        constant.range.start.to_string(),
+        constant.range.end.to_string(),
         constant.witness.clone(),
         "end".to_owned(),
     ];
@@ -90,7 +91,7 @@ fn read(tree: &impl BuildTree, path: &Path) -> Option<Constant> {
         default: default.parse().ok()?,
         c_type: CType::ALL.iter().find(|(_, word)| *word == c_type)?.0,
         operator: OPERATORS.iter().find(|(_, word)| *word == operator)?.0,
-        site: Site { path: id.path.clone(), line: line.parse().ok()?, start, end, written },
+        range: SourceRange { path: id.path.clone(), line: line.parse().ok()?, start, end, written },
         witness: witness.to_owned(),
         id,
     })

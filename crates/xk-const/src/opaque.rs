@@ -12,10 +12,10 @@
 //! An assertion about the value is different: its failing call stays in the code, and the analysis
 //! finds the values for which it is not reached.
 
-use crate::build::{digest, not_seen, rejection, stem, BuildError, RejectedBy};
+use crate::build::{digest, not_seen, rejection, stem, BuildError, RejectedBy, NOTED};
+use crate::constant::{Constant, Form};
 use crate::edit::substitute;
 use crate::marked::{marked, written, Marked, QUIET};
-use crate::resolve::{Constant, Form};
 use crate::tree::{BuildTree, Unit};
 use std::path::{Path, PathBuf};
 
@@ -43,8 +43,6 @@ impl Opaque {
     }
 }
 
-/// Flags for assembly with the compiler's own instructions (RTL) beside each of the machine's.
-pub const NOTED: [&str; 4] = ["-g0", "-w", "-S", "-dP"];
 /// Raised when the text that is compiled changes: objects are kept under their recipe.
 const RECIPE: &str = "2";
 /// An address is never 0, but V may be.
@@ -64,8 +62,8 @@ pub fn build_opaque(
     out_dir: &Path,
     flags: &[&str],
 ) -> Result<PathBuf, BuildError> {
-    let place = format!("{}:{}..{}", constant.site.path, constant.site.start, constant.site.end);
-    let key = digest(&[&tree.stamp(), &unit.source, &place, &constant.site.written]);
+    let place = format!("{}:{}..{}", constant.range.path, constant.range.start, constant.range.end);
+    let key = digest(&[&tree.stamp(), &unit.source, &place, &constant.range.written]);
     let extension = if flags == NOTED { "s" } else { "o" };
     let kind = digest(&[RECIPE, &key, &flags.join(" "), constant.c_type.name()]);
     let word = if opaque == Opaque::Fixed { "opaque" } else { "changing" };
@@ -111,7 +109,7 @@ fn text(
 ) -> Result<String, BuildError> {
     let (value, declaration) = opaque.text(constant.c_type.name());
     let named = matches!(constant.form, Form::StaticConst | Form::EnumValue);
-    let marked = marked(tree, &constant.site, &unit.source, key)?;
+    let marked = marked(tree, &constant.range, &unit.source, key)?;
     let body = match (&*marked, &constant.name) {
         (Marked::Absent, _) => return Err(not_seen(constant, unit)),
         // The initialiser has to be a constant; what follows need not name the variable.
@@ -123,7 +121,7 @@ fn text(
         (Marked::Pieces(pieces), _) if !named => written(pieces, &value),
         (Marked::Entangled, _) if !named => {
             // In `#if` this is a syntax error, and so it is where it is pasted.
-            let edit = substitute(tree, &constant.site, &value)?;
+            let edit = substitute(tree, &constant.range, &value)?;
             tree.preprocess(&[edit], &unit.source, &QUIET)
                 .map_err(|error| refused(constant, unit, format!("the preprocessor looks at the value: {error}")))?
         }

@@ -1,8 +1,8 @@
 //! Names that a macro completes with `##`: with `#define STATE(x) TCP_##x`, the text `STATE(OPEN)`
 //! uses `TCP_OPEN` without spelling it. Collected once for the index; asked when following a name.
 
-use crate::index::FileNo;
 use crate::scan::{Directive, Place, Scan};
+use crate::search_path::FileNo;
 use crate::token::Kind;
 
 /// A macro that completes a name.

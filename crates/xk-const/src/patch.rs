@@ -191,7 +191,7 @@ fn constant(path: &str, line: u32, source: &[u8], new: &[u8], at: String) -> Res
     let candidates = candidates(&finder, &before, line);
     let tokens = |candidate: &Candidate| {
         let token = |byte| before.tokens.partition_point(|t| t.start < byte);
-        token(candidate.site.start)..token(candidate.site.end)
+        token(candidate.range.start)..token(candidate.range.end)
     };
     let covers = |candidate: &&Candidate| {
         let own = tokens(candidate);

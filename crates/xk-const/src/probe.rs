@@ -2,8 +2,8 @@
 //! are the value and the type of an expression? Answers come from the deployed configuration and
 //! compiler, never from an evaluator of our own.
 
+use crate::constant::SourceRange;
 use crate::edit::{substitute, EditError};
-use crate::resolve::Site;
 use crate::scan::{Place, Scan};
 use crate::tree::{BuildTree, FileEdit, TreeError};
 use crate::value::CType;
@@ -21,9 +21,9 @@ pub struct Sight {
     pub uses: usize,
 }
 
-/// What `unit` sees of the constant at `site`, by preprocessing it with a marker in its place.
-pub(crate) fn look(tree: &impl BuildTree, site: &Site, unit: &str) -> Result<Sight, EditError> {
-    let marked = substitute(tree, site, MARKER)?;
+/// What `unit` sees of the constant at `range`, by preprocessing it with a marker in its place.
+pub(crate) fn look(tree: &impl BuildTree, range: &SourceRange, unit: &str) -> Result<Sight, EditError> {
+    let marked = substitute(tree, range, MARKER)?;
     let text = tree.preprocess(&[marked], unit, &["-dD", "-w"])?;
     let (mut active, mut uses) = (false, 0);
     for line in text.lines().filter(|line| line.contains(MARKER)) {

@@ -3,68 +3,15 @@
 //! is ambiguous, unknown, not an integer, or sizes a type.
 
 use crate::conditions::Config;
+use crate::constant::Constant;
 use crate::edit::EditError;
 use crate::find::{Candidate, Finder, Found, Unfit};
 use crate::id::ConstId;
-use crate::index::{FileNo, Index};
-use crate::scan::Scan;
+use crate::index::Index;
+use crate::scan::{may_mention, Scan};
+use crate::search_path::FileNo;
 use crate::spec::Spec;
 use crate::tree::{BuildTree, TreeError, Unit};
-use crate::users::contains;
-use crate::value::{CType, Operator};
-
-/// How a constant is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Form {
-    /// `#define NAME body`.
-    Macro,
-    /// A literal in an expression or in the body of a macro with parameters.
-    Literal,
-    /// The initialiser of a `static const` variable.
-    StaticConst,
-    /// An enumerator with a value of its own.
-    EnumValue,
-}
-
-/// The bytes to replace.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Site {
-    /// File, relative to the root of the tree.
-    pub path: String,
-    /// Line of the first byte, counted from 1.
-    pub line: u32,
-    /// First byte.
-    pub start: usize,
-    /// One past the last byte.
-    pub end: usize,
-    /// The bytes as they stand there.
-    pub written: String,
-}
-
-/// A constant of the deployed kernel.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Constant {
-    /// Its unique name.
-    pub id: ConstId,
-    /// Macro, variable or enumerator.
-    pub name: Option<String>,
-    /// The source line.
-    pub text: String,
-    /// The value as written, on one line.
-    pub token: String,
-    /// How it is written.
-    pub form: Form,
-    /// Its value in the deployed configuration. For unsigned 64-bit types, the same bits.
-    pub default: i64,
-    /// The type of the expression that it is.
-    pub c_type: CType,
-    /// The operator applied to it; for names, the most restrictive one among its uses.
-    pub operator: Operator,
-    /// What an edit replaces.
-    pub site: Site,
-    /// The deployed unit in which it was evaluated.
-    pub witness: String,
-}
 
 /// Why there is no constant to work with.
 #[derive(Debug, thiserror::Error)]
@@ -261,7 +208,7 @@ impl<T: BuildTree> Resolver<'_, T> {
     fn definitions(&self, name: &str, file: FileNo) -> Result<Found, TreeError> {
         let path = self.index.path(file);
         let source = self.tree.read(path)?;
-        if !contains(&source, name) {
+        if !may_mention(&source, name) {
             return Ok(Found::default());
         }
         Ok(Finder { path, scan: &Scan::new(&source) }.definitions(name))

@@ -53,6 +53,11 @@ pub struct Region {
     pub place: Place,
 }
 
+/// Whether a file can mention `name` at all. A search for bytes, which is much cheaper than a scan.
+pub(crate) fn may_mention(source: &[u8], name: &str) -> bool {
+    memchr::memmem::find(source, name.as_bytes()).is_some()
+}
+
 /// A tokenized file with its regions.
 pub struct Scan<'s> {
     /// The file.

@@ -4,8 +4,10 @@
 //! or the standard search path has it, else every file whose path ends like the target. The answer
 //! may hold too many files, never too few: makefiles add search paths that are not read here.
 
-use crate::index::FileNo;
 use std::collections::HashMap;
+
+/// Number of a file in the index.
+pub type FileNo = u32;
 
 /// Where `#include <…>` looks, in this order.
 const SYSTEM: [&str; 6] = [
@@ -17,21 +19,21 @@ const SYSTEM: [&str; 6] = [
     "include/uapi/",
 ];
 
-/// Turns include directives into files.
-pub(crate) struct Resolver<'a> {
+/// Turns include directives into files of a tree.
+pub(crate) struct SearchPath<'a> {
     numbers: HashMap<&'a str, FileNo>,
     by_name: HashMap<&'a str, Vec<FileNo>>,
     paths: &'a [String],
 }
 
-impl<'a> Resolver<'a> {
+impl<'a> SearchPath<'a> {
     pub fn new(paths: &'a [String]) -> Self {
         let numbers = paths.iter().enumerate().map(|(n, p)| (p.as_str(), n as FileNo)).collect();
         let mut by_name: HashMap<&str, Vec<FileNo>> = HashMap::new();
         for (n, path) in paths.iter().enumerate() {
             by_name.entry(path.rsplit('/').next().unwrap_or(path)).or_default().push(n as FileNo);
         }
-        Resolver { numbers, by_name, paths }
+        SearchPath { numbers, by_name, paths }
     }
 
     pub fn resolve(&self, from: &str, quoted: bool, target: &str) -> Vec<FileNo> {

@@ -7,11 +7,12 @@
 //! the old value in force somewhere. Uses that can change types or the shape of the code are
 //! reported apart, because no variant of a single function can tell what they do.
 
+use crate::constant::{Constant, Form};
 use crate::find::Finder;
-use crate::index::{FileNo, Index};
-use crate::resolve::{Constant, Form};
+use crate::index::Index;
 use crate::role::{asserts, declares, enum_around, enumerators_from, operator_at, sizes};
-use crate::scan::{Directive, Place, Scan};
+use crate::scan::{may_mention, Directive, Place, Scan};
+use crate::search_path::FileNo;
 use crate::tree::{BuildTree, TreeError, Unit};
 use crate::value::Operator;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -92,7 +93,7 @@ pub(crate) struct Start {
 impl Start {
     pub(crate) fn of(constant: &Constant) -> Start {
         let name = constant.name.clone().filter(|_| constant.form != Form::Literal);
-        Start { path: constant.site.path.clone(), name, at: constant.site.start }
+        Start { path: constant.range.path.clone(), name, at: constant.range.start }
     }
 }
 
@@ -206,7 +207,7 @@ impl<T: BuildTree> Walk<'_, T> {
                 continue;
             }
             let source = self.source(file)?;
-            if contains(&source, name) {
+            if may_mention(&source, name) {
                 let scan = Scan::new(&source);
                 for token in scan.mentions(name) {
                     if declares(&scan, token) {
@@ -239,7 +240,7 @@ impl<T: BuildTree> Walk<'_, T> {
                     continue;
                 }
                 let source = self.source(file)?;
-                let spelled = contains(&source, argument);
+                let spelled = may_mention(&source, argument);
                 self.sources.insert(file, source);
                 if !spelled {
                     continue;
@@ -367,11 +368,6 @@ impl<T: BuildTree> Walk<'_, T> {
             self.emit(definition, file);
         }
     }
-}
-
-/// A plain search before the costly scan.
-pub(crate) fn contains(source: &[u8], name: &str) -> bool {
-    memchr::memmem::find(source, name.as_bytes()).is_some()
 }
 
 fn line_text(source: &[u8], at: usize) -> String {

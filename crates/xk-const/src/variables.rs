@@ -6,7 +6,7 @@
 //! what a policy can read by itself is said to be there.
 
 use crate::build::{build_with, BuildError};
-use crate::resolve::Constant;
+use crate::constant::Constant;
 use crate::tree::{BuildTree, Unit};
 use crate::unreadable::{relocate, Unreadable};
 use gimli::{

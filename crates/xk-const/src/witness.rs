@@ -3,13 +3,14 @@
 //! compiler is asked for the rest.
 
 use crate::conditions::{Conditions, Config, Truth};
+use crate::constant::{Constant, Form};
 use crate::edit::EditError;
 use crate::eval::{self, Names, Typed};
 use crate::find::{Candidate, Finder};
 use crate::id::ConstId;
 use crate::inclusion;
 use crate::probe::{evaluate, look, NoValue, Question};
-use crate::resolve::{line_of, Constant, Form, ResolveError, Resolver};
+use crate::resolve::{line_of, ResolveError, Resolver};
 use crate::scan::{Directive, Place, Scan};
 use crate::token::{integer_literal, Kind};
 use crate::tree::{BuildTree, TreeError};
@@ -29,7 +30,7 @@ impl<T: BuildTree> Resolver<'_, T> {
             return Err(left_out());
         }
         let name = candidate.name.clone().filter(|_| candidate.form != Form::Literal);
-        let start = Start { path: candidate.site.path.clone(), name, at: candidate.site.start };
+        let start = Start { path: candidate.range.path.clone(), name, at: candidate.range.start };
         let users = users_of(self.tree, self.index, self.units, &start)?;
         let mut sources: Vec<&str> = users.units.iter().map(|u| u.source.as_str()).collect();
         sources.dedup();
@@ -39,7 +40,7 @@ impl<T: BuildTree> Resolver<'_, T> {
             None => Vec::new(),
         };
         let direct = |source: &str| self.index.number(source).is_some_and(|n| mentions.binary_search(&n).is_ok());
-        sources.sort_by_key(|source| (*source != candidate.site.path, !direct(source)));
+        sources.sort_by_key(|source| (*source != candidate.range.path, !direct(source)));
         if sources.is_empty() {
             return Err(not_deployed("no deployed translation unit uses it"));
         }
@@ -60,9 +61,9 @@ impl<T: BuildTree> Resolver<'_, T> {
     /// Whether the configuration leaves the candidate in, as far as its own file tells.
     fn condition(&self, candidate: &Candidate) -> Result<Truth, ResolveError> {
         let Some(config) = &self.config else { return Ok(Truth::Maybe) };
-        let source = self.tree.read(&candidate.site.path)?;
+        let source = self.tree.read(&candidate.range.path)?;
         let scan = Scan::new(&source);
-        let Some(token) = token_at(&scan, candidate.site.start) else { return Ok(Truth::Maybe) };
+        let Some(token) = token_at(&scan, candidate.range.start) else { return Ok(Truth::Maybe) };
         let conditions = Conditions::of(&scan, config);
         let here = conditions.at(token);
         // Another definition or an `#undef` behind it could take its place.
@@ -79,7 +80,7 @@ impl<T: BuildTree> Resolver<'_, T> {
 
     /// The first of the units that certainly contains the candidate's file.
     fn included_by(&self, candidate: &Candidate, sources: &[&str]) -> Result<Option<String>, ResolveError> {
-        let (Some(config), Some(file)) = (&self.config, self.index.number(&candidate.site.path)) else {
+        let (Some(config), Some(file)) = (&self.config, self.index.number(&candidate.range.path)) else {
             return Ok(None);
         };
         let reached = self.index.reached_by(file);
@@ -95,7 +96,7 @@ impl<T: BuildTree> Resolver<'_, T> {
     /// The first of the units in which the preprocessor meets the candidate.
     fn seen_by_compiler(&self, candidate: &Candidate, sources: &[&str]) -> Result<Option<String>, ResolveError> {
         for source in sources.iter().take(2 * TRIED_UNITS) {
-            match look(self.tree, &candidate.site, source) {
+            match look(self.tree, &candidate.range, source) {
                 Ok(sight) if sight.active => return Ok(Some((*source).to_owned())),
                 Ok(_) => {}
                 // The marker made an `#if` fail; then the definition is certainly seen.
@@ -113,7 +114,7 @@ impl<T: BuildTree> Resolver<'_, T> {
         witnesses: &[String],
         operator: Operator,
     ) -> Result<Constant, ResolveError> {
-        let source = self.tree.read(&candidate.site.path)?;
+        let source = self.tree.read(&candidate.range.path)?;
         let scan = Scan::new(&source);
         let first = witnesses.first().cloned().unwrap_or_default();
         let units = Units { tree: self.tree, config: self.config.as_ref(), scan: &scan };
@@ -140,7 +141,7 @@ impl<T: BuildTree> Resolver<'_, T> {
             default,
             c_type,
             operator,
-            site: candidate.site,
+            range: candidate.range,
             witness,
         })
     }
@@ -157,8 +158,8 @@ impl<T: BuildTree> Resolver<'_, T> {
         let at = candidate.id.to_string();
         let mut first = None;
         for unit in witnesses {
-            let own = *unit == candidate.site.path;
-            let keep = (own && candidate.form == Form::StaticConst).then_some(candidate.site.start);
+            let own = *unit == candidate.range.path;
+            let keep = (own && candidate.form == Form::StaticConst).then_some(candidate.range.start);
             let question = Question { value, typed: name, after: own.then_some(candidate.after), keep };
             let failure = match evaluate(self.tree, unit, &question) {
                 Ok((value, c_type)) => return Ok((value, c_type, unit.clone())),
@@ -192,7 +193,7 @@ fn token_at(scan: &Scan<'_>, byte: usize) -> Option<usize> {
 /// The tokens of a candidate.
 fn tokens_of(scan: &Scan<'_>, candidate: &Candidate) -> std::ops::Range<usize> {
     let at = |byte| scan.tokens.partition_point(|token| token.start < byte);
-    at(candidate.site.start)..at(candidate.site.end)
+    at(candidate.range.start)..at(candidate.range.end)
 }
 
 /// The value of what consists of literals, casts and operators: C itself defines it.
@@ -285,10 +286,10 @@ fn variable_in<'s>(scan: &Scan<'s>, candidate: &Candidate) -> Option<&'s str> {
 
 /// The literals that the candidate is made of, by their own IDs.
 fn literals(scan: &Scan<'_>, candidate: &Candidate) -> Vec<ConstId> {
-    let finder = Finder { path: &candidate.site.path, scan };
+    let finder = Finder { path: &candidate.range.path, scan };
     let mut lines: Vec<u32> = tokens_of(scan, candidate).map(|i| scan.tokens[i].line).collect();
     lines.dedup();
     let found = lines.into_iter().flat_map(|line| finder.literals_on_line(line).candidates);
-    let inside = |c: &Candidate| candidate.site.start <= c.site.start && c.site.end <= candidate.site.end;
+    let inside = |c: &Candidate| candidate.range.start <= c.range.start && c.range.end <= candidate.range.end;
     found.filter(inside).map(|c| c.id).collect()
 }

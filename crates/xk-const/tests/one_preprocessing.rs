@@ -63,7 +63,7 @@ fn small(unit: &str) -> (tempfile::TempDir, Tree, Constant) {
     );
     let tree = Tree::open(folder.path()).unwrap();
     let start = header.find("(32)").unwrap();
-    let site = Site { path: "include/v.h".into(), line: 1, start, end: start + 4, written: "(32)".into() };
+    let range = SourceRange { path: "include/v.h".into(), line: 1, start, end: start + 4, written: "(32)".into() };
     let constant = Constant {
         id: ConstId { path: "include/v.h".into(), line: 1, value: "(32)".into(), index: 0 },
         name: Some("V".into()),
@@ -73,7 +73,7 @@ fn small(unit: &str) -> (tempfile::TempDir, Tree, Constant) {
         default: 32,
         c_type: CType::Int,
         operator: Operator::Other,
-        site,
+        range,
         witness: "sub/unit.c".into(),
     };
     (folder, tree, constant)
@@ -112,8 +112,8 @@ fn a_pasted_literal_is_noticed() {
         enum { is_32 = 1, is_41 = 2 };\nint x = GLUE(is_, V);\n";
     let (folder, _, mut constant) = small(unit);
     std::fs::write(folder.path().join("include/v.h"), "#define V 32\n").unwrap();
-    constant.site.end = constant.site.start + 2;
-    constant.site.written = "32".into();
+    constant.range.end = constant.range.start + 2;
+    constant.range.written = "32".into();
     constant.token = "32".into();
     let tree = Tree::open(folder.path()).unwrap();
     let out = tempfile::tempdir().unwrap();

@@ -4,12 +4,13 @@
 use super::evidence::{name_rules_out, name_speaks_against, of_name, Evidence};
 use super::Written;
 use crate::conditions::{Conditions, Config, Truth};
+use crate::constant::Form;
 use crate::find::{Candidate, Finder, Found};
 use crate::id::ConstId;
 use crate::inclusion;
-use crate::index::{FileNo, Index};
-use crate::resolve::Form;
+use crate::index::Index;
 use crate::scan::{Directive, Place, Region, Scan};
+use crate::search_path::FileNo;
 use crate::token::{integer_literal, Kind};
 use crate::value::{CType, Operator};
 use crate::witness::declared_type;
@@ -109,7 +110,7 @@ fn kept<'s>(
 
 fn definition(scan: &Scan<'_>, file: FileNo, candidate: Candidate, written: Written, name: &str) -> Definition {
     let at = |byte| scan.tokens.partition_point(|token| token.start < byte);
-    let range = at(candidate.site.start)..at(candidate.site.end);
+    let range = at(candidate.range.start)..at(candidate.range.end);
     let mut evidence = Vec::new();
     if candidate.form == Form::Literal {
         match candidate.operator {

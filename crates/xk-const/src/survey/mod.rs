@@ -17,8 +17,9 @@ pub use evidence::Category;
 
 use crate::conditions::{Conditions, Config, Truth};
 use crate::id::ConstId;
-use crate::index::{FileNo, Index};
+use crate::index::Index;
 use crate::scan::Scan;
+use crate::search_path::FileNo;
 use crate::tree::{BuildTree, TreeError};
 use crate::value::CType;
 use gather::{gather, Definition, Gathered};

@@ -2,7 +2,7 @@
 
 use crate::conditions::Config;
 use crate::eval::{self, Names, Typed};
-use crate::index::FileNo;
+use crate::search_path::FileNo;
 use crate::token::{tokenize, Kind};
 use crate::value::CType;
 use std::collections::HashMap;

@@ -5,8 +5,8 @@ use super::evidence::{of_use, Evidence, Use};
 use super::gather::is_conversion;
 use crate::find::Finder;
 use crate::id::ConstId;
-use crate::index::FileNo;
 use crate::scan::{Directive, Place, Scan};
+use crate::search_path::FileNo;
 use crate::token::{integer_literal, Kind};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use clap::builder::PossibleValuesParser;
 use serde_json::json;
-use xk_const::{glob, survey, Category, Listed, Scope, Written};
+use xk_const::{glob, survey, Category, Listed, PathSet, Written};
 use xk_kernel::Tree;
 use xk_table::KernelRef;
 
@@ -25,7 +25,7 @@ reads all of its sources and takes up to a minute.")]
 pub struct Args {
     /// A file or folder of the source, a subsystem (mm, tcp, io_uring, ...) or a title in MAINTAINERS
     #[arg(value_name = "PATH|SUBSYSTEM")]
-    scope: Option<String>,
+    within: Option<String>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -68,7 +68,7 @@ pub fn run(args: &Args) -> Result {
     let say = |line: &str| eprintln!("{}", paint.dim(&format!("scan: {line}")));
     let tree = args.kernel.tree(&image, &folders.cache, &say)?;
     let literals = args.literals || args.form.iter().any(|form| form == Written::Literal.word());
-    let found = listed(&tree, args.scope.as_deref(), literals, &say)?;
+    let found = listed(&tree, args.within.as_deref(), literals, &say)?;
     let mut rows: Vec<&Listed> = found.iter().filter(|listed| args.want(listed)).collect();
     let total = rows.len();
     rows.truncate(args.limit.unwrap_or(total));
@@ -85,19 +85,19 @@ pub fn run(args: &Args) -> Result {
 }
 
 /// What is found in a part of the source, or in all of it, in the order of the source.
-fn listed(tree: &Tree, scope: Option<&str>, literals: bool, say: &dyn Fn(&str)) -> Result<Vec<Listed>> {
+fn listed(tree: &Tree, within: Option<&str>, literals: bool, say: &dyn Fn(&str)) -> Result<Vec<Listed>> {
     let failed = |error: &dyn std::fmt::Display| Failure::error(error.to_string());
-    let scope = scope.map(|name| Scope::find(tree, name)).transpose().map_err(|e| failed(&e))?;
+    let paths = within.map(|name| PathSet::find(tree, name)).transpose().map_err(|e| failed(&e))?;
     let survey = survey(tree, literals, say).map_err(|e| failed(&e))?;
-    let inside = |listed: &Listed| scope.as_ref().is_none_or(|scope| scope.contains(&listed.id.path));
+    let inside = |listed: &Listed| paths.as_ref().is_none_or(|paths| paths.contains(&listed.id.path));
     let mut rows: Vec<Listed> = survey.named.into_iter().chain(survey.literals).filter(inside).collect();
     rows.sort_by(|a, b| (&a.id.path, a.id.line).cmp(&(&b.id.path, b.id.line)));
     Ok(rows)
 }
 
 /// What `xk scan` lists there without further options, each once.
-pub(super) fn candidates(tree: &Tree, scope: Option<&str>, literals: bool, say: &dyn Fn(&str)) -> Result<Vec<Listed>> {
-    let mut found = listed(tree, scope, literals, say)?;
+pub(super) fn candidates(tree: &Tree, within: Option<&str>, literals: bool, say: &dyn Fn(&str)) -> Result<Vec<Listed>> {
+    let mut found = listed(tree, within, literals, say)?;
     let mut seen = HashSet::new();
     found.retain(|listed| !shared(&listed.id.path) && seen.insert(listed.id.to_string()));
     Ok(found)

@@ -1,21 +1,23 @@
-//! Parts of the source tree by name: a file or folder, one of our own subsystem names, or the title of
-//! a section in the kernel's `MAINTAINERS`. What comes out tells whether a path belongs to it.
+//! Sets of paths of the source tree, by name, as `xk scan` and `xk build --all-in` take them.
+//!
+//! In: a file or folder, a subsystem of `data/subsystems.txt`, or the title of a section in the kernel's `MAINTAINERS`.
+//! Out: the patterns of the paths that belong to it. Refuses names that are none of these, and suggests sections.
 
 use crate::tree::{BuildTree, TreeError};
 
-/// Our own names; a line each.
+/// The subsystems: name and patterns, a line each.
 const SUBSYSTEMS: &str = include_str!("../data/subsystems.txt");
 
-/// A part of the tree.
+/// The paths that match one of some patterns, and none of the exceptions.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Scope {
+pub struct PathSet {
     patterns: Vec<String>,
     except: Vec<String>,
 }
 
-/// Why a text is not a part of the tree.
+/// Why a name stands for no set of paths.
 #[derive(Debug, thiserror::Error)]
-pub enum ScopeError {
+pub enum PathSetError {
     /// Nothing has this name.
     #[error("`{name}` is neither a file or folder of the source, nor a subsystem ({known}), nor the title of a section in MAINTAINERS{}", alike(.near))]
     Unknown {
@@ -39,11 +41,11 @@ fn alike(near: &[String]) -> String {
     }
 }
 
-impl Scope {
+impl PathSet {
     /// Finds what `name` means in a tree.
-    pub fn find(tree: &impl BuildTree, name: &str) -> Result<Scope, ScopeError> {
-        if let Some(scope) = Self::subsystem(name) {
-            return Ok(scope);
+    pub fn find(tree: &impl BuildTree, name: &str) -> Result<PathSet, PathSetError> {
+        if let Some(set) = Self::subsystem(name) {
+            return Ok(set);
         }
         let inside = !name.starts_with('/') && !name.is_empty() && name.split('/').all(|part| part != "..");
         let path = tree.root().join(name);
@@ -52,25 +54,25 @@ impl Scope {
             let pattern = if path.is_dir() { format!("{name}/") } else { name.to_owned() };
             // The root itself is everything.
             let pattern = if pattern == "./" { String::new() } else { pattern };
-            return Ok(Scope { patterns: vec![pattern], except: Vec::new() });
+            return Ok(PathSet { patterns: vec![pattern], except: Vec::new() });
         }
         let text = tree.read("MAINTAINERS").unwrap_or_default();
-        Self::section(&String::from_utf8_lossy(&text), name).map_err(|near| ScopeError::Unknown {
+        Self::section(&String::from_utf8_lossy(&text), name).map_err(|near| PathSetError::Unknown {
             name: name.to_owned(),
             known: subsystems().collect::<Vec<_>>().join(", "),
             near,
         })
     }
 
-    fn subsystem(name: &str) -> Option<Scope> {
+    fn subsystem(name: &str) -> Option<PathSet> {
         let mut lines = SUBSYSTEMS.lines().filter(|line| !line.starts_with('#')).map(str::split_whitespace);
         let mut words = lines.find(|words| words.clone().next() == Some(name))?;
         words.next();
-        Some(Scope { patterns: words.map(str::to_owned).collect(), except: Vec::new() })
+        Some(PathSet { patterns: words.map(str::to_owned).collect(), except: Vec::new() })
     }
 
     /// The section with this title, or the titles that contain it.
-    fn section(maintainers: &str, title: &str) -> Result<Scope, Vec<String>> {
+    fn section(maintainers: &str, title: &str) -> Result<PathSet, Vec<String>> {
         let mut near = Vec::new();
         for block in maintainers.split("\n\n") {
             let mut lines = block.lines();
@@ -83,7 +85,7 @@ impl Scope {
                 continue;
             }
             if own.eq_ignore_ascii_case(title) {
-                return Ok(Scope { patterns, except: field("X:").collect() });
+                return Ok(PathSet { patterns, except: field("X:").collect() });
             }
             if near.len() < 5 && own.to_ascii_lowercase().contains(&title.to_ascii_lowercase()) {
                 near.push(own.to_owned());
@@ -92,14 +94,14 @@ impl Scope {
         Err(near)
     }
 
-    /// The path belongs to it.
+    /// Whether `path` belongs to it.
     pub fn contains(&self, path: &str) -> bool {
         let any = |patterns: &[String]| patterns.iter().any(|pattern| belongs(pattern, path));
         any(&self.patterns) && !any(&self.except)
     }
 }
 
-/// The subsystems that have names of our own.
+/// The names of all subsystems.
 pub fn subsystems() -> impl Iterator<Item = &'static str> {
     SUBSYSTEMS.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_whitespace().next())
 }
@@ -159,20 +161,23 @@ mod tests {
     }
 
     #[test]
-    fn names_of_our_own_are_known() {
-        let tcp = Scope::subsystem("tcp").unwrap();
+    fn subsystems_are_known() {
+        let tcp = PathSet::subsystem("tcp").unwrap();
         assert!(
             tcp.contains("net/ipv4/tcp_bbr.c") && tcp.contains("include/net/tcp.h") && !tcp.contains("net/ipv4/udp.c")
         );
-        assert!(Scope::subsystem("#").is_none() && subsystems().any(|name| name == "io_uring"));
+        assert!(PathSet::subsystem("#").is_none() && subsystems().any(|name| name == "io_uring"));
     }
 
     #[test]
     fn sections_have_titles() {
         let text =
             "A FILE SYSTEM\nM:\tx\nF:\tfs/a/\nX:\tfs/a/test/\n\nA FILE SYSTEM TOO\nF:\tfs/b/\n\nTHE REST\nF:\t*\n";
-        let scope = Scope::section(text, "a file system").unwrap();
-        assert!(scope.contains("fs/a/x.c") && !scope.contains("fs/a/test/x.c"));
-        assert_eq!(Scope::section(text, "file"), Err(vec!["A FILE SYSTEM".to_owned(), "A FILE SYSTEM TOO".to_owned()]));
+        let set = PathSet::section(text, "a file system").unwrap();
+        assert!(set.contains("fs/a/x.c") && !set.contains("fs/a/test/x.c"));
+        assert_eq!(
+            PathSet::section(text, "file"),
+            Err(vec!["A FILE SYSTEM".to_owned(), "A FILE SYSTEM TOO".to_owned()])
+        );
     }
 }

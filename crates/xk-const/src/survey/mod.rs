@@ -1,10 +1,10 @@
 //! Which constants of the deployed kernel look like perf-consts, and why: macros, `static` variables
 //! and enumerators that set an amount or a time, and, apart from them, literals in functions.
 //!
-//! Two passes over the files that deployed units include. The first collects definitions that may
-//! be meant, the second their uses; [`evidence`] judges both. Text decides, not the compiler: a
-//! candidate is a proposal, and whether it can be tuned is what the analysis finds out. The result
-//! is kept in the tree's cache.
+//! Two passes over the files that deployed units include. The first collects definitions that may be perf-consts
+//! ([`gather`]), the second their uses ([`usage`]). [`evidence`] says what each observation is worth, [`judge`] decides.
+//! Text decides, not the compiler: a candidate is a proposal, and the analysis finds out whether it can be tuned. The
+//! result is kept in the tree's cache.
 
 mod evidence;
 mod gather;
@@ -23,10 +23,11 @@ use crate::search_path::FileNo;
 use crate::tree::{BuildTree, TreeError};
 use crate::value::CType;
 use gather::{gather, Definition, Gathered};
+use judge::Judge;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use table::Table;
-use usage::{loose, uses, Loose, Meaning, Usage};
+use usage::{literals_in_functions, uses, FunctionLiteral, Meaning, Usage};
 
 /// How a candidate is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -121,6 +122,14 @@ struct Surveyor<'a, T> {
     modules: HashMap<FileNo, String>,
 }
 
+/// What the second pass found.
+#[derive(Default)]
+struct Observed {
+    /// The uses of each definition, by its number.
+    usage: HashMap<usize, Usage>,
+    literals: Vec<(FileNo, FunctionLiteral)>,
+}
+
 /// The files of the deployed kernel, and what they include.
 struct Deployed {
     files: Vec<FileNo>,
@@ -152,18 +161,17 @@ impl<'a, T: BuildTree> Surveyor<'a, T> {
         for (n, definition) in definitions.iter().enumerate() {
             by_name.entry(&definition.name).or_default().push(n);
         }
-        let (usage, literals) = self.usage(&deployed, &definitions, &by_name)?;
+        let Observed { usage, literals } = self.usage(&deployed, &definitions, &by_name)?;
         let reverse = reverse(&deployed.includes);
-        let judge = judge::Judge { index: self.index, modules: &self.modules, included_by: &reverse, table: &table };
+        let mut judge = Judge::new(self.index, &self.modules, &reverse, &table);
         let mut survey = Survey::default();
-        let mut reached = HashMap::new();
         for (n, definition) in definitions.iter().enumerate() {
             if let Some(usage) = usage.get(&n) {
-                survey.named.extend(judge.definition(definition, usage, &mut reached)?);
+                survey.named.extend(judge.definition(definition, usage)?);
             }
         }
         for (file, literal) in literals {
-            survey.literals.extend(judge.literal(file, literal, &mut reached)?);
+            survey.literals.extend(judge.literal(file, literal)?);
         }
         for rows in [&mut survey.named, &mut survey.literals] {
             rows.sort_by(|a, b| (&a.id.path, a.id.line).cmp(&(&b.id.path, b.id.line)));
@@ -203,18 +211,17 @@ impl<'a, T: BuildTree> Surveyor<'a, T> {
         (Deployed { files, includes }, table, definitions)
     }
 
-    #[allow(clippy::type_complexity)] // two results of one pass
+    /// The second pass: reads the deployed files again, for uses of the definitions and for literals.
     fn usage(
         &self,
         deployed: &Deployed,
         definitions: &[Definition],
         by_name: &HashMap<&str, Vec<usize>>,
-    ) -> Result<(HashMap<usize, Usage>, Vec<(FileNo, Loose)>), TreeError> {
+    ) -> Result<Observed, TreeError> {
         let nothing = Config::default();
         let chunks: Vec<&[FileNo]> = deployed.files.chunks(64).collect();
         let parts = parallel(&chunks, |files| {
-            let mut found = HashMap::new();
-            let mut literals = Vec::new();
+            let mut found = Observed::default();
             let mut reach = Reach::new(&deployed.includes);
             for &file in *files {
                 let path = self.index.path(file);
@@ -225,21 +232,22 @@ impl<'a, T: BuildTree> Surveyor<'a, T> {
                 let scan = Scan::new(&source);
                 let mut meaning =
                     Attribution { by_name, definitions, index: self.index, file, reach: &mut reach, reached: None };
-                uses(&scan, path, file, &mut meaning, &mut found);
+                uses(&scan, path, file, &mut meaning, &mut found.usage);
                 let conditions = Conditions::of(&scan, self.config.as_ref().unwrap_or(&nothing));
                 let left_in = |token: usize| self.config.is_none() || conditions.at(token) != Truth::No;
-                literals.extend(loose(&scan, path, left_in).into_iter().map(|literal| (file, literal)));
+                let literals = literals_in_functions(&scan, path, left_in).into_iter();
+                found.literals.extend(literals.map(|literal| (file, literal)));
             }
-            Ok((found, literals))
+            Ok(found)
         })?;
-        let (mut usage, mut literals): (HashMap<usize, Usage>, _) = (HashMap::new(), Vec::new());
-        for (found, own) in parts {
-            for (definition, part) in found {
-                usage.entry(definition).or_default().merge(part);
+        let mut all = Observed::default();
+        for part in parts {
+            for (definition, usage) in part.usage {
+                all.usage.entry(definition).or_default().merge(usage);
             }
-            literals.extend(own);
+            all.literals.extend(part.literals);
         }
-        Ok((usage, literals))
+        Ok(all)
     }
 }
 

@@ -56,7 +56,7 @@ impl Usage {
 
 /// A literal in a function.
 #[derive(Debug)]
-pub(crate) struct Loose {
+pub(crate) struct FunctionLiteral {
     pub id: ConstId,
     pub evidence: Vec<Evidence>,
     pub function: String,
@@ -128,7 +128,11 @@ fn declares(scan: &Scan<'_>, token: usize, place: &Place) -> bool {
 }
 
 /// The literals in the functions of a file that are computed or compared with.
-pub(crate) fn loose(scan: &Scan<'_>, path: &str, left_in: impl Fn(usize) -> bool) -> Vec<Loose> {
+pub(crate) fn literals_in_functions(
+    scan: &Scan<'_>,
+    path: &str,
+    left_in: impl Fn(usize) -> bool,
+) -> Vec<FunctionLiteral> {
     let finder = Finder { path, scan };
     let mut found = Vec::new();
     for (token, t) in scan.tokens.iter().enumerate().filter(|(_, t)| t.kind == Kind::Number && t.directive.is_none()) {
@@ -154,7 +158,7 @@ pub(crate) fn loose(scan: &Scan<'_>, path: &str, left_in: impl Fn(usize) -> bool
         let before = scan.tokens[..token].iter().rev().take_while(|other| other.line == t.line);
         let index = before.filter(|other| other.kind == Kind::Number && other.text(scan.source) == text).count();
         let id = ConstId { path: finder.path.to_owned(), line: t.line, value: text.to_owned(), index: index as u32 };
-        found.push(Loose { id, evidence, function: name.clone(), inline: *inline });
+        found.push(FunctionLiteral { id, evidence, function: name.clone(), inline: *inline });
     }
     found
 }

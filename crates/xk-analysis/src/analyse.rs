@@ -8,11 +8,11 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use xk_table::{CriticalSpan, DataSite, Function as TableFunction, Place, Range, Refusal, Unit, Values};
 
+use crate::context::Context;
 use crate::data;
 use crate::fit::fits_without_wrapping;
 use crate::identity::{locate, whole_unit, Deployed};
 use crate::proof::Solver;
-use crate::span::Context;
 use crate::study::{Builds, Means, Study};
 
 /// What the analysis needs to know besides the builds.

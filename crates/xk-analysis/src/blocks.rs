@@ -17,7 +17,7 @@ use xk_lift::semantics::{is_immediate, step, Substitution};
 use xk_lift::state::{arithmetic, Flag, State, REGISTERS};
 use xk_lift::term::{TermId, Terms};
 
-use crate::diff::{Differences, Field, Other};
+use crate::constants::{Differences, Field, VariantConstant};
 use crate::product;
 use crate::proof::{different, Solver};
 
@@ -91,7 +91,7 @@ pub fn compare(
     let with = |extra: &Differences, guess: Option<Guess>| {
         let mut all: Differences = known.iter().chain(extra).map(|(k, o)| (*k, *o)).collect();
         if let Some(Guess { node, factor, bits }) = guess {
-            all.insert((node, Field::Product), Other { value: factor, bits });
+            all.insert((node, Field::Product), VariantConstant { value: factor, bits });
         }
         all
     };
@@ -253,7 +253,8 @@ impl Pieces<'_> {
             if base[i].0 == variant[j].0 {
                 if let (Some(ours), Some(theirs)) = (base[i].1, variant[j].1) {
                     if ours != theirs {
-                        found.insert((self.base[i].node, Field::Immediate), Other { value: theirs, bits: 64 });
+                        found
+                            .insert((self.base[i].node, Field::Immediate), VariantConstant { value: theirs, bits: 64 });
                     }
                 }
                 (i, j) = (i + 1, j + 1);

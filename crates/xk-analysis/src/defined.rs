@@ -11,8 +11,7 @@ use xk_lift::object::Object;
 use xk_lift::semantics::gpr;
 use xk_table::{Fit, Range};
 
-use crate::diff::Field;
-use crate::span::Seeds;
+use crate::constants::{Field, Seeds};
 
 /// The values of a type that the address of a symbol can have: 32 bits, sign-extended.
 pub(crate) fn symbolic(c_type: CType, default: i64) -> Option<Range> {

@@ -22,8 +22,7 @@ use xk_lift::object::Object;
 use xk_lift::semantics::gpr;
 use xk_lift::state::{Flag, RSP};
 
-use crate::diff::Field;
-use crate::span::Seeds;
+use crate::constants::{Field, Seeds};
 
 /// Where a build holds the constant.
 #[derive(Debug, Clone, Copy)]

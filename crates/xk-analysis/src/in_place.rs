@@ -22,10 +22,10 @@ use xk_lift::semantics::{is_immediate, step, Substitution};
 use xk_lift::state::State;
 use xk_table::{Fit, InPlace, Order, Patch, Proof, Range, MAX_PATCHES};
 
-use crate::diff::Field;
+use crate::constants::Field;
+use crate::context::Context;
 use crate::program::iv_term;
 use crate::proof::{obligation, ProofError};
-use crate::span::Context;
 use crate::twin::{NotExecuted, Twin};
 
 /// Why the instructions of a span cannot hold another value. Instructions are in words.

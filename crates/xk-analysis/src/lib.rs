@@ -7,7 +7,9 @@
 
 pub mod analyse;
 pub mod blocks;
-mod candidates;
+mod build_error;
+pub mod constants;
+pub mod context;
 mod crowd;
 pub mod data;
 mod defined;

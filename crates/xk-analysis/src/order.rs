@@ -14,8 +14,7 @@ use xk_lift::state::{Flag, FlagsOrigin, State};
 use xk_lift::term::{BinOp, TermId, Terms};
 use xk_table::{Fit, Order, Range};
 
-use crate::diff::Field;
-use crate::span::Seeds;
+use crate::constants::{Field, Seeds};
 
 /// Most ways to place tests that are tried: each takes a proof.
 const MOST_TRIED: usize = 24;

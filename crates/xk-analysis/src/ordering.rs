@@ -31,9 +31,9 @@ use xk_lift::state::{Access, Shared, State};
 use xk_lift::term::{TermId, Terms};
 use xk_table::{Fit, Program};
 
+use crate::context::Context;
 use crate::program::{execute, iv_term, Links};
 use crate::proof::obligation_with;
-use crate::span::Context;
 use crate::twin::{NotExecuted, Twin};
 
 /// An update in its block.

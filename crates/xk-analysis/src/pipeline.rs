@@ -7,85 +7,26 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Instant;
 
-use thiserror::Error;
 use xk_const::{BuildTree, Constant, TreeError, Unit, Users};
 use xk_kernel::{Image, Tree};
-use xk_lift::object::ObjectError;
-use xk_span::confine::{ConfineError, Confiner};
+use xk_span::confine::Confiner;
 use xk_table::{ConstRef, KernelRef, Mode, Place, Range, Refusal, ScopeTable, Values, SCHEMA};
 
 use crate::analyse::{conclude, fitted, hull, observed, Input};
+pub use crate::build_error::BuildError;
 use crate::identity::Deployed;
 use crate::plan::{Domain, Plan, Standing, UNSEEN};
-use crate::proof::{ProofError, Solver};
+use crate::proof::Solver;
 use crate::study::{Means, Study, Variant};
 use crate::theorem::{FromTree, Functions, Theorem};
+pub use crate::variants::Options;
 use crate::variants::Variants;
 
 /// Compilations for values that nobody has asked for yet, of all units of a constant.
 const MOST_COMPILED: usize = 48;
-
-/// How to build.
-pub struct Options<'a> {
-    /// Folder for compiled variants.
-    pub cache: &'a Path,
-    /// Compilers to run side by side.
-    pub jobs: usize,
-    /// Told what happens, a line at a time.
-    pub progress: &'a (dyn Fn(&str) + Sync),
-}
-
-/// Why there is no scope table.
-#[derive(Debug, Error)]
-pub enum BuildError {
-    /// The constant is not usable on this kernel; the reason is a result.
-    #[error("refused: {0}")]
-    Refused(#[from] Refusal),
-    /// The source tree failed.
-    #[error(transparent)]
-    Tree(#[from] TreeError),
-    /// A variant could not be compiled for a reason that is not its value.
-    #[error(transparent)]
-    Compile(#[from] xk_const::BuildError),
-    /// The layouts could not be compared.
-    #[error(transparent)]
-    Layout(#[from] xk_const::LayoutError),
-    /// An object could not be read.
-    #[error("{path}: {source}", path = path.display())]
-    Object {
-        /// File.
-        path: PathBuf,
-        /// Cause.
-        source: ObjectError,
-    },
-    /// A file could not be read.
-    #[error("{path}: {source}", path = path.display())]
-    Io {
-        /// File.
-        path: PathBuf,
-        /// Cause.
-        source: std::io::Error,
-    },
-    /// The solver is missing.
-    #[error(transparent)]
-    Solver(#[from] ProofError),
-    /// There are no safe spans, for a reason that is not the constant.
-    #[error(transparent)]
-    Spans(ConfineError),
-}
-
-impl From<ConfineError> for BuildError {
-    fn from(error: ConfineError) -> Self {
-        match error {
-            ConfineError::Refused(refusal) => Self::Refused(refusal),
-            other => Self::Spans(other),
-        }
-    }
-}
 
 /// Analyses the constants of one kernel, one after the other. Keeps what all of them need.
 #[derive(Debug)]

@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use xk_lift::insn::SymbolRef;
+use xk_lift::insn::{Insn, SymbolRef};
+use xk_lift::object::Function;
 use xk_lift::state::{arithmetic, Flag, State};
 use xk_lift::term::{mask, BinOp, Bits, TermId, Terms};
 use xk_table::{Fit, Form, OpCode, Program, Range};
@@ -96,6 +97,20 @@ pub struct Link {
     pub symbol: SymbolRef,
     /// For a field relative to rip: the bytes of the instruction behind it.
     pub behind: Option<u8>,
+}
+
+/// The addresses that instructions of `function` use: an update can take them
+/// from there.
+pub fn links<'a>(function: &Function, insns: impl Iterator<Item = &'a Insn>) -> Links {
+    let link = |insn: &Insn| {
+        let symbol = insn.displacement.clone()?;
+        let field = insn.displacement_at?;
+        let behind = insn.raw.len() as u8 - field - 4;
+        let relative = insn.raw.is_ip_rel_memory_operand();
+        let offset = (insn.node.offset - function.start.offset) as u32 + u32::from(field);
+        Some((offset, Link { symbol, behind: relative.then_some(behind) }))
+    };
+    insns.filter_map(link).collect()
 }
 
 /// The unknown that stands for the base of gs in the kernel: where this CPU's

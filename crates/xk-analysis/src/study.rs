@@ -20,13 +20,13 @@ use xk_lift::prototypes::Prototypes;
 use xk_lift::semantics::{gpr, is_immediate};
 use xk_table::{Place, Refusal};
 
+use crate::constants::{Differences, Field, Seeds, VariantConstant};
 use crate::data::{self, DataDifferences, DataSeeds};
-use crate::diff::{compare_with, Differences, Field, Other, Rules};
+use crate::diff::{compare_with, Rules};
 use crate::fit::{agrees, fit, Point};
 use crate::plan::FITTED;
 use crate::product;
 use crate::proof::Solver;
-use crate::span::Seeds;
 
 /// What a unit was compiled to with another value.
 #[derive(Debug)]
@@ -345,7 +345,7 @@ impl Study {
         let seeds = self.seeds.as_ref().ok_or(Disagreement::NoFit)?;
         let expected: Differences = seeds
             .iter()
-            .map(|(key, fit)| (*key, Other { value: fit.apply(value), bits: u32::from(fit.width) * 8 }))
+            .map(|(key, fit)| (*key, VariantConstant { value: fit.apply(value), bits: u32::from(fit.width) * 8 }))
             .collect();
         let data = data::compare(&self.base, variant, &self.source, self.module.as_deref())?;
         let code = compare_with(&self.base, variant, &means.rules(&expected, &self.flow))
@@ -426,7 +426,7 @@ impl Study {
         let count = self.deployed_constant((node, Field::Immediate));
         let multiplies = self.base.insns[&node].raw.mnemonic() == iced_x86::Mnemonic::Imul;
         let scaled = if multiplies { other.value } else { (factor >> (count & 63)) << (other.value & 63) };
-        differences.insert((node, Field::Product), Other { value: scaled, bits: 64 });
+        differences.insert((node, Field::Product), VariantConstant { value: scaled, bits: 64 });
     }
 }
 

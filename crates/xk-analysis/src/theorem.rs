@@ -29,14 +29,14 @@ use xk_lift::notes::Notes;
 use xk_lift::object::Object;
 use xk_table::{Fit, Form, Range, Values};
 
+use crate::build_error::BuildError;
+use crate::constants::Field;
+use crate::constants::Seeds;
 use crate::data::{self, DataSeeds};
 use crate::defined::{defined, symbolic};
-use crate::diff::Field;
 use crate::equality::{self, Holder};
 use crate::order;
-use crate::pipeline::BuildError;
 use crate::simulation::{simulate, Build, Mismatch, Replacement, Replacements, Rules};
-use crate::span::Seeds;
 use crate::study::{Disagreement, Means, Study};
 
 /// Stack of a thread that compares: terms are walked recursively.

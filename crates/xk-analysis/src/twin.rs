@@ -15,11 +15,11 @@ use xk_lift::state::{Flag, State};
 use xk_lift::term::Terms;
 use xk_table::Fit;
 
-use crate::diff::Field;
+use crate::constants::Field;
+use crate::context::Context;
 use crate::order;
 use crate::product;
 use crate::program::iv_term;
-use crate::span::Context;
 
 /// The number of memory among what can be dirty, behind 16 registers and the flags.
 pub(crate) const MEMORY: usize = 22;

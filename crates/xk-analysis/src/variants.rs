@@ -1,6 +1,7 @@
 //! Compiling a constant's variants, several side by side.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Mutex;
 
@@ -10,9 +11,19 @@ use xk_lift::object::Object;
 use xk_lift::prototypes::Prototypes;
 use xk_table::Refusal;
 
-use crate::pipeline::{BuildError, Options};
+use crate::build_error::BuildError;
 use crate::registers::by_convention;
 use crate::study::{Study, Variant};
+
+/// How to build.
+pub struct Options<'a> {
+    /// Folder for compiled variants.
+    pub cache: &'a Path,
+    /// Compilers to run side by side.
+    pub jobs: usize,
+    /// Told what happens, a line at a time.
+    pub progress: &'a (dyn Fn(&str) + Sync),
+}
 
 /// Compiles variants of one constant.
 pub(crate) struct Variants<'a> {

@@ -19,11 +19,11 @@ use xk_table::{Function as TableFunction, ScopeTable};
 
 use self::mismatch::NotDeployed;
 use crate::analyse::Input;
+use crate::constants::Seeds;
 use crate::data::DataSeeds;
 use crate::identity::{first_difference, Deployed};
 use crate::pipeline::{noreturns, refuse_elsewhere, refuse_layout, study, BuildError, Options};
 use crate::proof::Solver;
-use crate::span::Seeds;
 use crate::study::{Means, Study};
 use crate::theorem::{FromTree, Functions, Theorem};
 use crate::variants::Variants;

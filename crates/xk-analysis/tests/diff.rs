@@ -5,7 +5,8 @@
 
 use std::collections::HashSet;
 
-use xk_analysis::diff::{compare, compare_with, Differences, Mismatch, Rules};
+use xk_analysis::constants::Differences;
+use xk_analysis::diff::{compare, compare_with, Mismatch, Rules};
 use xk_analysis::proof::Solver;
 use xk_lift::object::Object;
 use xk_lift::prototypes::Prototypes;

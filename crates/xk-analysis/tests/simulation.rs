@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, HashSet};
 
 use common::fixture::{builds, from_c, solver, PRELUDE};
 use iced_x86::Mnemonic;
-use xk_analysis::diff::Field;
+use xk_analysis::constants::Field;
+use xk_analysis::constants::Seeds;
 use xk_analysis::equality::{self, Holder};
 use xk_analysis::simulation::{simulate, Build, Mismatch, Replacement, Replacements, Rules};
-use xk_analysis::span::Seeds;
 use xk_analysis::study::{Means, Study};
 use xk_lift::flow::Flow;
 use xk_lift::insn::Node;

@@ -14,7 +14,6 @@
 //! Where paths meet, a pairing is the intersection of what arrives.
 
 mod calls;
-mod field;
 pub(crate) mod forms;
 mod operands;
 mod pairing;
@@ -26,8 +25,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use iced_x86::{FlowControl, InstructionInfoFactory, Mnemonic};
 
 use crate::blocks::{self, Equal};
+use crate::constants::{Differences, Field, VariantConstant};
 use crate::proof::Solver;
-pub use field::Field;
 use forms::Form;
 use pairing::Pairing;
 use xk_lift::flow::Flow;
@@ -35,19 +34,6 @@ use xk_lift::insn::{Insn, Node, Target};
 use xk_lift::object::{Function, Object, AUXILIARY};
 use xk_lift::prototypes::Prototypes;
 use xk_lift::state::STATUS;
-
-/// A constant as it stands in the variant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Other {
-    /// Its value.
-    pub value: u64,
-    /// How many low bits of it are determined: a variant may compute in a
-    /// narrower register than the deployed code.
-    pub bits: u32,
-}
-
-/// The constants of the deployed code that are others in the variant.
-pub type Differences = BTreeMap<(Node, Field), Other>;
 
 /// Where and why two builds do not match.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -133,7 +119,7 @@ struct Walk<'a> {
     work: Vec<Pair>,
     /// For each instruction of the deployed build and each instruction of the
     /// variant that stands for it: the constants that are others there.
-    constants: BTreeMap<Node, BTreeMap<Node, BTreeMap<Field, Other>>>,
+    constants: BTreeMap<Node, BTreeMap<Node, BTreeMap<Field, VariantConstant>>>,
     seen: BTreeSet<Node>,
     /// Functions that are the same in both builds.
     untouched: HashSet<String>,

@@ -10,7 +10,8 @@ use xk_lift::term;
 
 use super::forms::Form;
 use super::pairing::Valid;
-use super::{Field, Mismatch, Other, Pairing, Walk};
+use super::{Mismatch, Pairing, Walk};
+use crate::constants::{Field, VariantConstant};
 
 impl Walk<'_> {
     pub(super) fn operands(&mut self, bi: &Insn, vi: &Insn, pairing: &mut Pairing, form: Form) -> Result<(), Mismatch> {
@@ -86,7 +87,7 @@ impl Walk<'_> {
             return self.mismatch(bi.node, format!("`{}` has no immediate for another value", bi.text()));
         }
         if b.immediate(1) != 0 {
-            self.record(bi, vi, Field::Immediate, Other { value: 0, bits: 64 });
+            self.record(bi, vi, Field::Immediate, VariantConstant { value: 0, bits: 64 });
         }
         Ok(())
     }
@@ -122,7 +123,7 @@ impl Walk<'_> {
             let bits = b.memory_size().size() as u32 * 8;
             let kept = term::mask(bits) as u64;
             if x & kept != y & kept {
-                self.record(bi, vi, Field::Pool, Other { value: y & kept, bits });
+                self.record(bi, vi, Field::Pool, VariantConstant { value: y & kept, bits });
             }
             return Ok(());
         }
@@ -138,7 +139,7 @@ impl Walk<'_> {
             if matches!(b.memory_base(), Register::RSP) {
                 return self.mismatch(bi.node, "the stack frame has another layout");
             }
-            self.record(bi, vi, Field::Displacement, Other { value: place(vi), bits: 64 });
+            self.record(bi, vi, Field::Displacement, VariantConstant { value: place(vi), bits: 64 });
         }
         Ok(())
     }
@@ -155,12 +156,12 @@ impl Walk<'_> {
             if bi.raw.op0_register() == Register::RSP {
                 return self.mismatch(bi.node, "the stack frame has another size");
             }
-            self.record(bi, vi, Field::Immediate, Other { value: y, bits });
+            self.record(bi, vi, Field::Immediate, VariantConstant { value: y, bits });
         }
         Ok(())
     }
 
-    fn record(&mut self, bi: &Insn, vi: &Insn, field: Field, other: Other) {
+    fn record(&mut self, bi: &Insn, vi: &Insn, field: Field, other: VariantConstant) {
         self.constants.entry(bi.node).or_default().entry(vi.node).or_default().insert(field, other);
     }
 

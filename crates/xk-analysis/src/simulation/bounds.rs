@@ -25,7 +25,7 @@ use super::claims::Effort;
 use super::relation::{Relation, BASE};
 use super::side::{Replacement, Side};
 use super::walk::{Pair, Walk, CALLEE_SAVED};
-use crate::diff::Field;
+use crate::constants::Field;
 use crate::order;
 
 /// A register of the deployed build, and how far it has come in the sense of `order`.

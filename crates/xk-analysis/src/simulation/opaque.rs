@@ -9,8 +9,8 @@ use xk_lift::term::TermId;
 use super::calls::{RAX, RDX};
 use super::relation::{BASE, OTHER};
 use super::walk::{Pair, Step, Walk};
+use crate::constants::Field;
 use crate::diff::forms::may_leave_flags;
-use crate::diff::Field;
 
 /// Types of exception fixups, as `EX_TYPE_*`.
 pub(crate) const DEFAULT: u8 = 1;

@@ -13,7 +13,7 @@ use xk_lift::state::{State, RSP};
 use xk_lift::term::{TermId, Terms};
 use xk_table::{Fit, Order};
 
-use crate::diff::Field;
+use crate::constants::Field;
 use crate::order;
 use crate::product;
 use crate::program::exact;

@@ -5,11 +5,11 @@
 use std::collections::{BTreeMap, HashSet};
 
 use xk_analysis::analyse::{conclude, Input};
+use xk_analysis::constants::Seeds;
 use xk_analysis::data::DataSeeds;
 use xk_analysis::identity::{Candidate, Deployed, Unreadable};
 use xk_analysis::pipeline::BuildError;
 use xk_analysis::proof::Solver;
-use xk_analysis::span::Seeds;
 use xk_analysis::study::{Means, Study, Variant};
 use xk_analysis::theorem::{Compiled, Compiler, Functions, Theorem, With};
 use xk_analysis::verify::{against, quick, shown_again, values, At, Claim, Report};

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use iced_x86::{FlowControl, Mnemonic};
 use xk_analysis::program::execute;
-use xk_analysis::span::links;
+use xk_analysis::program::links;
 use xk_lift::insn::{Node, Target};
 use xk_lift::object::{Function, Object};
 use xk_lift::state::{State, RSP};

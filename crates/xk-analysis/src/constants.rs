@@ -1,6 +1,10 @@
-//! The places in an instruction where a constant may stand.
+//! Constants in instructions: which number of an instruction is meant, what a variant has in its place, and the function
+//! of V that predicts it.
 
-use xk_table::Order;
+use std::collections::BTreeMap;
+
+use xk_lift::insn::Node;
+use xk_table::{Fit, Order};
 
 /// Which constant of an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -31,3 +35,18 @@ impl Field {
         Self::Order(Order::BelowOrEqual),
     ];
 }
+
+/// A constant as it stands in the variant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VariantConstant {
+    /// Its value.
+    pub value: u64,
+    /// How many low bits of it are determined: a variant may compute in a narrower register than the deployed code.
+    pub bits: u32,
+}
+
+/// The constants of the deployed code that are others in a variant.
+pub type Differences = BTreeMap<(Node, Field), VariantConstant>;
+
+/// The constants of the deployed code that follow V, with their functions of V.
+pub type Seeds = BTreeMap<(Node, Field), Fit>;

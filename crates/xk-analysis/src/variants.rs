@@ -74,7 +74,7 @@ impl Variants<'_> {
                     units.push((*unit).clone());
                     studies.push(Study::new(unit.source.clone(), unit.module.clone(), *object, self.prototypes));
                 }
-                Outcome::Variant(Variant::Rejected(_, message)) => {
+                Outcome::Variant(Variant::Rejected { message, .. }) => {
                     let detail = format!("{} does not compile unedited: {message}", unit.source);
                     return Err(Refusal::NotDeployed { detail }.into());
                 }
@@ -151,9 +151,12 @@ impl Variants<'_> {
             }
             Err(xk_const::BuildError::NotSeen { .. }) => Ok(Outcome::NotSeen),
             Err(xk_const::BuildError::Rejected { by, message, .. }) => {
-                Ok(Outcome::Variant(Variant::Rejected(by == RejectedBy::LayoutOrAssert, message)))
+                Ok(Outcome::Variant(Variant::Rejected { by, message }))
             }
-            Err(xk_const::BuildError::Edit(error)) => Ok(Outcome::Variant(Variant::Rejected(false, error.to_string()))),
+            Err(xk_const::BuildError::Edit(error)) => {
+                let (by, message) = (RejectedBy::Other, error.to_string());
+                Ok(Outcome::Variant(Variant::Rejected { by, message }))
+            }
             Err(error) => Err(error.into()),
         }
     }

@@ -173,7 +173,7 @@ impl Search<'_> {
         let (mut last_reason, mut visible) = (String::new(), None);
         let earliest = self.group.first.saturating_sub(MAX_EXTENSION).max(self.earlier.settled);
         for start in (earliest..=self.group.first).rev() {
-            match self.from_start(start, location, memory) {
+            match self.with_start(start, location, memory) {
                 Ok(span) => return Ok(span),
                 Err(BadStart::NotHere(reason)) => last_reason = reason,
                 Err(BadStart::Visible(reason)) => _ = visible.get_or_insert(reason),
@@ -184,7 +184,7 @@ impl Search<'_> {
     }
 
     /// Generates and proves the update of the span that begins at `start`.
-    fn from_start(&self, start: usize, location: &Location, memory: Memory) -> Result<CriticalSpan, BadStart> {
+    fn with_start(&self, start: usize, location: &Location, memory: Memory) -> Result<CriticalSpan, BadStart> {
         let Executed { mut twin, found } = self.execute(start, location).map_err(BadStart::NotHere)?;
         let fits = self.fits(start);
         if fits.len() > MAX_IVS {

@@ -8,7 +8,9 @@ use xk_lift::prototypes::{conversions, is_transparent};
 use xk_lift::semantics::gpr;
 use xk_lift::state::RSP;
 
-use super::{Mismatch, Pairing, Walk};
+use super::pairing::Pairing;
+use super::walk::Walk;
+use super::Mismatch;
 
 const CALLER_SAVED: [usize; 9] = [0, 1, 2, 6, 7, 8, 9, 10, 11];
 const CALLEE_SAVED: [usize; 6] = [3, 5, 12, 13, 14, 15];
@@ -29,27 +31,27 @@ impl Walk<'_> {
     }
 
     /// Nothing that a callee may read can differ.
-    pub(super) fn arguments(&self, bi: &Insn, vi: &Insn, pairing: &Pairing) -> Result<(), Mismatch> {
+    pub(super) fn arguments(&self, ours: &Insn, theirs: &Insn, pairing: &Pairing) -> Result<(), Mismatch> {
         // Its own code says more than what BTF says of functions of that name.
-        if let Some(read) = self.read_by_callee(bi, vi) {
+        if let Some(read) = self.read_by_callee(ours, theirs) {
             return match CALLER_SAVED.into_iter().chain([RSP]).find(|&r| read(r) && pairing.valid(r, r) < 64) {
                 Some(register) => {
                     let name = xk_lift::state::REGISTERS[register];
-                    self.mismatch(bi.node, format!("`{}`: {name} may differ", bi.text()))
+                    self.mismatch(ours.node, format!("`{}`: {name} may differ", ours.text()))
                 }
                 None => Ok(()),
             };
         }
-        let passed = self.callee(self.base, bi).filter(|(_, offset)| *offset == 0);
+        let passed = self.callee(self.base, ours).filter(|(_, offset)| *offset == 0);
         let passed =
-            passed.and_then(|(name, _)| self.rules.prototypes.arguments(&name).or_else(|| self.formatted(bi, &name)));
+            passed.and_then(|(name, _)| self.rules.prototypes.arguments(&name).or_else(|| self.formatted(ours, &name)));
         if let Some(count) = passed {
             // A known C prototype: what it does not pass may hold anything.
             let mut read = ARGUMENTS.into_iter().take(count).chain([RSP]);
             return match read.find(|&r| pairing.valid(r, r) < 64) {
                 Some(register) => {
                     let name = xk_lift::state::REGISTERS[register];
-                    self.mismatch(bi.node, format!("`{}`: {name} may differ", bi.text()))
+                    self.mismatch(ours.node, format!("`{}`: {name} may differ", ours.text()))
                 }
                 None => Ok(()),
             };
@@ -58,19 +60,19 @@ impl Walk<'_> {
             // rax carries the number of vector registers of a variadic call and
             // arguments of helpers in assembly; elsewhere it is free.
             let junk = (pairing.junk[0] | pairing.junk[1]) >> register & 1 == 1;
-            let matters = !junk && register != 0 || self.base.goes_to(bi, "__");
+            let matters = !junk && register != 0 || self.base.goes_to(ours, "__");
             if matters && pairing.valid(register, register) < 64 {
                 let name = xk_lift::state::REGISTERS[register];
-                return self.mismatch(bi.node, format!("`{}`: {name} may differ", bi.text()));
+                return self.mismatch(ours.node, format!("`{}`: {name} may differ", ours.text()));
             }
         }
-        self.thunk_target(bi, pairing)
+        self.thunk_target(ours, pairing)
     }
 
     /// What the function that is called may read, when both builds contain its
     /// code: clones of the compiler have no prototype.
-    fn read_by_callee(&self, bi: &Insn, vi: &Insn) -> Option<impl Fn(usize) -> bool + use<>> {
-        let (Some(Target::Local(b)), Some(Target::Local(v))) = (&bi.target, &vi.target) else { return None };
+    fn read_by_callee(&self, ours: &Insn, theirs: &Insn) -> Option<impl Fn(usize) -> bool + use<>> {
+        let (Some(Target::Local(b)), Some(Target::Local(v))) = (&ours.target, &theirs.target) else { return None };
         let known = |object: &Object, node: &Node| object.functions.get(node).is_some_and(|f| !f.weak);
         if !known(self.base, b) || !known(self.variant, v) {
             return None;
@@ -82,13 +84,13 @@ impl Walk<'_> {
 
     /// How many arguments a call of a printf-like function passes, when its
     /// format is a literal that is loaded in the same block.
-    fn formatted(&self, bi: &Insn, name: &str) -> Option<usize> {
+    fn formatted(&self, ours: &Insn, name: &str) -> Option<usize> {
         const PRINTS: [&str; 6] =
             ["_printk", "__dynamic_pr_debug", "__warn_printk", "seq_printf", "snprintf", "scnprintf"];
         let named = self.rules.prototypes.variadic(name).filter(|_| PRINTS.contains(&name))?;
         let register = *ARGUMENTS.get(named.checked_sub(1)?)?;
         let (flow, _) = self.flows();
-        let block = flow.block(self.base, bi.node);
+        let block = flow.block(self.base, ours.node);
         let last = block.iter().rev().skip(1).find(|insn| self.info_writes(insn, register))?;
         let literal = last.immediate.as_ref().filter(|symbol| symbol.name.starts_with('"'))?;
         Some((named + conversions(&literal.name)).min(6))
@@ -104,40 +106,40 @@ impl Walk<'_> {
     }
 
     /// A retpoline jumps to what the register in its name holds.
-    fn thunk_target(&self, bi: &Insn, pairing: &Pairing) -> Result<(), Mismatch> {
-        let Some(Target::External(symbol)) = &bi.target else { return Ok(()) };
+    fn thunk_target(&self, ours: &Insn, pairing: &Pairing) -> Result<(), Mismatch> {
+        let Some(Target::External(symbol)) = &ours.target else { return Ok(()) };
         let Some(suffix) = symbol.name.strip_prefix("__x86_indirect_") else { return Ok(()) };
         let named = xk_lift::state::REGISTERS.iter().position(|name| suffix.ends_with(&format!("_{name}")));
         match named {
             Some(register) if pairing.valid(register, register) < 64 => {
-                self.mismatch(bi.node, format!("`{}`: the target may differ", bi.text()))
+                self.mismatch(ours.node, format!("`{}`: the target may differ", ours.text()))
             }
             _ => Ok(()),
         }
     }
 
-    pub(super) fn returns(&self, bi: &Insn, pairing: Pairing) -> Result<(), Mismatch> {
-        self.preserved(bi, &pairing)?;
-        let function = self.base.function_at(bi.node).and_then(|f| f.name.split('.').next());
+    pub(super) fn returns(&self, ours: &Insn, pairing: Pairing) -> Result<(), Mismatch> {
+        self.preserved(ours, &pairing)?;
+        let function = self.base.function_at(ours.node).and_then(|f| f.name.split('.').next());
         if function.is_some_and(|name| self.rules.prototypes.returns_nothing(name)) {
             return Ok(());
         }
         if pairing.valid(0, 0) < 64 {
-            return self.mismatch(bi.node, "return: rax may differ");
+            return self.mismatch(ours.node, "return: rax may differ");
         }
         let in_rax = function.is_some_and(|name| self.rules.prototypes.returns_in_rax(name));
         if !in_rax && pairing.valid(2, 2) < 64 {
-            return self.mismatch(bi.node, "return: rdx may differ, and may be part of the result");
+            return self.mismatch(ours.node, "return: rdx may differ, and may be part of the result");
         }
         Ok(())
     }
 
     /// What the caller gets back unchanged, also through a tail call.
-    pub(super) fn preserved(&self, bi: &Insn, pairing: &Pairing) -> Result<(), Mismatch> {
+    pub(super) fn preserved(&self, ours: &Insn, pairing: &Pairing) -> Result<(), Mismatch> {
         for register in CALLEE_SAVED.into_iter().chain([RSP]) {
             if pairing.valid(register, register) < 64 {
                 let name = xk_lift::state::REGISTERS[register];
-                return self.mismatch(bi.node, format!("return: {name} may differ"));
+                return self.mismatch(ours.node, format!("return: {name} may differ"));
             }
         }
         Ok(())
@@ -153,25 +155,25 @@ impl Walk<'_> {
         }
     }
 
-    pub(super) fn call(&mut self, bi: &Insn, vi: &Insn, pairing: &mut Pairing) -> Result<(), Mismatch> {
-        let (b, v) = (self.callee(self.base, bi), self.callee(self.variant, vi));
+    pub(super) fn call(&mut self, ours: &Insn, theirs: &Insn, pairing: &mut Pairing) -> Result<(), Mismatch> {
+        let (b, v) = (self.callee(self.base, ours), self.callee(self.variant, theirs));
         if b != v {
-            return self.mismatch(bi.node, format!("calls {b:?} against {v:?}"));
+            return self.mismatch(ours.node, format!("calls {b:?} against {v:?}"));
         }
         let name = b.map(|(name, _)| name).unwrap_or_default();
         if name == "__fentry__" {
-            self.reach(bi.next(), vi.next(), *pairing);
+            self.reach(ours.next(), theirs.next(), *pairing);
             return Ok(());
         }
         if is_transparent(&name) {
-            self.reach(bi.next(), vi.next(), *pairing);
+            self.reach(ours.next(), theirs.next(), *pairing);
             return Ok(());
         }
         // void __stack_chk_fail(void): whatever the registers hold, it is no argument.
         if name == "__stack_chk_fail" {
             return Ok(());
         }
-        self.arguments(bi, vi, pairing)?;
+        self.arguments(ours, theirs, pairing)?;
         if self.rules.noreturns.contains(&name) {
             return Ok(());
         }
@@ -189,7 +191,7 @@ impl Walk<'_> {
             let clobbered = CALLER_SAVED.iter().filter(|&&r| r != 0 && r != 2).fold(0, |bits, &r| bits | 1 << r);
             pairing.junk = [clobbered; 2];
         }
-        self.reach(bi.next(), vi.next(), *pairing);
+        self.reach(ours.next(), theirs.next(), *pairing);
         Ok(())
     }
 }

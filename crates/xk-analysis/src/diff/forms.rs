@@ -5,7 +5,9 @@ use xk_lift::insn::Insn;
 use xk_lift::semantics::{gpr, is_immediate};
 use xk_lift::state::STATUS;
 
-use super::{Mismatch, Pairing, Walk};
+use super::pairing::Pairing;
+use super::walk::Walk;
+use super::Mismatch;
 
 /// How the second of two instructions realises the first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,10 +27,10 @@ pub(super) enum Form {
 }
 
 impl Walk<'_> {
-    /// Whether `vi` does what `bi` does, and how.
-    pub(super) fn form(&self, bi: &Insn, vi: &Insn) -> Result<Form, Mismatch> {
-        let (b, v) = (&bi.raw, &vi.raw);
-        let differ = || self.mismatch(bi.node, format!("`{}` against `{}`", bi.text(), vi.text()));
+    /// Whether `theirs` does what `ours` does, and how.
+    pub(super) fn form(&self, ours: &Insn, theirs: &Insn) -> Result<Form, Mismatch> {
+        let (b, v) = (&ours.raw, &theirs.raw);
+        let differ = || self.mismatch(ours.node, format!("`{}` against `{}`", ours.text(), theirs.text()));
         let same_prefixes = b.has_lock_prefix() == v.has_lock_prefix()
             && b.has_rep_prefix() == v.has_rep_prefix()
             && b.has_repne_prefix() == v.has_repne_prefix()
@@ -39,7 +41,7 @@ impl Walk<'_> {
         if b.mnemonic() != v.mnemonic() {
             if b.flow_control() == FlowControl::ConditionalBranch && v.flow_control() == FlowControl::ConditionalBranch
             {
-                if let (Some(x), Some(y)) = (condition(bi), condition(vi)) {
+                if let (Some(x), Some(y)) = (condition(ours), condition(theirs)) {
                     if x ^ 1 == y {
                         return Ok(Form::Inverted);
                     }
@@ -78,14 +80,14 @@ impl Walk<'_> {
         Ok(narrow.map_or(Form::Same, Form::Narrow))
     }
 
-    pub(super) fn flags(&self, bi: &Insn, vi: &Insn, pairing: &mut Pairing, form: Form) {
-        let modified = bi.raw.rflags_modified() & STATUS;
+    pub(super) fn flags(&self, ours: &Insn, theirs: &Insn, pairing: &mut Pairing, form: Form) {
+        let modified = ours.raw.rflags_modified() & STATUS;
         match form {
             Form::Narrow(_) | Form::Negated(_) => pairing.flags = false,
             // test and cmp with zero leave the same flags; xor and mov do not.
-            Form::Zero => pairing.flags = modified != 0 && vi.raw.rflags_modified() & STATUS != 0,
+            Form::Zero => pairing.flags = modified != 0 && theirs.raw.rflags_modified() & STATUS != 0,
             // What was in the flags may still be there, in both builds: a constant count is replaced.
-            _ if may_leave_flags(&vi.raw) => {}
+            _ if may_leave_flags(&theirs.raw) => {}
             _ if modified == STATUS => pairing.flags = true,
             _ => {}
         }

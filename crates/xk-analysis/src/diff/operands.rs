@@ -9,17 +9,24 @@ use xk_lift::semantics::{gpr, is_immediate};
 use xk_lift::term;
 
 use super::forms::Form;
-use super::pairing::Valid;
-use super::{Mismatch, Pairing, Walk};
+use super::pairing::{Pairing, Valid};
+use super::walk::Walk;
+use super::Mismatch;
 use crate::constants::{Field, VariantConstant};
 
 impl Walk<'_> {
-    pub(super) fn operands(&mut self, bi: &Insn, vi: &Insn, pairing: &mut Pairing, form: Form) -> Result<(), Mismatch> {
+    pub(super) fn operands(
+        &mut self,
+        ours: &Insn,
+        theirs: &Insn,
+        pairing: &mut Pairing,
+        form: Form,
+    ) -> Result<(), Mismatch> {
         if form == Form::Zero {
-            return self.zero(bi, vi, pairing);
+            return self.zero(ours, theirs, pairing);
         }
         let narrow = if let Form::Narrow(bits) | Form::Negated(bits) = form { bits } else { 64 };
-        let (b, v) = (&bi.raw, &vi.raw);
+        let (b, v) = (&ours.raw, &theirs.raw);
         let mut writes: Vec<(usize, usize, Valid)> = Vec::new();
         let mut explicit = Explicit::default();
         // `xor %eax,%eax` and `sub %eax,%eax` do not read.
@@ -41,7 +48,7 @@ impl Walk<'_> {
                     let used = bits.min(narrow);
                     let needed: Valid = if high { 16 } else { used as u8 };
                     if !clears && reads(access) && pairing.valid(bn, vn) < needed {
-                        return self.unpaired(bi, vi);
+                        return self.unpaired(ours, theirs);
                     }
                     if writes_operand(access) {
                         let old = pairing.valid(bn, vn);
@@ -58,12 +65,12 @@ impl Walk<'_> {
                         writes.push((bn, vn, valid));
                     }
                 }
-                OpKind::Memory => self.memory_operand(bi, vi, pairing, &mut explicit)?,
-                kind if is_immediate(kind) => self.immediate(bi, vi, i, form)?,
+                OpKind::Memory => self.memory_operand(ours, theirs, pairing, &mut explicit)?,
+                kind if is_immediate(kind) => self.immediate(ours, theirs, i, form)?,
                 _ => {}
             }
         }
-        self.implicit(bi, vi, pairing, &explicit, &mut writes)?;
+        self.implicit(ours, theirs, pairing, &explicit, &mut writes)?;
         for (bn, vn, valid) in writes {
             pairing.pair(bn, vn, valid);
         }
@@ -71,114 +78,116 @@ impl Walk<'_> {
     }
 
     /// One build has an immediate where the other has a zero idiom.
-    fn zero(&mut self, bi: &Insn, vi: &Insn, pairing: &mut Pairing) -> Result<(), Mismatch> {
-        let (b, v) = (&bi.raw, &vi.raw);
+    fn zero(&mut self, ours: &Insn, theirs: &Insn, pairing: &mut Pairing) -> Result<(), Mismatch> {
+        let (b, v) = (&ours.raw, &theirs.raw);
         let (Some((bn, ..)), Some((vn, ..))) = (gpr(b.op0_register()), gpr(v.op0_register())) else {
-            return self.unpaired(bi, vi);
+            return self.unpaired(ours, theirs);
         };
         let compares = matches!(b.mnemonic(), Mnemonic::Cmp | Mnemonic::Test);
         if compares && pairing.valid(bn, vn) < 64 {
-            return self.unpaired(bi, vi);
+            return self.unpaired(ours, theirs);
         }
         if !compares {
             pairing.pair(bn, vn, 64);
         }
         if !is_immediate(b.op_kind(1)) {
-            return self.mismatch(bi.node, format!("`{}` has no immediate for another value", bi.text()));
+            return self.mismatch(ours.node, format!("`{}` has no immediate for another value", ours.text()));
         }
         if b.immediate(1) != 0 {
-            self.record(bi, vi, Field::Immediate, VariantConstant { value: 0, bits: 64 });
+            self.record(ours, theirs, Field::Immediate, VariantConstant { value: 0, bits: 64 });
         }
         Ok(())
     }
 
-    fn unpaired<T>(&self, bi: &Insn, vi: &Insn) -> Result<T, Mismatch> {
-        let detail = format!("`{}` against `{}`: they read registers that may differ", bi.text(), vi.text());
-        self.mismatch(bi.node, detail)
+    fn unpaired<T>(&self, ours: &Insn, theirs: &Insn) -> Result<T, Mismatch> {
+        let detail = format!("`{}` against `{}`: they read registers that may differ", ours.text(), theirs.text());
+        self.mismatch(ours.node, detail)
     }
 
     fn memory_operand(
         &mut self,
-        bi: &Insn,
-        vi: &Insn,
+        ours: &Insn,
+        theirs: &Insn,
         pairing: &Pairing,
         explicit: &mut Explicit,
     ) -> Result<(), Mismatch> {
-        let (b, v) = (&bi.raw, &vi.raw);
+        let (b, v) = (&ours.raw, &theirs.raw);
         let registers = [(b.memory_base(), v.memory_base()), (b.memory_index(), v.memory_index())];
         for (br, vr) in registers {
             explicit.note(br, OpAccess::Read);
             match (gpr(br), gpr(vr)) {
                 (Some((bn, bits, _)), Some((vn, other_bits, _))) => {
                     if bits != other_bits || pairing.valid(bn, vn) < 64 {
-                        return self.unpaired(bi, vi);
+                        return self.unpaired(ours, theirs);
                     }
                 }
                 (None, None) if br == vr => {}
-                _ => return self.unpaired(bi, vi),
+                _ => return self.unpaired(ours, theirs),
             }
         }
         let scales = b.memory_index() == Register::None || b.memory_index_scale() == v.memory_index_scale();
-        if let (Some(x), Some(y), true) = (bi.pool, vi.pool, matches!(b.mnemonic(), Mnemonic::Mov | Mnemonic::Movzx)) {
+        if let (Some(x), Some(y), true) =
+            (ours.pool, theirs.pool, matches!(b.mnemonic(), Mnemonic::Mov | Mnemonic::Movzx))
+        {
             let bits = b.memory_size().size() as u32 * 8;
             let kept = term::mask(bits) as u64;
             if x & kept != y & kept {
-                self.record(bi, vi, Field::Pool, VariantConstant { value: y & kept, bits });
+                self.record(ours, theirs, Field::Pool, VariantConstant { value: y & kept, bits });
             }
             return Ok(());
         }
-        let names = bi.displacement.as_ref().map(|s| &s.name) == vi.displacement.as_ref().map(|s| &s.name);
+        let names = ours.displacement.as_ref().map(|s| &s.name) == theirs.displacement.as_ref().map(|s| &s.name);
         if !scales || !names {
-            return self.mismatch(bi.node, format!("`{}` against `{}`", bi.text(), vi.text()));
+            return self.mismatch(ours.node, format!("`{}` against `{}`", ours.text(), theirs.text()));
         }
         let place = |insn: &Insn| match &insn.displacement {
             Some(symbol) => symbol.offset as u64,
             None => insn.raw.memory_displacement64(),
         };
-        if place(bi) != place(vi) {
+        if place(ours) != place(theirs) {
             if matches!(b.memory_base(), Register::RSP) {
-                return self.mismatch(bi.node, "the stack frame has another layout");
+                return self.mismatch(ours.node, "the stack frame has another layout");
             }
-            self.record(bi, vi, Field::Displacement, VariantConstant { value: place(vi), bits: 64 });
+            self.record(ours, theirs, Field::Displacement, VariantConstant { value: place(theirs), bits: 64 });
         }
         Ok(())
     }
 
-    fn immediate(&mut self, bi: &Insn, vi: &Insn, operand: u32, form: Form) -> Result<(), Mismatch> {
+    fn immediate(&mut self, ours: &Insn, theirs: &Insn, operand: u32, form: Form) -> Result<(), Mismatch> {
         let bits = if let Form::Narrow(bits) | Form::Negated(bits) = form { bits } else { 64 };
-        if bi.immediate != vi.immediate {
-            return self.mismatch(bi.node, format!("`{}` against `{}`", bi.text(), vi.text()));
+        if ours.immediate != theirs.immediate {
+            return self.mismatch(ours.node, format!("`{}` against `{}`", ours.text(), theirs.text()));
         }
-        let (x, y) = (bi.raw.immediate(operand), vi.raw.immediate(operand));
+        let (x, y) = (ours.raw.immediate(operand), theirs.raw.immediate(operand));
         let y = if let Form::Negated(_) = form { y.wrapping_neg() } else { y };
         let kept = term::mask(bits) as u64;
-        if bi.immediate.is_none() && x & kept != y & kept {
-            if bi.raw.op0_register() == Register::RSP {
-                return self.mismatch(bi.node, "the stack frame has another size");
+        if ours.immediate.is_none() && x & kept != y & kept {
+            if ours.raw.op0_register() == Register::RSP {
+                return self.mismatch(ours.node, "the stack frame has another size");
             }
-            self.record(bi, vi, Field::Immediate, VariantConstant { value: y, bits });
+            self.record(ours, theirs, Field::Immediate, VariantConstant { value: y, bits });
         }
         Ok(())
     }
 
-    fn record(&mut self, bi: &Insn, vi: &Insn, field: Field, other: VariantConstant) {
-        self.constants.entry(bi.node).or_default().entry(vi.node).or_default().insert(field, other);
+    fn record(&mut self, ours: &Insn, theirs: &Insn, field: Field, other: VariantConstant) {
+        self.constants.entry(ours.node).or_default().entry(theirs.node).or_default().insert(field, other);
     }
 
     /// Registers that the operation uses without naming them.
     fn implicit(
         &mut self,
-        bi: &Insn,
-        vi: &Insn,
+        ours: &Insn,
+        theirs: &Insn,
         pairing: &Pairing,
         explicit: &Explicit,
         writes: &mut Vec<(usize, usize, Valid)>,
     ) -> Result<(), Mismatch> {
-        if bi.is_call() || bi.raw.flow_control() == FlowControl::Return {
+        if ours.is_call() || ours.raw.flow_control() == FlowControl::Return {
             return Ok(());
         }
         let used: Vec<(Register, OpAccess)> =
-            self.info.info(&bi.raw).used_registers().iter().map(|r| (r.register(), r.access())).collect();
+            self.info.info(&ours.raw).used_registers().iter().map(|r| (r.register(), r.access())).collect();
         for (register, access) in used {
             if explicit.accounts_for(register, access) {
                 continue;
@@ -186,7 +195,7 @@ impl Walk<'_> {
             let Some((number, bits, _)) = gpr(register) else { continue };
             let old = pairing.valid(number, number);
             if reads(access) && old < 64 {
-                return self.unpaired(bi, vi);
+                return self.unpaired(ours, theirs);
             }
             if writes_operand(access) {
                 writes.push((number, number, if bits >= 32 { 64 } else { old }));

@@ -26,10 +26,11 @@ use std::collections::{BTreeMap, HashSet};
 
 use xk_table::Range;
 
+use crate::diff::is_part;
 use crate::diff::same::same;
 use crate::proof::Solver;
 use frames::Frames;
-use side::{is_part, Side};
+use side::Side;
 pub use side::{Replacement, Replacements};
 use walk::Walk;
 use xk_lift::flow::Flow;

@@ -7,13 +7,14 @@ use iced_x86::{FlowControl, Mnemonic, OpKind, Register};
 use xk_lift::flow::Flow;
 use xk_lift::insn::{Insn, Node, Target};
 use xk_lift::notes::Notes;
-use xk_lift::object::{Function, Object};
+use xk_lift::object::Object;
 use xk_lift::semantics::{step, Substitution};
 use xk_lift::state::{State, RSP};
 use xk_lift::term::{TermId, Terms};
 use xk_table::{Fit, Order};
 
 use crate::constants::Field;
+use crate::diff::is_part;
 use crate::order;
 use crate::product;
 use crate::program::exact;
@@ -114,11 +115,6 @@ fn aligns_stack(insn: &Insn) -> bool {
 /// Whether a jump there returns (`-mfunction-return=thunk-extern`).
 pub(crate) fn is_return(target: &Target) -> bool {
     matches!(target, Target::External(symbol) if symbol.name == "__x86_return_thunk")
-}
-
-/// A part of a function that the compiler moved away, entered by jumps only.
-pub(crate) fn is_part(function: &Function) -> bool {
-    function.name.contains(".cold")
 }
 
 impl<'a> Side<'a> {

@@ -106,84 +106,139 @@ pub(crate) enum BrokenRule {
     OtherAccesses,
 }
 
-/// Looks at every access to memory that somebody else may see.
+/// Checks every access to memory that other contexts may see.
 ///
 /// # Errors
 /// The rule that is broken.
 pub(crate) fn memory_rules(context: &Context<'_>, update: Update<'_>) -> Result<Ordered, BrokenRule> {
-    let Update { block, program, ivs, .. } = update;
-    let own = is_private(context.object, update.function);
-    let mut twin = Twin::new();
-    let rsp = twin.terms.symbol("rsp", 64);
-    let shared = Shared { own: own.then_some(rsp), accesses: Vec::new(), of_update: false };
-    twin.actual.shared = Some(shared.clone());
-    twin.wanted.shared = Some(shared);
-    let mut updated = None;
-    // The instruction of each access of the code with V.
-    let mut by = Vec::new();
-    for (insn, index) in block[update.start..update.point].iter().zip(update.start..) {
-        if update.skipped == Some(index) {
-            updated = Some(twin.actual.clone());
+    let mut run = Execution::new(context, update)?;
+    let kept = run.earlier_accesses()?;
+    let Matched { mut pairs, readings } = run.matched(kept)?;
+    let vain = (kept..run.done().len()).map(|at| run.instruction(at));
+    let visible = vain.map(|text| format!("`{text}` reads in vain: the update reads again")).collect();
+    let mut wanted = run.twin.wanted.clone();
+    let terms = &mut run.twin.terms;
+    replace(terms, &mut wanted, &mut pairs, &readings);
+    let query = obligation_with(terms, &run.updated, &wanted, update.live, context.range, update.ivs, &pairs);
+    Ok(Ordered { query, visible, shared: !run.by.is_empty() })
+}
+
+/// The span and the update, executed with a record of every access that other contexts may see.
+struct Execution<'a> {
+    update: Update<'a>,
+    twin: Twin,
+    /// The deployed instructions, then the operations.
+    updated: State,
+    /// How many accesses of `updated` the deployed instructions do.
+    before: usize,
+    /// The instruction of each access of the code with V.
+    by: Vec<usize>,
+}
+
+/// The accesses of the operations with those of the code with V that they stand for.
+struct Matched {
+    /// What must be equal: addresses, and values that are stored.
+    pairs: Vec<(TermId, TermId)>,
+    /// For each reading of the code with V, that of the operations.
+    readings: HashMap<TermId, TermId>,
+}
+
+impl<'a> Execution<'a> {
+    fn new(context: &Context<'_>, update: Update<'a>) -> Result<Self, BrokenRule> {
+        let own = is_private(context.object, update.function);
+        let mut twin = Twin::new();
+        let rsp = twin.terms.symbol("rsp", 64);
+        let shared = Shared { own: own.then_some(rsp), accesses: Vec::new(), of_update: false };
+        twin.actual.shared = Some(shared.clone());
+        twin.wanted.shared = Some(shared);
+        let mut updated = None;
+        let mut by = Vec::new();
+        for (insn, index) in update.block[update.start..update.point].iter().zip(update.start..) {
+            if update.skipped == Some(index) {
+                updated = Some(twin.actual.clone());
+            }
+            twin.step(context, insn)?;
+            if is_locked(insn) {
+                barrier(&mut twin);
+            }
+            by.resize(accesses(&twin.wanted).len(), index);
         }
-        twin.step(context, insn)?;
-        if is_locked(insn) {
-            barrier(&mut twin);
+        let mut updated = updated.unwrap_or_else(|| twin.actual.clone());
+        let before = accesses(&updated).len();
+        if let Some(shared) = &mut updated.shared {
+            shared.of_update = true;
         }
-        by.resize(accesses(&twin.wanted).len(), index);
-    }
-    let mut updated = updated.unwrap_or_else(|| twin.actual.clone());
-    let before = accesses(&updated).len();
-    if let Some(shared) = &mut updated.shared {
-        shared.of_update = true;
-    }
-    let values: Vec<TermId> = ivs
-        .iter()
-        .map(|fit| {
+        let value = |fit| {
             let iv = iv_term(&mut twin.terms, fit);
             twin.terms.zext(iv, 64)
-        })
-        .collect();
-    execute(&mut twin.terms, &mut updated, program, &values, update.links);
-    let (done, again) = accesses(&updated).split_at(before);
-    let wanted = accesses(&twin.wanted);
-    let Some(kept) = wanted.len().checked_sub(again.len()) else {
-        return Err(BrokenRule::NewAccess);
-    };
-    let instruction = |access: usize| block[by[access]].text();
-    if let Some(at) = (0..kept.min(done.len())).find(|&at| done[at] != wanted[at]) {
-        return Err(BrokenRule::TooLate { instruction: instruction(at), store: wanted[at].store });
+        };
+        let values: Vec<TermId> = update.ivs.iter().map(value).collect();
+        execute(&mut twin.terms, &mut updated, update.program, &values, update.links);
+        Ok(Self { update, twin, updated, before, by })
     }
-    if done.len() < kept {
-        return Err(BrokenRule::Missing { instruction: instruction(done.len()) });
+
+    /// The accesses of the deployed instructions.
+    fn done(&self) -> &[Access] {
+        &accesses(&self.updated)[..self.before]
     }
-    if let Some(at) = (kept..done.len()).find(|&at| done[at].store) {
-        return Err(match done[at] == wanted[at] {
-            true => BrokenRule::ReadAgain { instruction: instruction(at) },
-            false => BrokenRule::TooLate { instruction: instruction(at), store: true },
-        });
+
+    /// The accesses of the operations.
+    fn again(&self) -> &[Access] {
+        &accesses(&self.updated)[self.before..]
     }
-    if again.iter().any(|access| access.store) && again.iter().any(|access| !access.store) {
-        return Err(BrokenRule::TwoSteps);
+
+    /// The accesses of the code with V.
+    fn wanted(&self) -> &[Access] {
+        accesses(&self.twin.wanted)
     }
-    let mut pairs = Vec::new();
-    let mut readings = HashMap::new();
-    for (ours, theirs) in again.iter().zip(&wanted[kept..]) {
-        if ours.store != theirs.store || twin.terms.bits(ours.value) != twin.terms.bits(theirs.value) {
-            return Err(BrokenRule::OtherAccesses);
+
+    /// The instruction of an access of the code with V, in words.
+    fn instruction(&self, access: usize) -> String {
+        self.update.block[self.by[access]].text()
+    }
+
+    /// How many accesses the code with V does before those that the operations do. They must be those of the deployed
+    /// instructions, and whatever these have done besides must be readings.
+    fn earlier_accesses(&self) -> Result<usize, BrokenRule> {
+        let (done, again, wanted) = (self.done(), self.again(), self.wanted());
+        let Some(kept) = wanted.len().checked_sub(again.len()) else {
+            return Err(BrokenRule::NewAccess);
+        };
+        if let Some(at) = (0..kept.min(done.len())).find(|&at| done[at] != wanted[at]) {
+            return Err(BrokenRule::TooLate { instruction: self.instruction(at), store: wanted[at].store });
         }
-        pairs.push((ours.address, theirs.address));
-        if ours.store {
-            pairs.push((ours.value, theirs.value));
-        } else {
-            readings.insert(theirs.value, ours.value);
+        if done.len() < kept {
+            return Err(BrokenRule::Missing { instruction: self.instruction(done.len()) });
         }
+        if let Some(at) = (kept..done.len()).find(|&at| done[at].store) {
+            let instruction = self.instruction(at);
+            return Err(match done[at] == wanted[at] {
+                true => BrokenRule::ReadAgain { instruction },
+                false => BrokenRule::TooLate { instruction, store: true },
+            });
+        }
+        if again.iter().any(|access| access.store) && again.iter().any(|access| !access.store) {
+            return Err(BrokenRule::TwoSteps);
+        }
+        Ok(kept)
     }
-    let visible = (kept..done.len()).map(|at| format!("`{}` reads in vain: the update reads again", instruction(at)));
-    let visible = visible.collect();
-    let mut wanted = twin.wanted.clone();
-    replace(&mut twin.terms, &mut wanted, &mut pairs, &readings);
-    let query = obligation_with(&mut twin.terms, &updated, &wanted, update.live, context.range, ivs, &pairs);
-    Ok(Ordered { query, visible, shared: !by.is_empty() })
+
+    /// Matches the accesses of the operations with the last ones of the code with V.
+    fn matched(&self, kept: usize) -> Result<Matched, BrokenRule> {
+        let mut matched = Matched { pairs: Vec::new(), readings: HashMap::new() };
+        for (ours, theirs) in self.again().iter().zip(&self.wanted()[kept..]) {
+            if ours.store != theirs.store || self.twin.terms.bits(ours.value) != self.twin.terms.bits(theirs.value) {
+                return Err(BrokenRule::OtherAccesses);
+            }
+            matched.pairs.push((ours.address, theirs.address));
+            if ours.store {
+                matched.pairs.push((ours.value, theirs.value));
+            } else {
+                matched.readings.insert(theirs.value, ours.value);
+            }
+        }
+        Ok(matched)
+    }
 }
 
 /// The code with V reads when the update does.

@@ -117,20 +117,7 @@ fn build(
     let prototypes = deployed.prototypes(&modules.into_iter().collect::<Vec<_>>());
     let variants = Variants { tree, constant, options, prototypes: &prototypes };
     let means = Means { default: constant.default, noreturns: &noreturns, prototypes: &prototypes, solver };
-    let mut found: Option<(usize, Vec<Unit>, Vec<Study>)> = None;
-    for domain in Domain::of(constant) {
-        let (units, studies) = observe(&variants, &means, &users, Plan::new(constant, domain), &mut clock)?;
-        let agreeing = standing(constant.default, &studies).confirmed;
-        let better = found.as_ref().is_none_or(|(before, ..)| agreeing > *before);
-        let enough = agreeing >= UNSEEN || studies.iter().any(Study::is_hopeless);
-        if better {
-            found = Some((agreeing, units, studies));
-        }
-        if enough {
-            break;
-        }
-    }
-    let (_, units, mut studies) = found.unwrap_or_default();
+    let (units, mut studies) = observe_best(&variants, &means, &users, &mut clock)?;
     let input = Input { default: constant.default, noreturns: &noreturns, deployed, solver };
     fitted(&input, &studies)?;
     let values = shown(&variants, &means, &units, &mut studies)?;
@@ -160,6 +147,31 @@ fn build(
         units: analysis.units,
         stages,
     }))
+}
+
+/// Observes one domain of values after the other, until enough values agree. Returns what was observed of the domain
+/// with the most values that agree.
+fn observe_best(
+    variants: &Variants<'_>,
+    means: &Means<'_>,
+    users: &Users,
+    clock: &mut Clock<'_>,
+) -> Result<(Vec<Unit>, Vec<Study>), BuildError> {
+    let mut best: Option<(usize, Vec<Unit>, Vec<Study>)> = None;
+    for domain in Domain::of(variants.constant) {
+        let (units, studies) = observe(variants, means, users, Plan::new(variants.constant, domain), clock)?;
+        let agreeing = standing(means.default, &studies).confirmed;
+        let is_better = best.as_ref().is_none_or(|(before, ..)| agreeing > *before);
+        let is_enough = agreeing >= UNSEEN || studies.iter().any(Study::is_hopeless);
+        if is_better {
+            best = Some((agreeing, units, studies));
+        }
+        if is_enough {
+            break;
+        }
+    }
+    let (_, units, studies) = best.unwrap_or_default();
+    Ok((units, studies))
 }
 
 /// Values that people try: the default doubled and halved, and round numbers around it, the nearest

@@ -7,7 +7,7 @@ use xk_lift::insn::{Insn, SymbolRef};
 use xk_lift::object::Function;
 use xk_lift::state::{arithmetic, Flag, State};
 use xk_lift::term::{mask, BinOp, Bits, TermId, Terms};
-use xk_table::{Fit, Form, OpCode, Program, Range};
+use xk_table::{Fit, Form, Op, OpCode, Program, Range};
 
 /// The transformed value of `fit` for the unknown V, at its own width. Only the
 /// linear form is spelled out; the others are unknowns between the values at the
@@ -124,30 +124,71 @@ pub const PER_CPU: &str = "GS_base";
 /// function. The program must be well-formed ([`Program::check`]); a temporary
 /// that was not written, or a link that is not known, reads as an unknown.
 pub fn execute(terms: &mut Terms, state: &mut State, program: &Program, ivs: &[TermId], links: &Links) {
-    let unknown = terms.fresh("unwritten", 64);
-    let mut temps = [unknown; xk_table::MAX_TEMPS as usize];
-    // Loads and register reads see the state at the location; only the set
-    // operations change it, in order.
-    for op in &program.ops {
+    let unwritten = terms.fresh("unwritten", 64);
+    let temps = [unwritten; xk_table::MAX_TEMPS as usize];
+    let mut run = Run { terms, state, ivs, links, unwritten, temps };
+    program.ops.iter().for_each(|op| run.step(op));
+}
+
+/// A program under execution. Loads and register reads see the state at the location; only the set operations change it,
+/// in order.
+struct Run<'a> {
+    terms: &'a mut Terms,
+    state: &'a mut State,
+    ivs: &'a [TermId],
+    links: &'a Links,
+    /// What a temporary holds that was not written.
+    unwritten: TermId,
+    temps: [TermId; xk_table::MAX_TEMPS as usize],
+}
+
+/// What an operation reads.
+#[derive(Clone, Copy)]
+struct Operands {
+    /// The width of the operation.
+    bits: Bits,
+    /// The first temporary, and its low bits at this width.
+    whole_a: TermId,
+    a: TermId,
+    b: TermId,
+    /// The bit 0.
+    zero: TermId,
+}
+
+impl Run<'_> {
+    fn step(&mut self, op: &Op) {
         let bits: Bits = u32::from(op.width) * 8;
-        let temp = |t: u8| temps[usize::from(t) % temps.len()];
-        let (a64, b64) = (temp(op.a), temp(op.b));
-        let a = terms.extract(a64, 0, bits);
-        let b = terms.extract(b64, 0, bits);
-        let imm = |terms: &mut Terms, bits| terms.constant(op.imm as u64 as u128 & mask(bits), bits);
-        let zero = terms.constant(0, 1);
-        let value = match op.code {
+        let (whole_a, whole_b) = (self.temp(op.a), self.temp(op.b));
+        let a = self.terms.extract(whole_a, 0, bits);
+        let b = self.terms.extract(whole_b, 0, bits);
+        let zero = self.terms.constant(0, 1);
+        let operands = Operands { bits, whole_a, a, b, zero };
+        match self.value(op, operands) {
+            Some(value) => self.temps[usize::from(op.dst) % self.temps.len()] = self.terms.zext(value, 64),
+            None => self.change(op, operands),
+        }
+    }
+
+    fn temp(&self, number: u8) -> TermId {
+        self.temps[usize::from(number) % self.temps.len()]
+    }
+
+    /// The result of an operation, unless it changes the state.
+    fn value(&mut self, op: &Op, operands: Operands) -> Option<TermId> {
+        let Operands { bits, whole_a, a, b, zero } = operands;
+        let terms = &mut *self.terms;
+        Some(match op.code {
             OpCode::Iv => {
-                let iv = ivs.get(op.imm as usize).copied().unwrap_or(unknown);
+                let iv = self.ivs.get(op.imm as usize).copied().unwrap_or(self.unwritten);
                 terms.extract(iv, 0, bits)
             }
-            OpCode::Imm => imm(terms, bits),
-            OpCode::Reg if op.b == 1 => state.high_byte(terms, usize::from(op.a)),
-            OpCode::Reg => state.reg(terms, usize::from(op.a), bits),
-            OpCode::Flags => flags_word(terms, &state.flags),
+            OpCode::Imm => terms.constant(op.imm as u64 as u128 & mask(bits), bits),
+            OpCode::Reg if op.b == 1 => self.state.high_byte(terms, usize::from(op.a)),
+            OpCode::Reg => self.state.reg(terms, usize::from(op.a), bits),
+            OpCode::Flags => flags_word(terms, &self.state.flags),
             OpCode::Load => {
-                let address = address(terms, a64, op.imm);
-                state.load(terms, address, bits)
+                let address = address(terms, whole_a, op.imm);
+                self.state.load(terms, address, bits)
             }
             OpCode::Add => terms.bin(BinOp::Add, a, b),
             OpCode::Sub => terms.bin(BinOp::Sub, a, b),
@@ -159,20 +200,13 @@ pub fn execute(terms: &mut Terms, state: &mut State, program: &Program, ivs: &[T
             OpCode::Not => terms.not(a),
             OpCode::Neg => terms.neg(a),
             OpCode::Sext => {
-                let narrow = terms.extract(a64, 0, u32::from(op.b) * 8);
+                let narrow = terms.extract(whole_a, 0, u32::from(op.b) * 8);
                 terms.sext(narrow, bits)
             }
             OpCode::Eq => terms.bin(BinOp::Eq, a, b),
             OpCode::Ult => terms.bin(BinOp::Ult, a, b),
             OpCode::Slt => terms.bin(BinOp::Slt, a, b),
-            OpCode::Select => {
-                // The condition is the whole temporary, whatever the width.
-                let nothing = terms.constant(0, 64);
-                let is_zero = terms.bin(BinOp::Eq, a64, nothing);
-                let c64 = temp(op.c);
-                let c = terms.extract(c64, 0, bits);
-                terms.ite(is_zero, c, b)
-            }
+            OpCode::Select => self.select(op, operands),
             OpCode::FlagsAdd => {
                 let (_, flags) = arithmetic::add(terms, a, b, zero);
                 flags_word(terms, &flags)
@@ -181,43 +215,63 @@ pub fn execute(terms: &mut Terms, state: &mut State, program: &Program, ivs: &[T
                 let (_, flags) = arithmetic::sub(terms, a, b, zero);
                 flags_word(terms, &flags)
             }
-            OpCode::FlagsLogic => {
-                let mut flags = [zero; 6];
-                for (flag, value) in arithmetic::result_flags(terms, a) {
-                    flags[flag as usize] = value;
-                }
-                flags_word(terms, &flags)
-            }
+            OpCode::FlagsLogic => flags_of_logic(terms, a, zero),
             OpCode::Cond => {
-                let flags = Flag::ALL.map(|flag| terms.extract(a64, flag.bit(), 1));
+                let flags = Flag::ALL.map(|flag| terms.extract(whole_a, flag.bit(), 1));
                 arithmetic::condition(terms, &flags, op.imm as u8 & 15)
             }
-            OpCode::SetReg => {
-                state.set_reg(terms, usize::from(op.dst), a);
-                continue;
-            }
+            OpCode::Text => self.link(op),
+            OpCode::PerCpu => terms.symbol(PER_CPU, 64),
+            OpCode::SetReg | OpCode::SetFlags | OpCode::Store => return None,
+        })
+    }
+
+    /// The condition is the whole temporary, whatever the width.
+    fn select(&mut self, op: &Op, Operands { bits, whole_a, b, .. }: Operands) -> TermId {
+        let nothing = self.terms.constant(0, 64);
+        let is_zero = self.terms.bin(BinOp::Eq, whole_a, nothing);
+        let whole_c = self.temp(op.c);
+        let c = self.terms.extract(whole_c, 0, bits);
+        self.terms.ite(is_zero, c, b)
+    }
+
+    /// The address that stands in an instruction.
+    fn link(&mut self, op: &Op) -> TermId {
+        let relative = (op.b == 1).then_some(op.c);
+        match self.links.get(&(op.imm as u32)).filter(|link| link.behind == relative) {
+            Some(link) => link.symbol.term(self.terms),
+            None => self.terms.fresh("unlinked", 64),
+        }
+    }
+
+    /// Executes an operation that changes the state.
+    fn change(&mut self, op: &Op, Operands { whole_a, a, b, .. }: Operands) {
+        match op.code {
+            OpCode::SetReg => self.state.set_reg(self.terms, usize::from(op.dst), a),
             OpCode::SetFlags => {
                 for flag in Flag::ALL {
                     if op.imm as u64 & flag.mask() != 0 {
-                        let value = terms.extract(a64, flag.bit(), 1);
-                        state.set_flag(flag, value);
+                        let value = self.terms.extract(whole_a, flag.bit(), 1);
+                        self.state.set_flag(flag, value);
                     }
                 }
-                continue;
             }
-            OpCode::Text => match links.get(&(op.imm as u32)).filter(|l| l.behind == (op.b == 1).then_some(op.c)) {
-                Some(link) => link.symbol.term(terms),
-                None => terms.fresh("unlinked", 64),
-            },
-            OpCode::PerCpu => terms.symbol(PER_CPU, 64),
             OpCode::Store => {
-                let address = address(terms, a64, op.imm);
-                state.store(terms, address, b);
-                continue;
+                let address = address(self.terms, whole_a, op.imm);
+                self.state.store(self.terms, address, b);
             }
-        };
-        temps[usize::from(op.dst) % temps.len()] = terms.zext(value, 64);
+            _ => {}
+        }
     }
+}
+
+/// The flags that a logical operation with this result leaves.
+fn flags_of_logic(terms: &mut Terms, result: TermId, zero: TermId) -> TermId {
+    let mut flags = [zero; 6];
+    for (flag, value) in arithmetic::result_flags(terms, result) {
+        flags[flag as usize] = value;
+    }
+    flags_word(terms, &flags)
 }
 
 fn address(terms: &mut Terms, base: TermId, offset: i64) -> TermId {

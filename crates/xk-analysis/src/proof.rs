@@ -157,31 +157,40 @@ impl Printer {
         format!("(set-logic QF_A{functions}BV)\n")
     }
 
+    /// Defines `term`, unless it is defined already, and returns its name.
     fn print(&mut self, terms: &Terms, term: TermId) -> String {
         if let Some(name) = self.names.get(&term) {
             return name.clone();
         }
-        if self.any_memory && matches!(terms.node(term), Node::Load(..)) {
-            let name = format!("t{}", self.names.len());
-            let _ = writeln!(self.declarations, "(declare-const {name} (_ BitVec {}))", terms.bits(term));
-            self.names.insert(term, name.clone());
+        let is_unknown = match terms.node(term) {
+            Node::Symbol(_) | Node::Memory => true,
+            Node::Load(..) => self.any_memory,
+            _ => false,
+        };
+        if is_unknown {
+            let name = self.name(term);
+            let _ = writeln!(self.declarations, "(declare-const {name} {})", sort(terms.bits(term)));
             return name;
         }
         let children: Vec<String> = terms.children(term).into_iter().map(|c| self.print(terms, c)).collect();
+        let name = self.name(term);
+        let body = self.body(terms, term, &children);
+        let _ = writeln!(self.definitions, "(define-fun {name} () {} {body})", sort(terms.bits(term)));
+        name
+    }
+
+    fn name(&mut self, term: TermId) -> String {
+        let name = format!("t{}", self.names.len());
+        self.names.insert(term, name.clone());
+        name
+    }
+
+    /// A term that is no unknown, from the names of its children.
+    fn body(&mut self, terms: &Terms, term: TermId, children: &[String]) -> String {
         let bits = terms.bits(term);
         let c = |i: usize| children[i].as_str();
-        let name = format!("t{}", self.names.len());
-        let body = match terms.node(term) {
-            Node::Symbol(_) => {
-                let _ = writeln!(self.declarations, "(declare-const {name} (_ BitVec {bits}))");
-                self.names.insert(term, name.clone());
-                return name;
-            }
-            Node::Memory => {
-                let _ = writeln!(self.declarations, "(declare-const {name} (Array (_ BitVec 64) (_ BitVec 8)))");
-                self.names.insert(term, name.clone());
-                return name;
-            }
+        match terms.node(term) {
+            Node::Symbol(_) | Node::Memory => String::new(),
             Node::Const(value) => literal(*value, bits),
             Node::Bin(op, ..) if op.is_comparison() => {
                 format!("(ite ({} {} {}) #b1 #b0)", op.smt(), c(0), c(1))
@@ -192,36 +201,44 @@ impl Printer {
             Node::Concat(..) => format!("(concat {} {})", c(0), c(1)),
             Node::ZExt(x) => format!("((_ zero_extend {}) {})", bits - terms.bits(*x), c(0)),
             Node::SExt(x) => format!("((_ sign_extend {}) {})", bits - terms.bits(*x), c(0)),
-            // Proved for every function, it holds for the identity; and an
-            // atomic access never equals a plain one.
-            Node::Atomic(_) => {
-                if self.atomic.insert(bits) {
-                    let sort = format!("(_ BitVec {bits})");
-                    let _ = writeln!(self.declarations, "(declare-fun atomic{bits} ({sort}) {sort})");
-                }
-                format!("(atomic{bits} {})", c(0))
-            }
+            Node::Atomic(_) => self.atomic(bits, c(0)),
             Node::Ite(..) => format!("(ite (= {} #b1) {} {})", c(0), c(1), c(2)),
-            Node::Load(..) => {
-                let bytes = (0..bits / 8).rev().map(|i| format!("(select {} {})", c(0), offset(c(1), i)));
-                let bytes: Vec<String> = bytes.collect();
-                if bytes.len() == 1 {
-                    bytes[0].clone()
-                } else {
-                    format!("(concat {})", bytes.join(" "))
-                }
-            }
+            Node::Load(..) => load(c(0), c(1), bits / 8),
             Node::Store(_, _, value) => {
                 let count = terms.bits(*value) / 8;
                 (0..count).fold(c(0).to_owned(), |memory, i| {
                     format!("(store {memory} {} ((_ extract {} {}) {}))", offset(c(1), i), 8 * i + 7, 8 * i, c(2))
                 })
             }
-        };
-        let sort = if bits == 0 { "(Array (_ BitVec 64) (_ BitVec 8))".into() } else { format!("(_ BitVec {bits})") };
-        let _ = writeln!(self.definitions, "(define-fun {name} () {sort} {body})");
-        self.names.insert(term, name.clone());
-        name
+        }
+    }
+
+    /// An atomic access is an unknown function of the value: what is proved for every function holds for the identity,
+    /// and an atomic access never equals a plain one.
+    fn atomic(&mut self, bits: u32, value: &str) -> String {
+        if self.atomic.insert(bits) {
+            let sort = sort(bits);
+            let _ = writeln!(self.declarations, "(declare-fun atomic{bits} ({sort}) {sort})");
+        }
+        format!("(atomic{bits} {value})")
+    }
+}
+
+/// The sort of a term with so many bits; memory has none.
+fn sort(bits: u32) -> String {
+    if bits == 0 {
+        "(Array (_ BitVec 64) (_ BitVec 8))".into()
+    } else {
+        format!("(_ BitVec {bits})")
+    }
+}
+
+/// The `count` bytes of `memory` at `address`, the first as the lowest.
+fn load(memory: &str, address: &str, count: u32) -> String {
+    let bytes: Vec<String> = (0..count).rev().map(|i| format!("(select {memory} {})", offset(address, i))).collect();
+    match &bytes[..] {
+        [byte] => byte.clone(),
+        _ => format!("(concat {})", bytes.join(" ")),
     }
 }
 

@@ -124,38 +124,9 @@ fn well_formed(random: &mut Random) -> Case {
             c: temp(random),
             imm: 0,
         };
-        match code {
-            OpCode::Iv => op.imm = random.below(case.ivs.len()) as i64,
-            OpCode::Imm => op.imm = random.value() as i64,
-            OpCode::Reg => {
-                (op.a, op.b) = (random.below(16) as u8, 0);
-                if op.width == 1 && random.below(2) == 0 {
-                    (op.a, op.b) = (op.a % 4, 1);
-                }
-            }
-            OpCode::Sext => {
-                op.width = random.pick(&[2, 4, 8]);
-                op.b = 1 << random.below(op.width.trailing_zeros() as usize);
-            }
-            OpCode::Cond => op.imm = random.below(16) as i64,
-            OpCode::SetFlags => op.imm = [0x8d5, 1 << random.pick(&[0, 2, 4, 6, 7, 11])][random.below(2)],
-            OpCode::SetReg => op.dst = random.pick(&[0, 1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]),
-            OpCode::Text => {
-                op.imm = random.below(MEMORY - 3) as i64;
-                // One field has one meaning: these follow from where it is.
-                (op.width, op.b, op.c) = (8, (op.imm % 2) as u8, (op.imm / 2 % 9) as u8);
-            }
-            OpCode::PerCpu => op.width = 8,
-            OpCode::Load | OpCode::Store => {
-                // Through an address that is one: a fault ends the program.
-                let address = Op { code: OpCode::Imm, width: 8, dst: op.dst, a: 0, b: 0, c: 0, imm: 0 };
-                let offset = random.below(64) as i64 - 32;
-                let place = case.base as i64 + 64 + random.below(MEMORY - 128) as i64;
-                case.program.ops.push(Op { imm: place - offset, ..address });
-                written.push(op.dst);
-                (op.a, op.imm) = (op.dst, offset);
-            }
-            _ => {}
+        if let Some(address) = fill_in(random, &case, &mut op) {
+            case.program.ops.push(address);
+            written.push(op.dst);
         }
         case.program.ops.push(op);
         if (op.code as u8) < OpCode::SetReg as u8 {
@@ -164,6 +135,43 @@ fn well_formed(random: &mut Random) -> Case {
     }
     case.program.ops.push(Op { code: OpCode::SetReg, width: 8, dst: 0, a: written[0], b: 0, c: 0, imm: 0 });
     case
+}
+
+/// Gives an operation operands that it accepts. Returns the operation that must come before it, if it accesses memory.
+fn fill_in(random: &mut Random, case: &Case, op: &mut Op) -> Option<Op> {
+    match op.code {
+        OpCode::Iv => op.imm = random.below(case.ivs.len()) as i64,
+        OpCode::Imm => op.imm = random.value() as i64,
+        OpCode::Reg => {
+            (op.a, op.b) = (random.below(16) as u8, 0);
+            if op.width == 1 && random.below(2) == 0 {
+                (op.a, op.b) = (op.a % 4, 1);
+            }
+        }
+        OpCode::Sext => {
+            op.width = random.pick(&[2, 4, 8]);
+            op.b = 1 << random.below(op.width.trailing_zeros() as usize);
+        }
+        OpCode::Cond => op.imm = random.below(16) as i64,
+        OpCode::SetFlags => op.imm = [0x8d5, 1 << random.pick(&[0, 2, 4, 6, 7, 11])][random.below(2)],
+        OpCode::SetReg => op.dst = random.pick(&[0, 1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]),
+        OpCode::Text => {
+            op.imm = random.below(MEMORY - 3) as i64;
+            // One field has one meaning: these follow from where it is.
+            (op.width, op.b, op.c) = (8, (op.imm % 2) as u8, (op.imm / 2 % 9) as u8);
+        }
+        OpCode::PerCpu => op.width = 8,
+        OpCode::Load | OpCode::Store => {
+            // Through an address that is one: a fault ends the program.
+            let address = Op { code: OpCode::Imm, width: 8, dst: op.dst, a: 0, b: 0, c: 0, imm: 0 };
+            let offset = random.below(64) as i64 - 32;
+            let place = case.base as i64 + 64 + random.below(MEMORY - 128) as i64;
+            (op.a, op.imm) = (op.dst, offset);
+            return Some(Op { imm: place - offset, ..address });
+        }
+        _ => {}
+    }
+    None
 }
 
 /// The fields that a program reads. Which ones are relative to rip follows from the program, as an

@@ -3,9 +3,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
-mod bench;
+mod fixture;
 
-use bench::{Bench, DEFAULT};
+use fixture::{Fixture, DEFAULT};
 use xk_analysis::analyse::conclude;
 use xk_analysis::data::DataSeeds;
 use xk_analysis::verify::{At, Claim};
@@ -37,8 +37,8 @@ const BOTH: &str = "extern int g(int), h(int);\n\
     return 0; }\n";
 const ORDER: &str = "extern int g(int);\nint f(int d) { if (d > V) return g(d); return 0; }\n";
 
-fn orders(bench: &Bench) -> Vec<Order> {
-    bench.table.spans.iter().flat_map(|span| &span.assembly).filter_map(|line| line.order).collect()
+fn orders(fixture: &Fixture) -> Vec<Order> {
+    fixture.table.spans.iter().flat_map(|span| &span.assembly).filter_map(|line| line.order).collect()
 }
 
 #[test]
@@ -53,15 +53,15 @@ fn an_update_tests_for_order_where_the_code_tests_for_equality() {
         (COUNTED, Order::AtLeast, Range::of(min, max - 1)),
         (BOTH, Order::AtLeast, Range::of(min, max - 1)),
     ] {
-        let bench = Bench::new(text);
-        assert_eq!(orders(&bench), [order], "{text}");
-        assert_eq!(bench.table.values.proved, Some(range), "{text}");
-        let report = bench.altered(|_| ());
+        let fixture = Fixture::new(text);
+        assert_eq!(orders(&fixture), [order], "{text}");
+        assert_eq!(fixture.table.values.proved, Some(range), "{text}");
+        let report = fixture.altered(|_| ());
         assert_eq!(report.faults, [], "{text}");
         assert!(report.agreeing.len() > report.inconclusive.len(), "{text}: {:?}", report.inconclusive);
         assert!(report.proofs.iter().all(|proofs| proofs.len() == 1), "{text}");
         // No number in an instruction is a test for order.
-        assert!(bench
+        assert!(fixture
             .table
             .spans
             .iter()
@@ -71,25 +71,25 @@ fn an_update_tests_for_order_where_the_code_tests_for_equality() {
 
 #[test]
 fn another_test_is_found() {
-    let bench = Bench::new(CONCLUDED);
+    let fixture = Fixture::new(CONCLUDED);
     for order in [None, Some(Order::AtMost), Some(Order::AboveOrEqual), Some(Order::BelowOrEqual)] {
         let alter = |line: &mut xk_table::AsmLine| line.order = line.order.and(order);
-        bench.finds(At::Span(0), Claim::Proof, |table| table.spans[0].assembly.iter_mut().for_each(alter));
+        fixture.finds(At::Span(0), Claim::Proof, |table| table.spans[0].assembly.iter_mut().for_each(alter));
     }
     // The update that compares for equality is right for what it says it is, and the values are not.
-    let study = bench.study(&[DEFAULT + 2, DEFAULT + 7, 2 * DEFAULT, 3 * DEFAULT + 1]);
-    let plain = conclude(&bench.input(), &[study], Values::proved(1, 1000)).unwrap();
-    bench.finds(At::Table, Claim::Values, |table| table.spans = plain.spans);
+    let study = fixture.study(&[DEFAULT + 2, DEFAULT + 7, 2 * DEFAULT, 3 * DEFAULT + 1]);
+    let plain = conclude(&fixture.input(), &[study], Values::proved(1, 1000)).unwrap();
+    fixture.finds(At::Table, Claim::Values, |table| table.spans = plain.spans);
 }
 
 /// A bound that does not hold on every path is not relied on, nor one of a number that is not alive.
 #[test]
 fn a_number_is_bounded_from_its_beginning_to_its_test() {
     let ordered = |text| {
-        let bench = Bench { text, ..Bench::new(ORDER) };
-        let studies = [bench.study(&[DEFAULT + 2, DEFAULT + 7, 2 * DEFAULT, 3 * DEFAULT + 1])];
+        let fixture = Fixture { text, ..Fixture::new(ORDER) };
+        let studies = [fixture.study(&[DEFAULT + 2, DEFAULT + 7, 2 * DEFAULT, 3 * DEFAULT + 1])];
         let functions = [(studies[0].seeds().cloned().unwrap(), DataSeeds::new())];
-        bench.theorem(&studies, &functions, |theorem| theorem.ordered().unwrap().is_some())
+        fixture.theorem(&studies, &functions, |theorem| theorem.ordered().unwrap().is_some())
     };
     assert!(ordered(COUNTED));
     assert!(!ordered(STARTED));
@@ -101,10 +101,10 @@ fn a_number_is_bounded_from_its_beginning_to_its_test() {
 fn a_compiled_value_needs_a_test_for_order() {
     let whole = Range::of(i64::from(i32::MIN), i64::from(i32::MAX));
     let verdicts = |text, proved| {
-        let bench = Bench { text, ..Bench::new(ORDER) };
-        let study = bench.study(&[DEFAULT + 2, DEFAULT + 7, 2 * DEFAULT, 3 * DEFAULT + 1]);
+        let fixture = Fixture { text, ..Fixture::new(ORDER) };
+        let study = fixture.study(&[DEFAULT + 2, DEFAULT + 7, 2 * DEFAULT, 3 * DEFAULT + 1]);
         let functions = [(study.seeds().cloned().unwrap(), DataSeeds::new())];
-        bench.theorem(&[study], &functions, |theorem| theorem.compiled(&[DEFAULT, 3 * DEFAULT], proved).unwrap())
+        fixture.theorem(&[study], &functions, |theorem| theorem.compiled(&[DEFAULT, 3 * DEFAULT], proved).unwrap())
     };
     let found = verdicts(CONCLUDED, None);
     assert_eq!(found[&DEFAULT], Ok(()));
@@ -118,16 +118,16 @@ fn a_compiled_value_needs_a_test_for_order() {
 /// What the update does, no compiled code does.
 #[test]
 fn no_value_beyond_the_proved_ones_is_accepted() {
-    let bench = Bench::new(CONCLUDED);
-    let mut study = bench.study(&[DEFAULT + 2, DEFAULT + 7, 2 * DEFAULT, 3 * DEFAULT + 1]);
+    let fixture = Fixture::new(CONCLUDED);
+    let mut study = fixture.study(&[DEFAULT + 2, DEFAULT + 7, 2 * DEFAULT, 3 * DEFAULT + 1]);
     let functions = [(study.seeds().cloned().unwrap(), DataSeeds::new())];
     let (seeds, _) =
-        bench.theorem(std::slice::from_ref(&study), &functions, |theorem| theorem.ordered().unwrap().unwrap());
+        fixture.theorem(std::slice::from_ref(&study), &functions, |theorem| theorem.ordered().unwrap().unwrap());
     study.test_for_order(seeds[0].clone());
     let functions = [(seeds[0].clone(), DataSeeds::new())];
     let verdict = |proved| {
         let value = 3 * DEFAULT;
-        bench.theorem(std::slice::from_ref(&study), &functions, |theorem| {
+        fixture.theorem(std::slice::from_ref(&study), &functions, |theorem| {
             theorem.compiled(&[value], proved).unwrap().remove(&value).unwrap()
         })
     };

@@ -3,9 +3,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
-mod bench;
+mod fixture;
 
-use bench::{Bench, DEFAULT};
+use fixture::{Fixture, DEFAULT};
 use xk_analysis::verify::{values, At, Claim};
 use xk_table::{Fit, Form, InPlace, Op, OpCode, ProbeKind, Range, ScopeTable, Values, When};
 
@@ -24,20 +24,20 @@ const DATA: &str = "unsigned int limit = V; unsigned int *where(void) { return &
 #[test]
 fn what_was_built_holds() {
     for text in [TWO, SELECT, DATA] {
-        let bench = Bench::new(text);
-        let report = bench.altered(|_| ());
+        let fixture = Fixture::new(text);
+        let report = fixture.altered(|_| ());
         assert_eq!(report.faults, [], "{text}");
         assert!(report.proofs.iter().all(|proofs| proofs.len() == 1), "{text}");
-        assert_eq!(report.proofs.len(), bench.table.spans.len());
+        assert_eq!(report.proofs.len(), fixture.table.spans.len());
     }
 }
 
 /// The processor takes a count modulo the width; C says nothing of it.
 #[test]
 fn no_value_is_proved_for_which_a_shift_is_not_defined() {
-    let bench = Bench::new("extern int g(unsigned long);\nint f(unsigned long x) { return g(x >> V); }\n");
-    assert_eq!(bench.table.values.proved, Some(Range::of(0, 63)));
-    bench.finds(At::Table, Claim::Values, |table| {
+    let fixture = Fixture::new("extern int g(unsigned long);\nint f(unsigned long x) { return g(x >> V); }\n");
+    assert_eq!(fixture.table.values.proved, Some(Range::of(0, 63)));
+    fixture.finds(At::Table, Claim::Values, |table| {
         table.values.refused.clear();
         table.values.proved = Some(Range::of(0, 64));
     });
@@ -48,14 +48,14 @@ fn no_value_is_proved_for_which_a_shift_is_not_defined() {
 fn no_value_is_proved_that_makes_a_product_a_constant() {
     let text = "extern int g(int), h(int);\n\
         int f(int x) { int y = x * V; return __builtin_constant_p(y) ? h(y) : g(y); }\n";
-    assert_eq!(Bench::new(text).table.values.proved, Some(Range::of(1, i64::from(i32::MAX))));
+    assert_eq!(Fixture::new(text).table.values.proved, Some(Range::of(1, i64::from(i32::MAX))));
 }
 
 #[test]
 fn an_altered_operation_is_not_proved() {
     for text in [TWO, SELECT] {
-        let bench = Bench::new(text);
-        for (index, span) in bench.table.spans.iter().enumerate() {
+        let fixture = Fixture::new(text);
+        for (index, span) in fixture.table.spans.iter().enumerate() {
             for (at, op) in span.indirection.program.ops.iter().enumerate() {
                 let meaning = matches!(op.code, OpCode::Imm | OpCode::Load | OpCode::Store | OpCode::SetFlags);
                 let alter = |table: &mut ScopeTable| {
@@ -67,7 +67,7 @@ fn an_altered_operation_is_not_proved() {
                     }
                 };
                 if meaning || op.code == OpCode::SetReg {
-                    bench.finds(At::Span(index), Claim::Proof, alter);
+                    fixture.finds(At::Span(index), Claim::Proof, alter);
                 }
             }
         }
@@ -76,8 +76,8 @@ fn an_altered_operation_is_not_proved() {
 
 #[test]
 fn an_update_that_does_nothing_is_not_proved() {
-    let bench = Bench::new(TWO);
-    bench.finds(At::Span(0), Claim::Proof, |table| {
+    let fixture = Fixture::new(TWO);
+    fixture.finds(At::Span(0), Claim::Proof, |table| {
         let deployed = table.constant.default;
         for op in &mut table.spans[0].indirection.program.ops {
             if op.code == OpCode::Iv {
@@ -105,10 +105,10 @@ macro_rules! assembly {
 fn an_update_that_others_see_at_work_is_not_proved() {
     let op = |code, width, dst, a, b| Op { code, width, dst, a, b, c: 0, imm: 0 };
     // rax is of one reading, and rdx of another.
-    let bench = Bench::new(assembly!("mov (%rdi),%eax; mov %eax,%edx; and $", ",%edx"));
-    assert_eq!(bench.altered(|_| ()).faults, []);
-    assert!(bench.table.spans[0].indirection.program.ops.iter().all(|op| op.code != OpCode::Load));
-    bench.finds(At::Span(0), Claim::Proof, |table| {
+    let fixture = Fixture::new(assembly!("mov (%rdi),%eax; mov %eax,%edx; and $", ",%edx"));
+    assert_eq!(fixture.altered(|_| ()).faults, []);
+    assert!(fixture.table.spans[0].indirection.program.ops.iter().all(|op| op.code != OpCode::Load));
+    fixture.finds(At::Span(0), Claim::Proof, |table| {
         let span = &mut table.spans[0];
         let end = table.functions[span.function].bytes.len() as u32 / 2;
         span.start = 0;
@@ -123,38 +123,38 @@ fn an_update_that_others_see_at_work_is_not_proved() {
         ];
     });
     // The default is in memory until the update runs.
-    let bench = Bench::new(assembly!("movl $", ",(%rdi); xor %eax,%eax; xor %edx,%edx"));
-    assert_eq!(bench.altered(|_| ()).faults, []);
-    assert_eq!(bench.table.spans[0].indirection.when, When::Instead);
-    bench.finds(At::Span(0), Claim::Proof, |table| table.spans[0].indirection.when = When::After);
+    let fixture = Fixture::new(assembly!("movl $", ",(%rdi); xor %eax,%eax; xor %edx,%edx"));
+    assert_eq!(fixture.altered(|_| ()).faults, []);
+    assert_eq!(fixture.table.spans[0].indirection.when, When::Instead);
+    fixture.finds(At::Span(0), Claim::Proof, |table| table.spans[0].indirection.when = When::After);
     // One access becomes two, whoever comes between.
-    let bench = Bench::new(assembly!("addl $", ",%gs:(%rdi); xor %eax,%eax; xor %edx,%edx"));
-    assert_eq!(bench.altered(|_| ()).faults, []);
-    assert!(bench.table.spans[0].only_in_place.is_some());
-    bench.finds(At::Span(0), Claim::Proof, |table| table.spans[0].only_in_place = None);
-    let report = bench.altered(|table| table.spans[0].in_place = None);
+    let fixture = Fixture::new(assembly!("addl $", ",%gs:(%rdi); xor %eax,%eax; xor %edx,%edx"));
+    assert_eq!(fixture.altered(|_| ()).faults, []);
+    assert!(fixture.table.spans[0].only_in_place.is_some());
+    fixture.finds(At::Span(0), Claim::Proof, |table| table.spans[0].only_in_place = None);
+    let report = fixture.altered(|table| table.spans[0].in_place = None);
     assert!(report.at(At::Table).any(|fault| fault.claim == Claim::Coherence), "{:?}", report.faults);
 }
 
 #[test]
 fn what_is_read_again_is_said() {
-    let bench = Bench::new(TWO_READINGS);
-    assert_eq!(bench.altered(|_| ()).faults, []);
-    assert!(!bench.table.spans[0].visible.is_empty(), "{:?}", bench.table.spans);
-    bench.finds(At::Span(0), Claim::Proof, |table| table.spans[0].visible.clear());
+    let fixture = Fixture::new(TWO_READINGS);
+    assert_eq!(fixture.altered(|_| ()).faults, []);
+    assert!(!fixture.table.spans[0].visible.is_empty(), "{:?}", fixture.table.spans);
+    fixture.finds(At::Span(0), Claim::Proof, |table| table.spans[0].visible.clear());
 }
 
 #[test]
 fn altered_numbers_in_instructions_are_found() {
     for text in [TWO, SELECT] {
-        let bench = Bench::new(text);
+        let fixture = Fixture::new(text);
         let held: Vec<usize> =
-            (0..bench.table.spans.len()).filter(|&i| bench.table.spans[i].in_place.is_some()).collect();
-        assert!(!held.is_empty(), "{:?}", bench.table.spans);
+            (0..fixture.table.spans.len()).filter(|&i| fixture.table.spans[i].in_place.is_some()).collect();
+        assert!(!held.is_empty(), "{:?}", fixture.table.spans);
         for index in held {
             let alter = |change: &dyn Fn(&mut InPlace)| {
                 let change = |table: &mut ScopeTable| change(table.spans[index].in_place.as_mut().unwrap());
-                bench.altered(change).of_span(&bench.table, index).cloned().collect::<Vec<_>>()
+                fixture.altered(change).of_span(&fixture.table, index).cloned().collect::<Vec<_>>()
             };
             assert_eq!(alter(&|_| ()), []);
             // Coherent by themselves, and not what is there.
@@ -164,20 +164,20 @@ fn altered_numbers_in_instructions_are_found() {
                 &|held: &mut InPlace| held.patches.truncate(held.patches.len() - 1),
                 &|held: &mut InPlace| held.patches[0].field -= 1,
             ] {
-                let mut table = bench.table.clone();
+                let mut table = fixture.table.clone();
                 change(table.spans[index].in_place.as_mut().unwrap());
-                let faults = bench.altered(|altered| *altered = table.clone()).faults;
+                let faults = fixture.altered(|altered| *altered = table.clone()).faults;
                 let about = |fault: &xk_analysis::verify::Fault| {
                     fault.detail.contains("in place") || fault.claim == Claim::Coherence
                 };
                 assert!(faults.iter().any(about), "{faults:?}");
             }
             // More room than there is.
-            let wider = |held: &mut InPlace| held.range.max = bench.table.values.hull().max.max(held.range.max + 1);
-            let mut table = bench.table.clone();
+            let wider = |held: &mut InPlace| held.range.max = fixture.table.values.hull().max.max(held.range.max + 1);
+            let mut table = fixture.table.clone();
             wider(table.spans[index].in_place.as_mut().unwrap());
-            if table.spans[index].in_place != bench.table.spans[index].in_place {
-                assert!(!bench.altered(|altered| *altered = table.clone()).faults.is_empty());
+            if table.spans[index].in_place != fixture.table.spans[index].in_place {
+                assert!(!fixture.altered(|altered| *altered = table.clone()).faults.is_empty());
             }
         }
     }
@@ -185,18 +185,18 @@ fn altered_numbers_in_instructions_are_found() {
 
 #[test]
 fn another_byte_is_another_function() {
-    let bench = Bench::new(TWO);
-    let function = bench.table.spans[0].function;
-    let at = bench.table.functions[function].mask.find("ff").unwrap();
-    bench.finds(At::Function(function), Claim::Identity, |table| {
+    let fixture = Fixture::new(TWO);
+    let function = fixture.table.spans[0].function;
+    let at = fixture.table.functions[function].mask.find("ff").unwrap();
+    fixture.finds(At::Function(function), Claim::Identity, |table| {
         let bytes = &mut table.functions[function].bytes;
         let other = if bytes[at..].starts_with('0') { "1" } else { "0" };
         bytes.replace_range(at..=at, other);
     });
-    bench.finds(At::Function(function), Claim::Identity, |table| {
+    fixture.finds(At::Function(function), Claim::Identity, |table| {
         table.functions[function].mask.replace_range(at..at + 2, "00");
     });
-    bench.finds(At::Function(function), Claim::Identity, |table| table.functions[function].text_offset += 1);
+    fixture.finds(At::Function(function), Claim::Identity, |table| table.functions[function].text_offset += 1);
 }
 
 /// What is in place is wrong, too, and is found first.
@@ -209,10 +209,10 @@ fn forget_numbers(table: &mut ScopeTable) {
 #[test]
 fn a_fit_that_predicts_something_else_is_named() {
     for text in [TWO, SELECT] {
-        let bench = Bench::new(text);
-        for index in 0..bench.table.spans.len() {
+        let fixture = Fixture::new(text);
+        for index in 0..fixture.table.spans.len() {
             let predict = |change: fn(&mut Fit)| {
-                bench.finds(At::Span(index), Claim::Validation, |table| {
+                fixture.finds(At::Span(index), Claim::Validation, |table| {
                     forget_numbers(table);
                     change(&mut table.spans[index].ivs[0]);
                 });
@@ -226,29 +226,29 @@ fn a_fit_that_predicts_something_else_is_named() {
 
 #[test]
 fn a_probe_elsewhere_is_not_proved() {
-    let bench = Bench::new(TWO);
+    let fixture = Fixture::new(TWO);
     for delta in [-1i64, 1, 3] {
-        bench.finds(At::Span(0), Claim::Proof, |table| {
+        fixture.finds(At::Span(0), Claim::Proof, |table| {
             let indirection = &mut table.spans[0].indirection;
             indirection.offset = (i64::from(indirection.offset) + delta).max(0) as u32;
         });
     }
-    bench.finds(At::Span(0), Claim::Proof, |table| table.spans[0].indirection.when = When::Instead);
-    let jumps = bench.table.spans.iter().any(|span| span.indirection.probe == ProbeKind::Jump);
-    let breaks = bench.table.spans.iter().position(|span| span.indirection.probe == ProbeKind::Int3);
+    fixture.finds(At::Span(0), Claim::Proof, |table| table.spans[0].indirection.when = When::Instead);
+    let jumps = fixture.table.spans.iter().any(|span| span.indirection.probe == ProbeKind::Jump);
+    let breaks = fixture.table.spans.iter().position(|span| span.indirection.probe == ProbeKind::Int3);
     assert!(jumps || breaks.is_some());
     if let Some(index) = breaks {
-        bench.finds(At::Span(index), Claim::Probe, |table| table.spans[index].indirection.probe = ProbeKind::Jump);
+        fixture.finds(At::Span(index), Claim::Probe, |table| table.spans[index].indirection.probe = ProbeKind::Jump);
     }
 }
 
 #[test]
 fn values_that_cannot_agree_are_refused() {
-    let bench = Bench::new(BYTE);
-    let Range { min, max } = bench.table.values.proved.unwrap();
+    let fixture = Fixture::new(BYTE);
+    let Range { min, max } = fixture.table.values.proved.unwrap();
     assert_eq!((min, max), (0, 255));
     let claim = |values: Values| {
-        bench.finds(At::Table, Claim::Values, |table| {
+        fixture.finds(At::Table, Claim::Values, |table| {
             forget_numbers(table);
             table.values = values.clone();
         });
@@ -259,23 +259,23 @@ fn values_that_cannot_agree_are_refused() {
         forget_numbers(table);
         table.values = Values { compiled: vec![300], ..Values::proved(min, max) };
     };
-    bench.finds(At::Table, Claim::Validation, compiled);
+    fixture.finds(At::Table, Claim::Validation, compiled);
     // Less than what was shown is not wrong.
     let less = |table: &mut ScopeTable| {
         forget_numbers(table);
         table.values = Values::proved(min + 1, max - 1);
     };
-    assert_eq!(bench.altered(less).faults, []);
+    assert_eq!(fixture.altered(less).faults, []);
 }
 
 #[test]
 fn compiled_values_do_not_stand_for_others() {
-    let bench = Bench::new(TWO);
-    let Range { min, max } = bench.table.values.proved.unwrap();
-    let tested = values(&bench.table);
+    let fixture = Fixture::new(TWO);
+    let Range { min, max } = fixture.table.values.proved.unwrap();
+    let tested = values(&fixture.table);
     assert!(tested.iter().any(|value| value.count_ones() != 1), "{tested:?}");
     assert!(tested.contains(&min) && tested.contains(&max) && !tested.contains(&DEFAULT), "{tested:?}");
-    let mut table = bench.table.clone();
+    let mut table = fixture.table.clone();
     table.values = Values::compiled([8, 16, DEFAULT, 64, 128]);
     assert_eq!(values(&table), [8, 16, 64, 128]);
     table.values = Values { compiled: vec![512], ..Values::proved(32, 33) };
@@ -284,22 +284,22 @@ fn compiled_values_do_not_stand_for_others() {
 
 #[test]
 fn a_missing_span_or_site_is_incomplete() {
-    let bench = Bench::new(TWO);
-    bench.finds(At::Table, Claim::Completeness, |table| _ = table.spans.pop());
-    bench.finds(At::Span(0), Claim::Validation, |table| {
+    let fixture = Fixture::new(TWO);
+    fixture.finds(At::Table, Claim::Completeness, |table| _ = table.spans.pop());
+    fixture.finds(At::Span(0), Claim::Validation, |table| {
         table.spans[0].ivs[0] = Fit { width: 2, ..table.spans[0].ivs[0] };
     });
-    let bench = Bench::new(DATA);
-    bench.finds(At::Data(0), Claim::Validation, |table| table.data[0].fit.b += 1);
-    bench.finds(At::Data(0), Claim::Validation, |table| table.data[0].offset += 4);
-    bench.finds(At::Data(0), Claim::Identity, |table| table.data[0].section_offset += 8);
+    let fixture = Fixture::new(DATA);
+    fixture.finds(At::Data(0), Claim::Validation, |table| table.data[0].fit.b += 1);
+    fixture.finds(At::Data(0), Claim::Validation, |table| table.data[0].offset += 4);
+    fixture.finds(At::Data(0), Claim::Identity, |table| table.data[0].section_offset += 8);
 }
 
 #[test]
 fn a_table_that_makes_no_sense_is_not_followed() {
-    let bench = Bench::new(TWO);
-    bench.finds(At::Table, Claim::Coherence, |table| table.spans[0].function = 7);
-    let report = bench.altered(|table| table.spans[0].indirection.program.ops.clear());
+    let fixture = Fixture::new(TWO);
+    fixture.finds(At::Table, Claim::Coherence, |table| table.spans[0].function = 7);
+    let report = fixture.altered(|table| table.spans[0].indirection.program.ops.clear());
     assert!(report.at(At::Table).any(|fault| fault.claim == Claim::Coherence), "{:?}", report.faults);
     assert!(report.proofs.iter().all(Vec::is_empty));
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use common::execute::{run, Seen};
-use common::Unit;
+use common::CompiledUnit;
 use xk_kernel::Image;
 use xk_span::callers::Callers;
 use xk_span::frame::Frame;
@@ -56,7 +56,7 @@ fn shortened(table: &ScopeTable) -> ScopeTable {
 #[test]
 fn fixtures_consume_nothing_outside() {
     for text in FIXTURES {
-        let unit = Unit::new(text);
+        let unit = CompiledUnit::new(text);
         let table = unit.confined(&["f"]);
         let frame = Frame::new(&unit.world, unit.world.named("f").next().unwrap().start).unwrap();
         let seen = total(&unit.world, &frame, &table, 0, 200);

@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::Unit;
+use common::CompiledUnit;
 use iced_x86::OpKind;
 use xk_table::{ExitKind, Mode, ScopeTable};
 
@@ -19,7 +19,7 @@ fn functions(table: &ScopeTable) -> Vec<&str> {
 
 #[test]
 fn a_comparison_that_one_branch_consumes_changes_at_once() {
-    let unit = Unit::new("u64 f(u64 x) { if (x > V) return g(x); return h(x); }");
+    let unit = CompiledUnit::new("u64 f(u64 x) { if (x > V) return g(x); return h(x); }");
     let table = unit.confined(&["f"]);
     assert_eq!((table.mode, fields(&table)), (Mode::Now, vec![]));
     let [scope] = &table.scopes[..] else { panic!("{:?}", table.scopes) };
@@ -33,7 +33,7 @@ fn a_comparison_that_one_branch_consumes_changes_at_once() {
 
 #[test]
 fn a_value_in_a_register_is_alive_up_to_its_last_consumer() {
-    let unit = Unit::new("u64 f(u64 x, u64 *p) { u64 v = x * V; k(); if (v > 77) l(); k(); return 0; }");
+    let unit = CompiledUnit::new("u64 f(u64 x, u64 *p) { u64 v = x * V; k(); if (v > 77) l(); k(); return 0; }");
     let table = unit.confined(&["f"]);
     assert_eq!((table.mode, fields(&table)), (Mode::Task, vec![]));
     let first = unit.calls("f", "k")[0];
@@ -45,7 +45,7 @@ fn a_value_in_a_register_is_alive_up_to_its_last_consumer() {
 
 #[test]
 fn a_value_in_a_stack_slot_is_alive_until_it_is_read() {
-    let unit = Unit::new(
+    let unit = CompiledUnit::new(
         "u64 f(u64 x) { volatile u64 slot = x + V; k(); if (slot > 77) l(); slot = x; k(); if (slot > 5) l(); return 0; }",
     );
     let table = unit.confined(&["f"]);
@@ -56,7 +56,7 @@ fn a_value_in_a_stack_slot_is_alive_until_it_is_read() {
 
 #[test]
 fn a_loop_that_consumes_a_value_is_inside_as_a_whole() {
-    let unit = Unit::new(
+    let unit = CompiledUnit::new(
         "u64 f(u64 *x, u64 n) { u64 limit = n + V, i; for (i = 0; i < n; i++) { if (x[i] > limit) l(); } k(); return 0; }",
     );
     let table = unit.confined(&["f"]);
@@ -67,7 +67,7 @@ fn a_loop_that_consumes_a_value_is_inside_as_a_whole() {
 
 #[test]
 fn a_condition_that_becomes_a_value_goes_on() {
-    let unit = Unit::new("void f(u64 x, u32 *p) { *p = x > V; k(); }");
+    let unit = CompiledUnit::new("void f(u64 x, u32 *p) { *p = x > V; k(); }");
     let table = unit.confined(&["f"]);
     assert_eq!(table.mode, Mode::Global, "setcc, then a store");
     assert!(unit.inside(&table, unit.call("f", "k")), "whoever is called may read it");
@@ -76,7 +76,7 @@ fn a_condition_that_becomes_a_value_goes_on() {
 
 #[test]
 fn an_argument_is_consumed_by_the_callee() {
-    let unit = Unit::new(
+    let unit = CompiledUnit::new(
         "noinline static void use(u64 a) { if (a > 3) k(); }\n\
          u64 f(u64 x) { use(x + V); l(); return 0; }",
     );
@@ -88,7 +88,7 @@ fn an_argument_is_consumed_by_the_callee() {
 
 #[test]
 fn what_a_callee_stores_and_returns_comes_back() {
-    let unit = Unit::new(
+    let unit = CompiledUnit::new(
         "u64 shared; noinline static u64 keep(u64 a) { shared = a; return a + 1; }\n\
          u64 f(u64 x) { u64 r = keep(x + V); k(); if (r > 7) l(); return 0; }",
     );
@@ -100,7 +100,7 @@ fn what_a_callee_stores_and_returns_comes_back() {
 
 #[test]
 fn a_callee_that_gives_nothing_back_ends_it() {
-    let unit = Unit::new(
+    let unit = CompiledUnit::new(
         "noinline static u64 other(u64 a, u64 b) { if (a > 3) k(); return b; }\n\
          u64 f(u64 x) { u64 r = other(x + V, x); k(); if (r > 7) l(); return 0; }",
     );
@@ -111,7 +111,7 @@ fn a_callee_that_gives_nothing_back_ends_it() {
 
 #[test]
 fn a_returned_value_goes_to_every_caller() {
-    let unit = Unit::new(
+    let unit = CompiledUnit::new(
         "noinline static u64 f(u64 x) { return x + V; }\n\
          noinline static u64 between(u64 x) { return f(x) * 2; }\n\
          u64 one(u64 x) { u64 r = f(x); k(); if (r > 7) l(); return 0; }\n\
@@ -134,7 +134,7 @@ fn a_returned_value_goes_to_every_caller() {
 
 #[test]
 fn a_recursion_is_a_caller_too() {
-    let unit = Unit::new(
+    let unit = CompiledUnit::new(
         "noinline static u64 f(u64 x) { if (x > 5) { u64 r = f(x - 1); k(); if (r > 7) l(); }\n\
            asm volatile(\"\" : \"+r\"(x)); return x + V; }\n\
          u64 one(u64 x) { f(x); return 0; }",
@@ -145,14 +145,14 @@ fn a_recursion_is_a_caller_too() {
 
 #[test]
 fn callers_that_are_not_known_are_an_escape() {
-    let unit = Unit::new("noinline static u64 f(u64 x) { return x + V; } u64 (*table[])(u64) = { f };");
+    let unit = CompiledUnit::new("noinline static u64 f(u64 x) { return x + V; } u64 (*table[])(u64) = { f };");
     let table = unit.confined(&["f"]);
     assert_eq!((table.mode, fields(&table)), (Mode::Task, vec!["the value that it returns"]));
 }
 
 #[test]
 fn a_field_is_an_escape_and_the_frame_is_inside_to_its_end() {
-    let unit = Unit::new("u64 f(struct s *p, u64 x) { p->b = V; m(p); k(); return x; }");
+    let unit = CompiledUnit::new("u64 f(struct s *p, u64 x) { p->b = V; m(p); k(); return x; }");
     let table = unit.confined(&["f"]);
     assert_eq!((table.mode, fields(&table)), (Mode::Global, vec!["struct s.b"]));
     for callee in ["m", "k"] {
@@ -164,7 +164,7 @@ fn a_field_is_an_escape_and_the_frame_is_inside_to_its_end() {
 
 #[test]
 fn a_structure_on_the_stack_is_followed_into_the_callee() {
-    let unit = Unit::new(
+    let unit = CompiledUnit::new(
         "noinline static u32 get(struct s *p) { return p->a + 1; }\n\
          u64 f(u32 x) { struct s v; v.a = x + V; v.b = 1; u32 r = get(&v); k(); if (r > 7) l(); return 0; }",
     );
@@ -177,7 +177,7 @@ fn a_structure_on_the_stack_is_followed_into_the_callee() {
 
 #[test]
 fn a_structure_on_a_callers_stack_is_followed_out() {
-    let unit = Unit::new(
+    let unit = CompiledUnit::new(
         "noinline static void f(struct s *p, u32 x) { p->b = x + V; k(); }\n\
          u64 caller(u32 x) { struct s v; f(&v, x); l(); if (v.b > 7) g(1); return h(2); }",
     );
@@ -189,7 +189,7 @@ fn a_structure_on_a_callers_stack_is_followed_out() {
 
 #[test]
 fn an_early_return_is_an_exit() {
-    let unit = Unit::new(
+    let unit = CompiledUnit::new(
         "u64 f(u64 x) { u64 v = x * V; asm volatile(\"\" : \"+r\"(v)); k(); if (x == 5) return 1; l(); return g(v); }",
     );
     let table = unit.confined(&["f"]);
@@ -203,7 +203,7 @@ fn an_early_return_is_an_exit() {
 
 #[test]
 fn a_tail_call_hands_the_frame_over() {
-    let unit = Unit::new(
+    let unit = CompiledUnit::new(
         "noinline static u64 last(u64 a) { k(); if (a > 3) l(); return 0; }\n\
          u64 f(u64 x) { return last(x + V); }",
     );
@@ -216,17 +216,17 @@ fn a_tail_call_hands_the_frame_over() {
 
 #[test]
 fn callees_that_are_not_known_are_an_escape() {
-    let unit = Unit::new("u64 f(u64 x, u64 (*c)(u64, u64)) { c(1, x + V); k(); return 0; }");
+    let unit = CompiledUnit::new("u64 f(u64 x, u64 (*c)(u64, u64)) { c(1, x + V); k(); return 0; }");
     let table = unit.confined(&["f"]);
     assert_eq!((table.mode, fields(&table)), (Mode::Global, vec!["argument 2 of an indirect call"]));
-    let unit = Unit::new("u64 f(u64 x) { g(x + V); k(); return 0; }");
+    let unit = CompiledUnit::new("u64 f(u64 x) { g(x + V); k(); return 0; }");
     let table = unit.confined(&["f"]);
     assert_eq!((table.mode, fields(&table)), (Mode::Global, vec!["argument 1 of g, whose code is not here"]));
 }
 
 #[test]
 fn the_prototype_of_a_typed_pointer_says_what_is_passed() {
-    let unit = Unit::new(
+    let unit = CompiledUnit::new(
         "struct ops { void (*none)(void); u64 (*one)(u64); };\n\
          u64 f(struct ops *o, u64 x) { o->one(x + V); o->none(); return 0; }",
     );
@@ -236,7 +236,7 @@ fn the_prototype_of_a_typed_pointer_says_what_is_passed() {
 
 #[test]
 fn spans_whose_values_meet_are_one_safe_span() {
-    let unit = Unit::new(
+    let unit = CompiledUnit::new(
         "noinline static u64 one(u64 x) { return x + V; }\n\
          noinline static u64 two(u64 x) { return x * V; }\n\
          u64 both(u64 x) { u64 a = one(x), b = two(x); k(); if (a > b) l(); return 0; }",
@@ -251,7 +251,7 @@ fn spans_whose_values_meet_are_one_safe_span() {
 
 #[test]
 fn code_that_cannot_be_followed_is_inside_as_a_whole() {
-    let unit = Unit::new(
+    let unit = CompiledUnit::new(
         "u64 f(u64 x, u64 i) { static void *const to[] = { &&a, &&b, &&c }; u64 v = x + V; k(); goto *to[i];\n\
          a: k(); b: if (v > 7) l(); c: k(); return 0; }",
     );
@@ -265,7 +265,7 @@ fn code_that_cannot_be_followed_is_inside_as_a_whole() {
 
 #[test]
 fn a_value_in_data_is_an_escape() {
-    let unit = Unit::new("u64 f(u64 x) { if (x > V) return g(x); return h(x); }");
+    let unit = CompiledUnit::new("u64 f(u64 x) { if (x > V) return g(x); return h(x); }");
     let mut table = unit.table(&["f"]);
     table.data.push(xk_table::DataSite {
         symbol: "limits".into(),
@@ -283,7 +283,7 @@ fn a_value_in_data_is_an_escape() {
 
 #[test]
 fn frames_that_are_never_left_are_named() {
-    let unit = Unit::new(
+    let unit = CompiledUnit::new(
         "noinline static u64 f(u64 x) { return x + V; }\n\
          void do_idle(u64 x) { for (;;) { if (f(x) > 7) l(); k(); } }",
     );
@@ -295,7 +295,7 @@ fn frames_that_are_never_left_are_named() {
 /// What is confined twice is the same, and added functions are not added again.
 #[test]
 fn confining_again_changes_nothing() {
-    let unit = Unit::new(
+    let unit = CompiledUnit::new(
         "noinline static u64 f(u64 x) { return x + V; }\n\
          u64 one(u64 x) { u64 r = f(x); k(); if (r > 7) l(); return 0; }",
     );

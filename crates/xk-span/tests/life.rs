@@ -4,14 +4,14 @@
 
 mod common;
 
-use common::Unit;
+use common::CompiledUnit;
 use xk_span::confine::ConfineError;
 use xk_span::scope::scopes;
 use xk_span::walk::Walk;
 use xk_table::{AsmLine, Mode, Order, Refusal, ScopeTable};
 
 /// The table of `f`, whose comparison with V is made a test for order.
-fn ordered(unit: &Unit) -> Result<ScopeTable, ConfineError> {
+fn ordered(unit: &CompiledUnit) -> Result<ScopeTable, ConfineError> {
     let mut table = unit.table(&["f"]);
     let start = unit.world.named("f").next().unwrap().start;
     let offset = (unit.seed("f").ip() - start) as u32;
@@ -23,7 +23,7 @@ fn ordered(unit: &Unit) -> Result<ScopeTable, ConfineError> {
 }
 
 fn refused(text: &str) -> String {
-    match ordered(&Unit::new(text)) {
+    match ordered(&CompiledUnit::new(text)) {
         Err(ConfineError::Refused(Refusal::EmptyRange { place, detail })) => format!("{place}: {detail}"),
         other => panic!("not refused: {other:?}\n{text}"),
     }
@@ -31,7 +31,7 @@ fn refused(text: &str) -> String {
 
 #[test]
 fn a_loop_is_inside_while_its_counter_is_alive() {
-    let unit = Unit::new("u64 f(u64 x) { u64 i = 0; do x = g(i ^ x); while (++i != V); l(); return 0; }");
+    let unit = CompiledUnit::new("u64 f(u64 x) { u64 i = 0; do x = g(i ^ x); while (++i != V); l(); return 0; }");
     let table = ordered(&unit).unwrap();
     assert_eq!(table.mode, Mode::Task);
     assert!(unit.inside(&table, unit.call("f", "g")));
@@ -43,8 +43,9 @@ fn a_loop_is_inside_while_its_counter_is_alive() {
 
 #[test]
 fn a_counter_in_the_frame_is_followed() {
-    let unit =
-        Unit::new("u64 f(u64 x) { volatile u64 i; k(); i = 0; do x = g(i ^ x); while (++i != V); l(); return 0; }");
+    let unit = CompiledUnit::new(
+        "u64 f(u64 x) { volatile u64 i; k(); i = 0; do x = g(i ^ x); while (++i != V); l(); return 0; }",
+    );
     let table = ordered(&unit).unwrap();
     let inside = ["k", "g", "l"].map(|callee| unit.inside(&table, unit.call("f", callee)));
     assert_eq!(inside, [false, true, false]);
@@ -52,7 +53,7 @@ fn a_counter_in_the_frame_is_followed() {
 
 #[test]
 fn an_argument_begins_with_the_callers() {
-    let unit = Unit::new(
+    let unit = CompiledUnit::new(
         "noinline static u64 f(u64 d, u64 x) { if (d == V) return h(x); if (x > 5) { x = f(d + 1, x - 1); k(); }\n\
            return g(x); }\n\
          noinline static u64 between(u64 d, u64 x) { x = f(d * 1, x); k(); return x + 1; }\n\

@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::Unit;
+use common::CompiledUnit;
 use xk_span::window::{fill, Index, Reason, Window, Windows};
 use xk_table::{Indirection, When};
 
@@ -13,16 +13,16 @@ use xk_table::{Indirection, When};
 const F: &str = "f.part.0";
 
 /// Assembles functions; `fn NAME` begins one and `end NAME` ends it.
-fn assembled(text: &str) -> Unit {
+fn assembled(text: &str) -> CompiledUnit {
     let macros = ".macro fn name\n.type \\name,@function\n\\name:\n.endm\n\
         .macro end name\n.size \\name, . - \\name\n.endm\n\
         .macro section name, flags\n.pushsection \\name,\"\\flags\"\n.endm\n";
     let text = format!("{text}\n").replace(" f\n", &format!(" {F}\n"));
-    Unit::new(&format!("asm(R\"(\n{macros}.text\n.p2align 4\n{text})\");"))
+    CompiledUnit::new(&format!("asm(R\"(\n{macros}.text\n.p2align 4\n{text})\");"))
 }
 
 /// The window at instruction `index` of `function`.
-fn window_of(unit: &Unit, function: &str, index: usize) -> Result<Window, Reason> {
+fn window_of(unit: &CompiledUnit, function: &str, index: usize) -> Result<Window, Reason> {
     let insns = unit.insns(function);
     let map = Index::new(&unit.world);
     Windows::new(&unit.world, &map).at(insns[index].ip())
@@ -285,7 +285,7 @@ fn functions_that_get_none() {
 fn a_thunk_is_a_call_only_where_there_is_a_prototype() {
     let thunk = "extern void __x86_indirect_thunk_rax(void);";
     let body = "{ asm volatile(\"mov $1,%eax\\n jmp __x86_indirect_thunk_rax\"); }";
-    let naked = |head: &str| Unit::new(&format!("{thunk} __attribute__((naked)) {head} {body}"));
+    let naked = |head: &str| CompiledUnit::new(&format!("{thunk} __attribute__((naked)) {head} {body}"));
     assert_eq!(window_of(&naked("u64 f(u64 a)"), "f", 0), window(0, 5, 1, 0));
     assert_eq!(window_of(&naked("void f(void)"), "f", 0), Err(Reason::Computed));
 }

@@ -28,13 +28,13 @@ const PRELUDE: &str = "typedef unsigned int u32; typedef unsigned long u64;\n\
     extern u64 g(u64), h(u64); extern void k(void), l(void), m(struct s *);\n\
     #define noinline __attribute__((noinline, noclone))\n";
 
-/// A compiled unit.
-pub struct Unit {
+/// A translation unit, compiled and loaded as a module.
+pub struct CompiledUnit {
     pub world: World,
     pub callers: Callers,
 }
 
-impl Unit {
+impl CompiledUnit {
     /// Compiles `text` with `V` defined and with the types of the unit beside it.
     pub fn new(text: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();

@@ -43,7 +43,7 @@ pub struct Analysis {
     pub units: Vec<Unit>,
 }
 
-/// Analyses one constant from builds that somebody else made.
+/// Analyses one constant from builds that already exist.
 ///
 /// # Errors
 /// The [`Refusal`] of the constant as a whole.

@@ -3,7 +3,7 @@
 //!
 //! In: the instructions of both builds from a place where they are paired to
 //! the end of the block, and what is known to be equal there. Out: what is
-//! equal behind them, and the constants that had to be replaced in the
+//! equal after them, and the constants that had to be replaced in the
 //! deployed build to make it so. The pieces are executed symbolically; a
 //! solver must agree that memory and every claimed pair of registers are
 //! equal. Nothing is claimed that it did not confirm.
@@ -34,11 +34,11 @@ pub struct Equal {
 /// Two pieces that do the same.
 #[derive(Debug)]
 pub struct Summary {
-    /// What is equal behind them.
+    /// What is equal after them.
     pub exit: Equal,
     /// The constants of the deployed piece that must be replaced.
     pub differences: Differences,
-    /// The branches behind them are taken together (`false`) or the one when
+    /// The branches after them are taken together (`false`) or the one when
     /// the other is not (`true`); `None` when that is not known.
     pub branch: Option<bool>,
 }
@@ -51,7 +51,7 @@ struct Pieces<'a> {
     solver: &'a Solver,
 }
 
-/// What stands behind two pieces.
+/// What follows two pieces.
 #[derive(Debug, Clone, Copy)]
 pub struct End {
     /// What may be read there, in the variant.
@@ -75,7 +75,7 @@ struct Guess {
 /// the same value by another.
 ///
 /// Of several explanations the one counts that leaves the most of what is
-/// `live` behind the pieces equal.
+/// `live` after the pieces equal.
 #[must_use]
 pub fn compare(
     base: &[&Insn],

@@ -10,7 +10,7 @@
 //! volatile ([`xk_const::Opaque::Changing`]). Out: the tests of functions with more tests for equality between
 //! the constant and something else than that build has there. Which test belongs to which is not asked, so a
 //! test that the compiler has doubled counts, too: what is refused here may be good. Where the builds inline
-//! other functions, a test may stand in another function, and those of the whole unit are counted.
+//! other functions, a test may be in another function, and those of the whole unit are counted.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

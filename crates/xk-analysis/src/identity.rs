@@ -94,7 +94,7 @@ pub enum Reference {
     Symbol {
         /// Its name.
         name: String,
-        /// Bytes behind it.
+        /// Offset from it, in bytes.
         offset: i64,
     },
 }
@@ -102,7 +102,7 @@ pub enum Reference {
 /// Deployed code whose references can be read.
 pub trait Linked {
     /// What the field at `field` refers to, of a relocation of this `kind` in an instruction that
-    /// ends `end` bytes behind the start of the field. `None` when nothing is known of it.
+    /// ends `end` bytes after the start of the field. `None` when nothing is known of it.
     ///
     /// # Errors
     /// When it cannot be read.

@@ -43,7 +43,7 @@ pub(crate) enum NotInPlace {
     #[error("the function ends within an instruction")]
     Cut,
     /// The instruction holds a value that the update does not have.
-    #[error("a value that the update does not know")]
+    #[error("it holds a value that the update does not have")]
     UnknownValue,
     /// Linking or patching changes the bytes in the running kernel.
     #[error("`{0}`: the kernel patches these bytes itself")]
@@ -63,7 +63,7 @@ pub(crate) enum NotInPlace {
     #[error("the numbers are not those of the default")]
     NotDefault,
     /// The constant is a factor in shifts and additions.
-    #[error("`{0}`: the factor is no number in it")]
+    #[error("`{0}` does not hold the factor as a number")]
     Factor(String),
     /// The instruction needs an update that tests for order.
     #[error("`{instruction}` is to test for {}", .order.words())]
@@ -86,13 +86,13 @@ pub(crate) enum NotInPlace {
     #[error("`{0}`: the linker writes the number")]
     Relocated(String),
     /// The instruction has no such field.
-    #[error("`{0}`: the value is no number in it")]
+    #[error("`{0}` does not hold the value as a number")]
     NoNumber(String),
     /// There are fewer numbers than instructions.
-    #[error("an instruction without a number")]
+    #[error("an instruction holds no number")]
     NoPatch,
     /// A number refers to a value that the span does not have.
-    #[error("a number of no value")]
+    #[error("a number belongs to no value")]
     NoValue,
     /// It is not known what an instruction does.
     #[error(transparent)]
@@ -106,7 +106,7 @@ pub(crate) enum NotInPlace {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub(crate) enum Misread {
     /// The field is wider than the value.
-    #[error("{size} bytes of a value of {width}")]
+    #[error("the number has {size} bytes, the value has {width}")]
     Wider {
         /// Size of the field, in bytes.
         size: u8,
@@ -114,7 +114,7 @@ pub(crate) enum Misread {
         width: u8,
     },
     /// These bits change more than the number.
-    #[error("with {pattern:#x} it is another instruction")]
+    #[error("with the number {pattern:#x} the bytes are another instruction")]
     Another {
         /// The bits.
         pattern: u64,

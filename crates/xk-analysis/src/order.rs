@@ -1,7 +1,7 @@
 //! Tests for order in the places of tests for equality.
 //!
 //! A compiler that knows the constant may compile `depth > 4` to `depth == 5` ([`crate::equality`]). An update
-//! can compute the test that the source asks for: behind the comparison the zero flag says that the number is
+//! can compute the test that the source asks for: after the comparison the zero flag says that the number is
 //! *at least* 5, so the branch that follows goes where the source goes in every state. Which test that is
 //! cannot be seen in the deployed code. So each one is tried, and the proof against the volatile build decides.
 

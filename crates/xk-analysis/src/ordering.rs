@@ -18,7 +18,7 @@
 //!   instruction's: the default is never in memory.
 //! - An instruction that reads and writes memory is never done by a load and a store.
 //!
-//! The function's own frame is exempt where no address in it gets out.
+//! The function's own frame is exempt if none of its addresses escapes.
 
 use std::collections::HashMap;
 
@@ -55,7 +55,7 @@ pub(crate) struct Update<'a> {
     pub ivs: &'a [Fit],
     /// The addresses in the instructions.
     pub links: &'a Links,
-    /// What may be read behind it.
+    /// What may be read after it.
     pub live: Live,
 }
 
@@ -63,9 +63,9 @@ pub(crate) struct Update<'a> {
 pub(crate) struct Ordered {
     /// The negated obligation.
     pub query: String,
-    /// Readings of the deployed instructions that are made in vain, one sentence each.
+    /// Reads of the deployed instructions whose results are not used, one sentence each.
     pub visible: Vec<String>,
-    /// Whether there is any access to memory that somebody else may see.
+    /// Whether there is any access to memory that other contexts may see.
     pub shared: bool,
 }
 
@@ -79,7 +79,7 @@ pub(crate) enum BrokenRule {
     #[error("it accesses memory that the instructions do not access")]
     NewAccess,
     /// An access before the update is another one with V.
-    #[error("before it `{instruction}` {} what depends on the constant", if *.store { "stores" } else { "reads" })]
+    #[error("`{instruction}` {} what depends on the constant, before the update runs", if *.store { "stores" } else { "reads" })]
     TooLate {
         /// The instruction.
         instruction: String,
@@ -87,13 +87,13 @@ pub(crate) enum BrokenRule {
         store: bool,
     },
     /// An access is missing.
-    #[error("it does not do the access of `{instruction}`")]
+    #[error("it leaves out the access of `{instruction}`")]
     Missing {
         /// The instruction.
         instruction: String,
     },
     /// A store is between a reading and its repetition.
-    #[error("it reads again what was read before the store of `{instruction}`")]
+    #[error("it repeats a read from before the store of `{instruction}`")]
     ReadAgain {
         /// The instruction that stores.
         instruction: String,
@@ -102,7 +102,7 @@ pub(crate) enum BrokenRule {
     #[error("it would read and write memory in two steps")]
     TwoSteps,
     /// The accesses are of other kinds or sizes.
-    #[error("its accesses to memory are not those of the instructions")]
+    #[error("its accesses to memory differ from those of the instructions")]
     OtherAccesses,
 }
 
@@ -269,7 +269,7 @@ fn is_locked(insn: &Insn) -> bool {
     insn.raw.has_lock_prefix() || insn.raw.mnemonic() == Mnemonic::Xchg && in_memory
 }
 
-/// Whether no address in the frame of `function` gets out: its stack pointer is only ever
+/// Whether no address in the frame of `function` escapes: its stack pointer is only ever
 /// moved, and used as the base of an access.
 fn is_private(object: &Object, function: &Function) -> bool {
     let parts = object.functions.values().filter(|part| part.whole() == function.whole());

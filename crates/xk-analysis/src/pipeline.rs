@@ -24,8 +24,9 @@ use crate::study::{Means, Study, Variant};
 use crate::theorem::{FromTree, Functions, Theorem};
 pub use crate::variants::Options;
 use crate::variants::Variants;
+use crate::words::counted;
 
-/// Compilations for values that nobody has asked for yet, of all units of a constant.
+/// Most compilations of all units of a constant for values that were not requested.
 const MOST_COMPILED: usize = 48;
 
 /// Analyses the constants of one kernel, one after the other. Keeps what all of them need.
@@ -110,7 +111,7 @@ fn build(
         return Err(Refusal::NotDeployed { detail }.into());
     }
     refuse_elsewhere(&users)?;
-    (options.progress)(&format!("{} unit(s) can see {}", users.units.len(), constant.id));
+    (options.progress)(&format!("{} can see {}", counted(users.units.len(), "unit"), constant.id));
 
     let noreturns = noreturns(tree)?;
     let modules: BTreeSet<&str> = users.units.iter().filter_map(|unit| unit.module.as_deref()).collect();
@@ -124,7 +125,7 @@ fn build(
     clock.lap("prove");
     let analysis = conclude(&input, &studies, values)?;
     clock.lap("analyse");
-    (options.progress)(&format!("{} critical span(s), values {}", analysis.spans.len(), analysis.values));
+    (options.progress)(&format!("{}, values {}", counted(analysis.spans.len(), "critical span"), analysis.values));
 
     Ok(Unconfined(ScopeTable {
         schema: SCHEMA,
@@ -216,7 +217,7 @@ fn shown(
     let sensible = |value: &i64| *value > 0 && constant.c_type.fits(*value);
     let more: Vec<i64> = round_values(constant.default).into_iter().filter(fresh).filter(sensible).collect();
     let more = &more[..more.len().min(MOST_COMPILED / units.len().max(1))];
-    (options.progress)(&format!("compiling {} value(s) that are likely to be wanted", more.len()));
+    (options.progress)(&format!("compiling {} that are likely to be wanted", counted(more.len(), "value")));
     for (value, verdict) in theorem.compiled(more, None)? {
         match verdict {
             Ok(()) => values.compiled.push(value),
@@ -274,7 +275,7 @@ fn observe(
     }
 }
 
-/// The units in the order in which they are looked at: small ones compile quickly.
+/// The order in which units are compiled and compared: the small ones first, because they compile quickly.
 fn cheapest_first(studies: &[Study]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..studies.len()).collect();
     order.sort_by_key(|&at| studies[at].base.insns.len());

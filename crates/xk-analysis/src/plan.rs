@@ -90,7 +90,7 @@ impl<'a> Plan<'a> {
         wave
     }
 
-    /// What comes behind the first wave if that says nothing against it: a processor that
+    /// What follows the first wave if that says nothing against it: a processor that
     /// would wait for the rest of a wave can begin with it.
     #[must_use]
     pub fn ahead(&self, hull: Range) -> Vec<i64> {
@@ -130,7 +130,7 @@ impl<'a> Plan<'a> {
             Operator::Divisor => value != 0,
             _ => true,
         };
-        // Zero is a switch, not a magnitude; and nobody tries a negative of a positive.
+        // Zero is a switch, not an amount; and the negative of a positive default is of no use.
         let sign = value != 0 && (value > 0) == (self.constant.default > 0) || self.constant.default == 0;
         !self.tried.contains(&value) && sensible && sign && c_type.fits(value)
     }

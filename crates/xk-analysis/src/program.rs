@@ -95,7 +95,7 @@ pub type Links = BTreeMap<u32, Link>;
 pub struct Link {
     /// The address.
     pub symbol: SymbolRef,
-    /// For a field relative to rip: the bytes of the instruction behind it.
+    /// For a field relative to rip: the bytes of the instruction after it.
     pub behind: Option<u8>,
 }
 
@@ -235,7 +235,7 @@ impl Run<'_> {
         self.terms.ite(is_zero, c, b)
     }
 
-    /// The address that stands in an instruction.
+    /// An address from an instruction.
     fn link(&mut self, op: &Op) -> TermId {
         let relative = (op.b == 1).then_some(op.c);
         match self.links.get(&(op.imm as u32)).filter(|link| link.behind == relative) {

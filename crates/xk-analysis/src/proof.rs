@@ -224,7 +224,7 @@ impl Printer {
     }
 }
 
-/// The sort of a term with so many bits; memory has none.
+/// The SMT-LIB sort of a term of this width. Memory has width 0.
 fn sort(bits: u32) -> String {
     if bits == 0 {
         "(Array (_ BitVec 64) (_ BitVec 8))".into()

@@ -2,7 +2,7 @@
 //!
 //! In: the compiler's arguments of a unit. Refused: a unit whose arguments let GCC's
 //! `-fipa-ra` work. The comparison and the liveness of registers rest on the calling
-//! convention: behind a call, no caller-saved register holds what it held before. With
+//! convention: after a call, no caller-saved register holds what it held before. With
 //! `-fipa-ra`, which `-O1` and more switch on, a caller knows what a function of its unit
 //! writes, and keeps values in the other registers. GCC switches it off where code is put
 //! at the start of functions, by `-pg` or `-fpatchable-function-entry`, whatever else the

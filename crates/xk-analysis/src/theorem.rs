@@ -127,7 +127,7 @@ impl Compiler for FromTree<'_> {
     }
 }
 
-/// The units that use a constant, with what stands in the places of its constants.
+/// The units that use a constant, with the functions of V in place of its constants.
 pub struct Theorem<'a> {
     /// The type of the constant.
     pub c_type: CType,

@@ -21,7 +21,7 @@ use crate::order;
 use crate::product;
 use crate::program::iv_term;
 
-/// The number of memory among what can be dirty, behind 16 registers and the flags.
+/// The number of memory among what can be dirty, after 16 registers and the flags.
 pub(crate) const MEMORY: usize = 22;
 
 /// An instruction that cannot be executed with and without V.

@@ -14,6 +14,7 @@ use xk_table::Refusal;
 use crate::build_error::BuildError;
 use crate::registers::by_convention;
 use crate::study::{Study, Variant};
+use crate::words::counted;
 
 /// How to build.
 pub struct Options<'a> {
@@ -87,12 +88,12 @@ impl Variants<'_> {
         Ok((units, studies))
     }
 
-    /// Every value of the wave in every unit. Who would wait for the others begins with a value
-    /// of those that are likely to come `ahead`; it will be in the cache.
+    /// Compiles every value of the wave in every unit. A compiler that would be idle begins with one of the values that are
+    /// likely to come next (`ahead`), which is in the cache then.
     pub fn compile(&self, units: &[Unit], wave: &[i64], ahead: &[i64]) -> Result<Vec<Vec<(i64, Variant)>>, BuildError> {
         let jobs: Vec<(&Unit, i64)> =
             units.iter().flat_map(|unit| wave.iter().map(move |&value| (unit, value))).collect();
-        (self.options.progress)(&format!("compiling {} variant(s)", jobs.len()));
+        (self.options.progress)(&format!("compiling {}", counted(jobs.len(), "variant")));
         let ahead: Vec<(&Unit, i64)> =
             units.iter().flat_map(|unit| ahead.iter().map(move |&value| (unit, value))).collect();
         let mut outcomes = self.outcomes(&jobs, &ahead).into_iter();

@@ -7,6 +7,11 @@ use xk_table::{Fit, Form};
 
 use crate::program::unknown;
 
+/// A number with its noun: `1 unit`, `2 units`.
+pub(crate) fn counted(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
 /// One line per live register, flag group or store that depends on V.
 #[must_use]
 pub fn describe(terms: &Terms, actual: &State, wanted: &State, live: Live, ivs: &[Fit]) -> Vec<String> {

@@ -121,7 +121,7 @@ pub(crate) fn build_with(
     let store = |error| BuildError::Store { path: out_dir.to_owned(), error };
     std::fs::create_dir_all(out_dir).map_err(store)?;
     let way = match way(tree, constant, unit, &edits, out_dir)? {
-        // Whoever asks for more than code wants all of it: debug information names unused functions.
+        // A build with other flags is not for its code alone: debug information names unused functions.
         Way::Text(_) if flags != QUICK && flags != NOTED => Way::Tree,
         way => way,
     };

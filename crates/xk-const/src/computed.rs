@@ -13,7 +13,7 @@ use std::path::Path;
 /// The headers that end with a file which includes them again, by name (samples/trace_events):
 /// `TRACE_INCLUDE(TRACE_INCLUDE_FILE)` is always one of these.
 const TRACE_INCLUDE: &str = "TRACE_INCLUDE";
-/// Where that looks unless it is told otherwise (include/trace/define_trace.h).
+/// The folder that it uses by default (include/trace/define_trace.h).
 const TRACE_EVENTS: &str = "trace/events";
 
 /// More includes of each file.

@@ -71,7 +71,7 @@ impl Config {
     fn parse(text: &str) -> Config {
         let define = |line: &str| {
             let (name, value) = line.strip_prefix("#define ")?.split_once(' ')?;
-            // A string or a symbol counts as defined; nobody compares it in `#if`.
+            // A string or a symbol counts as defined; `#if` does not compare it.
             let value = integer_literal(value).map_or(0, |literal| literal.value as i64);
             Some((name.to_owned(), value))
         };
@@ -156,7 +156,7 @@ impl Conditions {
     }
 }
 
-/// `#ifndef NAME`, `#define NAME` with nothing behind it: the guard of a header.
+/// `#ifndef NAME`, `#define NAME` without a body: the guard of a header.
 fn guards(scan: &Scan<'_>, next: Option<&crate::scan::Region>, guard: &str) -> bool {
     let Some(Place::Directive(Directive::Define { name, function: false, body })) = next.map(|r| &r.place) else {
         return false;

@@ -6,7 +6,7 @@ use std::ops::Range;
 /// The changes of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FileDiff<'d> {
-    /// As written behind `---`, without time.
+    /// As written after `---`, without the time.
     pub path: &'d str,
     pub hunks: Vec<Hunk<'d>>,
 }
@@ -131,7 +131,7 @@ pub(crate) fn apply(source: &[u8], hunks: &[Hunk<'_>]) -> Result<Vec<u8>, usize>
     Ok(result.join(&b'\n'))
 }
 
-/// The lines that a hunk replaces: where it says, or the nearest place behind `from` that reads the same.
+/// The lines that a hunk replaces: where it says, or the nearest place after `from` with the same lines.
 fn place(lines: &[&[u8]], hunk: &Hunk<'_>, from: usize) -> Option<Range<usize>> {
     let wanted = hunk.at.saturating_sub(1);
     let last = lines.len().checked_sub(hunk.old.len())?;

@@ -30,7 +30,7 @@ pub(crate) struct Facts {
 pub(crate) enum Include {
     /// A file, `"like this"` or `<so>`.
     File { quoted: bool, target: String },
-    /// Whatever comes behind the file that an `#include` would take (`#include_next`).
+    /// A file that comes after the one that `#include` would take (`#include_next`).
     Next(String),
     /// What a macro stands for.
     Computed(String),
@@ -85,7 +85,7 @@ pub(crate) fn facts(source: &[u8]) -> Facts {
             let text = name.trim_ascii_start();
             let name = identifier(text);
             let body = text[name.len()..].trim_ascii();
-            // What a macro with another body stands for is not known; nobody asks for most of them.
+            // It is not known what a macro with another body stands for; most are never used in `#include`.
             if named_file(body).is_some()
                 || name.starts_with("TRACE_")
                 || name.contains("INCLUDE")

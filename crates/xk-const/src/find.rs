@@ -200,9 +200,9 @@ impl<'s> Finder<'s> {
             end += 1;
         }
         if self.scan.text(token + 1) != "=" || end <= token + 2 {
-            found
-                .unfit
-                .push(Unfit::Enumerator(format!("{name} has no value of its own, it counts on from its predecessor")));
+            found.unfit.push(Unfit::Enumerator(format!(
+                "{name} has no value of its own; it is one more than its predecessor"
+            )));
             return;
         }
         let next = end + 1;
@@ -210,7 +210,7 @@ impl<'s> Finder<'s> {
             && self.scan.tokens.get(next).is_some_and(|t| t.kind == Kind::Ident)
             && self.scan.text(next + 1) != "=";
         if counted {
-            found.unfit.push(Unfit::Enumerator(format!("{} counts on from {name}", self.scan.text(next))));
+            found.unfit.push(Unfit::Enumerator(format!("{} is one more than {name}", self.scan.text(next))));
             return;
         }
         let line = self.scan.tokens[token + 2].line;
@@ -285,7 +285,7 @@ impl<'s> Finder<'s> {
         head.first() == Some(&"static") && typed && self.scan.mentions(name).all(|token| self.only_reads(token))
     }
 
-    /// The mention of a variable neither changes it nor lets anybody else do so.
+    /// Whether the mention of a variable neither writes it nor passes on its address.
     fn only_reads(&self, token: usize) -> bool {
         let declared = matches!(self.scan.place(token), Place::Variable(name) if name == self.scan.text(token));
         if declared {

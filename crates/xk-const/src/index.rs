@@ -70,8 +70,9 @@ impl Index {
         let mut file = tempfile::NamedTempFile::new_in(cache).map_err(fail)?;
         write(tree.root(), &mut file).map_err(fail)?;
         file.persist(path).map_err(|e| fail(e.error))?;
-        Self::load(path)
-            .ok_or_else(|| TreeError::Failed(format!("the source index {} does not read back", path.display())))
+        Self::load(path).ok_or_else(|| {
+            TreeError::Failed(format!("the source index {} cannot be read after it was written", path.display()))
+        })
     }
 
     fn load(path: &Path) -> Option<Index> {

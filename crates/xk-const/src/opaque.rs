@@ -123,9 +123,9 @@ fn text(
             // In `#if` this is a syntax error, and so it is where it is pasted.
             let edit = substitute(tree, &constant.range, &value)?;
             tree.preprocess(&[edit], &unit.source, &QUIET)
-                .map_err(|error| refused(constant, unit, format!("the preprocessor looks at the value: {error}")))?
+                .map_err(|error| refused(constant, unit, format!("the preprocessor uses the value: {error}")))?
         }
-        _ => return Err(refused(constant, unit, "the preprocessor looks at its name")),
+        _ => return Err(refused(constant, unit, "the preprocessor uses its name")),
     };
     Ok(format!("{declaration}\n{body}"))
 }

@@ -39,7 +39,7 @@ pub enum PatchError {
         path: String,
     },
     /// A hunk does not fit.
-    #[error("hunk {hunk} ({path}:{line}) does not apply to this kernel's source: its lines do not stand there; is the patch for another version?")]
+    #[error("hunk {hunk} ({path}:{line}) does not apply to this kernel's source: the source has other lines there; the patch may be for another version")]
     DoesNotApply {
         /// Number of the hunk in the patch.
         hunk: usize,

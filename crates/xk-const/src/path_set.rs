@@ -15,7 +15,7 @@ pub struct PathSet {
     except: Vec<String>,
 }
 
-/// Why a name stands for no set of paths.
+/// Why a name is not the name of a set of paths.
 #[derive(Debug, thiserror::Error)]
 pub enum PathSetError {
     /// Nothing has this name.
@@ -37,7 +37,7 @@ fn alike(near: &[String]) -> String {
     if near.is_empty() {
         String::new()
     } else {
-        format!("; sections like it: {}", near.join(", "))
+        format!("; similar sections: {}", near.join(", "))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Asking the compiler: is the constant active in a unit, how often is it expanded there, and what
 //! are the value and the type of an expression? Answers come from the deployed configuration and
-//! compiler, never from an evaluator of our own.
+//! compiler, never from an evaluator in this crate.
 
 use crate::constant::SourceRange;
 use crate::edit::{substitute, EditError};
@@ -116,7 +116,7 @@ fn attempt(
             let c_type = usize::try_from(code - 1).ok().and_then(|n| CType::ALL.get(n));
             c_type.map(|(c_type, _)| (value, *c_type)).ok_or(NoValue::NotInteger)
         }
-        _ => Err(failed(format!("the probe of {unit} left no value"))),
+        _ => Err(failed(format!("the object of the probe of {unit} has no value"))),
     }
 }
 

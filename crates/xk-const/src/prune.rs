@@ -127,7 +127,7 @@ fn items(text: &str) -> Option<Vec<Item<'_>>> {
         }
         tokens.push(token);
         let outside = braces == 0 && parentheses == 0;
-        // An initialiser or a structure goes on to its semicolon.
+        // An initialiser or a structure ends at its semicolon.
         if outside && (token == ";" || token == "}" && body.is_some()) {
             let body = body.take().filter(|_| token == "}");
             items.push(Item { place: from..place.end, tokens: std::mem::take(&mut tokens), body });

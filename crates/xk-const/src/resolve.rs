@@ -83,7 +83,7 @@ pub enum ResolveError {
     Enumerator {
         /// Where.
         at: String,
-        /// Which one counts on.
+        /// Which enumerator depends on another one.
         why: String,
     },
     /// It exists, but not in the deployed kernel.

@@ -75,7 +75,7 @@ pub(crate) fn enumerators_from(scan: &Scan<'_>, token: usize) -> Enumerators {
     let Some(brace) = enum_around(scan, token) else {
         return Enumerators { names: Vec::new(), hidden: true };
     };
-    // Each enumerator begins behind a comma or the brace that no parenthesis holds.
+    // Each enumerator follows a comma or the brace, outside of parentheses.
     let mut start = None;
     let (mut depth, mut begins, mut branches) = (0_usize, true, false);
     for at in brace + 1..scan.tokens.len() {

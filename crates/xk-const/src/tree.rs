@@ -54,7 +54,7 @@ pub trait BuildTree: Sync {
     fn root(&self) -> &Path;
     /// A folder for this crate's caches.
     fn cache(&self) -> PathBuf;
-    /// Tells trees apart: the same text means the same sources, configuration and compiler.
+    /// Identifies the tree: the same text means the same sources, configuration and compiler.
     fn stamp(&self) -> String;
     /// Every unit of the deployed configuration.
     fn units(&self) -> Result<Vec<Unit>, TreeError>;

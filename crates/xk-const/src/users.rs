@@ -1,4 +1,4 @@
-//! Who uses a constant: every deployed translation unit whose code may depend on it.
+//! The users of a constant: every deployed translation unit whose code may depend on it.
 //!
 //! Starts from the constant and follows names: macros whose body mentions it, inline functions,
 //! variables and enumerators in headers that use it, and so on. A unit counts when it reaches, by

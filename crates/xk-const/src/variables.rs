@@ -222,7 +222,7 @@ impl<'d> Reader<'_, 'd> {
         Ok(false)
     }
 
-    /// What is declared here, behind what is declared further in, which hides it.
+    /// What is declared here, after what is declared in inner blocks, which hides it.
     fn scope(&mut self, node: EntriesTreeNode<'_, '_, '_, Slice<'d>>, depth: usize) -> gimli::Result<()> {
         if depth > 64 {
             return Ok(());

@@ -66,7 +66,7 @@ impl<T: BuildTree> Resolver<'_, T> {
         let Some(token) = token_at(&scan, candidate.range.start) else { return Ok(Truth::Maybe) };
         let conditions = Conditions::of(&scan, config);
         let here = conditions.at(token);
-        // Another definition or an `#undef` behind it could take its place.
+        // A later definition or `#undef` could replace it.
         let contested = candidate.name.as_deref().filter(|_| here == Truth::Yes).is_some_and(|name| {
             let others = scan.mentions(name).filter(|&other| {
                 let hash = scan.tokens[other].directive;

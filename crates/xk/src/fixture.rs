@@ -99,7 +99,7 @@ pub fn table() -> ScopeTable {
             when: When::After,
             kind: Kind::Value,
             probe: ProbeKind::Int3,
-            probe_reason: Some("the update runs behind the instruction".into()),
+            probe_reason: Some("the update runs after the instruction".into()),
             window: 0,
             window_lead: 0,
             window_reason: Some("a jump label is switched in these bytes".into()),

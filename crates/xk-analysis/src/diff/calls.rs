@@ -180,7 +180,7 @@ impl Walk<'_> {
         // What a call clobbers, compiled code does not read before it writes it
         // (System V ABI): pairing it with itself claims nothing anyone relies on.
         // Helpers in assembly keep what they do not name: r10 and r11, the only
-        // ones that may differ before a call, differ behind it.
+        // ones that may differ before a call, differ after it.
         for register in CALLER_SAVED {
             let valid = if matches!(register, 10 | 11) { pairing.valid(register, register) } else { 64 };
             pairing.pair(register, register, valid);

@@ -8,7 +8,7 @@
 //! The argument is a bisimulation. A [`Pairing`](pairing::Pairing) says which register of the variant holds the value of
 //! which register of the deployed build at a pair of instructions; memory is equal. The walk (`walk.rs`) starts at every
 //! function with equal registers. At each pair it requires that the two instructions do the same (`forms.rs`) with
-//! operands that are equal (`operands.rs`), pairs what they write, and goes on to their successors (`successors.rs`;
+//! operands that are equal (`operands.rs`), pairs what they write, and continues with their successors (`successors.rs`;
 //! calls and returns in `calls.rs`). Where paths meet, what holds is what holds on all of them. The walk ends when no
 //! pairing gets weaker any more.
 //!

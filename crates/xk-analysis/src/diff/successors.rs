@@ -12,7 +12,7 @@ use super::walk::{Pair, Walk};
 use super::{is_part, Mismatch};
 
 impl Walk<'_> {
-    /// Goes on after a static branch, which the kernel patches (jump label): both ways are possible in both builds.
+    /// Continues after a static branch, which the kernel patches (jump label): both ways are possible in both builds.
     /// `None` if neither instruction is one.
     pub(super) fn static_branch(
         &mut self,
@@ -34,7 +34,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Goes on after any other pair. `inverted`: the conditional branches are taken in opposite cases.
+    /// Continues after any other pair. `inverted`: the conditional branches are taken in opposite cases.
     pub(super) fn successors(
         &mut self,
         ours: &Insn,
@@ -65,7 +65,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Goes on where the kernel continues if the instruction faults (`__ex_table`).
+    /// Continues where the kernel continues if the instruction faults (`__ex_table`).
     fn fault(&mut self, ours: &Insn, theirs: &Insn, pairing: Pairing) -> Result<(), Mismatch> {
         let handlers = (self.base.handlers.get(&ours.node), self.variant.handlers.get(&theirs.node));
         match (self.base.fixups.get(&ours.node), self.variant.fixups.get(&theirs.node)) {
@@ -97,7 +97,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Goes on at two targets within the functions. A jump to another function is a tail call: everything that the other
+    /// Continues at two targets within the functions. A jump to another function is a tail call: everything that the other
     /// function may read, and everything that the caller gets back, must be equal.
     fn jump(
         &mut self,

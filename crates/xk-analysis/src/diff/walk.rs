@@ -126,7 +126,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Goes on at a pair with what is equal there. It is visited if that is less than on earlier paths.
+    /// Continues at a pair with what is equal there. It is visited if that is less than on earlier paths.
     pub fn reach(&mut self, base: Node, variant: Node, pairing: Pairing) {
         let mut ignored = BTreeSet::new();
         let base = skip_jumps(self.base, base, &mut self.reached);
@@ -162,7 +162,7 @@ impl<'a> Walk<'a> {
         entry
     }
 
-    /// Compares the instructions of a pair, and goes on to their successors.
+    /// Compares the instructions of a pair, and continues with their successors.
     fn visit(&mut self, pair: Pair) -> Result<(), Mismatch> {
         let (ours, theirs) = match (self.base.insns.get(&pair.base), self.variant.insns.get(&pair.variant)) {
             (Some(ours), Some(theirs)) => (ours, theirs),

@@ -20,8 +20,14 @@ use super::{first_difference, mismatch, Candidate, Deployed, Linked, Reference};
 const NOT_COMPARED: [&str; 8] =
     [".init.", ".exit.", ".meminit", ".ref.", ".discard", ".altinstr", ".static_call", ".head.text"];
 
-/// A place of the deployed kernel: section of the module, empty for vmlinux, and offset or address.
-type At = (String, u64);
+/// A place of the deployed kernel.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct DeployedPlace {
+    /// The section of the module; empty for vmlinux.
+    section: String,
+    /// The offset in the section; for vmlinux the address.
+    offset: u64,
+}
 
 /// Checks that every function of `object` is in the deployed kernel; returns how many there are.
 ///
@@ -39,7 +45,7 @@ pub fn whole_unit(
         section.allocated && !NOT_COMPARED.iter().any(|prefix| section.name.starts_with(prefix))
     };
     let functions: Vec<&Function> = object.functions.values().filter(compared).collect();
-    let unit = Unit { object, source, module, deployed };
+    let unit = RebuiltUnit { object, source, module, deployed };
     let mut sections: BTreeMap<usize, Vec<&Function>> = BTreeMap::new();
     for &function in &functions {
         sections.entry(function.start.section).or_default().push(function);
@@ -49,7 +55,7 @@ pub fn whole_unit(
     for (section, functions) in &sections {
         let bases = unit.bases(functions)?;
         match (bases.len(), deployed.linked()) {
-            // Weak functions alone: others stand in their place.
+            // All functions are weak, and others were linked instead.
             (0, _) => {}
             (_, None) => {}
             (1, Some(_)) => known.sections.extend(bases.into_iter().map(|base| (*section, base))),
@@ -61,12 +67,12 @@ pub fn whole_unit(
     };
     // Where code of the same bytes is in several places, what it refers to tells them apart.
     for (section, bases) in open {
-        let fits = |base: &At| {
+        let fits = |base: &DeployedPlace| {
             let mut known = known.clone();
             known.sections.insert(section, base.clone());
             unit.references(&sections[&section], &mut known, linked)
         };
-        let mut results: Vec<(At, Result<(), Refusal>)> =
+        let mut results: Vec<(DeployedPlace, Result<(), Refusal>)> =
             bases.into_iter().map(|base| (base.clone(), fits(&base))).collect();
         let at = results.iter().position(|(_, result)| result.is_ok()).unwrap_or(0);
         let (base, result) = results.swap_remove(at);
@@ -85,7 +91,8 @@ pub fn whole_unit(
     Ok(count)
 }
 
-struct Unit<'a> {
+/// A unit that was built from its source, and the kernel that it is compared with.
+struct RebuiltUnit<'a> {
     object: &'a Object,
     source: &'a str,
     module: Option<&'a str>,
@@ -96,39 +103,39 @@ struct Unit<'a> {
 #[derive(Clone, Default)]
 struct Known {
     /// Where each section of the object is.
-    sections: HashMap<usize, At>,
+    sections: HashMap<usize, DeployedPlace>,
     /// Where each symbol is that the kernel does not list.
-    symbols: HashMap<String, At>,
+    symbols: HashMap<String, DeployedPlace>,
 }
 
 fn not_deployed(detail: String) -> Refusal {
     Refusal::NotDeployed { detail }
 }
 
-impl Unit<'_> {
+impl RebuiltUnit<'_> {
     fn owner(&self) -> &str {
         self.module.unwrap_or("vmlinux")
     }
 
-    /// How places of the deployed kernel are told apart: those of vmlinux by their address alone.
-    fn at(&self, candidate: &Candidate, offset: u64) -> At {
+    /// The place of `offset` bytes after `candidate`. A place of vmlinux is identified by its address alone.
+    fn at(&self, candidate: &Candidate, offset: u64) -> DeployedPlace {
         let section = if self.module.is_some() { candidate.section.clone() } else { String::new() };
-        (section, candidate.address.wrapping_add(offset))
+        DeployedPlace { section, offset: candidate.address.wrapping_add(offset) }
     }
 
-    fn candidate(at: &At) -> Candidate {
-        Candidate { section: at.0.clone(), text_offset: at.1, address: at.1 }
+    fn candidate(at: &DeployedPlace) -> Candidate {
+        Candidate { section: at.section.clone(), text_offset: at.offset, address: at.offset }
     }
 
     /// Where the section that holds `functions` may be: where all of them are.
-    fn bases(&self, functions: &[&Function]) -> Result<BTreeSet<At>, Refusal> {
-        let mut common: Option<BTreeSet<At>> = None;
+    fn bases(&self, functions: &[&Function]) -> Result<BTreeSet<DeployedPlace>, Refusal> {
+        let mut common: Option<BTreeSet<DeployedPlace>> = None;
         for function in functions.iter().filter(|function| !function.weak) {
             let found = self.places(function)?;
             // Without addresses there is nothing that the others could agree on.
-            let found: BTreeSet<At> = match self.deployed.linked() {
+            let found: BTreeSet<DeployedPlace> = match self.deployed.linked() {
                 Some(_) => found.iter().map(|c| self.at(c, function.start.offset.wrapping_neg())).collect(),
-                None => BTreeSet::from([(String::new(), 0)]),
+                None => BTreeSet::from([DeployedPlace { section: String::new(), offset: 0 }]),
             };
             let met = match common {
                 Some(common) => common.intersection(&found).cloned().collect(),
@@ -298,8 +305,8 @@ impl Unit<'_> {
 }
 
 impl Known {
-    fn place(&self, section: usize, offset: u64) -> Option<At> {
-        let (name, base) = self.sections.get(&section)?;
-        Some((name.clone(), base.wrapping_add(offset)))
+    fn place(&self, section: usize, offset: u64) -> Option<DeployedPlace> {
+        let base = self.sections.get(&section)?;
+        Some(DeployedPlace { section: base.section.clone(), offset: base.offset.wrapping_add(offset) })
     }
 }

@@ -287,7 +287,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// What registers hold behind a call: the result is the same in both builds, and
+    /// What registers hold after a call: the result is the same in both builds, and
     /// compiled code does not read what a call clobbers before it writes it.
     fn results(&mut self, pair: &mut Pair, name: Option<&str>, compiled: bool) {
         let known = |name: &str| compiled || self.rules.prototypes.is_function(name) || self.is_local(name);

@@ -95,7 +95,7 @@ pub(crate) struct Claims<'a> {
     v: Option<(TermId, Range)>,
     default: i64,
     samples: Vec<Sample>,
-    /// Seconds that may still be spent in vain.
+    /// Seconds left for claims that are not proved.
     patience: Cell<f64>,
 }
 

@@ -25,7 +25,7 @@ const PUSHED: i64 = 8;
 pub(crate) enum Frames {
     /// Both are parts of memory, and have the same layout.
     Together,
-    /// No address in them gets out.
+    /// No address in them escapes.
     Apart,
     /// These layouts: local variables are parts of memory.
     Mixed([Layout; 2]),

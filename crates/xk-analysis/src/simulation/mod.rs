@@ -61,7 +61,7 @@ pub(crate) enum Failure {
 pub struct Rules<'a> {
     /// The value of the deployed kernel.
     pub default: i64,
-    /// Functions that do not come back (`tools/objtool/noreturns.h`).
+    /// Functions that do not return (`tools/objtool/noreturns.h`).
     pub noreturns: &'a HashSet<String>,
     /// What functions take and return.
     pub prototypes: &'a Prototypes,

@@ -34,7 +34,7 @@ impl<'a> Walk<'a> {
         self.read_by_pieces(&mut pair, a, &ours)?;
         let read = if ours.calls { &ARGUMENTS[..] } else { &[] };
         self.let_out(&mut pair, ours.reads.iter().chain(read).copied());
-        // Of a piece that faults, nobody knows how far it came.
+        // It is not known how far a piece came that faults.
         if ours.calls {
             for register in CALLER_SAVED {
                 let same = register == RAX && !faults || self.is_same(&mut pair, register);

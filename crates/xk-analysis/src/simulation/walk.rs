@@ -5,7 +5,7 @@
 //! the deployed one does with its constants replaced, for every state and every V of the
 //! range; else where and why that could not be shown.
 //!
-//! The pairs of places are: where paths meet in either build, and behind what both must do
+//! The pairs of places are: where paths meet in either build, and after what both must do
 //! together (`events.rs`). In between, execution is symbolic and remembers the conditions
 //! under which a path is taken. A branch of one build that the other does not have is taken
 //! both ways. A relation is weakened until every path agrees with it.
@@ -267,7 +267,7 @@ impl<'a> Walk<'a> {
     }
 
     /// At least one build is where paths meet. If the other has stored what it has not, this is
-    /// no place for a relation: whoever lags behind goes on, unless that is a loop.
+    /// no place for a relation: the build that lags behind continues, unless that is a loop.
     fn meet(&mut self, mut pair: Pair, stops: [&Stop; 2]) -> Step {
         let places = (stops[BASE].node(), stops[OTHER].node());
         let error = match self.same_memory(&mut pair, places.0) {

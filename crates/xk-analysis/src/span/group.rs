@@ -102,7 +102,7 @@ impl Context<'_> {
     /// expresses:
     /// - control leaves the block there;
     /// - a fault leaves the block with the state before the update;
-    /// - whoever sees a store may rely on an earlier one (a flag, an unlock), so what is wrong in memory must be
+    /// - code that sees a store may rely on an earlier one (a flag, an unlock), so what is wrong in memory must be
     ///   corrected before the next store.
     fn is_too_late_after(&self, insn: &Insn, dirty: &BTreeSet<usize>) -> bool {
         insn.ends_block()

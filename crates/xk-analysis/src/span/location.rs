@@ -79,7 +79,7 @@ impl Context<'_> {
             probe_reason: Some(reason.into()),
         };
         found.usable.push(at_seed(When::Instead, "the update runs instead of the instruction"));
-        found.usable.push(at_seed(When::After, "the update runs behind the instruction"));
+        found.usable.push(at_seed(When::After, "the update runs after the instruction"));
     }
 }
 

@@ -10,8 +10,8 @@
 //!
 //! Memory is shared: interrupts and other processors see each access. An update that is right by itself may show them
 //! something that no code with V does ([`crate::ordering`]). If that is the only fault, the instructions may still be
-//! able to hold the value themselves, because their accesses stay as they are. Then the span is proved as if nobody
-//! else accessed memory, and the table says that only a patch can change it (`only_in_place`).
+//! able to hold the value themselves, because their accesses stay as they are. Then the span is proved as if no other
+//! context accessed memory, and the table says that only a patch can change it (`only_in_place`).
 
 use xk_lift::insn::{Insn, Node};
 use xk_lift::object::Function;
@@ -58,9 +58,9 @@ pub(super) struct Search<'a> {
 /// How an update is to see memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Memory {
-    /// As if nobody else accessed it meanwhile.
+    /// As if no other context accessed it.
     Sequential,
-    /// Others read and write it at any time.
+    /// Other contexts read and write it at any time.
     Shared,
 }
 
@@ -68,7 +68,7 @@ enum Memory {
 enum Failure {
     /// Another location may do.
     NotHere(String),
-    /// Another location may do; here others would see the update at work.
+    /// Another location may do; here other contexts would see accesses that no code with V does.
     Visible(String),
     /// No location will do.
     Refused(Box<Refusal>),
@@ -78,7 +78,7 @@ enum Failure {
 enum BadStart {
     /// A span that begins earlier may do.
     NotHere(String),
-    /// A span that begins earlier may do; here others would see the update at work.
+    /// A span that begins earlier may do; here other contexts would see accesses that no code with V does.
     Visible(String),
     /// No begin will do.
     Final(Failure),
@@ -91,7 +91,7 @@ struct Proved {
     proof: Proof,
     /// What the span computes from V, a line for each register.
     expression: Vec<String>,
-    /// Readings that others can see to be made in vain.
+    /// Reads whose results are not used, which other contexts can see.
     visible: Vec<String>,
 }
 
@@ -134,7 +134,7 @@ impl Search<'_> {
         }
     }
 
-    /// A span that only a patch can change, because others would see an update at work (`visible` says what).
+    /// A span that only a patch can change, because other contexts would see an update (`visible` says what).
     fn only_in_place(
         &self,
         locations: &[Location],
@@ -251,7 +251,7 @@ impl Search<'_> {
         fits
     }
 
-    /// The obligation of an update where nobody else accesses memory.
+    /// The obligation of an update where no other context accesses memory.
     fn sequential(&self, twin: &mut Twin, found: &State, update: Update<'_>) -> String {
         let Update { program, ivs: fits, links, live, .. } = update;
         let mut updated = found.clone();
@@ -277,9 +277,7 @@ impl Search<'_> {
     /// What a missing proof means for the search. `shared`: others can see an access of the span or the update.
     fn unproved(&self, error: ProofError, shared: bool) -> BadStart {
         match error {
-            ProofError::Refuted if shared => {
-                BadStart::Visible("it would take one reading of memory for another".into())
-            }
+            ProofError::Refuted if shared => BadStart::Visible("it would confuse two reads of memory".into()),
             ProofError::Refuted => BadStart::NotHere("the generated update is not equivalent".into()),
             ProofError::Timeout(seconds) => {
                 let place = self.context.place(self.function, self.block[self.group.first].node);

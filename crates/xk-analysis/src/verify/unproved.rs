@@ -67,13 +67,13 @@ impl From<Difference> for Unobserved {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub(super) enum NoUpdate {
     /// No instruction of the block begins there.
-    #[error("+{offset:#x} is no instruction of the span's basic block")]
+    #[error("no instruction of the span's basic block is at +{offset:#x}")]
     NoInstruction {
         /// Where.
         offset: u32,
     },
     /// The probed instruction is another one.
-    #[error("the instruction at +{offset:#x} is of another length")]
+    #[error("the instruction at +{offset:#x} has another length")]
     OtherLength {
         /// Where.
         offset: u32,
@@ -147,14 +147,14 @@ pub(super) enum Unproved {
     #[error(transparent)]
     Rule(#[from] BrokenRule),
     /// Other contexts may see something else than the table says.
-    #[error("others can see {0:?}")]
+    #[error("other contexts can see {0:?}, and the table says something else")]
     Visible(Vec<String>),
     /// There is a counterexample.
     #[error("the update at +{offset:#x} is wrong for some state and value ({solver})")]
     Wrong {
         /// The probed instruction.
         offset: u32,
-        /// Who found it.
+        /// The solver that found it.
         solver: String,
     },
     /// The solver takes too long.
@@ -185,13 +185,13 @@ impl Unproved {
 #[derive(Debug, Error)]
 pub(super) enum NotHeld {
     /// The span is not in one block.
-    #[error("no part of a basic block")]
+    #[error("the span is not part of one basic block")]
     NoBlock,
     /// The instructions cannot hold other values.
     #[error(transparent)]
     NotInPlace(#[from] NotInPlace),
     /// The values are in other places.
-    #[error("the values stand at {patches:?}")]
+    #[error("the values are at {patches:?}")]
     Elsewhere {
         /// The places.
         patches: Vec<Patch>,

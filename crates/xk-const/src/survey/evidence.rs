@@ -104,7 +104,7 @@ impl Evidence {
         matches!(self, Evidence::Name(word, category) if word != "SHIFT" && !matches!(category, Category::Limit | Category::Size))
     }
 
-    /// For people.
+    /// As the list shows it.
     pub fn text(self) -> String {
         match self {
             Evidence::Name(word, _) => format!("{word} in its name"),
@@ -322,7 +322,7 @@ pub(crate) fn of_use(scan: &Scan<'_>, token: usize) -> Use {
     found
 }
 
-/// Tokens of an expression that are looked at on either side.
+/// Tokens of an expression that are examined on either side.
 const REACH: usize = 28;
 
 /// What the expression around a mention says: comparisons, calls, `jiffies`.

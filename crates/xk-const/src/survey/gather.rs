@@ -200,7 +200,7 @@ fn hexadecimal(text: &str) -> bool {
     text.starts_with("0x") || text.starts_with("0X")
 }
 
-/// Factors between units, which nobody tunes.
+/// Factors between units. They cannot be tuned.
 pub(crate) fn is_conversion(value: u64) -> bool {
     matches!(value, 100 | 1000 | 10_000 | 1_000_000 | 1_000_000_000)
 }

@@ -74,7 +74,7 @@ pub struct Listed {
     pub name: String,
     /// How it is written.
     pub written: Written,
-    /// Its value, where it can be told without the compiler.
+    /// Its value, if it is known without the compiler.
     pub value: Option<i64>,
     /// Its type, likewise.
     pub c_type: Option<CType>,
@@ -99,8 +99,8 @@ pub struct Survey {
     pub literals: Vec<Listed>,
 }
 
-/// The candidates of a tree. `literals`: also those in functions, which are many. `progress` is told
-/// once when the sources have to be read, which takes a while; afterwards the result is in the cache.
+/// The candidates of a tree. `literals`: also those in functions, which are many. `progress` is called
+/// once if the sources have to be read, which takes a while; afterwards the result is in the cache.
 pub fn survey(tree: &impl BuildTree, literals: bool, progress: &dyn Fn(&str)) -> Result<Survey, TreeError> {
     if let Some(known) = store::read(tree, literals) {
         return Ok(known);

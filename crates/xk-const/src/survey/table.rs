@@ -26,7 +26,7 @@ impl Table {
         self.bodies.entry(name).or_default().push((file, body));
     }
 
-    /// Somebody defines the name.
+    /// Whether the name is defined.
     pub fn has(&self, name: &str) -> bool {
         self.bodies.contains_key(name) || known(name).is_some()
     }
@@ -37,7 +37,7 @@ impl Table {
     }
 }
 
-/// Values that macros of the architecture hide behind conditions and assembly.
+/// Values of macros that the architecture defines by conditions and assembly.
 fn known(name: &str) -> Option<Typed> {
     let long = |value| Some(Typed { value, c_type: CType::UnsignedLong });
     match name {

@@ -1,9 +1,13 @@
-//! Scoped indirect execution: what the compiler made of a constant, where it
-//! enters the machine state, and what must run there so that the state is the
-//! one another value would have produced.
+//! The analysis of one constant: what the compiler made of it, where it enters the machine state, and which update there
+//! produces the state that another value would have produced.
 //!
-//! The stages, one module each, in the order in which data flows:
-//! [`object`](xk_lift::object) → [`diff`] → [`fit`] → [`span`] → [`generate`] → [`proof`].
+//! In: the deployed kernel, and builds of every unit that can see the constant. Out: a scope table with functions of V,
+//! accepted values, critical spans and updates, each with its proof. Refused: a constant for which one of these is
+//! missing, with the reason and the place.
+//!
+//! [`pipeline`] calls the stages in this order: [`study`] compares builds ([`diff`], [`data`]) and guesses functions of V
+//! ([`fit`]); [`theorem`] proves them ([`simulation`]); [`identity`] locates the units in the deployed kernel; [`span`]
+//! finds spans and updates ([`generate`]) and proves them ([`proof`]). [`verify`] repeats all of it for an existing table.
 
 pub mod analyse;
 pub mod blocks;

@@ -1,5 +1,5 @@
-//! What a token that mentions a name does where it stands: defines it, asserts, sizes something,
-//! counts on, or is the operand of an operator.
+//! What a token that mentions a name does in its place: defines it, asserts, sizes something,
+//! gives enumerators their values, or is the operand of an operator.
 //!
 //! In: a scanned file and a token in it. Nothing is refused; what is not known is a plain use.
 
@@ -94,7 +94,7 @@ pub(crate) fn enumerators_from(scan: &Scan<'_>, token: usize) -> Enumerators {
                 let code = (at + 1..scan.tokens.len()).filter(|&at| scan.tokens[at].directive.is_none());
                 let next = code.map(|at| scan.text(at)).next().unwrap_or_default();
                 if at > token {
-                    // In another configuration it may not be there, and what follows counts on.
+                    // Another configuration may leave it out, and then the enumerators after it depend on `token`.
                     if next == "=" && !branches {
                         break;
                     }

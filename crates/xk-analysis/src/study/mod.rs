@@ -281,6 +281,7 @@ impl Study {
         }
     }
 
+    /// The functions of V, once there are some.
     fn as_fitted(&self) -> Option<&Fitted> {
         match &self.state {
             State::Searching { .. } => None,

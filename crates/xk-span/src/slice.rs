@@ -294,7 +294,10 @@ impl<'a, 'w> Slicer<'a, 'w> {
             match rebased(*store, values) {
                 Rebased::Frame(place, bytes) => match place {
                     Some(offset) if bytes > 0 => after.locs.add_slots(offset, bytes),
-                    other => after.locs.frame = Some(other.unwrap_or(i32::MIN)),
+                    other => {
+                        let from = other.unwrap_or(i32::MIN);
+                        after.locs.frame = Some(after.locs.frame.map_or(from, |known| known.min(from)));
+                    }
                 },
                 Rebased::Outside(store) => self.store(at, store, after),
             }

@@ -15,7 +15,8 @@ use thiserror::Error;
 use xk_const::{BuildTree, Constant, TreeError, Unit, Users};
 use xk_kernel::{Image, Tree};
 use xk_lift::object::ObjectError;
-use xk_span::confine::{ConfineError, Confiner};
+use xk_span::confine::Confiner;
+use xk_span::error::ConfineError;
 use xk_table::{ConstRef, KernelRef, Mode, Place, Range, Refusal, ScopeTable, Values, SCHEMA};
 
 use crate::analyse::{conclude, fitted, hull, observed, Input};

@@ -10,11 +10,11 @@ use std::collections::{BTreeSet, HashMap};
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind};
 use xk_lift::prototypes::is_transparent;
 
-use crate::unfollowed::Unfollowed;
+use crate::error::Unfollowed;
 use crate::world::World;
 
 /// Instructions of one frame; nothing in the kernel that is compiled comes near.
-pub(crate) const LARGEST: usize = 60_000;
+const LARGEST: usize = 60_000;
 
 /// Who is called, or takes over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,7 +86,7 @@ impl Graph {
                 builder.add(at)?;
             }
             if builder.nodes.len() > LARGEST {
-                return Err(Unfollowed::TooLarge);
+                return Err(Unfollowed::TooLarge(LARGEST));
             }
         }
         let Builder { nodes, parts, .. } = builder;

@@ -10,13 +10,13 @@ use xk_table::{
     AsmLine, CriticalSpan, Escape, Exit, ExitKind, Function, Mode, OpCode, Place, Refusal, Scope, ScopeTable, When,
 };
 
-use crate::confine::ConfineError;
-use crate::effect::Locs;
+use crate::error::ConfineError;
 use crate::frame::Act;
 use crate::graph::{Callee, Node};
 use crate::life::life;
-use crate::slice::{Start, Use};
-use crate::unfollowed::NotRead;
+use crate::location::{Locations, RegisterSet};
+use crate::slice::{Sources, Use};
+use crate::text::address;
 use crate::walk::{Found, Reach, Walk};
 use crate::world::World;
 
@@ -107,23 +107,6 @@ fn data_escape(data: &xk_table::DataSite) -> Escape {
     }
 }
 
-/// Where a function of a table is.
-///
-/// # Errors
-/// When it is not in the address space.
-pub fn address(world: &World, function: &Function) -> Result<u64, NotRead> {
-    let missing = || NotRead { symbol: function.symbol.clone() };
-    let start = match &function.module {
-        None => world.text_base.wrapping_add(function.text_offset),
-        Some(module) => {
-            let owner = world.owners.iter().position(|owner| owner.as_ref() == Some(module)).ok_or_else(missing)?;
-            let section = world.placed.iter().find(|p| p.owner == owner && p.section == function.section);
-            section.ok_or_else(missing)?.start.wrapping_add(function.text_offset)
-        }
-    };
-    world.function_at(start).map(|found| found.start).ok_or_else(missing)
-}
-
 fn own(base: u64, span: &CriticalSpan) -> Own {
     let site = &span.indirection;
     let behind = site.offset + if site.when == When::Before { 0 } else { u32::from(site.insn_len) };
@@ -134,25 +117,25 @@ fn own(base: u64, span: &CriticalSpan) -> Own {
 fn reach(walk: &mut Walk<'_>, base: u64, span: &CriticalSpan, own: &Own) -> (u64, Reach) {
     let root = walk.root(base);
     let at = base + u64::from(span.indirection.offset);
-    let mut outputs = Locs::default();
+    let mut outputs = Locations::default();
     for op in &span.indirection.program.ops {
         match op.code {
-            OpCode::SetReg => outputs.regs |= 1 << (op.dst & 15),
+            OpCode::SetReg => outputs.registers |= RegisterSet::of(usize::from(op.dst & 15)),
             OpCode::SetFlags => outputs.flags |= flags(op.imm as u64),
             _ => {}
         }
     }
-    let mut start = Start::default();
+    let mut sources = Sources::default();
     match span.indirection.when {
-        When::Before => start.before.insert(at, outputs),
-        _ => start.behind.insert(at, outputs),
+        When::Before => sources.before.insert(at, outputs),
+        _ => sources.after.insert(at, outputs),
     };
     let mut unknown = false;
     if span.indirection.program.stores() {
-        start.stores = stores(walk, root, own);
-        unknown = start.stores.is_empty();
+        sources.stores = stores(walk, root, own);
+        unknown = sources.stores.is_empty();
     }
-    let mut reach = walk.follow(root, start);
+    let mut reach = walk.follow(root, sources);
     if unknown {
         reach.memory = true;
         reach.escapes.insert(Escape {
@@ -177,7 +160,7 @@ fn stores(walk: &mut Walk<'_>, root: u64, own: &Own) -> BTreeSet<u64> {
     let nodes = frame.graph.nodes.iter().zip(&frame.acts);
     let stores = nodes.filter(|(node, act)| {
         let writes = matches!(act, Act::Plain(effect)
-            if !effect.stores.is_empty() || !effect.writes.slots.is_empty() || effect.writes.frame.is_some());
+            if !effect.stores.is_empty() || !effect.writes.slots.is_empty() || effect.writes.slots_from.is_some());
         writes && (own.start..own.end).contains(&node.insn.ip())
     });
     stores.map(|(node, _)| node.insn.ip()).collect()

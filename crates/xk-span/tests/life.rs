@@ -5,7 +5,7 @@
 mod common;
 
 use common::Unit;
-use xk_span::confine::ConfineError;
+use xk_span::error::ConfineError;
 use xk_span::scope::scopes;
 use xk_span::walk::Walk;
 use xk_table::{AsmLine, Mode, Order, Refusal, ScopeTable};

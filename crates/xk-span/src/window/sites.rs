@@ -5,8 +5,8 @@ use std::ops::Range;
 use xk_table::{Indirection, ScopeTable, When};
 
 use super::{Reason, Window, Windows, JUMP};
-use crate::scope::address;
-use crate::unfollowed::NotRead;
+use crate::error::NotRead;
+use crate::text::address;
 use crate::world::World;
 
 /// An update, and the windows that it may have.

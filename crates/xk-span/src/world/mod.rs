@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use xk_kernel::{Image, ImageError, Module};
 
-use crate::btf::Types;
+use crate::btf::{Prototype, Types};
 use crate::patches::Patches;
 
 /// Code or data at its address.
@@ -292,6 +292,20 @@ impl World {
         let end = self.functions.partition_point(|function| function.start <= address);
         let found = self.functions[..end].last()?;
         (address < found.end).then_some(found)
+    }
+
+    /// The prototype of a function, if it is certain.
+    #[must_use]
+    pub fn prototype(&self, function: &Function) -> Option<&Prototype> {
+        function.names.iter().find_map(|name| self.types.function(name))
+    }
+
+    /// Whether the calling convention holds for a function: it has a prototype, or the compiler cloned it from one that
+    /// has.
+    #[must_use]
+    pub fn is_c(&self, function: &Function) -> bool {
+        let clone = |name: &String| [".isra.", ".constprop.", ".part."].iter().any(|suffix| name.contains(suffix));
+        self.prototype(function).is_some() || function.names.iter().any(clone)
     }
 
     /// The object at or before an address, with the distance.

@@ -87,7 +87,7 @@ pub struct Seen {
 /// Runs critical span `index` of `table` from a random state.
 pub fn run(world: &World, frame: &Frame, table: &ScopeTable, index: usize, seed: u64) -> Option<Seen> {
     let span = &table.spans[index];
-    let base = xk_span::scope::address(world, &table.functions[span.function]).ok()?;
+    let base = xk_span::text::address(world, &table.functions[span.function]).ok()?;
     let (start, site) = (base + u64::from(span.start), base + u64::from(span.indirection.offset));
     let values = frame.values[frame.graph.at(start)?].as_ref()?;
     let mut a = Machine {
@@ -161,7 +161,7 @@ pub fn run(world: &World, frame: &Frame, table: &ScopeTable, index: usize, seed:
                     }
                 }
                 if node.call.is_some() {
-                    for n in (0..16).filter(|n| CALLER_SAVED >> n & 1 == 1) {
+                    for n in CALLER_SAVED.numbers() {
                         let value = mix(a.seed ^ at ^ (n as u64) << 48, 0);
                         a.regs[n] = value;
                         b.iter_mut().for_each(|b| b.regs[n] = value);

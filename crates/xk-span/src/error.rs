@@ -1,10 +1,9 @@
-//! Why code or a number cannot be followed.
+//! Why code or a number cannot be followed, and why a table has no safe spans.
 
 use iced_x86::Instruction;
 use thiserror::Error;
-
-use crate::graph::LARGEST;
-use crate::life::MOST;
+use xk_kernel::ImageError;
+use xk_table::{Incoherent, Refusal};
 
 /// Why a function cannot be followed. A place is a function and an offset (`f+0x12`), with its module if it has one.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -13,8 +12,8 @@ pub enum Unfollowed {
     #[error("what this kernel patches by itself is not known")]
     Patches,
     /// The function is too large.
-    #[error("more than {LARGEST} instructions")]
-    TooLarge,
+    #[error("more than {0} instructions")]
+    TooLarge(usize),
     /// Control leaves the text.
     #[error("no code at {0}")]
     NoCode(String),
@@ -61,8 +60,13 @@ pub enum UnknownLife {
     #[error("{0}: the number is in memory outside of the frame")]
     Memory(String),
     /// It is copied too often.
-    #[error("{0}: the number is in more than {MOST} places")]
-    TooManyPlaces(String),
+    #[error("{place}: the number is in more than {limit} places")]
+    TooManyPlaces {
+        /// The comparison.
+        place: String,
+        /// How many are followed.
+        limit: usize,
+    },
     /// It cannot be followed across an instruction.
     #[error("{place}: {why}")]
     Instruction {
@@ -99,4 +103,21 @@ pub enum UnknownSource {
     /// An instruction computes it in a way that is not followed.
     #[error("where `{0}` has the number from is not followed")]
     Computed(Instruction),
+}
+
+/// Why there are no safe spans.
+#[derive(Debug, Error)]
+pub enum ConfineError {
+    /// The code cannot be read.
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    /// The table is about other code.
+    #[error("{0}: the table is not about this kernel; run `xk build` on it again")]
+    OtherCode(#[from] NotRead),
+    /// A change would come too late for a thread.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The result is not coherent.
+    #[error("safe spans: {0}")]
+    Incoherent(#[from] Incoherent),
 }

@@ -11,9 +11,8 @@ use std::collections::HashMap;
 
 use iced_x86::{FlowControl, InstructionInfoFactory, Mnemonic, OpAccess, OpKind};
 
-use crate::flow::successors;
 use crate::insn::{Insn, Node, SymbolRef, Target};
-use crate::object::Object;
+use crate::object::{successors, Object};
 use crate::prototypes::{is_transparent, Prototypes};
 use crate::semantics::gpr;
 use crate::state::{Flag, RSP};

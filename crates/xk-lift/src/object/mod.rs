@@ -5,10 +5,12 @@
 //! an x86-64 ELF object, or a function that does not decode.
 
 mod alternatives;
+mod control;
 pub mod reloc;
 mod tables;
 
 pub use alternatives::Alternative;
+pub use control::successors;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 

@@ -3,8 +3,8 @@
 use xk_table::{CriticalSpan, DataSite, Fit, Form, Function, Range, Scope, ScopeTable, When};
 
 use crate::abi::{self, Bytes, Plain};
-use crate::transition::mode_number;
-use crate::{AddressError, Backend, Error, SignatureError, TableFault};
+use crate::backend::Backend;
+use crate::error::{AddressError, Error, SignatureError, TableFault};
 
 /// What the caller knows about a table: where it is in the running kernel, and who signed it.
 pub trait AddressOf {
@@ -187,7 +187,7 @@ fn head(table: &ScopeTable) -> Result<abi::Table, TableFault> {
         default_value: table.constant.default,
         min,
         max,
-        mode: mode_number(table.mode),
+        mode: abi::mode_number(table.mode),
         // The table is checked: there are not more than the kernel accepts, and they ascend.
         nr_values: table.values.compiled.len() as u32,
         nr_sites: nr_sites as u32,

@@ -1,12 +1,14 @@
 //! What can go wrong between user space and xk.ko, and between user space and xk_tunable.ko.
 
+use std::io;
 use std::path::PathBuf;
 
 use thiserror::Error as ThisError;
 use xk_table::Incoherent;
 
+use crate::abi;
 use crate::descriptor::Unopened;
-use crate::{abi, NoAddress};
+use crate::symbols::NoAddress;
 
 /// Why the kernel, or this crate on its behalf, did not do what was asked.
 #[derive(Debug, ThisError)]
@@ -32,7 +34,7 @@ pub enum Error {
     },
     /// The device exists but could not be opened or asked.
     #[error("/dev/xk: {0}")]
-    Device(std::io::Error),
+    Device(io::Error),
     /// The value is neither proved nor compiled.
     #[error("{name}: {value} is none of the values that may be set: {values}")]
     OutOfRange {
@@ -66,7 +68,7 @@ pub enum Error {
     #[error("{reason}")]
     Blocked {
         /// What is in force now.
-        outcome: crate::Outcome,
+        outcome: Outcome,
         /// Sentence of the kernel.
         reason: String,
         /// The threads that were inside, with their stacks.
@@ -93,6 +95,47 @@ pub enum Error {
     /// The tune belongs to a process that is still alive.
     #[error("tune {0} belongs to a running process: stop that process, or let it detach the tune")]
     Owned(u32),
+}
+
+/// What is in force after a transition was given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// The values from before, everywhere.
+    Unchanged,
+    /// The values from before, but for threads that were inside with the new ones and
+    /// keep them until they leave.
+    Reverting,
+}
+
+impl Error {
+    /// Of a request about one tune.
+    pub(crate) fn of_tune(id: u32, error: io::Error) -> Self {
+        match error.raw_os_error() {
+            Some(libc::ENOENT) => Self::NoSuchTune(id),
+            Some(libc::EPERM) => Self::Owned(id),
+            _ => Self::Device(error),
+        }
+    }
+
+    /// Of a request about one tune for which the kernel says why this process may not make it.
+    pub(crate) fn of_tune_with(id: u32, error: io::Error, reason: &[u8]) -> Self {
+        match error.raw_os_error() {
+            Some(libc::EACCES) => Self::Forbidden(abi::text(reason)),
+            _ => Self::of_tune(id, error),
+        }
+    }
+
+    /// Of a request that the kernel compares with its code: `reason` is its sentence, if it gave one.
+    pub(crate) fn of_code(error: &io::Error, reason: String) -> Self {
+        let errno = error.raw_os_error().unwrap_or(0);
+        let reason = if reason.is_empty() { error.to_string() } else { reason };
+        match errno {
+            libc::EBUSY => Self::Busy(reason),
+            libc::EBADMSG | libc::ENOENT => Self::Drift(reason),
+            libc::EACCES | libc::EKEYREJECTED => Self::Forbidden(reason),
+            _ => Self::Refused { reason, errno },
+        }
+    }
 }
 
 impl From<Unopened> for Error {
@@ -198,7 +241,7 @@ pub enum AddressError {
         /// The file.
         file: PathBuf,
         /// The error of the operating system.
-        error: std::io::Error,
+        error: io::Error,
     },
     /// The file tells something else.
     #[error("{}: `{text}` is not an address", file.display())]
@@ -241,7 +284,7 @@ pub enum SignatureError {
         /// The file.
         file: PathBuf,
         /// The error of the operating system.
-        error: std::io::Error,
+        error: io::Error,
     },
 }
 
@@ -273,7 +316,7 @@ pub enum ParameterError {
     },
     /// The device exists but could not be opened or asked.
     #[error("/dev/xk_tunable: {0}")]
-    Device(std::io::Error),
+    Device(io::Error),
     /// Another descriptor holds it, or it is being put back.
     #[error("{0}")]
     Busy(String),

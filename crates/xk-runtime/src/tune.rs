@@ -2,7 +2,15 @@
 
 use std::time::Duration;
 
-use crate::{Change, Destination, Device, Error, Mode, Transition, TuneStatus};
+use xk_table::{Mode, ScopeTable};
+
+use crate::abi;
+use crate::backend::Backend;
+use crate::device::Device;
+use crate::encode::{AddressOf, Request};
+use crate::error::Error;
+use crate::status::TuneStatus;
+use crate::transition::{Change, Destination, Transition};
 
 /// A constant that can be changed. It stays loaded until it is unloaded, or until
 /// the descriptor that loaded it (the [`Device`] and all its clones and tunes) is
@@ -13,11 +21,32 @@ pub struct Tune {
     id: u32,
 }
 
-impl Tune {
-    pub(crate) fn new(device: Device, id: u32) -> Self {
-        Self { device, id }
+impl Device {
+    /// Arms all sites of `table`, with the default in force: nothing changes yet.
+    ///
+    /// # Errors
+    /// [`Error::Table`] and [`Error::Address`] before the kernel is asked;
+    /// [`Error::Busy`], [`Error::Drift`], [`Error::Forbidden`] and [`Error::Refused`] with
+    /// the kernel's reason. Nothing is armed then.
+    pub fn load(&self, table: &ScopeTable, addresses: &dyn AddressOf) -> Result<Tune, Error> {
+        self.load_by(table, addresses, Backend::Kprobe)
     }
 
+    /// As [`Device::load`], and says how control is to reach the updates.
+    ///
+    /// # Errors
+    /// As [`Device::load`]; [`Error::Refused`] also when [`Backend::Detour`] or
+    /// [`Backend::Patch`] is not possible at every site.
+    pub fn load_by(&self, table: &ScopeTable, addresses: &dyn AddressOf, backend: Backend) -> Result<Tune, Error> {
+        let mut request = Request::new(table, addresses, self.anchor(), self.requires_signed(), backend)?;
+        match self.ioctl(abi::IOC_LOAD, &mut request.load) {
+            Ok(()) => Ok(Tune { device: self.clone(), id: request.load.id }),
+            Err(error) => Err(Error::of_code(&error, abi::text(&request.load.error))),
+        }
+    }
+}
+
+impl Tune {
     /// Number by which the kernel knows it.
     #[must_use]
     pub fn id(&self) -> u32 {

@@ -169,7 +169,7 @@ impl Compiler for Bench {
         let (text, value) = self.text(with);
         Ok(match try_compile_c(&text, &value) {
             Ok(object) => Compiled::Object(Box::new(Object::parse(&object).unwrap())),
-            Err(messages) => Compiled::Rejected(messages),
+            Err(rejected) => Compiled::Rejected(rejected.messages),
         })
     }
 

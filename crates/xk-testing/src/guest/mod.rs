@@ -18,9 +18,17 @@ const PREEMPT: &str = "XK_TEST_PREEMPT";
 /// Where xk.ko is. Set in the guest only: nothing in `inside` may run anywhere else.
 pub const XK_KO: &str = "XK_TEST_MODULE";
 
-/// Declares tests that run in the guest: `report`, `prepare` and `checks` are the caller's.
+/// Declares tests that run in the guest; `prepare` and `checks` are the caller's. The guest is a [`Guest`] of the
+/// caller (`in GUEST: a, b`); without one, the caller has a function `report`.
 #[macro_export]
 macro_rules! guest_tests {
+    (in $guest:ident: $($name:ident),* $(,)?) => {
+        fn report(name: &str) {
+            $guest.report(name);
+        }
+
+        $crate::guest_tests! { $($name),* }
+    };
     ($($name:ident),* $(,)?) => {
         $(#[test] fn $name() { report(stringify!($name)); })*
 
@@ -64,6 +72,33 @@ pub fn modules(folders: &[(&str, &str)]) -> String {
     };
     let variables: Vec<_> = folders.iter().map(|(name, folder)| format!("{name}={}", build(folder))).collect();
     variables.join(" ")
+}
+
+/// The guest of a test program. It boots once, when the first test asks for it.
+pub struct Guest {
+    seconds: u32,
+    modules: &'static [(&'static str, &'static str)],
+    output: OnceLock<String>,
+}
+
+impl Guest {
+    /// A guest that has these [`modules`], and is given so many seconds.
+    #[must_use]
+    pub const fn new(seconds: u32, modules: &'static [(&'static str, &'static str)]) -> Self {
+        Self { seconds, modules, output: OnceLock::new() }
+    }
+
+    /// Fails unless the test of this name passed in the guest ([`passed`]).
+    pub fn report(&self, name: &str) {
+        passed(self.output.get_or_init(|| boot(self.seconds, &modules(self.modules))), name);
+    }
+}
+
+/// Removes xk.ko, if it is loaded.
+pub fn remove_xk() {
+    if Path::new("/dev/xk").exists() {
+        assert!(run("rmmod", &["xk"]));
+    }
 }
 
 /// Boots a guest, runs the tests inside with these variables, and returns the whole output. If this test program was

@@ -75,7 +75,7 @@ struct Summary {
 /// When the kernel or the tables are not there, or a table is about other code.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let started = Instant::now();
-    let (image, tree) = crate::corpus::kernel()?;
+    let (image, tree) = lab::image_and_tree()?;
     let folder = match &arguments.tables {
         Some(folder) => folder.clone(),
         None => lab::cache()?.join("tables"),

@@ -13,17 +13,14 @@ use syn::visit::{self, Visit};
 use super::{largest_cycle, repository, LONGEST_FILE, LONGEST_FUNCTION};
 
 /// Functions over [`LONGEST_FUNCTION`] lines. This number may only fall.
-const LONG_FUNCTIONS: usize = 13;
+const LONG_FUNCTIONS: usize = 9;
 /// Modules of a crate that can each be reached from the other. A crate that is not listed has no cycle. These numbers
 /// may only fall.
-const CYCLES: [(&str, usize); 7] = [
+const CYCLES: [(&str, usize); 4] = [
     ("xk", 2),
     ("xk-analysis", 6),
     ("xk-const", 4),
-    ("xk-kernel", 3),
-    ("xk-runtime", 8),
     ("xk-tuner", 6),
-    ("xtask", 2),
 ];
 
 /// A function whose body has more than [`LONGEST_FUNCTION`] lines.

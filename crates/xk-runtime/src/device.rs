@@ -165,8 +165,8 @@ impl Device {
         Ok(sites)
     }
 
-    /// Ends tune `id` after so much time, suspend included, whoever is still there
-    /// then; `None` takes the end away.
+    /// Ends tune `id` after this time, suspend included, even if its owner still runs;
+    /// `None` removes the limit.
     ///
     /// # Errors
     /// [`Error::NoSuchTune`], [`Error::Owned`], [`Error::Forbidden`].
@@ -187,8 +187,8 @@ impl Device {
         Ok(abi::text(&text))
     }
 
-    /// Leaves thread `thread`, whose stack can never be read, out of account when tune `id` changes: two values may
-    /// meet in it. Also while a transition is under way.
+    /// Excludes thread `thread`, whose stack can never be read, from the changes of tune `id`: two values may meet in
+    /// it. This is also possible during a transition.
     ///
     /// # Errors
     /// [`Error::NoSuchTune`], [`Error::Owned`], [`Error::Forbidden`]; [`Error::Refused`] when its stack can be read, or

@@ -30,7 +30,7 @@ pub struct TuneStatus {
     pub age: Duration,
     /// Until it ends by itself; `None` when it does not.
     pub lease: Option<Duration>,
-    /// How it was changed last, and will be unloaded when nobody asks.
+    /// How it was changed last, and how it is unloaded when its owner exits.
     pub mode: Mode,
     /// Whether one value is in force.
     pub state: State,
@@ -119,9 +119,9 @@ pub enum Probe {
     Broken,
     /// No probe: an object in memory holds the value.
     Data,
-    /// No probe: an object in memory holds what somebody else wrote to it.
+    /// No probe: something else has written to the object in memory.
     Drifted,
-    /// The running bytes could not be read, or are another's.
+    /// The running bytes cannot be read, or are not those of xk.ko.
     Unknown,
 }
 

@@ -61,7 +61,7 @@ impl Tune {
         self.device.set(self.id, value)
     }
 
-    /// Takes it somewhere when that is safe; see [`Device::transition`].
+    /// Changes it when that is safe; see [`Device::transition`].
     ///
     /// # Errors
     /// As [`Device::transition`].
@@ -69,7 +69,7 @@ impl Tune {
         self.device.transition(&[Change { id: self.id, to }], mode, timeout)
     }
 
-    /// Leaves a thread out of account whose stack can never be read; see [`Device::ignore`].
+    /// Excludes a thread whose stack can never be read; see [`Device::ignore`].
     ///
     /// # Errors
     /// As [`Device::ignore`].
@@ -80,7 +80,7 @@ impl Tune {
     /// What the kernel says about it.
     ///
     /// # Errors
-    /// [`Error::NoSuchTune`] when somebody removed xk.ko or the tune.
+    /// [`Error::NoSuchTune`] if xk.ko or the tune was removed.
     pub fn status(&self) -> Result<TuneStatus, Error> {
         self.device.tunes()?.into_iter().find(|tune| tune.id == self.id).ok_or(Error::NoSuchTune(self.id))
     }
@@ -94,7 +94,7 @@ impl Tune {
         Ok(self.id)
     }
 
-    /// Puts the default back.
+    /// Restores the default.
     ///
     /// # Errors
     /// As [`Device::unload`].

@@ -1,17 +1,17 @@
-//! What an instruction reads, writes and surely overwrites, as iced's tables say: every
-//! instruction is covered, also those that nobody thought of.
+//! What an instruction reads, writes and definitely overwrites, by iced's tables. They cover every instruction, so no
+//! list of instructions here can be incomplete.
 
 use iced_x86::{ConditionCode, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind};
 
 use crate::location::{Access, Locations, RegisterSet, Where};
 use crate::value::{gpr, Changes, Values, RSP};
 
-/// The effect of one instruction that is no call.
+/// The effect of one instruction that is not a call.
 #[derive(Debug, Clone, Default)]
 pub struct Effect {
     /// May be read.
     pub reads: Locations,
-    /// Surely overwritten.
+    /// Definitely overwritten.
     pub kills: Locations,
     /// May be written.
     pub writes: Locations,
@@ -21,7 +21,7 @@ pub struct Effect {
     pub stores: Vec<Access>,
     /// It writes the stack pointer, and not only by pushing or popping.
     pub stack_pointer: bool,
-    /// It pops: what the compiler saved, of which nobody has an address.
+    /// It pops a slot that the compiler saved a register in. No pointer reaches such a slot.
     pub pops: bool,
 }
 

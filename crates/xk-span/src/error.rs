@@ -9,7 +9,7 @@ use xk_table::{Incoherent, Refusal};
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Unfollowed {
     /// The tables of the kernel's own patches are incomplete.
-    #[error("what this kernel patches by itself is not known")]
+    #[error("the list of places that this kernel patches is incomplete")]
     Patches,
     /// The function is too large.
     #[error("more than {0} instructions")]
@@ -21,7 +21,7 @@ pub enum Unfollowed {
     #[error("{0} is not an instruction")]
     NotInstruction(String),
     /// The instruction transfers control to an unknown place.
-    #[error("{place}: `{insn}` goes where nobody knows")]
+    #[error("{place}: the target of `{insn}` is unknown")]
     Nowhere {
         /// Where it is.
         place: String,
@@ -31,11 +31,11 @@ pub enum Unfollowed {
     /// An indirect jump inside the function.
     #[error("{0}: a jump through a table")]
     JumpTable(String),
-    /// Control does not come to an address where a value is to be followed.
-    #[error("{0:#x} is not reached from the entry")]
+    /// Control does not reach an address from which a value must be followed.
+    #[error("control does not reach {0:#x} from the entry")]
     NotReached(u64),
     /// The value moves the stack pointer, so that slots of the frame cannot be told apart.
-    #[error("{0}: the stack pointer depends on it")]
+    #[error("{0}: the stack pointer depends on the value")]
     StackPointer(String),
 }
 
@@ -53,8 +53,8 @@ pub enum UnknownLife {
     /// A function that holds it cannot be followed.
     #[error(transparent)]
     Unfollowed(#[from] Unfollowed),
-    /// Control does not come to the comparison.
-    #[error("control does not come to {0}")]
+    /// Control does not reach the comparison.
+    #[error("control does not reach {0}")]
     NotReached(String),
     /// The comparison reads memory outside of the frame.
     #[error("{0}: the number is in memory outside of the frame")]
@@ -79,7 +79,7 @@ pub enum UnknownLife {
     #[error("{0}: the number is on the stack at the entry")]
     StackAtEntry(String),
     /// It is in a register that passes no argument when the function is called.
-    #[error("{0}: nothing is known of the register at the entry")]
+    #[error("{0}: the number is in a register that passes no argument at the entry")]
     RegisterAtEntry(String),
     /// It is an argument, and not every caller is known.
     #[error("{place}: the number is an argument, and {why}")]
@@ -101,7 +101,7 @@ pub enum UnknownSource {
     #[error("a function that is called may write the number")]
     Callee,
     /// An instruction computes it in a way that is not followed.
-    #[error("where `{0}` has the number from is not followed")]
+    #[error("`{0}` computes the number in a way that is not followed")]
     Computed(Instruction),
 }
 
@@ -112,9 +112,9 @@ pub enum ConfineError {
     #[error(transparent)]
     Image(#[from] ImageError),
     /// The table is about other code.
-    #[error("{0}: the table is not about this kernel; run `xk build` on it again")]
+    #[error("{0}: the table is for another kernel; run `xk build` again")]
     OtherCode(#[from] NotRead),
-    /// A change would come too late for a thread.
+    /// A change could come too late for a thread.
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// The result is not coherent.

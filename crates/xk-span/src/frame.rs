@@ -28,7 +28,7 @@ pub struct Frame {
     pub values: Vec<Option<Values>>,
     /// What each does.
     pub acts: Vec<Act>,
-    /// What may be read at or behind each before it is overwritten.
+    /// What may be read at or after each before it is overwritten.
     pub live: Vec<Locations>,
     /// What the function may give back.
     pub results: Locations,

@@ -79,7 +79,7 @@ pub fn life(walk: &mut Walk<'_>, root: u64, test: u64) -> Result<Life, UnknownLi
     Ok(life)
 }
 
-/// Where a number is before the instruction `at`, if it is in `place` behind it.
+/// Where a number is before the instruction `at`, if it is in `place` after it.
 fn before(frame: &Frame, at: usize, place: Place) -> Result<Source, UnknownSource> {
     let node = &frame.graph.nodes[at];
     match &frame.acts[at] {

@@ -20,8 +20,8 @@ use crate::text::address;
 use crate::walk::{Found, Reach, Walk};
 use crate::world::World;
 
-/// Frames that threads sit in without an end, or that are below every other: as scopes
-/// they would hardly ever be empty.
+/// Frames that threads run in without an end, and outermost frames. As scopes, they would
+/// hardly ever be empty.
 const NEVER_LEFT: [&str; 20] = [
     "do_idle",
     "cpu_startup_entry",
@@ -87,14 +87,14 @@ pub fn scopes(walk: &mut Walk<'_>, table: &mut ScopeTable) -> Result<(), Confine
     Ok(())
 }
 
-/// A number may have passed the value when the update that tests for it goes.
+/// A number may have passed the value when the update that tests for order is removed.
 fn outlives(function: &Function, line: &AsmLine, why: &str) -> Refusal {
     let place = Place { source: function.source.clone(), function: function.symbol.clone(), offset: line.offset };
     let detail = format!("the code tests a number for equality that may have passed the value before a change: {why}");
     Refusal::EmptyRange { place, detail }
 }
 
-/// Functions that hold critical spans; those behind were added for safe spans.
+/// Functions that hold critical spans; those after were added for safe spans.
 fn own_functions(table: &ScopeTable) -> usize {
     table.spans.iter().map(|span| span.function + 1).max().unwrap_or(0)
 }
@@ -103,7 +103,7 @@ fn data_escape(data: &xk_table::DataSite) -> Escape {
     Escape {
         place: format!("{}+{:#x} ({})", data.symbol, data.offset, data.source),
         field: data.symbol.clone(),
-        reason: "the value is in memory for ever; whoever has read it keeps what it read".into(),
+        reason: "the value stays in memory; code that has read it keeps what it read".into(),
     }
 }
 
@@ -141,7 +141,7 @@ fn reach(walk: &mut Walk<'_>, base: u64, span: &CriticalSpan, own: &Own) -> (u64
         reach.escapes.insert(Escape {
             place: walk.world.place_name(at),
             field: "memory".into(),
-            reason: "the update writes to it, and no instruction of the span says where".into(),
+            reason: "the update writes to it, and no instruction of the span gives the address".into(),
         });
     }
     (root, reach)
@@ -181,7 +181,7 @@ fn mode(root: u64, own: &Own, reach: &Reach) -> Mode {
         [(&at, Use::Branch)] => at,
         _ => return Mode::Task,
     };
-    // Nothing is alive behind the branch, nor where the code goes otherwise.
+    // Nothing is alive after the branch, nor where the code goes otherwise.
     let straight = found.alive.iter().filter(outside).all(|&at| at >= own.end && at <= consumed);
     if straight && reach.escapes.is_empty() {
         Mode::Now
@@ -291,7 +291,9 @@ fn never_left(name: &str) -> Escape {
     Escape {
         place: name.to_owned(),
         field: "its frame".into(),
-        reason: "never left: threads sit in it without an end, or below every other; a transition may not end".into(),
+        reason:
+            "never left: threads run in it without an end, or it is the outermost frame; a transition may not complete"
+                .into(),
     }
 }
 

@@ -218,7 +218,7 @@ impl Values {
         }
     }
 
-    /// The values behind `insn`, which is no call.
+    /// The values after `insn`, which is no call.
     fn step(&mut self, world: &World, insn: &Instruction, changes: &Changes) {
         let first = gpr(insn.op0_register()).filter(|_| insn.op_count() > 0 && insn.op0_kind() == OpKind::Register);
         let result = self.result(world, insn);
@@ -252,7 +252,7 @@ impl Values {
         }
     }
 
-    /// What the first operand holds behind `insn`, if it is an address that can be told.
+    /// What the first operand holds after `insn`, if it is an address that can be told.
     fn result(&self, world: &World, insn: &Instruction) -> Option<Value> {
         let register = |n: u32| match insn.op_kind(n) {
             OpKind::Register => gpr(insn.op_register(n)).filter(|(_, bytes)| *bytes == 8).map(|(n, _)| self.regs[n]),
@@ -288,7 +288,7 @@ impl Values {
                     other => Some(other).filter(|other| *other == Value::SomeFrame),
                 }
             }
-            // The aligned frame lies below all that was pushed before, nobody knows how far.
+            // The aligned frame is below everything that was pushed before, at an unknown distance.
             Mnemonic::And => match register(0)? {
                 Value::Frame(at) if insn.op0_register() == Register::RSP => Some(Value::Frame(at - ALIGNED)),
                 Value::Frame(_) | Value::SomeFrame => Some(Value::SomeFrame),
@@ -317,7 +317,7 @@ impl Values {
         }
     }
 
-    /// The stack pointer behind an instruction that moves it by itself.
+    /// The stack pointer after an instruction that moves it by itself.
     fn pushed(&self, insn: &Instruction) -> Option<Value> {
         match (insn.mnemonic(), self.regs[RBP]) {
             (Mnemonic::Leave, Value::Frame(at)) => return Some(Value::Frame(at + 8)),
@@ -401,7 +401,7 @@ pub fn values(
                 }
             }
         }
-        // Slots that a call may reach through an address that is taken behind it.
+        // Slots that a call may reach through an address that is taken after it.
         if reachable == before {
             return states;
         }

@@ -207,15 +207,15 @@ impl<'w> Walk<'w> {
         known
     }
 
-    /// Why somebody may call a function besides those that are known to.
+    /// Why a function may have callers that are not known.
     #[must_use]
     pub fn called_by_others(&self, function: &Function) -> Option<&'static str> {
         let entry = function.start;
         Some(match (self.world.exported.contains(&entry), self.callers.is_taken(entry)) {
-            (true, false) => "modules that were not looked at may call it",
-            (_, true) => "it is called through a pointer, too",
-            _ if self.callers.of(function).next().is_none() => "nothing that was looked at calls it",
-            _ if !self.world.is_c(function) => "it is no C function",
+            (true, false) => "modules that are not analysed may call it",
+            (_, true) => "it is also called through a pointer",
+            _ if self.callers.of(function).next().is_none() => "no analysed code calls it",
+            _ if !self.world.is_c(function) => "it is not a C function",
             _ => return None,
         })
     }
@@ -292,7 +292,7 @@ impl<'w> Walk<'w> {
     fn lost(&mut self, store: &Store) {
         self.memory = true;
         let field = self.name(store);
-        let reason = "what reads it later is not followed";
+        let reason = "later reads are not followed";
         self.escape(self.world.place_name(store.at), &field, reason);
     }
 
@@ -329,15 +329,15 @@ impl Callees for Walk<'_> {
                 return known.exit;
             }
             Some(None) => {
-                self.leak(site, entry, self.world.place_name(callee), "a recursion, which is not followed");
+                self.leak(site, entry, self.world.place_name(callee), "recursion is not followed");
                 return anything(entry);
             }
             None => {}
         }
         if self.depth == DEPTH || self.budget == 0 {
             let why = match self.depth == DEPTH {
-                true => format!("{DEPTH} calls were followed"),
-                false => format!("{CALLEES} callees were looked at"),
+                true => format!("calls are followed {DEPTH} levels deep"),
+                false => format!("only {CALLEES} callees are analysed"),
             };
             self.leak(site, entry, self.world.place_name(callee), &why);
             return anything(entry);
@@ -351,12 +351,12 @@ impl Callees for Walk<'_> {
     }
 
     fn passed_to_unknown(&mut self, site: u64, what: &str, entry: &EntryTaint) {
-        self.leak(site, entry, what.to_owned(), "what it does with it is not known");
+        self.leak(site, entry, what.to_owned(), "the code that is called is not known");
     }
 
     fn exposed(&mut self, site: u64) {
         self.memory = true;
-        let reason = "its address is in memory, where a callee or another thread may find it";
+        let reason = "its address is in memory, so a callee or another thread may access it";
         self.escape(self.world.place_name(site), "an object on the stack", reason);
     }
 

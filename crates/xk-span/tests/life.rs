@@ -78,7 +78,7 @@ fn a_number_from_elsewhere_is_refused() {
         (
             "noinline static u64 f(u64 x) { return x == V ? g(1) : h(2); }\n\
              u64 (*p)(u64) = f; u64 one(void) { return f(0) + 1; }",
-            "the number is an argument, and it is called through a pointer",
+            "the number is an argument, and it is also called through a pointer",
         ),
         (
             "extern void change(u64 *); u64 f(void) { u64 i = 0; change(&i); if (i == V) return g(1); return h(2); }",

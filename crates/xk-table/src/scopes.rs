@@ -43,7 +43,7 @@ pub struct Scope {
     /// The critical spans whose values are alive here, as indices into
     /// [`crate::ScopeTable::spans`], sorted.
     pub spans: Vec<usize>,
-    /// Instructions in the ranges; 0 when nobody has counted.
+    /// Instructions in the ranges; 0 if they were not counted.
     pub instructions: u32,
     /// How control leaves the ranges.
     pub exits: Vec<Exit>,

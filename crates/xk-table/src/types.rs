@@ -137,13 +137,13 @@ pub struct Indirection {
     /// Why a jump is not expected, when it is not.
     pub probe_reason: Option<String>,
     /// Bytes of whole instructions that one jump may replace, from 5 to 15; 0 if there
-    /// are none. Padding behind the function may be among them.
+    /// are none. Padding after the function may be among them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub window: u8,
     /// Bytes of the window that lie before the probed instruction.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub window_lead: u8,
-    /// Why there is no window, where somebody has looked.
+    /// Why there is no window, if that was analysed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window_reason: Option<String>,
     /// The operations.
@@ -210,7 +210,7 @@ pub struct CriticalSpan {
     pub function: usize,
     /// Offset of the first instruction.
     pub start: u32,
-    /// Offset just behind the last instruction.
+    /// Offset just after the last instruction.
     pub end: u32,
     /// The instructions, one per line, as annotated assembly.
     pub assembly: Vec<AsmLine>,
@@ -225,11 +225,11 @@ pub struct CriticalSpan {
     /// How it can be done without an update, by changing the instructions themselves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_place: Option<InPlace>,
-    /// Why that cannot be, where somebody has looked.
+    /// Why that is not possible, if that was analysed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_place_reason: Option<String>,
-    /// Why it may be done in no other way: other contexts would see the update at work in
-    /// memory. Its proof is for a machine on which nobody else accesses memory.
+    /// Why it may be done in no other way: other contexts could observe the steps of the
+    /// update in memory. The proof of the update assumes that nothing else accesses memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub only_in_place: Option<String>,
     /// What the update does to memory besides what the code with V does: reads alone.
@@ -325,8 +325,8 @@ pub struct ScopeTable {
     /// Safe spans: where a thread is under the influence of a value.
     #[serde(default)]
     pub scopes: Vec<Scope>,
-    /// The weakest transition that keeps the promise; the strongest where nobody
-    /// has looked.
+    /// The weakest transition that keeps the promise; the strongest if that was not
+    /// analysed.
     #[serde(default)]
     pub mode: Mode,
     /// Where a value outlives its frame, which no transition covers.

@@ -41,7 +41,7 @@ impl Range {
     }
 }
 
-/// The value on the way from `good`, for which `holds`, to `end` up to which it does: nothing holds again behind
+/// The value on the way from `good`, for which `holds`, to `end` up to which it does: nothing holds again after
 /// a value for which it does not.
 pub fn furthest(good: i64, end: i64, holds: impl Fn(i64) -> bool) -> i64 {
     if holds(end) {

@@ -1,5 +1,5 @@
-//! Whether tables hold for values that nobody chose: of what each table accepts, some are drawn at
-//! random, compiled, and compared with the deployed code, as `xk verify --at` does.
+//! Whether tables hold for random values: some of the values that each table accepts are drawn at random, compiled, and
+//! compared with the deployed code, as `xk verify --at` does.
 //!
 //! In: tables, how many values, a seed. Out: how many values were compared, and which are not the same. What is
 //! compiled with a value may be code that the comparison does not show to be the same, nor to be another: a compiler

@@ -122,7 +122,7 @@ pub fn executed(kernel: &Kernel, work: Vec<(Vec<i64>, ScopeTable)>, states: usiz
 fn feed(mut program: Child, kernel: &Kernel, work: Vec<(Vec<i64>, ScopeTable)>) -> Result<Output> {
     let folder = tempfile::tempdir()?;
     let mut input = program.stdin.take().context("the program's standard input")?;
-    // What it prints is read while it is fed: it stops where nobody reads.
+    // Its output is read while input is written: it stops if its output is not read.
     let reader = std::thread::spawn(move || program.wait_with_output());
     for (values, table) in work {
         let id = table.constant.id.clone();

@@ -173,7 +173,7 @@ impl Image {
         self.symbols.image_address("_stext").unwrap_or_default()
     }
 
-    /// First and first-behind address of the kernel's own code (`_stext`, `_etext`).
+    /// Start and end of the kernel's own code (`_stext`, `_etext`).
     pub fn text_range(&self) -> std::ops::Range<u64> {
         let start = self.text_base();
         start..self.symbols.image_address("_etext").unwrap_or(start).max(start)

@@ -1,4 +1,4 @@
-//! Modules: placed behind the kernel, and linked to it as the loader would.
+//! Modules: placed after the kernel, and linked to it as the loader would.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -8,16 +8,16 @@ use xk_kernel::{Image, ImageError, Module, ModuleSection};
 use super::{words, Function, Placed, Region, World, CLOSED, EXPORTS};
 use crate::patches::Tables;
 
-/// The owner of what nobody defines.
+/// The owner of symbols that are not defined.
 const UNDEFINED_OWNER: usize = usize::MAX;
-/// Where symbols are placed that nobody defines.
+/// Where symbols are placed that are not defined.
 const UNDEFINED: u64 = 0xffff_ffff_fe00_0000;
 
 /// Sections of modules that list functions without calling them.
 const LISTS: [&str; 3] = ["__mcount_loc", "_kprobe_blacklist", "_error_injection_whitelist"];
 
 impl World {
-    /// Places a module behind those whose functions it calls.
+    /// Places a module after those whose functions it calls.
     pub(super) fn place_with_needs(
         &mut self,
         image: &Image,

@@ -74,7 +74,7 @@ fn a_number_from_elsewhere_is_refused() {
         ("u64 f(u64 *p) { u64 x = *p; k(); return x == V ? g(1) : h(2); }", "is not followed"),
         ("u64 f(u64 x) { x = g(x); return x == V ? g(1) : h(2); }", "a call returns the number"),
         ("u64 f(u64 x, u64 y) { x ^= y; return x == V ? g(1) : h(2); }", "is not followed"),
-        ("u64 f(u64 x) { return x == V ? g(1) : h(2); }", "the number is an argument, and nothing that was looked at"),
+        ("u64 f(u64 x) { return x == V ? g(1) : h(2); }", "the number is an argument, and no analysed code calls it"),
         (
             "noinline static u64 f(u64 x) { return x == V ? g(1) : h(2); }\n\
              u64 (*p)(u64) = f; u64 one(void) { return f(0) + 1; }",

@@ -1,8 +1,8 @@
 //! From a critical span through callees, and out to callers, as far as its values go.
 //!
-//! Callees are looked at once for each way in which something is passed to them, and
-//! give back what they return and store. Frames on the way out are safe spans. Where a
-//! value cannot be followed there is an escape, never silence.
+//! In: a critical span with its sources. Out: the frames that its values reach, and escapes. A callee is analysed once
+//! for each way in which tainted data are passed to it; its summary says what it returns and stores. The frames of
+//! callers are safe spans. Where a value cannot be followed, there is an escape.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
@@ -17,16 +17,16 @@ use crate::location::{Pointer, RegisterSet, Where};
 use crate::slice::{slice, Callees, EntryTaint, ExitTaint, Slice, Sources, Store, Use};
 use crate::world::{Function, World};
 
-/// Calls that are followed, one in the other.
+/// The depth of calls that are followed.
 const DEPTH: usize = 4;
-/// Frames that one critical span may reach on the way out.
+/// The largest number of frames that one critical span may reach through its callers.
 const FRAMES: usize = 256;
-/// Callees that one critical span may reach.
+/// The largest number of callees that one critical span may reach.
 const CALLEES: usize = 2000;
-/// Instructions for which effects of prepared frames are kept.
+/// The largest number of instructions in the prepared frames that are kept.
 const KEPT: usize = 400_000;
 
-/// What was found in a frame that values of a critical span live in.
+/// A frame in which values of a critical span are alive.
 #[derive(Debug, Default, Clone)]
 pub struct Found {
     /// Instructions at which a value is alive.

@@ -34,8 +34,9 @@ impl Slicer<'_> {
 
     /// The state after a call whose callee has been sliced before, and returned `exit`.
     ///
-    /// The callee's frame is a safe span of its own, and its stores to memory end with it; so they do not make this
-    /// frame a user of memory. They are only passed on to the frame's callers. Stores into this frame are followed.
+    /// The callee's frame is a safe span of its own, and its slice has recorded its stores to memory. This frame only
+    /// passes them on to its callers, because an object that they go to may be in the frame of one. Stores into this
+    /// frame are followed here.
     pub(super) fn sliced_call(
         &mut self,
         at: usize,

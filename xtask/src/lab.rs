@@ -1,5 +1,5 @@
-//! The repository's own tools, as seen from here: the lab's kernels and
-//! guests, and the script that builds modules.
+//! The repository's own tools: the lab's kernels and guests, the script that builds modules, the kernel under study
+//! and its tables.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,6 +7,7 @@ use std::process::{Command, ExitStatus, Stdio};
 
 use anyhow::{bail, ensure, Context, Result};
 use serde::Deserialize;
+use xk_kernel::{Image, Source, SourceHints, Tree};
 
 /// The kernel of every benchmark.
 pub const KERNEL: &str = "amd64";
@@ -179,4 +180,31 @@ pub fn output(command: &mut Command) -> Result<String> {
         bail!("{program} failed ({}); see its output above", output.status);
     }
     Ok(String::from_utf8(output.stdout)?)
+}
+
+/// The folder of tables, as `xk build` chooses it.
+///
+/// # Errors
+/// When there is no cache, or a broken build has no folder of its own.
+pub fn tables() -> Result<PathBuf> {
+    let own = std::env::var_os("XK_STORE").filter(|value| !value.is_empty()).map(PathBuf::from);
+    ensure!(
+        own.is_some() || !xk_lift::BROKEN_RULE,
+        "this xtask was built with the feature broken-rule, and its tables are wrong: set XK_STORE to a folder for them"
+    );
+    own.map_or_else(|| Ok(cache()?.join("tables")), Ok)
+}
+
+/// The image and the prepared tree of the kernel under study.
+///
+/// # Errors
+/// When the lab has not fetched it, or its source is not complete.
+pub fn image_and_tree() -> Result<(Image, Tree)> {
+    let kernel = kernel()?;
+    let image = Image::from_vmlinuz(&kernel.vmlinuz, None)?.with_modules_in(&kernel.root);
+    let mut hints = SourceHints::in_root(&kernel.root);
+    hints.config_text = image.config().map(str::to_owned);
+    let source = Source::locate(image.id(), &hints)?;
+    let tree = source.prepare(&cache()?, &|line| eprintln!("prepare: {line}"))?;
+    Ok((image, tree))
 }

@@ -12,8 +12,8 @@ use anyhow::{ensure, Context, Result};
 use serde::Serialize;
 use xk_analysis::pipeline::noreturns;
 use xk_span::callers::Callers;
-use xk_span::scope::{address, scopes};
-use xk_span::text;
+use xk_span::scope::scopes;
+use xk_span::text::{self, address};
 use xk_span::walk::Walk;
 use xk_span::world::World;
 use xk_table::{Mode, ScopeTable, Store};
@@ -75,7 +75,7 @@ struct Summary {
 /// When the kernel or the tables are not there, or a table is about other code.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let started = Instant::now();
-    let (image, tree) = crate::corpus::kernel()?;
+    let (image, tree) = lab::image_and_tree()?;
     let folder = match &arguments.tables {
         Some(folder) => folder.clone(),
         None => lab::cache()?.join("tables"),

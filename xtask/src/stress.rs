@@ -115,7 +115,7 @@ fn arm_verdict(outcome: &Armed) -> Result<()> {
     let different = &outcome.different;
     ensure!(different.is_empty(), "{} bytes of code differ: {}", different.len(), different.join("; "));
     ensure!(outcome.violations == 0, "two values met {} times", outcome.violations);
-    ensure!(outcome.rounds > 0 && outcome.executions > 0, "nothing was armed, or nobody was there: {outcome:?}");
+    ensure!(outcome.rounds > 0 && outcome.executions > 0, "nothing was armed, or nothing was executed: {outcome:?}");
     let missing = outcome.done.missing();
     ensure!(missing.is_empty(), "not done beside it: {}", missing.join(", "));
     Ok(())

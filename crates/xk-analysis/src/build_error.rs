@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use thiserror::Error;
 use xk_const::TreeError;
 use xk_lift::object::ObjectError;
-use xk_span::confine::ConfineError;
+use xk_span::error::ConfineError;
 use xk_table::Refusal;
 
 use crate::proof::ProofError;

@@ -1,8 +1,8 @@
-//! A hundred places of code that change and change back, again and again, while the kernel
-//! is busy there and elsewhere; and whether every byte of it is then what it was.
+//! Arms and disarms a hundred sites repeatedly while the kernel executes them under load, and checks that every byte of
+//! its code is afterwards as before.
 //!
 //! In: a guest with `kernel/atomic` and `kernel/test` loaded. Out: what was done, and where
-//! code differs. Refuses a round in which a site is not what it was to become.
+//! code differs. Refuses a round in which a site does not get its expected state.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -22,58 +22,58 @@ use crate::{several, Atomic, Flipper};
 pub const SITES: usize = 100;
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What came of it.
+/// The result.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Outcome {
-    /// In which all sites were armed, had another value, and were disarmed.
+    /// Rounds in which all sites were armed, changed and disarmed.
     pub rounds: u32,
-    /// Armed at once.
+    /// Sites that were armed at the same time.
     pub sites: usize,
     /// Bytes that were compared: all text of vmlinux, and the functions of the sites.
     pub compared: usize,
-    /// Where one differs, by symbol.
+    /// Where bytes differ, by symbol.
     pub different: Vec<String>,
-    /// Executions of spans meanwhile, by threads, softirqs, interrupts and NMIs.
+    /// Executions of spans during the rounds, by threads, softirqs, interrupts and NMIs.
     pub executions: u64,
-    /// Two values met.
+    /// Executions in which two values met.
     pub violations: u64,
-    /// What was done beside the rounds, and how often.
+    /// The load during the rounds, and how often each part ran.
     #[serde(flatten)]
     pub done: Done,
-    /// From the first round to the last, in the guest's time.
+    /// Time from the first round to the last, by the guest's clock.
     pub seconds: f64,
-    /// Of these: until all sites were armed, had the other value, were disarmed.
+    /// The part of it until all sites were armed, were changed, and were disarmed.
     pub stages: Stages,
 }
 
-/// Seconds of the guest's time.
+/// Seconds by the guest's clock.
 #[derive(Debug, Default, Clone, Copy, Serialize, Deserialize)]
 pub struct Stages {
-    /// Verified and armed.
+    /// Verifying and arming.
     pub arm: f64,
-    /// One transition.
+    /// The transition to another value.
     pub change: f64,
-    /// Another, to the default, and disarmed.
+    /// The transition to the default, and disarming.
     pub disarm: f64,
 }
 
-/// What is to be done.
+/// What to do.
 #[derive(Debug, Clone, Copy)]
 pub struct Rounds<'a> {
-    /// `xk_atomic.ko`, which is loaded.
+    /// The file of `xk_atomic.ko`, which is loaded.
     pub atomic: &'a Path,
-    /// `xk_target.ko`, likewise.
+    /// The file of `xk_target.ko`, which is loaded.
     pub target: &'a Path,
-    /// One after the other.
+    /// The backends, which are used in turn.
     pub backends: &'a [Backend],
-    /// At most so many.
+    /// The largest number of rounds.
     pub rounds: u32,
-    /// At most for so long.
+    /// The longest time.
     pub time: Duration,
 }
 
-/// One constant: those of `kernel/atomic`, and as many of `xk_target_several_0` and so on as make a hundred
-/// sites. As one, since then a round is a few stops, and not a few for each.
+/// One constant with a hundred sites: those of `kernel/atomic`, and some of the functions `xk_target_several_0` and so
+/// on. One constant, so that a round needs a few stops altogether, instead of a few for each constant.
 fn hundred(atomic: &Path, target: &Path) -> Result<ScopeTable> {
     let mut all = empty_table("HUNDRED", several::DEFAULT, Needed::Global);
     for family in &FAMILIES {
@@ -83,7 +83,7 @@ fn hundred(atomic: &Path, target: &Path) -> Result<ScopeTable> {
     Ok(all)
 }
 
-/// What `table` has, behind what is there.
+/// Appends the sites and functions of `table`.
 fn add(all: &mut ScopeTable, table: ScopeTable) {
     let (functions, spans) = (all.functions.len(), all.spans.len());
     all.functions.extend(table.functions);
@@ -95,14 +95,14 @@ fn add(all: &mut ScopeTable, table: ScopeTable) {
     }));
 }
 
-/// Does it: with the load, so many rounds by each of the backends in turn.
+/// Runs the rounds under load, with each of the backends in turn.
 ///
 /// # Errors
-/// When the kernel refuses, or a site is not what it was to become.
+/// When the kernel refuses, or a site does not get its expected state.
 pub fn rounds(what: &Rounds<'_>) -> Result<Outcome> {
     let table = hundred(what.atomic, what.target)?;
     let functions: Vec<&Function> = table.functions.iter().collect();
-    // What the kernel switches for good when it is first used is switched then.
+    // Code that the kernel patches for good at its first use is patched then.
     beside_load(&Done::default(), || {
         what.backends.iter().try_for_each(|&backend| round(&table, backend, 7, &mut Stages::default()))?;
         std::thread::sleep(Duration::from_secs(3));
@@ -141,7 +141,7 @@ pub fn rounds(what: &Rounds<'_>) -> Result<Outcome> {
     })
 }
 
-/// All sites armed, with another value, and disarmed.
+/// Arms all sites, changes their value, and disarms them.
 fn round(table: &ScopeTable, backend: Backend, value: i64, stages: &mut Stages) -> Result<()> {
     let start = Instant::now();
     let flipper = Flipper::load_tables(std::slice::from_ref(table), backend)?;

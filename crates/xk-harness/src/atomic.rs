@@ -1,4 +1,4 @@
-//! `/proc/xk_atomic`: what its threads do, and what they have seen.
+//! `/proc/xk_atomic`: starts its threads, and reads which values they saw.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,10 +8,10 @@ use anyhow::{Context, Result};
 
 /// Name of the module.
 pub const MODULE: &str = "xk_atomic";
-/// Where it is told what to do.
+/// The file that takes its commands.
 pub const PROC: &str = "/proc/xk_atomic";
 
-/// In the order of `enum xk_atomic_span`; the last two are not done by threads.
+/// The spans in the order of `enum xk_atomic_span`; threads do not execute the last two.
 const SPANS: [&str; 13] = [
     "balance",
     "agree",
@@ -27,12 +27,12 @@ const SPANS: [&str; 13] = [
     "hold",
     "stop",
 ];
-/// The spans that threads can do, as a mask.
+/// The spans that threads can execute, as a mask.
 pub const ALL_SPANS: u32 = (1 << 11) - 1;
-/// Those of them whose values stay with the thread that read the constant.
+/// The spans whose values stay in the thread that read the constant.
 pub const TASK_SPANS: u32 = ALL_SPANS & !(1 << 9);
 
-/// What was seen of one span.
+/// What one span saw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
 pub struct Count {
     /// Executions.
@@ -41,22 +41,22 @@ pub struct Count {
     pub violations: u64,
     /// ... one of which was the default.
     pub defaults: u64,
-    /// The values of the last.
+    /// The values of the last execution.
     pub last: [i64; 2],
 }
 
-/// What was seen, by span.
+/// What the spans saw.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Counts {
-    /// By name of the span.
+    /// The spans, by name.
     pub spans: BTreeMap<String, Count>,
     /// Threads that run.
     pub threads: u32,
-    /// Threads that exit, and are inside.
+    /// Exiting threads that are inside.
     pub detained: u32,
-    /// Threads that register a probe, and are held in the middle.
+    /// Threads that are held while they register a probe.
     pub stalled: u32,
-    /// What the constant `HOLD` was for the reader.
+    /// The value of the constant `HOLD` for the reader.
     pub value: i64,
 }
 
@@ -83,7 +83,7 @@ impl Counts {
         Some(counts)
     }
 
-    /// What was seen after `before`.
+    /// What the spans saw since `before`.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         let mut counts = self.clone();
@@ -102,7 +102,7 @@ impl Counts {
         self.spans.values().map(|count| count.violations).sum()
     }
 
-    /// Of one span.
+    /// The counts of one span.
     #[must_use]
     pub fn span(&self, name: &str) -> Count {
         self.spans.get(name).copied().unwrap_or_default()
@@ -114,15 +114,15 @@ impl Counts {
 pub struct Atomic;
 
 impl Atomic {
-    /// Does what the module is told by `command`; "hold" returns when it was released.
+    /// Executes a command of the module; "hold" returns when it was released.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The error of the kernel.
     pub fn tell(self, command: &str) -> Result<()> {
         fs::write(PROC, command).with_context(|| format!("{PROC}: {command}"))
     }
 
-    /// Starts threads that do the spans of a mask.
+    /// Starts threads that execute the spans of a mask.
     ///
     /// # Errors
     /// As [`Atomic::tell`].
@@ -131,7 +131,7 @@ impl Atomic {
         self.tell(&format!("start {threads}"))
     }
 
-    /// Ends them.
+    /// Ends the threads.
     ///
     /// # Errors
     /// As [`Atomic::tell`].
@@ -139,10 +139,10 @@ impl Atomic {
         self.tell("stop")
     }
 
-    /// What they have seen until now.
+    /// What the spans have seen until now.
     ///
     /// # Errors
-    /// When the module is not there, or says something else.
+    /// When the module is not loaded, or prints something unexpected.
     pub fn counts(self) -> Result<Counts> {
         let text = fs::read_to_string(PROC).with_context(|| PROC.to_owned())?;
         Counts::parse(&text).with_context(|| format!("{PROC} says: {text}"))

@@ -1,6 +1,5 @@
-//! Scope tables by hand for the constants of `kernel/atomic`. A site is where a
-//! move of 32 stands in front of a no-op of five bytes; a safe span is a whole
-//! function, or begins at the first constant and ends at the last one.
+//! Scope tables, made by hand, for the constants of `kernel/atomic`. A site is a move of 32 that a no-op of five bytes
+//! follows. A safe span is a whole function, or the code from the first constant to the last one.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,15 +20,15 @@ const CONSTANT: [u8; 10] = [0xb8, 32, 0, 0, 0, 0x0f, 0x1f, 0x44, 0, 0];
 const NOP_AT: usize = 5;
 const MOVE_LEN: u32 = NOP_AT as u32;
 const NOP_LEN: u8 = 5;
-/// A jump replaces at least so many bytes.
+/// The smallest number of bytes that a jump replaces.
 const JUMP_LEN: u8 = 5;
 const RAX: u8 = 0;
-/// What the constants are in the source.
+/// The default of the constants.
 const DEFAULT: i64 = 32;
 const RANGE: Range = Range::of(0, 1_000_000);
 const SOURCE: &str = "kernel/atomic/spans.c";
 
-/// A constant: functions that contain it, and functions whose frames confine it.
+/// A constant: the functions that contain it, and the functions in whose frames its values stay.
 #[derive(Debug, Clone, Copy)]
 pub struct Family {
     /// Name of the constant.
@@ -62,8 +61,8 @@ pub const FAMILIES: [Family; 10] = [
     Family { mode: Mode::Global, ..task("ELSEWHERE", &[("xk_atomic_elsewhere", 1), ("xk_atomic_in_elsewhere", 1)]) },
 ];
 
-/// Further constants, which tests use by name: what a process holds until it is
-/// released, the two halves of `AGREE` as constants of their own, and what NMIs read
+/// Further constants that tests use by name: one that a process holds until it is
+/// released, the two halves of `AGREE` as separate constants, and one that NMIs read
 /// during a stop.
 const OTHERS: [Family; 4] = [
     task("HOLD", &[("xk_atomic_hold", 2), ("xk_atomic_exit_inside", 1), ("xk_atomic_value", 1)]),
@@ -115,7 +114,7 @@ pub fn table(module: &Path, family: &Family) -> Result<ScopeTable> {
     Ok(table)
 }
 
-/// Where in the text the no-ops behind the constants are.
+/// The offsets of the no-ops after the constants.
 fn sites(text: &[u8]) -> Vec<u32> {
     let places = text.windows(CONSTANT.len()).enumerate().filter(|(_, window)| *window == CONSTANT);
     places.map(|(at, _)| (at + NOP_AT) as u32).collect()
@@ -156,7 +155,7 @@ pub fn site(function: usize, offset: u32, insn_len: u8) -> CriticalSpan {
     }
 }
 
-/// The same span with the move in front of it, in which the constant stands.
+/// The same span with the move before it, which holds the constant.
 fn in_place(span: CriticalSpan) -> CriticalSpan {
     let start = span.start - MOVE_LEN;
     let patch = Patch { offset: start, insn_len: MOVE_LEN as u8, field: 1, size: 4, width: 4, iv: 0 };
@@ -193,7 +192,7 @@ pub fn empty_table(name: &str, default: i64, mode: Mode) -> ScopeTable {
 /// What `-mindirect-branch-cs-prefix` puts before a call of a retpoline of `r8` to `r15`.
 const CS_PREFIX: u8 = 0x2e;
 
-/// A function of a module's file as it stands in a table; masked is what loading changes.
+/// A function of a module's file as a table holds it. The mask excludes what loading changes.
 ///
 /// # Errors
 /// When the file does not contain it.
@@ -203,7 +202,7 @@ pub fn function(module: &Path, symbol: &str, source: &str) -> Result<Function> {
     Ok(function_in(&object::File::parse(&*data)?, name, symbol, source)?.0)
 }
 
-/// Likewise, and its bytes.
+/// Likewise, with its bytes.
 fn function_in(file: &object::File<'_>, module: &str, symbol: &str, source: &str) -> Result<(Function, Vec<u8>)> {
     let found = file.symbols().find(|s| s.name() == Ok(symbol)).with_context(|| format!("no function {symbol}"))?;
     let section = file.section_by_index(found.section_index().with_context(|| symbol.to_owned())?)?;
@@ -223,7 +222,7 @@ fn function_in(file: &object::File<'_>, module: &str, symbol: &str, source: &str
             }
         }
     }
-    // The kernel seals functions of which nobody takes the address.
+    // The kernel seals functions whose address is not taken.
     if bytes.starts_with(&[0xf3, 0x0f, 0x1e, 0xfa]) {
         mask[..4].fill(0);
     }
@@ -239,7 +238,7 @@ fn function_in(file: &object::File<'_>, module: &str, symbol: &str, source: &str
     Ok((function, bytes))
 }
 
-/// Addresses from where the module was loaded.
+/// Addresses in the loaded module.
 #[derive(Debug, Clone, Copy)]
 pub struct Loaded;
 

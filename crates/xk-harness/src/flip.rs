@@ -1,4 +1,4 @@
-//! Changes the values of several tunes together, again and again.
+//! Changes the values of several tunes together, repeatedly.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use xk_table::ScopeTable;
 
 use crate::family::{table, Family, Loaded};
 
-/// None of them is the default, and no value follows itself.
+/// The values. None of them is the default, and no value is followed by itself.
 const VALUES: [i64; 5] = [100, 333, 7, 500, 64];
 
 /// Tunes of several families, which change in one transition.
@@ -21,25 +21,25 @@ pub struct Flipper {
     next: usize,
 }
 
-/// What came of a number of transitions.
+/// The result of a number of transitions.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub struct Flips {
-    /// That were completed.
+    /// Completed transitions.
     pub transitions: u64,
-    /// That the kernel gave up: the old values stayed.
+    /// Transitions that timed out: the old values stayed in force.
     pub blocked: u64,
-    /// Stops of the machine that they needed, together.
+    /// Stops of the machine that they needed altogether.
     pub stops: u64,
-    /// By the kernel's measure, together.
+    /// Their duration altogether, as the kernel measured it.
     pub kernel_seconds: f64,
-    /// The longest.
+    /// The duration of the longest.
     pub longest_ms: f64,
-    /// From the first to the last, in the guest's time.
+    /// Time from the first to the last, by the guest's clock.
     pub seconds: f64,
 }
 
 impl Flips {
-    /// Takes what came of `others` in.
+    /// Adds the result of `others`.
     pub fn add(&mut self, others: &Self) {
         self.transitions += others.transitions;
         self.blocked += others.blocked;
@@ -59,7 +59,7 @@ impl Flipper {
         Self::load_by(module, families, Backend::default())
     }
 
-    /// As [`Flipper::load`], by this backend.
+    /// As [`Flipper::load`], with this backend.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -72,7 +72,7 @@ impl Flipper {
         Self::load_tables(&tables, backend)
     }
 
-    /// As [`Flipper::load_by`], of constants that are described already.
+    /// As [`Flipper::load_by`], for tables that exist already.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -89,24 +89,24 @@ impl Flipper {
         &self.tunes
     }
 
-    /// All tunes to `value`, in one transition.
+    /// Changes all tunes to `value`, in one transition.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The error of the kernel.
     pub fn to(&self, value: i64, mode: Mode, timeout: Duration) -> Result<xk_runtime::Transition, Error> {
         self.go(Destination::Value(value), mode, timeout)
     }
 
-    /// All tunes there, in one transition.
+    /// Changes all tunes to these destinations, in one transition.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The error of the kernel.
     pub fn go(&self, to: Destination, mode: Mode, timeout: Duration) -> Result<xk_runtime::Transition, Error> {
         let changes: Vec<Change> = self.tunes.iter().map(|tune| Change { id: tune.id(), to }).collect();
         self.device.transition(&changes, mode, timeout)
     }
 
-    /// So many transitions, one behind the other.
+    /// So many transitions, one after the other.
     ///
     /// # Errors
     /// What the kernel said, unless it was that threads were inside.
@@ -142,7 +142,7 @@ impl Flipper {
     /// Executions at all their sites that kprobes did not let xk see: they used the default.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The error of the kernel.
     pub fn missed(&self) -> Result<u64> {
         let ours = |id: u32| self.tunes.iter().any(|tune| tune.id() == id);
         let tunes = self.device.tunes()?.into_iter().filter(|tune| ours(tune.id));
@@ -152,7 +152,7 @@ impl Flipper {
     /// Lets them outlive this process; their numbers.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The error of the kernel.
     pub fn detach(self) -> Result<Vec<u32>, Error> {
         self.tunes.into_iter().map(Tune::detach).collect()
     }
@@ -160,7 +160,7 @@ impl Flipper {
     /// Unloads them together.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The error of the kernel.
     pub fn unload(self, mode: Mode, timeout: Duration) -> Result<(), Error> {
         self.end(mode, timeout)
     }
@@ -168,7 +168,7 @@ impl Flipper {
     /// As [`Flipper::unload`], but what failed may be tried again.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The error of the kernel.
     pub fn end(&self, mode: Mode, timeout: Duration) -> Result<(), Error> {
         self.go(Destination::Unload, mode, timeout).map(|_| ())
     }

@@ -1,4 +1,4 @@
-//! A processor that is switched off and on while something else goes on.
+//! Switches a CPU off and on while other work runs.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,15 +9,15 @@ use anyhow::{anyhow, Context, Result};
 const CPU1: &str = "/sys/devices/system/cpu/cpu1/online";
 const EACH: Duration = Duration::from_millis(50);
 
-/// Does `work` while the second processor is switched off and on; how often it was.
+/// Does `work` while the second CPU is switched off and on. Returns how often it was switched.
 ///
 /// # Errors
-/// What `work` says, or the kernel when it does not switch.
+/// The error of `work`, or of the kernel if it does not switch the CPU.
 pub fn beside_hotplug<T>(work: impl FnOnce() -> Result<T>) -> Result<(T, u64)> {
     beside_hotplug_for(EACH, work)
 }
 
-/// Likewise, with so much time between: who registers probes waits for each of them.
+/// Likewise, with a pause between switches: registering probes waits for each of them.
 ///
 /// # Errors
 /// As [`beside_hotplug`].

@@ -1,6 +1,6 @@
-//! What keeps a kernel busy while code changes: threads in the spans of `kernel/atomic` with
+//! Load on a kernel while code changes: threads in the spans of `kernel/atomic` with
 //! their softirqs, interrupts and NMIs, processes, TCP, a block device, the function tracer,
-//! the profiler, and a processor that comes and goes. Everything is counted.
+//! the profiler, and CPU hotplug. Everything is counted.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -19,22 +19,22 @@ use crate::{Atomic, ALL_SPANS};
 const THREADS: u32 = 4;
 const BLOCK_DEVICE: &str = "/dev/vda";
 const TRACING: &str = "/sys/kernel/tracing";
-/// Without a disk there is nothing to write to.
+/// The pause of the writer if there is no disk to write to.
 const NO_DISK: Duration = Duration::from_millis(100);
-/// Between two times that a processor is switched off.
+/// Time between two times that a CPU is switched off.
 const ONLINE: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(100);
-/// The function tracer is on for so long.
+/// Time for which the function tracer is on.
 const TRACED: Duration = Duration::from_millis(50);
 
-/// What was done, and how often.
+/// The parts of the load, and how often each ran.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Done {
     #[serde(skip)]
     pub(crate) over: AtomicBool,
     /// Processes that were started.
     pub forks: AtomicU64,
-    /// Connections over TCP.
+    /// TCP connections.
     pub connections: AtomicU64,
     /// Runs of writes to a block device.
     pub writes: AtomicU64,
@@ -42,12 +42,12 @@ pub struct Done {
     pub tracers: AtomicU64,
     /// Runs of the profiler.
     pub profiles: AtomicU64,
-    /// How often a processor was switched off and on.
+    /// How often a CPU was switched off and on.
     pub hotplugs: u64,
 }
 
 impl Done {
-    /// What was not done at all.
+    /// The parts that did not run at all.
     #[must_use]
     pub fn missing(&self) -> Vec<&'static str> {
         let counts = [
@@ -62,13 +62,13 @@ impl Done {
     }
 }
 
-/// Something that keeps the kernel busy, once; whether it did.
+/// One run of a part of the load; whether it succeeded.
 type Job = fn() -> Result<bool>;
 
-/// Does `work` meanwhile; how often a processor was switched off and on.
+/// Does `work` under load. Returns how often a CPU was switched off and on.
 ///
 /// # Errors
-/// What `work` says, or what keeps the kernel from being busy.
+/// The error of `work`, or of a part of the load.
 pub(crate) fn beside_load(done: &Done, work: impl FnOnce() -> Result<()>) -> Result<u64> {
     Atomic.tell("inside 64")?;
     Atomic.tell("pause 5000")?;
@@ -134,7 +134,7 @@ fn write_blocks() -> Result<bool> {
     command("dd", &["if=/dev/zero", &format!("of={BLOCK_DEVICE}"), "bs=64k", "count=16", "oflag=direct"])
 }
 
-/// The function tracer, on and off; what it traces are functions without sites.
+/// Switches the function tracer on and off. It traces functions without sites.
 fn trace() -> Result<bool> {
     let write = |file: &str, text: &str| fs::write(format!("{TRACING}/{file}"), text).with_context(|| file.to_owned());
     write("set_ftrace_filter", "vfs_read")?;
@@ -145,8 +145,8 @@ fn trace() -> Result<bool> {
     Ok(true)
 }
 
-/// Samples of both processors with their call chains. It fails where one of them goes while it
-/// begins; what it would look up by name later is left out, which would take minutes.
+/// Samples both CPUs with their call chains. It fails if one of them is switched off when it
+/// starts. It does not look up symbols, which would take minutes.
 fn profile() -> Result<bool> {
     let options = "record -q -B -N --synth=no -e cpu-clock -F 199 -g -a -o /dev/null -- sleep 0.5";
     command("perf", &options.split(' ').collect::<Vec<_>>())

@@ -1,4 +1,4 @@
-//! Functions of the kernel that runs, as it runs.
+//! Functions of the running kernel, as they are now.
 
 use anyhow::{Context, Result};
 use xk_kernel::Image;
@@ -7,8 +7,8 @@ use xk_table::{hex, DataSite, Function, Scope, ScopeTable};
 
 use crate::family::Loaded;
 
-/// A function of vmlinux. It gives its address to who asks; functions of modules
-/// are looked up as by [`Loaded`].
+/// A function of vmlinux with its address; functions of modules are looked up as by
+/// [`Loaded`].
 #[derive(Debug, Clone)]
 pub struct Running {
     symbol: String,
@@ -35,7 +35,7 @@ impl Running {
         &self.code
     }
 
-    /// As it stands in a table. Whatever patches itself has done so.
+    /// The function as a table holds it. The kernel has already patched its code.
     #[must_use]
     pub fn function(&self) -> Function {
         Function {
@@ -49,7 +49,7 @@ impl Running {
         }
     }
 
-    /// A thread in the function is inside, too.
+    /// Makes the function a safe span, too.
     pub fn confine(&self, table: &mut ScopeTable) {
         let spans = (0..table.spans.len()).collect();
         let ranges = vec![[0, self.code.len() as u32]];

@@ -1,4 +1,4 @@
-//! The sixteen functions of `kernel/test/target_several.S`: places enough for a hundred sites.
+//! The sixteen functions of `kernel/test/target_several.S`: enough places for a hundred sites.
 
 use std::fs;
 use std::path::Path;
@@ -8,24 +8,24 @@ use xk_table::{CriticalSpan, Function, InPlace, Patch, Range, Scope, ScopeTable}
 
 use crate::family::{function, site};
 
-/// Functions of this name, and a number behind it.
+/// The functions have this name, followed by a number.
 const SEVERAL: &str = "xk_target_several_";
 const SOURCE: &str = "kernel/test/target_several.S";
 const PROC: &str = "/proc/xk_target";
-/// What their constant is.
+/// The default of their constant.
 pub const DEFAULT: i64 = 32;
-/// How often they have it together, and in how many bytes.
+/// How often they contain it altogether, and in how many bytes.
 const CONSTANTS: i64 = 16 * 16;
 const EACH: u32 = 12;
 /// Sites in each of them.
 const PER_FUNCTION: usize = 8;
-/// Every other one is a site.
+/// Every second one is a site.
 const STRIDE: u32 = 2 * EACH;
 const MOVE_LEN: u8 = 5;
 const LEA_LEN: u8 = 7;
 const RDX: u8 = 2;
 
-/// Adds sites of these functions until the table has so many.
+/// Adds sites of these functions until the table has the wanted number.
 ///
 /// # Errors
 /// When the module `target` does not contain enough.
@@ -40,7 +40,7 @@ pub fn fill(all: &mut ScopeTable, target: &Path, wanted: usize) -> Result<()> {
     Ok(())
 }
 
-/// So many sites of a function.
+/// Adds sites of one function.
 fn add(all: &mut ScopeTable, function: Function, sites: usize) -> Result<()> {
     let (index, first) = (all.functions.len(), all.spans.len());
     let whole = [0, u32::try_from(function.bytes.len() / 2)?];
@@ -62,7 +62,7 @@ fn add(all: &mut ScopeTable, function: Function, sites: usize) -> Result<()> {
     Ok(())
 }
 
-/// Whether the functions return what they should while the sites of `table` have this value.
+/// Fails unless the functions return what they should while the sites of `table` have this value.
 ///
 /// # Errors
 /// When they do not, or `kernel/test` is not loaded.

@@ -1,4 +1,4 @@
-//! Whether code is what it was, byte for byte.
+//! Compares code with an earlier state, byte for byte.
 
 use std::time::{Duration, Instant};
 
@@ -9,17 +9,17 @@ use xk_table::Function;
 
 use crate::family::Loaded;
 
-/// Within which the kernel takes back what it changes when it is busy, such as jump labels.
+/// Time in which the kernel reverts what it changes under load, such as jump labels.
 const CALM: Duration = Duration::from_secs(60);
-/// Differences that are told one by one.
+/// Differences that are listed one by one.
 const TOLD: usize = 20;
 
-/// All text of vmlinux, and functions, where they are.
+/// All text of vmlinux, and some functions, with their addresses.
 #[derive(Debug)]
 pub struct Snapshot(Vec<(u64, Vec<u8>)>);
 
 impl Snapshot {
-    /// As it is now.
+    /// The current state.
     ///
     /// # Errors
     /// When it cannot be read, or a function's module is not loaded.
@@ -34,13 +34,13 @@ impl Snapshot {
         Ok(Self(text))
     }
 
-    /// Bytes.
+    /// Its size in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
         self.0.iter().map(|(_, bytes)| bytes.len()).sum()
     }
 
-    /// Where a later one differs, by symbol.
+    /// Where a later snapshot differs, by symbol.
     fn differences(&self, later: &Self) -> Result<Vec<String>> {
         let image = Image::live()?;
         let mut different = Vec::new();
@@ -58,7 +58,7 @@ impl Snapshot {
     }
 }
 
-/// What is different as long as the kernel is given time to calm down.
+/// What still differs after the kernel had time to revert its own changes.
 ///
 /// # Errors
 /// As [`Snapshot::of`].
@@ -73,7 +73,7 @@ pub fn lasting_differences(before: &Snapshot, functions: &[&Function]) -> Result
     }
 }
 
-/// Where functions of modules are not what their files have, whatever loading changes left aside.
+/// Where functions of modules differ from their files, apart from what loading changes.
 ///
 /// # Errors
 /// When they cannot be read, or their module is not loaded.

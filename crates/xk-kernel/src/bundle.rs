@@ -18,7 +18,6 @@ use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 use crate::id::KernelId;
-use crate::image::{Image, ImageError, LoadedSection};
 
 /// Version of the format.
 const SCHEMA: u32 = 1;
@@ -60,7 +59,7 @@ struct Part {
     address: Option<u64>,
 }
 
-/// What to put into a bundle besides what an [`Image`] knows.
+/// What to put into a bundle besides what a [`crate::Image`] knows.
 #[derive(Debug, Clone, Default)]
 pub struct BundleExtras {
     /// `/proc/kallsyms`.
@@ -69,6 +68,15 @@ pub struct BundleExtras {
     pub config: Option<String>,
     /// Loaded modules.
     pub modules: Vec<LoadedModule>,
+}
+
+/// A section of a loaded module.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoadedSection {
+    /// The name, for example `.text`.
+    pub name: String,
+    /// Where it was loaded.
+    pub address: u64,
 }
 
 /// A loaded module, with its code.
@@ -92,41 +100,31 @@ pub struct Bundle {
 }
 
 impl Bundle {
-    /// Saves the running kernel. Needs root; takes a few seconds and about 15 MB.
-    pub fn save_live(path: &Path) -> Result<(), ImageError> {
-        let image = Image::live()?;
-        let extras = crate::image::live_extras(&image)?;
-        Ok(Self::of_image(&image, &extras)?.save(path)?)
-    }
-
-    /// The bundle of an image.
-    pub fn of_image(image: &Image, extras: &BundleExtras) -> Result<Self, ImageError> {
-        let mut parts = Vec::new();
-        let mut contents = Vec::new();
-        let mut add = |name: String, address: Option<u64>, content: Vec<u8>| {
-            parts.push(Part { name, size: content.len() as u64, sha256: checksum(&content), address });
-            contents.push(content);
+    /// A bundle of a kernel: its types, and the `memory` that was read from it, by name and address.
+    pub(crate) fn new(
+        id: KernelId,
+        btf: Option<Vec<u8>>,
+        memory: Vec<(String, u64, Vec<u8>)>,
+        extras: &BundleExtras,
+    ) -> Self {
+        let mut named = vec![("kallsyms".to_owned(), None, extras.kallsyms.clone().into_bytes())];
+        named.extend(extras.config.as_ref().map(|config| ("config".to_owned(), None, config.clone().into_bytes())));
+        named.extend(btf.map(|btf| ("btf".to_owned(), None, btf)));
+        named.extend(memory.into_iter().map(|(name, address, content)| (name, Some(address), content)));
+        let part = |(name, address, content): &(String, Option<u64>, Vec<u8>)| Part {
+            name: name.clone(),
+            size: content.len() as u64,
+            sha256: checksum(content),
+            address: *address,
         };
-        add("kallsyms".to_owned(), None, extras.kallsyms.clone().into_bytes());
-        if let Some(config) = &extras.config {
-            add("config".to_owned(), None, config.clone().into_bytes());
-        }
-        if let Some(btf) = image.btf() {
-            add("btf".to_owned(), None, btf);
-        }
-        let text = image.text_range();
-        add("text".to_owned(), Some(text.start), image.read(text.start, (text.end - text.start) as usize)?);
-        for module in &extras.modules {
-            for (at, &(address, length)) in module.text.iter().enumerate() {
-                add(format!("modules/{}/text{at}", module.name), Some(address), image.read(address, length)?);
-            }
-        }
+        let parts = named.iter().map(part).collect();
+        let contents = named.into_iter().map(|(.., content)| content).collect();
         let modules = extras.modules.iter().map(|module| (module.name.clone(), module.sections.clone())).collect();
-        let manifest = Manifest { schema: SCHEMA, id: image.id().clone(), parts, modules };
-        Ok(Self { manifest, contents, kallsyms: extras.kallsyms.clone(), config: extras.config.clone() })
+        let manifest = Manifest { schema: SCHEMA, id, parts, modules };
+        Self { manifest, contents, kallsyms: extras.kallsyms.clone(), config: extras.config.clone() }
     }
 
-    /// Writes the bundle; nobody ever sees half of it.
+    /// Writes the bundle: a reader sees all of it or nothing.
     pub fn save(&self, path: &Path) -> Result<(), BundleError> {
         let failed = |what| move |error| BundleError::Io { what, path: path.to_owned(), error };
         let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));

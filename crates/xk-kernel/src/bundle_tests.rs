@@ -1,4 +1,5 @@
 use super::*;
+use crate::{Image, ImageError};
 
 const BASE: u64 = 0xffff_ffff_9a00_0000;
 

@@ -1,8 +1,8 @@
 //! Whether a machine can do everything: one check per condition, each with its remedy.
 //!
 //! In: a machine behind [`Env`]. Out: a list of [`Check`]s, always the same
-//! ones in the same order. Nothing is changed and nothing is guessed: what
-//! cannot be found out is a warning that says so.
+//! ones in the same order. Nothing is changed and nothing is guessed: an unknown
+//! condition is a warning.
 
 use std::path::{Path, PathBuf};
 
@@ -22,9 +22,9 @@ const OLDEST: (u32, u32) = (6, 12);
 pub enum Status {
     /// As it should be.
     Ok,
-    /// Something works worse, or could not be found out.
+    /// Something works less well, or is unknown.
     Warn,
-    /// Something that is needed is not there.
+    /// Something that is needed is missing.
     Fail,
 }
 
@@ -41,7 +41,7 @@ pub struct Check {
     pub remedy: Option<String>,
 }
 
-/// Where things are that the machine itself does not say.
+/// Locations that the machine itself does not tell.
 #[derive(Debug, Clone, Default)]
 pub struct DoctorOptions {
     /// Where source, configuration and headers are.
@@ -143,7 +143,7 @@ fn btf(env: &dyn Env) -> Check {
             "btf",
             Status::Fail,
             format!("no {path}"),
-            "use a kernel built with CONFIG_DEBUG_INFO_BTF=y (Debian's are)",
+            "use a kernel built with CONFIG_DEBUG_INFO_BTF=y, for example Debian's",
         ),
     }
 }
@@ -184,18 +184,14 @@ fn lockdown(env: &dyn Env) -> Check {
         None => Check::ok(NAME, "not built in or securityfs not mounted"),
         Some("none") => Check::ok(NAME, "none"),
         Some("integrity") if signed => {
-            let found =
-                "integrity, and xk.ko with require_signed=1: signed tables are loaded and changed, others refused";
-            let remedy =
-                "sign tables (xk sign); policies and parameters of modules need a kernel that is not locked down";
+            let found = "integrity, and xk.ko has require_signed=1: only signed tables can be loaded and changed";
+            let remedy = "sign tables (xk sign); policies and parameters of modules need a kernel without lockdown";
             Check::new(NAME, Status::Warn, found, remedy)
         }
         Some("integrity") => {
             let found =
-                "integrity: values are read and put back, every change is refused; only signed modules are loaded";
-            let remedy = format!(
-                "load xk.ko with require_signed=1 and sign tables (xk sign, docs/signing.md): these are changed then; or {OFF}"
-            );
+                "integrity: values can be read and reverted, but not changed; only signed modules can be loaded";
+            let remedy = format!("load xk.ko with require_signed=1 and sign tables (docs/signing.md), or {OFF}");
             Check::new(NAME, Status::Fail, found, remedy)
         }
         Some(mode) => {
@@ -208,7 +204,7 @@ fn lockdown(env: &dyn Env) -> Check {
 fn signatures(env: &dyn Env) -> Check {
     let enforced = env.text("/sys/module/module/parameters/sig_enforce");
     let status = if enforced.as_deref() == Some("Y") { Status::Fail } else { Status::Ok };
-    let found = if status == Status::Ok { "not enforced" } else { "only signed modules are loaded" };
+    let found = if status == Status::Ok { "not enforced" } else { "only signed modules can be loaded" };
     let remedy = "sign xk.ko with a key that the machine trusts (mokutil --import), or boot without module.sig_enforce";
     Check::new("module-signatures", status, found, remedy)
 }
@@ -219,7 +215,7 @@ fn kprobes(env: &dyn Env) -> Check {
         Some("1") => Check::ok(NAME, "enabled"),
         Some(other) => {
             let remedy = "echo 1 > /sys/kernel/debug/kprobes/enabled";
-            Check::new(NAME, Status::Fail, format!("disabled ({other}): no probe has an effect"), remedy)
+            Check::new(NAME, Status::Fail, format!("disabled ({other}): probes have no effect"), remedy)
         }
         None => {
             let remedy = "mount -t debugfs none /sys/kernel/debug, or use a kernel built with CONFIG_KPROBES=y";
@@ -231,7 +227,7 @@ fn kprobes(env: &dyn Env) -> Check {
 fn optimisation(env: &dyn Env) -> Check {
     let value = env.text("/proc/sys/debug/kprobes-optimization").unwrap_or_else(|| "absent".to_owned());
     let status = if value == "1" { Status::Ok } else { Status::Warn };
-    let remedy = "sysctl debug.kprobes-optimization=1; without it every probe is a trap, about five times as slow";
+    let remedy = "sysctl debug.kprobes-optimization=1; without it every probe traps, which is about five times slower";
     Check::new("kprobes-optimization", status, value, remedy)
 }
 
@@ -297,21 +293,21 @@ struct Wanted<'a> {
     module: &'static str,
     /// A file, if modprobe does not find it.
     named: Option<&'a Path>,
-    /// What its absence is.
+    /// The status if it is missing.
     absent: Status,
     remedy: &'static str,
 }
 
 impl<'a> Wanted<'a> {
     fn xk(named: Option<&'a Path>) -> Self {
-        let remedy = "make xk.ko for the running kernel (make -C kernel/xk); needs the headers package";
+        let remedy = "build xk.ko for the running kernel: make -C kernel/xk (needs the headers package)";
         Self { module: "xk", named, absent: Status::Fail, remedy }
     }
 
-    /// Only what modules describe needs it.
+    /// Only parameters that modules describe need it.
     fn xk_tunable() -> Self {
-        let remedy = "for parameters that modules describe (xk tune parameters), and nothing else: make xk_tunable.ko \
-                      for the running kernel (make -C kernel/tunable); needs the headers package";
+        let remedy = "build xk_tunable.ko for the running kernel: make -C kernel/tunable (needs the headers package); \
+                      only parameters that modules describe (xk tune parameters) need it";
         Self { module: "xk_tunable", named: None, absent: Status::Warn, remedy }
     }
 }

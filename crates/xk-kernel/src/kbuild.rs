@@ -175,7 +175,7 @@ pub(crate) fn lock(path: &Path, waiting: impl FnOnce()) -> io::Result<File> {
     Ok(file)
 }
 
-/// Writes a file so that nobody ever sees half of it.
+/// Writes a file atomically.
 pub(crate) fn write_atomic(path: &Path, bytes: &[u8]) -> io::Result<()> {
     use std::io::Write;
     let folder = path.parent().unwrap_or(Path::new("."));

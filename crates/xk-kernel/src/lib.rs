@@ -21,17 +21,16 @@ mod source;
 mod tree;
 mod units;
 
-pub use bundle::{Bundle, BundleError, BundleExtras, LoadedModule};
+pub use bundle::{Bundle, BundleError, BundleExtras, LoadedModule, LoadedSection};
 pub use command::{CommandError, CompileCommand, CompileError};
 pub use doctor::{doctor, Check, DoctorOptions, Status};
 pub use env::{Env, HostEnv, RunOutput};
 pub use hz::{hz_of, UnknownHz};
 pub use id::{IdError, KernelId};
 pub use image::{
-    CoreFault, ElfError, Image, ImageError, KallsymsError, KernelFault, LoadedSection, Module, ModuleFault,
-    ModuleRelocation, ModuleSection, ModuleSymbol, Symbol, SymbolsError, UnpackError,
+    CoreFault, ElfError, Image, ImageError, KallsymsError, KernelFault, Module, ModuleFault, ModuleRelocation,
+    ModuleSection, ModuleSymbol, Symbol, SymbolsError, UnpackError,
 };
 pub use overlay::{Compiled, Overlay};
 pub use source::{Compiler, Source, SourceError, SourceHints};
-pub use tree::Tree;
-pub use units::DeployedUnit;
+pub use tree::{DeployedUnit, Tree};

@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 use crate::id::release_version;
 use crate::kbuild::{lock, Kbuild};
 use crate::source::{source_package, Source, SourceError};
-use crate::tree::{Tree, TreeMeta};
+use crate::tree::{options, Tree, TreeMeta};
 
 /// Changes whenever a tree prepared by an earlier version of this file must not be used.
 const RECIPE: &str = "1";
@@ -238,12 +238,6 @@ fn drift(shipped: &str, derived: &str) -> Vec<String> {
     names.retain(|name| before.get(name) != after.get(name) && !IGNORED_OPTIONS.contains(name));
     let value = |of: &BTreeMap<&str, &str>, name| of.get(name).map_or("not set".to_owned(), |v| (*v).to_owned());
     names.iter().map(|name| format!("CONFIG_{name}={} → {}", value(&before, *name), value(&after, *name))).collect()
-}
-
-/// The options that a configuration sets; `n` and unset are the same.
-pub(crate) fn options(config: &str) -> BTreeMap<&str, &str> {
-    let lines = config.lines().filter_map(|line| line.strip_prefix("CONFIG_")?.split_once('='));
-    lines.filter(|(_, value)| *value != "n").collect()
 }
 
 #[cfg(test)]

@@ -11,9 +11,7 @@ use std::sync::{Arc, OnceLock};
 use serde::{Deserialize, Serialize};
 
 use crate::kbuild::{write_atomic, PRIVATE_FOLDER};
-use crate::prepare::options;
 use crate::source::SourceError;
-use crate::units::DeployedUnit;
 
 /// What a prepared tree knows about itself.
 #[derive(Debug, Serialize, Deserialize)]
@@ -35,6 +33,17 @@ impl TreeMeta {
         let text = serde_json::to_vec_pretty(self).map_err(|error| SourceError::io("encode", &path)(error.into()))?;
         write_atomic(&path, &text).map_err(SourceError::io("write", &path))
     }
+}
+
+/// A translation unit of the deployed kernel.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct DeployedUnit {
+    /// The source file, relative to the tree.
+    pub source: String,
+    /// The module that it is linked into, as the file is named (`nvme-core`, `tcp_bbr`); `None` for the image.
+    pub module: Option<String>,
+    /// The object, as the kernel's build names it; it may reach its folder through `..`.
+    pub object: String,
 }
 
 /// A prepared source tree of one kernel build. Cheap to share between threads.
@@ -88,4 +97,10 @@ impl Tree {
     pub(crate) fn environment(&self) -> &BTreeMap<String, String> {
         &self.meta.environment
     }
+}
+
+/// The options that a configuration sets; `n` and unset are the same.
+pub(crate) fn options(config: &str) -> BTreeMap<&str, &str> {
+    let lines = config.lines().filter_map(|line| line.strip_prefix("CONFIG_")?.split_once('='));
+    lines.filter(|(_, value)| *value != "n").collect()
 }

@@ -8,22 +8,9 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
 use crate::kbuild::{lock, tail, write_atomic, Kbuild, Makefile, PRIVATE_FOLDER};
 use crate::source::SourceError;
-use crate::tree::Tree;
-
-/// A translation unit of the deployed kernel.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct DeployedUnit {
-    /// The source file, relative to the tree.
-    pub source: String,
-    /// The module that it is linked into, as the file is named (`nvme-core`, `tcp_bbr`); `None` for the image.
-    pub module: Option<String>,
-    /// The object, as the kernel's build names it; it may reach its folder through `..`.
-    pub object: String,
-}
+use crate::tree::{DeployedUnit, Tree};
 
 impl Tree {
     /// Every translation unit of the deployed kernel, sorted. Takes about 15 s the first time, then a read of a file.

@@ -5,11 +5,10 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use iced_x86::FlowControl;
-
 use crate::insn::{Insn, Node, Target};
 use crate::live::{liveness, CALLER_SAVED};
 pub use crate::live::{Live, ARGUMENTS};
+pub use crate::object::successors;
 use crate::object::Object;
 use crate::prototypes::Prototypes;
 
@@ -20,28 +19,6 @@ pub struct Flow {
     joins: HashSet<Node>,
     loops: HashSet<Node>,
     live_in: HashMap<Node, Live>,
-}
-
-/// Where control may go after `insn`, within the object.
-#[must_use]
-pub fn successors(object: &Object, insn: &Insn) -> Vec<Node> {
-    let mut next = Vec::new();
-    let branch = matches!(insn.raw.flow_control(), FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch);
-    if let (true, Some(Target::Local(target))) = (branch, &insn.target) {
-        next.push(*target);
-    }
-    if let Some((target, _)) = object.jump_labels.get(&insn.node) {
-        next.push(*target);
-        next.push(insn.next());
-    }
-    if let Some(fixup) = object.fixups.get(&insn.node) {
-        next.push(*fixup);
-    }
-    // Where a jump stands, the kernel may put a no-op.
-    if insn.falls_through() || object.warnings.contains(&insn.node) || object.in_alternative.contains(&insn.node) {
-        next.push(insn.next());
-    }
-    next
 }
 
 impl Flow {

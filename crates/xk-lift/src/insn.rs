@@ -61,13 +61,13 @@ pub struct Insn {
     pub node: Node,
     /// As decoded; the instruction pointer is the section offset.
     pub raw: Instruction,
-    /// Symbol behind the displacement, if relocated.
+    /// Symbol of the displacement, if relocated.
     pub displacement: Option<SymbolRef>,
     /// Where a displacement of four bytes stands in the instruction.
     pub displacement_at: Option<u8>,
     /// What the memory operand reads, if it is in a pool of constants.
     pub pool: Option<u64>,
-    /// Symbol behind the immediate, if relocated.
+    /// Symbol of the immediate, if relocated.
     pub immediate: Option<SymbolRef>,
     /// Target of a direct branch or call.
     pub target: Option<Target>,
@@ -97,13 +97,13 @@ impl Insn {
         self.raw.len() as u64
     }
 
-    /// The place just behind it.
+    /// The place just after it.
     #[must_use]
     pub fn next(&self) -> Node {
         Node { section: self.node.section, offset: self.node.offset + self.len() }
     }
 
-    /// Whether control may go on behind it (calls do, as far as the
+    /// Whether control may go on after it (calls do, as far as the
     /// instruction alone can tell).
     #[must_use]
     pub fn falls_through(&self) -> bool {

@@ -9,8 +9,8 @@
 //!   functions, from BTF; [`notes`]: what the compiler says of its own code
 //! - [`flow`], [`live`]: successors, and which registers and flags are live; [`probe`]: what kprobes make of a probe
 
-/// Whether this build takes `and` for `or`, to see that execution finds what its proofs then accept. Tables of
-/// such a build are wrong: whoever keeps or uses tables must refuse it.
+/// Whether this build treats `and` as `or`, to show that execution finds what its proofs then accept. Tables of such a
+/// build are wrong: code that keeps or uses tables must refuse it.
 pub const BROKEN_RULE: bool = cfg!(feature = "broken-rule");
 
 pub mod evaluate;

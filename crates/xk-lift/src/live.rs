@@ -11,9 +11,8 @@ use std::collections::HashMap;
 
 use iced_x86::{FlowControl, InstructionInfoFactory, Mnemonic, OpAccess, OpKind};
 
-use crate::flow::successors;
 use crate::insn::{Insn, Node, SymbolRef, Target};
-use crate::object::Object;
+use crate::object::{successors, Object};
 use crate::prototypes::{is_transparent, Prototypes};
 use crate::semantics::gpr;
 use crate::state::{Flag, RSP};
@@ -85,7 +84,7 @@ struct Effects<'a> {
 }
 
 impl Effects<'_> {
-    /// What somebody else's function reads.
+    /// What a function outside of the object reads.
     fn external(&self, symbol: &SymbolRef) -> u32 {
         let known = self.prototypes.arguments(&symbol.name).filter(|_| symbol.offset == 0);
         match known {
@@ -121,7 +120,7 @@ impl Effects<'_> {
         CALLEE_SAVED | 1 << RSP | result
     }
 
-    /// What is read by whoever control is given to for good.
+    /// What is read after control has left the function.
     fn leaves(&self, insn: &Insn) -> Option<u32> {
         match (insn.raw.flow_control(), &insn.target) {
             (FlowControl::Return, _) => Some(self.returned(insn.node)),
@@ -199,7 +198,7 @@ impl Effects<'_> {
     }
 }
 
-/// What is read behind an instruction: at other instructions, by their place in the
+/// What is read after an instruction: at other instructions, by their place in the
 /// order, and outside of the object.
 struct Behind {
     at: Vec<usize>,

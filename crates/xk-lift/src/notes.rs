@@ -38,7 +38,7 @@ pub struct Call {
 pub struct Layout {
     /// Registers that are pushed before the stack pointer is aligned, or at all.
     pub saved: i64,
-    /// Registers that are pushed behind that; `None` when it is not aligned.
+    /// Registers that are pushed after that; `None` when it is not aligned.
     pub saved_aligned: Option<i64>,
     /// Bytes of spill slots, by their distance from the top of the local variables.
     pub spills: BTreeSet<i64>,

@@ -65,7 +65,7 @@ const FUNC: u32 = 12;
 const FUNC_PROTO: u32 = 13;
 const ENUM64: u32 = 19;
 
-/// The types of vmlinux: those of a module are numbered behind them.
+/// The types of vmlinux: those of a module are numbered after them.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Base {
     types: Vec<Type>,
@@ -87,7 +87,7 @@ fn word(data: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(data.get(at..at.checked_add(4)?)?.try_into().ok()?))
 }
 
-/// Bytes behind a type of this kind.
+/// Bytes after a type of this kind.
 fn extra_len(kind: u32, vlen: usize) -> Option<usize> {
     Some(match kind {
         2 | 7..=12 | 16 | 18 => 0,

@@ -145,7 +145,7 @@ impl Shared {
 /// where that is aligned, from what it was then; the two are as far apart as can be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
-    /// The stack pointer at the entry, and behind its alignment.
+    /// The stack pointer at the entry, and after its alignment.
     pub tops: [TermId; 2],
     /// Which places belong to it.
     pub private: Private,
@@ -172,7 +172,7 @@ pub const STATUS: u32 =
 
 /// Where a function finds the first of its arguments that are on the stack.
 const FIRST_STACK_ARGUMENT: i64 = 8;
-/// Where places behind the alignment are counted from.
+/// Where places after the alignment are counted from.
 pub const ALIGNED: i64 = -(1 << 40);
 
 impl Frame {

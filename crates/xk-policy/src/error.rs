@@ -22,7 +22,7 @@ pub enum Error {
          load the object"
     )]
     NoCompiler,
-    /// It does not compile; the compiler's own words.
+    /// It does not compile.
     #[error("{} does not compile:\n{}", path.display(), text.trim_end())]
     Compile {
         /// The source.
@@ -59,14 +59,14 @@ pub enum Error {
         /// The part of the log that matters.
         log: String,
     },
-    /// This process may not do that, or nobody may: the kernel is locked down.
+    /// This process lacks the capability, or the kernel is locked down.
     #[error(
-        "{what}: the kernel forbids it, as this process has no CAP_SYS_ADMIN or the kernel is locked down: {reason}"
+        "{what}: the kernel forbids it, because this process has no CAP_SYS_ADMIN or the kernel is locked down: {reason}"
     )]
     Forbidden {
         /// What was being done.
         what: String,
-        /// The words of libbpf.
+        /// The message of libbpf.
         reason: String,
     },
     /// libbpf or the kernel refused for another reason.
@@ -74,7 +74,7 @@ pub enum Error {
     Load {
         /// What was being done.
         what: String,
-        /// The words of libbpf.
+        /// The message of libbpf.
         reason: String,
     },
 }

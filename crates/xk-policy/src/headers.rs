@@ -65,7 +65,7 @@ fn write(path: &Path, text: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Every type, as C that compiles, relocatable by whoever loads it.
+/// Every type, as C that compiles, with relocations for the loader.
 fn types_of(btf: &Path) -> Result<String, Error> {
     let wrong = |reason: &str| Error::Types { path: btf.to_owned(), reason: reason.to_owned() };
     let path = CString::new(btf.as_os_str().as_bytes()).map_err(|_| wrong("its name holds a NUL"))?;
@@ -83,7 +83,7 @@ fn types_of(btf: &Path) -> Result<String, Error> {
     // SAFETY: `types` is valid; the callback has the type that libbpf expects here, and
     // `context` outlives the dumper, which is freed before `lines` is used again.
     let result = unsafe { dump(types, context) };
-    // SAFETY: `types` is valid and used by nobody any longer.
+    // SAFETY: `types` is valid and not used any longer.
     unsafe { sys::btf__free(types) };
     result.map_err(wrong)?;
     if lines.cut {

@@ -7,6 +7,8 @@ mod parameters;
 mod policy;
 mod table;
 
+use xk_table::Mode;
+
 pub use ignore::*;
 pub use parameters::*;
 pub use policy::*;
@@ -42,6 +44,15 @@ pub const MODE_NOW: u32 = 0;
 pub const MODE_TASK: u32 = 1;
 /// `XK_MODE_GLOBAL`.
 pub const MODE_GLOBAL: u32 = 2;
+
+/// The `XK_MODE_…` of a mode.
+pub(crate) fn mode_number(mode: Mode) -> u32 {
+    match mode {
+        Mode::Now => MODE_NOW,
+        Mode::Task => MODE_TASK,
+        Mode::Global => MODE_GLOBAL,
+    }
+}
 
 /// `XK_CHANGE_UNLOAD`.
 pub const CHANGE_UNLOAD: u32 = 1;

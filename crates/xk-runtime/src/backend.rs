@@ -23,16 +23,16 @@ pub enum Backend {
     /// A kprobe: exported interfaces of the kernel only; counts every execution.
     #[default]
     Kprobe,
-    /// A jump to a stub at every site, or nothing is loaded: no trap, no execution
-    /// is missed.
+    /// A jump to a stub at every site, or nothing is loaded. It does not trap, and misses
+    /// no execution.
     Detour,
-    /// The instructions of every site hold the value themselves, or nothing is loaded:
-    /// they cost nothing. Mode task is refused.
+    /// The instructions of every site hold the value themselves, or nothing is loaded.
+    /// This has no run-time cost. Mode task is refused.
     Patch,
 }
 
 impl Backend {
-    /// The cheapest that is possible for a constant that goes to a value in this mode.
+    /// The cheapest backend that is possible for a constant that changes to a value in this mode.
     #[must_use]
     pub fn cheapest(table: &ScopeTable, value: i64, mode: Mode) -> Self {
         if table.only_in_place().is_some() {
@@ -59,9 +59,9 @@ impl Backend {
     }
 }
 
-/// A text is not the word of a backend.
+/// A text does not name a backend.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{text} is no backend: auto, kprobe, detour or patch")]
+#[error("{text} is not a backend: auto, kprobe, detour or patch")]
 pub struct NotBackend {
     /// The text.
     pub text: String,
@@ -81,7 +81,7 @@ pub enum BackendChoice {
 }
 
 impl BackendChoice {
-    /// The word for it, as the command line and files spell it.
+    /// Its name on the command line and in files.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -141,7 +141,7 @@ mod tests {
         ] {
             assert_eq!(Backend::cheapest(&table, value, mode), expected, "{value} {mode:?}");
         }
-        table.spans[1].only_in_place = Some("others would see it".into());
+        table.spans[1].only_in_place = Some("other CPUs can access the memory".into());
         assert_eq!(Backend::cheapest(&table, 50, Mode::Now), Backend::Patch);
     }
 }

@@ -4,14 +4,11 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use xk_table::ScopeTable;
-
 use crate::abi::{self, Plain};
 use crate::descriptor::Descriptor;
-use crate::encode::Request;
+use crate::error::Error;
 use crate::livepatch::Livepatches;
-use crate::transition::{Change, Destination, Transition};
-use crate::{AddressOf, Backend, Error, Mode, SiteStatus, Stops, Tune, TuneStatus};
+use crate::status::{PolicyStatus, SitePolicy, SiteStatus, Stops, TuneStatus};
 
 /// Bytes of a report on the threads that block: as many as xk.ko writes.
 pub(crate) const REPORT_LEN: usize = 16384;
@@ -67,6 +64,11 @@ impl Device {
         self.signed
     }
 
+    /// The address of `_printk`, as the kernel knows it.
+    pub(crate) fn anchor(&self) -> u64 {
+        self.anchor
+    }
+
     fn ask_version(&self) -> Result<abi::Version, Error> {
         let mut version = abi::Version::zeroed();
         self.ioctl(abi::IOC_VERSION, &mut version).map_err(Error::Device)?;
@@ -80,29 +82,6 @@ impl Device {
     pub fn version(&self) -> Result<(u32, String), Error> {
         let version = self.ask_version()?;
         Ok((version.abi, abi::text(&version.module)))
-    }
-
-    /// Arms all sites of `table`, with the default in force: nothing changes yet.
-    ///
-    /// # Errors
-    /// [`Error::Table`] and [`Error::Address`] before the kernel is asked;
-    /// [`Error::Busy`], [`Error::Drift`], [`Error::Forbidden`] and [`Error::Refused`] with
-    /// the kernel's reason. Nothing is armed then.
-    pub fn load(&self, table: &ScopeTable, addresses: &dyn AddressOf) -> Result<Tune, Error> {
-        self.load_by(table, addresses, Backend::Kprobe)
-    }
-
-    /// As [`Device::load`], and says how control is to reach the updates.
-    ///
-    /// # Errors
-    /// As [`Device::load`]; [`Error::Refused`] also when [`Backend::Detour`] or
-    /// [`Backend::Patch`] is not possible at every site.
-    pub fn load_by(&self, table: &ScopeTable, addresses: &dyn AddressOf, backend: Backend) -> Result<Tune, Error> {
-        let mut request = Request::new(table, addresses, self.anchor, self.signed, backend)?;
-        match self.ioctl(abi::IOC_LOAD, &mut request.load) {
-            Ok(()) => Ok(Tune::new(self.clone(), request.load.id)),
-            Err(error) => Err(load_error(&error, abi::text(&request.load.error))),
-        }
     }
 
     /// The tunes that are loaded, oldest first.
@@ -186,35 +165,15 @@ impl Device {
         Ok(sites)
     }
 
-    /// Changes several tunes as one; see `docs/transitions.md` for the modes. Waits
-    /// no longer than `timeout` (at most ten minutes), and as long again for going back.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchTune`], [`Error::Owned`], [`Error::OutOfRange`], [`Error::Busy`], [`Error::Forbidden`]
-    /// before anything has changed; [`Error::Blocked`] with what is in force and who
-    /// was in the way.
-    pub fn transition(&self, changes: &[Change], mode: Mode, timeout: Duration) -> Result<Transition, Error> {
-        crate::transition::run(self, changes, mode, timeout)
-    }
-
-    /// Gives the constant of tune `id` another value, at all its sites at once and
-    /// without waiting for anybody ([`Mode::Now`]).
-    ///
-    /// # Errors
-    /// As [`Device::transition`]. The old value is still in force then.
-    pub fn set(&self, id: u32, value: i64) -> Result<(), Error> {
-        self.transition(&[Change { id, to: Destination::Value(value) }], Mode::Now, Duration::ZERO).map(drop)
-    }
-
-    /// Ends tune `id` after so much time, suspend included, whoever is still there
-    /// then; `None` takes the end away.
+    /// Ends tune `id` after this time, suspend included, even if its owner still runs;
+    /// `None` removes the limit.
     ///
     /// # Errors
     /// [`Error::NoSuchTune`], [`Error::Owned`], [`Error::Forbidden`].
     pub fn lease(&self, id: u32, time: Option<Duration>) -> Result<(), Error> {
         let ns = time.map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1));
         let mut lease = abi::Lease { id, ns, ..abi::Lease::zeroed() };
-        self.ioctl(abi::IOC_LEASE, &mut lease).map_err(|error| refused(id, error, &lease.error))
+        self.ioctl(abi::IOC_LEASE, &mut lease).map_err(|error| Error::of_tune_with(id, error, &lease.error))
     }
 
     /// The threads that tune `id` waits for, with their stacks; empty when it does not.
@@ -224,12 +183,12 @@ impl Device {
     pub fn report(&self, id: u32) -> Result<String, Error> {
         let mut text = vec![0u8; REPORT_LEN];
         let mut report = abi::Report { id, len: text.len() as u32, text: text.as_mut_ptr() as u64 };
-        self.ioctl(abi::IOC_REPORT, &mut report).map_err(|error| tune_error(id, error))?;
+        self.ioctl(abi::IOC_REPORT, &mut report).map_err(|error| Error::of_tune(id, error))?;
         Ok(abi::text(&text))
     }
 
-    /// Leaves thread `thread`, whose stack can never be read, out of account when tune `id` changes: two values may
-    /// meet in it. Also while a transition is under way.
+    /// Excludes thread `thread`, whose stack can never be read, from the changes of tune `id`: two values may meet in
+    /// it. This is also possible during a transition.
     ///
     /// # Errors
     /// [`Error::NoSuchTune`], [`Error::Owned`], [`Error::Forbidden`]; [`Error::Refused`] when its stack can be read, or
@@ -237,18 +196,9 @@ impl Device {
     pub fn ignore(&self, id: u32, thread: i32) -> Result<(), Error> {
         let mut ignore = abi::Ignore { id, thread, ..abi::Ignore::zeroed() };
         self.ioctl(abi::IOC_IGNORE, &mut ignore).map_err(|error| match error.raw_os_error() {
-            Some(libc::ENOENT | libc::EPERM) => tune_error(id, error),
-            _ => load_error(&error, abi::text(&ignore.error)),
+            Some(libc::ENOENT | libc::EPERM) => Error::of_tune(id, error),
+            _ => Error::of_code(&error, abi::text(&ignore.error)),
         })
-    }
-
-    /// Unloads tune `id` without waiting for anybody ([`Mode::Now`]): its default is
-    /// back in force, and so are the original bytes, when this returns.
-    ///
-    /// # Errors
-    /// As [`Device::transition`].
-    pub fn unload(&self, id: u32) -> Result<(), Error> {
-        self.transition(&[Change { id, to: Destination::Unload }], Mode::Now, Duration::ZERO).map(drop)
     }
 
     /// Lets tune `id` outlive this descriptor.
@@ -257,37 +207,39 @@ impl Device {
     /// [`Error::NoSuchTune`], [`Error::Owned`], [`Error::Forbidden`].
     pub fn detach(&self, id: u32) -> Result<(), Error> {
         let mut detach = abi::Detach { id, ..abi::Detach::zeroed() };
-        self.ioctl(abi::IOC_DETACH, &mut detach).map_err(|error| refused(id, error, &detach.error))
+        self.ioctl(abi::IOC_DETACH, &mut detach).map_err(|error| Error::of_tune_with(id, error, &detach.error))
+    }
+
+    /// What the policy of tune `id` did; `None` if it has none.
+    ///
+    /// # Errors
+    /// What the operating system said.
+    pub fn policy_status(&self, id: u32) -> Result<Option<PolicyStatus>, Error> {
+        let mut status: Option<PolicyStatus> = None;
+        for index in 0.. {
+            let Some(info) = self.policy_info(id, index).map_err(Error::Device)? else { break };
+            let known = status.get_or_insert_with(|| PolicyStatus {
+                program: info.program,
+                links: info.nr_links,
+                sites: Vec::new(),
+            });
+            known.sites.push(SitePolicy::new(&info));
+        }
+        Ok(status)
+    }
+
+    fn policy_info(&self, id: u32, index: u32) -> io::Result<Option<abi::PolicyInfo>> {
+        let mut info = abi::PolicyInfo::zeroed();
+        info.id = id;
+        info.index = index;
+        match self.ioctl(abi::IOC_POLICY_INFO, &mut info) {
+            Ok(()) => Ok(Some(info)),
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     pub(crate) fn ioctl<T>(&self, command: u32, argument: &mut T) -> io::Result<()> {
         self.descriptor.ioctl(command, argument)
-    }
-}
-
-fn load_error(error: &io::Error, reason: String) -> Error {
-    let errno = error.raw_os_error().unwrap_or(0);
-    let reason = if reason.is_empty() { error.to_string() } else { reason };
-    match errno {
-        libc::EBUSY => Error::Busy(reason),
-        libc::EBADMSG | libc::ENOENT => Error::Drift(reason),
-        libc::EACCES | libc::EKEYREJECTED => Error::Forbidden(reason),
-        _ => Error::Refused { reason, errno },
-    }
-}
-
-/// As [`tune_error`], where the kernel says why this process may not.
-fn refused(id: u32, error: io::Error, reason: &[u8]) -> Error {
-    match error.raw_os_error() {
-        Some(libc::EACCES) => Error::Forbidden(abi::text(reason)),
-        _ => tune_error(id, error),
-    }
-}
-
-pub(crate) fn tune_error(id: u32, error: io::Error) -> Error {
-    match error.raw_os_error() {
-        Some(libc::ENOENT) => Error::NoSuchTune(id),
-        Some(libc::EPERM) => Error::Owned(id),
-        _ => Error::Device(error),
     }
 }

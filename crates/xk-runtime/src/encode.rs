@@ -3,8 +3,8 @@
 use xk_table::{CriticalSpan, DataSite, Fit, Form, Function, Range, Scope, ScopeTable, When};
 
 use crate::abi::{self, Bytes, Plain};
-use crate::transition::mode_number;
-use crate::{AddressError, Backend, Error, SignatureError, TableFault};
+use crate::backend::Backend;
+use crate::error::{AddressError, Error, SignatureError, TableFault};
 
 /// What the caller knows about a table: where it is in the running kernel, and who signed it.
 pub trait AddressOf {
@@ -21,7 +21,7 @@ pub trait AddressOf {
     /// As [`AddressOf::address`].
     fn data_address(&self, data: &DataSite) -> Result<Option<u64>, AddressError>;
 
-    /// The signature of `table`, if somebody signed what [`signable`] returns for it.
+    /// The signature of what [`signable`] returns for `table`, if there is one.
     ///
     /// # Errors
     /// [`SignatureError`]: there is one that cannot be read.
@@ -187,7 +187,7 @@ fn head(table: &ScopeTable) -> Result<abi::Table, TableFault> {
         default_value: table.constant.default,
         min,
         max,
-        mode: mode_number(table.mode),
+        mode: abi::mode_number(table.mode),
         // The table is checked: there are not more than the kernel accepts, and they ascend.
         nr_values: table.values.compiled.len() as u32,
         nr_sites: nr_sites as u32,
@@ -372,11 +372,11 @@ mod tests {
         table.spans = vec![span];
         let load = |table: &ScopeTable, backend| Request::new(table, &Nowhere, 0, false, backend).map(|_| ());
         load(&table, Backend::Kprobe).unwrap();
-        table.spans[0].only_in_place = Some("others would see it".into());
+        table.spans[0].only_in_place = Some("other CPUs can access the memory".into());
         load(&table, Backend::Patch).unwrap();
         for backend in [Backend::Kprobe, Backend::Detour, Backend::Auto, Backend::AutoGlobal, Backend::PatchOrKprobe] {
             let refused = load(&table, backend).unwrap_err().to_string();
-            assert!(refused.contains("only backend patch is possible: others would see it"), "{refused}");
+            assert!(refused.contains("only backend patch is possible: other CPUs can access the memory"), "{refused}");
         }
     }
 }

@@ -1,12 +1,14 @@
 //! What can go wrong between user space and xk.ko, and between user space and xk_tunable.ko.
 
+use std::io;
 use std::path::PathBuf;
 
 use thiserror::Error as ThisError;
 use xk_table::Incoherent;
 
+use crate::abi;
 use crate::descriptor::Unopened;
-use crate::{abi, NoAddress};
+use crate::symbols::NoAddress;
 
 /// Why the kernel, or this crate on its behalf, did not do what was asked.
 #[derive(Debug, ThisError)]
@@ -19,9 +21,7 @@ pub enum Error {
     #[error("the kernel module xk is not loaded: run `modprobe xk`, or `insmod kernel/xk/xk.ko` from a build tree")]
     NotLoaded,
     /// The module was built for another interface.
-    #[error(
-        "xk.ko {module} speaks interface version {kernel}, this program version {user}: install both from one release"
-    )]
+    #[error("xk.ko {module} has interface version {kernel}, this program has {user}: install both from one release")]
     Abi {
         /// Interface version of the module.
         kernel: u32,
@@ -30,11 +30,11 @@ pub enum Error {
         /// Version string of the module.
         module: String,
     },
-    /// The device exists but could not be opened or asked.
+    /// The device exists, but a request failed.
     #[error("/dev/xk: {0}")]
-    Device(std::io::Error),
+    Device(io::Error),
     /// The value is neither proved nor compiled.
-    #[error("{name}: {value} is none of the values that may be set: {values}")]
+    #[error("{name}: {value} is not one of the accepted values: {values}")]
     OutOfRange {
         /// Constant.
         name: String,
@@ -62,12 +62,12 @@ pub enum Error {
     /// The constant, or one of its instructions, is held by another tune.
     #[error("{0}")]
     Busy(String),
-    /// Threads were inside until the bound, or somebody interrupted the wait.
+    /// Threads were inside until the timeout, or the wait was interrupted.
     #[error("{reason}")]
     Blocked {
         /// What is in force now.
-        outcome: crate::Outcome,
-        /// Sentence of the kernel.
+        outcome: Outcome,
+        /// The kernel's message.
         reason: String,
         /// The threads that were inside, with their stacks.
         report: String,
@@ -78,7 +78,7 @@ pub enum Error {
     /// The kernel refused for another reason.
     #[error("{reason}")]
     Refused {
-        /// Sentence of the kernel.
+        /// The kernel's message.
         reason: String,
         /// `errno`.
         errno: i32,
@@ -93,6 +93,47 @@ pub enum Error {
     /// The tune belongs to a process that is still alive.
     #[error("tune {0} belongs to a running process: stop that process, or let it detach the tune")]
     Owned(u32),
+}
+
+/// What is in force after a transition was given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// The values from before, everywhere.
+    Unchanged,
+    /// The values from before, but for threads that were inside with the new ones and
+    /// keep them until they leave.
+    Reverting,
+}
+
+impl Error {
+    /// Of a request about one tune.
+    pub(crate) fn of_tune(id: u32, error: io::Error) -> Self {
+        match error.raw_os_error() {
+            Some(libc::ENOENT) => Self::NoSuchTune(id),
+            Some(libc::EPERM) => Self::Owned(id),
+            _ => Self::Device(error),
+        }
+    }
+
+    /// Of a request about one tune for which the kernel says why this process may not make it.
+    pub(crate) fn of_tune_with(id: u32, error: io::Error, reason: &[u8]) -> Self {
+        match error.raw_os_error() {
+            Some(libc::EACCES) => Self::Forbidden(abi::text(reason)),
+            _ => Self::of_tune(id, error),
+        }
+    }
+
+    /// Of a request that the kernel compares with its code: `reason` is its sentence, if it gave one.
+    pub(crate) fn of_code(error: &io::Error, reason: String) -> Self {
+        let errno = error.raw_os_error().unwrap_or(0);
+        let reason = if reason.is_empty() { error.to_string() } else { reason };
+        match errno {
+            libc::EBUSY => Self::Busy(reason),
+            libc::EBADMSG | libc::ENOENT => Self::Drift(reason),
+            libc::EACCES | libc::EKEYREJECTED => Self::Forbidden(reason),
+            _ => Self::Refused { reason, errno },
+        }
+    }
 }
 
 impl From<Unopened> for Error {
@@ -118,7 +159,7 @@ pub enum TableFault {
         /// Why it permits no update.
         reason: String,
     },
-    /// Its signature cannot be had.
+    /// Its signature is not known.
     #[error(transparent)]
     Signature(#[from] SignatureError),
     /// Its signature is too long.
@@ -185,22 +226,22 @@ pub enum TableFault {
     },
 }
 
-/// Why nobody can tell where a function or an object is in the running kernel.
+/// Why the address of a function or an object in the running kernel is not known.
 #[derive(Debug, ThisError)]
 #[non_exhaustive]
 pub enum AddressError {
-    /// The symbols of the kernel do not tell.
+    /// The symbols of the kernel do not give it.
     #[error(transparent)]
     Symbol(#[from] NoAddress),
-    /// The file that tells an address cannot be read.
+    /// The file that holds the address cannot be read.
     #[error("{}: {error}", file.display())]
     Unreadable {
         /// The file.
         file: PathBuf,
         /// The error of the operating system.
-        error: std::io::Error,
+        error: io::Error,
     },
-    /// The file tells something else.
+    /// The file holds something else.
     #[error("{}: `{text}` is not an address", file.display())]
     NotAnAddress {
         /// The file.
@@ -222,14 +263,14 @@ pub enum AddressError {
     },
 }
 
-/// Why the signature of a table cannot be had.
+/// Why the signature of a table is not known.
 #[derive(Debug, ThisError)]
 #[non_exhaustive]
 pub enum SignatureError {
     /// The file of the table has another name, and so may its signature.
     #[error(
-        "the table of {constant} is not in the file that `xk build` writes: give the file that name again, or build \
-         it again"
+        "the file of the table of {constant} does not have the name that `xk build` gives it: rename it, or build the \
+         table again"
     )]
     Misplaced {
         /// ConstID.
@@ -241,11 +282,11 @@ pub enum SignatureError {
         /// The file.
         file: PathBuf,
         /// The error of the operating system.
-        error: std::io::Error,
+        error: io::Error,
     },
 }
 
-/// Why a parameter of a module was not told or set.
+/// Why a parameter of a module was not read or set.
 #[derive(Debug, ThisError)]
 #[non_exhaustive]
 pub enum ParameterError {
@@ -260,8 +301,7 @@ pub enum ParameterError {
     NotLoaded,
     /// The module was built for another interface.
     #[error(
-        "xk_tunable.ko {module} speaks interface version {kernel}, this program version {user}: install both from \
-         one release"
+        "xk_tunable.ko {module} has interface version {kernel}, this program has {user}: install both from one release"
     )]
     Abi {
         /// Interface version of the module.
@@ -271,16 +311,16 @@ pub enum ParameterError {
         /// Version string of the module.
         module: String,
     },
-    /// The device exists but could not be opened or asked.
+    /// The device exists, but a request failed.
     #[error("/dev/xk_tunable: {0}")]
-    Device(std::io::Error),
-    /// Another descriptor holds it, or it is being put back.
+    Device(io::Error),
+    /// Another descriptor holds it, or it is being reverted.
     #[error("{0}")]
     Busy(String),
     /// Its module does not take the value, or has another one afterwards.
     #[error("{reason}")]
     Refused {
-        /// Sentence of the kernel.
+        /// The kernel's message.
         reason: String,
         /// `errno`.
         errno: i32,
@@ -292,7 +332,7 @@ pub enum ParameterError {
     /// It has gone with its module.
     #[error("{0}")]
     Gone(String),
-    /// It is not held (any more), or has been set by somebody else.
+    /// It is not held any more, or something else has set it.
     #[error("{0}")]
     NotHeld(String),
 }

@@ -5,8 +5,6 @@
 use std::fs;
 use std::path::Path;
 
-use crate::SiteStatus;
-
 const FOLDER: &str = "/sys/kernel/livepatch";
 
 /// A function that a livepatch has replaced.
@@ -53,21 +51,26 @@ impl Livepatches {
         Self(replaced)
     }
 
-    /// The livepatch that keeps this site from being reached.
-    pub(crate) fn around(&self, site: &SiteStatus) -> Option<&str> {
-        self.around_with(site, || fs::read_to_string("/proc/kallsyms").unwrap_or_default())
+    /// The livepatch that has replaced the function `symbol` of `module` at `start`.
+    pub(crate) fn around(&self, symbol: &str, module: Option<&str>, start: u64) -> Option<&str> {
+        self.around_with(symbol, module, start, || fs::read_to_string("/proc/kallsyms").unwrap_or_default())
     }
 
-    /// `symbols` takes a while, and is asked only if there is something to tell apart.
-    fn around_with(&self, site: &SiteStatus, symbols: impl Fn() -> String) -> Option<&str> {
-        let start = site.address.checked_sub(u64::from(site.offset))?;
+    /// `symbols` takes long, so it is called only if several functions have this name.
+    fn around_with(
+        &self,
+        symbol: &str,
+        module: Option<&str>,
+        start: u64,
+        symbols: impl Fn() -> String,
+    ) -> Option<&str> {
         let is_it = |replaced: &&Replaced| {
-            if replaced.function != site.symbol || replaced.module != site.module {
+            if replaced.function != symbol || replaced.module.as_deref() != module {
                 return false;
             }
             let symbols = symbols();
-            let all = addresses(&symbols, &site.symbol, site.module.as_deref());
-            // Without symbols it cannot be told apart: better said once too often.
+            let all = addresses(&symbols, symbol, module);
+            // Without symbols, functions of one name are not told apart: a false report is better than none.
             all.len() < 2 || all.get(replaced.position.wrapping_sub(1)) == Some(&start)
         };
         self.0.iter().find(is_it).map(|replaced| replaced.patch.as_str())
@@ -96,24 +99,6 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::Probe;
-
-    fn site(symbol: &str, module: Option<&str>, address: u64) -> SiteStatus {
-        SiteStatus {
-            address,
-            symbol: symbol.into(),
-            module: module.map(Into::into),
-            offset: 5,
-            probe: Probe::Int3,
-            reason: None,
-            note: None,
-            counted: true,
-            hits: 0,
-            applied: 0,
-            faults: 0,
-            missed: 0,
-        }
-    }
 
     #[test]
     fn replaced_functions_are_known() {
@@ -127,8 +112,9 @@ mod tests {
         let patches = Livepatches::read_in(folder.path());
         assert_eq!(patches.0.len(), 4);
         let symbols = "1000 t read\n2000 t read\n3000 t read [other]\n4000 T open\n5000 t read [tcp_cubic]\n";
-        let around = |symbol, module, address| {
-            patches.around_with(&site(symbol, module, address), || symbols.to_owned()).map(str::to_owned)
+        let around = |symbol, module, address: u64| {
+            let start = address.checked_sub(5)?;
+            patches.around_with(symbol, module, start, || symbols.to_owned()).map(str::to_owned)
         };
         let one = Some("one".to_owned());
         assert_eq!(around("open", None, 0x4005), one);

@@ -1,13 +1,12 @@
 //! Policies: BPF programs that choose the value of each execution.
 
-use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use xk_table::{Mode, ScopeTable};
 
 use crate::abi::{self, Plain};
-use crate::device::tune_error;
-use crate::{Device, Error};
+use crate::device::Device;
+use crate::error::Error;
 
 /// What a tune's value is left to.
 #[derive(Debug, Clone)]
@@ -42,53 +41,6 @@ impl<'fd> Policy<'fd> {
     #[must_use]
     pub fn for_each_site(program: BorrowedFd<'fd>) -> Self {
         Self { program, links: Vec::new(), scopes: Vec::new(), sites: Vec::new() }
-    }
-}
-
-/// What the policy of a tune did.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PolicyStatus {
-    /// Number of the BPF program.
-    pub program: u32,
-    /// BPF links that live as long as the policy.
-    pub links: u32,
-    /// By site, in the order of the tune's.
-    pub sites: Vec<SitePolicy>,
-}
-
-/// What a policy did at one site.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SitePolicy {
-    /// The program ran.
-    pub runs: u64,
-    /// An execution used a value that it had set.
-    pub chosen: u64,
-    /// A value outside the proved range was not accepted.
-    pub refused: u64,
-    /// It was running on this processor already, and was not run again.
-    pub skipped: u64,
-    /// It had decided in this activation.
-    pub reused: u64,
-    /// Its activation had not been seen to begin: it was not asked.
-    pub unseen: u64,
-    /// The value that was used last; `None` if none was.
-    pub last: Option<i64>,
-    /// How often values were used: below 1, 1, 2 to 3, 4 to 7, and so on.
-    pub histogram: Vec<u64>,
-}
-
-impl SitePolicy {
-    fn new(info: &abi::PolicyInfo) -> Self {
-        Self {
-            runs: info.runs,
-            chosen: info.chosen,
-            refused: info.refused,
-            skipped: info.skipped,
-            reused: info.reused,
-            unseen: info.unseen,
-            last: (info.chosen != 0).then_some(info.last),
-            histogram: info.histogram.to_vec(),
-        }
     }
 }
 
@@ -132,40 +84,11 @@ impl Device {
         let Err(error) = self.ioctl(abi::IOC_POLICY, request) else { return Ok(()) };
         let reason = abi::text(&request.error);
         match error.raw_os_error() {
-            Some(libc::ENOENT | libc::EPERM) => Err(tune_error(request.id, error)),
+            Some(libc::ENOENT | libc::EPERM) => Err(Error::of_tune(request.id, error)),
             Some(libc::EBUSY) => Err(Error::Busy(reason)),
             Some(libc::EACCES | libc::EKEYREJECTED) => Err(Error::Forbidden(reason)),
             _ if reason.is_empty() => Err(Error::Device(error)),
             errno => Err(Error::Refused { reason, errno: errno.unwrap_or(0) }),
-        }
-    }
-
-    /// What the policy of tune `id` did; `None` if it has none.
-    ///
-    /// # Errors
-    /// What the operating system said.
-    pub fn policy_status(&self, id: u32) -> Result<Option<PolicyStatus>, Error> {
-        let mut status: Option<PolicyStatus> = None;
-        for index in 0.. {
-            let Some(info) = self.policy_info(id, index).map_err(Error::Device)? else { break };
-            let known = status.get_or_insert_with(|| PolicyStatus {
-                program: info.program,
-                links: info.nr_links,
-                sites: Vec::new(),
-            });
-            known.sites.push(SitePolicy::new(&info));
-        }
-        Ok(status)
-    }
-
-    fn policy_info(&self, id: u32, index: u32) -> io::Result<Option<abi::PolicyInfo>> {
-        let mut info = abi::PolicyInfo::zeroed();
-        info.id = id;
-        info.index = index;
-        match self.ioctl(abi::IOC_POLICY_INFO, &mut info) {
-            Ok(()) => Ok(Some(info)),
-            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
-            Err(error) => Err(error),
         }
     }
 }

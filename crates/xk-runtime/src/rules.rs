@@ -2,7 +2,7 @@
 //!
 //! In: `/etc/xk/xk.toml`, or the file that `$XK_CONFIG` names. Out: the forbidden backends, with their lines, and the
 //! [`Backend`] that the rules leave for a constant. Without the file nothing is forbidden. Refuses a file that cannot
-//! be read or understood: nothing is loaded then, since the rules are not known.
+//! be read or understood; then nothing is loaded, because the rules are unknown.
 //!
 //! ```toml
 //! [backend]
@@ -45,12 +45,12 @@ impl fmt::Display for RulePlace {
     }
 }
 
-/// Why the rules are not known, or what they forbid.
+/// Why the rules are unknown, or what they forbid.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum RulesError {
     /// The file exists and cannot be read.
-    #[error("{}: {error}: what is forbidden on this machine is not known; mend or remove the file", file.display())]
+    #[error("{}: {error}: the rules of this machine are unknown; correct or remove the file", file.display())]
     Unreadable {
         /// The file.
         file: PathBuf,
@@ -66,7 +66,7 @@ pub enum RulesError {
         reason: String,
     },
     /// A rule names an unknown backend.
-    #[error("{place}: `{name}` is no backend: kprobe, detour or patch")]
+    #[error("{place}: `{name}` is not a backend: kprobe, detour or patch")]
     NoBackend {
         /// The line.
         place: RulePlace,
@@ -75,7 +75,7 @@ pub enum RulesError {
     },
     /// A rule forbids the backend.
     #[error(
-        "backend {}{} is forbidden by {place}: take --backend auto, which chooses among the others",
+        "backend {}{} is forbidden by {place}: use --backend auto, which selects one of the others",
         backend.word(),
         if *backend == BackendChoice::Kprobe { ", the default," } else { "" }
     )]
@@ -92,10 +92,10 @@ pub enum RulesError {
         file: PathBuf,
     },
     /// A patch was asked for, for a constant that a policy decides.
-    #[error("instructions that hold the value ask no policy, and know nobody: backend kprobe, detour or auto")]
-    PatchAsksNoPolicy,
+    #[error("instructions that hold the value cannot run a policy; use backend kprobe, detour or auto")]
+    PatchRunsNoPolicy,
     /// The rules leave a patch only, for a constant that a policy decides.
-    #[error("only a patch is allowed, which asks no policy; {rules}")]
+    #[error("only a patch is allowed, and a patch cannot run a policy; {rules}")]
     OnlyPatchForPolicy {
         /// [`Rules::sentence`].
         rules: String,
@@ -111,7 +111,7 @@ pub enum RulesError {
     /// The rules leave a patch only, and a patch is not possible.
     #[error(
         "only a patch is allowed, and {}; {rules}",
-        if *mode == Mode::Global { "it has no room for this value" } else { "that takes mode global" }
+        if *mode == Mode::Global { "its instructions have no room for this value" } else { "a patch needs mode global" }
     )]
     OnlyPatchAllowed {
         /// The mode of the transition.
@@ -169,7 +169,7 @@ impl Rules {
         Ok(Self { file: file.to_owned(), forbidden })
     }
 
-    /// Where this one is forbidden.
+    /// The rule that forbids a backend.
     fn place(&self, by: BackendChoice) -> Option<RulePlace> {
         let line = self.forbidden.iter().find(|(other, _)| *other == by)?.1;
         Some(RulePlace { file: self.file.clone(), line })
@@ -179,12 +179,12 @@ impl Rules {
         self.place(by).is_none()
     }
 
-    /// Each that is forbidden, and where.
+    /// The forbidden backends, and the rules that forbid them.
     pub fn forbidden(&self) -> impl Iterator<Item = (BackendChoice, RulePlace)> + '_ {
         self.forbidden.iter().map(|&(by, line)| (by, RulePlace { file: self.file.clone(), line }))
     }
 
-    /// One sentence about them; `None`: nothing is forbidden.
+    /// The forbidden backends in one sentence; `None` if nothing is forbidden.
     pub fn sentence(&self) -> Option<String> {
         let each: Vec<String> = self.forbidden().map(|(by, place)| format!("{} ({place})", by.word())).collect();
         (!each.is_empty()).then(|| format!("backends that the administrator forbids: {}", each.join(", ")))
@@ -208,13 +208,13 @@ impl Rules {
         }
     }
 
-    /// For a constant that a policy decides: instructions that hold the value ask nobody.
+    /// The backend of a constant that a policy decides: instructions that hold the value cannot run a policy.
     ///
     /// # Errors
     /// It is forbidden, or a patch.
     pub fn deciding(&self, by: BackendChoice) -> Result<Backend, RulesError> {
         if by == BackendChoice::Patch {
-            return Err(RulesError::PatchAsksNoPolicy);
+            return Err(RulesError::PatchRunsNoPolicy);
         }
         self.check(by)?;
         Ok(match (by, self.allows(BackendChoice::Detour), self.allows(BackendChoice::Kprobe)) {
@@ -225,7 +225,7 @@ impl Rules {
         })
     }
 
-    /// For a constant that goes to a value in this mode.
+    /// The backend of a constant that changes to a value in this mode.
     ///
     /// # Errors
     /// Nothing that is allowed is possible.
@@ -298,8 +298,8 @@ mod tests {
     #[test]
     fn what_it_does_not_mean_is_refused_with_its_line() {
         for (text, line, sentence) in [
-            ("[backend]\nforbid = [\"ftrace\"]\n", 2, "`ftrace` is no backend: kprobe, detour or patch"),
-            ("[backend]\nforbid = [\"auto\"]\n", 2, "`auto` is no backend"),
+            ("[backend]\nforbid = [\"ftrace\"]\n", 2, "`ftrace` is not a backend: kprobe, detour or patch"),
+            ("[backend]\nforbid = [\"auto\"]\n", 2, "`auto` is not a backend"),
             ("[backend]\n\nforbit = []\n", 3, "unknown field `forbit`"),
             ("[backends]\n", 1, "unknown field `backends`"),
             ("[backend]\nforbid = \"patch\"\n", 2, "invalid type"),
@@ -346,12 +346,12 @@ mod tests {
             assert_eq!(deciding(names, BackendChoice::Auto), Ok(auto), "{names}");
         }
         assert_eq!(deciding("", BackendChoice::Detour), Ok(Backend::Detour));
-        assert!(deciding("", BackendChoice::Patch).unwrap_err().contains("ask no policy"));
+        assert!(deciding("", BackendChoice::Patch).unwrap_err().contains("cannot run a policy"));
         assert!(deciding("\"detour\"", BackendChoice::Detour).unwrap_err().contains("forbidden by"));
         assert!(deciding("\"kprobe\", \"detour\"", BackendChoice::Auto)
             .unwrap_err()
-            .contains("which asks no policy; backends"));
+            .contains("a patch cannot run a policy; backends"));
         let why = of("\"kprobe\", \"detour\"", Mode::Task).err().unwrap_or_default();
-        assert!(why.contains("only a patch is allowed, and that takes mode global; backends that"), "{why}");
+        assert!(why.contains("only a patch is allowed, and a patch needs mode global; backends that"), "{why}");
     }
 }

@@ -30,7 +30,7 @@ pub struct TuneStatus {
     pub age: Duration,
     /// Until it ends by itself; `None` when it does not.
     pub lease: Option<Duration>,
-    /// How it was changed last, and will be unloaded when nobody asks.
+    /// How it was changed last, and how it is unloaded when its owner exits.
     pub mode: Mode,
     /// Whether one value is in force.
     pub state: State,
@@ -43,7 +43,7 @@ pub struct TuneStatus {
     /// Threads that no transition waits for, as their stacks cannot be read ([`crate::Device::ignore`]).
     pub ignored: Vec<i32>,
     /// What its policy did, if one decides.
-    pub policy: Option<crate::PolicyStatus>,
+    pub policy: Option<PolicyStatus>,
     /// Its sites.
     pub sites: Vec<SiteStatus>,
 }
@@ -119,9 +119,9 @@ pub enum Probe {
     Broken,
     /// No probe: an object in memory holds the value.
     Data,
-    /// No probe: an object in memory holds what somebody else wrote to it.
+    /// No probe: something else has written to the object in memory.
     Drifted,
-    /// The running bytes could not be read, or are another's.
+    /// The running bytes cannot be read, or are not those of xk.ko.
     Unknown,
 }
 
@@ -153,6 +153,53 @@ pub struct SiteStatus {
     pub faults: u64,
     /// The update was not reached although the instruction was: the default was used.
     pub missed: u64,
+}
+
+/// What the policy of a tune did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicyStatus {
+    /// Number of the BPF program.
+    pub program: u32,
+    /// BPF links that live as long as the policy.
+    pub links: u32,
+    /// By site, in the order of the tune's.
+    pub sites: Vec<SitePolicy>,
+}
+
+/// What a policy did at one site.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SitePolicy {
+    /// The program ran.
+    pub runs: u64,
+    /// An execution used a value that it had set.
+    pub chosen: u64,
+    /// A value outside the proved range was not accepted.
+    pub refused: u64,
+    /// It was running on this processor already, and was not run again.
+    pub skipped: u64,
+    /// It had decided in this activation.
+    pub reused: u64,
+    /// Its activation had not been seen to begin: it was not asked.
+    pub unseen: u64,
+    /// The value that was used last; `None` if none was.
+    pub last: Option<i64>,
+    /// How often values were used: below 1, 1, 2 to 3, 4 to 7, and so on.
+    pub histogram: Vec<u64>,
+}
+
+impl SitePolicy {
+    pub(crate) fn new(info: &abi::PolicyInfo) -> Self {
+        Self {
+            runs: info.runs,
+            chosen: info.chosen,
+            refused: info.refused,
+            skipped: info.skipped,
+            reused: info.reused,
+            unseen: info.unseen,
+            last: (info.chosen != 0).then_some(info.last),
+            histogram: info.histogram.to_vec(),
+        }
+    }
 }
 
 impl TuneStatus {
@@ -189,7 +236,10 @@ impl SiteStatus {
     pub(crate) fn new(info: &abi::SiteInfo, livepatches: &Livepatches) -> Self {
         let mut site = Self::by_kernel(info);
         if matches!(site.probe, Probe::Jump | Probe::Int3 | Probe::Detour | Probe::Patch | Probe::Unknown) {
-            if let Some(patch) = livepatches.around(&site) {
+            // A site that waits for its module has no address.
+            let start = site.address.checked_sub(u64::from(site.offset));
+            let patch = start.and_then(|start| livepatches.around(&site.symbol, site.module.as_deref(), start));
+            if let Some(patch) = patch {
                 site.reason = Some(format!("bypassed by livepatch {patch}"));
                 site.probe = Probe::Bypassed;
             }

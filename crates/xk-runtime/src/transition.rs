@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use xk_table::Mode;
+
 use crate::abi::{self, Plain};
-use crate::device::{tune_error, REPORT_LEN};
-use crate::{Device, Error, Mode};
+use crate::device::{Device, REPORT_LEN};
+use crate::error::{Error, Outcome};
 
 /// What becomes of one tune.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,16 +38,6 @@ pub struct Transition {
     pub elapsed: Duration,
 }
 
-/// What is in force after a transition was given up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    /// The values from before, everywhere.
-    Unchanged,
-    /// The values from before, but for threads that were inside with the new ones and
-    /// keep them until they leave.
-    Reverting,
-}
-
 fn encode(change: &Change) -> abi::Change {
     match change.to {
         Destination::Value(value) => abi::Change { id: change.id, flags: 0, value },
@@ -54,20 +46,43 @@ fn encode(change: &Change) -> abi::Change {
     }
 }
 
-pub(crate) fn mode_number(mode: Mode) -> u32 {
-    match mode {
-        Mode::Now => abi::MODE_NOW,
-        Mode::Task => abi::MODE_TASK,
-        Mode::Global => abi::MODE_GLOBAL,
+impl Device {
+    /// Changes several tunes as one; see `docs/transitions.md` for the modes. Waits
+    /// no longer than `timeout` (at most ten minutes), and as long again for going back.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTune`], [`Error::Owned`], [`Error::OutOfRange`], [`Error::Busy`], [`Error::Forbidden`]
+    /// before anything has changed; [`Error::Blocked`] with what is in force and who
+    /// was in the way.
+    pub fn transition(&self, changes: &[Change], mode: Mode, timeout: Duration) -> Result<Transition, Error> {
+        run(self, changes, mode, timeout)
+    }
+
+    /// Gives the constant of tune `id` another value, at all its sites at once and
+    /// without waiting for anybody ([`Mode::Now`]).
+    ///
+    /// # Errors
+    /// As [`Device::transition`]. The old value is still in force then.
+    pub fn set(&self, id: u32, value: i64) -> Result<(), Error> {
+        self.transition(&[Change { id, to: Destination::Value(value) }], Mode::Now, Duration::ZERO).map(drop)
+    }
+
+    /// Unloads tune `id` without waiting for anybody ([`Mode::Now`]): its default is
+    /// back in force, and so are the original bytes, when this returns.
+    ///
+    /// # Errors
+    /// As [`Device::transition`].
+    pub fn unload(&self, id: u32) -> Result<(), Error> {
+        self.transition(&[Change { id, to: Destination::Unload }], Mode::Now, Duration::ZERO).map(drop)
     }
 }
 
-pub(crate) fn run(device: &Device, changes: &[Change], mode: Mode, timeout: Duration) -> Result<Transition, Error> {
+fn run(device: &Device, changes: &[Change], mode: Mode, timeout: Duration) -> Result<Transition, Error> {
     let encoded: Vec<abi::Change> = changes.iter().map(encode).collect();
     let mut report = vec![0u8; if mode == Mode::Now { 0 } else { REPORT_LEN }];
     let mut request = abi::Transition::zeroed();
     request.size = size_of::<abi::Transition>() as u32;
-    request.mode = mode_number(mode);
+    request.mode = abi::mode_number(mode);
     request.timeout_ms = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX).min(abi::MAX_TIMEOUT_MS);
     request.nr_changes = encoded.len() as u32;
     request.changes = encoded.as_ptr() as u64;
@@ -103,7 +118,7 @@ fn failure(
         Some(libc::EACCES | libc::EKEYREJECTED) => Error::Forbidden(reason),
         errno => match changes {
             [change] if reason.is_empty() || matches!(errno, Some(libc::ENOENT | libc::EPERM)) => {
-                tune_error(change.id, error)
+                Error::of_tune(change.id, error)
             }
             _ if reason.is_empty() => Error::Device(error),
             _ => Error::Refused { reason, errno: errno.unwrap_or(0) },

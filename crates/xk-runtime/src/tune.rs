@@ -2,7 +2,15 @@
 
 use std::time::Duration;
 
-use crate::{Change, Destination, Device, Error, Mode, Transition, TuneStatus};
+use xk_table::{Mode, ScopeTable};
+
+use crate::abi;
+use crate::backend::Backend;
+use crate::device::Device;
+use crate::encode::{AddressOf, Request};
+use crate::error::Error;
+use crate::status::TuneStatus;
+use crate::transition::{Change, Destination, Transition};
 
 /// A constant that can be changed. It stays loaded until it is unloaded, or until
 /// the descriptor that loaded it (the [`Device`] and all its clones and tunes) is
@@ -13,11 +21,32 @@ pub struct Tune {
     id: u32,
 }
 
-impl Tune {
-    pub(crate) fn new(device: Device, id: u32) -> Self {
-        Self { device, id }
+impl Device {
+    /// Arms all sites of `table`, with the default in force: nothing changes yet.
+    ///
+    /// # Errors
+    /// [`Error::Table`] and [`Error::Address`] before the kernel is asked;
+    /// [`Error::Busy`], [`Error::Drift`], [`Error::Forbidden`] and [`Error::Refused`] with
+    /// the kernel's reason. Nothing is armed then.
+    pub fn load(&self, table: &ScopeTable, addresses: &dyn AddressOf) -> Result<Tune, Error> {
+        self.load_by(table, addresses, Backend::Kprobe)
     }
 
+    /// As [`Device::load`], and says how control is to reach the updates.
+    ///
+    /// # Errors
+    /// As [`Device::load`]; [`Error::Refused`] also when [`Backend::Detour`] or
+    /// [`Backend::Patch`] is not possible at every site.
+    pub fn load_by(&self, table: &ScopeTable, addresses: &dyn AddressOf, backend: Backend) -> Result<Tune, Error> {
+        let mut request = Request::new(table, addresses, self.anchor(), self.requires_signed(), backend)?;
+        match self.ioctl(abi::IOC_LOAD, &mut request.load) {
+            Ok(()) => Ok(Tune { device: self.clone(), id: request.load.id }),
+            Err(error) => Err(Error::of_code(&error, abi::text(&request.load.error))),
+        }
+    }
+}
+
+impl Tune {
     /// Number by which the kernel knows it.
     #[must_use]
     pub fn id(&self) -> u32 {
@@ -32,7 +61,7 @@ impl Tune {
         self.device.set(self.id, value)
     }
 
-    /// Takes it somewhere when that is safe; see [`Device::transition`].
+    /// Changes it when that is safe; see [`Device::transition`].
     ///
     /// # Errors
     /// As [`Device::transition`].
@@ -40,7 +69,7 @@ impl Tune {
         self.device.transition(&[Change { id: self.id, to }], mode, timeout)
     }
 
-    /// Leaves a thread out of account whose stack can never be read; see [`Device::ignore`].
+    /// Excludes a thread whose stack can never be read; see [`Device::ignore`].
     ///
     /// # Errors
     /// As [`Device::ignore`].
@@ -51,7 +80,7 @@ impl Tune {
     /// What the kernel says about it.
     ///
     /// # Errors
-    /// [`Error::NoSuchTune`] when somebody removed xk.ko or the tune.
+    /// [`Error::NoSuchTune`] if xk.ko or the tune was removed.
     pub fn status(&self) -> Result<TuneStatus, Error> {
         self.device.tunes()?.into_iter().find(|tune| tune.id == self.id).ok_or(Error::NoSuchTune(self.id))
     }
@@ -65,7 +94,7 @@ impl Tune {
         Ok(self.id)
     }
 
-    /// Puts the default back.
+    /// Restores the default.
     ///
     /// # Errors
     /// As [`Device::unload`].

@@ -90,8 +90,8 @@ fn parameters(f: &mut Facts) {
     }
 }
 
-fn facts() -> Vec<(String, u64)> {
-    let mut f = Facts(Vec::new());
+/// Structures of a table, and of the request that loads it.
+fn tables(f: &mut Facts) {
     structure!(f, "xk_op", abi::Op, code, width, dst, a, b, c, pad, imm);
     structure!(f, "xk_iv", abi::Iv, a, b, form, pad, by);
     structure!(
@@ -143,6 +143,10 @@ fn facts() -> Vec<(String, u64)> {
     f.add("XK_VERSION_SIGNED", abi::VERSION_SIGNED.into());
     f.add("memcmp(XK_TABLE_MAGIC, \"xktable\", sizeof(XK_TABLE_MAGIC))", 0);
     f.add("sizeof(XK_TABLE_MAGIC)", abi::TABLE_MAGIC.len() as u64);
+}
+
+/// Structures of other requests.
+fn requests(f: &mut Facts) {
     structure!(f, "xk_tune_values", abi::TuneValues, id, nr_values, values);
     structure!(f, "xk_stop_info", abi::StopInfo, nr, total_ns, longest_ns, since_ns, stacks);
     structure!(f, "xk_range", abi::Range, start, end);
@@ -201,6 +205,10 @@ fn facts() -> Vec<(String, u64)> {
     structure!(f, "xk_detach", abi::Detach, id, pad, error);
     structure!(f, "xk_report", abi::Report, id, len, text);
     structure!(f, "xk_version", abi::Version, abi, flags, module, anchor);
+}
+
+/// Structures of the status.
+fn status(f: &mut Facts) {
     structure!(
         f,
         "xk_tune_info",
@@ -245,8 +253,10 @@ fn facts() -> Vec<(String, u64)> {
         reason,
         note
     );
-    parameters(&mut f);
+}
 
+/// Limits, and numbers of tables and sites.
+fn numbers_of_tables(f: &mut Facts) {
     for (name, value) in [
         ("XK_ABI_VERSION", u64::from(abi::ABI_VERSION)),
         ("XK_MAX_SITES", abi::MAX_SITES as u64),
@@ -282,6 +292,14 @@ fn facts() -> Vec<(String, u64)> {
         ("XK_SITE_IN_DATA", u64::from(abi::SITE_IN_DATA)),
         ("XK_SITE_DRIFTED", u64::from(abi::SITE_DRIFTED)),
         ("XK_SITE_OPT_UNKNOWN", u64::from(abi::SITE_OPT_UNKNOWN)),
+    ] {
+        f.add(name, value);
+    }
+}
+
+/// Numbers of requests, transitions and policies.
+fn numbers_of_requests(f: &mut Facts) {
+    for (name, value) in [
         ("XK_IOC_VERSION", u64::from(abi::IOC_VERSION)),
         ("XK_IOC_LOAD", u64::from(abi::IOC_LOAD)),
         ("XK_IOC_TRANSITION", u64::from(abi::IOC_TRANSITION)),
@@ -319,6 +337,10 @@ fn facts() -> Vec<(String, u64)> {
     ] {
         f.add(name, value);
     }
+}
+
+/// Numbers of operations.
+fn operations(f: &mut Facts) {
     use OpCode as C;
     for (name, code) in [
         ("IV", C::Iv),
@@ -353,6 +375,13 @@ fn facts() -> Vec<(String, u64)> {
         ("PER_CPU", C::PerCpu),
     ] {
         f.add(format!("XK_OP_{name}"), code as u64);
+    }
+}
+
+fn facts() -> Vec<(String, u64)> {
+    let mut f = Facts(Vec::new());
+    for add in [tables, requests, status, parameters, numbers_of_tables, numbers_of_requests, operations] {
+        add(&mut f);
     }
     f.0
 }

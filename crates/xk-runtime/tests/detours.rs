@@ -9,9 +9,7 @@
 #[allow(dead_code)] // shared with the tests of probes
 mod support;
 
-use std::path::Path;
 use std::process::Command;
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use support::target::{
@@ -23,9 +21,13 @@ use xk_harness::Atomic;
 use xk_runtime::{Backend, Device, Error, Probe, Tune};
 use xk_table::{Fit, Op, OpCode, ScopeTable, When};
 use xk_testing::guest::atomic::{fresh_atomic, ATOMIC_KO};
-use xk_testing::guest::{boot, insmod, modules, passed, run, wait_for, XK_KO};
+use xk_testing::guest::{insmod, remove_xk, run, wait_for, Guest, XK_KO};
+
+static GUEST: Guest =
+    Guest::new(300, &[(XK_KO, "kernel/xk"), (TARGET_KO, "kernel/test"), (ATOMIC_KO, "kernel/atomic")]);
 
 xk_testing::guest_tests! {
+    in GUEST:
     every_kind_of_update_works,
     an_update_can_follow_or_replace_an_instruction,
     a_fault_leaves_the_default,
@@ -52,23 +54,9 @@ xk_testing::guest_tests! {
 /// Long enough to do what is not held up.
 const BRIEF: Duration = Duration::from_millis(300);
 
-/// What the tests in the guest printed, in one boot.
-fn guest_output() -> &'static str {
-    static OUTPUT: OnceLock<String> = OnceLock::new();
-    OUTPUT.get_or_init(|| {
-        boot(300, &modules(&[(XK_KO, "kernel/xk"), (TARGET_KO, "kernel/test"), (ATOMIC_KO, "kernel/atomic")]))
-    })
-}
-
-fn report(name: &str) {
-    passed(guest_output(), name);
-}
-
 /// Fresh modules for each check, whatever the one before left behind.
 fn prepare() {
-    if Path::new("/dev/xk").exists() {
-        assert!(run("rmmod", &["xk"]));
-    }
+    remove_xk();
     fresh_target();
     insmod(XK_KO);
 }

@@ -9,9 +9,7 @@
 #[allow(dead_code)] // shared with the tests of each way
 mod support;
 
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use support::target::{fresh_target, message, running, target, target_module, TARGET_KO};
@@ -20,13 +18,15 @@ use xk_harness::Atomic;
 use xk_runtime::{Backend, Device, Error, Probe, Tune};
 use xk_table::{Fit, Patch, ScopeTable};
 use xk_testing::guest::atomic::{fresh_atomic, ATOMIC_KO};
-use xk_testing::guest::{boot, insmod, modules, passed, run, wait_for, XK_KO};
+use xk_testing::guest::{insmod, remove_xk, run, wait_for, Guest, XK_KO};
+
+static GUEST: Guest = Guest::new(900, &[(XK_KO, "kernel/xk"), (TARGET_KO, "kernel/test"), (ATOMIC_KO, "kernel/atomic")]);
 
 /// Declares each check once per way: the test that reports it, and the one that runs in the guest.
 macro_rules! lives {
     (@report $module:ident: $($name:ident)*) => {
         mod $module {
-            $(#[test] fn $name() { crate::report(concat!(stringify!($module), "::", stringify!($name))); })*
+            $(#[test] fn $name() { crate::GUEST.report(concat!(stringify!($module), "::", stringify!($name))); })*
         }
     };
     (@run $module:ident $way:ident: $($name:ident)*) => {
@@ -82,23 +82,9 @@ fn hold() {
     std::thread::sleep(Duration::from_secs(600));
 }
 
-/// What the tests in the guest printed, in one boot.
-fn guest_output() -> &'static str {
-    static OUTPUT: OnceLock<String> = OnceLock::new();
-    OUTPUT.get_or_init(|| {
-        boot(900, &modules(&[(XK_KO, "kernel/xk"), (TARGET_KO, "kernel/test"), (ATOMIC_KO, "kernel/atomic")]))
-    })
-}
-
-fn report(name: &str) {
-    passed(guest_output(), name);
-}
-
 /// Fresh modules for each check, whatever the one before left behind.
 fn prepare() {
-    if Path::new("/dev/xk").exists() {
-        assert!(run("rmmod", &["xk"]));
-    }
+    remove_xk();
     fresh_target();
     insmod(XK_KO);
 }

@@ -84,14 +84,13 @@ fn op(code: OpCode, width: u8) -> Op {
     Op { code, width, dst: 0, a: 0, b: 0, c: 0, imm: 0 }
 }
 
-#[test]
-fn every_kind_of_malformed_program_is_refused() {
+/// Programs that both checkers refuse: what is wrong, the program, and the index of the operation, or -1.
+fn malformed() -> Vec<(&'static str, Vec<Op>, i32)> {
     use OpCode as C;
     let iv = op(C::Iv, 8);
     let set = op(C::SetReg, 8);
-    let good: Vec<Op> = vec![iv, set];
     let at = |wrong: Op| vec![iv, wrong, set];
-    let cases: Vec<(&str, Vec<Op>, i32)> = vec![
+    vec![
         ("no operation", vec![], -1),
         ("no effect", vec![iv], -1),
         ("width", vec![op(C::Iv, 3), set], 0),
@@ -123,15 +122,22 @@ fn every_kind_of_malformed_program_is_refused() {
         ("address relative to what", at(Op { b: 2, ..op(C::Text, 8) }), 1),
         ("more than an immediate behind", at(Op { b: 1, c: 9, ..op(C::Text, 8) }), 1),
         ("half a distance", at(op(C::PerCpu, 4)), 1),
-    ];
+    ]
+}
 
+#[test]
+fn every_kind_of_malformed_program_is_refused() {
+    use OpCode as C;
+    let iv = op(C::Iv, 8);
+    let set = op(C::SetReg, 8);
+    let cases = malformed();
     let mut programs: Vec<(Vec<Raw>, bool)> =
         cases.iter().map(|(_, ops, _)| (ops.iter().copied().map(Raw::from).collect(), false)).collect();
     let mut expected: Vec<Option<i32>> = cases.iter().map(|case| Some(case.2)).collect();
     for (name, ops, _) in &cases {
         assert!(Program { ops: ops.clone() }.check(2).is_err(), "Program::check accepts: {name}");
     }
-    let raw_good: Vec<Raw> = good.iter().copied().map(Raw::from).collect();
+    let raw_good: Vec<Raw> = [iv, set].map(Raw::from).to_vec();
     let mut more = |program: Vec<Raw>, stores, answer| {
         programs.push((program, stores));
         expected.push(answer);

@@ -10,13 +10,22 @@ use std::fs;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use xk_runtime::{abi, Hold, Parameter, ParameterDevice as Device, ParameterError as Error, Role, Values};
-use xk_testing::guest::{boot, insmod, modules, passed, run, wait_for};
+use xk_testing::guest::{insmod, run, wait_for, Guest};
+
+static GUEST: Guest = Guest::new(
+    300,
+    &[
+        (TUNABLE_KO, "kernel/tunable"),
+        (TEST_KO, "kernel/tunable_test:xk_tunable_test"),
+        (BAD_KO, "kernel/tunable_test:xk_tunable_bad"),
+    ],
+);
 
 xk_testing::guest_tests! {
+    in GUEST:
     parameters_are_listed_whichever_module_comes_first,
     a_value_is_set_for_one_descriptor,
     what_the_module_does_not_take_is_an_error,
@@ -40,18 +49,6 @@ const TUNABLE_KO: &str = "XK_TEST_MODULE";
 const TEST_KO: &str = "XK_TEST_TUNABLE";
 const BAD_KO: &str = "XK_TEST_BAD";
 const PROC: &str = "/proc/xk_tunable_test";
-
-fn guest_output() -> &'static str {
-    static OUTPUT: OnceLock<String> = OnceLock::new();
-    OUTPUT.get_or_init(|| {
-        let tests = [(TEST_KO, "kernel/tunable_test:xk_tunable_test"), (BAD_KO, "kernel/tunable_test:xk_tunable_bad")];
-        boot(300, &modules(&[[(TUNABLE_KO, "kernel/tunable")].as_slice(), &tests].concat()))
-    })
-}
-
-fn report(name: &str) {
-    passed(guest_output(), name);
-}
 
 fn rmmod(module: &str) {
     assert!(!Path::new(&format!("/sys/module/{module}")).exists() || run("rmmod", &[module]), "{module}");

@@ -12,7 +12,6 @@ mod support;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use support::target::{
@@ -24,14 +23,18 @@ use xk_harness::{family, Atomic, Flipper};
 use xk_runtime::{Backend, Destination, Device, Error, Mode, Outcome, Policy, Probe, State, Tune};
 use xk_table::{Patch, ScopeTable};
 use xk_testing::guest::atomic::{blocked, fresh_atomic, outside, Holder, ATOMIC_KO};
-use xk_testing::guest::{boot, file as module, insmod, modules, passed, run, wait_for, XK_KO};
+use xk_testing::guest::{file as module, insmod, remove_xk, run, wait_for, Guest, XK_KO};
 
 /// A bound that is waited out.
 const BRIEF: Duration = Duration::from_millis(300);
 /// One that is not.
 const LONG: Duration = Duration::from_secs(60);
 
+static GUEST: Guest =
+    Guest::new(600, &[(XK_KO, "kernel/xk"), (TARGET_KO, "kernel/test"), (ATOMIC_KO, "kernel/atomic")]);
+
 xk_testing::guest_tests! {
+    in GUEST:
     a_value_changes_and_returns,
     every_kind_of_number_is_changed,
     numbers_of_one_site_change_together,
@@ -71,22 +74,9 @@ fn own() {
     }
 }
 
-/// What the tests in the guest printed, in one boot.
-fn guest_output() -> &'static str {
-    static OUTPUT: OnceLock<String> = OnceLock::new();
-    let folders = [(XK_KO, "kernel/xk"), (TARGET_KO, "kernel/test"), (ATOMIC_KO, "kernel/atomic")];
-    OUTPUT.get_or_init(|| boot(600, &modules(&folders)))
-}
-
-fn report(name: &str) {
-    passed(guest_output(), name);
-}
-
 /// Fresh modules for each check, whatever the one before left behind.
 fn prepare() {
-    if Path::new("/dev/xk").exists() {
-        assert!(run("rmmod", &["xk"]));
-    }
+    remove_xk();
     fresh_target();
     fresh_atomic();
     insmod(XK_KO);

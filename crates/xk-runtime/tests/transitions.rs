@@ -9,14 +9,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use xk_harness::{family, table, Atomic, Loaded};
 use xk_runtime::{Backend, Destination, Device, Error, Mode, Probe, State, Tune, TuneStatus};
 use xk_table::ScopeTable;
 use xk_testing::guest::atomic::{blocked, fresh_atomic, held, outside, Holder, ATOMIC_KO};
-use xk_testing::guest::{boot, faulty, file, insmod, modules, passed, run, wait_for, XK_KO};
+use xk_testing::guest::{faulty, file, insmod, run, wait_for, Guest, XK_KO};
 
 const REDIRECT_KO: &str = "XK_TEST_REDIRECT";
 /// What `HOLD` is in the source, and what it is set to.
@@ -27,7 +26,18 @@ const BRIEF: Duration = Duration::from_millis(300);
 /// One that is not.
 const LONG: Duration = Duration::from_secs(60);
 
+static GUEST: Guest = Guest::new(
+    600,
+    &[
+        (XK_KO, "kernel/xk"),
+        (ATOMIC_KO, "kernel/atomic"),
+        (REDIRECT_KO, "kernel/redirect"),
+        (faulty::FAULTY_KO, "kernel/faulty"),
+    ],
+);
+
 xk_testing::guest_tests! {
+    in GUEST:
     a_sleeping_thread_blocks_a_global_transition,
     nobody_sees_a_global_value_before_all_have_left,
     a_stale_thread_keeps_its_value_and_goes_over,
@@ -87,19 +97,6 @@ fn parent() {
     if std::env::var_os("XK_TEST_PARENT").is_some() {
         checks::parent();
     }
-}
-
-/// What the tests in the guest printed, in one boot.
-fn guest_output() -> &'static str {
-    static OUTPUT: OnceLock<String> = OnceLock::new();
-    OUTPUT.get_or_init(|| {
-        let ours = [(XK_KO, "kernel/xk"), (ATOMIC_KO, "kernel/atomic"), (REDIRECT_KO, "kernel/redirect")];
-        boot(600, &modules(&[ours.as_slice(), &[(faulty::FAULTY_KO, "kernel/faulty")]].concat()))
-    })
-}
-
-fn report(name: &str) {
-    passed(guest_output(), name);
 }
 
 /// Fresh modules for each check, whatever the one before left behind.

@@ -13,7 +13,6 @@ use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use object::{Object, ObjectSection, ObjectSymbol};
@@ -21,9 +20,13 @@ use support::target::{compare, fresh_target, message, only_site, target, target_
 use support::{op, raw, set_register, table, Loaded, SiteSpec, MODULE, RAX, RDI, RDX, RSI};
 use xk_runtime::{abi, AddressOf, Backend, Device, Error, Probe, SiteStatus, Tune};
 use xk_table::{Fit, Op, OpCode, ScopeTable, When};
-use xk_testing::guest::{boot, faulty, insmod, modules, passed, run, wait_for, XK_KO};
+use xk_testing::guest::{faulty, insmod, run, wait_for, Guest, XK_KO};
+
+static GUEST: Guest =
+    Guest::new(600, &[(XK_KO, "kernel/xk"), (TARGET_KO, "kernel/test"), (faulty::FAULTY_KO, "kernel/faulty")]);
 
 xk_testing::guest_tests! {
+    in GUEST:
     two_sites_change_together,
     flags_of_a_comparison_are_recomputed,
     memory_operand_is_compared,
@@ -91,19 +94,6 @@ fn open() {
     if std::env::var_os("XK_TEST_OPEN").is_some() {
         Device::open().unwrap();
     }
-}
-
-/// What the tests in the guest printed, in one boot.
-fn guest_output() -> &'static str {
-    static OUTPUT: OnceLock<String> = OnceLock::new();
-    OUTPUT.get_or_init(|| {
-        let folders = [(XK_KO, "kernel/xk"), (TARGET_KO, "kernel/test"), (faulty::FAULTY_KO, "kernel/faulty")];
-        boot(600, &modules(&folders))
-    })
-}
-
-fn report(name: &str) {
-    passed(guest_output(), name);
 }
 
 /// Fresh modules for each check, whatever the one before left behind.

@@ -14,7 +14,7 @@ pub type TypeId = u32;
 pub struct Prototype {
     /// What each parameter points to, or 0.
     pub parameters: Vec<TypeId>,
-    /// More follow, and nobody knows how many.
+    /// An unknown number of parameters follows.
     pub variadic: bool,
     /// Registers of the result: 0, 1 (rax) or 2 (rax and rdx).
     pub results: u8,
@@ -50,7 +50,7 @@ pub struct Types {
     types: Vec<Type>,
     words: Vec<u32>,
     strings: Vec<u8>,
-    /// Types and strings of vmlinux: the modules' numbers go on behind them.
+    /// Types and strings of vmlinux: the modules' numbers go on after them.
     base: (usize, usize),
     /// By name; `None` where two of one name differ.
     functions: HashMap<String, Option<Prototype>>,
@@ -63,7 +63,7 @@ fn word(data: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(data.get(at..at.checked_add(4)?)?.try_into().ok()?))
 }
 
-/// Words behind a type of this kind.
+/// Words after a type of this kind.
 fn extra(kind: u8, vlen: usize) -> Option<usize> {
     Some(match kind {
         POINTER | 7..=12 | 16 | 18 => 0,
@@ -87,7 +87,7 @@ impl Types {
     }
 
     /// Those of a module, which refer to the ones of vmlinux. The numbers of several
-    /// modules overlap in the file, so each is shifted behind the ones before.
+    /// modules overlap in the file, so each is shifted after the ones before.
     pub fn add_module(&mut self, data: &[u8]) {
         _ = self.add(data);
     }

@@ -1,5 +1,5 @@
 //! Who calls a function: every direct call and jump between functions, and every
-//! function whose address is known to somebody.
+//! function whose address is taken.
 //!
 //! In: the address space. Out: an index, made in one pass over the code. A value that
 //! is returned goes to all of them.
@@ -127,7 +127,7 @@ impl Callers {
         refs.map(|(_, site)| *site)
     }
 
-    /// Whether somebody has the address of the function.
+    /// Whether the address of the function is taken.
     #[must_use]
     pub fn is_taken(&self, start: u64) -> bool {
         self.blind || self.taken.contains(&start)

@@ -7,13 +7,12 @@
 use iced_x86::{Instruction, Mnemonic, OpKind};
 
 use crate::btf::Prototype;
-use crate::effect::{Locs, OTHERS};
 use crate::graph::Callee;
+use crate::location::{Locations, RegisterSet};
 use crate::value::{Values, ARGUMENTS, CALLER_SAVED};
 use crate::world::{Function, World};
 
-/// rax and rdx.
-const RESULTS: u32 = 0b101;
+const RAX: usize = 0;
 
 /// Who is called, as far as that decides what can be said.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,45 +31,36 @@ pub struct Call {
     /// Who.
     pub kind: Kind,
     /// Registers that may be read.
-    pub reads: Locs,
+    pub reads: Locations,
     /// Bytes of arguments on the stack.
     pub stack: i32,
     /// Registers that surely hold nothing of before.
-    pub kills: Locs,
+    pub kills: Locations,
     /// Registers that may hold a result.
-    pub results: u32,
-}
-
-/// The prototype of a function, if it is certain.
-#[must_use]
-pub fn prototype<'a>(world: &'a World, function: &Function) -> Option<&'a Prototype> {
-    function.names.iter().find_map(|name| world.types.function(name))
-}
-
-/// Whether the calling convention holds for a function: it has a prototype, or it is a
-/// clone that the compiler made of one that has.
-#[must_use]
-pub fn is_c(world: &World, function: &Function) -> bool {
-    let clone = |name: &String| [".isra.", ".constprop.", ".part."].iter().any(|suffix| name.contains(suffix));
-    prototype(world, function).is_some() || function.names.iter().any(clone)
+    pub results: RegisterSet,
 }
 
 /// What a function may give back.
 #[must_use]
-pub fn results(world: &World, function: &Function) -> Locs {
-    if !is_c(world, function) {
-        return Call::anything();
+pub fn results(world: &World, function: &Function) -> Locations {
+    if !world.is_c(function) {
+        return Locations::all_registers();
     }
-    let regs = match prototype(world, function).map(|p| p.results) {
-        Some(0) => 0,
-        Some(1) => 1,
-        _ => RESULTS,
-    };
-    Locs { regs, ..Locs::default() }
+    let registers = world.prototype(function).map_or(RegisterSet::RESULTS, result_registers);
+    Locations { registers, ..Locations::default() }
 }
 
-fn arguments(count: usize) -> u32 {
-    ARGUMENTS.iter().take(count).fold(0, |bits, register| bits | 1 << register)
+/// The registers in which a function returns its result.
+fn result_registers(prototype: &Prototype) -> RegisterSet {
+    match prototype.results {
+        0 => RegisterSet::EMPTY,
+        1 => RegisterSet::of(RAX),
+        _ => RegisterSet::RESULTS,
+    }
+}
+
+fn arguments(count: usize) -> RegisterSet {
+    ARGUMENTS.into_iter().take(count).collect()
 }
 
 impl Call {
@@ -79,18 +69,18 @@ impl Call {
     pub fn new(world: &World, callee: Callee, insn: &Instruction, values: Option<&Values>) -> Self {
         let mut this = Self {
             kind: Kind::Unknown("an indirect call".into()),
-            reads: Locs { regs: arguments(6), ..Locs::default() },
+            reads: Locations { registers: arguments(6), ..Locations::default() },
             stack: 0,
-            kills: Locs { regs: CALLER_SAVED, ..Locs::default() },
-            results: RESULTS,
+            kills: Locations { registers: CALLER_SAVED, ..Locations::default() },
+            results: RegisterSet::RESULTS,
         };
         let Callee::Direct(address) = callee else { return this.indirect(world, insn, values) };
         let Some(function) = world.function_at(address) else {
             this.kind = Kind::Assembly(address);
             return this.assembly();
         };
-        let known = prototype(world, function);
-        (this.stack, this.results) = (8 * 8, results(world, function).regs & RESULTS);
+        let known = world.prototype(function);
+        (this.stack, this.results) = (8 * 8, results(world, function).registers & RegisterSet::RESULTS);
         if let Some(known) = known.filter(|p| !p.variadic) {
             this.passes(known);
         }
@@ -100,7 +90,7 @@ impl Call {
         }
         if function.start == function.end {
             this.kind = Kind::Unknown(format!("{name}, whose code is not here"));
-        } else if is_c(world, function) {
+        } else if world.is_c(function) {
             this.kind = Kind::C(address);
         } else {
             this.kind = Kind::Assembly(address);
@@ -113,7 +103,8 @@ impl Call {
         if matches!(insn.mnemonic(), Mnemonic::Vmcall | Mnemonic::Vmmcall) {
             // arch/x86/include/asm/kvm_para.h: rax, rbx, rcx, rdx, rsi.
             self.kind = Kind::Unknown("a hypercall".into());
-            (self.reads.regs, self.kills, self.results) = (0b100_1111, Locs::default(), 1);
+            self.reads.registers = RegisterSet::from_bits(0b100_1111);
+            (self.kills, self.results) = (Locations::default(), RegisterSet::of(RAX));
             return self;
         }
         let known = values.and_then(|values| values.called(world, insn)).and_then(|id| world.types.numbered(id));
@@ -122,30 +113,24 @@ impl Call {
         } else if values.is_some_and(|values| values.is_paravirt(world, insn)) {
             // Those that are not declared with a prototype take at most one argument
             // (PV_CALLEE_SAVE in arch/x86/include/asm/paravirt_types.h).
-            self.reads.regs = arguments(1);
+            self.reads.registers = arguments(1);
         }
         if insn.op_count() > 0 && insn.op0_kind() == OpKind::Memory {
             // Callees of pv_ops may preserve more than others.
-            self.kills = Locs::default();
+            self.kills = Locations::default();
         }
         self
     }
 
     fn passes(&mut self, known: &Prototype) {
-        self.reads.regs = arguments(known.parameters.len());
+        self.reads.registers = arguments(known.parameters.len());
         self.stack = 8 * known.parameters.len().saturating_sub(6) as i32;
-        self.results = [0, 1, RESULTS][usize::from(known.results.min(2))];
-    }
-
-    /// Every register and flag.
-    #[must_use]
-    pub fn anything() -> Locs {
-        Locs { regs: 0xffff | OTHERS, flags: u32::MAX, ..Locs::default() }
+        self.results = result_registers(known);
     }
 
     fn assembly(mut self) -> Self {
-        self.reads = Self::anything();
-        self.kills = Locs::default();
+        self.reads = Locations::all_registers();
+        self.kills = Locations::default();
         self.stack = 0;
         self
     }
@@ -158,7 +143,7 @@ impl Call {
             other => other.strip_prefix("tp_func_").map_or(other.to_owned(), |event| format!("__traceiter_{event}")),
         };
         self.kind = Kind::Unknown(format!("the static call {to}"));
-        (self.reads.regs, self.results, self.stack) = (arguments(6), RESULTS, 8 * 8);
+        (self.reads.registers, self.results, self.stack) = (arguments(6), RegisterSet::RESULTS, 8 * 8);
         if let Some(known) = world.types.function(&first).filter(|p| !p.variadic) {
             self.passes(known);
         }

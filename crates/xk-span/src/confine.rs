@@ -7,36 +7,18 @@
 use std::collections::{BTreeSet, HashSet};
 use std::time::Instant;
 
-use thiserror::Error;
-use xk_kernel::{Image, ImageError};
-use xk_table::{Incoherent, Refusal, ScopeTable};
+use xk_kernel::Image;
+use xk_table::ScopeTable;
 
 use crate::callers::Callers;
+use crate::error::ConfineError;
 use crate::scope::scopes;
-use crate::unfollowed::NotRead;
 use crate::walk::Walk;
 use crate::window::{fill, Index, Windows};
 use crate::world::World;
 
 /// What the analysis is made of: see `build.rs`.
 const SPANS: &str = env!("XK_SPANS");
-
-/// Why there are no safe spans.
-#[derive(Debug, Error)]
-pub enum ConfineError {
-    /// The code cannot be read.
-    #[error(transparent)]
-    Image(#[from] ImageError),
-    /// The table is about other code.
-    #[error("{0}: the table is not about this kernel; run `xk build` on it again")]
-    OtherCode(#[from] NotRead),
-    /// A change would come too late for a thread.
-    #[error(transparent)]
-    Refused(#[from] Refusal),
-    /// The result is not coherent.
-    #[error("safe spans: {0}")]
-    Incoherent(#[from] Incoherent),
-}
 
 /// Confines tables of one kernel.
 #[derive(Debug)]

@@ -2,10 +2,11 @@
 
 use iced_x86::InstructionInfoFactory;
 
-use crate::calls::{prototype, results, Call};
-use crate::effect::{Effect, Locs};
-use crate::graph::Graph;
-use crate::unfollowed::Unfollowed;
+use crate::calls::{results, Call};
+use crate::effect::Effect;
+use crate::error::Unfollowed;
+use crate::graph::{Callee, Graph};
+use crate::location::Locations;
 use crate::value::{published, taken, values, Value, Values};
 use crate::world::World;
 
@@ -27,10 +28,10 @@ pub struct Frame {
     pub values: Vec<Option<Values>>,
     /// What each does.
     pub acts: Vec<Act>,
-    /// What may be read at or behind each before it is overwritten.
-    pub live: Vec<Locs>,
+    /// What may be read at or after each before it is overwritten.
+    pub live: Vec<Locations>,
     /// What the function may give back.
-    pub results: Locs,
+    pub results: Locations,
     /// The lowest byte of the frame whose address others may have.
     pub reachable: Option<i32>,
     /// The address that an instruction stores where others may find it.
@@ -47,9 +48,10 @@ impl Frame {
         // Some thunks of assembly have no symbol of their own.
         let function = world.function_at(entry);
         let mut factory = InstructionInfoFactory::new();
-        let known = values(world, &graph, function.and_then(|f| prototype(world, f)), &mut |insn, values| {
-            Effect::changes(insn, values, &mut factory)
-        });
+        let known =
+            values(world, &graph, function.and_then(|function| world.prototype(function)), &mut |insn, values| {
+                Effect::changes(insn, values, &mut factory)
+            });
         let pairs = || graph.nodes.iter().zip(&known).filter_map(|(node, values)| Some((node, values.as_ref()?)));
         let reachable = pairs().filter_map(|(node, values)| taken(&node.insn, values)).min();
         let mut acts = Vec::with_capacity(graph.nodes.len());
@@ -59,7 +61,7 @@ impl Frame {
                 (None, Some(values)) => Act::Plain(Box::new(Effect::of(&node.insn, values, reachable, &mut factory))),
                 (None, None) => Act::Plain(Box::default()),
             };
-            if node.tail == Some(crate::graph::Callee::Indirect) && values.as_ref().and_then(Values::stack) != Some(0) {
+            if node.tail == Some(Callee::Indirect) && values.as_ref().and_then(Values::stack) != Some(0) {
                 return Err(Unfollowed::JumpTable(world.place_name(node.insn.ip())));
             }
             acts.push(act);
@@ -67,7 +69,7 @@ impl Frame {
         let stored = graph.nodes.iter().zip(&known);
         let published = stored.map(|(node, values)| published(&node.insn, values.as_ref()?, reachable)).collect();
         let mut this = Self {
-            results: function.map_or_else(Call::anything, |f| results(world, f)),
+            results: function.map_or_else(Locations::all_registers, |function| results(world, function)),
             live: Vec::new(),
             graph,
             values: known,
@@ -81,15 +83,15 @@ impl Frame {
 
     /// What the call at node `at` may read.
     #[must_use]
-    pub fn call_reads(&self, at: usize, call: &Call) -> Locs {
+    pub fn call_reads(&self, at: usize, call: &Call) -> Locations {
         let mut reads = call.reads.clone();
-        reads.frame = self.reachable;
+        reads.slots_from = self.reachable;
         if let Some(stack) = self.values[at].as_ref().and_then(Values::stack) {
             // A jump hands over what its own caller put on the stack.
             let first = if self.graph.nodes[at].tail.is_some() { stack + 8 } else { stack };
             reads.add_slots(first, call.stack);
         } else if call.stack > 0 {
-            reads.frame = Some(i32::MIN);
+            reads.slots_from = Some(i32::MIN);
         }
         reads
     }
@@ -105,13 +107,13 @@ impl Frame {
         addresses.min()
     }
 
-    fn liveness(&self) -> Vec<Locs> {
+    fn liveness(&self) -> Vec<Locations> {
         let before = self.graph.before();
-        let mut live: Vec<Locs> = vec![Locs::default(); self.graph.nodes.len()];
+        let mut live: Vec<Locations> = vec![Locations::default(); self.graph.nodes.len()];
         let mut todo: std::collections::BTreeSet<usize> = (0..live.len()).collect();
         while let Some(at) = todo.pop_last() {
             let node = &self.graph.nodes[at];
-            let mut now = Locs::default();
+            let mut now = Locations::default();
             for &next in &node.next {
                 now.add(&live[next]);
             }

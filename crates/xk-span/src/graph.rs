@@ -10,11 +10,11 @@ use std::collections::{BTreeSet, HashMap};
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind};
 use xk_lift::prototypes::is_transparent;
 
-use crate::unfollowed::Unfollowed;
+use crate::error::Unfollowed;
 use crate::world::World;
 
 /// Instructions of one frame; nothing in the kernel that is compiled comes near.
-pub(crate) const LARGEST: usize = 60_000;
+const LARGEST: usize = 60_000;
 
 /// Who is called, or takes over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,7 +86,7 @@ impl Graph {
                 builder.add(at)?;
             }
             if builder.nodes.len() > LARGEST {
-                return Err(Unfollowed::TooLarge);
+                return Err(Unfollowed::TooLarge(LARGEST));
             }
         }
         let Builder { nodes, parts, .. } = builder;
@@ -128,37 +128,54 @@ impl Graph {
 }
 
 impl Builder<'_> {
+    /// Adds the instruction at an address, and the addresses that control may go to from it.
     fn add(&mut self, at: u64) -> Result<(), Unfollowed> {
-        let place = || self.world.place_name(at);
-        let code = self.world.code(at).ok_or_else(|| Unfollowed::NoCode(place()))?;
+        let insn = self.decode(at)?;
+        let site = self.world.patches.replaced(at).map_or(at, |(site, _)| site);
+        let mut node = Node { insn, site, next: Vec::new(), call: None, tail: None, returns: false, stops: false };
+        let mut next = Vec::new();
+        let falls_through = self.follow(&mut node, &mut next)?;
+        let patches = &self.world.patches;
+        let label = patches.labels.get(&at);
+        next.extend(label);
+        next.extend(patches.fixups.get(&at));
+        for alternative in patches.alternatives.get(&at).into_iter().flatten() {
+            next.push(if alternative.with_len == 0 { at + u64::from(alternative.len) } else { alternative.with });
+        }
+        // The kernel may replace the jump of a jump label by a no-op, and the other way round.
+        if falls_through || label.is_some() {
+            next.push(self.after(&node));
+        }
+        self.todo.extend(&next);
+        self.nodes.insert(at, (node, next));
+        Ok(())
+    }
+
+    fn decode(&self, at: u64) -> Result<Instruction, Unfollowed> {
+        let code = self.world.code(at).ok_or_else(|| Unfollowed::NoCode(self.world.place_name(at)))?;
         let insn = Decoder::with_ip(64, code, at, DecoderOptions::NONE).decode();
         if insn.is_invalid() {
-            return Err(Unfollowed::NotInstruction(place()));
+            return Err(Unfollowed::NotInstruction(self.world.place_name(at)));
         }
-        let replaced = self.world.patches.replaced(at);
-        let mut node = Node {
-            insn,
-            site: replaced.map_or(at, |(site, _)| site),
-            next: Vec::new(),
-            call: None,
-            tail: None,
-            returns: false,
-            stops: false,
-        };
-        let mut next = Vec::new();
-        let mut falls = match insn.flow_control() {
+        Ok(insn)
+    }
+
+    /// Records where the instruction itself sends control. Returns whether control may go on after it.
+    fn follow(&mut self, node: &mut Node, next: &mut Vec<u64>) -> Result<bool, Unfollowed> {
+        let (insn, at) = (node.insn, node.insn.ip());
+        Ok(match insn.flow_control() {
             FlowControl::Next => true,
             FlowControl::Return => {
                 node.returns = true;
                 false
             }
-            FlowControl::Call | FlowControl::IndirectCall => self.call(&mut node),
+            FlowControl::Call | FlowControl::IndirectCall => self.call(node),
             FlowControl::UnconditionalBranch => {
-                self.jump(&mut node, &mut next);
+                self.jump(node, next);
                 false
             }
             FlowControl::ConditionalBranch => {
-                self.jump(&mut node, &mut next);
+                self.jump(node, next);
                 true
             }
             FlowControl::IndirectBranch => {
@@ -166,30 +183,21 @@ impl Builder<'_> {
                 false
             }
             FlowControl::Exception => self.world.patches.warnings.contains(&at),
-            // int3 is padding; what is left is transactions and the like.
+            // int3 is padding. Other interrupts, and transactions, are refused.
             FlowControl::Interrupt if insn.mnemonic() == Mnemonic::Int3 => false,
-            _ => return Err(Unfollowed::Nowhere { place: place(), insn }),
-        };
-        // Where a jump stands, the kernel may put a no-op, and the other way round.
-        if let Some(&target) = self.world.patches.labels.get(&at) {
-            next.push(target);
-            falls = true;
+            _ => return Err(Unfollowed::Nowhere { place: self.world.place_name(at), insn }),
+        })
+    }
+
+    /// The address after an instruction. After the last instruction of a replacement, it is the one after the code that
+    /// is replaced.
+    fn after(&self, node: &Node) -> u64 {
+        let after = node.insn.next_ip();
+        let replaced = |address| self.world.patches.replaced(address);
+        match replaced(node.insn.ip()) {
+            Some((_, resume)) if replaced(after).map(|(site, _)| site) != Some(node.site) => resume,
+            _ => after,
         }
-        next.extend(self.world.patches.fixups.get(&at));
-        for alternative in self.world.patches.alternatives.get(&at).into_iter().flatten() {
-            next.push(if alternative.with_len == 0 { at + u64::from(alternative.len) } else { alternative.with });
-        }
-        if falls {
-            let behind = insn.next_ip();
-            let resume = replaced.and_then(|(_, resume)| {
-                let ends = self.world.patches.replaced(behind).map(|(site, _)| site) != Some(node.site);
-                ends.then_some(resume)
-            });
-            next.push(resume.unwrap_or(behind));
-        }
-        self.todo.extend(&next);
-        self.nodes.insert(at, (node, next));
-        Ok(())
     }
 
     /// Whether control comes back from a call.

@@ -11,15 +11,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
-use crate::effect::{Effect, Locs};
+use crate::effect::Effect;
+use crate::error::{UnknownLife, UnknownSource};
 use crate::frame::{Act, Frame};
 use crate::graph::Callee;
-use crate::unfollowed::{UnknownLife, UnknownSource};
-use crate::value::{gpr, Values, Where, ARGUMENTS, CALLER_SAVED, RSP};
+use crate::location::{Locations, RegisterSet, Where};
+use crate::value::{gpr, Values, ARGUMENTS, CALLER_SAVED, RSP};
 use crate::walk::Walk;
 
 /// Frames and places that one number may be in.
-pub(crate) const MOST: usize = 20_000;
+const MOST: usize = 20_000;
 
 /// Where a number is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,7 +60,7 @@ pub fn life(walk: &mut Walk<'_>, root: u64, test: u64) -> Result<Life, UnknownLi
             continue;
         }
         if seen.len() > MOST {
-            return Err(UnknownLife::TooManyPlaces(name));
+            return Err(UnknownLife::TooManyPlaces { place: name, limit: MOST });
         }
         let (root, at, place) = next;
         let frame = walk.frame(root)?;
@@ -78,20 +79,20 @@ pub fn life(walk: &mut Walk<'_>, root: u64, test: u64) -> Result<Life, UnknownLi
     Ok(life)
 }
 
-/// Where a number is before the instruction `at`, if it is in `place` behind it.
+/// Where a number is before the instruction `at`, if it is in `place` after it.
 fn before(frame: &Frame, at: usize, place: Place) -> Result<Source, UnknownSource> {
     let node = &frame.graph.nodes[at];
     match &frame.acts[at] {
         // What hands the frame over and goes on has not jumped.
         Act::Call(_) if node.tail.is_some() => Ok(Source::From(place)),
         Act::Call(_) => match place {
-            Place::Register(number) if CALLER_SAVED >> number & 1 == 1 => Err(UnknownSource::Returned),
+            Place::Register(number) if CALLER_SAVED.contains(number) => Err(UnknownSource::Returned),
             Place::Slot(first, bytes) if frame.reachable.is_some_and(|from| first.saturating_add(bytes) > from) => {
                 Err(UnknownSource::Callee)
             }
             place => Ok(Source::From(place)),
         },
-        Act::Plain(effect) if effect.writes.meets(&place.locs()) => {
+        Act::Plain(effect) if effect.writes.meets(&place.locations()) => {
             written(&node.insn, effect, frame.values[at].as_ref(), place).ok_or(UnknownSource::Computed(node.insn))
         }
         Act::Plain(_) => Ok(Source::From(place)),
@@ -101,7 +102,7 @@ fn before(frame: &Frame, at: usize, place: Place) -> Result<Source, UnknownSourc
 /// Where the number comes from that `insn` writes to `place`.
 fn written(insn: &Instruction, effect: &Effect, values: Option<&Values>, place: Place) -> Option<Source> {
     use Mnemonic as M;
-    if insn.has_lock_prefix() || effect.writes.frame.is_some() {
+    if insn.has_lock_prefix() || effect.writes.slots_from.is_some() {
         return None;
     }
     if insn.mnemonic() == M::Push || insn.mnemonic() == M::Pop {
@@ -203,13 +204,13 @@ fn passed(walk: &mut Walk<'_>, entry: u64, place: Place) -> Result<Vec<(u64, usi
 }
 
 impl Place {
-    fn locs(self) -> Locs {
-        let mut locs = Locs::default();
+    fn locations(self) -> Locations {
+        let mut locations = Locations::default();
         match self {
-            Self::Register(number) => locs.regs = 1 << number,
-            Self::Slot(at, bytes) => locs.add_slots(at, bytes),
+            Self::Register(number) => locations.registers = RegisterSet::of(number),
+            Self::Slot(at, bytes) => locations.add_slots(at, bytes),
         }
-        locs
+        locations
     }
 
     /// Whether all of `part` is in it.

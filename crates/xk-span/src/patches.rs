@@ -4,7 +4,7 @@
 //!
 //! In: the tables of an image or of a linked module. A running kernel has dropped some
 //! of them together with what they describe; what it still needs for its own patching
-//! must be there, or [`Patches::incomplete`] says so, and nobody trusts a branch.
+//! must be there; otherwise [`Patches::incomplete`] is set, and no branch is relied on.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -127,7 +127,7 @@ pub struct Patches {
     pub labels: HashMap<u64, u64>,
     /// Where a faulting instruction continues.
     pub fixups: HashMap<u64, u64>,
-    /// `ud2` that continues behind itself.
+    /// `ud2` that continues after itself.
     pub warnings: HashSet<u64>,
     /// Ranges that may differ in a running kernel: address and length; 0 stands for
     /// the instruction there.
@@ -215,7 +215,7 @@ impl Patches {
         }
     }
 
-    /// The place that the replacement at `address` replaces, with the place behind it.
+    /// The place that the replacement at `address` replaces, with the place after it.
     #[must_use]
     pub fn replaced(&self, address: u64) -> Option<(u64, u64)> {
         let (_, &(end, code)) = self.replacements.range(..=address).next_back()?;

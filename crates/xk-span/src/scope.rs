@@ -10,18 +10,18 @@ use xk_table::{
     AsmLine, CriticalSpan, Escape, Exit, ExitKind, Function, Mode, OpCode, Place, Refusal, Scope, ScopeTable, When,
 };
 
-use crate::confine::ConfineError;
-use crate::effect::Locs;
+use crate::error::ConfineError;
 use crate::frame::Act;
 use crate::graph::{Callee, Node};
 use crate::life::life;
-use crate::slice::{Start, Use};
-use crate::unfollowed::NotRead;
+use crate::location::{Locations, RegisterSet};
+use crate::slice::{Sources, Use};
+use crate::text::address;
 use crate::walk::{Found, Reach, Walk};
 use crate::world::World;
 
-/// Frames that threads sit in without an end, or that are below every other: as scopes
-/// they would hardly ever be empty.
+/// Frames that threads run in without an end, and outermost frames. As scopes, they would
+/// hardly ever be empty.
 const NEVER_LEFT: [&str; 20] = [
     "do_idle",
     "cpu_startup_entry",
@@ -87,14 +87,14 @@ pub fn scopes(walk: &mut Walk<'_>, table: &mut ScopeTable) -> Result<(), Confine
     Ok(())
 }
 
-/// A number may have passed the value when the update that tests for it goes.
+/// A number may have passed the value when the update that tests for order is removed.
 fn outlives(function: &Function, line: &AsmLine, why: &str) -> Refusal {
     let place = Place { source: function.source.clone(), function: function.symbol.clone(), offset: line.offset };
     let detail = format!("the code tests a number for equality that may have passed the value before a change: {why}");
     Refusal::EmptyRange { place, detail }
 }
 
-/// Functions that hold critical spans; those behind were added for safe spans.
+/// Functions that hold critical spans; those after were added for safe spans.
 fn own_functions(table: &ScopeTable) -> usize {
     table.spans.iter().map(|span| span.function + 1).max().unwrap_or(0)
 }
@@ -103,25 +103,8 @@ fn data_escape(data: &xk_table::DataSite) -> Escape {
     Escape {
         place: format!("{}+{:#x} ({})", data.symbol, data.offset, data.source),
         field: data.symbol.clone(),
-        reason: "the value is in memory for ever; whoever has read it keeps what it read".into(),
+        reason: "the value stays in memory; code that has read it keeps what it read".into(),
     }
-}
-
-/// Where a function of a table is.
-///
-/// # Errors
-/// When it is not in the address space.
-pub fn address(world: &World, function: &Function) -> Result<u64, NotRead> {
-    let missing = || NotRead { symbol: function.symbol.clone() };
-    let start = match &function.module {
-        None => world.text_base.wrapping_add(function.text_offset),
-        Some(module) => {
-            let owner = world.owners.iter().position(|owner| owner.as_ref() == Some(module)).ok_or_else(missing)?;
-            let section = world.placed.iter().find(|p| p.owner == owner && p.section == function.section);
-            section.ok_or_else(missing)?.start.wrapping_add(function.text_offset)
-        }
-    };
-    world.function_at(start).map(|found| found.start).ok_or_else(missing)
 }
 
 fn own(base: u64, span: &CriticalSpan) -> Own {
@@ -134,31 +117,31 @@ fn own(base: u64, span: &CriticalSpan) -> Own {
 fn reach(walk: &mut Walk<'_>, base: u64, span: &CriticalSpan, own: &Own) -> (u64, Reach) {
     let root = walk.root(base);
     let at = base + u64::from(span.indirection.offset);
-    let mut outputs = Locs::default();
+    let mut outputs = Locations::default();
     for op in &span.indirection.program.ops {
         match op.code {
-            OpCode::SetReg => outputs.regs |= 1 << (op.dst & 15),
+            OpCode::SetReg => outputs.registers |= RegisterSet::of(usize::from(op.dst & 15)),
             OpCode::SetFlags => outputs.flags |= flags(op.imm as u64),
             _ => {}
         }
     }
-    let mut start = Start::default();
+    let mut sources = Sources::default();
     match span.indirection.when {
-        When::Before => start.before.insert(at, outputs),
-        _ => start.behind.insert(at, outputs),
+        When::Before => sources.before.insert(at, outputs),
+        _ => sources.after.insert(at, outputs),
     };
     let mut unknown = false;
     if span.indirection.program.stores() {
-        start.stores = stores(walk, root, own);
-        unknown = start.stores.is_empty();
+        sources.stores = stores(walk, root, own);
+        unknown = sources.stores.is_empty();
     }
-    let mut reach = walk.follow(root, start);
+    let mut reach = walk.follow(root, sources);
     if unknown {
         reach.memory = true;
         reach.escapes.insert(Escape {
             place: walk.world.place_name(at),
             field: "memory".into(),
-            reason: "the update writes to it, and no instruction of the span says where".into(),
+            reason: "the update writes to it, and no instruction of the span gives the address".into(),
         });
     }
     (root, reach)
@@ -177,7 +160,7 @@ fn stores(walk: &mut Walk<'_>, root: u64, own: &Own) -> BTreeSet<u64> {
     let nodes = frame.graph.nodes.iter().zip(&frame.acts);
     let stores = nodes.filter(|(node, act)| {
         let writes = matches!(act, Act::Plain(effect)
-            if !effect.stores.is_empty() || !effect.writes.slots.is_empty() || effect.writes.frame.is_some());
+            if !effect.stores.is_empty() || !effect.writes.slots.is_empty() || effect.writes.slots_from.is_some());
         writes && (own.start..own.end).contains(&node.insn.ip())
     });
     stores.map(|(node, _)| node.insn.ip()).collect()
@@ -198,7 +181,7 @@ fn mode(root: u64, own: &Own, reach: &Reach) -> Mode {
         [(&at, Use::Branch)] => at,
         _ => return Mode::Task,
     };
-    // Nothing is alive behind the branch, nor where the code goes otherwise.
+    // Nothing is alive after the branch, nor where the code goes otherwise.
     let straight = found.alive.iter().filter(outside).all(|&at| at >= own.end && at <= consumed);
     if straight && reach.escapes.is_empty() {
         Mode::Now
@@ -308,7 +291,9 @@ fn never_left(name: &str) -> Escape {
     Escape {
         place: name.to_owned(),
         field: "its frame".into(),
-        reason: "never left: threads sit in it without an end, or below every other; a transition may not end".into(),
+        reason:
+            "never left: threads run in it without an end, or it is the outermost frame; a transition may not complete"
+                .into(),
     }
 }
 

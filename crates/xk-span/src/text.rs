@@ -1,10 +1,11 @@
-//! A function as a table holds it: its deployed bytes, and which of them a running
-//! kernel may have changed. There is no rebuilt object to take the mask from; it
-//! follows from the tables of the image and from what relocation may touch.
+//! A function as a table holds it: where it is, its deployed bytes, and which of them a running kernel may have changed.
+//! There is no rebuilt object to take the mask from. It follows from the tables of the image and from what relocation
+//! may touch.
 
 use iced_x86::{Decoder, DecoderOptions, Mnemonic, OpKind};
 use xk_table::{hex, Function};
 
+use crate::error::NotRead;
 use crate::world::World;
 
 /// The function that begins at `start`.
@@ -29,6 +30,23 @@ pub fn function(world: &World, start: u64) -> Function {
         mask: hex(&mask(world, start, text)),
         source: String::new(),
     }
+}
+
+/// Where a function of a table is.
+///
+/// # Errors
+/// When it is not in the address space.
+pub fn address(world: &World, function: &Function) -> Result<u64, NotRead> {
+    let missing = || NotRead { symbol: function.symbol.clone() };
+    let start = match &function.module {
+        None => world.text_base.wrapping_add(function.text_offset),
+        Some(module) => {
+            let owner = world.owners.iter().position(|owner| owner.as_ref() == Some(module)).ok_or_else(missing)?;
+            let section = world.placed.iter().find(|p| p.owner == owner && p.section == function.section);
+            section.ok_or_else(missing)?.start.wrapping_add(function.text_offset)
+        }
+    };
+    world.function_at(start).map(|found| found.start).ok_or_else(missing)
 }
 
 /// Without the padding between functions.

@@ -10,6 +10,7 @@ use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use crate::btf::{Prototype, TypeId};
 use crate::graph::{Callee, Graph};
+use crate::location::{Access, Pointer, RegisterSet, Where};
 use crate::world::World;
 
 /// Number of the stack pointer.
@@ -19,7 +20,7 @@ const RBP: usize = 5;
 /// The registers that pass arguments, in order.
 pub const ARGUMENTS: [usize; 6] = xk_lift::flow::ARGUMENTS;
 /// rax, rcx, rdx, rsi, rdi, r8 to r11 (System V ABI).
-pub const CALLER_SAVED: u32 = 0x0fc7;
+pub const CALLER_SAVED: RegisterSet = RegisterSet::from_bits(0x0fc7);
 
 /// What stands for the unknown distance between the parts of a frame; larger than any.
 const ALIGNED: i32 = 1 << 20;
@@ -39,17 +40,6 @@ pub enum Value {
     Static(u64),
     /// The address of a function with this prototype.
     Code(TypeId),
-}
-
-/// An address in an object that is not in the frame, as far as this function knows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Pointer {
-    /// Structure that the object is, or 0.
-    pub ty: TypeId,
-    /// Offset in it; `None` if it is computed.
-    pub offset: Option<i32>,
-    /// Register that passed a pointer to the object.
-    pub parameter: Option<u8>,
 }
 
 /// The values before an instruction.
@@ -81,21 +71,6 @@ fn join(a: Value, b: Value) -> Value {
         }),
         _ => Unknown,
     }
-}
-
-/// Where an operand in memory is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Where {
-    /// In the frame.
-    Frame(i32),
-    /// Somewhere in the frame.
-    SomeFrame,
-    /// In an object.
-    Object(Pointer),
-    /// At an address; of this processor's copy if so.
-    Static(u64, bool),
-    /// Where a register points that nothing is known about.
-    Based(Option<u8>, i32),
 }
 
 impl Values {
@@ -157,10 +132,10 @@ impl Values {
         let computed = index != Register::None;
         if matches!(segment, Register::GS | Register::FS) {
             let plain = (base == Register::None || base == Register::RIP) && !computed;
-            return if plain { Where::Static(displacement as u64, true) } else { Where::Based(None, at) };
+            return if plain { Where::PerCpu(displacement as u64) } else { Where::Based(None, at) };
         }
         if base == Register::None || base == Register::RIP {
-            return Where::Static(displacement as u64, false);
+            return Where::Static(displacement as u64);
         }
         let Some((number, 8)) = gpr(base) else { return Where::Based(None, at) };
         match (self.regs[number], computed) {
@@ -170,7 +145,7 @@ impl Values {
                 let offset = pointer.offset.filter(|_| !computed).map(|offset| offset.wrapping_add(at));
                 Where::Object(Pointer { offset, ..pointer })
             }
-            (Value::Static(address), false) => Where::Static(address.wrapping_add(displacement as u64), false),
+            (Value::Static(address), false) => Where::Static(address.wrapping_add(displacement as u64)),
             (Value::Static(_), true) => Where::Based(None, at),
             (Value::Unknown | Value::Code(_), _) => Where::Based((!computed).then_some(number as u8), at),
         }
@@ -204,7 +179,7 @@ impl Values {
     #[must_use]
     pub fn is_paravirt(&self, world: &World, insn: &Instruction) -> bool {
         let place = (insn.op0_kind() == OpKind::Memory).then(|| self.operand(insn));
-        matches!(place, Some(Where::Static(at, false)) if world.object(at).is_some_and(|(name, _)| name == "pv_ops"))
+        matches!(place, Some(Where::Static(at)) if world.object(at).is_some_and(|(name, _)| name == "pv_ops"))
     }
 
     fn forget_slots(&mut self, at: i32, bytes: i32) {
@@ -224,7 +199,7 @@ impl Values {
                     code => Value::Code(code),
                 }
             }
-            Where::Static(address, false) => match world.object(address) {
+            Where::Static(address) => match world.object(address) {
                 // arch/x86/include/asm/paravirt_types.h; other objects have no type in BTF.
                 Some(("pv_ops", offset)) => {
                     let ty = world.types.structure_named("paravirt_patch_template");
@@ -235,7 +210,7 @@ impl Values {
                 }
                 _ => Value::Unknown,
             },
-            Where::Static(address, true) => {
+            Where::PerCpu(address) => {
                 let Some((name, offset)) = world.object(address) else { return Value::Unknown };
                 typed(world.types.pointer_at(world.types.variable(name), offset as i32))
             }
@@ -243,27 +218,25 @@ impl Values {
         }
     }
 
-    /// The values behind `insn`, which is no call.
-    fn step(&mut self, world: &World, insn: &Instruction, written: u32, stores: &[(Where, i32)]) {
+    /// The values after `insn`, which is no call.
+    fn step(&mut self, world: &World, insn: &Instruction, changes: &Changes) {
         let first = gpr(insn.op0_register()).filter(|_| insn.op_count() > 0 && insn.op0_kind() == OpKind::Register);
         let result = self.result(world, insn);
         let stored = self.stored(insn);
         let stack = self.pushed(insn);
-        for &(place, bytes) in stores {
-            match place {
-                Where::Frame(at) => self.forget_slots(at, bytes),
+        for store in &changes.stores {
+            match store.place {
+                Where::Frame(at) => self.forget_slots(at, store.bytes),
                 Where::SomeFrame => self.slots.clear(),
                 _ => {}
             }
         }
-        for (number, value) in self.regs.iter_mut().enumerate() {
-            if written >> number & 1 == 1 && number != RSP {
-                *value = Value::Unknown;
-            }
+        for number in changes.registers.numbers().filter(|&number| number != RSP) {
+            self.regs[number] = Value::Unknown;
         }
         match (first, result) {
             (Some((number, 8)), Some(value)) => self.regs[number] = value,
-            (Some((RSP, _)), None) if written >> RSP & 1 == 1 => self.regs[RSP] = Value::SomeFrame,
+            (Some((RSP, _)), None) if changes.registers.contains(RSP) => self.regs[RSP] = Value::SomeFrame,
             _ => {}
         }
         if let Some((at, value)) = stored {
@@ -279,7 +252,7 @@ impl Values {
         }
     }
 
-    /// What the first operand holds behind `insn`, if it is an address that can be told.
+    /// What the first operand holds after `insn`, if it is an address that can be told.
     fn result(&self, world: &World, insn: &Instruction) -> Option<Value> {
         let register = |n: u32| match insn.op_kind(n) {
             OpKind::Register => gpr(insn.op_register(n)).filter(|(_, bytes)| *bytes == 8).map(|(n, _)| self.regs[n]),
@@ -299,7 +272,7 @@ impl Values {
                 Where::Frame(at) => Value::Frame(at),
                 Where::SomeFrame => Value::SomeFrame,
                 Where::Object(pointer) => Value::Pointer(pointer),
-                Where::Static(address, false) => Value::Static(address),
+                Where::Static(address) => Value::Static(address),
                 _ => Value::Unknown,
             }),
             Mnemonic::Add | Mnemonic::Sub => {
@@ -315,7 +288,7 @@ impl Values {
                     other => Some(other).filter(|other| *other == Value::SomeFrame),
                 }
             }
-            // The aligned frame lies below all that was pushed before, nobody knows how far.
+            // The aligned frame is below everything that was pushed before, at an unknown distance.
             Mnemonic::And => match register(0)? {
                 Value::Frame(at) if insn.op0_register() == Register::RSP => Some(Value::Frame(at - ALIGNED)),
                 Value::Frame(_) | Value::SomeFrame => Some(Value::SomeFrame),
@@ -344,7 +317,7 @@ impl Values {
         }
     }
 
-    /// The stack pointer behind an instruction that moves it by itself.
+    /// The stack pointer after an instruction that moves it by itself.
     fn pushed(&self, insn: &Instruction) -> Option<Value> {
         match (insn.mnemonic(), self.regs[RBP]) {
             (Mnemonic::Leave, Value::Frame(at)) => return Some(Value::Frame(at + 8)),
@@ -363,10 +336,10 @@ impl Values {
     /// it may reach.
     fn call(&mut self, world: &World, callee: Callee, reachable: Option<i32>) {
         let prototype = match callee {
-            Callee::Direct(address) => world.function_at(address).and_then(|f| crate::calls::prototype(world, f)),
+            Callee::Direct(address) => world.function_at(address).and_then(|function| world.prototype(function)),
             Callee::Indirect => None,
         };
-        for number in (0..16).filter(|n| CALLER_SAVED >> n & 1 == 1) {
+        for number in CALLER_SAVED.numbers() {
             self.regs[number] = Value::Unknown;
         }
         if let Some(ty) = prototype.map(|p| p.result).filter(|ty| *ty != 0) {
@@ -378,17 +351,23 @@ impl Values {
     }
 }
 
-/// Registers that an instruction may write, and where it stores how many bytes.
-pub type Changes = (u32, Vec<(Where, i32)>);
+/// What an instruction may change.
+#[derive(Debug, Clone, Default)]
+pub struct Changes {
+    /// Registers.
+    pub registers: RegisterSet,
+    /// Memory.
+    pub stores: Vec<Access>,
+}
 
 /// The values before every instruction of `graph`; `None` where control never comes.
 ///
-/// `written` and `stores` say what each instruction changes.
+/// `changes` says what an instruction may change.
 pub fn values(
     world: &World,
     graph: &Graph,
     prototype: Option<&Prototype>,
-    effect: &mut dyn FnMut(&Instruction, &Values) -> Changes,
+    changes: &mut dyn FnMut(&Instruction, &Values) -> Changes,
 ) -> Vec<Option<Values>> {
     let mut states: Vec<Option<Values>> = vec![None; graph.nodes.len()];
     let mut reachable: Option<i32> = None;
@@ -406,8 +385,8 @@ pub fn values(
             if let Some(callee) = node.call {
                 state.call(world, callee, reachable);
             } else {
-                let (written, stores) = effect(&node.insn, &state);
-                state.step(world, &node.insn, written, &stores);
+                let changes = changes(&node.insn, &state);
+                state.step(world, &node.insn, &changes);
             }
             for &next in &node.next {
                 let changed = match &mut states[next] {
@@ -422,7 +401,7 @@ pub fn values(
                 }
             }
         }
-        // Slots that a call may reach through an address that is taken behind it.
+        // Slots that a call may reach through an address that is taken after it.
         if reachable == before {
             return states;
         }

@@ -1,8 +1,8 @@
 //! From a critical span through callees, and out to callers, as far as its values go.
 //!
-//! Callees are looked at once for each way in which something is passed to them, and
-//! give back what they return and store. Frames on the way out are safe spans. Where a
-//! value cannot be followed there is an escape, never silence.
+//! In: a critical span with its sources. Out: the frames that its values reach, and escapes. A callee is analysed once
+//! for each way in which tainted data are passed to it; its summary says what it returns and stores. The frames of
+//! callers are safe spans. Where a value cannot be followed, there is an escape.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
@@ -10,23 +10,23 @@ use std::rc::Rc;
 use xk_table::Escape;
 
 use crate::callers::Callers;
-use crate::calls::{is_c, results};
+use crate::calls::results;
+use crate::error::Unfollowed;
 use crate::frame::Frame;
-use crate::slice::{Entry, Given, Slice, Slicer, Start, Store, Use};
-use crate::unfollowed::Unfollowed;
-use crate::value::{Pointer, Where};
+use crate::location::{Pointer, RegisterSet, Where};
+use crate::slice::{slice, Callees, EntryTaint, ExitTaint, Slice, Sources, Store, Use};
 use crate::world::{Function, World};
 
-/// Calls that are followed, one in the other.
+/// The depth of calls that are followed.
 const DEPTH: usize = 4;
-/// Frames that one critical span may reach on the way out.
+/// The largest number of frames that one critical span may reach through its callers.
 const FRAMES: usize = 256;
-/// Callees that one critical span may reach.
+/// The largest number of callees that one critical span may reach.
 const CALLEES: usize = 2000;
-/// Instructions for which effects of prepared frames are kept.
+/// The largest number of instructions in the prepared frames that are kept.
 const KEPT: usize = 400_000;
 
-/// What was found in a frame that values of a critical span live in.
+/// A frame in which values of a critical span are alive.
 #[derive(Debug, Default, Clone)]
 pub struct Found {
     /// Instructions at which a value is alive.
@@ -50,13 +50,13 @@ pub struct Reach {
 
 #[derive(Debug, Clone, Default)]
 struct Summary {
-    given: Given,
+    exit: ExitTaint,
     escapes: Lost,
     memory: bool,
 }
 
 /// Escapes by place, what it is, and why; of calls also what is passed.
-type Lost = BTreeMap<(String, String, String), Entry>;
+type Lost = BTreeMap<(String, String, String), EntryTaint>;
 
 /// The analysis of one kernel; what it learns serves every constant.
 pub struct Walk<'w> {
@@ -65,11 +65,15 @@ pub struct Walk<'w> {
     callers: &'w Callers,
     frames: HashMap<u64, Result<Rc<Frame>, Unfollowed>>,
     kept: usize,
-    summaries: HashMap<(u64, Entry), Option<Summary>>,
+    /// By callee and what is passed to it; `None` while the callee is looked at.
+    summaries: HashMap<(u64, EntryTaint), Option<Summary>>,
     /// Of the span or callee that is looked at.
     escapes: Lost,
     memory: bool,
+    /// Callees that may still be looked at.
     budget: usize,
+    /// Calls that lead to the frame that is looked at.
+    depth: usize,
 }
 
 impl<'w> Walk<'w> {
@@ -85,6 +89,7 @@ impl<'w> Walk<'w> {
             escapes: Lost::new(),
             memory: false,
             budget: CALLEES,
+            depth: 0,
         }
     }
 
@@ -119,15 +124,15 @@ impl<'w> Walk<'w> {
         frame
     }
 
-    /// Follows what `start` puts into the frame of `entry`, until nothing is left.
-    pub fn follow(&mut self, entry: u64, start: Start) -> Reach {
+    /// Follows what `sources` taint in the frame of `entry`, until nothing is left.
+    pub fn follow(&mut self, entry: u64, sources: Sources) -> Reach {
         self.escapes.clear();
         (self.memory, self.budget) = (false, CALLEES);
         let mut reach = Reach::default();
-        let mut seen: BTreeSet<(u64, Start)> = BTreeSet::new();
-        let mut todo = vec![(entry, start)];
-        while let Some((entry, start)) = todo.pop() {
-            if !seen.insert((entry, start.clone())) {
+        let mut seen: BTreeSet<(u64, Sources)> = BTreeSet::new();
+        let mut todo = vec![(entry, sources)];
+        while let Some((entry, sources)) = todo.pop() {
+            if !seen.insert((entry, sources.clone())) {
                 continue;
             }
             if seen.len() > FRAMES {
@@ -135,9 +140,9 @@ impl<'w> Walk<'w> {
                 self.escape(place, "the value that it returns", &format!("more than {FRAMES} callers"));
                 break;
             }
-            let (given, tails) = self.top(entry, &start, &mut reach);
-            todo.extend(tails.into_iter().map(|(to, entry)| (to, Start { entry, ..Start::default() })));
-            todo.extend(self.out(entry, given));
+            let (exit, tail_calls) = self.top(entry, &sources, &mut reach);
+            todo.extend(tail_calls.into_iter().map(|(to, entry)| (to, Sources { entry, ..Sources::default() })));
+            todo.extend(self.out(entry, exit));
         }
         reach.escapes = std::mem::take(&mut self.escapes).into_iter().map(escape).collect();
         reach.memory = self.memory;
@@ -145,8 +150,8 @@ impl<'w> Walk<'w> {
     }
 
     /// Looks at one frame whose function is on the stack.
-    fn top(&mut self, entry: u64, start: &Start, reach: &mut Reach) -> (Given, BTreeMap<u64, Entry>) {
-        let sliced = self.frame(entry).and_then(|frame| Ok((self.sliced(&frame, start, 0)?, frame)));
+    fn top(&mut self, entry: u64, sources: &Sources, reach: &mut Reach) -> (ExitTaint, BTreeMap<u64, EntryTaint>) {
+        let sliced = self.frame(entry).and_then(|frame| Ok((slice(&frame, sources, self)?, frame)));
         let found = reach.frames.entry(entry).or_default();
         match sliced {
             Ok((slice, frame)) => {
@@ -157,7 +162,7 @@ impl<'w> Walk<'w> {
                     let known = found.uses.entry(address(at)).or_insert(*how);
                     *known = (*known).max(*how);
                 }
-                (slice.given, slice.tails)
+                (slice.exit, slice.tail_calls)
             }
             Err(why) => {
                 let why = why.to_string();
@@ -165,55 +170,52 @@ impl<'w> Walk<'w> {
                 let place = self.world.place_name(entry);
                 self.escape(place, "everything that it stores, returns and passes on", &why);
                 self.memory = true;
-                let regs = self.world.function_at(entry).map_or(0b101, |f| results(self.world, f).regs & 0b101);
-                (Given { regs, ..Given::default() }, BTreeMap::new())
+                let returned = self.world.function_at(entry).map(|function| results(self.world, function).registers);
+                let registers = returned.unwrap_or(RegisterSet::ALL) & RegisterSet::RESULTS;
+                (ExitTaint { registers, ..ExitTaint::default() }, BTreeMap::new())
             }
         }
     }
 
-    fn sliced(&mut self, frame: &Frame, start: &Start, depth: usize) -> Result<Slice, Unfollowed> {
-        Slicer::run(frame, start, self, depth)
-    }
-
-    /// What a frame gives back goes to its callers: the slices to be made there.
-    fn out(&mut self, entry: u64, mut given: Given) -> Vec<(u64, Start)> {
+    /// What a frame leaves goes to its callers: the slices to be made there.
+    fn out(&mut self, entry: u64, mut exit: ExitTaint) -> Vec<(u64, Sources)> {
         let (passed, lost): (BTreeSet<Store>, BTreeSet<Store>) =
-            given.stores.into_iter().partition(|store| store.parameter().is_some());
+            exit.stores.into_iter().partition(|store| store.parameter().is_some());
         lost.iter().for_each(|store| self.lost(store));
-        given.stores = passed;
-        let Some(function) = self.world.function_at(entry).filter(|_| !given.is_empty()) else { return Vec::new() };
-        let mut starts: BTreeMap<u64, Start> = BTreeMap::new();
+        exit.stores = passed;
+        let Some(function) = self.world.function_at(entry).filter(|_| !exit.is_empty()) else { return Vec::new() };
+        let mut starts: BTreeMap<u64, Sources> = BTreeMap::new();
         let sites: Vec<u64> = self.callers.of(function).collect();
         for site in sites {
             let Some(root) = self.callers.root(self.world, site).cloned() else { continue };
             if self.world.is_over(root.start) {
-                self.initialisation(&root, entry, &given);
+                self.initialisation(&root, entry, &exit);
                 continue;
             }
             let root = root.start;
-            starts.entry(root).or_default().calls.insert(site, given.clone());
+            starts.entry(root).or_default().calls.insert(site, exit.clone());
         }
-        let known: Vec<(u64, Start)> =
-            starts.into_iter().filter_map(|(root, start)| self.reached(root, start)).collect();
+        let known: Vec<(u64, Sources)> =
+            starts.into_iter().filter_map(|(root, sources)| self.reached(root, sources)).collect();
         if let Some(reason) = self.called_by_others(function) {
             let place = self.world.place_name(entry);
-            if given.regs != 0 {
+            if !exit.registers.is_empty() {
                 self.escape(place, "the value that it returns", reason);
             }
-            given.stores.iter().for_each(|store| self.lost(store));
+            exit.stores.iter().for_each(|store| self.lost(store));
         }
         known
     }
 
-    /// Why somebody may call a function besides those that are known to.
+    /// Why a function may have callers that are not known.
     #[must_use]
     pub fn called_by_others(&self, function: &Function) -> Option<&'static str> {
         let entry = function.start;
         Some(match (self.world.exported.contains(&entry), self.callers.is_taken(entry)) {
-            (true, false) => "modules that were not looked at may call it",
-            (_, true) => "it is called through a pointer, too",
-            _ if self.callers.of(function).next().is_none() => "nothing that was looked at calls it",
-            _ if !is_c(self.world, function) => "it is no C function",
+            (true, false) => "modules that are not analysed may call it",
+            (_, true) => "it is also called through a pointer",
+            _ if self.callers.of(function).next().is_none() => "no analysed code calls it",
+            _ if !self.world.is_c(function) => "it is not a C function",
             _ => return None,
         })
     }
@@ -226,17 +228,17 @@ impl<'w> Walk<'w> {
     }
 
     /// Code that initialises the kernel has run; a module's may be running.
-    fn initialisation(&mut self, caller: &Function, entry: u64, given: &Given) {
-        if caller.owner != 0 && given.regs != 0 {
+    fn initialisation(&mut self, caller: &Function, entry: u64, exit: &ExitTaint) {
+        if caller.owner != 0 && !exit.registers.is_empty() {
             let place = self.world.place_name(entry);
             self.escape(place, "the value that it returns", "code that initialises a module calls it");
         }
-        given.stores.iter().for_each(|store| self.lost(store));
+        exit.stores.iter().for_each(|store| self.lost(store));
     }
 
-    /// The sites of `start` that control reaches from the entry; jumps within what only
+    /// The sites of `sources` that control reaches from the entry; jumps within what only
     /// looks like another function are none.
-    fn reached(&mut self, root: u64, mut start: Start) -> Option<(u64, Start)> {
+    fn reached(&mut self, root: u64, mut sources: Sources) -> Option<(u64, Sources)> {
         if let Ok(frame) = self.frame(root) {
             let leaves = |site: &u64| {
                 frame.graph.at(*site).is_some_and(|at| {
@@ -244,53 +246,29 @@ impl<'w> Walk<'w> {
                     node.call.is_some() || node.tail.is_some()
                 })
             };
-            start.calls.retain(|site, _| leaves(site));
+            sources.calls.retain(|site, _| leaves(site));
         }
-        (!start.calls.is_empty()).then_some((root, start))
+        (!sources.calls.is_empty()).then_some((root, sources))
     }
 
-    /// What `callee` makes of what is passed to it.
-    pub fn summary(&mut self, callee: u64, entry: &Entry, depth: usize, at: u64) -> Given {
-        let anything = Given { regs: entry.regs | 0b101, flags: entry.flags, ..Given::default() };
-        let key = (callee, entry.clone());
-        match self.summaries.get(&key) {
-            Some(Some(known)) => {
-                let known = known.clone();
-                self.take(known.escapes);
-                self.memory |= known.memory;
-                return known.given;
-            }
-            Some(None) => {
-                self.leak(at, entry, self.world.place_name(callee), "a recursion, which is not followed");
-                return anything;
-            }
-            None => {}
-        }
-        if depth > DEPTH || self.budget == 0 {
-            let why = match depth > DEPTH {
-                true => format!("{DEPTH} calls were followed"),
-                false => format!("{CALLEES} callees were looked at"),
-            };
-            self.leak(at, entry, self.world.place_name(callee), &why);
-            return anything;
-        }
-        self.budget -= 1;
-        self.summaries.insert(key.clone(), None);
+    /// Looks at a callee for the first time with this entry.
+    fn summarise(&mut self, callee: u64, entry: &EntryTaint, site: u64) -> Summary {
         let outer = (std::mem::take(&mut self.escapes), std::mem::take(&mut self.memory));
-        let start = Start { entry: entry.clone(), ..Start::default() };
-        let sliced = self.frame(callee).and_then(|frame| self.sliced(&frame, &start, depth));
-        let given = match sliced {
-            Ok(slice) => slice.given,
+        let sources = Sources { entry: entry.clone(), ..Sources::default() };
+        self.depth += 1;
+        let sliced = self.frame(callee).and_then(|frame| slice(&frame, &sources, self));
+        self.depth -= 1;
+        let exit = match sliced {
+            Ok(Slice { exit, .. }) => exit,
             Err(why) => {
-                self.leak(at, entry, self.world.place_name(callee), &why.to_string());
-                anything
+                self.leak(site, entry, self.world.place_name(callee), &why.to_string());
+                anything(entry)
             }
         };
-        let summary = Summary { given: given.clone(), escapes: self.escapes.clone(), memory: self.memory };
+        let summary = Summary { exit, escapes: self.escapes.clone(), memory: self.memory };
         self.take(outer.0);
         self.memory |= outer.1;
-        self.summaries.insert(key, Some(summary));
-        given
+        summary
     }
 
     fn escape(&mut self, place: String, field: &str, reason: &str) {
@@ -298,7 +276,7 @@ impl<'w> Walk<'w> {
     }
 
     /// What the call at `at` passes is lost.
-    fn leak(&mut self, at: u64, entry: &Entry, to: String, reason: &str) {
+    fn leak(&mut self, at: u64, entry: &EntryTaint, to: String, reason: &str) {
         self.memory = true;
         let place = self.world.place_name(at);
         self.escapes.entry((place, to, reason.to_owned())).or_default().join(entry);
@@ -310,23 +288,11 @@ impl<'w> Walk<'w> {
         }
     }
 
-    /// A tainted argument of a call whose callee is not known.
-    pub fn unknown_callee(&mut self, at: u64, what: &str, entry: &Entry) {
-        self.leak(at, entry, what.to_owned(), "what it does with it is not known");
-    }
-
-    /// An object of the frame with a value in it that others may reach.
-    pub fn stack_object(&mut self, at: u64) {
-        self.memory = true;
-        let reason = "its address is in memory, where a callee or another thread may find it";
-        self.escape(self.world.place_name(at), "an object on the stack", reason);
-    }
-
     /// A value that stays in memory.
     fn lost(&mut self, store: &Store) {
         self.memory = true;
         let field = self.name(store);
-        let reason = "what reads it later is not followed";
+        let reason = "later reads are not followed";
         self.escape(self.world.place_name(store.at), &field, reason);
     }
 
@@ -334,42 +300,89 @@ impl<'w> Walk<'w> {
         let typed = store.named.filter(|pointer| pointer.ty != 0);
         match (store.access.place, typed) {
             (_, Some(Pointer { ty, offset, .. })) => self.world.types.field(ty, offset),
-            (Where::Static(address, per_cpu), _) => {
-                let name = self.world.object(address);
-                let name = name.map_or_else(
-                    || format!("{address:#x}"),
-                    |(name, offset)| match offset {
-                        0 => name.to_owned(),
-                        offset => format!("{name}{offset:+#x}"),
-                    },
-                );
-                if per_cpu {
-                    format!("per-CPU {name}")
-                } else {
-                    name
-                }
-            }
+            (Where::Static(address), _) => self.object_name(address),
+            (Where::PerCpu(address), _) => format!("per-CPU {}", self.object_name(address)),
             (Where::Based(Some(register), at), _) => {
                 format!("memory at {at:#x}(%{})", xk_lift::state::REGISTERS[usize::from(register & 15)])
             }
             _ => "memory at an address that is computed".to_owned(),
         }
     }
+
+    fn object_name(&self, address: u64) -> String {
+        match self.world.object(address) {
+            None => format!("{address:#x}"),
+            Some((name, 0)) => name.to_owned(),
+            Some((name, offset)) => format!("{name}{offset:+#x}"),
+        }
+    }
 }
 
-fn escape(((place, field, reason), entry): ((String, String, String), Entry)) -> Escape {
-    let field = if entry == Entry::default() { field } else { format!("{} of {field}", passed(&entry)) };
+impl Callees for Walk<'_> {
+    fn exit_taint(&mut self, callee: u64, entry: &EntryTaint, site: u64) -> ExitTaint {
+        let key = (callee, entry.clone());
+        match self.summaries.get(&key) {
+            Some(Some(known)) => {
+                let known = known.clone();
+                self.take(known.escapes);
+                self.memory |= known.memory;
+                return known.exit;
+            }
+            Some(None) => {
+                self.leak(site, entry, self.world.place_name(callee), "recursion is not followed");
+                return anything(entry);
+            }
+            None => {}
+        }
+        if self.depth == DEPTH || self.budget == 0 {
+            let why = match self.depth == DEPTH {
+                true => format!("calls are followed {DEPTH} levels deep"),
+                false => format!("only {CALLEES} callees are analysed"),
+            };
+            self.leak(site, entry, self.world.place_name(callee), &why);
+            return anything(entry);
+        }
+        self.budget -= 1;
+        self.summaries.insert(key.clone(), None);
+        let summary = self.summarise(callee, entry, site);
+        let exit = summary.exit.clone();
+        self.summaries.insert(key, Some(summary));
+        exit
+    }
+
+    fn passed_to_unknown(&mut self, site: u64, what: &str, entry: &EntryTaint) {
+        self.leak(site, entry, what.to_owned(), "the code that is called is not known");
+    }
+
+    fn exposed(&mut self, site: u64) {
+        self.memory = true;
+        let reason = "its address is in memory, so a callee or another thread may access it";
+        self.escape(self.world.place_name(site), "an object on the stack", reason);
+    }
+
+    fn place_name(&self, address: u64) -> String {
+        self.world.place_name(address)
+    }
+}
+
+/// What a callee that is not followed may leave: its results, and whatever was in the registers and flags.
+fn anything(entry: &EntryTaint) -> ExitTaint {
+    ExitTaint { registers: entry.registers | RegisterSet::RESULTS, flags: entry.flags, ..ExitTaint::default() }
+}
+
+fn escape(((place, field, reason), entry): ((String, String, String), EntryTaint)) -> Escape {
+    let field = if entry.is_empty() { field } else { format!("{} of {field}", passed(&entry)) };
     Escape { place, field, reason }
 }
 
 /// `argument 2`, for people.
-fn passed(entry: &Entry) -> String {
-    let numbers = crate::value::ARGUMENTS.iter().enumerate();
-    let of = |mask: u32| -> Vec<String> {
-        let set = numbers.clone().filter(|(_, register)| mask >> **register & 1 == 1);
-        set.map(|(n, _)| (n + 1).to_string()).collect()
+fn passed(entry: &EntryTaint) -> String {
+    let numbers = crate::value::ARGUMENTS.iter().zip(1..);
+    let of = |registers: RegisterSet| -> Vec<String> {
+        let set = numbers.clone().filter(|(register, _)| registers.contains(**register));
+        set.map(|(_, number): (_, usize)| number.to_string()).collect()
     };
-    let (values, objects) = (of(entry.regs), of(entry.pointees));
+    let (values, objects) = (of(entry.registers), of(entry.pointees));
     let mut words = Vec::new();
     if !values.is_empty() {
         words.push(format!("argument {}", values.join(", ")));

@@ -187,6 +187,22 @@ fn a_structure_on_a_callers_stack_is_followed_out() {
     assert!(unit.returns("caller").iter().all(|&at| !unit.inside(&table, at)));
 }
 
+/// Two objects of the frame hold tainted bytes at offsets that are not known. The second store, whichever object is
+/// lower, does not end the taint of the first.
+#[test]
+fn stores_at_computed_offsets_of_two_objects_both_taint() {
+    let unit = CompiledUnit::new(
+        "noinline static void put(u32 *to, u64 i, u32 x) { to[i] = x; }\n\
+         u64 f(u32 x, u64 i) { u32 a[8], b[8]; u32 v = x + V; put(a, i, v); put(b, i, v); g(a[2]); return h(b[2]); }",
+    );
+    let table = unit.confined(&["f"]);
+    let escapes = fields(&table);
+    for callee in ["g", "h"] {
+        let escape = format!("argument 1 of {callee}, whose code is not here");
+        assert!(escapes.contains(&escape.as_str()), "{escape}: {escapes:?}");
+    }
+}
+
 #[test]
 fn an_early_return_is_an_exit() {
     let unit = CompiledUnit::new(

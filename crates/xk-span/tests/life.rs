@@ -5,7 +5,7 @@
 mod common;
 
 use common::CompiledUnit;
-use xk_span::confine::ConfineError;
+use xk_span::error::ConfineError;
 use xk_span::scope::scopes;
 use xk_span::walk::Walk;
 use xk_table::{AsmLine, Mode, Order, Refusal, ScopeTable};
@@ -75,11 +75,11 @@ fn a_number_from_elsewhere_is_refused() {
         ("u64 f(u64 *p) { u64 x = *p; k(); return x == V ? g(1) : h(2); }", "is not followed"),
         ("u64 f(u64 x) { x = g(x); return x == V ? g(1) : h(2); }", "a call returns the number"),
         ("u64 f(u64 x, u64 y) { x ^= y; return x == V ? g(1) : h(2); }", "is not followed"),
-        ("u64 f(u64 x) { return x == V ? g(1) : h(2); }", "the number is an argument, and nothing that was looked at"),
+        ("u64 f(u64 x) { return x == V ? g(1) : h(2); }", "the number is an argument, and no analysed code calls it"),
         (
             "noinline static u64 f(u64 x) { return x == V ? g(1) : h(2); }\n\
              u64 (*p)(u64) = f; u64 one(void) { return f(0) + 1; }",
-            "the number is an argument, and it is called through a pointer",
+            "the number is an argument, and it is also called through a pointer",
         ),
         (
             "extern void change(u64 *); u64 f(void) { u64 i = 0; change(&i); if (i == V) return g(1); return h(2); }",

@@ -1,11 +1,12 @@
 //! Whether a table is coherent. In: a table, as anybody may have written it. Out: nothing, or
 //! the first violation. Whoever reads a table asks this first.
 
-use crate::incoherent::{Incoherent, SpanFault};
+use crate::fit::Fit;
+use crate::incoherent::{BadValues, Incoherent, ScopeFault, SpanFault};
 use crate::ops::{Op, OpCode, MAX_IVS, MAX_PATCHES};
-use crate::scopes::Mode;
-use crate::types::{CriticalSpan, Fit, Indirection, ScopeTable};
-use crate::values::Range;
+use crate::scopes::{Mode, Scope};
+use crate::types::{CriticalSpan, Indirection, ScopeTable};
+use crate::values::{Range, Values, MAX_VALUES};
 
 impl ScopeTable {
     /// Whether the table is coherent: indices in range, bytes and masks of one
@@ -118,6 +119,72 @@ impl ScopeTable {
                 return Err(SpanFault::NoRoom { offset: patch.offset, iv: patch.iv });
             }
             behind = end;
+        }
+        Ok(())
+    }
+
+    /// Whether the scopes are coherent: indices and ranges inside their functions,
+    /// and every critical span inside a scope.
+    fn check_scopes(&self) -> Result<(), Incoherent> {
+        for (index, scope) in self.scopes.iter().enumerate() {
+            let faulty = |fault| Incoherent::Scope { scope: index, fault };
+            let function =
+                self.functions.get(scope.function).ok_or_else(|| faulty(ScopeFault::NoFunction(scope.function)))?;
+            let mut last = None;
+            for &[start, end] in &scope.ranges {
+                let behind = last.is_none_or(|last| start > last);
+                if start >= end || !behind || end as usize > function.bytes.len() / 2 {
+                    return Err(faulty(ScopeFault::Range { symbol: function.symbol.clone(), start, end }));
+                }
+                last = Some(end);
+            }
+            if scope.ranges.is_empty() {
+                return Err(faulty(ScopeFault::NoRange));
+            }
+            if scope.spans.is_empty() || scope.spans.iter().any(|&span| span >= self.spans.len()) {
+                return Err(faulty(ScopeFault::NoSpan));
+            }
+            if let Some(exit) = scope.exits.iter().find(|exit| !scope.contains(exit.offset)) {
+                return Err(faulty(ScopeFault::Exit(exit.offset)));
+            }
+        }
+        let open = self.spans.iter().enumerate().find(|(i, span)| {
+            let holds = |scope: &Scope| {
+                scope.function == span.function && scope.spans.contains(i) && scope.contains(span.start)
+            };
+            !self.scopes.is_empty() && !self.scopes.iter().any(holds)
+        });
+        match open {
+            Some((span, _)) => Err(Incoherent::Span { span, fault: SpanFault::InNoScope }),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Values {
+    /// Whether they are coherent for a constant with this default.
+    pub(crate) fn check(&self, default: i64) -> Result<(), BadValues> {
+        if let Some(range) = self.proved.filter(|range| range.min > range.max) {
+            return Err(BadValues::Range(range));
+        }
+        if self.compiled.len() > MAX_VALUES {
+            return Err(BadValues::TooMany(self.compiled.len()));
+        }
+        if let Some(pair) = self.compiled.windows(2).find(|pair| pair[0] >= pair[1]) {
+            return Err(BadValues::Order(pair[0], pair[1]));
+        }
+        let proved = |value: &&i64| self.proved.is_some_and(|range| range.contains(**value));
+        if let Some(value) = self.compiled.iter().find(proved) {
+            return Err(BadValues::Twice(*value));
+        }
+        if let Some(value) = self.refused.keys().find(|&&value| self.contains(value)) {
+            return Err(BadValues::RefusedAndAccepted(*value));
+        }
+        if !self.contains(default) {
+            return Err(BadValues::NoDefault { default, values: self.clone().into() });
+        }
+        if self.hull() == Range::of(default, default) {
+            return Err(BadValues::OnlyDefault(default));
         }
         Ok(())
     }

@@ -2,8 +2,8 @@
 
 use thiserror::Error;
 
+use crate::fit::Form;
 use crate::ops::{OpError, MAX_IVS, MAX_PATCHES};
-use crate::types::Form;
 use crate::values::{Range, Values, MAX_VALUES};
 
 /// The first violation that [`crate::ScopeTable::check`] finds.

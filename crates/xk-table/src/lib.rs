@@ -6,6 +6,7 @@
 //! knows about compilers, and nothing that reads it needs one.
 
 mod check;
+mod fit;
 mod incoherent;
 mod ledger;
 mod ops;
@@ -17,6 +18,7 @@ mod types;
 mod unit_of_measure;
 mod values;
 
+pub use fit::{Fit, Form};
 pub use incoherent::{BadValues, Incoherent, ScopeFault, SpanFault};
 pub use ledger::Ledger;
 pub use ops::{Op, OpCode, OpError, Program, MAX_IVS, MAX_OPS, MAX_PATCHES, MAX_TEMPS, STATUS_FLAGS};

@@ -5,9 +5,6 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::incoherent::{Incoherent, ScopeFault, SpanFault};
-use crate::types::ScopeTable;
-
 /// The weakest transition that keeps the promise, from weak to strong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -38,15 +35,15 @@ impl fmt::Display for Mode {
 /// interrupted, or the call that has not returned, lies in one of the ranges.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Scope {
-    /// Index into [`ScopeTable::functions`].
+    /// Index into [`crate::ScopeTable::functions`].
     pub function: usize,
     /// Offsets in the function, the start included and the end not: sorted, none
     /// empty, none touching another.
     pub ranges: Vec<[u32; 2]>,
     /// The critical spans whose values are alive here, as indices into
-    /// [`ScopeTable::spans`], sorted.
+    /// [`crate::ScopeTable::spans`], sorted.
     pub spans: Vec<usize>,
-    /// Instructions in the ranges; 0 when nobody has counted.
+    /// Instructions in the ranges; 0 if they were not counted.
     pub instructions: u32,
     /// How control leaves the ranges.
     pub exits: Vec<Exit>,
@@ -101,68 +98,4 @@ pub struct Escape {
     pub field: String,
     /// Why it cannot be followed.
     pub reason: String,
-}
-
-/// What stands in the place of safe spans that nobody has computed.
-const UNKNOWN: &str = "the table has no safe spans; `xk build` computes them";
-
-impl ScopeTable {
-    /// Tables from before there were safe spans: whole functions stand in for them.
-    pub(crate) fn assume_whole(&mut self) {
-        if !self.scopes.is_empty() || self.spans.is_empty() {
-            return;
-        }
-        self.mode = Mode::Global;
-        for (index, function) in self.functions.iter().enumerate() {
-            let spans: Vec<usize> = (0..self.spans.len()).filter(|&i| self.spans[i].function == index).collect();
-            let end = u32::try_from(function.bytes.len() / 2).unwrap_or(u32::MAX);
-            if spans.is_empty() || end == 0 {
-                continue;
-            }
-            let whole = Some(UNKNOWN.to_owned());
-            self.scopes.push(Scope { function: index, ranges: vec![[0, end]], spans, whole, ..Scope::default() });
-            self.escapes.push(Escape {
-                place: function.symbol.clone(),
-                field: "everything that it stores, returns and passes on".into(),
-                reason: UNKNOWN.into(),
-            });
-        }
-    }
-
-    /// Whether the scopes are coherent: indices and ranges inside their functions,
-    /// and every critical span inside a scope.
-    pub(crate) fn check_scopes(&self) -> Result<(), Incoherent> {
-        for (index, scope) in self.scopes.iter().enumerate() {
-            let faulty = |fault| Incoherent::Scope { scope: index, fault };
-            let function =
-                self.functions.get(scope.function).ok_or_else(|| faulty(ScopeFault::NoFunction(scope.function)))?;
-            let mut last = None;
-            for &[start, end] in &scope.ranges {
-                let behind = last.is_none_or(|last| start > last);
-                if start >= end || !behind || end as usize > function.bytes.len() / 2 {
-                    return Err(faulty(ScopeFault::Range { symbol: function.symbol.clone(), start, end }));
-                }
-                last = Some(end);
-            }
-            if scope.ranges.is_empty() {
-                return Err(faulty(ScopeFault::NoRange));
-            }
-            if scope.spans.is_empty() || scope.spans.iter().any(|&span| span >= self.spans.len()) {
-                return Err(faulty(ScopeFault::NoSpan));
-            }
-            if let Some(exit) = scope.exits.iter().find(|exit| !scope.contains(exit.offset)) {
-                return Err(faulty(ScopeFault::Exit(exit.offset)));
-            }
-        }
-        let open = self.spans.iter().enumerate().find(|(i, span)| {
-            let holds = |scope: &Scope| {
-                scope.function == span.function && scope.spans.contains(i) && scope.contains(span.start)
-            };
-            !self.scopes.is_empty() && !self.scopes.iter().any(holds)
-        });
-        match open {
-            Some((span, _)) => Err(Incoherent::Span { span, fault: SpanFault::InNoScope }),
-            None => Ok(()),
-        }
-    }
 }

@@ -8,7 +8,11 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
+use crate::scopes::{Escape, Mode, Scope};
 use crate::types::{ScopeTable, SCHEMA};
+
+/// The reason that stands in place of safe spans that were never computed.
+const NOT_COMPUTED: &str = "the table has no safe spans; `xk build` computes them";
 
 /// A folder of scope tables.
 #[derive(Debug, Clone)]
@@ -146,7 +150,7 @@ impl Store {
             return Err(StoreError::Schema { path: path.into(), found });
         }
         let mut table: ScopeTable = serde_json::from_value(value).map_err(|e| corrupt(e.to_string()))?;
-        table.assume_whole();
+        assume_whole(&mut table);
         table.check().map_err(|fault| corrupt(fault.to_string()))?;
         Ok(table)
     }
@@ -174,5 +178,27 @@ impl Store {
         }
         good.sort_by(|x, y| x.constant.id.cmp(&y.constant.id));
         Ok((good, bad))
+    }
+}
+
+/// Gives whole functions as safe spans to a table that has none, because an earlier version wrote it.
+fn assume_whole(table: &mut ScopeTable) {
+    if !table.scopes.is_empty() || table.spans.is_empty() {
+        return;
+    }
+    table.mode = Mode::Global;
+    for (index, function) in table.functions.iter().enumerate() {
+        let spans: Vec<usize> = (0..table.spans.len()).filter(|&i| table.spans[i].function == index).collect();
+        let end = u32::try_from(function.bytes.len() / 2).unwrap_or(u32::MAX);
+        if spans.is_empty() || end == 0 {
+            continue;
+        }
+        let whole = Some(NOT_COMPUTED.to_owned());
+        table.scopes.push(Scope { function: index, ranges: vec![[0, end]], spans, whole, ..Scope::default() });
+        table.escapes.push(Escape {
+            place: function.symbol.clone(),
+            field: "everything that it stores, returns and passes on".into(),
+            reason: NOT_COMPUTED.into(),
+        });
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::fit::Fit;
 use crate::incoherent::Incoherent;
 use crate::ops::Program;
 use crate::scopes::{Escape, Mode, Scope};
@@ -34,83 +35,6 @@ pub struct ConstRef {
     pub token: String,
     /// Its value in this kernel's configuration.
     pub default: i64,
-}
-
-/// How a transformed value follows from V.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Form {
-    /// `a·V + b`.
-    #[default]
-    Linear,
-    /// `(a·V + b) / d`, rounded down; d > 0. What is left of a division that the
-    /// compiler did.
-    Quotient(i64),
-    /// `((a << V) >> n) + b`; V from 0 to 62.
-    Power(u8),
-    /// `a·log2(V) + b`, for powers of two.
-    Log2,
-}
-
-impl Form {
-    fn is_linear(&self) -> bool {
-        *self == Self::Linear
-    }
-
-    /// Whether it is a form that `xk.ko` computes, too.
-    pub(crate) fn is_defined(self) -> bool {
-        match self {
-            Self::Linear | Self::Log2 => true,
-            Self::Quotient(by) => by > 0,
-            Self::Power(bits) => bits < 64,
-        }
-    }
-}
-
-/// A value as the compiler materialised it: a [`Form`] of V modulo 2^64, read at
-/// `width` bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Fit {
-    /// Factor.
-    pub a: i64,
-    /// Offset.
-    pub b: i64,
-    /// How they are combined with V.
-    #[serde(default, skip_serializing_if = "Form::is_linear")]
-    pub form: Form,
-    /// Width in bytes at which the compiler encodes the value: 1, 2, 4 or 8.
-    pub width: u8,
-}
-
-impl Fit {
-    /// `a·V + b`.
-    #[must_use]
-    pub const fn linear(a: i64, b: i64, width: u8) -> Self {
-        Self { a, b, form: Form::Linear, width }
-    }
-
-    /// The transformed value that the compiler would have produced for `v`.
-    #[must_use]
-    pub fn apply(&self, v: i64) -> u64 {
-        let sum = || (self.a as u64).wrapping_mul(v as u64).wrapping_add(self.b as u64);
-        let iv = match self.form {
-            Form::Linear => sum(),
-            Form::Quotient(by) => (sum() as i64).div_euclid(by.max(1)) as u64,
-            Form::Log2 => {
-                if v > 0 {
-                    self.a.wrapping_mul(v.ilog2().into()).wrapping_add(self.b) as u64
-                } else {
-                    self.b as u64
-                }
-            }
-            Form::Power(_) if !(0..63).contains(&v) => self.b as u64,
-            Form::Power(bits) => ((self.a << v) >> bits.min(63)).wrapping_add(self.b) as u64,
-        };
-        match self.width {
-            8 => iv,
-            w => iv & ((1u64 << (u32::from(w) * 8)) - 1),
-        }
-    }
 }
 
 /// Where a function of the deployed kernel lives.
@@ -213,13 +137,13 @@ pub struct Indirection {
     /// Why a jump is not expected, when it is not.
     pub probe_reason: Option<String>,
     /// Bytes of whole instructions that one jump may replace, from 5 to 15; 0 if there
-    /// are none. Padding behind the function may be among them.
+    /// are none. Padding after the function may be among them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub window: u8,
     /// Bytes of the window that lie before the probed instruction.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub window_lead: u8,
-    /// Why there is no window, where somebody has looked.
+    /// Why there is no window, if that was analysed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window_reason: Option<String>,
     /// The operations.
@@ -286,7 +210,7 @@ pub struct CriticalSpan {
     pub function: usize,
     /// Offset of the first instruction.
     pub start: u32,
-    /// Offset just behind the last instruction.
+    /// Offset just after the last instruction.
     pub end: u32,
     /// The instructions, one per line, as annotated assembly.
     pub assembly: Vec<AsmLine>,
@@ -301,11 +225,11 @@ pub struct CriticalSpan {
     /// How it can be done without an update, by changing the instructions themselves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_place: Option<InPlace>,
-    /// Why that cannot be, where somebody has looked.
+    /// Why that is not possible, if that was analysed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_place_reason: Option<String>,
-    /// Why it may be done in no other way: other contexts would see the update at work in
-    /// memory. Its proof is for a machine on which nobody else accesses memory.
+    /// Why it may be done in no other way: other contexts could observe the steps of the
+    /// update in memory. The proof of the update assumes that nothing else accesses memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub only_in_place: Option<String>,
     /// What the update does to memory besides what the code with V does: reads alone.
@@ -401,8 +325,8 @@ pub struct ScopeTable {
     /// Safe spans: where a thread is under the influence of a value.
     #[serde(default)]
     pub scopes: Vec<Scope>,
-    /// The weakest transition that keeps the promise; the strongest where nobody
-    /// has looked.
+    /// The weakest transition that keeps the promise; the strongest if that was not
+    /// analysed.
     #[serde(default)]
     pub mode: Mode,
     /// Where a value outlives its frame, which no transition covers.

@@ -7,8 +7,6 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::incoherent::BadValues;
-
 /// The largest number of compiled values of one table (`XK_MAX_VALUES`).
 pub const MAX_VALUES: usize = 4096;
 
@@ -43,7 +41,7 @@ impl Range {
     }
 }
 
-/// The value on the way from `good`, for which `holds`, to `end` up to which it does: nothing holds again behind
+/// The value on the way from `good`, for which `holds`, to `end` up to which it does: nothing holds again after
 /// a value for which it does not.
 pub fn furthest(good: i64, end: i64, holds: impl Fn(i64) -> bool) -> i64 {
     if holds(end) {
@@ -122,33 +120,6 @@ impl Values {
         let both = |proved: Range| Range::of(proved.min.max(range.min), proved.max.min(range.max));
         self.proved = self.proved.map(both).filter(|proved| proved.min <= proved.max);
         self.compiled.retain(|&value| range.contains(value));
-    }
-
-    /// Whether they are coherent for a constant with this default.
-    pub(crate) fn check(&self, default: i64) -> Result<(), BadValues> {
-        if let Some(range) = self.proved.filter(|range| range.min > range.max) {
-            return Err(BadValues::Range(range));
-        }
-        if self.compiled.len() > MAX_VALUES {
-            return Err(BadValues::TooMany(self.compiled.len()));
-        }
-        if let Some(pair) = self.compiled.windows(2).find(|pair| pair[0] >= pair[1]) {
-            return Err(BadValues::Order(pair[0], pair[1]));
-        }
-        let proved = |value: &&i64| self.proved.is_some_and(|range| range.contains(**value));
-        if let Some(value) = self.compiled.iter().find(proved) {
-            return Err(BadValues::Twice(*value));
-        }
-        if let Some(value) = self.refused.keys().find(|&&value| self.contains(value)) {
-            return Err(BadValues::RefusedAndAccepted(*value));
-        }
-        if !self.contains(default) {
-            return Err(BadValues::NoDefault { default, values: self.clone().into() });
-        }
-        if self.hull() == Range::of(default, default) {
-            return Err(BadValues::OnlyDefault(default));
-        }
-        Ok(())
     }
 }
 

@@ -254,9 +254,9 @@ fn a_span_without_an_update_leaves_no_value_and_no_span_to_one() {
     let mut held = table();
     let room = InPlace { range: held.values.hull(), ..in_place() };
     held.spans[0].in_place = Some(room.clone());
-    held.spans[0].only_in_place = Some("others would see it".into());
+    held.spans[0].only_in_place = Some("other CPUs can access the memory".into());
     assert_eq!(held.check(), Ok(()));
-    assert_eq!(held.only_in_place(), Some("others would see it"));
+    assert_eq!(held.only_in_place(), Some("other CPUs can access the memory"));
     let mut narrow = held.clone();
     narrow.spans[0].in_place.as_mut().unwrap().range.max -= 1;
     assert!(narrow.check().unwrap_err().to_string().contains("need an update"));

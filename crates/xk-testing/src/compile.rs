@@ -8,6 +8,18 @@ use std::fs;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
+use thiserror::Error;
+
+/// The compiler does not accept a source.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("does not compile:\n{text}\n{messages}")]
+pub struct Rejected {
+    /// The source.
+    pub text: String,
+    /// The messages of the compiler.
+    pub messages: String,
+}
+
 /// Assembles AT&T text to an object file, with a folder of its own.
 pub fn assemble(text: &str) -> Vec<u8> {
     compile(&["-x", "assembler", "-c"], text)
@@ -26,8 +38,8 @@ pub fn noted_c(text: &str, v: &str) -> String {
 /// Compiles C as the kernel does, with `V` defined.
 ///
 /// # Errors
-/// What the compiler said.
-pub fn try_compile_c(text: &str, v: &str) -> Result<Vec<u8>, String> {
+/// [`Rejected`].
+pub fn try_compile_c(text: &str, v: &str) -> Result<Vec<u8>, Rejected> {
     with_flags(v, &[], |flags| try_compile(flags, text))
 }
 
@@ -62,11 +74,10 @@ fn with_flags<T>(v: &str, more: &[&str], compile: impl FnOnce(&[&str]) -> T) -> 
 }
 
 fn compile(arguments: &[&str], text: &str) -> Vec<u8> {
-    try_compile(arguments, text).unwrap_or_else(|messages| panic!("does not compile:\n{text}\n{messages}"))
+    try_compile(arguments, text).unwrap_or_else(|rejected| panic!("{rejected}"))
 }
 
-/// The object, or what the compiler said.
-fn try_compile(arguments: &[&str], text: &str) -> Result<Vec<u8>, String> {
+fn try_compile(arguments: &[&str], text: &str) -> Result<Vec<u8>, Rejected> {
     let folder = tempfile::tempdir().unwrap();
     let output = folder.path().join("unit.o");
     let mut child = Command::new("gcc-12")
@@ -79,7 +90,8 @@ fn try_compile(arguments: &[&str], text: &str) -> Result<Vec<u8>, String> {
     child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
     let done = child.wait_with_output().unwrap();
     if !done.status.success() {
-        return Err(String::from_utf8_lossy(&done.stderr).into_owned());
+        let messages = String::from_utf8_lossy(&done.stderr).into_owned();
+        return Err(Rejected { text: text.to_owned(), messages });
     }
     Ok(fs::read(output).unwrap())
 }

@@ -12,7 +12,7 @@ mod objects;
 mod random;
 
 pub use btf::btf;
-pub use compile::{assemble, compile_c, noted_c, try_compile_c};
+pub use compile::{assemble, compile_c, noted_c, try_compile_c, Rejected};
 pub use machine::{mix, mix_name, Machine};
 pub use objects::{function, object};
 pub use random::Random;

@@ -90,7 +90,7 @@ impl Machine {
     fn symbol(&self, name: &str) -> u64 {
         let register = REGISTERS.iter().position(|r| *r == name).map(|n| self.regs[n]);
         let flag = Flag::ALL.into_iter().find(|f| format!("{f:?}") == name).map(|f| self.flags >> f.bit() & 1);
-        // The processor leaves something in undefined flags; nobody may care.
+        // The processor leaves something in undefined flags, so no code may depend on them.
         register.or(flag).unwrap_or_else(|| mix_name(name) & !0xfff)
     }
 }

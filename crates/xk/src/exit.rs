@@ -156,7 +156,7 @@ impl From<RulesError> for Failure {
     fn from(error: RulesError) -> Self {
         let exit = match &error {
             RulesError::Unreadable { .. } | RulesError::Syntax { .. } | RulesError::NoBackend { .. } => Exit::Error,
-            RulesError::PatchAsksNoPolicy => Exit::Usage,
+            RulesError::PatchRunsNoPolicy => Exit::Usage,
             _ => Exit::Refused,
         };
         Failure::new(exit, error.to_string())

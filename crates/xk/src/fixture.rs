@@ -144,7 +144,7 @@ pub fn table() -> ScopeTable {
     let returned = Escape {
         place: "blk_add_rq_to_plug+0x0 (block/blk-mq.c)".into(),
         field: "the value that it returns".into(),
-        reason: "it is called through a pointer, too".into(),
+        reason: "it is also called through a pointer".into(),
     };
     ScopeTable {
         schema: SCHEMA,

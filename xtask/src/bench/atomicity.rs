@@ -108,7 +108,7 @@ impl Result {
         self.task.iter().map(|mode| ("task", mode)).chain([("global", &self.global)])
     }
 
-    /// An error if a promise was not kept, or if nobody would have noticed.
+    /// An error if a promise was not kept, or if the check could not have noticed it.
     pub fn verdict(&self) -> Fallible<()> {
         for (name, mode) in self.promised() {
             ensure!(mode.violations == 0, "mode {name}: two values met {} times: {:?}", mode.violations, mode.spans);

@@ -175,75 +175,22 @@ fn clang() -> Fallible<String> {
 
 fn result(kernel: String, measured: Measured) -> Fallible<Result> {
     let empty = measured.perf_bpf_empty;
-    let tenths = |cost: Pair| cost.map(|n| (n * 10.0).round() / 10.0);
-    let expression = *measured.xk_expressions.get(EXPRESSION).context("the guest measured no comparison")?;
-    let detour_expression =
-        *measured.detour_expressions.get(EXPRESSION).context("the guest measured no comparison by detour")?;
-    let costs = BTreeMap::from([
-        ("perf_bpf_empty", empty),
-        ("perf_bpf_kfunc", measured.perf_bpf_kfunc),
-        ("xk_value", measured.xk_value),
-        ("xk_value_expr", expression),
-        ("detour_value", measured.detour_value),
-        ("detour_expr", detour_expression),
-        ("detour_policy", measured.detour_policy),
-        ("patch_value", Pair { jump: measured.patch_value, int3: measured.patch_value }),
-    ]);
-    let ratios: BTreeMap<_, _> = costs
-        .iter()
-        .filter(|(&name, _)| name != "perf_bpf_empty")
-        .map(|(&name, cost)| (name, cost.over(empty)))
-        .collect();
+    let costs = costs(&measured)?;
+    let measured_ratios = costs.iter().filter(|(&name, _)| name != "perf_bpf_empty");
+    let ratios = measured_ratios.map(|(&name, cost)| (name, cost.over(empty))).collect();
     let policy = *measured.xk_policies.get("policy").context("the guest measured no policy")?;
     let policy_ratio = policy.over(measured.perf_bpf_kfunc);
-    let [(value, of_value), (_, of_expression)] = LIMITS;
-    let missed = |name: &str, cost: &Pair, limit| {
-        let beyond = cost.over(empty).beyond(limit);
-        (!beyond.is_empty()).then(|| format!("{name}: {}", beyond.join(", ")))
-    };
-    let of_expressions = measured.xk_expressions.iter().filter_map(|(name, cost)| missed(name, cost, of_expression));
-    let above = |name: &str, cost: Pair, limit: f64| {
-        let beyond = tenths(cost).beyond(Pair { jump: limit, int3: limit });
-        (!beyond.is_empty()).then(|| format!("{name}, instructions: {}", beyond.join(", ")))
-    };
-    let of_detours = DETOURS.iter().filter_map(|&(name, limit)| above(name, *costs.get(name)?, limit));
-    let of_stubs = measured
-        .detour_expressions
-        .iter()
-        .filter_map(|(name, &cost)| above(&format!("detour_expressions {name}"), cost, DETOUR_EXPRESSION));
-    let of_policy = (policy_ratio.jump > POLICY_LIMIT).then(|| {
-        format!(
-            "xk_policy: jump {} of an eBPF kprobe that writes a register instead of {POLICY_LIMIT}",
-            policy_ratio.jump
-        )
-    });
-    let missed_limits: Vec<String> = missed(value, &measured.xk_value, of_value)
-        .into_iter()
-        .chain(of_expressions)
-        .chain(of_detours)
-        .chain(of_stubs)
-        .chain(of_policy)
-        .collect();
+    let missed_limits = missed_limits(&measured, &costs, policy_ratio);
+    let expression = |cost: Pair| Expression { extra_instructions: tenths(cost), ratio: cost.over(empty) };
+    let policy_name = |name: String| if name == "policy" { "xk_policy".into() } else { name };
     Ok(Result {
         bench: "trigger",
         kernel,
         extra_instructions: costs.into_iter().map(|(name, cost)| (name, tenths(cost))).collect(),
         ratios,
-        expressions: measured
-            .xk_expressions
-            .into_iter()
-            .map(|(name, cost)| (name, Expression { extra_instructions: tenths(cost), ratio: cost.over(empty) }))
-            .collect(),
-        detour_expressions: measured
-            .detour_expressions
-            .iter()
-            .map(|(name, &cost)| (name.clone(), tenths(cost)))
-            .collect(),
-        policies: measured
-            .xk_policies
-            .into_iter()
-            .map(|(name, cost)| (if name == "policy" { "xk_policy".into() } else { name }, tenths(cost)))
-            .collect(),
+        expressions: measured.xk_expressions.into_iter().map(|(name, cost)| (name, expression(cost))).collect(),
+        detour_expressions: measured.detour_expressions.into_iter().map(|(name, cost)| (name, tenths(cost))).collect(),
+        policies: measured.xk_policies.into_iter().map(|(name, cost)| (policy_name(name), tenths(cost))).collect(),
         policy_ratio,
         policy_limit: POLICY_LIMIT,
         limits: BTreeMap::from(LIMITS),
@@ -255,6 +202,59 @@ fn result(kernel: String, measured: Measured) -> Fallible<Result> {
         rounds: measured.rounds,
         checked_writes: measured.checked_writes,
     })
+}
+
+fn tenths(cost: Pair) -> Pair {
+    cost.map(|n| (n * 10.0).round() / 10.0)
+}
+
+/// Instructions on top of the baseline, by what runs at the probe.
+fn costs(measured: &Measured) -> Fallible<BTreeMap<&'static str, Pair>> {
+    let expression = *measured.xk_expressions.get(EXPRESSION).context("the guest measured no comparison")?;
+    let detour_expression =
+        *measured.detour_expressions.get(EXPRESSION).context("the guest measured no comparison by detour")?;
+    Ok(BTreeMap::from([
+        ("perf_bpf_empty", measured.perf_bpf_empty),
+        ("perf_bpf_kfunc", measured.perf_bpf_kfunc),
+        ("xk_value", measured.xk_value),
+        ("xk_value_expr", expression),
+        ("detour_value", measured.detour_value),
+        ("detour_expr", detour_expression),
+        ("detour_policy", measured.detour_policy),
+        ("patch_value", Pair { jump: measured.patch_value, int3: measured.patch_value }),
+    ]))
+}
+
+/// The limits that are exceeded, in words.
+fn missed_limits(measured: &Measured, costs: &BTreeMap<&'static str, Pair>, policy_ratio: Pair) -> Vec<String> {
+    let [(value, of_value), (_, of_expression)] = LIMITS;
+    let missed = |name: &str, cost: &Pair, limit| {
+        let beyond = cost.over(measured.perf_bpf_empty).beyond(limit);
+        (!beyond.is_empty()).then(|| format!("{name}: {}", beyond.join(", ")))
+    };
+    let above = |name: &str, cost: Pair, limit: f64| {
+        let beyond = tenths(cost).beyond(Pair { jump: limit, int3: limit });
+        (!beyond.is_empty()).then(|| format!("{name}, instructions: {}", beyond.join(", ")))
+    };
+    let of_expressions = measured.xk_expressions.iter().filter_map(|(name, cost)| missed(name, cost, of_expression));
+    let of_detours = DETOURS.iter().filter_map(|&(name, limit)| above(name, *costs.get(name)?, limit));
+    let of_stubs = measured
+        .detour_expressions
+        .iter()
+        .filter_map(|(name, &cost)| above(&format!("detour_expressions {name}"), cost, DETOUR_EXPRESSION));
+    let of_policy = (policy_ratio.jump > POLICY_LIMIT).then(|| {
+        format!(
+            "xk_policy: jump {} of an eBPF kprobe that writes a register instead of {POLICY_LIMIT}",
+            policy_ratio.jump
+        )
+    });
+    missed(value, &measured.xk_value, of_value)
+        .into_iter()
+        .chain(of_expressions)
+        .chain(of_detours)
+        .chain(of_stubs)
+        .chain(of_policy)
+        .collect()
 }
 
 impl Result {

@@ -195,7 +195,7 @@ fn false_promotion(space: &Space) -> Fallible<f64> {
     Ok(rounded(f64::from(promoted) / FLAT_SEARCHES as f64))
 }
 
-/// A guest with two processors and a clock like any other: when a tuner is killed is nobody's plan.
+/// A guest with two processors and an ordinary clock: the moment at which a tuner is killed is not planned.
 fn kills(guest: &Guest, rounds: u32) -> Fallible<Report> {
     say(&format!("killing {rounds} tuners, and reading sensors"));
     let script = format!(

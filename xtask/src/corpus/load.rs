@@ -19,7 +19,7 @@ use xk_table::{CriticalSpan, ProbeKind, ScopeTable};
 
 use super::guards::{self, Guards};
 use super::outcome::{Outcome, Status};
-use super::place::{self, Results};
+use super::place::Results;
 use super::worker;
 use crate::lab;
 
@@ -186,7 +186,7 @@ fn judge(found: &Found) -> Result<()> {
 /// The constants to load, each with its safe spans in the store, as `xk build` leaves it.
 fn wanted(outcomes: &[Outcome], results: &Results, backend: Backend) -> Result<Vec<Wanted>> {
     let (store, build_id) = results.store();
-    let (image, tree) = worker::kernel()?;
+    let (image, tree) = lab::image_and_tree()?;
     let analyser = Analyser::new(image, tree, Solver::z3(worker::SOLVER_SECONDS)?)?;
     let mut wanted: Vec<Wanted> = Vec::new();
     for outcome in outcomes.iter().filter(|outcome| outcome.status == Status::Usable) {
@@ -217,7 +217,7 @@ fn observe(wanted: &[Wanted], backend: &str) -> Result<Found> {
     guest.args(["--disk", "1G", "--", "scripts/corpus-guest"]).arg(&list);
     let path = std::env::var("PATH").unwrap_or_default();
     guest.env("PATH", format!("{}:{path}", programs.display()));
-    guest.env("XK_MODULE", module).env("XK_STORE", place::tables()?).env("XK_BACKEND", backend);
+    guest.env("XK_MODULE", module).env("XK_STORE", lab::tables()?).env("XK_BACKEND", backend);
     let printed = lab::output(&mut guest).context("the guest")?;
     let last = printed.lines().last().unwrap_or_default();
     serde_json::from_str(last).with_context(|| format!("the guest printed `{last}`"))

@@ -5,13 +5,12 @@
 //! list run on several machines (`--shard`) and are merged by copying files; see `docs/scale.md`.
 
 mod guards;
-pub mod list;
 mod load;
 mod outcome;
-pub mod place;
+mod place;
 mod pool;
 mod report;
-pub mod unseen;
+mod unseen;
 mod worker;
 
 use std::collections::BTreeMap;
@@ -23,10 +22,9 @@ use std::time::{Duration, Instant};
 use anyhow::{ensure, Context, Result};
 
 use crate::lab;
-use list::{Row, Shard};
+use crate::list::{self, Row, Shard};
 use outcome::{Outcome, Summary};
 use place::Results;
-pub use worker::kernel;
 
 /// Options of `cargo xtask corpus`.
 #[derive(Debug, clap::Args)]
@@ -85,7 +83,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         None => lab::repository()?.join("xtask/corpus.tsv"),
     };
     let rows = arguments.shard.rows(&list::read(&file)?);
-    let (image, tree) = worker::kernel()?;
+    let (image, tree) = lab::image_and_tree()?;
     let results = Results::open(&image, &tree)?;
     let release = image.id().release.clone();
     drop((image, tree));

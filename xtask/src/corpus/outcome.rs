@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use xk_table::{ProbeKind, Proof, Range, ScopeTable, Values};
 
-use super::list::Row;
+use crate::list::Row;
 pub use xk_analysis::outcome::{Reason, Status};
 
 /// One constant. Its fields are those of the JSON line.

@@ -3,34 +3,19 @@
 //! One file per row beside the tables: `corpus/BUILD-ID/ROW.json` in the folder of tables' parent, a
 //! [`Ledger`]. The files of several machines are merged by copying, like the tables.
 
-use std::path::PathBuf;
-
-use anyhow::{ensure, Context, Result};
+use anyhow::{Context, Result};
 use xk_analysis::proof::Solver;
 use xk_analysis::reuse::Keys;
 use xk_kernel::{Image, Tree};
 use xk_table::{Ledger, Store};
 
-use super::list::Row;
 use super::outcome::{Outcome, Status};
 use super::worker::SOLVER_SECONDS;
 use crate::lab;
+use crate::list::Row;
 
 /// How a row becomes a constant is no part of the analysis, but of its result.
 const WORKER: &str = include_str!("worker.rs");
-
-/// The folder of tables, as `xk build` chooses it.
-///
-/// # Errors
-/// When there is no cache, or a broken build has no folder of its own.
-pub fn tables() -> Result<PathBuf> {
-    let own = std::env::var_os("XK_STORE").filter(|value| !value.is_empty()).map(PathBuf::from);
-    ensure!(
-        own.is_some() || !xk_lift::BROKEN_RULE,
-        "this xtask was built with the feature broken-rule, and its tables are wrong: set XK_STORE to a folder for them"
-    );
-    own.map_or_else(|| Ok(lab::cache()?.join("tables")), Ok)
-}
 
 /// Results of earlier runs for one kernel.
 pub struct Results {
@@ -46,7 +31,7 @@ impl Results {
     /// # Errors
     /// When there is no cache or no solver.
     pub fn open(image: &Image, tree: &Tree) -> Result<Self> {
-        let tables = tables()?;
+        let tables = lab::tables()?;
         let build_id = image.id().build_id.clone();
         let keys = Keys::new(image, tree, &Solver::z3(SOLVER_SECONDS)?).context(".config of the source tree")?;
         let store = Store::new(&tables);

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use rustix::process::{kill_process_group, Pid, Signal};
 
-use super::list::Row;
 use super::outcome::{reason, Outcome, Status};
+use crate::list::Row;
 
 /// A worker that has closed its output needs so long to be gone, with a status that says why.
 const GRACE: Duration = Duration::from_millis(200);

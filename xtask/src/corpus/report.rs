@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use super::list::Row;
 use super::outcome::{Outcome, Status, Summary};
+use crate::list::Row;
 
 /// One constant on one line.
 pub fn line(outcome: &Outcome) -> String {

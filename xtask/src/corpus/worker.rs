@@ -10,13 +10,11 @@ use xk_analysis::outcome::{unbuilt, unresolved};
 use xk_analysis::pipeline::{Analyser, Options};
 use xk_analysis::proof::Solver;
 use xk_const::{resolve, ConstId, Constant, ResolveError, Spec};
-use xk_kernel::{Image, Source, SourceHints, Tree};
 use xk_table::Store;
 
-use super::list::Row;
 use super::outcome::{reason, Outcome, Status};
-use super::place;
 use crate::lab;
+use crate::list::Row;
 
 /// As `xk build`.
 pub const SOLVER_SECONDS: u64 = 30;
@@ -48,11 +46,11 @@ pub struct Worker {
 
 impl Worker {
     fn open(jobs: usize) -> Result<Self> {
-        let (image, tree) = kernel()?;
+        let (image, tree) = lab::image_and_tree()?;
         let cache = lab::cache()?;
         Ok(Self {
             analyser: Analyser::new(image, tree, Solver::z3(SOLVER_SECONDS)?)?,
-            store: Store::new(place::tables()?),
+            store: Store::new(lab::tables()?),
             objects: cache.join("objects"),
             jobs,
         })
@@ -131,18 +129,4 @@ enum Unresolved {
     Row(anyhow::Error),
     /// The kernel has no such constant that could be analysed.
     Constant(ResolveError),
-}
-
-/// The image and the prepared tree of the kernel under study.
-///
-/// # Errors
-/// When the lab has not fetched it, or its source is not complete.
-pub fn kernel() -> Result<(Image, Tree)> {
-    let kernel = lab::kernel()?;
-    let image = Image::from_vmlinuz(&kernel.vmlinuz, None)?.with_modules_in(&kernel.root);
-    let mut hints = SourceHints::in_root(&kernel.root);
-    hints.config_text = image.config().map(str::to_owned);
-    let source = Source::locate(image.id(), &hints)?;
-    let tree = source.prepare(&lab::cache()?, &|line| eprintln!("prepare: {line}"))?;
-    Ok((image, tree))
 }

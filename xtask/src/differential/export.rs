@@ -16,7 +16,7 @@ use xk_lift::object::{Object, RelocTarget};
 use xk_lift::prototypes::Prototypes;
 use xk_table::ScopeTable;
 
-use crate::corpus::unseen::{numbers, one, Random};
+use crate::draw::{numbers, one, Random};
 use crate::lab;
 
 /// Bytes of `pv_ops`, and more.

@@ -13,9 +13,7 @@ use anyhow::{anyhow, ensure, Context, Result};
 use serde::Deserialize;
 use xk_table::{ScopeTable, Store};
 
-use crate::corpus::list;
-use crate::corpus::{kernel, place};
-use crate::lab;
+use crate::{lab, list};
 pub use export::Kernel;
 
 /// States of one seed are numbered from the seed, shifted by this.
@@ -61,7 +59,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<()> {
     // A state's number says with which seed it was made.
     let seed = arguments.state.map_or(arguments.seed, |state| state >> SEED_SHIFT);
-    let (image, tree) = kernel()?;
+    let (image, tree) = lab::image_and_tree()?;
     let tables = tables(arguments, &image.id().build_id)?;
     let drawn = |table: &ScopeTable| match arguments.at.is_empty() {
         true => export::drawn(table, arguments.values, seed),
@@ -124,7 +122,7 @@ pub fn executed(kernel: &Kernel, work: Vec<(Vec<i64>, ScopeTable)>, states: usiz
 fn feed(mut program: Child, kernel: &Kernel, work: Vec<(Vec<i64>, ScopeTable)>) -> Result<Output> {
     let folder = tempfile::tempdir()?;
     let mut input = program.stdin.take().context("the program's standard input")?;
-    // What it prints is read while it is fed: it stops where nobody reads.
+    // Its output is read while input is written: it stops if its output is not read.
     let reader = std::thread::spawn(move || program.wait_with_output());
     for (values, table) in work {
         let id = table.constant.id.clone();
@@ -139,7 +137,7 @@ fn feed(mut program: Child, kernel: &Kernel, work: Vec<(Vec<i64>, ScopeTable)>) 
 
 /// The tables that are asked for.
 fn tables(arguments: &Arguments, build_id: &str) -> Result<Vec<ScopeTable>> {
-    let folder = place::tables()?;
+    let folder = lab::tables()?;
     let (mut found, damaged) = Store::new(&folder).list(build_id)?;
     for error in damaged {
         eprintln!("left out: {error}");

@@ -80,7 +80,7 @@ pub fn run(arguments: &Arguments) -> Result<Report> {
     let transitions = arguments.transitions;
     for (name, mode, spans, inside) in [
         ("task", Mode::Task, TASK_SPANS, 16),
-        // With less, a moment in which nobody is inside hardly ever comes.
+        // With less, there is hardly ever a moment in which no thread is inside.
         ("global", Mode::Global, ALL_SPANS, 64),
         ("now", Mode::Now, TASK_SPANS, 16),
     ] {

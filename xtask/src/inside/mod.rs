@@ -49,7 +49,7 @@ enum Work {
 /// # Errors
 /// When this is no guest, or what is done there fails.
 pub fn run(arguments: &Inside) -> Result<()> {
-    // The lab's init; nothing of this may happen to a machine that somebody uses.
+    // The lab's init: none of this may happen on a machine that is in use.
     ensure!(Path::new("/run/xk/command").exists(), "this runs in a guest of the lab only");
     match &arguments.work {
         Work::Arm(arguments) => show(&arm::run(arguments)?),

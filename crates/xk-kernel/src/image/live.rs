@@ -5,13 +5,11 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Mutex;
 
-use serde::{Deserialize, Serialize};
-
 use super::fault::ModuleFault;
 use super::kcore::Kcore;
 use super::symbols::Symbols;
 use super::{Image, ImageError, Memory, Module};
-use crate::bundle::{BundleExtras, LoadedModule};
+use crate::bundle::{Bundle, BundleExtras, LoadedModule, LoadedSection};
 use crate::id::{build_id, KernelId};
 
 pub(crate) const BTF: &str = "/sys/kernel/btf/vmlinux";
@@ -19,15 +17,6 @@ pub(crate) const KALLSYMS: &str = "/proc/kallsyms";
 const MODULES: &str = "/proc/modules";
 const KCORE: &str = "/proc/kcore";
 const LOCKDOWN: &str = "/sys/kernel/security/lockdown";
-
-/// A section of a loaded module.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LoadedSection {
-    /// The name, for example `.text`.
-    pub name: String,
-    /// Where it was loaded.
-    pub address: u64,
-}
 
 impl Image {
     /// The running kernel. Needs root.
@@ -39,6 +28,28 @@ impl Image {
         let kcore = Kcore::open(Path::new(KCORE), &lockdown_remedy())?;
         let modules = Path::new("/lib/modules").join(&id.release);
         Ok(Self { id, memory: Memory::Kcore(kcore), symbols, modules, last: Mutex::default() })
+    }
+}
+
+impl Bundle {
+    /// Saves the running kernel. Needs root; takes a few seconds and about 15 MB.
+    pub fn save_live(path: &Path) -> Result<(), ImageError> {
+        let image = Image::live()?;
+        let extras = live_extras(&image)?;
+        Ok(Self::of_image(&image, &extras)?.save(path)?)
+    }
+
+    /// The bundle of an image.
+    pub fn of_image(image: &Image, extras: &BundleExtras) -> Result<Self, ImageError> {
+        let text = image.text_range();
+        let bytes = image.read(text.start, (text.end - text.start) as usize)?;
+        let mut memory = vec![("text".to_owned(), text.start, bytes)];
+        for module in &extras.modules {
+            for (at, &(address, length)) in module.text.iter().enumerate() {
+                memory.push((format!("modules/{}/text{at}", module.name), address, image.read(address, length)?));
+            }
+        }
+        Ok(Self::new(image.id().clone(), image.btf(), memory, extras))
     }
 }
 
@@ -56,7 +67,7 @@ fn lockdown_remedy() -> String {
 }
 
 /// What a bundle of the running kernel holds besides its text: symbols, configuration, modules.
-pub(crate) fn live_extras(image: &Image) -> Result<BundleExtras, ImageError> {
+fn live_extras(image: &Image) -> Result<BundleExtras, ImageError> {
     let kallsyms = fs::read(KALLSYMS).map_err(ImageError::read(Path::new(KALLSYMS)))?;
     let list = fs::read_to_string(MODULES).map_err(ImageError::read(Path::new(MODULES)))?;
     let mut modules = Vec::new();

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use thiserror::Error;
 
-use crate::bundle::{Bundle, BundleError};
+use crate::bundle::{Bundle, BundleError, LoadedSection};
 use crate::id::{build_id, IdError, KernelId};
 use elf::Elf;
 use kcore::Kcore;
@@ -27,8 +27,7 @@ use symbols::Symbols;
 
 pub use fault::{CoreFault, ElfError, KernelFault, ModuleFault, UnpackError};
 pub use kallsyms::KallsymsError;
-pub use live::LoadedSection;
-pub(crate) use live::{live_extras, lockdown_mode};
+pub(crate) use live::lockdown_mode;
 pub use module::{Module, ModuleRelocation, ModuleSection, ModuleSymbol};
 pub use symbols::{Symbol, SymbolsError};
 
@@ -174,7 +173,7 @@ impl Image {
         self.symbols.image_address("_stext").unwrap_or_default()
     }
 
-    /// First and first-behind address of the kernel's own code (`_stext`, `_etext`).
+    /// Start and end of the kernel's own code (`_stext`, `_etext`).
     pub fn text_range(&self) -> std::ops::Range<u64> {
         let start = self.text_base();
         start..self.symbols.image_address("_etext").unwrap_or(start).max(start)

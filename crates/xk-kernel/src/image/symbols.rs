@@ -17,7 +17,7 @@ pub struct Symbol {
     pub name: String,
     /// Where it is.
     pub address: u64,
-    /// Bytes to the next symbol of the same image or module: the size and the padding behind. 0 if there is none.
+    /// Bytes to the next symbol of the same image or module: the size and the padding after it. 0 if there is none.
     pub size_hint: u64,
     /// The module that has it, as the kernel spells it (`tcp_bbr`); `None` for the image.
     pub module: Option<String>,

@@ -83,7 +83,7 @@ fn read_all(reader: impl Read) -> Result<Vec<u8>, UnpackError> {
 fn lz4_legacy(mut rest: &[u8]) -> Result<Vec<u8>, UnpackError> {
     const BLOCK: usize = 8 << 20;
     let mut out = Vec::new();
-    // The four bytes behind the last block are the kernel's own size.
+    // The four bytes after the last block are the kernel's own size.
     while rest.len() > 4 {
         let (size, tail) = rest.split_at(4);
         let size = u32::from_le_bytes([size[0], size[1], size[2], size[3]]) as usize;

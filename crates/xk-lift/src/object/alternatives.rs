@@ -28,9 +28,9 @@ pub struct Alternative {
     pub calls: bool,
     /// The entry of `pv_ops` through which the original calls, by its offset.
     pub paravirtual: Option<u32>,
-    /// The place behind the site.
+    /// The place after the site.
     pub behind: Node,
-    /// Where control may go: behind the site first, if it may.
+    /// Where control may go: after the site first, if it may.
     pub exits: Vec<Node>,
     pieces: Vec<Piece>,
 }
@@ -94,7 +94,7 @@ impl Effects {
                     effects.always |= if straight { bit } else { 0 };
                 }
             }
-            // What `pushf` saves of them is not specified, in any build: nobody may use it.
+            // What `pushf` saves of them is not specified, in any build, so no code may use it.
             if !matches!(raw.mnemonic(), Mnemonic::Pushf | Mnemonic::Pushfd | Mnemonic::Pushfq) {
                 effects.reads_flags |= raw.rflags_read() & STATUS & !flags_written != 0;
             }

@@ -5,10 +5,12 @@
 //! an x86-64 ELF object, or a function that does not decode.
 
 mod alternatives;
+mod control;
 pub mod reloc;
 mod tables;
 
 pub use alternatives::Alternative;
+pub use control::successors;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -158,7 +160,7 @@ pub struct Object {
     pub fixups: HashMap<Node, Node>,
     /// How a fault is handled: type, register and value of the table entry.
     pub handlers: HashMap<Node, [u8; 4]>,
-    /// `ud2` that continues behind itself (`WARN`).
+    /// `ud2` that continues after itself (`WARN`).
     pub warnings: HashSet<Node>,
     /// What is reported of a `ud2`: file, line and flags.
     pub bugs: HashMap<Node, Bug>,
@@ -337,7 +339,7 @@ impl Object {
         Some(bytes.iter().take(8).rev().fold(0, |value, &byte| value << 8 | u64::from(byte)))
     }
 
-    /// The place behind a relocated field of an instruction that ends at `end`.
+    /// The target of a relocated field of an instruction that ends at `end`.
     pub fn field(&self, section: usize, field: u64, end: u64) -> Option<RelocTarget> {
         let relocation = self.sections.get(section)?.relocations.get(&field)?;
         let correction = match relocation.kind {

@@ -157,53 +157,67 @@ impl Terms {
             (a, b)
         };
         if a == b {
-            match op {
-                BinOp::Sub | BinOp::Xor => return self.constant(0, bits),
-                BinOp::And | BinOp::Or => return a,
-                BinOp::Eq => return self.constant(1, 1),
-                BinOp::Ult | BinOp::Slt => return self.constant(0, 1),
-                _ => {}
+            if let Some(term) = self.of_equals(op, a, bits) {
+                return term;
             }
         }
         if let Some(value) = self.as_const(b) {
-            match op {
-                BinOp::Add | BinOp::Sub | BinOp::Or | BinOp::Xor | BinOp::Shl | BinOp::Shr | BinOp::Sar
-                    if value == 0 =>
-                {
-                    return a
-                }
-                BinOp::And | BinOp::Mul if value == 0 => return b,
-                BinOp::And if value == mask(bits) => return a,
-                BinOp::Mul | BinOp::UDiv | BinOp::SDiv if value == 1 => return a,
-                // Compilers shift and mask where the divisor is a power of two.
-                BinOp::UDiv if value.is_power_of_two() => {
-                    let count = self.constant(value.trailing_zeros().into(), bits);
-                    return self.bin(BinOp::Shr, a, count);
-                }
-                BinOp::URem if value.is_power_of_two() => {
-                    let low = self.constant(value - 1, bits);
-                    return self.bin(BinOp::And, a, low);
-                }
-                BinOp::Ult if value == 0 => return self.constant(0, 1),
-                BinOp::Eq if bits == 1 => return if value == 1 { a } else { self.not(a) },
-                // (x + c) + d and (x - c) + d become x + e: stack slots meet.
-                BinOp::Add | BinOp::Sub => {
-                    let signed = if op == BinOp::Add { value } else { value.wrapping_neg() & mask(bits) };
-                    if let Node::Bin(BinOp::Add, x, c) = *self.node(a) {
-                        if let Some(c) = self.as_const(c) {
-                            let sum = self.constant(c.wrapping_add(signed), bits);
-                            return self.bin(BinOp::Add, x, sum);
-                        }
-                    }
-                    if op == BinOp::Sub {
-                        let negated = self.constant(signed, bits);
-                        return self.intern(Node::Bin(BinOp::Add, a, negated), bits);
-                    }
-                }
-                _ => {}
+            if let Some(term) = self.with_constant(op, a, b, value, bits) {
+                return term;
             }
         }
         self.intern(Node::Bin(op, a, b), out)
+    }
+
+    /// `a op a`, if it is simpler.
+    fn of_equals(&mut self, op: BinOp, a: TermId, bits: Bits) -> Option<TermId> {
+        match op {
+            BinOp::Sub | BinOp::Xor => Some(self.constant(0, bits)),
+            BinOp::And | BinOp::Or => Some(a),
+            BinOp::Eq => Some(self.constant(1, 1)),
+            BinOp::Ult | BinOp::Slt => Some(self.constant(0, 1)),
+            _ => None,
+        }
+    }
+
+    /// `a op b`, where `b` is the constant `value`, if it is simpler.
+    fn with_constant(&mut self, op: BinOp, a: TermId, b: TermId, value: u128, bits: Bits) -> Option<TermId> {
+        match op {
+            BinOp::Add | BinOp::Sub | BinOp::Or | BinOp::Xor | BinOp::Shl | BinOp::Shr | BinOp::Sar if value == 0 => {
+                Some(a)
+            }
+            BinOp::And | BinOp::Mul if value == 0 => Some(b),
+            BinOp::And if value == mask(bits) => Some(a),
+            BinOp::Mul | BinOp::UDiv | BinOp::SDiv if value == 1 => Some(a),
+            // Compilers shift and mask where the divisor is a power of two.
+            BinOp::UDiv if value.is_power_of_two() => {
+                let count = self.constant(value.trailing_zeros().into(), bits);
+                Some(self.bin(BinOp::Shr, a, count))
+            }
+            BinOp::URem if value.is_power_of_two() => {
+                let low = self.constant(value - 1, bits);
+                Some(self.bin(BinOp::And, a, low))
+            }
+            BinOp::Ult if value == 0 => Some(self.constant(0, 1)),
+            BinOp::Eq if bits == 1 => Some(if value == 1 { a } else { self.not(a) }),
+            BinOp::Add => self.plus(a, value, bits),
+            BinOp::Sub => {
+                let negated = value.wrapping_neg() & mask(bits);
+                self.plus(a, negated, bits).or_else(|| {
+                    let negated = self.constant(negated, bits);
+                    Some(self.intern(Node::Bin(BinOp::Add, a, negated), bits))
+                })
+            }
+            _ => None,
+        }
+    }
+
+    /// `(x + c) + value` as `x + e`, if `a` is such a sum: stack slots meet.
+    fn plus(&mut self, a: TermId, value: u128, bits: Bits) -> Option<TermId> {
+        let Node::Bin(BinOp::Add, x, c) = *self.node(a) else { return None };
+        let c = self.as_const(c)?;
+        let sum = self.constant(c.wrapping_add(value), bits);
+        Some(self.bin(BinOp::Add, x, sum))
     }
 
     /// Multiples of one value become one product, whatever they were made of:

@@ -29,31 +29,7 @@ pub fn random_state(random: &mut Random, raw: &Instruction, buffer: u64) -> Opti
     regs[RSP] = middle + random.below(128) as u64;
     let target = middle + 8 * random.below(16) as u64;
     if memory_operand(raw) && raw.mnemonic() != M::Lea && raw.mnemonic() != M::Nop {
-        let displacement = raw.memory_displacement64();
-        let (base, index) = (raw.memory_base(), raw.memory_index());
-        let scale = u64::from(raw.memory_index_scale());
-        let number = |r: Register| r.full_register().number();
-        match (base, index) {
-            (Register::None, Register::None) => {
-                if !(buffer..buffer + BUFFER_LEN - 16).contains(&displacement) {
-                    return None;
-                }
-            }
-            (Register::None, _) => {
-                regs[number(index)] = target.wrapping_sub(displacement) / scale;
-                if displacement % 8 != 0 {
-                    return None;
-                }
-            }
-            (Register::RSP, Register::None) => {
-                regs[RSP] = target.wrapping_sub(displacement);
-            }
-            _ if base == Register::RSP || base == index => return None,
-            _ => {
-                let offset = if index == Register::None { 0 } else { regs[number(index)].wrapping_mul(scale) };
-                regs[number(base)] = target.wrapping_sub(offset).wrapping_sub(displacement);
-            }
-        }
+        point_to(&mut regs, raw, target, buffer)?;
     }
     // A count above the width is as likely as one below it.
     if (0..raw.op_count()).any(|i| raw.op_kind(i) == OpKind::Register && raw.op_register(i) == Register::CL) {
@@ -82,6 +58,37 @@ pub fn random_state(random: &mut Random, raw: &Instruction, buffer: u64) -> Opti
         _ => true,
     };
     possible.then_some(machine)
+}
+
+/// Changes registers such that the memory operand of `raw` is at `target`, or at least in the buffer. `None` if that
+/// cannot be arranged.
+fn point_to(regs: &mut [u64; 16], raw: &Instruction, target: u64, buffer: u64) -> Option<()> {
+    let displacement = raw.memory_displacement64();
+    let (base, index) = (raw.memory_base(), raw.memory_index());
+    let scale = u64::from(raw.memory_index_scale());
+    let number = |r: Register| r.full_register().number();
+    match (base, index) {
+        (Register::None, Register::None) => {
+            if !(buffer..buffer + BUFFER_LEN - 16).contains(&displacement) {
+                return None;
+            }
+        }
+        (Register::None, _) => {
+            regs[number(index)] = target.wrapping_sub(displacement) / scale;
+            if displacement % 8 != 0 {
+                return None;
+            }
+        }
+        (Register::RSP, Register::None) => {
+            regs[RSP] = target.wrapping_sub(displacement);
+        }
+        _ if base == Register::RSP || base == index => return None,
+        _ => {
+            let offset = if index == Register::None { 0 } else { regs[number(index)].wrapping_mul(scale) };
+            regs[number(base)] = target.wrapping_sub(offset).wrapping_sub(displacement);
+        }
+    }
+    Some(())
 }
 
 /// Whether register `number` may change without moving the memory operand.

@@ -97,86 +97,63 @@ pub fn may_tail_call(world: &World, names: &[String]) -> bool {
     is_compiled(world, names) && names.iter().any(typed)
 }
 
-/// Whether an instruction must stay where it is, or only works together with the one
-/// behind it.
+/// Whether an instruction must stay where it is, or only works together with the one after it.
 pub fn stays(insn: &Instruction) -> bool {
+    depends_on_place(insn.mnemonic())
+        || is_system(insn)
+        || moves_system_register(insn)
+        || insn.memory_base() == Register::EIP
+        || is_narrow_jump(insn)
+        // The FPU records the address of its last instruction.
+        || insn.cpuid_features().contains(&CpuidFeature::FPU)
+}
+
+/// Instructions whose effect depends on their address, or on the instruction after them.
+fn depends_on_place(mnemonic: Mnemonic) -> bool {
     use Mnemonic as M;
-    let relative_to_eip = insn.memory_base() == Register::EIP;
-    let absolute = insn.is_jcc_near() || insn.is_jcc_short() || insn.is_jmp_near() || insn.is_jmp_short();
-    let narrow = absolute && insn.op0_kind() != OpKind::NearBranch64;
-    let by_name = matches!(
-        insn.mnemonic(),
-        // The instruction behind it is what interrupts wait for.
+    matches!(
+        mnemonic,
+        // Interrupts are held off until the instruction after it.
         M::Sti | M::Hlt | M::Mwait | M::Mwaitx | M::Tpause | M::Umwait
-        // The machine takes or leaves the instruction pointer itself.
+        // The processor saves or replaces the instruction pointer itself.
         | M::Syscall | M::Sysret | M::Sysretq | M::Sysenter | M::Sysexit | M::Sysexitq | M::Rsm
         | M::Vmlaunch | M::Vmresume | M::Vmrun | M::Vmcall | M::Vmmcall | M::Vmfunc | M::Vmgexit | M::Skinit
         | M::Getsec | M::Encls | M::Enclu | M::Enclv | M::Seamcall | M::Seamops | M::Seamret | M::Tdcall
         | M::Xbegin | M::Xabort | M::Xend | M::Uiret | M::Lkgs | M::Swapgs | M::Pvalidate | M::Psmash
         | M::Rmpadjust | M::Rmpupdate
-        // Loops on a counter reach 127 bytes only.
+        // Loops on a counter reach only 127 bytes.
         | M::Loop | M::Loope | M::Loopne | M::Jcxz | M::Jecxz | M::Jrcxz
-    );
-    // What `kernel/xk/text/relocate.c` does not take: of segments, ports, interrupts and the machine.
-    let system = matches!(
+    )
+}
+
+/// Instructions that `kernel/xk/text/relocate.c` refuses: those of interrupts, ports, segments and the machine.
+fn is_system(insn: &Instruction) -> bool {
+    use Mnemonic as M;
+    #[rustfmt::skip]
+    let by_name = matches!(
         insn.mnemonic(),
-        M::Cli
-            | M::Popf
-            | M::Popfd
-            | M::Popfq
-            | M::Wrmsr
-            | M::Clts
-            | M::Invd
-            | M::Wbinvd
-            | M::In
-            | M::Out
-            | M::Insb
-            | M::Insw
-            | M::Insd
-            | M::Outsb
-            | M::Outsw
-            | M::Outsd
-            | M::Sldt
-            | M::Str
-            | M::Lldt
-            | M::Ltr
-            | M::Verr
-            | M::Verw
-            | M::Sgdt
-            | M::Sidt
-            | M::Lgdt
-            | M::Lidt
-            | M::Smsw
-            | M::Lmsw
-            | M::Invlpg
-            | M::Invlpga
-            | M::Monitor
-            | M::Monitorx
-            | M::Clac
-            | M::Stac
-            | M::Xgetbv
-            | M::Xsetbv
-            | M::Rdtscp
-            | M::Serialize
-            | M::Rdpkru
-            | M::Wrpkru
-            | M::Vmload
-            | M::Vmsave
-            | M::Stgi
-            | M::Clgi
-            | M::Encls
-            | M::Clzero
-            | M::Rdpru
-            | M::Mcommit
-            | M::Invlpgb
-            | M::Tlbsync
-    ) || matches!(insn.code(), Code::Retnq_imm16);
-    let moves = insn.mnemonic() == Mnemonic::Mov
+        M::Cli | M::Popf | M::Popfd | M::Popfq
+        | M::In | M::Out | M::Insb | M::Insw | M::Insd | M::Outsb | M::Outsw | M::Outsd
+        | M::Sldt | M::Str | M::Lldt | M::Ltr | M::Verr | M::Verw | M::Sgdt | M::Sidt | M::Lgdt | M::Lidt
+        | M::Smsw | M::Lmsw | M::Clts | M::Wrmsr | M::Xgetbv | M::Xsetbv | M::Rdpkru | M::Wrpkru
+        | M::Invd | M::Wbinvd | M::Invlpg | M::Invlpga | M::Invlpgb | M::Tlbsync | M::Clzero | M::Mcommit
+        | M::Monitor | M::Monitorx | M::Clac | M::Stac | M::Rdtscp | M::Rdpru | M::Serialize
+        | M::Vmload | M::Vmsave | M::Stgi | M::Clgi | M::Encls
+    );
+    by_name || matches!(insn.code(), Code::Retnq_imm16)
+}
+
+/// Whether an instruction writes a segment register, or reads or writes a control or debug register.
+fn moves_system_register(insn: &Instruction) -> bool {
+    insn.mnemonic() == Mnemonic::Mov
         && (0..insn.op_count()).any(|n| {
             let register = if insn.op_kind(n) == OpKind::Register { insn.op_register(n) } else { Register::None };
             register.is_cr() || register.is_dr() || n == 0 && register.is_segment_register()
-        });
-    // What the unit for floating point did last is remembered with its address.
-    let floating = insn.cpuid_features().contains(&CpuidFeature::FPU);
-    by_name || system || moves || relative_to_eip || narrow || floating
+        })
+}
+
+/// Whether an instruction is a jump with an operand size that is not the one of 64-bit code.
+fn is_narrow_jump(insn: &Instruction) -> bool {
+    let jumps = insn.is_jcc_near() || insn.is_jcc_short() || insn.is_jmp_near() || insn.is_jmp_short();
+    jumps && insn.op0_kind() != OpKind::NearBranch64
 }

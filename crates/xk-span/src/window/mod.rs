@@ -3,7 +3,7 @@
 //! A window is the smallest run of whole instructions from an address on that is at
 //! least five bytes long. The jump that replaces it is padded to exactly that length, so
 //! that one instruction stands where several stood; it goes to a stub that executes them
-//! and jumps back behind them. In: the whole address space. Out: the length, or why
+//! and jumps back after them. In: the whole address space. Out: the length, or why
 //! nothing may be put there. See `docs/windows.md`.
 
 pub mod exclude;
@@ -31,17 +31,17 @@ const LONGEST: u64 = 15;
 pub struct Window {
     /// Bytes before the instruction that was asked for: whole instructions, after which
     /// control goes on to it or leaves. Negative if it is one that does nothing, and the
-    /// window begins behind it.
+    /// window begins after it.
     pub lead: i8,
     /// Bytes, from 5 to 15.
     pub len: u8,
     /// Whole instructions that are executed elsewhere.
     pub insns: u8,
-    /// Bytes behind them that are never executed: padding.
+    /// Bytes after them that are never executed: padding.
     pub padding: u8,
 }
 
-/// What an instruction allows behind itself.
+/// What an instruction allows after itself.
 enum Then {
     /// The window may go on.
     Goes,
@@ -57,7 +57,7 @@ pub struct Index {
     map: Map,
     /// Functions that get no window, by their first byte.
     refused: HashMap<u64, Reason>,
-    /// Bytes that the kernel changes: first and first-behind, by the first.
+    /// Bytes that the kernel changes: start and end, by the start.
     sites: Vec<(u64, u64, Reason)>,
 }
 
@@ -156,7 +156,7 @@ impl<'a> Windows<'a> {
         near.filter_map(move |start| self.run(start, address, part).ok())
     }
 
-    /// The window behind `endbr64` and the tracer's five bytes, if one of them was asked
+    /// The window after `endbr64` and the tracer's five bytes, if one of them was asked
     /// for: nothing but them is between, and nobody enters there.
     fn behind_entry(&self, address: u64, part: Part) -> Option<Window> {
         let mut at = address;

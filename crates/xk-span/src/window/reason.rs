@@ -9,13 +9,13 @@ pub enum Reason {
     NoCode,
     /// No instruction begins there.
     NoInstruction,
-    /// Tables of this kernel that the answer depends on are not there.
+    /// The kernel has freed lists that the answer depends on.
     Unknown,
-    /// It runs, or ran, only while the kernel or the module starts or goes.
+    /// It runs, or ran, only when the kernel or the module starts or ends.
     Boot,
     /// The section is closed.
     Section(String),
-    /// The kernel's own list for probes has the function.
+    /// The function is on the kernel's kprobe blacklist.
     Blacklisted,
     /// The function takes part in changing code.
     ChangesCode,
@@ -23,7 +23,7 @@ pub enum Reason {
     RunsElsewhere,
     /// Assembly without a type: entries, labels, stubs.
     Assembly,
-    /// Room before a function, which the kernel fills by itself.
+    /// Padding before a function, which the kernel uses.
     Room,
     /// A stub that the kernel writes: retpolines, return thunks, static calls.
     Thunk,
@@ -49,7 +49,7 @@ pub enum Reason {
     Indirect(String),
     /// What the instruction does depends on where it is, in a way that cannot be kept.
     Position(String),
-    /// Something jumps to this many bytes behind the beginning, or holds the address.
+    /// Something jumps to this many bytes after the beginning, or holds the address.
     Entered(u64),
     /// The instructions are longer than one instruction can be.
     TooLong,
@@ -97,37 +97,37 @@ impl Reason {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoCode => f.write_str("there is no code"),
+            Self::NoCode => f.write_str("the address is not in code"),
             Self::NoInstruction => f.write_str("no instruction begins there"),
             Self::Unknown => f.write_str(
-                "tables that say what this kernel changes by itself are not there; build the table from the boot \
-                 image (--vmlinuz), which has them",
+                "the running kernel has freed the lists of code that it changes; build the table from the boot image \
+                 (--vmlinuz), which contains them",
             ),
-            Self::Boot => f.write_str("the code only runs while the kernel or the module starts or goes"),
-            Self::Section(name) => write!(f, "nothing may be put into section {name}"),
-            Self::Blacklisted => f.write_str("the function is on the kernel's own list of what must not be probed"),
+            Self::Boot => f.write_str("the code runs only when the kernel or the module starts or ends"),
+            Self::Section(name) => write!(f, "section {name} must not be changed"),
+            Self::Blacklisted => f.write_str("the function is on the kernel's kprobe blacklist"),
             Self::ChangesCode => f.write_str("the function takes part in changing code"),
             Self::RunsElsewhere => {
-                f.write_str("the function is copied, or runs before the kernel's own page tables do")
+                f.write_str("the function is copied, or runs before the kernel's own page tables are in use")
             }
-            Self::Assembly => f.write_str("the function is assembly whose type is not known"),
-            Self::Room => f.write_str("this is room before a function that the kernel fills by itself"),
-            Self::Thunk => f.write_str("the kernel writes this stub by itself"),
-            Self::Undecodable => f.write_str("not everything in the function is an instruction that is understood"),
-            Self::Computed => f.write_str("the function jumps to addresses that are computed"),
-            Self::Landing => f.write_str("an indirect branch must find endbr64 here"),
+            Self::Assembly => f.write_str("the function is assembly without a type"),
+            Self::Room => f.write_str("this is padding before a function, which the kernel uses"),
+            Self::Thunk => f.write_str("the kernel writes this stub"),
+            Self::Undecodable => f.write_str("not all bytes of the function decode to instructions"),
+            Self::Computed => f.write_str("the function contains computed jumps"),
+            Self::Landing => f.write_str("an indirect branch needs the endbr64 here"),
             Self::Tracing => f.write_str("the function tracer changes these bytes"),
             Self::JumpLabel => f.write_str("a jump label is switched in these bytes"),
             Self::StaticCall => f.write_str("a static call is switched in these bytes"),
             Self::Alternative => f.write_str("an alternative is chosen in these bytes"),
-            Self::Faults(text) => write!(f, "`{text}` may fault, and the exception table has its address"),
+            Self::Faults(text) => write!(f, "`{text}` may fault, and the exception table contains its address"),
             Self::Trap(text) => write!(f, "`{text}` traps on purpose"),
-            Self::Indirect(text) => write!(f, "`{text}` goes where only the machine knows"),
-            Self::Position(text) => write!(f, "`{text}` must stay where it is"),
-            Self::Entered(at) => write!(f, "something jumps to {at} bytes behind its beginning, or holds that address"),
-            Self::TooLong => f.write_str("its instructions are longer than the 15 bytes that one instruction can have"),
+            Self::Indirect(text) => write!(f, "the target of `{text}` is known only at run time"),
+            Self::Position(text) => write!(f, "`{text}` depends on its address"),
+            Self::Entered(at) => write!(f, "something jumps to {at} bytes after its beginning, or holds that address"),
+            Self::TooLong => f.write_str("its instructions are longer than 15 bytes, the maximum of one instruction"),
             Self::Ends => f.write_str("there are fewer than five bytes to the end of the function"),
-            Self::Crowded => f.write_str("another update of the constant lies in it"),
+            Self::Crowded => f.write_str("another update of the constant is in it"),
         }
     }
 }

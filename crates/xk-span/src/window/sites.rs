@@ -5,17 +5,17 @@ use std::ops::Range;
 use xk_table::{Indirection, ScopeTable, When};
 
 use super::{Reason, Window, Windows, JUMP};
-use crate::scope::address;
-use crate::unfollowed::NotRead;
+use crate::error::NotRead;
+use crate::text::address;
 use crate::world::World;
 
 /// An update, and the windows that it may have.
-struct Site {
+struct WindowChoice {
     function: usize,
     offset: u32,
     insn_len: u8,
     when: When,
-    choices: Vec<Window>,
+    candidates: Vec<Window>,
     chosen: Option<usize>,
     reason: Reason,
 }
@@ -27,38 +27,38 @@ struct Site {
 /// A function of the table that is not in `world`.
 pub fn fill(world: &World, windows: Windows<'_>, table: &mut ScopeTable) -> Result<(), NotRead> {
     let starts: Vec<u64> = table.functions.iter().map(|f| address(world, f)).collect::<Result<_, _>>()?;
-    let mut sites = Vec::new();
+    let mut choices = Vec::new();
     for span in &table.spans {
         let Indirection { offset, insn_len, when, .. } = span.indirection;
         let at = starts.get(span.function).map(|start| start + u64::from(offset));
-        let choices = at.map_or_else(Vec::new, |at| windows.all(at));
+        let candidates = at.map_or_else(Vec::new, |at| windows.all(at));
         // What does nothing by itself is not what an update is about.
         let reason = at.and_then(|at| windows.at(at).err()).unwrap_or(Reason::Landing);
-        let chosen = (!choices.is_empty()).then_some(0);
-        sites.push(Site { function: span.function, offset, insn_len, when, choices, chosen, reason });
+        let chosen = (!candidates.is_empty()).then_some(0);
+        choices.push(WindowChoice { function: span.function, offset, insn_len, when, candidates, chosen, reason });
     }
-    separate(&mut sites);
-    for (span, site) in table.spans.iter_mut().zip(sites) {
+    separate(&mut choices);
+    for (span, choice) in table.spans.iter_mut().zip(choices) {
         let to = &mut span.indirection;
-        match site.window() {
+        match choice.window() {
             Some(window) => {
                 (to.window, to.window_lead, to.window_reason) = (window.len, window.lead.unsigned_abs(), None)
             }
-            None => (to.window, to.window_lead, to.window_reason) = (0, 0, Some(site.reason.to_string())),
+            None => (to.window, to.window_lead, to.window_reason) = (0, 0, Some(choice.reason.to_string())),
         }
     }
     Ok(())
 }
 
-impl Site {
+impl WindowChoice {
     fn window(&self) -> Option<Window> {
-        self.choices.get(self.chosen?).copied()
+        self.candidates.get(self.chosen?).copied()
     }
 
     /// The bytes that it needs with this choice; without any those that an optimised kprobe
     /// covers.
     fn covers(&self, chosen: Option<usize>) -> Range<u32> {
-        match chosen.and_then(|chosen| self.choices.get(chosen)) {
+        match chosen.and_then(|chosen| self.candidates.get(chosen)) {
             Some(window) => {
                 let start = self.offset.saturating_sub(u32::from(window.lead.unsigned_abs()));
                 start..start + u32::from(window.len)
@@ -78,39 +78,41 @@ impl Site {
 
 /// Chooses windows that do not meet. Updates that cannot be separated have none: bytes
 /// belong to one, whatever backend the other one has.
-fn separate(sites: &mut [Site]) {
-    for i in 0..sites.len() {
+fn separate(updates: &mut [WindowChoice]) {
+    for i in 0..updates.len() {
         for j in 0..i {
-            if sites[i].chosen.is_some() && sites[i].meets(sites[i].chosen, &sites[j], sites[j].chosen) {
-                let as_they_are = (sites[i].chosen, sites[j].chosen);
-                let (own, other) = apart(sites, i, j).unwrap_or(as_they_are);
-                (sites[i].chosen, sites[j].chosen) = (own, other);
+            if updates[i].chosen.is_some() && updates[i].meets(updates[i].chosen, &updates[j], updates[j].chosen) {
+                let as_they_are = (updates[i].chosen, updates[j].chosen);
+                let (own, other) = apart(updates, i, j).unwrap_or(as_they_are);
+                (updates[i].chosen, updates[j].chosen) = (own, other);
                 for k in [i, j] {
-                    if sites[k].chosen.is_none() && !sites[k].choices.is_empty() {
-                        sites[k].reason = Reason::Crowded;
+                    if updates[k].chosen.is_none() && !updates[k].candidates.is_empty() {
+                        updates[k].reason = Reason::Crowded;
                     }
                 }
             }
         }
     }
-    let crowded: Vec<usize> = (0..sites.len())
-        .filter(|&i| sites[i].chosen.is_some())
-        .filter(|&i| (0..sites.len()).any(|j| i != j && sites[i].meets(sites[i].chosen, &sites[j], sites[j].chosen)))
+    let crowded: Vec<usize> = (0..updates.len())
+        .filter(|&i| updates[i].chosen.is_some())
+        .filter(|&i| {
+            (0..updates.len()).any(|j| i != j && updates[i].meets(updates[i].chosen, &updates[j], updates[j].chosen))
+        })
         .collect();
     for i in crowded {
-        (sites[i].chosen, sites[i].reason) = (None, Reason::Crowded);
+        (updates[i].chosen, updates[i].reason) = (None, Reason::Crowded);
     }
 }
 
-/// Choices for two sites that meet neither each other nor the rest as it is now; if need
+/// Choices for two updates that meet neither each other nor the rest as it is now; if need
 /// be, one of them has none.
-fn apart(sites: &[Site], i: usize, j: usize) -> Option<(Option<usize>, Option<usize>)> {
+fn apart(updates: &[WindowChoice], i: usize, j: usize) -> Option<(Option<usize>, Option<usize>)> {
     let free = |at: usize, chosen: Option<usize>| {
-        let rest = sites.iter().enumerate().filter(|(k, _)| *k != i && *k != j);
-        !rest.into_iter().any(|(_, other)| sites[at].meets(chosen, other, other.chosen))
+        let rest = updates.iter().enumerate().filter(|(k, _)| *k != i && *k != j);
+        !rest.into_iter().any(|(_, other)| updates[at].meets(chosen, other, other.chosen))
     };
-    let choices = |site: &Site| (0..site.choices.len()).map(Some).chain([None]).collect::<Vec<_>>();
-    let (one, other) = (&sites[i], &sites[j]);
+    let choices = |update: &WindowChoice| (0..update.candidates.len()).map(Some).chain([None]).collect::<Vec<_>>();
+    let (one, other) = (&updates[i], &updates[j]);
     let (ones, others) = (choices(one), choices(other));
     let pairs = ones.iter().flat_map(|a| others.iter().map(move |b| (*a, *b)));
     let possible = pairs.filter(|&(a, b)| !one.meets(a, other, b) && free(i, a) && free(j, b));

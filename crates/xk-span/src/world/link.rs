@@ -1,23 +1,23 @@
-//! Modules: placed behind the kernel, and linked to it as the loader would.
+//! Modules: placed after the kernel, and linked to it as the loader would.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use xk_kernel::{Image, ImageError, Module};
+use xk_kernel::{Image, ImageError, Module, ModuleSection};
 
 use super::{words, Function, Placed, Region, World, CLOSED, EXPORTS};
 use crate::patches::Tables;
 
-/// The owner of what nobody defines.
+/// The owner of symbols that are not defined.
 const UNDEFINED_OWNER: usize = usize::MAX;
-/// Where symbols are placed that nobody defines.
+/// Where symbols are placed that are not defined.
 const UNDEFINED: u64 = 0xffff_ffff_fe00_0000;
 
 /// Sections of modules that list functions without calling them.
 const LISTS: [&str; 3] = ["__mcount_loc", "_kprobe_blacklist", "_error_injection_whitelist"];
 
 impl World {
-    /// Places a module behind those whose functions it calls.
+    /// Places a module after those whose functions it calls.
     pub(super) fn place_with_needs(
         &mut self,
         image: &Image,
@@ -36,68 +36,87 @@ impl World {
         Ok(self.place(&module, at))
     }
 
-    /// Places a module at `at` and links it; returns the first address behind it.
-    pub(super) fn place(&mut self, module: &Module, mut at: u64) -> u64 {
+    /// Places a module at `at` and links it; returns the first address after it.
+    pub(super) fn place(&mut self, module: &Module, at: u64) -> u64 {
         let owner = self.owners.len();
         self.owners.push(Some(module.name.replace('-', "_")));
         if let Some(section) = module.section(".BTF") {
             self.types.add_module(&section.data);
         }
-        let mut starts = vec![0; module.sections.len()];
-        for (index, section) in module.sections.iter().enumerate().filter(|(_, section)| section.allocated) {
-            at = at.next_multiple_of(4096);
-            starts[index] = at;
-            self.placed.push(Placed { owner, section: section.name.clone(), start: at });
-            at += section.size.max(1);
-        }
-        let address = |this: &mut Self, index: usize| {
-            let symbol = module.symbols.get(index)?;
-            match symbol.section {
-                Some(section) => Some(starts.get(section)?.wrapping_add(symbol.offset)),
-                None => Some(this.resolve(&symbol.name)),
-            }
-        };
-        for (index, section) in module.sections.iter().enumerate().filter(|(_, section)| section.allocated) {
-            let mut bytes = section.data.clone();
-            for relocation in &section.relocations {
-                let Some(symbol) = address(self, relocation.symbol) else { continue };
-                let place = starts[index].wrapping_add(relocation.offset);
-                let value = symbol.wrapping_add(relocation.addend as u64);
-                // R_X86_64_64, PC32, PLT32, 32, 32S, PC64; modules have no others.
-                let (value, size) = match relocation.kind {
-                    1 => (value, 8),
-                    2 | 4 => (value.wrapping_sub(place), 4),
-                    24 => (value.wrapping_sub(place), 8),
-                    10 | 11 => (value, 4),
-                    _ => continue,
-                };
-                let offset = relocation.offset as usize;
-                let field = offset.checked_add(size).and_then(|end| bytes.get_mut(offset..end));
-                let Some(field) = field else { continue };
-                field.copy_from_slice(&value.to_le_bytes()[..size]);
-                self.relocated.push((place, size as u8));
-            }
+        let (starts, end) = self.place_sections(module, owner, at);
+        for (section, &start) in module.sections.iter().zip(&starts).filter(|(section, _)| section.allocated) {
+            let bytes = self.linked(module, section, start, &starts);
+            self.read_section(section, start, &bytes);
             let boot = section.name.starts_with(".init") || section.name == ".altinstr_aux";
-            let range = starts[index]..starts[index] + bytes.len() as u64;
-            if section.executable && CLOSED.iter().any(|(name, ..)| section.name.starts_with(name)) {
-                self.closed.push((range, section.name.clone()));
-            }
-            if section.name == "_kprobe_blacklist" {
-                self.blacklist.extend(words(&bytes));
-            }
-            if EXPORTS.contains(&section.name.as_str()) {
-                self.export(starts[index], &bytes);
-            }
-            if LISTS.contains(&section.name.as_str()) {
-                self.listed.push(starts[index]..starts[index] + bytes.len() as u64);
-            }
-            self.regions.push(Region { start: starts[index], bytes: Arc::new(bytes), code: section.executable, boot });
+            self.regions.push(Region { start, bytes: Arc::new(bytes), code: section.executable, boot });
         }
         self.regions.sort_by_key(|region| region.start);
         self.name_module(module, owner, &starts);
         let tables = Tables::of_module(module, &starts, |start, length| self.read(start, length).map(<[u8]>::to_vec));
         self.patches.read(&tables);
-        at
+        end
+    }
+
+    /// Gives each section of a module an address, from `at` on; returns them, and the first address after them.
+    fn place_sections(&mut self, module: &Module, owner: usize, mut at: u64) -> (Vec<u64>, u64) {
+        let mut starts = vec![0; module.sections.len()];
+        for (start, section) in starts.iter_mut().zip(&module.sections).filter(|(_, section)| section.allocated) {
+            at = at.next_multiple_of(4096);
+            *start = at;
+            self.placed.push(Placed { owner, section: section.name.clone(), start: at });
+            at += section.size.max(1);
+        }
+        (starts, at)
+    }
+
+    /// The bytes of a section at `start`, relocated.
+    fn linked(&mut self, module: &Module, section: &ModuleSection, start: u64, starts: &[u64]) -> Vec<u8> {
+        let mut bytes = section.data.clone();
+        for relocation in &section.relocations {
+            let Some(symbol) = self.symbol_address(module, relocation.symbol, starts) else { continue };
+            let place = start.wrapping_add(relocation.offset);
+            let value = symbol.wrapping_add(relocation.addend as u64);
+            // R_X86_64_64, PC32, PLT32, 32, 32S, PC64; modules have no others.
+            let (value, size) = match relocation.kind {
+                1 => (value, 8),
+                2 | 4 => (value.wrapping_sub(place), 4),
+                24 => (value.wrapping_sub(place), 8),
+                10 | 11 => (value, 4),
+                _ => continue,
+            };
+            let offset = relocation.offset as usize;
+            let field = offset.checked_add(size).and_then(|end| bytes.get_mut(offset..end));
+            let Some(field) = field else { continue };
+            field.copy_from_slice(&value.to_le_bytes()[..size]);
+            self.relocated.push((place, size as u8));
+        }
+        bytes
+    }
+
+    fn symbol_address(&mut self, module: &Module, index: usize, starts: &[u64]) -> Option<u64> {
+        let symbol = module.symbols.get(index)?;
+        match symbol.section {
+            Some(section) => Some(starts.get(section)?.wrapping_add(symbol.offset)),
+            None => Some(self.resolve(&symbol.name)),
+        }
+    }
+
+    /// What the section of a module says about code.
+    fn read_section(&mut self, section: &ModuleSection, start: u64, bytes: &[u8]) {
+        let name = section.name.as_str();
+        let range = start..start + bytes.len() as u64;
+        if section.executable && CLOSED.iter().any(|(closed, ..)| name.starts_with(closed)) {
+            self.closed.push((range.clone(), name.to_owned()));
+        }
+        if name == "_kprobe_blacklist" {
+            self.blacklist.extend(words(bytes));
+        }
+        if EXPORTS.contains(&name) {
+            self.export(start, bytes);
+        }
+        if LISTS.contains(&name) {
+            self.listed.push(range);
+        }
     }
 
     fn name_module(&mut self, module: &Module, owner: usize, starts: &[u64]) {

@@ -1,5 +1,5 @@
 //! The deployed code as one address space: the kernel where it is linked (or runs),
-//! and modules placed behind it and linked to it as the loader would.
+//! and modules placed after it and linked to it as the loader would.
 //!
 //! In: an image, the names of modules. Out: bytes, functions, objects, types, and the
 //! places that the kernel patches by itself. Refuses modules that cannot be read.
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use xk_kernel::{Image, ImageError, Module};
 
-use crate::btf::Types;
+use crate::btf::{Prototype, Types};
 use crate::patches::Patches;
 
 /// Code or data at its address.
@@ -33,7 +33,7 @@ pub struct Region {
 pub struct Function {
     /// First byte.
     pub start: u64,
-    /// First byte behind it; the padding belongs to it.
+    /// First byte after it; the padding belongs to it.
     pub end: u64,
     /// Its names; several symbols may share an address.
     pub names: Vec<String>,
@@ -103,7 +103,7 @@ pub struct World {
     pub text_base: u64,
     /// Tables that list functions without calling them: tracing, probes, fault injection.
     pub listed: Vec<std::ops::Range<u64>>,
-    /// The data could not be read, so nobody knows whose address is taken.
+    /// The data could not be read, so it is not known which addresses are taken.
     pub blind: bool,
     /// What else is loaded and is no code: tables of the kernel.
     pub tables: Vec<Region>,
@@ -115,7 +115,7 @@ pub struct World {
     pub forgotten: bool,
 }
 
-/// Where modules are placed: behind any kernel, within reach of a call.
+/// Where modules are placed: after any kernel, within reach of a call.
 const MODULES: u64 = 0xffff_ffff_c000_0000;
 /// Sections of code that nothing may be put into: include/asm-generic/vmlinux.lds.h and
 /// arch/x86/kernel/vmlinux.lds.S, with the symbols around them.
@@ -131,7 +131,7 @@ const CLOSED: [(&str, &str, &str); 7] = [
 
 /// Sections of exported symbols.
 const EXPORTS: [&str; 2] = ["__ksymtab", "__ksymtab_gpl"];
-/// Addresses, one behind the other.
+/// Addresses, one after the other.
 fn words(table: &[u8]) -> impl Iterator<Item = u64> + '_ {
     table.chunks_exact(8).filter_map(|field| Some(u64::from_le_bytes(field.try_into().ok()?)))
 }
@@ -292,6 +292,20 @@ impl World {
         let end = self.functions.partition_point(|function| function.start <= address);
         let found = self.functions[..end].last()?;
         (address < found.end).then_some(found)
+    }
+
+    /// The prototype of a function, if it is certain.
+    #[must_use]
+    pub fn prototype(&self, function: &Function) -> Option<&Prototype> {
+        function.names.iter().find_map(|name| self.types.function(name))
+    }
+
+    /// Whether the calling convention holds for a function: it has a prototype, or the compiler cloned it from one that
+    /// has.
+    #[must_use]
+    pub fn is_c(&self, function: &Function) -> bool {
+        let clone = |name: &String| [".isra.", ".constprop.", ".part."].iter().any(|suffix| name.contains(suffix));
+        self.prototype(function).is_some() || function.names.iter().any(clone)
     }
 
     /// The object at or before an address, with the distance.

@@ -1,11 +1,9 @@
-//! Concrete execution of a critical span and of what follows, twice from one random
-//! state, with other values where the update writes: whatever differs between the two
-//! runs depends on the constant, whatever the rules of the slice say. No instruction
-//! outside of the safe spans may read it.
+//! Executes a critical span and the code after it twice from one random state, with different values where the update
+//! writes. What differs between the two runs depends on the constant, whatever the rules of the slice say. No
+//! instruction outside of the safe spans may read it.
 //!
-//! One path is followed; it ends where the two runs part, at a call that passes what
-//! differs, and at the end of the function. Instructions mean what `xk-lift`'s
-//! semantics say, which its own tests hold against the processor.
+//! One path is followed. It ends where the two runs diverge, at a call that passes what differs, and at the end of the
+//! function. `xk-lift` defines what instructions do; its own tests compare it with the processor.
 
 use std::collections::BTreeMap;
 
@@ -84,99 +82,133 @@ pub struct Seen {
     pub unknown: usize,
 }
 
+/// Most instructions of one run.
+const STEPS: usize = 400;
+/// The registers that pass arguments.
+const ARGUMENTS: [usize; 6] = [7, 6, 2, 1, 8, 9];
+
+/// Two machines that execute the same path. The second one starts where the update runs, with other values.
+struct Run {
+    a: Machine,
+    b: Option<Machine>,
+    seen: Seen,
+}
+
 /// Runs critical span `index` of `table` from a random state.
 pub fn run(world: &World, frame: &Frame, table: &ScopeTable, index: usize, seed: u64) -> Option<Seen> {
     let span = &table.spans[index];
-    let base = xk_span::scope::address(world, &table.functions[span.function]).ok()?;
+    let base = xk_span::text::address(world, &table.functions[span.function]).ok()?;
     let (start, site) = (base + u64::from(span.start), base + u64::from(span.indirection.offset));
+    let before = span.indirection.when == When::Before;
+    let mut factory = InstructionInfoFactory::new();
+    let mut run = Run { a: random(frame, start, seed)?, b: None, seen: Seen::default() };
+    let mut at = start;
+    for _ in 0..STEPS {
+        let Some(node) = frame.graph.at(at).map(|i| &frame.graph.nodes[i]) else { break };
+        if at == site && before && run.b.is_none() {
+            run.b = Some(perturbed(&run.a, table, index, seed));
+        }
+        if !run.note_reads(world, table, at, &node.insn, &mut factory) {
+            break;
+        }
+        let Some(next) = run.step(node) else { break };
+        if at == site && !before && run.b.is_none() {
+            run.b = Some(perturbed(&run.a, table, index, seed));
+        }
+        at = next;
+    }
+    Some(run.seen)
+}
+
+/// A machine in a random state that agrees with what is known of the registers before the instruction at `start`.
+fn random(frame: &Frame, start: u64, seed: u64) -> Option<Machine> {
     let values = frame.values[frame.graph.at(start)?].as_ref()?;
-    let mut a = Machine {
+    let register = |n: usize| {
+        let value = mix(seed ^ (n as u64) << 8, 0);
+        match values.reg(n) {
+            Value::Frame(at) => STACK.wrapping_add(i64::from(at) as u64),
+            Value::SomeFrame => STACK - 0x1000,
+            _ if value & 0x300 == 0 => value >> 56,
+            _ => value,
+        }
+    };
+    let mut machine = Machine {
         seed,
-        regs: std::array::from_fn(|n| {
-            let value = mix(seed ^ (n as u64) << 8, 0);
-            let value = if value & 0x300 == 0 { value >> 56 } else { value };
-            match values.reg(n) {
-                Value::Frame(at) => STACK.wrapping_add(i64::from(at) as u64),
-                Value::SomeFrame => STACK - 0x1000,
-                _ => value,
-            }
-        }),
+        regs: std::array::from_fn(register),
         flags: mix(seed ^ 77, 0) & 0x8d5,
         memory: BTreeMap::new(),
     };
-    a.regs[RSP] = STACK.wrapping_add(i64::from(values.stack()?) as u64);
-    let mut seen = Seen::default();
-    let mut at = start;
-    let mut b: Option<Machine> = None;
-    let mut factory = InstructionInfoFactory::new();
-    for _ in 0..400 {
-        let Some(node) = frame.graph.at(at).map(|i| &frame.graph.nodes[i]) else { return Some(seen) };
+    machine.regs[RSP] = STACK.wrapping_add(i64::from(values.stack()?) as u64);
+    Some(machine)
+}
+
+impl Run {
+    /// Notes whether the instruction reads what differs; `false` if it does so outside of the safe spans.
+    fn note_reads(
+        &mut self,
+        world: &World,
+        table: &ScopeTable,
+        at: u64,
+        insn: &Instruction,
+        factory: &mut InstructionInfoFactory,
+    ) -> bool {
+        let Some(b) = &self.b else { return true };
+        self.seen.steps += 1;
+        if !reads_difference(insn, &self.a, b, factory) {
+            return true;
+        }
+        if super::inside(world, table, at) {
+            self.seen.consumed += 1;
+            return true;
+        }
+        self.seen.violations.push(format!("{}: {insn}", world.place_name(at)));
+        false
+    }
+
+    /// Executes an instruction; the address of the next one, unless the run ends here.
+    fn step(&mut self, node: &xk_span::graph::Node) -> Option<u64> {
         let insn = node.insn;
-        if at == site && span.indirection.when == When::Before && b.is_none() {
-            b = Some(perturbed(&a, table, index, seed));
-        }
-        let inside = super::inside(world, table, at);
-        if let Some(other) = &b {
-            seen.steps += 1;
-            if reads_difference(&insn, &a, other, &mut factory) {
-                if inside {
-                    seen.consumed += 1;
-                } else {
-                    seen.violations.push(format!("{}: {insn}", world.place_name(at)));
-                    return Some(seen);
-                }
-            }
-        }
-        at = match insn.flow_control() {
+        match insn.flow_control() {
             FlowControl::Next => {
-                let known = step(&mut a, insn) && b.as_mut().is_none_or(|b| step(b, insn));
+                let known = step(&mut self.a, insn) && self.b.as_mut().is_none_or(|b| step(b, insn));
                 if !known {
-                    seen.unknown += 1;
-                    return Some(seen);
+                    self.seen.unknown += 1;
+                    return None;
                 }
-                insn.next_ip()
+                Some(insn.next_ip())
             }
             FlowControl::ConditionalBranch if node.tail.is_none() => {
-                let code = insn.condition_code() as u8;
-                if code == 0 {
-                    return Some(seen);
+                let code = (insn.condition_code() as u8).checked_sub(1)?;
+                let taken = self.a.holds(code);
+                if self.b.as_ref().is_some_and(|b| b.holds(code) != taken) {
+                    return None;
                 }
-                let taken = a.holds(code - 1);
-                if b.as_ref().is_some_and(|b| b.holds(code - 1) != taken) {
-                    return Some(seen);
-                }
-                if taken {
-                    insn.near_branch_target()
-                } else {
-                    insn.next_ip()
-                }
+                Some(if taken { insn.near_branch_target() } else { insn.next_ip() })
             }
-            FlowControl::UnconditionalBranch if node.tail.is_none() && !node.returns => insn.near_branch_target(),
-            FlowControl::Call | FlowControl::IndirectCall if !node.stops => {
-                // What differs is passed, or may be reached: the callee is not followed.
-                if let Some(b) = &b {
-                    let passed = [7, 6, 2, 1, 8, 9].iter().any(|&n: &usize| a.regs[n] != b.regs[n]);
-                    if passed || a.memory != b.memory {
-                        return Some(seen);
-                    }
-                }
-                if node.call.is_some() {
-                    for n in (0..16).filter(|n| CALLER_SAVED >> n & 1 == 1) {
-                        let value = mix(a.seed ^ at ^ (n as u64) << 48, 0);
-                        a.regs[n] = value;
-                        b.iter_mut().for_each(|b| b.regs[n] = value);
-                    }
-                    b.iter_mut().for_each(|b| b.flags = a.flags);
-                }
-                insn.next_ip()
-            }
-            _ => return Some(seen),
-        };
-        if node.insn.ip() == site && span.indirection.when != When::Before && b.is_none() {
-            b = Some(perturbed(&a, table, index, seed));
+            FlowControl::UnconditionalBranch if node.tail.is_none() && !node.returns => Some(insn.near_branch_target()),
+            FlowControl::Call | FlowControl::IndirectCall if !node.stops => self.call(node),
+            _ => None,
         }
     }
-    Some(seen)
+
+    /// Skips a call. The callee is not followed, so the run ends if what differs is passed, or may be reached.
+    fn call(&mut self, node: &xk_span::graph::Node) -> Option<u64> {
+        if let Some(b) = &self.b {
+            let passed = ARGUMENTS.iter().any(|&n| self.a.regs[n] != b.regs[n]);
+            if passed || self.a.memory != b.memory {
+                return None;
+            }
+        }
+        if node.call.is_some() {
+            for n in CALLER_SAVED.numbers() {
+                let value = mix(self.a.seed ^ node.insn.ip() ^ (n as u64) << 48, 0);
+                self.a.regs[n] = value;
+                self.b.iter_mut().for_each(|b| b.regs[n] = value);
+            }
+            self.b.iter_mut().for_each(|b| b.flags = self.a.flags);
+        }
+        Some(node.insn.next_ip())
+    }
 }
 
 /// The machine with other values where the update writes.

@@ -143,7 +143,7 @@ impl CompiledUnit {
 /// Whether a thread at `address` is inside.
 pub fn inside(world: &World, table: &ScopeTable, address: u64) -> bool {
     table.scopes.iter().any(|scope| {
-        let start = xk_span::scope::address(world, &table.functions[scope.function]).unwrap();
+        let start = text::address(world, &table.functions[scope.function]).unwrap();
         address.checked_sub(start).and_then(|at| u32::try_from(at).ok()).is_some_and(|at| scope.contains(at))
     })
 }

@@ -1,5 +1,5 @@
-//! `kernel/atomic`, the module whose functions tell what values they saw, and processes that
-//! are inside them.
+//! `kernel/atomic`, the module whose functions report which values they saw, and processes
+//! that are inside them.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,7 +14,7 @@ use super::{insmod, run, wait_for};
 /// Set in the guest only.
 pub const ATOMIC_KO: &str = "XK_TEST_ATOMIC";
 
-/// As it was loaded first, whatever happened before.
+/// Loads the module afresh.
 pub fn fresh_atomic() {
     if Atomic.is_loaded() {
         Atomic.tell("release").unwrap();
@@ -23,7 +23,7 @@ pub fn fresh_atomic() {
     insmod(ATOMIC_KO);
 }
 
-/// What `HOLD` is for whoever is not inside.
+/// The value of `HOLD` for code that is not inside.
 pub fn outside() -> i64 {
     Atomic.counts().unwrap().value
 }
@@ -53,12 +53,13 @@ impl Holder {
         Self(child)
     }
 
-    /// Of the process.
+    /// The number of the process.
     pub fn pid(&self) -> u32 {
         self.0.id()
     }
 
-    /// Lets it go, and everybody else; what it saw on entry and on leaving, one value.
+    /// Releases all processes that are inside. Returns what this one saw on entry and on leaving, which must be one
+    /// value.
     pub fn release(self) -> [i64; 2] {
         self.leave();
         held()
@@ -74,13 +75,13 @@ impl Holder {
 
 impl Drop for Holder {
     fn drop(&mut self) {
-        // Of a test that failed.
+        // A test failed before it released the process.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// The error of a transition that was given up: outcome, sentence, report.
+/// The error of a transition that timed out: outcome, message, report.
 pub fn blocked<T: std::fmt::Debug>(result: Result<T, Error>) -> (Outcome, String, String) {
     match result {
         Err(Error::Blocked { outcome, reason, report }) => (outcome, reason, report),

@@ -1,4 +1,4 @@
-//! xk.ko with memory that can be made to run out: `kernel/faulty`.
+//! `kernel/faulty`: xk.ko with allocations that can be made to fail.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,14 +10,14 @@ use super::{insmod, run, wait_for};
 pub const FAULTY_KO: &str = "XK_TEST_FAULTY";
 const PARAMETERS: &str = "/sys/module/xk_faulty/parameters";
 
-/// Removes xk.ko, whichever of the two it is.
+/// Removes xk.ko, or its variant with faults.
 pub fn rmmod_xk() {
     for (module, folder) in [("xk", "/sys/module/xk"), ("xk_faulty", "/sys/module/xk_faulty")] {
         assert!(fs::metadata(folder).is_err() || run("rmmod", &[module]));
     }
 }
 
-/// xk.ko gives way to the other.
+/// Replaces xk.ko by the variant with faults.
 pub fn insmod_faulty() {
     rmmod_xk();
     insmod(FAULTY_KO);
@@ -31,7 +31,7 @@ fn set(name: &str, value: u32) {
     fs::write(format!("{PARAMETERS}/{name}"), value.to_string()).unwrap();
 }
 
-/// From now on the `nth` allocation fails, and, if that lasts, every one behind it.
+/// Makes the `nth` allocation from now on fail, and, if `lasting`, every one after it.
 pub fn starve(nth: u32, lasting: bool) {
     set("after", 0);
     set("failed", 0);
@@ -44,13 +44,13 @@ pub fn failed() -> i64 {
     parameter("failed")
 }
 
-/// There is memory again; how often there was none.
+/// Makes allocations succeed again. Returns how many failed.
 pub fn feed() -> i64 {
     set("after", 0);
     failed()
 }
 
-/// How often handlers were waited for because there was no memory for a stop.
+/// How often the module waited for handlers because a stop had no memory.
 pub fn waited() -> i64 {
     parameter("waited")
 }
@@ -60,7 +60,7 @@ pub fn held() -> i64 {
     parameter("taken")
 }
 
-/// It holds so many. What handlers may be using goes a little later.
+/// Waits until it holds this number. What handlers may use is freed a little later.
 pub fn holds(pieces: i64) {
     wait_for(&format!("{pieces} pieces are held, now {}", held()), || held() == pieces);
 }

@@ -13,14 +13,22 @@ use std::time::Duration;
 
 /// Names the kernel of the lab on which they run; default `amd64`.
 const KERNEL: &str = "XK_TEST_KERNEL";
-/// How the kernel is to preempt itself: `full`, `voluntary` or `none`; default, as it was built to.
+/// The preemption model: `full`, `voluntary` or `none`; by default, the one that the kernel was built with.
 const PREEMPT: &str = "XK_TEST_PREEMPT";
 /// Where xk.ko is. Set in the guest only: nothing in `inside` may run anywhere else.
 pub const XK_KO: &str = "XK_TEST_MODULE";
 
-/// Declares tests that run in the guest: `report`, `prepare` and `checks` are the caller's.
+/// Declares tests that run in the guest; `prepare` and `checks` are the caller's. The guest is a [`Guest`] of the
+/// caller (`in GUEST: a, b`); without one, the caller has a function `report`.
 #[macro_export]
 macro_rules! guest_tests {
+    (in $guest:ident: $($name:ident),* $(,)?) => {
+        fn report(name: &str) {
+            $guest.report(name);
+        }
+
+        $crate::guest_tests! { $($name),* }
+    };
     ($($name:ident),* $(,)?) => {
         $(#[test] fn $name() { report(stringify!($name)); })*
 
@@ -41,14 +49,14 @@ pub fn kernel() -> String {
     std::env::var(KERNEL).unwrap_or_else(|_| "amd64".into())
 }
 
-/// What a command prints when it succeeds, as it must.
+/// The output of a command, which must succeed.
 pub fn output_of(command: &mut Command) -> String {
     let output = command.current_dir(repository()).stderr(Stdio::inherit()).output().unwrap();
     assert!(output.status.success(), "{command:?}: {}", output.status);
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-/// What the lab says about the kernel.
+/// A field of the lab's information on the kernel.
 pub fn info(field: &str) -> String {
     output_of(Command::new("lab/lab").args(["info", &kernel(), field]))
 }
@@ -64,6 +72,33 @@ pub fn modules(folders: &[(&str, &str)]) -> String {
     };
     let variables: Vec<_> = folders.iter().map(|(name, folder)| format!("{name}={}", build(folder))).collect();
     variables.join(" ")
+}
+
+/// The guest of a test program. It boots once, when the first test asks for it.
+pub struct Guest {
+    seconds: u32,
+    modules: &'static [(&'static str, &'static str)],
+    output: OnceLock<String>,
+}
+
+impl Guest {
+    /// A guest with these [`modules`] and a timeout in seconds.
+    #[must_use]
+    pub const fn new(seconds: u32, modules: &'static [(&'static str, &'static str)]) -> Self {
+        Self { seconds, modules, output: OnceLock::new() }
+    }
+
+    /// Fails unless the test of this name passed in the guest ([`passed`]).
+    pub fn report(&self, name: &str) {
+        passed(self.output.get_or_init(|| boot(self.seconds, &modules(self.modules))), name);
+    }
+}
+
+/// Removes xk.ko, if it is loaded.
+pub fn remove_xk() {
+    if Path::new("/dev/xk").exists() {
+        assert!(run("rmmod", &["xk"]));
+    }
 }
 
 /// Boots a guest, runs the tests inside with these variables, and returns the whole output. If this test program was
@@ -89,7 +124,7 @@ fn filters(arguments: impl Iterator<Item = String>) -> String {
     names.join(" ")
 }
 
-/// The kernel's argument, and what fails in the guest unless the kernel says that it took effect.
+/// The argument of the kernel, and a command that fails in the guest unless it took effect.
 fn preemption() -> (Option<String>, String) {
     let Ok(model) = std::env::var(PREEMPT) else { return (None, String::new()) };
     let look = format!(
@@ -99,8 +134,8 @@ fn preemption() -> (Option<String>, String) {
     (Some(format!("preempt={model}")), look)
 }
 
-/// As [`boot`], for what is selected only: a check that leaves the kernel in a state in
-/// which no other can run.
+/// As [`boot`], for the selected checks only, for example one that leaves the kernel in a
+/// state in which no other can run.
 fn boot_for(seconds: u32, environment: &str, selection: &str) -> String {
     let (argument, look) = preemption();
     let script = format!(
@@ -132,10 +167,10 @@ pub fn report_under_lockdown(name: &str, folders: &[(&str, &str)]) {
 }
 
 /// Fails unless the test of this name passed in the guest, and the guest's
-/// kernel had nothing to complain about.
+/// kernel reported no problem.
 pub fn passed(output: &str, name: &str) {
     let passed = output.contains(&format!("test inside::{name} ... ok"));
-    // 101: a test of the guest failed, which is for that test to say.
+    // 101: a test of the guest failed; that test reports it.
     let healthy = output.ends_with("exit status: 0") || output.ends_with("exit status: 101");
     if passed && healthy {
         return;
@@ -167,7 +202,7 @@ fn excerpt(output: &str, name: &str) -> String {
 
 /// Whether a program succeeds.
 pub fn run(program: &str, arguments: &[&str]) -> bool {
-    // Its words would come between the lines of the test harness.
+    // Its output would be mixed with the lines of the test harness.
     Command::new(program).args(arguments).output().unwrap().status.success()
 }
 
@@ -181,7 +216,7 @@ pub fn insmod(variable: &str) {
     assert!(run("insmod", &[file(variable).to_str().unwrap()]));
 }
 
-/// The kernel does much in the background.
+/// Waits for something that the kernel does in the background.
 pub fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
     for _ in 0..600 {
         if condition() {

@@ -197,7 +197,7 @@ pub fn a_value_is_set_for_one_process() {
     xk(0, &["unload", BLK]);
     assert_eq!(depth(), 32);
     let patch = ["set", "BLK_MAX_REQUEST_COUNT=64", "--pid", &name, "--backend", "patch"];
-    contains(&xk(2, &patch), &["instructions that hold the value ask no policy"]);
+    contains(&xk(2, &patch), &["instructions that hold the value cannot run a policy"]);
     contains(&xk(2, &["set", "SHRINK_BATCH=64", "--cgroup", "no/such/group"]), &["--cgroup no/such/group"]);
     assert!(tunes().is_empty());
 }

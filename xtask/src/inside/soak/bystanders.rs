@@ -19,7 +19,7 @@ const PROBES: [(&str, &str); 6] = [
     ("r", "xk_atomic_agree"),
 ];
 
-/// A module that is nobody's business comes and goes.
+/// Loads and removes an unrelated module.
 pub(super) fn modules(soak: &Soak<'_>) -> Result<()> {
     while !soak.over() {
         soak.insmod(&soak.arguments.stranger)?;
@@ -51,7 +51,7 @@ fn retrying(soak: &Soak<'_>, mut work: impl FnMut() -> Result<()>) -> Result<()>
     super::retry(PAUSE * 20 * soak.arguments.slowness, &mut work)
 }
 
-/// Probes of somebody else, one after the other.
+/// Probes of another user, one after the other.
 pub(super) fn probes(soak: &Soak<'_>) -> Result<()> {
     let events = |line: &str| -> Result<()> {
         let mut file = fs::OpenOptions::new().append(true).open(format!("{TRACING}/kprobe_events"))?;

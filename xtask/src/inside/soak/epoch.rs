@@ -168,7 +168,7 @@ fn end(soak: &Soak<'_>, functions: &[Function]) -> Result<()> {
     if broken {
         fs::write("/proc/xk_target", "poke 33")?;
     }
-    // A jump that somebody else's probe has kept goes a little later.
+    // A jump that another probe has kept is removed a little later.
     let same = || {
         let different = altered(functions)?;
         ensure!(different.is_empty(), "{}", different.join("; "));

@@ -89,7 +89,7 @@ impl Faults {
     }
 
     fn quiet(&self) -> MutexGuard<'_, u32> {
-        // A number is right whoever panicked.
+        // The number is right even if a thread panicked.
         self.quiet.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -162,7 +162,7 @@ impl Soak<'_> {
     }
 }
 
-/// A module goes, when nobody uses it any longer.
+/// Removes a module when it is not used any longer.
 fn rmmod(module: &Path) -> Result<()> {
     let name = name_of(module);
     retry(Duration::from_secs(60), || command("rmmod", &[&name]))

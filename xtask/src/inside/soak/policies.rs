@@ -17,7 +17,7 @@ use super::Soak;
 /// Where the other process finds the maps.
 pub(super) const MAPS: &str = "/sys/fs/bpf/xk_soak";
 const SPANS: [&str; 3] = ["recurse", "agree", "sleep"];
-/// In force where nobody decides; neither the default nor what a policy sets.
+/// In force where no policy decides; neither the default nor a value that a policy sets.
 const BENEATH: i64 = 50;
 const DEFAULT: i64 = 32;
 const CASES: [(Backend, Mode); 4] = [

@@ -1,4 +1,4 @@
-//! What was tried, and what came of it: all that an engine knows.
+//! The trials of a search and their results: everything that an engine knows.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,9 @@ use crate::Point;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Goal {
-    /// It is.
+    /// More is better.
     Maximise,
-    /// Less is.
+    /// Less is better.
     Minimise,
 }
 
@@ -27,50 +27,53 @@ impl Goal {
     }
 }
 
-/// A number of the target that is wanted besides the one that leads.
+/// A target besides the first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Objective {
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// Which way is better.
+    /// Whether more is better.
     pub goal: Goal,
 }
 
-/// How a point is compared with the default.
+/// The order of the windows of a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
-    /// Default, point, default: what drifts evenly cancels out.
-    Sandwich,
-    /// Default, then point: for a test with a random order.
+pub enum Order {
+    /// Default, candidate, default: linear drift cancels out. Databases call it `sandwich`.
+    #[serde(rename = "sandwich")]
+    Bracketed,
+    /// Default, then candidate: one side of a randomised test.
     DefaultFirst,
-    /// Point, then default.
+    /// Candidate, then default.
     DefaultLast,
 }
 
-/// One comparison.
+/// One comparison with the default.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trial {
-    /// What is compared with the default.
+    /// The setting that is compared with the default.
     pub point: Point,
-    /// How.
-    pub kind: Kind,
+    /// The order of the windows. Databases call it `kind`.
+    #[serde(rename = "kind")]
+    pub order: Order,
 }
 
-/// What the target said in each window of a trial.
+/// The target in each window of a trial.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
-    /// With the default in force: one window, or one on each side.
+    /// The windows with the default: one, or one before and one after the candidate.
     pub default: Vec<f64>,
-    /// With the point in force.
+    /// The window with the candidate.
     pub value: f64,
-    /// The same of the other targets, by name.
+    /// The same for the further targets, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub others: BTreeMap<String, Sample>,
 }
 
 impl Sample {
-    /// How much better than the default: 0.1 is about 10 %, 0.7 twice as good. Positive numbers only.
+    /// The effect: how much better the candidate is than the default, as a difference of logarithms. 0.1 is about 10 %,
+    /// 0.7 is twice as good. All windows must be above 0.
     #[must_use]
     pub fn effect(&self, goal: Goal) -> f64 {
         let default = self.default.iter().map(|value| value.ln()).sum::<f64>() / self.default.len().max(1) as f64;
@@ -80,7 +83,7 @@ impl Sample {
         }
     }
 
-    /// How far the default was from itself, if it was measured twice.
+    /// The difference between the two windows with the default, if there are two.
     #[must_use]
     pub fn drift(&self) -> Option<f64> {
         match self.default[..] {
@@ -90,39 +93,39 @@ impl Sample {
     }
 }
 
-/// How a trial ended.
+/// The result of a trial.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "end")]
 pub enum Outcome {
-    /// With numbers.
+    /// Every window gave a number.
     Measured(Sample),
-    /// The setting was refused, or the target failed under it.
+    /// The setting was refused, or the target failed with it.
     Failed {
         /// Why.
         reason: String,
     },
-    /// It was so much slower than the default that it was not waited for.
+    /// The window took much longer than windows with the default, so it was aborted.
     Aborted {
-        /// Seconds after which it was given up.
+        /// Seconds until it was aborted.
         after: f64,
     },
-    /// A hard limit was crossed; the default was put back at once.
+    /// A constraint was violated. The default was restored at once.
     Violated {
-        /// The limit, and what was measured.
+        /// The constraint, and the measured value.
         constraint: String,
     },
 }
 
-/// A trial that ended.
+/// A trial and its outcome.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// What was tried.
+    /// The trial.
     pub trial: Trial,
-    /// What came of it.
+    /// Its outcome.
     pub outcome: Outcome,
 }
 
-/// A difference of logarithms as people say it: `+12.3 %`.
+/// A difference of logarithms as a percentage: `+12.3 %`.
 #[must_use]
 pub fn percent(effect: f64) -> String {
     format!("{:+.1} %", (effect.exp() - 1.0) * 100.0)

@@ -5,7 +5,7 @@
 
 use xk_tuner::engine::{propose, Engine, Exhaustive, Ground, Orthogonal, Proposal, Racing, Remembered};
 use xk_tuner::front::front;
-use xk_tuner::history::{Goal, Kind, Objective, Outcome, Record, Sample};
+use xk_tuner::history::{Goal, Objective, Order, Outcome, Record, Sample};
 use xk_tuner::replay::{check, play, Noise, Recorded, Surface};
 use xk_tuner::{Dimension, Guard, Point, Space, Value};
 
@@ -324,7 +324,7 @@ fn what_noise_nearly_hides_is_confirmed_by_more_pairs() {
         let mut surface = Surface::new(height, Noise::Normal(0.1), seed);
         play(&racing(seed), &space, Goal::Maximise, LIMIT, &mut surface).unwrap()
     });
-    let pairs = |history: &[Record]| history.iter().filter(|record| record.trial.kind != Kind::Sandwich).count();
+    let pairs = |history: &[Record]| history.iter().filter(|record| record.trial.order != Order::Bracketed).count();
     let found: Vec<usize> =
         searches.filter(|(_, end)| end.best.0[0] == 2).map(|(history, _)| pairs(&history)).collect();
     let many = found.iter().filter(|&&pairs| pairs > 16).count();

@@ -1,5 +1,5 @@
 //! Variables of a subsystem. In: a text with `{disk}`, and the values that the search gives. Out: the text with the
-//! values. Refuses: variables without a value, and values that could lead to another folder.
+//! values. It refuses variables without a value, and values that could lead to another folder.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ pub type Variables = BTreeMap<String, String>;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum VariableError {
     /// The search does not give it.
-    #[error("`{{{0}}}` is not given in `with`")]
+    #[error("`{{{0}}}` has no value in `with`")]
     Missing(String),
     /// The value could lead to another folder.
     #[error("{name} = \"{value}\" must be a plain name, without `/`")]
@@ -22,7 +22,7 @@ pub enum VariableError {
     },
 }
 
-/// Replaces `{disk}` by what the search says.
+/// Replaces `{disk}` by the value that the search gives.
 pub(super) fn substitute(text: &str, with: &Variables) -> Result<String, VariableError> {
     let mut result = String::new();
     let mut rest = text;

@@ -1,4 +1,4 @@
-//! A file with a value, as the kernel has them in /proc/sys, /sys and debugfs.
+//! A file with a value, as in /proc/sys, /sys and debugfs.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -19,15 +19,22 @@ impl File {
     }
 
     fn text(&self) -> Result<String, KnobError> {
-        fs::read_to_string(&self.path).map_err(|error| self.failure(&error))
+        fs::read_to_string(&self.path).map_err(|error| self.failure(error))
     }
 
-    fn failure(&self, error: &io::Error) -> KnobError {
-        let place = self.path.display().to_string();
+    fn place(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn failure(&self, error: io::Error) -> KnobError {
         match error.kind() {
-            io::ErrorKind::NotFound => KnobError::Missing { place, reason: error.to_string() },
-            _ => KnobError::Unreadable { place, reason: error.to_string() },
+            io::ErrorKind::NotFound => KnobError::missing(self.place(), error),
+            _ => KnobError::unreadable(self.place(), error),
         }
+    }
+
+    fn refused(&self, value: &Value, error: io::Error) -> KnobError {
+        KnobError::refused(self.place(), value, error)
     }
 }
 
@@ -39,31 +46,25 @@ impl Knob for File {
     fn write(&mut self, value: &Value) -> Result<(), KnobError> {
         let before = self.text()?.len();
         let mut file = OpenOptions::new().write(true).open(&self.path).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => self.failure(&error),
-            _ => self.refused(value, &error),
+            io::ErrorKind::NotFound => self.failure(error),
+            _ => self.refused(value, error),
         })?;
-        let length = file.metadata().map_err(|error| self.refused(value, &error))?.len();
-        // An ordinary file is as long as what it holds; the kernel's own say 0, or a page.
+        let length = file.metadata().map_err(|error| self.refused(value, error))?.len();
+        // The length of an ordinary file is that of its text. Files of the kernel report 0, or a page.
         let ordinary = length == before as u64;
         let text = format!("{value}\n");
         let padded = if ordinary { format!("{text:\n<before$}") } else { text.clone() };
-        // In one call: the kernel takes each as a value of its own. An ordinary file is not truncated before, since
-        // whoever looks in between, the guardian above all, would find a value that nobody has set.
-        file.write_all(padded.as_bytes()).map_err(|error| self.refused(value, &error))?;
+        // One call: the kernel takes each call as a value of its own. An ordinary file is not truncated first, because
+        // a reader in between, above all the guardian, would find a value that nobody has set.
+        file.write_all(padded.as_bytes()).map_err(|error| self.refused(value, error))?;
         if ordinary {
-            file.set_len(text.len() as u64).map_err(|error| self.refused(value, &error))?;
+            file.set_len(text.len() as u64).map_err(|error| self.refused(value, error))?;
         }
         Ok(())
     }
 
     fn offered(&mut self) -> Result<Option<Vec<Value>>, KnobError> {
         self.text().map(|text| offered(&text))
-    }
-}
-
-impl File {
-    fn refused(&self, value: &Value, error: &io::Error) -> KnobError {
-        KnobError::Refused { place: self.path.display().to_string(), value: value.clone(), reason: error.to_string() }
     }
 }
 
@@ -94,7 +95,7 @@ mod tests {
             let mut knob = File::new(&path);
             for value in values.iter().cycle().take(30_000).take_while(|_| !reader.is_finished()) {
                 knob.write(value).unwrap();
-                assert_eq!(knob.read().as_ref(), Ok(value));
+                assert_eq!(knob.read().unwrap(), *value);
             }
             done.store(true, Ordering::Relaxed);
         });

@@ -1,0 +1,98 @@
+//! The end of a search that reached a conclusion: sets and keeps a confirmed setting, and updates the memories.
+//!
+//! In: the conclusion and the history. Out: the summary. It refuses to keep a setting that was not confirmed, now or
+//! earlier: such a setting is no reason to change a machine.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+
+use super::identity::setting;
+use super::open::OpenSearch;
+use super::{who, Keeper, SearchEnd, Setup, Summary};
+use crate::engine::confirm::RESERVED;
+use crate::engine::{Conclusion, EngineName, Ground, SearchSpec};
+use crate::error::MachineError;
+use crate::front;
+use crate::history::{Outcome, Record};
+use crate::machine::{KeptKnob, MoveError};
+use crate::measure::TrialRunner;
+use crate::report::sentence;
+use crate::store::{State, Store};
+use crate::{Error, Point, Value};
+
+/// Ends a search.
+pub(super) fn conclude(
+    setup: &Setup<'_>,
+    runner: &mut TrialRunner<'_, Keeper<'_>>,
+    open: &OpenSearch,
+    conclusion: Conclusion,
+    history: &[Record],
+) -> Result<SearchEnd, Error> {
+    let store = runner.keeper.store;
+    let best = setting(&open.spec.space, &conclusion.best);
+    remember(setup, store, open, &conclusion, &best, history)?;
+    let sentence = sentence(&open.spec.space, &conclusion);
+    let confirmed = matches!(conclusion.ground, Ground::Confirmed { .. } | Ground::Remembered { .. });
+    let kept = if confirmed { keep(runner, &conclusion.best)? } else { Vec::new() };
+    store.end(open.id, State::Done, Some(&conclusion))?;
+    let front = front::of(&open.spec, history);
+    let mut event = json!({ "event": "concluded", "search": open.id, "evidence": conclusion, "kept": kept });
+    if !front.is_empty() {
+        event["front"] = front.iter().map(|choice| choice.json(&open.spec)).collect();
+    }
+    store.note(&who(), &event)?;
+    let front = front.iter().map(|choice| choice.words(&open.spec)).collect();
+    let (search, conclusion, trials) = (open.id, Some(conclusion), history.len());
+    Ok(SearchEnd::Summary(Summary { search, conclusion, trials, sentence, kept, front }))
+}
+
+/// Updates the memories: a new one, more confidence in the one that was tried, or less.
+fn remember(
+    setup: &Setup<'_>,
+    store: &Store,
+    open: &OpenSearch,
+    conclusion: &Conclusion,
+    best: &BTreeMap<String, Value>,
+    history: &[Record],
+) -> Result<(), Error> {
+    let remember = |effect| store.remember(&setup.job.name, &open.context, &open.signature, best, effect);
+    match &conclusion.ground {
+        Ground::Confirmed { effect, .. } => remember(effect.middle)?,
+        Ground::Remembered { .. } => return open.memory.iter().try_for_each(|known| store.confirm(known.id)),
+        Ground::Nothing if is_complete(&open.spec, history) => remember(0.0)?,
+        Ground::Seen | Ground::Nothing => {}
+    }
+    let tried = open.spec.warm.is_some() && !open.spec.is_told_nothing();
+    match tried {
+        true => open.memory.iter().try_for_each(|known| store.demote(known.id)),
+        false => Ok(()),
+    }
+}
+
+/// Whether a search that found nothing better shows that there is nothing better.
+///
+/// It does if no trial failed and exploration did not run out of trials. A search that was told so by a memory measured
+/// nothing, and shows nothing. Only racing repeats measurements enough for that.
+fn is_complete(spec: &SearchSpec, history: &[Record]) -> bool {
+    let failed = history.iter().any(|record| matches!(record.outcome, Outcome::Failed { .. }));
+    let racing = spec.engine == EngineName::Racing;
+    racing && !spec.is_told_nothing() && !failed && history.len() + RESERVED < spec.limit
+}
+
+/// Sets the best setting, and keeps it.
+fn keep(runner: &mut TrialRunner<'_, Keeper<'_>>, best: &Point) -> Result<Vec<KeptKnob>, Error> {
+    let done = runner.machine.go(runner.space, best, runner.keeper).and_then(|()| runner.machine.keep());
+    let kept = done.map_err(|error| match error {
+        MoveError::Fatal(error) => error,
+        MoveError::Knob { name, error } | MoveError::LeaseEnded { name, error } => {
+            Error::Knob { parameter: name, source: error }
+        }
+        MoveError::Yielded { name, found, .. } => MachineError::ChangedAtEnd { parameter: name, found }.into(),
+    })?;
+    for knob in &kept {
+        runner.keeper.store.keep(knob)?;
+        runner.keeper.release(&knob.name)?;
+    }
+    Ok(kept)
+}

@@ -6,7 +6,6 @@ use toml::Spanned;
 use super::error::{DescriptionError, Location, ParameterProblem, Problem};
 use super::schema::{DomainError, ParameterTable};
 use super::source::SourceText;
-use super::variables::substitute;
 use super::{module, AtEnd, Backing, Domain, Parameter, Variables};
 use crate::modules::Modules;
 
@@ -51,7 +50,7 @@ fn understand(
     with: &Variables,
     modules: &dyn Modules,
 ) -> Result<Parameter, ParameterProblem> {
-    let backing = table.backing(|text| substitute(text, with))?;
+    let backing = table.backing(with)?;
     let described = match &backing {
         Backing::Module(name) => Some(modules.look()?.parameter(name)?.clone()),
         Backing::Constant(_) | Backing::Plain(_) => None,

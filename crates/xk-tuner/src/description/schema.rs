@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{AtEnd, Backing, Domain, EngineName, VariableError};
+use super::variables::{substitute, substitute_in_command, VariableError, Variables};
+use super::{AtEnd, Backing, Domain, EngineName};
 use crate::history::Goal;
 use crate::knob::Plain;
 use crate::levels::{numbers, RangeError};
@@ -280,17 +281,17 @@ pub enum DomainError {
 
 impl ParameterTable {
     /// Its knob.
-    pub fn backing(&self, substitute: impl Fn(&str) -> Result<String, VariableError>) -> Result<Backing, BackingError> {
+    pub fn backing(&self, with: &Variables) -> Result<Backing, BackingError> {
         let file = |path: String| Backing::Plain(Plain::File(PathBuf::from(path)));
         let mut found = Vec::new();
         if let Some(name) = &self.constant {
             found.push(Backing::Constant(name.clone()));
         }
         if let Some(name) = &self.sysctl {
-            found.push(file(format!("/proc/sys/{}", substitute(name)?.replace('.', "/"))));
+            found.push(file(format!("/proc/sys/{}", substitute(name, with)?.replace('.', "/"))));
         }
         if let Some(path) = &self.file {
-            found.push(file(absolute(substitute(path)?)?));
+            found.push(file(absolute(substitute(path, with)?)?));
         }
         if let Some(name) = &self.module_parameter {
             let (module, parameter) =
@@ -298,12 +299,13 @@ impl ParameterTable {
             found.push(file(format!("/sys/module/{module}/parameters/{parameter}")));
         }
         if let Some(name) = &self.module {
-            let name = substitute(name)?;
+            let name = substitute(name, with)?;
             modules::split(&name)?;
             found.push(Backing::Module(name));
         }
         if let Some(Pair { get, set }) = &self.command {
-            found.push(Backing::Plain(Plain::Command { get: substitute(get)?, set: substitute(set)? }));
+            let [get, set] = [get, set].map(|command| substitute_in_command(command, with));
+            found.push(Backing::Plain(Plain::Command { get: get?, set: set? }));
         }
         let only = found.pop().filter(|_| found.is_empty());
         only.ok_or(BackingError::NotOne)

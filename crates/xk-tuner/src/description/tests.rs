@@ -434,3 +434,13 @@ fn the_latency_of_a_function_is_a_target_or_a_limit() {
         assert!(error.contains(words), "{error}");
     }
 }
+
+#[test]
+fn a_command_may_use_braces_of_the_shell() {
+    let command = "command = { get = \"awk '{print $1}' /sys/block/{disk}/stat\", set = \"echo ${VALUE} > /x\" }";
+    let disk = DISK.replace("file = \"/sys/block/{disk}/queue/iosched/read_expire\"", command);
+    let job = read(SEARCH, &disk).unwrap();
+    let get = "awk '{print $1}' /sys/block/sda/stat".to_owned();
+    let set = "echo ${VALUE} > /x".to_owned();
+    assert_eq!(job.parameters[1].backing, Backing::Plain(Plain::Command { get, set }));
+}

@@ -331,3 +331,33 @@ fn what_noise_nearly_hides_is_confirmed_by_more_pairs() {
     eprintln!("with noise, {} of 100 find it, {many} of them with more than 16 pairs", found.len());
     assert!(found.len() >= 90 && many >= 10, "{} of 100, {many} with more than 16 pairs", found.len());
 }
+
+/// Simplification measures points again that exploration has measured. One that violated a constraint is not among them.
+#[test]
+fn a_point_that_violated_a_constraint_is_not_tried_again_in_any_stage() {
+    let space = disk();
+    let height = |point: &Point| {
+        let scheduler = if point.0[0] == 2 { 1.1 } else { 1.0 };
+        100.0 * scheduler * (1.0 + 0.1 * point.0[3].saturating_sub(2) as f64)
+    };
+    let violates = |point: &Point| point.0[0] == 0 && point.0[3] == 5;
+    for engine in [&racing(1) as &dyn Engine, &Orthogonal, &Exhaustive] {
+        let mut history: Vec<Record> = Vec::new();
+        while let Proposal::Try(trial) = propose(engine, &space, Goal::Maximise, &history, 10_000).unwrap() {
+            let outcome = match violates(&trial.point) {
+                true => Outcome::Violated { constraint: "latency".into() },
+                false => {
+                    let [default, value] = [&space.default_point(), &trial.point].map(height);
+                    Outcome::Measured(Sample { default: vec![default; 2], value, ..Sample::default() })
+                }
+            };
+            history.push(Record { trial, outcome });
+        }
+        let mut violated: Vec<&Point> =
+            history.iter().map(|record| &record.trial.point).filter(|point| violates(point)).collect();
+        let count = violated.len();
+        violated.sort();
+        violated.dedup();
+        assert_eq!(count, violated.len(), "{}: {violated:?}", engine.name());
+    }
+}

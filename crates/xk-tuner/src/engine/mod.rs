@@ -12,6 +12,8 @@ mod orthogonal;
 mod racing;
 mod spec;
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use crate::history::{Goal, Order, Outcome, Record, Sample, Trial};
@@ -125,13 +127,15 @@ pub struct Trials<'a> {
     history: &'a [Record],
     used: usize,
     limit: usize,
+    /// Points that have violated a constraint in this search. No stage of an engine may try them again.
+    violated: BTreeSet<Point>,
 }
 
 impl<'a> Trials<'a> {
     /// Samples from this history; at most `limit` trials in all.
     #[must_use]
     pub fn new(space: &'a Space, goal: Goal, history: &'a [Record], limit: usize) -> Self {
-        Self { space, goal, history, used: 0, limit }
+        Self { space, goal, history, used: 0, limit, violated: BTreeSet::new() }
     }
 
     /// How many more trials are allowed.
@@ -146,13 +150,14 @@ impl<'a> Trials<'a> {
         self.goal
     }
 
-    /// The sample of a point; `None` if there is none, because the trial failed, was aborted, or violated a constraint.
+    /// The sample of a point; `None` if there is none, because the trial failed, was aborted, or violated a constraint. A
+    /// point that has violated a constraint is not tried again.
     ///
     /// # Errors
     /// [`Unfinished`].
     pub fn sample(&mut self, point: &Point, order: Order) -> Result<Option<&'a Sample>, Unfinished> {
         let trial = Trial { point: self.space.canonical(point), order };
-        if self.space.forbidden.contains(&trial.point) {
+        if self.space.forbidden.contains(&trial.point) || self.violated.contains(&trial.point) {
             return Ok(None);
         }
         if self.used == self.limit {
@@ -165,7 +170,11 @@ impl<'a> Trials<'a> {
         self.used += 1;
         match &record.outcome {
             Outcome::Measured(sample) => Ok(Some(sample)),
-            Outcome::Failed { .. } | Outcome::Aborted { .. } | Outcome::Violated { .. } => Ok(None),
+            Outcome::Failed { .. } | Outcome::Aborted { .. } => Ok(None),
+            Outcome::Violated { .. } => {
+                self.violated.insert(trial.point);
+                Ok(None)
+            }
         }
     }
 }

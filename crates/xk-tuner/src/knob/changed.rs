@@ -52,14 +52,16 @@ impl<'c> Restoring<'c> {
     }
 
     fn must_be_restored(&self, now: Option<&Value>) -> bool {
-        now.is_some_and(|now| *now != self.changed.original && self.ours.contains(now)) && self.refused.is_none()
+        let same = |now: &Value, known: &Value| *now == self.knob.canonical(known);
+        let is_ours = |now: &Value| self.ours.iter().any(|known| same(now, known));
+        now.is_some_and(|now| !same(now, &self.changed.original) && is_ours(now)) && self.refused.is_none()
     }
 
     /// The result, after the last pass.
     fn result(mut self) -> Result<Restored, KnobError> {
         match self.knob.read() {
             Err(KnobError::Missing { .. }) => Ok(Restored::Gone),
-            Ok(now) if now == self.changed.original => Ok(Restored::Done),
+            Ok(now) if now == self.knob.canonical(&self.changed.original) => Ok(Restored::Done),
             Ok(now) => self.refused.map_or(Ok(Restored::Yielded(now)), Err),
             Err(error) => Err(error),
         }

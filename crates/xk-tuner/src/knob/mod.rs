@@ -7,6 +7,7 @@ mod changed;
 mod command;
 mod constant;
 mod file;
+mod format;
 mod module;
 
 use std::io;
@@ -55,6 +56,16 @@ pub trait Knob {
         Ok(None)
     }
 
+    /// The form in which values of this knob are compared, and in which [`Knob::read`] returns them.
+    fn canonical(&self, value: &Value) -> Value {
+        value.clone()
+    }
+
+    /// A value of a description, with what it leaves out taken from the value in force.
+    fn complete(&mut self, value: &Value) -> Value {
+        value.clone()
+    }
+
     /// Lets the kernel restore the default after this time from now, even if this process has exited.
     ///
     /// # Errors
@@ -79,7 +90,7 @@ pub trait Knob {
 pub fn set(knob: &mut dyn Knob, value: &Value) -> Result<(), KnobError> {
     knob.write(value)?;
     let found = knob.read()?;
-    if found == *value {
+    if found == knob.canonical(value) {
         Ok(())
     } else {
         Err(KnobError::ReadsBack { wrote: value.clone(), found })

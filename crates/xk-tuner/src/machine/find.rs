@@ -20,7 +20,7 @@ pub(super) fn find(parameters: &[Parameter], constants: &dyn Constants) -> Resul
         dimensions.push(dimension);
     }
     for (index, parameter) in parameters.iter().enumerate() {
-        let guard = guard(parameter, &dimensions).map_err(|problem| parameter.error(problem))?;
+        let guard = guard(parameter, &dimensions, &mut slots).map_err(|problem| parameter.error(problem))?;
         dimensions[index].guard = guard;
     }
     let located = |Cycle(names): Cycle| {
@@ -47,6 +47,7 @@ fn find_one(parameter: &Parameter, constants: &dyn Constants) -> Result<(Slot, D
         State::LeftAt(value) => value.clone(),
         State::Absent => parameter.default.clone().unwrap_or(Value::Number(0)),
     };
+    let levels = completed(levels, &mut *knob);
     let (levels, default) = with_default(levels, &original, ordered);
     let dimension = Dimension { name: parameter.name.clone(), levels, ordered, default, guard: None };
     let slot = Slot {
@@ -103,6 +104,18 @@ fn read(parameter: &Parameter, knob: &mut dyn Knob) -> Result<State, Error> {
     }
 }
 
+/// The levels as the knob reads them back. Two levels of a description may be the same value.
+fn completed(levels: Vec<Value>, knob: &mut dyn Knob) -> Vec<Value> {
+    let mut complete: Vec<Value> = Vec::new();
+    for level in levels {
+        let level = knob.complete(&level);
+        if !complete.contains(&level) {
+            complete.push(level);
+        }
+    }
+    complete
+}
+
 /// The choices that the file of a parameter lists.
 fn offered(parameter: &Parameter, knob: &mut dyn Knob) -> Result<Vec<Value>, Error> {
     let offered = knob.offered().map_err(|error| failed(parameter, error))?;
@@ -113,15 +126,21 @@ fn failed(parameter: &Parameter, source: KnobError) -> Error {
     Error::Knob { parameter: parameter.name.clone(), source }
 }
 
-fn guard(parameter: &Parameter, dimensions: &[Dimension]) -> Result<Option<Guard>, ParameterProblem> {
+fn guard(
+    parameter: &Parameter,
+    dimensions: &[Dimension],
+    slots: &mut [Slot],
+) -> Result<Option<Guard>, ParameterProblem> {
     let Some((other, values)) = &parameter.only_if else { return Ok(None) };
     let Some(dimension) = dimensions.iter().position(|candidate| candidate.name == *other) else {
         let known = dimensions.iter().map(|dimension| dimension.name.clone()).collect();
         return Err(ParameterProblem::UnknownGuard { guard: other.clone(), known });
     };
     let known = &dimensions[dimension].levels;
+    let knob = &mut slots[dimension].knob;
     let level = |value: &Value| {
-        known.iter().position(|level| level == value).ok_or_else(|| ParameterProblem::GuardValue {
+        let complete = knob.complete(value);
+        known.iter().position(|level| *level == complete).ok_or_else(|| ParameterProblem::GuardValue {
             guard: other.clone(),
             value: value.clone(),
             known: known.clone(),

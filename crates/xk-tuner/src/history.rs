@@ -103,6 +103,9 @@ pub enum Outcome {
     Failed {
         /// Why.
         reason: String,
+        /// Whether a knob did not take its value. Then the setting is impossible here, and not only this time.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        refused: bool,
     },
     /// The window took much longer than windows with the default, so it was aborted.
     Aborted {
@@ -114,6 +117,14 @@ pub enum Outcome {
         /// The constraint, and the measured value.
         constraint: String,
     },
+}
+
+impl Outcome {
+    /// A failure that another trial of the same setting might not have.
+    #[must_use]
+    pub fn failed(reason: impl Into<String>) -> Self {
+        Self::Failed { reason: reason.into(), refused: false }
+    }
 }
 
 /// A trial and its outcome.

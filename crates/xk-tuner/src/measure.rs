@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use crate::history::{Order, Outcome, Sample, Trial};
+use crate::knob::KnobError;
 use crate::machine::{Machine, MoveError, Witness};
 use crate::statistics::median;
 use crate::target::{Reading, TargetError, Watch};
@@ -127,7 +128,8 @@ impl<K: Watch + Witness> TrialRunner<'_, K> {
         match self.go(point) {
             Ok(()) => {}
             Err(TrialError::Move(MoveError::Knob { name, error } | MoveError::LeaseEnded { name, error })) => {
-                return Ok(Err(Outcome::Failed { reason: format!("{name} {error}") }));
+                let refused = matches!(error, KnobError::Refused { .. } | KnobError::ReadsBack { .. });
+                return Ok(Err(Outcome::Failed { reason: format!("{name} {error}"), refused }));
             }
             Err(error) => return Err(error),
         }
@@ -138,7 +140,7 @@ impl<K: Watch + Witness> TrialRunner<'_, K> {
             },
             Err(TargetError::Interrupted) => return Err(TrialError::Interrupted),
             Err(TargetError::Timeout(after)) => Err(Outcome::Aborted { after: after.as_secs_f64() }),
-            Err(error) => Err(Outcome::Failed { reason: format!("the target: {error}") }),
+            Err(error) => Err(Outcome::failed(format!("the target: {error}"))),
         })
     }
 
@@ -157,7 +159,7 @@ impl<K: Watch + Witness> TrialRunner<'_, K> {
             Err(TrialError::Move(MoveError::LeaseEnded { name, error })) => {
                 // The other knobs are still changed.
                 self.go(&default)?;
-                Ok(Some(Outcome::Failed { reason: format!("{name}: {error}") }))
+                Ok(Some(Outcome::failed(format!("{name}: {error}"))))
             }
             done => done.map(|()| None),
         }

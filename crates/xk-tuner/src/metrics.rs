@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(value(&empty, "xk_tuner_trials_total{end=\"failed\"}"), 0.0);
         let name = "a \"disk\"\\\n";
         let id = store.begin(name, &context(), &signature(1.0), &spec()).unwrap();
-        let outcome = Outcome::Failed { reason: "no".into() };
+        let outcome = Outcome::failed("no");
         store.begin_trial(id, 0, &trial()).unwrap();
         store.end_trial(id, 0, &outcome).unwrap();
         store.note("x", &serde_json::json!({ "event": "ended", "evidence": outcome })).unwrap();

@@ -51,7 +51,7 @@ fn answer(trial: &Trial, space: &Space, source: &mut dyn Source) -> Outcome {
     let mut sample = Sample::default();
     for &candidate in order {
         let Some(value) = source.window(if candidate { &trial.point } else { &default }) else {
-            return Outcome::Failed { reason: "no such window".into() };
+            return Outcome::failed("no such window");
         };
         match candidate {
             true => sample.value = value,

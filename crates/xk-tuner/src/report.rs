@@ -210,7 +210,7 @@ fn every(space: &Space, goal: Goal, history: &[Record]) -> String {
             Outcome::Measured(sample) => {
                 (percent(sample.effect(goal)), format!("default {:?}, setting {}", sample.default, sample.value))
             }
-            Outcome::Failed { reason } => ("failed".into(), reason.clone()),
+            Outcome::Failed { reason, .. } => ("failed".into(), reason.clone()),
             Outcome::Aborted { after } => ("aborted".into(), format!("after {after:.1} s")),
             Outcome::Violated { constraint } => ("violated".into(), constraint.clone()),
         };

@@ -196,7 +196,7 @@ fn what_failed_or_is_forbidden_is_not_chosen_and_not_tried_again() {
         match propose(&racing(1), &space, Goal::Maximise, &history, LIMIT).unwrap() {
             Proposal::Done(end) => break end,
             Proposal::Try(trial) if trial.point.0[0] == 2 => {
-                let outcome = Outcome::Failed { reason: "Invalid argument".into() };
+                let outcome = Outcome::failed("Invalid argument");
                 history.push(Record { trial, outcome });
             }
             Proposal::Try(trial) => {

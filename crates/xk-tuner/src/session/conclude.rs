@@ -72,10 +72,11 @@ fn remember(
 
 /// Whether a search that found nothing better shows that there is nothing better.
 ///
-/// It does if no trial failed and exploration did not run out of trials. A search that was told so by a memory measured
-/// nothing, and shows nothing. Only racing repeats measurements enough for that.
+/// It does if no window failed and exploration did not run out of trials. A window that failed might succeed another time,
+/// with a better setting. A value that a knob does not take is no setting of this machine, so it does not matter. A search
+/// that was told so by a memory measured nothing, and shows nothing. Only racing repeats measurements enough for that.
 fn is_complete(spec: &SearchSpec, history: &[Record]) -> bool {
-    let failed = history.iter().any(|record| matches!(record.outcome, Outcome::Failed { .. }));
+    let failed = history.iter().any(|record| matches!(record.outcome, Outcome::Failed { refused: false, .. }));
     let racing = spec.engine == EngineName::Racing;
     racing && !spec.is_told_nothing() && !failed && history.len() + RESERVED < spec.limit
 }
@@ -95,4 +96,27 @@ fn keep(runner: &mut TrialRunner<'_, Keeper<'_>>, best: &Point) -> Result<Vec<Ke
         runner.keeper.release(&knob.name)?;
     }
     Ok(kept)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::tests::{spec, trial};
+
+    #[test]
+    fn a_refused_value_does_not_make_a_search_incomplete() {
+        let spec = SearchSpec { limit: 100, ..spec() };
+        let complete = |outcome| is_complete(&spec, &[Record { trial: trial(), outcome }]);
+        assert!(complete(Outcome::Failed { reason: "a does not take 2: Invalid argument".into(), refused: true }));
+        assert!(!complete(Outcome::failed("the target: it failed (exit status: 1)")));
+        assert!(complete(Outcome::Aborted { after: 5.0 }));
+        assert!(complete(Outcome::Violated { constraint: "p99 = 7, at most 5 is allowed".into() }));
+    }
+
+    #[test]
+    fn what_an_older_version_recorded_as_failed_may_have_been_anything() {
+        let old: Outcome = serde_json::from_str(r#"{"end":"failed","reason":"a does not take 2"}"#).unwrap();
+        assert_eq!(old, Outcome::failed("a does not take 2"));
+        assert_eq!(serde_json::to_string(&old).unwrap(), r#"{"end":"failed","reason":"a does not take 2"}"#);
+    }
 }

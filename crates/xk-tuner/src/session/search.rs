@@ -121,7 +121,7 @@ fn measure(
     let left = open.spec.limit.saturating_sub(number + 1) as f64 * start.elapsed().as_secs_f64();
     let result = match &outcome {
         Outcome::Measured(sample) => percent(sample.effect(open.spec.goal)),
-        Outcome::Failed { reason } => format!("failed: {reason}"),
+        Outcome::Failed { reason, .. } => format!("failed: {reason}"),
         Outcome::Aborted { after } => format!("aborted after {after:.1} s"),
         Outcome::Violated { constraint } => format!("violates a constraint, reverted: {constraint}"),
     };

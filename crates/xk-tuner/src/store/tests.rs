@@ -58,7 +58,7 @@ fn a_search_comes_back_as_it_was() {
     assert_eq!(store.history(id).unwrap(), [crate::history::Record { trial: trial(), outcome: outcome.clone() }]);
     assert_eq!(store.unfinished(id).unwrap(), Some(trial()));
     // What has ended does not end again, or otherwise.
-    store.end_trial(id, 0, &Outcome::Failed { reason: "again".into() }).unwrap();
+    store.end_trial(id, 0, &Outcome::failed("again")).unwrap();
     assert_eq!(store.history(id).unwrap()[0].outcome, outcome);
     let conclusion = Conclusion { best: Point(vec![1]), ground: Ground::Seen };
     store.end(id, State::Done, Some(&conclusion)).unwrap();

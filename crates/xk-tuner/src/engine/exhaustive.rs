@@ -41,7 +41,7 @@ impl Engine for Exhaustive {
             if effects.len() >= REPEATS {
                 return Ok(Conclusion { best: point.clone(), ground: Ground::Seen });
             }
-            // A setting with which the workload sometimes fails is no optimum.
+            // A setting with which the workload sometimes fails is not an optimum.
             match effect(point)? {
                 Some(effect) => effects.push(effect),
                 None => effects.clear(),

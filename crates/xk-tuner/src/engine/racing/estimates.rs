@@ -99,7 +99,7 @@ impl<'r, 'h> Estimates<'r, 'h> {
         Points(std::mem::take(&mut self.points))
     }
 
-    /// Forgets the points that were measured since, and puts back those that were set aside.
+    /// Forgets the points that were measured since, and restores those that were set aside.
     pub fn restore_points(&mut self, points: Points<'h>) {
         self.points = points.0;
     }

@@ -3,7 +3,7 @@
 //! In: the space. Out: estimates of the points that were tried; [`Race::candidates`] reads them. It ends early when only
 //! the trials for a confirmation are left.
 //!
-//! **One parameter after the other.** Exploration changes one parameter, keeps the best level, and goes on with the
+//! **One parameter after the other.** Exploration changes one parameter, keeps the best level, and continues with the
 //! next parameter, those with the fewest levels first. This is the orthogonal search of EOS (section 5): a good
 //! choice among few values helps the rest of the search. It relies on parameters that mostly act independently. As
 //! they do interact, all parameters are tried again near the best, until nothing changes or [`PASSES`] passes are made.
@@ -17,7 +17,7 @@
 //! pass tries each choice also with the extremes of each parameter that it enables, one at a time.
 //!
 //! **Several changes at once.** If no single change looks better, two together may. The points of a covering array
-//! (`../covering.rs`) contain every combination of two changes. Exploration goes on from the best of them.
+//! (`../covering.rs`) contain every combination of two changes. Exploration continues from the best of them.
 
 use std::collections::BTreeSet;
 

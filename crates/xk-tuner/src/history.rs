@@ -71,15 +71,23 @@ pub struct Sample {
     pub others: BTreeMap<String, Sample>,
 }
 
+/// The share of the largest window of a sample that a smaller window counts as at least.
+const SMALLEST: f64 = 1e-6;
+
 impl Sample {
     /// The effect: how much better the candidate is than the default, as a difference of logarithms. 0.1 is about 10 %,
-    /// 0.7 is twice as good. All windows must be above 0.
+    /// 0.7 is twice as good. No window may be negative.
+    ///
+    /// A number of errors, or a rate, may be 0, which has no logarithm. Such a window counts as a millionth of the largest
+    /// window of the sample. So an effect is at most a factor of a million, and without any difference it is 0.
     #[must_use]
     pub fn effect(&self, goal: Goal) -> f64 {
-        let default = self.default.iter().map(|value| value.ln()).sum::<f64>() / self.default.len().max(1) as f64;
+        let default = self.default.iter().map(|window| self.positive(*window).ln()).sum::<f64>()
+            / self.default.len().max(1) as f64;
+        let value = self.positive(self.value).ln();
         match goal {
-            Goal::Maximise => self.value.ln() - default,
-            Goal::Minimise => default - self.value.ln(),
+            Goal::Maximise => value - default,
+            Goal::Minimise => default - value,
         }
     }
 
@@ -87,8 +95,19 @@ impl Sample {
     #[must_use]
     pub fn drift(&self) -> Option<f64> {
         match self.default[..] {
-            [before, after] => Some((after / before).ln()),
+            [before, after] => Some((self.positive(after) / self.positive(before)).ln()),
             _ => None,
+        }
+    }
+
+    /// The window, or a number above 0 that stands for it.
+    fn positive(&self, window: f64) -> f64 {
+        let largest = self.default.iter().copied().fold(self.value, f64::max);
+        let window = window.max(SMALLEST * largest);
+        if window == 0.0 {
+            1.0
+        } else {
+            window
         }
     }
 }
@@ -145,6 +164,20 @@ pub fn percent(effect: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_window_of_0_is_comparable() {
+        let sample = |default: &[f64], value| Sample { default: default.to_vec(), value, ..Sample::default() };
+        let none = sample(&[0.0, 0.0], 0.0);
+        assert_eq!((none.effect(Goal::Minimise), none.drift()), (0.0, Some(0.0)));
+        let million = 1e6f64.ln();
+        for (default, value, effect) in [(5.0, 0.0, million), (0.0, 5.0, -million), (1.0, 0.0, million)] {
+            let errors = sample(&[default], value);
+            assert!((errors.effect(Goal::Minimise) - effect).abs() < 1e-9);
+            assert!((errors.effect(Goal::Maximise) + effect).abs() < 1e-9);
+        }
+        assert!((sample(&[0.0, 5.0], 5.0).drift().unwrap() - million).abs() < 1e-9);
+    }
 
     #[test]
     fn drift_cancels_and_less_can_be_better() {

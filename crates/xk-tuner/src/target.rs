@@ -202,11 +202,11 @@ fn known(named: &BTreeMap<String, f64>, name: &str) -> Result<f64, TargetError> 
 }
 
 fn comparable(name: &str, value: f64) -> Result<(), TargetError> {
-    if value > 0.0 && value.is_finite() {
+    if value >= 0.0 && value.is_finite() {
         return Ok(());
     }
     Err(TargetError::Nonsense(format!(
-        "it says {name}{value}, but only numbers above 0 can be compared by their ratio"
+        "it says {name}{value}, but only numbers of 0 or more can be compared by their ratio"
     )))
 }
 

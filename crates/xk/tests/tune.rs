@@ -275,7 +275,7 @@ fn bad_targets_are_told() {
         ("exit 7", "exit status: 7"),
         ("echo many", "`many`, which is not a number"),
         ("true", "printed nothing"),
-        ("echo -5", "above 0"),
+        ("echo -5", "0 or more"),
     ] {
         let bench = FileSearch::new(target, "");
         contains(&bench.run(1, &mut bench.tune()), &["does not work with the default", word]);

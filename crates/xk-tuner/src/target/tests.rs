@@ -53,8 +53,8 @@ fn the_last_line_is_the_number() {
 fn what_is_no_number_is_nonsense() {
     assert!(says("true").contains("printed nothing"));
     assert!(says("echo many").contains("`many`, which is not a number"));
-    for text in ["0", "-3", "nan", "inf"] {
-        assert!(says(&format!("echo {text}")).contains("above 0"), "{text}");
+    for text in ["-0.5", "-3", "nan", "inf"] {
+        assert!(says(&format!("echo {text}")).contains("0 or more"), "{text}");
     }
     assert!(says("head -c 3000000 /dev/zero | tr '\\0' x").contains("is not a number"));
 }
@@ -182,7 +182,7 @@ fn endpoints_that_fail_are_told() {
         ("HTTP/1.0 200 OK\r\n\r\nother 5\n", "there is no series work_total{queue=\"a\"}"),
         ("HTTP/1.0 200 OK\r\nContent-Length: 900\r\n\r\nwork_total{queue=\"a\"} 5", "cut off"),
         ("HTTP/1.0 200 OK\r\n\r\nwork_total{queue=\"a\"} NaN\n", "it says NaN"),
-        ("HTTP/1.0 200 OK\r\n\r\nwork_total{queue=\"a\"} 0\n", "only numbers above 0"),
+        ("HTTP/1.0 200 OK\r\n\r\nwork_total{queue=\"a\"} -1\n", "only numbers of 0 or more"),
         ("", "not HTTP"),
     ] {
         let target = asked(serve(&[answer]), Some("work_total{queue=\"a\"}"), Quantity::Number);
@@ -242,7 +242,8 @@ fn a_program_says_its_number_through_a_socket() {
 
 #[test]
 fn every_target_must_be_there_and_comparable() {
-    let mut target = target(Work::Command("echo p99 = 4; echo errors = 0; echo 7".into()), Lead::Number);
+    let mut target =
+        target(Work::Command("echo p99 = 4; echo errors = -1; echo lost = 0; echo 7".into()), Lead::Number);
     let others = |names: &[&str]| {
         names.iter().map(|name| Objective { name: (*name).into(), goal: Goal::Minimise }).collect::<Vec<_>>()
     };
@@ -252,5 +253,8 @@ fn every_target_must_be_there_and_comparable() {
     target.others = others(&["p99", "p50"]);
     assert!(window(&target).unwrap_err().to_string().contains("did not print `p50 = NUMBER`"));
     target.others = others(&["errors"]);
-    assert!(window(&target).unwrap_err().to_string().contains("it says errors = 0"));
+    assert!(window(&target).unwrap_err().to_string().contains("it says errors = -1"));
+    target.others = others(&["lost"]);
+    assert_eq!(window(&target).unwrap().named["lost"], 0.0);
+    assert_eq!(run("echo 0").map(|reading| reading.value), Ok(0.0));
 }

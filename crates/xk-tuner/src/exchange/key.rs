@@ -78,7 +78,7 @@ impl Keys {
     /// This machine's public key.
     ///
     /// # Errors
-    /// As [`Keys::own`].
+    /// [`ExchangeError::File`].
     pub fn public(&self) -> Result<PublicKey, ExchangeError> {
         Ok(PublicKey::of(&self.own()?))
     }

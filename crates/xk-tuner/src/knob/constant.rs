@@ -66,7 +66,7 @@ impl Constant {
         Self { device, addresses, table, tune: None, lease: FIRST_LEASE, ends: Duration::ZERO }
     }
 
-    /// Those of `levels` that the table accepts; see [`levels::accepted`].
+    /// Those of `levels` that the table accepts; see `levels::accepted`.
     #[must_use]
     pub fn offered(&self, levels: Vec<Value>) -> Vec<Value> {
         levels::accepted(levels, &self.table.values)

@@ -1,11 +1,12 @@
-//! Memories that go from one machine to another: what is remembered, in a signed file.
+//! Exchange of memories between machines, in a signed file.
 //!
-//! In: the memory of this machine, or a file. Out: a file, or what of it was taken. Refuses as a whole: a file that was
-//! altered, cut off, or made by another version; a key that nobody here trusts. Refuses one by one: what is of another
-//! kernel build, hardware or search, and what this machine could not set.
+//! In: the memories of this machine, or a file. Out: a file, or the memories of it that were imported. It refuses a whole
+//! file that was altered or cut off, is of another version, or is signed with an untrusted key. It refuses single
+//! memories of another kernel build, hardware or search, and those that this machine cannot set.
 //!
-//! What is taken is believed half: it is tried first, and kept only if it is better here, too.
+//! An imported memory has half confidence: it is tried first, and stays only if it is better here too.
 
+mod error;
 mod key;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,22 +17,23 @@ use std::path::Path;
 use ed25519_dalek::{Signature as Seal, Signer};
 use serde::{Deserialize, Serialize};
 
-use crate::session::Place;
-use crate::store::{Context, Forbidden, Remembrance, Store};
-use crate::{Error, Value};
+use crate::session::SearchIdentity;
+use crate::store::{Context, ExportedMemory, Forbidden, Store};
+use crate::Value;
 
+pub use error::{ExchangeError, FileProblem};
 pub use key::{KeyError, Keys, PublicKey};
 
-/// What the files call themselves.
+/// The name of the format.
 const FORMAT: &str = "xk tuner memories";
 
 /// The version that this program writes and reads.
 const VERSION: u32 = 1;
 
-/// More than a thousand memories take.
+/// The largest size of a file. A thousand memories need less.
 const MOST: u64 = 16 << 20;
 
-/// The file. What is signed is a text within, so that it is signed as it stands.
+/// The file. The signed content is a text within, so that the signature covers its exact bytes.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Envelope {
@@ -42,46 +44,46 @@ struct Envelope {
     content: String,
 }
 
-/// What is signed.
+/// The signed content.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Content {
-    memories: Vec<Remembrance>,
+    memories: Vec<ExportedMemory>,
     forbidden: Vec<Forbidden>,
 }
 
-/// What became of a file.
+/// The result of an import.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Imported {
-    /// Memories that were taken.
+    /// Number of imported memories.
     pub taken: usize,
-    /// Settings that crossed a limit elsewhere, and will not be tried here.
+    /// Number of settings that violated a constraint elsewhere, and are not tried here.
     pub forbidden: usize,
-    /// What was there already.
+    /// Number of entries that were already known.
     pub known: usize,
-    /// Why the others were not taken, each reason once.
+    /// Why the others were refused, each reason once.
     pub refused: Vec<String>,
 }
 
-/// Why one entry of a file is not taken.
+/// Why one entry of a file is refused.
 #[derive(Debug, thiserror::Error)]
 #[error("search `{search}`: {why}")]
 struct Refusal {
     search: String,
-    why: Unfit,
+    why: Mismatch,
 }
 
-/// What does not fit this machine.
+/// Why an entry does not apply to this machine.
 #[derive(Debug, thiserror::Error)]
-enum Unfit {
-    /// No search of this machine has the name.
+enum Mismatch {
+    /// It belongs to a search that was not named.
     #[error("is another search")]
     Search,
-    /// It was measured somewhere else.
-    #[error("is of another {what}: {theirs}; here it is {ours}")]
+    /// It was measured in another context.
+    #[error("is of another {what}: {theirs}; this machine has {ours}")]
     Other { what: &'static str, theirs: String, ours: String },
     /// The effect is not a positive number.
-    #[error("an effect of {0} is none")]
+    #[error("its effect is {0}, but must be above 0")]
     Effect(f64),
     /// A knob or a value does not exist here.
     #[error("this machine cannot set {}", listed(.0))]
@@ -93,26 +95,26 @@ fn listed(setting: &BTreeMap<String, Value>) -> String {
     pairs.join(", ")
 }
 
-/// The bytes that are signed: those of no other format or version can be taken for them.
+/// The signed bytes. They begin with format and version, so that they cannot be taken for another format.
 fn signed(content: &str) -> Vec<u8> {
     format!("{FORMAT} {VERSION}\n{content}").into_bytes()
 }
 
-/// Writes what is remembered, of one search or all; how many memories that are.
+/// Writes the memories of one search, or all, to a file. Returns their number.
 ///
 /// # Errors
-/// [`Error::Exchange`], [`Error::Store`], [`Error::Io`].
-pub fn export(store: &Store, keys: &Keys, search: Option<&str>, file: &Path) -> Result<usize, Error> {
+/// [`ExchangeError`].
+pub fn export(store: &Store, keys: &Keys, search: Option<&str>, file: &Path) -> Result<usize, ExchangeError> {
     let wanted = |name: &str| search.is_none_or(|search| search == name);
-    let mut memories = store.remembrances()?;
+    let mut memories = store.exportable_memories()?;
     memories.retain(|one| wanted(&one.name));
     let mut forbidden = store.all_forbidden()?;
     forbidden.retain(|one| wanted(&one.name));
     let count = memories.len();
     if count + forbidden.len() == 0 {
-        return Err(wrong(file, "nothing is remembered that could be exported".into()));
+        return Err(ExchangeError::file(file, FileProblem::NothingToExport));
     }
-    let unwritable = |error: serde_json::Error| wrong(file, error.to_string());
+    let unwritable = |error| ExchangeError::file(file, FileProblem::Unwritable(error));
     let content = serde_json::to_string(&Content { memories, forbidden }).map_err(unwritable)?;
     let key = keys.own()?;
     let envelope = Envelope {
@@ -123,20 +125,25 @@ pub fn export(store: &Store, keys: &Keys, search: Option<&str>, file: &Path) -> 
         content,
     };
     let text = serde_json::to_string_pretty(&envelope).map_err(unwritable)?;
-    fs::write(file, text + "\n").map_err(|error| Error::io(file, error))?;
+    fs::write(file, text + "\n").map_err(|error| ExchangeError::file(file, error))?;
     Ok(count)
 }
 
-/// Takes what a file holds for these searches of this machine.
+/// Imports the entries of a file that belong to these searches of this machine.
 ///
 /// # Errors
-/// [`Error::Exchange`], [`Error::Store`], [`Error::Io`]: nothing was taken.
-pub fn import(store: &Store, keys: &Keys, places: &[Place], file: &Path) -> Result<(Imported, PublicKey), Error> {
+/// [`ExchangeError`]. If the file was refused, nothing was imported.
+pub fn import(
+    store: &Store,
+    keys: &Keys,
+    searches: &[SearchIdentity],
+    file: &Path,
+) -> Result<(Imported, PublicKey), ExchangeError> {
     let (content, key) = open(keys, file)?;
     let mut imported = Imported::default();
     let mut refused = BTreeSet::new();
     for one in content.memories {
-        match fits(places, &one.name, &one.context, |place| sensible(place, &one)) {
+        match applies(searches, &one.name, &one.context, |search| can_be_set(search, &one)) {
             Ok(()) if store.import(&one)? => imported.taken += 1,
             Ok(()) => imported.known += 1,
             Err(why) => {
@@ -145,7 +152,7 @@ pub fn import(store: &Store, keys: &Keys, places: &[Place], file: &Path) -> Resu
         }
     }
     for one in content.forbidden {
-        match fits(places, &one.name, &one.context, |_| Ok(())) {
+        match applies(searches, &one.name, &one.context, |_| Ok(())) {
             Ok(()) if store.import_forbidden(&one)? => imported.forbidden += 1,
             Ok(()) => imported.known += 1,
             Err(why) => {
@@ -157,80 +164,77 @@ pub fn import(store: &Store, keys: &Keys, places: &[Place], file: &Path) -> Resu
     Ok((imported, key))
 }
 
-/// What a file holds, if it is whole and signed by somebody who is trusted.
-fn open(keys: &Keys, file: &Path) -> Result<(Content, PublicKey), Error> {
-    let mut text = String::new();
-    File::open(file)
-        .and_then(|opened| opened.take(MOST + 1).read_to_string(&mut text))
-        .map_err(|error| Error::io(file, error))?;
-    if text.len() as u64 > MOST {
-        return Err(wrong(file, format!("is larger than {} MiB, which no such file is", MOST >> 20)));
-    }
-    let envelope: Envelope = serde_json::from_str(&text)
-        .map_err(|error| wrong(file, format!("is no file of `xk tune export` ({error})")))?;
-    if envelope.format != FORMAT || envelope.version != VERSION {
-        let what = format!(
-            "is `{}` version {}; this program reads `{FORMAT}` version {VERSION}",
-            envelope.format, envelope.version
-        );
-        return Err(wrong(file, what));
-    }
-    let key: PublicKey = envelope.key.parse().map_err(|why: KeyError| wrong(file, format!("its key: {why}")))?;
-    let seal = unhex(&envelope.signature).ok_or_else(|| wrong(file, "its signature is no signature".into()))?;
-    // Altered is the worse of the two, and said first.
-    key.verify(&signed(&envelope.content), &Seal::from_bytes(&seal))
-        .map_err(|()| wrong(file, format!("was altered, or was not signed with the key that it names ({key})")))?;
+/// The content of a file, if it is unaltered and signed with a trusted key.
+fn open(keys: &Keys, file: &Path) -> Result<(Content, PublicKey), ExchangeError> {
+    let wrong = |problem| ExchangeError::file(file, problem);
+    let text = read(file).map_err(wrong)?;
+    let (content, key) = verified(&text).map_err(wrong)?;
     if !keys.trusts(&key)? {
-        let what = format!(
-            "is signed with a key that is not trusted here: {key}. If you know whose it is (`xk tune key` on that \
-             machine prints it), put it into a file NAME.pub in {}, and repeat",
-            keys.folder().display()
-        );
-        return Err(wrong(file, what));
+        return Err(wrong(FileProblem::Untrusted { key: Box::new(key), folder: keys.folder().to_owned() }));
     }
-    let content = serde_json::from_str(&envelope.content).map_err(|error| {
-        wrong(file, format!("is signed by {key}, and not understood ({error}): update xk on one side"))
-    })?;
+    let content =
+        serde_json::from_str(&content).map_err(|source| wrong(FileProblem::Content { key: Box::new(key), source }))?;
     Ok((content, key))
 }
 
-/// Whether something is of one of these searches, on such a machine.
-fn fits(
-    places: &[Place],
+fn read(file: &Path) -> Result<String, FileProblem> {
+    let mut text = String::new();
+    File::open(file)?.take(MOST + 1).read_to_string(&mut text)?;
+    match text.len() as u64 > MOST {
+        true => Err(FileProblem::TooLarge),
+        false => Ok(text),
+    }
+}
+
+/// The content of an envelope, and the key with which it was signed. Alteration is reported before a key that is not
+/// trusted, since it is the more serious of the two.
+fn verified(text: &str) -> Result<(String, PublicKey), FileProblem> {
+    let envelope: Envelope = serde_json::from_str(text).map_err(FileProblem::Envelope)?;
+    let Envelope { format, version, key, signature, content } = envelope;
+    if format != FORMAT || version != VERSION {
+        return Err(FileProblem::Version { format, version });
+    }
+    let key: PublicKey = key.parse().map_err(FileProblem::Key)?;
+    let seal = Seal::from_bytes(&unhex(&signature).ok_or(FileProblem::Signature)?);
+    match key.has_signed(&signed(&content), &seal) {
+        true => Ok((content, key)),
+        false => Err(FileProblem::Altered(Box::new(key))),
+    }
+}
+
+/// Checks that an entry belongs to one of these searches on this machine.
+fn applies(
+    searches: &[SearchIdentity],
     name: &str,
     context: &Context,
-    sensible: impl Fn(&Place) -> Result<(), Unfit>,
+    check: impl Fn(&SearchIdentity) -> Result<(), Mismatch>,
 ) -> Result<(), Refusal> {
     let refused = |why| Refusal { search: name.to_owned(), why };
-    let Some(place) = places.iter().find(|place| place.name == name) else {
-        return Err(refused(Unfit::Search));
+    let Some(search) = searches.iter().find(|search| search.name == name) else {
+        return Err(refused(Mismatch::Search));
     };
-    let here = &place.context;
+    let here = &search.context;
     for (what, theirs, ours) in [
         ("kernel build", &context.build_id, &here.build_id),
         ("hardware", &context.hardware, &here.hardware),
         ("description (parameters, values, guards, target)", &context.schema, &here.schema),
     ] {
         if theirs != ours {
-            return Err(refused(Unfit::Other { what, theirs: theirs.clone(), ours: ours.clone() }));
+            return Err(refused(Mismatch::Other { what, theirs: theirs.clone(), ours: ours.clone() }));
         }
     }
-    sensible(place).map_err(refused)
+    check(search).map_err(refused)
 }
 
-/// Whether this machine can set it, and its numbers are numbers.
-fn sensible(place: &Place, one: &Remembrance) -> Result<(), Unfit> {
+/// Checks that this machine can set it, and that its effect is an improvement.
+fn can_be_set(search: &SearchIdentity, one: &ExportedMemory) -> Result<(), Mismatch> {
     if !one.effect.is_finite() || one.effect <= 0.0 {
-        return Err(Unfit::Effect(one.effect));
+        return Err(Mismatch::Effect(one.effect));
     }
-    if place.point_of(&one.setting).is_none() {
-        return Err(Unfit::Setting(one.setting.clone()));
+    if search.point_of(&one.setting).is_none() {
+        return Err(Mismatch::Setting(one.setting.clone()));
     }
     Ok(())
-}
-
-fn wrong(file: &Path, what: String) -> Error {
-    Error::Exchange { path: file.to_owned(), what }
 }
 
 fn hex(bytes: &[u8]) -> String {

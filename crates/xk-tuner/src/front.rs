@@ -1,29 +1,29 @@
-//! Of several targets, the settings that leave something to choose: each is better than every other in one of them.
+//! The front of several targets (the Pareto front): each of its settings is better than every other in at least one target.
 //!
-//! In: what was measured. Out: the front, the best at the first target first. A setting counts with the mean of its
-//! trials; one that is as good as another in every target, but for the minimum effect, and changes more, is left
-//! out. What crossed a limit or failed has no numbers, and is not on it.
+//! In: a history. Out: the settings, the best at the first target first. A setting counts with the mean of its trials.
+//! Of two settings that differ by no more than the minimum effect in every target, the one with fewer changes stays. A
+//! setting that failed, or violated a constraint, has no numbers, and is not in the front.
 
 use std::collections::BTreeMap;
 
 use serde_json::{json, Value as Json};
 
+use crate::engine::SearchSpec;
 use crate::history::{Goal, Objective, Outcome, Record};
-use crate::store::Begun;
 use crate::{Point, Space};
 
-/// A setting on the front.
+/// A setting in the front.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Choice {
     /// The setting.
     pub point: Point,
-    /// How much better than the default, for each target: differences of logarithms, the first target's first.
+    /// Its effect on each target, the first target first.
     pub effects: Vec<f64>,
-    /// In how many trials it was measured.
+    /// The number of its trials.
     pub trials: usize,
 }
 
-/// The front of a history. The default is part of what it is made of: it is no better than itself.
+/// The front of a history. The default is one of the candidates, with an effect of 0.
 #[must_use]
 pub fn front(space: &Space, history: &[Record], goal: Goal, others: &[Objective], minimum: f64) -> Vec<Choice> {
     let mut choices = measured(history, goal, others);
@@ -44,38 +44,38 @@ pub fn front(space: &Space, history: &[Record], goal: Goal, others: &[Objective]
     kept
 }
 
-/// The front of a search with several targets; nothing with one.
+/// The front of a search with several targets; empty with one target.
 #[must_use]
-pub fn of(begun: &Begun, history: &[Record]) -> Vec<Choice> {
-    match begun.others.is_empty() {
+pub fn of(spec: &SearchSpec, history: &[Record]) -> Vec<Choice> {
+    match spec.others.is_empty() {
         true => Vec::new(),
-        false => front(&begun.space, history, begun.goal, &begun.others, begun.minimum),
+        false => front(&spec.space, history, spec.goal, &spec.others, spec.minimum),
     }
 }
 
 impl Choice {
-    /// For each target, its name, and by what it was multiplied, compared with the default.
+    /// The name of each target, and its factor compared with the default.
     #[must_use]
-    pub fn factors(&self, begun: &Begun) -> Vec<(String, f64)> {
-        let goals = std::iter::once((&begun.lead, begun.goal));
-        let goals = goals.chain(begun.others.iter().map(|other| (&other.name, other.goal)));
+    pub fn factors(&self, spec: &SearchSpec) -> Vec<(String, f64)> {
+        let goals = std::iter::once((&spec.lead, spec.goal));
+        let goals = goals.chain(spec.others.iter().map(|other| (&other.name, other.goal)));
         let factor = |goal, effect: f64| if goal == Goal::Maximise { effect.exp() } else { (-effect).exp() };
         goals.zip(&self.effects).map(|((name, goal), effect)| (name.clone(), factor(goal, *effect))).collect()
     }
 
     /// In words.
     #[must_use]
-    pub fn words(&self, begun: &Begun) -> String {
+    pub fn words(&self, spec: &SearchSpec) -> String {
         let factors: Vec<String> =
-            self.factors(begun).iter().map(|(name, factor)| format!("{name} x {factor:.3}")).collect();
-        format!("{}: {} ({} trials)", begun.space.describe(&self.point), factors.join(", "), self.trials)
+            self.factors(spec).iter().map(|(name, factor)| format!("{name} x {factor:.3}")).collect();
+        format!("{}: {} ({} trials)", spec.space.describe(&self.point), factors.join(", "), self.trials)
     }
 
     /// For the journal.
     #[must_use]
-    pub fn json(&self, begun: &Begun) -> Json {
-        let factors: BTreeMap<String, f64> = self.factors(begun).into_iter().collect();
-        json!({ "setting": begun.space.describe(&self.point), "factors": factors, "trials": self.trials })
+    pub fn json(&self, spec: &SearchSpec) -> Json {
+        let factors: BTreeMap<String, f64> = self.factors(spec).into_iter().collect();
+        json!({ "setting": spec.space.describe(&self.point), "factors": factors, "trials": self.trials })
     }
 }
 
@@ -88,7 +88,7 @@ fn changes(space: &Space, point: &Point) -> usize {
     space.canonical(point).0.iter().zip(&default.0).filter(|(level, default)| level != default).count()
 }
 
-/// Every point with numbers for each target.
+/// Each point that has a number for each target.
 fn measured(history: &[Record], goal: Goal, others: &[Objective]) -> Vec<Choice> {
     let mut points: BTreeMap<&Point, Vec<Vec<f64>>> = BTreeMap::new();
     for record in history {
@@ -108,13 +108,13 @@ fn measured(history: &[Record], goal: Goal, others: &[Objective]) -> Vec<Choice>
     points.into_iter().filter(|(_, trials)| !trials.is_empty()).map(choice).collect()
 }
 
-/// Whether `a` is no worse than `b` in anything, and better in something by more than the minimum effect.
+/// Whether `a` is no worse than `b` in any target, and better in one by more than the minimum effect.
 fn dominates(a: &Choice, b: &Choice, minimum: f64) -> bool {
     let pairs = || a.effects.iter().zip(&b.effects);
     pairs().all(|(a, b)| a >= b) && pairs().any(|(a, b)| a - b > minimum)
 }
 
-/// Whether `b` is better than `a` in nothing, by more than the minimum effect.
+/// Whether `b` is in no target better than `a` by more than the minimum effect.
 fn is_as_good(a: &Choice, b: &Choice, minimum: f64) -> bool {
     a.effects.iter().zip(&b.effects).all(|(a, b)| b - a <= minimum)
 }
@@ -122,7 +122,7 @@ fn is_as_good(a: &Choice, b: &Choice, minimum: f64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::history::{Kind, Sample, Trial};
+    use crate::history::{Order, Sample, Trial};
     use crate::space::tests::dimension;
 
     fn space() -> Space {
@@ -133,7 +133,7 @@ mod tests {
     fn record(point: [usize; 2], throughput: f64, latency: f64) -> Record {
         let sample = |default: f64, value| Sample { default: vec![default], value, ..Sample::default() };
         Record {
-            trial: Trial { point: Point(point.to_vec()), kind: Kind::DefaultFirst },
+            trial: Trial { point: Point(point.to_vec()), order: Order::DefaultFirst },
             outcome: Outcome::Measured(Sample {
                 others: [("latency".to_owned(), sample(10.0, latency))].into(),
                 ..sample(100.0, throughput)

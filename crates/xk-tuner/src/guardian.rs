@@ -1,10 +1,11 @@
-//! The guardian: a small process that outlives the tuner, and puts files back when it dies.
+//! The guardian: a small process that outlives the tuner, and restores files when the tuner dies.
 //!
-//! The kernel takes perf-consts back by itself; nobody takes a sysctl back. So before the tuner changes a file it
-//! tells the guardian, and waits until that has understood. They share a socket: when the tuner's end closes, be
-//! it by SIGKILL, the guardian puts back what it was told of, and ends what the tuner was running. It also shares the
-//! tuner's lock, so that no other tuner begins before it is done. It is in a process group of its own: what a
-//! terminal sends to the tuner does not reach it.
+//! In: changes of knobs, before they are made. Out: when the tuner has exited, every knob is restored that was not released.
+//!
+//! The kernel reverts perf-consts by itself, but not a sysctl. So before the tuner changes a file, it tells the guardian,
+//! and waits for the answer. They share a socket. When the tuner's end closes, even by SIGKILL, the guardian restores the
+//! files, and ends the processes that the target has started. It shares the tuner's lock, so that no other tuner starts
+//! before it has finished. It has its own process group, so that signals of a terminal do not reach it.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::OwnedFd;
@@ -14,7 +15,8 @@ use std::process::{Child, Command, Stdio};
 
 use serde::{Deserialize, Serialize};
 
-use crate::knob::{put_back, Held, KnobError, PutBack};
+use crate::error::GuardianError;
+use crate::knob::{restore, ChangedKnob, KnobError, Restored};
 use crate::target::kill;
 use crate::Error;
 
@@ -22,14 +24,14 @@ use crate::Error;
 #[serde(rename_all = "snake_case")]
 enum Message {
     /// This knob is about to be changed, or changed again.
-    Hold(Held),
-    /// It has been put back, or is to stay.
+    Change(ChangedKnob),
+    /// This knob was restored, or is kept.
     Release(String),
-    /// This process group works for the tuner.
+    /// The target runs in this process group.
     Running(Option<i32>),
 }
 
-/// The tuner's end.
+/// The tuner's end of the socket.
 #[derive(Debug)]
 pub struct Guardian {
     child: Child,
@@ -38,21 +40,21 @@ pub struct Guardian {
 }
 
 impl Guardian {
-    /// Starts it: `command` must end up in [`serve`]. The lock is shared with it.
+    /// Starts the guardian: `command` must run [`serve`]. The guardian shares the lock.
     ///
     /// # Errors
     /// [`Error::Guardian`].
     pub fn start(command: &mut Command, lock: OwnedFd) -> Result<Self, Error> {
-        let broken = |error: std::io::Error| Error::Guardian(format!("could not be started ({error})"));
+        let broken = |error: std::io::Error| Error::from(GuardianError::Start(error));
         let (ours, theirs) = UnixStream::pair().map_err(broken)?;
         let child = command
             .stdin(Stdio::from(OwnedFd::from(theirs)))
-            // Never written to: it is there to stay open.
+            // Never written to: it only stays open.
             .stdout(Stdio::from(lock))
             .process_group(0)
             .spawn()
             .map_err(broken)?;
-        // The command would keep the guardian's ends open, and its death would go unnoticed.
+        // The command would keep the guardian's ends open, and its death would not be noticed.
         command.stdin(Stdio::null()).stdout(Stdio::null());
         let from = BufReader::new(ours.try_clone().map_err(broken)?);
         let mut guardian = Self { child, to: ours, from };
@@ -60,15 +62,15 @@ impl Guardian {
         Ok(guardian)
     }
 
-    /// This knob is about to be changed.
+    /// Tells that a knob is about to be changed.
     ///
     /// # Errors
     /// [`Error::Guardian`]: it must not be changed then.
-    pub fn hold(&mut self, held: &Held) -> Result<(), Error> {
-        self.tell(&Message::Hold(held.clone()))
+    pub fn record(&mut self, changed: &ChangedKnob) -> Result<(), Error> {
+        self.tell(&Message::Change(changed.clone()))
     }
 
-    /// This knob needs nobody any more.
+    /// Tells that a knob need not be restored any more.
     ///
     /// # Errors
     /// [`Error::Guardian`].
@@ -76,7 +78,7 @@ impl Guardian {
         self.tell(&Message::Release(name.into()))
     }
 
-    /// This process group works for the tuner.
+    /// Tells in which process group the target runs; `None` if it does not run.
     ///
     /// # Errors
     /// [`Error::Guardian`].
@@ -85,7 +87,7 @@ impl Guardian {
     }
 
     fn tell(&mut self, message: &Message) -> Result<(), Error> {
-        let gone = || Error::Guardian("is gone".into());
+        let gone = || Error::from(GuardianError::Gone);
         let text = serde_json::to_string(message).map_err(|_| gone())?;
         writeln!(self.to, "{text}").map_err(|_| gone())?;
         let mut answer = String::new();
@@ -98,28 +100,28 @@ impl Guardian {
 
 impl Drop for Guardian {
     fn drop(&mut self) {
-        // It sees the end of the conversation, and puts back whatever is still held.
+        // It sees the end of the socket, and restores the knobs that were not released.
         let _ = self.to.shutdown(std::net::Shutdown::Both);
         let _ = self.child.wait();
     }
 }
 
-/// What the guardian process does; `say` gets what is worth knowing.
+/// Runs the guardian; `say` receives a line for each restored knob.
 pub fn serve(say: impl Fn(&str)) {
     let stdin = std::io::stdin();
     let Ok(socket) = rustix::io::dup(&stdin) else { return };
     let mut answers = UnixStream::from(socket);
-    let mut held: Vec<Held> = Vec::new();
+    let mut changed: Vec<ChangedKnob> = Vec::new();
     let mut running = None;
     for line in stdin.lock().lines().map_while(Result::ok) {
-        // What is cut off in the middle was not answered, and so not done.
+        // A message that was cut off was not answered, so the tuner has not made the change.
         let Ok(message) = serde_json::from_str(&line) else { break };
         match message {
-            Message::Hold(one) => {
-                held.retain(|known| known.name != one.name);
-                held.push(one);
+            Message::Change(knob) => {
+                changed.retain(|known| known.name != knob.name);
+                changed.push(knob);
             }
-            Message::Release(name) => held.retain(|known| known.name != name),
+            Message::Release(name) => changed.retain(|known| known.name != name),
             Message::Running(group) => running = group,
         }
         if answers.write_all(b"ok\n").is_err() {
@@ -129,22 +131,22 @@ pub fn serve(say: impl Fn(&str)) {
     if let Some(group) = running {
         kill(group);
     }
-    clean_up(&held).iter().for_each(|line| say(line));
+    clean_up(&changed).iter().for_each(|line| say(line));
 }
 
-/// Puts knobs back, and says what came of each.
+/// Restores knobs. Returns a line for each.
 #[must_use]
-pub fn clean_up(held: &[Held]) -> Vec<String> {
-    held.iter().zip(put_back(held)).map(|(one, outcome)| describe(one, outcome)).collect()
+pub fn clean_up(changed: &[ChangedKnob]) -> Vec<String> {
+    changed.iter().zip(restore(changed)).map(|(knob, outcome)| describe(knob, outcome)).collect()
 }
 
-fn describe(Held { name, original, .. }: &Held, outcome: Result<PutBack, KnobError>) -> String {
+fn describe(ChangedKnob { name, original, .. }: &ChangedKnob, outcome: Result<Restored, KnobError>) -> String {
     match outcome {
-        Ok(PutBack::Done) => format!("{name} = {original} (put back)"),
-        Ok(PutBack::Yielded(value)) => {
-            format!("{name} = {value}: somebody else has set it since, so it stays (it was {original})")
+        Ok(Restored::Done) => format!("{name} = {original} (restored)"),
+        Ok(Restored::Yielded(value)) => {
+            format!("{name} = {value}: something else has set it since, so it stays (it was {original})")
         }
-        Ok(PutBack::Gone) => format!("{name} is not there any more"),
-        Err(error) => format!("{name} could not be put back to {original}: {error}"),
+        Ok(Restored::Gone) => format!("{name} does not exist any more"),
+        Err(error) => format!("{name} could not be restored to {original}: {error}"),
     }
 }

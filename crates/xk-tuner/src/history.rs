@@ -1,4 +1,4 @@
-//! What was tried, and what came of it: all that an engine knows.
+//! The trials of a search and their results: everything that an engine knows.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,9 @@ use crate::Point;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Goal {
-    /// It is.
+    /// More is better.
     Maximise,
-    /// Less is.
+    /// Less is better.
     Minimise,
 }
 
@@ -27,102 +27,135 @@ impl Goal {
     }
 }
 
-/// A number of the target that is wanted besides the one that leads.
+/// A target besides the first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Objective {
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// Which way is better.
+    /// Whether more is better.
     pub goal: Goal,
 }
 
-/// How a point is compared with the default.
+/// The order of the windows of a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
-    /// Default, point, default: what drifts evenly cancels out.
-    Sandwich,
-    /// Default, then point: for a test with a random order.
+pub enum Order {
+    /// Default, candidate, default: linear drift cancels out. Databases call it `sandwich`.
+    #[serde(rename = "sandwich")]
+    Bracketed,
+    /// Default, then candidate: one side of a randomised test.
     DefaultFirst,
-    /// Point, then default.
+    /// Candidate, then default.
     DefaultLast,
 }
 
-/// One comparison.
+/// One comparison with the default.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trial {
-    /// What is compared with the default.
+    /// The setting that is compared with the default.
     pub point: Point,
-    /// How.
-    pub kind: Kind,
+    /// The order of the windows. Databases call it `kind`.
+    #[serde(rename = "kind")]
+    pub order: Order,
 }
 
-/// What the target said in each window of a trial.
+/// The target in each window of a trial.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
-    /// With the default in force: one window, or one on each side.
+    /// The windows with the default: one, or one before and one after the candidate.
     pub default: Vec<f64>,
-    /// With the point in force.
+    /// The window with the candidate.
     pub value: f64,
-    /// The same of the other targets, by name.
+    /// The same for the further targets, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub others: BTreeMap<String, Sample>,
 }
 
+/// The share of the largest window of a sample that a smaller window counts as at least.
+const SMALLEST: f64 = 1e-6;
+
 impl Sample {
-    /// How much better than the default: 0.1 is about 10 %, 0.7 twice as good. Positive numbers only.
+    /// The effect: how much better the candidate is than the default, as a difference of logarithms. 0.1 is about 10 %,
+    /// 0.7 is twice as good. No window may be negative.
+    ///
+    /// A number of errors, or a rate, may be 0, which has no logarithm. Such a window counts as a millionth of the largest
+    /// window of the sample. So an effect is at most a factor of a million, and without any difference it is 0.
     #[must_use]
     pub fn effect(&self, goal: Goal) -> f64 {
-        let default = self.default.iter().map(|value| value.ln()).sum::<f64>() / self.default.len().max(1) as f64;
+        let default = self.default.iter().map(|window| self.positive(*window).ln()).sum::<f64>()
+            / self.default.len().max(1) as f64;
+        let value = self.positive(self.value).ln();
         match goal {
-            Goal::Maximise => self.value.ln() - default,
-            Goal::Minimise => default - self.value.ln(),
+            Goal::Maximise => value - default,
+            Goal::Minimise => default - value,
         }
     }
 
-    /// How far the default was from itself, if it was measured twice.
+    /// The difference between the two windows with the default, if there are two.
     #[must_use]
     pub fn drift(&self) -> Option<f64> {
         match self.default[..] {
-            [before, after] => Some((after / before).ln()),
+            [before, after] => Some((self.positive(after) / self.positive(before)).ln()),
             _ => None,
+        }
+    }
+
+    /// The window, or a number above 0 that stands for it.
+    fn positive(&self, window: f64) -> f64 {
+        let largest = self.default.iter().copied().fold(self.value, f64::max);
+        let window = window.max(SMALLEST * largest);
+        if window == 0.0 {
+            1.0
+        } else {
+            window
         }
     }
 }
 
-/// How a trial ended.
+/// The result of a trial.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "end")]
 pub enum Outcome {
-    /// With numbers.
+    /// Every window gave a number.
     Measured(Sample),
-    /// The setting was refused, or the target failed under it.
+    /// The setting was refused, or the target failed with it.
     Failed {
         /// Why.
         reason: String,
+        /// Whether a knob did not take its value. Then the setting is impossible here, and not only this time.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        refused: bool,
     },
-    /// It was so much slower than the default that it was not waited for.
+    /// The window took much longer than windows with the default, so it was aborted.
     Aborted {
-        /// Seconds after which it was given up.
+        /// Seconds until it was aborted.
         after: f64,
     },
-    /// A hard limit was crossed; the default was put back at once.
+    /// A constraint was violated. The default was restored at once.
     Violated {
-        /// The limit, and what was measured.
+        /// The constraint, and the measured value.
         constraint: String,
     },
 }
 
-/// A trial that ended.
+impl Outcome {
+    /// A failure that another trial of the same setting might not have.
+    #[must_use]
+    pub fn failed(reason: impl Into<String>) -> Self {
+        Self::Failed { reason: reason.into(), refused: false }
+    }
+}
+
+/// A trial and its outcome.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// What was tried.
+    /// The trial.
     pub trial: Trial,
-    /// What came of it.
+    /// Its outcome.
     pub outcome: Outcome,
 }
 
-/// A difference of logarithms as people say it: `+12.3 %`.
+/// A difference of logarithms as a percentage: `+12.3 %`.
 #[must_use]
 pub fn percent(effect: f64) -> String {
     format!("{:+.1} %", (effect.exp() - 1.0) * 100.0)
@@ -131,6 +164,20 @@ pub fn percent(effect: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_window_of_0_is_comparable() {
+        let sample = |default: &[f64], value| Sample { default: default.to_vec(), value, ..Sample::default() };
+        let none = sample(&[0.0, 0.0], 0.0);
+        assert_eq!((none.effect(Goal::Minimise), none.drift()), (0.0, Some(0.0)));
+        let million = 1e6f64.ln();
+        for (default, value, effect) in [(5.0, 0.0, million), (0.0, 5.0, -million), (1.0, 0.0, million)] {
+            let errors = sample(&[default], value);
+            assert!((errors.effect(Goal::Minimise) - effect).abs() < 1e-9);
+            assert!((errors.effect(Goal::Maximise) + effect).abs() < 1e-9);
+        }
+        assert!((sample(&[0.0, 5.0], 5.0).drift().unwrap() - million).abs() < 1e-9);
+    }
 
     #[test]
     fn drift_cancels_and_less_can_be_better() {

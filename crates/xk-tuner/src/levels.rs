@@ -1,7 +1,7 @@
-//! The values that a search tries of one parameter.
+//! The levels of one parameter.
 //!
-//! In: the smallest and the largest value, and how to step from one to the other; or choices. Out: the
-//! levels, in order. Refuses ranges that are empty, and more levels than a search could ever try.
+//! In: a range and its steps, or choices. Out: the levels, in order. It refuses empty ranges, and ranges with more levels
+//! than a search can try.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,16 +9,16 @@ use xk_table::Values;
 
 use crate::Value;
 
-/// No search tries more values of one parameter.
+/// The largest number of levels of a parameter.
 const MOST: usize = 4096;
 
 /// How to step through a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Steps {
-    /// By addition.
+    /// By addition of the step.
     Linear,
-    /// By doubling.
+    /// By multiplication with the step, 2 by default.
     Exponential,
 }
 
@@ -33,13 +33,13 @@ pub enum RangeError {
         /// The largest value.
         max: i64,
     },
-    /// A step that never reaches the next value.
+    /// The step never reaches another value.
     #[error("step = {0}: linear steps add at least 1")]
     LinearStep(i64),
-    /// A factor that never reaches the next value.
+    /// The factor never reaches another value.
     #[error("step = {0}: exponential steps multiply by 2 or more")]
     ExponentialStep(i64),
-    /// A product of a negative number does not grow.
+    /// Multiples of a negative number do not grow.
     #[error("min = {0}: exponential steps cannot start below 0")]
     BelowZero(i64),
     /// More levels than a search can try.
@@ -52,7 +52,7 @@ pub enum RangeError {
     },
 }
 
-/// The levels from `min` to `max`, both included; `step` is added, or multiplied by.
+/// The levels from `min` to `max`, including both. `step` is a summand or a factor.
 ///
 /// # Errors
 /// [`RangeError`].
@@ -65,7 +65,7 @@ pub fn numbers(min: i64, max: i64, steps: Steps, step: i64) -> Result<Vec<Value>
         Steps::Exponential if step < 2 => return Err(RangeError::ExponentialStep(step)),
         Steps::Exponential if min < 0 => return Err(RangeError::BelowZero(min)),
         Steps::Linear => Box::new(move |value| value.checked_add(step)),
-        // Nothing is twice nothing.
+        // A multiple of 0 is 0, so 1 is next.
         Steps::Exponential => Box::new(move |value| if value == 0 { Some(1) } else { value.checked_mul(step) }),
     };
     let mut levels = vec![min];
@@ -83,8 +83,8 @@ pub fn numbers(min: i64, max: i64, steps: Steps, step: i64) -> Result<Vec<Value>
     Ok(levels.into_iter().map(Value::Number).collect())
 }
 
-/// Those of `levels` that may be set. Where only single values were compiled, steps rarely meet
-/// them: then all compiled values between the first and the last level are offered instead.
+/// Those of `levels` that a table accepts. If only single values were compiled, steps rarely hit them, so all compiled values
+/// between the first and the last level are offered instead.
 #[must_use]
 pub fn accepted(mut levels: Vec<Value>, values: &Values) -> Vec<Value> {
     let number = |level: &Value| if let Value::Number(number) = level { Some(*number) } else { None };
@@ -101,7 +101,7 @@ pub fn accepted(mut levels: Vec<Value>, values: &Values) -> Vec<Value> {
     }
 }
 
-/// `levels` with `default` among them; its index. Numbers keep their order.
+/// `levels` including `default`, and the index of `default`. Numbers keep their order.
 #[must_use]
 pub fn with_default(mut levels: Vec<Value>, default: &Value, ordered: bool) -> (Vec<Value>, usize) {
     if let Some(index) = levels.iter().position(|level| level == default) {

@@ -1,10 +1,11 @@
 //! Finds good settings of kernel knobs on a real workload, and remembers them.
 //!
-//! A description ([`description`]) names parameters, a target and limits; [`Space`] is what can be tried; an
-//! engine ([`engine`]) proposes trials from the history; [`session`] measures them on the machine, with
-//! [`store`] as memory and [`guardian`] as the one who cleans up. `docs/tuner.md` tells why it is so.
+//! A description ([`description`]) names parameters, a target and constraints. [`Space`] is the set of settings that may
+//! be tried. An engine ([`engine`]) proposes trials from the history. [`session`] makes them on the machine
+//! ([`machine`]), records them in the database ([`store`]), and lets the [`guardian`] restore knobs if it is killed.
+//! `docs/tuner.md` explains the design.
 //!
-//! Everything up to the engines is pure. Knobs, targets and the store are the rim.
+//! Descriptions, spaces, engines and statistics are pure. Knobs, targets, sensors and the database are the rim.
 
 pub mod description;
 pub mod ebpf;
@@ -16,6 +17,7 @@ pub mod guardian;
 pub mod history;
 pub mod knob;
 mod levels;
+pub mod machine;
 mod measure;
 pub mod metrics;
 pub mod modules;
@@ -31,9 +33,9 @@ pub mod store;
 pub mod target;
 mod value;
 
-pub use error::Error;
-pub use levels::Steps;
-pub use sensor::{Gauges, Sensor, Signature, Snapshot};
+pub use error::{Error, GuardianError, MachineError, RevertError, StoreProblem};
+pub use levels::{RangeError, Steps};
+pub use sensor::{CounterError, Gauges, Sensor, Signature, Snapshot};
 pub use space::{Cycle, Dimension, Guard, Point, Space};
 pub use target::{Constraint, Target};
 pub use value::Value;

@@ -1,82 +1,89 @@
-//! Measuring one trial: windows in their order, what is slow given up, what crosses a limit put back at once.
+//! Measures one trial.
+//!
+//! In: a trial. Out: its outcome, with the default in force again. It aborts a window that takes much longer than the
+//! default's, restores the default at once if a constraint is violated, and refuses windows during which the candidate was
+//! not in force to the end.
 
 use std::time::Duration;
 
-use crate::history::{Kind, Outcome, Sample, Trial};
-use crate::session::machine::{Machine, Trouble, Witness};
+use crate::history::{Order, Outcome, Sample, Trial};
+use crate::knob::KnobError;
+use crate::machine::{Machine, MoveError, Witness};
 use crate::statistics::median;
 use crate::target::{Reading, TargetError, Watch};
 use crate::{Constraint, Error, Point, Space, Target};
 
-/// A perf-const stays for so much longer than the window that it is needed for, if the tuner stops to renew.
+/// How much longer than its window a lease lasts, for a tuner that is stopped before it can renew it.
 const MARGIN: Duration = Duration::from_secs(10);
 
-/// No window is given up earlier: starting a process takes its time, too.
+/// No window is aborted earlier, since starting a process takes time too.
 const SHORTEST: Duration = Duration::from_millis(500);
 
-/// What windows need.
-pub struct Lab<'a, K> {
+/// The pause between two checks for an interruption.
+const TICK: Duration = Duration::from_millis(50);
+
+/// Measures trials.
+pub struct TrialRunner<'a, K> {
     /// The knobs.
     pub machine: &'a mut Machine,
-    /// The points.
+    /// The space of their values.
     pub space: &'a Space,
-    /// What is measured.
+    /// The target.
     pub target: &'a Target,
-    /// Hard limits.
+    /// The constraints.
     pub constraints: &'a [Constraint],
-    /// So many times as slow as the default is too slow.
+    /// A window is aborted after this many times the duration of a window with the default.
     pub abort_after: f64,
-    /// Who is told of everything.
+    /// Records changes of knobs, and knows whether to stop.
     pub keeper: &'a mut K,
-    /// How long windows with the default took.
+    /// Seconds of the windows with the default so far.
     pub took: Vec<f64>,
-    /// What the default came to in the window before, if nothing happened since.
+    /// The last window, if it was one with the default.
     pub last_default: Option<Reading>,
 }
 
 /// Why a trial has no outcome.
 #[derive(Debug)]
-pub enum Halt {
-    /// Somebody asked to stop.
+pub enum TrialError {
+    /// The search was asked to stop.
     Interrupted,
-    /// Knobs.
-    Trouble(Trouble),
+    /// The knobs could not be moved.
+    Move(MoveError),
 }
 
-impl<E: Into<Trouble>> From<E> for Halt {
+impl<E: Into<MoveError>> From<E> for TrialError {
     fn from(error: E) -> Self {
-        Self::Trouble(error.into())
+        Self::Move(error.into())
     }
 }
 
-impl<K: Watch + Witness> Lab<'_, K> {
+impl<K: Watch + Witness> TrialRunner<'_, K> {
     /// Measures a trial. The default is in force afterwards, unless an error is returned.
     ///
     /// # Errors
-    /// [`Halt`].
-    pub fn trial(&mut self, trial: &Trial) -> Result<Outcome, Halt> {
-        let before = match trial.kind {
-            Kind::Sandwich => match self.last_default.take() {
+    /// [`TrialError`].
+    pub fn trial(&mut self, trial: &Trial) -> Result<Outcome, TrialError> {
+        let mut default = match trial.order {
+            Order::Bracketed => match self.last_default.take() {
                 Some(reading) => vec![reading],
                 None => vec![self.default_window()?],
             },
-            Kind::DefaultFirst => vec![self.default_window()?],
-            Kind::DefaultLast => vec![],
+            Order::DefaultFirst => vec![self.default_window()?],
+            Order::DefaultLast => vec![],
         };
         let candidate = self.candidate(&trial.point)?;
-        let lapsed = self.back()?;
-        let reading = match (candidate, lapsed) {
+        let ended_early = self.back()?;
+        let candidate = match (candidate, ended_early) {
             (Err(outcome), _) | (Ok(_), Some(outcome)) => return Ok(outcome),
             (Ok(reading), None) => reading,
         };
-        let mut default = before;
         self.last_default = None;
-        if trial.kind != Kind::DefaultFirst {
+        if trial.order != Order::DefaultFirst {
             let after = self.default_window()?;
             self.last_default = Some(after.clone());
             default.push(after);
         }
-        Ok(Outcome::Measured(self.sample(&default, &reading)))
+        Ok(Outcome::Measured(self.sample(&default, &candidate)))
     }
 
     /// The windows of a trial, target by target.
@@ -86,82 +93,88 @@ impl<K: Watch + Witness> Lab<'_, K> {
             value: of(candidate),
             ..Sample::default()
         };
-        // A reading has every target, else it would be none.
+        // A window without one of the targets is an error, so every reading has all of them.
         let named = |name: &str| one(&|reading| reading.named.get(name).copied().unwrap_or(f64::NAN));
         let others = self.target.others.iter().map(|other| (other.name.clone(), named(&other.name)));
         Sample { others: others.collect(), ..one(&|reading| reading.value) }
     }
 
-    /// A window with the default in force. It is tried twice: a machine may hiccup.
+    /// A window with the default in force. A failed window is repeated once.
     ///
     /// # Errors
-    /// [`Halt`]; [`Error::Target`], [`Error::Constraint`] when the default itself does not do.
-    pub fn default_window(&mut self) -> Result<Reading, Halt> {
+    /// [`TrialError`]; [`Error::Target`] if the window fails again, [`Error::Constraint`] if it violates a constraint.
+    pub fn default_window(&mut self) -> Result<Reading, TrialError> {
         self.go(&self.space.default_point())?;
         let limit = self.target.timeout;
         let reading = match self.target.run(limit, self.keeper) {
-            Err(TargetError::Interrupted) => return Err(Halt::Interrupted),
+            Err(TargetError::Interrupted) => return Err(TrialError::Interrupted),
             Err(_) => self.target.run(limit, self.keeper),
             reading => reading,
         };
         let reading = match reading {
             Ok(reading) => reading,
-            Err(TargetError::Interrupted) => return Err(Halt::Interrupted),
-            Err(error) => return Err(Error::Target(error.to_string()).into()),
+            Err(TargetError::Interrupted) => return Err(TrialError::Interrupted),
+            Err(error) => return Err(Error::Target(error).into()),
         };
-        if let Some(violation) = self.constraints.iter().find_map(|limit| limit.violation(&reading)) {
+        if let Some(violation) = self.constraints.iter().find_map(|constraint| constraint.violation(&reading)) {
             return Err(Error::Constraint(violation).into());
         }
         self.took.push(reading.took.as_secs_f64());
         Ok(reading)
     }
 
-    /// A window with the candidate in force; what it came to if it said nothing.
-    fn candidate(&mut self, point: &Point) -> Result<Result<Reading, Outcome>, Halt> {
+    /// A window with the candidate in force. The inner error is the outcome of a window without a result.
+    fn candidate(&mut self, point: &Point) -> Result<Result<Reading, Outcome>, TrialError> {
         match self.go(point) {
             Ok(()) => {}
-            Err(Halt::Trouble(Trouble::Knob { name, error } | Trouble::Lapsed { name, error })) => {
-                return Ok(Err(Outcome::Failed { reason: format!("{name} {error}") }));
+            Err(TrialError::Move(MoveError::Knob { name, error } | MoveError::LeaseEnded { name, error })) => {
+                let refused = matches!(error, KnobError::Refused { .. } | KnobError::ReadsBack { .. });
+                return Ok(Err(Outcome::Failed { reason: format!("{name} {error}"), refused }));
             }
-            Err(halt) => return Err(halt),
+            Err(error) => return Err(error),
         }
-        let patience = median(&self.took).unwrap_or(f64::INFINITY) * self.abort_after;
-        let limit = Duration::try_from_secs_f64(patience).unwrap_or(self.target.timeout);
-        let limit = limit.max(SHORTEST).min(self.target.timeout);
-        Ok(match self.target.run(limit, self.keeper) {
-            Ok(reading) => match self.constraints.iter().find_map(|limit| limit.violation(&reading)) {
-                Some(constraint) => Err(Outcome::Violated { constraint }),
+        Ok(match self.target.run(self.patience(), self.keeper) {
+            Ok(reading) => match self.constraints.iter().find_map(|constraint| constraint.violation(&reading)) {
+                Some(violation) => Err(Outcome::Violated { constraint: violation.to_string() }),
                 None => Ok(reading),
             },
-            Err(TargetError::Interrupted) => return Err(Halt::Interrupted),
+            Err(TargetError::Interrupted) => return Err(TrialError::Interrupted),
             Err(TargetError::Timeout(after)) => Err(Outcome::Aborted { after: after.as_secs_f64() }),
-            Err(error) => Err(Outcome::Failed { reason: format!("the target: {error}") }),
+            Err(error) => Err(Outcome::failed(format!("the target: {error}"))),
         })
     }
 
-    /// Goes back to the default; what the window came to if the candidate was not in force to its end.
-    fn back(&mut self) -> Result<Option<Outcome>, Halt> {
+    /// The longest duration of a window with a candidate.
+    fn patience(&self) -> Duration {
+        let seconds = median(&self.took).unwrap_or(f64::INFINITY) * self.abort_after;
+        let limit = Duration::try_from_secs_f64(seconds).unwrap_or(self.target.timeout);
+        limit.max(SHORTEST).min(self.target.timeout)
+    }
+
+    /// Returns to the default. If the lease ended before that, the candidate was not in force to the end of its window:
+    /// this is the outcome of the trial then.
+    fn back(&mut self) -> Result<Option<Outcome>, TrialError> {
         let default = self.space.default_point();
         match self.go(&default) {
-            Err(Halt::Trouble(Trouble::Lapsed { name, error })) => {
-                // The other knobs are still away.
+            Err(TrialError::Move(MoveError::LeaseEnded { name, error })) => {
+                // The other knobs are still changed.
                 self.go(&default)?;
-                Ok(Some(Outcome::Failed { reason: format!("{name}: {error}") }))
+                Ok(Some(Outcome::failed(format!("{name}: {error}"))))
             }
             done => done.map(|()| None),
         }
     }
 
-    /// Goes to a point, and waits until the machine is used to it. From the last change on, the kernel leaves
-    /// perf-consts there for a whole window.
-    fn go(&mut self, point: &Point) -> Result<(), Halt> {
+    /// Moves to a point, and waits for the settle time. The lease is renewed after the last change, so that it covers a
+    /// whole window.
+    fn go(&mut self, point: &Point) -> Result<(), TrialError> {
         let lease = self.target.timeout + self.machine.settle() + MARGIN;
         self.machine.renew(lease)?;
         self.machine.go(self.space, point, self.keeper)?;
         self.machine.renew(lease)?;
         let mut left = self.machine.settle();
         while !left.is_zero() && !self.keeper.interrupted() {
-            let step = left.min(Duration::from_millis(50));
+            let step = left.min(TICK);
             std::thread::sleep(step);
             left -= step;
         }

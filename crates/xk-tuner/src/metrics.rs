@@ -1,7 +1,6 @@
-//! What a monitoring system wants to know of the tuner: Prometheus' text format, as node_exporter's textfile collector
-//! reads it from files.
+//! Metrics of the tuner in Prometheus' text format, which node_exporter's textfile collector reads from files.
 //!
-//! In: the memory, and whether a tuner is at work. Out: the text; a file of it, whole at any moment.
+//! In: the database, and whether a tuner is running. Out: the text, or a file with it, which is replaced as a whole.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -16,17 +15,17 @@ use crate::store::{Mark, Search, State, Store};
 use crate::target::exposition::escape;
 use crate::Error;
 
-/// Events of the journal that are counted, and what each is.
+/// The events of the journal that are counted: event, metric, help.
 const EVENTS: [(&str, &str, &str); 3] = [
     ("concluded", "xk_tuner_conclusions_total", "Searches that came to a conclusion."),
-    ("yielded", "xk_tuner_yielded_total", "Knobs that somebody else changed, and that were left to them."),
-    ("recovered", "xk_tuner_recovered_total", "Knobs put back behind a tuner that was killed, by the next start."),
+    ("yielded", "xk_tuner_yielded_total", "Knobs that something else changed, and that the tuner left alone."),
+    ("recovered", "xk_tuner_recovered_total", "Knobs that the next start restored after a tuner was killed."),
 ];
 
-/// How trials end.
+/// The outcomes of trials.
 const ENDS: [&str; 4] = ["measured", "failed", "aborted", "violated"];
 
-/// Metrics under way.
+/// A text with metrics.
 #[derive(Default)]
 struct Page {
     text: String,
@@ -50,7 +49,7 @@ impl Page {
     }
 }
 
-/// What the journal has said so far. A journal grows for years: what was counted is not read again.
+/// The counts so far. A journal grows for years, so entries that were counted are not read again.
 #[derive(Debug, Clone, Default)]
 pub struct Counts {
     mark: Mark,
@@ -75,22 +74,18 @@ impl Counts {
     }
 }
 
-/// Everything, as it is now.
+/// All metrics.
 ///
 /// # Errors
 /// [`Error::Store`].
 pub fn metrics(store: &Store, counts: &mut Counts, at_work: bool, stopped: bool) -> Result<String, Error> {
     counts.read_on(store)?;
     let mut page = Page::default();
-    page.gauge("xk_tuner_at_work", "Whether a tuner is at work.", f64::from(u8::from(at_work)));
+    page.gauge("xk_tuner_at_work", "Whether a tuner is running.", f64::from(u8::from(at_work)));
     page.gauge("xk_tuner_stopped", "Whether tuning is stopped by xk tune stop.", f64::from(u8::from(stopped)));
-    page.gauge(
-        "xk_tuner_knobs_changed",
-        "Knobs that are away from their default for a trial.",
-        store.held()?.len() as f64,
-    );
-    page.gauge("xk_tuner_knobs_kept", "Knobs that keep a value that was proved better.", store.kept()?.len() as f64);
-    page.gauge("xk_tuner_memories", "Settings that are remembered.", store.memories()? as f64);
+    page.gauge("xk_tuner_knobs_changed", "Knobs that are changed for a trial.", store.changed()?.len() as f64);
+    page.gauge("xk_tuner_knobs_kept", "Knobs that keep a confirmed value.", store.kept()?.len() as f64);
+    page.gauge("xk_tuner_memories", "Remembered settings.", store.memories()? as f64);
     events(&mut page, counts);
     searches(&mut page, store)?;
     Ok(page.text)
@@ -110,7 +105,7 @@ fn events(page: &mut Page, counts: &Counts) {
     page.gauge("xk_tuner_last_event_timestamp_seconds", "When the journal was last added to.", counts.last as f64);
 }
 
-/// Of each name, the last search.
+/// The last search of each name.
 fn searches(page: &mut Page, store: &Store) -> Result<(), Error> {
     let mut last: BTreeMap<String, (Search, Vec<Record>)> = BTreeMap::new();
     for id in store.last_searches()? {
@@ -127,21 +122,26 @@ fn searches(page: &mut Page, store: &Store) -> Result<(), Error> {
             }
         }
     };
-    of_each(page, "xk_tuner_search_open", "Whether the last search of this name can go on.", &|search, _| {
+    of_each(page, "xk_tuner_search_open", "Whether the last search of this name can be resumed.", &|search, _| {
         Some(f64::from(u8::from(search.state == State::Open)))
     });
     of_each(page, "xk_tuner_search_trials", "Trials of the last search of this name.", &|_, history| {
         Some(history.len() as f64)
     });
-    of_each(page, "xk_tuner_search_trials_limit", "Trials that it may make.", &|search, _| {
-        Some(search.begun.limit as f64)
+    of_each(page, "xk_tuner_search_trials_limit", "The largest number of trials of that search.", &|search, _| {
+        Some(search.spec.limit as f64)
     });
-    of_each(page, "xk_tuner_search_target", "What the target said last with the default in force.", &|_, history| {
-        history.iter().rev().find_map(|record| match &record.outcome {
-            Outcome::Measured(sample) => sample.default.last().copied(),
-            _ => None,
-        })
-    });
+    of_each(
+        page,
+        "xk_tuner_search_target",
+        "The last value of the target with the default in force.",
+        &|_, history| {
+            history.iter().rev().find_map(|record| match &record.outcome {
+                Outcome::Measured(sample) => sample.default.last().copied(),
+                _ => None,
+            })
+        },
+    );
     let help = "How many times as good as the default the confirmed setting is; 1 if none is.";
     of_each(page, "xk_tuner_search_improvement_ratio", help, &|search, _| {
         Some(match &search.conclusion.as_ref()?.ground {
@@ -153,7 +153,7 @@ fn searches(page: &mut Page, store: &Store) -> Result<(), Error> {
     Ok(())
 }
 
-/// A file for whoever watches.
+/// A file with metrics.
 #[derive(Debug, Clone)]
 pub struct Publisher {
     file: PathBuf,
@@ -161,13 +161,13 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    /// Nothing is written yet.
+    /// Names the file, and writes nothing yet.
     #[must_use]
     pub fn to(file: PathBuf) -> Self {
         Self { file, counts: RefCell::default() }
     }
 
-    /// Writes everything, as it is now.
+    /// Writes all metrics.
     ///
     /// # Errors
     /// [`Error::Store`], [`Error::Io`].
@@ -176,7 +176,7 @@ impl Publisher {
     }
 }
 
-/// Puts the text into a file, which a reader finds whole, or as it was before.
+/// Replaces a file as a whole: a reader finds the new text, or the old one.
 fn write(file: &Path, text: &str) -> Result<(), Error> {
     let mut beside = file.as_os_str().to_owned();
     // The collector reads `*.prom` only.
@@ -188,16 +188,16 @@ fn write(file: &Path, text: &str) -> Result<(), Error> {
         fs::rename(&beside, file)
     };
     write().map_err(|source| {
-        // It is of no use to anybody.
+        // An incomplete file is of no use.
         let _ = fs::remove_file(&beside);
-        Error::Io { path: file.to_owned(), source, advice: "; --metrics names a file in a folder that is there" }
+        Error::Io { path: file.to_owned(), source, advice: "; --metrics names a file in a folder that exists" }
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::tests::{begun, context, signature, trial};
+    use crate::store::tests::{context, signature, spec, trial};
     use crate::target::Selector;
 
     fn value(text: &str, series: &str) -> f64 {
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_happened_is_counted() {
+    fn events_are_counted() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(folder.path()).unwrap();
         let mut counts = Counts::default();
@@ -213,8 +213,8 @@ mod tests {
         assert_eq!((value(&empty, "xk_tuner_at_work"), value(&empty, "xk_tuner_stopped")), (0.0, 1.0));
         assert_eq!(value(&empty, "xk_tuner_trials_total{end=\"failed\"}"), 0.0);
         let name = "a \"disk\"\\\n";
-        let id = store.begin(name, &context(), &signature(1.0), &begun()).unwrap();
-        let outcome = Outcome::Failed { reason: "no".into() };
+        let id = store.begin(name, &context(), &signature(1.0), &spec()).unwrap();
+        let outcome = Outcome::failed("no");
         store.begin_trial(id, 0, &trial()).unwrap();
         store.end_trial(id, 0, &outcome).unwrap();
         store.note("x", &serde_json::json!({ "event": "ended", "evidence": outcome })).unwrap();

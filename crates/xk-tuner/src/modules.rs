@@ -1,7 +1,7 @@
-//! What loaded modules describe for a tuner: parameters, and meters (`docs/module-api.md`).
+//! What loaded modules describe for the tuner: parameters and meters (`docs/module-api.md`).
 //!
-//! In: names, `MODULE:NAME`. Out: the description, or a [`ModuleError`]. [`Modules`] hides the kernel, so
-//! that tests read descriptions without one.
+//! In: full names, `MODULE:NAME`. Out: descriptions. It refuses names that no loaded module describes. [`Modules`] hides
+//! the kernel, so that tests read descriptions without it.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use xk_runtime::{Meter, Parameter, ParameterDevice, ParameterError};
 use crate::levels::{self, RangeError};
 use crate::{Steps, Value};
 
-/// Everything that is described now.
+/// Everything that loaded modules describe.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Described {
     /// Parameters.
@@ -19,17 +19,17 @@ pub struct Described {
     pub meters: Vec<Meter>,
 }
 
-/// A text that is not `MODULE:NAME`.
+/// A text that is not a full name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not MODULE:NAME")]
-pub struct PlaceError(
+pub struct NameError(
     /// The text.
     pub String,
 );
 
-/// What a module can describe.
+/// What a module describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum Entity {
     /// A parameter.
     Parameter,
     /// A meter.
@@ -38,7 +38,7 @@ pub enum Kind {
     Subsystem,
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for Entity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Parameter => "parameter",
@@ -48,7 +48,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Why a description of a module was not found.
+/// Why a module's description was not found.
 #[derive(Debug, thiserror::Error)]
 pub enum ModuleError {
     /// xk_tunable.ko does not answer.
@@ -56,15 +56,15 @@ pub enum ModuleError {
     Device(#[from] ParameterError),
     /// The name is not `MODULE:NAME`.
     #[error(transparent)]
-    Place(#[from] PlaceError),
+    Name(#[from] NameError),
     /// No loaded module describes it.
-    #[error("no loaded module describes a {kind} `{place}`{}", advice(known))]
+    #[error("no loaded module describes a {entity} `{name}`{}", advice(known))]
     Absent {
-        /// What was looked for.
-        kind: Kind,
-        /// Its name, as the description gives it.
-        place: String,
-        /// The names that modules describe, if they are listed.
+        /// What was searched for.
+        entity: Entity,
+        /// Its full name.
+        name: String,
+        /// The full names that modules describe, if they are listed.
         known: Vec<String>,
     },
 }
@@ -78,9 +78,9 @@ fn advice(known: &[String]) -> String {
     }
 }
 
-/// Who knows what loaded modules describe.
+/// A source of modules' descriptions.
 pub trait Modules {
-    /// Everything that loaded modules describe now.
+    /// Reads everything that loaded modules describe.
     ///
     /// # Errors
     /// [`ModuleError::Device`].
@@ -98,50 +98,50 @@ impl Modules for Kernel {
     }
 }
 
-/// `MODULE:NAME`, taken apart; the kernel writes `_` where a file of a module may have `-`.
+/// Module and name of a full name. The kernel writes `_` where the file of a module may have `-`.
 ///
 /// # Errors
-/// [`PlaceError`].
-pub fn split(place: &str) -> Result<(String, String), PlaceError> {
-    match place.split_once(':') {
+/// [`NameError`].
+pub fn split(full: &str) -> Result<(String, String), NameError> {
+    match full.split_once(':') {
         Some((module, name)) if !module.is_empty() && !name.is_empty() && !name.contains(':') => {
             Ok((module.replace('-', "_"), name.to_owned()))
         }
-        _ => Err(PlaceError(place.to_owned())),
+        _ => Err(NameError(full.to_owned())),
     }
 }
 
-fn absent(kind: Kind, place: &str, known: Vec<String>) -> ModuleError {
-    ModuleError::Absent { kind, place: place.to_owned(), known }
+fn absent(entity: Entity, full: &str, known: Vec<String>) -> ModuleError {
+    ModuleError::Absent { entity, name: full.to_owned(), known }
 }
 
 impl Described {
     /// The parameter `MODULE:NAME`.
     ///
     /// # Errors
-    /// [`ModuleError::Place`], [`ModuleError::Absent`].
-    pub fn parameter(&self, place: &str) -> Result<&Parameter, ModuleError> {
-        let (module, name) = split(place)?;
+    /// [`ModuleError::Name`], [`ModuleError::Absent`].
+    pub fn parameter(&self, full: &str) -> Result<&Parameter, ModuleError> {
+        let (module, name) = split(full)?;
         let found = self.parameters.iter().find(|one| one.module == module && one.name == name);
-        found.ok_or_else(|| absent(Kind::Parameter, place, self.parameters.iter().map(place_of).collect()))
+        found.ok_or_else(|| absent(Entity::Parameter, full, self.parameters.iter().map(full_name).collect()))
     }
 
     /// The meter `MODULE:NAME`.
     ///
     /// # Errors
-    /// [`ModuleError::Place`], [`ModuleError::Absent`].
-    pub fn meter(&self, place: &str) -> Result<&Meter, ModuleError> {
-        let (module, name) = split(place)?;
+    /// [`ModuleError::Name`], [`ModuleError::Absent`].
+    pub fn meter(&self, full: &str) -> Result<&Meter, ModuleError> {
+        let (module, name) = split(full)?;
         let found = self.meters.iter().find(|one| one.module == module && one.name == name);
-        found.ok_or_else(|| absent(Kind::Meter, place, Vec::new()))
+        found.ok_or_else(|| absent(Entity::Meter, full, Vec::new()))
     }
 
     /// The parameters and meters of the subsystem `MODULE:NAME`.
     ///
     /// # Errors
-    /// [`ModuleError::Place`], [`ModuleError::Absent`].
-    pub fn subsystem(&self, place: &str) -> Result<Self, ModuleError> {
-        let (module, name) = split(place)?;
+    /// [`ModuleError::Name`], [`ModuleError::Absent`].
+    pub fn subsystem(&self, full: &str) -> Result<Self, ModuleError> {
+        let (module, name) = split(full)?;
         let parameters = self.parameters.iter().filter(|one| one.module == module && one.subsystem == name);
         let meters = self.meters.iter().filter(|one| one.module == module && one.subsystem == name);
         let found = Self { parameters: parameters.cloned().collect(), meters: meters.cloned().collect() };
@@ -151,17 +151,17 @@ impl Described {
         let mut known: Vec<String> =
             self.parameters.iter().map(|one| format!("{}:{}", one.module, one.subsystem)).collect();
         known.dedup();
-        Err(absent(Kind::Subsystem, place, known))
+        Err(absent(Entity::Subsystem, full, known))
     }
 }
 
-/// Where a parameter is.
+/// The full name of a parameter.
 #[must_use]
-pub fn place_of(parameter: &Parameter) -> String {
+pub fn full_name(parameter: &Parameter) -> String {
     format!("{}:{}", parameter.module, parameter.name)
 }
 
-/// What the kernel calls a value.
+/// The number by which the kernel knows a value; `None` if the module does not describe the value.
 #[must_use]
 pub fn number(values: &xk_runtime::Values, value: &Value) -> Option<i64> {
     match (values, value) {
@@ -175,7 +175,7 @@ pub fn number(values: &xk_runtime::Values, value: &Value) -> Option<i64> {
     }
 }
 
-/// What a search calls a value of the kernel.
+/// The value that the kernel knows by this number.
 #[must_use]
 pub fn value(values: &xk_runtime::Values, number: i64) -> Value {
     let word = match values {
@@ -185,7 +185,7 @@ pub fn value(values: &xk_runtime::Values, number: i64) -> Value {
     word.map_or(Value::Number(number), |word| Value::Words(word.clone()))
 }
 
-/// All values that its developer thinks worth trying, and whether they are in order.
+/// The values that the module describes, and whether they are ordered.
 ///
 /// # Errors
 /// [`RangeError`].

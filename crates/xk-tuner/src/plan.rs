@@ -1,16 +1,18 @@
-//! What a search would touch, in which order, with which risk. Reads knobs, and changes nothing.
+//! The plan of a search: the knobs, their order, and who restores them.
+//!
+//! In: a job. Out: a [`Plan`]. It reads knobs, and changes nothing.
 
 use crate::description::{AtEnd, Backing, Job};
 use crate::knob::Constants;
-use crate::session::machine::Machine;
-use crate::{Error, Value};
+use crate::machine::Machine;
+use crate::{Error, MachineError, Value};
 
 /// The plan.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
-    /// The knobs, in the order in which they are tried.
+    /// The knobs, in the order in which they are searched.
     pub steps: Vec<Step>,
-    /// Points of the whole space, if they can be counted.
+    /// The number of points of the space, if it is not too large to count.
     pub points: Option<usize>,
 }
 
@@ -25,15 +27,15 @@ pub struct Step {
     pub now: Value,
     /// The values that may be tried.
     pub values: Vec<Value>,
-    /// When it is tried at all.
+    /// Its guard.
     pub only_if: Option<String>,
-    /// Who puts it back when the tuner is killed.
+    /// Who restores it if the tuner is killed.
     pub rescue: &'static str,
-    /// Whether a better value stays.
+    /// Whether a confirmed value is kept.
     pub at_end: AtEnd,
 }
 
-/// More points than that are not counted.
+/// The largest number of points that is counted.
 const COUNTABLE: usize = 1_000_000;
 
 /// Makes the plan.
@@ -42,7 +44,7 @@ const COUNTABLE: usize = 1_000_000;
 /// As [`Machine::find`].
 pub fn plan(job: &Job, constants: &dyn Constants) -> Result<Plan, Error> {
     let (_, space) = Machine::find(&job.parameters, constants)?;
-    job.target.check().map_err(|error| Error::Machine(error.to_string()))?;
+    job.target.check().map_err(MachineError::from)?;
     let size = space.dimensions().iter().try_fold(1usize, |product, dimension| {
         product.checked_mul(dimension.levels.len()).filter(|&product| product <= COUNTABLE)
     });

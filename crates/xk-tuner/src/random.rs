@@ -1,6 +1,7 @@
-//! Random numbers that are the same everywhere and for ever: SplitMix64.
+//! Reproducible random numbers: SplitMix64.
 //!
-//! A search must propose the same next trial on another day, with another compiler and another library.
+//! In: a seed. Out: a stream of numbers. A search must propose the same next trial at any time, with any compiler and
+//! library, so the generator is part of this crate.
 
 /// A stream of numbers.
 #[derive(Debug, Clone)]

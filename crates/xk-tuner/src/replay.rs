@@ -1,26 +1,27 @@
-//! The replay lab: searches without a machine.
+//! Searches without a machine.
 //!
-//! What answers a trial is a [`Source`]: windows that a machine recorded ([`Recorded`]), or a made-up surface
-//! with stated noise ([`Surface`]). The first says how an engine would have done on that machine; the second
-//! compares engines, and shows how often one promotes by mistake. Neither says anything about a kernel.
+//! In: an engine, and a [`Source`] of windows. Out: the history and the conclusion. A source is either windows that a machine
+//! recorded ([`Recorded`]), or an artificial surface with known noise ([`Surface`]). The first shows what an engine would
+//! have found on that machine. The second compares engines, and shows how often one promotes noise. It says nothing
+//! about a kernel.
 
 use std::collections::BTreeMap;
 
 use crate::engine::{propose, Conclusion, Diverged, Engine, Proposal};
-use crate::history::{Goal, Kind, Outcome, Record, Sample, Trial};
+use crate::history::{Goal, Order, Outcome, Record, Sample, Trial};
 use crate::random::Random;
 use crate::{Point, Space};
 
-/// What answers trials.
+/// A source of windows.
 pub trait Source {
-    /// What the target says in the next window, with this point in force; `None` when it fails.
+    /// The target in the next window with this point in force; `None` if the window fails.
     fn window(&mut self, point: &Point) -> Option<f64>;
 }
 
-/// A search from beginning to end.
+/// Runs a whole search.
 ///
 /// # Errors
-/// [`Diverged`], when the engine is no function of its history.
+/// [`Diverged`], if the engine depends on more than its history.
 pub fn play(
     engine: &dyn Engine,
     space: &Space,
@@ -42,15 +43,15 @@ pub fn play(
 
 fn answer(trial: &Trial, space: &Space, source: &mut dyn Source) -> Outcome {
     let default = space.default_point();
-    let order: &[bool] = match trial.kind {
-        Kind::Sandwich => &[false, true, false],
-        Kind::DefaultFirst => &[false, true],
-        Kind::DefaultLast => &[true, false],
+    let order: &[bool] = match trial.order {
+        Order::Bracketed => &[false, true, false],
+        Order::DefaultFirst => &[false, true],
+        Order::DefaultLast => &[true, false],
     };
     let mut sample = Sample::default();
     for &candidate in order {
         let Some(value) = source.window(if candidate { &trial.point } else { &default }) else {
-            return Outcome::Failed { reason: "no such window".into() };
+            return Outcome::failed("no such window");
         };
         match candidate {
             true => sample.value = value,
@@ -60,10 +61,10 @@ fn answer(trial: &Trial, space: &Space, source: &mut dyn Source) -> Outcome {
     Outcome::Measured(sample)
 }
 
-/// Whether a recorded history is what `engine` would do: the number of trials that agree, and what comes next.
+/// Checks that `engine` would have made a recorded history. Returns the number of trials, and what comes next.
 ///
 /// # Errors
-/// [`Diverged`], with the first trial that does not agree.
+/// [`Diverged`], with the first trial that differs.
 pub fn check(
     engine: &dyn Engine,
     space: &Space,
@@ -74,7 +75,7 @@ pub fn check(
     Ok((history.len(), propose(engine, space, goal, history, limit)?))
 }
 
-/// Windows that a machine recorded, each point's in the order of recording, again and again.
+/// Windows that a machine recorded. The windows of each point are returned in their order, and then from the first again.
 #[derive(Debug, Clone, Default)]
 pub struct Recorded {
     windows: BTreeMap<Point, Vec<f64>>,
@@ -95,7 +96,7 @@ impl Recorded {
         Self { windows, asked: BTreeMap::new() }
     }
 
-    /// The middle of what was recorded of a point.
+    /// The median of the recorded windows of a point.
     #[must_use]
     pub fn middle(&self, point: &Point) -> Option<f64> {
         crate::statistics::median(self.windows.get(point)?)
@@ -112,20 +113,20 @@ impl Source for Recorded {
     }
 }
 
-/// How windows of the same setting differ.
+/// The noise of windows with the same setting.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Noise {
-    /// Normally distributed, with this relative deviation.
+    /// Normally distributed, with this relative standard deviation.
     Normal(f64),
-    /// The same, and one window of ten is several times as far off.
+    /// The same, and in one window of ten eight times as large.
     HeavyTailed(f64),
-    /// The same, and the machine wanders: each window starts from where the one before was.
+    /// The noise of each window also contains 0.95 times the noise of the one before.
     Wandering(f64),
-    /// The same, and the machine gets steadily faster, by a thousandth each window.
+    /// Normally distributed, and the target grows by a thousandth each window.
     Drifting(f64),
 }
 
-/// A made-up target.
+/// An artificial target.
 pub struct Surface<F> {
     height: F,
     noise: Noise,
@@ -135,7 +136,7 @@ pub struct Surface<F> {
 }
 
 impl<F: Fn(&Point) -> f64> Surface<F> {
-    /// `height` without noise, seen through `noise`.
+    /// The target `height`, with noise.
     pub fn new(height: F, noise: Noise, seed: u64) -> Self {
         Self { height, noise, random: Random::new(seed), windows: 0, wandered: 0.0 }
     }

@@ -1,11 +1,13 @@
-//! The report of a search: one HTML file without scripts, with a drawing of every trial.
+//! The report of a search.
+//!
+//! In: a search and its history. Out: one HTML file without scripts, with a chart and a table of all trials.
 
 use std::fmt::Write;
 
-use crate::engine::{Conclusion, Ground};
-use crate::history::{percent, Goal, Kind, Outcome, Record};
+use crate::engine::{Conclusion, Ground, SearchSpec};
+use crate::history::{percent, Goal, Order, Outcome, Record};
 use crate::statistics::{interval, median};
-use crate::store::{Begun, Search, State};
+use crate::store::{Search, State};
 use crate::{front, Space};
 
 const WIDTH: f64 = 900.0;
@@ -20,39 +22,39 @@ text-align:left;border-bottom:1px solid #ddd}td.n{text-align:right;font-variant-
 /// The report.
 #[must_use]
 pub fn html(search: &Search, history: &[Record]) -> String {
-    let begun = &search.begun;
+    let spec = &search.spec;
     let mut page = format!(
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>xk tune: {name}</title><style>{STYLE}</style>\
          <h1>xk tune: {name}</h1><p>{verdict}</p><p>Target: <code>{command}</code>, {goal}. {count} trials, engine \
          {engine:?}, seed {seed}.</p>",
         name = escape(&search.name),
         verdict = escape(&verdict(search)),
-        command = escape(&begun.command),
-        goal = if begun.goal == Goal::Maximise { "more is better" } else { "less is better" },
+        command = escape(&spec.command),
+        goal = if spec.goal == Goal::Maximise { "more is better" } else { "less is better" },
         count = history.len(),
-        engine = begun.engine,
-        seed = begun.seed,
+        engine = spec.engine,
+        seed = spec.seed,
     );
     page += "<h2>Trials over time</h2>";
-    page += &drawing(begun.goal, history);
+    page += &drawing(spec.goal, history);
     page += "<h2>Before and after</h2>";
     page += &before_and_after(search, history);
-    page += &choices(begun, history);
-    page += "<h2>What each parameter is worth</h2>";
-    page += &importance(&begun.space, begun.goal, history);
+    page += &choices(spec, history);
+    page += "<h2>Effect of each parameter</h2>";
+    page += &importance(&spec.space, spec.goal, history);
     page += "<h2>Every trial</h2>";
-    page += &every(&begun.space, begun.goal, history);
+    page += &every(&spec.space, spec.goal, history);
     page + "</html>\n"
 }
 
-/// What a search came to, in a sentence.
+/// The result of a search, in a sentence.
 #[must_use]
 pub fn verdict(search: &Search) -> String {
-    let space = &search.begun.space;
+    let space = &search.spec.space;
     match (&search.conclusion, search.state) {
         (Some(conclusion), _) => sentence(space, conclusion),
         (None, State::Abandoned) => "Abandoned: the machine or the description has changed.".into(),
-        (None, _) => "Not finished: the same command goes on with it.".into(),
+        (None, _) => "Not finished: the same command resumes it.".into(),
     }
 }
 
@@ -62,7 +64,7 @@ pub fn sentence(space: &Space, conclusion: &Conclusion) -> String {
     let best = space.describe(&conclusion.best);
     match &conclusion.ground {
         Ground::Confirmed { effect, p } => format!(
-            "{best} is better than the default by {} ({} to {}); noise alone looks like this once in {:.0} times.",
+            "{best} is better than the default by {} ({} to {}); noise alone has this result once in {:.0} times.",
             percent(effect.middle),
             percent(effect.low),
             percent(effect.high),
@@ -71,7 +73,7 @@ pub fn sentence(space: &Space, conclusion: &Conclusion) -> String {
         Ground::Remembered { effect } => {
             format!("{best} was remembered, and is better than the default again, by {}.", percent(*effect))
         }
-        Ground::Seen => format!("{best} was the best that was seen; it was not confirmed, and is not kept."),
+        Ground::Seen => format!("{best} was the best measured setting; it was not confirmed, and is not kept."),
         Ground::Nothing => "Nothing was shown to be better than the default.".into(),
     }
 }
@@ -88,7 +90,7 @@ fn effects(goal: Goal, history: &[Record]) -> Vec<Option<f64>> {
     history.iter().map(effect).collect()
 }
 
-/// Every trial as a dot; those that confirm are filled, those without numbers are crosses on the axis.
+/// A dot for each trial, filled for confirmation; a cross on the axis for a trial without a sample.
 fn drawing(goal: Goal, history: &[Record]) -> String {
     let effects = effects(goal, history);
     let known = || effects.iter().flatten().copied();
@@ -108,7 +110,7 @@ fn drawing(goal: Goal, history: &[Record]) -> String {
     }
     for (index, (record, effect)) in history.iter().zip(&effects).enumerate() {
         let at = x(index);
-        let fill = if record.trial.kind == Kind::Sandwich { "none" } else { "#2a6fb0" };
+        let fill = if record.trial.order == Order::Bracketed { "none" } else { "#2a6fb0" };
         let _ = match effect {
             Some(effect) => write!(
                 svg,
@@ -118,8 +120,8 @@ fn drawing(goal: Goal, history: &[Record]) -> String {
             None => write!(svg, "<text x=\"{at:.1}\" y=\"{:.1}\" fill=\"#b02a2a\" font-size=\"14\">×</text>", y(0.0)),
         };
     }
-    svg += "</svg><p>Effect of each trial against the default measured beside it. Filled: confirmation, in random order. ×: failed, \
-            given up or put back.</p>";
+    svg += "</svg><p>Effect of each trial, compared with the default in the same trial. Filled: confirmation, in random order. ×: failed, \
+            aborted or violated a constraint.</p>";
     svg
 }
 
@@ -134,7 +136,7 @@ fn before_and_after(search: &Search, history: &[Record]) -> String {
         .collect();
     let before: Vec<f64> = samples.iter().flat_map(|sample| sample.default.iter().copied()).collect();
     let after: Vec<f64> = samples.iter().map(|sample| sample.value).collect();
-    let Some((before, after)) = median(&before).zip(median(&after)) else { return "<p>The default it is.</p>".into() };
+    let Some((before, after)) = median(&before).zip(median(&after)) else { return "<p>The default stays.</p>".into() };
     format!(
         "<table><tr><th>default<th>best<tr><td class=n>{before:.4}<td class=n>{after:.4}</table><p>Medians of the windows \
          in which the two were compared.</p>"
@@ -142,25 +144,25 @@ fn before_and_after(search: &Search, history: &[Record]) -> String {
 }
 
 /// The front, if there are several targets.
-fn choices(begun: &Begun, history: &[Record]) -> String {
-    let front = front::of(begun, history);
+fn choices(spec: &SearchSpec, history: &[Record]) -> String {
+    let front = front::of(spec, history);
     let Some(first) = front.first() else { return String::new() };
-    let mut table = "<h2>What there is to choose</h2><table><tr><th>setting<th>trials".to_owned();
-    for (name, _) in first.factors(begun) {
+    let mut table = "<h2>The front</h2><table><tr><th>setting<th>trials".to_owned();
+    for (name, _) in first.factors(spec) {
         let _ = write!(table, "<th>{}", escape(&name));
     }
     for choice in &front {
-        let _ = write!(table, "<tr><td>{}<td class=n>{}", escape(&begun.space.describe(&choice.point)), choice.trials);
-        for (_, factor) in choice.factors(begun) {
+        let _ = write!(table, "<tr><td>{}<td class=n>{}", escape(&spec.space.describe(&choice.point)), choice.trials);
+        for (_, factor) in choice.factors(spec) {
             let _ = write!(table, "<td class=n>x {factor:.3}");
         }
     }
     table
-        + "</table><p>Each is better than every other in one target; factors are compared with the default. What is set is \
-           the best at the first target, if it was confirmed.</p>"
+        + "</table><p>Each setting is better than every other in at least one target. Factors are compared with the default. The \
+           best setting for the first target is set, if it was confirmed.</p>"
 }
 
-/// How far the target moved over the levels of each parameter.
+/// The difference between the best and the worst level of each parameter.
 fn importance(space: &Space, goal: Goal, history: &[Record]) -> String {
     let effects = effects(goal, history);
     let mut rows = Vec::new();
@@ -193,24 +195,24 @@ fn importance(space: &Space, goal: Goal, history: &[Record]) -> String {
             300.0 * spread / widest
         );
     }
-    table + "</table><p>Between the best and the worst value that was tried, whatever else was set then.</p>"
+    table + "</table><p>The difference between the best and the worst value that was tried, with any values of the other parameters.</p>"
 }
 
 fn every(space: &Space, goal: Goal, history: &[Record]) -> String {
     let mut table = "<table><tr><th>#<th>setting<th>how<th>effect<th>windows".to_owned();
     for (index, record) in history.iter().enumerate() {
-        let how = match record.trial.kind {
-            Kind::Sandwich => "default, setting, default",
-            Kind::DefaultFirst => "default, setting",
-            Kind::DefaultLast => "setting, default",
+        let how = match record.trial.order {
+            Order::Bracketed => "default, setting, default",
+            Order::DefaultFirst => "default, setting",
+            Order::DefaultLast => "setting, default",
         };
         let (effect, windows) = match &record.outcome {
             Outcome::Measured(sample) => {
                 (percent(sample.effect(goal)), format!("default {:?}, setting {}", sample.default, sample.value))
             }
-            Outcome::Failed { reason } => ("failed".into(), reason.clone()),
-            Outcome::Aborted { after } => ("given up".into(), format!("after {after:.1} s")),
-            Outcome::Violated { constraint } => ("put back".into(), constraint.clone()),
+            Outcome::Failed { reason, .. } => ("failed".into(), reason.clone()),
+            Outcome::Aborted { after } => ("aborted".into(), format!("after {after:.1} s")),
+            Outcome::Violated { constraint } => ("violated".into(), constraint.clone()),
         };
         let _ = write!(
             table,

@@ -1,16 +1,16 @@
-//! Sensors: what tells one workload from another, read from the kernel's own counters.
+//! Sensors distinguish workloads. They are computed from counters of the kernel.
 //!
-//! A sensor is what some counters grew by, divided by what others grew by, or by the seconds that passed. A counter is one
-//! of these:
+//! In: sensors of a description, and two snapshots of their counters. Out: a [`Signature`]. A sensor is the growth of some
+//! counters divided by the growth of others, or by the elapsed seconds. A counter has one of these forms:
 //!
 //! - `FILE:FIELD`. FIELD is the number of a word (`/sys/block/sda/stat:1`), the first word of the line whose second is the
 //!   number (`/proc/vmstat:pgscan_direct`), or `LINE.KEY`: `KEY=NUMBER` on that line (`/proc/pressure/io:some.total`), or a
 //!   column of a table with headings (`/proc/net/snmp:Tcp.RetransSegs`).
-//! - `module:MODULE:METER`: one that a loaded module describes, and `module:MODULE:METER/per` its second number.
-//! - `perf:EVENT`: of all processors together, where they have it (`perf:instructions`, `perf:cpu-migrations`).
-//! - `calls:FUNCTION`, `tracepoint:NAME`: how often the kernel calls it, or passes it, by eBPF.
+//! - `module:MODULE:METER`: a meter of a loaded module; `module:MODULE:METER/per` is its second number.
+//! - `perf:EVENT`: a perf event on all processors together (`perf:instructions`, `perf:cpu-migrations`).
+//! - `calls:FUNCTION`, `tracepoint:NAME`: the number of calls or passes, counted by eBPF.
 //!
-//! The last two are counted only while a window is watched, and cost nothing else.
+//! The last two are counted during one window only, and cost nothing otherwise.
 
 mod counter;
 mod gauges;
@@ -20,7 +20,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use counter::{check, of_module, CounterError};
+pub use counter::CounterError;
+pub(crate) use counter::{check, of_module};
 pub use gauges::{Gauges, Snapshot};
 
 /// A sensor.
@@ -30,21 +31,21 @@ pub struct Sensor {
     pub name: String,
     /// Counters whose growth is added up.
     pub of: Vec<String>,
-    /// Counters whose growth it is divided by; seconds if there is none.
+    /// Counters by whose growth it is divided; seconds if there is none.
     pub per: Vec<String>,
-    /// Two readings that differ by no more than this share of the larger are alike.
+    /// Two readings are similar if they differ by no more than this share of the larger.
     pub similar: f64,
-    /// And two that differ by no more than this: of what hardly ever happens, twice as much is nothing.
+    /// Two readings are also similar if they differ by no more than this. For rare events, twice as many mean nothing.
     pub within: f64,
 }
 
-/// What the sensors said of a workload. A sensor that vanished is not in it.
+/// The readings of the sensors during a workload. A sensor that cannot be read is missing.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Signature(pub BTreeMap<String, f64>);
 
 impl Signature {
-    /// Whether this is the workload that `other` was read of: every sensor agrees, and both have the same.
+    /// Whether both are of the same workload: they have the same sensors, and all readings are similar.
     #[must_use]
     pub fn is_like(&self, other: &Self, sensors: &[Sensor]) -> bool {
         sensors.iter().all(|sensor| match (self.0.get(&sensor.name), other.0.get(&sensor.name)) {

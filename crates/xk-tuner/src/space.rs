@@ -1,7 +1,8 @@
-//! What a search walks through: dimensions with levels, guards between them, and points.
+//! The space of a search: dimensions with levels, guards between them, and points.
 //!
-//! A dimension is *active* at a point when its guard's parameter has a value that the guard names, and is
-//! active itself. What is not active has its default: two points that differ only there are one.
+//! In: dimensions. Out: a [`Space`]. It refuses guards that depend on each other. A dimension is *active* at a point if it has no
+//! guard, or if the dimension of its guard is active and has one of the guard's levels. An inactive dimension has its
+//! default, so points that differ only in inactive dimensions are the same ([`Space::canonical`]).
 
 use std::collections::BTreeSet;
 
@@ -9,13 +10,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::Value;
 
-/// One level of each dimension, by index.
+/// One level for each dimension, by index.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Point(pub Vec<usize>);
 
 impl Point {
-    /// This point, elsewhere in one dimension.
+    /// This point with another level in one dimension.
     #[must_use]
     pub fn with(&self, dimension: usize, level: usize) -> Self {
         let mut point = self.clone();
@@ -27,9 +28,9 @@ impl Point {
 /// When a dimension is active.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Guard {
-    /// The dimension that decides.
+    /// The dimension on which it depends.
     pub dimension: usize,
-    /// Its levels at which this one is active.
+    /// The levels of that dimension with which this one is active.
     pub levels: Vec<usize>,
 }
 
@@ -40,28 +41,28 @@ pub struct Dimension {
     pub name: String,
     /// The values to try.
     pub levels: Vec<Value>,
-    /// Whether neighbours in `levels` are alike.
+    /// Whether neighbouring levels have similar effects: true for numbers, false for choices.
     pub ordered: bool,
-    /// The level that the machine has.
+    /// The level before the search.
     pub default: usize,
-    /// When it is active; always if there is none.
+    /// When it is active; always, if there is no guard.
     pub guard: Option<Guard>,
 }
 
-/// Everything that a search may try.
+/// The settings that a search may try.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Space {
     dimensions: Vec<Dimension>,
-    /// Points that violated a constraint under this workload: never again.
+    /// Points that violated a constraint with this workload in earlier searches. They are not tried.
     pub forbidden: BTreeSet<Point>,
 }
 
-/// Guards that wait for each other: the names, in a circle.
+/// Guards that depend on each other: the names of the parameters, the first again at the end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cycle(pub Vec<String>);
 
 impl Space {
-    /// A space of these dimensions.
+    /// The space of these dimensions.
     ///
     /// # Errors
     /// [`Cycle`].
@@ -76,7 +77,7 @@ impl Space {
                     return Err(Cycle(path.iter().map(|&index| dimensions[index].name.clone()).collect()));
                 }
                 if path.len() > dimensions.len() {
-                    break; // A cycle further up, which is found from there.
+                    break; // A cycle without `start`, which is found from one of its members.
                 }
             }
         }
@@ -89,13 +90,13 @@ impl Space {
         &self.dimensions
     }
 
-    /// Where the machine is.
+    /// The default of each dimension.
     #[must_use]
     pub fn default_point(&self) -> Point {
         Point(self.dimensions.iter().map(|dimension| dimension.default).collect())
     }
 
-    /// Whether a dimension makes a difference at this point.
+    /// Whether a dimension is active at a point.
     #[must_use]
     pub fn is_active(&self, point: &Point, dimension: usize) -> bool {
         match &self.dimensions[dimension].guard {
@@ -104,7 +105,7 @@ impl Space {
         }
     }
 
-    /// The point that stands for all that differ from this one only in what is not active.
+    /// The point with the default in each inactive dimension.
     #[must_use]
     pub fn canonical(&self, point: &Point) -> Point {
         let levels = (0..self.dimensions.len()).map(|index| match self.is_active(point, index) {
@@ -120,7 +121,7 @@ impl Space {
         &self.dimensions[dimension].levels[point.0[dimension]]
     }
 
-    /// Dimensions, those before their dependents that guard them.
+    /// The dimensions, each after the dimension of its guard.
     #[must_use]
     pub fn in_order(&self) -> Vec<usize> {
         let depth = |index: usize| {
@@ -137,8 +138,8 @@ impl Space {
         order
     }
 
-    /// As [`Space::in_order`], and the more limited before the less: a good choice among few values helps
-    /// the rest of the search (EOS, section 5).
+    /// As [`Space::in_order`], and those with fewer levels first: a good choice among few values helps the rest of the
+    /// search (EOS, section 5).
     #[must_use]
     pub fn limited_first(&self) -> Vec<usize> {
         let mut order = Vec::new();
@@ -172,7 +173,7 @@ impl Space {
         }
     }
 
-    /// `scheduler = none, nr_requests = 64`: where this point differs from the default, as far as it is active.
+    /// The active dimensions in which a point differs from the default: `scheduler = none, nr_requests = 64`.
     #[must_use]
     pub fn describe(&self, point: &Point) -> String {
         let point = self.canonical(point);
@@ -204,7 +205,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_not_active_makes_no_points() {
+    fn inactive_dimensions_make_no_points() {
         let space = Space::new(vec![
             dimension("a", &[0, 1], 0, None),
             dimension("b", &[1, 2, 3], 0, Some((0, &[1]))),
@@ -219,7 +220,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn guards_in_a_circle_are_found() {
+    fn guards_that_depend_on_each_other_are_found() {
         let dimensions = vec![
             dimension("a", &[0, 1], 0, Some((1, &[1]))),
             dimension("b", &[1, 2], 0, Some((2, &[1]))),

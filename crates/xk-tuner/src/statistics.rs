@@ -1,6 +1,6 @@
-//! What can be said about a handful of noisy numbers, without assuming how the noise is distributed.
+//! Statistics of a few noisy numbers, without an assumption about the distribution of the noise.
 
-/// The middle of some numbers; `None` of none.
+/// The median; `None` without numbers.
 #[must_use]
 pub fn median(numbers: &[f64]) -> Option<f64> {
     let mut sorted = numbers.to_vec();
@@ -13,22 +13,23 @@ pub fn median(numbers: &[f64]) -> Option<f64> {
     }
 }
 
-/// Standard deviation as the middle distance from 0 suggests it: outliers hardly count.
+/// The standard deviation around 0, estimated from the median absolute value: outliers hardly change it.
 #[must_use]
 pub fn deviation_around_zero(numbers: &[f64]) -> Option<f64> {
     let distances: Vec<f64> = numbers.iter().map(|number| number.abs()).collect();
-    // Half of a normal distribution lies within 0.6745 deviations.
+    // Half of a normal distribution lies within 0.6745 standard deviations.
     median(&distances).map(|middle| middle / 0.6745)
 }
 
-/// How probable it is to see a sum of signed ranks at least as large when every sign is the toss of a coin:
-/// Wilcoxon's test, by enumeration. If the order within each pair is random, it holds for any noise.
+/// Wilcoxon's signed-rank test, by enumeration: the probability of a sum of positive ranks that is at least as large, if
+/// each sign is the result of a fair coin (F. Wilcoxon, "Individual comparisons by ranking methods", Biometrics Bulletin 1,
+/// 1945). It relies on a random order within each pair, and on nothing about the noise.
 #[must_use]
 pub fn signed_rank(differences: &[f64]) -> f64 {
     let ranks = doubled_ranks(differences);
     let observed: usize = ranks.iter().zip(differences).filter(|(_, d)| **d > 0.0).map(|(rank, _)| rank).sum();
     let total: usize = ranks.iter().sum();
-    // How many of the 2^n tosses lead to each sum.
+    // How many of the 2^n combinations of signs give each sum.
     let mut ways = vec![0.0; total + 1];
     ways[0] = 1.0;
     for rank in ranks {
@@ -40,8 +41,8 @@ pub fn signed_rank(differences: &[f64]) -> f64 {
     ways[observed..].iter().sum::<f64>() / all
 }
 
-/// Twice the rank of each distance from 0, so that ties (the mean of their ranks) are whole numbers. What is
-/// 0 speaks for neither side; it counts against, with its rank.
+/// Twice the rank of each absolute value, so that the mean ranks of ties are whole numbers. A difference of 0 is not
+/// positive, so its rank counts against.
 fn doubled_ranks(differences: &[f64]) -> Vec<usize> {
     differences
         .iter()
@@ -53,7 +54,7 @@ fn doubled_ranks(differences: &[f64]) -> Vec<usize> {
         .collect()
 }
 
-/// An estimate with the interval in which the truth lies, 95 times of 100.
+/// An estimate and its 95 % confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Interval {
     /// The estimate.
@@ -64,8 +65,9 @@ pub struct Interval {
     pub high: f64,
 }
 
-/// Hodges and Lehmann's estimate: the middle of the means of all pairs, with the interval that Wilcoxon's
-/// test leaves; with fewer than six numbers, all of them. `None` of none.
+/// The Hodges-Lehmann estimate: the median of the means of all pairs of numbers. Its interval contains the values that
+/// Wilcoxon's test does not reject (J. L. Hodges and E. L. Lehmann, "Estimates of location based on rank tests", Annals of
+/// Mathematical Statistics 34, 1963). With fewer than six numbers, it contains all means. `None` without numbers.
 #[must_use]
 pub fn interval(numbers: &[f64]) -> Option<Interval> {
     let mut means: Vec<f64> = Vec::new();
@@ -77,7 +79,7 @@ pub fn interval(numbers: &[f64]) -> Option<Interval> {
     Some(Interval { middle: median(&means)?, low: means[cut], high: means[means.len() - 1 - cut] })
 }
 
-/// The number of sums of ranks at the end of the distribution that together are no likelier than `tail`.
+/// The number of rank sums at one end of the distribution whose total probability is at most `tail`.
 fn rejected(n: usize, tail: f64) -> usize {
     let total = n * (n + 1) / 2;
     let mut ways = vec![0.0; total + 1];

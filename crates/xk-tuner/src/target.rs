@@ -1,9 +1,12 @@
-//! What is optimised: one window of work, and the numbers that it comes to.
+//! The target: one window of work, and the numbers that it gives.
 //!
-//! A window is a command from its beginning to its end, or some time that passes while a service is at work. Numbers
-//! are what the command prints (its last line, and lines before it that read `NAME = NUMBER`), the seconds that it
-//! takes, and what running programs say when they are asked (`probe.rs`). One number leads; there may be others, of
-//! which a front is kept, and limits on any of them.
+//! In: what a description says. Out: a [`Reading`] of one window. It refuses windows that fail or take too long, and
+//! numbers that cannot be compared by their ratio.
+//!
+//! A window is a command from its start to its end, or a time during which a service works. Its numbers are what the
+//! command prints (its last line, and lines before it of the form `NAME = NUMBER`), the seconds that it takes, and what
+//! running programs answer when they are queried (`probe.rs`). The first target leads. There may be further targets,
+//! of which a front is kept, and constraints on any number.
 
 mod command;
 pub(crate) mod endpoint;
@@ -19,96 +22,96 @@ use crate::history::{Goal, Objective};
 pub(crate) use command::kill;
 pub use endpoint::{AddressError, Endpoint};
 pub use exposition::{ExpositionError, Selector, SelectorError};
-pub use probe::{Kind, Probe};
+pub use probe::{Probe, Quantity};
 
-/// What the number that leads is called, if it has no name; limits may always call it so.
+/// The name of the first target, if it has none. Constraints may always use this name.
 pub const UNNAMED: &str = "target";
 
-/// How often it is looked whether the window is still wanted.
+/// The pause between two checks whether to stop.
 const TICK: Duration = Duration::from_millis(50);
 
-/// What a window is made of.
+/// What a window consists of.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Work {
     /// A command for the shell.
     Command(String),
-    /// Time, in which something else works.
+    /// A time during which something else works.
     Time(Duration),
 }
 
-/// Which number leads.
+/// Which number is the first target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Lead {
-    /// The one on the last line of the command.
+    /// The last line that the command prints.
     Number,
     /// The seconds that the command takes.
     Seconds,
-    /// The one of this name.
+    /// The number of this name.
     Named(String),
 }
 
-/// The window, and what is wanted of it.
+/// The window, and its targets.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Target {
-    /// The window.
+    /// What the window consists of.
     pub work: Work,
-    /// What leads.
+    /// The number that is the first target.
     pub lead: Lead,
-    /// What it is called.
+    /// The name of the first target.
     pub name: String,
-    /// Which way is better.
+    /// Whether more of it is better.
     pub goal: Goal,
-    /// What else is wanted, by name.
+    /// The further targets.
     pub others: Vec<Objective>,
-    /// What is asked for numbers.
+    /// The numbers that are queried.
     pub probes: Vec<Probe>,
     /// A longer window is a failure.
     pub timeout: Duration,
 }
 
-/// A hard limit on a number of the window, by its name; the one that leads is also called `target`.
+/// A hard limit on a number of the window. The first target is also called `target`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Constraint {
     /// The name.
     pub name: String,
-    /// No more than that.
+    /// The largest value that is allowed.
     pub at_most: Option<f64>,
-    /// No less than that.
+    /// The smallest value that is allowed.
     pub at_least: Option<f64>,
 }
 
-/// What one window said.
+/// The numbers of one window.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reading {
-    /// The number that is optimised.
+    /// The first target.
     pub value: f64,
-    /// The other numbers.
+    /// All numbers that have a name.
     pub named: BTreeMap<String, f64>,
     /// How long it took.
     pub took: Duration,
 }
 
-/// Why a window said nothing.
+/// Why a window gave no reading.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum TargetError {
-    /// It did not end.
+    /// It did not end in time.
     #[error("it was still running after {:.1} s, and was killed", .0.as_secs_f64())]
     Timeout(Duration),
-    /// It is not wanted any more.
+    /// The search was asked to stop.
     #[error("it was interrupted")]
     Interrupted,
-    /// It ended badly.
+    /// The command failed.
     #[error("it failed ({how}){}", words(stderr))]
     Failed {
-        /// With this status.
+        /// Its exit status.
         how: String,
-        /// The end of what it said.
+        /// The end of its standard error.
         stderr: String,
     },
-    /// It printed something else than a number that can be compared.
+    /// A number is missing, or cannot be compared.
     #[error("{0}")]
     Nonsense(String),
-    /// A program that was asked did not say its number.
+    /// A program that was queried did not answer with its number.
     #[error("{0}")]
     Endpoint(String),
 }
@@ -121,9 +124,9 @@ fn words(stderr: &str) -> String {
     }
 }
 
-/// Who wants to know of process groups, and whether a window is still wanted.
+/// Knows whether to stop, and is told about process groups.
 pub trait Watch {
-    /// A process group was started; `None` when it has ended.
+    /// A process group has started; `None`: it has ended.
     fn running(&mut self, group: Option<i32>);
 
     /// Whether to stop.
@@ -131,7 +134,7 @@ pub trait Watch {
 }
 
 impl Target {
-    /// One window, of no more than `limit`.
+    /// Runs one window, for no longer than `limit`.
     ///
     /// # Errors
     /// [`TargetError`].
@@ -165,7 +168,7 @@ impl Target {
         Ok(Reading { value, named, took: start.elapsed() })
     }
 
-    /// What can be found out before anything runs: whether the functions that are watched are there.
+    /// Checks before anything runs that the observed functions exist.
     ///
     /// # Errors
     /// [`FunctionError`].
@@ -177,7 +180,7 @@ impl Target {
         functions.try_for_each(|name| is_one_function(name))
     }
 
-    /// In words: searches with the same words, and the same goal, want the same.
+    /// The target in words. Searches with the same words and the same goal have the same target.
     #[must_use]
     pub fn words(&self) -> String {
         let mut words = match &self.work {
@@ -199,15 +202,15 @@ fn known(named: &BTreeMap<String, f64>, name: &str) -> Result<f64, TargetError> 
 }
 
 fn comparable(name: &str, value: f64) -> Result<(), TargetError> {
-    if value > 0.0 && value.is_finite() {
+    if value >= 0.0 && value.is_finite() {
         return Ok(());
     }
     Err(TargetError::Nonsense(format!(
-        "it says {name}{value}, but only numbers above 0 can be compared by their ratio"
+        "it says {name}{value}, but only numbers of 0 or more can be compared by their ratio"
     )))
 }
 
-/// Lets time pass.
+/// Waits.
 fn pass(time: Duration, deadline: Instant, watch: &dyn Watch) -> Result<Duration, TargetError> {
     let start = Instant::now();
     while start.elapsed() < time {
@@ -223,19 +226,52 @@ fn pass(time: Duration, deadline: Instant, watch: &dyn Watch) -> Result<Duration
 }
 
 impl Constraint {
-    /// A sentence, if it is violated. A number that is not there is a violation: nobody can say that it holds.
+    /// How the reading violates it, if it does. A missing number is a violation, since the limit cannot be checked.
     #[must_use]
-    pub fn violation(&self, reading: &Reading) -> Option<String> {
+    pub fn violation(&self, reading: &Reading) -> Option<Violation> {
+        let name = self.name.clone();
         let known = if self.name == UNNAMED { Some(reading.value) } else { reading.named.get(&self.name).copied() };
-        let Some(value) = known else {
-            return Some(format!("the target did not print `{} = NUMBER`", self.name));
-        };
-        // What is not a number is within no limit.
-        let too_much = self.at_most.filter(|&most| value > most || value.is_nan());
-        let too_little = self.at_least.filter(|&least| value < least || value.is_nan());
-        let much = too_much.map(|most| format!("{} = {value}, at most {most} is allowed", self.name));
-        much.or_else(|| too_little.map(|least| format!("{} = {value}, at least {least} is demanded", self.name)))
+        let Some(value) = known else { return Some(Violation::Missing { name }) };
+        // NaN is within no limit.
+        let above = self.at_most.filter(|&limit| value > limit || value.is_nan());
+        let below = self.at_least.filter(|&limit| value < limit || value.is_nan());
+        match (above, below) {
+            (Some(limit), _) => Some(Violation::Above { name, value, limit }),
+            (None, Some(limit)) => Some(Violation::Below { name, value, limit }),
+            (None, None) => None,
+        }
     }
+}
+
+/// How a window violates a constraint.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum Violation {
+    /// The window has no such number.
+    #[error("the target did not print `{name} = NUMBER`")]
+    Missing {
+        /// Its name.
+        name: String,
+    },
+    /// It is too large.
+    #[error("{name} = {value}, at most {limit} is allowed")]
+    Above {
+        /// Its name.
+        name: String,
+        /// The value.
+        value: f64,
+        /// The largest value that is allowed.
+        limit: f64,
+    },
+    /// It is too small.
+    #[error("{name} = {value}, at least {limit} is required")]
+    Below {
+        /// Its name.
+        name: String,
+        /// The value.
+        value: f64,
+        /// The smallest value that is allowed.
+        limit: f64,
+    },
 }
 
 fn named(stdout: &str) -> BTreeMap<String, f64> {
@@ -252,7 +288,7 @@ fn number(stdout: &str) -> Result<f64, TargetError> {
     };
     line.parse().map_err(|_| {
         let shown: String = line.chars().take(60).collect();
-        TargetError::Nonsense(format!("its last line is `{shown}`, which is no number"))
+        TargetError::Nonsense(format!("its last line is `{shown}`, which is not a number"))
     })
 }
 

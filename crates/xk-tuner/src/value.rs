@@ -1,4 +1,4 @@
-//! What a parameter is set to: a whole number, or words as the kernel writes them.
+//! The value of a parameter: an integer, or words as the kernel writes them.
 
 use std::fmt;
 
@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 pub enum Value {
     /// A number.
     Number(i64),
-    /// Words, one space apart (`mq-deadline`, `4096 131072 6291456`).
+    /// Words, separated by one space (`mq-deadline`, `4096 131072 6291456`).
     Words(String),
 }
 
 impl Value {
-    /// What a file or a command says: what stands in brackets, if something does.
+    /// The value in the text of a file or a command: the word in brackets, if there is one.
     #[must_use]
     pub fn read(text: &str) -> Self {
         match bracketed(text) {
@@ -24,7 +24,7 @@ impl Value {
         }
     }
 
-    /// A number if it is one, else its words.
+    /// The number in a text, or else its words.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         let text = text.trim();
@@ -35,14 +35,14 @@ impl Value {
     }
 }
 
-/// The chosen word of `none [mq-deadline] kyber`.
+/// The current choice of `none [mq-deadline] kyber`.
 fn bracketed(text: &str) -> Option<&str> {
     let (_, rest) = text.split_once('[')?;
     let (word, _) = rest.split_once(']')?;
     Some(word)
 }
 
-/// The words that such a file offers; `None` where nothing stands in brackets.
+/// The choices that such a text lists; `None` if no word is in brackets.
 #[must_use]
 pub fn offered(text: &str) -> Option<Vec<Value>> {
     bracketed(text)?;
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stands_in_brackets_is_chosen() {
+    fn the_word_in_brackets_is_the_value() {
         assert_eq!(Value::read("none [mq-deadline] kyber\n"), Value::Words("mq-deadline".into()));
         let offered = offered("none [mq-deadline]\n").unwrap();
         assert_eq!(offered, [Value::Words("none".into()), Value::Words("mq-deadline".into())]);

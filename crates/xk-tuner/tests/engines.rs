@@ -5,7 +5,7 @@
 
 use xk_tuner::engine::{propose, Engine, Exhaustive, Ground, Orthogonal, Proposal, Racing, Remembered};
 use xk_tuner::front::front;
-use xk_tuner::history::{Goal, Kind, Objective, Outcome, Record, Sample};
+use xk_tuner::history::{Goal, Objective, Order, Outcome, Record, Sample};
 use xk_tuner::replay::{check, play, Noise, Recorded, Surface};
 use xk_tuner::{Dimension, Guard, Point, Space, Value};
 
@@ -196,7 +196,7 @@ fn what_failed_or_is_forbidden_is_not_chosen_and_not_tried_again() {
         match propose(&racing(1), &space, Goal::Maximise, &history, LIMIT).unwrap() {
             Proposal::Done(end) => break end,
             Proposal::Try(trial) if trial.point.0[0] == 2 => {
-                let outcome = Outcome::Failed { reason: "Invalid argument".into() };
+                let outcome = Outcome::failed("Invalid argument");
                 history.push(Record { trial, outcome });
             }
             Proposal::Try(trial) => {
@@ -324,10 +324,40 @@ fn what_noise_nearly_hides_is_confirmed_by_more_pairs() {
         let mut surface = Surface::new(height, Noise::Normal(0.1), seed);
         play(&racing(seed), &space, Goal::Maximise, LIMIT, &mut surface).unwrap()
     });
-    let pairs = |history: &[Record]| history.iter().filter(|record| record.trial.kind != Kind::Sandwich).count();
+    let pairs = |history: &[Record]| history.iter().filter(|record| record.trial.order != Order::Bracketed).count();
     let found: Vec<usize> =
         searches.filter(|(_, end)| end.best.0[0] == 2).map(|(history, _)| pairs(&history)).collect();
     let many = found.iter().filter(|&&pairs| pairs > 16).count();
     eprintln!("with noise, {} of 100 find it, {many} of them with more than 16 pairs", found.len());
     assert!(found.len() >= 90 && many >= 10, "{} of 100, {many} with more than 16 pairs", found.len());
+}
+
+/// Simplification measures points again that exploration has measured. One that violated a constraint is not among them.
+#[test]
+fn a_point_that_violated_a_constraint_is_not_tried_again_in_any_stage() {
+    let space = disk();
+    let height = |point: &Point| {
+        let scheduler = if point.0[0] == 2 { 1.1 } else { 1.0 };
+        100.0 * scheduler * (1.0 + 0.1 * point.0[3].saturating_sub(2) as f64)
+    };
+    let violates = |point: &Point| point.0[0] == 0 && point.0[3] == 5;
+    for engine in [&racing(1) as &dyn Engine, &Orthogonal, &Exhaustive] {
+        let mut history: Vec<Record> = Vec::new();
+        while let Proposal::Try(trial) = propose(engine, &space, Goal::Maximise, &history, 10_000).unwrap() {
+            let outcome = match violates(&trial.point) {
+                true => Outcome::Violated { constraint: "latency".into() },
+                false => {
+                    let [default, value] = [&space.default_point(), &trial.point].map(height);
+                    Outcome::Measured(Sample { default: vec![default; 2], value, ..Sample::default() })
+                }
+            };
+            history.push(Record { trial, outcome });
+        }
+        let mut violated: Vec<&Point> =
+            history.iter().map(|record| &record.trial.point).filter(|point| violates(point)).collect();
+        let count = violated.len();
+        violated.sort();
+        violated.dedup();
+        assert_eq!(count, violated.len(), "{}: {violated:?}", engine.name());
+    }
 }

@@ -28,10 +28,7 @@ fn what_is_better_is_found_confirmed_kept_and_remembered() {
         &["is better than the default", "once in 256 times", "ahead = 1024 (was 128)", "mode = fast (was slow)"],
     );
     assert_eq!(bench.knobs(), ["1024", "fast"]);
-    contains(
-        &fs::read_to_string(report).unwrap(),
-        &["<svg", "What each parameter is worth", "ahead", "is better than"],
-    );
+    contains(&fs::read_to_string(report).unwrap(), &["<svg", "Effect of each parameter", "ahead", "is better than"]);
     let kept = bench.status();
     assert_eq!((kept["kept"].as_array().unwrap().len(), kept["changed"].as_array().unwrap().len()), (2, 0));
 
@@ -39,10 +36,10 @@ fn what_is_better_is_found_confirmed_kept_and_remembered() {
     let text = bench.run(0, &mut bench.tune());
     contains(
         &text,
-        &["compared anew", "remembered: ahead = 1024, mode = fast", "better than the default again", "(1 trials)"],
+        &["compared again", "remembered: ahead = 1024, mode = fast", "better than the default again", "(1 trials)"],
     );
     assert_eq!(bench.knobs(), ["1024", "fast"]);
-    contains(&bench.run(0, &mut bench.command(&["revert"])), &["ahead = 128 (put back)"]);
+    contains(&bench.run(0, &mut bench.command(&["revert"])), &["ahead = 128 (restored)"]);
     assert_eq!(bench.knobs(), ["128", "slow"]);
     let events: Vec<String> =
         bench.entries().iter().map(|entry| entry["what"]["event"].as_str().unwrap().to_owned()).collect();
@@ -107,7 +104,7 @@ fn sigkill_at_any_point_loses_nothing_and_leaves_nothing() {
         assert_eq!(status["search"]["id"], 1, "one search goes on: {status:#}");
     }
     let text = bench.run(0, &mut bench.tune());
-    contains(&text, &["going on with search 1", "is better than the default"]);
+    contains(&text, &["resuming search 1", "is better than the default"]);
     assert_eq!(trials(&bench), undisturbed);
     assert_eq!(bench.knobs(), ["1024", "fast"]);
 }
@@ -147,7 +144,7 @@ fn the_next_start_cleans_up_when_the_guardian_was_killed_too() {
     assert_ne!(left, ["128", "slow"], "nobody was left to put it back");
     assert_eq!(bench.status()["changed"].as_array().unwrap().len(), 1);
     bench.describe("echo 100", "[search]\ntrials = 30\n");
-    contains(&bench.run(0, &mut bench.tune()), &["left by a tuner that was killed", "(put back)"]);
+    contains(&bench.run(0, &mut bench.tune()), &["left by a tuner that was killed", "(restored)"]);
     assert_eq!(bench.knobs(), ["128", "slow"]);
 }
 
@@ -166,7 +163,7 @@ fn without_its_guardian_a_tuner_changes_nothing_more() {
 }
 
 #[test]
-fn what_somebody_else_sets_is_theirs() {
+fn what_something_else_sets_is_yielded() {
     let bench = FileSearch::new("", "");
     let disturbed = format!(
         "[ -e FOLDER/set ] || {{ [ $(cat FOLDER/ahead) = 1024 ] && {{ touch FOLDER/set; echo 77 > \
@@ -174,7 +171,7 @@ fn what_somebody_else_sets_is_theirs() {
     );
     bench.describe(&disturbed, "");
     let text = bench.run(0, &mut bench.tune());
-    contains(&text, &["ahead is 77, and not 1024", "somebody else has set it", "yields"]);
+    contains(&text, &["ahead is 77, but the tuner had left 1024", "something else has set it", "yields"]);
     // The other parameter was tuned nevertheless.
     assert_eq!(bench.knobs(), ["77", "fast"]);
     let yielded: Vec<Value> = bench.entries().into_iter().filter(|entry| entry["what"]["event"] == "yielded").collect();
@@ -188,10 +185,10 @@ fn what_somebody_else_sets_is_theirs() {
 fn two_tuners_do_not_work_at_once_and_stop_ends_one() {
     let bench = FileSearch::new("", "");
     let mut first = in_the_middle(&bench);
-    // The second waits for a guardian that might be cleaning up, and then says who is at work.
-    contains(&bench.run(1, &mut bench.tune()), &["another tuner is at work", &first.id().to_string(), "xk tune stop"]);
+    // The second waits for a guardian that might be cleaning up, and then says which tuner is running.
+    contains(&bench.run(1, &mut bench.tune()), &["another tuner is running", &first.id().to_string(), "xk tune stop"]);
     assert_eq!(bench.status()["at_work"], true);
-    contains(&bench.run(0, &mut bench.command(&["stop"])), &["no tuner is at work"]);
+    contains(&bench.run(0, &mut bench.command(&["stop"])), &["no tuner is running"]);
     assert!(first.wait().unwrap().success());
     assert_eq!(bench.knobs(), ["128", "slow"]);
     contains(&bench.run(1, &mut bench.tune()), &["tuning is stopped", "xk tune resume"]);
@@ -213,12 +210,12 @@ fn a_signal_ends_it_in_good_order() {
 }
 
 #[test]
-fn a_limit_that_is_crossed_puts_the_default_back_and_is_remembered() {
+fn a_violated_constraint_reverts_the_setting_and_is_remembered() {
     let limited = "a=$(cat FOLDER/ahead); echo $(cat FOLDER/mode) $a >> FOLDER/log; echo latency = $((a / 100)); echo $((100 + a))";
     let more = "[[constraint]]\nname = \"latency\"\nat_most = 5.0\n";
     let bench = FileSearch::new(limited, more);
     let text = bench.run(0, &mut bench.tune());
-    contains(&text, &["put back at once: latency = 10, at most 5 is allowed", "ahead = 512 (was 128)"]);
+    contains(&text, &["violates a constraint, reverted: latency = 10, at most 5 is allowed", "ahead = 512 (was 128)"]);
     // In the very next window, the default was in force again.
     let log = fs::read_to_string(bench.path("log")).unwrap();
     let log: Vec<&str> = log.lines().collect();
@@ -252,7 +249,7 @@ fn of_several_targets_the_first_is_set_and_a_front_is_kept() {
     let report = bench.path("report.html");
     let text = bench.run(0, bench.tune().args(["--report", report.to_str().unwrap()]));
     // 1024 would be better, and crosses the limit.
-    contains(&text, &["put back at once: latency = 74, at most 50 is allowed", "ahead = 512 (was 128)"]);
+    contains(&text, &["violates a constraint, reverted: latency = 74, at most 50 is allowed", "ahead = 512 (was 128)"]);
     contains(
         &text,
         &[
@@ -263,10 +260,7 @@ fn of_several_targets_the_first_is_set_and_a_front_is_kept() {
     );
     assert!(!text.contains("  ahead = 1024: work"), "{text}");
     assert_eq!(bench.knobs()[0], "512");
-    contains(
-        &fs::read_to_string(report).unwrap(),
-        &["What there is to choose", "<td>ahead = 512", "x 2.333", "<td>ahead = 16"],
-    );
+    contains(&fs::read_to_string(report).unwrap(), &["The front", "<td>ahead = 512", "x 2.333", "<td>ahead = 16"]);
     contains(
         &bench.run(0, &mut bench.command(&["history"])),
         &["on the front: ahead = 512: latency x 2.333, work x 2.684"],
@@ -279,9 +273,9 @@ fn of_several_targets_the_first_is_set_and_a_front_is_kept() {
 fn bad_targets_are_told() {
     for (target, word) in [
         ("exit 7", "exit status: 7"),
-        ("echo many", "`many`, which is no number"),
+        ("echo many", "`many`, which is not a number"),
         ("true", "printed nothing"),
-        ("echo -5", "above 0"),
+        ("echo -5", "0 or more"),
     ] {
         let bench = FileSearch::new(target, "");
         contains(&bench.run(1, &mut bench.tune()), &["does not work with the default", word]);
@@ -307,7 +301,7 @@ fn settings_under_which_the_target_fails_or_hangs_are_not_chosen() {
     let picky = "a=$(cat FOLDER/ahead); [ $a = 1024 ] && exit 3; [ $a = 16 ] && sleep 1000; echo $((100 + a))";
     let bench = FileSearch::new(picky, "[search]\nabort_after = 2.0\n");
     let text = bench.run(0, &mut bench.tune());
-    contains(&text, &["failed: the target: it failed (exit status: 3)", "given up after", "ahead = 512 (was 128)"]);
+    contains(&text, &["failed: the target: it failed (exit status: 3)", "aborted after", "ahead = 512 (was 128)"]);
     assert_eq!(bench.knobs()[0], "512");
 }
 
@@ -328,7 +322,7 @@ fn bad_knobs_and_descriptions_are_told() {
     contains(&wrong("schema = 1", "schema = 1\nsubsystem = \"nine\""), &["search.toml:2", "no subsystem `nine`"]);
     contains(
         &wrong("min = 16", "min = 16\nonly_if = { mode = \"medium\" }"),
-        &["search.toml:3", "which mode can never be"],
+        &["search.toml:3", "which is not a value of mode"],
     );
     let both = |text: String| {
         text.replace("min = 16", "min = 16\nonly_if = { mode = \"slow\" }")
@@ -337,7 +331,7 @@ fn bad_knobs_and_descriptions_are_told() {
     let file = bench.path("search.toml");
     let good = fs::read_to_string(&file).unwrap();
     fs::write(&file, both(good)).unwrap();
-    contains(&bench.run(2, &mut bench.tune()), &["guards wait for each other", "needs"]);
+    contains(&bench.run(2, &mut bench.tune()), &["guards depend on each other", "needs"]);
     assert_eq!(bench.knobs(), ["128", "slow"]);
 }
 
@@ -353,7 +347,7 @@ fn a_damaged_memory_is_told_and_nothing_is_changed() {
 
 /// Three subsystems with a knob each. Two of them hold the target up, one more than the other, until they are tuned.
 #[test]
-fn what_holds_the_target_up_is_tuned_first() {
+fn the_subsystem_that_limits_the_target_is_tuned_first() {
     let bench = FileSearch::new("", "");
     let folder = bench.folder.path().display().to_string();
     for (name, knob, values) in
@@ -384,16 +378,13 @@ echo $s";
         command.args(arguments).env("XK_SUBSYSTEMS", &folder);
         command
     };
-    contains(
-        &bench.run(0, &mut tune(&["--plan"])),
-        &["holds the target up", "search/cpu", "search/disk", "search/net"],
-    );
+    contains(&bench.run(0, &mut tune(&["--plan"])), &["limit the target", "search/cpu", "search/disk", "search/net"]);
     let text = bench.run(0, &mut tune(&[]));
-    let order: Vec<&str> = text.lines().filter(|line| line.contains("holds the target up")).collect();
+    let order: Vec<&str> = text.lines().filter(|line| line.contains("limits the target")).collect();
     assert_eq!(order.len(), 3, "{text}");
-    contains(order[0], &["search/disk holds the target up (search/cpu 2.00; search/disk 5.00; search/net 0.00"]);
-    contains(order[1], &["search/cpu holds the target up (search/cpu 2.00; search/disk 0.00, tuned"]);
-    contains(order[2], &["nothing that can be tuned holds the target up any more"]);
+    contains(order[0], &["search/disk limits the target (search/cpu 2.00; search/disk 5.00; search/net 0.00"]);
+    contains(order[1], &["search/cpu limits the target (search/cpu 2.00; search/disk 0.00, tuned"]);
+    contains(order[2], &["no subsystem that can be tuned limits the target any more"]);
     assert_eq!(bench.knobs(), ["1024", "fast"]);
     assert_eq!(bench.status()["kept"].as_array().unwrap().len(), 2);
     assert!(!text.contains("window"), "{text}");

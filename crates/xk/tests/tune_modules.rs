@@ -123,7 +123,7 @@ mod checks {
         let file = file.to_str().unwrap();
         let plan = said(0, &[file, "--plan"]);
         contains(&plan, &["module xk_tunable_test:depth", "the kernel (lease)", "fifo batch adaptive"]);
-        contains(&plan, &["(only if policy = batch)", "4 8 12 16 20 24 28 32", "1 2 4 8 16 32 64", "is put back"]);
+        contains(&plan, &["(only if policy = batch)", "4 8 12 16 20 24 28 32", "1 2 4 8 16 32 64", "is reverted"]);
         let list = said(0, &["parameters"]);
         contains(&list, &["xk_tunable_test:batch", "only if policy = batch", "1..64, times 2", "target, maximise"]);
         assert_eq!(variables(), UNTOUCHED);
@@ -138,7 +138,7 @@ mod checks {
         assert!(list["parameters"].as_array().unwrap().iter().all(free), "what is kept is nobody's: {list}");
 
         let text = said(0, &["revert"]);
-        contains(&text, &["depth = 4 (put back)", "policy = fifo (put back)", "batch = 8 (put back)"]);
+        contains(&text, &["depth = 4 (restored)", "policy = fifo (restored)", "batch = 8 (restored)"]);
         assert_eq!(variables(), UNTOUCHED);
     }
 
@@ -169,8 +169,8 @@ mod checks {
         let both = "subsystems = [\"module:xk_tunable_test:queue\", \"module:xk_tunable_test:cache\"]";
         let file = describe(both, "cache", "400ms");
         let text = said(0, &[file.to_str().unwrap()]);
-        contains(&text, &["search/module:xk_tunable_test:cache holds the target up", "size = 4 (was 1)"]);
-        contains(&text, &["nothing that can be tuned holds the target up any more"]);
+        contains(&text, &["search/module:xk_tunable_test:cache limits the target", "size = 4 (was 1)"]);
+        contains(&text, &["no subsystem that can be tuned limits the target any more"]);
         assert_eq!(variables(), [4, 0, 8, 2, 4], "the queue was not searched");
     }
 

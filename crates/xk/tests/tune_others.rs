@@ -62,7 +62,7 @@ fn a_prometheus_endpoint_is_a_target_and_one_that_fails_costs_the_trial() {
     let text = bench.run(0, &mut bench.tune());
     contains(
         &text,
-        &["/metrics: line 1 is no sample", "/metrics has not answered in full within", "ahead = 512 (was 128)"],
+        &["/metrics: line 1 is not a sample", "/metrics has not answered in full within", "ahead = 512 (was 128)"],
     );
     assert_eq!(bench.knobs()[0], "512");
 }
@@ -112,7 +112,7 @@ fn memories_go_to_another_machine() {
     bench.run(0, &mut bench.command(&["revert"]));
     let (file, search) = (bench.path("memories.json"), bench.path("search.toml"));
     let (file, search) = (file.to_str().unwrap(), search.to_str().unwrap());
-    contains(&bench.run(0, &mut bench.command(&["export", file])), &["1 memories, signed with"]);
+    contains(&bench.run(0, &mut bench.command(&["export", file])), &["1 memory, signed with"]);
     let key = bench.run(0, &mut bench.command(&["key"]));
     let other = |arguments: &[&str]| {
         let mut command = bench.command(arguments);
@@ -128,10 +128,10 @@ fn memories_go_to_another_machine() {
     let told = bench.run(1, &mut other(&["import", file, search]));
     contains(
         &told,
-        &["0 memories taken", "refused: search `search`: is of another description", "nothing in it is for"],
+        &["0 memories imported", "refused: search `search`: is of another description", "nothing in it applies to"],
     );
     fs::write(search, text).unwrap();
-    contains(&bench.run(0, &mut other(&["import", file, search])), &["1 memories taken, 0 settings"]);
+    contains(&bench.run(0, &mut other(&["import", file, search])), &["1 memory imported, 0 settings"]);
     let text = bench.run(0, &mut other(&[search]));
     contains(&text, &["remembered: ahead = 1024, mode = fast", "better than the default again", "(1 trials)"]);
     assert_eq!(bench.knobs(), ["1024", "fast"]);

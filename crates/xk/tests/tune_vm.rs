@@ -184,15 +184,15 @@ mod checks {
         tuner.kill();
         wait_until("everything is put back", || knobs() == untouched());
         let text = said(0, &mut tune(&[file.to_str().unwrap()]));
-        contains(&text, &["going on with search 1", "is better than the default"]);
+        contains(&text, &["resuming search 1", "is better than the default"]);
         contains(&text, &["plug = 128 (was 32)", "ahead = 1024 (was 128)"]);
         assert_eq!(knobs(), ("1024".into(), vec![128]));
         assert_eq!(reported("plug"), 128);
         assert!(reported("requests") < requests, "with more read ahead, fewer requests");
         let text = said(0, &mut as_a_service(&file));
-        contains(&text, &["compared anew: plug = 32", "remembered", "better than the default again", "(1 trials)"]);
+        contains(&text, &["compared again: plug = 32", "remembered", "better than the default again", "(1 trials)"]);
         assert_eq!(knobs(), ("1024".into(), vec![128]));
-        contains(&said(0, &mut tune(&["revert"])), &["plug = 32 (put back)", "ahead = 128 (put back)"]);
+        contains(&said(0, &mut tune(&["revert"])), &["plug = 32 (restored)", "ahead = 128 (restored)"]);
         assert_eq!((knobs(), reported("plug")), (untouched(), 32));
     }
 

@@ -1,31 +1,33 @@
-//! Descriptions that come from loaded modules: what a search file only names. In: the name, and who knows modules.
-//! Out: parameters, sensors, bottleneck tests and targets, or the line on which something is wrong.
+//! Descriptions from loaded modules, which a search file only names. In: the name, and a source of module descriptions.
+//! Out: parameters, sensors, bottleneck tests and targets, or the line on which something is wrong. It refuses names
+//! that no loaded module describes.
 
 use std::ops::Range as Span;
 
 use xk_runtime::{Meter, Parameter as Described, Role};
 
-use super::{AtEnd, Backing, Bottleneck, Domain, Parameter, Place, Source, Subsystem};
+use super::error::{DescriptionError, Location, ParameterProblem, Problem, TargetProblem};
+use super::source::SourceText;
+use super::{AtEnd, Backing, Bottleneck, Domain, Parameter, Subsystem};
 use crate::history::Goal;
 use crate::levels::RangeError;
-use crate::modules::{self, place_of, ModuleError, Modules};
+use crate::modules::{self, full_name, Modules};
 use crate::sensor::{self, Sensor};
-use crate::target::{Endpoint, Kind, Probe};
-use crate::Error;
+use crate::target::{Endpoint, Probe, Quantity};
 
-/// What the name of a module's subsystem begins with.
+/// Prefix of the names of modules' subsystems.
 pub(super) const PREFIX: &str = "module:";
 
 /// The subsystem `MODULE:NAME`.
 pub(super) fn subsystem(
-    source: &Source,
+    source: &SourceText,
     span: Span<usize>,
     name: &str,
     modules: &dyn Modules,
-) -> Result<Subsystem, Error> {
+) -> Result<Subsystem, DescriptionError> {
     let found = modules.look().and_then(|all| all.subsystem(name));
-    let found = found.map_err(|error| source.error(span.clone(), error.to_string()))?;
-    let parameter = |one: &Described| parameter(one, &found.parameters, source.place(span.clone()));
+    let found = found.map_err(|error| source.error(span.clone(), error))?;
+    let parameter = |one: &Described| parameter(one, &found.parameters, source.location(span.clone()));
     let sensors = found.meters.iter().filter_map(|meter| match meter.role {
         Role::Sensor(similar) => Some(sensor(meter, meter.name.clone(), similar)),
         _ => None,
@@ -43,33 +45,34 @@ pub(super) fn subsystem(
     })
 }
 
-fn parameter(described: &Described, all: &[Described], place: Place) -> Result<Parameter, Error> {
-    let name = &described.name;
-    let domain = domain(described).map_err(|message| place.error(format!("parameter `{name}`: {message}")))?;
+fn parameter(described: &Described, all: &[Described], location: Location) -> Result<Parameter, DescriptionError> {
+    let name = described.name.clone();
+    let wrong = |error: RangeError| Problem::Parameter { name: name.clone(), problem: ParameterProblem::Range(error) };
+    let domain = domain(described).map_err(|error| location.error(wrong(error)))?;
     // xk_tunable.ko has checked that there is such a parameter, and that it can have the value.
     let only_if = described.only_if.as_ref().and_then(|(other, number)| {
         let guard = all.iter().find(|guard| guard.name == *other)?;
         Some((other.clone(), vec![modules::value(&guard.values, *number)]))
     });
     Ok(Parameter {
-        name: name.clone(),
-        backing: Backing::Module(place_of(described)),
+        name,
+        backing: Backing::Module(full_name(described)),
         domain,
         only_if,
         default: None,
         settle: described.settle,
         at_end: at_end(described),
-        place,
+        location,
     })
 }
 
-/// All values of it.
+/// The values that the module describes.
 pub(super) fn domain(described: &Described) -> Result<Domain, RangeError> {
     let (values, ordered) = modules::values(&described.values)?;
     Ok(if ordered { Domain::Numbers(values) } else { Domain::Choices(values) })
 }
 
-/// Whether a proved value stays.
+/// Whether a confirmed value is kept.
 pub(super) fn at_end(described: &Described) -> AtEnd {
     match described.revert {
         true => AtEnd::Revert,
@@ -78,34 +81,22 @@ pub(super) fn at_end(described: &Described) -> AtEnd {
 }
 
 fn sensor(meter: &Meter, name: String, similar: f64) -> Sensor {
-    let place = format!("{}:{}", meter.module, meter.name);
-    let (of, per) = sensor::of_module(&place);
+    let (of, per) = sensor::of_module(&format!("{}:{}", meter.module, meter.name));
     Sensor { name, of: vec![of], per: if meter.divided { vec![per] } else { vec![] }, similar, within: 0.0 }
 }
 
-/// Why a subsystem of a module gives no target.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum NoTarget {
-    /// The subsystem was not found.
-    #[error(transparent)]
-    Module(#[from] ModuleError),
-    /// It describes no target.
-    #[error("the subsystem `{0}` has no target of its own: give another source of the number")]
-    None(String),
-}
-
-/// The target of the subsystem `MODULE:NAME`, which is called `name` in the search.
-pub(super) fn target(place: &str, name: &str, modules: &dyn Modules) -> Result<(Probe, Goal), NoTarget> {
-    let found = modules.look()?.subsystem(place)?;
+/// The target of the subsystem `subsystem` (`MODULE:NAME`), which is called `name` in the search.
+pub(super) fn target(subsystem: &str, name: &str, modules: &dyn Modules) -> Result<(Probe, Goal), TargetProblem> {
+    let found = modules.look()?.subsystem(subsystem)?;
     let target = found.meters.iter().find_map(|meter| match meter.role {
         Role::Target { rate, minimise } => Some((meter, rate, minimise)),
         _ => None,
     });
     let Some((meter, rate, minimise)) = target else {
-        return Err(NoTarget::None(place.to_owned()));
+        return Err(TargetProblem::ModuleHasNone(subsystem.to_owned()));
     };
     let endpoint = Endpoint::Module(format!("{}:{}", meter.module, meter.name));
-    let kind = if rate { Kind::Rate } else { Kind::Number };
+    let quantity = if rate { Quantity::Rate } else { Quantity::Number };
     let goal = if minimise { Goal::Minimise } else { Goal::Maximise };
-    Ok((Probe { name: name.to_owned(), endpoint, metric: None, kind }, goal))
+    Ok((Probe { name: name.to_owned(), endpoint, metric: None, quantity }, goal))
 }

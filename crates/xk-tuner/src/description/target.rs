@@ -1,178 +1,191 @@
-//! Targets and limits of a search. In: their tables. Out: a [`Target`], [`Constraint`]s, or the line on which
-//! something is wrong.
+//! Targets and constraints of a search. In: their tables. Out: a [`Target`], [`Constraint`]s, or the line on which
+//! something is wrong. It refuses tables that do not define exactly one window, and one source for each number.
 
 use std::collections::BTreeSet;
-use std::ops::Range as Span;
+use std::time::Duration;
 
 use toml::Spanned;
 
-use super::{duration, module, text, Source};
+use super::error::{DescriptionError, NumberProblem, Problem, TargetProblem};
+use super::module;
+use super::schema::{self, ConstraintTable, LatencyTable, NumberSource, TargetTable};
+use super::source::SourceText;
 use crate::history::{Goal, Objective};
 use crate::modules::Modules;
-use crate::target::{Endpoint, Kind, Lead, Probe, Selector, Work, UNNAMED};
-use crate::{Constraint, Error, Target};
+use crate::target::{Endpoint, Lead, Probe, Quantity, Selector, Work, UNNAMED};
+use crate::{Constraint, Target};
 
-/// What is optimised, and the limits; limits may have numbers of their own.
+/// The target, and the constraints, which may have sources of their own.
 pub(super) fn targets(
-    source: &Source,
-    search: &text::Search,
+    source: &SourceText,
+    search: &schema::SearchFile,
     modules: &dyn Modules,
-) -> Result<(Target, Vec<Constraint>), Error> {
+) -> Result<(Target, Vec<Constraint>), DescriptionError> {
     let (first, others) = match (&search.target, search.targets.split_first()) {
         (Some(only), None) => (only, &[][..]),
         (None, Some((first, others))) => (first, others),
-        (None, None) => return Err(source.error(0..0, "there is no [target]: say what is to be optimised")),
-        (Some(one), Some(_)) => return Err(source.error(one.span(), "give [target], or several [[targets]]; not both")),
+        (None, None) => return Err(source.error(0..0, Problem::NoTarget)),
+        (Some(one), Some(_)) => return Err(source.error(one.span(), Problem::TargetAndTargets)),
     };
-    let mut target = lead(source, first, modules)?;
+    let reader = TargetReader { source, modules };
+    let mut target = reader.first(first)?;
     for other in others {
-        target.others.push(another(source, other, &mut target.probes, modules)?);
+        target.others.push(reader.further(other, &mut target.probes)?);
     }
-    let limit = |text| constraint(source, text, &mut target.probes);
-    let limits: Vec<Constraint> = search.constraint.iter().map(limit).collect::<Result<_, _>>()?;
+    let constraint = |table| reader.constraint(table, &mut target.probes);
+    let constraints: Vec<Constraint> = search.constraint.iter().map(constraint).collect::<Result<_, _>>()?;
     let mut names = BTreeSet::from([target.name.as_str()]);
     if let Some(twice) = target.others.iter().find(|other| !names.insert(&other.name)) {
-        return Err(source.error(first.span(), format!("two targets are called `{}`", twice.name)));
+        return Err(source.error(first.span(), Problem::TwoTargets(twice.name.clone())));
     }
-    Ok((target, limits))
+    Ok((target, constraints))
 }
 
-fn lead(source: &Source, spanned: &Spanned<text::Target>, modules: &dyn Modules) -> Result<Target, Error> {
-    let text = spanned.get_ref();
-    let wrong = |message: &str| source.error(spanned.span(), format!("target: {message}"));
-    let name = text.name.clone().unwrap_or_else(|| UNNAMED.into());
-    let work = match (&text.command, &text.window) {
-        (Some(command), None) => Work::Command(command.clone()),
-        (None, Some(window)) => Work::Time(duration(source, window)?),
-        (None, None) => {
-            return Err(wrong("give `command`, or the `window` of time after which a program is asked for its number"))
-        }
-        (Some(_), Some(_)) => return Err(wrong("the command is the window: leave `window` out")),
-    };
-    let Some(timeout) = &text.timeout else { return Err(wrong("give `timeout`: a longer window is a failure")) };
-    let timeout = duration(source, timeout)?;
-    if let Work::Time(time) = &work {
-        if *time >= timeout || time.is_zero() {
-            return Err(wrong("`timeout` must be longer than the `window`, and that longer than nothing"));
-        }
-    }
-    let (probe, goal) = asked(source, spanned, &name, modules)?;
-    let command = matches!(work, Work::Command(_));
-    let lead = match (&probe, text.measure) {
-        (Some(_), _) => Lead::Named(name.clone()),
-        (None, _) if !command => {
-            return Err(wrong("nothing happens in a `window`: give `prometheus`, `socket`, `module` or `latency`, too"))
-        }
-        (None, Some(text::Measure::Number)) => Lead::Number,
-        (None, Some(text::Measure::Seconds)) => Lead::Seconds,
-        (None, _) => return Err(wrong("give `measure`: \"number\" (what the command prints last) or \"seconds\"")),
-    };
-    Ok(Target { work, lead, name, goal, others: Vec::new(), probes: probe.into_iter().collect(), timeout })
+struct TargetReader<'r> {
+    source: &'r SourceText,
+    modules: &'r dyn Modules,
 }
 
-/// A further target: a number that is printed or said beside the first, or one of another program.
-fn another(
-    source: &Source,
-    spanned: &Spanned<text::Target>,
-    probes: &mut Vec<Probe>,
-    modules: &dyn Modules,
-) -> Result<Objective, Error> {
-    let text = spanned.get_ref();
-    let wrong = |message: &str| source.error(spanned.span(), format!("target: {message}"));
-    let Some(name) = &text.name else { return Err(wrong("each but the first needs a `name`")) };
-    if text.command.is_some() || text.window.is_some() || text.timeout.is_some() {
-        return Err(wrong("the window is the first target's: give `command`, `window` and `timeout` there"));
+impl TargetReader<'_> {
+    /// The first target, with the window.
+    fn first(&self, table: &Spanned<TargetTable>) -> Result<Target, DescriptionError> {
+        let wrong = |problem: TargetProblem| self.source.error(table.span(), problem);
+        let name = table.get_ref().name.clone().unwrap_or_else(|| UNNAMED.into());
+        let (work, timeout) = self.window(table)?;
+        let (probe, goal) = self.number(table, &name)?;
+        let is_command = matches!(work, Work::Command(_));
+        let lead = match (&probe, table.get_ref().measure) {
+            (Some(_), _) => Lead::Named(name.clone()),
+            (None, _) if !is_command => return Err(wrong(TargetProblem::NoNumber)),
+            (None, Some(schema::Measure::Number)) => Lead::Number,
+            (None, Some(schema::Measure::Seconds)) => Lead::Seconds,
+            (None, Some(schema::Measure::Rate) | None) => return Err(wrong(TargetProblem::NoMeasure)),
+        };
+        Ok(Target { work, lead, name, goal, others: Vec::new(), probes: probe.into_iter().collect(), timeout })
     }
-    let (probe, goal) = asked(source, spanned, name, modules)?;
-    add(source, spanned.span(), probes, probe)?;
-    Ok(Objective { name: name.clone(), goal })
-}
 
-/// Who is asked for the number of a target, if anybody is, and which way is better.
-fn asked(
-    source: &Source,
-    spanned: &Spanned<text::Target>,
-    name: &str,
-    modules: &dyn Modules,
-) -> Result<(Option<Probe>, Goal), Error> {
-    let text = spanned.get_ref();
-    let wrong = |message: &str| source.error(spanned.span(), format!("target: {message}"));
-    let asked = text.asked();
-    let Some(place) = &text.module else {
-        // Nobody wants calls to take longer.
-        let goal = text.goal.or(asked.latency.as_ref().map(|_| Goal::Minimise));
-        let Some(goal) = goal else { return Err(wrong("give `goal`: \"maximise\" or \"minimise\"")) };
-        return Ok((probe(source, spanned.span(), name, &asked)?, goal));
-    };
-    if asked.prometheus.is_some() || asked.metric.is_some() || asked.socket.is_some() || asked.latency.is_some() {
-        return Err(wrong("give `module` or another program to ask; not both"));
-    }
-    if text.goal.is_some() || text.measure.is_some() {
-        return Err(wrong("the module says what counts and which way is better: leave `goal` and `measure` out"));
-    }
-    let (probe, goal) = module::target(place, name, modules).map_err(|why| wrong(&why.to_string()))?;
-    Ok((Some(probe), goal))
-}
-
-fn constraint(
-    source: &Source,
-    spanned: &Spanned<text::Constraint>,
-    probes: &mut Vec<Probe>,
-) -> Result<Constraint, Error> {
-    let text = spanned.get_ref();
-    if text.at_most.is_none() && text.at_least.is_none() {
-        let message = format!("constraint `{}`: give `at_most` or `at_least`", text.name);
-        return Err(source.error(spanned.span(), message));
-    }
-    add(source, spanned.span(), probes, probe(source, spanned.span(), &text.name, &text.asked())?)?;
-    Ok(Constraint { name: text.name.clone(), at_most: text.at_most, at_least: text.at_least })
-}
-
-/// One more number that is asked for.
-fn add(source: &Source, span: Span<usize>, probes: &mut Vec<Probe>, one: Option<Probe>) -> Result<(), Error> {
-    let Some(one) = one else { return Ok(()) };
-    if probes.iter().any(|known| known.name == one.name) {
-        return Err(source.error(span, format!("`{}` is asked for twice: leave its source out here", one.name)));
-    }
-    probes.push(one);
-    Ok(())
-}
-
-/// What is asked for the number of this name, if anything is.
-fn probe(source: &Source, span: Span<usize>, name: &str, asked: &text::Asked) -> Result<Option<Probe>, Error> {
-    let wrong = |message: String| source.error(span.clone(), format!("`{name}`: {message}"));
-    if let Some(text::Latency { function, percentile }) = &asked.latency {
-        if asked.prometheus.is_some() || asked.metric.is_some() || asked.socket.is_some() || asked.measure.is_some() {
-            return Err(wrong("a `latency` is measured in the kernel: leave other sources, and `measure`, out".into()));
+    /// The window of the first target, and its timeout.
+    fn window(&self, spanned: &Spanned<TargetTable>) -> Result<(Work, Duration), DescriptionError> {
+        let table = spanned.get_ref();
+        let wrong = |problem: TargetProblem| self.source.error(spanned.span(), problem);
+        let work = match (&table.command, &table.window) {
+            (Some(command), None) => Work::Command(command.clone()),
+            (None, Some(window)) => Work::Time(self.source.duration(window)?),
+            (None, None) => return Err(wrong(TargetProblem::NoWindow)),
+            (Some(_), Some(_)) => return Err(wrong(TargetProblem::CommandAndWindow)),
+        };
+        let Some(timeout) = &table.timeout else { return Err(wrong(TargetProblem::NoTimeout)) };
+        let timeout = self.source.duration(timeout)?;
+        match work {
+            Work::Time(time) if time >= timeout || time.is_zero() => Err(wrong(TargetProblem::Timeout)),
+            work => Ok((work, timeout)),
         }
-        if !(*percentile > 0.0 && *percentile <= 100.0) {
-            return Err(wrong(format!("percentile = {percentile} is none: above 0, up to 100")));
-        }
-        let endpoint = Endpoint::Function(function.clone());
-        return Ok(Some(Probe { name: name.to_owned(), endpoint, metric: None, kind: Kind::Percentile(*percentile) }));
     }
-    let (endpoint, metric) = match (&asked.prometheus, &asked.socket) {
-        (None, None) if asked.metric.is_some() => {
-            return Err(wrong("a `metric` is one of a `prometheus` endpoint".into()))
+
+    /// A further target: a number that the first target prints under this name, or one with its own source.
+    fn further(&self, table: &Spanned<TargetTable>, probes: &mut Vec<Probe>) -> Result<Objective, DescriptionError> {
+        let wrong = |problem: TargetProblem| self.source.error(table.span(), problem);
+        let TargetTable { name, command, window, timeout, .. } = table.get_ref();
+        let Some(name) = name else { return Err(wrong(TargetProblem::NoName)) };
+        if command.is_some() || window.is_some() || timeout.is_some() {
+            return Err(wrong(TargetProblem::WindowOfFurther));
         }
+        let (probe, goal) = self.number(table, name)?;
+        self.add(table, probes, probe)?;
+        Ok(Objective { name: name.clone(), goal })
+    }
+
+    /// The source of a target's number, if it has one of its own, and whether more is better.
+    fn number(&self, spanned: &Spanned<TargetTable>, name: &str) -> Result<(Option<Probe>, Goal), DescriptionError> {
+        let table = spanned.get_ref();
+        let wrong = |problem: TargetProblem| self.source.error(spanned.span(), problem);
+        let source = table.source();
+        let Some(subsystem) = &table.module else {
+            // Nobody wants calls to take longer.
+            let goal = table.goal.or(source.latency.as_ref().map(|_| Goal::Minimise));
+            let Some(goal) = goal else { return Err(wrong(TargetProblem::NoGoal)) };
+            return Ok((self.probe(spanned, name, &source)?, goal));
+        };
+        if source.has_endpoint() || source.latency.is_some() {
+            return Err(wrong(TargetProblem::ModuleAndSource));
+        }
+        if table.goal.is_some() || table.measure.is_some() {
+            return Err(wrong(TargetProblem::ModuleDecides));
+        }
+        let (probe, goal) = module::target(subsystem, name, self.modules).map_err(wrong)?;
+        Ok((Some(probe), goal))
+    }
+
+    fn constraint(
+        &self,
+        table: &Spanned<ConstraintTable>,
+        probes: &mut Vec<Probe>,
+    ) -> Result<Constraint, DescriptionError> {
+        let ConstraintTable { name, at_most, at_least, .. } = table.get_ref();
+        if at_most.is_none() && at_least.is_none() {
+            return Err(self.source.error(table.span(), Problem::NoLimit(name.clone())));
+        }
+        let probe = self.probe(table, name, &table.get_ref().source())?;
+        self.add(table, probes, probe)?;
+        Ok(Constraint { name: name.clone(), at_most: *at_most, at_least: *at_least })
+    }
+
+    fn add<T>(
+        &self,
+        table: &Spanned<T>,
+        probes: &mut Vec<Probe>,
+        probe: Option<Probe>,
+    ) -> Result<(), DescriptionError> {
+        if let Some(twice) = probe.iter().find(|probe| probes.iter().any(|known| known.name == probe.name)) {
+            return Err(self.source.error(table.span(), Problem::TwoSources(twice.name.clone())));
+        }
+        probes.extend(probe);
+        Ok(())
+    }
+
+    fn probe<T>(
+        &self,
+        table: &Spanned<T>,
+        name: &str,
+        source: &NumberSource,
+    ) -> Result<Option<Probe>, DescriptionError> {
+        let wrong = |problem| self.source.error(table.span(), Problem::Number { name: name.to_owned(), problem });
+        probe(name, source).map_err(wrong)
+    }
+}
+
+/// The probe of the number of this name; `None` if it has no source of its own.
+fn probe(name: &str, source: &NumberSource) -> Result<Option<Probe>, NumberProblem> {
+    if let Some(latency) = &source.latency {
+        return self::latency(name, latency, source).map(Some);
+    }
+    let (endpoint, metric) = match (&source.prometheus, &source.socket) {
+        (None, None) if source.metric.is_some() => return Err(NumberProblem::MetricAlone),
         (None, None) => return Ok(None),
-        (Some(_), Some(_)) => return Err(wrong("give `prometheus` or `socket`; not both".into())),
+        (Some(_), Some(_)) => return Err(NumberProblem::TwoEndpoints),
         (Some(url), None) => {
-            let Some(metric) = &asked.metric else { return Err(wrong("say which `metric` of the endpoint".into())) };
-            let endpoint = Endpoint::http(url).map_err(|error| wrong(error.to_string()))?;
-            (endpoint, Some(Selector::parse(metric).map_err(|error| wrong(error.to_string()))?))
+            let metric = source.metric.as_ref().ok_or(NumberProblem::NoMetric)?;
+            (Endpoint::http(url)?, Some(Selector::parse(metric)?))
         }
-        (None, Some(_)) if asked.metric.is_some() => {
-            return Err(wrong("a socket says one number: leave `metric` out".into()))
-        }
-        (None, Some(address)) => (Endpoint::socket(address).map_err(|error| wrong(error.to_string()))?, None),
+        (None, Some(_)) if source.metric.is_some() => return Err(NumberProblem::SocketAndMetric),
+        (None, Some(address)) => (Endpoint::socket(address)?, None),
     };
-    let kind = match asked.measure {
-        None | Some(text::Measure::Number) => Kind::Number,
-        Some(text::Measure::Rate) => Kind::Rate,
-        Some(text::Measure::Seconds) => {
-            return Err(wrong("`measure` is \"number\" or \"rate\"; seconds are a command's".into()))
-        }
+    let quantity = match source.measure {
+        None | Some(schema::Measure::Number) => Quantity::Number,
+        Some(schema::Measure::Rate) => Quantity::Rate,
+        Some(schema::Measure::Seconds) => return Err(NumberProblem::Seconds),
     };
-    Ok(Some(Probe { name: name.to_owned(), endpoint, metric, kind }))
+    Ok(Some(Probe { name: name.to_owned(), endpoint, metric, quantity }))
+}
+
+fn latency(name: &str, latency: &LatencyTable, source: &NumberSource) -> Result<Probe, NumberProblem> {
+    let LatencyTable { function, percentile } = latency;
+    if source.has_endpoint() || source.measure.is_some() {
+        return Err(NumberProblem::LatencyAndSource);
+    }
+    if !(*percentile > 0.0 && *percentile <= 100.0) {
+        return Err(NumberProblem::Percentile(*percentile));
+    }
+    let endpoint = Endpoint::Function(function.clone());
+    Ok(Probe { name: name.to_owned(), endpoint, metric: None, quantity: Quantity::Percentile(*percentile) })
 }

@@ -1,3 +1,5 @@
+use std::fs;
+
 use super::*;
 use crate::modules::{Described, ModuleError};
 use xk_runtime::{Meter, Parameter as Tunable, Role, Values};
@@ -92,21 +94,21 @@ fn a_description_is_understood() {
 #[test]
 fn errors_point_at_the_line() {
     for (from, to, place, message) in [
-        ("timeout = \"5s\"", "timeout = \"5 seconds\"", "my.toml:11", "is no time"),
+        ("timeout = \"5s\"", "timeout = \"5 seconds\"", "my.toml:11", "is not a time"),
         ("goal = \"maximise\"", "goal = \"more\"", "my.toml:10", "unknown variant `more`"),
         ("goal = \"maximise\"", "goal = \"maximise\"\ngaol = 1", "my.toml:11", "unknown field `gaol`"),
         ("\"expire\"]", "\"expiry\"]", "my.toml:5", "no parameter `expiry`; there are: scheduler, expire, plug"),
         ("subsystem = \"disk\"", "subsystem = \"disc\"", "my.toml:3", "no subsystem `disc`"),
-        ("with = { disk = \"sda\" }", "", "my.toml:3", "must be told its disk (a block device)"),
+        ("with = { disk = \"sda\" }", "", "my.toml:3", "needs a value for disk (a block device)"),
         ("disk = \"sda\"", "disk = \"../../etc\"", "disk.toml:6", "plain name"),
         ("schema = 1\nsubsystem", "schema = 7\nsubsystem", "my.toml:2", "schema 7"),
         ("max = 800", "max = 80", "disk.toml:11", "min = 100 is greater than max = 80"),
         ("max = 800", "", "disk.toml:11", "`min` and `max`"),
         ("const = \"BLK", "sysctl = \"vm.swappiness\"\nconst = \"BLK", "disk.toml:22", "give one of `const`"),
         ("scheduler = \"mq-deadline\"", "sheduler = 1", "disk.toml:11", "there is no parameter `sheduler`"),
-        ("similar = 0.2", "similar = 20", "disk.toml:27", "no share"),
+        ("similar = 0.2", "similar = 20", "disk.toml:27", "not between 0 and 1"),
         ("similar = 0.2", "similar = 0.2\nwithin = -1", "disk.toml:27", "0 or more"),
-        ("stat:1", "stat", "disk.toml:27", "is no counter"),
+        ("stat:1", "stat", "disk.toml:27", "is not a counter"),
         ("\n[target]", "[search]\ntrials = 0\n[target]", "my.toml:7", "would search nothing"),
     ] {
         let error = wrong(from, to);
@@ -152,7 +154,7 @@ at_most = 5
 
 #[test]
 fn targets_may_be_several_and_be_asked_for() {
-    use crate::target::{Kind, Lead, Work};
+    use crate::target::{Lead, Quantity, Work};
     let job = targets(SEVERAL_TARGETS).unwrap();
     let target = &job.target;
     assert_eq!((&target.work, &target.lead), (&Work::Command("./load".into()), &Lead::Named("answers".into())));
@@ -167,7 +169,7 @@ fn targets_may_be_several_and_be_asked_for() {
             "errors = errors at http://localhost:9090/metrics"
         ]
     );
-    assert_eq!((target.probes[0].kind, target.probes[1].kind), (Kind::Rate, Kind::Number));
+    assert_eq!((target.probes[0].quantity, target.probes[1].quantity), (Quantity::Rate, Quantity::Number));
     assert_eq!((job.constraints.len(), job.constraints[1].at_most), (2, Some(5.0)));
     let waits = SEVERAL_TARGETS.replace("command = \"./load\"", "window = \"5s\"");
     assert_eq!(targets(&waits).unwrap().target.work, Work::Time(Duration::from_secs(5)));
@@ -180,15 +182,15 @@ fn targets_that_make_no_sense_are_refused_at_their_line() {
         ("command = \"./load\"", "command = \"./load\"\nwindow = \"5s\"", 8, "leave `window` out"),
         ("command = \"./load\"", "window = \"9s\"", 8, "must be longer than the `window`"),
         ("timeout = \"9s\"", "", 8, "give `timeout`"),
-        ("measure = \"rate\"", "measure = \"seconds\"", 8, "seconds are a command's"),
+        ("measure = \"rate\"", "measure = \"seconds\"", 8, "only a command has \"seconds\""),
         ("http://localhost", "https://localhost", 8, "encrypted"),
-        ("metric = 'answers", "metric = 'ans wers", 8, "is no metric"),
-        ("metric = \"errors\"", "", 26, "say which `metric`"),
+        ("metric = 'answers", "metric = 'ans wers", 8, "is not a metric"),
+        ("metric = \"errors\"", "", 26, "name the `metric`"),
         ("name = \"joules\"", "", 22, "needs a `name`"),
-        ("name = \"joules\"", "name = \"joules\"\ntimeout = \"1s\"", 22, "the window is the first target's"),
+        ("name = \"joules\"", "name = \"joules\"\ntimeout = \"1s\"", 22, "the window belongs to the first target"),
         ("name = \"joules\"", "name = \"p99\"", 8, "two targets are called `p99`"),
-        ("name = \"errors\"", "name = \"p99\"", 26, "`p99` is asked for twice"),
-        ("socket = \"/run", "metric = \"x\"\nsocket = \"/run", 17, "a socket says one number"),
+        ("name = \"errors\"", "name = \"p99\"", 26, "`p99` has two sources"),
+        ("socket = \"/run", "metric = \"x\"\nsocket = \"/run", 17, "a socket sends one number"),
         ("socket = \"/run", "prometheus = \"http://a/\"\nsocket = \"/run", 17, "not both"),
         ("[[targets]]\nname = \"joules", "[target]\nname = \"joules", 22, "not both"),
         ("at_most = 0", "", 26, "`at_most` or `at_least`"),
@@ -202,13 +204,16 @@ fn targets_that_make_no_sense_are_refused_at_their_line() {
     }
     assert!(targets("").unwrap_err().contains("there is no [target]"));
     let neither = "[target]\nwindow = \"1s\"\ngoal = \"maximise\"\ntimeout = \"9s\"\n";
-    assert!(targets(neither).unwrap_err().contains("nothing happens in a `window`"));
+    assert!(targets(neither).unwrap_err().contains("a `window` has no number of its own"));
 }
 
 #[test]
 fn a_guard_that_can_never_hold_is_refused() {
     let error = wrong("choices = \"offered\"", "choices = [\"none\", \"kyber\"]");
-    assert!(error.contains("scheduler = mq-deadline, which scheduler can never be; it can be: none, kyber"), "{error}");
+    assert!(
+        error.contains("scheduler = mq-deadline, which is not a value of scheduler; its values are: none, kyber"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -230,10 +235,11 @@ fn the_subsystems_of_the_repository_are_understood() {
         let file = entry.unwrap().path();
         let text = fs::read_to_string(&file).unwrap();
         assert!(text.lines().count() <= 50, "{}", file.display());
-        let source = Source::read(&file).unwrap();
-        let subsystem: text::Subsystem = source.parse().unwrap_or_else(|error| panic!("{error}"));
+        let source = SourceText::read(&file).unwrap();
+        let subsystem: schema::SubsystemFile = source.parse().unwrap_or_else(|error| panic!("{error}"));
         let with: Variables = subsystem.variables.keys().map(|name| (name.clone(), "x".into())).collect();
-        let parameters = own(&source, &subsystem.parameter, &with, &Nothing).unwrap_or_else(|error| panic!("{error}"));
+        let parameters =
+            parameters(&source, &subsystem.parameter, &with, &Nothing).unwrap_or_else(|error| panic!("{error}"));
         check(&source, &parameters).unwrap_or_else(|error| panic!("{error}"));
         let sensors = sensors(&source, &subsystem.sensor, &with).unwrap_or_else(|error| panic!("{error}"));
         assert!(!parameters.is_empty() && !sensors.is_empty(), "{}", file.display());
@@ -261,11 +267,11 @@ fn several_subsystems_are_jobs_with_a_test_each() {
     assert_eq!((jobs.len(), jobs[0].name.as_str()), (1, "my/disk"));
     let test = jobs[0].bottleneck.as_ref().unwrap();
     assert_eq!((test.at_least, test.sensor.of[0].as_str()), (300.0, "/sys/block/sda/stat:10"));
-    assert!(read_all(SEVERAL, DISK).unwrap_err().contains("my.toml:3: subsystem `disk` has no [bottleneck]"));
+    assert!(read_all(SEVERAL, DISK).unwrap_err().contains("my.toml:3: subsystem `disk` has no `bottleneck`"));
     let told = read_all(SEVERAL, &disk.replace("300", "0")).unwrap_err();
-    assert!(told.contains("at_least = 0 is no limit"), "{told}");
+    assert!(told.contains("at_least = 0 must be above 0"), "{told}");
     let both = SEVERAL.replace("with", "parameters = [\"plug\"]\nwith");
-    assert!(read_all(&both, &disk).unwrap_err().contains("goes neither with"));
+    assert!(read_all(&both, &disk).unwrap_err().contains("it excludes `subsystem`"));
     assert!(read_all(&SEVERAL.replace("[\"disk\"]", "[]"), &disk).unwrap_err().contains("names one or more"));
 }
 
@@ -417,8 +423,8 @@ fn the_latency_of_a_function_is_a_target_or_a_limit() {
                  the calls of vfs_read() take";
     assert_eq!(job.target.words(), words);
     for (latency, more, words) in [
-        ("{ function = \"f\", percentile = 0 }", "", "percentile = 0 is none"),
-        ("{ function = \"f\", percentile = 100.5 }", "", "percentile = 100.5 is none"),
+        ("{ function = \"f\", percentile = 0 }", "", "percentile = 0 must be above 0"),
+        ("{ function = \"f\", percentile = 100.5 }", "", "percentile = 100.5 must be above 0, and at most 100"),
         ("{ function = \"f\" }", "", "missing field `percentile`"),
         (p99, "measure = \"number\"\n", "leave other sources, and `measure`, out"),
         (p99, "socket = \"/x\"\n", "leave other sources, and `measure`, out"),
@@ -427,4 +433,14 @@ fn the_latency_of_a_function_is_a_target_or_a_limit() {
         let error = read_module(&text(latency, more)).unwrap_err();
         assert!(error.contains(words), "{error}");
     }
+}
+
+#[test]
+fn a_command_may_use_braces_of_the_shell() {
+    let command = "command = { get = \"awk '{print $1}' /sys/block/{disk}/stat\", set = \"echo ${VALUE} > /x\" }";
+    let disk = DISK.replace("file = \"/sys/block/{disk}/queue/iosched/read_expire\"", command);
+    let job = read(SEARCH, &disk).unwrap();
+    let get = "awk '{print $1}' /sys/block/sda/stat".to_owned();
+    let set = "echo ${VALUE} > /x".to_owned();
+    assert_eq!(job.parameters[1].backing, Backing::Plain(Plain::Command { get, set }));
 }

@@ -1,7 +1,7 @@
-//! How often a kernel function is called, or a tracepoint passed: one eBPF program and a counter per processor.
+//! Counts the calls of a kernel function, or the passes of a tracepoint, by an eBPF program with a counter per processor.
 //!
-//! In: a name. Out: how often, since it is watched. Refused is what the kernel cannot trace. Everything is gone when this
-//! is dropped, or when the process dies.
+//! In: a name. Out: the count since it was attached. It refuses what the kernel cannot trace. The program is removed when
+//! this is dropped, or when the process dies.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::OwnedFd;
@@ -14,7 +14,7 @@ use super::WatchError;
 
 const NAME: &CStr = c"xk_calls";
 
-/// Calls are counted.
+/// An attached counter.
 #[derive(Debug)]
 pub struct Calls {
     what: String,
@@ -31,7 +31,7 @@ impl Calls {
         Self::of(format!("calls of {name}"), name, |program, name| at_function(NAME, program, name, 0), NO_FUNCTION)
     }
 
-    /// Counts how often a tracepoint of the running kernel is passed (`contention_begin`).
+    /// Counts the passes of a tracepoint of the running kernel (`contention_begin`).
     ///
     /// # Errors
     /// [`WatchError`].
@@ -47,18 +47,18 @@ impl Calls {
         hint: &str,
     ) -> Result<Self, WatchError> {
         let failed = |reason: String| WatchError { what: what.clone(), reason };
-        let name = CString::new(name).map_err(|_| failed("that is no name".into()))?;
+        let name = CString::new(name).map_err(|_| failed("the name contains a zero byte".into()))?;
         let opts = bpf_map_create_opts { sz: size_of::<bpf_map_create_opts>() as _, ..Default::default() };
         let counter = MapHandle::create(MapType::PercpuArray, Some("xk_calls"), 4, 8, 1, &opts)
             .map_err(|error| failed(error.to_string()))?;
-        // The number of the only element, where `count` looks for it.
+        // The index of the only element, where `count` expects it.
         let mut program = vec![set(1, 0), store_word(10, -24, 1)];
         program.extend(count(&counter));
         let link = attach(&program, &name).map_err(|refused| failed(refused.words(hint)))?;
         Ok(Self { what, counter, _link: link })
     }
 
-    /// How often until now.
+    /// The count so far.
     ///
     /// # Errors
     /// [`WatchError`].

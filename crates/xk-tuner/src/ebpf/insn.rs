@@ -1,7 +1,7 @@
-//! Programs that are so short that they are written down as instructions: a machine that is tuned needs no clang.
+//! eBPF instructions, and the loading and attaching of programs.
 //!
-//! In: instructions. Out: a program in the kernel, and its link to what it is called by; both are gone with their
-//! descriptors.
+//! In: instructions, and the name of a function or tracepoint. Out: an attached program; the kernel removes it when its
+//! descriptor is closed. The programs are short enough to be written as instructions, so no compiler is needed.
 
 use std::ffi::CStr;
 use std::io;
@@ -67,19 +67,19 @@ pub fn map(dst: u8, map: &MapHandle) -> [Insn; 2] {
     [insn(0x18, dst, 1, 0, map.as_fd().as_raw_fd()), insn(0, 0, 0, 0, 0)]
 }
 
-/// What ends every program; `count` ends with it, too.
+/// The end of a program, also of `count`.
 pub const END: [Insn; 2] = [set(0, 0), insn(0x95, 0, 0, 0, 0)];
 
-/// One more in the element of an array whose number lies at r10 - 24.
+/// Adds 1 to the element of an array whose index is at r10 - 24, and ends the program.
 pub fn count(array: &MapHandle) -> Vec<Insn> {
     let mut program = map(1, array).to_vec();
     program.extend([
         mov(2, 10),
         add(2, -24),
         call(MAP_LOOKUP),
-        insn(0x15, 0, 0, 2, 0), // nothing there: to the end
+        insn(0x15, 0, 0, 2, 0), // no such element: to the end
         set(1, 1),
-        insn(0xdb, 0, 1, 0, 0), // 8 bytes at r0 += r1, at once
+        insn(0xdb, 0, 1, 0, 0), // 8 bytes at r0 += r1, atomically
     ]);
     program.extend(END);
     program
@@ -97,7 +97,7 @@ fn owned(fd: i32) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::from_raw_os_error(-fd));
     }
-    // SAFETY: the kernel has just made it for us.
+    // SAFETY: the kernel has just returned this descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -107,13 +107,13 @@ fn load(name: &CStr, program: &[Insn], kind: u32, attach: u32) -> io::Result<Own
         expected_attach_type: attach,
         ..Default::default()
     };
-    // SAFETY: the instructions have the layout of `struct bpf_insn`, and live, with the names, until the call returns.
+    // SAFETY: the instructions have the layout of `struct bpf_insn`. They and the names live until the call returns.
     owned(unsafe {
         bpf_prog_load(kind, name.as_ptr(), LICENCE.as_ptr(), program.as_ptr().cast(), program.len() as _, &mut opts)
     })
 }
 
-/// A program that runs when a function is entered or, with `BPF_F_KPROBE_MULTI_RETURN` among the flags, left.
+/// Attaches a program to the entry of a function or, with `BPF_F_KPROBE_MULTI_RETURN`, to its return.
 pub fn at_function(name: &CStr, program: &[Insn], function: &CStr, flags: u32) -> Result<OwnedFd, Refused> {
     let program = load(name, program, BPF_PROG_TYPE_KPROBE, BPF_TRACE_KPROBE_MULTI).map_err(Refused::Program)?;
     let mut symbols = [function.as_ptr()];
@@ -125,35 +125,36 @@ pub fn at_function(name: &CStr, program: &[Insn], function: &CStr, flags: u32) -
     owned(unsafe { bpf_link_create(program.as_raw_fd(), 0, BPF_TRACE_KPROBE_MULTI, &opts) }).map_err(Refused::Place)
 }
 
-/// A program that runs when a tracepoint is passed.
+/// Attaches a program to a tracepoint.
 pub fn at_tracepoint(name: &CStr, program: &[Insn], tracepoint: &CStr) -> Result<OwnedFd, Refused> {
     let program = load(name, program, BPF_PROG_TYPE_RAW_TRACEPOINT, 0).map_err(Refused::Program)?;
     // SAFETY: the name lives until the call returns.
     owned(unsafe { bpf_raw_tracepoint_open(tracepoint.as_ptr(), program.as_raw_fd()) }).map_err(Refused::Place)
 }
 
-/// What the kernel did not want.
+/// What the kernel refused.
 #[derive(Debug)]
 pub enum Refused {
     /// The program.
     Program(io::Error),
-    /// That it is called there.
+    /// To attach it there.
     Place(io::Error),
 }
 
 impl Refused {
-    /// Why; `hint` says what it may be about the place.
+    /// The reason in words; `hint` names likely reasons why the place cannot be traced.
     pub fn words(&self, hint: &str) -> String {
         match self {
-            Self::Program(error) => format!("the kernel does not take it: {error}"),
+            Self::Program(error) => format!("the kernel refuses the program: {error}"),
             Self::Place(error) => format!("it cannot be traced ({error}): {hint}"),
         }
     }
 }
 
 /// Why a function cannot be traced.
-pub const NO_FUNCTION: &str = "there is no such function, or the compiler has dissolved it in its callers, or the \
-                               kernel excludes it; /sys/kernel/tracing/available_filter_functions lists those that can";
+pub const NO_FUNCTION: &str = "there is no such function, or the compiler has inlined it, or the kernel excludes \
+                               it; /sys/kernel/tracing/available_filter_functions lists those that can";
 
-/// Why a tracepoint cannot be.
-pub const NO_TRACEPOINT: &str = "the kernel has none of this name; the folders of /sys/kernel/tracing/events list them";
+/// Why a tracepoint cannot be traced.
+pub const NO_TRACEPOINT: &str =
+    "the kernel has no tracepoint of this name; the directories in /sys/kernel/tracing/events list them";

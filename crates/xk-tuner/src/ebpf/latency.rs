@@ -1,8 +1,8 @@
-//! How long calls of a kernel function take: two eBPF programs and a histogram.
+//! Measures the latency of a kernel function, by two eBPF programs and a histogram.
 //!
-//! In: the name of a function. Out: how many calls took how long while it was watched, in buckets of which each is at
-//! most a sixteenth wide. Refused is what the kernel cannot trace, and a name that two functions have. Everything is
-//! gone when this is dropped, or when the process dies.
+//! In: the name of a function. Out: a histogram of the durations of its calls. The width of a bucket is at most 1/16 of its
+//! value. It refuses what the kernel cannot trace, and names that several functions have. The programs are removed when
+//! this is dropped, or when the process dies.
 
 use std::ffi::{CStr, CString};
 use std::fs;
@@ -17,16 +17,16 @@ use super::insn::{
 };
 use super::{FunctionError, WatchError};
 
-/// Threads that may be inside the function at one time.
+/// The largest number of threads inside the function at one time.
 const MOST_INSIDE: u32 = 16384;
-/// Below this many nanoseconds a bucket is one wide; each power of two above has so many.
+/// Below this many nanoseconds, buckets are 1 ns wide. Each power of two above has this many buckets.
 const FINE: u64 = 16;
-/// Buckets for every number of nanoseconds there is.
+/// Enough buckets for all 64-bit numbers of nanoseconds.
 const BUCKETS: usize = 61 * FINE as usize;
-/// Behind the buckets: calls that were not measured, as too many threads were inside.
+/// The element after the buckets: calls that were not measured, because too many threads were inside.
 const LOST: usize = BUCKETS;
 
-/// Calls of one function are watched.
+/// The attached programs.
 #[derive(Debug)]
 pub struct Latency {
     function: String,
@@ -34,16 +34,16 @@ pub struct Latency {
     _links: [OwnedFd; 2],
 }
 
-/// How long the calls took that have ended.
+/// The durations of the calls that have ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Histogram {
     buckets: Vec<u64>,
-    /// Calls that were not measured.
+    /// The number of calls that were not measured.
     pub lost: u64,
 }
 
 impl Histogram {
-    /// How many calls were measured.
+    /// The number of calls that were measured.
     #[must_use]
     pub fn calls(&self) -> u64 {
         self.buckets.iter().sum()
@@ -73,7 +73,7 @@ fn middle(bucket: usize) -> f64 {
     (((FINE + bucket % FINE) as f64) + 0.5) * 2f64.powi(scale) - 0.5
 }
 
-/// Notes when this thread has entered the function.
+/// The program at the entry: stores the time for this thread.
 fn entry(inside: &MapHandle, histogram: &MapHandle) -> Vec<Insn> {
     let mut program = vec![call(GET_CURRENT_PID_TGID), store(10, -8, 0), call(KTIME_GET_NS), store(10, -16, 0)];
     program.extend(map(1, inside));
@@ -84,7 +84,7 @@ fn entry(inside: &MapHandle, histogram: &MapHandle) -> Vec<Insn> {
         add(3, -16),
         set(4, 0),
         call(MAP_UPDATE),
-        insn(0x55, 0, 0, 2, 0), // not noted: over the end
+        insn(0x55, 0, 0, 2, 0), // not stored: over the end
     ]);
     program.extend(END);
     program.extend([set(1, LOST as i32), store_word(10, -24, 1)]);
@@ -92,7 +92,7 @@ fn entry(inside: &MapHandle, histogram: &MapHandle) -> Vec<Insn> {
     program
 }
 
-/// Counts how long ago that was.
+/// The program at the return: counts the time since then.
 fn exit(inside: &MapHandle, histogram: &MapHandle) -> Vec<Insn> {
     let mut program = vec![call(GET_CURRENT_PID_TGID), store(10, -8, 0)];
     program.extend(map(1, inside));
@@ -100,7 +100,7 @@ fn exit(inside: &MapHandle, histogram: &MapHandle) -> Vec<Insn> {
         mov(2, 10),
         add(2, -8),
         call(MAP_LOOKUP),
-        insn(0x55, 0, 0, 2, 0), // it was seen to enter: over the end
+        insn(0x55, 0, 0, 2, 0), // its entry was stored: over the end
     ]);
     program.extend(END);
     program.extend([
@@ -138,13 +138,13 @@ fn exit(inside: &MapHandle, histogram: &MapHandle) -> Vec<Insn> {
 }
 
 impl Latency {
-    /// Watches calls of a function of the running kernel.
+    /// Measures the calls of a function of the running kernel, from now on.
     ///
     /// # Errors
     /// [`WatchError`].
     pub fn watch(function: &str) -> Result<Self, WatchError> {
         let failed = |reason: String| WatchError { what: format!("the latency of {function}"), reason };
-        let symbol = CString::new(function).map_err(|_| failed("that is no name".into()))?;
+        let symbol = CString::new(function).map_err(|_| failed("the name contains a zero byte".into()))?;
         let make = |kind, name: &str, key, entries| {
             let opts = bpf_map_create_opts { sz: size_of::<bpf_map_create_opts>() as _, ..Default::default() };
             MapHandle::create(kind, Some(name), key, 8, entries, &opts).map_err(|error| failed(error.to_string()))
@@ -154,13 +154,13 @@ impl Latency {
         let attach = |program: &[Insn], flags| {
             at_function(NAME, program, &symbol, flags).map_err(|refused| failed(refused.words(NO_FUNCTION)))
         };
-        // First the end: calls that were not seen to begin do not count.
+        // The return first: calls without a stored entry are not counted.
         let end = attach(&exit(&inside, &histogram), BPF_F_KPROBE_MULTI_RETURN)?;
         let begin = attach(&entry(&inside, &histogram), 0)?;
         Ok(Self { function: function.to_owned(), histogram, _links: [end, begin] })
     }
 
-    /// How long the calls took that have ended until now.
+    /// The histogram so far.
     ///
     /// # Errors
     /// [`WatchError`].
@@ -177,7 +177,7 @@ impl Latency {
 
 const NAME: &CStr = c"xk_latency";
 
-/// Whether a name means one function of the kernel that runs.
+/// Checks that a name identifies one function of the running kernel.
 ///
 /// # Errors
 /// [`FunctionError`].
@@ -190,7 +190,7 @@ pub fn is_one_function(function: &str) -> Result<(), FunctionError> {
     }
 }
 
-/// How many functions of this name are listed.
+/// The number of functions of this name.
 fn named(symbols: &str, function: &str) -> usize {
     let is_it = |line: &&str| {
         let mut words = line.split_whitespace().skip(1);
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_may_be_that_of_several_functions() {
+    fn several_functions_may_have_one_name() {
         let symbols = "0 T one\n0 t two\n0 t two\t[mod]\n0 d data\n0 t one_more\n";
         let counts = ["one", "two", "data", "none"].map(|name| named(symbols, name));
         assert_eq!(counts, [1, 2, 0, 0]);

@@ -1,17 +1,18 @@
-//! Every point: what the others are measured by.
+//! Exhaustive search: every point, as a reference for the other engines.
 //!
-//! The best of many points that were measured once each is flattered: it is the one that had the most luck. So those
-//! that lead are measured again, until one leads by what was measured of it often.
+//! In: the space, and samples. Out: the point that leads after repeated measurement. The best of many points that were
+//! measured once each is mostly lucky: its measurement exaggerates. So the leading points are measured again, until
+//! the leader has been measured [`REPEATS`] times. A point that fails once is never the result.
 
-use super::{Conclusion, Engine, Ground, Stop, Trials};
-use crate::history::Kind;
+use super::{Conclusion, Engine, Ground, Trials, Unfinished};
+use crate::history::Order;
 use crate::statistics::median;
 use crate::{Point, Space};
 
-/// How many of the points that lead are measured again, at most.
+/// The largest number of leading points that are measured again.
 const LEADERS: usize = 8;
 
-/// How often whoever leads in the end has been measured.
+/// How often the final leader has been measured.
 const REPEATS: usize = 5;
 
 /// Tries every point, and takes the best.
@@ -23,9 +24,9 @@ impl Engine for Exhaustive {
         "exhaustive"
     }
 
-    fn search(&self, space: &Space, trials: &mut Trials<'_>) -> Result<Conclusion, Stop> {
+    fn search(&self, space: &Space, trials: &mut Trials<'_>) -> Result<Conclusion, Unfinished> {
         let goal = trials.goal();
-        let mut effect = |point: &Point| Ok(trials.sample(point, Kind::Sandwich)?.map(|sample| sample.effect(goal)));
+        let mut effect = |point: &Point| Ok(trials.sample(point, Order::Bracketed)?.map(|sample| sample.effect(goal)));
         let mut measured: Vec<(Point, Vec<f64>)> = Vec::new();
         for point in space.all().into_iter().filter(|point| *point != space.default_point()) {
             if let Some(effect) = effect(&point)? {
@@ -40,7 +41,7 @@ impl Engine for Exhaustive {
             if effects.len() >= REPEATS {
                 return Ok(Conclusion { best: point.clone(), ground: Ground::Seen });
             }
-            // A setting under which the workload fails now and then is no optimum.
+            // A setting with which the workload sometimes fails is not an optimum.
             match effect(point)? {
                 Some(effect) => effects.push(effect),
                 None => effects.clear(),

@@ -1,58 +1,57 @@
-//! Search engines behind one small interface.
+//! Search engines.
 //!
-//! An engine is straight code that asks [`Trials`] for samples. What the history holds is answered from
-//! there; the first sample that it lacks ends the call, and is the next trial. So what is proposed depends
-//! on the space, the history and the engine's own constants, and on nothing else: a search that was killed
-//! goes on with the trial that it was killed in, and a recorded one can be walked through without a machine.
+//! An engine is straight-line code that requests samples from [`Trials`]. If the history contains a sample, the engine
+//! gets it from there. The first missing sample ends the call: it is the next trial. The next trial therefore depends
+//! only on the space, the history and the engine's parameters ([`SearchSpec`]). A killed search resumes with the trial
+//! in which it was killed, and a recorded search can be replayed without a machine.
 
 pub mod confirm;
+mod covering;
 mod exhaustive;
 mod orthogonal;
-mod pairs;
 mod racing;
+mod spec;
+
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::history::{Goal, Kind, Outcome, Record, Sample, Trial};
+use crate::history::{Goal, Order, Outcome, Record, Sample, Trial};
 use crate::statistics::Interval;
 use crate::{Point, Space};
 
 pub use exhaustive::Exhaustive;
 pub use orthogonal::Orthogonal;
 pub use racing::{Racing, Remembered};
+pub use spec::{EngineName, SearchSpec};
 
-/// A way to search.
+/// A search algorithm.
 pub trait Engine {
-    /// What it is called in descriptions.
+    /// Its name in descriptions.
     fn name(&self) -> &'static str;
 
     /// Searches, as far as the history reaches.
     ///
     /// # Errors
-    /// [`Stop`]: the next trial, mostly.
-    fn search(&self, space: &Space, trials: &mut Trials<'_>) -> Result<Conclusion, Stop>;
+    /// [`Unfinished`]: usually the next trial.
+    fn search(&self, space: &Space, trials: &mut Trials<'_>) -> Result<Conclusion, Unfinished>;
 }
 
-/// Why an engine did not come to an end.
+/// Why an engine did not reach a conclusion.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Stop {
-    /// This has to be measured first.
-    Next(Trial),
+pub enum Unfinished {
+    /// This trial must be made first.
+    Needs(Trial),
     /// No more trials are allowed.
     Exhausted,
-    /// The history is of another search: what it holds, and what was to come there.
-    Diverged {
-        /// Number of the trial.
-        at: usize,
-        /// What the engine would have tried.
-        expected: Trial,
-    },
+    /// The history belongs to another search.
+    Diverged(Diverged),
 }
 
-/// What a search came to.
+/// The result of a search.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Conclusion {
-    /// Where to go; the default where nothing is better.
+    /// The best setting; the default if nothing is better.
     pub best: Point,
     /// What is known about it.
     pub ground: Ground,
@@ -64,37 +63,39 @@ pub struct Conclusion {
 pub enum Ground {
     /// It won in fresh, randomly ordered pairs.
     Confirmed {
-        /// How much better it is.
+        /// Its effect.
         effect: Interval,
-        /// How often noise alone would have won like this.
+        /// The probability that noise alone produces such a result.
         p: f64,
     },
-    /// It was confirmed in an earlier search, and is as good again.
+    /// An earlier search confirmed it, and it is better in this search too.
     Remembered {
-        /// How much better it is, in this one trial.
+        /// Its effect in the one trial of this search.
         effect: f64,
     },
-    /// It was the best that was seen, and nothing more is known (the paper's way).
+    /// It was the best that was measured, and was not confirmed (the paper's method).
     Seen,
     /// Nothing was shown to be better than the default.
     Nothing,
 }
 
-/// What comes next.
+/// What an engine asks for.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Proposal {
     /// A trial.
     Try(Trial),
-    /// Nothing.
+    /// Nothing: the search is complete.
     Done(Conclusion),
 }
 
-/// A history that another engine, or the same one in another space, made.
+/// A history that another engine, or the same engine in another space, has made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("trial {at} of this history is not the one that this search would have made")]
+#[error("trial {at} of this history is not the trial that this search would have made")]
 pub struct Diverged {
-    /// Number of the trial.
+    /// Number of the trial, from 0.
     pub at: usize,
+    /// The trial that the engine would have made.
+    pub expected: Trial,
 }
 
 /// What `engine` does next, after this history.
@@ -110,13 +111,15 @@ pub fn propose(
 ) -> Result<Proposal, Diverged> {
     match engine.search(space, &mut Trials::new(space, goal, history, limit)) {
         Ok(conclusion) => Ok(Proposal::Done(conclusion)),
-        Err(Stop::Next(trial)) => Ok(Proposal::Try(trial)),
-        Err(Stop::Exhausted) => Ok(Proposal::Done(Conclusion { best: space.default_point(), ground: Ground::Nothing })),
-        Err(Stop::Diverged { at, .. }) => Err(Diverged { at }),
+        Err(Unfinished::Needs(trial)) => Ok(Proposal::Try(trial)),
+        Err(Unfinished::Exhausted) => {
+            Ok(Proposal::Done(Conclusion { best: space.default_point(), ground: Ground::Nothing }))
+        }
+        Err(Unfinished::Diverged(diverged)) => Err(diverged),
     }
 }
 
-/// The samples that an engine asks for.
+/// The samples that an engine requests.
 #[derive(Debug)]
 pub struct Trials<'a> {
     space: &'a Space,
@@ -124,16 +127,18 @@ pub struct Trials<'a> {
     history: &'a [Record],
     used: usize,
     limit: usize,
+    /// Points that have violated a constraint in this search. No stage of an engine may try them again.
+    violated: BTreeSet<Point>,
 }
 
 impl<'a> Trials<'a> {
-    /// Answered from this history; no more than `limit` in all.
+    /// Samples from this history; at most `limit` trials in all.
     #[must_use]
     pub fn new(space: &'a Space, goal: Goal, history: &'a [Record], limit: usize) -> Self {
-        Self { space, goal, history, used: 0, limit }
+        Self { space, goal, history, used: 0, limit, violated: BTreeSet::new() }
     }
 
-    /// How many more there may be.
+    /// How many more trials are allowed.
     #[must_use]
     pub fn left(&self) -> usize {
         self.limit.saturating_sub(self.used)
@@ -145,26 +150,31 @@ impl<'a> Trials<'a> {
         self.goal
     }
 
-    /// The sample of a point; `None` when there is none to be had: it failed, was too slow, or crosses a limit.
+    /// The sample of a point; `None` if there is none, because the trial failed, was aborted, or violated a constraint. A
+    /// point that has violated a constraint is not tried again.
     ///
     /// # Errors
-    /// [`Stop`].
-    pub fn sample(&mut self, point: &Point, kind: Kind) -> Result<Option<&'a Sample>, Stop> {
-        let trial = Trial { point: self.space.canonical(point), kind };
-        if self.space.forbidden.contains(&trial.point) {
+    /// [`Unfinished`].
+    pub fn sample(&mut self, point: &Point, order: Order) -> Result<Option<&'a Sample>, Unfinished> {
+        let trial = Trial { point: self.space.canonical(point), order };
+        if self.space.forbidden.contains(&trial.point) || self.violated.contains(&trial.point) {
             return Ok(None);
         }
         if self.used == self.limit {
-            return Err(Stop::Exhausted);
+            return Err(Unfinished::Exhausted);
         }
-        let Some(record) = self.history.get(self.used) else { return Err(Stop::Next(trial)) };
+        let Some(record) = self.history.get(self.used) else { return Err(Unfinished::Needs(trial)) };
         if record.trial != trial {
-            return Err(Stop::Diverged { at: self.used, expected: trial });
+            return Err(Unfinished::Diverged(Diverged { at: self.used, expected: trial }));
         }
         self.used += 1;
         match &record.outcome {
             Outcome::Measured(sample) => Ok(Some(sample)),
-            Outcome::Failed { .. } | Outcome::Aborted { .. } | Outcome::Violated { .. } => Ok(None),
+            Outcome::Failed { .. } | Outcome::Aborted { .. } => Ok(None),
+            Outcome::Violated { .. } => {
+                self.violated.insert(trial.point);
+                Ok(None)
+            }
         }
     }
 }

@@ -1,11 +1,14 @@
-//! The modified orthogonal search of EOS (section 5): one parameter after the other, the more limited first,
-//! guards respected, each number followed as long as it gets better, each setting measured once.
+//! The modified orthogonal search of EOS (section 5).
+//!
+//! In: the space, and samples. Out: the best setting that was measured. It searches one parameter after the other, those
+//! with the fewest levels first. It respects guards. It steps through the levels of a number as long as the target
+//! improves, and measures each setting once. It refuses nothing: every measurement is believed.
 
-use super::{Conclusion, Engine, Ground, Stop, Trials};
-use crate::history::{Goal, Kind};
+use super::{Conclusion, Engine, Ground, Trials, Unfinished};
+use crate::history::{Goal, Order};
 use crate::{Point, Space};
 
-/// The paper's engine. It believes every measurement.
+/// The paper's engine.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Orthogonal;
 
@@ -14,7 +17,7 @@ impl Engine for Orthogonal {
         "orthogonal"
     }
 
-    fn search(&self, space: &Space, trials: &mut Trials<'_>) -> Result<Conclusion, Stop> {
+    fn search(&self, space: &Space, trials: &mut Trials<'_>) -> Result<Conclusion, Unfinished> {
         let default = space.default_point();
         let mut best = Best { value: measure(trials, &default)?, point: default.clone() };
         for dimension in space.limited_first() {
@@ -36,7 +39,7 @@ struct Best {
 }
 
 impl Best {
-    fn improved_by(&mut self, trials: &mut Trials<'_>, point: Point) -> Result<bool, Stop> {
+    fn improved_by(&mut self, trials: &mut Trials<'_>, point: Point) -> Result<bool, Unfinished> {
         let value = measure(trials, &point)?;
         let better = value > self.value;
         if better {
@@ -46,13 +49,13 @@ impl Best {
     }
 }
 
-/// What the target says once, more being better.
-fn measure(trials: &mut Trials<'_>, point: &Point) -> Result<f64, Stop> {
+/// The target in one window, with the sign such that more is better.
+fn measure(trials: &mut Trials<'_>, point: &Point) -> Result<f64, Unfinished> {
     let sign = if trials.goal() == Goal::Maximise { 1.0 } else { -1.0 };
-    Ok(trials.sample(point, Kind::Sandwich)?.map_or(f64::NEG_INFINITY, |sample| sign * sample.value))
+    Ok(trials.sample(point, Order::Bracketed)?.map_or(f64::NEG_INFINITY, |sample| sign * sample.value))
 }
 
-fn choose(space: &Space, trials: &mut Trials<'_>, dimension: usize, best: &mut Best) -> Result<(), Stop> {
+fn choose(space: &Space, trials: &mut Trials<'_>, dimension: usize, best: &mut Best) -> Result<(), Unfinished> {
     let start = best.point.clone();
     for level in 0..space.dimensions()[dimension].levels.len() {
         if level != start.0[dimension] {
@@ -62,7 +65,7 @@ fn choose(space: &Space, trials: &mut Trials<'_>, dimension: usize, best: &mut B
     Ok(())
 }
 
-fn follow(space: &Space, trials: &mut Trials<'_>, dimension: usize, best: &mut Best) -> Result<(), Stop> {
+fn follow(space: &Space, trials: &mut Trials<'_>, dimension: usize, best: &mut Best) -> Result<(), Unfinished> {
     let levels = space.dimensions()[dimension].levels.len();
     let start = best.point.0[dimension];
     let mut level = start;

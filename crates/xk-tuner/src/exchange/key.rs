@@ -1,4 +1,6 @@
-//! Keys: this machine's own, and those that it trusts. Ed25519, as 64 hexadecimal digits.
+//! Keys: this machine's own key, and the keys that it trusts. Ed25519, as 64 hexadecimal digits.
+//!
+//! In: two directories. Out: keys. It refuses texts that are not keys, and never overwrites a key.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -9,13 +11,12 @@ use std::str::FromStr;
 
 use ed25519_dalek::{Signature, SigningKey, VerifyingKey};
 
-use super::{hex, unhex, wrong};
-use crate::Error;
+use super::{hex, unhex, ExchangeError, FileProblem};
 
-/// Where keys are made of. By the time a tuner runs, the kernel has long gathered enough.
+/// The source of new keys. The kernel has seeded it long before a tuner runs.
 const RANDOM: &str = "/dev/urandom";
 
-/// A key that others know.
+/// A public key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PublicKey(VerifyingKey);
 
@@ -24,9 +25,9 @@ impl PublicKey {
         Self(key.verifying_key())
     }
 
-    /// Whether this signature is of this key and these bytes, and of nothing else.
-    pub(super) fn verify(&self, bytes: &[u8], seal: &Signature) -> Result<(), ()> {
-        self.0.verify_strict(bytes, seal).map_err(drop)
+    /// Whether this is a signature of exactly these bytes by this key.
+    pub(super) fn has_signed(&self, bytes: &[u8], seal: &Signature) -> bool {
+        self.0.verify_strict(bytes, seal).is_ok()
     }
 }
 
@@ -40,10 +41,10 @@ impl fmt::Display for PublicKey {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     /// It is not 64 hexadecimal digits.
-    #[error("`{0}` is no key: it has 64 hexadecimal digits")]
+    #[error("`{0}` is not a key: a key has 64 hexadecimal digits")]
     Digits(String),
     /// The number is not a key of Ed25519.
-    #[error("`{0}` is no key: its digits are not an Ed25519 public key")]
+    #[error("`{0}` is not a key: its digits are not an Ed25519 public key")]
     Point(String),
 }
 
@@ -56,7 +57,7 @@ impl FromStr for PublicKey {
     }
 }
 
-/// Where keys are.
+/// The directories of keys.
 #[derive(Debug, Clone)]
 pub struct Keys {
     own: PathBuf,
@@ -64,7 +65,7 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// The own one in the tuner's folder, those that are trusted in another, as `*.pub`.
+    /// The own key in the tuner's directory, and the trusted keys in another, as `*.pub`.
     #[must_use]
     pub fn new(state: &Path, trusted: &Path) -> Self {
         Self { own: state.join("key"), trusted: trusted.to_owned() }
@@ -74,25 +75,24 @@ impl Keys {
         &self.trusted
     }
 
-    /// This machine's key, for others.
+    /// This machine's public key.
     ///
     /// # Errors
-    /// As [`Keys::own`].
-    pub fn public(&self) -> Result<PublicKey, Error> {
+    /// [`ExchangeError::File`].
+    pub fn public(&self) -> Result<PublicKey, ExchangeError> {
         Ok(PublicKey::of(&self.own()?))
     }
 
-    /// This machine's key; it is made when it is needed first.
+    /// This machine's key. It is created at first use.
     ///
     /// # Errors
-    /// [`Error::Io`], [`Error::Exchange`].
-    pub(super) fn own(&self) -> Result<SigningKey, Error> {
-        let failed = |error| Error::io(&self.own, error);
+    /// [`ExchangeError::File`].
+    pub(super) fn own(&self) -> Result<SigningKey, ExchangeError> {
+        let failed = |error| ExchangeError::file(&self.own, error);
         match fs::read_to_string(&self.own) {
             Ok(text) => {
-                let bytes = unhex(text.trim()).ok_or_else(|| {
-                    wrong(&self.own, "is no key: remove it, and a new one is made, which others must be told".into())
-                })?;
+                let bytes = unhex(text.trim());
+                let bytes = bytes.ok_or_else(|| ExchangeError::file(&self.own, FileProblem::OwnKey))?;
                 return Ok(SigningKey::from_bytes(&bytes));
             }
             Err(error) if error.kind() == ErrorKind::NotFound => {}
@@ -101,32 +101,33 @@ impl Keys {
         let mut bytes = [0; 32];
         File::open(RANDOM)
             .and_then(|mut random| random.read_exact(&mut bytes))
-            .map_err(|error| Error::io(RANDOM, error))?;
-        // Nobody else may read it, at any moment, and none that is there is written over.
+            .map_err(|error| ExchangeError::file(Path::new(RANDOM), error))?;
+        // At no moment may others read it, and an existing file is not overwritten.
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&self.own);
         file.and_then(|mut file| writeln!(file, "{}", hex(&bytes)).and_then(|()| file.sync_all())).map_err(failed)?;
         Ok(SigningKey::from_bytes(&bytes))
     }
 
-    /// Whether files that are signed with this key are believed.
+    /// Whether files that are signed with this key are trusted.
     ///
     /// # Errors
-    /// [`Error::Io`], [`Error::Exchange`]: a file in the folder of keys holds none.
-    pub(super) fn trusts(&self, key: &PublicKey) -> Result<bool, Error> {
+    /// [`ExchangeError::File`]: a file in the directory of keys does not contain a key.
+    pub(super) fn trusts(&self, key: &PublicKey) -> Result<bool, ExchangeError> {
         if self.own.exists() && self.public()? == *key {
             return Ok(true);
         }
         let entries = match fs::read_dir(&self.trusted) {
             Ok(entries) => entries,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
-            Err(error) => return Err(Error::io(&self.trusted, error)),
+            Err(error) => return Err(ExchangeError::file(&self.trusted, error)),
         };
         let mut found = false;
         for entry in entries {
-            let path = entry.map_err(|error| Error::io(&self.trusted, error))?.path();
+            let path = entry.map_err(|error| ExchangeError::file(&self.trusted, error))?.path();
             if path.extension().is_some_and(|extension| extension == "pub") {
-                let text = fs::read_to_string(&path).map_err(|error| Error::io(&path, error))?;
-                let known: PublicKey = text.trim().parse().map_err(|why: KeyError| wrong(&path, why.to_string()))?;
+                let text = fs::read_to_string(&path).map_err(|error| ExchangeError::file(&path, error))?;
+                let known: PublicKey =
+                    text.trim().parse().map_err(|error: KeyError| ExchangeError::file(&path, error))?;
                 found |= known == *key;
             }
         }

@@ -2,7 +2,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use super::*;
-use crate::store::tests::{begun, context, sensors, signature};
+use crate::store::tests::{context, sensors, signature, spec};
 
 /// Two machines, of which the second trusts the first, and a file between them.
 struct Pair {
@@ -35,7 +35,7 @@ impl Pair {
         fs::write(self.folder.path().join("trusted-b/a.pub"), format!("{key}\n")).unwrap();
     }
 
-    fn import(&self, place: &Place) -> Result<Imported, String> {
+    fn import(&self, place: &SearchIdentity) -> Result<Imported, String> {
         let places = std::slice::from_ref(place);
         import(&self.stores[1], &self.keys[1], places, &self.file())
             .map(|(imported, _)| imported)
@@ -48,8 +48,8 @@ impl Pair {
     }
 }
 
-fn here(context: Context) -> Place {
-    Place::new("disk", context, begun().space)
+fn here(context: Context) -> SearchIdentity {
+    SearchIdentity::new("disk", context, spec().space)
 }
 
 #[test]
@@ -67,10 +67,10 @@ fn a_memory_comes_over_and_is_believed_half() {
     // Again: nothing new, and what was found out here stays.
     assert_eq!(pair.import(&here(context())).unwrap(), Imported { known: 2, ..Imported::default() });
     assert_eq!(pair.stores[1].remembered("disk", &context(), &signature(1.0), &sensors()).unwrap(), None);
-    // Hearsay is not passed on.
+    // Imported memories are not exported.
     let told = export(&pair.stores[1], &pair.keys[1], Some("cpu"), &pair.file()).unwrap_err().to_string();
-    assert!(told.contains("nothing is remembered"), "{told}");
-    assert_eq!(pair.stores[1].remembrances().unwrap(), []);
+    assert!(told.contains("no memories to export"), "{told}");
+    assert_eq!(pair.stores[1].exportable_memories().unwrap(), []);
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn a_key_must_be_trusted() {
     fs::create_dir(pair.folder.path().join("trusted-b")).unwrap();
     pair.trust("many");
     let told = pair.import(&here(context())).unwrap_err();
-    assert!(told.contains("a.pub: `many` is no key"), "{told}");
+    assert!(told.contains("a.pub: `many` is not a key"), "{told}");
     // One's own files come back.
     let own = import(&pair.stores[0], &pair.keys[0], &[here(context())], &pair.file()).unwrap().0;
     assert_eq!(own, Imported { known: 2, ..Imported::default() });
@@ -128,10 +128,10 @@ fn what_is_of_another_machine_is_refused_with_its_reason() {
         here(context)
     };
     for (place, reason) in [
-        (other(|context| context.build_id = "b2".into()), "another kernel build: b; here it is b2"),
-        (other(|context| context.hardware = "h2".into()), "another hardware: h; here it is h2"),
+        (other(|context| context.build_id = "b2".into()), "another kernel build: b; this machine has b2"),
+        (other(|context| context.hardware = "h2".into()), "another hardware: h; this machine has h2"),
         (other(|context| context.schema = "s2".into()), "another description (parameters, values, guards, target): s;"),
-        (Place::new("cpu", context(), begun().space), "search `disk`: is another search"),
+        (SearchIdentity::new("cpu", context(), spec().space), "search `disk`: is another search"),
     ] {
         let imported = pair.import(&place).unwrap();
         assert_eq!((imported.taken, imported.forbidden, imported.refused.len()), (0, 0, 1), "{imported:?}");
@@ -151,7 +151,7 @@ fn what_cannot_be_set_here_is_refused() {
     assert_eq!(imported.taken, 1);
     assert_eq!(
         imported.refused,
-        ["search `disk`: an effect of -0.5 is none", "search `disk`: this machine cannot set a = 77"]
+        ["search `disk`: its effect is -0.5, but must be above 0", "search `disk`: this machine cannot set a = 77"]
     );
 }
 
@@ -164,6 +164,6 @@ fn other_versions_are_not_guessed_at() {
     assert!(told.contains("version 2; this program reads `xk tuner memories` version 1"), "{told}");
     for text in ["", "{}", "[]", "nonsense", "{\"format\":\"xk tuner memories\"}"] {
         fs::write(pair.file(), text).unwrap();
-        assert!(pair.import(&here(context())).unwrap_err().contains("is no file of `xk tune export`"), "{text}");
+        assert!(pair.import(&here(context())).unwrap_err().contains("is not a file of `xk tune export`"), "{text}");
     }
 }

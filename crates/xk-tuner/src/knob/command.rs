@@ -1,4 +1,4 @@
-//! A pair of shell commands: for what has no file, such as the qdisc of a device.
+//! A pair of shell commands, for knobs without a file, such as the qdisc of a device.
 
 use std::io;
 use std::process::{Command, ExitStatus, Output, Stdio};
@@ -19,26 +19,31 @@ impl Pair {
     }
 }
 
-/// Why a command did not do its work.
+/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
-enum CommandError {
+pub enum CommandError {
     /// The shell did not start.
     #[error("/bin/sh: {0}")]
     Shell(#[from] io::Error),
     /// The command failed.
     #[error("{status}: {stderr}")]
-    Failed { status: ExitStatus, stderr: String },
-    /// The command that prints the value printed none.
+    Failed {
+        /// Its exit status.
+        status: ExitStatus,
+        /// Its standard error.
+        stderr: String,
+    },
+    /// The command that should print the value printed nothing.
     #[error("it printed nothing")]
     Silent,
 }
 
-/// Runs a command in a shell; what it printed.
+/// Runs a command in a shell, and returns its output.
 fn run(script: &str, value: Option<&Value>) -> Result<String, CommandError> {
     let mut shell = Command::new("/bin/sh");
     shell.args(["-c", script]).stdin(Stdio::null());
     if let Some(value) = value {
-        // Not pasted into the text: a value is data, whatever it holds.
+        // Not pasted into the text: a value is data, whatever it contains.
         shell.env("VALUE", value.to_string());
     }
     let Output { status, stdout, stderr } = shell.output()?;
@@ -51,8 +56,7 @@ fn run(script: &str, value: Option<&Value>) -> Result<String, CommandError> {
 
 impl Knob for Pair {
     fn read(&mut self) -> Result<Value, KnobError> {
-        let unreadable =
-            |error: CommandError| KnobError::Unreadable { place: format!("`{}`", self.get), reason: error.to_string() };
+        let unreadable = |error: CommandError| KnobError::unreadable(format!("`{}`", self.get), error);
         let text = run(&self.get, None).map_err(unreadable)?;
         match text.trim().is_empty() {
             true => Err(unreadable(CommandError::Silent)),
@@ -61,10 +65,7 @@ impl Knob for Pair {
     }
 
     fn write(&mut self, value: &Value) -> Result<(), KnobError> {
-        run(&self.set, Some(value)).map(drop).map_err(|error| KnobError::Refused {
-            place: format!("`{}`", self.set),
-            value: value.clone(),
-            reason: error.to_string(),
-        })
+        let done = run(&self.set, Some(value)).map(drop);
+        done.map_err(|error| KnobError::refused(format!("`{}`", self.set), value, error))
     }
 }

@@ -1,8 +1,8 @@
 //! A perf-const, through xk.ko.
 //!
-//! With its default in force nothing is loaded at all, so that what a candidate is compared with is the
-//! kernel as it was. With another value, the tune belongs to this process and has a lease: the kernel puts the
-//! default back when the process dies, and also when it merely stops.
+//! With the default in force, no tune is loaded, so that candidates are compared with the unchanged kernel. With another
+//! value, the tune belongs to this process and has a lease: the kernel restores the default when the process dies, and
+//! when it is stopped for longer than the lease.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use std::time::Duration;
 use xk_runtime::{AddressOf, Change, Destination, Device, Error as RuntimeError, RulesError, SymbolsError, Tune};
 use xk_table::ScopeTable;
 
-use super::{now, Knob, KnobError, FIRST_LEASE};
+use super::{now, Knob, KnobError, KnobFault, FIRST_LEASE};
 use crate::{levels, Value};
 
 /// How long a transition may wait for threads.
 const TRANSITION: Duration = Duration::from_secs(5);
 
-/// Finds constants by name: who has the scope tables of the running kernel.
+/// Finds constants of the running kernel by name.
 pub trait Constants {
     /// The knob of a constant.
     ///
@@ -29,21 +29,21 @@ pub trait Constants {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoConstant {
-    /// The rules of the administrator are not known, or forbid it.
+    /// The administrator's rules cannot be read, or forbid it.
     #[error(transparent)]
     Rules(#[from] RulesError),
-    /// There is no scope table of it.
+    /// There is no scope table.
     #[error("{message}")]
     Table {
         /// Name of the constant.
         name: String,
-        /// Why there is none, and what to do.
+        /// Why, and what to do.
         message: String,
     },
-    /// The symbols of the running kernel are not known.
+    /// The symbols of the running kernel cannot be read.
     #[error(transparent)]
     Symbols(#[from] SymbolsError),
-    /// xk.ko cannot be asked.
+    /// xk.ko cannot be queried.
     #[error(transparent)]
     Device(#[from] RuntimeError),
 }
@@ -55,7 +55,7 @@ pub struct Constant {
     table: ScopeTable,
     tune: Option<Tune>,
     lease: Duration,
-    /// The kernel keeps the value at least until then; on its clock.
+    /// Until when the kernel keeps the value at least, on the clock of leases.
     ends: Duration,
 }
 
@@ -66,24 +66,24 @@ impl Constant {
         Self { device, addresses, table, tune: None, lease: FIRST_LEASE, ends: Duration::ZERO }
     }
 
-    /// What of `levels` may be set; see [`levels::accepted`].
+    /// Those of `levels` that the table accepts; see `levels::accepted`.
     #[must_use]
     pub fn offered(&self, levels: Vec<Value>) -> Vec<Value> {
         levels::accepted(levels, &self.table.values)
     }
 
-    /// Its value in the source: what it has while nobody tunes it.
+    /// Its value in the source, which is in force while no tune is loaded.
     #[must_use]
     pub fn default_value(&self) -> Value {
         Value::Number(self.table.constant.default)
     }
 
-    /// Ends a tune that an earlier session kept, if it still has this value; whether it did.
+    /// Ends a tune that an earlier session kept, if it still has this value. Returns whether it had.
     ///
     /// # Errors
-    /// A sentence of the kernel.
+    /// The error of xk.ko.
     pub fn end_kept(&self, value: &Value) -> Result<bool, RuntimeError> {
-        match self.somebody_elses()? {
+        match self.other_tune()? {
             Some(tune) if tune.detached && Value::Number(tune.value) == *value => {
                 self.go(tune.id, Destination::Unload).map(|()| true)
             }
@@ -95,31 +95,31 @@ impl Constant {
         self.table.constant.name.clone().unwrap_or_else(|| self.table.constant.id.clone())
     }
 
-    fn missing(&self, error: &RuntimeError) -> KnobError {
-        KnobError::Missing { place: self.place(), reason: error.to_string() }
+    fn missing(&self, error: RuntimeError) -> KnobError {
+        KnobError::missing(self.place(), error)
     }
 
-    /// Why our tune does not answer. One whose lease has ended is no longer ours.
-    fn gone(&mut self, error: &RuntimeError) -> KnobError {
+    /// Why our tune does not answer. If its lease has ended, it is no longer ours.
+    fn gone(&mut self, error: RuntimeError) -> KnobError {
         if matches!(error, RuntimeError::NoSuchTune(_)) && now() >= self.ends {
             self.tune = None;
-            return KnobError::Lapsed { place: self.place() };
+            return KnobError::LeaseEnded { place: self.place() };
         }
         self.missing(error)
     }
 
-    /// Our tune, for so long from now.
+    /// Renews the lease of our tune.
     fn extend(&mut self, id: u32) -> Result<(), RuntimeError> {
         self.ends = now() + self.lease;
         self.device.lease(id, Some(self.lease))
     }
 
-    fn refused(&self, value: &Value, reason: String) -> KnobError {
-        KnobError::Refused { place: self.place(), value: value.clone(), reason }
+    fn refused(&self, value: &Value, cause: impl Into<KnobFault>) -> KnobError {
+        KnobError::refused(self.place(), value, cause)
     }
 
-    /// A tune of this constant that is not ours, or has become nobody's.
-    fn somebody_elses(&self) -> Result<Option<xk_runtime::TuneStatus>, RuntimeError> {
+    /// A tune of this constant that does not belong to this process, or belongs to none.
+    fn other_tune(&self) -> Result<Option<xk_runtime::TuneStatus>, RuntimeError> {
         let constant = &self.table.constant;
         let is_it = |name: &str| name == constant.id || constant.name.as_deref() == Some(name);
         Ok(self.device.tunes()?.into_iter().find(|tune| is_it(&tune.name)))
@@ -135,30 +135,27 @@ impl Knob for Constant {
         let status = match &self.tune {
             Some(tune) => match tune.status() {
                 Ok(status) => Some(status),
-                Err(error) => return Err(self.gone(&error)),
+                Err(error) => return Err(self.gone(error)),
             },
-            None => self.somebody_elses().map_err(|error| self.missing(&error))?,
+            None => self.other_tune().map_err(|error| self.missing(error))?,
         };
         match status {
             None => Ok(Value::Number(self.table.constant.default)),
-            Some(status) if status.broken => Err(KnobError::Unreadable {
-                place: self.place(),
-                reason: "its value is not in force at every site; `xk status` shows where".into(),
-            }),
+            Some(status) if status.broken => Err(KnobError::unreadable(self.place(), KnobFault::NotEverywhere)),
             Some(status) => Ok(Value::Number(status.value)),
         }
     }
 
     fn write(&mut self, value: &Value) -> Result<(), KnobError> {
         let Value::Number(number) = *value else {
-            return Err(self.refused(value, "it is no number".into()));
+            return Err(self.refused(value, KnobFault::NotANumber));
         };
         if number == self.table.constant.default {
             let Some(tune) = self.tune.take() else { return Ok(()) };
             return match self.go(tune.id(), Destination::Unload) {
                 Ok(()) | Err(RuntimeError::NoSuchTune(_)) => Ok(()),
                 Err(error) => {
-                    let failure = self.refused(value, error.to_string());
+                    let failure = self.refused(value, error);
                     self.tune = Some(tune);
                     Err(failure)
                 }
@@ -166,15 +163,12 @@ impl Knob for Constant {
         }
         let tune = match self.tune.take() {
             Some(tune) => tune,
-            None => self
-                .device
-                .load(&self.table, &*self.addresses)
-                .map_err(|error| self.refused(value, error.to_string()))?,
+            None => self.device.load(&self.table, &*self.addresses).map_err(|error| self.refused(value, error))?,
         };
         let id = tune.id();
         self.tune = Some(tune);
         let done = self.extend(id).and_then(|()| self.go(id, Destination::Value(number)));
-        done.map_err(|error| self.refused(value, error.to_string()))
+        done.map_err(|error| self.refused(value, error))
     }
 
     fn renew(&mut self, lease: Duration) -> Result<(), KnobError> {
@@ -183,14 +177,14 @@ impl Knob for Constant {
         let before = self.ends;
         self.extend(id).map_err(|error| {
             self.ends = before;
-            self.gone(&error)
+            self.gone(error)
         })
     }
 
     fn keep(&mut self) -> Result<(), KnobError> {
         let Some(tune) = self.tune.take() else { return Ok(()) };
         let id = tune.id();
-        self.device.lease(id, None).map_err(|error| self.missing(&error))?;
-        tune.detach().map(drop).map_err(|error| self.missing(&error))
+        self.device.lease(id, None).map_err(|error| self.missing(error))?;
+        tune.detach().map(drop).map_err(|error| self.missing(error))
     }
 }

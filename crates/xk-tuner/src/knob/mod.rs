@@ -1,27 +1,35 @@
-//! Knobs: what a parameter is on this machine, and how it is read and set.
+//! Knobs: how the parameters of this machine are read and set.
+//!
+//! In: what a description says about a knob. Out: a [`Knob`], which reads and writes one value. [`set`] also reads the value
+//! back: it refuses a knob that accepts a value and does not have it afterwards.
 
+mod changed;
 mod command;
 mod constant;
 mod file;
-mod held;
+mod format;
 mod module;
 
+use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::time::{clock_gettime, ClockId};
 use serde::{Deserialize, Serialize};
+use xk_runtime::{Error as RuntimeError, ParameterError};
 
+use crate::modules::ModuleError;
 use crate::Value;
 
+pub use changed::{restore, ChangedKnob, Restored};
+pub use command::CommandError;
 pub use constant::{Constant, Constants, NoConstant};
-pub use held::{put_back, Held, PutBack};
-pub use module::Module;
+pub use module::{Hold, Module};
 
-/// A lease before the first window gives a better one.
+/// The lease of a knob that is changed before its first renewal.
 const FIRST_LEASE: Duration = Duration::from_secs(60);
 
-/// The clock of leases: it goes on while the machine sleeps.
+/// The clock of leases. It advances while the machine sleeps.
 fn now() -> Duration {
     Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default()
 }
@@ -34,13 +42,13 @@ pub trait Knob {
     /// [`KnobError::Missing`], [`KnobError::Unreadable`].
     fn read(&mut self) -> Result<Value, KnobError>;
 
-    /// Asks for another value; whether it came into force is what [`set`] finds out.
+    /// Requests another value. [`set`] finds out whether it is in force.
     ///
     /// # Errors
     /// [`KnobError::Missing`], [`KnobError::Refused`].
     fn write(&mut self, value: &Value) -> Result<(), KnobError>;
 
-    /// The values that it offers; `None` when it does not say.
+    /// The values that it lists; `None` if it lists none.
     ///
     /// # Errors
     /// As [`Knob::read`].
@@ -48,15 +56,25 @@ pub trait Knob {
         Ok(None)
     }
 
-    /// From now, the kernel puts the default back after so long, whoever is left to ask for it.
+    /// The form in which values of this knob are compared, and in which [`Knob::read`] returns them.
+    fn canonical(&self, value: &Value) -> Value {
+        value.clone()
+    }
+
+    /// A value of a description, with what it leaves out taken from the value in force.
+    fn complete(&mut self, value: &Value) -> Value {
+        value.clone()
+    }
+
+    /// Lets the kernel restore the default after this time from now, even if this process has exited.
     ///
     /// # Errors
-    /// [`KnobError::Lapsed`] when that has happened already.
+    /// [`KnobError::LeaseEnded`] if the kernel has already done so.
     fn renew(&mut self, _lease: Duration) -> Result<(), KnobError> {
         Ok(())
     }
 
-    /// The value in force stays when this process ends.
+    /// Keeps the value in force when this process ends.
     ///
     /// # Errors
     /// [`KnobError::Missing`].
@@ -65,21 +83,21 @@ pub trait Knob {
     }
 }
 
-/// Sets a knob, and reads it back.
+/// Sets a knob, and reads the value back.
 ///
 /// # Errors
 /// As [`Knob::write`], and [`KnobError::ReadsBack`].
 pub fn set(knob: &mut dyn Knob, value: &Value) -> Result<(), KnobError> {
     knob.write(value)?;
     let found = knob.read()?;
-    if found == *value {
+    if found == knob.canonical(value) {
         Ok(())
     } else {
         Err(KnobError::ReadsBack { wrote: value.clone(), found })
     }
 }
 
-/// A knob that the kernel does not protect: whoever cleans up must know how to reach it.
+/// A knob that the kernel does not restore by itself. The guardian must know how to reach it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Plain {
@@ -104,7 +122,7 @@ impl Plain {
         }
     }
 
-    /// Where it is, for people.
+    /// Where it is, for messages.
     #[must_use]
     pub fn place(&self) -> String {
         match self {
@@ -115,49 +133,98 @@ impl Plain {
 }
 
 /// Why a knob was not read or set.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum KnobError {
-    /// It is not there (any more).
-    #[error("{place} is not there: {reason}")]
+    /// It does not exist, or not any more.
+    #[error("{place} is not there: {cause}")]
     Missing {
         /// Where it should be.
         place: String,
-        /// What the system said.
-        reason: String,
+        /// Why.
+        #[source]
+        cause: Box<KnobFault>,
     },
-    /// The kernel has put the default back: the lease was not renewed in time.
+    /// Its lease was not renewed in time, so the kernel has restored the default.
     #[error(
-        "{place} has its default again: its lease ended, as the tuner was stopped, or the machine is far slower than the \
-         target's timeout says"
+        "{place} has its default again, because its lease ended: the tuner was stopped, or the machine is much slower \
+         than the timeout of the target"
     )]
-    Lapsed {
-        /// Where.
+    LeaseEnded {
+        /// Where it is.
         place: String,
     },
-    /// It is there and says nothing.
-    #[error("{place} cannot be read: {reason}")]
+    /// It exists, but has no value that can be read.
+    #[error("{place} cannot be read: {cause}")]
     Unreadable {
-        /// Where.
+        /// Where it is.
         place: String,
-        /// What the system said.
-        reason: String,
+        /// Why.
+        #[source]
+        cause: Box<KnobFault>,
     },
-    /// The kernel, or a command, did not take the value.
-    #[error("{place} does not take {value}: {reason}")]
+    /// The kernel, or a command, rejected the value.
+    #[error("{place} does not take {value}: {cause}")]
     Refused {
-        /// Where.
+        /// Where it is.
         place: String,
         /// The value.
         value: Value,
-        /// What the system said.
-        reason: String,
+        /// Why.
+        #[source]
+        cause: Box<KnobFault>,
     },
-    /// It took the value, and has another.
+    /// It accepted a value, and has another.
     #[error("was set to {wrote}, but reads back differently: {found}")]
     ReadsBack {
-        /// What was asked for.
+        /// The value that was written.
         wrote: Value,
-        /// What is there.
+        /// The value that was read.
         found: Value,
     },
+}
+
+impl KnobError {
+    pub(crate) fn missing(place: impl Into<String>, cause: impl Into<KnobFault>) -> Self {
+        Self::Missing { place: place.into(), cause: Box::new(cause.into()) }
+    }
+
+    fn unreadable(place: impl Into<String>, cause: impl Into<KnobFault>) -> Self {
+        Self::Unreadable { place: place.into(), cause: Box::new(cause.into()) }
+    }
+
+    fn refused(place: impl Into<String>, value: &Value, cause: impl Into<KnobFault>) -> Self {
+        Self::Refused { place: place.into(), value: value.clone(), cause: Box::new(cause.into()) }
+    }
+}
+
+/// The cause of a [`KnobError`].
+#[derive(Debug, thiserror::Error)]
+pub enum KnobFault {
+    /// A file, or what a module returns.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// A command.
+    #[error(transparent)]
+    Command(#[from] CommandError),
+    /// There is no table of a constant, or it may not be used.
+    #[error(transparent)]
+    NoConstant(#[from] NoConstant),
+    /// xk.ko.
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
+    /// No module describes the parameter.
+    #[error(transparent)]
+    Module(#[from] ModuleError),
+    /// xk_tunable.ko.
+    #[error(transparent)]
+    Parameter(#[from] ParameterError),
+    /// A constant is set to words.
+    #[error("it is not a number")]
+    NotANumber,
+    /// The module does not describe the value.
+    #[error("the module does not describe such a value")]
+    UnknownValue,
+    /// Not every site of a constant has the value.
+    #[error("its value is not in force at every site; `xk status` shows where")]
+    NotEverywhere,
 }

@@ -1,14 +1,16 @@
 //! A parameter that a loaded module describes, through xk_tunable.ko.
 //!
-//! What is set is held by this process and has a lease: the kernel puts back what was there when the process dies,
-//! and also when it merely stops.
+//! A changed value belongs to this process and has a lease: the kernel restores the previous value when the process dies,
+//! and when it is stopped for longer than the lease.
 
+use std::fmt;
+use std::io;
 use std::time::Duration;
 
 use xk_runtime::{Parameter, ParameterDevice, ParameterError};
 
-use super::{now, Knob, KnobError, FIRST_LEASE};
-use crate::modules::{number, place_of, value, Described, ModuleError};
+use super::{now, Knob, KnobError, KnobFault, FIRST_LEASE};
+use crate::modules::{full_name, number, value, Described, ModuleError};
 use crate::Value;
 
 /// The parameter.
@@ -18,7 +20,7 @@ pub struct Module {
     parameter: Parameter,
     held: bool,
     lease: Duration,
-    /// The kernel keeps the value at least until then; on its clock.
+    /// Until when the kernel keeps the value at least, on the clock of leases.
     ends: Duration,
 }
 
@@ -27,29 +29,28 @@ impl Module {
     ///
     /// # Errors
     /// [`ModuleError`]: xk_tunable.ko is not loaded, or no module describes it.
-    pub fn find(place: &str) -> Result<Self, ModuleError> {
+    pub fn find(name: &str) -> Result<Self, ModuleError> {
         let device = ParameterDevice::open()?;
         let parameters = device.parameters()?;
         let described = Described { parameters, meters: Vec::new() };
-        let parameter = described.parameter(place)?.clone();
+        let parameter = described.parameter(name)?.clone();
         Ok(Self { device, parameter, held: false, lease: FIRST_LEASE, ends: Duration::ZERO })
     }
 
-    /// Whether the module has such a value.
+    /// Whether the module describes such a value.
     #[must_use]
     pub fn takes(&self, value: &Value) -> bool {
         number(&self.parameter.values, value).is_some()
     }
 
-    /// A sentence, if somebody holds it: its value will change by itself.
+    /// Who has set it, if its value is not permanent.
     #[must_use]
-    pub fn held_by(&self) -> Option<String> {
+    pub fn hold(&self) -> Option<Hold> {
         let hold = self.parameter.hold.as_ref()?;
-        let who = hold.owner.map_or("is about to be put back".into(), |pid| format!("is held by process {pid}"));
-        Some(format!("{who}: it goes back to {} by itself", value(&self.parameter.values, hold.original)))
+        Some(Hold { owner: hold.owner, original: value(&self.parameter.values, hold.original) })
     }
 
-    /// Puts back what an earlier session kept, if it still has that value; whether it did.
+    /// Sets a kept parameter back to its original value, if it still has the kept one. Returns whether it had.
     ///
     /// # Errors
     /// As [`Knob::write`].
@@ -62,25 +63,49 @@ impl Module {
     }
 
     fn place(&self) -> String {
-        place_of(&self.parameter)
+        full_name(&self.parameter)
     }
 
-    fn missing(&self, error: &ParameterError) -> KnobError {
-        KnobError::Missing { place: self.place(), reason: error.to_string() }
+    fn missing(&self, error: ParameterError) -> KnobError {
+        KnobError::missing(self.place(), error)
     }
 
-    fn refused(&self, value: &Value, reason: String) -> KnobError {
-        KnobError::Refused { place: self.place(), value: value.clone(), reason }
+    fn refused(&self, value: &Value, cause: impl Into<KnobFault>) -> KnobError {
+        KnobError::refused(self.place(), value, cause)
     }
 
-    /// What has become of a hold that is no longer ours.
-    fn lapsed(&mut self) -> KnobError {
+    /// The kernel has restored the value.
+    fn lease_ended(&mut self) -> KnobError {
         self.held = false;
-        KnobError::Lapsed { place: self.place() }
+        KnobError::LeaseEnded { place: self.place() }
     }
 
     fn look(&self) -> Result<Parameter, KnobError> {
-        self.device.parameter(self.parameter.id).map_err(|error| self.missing(&error))
+        self.device.parameter(self.parameter.id).map_err(|error| self.missing(error))
+    }
+}
+
+/// A parameter that a process has set. The kernel restores it when the process ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hold {
+    /// The process; `None` if it has ended, and the kernel is about to restore the value.
+    pub owner: Option<u32>,
+    /// The value before.
+    pub original: Value,
+}
+
+impl fmt::Display for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.owner {
+            Some(owner) => {
+                write!(f, "is held by process {owner}; when that ends, the kernel sets it back to {}", self.original)
+            }
+            None => write!(
+                f,
+                "was held by a process that has ended; the kernel is about to set it back to {}",
+                self.original
+            ),
+        }
     }
 }
 
@@ -92,31 +117,28 @@ impl Knob for Module {
     fn read(&mut self) -> Result<Value, KnobError> {
         let found = self.look()?;
         if self.held && !is_ours(&found) && now() >= self.ends {
-            return Err(self.lapsed());
+            return Err(self.lease_ended());
         }
         match found.value {
             Ok(number) => Ok(value(&found.values, number)),
-            Err(errno) => Err(KnobError::Unreadable {
-                place: self.place(),
-                reason: std::io::Error::from_raw_os_error(errno).to_string(),
-            }),
+            Err(errno) => Err(KnobError::unreadable(self.place(), io::Error::from_raw_os_error(errno))),
         }
     }
 
     fn write(&mut self, value: &Value) -> Result<(), KnobError> {
         let Some(number) = number(&self.parameter.values, value) else {
-            return Err(self.refused(value, "the module does not describe such a value".into()));
+            return Err(self.refused(value, KnobFault::UnknownValue));
         };
         let ends = now() + self.lease;
         let done = self.device.set_parameter(self.parameter.id, number, Some(self.lease));
-        // A failure may leave something to be put back, too.
+        // A failure may also leave a value that must be restored.
         self.held = is_ours(&self.look()?);
         if done.is_ok() || self.ends.is_zero() {
             self.ends = ends;
         }
         done.map_err(|error| match error {
-            ParameterError::Gone(_) => self.missing(&error),
-            _ => self.refused(value, error.to_string()),
+            ParameterError::Gone(_) => self.missing(error),
+            _ => self.refused(value, error),
         })
     }
 
@@ -131,8 +153,8 @@ impl Knob for Module {
                 self.ends = ends;
                 Ok(())
             }
-            Err(ParameterError::NotHeld(_)) => Err(self.lapsed()),
-            Err(error) => Err(self.missing(&error)),
+            Err(ParameterError::NotHeld(_)) => Err(self.lease_ended()),
+            Err(error) => Err(self.missing(error)),
         }
     }
 
@@ -145,8 +167,8 @@ impl Knob for Module {
                 self.held = false;
                 Ok(())
             }
-            Err(ParameterError::NotHeld(_)) => Err(self.lapsed()),
-            Err(error) => Err(self.missing(&error)),
+            Err(ParameterError::NotHeld(_)) => Err(self.lease_ended()),
+            Err(error) => Err(self.missing(error)),
         }
     }
 }

@@ -1,30 +1,30 @@
-//! What a counter is, as descriptions write it (`sensor.rs` has the list).
+//! Counters, as descriptions write them (`sensor.rs` lists the forms).
 //!
-//! In: the text. Out: where the number comes from; the number of a field of a file. Refuses what is written otherwise.
+//! In: a text. Out: the source of the number; or the number of a field of a file. It refuses texts of other forms.
 
 use super::perf::{Event, UnknownEvent};
-use crate::modules::{self, PlaceError};
+use crate::modules::{self, NameError};
 
-/// The second number of a meter ends in this.
+/// Suffix of the second number of a meter.
 const PER: &str = "/per";
 
-/// The counters of the meter `MODULE:NAME`: its number, and what that is divided by.
-pub(crate) fn of_module(place: &str) -> (String, String) {
-    (format!("module:{place}"), format!("module:{place}{PER}"))
+/// The two counters of the meter `MODULE:NAME`: its number, and its divisor.
+pub(crate) fn of_module(full: &str) -> (String, String) {
+    (format!("module:{full}"), format!("module:{full}{PER}"))
 }
 
-/// Where a number comes from.
+/// The source of a number.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Counter<'c> {
     /// A field of a file.
     File { path: &'c str, field: &'c str },
-    /// A meter of a module, or what it is divided by.
+    /// A meter of a module, or its divisor.
     Module { meter: &'c str, per: bool },
-    /// Of all processors.
+    /// A perf event on all processors.
     Perf(Event),
     /// Calls of a function of the kernel.
     Calls(&'c str),
-    /// A tracepoint that is passed.
+    /// Passes of a tracepoint.
     Tracepoint(&'c str),
 }
 
@@ -33,7 +33,7 @@ pub(super) enum Counter<'c> {
 pub enum CounterError {
     /// It has none of the five forms.
     #[error(
-        "`{0}` is no counter: write /path/of/a/file:FIELD, module:MODULE:METER, perf:EVENT, calls:FUNCTION or \
+        "`{0}` is not a counter: write /path/of/a/file:FIELD, module:MODULE:METER, perf:EVENT, calls:FUNCTION or \
          tracepoint:NAME"
     )]
     Form(String),
@@ -42,11 +42,11 @@ pub enum CounterError {
     Event(#[from] UnknownEvent),
     /// The name of the meter is not `MODULE:NAME`.
     #[error(transparent)]
-    Meter(#[from] PlaceError),
+    Meter(#[from] NameError),
 }
 
 impl<'c> Counter<'c> {
-    /// Reads what a description says.
+    /// Parses the text of a description.
     ///
     /// # Errors
     /// [`CounterError`].
@@ -55,8 +55,8 @@ impl<'c> Counter<'c> {
         let is_name = |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.'));
         match (kind, rest) {
             (_, "") => {}
-            ("module", place) => {
-                let (meter, per) = place.strip_suffix(PER).map_or((place, false), |meter| (meter, true));
+            ("module", full) => {
+                let (meter, per) = full.strip_suffix(PER).map_or((full, false), |meter| (meter, true));
                 modules::split(meter)?;
                 return Ok(Self::Module { meter, per });
             }
@@ -72,7 +72,7 @@ impl<'c> Counter<'c> {
     }
 }
 
-/// Whether a counter is written as one. Whether this machine has it shows when it is read.
+/// Checks the form of a counter. Whether this machine has it is found out when it is read.
 ///
 /// # Errors
 /// [`CounterError`].
@@ -80,7 +80,7 @@ pub(crate) fn check(counter: &str) -> Result<(), CounterError> {
     Counter::parse(counter).map(drop)
 }
 
-/// The number that a field of a file has.
+/// The number in a field of a file.
 pub(super) fn find(text: &str, field: &str) -> Option<f64> {
     if let Ok(position) = field.parse::<usize>() {
         return text.split_whitespace().nth(position.checked_sub(1)?)?.parse().ok();

@@ -1,7 +1,7 @@
-//! Reading counters.
+//! Reads counters.
 //!
-//! In: sensors. Out: what they say of the time between two readings. A counter that cannot be read is missing, and so is
-//! the sensor that is made of it: a disk may be unplugged, and not every processor counts its cache misses.
+//! In: sensors. Out: their readings for the time between two snapshots. A counter that cannot be read is missing, and so are
+//! the sensors that use it: a disk may be unplugged, and not every processor counts cache misses.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,19 +13,19 @@ use super::{Sensor, Signature};
 use crate::ebpf::{is_one_function, Calls};
 use crate::modules::{Described, Kernel, Modules};
 
-/// What the kernel counts only while somebody wants it.
+/// A counter that the kernel maintains only on demand.
 #[derive(Debug)]
-enum Watched {
+enum OnDemand {
     Perf(Perf),
     Calls(Calls),
 }
 
-impl Watched {
+impl OnDemand {
     fn start(counter: Counter<'_>) -> Option<Self> {
         match counter {
             Counter::File { .. } | Counter::Module { .. } => None,
             Counter::Perf(event) => Perf::open(event).ok().map(Self::Perf),
-            // Of several functions with one name it is not known which one would be counted.
+            // If several functions have the name, it is not known which would be counted.
             Counter::Calls(name) => {
                 is_one_function(name).ok().and_then(|()| Calls::of_function(name).ok()).map(Self::Calls)
             }
@@ -41,22 +41,22 @@ impl Watched {
     }
 }
 
-/// The counters of some sensors; until this is dropped, the kernel counts what it does not count by itself.
+/// The counters of some sensors. Those that the kernel maintains on demand are active until this is dropped.
 #[derive(Debug)]
 pub struct Gauges<'s> {
     sensors: &'s [Sensor],
-    watched: BTreeMap<&'s str, Watched>,
+    on_demand: BTreeMap<&'s str, OnDemand>,
 }
 
 impl<'s> Gauges<'s> {
-    /// Counts from now on.
+    /// Starts the counters that the kernel maintains on demand.
     #[must_use]
     pub fn of(sensors: &'s [Sensor]) -> Self {
-        let start = |(counter, name)| Some((name, Watched::start(counter)?));
-        Self { sensors, watched: counters(sensors).filter_map(start).collect() }
+        let start = |(counter, name)| Some((name, OnDemand::start(counter)?));
+        Self { sensors, on_demand: counters(sensors).filter_map(start).collect() }
     }
 
-    /// The counters, now.
+    /// Reads all counters.
     #[must_use]
     pub fn read(&mut self) -> Snapshot {
         let mut files: BTreeMap<&str, Option<String>> = BTreeMap::new();
@@ -74,7 +74,7 @@ impl<'s> Gauges<'s> {
                     reading.map(|(of, by)| if per { by } else { of } as f64)
                 }
                 Counter::Perf(_) | Counter::Calls(_) | Counter::Tracepoint(_) => {
-                    self.watched.get_mut(name).and_then(Watched::read)
+                    self.on_demand.get_mut(name).and_then(OnDemand::read)
                 }
             };
             read.extend(value.map(|value| (name.to_owned(), value)));
@@ -82,7 +82,7 @@ impl<'s> Gauges<'s> {
         Snapshot { counters: read, at: Instant::now() }
     }
 
-    /// What the sensors say of the time between two readings.
+    /// The readings of the sensors for the time between two snapshots.
     #[must_use]
     pub fn between(&self, earlier: &Snapshot, later: &Snapshot) -> Signature {
         let seconds = (later.at - earlier.at).as_secs_f64();
@@ -95,13 +95,13 @@ impl<'s> Gauges<'s> {
     }
 }
 
-/// Every counter of these sensors, with what it is called. The description has checked them.
+/// Every counter of these sensors, with its text. The description has checked the texts.
 fn counters(sensors: &[Sensor]) -> impl Iterator<Item = (Counter<'_>, &str)> {
     let all = sensors.iter().flat_map(|sensor| sensor.of.iter().chain(&sensor.per));
     all.filter_map(|name| Some((Counter::parse(name).ok()?, name.as_str())))
 }
 
-/// Counters at one moment.
+/// The counters at one moment.
 #[derive(Debug)]
 pub struct Snapshot {
     counters: BTreeMap<String, f64>,
@@ -109,14 +109,14 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// How many counters could be read.
+    /// The number of counters that could be read.
     #[must_use]
     pub fn readable(&self) -> usize {
         self.counters.len()
     }
 
     fn growth(&self, later: &Self, counters: &[String]) -> Option<f64> {
-        // A counter that goes backwards was reset: its device went and came.
+        // A counter that decreased was reset, because its device was removed and added again.
         let grown = |counter| Some((later.counters.get(counter)? - self.counters.get(counter)?).max(0.0));
         counters.iter().map(grown).sum()
     }

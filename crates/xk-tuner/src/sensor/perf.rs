@@ -1,8 +1,8 @@
-//! Perf counters of all processors together: those of the hardware, where there is one that the kernel may use, and those
-//! that the kernel keeps itself (perf_event_open(2)).
+//! Perf events on all processors together: those of the hardware, if the kernel may use it, and those of the kernel
+//! (perf_event_open(2)).
 //!
-//! In: the name of an event. Out: how often it came since it is counted. Refuses names that are not in the list below, and
-//! events that this machine does not count.
+//! In: the name of an event. Out: its count since the counter was opened. It refuses names that are not in the list below,
+//! and events that this machine does not count.
 
 use std::fs;
 use std::io;
@@ -10,10 +10,10 @@ use std::io;
 use perf_event::events::{Hardware, Software};
 use perf_event::{Builder, Counter};
 
-/// Processors that can be asked.
+/// The list of processors that are online.
 const ONLINE: &str = "/sys/devices/system/cpu/online";
 
-/// What is counted.
+/// A perf event.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Event(&'static str, Is);
 
@@ -23,7 +23,7 @@ enum Is {
     Software(Software),
 }
 
-/// As perf(1) calls them.
+/// The events, by the names that perf(1) uses.
 const EVENTS: [Event; 11] = [
     Event("cycles", Is::Hardware(Hardware::CPU_CYCLES)),
     Event("instructions", Is::Hardware(Hardware::INSTRUCTIONS)),
@@ -42,7 +42,7 @@ fn names() -> String {
     EVENTS.map(|event| event.0).join(", ")
 }
 
-/// A name that perf(1) does not use, or that the tuner does not count.
+/// A name that is not in the list of events.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{name}` is not a known perf event; known are: {}", names())]
 pub struct UnknownEvent {
@@ -60,12 +60,12 @@ impl Event {
     }
 }
 
-/// An event is counted.
+/// A counter of an event on each processor.
 #[derive(Debug)]
 pub struct Perf(Vec<Counter>);
 
 impl Perf {
-    /// Counts on every processor, from now on.
+    /// Starts to count on each processor.
     ///
     /// # Errors
     /// Those of perf_event_open(2): ENOENT, ENODEV or EOPNOTSUPP where the hardware has no such counter.
@@ -80,10 +80,10 @@ impl Perf {
         processors(&fs::read_to_string(ONLINE)?).into_iter().map(one).collect::<io::Result<_>>().map(Self)
     }
 
-    /// How often until now. A counter that shared the hardware with others is scaled to all of the time.
+    /// The count so far. If a counter shared the hardware with others, its count is scaled to the whole time.
     ///
     /// # Errors
-    /// Those of read(2); a counter that never got its share of the hardware.
+    /// Those of read(2), or a counter that never had the hardware.
     pub fn read(&mut self) -> io::Result<f64> {
         let one = |counter: &mut Counter| {
             let data = counter.read_full()?;

@@ -1,7 +1,9 @@
-//! Which subsystem holds the target up: one window with everything as it is, seen by the test of each.
+//! Several subsystems: finds the one that limits the target most, tunes it, and begins again.
 //!
-//! The one that is furthest beyond its limit is tuned, what is proved better stays, and the next window shows who
-//! holds it up now. A subsystem whose counters are not there holds nothing up.
+//! In: jobs with bottleneck tests. Out: a summary for each search. One window of the target, with everything as it is, gives
+//! a reading of each bottleneck test. The subsystem that exceeds its limit most is tuned, and confirmed values are kept.
+//! The next window shows the subsystem that limits the target then. A subsystem whose counters cannot be read does not
+//! limit the target.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,12 +15,12 @@ use crate::target::{TargetError, Watch};
 use crate::Gauges;
 use crate::{Error, Sensor};
 
-/// Tunes one subsystem after the other, as long as one holds the target up.
+/// Tunes one subsystem after the other, as long as one limits the target.
 pub(super) fn tune(setup: &mut Setup<'_>, jobs: &[Job], keeper: &mut Keeper<'_>) -> Result<Vec<Summary>, Error> {
     let mut summaries = Vec::new();
     let mut done = BTreeSet::new();
     while done.len() < jobs.len() {
-        let Some(pressures) = look(jobs, keeper)? else { break };
+        let Some(pressures) = pressures(jobs, keeper)? else { break };
         let next = worst(&pressures, &done);
         let chosen = next.map(|index| jobs[index].name.as_str());
         let named: BTreeMap<&str, f64> = jobs.iter().map(|job| job.name.as_str()).zip(pressures.clone()).collect();
@@ -35,8 +37,8 @@ pub(super) fn tune(setup: &mut Setup<'_>, jobs: &[Job], keeper: &mut Keeper<'_>)
     Ok(summaries)
 }
 
-/// How far each subsystem is beyond its limit in one window, 1 being at it; `None` if somebody asked to stop.
-fn look(jobs: &[Job], watch: &mut dyn Watch) -> Result<Option<Vec<f64>>, Error> {
+/// The reading of each bottleneck test in one window, divided by its limit; `None` if the search was asked to stop.
+fn pressures(jobs: &[Job], watch: &mut dyn Watch) -> Result<Option<Vec<f64>>, Error> {
     let sensors: Vec<Sensor> = jobs.iter().filter_map(|job| Some(job.bottleneck.as_ref()?.sensor.clone())).collect();
     let Some(target) = jobs.first().map(|job| &job.target) else { return Ok(None) };
     let mut gauges = Gauges::of(&sensors);
@@ -44,7 +46,7 @@ fn look(jobs: &[Job], watch: &mut dyn Watch) -> Result<Option<Vec<f64>>, Error> 
     match target.run(target.timeout, watch) {
         Ok(_) => {}
         Err(TargetError::Interrupted) => return Ok(None),
-        Err(error) => return Err(Error::Target(error.to_string())),
+        Err(error) => return Err(Error::Target(error)),
     }
     let after = gauges.read();
     let readings = gauges.between(&before, &after).0;
@@ -55,10 +57,10 @@ fn look(jobs: &[Job], watch: &mut dyn Watch) -> Result<Option<Vec<f64>>, Error> 
     Ok(Some(jobs.iter().map(|job| pressure(job).unwrap_or(0.0)).collect()))
 }
 
-/// The one that is furthest beyond its limit, of those that were not tuned yet.
+/// The subsystem that exceeds its limit most, of those that were not tuned yet.
 fn worst(pressures: &[f64], done: &BTreeSet<usize>) -> Option<usize> {
-    let beyond = (0..pressures.len()).filter(|index| pressures[*index] >= 1.0 && !done.contains(index));
-    beyond.max_by(|a, b| pressures[*a].total_cmp(&pressures[*b]))
+    let limiting = (0..pressures.len()).filter(|index| pressures[*index] >= 1.0 && !done.contains(index));
+    limiting.max_by(|a, b| pressures[*a].total_cmp(&pressures[*b]))
 }
 
 fn sentence(jobs: &[Job], pressures: &[f64], done: &BTreeSet<usize>, next: Option<usize>) -> String {
@@ -72,10 +74,10 @@ fn sentence(jobs: &[Job], pressures: &[f64], done: &BTreeSet<usize>, next: Optio
         })
         .collect();
     let verdict = next.map_or_else(
-        || "nothing that can be tuned holds the target up any more".to_owned(),
-        |index| format!("{} holds the target up", jobs[index].name),
+        || "no subsystem that can be tuned limits the target any more".to_owned(),
+        |index| format!("{} limits the target", jobs[index].name),
     );
-    format!("{verdict} ({}; from 1.00 on it does)", words.join("; "))
+    format!("{verdict} ({}; the limit is 1.00)", words.join("; "))
 }
 
 #[cfg(test)]

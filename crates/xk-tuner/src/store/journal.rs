@@ -1,5 +1,5 @@
-//! The journal: who changed what, from what, to what, on what evidence. Each entry's hash covers the one before,
-//! so an entry that is altered, left out or put in shows.
+//! The journal: who changed what, from which value to which, on what evidence. The hash of each entry covers the entry
+//! before it, so an entry that was altered, removed or inserted is detected.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
@@ -23,12 +23,12 @@ pub struct Entry {
     pub hash: String,
 }
 
-/// How far the journal has been read.
+/// A position in the journal, up to which it was read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Mark {
     number: i64,
     hash: String,
-    /// The first entry that did not fit the one before, or was not there any more.
+    /// The first entry that does not follow from the one before, or is missing.
     pub broken: Option<i64>,
 }
 
@@ -41,7 +41,7 @@ impl Mark {
 }
 
 fn hash(before: &str, number: i64, at: i64, who: &str, what: &str) -> String {
-    // The lengths keep fields apart.
+    // The lengths separate the fields.
     let text = format!("{before}|{number}|{at}|{}|{who}|{}|{what}", who.len(), what.len());
     Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -65,10 +65,10 @@ impl Store {
             let hash = hash(&before, number, at, who, &text);
             self.db.execute("INSERT INTO journal VALUES (?1, ?2, ?3, ?4, ?5)", (number, at, who, text, hash)).map(drop)
         };
-        add().map_err(|error| self.explain(&error))
+        add().map_err(|error| self.error(error))
     }
 
-    /// Every entry, the first first, and the number of the first that does not fit the one before.
+    /// Every entry in order, and the number of the first that does not follow from the one before.
     ///
     /// # Errors
     /// [`Error::Store`].
@@ -78,7 +78,7 @@ impl Store {
         Ok((entries, mark.broken))
     }
 
-    /// Goes on from the mark to the end, and leaves the mark there.
+    /// Reads from the mark to the end, and moves the mark there.
     ///
     /// # Errors
     /// [`Error::Store`].
@@ -87,7 +87,7 @@ impl Store {
             let sql = "SELECT number, at, who, what, hash FROM journal WHERE number >= ?1 ORDER BY number";
             let mut statement = self.db.prepare(sql)?;
             let mut rows = statement.query([mark.number.max(1)])?;
-            // The entry at the mark comes once more: it must be there, and be what it was.
+            // The entry at the mark is read again: it must still exist, unchanged.
             let mut known = mark.number > 0;
             while let Some(row) = rows.next()? {
                 let text: String = row.get(3)?;
@@ -97,16 +97,16 @@ impl Store {
                     mark.check(entry.number, entry.hash == mark.hash);
                     continue;
                 }
-                // The text as it stands there: a number that was read may be written otherwise.
+                // The stored text is hashed: a number that is parsed and printed again may look different.
                 let right = hash(&mark.hash, entry.number, entry.at, &entry.who, &text);
                 mark.check(entry.number, entry.hash == right && entry.number == mark.number + 1);
                 (mark.number, mark.hash) = (entry.number, entry.hash.clone());
                 each(entry);
             }
-            // Nothing came: what was at the mark is gone, and all behind it.
+            // There was no entry: the one at the mark is missing, and all after it.
             mark.check(mark.number, !known);
             Ok(())
         };
-        read().map_err(|error| self.explain(&error))
+        read().map_err(|error| self.error(error))
     }
 }

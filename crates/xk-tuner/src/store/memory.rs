@@ -1,4 +1,5 @@
-//! The policy cache: what was proved better, or that nothing was, for which workload, and where that is valid.
+//! Memories: confirmed settings, or that nothing was better, for a workload and a context (the policy cache of EOS). Also
+//! the settings that violated a constraint.
 
 use std::collections::BTreeMap;
 
@@ -8,47 +9,47 @@ use super::{now, Store};
 use crate::sensor::Sensor;
 use crate::{Error, Signature, Value};
 
-/// How many settings are remembered, over all; those that were used longest ago go.
+/// The largest number of memories. The least recently used are deleted.
 const MOST: i64 = 1000;
 
-/// A setting that was not confirmed for so long is as good as forgotten (seconds).
+/// A memory is not used any more this long after its last confirmation (seconds).
 const OLDEST: i64 = 180 * 24 * 3600;
 
-/// That nothing was better is believed for so long (seconds): it was not proved, and costs nothing to believe.
+/// That nothing was better is believed for this long (seconds). It was not tested, and a wrong belief only costs time.
 const UNPROVED: i64 = 7 * 24 * 3600;
 
-/// What is demoted so often is not tried first any more: each time, confidence is halved.
+/// The confidence from which on a memory is used. It is halved each time the memory does not hold.
 const TOO_DOUBTFUL: f64 = 0.3;
 
-/// Where and for what a memory is valid. Anything else is another machine.
+/// Where a memory applies. With another context, this is another machine or another search.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Context {
     /// The kernel build.
     pub build_id: String,
     /// Processors and memory.
     pub hardware: String,
-    /// Of the description: parameters, their values, guards, target.
+    /// Digest of the description: parameters, their values, guards, target.
     pub schema: String,
 }
 
-/// A setting, by name.
+/// A setting: parameters and values by name.
 pub type Setting = BTreeMap<String, Value>;
 
-/// What is remembered.
+/// A memory.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Memory {
     /// Its number.
     pub id: i64,
     /// The setting.
     pub setting: Setting,
-    /// How much better than the default, as a difference of logarithms; 0 if it was the default, and nothing better.
+    /// Its effect, as a difference of logarithms; 0 if nothing was better than the default.
     pub effect: f64,
     /// From 0 to 1: halved each time it did not hold.
     pub confidence: f64,
 }
 
 impl Store {
-    /// What is remembered of such a workload, on such a machine; the first match, as in EOS.
+    /// The memory of a similar workload in this context: the first match, as in EOS.
     ///
     /// # Errors
     /// [`Error::Store`].
@@ -74,8 +75,8 @@ impl Store {
         Ok(None)
     }
 
-    /// Remembers what was proved better, or, with an effect of 0, the default that nothing was better than; what was
-    /// used longest ago makes room.
+    /// Remembers a confirmed setting, or, with an effect of 0, the default that nothing was better than. If there are too
+    /// many memories, the least recently used are deleted.
     ///
     /// # Errors
     /// [`Error::Store`].
@@ -98,7 +99,7 @@ impl Store {
         )
     }
 
-    /// How many settings are remembered.
+    /// The number of memories.
     ///
     /// # Errors
     /// [`Error::Store`].
@@ -106,7 +107,7 @@ impl Store {
         Ok(self.texts("SELECT CAST(id AS TEXT) FROM memory", [])?.len())
     }
 
-    /// What is remembered did not hold: it drifted.
+    /// Halves the confidence of a memory that did not hold.
     ///
     /// # Errors
     /// [`Error::Store`].
@@ -114,7 +115,7 @@ impl Store {
         self.execute("UPDATE memory SET confidence = confidence / 2 WHERE id = ?1", [id])
     }
 
-    /// It held again.
+    /// Restores the full confidence of a memory that held.
     ///
     /// # Errors
     /// [`Error::Store`].
@@ -122,7 +123,7 @@ impl Store {
         self.execute("UPDATE memory SET confidence = 1.0, made = ?2, used = ?2 WHERE id = ?1", (id, now()))
     }
 
-    /// A setting crossed a limit under this workload: it is not tried again.
+    /// Records that a setting violated a constraint with this workload: it is not tried again.
     ///
     /// # Errors
     /// [`Error::Store`].
@@ -140,7 +141,7 @@ impl Store {
         )
     }
 
-    /// The settings that crossed a limit under such a workload.
+    /// The settings that violated a constraint with a similar workload.
     ///
     /// # Errors
     /// [`Error::Store`].
@@ -155,7 +156,7 @@ impl Store {
         let mut settings = Vec::new();
         for text in self.texts(sql, (name, self.json(context)?))? {
             let (known, setting): (Signature, Setting) =
-                serde_json::from_str(&text).map_err(|_| self.damaged("a limit that was crossed"))?;
+                serde_json::from_str(&text).map_err(|_| self.damaged("a violated constraint"))?;
             if signature.is_like(&known, sensors) {
                 settings.push(setting);
             }

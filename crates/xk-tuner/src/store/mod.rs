@@ -1,9 +1,13 @@
-//! The memory of the tuner: one SQLite file.
+//! The database of the tuner: one SQLite file with searches, trials, changed and kept knobs, memories and a journal.
 //!
-//! It survives a power cut at any moment (a write-ahead log, and every commit is on the disk when it returns).
-//! The journal can be added to and not changed (`journal.rs`).
+//! A power loss at any moment loses nothing that was committed: there is a write-ahead log, and a commit is on the disk
+//! when it returns. Entries of the journal can be added, and not changed (`journal.rs`).
+//!
+//! Some columns have older names than the types that they store: `search.question` is a [`SearchSpec`](crate::engine::SearchSpec), `held` a
+//! [`ChangedKnob`], `trial.trial.kind` an [`Order`](crate::history::Order). They stay as they are: a running tuner of an
+//! older version must be able to use the file.
 
-mod carry;
+mod exchange;
 mod journal;
 mod memory;
 mod search;
@@ -12,19 +16,20 @@ use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rusqlite::{Connection, ErrorCode};
+use rusqlite::Connection;
 use rustix::fs::{flock, FlockOperation};
 
-use crate::knob::Held;
-use crate::session::machine::Kept;
+use crate::error::StoreProblem;
+use crate::knob::ChangedKnob;
+use crate::machine::KeptKnob;
 use crate::Error;
 
-pub use carry::{Forbidden, Remembrance};
+pub use exchange::{ExportedMemory, Forbidden};
 pub use journal::{Entry, Mark};
 pub use memory::{Context, Memory};
-pub use search::{Begun, Search, SearchId, State};
+pub use search::{Search, SearchId, State};
 
-/// How long another process may hold the database.
+/// How long to wait for another process that has locked the database.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 const TABLES: &str = "
@@ -58,7 +63,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens the database of a folder, or makes it.
+    /// Opens the database in a directory, or creates it.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Store`].
@@ -69,56 +74,35 @@ impl Store {
             advice: "; run as root, or name another folder with --state",
         })?;
         let path = folder.join("tuner.sqlite");
-        let open = || -> rusqlite::Result<(Connection, i64)> {
-            let db = Connection::open(&path)?;
-            db.busy_timeout(PATIENCE)?;
-            let version = db.query_row("PRAGMA user_version", [], |row| row.get(0))?;
-            db.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
-            db.execute_batch("PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;")?;
-            if version <= 1 {
-                db.execute_batch(TABLES)?;
-            }
-            let sound: String = db.query_row("PRAGMA quick_check", [], |row| row.get(0))?;
-            match sound.as_str() {
-                "ok" => Ok((db, version)),
-                _ => Err(rusqlite::Error::SqliteFailure(
-                    rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT),
-                    Some(sound),
-                )),
-            }
-        };
-        match open() {
-            Ok((_, version)) if version > 1 => Err(Error::Store {
-                path,
-                what: format!("has version {version} of the tables, which a newer xk made: update this one"),
-            }),
+        match connect(&path) {
+            Ok((_, version)) if version > 1 => Err(Error::Store { path, problem: StoreProblem::Newer(version) }),
             Ok((db, _)) => Ok(Self { path, db }),
-            Err(error) => Err(explain(&path, &error)),
+            Err(error) => Err(Error::Store { path, problem: error.into() }),
         }
     }
 
-    pub(crate) fn explain(&self, error: &rusqlite::Error) -> Error {
-        explain(&self.path, error)
+    pub(crate) fn error(&self, error: rusqlite::Error) -> Error {
+        Error::Store { path: self.path.clone(), problem: error.into() }
     }
 
-    pub(crate) fn damaged(&self, what: &str) -> Error {
-        Error::Store { path: self.path.clone(), what: format!("holds {what} that cannot be read: move the file away") }
+    pub(crate) fn damaged(&self, what: &'static str) -> Error {
+        Error::Store { path: self.path.clone(), problem: StoreProblem::Damaged(what) }
     }
 
-    /// This knob is about to be changed.
+    /// Records that a knob is about to be changed.
     ///
     /// # Errors
     /// [`Error::Store`]: it must not be changed then.
-    pub fn hold(&self, held: &Held) -> Result<(), Error> {
-        let text = serde_json::to_string(held).map_err(|_| self.damaged("a knob"))?;
+    pub fn record(&self, changed: &ChangedKnob) -> Result<(), Error> {
+        let text = serde_json::to_string(changed).map_err(|_| self.damaged("a knob"))?;
         self.execute(
             "INSERT INTO held VALUES (?1, ?2, (SELECT ifnull(max(position), 0) + 1 FROM held))
              ON CONFLICT (name) DO UPDATE SET held = ?2",
-            (&held.name, text),
+            (&changed.name, text),
         )
     }
 
-    /// This knob needs nobody any more.
+    /// Records that a knob need not be restored any more.
     ///
     /// # Errors
     /// [`Error::Store`].
@@ -126,69 +110,73 @@ impl Store {
         self.execute("DELETE FROM held WHERE name = ?1", [name])
     }
 
-    /// What is changed right now, or was when the tuner died; the last first.
+    /// The knobs that are changed now, or were when the tuner was killed; the last change first.
     ///
     /// # Errors
     /// [`Error::Store`].
-    pub fn held(&self) -> Result<Vec<Held>, Error> {
+    pub fn changed(&self) -> Result<Vec<ChangedKnob>, Error> {
         let texts = self.texts("SELECT held FROM held ORDER BY position DESC", [])?;
         texts.iter().map(|text| serde_json::from_str(text).map_err(|_| self.damaged("a knob"))).collect()
     }
 
-    /// These knobs keep what was proved better.
+    /// Records that a knob keeps a confirmed value.
     ///
     /// # Errors
     /// [`Error::Store`].
-    pub fn keep(&self, kept: &Kept) -> Result<(), Error> {
+    pub fn keep(&self, kept: &KeptKnob) -> Result<(), Error> {
         self.execute("INSERT OR REPLACE INTO kept VALUES (?1, ?2)", (&kept.name, self.json(kept)?))
     }
 
-    /// It does not any more.
+    /// Records that a knob does not keep a value any more.
     ///
     /// # Errors
     /// [`Error::Store`].
-    pub fn keep_no_longer(&self, name: &str) -> Result<(), Error> {
+    pub fn forget_kept(&self, name: &str) -> Result<(), Error> {
         self.execute("DELETE FROM kept WHERE name = ?1", [name])
     }
 
-    /// The knobs that keep what was proved better.
+    /// The knobs that keep a confirmed value.
     ///
     /// # Errors
     /// [`Error::Store`].
-    pub fn kept(&self) -> Result<Vec<Kept>, Error> {
+    pub fn kept(&self) -> Result<Vec<KeptKnob>, Error> {
         let texts = self.texts("SELECT kept FROM kept ORDER BY name", [])?;
         texts.iter().map(|text| serde_json::from_str(text).map_err(|_| self.damaged("a knob"))).collect()
     }
 
     fn execute(&self, sql: &str, parameters: impl rusqlite::Params) -> Result<(), Error> {
-        self.db.execute(sql, parameters).map(drop).map_err(|error| self.explain(&error))
+        self.db.execute(sql, parameters).map(drop).map_err(|error| self.error(error))
     }
 
-    /// The first column of every row.
+    /// The first column of each row.
     fn texts(&self, sql: &str, parameters: impl rusqlite::Params) -> Result<Vec<String>, Error> {
         let read = || -> rusqlite::Result<Vec<String>> {
             let mut statement = self.db.prepare(sql)?;
             let rows = statement.query_map(parameters, |row| row.get(0))?;
             rows.collect()
         };
-        read().map_err(|error| self.explain(&error))
+        read().map_err(|error| self.error(error))
     }
 }
 
-fn explain(path: &Path, error: &rusqlite::Error) -> Error {
-    let advice = match error.sqlite_error_code() {
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-            "another process has held it for five seconds: end that process (`fuser -v` names it), and repeat"
+/// A connection, and the version of the tables. Tables of a newer version are left alone.
+fn connect(path: &Path) -> rusqlite::Result<(Connection, i64)> {
+    let db = Connection::open(path)?;
+    db.busy_timeout(PATIENCE)?;
+    let version = db.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    db.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
+    db.execute_batch("PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;")?;
+    if version <= 1 {
+        db.execute_batch(TABLES)?;
+    }
+    let result: String = db.query_row("PRAGMA quick_check", [], |row| row.get(0))?;
+    match result.as_str() {
+        "ok" => Ok((db, version)),
+        _ => {
+            let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
+            Err(rusqlite::Error::SqliteFailure(code, Some(result)))
         }
-        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
-            "it is damaged: move it away, and a new one is made; what was remembered is lost"
-        }
-        Some(ErrorCode::DiskFull) => "the disk is full: make room, and repeat; what was committed is safe",
-        Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen) => "run as root, or name another folder with --state",
-        _ => "",
-    };
-    let what = if advice.is_empty() { error.to_string() } else { format!("{error}: {advice}") };
-    Error::Store { path: path.to_owned(), what }
+    }
 }
 
 /// Seconds since 1970.
@@ -197,14 +185,14 @@ pub(crate) fn now() -> i64 {
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
 
-/// That only one tuner works on a machine: held as long as this, or what it was shared with, is open.
+/// The lock that lets only one tuner run on a machine. It is held as long as this or a shared descriptor is open.
 #[derive(Debug)]
 pub struct Lock {
     file: File,
 }
 
 impl Lock {
-    /// Takes it, waiting for a guardian that is cleaning up.
+    /// Takes the lock. Waits for a guardian that is still restoring knobs.
     ///
     /// # Errors
     /// [`Error::Locked`], [`Error::Io`].
@@ -224,7 +212,7 @@ impl Lock {
                 Err(_) if start.elapsed() < patience => std::thread::sleep(Duration::from_millis(20)),
                 Err(_) => {
                     let owner = fs::read_to_string(&path).unwrap_or_default();
-                    return Err(Error::Locked(format!("process {}", owner.trim())));
+                    return Err(Error::Locked { owner: owner.trim().to_owned() });
                 }
             }
         }

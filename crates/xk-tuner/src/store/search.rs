@@ -1,58 +1,25 @@
-//! Searches and their trials: the history that engines are a function of.
+//! Searches and their trials: the history from which an engine computes the next trial.
 
 use rusqlite::{OptionalExtension, Row};
 use serde::{Deserialize, Serialize};
 
 use super::{now, Context, Store};
-use crate::description::EngineName;
-use crate::engine::{Conclusion, Remembered};
-use crate::history::{Goal, Objective, Outcome, Record, Trial};
-use crate::target::UNNAMED;
-use crate::{Error, Signature, Space};
+use crate::engine::{Conclusion, SearchSpec};
+use crate::history::{Outcome, Record, Trial};
+use crate::{Error, Signature};
 
 /// Number of a search.
 pub type SearchId = i64;
 
-/// Everything that an engine needs besides the history, as it was when the search began.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Begun {
-    /// What may be tried.
-    pub space: Space,
-    /// Which way is better.
-    pub goal: Goal,
-    /// Which engine.
-    pub engine: EngineName,
-    /// Its seed.
-    pub seed: u64,
-    /// Trials at most.
-    pub limit: usize,
-    /// The minimum effect, as a difference of logarithms.
-    pub minimum: f64,
-    /// What was remembered.
-    pub warm: Option<Remembered>,
-    /// The target, in words.
-    pub command: String,
-    /// What the number is called that leads.
-    #[serde(default = "unnamed")]
-    pub lead: String,
-    /// What is wanted besides it.
-    #[serde(default)]
-    pub others: Vec<Objective>,
-}
-
-fn unnamed() -> String {
-    UNNAMED.to_owned()
-}
-
-/// Where a search stands.
+/// The state of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// It can go on.
+    /// It can be resumed.
     Open,
-    /// It came to a conclusion.
+    /// It has a conclusion.
     Done,
-    /// It cannot go on: the machine or the description is another, or a knob was yielded.
+    /// It cannot be resumed: the machine, the description or the program has changed, or a knob was yielded.
     Abandoned,
 }
 
@@ -71,15 +38,16 @@ impl State {
 pub struct Search {
     /// Its number.
     pub id: SearchId,
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// Of which workload.
+    /// The workload.
     pub signature: Signature,
-    /// What was asked.
-    pub begun: Begun,
-    /// Where it stands.
+    /// Its specification. JSON calls it `begun`.
+    #[serde(rename = "begun")]
+    pub spec: SearchSpec,
+    /// Its state.
     pub state: State,
-    /// What it came to.
+    /// Its conclusion.
     pub conclusion: Option<Conclusion>,
     /// When it began, in seconds since 1970.
     pub at: i64,
@@ -88,7 +56,7 @@ pub struct Search {
 }
 
 impl Store {
-    /// A new search.
+    /// Begins a search.
     ///
     /// # Errors
     /// [`Error::Store`].
@@ -97,9 +65,9 @@ impl Store {
         name: &str,
         context: &Context,
         signature: &Signature,
-        begun: &Begun,
+        spec: &SearchSpec,
     ) -> Result<SearchId, Error> {
-        let (context, signature, begun) = (self.json(context)?, self.json(signature)?, self.json(begun)?);
+        let (context, signature, begun) = (self.json(context)?, self.json(signature)?, self.json(spec)?);
         self.execute(
             "INSERT INTO search (name, context, signature, question, state, begun) VALUES (?1, ?2, ?3, ?4, 'open', ?5)",
             (name, context, signature, begun, now()),
@@ -111,7 +79,7 @@ impl Store {
         serde_json::to_string(value).map_err(|_| self.damaged("something"))
     }
 
-    /// The searches of this name that are open on such a machine; the last first.
+    /// The open searches of this name in this context, the last first.
     ///
     /// # Errors
     /// [`Error::Store`].
@@ -124,7 +92,7 @@ impl Store {
         searches.collect()
     }
 
-    /// A search by number; the last one if none is given.
+    /// A search by number, or the last search.
     ///
     /// # Errors
     /// [`Error::Store`].
@@ -132,7 +100,7 @@ impl Store {
         let sql = "SELECT id, name, signature, question, state, conclusion, begun, ended FROM search
                    WHERE id = ?1 OR ?1 IS NULL ORDER BY id DESC LIMIT 1";
         let found = self.db.query_row(sql, [id], |row| Ok(read(row)));
-        self.one(found.optional().map_err(|error| self.explain(&error))?)
+        self.one(found.optional().map_err(|error| self.error(error))?)
     }
 
     fn one(&self, found: Option<Option<Search>>) -> Result<Option<Search>, Error> {
@@ -143,7 +111,7 @@ impl Store {
         }
     }
 
-    /// Of each name, the last search.
+    /// The last search of each name.
     ///
     /// # Errors
     /// [`Error::Store`].
@@ -152,10 +120,10 @@ impl Store {
         ids.iter().map(|id| id.parse().map_err(|_| self.damaged("a search"))).collect()
     }
 
-    /// A trial is about to begin. One that was begun before and not ended, as the tuner was killed, begins anew.
+    /// Records that a trial is about to begin. A trial that did not end, because the tuner was killed, begins again.
     ///
     /// # Errors
-    /// [`Error::Store`]: nothing must be changed then.
+    /// [`Error::Store`]: no knob must be changed then.
     pub fn begin_trial(&self, search: SearchId, number: usize, trial: &Trial) -> Result<(), Error> {
         self.execute(
             "INSERT INTO trial (search, number, trial, begun) VALUES (?1, ?2, ?3, ?4)
@@ -164,7 +132,7 @@ impl Store {
         )
     }
 
-    /// It ended.
+    /// Records the outcome of a trial.
     ///
     /// # Errors
     /// [`Error::Store`].
@@ -175,7 +143,7 @@ impl Store {
         )
     }
 
-    /// The trials that ended.
+    /// The trials that have ended.
     ///
     /// # Errors
     /// [`Error::Store`].
@@ -191,7 +159,7 @@ impl Store {
             .collect()
     }
 
-    /// The trial that was begun and did not end.
+    /// The trial that has begun and not ended.
     ///
     /// # Errors
     /// [`Error::Store`].
@@ -200,7 +168,7 @@ impl Store {
         texts.first().map(|text| serde_json::from_str(text).map_err(|_| self.damaged("a trial"))).transpose()
     }
 
-    /// The search ends, with or without a conclusion.
+    /// Ends a search, with or without a conclusion.
     ///
     /// # Errors
     /// [`Error::Store`].
@@ -213,7 +181,7 @@ impl Store {
     }
 }
 
-/// `None` when what is written there makes no sense.
+/// `None` if the row cannot be understood.
 fn read(row: &Row<'_>) -> Option<Search> {
     fn json<T: for<'de> Deserialize<'de>>(row: &Row<'_>, column: usize) -> Option<T> {
         serde_json::from_str(&row.get::<_, String>(column).ok()?).ok()
@@ -224,7 +192,7 @@ fn read(row: &Row<'_>) -> Option<Search> {
         id: row.get(0).ok()?,
         name: row.get(1).ok()?,
         signature: json(row, 2)?,
-        begun: json(row, 3)?,
+        spec: json(row, 3)?,
         state: [State::Open, State::Done, State::Abandoned].into_iter().find(|known| known.word() == state)?,
         conclusion: conclusion.map(|text| serde_json::from_str(&text)).transpose().ok()?,
         at: row.get(6).ok()?,

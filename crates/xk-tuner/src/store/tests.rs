@@ -1,9 +1,8 @@
 use serde_json::json;
 
 use super::*;
-use crate::description::EngineName;
-use crate::engine::{Conclusion, Ground};
-use crate::history::{Goal, Kind, Outcome, Sample, Trial};
+use crate::engine::{Conclusion, EngineName, Ground, SearchSpec};
+use crate::history::{Goal, Order, Outcome, Sample, Trial};
 use crate::knob::Plain;
 use crate::sensor::Sensor;
 use crate::space::tests::dimension;
@@ -13,8 +12,8 @@ pub fn context() -> Context {
     Context { build_id: "b".into(), hardware: "h".into(), schema: "s".into() }
 }
 
-pub fn begun() -> Begun {
-    Begun {
+pub fn spec() -> SearchSpec {
+    SearchSpec {
         space: Space::new(vec![dimension("a", &[1, 2], 0, None)]).unwrap(),
         goal: Goal::Maximise,
         engine: EngineName::Racing,
@@ -29,7 +28,7 @@ pub fn begun() -> Begun {
 }
 
 pub fn trial() -> Trial {
-    Trial { point: Point(vec![1]), kind: Kind::Sandwich }
+    Trial { point: Point(vec![1]), order: Order::Bracketed }
 }
 
 pub fn signature(value: f64) -> Signature {
@@ -46,7 +45,7 @@ fn a_search_comes_back_as_it_was() {
     let outcome = Outcome::Measured(Sample { default: vec![1.0, 0.1 + 0.2], value: 1.0 / 3.0, ..Sample::default() });
     let id = {
         let store = Store::open(folder.path()).unwrap();
-        let id = store.begin("disk", &context(), &signature(1.0), &begun()).unwrap();
+        let id = store.begin("disk", &context(), &signature(1.0), &spec()).unwrap();
         store.begin_trial(id, 0, &trial()).unwrap();
         store.end_trial(id, 0, &outcome).unwrap();
         store.begin_trial(id, 1, &trial()).unwrap();
@@ -54,12 +53,12 @@ fn a_search_comes_back_as_it_was() {
     };
     let store = Store::open(folder.path()).unwrap();
     let open = store.open_searches("disk", &context()).unwrap();
-    assert_eq!((open.len(), &open[0].begun, open[0].id), (1, &begun(), id));
+    assert_eq!((open.len(), &open[0].spec, open[0].id), (1, &spec(), id));
     // Numbers come back to the last bit: what is proposed next depends on them.
     assert_eq!(store.history(id).unwrap(), [crate::history::Record { trial: trial(), outcome: outcome.clone() }]);
     assert_eq!(store.unfinished(id).unwrap(), Some(trial()));
     // What has ended does not end again, or otherwise.
-    store.end_trial(id, 0, &Outcome::Failed { reason: "again".into() }).unwrap();
+    store.end_trial(id, 0, &Outcome::failed("again")).unwrap();
     assert_eq!(store.history(id).unwrap()[0].outcome, outcome);
     let conclusion = Conclusion { best: Point(vec![1]), ground: Ground::Seen };
     store.end(id, State::Done, Some(&conclusion)).unwrap();
@@ -70,21 +69,21 @@ fn a_search_comes_back_as_it_was() {
 #[test]
 fn what_is_held_is_known_to_the_next_start() {
     let folder = tempfile::tempdir().unwrap();
-    let held = |name: &str, ours: i64| Held {
+    let held = |name: &str, ours: i64| ChangedKnob {
         name: name.into(),
         plain: Plain::File("/nonexistent".into()),
         original: Value::Number(1),
         ours: vec![Value::Number(ours)],
     };
     let store = Store::open(folder.path()).unwrap();
-    store.hold(&held("a", 2)).unwrap();
-    store.hold(&held("b", 2)).unwrap();
-    store.hold(&held("a", 3)).unwrap();
+    store.record(&held("a", 2)).unwrap();
+    store.record(&held("b", 2)).unwrap();
+    store.record(&held("a", 3)).unwrap();
     drop(store);
     let store = Store::open(folder.path()).unwrap();
-    assert_eq!(store.held().unwrap(), [held("b", 2), held("a", 3)]);
+    assert_eq!(store.changed().unwrap(), [held("b", 2), held("a", 3)]);
     store.release("b").unwrap();
-    assert_eq!(store.held().unwrap(), [held("a", 3)]);
+    assert_eq!(store.changed().unwrap(), [held("a", 3)]);
 }
 
 #[test]
@@ -117,7 +116,7 @@ fn that_nothing_was_better_is_forgotten_sooner_and_stays_here() {
     store.remember("disk", &context(), &signature(10.0), &setting, 0.0).unwrap();
     let find = || store.remembered("disk", &context(), &signature(10.0), &sensors()).unwrap();
     assert_eq!(find().unwrap().effect, 0.0);
-    assert_eq!(store.remembrances().unwrap(), []);
+    assert_eq!(store.exportable_memories().unwrap(), []);
     store.db.execute("UPDATE memory SET made = made - 8 * 24 * 3600", []).unwrap();
     assert_eq!(find(), None);
     store.db.execute("UPDATE memory SET effect = 0.5", []).unwrap();
@@ -256,7 +255,7 @@ fn two_tuners_do_not_work_at_once() {
 fn every_number_comes_back_and_the_journal_stands() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path()).unwrap();
-    let id = store.begin("disk", &context(), &signature(1.0), &begun()).unwrap();
+    let id = store.begin("disk", &context(), &signature(1.0), &spec()).unwrap();
     let mut random = crate::random::Random::new(1);
     let outcomes: Vec<Outcome> = (0..300)
         .map(|_| Outcome::Measured(Sample { value: random.normal().exp() * 1e3, ..Sample::default() }))
@@ -270,4 +269,24 @@ fn every_number_comes_back_and_the_journal_stands() {
     // Hundreds of numbers are no message.
     assert!(back == outcomes);
     assert_eq!(store.journal().unwrap().1, None);
+}
+
+/// Databases and scripts of users have these names.
+#[test]
+fn stored_names_stay_as_they_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path()).unwrap();
+    let id = store.begin("disk", &context(), &signature(1.0), &spec()).unwrap();
+    store.begin_trial(id, 0, &trial()).unwrap();
+    let stored: String = store.db.query_row("SELECT trial FROM trial", [], |row| row.get(0)).unwrap();
+    assert_eq!(stored, r#"{"point":[1],"kind":"sandwich"}"#);
+    let stored: String = store.db.query_row("SELECT question FROM search", [], |row| row.get(0)).unwrap();
+    assert_eq!(serde_json::from_str::<SearchSpec>(&stored).unwrap(), spec());
+    let shown = serde_json::to_value(store.search(None).unwrap()).unwrap();
+    assert_eq!((&shown["begun"]["limit"], &shown["state"]), (&json!(10), &json!("open")));
+    let plain = Plain::File("/x".into());
+    let (original, ours) = (Value::Number(1), vec![Value::Number(2)]);
+    store.record(&ChangedKnob { name: "a".into(), plain, original, ours }).unwrap();
+    let stored: String = store.db.query_row("SELECT held FROM held", [], |row| row.get(0)).unwrap();
+    assert_eq!(stored, r#"{"name":"a","plain":{"file":"/x"},"original":1,"ours":[2]}"#);
 }

@@ -1,4 +1,7 @@
-//! A command of the target: run in a process group of its own, followed to its end, and killed when it is late.
+//! The command of a target.
+//!
+//! In: a shell command, and a time limit. Out: its output, and how long it took. It runs in a process group of its own, which
+//! is killed when the command ends or is late. It refuses commands that fail.
 
 use std::io::Read;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -11,13 +14,13 @@ use rustix::process::{kill_process_group, Pid, Signal};
 
 use super::{TargetError, Watch, TICK};
 
-/// More than a program prints that was meant to be a target.
+/// The largest size of the output that is kept.
 const MOST_OUTPUT: u64 = 1 << 20;
 
-/// How long output may be kept open by what left the command's process group.
+/// How long to wait for output that a process outside of the process group keeps open.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Runs it, for no longer than `limit`: what it printed, and how long it took.
+/// Runs a command, for no longer than `limit`. Returns its output, and how long it took.
 ///
 /// # Errors
 /// [`TargetError`].
@@ -53,18 +56,18 @@ fn follow(
         let left = limit.saturating_sub(start.elapsed());
         if left.is_zero() || watch.interrupted() {
             kill(group_of(child));
-            // Killed: this does not take long, and leaves no zombie.
+            // It was killed, so this is short. It leaves no zombie.
             let _ = child.wait();
             return Err(if left.is_zero() { TargetError::Timeout(limit) } else { TargetError::Interrupted });
         }
-        // A closed output is the end of most programs: this is how their end is noticed at once.
+        // Most programs close their output when they end, so their end is noticed at once.
         match ended.recv_timeout(TICK.min(left)) {
             Ok(()) | Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => thread::sleep(Duration::from_micros(200)),
         }
     };
     let took = start.elapsed();
-    // Whatever it left running is no part of the next window, and may not keep the output open.
+    // Processes that it left running must not disturb the next window, or keep the output open.
     kill(group_of(child));
     let [stdout, stderr] = [stdout, stderr].map(|pipe| pipe.and_then(|pipe| pipe.recv_timeout(GRACE).ok()));
     if status.success() {
@@ -76,13 +79,13 @@ fn follow(
     Err(TargetError::Failed { how, stderr: tail.into_iter().rev().collect::<Vec<_>>().join("; ") })
 }
 
-/// Reads a pipe to its end, in a thread; tells when it is there.
+/// Reads a pipe to its end, in a thread, and sends a message when it has reached the end.
 fn collect(pipe: impl Read + Send + 'static, ended: mpsc::Sender<()>) -> mpsc::Receiver<String> {
     let (sender, text) = mpsc::channel();
     thread::spawn(move || {
         let mut bytes = Vec::new();
         let mut pipe = pipe;
-        // What was read before an error is what there is.
+        // After an error, the part that was read is used.
         let _ = (&mut pipe).take(MOST_OUTPUT).read_to_end(&mut bytes);
         let _ = ended.send(());
         let _ = sender.send(String::from_utf8_lossy(&bytes).into_owned());
@@ -96,7 +99,7 @@ fn group_of(child: &Child) -> i32 {
     Pid::from_child(child).as_raw_nonzero().get()
 }
 
-/// Ends a process group; that it is gone is as good.
+/// Kills a process group, if it still exists.
 pub(crate) fn kill(group: i32) {
     if let Some(group) = Pid::from_raw(group) {
         let _ = kill_process_group(group, Signal::KILL);

@@ -1,10 +1,10 @@
-//! Asking a running program for its numbers: HTTP as far as Prometheus endpoints need it, and plain sockets.
+//! Queries a running program for its numbers: by HTTP, as far as Prometheus endpoints need it, or by a plain socket.
 //!
-//! In: an address, and until when an answer is waited for. Out: the text. Refuses: what does not answer in time, in
-//! full, or with success; encryption, redirections, and more text than such an answer has.
+//! In: an address, and a deadline. Out: the text of the answer. It refuses answers that are late, incomplete, too long or not
+//! successful, encryption and redirections.
 //!
-//! HTTP/1.0 is asked for: its answers end with the connection, and are not cut into chunks. The exchange is done in a
-//! thread, which may wait for a name server longer than the tuner does.
+//! The request is HTTP/1.0: such an answer ends with the connection, and has no chunks. The exchange runs in a thread,
+//! because it may wait for a name server longer than the tuner does.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -18,10 +18,10 @@ use std::time::{Duration, Instant};
 use super::{TargetError, Watch, TICK};
 use crate::modules::{Kernel, Modules};
 
-/// More than any endpoint exposes.
+/// The largest size of an answer.
 const MOST: u64 = 16 << 20;
 
-/// Where a program is asked.
+/// What is queried.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Endpoint {
     /// By HTTP GET.
@@ -31,13 +31,13 @@ pub enum Endpoint {
         /// From `/` on.
         path: String,
     },
-    /// A TCP connection: the program speaks, and is not asked anything.
+    /// A TCP connection: the program sends its numbers without a request.
     Tcp(String),
-    /// The same, by the path of a socket.
+    /// The same, by the path of a Unix socket.
     Unix(PathBuf),
-    /// A loaded module, for the meter `MODULE:NAME`.
+    /// The meter `MODULE:NAME` of a loaded module.
     Module(String),
-    /// The running kernel, for calls of the function of this name. It is watched from the beginning of a window on.
+    /// Calls of a kernel function. It is observed during the window, and not queried.
     Function(String),
 }
 
@@ -50,10 +50,10 @@ pub enum AddressError {
     )]
     Encrypted(String),
     /// It does not begin with `http://`.
-    #[error("`{0}` is no address of an endpoint: write http://HOST:PORT/PATH")]
+    #[error("`{0}` is not the address of an endpoint: write http://HOST:PORT/PATH")]
     NotHttp(String),
     /// It has characters that would end the request line, or that name a user or a fragment.
-    #[error("`{0}` has characters that no such address has: write http://HOST:PORT/PATH")]
+    #[error("`{0}` has characters that an address cannot have: write http://HOST:PORT/PATH")]
     Characters(String),
     /// There is no host.
     #[error("`{0}` names no host: write http://HOST:PORT/PATH")]
@@ -64,7 +64,7 @@ pub enum AddressError {
 }
 
 impl Endpoint {
-    /// Of `http://HOST[:PORT][/PATH]`.
+    /// From `http://HOST[:PORT][/PATH]`.
     ///
     /// # Errors
     /// [`AddressError`].
@@ -74,7 +74,7 @@ impl Endpoint {
             return wrong(AddressError::Encrypted);
         }
         let Some(rest) = url.strip_prefix("http://") else { return wrong(AddressError::NotHttp) };
-        // These would end the request line, or the header.
+        // Others could end the request line, or the header.
         if !rest.chars().all(|c| c.is_ascii_graphic()) || rest.contains(['@', '#']) {
             return wrong(AddressError::Characters);
         }
@@ -87,7 +87,7 @@ impl Endpoint {
         Ok(Self::Http { authority, path: path.to_owned() })
     }
 
-    /// Of the path of a socket, or `HOST:PORT`.
+    /// From the path of a socket, or `HOST:PORT`.
     ///
     /// # Errors
     /// [`AddressError::Socket`].
@@ -99,7 +99,7 @@ impl Endpoint {
         }
     }
 
-    /// What it says, if it says so in time.
+    /// Queries it.
     ///
     /// # Errors
     /// [`TargetError::Endpoint`], [`TargetError::Interrupted`].
@@ -117,7 +117,7 @@ impl Endpoint {
                 Ok(Ok(text)) => return Ok(text),
                 Ok(Err(error)) if is_late(&error) => break,
                 Ok(Err(error)) => return Err(failed(format!("does not answer: {error}"))),
-                Err(RecvTimeoutError::Disconnected) => return Err(failed("could not be asked".into())),
+                Err(RecvTimeoutError::Disconnected) => return Err(failed("could not be queried".into())),
                 Err(RecvTimeoutError::Timeout) if watch.interrupted() => return Err(TargetError::Interrupted),
                 Err(RecvTimeoutError::Timeout) if left.is_zero() => break,
                 Err(RecvTimeoutError::Timeout) => {}
@@ -131,7 +131,7 @@ impl Endpoint {
             Self::Http { authority, path } => {
                 let mut stream = connect(authority, deadline)?;
                 stream.set_write_timeout(Some(left(deadline)?))?;
-                // In one piece: some servers read no more than that.
+                // In one piece: some servers read only once.
                 let request = format!(
                     "GET {path} HTTP/1.0\r\nHost: {authority}\r\nUser-Agent: xk\r\nAccept: \
                      text/plain;version=0.0.4\r\n\r\n"
@@ -142,13 +142,13 @@ impl Endpoint {
             }
             Self::Tcp(address) => {
                 let set = |stream: &TcpStream, left| stream.set_read_timeout(Some(left));
-                spoken(read(connect(address, deadline)?, deadline, set, has_spoken)?)
+                text(read(connect(address, deadline)?, deadline, set, has_number)?)
             }
             Self::Unix(path) => {
                 let set = |stream: &UnixStream, left| stream.set_read_timeout(Some(left));
-                spoken(read(UnixStream::connect(path)?, deadline, set, has_spoken)?)
+                text(read(UnixStream::connect(path)?, deadline, set, has_number)?)
             }
-            Self::Function(_) => Err(io::Error::other("it is watched, not asked")),
+            Self::Function(_) => Err(io::Error::other("it is observed, not queried")),
             Self::Module(place) => {
                 let described = Kernel.look().map_err(io::Error::other)?;
                 let meter = described.meter(place).map_err(io::Error::other)?;
@@ -170,7 +170,7 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// Whether an address ends in a port; what stands in brackets is an address of its own.
+/// Whether an address ends in a port. An IPv6 address is in brackets.
 fn has_port(authority: &str) -> bool {
     let port = authority.rsplit(']').next().and_then(|tail| tail.rsplit_once(':'));
     port.is_some_and(|(_, port)| port.parse::<u16>().is_ok())
@@ -200,7 +200,7 @@ fn connect(authority: &str, deadline: Instant) -> io::Result<TcpStream> {
     Err(last)
 }
 
-/// Reads until the other side has said everything, or `enough`.
+/// Reads until the other side closes the connection, or `enough`.
 fn read<S: Read>(
     mut stream: S,
     deadline: Instant,
@@ -210,7 +210,7 @@ fn read<S: Read>(
     let mut bytes = Vec::new();
     let mut part = [0; 8192];
     loop {
-        // Each part may keep us for no longer than all of them together.
+        // The deadline holds for all parts together.
         set(&stream, left(deadline)?)?;
         let length = match stream.read(&mut part) {
             Ok(0) => return Ok(bytes),
@@ -220,7 +220,7 @@ fn read<S: Read>(
         };
         bytes.extend_from_slice(&part[..length]);
         if bytes.len() as u64 > MOST {
-            return Err(io::Error::other(format!("it says more than {} MiB", MOST >> 20)));
+            return Err(io::Error::other(format!("its answer is longer than {} MiB", MOST >> 20)));
         }
         if enough(&bytes) {
             return Ok(bytes);
@@ -228,31 +228,31 @@ fn read<S: Read>(
     }
 }
 
-/// Whether a program has said its number: a whole line that is no `NAME = NUMBER`. It may leave the connection open.
-fn has_spoken(bytes: &[u8]) -> bool {
+/// Whether a program has sent its number: a whole line that is not `NAME = NUMBER`. It may leave the connection open.
+fn has_number(bytes: &[u8]) -> bool {
     let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(&[][..], |end| &bytes[..end]);
     whole.split(|byte| *byte == b'\n').any(|line| !line.trim_ascii().is_empty() && !line.contains(&b'='))
 }
 
-fn spoken(bytes: Vec<u8>) -> io::Result<String> {
-    String::from_utf8(bytes).map_err(|_| io::Error::other("what it says is no text"))
+fn text(bytes: Vec<u8>) -> io::Result<String> {
+    String::from_utf8(bytes).map_err(|_| io::Error::other("its answer is not text"))
 }
 
-/// What an answer by HTTP holds.
+/// The body of an answer by HTTP.
 fn body(answer: &[u8]) -> io::Result<String> {
     let bad = |why: String| Err(io::Error::other(why));
     let Some(end) = answer.windows(4).position(|four| four == b"\r\n\r\n") else {
-        return bad("what it says is not HTTP".into());
+        return bad("its answer is not HTTP".into());
     };
     let head = String::from_utf8_lossy(&answer[..end]).into_owned();
     let mut lines = head.lines();
     let status = lines.next().unwrap_or_default();
     let (version, status) = status.split_once(' ').unwrap_or((status, ""));
     if !version.starts_with("HTTP/1.") {
-        return bad("what it says is not HTTP".into());
+        return bad("its answer is not HTTP".into());
     }
     if status.split(' ').next() != Some("200") {
-        return bad(format!("it says `{status}`, and not 200"));
+        return bad(format!("its answer is `{status}`, and not 200"));
     }
     let header = |name: &str| {
         let of = |line: &str| {
@@ -262,7 +262,7 @@ fn body(answer: &[u8]) -> io::Result<String> {
     };
     if let Some(encoding) = header("transfer-encoding").or_else(|| header("content-encoding")) {
         if encoding != "identity" {
-            return bad(format!("it answers {encoding}, though plain text was asked for"));
+            return bad(format!("it answers {encoding}, although plain text was requested"));
         }
     }
     let mut body = &answer[end + 4..];
@@ -270,10 +270,10 @@ fn body(answer: &[u8]) -> io::Result<String> {
         let Ok(length) = length.parse::<usize>() else { return bad(format!("its length is `{length}`")) };
         match body.get(..length) {
             Some(whole) => body = whole,
-            None => return bad(format!("it was cut off after {} of {length} bytes", body.len())),
+            None => return bad(format!("its answer was cut off after {} of {length} bytes", body.len())),
         }
     }
-    spoken(body.to_vec())
+    text(body.to_vec())
 }
 
 #[cfg(test)]
@@ -281,14 +281,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_understood_or_refused() {
+    fn addresses_are_parsed_or_refused() {
         let http = |authority: &str, path: &str| Endpoint::Http { authority: authority.into(), path: path.into() };
         assert_eq!(Endpoint::http("http://localhost:9090/metrics?a=b"), Ok(http("localhost:9090", "/metrics?a=b")));
         assert_eq!(Endpoint::http("http://[::1]"), Ok(http("[::1]:80", "/")));
         assert_eq!(Endpoint::http("http://host/x"), Ok(http("host:80", "/x")));
         for (url, word) in [
             ("https://host/", "encrypted"),
-            ("host:9090", "no address"),
+            ("host:9090", "not the address"),
             ("http://", "no host"),
             ("http:///metrics", "no host"),
             ("http://host/a b", "characters"),
@@ -304,9 +304,9 @@ mod tests {
 
     #[test]
     fn only_whole_answers_of_success_count() {
-        let text = |answer: &str| body(answer.as_bytes()).map_err(|error| error.to_string());
-        assert_eq!(text("HTTP/1.0 200 OK\r\nA: b\r\n\r\nx 1\n").as_deref(), Ok("x 1\n"));
-        assert_eq!(text("HTTP/1.1 200 OK\r\ncontent-LENGTH: 3\r\n\r\nx 1\n").as_deref(), Ok("x 1"));
+        let parsed = |answer: &str| body(answer.as_bytes()).map_err(|error| error.to_string());
+        assert_eq!(parsed("HTTP/1.0 200 OK\r\nA: b\r\n\r\nx 1\n").as_deref(), Ok("x 1\n"));
+        assert_eq!(parsed("HTTP/1.1 200 OK\r\ncontent-LENGTH: 3\r\n\r\nx 1\n").as_deref(), Ok("x 1"));
         for (answer, word) in [
             ("", "not HTTP"),
             ("SSH-2.0-x\r\n\r\n", "not HTTP"),
@@ -316,15 +316,15 @@ mod tests {
             ("HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\nx 1\n", "length is `-1`"),
             ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nx 1\n", "answers chunked"),
         ] {
-            assert!(text(answer).unwrap_err().contains(word), "{answer}");
+            assert!(parsed(answer).unwrap_err().contains(word), "{answer}");
         }
     }
 
     #[test]
-    fn a_program_has_spoken_when_a_line_is_a_number() {
-        for (said, enough) in [("", false), ("5", false), ("5\n", true), ("p99 = 4\n", false), ("\np99 = 4\n5\n", true)]
+    fn an_answer_is_complete_when_a_line_is_a_number() {
+        for (sent, enough) in [("", false), ("5", false), ("5\n", true), ("p99 = 4\n", false), ("\np99 = 4\n5\n", true)]
         {
-            assert_eq!(has_spoken(said.as_bytes()), enough, "{said:?}");
+            assert_eq!(has_number(sent.as_bytes()), enough, "{sent:?}");
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Prometheus' text format: one number of what an endpoint exposes.
+//! Prometheus' text format: one number of the text that an endpoint exposes.
 //!
-//! In: the text, and which series is meant. Out: its value. Refuses: a line that is neither a comment nor a sample,
-//! no series or several that fit.
+//! In: the text, and a selector. Out: the value of the one series that matches. It refuses lines that are neither comments
+//! nor samples, and selectors that match no series, or several.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,16 +13,16 @@ struct Series {
     labels: BTreeMap<String, String>,
 }
 
-/// Which series is meant: the one of this name that has these labels, and maybe others.
+/// A selector: it matches series with this name and these labels, and perhaps further labels.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Selector(Series);
 
-/// More series than that are not listed in a message.
+/// The largest number of series that a message lists.
 const SHOWN: usize = 3;
 
 /// A text that is not a selector.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no metric: write NAME, or NAME{{LABEL=\"VALUE\",…}}")]
+#[error("`{0}` is not a metric: write NAME, or NAME{{LABEL=\"VALUE\",…}}")]
 pub struct SelectorError(
     /// The text.
     pub String,
@@ -32,7 +32,7 @@ pub struct SelectorError(
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ExpositionError {
     /// A line is neither a comment nor a sample.
-    #[error("line {line} is no sample of Prometheus' text format: `{shown}`")]
+    #[error("line {line} is not a sample of Prometheus' text format: `{shown}`")]
     Line {
         /// The line, from 1.
         line: usize,
@@ -43,9 +43,9 @@ pub enum ExpositionError {
     #[error("there is no series {0}")]
     None(Selector),
     /// Several series match.
-    #[error("{number} series are {selector}, and one is needed; add labels: {}", listed(shown, *number))]
+    #[error("{number} series match {selector}, but one is needed; add labels: {}", listed(shown, *number))]
     Several {
-        /// What was looked for.
+        /// The selector.
         selector: Selector,
         /// How many match.
         number: usize,
@@ -71,11 +71,11 @@ impl Selector {
         }
     }
 
-    fn fits(&self, series: &Series) -> bool {
+    fn matches(&self, series: &Series) -> bool {
         self.0.name == series.name && self.0.labels.iter().all(|(label, value)| series.labels.get(label) == Some(value))
     }
 
-    /// The value of the one series in `text` that is meant.
+    /// The value of the one series in `text` that matches.
     ///
     /// # Errors
     /// [`ExpositionError`].
@@ -88,7 +88,7 @@ impl Selector {
             }
             let (series, value) = sample(line)
                 .ok_or_else(|| ExpositionError::Line { line: index + 1, shown: line.chars().take(60).collect() })?;
-            if self.fits(&series) {
+            if self.matches(&series) {
                 found.push((series, value));
             }
         }
@@ -121,7 +121,7 @@ impl fmt::Display for Series {
     }
 }
 
-/// The value of a label, as it is written between quotes.
+/// The value of a label, escaped for quotes.
 pub(crate) fn escape(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
@@ -136,11 +136,11 @@ fn sample(line: &str) -> Option<(Series, f64)> {
 }
 
 fn number(word: &str) -> Option<f64> {
-    // Rust's own reader also takes `infinity`, which is no harm.
+    // Rust also accepts `infinity`, which does no harm.
     word.parse().ok()
 }
 
-/// A series, and what follows it.
+/// A series, and the text after it.
 fn series(text: &str) -> Option<(Series, &str)> {
     let (name, mut rest) = word(text, |c| c.is_ascii_alphanumeric() || c == '_' || c == ':')?;
     let mut labels = BTreeMap::new();
@@ -149,31 +149,31 @@ fn series(text: &str) -> Option<(Series, &str)> {
     };
     rest = inside.trim_start();
     loop {
-        if let Some(behind) = rest.strip_prefix('}') {
-            return Some((Series { name: name.to_owned(), labels }, behind));
+        if let Some(after) = rest.strip_prefix('}') {
+            return Some((Series { name: name.to_owned(), labels }, after));
         }
-        let (label, behind) = word(rest, |c| c.is_ascii_alphanumeric() || c == '_')?;
-        let (value, behind) = quoted(behind.trim_start().strip_prefix('=')?.trim_start())?;
+        let (label, after) = word(rest, |c| c.is_ascii_alphanumeric() || c == '_')?;
+        let (value, after) = quoted(after.trim_start().strip_prefix('=')?.trim_start())?;
         if labels.insert(label.to_owned(), value).is_some() {
             return None;
         }
-        rest = behind.trim_start();
+        rest = after.trim_start();
         rest = match rest.strip_prefix(',') {
-            Some(behind) => behind.trim_start(),
+            Some(after) => after.trim_start(),
             None if rest.starts_with('}') => rest,
             None => return None,
         };
     }
 }
 
-/// A name, which begins with no digit, and what follows it.
+/// A name, which does not begin with a digit, and the text after it.
 fn word(text: &str, belongs: impl Fn(char) -> bool) -> Option<(&str, &str)> {
     let end = text.find(|c| !belongs(c)).unwrap_or(text.len());
     let (name, rest) = text.split_at(end);
     (!name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit())).then_some((name, rest))
 }
 
-/// What is between quotes, and what follows them.
+/// A quoted text, and the text after it.
 fn quoted(text: &str) -> Option<(String, &str)> {
     let text = text.strip_prefix('"')?;
     let mut value = String::new();
@@ -228,18 +228,18 @@ rpc_duration_seconds { quantile = "0.9" , } NaN
     }
 
     #[test]
-    fn one_series_must_be_meant() {
+    fn one_series_must_match() {
         let told = find("http_requests_total").unwrap_err().to_string();
-        assert!(told.contains("2 series are") && told.contains("{code=\"400\",method=\"post\"}"), "{told}");
+        assert!(told.contains("2 series match") && told.contains("{code=\"400\",method=\"post\"}"), "{told}");
         assert_eq!(find("http_requests_total{code=\"500\"}").unwrap_err().to_string(), {
             "there is no series http_requests_total{code=\"500\"}"
         });
-        // No part of a name.
+        // A part of a name does not match.
         assert!(find("http_requests").is_err());
     }
 
     #[test]
-    fn what_is_not_the_format_is_refused() {
+    fn other_texts_are_refused() {
         for text in [
             "<html>",
             "a",
@@ -257,10 +257,10 @@ rpc_duration_seconds { quantile = "0.9" , } NaN
             "a{b=\"\\",
         ] {
             let told = Selector::parse("a").unwrap().find(&format!("# fine\n{text}\n")).unwrap_err().to_string();
-            assert!(told.starts_with("line 2 is no sample"), "{text}: {told}");
+            assert!(told.starts_with("line 2 is not a sample"), "{text}: {told}");
         }
         for selector in ["", "a b", "a{", "{a=\"b\"}", "a{b=\"c\"}d", "a 5"] {
-            assert!(Selector::parse(selector).unwrap_err().to_string().contains("is no metric"), "{selector}");
+            assert!(Selector::parse(selector).unwrap_err().to_string().contains("is not a metric"), "{selector}");
         }
         for end in 0..TEXT.len() {
             let _ = Selector::parse("a").unwrap().find(TEXT.get(..end).unwrap_or(""));

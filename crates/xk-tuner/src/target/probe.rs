@@ -1,7 +1,8 @@
-//! What is asked for a number at the end of a window, and, for a rate, at its beginning too. Functions of the kernel are
-//! watched meanwhile, and not before or after: what that costs is the same with every setting.
+//! Numbers that are queried at the end of a window, and, for rates, also at its beginning. Kernel functions are observed
+//! during the window only, so that the cost is the same with every setting.
 //!
-//! In: probes. Out: a number of each. Each endpoint is asked once at a time, whatever is wanted of it.
+//! In: probes. Out: a number for each. It refuses answers without the number, counters that decrease, and observation that
+//! missed calls. Each endpoint has one query outstanding at a time, for all its numbers.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,36 +11,37 @@ use std::time::Instant;
 use super::{named, number, Endpoint, Selector, TargetError, Watch};
 use crate::ebpf::Latency;
 
-/// What of the number counts.
+/// What is measured of a number.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Kind {
-    /// The number itself, at the end of the window.
+pub enum Quantity {
+    /// Its value at the end of the window.
     Number,
-    /// How much it grows per second of the window.
+    /// Its growth per second of the window.
     Rate,
-    /// Of the calls of a function: the nanoseconds that so many percent of them took no longer than.
+    /// The nanoseconds within which this percentage of the calls of a function end.
     Percentile(f64),
 }
 
-/// A number that a running program says.
+/// A number that is queried.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Probe {
-    /// What the number is called.
+    /// Its name.
     pub name: String,
-    /// Who is asked.
+    /// What is queried.
     pub endpoint: Endpoint,
-    /// Of what it exposes, for Prometheus endpoints; the last line, if there is none.
+    /// The series of a Prometheus endpoint; `None`: the last line of the answer.
     pub metric: Option<Selector>,
-    /// What of it counts.
-    pub kind: Kind,
+    /// What is measured of it.
+    pub quantity: Quantity,
 }
 
+/// These words are part of a search's identity (`Target::words`): a change of them would make memories useless.
 impl fmt::Display for Probe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.kind {
-            Kind::Number => {}
-            Kind::Rate => f.write_str("growth per second of ")?,
-            Kind::Percentile(percent) => {
+        match self.quantity {
+            Quantity::Number => {}
+            Quantity::Rate => f.write_str("growth per second of ")?,
+            Quantity::Percentile(percent) => {
                 return write!(f, "nanoseconds that {percent} % of the calls of {} take", self.endpoint)
             }
         }
@@ -50,71 +52,75 @@ impl fmt::Display for Probe {
     }
 }
 
-/// A number, and when it was said.
-type Said = (f64, Instant);
+/// A number, and the time of the answer.
+type Answer = (f64, Instant);
 
 /// Numbers by name.
-type Answers = BTreeMap<String, Said>;
+type Answers = BTreeMap<String, Answer>;
 
-/// What must be known from the beginning of a window.
+/// What is known from the beginning of a window.
 #[derive(Debug)]
 pub(super) struct Before {
     answers: Answers,
-    /// By function; until this is dropped.
-    watched: BTreeMap<String, Latency>,
+    /// The observed functions, by name. Dropping this ends the observation.
+    observed: BTreeMap<String, Latency>,
 }
 
-/// Asks for what must be known from the beginning of a window, and starts to watch.
+/// Queries the numbers at the beginning of a window, and starts to observe functions.
 pub(super) fn before(probes: &[Probe], deadline: Instant, watch: &dyn Watch) -> Result<Before, TargetError> {
-    let (answers, _) = ask(probes.iter().filter(|probe| probe.kind == Kind::Rate), deadline, watch)?;
-    let mut watched = BTreeMap::new();
+    let (answers, _) = ask(probes.iter().filter(|probe| probe.quantity == Quantity::Rate), deadline, watch)?;
+    let mut observed = BTreeMap::new();
     for probe in probes {
         let Endpoint::Function(name) = &probe.endpoint else { continue };
-        if !watched.contains_key(name) {
+        if !observed.contains_key(name) {
             let latency = Latency::watch(name).map_err(|error| TargetError::Endpoint(error.to_string()))?;
-            watched.insert(name.clone(), latency);
+            observed.insert(name.clone(), latency);
         }
     }
-    Ok(Before { answers, watched })
+    Ok(Before { answers, observed })
 }
 
 impl Before {
-    /// The percentile that a probe wants, if it wants one.
+    /// The percentile of a probe, if it is a latency.
     fn percentile(&self, probe: &Probe) -> Option<Result<f64, TargetError>> {
-        let (Endpoint::Function(name), Kind::Percentile(percent)) = (&probe.endpoint, probe.kind) else { return None };
+        let (Endpoint::Function(name), Quantity::Percentile(percent)) = (&probe.endpoint, probe.quantity) else {
+            return None;
+        };
         let wrong = |why: String| TargetError::Endpoint(format!("{}: {why}", probe.endpoint));
-        let histogram = self.watched.get(name)?.read().map_err(|error| wrong(error.to_string()));
+        let histogram = self.observed.get(name)?.read().map_err(|error| wrong(error.to_string()));
         Some(histogram.and_then(|histogram| match (histogram.lost, histogram.percentile(percent)) {
             (0, Some(nanoseconds)) => Ok(nanoseconds),
-            (0, None) => Err(wrong("no call of it has begun and ended in the window".into())),
-            (lost, _) => Err(wrong(format!("{lost} calls could not be measured, with too many threads inside"))),
+            (0, None) => Err(wrong("no call of it began and ended in the window".into())),
+            (lost, _) => {
+                Err(wrong(format!("{lost} calls could not be measured, because too many threads were inside")))
+            }
         }))
     }
 }
 
-/// The numbers of a window, at its end.
+/// The numbers at the end of a window.
 pub(super) fn after(
     probes: &[Probe],
     before: &Before,
     deadline: Instant,
     watch: &dyn Watch,
 ) -> Result<BTreeMap<String, f64>, TargetError> {
-    // First of all: what is asked may call these functions.
+    // Before the queries, which may call these functions.
     let mut measured = BTreeMap::new();
     for probe in probes {
         if let Some(number) = before.percentile(probe) {
             measured.insert(probe.name.clone(), number?);
         }
     }
-    let asked = probes.iter().filter(|probe| !measured.contains_key(&probe.name));
-    let (said, mut numbers) = ask(asked, deadline, watch)?;
+    let queried = probes.iter().filter(|probe| !measured.contains_key(&probe.name));
+    let (answers, mut numbers) = ask(queried, deadline, watch)?;
     numbers.extend(measured.clone());
-    for (name, (value, at)) in said {
+    for (name, (value, at)) in answers {
         let number = match before.answers.get(&name) {
             None => value,
             Some((earlier, _)) if value < *earlier => {
                 let why = format!(
-                    "{name} went back from {earlier} to {value}: its program was restarted, or it is no counter"
+                    "{name} went back from {earlier} to {value}: its program was restarted, or it is not a counter"
                 );
                 return Err(TargetError::Endpoint(why));
             }
@@ -125,14 +131,14 @@ pub(super) fn after(
     Ok(numbers)
 }
 
-/// The number of each, and what programs have said beside them as `NAME = NUMBER`.
+/// The number of each probe, and the further numbers of the answers (`NAME = NUMBER`).
 fn ask<'p>(
     probes: impl Iterator<Item = &'p Probe>,
     deadline: Instant,
     watch: &dyn Watch,
 ) -> Result<(Answers, BTreeMap<String, f64>), TargetError> {
     let mut answers: BTreeMap<&Endpoint, (String, Instant)> = BTreeMap::new();
-    let (mut said, mut beside) = (BTreeMap::new(), BTreeMap::new());
+    let (mut numbers, mut further) = (BTreeMap::new(), BTreeMap::new());
     for probe in probes {
         if !answers.contains_key(&probe.endpoint) {
             answers.insert(&probe.endpoint, (probe.endpoint.ask(deadline, watch)?, Instant::now()));
@@ -141,12 +147,12 @@ fn ask<'p>(
         let value = match &probe.metric {
             Some(metric) => metric.find(text).map_err(|error| error.to_string()),
             None => {
-                beside.extend(named(text));
+                further.extend(named(text));
                 number(text).map_err(|error| error.to_string())
             }
         };
         let value = value.map_err(|why| TargetError::Endpoint(format!("{}: {why}", probe.endpoint)))?;
-        said.insert(probe.name.clone(), (value, *at));
+        numbers.insert(probe.name.clone(), (value, *at));
     }
-    Ok((said, beside))
+    Ok((numbers, further))
 }

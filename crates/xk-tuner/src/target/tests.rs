@@ -52,11 +52,11 @@ fn the_last_line_is_the_number() {
 #[test]
 fn what_is_no_number_is_nonsense() {
     assert!(says("true").contains("printed nothing"));
-    assert!(says("echo many").contains("`many`, which is no number"));
-    for text in ["0", "-3", "nan", "inf"] {
-        assert!(says(&format!("echo {text}")).contains("above 0"), "{text}");
+    assert!(says("echo many").contains("`many`, which is not a number"));
+    for text in ["-0.5", "-3", "nan", "inf"] {
+        assert!(says(&format!("echo {text}")).contains("0 or more"), "{text}");
     }
-    assert!(says("head -c 3000000 /dev/zero | tr '\\0' x").contains("is no number"));
+    assert!(says("head -c 3000000 /dev/zero | tr '\\0' x").contains("is not a number"));
 }
 
 #[test]
@@ -104,8 +104,9 @@ fn limits_hold_or_are_named() {
     assert_eq!(limit("p99", Some(5.0), None).violation(&reading), None);
     assert_eq!(limit("target", None, Some(10.0)).violation(&reading), None);
     let told = limit("p99", Some(4.0), None).violation(&reading).unwrap();
-    assert_eq!(told, "p99 = 4.5, at most 4 is allowed");
-    assert!(limit("p50", Some(4.0), None).violation(&reading).unwrap().contains("did not print"));
+    assert_eq!(told.to_string(), "p99 = 4.5, at most 4 is allowed");
+    let missing = limit("p50", Some(4.0), None).violation(&reading).unwrap().to_string();
+    assert!(missing.contains("did not print"), "{missing}");
     let nan = Reading { named: [("p99".to_owned(), f64::NAN)].into(), ..reading };
     assert!(limit("p99", Some(4.0), None).violation(&nan).is_some());
 }
@@ -131,9 +132,9 @@ fn serve(answers: &[&str]) -> Endpoint {
     endpoint
 }
 
-fn asked(endpoint: Endpoint, metric: Option<&str>, kind: Kind) -> Target {
+fn asked(endpoint: Endpoint, metric: Option<&str>, quantity: Quantity) -> Target {
     let metric = metric.map(|metric| Selector::parse(metric).unwrap());
-    let probe = Probe { name: "work".into(), endpoint, metric, kind };
+    let probe = Probe { name: "work".into(), endpoint, metric, quantity };
     let time = Work::Time(Duration::from_millis(100));
     Target { name: "work".into(), probes: vec![probe], ..target(time, Lead::Named("work".into())) }
 }
@@ -146,19 +147,19 @@ const METRICS: &str = "HTTP/1.0 200 OK\r\n\r\n# TYPE work_total counter\nwork_to
 
 #[test]
 fn a_metric_is_read_at_the_end_of_a_window() {
-    let target = asked(serve(&[METRICS]), Some("work_total{queue=\"a\"}"), Kind::Number);
+    let target = asked(serve(&[METRICS]), Some("work_total{queue=\"a\"}"), Quantity::Number);
     assert_eq!(window(&target).map(|reading| reading.value), Ok(1000.0));
 }
 
 #[test]
 fn a_rate_is_what_a_counter_grew_by_per_second() {
     let later = METRICS.replace("1000", "1500");
-    let target = asked(serve(&[METRICS, &later]), Some("work_total{queue=\"a\"}"), Kind::Rate);
+    let target = asked(serve(&[METRICS, &later]), Some("work_total{queue=\"a\"}"), Quantity::Rate);
     let reading = window(&target).unwrap();
     // 500 in the window, which took as long as it took.
     let seconds = 500.0 / reading.value;
     assert!(seconds >= 0.1 && seconds <= reading.took.as_secs_f64(), "{reading:?}");
-    let target = asked(serve(&[&later, METRICS]), Some("work_total{queue=\"a\"}"), Kind::Rate);
+    let target = asked(serve(&[&later, METRICS]), Some("work_total{queue=\"a\"}"), Quantity::Rate);
     let told = window(&target).unwrap_err().to_string();
     assert!(told.contains("went back from 1500 to 1000"), "{told}");
 }
@@ -166,7 +167,7 @@ fn a_rate_is_what_a_counter_grew_by_per_second() {
 #[test]
 fn one_answer_serves_all_that_is_wanted_of_an_endpoint() {
     // The server has one answer only.
-    let mut target = asked(serve(&[METRICS]), Some("work_total{queue=\"a\"}"), Kind::Number);
+    let mut target = asked(serve(&[METRICS]), Some("work_total{queue=\"a\"}"), Quantity::Number);
     let lag = Probe { name: "lag".into(), metric: Some(Selector::parse("lag").unwrap()), ..target.probes[0].clone() };
     target.probes.push(lag);
     target.others.push(Objective { name: "lag".into(), goal: Goal::Minimise });
@@ -177,34 +178,34 @@ fn one_answer_serves_all_that_is_wanted_of_an_endpoint() {
 fn endpoints_that_fail_are_told() {
     for (answer, words) in [
         ("HTTP/1.0 503 Service Unavailable\r\n\r\n", "`503 Service Unavailable`"),
-        ("HTTP/1.0 200 OK\r\n\r\n<html>it works</html>", "line 1 is no sample"),
+        ("HTTP/1.0 200 OK\r\n\r\n<html>it works</html>", "line 1 is not a sample"),
         ("HTTP/1.0 200 OK\r\n\r\nother 5\n", "there is no series work_total{queue=\"a\"}"),
         ("HTTP/1.0 200 OK\r\nContent-Length: 900\r\n\r\nwork_total{queue=\"a\"} 5", "cut off"),
         ("HTTP/1.0 200 OK\r\n\r\nwork_total{queue=\"a\"} NaN\n", "it says NaN"),
-        ("HTTP/1.0 200 OK\r\n\r\nwork_total{queue=\"a\"} 0\n", "only numbers above 0"),
+        ("HTTP/1.0 200 OK\r\n\r\nwork_total{queue=\"a\"} -1\n", "only numbers of 0 or more"),
         ("", "not HTTP"),
     ] {
-        let target = asked(serve(&[answer]), Some("work_total{queue=\"a\"}"), Kind::Number);
+        let target = asked(serve(&[answer]), Some("work_total{queue=\"a\"}"), Quantity::Number);
         let told = window(&target).unwrap_err().to_string();
         assert!(told.contains(words), "{words}: {told}");
     }
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let nobody = Endpoint::http(&format!("http://{free}/")).unwrap();
-    let told = window(&asked(nobody, Some("work"), Kind::Number)).unwrap_err().to_string();
+    let told = window(&asked(nobody, Some("work"), Quantity::Number)).unwrap_err().to_string();
     assert!(told.contains("does not answer: Connection refused"), "{told}");
 }
 
 #[test]
 fn endpoints_that_hang_are_given_up() {
     for answer in [&[][..], &["HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\n"]] {
-        let hangs = asked(serve(answer), Some("work"), Kind::Rate);
+        let hangs = asked(serve(answer), Some("work"), Quantity::Rate);
         let error = hangs.run(Duration::from_millis(300), &mut Nobody { stop: false }).unwrap_err();
         let told = error.to_string();
         let ended = answer.len() == 1 && told.contains("cut off");
         assert!(ended || told.contains("has not answered in full within 0."), "{told}");
         assert!(matches!(error, TargetError::Endpoint(_)));
     }
-    let hangs = asked(serve(&[]), Some("work"), Kind::Number);
+    let hangs = asked(serve(&[]), Some("work"), Quantity::Number);
     assert_eq!(hangs.run(hangs.timeout, &mut Nobody { stop: true }), Err(TargetError::Interrupted));
 }
 
@@ -225,22 +226,24 @@ fn speak(path: &Path, words: &'static str) -> Endpoint {
 fn a_program_says_its_number_through_a_socket() {
     let folder = tempfile::tempdir().unwrap();
     let endpoint = speak(&folder.path().join("app"), "p99 = 4.5\n1200\n");
-    let reading = window(&asked(endpoint, None, Kind::Number)).unwrap();
+    let reading = window(&asked(endpoint, None, Quantity::Number)).unwrap();
     assert_eq!((reading.value, reading.named["p99"]), (1200.0, 4.5));
     let endpoint = speak(&folder.path().join("nonsense"), "many\n");
-    let told = window(&asked(endpoint, None, Kind::Number)).unwrap_err().to_string();
+    let told = window(&asked(endpoint, None, Quantity::Number)).unwrap_err().to_string();
     assert!(told.contains("nonsense: its last line is `many`"), "{told}");
     let endpoint = speak(&folder.path().join("silent"), "p99 = 4.5\n");
-    let silent = asked(endpoint, None, Kind::Number);
+    let silent = asked(endpoint, None, Quantity::Number);
     let told = silent.run(Duration::from_millis(300), &mut Nobody { stop: false }).unwrap_err().to_string();
     assert!(told.contains("silent has not answered in full"), "{told}");
-    let told = window(&asked(Endpoint::Unix(folder.path().join("gone")), None, Kind::Number)).unwrap_err().to_string();
+    let told =
+        window(&asked(Endpoint::Unix(folder.path().join("gone")), None, Quantity::Number)).unwrap_err().to_string();
     assert!(told.contains("does not answer: No such file"), "{told}");
 }
 
 #[test]
 fn every_target_must_be_there_and_comparable() {
-    let mut target = target(Work::Command("echo p99 = 4; echo errors = 0; echo 7".into()), Lead::Number);
+    let mut target =
+        target(Work::Command("echo p99 = 4; echo errors = -1; echo lost = 0; echo 7".into()), Lead::Number);
     let others = |names: &[&str]| {
         names.iter().map(|name| Objective { name: (*name).into(), goal: Goal::Minimise }).collect::<Vec<_>>()
     };
@@ -250,5 +253,8 @@ fn every_target_must_be_there_and_comparable() {
     target.others = others(&["p99", "p50"]);
     assert!(window(&target).unwrap_err().to_string().contains("did not print `p50 = NUMBER`"));
     target.others = others(&["errors"]);
-    assert!(window(&target).unwrap_err().to_string().contains("it says errors = 0"));
+    assert!(window(&target).unwrap_err().to_string().contains("it says errors = -1"));
+    target.others = others(&["lost"]);
+    assert_eq!(window(&target).unwrap().named["lost"], 0.0);
+    assert_eq!(run("echo 0").map(|reading| reading.value), Ok(0.0));
 }

@@ -1,8 +1,8 @@
-//! `xk tune`: searches good settings on a real workload, and remembers them. The work is xk-tuner's; here are the
-//! command line, the scope tables, and what people see.
+//! `xk tune`: searches good settings on a real workload, and remembers them. xk-tuner does the work; this module is its
+//! command line, finds scope tables, and prints results.
 
-mod carry;
 mod described;
+mod exchange;
 mod show;
 
 use std::fs;
@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use xk_runtime::{BackendChoice, Device, Rules};
-use xk_tuner::description::{folders, Job};
+use xk_tuner::description::{folders, DescriptionError, Job};
+use xk_tuner::exchange::ExchangeError;
 use xk_tuner::knob::{Constant, Constants, NoConstant};
 use xk_tuner::metrics::Publisher;
 use xk_tuner::modules;
@@ -29,7 +30,7 @@ use crate::exit::{Exit, Failure, Result};
 use crate::notify::Notify;
 use crate::signals;
 
-/// Where the memory is, unless `XK_TUNER` or `--state` says otherwise.
+/// The directory of the database, unless `XK_TUNER` or `--state` names another.
 const STATE: &str = "/var/lib/xk/tuner";
 
 /// Arguments of `xk tune`.
@@ -37,15 +38,15 @@ const STATE: &str = "/var/lib/xk/tuner";
 #[command(
     args_conflicts_with_subcommands = true,
     after_help = "\
-FILE names parameters, a target and limits; docs/tuner.md tells how. Every setting is compared with the default \
-measured beside it; a candidate must also win in fresh, randomly ordered pairs before it is kept. A search that is interrupted, \
-or killed, goes on where it was when the same command is given again."
+FILE names parameters, a target and constraints (see docs/tuner.md). Every setting is compared with the default in the same \
+trial; before a candidate is kept, it must also win in fresh, randomly ordered pairs. The same command resumes a search that was \
+interrupted or killed."
 )]
 pub struct Args {
     /// Target file
     #[arg(required = true)]
     file: Option<PathBuf>,
-    /// Show which knobs would be changed, in which order, at which risk; change nothing
+    /// Show which knobs would be changed, in which order, and who restores them; change nothing
     #[arg(long, conflicts_with_all = ["once", "daemon"])]
     plan: bool,
     /// Search once (the default)
@@ -75,19 +76,19 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// Show the last search, what it has changed, and whether a tuner is at work
+    /// Show the last search, the knobs that are changed now, and whether a tuner is running
     Status {
         /// As JSON
         #[arg(long)]
         json: bool,
     },
-    /// Show the journal: who changed what, from what, to what, on what evidence
+    /// Show the journal: who changed what, from which value to which, on what evidence
     History {
         /// As JSON
         #[arg(long)]
         json: bool,
     },
-    /// Show the parameters that loaded modules describe, and what they measure
+    /// Show the parameters and meters that loaded modules describe
     Parameters {
         /// As JSON
         #[arg(long)]
@@ -103,30 +104,30 @@ enum Action {
         /// The HTML file
         file: PathBuf,
     },
-    /// Write what is remembered to a signed file, for other machines like this one
+    /// Write remembered settings to a signed file, for machines like this one
     Export {
         /// The file
         file: PathBuf,
-        /// Only what was remembered of this search
+        /// Only settings of this search
         #[arg(long, value_name = "NAME")]
         search: Option<String>,
     },
-    /// Take what such a file holds for a search of this machine
+    /// Import the settings of such a file that apply to a search of this machine
     Import {
         /// The file
         file: PathBuf,
         /// The description of the search
         search: PathBuf,
     },
-    /// Print this machine's key, which others must trust to take its files
+    /// Print this machine's key, which other machines must trust to import its files
     Key,
-    /// End the tuner that is at work, and start none until `resume`
+    /// End the running tuner, and block new ones until `resume`
     Stop,
     /// Allow tuning again
     Resume,
-    /// Put back what searches have kept
+    /// Revert what searches have kept
     Revert,
-    /// Clean up behind a tuner that dies (started by the tuner itself)
+    /// Restore knobs when the tuner dies (started by the tuner itself)
     #[command(hide = true)]
     Guard,
 }
@@ -150,14 +151,23 @@ impl Args {
 impl From<TunerError> for Failure {
     fn from(error: TunerError) -> Self {
         let exit = match &error {
-            TunerError::Description { .. } => Exit::Usage,
+            TunerError::Description(DescriptionError::Wrong { .. }) => Exit::Usage,
             _ => Exit::Error,
         };
         Failure::new(exit, error.to_string())
     }
 }
 
-/// Does it.
+impl From<ExchangeError> for Failure {
+    fn from(error: ExchangeError) -> Self {
+        match error {
+            ExchangeError::Tuner(error) => error.into(),
+            error @ ExchangeError::File { .. } => Failure::error(error.to_string()),
+        }
+    }
+}
+
+/// Runs `xk tune`.
 pub fn run(args: &Args) -> Result {
     let state = args.state();
     match &args.action {
@@ -171,9 +181,9 @@ pub fn run(args: &Args) -> Result {
         Some(Action::Parameters { json }) => described::parameters(*json),
         Some(Action::Metrics) => show::metrics(&state),
         Some(Action::Report { search, file }) => write_report(&Store::open(&state)?, *search, file),
-        Some(Action::Export { file, search }) => carry::export(&state, file, search.as_deref()),
-        Some(Action::Import { file, search }) => carry::import(&state, file, search, &Live::new()?),
-        Some(Action::Key) => carry::key(&state),
+        Some(Action::Export { file, search }) => exchange::export(&state, file, search.as_deref()),
+        Some(Action::Import { file, search }) => exchange::import(&state, file, search, &Live::new()?),
+        Some(Action::Key) => exchange::key(&state),
         Some(Action::Stop) => stop(&state),
         Some(Action::Resume) => resume(&state),
         Some(Action::Revert) => {
@@ -206,7 +216,7 @@ impl Live {
 
 impl Constants for Live {
     fn find(&self, name: &str) -> std::result::Result<Constant, NoConstant> {
-        // Each trial is counted, which probes do.
+        // The tuner uses kprobes.
         Rules::read()?.check(BackendChoice::Kprobe)?;
         let no_table = |failure: Failure| NoConstant::Table { name: name.to_owned(), message: failure.message };
         let table = self.tables.find(&self.folders, name).map_err(no_table)?;
@@ -216,12 +226,12 @@ impl Constants for Live {
 }
 
 fn tune(args: &Args) -> Result {
-    let Some(file) = &args.file else { return Err(Failure::usage("name the FILE that says what to search")) };
-    let jobs = Job::read(file, &folders(), &modules::Kernel)?;
+    let Some(file) = &args.file else { return Err(Failure::usage("name the FILE that describes the search")) };
+    let jobs = Job::read(file, &folders(), &modules::Kernel).map_err(TunerError::from)?;
     let live = Live::new()?;
     if args.plan {
         if jobs.len() > 1 {
-            println!("those whose subsystem holds the target up are tuned, the one that does most before the others");
+            println!("subsystems that limit the target are tuned, the one that limits it most first");
         }
         for job in &jobs {
             show::plan(job, &plan(job, &live)?);
@@ -286,7 +296,7 @@ fn write_report(store: &Store, search: Option<i64>, file: &Path) -> Result {
     Ok(())
 }
 
-/// How long a tuner may take to put everything back.
+/// How long a tuner may take to restore all knobs.
 const ENDING: Duration = Duration::from_secs(60);
 
 fn stop(state: &Path) -> Result {
@@ -297,13 +307,13 @@ fn stop(state: &Path) -> Result {
     fs::write(&file, format!("by {who}, process {}\n", std::process::id())).map_err(failed)?;
     // The tuner has ended, and its guardian too, when the lock is free.
     let _lock = Lock::take(state, ENDING)?;
-    println!("stopped: no tuner is at work, and none starts until `xk tune resume`");
+    println!("stopped: no tuner is running, and none starts until `xk tune resume`");
     Ok(())
 }
 
 fn resume(state: &Path) -> Result {
     match fs::remove_file(stop_file(state)) {
-        Ok(()) => println!("tuning is allowed again; the search goes on when its command is given again"),
+        Ok(()) => println!("tuning is allowed again; the same command resumes the search"),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => println!("tuning was not stopped"),
         Err(error) => return Err(Failure::error(format!("{}: {error}", stop_file(state).display()))),
     }

@@ -79,7 +79,7 @@ fn judge(name: &str, state: &Path) -> Result<(Workload, Space)> {
         Ok((search, store.history(id)?))
     };
     let (grid, orthogonal, cold, warm) = (search(1)?, search(2)?, search(3)?, search(4)?);
-    let (space, goal) = (grid.0.begun.space.clone(), grid.0.begun.goal);
+    let (space, goal) = (grid.0.spec.space.clone(), grid.0.spec.goal);
     ensure!(goal == Goal::Maximise, "the figures are made for what is to be maximised");
     let tried: BTreeSet<&Point> = grid.1.iter().map(|record| &record.trial.point).collect();
     ensure!(tried.len() + 1 == space.all().len(), "the grid is not complete");

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use xk_runtime::{Meter, Parameter, Role, Values};
-use xk_tuner::modules::{place_of, value, Kernel, Modules};
+use xk_tuner::modules::{full_name, value, Kernel, Modules};
 
 use crate::exit::{Failure, Result};
 use crate::output::{print_json, Columns};
@@ -24,7 +24,7 @@ pub fn parameters(as_json: bool) -> Result {
     columns.row(["parameter", "subsystem", "now", "default", "values", ""].map(Into::into));
     for one in &described.parameters {
         columns.row([
-            place_of(one),
+            full_name(one),
             one.subsystem.clone(),
             now(one),
             words(one, one.default),
@@ -71,7 +71,7 @@ fn notes(one: &Parameter, all: &[Parameter]) -> String {
     });
     let hold = one.hold.as_ref().map(|hold| {
         let who = hold.owner.map_or("about to be".into(), |pid| format!("set by process {pid}, to be"));
-        format!("{who} put back to {}", words(one, hold.original))
+        format!("{who} set back to {}", words(one, hold.original))
     });
     guard.into_iter().chain(hold).collect::<Vec<_>>().join("; ")
 }

@@ -14,16 +14,16 @@ use xk_tuner::store::{Lock, Store};
 use crate::exit::Result;
 use crate::output::{print_json, to_json, Columns, Paint};
 
-/// What would be done.
+/// The plan of a search.
 pub fn plan(job: &Job, plan: &Plan) {
     let paint = Paint::stdout();
     println!("{} in this order; nothing has been changed:", paint.strong(&job.name));
     let mut columns = Columns::default();
-    columns.row(["parameter", "now", "tried", "where", "put back by", "if better"].map(Into::into));
+    columns.row(["parameter", "now", "tried", "where", "restored by", "if confirmed"].map(Into::into));
     for step in &plan.steps {
         let values: Vec<String> = step.values.iter().map(ToString::to_string).collect();
         let only = step.only_if.as_ref().map_or(String::new(), |only| format!(" (only if {only})"));
-        let stays = if step.at_end == AtEnd::Keep { "stays" } else { "is put back" };
+        let stays = if step.at_end == AtEnd::Keep { "is kept" } else { "is reverted" };
         columns.row([
             step.name.clone(),
             step.now.to_string(),
@@ -40,7 +40,7 @@ pub fn plan(job: &Job, plan: &Plan) {
     for limit in &job.constraints {
         let most = limit.at_most.map_or(String::new(), |most| format!(" at most {most}"));
         let least = limit.at_least.map_or(String::new(), |least| format!(" at least {least}"));
-        println!("a setting is put back at once, and not tried again, unless {} is{most}{least}", limit.name);
+        println!("a setting is reverted at once, and not tried again, unless {} is{most}{least}", limit.name);
     }
 }
 
@@ -52,7 +52,7 @@ pub fn summary(summary: &Summary) {
         Some(_) => println!("search {}: {} ({} trials)", summary.search, summary.sentence, summary.trials),
     }
     if !summary.front.is_empty() {
-        println!("what there is to choose, the best at the first target first:");
+        println!("the front, the best at the first target first:");
         summary.front.iter().for_each(|choice| println!("  {choice}"));
     }
     for knob in &summary.kept {
@@ -60,12 +60,12 @@ pub fn summary(summary: &Summary) {
     }
 }
 
-/// Whether a tuner is at work. If its lock is free for a moment in which nobody else wanted it, nobody is.
+/// Whether a tuner is running. A running tuner holds the lock.
 fn at_work(state: &Path) -> bool {
     Lock::take(state, Duration::ZERO).is_err()
 }
 
-/// What a monitoring system wants to know.
+/// The metrics.
 pub fn metrics(state: &Path) -> Result {
     let store = Store::open(state)?;
     let counts = &mut Counts::default();
@@ -78,22 +78,22 @@ pub fn status(state: &Path, as_json: bool) -> Result {
     let store = Store::open(state)?;
     let at_work = at_work(state);
     let stopped = std::fs::read_to_string(stop_file(state)).ok();
-    let (held, kept) = (store.held()?, store.kept()?);
+    let (changed, kept) = (store.changed()?, store.kept()?);
     let search = store.search(None)?;
     let trials = search.as_ref().map(|search| store.history(search.id)).transpose()?.unwrap_or_default().len();
     let next = search.as_ref().map(|search| store.unfinished(search.id)).transpose()?.flatten();
     if as_json {
         print_json(json!({
-            "at_work": at_work, "stopped": stopped, "changed": to_json(&held), "kept": to_json(&kept),
+            "at_work": at_work, "stopped": stopped, "changed": to_json(&changed), "kept": to_json(&kept),
             "search": to_json(&search), "trials": trials, "unfinished": to_json(&next),
         }));
         return Ok(());
     }
-    println!("{}", if at_work { "a tuner is at work" } else { "no tuner is at work" });
+    println!("{}", if at_work { "a tuner is running" } else { "no tuner is running" });
     if let Some(reason) = stopped {
         println!("tuning is stopped ({}): `xk tune resume` allows it again", reason.trim());
     }
-    for knob in &held {
+    for knob in &changed {
         println!("{} is changed; it was {}", knob.name, knob.original);
     }
     for knob in &kept {
@@ -102,7 +102,7 @@ pub fn status(state: &Path, as_json: bool) -> Result {
     if let Some(search) = &search {
         println!("search {} ({}), {trials} trials: {}", search.id, search.name, verdict(search));
         if let Some(trial) = next {
-            println!("trial {}, begun and not ended: {}", trials + 1, search.begun.space.describe(&trial.point));
+            println!("trial {}, not ended: {}", trials + 1, search.spec.space.describe(&trial.point));
         }
     }
     Ok(())

@@ -1,4 +1,5 @@
-//! The schema of descriptions: what a file may hold, before it is understood.
+//! The schema of descriptions: the keys and tables that a file may contain. It refuses all others. A type called
+//! `…Table` is one table as it is written; other modules of this folder turn it into the type that a search uses.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -6,61 +7,62 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{AtEnd, Backing, Domain, EngineName, VariableError};
+use super::variables::{substitute, substitute_in_command, VariableError, Variables};
+use super::{AtEnd, Backing, Domain, EngineName};
 use crate::history::Goal;
 use crate::knob::Plain;
 use crate::levels::{numbers, RangeError};
-use crate::modules::{self, PlaceError};
+use crate::modules::{self, NameError};
 use crate::{Steps, Value};
 
-/// A subsystem.
+/// The file of a subsystem.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Subsystem {
+pub struct SubsystemFile {
     pub schema: Spanned<u32>,
-    /// What it is, for people.
-    #[expect(dead_code, reason = "for those who read the file")]
+    /// A sentence about it.
+    #[expect(dead_code, reason = "for readers of the file")]
     pub summary: String,
-    /// What a search must give with `with`, and what each means.
+    /// Variables to which a search must give values (`with`), and the meaning of each.
     #[serde(default)]
     pub variables: BTreeMap<String, String>,
     #[serde(default)]
-    pub parameter: Vec<Spanned<Parameter>>,
+    pub parameter: Vec<Spanned<ParameterTable>>,
     #[serde(default)]
-    pub sensor: Vec<Spanned<Sensor>>,
-    pub bottleneck: Option<Spanned<Bottleneck>>,
+    pub sensor: Vec<Spanned<SensorTable>>,
+    pub bottleneck: Option<Spanned<BottleneckTable>>,
 }
 
-/// A search.
+/// The file of a search.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Search {
+pub struct SearchFile {
     pub schema: Spanned<u32>,
     pub name: Option<String>,
     pub subsystem: Option<Spanned<String>>,
-    /// Several, of which the one that holds the target up is tuned first.
+    /// Several subsystems; the one that limits the target most is tuned first.
     pub subsystems: Option<Spanned<Vec<Spanned<String>>>>,
     #[serde(default)]
     pub with: BTreeMap<String, String>,
-    /// Those of the subsystem to tune; all if it is not given.
+    /// The subsystem's parameters that are tuned; all if this is not given.
     pub parameters: Option<Vec<Spanned<String>>>,
     #[serde(default)]
-    pub parameter: Vec<Spanned<Parameter>>,
+    pub parameter: Vec<Spanned<ParameterTable>>,
     #[serde(default)]
-    pub sensor: Vec<Spanned<Sensor>>,
-    pub target: Option<Spanned<Target>>,
-    /// Several, of which the first decides.
+    pub sensor: Vec<Spanned<SensorTable>>,
+    pub target: Option<Spanned<TargetTable>>,
+    /// Several targets; the first decides.
     #[serde(default)]
-    pub targets: Vec<Spanned<Target>>,
+    pub targets: Vec<Spanned<TargetTable>>,
     #[serde(default)]
-    pub constraint: Vec<Spanned<Constraint>>,
+    pub constraint: Vec<Spanned<ConstraintTable>>,
     #[serde(default)]
-    pub search: Options,
+    pub search: SearchTable,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Parameter {
+pub struct ParameterTable {
     pub name: Spanned<String>,
     #[serde(rename = "const")]
     constant: Option<String>,
@@ -112,7 +114,7 @@ impl OneOrMore {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Sensor {
+pub struct SensorTable {
     pub name: String,
     pub of: Vec<String>,
     #[serde(default)]
@@ -122,29 +124,29 @@ pub struct Sensor {
     pub within: f64,
 }
 
-/// What shows that a subsystem holds the target up.
+/// A bottleneck test.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Bottleneck {
+pub struct BottleneckTable {
     pub of: Vec<String>,
     #[serde(default)]
     pub per: Vec<String>,
-    /// It does from here on.
+    /// The limit.
     pub at_least: f64,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Target {
+pub struct TargetTable {
     pub name: Option<String>,
     pub command: Option<String>,
     pub window: Option<Spanned<String>>,
     prometheus: Option<String>,
     metric: Option<String>,
     socket: Option<String>,
-    /// The subsystem of a module that has a target.
+    /// The subsystem of a module that describes a target.
     pub module: Option<String>,
-    latency: Option<Latency>,
+    latency: Option<LatencyTable>,
     pub measure: Option<Measure>,
     pub goal: Option<Goal>,
     pub timeout: Option<Spanned<String>>,
@@ -152,51 +154,57 @@ pub struct Target {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Constraint {
+pub struct ConstraintTable {
     pub name: String,
     prometheus: Option<String>,
     metric: Option<String>,
     socket: Option<String>,
-    latency: Option<Latency>,
+    latency: Option<LatencyTable>,
     measure: Option<Measure>,
     pub at_most: Option<f64>,
     pub at_least: Option<f64>,
 }
 
-/// How long calls of a function of the kernel take.
+/// The latency of a kernel function.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Latency {
+pub struct LatencyTable {
     pub function: String,
     pub percentile: f64,
 }
 
-/// What of a number counts.
+/// What is measured of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Measure {
-    /// The number itself.
+    /// Its value.
     Number,
     /// The seconds that the command takes.
     Seconds,
-    /// How much it grows per second.
+    /// Its growth per second.
     Rate,
 }
 
-/// Who is asked for a number.
+/// The source of a number.
 #[derive(Debug, Clone, Default)]
-pub struct Asked {
+pub struct NumberSource {
     pub prometheus: Option<String>,
     pub metric: Option<String>,
     pub socket: Option<String>,
-    pub latency: Option<Latency>,
+    pub latency: Option<LatencyTable>,
     pub measure: Option<Measure>,
 }
 
-impl Target {
-    /// Who is asked.
-    pub fn asked(&self) -> Asked {
-        Asked {
+impl NumberSource {
+    /// Whether it names a running program, or a part of what a program exposes.
+    pub fn has_endpoint(&self) -> bool {
+        self.prometheus.is_some() || self.metric.is_some() || self.socket.is_some()
+    }
+}
+
+impl TargetTable {
+    pub fn source(&self) -> NumberSource {
+        NumberSource {
             prometheus: self.prometheus.clone(),
             metric: self.metric.clone(),
             socket: self.socket.clone(),
@@ -206,10 +214,9 @@ impl Target {
     }
 }
 
-impl Constraint {
-    /// Who is asked.
-    pub fn asked(&self) -> Asked {
-        Asked {
+impl ConstraintTable {
+    pub fn source(&self) -> NumberSource {
+        NumberSource {
             prometheus: self.prometheus.clone(),
             metric: self.metric.clone(),
             socket: self.socket.clone(),
@@ -221,7 +228,7 @@ impl Constraint {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Options {
+pub struct SearchTable {
     pub engine: Option<EngineName>,
     pub seed: Option<u64>,
     pub trials: Option<Spanned<usize>>,
@@ -232,14 +239,19 @@ pub struct Options {
 /// Why a parameter's table does not name one knob.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BackingError {
+    /// A variable has no value.
     #[error(transparent)]
     Variable(#[from] VariableError),
+    /// The name is not `MODULE:NAME`.
     #[error(transparent)]
-    Place(#[from] PlaceError),
-    #[error("file = \"{0}\" is no absolute path")]
+    Name(#[from] NameError),
+    /// The path is not absolute.
+    #[error("file = \"{0}\" is not an absolute path")]
     Relative(String),
+    /// The name is not `MODULE.PARAMETER`.
     #[error("module_parameter = \"{0}\" is not MODULE.PARAMETER")]
     ModuleParameter(String),
+    /// There is no knob, or there are several.
     #[error("give one of `const`, `sysctl`, `file`, `module_parameter`, `module` and `command`")]
     NotOne,
 }
@@ -247,52 +259,59 @@ pub enum BackingError {
 /// Why a parameter's table does not give its values.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DomainError {
-    #[error("`choices` leave no room for `min`, `max`, `step` and `steps`")]
+    /// A list and a range.
+    #[error("`choices` excludes `min`, `max`, `step` and `steps`")]
     Both,
+    /// The list is empty.
     #[error("`choices` is empty")]
     NoChoice,
-    #[error("choices = \"{0}\": give a list, or \"offered\" for what the file itself offers")]
+    /// A word other than `offered`.
+    #[error("choices = \"{0}\": give a list, or \"offered\" for the choices that the file lists")]
     Word(String),
-    #[error("only a `file` offers choices")]
+    /// Only files list choices.
+    #[error("only a `file` lists choices itself")]
     NotAFile,
+    /// There is neither a list nor a range.
     #[error("give `min` and `max`, or `choices`")]
     Neither,
+    /// The range has no values.
     #[error(transparent)]
     Range(#[from] RangeError),
 }
 
-impl Parameter {
-    /// What is behind it.
-    pub fn backing(&self, substitute: impl Fn(&str) -> Result<String, VariableError>) -> Result<Backing, BackingError> {
+impl ParameterTable {
+    /// Its knob.
+    pub fn backing(&self, with: &Variables) -> Result<Backing, BackingError> {
         let file = |path: String| Backing::Plain(Plain::File(PathBuf::from(path)));
         let mut found = Vec::new();
         if let Some(name) = &self.constant {
             found.push(Backing::Constant(name.clone()));
         }
         if let Some(name) = &self.sysctl {
-            found.push(file(format!("/proc/sys/{}", substitute(name)?.replace('.', "/"))));
+            found.push(file(format!("/proc/sys/{}", substitute(name, with)?.replace('.', "/"))));
         }
         if let Some(path) = &self.file {
-            found.push(file(absolute(substitute(path)?)?));
+            found.push(file(absolute(substitute(path, with)?)?));
         }
         if let Some(name) = &self.module_parameter {
             let (module, parameter) =
                 name.split_once('.').ok_or_else(|| BackingError::ModuleParameter(name.clone()))?;
             found.push(file(format!("/sys/module/{module}/parameters/{parameter}")));
         }
-        if let Some(place) = &self.module {
-            let place = substitute(place)?;
-            modules::split(&place)?;
-            found.push(Backing::Module(place));
+        if let Some(name) = &self.module {
+            let name = substitute(name, with)?;
+            modules::split(&name)?;
+            found.push(Backing::Module(name));
         }
         if let Some(Pair { get, set }) = &self.command {
-            found.push(Backing::Plain(Plain::Command { get: substitute(get)?, set: substitute(set)? }));
+            let [get, set] = [get, set].map(|command| substitute_in_command(command, with));
+            found.push(Backing::Plain(Plain::Command { get: get?, set: set? }));
         }
         let only = found.pop().filter(|_| found.is_empty());
         only.ok_or(BackingError::NotOne)
     }
 
-    /// Whether it says which values it has.
+    /// Whether it defines its values.
     pub fn has_values(&self) -> bool {
         self.choices.is_some()
             || self.min.is_some()
@@ -321,7 +340,7 @@ impl Parameter {
     }
 }
 
-/// As it will be read back.
+/// The value as it is read back.
 fn normal(value: &Value) -> Value {
     Value::parse(&value.to_string())
 }

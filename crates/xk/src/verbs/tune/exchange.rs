@@ -1,4 +1,4 @@
-//! Memories that go to other machines, and come from them.
+//! Export and import of memories.
 
 use std::path::{Path, PathBuf};
 
@@ -6,13 +6,14 @@ use serde_json::json;
 use xk_tuner::description::{folders, Job};
 use xk_tuner::exchange::{self, Keys};
 use xk_tuner::modules;
-use xk_tuner::session::{who, Place};
+use xk_tuner::session::{who, SearchIdentity};
 use xk_tuner::store::Store;
+use xk_tuner::Error as TunerError;
 
 use super::Live;
 use crate::exit::{Failure, Result};
 
-/// Where keys of other machines are, unless `XK_TUNE_KEYS` says otherwise.
+/// The directory of other machines' keys, unless `XK_TUNE_KEYS` names another.
 const TRUSTED: &str = "/etc/xk/tune-keys";
 
 fn keys(state: &Path) -> Keys {
@@ -20,42 +21,50 @@ fn keys(state: &Path) -> Keys {
     Keys::new(state, &own.unwrap_or_else(|| TRUSTED.into()))
 }
 
+fn memories(count: usize) -> String {
+    if count == 1 {
+        "1 memory".into()
+    } else {
+        format!("{count} memories")
+    }
+}
+
 /// Prints this machine's key.
 pub fn key(state: &Path) -> Result {
-    // Makes the folder, if there is none.
+    // Creates the directory, if it does not exist.
     Store::open(state)?;
     println!("{}", keys(state).public()?);
     Ok(())
 }
 
-/// Writes what is remembered.
+/// Writes memories to a file.
 pub fn export(state: &Path, file: &Path, search: Option<&str>) -> Result {
     let (store, keys) = (Store::open(state)?, keys(state));
     let count = exchange::export(&store, &keys, search, file)?;
     store.note(&who(), &json!({ "event": "exported", "file": file, "memories": count }))?;
-    println!("{}: {count} memories, signed with {}", file.display(), keys.public()?);
+    println!("{}: {}, signed with {}", file.display(), memories(count), keys.public()?);
     Ok(())
 }
 
-/// Takes what fits.
+/// Imports the memories of a file that apply to a search.
 pub fn import(state: &Path, file: &Path, search: &Path, live: &Live) -> Result {
-    let jobs = Job::read(search, &folders(), &modules::Kernel)?;
-    let place = |job: &Job| Place::of(job, live, &live.build_id);
-    let places: Vec<Place> = jobs.iter().map(place).collect::<std::result::Result<_, _>>()?;
+    let jobs = Job::read(search, &folders(), &modules::Kernel).map_err(TunerError::from)?;
+    let identity = |job: &Job| SearchIdentity::of(job, live, &live.build_id);
+    let searches: Vec<SearchIdentity> = jobs.iter().map(identity).collect::<std::result::Result<_, _>>()?;
     let store = Store::open(state)?;
-    let (imported, key) = exchange::import(&store, &keys(state), &places, file)?;
+    let (imported, key) = exchange::import(&store, &keys(state), &searches, file)?;
     let what = json!({ "event": "imported", "file": file, "key": key.to_string(), "outcome": imported });
     store.note(&who(), &what)?;
     println!(
-        "{}: {} memories taken, {} settings that are not tried here, {} known already",
+        "{}: {} imported, {} settings that are not tried here, {} already known",
         file.display(),
-        imported.taken,
+        memories(imported.taken),
         imported.forbidden,
         imported.known
     );
     imported.refused.iter().for_each(|why| println!("refused: {why}"));
     if imported.taken + imported.forbidden + imported.known == 0 {
-        return Err(Failure::error("nothing in it is for this search on this machine"));
+        return Err(Failure::error("nothing in it applies to this search on this machine"));
     }
     Ok(())
 }

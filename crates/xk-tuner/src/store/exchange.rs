@@ -1,4 +1,4 @@
-//! The policy cache as it is carried to other machines (`exchange.rs`).
+//! Memories as they are exchanged between machines (`../exchange.rs`).
 
 use serde::{Deserialize, Serialize};
 
@@ -6,49 +6,49 @@ use super::memory::Setting;
 use super::{now, Context, Store};
 use crate::{Error, Signature};
 
-/// What was proved elsewhere is believed half; once it does not hold, it is not tried first again.
-const HEARSAY: f64 = 0.5;
+/// The confidence of an imported memory. If it does not hold once, it is not used again.
+const IMPORTED: f64 = 0.5;
 
-/// A memory, with everything that it is valid for.
+/// A memory, and where it applies.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Remembrance {
-    /// Of the search of this name.
+pub struct ExportedMemory {
+    /// Name of the search.
     pub name: String,
-    /// On such a machine.
+    /// The context.
     pub context: Context,
-    /// Of this workload.
+    /// The workload.
     pub signature: Signature,
     /// The setting.
     pub setting: Setting,
-    /// How much better than the default, as a difference of logarithms.
+    /// Its effect, as a difference of logarithms.
     pub effect: f64,
     /// When it was confirmed last, in seconds since 1970.
     pub made: i64,
 }
 
-/// A setting that crossed a limit.
+/// A setting that violated a constraint.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Forbidden {
-    /// In the search of this name.
+    /// Name of the search.
     pub name: String,
-    /// On such a machine.
+    /// The context.
     pub context: Context,
-    /// Under this workload.
+    /// The workload.
     pub signature: Signature,
     /// The setting.
     pub setting: Setting,
-    /// What it crossed.
+    /// The constraint, and the measured value.
     pub why: String,
 }
 
 impl Store {
-    /// Everything that was proved better, and is believed.
+    /// The confirmed settings with full confidence.
     ///
     /// # Errors
     /// [`Error::Store`].
-    pub fn remembrances(&self) -> Result<Vec<Remembrance>, Error> {
+    pub fn exportable_memories(&self) -> Result<Vec<ExportedMemory>, Error> {
         let sql = "SELECT json_object('name', name, 'context', json(context), 'signature', json(signature), 'setting',
                    json(setting), 'effect', effect, 'made', made) FROM memory WHERE confidence >= 1 AND effect <> 0
                    ORDER BY id";
@@ -58,7 +58,7 @@ impl Store {
             .collect()
     }
 
-    /// Every setting that crossed a limit.
+    /// Every setting that violated a constraint.
     ///
     /// # Errors
     /// [`Error::Store`].
@@ -67,15 +67,15 @@ impl Store {
                    json(setting), 'why', why) FROM forbidden ORDER BY rowid";
         self.texts(sql, [])?
             .iter()
-            .map(|text| serde_json::from_str(text).map_err(|_| self.damaged("a limit that was crossed")))
+            .map(|text| serde_json::from_str(text).map_err(|_| self.damaged("a violated constraint")))
             .collect()
     }
 
-    /// Takes a memory of another machine; `false` if it is there already.
+    /// Imports a memory of another machine; `false` if it is already known.
     ///
     /// # Errors
     /// [`Error::Store`].
-    pub fn import(&self, one: &Remembrance) -> Result<bool, Error> {
+    pub fn import(&self, one: &ExportedMemory) -> Result<bool, Error> {
         self.changes(
             "INSERT INTO memory (name, context, signature, setting, effect, confidence, made, used)
              SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8 WHERE NOT EXISTS
@@ -86,15 +86,15 @@ impl Store {
                 self.json(&one.signature)?,
                 self.json(&one.setting)?,
                 one.effect,
-                HEARSAY,
-                // Clocks differ; nothing is remembered from days to come.
+                IMPORTED,
+                // Clocks differ: no memory is from the future.
                 one.made.min(now()),
                 now(),
             ),
         )
     }
 
-    /// Takes a limit that was crossed on another machine; `false` if it is there already.
+    /// Imports a setting that violated a constraint on another machine; `false` if it is already known.
     ///
     /// # Errors
     /// [`Error::Store`].
@@ -107,6 +107,6 @@ impl Store {
     }
 
     fn changes(&self, sql: &str, parameters: impl rusqlite::Params) -> Result<bool, Error> {
-        self.db.execute(sql, parameters).map(|rows| rows > 0).map_err(|error| self.explain(&error))
+        self.db.execute(sql, parameters).map(|rows| rows > 0).map_err(|error| self.error(error))
     }
 }

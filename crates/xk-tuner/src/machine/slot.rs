@@ -1,0 +1,107 @@
+//! One knob of a search, and what the tuner knows about its value.
+
+use std::time::Duration;
+
+use super::{KeptKnob, MoveError};
+use crate::description::{AtEnd, Backing};
+use crate::knob::{ChangedKnob, Knob, KnobError, Plain};
+use crate::Value;
+
+/// What the tuner knows about the value of a knob.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum State {
+    /// The knob did not exist when it was last read. A file of an I/O scheduler, for example, exists only with that
+    /// scheduler.
+    Absent,
+    /// It had this value when the tuner last read or set it. Another value later is the doing of something else.
+    LeftAt(Value),
+}
+
+/// A knob of a search.
+pub(super) struct Slot {
+    pub name: String,
+    pub knob: Box<dyn Knob>,
+    pub backing: Backing,
+    /// The value before the search.
+    pub original: Value,
+    pub state: State,
+    pub settle: Duration,
+    pub at_end: AtEnd,
+}
+
+impl Slot {
+    /// How to reach the knob, if the kernel does not restore it by itself.
+    pub fn plain(&self) -> Option<&Plain> {
+        match &self.backing {
+            Backing::Plain(plain) => Some(plain),
+            Backing::Constant(_) | Backing::Module(_) => None,
+        }
+    }
+
+    pub fn exists(&self) -> bool {
+        self.state != State::Absent
+    }
+
+    pub fn is_at(&self, value: &Value) -> bool {
+        matches!(&self.state, State::LeftAt(known) if known == value)
+    }
+
+    pub fn left_at(&mut self, value: Value) {
+        self.state = State::LeftAt(value);
+    }
+
+    /// Takes the value that the knob has now for the tuner's doing.
+    pub fn read_state(&mut self) {
+        self.state = self.knob.read().map_or(State::Absent, State::LeftAt);
+    }
+
+    /// Checks that nothing else has changed the knob.
+    pub fn check(&mut self) -> Result<(), MoveError> {
+        let State::LeftAt(expected) = self.state.clone() else { return Ok(()) };
+        match self.knob.read() {
+            Ok(found) if found == expected => Ok(()),
+            Ok(found) => Err(MoveError::Yielded { name: self.name.clone(), expected, found }),
+            Err(error) => Err(self.error(error)),
+        }
+    }
+
+    /// The error of a move. If the lease ended, the kernel has changed the knob, and its new value is known.
+    pub fn error(&mut self, error: KnobError) -> MoveError {
+        let name = self.name.clone();
+        if !matches!(error, KnobError::LeaseEnded { .. }) {
+            return MoveError::Knob { name, error };
+        }
+        self.read_state();
+        MoveError::LeaseEnded { name, error }
+    }
+
+    /// What must be recorded before the knob is set to `value`; `None` if the kernel restores it by itself.
+    pub fn before_change_to(&self, value: &Value) -> Option<ChangedKnob> {
+        let plain = self.plain()?.clone();
+        let mut ours = Vec::new();
+        if let State::LeftAt(previous) = &self.state {
+            ours.push(previous.clone());
+        }
+        ours.push(value.clone());
+        Some(ChangedKnob { name: self.name.clone(), plain, original: self.original.clone(), ours })
+    }
+
+    /// Whether the knob has a value that the tuner left, and that is not the original one.
+    pub fn must_be_restored(&mut self) -> bool {
+        match &self.state {
+            State::Absent => false,
+            State::LeftAt(left) => *left != self.original && self.knob.read().is_ok_and(|now| now == *left),
+        }
+    }
+
+    /// Keeps the value in force, if it was changed and the parameter is not to be reverted.
+    pub fn keep(&mut self) -> Result<Option<KeptKnob>, MoveError> {
+        let value = match &self.state {
+            State::LeftAt(value) if *value != self.original && self.at_end == AtEnd::Keep => value.clone(),
+            State::Absent | State::LeftAt(_) => return Ok(None),
+        };
+        self.knob.keep().map_err(|error| MoveError::Knob { name: self.name.clone(), error })?;
+        let original = std::mem::replace(&mut self.original, value.clone());
+        Ok(Some(KeptKnob { name: self.name.clone(), backing: self.backing.clone(), value, original }))
+    }
+}

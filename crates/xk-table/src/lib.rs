@@ -6,19 +6,24 @@
 //! knows about compilers, and nothing that reads it needs one.
 
 mod check;
+mod fit;
 mod incoherent;
 mod ledger;
+mod limits;
 mod ops;
 mod quantity;
 mod refusal;
 mod scopes;
 mod store;
+mod title;
 mod types;
 mod unit_of_measure;
 mod values;
 
+pub use fit::{fit_words, fits_without_wrapping};
 pub use incoherent::{BadValues, Incoherent, ScopeFault, SpanFault};
 pub use ledger::Ledger;
+pub use limits::{listed, range_words, why_no_others, NotAccepted};
 pub use ops::{Op, OpCode, OpError, Program, MAX_IVS, MAX_OPS, MAX_PATCHES, MAX_TEMPS, STATUS_FLAGS};
 pub use quantity::{Quantity, QuantityError, TimeUnit};
 pub use refusal::{Place, Refusal};

@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 
 use serde::Serialize;
 use serde_json::{json, Value};
-use xk_table::{Range, Values};
+use xk_table::{listed, range_words, Values};
 
 /// Version of every JSON document that this command prints. Raised whenever a
 /// field changes meaning or goes; new fields may come at any time.
@@ -128,30 +128,9 @@ impl Columns {
 /// So many compiled values stand in a line about something else.
 const SHOWN: usize = 6;
 
-/// A range with the bounds of the type in words.
-pub fn range(range: Range) -> String {
-    let bound = |value: i64| match value {
-        i64::MAX => "2^63-1".to_owned(),
-        i64::MIN => "-2^63".to_owned(),
-        value => value.to_string(),
-    };
-    format!("{} to {}", bound(range.min), bound(range.max))
-}
-
-/// Values one by one, the ones in the middle left out where there are more than `most`.
-pub fn listed(values: &[i64], most: usize) -> String {
-    let words = |values: &[i64]| values.iter().map(i64::to_string).collect::<Vec<_>>().join(", ");
-    match values {
-        [first @ .., last] if values.len() > most => {
-            format!("{}, … {last}", words(&first[..most.saturating_sub(1).min(first.len())]))
-        }
-        _ => words(values),
-    }
-}
-
 /// The values that may be set, each with what shows it.
 pub fn values(values: &Values) -> String {
-    let proved = values.proved.map(|proved| format!("{} (proved)", range(proved)));
+    let proved = values.proved.map(|proved| format!("{} (proved)", range_words(proved)));
     let compiled = match values.compiled.len() {
         0 => None,
         some if some <= SHOWN => Some(format!("{} (compiled)", listed(&values.compiled, SHOWN))),
@@ -176,11 +155,6 @@ mod tests {
         columns.row(["name".into(), "5".into(), "x".into()]);
         columns.row(["n".into(), "-17".into(), String::new()]);
         assert_eq!(columns.lines("  "), "  name    5  x\n  n     -17\n");
-    }
-
-    #[test]
-    fn bounds_of_the_type_are_powers() {
-        assert_eq!(range(Range::of(1, i64::MAX)), "1 to 2^63-1");
     }
 
     #[test]

@@ -13,11 +13,10 @@ use syn::visit::{self, Visit};
 use super::{largest_cycle, repository, LONGEST_FILE, LONGEST_FUNCTION};
 
 /// Functions over [`LONGEST_FUNCTION`] lines. This number may only fall.
-const LONG_FUNCTIONS: usize = 20;
+const LONG_FUNCTIONS: usize = 18;
 /// Modules of a crate that can each be reached from the other. A crate that is not listed has no cycle. These numbers
 /// may only fall.
-const CYCLES: [(&str, usize); 10] = [
-    ("xk", 2),
+const CYCLES: [(&str, usize); 9] = [
     ("xk-analysis", 6),
     ("xk-const", 4),
     ("xk-kernel", 3),

@@ -3,25 +3,21 @@
 mod all;
 
 use std::collections::BTreeSet;
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use xk_analysis::pipeline::{Analyser, BuildError, Options};
 use xk_analysis::proof::Solver;
 use xk_const::{patched, recall, ResolveError, Spec};
+use xk_store::Folders;
 use xk_table::ScopeTable;
 
-use super::extend::Extender;
-use super::scopes;
-use crate::context::Folders;
 use crate::exit::{Exit, Failure, Result};
-use crate::kernel::KernelOf;
+use crate::extend::{extended, SOLVER_SECONDS};
+use crate::options::KernelArgs;
 use crate::output::{count, values, Paint};
-use crate::tunes::title;
-
-/// Bound of one question to the solver.
-pub(super) const SOLVER_SECONDS: u64 = 30;
+use crate::progress::Progress;
+use crate::scopes;
 
 /// Arguments of `xk build`.
 #[derive(Debug, clap::Args)]
@@ -52,7 +48,7 @@ pub struct Args {
     )]
     values: Vec<i64>,
     #[command(flatten)]
-    kernel: KernelOf,
+    kernel: KernelArgs,
     /// Number of parallel compilers (default: number of processors)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
@@ -66,12 +62,14 @@ pub fn run(args: Args) -> Result {
     let patches = args.patch.iter().map(|path| Ok((path, read_patch(path)?))).collect::<Result<Vec<_>>>()?;
     let solver = Solver::z3(SOLVER_SECONDS).map_err(|error| Failure::error(error.to_string()))?;
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let image = args.kernel.image()?;
-    let folders = Folders::new();
+    let image = args.kernel.choice().image()?;
+    let folders = Folders::from_environment();
     let paint = Paint::stderr();
     let started = Instant::now();
-    let tree =
-        args.kernel.tree(&image, &folders.cache, &|line| eprintln!("{}", paint.dim(&format!("prepare: {line}"))))?;
+    let tree = args
+        .kernel
+        .choice()
+        .tree(&image, &folders.cache, &|line| eprintln!("{}", paint.dim(&format!("prepare: {line}"))))?;
     if started.elapsed().as_secs() > 1 {
         eprintln!("{}", paint.dim(&format!("prepare: {:.1} s", started.elapsed().as_secs_f64())));
     }
@@ -168,7 +166,7 @@ impl TableBuilder {
         };
         let Self { analyser, folders, jobs } = self;
         let (image, tree, solver) = (analyser.image(), analyser.tree(), analyser.solver());
-        Extender { image, tree, solver, folders, jobs: *jobs }.extended(&table, values)
+        extended(&table, values, (tree, image), solver, folders, *jobs)
     }
 
     fn analyse(&self, name: &str, spec: &Spec) -> std::result::Result<ScopeTable, Unbuilt> {
@@ -208,7 +206,7 @@ impl TableBuilder {
         let paint = Paint::stdout();
         println!(
             "{}  default {}, values {}, {} in {}",
-            paint.strong(title(&table.constant)),
+            paint.strong(table.constant.title()),
             table.constant.default,
             paint.value(&values(&table.values)),
             count(table.spans.len(), "span"),
@@ -252,32 +250,6 @@ impl Unbuilt {
             Self::Unresolved(error) => error.into(),
             Self::Analysis(BuildError::Refused(refusal)) => refusal.into(),
             Self::Analysis(other) => Failure::error(other.to_string()),
-        }
-    }
-}
-
-/// One line that changes on a terminal, a line each elsewhere.
-pub(super) struct Progress {
-    name: String,
-    terminal: bool,
-}
-
-impl Progress {
-    pub fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), terminal: std::io::stderr().is_terminal() }
-    }
-
-    pub fn say(&self, line: &str) {
-        if self.terminal {
-            eprint!("\r\x1b[K{}: {line} …", self.name);
-        } else {
-            eprintln!("{}: {line}", self.name);
-        }
-    }
-
-    pub fn end(&self) {
-        if self.terminal {
-            eprint!("\r\x1b[K");
         }
     }
 }

@@ -3,15 +3,16 @@
 use std::fmt::Write;
 
 use serde_json::{json, Value};
-use xk_analysis::words::fit_words;
-use xk_table::{CriticalSpan, DataSite, Fit, Function, Indirection, Kind, ProbeKind, Proof, ScopeTable, When};
+use xk_store::{Folders, Tables};
+use xk_table::{
+    fit_words, listed, range_words, why_no_others, AsmLine, CriticalSpan, DataSite, Fit, Function, Indirection, Kind,
+    ProbeKind, Proof, ScopeTable, When,
+};
 
-use super::scopes;
-use crate::context::{Folders, TablesOf};
 use crate::exit::Result;
-use crate::output::{count, listed, print_json, range, to_json, Paint};
-use crate::tunes::title;
-use crate::{limits, words};
+use crate::options::TablesArgs;
+use crate::output::{count, print_json, to_json, Paint};
+use crate::{scopes, words};
 
 /// So many compiled values are listed.
 const LISTED: usize = 32;
@@ -25,14 +26,14 @@ pub struct Args {
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
-    tables: TablesOf,
+    tables: TablesArgs,
 }
 
 /// Shows it.
 pub fn run(args: &Args) -> Result {
-    let folders = Folders::new();
+    let folders = Folders::from_environment();
     let (kernel, _) = args.tables.choose(&folders)?;
-    let tables = folders.tables(&kernel.build_id)?;
+    let tables = Tables::read(&folders, &kernel.build_id)?;
     let table = tables.find(&folders, &args.name)?;
     if args.json {
         print_json(document(table));
@@ -98,7 +99,7 @@ impl Facts<'_> {
 
 fn head(text: &mut String, table: &ScopeTable, paint: Paint) {
     let constant = &table.constant;
-    _ = writeln!(text, "{}", paint.strong(title(constant)));
+    _ = writeln!(text, "{}", paint.strong(constant.title()));
     _ = writeln!(text, "\n    {}\n", constant.text.trim());
     let known = constant.unit_of_measure();
     let mut facts = Facts { text, paint, indent: 2 };
@@ -119,10 +120,10 @@ fn head(text: &mut String, table: &ScopeTable, paint: Paint) {
 /// The values that may be set, what shows each, and why no others.
 fn accepted(table: &ScopeTable, paint: Paint) -> Vec<String> {
     let values = &table.values;
-    let proved = values.proved.map(|proved| format!("{}, proved for all", paint.value(&range(proved))));
+    let proved = values.proved.map(|proved| format!("{}, proved for all", paint.value(&range_words(proved))));
     let compiled = (!values.compiled.is_empty())
         .then(|| format!("{}: each compiled and compared", paint.value(&listed(&values.compiled, LISTED))));
-    proved.into_iter().chain(compiled).chain(limits::why(table)).collect()
+    proved.into_iter().chain(compiled).chain(why_no_others(table)).collect()
 }
 
 /// Where the constant is in force.
@@ -227,7 +228,7 @@ fn in_place(span: &CriticalSpan) -> Option<String> {
         let Proof::Proved { solver, .. } = &held.proof;
         return Some(format!(
             "values {} can stand in the instructions at {} themselves (proved by {solver})",
-            range(held.range),
+            range_words(held.range),
             places.join(", ")
         ));
     }
@@ -260,75 +261,74 @@ fn facts(text: &mut String, span: &CriticalSpan, paint: Paint) {
 
 fn document(table: &ScopeTable) -> Value {
     let known = table.constant.unit_of_measure();
-    let span = |span: &CriticalSpan| {
-        let function: Option<&Function> = table.functions.get(span.function);
-        let assembly: Vec<Value> = span
-            .assembly
-            .iter()
-            .map(|line| {
-                let fit = line.iv.and_then(|slot| span.ivs.get(slot));
-                let mut shown = json!({ "offset": line.offset, "text": line.text, "holds": fit.map(fit_words) });
-                if let Some(order) = line.order {
-                    shown["order"] = json!(order);
-                }
-                shown
-            })
-            .collect();
-        json!({
-            "function": function.map(|f| &f.symbol),
-            "module": function.and_then(|f| f.module.as_ref()),
-            "source": function.map(|f| &f.source),
-            "start": span.start,
-            "end": span.end,
-            "assembly": assembly,
-            "expression": span.expression,
-            "ivs": span.ivs,
-            "indirection": {
-                "offset": span.indirection.offset,
-                "when": span.indirection.when,
-                "kind": span.indirection.kind,
-                "probe": span.indirection.probe,
-                "probe_reason": span.indirection.probe_reason,
-                "window": span.indirection.window_range().map(|range| json!({
-                    "offset": range.start,
-                    "bytes": span.indirection.window,
-                })),
-                "window_reason": span.indirection.window_reason,
-                "effects": words::effects(span),
-                "operations": span.indirection.program.ops.len(),
-            },
-            "in_place": span.in_place,
-            "in_place_reason": span.in_place_reason,
-            "only_in_place": span.only_in_place,
-            "visible": span.visible,
-            "proof": span.proof,
-        })
-    };
-    let data = |data: &DataSite| {
-        json!({
-            "symbol": data.symbol,
-            "module": data.module,
-            "source": data.source,
-            "section": data.section,
-            "offset": data.offset,
-            "width": data.width,
-            "holds": fit_words(&data.fit),
-            "fit": data.fit,
-        })
-    };
     let mut fields = json!({
         "kernel": table.kernel,
         "constant": table.constant,
         "values": table.values,
-        "why_no_others": limits::why(table),
+        "why_no_others": why_no_others(table),
         "unit": known.map(|known| json!({ "name": known.unit.name(), "because": known.because })),
-        "spans": table.spans.iter().map(span).collect::<Vec<_>>(),
-        "data": table.data.iter().map(data).collect::<Vec<_>>(),
+        "spans": table.spans.iter().map(|span| span_document(table, span)).collect::<Vec<_>>(),
+        "data": table.data.iter().map(data_document).collect::<Vec<_>>(),
         "units": to_json(&table.units),
         "stages": table.stages,
     });
     scopes::document(table, &mut fields);
     fields
+}
+
+fn span_document(table: &ScopeTable, span: &CriticalSpan) -> Value {
+    let function: Option<&Function> = table.functions.get(span.function);
+    let line = |line: &AsmLine| {
+        let fit = line.iv.and_then(|slot| span.ivs.get(slot));
+        let mut shown = json!({ "offset": line.offset, "text": line.text, "holds": fit.map(fit_words) });
+        if let Some(order) = line.order {
+            shown["order"] = json!(order);
+        }
+        shown
+    };
+    let indirection = &span.indirection;
+    json!({
+        "function": function.map(|f| &f.symbol),
+        "module": function.and_then(|f| f.module.as_ref()),
+        "source": function.map(|f| &f.source),
+        "start": span.start,
+        "end": span.end,
+        "assembly": span.assembly.iter().map(line).collect::<Vec<_>>(),
+        "expression": span.expression,
+        "ivs": span.ivs,
+        "indirection": {
+            "offset": indirection.offset,
+            "when": indirection.when,
+            "kind": indirection.kind,
+            "probe": indirection.probe,
+            "probe_reason": indirection.probe_reason,
+            "window": indirection.window_range().map(|range| json!({
+                "offset": range.start,
+                "bytes": indirection.window,
+            })),
+            "window_reason": indirection.window_reason,
+            "effects": words::effects(span),
+            "operations": indirection.program.ops.len(),
+        },
+        "in_place": span.in_place,
+        "in_place_reason": span.in_place_reason,
+        "only_in_place": span.only_in_place,
+        "visible": span.visible,
+        "proof": span.proof,
+    })
+}
+
+fn data_document(data: &DataSite) -> Value {
+    json!({
+        "symbol": data.symbol,
+        "module": data.module,
+        "source": data.source,
+        "section": data.section,
+        "offset": data.offset,
+        "width": data.width,
+        "holds": fit_words(&data.fit),
+        "fit": data.fit,
+    })
 }
 
 #[cfg(test)]

@@ -6,11 +6,11 @@ use clap::builder::PossibleValuesParser;
 use serde_json::json;
 use xk_const::{glob, survey, Category, Listed, Scope, Written};
 use xk_kernel::Tree;
+use xk_store::Folders;
 use xk_table::KernelRef;
 
-use crate::context::Folders;
 use crate::exit::{Failure, Result};
-use crate::kernel::KernelOf;
+use crate::options::KernelArgs;
 use crate::output::{count, print_json, to_json, Columns, Paint};
 
 /// Width of the reasons on a terminal line.
@@ -57,16 +57,16 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
     #[command(flatten)]
-    kernel: KernelOf,
+    kernel: KernelArgs,
 }
 
 /// Lists them.
 pub fn run(args: &Args) -> Result {
-    let image = args.kernel.image()?;
-    let folders = Folders::new();
+    let image = args.kernel.choice().image()?;
+    let folders = Folders::from_environment();
     let paint = Paint::stderr();
     let say = |line: &str| eprintln!("{}", paint.dim(&format!("scan: {line}")));
-    let tree = args.kernel.tree(&image, &folders.cache, &say)?;
+    let tree = args.kernel.choice().tree(&image, &folders.cache, &say)?;
     let literals = args.literals || args.form.iter().any(|form| form == Written::Literal.word());
     let found = listed(&tree, args.scope.as_deref(), literals, &say)?;
     let mut rows: Vec<&Listed> = found.iter().filter(|listed| args.want(listed)).collect();

@@ -7,12 +7,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use xk_kernel::KernelId;
+use xk_store::{Addresses, Folders, Tables};
 use xk_table::ScopeTable;
 
-use crate::addresses::Addresses;
-use crate::context::{running, Folders};
 use crate::exit::{Failure, Result};
-use crate::tunes::title;
 
 /// Arguments of `xk sign`.
 #[derive(Debug, clap::Args)]
@@ -39,15 +38,15 @@ pub struct Args {
 
 /// Signs them.
 pub fn run(args: &Args) -> Result {
-    let folders = Folders::new();
-    let tables = folders.tables(&running()?.build_id)?;
-    let wanted = args.names.iter().map(|name| tables.find(&folders, name)).collect::<Result<Vec<_>>>()?;
+    let folders = Folders::from_environment();
+    let tables = Tables::read(&folders, &KernelId::live()?.build_id)?;
+    let wanted = args.names.iter().map(|name| Ok(tables.find(&folders, name)?)).collect::<Result<Vec<_>>>()?;
     let addresses = Addresses::live(wanted.iter().copied())?;
     if let Some(file) = &args.bytes {
         let [table] = wanted[..] else { return Err(Failure::usage("--bytes: one constant at a time")) };
         let bytes = signable(table, &addresses)?;
         write(file, &bytes)?;
-        println!("{}: {} bytes in {}", title(&table.constant), bytes.len(), file.display());
+        println!("{}: {} bytes in {}", table.constant.title(), bytes.len(), file.display());
         return Ok(());
     }
     let (Some(key), Some(certificate)) = (&args.key, &args.certificate) else {
@@ -57,7 +56,7 @@ pub fn run(args: &Args) -> Result {
         let signature = sign(&signable(table, &addresses)?, key, certificate)?;
         let file = folders.signature_file(table)?;
         write(&file, &signature)?;
-        println!("{}: signed, {}", title(&table.constant), file.display());
+        println!("{}: signed, {}", table.constant.title(), file.display());
     }
     Ok(())
 }

@@ -1,19 +1,20 @@
 //! `xk status`: every tune in force, site by site, and what is wrong with it.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use serde_json::{json, Value};
+use xk_apply::uncovered;
+use xk_kernel::KernelId;
+use xk_policy::Group;
 use xk_runtime::{
     BackendChoice, Device, Error as RuntimeError, PolicyStatus, Probe, RulePlace, Rules, SitePolicy, SiteStatus, State,
     Stops, TuneStatus,
 };
+use xk_store::{Folders, Tables};
 
-use crate::context::{running, Folders, Tables};
 use crate::exit::Result;
 use crate::output::{count, print_json, values, Columns, Paint};
-use crate::tunes::{owner, probe_word, title_of};
-use xk_policy::Group;
+use crate::sites::{histogram, place, probe_word, time};
 
 /// Arguments of `xk status`.
 #[derive(Debug, clap::Args)]
@@ -25,8 +26,8 @@ pub struct Args {
 
 /// Shows it.
 pub fn run(args: &Args) -> Result {
-    let folders = Folders::new();
-    let tables = folders.tables(&running()?.build_id)?;
+    let folders = Folders::from_environment();
+    let tables = Tables::read(&folders, &KernelId::live()?.build_id)?;
     let (module, tunes, stops) = match Device::open_to_read() {
         Ok(device) => {
             let (_, module) = device.version()?;
@@ -141,13 +142,6 @@ fn warnings(tune: &TuneStatus) -> Vec<String> {
     warnings
 }
 
-pub(super) fn place(site: &SiteStatus) -> String {
-    match &site.module {
-        Some(module) => format!("{}+{:#x} [{module}]", site.symbol, site.offset),
-        None => format!("{}+{:#x}", site.symbol, site.offset),
-    }
-}
-
 /// `None` while the site waits for its module.
 fn address(site: &SiteStatus) -> Option<String> {
     (site.address != 0).then(|| format!("{:#x}", site.address))
@@ -165,16 +159,6 @@ fn awaited(tune: &TuneStatus) -> Option<String> {
         let sites = count(waiting(tune).count(), "site");
         format!("{sites} waiting for a module that is not loaded: {}", modules.join(", "))
     })
-}
-
-/// `42 s`, `3 min`, `5 h`, `2 d`.
-pub(super) fn time(time: Duration) -> String {
-    match time.as_secs() {
-        seconds @ 0..120 => format!("{seconds} s"),
-        seconds @ 120..7_200 => format!("{} min", seconds / 60),
-        seconds @ 7_200..172_800 => format!("{} h", seconds / 3_600),
-        seconds => format!("{} d", seconds / 86_400),
-    }
 }
 
 fn lease(tune: &TuneStatus) -> String {
@@ -213,17 +197,6 @@ fn origin(tune: &TuneStatus, policy: &PolicyStatus, groups: &[Group]) -> String 
     }
 }
 
-/// `4..7: 12, 64..127: 3`
-pub(super) fn histogram(site: &SitePolicy) -> String {
-    let used = site.histogram.iter().enumerate().filter(|(_, &times)| times > 0);
-    let bucket = |(n, times): (usize, &u64)| match n {
-        0 => format!("<1: {times}"),
-        1 => format!("1: {times}"),
-        n => format!("{}..{}: {times}", 1u64 << (n - 1), (1u64 << (n - 1)) - 1 + (1u64 << (n - 1))),
-    };
-    used.map(bucket).collect::<Vec<_>>().join(", ")
-}
-
 /// What the policy of a tune did.
 fn policy(tune: &TuneStatus, policy: &PolicyStatus, groups: &[Group]) -> String {
     let mut text = format!("  decided by {}", origin(tune, policy, groups));
@@ -260,7 +233,7 @@ fn text(module: Option<&str>, shown: &Shown<'_>, paint: Paint) -> String {
     let mut text = String::new();
     let mut alarms = Vec::new();
     for (index, tune) in tunes.iter().enumerate() {
-        let title = title_of(tune, tables);
+        let title = tables.title_of(tune);
         if index > 0 {
             text.push('\n');
         }
@@ -273,10 +246,10 @@ fn text(module: Option<&str>, shown: &Shown<'_>, paint: Paint) -> String {
         if title != tune.name {
             text += &paint.dim(&format!("  {}\n", tune.name));
         }
-        text += &format!("  {}, {} ago{}\n", owner(tune), time(tune.age), lease(tune));
+        text += &format!("  {}, {} ago{}\n", tune.owner(), time(tune.age), lease(tune));
         text += &format!("  {}\n", transition(tune));
         text.extend(tune.blockers.lines().map(|line| format!("    {line}\n")));
-        text.extend(tune.ignored.iter().map(|thread| format!("  {}\n", super::transition::uncovered(*thread))));
+        text.extend(tune.ignored.iter().map(|thread| format!("  {}\n", uncovered(*thread))));
         text.push('\n');
         let mut columns = Columns::default();
         columns.row(["SITE", "ADDRESS", "PROBE", "HITS", "APPLIED", "FAULTS", "MISSED"].map(String::from));
@@ -366,7 +339,7 @@ fn document(module: Option<&str>, shown: &Shown<'_>) -> Value {
             json!({
                 "tune": tune.id,
                 "id": tune.name,
-                "name": title_of(tune, tables),
+                "name": tables.title_of(tune),
                 "value": tune.value,
                 "default": tune.default,
                 "values": tune.values,
@@ -393,6 +366,8 @@ fn document(module: Option<&str>, shown: &Shown<'_>) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::fixture;
 

@@ -9,14 +9,14 @@ mod screen;
 
 use std::time::{Duration, Instant};
 
+use xk_apply::parse_time;
+use xk_kernel::KernelId;
 use xk_runtime::{Device, Error as RuntimeError, Probe, SiteStatus, TuneStatus};
+use xk_store::{Folders, Tables};
 
-use super::status::{histogram, place};
-use super::transition::parse_time;
-use crate::context::{running, Folders, Tables};
 use crate::exit::{Failure, Result};
 use crate::output::{count, Columns};
-use crate::tunes::{probe_word, title_of};
+use crate::sites::{histogram, place, probe_word};
 
 /// Arguments of `xk top`.
 #[derive(Debug, clap::Args)]
@@ -60,7 +60,7 @@ pub fn run(args: &Args) -> Result {
     if args.every.is_zero() {
         return Err(Failure::usage("-d 0: there is no rate without time between two looks"));
     }
-    let tables = Folders::new().tables(&running()?.build_id)?;
+    let tables = Tables::read(&Folders::from_environment(), &KernelId::live()?.build_id)?;
     let mut screen = match args.batch {
         true => None,
         false => Some(screen::Screen::open()?),
@@ -111,7 +111,7 @@ fn text(before: &Look, now: &Look, tables: &Tables) -> String {
             let earlier = earlier(before, tune, index);
             let did = tune.policy.as_ref().and_then(|policy| policy.sites.get(index));
             columns.row([
-                if first { title_of(tune, tables).to_owned() } else { String::new() },
+                if first { tables.title_of(tune).to_owned() } else { String::new() },
                 if first { value(tune) } else { String::new() },
                 place(site),
                 probe_word(site.probe).to_owned(),

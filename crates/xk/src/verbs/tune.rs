@@ -12,7 +12,10 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use xk_apply::parse_time;
+use xk_kernel::KernelId;
 use xk_runtime::{BackendChoice, Device, Rules};
+use xk_store::{Addresses, Folders, LookupError, Tables};
 use xk_tuner::description::{folders, Job};
 use xk_tuner::knob::{Constant, Constants, NoConstant};
 use xk_tuner::metrics::Publisher;
@@ -22,9 +25,6 @@ use xk_tuner::session::{once, recover, revert, stop_file, Setup, Summary};
 use xk_tuner::store::{Lock, Store};
 use xk_tuner::{guardian, report, Error as TunerError};
 
-use super::transition::parse_time;
-use crate::addresses::Addresses;
-use crate::context::{running, Folders, Tables};
 use crate::exit::{Exit, Failure, Result};
 use crate::notify::Notify;
 use crate::signals;
@@ -198,8 +198,8 @@ struct Live {
 
 impl Live {
     fn new() -> Result<Self> {
-        let (folders, kernel) = (Folders::new(), running()?);
-        let tables = folders.tables(&kernel.build_id)?;
+        let (folders, kernel) = (Folders::from_environment(), KernelId::live()?);
+        let tables = Tables::read(&folders, &kernel.build_id)?;
         Ok(Self { folders, tables, build_id: kernel.build_id })
     }
 }
@@ -208,7 +208,7 @@ impl Constants for Live {
     fn find(&self, name: &str) -> std::result::Result<Constant, NoConstant> {
         // Each trial is counted, which probes do.
         Rules::read()?.check(BackendChoice::Kprobe)?;
-        let no_table = |failure: Failure| NoConstant::Table { name: name.to_owned(), message: failure.message };
+        let no_table = |error: LookupError| NoConstant::Table { name: name.to_owned(), message: error.to_string() };
         let table = self.tables.find(&self.folders, name).map_err(no_table)?;
         let addresses = Addresses::live(std::iter::once(table))?;
         Ok(Constant::new(Device::open()?, Rc::new(addresses), table.clone()))

@@ -2,6 +2,7 @@
 //! deployed code and its source.
 
 use std::fmt::Write;
+use std::sync::Arc;
 
 use serde_json::{json, Value};
 use xk_analysis::pipeline::{BuildError, Options};
@@ -10,14 +11,14 @@ use xk_analysis::verify::{self, At, Claim, Fault, Proved, Report};
 use xk_const::{recall, Spec};
 use xk_kernel::{Image, Tree};
 use xk_span::confine::wrong_windows;
+use xk_store::{Folders, Tables};
 use xk_table::{KernelRef, ScopeTable, StoreError};
 
-use super::build::{Progress, SOLVER_SECONDS};
-use crate::context::Folders;
 use crate::exit::{Exit, Failure, Result};
-use crate::kernel::KernelOf;
+use crate::extend::SOLVER_SECONDS;
+use crate::options::KernelArgs;
 use crate::output::{count, print_json, to_json, values, Paint};
-use crate::tunes::title;
+use crate::progress::Progress;
 
 /// Arguments of `xk verify`.
 #[derive(Debug, clap::Args)]
@@ -55,7 +56,7 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
     #[command(flatten)]
-    kernel: KernelOf,
+    kernel: KernelArgs,
 }
 
 /// A table, and what became of it.
@@ -68,13 +69,13 @@ struct Verified<'a> {
 
 /// Verifies them, one after the other.
 pub fn run(args: &Args) -> Result {
-    let image = args.kernel.image()?;
-    let folders = Folders::new();
-    let tables = folders.tables(&image.id().build_id)?;
+    let image = args.kernel.choice().image()?;
+    let folders = Folders::from_environment();
+    let tables = Tables::read(&folders, &image.id().build_id)?;
     let wanted: Vec<&ScopeTable> = if args.all {
         tables.good.iter().collect()
     } else {
-        args.names.iter().map(|name| tables.find(&folders, name)).collect::<Result<_>>()?
+        args.names.iter().map(|name| Ok(tables.find(&folders, name)?)).collect::<Result<_>>()?
     };
     let kernel = KernelRef { release: image.id().release.clone(), build_id: image.id().build_id.clone() };
     if wanted.is_empty() && tables.bad.is_empty() {
@@ -95,7 +96,7 @@ pub fn run(args: &Args) -> Result {
         }
         all.push(verified);
     }
-    let unreadable: &[StoreError] = if args.all { &tables.bad } else { &[] };
+    let unreadable: &[Arc<StoreError>] = if args.all { &tables.bad } else { &[] };
     if args.json {
         print_json(document(&kernel, args.quick, &all, unreadable));
     } else {
@@ -125,14 +126,14 @@ impl TableVerifier {
         }
         let paint = Paint::stderr();
         let say = |line: &str| eprintln!("{}", paint.dim(&format!("prepare: {line}")));
-        let tree = args.kernel.tree(image, &folders.cache, &say)?;
+        let tree = args.kernel.choice().tree(image, &folders.cache, &say)?;
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let jobs = args.jobs.map_or(processors, usize::from);
         Ok(Self { tree, solvers, objects: folders.cache.join("objects"), jobs })
     }
 
     fn verify(&self, table: &ScopeTable, image: &Image, at: &[i64]) -> Result<Report> {
-        let progress = Progress::new(title(&table.constant));
+        let progress = Progress::new(table.constant.title());
         let say = |line: &str| progress.say(line);
         let options = Options { cache: &self.objects, jobs: self.jobs, progress: &say };
         let constant = recall(&self.tree, &Spec::parse(&table.constant.id)?)?;
@@ -190,7 +191,7 @@ impl Verified<'_> {
         };
         let constant = &table.constant;
         let facts = format!("default {}, values {}{compiled}", constant.default, values(&table.values));
-        _ = writeln!(text, "{}  {}", paint.strong(title(constant)), paint.dim(&facts));
+        _ = writeln!(text, "{}  {}", paint.strong(constant.title()), paint.dim(&facts));
         let report = match &self.result {
             Ok(report) => report,
             Err(failure) => {
@@ -346,8 +347,8 @@ fn advise(text: &mut String, advice: Option<String>, paint: Paint) {
 }
 
 /// The exit code of all: theirs if they agree.
-fn exit(all: &[Verified<'_>], unreadable: &[StoreError]) -> Option<Exit> {
-    let unread = unreadable.iter().map(|error| match error {
+fn exit(all: &[Verified<'_>], unreadable: &[Arc<StoreError>]) -> Option<Exit> {
+    let unread = unreadable.iter().map(|error| match **error {
         StoreError::OtherKernel { .. } => Exit::Drift,
         _ => Exit::Error,
     });
@@ -356,14 +357,14 @@ fn exit(all: &[Verified<'_>], unreadable: &[StoreError]) -> Option<Exit> {
     Some(if exits.all(|exit| exit == first) { first } else { Exit::Error })
 }
 
-fn summary(all: &[Verified<'_>], unreadable: &[StoreError], paint: Paint) -> String {
+fn summary(all: &[Verified<'_>], unreadable: &[Arc<StoreError>], paint: Paint) -> String {
     let mut text = String::new();
     for error in unreadable {
         _ = writeln!(text, "{}  {error}", paint.bad("UNREADABLE"));
     }
     let sum = |number: fn(&ScopeTable) -> usize| all.iter().map(|verified| number(verified.table)).sum();
     let wrong: Vec<&str> =
-        all.iter().filter(|v| v.exit().is_some()).map(|verified| title(&verified.table.constant)).collect();
+        all.iter().filter(|v| v.exit().is_some()).map(|verified| verified.table.constant.title()).collect();
     let verdict = match (wrong.len(), unreadable.len()) {
         (0, 0) => paint.good("all ok"),
         (_, 0) => paint.bad(&format!("{} not ok: {}", wrong.len(), wrong.join(", "))),
@@ -382,7 +383,7 @@ fn summary(all: &[Verified<'_>], unreadable: &[StoreError], paint: Paint) -> Str
     text
 }
 
-fn document(kernel: &KernelRef, quick: bool, all: &[Verified<'_>], unreadable: &[StoreError]) -> Value {
+fn document(kernel: &KernelRef, quick: bool, all: &[Verified<'_>], unreadable: &[Arc<StoreError>]) -> Value {
     json!({
         "kernel": to_json(kernel),
         "quick": quick,

@@ -21,7 +21,7 @@ pub fn an_application_gives_hints() {
 }
 
 pub fn what_cannot_be_merged_is_noticed() {
-    contains(&xk(0, &["load", &example("merge_failures")]), &["beside: merged"]);
+    contains(&xk(0, &["load", &example("merge_failures")]), &["companions: merged"]);
     let (deepest, _) = Reader::new(11).read();
     assert_eq!((deepest, did("set")), (11, 0), "not often enough to be noticed");
     let (deepest, depths) = Reader::new(512).read();

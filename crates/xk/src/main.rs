@@ -45,7 +45,7 @@ not accepted), 4 drift (another kernel, or altered code), 5 unsupported here (xk
 fn main() -> ExitCode {
     signals::end_on_closed_pipe();
     if xk_lift::BROKEN_RULE {
-        eprintln!("error: this xk was built with the feature broken-rule, and its proofs are wrong: build it without");
+        eprintln!("error: this xk was built with the feature broken-rule, and its proofs are wrong: build it without this feature");
         return ExitCode::FAILURE;
     }
     let (json, result) = match Cli::try_parse() {

@@ -1,5 +1,4 @@
-//! How results are shown: JSON for programs, aligned text for people, colour
-//! only on a terminal.
+//! Output: JSON for programs, aligned text for people; colour only on a terminal.
 
 use std::io::IsTerminal;
 
@@ -7,8 +6,8 @@ use serde::Serialize;
 use serde_json::{json, Value};
 use xk_table::{listed, range_words, Values};
 
-/// Version of every JSON document that this command prints. Raised whenever a
-/// field changes meaning or goes; new fields may come at any time.
+/// Version of every JSON document that this command prints. It is raised when a field changes its meaning or is removed;
+/// fields may be added at any time.
 pub const SCHEMA: u32 = 2;
 
 /// Prints a JSON document: `fields` and the schema.
@@ -17,7 +16,7 @@ pub fn print_json(mut fields: Value) {
     println!("{fields:#}");
 }
 
-/// `value` as JSON; what the types of this project hold can always be written.
+/// `value` as JSON. The types of this project can always be serialised.
 pub fn to_json(value: &impl Serialize) -> Value {
     serde_json::to_value(value).unwrap_or(Value::Null)
 }
@@ -62,7 +61,7 @@ impl Paint {
         self.code("1", text)
     }
 
-    /// What may be skipped.
+    /// Details.
     pub fn dim(self, text: &str) -> String {
         self.code("2", text)
     }
@@ -72,23 +71,23 @@ impl Paint {
         self.code("36", text)
     }
 
-    /// Good news.
+    /// Success.
     pub fn good(self, text: &str) -> String {
         self.code("32", text)
     }
 
-    /// News that should be read.
+    /// A warning.
     pub fn warning(self, text: &str) -> String {
         self.code("1;33", text)
     }
 
-    /// Bad news.
+    /// An error.
     pub fn bad(self, text: &str) -> String {
         self.code("1;31", text)
     }
 }
 
-/// Text in columns, two spaces apart; the widest cell of a column counts.
+/// Text in columns, two spaces apart. A column is as wide as its widest cell.
 #[derive(Debug, Default)]
 pub struct Columns {
     rows: Vec<Vec<String>>,
@@ -100,7 +99,7 @@ impl Columns {
         self.rows.push(cells.into());
     }
 
-    /// The lines, each behind `indent`. Numbers go to the right.
+    /// The lines, each after `indent`. Numbers are right-aligned.
     pub fn lines(&self, indent: &str) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| self.rows.iter().filter_map(|row| row.get(column)).map(|c| c.chars().count()).max();
@@ -125,10 +124,10 @@ impl Columns {
     }
 }
 
-/// So many compiled values stand in a line about something else.
+/// Maximum number of compiled values in a line about something else.
 const SHOWN: usize = 6;
 
-/// The values that may be set, each with what shows it.
+/// The values that may be set, with their proof status.
 pub fn values(values: &Values) -> String {
     let proved = values.proved.map(|proved| format!("{} (proved)", range_words(proved)));
     let compiled = match values.compiled.len() {

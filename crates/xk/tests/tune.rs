@@ -191,7 +191,7 @@ fn two_tuners_do_not_work_at_once_and_stop_ends_one() {
     // The second waits for a guardian that might be cleaning up, and then says who is at work.
     contains(&bench.run(1, &mut bench.tune()), &["another tuner is at work", &first.id().to_string(), "xk tune stop"]);
     assert_eq!(bench.status()["at_work"], true);
-    contains(&bench.run(0, &mut bench.command(&["stop"])), &["no tuner is at work"]);
+    contains(&bench.run(0, &mut bench.command(&["stop"])), &["no tuner is running"]);
     assert!(first.wait().unwrap().success());
     assert_eq!(bench.knobs(), ["128", "slow"]);
     contains(&bench.run(1, &mut bench.tune()), &["tuning is stopped", "xk tune resume"]);

@@ -123,7 +123,7 @@ mod checks {
         let file = file.to_str().unwrap();
         let plan = said(0, &[file, "--plan"]);
         contains(&plan, &["module xk_tunable_test:depth", "the kernel (lease)", "fifo batch adaptive"]);
-        contains(&plan, &["(only if policy = batch)", "4 8 12 16 20 24 28 32", "1 2 4 8 16 32 64", "is put back"]);
+        contains(&plan, &["(only if policy = batch)", "4 8 12 16 20 24 28 32", "1 2 4 8 16 32 64", "reverted"]);
         let list = said(0, &["parameters"]);
         contains(&list, &["xk_tunable_test:batch", "only if policy = batch", "1..64, times 2", "target, maximise"]);
         assert_eq!(variables(), UNTOUCHED);

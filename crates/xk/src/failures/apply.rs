@@ -140,4 +140,13 @@ mod tests {
         assert_eq!(failure.exit, Exit::Usage);
         assert!(failure.message.starts_with("a.toml:3: A changes only after"), "{}", failure.message);
     }
+
+    #[test]
+    fn a_value_that_the_table_refuses_is_refused_and_one_without_a_unit_is_wrong_usage() {
+        let table = crate::fixture::table();
+        let refused = ValueError::from(xk_table::NotAccepted::new(&table, 0));
+        assert_eq!(Failure::from(refused).exit, Exit::Refused);
+        let no_unit = table.constant.number("5ms".parse().unwrap(), || Ok(250)).unwrap_err();
+        assert_eq!(Failure::from(ValueError::from(no_unit)).exit, Exit::Usage);
+    }
 }

@@ -38,7 +38,7 @@ pub struct Args {
     /// With --all-in: also literals in functions (there are many)
     #[arg(long, requires = "all_in", conflicts_with_all = ["names", "patch"])]
     literals: bool,
-    /// Also accept these values: each is compiled and compared; a table that is there gets them, too
+    /// Also accept these values: each is compiled, compared, and added to the table
     #[arg(
         long,
         value_name = "V",
@@ -54,9 +54,9 @@ pub struct Args {
     jobs: Option<u16>,
 }
 
-/// Builds them, one after the other; a refusal of one does not keep the others from being built.
+/// Builds them, one after the other. If one is refused, the others are built all the same.
 pub fn run(args: Args) -> Result {
-    // Before half a minute of preparation.
+    // Invalid names and patches are reported before the long preparation.
     let mut wanted =
         args.names.iter().map(|name| Ok((name.clone(), Spec::parse(name)?))).collect::<Result<Vec<_>>>()?;
     let patches = args.patch.iter().map(|path| Ok((path, read_patch(path)?))).collect::<Result<Vec<_>>>()?;
@@ -101,7 +101,7 @@ pub fn run(args: Args) -> Result {
     summary(&failures, wanted.len())
 }
 
-/// The exit code of several: theirs if they agree.
+/// The exit code for several failures: theirs if they agree.
 fn summary(failures: &[(&str, Exit)], asked: usize) -> Result {
     let Some((_, first)) = failures.first() else { return Ok(()) };
     let exit = if failures.iter().all(|(_, exit)| exit == first) { *first } else { Exit::Error };
@@ -109,14 +109,17 @@ fn summary(failures: &[(&str, Exit)], asked: usize) -> Result {
     Err(Failure::new(exit, format!("no table for {} of {asked}: {}", failures.len(), names.join(", "))))
 }
 
-/// No patch that changes one constant is larger.
+/// Maximum size of a patch in bytes.
 const LARGEST_PATCH: u64 = 1 << 20;
 
 fn read_patch(path: &Path) -> Result<Vec<u8>> {
     let failed = |error: std::io::Error| Failure::error(format!("cannot read {}: {error}", path.display()));
     let size = std::fs::metadata(path).map_err(failed)?.len();
     if size > LARGEST_PATCH {
-        return Err(Failure::usage(format!("{}: a patch that changes one constant is not that large", path.display())));
+        return Err(Failure::usage(format!(
+            "{}: larger than 1 MiB, too large for a patch that changes one constant",
+            path.display()
+        )));
     }
     std::fs::read(path).map_err(failed)
 }
@@ -153,7 +156,7 @@ impl TableBuilder {
         self.analyse(name, spec).map_err(|error| error.failure().about(name))
     }
 
-    /// The table, with more values; one of an earlier run will do when values are asked for.
+    /// The table with more values. If values are given, a table of an earlier run is extended.
     fn with_values(&self, name: &str, spec: &Spec, values: &[i64]) -> Result<ScopeTable> {
         if values.is_empty() {
             return self.table(name, spec);
@@ -190,7 +193,7 @@ impl TableBuilder {
         Ok(table)
     }
 
-    /// A table of an earlier run is as good as one of now, but for its safe spans.
+    /// Computes the safe spans of a table of an earlier run again, if they are outdated. Returns whether they were.
     fn confine_again(&self, id: &str) -> Result<bool> {
         let store = self.folders.store();
         let mut table = store.load(&self.analyser.image().id().build_id, id)?;
@@ -218,7 +221,7 @@ impl TableBuilder {
     }
 }
 
-/// The stages in the order in which they ran; those that are not known here come last.
+/// The stages in the order in which they ran; unknown stages come last.
 fn in_order(table: &ScopeTable) -> Vec<(&str, f64)> {
     const ORDER: [&str; 8] = ["resolve", "users", "compile", "layout", "compare", "prove", "analyse", "spans"];
     let mut stages: Vec<(&str, f64)> = table.stages.iter().map(|(stage, seconds)| (stage.as_str(), *seconds)).collect();

@@ -1,4 +1,4 @@
-//! `xk explain`: what a scope table says, for a person.
+//! `xk explain`: shows a scope table.
 
 use std::fmt::Write;
 
@@ -14,7 +14,7 @@ use crate::options::TablesArgs;
 use crate::output::{count, print_json, to_json, Paint};
 use crate::{scopes, words};
 
-/// So many compiled values are listed.
+/// Maximum number of compiled values that are listed.
 const LISTED: usize = 32;
 
 /// Arguments of `xk explain`.
@@ -80,7 +80,7 @@ fn data(text: &mut String, site: &DataSite, default: i64, paint: Paint) {
     facts.add("update", &["written in place, as long as it holds what was written last; no probe".to_owned()]);
 }
 
-/// Lines of a name and what is to be said about it; what is empty is left out.
+/// Facts, each with a name. A name without facts is omitted.
 struct Facts<'a> {
     text: &'a mut String,
     paint: Paint,
@@ -110,14 +110,14 @@ fn head(text: &mut String, table: &ScopeTable, paint: Paint) {
         "unit",
         &[match known {
             Some(known) => format!("{} ({})", known.unit.name(), known.because),
-            None => "not stated by its line: a plain number".into(),
+            None => "not stated by the source line: a plain number".into(),
         }],
     );
     facts.add("kernel", &[format!("{} (build-id {})", table.kernel.release, table.kernel.build_id)]);
     facts.add("seen by", &[format!("{}; {}", count(table.units.len(), "translation unit"), reaches(table))]);
 }
 
-/// The values that may be set, what shows each, and why no others.
+/// The values that may be set, their proof status, and why no others.
 fn accepted(table: &ScopeTable, paint: Paint) -> Vec<String> {
     let values = &table.values;
     let proved = values.proved.map(|proved| format!("{}, proved for all", paint.value(&range_words(proved))));
@@ -126,7 +126,7 @@ fn accepted(table: &ScopeTable, paint: Paint) -> Vec<String> {
     proved.into_iter().chain(compiled).chain(why_no_others(table)).collect()
 }
 
-/// Where the constant is in force.
+/// The code and data that depend on the constant.
 fn reaches(table: &ScopeTable) -> String {
     let units = table.units.iter().filter(|unit| unit.spans > 0).count();
     let code = format!("the machine code of {units}, in {}", count(table.spans.len(), "span"));
@@ -158,7 +158,7 @@ fn assembly(text: &mut String, table: &ScopeTable, span: &CriticalSpan, paint: P
     let width = lines.iter().map(|(_, code)| code.chars().count()).max().unwrap_or(0);
     let mark = |text: &mut String, offset: u32| {
         let here = match indirection.when {
-            When::Instead => paint.good("· · · the update runs here, and not:"),
+            When::Instead => paint.good("· · · the update runs here, instead of:"),
             _ => paint.good("· · · the update runs here"),
         };
         _ = writeln!(text, "    {}  {here}", " ".repeat(offsets));
@@ -198,7 +198,7 @@ fn when(indirection: &Indirection) -> String {
     };
     let source = match indirection.kind {
         Kind::Value => "from V alone",
-        Kind::Rematerialise => "from V and what is still there",
+        Kind::Rematerialise => "from V and the remaining state",
         Kind::Invert => "by undoing the old effect and redoing it with V",
     };
     format!("{side} the instruction at +{:#x}, {source}:", indirection.offset)
@@ -212,7 +212,7 @@ fn probe(indirection: &Indirection) -> String {
     }
 }
 
-/// Where a jump may stand; nothing if nobody has looked.
+/// The window for a jump; nothing if the table does not say.
 fn window(indirection: &Indirection) -> Option<String> {
     if let (Some(range), lead) = (indirection.window_range(), indirection.window_lead) {
         let before = if lead == 0 { String::new() } else { format!(", {} of them before the instruction", lead) };
@@ -221,15 +221,15 @@ fn window(indirection: &Indirection) -> Option<String> {
     indirection.window_reason.as_ref().map(|reason| format!("none: {reason}"))
 }
 
-/// The instructions that can hold the value; nothing if nobody has looked.
+/// The instructions that can hold the value; nothing if the table does not say.
 fn in_place(span: &CriticalSpan) -> Option<String> {
     if let Some(held) = &span.in_place {
         let places: Vec<String> = held.patches.iter().map(|patch| format!("+{:#x}", patch.offset)).collect();
         let Proof::Proved { solver, .. } = &held.proof;
         return Some(format!(
-            "values {} can stand in the instructions at {} themselves (proved by {solver})",
-            range_words(held.range),
-            places.join(", ")
+            "the instructions at {} can hold values {} themselves (proved by {solver})",
+            places.join(", "),
+            range_words(held.range)
         ));
     }
     span.in_place_reason.as_ref().map(|reason| format!("no: {reason}"))

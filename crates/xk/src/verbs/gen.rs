@@ -34,9 +34,10 @@ pub fn run(args: &Args) -> Result {
     let identifier = identifier(table.constant.title());
     let path = args.output.clone().unwrap_or_else(|| PathBuf::from(format!("{identifier}.bpf.c")));
     let failed = |error: std::io::Error| match error.kind() {
-        std::io::ErrorKind::AlreadyExists => {
-            Failure::error(format!("{} is there already, and is left as it is; --output names another", path.display()))
-        }
+        std::io::ErrorKind::AlreadyExists => Failure::error(format!(
+            "{} exists already, and was not changed; --output names another file",
+            path.display()
+        )),
         _ => Failure::error(format!("{}: {error}", path.display())),
     };
     if path.exists() {
@@ -96,9 +97,9 @@ fn stub(table: &ScopeTable, identifier: &str, variables: &[AtSite]) -> String {
     let _ = write!(
         text,
         " */\n#include \"xk.bpf.h\"\n\nXK_TUNE({identifier}, \"{}\")\n{{\n\
-         \t/* Nothing until all threads have switched to this policy. */\n\
+         \t/* Set nothing until all threads have switched to this policy. */\n\
          \tif (!xk_transition_done(xk_ctx))\n\t\treturn 0;\n\n\
-         \t/* What is not set here has the default. */\n\txk_set(xk_ctx, xk_default(xk_ctx));\n\treturn 0;\n}}\n",
+         \t/* Where the policy sets nothing, the default is used. */\n\txk_set(xk_ctx, xk_default(xk_ctx));\n\treturn 0;\n}}\n",
         constant.name.as_deref().unwrap_or(&constant.id)
     );
     text

@@ -1,4 +1,4 @@
-//! `xk list`: the constants for which there are tables.
+//! `xk list`: lists the constants that have tables.
 
 use serde_json::json;
 use xk_runtime::{Device, TuneStatus};
@@ -36,11 +36,11 @@ pub fn run(args: &Args) -> Result {
 /// What is in force.
 enum Active {
     Known(Vec<TuneStatus>),
-    /// The device cannot be asked, and why.
+    /// xk.ko cannot be read, and why.
     Unknown(String),
 }
 
-/// A list is of use to somebody who is not root, too.
+/// The values in force. The list is shown without them if this process may not read them.
 fn active() -> Active {
     let tunes = Device::open_to_read_if_loaded().and_then(|device| match device {
         Some(device) => device.tunes(),

@@ -1,5 +1,5 @@
-//! `xk tune`: searches good settings on a real workload, and remembers them. The work is xk-tuner's; here are the
-//! command line, the scope tables, and what people see.
+//! `xk tune`: searches good settings on a real workload, and remembers them. xk-tuner does the work; this file has the
+//! command line, the scope tables and the output.
 
 mod carry;
 mod described;
@@ -29,7 +29,7 @@ use crate::exit::{Exit, Failure, Result};
 use crate::notify::Notify;
 use crate::signals;
 
-/// Where the memory is, unless `XK_TUNER` or `--state` says otherwise.
+/// The directory of the history, unless `XK_TUNER` or `--state` names another.
 const STATE: &str = "/var/lib/xk/tuner";
 
 /// Arguments of `xk tune`.
@@ -37,9 +37,9 @@ const STATE: &str = "/var/lib/xk/tuner";
 #[command(
     args_conflicts_with_subcommands = true,
     after_help = "\
-FILE names parameters, a target and limits; docs/tuner.md tells how. Every setting is compared with the default \
-measured beside it; a candidate must also win in fresh, randomly ordered pairs before it is kept. A search that is interrupted, \
-or killed, goes on where it was when the same command is given again."
+FILE names parameters, a target and limits; see docs/tuner.md. Every setting is compared with the default, which is \
+measured before and after it; a candidate must also win in fresh, randomly ordered pairs before it is kept. A search that \
+was interrupted or killed resumes when the same command is run again."
 )]
 pub struct Args {
     /// Target file
@@ -75,7 +75,7 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// Show the last search, what it has changed, and whether a tuner is at work
+    /// Show the last search, what it has changed, and whether a tuner is running
     Status {
         /// As JSON
         #[arg(long)]
@@ -103,30 +103,30 @@ enum Action {
         /// The HTML file
         file: PathBuf,
     },
-    /// Write what is remembered to a signed file, for other machines like this one
+    /// Export remembered settings to a signed file, for other machines like this one
     Export {
         /// The file
         file: PathBuf,
-        /// Only what was remembered of this search
+        /// Only settings of this search
         #[arg(long, value_name = "NAME")]
         search: Option<String>,
     },
-    /// Take what such a file holds for a search of this machine
+    /// Import settings from such a file for a search of this machine
     Import {
         /// The file
         file: PathBuf,
         /// The description of the search
         search: PathBuf,
     },
-    /// Print this machine's key, which others must trust to take its files
+    /// Print this machine's key, which other machines must trust to import its files
     Key,
-    /// End the tuner that is at work, and start none until `resume`
+    /// Stop the running tuner, and start none until `resume`
     Stop,
     /// Allow tuning again
     Resume,
-    /// Put back what searches have kept
+    /// Revert the settings that searches have kept
     Revert,
-    /// Clean up behind a tuner that dies (started by the tuner itself)
+    /// Clean up after a tuner that was killed (started by the tuner itself)
     #[command(hide = true)]
     Guard,
 }
@@ -206,7 +206,7 @@ impl Live {
 
 impl Constants for Live {
     fn find(&self, name: &str) -> std::result::Result<Constant, NoConstant> {
-        // Each trial is counted, which probes do.
+        // Each trial counts executions, and only kprobes count all of them.
         Rules::read()?.check(BackendChoice::Kprobe)?;
         let no_table = |error: LookupError| NoConstant::Table { name: name.to_owned(), message: error.to_string() };
         let table = self.tables.find(&self.folders, name).map_err(no_table)?;
@@ -221,7 +221,7 @@ fn tune(args: &Args) -> Result {
     let live = Live::new()?;
     if args.plan {
         if jobs.len() > 1 {
-            println!("those whose subsystem holds the target up are tuned, the one that does most before the others");
+            println!("subsystems that limit the target are tuned, the most limiting one first");
         }
         for job in &jobs {
             show::plan(job, &plan(job, &live)?);
@@ -257,7 +257,7 @@ fn tune(args: &Args) -> Result {
 fn search(args: &Args, jobs: &[Job], live: &Live, interrupted: &AtomicBool, manager: &Notify) -> Result<Vec<Summary>> {
     let Some(job) = jobs.first().cloned() else { return Ok(Vec::new()) };
     let program = std::env::current_exe()
-        .map_err(|error| Failure::error(format!("this program does not know where it is ({error})")))?;
+        .map_err(|error| Failure::error(format!("cannot find the path of this program: {error}")))?;
     let mut guardian = Command::new(program);
     guardian.args(["tune", "guard"]);
     let setup = Setup {
@@ -286,7 +286,7 @@ fn write_report(store: &Store, search: Option<i64>, file: &Path) -> Result {
     Ok(())
 }
 
-/// How long a tuner may take to put everything back.
+/// Time that a tuner may take to revert everything.
 const ENDING: Duration = Duration::from_secs(60);
 
 fn stop(state: &Path) -> Result {
@@ -295,15 +295,15 @@ fn stop(state: &Path) -> Result {
     fs::create_dir_all(state).map_err(failed)?;
     let who = std::env::var("SUDO_USER").or_else(|_| std::env::var("USER")).unwrap_or_else(|_| "root".into());
     fs::write(&file, format!("by {who}, process {}\n", std::process::id())).map_err(failed)?;
-    // The tuner has ended, and its guardian too, when the lock is free.
+    // The lock is free when the tuner and its guardian have ended.
     let _lock = Lock::take(state, ENDING)?;
-    println!("stopped: no tuner is at work, and none starts until `xk tune resume`");
+    println!("stopped: no tuner is running, and none starts until `xk tune resume`");
     Ok(())
 }
 
 fn resume(state: &Path) -> Result {
     match fs::remove_file(stop_file(state)) {
-        Ok(()) => println!("tuning is allowed again; the search goes on when its command is given again"),
+        Ok(()) => println!("tuning is allowed again; the search resumes when its command is run again"),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => println!("tuning was not stopped"),
         Err(error) => return Err(Failure::error(format!("{}: {error}", stop_file(state).display()))),
     }

@@ -1,5 +1,4 @@
-//! `xk verify`: whether tables hold for a kernel, shown again from nothing but the
-//! deployed code and its source.
+//! `xk verify`: checks again whether tables hold for a kernel, from the deployed code and its source alone.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -40,7 +39,7 @@ pub struct Args {
     /// A second solver; it must agree
     #[arg(long, value_name = "SOLVER", value_parser = ["cvc5"])]
     solver: Option<String>,
-    /// Compile and compare these values, too
+    /// Also compile and compare these values
     #[arg(
         long,
         value_name = "V",
@@ -59,10 +58,10 @@ pub struct Args {
     kernel: KernelArgs,
 }
 
-/// A table, and what became of it.
+/// A table, and its result.
 struct Verified<'a> {
     table: &'a ScopeTable,
-    /// Values that were asked for besides.
+    /// Further values, given by --at.
     at: &'a [i64],
     result: Result<Report>,
 }
@@ -104,7 +103,7 @@ pub fn run(args: &Args) -> Result {
     }
     match exit(&all, unreadable) {
         None => Ok(()),
-        // The answer has said it all.
+        // The output has shown it.
         Some(exit) => Err(Failure::told(exit)),
     }
 }
@@ -170,14 +169,14 @@ impl Verified<'_> {
         }
     }
 
-    /// What to do about it.
+    /// What to do about a fault.
     fn advice(&self) -> Option<String> {
         let id = &self.table.constant.id;
         Some(match self.exit()? {
             Exit::Drift => {
                 format!("not what was analysed: `xk build {id}` makes a table for this kernel, or says why not")
             }
-            _ if self.result.is_err() => "nothing is shown until that is mended".to_owned(),
+            _ if self.result.is_err() => "nothing is verified until this is fixed".to_owned(),
             _ => format!("do not set it: `xk build {id}` makes a new table, or says why not"),
         })
     }
@@ -206,7 +205,7 @@ impl Verified<'_> {
             let verdict = match &row.shown {
                 _ if !row.faults.is_empty() => paint.bad("WRONG"),
                 Some(shown) => format!("{}  {}", paint.good("ok"), paint.dim(shown)),
-                None => paint.warning("not looked at"),
+                None => paint.warning("not checked"),
             };
             let padding = " ".repeat(width - row.place.chars().count());
             _ = writeln!(text, "  {}{padding}  {verdict}", row.place);
@@ -221,7 +220,7 @@ impl Verified<'_> {
                     format!(
                         "{}  {}",
                         paint.warning("not accepted"),
-                        paint.dim("compiled, and the same: `xk set` takes it")
+                        paint.dim("compiled, and the same: `xk set` accepts it")
                     )
                 }
                 (false, Some(why)) => format!("{}  {why}", paint.warning("not accepted")),
@@ -346,7 +345,7 @@ fn advise(text: &mut String, advice: Option<String>, paint: Paint) {
     }
 }
 
-/// The exit code of all: theirs if they agree.
+/// The exit code for all tables: theirs if they agree.
 fn exit(all: &[Verified<'_>], unreadable: &[Arc<StoreError>]) -> Option<Exit> {
     let unread = unreadable.iter().map(|error| match **error {
         StoreError::OtherKernel { .. } => Exit::Drift,
@@ -424,7 +423,7 @@ mod tests {
         report
     }
 
-    /// What is not decided is neither right nor wrong; what the table does not accept is no fault of it.
+    /// An undecided value is neither right nor wrong. A value that the table does not accept is no fault.
     #[test]
     fn each_value_gets_the_verdict_that_was_found() {
         let mut table = fixture::table();

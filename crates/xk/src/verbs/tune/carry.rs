@@ -1,4 +1,4 @@
-//! Memories that go to other machines, and come from them.
+//! Exports remembered settings to other machines, and imports them.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use xk_tuner::store::Store;
 use super::Live;
 use crate::exit::{Failure, Result};
 
-/// Where keys of other machines are, unless `XK_TUNE_KEYS` says otherwise.
+/// The directory of the keys of other machines, unless `XK_TUNE_KEYS` names another.
 const TRUSTED: &str = "/etc/xk/tune-keys";
 
 fn keys(state: &Path) -> Keys {
@@ -22,13 +22,13 @@ fn keys(state: &Path) -> Keys {
 
 /// Prints this machine's key.
 pub fn key(state: &Path) -> Result {
-    // Makes the folder, if there is none.
+    // Creates the directory, if there is none.
     Store::open(state)?;
     println!("{}", keys(state).public()?);
     Ok(())
 }
 
-/// Writes what is remembered.
+/// Exports remembered settings.
 pub fn export(state: &Path, file: &Path, search: Option<&str>) -> Result {
     let (store, keys) = (Store::open(state)?, keys(state));
     let count = exchange::export(&store, &keys, search, file)?;
@@ -37,7 +37,7 @@ pub fn export(state: &Path, file: &Path, search: Option<&str>) -> Result {
     Ok(())
 }
 
-/// Takes what fits.
+/// Imports the settings that fit a search of this machine.
 pub fn import(state: &Path, file: &Path, search: &Path, live: &Live) -> Result {
     let jobs = Job::read(search, &folders(), &modules::Kernel)?;
     let place = |job: &Job| Place::of(job, live, &live.build_id);

@@ -1,4 +1,4 @@
-//! What `xk tune parameters` prints: what loaded modules describe.
+//! `xk tune parameters`: shows the parameters and meters that loaded modules describe.
 
 use serde_json::json;
 use xk_runtime::{Meter, Parameter, Role, Values};
@@ -71,7 +71,7 @@ fn notes(one: &Parameter, all: &[Parameter]) -> String {
     });
     let hold = one.hold.as_ref().map(|hold| {
         let who = hold.owner.map_or("about to be".into(), |pid| format!("set by process {pid}, to be"));
-        format!("{who} put back to {}", words(one, hold.original))
+        format!("{who} reverted to {}", words(one, hold.original))
     });
     guard.into_iter().chain(hold).collect::<Vec<_>>().join("; ")
 }

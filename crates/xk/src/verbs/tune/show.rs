@@ -14,16 +14,16 @@ use xk_tuner::store::{Lock, Store};
 use crate::exit::Result;
 use crate::output::{print_json, to_json, Columns, Paint};
 
-/// What would be done.
+/// Shows what a search would do.
 pub fn plan(job: &Job, plan: &Plan) {
     let paint = Paint::stdout();
     println!("{} in this order; nothing has been changed:", paint.strong(&job.name));
     let mut columns = Columns::default();
-    columns.row(["parameter", "now", "tried", "where", "put back by", "if better"].map(Into::into));
+    columns.row(["parameter", "now", "tried", "where", "reverted by", "if better"].map(Into::into));
     for step in &plan.steps {
         let values: Vec<String> = step.values.iter().map(ToString::to_string).collect();
         let only = step.only_if.as_ref().map_or(String::new(), |only| format!(" (only if {only})"));
-        let stays = if step.at_end == AtEnd::Keep { "stays" } else { "is put back" };
+        let stays = if step.at_end == AtEnd::Keep { "kept" } else { "reverted" };
         columns.row([
             step.name.clone(),
             step.now.to_string(),
@@ -40,11 +40,11 @@ pub fn plan(job: &Job, plan: &Plan) {
     for limit in &job.constraints {
         let most = limit.at_most.map_or(String::new(), |most| format!(" at most {most}"));
         let least = limit.at_least.map_or(String::new(), |least| format!(" at least {least}"));
-        println!("a setting is put back at once, and not tried again, unless {} is{most}{least}", limit.name);
+        println!("a setting is reverted at once, and not tried again, unless {} is{most}{least}", limit.name);
     }
 }
 
-/// How a session ended.
+/// Shows how a session ended.
 pub fn summary(summary: &Summary) {
     let paint = Paint::stdout();
     match &summary.conclusion {
@@ -52,7 +52,7 @@ pub fn summary(summary: &Summary) {
         Some(_) => println!("search {}: {} ({} trials)", summary.search, summary.sentence, summary.trials),
     }
     if !summary.front.is_empty() {
-        println!("what there is to choose, the best at the first target first:");
+        println!("settings to choose from, the best for the first target first:");
         summary.front.iter().for_each(|choice| println!("  {choice}"));
     }
     for knob in &summary.kept {
@@ -60,12 +60,12 @@ pub fn summary(summary: &Summary) {
     }
 }
 
-/// Whether a tuner is at work. If its lock is free for a moment in which nobody else wanted it, nobody is.
+/// Whether a tuner is running: it holds the lock.
 fn at_work(state: &Path) -> bool {
     Lock::take(state, Duration::ZERO).is_err()
 }
 
-/// What a monitoring system wants to know.
+/// Prints metrics for a monitoring system.
 pub fn metrics(state: &Path) -> Result {
     let store = Store::open(state)?;
     let counts = &mut Counts::default();
@@ -73,7 +73,7 @@ pub fn metrics(state: &Path) -> Result {
     Ok(())
 }
 
-/// The last search, and what is changed now.
+/// Shows the last search, and what is changed now.
 pub fn status(state: &Path, as_json: bool) -> Result {
     let store = Store::open(state)?;
     let at_work = at_work(state);
@@ -89,7 +89,7 @@ pub fn status(state: &Path, as_json: bool) -> Result {
         }));
         return Ok(());
     }
-    println!("{}", if at_work { "a tuner is at work" } else { "no tuner is at work" });
+    println!("{}", if at_work { "a tuner is running" } else { "no tuner is running" });
     if let Some(reason) = stopped {
         println!("tuning is stopped ({}): `xk tune resume` allows it again", reason.trim());
     }
@@ -102,13 +102,13 @@ pub fn status(state: &Path, as_json: bool) -> Result {
     if let Some(search) = &search {
         println!("search {} ({}), {trials} trials: {}", search.id, search.name, verdict(search));
         if let Some(trial) = next {
-            println!("trial {}, begun and not ended: {}", trials + 1, search.begun.space.describe(&trial.point));
+            println!("trial {}, started and not finished: {}", trials + 1, search.begun.space.describe(&trial.point));
         }
     }
     Ok(())
 }
 
-/// The journal.
+/// Shows the journal.
 pub fn history(state: &Path, as_json: bool) -> Result {
     let (entries, broken) = Store::open(state)?.journal()?;
     if as_json {

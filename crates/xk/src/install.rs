@@ -7,10 +7,10 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use xk_apply::{LoadError, TransitionOptions};
+use xk_apply::{load_parts, refuse_conflicts, TransitionOptions};
 use xk_kernel::KernelId;
 use xk_policy::{give, groups, parts, refuse_other_build, show_maps, Group, Part, Programs};
-use xk_runtime::{Backend, BackendChoice, Change, Destination, Device, Mode, Rules, Tune, TuneStatus};
+use xk_runtime::{BackendChoice, Change, Destination, Device, Mode, Rules, Tune};
 use xk_store::{Addresses, Folders, Tables};
 
 use crate::exit::{Failure, Result};
@@ -68,7 +68,7 @@ pub fn install(object: &[u8], name: &str, source: &Path, stay: &Stay, mut clock:
     clock.stage("verify");
     // From here on, only SIGKILL ends the process before the end; the kernel reverts everything then.
     signals::hold_back();
-    let mine = load_all(&device, &parts, &addresses, backend)?;
+    let mine = load_parts(&device, &parts, &addresses, backend)?;
     let ids: Vec<u32> = mine.iter().map(Tune::id).collect();
     let group = give(&device, &programs, &parts, &ids, name, source)?;
     clock.stage("register");
@@ -120,40 +120,6 @@ pub fn report(parts: &[Part<'_>], group: &Group) {
     if !group.companions.is_empty() {
         println!("  companions: {}", group.companions.join(", "));
     }
-}
-
-/// Refuses a name that other policies have, and a constant that is tuned already.
-fn refuse_conflicts(name: &str, parts: &[Part<'_>], tunes: &[TuneStatus], groups: &[Group]) -> Result {
-    if let Some(group) = groups.iter().find(|group| group.name == name) {
-        return Err(Failure::error(format!(
-            "policies called {name} are loaded, from {}: `xk reload` replaces them, `xk unload {name}` ends them, --name \
-             gives these another name",
-            group.source.display()
-        )));
-    }
-    for part in parts {
-        let title = part.table.constant.title();
-        let Some(tune) = tunes.iter().find(|tune| tune.is_of(&part.table.constant)) else { continue };
-        let holder = match Group::of(groups, tune) {
-            Some(group) => {
-                format!("belongs to the policies {} ({}): `xk unload {0}`", group.name, group.source.display())
-            }
-            None => format!("is tuned to {}, {}: `xk unset {title}`", tune.value, tune.owner()),
-        };
-        return Err(Failure::error(format!("{}: {title} {holder} first; nothing was loaded", part.entry.place())));
-    }
-    Ok(())
-}
-
-/// Loads every constant, with its default in force.
-fn load_all(device: &Device, parts: &[Part<'_>], addresses: &Addresses, backend: Backend) -> Result<Vec<Tune>> {
-    let load = |part: &Part<'_>| {
-        device.load_by(part.table, addresses, backend).map_err(|error| {
-            let error = LoadError { title: part.table.constant.title().to_owned(), error };
-            Failure::from(error).about(&part.entry.place()).then("; nothing was loaded")
-        })
-    };
-    parts.iter().map(load).collect()
 }
 
 /// Lets the policies outlive this process.

@@ -1,8 +1,9 @@
 //! Errors of xk-apply.
 
+use xk_apply::set::SetError;
 use xk_apply::{
-    At, ExecuteError, FileError, GoalError, Held, IllSite, LoadError, PlanError, RecordError, TransitionError,
-    ValueError,
+    At, Conflict, ExecuteError, FileError, GoalError, Held, IllSite, LoadError, PartNotLoaded, PlanError, RecordError,
+    TransitionError, ValueError,
 };
 
 use crate::exit::{Exit, Failure};
@@ -47,6 +48,35 @@ impl From<LoadError> for Failure {
 impl From<Held> for Failure {
     fn from(error: Held) -> Self {
         Failure::error(error.to_string())
+    }
+}
+
+impl From<SetError> for Failure {
+    fn from(error: SetError) -> Self {
+        let message = error.to_string();
+        let exit = match error {
+            SetError::Twice { .. } => Exit::Usage,
+            SetError::Ill(error) => Failure::from(error).exit,
+            SetError::OlderTable { .. } => Exit::Refused,
+            SetError::Rules { error, .. } => Failure::from(error).exit,
+            SetError::Load(error) => Failure::from(error).exit,
+            SetError::Keep { error, .. } | SetError::Runtime(error) => Failure::from(error).exit,
+            _ => Exit::Error,
+        };
+        Failure::new(exit, message)
+    }
+}
+
+impl From<Conflict> for Failure {
+    fn from(error: Conflict) -> Self {
+        Failure::error(error.to_string())
+    }
+}
+
+impl From<PartNotLoaded> for Failure {
+    fn from(error: PartNotLoaded) -> Self {
+        let message = error.to_string();
+        Failure { message, ..Failure::from(error.error) }
     }
 }
 

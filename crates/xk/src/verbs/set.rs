@@ -5,25 +5,23 @@
 //! `--hold` it belongs to this process and ends with it, however the process ends.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use xk_apply::{change, parse_time, refuse_ill, Change, Done, LoadError, TransitionOptions};
+use xk_apply::set::{keep, load, refuse_twice, settled, to_values, Loaded};
+use xk_apply::{change, parse_time, Change, Done, TransitionOptions};
 use xk_kernel::{hz_of, KernelChoice, KernelId};
 use xk_policy::{compile_scoped, scoped_name, scoped_source, SourceCompiler};
-use xk_runtime::{Backend, Destination, Device, Mode, Probe, Rules, SiteStatus, Tune, TuneStatus};
+use xk_runtime::{Destination, Device, Mode, Probe, Rules, SiteStatus, TuneStatus};
 use xk_store::{Addresses, Folders, Tables};
 use xk_table::{CriticalSpan, ProbeKind, Quantity};
 
-use crate::exit::{Exit, Failure, Result};
+use crate::exit::{Failure, Result};
 use crate::extend;
 use crate::install::{install, Clock, Stay};
 use crate::options::{BackendArg, TransitionArgs, WhomArgs};
 use crate::output::{Columns, Paint};
 use crate::signals;
 use crate::sites::{self, describe, notice, probe_word, warn};
-
-/// The kernel turns breakpoints into jumps some time after they were placed.
-const OPTIMISING: Duration = Duration::from_secs(1);
 
 /// Arguments of `xk set`.
 #[derive(Debug, clap::Args)]
@@ -77,11 +75,7 @@ pub fn run(args: &Args) -> Result {
         .iter()
         .map(|(name, quantity)| change(&folders, &tables, name, *quantity, &hz))
         .collect::<std::result::Result<Vec<_>, _>>()?;
-    for (index, change) in changes.iter().enumerate() {
-        if changes[..index].iter().any(|other| other.table.constant.id == change.table.constant.id) {
-            return Err(Failure::usage(format!("{} is given twice", change.title())));
-        }
-    }
+    refuse_twice(&changes)?;
     let options = args.transition.options();
     if !args.whom.whom().is_everybody() {
         return for_some(args, &changes, &folders, &tables);
@@ -92,18 +86,18 @@ pub fn run(args: &Args) -> Result {
     signals::hold_back();
     let needed = changes.iter().map(|change| change.table.mode).max().unwrap_or(Mode::Now);
     let mode = options.mode(needed, changes.iter().map(|change| change.table), &warn)?;
-    let tunes = loaded(&device, &addresses, &changes, args.hold, &|change| {
-        rules
-            .backend(args.backend.into(), change.table, change.value, mode)
-            .map_err(|error| Failure::from(error).about(change.title()))
-    })?;
-    let transition = options.run(&device, &wanted_of(&changes, &tunes), mode, &warn)?;
+    let backend = |change: &Change<'_>| rules.backend(args.backend.into(), change.table, change.value, mode);
+    let tunes = load(&device, &addresses, &changes, args.hold, &backend)?;
+    let transition = options.run(&device, &to_values(&changes, &tunes), mode, &warn)?;
     report(&changes, &tunes, &settled(&device, &changes)?);
     println!("{}", describe(&Done { transition, mode }));
     if args.hold {
         return hold(&device, &changes, tunes, &options, mode);
     }
-    keep(&device, &changes, tunes, args.lease)
+    keep(&device, &changes, tunes, args.lease)?;
+    let (lease, titles) = (sites::lease(args.lease), changes.iter().map(Change::title).collect::<Vec<_>>().join(" "));
+    println!("in force {lease}until `xk unset {titles}`, until xk.ko is removed, or until the next boot");
+    Ok(())
 }
 
 /// Sets values for some processes or devices only, by a policy.
@@ -124,15 +118,6 @@ fn for_some(args: &Args, changes: &[Change<'_>], folders: &Folders, tables: &Tab
     install(&object, &scoped_name(title), Path::new("xk set"), &stay, clock)
 }
 
-/// The changes that the transition makes.
-fn wanted_of(changes: &[Change<'_>], tunes: &[Loaded]) -> Vec<xk_runtime::Change> {
-    let target = |(change, tune): (&Change<'_>, &Loaded)| xk_runtime::Change {
-        id: tune.id(),
-        to: Destination::Value(change.value),
-    };
-    changes.iter().zip(tunes).map(target).collect()
-}
-
 /// Splits `NAME=VALUE`. A full ID may contain `=`, a value does not.
 fn assignment(text: &str) -> Result<(&str, Quantity)> {
     let (name, value) = text.rsplit_once('=').filter(|(name, _)| !name.trim().is_empty()).ok_or_else(|| {
@@ -140,101 +125,6 @@ fn assignment(text: &str) -> Result<(&str, Quantity)> {
     })?;
     let quantity = value.parse().map_err(|error| Failure::usage(format!("{name}: {error}")))?;
     Ok((name, quantity))
-}
-
-/// The tune of a constant, with the value that it had.
-enum Loaded {
-    /// Loaded by this process, with the default in force: it ends with this process.
-    New(Tune),
-    /// Loaded before: its number and its value.
-    Known(u32, i64),
-}
-
-impl Loaded {
-    fn id(&self) -> u32 {
-        match self {
-            Self::New(tune) => tune.id(),
-            Self::Known(id, _) => *id,
-        }
-    }
-}
-
-/// Loads what is not loaded yet. Changes no value.
-fn loaded(
-    device: &Device,
-    addresses: &Addresses,
-    changes: &[Change<'_>],
-    hold: bool,
-    backend: &dyn Fn(&Change<'_>) -> Result<Backend>,
-) -> Result<Vec<Loaded>> {
-    let tunes = device.tunes()?;
-    changes
-        .iter()
-        .map(|change| match tunes.iter().find(|tune| tune.is_of(&change.table.constant)) {
-            Some(tune) => known(change, tune, hold),
-            None => device
-                .load_by(change.table, addresses, backend(change)?)
-                .map(Loaded::New)
-                .map_err(|error| LoadError { title: change.title().to_owned(), error }.into()),
-        })
-        .collect::<Result<Vec<_>>>()
-        .map_err(|failure| failure.then("; nothing was changed"))
-}
-
-/// A tune that was loaded before, if this command may change it.
-fn known(change: &Change<'_>, tune: &TuneStatus, hold: bool) -> Result<Loaded> {
-    let title = change.title();
-    if !tune.detached {
-        return Err(Failure::error(format!(
-            "{title} is already tuned to {}, {}: end that process (kill {}) and repeat",
-            tune.value,
-            tune.owner(),
-            tune.owner_pid
-        )));
-    }
-    if hold {
-        return Err(Failure::error(format!(
-            "{title} is already tuned to {} ({}): `xk unset {title}` first, or set it without --hold",
-            tune.value,
-            tune.owner()
-        )));
-    }
-    if tune.policy.is_some() {
-        return Err(Failure::error(format!(
-            "{title} is decided by a policy: see `xk status`; `xk unload {title}` ends it"
-        )));
-    }
-    refuse_ill(title, tune)?;
-    if !tune.values.contains(change.value) {
-        return Err(Failure::new(
-            Exit::Refused,
-            format!(
-                "{title}: its table accepts {}, but the tune was loaded from an older table, which does not: \
-                 `xk unset {title}`, then repeat",
-                change.value
-            ),
-        ));
-    }
-    Ok(Loaded::Known(tune.id, tune.value))
-}
-
-/// The tunes after the kernel had time to turn breakpoints into jumps.
-fn settled(device: &Device, changes: &[Change<'_>]) -> Result<Vec<TuneStatus>> {
-    let deadline = Instant::now() + OPTIMISING;
-    loop {
-        let tunes = device.tunes()?;
-        let waiting = changes.iter().any(|change| {
-            let tune = tunes.iter().find(|tune| tune.is_of(&change.table.constant));
-            tune.is_some_and(|tune| {
-                let expected = change.table.spans.iter().map(|span| span.indirection.probe);
-                tune.sites.iter().zip(expected).any(|(site, e)| e == ProbeKind::Jump && site.probe == Probe::Int3)
-            })
-        });
-        if !waiting || Instant::now() > deadline {
-            return Ok(tunes);
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 fn report(changes: &[Change<'_>], loaded: &[Loaded], tunes: &[TuneStatus]) {
@@ -276,23 +166,6 @@ fn note(site: &SiteStatus, span: Option<&CriticalSpan>) -> String {
     }
 }
 
-/// Lets the tunes outlive this process, until their lease expires; an old lease is removed. If that fails, the tunes that
-/// this process has loaded end with it.
-fn keep(device: &Device, changes: &[Change<'_>], tunes: Vec<Loaded>, lease: Option<Duration>) -> Result {
-    for (change, tune) in changes.iter().zip(&tunes) {
-        device.lease(tune.id(), lease).map_err(|error| Failure::from(error).about(change.title()))?;
-    }
-    for (change, tune) in changes.iter().zip(tunes) {
-        if let Loaded::New(tune) = tune {
-            tune.detach().map_err(|error| Failure::from(error).about(change.title()))?;
-        }
-    }
-    let titles: Vec<&str> = changes.iter().map(Change::title).collect();
-    let (lease, titles) = (sites::lease(lease), titles.join(" "));
-    println!("in force {lease}until `xk unset {titles}`, until xk.ko is removed, or until the next boot");
-    Ok(())
-}
-
 fn hold(
     device: &Device,
     changes: &[Change<'_>],
@@ -314,6 +187,7 @@ fn hold(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exit::Exit;
 
     #[test]
     fn assignments_split_at_the_last_equals_sign() {

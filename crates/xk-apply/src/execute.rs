@@ -50,7 +50,7 @@ pub enum ExecuteError {
     Ill(#[from] IllSite),
     /// A policy does not compile.
     #[error(transparent)]
-    Source(#[from] SourceError),
+    Source(Box<SourceError>),
     /// The kernel does not accept a policy.
     #[error(transparent)]
     Policy(#[from] xk_policy::Error),
@@ -90,6 +90,12 @@ pub enum ExecuteError {
     /// `xk.ko` refused something else.
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
+}
+
+impl From<SourceError> for ExecuteError {
+    fn from(error: SourceError) -> Self {
+        Self::Source(Box::new(error))
+    }
 }
 
 type Result<T> = std::result::Result<T, ExecuteError>;
@@ -301,7 +307,7 @@ impl Work<'_> {
     }
 
     fn load_goal(&self, goal: &Goal<'_>, mode: Mode, addresses: &Addresses) -> Result<Tune> {
-        let backend = goal.by(mode, self.rules).map_err(|refused| at(&refused.place)(refused.error))?;
+        let backend = goal.by(mode, self.rules).map_err(|refused| at(&refused.place)(*refused.error))?;
         self.device.load_by(goal.table, addresses, backend).map_err(|error| {
             let title = goal.title().to_owned();
             at(&goal.place)(LoadError { title, error })

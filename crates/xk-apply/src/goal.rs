@@ -33,13 +33,13 @@ pub enum GoalError {
     Value(#[from] ValueError),
     /// There is no policy for the processes or devices of the entry.
     #[error(transparent)]
-    Scoped(#[from] ScopedError),
+    Scoped(Box<ScopedError>),
     /// The name cannot be that of policies.
     #[error(transparent)]
     Group(#[from] GroupError),
     /// The policy does not compile.
     #[error(transparent)]
-    Source(#[from] SourceError),
+    Source(Box<SourceError>),
     /// The object contains no policies.
     #[error(transparent)]
     Policy(#[from] xk_policy::Error),
@@ -65,6 +65,18 @@ pub enum GoalError {
         /// The line of the other set.
         other: Place,
     },
+}
+
+impl From<ScopedError> for GoalError {
+    fn from(error: ScopedError) -> Self {
+        Self::Scoped(Box::new(error))
+    }
+}
+
+impl From<SourceError> for GoalError {
+    fn from(error: SourceError) -> Self {
+        Self::Source(Box::new(error))
+    }
 }
 
 /// A constant as it should be.

@@ -21,7 +21,7 @@ impl fmt::Display for Place {
 impl Place {
     /// `error`, which this line causes.
     pub fn at<E>(&self, error: E) -> At<E> {
-        At { place: self.clone(), error }
+        At { place: self.clone(), error: Box::new(error) }
     }
 }
 
@@ -31,7 +31,7 @@ pub struct At<E> {
     /// The line.
     pub place: Place,
     /// The error.
-    pub error: E,
+    pub error: Box<E>,
 }
 
 impl<E: fmt::Display> fmt::Display for At<E> {

@@ -438,7 +438,7 @@ mod tests {
             let record = Record::default();
             let now = InForce { tunes: std::slice::from_ref(tune), groups, record: &record };
             let error = plan(&goals, now, Within::All).map(|steps| steps.len()).unwrap_err();
-            let PlanError::Held { holder, .. } = &error.error else { unreachable!() };
+            let PlanError::Held { holder, .. } = &*error.error else { unreachable!() };
             (holder.clone(), error.to_string())
         };
         let mut tune = tune();

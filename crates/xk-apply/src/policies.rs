@@ -87,7 +87,7 @@ pub struct PartNotLoaded {
     /// `file:line` of the policy.
     pub place: String,
     /// Why.
-    pub error: LoadError,
+    pub error: Box<LoadError>,
 }
 
 /// Loads every constant, with its default in force.
@@ -103,7 +103,7 @@ pub fn load_parts(
     let load = |part: &Part<'_>| {
         device.load_by(part.table, addresses, backend).map_err(|error| {
             let title = part.table.constant.title().to_owned();
-            PartNotLoaded { place: part.entry.place(), error: LoadError { title, error } }
+            PartNotLoaded { place: part.entry.place(), error: Box::new(LoadError { title, error }) }
         })
     };
     parts.iter().map(load).collect()

@@ -98,7 +98,7 @@ pub enum GiveError {
         /// Its program.
         program: String,
         /// Why.
-        error: RuntimeError,
+        error: Box<RuntimeError>,
     },
     /// The kernel does not list its tunes.
     #[error(transparent)]
@@ -185,7 +185,7 @@ pub fn give(
         device.give_policy(tune, &policy).map_err(|error| GiveError::Refused {
             place: place(),
             program: program.clone(),
-            error,
+            error: Box::new(error),
         })?;
         let constant = part.table.constant.id.clone();
         let program_id = programs.program_id(part.entry)?;

@@ -72,7 +72,13 @@ pub enum ScopedError {
     Device(#[from] DeviceError),
     /// The variables at the sites of the constant are not known.
     #[error(transparent)]
-    Sites(#[from] SourceError),
+    Sites(Box<SourceError>),
+}
+
+impl From<SourceError> for ScopedError {
+    fn from(error: SourceError) -> Self {
+        Self::Sites(Box::new(error))
+    }
 }
 
 /// Returns the variables at the sites of a constant.

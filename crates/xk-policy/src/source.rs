@@ -59,7 +59,7 @@ pub enum SourceError {
     Id(#[from] IdError),
     /// The kernel cannot be analysed.
     #[error(transparent)]
-    Choice(#[from] ChoiceError),
+    Choice(Box<ChoiceError>),
     /// The source tree of the kernel cannot be prepared.
     #[error(transparent)]
     Tree(#[from] TreeError),
@@ -72,7 +72,7 @@ pub enum SourceError {
         /// `file:line` of the policy.
         place: String,
         /// Why.
-        error: LookupError,
+        error: Box<LookupError>,
     },
     /// A constant has no table.
     #[error(transparent)]
@@ -83,14 +83,26 @@ pub enum SourceError {
         /// `file:line` of the policy.
         place: String,
         /// Why.
-        error: SitesError,
+        error: Box<SitesError>,
     },
     /// The variables at the sites of a constant are not known.
     #[error(transparent)]
-    Sites(#[from] SitesError),
+    Sites(Box<SitesError>),
     /// A site does not have a variable.
     #[error(transparent)]
     Header(#[from] HeaderError),
+}
+
+impl From<ChoiceError> for SourceError {
+    fn from(error: ChoiceError) -> Self {
+        Self::Choice(Box::new(error))
+    }
+}
+
+impl From<SitesError> for SourceError {
+    fn from(error: SitesError) -> Self {
+        Self::Sites(Box::new(error))
+    }
 }
 
 /// Compiles policies for one kernel.
@@ -166,9 +178,9 @@ impl SourceCompiler<'_> {
             let place = || format!("{}:{}", file.display(), tune.line);
             let table = tables
                 .find(self.folders, &tune.constant)
-                .map_err(|error| SourceError::Lookup { place: place(), error })?;
+                .map_err(|error| SourceError::Lookup { place: place(), error: Box::new(error) })?;
             let sites = at_sites(table, &tree, &self.folders.cache)
-                .map_err(|error| SourceError::PolicySites { place: place(), error })?;
+                .map_err(|error| SourceError::PolicySites { place: place(), error: Box::new(error) })?;
             all.push((*tune, sites));
         }
         Ok(Variables { header: header(file, &all)?, build_id })

@@ -76,7 +76,7 @@ impl From<Conflict> for Failure {
 impl From<PartNotLoaded> for Failure {
     fn from(error: PartNotLoaded) -> Self {
         let message = error.to_string();
-        Failure { message, ..Failure::from(error.error) }
+        Failure { message, ..Failure::from(*error.error) }
     }
 }
 
@@ -103,9 +103,9 @@ impl From<GoalError> for Failure {
         match error {
             GoalError::Rules(error) => error.into(),
             GoalError::Value(error) => error.into(),
-            GoalError::Scoped(error) => error.into(),
+            GoalError::Scoped(error) => (*error).into(),
             GoalError::Group(error) => error.into(),
-            GoalError::Source(error) => error.into(),
+            GoalError::Source(error) => (*error).into(),
             GoalError::Policy(error) => error.into(),
             GoalError::Parts(error) => error.into(),
             GoalError::Lookup(error) => error.into(),
@@ -116,7 +116,7 @@ impl From<GoalError> for Failure {
 
 impl<E: Into<Failure>> From<At<E>> for Failure {
     fn from(at: At<E>) -> Self {
-        at.error.into().about(&at.place.to_string())
+        (*at.error).into().about(&at.place.to_string())
     }
 }
 
@@ -127,7 +127,7 @@ impl From<ExecuteError> for Failure {
             ExecuteError::Constant { title, error } => Failure::from(*error).about(&title),
             ExecuteError::Unchanged(error) => Failure::from(*error).then("; nothing was changed"),
             ExecuteError::Ill(error) => error.into(),
-            ExecuteError::Source(error) => error.into(),
+            ExecuteError::Source(error) => (*error).into(),
             ExecuteError::Policy(error) => error.into(),
             ExecuteError::Parts(error) => error.into(),
             ExecuteError::Give(error) => error.into(),

@@ -20,12 +20,12 @@ impl From<SourceError> for Failure {
         match error {
             SourceError::Policy(error) => error.into(),
             SourceError::Id(error) => error.into(),
-            SourceError::Choice(error) => error.into(),
+            SourceError::Choice(error) => (*error).into(),
             SourceError::Tree(error) => error.into(),
-            SourceError::Lookup { place, error } => Failure::from(error).about(&place),
+            SourceError::Lookup { place, error } => Failure::from(*error).about(&place),
             SourceError::Constant(error) => error.into(),
-            SourceError::PolicySites { place, error } => Failure::from(error).about(&place),
-            SourceError::Sites(error) => error.into(),
+            SourceError::PolicySites { place, error } => Failure::from(*error).about(&place),
+            SourceError::Sites(error) => (*error).into(),
             SourceError::Header(error) => error.into(),
             other => Failure::error(other.to_string()),
         }
@@ -47,7 +47,7 @@ impl From<ScopedError> for Failure {
     fn from(error: ScopedError) -> Self {
         match error {
             ScopedError::Device(error) => error.into(),
-            ScopedError::Sites(error) => error.into(),
+            ScopedError::Sites(error) => (*error).into(),
             other => Failure::usage(other.to_string()),
         }
     }

@@ -54,9 +54,9 @@ pub struct Args {
     #[arg(long)]
     no_compile: bool,
     #[command(flatten)]
-    whom: WhomArgs,
-    #[command(flatten)]
     transition: TransitionArgs,
+    #[command(flatten)]
+    whom: WhomArgs,
 }
 
 /// Sets them.

@@ -37,9 +37,9 @@ const STATE: &str = "/var/lib/xk/tuner";
 #[command(
     args_conflicts_with_subcommands = true,
     after_help = "\
-FILE names parameters, a target and limits; see docs/tuner.md. Every setting is compared with the default, which is \
-measured before and after it; a candidate must also win in fresh, randomly ordered pairs before it is kept. A search that \
-was interrupted or killed resumes when the same command is run again."
+FILE names parameters, a target and limits; see docs/tuner.md. Every setting is compared with the default,
+which is measured before and after it. A candidate must also win in fresh, randomly ordered pairs before
+it is kept. A search that was interrupted or killed resumes when the same command is run again."
 )]
 pub struct Args {
     /// Target file

@@ -384,10 +384,7 @@ echo $s";
         command.args(arguments).env("XK_SUBSYSTEMS", &folder);
         command
     };
-    contains(
-        &bench.run(0, &mut tune(&["--plan"])),
-        &["holds the target up", "search/cpu", "search/disk", "search/net"],
-    );
+    contains(&bench.run(0, &mut tune(&["--plan"])), &["limit the target", "search/cpu", "search/disk", "search/net"]);
     let text = bench.run(0, &mut tune(&[]));
     let order: Vec<&str> = text.lines().filter(|line| line.contains("holds the target up")).collect();
     assert_eq!(order.len(), 3, "{text}");

@@ -4,6 +4,7 @@
 //! power of two. Out: the [`Fit`] that agrees with all of them, or `None`:
 //! then the mapping is not linear.
 
+pub use xk_table::fits_without_wrapping;
 use xk_table::{Fit, Form};
 
 /// One observation: for this V the instruction holds `iv`, of which `bits` low
@@ -139,30 +140,6 @@ fn quotient(points: &[Point], width: u8) -> Option<Fit> {
 pub fn agrees(fit: &Fit, point: &Point) -> bool {
     let bits = point.bits.min(u32::from(fit.width) * 8);
     low(fit.apply(point.v), bits) == low(point.iv, bits)
-}
-
-/// Whether the IV of every V between `min` and `max` fits `width` bytes without
-/// wrapping around, in one reading (signed or unsigned). All forms are
-/// monotonic, so the ends decide.
-#[must_use]
-pub fn fits_without_wrapping(fit: &Fit, min: i64, max: i64) -> bool {
-    if matches!(fit.form, Form::Power(_)) && (min < 0 || max > 62) {
-        return false;
-    }
-    let at = |v: i64| match fit.form {
-        Form::Linear => i128::from(fit.a) * i128::from(v) + i128::from(fit.b),
-        Form::Quotient(d) => (i128::from(fit.a) * i128::from(v) + i128::from(fit.b)).div_euclid(d.into()),
-        Form::Log2 => i128::from(fit.a) * i128::from(v.max(1).ilog2()) + i128::from(fit.b),
-        Form::Power(n) => ((i128::from(fit.a) << v) >> n) + i128::from(fit.b),
-    };
-    // The shift itself happens in 64 bits.
-    if matches!(fit.form, Form::Power(_)) && i64::try_from(i128::from(fit.a) << max).is_err() {
-        return false;
-    }
-    let (low, high) = (at(min).min(at(max)), at(min).max(at(max)));
-    let bits = u32::from(fit.width) * 8;
-    let half = 1i128 << (bits - 1);
-    (-half <= low && high < half) || (0 <= low && high < 2 * half)
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ mod defined;
 pub mod deployed;
 pub mod diff;
 pub mod equality;
+pub mod extend;
 pub mod fit;
 pub mod generate;
 pub mod identity;

@@ -3,7 +3,8 @@
 use xk_lift::flow::Live;
 use xk_lift::state::{Flag, FlagsOrigin, State, REGISTERS};
 use xk_lift::term::{BinOp, Node, TermId, Terms};
-use xk_table::{Fit, Form};
+pub use xk_table::fit_words;
+use xk_table::Fit;
 
 use crate::program::unknown;
 
@@ -49,31 +50,6 @@ pub fn describe(terms: &Terms, actual: &State, wanted: &State, live: Live, ivs: 
 struct Words<'a> {
     terms: &'a Terms,
     ivs: &'a [Fit],
-}
-
-/// `2·V - 1`.
-#[must_use]
-pub fn fit_words(fit: &Fit) -> String {
-    let scaled = match fit.a {
-        a if matches!(fit.form, Form::Power(0)) => format!("{a}<<V"),
-        a if matches!(fit.form, Form::Power(_)) => format!("({a}<<V)"),
-        1 => "V".to_owned(),
-        -1 => "-V".to_owned(),
-        a if a > 4096 && a & (a - 1) == 0 => format!("V<<{}", a.trailing_zeros()),
-        a => format!("{a}·V"),
-    };
-    let sum = match fit.b {
-        0 => scaled,
-        b if b < 0 => format!("{scaled} - {}", b.unsigned_abs()),
-        b => format!("{scaled} + {b}"),
-    };
-    match fit.form {
-        Form::Quotient(by) if !sum.contains(' ') => format!("{sum}/{by}"),
-        Form::Quotient(by) => format!("({sum})/{by}"),
-        Form::Log2 => sum.replacen('V', "log2(V)", 1),
-        Form::Power(bits) if bits > 0 => sum.replacen("<<V)", &format!("<<V)/{}", 1u64 << bits.min(63)), 1),
-        _ => sum,
-    }
 }
 
 impl Words<'_> {

@@ -4,6 +4,7 @@
 
 pub mod arm;
 mod atomic;
+pub mod example;
 mod family;
 mod flip;
 mod hotplug;

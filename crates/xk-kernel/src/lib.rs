@@ -6,6 +6,7 @@
 //! deployed kernel. Nothing here knows what a performance constant is.
 
 mod bundle;
+mod choice;
 mod command;
 mod doctor;
 mod env;
@@ -22,6 +23,7 @@ mod tree;
 mod units;
 
 pub use bundle::{Bundle, BundleError, BundleExtras, LoadedModule, LoadedSection};
+pub use choice::{ChoiceError, KernelChoice};
 pub use command::{CommandError, CompileCommand, CompileError};
 pub use doctor::{doctor, Check, DoctorOptions, Status};
 pub use env::{Env, HostEnv, RunOutput};

@@ -46,6 +46,22 @@ impl Device {
         Self::open_at(Path::new(DEVICE_PATH), false)
     }
 
+    /// As [`Device::open`]; `None` if xk.ko is not loaded, and so nothing is tuned.
+    ///
+    /// # Errors
+    /// As [`Device::open`], except [`Error::NotLoaded`].
+    pub fn open_if_loaded() -> Result<Option<Self>, Error> {
+        if_loaded(Self::open())
+    }
+
+    /// As [`Device::open_to_read`]; `None` if xk.ko is not loaded, and so nothing is tuned.
+    ///
+    /// # Errors
+    /// As [`Device::open`], except [`Error::NotLoaded`].
+    pub fn open_to_read_if_loaded() -> Result<Option<Self>, Error> {
+        if_loaded(Self::open_to_read())
+    }
+
     fn open_at(path: &Path, write: bool) -> Result<Self, Error> {
         let mut device = Self { descriptor: Descriptor::open(path, write)?, anchor: 0, signed: false };
         let version = device.ask_version()?;
@@ -241,5 +257,13 @@ impl Device {
 
     pub(crate) fn ioctl<T>(&self, command: u32, argument: &mut T) -> io::Result<()> {
         self.descriptor.ioctl(command, argument)
+    }
+}
+
+fn if_loaded(opened: Result<Device, Error>) -> Result<Option<Device>, Error> {
+    match opened {
+        Ok(device) => Ok(Some(device)),
+        Err(Error::NotLoaded) => Ok(None),
+        Err(error) => Err(error),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use xk_table::{Mode, Range, Values};
+use xk_table::{ConstRef, Mode, Range, Values};
 
 use crate::abi;
 use crate::livepatch::Livepatches;
@@ -203,6 +203,34 @@ impl SitePolicy {
 }
 
 impl TuneStatus {
+    /// Whether this is a tune of `constant`. The kernel knows a long ConstID by its alias.
+    #[must_use]
+    pub fn is_of(&self, constant: &ConstRef) -> bool {
+        self.name == constant.id || constant.name.as_deref() == Some(&self.name)
+    }
+
+    /// Whether the value is in force at every site whose module is loaded.
+    #[must_use]
+    pub fn in_force_everywhere(&self) -> bool {
+        let ill = |site: &SiteStatus| matches!(site.probe, Probe::Disarmed | Probe::Broken | Probe::Drifted);
+        !self.broken && !self.sites.iter().any(ill)
+    }
+
+    /// The owner in words: `held by process 42 (sh)`, or `detached, loaded by process 42`. Reads the name of the process
+    /// from `/proc`.
+    #[must_use]
+    pub fn owner(&self) -> String {
+        let process = match std::fs::read_to_string(format!("/proc/{}/comm", self.owner_pid)) {
+            Ok(name) if !self.detached => format!("process {} ({})", self.owner_pid, name.trim()),
+            _ => format!("process {}", self.owner_pid),
+        };
+        if self.detached {
+            format!("detached, loaded by {process}")
+        } else {
+            format!("held by {process}")
+        }
+    }
+
     pub(crate) fn new(info: &abi::TuneInfo, compiled: Vec<i64>, sites: Vec<SiteStatus>, blockers: String) -> Self {
         let proved = Some(Range::of(info.min, info.max)).filter(|range| range.min <= range.max);
         Self {

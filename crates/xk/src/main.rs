@@ -1,20 +1,20 @@
 //! The command `xk`: changes performance constants of the running kernel.
 //!
-//! What comes in: the command line. What goes out: text for people, or JSON,
-//! and an exit code. Everything else is done by the other crates.
+//! In: the command line. Out: text for people, or JSON, and an exit code. Other crates do everything else.
 
-mod addresses;
-mod context;
 mod exit;
+mod extend;
+mod failures;
 #[cfg(test)]
 mod fixture;
-mod kernel;
-mod limits;
-mod names;
+mod install;
 mod notify;
+mod options;
 mod output;
+mod progress;
+mod scopes;
 mod signals;
-mod tunes;
+mod sites;
 mod verbs;
 mod words;
 
@@ -40,12 +40,12 @@ A NAME is a macro or variable (SHRINK_BATCH), a file and line (net/ipv4/tcp.c:11
 
 Exit codes: 0 done, 1 error, 2 wrong usage, 3 refused (not soundly possible, or a value that is
 not accepted), 4 drift (another kernel, or altered code), 5 unsupported here (xk.ko missing, no BTF, ...),
-6 blocked (threads in the way), 7 something would change (apply --dry-run).";
+6 blocked (by threads inside safe spans), 7 something would change (apply --dry-run).";
 
 fn main() -> ExitCode {
     signals::end_on_closed_pipe();
     if xk_lift::BROKEN_RULE {
-        eprintln!("error: this xk was built with the feature broken-rule, and its proofs are wrong: build it without");
+        eprintln!("error: this xk was built with the feature broken-rule, and its proofs are wrong: build it without this feature");
         return ExitCode::FAILURE;
     }
     let (json, result) = match Cli::try_parse() {
@@ -55,7 +55,7 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         Err(error) => {
-            // clap's sentence begins with "error: ", and so does ours.
+            // clap's message begins with "error: ", which is printed below.
             let text = error.render().to_string();
             let text = text.trim_start_matches("error: ").trim_end();
             (std::env::args().any(|argument| argument == "--json"), Err(Failure::usage(text)))

@@ -1,6 +1,6 @@
-//! What a service manager wants to hear of a service: that it is ready, what it does, and that it is still alive.
+//! Tells the service manager that the service is ready, what it does, and that it is alive.
 //!
-//! In: `NOTIFY_SOCKET`, and `WATCHDOG_USEC`, of the environment (see sd_notify(3)). Without them, nothing happens.
+//! In: `NOTIFY_SOCKET` and `WATCHDOG_USEC` of the environment (see sd_notify(3)). Without them, nothing happens.
 
 use std::cell::Cell;
 use std::os::linux::net::SocketAddrExt;
@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub struct Notify {
     to: Option<(UnixDatagram, SocketAddr)>,
-    /// Half of the time after which silence is taken for death.
+    /// Half of the watchdog timeout.
     every: Option<Duration>,
     last: Cell<Option<Instant>>,
 }
 
 impl Notify {
-    /// The one that has started this process.
+    /// The service manager that started this process.
     pub fn from_environment() -> Self {
         let name = std::env::var("NOTIFY_SOCKET").ok();
         let to = name.and_then(|name| Some((UnixDatagram::unbound().ok()?, address(&name)?)));
@@ -35,7 +35,7 @@ impl Notify {
         self.tell(&format!("STATUS={}", line.lines().next().unwrap_or_default()));
     }
 
-    /// The service is alive; may be called as often as one likes.
+    /// The service is alive. May be called at any rate.
     pub fn alive(&self) {
         let Some(every) = self.every else { return };
         if self.last.get().is_none_or(|last| last.elapsed() >= every) {
@@ -46,13 +46,13 @@ impl Notify {
 
     fn tell(&self, message: &str) {
         if let Some((socket, to)) = &self.to {
-            // A manager that is gone is no reason to stop.
+            // The service continues without its manager.
             let _ = socket.send_to_addr(message.as_bytes(), to);
         }
     }
 }
 
-/// A path, or a name without one (`@`).
+/// A path, or an abstract name (`@`).
 fn address(name: &str) -> Option<SocketAddr> {
     match name.strip_prefix('@') {
         Some(name) => SocketAddr::from_abstract_name(name).ok(),

@@ -1,14 +1,13 @@
-//! How results are shown: JSON for programs, aligned text for people, colour
-//! only on a terminal.
+//! Output: JSON for programs, aligned text for people; colour only on a terminal.
 
 use std::io::IsTerminal;
 
 use serde::Serialize;
 use serde_json::{json, Value};
-use xk_table::{Range, Values};
+use xk_table::{listed, range_words, Values};
 
-/// Version of every JSON document that this command prints. Raised whenever a
-/// field changes meaning or goes; new fields may come at any time.
+/// Version of every JSON document that this command prints. It is raised when a field changes its meaning or is removed;
+/// fields may be added at any time.
 pub const SCHEMA: u32 = 2;
 
 /// Prints a JSON document: `fields` and the schema.
@@ -17,7 +16,7 @@ pub fn print_json(mut fields: Value) {
     println!("{fields:#}");
 }
 
-/// `value` as JSON; what the types of this project hold can always be written.
+/// `value` as JSON. The types of this project can always be serialised.
 pub fn to_json(value: &impl Serialize) -> Value {
     serde_json::to_value(value).unwrap_or(Value::Null)
 }
@@ -62,7 +61,7 @@ impl Paint {
         self.code("1", text)
     }
 
-    /// What may be skipped.
+    /// Details.
     pub fn dim(self, text: &str) -> String {
         self.code("2", text)
     }
@@ -72,23 +71,23 @@ impl Paint {
         self.code("36", text)
     }
 
-    /// Good news.
+    /// Success.
     pub fn good(self, text: &str) -> String {
         self.code("32", text)
     }
 
-    /// News that should be read.
+    /// A warning.
     pub fn warning(self, text: &str) -> String {
         self.code("1;33", text)
     }
 
-    /// Bad news.
+    /// An error.
     pub fn bad(self, text: &str) -> String {
         self.code("1;31", text)
     }
 }
 
-/// Text in columns, two spaces apart; the widest cell of a column counts.
+/// Text in columns, two spaces apart. A column is as wide as its widest cell.
 #[derive(Debug, Default)]
 pub struct Columns {
     rows: Vec<Vec<String>>,
@@ -100,7 +99,7 @@ impl Columns {
         self.rows.push(cells.into());
     }
 
-    /// The lines, each behind `indent`. Numbers go to the right.
+    /// The lines, each after `indent`. Numbers are right-aligned.
     pub fn lines(&self, indent: &str) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| self.rows.iter().filter_map(|row| row.get(column)).map(|c| c.chars().count()).max();
@@ -125,33 +124,12 @@ impl Columns {
     }
 }
 
-/// So many compiled values stand in a line about something else.
+/// Maximum number of compiled values in a line about something else.
 const SHOWN: usize = 6;
 
-/// A range with the bounds of the type in words.
-pub fn range(range: Range) -> String {
-    let bound = |value: i64| match value {
-        i64::MAX => "2^63-1".to_owned(),
-        i64::MIN => "-2^63".to_owned(),
-        value => value.to_string(),
-    };
-    format!("{} to {}", bound(range.min), bound(range.max))
-}
-
-/// Values one by one, the ones in the middle left out where there are more than `most`.
-pub fn listed(values: &[i64], most: usize) -> String {
-    let words = |values: &[i64]| values.iter().map(i64::to_string).collect::<Vec<_>>().join(", ");
-    match values {
-        [first @ .., last] if values.len() > most => {
-            format!("{}, … {last}", words(&first[..most.saturating_sub(1).min(first.len())]))
-        }
-        _ => words(values),
-    }
-}
-
-/// The values that may be set, each with what shows it.
+/// The values that may be set, with their proof status.
 pub fn values(values: &Values) -> String {
-    let proved = values.proved.map(|proved| format!("{} (proved)", range(proved)));
+    let proved = values.proved.map(|proved| format!("{} (proved)", range_words(proved)));
     let compiled = match values.compiled.len() {
         0 => None,
         some if some <= SHOWN => Some(format!("{} (compiled)", listed(&values.compiled, SHOWN))),
@@ -176,11 +154,6 @@ mod tests {
         columns.row(["name".into(), "5".into(), "x".into()]);
         columns.row(["n".into(), "-17".into(), String::new()]);
         assert_eq!(columns.lines("  "), "  name    5  x\n  n     -17\n");
-    }
-
-    #[test]
-    fn bounds_of_the_type_are_powers() {
-        assert_eq!(range(Range::of(1, i64::MAX)), "1 to 2^63-1");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Signals that ask a command to end: held back while several constants are
-//! being changed, waited for by `xk set --hold`, looked for by `xk top` and `xk tune`.
+//! Signals that ask a command to end. They are blocked while constants are changed; `xk set --hold` waits for them; `xk top`
+//! and `xk tune` poll them.
 
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +20,7 @@ fn ending() -> libc::sigset_t {
     }
 }
 
-/// A closed pipe ends the program in silence, as it does any other tool.
+/// Lets a closed pipe end the program without a message, as for other tools.
 pub fn end_on_closed_pipe() {
     // SAFETY: no other thread runs yet, and the default action needs no handler.
     unsafe {
@@ -28,7 +28,7 @@ pub fn end_on_closed_pipe() {
     }
 }
 
-/// Holds the signals back, for the rest of the process; [`wait`] takes them.
+/// Blocks the signals for the rest of the process; [`wait`] accepts them.
 pub fn hold_back() {
     let set = ending();
     // SAFETY: `set` is initialised and outlives the call.
@@ -37,7 +37,7 @@ pub fn hold_back() {
     }
 }
 
-/// Whether one of the signals has come; they must be held back.
+/// Whether one of the signals has arrived; they must be blocked.
 pub fn came() -> bool {
     let set = ending();
     let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -45,7 +45,7 @@ pub fn came() -> bool {
     unsafe { libc::sigtimedwait(std::ptr::from_ref(&set), std::ptr::null_mut(), std::ptr::from_ref(&at_once)) > 0 }
 }
 
-/// Waits until one of the signals comes; they must be held back.
+/// Waits for one of the signals; they must be blocked.
 pub fn wait() {
     let set = ending();
     let mut signal = 0;
@@ -55,7 +55,7 @@ pub fn wait() {
     }
 }
 
-/// Set when one of the signals comes: for what ends in its own time. They are held back from now on.
+/// Blocks the signals, and returns a flag that is set when one of them arrives: for work that ends at safe points only.
 pub fn flag() -> &'static AtomicBool {
     static CAME: AtomicBool = AtomicBool::new(false);
     hold_back();

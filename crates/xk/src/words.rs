@@ -6,8 +6,7 @@ use xk_table::{AsmLine, CriticalSpan, Fit, Form, Op, OpCode, STATUS_FLAGS};
 
 /// One line per register, flag group or memory cell that the update writes.
 ///
-/// Expects a program that [`xk_table::Program::check`] accepts; what it would refuse
-/// is shown as `?`.
+/// Expects a program that [`xk_table::Program::check`] accepts; an invalid operation is shown as `?`.
 pub fn effects(span: &CriticalSpan) -> Vec<String> {
     let mut temps: Vec<Expression> = vec![Expression::atom("?"); usize::from(u8::MAX) + 1];
     let mut lines = Vec::new();
@@ -35,7 +34,7 @@ pub fn effects(span: &CriticalSpan) -> Vec<String> {
     lines
 }
 
-/// How a probe's register is called at a width.
+/// The name of a register at a width.
 pub fn register(number: u8, width: u8, high: bool) -> String {
     const NAMES: [&str; 8] = ["ax", "cx", "dx", "bx", "sp", "bp", "si", "di"];
     match (NAMES.get(usize::from(number)), width) {
@@ -56,7 +55,7 @@ struct Expression {
     text: String,
     /// Needs no parentheses.
     atom: bool,
-    /// What was compared, when these are the flags of a comparison.
+    /// What was compared, if these are the flags of a comparison.
     compared: Option<(String, String)>,
     /// The transformed value that this is.
     fit: Option<Fit>,
@@ -64,7 +63,7 @@ struct Expression {
     symbol: Option<(String, i64)>,
     /// The number that it is.
     number: Option<i64>,
-    /// Counted from this processor's own data.
+    /// It is relative to this CPU's own data.
     per_cpu: bool,
 }
 
@@ -153,7 +152,7 @@ fn expression(op: &Op, temps: &[Expression], span: &CriticalSpan) -> Expression 
     }
 }
 
-/// Sums that have words of their own: addresses of symbols, and of a processor's data.
+/// Sums that are shown in another form: addresses of symbols, and of per-CPU data.
 fn sum(a: &Expression, b: &Expression) -> Option<Expression> {
     if let (Some((symbol, offset)), Some(number)) = (&a.symbol, b.number) {
         let offset = offset.checked_add(number)?;

@@ -181,7 +181,7 @@ mod checks {
         xk(0, &["unset", SHRINK]);
         let holder = Holder::start();
         let error = xk(1, &["set", "BLK_MAX_REQUEST_COUNT=100", "SHRINK_BATCH=300"]);
-        contains(&error, &["SHRINK_BATCH is already tuned to 512", &holder.pid(), "nothing has changed"]);
+        contains(&error, &["SHRINK_BATCH is already tuned to 512", &holder.pid(), "nothing was changed"]);
         assert_eq!((get(BLK).as_str(), get(SHRINK).as_str()), ("64", "512"));
         xk(0, &["unset", BLK]);
         xk(1, &["set", "BLK_MAX_REQUEST_COUNT=100", "SHRINK_BATCH=300"]);
@@ -200,7 +200,7 @@ mod checks {
         assert!(lease().as_f64().unwrap() > 3000.0);
         xk(0, &["set", "SHRINK_BATCH=301"]);
         assert_eq!(lease(), Value::Null);
-        contains(&xk(2, &["set", "SHRINK_BATCH=302", "--for", "1 hour"]), &["no unit of time"]);
+        contains(&xk(2, &["set", "SHRINK_BATCH=302", "--for", "1 hour"]), &["not a unit of time"]);
         xk(0, &["set", "SHRINK_BATCH=302", "--for", "2s"]);
         assert_eq!(get(SHRINK), "302");
         wait_until_nothing_is_tuned();
@@ -263,7 +263,7 @@ mod checks {
             text
         };
         let text = set(altered_tables(alter_a_byte).path());
-        contains(&text, &["drift: SHRINK_BATCH", "expected 9", "running", "nothing has changed", "`xk build`"]);
+        contains(&text, &["drift: SHRINK_BATCH", "expected 9", "running", "nothing was changed", "`xk build`"]);
         contains(&xk(0, &["status"]), &["nothing is tuned"]);
         let moved = altered_tables(|table| table["functions"][0]["text_offset"] = 64.into());
         contains(&set(moved.path()), &["_stext+0x40", "another build"]);

@@ -13,10 +13,10 @@ use syn::visit::{self, Visit};
 use super::{largest_cycle, repository, LONGEST_FILE, LONGEST_FUNCTION};
 
 /// Functions over [`LONGEST_FUNCTION`] lines. This number may only fall.
-const LONG_FUNCTIONS: usize = 2;
+const LONG_FUNCTIONS: usize = 0;
 /// Modules of a crate that can each be reached from the other. A crate that is not listed has no cycle. These numbers
 /// may only fall.
-const CYCLES: [(&str, usize); 1] = [("xk", 2)];
+const CYCLES: [(&str, usize); 0] = [];
 
 /// A function whose body has more than [`LONGEST_FUNCTION`] lines.
 #[derive(Debug, PartialEq, Eq)]

@@ -1,39 +1,30 @@
-//! `xk apply`: what files declare, and nothing else of it, is in force afterwards.
+//! `xk apply`: applies declared tunes, and reverts tunes that are no longer declared.
 //!
-//! Everything that can be wrong is found before the one transition that changes all:
-//! files are read, policies compiled and verified, new constants loaded with their
-//! defaults in force. What fails leaves everything as it was. Applied again, nothing
-//! changes.
-
-mod execute;
-mod file;
-mod goal;
-mod plan;
-mod record;
+//! xk-apply does the work. Everything that can be wrong is found before the one transition that changes all. If anything
+//! fails, nothing changes; applied again, nothing changes either.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::{json, Value};
-use xk_runtime::{Error as RuntimeError, Rules, TuneStatus};
+use xk_apply::{files, plan, read, Applied, Entry, Goals, InForce, Keeper, Resolver, Step, To, Within, Work};
+use xk_kernel::{KernelChoice, KernelId};
+use xk_policy::{Group, SourceCompiler};
+use xk_runtime::{Device, Error as RuntimeError, Rules, TuneStatus};
+use xk_store::{Folders, Tables};
 
-use self::goal::{Goals, Resolver, To};
-use self::plan::{plan, InForce, Step, Within};
-use self::record::Keeper;
-use super::get;
-use super::transition::{self, Options};
-use crate::context::{running, Folders, Tables};
 use crate::exit::{Exit, Failure, Result};
+use crate::options::TransitionArgs;
 use crate::output::{print_json, Columns, Paint};
-use crate::tunes::{device_if_loaded, is_tune_of, title_of};
-use xk_policy::Group;
+use crate::signals;
+use crate::sites::{describe, notice, warn};
 
 const FOLDER: &str = "/etc/xk.d";
 
 /// Arguments of `xk apply`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A file declares what constants shall have:
+A file declares the values of constants:
 
     [[tune]]
     set = { BLK_MAX_REQUEST_COUNT = 128, SHRINK_BATCH = \"4K\" }
@@ -46,9 +37,9 @@ A file declares what constants shall have:
     [[tune]]                      # policies, in C or compiled
     policy = \"hystart.bpf.o\"
 
-What was applied from this file or folder before, and is declared no more, gets its default back. What
-`xk set`, `xk load` and others have tuned is left alone. Everything changes in one transition, or nothing
-does. --dry-run ends with 7 if something would change, and with 0 if not.")]
+Tunes that were applied from this file or folder before, and are no longer declared, revert to their
+defaults. Tunes of `xk set`, `xk load` and other programs do not change. Everything changes in one
+transition, or nothing does. --dry-run exits with 7 if something would change, and with 0 if not.")]
 pub struct Args {
     /// A file, or a folder with *.toml (default: /etc/xk.d)
     path: Option<PathBuf>,
@@ -62,30 +53,35 @@ pub struct Args {
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
-    transition: Options,
+    transition: TransitionArgs,
 }
 
 /// Applies them.
 pub fn run(args: &Args) -> Result {
     let path = args.path.clone().unwrap_or_else(|| FOLDER.into());
-    // Also of what is gone, to be removed.
+    // A path that does not exist any more may still have tunes to remove.
     let path = fs::canonicalize(&path).or_else(|_| std::path::absolute(&path)).unwrap_or(path);
-    let kernel = running()?;
-    let folders = Folders::new();
-    let tables = folders.tables(&kernel.build_id)?;
-    let hz = || xk_kernel::hz_of(&kernel.release);
+    let kernel = KernelId::live()?;
+    let folders = Folders::from_environment();
+    let tables = Tables::read(&folders, &kernel.build_id)?;
     let rules = Rules::read()?;
-    let resolver = Resolver { folders: &folders, tables: &tables, build_id: &kernel.build_id, hz: &hz, rules: &rules };
+    let compiler = SourceCompiler { folders: &folders, kernel: &KernelChoice::default(), say: &notice };
+    let hz = || xk_kernel::hz_of(&kernel.release);
+    let resolver =
+        Resolver { compiler: &compiler, tables: &tables, build_id: &kernel.build_id, hz: &hz, rules: &rules };
     let goals = resolver.goals(&declared(args, &path)?)?;
-    let device = match device_if_loaded()? {
+    let device = match Device::open_if_loaded()? {
         Some(device) => device,
-        None if goals.goals.is_empty() => return said(args, "nothing is declared, and xk.ko is not loaded"),
+        None if goals.goals.is_empty() => {
+            return nothing_to_do(args, "nothing is declared, and xk.ko is not loaded");
+        }
         None => return Err(RuntimeError::NotLoaded.into()),
     };
     let keeper = Keeper::new()?;
+    let options = args.transition.options();
     if !args.dry_run {
-        let declared = |tune: &TuneStatus| goals.goals.iter().any(|goal| is_tune_of(tune, &goal.table.constant));
-        args.transition.finish(&device, &tables, declared)?;
+        let is_declared = |tune: &TuneStatus| goals.goals.iter().any(|goal| tune.is_of(&goal.table.constant));
+        options.finish(&device, &tables, is_declared)?;
     }
     let tunes = device.tunes()?;
     let record = keeper.read(&tunes)?;
@@ -93,13 +89,16 @@ pub fn run(args: &Args) -> Result {
     let within = if args.remove && args.path.is_none() { Within::All } else { Within::Path(&path) };
     let steps = plan(&goals, now, within)?;
     let shown = Shown { goals: &goals, steps: &steps, tables: &tables };
-    let work = execute::Work {
+    let work = Work {
         device: &device,
         keeper: &keeper,
         record: &record,
-        folders: &folders,
+        compiler: &compiler,
         tables: &tables,
         rules: &rules,
+        // From here on, only SIGKILL ends the process before the end; the kernel reverts everything then.
+        hold_signals: &signals::hold_back,
+        warn: &warn,
     };
     let prepared = work.prepare(&goals, &steps)?;
     let pending = steps.iter().any(Step::changes);
@@ -107,16 +106,16 @@ pub fn run(args: &Args) -> Result {
         shown.show(args, false);
         return if pending { Err(Failure::told(Exit::Changes)) } else { Ok(()) };
     }
-    let done = if pending { Some(work.run(&goals, &steps, &prepared, &args.transition)?) } else { None };
+    let done = if pending { Some(work.run(&goals, &steps, &prepared, &options)?) } else { None };
     work.renew(&steps)?;
     shown.show(args, true);
-    if let (Some((done, mode)), false) = (done, args.json) {
-        println!("{}", transition::describe(&done, mode));
+    if let (Some(done), false) = (done, args.json) {
+        println!("{}", describe(&done));
     }
     Ok(())
 }
 
-fn said(args: &Args, sentence: &str) -> Result {
+fn nothing_to_do(args: &Args, sentence: &str) -> Result {
     match args.json {
         true => print_json(json!({ "changes": [], "applied": !args.dry_run })),
         false => println!("{sentence}"),
@@ -124,20 +123,20 @@ fn said(args: &Args, sentence: &str) -> Result {
     Ok(())
 }
 
-/// All entries of all files.
-fn declared(args: &Args, path: &Path) -> Result<Vec<file::Entry>> {
-    // A machine without a folder declares nothing; a path that was given must be there.
+/// The entries of all files.
+fn declared(args: &Args, path: &Path) -> Result<Vec<Entry>> {
+    // A machine without the default directory declares nothing; a path that was given must exist.
     if args.remove || (args.path.is_none() && !path.exists()) {
         return Ok(Vec::new());
     }
     let mut entries = Vec::new();
-    for file in file::files(path)? {
-        entries.extend(file::read(&file)?);
+    for file in files(path)? {
+        entries.extend(read(&file)?);
     }
     Ok(entries)
 }
 
-/// What is told of a plan.
+/// A plan in words.
 struct Shown<'a> {
     goals: &'a Goals<'a>,
     steps: &'a [Step<'a>],
@@ -156,17 +155,18 @@ impl Shown<'_> {
         }
     }
 
-    /// What a constant gets, or has: a value, or who decides.
+    /// The new value of a constant, or its policies.
     fn wanted(&self, to: To) -> String {
         match to {
             To::Value(value) => value.to_string(),
-            To::Decided(unit) => format!("decided by {}", self.goals.policy_sets[unit].name),
+            To::Decided(set) => format!("decided by {}", self.goals.policy_sets[set].name),
         }
     }
 
-    fn had(tune: &TuneStatus, applied: &record::Applied) -> String {
-        match (&tune.policy, &applied.unit) {
-            (Some(_), Some(unit)) => format!("decided by {}", unit.name),
+    /// The value of a constant before, or its policies.
+    fn had(tune: &TuneStatus, applied: &Applied) -> String {
+        match (&tune.policy, &applied.set) {
+            (Some(_), Some(set)) => format!("decided by {}", set.name),
             (Some(_), None) => "decided by a policy".into(),
             (None, _) => tune.value.to_string(),
         }
@@ -192,7 +192,7 @@ impl Shown<'_> {
                 Step::Keep(..) => kept += 1,
                 Step::Remove(before, tune) => {
                     let becomes = format!("= {}, its default (was {})", tune.default, Self::had(tune, before));
-                    row("-", title_of(tune, self.tables), becomes, format!("from {}", before.place()));
+                    row("-", self.tables.title_of(tune), becomes, format!("from {}", before.place()));
                 }
             }
         }
@@ -228,10 +228,10 @@ impl Shown<'_> {
         self.steps.iter().map(step).collect()
     }
 
-    /// What is as declared, and is not everywhere in force.
+    /// Tunes that are as declared, and not in force at every site.
     fn warnings(&self) -> Vec<String> {
         let ill = |step: &Step<'_>| match step {
-            Step::Keep(goal, tune, _) if !get::in_force(tune) => {
+            Step::Keep(goal, tune, _) if !tune.in_force_everywhere() => {
                 Some(format!("{}: {} is not in force at every site; see `xk status`", goal.place, goal.title()))
             }
             _ => None,

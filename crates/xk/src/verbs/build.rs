@@ -3,25 +3,21 @@
 mod all;
 
 use std::collections::BTreeSet;
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use xk_analysis::pipeline::{Analyser, BuildError, Options};
 use xk_analysis::proof::Solver;
 use xk_const::{patched, recall, ResolveError, Spec};
+use xk_store::Folders;
 use xk_table::ScopeTable;
 
-use super::extend::Extender;
-use super::scopes;
-use crate::context::Folders;
 use crate::exit::{Exit, Failure, Result};
-use crate::kernel::KernelOf;
+use crate::extend::{extended, SOLVER_SECONDS};
+use crate::options::KernelArgs;
 use crate::output::{count, values, Paint};
-use crate::tunes::title;
-
-/// Bound of one question to the solver.
-pub(super) const SOLVER_SECONDS: u64 = 30;
+use crate::progress::Progress;
+use crate::scopes;
 
 /// Arguments of `xk build`.
 #[derive(Debug, clap::Args)]
@@ -42,7 +38,7 @@ pub struct Args {
     /// With --all-in: also literals in functions (there are many)
     #[arg(long, requires = "all_in", conflicts_with_all = ["names", "patch"])]
     literals: bool,
-    /// Also accept these values: each is compiled and compared; a table that is there gets them, too
+    /// Also accept these values: each is compiled, compared, and added to the table
     #[arg(
         long,
         value_name = "V",
@@ -52,26 +48,28 @@ pub struct Args {
     )]
     values: Vec<i64>,
     #[command(flatten)]
-    kernel: KernelOf,
+    kernel: KernelArgs,
     /// Number of parallel compilers (default: number of processors)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
 }
 
-/// Builds them, one after the other; a refusal of one does not keep the others from being built.
+/// Builds them, one after the other. If one is refused, the others are built all the same.
 pub fn run(args: Args) -> Result {
-    // Before half a minute of preparation.
+    // Invalid names and patches are reported before the long preparation.
     let mut wanted =
         args.names.iter().map(|name| Ok((name.clone(), Spec::parse(name)?))).collect::<Result<Vec<_>>>()?;
     let patches = args.patch.iter().map(|path| Ok((path, read_patch(path)?))).collect::<Result<Vec<_>>>()?;
     let solver = Solver::z3(SOLVER_SECONDS).map_err(|error| Failure::error(error.to_string()))?;
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let image = args.kernel.image()?;
-    let folders = Folders::new();
+    let image = args.kernel.choice().image()?;
+    let folders = Folders::from_environment();
     let paint = Paint::stderr();
     let started = Instant::now();
-    let tree =
-        args.kernel.tree(&image, &folders.cache, &|line| eprintln!("{}", paint.dim(&format!("prepare: {line}"))))?;
+    let tree = args
+        .kernel
+        .choice()
+        .tree(&image, &folders.cache, &|line| eprintln!("{}", paint.dim(&format!("prepare: {line}"))))?;
     if started.elapsed().as_secs() > 1 {
         eprintln!("{}", paint.dim(&format!("prepare: {:.1} s", started.elapsed().as_secs_f64())));
     }
@@ -103,7 +101,7 @@ pub fn run(args: Args) -> Result {
     summary(&failures, wanted.len())
 }
 
-/// The exit code of several: theirs if they agree.
+/// The exit code for several failures: theirs if they agree.
 fn summary(failures: &[(&str, Exit)], asked: usize) -> Result {
     let Some((_, first)) = failures.first() else { return Ok(()) };
     let exit = if failures.iter().all(|(_, exit)| exit == first) { *first } else { Exit::Error };
@@ -111,14 +109,17 @@ fn summary(failures: &[(&str, Exit)], asked: usize) -> Result {
     Err(Failure::new(exit, format!("no table for {} of {asked}: {}", failures.len(), names.join(", "))))
 }
 
-/// No patch that changes one constant is larger.
+/// Maximum size of a patch in bytes.
 const LARGEST_PATCH: u64 = 1 << 20;
 
 fn read_patch(path: &Path) -> Result<Vec<u8>> {
     let failed = |error: std::io::Error| Failure::error(format!("cannot read {}: {error}", path.display()));
     let size = std::fs::metadata(path).map_err(failed)?.len();
     if size > LARGEST_PATCH {
-        return Err(Failure::usage(format!("{}: a patch that changes one constant is not that large", path.display())));
+        return Err(Failure::usage(format!(
+            "{}: larger than 1 MiB, too large for a patch that changes one constant",
+            path.display()
+        )));
     }
     std::fs::read(path).map_err(failed)
 }
@@ -155,7 +156,7 @@ impl TableBuilder {
         self.analyse(name, spec).map_err(|error| error.failure().about(name))
     }
 
-    /// The table, with more values; one of an earlier run will do when values are asked for.
+    /// The table with more values. If values are given, a table of an earlier run is extended.
     fn with_values(&self, name: &str, spec: &Spec, values: &[i64]) -> Result<ScopeTable> {
         if values.is_empty() {
             return self.table(name, spec);
@@ -168,7 +169,7 @@ impl TableBuilder {
         };
         let Self { analyser, folders, jobs } = self;
         let (image, tree, solver) = (analyser.image(), analyser.tree(), analyser.solver());
-        Extender { image, tree, solver, folders, jobs: *jobs }.extended(&table, values)
+        extended(&table, values, (tree, image), solver, folders, *jobs)
     }
 
     fn analyse(&self, name: &str, spec: &Spec) -> std::result::Result<ScopeTable, Unbuilt> {
@@ -192,7 +193,7 @@ impl TableBuilder {
         Ok(table)
     }
 
-    /// A table of an earlier run is as good as one of now, but for its safe spans.
+    /// Computes the safe spans of a table of an earlier run again, if they are outdated. Returns whether they were.
     fn confine_again(&self, id: &str) -> Result<bool> {
         let store = self.folders.store();
         let mut table = store.load(&self.analyser.image().id().build_id, id)?;
@@ -208,7 +209,7 @@ impl TableBuilder {
         let paint = Paint::stdout();
         println!(
             "{}  default {}, values {}, {} in {}",
-            paint.strong(title(&table.constant)),
+            paint.strong(table.constant.title()),
             table.constant.default,
             paint.value(&values(&table.values)),
             count(table.spans.len(), "span"),
@@ -220,7 +221,7 @@ impl TableBuilder {
     }
 }
 
-/// The stages in the order in which they ran; those that are not known here come last.
+/// The stages in the order in which they ran; unknown stages come last.
 fn in_order(table: &ScopeTable) -> Vec<(&str, f64)> {
     const ORDER: [&str; 8] = ["resolve", "users", "compile", "layout", "compare", "prove", "analyse", "spans"];
     let mut stages: Vec<(&str, f64)> = table.stages.iter().map(|(stage, seconds)| (stage.as_str(), *seconds)).collect();
@@ -252,32 +253,6 @@ impl Unbuilt {
             Self::Unresolved(error) => error.into(),
             Self::Analysis(BuildError::Refused(refusal)) => refusal.into(),
             Self::Analysis(other) => Failure::error(other.to_string()),
-        }
-    }
-}
-
-/// One line that changes on a terminal, a line each elsewhere.
-pub(super) struct Progress {
-    name: String,
-    terminal: bool,
-}
-
-impl Progress {
-    pub fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), terminal: std::io::stderr().is_terminal() }
-    }
-
-    pub fn say(&self, line: &str) {
-        if self.terminal {
-            eprint!("\r\x1b[K{}: {line} …", self.name);
-        } else {
-            eprintln!("{}: {line}", self.name);
-        }
-    }
-
-    pub fn end(&self) {
-        if self.terminal {
-            eprint!("\r\x1b[K");
         }
     }
 }

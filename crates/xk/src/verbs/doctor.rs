@@ -1,4 +1,4 @@
-//! `xk doctor`: what this machine lacks, each with its remedy.
+//! `xk doctor`: what is missing on this machine, with remedies.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use xk_runtime::Rules;
 use crate::exit::{Exit, Failure, Result};
 use crate::output::{count, print_json, to_json, Paint};
 
-/// Checks whose failure no package can mend.
+/// Checks whose failure no package can fix.
 const PLATFORM: [&str; 7] = ["kernel", "architecture", "build-id", "btf", "lockdown", "module-signatures", "xk.ko"];
 
 /// Arguments of `xk doctor`.
@@ -26,7 +26,7 @@ pub struct Args {
     module: Option<PathBuf>,
 }
 
-/// Checks everything; fails when something that is needed is missing.
+/// Checks everything; fails if something that is needed is missing.
 pub fn run(args: &Args) -> Result {
     let hints = args.root.as_ref().map_or_else(SourceHints::default, SourceHints::in_root);
     let mut checks = doctor(&HostEnv, &DoctorOptions { hints, module: args.module.clone() });
@@ -34,7 +34,7 @@ pub fn run(args: &Args) -> Result {
     let verdict = verdict(&checks);
     if args.json {
         print_json(document(&checks, &verdict));
-        // An error object beside the answer would be a second document.
+        // An error object after the output would be a second document.
         return verdict.map_err(|failure| Failure::told(failure.exit));
     }
     print!("{}", text(&checks, Paint::stdout()));
@@ -46,7 +46,7 @@ fn rules() -> Check {
     let (status, found, remedy) = match Rules::read() {
         Ok(rules) => (Status::Ok, rules.sentence().unwrap_or_else(|| "nothing is forbidden".into()), None),
         Err(failure) => {
-            (Status::Fail, failure.to_string(), Some("mend or remove the file: until then nothing is loaded".into()))
+            (Status::Fail, failure.to_string(), Some("fix or remove the file: nothing is loaded until then".into()))
         }
     };
     Check { name: "rules".into(), status, found, remedy }
@@ -60,8 +60,7 @@ fn verdict(checks: &[Check]) -> Result {
     let platform = failed.iter().any(|check| PLATFORM.contains(&check.name.as_str()));
     let exit = if platform { Exit::Unsupported } else { Exit::Error };
     let names: Vec<&str> = failed.iter().map(|check| check.name.as_str()).collect();
-    let lacking = count(failed.len(), "thing");
-    Err(Failure::new(exit, format!("{lacking} to mend before everything works: {}", names.join(", "))))
+    Err(Failure::new(exit, format!("{} failed: {}", count(failed.len(), "check"), names.join(", "))))
 }
 
 fn text(checks: &[Check], paint: Paint) -> String {
@@ -109,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_package_mends_is_unsupported() {
+    fn what_no_package_fixes_is_unsupported() {
         let of = |checks: &[Check]| verdict(checks).err().map(|failure| failure.exit);
         assert_eq!(
             of(&[check("solver", Status::Fail, "", None), check("btf", Status::Fail, "", None)]),

@@ -1,19 +1,20 @@
-//! `xk explain`: what a scope table says, for a person.
+//! `xk explain`: shows a scope table.
 
 use std::fmt::Write;
 
 use serde_json::{json, Value};
-use xk_analysis::words::fit_words;
-use xk_table::{CriticalSpan, DataSite, Fit, Function, Indirection, Kind, ProbeKind, Proof, ScopeTable, When};
+use xk_store::{Folders, Tables};
+use xk_table::{
+    fit_words, listed, range_words, why_no_others, AsmLine, CriticalSpan, DataSite, Fit, Function, Indirection, Kind,
+    ProbeKind, Proof, ScopeTable, When,
+};
 
-use super::scopes;
-use crate::context::{Folders, TablesOf};
 use crate::exit::Result;
-use crate::output::{count, listed, print_json, range, to_json, Paint};
-use crate::tunes::title;
-use crate::{limits, words};
+use crate::options::TablesArgs;
+use crate::output::{count, print_json, to_json, Paint};
+use crate::{scopes, words};
 
-/// So many compiled values are listed.
+/// Maximum number of compiled values that are listed.
 const LISTED: usize = 32;
 
 /// Arguments of `xk explain`.
@@ -25,14 +26,14 @@ pub struct Args {
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
-    tables: TablesOf,
+    tables: TablesArgs,
 }
 
 /// Shows it.
 pub fn run(args: &Args) -> Result {
-    let folders = Folders::new();
+    let folders = Folders::from_environment();
     let (kernel, _) = args.tables.choose(&folders)?;
-    let tables = folders.tables(&kernel.build_id)?;
+    let tables = Tables::read(&folders, &kernel.build_id)?;
     let table = tables.find(&folders, &args.name)?;
     if args.json {
         print_json(document(table));
@@ -79,7 +80,7 @@ fn data(text: &mut String, site: &DataSite, default: i64, paint: Paint) {
     facts.add("update", &["written in place, as long as it holds what was written last; no probe".to_owned()]);
 }
 
-/// Lines of a name and what is to be said about it; what is empty is left out.
+/// Facts, each with a name. A name without facts is omitted.
 struct Facts<'a> {
     text: &'a mut String,
     paint: Paint,
@@ -98,7 +99,7 @@ impl Facts<'_> {
 
 fn head(text: &mut String, table: &ScopeTable, paint: Paint) {
     let constant = &table.constant;
-    _ = writeln!(text, "{}", paint.strong(title(constant)));
+    _ = writeln!(text, "{}", paint.strong(constant.title()));
     _ = writeln!(text, "\n    {}\n", constant.text.trim());
     let known = constant.unit_of_measure();
     let mut facts = Facts { text, paint, indent: 2 };
@@ -109,23 +110,23 @@ fn head(text: &mut String, table: &ScopeTable, paint: Paint) {
         "unit",
         &[match known {
             Some(known) => format!("{} ({})", known.unit.name(), known.because),
-            None => "not stated by its line: a plain number".into(),
+            None => "not stated by the source line: a plain number".into(),
         }],
     );
     facts.add("kernel", &[format!("{} (build-id {})", table.kernel.release, table.kernel.build_id)]);
     facts.add("seen by", &[format!("{}; {}", count(table.units.len(), "translation unit"), reaches(table))]);
 }
 
-/// The values that may be set, what shows each, and why no others.
+/// The values that may be set, their proof status, and why no others.
 fn accepted(table: &ScopeTable, paint: Paint) -> Vec<String> {
     let values = &table.values;
-    let proved = values.proved.map(|proved| format!("{}, proved for all", paint.value(&range(proved))));
+    let proved = values.proved.map(|proved| format!("{}, proved for all", paint.value(&range_words(proved))));
     let compiled = (!values.compiled.is_empty())
         .then(|| format!("{}: each compiled and compared", paint.value(&listed(&values.compiled, LISTED))));
-    proved.into_iter().chain(compiled).chain(limits::why(table)).collect()
+    proved.into_iter().chain(compiled).chain(why_no_others(table)).collect()
 }
 
-/// Where the constant is in force.
+/// The code and data that depend on the constant.
 fn reaches(table: &ScopeTable) -> String {
     let units = table.units.iter().filter(|unit| unit.spans > 0).count();
     let code = format!("the machine code of {units}, in {}", count(table.spans.len(), "span"));
@@ -157,7 +158,7 @@ fn assembly(text: &mut String, table: &ScopeTable, span: &CriticalSpan, paint: P
     let width = lines.iter().map(|(_, code)| code.chars().count()).max().unwrap_or(0);
     let mark = |text: &mut String, offset: u32| {
         let here = match indirection.when {
-            When::Instead => paint.good("· · · the update runs here, and not:"),
+            When::Instead => paint.good("· · · the update runs here, instead of:"),
             _ => paint.good("· · · the update runs here"),
         };
         _ = writeln!(text, "    {}  {here}", " ".repeat(offsets));
@@ -197,7 +198,7 @@ fn when(indirection: &Indirection) -> String {
     };
     let source = match indirection.kind {
         Kind::Value => "from V alone",
-        Kind::Rematerialise => "from V and what is still there",
+        Kind::Rematerialise => "from V and the remaining state",
         Kind::Invert => "by undoing the old effect and redoing it with V",
     };
     format!("{side} the instruction at +{:#x}, {source}:", indirection.offset)
@@ -211,7 +212,7 @@ fn probe(indirection: &Indirection) -> String {
     }
 }
 
-/// Where a jump may stand; nothing if nobody has looked.
+/// The window for a jump; nothing if the table does not say.
 fn window(indirection: &Indirection) -> Option<String> {
     if let (Some(range), lead) = (indirection.window_range(), indirection.window_lead) {
         let before = if lead == 0 { String::new() } else { format!(", {} of them before the instruction", lead) };
@@ -220,15 +221,15 @@ fn window(indirection: &Indirection) -> Option<String> {
     indirection.window_reason.as_ref().map(|reason| format!("none: {reason}"))
 }
 
-/// The instructions that can hold the value; nothing if nobody has looked.
+/// The instructions that can hold the value; nothing if the table does not say.
 fn in_place(span: &CriticalSpan) -> Option<String> {
     if let Some(held) = &span.in_place {
         let places: Vec<String> = held.patches.iter().map(|patch| format!("+{:#x}", patch.offset)).collect();
         let Proof::Proved { solver, .. } = &held.proof;
         return Some(format!(
-            "values {} can stand in the instructions at {} themselves (proved by {solver})",
-            range(held.range),
-            places.join(", ")
+            "the instructions at {} can hold values {} themselves (proved by {solver})",
+            places.join(", "),
+            range_words(held.range)
         ));
     }
     span.in_place_reason.as_ref().map(|reason| format!("no: {reason}"))
@@ -260,75 +261,74 @@ fn facts(text: &mut String, span: &CriticalSpan, paint: Paint) {
 
 fn document(table: &ScopeTable) -> Value {
     let known = table.constant.unit_of_measure();
-    let span = |span: &CriticalSpan| {
-        let function: Option<&Function> = table.functions.get(span.function);
-        let assembly: Vec<Value> = span
-            .assembly
-            .iter()
-            .map(|line| {
-                let fit = line.iv.and_then(|slot| span.ivs.get(slot));
-                let mut shown = json!({ "offset": line.offset, "text": line.text, "holds": fit.map(fit_words) });
-                if let Some(order) = line.order {
-                    shown["order"] = json!(order);
-                }
-                shown
-            })
-            .collect();
-        json!({
-            "function": function.map(|f| &f.symbol),
-            "module": function.and_then(|f| f.module.as_ref()),
-            "source": function.map(|f| &f.source),
-            "start": span.start,
-            "end": span.end,
-            "assembly": assembly,
-            "expression": span.expression,
-            "ivs": span.ivs,
-            "indirection": {
-                "offset": span.indirection.offset,
-                "when": span.indirection.when,
-                "kind": span.indirection.kind,
-                "probe": span.indirection.probe,
-                "probe_reason": span.indirection.probe_reason,
-                "window": span.indirection.window_range().map(|range| json!({
-                    "offset": range.start,
-                    "bytes": span.indirection.window,
-                })),
-                "window_reason": span.indirection.window_reason,
-                "effects": words::effects(span),
-                "operations": span.indirection.program.ops.len(),
-            },
-            "in_place": span.in_place,
-            "in_place_reason": span.in_place_reason,
-            "only_in_place": span.only_in_place,
-            "visible": span.visible,
-            "proof": span.proof,
-        })
-    };
-    let data = |data: &DataSite| {
-        json!({
-            "symbol": data.symbol,
-            "module": data.module,
-            "source": data.source,
-            "section": data.section,
-            "offset": data.offset,
-            "width": data.width,
-            "holds": fit_words(&data.fit),
-            "fit": data.fit,
-        })
-    };
     let mut fields = json!({
         "kernel": table.kernel,
         "constant": table.constant,
         "values": table.values,
-        "why_no_others": limits::why(table),
+        "why_no_others": why_no_others(table),
         "unit": known.map(|known| json!({ "name": known.unit.name(), "because": known.because })),
-        "spans": table.spans.iter().map(span).collect::<Vec<_>>(),
-        "data": table.data.iter().map(data).collect::<Vec<_>>(),
+        "spans": table.spans.iter().map(|span| span_document(table, span)).collect::<Vec<_>>(),
+        "data": table.data.iter().map(data_document).collect::<Vec<_>>(),
         "units": to_json(&table.units),
         "stages": table.stages,
     });
     scopes::document(table, &mut fields);
     fields
+}
+
+fn span_document(table: &ScopeTable, span: &CriticalSpan) -> Value {
+    let function: Option<&Function> = table.functions.get(span.function);
+    let line = |line: &AsmLine| {
+        let fit = line.iv.and_then(|slot| span.ivs.get(slot));
+        let mut shown = json!({ "offset": line.offset, "text": line.text, "holds": fit.map(fit_words) });
+        if let Some(order) = line.order {
+            shown["order"] = json!(order);
+        }
+        shown
+    };
+    let indirection = &span.indirection;
+    json!({
+        "function": function.map(|f| &f.symbol),
+        "module": function.and_then(|f| f.module.as_ref()),
+        "source": function.map(|f| &f.source),
+        "start": span.start,
+        "end": span.end,
+        "assembly": span.assembly.iter().map(line).collect::<Vec<_>>(),
+        "expression": span.expression,
+        "ivs": span.ivs,
+        "indirection": {
+            "offset": indirection.offset,
+            "when": indirection.when,
+            "kind": indirection.kind,
+            "probe": indirection.probe,
+            "probe_reason": indirection.probe_reason,
+            "window": indirection.window_range().map(|range| json!({
+                "offset": range.start,
+                "bytes": indirection.window,
+            })),
+            "window_reason": indirection.window_reason,
+            "effects": words::effects(span),
+            "operations": indirection.program.ops.len(),
+        },
+        "in_place": span.in_place,
+        "in_place_reason": span.in_place_reason,
+        "only_in_place": span.only_in_place,
+        "visible": span.visible,
+        "proof": span.proof,
+    })
+}
+
+fn data_document(data: &DataSite) -> Value {
+    json!({
+        "symbol": data.symbol,
+        "module": data.module,
+        "source": data.source,
+        "section": data.section,
+        "offset": data.offset,
+        "width": data.width,
+        "holds": fit_words(&data.fit),
+        "fit": data.fit,
+    })
 }
 
 #[cfg(test)]

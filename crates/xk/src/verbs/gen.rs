@@ -1,18 +1,17 @@
-//! `xk gen`: a policy to begin with.
+//! `xk gen`: writes a policy to start from.
 
 use std::fmt::Write as _;
 use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
 
+use xk_policy::variables::{at_sites, read, AtSite};
+use xk_store::{Folders, Tables};
 use xk_table::ScopeTable;
 
-use crate::context::Folders;
 use crate::exit::{Failure, Result};
-use crate::kernel::KernelOf;
+use crate::options::KernelArgs;
 use crate::output::{values, Paint};
-use crate::tunes::title;
-use xk_policy::variables::{at_sites, read, AtSite};
 
 /// Arguments of `xk gen`.
 #[derive(Debug, clap::Args)]
@@ -23,31 +22,31 @@ pub struct Args {
     #[arg(short, long)]
     output: Option<PathBuf>,
     #[command(flatten)]
-    kernel: KernelOf,
+    kernel: KernelArgs,
 }
 
 /// Writes it.
 pub fn run(args: &Args) -> Result {
-    let image = args.kernel.image()?;
-    let folders = Folders::new();
-    let tables = folders.tables(&image.id().build_id)?;
+    let image = args.kernel.choice().image()?;
+    let folders = Folders::from_environment();
+    let tables = Tables::read(&folders, &image.id().build_id)?;
     let table = tables.find(&folders, &args.name)?;
-    let identifier = identifier(title(&table.constant));
+    let identifier = identifier(table.constant.title());
     let path = args.output.clone().unwrap_or_else(|| PathBuf::from(format!("{identifier}.bpf.c")));
     let failed = |error: std::io::Error| match error.kind() {
-        std::io::ErrorKind::AlreadyExists => {
-            Failure::error(format!("{} is there already, and is left as it is; --output names another", path.display()))
-        }
+        std::io::ErrorKind::AlreadyExists => Failure::error(format!(
+            "{} exists already, and was not changed; --output names another file",
+            path.display()
+        )),
         _ => Failure::error(format!("{}: {error}", path.display())),
     };
     if path.exists() {
         return Err(failed(std::io::ErrorKind::AlreadyExists.into()));
     }
     let say = |line: &str| eprintln!("{}", Paint::stderr().dim(line));
-    // Without the source it is a policy all the same.
-    let variables = args
-        .kernel
-        .tree(&image, &folders.cache, &say)
+    // A policy can be written without the source.
+    let tree = args.kernel.choice().tree(&image, &folders.cache, &say).map_err(Failure::from);
+    let variables = tree
         .and_then(|tree| Ok(at_sites(table, &tree, &folders.cache)?))
         .inspect_err(|failure| eprintln!("warning: variables are not known: {}", failure.message))
         .unwrap_or_default();
@@ -72,7 +71,7 @@ fn stub(table: &ScopeTable, identifier: &str, variables: &[AtSite]) -> String {
     let constant = &table.constant;
     let mut text = format!(
         "// SPDX-License-Identifier: GPL-2.0-only\n/*\n * {}: {}\n * default {}, values {}; mode {}\n *\n",
-        title(constant),
+        constant.title(),
         constant.id,
         constant.default,
         values(&table.values),
@@ -98,9 +97,9 @@ fn stub(table: &ScopeTable, identifier: &str, variables: &[AtSite]) -> String {
     let _ = write!(
         text,
         " */\n#include \"xk.bpf.h\"\n\nXK_TUNE({identifier}, \"{}\")\n{{\n\
-         \t/* Nothing until all threads have switched to this policy. */\n\
+         \t/* Set nothing until all threads have switched to this policy. */\n\
          \tif (!xk_transition_done(xk_ctx))\n\t\treturn 0;\n\n\
-         \t/* What is not set here has the default. */\n\txk_set(xk_ctx, xk_default(xk_ctx));\n\treturn 0;\n}}\n",
+         \t/* Where the policy sets nothing, the default is used. */\n\txk_set(xk_ctx, xk_default(xk_ctx));\n\treturn 0;\n}}\n",
         constant.name.as_deref().unwrap_or(&constant.id)
     );
     text

@@ -1,13 +1,13 @@
-//! `xk list`: the constants for which there are tables.
+//! `xk list`: lists the constants that have tables.
 
 use serde_json::json;
-
-use crate::context::{Folders, Tables, TablesOf};
-use crate::exit::Result;
-use crate::output::{count, print_json, to_json, values, Columns, Paint};
-use crate::tunes::{device_to_read, is_tune_of};
-use xk_runtime::TuneStatus;
+use xk_runtime::{Device, TuneStatus};
+use xk_store::{Folders, Tables};
 use xk_table::KernelRef;
+
+use crate::exit::Result;
+use crate::options::TablesArgs;
+use crate::output::{count, print_json, to_json, values, Columns, Paint};
 
 /// Arguments of `xk list`.
 #[derive(Debug, clap::Args)]
@@ -16,14 +16,14 @@ pub struct Args {
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
-    tables: TablesOf,
+    tables: TablesArgs,
 }
 
 /// Lists them.
 pub fn run(args: &Args) -> Result {
-    let folders = Folders::new();
+    let folders = Folders::from_environment();
     let (kernel, live) = args.tables.choose(&folders)?;
-    let tables = folders.tables(&kernel.build_id)?;
+    let tables = Tables::read(&folders, &kernel.build_id)?;
     let tunes = if live { active() } else { Active::Unknown("this kernel does not run".into()) };
     if args.json {
         print_json(document(&kernel, &tables, &tunes));
@@ -36,19 +36,19 @@ pub fn run(args: &Args) -> Result {
 /// What is in force.
 enum Active {
     Known(Vec<TuneStatus>),
-    /// The device cannot be asked, and why.
+    /// xk.ko cannot be read, and why.
     Unknown(String),
 }
 
-/// A list is of use to somebody who is not root, too.
+/// The values in force. The list is shown without them if this process may not read them.
 fn active() -> Active {
-    let tunes = device_to_read().and_then(|device| match device {
-        Some(device) => Ok(device.tunes()?),
+    let tunes = Device::open_to_read_if_loaded().and_then(|device| match device {
+        Some(device) => device.tunes(),
         None => Ok(Vec::new()),
     });
     match tunes {
         Ok(tunes) => Active::Known(tunes),
-        Err(failure) => Active::Unknown(failure.message),
+        Err(error) => Active::Unknown(error.to_string()),
     }
 }
 
@@ -59,7 +59,7 @@ fn document(kernel: &KernelRef, tables: &Tables, tunes: &Active) -> serde_json::
         .map(|table| {
             let constant = &table.constant;
             let tune = match tunes {
-                Active::Known(tunes) => tunes.iter().find(|tune| is_tune_of(tune, constant)),
+                Active::Known(tunes) => tunes.iter().find(|tune| tune.is_of(constant)),
                 Active::Unknown(_) => None,
             };
             json!({
@@ -97,7 +97,7 @@ fn text(kernel: &KernelRef, tables: &Tables, tunes: &Active, paint: Paint) -> St
             let active = match tunes {
                 Active::Known(tunes) => tunes
                     .iter()
-                    .find(|tune| is_tune_of(tune, &table.constant))
+                    .find(|tune| tune.is_of(&table.constant))
                     .map_or_else(|| "-".into(), |tune| tune.value.to_string()),
                 Active::Unknown(_) => "?".into(),
             };

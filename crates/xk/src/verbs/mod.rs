@@ -1,26 +1,20 @@
-//! The verbs, one file each: what they take, what they do, what they show. Here they are only dispatched.
+//! The verbs, one file each: arguments, calls, output. This file only dispatches.
 
 mod apply;
 mod build;
 mod bundle;
 mod compile;
-mod devices;
 mod doctor;
-mod ending;
 mod explain;
-mod extend;
 mod gen;
 mod get;
 mod list;
 mod load;
 mod scan;
-mod scoped;
-mod scopes;
-pub mod set;
+mod set;
 mod sign;
 mod status;
 mod top;
-mod transition;
 mod tune;
 mod unload;
 mod unset;

@@ -6,11 +6,11 @@ use clap::builder::PossibleValuesParser;
 use serde_json::json;
 use xk_const::{glob, survey, Category, Listed, PathSet, Written};
 use xk_kernel::Tree;
+use xk_store::Folders;
 use xk_table::KernelRef;
 
-use crate::context::Folders;
 use crate::exit::{Failure, Result};
-use crate::kernel::KernelOf;
+use crate::options::KernelArgs;
 use crate::output::{count, print_json, to_json, Columns, Paint};
 
 /// Width of the reasons on a terminal line.
@@ -19,9 +19,9 @@ const REASONS: usize = 60;
 /// Arguments of `xk scan`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Text decides, not the compiler: what is listed is a proposal, and `xk build ID` finds out whether it
-can be tuned. Without a path or subsystem the whole kernel is listed. The first scan of a kernel
-reads all of its sources and takes up to a minute.")]
+The list is a proposal from the text of the source, not from the compiler; `xk build ID` finds out
+whether a constant can be tuned. Without a path or subsystem, the whole kernel is listed. The first
+scan of a kernel reads all of its sources and takes up to a minute.")]
 pub struct Args {
     /// A file or folder of the source, a subsystem (mm, tcp, io_uring, ...) or a title in MAINTAINERS
     #[arg(value_name = "PATH|SUBSYSTEM")]
@@ -38,10 +38,10 @@ pub struct Args {
     /// Only names that match; `*` matches any text
     #[arg(long, value_name = "GLOB")]
     name: Option<String>,
-    /// Only values of at least this
+    /// Minimum value
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     min: Option<i64>,
-    /// Only values of at most this
+    /// Maximum value
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     max: Option<i64>,
     /// Only constants used in the kernel image or in this module
@@ -57,16 +57,16 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
     #[command(flatten)]
-    kernel: KernelOf,
+    kernel: KernelArgs,
 }
 
 /// Lists them.
 pub fn run(args: &Args) -> Result {
-    let image = args.kernel.image()?;
-    let folders = Folders::new();
+    let image = args.kernel.choice().image()?;
+    let folders = Folders::from_environment();
     let paint = Paint::stderr();
     let say = |line: &str| eprintln!("{}", paint.dim(&format!("scan: {line}")));
-    let tree = args.kernel.tree(&image, &folders.cache, &say)?;
+    let tree = args.kernel.choice().tree(&image, &folders.cache, &say)?;
     let literals = args.literals || args.form.iter().any(|form| form == Written::Literal.word());
     let found = listed(&tree, args.within.as_deref(), literals, &say)?;
     let mut rows: Vec<&Listed> = found.iter().filter(|listed| args.want(listed)).collect();
@@ -84,7 +84,7 @@ pub fn run(args: &Args) -> Result {
     Ok(())
 }
 
-/// What is found in a part of the source, or in all of it, in the order of the source.
+/// The constants in a part of the source, or in all of it, in the order of the source.
 fn listed(tree: &Tree, within: Option<&str>, literals: bool, say: &dyn Fn(&str)) -> Result<Vec<Listed>> {
     let failed = |error: &dyn std::fmt::Display| Failure::error(error.to_string());
     let paths = within.map(|name| PathSet::find(tree, name)).transpose().map_err(|e| failed(&e))?;
@@ -95,7 +95,7 @@ fn listed(tree: &Tree, within: Option<&str>, literals: bool, say: &dyn Fn(&str))
     Ok(rows)
 }
 
-/// What `xk scan` lists there without further options, each once.
+/// The constants that `xk scan` lists there without further options, each once.
 pub(super) fn candidates(tree: &Tree, within: Option<&str>, literals: bool, say: &dyn Fn(&str)) -> Result<Vec<Listed>> {
     let mut found = listed(tree, within, literals, say)?;
     let mut seen = HashSet::new();
@@ -122,13 +122,13 @@ impl Args {
     }
 }
 
-/// Part of the interface to user space, whose numbers are promises.
+/// Whether a file belongs to the interface to user space, whose numbers must not change.
 fn shared(path: &str) -> bool {
     ["include/uapi/", "arch/x86/include/uapi/"].iter().any(|folder| path.starts_with(folder))
         || path.contains("/generated/")
 }
 
-/// What the constant is called, if anything; a literal only stands in something that has a name.
+/// The name of the constant. A literal has none; [`Listed::name`] is that of the code that contains it.
 pub(super) fn name(listed: &Listed) -> Option<&str> {
     let literal = matches!(listed.written, Written::Literal | Written::FunctionMacro);
     (!literal).then_some(listed.name.as_str())

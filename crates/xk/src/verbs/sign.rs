@@ -1,25 +1,24 @@
 //! `xk sign`: signatures for an xk.ko that was loaded with `require_signed=1`.
 //!
-//! In: tables of the running kernel, a key. Out: a signature beside each table, of what the kernel would be
-//! given to load it. OpenSSL signs; where the key is elsewhere, the bytes are written instead.
+//! In: tables of the running kernel, a key. Out: a signature next to each table, of the bytes that the kernel reads when it
+//! loads the table. OpenSSL signs. If the key is on another machine, the bytes are written instead.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use xk_kernel::KernelId;
+use xk_store::{Addresses, Folders, Tables};
 use xk_table::ScopeTable;
 
-use crate::addresses::Addresses;
-use crate::context::{running, Folders};
 use crate::exit::{Failure, Result};
-use crate::tunes::title;
 
 /// Arguments of `xk sign`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-What is signed is what the kernel would execute: sites, operations, values, safe spans, the bytes of the functions. It
-is the same in every boot of this kernel. The signature lies beside the table, with the ending .p7s; a table that
-is built again is signed again. Where the key is on another machine, --bytes writes what is to be signed, for
+The signature covers what the kernel executes: sites, operations, values, safe spans, the bytes of the functions. These
+are the same in every boot of this kernel. The signature is written next to the table, with the suffix .p7s. A table
+that is built again must be signed again. If the key is on another machine, --bytes writes the bytes to sign, for
   openssl cms -sign -binary -noattr -nocerts -md sha256 -outform DER -signer CERT -inkey KEY -in BYTES -out TABLE.p7s
 See docs/signing.md.")]
 pub struct Args {
@@ -39,15 +38,15 @@ pub struct Args {
 
 /// Signs them.
 pub fn run(args: &Args) -> Result {
-    let folders = Folders::new();
-    let tables = folders.tables(&running()?.build_id)?;
-    let wanted = args.names.iter().map(|name| tables.find(&folders, name)).collect::<Result<Vec<_>>>()?;
+    let folders = Folders::from_environment();
+    let tables = Tables::read(&folders, &KernelId::live()?.build_id)?;
+    let wanted = args.names.iter().map(|name| Ok(tables.find(&folders, name)?)).collect::<Result<Vec<_>>>()?;
     let addresses = Addresses::live(wanted.iter().copied())?;
     if let Some(file) = &args.bytes {
         let [table] = wanted[..] else { return Err(Failure::usage("--bytes: one constant at a time")) };
         let bytes = signable(table, &addresses)?;
         write(file, &bytes)?;
-        println!("{}: {} bytes in {}", title(&table.constant), bytes.len(), file.display());
+        println!("{}: {} bytes in {}", table.constant.title(), bytes.len(), file.display());
         return Ok(());
     }
     let (Some(key), Some(certificate)) = (&args.key, &args.certificate) else {
@@ -57,7 +56,7 @@ pub fn run(args: &Args) -> Result {
         let signature = sign(&signable(table, &addresses)?, key, certificate)?;
         let file = folders.signature_file(table)?;
         write(&file, &signature)?;
-        println!("{}: signed, {}", title(&table.constant), file.display());
+        println!("{}: signed, {}", table.constant.title(), file.display());
     }
     Ok(())
 }
@@ -83,7 +82,7 @@ fn sign(bytes: &[u8], key: &Path, certificate: &Path) -> Result<Vec<u8>> {
         .arg(&signature)
         .output()
         .map_err(|error| {
-            Failure::error(format!("cannot run openssl, which signs: {error}: apt-get install openssl, or use --bytes"))
+            Failure::error(format!("cannot run openssl to sign: {error}: apt-get install openssl, or use --bytes"))
         })?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
@@ -97,7 +96,7 @@ fn sign(bytes: &[u8], key: &Path, certificate: &Path) -> Result<Vec<u8>> {
     fs::read(&signature).map_err(failed)
 }
 
-/// Whole, or not at all.
+/// Writes a file atomically.
 fn write(file: &Path, bytes: &[u8]) -> Result {
     let failed = |error: std::io::Error| Failure::error(format!("{}: {error}", file.display()));
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));

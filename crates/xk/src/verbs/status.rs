@@ -1,19 +1,20 @@
-//! `xk status`: every tune in force, site by site, and what is wrong with it.
+//! `xk status`: shows every tune in force, site by site, with warnings.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use serde_json::{json, Value};
+use xk_apply::uncovered;
+use xk_kernel::KernelId;
+use xk_policy::Group;
 use xk_runtime::{
     BackendChoice, Device, Error as RuntimeError, PolicyStatus, Probe, RulePlace, Rules, SitePolicy, SiteStatus, State,
     Stops, TuneStatus,
 };
+use xk_store::{Folders, Tables};
 
-use crate::context::{running, Folders, Tables};
 use crate::exit::Result;
 use crate::output::{count, print_json, values, Columns, Paint};
-use crate::tunes::{owner, probe_word, title_of};
-use xk_policy::Group;
+use crate::sites::{histogram, place, probe_word, time};
 
 /// Arguments of `xk status`.
 #[derive(Debug, clap::Args)]
@@ -25,8 +26,8 @@ pub struct Args {
 
 /// Shows it.
 pub fn run(args: &Args) -> Result {
-    let folders = Folders::new();
-    let tables = folders.tables(&running()?.build_id)?;
+    let folders = Folders::from_environment();
+    let tables = Tables::read(&folders, &KernelId::live()?.build_id)?;
     let (module, tunes, stops) = match Device::open_to_read() {
         Ok(device) => {
             let (_, module) = device.version()?;
@@ -36,7 +37,7 @@ pub fn run(args: &Args) -> Result {
         Err(error) => return Err(error.into()),
     };
     let shown = Shown { tunes: &tunes, groups: &Group::all(&tunes), tables: &tables };
-    // What is in force can be shown whatever the file says.
+    // What is in force is shown even if the rules cannot be read.
     let rules = Rules::read();
     if args.json {
         let mut document = document(module.as_deref(), &shown);
@@ -55,7 +56,7 @@ pub fn run(args: &Args) -> Result {
     Ok(())
 }
 
-/// Backends that nothing is loaded by, and where that is said; null when it is not known.
+/// The forbidden backends, with the lines of the rules; null if the rules cannot be read.
 fn forbidden(rules: Option<&Rules>) -> Value {
     let each =
         |(backend, place): (BackendChoice, RulePlace)| json!({ "backend": backend.word(), "by": place.to_string() });
@@ -72,11 +73,11 @@ fn stops_document(stops: &Stops) -> Value {
     })
 }
 
-/// What changes have cost everybody else.
+/// The cost of changes for the whole machine.
 fn stops_sentence(stops: &Stops) -> String {
     format!(
-        "all processors were stopped {} in {}, for {:.2} ms together ({:.4} % of the time), {:.2} ms at most",
-        count(usize::try_from(stops.number).unwrap_or(usize::MAX), "time"),
+        "all CPUs were stopped {} in {}: {:.2} ms in total ({:.4} % of the time), at most {:.2} ms at once",
+        number(stops.number, "time"),
         time(stops.since),
         stops.total.as_secs_f64() * 1e3,
         stops.share() * 100.0,
@@ -84,14 +85,14 @@ fn stops_sentence(stops: &Stops) -> String {
     )
 }
 
-/// What is to be shown, and with which names.
+/// The tunes to show, and what names them.
 struct Shown<'a> {
     tunes: &'a [TuneStatus],
     groups: &'a [Group],
     tables: &'a Tables,
 }
 
-/// What a person should know about a tune; nothing when all is well.
+/// Warnings about a tune; none if its value is in force at every site.
 fn warnings(tune: &TuneStatus) -> Vec<String> {
     let mut warnings = Vec::new();
     let default = tune.default;
@@ -108,7 +109,7 @@ fn warnings(tune: &TuneStatus) -> Vec<String> {
                  `echo 1 > /sys/kernel/debug/kprobes/enabled` arms it again"
             )),
             Probe::Bypassed => warnings.push(format!(
-                "{place}: {}: what runs instead is not tuned; the value {} is back when the livepatch goes",
+                "{place}: {}: the replacement is not tuned; the value {} is in force again when the livepatch is removed",
                 site.reason.as_deref().unwrap_or("bypassed"),
                 tune.value
             )),
@@ -117,35 +118,33 @@ fn warnings(tune: &TuneStatus) -> Vec<String> {
                     .push(format!("{place}: the running bytes are not known: another tracer may have replaced them"));
             }
             Probe::Drifted => warnings.push(format!(
-                "{place}: somebody else changed it, and it is left alone: {}",
+                "{place}: changed from outside xk, and left alone: {}",
                 site.reason.as_deref().unwrap_or("the kernel gave no reason")
             )),
             Probe::Jump | Probe::Int3 | Probe::Detour | Probe::Patch | Probe::Data | Probe::Waiting => {}
         }
         if site.missed > 0 {
             warnings.push(format!(
-                "{place}: missed {} times (the default {default} ran): the site was reached inside another probe's handler",
-                site.missed
+                "{place}: missed {} (the default {default} was used): the site was reached inside another probe's handler",
+                number(site.missed, "time")
             ));
         }
         if site.faults > 0 {
             warnings.push(format!(
-                "{place}: {} faults (the default {default} ran): memory that the update reads or writes was not there",
-                site.faults
+                "{place}: {} (the default {default} was used): the update could not access memory",
+                number(site.faults, "fault")
             ));
         }
     }
     if tune.broken && warnings.is_empty() {
-        warnings.push(format!("not in force at every site; the default there is {default}"));
+        warnings.push(format!("not in force at every site; the default {default} is in force there"));
     }
     warnings
 }
 
-pub(super) fn place(site: &SiteStatus) -> String {
-    match &site.module {
-        Some(module) => format!("{}+{:#x} [{module}]", site.symbol, site.offset),
-        None => format!("{}+{:#x}", site.symbol, site.offset),
-    }
+/// `1 fault`, `2 faults`.
+fn number(number: u64, what: &str) -> String {
+    count(usize::try_from(number).unwrap_or(usize::MAX), what)
 }
 
 /// `None` while the site waits for its module.
@@ -157,7 +156,7 @@ fn waiting(tune: &TuneStatus) -> impl Iterator<Item = &SiteStatus> {
     tune.sites.iter().filter(|site| site.probe == Probe::Waiting)
 }
 
-/// What the sites that wait are waiting for.
+/// The modules that sites are waiting for.
 fn awaited(tune: &TuneStatus) -> Option<String> {
     let modules: BTreeSet<&str> = waiting(tune).filter_map(|site| site.module.as_deref()).collect();
     let modules: Vec<&str> = modules.into_iter().collect();
@@ -167,29 +166,20 @@ fn awaited(tune: &TuneStatus) -> Option<String> {
     })
 }
 
-/// `42 s`, `3 min`, `5 h`, `2 d`.
-pub(super) fn time(time: Duration) -> String {
-    match time.as_secs() {
-        seconds @ 0..120 => format!("{seconds} s"),
-        seconds @ 120..7_200 => format!("{} min", seconds / 60),
-        seconds @ 7_200..172_800 => format!("{} h", seconds / 3_600),
-        seconds => format!("{} d", seconds / 86_400),
-    }
-}
-
 fn lease(tune: &TuneStatus) -> String {
     tune.lease.map_or(String::new(), |left| format!(", ends in {}", time(left)))
 }
 
-/// Whether one value is in force.
+/// The state of a tune in words.
 fn transition(tune: &TuneStatus) -> String {
     let scopes = count(tune.scopes as usize, "safe span");
     let inside = count(tune.blocking as usize, "thread");
+    let use_ = if tune.blocking == 1 { "uses" } else { "use" };
     let value = tune.value;
     match tune.state {
         State::Stable => format!("one value in force everywhere; last changed in mode {}, {scopes}", tune.mode),
         State::Changing => format!("changing to {value}: {inside} inside ({scopes})"),
-        State::Reverting => format!("going back to {value}: {inside} inside still use the other value ({scopes})"),
+        State::Reverting => format!("reverting to {value}: {inside} inside still {use_} the other value ({scopes})"),
         State::Unloading => format!("being unloaded: {inside} inside ({scopes})"),
     }
 }
@@ -213,22 +203,11 @@ fn origin(tune: &TuneStatus, policy: &PolicyStatus, groups: &[Group]) -> String 
     }
 }
 
-/// `4..7: 12, 64..127: 3`
-pub(super) fn histogram(site: &SitePolicy) -> String {
-    let used = site.histogram.iter().enumerate().filter(|(_, &times)| times > 0);
-    let bucket = |(n, times): (usize, &u64)| match n {
-        0 => format!("<1: {times}"),
-        1 => format!("1: {times}"),
-        n => format!("{}..{}: {times}", 1u64 << (n - 1), (1u64 << (n - 1)) - 1 + (1u64 << (n - 1))),
-    };
-    used.map(bucket).collect::<Vec<_>>().join(", ")
-}
-
-/// What the policy of a tune did.
+/// The policy of a tune, and its counters.
 fn policy(tune: &TuneStatus, policy: &PolicyStatus, groups: &[Group]) -> String {
     let mut text = format!("  decided by {}", origin(tune, policy, groups));
     if policy.links > 0 {
-        text += &format!(", with {} beside it", count(policy.links as usize, "program"));
+        text += &format!(", with {}", count(policy.links as usize, "companion"));
     }
     text += &format!("; {} where it sets nothing\n", tune.value);
     let mut columns = Columns::default();
@@ -260,7 +239,7 @@ fn text(module: Option<&str>, shown: &Shown<'_>, paint: Paint) -> String {
     let mut text = String::new();
     let mut alarms = Vec::new();
     for (index, tune) in tunes.iter().enumerate() {
-        let title = title_of(tune, tables);
+        let title = tables.title_of(tune);
         if index > 0 {
             text.push('\n');
         }
@@ -273,10 +252,10 @@ fn text(module: Option<&str>, shown: &Shown<'_>, paint: Paint) -> String {
         if title != tune.name {
             text += &paint.dim(&format!("  {}\n", tune.name));
         }
-        text += &format!("  {}, {} ago{}\n", owner(tune), time(tune.age), lease(tune));
+        text += &format!("  {}, {} ago{}\n", tune.owner(), time(tune.age), lease(tune));
         text += &format!("  {}\n", transition(tune));
         text.extend(tune.blockers.lines().map(|line| format!("    {line}\n")));
-        text.extend(tune.ignored.iter().map(|thread| format!("  {}\n", super::transition::uncovered(*thread))));
+        text.extend(tune.ignored.iter().map(|thread| format!("  {}\n", uncovered(*thread))));
         text.push('\n');
         let mut columns = Columns::default();
         columns.row(["SITE", "ADDRESS", "PROBE", "HITS", "APPLIED", "FAULTS", "MISSED"].map(String::from));
@@ -366,7 +345,7 @@ fn document(module: Option<&str>, shown: &Shown<'_>) -> Value {
             json!({
                 "tune": tune.id,
                 "id": tune.name,
-                "name": title_of(tune, tables),
+                "name": tables.title_of(tune),
                 "value": tune.value,
                 "default": tune.default,
                 "values": tune.values,
@@ -393,6 +372,8 @@ fn document(module: Option<&str>, shown: &Shown<'_>) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::fixture;
 

@@ -1,30 +1,30 @@
-//! `xk top`: what tunes do, again and again: how often each site is reached, what
-//! policies set there, what was missed, and what it costs by estimate.
+//! `xk top`: samples tunes: how often each site is reached, which values policies set, what was missed, and the estimated
+//! cost.
 //!
-//! In: two looks at the kernel, the time between them. Out: text, once for every look
-//! (`--batch`), or on a terminal in the place of the one before.
+//! In: two samples of the kernel, and the time between them. Out: text, once for each sample (`--batch`), or on a terminal,
+//! where it replaces the text before.
 
 mod cost;
 mod screen;
 
 use std::time::{Duration, Instant};
 
+use xk_apply::parse_time;
+use xk_kernel::KernelId;
 use xk_runtime::{Device, Error as RuntimeError, Probe, SiteStatus, TuneStatus};
+use xk_store::{Folders, Tables};
 
-use super::status::{histogram, place};
-use super::transition::parse_time;
-use crate::context::{running, Folders, Tables};
 use crate::exit::{Failure, Result};
 use crate::output::{count, Columns};
-use crate::tunes::{probe_word, title_of};
+use crate::sites::{histogram, place, probe_word};
 
 /// Arguments of `xk top`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-q ends it. HITS is how often a site was reached since the tune was loaded, PER S since the last look; a
-site that detours reach is not counted. MISSED executions ran with the default. VALUES is how often a
-policy set what. INSNS is an estimate: the instructions that one hit costs, as bench trigger has measured
-them for updates of that kind (docs/results.md).")]
+q quits. HITS counts the executions of a site since the tune was loaded, PER S is the rate since the last
+sample; sites that are reached by detours are not counted. MISSED executions used the default. VALUES
+counts the values that a policy set. INSNS is an estimate: the instructions that one hit costs, as bench
+trigger measured them for updates of that kind (docs/results.md).")]
 pub struct Args {
     /// Print plain text; no terminal needed
     #[arg(long)]
@@ -37,7 +37,7 @@ pub struct Args {
     every: Duration,
 }
 
-/// What the kernel said, and when.
+/// A sample of the kernel, and its time.
 struct Look {
     at: Instant,
     tunes: Vec<TuneStatus>,
@@ -55,19 +55,19 @@ impl Look {
     }
 }
 
-/// Shows it until it is told to end.
+/// Shows samples until the user quits.
 pub fn run(args: &Args) -> Result {
     if args.every.is_zero() {
-        return Err(Failure::usage("-d 0: there is no rate without time between two looks"));
+        return Err(Failure::usage("-d 0: a rate needs time between two samples"));
     }
-    let tables = Folders::new().tables(&running()?.build_id)?;
+    let tables = Tables::read(&Folders::from_environment(), &KernelId::live()?.build_id)?;
     let mut screen = match args.batch {
         true => None,
         false => Some(screen::Screen::open()?),
     };
     let mut before = Look::take()?;
     if let Some(screen) = &mut screen {
-        screen.show("q ends it; looking …\n")?;
+        screen.show("q quits; sampling …\n")?;
     }
     for shown in 0u64.. {
         if args.times.is_some_and(|times| shown >= times) {
@@ -94,7 +94,7 @@ pub fn run(args: &Args) -> Result {
     Ok(())
 }
 
-/// All of it.
+/// The text of a sample.
 fn text(before: &Look, now: &Look, tables: &Tables) -> String {
     if !now.loaded {
         return "xk.ko is not loaded: every constant has its default\n".into();
@@ -111,7 +111,7 @@ fn text(before: &Look, now: &Look, tables: &Tables) -> String {
             let earlier = earlier(before, tune, index);
             let did = tune.policy.as_ref().and_then(|policy| policy.sites.get(index));
             columns.row([
-                if first { title_of(tune, tables).to_owned() } else { String::new() },
+                if first { tables.title_of(tune).to_owned() } else { String::new() },
                 if first { value(tune) } else { String::new() },
                 place(site),
                 probe_word(site.probe).to_owned(),
@@ -124,20 +124,20 @@ fn text(before: &Look, now: &Look, tables: &Tables) -> String {
         }
     }
     format!(
-        "{}, {seconds:.2} s since the last look\n{}{}\n",
+        "{}, {seconds:.2} s since the last sample\n{}{}\n",
         count(now.tunes.len(), "tune"),
         columns.lines(""),
         cost::SOURCE
     )
 }
 
-/// The same site when it was looked at before.
+/// The same site in the sample before.
 fn earlier<'a>(before: &'a Look, tune: &TuneStatus, index: usize) -> Option<&'a SiteStatus> {
     let known = before.tunes.iter().find(|known| known.id == tune.id && known.name == tune.name)?;
     known.sites.get(index)
 }
 
-/// Whether hits are those of all executions.
+/// Whether every execution is counted.
 fn counted(site: &SiteStatus) -> bool {
     site.counted && site.probe != Probe::Data && site.probe != Probe::Drifted
 }
@@ -149,11 +149,11 @@ fn value(tune: &TuneStatus) -> String {
     }
 }
 
-/// Hits in a second. A site that was not there before has none.
+/// Hits per second; `-` for a site that the sample before does not have.
 fn rate(site: &SiteStatus, earlier: Option<&SiteStatus>, seconds: f64) -> String {
     match earlier {
         Some(earlier) if counted(site) => {
-            // A module that came again counts from the beginning.
+            // The counts of a module that was loaded again begin at 0.
             let hits = site.hits.saturating_sub(earlier.hits);
             format!("{:.0}", hits as f64 / seconds)
         }

@@ -12,7 +12,10 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use xk_apply::parse_time;
+use xk_kernel::KernelId;
 use xk_runtime::{BackendChoice, Device, Rules};
+use xk_store::{Addresses, Folders, LookupError, Tables};
 use xk_tuner::description::{folders, DescriptionError, Job};
 use xk_tuner::exchange::ExchangeError;
 use xk_tuner::knob::{Constant, Constants, NoConstant};
@@ -23,9 +26,6 @@ use xk_tuner::session::{once, recover, revert, stop_file, Setup, Summary};
 use xk_tuner::store::{Lock, Store};
 use xk_tuner::{guardian, report, Error as TunerError};
 
-use super::transition::parse_time;
-use crate::addresses::Addresses;
-use crate::context::{running, Folders, Tables};
 use crate::exit::{Exit, Failure, Result};
 use crate::notify::Notify;
 use crate::signals;
@@ -208,8 +208,8 @@ struct Live {
 
 impl Live {
     fn new() -> Result<Self> {
-        let (folders, kernel) = (Folders::new(), running()?);
-        let tables = folders.tables(&kernel.build_id)?;
+        let (folders, kernel) = (Folders::from_environment(), KernelId::live()?);
+        let tables = Tables::read(&folders, &kernel.build_id)?;
         Ok(Self { folders, tables, build_id: kernel.build_id })
     }
 }
@@ -218,7 +218,7 @@ impl Constants for Live {
     fn find(&self, name: &str) -> std::result::Result<Constant, NoConstant> {
         // The tuner uses kprobes.
         Rules::read()?.check(BackendChoice::Kprobe)?;
-        let no_table = |failure: Failure| NoConstant::Table { name: name.to_owned(), message: failure.message };
+        let no_table = |error: LookupError| NoConstant::Table { name: name.to_owned(), message: error.to_string() };
         let table = self.tables.find(&self.folders, name).map_err(no_table)?;
         let addresses = Addresses::live(std::iter::once(table))?;
         Ok(Constant::new(Device::open()?, Rc::new(addresses), table.clone()))
@@ -267,7 +267,7 @@ fn tune(args: &Args) -> Result {
 fn search(args: &Args, jobs: &[Job], live: &Live, interrupted: &AtomicBool, manager: &Notify) -> Result<Vec<Summary>> {
     let Some(job) = jobs.first().cloned() else { return Ok(Vec::new()) };
     let program = std::env::current_exe()
-        .map_err(|error| Failure::error(format!("this program does not know where it is ({error})")))?;
+        .map_err(|error| Failure::error(format!("cannot find the path of this program: {error}")))?;
     let mut guardian = Command::new(program);
     guardian.args(["tune", "guard"]);
     let setup = Setup {
@@ -305,7 +305,7 @@ fn stop(state: &Path) -> Result {
     fs::create_dir_all(state).map_err(failed)?;
     let who = std::env::var("SUDO_USER").or_else(|_| std::env::var("USER")).unwrap_or_else(|_| "root".into());
     fs::write(&file, format!("by {who}, process {}\n", std::process::id())).map_err(failed)?;
-    // The tuner has ended, and its guardian too, when the lock is free.
+    // The lock is free when the tuner and its guardian have ended.
     let _lock = Lock::take(state, ENDING)?;
     println!("stopped: no tuner is running, and none starts until `xk tune resume`");
     Ok(())

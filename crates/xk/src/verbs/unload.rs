@@ -1,13 +1,14 @@
-//! `xk unload`: the end of policies that were loaded together.
+//! `xk unload`: ends policies that were loaded together.
 
-use xk_runtime::TuneStatus;
-
-use super::ending;
-use super::transition::Options;
-use crate::context::{running, Folders};
-use crate::exit::{Failure, Result};
-use crate::tunes::{device_if_loaded, title_of};
+use xk_apply::{end, refuse_held};
+use xk_kernel::KernelId;
 use xk_policy::{groups, Group};
+use xk_runtime::{Device, TuneStatus};
+use xk_store::{Folders, Tables};
+
+use crate::exit::{Failure, Result};
+use crate::options::TransitionArgs;
+use crate::sites::{show_ended, warn};
 
 /// Arguments of `xk unload`.
 #[derive(Debug, clap::Args)]
@@ -19,22 +20,21 @@ pub struct Args {
     #[arg(long)]
     all: bool,
     #[command(flatten)]
-    transition: Options,
+    transition: TransitionArgs,
 }
 
-/// Ends them, in one transition; the defaults come back.
+/// Ends them in one transition, and reverts their constants to the defaults.
 pub fn run(args: &Args) -> Result {
-    let Some(device) = device_if_loaded()? else {
-        println!("xk.ko is not loaded: no policy is");
+    let Some(device) = Device::open_if_loaded()? else {
+        println!("xk.ko is not loaded, and no policy is loaded");
         return Ok(());
     };
-    let tables = Folders::new().tables(&running()?.build_id)?;
+    let tables = Tables::read(&Folders::from_environment(), &KernelId::live()?.build_id)?;
     let (tunes, groups) = groups(&device)?;
     let mut wanted: Vec<&Group> = Vec::new();
     for name in &args.names {
         let is_wanted = |group: &&Group| {
-            group.name == *name
-                || group.living(&tunes).any(|tune| tune.name == *name || title_of(tune, &tables) == name)
+            group.name == *name || group.living(&tunes).any(|tune| tune.name == *name || tables.title_of(tune) == name)
         };
         match groups.iter().find(is_wanted) {
             Some(group) if wanted.contains(&group) => {}
@@ -45,7 +45,7 @@ pub fn run(args: &Args) -> Result {
     if args.all {
         wanted.extend(&groups);
     }
-    // A policy that somebody else loaded, or whose record is lost.
+    // Policies that another program loaded, or whose record is lost.
     let stray = tunes.iter().filter(|tune| args.all && tune.policy.is_some() && Group::of(&groups, tune).is_none());
     let mut ending: Vec<&TuneStatus> = wanted.iter().flat_map(|group| group.living(&tunes)).collect();
     ending.extend(stray);
@@ -53,11 +53,11 @@ pub fn run(args: &Args) -> Result {
         println!("no policy is loaded");
         return Ok(());
     }
-    ending::refuse_held(&ending, &tables)?;
-    let done = ending::end(&device, &ending, &args.transition, &tables)?;
+    refuse_held(&ending, &tables)?;
+    let done = end(&device, &ending, &args.transition.options(), &tables, &warn)?;
     for group in &wanted {
         Group::forget(&group.name);
     }
-    ending::show(&ending, &tables, &done);
+    show_ended(&ending, &tables, &done);
     Ok(())
 }

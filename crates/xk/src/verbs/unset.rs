@@ -1,14 +1,14 @@
-//! `xk unset`: the default back.
+//! `xk unset`: reverts constants to their defaults.
 
+use xk_apply::{end, refuse_held};
 use xk_const::Spec;
-use xk_runtime::TuneStatus;
+use xk_kernel::KernelId;
+use xk_runtime::{Device, TuneStatus};
+use xk_store::{pick, Folders, Tables};
 
-use super::ending;
-use super::transition::Options;
-use crate::context::{running, Folders, Tables};
 use crate::exit::{Failure, Result};
-use crate::names;
-use crate::tunes::{device_if_loaded, is_tune_of, title, title_of};
+use crate::options::TransitionArgs;
+use crate::sites::{show_ended, warn};
 
 /// Arguments of `xk unset`.
 #[derive(Debug, clap::Args)]
@@ -20,14 +20,14 @@ pub struct Args {
     #[arg(long)]
     all: bool,
     #[command(flatten)]
-    transition: Options,
+    transition: TransitionArgs,
 }
 
-/// Puts the defaults back, all or none. Constants that are not tuned have theirs already.
+/// Reverts all of them or none. A constant that is not tuned has its default already.
 pub fn run(args: &Args) -> Result {
-    let folders = Folders::new();
-    let tables = folders.tables(&running()?.build_id)?;
-    let device = device_if_loaded()?;
+    let folders = Folders::from_environment();
+    let tables = Tables::read(&folders, &KernelId::live()?.build_id)?;
+    let device = Device::open_if_loaded()?;
     let tunes = match &device {
         Some(device) => device.tunes()?,
         None => Vec::new(),
@@ -47,10 +47,10 @@ pub fn run(args: &Args) -> Result {
         }
     }
     let Some(device) = device.filter(|_| !wanted.is_empty()) else { return Ok(()) };
-    ending::refuse_held(&wanted, &tables)?;
+    refuse_held(&wanted, &tables)?;
     refuse_decided(&wanted, &tables)?;
-    let done = ending::end(&device, &wanted, &args.transition, &tables)?;
-    ending::show(&wanted, &tables, &done);
+    let done = end(&device, &wanted, &args.transition.options(), &tables, &warn)?;
+    show_ended(&wanted, &tables, &done);
     Ok(())
 }
 
@@ -64,26 +64,29 @@ fn find<'a>(folders: &Folders, tables: &Tables, tunes: &'a [TuneStatus], name: &
     let spec = Spec::parse(name)?;
     if let Some(table) = tables.pick(&spec, name)? {
         let constant = &table.constant;
-        return Ok(match tunes.iter().find(|tune| is_tune_of(tune, constant)) {
+        return Ok(match tunes.iter().find(|tune| tune.is_of(constant)) {
             Some(tune) => Found::Tune(tune),
-            None => Found::Default(format!("{} = {} (it was not tuned)", title(constant), constant.default)),
+            None => Found::Default(format!("{} = {} (it was not tuned)", constant.title(), constant.default)),
         });
     }
-    // A tune can be taken back even when its table is gone.
-    match names::pick(&spec, name, tunes, |tune| (&tune.name, None))? {
+    // A tune can be ended even if its table is gone.
+    match pick(&spec, name, tunes, |tune| (&tune.name, None))? {
         Some(tune) => Ok(Found::Tune(tune)),
-        None => Err(tables.find(folders, name).err().unwrap_or_else(|| Failure::error(format!("{name}: not found")))),
+        None => match tables.find(folders, name) {
+            Err(error) => Err(error.into()),
+            Ok(_) => Err(Failure::error(format!("{name}: not found"))),
+        },
     }
 }
 
-/// What was loaded together goes together.
+/// Refuses to end a policy alone: what was loaded together ends together.
 fn refuse_decided(wanted: &[&TuneStatus], tables: &Tables) -> Result {
     match wanted.iter().find(|tune| tune.policy.is_some()) {
         None => Ok(()),
         Some(tune) => {
-            let title = title_of(tune, tables);
+            let title = tables.title_of(tune);
             Err(Failure::error(format!(
-                "{title} is decided by a policy: `xk unload {title}` ends it, with all that was loaded together; \
+                "{title} is decided by a policy: `xk unload {title}` ends it, with everything that was loaded together; \
                  nothing was changed"
             )))
         }

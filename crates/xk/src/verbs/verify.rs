@@ -1,7 +1,7 @@
-//! `xk verify`: whether tables hold for a kernel, shown again from nothing but the
-//! deployed code and its source.
+//! `xk verify`: checks again whether tables hold for a kernel, from the deployed code and its source alone.
 
 use std::fmt::Write;
+use std::sync::Arc;
 
 use serde_json::{json, Value};
 use xk_analysis::pipeline::{BuildError, Options};
@@ -10,14 +10,14 @@ use xk_analysis::verify::{self, At, Claim, Fault, Proved, Report};
 use xk_const::{recall, Spec};
 use xk_kernel::{Image, Tree};
 use xk_span::confine::wrong_windows;
+use xk_store::{Folders, Tables};
 use xk_table::{KernelRef, ScopeTable, StoreError};
 
-use super::build::{Progress, SOLVER_SECONDS};
-use crate::context::Folders;
 use crate::exit::{Exit, Failure, Result};
-use crate::kernel::KernelOf;
+use crate::extend::SOLVER_SECONDS;
+use crate::options::KernelArgs;
 use crate::output::{count, print_json, to_json, values, Paint};
-use crate::tunes::title;
+use crate::progress::Progress;
 
 /// Arguments of `xk verify`.
 #[derive(Debug, clap::Args)]
@@ -39,7 +39,7 @@ pub struct Args {
     /// A second solver; it must agree
     #[arg(long, value_name = "SOLVER", value_parser = ["cvc5"])]
     solver: Option<String>,
-    /// Compile and compare these values, too
+    /// Also compile and compare these values
     #[arg(
         long,
         value_name = "V",
@@ -55,26 +55,26 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
     #[command(flatten)]
-    kernel: KernelOf,
+    kernel: KernelArgs,
 }
 
-/// A table, and what became of it.
+/// A table, and its result.
 struct Verified<'a> {
     table: &'a ScopeTable,
-    /// Values that were asked for besides.
+    /// Further values, given by --at.
     at: &'a [i64],
     result: Result<Report>,
 }
 
 /// Verifies them, one after the other.
 pub fn run(args: &Args) -> Result {
-    let image = args.kernel.image()?;
-    let folders = Folders::new();
-    let tables = folders.tables(&image.id().build_id)?;
+    let image = args.kernel.choice().image()?;
+    let folders = Folders::from_environment();
+    let tables = Tables::read(&folders, &image.id().build_id)?;
     let wanted: Vec<&ScopeTable> = if args.all {
         tables.good.iter().collect()
     } else {
-        args.names.iter().map(|name| tables.find(&folders, name)).collect::<Result<_>>()?
+        args.names.iter().map(|name| Ok(tables.find(&folders, name)?)).collect::<Result<_>>()?
     };
     let kernel = KernelRef { release: image.id().release.clone(), build_id: image.id().build_id.clone() };
     if wanted.is_empty() && tables.bad.is_empty() {
@@ -95,7 +95,7 @@ pub fn run(args: &Args) -> Result {
         }
         all.push(verified);
     }
-    let unreadable: &[StoreError] = if args.all { &tables.bad } else { &[] };
+    let unreadable: &[Arc<StoreError>] = if args.all { &tables.bad } else { &[] };
     if args.json {
         print_json(document(&kernel, args.quick, &all, unreadable));
     } else {
@@ -103,7 +103,7 @@ pub fn run(args: &Args) -> Result {
     }
     match exit(&all, unreadable) {
         None => Ok(()),
-        // The answer has said it all.
+        // The output has shown it.
         Some(exit) => Err(Failure::told(exit)),
     }
 }
@@ -125,14 +125,14 @@ impl TableVerifier {
         }
         let paint = Paint::stderr();
         let say = |line: &str| eprintln!("{}", paint.dim(&format!("prepare: {line}")));
-        let tree = args.kernel.tree(image, &folders.cache, &say)?;
+        let tree = args.kernel.choice().tree(image, &folders.cache, &say)?;
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let jobs = args.jobs.map_or(processors, usize::from);
         Ok(Self { tree, solvers, objects: folders.cache.join("objects"), jobs })
     }
 
     fn verify(&self, table: &ScopeTable, image: &Image, at: &[i64]) -> Result<Report> {
-        let progress = Progress::new(title(&table.constant));
+        let progress = Progress::new(table.constant.title());
         let say = |line: &str| progress.say(line);
         let options = Options { cache: &self.objects, jobs: self.jobs, progress: &say };
         let constant = recall(&self.tree, &Spec::parse(&table.constant.id)?)?;
@@ -169,14 +169,14 @@ impl Verified<'_> {
         }
     }
 
-    /// What to do about it.
+    /// What to do about a fault.
     fn advice(&self) -> Option<String> {
         let id = &self.table.constant.id;
         Some(match self.exit()? {
             Exit::Drift => {
                 format!("not what was analysed: `xk build {id}` makes a table for this kernel, or says why not")
             }
-            _ if self.result.is_err() => "nothing is shown until that is mended".to_owned(),
+            _ if self.result.is_err() => "nothing is verified until this is fixed".to_owned(),
             _ => format!("do not set it: `xk build {id}` makes a new table, or says why not"),
         })
     }
@@ -190,7 +190,7 @@ impl Verified<'_> {
         };
         let constant = &table.constant;
         let facts = format!("default {}, values {}{compiled}", constant.default, values(&table.values));
-        _ = writeln!(text, "{}  {}", paint.strong(title(constant)), paint.dim(&facts));
+        _ = writeln!(text, "{}  {}", paint.strong(constant.title()), paint.dim(&facts));
         let report = match &self.result {
             Ok(report) => report,
             Err(failure) => {
@@ -205,7 +205,7 @@ impl Verified<'_> {
             let verdict = match &row.shown {
                 _ if !row.faults.is_empty() => paint.bad("WRONG"),
                 Some(shown) => format!("{}  {}", paint.good("ok"), paint.dim(shown)),
-                None => paint.warning("not looked at"),
+                None => paint.warning("not checked"),
             };
             let padding = " ".repeat(width - row.place.chars().count());
             _ = writeln!(text, "  {}{padding}  {verdict}", row.place);
@@ -220,7 +220,7 @@ impl Verified<'_> {
                     format!(
                         "{}  {}",
                         paint.warning("not accepted"),
-                        paint.dim("compiled, and the same: `xk set` takes it")
+                        paint.dim("compiled, and the same: `xk set` accepts it")
                     )
                 }
                 (false, Some(why)) => format!("{}  {why}", paint.warning("not accepted")),
@@ -345,9 +345,9 @@ fn advise(text: &mut String, advice: Option<String>, paint: Paint) {
     }
 }
 
-/// The exit code of all: theirs if they agree.
-fn exit(all: &[Verified<'_>], unreadable: &[StoreError]) -> Option<Exit> {
-    let unread = unreadable.iter().map(|error| match error {
+/// The exit code for all tables: theirs if they agree.
+fn exit(all: &[Verified<'_>], unreadable: &[Arc<StoreError>]) -> Option<Exit> {
+    let unread = unreadable.iter().map(|error| match **error {
         StoreError::OtherKernel { .. } => Exit::Drift,
         _ => Exit::Error,
     });
@@ -356,14 +356,14 @@ fn exit(all: &[Verified<'_>], unreadable: &[StoreError]) -> Option<Exit> {
     Some(if exits.all(|exit| exit == first) { first } else { Exit::Error })
 }
 
-fn summary(all: &[Verified<'_>], unreadable: &[StoreError], paint: Paint) -> String {
+fn summary(all: &[Verified<'_>], unreadable: &[Arc<StoreError>], paint: Paint) -> String {
     let mut text = String::new();
     for error in unreadable {
         _ = writeln!(text, "{}  {error}", paint.bad("UNREADABLE"));
     }
     let sum = |number: fn(&ScopeTable) -> usize| all.iter().map(|verified| number(verified.table)).sum();
     let wrong: Vec<&str> =
-        all.iter().filter(|v| v.exit().is_some()).map(|verified| title(&verified.table.constant)).collect();
+        all.iter().filter(|v| v.exit().is_some()).map(|verified| verified.table.constant.title()).collect();
     let verdict = match (wrong.len(), unreadable.len()) {
         (0, 0) => paint.good("all ok"),
         (_, 0) => paint.bad(&format!("{} not ok: {}", wrong.len(), wrong.join(", "))),
@@ -382,7 +382,7 @@ fn summary(all: &[Verified<'_>], unreadable: &[StoreError], paint: Paint) -> Str
     text
 }
 
-fn document(kernel: &KernelRef, quick: bool, all: &[Verified<'_>], unreadable: &[StoreError]) -> Value {
+fn document(kernel: &KernelRef, quick: bool, all: &[Verified<'_>], unreadable: &[Arc<StoreError>]) -> Value {
     json!({
         "kernel": to_json(kernel),
         "quick": quick,
@@ -423,7 +423,7 @@ mod tests {
         report
     }
 
-    /// What is not decided is neither right nor wrong; what the table does not accept is no fault of it.
+    /// An undecided value is neither right nor wrong. A value that the table does not accept is no fault.
     #[test]
     fn each_value_gets_the_verdict_that_was_found() {
         let mut table = fixture::table();

@@ -337,7 +337,7 @@ pub fn what_is_watched_is_what_happened() {
 
 pub fn a_terminal_is_left_as_it_was() {
     xk(0, &["set", "SHRINK_BATCH=256"]);
-    contains(&xk(2, &["top"]), &["no terminal", "--batch"]);
+    contains(&xk(2, &["top"]), &["not a terminal", "--batch"]);
     contains(&xk(2, &["top", "--batch", "-d", "0"]), &["-d 0"]);
     let on_terminal = |options: &str, keys: &[u8]| {
         let mut child = Command::new("script")

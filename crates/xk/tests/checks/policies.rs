@@ -21,7 +21,7 @@ pub fn an_application_gives_hints() {
 }
 
 pub fn what_cannot_be_merged_is_noticed() {
-    contains(&xk(0, &["load", &example("merge_failures")]), &["beside: merged"]);
+    contains(&xk(0, &["load", &example("merge_failures")]), &["companions: merged"]);
     let (deepest, _) = Reader::new(11).read();
     assert_eq!((deepest, did("set")), (11, 0), "not often enough to be noticed");
     let (deepest, depths) = Reader::new(512).read();
@@ -233,7 +233,7 @@ pub fn a_value_is_set_for_one_device() {
     xk(0, &["unload", GRO]);
     assert_eq!([here(), there()], [[0, 8]; 2]);
     let text = xk(3, &["set", "SHRINK_BATCH=64", "--dev", "xka1"]);
-    contains(&text, &["cannot be set for one network interface: no variable tells it at do_shrink_slab"]);
+    contains(&text, &["cannot be set for one network interface: no variable identifies it at do_shrink_slab"]);
     contains(&xk(2, &["set", "MAX_GRO_SKBS=4", "--dev", "xkc1"]), &["--dev xkc1: there is no such"]);
     assert!(tunes().is_empty());
 }
@@ -259,7 +259,7 @@ pub fn a_value_is_set_for_one_disk() {
     assert_eq!(depths(), [32; 2]);
     // A plug is not for one disk.
     let text = xk(3, &["set", "BLK_MAX_REQUEST_COUNT=64", "--dev", "nullb0"]);
-    contains(&text, &["cannot be set for one disk: no variable tells it at blk_start_plug_nr_ios"]);
+    contains(&text, &["cannot be set for one disk: no variable identifies it at blk_start_plug_nr_ios"]);
     fs::write(file, "[[tune]]\nset = { BLK_PLUG_FLUSH_SIZE = 512 }\ndev = \"nullb2\"\n").unwrap();
     contains(&xk(2, &["apply", file]), &["disks.toml:1: ", "--dev nullb2: there is no such"]);
     assert!(tunes().is_empty());

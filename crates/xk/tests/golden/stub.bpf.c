@@ -12,11 +12,11 @@
 
 XK_TUNE(blk_max_request_count, "BLK_MAX_REQUEST_COUNT")
 {
-	/* Nothing until all threads have switched to this policy. */
+	/* Set nothing until all threads have switched to this policy. */
 	if (!xk_transition_done(xk_ctx))
 		return 0;
 
-	/* What is not set here has the default. */
+	/* Where the policy sets nothing, the default is used. */
 	xk_set(xk_ctx, xk_default(xk_ctx));
 	return 0;
 }

@@ -1,9 +1,8 @@
-//! `xk build --all-in`: every candidate of a part of the source, to be gone on with
-//! whenever it was ended.
+//! `xk build --all-in`: builds every candidate in a part of the source. An interrupted run can be resumed.
 //!
-//! One constant after the other, so that memory is that of the largest; what is found
-//! is kept at once, beside the tables. A refusal is a result like a table. A failure is
-//! not: it says nothing about the constant, and the next run tries again.
+//! Constants are built one after the other, so that the largest alone determines the memory that is needed. Each result is
+//! saved at once, next to the tables. A refusal is a result, like a table. A failure is not: it says nothing about the
+//! constant, and the next run retries it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -20,7 +19,7 @@ use crate::exit::{Exit, Failure, Result};
 use crate::output::{count, Columns, Paint};
 use crate::verbs::scan;
 
-/// What became of a candidate.
+/// The result for a candidate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Outcome {
     status: Status,
@@ -40,7 +39,7 @@ impl Outcome {
     }
 }
 
-/// What earlier runs found for a kernel.
+/// The results of earlier runs for a kernel.
 pub(super) struct Known {
     ledger: Ledger,
     keys: Keys,
@@ -58,7 +57,7 @@ impl Known {
         self.ledger.get(id, &self.keys.of(&[id]))
     }
 
-    /// Keeps it, unless it says nothing about the constant.
+    /// Saves it, unless it is a failure.
     pub fn put(&self, id: &str, outcome: &Outcome) -> Result {
         if outcome.status == Status::Error {
             return Ok(());
@@ -106,9 +105,9 @@ fn name(listed: &Listed) -> String {
     scan::name(listed).map_or_else(|| listed.id.to_string(), str::to_owned)
 }
 
-/// Builds and keeps one. Only what no constant is to blame for ends the run.
+/// Builds one and saves its table. Only an error that concerns no constant ends the run.
 fn one(builder: &TableBuilder, title: &str, id: &ConstId) -> Result<Outcome> {
-    // Whatever one constant does to the analysis, the others are still to come.
+    // A panic of the analysis for one constant must not prevent the others.
     let outcome = match catch_unwind(AssertUnwindSafe(|| builder.analyse(title, &Spec::Id(id.clone())))) {
         Ok(Ok(table)) => {
             builder.save(&table)?;
@@ -123,7 +122,7 @@ fn one(builder: &TableBuilder, title: &str, id: &ConstId) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// How many became what.
+/// Numbers of results.
 #[derive(Debug, Default)]
 struct Tally {
     usable: usize,
@@ -156,12 +155,12 @@ impl Tally {
         let mut reasons: Vec<(&String, &usize)> = self.refused.iter().collect();
         reasons.sort_by_key(|(code, number)| (std::cmp::Reverse(**number), *code));
         let mut columns = Columns::default();
-        columns.row([self.usable.to_string(), "usable: there is a table".into()]);
+        columns.row([self.usable.to_string(), "usable: a table exists".into()]);
         for (code, number) in reasons {
             columns.row([number.to_string(), format!("refused: {}", code.replace('_', " "))]);
         }
         if !self.failed.is_empty() {
-            columns.row([self.failed.len().to_string(), "failed: not known; the next run tries again".into()]);
+            columns.row([self.failed.len().to_string(), "failed: no result; the next run retries".into()]);
         }
         text += &columns.lines("  ");
         text
@@ -195,7 +194,7 @@ mod tests {
         tally.add("e", &outcome(Status::NotDeployed, "not_deployed"), false);
         assert_eq!(
             tally.text("mm", Paint::PLAIN),
-            "5 candidates in mm, 2 of them known from an earlier run\n  1  usable: there is a table\n  \
+            "5 candidates in mm, 2 of them known from an earlier run\n  1  usable: a table exists\n  \
              2  refused: shape\n  1  refused: empty range\n  1  refused: not deployed\n"
         );
         assert!(tally.result().is_ok());

@@ -1,13 +1,12 @@
-//! What one execution of a site costs: an estimate, from what `cargo xtask bench trigger`
-//! has measured in a deterministic guest. The kind of update is read off the scope table;
-//! what was not measured is not estimated.
+//! Estimates the cost of one execution of a site, from the measurements of `cargo xtask bench trigger` in a deterministic
+//! guest. The scope table tells the kind of the update. A kind that was not measured has no estimate.
 
 use xk_runtime::{Probe, SiteStatus, TuneStatus};
 use xk_table::{CriticalSpan, OpCode};
 
-/// Where the figures are from.
+/// The origin of the figures.
 pub const SOURCE: &str =
-    "INSNS: an estimate, from docs/results.md (bench trigger, Debian 12's 6.12 amd64); nothing was measured here";
+    "INSNS: an estimate, from docs/results.md (bench trigger, Debian 12's 6.12 amd64); not measured on this machine";
 
 /// Extra instructions of one kind of update, by jump and by breakpoint: rows of `docs/results.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +21,7 @@ const COMPARE: Row = Row { name: "`xk`, comparison with a register", jump: 137, 
 const COMPARE_MEMORY: Row = Row { name: "`xk`, comparison with memory", jump: 146, int3: 532 };
 const SHIFT: Row = Row { name: "`xk`, shift", jump: 138, int3: 524 };
 const SELECT: Row = Row { name: "`xk`, select", jump: 140, int3: 526 };
-/// Of the simplest program, at a site whose update depends on V alone.
+/// For the simplest program, at a site whose update depends on V alone.
 const POLICY: Row = Row { name: "`xk`, a policy that sets a value", jump: 185, int3: 571 };
 const DETOUR: Row = Row { name: "`xk` by detour, update depends on V alone", jump: 4, int3: 3 };
 const DETOUR_COMPARE: Row = Row { name: "`xk` by detour, comparison with a register", jump: 13, int3: 12 };
@@ -41,13 +40,13 @@ const KINDS: [(Row, Row); 5] = [
     (SELECT, DETOUR_SELECT),
 ];
 
-/// Of one hit at this site; `None` where nothing like it was measured.
+/// The cost of one hit at this site; `None` if its kind was not measured.
 pub fn estimate(tune: &TuneStatus, site: &SiteStatus, span: Option<&CriticalSpan>) -> Option<u32> {
     if matches!(site.probe, Probe::Data | Probe::Drifted) {
         return Some(0);
     }
     let kind = kind(span?)?;
-    // What a policy costs more is taken to be the same for every kind.
+    // The additional cost of a policy is assumed to be the same for every kind.
     let more = if tune.policy.is_some() { POLICY.jump - VALUE.jump } else { 0 };
     match site.probe {
         Probe::Jump => Some(kind.jump + more),

@@ -1,5 +1,5 @@
-//! A terminal that shows one text after the other, each in the place of the one before,
-//! cut to its size. It is as it was when this is dropped.
+//! A terminal that shows one text after the other, each in place of the one before, cut to its size. The terminal is
+//! restored on drop.
 
 use std::io::{self, IsTerminal, Read, Write};
 use std::os::fd::AsFd;
@@ -11,16 +11,16 @@ use rustix::termios::{tcgetattr, tcgetwinsize, tcsetattr, LocalModes, OptionalAc
 use crate::exit::{Failure, Result};
 use crate::signals;
 
-/// Another screen, without a cursor; and back.
+/// Switches to the alternate screen without a cursor, and back.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
-/// To the first cell, and the rest of the line or of the screen gone.
+/// Moves to the first cell; clears the rest of the line; clears the rest of the screen.
 const HOME: &str = "\x1b[H";
 const CLEAR_LINE: &str = "\x1b[K\r\n";
 const CLEAR_BELOW: &str = "\x1b[J";
-/// What a terminal has that does not say how large it is.
+/// The size of a terminal that does not report its size.
 const SIZE: (usize, usize) = (80, 24);
-/// A signal is seen after so long.
+/// Time after which a signal is noticed.
 const GLANCE: Duration = Duration::from_millis(200);
 
 /// The terminal.
@@ -29,17 +29,17 @@ pub struct Screen {
 }
 
 impl Screen {
-    /// Takes the terminal over.
+    /// Takes over the terminal.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no terminal.
     pub fn open() -> Result<Self> {
         if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
-            return Err(Failure::usage("this is no terminal: `xk top --batch` prints text"));
+            return Err(Failure::usage("not a terminal: use `xk top --batch`"));
         }
         let before = tcgetattr(io::stdin()).map_err(failed)?;
         let mut keys = before.clone();
-        // Keys as they are pressed, and not shown; Ctrl-C, too, since the terminal must be put back.
+        // Keys are read one by one and not shown; Ctrl-C is a key, too, because the terminal must be restored.
         signals::hold_back();
         keys.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG);
         tcsetattr(io::stdin(), OptionalActions::Now, &keys).map_err(failed)?;
@@ -58,7 +58,7 @@ impl Screen {
         write(&frame(text, columns, rows))
     }
 
-    /// Waits; whether a person asked for the end meanwhile.
+    /// Waits. Returns whether the user quit meanwhile.
     ///
     /// # Errors
     /// The terminal is gone.
@@ -90,18 +90,18 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // The process ends; what cannot be put back stays.
+        // The process ends; nothing can be done if the terminal cannot be restored.
         let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.before);
         let _ = write(LEAVE);
     }
 }
 
-/// `q`, or what a terminal sends for Ctrl-C or Ctrl-D.
+/// Whether one of the keys quits: `q`, Ctrl-C or Ctrl-D.
 fn ends(keys: &[u8]) -> bool {
     keys.iter().any(|key| matches!(key, b'q' | b'Q' | 3 | 4))
 }
 
-/// What a terminal of this size is sent to show a text.
+/// The bytes that show a text on a terminal of this size.
 fn frame(text: &str, columns: usize, rows: usize) -> String {
     let lines = text.lines().take(rows - 1);
     let cut = lines.map(|line| line.chars().take(columns).collect::<String>() + CLEAR_LINE);

@@ -1,4 +1,4 @@
-//! What `xk tune parameters` prints: what loaded modules describe.
+//! `xk tune parameters`: shows the parameters and meters that loaded modules describe.
 
 use serde_json::json;
 use xk_runtime::{Meter, Parameter, Role, Values};

@@ -44,7 +44,7 @@ pub fn plan(job: &Job, plan: &Plan) {
     }
 }
 
-/// How a session ended.
+/// Shows how a session ended.
 pub fn summary(summary: &Summary) {
     let paint = Paint::stdout();
     match &summary.conclusion {
@@ -73,7 +73,7 @@ pub fn metrics(state: &Path) -> Result {
     Ok(())
 }
 
-/// The last search, and what is changed now.
+/// Shows the last search, and what is changed now.
 pub fn status(state: &Path, as_json: bool) -> Result {
     let store = Store::open(state)?;
     let at_work = at_work(state);
@@ -108,7 +108,7 @@ pub fn status(state: &Path, as_json: bool) -> Result {
     Ok(())
 }
 
-/// The journal.
+/// Shows the journal.
 pub fn history(state: &Path, as_json: bool) -> Result {
     let (entries, broken) = Store::open(state)?.journal()?;
     if as_json {

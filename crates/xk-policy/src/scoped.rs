@@ -1,51 +1,92 @@
-//! `xk set NAME=V --pid …`: a value for some processes or devices only, by a policy that is
-//! written for the occasion.
+//! A policy that sets values for some processes or devices only, written from a description of them.
+//!
+//! In: constants with values, and whom they are for. Out: the policy in C. Refuses a description that means no process
+//! and no device.
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::devices;
-use super::load::{install, Clock, Stay};
-use crate::context::{Folders, Tables};
-use crate::exit::{Failure, Result};
-use crate::kernel::KernelOf;
-use crate::output::Paint;
-use xk_policy::variables::{at_sites, AtSite};
+use thiserror::Error;
+
+use crate::devices::{self, DeviceError};
+use crate::source::{SourceCompiler, SourceError};
+use crate::variables::AtSite;
 
 const CGROUPS: &str = "/sys/fs/cgroup";
-/// Length of a process' name, with its NUL.
+/// Length of the name of a thread, with its NUL.
 const COMM: usize = 16;
 
-/// Whom a value is for. Several of one kind: any of them; of several kinds: all of them.
-#[derive(Debug, Clone, Default, clap::Args)]
-#[command(next_help_heading = "For some only (what interrupts do for threads is not theirs)")]
+/// Whom a value is for. Several of one kind are alternatives; different kinds are combined.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Whom {
-    /// Threads of this process
-    #[arg(long, value_name = "PID")]
+    /// Threads of these processes.
     pub pid: Vec<u32>,
-    /// Threads of this name
-    #[arg(long, value_name = "NAME")]
+    /// Threads with these names.
     pub comm: Vec<String>,
-    /// Threads of this user
-    #[arg(long, value_name = "UID")]
+    /// Threads of these users.
     pub uid: Vec<u32>,
-    /// Threads in this control group (below /sys/fs/cgroup), or in one below it
-    #[arg(long, value_name = "PATH")]
+    /// Threads in these control groups (below /sys/fs/cgroup), or in groups below them.
     pub cgroup: Vec<PathBuf>,
-    /// Threads in this network namespace (/run/netns/NAME, /proc/PID/ns/net)
-    #[arg(long, value_name = "FILE")]
+    /// Threads in these network namespaces.
     pub netns: Vec<PathBuf>,
-    /// Work for this network interface or disk, including interrupts
-    #[arg(long, value_name = "DEVICE")]
+    /// Work for these network interfaces or disks, including interrupts.
     pub dev: Vec<String>,
 }
 
-/// The variables at the sites of a constant.
-pub type Sites<'a> = &'a dyn Fn(&str) -> Result<Vec<AtSite>>;
+/// Why there is no policy for a description.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ScopedError {
+    /// No thread can have the name.
+    #[error("`{name}`: the kernel keeps 1 to {} bytes of a name", COMM - 1)]
+    Comm {
+        /// The name.
+        name: String,
+    },
+    /// The control group does not exist.
+    #[error("--cgroup {}: {error}", path.display())]
+    Cgroup {
+        /// Its path.
+        path: PathBuf,
+        /// The error of the operating system.
+        error: io::Error,
+    },
+    /// The path is not that of a control group.
+    #[error("--cgroup {}: it is not below {CGROUPS}", path.display())]
+    NotCgroup {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The network namespace does not exist.
+    #[error("--netns {}: {error}", path.display())]
+    Netns {
+        /// Its file.
+        path: PathBuf,
+        /// The error of the operating system.
+        error: io::Error,
+    },
+    /// The device cannot be told from others.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The variables at the sites of the constant are not known.
+    #[error(transparent)]
+    Sites(Box<SourceError>),
+}
+
+impl From<SourceError> for ScopedError {
+    fn from(error: SourceError) -> Self {
+        Self::Sites(Box::new(error))
+    }
+}
+
+/// Returns the variables at the sites of a constant.
+pub type Sites<'a> = &'a dyn Fn(&str) -> Result<Vec<AtSite>, SourceError>;
 
 impl Whom {
     /// Whether the value is for everybody.
+    #[must_use]
     pub fn is_everybody(&self) -> bool {
         self.is_any_thread() && self.dev.is_empty()
     }
@@ -58,12 +99,12 @@ impl Whom {
             && self.netns.is_empty()
     }
 
-    /// What threads have to be, in C.
-    fn conditions(&self) -> Result<Vec<String>> {
+    /// The conditions on threads, in C.
+    fn conditions(&self) -> Result<Vec<String>, ScopedError> {
         let any = |terms: Vec<String>| (!terms.is_empty()).then(|| terms.join(" || "));
-        let comms = self.comm.iter().map(|name| comm(name)).collect::<Result<Vec<_>>>()?;
-        let groups = self.cgroup.iter().map(|path| cgroup(path, Path::new(CGROUPS))).collect::<Result<Vec<_>>>()?;
-        let spaces = self.netns.iter().map(|path| netns(path)).collect::<Result<Vec<_>>>()?;
+        let comms = self.comm.iter().map(|name| comm(name)).collect::<Result<_, _>>()?;
+        let groups = self.cgroup.iter().map(|path| cgroup(path, Path::new(CGROUPS))).collect::<Result<_, _>>()?;
+        let spaces = self.netns.iter().map(|path| netns(path)).collect::<Result<_, _>>()?;
         let kinds = [
             any(self.pid.iter().map(|pid| format!("bpf_get_current_pid_tgid() >> 32 == {pid}U")).collect()),
             any(comms),
@@ -75,41 +116,35 @@ impl Whom {
     }
 }
 
-/// Compared byte by byte, up to and with the NUL.
-fn comm(name: &str) -> Result<String> {
+/// A name is compared byte by byte, including its NUL.
+fn comm(name: &str) -> Result<String, ScopedError> {
     if name.is_empty() || name.len() >= COMM {
-        return Err(Failure::usage(format!("`{name}`: the kernel keeps 1 to {} bytes of a name", COMM - 1)));
+        return Err(ScopedError::Comm { name: name.to_owned() });
     }
     let bytes = name.bytes().chain([0]).enumerate();
     let terms: Vec<String> = bytes.map(|(at, byte)| format!("(u8)comm[{at}] == {byte}")).collect();
     Ok(format!("({})", terms.join(" && ")))
 }
 
-/// A control group is known by its inode, and how far from the root it is.
-fn cgroup(path: &Path, root: &Path) -> Result<String> {
-    let wrong = |reason: &str| Failure::usage(format!("--cgroup {}: {reason}", path.display()));
-    let full = fs::canonicalize(root.join(path)).map_err(|error| wrong(&error.to_string()))?;
-    let below = full.strip_prefix(root).map_err(|_| wrong("it is not below /sys/fs/cgroup"))?;
-    let inode = fs::metadata(&full).map_err(|error| wrong(&error.to_string()))?.ino();
+/// A control group is identified by its inode and its distance from the root.
+fn cgroup(path: &Path, root: &Path) -> Result<String, ScopedError> {
+    let wrong = |error| ScopedError::Cgroup { path: path.to_owned(), error };
+    let full = fs::canonicalize(root.join(path)).map_err(wrong)?;
+    let below = full.strip_prefix(root).map_err(|_| ScopedError::NotCgroup { path: path.to_owned() })?;
+    let inode = fs::metadata(&full).map_err(wrong)?.ino();
     Ok(format!("bpf_get_current_ancestor_cgroup_id({}) == {inode}ULL", below.components().count()))
 }
 
-fn netns(path: &Path) -> Result<String> {
-    let metadata =
-        fs::metadata(path).map_err(|error| Failure::usage(format!("--netns {}: {error}", path.display())))?;
+fn netns(path: &Path) -> Result<String, ScopedError> {
+    let metadata = fs::metadata(path).map_err(|error| ScopedError::Netns { path: path.to_owned(), error })?;
     Ok(format!("(task->nsproxy && task->nsproxy->net_ns->ns.inum == {}U)", metadata.ino()))
 }
 
-/// What the source of the running kernel has at the sites of a constant.
-pub fn sites_of_running(folders: &Folders, tables: &Tables, constant: &str) -> Result<Vec<AtSite>> {
-    let kernel = KernelOf::default();
-    let say = |line: &str| eprintln!("{}", Paint::stderr().dim(line));
-    let tree = kernel.tree(&kernel.image()?, &folders.cache, &say)?;
-    Ok(at_sites(tables.find(folders, constant)?, &tree, &folders.cache)?)
-}
-
 /// The policy for values of constants, in C.
-pub fn source(values: &[(String, i64)], whom: &Whom, sites: Sites<'_>) -> Result<String> {
+///
+/// # Errors
+/// `whom` names nobody, or no variable identifies the device.
+pub fn scoped_source(values: &[(String, i64)], whom: &Whom, sites: Sites<'_>) -> Result<String, ScopedError> {
     let conditions = whom.conditions()?;
     let mut text = String::from("#include \"xk.bpf.h\"\n");
     for (index, (constant, value)) in values.iter().enumerate() {
@@ -130,7 +165,7 @@ pub fn source(values: &[(String, i64)], whom: &Whom, sites: Sites<'_>) -> Result
         }
         text += "\n";
         if !whom.is_any_thread() {
-            // Above a thread, an interrupt works for anybody.
+            // An interrupt that runs on top of a thread works for any thread.
             text += "\tif (!xk_in_task(xk_ctx))\n\t\treturn 0;\n";
         }
         if !whom.comm.is_empty() {
@@ -144,26 +179,17 @@ pub fn source(values: &[(String, i64)], whom: &Whom, sites: Sites<'_>) -> Result
     Ok(text)
 }
 
-/// Sets values for some; `values` are ConstIDs with values in their ranges.
-pub fn run(values: &[(String, i64)], title: &str, whom: &Whom, tables: &Tables, stay: &Stay<'_>) -> Result {
-    let folders = Folders::new();
-    let text = source(values, whom, &|constant| sites_of_running(&folders, tables, constant))?;
-    let mut clock = Clock::new();
-    let object = compiled(&text, &folders)?;
-    clock.stage("compile");
-    install(&object, &name_of(title), Path::new("xk set"), stay, clock)
-}
-
 /// The object of such a policy.
-pub fn compiled(text: &str, folders: &Folders) -> Result<Vec<u8>> {
-    let folder = tempfile::tempdir().map_err(|error| Failure::error(error.to_string()))?;
-    let file = folder.path().join("scoped.bpf.c");
-    fs::write(&file, text).map_err(|error| Failure::error(format!("{}: {error}", file.display())))?;
-    super::compile::for_running(&file, folders)
+///
+/// # Errors
+/// [`SourceError`].
+pub fn compile_scoped(text: &str, compiler: &SourceCompiler<'_>) -> Result<Vec<u8>, SourceError> {
+    compiler.compile_text(text)
 }
 
-/// What a policy for the constant of this title is called.
-pub fn name_of(title: &str) -> String {
+/// The name of the policies for the constant with this title.
+#[must_use]
+pub fn scoped_name(title: &str) -> String {
     title.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).take(60).collect()
 }
 
@@ -176,7 +202,7 @@ mod tests {
     #[test]
     fn conditions_are_combined() {
         let whom = Whom { pid: vec![7, 8], uid: vec![0], comm: vec!["a\"".into()], ..Whom::default() };
-        let text = source(&[("block/blk.h:L335:32:0".into(), 64)], &whom, &|_| unreachable!()).unwrap();
+        let text = scoped_source(&[("block/blk.h:L335:32:0".into(), 64)], &whom, &|_| unreachable!()).unwrap();
         for part in [
             "XK_TUNE(scoped0, \"block/blk.h:L335:32:0\")",
             "if (!(bpf_get_current_pid_tgid() >> 32 == 7U || bpf_get_current_pid_tgid() >> 32 == 8U))",
@@ -200,17 +226,17 @@ mod tests {
         };
         let sites = |_: &str| Ok(vec![AtSite { place: "f+0x1".into(), variables: vec![variable.clone()] }]);
         let device = Whom { dev: vec!["lo".into()], ..Whom::default() };
-        let text = source(&[("A".into(), 1)], &device, &sites).unwrap();
+        let text = scoped_source(&[("A".into(), 1)], &device, &sites).unwrap();
         assert!(text.contains("XK_VAR(packet)") && text.contains("ifindex) == 1 &&"), "{text}");
         assert!(!text.contains("xk_in_task") && !device.is_everybody(), "{text}");
         let both = Whom { uid: vec![0], ..device };
-        let text = source(&[("A".into(), 1)], &both, &sites).unwrap();
+        let text = scoped_source(&[("A".into(), 1)], &both, &sites).unwrap();
         assert!(text.contains("xk_in_task") && text.contains("uid_gid") && text.contains("ifindex"), "{text}");
     }
 
     #[test]
     fn what_names_nobody_is_refused() {
-        let of = |whom: Whom| source(&[("A".into(), 1)], &whom, &|_| unreachable!()).map_err(|failure| failure.message);
+        let of = |whom: Whom| scoped_source(&[("A".into(), 1)], &whom, &|_| unreachable!());
         let named = |name: &str| of(Whom { comm: vec![name.into()], ..Whom::default() });
         assert!(named("").is_err() && named("sixteen_bytes_ab").is_err() && named("fifteen_bytes_a").is_ok());
         let group = |path: &str| of(Whom { cgroup: vec![path.into()], ..Whom::default() });

@@ -1,72 +1,100 @@
-//! What `xk apply` has loaded, and from where: what the kernel does not know. One file in
-//! `/run/xk`, which a boot empties as it does the kernel. The kernel decides what is in
-//! force; an entry that it contradicts means nothing.
+//! What `xk apply` has loaded, and from which lines: the kernel does not know this. `/run/xk` holds one file, which a boot
+//! removes together with the tunes. The kernel decides what is in force: an entry that contradicts it is ignored.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{flock, FlockOperation};
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 use xk_runtime::TuneStatus;
 
-use super::file::Place;
-use crate::exit::{Failure, Result};
+use crate::place::Place;
 
 const FOLDER: &str = "/run/xk";
 const FILE: &str = "applied.json";
 
-/// The tunes that it has loaded.
+/// Why the record cannot be used.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum RecordError {
+    /// Its file or directory cannot be written or locked.
+    #[error("{}: {error}", path.display())]
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// The error of the operating system.
+        error: io::Error,
+    },
+    /// Its file exists and cannot be read.
+    #[error(
+        "{}: {error}; what was applied before is not known: `xk status` shows what is in force, `xk unset` and `xk unload` \
+         end it; then remove this file",
+        path.display()
+    )]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// The error of the operating system, or of the parser.
+        error: io::Error,
+    },
+}
+
+/// The tunes that were applied.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// By constant.
+    /// One for each constant.
     pub tunes: Vec<Applied>,
 }
 
-/// One tune.
+/// A tune that was applied.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Applied {
-    /// Its number, which begins anew with the module ...
+    /// Number of the tune. Numbers begin again when `xk.ko` is loaded.
     pub tune: u32,
-    /// ... and the process that loaded it, which does not.
+    /// Process that loaded the tune. Together with the number, it identifies the tune.
     pub owner: i32,
-    /// Its constant, as the kernel knows it.
+    /// Its constant, by the name that the kernel knows.
     pub constant: String,
-    /// Where it is declared.
+    /// The file that declares it.
     pub file: PathBuf,
     /// The line.
     pub line: usize,
-    /// How control is to reach the updates, in the word of the option.
+    /// The word of the requested backend.
     pub backend: String,
-    /// The policies that it belongs to, if one decides.
-    pub unit: Option<AppliedUnit>,
+    /// The set of policies that decides, if one does.
+    #[serde(rename = "unit")]
+    pub set: Option<AppliedSet>,
 }
 
 /// Policies that were loaded together.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AppliedUnit {
-    /// What they are called.
+pub struct AppliedSet {
+    /// Their name.
     pub name: String,
-    /// Of what they were made of.
+    /// Digest of their source.
     pub digest: String,
-    /// Number of the program that decides this constant.
+    /// Number of the program that decides the constant.
     pub program: u32,
 }
 
 impl Applied {
-    /// Whether the kernel has it still.
+    /// Whether `tune` is this tune.
+    #[must_use]
     pub fn is(&self, tune: &TuneStatus) -> bool {
         tune.id == self.tune && tune.name == self.constant && tune.owner_pid == self.owner
     }
 
-    /// Where it is declared.
+    /// The line that declares it.
+    #[must_use]
     pub fn place(&self) -> Place {
         Place { file: self.file.clone(), line: self.line }
     }
 }
 
-/// The folder, for one process at a time.
+/// The directory of the record, locked for one process at a time.
 #[derive(Debug)]
 pub struct Keeper {
     folder: PathBuf,
@@ -74,56 +102,50 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Waits for its turn.
+    /// Waits for the lock.
     ///
     /// # Errors
-    /// The folder cannot be written to.
-    pub fn new() -> Result<Self> {
+    /// The directory cannot be written.
+    pub fn new() -> Result<Self, RecordError> {
         Self::of(Path::new(FOLDER))
     }
 
-    fn of(folder: &Path) -> Result<Self> {
-        let failed = |error: std::io::Error| Failure::error(format!("{}: {error}", folder.display()));
+    fn of(folder: &Path) -> Result<Self, RecordError> {
+        let failed = |error: io::Error| RecordError::Io { path: folder.to_owned(), error };
         fs::create_dir_all(folder).map_err(failed)?;
         let lock = File::create(folder.join("apply.lock")).map_err(failed)?;
         flock(lock.as_fd(), FlockOperation::LockExclusive).map_err(|error| failed(error.into()))?;
         Ok(Self { folder: folder.to_owned(), _lock: lock })
     }
 
-    /// What is written down, as far as the kernel agrees.
+    /// The recorded tunes that are among `tunes`.
     ///
     /// # Errors
-    /// It cannot be read: what was loaded is not known then.
-    pub fn read(&self, tunes: &[TuneStatus]) -> Result<Record> {
+    /// The record cannot be read. It is not known then what was applied.
+    pub fn read(&self, tunes: &[TuneStatus]) -> Result<Record, RecordError> {
         let path = self.folder.join(FILE);
-        let wrong = |reason: String| {
-            Failure::error(format!(
-                "{}: {reason}; what was applied before is not known: `xk status` shows what is in force, `xk unset` and \
-                 `xk unload` end it; then remove this file",
-                path.display()
-            ))
-        };
+        let unreadable = |error: io::Error| RecordError::Unreadable { path: path.clone(), error };
         let bytes = match fs::read(&path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Record::default()),
-            other => other.map_err(|error| wrong(error.to_string()))?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Record::default()),
+            other => other.map_err(unreadable)?,
         };
         let mut record: Record = match serde_json::from_slice(&bytes) {
             Ok(record) => record,
-            // It means nothing, whatever it said.
+            // Without tunes, every entry would be ignored.
             Err(_) if tunes.is_empty() => Record::default(),
-            Err(error) => return Err(wrong(error.to_string())),
+            Err(error) => return Err(unreadable(error.into())),
         };
         record.tunes.retain(|applied| tunes.iter().any(|tune| applied.is(tune)));
         Ok(record)
     }
 
-    /// Writes it down, whole or not at all.
+    /// Writes the record atomically.
     ///
     /// # Errors
-    /// What the operating system said.
-    pub fn write(&self, record: &Record) -> Result {
+    /// It cannot be written.
+    pub fn write(&self, record: &Record) -> Result<(), RecordError> {
         let path = self.folder.join(FILE);
-        let failed = |error: std::io::Error| Failure::error(format!("{}: {error}", path.display()));
+        let failed = |error: io::Error| RecordError::Io { path: path.clone(), error };
         let text = serde_json::to_vec_pretty(record).map_err(|error| failed(error.into()))?;
         let draft = self.folder.join(".applied");
         let mut file = File::create(&draft).map_err(failed)?;
@@ -136,14 +158,15 @@ impl Keeper {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use xk_harness::example;
+
     use super::*;
-    use crate::fixture;
 
     #[test]
     fn what_the_kernel_does_not_know_is_not_in_force() {
         let folder = tempfile::tempdir().unwrap();
         let keeper = Keeper::of(folder.path()).unwrap();
-        let tune = fixture::tune();
+        let tune = example::tune();
         let applied = Applied {
             tune: tune.id,
             owner: tune.owner_pid,
@@ -151,18 +174,18 @@ mod tests {
             file: "/etc/xk.d/a.toml".into(),
             line: 3,
             backend: "kprobe".into(),
-            unit: None,
+            set: None,
         };
         let record = Record { tunes: vec![applied] };
         assert_eq!(keeper.read(&[]).unwrap(), Record::default());
         keeper.write(&record).unwrap();
         assert_eq!(keeper.read(std::slice::from_ref(&tune)).unwrap(), record);
         assert_eq!(keeper.read(&[]).unwrap(), Record::default());
-        // Numbers of tunes begin anew with the module.
+        // Numbers of tunes begin again with the module.
         let other = TuneStatus { owner_pid: tune.owner_pid + 1, ..tune.clone() };
         assert_eq!(keeper.read(&[other]).unwrap(), Record::default());
         fs::write(folder.path().join(FILE), "{").unwrap();
-        assert!(keeper.read(&[tune]).unwrap_err().message.contains("not known"));
+        assert!(keeper.read(&[tune]).unwrap_err().to_string().contains("not known"));
         assert_eq!(keeper.read(&[]).unwrap(), Record::default(), "nothing is in force: nothing was lost");
     }
 }

@@ -1,46 +1,99 @@
-//! What a file of `/etc/xk.d` asks for: text in, entries with their lines out.
+//! What a file of `/etc/xk.d` declares: text in, entries with their lines out.
 //!
-//! Whether a constant exists and a value can be set is not known here. Refused is
-//! what does not make sense by itself, always with the line: syntax, unknown keys,
-//! an entry without constants, a scope of nobody.
+//! This stage does not know whether a constant exists, or whether it can have the value. It refuses what makes no sense by
+//! itself, and names the line: syntax, unknown keys, an entry without constants, a policy with conditions.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::ValueEnum;
 use serde::Deserialize;
+use thiserror::Error;
 use toml::Spanned;
-use xk_runtime::BackendChoice;
-use xk_table::Quantity;
+use xk_policy::Whom;
+use xk_runtime::{BackendChoice, Mode};
+use xk_table::{Quantity, QuantityError};
 
-use crate::exit::{Failure, Result};
-use crate::verbs::scoped::Whom;
-use crate::verbs::set::By;
-use crate::verbs::transition::{parse_time, Wanted};
+use crate::place::{At, Place};
+use crate::time::{parse_time, TimeError};
 
-/// Where something is declared.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
-    /// The file.
-    pub file: PathBuf,
-    /// Its line, from 1.
-    pub line: usize,
+/// Why a file declares nothing.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum FileError {
+    /// The file or directory cannot be read.
+    #[error("{}: {error}", path.display())]
+    Unreadable {
+        /// Its path.
+        path: PathBuf,
+        /// The error of the operating system.
+        error: io::Error,
+    },
+    /// The parser names no line.
+    #[error("{}: {message}", path.display())]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// The message of the parser.
+        message: String,
+    },
+    /// A line is wrong.
+    #[error(transparent)]
+    Line(#[from] At<LineError>),
 }
 
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.file.display(), self.line)
-    }
-}
-
-impl Place {
-    /// A failure that says where.
-    pub fn wrong(&self, sentence: impl fmt::Display) -> Failure {
-        Failure::error(format!("{self}: {sentence}"))
-    }
+/// What is wrong with a line.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum LineError {
+    /// It is not TOML, or has an unknown key.
+    #[error("{message}")]
+    Syntax {
+        /// The message of the parser.
+        message: String,
+    },
+    /// A word is not one of those that are possible.
+    #[error("`{word}` is no {what}: {}", known.join(", "))]
+    Word {
+        /// The word.
+        word: String,
+        /// What it should be.
+        what: &'static str,
+        /// The words that are possible.
+        known: Vec<String>,
+    },
+    /// The lease is not a time.
+    #[error("lease: {0}")]
+    Lease(TimeError),
+    /// The text is not a value.
+    #[error("{constant}: {error}")]
+    Value {
+        /// The constant.
+        constant: String,
+        /// Why.
+        error: QuantityError,
+    },
+    /// An entry declares neither values nor a policy, or both.
+    #[error("a [[tune]] has either `set = {{ NAME = VALUE }}` or `policy = \"FILE\"`")]
+    ValuesOrPolicy,
+    /// An entry declares no value.
+    #[error("`set` names no constant")]
+    NoConstant,
+    /// An entry with values has a name.
+    #[error("only a policy has a name")]
+    NameOfValues,
+    /// An entry with a policy has conditions.
+    #[error("the program of a policy decides whom a value is for: remove pid, comm, …")]
+    ConditionsOfPolicy,
+    /// The backend is `patch`, and the value is chosen for each execution.
+    #[error(
+        "the values of policies, and values for some only, are chosen for each execution, and patched instructions hold \
+         the same value for all: remove `backend`, or write \"auto\""
+    )]
+    PatchForSome,
 }
 
 /// One `[[tune]]`.
@@ -48,19 +101,19 @@ impl Place {
 pub struct Entry {
     /// Its first line.
     pub place: Place,
-    /// Which values.
+    /// Values, or a policy.
     pub what: What,
-    /// For whom.
+    /// Whom the values are for.
     pub whom: Whom,
-    /// How they come into force; `None`: as the constants need.
-    pub mode: Option<Wanted>,
-    /// How control reaches the updates.
+    /// Mode of the transition; `None`: the weakest that the constants need.
+    pub mode: Option<Mode>,
+    /// The requested backend.
     pub backend: BackendChoice,
-    /// They end after so long.
+    /// Time after which the tunes end.
     pub lease: Option<Duration>,
 }
 
-/// What an entry gives its constants.
+/// What an entry declares.
 #[derive(Debug)]
 pub enum What {
     /// Values.
@@ -69,7 +122,7 @@ pub enum What {
     Policy {
         /// The file.
         file: PathBuf,
-        /// What it is called; the name of the file if not given.
+        /// Its name; `None`: the name of the file.
         name: Option<String>,
     },
 }
@@ -81,7 +134,7 @@ pub struct Assignment {
     pub constant: String,
     /// The value.
     pub quantity: Quantity,
-    /// Where.
+    /// Its line.
     pub place: Place,
 }
 
@@ -144,52 +197,59 @@ impl<T> From<Many<T>> for Vec<T> {
     }
 }
 
-/// The files that `path` means: itself, or every `*.toml` of a folder by name.
+/// The files that `path` means: itself, or every `*.toml` of a directory by name.
 ///
 /// # Errors
 /// It cannot be read.
-pub fn files(path: &Path) -> Result<Vec<PathBuf>> {
-    let failed = |error: std::io::Error| Failure::error(format!("{}: {error}", path.display()));
+pub fn files(path: &Path) -> Result<Vec<PathBuf>, FileError> {
+    let failed = |error| FileError::Unreadable { path: path.to_owned(), error };
     if !fs::metadata(path).map_err(failed)?.is_dir() {
         return Ok(vec![path.to_owned()]);
     }
     let entries = fs::read_dir(path).map_err(failed)?;
-    let mut files = entries.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>().map_err(failed)?;
+    let mut files = entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>().map_err(failed)?;
     files.retain(|file| file.extension().is_some_and(|extension| extension == "toml") && file.is_file());
     files.sort();
     Ok(files)
 }
 
-/// Reads one.
+/// Reads the entries of a file.
 ///
 /// # Errors
-/// With the line.
-pub fn read(file: &Path) -> Result<Vec<Entry>> {
-    let text = fs::read_to_string(file).map_err(|error| Failure::error(format!("{}: {error}", file.display())))?;
+/// [`FileError`], with the line.
+pub fn read(file: &Path) -> Result<Vec<Entry>, FileError> {
+    let text = fs::read_to_string(file).map_err(|error| FileError::Unreadable { path: file.to_owned(), error })?;
     parse(file, &text)
 }
 
-fn parse(file: &Path, text: &str) -> Result<Vec<Entry>> {
+fn parse(file: &Path, text: &str) -> Result<Vec<Entry>, FileError> {
     let at = |offset: usize| Place {
         file: file.to_owned(),
         line: 1 + text.bytes().take(offset).filter(|&byte| byte == b'\n').count(),
     };
     let document: Document = toml::from_str(text).map_err(|error| {
-        let sentence = error.message().trim().replace('\n', ", ");
+        let message = error.message().trim().replace('\n', ", ");
         match error.span() {
-            Some(span) => at(span.start).wrong(sentence),
-            None => Failure::error(format!("{}: {sentence}", file.display())),
+            Some(span) => FileError::Line(at(span.start).at(LineError::Syntax { message })),
+            None => FileError::Syntax { path: file.to_owned(), message },
         }
     })?;
-    document.tune.into_iter().map(|raw| entry(raw, &at)).collect()
+    let entries = document.tune.into_iter().map(|raw| entry(raw, &at));
+    Ok(entries.collect::<Result<_, _>>()?)
 }
 
-fn entry(raw: Spanned<Raw>, at: &dyn Fn(usize) -> Place) -> Result<Entry> {
+type LineResult<T> = Result<T, At<LineError>>;
+
+fn entry(raw: Spanned<Raw>, at: &dyn Fn(usize) -> Place) -> LineResult<Entry> {
+    const MODES: [Mode; 3] = [Mode::Now, Mode::Task, Mode::Global];
+    const BACKENDS: [BackendChoice; 4] =
+        [BackendChoice::Kprobe, BackendChoice::Detour, BackendChoice::Patch, BackendChoice::Auto];
     let place = at(raw.span().start);
     let raw = raw.into_inner();
-    let (mode, backend) = (choice(raw.mode, "mode", at)?, choice::<By>(raw.backend, "backend", at)?);
+    let mode = choice(raw.mode, "mode", &MODES, at)?;
+    let backend = choice(raw.backend, "backend", &BACKENDS.map(Word), at)?;
     let parse_lease = |text: Spanned<String>| {
-        parse_time(text.get_ref()).map_err(|error| at(text.span().start).wrong(format!("lease: {error}")))
+        parse_time(text.get_ref()).map_err(|error| at(text.span().start).at(LineError::Lease(error)))
     };
     let lease = raw.lease.map(parse_lease).transpose()?;
     let what = match (raw.set, raw.policy) {
@@ -198,7 +258,7 @@ fn entry(raw: Spanned<Raw>, at: &dyn Fn(usize) -> Place) -> Result<Entry> {
             let folder = place.file.parent().unwrap_or(Path::new("."));
             What::Policy { file: folder.join(policy.get_ref()), name: raw.name.as_ref().map(|n| n.get_ref().clone()) }
         }
-        _ => return Err(place.wrong("a [[tune]] has either `set = { NAME = VALUE }` or `policy = \"FILE\"`")),
+        _ => return Err(place.at(LineError::ValuesOrPolicy)),
     };
     let whom = Whom {
         pid: raw.pid.into(),
@@ -208,26 +268,45 @@ fn entry(raw: Spanned<Raw>, at: &dyn Fn(usize) -> Place) -> Result<Entry> {
         netns: raw.netns.into(),
         dev: raw.dev.into(),
     };
-    let entry =
-        Entry { place, what, whom, mode, backend: backend.map_or(BackendChoice::Kprobe, BackendChoice::from), lease };
+    let backend = backend.map_or(BackendChoice::Kprobe, |Word(backend)| backend);
+    let entry = Entry { place, what, whom, mode, backend, lease };
     refuse_senseless(&entry, raw.name.as_ref().map(|name| at(name.span().start)))?;
     Ok(entry)
 }
 
-/// One of the words that the command line has for it.
-fn choice<T: ValueEnum>(given: Option<Spanned<String>>, what: &str, at: &dyn Fn(usize) -> Place) -> Result<Option<T>> {
+/// A backend, displayed by its word.
+#[derive(Clone, Copy)]
+struct Word(BackendChoice);
+
+impl fmt::Display for Word {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.word())
+    }
+}
+
+/// The one of `known` that is displayed as the given word.
+fn choice<T: fmt::Display + Copy>(
+    given: Option<Spanned<String>>,
+    what: &'static str,
+    known: &[T],
+    at: &dyn Fn(usize) -> Place,
+) -> LineResult<Option<T>> {
     let Some(given) = given else { return Ok(None) };
-    T::from_str(given.get_ref(), false).map(Some).map_err(|_| {
-        let known = T::value_variants().iter().filter_map(ValueEnum::to_possible_value);
-        let known: Vec<String> = known.map(|value| value.get_name().to_owned()).collect();
-        at(given.span().start).wrong(format!("`{}` is no {what}: {}", given.get_ref(), known.join(", ")))
-    })
+    let place = at(given.span().start);
+    let word = given.into_inner();
+    match known.iter().find(|item| item.to_string() == word) {
+        Some(item) => Ok(Some(*item)),
+        None => {
+            let known = known.iter().map(ToString::to_string).collect();
+            Err(place.at(LineError::Word { word, what, known }))
+        }
+    }
 }
 
 fn assignments(
     set: BTreeMap<Spanned<String>, Spanned<Scalar>>,
     at: &dyn Fn(usize) -> Place,
-) -> Result<Vec<Assignment>> {
+) -> LineResult<Vec<Assignment>> {
     let mut all: Vec<_> = set.into_iter().collect();
     // In the order of the file.
     all.sort_by_key(|(name, _)| name.span().start);
@@ -236,33 +315,33 @@ fn assignments(
         let constant = name.into_inner();
         let quantity = match value.into_inner() {
             Scalar::Number(number) => Quantity::Number(number.into()),
-            Scalar::Text(text) => text.parse().map_err(|error| place.wrong(format!("{constant}: {error}")))?,
+            Scalar::Text(text) => match text.parse() {
+                Ok(quantity) => quantity,
+                Err(error) => return Err(place.at(LineError::Value { constant, error })),
+            },
         };
         Ok(Assignment { constant, quantity, place })
     };
     all.into_iter().map(assignment).collect()
 }
 
-/// What could be read, and means nothing.
-fn refuse_senseless(entry: &Entry, name: Option<Place>) -> Result {
+/// Refuses an entry that is valid TOML and has no meaning. `name` is the line of its name, if it has one.
+fn refuse_senseless(entry: &Entry, name: Option<Place>) -> LineResult<()> {
     let decides = match &entry.what {
-        What::Values(values) if values.is_empty() => return Err(entry.place.wrong("`set` names no constant")),
+        What::Values(values) if values.is_empty() => return Err(entry.place.at(LineError::NoConstant)),
         What::Values(_) => {
             if let Some(name) = name {
-                return Err(name.wrong("only a policy has a name"));
+                return Err(name.at(LineError::NameOfValues));
             }
             !entry.whom.is_everybody()
         }
         What::Policy { .. } if !entry.whom.is_everybody() => {
-            return Err(entry.place.wrong("a policy says itself whom a value is for: take pid, comm, … out"));
+            return Err(entry.place.at(LineError::ConditionsOfPolicy));
         }
         What::Policy { .. } => true,
     };
     if decides && entry.backend == BackendChoice::Patch {
-        return Err(entry.place.wrong(
-            "the values of policies, and values for some only, are chosen for each execution, and instructions that hold \
-             the value are the same for all: take `backend` out, or make it \"auto\"",
-        ));
+        return Err(entry.place.at(LineError::PatchForSome));
     }
     Ok(())
 }
@@ -273,7 +352,7 @@ mod tests {
 
     use super::*;
 
-    fn parsed(text: &str) -> Result<Vec<Entry>> {
+    fn parsed(text: &str) -> Result<Vec<Entry>, FileError> {
         parse(Path::new("/etc/xk.d/a.toml"), text)
     }
 
@@ -292,7 +371,7 @@ mod tests {
             place: at(line),
         };
         assert_eq!(values[..], [set("B", 64, 7), set("A", 4096, 8)]);
-        assert_eq!((entries[0].mode, entries[0].lease), (Some(Wanted::Task), Some(Duration::from_secs(600))));
+        assert_eq!((entries[0].mode, entries[0].lease), (Some(Mode::Task), Some(Duration::from_secs(600))));
         assert!(entries[0].whom.is_everybody() && entries[0].backend == BackendChoice::Kprobe);
         assert_eq!((&entries[1].whom.comm, &entries[1].whom.uid), (&vec!["fio".to_owned()], &vec![0, 1000]));
         let What::Policy { file, name } = &entries[2].what else { unreachable!() };
@@ -304,7 +383,7 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_refused_with_its_line() {
         let wrong = |text: &str, line: usize, words: &str| {
-            let message = parsed(text).err().unwrap().message;
+            let message = parsed(text).err().unwrap().to_string();
             assert!(message.starts_with(&format!("/etc/xk.d/a.toml:{line}: ")), "{text}: {message}");
             assert!(message.contains(words), "{text}: {message}");
         };
@@ -321,7 +400,7 @@ mod tests {
         wrong("[[tune]]\nset = { A = 1 }\nmode = \"later\"\n", 3, "`later` is no mode: now");
         wrong("[[tune]]\nset = { A = 1 }\nbackend = \"ftrace\"\n", 3, "`ftrace` is no backend: kprobe");
         wrong("[[tune]]\nset = { A = 1 }\nlease = \"soon\"\n", 3, "lease: ");
-        wrong("[[tune]]\npolicy = \"p.bpf.o\"\nuid = 0\n", 1, "says itself");
+        wrong("[[tune]]\npolicy = \"p.bpf.o\"\nuid = 0\n", 1, "decides whom");
         wrong("[[tune]]\nset = { A = 1 }\nuid = 0\nbackend = \"patch\"\n", 1, "for each execution");
         wrong("[[tune]]\nset = { A = 1 }\nuid = -1\n", 3, "");
     }

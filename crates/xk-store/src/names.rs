@@ -1,12 +1,11 @@
-//! Which constant a person means, among those that are known: by alias, by
-//! `file:line`, or by full ID. Needs no sources.
+//! Which of several known constants a name means: by alias, by `file:line`, or by full ID. Needs no source.
 
 use xk_const::{ConstId, Spec};
 
-use crate::exit::{Failure, Result};
+use crate::error::Ambiguous;
 
 /// Whether `spec` means the constant with this ID and alias.
-pub fn means(spec: &Spec, id: &str, alias: Option<&str>) -> bool {
+fn means(spec: &Spec, id: &str, alias: Option<&str>) -> bool {
     match spec {
         Spec::Name(name) => alias == Some(name),
         Spec::Line { path, line } => {
@@ -16,29 +15,35 @@ pub fn means(spec: &Spec, id: &str, alias: Option<&str>) -> bool {
     }
 }
 
-/// The one of `known` (things, with ID and alias) that `spec` means; `None` if none does.
+/// The item of `known` that `spec` means; `None` if it means none. `name` returns the ID and the alias of an item,
+/// `text` is `spec` as the user wrote it.
+///
+/// # Errors
+/// It means several.
 pub fn pick<'a, T>(
     spec: &Spec,
     text: &str,
     known: &'a [T],
     name: impl Fn(&'a T) -> (&'a str, Option<&'a str>),
-) -> Result<Option<&'a T>> {
+) -> Result<Option<&'a T>, Ambiguous> {
     let mut found: Vec<&T> = known
         .iter()
-        .filter(|thing| {
-            let (id, alias) = name(thing);
+        .filter(|item| {
+            let (id, alias) = name(item);
             means(spec, id, alias)
         })
         .collect();
     if found.len() > 1 {
-        let candidates: String = found.iter().map(|thing| format!("\n  {}", name(thing).0)).collect();
-        return Err(Failure::error(format!("`{text}` is ambiguous; name one of:{candidates}")));
+        let candidates = found.iter().map(|item| name(item).0.to_owned()).collect();
+        return Err(Ambiguous { text: text.to_owned(), candidates });
     }
     Ok(found.pop())
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
 
     const KNOWN: [(&str, Option<&str>); 4] = [
@@ -48,8 +53,8 @@ mod tests {
         ("net/ipv4/tcp.c:L1200:4:1", None),
     ];
 
-    fn find(text: &str) -> Result<Option<&'static str>> {
-        let spec = Spec::parse(text)?;
+    fn find(text: &str) -> Result<Option<&'static str>, Ambiguous> {
+        let spec = Spec::parse(text).unwrap();
         Ok(pick(&spec, text, &KNOWN, |(id, alias)| (*id, *alias))?.map(|(id, _)| *id))
     }
 
@@ -66,7 +71,7 @@ mod tests {
 
     #[test]
     fn several_are_listed() {
-        let message = find("net/ipv4/tcp.c:1200").unwrap_err().message;
+        let message = find("net/ipv4/tcp.c:1200").unwrap_err().to_string();
         assert!(message.contains("ambiguous") && message.contains(":4:0") && message.contains(":4:1"), "{message}");
     }
 }

@@ -8,10 +8,10 @@ use xk_table::{Escape, Exit, ExitKind, Mode, Scope, ScopeTable};
 
 use crate::output::{count, to_json, Paint};
 
-/// Escapes that are shown; `--json` has all of them.
+/// Maximum number of escapes that are shown; `--json` has all of them.
 const SHOWN: usize = 12;
 
-/// One line for a table.
+/// A summary of a table in one line.
 pub fn line(table: &ScopeTable) -> String {
     let instructions: u32 = table.scopes.iter().map(|scope| scope.instructions).sum();
     let spans = count(table.scopes.len(), "safe span");
@@ -31,7 +31,7 @@ fn promise(mode: Mode) -> &'static str {
     }
 }
 
-/// For a person.
+/// The safe spans of a table, for people.
 pub fn text(table: &ScopeTable, paint: Paint) -> String {
     let mut text = String::new();
     let mode = paint.value(&table.mode.to_string());
@@ -74,16 +74,16 @@ fn left(exit: &Exit) -> String {
         ExitKind::Branch => format!("by a branch to {}", to.unwrap_or("?")),
         ExitKind::Return => "by a return".to_owned(),
         ExitKind::Tail => format!("to {}, which takes over the frame", to.unwrap_or("a function that is not known")),
-        ExitKind::Noreturn => format!("into {}, which does not come back", to.unwrap_or("a function")),
+        ExitKind::Noreturn => format!("into {}, which does not return", to.unwrap_or("a function")),
     };
-    format!("behind +{:#x} {how}", exit.offset)
+    format!("after +{:#x} {how}", exit.offset)
 }
 
 fn escapes(text: &mut String, escapes: &[Escape], paint: Paint) {
     if escapes.is_empty() {
         return;
     }
-    _ = writeln!(text, "\n{}  no transition covers what was stored here:\n", paint.dim("escapes"));
+    _ = writeln!(text, "\n{}  no transition covers the values stored here:\n", paint.dim("escapes"));
     for Escape { place, field, reason } in escapes.iter().take(SHOWN) {
         _ = writeln!(text, "    {field}\n      {}", paint.dim(&format!("{place}: {reason}")));
     }
@@ -92,7 +92,7 @@ fn escapes(text: &mut String, escapes: &[Escape], paint: Paint) {
     }
 }
 
-/// For programs.
+/// The safe spans of a table, for programs.
 pub fn document(table: &ScopeTable, fields: &mut Value) {
     let scope = |scope: &Scope| {
         let function = table.functions.get(scope.function);

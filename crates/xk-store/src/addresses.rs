@@ -1,18 +1,18 @@
-//! Addresses in the running kernel, and signatures in the folders of tables, for tables that are loaded.
+//! What loading a table needs besides the table: addresses in the running kernel, and the signature next to the table.
 
 use std::fs;
 
 use xk_runtime::{AddressError, AddressOf, SignatureError, Symbols, SymbolsError};
 use xk_table::{DataSite, Function, ScopeTable};
 
-use crate::context::Folders;
+use crate::folders::Folders;
 
-/// The symbols of the running kernel.
+/// Symbols of the running kernel, and signatures in the directories of tables.
 #[derive(Debug)]
 pub struct Addresses(Symbols);
 
 impl Addresses {
-    /// Of the running kernel; only the symbols that `tables` name are kept.
+    /// Reads the symbols of the running kernel, and keeps those that `tables` name.
     ///
     /// # Errors
     /// As [`Symbols::live`].
@@ -20,7 +20,7 @@ impl Addresses {
         Symbols::live(tables).map(Self)
     }
 
-    /// What addresses of vmlinux in a signed table are counted from.
+    /// The address from which a signed table counts the addresses of vmlinux.
     ///
     /// # Errors
     /// As [`Symbols::anchor`].
@@ -39,7 +39,7 @@ impl AddressOf for Addresses {
     }
 
     fn signature(&self, table: &ScopeTable) -> Result<Option<Vec<u8>>, SignatureError> {
-        let file = Folders::new().signature_file(table)?;
+        let file = Folders::from_environment().signature_file(table)?;
         match fs::read(&file) {
             Ok(signature) => Ok(Some(signature)),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),

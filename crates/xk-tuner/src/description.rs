@@ -96,6 +96,9 @@ pub struct Parameter {
     pub settle: Duration,
     /// Whether a confirmed value is kept.
     pub at_end: AtEnd,
+    /// Whether the search goes on without it if this machine does not have its knob. So are the parameters of a
+    /// subsystem, unless the search names them.
+    pub optional: bool,
     /// Where it is described.
     pub location: Location,
 }
@@ -208,7 +211,8 @@ impl Reader<'_> {
         let mut bottleneck = None;
         if let Some(name) = subsystem {
             let known = self.subsystem(name)?;
-            all.extend(known.parameters);
+            let optional = search.parameters.is_none();
+            all.extend(known.parameters.into_iter().map(|parameter| Parameter { optional, ..parameter }));
             sensors.extend(known.sensors);
             bottleneck = known.bottleneck;
         }

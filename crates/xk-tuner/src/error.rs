@@ -9,6 +9,7 @@ use crate::description::DescriptionError;
 use crate::ebpf::FunctionError;
 use crate::engine::Diverged;
 use crate::knob::{Hold, KnobError, KnobFault};
+use crate::left_out::LeftOut;
 use crate::target::{TargetError, Violation};
 use crate::Value;
 
@@ -81,6 +82,10 @@ impl Error {
     }
 }
 
+fn joined(left_out: &[LeftOut]) -> String {
+    left_out.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
 /// Why the machine does not fit a search.
 #[derive(Debug, thiserror::Error)]
 pub enum MachineError {
@@ -106,6 +111,14 @@ pub enum MachineError {
         value: Value,
         /// The value in the source.
         default: Value,
+    },
+    /// This machine has no parameter of a search.
+    #[error("{search}: this machine has none of the parameters: {}", joined(left_out))]
+    NothingHere {
+        /// The search.
+        search: String,
+        /// The parameters, and why each is left out.
+        left_out: Vec<LeftOut>,
     },
     /// The target observes a function that cannot be observed.
     #[error(transparent)]

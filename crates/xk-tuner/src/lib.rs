@@ -16,6 +16,7 @@ pub mod front;
 pub mod guardian;
 pub mod history;
 pub mod knob;
+mod left_out;
 mod levels;
 pub mod machine;
 mod measure;
@@ -34,6 +35,7 @@ pub mod target;
 mod value;
 
 pub use error::{Error, GuardianError, MachineError, RevertError, StoreProblem};
+pub use left_out::LeftOut;
 pub use levels::{RangeError, Steps};
 pub use sensor::{CounterError, Gauges, Sensor, Signature, Snapshot};
 pub use space::{Cycle, Dimension, Guard, Point, Space};

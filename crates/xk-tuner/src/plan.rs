@@ -4,14 +4,16 @@
 
 use crate::description::{AtEnd, Backing, Job};
 use crate::knob::Constants;
-use crate::machine::Machine;
-use crate::{Error, MachineError, Value};
+use crate::machine::{present, Machine};
+use crate::{Error, LeftOut, MachineError, Value};
 
 /// The plan.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     /// The knobs, in the order in which they are searched.
     pub steps: Vec<Step>,
+    /// The parameters that are left out.
+    pub left_out: Vec<LeftOut>,
     /// The number of points of the space, if it is not too large to count.
     pub points: Option<usize>,
 }
@@ -41,8 +43,9 @@ const COUNTABLE: usize = 1_000_000;
 /// Makes the plan.
 ///
 /// # Errors
-/// As [`Machine::find`].
+/// As [`present`] and [`Machine::find`].
 pub fn plan(job: &Job, constants: &dyn Constants) -> Result<Plan, Error> {
+    let (job, left_out) = present(job, constants)?;
     let (_, space) = Machine::find(&job.parameters, constants)?;
     job.target.check().map_err(MachineError::from)?;
     let size = space.dimensions().iter().try_fold(1usize, |product, dimension| {
@@ -68,5 +71,6 @@ pub fn plan(job: &Job, constants: &dyn Constants) -> Result<Plan, Error> {
             at_end: parameter.at_end,
         }
     };
-    Ok(Plan { steps: space.limited_first().into_iter().map(step).collect(), points: size.map(|_| space.all().len()) })
+    let steps = space.limited_first().into_iter().map(step).collect();
+    Ok(Plan { steps, left_out, points: size.map(|_| space.all().len()) })
 }

@@ -401,3 +401,62 @@ echo $s";
     bench.run(0, &mut bench.command(&["revert"]));
     assert_eq!(bench.knobs(), ["128", "slow"]);
 }
+
+/// A description is for many kernels: what this machine does not have must not cost the rest of a subsystem.
+#[test]
+fn a_missing_knob_of_a_subsystem_costs_only_itself() {
+    let bench = FileSearch::new(SCORE, "");
+    let folder = bench.folder.path().display().to_string();
+    let subsystem = |own: &str| {
+        let text = format!(
+            "schema = 1\nsummary = \"a part\"\n{own}\n\
+             [[parameter]]\nname = \"gone\"\nfile = \"{folder}/gone\"\nchoices = [\"a\", \"b\"]\n\
+             [[parameter]]\nname = \"after\"\nfile = \"{folder}/window\"\nchoices = [1, 2]\nonly_if = {{ gone = \"a\" }}\n\
+             [[parameter]]\nname = \"last\"\nfile = \"{folder}/window\"\nchoices = [1, 2]\nonly_if = {{ after = 2 }}\n\
+             [[parameter]]\nname = \"fixed\"\nconst = \"NO_SUCH_CONSTANT\"\nchoices = [1, 2]\n"
+        );
+        fs::write(bench.path("part.toml"), text).unwrap();
+    };
+    let own = tuning::KNOBS.replace("FOLDER", &folder);
+    subsystem(&own);
+    fs::write(bench.path("window"), "1\n").unwrap();
+    let search = fs::read_to_string(bench.path("search.toml")).unwrap().replace(&own, "subsystem = \"part\"\n");
+    fs::write(bench.path("search.toml"), &search).unwrap();
+    let tune = |arguments: &[&str]| {
+        let mut command = bench.tune();
+        command.args(arguments).env("XK_SUBSYSTEMS", &folder);
+        command
+    };
+    let left_out = [
+        "left out: gone: ",
+        "/gone is not there",
+        "left out: after: it is active only with some values of gone, which is left out",
+        "left out: last: it is active only with some values of after, which is left out",
+        "left out: fixed: NO_SUCH_CONSTANT is not there: ",
+    ];
+    let plan = bench.run(0, &mut tune(&["--plan"]));
+    contains(&plan, &left_out);
+    contains(&plan, &["14 points"]);
+    let text = bench.run(0, &mut tune(&[]));
+    contains(&text, &left_out);
+    contains(&text, &["ahead = 1024 (was 128)", "mode = fast (was slow)"]);
+    assert_eq!(bench.knobs(), ["1024", "fast"]);
+    assert_eq!(fs::read_to_string(bench.path("window")).unwrap(), "1\n");
+    // The same search again: what is left out changes no memory.
+    contains(&bench.run(0, &mut tune(&[])), &["remembered: ahead = 1024, mode = fast", "(1 trials)"]);
+    bench.run(0, &mut bench.command(&["revert"]));
+
+    // What the search itself names must be here.
+    let named = search.replace("subsystem = \"part\"", "subsystem = \"part\"\nparameters = [\"ahead\", \"gone\"]");
+    fs::write(bench.path("search.toml"), named).unwrap();
+    contains(&bench.run(1, &mut tune(&[])), &["gone: ", "/gone is not there"]);
+
+    // Nothing is left.
+    fs::write(bench.path("search.toml"), &search).unwrap();
+    subsystem("");
+    for arguments in [&["--plan"][..], &[]] {
+        let text = bench.run(1, &mut tune(arguments));
+        contains(&text, &["search: this machine has none of the parameters: gone: ", "; fixed: ", "; after: "]);
+    }
+    assert_eq!(bench.knobs(), ["128", "slow"]);
+}

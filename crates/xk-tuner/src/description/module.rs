@@ -62,6 +62,7 @@ fn parameter(described: &Described, all: &[Described], location: Location) -> Re
         default: None,
         settle: described.settle,
         at_end: at_end(described),
+        optional: false,
         location,
     })
 }

@@ -73,6 +73,7 @@ fn understand(
         default: table.default.clone(),
         settle: described.map(|described| described.settle).unwrap_or_default(),
         at_end: table.at_end.or(described.map(module::at_end)).unwrap_or(AtEnd::Keep),
+        optional: false,
         location,
     })
 }

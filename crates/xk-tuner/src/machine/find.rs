@@ -32,7 +32,7 @@ pub(super) fn find(parameters: &[Parameter], constants: &dyn Constants) -> Resul
     Ok((slots, space))
 }
 
-fn find_one(parameter: &Parameter, constants: &dyn Constants) -> Result<(Slot, Dimension), Error> {
+pub(super) fn find_one(parameter: &Parameter, constants: &dyn Constants) -> Result<(Slot, Dimension), Error> {
     let (levels, ordered) = match &parameter.domain {
         Domain::Numbers(levels) => (levels.clone(), true),
         Domain::Choices(levels) => (levels.clone(), false),

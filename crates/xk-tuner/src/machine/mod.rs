@@ -2,7 +2,8 @@
 //!
 //! In: a point of the space. Out: each knob that is active at the point has its value there, and every other knob its
 //! default. It refuses to change a knob that something else has changed, and a knob that the [`Witness`] has not
-//! recorded first. `find.rs` finds the knobs of a search; `slot.rs` holds what is known about one of them.
+//! recorded first. `missing.rs` leaves out what this machine does not have, `find.rs` finds the knobs of a search, and
+//! `slot.rs` holds what is known about one of them.
 //!
 //! **Who has changed a knob.** Before each move, each knob is compared with the value that the tuner left it at. If it
 //! differs, something else has set it, and the tuner yields it. While the tuner changes one knob, others may change with
@@ -15,6 +16,7 @@
 //! `ROUNDS` passes, since knobs might change each other for ever; [`set`] has checked each value by then.
 
 mod find;
+mod missing;
 mod slot;
 
 use std::time::Duration;
@@ -25,6 +27,8 @@ use crate::description::{Backing, Parameter};
 use crate::knob::{set, ChangedKnob, Constants, KnobError};
 use crate::{Error, Point, Space, Value};
 use slot::Slot;
+
+pub use missing::present;
 
 /// The largest number of passes over knobs that change each other.
 const ROUNDS: usize = 3;

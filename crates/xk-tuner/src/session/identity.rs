@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use crate::description::Job;
 use crate::knob::Constants;
-use crate::machine::Machine;
+use crate::machine::{present, Machine};
 use crate::store::Context;
 use crate::{Error, Point, Space, Value};
 
@@ -26,10 +26,11 @@ impl SearchIdentity {
     /// The identity of a job. Reads knobs, and changes nothing.
     ///
     /// # Errors
-    /// As [`Machine::find`].
+    /// As [`present`] and [`Machine::find`].
     pub fn of(job: &Job, constants: &dyn Constants, build_id: &str) -> Result<Self, Error> {
+        let (job, _) = present(job, constants)?;
         let (_, space) = Machine::find(&job.parameters, constants)?;
-        Ok(Self { name: job.name.clone(), context: context(job, build_id, &space), space })
+        Ok(Self { name: job.name.clone(), context: context(&job, build_id, &space), space })
     }
 
     /// The point of a setting, if this machine has it.

@@ -26,7 +26,7 @@ use crate::engine::Conclusion;
 use crate::error::{MachineError, RevertError};
 use crate::guardian::{clean_up, Guardian};
 use crate::knob::{ChangedKnob, Constants, KnobFault, Module};
-use crate::machine::{KeptKnob, Machine, Witness};
+use crate::machine::{present, KeptKnob, Machine, Witness};
 use crate::metrics::Publisher;
 use crate::modules::{Kernel, Modules};
 use crate::store::{Lock, SearchId, Store};
@@ -163,8 +163,9 @@ pub fn once(mut setup: Setup<'_>, jobs: &[Job]) -> Result<Vec<Summary>, Error> {
     for line in revert(&store, setup.constants)? {
         (setup.say)(&format!("kept by an earlier search, and compared again: {line}"));
     }
+    let jobs = present_jobs(&setup, &store, jobs)?;
     // Errors of the description are reported before anything runs.
-    for job in jobs {
+    for job in &jobs {
         Machine::find(&job.parameters, setup.constants)?;
         job.target.check().map_err(MachineError::from)?;
     }
@@ -172,12 +173,41 @@ pub fn once(mut setup: Setup<'_>, jobs: &[Job]) -> Result<Vec<Summary>, Error> {
     let stop = stop_file(&setup.folder);
     let mut keeper = Keeper { store: &store, guardian, interrupted: setup.interrupted, stop, alive: setup.alive };
     setup.publish(&store, true);
-    let result = match jobs {
-        [_] => searched(&mut setup, &mut keeper).map(|summary| vec![summary]),
-        _ => bottleneck::tune(&mut setup, jobs, &mut keeper),
+    let result = match &jobs[..] {
+        [job] => {
+            setup.job = job.clone();
+            searched(&mut setup, &mut keeper).map(|summary| vec![summary])
+        }
+        jobs => bottleneck::tune(&mut setup, jobs, &mut keeper),
     };
     setup.publish(&store, false);
     result
+}
+
+/// The jobs without what this machine does not have. Of several jobs, those remain of which something is left.
+fn present_jobs(setup: &Setup<'_>, store: &Store, jobs: &[Job]) -> Result<Vec<Job>, Error> {
+    let mut found = Vec::new();
+    let mut nothing = None;
+    for job in jobs {
+        match present(job, setup.constants) {
+            Ok((job, left_out)) => {
+                for one in &left_out {
+                    (setup.say)(&format!("left out: {one}"));
+                    store.note(&who(), &json!({ "event": "left out", "search": job.name, "parameter": one }))?;
+                }
+                found.push(job);
+            }
+            Err(error @ Error::Machine(MachineError::NothingHere { .. })) if jobs.len() > 1 => {
+                (setup.say)(&format!("left out: {error}"));
+                nothing = Some(error);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    match nothing.filter(|_| found.is_empty()) {
+        Some(error) => Err(error),
+        None => Ok(found),
+    }
 }
 
 impl Setup<'_> {

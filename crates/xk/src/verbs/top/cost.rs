@@ -22,14 +22,14 @@ const COMPARE_MEMORY: Row = Row { name: "`xk`, comparison with memory", jump: 14
 const SHIFT: Row = Row { name: "`xk`, shift", jump: 138, int3: 524 };
 const SELECT: Row = Row { name: "`xk`, select", jump: 140, int3: 526 };
 /// For the simplest program, at a site whose update depends on V alone.
-const POLICY: Row = Row { name: "`xk`, a policy that sets a value", jump: 185, int3: 571 };
+const POLICY: Row = Row { name: "`xk`, a policy that sets a value", jump: 184, int3: 570 };
 const DETOUR: Row = Row { name: "`xk` by detour, update depends on V alone", jump: 4, int3: 3 };
 const DETOUR_COMPARE: Row = Row { name: "`xk` by detour, comparison with a register", jump: 13, int3: 12 };
 
 const DETOUR_COMPARE_MEMORY: Row = Row { name: "`xk` by detour, comparison with memory", jump: 25, int3: 24 };
 const DETOUR_SHIFT: Row = Row { name: "`xk` by detour, shift", jump: 14, int3: 13 };
 const DETOUR_SELECT: Row = Row { name: "`xk` by detour, select", jump: 18, int3: 17 };
-const DETOUR_POLICY: Row = Row { name: "`xk` by detour, a policy that sets a value", jump: 112, int3: 111 };
+const DETOUR_POLICY: Row = Row { name: "`xk` by detour, a policy that sets a value", jump: 109, int3: 108 };
 
 /// By probe, and by detour.
 const KINDS: [(Row, Row); 5] = [

@@ -34,6 +34,9 @@ pub fn plan(job: &Job, plan: &Plan) {
         ]);
     }
     print!("{}", columns.lines("  "));
+    for left_out in &plan.left_out {
+        println!("left out: {left_out}");
+    }
     let points = plan.points.map_or("more points than can be counted".into(), |points| format!("{points} points"));
     println!("{points}, at most {} trials; each runs this two or three times:", job.options.trials);
     println!("  {}", job.target.words());

@@ -1,0 +1,52 @@
+//! What a search leaves out because this machine does not have it.
+//!
+//! In: a job. Out: the job without the optional parameters whose knobs do not exist here or cannot be read, and without
+//! the parameters that are active only with one of these; and why each is left out. It refuses a job of which nothing is
+//! left. A description is for many kernels: one missing table, module or file must not cost the rest of a subsystem.
+
+use super::find::find_one;
+use crate::description::{Job, Parameter};
+use crate::error::MachineError;
+use crate::knob::{Constants, KnobError};
+use crate::{Error, LeftOut};
+
+/// The job with the parameters that this machine has, and those that are left out. Changes nothing.
+///
+/// # Errors
+/// [`MachineError::NothingHere`] if no parameter is left.
+pub fn present(job: &Job, constants: &dyn Constants) -> Result<(Job, Vec<LeftOut>), Error> {
+    let mut left_out: Vec<LeftOut> = job.parameters.iter().filter_map(|one| missing(one, constants)).collect();
+    let mut parameters = job.parameters.clone();
+    loop {
+        let is_left_out = |name: &str| left_out.iter().any(|other| other.name == name);
+        parameters.retain(|parameter| !is_left_out(&parameter.name));
+        let dependent: Vec<LeftOut> = parameters.iter().filter_map(|one| depends_on(one, &is_left_out)).collect();
+        if dependent.is_empty() {
+            break;
+        }
+        left_out.extend(dependent);
+    }
+    if parameters.is_empty() {
+        return Err(MachineError::NothingHere { search: job.name.clone(), left_out }.into());
+    }
+    Ok((Job { parameters, ..job.clone() }, left_out))
+}
+
+fn missing(parameter: &Parameter, constants: &dyn Constants) -> Option<LeftOut> {
+    if !parameter.optional {
+        return None;
+    }
+    match find_one(parameter, constants) {
+        Err(Error::Knob { source: source @ (KnobError::Missing { .. } | KnobError::Unreadable { .. }), .. }) => {
+            Some(LeftOut { name: parameter.name.clone(), reason: source.to_string() })
+        }
+        // Other errors concern knobs that are here, and are reported when the search finds them.
+        _ => None,
+    }
+}
+
+fn depends_on(parameter: &Parameter, is_left_out: &dyn Fn(&str) -> bool) -> Option<LeftOut> {
+    let (guard, _) = parameter.only_if.as_ref().filter(|(guard, _)| is_left_out(guard))?;
+    let reason = format!("it is active only with some values of {guard}, which is left out");
+    Some(LeftOut { name: parameter.name.clone(), reason })
+}

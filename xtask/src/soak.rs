@@ -51,7 +51,7 @@ pub struct Arguments {
     /// How kernels are told to preempt themselves (default: full for amd64, as they were built for others)
     #[arg(long)]
     preempt: Option<String>,
-    /// For so long on each
+    /// For this time on each
     #[arg(long, default_value_t = 30.0)]
     minutes: f64,
     /// Sites that are armed and disarmed together

@@ -5,7 +5,7 @@
 //! [`Report`] of what does not hold, and where. What runs in the kernel is taken from
 //! the table: its operations are put into the obligation as they stand, and its fits
 //! say what the code of another value would hold. Only what the table is compared
-//! with is made anew.
+//! with is made again.
 
 mod mismatch;
 mod unit;

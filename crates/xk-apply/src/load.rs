@@ -20,7 +20,7 @@ impl fmt::Display for LoadError {
         f.write_str(&about(&self.title, &self.error))?;
         match self.error {
             RuntimeError::Drift(_) => f.write_str(
-                ": the running code is not the code that was analysed; if no tracer or livepatch is at work in that \
+                ": the running code is not the code that was analysed; if no tracer or livepatch is active in that \
                  function, run `xk build` again for this kernel",
             ),
             _ => Ok(()),

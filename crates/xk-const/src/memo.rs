@@ -1,5 +1,5 @@
 //! Resolved constants on disk: what a name meant the last time, with the file as it was then. Only
-//! results that took the compiler are worth keeping; anything that does not read back is resolved anew.
+//! results that took the compiler are worth keeping; anything that does not read back is resolved again.
 
 use crate::constant::{Constant, Form, SourceRange};
 use crate::id::ConstId;

@@ -155,7 +155,7 @@ impl<T: BuildTree> Walk<'_, T> {
     }
 
     fn source(&mut self, file: FileNo) -> Result<Vec<u8>, TreeError> {
-        // Taken out and put back by the caller, so that a scan can borrow it.
+        // The caller takes it out and returns it, so that a scan can borrow it.
         match self.sources.remove(&file) {
             Some(source) => Ok(source),
             None => self.tree.read(self.index.path(file)),

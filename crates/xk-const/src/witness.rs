@@ -220,7 +220,7 @@ fn exact(scan: &Scan<'_>, candidate: &Candidate, names: &dyn Names) -> Option<(i
 const TIME_UNITS: &str = "include/vdso/time64.h";
 
 /// The names in which times are written: `HZ`, as configured, and `NSEC_PER_MSEC` and its like, as the
-/// tree defines them. They mean the same in every unit, unless the constant's own file defines them anew.
+/// tree defines them. They mean the same in every unit, unless the constant's own file redefines them.
 struct Units<'a, T> {
     tree: &'a T,
     config: Option<&'a Config>,

@@ -224,7 +224,7 @@ impl Reader {
 
 impl Text {
     /// What an instruction does to the frame. That which aligns the stack pointer is part of the prologue
-    /// even where the compiler does not mark it so: with a frame pointer nobody needs to know how far it moves.
+    /// even where the compiler does not mark it so: with a frame pointer, no code depends on how far it moves.
     fn frame(&mut self, rtl: &str) {
         let layout = &mut self.layout;
         for (at, _) in rtl.match_indices("%sfp") {

@@ -105,7 +105,7 @@ pub struct State {
 /// own, and stores are kept in their order. [`State::memory`] holds the function's own frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shared {
-    /// The stack pointer, if nobody else reaches what lies a known distance from it.
+    /// The stack pointer, if nothing else reaches what lies a known distance from it.
     pub own: Option<TermId>,
     /// All accesses in their order.
     pub accesses: Vec<Access>,
@@ -280,7 +280,7 @@ impl State {
         }
     }
 
-    /// Pushes `value` to `address`: nobody else knows of it yet.
+    /// Pushes `value` to `address`: nothing else has its address yet.
     pub fn push(&mut self, terms: &mut Terms, address: TermId, value: TermId) {
         if let Some(frame) = &mut self.frame {
             if let Some(place) = frame.place(terms, address) {

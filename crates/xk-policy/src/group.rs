@@ -209,7 +209,7 @@ mod tests {
         assert_eq!(Group::all_in(folder.path(), std::slice::from_ref(&tune)), [group]);
         let other = TuneStatus { id: tune.id + 1, ..tune.clone() };
         assert_eq!(Group::all_in(folder.path(), &[other]), []);
-        // Numbers of tunes begin anew with the module.
+        // Numbers of tunes start again when the module is loaded again.
         tune.policy = Some(xk_runtime::PolicyStatus { program: 43, links: 0, sites: vec![] });
         assert_eq!(Group::all_in(folder.path(), &[tune]), []);
     }

@@ -143,7 +143,7 @@ fn netns(path: &Path) -> Result<String, ScopedError> {
 /// The policy for values of constants, in C.
 ///
 /// # Errors
-/// `whom` names nobody, or no variable identifies the device.
+/// `whom` names no one, or no variable identifies the device.
 pub fn scoped_source(values: &[(String, i64)], whom: &Whom, sites: Sites<'_>) -> Result<String, ScopedError> {
     let conditions = whom.conditions()?;
     let mut text = String::from("#include \"xk.bpf.h\"\n");

@@ -59,7 +59,7 @@ pub enum Values {
 /// A value that goes back to what it was.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hold {
-    /// Who set it; `None` when it is about to be put back.
+    /// Who set it; `None` when it is about to be restored.
     pub owner: Option<u32>,
     /// Whether that was this descriptor.
     pub own: bool,
@@ -263,11 +263,11 @@ impl ParameterDevice {
     }
 
     /// Sets a parameter. The value is held: it goes back to what it was when this descriptor is closed or the
-    /// lease ends, but for one that somebody else has set meanwhile. The value that it had before ends the hold.
+    /// lease ends, except one that another process has set meanwhile. The value that it had before ends the hold.
     ///
     /// # Errors
     /// [`ParameterError::Gone`]; [`ParameterError::Busy`] when another descriptor holds it;
-    /// [`ParameterError::NotHeld`] when somebody else has set it since this descriptor did;
+    /// [`ParameterError::NotHeld`] when another process has set it since this descriptor did;
     /// [`ParameterError::Refused`] when the module does not take the value, or has another afterwards;
     /// [`ParameterError::Forbidden`].
     pub fn set_parameter(&self, id: u32, value: i64, lease: Option<Duration>) -> Result<(), ParameterError> {

@@ -48,7 +48,7 @@ fn encode(change: &Change) -> abi::Change {
 
 impl Device {
     /// Changes several tunes as one; see `docs/transitions.md` for the modes. Waits
-    /// no longer than `timeout` (at most ten minutes), and as long again for going back.
+    /// no longer than `timeout` (at most ten minutes), and as long again to reverse.
     ///
     /// # Errors
     /// [`Error::NoSuchTune`], [`Error::Owned`], [`Error::OutOfRange`], [`Error::Busy`], [`Error::Forbidden`]

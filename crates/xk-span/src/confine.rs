@@ -89,9 +89,9 @@ pub fn wrong_windows(image: &Image, table: &ScopeTable) -> Result<Vec<(usize, St
     if world.forgotten || world.patches.incomplete {
         return Ok(Vec::new());
     }
-    let mut anew = table.clone();
-    fill(&world, Windows::new(&world, &Index::new(&world)), &mut anew)?;
-    let pairs = table.spans.iter().zip(&anew.spans).enumerate();
+    let mut fresh = table.clone();
+    fill(&world, Windows::new(&world, &Index::new(&world)), &mut fresh)?;
+    let pairs = table.spans.iter().zip(&fresh.spans).enumerate();
     let wrong = pairs.filter(|(_, (old, _))| claimed(old)).filter_map(|(index, (old, new))| {
         let (old, new) = (&old.indirection, &new.indirection);
         let same = (old.window, old.window_lead) == (new.window, new.window_lead);

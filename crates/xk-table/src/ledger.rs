@@ -65,7 +65,7 @@ impl Ledger {
     pub fn put<T: Serialize>(&self, name: &str, key: &str, table: Option<&str>, outcome: T) -> Result<(), StoreError> {
         let file = table.and_then(|id| self.digest(id));
         if table.is_some() && file.is_none() {
-            // Somebody took it away: there is nothing to go on with.
+            // It was removed: there is nothing to continue.
             return Ok(());
         }
         let entry = Entry { key: key.to_owned(), table: file, outcome };

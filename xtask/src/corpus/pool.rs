@@ -14,7 +14,7 @@ use rustix::process::{kill_process_group, Pid, Signal};
 use super::outcome::{reason, Outcome, Status};
 use crate::list::Row;
 
-/// A worker that has closed its output needs so long to be gone, with a status that says why.
+/// How long a worker that has closed its output may take to exit, with a status that says why.
 const GRACE: Duration = Duration::from_millis(200);
 
 /// How to run.

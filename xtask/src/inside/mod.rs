@@ -34,7 +34,7 @@ enum Work {
     Companion(soak::companion::Arguments),
     /// Take all memory that is available, again and again
     Hog(soak::Hog),
-    /// Own tunes until somebody kills this process
+    /// Own tunes until this process is killed
     Own(stress::Arguments),
     /// Measure how long transitions take
     Transition(transition::Arguments),

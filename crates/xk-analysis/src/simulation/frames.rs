@@ -2,7 +2,7 @@
 //!
 //! A frame is a part of memory, since its address may get out. But the compiler keeps there
 //! also what it ran out of registers for, and two builds do so differently. Which parts
-//! nobody else can reach is known where no address gets out at all (whatever is assumed of
+//! nothing else can reach is known where no address gets out at all (whatever is assumed of
 //! the frame then fails if one does), or from what the compiler says (`notes.rs`).
 //!
 //! Where a frame lies cannot be told by a program that does not depend on the addresses of

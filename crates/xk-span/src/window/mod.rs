@@ -133,7 +133,7 @@ impl<'a> Windows<'a> {
             Ok(window) => return Ok(window),
             Err(reason) => reason,
         };
-        if let Some(window) = self.behind_entry(address, part) {
+        if let Some(window) = self.after_entry(address, part) {
             return Ok(window);
         }
         self.leading(address, part).next().ok_or(reason)
@@ -157,8 +157,8 @@ impl<'a> Windows<'a> {
     }
 
     /// The window after `endbr64` and the tracer's five bytes, if one of them was asked
-    /// for: nothing but them is between, and nobody enters there.
-    fn behind_entry(&self, address: u64, part: Part) -> Option<Window> {
+    /// for. Only these lie between the entry and the window, and nothing branches to them.
+    fn after_entry(&self, address: u64, part: Part) -> Option<Window> {
         let mut at = address;
         loop {
             let insn = self.insn(at)?;

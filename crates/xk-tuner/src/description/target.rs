@@ -101,7 +101,7 @@ impl TargetReader<'_> {
         let wrong = |problem: TargetProblem| self.source.error(spanned.span(), problem);
         let source = table.source();
         let Some(subsystem) = &table.module else {
-            // Nobody wants calls to take longer.
+            // No one wants calls to take longer.
             let goal = table.goal.or(source.latency.as_ref().map(|_| Goal::Minimise));
             let Some(goal) = goal else { return Err(wrong(TargetProblem::NoGoal)) };
             return Ok((self.probe(spanned, name, &source)?, goal));

@@ -78,7 +78,7 @@ impl Knob for File {
 }
 
 /// Writes an ordinary file in one call. It is not truncated first, because a reader in between, above all the guardian,
-/// would find a value that nobody has set.
+/// would find a value that no one has set.
 fn write_ordinary(file: &mut fs::File, lines: &[String], before: usize) -> io::Result<()> {
     let text = lines.join("\n") + "\n";
     file.write_all(format!("{text:\n<before$}").as_bytes())?;

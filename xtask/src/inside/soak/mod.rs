@@ -51,7 +51,7 @@ pub struct Arguments {
     /// The compiled policies
     #[arg(long)]
     policies: PathBuf,
-    /// For so long
+    /// For this time
     #[arg(long)]
     seconds: u64,
     /// That are armed at once

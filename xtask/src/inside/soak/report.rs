@@ -137,7 +137,7 @@ impl Report {
     pub fn unfinished(&self) -> Vec<String> {
         let cases = super::transitions::CASES.iter().map(|(backend, mode)| super::transitions::name(*backend, *mode));
         let cases = cases.filter(|case| !self.transitions.contains_key(case)).map(|case| format!("transitions {case}"));
-        // Each goes and comes back while the others are at work, or between two epochs.
+        // Each is unloaded and loaded again while the others run, or between two epochs.
         let loaded = |names: &[&str]| names.iter().filter_map(|name| self.modules.get(*name)).sum::<u64>();
         let epochs = u64::from(self.epochs) + 1;
         let modules = [("xk_atomic", epochs), ("xk_target", epochs), ("xk_bench", 1)];

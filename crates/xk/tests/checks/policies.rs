@@ -55,9 +55,9 @@ pub fn a_policy_is_compiled_and_reloaded() {
     let reload = |code: i32, name: &str| xk(code, &["reload", "--name", "same", &example(name)]);
     contains(&reload(0, "same16"), &["decided by same"]);
     assert_eq!(depth(), 16);
-    contains(&reload(1, "same_shrink"), &["same_shrink.bpf.c:2: SHRINK_BATCH is not in the policies called same"]);
-    contains(&reload(1, "both"), &["SHRINK_BATCH is not in the policies called same"]);
-    contains(&reload(1, "refused"), &["SHRINK_BATCH is not in the policies"]);
+    contains(&reload(1, "same_shrink"), &["same_shrink.bpf.c:2: SHRINK_BATCH is not decided by the loaded policies same"]);
+    contains(&reload(1, "both"), &["SHRINK_BATCH is not decided by the loaded policies same"]);
+    contains(&reload(1, "refused"), &["SHRINK_BATCH is not decided by the loaded policies"]);
     assert_eq!(depth(), 16, "the one from before is in force");
     contains(&xk(1, &["load", &example("hints")]), &["belongs to the policies same"]);
     contains(
@@ -234,7 +234,7 @@ pub fn a_value_is_set_for_one_device() {
     assert_eq!([here(), there()], [[0, 8]; 2]);
     let text = xk(3, &["set", "SHRINK_BATCH=64", "--dev", "xka1"]);
     contains(&text, &["cannot be set for one network interface: no variable identifies it at do_shrink_slab"]);
-    contains(&xk(2, &["set", "MAX_GRO_SKBS=4", "--dev", "xkc1"]), &["--dev xkc1: there is no such"]);
+    contains(&xk(2, &["set", "MAX_GRO_SKBS=4", "--dev", "xkc1"]), &["--dev xkc1: no such"]);
     assert!(tunes().is_empty());
 }
 
@@ -261,7 +261,7 @@ pub fn a_value_is_set_for_one_disk() {
     let text = xk(3, &["set", "BLK_MAX_REQUEST_COUNT=64", "--dev", "nullb0"]);
     contains(&text, &["cannot be set for one disk: no variable identifies it at blk_start_plug_nr_ios"]);
     fs::write(file, "[[tune]]\nset = { BLK_PLUG_FLUSH_SIZE = 512 }\ndev = \"nullb2\"\n").unwrap();
-    contains(&xk(2, &["apply", file]), &["disks.toml:1: ", "--dev nullb2: there is no such"]);
+    contains(&xk(2, &["apply", file]), &["disks.toml:1: ", "--dev nullb2: no such"]);
     assert!(tunes().is_empty());
     assert!(run("modprobe", &["-r", "null_blk"]));
 }

@@ -112,9 +112,9 @@ pub enum MachineError {
         /// The value in the source.
         default: Value,
     },
-    /// This machine has no parameter of a search.
-    #[error("{search}: this machine has none of the parameters: {}", joined(left_out))]
-    NothingHere {
+    /// A search leaves out all of its parameters.
+    #[error("{search}: no parameter is left to search: {}", joined(left_out))]
+    NothingLeft {
         /// The search.
         search: String,
         /// The parameters, and why each is left out.

@@ -4,7 +4,7 @@
 
 use crate::description::{AtEnd, Backing, Job};
 use crate::knob::Constants;
-use crate::machine::{present, Machine};
+use crate::machine::{present, KeptKnob, Machine};
 use crate::{Error, LeftOut, MachineError, Value};
 
 /// The plan.
@@ -40,12 +40,12 @@ pub struct Step {
 /// The largest number of points that is counted.
 const COUNTABLE: usize = 1_000_000;
 
-/// Makes the plan.
+/// Makes the plan, without the knobs that other searches keep.
 ///
 /// # Errors
 /// As [`present`] and [`Machine::find`].
-pub fn plan(job: &Job, constants: &dyn Constants) -> Result<Plan, Error> {
-    let (job, left_out) = present(job, constants)?;
+pub fn plan(job: &Job, constants: &dyn Constants, taken: &[KeptKnob]) -> Result<Plan, Error> {
+    let (job, left_out) = present(job, constants, taken)?;
     let (_, space) = Machine::find(&job.parameters, constants)?;
     job.target.check().map_err(MachineError::from)?;
     let size = space.dimensions().iter().try_fold(1usize, |product, dimension| {

@@ -1,21 +1,24 @@
-//! What a search leaves out because this machine does not have it.
+//! What a search leaves out because this machine does not have it, or because another search keeps it.
 //!
-//! In: a job. Out: the job without the optional parameters whose knobs do not exist here or cannot be read, and without
-//! the parameters that are active only with one of these; and why each is left out. It refuses a job of which nothing is
-//! left. A description is for many kernels: one missing table, module or file must not cost the rest of a subsystem.
+//! In: a job, and the knobs that other searches keep. Out: the job without these, without the optional parameters whose
+//! knobs do not exist here or cannot be read, and without the parameters that are active only with one of those; and why
+//! each is left out. It refuses a job of which nothing is left. A description is for many kernels: one missing table,
+//! module or file must not cost the rest of a subsystem.
 
 use super::find::find_one;
+use super::KeptKnob;
 use crate::description::{Job, Parameter};
 use crate::error::MachineError;
 use crate::knob::{Constants, KnobError};
 use crate::{Error, LeftOut};
 
-/// The job with the parameters that this machine has, and those that are left out. Changes nothing.
+/// The job with the parameters that can be searched here, and those that are left out. Changes nothing.
 ///
 /// # Errors
-/// [`MachineError::NothingHere`] if no parameter is left.
-pub fn present(job: &Job, constants: &dyn Constants) -> Result<(Job, Vec<LeftOut>), Error> {
-    let mut left_out: Vec<LeftOut> = job.parameters.iter().filter_map(|one| missing(one, constants)).collect();
+/// [`MachineError::NothingLeft`] if no parameter is left.
+pub fn present(job: &Job, constants: &dyn Constants, taken: &[KeptKnob]) -> Result<(Job, Vec<LeftOut>), Error> {
+    let why = |one: &Parameter| is_taken(one, taken).or_else(|| missing(one, constants));
+    let mut left_out: Vec<LeftOut> = job.parameters.iter().filter_map(why).collect();
     let mut parameters = job.parameters.clone();
     loop {
         let is_left_out = |name: &str| left_out.iter().any(|other| other.name == name);
@@ -27,9 +30,16 @@ pub fn present(job: &Job, constants: &dyn Constants) -> Result<(Job, Vec<LeftOut
         left_out.extend(dependent);
     }
     if parameters.is_empty() {
-        return Err(MachineError::NothingHere { search: job.name.clone(), left_out }.into());
+        return Err(MachineError::NothingLeft { search: job.name.clone(), left_out }.into());
     }
     Ok((Job { parameters, ..job.clone() }, left_out))
+}
+
+fn is_taken(parameter: &Parameter, taken: &[KeptKnob]) -> Option<LeftOut> {
+    let kept = taken.iter().find(|kept| kept.backing == parameter.backing)?;
+    let reason =
+        format!("search {} keeps it at {}; `xk tune revert` reverts what searches keep", kept.search, kept.value);
+    Some(LeftOut { name: parameter.name.clone(), reason })
 }
 
 fn missing(parameter: &Parameter, constants: &dyn Constants) -> Option<LeftOut> {

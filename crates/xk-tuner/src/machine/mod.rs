@@ -89,6 +89,9 @@ pub struct KeptKnob {
     pub value: Value,
     /// The value before the search.
     pub original: Value,
+    /// The name of the search. Older versions did not store it.
+    #[serde(default)]
+    pub search: String,
 }
 
 /// The knobs of a search.
@@ -207,10 +210,10 @@ impl Machine {
     ///
     /// # Errors
     /// [`MoveError::Knob`].
-    pub fn keep(&mut self) -> Result<Vec<KeptKnob>, MoveError> {
+    pub fn keep(&mut self, search: &str) -> Result<Vec<KeptKnob>, MoveError> {
         let mut kept = Vec::new();
         for slot in &mut self.slots {
-            kept.extend(slot.keep()?);
+            kept.extend(slot.keep(search)?);
         }
         Ok(kept)
     }

@@ -95,13 +95,14 @@ impl Slot {
     }
 
     /// Keeps the value in force, if it was changed and the parameter is not to be reverted.
-    pub fn keep(&mut self) -> Result<Option<KeptKnob>, MoveError> {
+    pub fn keep(&mut self, search: &str) -> Result<Option<KeptKnob>, MoveError> {
         let value = match &self.state {
             State::LeftAt(value) if *value != self.original && self.at_end == AtEnd::Keep => value.clone(),
             State::Absent | State::LeftAt(_) => return Ok(None),
         };
         self.knob.keep().map_err(|error| MoveError::Knob { name: self.name.clone(), error })?;
         let original = std::mem::replace(&mut self.original, value.clone());
-        Ok(Some(KeptKnob { name: self.name.clone(), backing: self.backing.clone(), value, original }))
+        let (name, backing, search) = (self.name.clone(), self.backing.clone(), search.to_owned());
+        Ok(Some(KeptKnob { name, backing, value, original, search }))
     }
 }

@@ -34,7 +34,7 @@ pub(super) fn conclude(
     remember(setup, store, open, &conclusion, &best, history)?;
     let sentence = sentence(&open.spec.space, &conclusion);
     let confirmed = matches!(conclusion.ground, Ground::Confirmed { .. } | Ground::Remembered { .. });
-    let kept = if confirmed { keep(runner, &conclusion.best)? } else { Vec::new() };
+    let kept = if confirmed { keep(runner, &setup.job.name, &conclusion.best)? } else { Vec::new() };
     store.end(open.id, State::Done, Some(&conclusion))?;
     let front = front::of(&open.spec, history);
     let mut event = json!({ "event": "concluded", "search": open.id, "evidence": conclusion, "kept": kept });
@@ -82,8 +82,8 @@ fn is_complete(spec: &SearchSpec, history: &[Record]) -> bool {
 }
 
 /// Sets the best setting, and keeps it.
-fn keep(runner: &mut TrialRunner<'_, Keeper<'_>>, best: &Point) -> Result<Vec<KeptKnob>, Error> {
-    let done = runner.machine.go(runner.space, best, runner.keeper).and_then(|()| runner.machine.keep());
+fn keep(runner: &mut TrialRunner<'_, Keeper<'_>>, search: &str, best: &Point) -> Result<Vec<KeptKnob>, Error> {
+    let done = runner.machine.go(runner.space, best, runner.keeper).and_then(|()| runner.machine.keep(search));
     let kept = done.map_err(|error| match error {
         MoveError::Fatal(error) => error,
         MoveError::Knob { name, error } | MoveError::LeaseEnded { name, error } => {

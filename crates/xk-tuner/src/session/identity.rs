@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use crate::description::Job;
 use crate::knob::Constants;
-use crate::machine::{present, Machine};
+use crate::machine::{present, KeptKnob, Machine};
 use crate::store::Context;
 use crate::{Error, Point, Space, Value};
 
@@ -23,12 +23,12 @@ pub struct SearchIdentity {
 }
 
 impl SearchIdentity {
-    /// The identity of a job. Reads knobs, and changes nothing.
+    /// The identity of a job, without the knobs that other searches keep. Reads knobs, and changes nothing.
     ///
     /// # Errors
     /// As [`present`] and [`Machine::find`].
-    pub fn of(job: &Job, constants: &dyn Constants, build_id: &str) -> Result<Self, Error> {
-        let (job, _) = present(job, constants)?;
+    pub fn of(job: &Job, constants: &dyn Constants, taken: &[KeptKnob], build_id: &str) -> Result<Self, Error> {
+        let (job, _) = present(job, constants, taken)?;
         let (_, space) = Machine::find(&job.parameters, constants)?;
         Ok(Self { name: job.name.clone(), context: context(&job, build_id, &space), space })
     }

@@ -112,11 +112,28 @@ pub fn recover(store: &Store) -> Result<Vec<String>, Error> {
 /// # Errors
 /// [`Error::Store`], [`Error::Machine`].
 pub fn revert(store: &Store, constants: &dyn Constants) -> Result<Vec<String>, Error> {
+    revert_each(store, constants, store.kept()?)
+}
+
+/// The knobs that other searches keep. The searches of `jobs` leave them alone.
+///
+/// # Errors
+/// [`Error::Store`].
+pub fn taken(store: &Store, jobs: &[Job]) -> Result<Vec<KeptKnob>, Error> {
+    Ok(store.kept()?.into_iter().filter(|kept| !is_own(kept, jobs)).collect())
+}
+
+/// What an older version kept belongs to no search that is known.
+fn is_own(kept: &KeptKnob, jobs: &[Job]) -> bool {
+    kept.search.is_empty() || jobs.iter().any(|job| job.name == kept.search)
+}
+
+fn revert_each(store: &Store, constants: &dyn Constants, all: Vec<KeptKnob>) -> Result<Vec<String>, Error> {
     let mut lines = Vec::new();
-    for kept in store.kept()? {
+    for kept in all {
         let parameter = kept.name.clone();
         let line = revert_one(&kept, constants).map_err(|source| MachineError::Revert { parameter, source })?;
-        store.forget_kept(&kept.name)?;
+        store.forget_kept(&kept.backing)?;
         store.note(&who(), &json!({ "event": "reverted", "knob": kept.name, "outcome": line }))?;
         lines.push(line);
     }
@@ -124,7 +141,7 @@ pub fn revert(store: &Store, constants: &dyn Constants) -> Result<Vec<String>, E
 }
 
 fn revert_one(kept: &KeptKnob, constants: &dyn Constants) -> Result<String, RevertError> {
-    let KeptKnob { name, backing, value, original } = kept;
+    let KeptKnob { name, backing, value, original, search: _ } = kept;
     let had_value = match backing {
         Backing::Plain(plain) => {
             let (name, plain, original) = (name.clone(), plain.clone(), original.clone());
@@ -160,10 +177,11 @@ pub fn once(mut setup: Setup<'_>, jobs: &[Job]) -> Result<Vec<Summary>, Error> {
     for line in recover(&store)? {
         (setup.say)(&format!("left by a tuner that was killed: {line}"));
     }
-    for line in revert(&store, setup.constants)? {
+    let (own, taken) = store.kept()?.into_iter().partition(|kept| is_own(kept, jobs));
+    for line in revert_each(&store, setup.constants, own)? {
         (setup.say)(&format!("kept by an earlier search, and compared again: {line}"));
     }
-    let jobs = present_jobs(&setup, &store, jobs)?;
+    let jobs = present_jobs(&setup, &store, jobs, &taken)?;
     // Errors of the description are reported before anything runs.
     for job in &jobs {
         Machine::find(&job.parameters, setup.constants)?;
@@ -184,12 +202,12 @@ pub fn once(mut setup: Setup<'_>, jobs: &[Job]) -> Result<Vec<Summary>, Error> {
     result
 }
 
-/// The jobs without what this machine does not have. Of several jobs, those remain of which something is left.
-fn present_jobs(setup: &Setup<'_>, store: &Store, jobs: &[Job]) -> Result<Vec<Job>, Error> {
+/// The jobs without what this machine does not have, and without what other searches keep. Of several jobs, those remain of which something is left.
+fn present_jobs(setup: &Setup<'_>, store: &Store, jobs: &[Job], taken: &[KeptKnob]) -> Result<Vec<Job>, Error> {
     let mut found = Vec::new();
     let mut nothing = None;
     for job in jobs {
-        match present(job, setup.constants) {
+        match present(job, setup.constants, taken) {
             Ok((job, left_out)) => {
                 for one in &left_out {
                     (setup.say)(&format!("left out: {one}"));
@@ -197,7 +215,7 @@ fn present_jobs(setup: &Setup<'_>, store: &Store, jobs: &[Job]) -> Result<Vec<Jo
                 }
                 found.push(job);
             }
-            Err(error @ Error::Machine(MachineError::NothingHere { .. })) if jobs.len() > 1 => {
+            Err(error @ Error::Machine(MachineError::NothingLeft { .. })) if jobs.len() > 1 => {
                 (setup.say)(&format!("left out: {error}"));
                 nothing = Some(error);
             }

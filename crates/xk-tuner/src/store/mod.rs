@@ -19,6 +19,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rusqlite::Connection;
 use rustix::fs::{flock, FlockOperation};
 
+use crate::description::Backing;
 use crate::error::StoreProblem;
 use crate::knob::ChangedKnob;
 use crate::machine::KeptKnob;
@@ -55,6 +56,9 @@ CREATE TRIGGER IF NOT EXISTS journal_is_not_shortened BEFORE DELETE ON journal
 PRAGMA user_version = 1;
 ";
 
+/// Its file.
+const DATABASE: &str = "tuner.sqlite";
+
 /// The database.
 #[derive(Debug)]
 pub struct Store {
@@ -63,6 +67,14 @@ pub struct Store {
 }
 
 impl Store {
+    /// Opens the database in a directory; `None` if no search was made there yet.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub fn open_existing(folder: &Path) -> Result<Option<Self>, Error> {
+        folder.join(DATABASE).exists().then(|| Self::open(folder)).transpose()
+    }
+
     /// Opens the database in a directory, or creates it.
     ///
     /// # Errors
@@ -73,7 +85,7 @@ impl Store {
             source,
             advice: "; run as root, or name another folder with --state",
         })?;
-        let path = folder.join("tuner.sqlite");
+        let path = folder.join(DATABASE);
         match connect(&path) {
             Ok((_, version)) if version > 1 => Err(Error::Store { path, problem: StoreProblem::Newer(version) }),
             Ok((db, _)) => Ok(Self { path, db }),
@@ -124,15 +136,24 @@ impl Store {
     /// # Errors
     /// [`Error::Store`].
     pub fn keep(&self, kept: &KeptKnob) -> Result<(), Error> {
-        self.execute("INSERT OR REPLACE INTO kept VALUES (?1, ?2)", (&kept.name, self.json(kept)?))
+        self.forget_kept(&kept.backing)?;
+        // Two searches may have different knobs of the same name. Older versions used the name.
+        let key = self.json(&kept.backing)?;
+        self.execute("INSERT OR REPLACE INTO kept VALUES (?1, ?2)", (key, self.json(kept)?))
     }
 
     /// Records that a knob does not keep a value any more.
     ///
     /// # Errors
     /// [`Error::Store`].
-    pub fn forget_kept(&self, name: &str) -> Result<(), Error> {
-        self.execute("DELETE FROM kept WHERE name = ?1", [name])
+    pub fn forget_kept(&self, backing: &Backing) -> Result<(), Error> {
+        for key in self.texts("SELECT name FROM kept", [])? {
+            let known: Vec<KeptKnob> = self.kept_rows("SELECT kept FROM kept WHERE name = ?1", [&key])?;
+            if known.iter().any(|known| known.backing == *backing) {
+                self.execute("DELETE FROM kept WHERE name = ?1", [&key])?;
+            }
+        }
+        Ok(())
     }
 
     /// The knobs that keep a confirmed value.
@@ -140,7 +161,11 @@ impl Store {
     /// # Errors
     /// [`Error::Store`].
     pub fn kept(&self) -> Result<Vec<KeptKnob>, Error> {
-        let texts = self.texts("SELECT kept FROM kept ORDER BY name", [])?;
+        self.kept_rows("SELECT kept FROM kept ORDER BY name", [])
+    }
+
+    fn kept_rows(&self, sql: &str, parameters: impl rusqlite::Params) -> Result<Vec<KeptKnob>, Error> {
+        let texts = self.texts(sql, parameters)?;
         texts.iter().map(|text| serde_json::from_str(text).map_err(|_| self.damaged("a knob"))).collect()
     }
 

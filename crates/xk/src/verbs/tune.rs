@@ -22,7 +22,7 @@ use xk_tuner::knob::{Constant, Constants, NoConstant};
 use xk_tuner::metrics::Publisher;
 use xk_tuner::modules;
 use xk_tuner::plan::plan;
-use xk_tuner::session::{once, recover, revert, stop_file, Setup, Summary};
+use xk_tuner::session::{once, recover, revert, stop_file, taken, Setup, Summary};
 use xk_tuner::store::{Lock, Store};
 use xk_tuner::{guardian, report, Error as TunerError};
 
@@ -233,8 +233,11 @@ fn tune(args: &Args) -> Result {
         if jobs.len() > 1 {
             println!("subsystems that limit the target are tuned, the one that limits it most first");
         }
+        // A plan creates no database.
+        let store = Store::open_existing(&args.state())?;
+        let taken = store.map(|store| taken(&store, &jobs)).transpose()?.unwrap_or_default();
         for job in &jobs {
-            show::plan(job, &plan(job, &live)?);
+            show::plan(job, &plan(job, &live, &taken)?);
         }
         return Ok(());
     }

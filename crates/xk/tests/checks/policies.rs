@@ -55,7 +55,10 @@ pub fn a_policy_is_compiled_and_reloaded() {
     let reload = |code: i32, name: &str| xk(code, &["reload", "--name", "same", &example(name)]);
     contains(&reload(0, "same16"), &["decided by same"]);
     assert_eq!(depth(), 16);
-    contains(&reload(1, "same_shrink"), &["same_shrink.bpf.c:2: SHRINK_BATCH is not decided by the loaded policies same"]);
+    contains(
+        &reload(1, "same_shrink"),
+        &["same_shrink.bpf.c:2: SHRINK_BATCH is not decided by the loaded policies same"],
+    );
     contains(&reload(1, "both"), &["SHRINK_BATCH is not decided by the loaded policies same"]);
     contains(&reload(1, "refused"), &["SHRINK_BATCH is not decided by the loaded policies"]);
     assert_eq!(depth(), 16, "the one from before is in force");

@@ -6,7 +6,7 @@ use serde_json::json;
 use xk_tuner::description::{folders, Job};
 use xk_tuner::exchange::{self, Keys};
 use xk_tuner::modules;
-use xk_tuner::session::{who, SearchIdentity};
+use xk_tuner::session::{taken, who, SearchIdentity};
 use xk_tuner::store::Store;
 use xk_tuner::Error as TunerError;
 
@@ -49,9 +49,10 @@ pub fn export(state: &Path, file: &Path, search: Option<&str>) -> Result {
 /// Imports the memories of a file that apply to a search.
 pub fn import(state: &Path, file: &Path, search: &Path, live: &Live) -> Result {
     let jobs = Job::read(search, &folders(), &modules::Kernel).map_err(TunerError::from)?;
-    let identity = |job: &Job| SearchIdentity::of(job, live, &live.build_id);
-    let searches: Vec<SearchIdentity> = jobs.iter().map(identity).collect::<std::result::Result<_, _>>()?;
     let store = Store::open(state)?;
+    let taken = taken(&store, &jobs)?;
+    let identity = |job: &Job| SearchIdentity::of(job, live, &taken, &live.build_id);
+    let searches: Vec<SearchIdentity> = jobs.iter().map(identity).collect::<std::result::Result<_, _>>()?;
     let (imported, key) = exchange::import(&store, &keys(state), &searches, file)?;
     let what = json!({ "event": "imported", "file": file, "key": key.to_string(), "outcome": imported });
     store.note(&who(), &what)?;

@@ -100,7 +100,8 @@ pub fn status(state: &Path, as_json: bool) -> Result {
         println!("{} is changed; it was {}", knob.name, knob.original);
     }
     for knob in &kept {
-        println!("{} = {} is kept; it was {}", knob.name, knob.value, knob.original);
+        let by = if knob.search.is_empty() { String::new() } else { format!(" by search {}", knob.search) };
+        println!("{} = {} is kept{by}; it was {}", knob.name, knob.value, knob.original);
     }
     if let Some(search) = &search {
         println!("search {} ({}), {trials} trials: {}", search.id, search.name, verdict(search));

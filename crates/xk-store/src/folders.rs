@@ -125,7 +125,7 @@ pub(crate) fn json_files(folder: &Path) -> Result<Vec<PathBuf>, ListError> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     #![allow(clippy::unwrap_used)]
 
     use xk_harness::example;
@@ -149,7 +149,7 @@ mod tests {
     }
 
     /// Two directories of tables, both empty.
-    fn two() -> (tempfile::TempDir, Folders) {
+    pub(crate) fn two() -> (tempfile::TempDir, Folders) {
         let root = tempfile::tempdir().unwrap();
         let stores = ["first", "second"].map(|name| root.path().join(name));
         let folders = Folders { cache: root.path().join("cache"), stores: stores.into() };

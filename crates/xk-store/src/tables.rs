@@ -152,14 +152,7 @@ mod tests {
     use xk_harness::example;
 
     use super::*;
-
-    /// Two directories of tables, both empty.
-    fn two() -> (tempfile::TempDir, Folders) {
-        let root = tempfile::tempdir().unwrap();
-        let stores = ["first", "second"].map(|name| root.path().join(name));
-        let folders = Folders { cache: root.path().join("cache"), stores: stores.into() };
-        (root, folders)
-    }
+    use crate::folders::tests::two;
 
     #[test]
     fn the_first_directory_wins() {

@@ -84,6 +84,21 @@ fn a_search_that_was_cut_short_or_failed_proves_nothing_to_remember() {
     }
 }
 
+/// It is impossible on this machine, however often it is tried.
+#[test]
+fn a_value_that_a_knob_refuses_does_not_keep_a_search_from_ending() {
+    let bench = FileSearch::new("echo 100", "");
+    let folder = bench.folder.path().display().to_string();
+    let picky = "[[parameter]]\nname = \"picky\"\nchoices = [1, 2, 3]\ncommand = { get = \"cat FOLDER/picky\", set = \
+                 \"[ $VALUE != 3 ] && echo $VALUE > FOLDER/picky\" }\n[target]"
+        .replace("FOLDER", &folder);
+    fs::write(bench.path("picky"), "1\n").unwrap();
+    let search = fs::read_to_string(bench.path("search.toml")).unwrap().replace("[target]", &picky);
+    fs::write(bench.path("search.toml"), search).unwrap();
+    contains(&bench.run(0, &mut bench.tune()), &["failed: picky", "does not take 3", "Nothing was shown to be better"]);
+    contains(&bench.run(0, &mut bench.tune()), &["remembered: nothing was better", "(0 trials)"]);
+}
+
 /// What is proposed next does not depend on how often the tuner died.
 #[test]
 fn sigkill_at_any_point_loses_nothing_and_leaves_nothing() {

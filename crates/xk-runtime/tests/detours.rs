@@ -17,10 +17,9 @@ use support::target::{
     optimised_elsewhere, outlives_kprobes, probe, running, target, target_module, write, TARGET_KO,
 };
 use support::{op, set_register, table, windowed, Loaded, SiteSpec, MODULE, RAX, RDI, RDX, RSI};
-use xk_harness::Atomic;
 use xk_runtime::{Backend, Device, Error, Probe, Tune};
 use xk_table::{Fit, Op, OpCode, ScopeTable, When};
-use xk_testing::guest::atomic::{fresh_atomic, ATOMIC_KO};
+use xk_testing::guest::atomic::{fresh_atomic, Stall, Stalled, ATOMIC_KO};
 use xk_testing::guest::{insmod, remove_xk, run, wait_for, Guest, XK_KO};
 
 static GUEST: Guest =

@@ -22,7 +22,7 @@ use support::{held, set_register, table, windowed, Loaded, SiteSpec, MODULE, RAX
 use xk_harness::{family, Atomic, Flipper};
 use xk_runtime::{Backend, Destination, Device, Error, Mode, Outcome, Policy, Probe, State, Tune};
 use xk_table::{Patch, ScopeTable};
-use xk_testing::guest::atomic::{blocked, fresh_atomic, outside, Holder, ATOMIC_KO};
+use xk_testing::guest::atomic::{blocked, fresh_atomic, outside, Holder, Stall, Stalled, ATOMIC_KO};
 use xk_testing::guest::{file as module, insmod, remove_xk, run, wait_for, Guest, XK_KO};
 
 /// A bound that is waited out.

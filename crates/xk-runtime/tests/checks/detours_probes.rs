@@ -101,15 +101,11 @@ pub fn a_probe_that_is_being_registered_is_waited_for() {
     // What kprobes say of these instructions is remembered: to be asked, they would wait for the other one.
     value(128).unload().unwrap();
     let before = running("text");
-    Atomic.tell("stall 1").unwrap();
-    let registers = || probe("xk_target_value", 7, "disabled");
-    let other = std::thread::Builder::new().name("xk_stalled".into()).spawn(registers).unwrap();
-    wait_for("it is held", || Atomic.counts().unwrap().stalled == 1);
+    let other = Stalled::new(Stall::Registers, || probe("xk_target_value", 7, "disabled"));
     let loads = std::thread::spawn(|| message(detour("VALUE", vec![value_site()], &[5], 128)));
     std::thread::sleep(BRIEF);
     assert_eq!((running("text"), loads.is_finished()), (before.clone(), false));
-    Atomic.tell("stall 0").unwrap();
-    other.join().unwrap();
+    other.release();
     let refused = loads.join().unwrap();
     assert!(refused.contains("another kprobe was registered here"), "{refused}");
     assert_eq!(running("text"), before);
@@ -117,15 +113,11 @@ pub fn a_probe_that_is_being_registered_is_waited_for() {
 
     // The jump stays as long as somebody may have a copy of it.
     let tune = value(128);
-    Atomic.tell("stall 1").unwrap();
-    let registers = || probe("xk_target_value", 5, "disabled");
-    let other = std::thread::Builder::new().name("xk_stalled".into()).spawn(registers).unwrap();
-    wait_for("it is held", || Atomic.counts().unwrap().stalled == 1);
+    let other = Stalled::new(Stall::Registers, || probe("xk_target_value", 5, "disabled"));
     let unloads = std::thread::spawn(move || tune.unload().unwrap());
     std::thread::sleep(BRIEF);
     assert_eq!((running("text")[5], unloads.is_finished()), (0xe9, false));
-    Atomic.tell("stall 0").unwrap();
-    other.join().unwrap();
+    other.release();
     unloads.join().unwrap();
     assert_eq!((running("text")[5], target("value").as_str()), (0xe9, "32"));
     no_probe();

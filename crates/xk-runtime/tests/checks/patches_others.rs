@@ -58,18 +58,14 @@ pub fn a_probe_that_comes_later_keeps_the_value() {
 pub fn a_probe_that_is_being_registered_is_waited_for() {
     fresh_atomic();
     let tune = value(128);
-    Atomic.tell("stall 1").unwrap();
-    let registers = || probe("xk_target_value", 0, "disabled");
-    let other = std::thread::Builder::new().name("xk_stalled".into()).spawn(registers).unwrap();
-    wait_for("it is held", || Atomic.counts().unwrap().stalled == 1);
+    let other = Stalled::new(Stall::Registers, || probe("xk_target_value", 0, "disabled"));
     let changes = std::thread::spawn(move || {
         let changed = tune.go(Destination::Value(9), Mode::Global, BRIEF);
         (blocked(changed), tune)
     });
     std::thread::sleep(2 * BRIEF);
     assert_eq!((changes.is_finished(), target("value").as_str()), (false, "128"));
-    Atomic.tell("stall 0").unwrap();
-    other.join().unwrap();
+    other.release();
     let ((outcome, reason, _), tune) = changes.join().unwrap();
     assert_eq!((outcome, target("value").as_str()), (Outcome::Unchanged, "128"));
     assert!(reason.contains("something else changed or probes xk_target_value+0x0"), "{reason}");
@@ -178,13 +174,9 @@ pub fn another_tune_sees_the_original_code() {
 /// at and before the machine is stopped for it.
 fn comes_with_a_probe_in_between(tune: &Tune) -> SiteStatus {
     assert!(run("rmmod", &[MODULE]));
-    Atomic.tell("stall 2").unwrap();
-    let loads = || load_module(&target_module());
-    let other = std::thread::Builder::new().name("xk_stalled".into()).spawn(loads).unwrap();
-    wait_for("it is held", || Atomic.counts().unwrap().stalled == 1);
+    let other = Stalled::new(Stall::Arms, || load_module(&target_module()));
     Atomic.tell("probe 1").unwrap();
-    Atomic.tell("stall 0").unwrap();
-    other.join().unwrap();
+    other.release();
     only_site(tune)
 }
 

@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
+use std::thread::JoinHandle;
 
 use xk_harness::Atomic;
 use xk_runtime::{Error, Outcome};
@@ -33,6 +34,43 @@ pub fn held() -> [i64; 2] {
     let hold = Atomic.counts().unwrap().span("hold");
     assert_eq!(hold.violations, 0, "two values met: {hold:?}");
     hold.last
+}
+
+/// Where `kernel/atomic` holds a thread.
+#[derive(Debug, Clone, Copy)]
+pub enum Stall {
+    /// In `register_kprobe()`: the instruction is copied, and the kprobe cannot be found yet.
+    Registers = 1,
+    /// Where xk.ko arms the module that the thread loads, before the machine is stopped.
+    Arms = 2,
+}
+
+/// A thread that is held. It is released when this is dropped, so that a failed assertion does not hang the guest.
+pub struct Stalled(Option<JoinHandle<()>>);
+
+impl Stalled {
+    /// Returns when the thread that does `work` is held.
+    pub fn new(stall: Stall, work: impl FnOnce() + Send + 'static) -> Self {
+        Atomic.tell(&format!("stall {}", stall as u32)).unwrap();
+        let thread = std::thread::Builder::new().name("xk_stalled".into()).spawn(work).unwrap();
+        let stalled = Self(Some(thread));
+        wait_for("it is held", || Atomic.counts().unwrap().stalled == 1);
+        stalled
+    }
+
+    /// Releases the thread. Returns when it has ended.
+    pub fn release(mut self) {
+        Atomic.tell("stall 0").unwrap();
+        self.0.take().unwrap().join().unwrap();
+    }
+}
+
+impl Drop for Stalled {
+    fn drop(&mut self) {
+        if self.0.is_some() {
+            drop(Atomic.tell("stall 0"));
+        }
+    }
 }
 
 /// A process that is inside.

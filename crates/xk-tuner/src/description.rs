@@ -24,7 +24,6 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
-use crate::knob::Plain;
 use crate::modules::Modules;
 use crate::sensor::Sensor;
 use crate::{Constraint, Target, Value};
@@ -34,6 +33,7 @@ use source::SourceText;
 use target::targets;
 
 pub use crate::engine::EngineName;
+pub use crate::knob::Backing;
 pub use error::{
     DescriptionError, Location, NoSubsystem, NumberProblem, ParameterProblem, Problem, SensorProblem, TargetProblem,
 };
@@ -101,18 +101,6 @@ pub struct Parameter {
     pub optional: bool,
     /// Where it is described.
     pub location: Location,
-}
-
-/// The kind of knob that a parameter has.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Backing {
-    /// A perf-const, by name.
-    Constant(String),
-    /// A parameter that a loaded module describes: `MODULE:NAME`.
-    Module(String),
-    /// A file or a pair of commands.
-    Plain(Plain),
 }
 
 /// The values of a parameter.
@@ -274,17 +262,15 @@ fn options(source: &SourceText, table: &schema::SearchTable) -> Result<Options, 
     if let Some(times) = table.abort_after.as_ref().filter(|_| abort.is_nan() || abort <= 1.0) {
         return Err(source.error(times.span(), Problem::AbortAfter(abort)));
     }
+    let engine = table.engine.as_ref().map_or(EngineName::Racing, |engine| *engine.get_ref());
+    if let Some(named) = table.engine.as_ref().filter(|_| engine == EngineName::Comparison) {
+        return Err(source.error(named.span(), Problem::Comparison));
+    }
     let trials = table.trials.as_ref().map_or(120, |trials| *trials.get_ref());
     if let Some(none) = table.trials.as_ref().filter(|_| trials == 0) {
         return Err(source.error(none.span(), Problem::NoTrials));
     }
-    Ok(Options {
-        engine: table.engine.unwrap_or(EngineName::Racing),
-        seed: table.seed.unwrap_or(1),
-        trials,
-        minimum_effect: minimum,
-        abort_after: abort,
-    })
+    Ok(Options { engine, seed: table.seed.unwrap_or(1), trials, minimum_effect: minimum, abort_after: abort })
 }
 
 #[cfg(test)]

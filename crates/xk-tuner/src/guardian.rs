@@ -16,7 +16,7 @@ use std::process::{Child, Command, Stdio};
 use serde::{Deserialize, Serialize};
 
 use crate::error::GuardianError;
-use crate::knob::{restore, ChangedKnob, KnobError, Restored};
+use crate::knob::{restore, ChangedKnob, Constants, KnobError, Restored};
 use crate::target::kill;
 use crate::Error;
 
@@ -106,8 +106,8 @@ impl Drop for Guardian {
     }
 }
 
-/// Runs the guardian; `say` receives a line for each restored knob.
-pub fn serve(say: impl Fn(&str)) {
+/// Runs the guardian. It restores perf-consts with `constants`; `say` receives a line for each restored knob.
+pub fn serve(constants: &dyn Constants, say: impl Fn(&str)) {
     let stdin = std::io::stdin();
     let Ok(socket) = rustix::io::dup(&stdin) else { return };
     let mut answers = UnixStream::from(socket);
@@ -131,13 +131,13 @@ pub fn serve(say: impl Fn(&str)) {
     if let Some(group) = running {
         kill(group);
     }
-    clean_up(&changed).iter().for_each(|line| say(line));
+    clean_up(&changed, constants).iter().for_each(|line| say(line));
 }
 
 /// Restores knobs. Returns a line for each.
 #[must_use]
-pub fn clean_up(changed: &[ChangedKnob]) -> Vec<String> {
-    changed.iter().zip(restore(changed)).map(|(knob, outcome)| describe(knob, outcome)).collect()
+pub fn clean_up(changed: &[ChangedKnob], constants: &dyn Constants) -> Vec<String> {
+    changed.iter().zip(restore(changed, constants)).map(|(knob, outcome)| describe(knob, outcome)).collect()
 }
 
 fn describe(ChangedKnob { name, original, .. }: &ChangedKnob, outcome: Result<Restored, KnobError>) -> String {

@@ -139,6 +139,17 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// What happened in a window that gave no number, as a predicate; of a measured one, nothing.
+    #[must_use]
+    pub fn words(&self) -> String {
+        match self {
+            Self::Measured(_) => "gave a number".into(),
+            Self::Failed { reason, .. } => format!("failed: {reason}"),
+            Self::Aborted { after } => format!("was aborted after {after:.1} s"),
+            Self::Violated { constraint } => format!("violates a constraint: {constraint}"),
+        }
+    }
+
     /// A failure that another trial of the same setting might not have.
     #[must_use]
     pub fn failed(reason: impl Into<String>) -> Self {

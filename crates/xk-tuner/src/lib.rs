@@ -8,6 +8,7 @@
 //! Descriptions, spaces, engines and statistics are pure. Knobs, targets, sensors and the database are the rim.
 
 pub mod description;
+pub mod drift;
 pub mod ebpf;
 pub mod engine;
 mod error;

@@ -1,6 +1,7 @@
 //! Measures one trial.
 //!
-//! In: a trial. Out: its outcome, with the default in force again. It aborts a window that takes much longer than the
+//! In: a trial. Out: its outcome, with the home setting in force again: the default in a search, the kept setting in a
+//! check. It aborts a window that takes much longer than the
 //! default's, restores the default at once if a constraint is violated, and refuses windows during which the candidate was
 //! not in force to the end.
 
@@ -28,6 +29,8 @@ pub struct TrialRunner<'a, K> {
     pub machine: &'a mut Machine,
     /// The space of their values.
     pub space: &'a Space,
+    /// The setting that is in force between trials.
+    pub home: Point,
     /// The target.
     pub target: &'a Target,
     /// The constraints.
@@ -58,7 +61,7 @@ impl<E: Into<MoveError>> From<E> for TrialError {
 }
 
 impl<K: Watch + Witness> TrialRunner<'_, K> {
-    /// Measures a trial. The default is in force afterwards, unless an error is returned.
+    /// Measures a trial. The home setting is in force afterwards, unless an error is returned.
     ///
     /// # Errors
     /// [`TrialError`].
@@ -82,6 +85,9 @@ impl<K: Watch + Witness> TrialRunner<'_, K> {
             let after = self.default_window()?;
             self.last_default = Some(after.clone());
             default.push(after);
+            if self.home != self.space.default_point() {
+                self.back()?;
+            }
         }
         Ok(Outcome::Measured(self.sample(&default, &candidate)))
     }
@@ -123,8 +129,8 @@ impl<K: Watch + Witness> TrialRunner<'_, K> {
         Ok(reading)
     }
 
-    /// A window with the candidate in force. The inner error is the outcome of a window without a result.
-    fn candidate(&mut self, point: &Point) -> Result<Result<Reading, Outcome>, TrialError> {
+    /// A window with a setting in force. The inner error is the outcome of a window without a result.
+    pub fn candidate(&mut self, point: &Point) -> Result<Result<Reading, Outcome>, TrialError> {
         match self.go(point) {
             Ok(()) => {}
             Err(TrialError::Move(MoveError::Knob { name, error } | MoveError::LeaseEnded { name, error })) => {
@@ -151,14 +157,14 @@ impl<K: Watch + Witness> TrialRunner<'_, K> {
         limit.max(SHORTEST).min(self.target.timeout)
     }
 
-    /// Returns to the default. If the lease ended before that, the candidate was not in force to the end of its window:
+    /// Returns home. If the lease ended before that, the candidate was not in force to the end of its window:
     /// this is the outcome of the trial then.
-    fn back(&mut self) -> Result<Option<Outcome>, TrialError> {
-        let default = self.space.default_point();
-        match self.go(&default) {
+    pub fn back(&mut self) -> Result<Option<Outcome>, TrialError> {
+        let home = self.home.clone();
+        match self.go(&home) {
             Err(TrialError::Move(MoveError::LeaseEnded { name, error })) => {
                 // The other knobs are still changed.
-                self.go(&default)?;
+                self.go(&home)?;
                 Ok(Some(Outcome::failed(format!("{name}: {error}"))))
             }
             done => done.map(|()| None),

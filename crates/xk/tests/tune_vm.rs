@@ -140,11 +140,16 @@ impl Tuner {
 
     /// Whether a knob is changed where the tuner now stands; if none is, it goes on.
     fn stands_still(&self) -> bool {
+        self.stands_where(|| knobs() != untouched())
+    }
+
+    /// Whether this is so where the tuner now stands; if not, it goes on.
+    fn stands_where(&self, is_so: impl Fn() -> bool) -> bool {
         let pid = self.0.id().to_string();
-        assert!(knobs() == untouched() || run("kill", &["-STOP", &pid]));
-        let changed = knobs() != untouched();
-        assert!(changed || run("kill", &["-CONT", &pid]));
-        changed
+        assert!(!is_so() || run("kill", &["-STOP", &pid]));
+        let still = is_so();
+        assert!(still || run("kill", &["-CONT", &pid]));
+        still
     }
 
     fn kill(&mut self) {
@@ -186,14 +191,37 @@ mod checks {
         let text = said(0, &mut tune(&[file.to_str().unwrap()]));
         contains(&text, &["resuming search 1", "is better than the default"]);
         contains(&text, &["plug = 128 (was 32)", "ahead = 1024 (was 128)"]);
-        assert_eq!(knobs(), ("1024".into(), vec![128]));
+        let kept = || knobs() == ("1024".into(), vec![128]);
+        assert!(kept());
         assert_eq!(reported("plug"), 128);
         assert!(reported("requests") < requests, "with more read ahead, fewer requests");
         let text = said(0, &mut as_a_service(&file));
-        contains(&text, &["compared again: plug = 32", "remembered", "better than the default again", "(1 trials)"]);
-        assert_eq!(knobs(), ("1024".into(), vec![128]));
+        contains(&text, &["is compared with the default", "better than the default again"]);
+        assert!(kept());
+        kill_in_a_comparison(&file, kept);
         contains(&said(0, &mut tune(&["revert"])), &["plug = 32 (restored)", "ahead = 128 (restored)"]);
         assert_eq!((knobs(), reported("plug")), (untouched(), 32));
+    }
+
+    /// It is killed while the default is in force. The guardian puts back what is kept, the perf-const too, which the kernel
+    /// does not. Without the guardian, the next start does.
+    fn kill_in_a_comparison(file: &Path, kept: impl Fn() -> bool) {
+        let is_default = || knobs() == untouched();
+        let mut tuner = Tuner::start(file);
+        wait_until("the default is in force", || tuner.goes_on() && tuner.stands_where(is_default));
+        tuner.kill();
+        wait_until("the guardian has put back what is kept", &kept);
+        assert_eq!(reported("plug"), 128);
+
+        let mut tuner = Tuner::start(file);
+        wait_until("the default is in force again", || tuner.goes_on() && tuner.stands_where(is_default));
+        assert!(run("pkill", &["-KILL", "-P", &tuner.0.id().to_string(), "-f", "tune guard"]));
+        tuner.kill();
+        std::thread::sleep(Duration::from_secs(2));
+        assert!(is_default(), "nobody was left to put it back");
+        let text = said(0, &mut tune(&[file.to_str().unwrap()]));
+        contains(&text, &["plug = 128 (restored)", "ahead = 1024 (restored)", "better than the default again"]);
+        assert!(kept());
     }
 
     /// What the last one was killed in. It is killed in a state that was seen: the time that a round takes does not matter.

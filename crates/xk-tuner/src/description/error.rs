@@ -85,6 +85,9 @@ pub enum Problem {
          `parameters` and [[parameter]]"
     )]
     Subsystems,
+    /// The engine that checks kept settings.
+    #[error("engine `comparison` checks settings that are kept; a search uses `racing`, `orthogonal` or `exhaustive`")]
+    Comparison,
     /// One of several subsystems has no bottleneck test.
     #[error("subsystem `{0}` has no `bottleneck`, which decides when a subsystem of several is tuned")]
     NoBottleneck(String),

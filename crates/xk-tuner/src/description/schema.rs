@@ -229,7 +229,7 @@ impl ConstraintTable {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SearchTable {
-    pub engine: Option<EngineName>,
+    pub engine: Option<Spanned<EngineName>>,
     pub seed: Option<u64>,
     pub trials: Option<Spanned<usize>>,
     pub minimum_effect: Option<Spanned<f64>>,

@@ -1,6 +1,7 @@
 use std::fs;
 
 use super::*;
+use crate::knob::Plain;
 use crate::modules::{Described, ModuleError};
 use xk_runtime::{Meter, Parameter as Tunable, Role, Values};
 

@@ -5,6 +5,7 @@
 //! only on the space, the history and the engine's parameters ([`SearchSpec`]). A killed search resumes with the trial
 //! in which it was killed, and a recorded search can be replayed without a machine.
 
+mod comparison;
 pub mod confirm;
 mod covering;
 mod exhaustive;
@@ -20,6 +21,7 @@ use crate::history::{Goal, Order, Outcome, Record, Sample, Trial};
 use crate::statistics::Interval;
 use crate::{Point, Space};
 
+pub use comparison::Comparison;
 pub use exhaustive::Exhaustive;
 pub use orthogonal::Orthogonal;
 pub use racing::{Racing, Remembered};

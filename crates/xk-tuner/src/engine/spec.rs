@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{propose, Diverged, Engine, Exhaustive, Orthogonal, Proposal, Racing, Remembered};
+use super::{propose, Comparison, Diverged, Engine, Exhaustive, Orthogonal, Proposal, Racing, Remembered};
 use crate::history::{Goal, Objective, Record};
 use crate::target::UNNAMED;
 use crate::Space;
@@ -20,6 +20,8 @@ pub enum EngineName {
     Orthogonal,
     /// [`Exhaustive`].
     Exhaustive,
+    /// [`Comparison`]. It is no search, so descriptions cannot name it.
+    Comparison,
 }
 
 /// Everything that an engine needs, except the history.
@@ -66,6 +68,7 @@ impl SearchSpec {
             }),
             EngineName::Orthogonal => Box::new(Orthogonal),
             EngineName::Exhaustive => Box::new(Exhaustive),
+            EngineName::Comparison => Box::new(Comparison { seed: self.seed, minimum: self.minimum }),
         }
     }
 

@@ -1,12 +1,13 @@
 //! A knob that is changed for a trial, and how it is restored: by the tuner itself, by the guardian after the tuner's
-//! death, and by the next start after the death of both.
+//! death, and by the next start after the death of both. During a check of a kept setting, the value before the change is
+//! the kept one. The kernel does not restore it, so perf-consts and parameters of modules are recorded too.
 //!
 //! In: changed knobs. Out: what happened to each. It refuses to restore a knob that something else has changed: such a
 //! knob has a value that the tuner did not write.
 
 use serde::{Deserialize, Serialize};
 
-use super::{set, Knob, KnobError, Plain};
+use super::{set, Backing, Constants, Knob, KnobError};
 use crate::Value;
 
 /// The largest number of passes over knobs that change each other.
@@ -18,8 +19,9 @@ pub struct ChangedKnob {
     /// The parameter.
     pub name: String,
     /// The knob.
-    pub plain: Plain,
-    /// The value before the search.
+    #[serde(flatten)]
+    pub backing: Backing,
+    /// The value before the change: the one before the search, or, during a check, the kept one.
     pub original: Value,
     /// The values that the tuner may have left: the previous one, and the one that it was about to write.
     pub ours: Vec<Value>,
@@ -47,8 +49,15 @@ struct Restoring<'c> {
 }
 
 impl<'c> Restoring<'c> {
-    fn start(changed: &'c ChangedKnob) -> Self {
-        Self { changed, ours: changed.ours.clone(), knob: changed.plain.knob(), refused: None }
+    fn start(changed: &'c ChangedKnob, constants: &dyn Constants) -> Result<Self, KnobError> {
+        let knob = changed.backing.knob(constants)?;
+        Ok(Self { changed, ours: changed.ours.clone(), knob, refused: None })
+    }
+
+    /// Sets the original value, and keeps it when this process ends.
+    fn set(&mut self) {
+        let done = set(&mut *self.knob, &self.changed.original).and_then(|()| self.knob.keep());
+        self.refused = done.err();
     }
 
     fn must_be_restored(&self, now: Option<&Value>) -> bool {
@@ -73,18 +82,20 @@ impl<'c> Restoring<'c> {
 /// Restoring one knob may change another, as an I/O scheduler sets its own `nr_requests`. A value that appears in that
 /// moment is therefore the tuner's doing, and the other knob is restored in the next pass.
 #[must_use]
-pub fn restore(changed: &[ChangedKnob]) -> Vec<Result<Restored, KnobError>> {
-    let mut knobs: Vec<Restoring<'_>> = changed.iter().map(Restoring::start).collect();
+pub fn restore(changed: &[ChangedKnob], constants: &dyn Constants) -> Vec<Result<Restored, KnobError>> {
+    let mut knobs: Vec<Result<Restoring<'_>, KnobError>> =
+        changed.iter().map(|changed| Restoring::start(changed, constants)).collect();
+    let mut found: Vec<&mut Restoring<'_>> = knobs.iter_mut().filter_map(|knob| knob.as_mut().ok()).collect();
     for _ in 0..ROUNDS {
-        if !restore_once(&mut knobs) {
+        if !restore_once(&mut found) {
             break;
         }
     }
-    knobs.into_iter().map(Restoring::result).collect()
+    knobs.into_iter().map(|knob| knob.and_then(Restoring::result)).collect()
 }
 
 /// One pass over all knobs. Returns whether it wrote any.
-fn restore_once(knobs: &mut [Restoring<'_>]) -> bool {
+fn restore_once(knobs: &mut [&mut Restoring<'_>]) -> bool {
     let mut wrote = false;
     for index in (0..knobs.len()).rev() {
         let before: Vec<Option<Value>> = knobs.iter_mut().map(|one| one.knob.read().ok()).collect();
@@ -92,7 +103,7 @@ fn restore_once(knobs: &mut [Restoring<'_>]) -> bool {
         if !one.must_be_restored(before[index].as_ref()) {
             continue;
         }
-        one.refused = set(&mut *one.knob, &one.changed.original).err();
+        one.set();
         wrote = true;
         for (other, one) in knobs.iter_mut().enumerate().filter(|(other, _)| *other != index) {
             let now = one.knob.read().ok();
@@ -107,6 +118,7 @@ fn restore_once(knobs: &mut [Restoring<'_>]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::knob::{NoConstants, Plain};
 
     #[test]
     fn a_value_of_something_else_stays() {
@@ -114,11 +126,12 @@ mod tests {
         let path = folder.path().join("knob");
         let changed = ChangedKnob {
             name: "knob".into(),
-            plain: Plain::File(path.clone()),
+            backing: Backing::Plain(Plain::File(path.clone())),
             original: Value::Number(128),
             ours: vec![Value::Number(64), Value::Number(256)],
         };
-        let restore = |changed: &ChangedKnob| super::restore(std::slice::from_ref(changed)).remove(0).unwrap();
+        let restore =
+            |changed: &ChangedKnob| super::restore(std::slice::from_ref(changed), &NoConstants).remove(0).unwrap();
         assert_eq!(restore(&changed), Restored::Gone);
         for (now, outcome, after) in [
             ("64\n", Restored::Done, "128\n"),
@@ -141,9 +154,9 @@ mod tests {
             get: format!("cat {}", path.display()),
             set: format!("printf %s \"$VALUE\" > {}", path.display()),
         };
-        let changed =
-            ChangedKnob { name: "qdisc".into(), plain, original: Value::parse("a; b"), ours: vec![Value::parse("fq")] };
-        assert!(matches!(restore(&[changed])[..], [Ok(Restored::Done)]));
+        let (backing, original) = (Backing::Plain(plain), Value::parse("a; b"));
+        let changed = ChangedKnob { name: "qdisc".into(), backing, original, ours: vec![Value::parse("fq")] };
+        assert!(matches!(restore(&[changed], &NoConstants)[..], [Ok(Restored::Done)]));
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "a; b");
     }
 
@@ -153,17 +166,20 @@ mod tests {
         let [scheduler, requests] = ["scheduler", "requests"].map(|name| folder.path().join(name));
         let file = |name: &str, original: &str, ours: &str| ChangedKnob {
             name: name.into(),
-            plain: Plain::File(folder.path().join(name)),
+            backing: Backing::Plain(Plain::File(folder.path().join(name))),
             original: Value::parse(original),
             ours: vec![Value::parse(ours)],
         };
         // Choosing a scheduler sets the requests to 77, as the kernel does with a number of its own.
         let choose = format!("echo $VALUE > {}; echo 77 > {}", scheduler.display(), requests.display());
         let plain = Plain::Command { get: format!("cat {}", scheduler.display()), set: choose };
-        let changed = [ChangedKnob { plain, ..file("scheduler", "none", "bfq") }, file("requests", "64", "128")];
+        let changed = [
+            ChangedKnob { backing: Backing::Plain(plain), ..file("scheduler", "none", "bfq") },
+            file("requests", "64", "128"),
+        ];
         std::fs::write(&scheduler, "bfq").unwrap();
         std::fs::write(&requests, "128").unwrap();
-        assert!(matches!(restore(&changed)[..], [Ok(Restored::Done), Ok(Restored::Done)]));
+        assert!(matches!(restore(&changed, &NoConstants)[..], [Ok(Restored::Done), Ok(Restored::Done)]));
         assert_eq!(std::fs::read_to_string(&requests).unwrap(), "64\n");
     }
 

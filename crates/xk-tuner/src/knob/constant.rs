@@ -25,6 +25,17 @@ pub trait Constants {
     fn find(&self, name: &str) -> Result<Constant, NoConstant>;
 }
 
+/// A machine without perf-consts.
+#[derive(Debug, Clone, Copy)]
+pub struct NoConstants;
+
+impl Constants for NoConstants {
+    fn find(&self, name: &str) -> Result<Constant, NoConstant> {
+        let message = "perf-consts are not available here".to_owned();
+        Err(NoConstant::Table { name: name.to_owned(), message })
+    }
+}
+
 /// Why a constant has no knob.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -54,6 +65,8 @@ pub struct Constant {
     addresses: Rc<dyn AddressOf>,
     table: ScopeTable,
     tune: Option<Tune>,
+    /// The value of a detached tune that this knob may unload.
+    kept: Option<Value>,
     lease: Duration,
     /// Until when the kernel keeps the value at least, on the clock of leases.
     ends: Duration,
@@ -63,7 +76,7 @@ impl Constant {
     /// The constant of `table`.
     #[must_use]
     pub fn new(device: Device, addresses: Rc<dyn AddressOf>, table: ScopeTable) -> Self {
-        Self { device, addresses, table, tune: None, lease: FIRST_LEASE, ends: Duration::ZERO }
+        Self { device, addresses, table, tune: None, kept: None, lease: FIRST_LEASE, ends: Duration::ZERO }
     }
 
     /// Those of `levels` that the table accepts; see `levels::accepted`.
@@ -76,6 +89,11 @@ impl Constant {
     #[must_use]
     pub fn default_value(&self) -> Value {
         Value::Number(self.table.constant.default)
+    }
+
+    /// Lets this knob unload a tune that an earlier session kept at this value.
+    pub fn take_over(&mut self, value: Value) {
+        self.kept = Some(value);
     }
 
     /// Ends a tune that an earlier session kept, if it still has this value. Returns whether it had.
@@ -125,6 +143,12 @@ impl Constant {
         Ok(self.device.tunes()?.into_iter().find(|tune| is_it(&tune.name)))
     }
 
+    /// Restores the default, if a tune that was taken over holds another value.
+    fn unload_kept(&self, default: &Value) -> Result<(), KnobError> {
+        let Some(kept) = &self.kept else { return Ok(()) };
+        self.end_kept(kept).map(drop).map_err(|error| self.refused(default, error))
+    }
+
     fn go(&self, id: u32, to: Destination) -> Result<(), RuntimeError> {
         self.device.transition(&[Change { id, to }], self.table.mode, TRANSITION).map(drop)
     }
@@ -151,7 +175,7 @@ impl Knob for Constant {
             return Err(self.refused(value, KnobFault::NotANumber));
         };
         if number == self.table.constant.default {
-            let Some(tune) = self.tune.take() else { return Ok(()) };
+            let Some(tune) = self.tune.take() else { return self.unload_kept(value) };
             return match self.go(tune.id(), Destination::Unload) {
                 Ok(()) | Err(RuntimeError::NoSuchTune(_)) => Ok(()),
                 Err(error) => {

@@ -23,7 +23,7 @@ use crate::Value;
 
 pub use changed::{restore, ChangedKnob, Restored};
 pub use command::CommandError;
-pub use constant::{Constant, Constants, NoConstant};
+pub use constant::{Constant, Constants, NoConstant, NoConstants};
 pub use module::{Hold, Module};
 
 /// The lease of a knob that is changed before its first renewal.
@@ -129,6 +129,32 @@ impl Plain {
             Self::File(path) => path.display().to_string(),
             Self::Command { set, .. } => format!("`{set}`"),
         }
+    }
+}
+
+/// The kind of knob that a parameter has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Backing {
+    /// A perf-const, by name.
+    Constant(String),
+    /// A parameter that a loaded module describes: `MODULE:NAME`.
+    Module(String),
+    /// A file or a pair of commands.
+    Plain(Plain),
+}
+
+impl Backing {
+    /// The knob.
+    ///
+    /// # Errors
+    /// [`KnobError::Missing`].
+    pub fn knob(&self, constants: &dyn Constants) -> Result<Box<dyn Knob>, KnobError> {
+        Ok(match self {
+            Self::Plain(plain) => plain.knob(),
+            Self::Constant(name) => Box::new(constants.find(name).map_err(|error| KnobError::missing(name, error))?),
+            Self::Module(name) => Box::new(Module::find(name).map_err(|error| KnobError::missing(name, error))?),
+        })
     }
 }
 

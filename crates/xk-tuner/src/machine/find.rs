@@ -5,9 +5,9 @@
 //! guards with values that this machine does not have.
 
 use super::slot::{Slot, State};
-use crate::description::{Backing, Domain, Parameter, ParameterProblem, Problem};
+use crate::description::{Domain, Parameter, ParameterProblem, Problem};
 use crate::error::MachineError;
-use crate::knob::{Constants, Knob, KnobError, Module};
+use crate::knob::{Backing, Constants, Knob, KnobError, Module};
 use crate::levels::with_default;
 use crate::{Cycle, Dimension, Error, Guard, Space, Value};
 
@@ -23,13 +23,14 @@ pub(super) fn find(parameters: &[Parameter], constants: &dyn Constants) -> Resul
         let guard = guard(parameter, &dimensions, &mut slots).map_err(|problem| parameter.error(problem))?;
         dimensions[index].guard = guard;
     }
-    let located = |Cycle(names): Cycle| {
-        let first =
-            parameters.iter().find(|parameter| names.first() == Some(&parameter.name)).unwrap_or(&parameters[0]);
-        first.location.error(Problem::GuardCycle(names))
-    };
-    let space = Space::new(dimensions).map_err(located)?;
+    let space = Space::new(dimensions).map_err(|cycle| located(parameters, cycle))?;
     Ok((slots, space))
+}
+
+/// The error of guards that depend on each other.
+pub(super) fn located(parameters: &[Parameter], Cycle(names): Cycle) -> Error {
+    let first = parameters.iter().find(|parameter| names.first() == Some(&parameter.name)).unwrap_or(&parameters[0]);
+    first.location.error(Problem::GuardCycle(names)).into()
 }
 
 pub(super) fn find_one(parameter: &Parameter, constants: &dyn Constants) -> Result<(Slot, Dimension), Error> {
@@ -55,6 +56,7 @@ pub(super) fn find_one(parameter: &Parameter, constants: &dyn Constants) -> Resu
         knob,
         backing: parameter.backing.clone(),
         original,
+        is_kept: false,
         state,
         settle: parameter.settle,
         at_end: parameter.at_end,
@@ -73,7 +75,7 @@ fn open(
         Backing::Plain(plain) => Ok((plain.knob(), levels)),
         Backing::Constant(constant) => {
             let found = constants.find(constant);
-            let mut found = found.map_err(|error| failed(parameter, KnobError::missing(constant, error)))?;
+            let mut found = found.map_err(|error| failed(&parameter.name, KnobError::missing(constant, error)))?;
             let default = found.default_value();
             if let Some(value) = found.read().ok().filter(|value| *value != default) {
                 return Err(MachineError::AlreadyTuned { parameter: parameter.name.clone(), value, default }.into());
@@ -82,7 +84,7 @@ fn open(
             Ok((Box::new(found), levels))
         }
         Backing::Module(name) => {
-            let found = Module::find(name).map_err(|error| failed(parameter, KnobError::missing(name, error)))?;
+            let found = Module::find(name).map_err(|error| failed(&parameter.name, KnobError::missing(name, error)))?;
             if let Some(hold) = found.hold() {
                 let (parameter, name) = (parameter.name.clone(), name.clone());
                 return Err(MachineError::Held { parameter, name, hold }.into());
@@ -100,7 +102,7 @@ fn read(parameter: &Parameter, knob: &mut dyn Knob) -> Result<State, Error> {
         Err(KnobError::Missing { .. }) if parameter.only_if.is_some() && parameter.default.is_some() => {
             Ok(State::Absent)
         }
-        Err(error) => Err(failed(parameter, error)),
+        Err(error) => Err(failed(&parameter.name, error)),
     }
 }
 
@@ -118,12 +120,12 @@ fn completed(levels: Vec<Value>, knob: &mut dyn Knob) -> Vec<Value> {
 
 /// The choices that the file of a parameter lists.
 fn offered(parameter: &Parameter, knob: &mut dyn Knob) -> Result<Vec<Value>, Error> {
-    let offered = knob.offered().map_err(|error| failed(parameter, error))?;
+    let offered = knob.offered().map_err(|error| failed(&parameter.name, error))?;
     offered.ok_or_else(|| parameter.error(ParameterProblem::NothingOffered).into())
 }
 
-fn failed(parameter: &Parameter, source: KnobError) -> Error {
-    Error::Knob { parameter: parameter.name.clone(), source }
+pub(super) fn failed(parameter: &str, source: KnobError) -> Error {
+    Error::Knob { parameter: parameter.to_owned(), source }
 }
 
 fn guard(

@@ -2,8 +2,8 @@
 //!
 //! In: a point of the space. Out: each knob that is active at the point has its value there, and every other knob its
 //! default. It refuses to change a knob that something else has changed, and a knob that the [`Witness`] has not
-//! recorded first. `missing.rs` leaves out what this machine does not have, `find.rs` finds the knobs of a search, and
-//! `slot.rs` holds what is known about one of them.
+//! recorded first. `missing.rs` leaves out what this machine does not have, `find.rs` finds the knobs of a search,
+//! `kept.rs` those of a check, and `slot.rs` holds what is known about one of them.
 //!
 //! **Who has changed a knob.** Before each move, each knob is compared with the value that the tuner left it at. If it
 //! differs, something else has set it, and the tuner yields it. While the tuner changes one knob, others may change with
@@ -16,6 +16,7 @@
 //! `ROUNDS` passes, since knobs might change each other for ever; [`set`] has checked each value by then.
 
 mod find;
+mod kept;
 mod missing;
 mod slot;
 
@@ -24,7 +25,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::description::{Backing, Parameter};
-use crate::knob::{set, ChangedKnob, Constants, KnobError};
+use crate::knob::{ChangedKnob, Constants, KnobError};
 use crate::{Error, Point, Space, Value};
 use slot::Slot;
 
@@ -109,14 +110,34 @@ impl Machine {
         Ok((Self { slots }, space))
     }
 
+    /// Finds the knobs that a search keeps, and the space of two levels for each: its default, and the kept value. The kept
+    /// value is the one that [`Machine::restore`] restores. Changes nothing.
+    ///
+    /// # Errors
+    /// [`Error::Knob`], [`Error::Description`].
+    pub fn find_kept(
+        kept: &[KeptKnob],
+        parameters: &[Parameter],
+        constants: &dyn Constants,
+    ) -> Result<(Self, Space), Error> {
+        let (slots, space) = kept::find(kept, parameters, constants)?;
+        Ok((Self { slots }, space))
+    }
+
+    /// Checks that nothing else has changed a knob.
+    ///
+    /// # Errors
+    /// [`MoveError::Yielded`], [`MoveError::Knob`].
+    pub fn check(&mut self) -> Result<(), MoveError> {
+        self.slots.iter_mut().try_for_each(Slot::check)
+    }
+
     /// Moves to a point.
     ///
     /// # Errors
     /// [`MoveError`]: some knobs may have changed.
     pub fn go(&mut self, space: &Space, point: &Point, witness: &mut dyn Witness) -> Result<(), MoveError> {
-        for slot in &mut self.slots {
-            slot.check()?;
-        }
+        self.check()?;
         let point = space.canonical(point);
         for _ in 0..ROUNDS {
             if !self.pass(space, &point, witness)? {
@@ -149,7 +170,7 @@ impl Machine {
         if let Some(changed) = self.slots[index].before_change_to(value) {
             witness.record(&changed)?;
         }
-        let done = set(&mut *self.slots[index].knob, value);
+        let done = self.slots[index].set(value);
         for (other, slot) in self.slots.iter_mut().enumerate() {
             if other != index || done.is_err() {
                 slot.read_state();
@@ -197,7 +218,7 @@ impl Machine {
             if !slot.must_be_restored() {
                 continue;
             }
-            match set(&mut *slot.knob, &slot.original) {
+            match slot.set(&slot.original.clone()) {
                 Ok(()) => slot.left_at(slot.original.clone()),
                 Err(error) => failures.push((slot.name.clone(), error)),
             }

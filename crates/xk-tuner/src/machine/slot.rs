@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{KeptKnob, MoveError};
 use crate::description::{AtEnd, Backing};
-use crate::knob::{ChangedKnob, Knob, KnobError, Plain};
+use crate::knob::{set, ChangedKnob, Knob, KnobError, Plain};
 use crate::Value;
 
 /// What the tuner knows about the value of a knob.
@@ -22,8 +22,10 @@ pub(super) struct Slot {
     pub name: String,
     pub knob: Box<dyn Knob>,
     pub backing: Backing,
-    /// The value before the search.
+    /// The value before the search; during a check, the kept value.
     pub original: Value,
+    /// Whether the original value is one that an earlier search keeps. The kernel does not restore such a value.
+    pub is_kept: bool,
     pub state: State,
     pub settle: Duration,
     pub at_end: AtEnd,
@@ -77,13 +79,25 @@ impl Slot {
 
     /// What must be recorded before the knob is set to `value`; `None` if the kernel restores it by itself.
     pub fn before_change_to(&self, value: &Value) -> Option<ChangedKnob> {
-        let plain = self.plain()?.clone();
+        if self.plain().is_none() && !self.is_kept {
+            return None;
+        }
         let mut ours = Vec::new();
         if let State::LeftAt(previous) = &self.state {
             ours.push(previous.clone());
         }
         ours.push(value.clone());
-        Some(ChangedKnob { name: self.name.clone(), plain, original: self.original.clone(), ours })
+        let (name, backing) = (self.name.clone(), self.backing.clone());
+        Some(ChangedKnob { name, backing, original: self.original.clone(), ours })
+    }
+
+    /// Sets the knob. A kept value stays in force when this process ends.
+    pub fn set(&mut self, value: &Value) -> Result<(), KnobError> {
+        set(&mut *self.knob, value)?;
+        match self.is_kept && *value == self.original {
+            true => self.knob.keep(),
+            false => Ok(()),
+        }
     }
 
     /// Whether the knob has a value that the tuner left, and that is not the original one.

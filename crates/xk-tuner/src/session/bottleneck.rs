@@ -29,7 +29,7 @@ pub(super) fn tune(setup: &mut Setup<'_>, jobs: &[Job], keeper: &mut Keeper<'_>)
         let Some(index) = next else { break };
         setup.job = jobs[index].clone();
         summaries.push(searched(setup, keeper)?);
-        if summaries.last().is_some_and(|summary| summary.conclusion.is_none()) {
+        if summaries.last().is_some_and(|summary| summary.is_interrupted) {
             break;
         }
         done.insert(index);

@@ -10,6 +10,7 @@ use serde_json::json;
 use super::identity::setting;
 use super::open::OpenSearch;
 use super::{who, Keeper, SearchEnd, Setup, Summary};
+use crate::drift::Drift;
 use crate::engine::confirm::RESERVED;
 use crate::engine::{Conclusion, EngineName, Ground, SearchSpec};
 use crate::error::MachineError;
@@ -18,8 +19,8 @@ use crate::history::{Outcome, Record};
 use crate::machine::{KeptKnob, MoveError};
 use crate::measure::TrialRunner;
 use crate::report::sentence;
-use crate::store::{State, Store};
-use crate::{Error, Point, Value};
+use crate::store::{now, KeptSetting, State, Store};
+use crate::{Error, Gauges, Point, Signature, Value};
 
 /// Ends a search.
 pub(super) fn conclude(
@@ -31,10 +32,14 @@ pub(super) fn conclude(
 ) -> Result<SearchEnd, Error> {
     let store = runner.keeper.store;
     let best = setting(&open.spec.space, &conclusion.best);
-    remember(setup, store, open, &conclusion, &best, history)?;
+    let memory = remember(setup, store, open, &conclusion, &best, history)?;
     let sentence = sentence(&open.spec.space, &conclusion);
     let confirmed = matches!(conclusion.ground, Ground::Confirmed { .. } | Ground::Remembered { .. });
     let kept = if confirmed { keep(runner, &setup.job.name, &conclusion.best)? } else { Vec::new() };
+    if !kept.is_empty() {
+        let signature = signature_of_kept(setup, runner, &conclusion.best);
+        store.keep_setting(&setup.job.name, &KeptSetting { signature, ..kept_setting(setup, open, memory) })?;
+    }
     store.end(open.id, State::Done, Some(&conclusion))?;
     let front = front::of(&open.spec, history);
     let mut event = json!({ "event": "concluded", "search": open.id, "evidence": conclusion, "kept": kept });
@@ -44,10 +49,35 @@ pub(super) fn conclude(
     store.note(&who(), &event)?;
     let front = front.iter().map(|choice| choice.words(&open.spec)).collect();
     let (search, conclusion, trials) = (open.id, Some(conclusion), history.len());
-    Ok(SearchEnd::Summary(Summary { search, conclusion, trials, sentence, kept, front }))
+    Ok(SearchEnd::Summary(Summary { search, conclusion, is_interrupted: false, trials, sentence, kept, front }))
 }
 
-/// Updates the memories: a new one, more confidence in the one that was tried, or less.
+/// A setting that was confirmed now. The checks measure its windows afresh: those of a search follow a change.
+fn kept_setting(setup: &Setup<'_>, open: &OpenSearch, memory: Option<i64>) -> KeptSetting {
+    KeptSetting {
+        search: open.id,
+        context: open.context.clone(),
+        target: setup.job.target.words(),
+        memory,
+        drift: Drift::default(),
+        signature: None,
+        compared: now(),
+        next_comparison: 0,
+    }
+}
+
+/// The workload signature with the kept setting in force, which may differ from that with the default; `None` if a window
+/// gives no number, or the search is asked to stop.
+fn signature_of_kept(setup: &Setup<'_>, runner: &mut TrialRunner<'_, Keeper<'_>>, kept: &Point) -> Option<Signature> {
+    let mut gauges = Gauges::of(&setup.job.sensors);
+    let before = gauges.read();
+    runner.candidate(kept).ok()?.ok()?;
+    let after = gauges.read();
+    Some(gauges.between(&before, &after))
+}
+
+/// Updates the memories: a new one, more confidence in the one that was tried, or less. Returns the memory of a confirmed
+/// setting.
 fn remember(
     setup: &Setup<'_>,
     store: &Store,
@@ -55,18 +85,22 @@ fn remember(
     conclusion: &Conclusion,
     best: &BTreeMap<String, Value>,
     history: &[Record],
-) -> Result<(), Error> {
+) -> Result<Option<i64>, Error> {
     let remember = |effect| store.remember(&setup.job.name, &open.context, &open.signature, best, effect);
     match &conclusion.ground {
-        Ground::Confirmed { effect, .. } => remember(effect.middle)?,
-        Ground::Remembered { .. } => return open.memory.iter().try_for_each(|known| store.confirm(known.id)),
-        Ground::Nothing if is_complete(&open.spec, history) => remember(0.0)?,
-        Ground::Seen | Ground::Nothing => {}
+        Ground::Remembered { effect, .. } => {
+            open.memory.iter().try_for_each(|known| store.confirm(known.id, *effect))?;
+            return Ok(open.memory.as_ref().map(|known| known.id));
+        }
+        Ground::Confirmed { .. } | Ground::Seen | Ground::Nothing => {}
     }
-    let tried = open.spec.warm.is_some() && !open.spec.is_told_nothing();
-    match tried {
-        true => open.memory.iter().try_for_each(|known| store.demote(known.id)),
-        false => Ok(()),
+    if open.spec.warm.is_some() && !open.spec.is_told_nothing() {
+        open.memory.iter().try_for_each(|known| store.demote(known.id))?;
+    }
+    match &conclusion.ground {
+        Ground::Confirmed { effect, .. } => remember(effect.middle).map(Some),
+        Ground::Nothing if is_complete(&open.spec, history) => remember(0.0).map(|_| None),
+        Ground::Remembered { .. } | Ground::Seen | Ground::Nothing => Ok(None),
     }
 }
 

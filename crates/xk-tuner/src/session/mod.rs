@@ -4,15 +4,17 @@
 //! restored by this code, else by the guardian and the kernel, else by the next start. It refuses to run while another
 //! tuner runs, and while `xk tune stop` is in effect.
 //!
-//! `open.rs` resumes or begins a search, `search.rs` makes its trials, `conclude.rs` keeps and remembers the result,
+//! `check.rs` checks what earlier searches keep. `open.rs` resumes or begins a search, `search.rs` makes its trials, `conclude.rs` keeps and remembers the result,
 //! `identity.rs` says what a search is and where its memories apply, `bottleneck.rs` chooses among several subsystems.
 
 mod bottleneck;
+mod check;
 mod conclude;
 mod identity;
 mod open;
 mod search;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,11 +23,11 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::description::{Backing, Job};
+use crate::description::Job;
 use crate::engine::Conclusion;
 use crate::error::{MachineError, RevertError};
 use crate::guardian::{clean_up, Guardian};
-use crate::knob::{ChangedKnob, Constants, KnobFault, Module};
+use crate::knob::{Backing, ChangedKnob, Constants, KnobFault, Module};
 use crate::machine::{present, KeptKnob, Machine, Witness};
 use crate::metrics::Publisher;
 use crate::modules::{Kernel, Modules};
@@ -52,6 +54,8 @@ pub struct Setup<'a> {
     pub build_id: String,
     /// Whether to search even if a setting is remembered.
     pub afresh: bool,
+    /// Whether to compare kept settings with the default without another reason.
+    pub compare: bool,
     /// Set when the session is to end.
     pub interrupted: &'a AtomicBool,
     /// Receives a line for each event.
@@ -67,9 +71,11 @@ pub struct Setup<'a> {
 pub struct Summary {
     /// Number of the search.
     pub search: SearchId,
-    /// Its conclusion; `None` if it was interrupted, and can be resumed.
+    /// Its conclusion; `None` if it was interrupted, or if a kept setting was checked.
     pub conclusion: Option<Conclusion>,
-    /// Number of all trials, including those of earlier sessions.
+    /// Whether it was interrupted.
+    pub is_interrupted: bool,
+    /// Number of all trials, including those of earlier sessions; 0 if a kept setting was only watched.
     pub trials: usize,
     /// The result, in words.
     pub sentence: String,
@@ -96,10 +102,10 @@ pub fn who() -> String {
 ///
 /// # Errors
 /// [`Error::Store`].
-pub fn recover(store: &Store) -> Result<Vec<String>, Error> {
+pub fn recover(store: &Store, constants: &dyn Constants) -> Result<Vec<String>, Error> {
     // The store lists the last change first.
     let changed: Vec<ChangedKnob> = store.changed()?.into_iter().rev().collect();
-    let lines = clean_up(&changed);
+    let lines = clean_up(&changed, constants);
     for (knob, line) in changed.iter().zip(&lines) {
         store.note(&who(), &json!({ "event": "recovered", "knob": knob.name, "outcome": line }))?;
         store.release(&knob.name)?;
@@ -112,7 +118,10 @@ pub fn recover(store: &Store) -> Result<Vec<String>, Error> {
 /// # Errors
 /// [`Error::Store`], [`Error::Machine`].
 pub fn revert(store: &Store, constants: &dyn Constants) -> Result<Vec<String>, Error> {
-    revert_each(store, constants, store.kept()?)
+    let kept = store.kept()?;
+    let lines = revert_each(store, constants, kept.clone())?;
+    kept.iter().try_for_each(|knob| store.forget_setting(&knob.search))?;
+    Ok(lines)
 }
 
 /// The knobs that other searches keep. The searches of `jobs` leave them alone.
@@ -143,10 +152,10 @@ fn revert_each(store: &Store, constants: &dyn Constants, all: Vec<KeptKnob>) -> 
 fn revert_one(kept: &KeptKnob, constants: &dyn Constants) -> Result<String, RevertError> {
     let KeptKnob { name, backing, value, original, search: _ } = kept;
     let had_value = match backing {
-        Backing::Plain(plain) => {
-            let (name, plain, original) = (name.clone(), plain.clone(), original.clone());
-            let changed = ChangedKnob { name, plain, original, ours: vec![value.clone()] };
-            return Ok(clean_up(&[changed]).concat());
+        Backing::Plain(_) => {
+            let (name, backing, original) = (name.clone(), backing.clone(), original.clone());
+            let changed = ChangedKnob { name, backing, original, ours: vec![value.clone()] };
+            return Ok(clean_up(&[changed], constants).concat());
         }
         Backing::Constant(constant) => {
             constants.find(constant).map_err(KnobFault::from)?.end_kept(value).map_err(KnobFault::from)?
@@ -174,40 +183,80 @@ pub fn once(mut setup: Setup<'_>, jobs: &[Job]) -> Result<Vec<Summary>, Error> {
     }
     let store = Store::open(&setup.folder)?;
     let lock = Lock::take(&setup.folder, PATIENCE)?;
-    for line in recover(&store)? {
+    for line in recover(&store, setup.constants)? {
         (setup.say)(&format!("left by a tuner that was killed: {line}"));
     }
-    let (own, taken) = store.kept()?.into_iter().partition(|kept| is_own(kept, jobs));
-    for line in revert_each(&store, setup.constants, own)? {
-        (setup.say)(&format!("kept by an earlier search, and compared again: {line}"));
-    }
-    let jobs = present_jobs(&setup, &store, jobs, &taken)?;
-    // Errors of the description are reported before anything runs.
-    for job in &jobs {
-        Machine::find(&job.parameters, setup.constants)?;
-        job.target.check().map_err(MachineError::from)?;
-    }
+    jobs.iter().try_for_each(|job| job.target.check()).map_err(MachineError::from)?;
     let guardian = Guardian::start(&mut setup.guardian, lock.share()?)?;
     let stop = stop_file(&setup.folder);
     let mut keeper = Keeper { store: &store, guardian, interrupted: setup.interrupted, stop, alive: setup.alive };
     setup.publish(&store, true);
-    let result = match &jobs[..] {
-        [job] => {
-            setup.job = job.clone();
-            searched(&mut setup, &mut keeper).map(|summary| vec![summary])
-        }
-        jobs => bottleneck::tune(&mut setup, jobs, &mut keeper),
-    };
+    let result = check_and_search(&mut setup, &mut keeper, jobs);
     setup.publish(&store, false);
     result
 }
 
+/// Checks what earlier searches of these jobs keep, and searches for the jobs that keep nothing, or nothing any more.
+fn check_and_search(setup: &mut Setup<'_>, keeper: &mut Keeper<'_>, jobs: &[Job]) -> Result<Vec<Summary>, Error> {
+    let store = keeper.store;
+    let mut summaries = check_each(setup, keeper, jobs)?;
+    if summaries.iter().any(|summary| summary.is_interrupted) {
+        return Ok(summaries);
+    }
+    let kept = store.kept()?;
+    let keeps = |job: &&Job| kept.iter().any(|knob| knob.search == job.name);
+    let left: Vec<Job> = jobs.iter().filter(|job| !keeps(job)).cloned().collect();
+    let left = present_jobs(setup, store, &left, jobs.len() > 1)?;
+    // Errors of the description are reported before a knob is changed.
+    left.iter().try_for_each(|job| Machine::find(&job.parameters, setup.constants).map(drop))?;
+    match (&left[..], jobs.len()) {
+        ([], _) => {}
+        ([job], 1) => {
+            setup.job = job.clone();
+            summaries.push(searched(setup, keeper)?);
+        }
+        (left, _) => summaries.extend(bottleneck::tune(setup, left, keeper)?),
+    }
+    Ok(summaries)
+}
+
+/// Checks what earlier searches of these jobs keep, and reverts what does not stand. Returns a summary for each that does.
+fn check_each(setup: &mut Setup<'_>, keeper: &mut Keeper<'_>, jobs: &[Job]) -> Result<Vec<Summary>, Error> {
+    let store = keeper.store;
+    let (own, _): (Vec<KeptKnob>, _) = store.kept()?.into_iter().partition(|kept| is_own(kept, jobs));
+    let mut summaries = Vec::new();
+    let names: BTreeSet<String> = own.iter().map(|kept| kept.search.clone()).collect();
+    for name in names {
+        let kept: Vec<KeptKnob> = own.iter().filter(|kept| kept.search == name).cloned().collect();
+        let reason = match jobs.iter().find(|job| job.name == name) {
+            None => "an older version keeps it".into(),
+            Some(_) if setup.afresh => "the search is made afresh".into(),
+            Some(job) => {
+                setup.job = job.clone();
+                match check::check(setup, keeper, job, &kept)? {
+                    check::Check::Over(reason) => reason,
+                    check::Check::Stands(summary) => {
+                        summaries.push(summary);
+                        continue;
+                    }
+                }
+            }
+        };
+        store.note(&who(), &json!({ "event": "over", "search": name, "reason": reason }))?;
+        for line in revert_each(store, setup.constants, kept)? {
+            (setup.say)(&format!("{line}: {reason}"));
+        }
+        store.forget_setting(&name)?;
+    }
+    Ok(summaries)
+}
+
 /// The jobs without what this machine does not have, and without what other searches keep. Of several jobs, those remain of which something is left.
-fn present_jobs(setup: &Setup<'_>, store: &Store, jobs: &[Job], taken: &[KeptKnob]) -> Result<Vec<Job>, Error> {
-    let mut found = Vec::new();
-    let mut nothing = None;
+fn present_jobs(setup: &Setup<'_>, store: &Store, jobs: &[Job], is_one_of_several: bool) -> Result<Vec<Job>, Error> {
+    let taken = taken(store, jobs)?;
+    let (mut found, mut nothing) = (Vec::new(), None);
     for job in jobs {
-        match present(job, setup.constants, taken) {
+        match present(job, setup.constants, &taken) {
             Ok((job, left_out)) => {
                 for one in &left_out {
                     (setup.say)(&format!("left out: {one}"));
@@ -215,14 +264,14 @@ fn present_jobs(setup: &Setup<'_>, store: &Store, jobs: &[Job], taken: &[KeptKno
                 }
                 found.push(job);
             }
-            Err(error @ Error::Machine(MachineError::NothingLeft { .. })) if jobs.len() > 1 => {
+            Err(error @ Error::Machine(MachineError::NothingLeft { .. })) if is_one_of_several => {
                 (setup.say)(&format!("left out: {error}"));
                 nothing = Some(error);
             }
             Err(error) => return Err(error),
         }
     }
-    match nothing.filter(|_| found.is_empty()) {
+    match nothing.filter(|_| found.is_empty() && jobs.len() > 1) {
         Some(error) => Err(error),
         None => Ok(found),
     }

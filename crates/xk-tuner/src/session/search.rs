@@ -27,6 +27,12 @@ pub(super) fn search(setup: &Setup<'_>, keeper: &mut Keeper<'_>) -> Result<Searc
         machine.forget(name);
         keeper.release(name)?;
     }
+    restore(setup, keeper, &mut machine)?;
+    result
+}
+
+/// Restores knobs.
+pub(super) fn restore(setup: &Setup<'_>, keeper: &mut Keeper<'_>, machine: &mut Machine) -> Result<(), Error> {
     let failures = machine.restore();
     for changed in keeper.store.changed()? {
         match failures.iter().find(|(name, _)| *name == changed.name) {
@@ -35,7 +41,7 @@ pub(super) fn search(setup: &Setup<'_>, keeper: &mut Keeper<'_>) -> Result<Searc
             None => keeper.release(&changed.name)?,
         }
     }
-    result
+    Ok(())
 }
 
 fn run(setup: &Setup<'_>, keeper: &mut Keeper<'_>, machine: &mut Machine, space: &Space) -> Result<SearchEnd, Error> {
@@ -44,6 +50,7 @@ fn run(setup: &Setup<'_>, keeper: &mut Keeper<'_>, machine: &mut Machine, space:
     let mut runner = TrialRunner {
         machine,
         space,
+        home: space.default_point(),
         target: &job.target,
         constraints: &job.constraints,
         abort_after: job.options.abort_after,
@@ -97,7 +104,7 @@ fn readings(signature: &Signature, sensors: &[Sensor]) -> String {
 }
 
 /// Makes one trial.
-fn measure(
+pub(super) fn measure(
     setup: &Setup<'_>,
     runner: &mut TrialRunner<'_, Keeper<'_>>,
     open: &OpenSearch,
@@ -143,7 +150,8 @@ fn stopped(
             store.note(&who(), &json!({ "event": "interrupted", "search": search, "trials": trials }))?;
             let sentence = "interrupted; the same command resumes it".into();
             let (kept, front) = (Vec::new(), Vec::new());
-            Ok(SearchEnd::Summary(Summary { search, conclusion: None, trials, sentence, kept, front }))
+            let (conclusion, is_interrupted) = (None, true);
+            Ok(SearchEnd::Summary(Summary { search, conclusion, is_interrupted, trials, sentence, kept, front }))
         }
         TrialError::Move(MoveError::Yielded { name, expected, found }) => {
             let line = format!(

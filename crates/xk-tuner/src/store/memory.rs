@@ -12,14 +12,20 @@ use crate::{Error, Signature, Value};
 /// The largest number of memories. The least recently used are deleted.
 const MOST: i64 = 1000;
 
-/// A memory is not used any more this long after its last confirmation (seconds).
-const OLDEST: i64 = 180 * 24 * 3600;
+/// The time in which a confirmation loses half of its weight (seconds): kernels, workloads and machines change.
+const HALF_LIFE: f64 = 90.0 * 24.0 * 3600.0;
 
 /// That nothing was better is believed for this long (seconds). It was not tested, and a wrong belief only costs time.
 const UNPROVED: i64 = 7 * 24 * 3600;
 
 /// The confidence from which on a memory is used. It is halved each time the memory does not hold.
 const TOO_DOUBTFUL: f64 = 0.3;
+
+/// The confidence so many seconds after it was `confidence`.
+#[must_use]
+pub fn decayed(confidence: f64, seconds: i64) -> f64 {
+    confidence * (-(seconds.max(0) as f64) / HALF_LIFE).exp2()
+}
 
 /// Where a memory applies. With another context, this is another machine or another search.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,7 +50,7 @@ pub struct Memory {
     pub setting: Setting,
     /// Its effect, as a difference of logarithms; 0 if nothing was better than the default.
     pub effect: f64,
-    /// From 0 to 1: halved each time it did not hold.
+    /// From 0 to 1: halved each time it did not hold, and in [`HALF_LIFE`] seconds without a confirmation.
     pub confidence: f64,
 }
 
@@ -60,14 +66,14 @@ impl Store {
         signature: &Signature,
         sensors: &[Sensor],
     ) -> Result<Option<Memory>, Error> {
-        let sql = "SELECT json_array(id, json(signature), json(setting), effect, confidence) FROM memory
-                   WHERE name = ?1 AND context = ?2 AND confidence > ?3 AND made > iif(effect > 0, ?4, ?5)
+        let sql = "SELECT json_array(id, json(signature), json(setting), effect, confidence, made) FROM memory
+                   WHERE name = ?1 AND context = ?2 AND made > iif(effect > 0, 0, ?3)
                    ORDER BY used DESC, id DESC";
-        let parameters = (name, self.json(context)?, TOO_DOUBTFUL, now() - OLDEST, now() - UNPROVED);
-        for text in self.texts(sql, parameters)? {
-            let (id, known, setting, effect, confidence): (i64, Signature, Setting, f64, f64) =
+        for text in self.texts(sql, (name, self.json(context)?, now() - UNPROVED))? {
+            let (id, known, setting, effect, confidence, made): (i64, Signature, Setting, f64, f64, i64) =
                 serde_json::from_str(&text).map_err(|_| self.damaged("a memory"))?;
-            if signature.is_like(&known, sensors) {
+            let confidence = decayed(confidence, now() - made);
+            if confidence > TOO_DOUBTFUL && signature.is_like(&known, sensors) {
                 self.execute("UPDATE memory SET used = ?2 WHERE id = ?1", (id, now()))?;
                 return Ok(Some(Memory { id, setting, effect, confidence }));
             }
@@ -76,7 +82,7 @@ impl Store {
     }
 
     /// Remembers a confirmed setting, or, with an effect of 0, the default that nothing was better than. If there are too
-    /// many memories, the least recently used are deleted.
+    /// many memories, the least recently used are deleted. Returns its number.
     ///
     /// # Errors
     /// [`Error::Store`].
@@ -87,16 +93,18 @@ impl Store {
         signature: &Signature,
         setting: &Setting,
         effect: f64,
-    ) -> Result<(), Error> {
+    ) -> Result<i64, Error> {
         self.execute(
             "INSERT INTO memory (name, context, signature, setting, effect, confidence, made, used)
              VALUES (?1, ?2, ?3, ?4, ?5, 1.0, ?6, ?6)",
             (name, self.json(context)?, self.json(signature)?, self.json(setting)?, effect, now()),
         )?;
+        let id = self.db.last_insert_rowid();
         self.execute(
             "DELETE FROM memory WHERE id NOT IN (SELECT id FROM memory ORDER BY used DESC, id DESC LIMIT ?1)",
             [MOST],
-        )
+        )?;
+        Ok(id)
     }
 
     /// The number of memories.
@@ -115,12 +123,21 @@ impl Store {
         self.execute("UPDATE memory SET confidence = confidence / 2 WHERE id = ?1", [id])
     }
 
-    /// Restores the full confidence of a memory that held.
+    /// Restores the full confidence of a memory that won again in fresh pairs, with this effect.
     ///
     /// # Errors
     /// [`Error::Store`].
-    pub fn confirm(&self, id: i64) -> Result<(), Error> {
-        self.execute("UPDATE memory SET confidence = 1.0, made = ?2, used = ?2 WHERE id = ?1", (id, now()))
+    pub fn confirm(&self, id: i64, effect: f64) -> Result<(), Error> {
+        let sql = "UPDATE memory SET confidence = 1.0, effect = ?3, made = ?2, used = ?2 WHERE id = ?1";
+        self.execute(sql, (id, now(), effect))
+    }
+
+    /// Records that a memory was refuted: it did not win in fresh pairs. It is not used any more.
+    ///
+    /// # Errors
+    /// [`Error::Store`].
+    pub fn refute(&self, id: i64) -> Result<(), Error> {
+        self.execute("UPDATE memory SET confidence = 0.0 WHERE id = ?1", [id])
     }
 
     /// Records that a setting violated a constraint with this workload: it is not tried again.

@@ -9,6 +9,7 @@
 
 mod exchange;
 mod journal;
+mod kept;
 mod memory;
 mod search;
 
@@ -19,15 +20,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rusqlite::Connection;
 use rustix::fs::{flock, FlockOperation};
 
-use crate::description::Backing;
 use crate::error::StoreProblem;
 use crate::knob::ChangedKnob;
-use crate::machine::KeptKnob;
 use crate::Error;
 
 pub use exchange::{ExportedMemory, Forbidden};
 pub use journal::{Entry, Mark};
-pub use memory::{Context, Memory};
+pub use kept::KeptSetting;
+pub use memory::{decayed, Context, Memory};
 pub use search::{Search, SearchId, State};
 
 /// How long to wait for another process that has locked the database.
@@ -42,6 +42,7 @@ CREATE TABLE IF NOT EXISTS trial (
     begun INTEGER NOT NULL, ended INTEGER, PRIMARY KEY (search, number));
 CREATE TABLE IF NOT EXISTS held (name TEXT PRIMARY KEY, held TEXT NOT NULL, position INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS kept (name TEXT PRIMARY KEY, kept TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS kept_setting (name TEXT PRIMARY KEY, setting TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS memory (
     id INTEGER PRIMARY KEY, name TEXT NOT NULL, context TEXT NOT NULL, signature TEXT NOT NULL,
     setting TEXT NOT NULL, effect REAL NOT NULL, confidence REAL NOT NULL, made INTEGER NOT NULL, used INTEGER NOT NULL);
@@ -128,44 +129,6 @@ impl Store {
     /// [`Error::Store`].
     pub fn changed(&self) -> Result<Vec<ChangedKnob>, Error> {
         let texts = self.texts("SELECT held FROM held ORDER BY position DESC", [])?;
-        texts.iter().map(|text| serde_json::from_str(text).map_err(|_| self.damaged("a knob"))).collect()
-    }
-
-    /// Records that a knob keeps a confirmed value.
-    ///
-    /// # Errors
-    /// [`Error::Store`].
-    pub fn keep(&self, kept: &KeptKnob) -> Result<(), Error> {
-        self.forget_kept(&kept.backing)?;
-        // Two searches may have different knobs of the same name. Older versions used the name.
-        let key = self.json(&kept.backing)?;
-        self.execute("INSERT OR REPLACE INTO kept VALUES (?1, ?2)", (key, self.json(kept)?))
-    }
-
-    /// Records that a knob does not keep a value any more.
-    ///
-    /// # Errors
-    /// [`Error::Store`].
-    pub fn forget_kept(&self, backing: &Backing) -> Result<(), Error> {
-        for key in self.texts("SELECT name FROM kept", [])? {
-            let known: Vec<KeptKnob> = self.kept_rows("SELECT kept FROM kept WHERE name = ?1", [&key])?;
-            if known.iter().any(|known| known.backing == *backing) {
-                self.execute("DELETE FROM kept WHERE name = ?1", [&key])?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The knobs that keep a confirmed value.
-    ///
-    /// # Errors
-    /// [`Error::Store`].
-    pub fn kept(&self) -> Result<Vec<KeptKnob>, Error> {
-        self.kept_rows("SELECT kept FROM kept ORDER BY name", [])
-    }
-
-    fn kept_rows(&self, sql: &str, parameters: impl rusqlite::Params) -> Result<Vec<KeptKnob>, Error> {
-        let texts = self.texts(sql, parameters)?;
         texts.iter().map(|text| serde_json::from_str(text).map_err(|_| self.damaged("a knob"))).collect()
     }
 

@@ -3,7 +3,7 @@ use serde_json::json;
 use super::*;
 use crate::engine::{Conclusion, EngineName, Ground, SearchSpec};
 use crate::history::{Goal, Order, Outcome, Sample, Trial};
-use crate::knob::Plain;
+use crate::knob::{Backing, Plain};
 use crate::sensor::Sensor;
 use crate::space::tests::dimension;
 use crate::{Point, Signature, Space, Value};
@@ -71,7 +71,7 @@ fn what_is_held_is_known_to_the_next_start() {
     let folder = tempfile::tempdir().unwrap();
     let held = |name: &str, ours: i64| ChangedKnob {
         name: name.into(),
-        plain: Plain::File("/nonexistent".into()),
+        backing: Backing::Plain(Plain::File("/nonexistent".into())),
         original: Value::Number(1),
         ours: vec![Value::Number(ours)],
     };
@@ -102,8 +102,14 @@ fn memories_are_found_by_likeness_and_fade() {
     assert_eq!(find(10.0).unwrap().confidence, 0.5);
     store.demote(known.id).unwrap();
     assert_eq!(find(10.0), None, "it did not hold twice");
-    store.confirm(known.id).unwrap();
-    assert_eq!(find(10.0).unwrap().confidence, 1.0);
+    store.confirm(known.id, 0.4).unwrap();
+    let known = find(10.0).unwrap();
+    assert_eq!((known.effect, known.confidence), (0.4, 1.0));
+    store.db.execute("UPDATE memory SET made = made - 90 * 24 * 3600", []).unwrap();
+    assert!((find(10.0).unwrap().confidence - 0.5).abs() < 0.001, "it decays");
+    store.refute(known.id).unwrap();
+    assert_eq!(find(10.0), None, "it was refuted");
+    store.confirm(known.id, 0.4).unwrap();
     store.db.execute("UPDATE memory SET made = 0", []).unwrap();
     assert_eq!(find(10.0), None, "it is too old");
 }
@@ -284,9 +290,9 @@ fn stored_names_stay_as_they_are() {
     assert_eq!(serde_json::from_str::<SearchSpec>(&stored).unwrap(), spec());
     let shown = serde_json::to_value(store.search(None).unwrap()).unwrap();
     assert_eq!((&shown["begun"]["limit"], &shown["state"]), (&json!(10), &json!("open")));
-    let plain = Plain::File("/x".into());
+    let backing = Backing::Plain(Plain::File("/x".into()));
     let (original, ours) = (Value::Number(1), vec![Value::Number(2)]);
-    store.record(&ChangedKnob { name: "a".into(), plain, original, ours }).unwrap();
+    store.record(&ChangedKnob { name: "a".into(), backing, original, ours }).unwrap();
     let stored: String = store.db.query_row("SELECT held FROM held", [], |row| row.get(0)).unwrap();
     assert_eq!(stored, r#"{"name":"a","plain":{"file":"/x"},"original":1,"ours":[2]}"#);
 }

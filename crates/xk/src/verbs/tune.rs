@@ -173,7 +173,7 @@ pub fn run(args: &Args) -> Result {
     match &args.action {
         None => tune(args),
         Some(Action::Guard) => {
-            guardian::serve(|line| eprintln!("xk tune: {line}"));
+            guardian::serve(&OnDemand, |line| eprintln!("xk tune: {line}"));
             Ok(())
         }
         Some(Action::Status { json }) => show::status(&state, *json),
@@ -189,7 +189,8 @@ pub fn run(args: &Args) -> Result {
         Some(Action::Revert) => {
             let store = Store::open(&state)?;
             let _lock = Lock::take(&state, Duration::ZERO)?;
-            let lines = [recover(&store)?, revert(&store, &Live::new()?)?].concat();
+            let live = Live::new()?;
+            let lines = [recover(&store, &live)?, revert(&store, &live)?].concat();
             lines.iter().for_each(|line| println!("{line}"));
             if lines.is_empty() {
                 println!("nothing is kept");
@@ -225,6 +226,16 @@ impl Constants for Live {
     }
 }
 
+/// The constants of the running kernel, for the guardian: it seldom needs them, and must start even where they cannot be read.
+struct OnDemand;
+
+impl Constants for OnDemand {
+    fn find(&self, name: &str) -> std::result::Result<Constant, NoConstant> {
+        let no_table = |failure: Failure| NoConstant::Table { name: name.to_owned(), message: failure.message };
+        Live::new().map_err(no_table)?.find(name)
+    }
+}
+
 fn tune(args: &Args) -> Result {
     let Some(file) = &args.file else { return Err(Failure::usage("name the FILE that describes the search")) };
     let jobs = Job::read(file, &folders(), &modules::Kernel).map_err(TunerError::from)?;
@@ -253,7 +264,7 @@ fn tune(args: &Args) -> Result {
         if let Some((report, last)) = args.report.as_ref().zip(summaries.last()) {
             write_report(&Store::open(&args.state())?, Some(last.search), report)?;
         }
-        if !args.daemon || summaries.iter().any(|summary| summary.conclusion.is_none()) {
+        if !args.daemon || summaries.iter().any(|summary| summary.is_interrupted) {
             return Ok(());
         }
         let next = Instant::now() + args.every;
@@ -280,6 +291,7 @@ fn search(args: &Args, jobs: &[Job], live: &Live, interrupted: &AtomicBool, mana
         guardian,
         build_id: live.build_id.clone(),
         afresh: args.afresh,
+        compare: !args.daemon,
         interrupted,
         say: &|line| {
             println!("{line}");

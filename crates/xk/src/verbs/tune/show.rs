@@ -50,10 +50,13 @@ pub fn plan(job: &Job, plan: &Plan) {
 /// Shows how a session ended.
 pub fn summary(summary: &Summary) {
     let paint = Paint::stdout();
-    match &summary.conclusion {
-        None => println!("search {}: {} after {} trials", summary.search, summary.sentence, summary.trials),
-        Some(_) => println!("search {}: {} ({} trials)", summary.search, summary.sentence, summary.trials),
-    }
+    let trials = match (&summary.conclusion, summary.trials) {
+        _ if summary.is_interrupted => format!(" after {} trials", summary.trials),
+        // A kept setting was watched, and not compared.
+        (None, 0) => String::new(),
+        (_, trials) => format!(" ({trials} trials)"),
+    };
+    println!("search {}: {}{trials}", summary.search, summary.sentence);
     if !summary.front.is_empty() {
         println!("the front, the best at the first target first:");
         summary.front.iter().for_each(|choice| println!("  {choice}"));

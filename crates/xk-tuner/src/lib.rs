@@ -34,6 +34,7 @@ pub mod statistics;
 pub mod store;
 pub mod target;
 mod value;
+mod workload;
 
 pub use error::{Error, GuardianError, MachineError, RevertError, StoreProblem};
 pub use left_out::LeftOut;

@@ -5,13 +5,14 @@
 //! default's, restores the default at once if a constraint is violated, and refuses windows during which the candidate was
 //! not in force to the end.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::history::{Order, Outcome, Sample, Trial};
 use crate::knob::KnobError;
 use crate::machine::{Machine, MoveError, Witness};
 use crate::statistics::median;
 use crate::target::{Reading, TargetError, Watch};
+use crate::workload::Workload;
 use crate::{Constraint, Error, Point, Space, Target};
 
 /// How much longer than its window a lease lasts, for a tuner that is stopped before it can renew it.
@@ -19,6 +20,9 @@ const MARGIN: Duration = Duration::from_secs(10);
 
 /// No window is aborted earlier, since starting a process takes time too.
 const SHORTEST: Duration = Duration::from_millis(500);
+
+/// The longest pause before a window with the default is repeated.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// The pause between two checks for an interruption.
 const TICK: Duration = Duration::from_millis(50);
@@ -43,6 +47,12 @@ pub struct TrialRunner<'a, K> {
     pub took: Vec<f64>,
     /// The last window, if it was one with the default.
     pub last_default: Option<Reading>,
+    /// How often a window in which the default violates a constraint is repeated.
+    pub retries: usize,
+    /// The workload of the search, when it is known.
+    pub workload: Option<Workload<'a>>,
+    /// Receives a line for each event.
+    pub say: &'a dyn Fn(&str),
 }
 
 /// Why a trial has no outcome.
@@ -50,6 +60,8 @@ pub struct TrialRunner<'a, K> {
 pub enum TrialError {
     /// The search was asked to stop.
     Interrupted,
+    /// The sensors show another workload.
+    Shifted,
     /// The knobs could not be moved.
     Move(MoveError),
 }
@@ -105,28 +117,52 @@ impl<K: Watch + Witness> TrialRunner<'_, K> {
         Sample { others: others.collect(), ..one(&|reading| reading.value) }
     }
 
-    /// A window with the default in force. A failed window is repeated once.
+    /// A window with the default in force. A failed window is repeated once. If it violates a constraint, it is repeated
+    /// after growing pauses, as often as `retries` says: a limit may be broken by something that passes.
     ///
     /// # Errors
-    /// [`TrialError`]; [`Error::Target`] if the window fails again, [`Error::Constraint`] if it violates a constraint.
+    /// [`TrialError`]; [`Error::Target`], [`Error::Constraint`] if the last window fails, too.
     pub fn default_window(&mut self) -> Result<Reading, TrialError> {
         self.go(&self.space.default_point())?;
-        let limit = self.target.timeout;
-        let reading = match self.target.run(limit, self.keeper) {
-            Err(TargetError::Interrupted) => return Err(TrialError::Interrupted),
-            Err(_) => self.target.run(limit, self.keeper),
-            reading => reading,
-        };
-        let reading = match reading {
+        for attempt in 0.. {
+            let start = Instant::now();
+            let error = match self.default_window_once()? {
+                Ok(reading) => return Ok(reading),
+                Err(error) => error,
+            };
+            let most = if matches!(error, Error::Constraint(_)) { self.retries } else { self.retries.min(1) };
+            if attempt == most {
+                return Err(error.into());
+            }
+            let pause = (start.elapsed() * (1 << attempt)).min(LONGEST_PAUSE);
+            if let Error::Constraint(violation) = &error {
+                let seconds = pause.as_secs_f64();
+                (self.say)(&format!(
+                    "the default violates a constraint ({violation}); measured again in {seconds:.1} s"
+                ));
+                self.wait(pause);
+            }
+        }
+        Err(TrialError::Interrupted)
+    }
+
+    /// One window with whatever is in force. The inner error is that of the window.
+    fn default_window_once(&mut self) -> Result<Result<Reading, Error>, TrialError> {
+        let before = self.workload.as_mut().map(Workload::before);
+        let reading = match self.target.run(self.target.timeout, self.keeper) {
             Ok(reading) => reading,
             Err(TargetError::Interrupted) => return Err(TrialError::Interrupted),
-            Err(error) => return Err(Error::Target(error).into()),
+            Err(error) => return Ok(Err(Error::Target(error))),
         };
         if let Some(violation) = self.constraints.iter().find_map(|constraint| constraint.violation(&reading)) {
-            return Err(Error::Constraint(violation).into());
+            return Ok(Err(Error::Constraint(violation)));
         }
         self.took.push(reading.took.as_secs_f64());
-        Ok(reading)
+        let shifted = self.workload.as_mut().zip(before).is_some_and(|(workload, before)| workload.after(&before));
+        if shifted {
+            return Err(TrialError::Shifted);
+        }
+        Ok(Ok(reading))
     }
 
     /// A window with a setting in force. The inner error is the outcome of a window without a result.
@@ -178,12 +214,16 @@ impl<K: Watch + Witness> TrialRunner<'_, K> {
         self.machine.renew(lease)?;
         self.machine.go(self.space, point, self.keeper)?;
         self.machine.renew(lease)?;
-        let mut left = self.machine.settle();
+        self.wait(self.machine.settle());
+        Ok(())
+    }
+
+    /// Waits, unless the search is asked to stop.
+    fn wait(&self, mut left: Duration) {
         while !left.is_zero() && !self.keeper.interrupted() {
             let step = left.min(TICK);
             std::thread::sleep(step);
             left -= step;
         }
-        Ok(())
     }
 }

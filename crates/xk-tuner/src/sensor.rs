@@ -39,6 +39,14 @@ pub struct Sensor {
     pub within: f64,
 }
 
+impl Sensor {
+    /// Whether the kernel maintains all of its counters anyway.
+    #[must_use]
+    pub fn is_always_counted(&self) -> bool {
+        self.of.iter().chain(&self.per).all(|name| counter::is_always_counted(name))
+    }
+}
+
 /// The readings of the sensors during a workload. A sensor that cannot be read is missing.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]

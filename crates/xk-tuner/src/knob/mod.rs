@@ -9,6 +9,7 @@ mod constant;
 mod file;
 mod format;
 mod module;
+mod sibling;
 
 use std::io;
 use std::path::PathBuf;
@@ -25,6 +26,7 @@ pub use changed::{restore, ChangedKnob, Restored};
 pub use command::CommandError;
 pub use constant::{Constant, Constants, NoConstant, NoConstants};
 pub use module::{Hold, Module};
+pub use sibling::in_force_instead_of;
 
 /// The lease of a knob that is changed before its first renewal.
 const FIRST_LEASE: Duration = Duration::from_secs(60);
@@ -187,6 +189,19 @@ pub enum KnobError {
         /// Why.
         #[source]
         cause: Box<KnobFault>,
+    },
+    /// Another file is in force instead. Setting one resets the other, so that neither could be restored.
+    #[error(
+        "{place} is 0 because {} = {value} is in force; setting one resets the other, and the kernel does not go back: \
+         tune the other one", other.display()
+    )]
+    Shadowed {
+        /// Where it is.
+        place: String,
+        /// The other file.
+        other: PathBuf,
+        /// The value of the other file.
+        value: String,
     },
     /// The kernel, or a command, rejected the value.
     #[error("{place} does not take {value}: {cause}")]

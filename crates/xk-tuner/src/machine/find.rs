@@ -7,7 +7,7 @@
 use super::slot::{Slot, State};
 use crate::description::{Domain, Parameter, ParameterProblem, Problem};
 use crate::error::MachineError;
-use crate::knob::{Backing, Constants, Knob, KnobError, Module};
+use crate::knob::{in_force_instead_of, Backing, Constants, Knob, KnobError, Module, Plain};
 use crate::levels::with_default;
 use crate::{Cycle, Dimension, Error, Guard, Space, Value};
 
@@ -95,8 +95,14 @@ fn open(
     }
 }
 
-/// The value of a knob. It may be absent if a guard can enable it, and its default is described.
+/// The value of a knob, which the kernel must be able to restore. It may be absent if a guard can enable it, and its default is described.
 fn read(parameter: &Parameter, knob: &mut dyn Knob) -> Result<State, Error> {
+    if let Backing::Plain(Plain::File(path)) = &parameter.backing {
+        if let Some((other, value)) = in_force_instead_of(path) {
+            let place = path.display().to_string();
+            return Err(failed(&parameter.name, KnobError::Shadowed { place, other, value }));
+        }
+    }
     match knob.read() {
         Ok(value) => Ok(State::LeftAt(value)),
         Err(KnobError::Missing { .. }) if parameter.only_if.is_some() && parameter.default.is_some() => {

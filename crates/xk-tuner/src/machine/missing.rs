@@ -9,7 +9,7 @@ use super::find::find_one;
 use super::KeptKnob;
 use crate::description::{Job, Parameter};
 use crate::error::MachineError;
-use crate::knob::{Constants, KnobError};
+use crate::knob::{set, Backing, Constants, KnobError, Plain};
 use crate::{Error, LeftOut};
 
 /// The job with the parameters that can be searched here, and those that are left out. Changes nothing.
@@ -47,12 +47,44 @@ fn missing(parameter: &Parameter, constants: &dyn Constants) -> Option<LeftOut> 
         return None;
     }
     match find_one(parameter, constants) {
-        Err(Error::Knob { source: source @ (KnobError::Missing { .. } | KnobError::Unreadable { .. }), .. }) => {
-            Some(LeftOut { name: parameter.name.clone(), reason: source.to_string() })
-        }
+        Err(Error::Knob {
+            source: source @ (KnobError::Missing { .. } | KnobError::Unreadable { .. } | KnobError::Shadowed { .. }),
+            ..
+        }) => Some(LeftOut { name: parameter.name.clone(), reason: source.to_string() }),
         // Other errors concern knobs that are here, and are reported when the search finds them.
         _ => None,
     }
+}
+
+/// The job with the parameters that can be restored: the kernel takes the value that each file has now. Writes that value.
+///
+/// # Errors
+/// [`Error::Knob`] if it does not take the value of a parameter that is not optional, [`MachineError::NothingLeft`].
+pub fn restorable(job: Job, constants: &dyn Constants) -> Result<(Job, Vec<LeftOut>), Error> {
+    let mut left_out = Vec::new();
+    for parameter in &job.parameters {
+        let Some(error) = refuses_its_own(parameter) else { continue };
+        if !parameter.optional {
+            return Err(Error::Knob { parameter: parameter.name.clone(), source: error });
+        }
+        let reason = format!("it could not be restored: {error}");
+        left_out.push(LeftOut { name: parameter.name.clone(), reason });
+    }
+    if left_out.is_empty() {
+        return Ok((job, left_out));
+    }
+    let remains = |parameter: &Parameter| left_out.iter().all(|other| other.name != parameter.name);
+    let parameters = job.parameters.iter().filter(|parameter| remains(parameter)).cloned().collect();
+    let (job, dependent) = present(&Job { parameters, ..job }, constants, &[])?;
+    left_out.extend(dependent);
+    Ok((job, left_out))
+}
+
+fn refuses_its_own(parameter: &Parameter) -> Option<KnobError> {
+    let Backing::Plain(plain @ Plain::File(_)) = &parameter.backing else { return None };
+    let mut knob = plain.knob();
+    let value = knob.read().ok()?;
+    set(&mut *knob, &value).err()
 }
 
 fn depends_on(parameter: &Parameter, is_left_out: &dyn Fn(&str) -> bool) -> Option<LeftOut> {

@@ -29,7 +29,7 @@ use crate::knob::{ChangedKnob, Constants, KnobError};
 use crate::{Error, Point, Space, Value};
 use slot::Slot;
 
-pub use missing::present;
+pub use missing::{present, restorable};
 
 /// The largest number of passes over knobs that change each other.
 const ROUNDS: usize = 3;

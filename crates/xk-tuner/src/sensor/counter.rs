@@ -72,6 +72,11 @@ impl<'c> Counter<'c> {
     }
 }
 
+/// Whether the kernel maintains a counter anyway, and not on demand.
+pub(super) fn is_always_counted(counter: &str) -> bool {
+    matches!(Counter::parse(counter), Ok(Counter::File { .. } | Counter::Module { .. }))
+}
+
 /// Checks the form of a counter. Whether this machine has it is found out when it is read.
 ///
 /// # Errors

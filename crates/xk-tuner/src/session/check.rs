@@ -72,6 +72,9 @@ pub(super) fn check(setup: &Setup<'_>, keeper: &mut Keeper<'_>, job: &Job, kept:
         keeper,
         took: Vec::new(),
         last_default: None,
+        retries: 0,
+        workload: None,
+        say: setup.say,
     };
     let result = Checker { setup, job, kept, known, runner, unlike: 0 }.run();
     restore(setup, keeper, &mut machine)?;
@@ -121,7 +124,7 @@ impl Checker<'_, '_> {
     fn run(&mut self) -> Result<Check, Error> {
         match self.watch_and_compare() {
             Ok(check) => Ok(check),
-            Err(TrialError::Interrupted) => Ok(Check::Stands(Summary {
+            Err(TrialError::Interrupted | TrialError::Shifted) => Ok(Check::Stands(Summary {
                 is_interrupted: true,
                 ..self.summary("interrupted in a check; what it keeps stays in force".into(), 0)
             })),
@@ -130,6 +133,10 @@ impl Checker<'_, '_> {
             }
             Err(TrialError::Move(MoveError::Knob { name, error } | MoveError::LeaseEnded { name, error })) => {
                 Ok(Check::Over(format!("{name}: {error}")))
+            }
+            // In a comparison: the setting is not to blame for that.
+            Err(TrialError::Move(MoveError::Fatal(error @ (Error::Constraint(_) | Error::Target(_))))) => {
+                Ok(Check::Stands(self.summary(format!("{}, and stays: {error}", self.setting()), 0)))
             }
             Err(TrialError::Move(MoveError::Fatal(error))) => Err(error),
         }

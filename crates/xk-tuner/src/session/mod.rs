@@ -28,7 +28,7 @@ use crate::engine::Conclusion;
 use crate::error::{MachineError, RevertError};
 use crate::guardian::{clean_up, Guardian};
 use crate::knob::{Backing, ChangedKnob, Constants, KnobFault, Module};
-use crate::machine::{present, KeptKnob, Machine, Witness};
+use crate::machine::{present, restorable, KeptKnob, Machine, Witness};
 use crate::metrics::Publisher;
 use crate::modules::{Kernel, Modules};
 use crate::store::{Lock, SearchId, Store};
@@ -39,6 +39,9 @@ pub use identity::SearchIdentity;
 
 /// How long to wait for the guardian of a tuner that was killed.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A session gives up a search after so many changes of the workload.
+const MOST_SHIFTS: usize = 4;
 
 /// What a session needs.
 pub struct Setup<'a> {
@@ -83,6 +86,15 @@ pub struct Summary {
     pub kept: Vec<KeptKnob>,
     /// With several targets, the front, in words.
     pub front: Vec<String>,
+}
+
+impl Summary {
+    /// A search that waits for its workload to come back.
+    fn unfinished(search: SearchId, trials: usize) -> Self {
+        let sentence = "the workload changes faster than it can be searched; the same command goes on".into();
+        let (conclusion, is_interrupted, kept, front) = (None, false, Vec::new(), Vec::new());
+        Self { search, conclusion, is_interrupted, trials, sentence, kept, front }
+    }
 }
 
 /// The file that blocks all tuners of a machine while it exists.
@@ -256,7 +268,11 @@ fn present_jobs(setup: &Setup<'_>, store: &Store, jobs: &[Job], is_one_of_severa
     let taken = taken(store, jobs)?;
     let (mut found, mut nothing) = (Vec::new(), None);
     for job in jobs {
-        match present(job, setup.constants, &taken) {
+        let here = present(job, setup.constants, &taken).and_then(|(job, left_out)| {
+            let (job, more) = restorable(job, setup.constants)?;
+            Ok((job, [left_out, more].concat()))
+        });
+        match here {
             Ok((job, left_out)) => {
                 for one in &left_out {
                     (setup.say)(&format!("left out: {one}"));
@@ -290,9 +306,11 @@ impl Setup<'_> {
 
 /// One search. If a knob is yielded, the search begins again without it, and without the parameters that depend on it.
 fn searched(setup: &mut Setup<'_>, keeper: &mut Keeper<'_>) -> Result<Summary, Error> {
-    loop {
+    for shifts in 1.. {
         match search::search(setup, keeper)? {
             SearchEnd::Summary(summary) => return Ok(summary),
+            SearchEnd::Shifted { .. } if shifts < MOST_SHIFTS => {}
+            SearchEnd::Shifted { search, trials } => return Ok(Summary::unfinished(search, trials)),
             SearchEnd::Yielded(name) => {
                 let depends = |only: &Option<(String, Vec<Value>)>| only.as_ref().is_some_and(|(on, _)| *on == name);
                 setup.job.parameters.retain(|parameter| parameter.name != name && !depends(&parameter.only_if));
@@ -302,6 +320,7 @@ fn searched(setup: &mut Setup<'_>, keeper: &mut Keeper<'_>) -> Result<Summary, E
             }
         }
     }
+    Ok(Summary::unfinished(0, 0))
 }
 
 /// How a search ended.
@@ -310,6 +329,13 @@ enum SearchEnd {
     Summary(Summary),
     /// Something else has changed the knob of this name.
     Yielded(String),
+    /// The workload has changed. The search can be resumed when it comes back.
+    Shifted {
+        /// Number of the search; 0 if it had not begun.
+        search: SearchId,
+        /// Number of its trials.
+        trials: usize,
+    },
 }
 
 /// Records changes of knobs before they are made, and knows whether to stop.

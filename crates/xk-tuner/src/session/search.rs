@@ -17,7 +17,11 @@ use crate::history::{percent, Outcome, Record, Trial};
 use crate::machine::{Machine, MoveError};
 use crate::measure::{TrialError, TrialRunner};
 use crate::store::{SearchId, State, Store};
+use crate::workload::Workload;
 use crate::{Error, Gauges, Sensor, Signature, Space};
+
+/// How often a window in which the default violates a constraint is repeated, after growing pauses.
+const RETRIES: usize = 4;
 
 /// Searches, and restores knobs, however the search ended.
 pub(super) fn search(setup: &Setup<'_>, keeper: &mut Keeper<'_>) -> Result<SearchEnd, Error> {
@@ -57,12 +61,17 @@ fn run(setup: &Setup<'_>, keeper: &mut Keeper<'_>, machine: &mut Machine, space:
         keeper,
         took: Vec::new(),
         last_default: None,
+        retries: RETRIES,
+        workload: None,
+        say: setup.say,
     };
     let signature = match first_window(setup, &mut runner) {
         Ok(signature) => signature,
         Err(error) => return stopped(setup, store, error, None),
     };
     let open = resume_or_begin(setup, store, space, signature)?;
+    let sensors = Workload::sensors(&job.sensors);
+    runner.workload = Some(Workload::of(&sensors, open.signature.clone()));
     let mut history = store.history(open.id)?;
     loop {
         let next = open.spec.propose(&history);
@@ -152,6 +161,12 @@ fn stopped(
             let (kept, front) = (Vec::new(), Vec::new());
             let (conclusion, is_interrupted) = (None, true);
             Ok(SearchEnd::Summary(Summary { search, conclusion, is_interrupted, trials, sentence, kept, front }))
+        }
+        TrialError::Shifted => {
+            let (search, trials) = open.unwrap_or_default();
+            (setup.say)("the sensors show another workload: this search waits for the old one");
+            store.note(&who(), &json!({ "event": "shifted", "search": search, "trials": trials }))?;
+            Ok(SearchEnd::Shifted { search, trials })
         }
         TrialError::Move(MoveError::Yielded { name, expected, found }) => {
             let line = format!(

@@ -256,7 +256,15 @@ fn tune(args: &Args) -> Result {
     let manager = Notify::from_environment();
     manager.ready();
     loop {
-        let summaries = search(args, &jobs, &live, interrupted, &manager)?;
+        let summaries = match search(args, &jobs, &live, interrupted, &manager) {
+            // A daemon outlives a service that is down, or a limit that is broken for a while.
+            Err(SearchError::Tuner(error @ (TunerError::Target(_) | TunerError::Constraint(_)))) if args.daemon => {
+                println!("{error}; the next check is in {} s", args.every.as_secs());
+                manager.status(&error.to_string());
+                Vec::new()
+            }
+            summaries => summaries?,
+        };
         for summary in &summaries {
             manager.status(&summary.sentence);
             show::summary(summary);
@@ -278,10 +286,32 @@ fn tune(args: &Args) -> Result {
     }
 }
 
-fn search(args: &Args, jobs: &[Job], live: &Live, interrupted: &AtomicBool, manager: &Notify) -> Result<Vec<Summary>> {
+/// Why there is no summary.
+enum SearchError {
+    Tuner(TunerError),
+    Failure(Failure),
+}
+
+impl From<SearchError> for Failure {
+    fn from(error: SearchError) -> Self {
+        match error {
+            SearchError::Tuner(error) => error.into(),
+            SearchError::Failure(failure) => failure,
+        }
+    }
+}
+
+fn search(
+    args: &Args,
+    jobs: &[Job],
+    live: &Live,
+    interrupted: &AtomicBool,
+    manager: &Notify,
+) -> std::result::Result<Vec<Summary>, SearchError> {
     let Some(job) = jobs.first().cloned() else { return Ok(Vec::new()) };
     let program = std::env::current_exe()
-        .map_err(|error| Failure::error(format!("cannot find the path of this program: {error}")))?;
+        .map_err(|error| Failure::error(format!("cannot find the path of this program: {error}")))
+        .map_err(SearchError::Failure)?;
     let mut guardian = Command::new(program);
     guardian.args(["tune", "guard"]);
     let setup = Setup {
@@ -300,7 +330,7 @@ fn search(args: &Args, jobs: &[Job], live: &Live, interrupted: &AtomicBool, mana
         metrics: args.metrics.clone().map(Publisher::to),
         alive: &|| manager.alive(),
     };
-    Ok(once(setup, jobs)?)
+    once(setup, jobs).map_err(SearchError::Tuner)
 }
 
 fn write_report(store: &Store, search: Option<i64>, file: &Path) -> Result {

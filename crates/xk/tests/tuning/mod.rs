@@ -32,7 +32,46 @@ choices = ["slow", "fast"]
 pub const SCORE: &str =
     "sleep 0.01; a=$(cat FOLDER/ahead); [ $(cat FOLDER/mode) = fast ] && a=$((a * 2)); echo $((100 + a))";
 
+/// Like [`SCORE`], and changed by variables in a file ([`FileSearch::workload`]). Records the knobs of each window.
+pub const RECORDED: &str = "a=$(cat FOLDER/ahead); m=$(cat FOLDER/mode); echo $m $a >> FOLDER/log; . FOLDER/workload; \
+                            [ $m = fast ] && a=$((a * 2)); echo latency = ${latency:-1}; \
+                            echo $((100 + a * ${gain:-1} + ${base:-0}))";
+
+/// A limit of [`RECORDED`].
+pub const LIMIT: &str = "[[constraint]]\nname = \"latency\"\nat_most = 5.0\n";
+
+/// A sensor of [`COUNTED`].
+pub const SENSOR: &str =
+    "[[sensor]]\nname = \"size\"\nof = [\"FOLDER/counter:1\"]\nper = [\"FOLDER/counter:2\"]\nsimilar = 0.2\n";
+
+/// Counts, before a target of [`RECORDED`], by the variable `size`.
+pub const COUNTED: &str =
+    ". FOLDER/workload; c=$(cat FOLDER/counter); set -- $c; echo $(($1 + ${size:-10})) $(($2 + 1)) > FOLDER/counter; ";
+
 impl FileSearch {
+    /// Shell variables that change a target of [`RECORDED`]: `gain` of the knobs, `base`, `latency`, `size`.
+    pub fn workload(&self, variables: &str) {
+        fs::write(self.path("new"), variables).unwrap();
+        fs::rename(self.path("new"), self.path("workload")).unwrap();
+    }
+
+    /// The knobs during each window of [`RECORDED`].
+    pub fn windows(&self) -> Vec<String> {
+        fs::read_to_string(self.path("log")).unwrap_or_default().lines().map(str::to_owned).collect()
+    }
+
+    /// Starts a daemon that checks all the time.
+    pub fn daemon(&self) -> Child {
+        let mut command = self.tune();
+        let command = command.args(["--daemon", "--every", "50ms"]);
+        command.stdout(fs::File::create(self.path("said")).unwrap()).stderr(Stdio::inherit()).spawn().unwrap()
+    }
+
+    /// What the daemon has printed.
+    pub fn said(&self) -> String {
+        fs::read_to_string(self.path("said")).unwrap_or_default()
+    }
+
     pub fn new(target: &str, more: &str) -> Self {
         let bench = Self { folder: tempfile::tempdir().unwrap() };
         fs::write(bench.path("ahead"), "128\n").unwrap();
@@ -98,6 +137,12 @@ impl FileSearch {
         wait_until("trials begin", || self.path("state/tuner.sqlite").exists() && begun(self) >= before + trials);
         child
     }
+}
+
+/// Sends a signal.
+#[track_caller]
+pub fn signal(process: &Child, signal: &str) {
+    assert!(Command::new("kill").args([signal, &process.id().to_string()]).status().unwrap().success());
 }
 
 #[track_caller]

@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use xk_harness::{family, table, Atomic, Loaded};
 use xk_policy::{compile, Attached, Error, Headers, Programs};

@@ -38,7 +38,17 @@ pub fn a_detour_changes_between_value_and_policy() {
         let changes: Vec<Change> = tunes.iter().map(|tune| Change { id: tune.id(), to }).collect();
         device.transition(&changes, Mode::Now, LONG).unwrap();
     };
-    for _ in 0..100 {
+    let chosen = |tune: &Tune| {
+        let policy = device.policy_status(tune.id()).unwrap().unwrap();
+        policy.sites.iter().map(|site| site.chosen).max().unwrap_or(0)
+    };
+    // A kernel that is not preemptible seldom switches to the threads.
+    let deadline = Instant::now() + LONG;
+    for round in 0.. {
+        if round >= 100 && tunes.iter().all(|tune| chosen(tune) > 10) {
+            break;
+        }
+        assert!(Instant::now() < deadline, "the policies do not run");
         all(Destination::Value(50));
         all(Destination::Policy(60));
         // Nobody stops for this one.
@@ -52,8 +62,6 @@ pub fn a_detour_changes_between_value_and_policy() {
     Atomic.stop().unwrap();
     let counts = since();
     for tune in &tunes {
-        let policy = device.policy_status(tune.id()).unwrap().unwrap();
-        assert!(policy.sites.iter().any(|site| site.chosen > 10), "{policy:?}");
         let status = tune.status().unwrap();
         assert!(!status.broken && status.sites.iter().all(|site| site.missed == 0), "{status:?}");
     }

@@ -144,11 +144,12 @@ pub fn a_detour_that_goes_without_memory_waits_for_handlers() {
         // If there was no memory to begin, it goes with its owner.
         let gone = tune.unload();
         let enough = feed() == 0;
-        // Who meets the jump that was left takes it away.
         if waited() > met {
-            assert_eq!(running("text")[5], 0xe9, "the jump is left");
-            drop(load().unwrap());
             met += 1;
+            // Who meets the jump that was left takes it away, unless the worker was faster.
+            if running("text")[5] == 0xe9 {
+                drop(load().unwrap());
+            }
         }
         wait_for("it is gone", || Device::open().unwrap().tunes().unwrap().is_empty());
         assert_eq!(target("value"), "32", "allocation {nth}: {gone:?}");

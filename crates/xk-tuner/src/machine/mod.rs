@@ -227,15 +227,22 @@ impl Machine {
         failures
     }
 
-    /// Keeps the values in force of those knobs whose parameter says so. [`Machine::restore`] restores the others.
+    /// What is to be kept: the values in force of those knobs whose parameter says so. Changes nothing.
+    #[must_use]
+    pub fn to_keep(&self, search: &str) -> Vec<KeptKnob> {
+        self.slots.iter().filter_map(|slot| slot.to_keep(search)).collect()
+    }
+
+    /// Keeps these values when the process ends. [`Machine::restore`] restores the other knobs.
     ///
     /// # Errors
     /// [`MoveError::Knob`].
-    pub fn keep(&mut self, search: &str) -> Result<Vec<KeptKnob>, MoveError> {
-        let mut kept = Vec::new();
+    pub fn keep(&mut self, kept: &[KeptKnob]) -> Result<(), MoveError> {
         for slot in &mut self.slots {
-            kept.extend(slot.keep(search)?);
+            if let Some(knob) = kept.iter().find(|knob| knob.name == slot.name) {
+                slot.keep(&knob.value)?;
+            }
         }
-        Ok(kept)
+        Ok(())
     }
 }

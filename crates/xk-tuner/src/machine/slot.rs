@@ -108,15 +108,20 @@ impl Slot {
         }
     }
 
-    /// Keeps the value in force, if it was changed and the parameter is not to be reverted.
-    pub fn keep(&mut self, search: &str) -> Result<Option<KeptKnob>, MoveError> {
+    /// What is to be kept: the value in force, if it was changed and the parameter is not to be reverted.
+    pub fn to_keep(&self, search: &str) -> Option<KeptKnob> {
         let value = match &self.state {
             State::LeftAt(value) if *value != self.original && self.at_end == AtEnd::Keep => value.clone(),
-            State::Absent | State::LeftAt(_) => return Ok(None),
+            State::Absent | State::LeftAt(_) => return None,
         };
-        self.knob.keep().map_err(|error| MoveError::Knob { name: self.name.clone(), error })?;
-        let original = std::mem::replace(&mut self.original, value.clone());
         let (name, backing, search) = (self.name.clone(), self.backing.clone(), search.to_owned());
-        Ok(Some(KeptKnob { name, backing, value, original, search }))
+        Some(KeptKnob { name, backing, value, original: self.original.clone(), search })
+    }
+
+    /// Keeps this value when the process ends.
+    pub fn keep(&mut self, value: &Value) -> Result<(), MoveError> {
+        self.knob.keep().map_err(|error| MoveError::Knob { name: self.name.clone(), error })?;
+        self.original = value.clone();
+        Ok(())
     }
 }

@@ -115,21 +115,25 @@ fn is_complete(spec: &SearchSpec, history: &[Record]) -> bool {
     racing && !spec.is_told_nothing() && !failed && history.len() + RESERVED < spec.limit
 }
 
-/// Sets the best setting, and keeps it.
+/// Sets the best setting, and keeps it. What is kept is recorded first: a tuner that dies in between leaves the default, and
+/// a record that the next check finds not to be in force.
 fn keep(runner: &mut TrialRunner<'_, Keeper<'_>>, search: &str, best: &Point) -> Result<Vec<KeptKnob>, Error> {
-    let done = runner.machine.go(runner.space, best, runner.keeper).and_then(|()| runner.machine.keep(search));
-    let kept = done.map_err(|error| match error {
+    runner.machine.go(runner.space, best, runner.keeper).map_err(unkept)?;
+    let kept = runner.machine.to_keep(search);
+    kept.iter().try_for_each(|knob| runner.keeper.store.keep(knob))?;
+    runner.machine.keep(&kept).map_err(unkept)?;
+    kept.iter().try_for_each(|knob| runner.keeper.release(&knob.name))?;
+    Ok(kept)
+}
+
+fn unkept(error: MoveError) -> Error {
+    match error {
         MoveError::Fatal(error) => error,
         MoveError::Knob { name, error } | MoveError::LeaseEnded { name, error } => {
             Error::Knob { parameter: name, source: error }
         }
         MoveError::Yielded { name, found, .. } => MachineError::ChangedAtEnd { parameter: name, found }.into(),
-    })?;
-    for knob in &kept {
-        runner.keeper.store.keep(knob)?;
-        runner.keeper.release(&knob.name)?;
     }
-    Ok(kept)
 }
 
 #[cfg(test)]

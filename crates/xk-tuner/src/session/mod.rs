@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
+use xk_runtime::Device;
 
 use crate::description::Job;
 use crate::engine::Conclusion;
@@ -168,6 +169,9 @@ fn revert_one(kept: &KeptKnob, constants: &dyn Constants) -> Result<String, Reve
             let (name, backing, original) = (name.clone(), backing.clone(), original.clone());
             let changed = ChangedKnob { name, backing, original, ours: vec![value.clone()] };
             return Ok(clean_up(&[changed], constants).concat());
+        }
+        Backing::Constant(_) if matches!(Device::open_to_read_if_loaded(), Ok(None)) => {
+            return Ok(format!("{name} has its default, because xk.ko is not loaded"));
         }
         Backing::Constant(constant) => {
             constants.find(constant).map_err(KnobFault::from)?.end_kept(value).map_err(KnobFault::from)?

@@ -257,8 +257,10 @@ fn tune(args: &Args) -> Result {
     manager.ready();
     loop {
         let summaries = match search(args, &jobs, &live, interrupted, &manager) {
-            // A daemon outlives a service that is down, or a limit that is broken for a while.
-            Err(SearchError::Tuner(error @ (TunerError::Target(_) | TunerError::Constraint(_)))) if args.daemon => {
+            // A daemon outlives a service that is down, a limit that is broken for a while, and a longer search of another.
+            Err(SearchError::Tuner(
+                error @ (TunerError::Target(_) | TunerError::Constraint(_) | TunerError::Locked { .. }),
+            )) if args.daemon => {
                 println!("{error}; the next check is in {} s", args.every.as_secs());
                 manager.status(&error.to_string());
                 Vec::new()

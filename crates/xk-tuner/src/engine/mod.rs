@@ -21,7 +21,7 @@ use crate::statistics::Interval;
 use crate::{Point, Space};
 
 pub use exhaustive::Exhaustive;
-pub use orthogonal::Orthogonal;
+pub use orthogonal::{Orthogonal, OrthogonalFull};
 pub use racing::{Racing, Remembered};
 pub use spec::{EngineName, SearchSpec};
 

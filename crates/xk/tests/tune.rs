@@ -417,6 +417,14 @@ echo $s";
     assert_eq!(bench.knobs(), ["128", "slow"]);
 }
 
+/// A choice that the kernel lists itself, and a parameter of a choice that it does not list here.
+fn choice_that_is_not_offered(folder: &str) -> String {
+    format!(
+        "[[parameter]]\nname = \"kind\"\nfile = \"{folder}/kind\"\nchoices = \"offered\"\nsettle = \"0s\"\n\
+         [[parameter]]\nname = \"never\"\nfile = \"{folder}/window\"\nchoices = [1, 2]\nonly_if = {{ kind = \"other\" }}\n"
+    )
+}
+
 /// A description is for many kernels: what this machine does not have must not cost the rest of a subsystem.
 #[test]
 fn a_missing_knob_of_a_subsystem_costs_only_itself() {
@@ -433,12 +441,7 @@ fn a_missing_knob_of_a_subsystem_costs_only_itself() {
         fs::write(bench.path("part.toml"), text).unwrap();
     };
     let own = tuning::KNOBS.replace("FOLDER", &folder);
-    // A choice that the kernel lists itself, and a parameter of a choice that it does not list here.
-    let listed = format!(
-        "[[parameter]]\nname = \"kind\"\nfile = \"{folder}/kind\"\nchoices = \"offered\"\nsettle = \"0s\"\n\
-         [[parameter]]\nname = \"never\"\nfile = \"{folder}/window\"\nchoices = [1, 2]\nonly_if = {{ kind = \"other\" }}\n"
-    );
-    subsystem(&format!("{own}{listed}"));
+    subsystem(&format!("{own}{}", choice_that_is_not_offered(&folder)));
     fs::write(bench.path("window"), "1\n").unwrap();
     fs::write(bench.path("kind"), "[usual]\n").unwrap();
     let search = fs::read_to_string(bench.path("search.toml")).unwrap().replace(&own, "subsystem = \"part\"\n");

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::engine::{propose, Conclusion, Diverged, Engine, Proposal};
+use crate::engine::{propose, Conclusion, Diverged, Engine, OrthogonalFull, Proposal};
 use crate::history::{Goal, Order, Outcome, Record, Sample, Trial};
 use crate::random::Random;
 use crate::{Point, Space};
@@ -39,6 +39,33 @@ pub fn play(
             }
         }
     }
+}
+
+/// Runs the paper's search with as many trials as another search made: each setting is measured as often as `trials`
+/// permits, but at least once. `source` makes the windows of a search anew.
+///
+/// The search is shorter or longer, depending on what it measures. So the number of measurements of a setting is the
+/// largest with which the search completes within `trials`.
+///
+/// # Errors
+/// [`Diverged`].
+pub fn play_paper<S: Source>(
+    space: &Space,
+    goal: Goal,
+    trials: usize,
+    source: impl Fn() -> S,
+) -> Result<(Vec<Record>, Conclusion), Diverged> {
+    let play_with = |repeats| play(&OrthogonalFull { repeats }, space, goal, usize::MAX, &mut source());
+    let once = play_with(1)?;
+    // With less noise, a search may be a little shorter.
+    let most = 3 * trials / (2 * once.0.len().max(1));
+    for repeats in (2..=most).rev() {
+        let played = play_with(repeats)?;
+        if played.0.len() <= trials {
+            return Ok(played);
+        }
+    }
+    Ok(once)
 }
 
 fn answer(trial: &Trial, space: &Space, source: &mut dyn Source) -> Outcome {

@@ -157,6 +157,15 @@ impl Space {
         order
     }
 
+    /// The dimensions on which others depend, each after the dimension of its own guard.
+    #[must_use]
+    pub fn guards(&self) -> Vec<usize> {
+        let is_guard = |index: &usize| {
+            self.dimensions.iter().any(|other| other.guard.as_ref().is_some_and(|guard| guard.dimension == *index))
+        };
+        self.in_order().into_iter().filter(is_guard).collect()
+    }
+
     /// Every point, each once.
     #[must_use]
     pub fn all(&self) -> Vec<Point> {
@@ -215,6 +224,7 @@ pub(crate) mod tests {
         assert!(!space.is_active(&Point(vec![0, 2, 0]), 2), "its guard is not active itself");
         assert_eq!(space.canonical(&Point(vec![0, 2, 0])), Point(vec![0, 0, 1]));
         assert_eq!(space.all().len(), 5);
+        assert_eq!(space.guards(), [0, 1]);
         assert_eq!(space.describe(&Point(vec![1, 2, 0])), "a = 1, b = 3, c = 5");
         assert_eq!(space.describe(&Point(vec![0, 2, 0])), "the default");
     }

@@ -3,10 +3,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test
 
-use xk_tuner::engine::{propose, Engine, Exhaustive, Ground, Orthogonal, Proposal, Racing, Remembered};
+use xk_tuner::engine::{propose, Engine, Exhaustive, Ground, Orthogonal, OrthogonalFull, Proposal, Racing, Remembered};
 use xk_tuner::front::front;
 use xk_tuner::history::{Goal, Objective, Order, Outcome, Record, Sample};
-use xk_tuner::replay::{check, play, Noise, Recorded, Surface};
+use xk_tuner::replay::{check, play, play_paper, Noise, Recorded, Surface};
 use xk_tuner::{Dimension, Guard, Point, Space, Value};
 
 const LIMIT: usize = 200;
@@ -51,10 +51,10 @@ fn run(engine: &dyn Engine, noise: Noise, seed: u64) -> (Vec<Record>, Point, Gro
 }
 
 #[test]
-fn without_noise_both_find_the_optimum_in_a_quarter_of_the_grid() {
+fn without_noise_all_find_the_optimum_in_a_quarter_of_the_grid() {
     let space = disk();
     let grid = space.all().len();
-    for engine in [&racing(1) as &dyn Engine, &Orthogonal] {
+    for engine in [&racing(1) as &dyn Engine, &Orthogonal, &OrthogonalFull::default()] {
         let (history, best, _) = run(engine, Noise::Normal(0.0), 1);
         assert!(height(&best) >= 0.95 * optimum(&space), "{}: {}", engine.name(), space.describe(&best));
         assert!(history.len() * 4 <= grid, "{}: {} trials, the grid has {grid} points", engine.name(), history.len());
@@ -124,6 +124,104 @@ fn a_choice_is_tried_together_with_what_it_opens() {
     assert_eq!((found(&racing(3)), found(&Orthogonal)), (200.0, 100.0));
 }
 
+/// The paper, section 1: "for each policy, it searches through different values of the parameters".
+#[test]
+fn the_papers_search_finds_a_choice_that_helps_only_with_its_parameters() {
+    let space = disk();
+    // Scheduler 1 is worse than the default, until its own parameter grows; the other parameters do nothing.
+    let slope = |point: &Point| match point.0[..] {
+        [1, expire, ..] => 90.0 + 30.0 * (expire as f64 - 2.0),
+        _ => 100.0,
+    };
+    let found = |engine: &dyn Engine| {
+        let mut surface = Surface::new(slope, Noise::Normal(0.0), 3);
+        let (history, end) = play(engine, &space, Goal::Maximise, LIMIT, &mut surface).unwrap();
+        (slope(&end.best), history)
+    };
+    let (full, trials) = found(&OrthogonalFull::default());
+    assert_eq!((full, found(&Orthogonal).0, found(&racing(3)).0), (150.0, 100.0, 150.0));
+    // Every policy is tried with each of the parameters that are active in it, from their defaults.
+    let tried = |scheduler: usize, dimension: usize| {
+        let default = space.default_point();
+        let of_scheduler = trials.iter().filter(|record| record.trial.point.0[0] == scheduler);
+        of_scheduler.filter(|record| record.trial.point.0[dimension] != default.0[dimension]).count()
+    };
+    for scheduler in 0..3 {
+        assert!(tried(scheduler, 2) >= 2 && tried(scheduler, 3) >= 2, "scheduler {scheduler}");
+        assert_eq!(tried(scheduler, 1) > 0, scheduler == 1, "its parameter is active only with scheduler 1");
+    }
+}
+
+/// The choice is nothing without a parameter that is active always.
+#[test]
+fn the_papers_search_finds_a_choice_that_helps_only_with_a_general_parameter() {
+    let space = disk();
+    let slope = |point: &Point| match point.0[..] {
+        [2, _, ahead, _] if ahead < 3 => 100.0 + 10.0 * (3 - ahead) as f64,
+        [0, ..] => 100.0,
+        _ => 99.0,
+    };
+    let found = |engine: &dyn Engine| {
+        let mut surface = Surface::new(slope, Noise::Normal(0.0), 3);
+        slope(&play(engine, &space, Goal::Maximise, LIMIT, &mut surface).unwrap().1.best)
+    };
+    assert_eq!((found(&OrthogonalFull::default()), found(&Orthogonal)), (130.0, 100.0));
+}
+
+#[test]
+fn without_guards_both_readings_of_the_paper_are_the_same() {
+    let guarded = disk();
+    let free = guarded.dimensions().iter().map(|one| Dimension { guard: None, ..one.clone() });
+    let space = Space::new(free.collect()).unwrap();
+    let searched = |engine: &dyn Engine| {
+        let mut surface = Surface::new(height, Noise::Normal(0.1), 3);
+        play(engine, &space, Goal::Maximise, LIMIT, &mut surface).unwrap()
+    };
+    assert_eq!(searched(&Orthogonal), searched(&OrthogonalFull::default()));
+}
+
+/// Policies of a policy: the second choice exists with one level of the first only.
+#[test]
+fn policies_that_depend_on_a_policy_are_enumerated_where_they_exist() {
+    let mut second = dimension("second", 2, false, 0);
+    second.guard = Some(Guard { dimension: 0, levels: vec![1] });
+    let mut number = dimension("number", 3, true, 0);
+    number.guard = Some(Guard { dimension: 1, levels: vec![1] });
+    let space = Space::new(vec![dimension("first", 2, false, 0), second, number]).unwrap();
+    let peak = |point: &Point| match point.0[..] {
+        [1, 1, number] => 80.0 + 20.0 * number as f64,
+        [1, ..] => 90.0,
+        _ => 100.0,
+    };
+    let mut surface = Surface::new(peak, Noise::Normal(0.0), 1);
+    let (history, end) = play(&OrthogonalFull::default(), &space, Goal::Maximise, LIMIT, &mut surface).unwrap();
+    assert_eq!(end.best, Point(vec![1, 1, 2]));
+    let tried: Vec<&[usize]> = history.iter().map(|record| &record.trial.point.0[..]).collect();
+    assert_eq!(tried, [[0, 0, 0], [1, 0, 0], [1, 1, 0], [1, 1, 1], [1, 1, 2]]);
+}
+
+#[test]
+fn the_papers_search_gets_as_many_trials_as_it_is_given() {
+    let space = disk();
+    let searched =
+        |trials| play_paper(&space, Goal::Maximise, trials, || Surface::new(height, Noise::Normal(0.0), 3)).unwrap();
+    let once = searched(0).0.len();
+    for trials in [once, 3 * once - 1, 3 * once, 200] {
+        assert_eq!(searched(trials).0.len(), trials / once * once, "{trials} trials");
+    }
+    // More measurements of each setting find more.
+    let share = |trials| {
+        let found = (0..60).map(|seed| {
+            let source = || Surface::new(height, Noise::Normal(0.15), 1000 + seed);
+            height(&play_paper(&space, Goal::Maximise, trials, source).unwrap().1.best) / optimum(&space)
+        });
+        found.sum::<f64>() / 60.0
+    };
+    let [few, many] = [share(once), share(8 * once)];
+    eprintln!("{few:.3} of the optimum with {once} trials, {many:.3} with {}", 8 * once);
+    assert!(many > few + 0.02, "{few} and {many}");
+}
+
 /// Mean share of the optimum over many searches.
 fn share(engine: impl Fn(u64) -> Box<dyn Engine>, noise: Noise) -> f64 {
     let space = disk();
@@ -136,9 +234,31 @@ fn with_noise_racing_finds_more_than_the_papers_search() {
     for noise in [Noise::Normal(0.08), Noise::Normal(0.15), Noise::HeavyTailed(0.05), Noise::Wandering(0.05)] {
         let racing = share(|seed| Box::new(racing(seed)), noise);
         let orthogonal = share(|_| Box::new(Orthogonal), noise);
-        eprintln!("{noise:?}: racing {racing:.3}, orthogonal {orthogonal:.3} of the optimum");
+        let paper = paper_share(noise, <[Record]>::len);
+        eprintln!(
+            "{noise:?}: racing {racing:.3}, the paper's search {orthogonal:.3} of the optimum with one measurement of each \
+             setting (section 5 alone), {paper:.3} with as many trials as racing"
+        );
         assert!(racing > orthogonal, "{noise:?}: racing {racing:.3}, orthogonal {orthogonal:.3}");
+        assert!(racing > paper, "{noise:?}: racing {racing:.3}, the paper's search {paper:.3} with as many trials");
     }
+    // A trial of racing takes two or three windows, and one of the paper's needs no more than one.
+    let windows = |history: &[Record]| {
+        history.iter().map(|record| if record.trial.order == Order::Bracketed { 3 } else { 2 }).sum()
+    };
+    let paper = paper_share(Noise::Normal(0.08), windows);
+    eprintln!("Normal(0.08): the paper's search {paper:.3}, with as many trials as racing has windows");
+}
+
+/// Mean share of the optimum that the paper's search finds with the trials that `budget` permits beside racing's.
+fn paper_share(noise: Noise, budget: impl Fn(&[Record]) -> usize) -> f64 {
+    let space = disk();
+    let found = (0..60).map(|seed| {
+        let trials = budget(&run(&racing(seed), noise, 1000 + seed).0);
+        let source = || Surface::new(height, noise, 1000 + seed);
+        height(&play_paper(&space, Goal::Maximise, trials, source).unwrap().1.best) / optimum(&space)
+    });
+    found.sum::<f64>() / 60.0
 }
 
 #[test]
@@ -165,7 +285,7 @@ fn noise_alone_is_promoted_once_in_a_hundred_searches_at_most() {
 #[test]
 fn a_history_is_gone_on_with_wherever_it_was_cut() {
     let space = disk();
-    for engine in [&racing(5) as &dyn Engine, &Orthogonal, &Exhaustive] {
+    for engine in [&racing(5) as &dyn Engine, &Orthogonal, &OrthogonalFull { repeats: 2 }, &Exhaustive] {
         let (history, best, _) = run(engine, Noise::Normal(0.05), 5);
         for cut in 0..history.len() {
             let (_, next) = check(engine, &space, Goal::Maximise, &history[..cut], LIMIT).unwrap();
@@ -341,7 +461,7 @@ fn a_point_that_violated_a_constraint_is_not_tried_again_in_any_stage() {
         100.0 * scheduler * (1.0 + 0.1 * point.0[3].saturating_sub(2) as f64)
     };
     let violates = |point: &Point| point.0[0] == 0 && point.0[3] == 5;
-    for engine in [&racing(1) as &dyn Engine, &Orthogonal, &Exhaustive] {
+    for engine in [&racing(1) as &dyn Engine, &Orthogonal, &OrthogonalFull::default(), &Exhaustive] {
         let mut history: Vec<Record> = Vec::new();
         while let Proposal::Try(trial) = propose(engine, &space, Goal::Maximise, &history, 10_000).unwrap() {
             let outcome = match violates(&trial.point) {

@@ -88,7 +88,7 @@ fn a_value_that_a_knob_refuses_does_not_keep_a_search_from_ending() {
     let bench = FileSearch::new("echo 100", "");
     let folder = bench.folder.path().display().to_string();
     let picky = "[[parameter]]\nname = \"picky\"\nchoices = [1, 2, 3]\ncommand = { get = \"cat FOLDER/picky\", set = \
-                 \"[ $VALUE != 3 ] && echo $VALUE > FOLDER/picky\" }\n[target]"
+                 \"[ $VALUE != 3 ] && echo $VALUE > FOLDER/picky\" }\nsettle = \"0s\"\n[target]"
         .replace("FOLDER", &folder);
     fs::write(bench.path("picky"), "1\n").unwrap();
     let search = fs::read_to_string(bench.path("search.toml")).unwrap().replace("[target]", &picky);
@@ -369,7 +369,7 @@ fn the_subsystem_that_limits_the_target_is_tuned_first() {
         let text = format!(
             "schema = 1\nsummary = \"{name}\"\nbottleneck = {{ of = [\"{folder}/waits:{name}\"], per = \
              [\"{folder}/waits:work\"], at_least = 1 }}\n[[parameter]]\nname = \"{knob}\"\nfile = \
-             \"{folder}/{knob}\"\nchoices = [{values}]\n"
+             \"{folder}/{knob}\"\nchoices = [{values}]\nsettle = \"0s\"\n"
         );
         fs::write(bench.path(&format!("{name}.toml")), text).unwrap();
     }
@@ -419,6 +419,14 @@ echo $s";
     assert_eq!(bench.knobs(), ["128", "slow"]);
 }
 
+/// A choice that the kernel lists itself, and a parameter of a choice that it does not list here.
+fn choice_that_is_not_offered(folder: &str) -> String {
+    format!(
+        "[[parameter]]\nname = \"kind\"\nfile = \"{folder}/kind\"\nchoices = \"offered\"\nsettle = \"0s\"\n\
+         [[parameter]]\nname = \"never\"\nfile = \"{folder}/window\"\nchoices = [1, 2]\nonly_if = {{ kind = \"other\" }}\n"
+    )
+}
+
 /// A description is for many kernels: what this machine does not have must not cost the rest of a subsystem.
 #[test]
 fn a_missing_knob_of_a_subsystem_costs_only_itself() {
@@ -427,7 +435,7 @@ fn a_missing_knob_of_a_subsystem_costs_only_itself() {
     let subsystem = |own: &str| {
         let text = format!(
             "schema = 1\nsummary = \"a part\"\n{own}\n\
-             [[parameter]]\nname = \"gone\"\nfile = \"{folder}/gone\"\nchoices = [\"a\", \"b\"]\n\
+             [[parameter]]\nname = \"gone\"\nfile = \"{folder}/gone\"\nchoices = [\"a\", \"b\"]\nsettle = \"0s\"\n\
              [[parameter]]\nname = \"after\"\nfile = \"{folder}/window\"\nchoices = [1, 2]\nonly_if = {{ gone = \"a\" }}\n\
              [[parameter]]\nname = \"last\"\nfile = \"{folder}/window\"\nchoices = [1, 2]\nonly_if = {{ after = 2 }}\n\
              [[parameter]]\nname = \"fixed\"\nconst = \"NO_SUCH_CONSTANT\"\nchoices = [1, 2]\n"
@@ -435,8 +443,9 @@ fn a_missing_knob_of_a_subsystem_costs_only_itself() {
         fs::write(bench.path("part.toml"), text).unwrap();
     };
     let own = tuning::KNOBS.replace("FOLDER", &folder);
-    subsystem(&own);
+    subsystem(&format!("{own}{}", choice_that_is_not_offered(&folder)));
     fs::write(bench.path("window"), "1\n").unwrap();
+    fs::write(bench.path("kind"), "[usual]\n").unwrap();
     let search = fs::read_to_string(bench.path("search.toml")).unwrap().replace(&own, "subsystem = \"part\"\n");
     fs::write(bench.path("search.toml"), &search).unwrap();
     let tune = |arguments: &[&str]| {
@@ -450,6 +459,7 @@ fn a_missing_knob_of_a_subsystem_costs_only_itself() {
         "left out: after: it is active only with some values of gone, which is left out",
         "left out: last: it is active only with some values of after, which is left out",
         "left out: fixed: NO_SUCH_CONSTANT is not there: ",
+        "left out: never: it is active only with kind = other, which this machine does not offer; it offers: usual",
     ];
     let plan = bench.run(0, &mut tune(&["--plan"]));
     contains(&plan, &left_out);

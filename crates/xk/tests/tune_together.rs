@@ -22,7 +22,7 @@ fn describe(bench: &FileSearch, name: &str, parameters: &str) {
 }
 
 fn choices(name: &str, file: &str, choices: &str) -> String {
-    format!("[[parameter]]\nname = \"{name}\"\nfile = \"FOLDER/{file}\"\nchoices = [{choices}]\n")
+    format!("[[parameter]]\nname = \"{name}\"\nfile = \"FOLDER/{file}\"\nchoices = [{choices}]\nsettle = \"0s\"\n")
 }
 
 /// What was in force in the windows since the last call, in one column.

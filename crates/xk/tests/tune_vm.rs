@@ -77,8 +77,8 @@ fn wait_until(what: &str, condition: impl Fn() -> bool) {
 fn describe(ahead: &str, more: &str) -> PathBuf {
     let target = repository().join("crates/xk/tests/tune_vm/target");
     let text = format!(
-        "schema = 1\n[[parameter]]\nname = \"plug\"\nconst = \"{BLK}\"\nchoices = [32, 128]\n[[parameter]]\n\
-         name = \"ahead\"\nfile = \"{AHEAD}\"\nchoices = [{ahead}]\n[target]\ncommand = '{}'\nmeasure = \"number\"\n\
+        "schema = 1\n[[parameter]]\nname = \"plug\"\nconst = \"{BLK}\"\nchoices = [32, 128]\nsettle = \"0s\"\n[[parameter]]\n\
+         name = \"ahead\"\nfile = \"{AHEAD}\"\nchoices = [{ahead}]\nsettle = \"0s\"\n[target]\ncommand = '{}'\nmeasure = \"number\"\n\
          goal = \"maximise\"\ntimeout = \"60s\"\n{more}",
         target.display()
     );

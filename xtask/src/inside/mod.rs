@@ -5,6 +5,7 @@ pub mod arm;
 pub mod atomicity;
 pub mod soak;
 pub mod stress;
+pub mod traced;
 pub mod transition;
 pub mod tuner;
 pub mod update;
@@ -36,6 +37,8 @@ enum Work {
     Hog(soak::Hog),
     /// Own tunes until this process is killed
     Own(stress::Arguments),
+    /// Measure what the counters of sensors cost the threads that are traced
+    Traced,
     /// Measure how long transitions take
     Transition(transition::Arguments),
     /// Kill tuners, and read sensors
@@ -59,6 +62,7 @@ pub fn run(arguments: &Inside) -> Result<()> {
         Work::Hog(arguments) => show(&soak::hog(arguments)?),
         Work::Stress(arguments) => show(&stress::run(arguments)?),
         Work::Own(arguments) => stress::own(arguments),
+        Work::Traced => show(&traced::run()?),
         Work::Transition(arguments) => show(&transition::run(arguments)?),
         Work::Tuner(arguments) => show(&tuner::run(arguments)?),
         Work::Update(arguments) => show(&update::run(arguments)?),

@@ -1,12 +1,14 @@
 //! What a tuner leaves behind when it is killed, and what its sensors cost.
 
-use std::fs;
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anyhow::{bail, ensure, Context, Result};
+use anyhow::{anyhow, bail, ensure, Context, Result};
 use rustix::time::{clock_gettime, ClockId};
 use serde::{Deserialize, Serialize};
 use xk_runtime::Device;
@@ -54,6 +56,17 @@ pub struct Report {
     pub sensor_cpu: f64,
     /// How many counters that are.
     pub counters: usize,
+    /// Events per second that the sensors' own programs count, while two threads want one lock of the kernel.
+    pub traced: Traced,
+}
+
+/// Events that are counted by programs that the threads themselves execute.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub struct Traced {
+    /// Calls of functions.
+    pub functions: f64,
+    /// Passes of tracepoints.
+    pub tracepoints: f64,
 }
 
 /// Longer than any lease of the search.
@@ -64,7 +77,8 @@ const PATIENCE: Duration = Duration::from_secs(40);
 /// # Errors
 /// When the tuner does not run, or a sensor cannot be read.
 pub fn run(arguments: &Arguments) -> Result<Report> {
-    let (sensor_cpu, counters) = sensors(&arguments.subsystems)?;
+    let sensors = all_sensors(&arguments.subsystems)?;
+    let (sensor_cpu, counters) = cost(&sensors)?;
     let mut report = Report {
         rounds: arguments.rounds,
         lost_trials: 0,
@@ -74,6 +88,7 @@ pub fn run(arguments: &Arguments) -> Result<Report> {
         searches: 0,
         sensor_cpu,
         counters,
+        traced: traced(&sensors)?,
     };
     kills(arguments, &mut report)?;
     Ok(report)
@@ -143,7 +158,7 @@ fn concluded(state: &Path) -> Result<bool> {
 
 fn command(arguments: &Arguments, state: &Path) -> Command {
     let mut command = Command::new(&arguments.xk);
-    command.arg("tune").env("XK_TUNER", state);
+    command.arg("tune").env("XK_TUNER", state).env("XK_SUBSYSTEMS", &arguments.subsystems);
     command
 }
 
@@ -222,14 +237,21 @@ fn returns(file: &Path, untouched: &(String, Vec<i64>)) -> Result<bool> {
 /// Readings of all sensors.
 const READINGS: u32 = 200;
 
-/// Seconds of a processor that one reading of every sensor of every subsystem takes, and their counters.
-fn sensors(folder: &Path) -> Result<(f64, usize)> {
-    let mut sensors: Vec<Sensor> = Vec::new();
-    for name in ["disk", "cpu", "memory", "tcp", "locks"] {
-        let with = [("disk".to_owned(), "nullb0".to_owned())].into();
-        sensors.extend(description::sensors_of(name, &with, &[folder.to_owned()])?);
+/// The sensors of every subsystem.
+fn all_sensors(folder: &Path) -> Result<Vec<Sensor>> {
+    let with = [("disk".to_owned(), "nullb0".to_owned())].into();
+    let mut sensors = Vec::new();
+    for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
+        let file = entry?.path();
+        let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        sensors.extend(description::sensors_of(&name, &with, &[folder.to_owned()])?);
     }
-    let mut gauges = Gauges::of(&sensors);
+    Ok(sensors)
+}
+
+/// Seconds of a processor that one reading of these sensors takes, and their counters.
+fn cost(sensors: &[Sensor]) -> Result<(f64, usize)> {
+    let mut gauges = Gauges::of(sensors);
     let readable = gauges.read().readable();
     ensure!(readable > 0, "no counter can be read");
     let before = processor()?;
@@ -239,6 +261,49 @@ fn sensors(folder: &Path) -> Result<(f64, usize)> {
     let used = processor()?.saturating_sub(before).as_secs_f64();
     ensure!(used > 0.0, "reading {readable} counters {READINGS} times took no time at all");
     Ok((used / f64::from(READINGS), readable))
+}
+
+/// How long the events of sensors are counted.
+const WINDOW: Duration = Duration::from_secs(5);
+
+/// Events per second that sensors count in the threads themselves. The load is the worst that is easily made: two threads
+/// write to the same file, and each write wants the same lock.
+fn traced(sensors: &[Sensor]) -> Result<Traced> {
+    let counters: BTreeSet<&String> = sensors.iter().flat_map(|sensor| sensor.of.iter().chain(&sensor.per)).collect();
+    let of_kind = |kind: &str| -> Vec<Sensor> {
+        let one = |name: &&&String| name.starts_with(kind);
+        let sensor = |name: &&String| Sensor {
+            name: (*name).clone(),
+            of: vec![(*name).clone()],
+            per: vec![],
+            similar: 0.0,
+            within: 0.0,
+        };
+        counters.iter().filter(one).map(sensor).collect()
+    };
+    let kinds = [of_kind("calls:"), of_kind("tracepoint:")];
+    let mut gauges = kinds.each_ref().map(|sensors| Gauges::of(sensors));
+    let before = gauges.each_mut().map(Gauges::read);
+    let file = tempfile::tempfile()?;
+    let end = Instant::now() + WINDOW;
+    std::thread::scope(|scope| {
+        let threads = [(); 2].map(|()| scope.spawn(|| write_until(end, &file)));
+        threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| anyhow!("a thread panicked"))?)
+    })?;
+    let mut rates = [0.0; 2];
+    for (kind, gauges) in gauges.iter_mut().enumerate() {
+        let after = gauges.read();
+        rates[kind] = gauges.between(&before[kind], &after).0.values().sum();
+    }
+    let [functions, tracepoints] = rates;
+    Ok(Traced { functions, tracepoints })
+}
+
+fn write_until(end: Instant, file: &File) -> Result<()> {
+    while Instant::now() < end {
+        file.write_all_at(&[0; 4096], 0)?;
+    }
+    Ok(())
 }
 
 /// What this process has used of its processor.

@@ -1,6 +1,8 @@
 //! Parameters of a description. In: their tables. Out: [`Parameter`]s, or the line on which something is wrong. It
 //! refuses what is wrong on every machine; `machine/find.rs` finds out whether this machine has the knobs.
 
+use std::time::Duration;
+
 use toml::Spanned;
 
 use super::error::{DescriptionError, Location, ParameterProblem, Problem};
@@ -8,6 +10,12 @@ use super::schema::{DomainError, ParameterTable};
 use super::source::SourceText;
 use super::{module, AtEnd, Backing, Domain, Parameter, Variables};
 use crate::modules::Modules;
+
+/// The settle time of a sysctl, a file, a module parameter, a pair of commands and a perf-const, unless the description
+/// gives another. Most of these knobs act on the next request, packet or fault, so what is in flight must end: this takes
+/// some disk accesses or round trips. What adapts more slowly (writeback, reclaim) has its own settle time in the
+/// subsystem.
+pub(super) const SETTLE: Duration = Duration::from_millis(100);
 
 impl Parameter {
     /// An error at the line of this parameter.
@@ -42,7 +50,7 @@ fn parameter(
         .map_err(|problem| location.error(Problem::Parameter { name, problem }))
 }
 
-/// A parameter, with the settle time that its module describes, if any.
+/// A parameter, with the settle time that its module describes, or [`SETTLE`] if no module describes it.
 fn understand(
     table: &ParameterTable,
     name: String,
@@ -71,7 +79,7 @@ fn understand(
         domain,
         only_if,
         default: table.default.clone(),
-        settle: described.map(|described| described.settle).unwrap_or_default(),
+        settle: described.map_or(SETTLE, |described| described.settle),
         at_end: table.at_end.or(described.map(module::at_end)).unwrap_or(AtEnd::Keep),
         optional: false,
         location,

@@ -93,6 +93,17 @@ fn a_description_is_understood() {
 }
 
 #[test]
+fn a_knob_settles_unless_the_description_says_that_it_need_not() {
+    let settle = |disk: &str| {
+        let parameters = read(&SEARCH.replace("\"expire\"]", "\"plug\"]"), disk).unwrap().parameters;
+        parameters.iter().map(|parameter| parameter.settle.as_millis()).collect::<Vec<_>>()
+    };
+    assert_eq!(settle(DISK), [100, 100], "a file and a perf-const");
+    let at_once = DISK.replace("choices = \"offered\"", "choices = \"offered\"\nsettle = \"0s\"");
+    assert_eq!(settle(&at_once), [0, 100]);
+}
+
+#[test]
 fn errors_point_at_the_line() {
     for (from, to, place, message) in [
         ("timeout = \"5s\"", "timeout = \"5 seconds\"", "my.toml:11", "is not a time"),
@@ -227,6 +238,9 @@ fn nonsense_is_refused_and_nothing_panics() {
     }
 }
 
+/// The longest file of a subsystem that docs/architecture.md allows.
+const LINES: usize = 150;
+
 /// The subsystems of the repository, as they would be installed.
 #[test]
 fn the_subsystems_of_the_repository_are_understood() {
@@ -235,7 +249,7 @@ fn the_subsystems_of_the_repository_are_understood() {
     for entry in fs::read_dir(&folder).unwrap() {
         let file = entry.unwrap().path();
         let text = fs::read_to_string(&file).unwrap();
-        assert!(text.lines().count() <= 50, "{}", file.display());
+        assert!(text.lines().count() <= LINES, "{}", file.display());
         let source = SourceText::read(&file).unwrap();
         let subsystem: schema::SubsystemFile = source.parse().unwrap_or_else(|error| panic!("{error}"));
         let with: Variables = subsystem.variables.keys().map(|name| (name.clone(), "x".into())).collect();
@@ -244,9 +258,12 @@ fn the_subsystems_of_the_repository_are_understood() {
         check(&source, &parameters).unwrap_or_else(|error| panic!("{error}"));
         let sensors = sensors(&source, &subsystem.sensor, &with).unwrap_or_else(|error| panic!("{error}"));
         assert!(!parameters.is_empty() && !sensors.is_empty(), "{}", file.display());
+        let at_once: Vec<&str> =
+            parameters.iter().filter(|one| one.settle.is_zero()).map(|one| one.name.as_str()).collect();
+        assert!(at_once.is_empty(), "{}: no settle time: {at_once:?}", file.display());
         seen += 1;
     }
-    assert_eq!(seen, 5);
+    assert_eq!(seen, 8);
 }
 
 const SEVERAL: &str = r#"
@@ -281,16 +298,36 @@ fn several_subsystems_are_jobs_with_a_test_each() {
 fn every_subsystem_of_the_repository_can_be_one_of_several() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../subsystems");
     let search = tempfile::tempdir().unwrap();
-    let names = "[\"disk\", \"cpu\", \"memory\", \"tcp\", \"locks\"]";
+    let names = "[\"disk\", \"writeback\", \"cpu\", \"memory\", \"mapping\", \"tcp\", \"ipc\", \"locks\"]";
     let file = search.path().join("all.toml");
     fs::write(&file, SEVERAL.replace("[\"disk\"]", names)).unwrap();
     let jobs = Job::read(&file, std::slice::from_ref(&folder), &Nothing).unwrap();
-    assert_eq!(jobs.len(), 5);
+    assert_eq!(jobs.len(), 8);
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let lines = fs::read_to_string(&path).unwrap().lines().count();
-        assert!(lines <= 50, "{}: {lines} lines", path.display());
+        assert!(lines <= LINES, "{}: {lines} lines", path.display());
     }
+}
+
+/// What `cargo xtask bench tuner` searches is what users get: a search of the benchmark names shipped parameters only.
+#[test]
+fn the_searches_of_the_benchmark_have_no_parameters_of_their_own() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut seen = 0;
+    for entry in fs::read_dir(root.join("bench/tuner")).unwrap() {
+        let file = entry.unwrap().path();
+        if file.extension().is_none_or(|extension| extension != "toml") {
+            continue;
+        }
+        let source = SourceText::read(&file).unwrap();
+        let search: schema::SearchFile = source.parse().unwrap_or_else(|error| panic!("{error}"));
+        assert!(search.parameter.is_empty() && search.sensor.is_empty(), "{}", file.display());
+        let jobs = Job::read(&file, &[root.join("subsystems")], &Nothing).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(jobs.len(), 1, "{}", file.display());
+        seen += 1;
+    }
+    assert_eq!(seen, 14);
 }
 
 /// A machine with one module.

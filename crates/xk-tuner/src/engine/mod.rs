@@ -23,7 +23,7 @@ use crate::{Point, Space};
 
 pub use comparison::Comparison;
 pub use exhaustive::Exhaustive;
-pub use orthogonal::Orthogonal;
+pub use orthogonal::{Orthogonal, OrthogonalFull};
 pub use racing::{Racing, Remembered};
 pub use spec::{EngineName, SearchSpec};
 

@@ -5,19 +5,23 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{propose, Comparison, Diverged, Engine, Exhaustive, Orthogonal, Proposal, Racing, Remembered};
+use super::{
+    propose, Comparison, Diverged, Engine, Exhaustive, Orthogonal, OrthogonalFull, Proposal, Racing, Remembered,
+};
 use crate::history::{Goal, Objective, Record};
 use crate::target::UNNAMED;
 use crate::Space;
 
 /// The engines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "snake_case")]
 pub enum EngineName {
     /// [`Racing`].
     Racing,
     /// [`Orthogonal`].
     Orthogonal,
+    /// [`OrthogonalFull`].
+    OrthogonalFull,
     /// [`Exhaustive`].
     Exhaustive,
     /// [`Comparison`]. It is no search, so descriptions cannot name it.
@@ -67,6 +71,7 @@ impl SearchSpec {
                 others: self.others.clone(),
             }),
             EngineName::Orthogonal => Box::new(Orthogonal),
+            EngineName::OrthogonalFull => Box::new(OrthogonalFull::default()),
             EngineName::Exhaustive => Box::new(Exhaustive),
             EngineName::Comparison => Box::new(Comparison { seed: self.seed, minimum: self.minimum }),
         }

@@ -1,8 +1,8 @@
 //! What a search leaves out because this machine does not have it, or because another search keeps it.
 //!
 //! In: a job, and the knobs that other searches keep. Out: the job without these, without the optional parameters whose
-//! knobs do not exist here or cannot be read, and without the parameters that are active only with one of those; and why
-//! each is left out. It refuses a job of which nothing is left. A description is for many kernels: one missing table,
+//! knobs do not exist here or cannot be read, without the parameters that are active only with one of those, and without
+//! those of a choice that this machine does not offer (bfq's, where bfq is not loaded); and why each is left out. It refuses a job of which nothing is left. A description is for many kernels: one missing table,
 //! module or file must not cost the rest of a subsystem.
 
 use super::find::find_one;
@@ -17,7 +17,11 @@ use crate::{Error, LeftOut};
 /// # Errors
 /// [`MachineError::NothingLeft`] if no parameter is left.
 pub fn present(job: &Job, constants: &dyn Constants, taken: &[KeptKnob]) -> Result<(Job, Vec<LeftOut>), Error> {
-    let why = |one: &Parameter| is_taken(one, taken).or_else(|| missing(one, constants));
+    let why = |one: &Parameter| {
+        is_taken(one, taken)
+            .or_else(|| missing(one, constants))
+            .or_else(|| never_active(one, &job.parameters, constants))
+    };
     let mut left_out: Vec<LeftOut> = job.parameters.iter().filter_map(why).collect();
     let mut parameters = job.parameters.clone();
     loop {
@@ -85,6 +89,20 @@ fn refuses_its_own(parameter: &Parameter) -> Option<KnobError> {
     let mut knob = plain.knob();
     let value = knob.read().ok()?;
     set(&mut *knob, &value).err()
+}
+
+/// Whether the guard of an optional parameter names a choice that this machine does not offer.
+fn never_active(parameter: &Parameter, all: &[Parameter], constants: &dyn Constants) -> Option<LeftOut> {
+    let (name, values) = parameter.only_if.as_ref().filter(|_| parameter.optional)?;
+    let guard = all.iter().find(|other| other.name == *name)?;
+    let (mut slot, dimension) = find_one(guard, constants).ok()?;
+    let unknown = values.iter().find(|value| !dimension.levels.contains(&slot.knob.complete(value)))?;
+    let offered: Vec<String> = dimension.levels.iter().map(ToString::to_string).collect();
+    let reason = format!(
+        "it is active only with {name} = {unknown}, which this machine does not offer; it offers: {}",
+        offered.join(", ")
+    );
+    Some(LeftOut { name: parameter.name.clone(), reason })
 }
 
 fn depends_on(parameter: &Parameter, is_left_out: &dyn Fn(&str) -> bool) -> Option<LeftOut> {

@@ -21,11 +21,13 @@ file = "FOLDER/ahead"
 min = 16
 max = 1024
 steps = "exponential"
+settle = "0s"
 
 [[parameter]]
 name = "mode"
 file = "FOLDER/mode"
 choices = ["slow", "fast"]
+settle = "0s"
 "#;
 
 /// Better with more read ahead, and with mode fast; slower than any test needs to find out.

@@ -183,7 +183,7 @@ fn targets_that_make_no_sense_are_refused_at_their_line() {
         ("command = \"./load\"", "window = \"9s\"", 8, "must be longer than the `window`"),
         ("timeout = \"9s\"", "", 8, "give `timeout`"),
         ("measure = \"rate\"", "measure = \"seconds\"", 8, "only a command has \"seconds\""),
-        ("http://localhost", "https://localhost", 8, "encrypted"),
+        ("http://localhost", "ftp://localhost", 8, "not the address"),
         ("metric = 'answers", "metric = 'ans wers", 8, "is not a metric"),
         ("metric = \"errors\"", "", 26, "name the `metric`"),
         ("name = \"joules\"", "", 22, "needs a `name`"),

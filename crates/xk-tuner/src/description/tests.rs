@@ -94,7 +94,7 @@ fn a_description_is_understood() {
 #[test]
 fn errors_point_at_the_line() {
     for (from, to, place, message) in [
-        ("timeout = \"5s\"", "timeout = \"5 seconds\"", "my.toml:11", "is not a time"),
+        ("timeout = \"5s\"", "timeout = \"5 fortnights\"", "my.toml:11", "is not a time"),
         ("goal = \"maximise\"", "goal = \"more\"", "my.toml:10", "unknown variant `more`"),
         ("goal = \"maximise\"", "goal = \"maximise\"\ngaol = 1", "my.toml:11", "unknown field `gaol`"),
         ("\"expire\"]", "\"expiry\"]", "my.toml:5", "no parameter `expiry`; there are: scheduler, expire, plug"),

@@ -2,7 +2,7 @@
 //!
 //! In: a search and its history. Out: one HTML file without scripts, with a chart and a table of all trials.
 
-use std::fmt::Write;
+use askama::Template;
 
 use crate::engine::{Conclusion, Ground, SearchSpec};
 use crate::history::{percent, Goal, Order, Outcome, Record};
@@ -10,41 +10,96 @@ use crate::statistics::{interval, median};
 use crate::store::{Search, State};
 use crate::{front, Space};
 
-const WIDTH: f64 = 900.0;
-const HEIGHT: f64 = 320.0;
-const MARGIN: f64 = 60.0;
+/// The width of the widest bar, in pixels.
+const BAR: f64 = 300.0;
 
-const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:980px;margin:2em auto;padding:0 1em;color:#222}\
-h1{font-size:1.4em}h2{font-size:1.1em;margin-top:2em}table{border-collapse:collapse}td,th{padding:.2em .8em;\
-text-align:left;border-bottom:1px solid #ddd}td.n{text-align:right;font-variant-numeric:tabular-nums}\
-.bar{background:#2a6fb0;height:.8em;display:inline-block}svg{max-width:100%}code{background:#f3f3f3;padding:0 .3em}";
+/// The page. The template escapes every text.
+#[derive(Template)]
+#[template(path = "report.html")]
+struct Page<'a> {
+    name: &'a str,
+    verdict: String,
+    spec: &'a SearchSpec,
+    goal: &'static str,
+    engine: String,
+    chart: Chart,
+    comparison: Comparison,
+    front: Vec<ChoiceRow>,
+    parameters: Vec<ParameterRow<'a>>,
+    trials: Vec<TrialRow>,
+}
+
+/// Marks for the trials, in the order of time, and lines for some effects.
+struct Chart {
+    width: f64,
+    height: f64,
+    margin: f64,
+    lines: Vec<Line>,
+    marks: Vec<Mark>,
+}
+
+struct Line {
+    y: f64,
+    label: String,
+}
+
+/// A dot; for a trial without a sample, a cross on the line of no effect.
+struct Mark {
+    x: f64,
+    y: f64,
+    measured: bool,
+    confirms: bool,
+}
+
+/// The medians of the target.
+enum Comparison {
+    /// There is no conclusion.
+    None,
+    /// The default stays.
+    Default,
+    /// With the default, and with the best setting.
+    Best { before: f64, after: f64 },
+}
+
+struct ChoiceRow {
+    setting: String,
+    trials: usize,
+    factors: Vec<(String, f64)>,
+}
+
+struct ParameterRow<'a> {
+    name: &'a str,
+    tried: usize,
+    spread: String,
+    width: f64,
+}
+
+struct TrialRow {
+    setting: String,
+    how: &'static str,
+    effect: String,
+    windows: String,
+}
 
 /// The report.
-#[must_use]
-pub fn html(search: &Search, history: &[Record]) -> String {
+///
+/// # Errors
+/// The template cannot be rendered.
+pub fn html(search: &Search, history: &[Record]) -> Result<String, askama::Error> {
     let spec = &search.spec;
-    let mut page = format!(
-        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>xk tune: {name}</title><style>{STYLE}</style>\
-         <h1>xk tune: {name}</h1><p>{verdict}</p><p>Target: <code>{command}</code>, {goal}. {count} trials, engine \
-         {engine:?}, seed {seed}.</p>",
-        name = escape(&search.name),
-        verdict = escape(&verdict(search)),
-        command = escape(&spec.command),
-        goal = if spec.goal == Goal::Maximise { "more is better" } else { "less is better" },
-        count = history.len(),
-        engine = spec.engine,
-        seed = spec.seed,
-    );
-    page += "<h2>Trials over time</h2>";
-    page += &drawing(spec.goal, history);
-    page += "<h2>Before and after</h2>";
-    page += &before_and_after(search, history);
-    page += &choices(spec, history);
-    page += "<h2>Effect of each parameter</h2>";
-    page += &importance(&spec.space, spec.goal, history);
-    page += "<h2>Every trial</h2>";
-    page += &every(&spec.space, spec.goal, history);
-    page + "</html>\n"
+    let page = Page {
+        name: &search.name,
+        verdict: verdict(search),
+        spec,
+        goal: if spec.goal == Goal::Maximise { "more is better" } else { "less is better" },
+        engine: format!("{:?}", spec.engine),
+        chart: Chart::of(spec.goal, history),
+        comparison: comparison(search, history),
+        front: choices(spec, history),
+        parameters: parameters(&spec.space, spec.goal, history),
+        trials: history.iter().map(|record| TrialRow::of(&spec.space, spec.goal, record)).collect(),
+    };
+    page.render()
 }
 
 /// The result of a search, in a sentence.
@@ -78,10 +133,6 @@ pub fn sentence(space: &Space, conclusion: &Conclusion) -> String {
     }
 }
 
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
-}
-
 fn effects(goal: Goal, history: &[Record]) -> Vec<Option<f64>> {
     let effect = |record: &Record| match &record.outcome {
         Outcome::Measured(sample) => Some(sample.effect(goal)),
@@ -90,43 +141,28 @@ fn effects(goal: Goal, history: &[Record]) -> Vec<Option<f64>> {
     history.iter().map(effect).collect()
 }
 
-/// A dot for each trial, filled for confirmation; a cross on the axis for a trial without a sample.
-fn drawing(goal: Goal, history: &[Record]) -> String {
-    let effects = effects(goal, history);
-    let known = || effects.iter().flatten().copied();
-    let (low, high) = (known().fold(-0.02, f64::min), known().fold(0.02, f64::max));
-    let x = |index: usize| MARGIN + (WIDTH - 2.0 * MARGIN) * (index as f64 + 0.5) / history.len().max(1) as f64;
-    let y = |effect: f64| MARGIN / 2.0 + (HEIGHT - MARGIN) * (high - effect) / (high - low);
-    let mut svg = format!("<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"trials over time\">");
-    for effect in [low, 0.0, high] {
-        let (at, label) = (y(effect), percent(effect));
-        let _ = write!(
-            svg,
-            "<line x1=\"{MARGIN}\" x2=\"{}\" y1=\"{at:.1}\" y2=\"{at:.1}\" stroke=\"#ccc\"/>\
-             <text x=\"4\" y=\"{:.1}\" font-size=\"12\">{label}</text>",
-            WIDTH - MARGIN,
-            at + 4.0
-        );
-    }
-    for (index, (record, effect)) in history.iter().zip(&effects).enumerate() {
-        let at = x(index);
-        let fill = if record.trial.order == Order::Bracketed { "none" } else { "#2a6fb0" };
-        let _ = match effect {
-            Some(effect) => write!(
-                svg,
-                "<circle cx=\"{at:.1}\" cy=\"{:.1}\" r=\"4\" fill=\"{fill}\" stroke=\"#2a6fb0\"/>",
-                y(*effect)
-            ),
-            None => write!(svg, "<text x=\"{at:.1}\" y=\"{:.1}\" fill=\"#b02a2a\" font-size=\"14\">×</text>", y(0.0)),
+impl Chart {
+    fn of(goal: Goal, history: &[Record]) -> Self {
+        let (width, height, margin) = (900.0, 320.0, 60.0);
+        let effects = effects(goal, history);
+        let known = || effects.iter().flatten().copied();
+        let (low, high) = (known().fold(-0.02, f64::min), known().fold(0.02, f64::max));
+        let x = |index: usize| margin + (width - 2.0 * margin) * (index as f64 + 0.5) / history.len().max(1) as f64;
+        let y = |effect: f64| margin / 2.0 + (height - margin) * (high - effect) / (high - low);
+        let mark = |(index, (record, effect)): (usize, (&Record, &Option<f64>))| Mark {
+            x: x(index),
+            y: y(effect.unwrap_or(0.0)),
+            measured: effect.is_some(),
+            confirms: record.trial.order != Order::Bracketed,
         };
+        let lines = [low, 0.0, high].map(|effect| Line { y: y(effect), label: percent(effect) });
+        let marks = history.iter().zip(&effects).enumerate().map(mark).collect();
+        Self { width, height, margin, lines: lines.into(), marks }
     }
-    svg += "</svg><p>Effect of each trial, compared with the default in the same trial. Filled: confirmation, in random order. ×: failed, \
-            aborted or violated a constraint.</p>";
-    svg
 }
 
-fn before_and_after(search: &Search, history: &[Record]) -> String {
-    let Some(conclusion) = &search.conclusion else { return "<p>There is no conclusion yet.</p>".into() };
+fn comparison(search: &Search, history: &[Record]) -> Comparison {
+    let Some(conclusion) = &search.conclusion else { return Comparison::None };
     let of_best = history.iter().filter(|record| record.trial.point == conclusion.best);
     let samples: Vec<_> = of_best
         .filter_map(|record| match &record.outcome {
@@ -136,34 +172,24 @@ fn before_and_after(search: &Search, history: &[Record]) -> String {
         .collect();
     let before: Vec<f64> = samples.iter().flat_map(|sample| sample.default.iter().copied()).collect();
     let after: Vec<f64> = samples.iter().map(|sample| sample.value).collect();
-    let Some((before, after)) = median(&before).zip(median(&after)) else { return "<p>The default stays.</p>".into() };
-    format!(
-        "<table><tr><th>default<th>best<tr><td class=n>{before:.4}<td class=n>{after:.4}</table><p>Medians of the windows \
-         in which the two were compared.</p>"
-    )
+    match median(&before).zip(median(&after)) {
+        Some((before, after)) => Comparison::Best { before, after },
+        None => Comparison::Default,
+    }
 }
 
 /// The front, if there are several targets.
-fn choices(spec: &SearchSpec, history: &[Record]) -> String {
-    let front = front::of(spec, history);
-    let Some(first) = front.first() else { return String::new() };
-    let mut table = "<h2>The front</h2><table><tr><th>setting<th>trials".to_owned();
-    for (name, _) in first.factors(spec) {
-        let _ = write!(table, "<th>{}", escape(&name));
-    }
-    for choice in &front {
-        let _ = write!(table, "<tr><td>{}<td class=n>{}", escape(&spec.space.describe(&choice.point)), choice.trials);
-        for (_, factor) in choice.factors(spec) {
-            let _ = write!(table, "<td class=n>x {factor:.3}");
-        }
-    }
-    table
-        + "</table><p>Each setting is better than every other in at least one target. Factors are compared with the default. The \
-           best setting for the first target is set, if it was confirmed.</p>"
+fn choices(spec: &SearchSpec, history: &[Record]) -> Vec<ChoiceRow> {
+    let row = |choice: front::Choice| ChoiceRow {
+        setting: spec.space.describe(&choice.point),
+        trials: choice.trials,
+        factors: choice.factors(spec),
+    };
+    front::of(spec, history).into_iter().map(row).collect()
 }
 
-/// The difference between the best and the worst level of each parameter.
-fn importance(space: &Space, goal: Goal, history: &[Record]) -> String {
+/// The difference between the best and the worst level of each parameter, the largest first.
+fn parameters<'a>(space: &'a Space, goal: Goal, history: &[Record]) -> Vec<ParameterRow<'a>> {
     let effects = effects(goal, history);
     let mut rows = Vec::new();
     for (index, dimension) in space.dimensions().iter().enumerate() {
@@ -185,22 +211,13 @@ fn importance(space: &Space, goal: Goal, history: &[Record]) -> String {
     }
     rows.sort_by(|a, b| b.1.total_cmp(&a.1));
     let widest = rows.first().map_or(0.0, |row| row.1).max(1e-9);
-    let mut table = "<table><tr><th>parameter<th>values tried<th>spread<th>".to_owned();
-    for (name, spread, tried) in rows {
-        let _ = write!(
-            table,
-            "<tr><td>{}<td class=n>{tried}<td class=n>{}<td><span class=bar style=\"width:{:.0}px\"></span>",
-            escape(name),
-            percent(spread),
-            300.0 * spread / widest
-        );
-    }
-    table + "</table><p>The difference between the best and the worst value that was tried, with any values of the other parameters.</p>"
+    let row =
+        |(name, spread, tried)| ParameterRow { name, tried, spread: percent(spread), width: BAR * spread / widest };
+    rows.into_iter().map(row).collect()
 }
 
-fn every(space: &Space, goal: Goal, history: &[Record]) -> String {
-    let mut table = "<table><tr><th>#<th>setting<th>how<th>effect<th>windows".to_owned();
-    for (index, record) in history.iter().enumerate() {
+impl TrialRow {
+    fn of(space: &Space, goal: Goal, record: &Record) -> Self {
         let how = match record.trial.order {
             Order::Bracketed => "default, setting, default",
             Order::DefaultFirst => "default, setting",
@@ -214,14 +231,95 @@ fn every(space: &Space, goal: Goal, history: &[Record]) -> String {
             Outcome::Aborted { after } => ("aborted".into(), format!("after {after:.1} s")),
             Outcome::Violated { constraint } => ("violated".into(), constraint.clone()),
         };
-        let _ = write!(
-            table,
-            "<tr><td class=n>{}<td>{}<td>{how}<td class=n>{}<td>{}",
-            index + 1,
-            escape(&space.describe(&record.trial.point)),
-            escape(&effect),
-            escape(&windows)
-        );
+        Self { setting: space.describe(&record.trial.point), how, effect, windows }
     }
-    table + "</table>"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::{Objective, Sample, Trial};
+    use crate::space::tests::dimension;
+    use crate::store::tests::{signature, spec};
+    use crate::Point;
+
+    const MARKUP: &str = "<b title='x'>\"&";
+    const ESCAPED: &str = "&#60;b title=&#39;x&#39;&#62;&#34;&#38;";
+
+    fn record(level: usize, order: Order, outcome: Outcome) -> Record {
+        Record { trial: Trial { point: Point(vec![level]), order }, outcome }
+    }
+
+    fn measured(default: f64, value: f64) -> Outcome {
+        let second = Sample { default: vec![default; 2], value, ..Sample::default() };
+        Outcome::Measured(Sample { others: [(MARKUP.to_owned(), second.clone())].into(), ..second })
+    }
+
+    /// A search of which every text that a description gives has markup.
+    fn search() -> (Search, Vec<Record>) {
+        let spec = SearchSpec {
+            space: Space::new(vec![dimension(MARKUP, &[1, 2], 0, None)]).unwrap(),
+            command: MARKUP.into(),
+            lead: MARKUP.into(),
+            others: vec![Objective { name: MARKUP.into(), goal: Goal::Maximise }],
+            ..spec()
+        };
+        let best = Point(vec![1]);
+        let search = Search {
+            id: 1,
+            name: MARKUP.into(),
+            signature: signature(1.0),
+            spec,
+            state: State::Done,
+            conclusion: Some(Conclusion { best, ground: Ground::Seen }),
+            at: 0,
+            ended: None,
+        };
+        let history = vec![
+            record(1, Order::Bracketed, measured(100.0, 200.0)),
+            record(1, Order::DefaultFirst, measured(100.0, 200.0)),
+            record(0, Order::Bracketed, measured(100.0, 100.0)),
+            record(1, Order::DefaultLast, Outcome::failed(MARKUP)),
+            record(1, Order::Bracketed, Outcome::Aborted { after: 1.25 }),
+            record(1, Order::Bracketed, Outcome::Violated { constraint: MARKUP.into() }),
+        ];
+        (search, history)
+    }
+
+    #[test]
+    fn texts_of_a_description_are_escaped() {
+        let (search, history) = search();
+        let page = html(&search, &history).unwrap();
+        assert!(!page.contains("<b"), "{page}");
+        for text in [
+            format!("<title>xk tune: {ESCAPED}</title>"),
+            format!("<h1>xk tune: {ESCAPED}</h1>"),
+            format!("<p>{ESCAPED} = 2 was the best measured setting"),
+            format!("<code>{ESCAPED}</code>"),
+            format!("<th>{ESCAPED}</th>"),
+            format!("<td>{ESCAPED} = 2</td>"),
+            format!("<td class=\"n\">failed</td><td>{ESCAPED}</td>"),
+            format!("<td class=\"n\">violated</td><td>{ESCAPED}</td>"),
+        ] {
+            assert!(page.contains(&text), "{text}: {page}");
+        }
+    }
+
+    #[test]
+    fn every_trial_has_a_mark_and_a_row() {
+        let (search, history) = search();
+        let page = html(&search, &history).unwrap();
+        let count = |text: &str| page.matches(text).count();
+        assert_eq!((count("<circle"), count("fill=\"none\""), count(">×</text>"), count("<line")), (3, 2, 3, 3));
+        assert_eq!((count("default, setting, default"), count("after 1.2 s"), count("+100.0 %")), (4, 1, 4));
+        assert!(page.contains("<td class=\"n\">100.0000</td><td class=\"n\">200.0000</td>"), "{page}");
+        assert!(page.contains("width:300px") && page.contains("x 2.000"), "{page}");
+    }
+
+    #[test]
+    fn a_search_without_trials_has_a_report() {
+        let (search, _) = search();
+        let page = html(&Search { conclusion: None, state: State::Open, ..search }, &[]).unwrap();
+        assert!(page.contains("There is no conclusion yet.") && page.contains("Not finished"), "{page}");
+    }
 }

@@ -9,7 +9,8 @@
 //! of which a front is kept, and constraints on any number.
 
 mod command;
-pub(crate) mod endpoint;
+mod endpoint;
+mod error;
 pub(crate) mod exposition;
 mod probe;
 
@@ -20,7 +21,8 @@ use crate::ebpf::{is_one_function, FunctionError};
 use crate::history::{Goal, Objective};
 
 pub(crate) use command::kill;
-pub use endpoint::{AddressError, Endpoint};
+pub use endpoint::{AddressError, Endpoint, EndpointError};
+pub use error::{AnswerError, NumberError, TargetError};
 pub use exposition::{ExpositionError, Selector, SelectorError};
 pub use probe::{Probe, Quantity};
 
@@ -91,39 +93,6 @@ pub struct Reading {
     pub took: Duration,
 }
 
-/// Why a window gave no reading.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum TargetError {
-    /// It did not end in time.
-    #[error("it was still running after {:.1} s, and was killed", .0.as_secs_f64())]
-    Timeout(Duration),
-    /// The search was asked to stop.
-    #[error("it was interrupted")]
-    Interrupted,
-    /// The command failed.
-    #[error("it failed ({how}){}", words(stderr))]
-    Failed {
-        /// Its exit status.
-        how: String,
-        /// The end of its standard error.
-        stderr: String,
-    },
-    /// A number is missing, or cannot be compared.
-    #[error("{0}")]
-    Nonsense(String),
-    /// A program that was queried did not answer with its number.
-    #[error("{0}")]
-    Endpoint(String),
-}
-
-fn words(stderr: &str) -> String {
-    if stderr.is_empty() {
-        String::new()
-    } else {
-        format!(": {stderr}")
-    }
-}
-
 /// Knows whether to stop, and is told about process groups.
 pub trait Watch {
     /// A process group has started; `None`: it has ended.
@@ -160,9 +129,9 @@ impl Target {
             Lead::Number => number(&stdout)?,
             Lead::Named(name) => known(&named, name)?,
         };
-        comparable("", value)?;
+        comparable(None, value)?;
         for other in &self.others {
-            comparable(&format!("{} = ", other.name), known(&named, &other.name)?)?;
+            comparable(Some(&other.name), known(&named, &other.name)?)?;
         }
         named.insert(self.name.clone(), value);
         Ok(Reading { value, named, took: start.elapsed() })
@@ -197,17 +166,15 @@ impl Target {
     }
 }
 
-fn known(named: &BTreeMap<String, f64>, name: &str) -> Result<f64, TargetError> {
-    named.get(name).copied().ok_or_else(|| TargetError::Nonsense(format!("it did not print `{name} = NUMBER`")))
+fn known(named: &BTreeMap<String, f64>, name: &str) -> Result<f64, NumberError> {
+    named.get(name).copied().ok_or_else(|| NumberError::Missing { name: name.to_owned() })
 }
 
-fn comparable(name: &str, value: f64) -> Result<(), TargetError> {
+fn comparable(name: Option<&str>, value: f64) -> Result<(), NumberError> {
     if value >= 0.0 && value.is_finite() {
         return Ok(());
     }
-    Err(TargetError::Nonsense(format!(
-        "it says {name}{value}, but only numbers of 0 or more can be compared by their ratio"
-    )))
+    Err(NumberError::NotComparable { name: name.map(str::to_owned), value })
 }
 
 /// Waits.
@@ -282,14 +249,9 @@ fn named(stdout: &str) -> BTreeMap<String, f64> {
     pairs.collect()
 }
 
-fn number(stdout: &str) -> Result<f64, TargetError> {
-    let Some(line) = stdout.lines().map(str::trim).rfind(|line| !line.is_empty()) else {
-        return Err(TargetError::Nonsense("it printed nothing; its last line must be a number".into()));
-    };
-    line.parse().map_err(|_| {
-        let shown: String = line.chars().take(60).collect();
-        TargetError::Nonsense(format!("its last line is `{shown}`, which is not a number"))
-    })
+fn number(stdout: &str) -> Result<f64, NumberError> {
+    let line = stdout.lines().map(str::trim).rfind(|line| !line.is_empty()).ok_or(NumberError::Nothing)?;
+    line.parse().map_err(|_| NumberError::NotANumber { shown: line.chars().take(60).collect() })
 }
 
 #[cfg(test)]

@@ -1,16 +1,16 @@
 //! Tells the service manager that the service is ready, what it does, and that it is alive.
 //!
-//! In: `NOTIFY_SOCKET` and `WATCHDOG_USEC` of the environment (see sd_notify(3)). Without them, nothing happens.
+//! In: `NOTIFY_SOCKET`, `WATCHDOG_USEC` and `WATCHDOG_PID` of the environment (see sd_notify(3)). Without them, nothing
+//! happens.
 
 use std::cell::Cell;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::{Duration, Instant};
+
+use sd_notify::NotifyState;
 
 /// The service manager, if there is one.
 #[derive(Debug)]
 pub struct Notify {
-    to: Option<(UnixDatagram, SocketAddr)>,
     /// Half of the watchdog timeout.
     every: Option<Duration>,
     last: Cell<Option<Instant>>,
@@ -19,20 +19,17 @@ pub struct Notify {
 impl Notify {
     /// The service manager that started this process.
     pub fn from_environment() -> Self {
-        let name = std::env::var("NOTIFY_SOCKET").ok();
-        let to = name.and_then(|name| Some((UnixDatagram::unbound().ok()?, address(&name)?)));
-        let watchdog = std::env::var("WATCHDOG_USEC").ok().and_then(|text| text.parse().ok());
-        Self { to, every: watchdog.map(|time: u64| Duration::from_micros(time / 2)), last: Cell::new(None) }
+        Self { every: sd_notify::watchdog_enabled().map(|timeout| timeout / 2), last: Cell::new(None) }
     }
 
     /// The service is up.
     pub fn ready(&self) {
-        self.tell("READY=1");
+        tell(NotifyState::Ready);
     }
 
     /// What it does now, for `systemctl status`.
     pub fn status(&self, line: &str) {
-        self.tell(&format!("STATUS={}", line.lines().next().unwrap_or_default()));
+        tell(NotifyState::Status(line.lines().next().unwrap_or_default()));
     }
 
     /// The service is alive. May be called at any rate.
@@ -40,22 +37,12 @@ impl Notify {
         let Some(every) = self.every else { return };
         if self.last.get().is_none_or(|last| last.elapsed() >= every) {
             self.last.set(Some(Instant::now()));
-            self.tell("WATCHDOG=1");
-        }
-    }
-
-    fn tell(&self, message: &str) {
-        if let Some((socket, to)) = &self.to {
-            // The service continues without its manager.
-            let _ = socket.send_to_addr(message.as_bytes(), to);
+            tell(NotifyState::Watchdog);
         }
     }
 }
 
-/// A path, or an abstract name (`@`).
-fn address(name: &str) -> Option<SocketAddr> {
-    match name.strip_prefix('@') {
-        Some(name) => SocketAddr::from_abstract_name(name).ok(),
-        None => SocketAddr::from_pathname(name).ok(),
-    }
+fn tell(state: NotifyState<'_>) {
+    // The service continues without its manager.
+    let _ = sd_notify::notify(&[state]);
 }

@@ -275,8 +275,8 @@ fn of_several_targets_the_first_is_set_and_a_front_is_kept() {
     assert_eq!(bench.knobs()[0], "512");
     contains(&fs::read_to_string(report).unwrap(), &["The front", "<td>ahead = 512", "x 2.333", "<td>ahead = 16"]);
     contains(
-        &bench.run(0, &mut bench.command(&["history"])),
-        &["on the front: ahead = 512: latency x 2.333, work x 2.684"],
+        &bench.run(0, bench.command(&["history"]).env("TZ", "IST-5:30")),
+        &[" +05:30  ", "on the front: ahead = 512: latency x 2.333, work x 2.684"],
     );
     let concluded = bench.entries().into_iter().find(|entry| entry["what"]["event"] == "concluded").unwrap();
     assert_eq!(concluded["what"]["front"][0]["setting"], "ahead = 512");

@@ -152,7 +152,8 @@ fn a_service_manager_hears_of_the_daemon() {
     let hear = || {
         let mut bytes = [0; 4096];
         let length = socket.recv(&mut bytes).unwrap();
-        String::from_utf8_lossy(&bytes[..length]).into_owned()
+        // Each line assigns a variable.
+        String::from_utf8_lossy(&bytes[..length]).trim_end().to_owned()
     };
     let child = bench
         .command(&["--daemon", bench.path("search.toml").to_str().unwrap()])

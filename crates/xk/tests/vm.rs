@@ -200,7 +200,7 @@ mod checks {
         assert!(lease().as_f64().unwrap() > 3000.0);
         xk(0, &["set", "SHRINK_BATCH=301"]);
         assert_eq!(lease(), Value::Null);
-        contains(&xk(2, &["set", "SHRINK_BATCH=302", "--for", "1 hour"]), &["not a unit of time"]);
+        contains(&xk(2, &["set", "SHRINK_BATCH=302", "--for", "1 fortnight"]), &["not a time"]);
         xk(0, &["set", "SHRINK_BATCH=302", "--for", "2s"]);
         assert_eq!(get(SHRINK), "302");
         wait_until_nothing_is_tuned();

@@ -70,7 +70,7 @@ pub struct ParameterTable {
     file: Option<String>,
     module_parameter: Option<String>,
     module: Option<String>,
-    command: Option<Pair>,
+    command: Option<CommandTable>,
     min: Option<i64>,
     max: Option<i64>,
     steps: Option<Steps>,
@@ -84,7 +84,7 @@ pub struct ParameterTable {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Pair {
+struct CommandTable {
     get: String,
     set: String,
 }
@@ -303,7 +303,7 @@ impl ParameterTable {
             modules::split(&name)?;
             found.push(Backing::Module(name));
         }
-        if let Some(Pair { get, set }) = &self.command {
+        if let Some(CommandTable { get, set }) = &self.command {
             let [get, set] = [get, set].map(|command| substitute_in_command(command, with));
             found.push(Backing::Plain(Plain::Command { get: get?, set: set? }));
         }

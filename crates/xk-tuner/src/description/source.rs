@@ -1,10 +1,11 @@
 //! A file that is being read: its text, and the line of each part of it.
 
 use std::fs;
-use std::ops::Range as Span;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use jiff::{Span, SpanRelativeTo};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -24,12 +25,12 @@ impl SourceText {
         Ok(Self { file: file.to_owned(), text })
     }
 
-    pub fn location(&self, span: Span<usize>) -> Location {
+    pub fn location(&self, span: Range<usize>) -> Location {
         let before = self.text.get(..span.start).unwrap_or(&self.text);
         Location { file: self.file.clone(), line: before.matches('\n').count() + 1 }
     }
 
-    pub fn error(&self, span: Span<usize>, problem: impl Into<Problem>) -> DescriptionError {
+    pub fn error(&self, span: Range<usize>, problem: impl Into<Problem>) -> DescriptionError {
         self.location(span).error(problem.into())
     }
 
@@ -47,16 +48,9 @@ impl SourceText {
     /// `200ms`, `5s`, `2m`.
     pub fn duration(&self, text: &Spanned<String>) -> Result<Duration, DescriptionError> {
         let word = text.get_ref().trim();
-        let digits = word.find(|c: char| !c.is_ascii_digit()).unwrap_or(word.len());
-        let (number, unit) = word.split_at(digits);
-        let factor = match unit {
-            "ms" => Some(1),
-            "s" => Some(1000),
-            "m" => Some(60_000),
-            _ => None,
-        };
-        let milliseconds = factor.and_then(|factor| number.parse::<u64>().ok()?.checked_mul(factor));
-        let duration = milliseconds.map(Duration::from_millis);
+        let signed = word.parse().and_then(|span: Span| span.to_duration(SpanRelativeTo::days_are_24_hours()));
+        // A negative time is none.
+        let duration = signed.ok().and_then(|signed| Duration::try_from(signed).ok());
         duration.ok_or_else(|| self.error(text.span(), Problem::Time(word.to_owned())))
     }
 }

@@ -106,7 +106,7 @@ fn a_knob_settles_unless_the_description_says_that_it_need_not() {
 #[test]
 fn errors_point_at_the_line() {
     for (from, to, place, message) in [
-        ("timeout = \"5s\"", "timeout = \"5 seconds\"", "my.toml:11", "is not a time"),
+        ("timeout = \"5s\"", "timeout = \"5 fortnights\"", "my.toml:11", "is not a time"),
         ("goal = \"maximise\"", "goal = \"more\"", "my.toml:10", "unknown variant `more`"),
         ("goal = \"maximise\"", "goal = \"maximise\"\ngaol = 1", "my.toml:11", "unknown field `gaol`"),
         ("\"expire\"]", "\"expiry\"]", "my.toml:5", "no parameter `expiry`; there are: scheduler, expire, plug"),
@@ -195,7 +195,7 @@ fn targets_that_make_no_sense_are_refused_at_their_line() {
         ("command = \"./load\"", "window = \"9s\"", 8, "must be longer than the `window`"),
         ("timeout = \"9s\"", "", 8, "give `timeout`"),
         ("measure = \"rate\"", "measure = \"seconds\"", 8, "only a command has \"seconds\""),
-        ("http://localhost", "https://localhost", 8, "encrypted"),
+        ("http://localhost", "ftp://localhost", 8, "not the address"),
         ("metric = 'answers", "metric = 'ans wers", 8, "is not a metric"),
         ("metric = \"errors\"", "", 26, "name the `metric`"),
         ("name = \"joules\"", "", 22, "needs a `name`"),

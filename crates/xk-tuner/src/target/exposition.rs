@@ -6,6 +6,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use winnow::ascii::{dec_int, space0, space1};
+use winnow::combinator::{alt, delimited, opt, preceded, repeat, separated, separated_pair, terminated};
+use winnow::prelude::*;
+use winnow::token::{none_of, one_of, take_while};
+use winnow::Result;
+
 /// A series: a name, and labels.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Series {
@@ -64,11 +70,8 @@ impl Selector {
     ///
     /// # Errors
     /// [`SelectorError`].
-    pub fn parse(text: &str) -> Result<Self, SelectorError> {
-        match series(text.trim()) {
-            Some((series, "")) => Ok(Self(series)),
-            _ => Err(SelectorError(text.to_owned())),
-        }
+    pub fn parse(text: &str) -> std::result::Result<Self, SelectorError> {
+        series.parse(text.trim()).map(Self).map_err(|_| SelectorError(text.to_owned()))
     }
 
     fn matches(&self, series: &Series) -> bool {
@@ -79,15 +82,16 @@ impl Selector {
     ///
     /// # Errors
     /// [`ExpositionError`].
-    pub fn find(&self, text: &str) -> Result<f64, ExpositionError> {
+    pub fn find(&self, text: &str) -> std::result::Result<f64, ExpositionError> {
         let mut found = Vec::new();
         for (index, line) in text.lines().enumerate() {
             let line = line.trim();
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
-            let (series, value) = sample(line)
-                .ok_or_else(|| ExpositionError::Line { line: index + 1, shown: line.chars().take(60).collect() })?;
+            let (series, value) = sample
+                .parse(line)
+                .map_err(|_| ExpositionError::Line { line: index + 1, shown: line.chars().take(60).collect() })?;
             if self.matches(&series) {
                 found.push((series, value));
             }
@@ -127,69 +131,45 @@ pub(crate) fn escape(value: &str) -> String {
 }
 
 /// `series value [timestamp]`.
-fn sample(line: &str) -> Option<(Series, f64)> {
-    let (series, rest) = series(line)?;
-    let mut words = rest.split_ascii_whitespace();
-    let value = number(words.next()?)?;
-    let stamped = words.next().is_none_or(|stamp| stamp.parse::<i64>().is_ok());
-    (stamped && words.next().is_none()).then_some((series, value))
-}
-
-fn number(word: &str) -> Option<f64> {
+fn sample(input: &mut &str) -> Result<(Series, f64)> {
     // Rust also accepts `infinity`, which does no harm.
-    word.parse().ok()
+    let value = take_while(1.., |c: char| !c.is_ascii_whitespace()).parse_to();
+    let timestamp = opt((space1, dec_int::<_, i64, _>));
+    (series, preceded(space0, value), timestamp).map(|(series, value, _)| (series, value)).parse_next(input)
 }
 
-/// A series, and the text after it.
-fn series(text: &str) -> Option<(Series, &str)> {
-    let (name, mut rest) = word(text, |c| c.is_ascii_alphanumeric() || c == '_' || c == ':')?;
-    let mut labels = BTreeMap::new();
-    let Some(inside) = rest.trim_start().strip_prefix('{') else {
-        return Some((Series { name: name.to_owned(), labels }, rest));
-    };
-    rest = inside.trim_start();
-    loop {
-        if let Some(after) = rest.strip_prefix('}') {
-            return Some((Series { name: name.to_owned(), labels }, after));
-        }
-        let (label, after) = word(rest, |c| c.is_ascii_alphanumeric() || c == '_')?;
-        let (value, after) = quoted(after.trim_start().strip_prefix('=')?.trim_start())?;
-        if labels.insert(label.to_owned(), value).is_some() {
-            return None;
-        }
-        rest = after.trim_start();
-        rest = match rest.strip_prefix(',') {
-            Some(after) => after.trim_start(),
-            None if rest.starts_with('}') => rest,
-            None => return None,
-        };
-    }
+/// `name`, or `name{label="value",…}`. A comma may follow the last label.
+fn series(input: &mut &str) -> Result<Series> {
+    let comma = (space0, ',', space0);
+    let list = opt(terminated(separated(1.., label, (space0, ',', space0)), opt(comma)));
+    let labels = opt(delimited((space0, '{', space0), list.map(Option::unwrap_or_default), (space0, '}')));
+    (word, labels.map(Option::unwrap_or_default))
+        .verify_map(|(name, labels): (&str, Vec<(&str, String)>)| {
+            let number = labels.len();
+            let labels: BTreeMap<_, _> = labels.into_iter().map(|(label, value)| (label.to_owned(), value)).collect();
+            // No label occurs twice.
+            (labels.len() == number).then(|| Series { name: name.to_owned(), labels })
+        })
+        .parse_next(input)
 }
 
-/// A name, which does not begin with a digit, and the text after it.
-fn word(text: &str, belongs: impl Fn(char) -> bool) -> Option<(&str, &str)> {
-    let end = text.find(|c| !belongs(c)).unwrap_or(text.len());
-    let (name, rest) = text.split_at(end);
-    (!name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit())).then_some((name, rest))
+/// `label="value"`.
+fn label<'i>(input: &mut &'i str) -> Result<(&'i str, String)> {
+    let name = word.verify(|name: &str| !name.contains(':'));
+    separated_pair(name, (space0, '=', space0), quoted).parse_next(input)
 }
 
-/// A quoted text, and the text after it.
-fn quoted(text: &str) -> Option<(String, &str)> {
-    let text = text.strip_prefix('"')?;
-    let mut value = String::new();
-    let mut characters = text.char_indices();
-    while let Some((at, character)) = characters.next() {
-        match character {
-            '"' => return Some((value, &text[at + 1..])),
-            '\\' => value.push(match characters.next()?.1 {
-                'n' => '\n',
-                same @ ('\\' | '"') => same,
-                _ => return None,
-            }),
-            _ => value.push(character),
-        }
-    }
-    None
+/// A name, which does not begin with a digit.
+fn word<'i>(input: &mut &'i str) -> Result<&'i str> {
+    let rest = take_while(0.., ('a'..='z', 'A'..='Z', '0'..='9', '_', ':'));
+    (one_of(('a'..='z', 'A'..='Z', '_', ':')), rest).take().parse_next(input)
+}
+
+/// A text in quotes.
+fn quoted(input: &mut &str) -> Result<String> {
+    let escaped = preceded('\\', alt(('n'.value('\n'), one_of(['\\', '"']))));
+    let characters = repeat(0.., alt((none_of(['"', '\\']), escaped)));
+    delimited('"', characters, '"').parse_next(input)
 }
 
 #[cfg(test)]
@@ -212,7 +192,7 @@ rpc_duration_seconds{quantile="0.5",} 4773
 rpc_duration_seconds { quantile = "0.9" , } NaN
 "#;
 
-    fn find(selector: &str) -> Result<f64, ExpositionError> {
+    fn find(selector: &str) -> std::result::Result<f64, ExpositionError> {
         Selector::parse(selector).unwrap().find(TEXT)
     }
 
@@ -253,6 +233,8 @@ rpc_duration_seconds { quantile = "0.9" , } NaN
             "a{b=\"\\x\"} 1",
             "a{b=\"c\" d=\"e\"} 1",
             "a{b=\"1\",b=\"2\"} 1",
+            "a{b:c=\"1\"} 1",
+            "a{,} 1",
             "1a 1",
             "a{b=\"\\",
         ] {

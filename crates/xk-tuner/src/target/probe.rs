@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Instant;
 
-use super::{named, number, Endpoint, Selector, TargetError, Watch};
+use super::{named, number, AnswerError, Endpoint, Selector, TargetError, Watch};
 use crate::ebpf::Latency;
 
 /// What is measured of a number.
@@ -73,8 +73,7 @@ pub(super) fn before(probes: &[Probe], deadline: Instant, watch: &dyn Watch) -> 
     for probe in probes {
         let Endpoint::Function(name) = &probe.endpoint else { continue };
         if !observed.contains_key(name) {
-            let latency = Latency::watch(name).map_err(|error| TargetError::Endpoint(error.to_string()))?;
-            observed.insert(name.clone(), latency);
+            observed.insert(name.clone(), Latency::watch(name)?);
         }
     }
     Ok(Before { answers, observed })
@@ -86,14 +85,14 @@ impl Before {
         let (Endpoint::Function(name), Quantity::Percentile(percent)) = (&probe.endpoint, probe.quantity) else {
             return None;
         };
-        let wrong = |why: String| TargetError::Endpoint(format!("{}: {why}", probe.endpoint));
-        let histogram = self.observed.get(name)?.read().map_err(|error| wrong(error.to_string()));
-        Some(histogram.and_then(|histogram| match (histogram.lost, histogram.percentile(percent)) {
-            (0, Some(nanoseconds)) => Ok(nanoseconds),
-            (0, None) => Err(wrong("no call of it began and ended in the window".into())),
-            (lost, _) => {
-                Err(wrong(format!("{lost} calls could not be measured, because too many threads were inside")))
-            }
+        let observed = self.observed.get(name)?;
+        Some(observed.read().map_err(TargetError::from).and_then(|histogram| {
+            let problem = match (histogram.lost, histogram.percentile(percent)) {
+                (0, Some(nanoseconds)) => return Ok(nanoseconds),
+                (0, None) => AnswerError::NoCall,
+                (calls, _) => AnswerError::LostCalls { calls },
+            };
+            Err(TargetError::Answer { endpoint: probe.endpoint.clone(), problem: Box::new(problem) })
         }))
     }
 }
@@ -119,10 +118,7 @@ pub(super) fn after(
         let number = match before.answers.get(&name) {
             None => value,
             Some((earlier, _)) if value < *earlier => {
-                let why = format!(
-                    "{name} went back from {earlier} to {value}: its program was restarted, or it is not a counter"
-                );
-                return Err(TargetError::Endpoint(why));
+                return Err(TargetError::Decreased { name, earlier: *earlier, later: value });
             }
             Some((earlier, since)) => (value - earlier) / (at - *since).as_secs_f64(),
         };
@@ -145,13 +141,14 @@ fn ask<'p>(
         }
         let (text, at) = &answers[&probe.endpoint];
         let value = match &probe.metric {
-            Some(metric) => metric.find(text).map_err(|error| error.to_string()),
+            Some(metric) => metric.find(text).map_err(AnswerError::from),
             None => {
                 further.extend(named(text));
-                number(text).map_err(|error| error.to_string())
+                number(text).map_err(AnswerError::from)
             }
         };
-        let value = value.map_err(|why| TargetError::Endpoint(format!("{}: {why}", probe.endpoint)))?;
+        let value = value
+            .map_err(|problem| TargetError::Answer { endpoint: probe.endpoint.clone(), problem: Box::new(problem) })?;
         numbers.insert(probe.name.clone(), (value, *at));
     }
     Ok((numbers, further))

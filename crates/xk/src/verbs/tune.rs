@@ -337,7 +337,8 @@ fn search(
 
 fn write_report(store: &Store, search: Option<i64>, file: &Path) -> Result {
     let Some(search) = store.search(search)? else { return Err(Failure::error("there is no such search")) };
-    let page = report::html(&search, &store.history(search.id)?);
+    let page = report::html(&search, &store.history(search.id)?)
+        .map_err(|error| Failure::error(format!("the report of search {}: {error}", search.id)))?;
     fs::write(file, page).map_err(|error| Failure::error(format!("{}: {error}", file.display())))?;
     println!("report of search {}: {}", search.id, file.display());
     Ok(())

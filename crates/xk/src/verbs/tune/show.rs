@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
+use jiff::tz::TimeZone;
+use jiff::Timestamp;
 use serde_json::json;
 use xk_tuner::description::{AtEnd, Job};
 use xk_tuner::metrics::Counts;
@@ -115,15 +117,22 @@ pub fn status(state: &Path, as_json: bool) -> Result {
     Ok(())
 }
 
-/// Shows the journal.
+/// Seconds since 1970, as a date and a time of this zone, which is shown as its difference from UTC.
+fn moment(seconds: i64, zone: &TimeZone) -> String {
+    let moment = Timestamp::from_second(seconds).map(|moment| moment.to_zoned_datetime(zone.clone()));
+    moment.map_or_else(|_| seconds.to_string(), |moment| moment.strftime("%Y-%m-%d %H:%M:%S %:z").to_string())
+}
+
+/// Shows the journal. Times are local.
 pub fn history(state: &Path, as_json: bool) -> Result {
     let (entries, broken) = Store::open(state)?.journal()?;
     if as_json {
         print_json(json!({ "entries": to_json(&entries), "broken_at": broken }));
         return Ok(());
     }
+    let zone = TimeZone::system();
     for entry in &entries {
-        println!("{:>5}  {}  {}  {}", entry.number, entry.at, entry.who, entry.what);
+        println!("{:>5}  {}  {}  {}", entry.number, moment(entry.at, &zone), entry.who, entry.what);
         for choice in entry.what["front"].as_array().into_iter().flatten() {
             let factors = choice["factors"].as_object().into_iter().flatten();
             let factors: Vec<String> =
@@ -140,4 +149,19 @@ pub fn history(state: &Path, as_json: bool) -> Result {
         );
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_local_and_name_their_zone() {
+        let zone = TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").unwrap();
+        assert_eq!(moment(0, &zone), "1970-01-01 01:00:00 +01:00");
+        assert_eq!(moment(1_751_328_000, &zone), "2025-07-01 02:00:00 +02:00");
+        assert_eq!(moment(0, &TimeZone::UTC), "1970-01-01 00:00:00 +00:00");
+        // No such moment can be written.
+        assert_eq!(moment(i64::MAX, &TimeZone::UTC), i64::MAX.to_string());
+    }
 }

@@ -87,6 +87,10 @@ pub fn restorable(job: Job, constants: &dyn Constants) -> Result<(Job, Vec<LeftO
 fn refuses_its_own(parameter: &Parameter) -> Option<KnobError> {
     let Backing::Plain(plain @ Plain::File(_)) = &parameter.backing else { return None };
     let mut knob = plain.knob();
+    // A file that lists its values takes each of them.
+    if knob.offered().is_ok_and(|offered| offered.is_some()) {
+        return None;
+    }
     let value = knob.read().ok()?;
     set(&mut *knob, &value).err()
 }

@@ -141,8 +141,8 @@ pub enum AtEnd {
 pub struct Options {
     /// The engine.
     pub engine: EngineName,
-    /// The seed of the engine.
-    pub seed: u64,
+    /// The seed of the engine. Without one, each search draws its own.
+    pub seed: Option<u64>,
     /// The largest number of trials.
     pub trials: usize,
     /// The minimum effect, as a share: 0.02 is 2 %.
@@ -280,7 +280,7 @@ fn options(source: &SourceText, table: &schema::SearchTable) -> Result<Options, 
     }
     Ok(Options {
         engine: table.engine.unwrap_or(EngineName::Racing),
-        seed: table.seed.unwrap_or(1),
+        seed: table.seed,
         trials,
         minimum_effect: minimum,
         abort_after: abort,

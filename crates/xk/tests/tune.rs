@@ -25,18 +25,18 @@ fn what_is_better_is_found_confirmed_kept_and_remembered() {
     let text = bench.run(0, bench.tune().args(["--report", report.to_str().unwrap()]));
     contains(
         &text,
-        &["is better than the default", "once in 256 times", "ahead = 1024 (was 128)", "mode = fast (was slow)"],
+        &["is better than the default", "once in 4096 times", "ahead = 1024 (was 128)", "mode = fast (was slow)"],
     );
     assert_eq!(bench.knobs(), ["1024", "fast"]);
     contains(&fs::read_to_string(report).unwrap(), &["<svg", "Effect of each parameter", "ahead", "is better than"]);
     let kept = bench.status();
     assert_eq!((kept["kept"].as_array().unwrap().len(), kept["changed"].as_array().unwrap().len()), (2, 0));
 
-    // Again: compared with the old default, and remembered after one trial.
+    // Again: compared with the old default in pairs, and remembered.
     let text = bench.run(0, &mut bench.tune());
     contains(
         &text,
-        &["compared again", "remembered: ahead = 1024, mode = fast", "better than the default again", "(1 trials)"],
+        &["compared again", "remembered: ahead = 1024, mode = fast", "better than the default again", "(13 trials)"],
     );
     assert_eq!(bench.knobs(), ["1024", "fast"]);
     contains(&bench.run(0, &mut bench.command(&["revert"])), &["ahead = 128 (restored)"]);
@@ -410,9 +410,9 @@ echo $s";
         .map(|entry| entry["what"]["chosen"].clone())
         .collect();
     assert_eq!(chosen, ["search/disk".into(), "search/cpu".into(), Value::Null]);
-    // Again: both are remembered, in one trial each, and the second is compared with the first in force.
+    // Again: both are remembered, in 13 pairs each, and the second is compared with the first in force.
     let text = bench.run(0, &mut tune(&[]));
-    assert_eq!(text.matches("(1 trials)").count(), 2, "{text}");
+    assert_eq!(text.matches("(13 trials)").count(), 2, "{text}");
     bench.run(0, &mut bench.command(&["revert"]));
     assert_eq!(bench.knobs(), ["128", "slow"]);
 }
@@ -458,7 +458,7 @@ fn a_missing_knob_of_a_subsystem_costs_only_itself() {
     assert_eq!(bench.knobs(), ["1024", "fast"]);
     assert_eq!(fs::read_to_string(bench.path("window")).unwrap(), "1\n");
     // The same search again: what is left out changes no memory.
-    contains(&bench.run(0, &mut tune(&[])), &["remembered: ahead = 1024, mode = fast", "(1 trials)"]);
+    contains(&bench.run(0, &mut tune(&[])), &["remembered: ahead = 1024, mode = fast", "(13 trials)"]);
     bench.run(0, &mut bench.command(&["revert"]));
 
     // What the search itself names must be here.

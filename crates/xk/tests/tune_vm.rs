@@ -190,7 +190,7 @@ mod checks {
         assert_eq!(reported("plug"), 128);
         assert!(reported("requests") < requests, "with more read ahead, fewer requests");
         let text = said(0, &mut as_a_service(&file));
-        contains(&text, &["compared again: plug = 32", "remembered", "better than the default again", "(1 trials)"]);
+        contains(&text, &["compared again: plug = 32", "remembered", "better than the default again", "(13 trials)"]);
         assert_eq!(knobs(), ("1024".into(), vec![128]));
         contains(&said(0, &mut tune(&["revert"])), &["plug = 32 (restored)", "ahead = 128 (restored)"]);
         assert_eq!((knobs(), reported("plug")), (untouched(), 32));

@@ -7,6 +7,7 @@
 //! [`ChangedKnob`], `trial.trial.kind` an [`Order`](crate::history::Order). They stay as they are: a running tuner of an
 //! older version must be able to use the file.
 
+mod error_level;
 mod exchange;
 mod journal;
 mod memory;
@@ -25,6 +26,7 @@ use crate::knob::ChangedKnob;
 use crate::machine::KeptKnob;
 use crate::Error;
 
+pub use error_level::CheckId;
 pub use exchange::{ExportedMemory, Forbidden};
 pub use journal::{Entry, Mark};
 pub use memory::{Context, Memory};
@@ -45,6 +47,8 @@ CREATE TABLE IF NOT EXISTS kept (name TEXT PRIMARY KEY, kept TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS memory (
     id INTEGER PRIMARY KEY, name TEXT NOT NULL, context TEXT NOT NULL, signature TEXT NOT NULL,
     setting TEXT NOT NULL, effect REAL NOT NULL, confidence REAL NOT NULL, made INTEGER NOT NULL, used INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS checked (
+    id INTEGER PRIMARY KEY, name TEXT NOT NULL, held INTEGER NOT NULL, after INTEGER NOT NULL, at INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS forbidden (
     name TEXT NOT NULL, context TEXT NOT NULL, signature TEXT NOT NULL, setting TEXT NOT NULL, why TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS journal (

@@ -129,8 +129,8 @@ pub enum AtEnd {
 pub struct Options {
     /// The engine.
     pub engine: EngineName,
-    /// The seed of the engine.
-    pub seed: u64,
+    /// The seed of the engine. Without one, each search draws its own.
+    pub seed: Option<u64>,
     /// The largest number of trials.
     pub trials: usize,
     /// The minimum effect, as a share: 0.02 is 2 %.
@@ -270,7 +270,7 @@ fn options(source: &SourceText, table: &schema::SearchTable) -> Result<Options, 
     if let Some(none) = table.trials.as_ref().filter(|_| trials == 0) {
         return Err(source.error(none.span(), Problem::NoTrials));
     }
-    Ok(Options { engine, seed: table.seed.unwrap_or(1), trials, minimum_effect: minimum, abort_after: abort })
+    Ok(Options { engine, seed: table.seed, trials, minimum_effect: minimum, abort_after: abort })
 }
 
 #[cfg(test)]

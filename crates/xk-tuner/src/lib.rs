@@ -29,6 +29,7 @@ pub mod replay;
 pub mod report;
 mod sensor;
 pub mod session;
+pub mod simulation;
 mod space;
 pub mod statistics;
 pub mod store;

@@ -146,7 +146,7 @@ fn searches(page: &mut Page, store: &Store) -> Result<(), Error> {
     of_each(page, "xk_tuner_search_improvement_ratio", help, &|search, _| {
         Some(match &search.conclusion.as_ref()?.ground {
             Ground::Confirmed { effect, .. } => effect.middle.exp(),
-            Ground::Remembered { effect } => effect.exp(),
+            Ground::Remembered { effect, .. } => effect.exp(),
             Ground::Seen | Ground::Nothing => 1.0,
         })
     });

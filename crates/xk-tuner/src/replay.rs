@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::engine::{propose, Conclusion, Diverged, Engine, OrthogonalFull, Proposal};
+use crate::engine::{propose, search, Conclusion, Diverged, Engine, OrthogonalFull, Proposal, Trials};
 use crate::history::{Goal, Order, Outcome, Record, Sample, Trial};
 use crate::random::Random;
 use crate::{Point, Space};
@@ -29,16 +29,17 @@ pub fn play(
     limit: usize,
     source: &mut dyn Source,
 ) -> Result<(Vec<Record>, Conclusion), Diverged> {
-    let mut history = Vec::new();
-    loop {
-        match propose(engine, space, goal, &history, limit)? {
-            Proposal::Done(conclusion) => return Ok((history, conclusion)),
-            Proposal::Try(trial) => {
-                let outcome = answer(&trial, space, source);
-                history.push(Record { trial, outcome });
-            }
-        }
-    }
+    let mut make = |trial: &Trial| answer(trial, space, source);
+    let mut trials = Trials::made_by(space, goal, limit, &mut make);
+    let found = search(engine, space, &mut trials)?;
+    let history = trials.into_made();
+    // An engine that depends on more than its history does not get here again.
+    let expected = match (found, propose(engine, space, goal, &history, limit)?) {
+        (Proposal::Done(found), Proposal::Done(again)) if found == again => return Ok((history, found)),
+        (Proposal::Try(trial), _) | (_, Proposal::Try(trial)) => trial,
+        (Proposal::Done(found), _) => Trial { point: found.best, order: Order::Bracketed },
+    };
+    Err(Diverged { at: history.len(), expected })
 }
 
 /// Runs the paper's search with as many trials as another search made: each setting is measured as often as `trials`

@@ -125,7 +125,7 @@ pub fn sentence(space: &Space, conclusion: &Conclusion) -> String {
             percent(effect.high),
             1.0 / p
         ),
-        Ground::Remembered { effect } => {
+        Ground::Remembered { effect, .. } => {
             format!("{best} was remembered, and is better than the default again, by {}.", percent(*effect))
         }
         Ground::Seen => format!("{best} was the best measured setting; it was not confirmed, and is not kept."),

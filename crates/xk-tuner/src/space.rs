@@ -166,6 +166,17 @@ impl Space {
         self.in_order().into_iter().filter(is_guard).collect()
     }
 
+    /// Whether `point` is the same as `nearer`, except for one number that is further from its default in the same
+    /// direction.
+    #[must_use]
+    pub fn is_beyond(&self, point: &Point, nearer: &Point) -> bool {
+        let mut differences = (0..point.0.len()).filter(|&index| point.0[index] != nearer.0[index]);
+        let (Some(index), None) = (differences.next(), differences.next()) else { return false };
+        let Dimension { ordered, default, .. } = self.dimensions[index];
+        let (level, nearer) = (point.0[index], nearer.0[index]);
+        ordered && ((default < nearer && nearer < level) || (level < nearer && nearer < default))
+    }
+
     /// Every point, each once.
     #[must_use]
     pub fn all(&self) -> Vec<Point> {
@@ -227,6 +238,19 @@ pub(crate) mod tests {
         assert_eq!(space.guards(), [0, 1]);
         assert_eq!(space.describe(&Point(vec![1, 2, 0])), "a = 1, b = 3, c = 5");
         assert_eq!(space.describe(&Point(vec![0, 2, 0])), "the default");
+    }
+
+    #[test]
+    fn a_number_further_from_the_default_is_beyond() {
+        let mut choice = dimension("choice", &[0, 1, 2], 0, None);
+        choice.ordered = false;
+        let space = Space::new(vec![dimension("n", &[0, 1, 2, 3, 4], 2, None), choice]).unwrap();
+        let beyond =
+            |point: [usize; 2], nearer: [usize; 2]| space.is_beyond(&Point(point.to_vec()), &Point(nearer.to_vec()));
+        assert!(beyond([4, 0], [3, 0]) && beyond([0, 1], [1, 1]));
+        assert!(!beyond([3, 0], [4, 0]) && !beyond([3, 0], [3, 0]) && !beyond([1, 0], [3, 0]));
+        // Another parameter differs too, or is a choice; the default itself violated it.
+        assert!(!beyond([4, 1], [3, 0]) && !beyond([2, 2], [2, 1]) && !beyond([4, 0], [2, 0]));
     }
 
     #[test]

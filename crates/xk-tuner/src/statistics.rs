@@ -21,6 +21,15 @@ pub fn deviation_around_zero(numbers: &[f64]) -> Option<f64> {
     median(&distances).map(|middle| middle / 0.6745)
 }
 
+/// The number of standard deviations above the mean of a normal distribution beyond which this share of it lies, for a
+/// share of at most one half. The error is at most 0.00045 (M. Abramowitz and I. A. Stegun, "Handbook of Mathematical
+/// Functions", 1964, formula 26.2.23).
+#[must_use]
+pub fn normal_quantile(beyond: f64) -> f64 {
+    let t = (-2.0 * beyond.ln()).sqrt();
+    t - (2.515_517 + t * (0.802_853 + t * 0.010_328)) / (1.0 + t * (1.432_788 + t * (0.189_269 + t * 0.001_308)))
+}
+
 /// Wilcoxon's signed-rank test, by enumeration: the probability of a sum of positive ranks that is at least as large, if
 /// each sign is the result of a fair coin (F. Wilcoxon, "Individual comparisons by ranking methods", Biometrics Bulletin 1,
 /// 1945). It relies on a random order within each pair, and on nothing about the noise.
@@ -109,6 +118,13 @@ mod tests {
         assert_eq!(median(&[]), None);
         assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
+    }
+
+    #[test]
+    fn quantiles_agree_with_the_tables() {
+        for (beyond, deviations) in [(0.5, 0.0), (0.2, 0.841_62), (0.005, 2.575_83), (1e-6, 4.753_42)] {
+            assert!((normal_quantile(beyond) - deviations).abs() < 0.0005, "{beyond}: {}", normal_quantile(beyond));
+        }
     }
 
     #[test]

@@ -41,7 +41,7 @@ fn optimum(space: &Space) -> f64 {
 }
 
 fn racing(seed: u64) -> Racing {
-    Racing { seed, minimum: 0.02, warm: None, others: vec![] }
+    Racing::new(seed, 0.02)
 }
 
 fn run(engine: &dyn Engine, noise: Noise, seed: u64) -> (Vec<Record>, Point, Ground) {
@@ -348,14 +348,16 @@ fn what_failed_or_is_forbidden_is_not_chosen_and_not_tried_again() {
 }
 
 #[test]
-fn what_is_remembered_takes_one_trial_if_it_holds_and_is_doubted_if_not() {
+fn what_is_remembered_is_confirmed_again_if_it_holds_and_is_doubted_if_not() {
     let space = disk();
     let point = Point(vec![1, 4, 7, 4]);
     let effect = (height(&point) / height(&space.default_point())).ln();
     let warm = |effect| Racing { warm: Some(Remembered { point: point.clone(), effect }), ..racing(1) };
     let (history, best, ground) = run(&warm(effect), Noise::Normal(0.02), 1);
-    assert_eq!((history.len(), &best), (1, &point));
-    assert!(matches!(ground, Ground::Remembered { .. }));
+    // As many pairs as a part of the error level demands, and no other trial.
+    assert_eq!((history.len(), &best), (13, &point));
+    assert!(history.iter().all(|record| record.trial.order != Order::Bracketed));
+    assert!(matches!(ground, Ground::Remembered { p: Some(p), interval: Some(_), .. } if p <= 1.0 / 4096.0));
     // It was worth three times as much when it was remembered: this is another workload.
     let (history, _, ground) = run(&warm(3.0 * effect), Noise::Normal(0.02), 1);
     assert!(history.len() > 1 && matches!(ground, Ground::Confirmed { .. }), "{ground:?}");
@@ -408,7 +410,9 @@ fn each_target_is_explored_and_the_first_decides() {
     assert_eq!(words.last().unwrap(), "read ahead = 0, requests = 0");
     // Whoever asks for one target does not pay for the other.
     let (alone, _) = with_two(&racing(1), &space, numbers);
-    assert!(alone.len() < history.len() && alone.iter().all(|record| record.trial.point.0[2..] != [0, 0]));
+    let least = Point(vec![0, 2, 0, 0]);
+    assert!(history.iter().any(|record| record.trial.point == least));
+    assert!(alone.len() < history.len() && alone.iter().all(|record| record.trial.point != least));
 }
 
 /// What helped before something better was found, and makes no difference beside it, goes back to its default.

@@ -25,7 +25,7 @@ fn what_is_better_is_found_confirmed_kept_and_remembered() {
     let text = bench.run(0, bench.tune().args(["--report", report.to_str().unwrap()]));
     contains(
         &text,
-        &["is better than the default", "once in 256 times", "ahead = 1024 (was 128)", "mode = fast (was slow)"],
+        &["is better than the default", "once in 4096 times", "ahead = 1024 (was 128)", "mode = fast (was slow)"],
     );
     assert_eq!(bench.knobs(), ["1024", "fast"]);
     contains(&fs::read_to_string(report).unwrap(), &["<svg", "Effect of each parameter", "ahead", "is better than"]);

@@ -45,7 +45,7 @@ fn a_search_that_is_started_again_compares_what_it_keeps_in_pairs() {
     );
     assert_eq!(bench.knobs(), KEPT);
     let default = bench.windows().iter().filter(|window| *window == "slow 128").count();
-    assert_eq!(default, 8, "one window of each pair");
+    assert_eq!(default, 12, "one window of each pair");
     let concluded = bench.entries().into_iter().filter(|entry| entry["what"]["event"] == "concluded").count();
     assert_eq!(concluded, 2);
     // `--afresh` searches again.

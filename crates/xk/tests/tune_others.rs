@@ -104,7 +104,7 @@ fn metrics_follow_a_search() {
     contains(&text, &["metrics: /none/xk.prom: No such file", "better than the default again"]);
 }
 
-/// What one machine has found serves another like it, in one trial, if it knows the key; and one that is not like it not.
+/// What one machine has found serves another like it, if it is confirmed there, and it knows the key; and one that is not like it not.
 #[test]
 fn memories_go_to_another_machine() {
     let bench = FileSearch::new(SCORE, "");
@@ -133,7 +133,7 @@ fn memories_go_to_another_machine() {
     fs::write(search, text).unwrap();
     contains(&bench.run(0, &mut other(&["import", file, search])), &["1 memory imported, 0 settings"]);
     let text = bench.run(0, &mut other(&[search]));
-    contains(&text, &["remembered: ahead = 1024, mode = fast", "better than the default again", "(1 trials)"]);
+    contains(&text, &["remembered: ahead = 1024, mode = fast", "better than the default again", "(13 trials)"]);
     assert_eq!(bench.knobs(), ["1024", "fast"]);
     bench.run(0, &mut other(&["revert"]));
 }

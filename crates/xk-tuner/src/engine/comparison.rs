@@ -2,9 +2,9 @@
 //!
 //! In: a space of two levels per dimension, the default and the kept one, and samples. Out: a [`Conclusion`], which names
 //! the kept setting if it wins in fresh, randomly ordered pairs, or the default. It refuses the kept setting with the same
-//! test, and the same limits of error, by which a search refuses a candidate.
+//! test by which a search refuses a candidate, at the error level of its share (`level.rs`).
 
-use super::confirm::{confirm, ATTEMPTS};
+use super::confirm::{confirm, looks, MOST};
 use super::{Conclusion, Engine, Ground, Trials, Unfinished};
 use crate::random::Random;
 use crate::{Point, Space};
@@ -16,6 +16,8 @@ pub struct Comparison {
     pub seed: u64,
     /// The minimum effect, as a difference of logarithms.
     pub minimum: f64,
+    /// The probability that noise alone may keep the setting.
+    pub share: f64,
 }
 
 impl Comparison {
@@ -28,8 +30,8 @@ impl Comparison {
 
     /// The largest number of trials.
     #[must_use]
-    pub fn limit() -> usize {
-        ATTEMPTS[0].last().map_or(0, |(pairs, _)| *pairs)
+    pub const fn limit() -> usize {
+        MOST
     }
 }
 
@@ -40,9 +42,14 @@ impl Engine for Comparison {
 
     fn search(&self, space: &Space, trials: &mut Trials<'_>) -> Result<Conclusion, Unfinished> {
         let kept = Self::kept(space);
-        let result = confirm(trials, &kept, ATTEMPTS[0], self.minimum, &mut Random::new(self.seed))?;
+        let looks = looks(self.share, MOST);
+        let result = confirm(trials, &kept, &looks, self.minimum, &mut Random::new(self.seed))?;
         Ok(match result {
-            Some((effect, p)) => Conclusion { best: kept, ground: Ground::Confirmed { effect, p } },
+            // It is no new discovery.
+            Some((interval, p)) => {
+                let ground = Ground::Remembered { effect: interval.middle, interval: Some(interval), p: Some(p) };
+                Conclusion { best: kept, ground }
+            }
             None => Conclusion { best: space.default_point(), ground: Ground::Nothing },
         })
     }

@@ -9,6 +9,7 @@ mod comparison;
 pub mod confirm;
 mod covering;
 mod exhaustive;
+pub mod level;
 mod orthogonal;
 mod racing;
 mod spec;
@@ -70,10 +71,16 @@ pub enum Ground {
         /// The probability that noise alone produces such a result.
         p: f64,
     },
-    /// An earlier search confirmed it, and it is better in this search too.
+    /// An earlier search confirmed it, and it won in fresh pairs of this search too.
     Remembered {
-        /// Its effect in the one trial of this search.
+        /// The estimate of its effect.
         effect: f64,
+        /// The estimate with its interval. Older versions believed one trial, and recorded none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        interval: Option<Interval>,
+        /// The probability that noise alone produces such a result.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        p: Option<f64>,
     },
     /// It was the best that was measured, and was not confirmed (the paper's method).
     Seen,
@@ -111,7 +118,15 @@ pub fn propose(
     history: &[Record],
     limit: usize,
 ) -> Result<Proposal, Diverged> {
-    match engine.search(space, &mut Trials::new(space, goal, history, limit)) {
+    search(engine, space, &mut Trials::new(space, goal, history, limit))
+}
+
+/// What `engine` does after these trials.
+///
+/// # Errors
+/// [`Diverged`].
+pub fn search(engine: &dyn Engine, space: &Space, trials: &mut Trials<'_>) -> Result<Proposal, Diverged> {
+    match engine.search(space, trials) {
         Ok(conclusion) => Ok(Proposal::Done(conclusion)),
         Err(Unfinished::Needs(trial)) => Ok(Proposal::Try(trial)),
         Err(Unfinished::Exhausted) => {
@@ -122,7 +137,6 @@ pub fn propose(
 }
 
 /// The samples that an engine requests.
-#[derive(Debug)]
 pub struct Trials<'a> {
     space: &'a Space,
     goal: Goal,
@@ -131,13 +145,35 @@ pub struct Trials<'a> {
     limit: usize,
     /// Points that have violated a constraint in this search. No stage of an engine may try them again.
     violated: BTreeSet<Point>,
+    /// Whether exploration ended before each parameter was tried.
+    cut_short: bool,
+    /// In a simulation: makes the trials that the history does not contain.
+    maker: Option<Maker<'a>>,
+}
+
+/// Makes trials, and keeps them.
+struct Maker<'a> {
+    make: &'a mut dyn FnMut(&Trial) -> Outcome,
+    made: Vec<Record>,
 }
 
 impl<'a> Trials<'a> {
     /// Samples from this history; at most `limit` trials in all.
     #[must_use]
     pub fn new(space: &'a Space, goal: Goal, history: &'a [Record], limit: usize) -> Self {
-        Self { space, goal, history, used: 0, limit, violated: BTreeSet::new() }
+        Self { space, goal, history, used: 0, limit, violated: BTreeSet::new(), cut_short: false, maker: None }
+    }
+
+    /// Trials that are made when they are requested: a whole search is one call of its engine.
+    #[must_use]
+    pub fn made_by(space: &'a Space, goal: Goal, limit: usize, make: &'a mut dyn FnMut(&Trial) -> Outcome) -> Self {
+        Self { maker: Some(Maker { make, made: Vec::new() }), ..Self::new(space, goal, &[], limit) }
+    }
+
+    /// The trials that were made on request.
+    #[must_use]
+    pub fn into_made(self) -> Vec<Record> {
+        self.maker.map(|maker| maker.made).unwrap_or_default()
     }
 
     /// How many more trials are allowed.
@@ -146,10 +182,36 @@ impl<'a> Trials<'a> {
         self.limit.saturating_sub(self.used)
     }
 
+    /// How many trials are allowed in all.
+    #[must_use]
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+
     /// Whether more is better.
     #[must_use]
     pub fn goal(&self) -> Goal {
         self.goal
+    }
+
+    /// Records that exploration ended before each parameter was tried.
+    pub fn cut_short(&mut self) {
+        self.cut_short = true;
+    }
+
+    /// Whether exploration ended before each parameter was tried.
+    #[must_use]
+    pub fn is_cut_short(&self) -> bool {
+        self.cut_short
+    }
+
+    /// Whether this point has violated a constraint, or one on the way to it from the default has: a point that differs
+    /// from it only in one number, which is nearer to the default.
+    #[must_use]
+    pub fn is_beyond_limit(&self, point: &Point) -> bool {
+        let point = self.space.canonical(point);
+        let violated = || self.violated.union(&self.space.forbidden);
+        violated().any(|known| *known == point || self.space.is_beyond(&point, known))
     }
 
     /// The sample of a point; `None` if there is none, because the trial failed, was aborted, or violated a constraint. A
@@ -157,7 +219,7 @@ impl<'a> Trials<'a> {
     ///
     /// # Errors
     /// [`Unfinished`].
-    pub fn sample(&mut self, point: &Point, order: Order) -> Result<Option<&'a Sample>, Unfinished> {
+    pub fn sample(&mut self, point: &Point, order: Order) -> Result<Option<Sample>, Unfinished> {
         let trial = Trial { point: self.space.canonical(point), order };
         if self.space.forbidden.contains(&trial.point) || self.violated.contains(&trial.point) {
             return Ok(None);
@@ -165,18 +227,30 @@ impl<'a> Trials<'a> {
         if self.used == self.limit {
             return Err(Unfinished::Exhausted);
         }
-        let Some(record) = self.history.get(self.used) else { return Err(Unfinished::Needs(trial)) };
-        if record.trial != trial {
-            return Err(Unfinished::Diverged(Diverged { at: self.used, expected: trial }));
-        }
+        let outcome = self.outcome(&trial)?;
         self.used += 1;
-        match &record.outcome {
+        match outcome {
             Outcome::Measured(sample) => Ok(Some(sample)),
             Outcome::Failed { .. } | Outcome::Aborted { .. } => Ok(None),
             Outcome::Violated { .. } => {
                 self.violated.insert(trial.point);
                 Ok(None)
             }
+        }
+    }
+
+    fn outcome(&mut self, trial: &Trial) -> Result<Outcome, Unfinished> {
+        match (self.history.get(self.used), &mut self.maker) {
+            (Some(record), _) if record.trial != *trial => {
+                Err(Unfinished::Diverged(Diverged { at: self.used, expected: trial.clone() }))
+            }
+            (Some(record), _) => Ok(record.outcome.clone()),
+            (None, Some(maker)) => {
+                let outcome = (maker.make)(trial);
+                maker.made.push(Record { trial: trial.clone(), outcome: outcome.clone() });
+                Ok(outcome)
+            }
+            (None, None) => Err(Unfinished::Needs(trial.clone())),
         }
     }
 }

@@ -247,11 +247,11 @@ impl Checker<'_, '_> {
         };
         store.end(open.id, State::Done, Some(&conclusion))?;
         store.note(&who(), &json!({ "event": "concluded", "search": open.id, "evidence": conclusion }))?;
-        let Ground::Confirmed { effect, .. } = conclusion.ground else {
+        let Ground::Remembered { effect, .. } = conclusion.ground else {
             self.known.memory.iter().try_for_each(|memory| store.refute(*memory))?;
             return Ok(Check::Over(format!("it is not shown to be better any more ({trials} pairs)")));
         };
-        self.known.memory.iter().try_for_each(|memory| store.confirm(*memory, effect.middle))?;
+        self.known.memory.iter().try_for_each(|memory| store.confirm(*memory, effect))?;
         let rest = REST * start.elapsed().as_secs_f64();
         self.known = KeptSetting {
             search: open.id,
@@ -261,7 +261,7 @@ impl Checker<'_, '_> {
             ..self.known.clone()
         };
         self.save()?;
-        let sentence = format!("{} is better than the default again, by {}", self.setting(), percent(effect.middle));
+        let sentence = format!("{} is better than the default again, by {}", self.setting(), percent(effect));
         Ok(Check::Stands(self.summary(sentence, trials)))
     }
 
@@ -277,8 +277,9 @@ impl Checker<'_, '_> {
             space: self.runner.space.clone(),
             goal: job.target.goal,
             engine: EngineName::Comparison,
-            // Any number that does not depend on the machine's noise.
-            seed: now().unsigned_abs(),
+            seed: store.draw_seed(&job.name)?,
+            seed_drawn: true,
+            share: store.share(&job.name)?,
             limit: Comparison::limit(),
             minimum: self.minimum(),
             warm: None,

@@ -11,7 +11,6 @@ use super::identity::setting;
 use super::open::OpenSearch;
 use super::{who, Keeper, SearchEnd, Setup, Summary};
 use crate::drift::Drift;
-use crate::engine::confirm::RESERVED;
 use crate::engine::{Conclusion, EngineName, Ground, SearchSpec};
 use crate::error::MachineError;
 use crate::front;
@@ -88,31 +87,38 @@ fn remember(
 ) -> Result<Option<i64>, Error> {
     let remember = |effect| store.remember(&setup.job.name, &open.context, &open.signature, best, effect);
     match &conclusion.ground {
-        Ground::Remembered { effect, .. } => {
+        Ground::Remembered { effect, .. } if !is_weaker(open, *effect) => {
             open.memory.iter().try_for_each(|known| store.confirm(known.id, *effect))?;
             return Ok(open.memory.as_ref().map(|known| known.id));
         }
-        Ground::Confirmed { .. } | Ground::Seen | Ground::Nothing => {}
+        Ground::Confirmed { .. } | Ground::Remembered { .. } | Ground::Seen | Ground::Nothing => {}
     }
     if open.spec.warm.is_some() && !open.spec.is_told_nothing() {
         open.memory.iter().try_for_each(|known| store.demote(known.id))?;
     }
     match &conclusion.ground {
         Ground::Confirmed { effect, .. } => remember(effect.middle).map(Some),
+        Ground::Remembered { effect, .. } => remember(*effect).map(Some),
         Ground::Nothing if is_complete(&open.spec, history) => remember(0.0).map(|_| None),
-        Ground::Remembered { .. } | Ground::Seen | Ground::Nothing => Ok(None),
+        Ground::Seen | Ground::Nothing => Ok(None),
     }
+}
+
+/// Whether the remembered setting has lost half of its effect. The next search compares it with the effect that it has
+/// now.
+fn is_weaker(open: &OpenSearch, effect: f64) -> bool {
+    open.spec.warm.as_ref().is_some_and(|warm| effect <= warm.effect / 2.0)
 }
 
 /// Whether a search that found nothing better shows that there is nothing better.
 ///
-/// It does if no window failed and exploration did not run out of trials. A window that failed might succeed another time,
+/// It does if no window failed, and exploration did not run out of trials before it had tried each parameter. A window that failed might succeed another time,
 /// with a better setting. A value that a knob does not take is impossible on this machine, so it does not matter. A search
 /// that was told so by a memory measured nothing, and shows nothing. Only racing repeats measurements enough for that.
 fn is_complete(spec: &SearchSpec, history: &[Record]) -> bool {
     let failed = history.iter().any(|record| matches!(record.outcome, Outcome::Failed { refused: false, .. }));
     let racing = spec.engine == EngineName::Racing;
-    racing && !spec.is_told_nothing() && !failed && history.len() + RESERVED < spec.limit
+    racing && !spec.is_told_nothing() && !failed && spec.has_tried_each(history)
 }
 
 /// Sets the best setting, and keeps it. What is kept is recorded first: a tuner that dies in between leaves the default, and

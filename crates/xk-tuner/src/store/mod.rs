@@ -7,6 +7,7 @@
 //! [`ChangedKnob`], `trial.trial.kind` an [`Order`](crate::history::Order). They stay as they are: a running tuner of an
 //! older version must be able to use the file.
 
+mod error_level;
 mod exchange;
 mod journal;
 mod kept;

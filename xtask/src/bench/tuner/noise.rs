@@ -49,7 +49,7 @@ pub fn shares(space: &Space, grid: &Recorded) -> Result<Shares> {
     let mut sums = [0.0; 6];
     for seed in 0..SEARCHES {
         let source = || Noisy { grid, noise: Surface::new(|_| 1.0, Noise::Normal(NOISE), seed) };
-        let engine = Racing { seed, minimum: 0.02, warm: None, others: Vec::new() };
+        let engine = Racing::new(seed, 0.02);
         let (history, ours) = play(&engine, space, Goal::Maximise, LIMIT, &mut source())?;
         let (_, once) = play(&Orthogonal, space, Goal::Maximise, LIMIT, &mut source())?;
         let (paper, full) = play_paper(space, Goal::Maximise, history.len(), source)?;

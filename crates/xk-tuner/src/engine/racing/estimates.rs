@@ -48,26 +48,26 @@ impl Focus<'_> {
 
 /// What was measured of one point.
 #[derive(Debug)]
-enum Measured<'h> {
+enum Measured {
     /// Every trial gave a sample.
-    Samples(Vec<&'h Sample>),
+    Samples(Vec<Sample>),
     /// A trial gave none. Such a point is not measured again, and never chosen.
     Failed,
 }
 
 /// The estimates.
 #[derive(Debug)]
-pub(super) struct Estimates<'r, 'h> {
+pub(super) struct Estimates<'r> {
     default: Point,
     focus: Focus<'r>,
-    points: BTreeMap<Point, Measured<'h>>,
+    points: BTreeMap<Point, Measured>,
     /// The samples of all points, for the noise. They stay when points are forgotten.
-    all: Vec<&'h Sample>,
+    all: Vec<Sample>,
     /// Variance of one window.
     noise: f64,
 }
 
-impl<'r, 'h> Estimates<'r, 'h> {
+impl<'r> Estimates<'r> {
     pub fn new(default: Point, focus: Focus<'r>) -> Self {
         Self { default, focus, points: BTreeMap::new(), all: Vec::new(), noise: 0.0 }
     }
@@ -78,14 +78,14 @@ impl<'r, 'h> Estimates<'r, 'h> {
     }
 
     /// Adds the result of a trial; `None` if it gave no sample.
-    pub fn record(&mut self, point: &Point, sample: Option<&'h Sample>) {
+    pub fn record(&mut self, point: &Point, sample: Option<Sample>) {
+        self.all.extend(sample.clone());
         let measured = self.points.entry(point.clone()).or_insert_with(|| Measured::Samples(Vec::new()));
         match (sample, measured) {
             (Some(sample), Measured::Samples(samples)) => samples.push(sample),
             (Some(_), Measured::Failed) => {}
             (None, measured) => *measured = Measured::Failed,
         }
-        self.all.extend(sample);
         self.estimate_noise();
     }
 
@@ -94,13 +94,18 @@ impl<'r, 'h> Estimates<'r, 'h> {
         self.noise = deviation_around_zero(&drifts).unwrap_or(0.0).powi(2) / 2.0;
     }
 
+    /// The variance of one window.
+    pub fn noise(&self) -> f64 {
+        self.noise
+    }
+
     /// Sets all points aside, so that they can be measured afresh. The noise estimate stays.
-    pub fn take_points(&mut self) -> Points<'h> {
+    pub fn take_points(&mut self) -> Points {
         Points(std::mem::take(&mut self.points))
     }
 
     /// Forgets the points that were measured since, and restores those that were set aside.
-    pub fn restore_points(&mut self, points: Points<'h>) {
+    pub fn restore_points(&mut self, points: Points) {
         self.points = points.0;
     }
 
@@ -160,4 +165,4 @@ impl<'r, 'h> Estimates<'r, 'h> {
 }
 
 /// Points that were set aside.
-pub(super) struct Points<'h>(BTreeMap<Point, Measured<'h>>);
+pub(super) struct Points(BTreeMap<Point, Measured>);

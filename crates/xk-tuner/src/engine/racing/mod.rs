@@ -6,31 +6,35 @@
 //!
 //! A search passes through four stages, in this order:
 //!
-//! 1. **Recheck** ([`Racing::recheck`]): measures the remembered setting once. If it still helps, the search ends.
+//! 1. **Recheck** (`recheck.rs`): tests the remembered setting in fresh pairs. If it still helps, the search ends.
 //! 2. **Explore** (`explore.rs`): finds settings that look better, by changing one parameter after the other, and then
 //!    several at once. `select.rs` decides which of several settings is the best, and how often to measure each;
 //!    `estimates.rs` holds what is known about each setting.
 //! 3. **Simplify** (`simplify.rs`): reverts those changes of a candidate that do not contribute to its effect.
 //! 4. **Confirm** (`../confirm.rs`): tests the candidate in fresh pairs, in random order.
 //!
+//! **The budget** (`budget.rs`). The more noise there is, the more trials does a confirmation take, and the fewer are left
+//! for exploration. Exploration then measures each setting less often.
+//!
 //! Engines also call a setting a *point*: one level for each parameter.
 
+mod budget;
 mod estimates;
 mod explore;
+mod recheck;
 mod select;
 mod simplify;
 
 use serde::{Deserialize, Serialize};
 
-use super::confirm::{confirm, ATTEMPTS, RESERVED};
+use super::confirm::{confirm, looks};
+use super::level::{self, Division};
 use super::{Conclusion, Engine, Ground, Trials, Unfinished};
 use crate::history::{Objective, Order};
 use crate::random::Random;
 use crate::{Point, Space};
+use budget::Budget;
 use estimates::{Estimates, Focus};
-
-/// The largest number of measurements of one point during exploration.
-const REPEATS: usize = 4;
 
 /// A setting that an earlier search confirmed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -56,6 +60,8 @@ pub struct Racing {
     pub seed: u64,
     /// The minimum effect, as a difference of logarithms.
     pub minimum: f64,
+    /// How probable it may be that this search promotes noise.
+    pub share: f64,
     /// The setting to try first.
     pub warm: Option<Remembered>,
     /// Further targets. They are explored after the first, as far as the number of trials permits. Only the first
@@ -69,50 +75,74 @@ impl Engine for Racing {
     }
 
     fn search(&self, space: &Space, trials: &mut Trials<'_>) -> Result<Conclusion, Unfinished> {
-        if let Some(conclusion) = self.recheck(space, trials)? {
-            return Ok(conclusion);
-        }
-        let mut race = Race::new(space, trials, self.minimum);
+        let mut random = Random::new(self.seed);
+        let remembered = match self.recheck(space, trials, &mut random)? {
+            Recheck::Ends(conclusion) => return Ok(conclusion),
+            Recheck::Weaker(conclusion) => Some(conclusion),
+            Recheck::Fails => None,
+        };
+        let division = self.division();
+        let mut race = Race::new(space, trials, self.minimum, division.candidates[0]);
         race.explore_each(&self.others)?;
-        self.confirm_best(&mut race)
+        let found = self.confirm_best(&mut race, &division, &mut random)?;
+        Ok(better(remembered, found))
+    }
+}
+
+/// What became of the remembered setting.
+enum Recheck {
+    /// The search ends with it.
+    Ends(Conclusion),
+    /// It is better than the default, but by far less than it was: this is another workload, so it is searched.
+    Weaker(Conclusion),
+    /// It is not better, or there is none.
+    Fails,
+}
+
+/// The better one of what is remembered and what the search has found.
+fn better(remembered: Option<Conclusion>, found: Conclusion) -> Conclusion {
+    let effect = |conclusion: &Conclusion| match &conclusion.ground {
+        Ground::Confirmed { effect, .. } => effect.middle,
+        Ground::Remembered { effect, .. } => *effect,
+        Ground::Seen | Ground::Nothing => 0.0,
+    };
+    match remembered {
+        Some(remembered) if effect(&remembered) > effect(&found) => remembered,
+        _ => found,
     }
 }
 
 impl Racing {
-    /// Tries the remembered setting.
-    ///
-    /// It was confirmed once, so one trial suffices. It holds if the trial shows more than the minimum effect and more
-    /// than half of the remembered effect. Half is a compromise: noise in one trial should not discard a good setting,
-    /// but a setting that lost most of its effect belongs to another workload. This relies on the signature: the store
-    /// returns a setting only for a workload that looks alike. A memory that nothing was better is not measured.
-    fn recheck(&self, space: &Space, trials: &mut Trials<'_>) -> Result<Option<Conclusion>, Unfinished> {
-        let Some(warm) = &self.warm else { return Ok(None) };
-        if warm.is_default(space) {
-            return Ok(Some(Conclusion { best: warm.point.clone(), ground: Ground::Nothing }));
-        }
-        let goal = trials.goal();
-        let effect = trials.sample(&warm.point, Order::Bracketed)?.map(|sample| sample.effect(goal));
-        let holds = effect.filter(|&effect| effect > self.minimum && effect > warm.effect / 2.0);
-        Ok(holds.map(|effect| Conclusion { best: warm.point.clone(), ground: Ground::Remembered { effect } }))
+    /// The first search of a workload, with one target.
+    #[must_use]
+    pub fn new(seed: u64, minimum: f64) -> Self {
+        Self { seed, minimum, share: level::FIRST, warm: None, others: Vec::new() }
     }
 
-    /// Simplifies and tests the candidates, the best first, at most one per entry of [`ATTEMPTS`].
-    fn confirm_best(&self, race: &mut Race<'_, '_>) -> Result<Conclusion, Unfinished> {
-        let mut random = Random::new(self.seed);
+    fn division(&self) -> Division {
+        Division::of(self.share, self.warm.is_some())
+    }
+
+    /// Simplifies and tests the candidates, the best first, as many as the error level is divided among.
+    fn confirm_best(
+        &self,
+        race: &mut Race<'_, '_>,
+        division: &Division,
+        random: &mut Random,
+    ) -> Result<Conclusion, Unfinished> {
         let mut rejected: Vec<Point> = Vec::new();
-        for (candidate, looks) in race.candidates().iter().zip(ATTEMPTS) {
+        for (candidate, level) in race.candidates().iter().zip(division.candidates) {
             let candidate = race.simplify(candidate)?;
             // Two candidates may become the same point when they are simplified.
             if rejected.contains(&candidate) {
                 continue;
             }
-            let result = confirm(race.trials, &candidate, looks, self.minimum, &mut random);
-            match unless_exhausted(result)? {
-                Some(Some((effect, p))) => {
+            let looks = looks(level, race.trials.left());
+            match confirm(race.trials, &candidate, &looks, self.minimum, random)? {
+                Some((effect, p)) => {
                     return Ok(Conclusion { best: candidate, ground: Ground::Confirmed { effect, p } });
                 }
-                Some(None) => rejected.push(candidate),
-                None => break,
+                None => rejected.push(candidate),
             }
         }
         Ok(Conclusion { best: race.space.default_point(), ground: Ground::Nothing })
@@ -123,17 +153,19 @@ impl Racing {
 struct Race<'r, 'h> {
     space: &'r Space,
     trials: &'r mut Trials<'h>,
-    estimates: Estimates<'r, 'h>,
+    estimates: Estimates<'r>,
     /// The minimum effect.
     minimum: f64,
-    /// The largest number of measurements of one point in the current stage.
-    repeats: usize,
+    budget: Budget,
+    /// Whether exploration has tried each parameter.
+    has_tried_each: bool,
 }
 
 impl<'r, 'h> Race<'r, 'h> {
-    fn new(space: &'r Space, trials: &'r mut Trials<'h>, minimum: f64) -> Self {
+    fn new(space: &'r Space, trials: &'r mut Trials<'h>, minimum: f64, level: f64) -> Self {
         let estimates = Estimates::new(space.default_point(), Focus::First(trials.goal()));
-        Self { space, trials, estimates, minimum, repeats: REPEATS }
+        let budget = Budget::new(trials.limit(), level);
+        Self { space, trials, estimates, minimum, budget, has_tried_each: false }
     }
 
     /// Explores for the first target, then for each further target. Afterwards, estimates are those of the first again.
@@ -142,18 +174,26 @@ impl<'r, 'h> Race<'r, 'h> {
         for focus in std::iter::once(first).chain(others.iter().map(Focus::Further)) {
             self.estimates.focus_on(focus);
             unless_exhausted(self.explore())?;
+            if matches!(focus, Focus::First(_)) && !self.has_tried_each {
+                self.trials.cut_short();
+            }
         }
         self.estimates.focus_on(first);
         Ok(())
     }
 
-    /// Measures a point once more. The trials that a confirmation needs are not spent.
+    /// Measures a point once more. The trials that a confirmation needs are not spent. A point beyond one that violated a
+    /// constraint is not measured, and counts as one that violated it too.
     fn measure(&mut self, point: &Point) -> Result<(), Unfinished> {
-        if self.trials.left() <= RESERVED {
+        if self.trials.left() <= self.budget.reserved() {
             return Err(Unfinished::Exhausted);
         }
-        let sample = self.trials.sample(point, Order::Bracketed)?;
+        let sample = match self.trials.is_beyond_limit(point) {
+            true => None,
+            false => self.trials.sample(point, Order::Bracketed)?,
+        };
         self.estimates.record(point, sample);
+        self.budget.update(&self.estimates, self.minimum);
         Ok(())
     }
 

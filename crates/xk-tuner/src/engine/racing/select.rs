@@ -13,8 +13,9 @@
 //! within the minimum effect, since a smaller difference is not worth a change, or when it was measured as often as
 //! the stage permits. Of the points that remain, the one measured least is next.
 //!
-//! **When the incumbent stays.** It stays if it is no worse than the best by more than half of the minimum effect. A
-//! change must have a reason; without this rule, the search would wander between points that differ by noise.
+//! **When the incumbent stays.** It stays if the best is better by no more than half of the minimum effect, or by no more
+//! than [`REASON`] standard deviations of the difference. A change must have a reason; without this rule, the search
+//! would wander between points that differ by noise, and measure the next parameter beside changes that do harm.
 
 use super::Race;
 use crate::engine::Unfinished;
@@ -22,6 +23,9 @@ use crate::Point;
 
 /// Standard deviations that separate two points.
 const SEPARATION: f64 = 2.0;
+
+/// Standard deviations by which the best must be better than the incumbent.
+const REASON: f64 = 1.0;
 
 impl Race<'_, '_> {
     /// The best of `points`, or `incumbent`.
@@ -34,7 +38,7 @@ impl Race<'_, '_> {
         while let Some(point) = self.most_uncertain(points) {
             self.measure(&point)?;
         }
-        let worst_that_stays = |best: &Point| self.estimates.mean(best) - self.minimum / 2.0;
+        let worst_that_stays = |best: &Point| self.estimates.mean(best) - self.reason(best, incumbent);
         let better = self.best_of(points).filter(|best| self.estimates.mean(incumbent) < worst_that_stays(best));
         Ok(better.unwrap_or_else(|| incumbent.clone()))
     }
@@ -50,7 +54,14 @@ impl Race<'_, '_> {
     fn best_of(&self, points: &[Point]) -> Option<Point> {
         let mean = |point: &Point| self.estimates.mean(point);
         let known = points.iter().filter(|point| mean(point).is_finite());
-        known.max_by(|a, b| mean(a).total_cmp(&mean(b))).cloned()
+        // Of equals, the first: the one nearest to what is known.
+        known.rev().max_by(|a, b| mean(a).total_cmp(&mean(b))).cloned()
+    }
+
+    /// The difference that is a reason to leave the incumbent.
+    fn reason(&self, best: &Point, incumbent: &Point) -> f64 {
+        let variance = self.estimates.variance(best) + self.estimates.variance(incumbent);
+        (self.minimum / 2.0).max(REASON * variance.sqrt())
     }
 
     /// Whether noise may hide that `point` is better than `best`.
@@ -60,7 +71,17 @@ impl Race<'_, '_> {
     }
 
     fn is_worth_another(&self, point: &Point) -> bool {
-        let uncertainty = SEPARATION * self.estimates.variance(point).sqrt();
-        (1..self.repeats).contains(&self.estimates.repeats(point)) && uncertainty > self.minimum
+        (1..self.budget.repeats()).contains(&self.estimates.repeats(point)) && self.is_uncertain(point)
+    }
+
+    /// Whether two standard deviations of the mean are more than the minimum effect.
+    pub(super) fn is_uncertain(&self, point: &Point) -> bool {
+        SEPARATION * self.estimates.variance(point).sqrt() > self.minimum
+    }
+
+    /// The point with the best mean, if that is more than the minimum effect.
+    pub(super) fn leader(&self) -> Option<Point> {
+        let points: Vec<Point> = self.estimates.points().cloned().collect();
+        self.best_of(&points).filter(|leader| self.estimates.mean(leader) > self.minimum)
     }
 }

@@ -16,14 +16,14 @@ use crate::engine::Unfinished;
 use crate::Point;
 
 /// The largest number of measurements of one point during simplification.
-const REPEATS: usize = 8;
+const REPEATS: usize = 10;
 
 impl Race<'_, '_> {
     pub(super) fn simplify(&mut self, candidate: &Point) -> Result<Point, Unfinished> {
         let explored = self.estimates.take_points();
-        let repeats = std::mem::replace(&mut self.repeats, REPEATS);
+        let repeats = self.budget.set_repeats(Some(REPEATS));
         let simplified = self.without_idle_changes(candidate);
-        self.repeats = repeats;
+        self.budget.set_repeats(repeats);
         self.estimates.restore_points(explored);
         simplified
     }

@@ -157,7 +157,8 @@ pub fn a_detour_that_goes_without_memory_waits_for_handlers() {
         wait_for("the original bytes", || running("text")[5] != 0xe9);
         holds(before);
         if enough {
-            assert_eq!(waited(), 1, "{nth} allocations, one of them for the stop");
+            // The worker may have waited, too.
+            assert!(waited() >= 1, "{nth} allocations, one of them for the stop");
             return;
         }
     }

@@ -13,7 +13,7 @@
 //!
 //! **Order.** Knobs that become inactive are set back first, while they still exist; a knob that becomes active is set
 //! after the knob that enables it. A knob that changed with a later one is set again in the next pass. This ends after
-//! `ROUNDS` passes, since knobs might change each other for ever; [`set`] has checked each value by then.
+//! `ROUNDS` passes, since knobs might change each other for ever; [`crate::knob::set`] has checked each value by then.
 
 mod find;
 mod kept;

@@ -40,7 +40,7 @@ const STATE: &str = "/var/lib/xk/tuner";
     after_help = "\
 FILE names parameters, a target and constraints (see docs/tuner.md). Every setting is compared with the default in the same \
 trial; before a candidate is kept, it must also win in fresh, randomly ordered pairs. The same command resumes a search that was \
-interrupted or killed."
+interrupted or killed. While its result is kept, it compares that with the default; --daemon does so only for a reason."
 )]
 pub struct Args {
     /// Target file

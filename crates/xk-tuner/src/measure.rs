@@ -149,9 +149,10 @@ impl<K: Watch + Witness> TrialRunner<'_, K> {
     /// One window with whatever is in force. The inner error is that of the window.
     fn default_window_once(&mut self) -> Result<Result<Reading, Error>, TrialError> {
         let before = self.workload.as_mut().map(Workload::before);
-        let reading = match self.target.run(self.target.timeout, self.keeper) {
+        let reading = match self.target.run(self.target.timeout, self.constraints, self.keeper) {
             Ok(reading) => reading,
             Err(TargetError::Interrupted) => return Err(TrialError::Interrupted),
+            Err(TargetError::Violated(violation)) => return Ok(Err(Error::Constraint(violation))),
             Err(error) => return Ok(Err(Error::Target(error))),
         };
         if let Some(violation) = self.constraints.iter().find_map(|constraint| constraint.violation(&reading)) {
@@ -175,12 +176,13 @@ impl<K: Watch + Witness> TrialRunner<'_, K> {
             }
             Err(error) => return Err(error),
         }
-        Ok(match self.target.run(self.patience(), self.keeper) {
+        Ok(match self.target.run(self.patience(), self.constraints, self.keeper) {
             Ok(reading) => match self.constraints.iter().find_map(|constraint| constraint.violation(&reading)) {
                 Some(violation) => Err(Outcome::Violated { constraint: violation.to_string() }),
                 None => Ok(reading),
             },
             Err(TargetError::Interrupted) => return Err(TrialError::Interrupted),
+            Err(TargetError::Violated(violation)) => Err(Outcome::Violated { constraint: violation.to_string() }),
             Err(TargetError::Timeout(after)) => Err(Outcome::Aborted { after: after.as_secs_f64() }),
             Err(error) => Err(Outcome::failed(format!("the target: {error}"))),
         })

@@ -12,6 +12,7 @@ mod command;
 mod endpoint;
 mod error;
 pub(crate) mod exposition;
+mod limits;
 mod probe;
 
 use std::collections::BTreeMap;
@@ -24,6 +25,7 @@ pub(crate) use command::kill;
 pub use endpoint::{AddressError, Endpoint, EndpointError};
 pub use error::{AnswerError, NumberError, TargetError};
 pub use exposition::{ExpositionError, Selector, SelectorError};
+use limits::Limits;
 pub use probe::{Probe, Quantity};
 
 /// The name of the first target, if it has none. Constraints may always use this name.
@@ -103,25 +105,43 @@ pub trait Watch {
 }
 
 impl Target {
-    /// Runs one window, for no longer than `limit`.
+    /// Runs one window, for no longer than `limit`, and until a number that can be queried violates a constraint.
     ///
     /// # Errors
     /// [`TargetError`].
-    pub fn run(&self, limit: Duration, watch: &mut dyn Watch) -> Result<Reading, TargetError> {
+    pub fn run(
+        &self,
+        limit: Duration,
+        constraints: &[Constraint],
+        watch: &mut dyn Watch,
+    ) -> Result<Reading, TargetError> {
         let (start, limit) = (Instant::now(), limit.min(self.timeout));
-        let reading = self.window(start, start + limit, watch);
+        let reading = self.window(start, start + limit, constraints, watch);
         reading.map_err(|error| match error {
             TargetError::Timeout(_) => TargetError::Timeout(limit),
             other => other,
         })
     }
 
-    fn window(&self, start: Instant, deadline: Instant, watch: &mut dyn Watch) -> Result<Reading, TargetError> {
+    fn window(
+        &self,
+        start: Instant,
+        deadline: Instant,
+        constraints: &[Constraint],
+        watch: &mut dyn Watch,
+    ) -> Result<Reading, TargetError> {
         let before = probe::before(&self.probes, deadline, watch)?;
-        let (stdout, took) = match &self.work {
-            Work::Command(command) => command::run(command, deadline.saturating_duration_since(Instant::now()), watch)?,
-            Work::Time(time) => (String::new(), pass(*time, deadline, watch)?),
+        let mut limits = Limits::of(&self.probes, constraints, &before, watch);
+        let worked = match &self.work {
+            Work::Command(command) => {
+                command::run(command, deadline.saturating_duration_since(Instant::now()), &mut limits)
+            }
+            Work::Time(time) => pass(*time, deadline, &limits).map(|took| (String::new(), took)),
         };
+        if let Some(violation) = limits.violation() {
+            return Err(TargetError::Violated(violation));
+        }
+        let (stdout, took) = worked?;
         let mut named = named(&stdout);
         named.extend(probe::after(&self.probes, &before, deadline, watch)?);
         let value = match &self.lead {
@@ -196,9 +216,16 @@ impl Constraint {
     /// How the reading violates it, if it does. A missing number is a violation, since the limit cannot be checked.
     #[must_use]
     pub fn violation(&self, reading: &Reading) -> Option<Violation> {
-        let name = self.name.clone();
         let known = if self.name == UNNAMED { Some(reading.value) } else { reading.named.get(&self.name).copied() };
-        let Some(value) = known else { return Some(Violation::Missing { name }) };
+        match known {
+            Some(value) => self.beyond(value),
+            None => Some(Violation::Missing { name: self.name.clone() }),
+        }
+    }
+
+    /// How this value violates it, if it does.
+    fn beyond(&self, value: f64) -> Option<Violation> {
+        let name = self.name.clone();
         // NaN is within no limit.
         let above = self.at_most.filter(|&limit| value > limit || value.is_nan());
         let below = self.at_least.filter(|&limit| value < limit || value.is_nan());

@@ -73,7 +73,7 @@ fn value(url: &str) -> Result<f64, TargetError> {
         probes: vec![probe],
         timeout: Duration::from_secs(30),
     };
-    target.run(target.timeout, &mut Nobody).map(|reading| reading.value)
+    target.run(target.timeout, &[], &mut Nobody).map(|reading| reading.value)
 }
 
 /// One test, because the trusted authorities are read once in a process.

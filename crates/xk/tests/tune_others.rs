@@ -67,6 +67,36 @@ fn a_prometheus_endpoint_is_a_target_and_one_that_fails_costs_the_trial() {
     assert_eq!(bench.knobs()[0], "512");
 }
 
+/// A limit of a service is watched while a window lasts. Without that, these windows would last until the test is killed.
+#[test]
+fn a_limit_that_can_be_queried_ends_a_window() {
+    let bench = FileSearch::new("", "");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let ahead = bench.path("ahead");
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(std::io::Result::ok) {
+            let _ = stream.read(&mut [0; 1024]);
+            let ahead: f64 = fs::read_to_string(&ahead).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(128.0);
+            let _ = stream.write_all(format!("HTTP/1.0 200 OK\r\n\r\nlatency {}\n", ahead / 100.0).as_bytes());
+        }
+    });
+    let limit = format!(
+        "[[constraint]]\nname = \"latency\"\nprometheus = \"http://{address}/metrics\"\nmetric = \"latency\"\nat_most = \
+         5.0\n[search]\nabort_after = 1e6\n"
+    );
+    bench.describe("a=$(cat FOLDER/ahead); [ $a -lt 512 ] || sleep 10000; echo $((100 + a))", &limit);
+    let file = bench.path("search.toml");
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, text.replace("timeout = \"20s\"", "timeout = \"20000s\"")).unwrap();
+    let text = bench.run(0, &mut bench.tune());
+    contains(
+        &text,
+        &["violates a constraint, reverted: latency = 5.12, at most 5 is allowed", "ahead = 256 (was 128)"],
+    );
+    assert_eq!(bench.knobs()[0], "256");
+}
+
 /// What a monitoring system sees: after each trial while a search runs, and at its end.
 #[test]
 fn metrics_follow_a_search() {

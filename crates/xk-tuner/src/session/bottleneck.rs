@@ -43,7 +43,7 @@ fn pressures(jobs: &[Job], watch: &mut dyn Watch) -> Result<Option<Vec<f64>>, Er
     let Some(target) = jobs.first().map(|job| &job.target) else { return Ok(None) };
     let mut gauges = Gauges::of(&sensors);
     let before = gauges.read();
-    match target.run(target.timeout, watch) {
+    match target.run(target.timeout, &[], watch) {
         Ok(_) => {}
         Err(TargetError::Interrupted) => return Ok(None),
         Err(error) => return Err(Error::Target(error)),

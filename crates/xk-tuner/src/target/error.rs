@@ -4,11 +4,15 @@ use std::time::Duration;
 
 use super::endpoint::{Endpoint, EndpointError};
 use super::exposition::ExpositionError;
+use super::Violation;
 use crate::ebpf::WatchError;
 
 /// Why a window gave no reading.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
+    /// It violated a constraint, and was ended.
+    #[error(transparent)]
+    Violated(#[from] Violation),
     /// It did not end in time.
     #[error("it was still running after {:.1} s, and was killed", .0.as_secs_f64())]
     Timeout(Duration),

@@ -37,7 +37,7 @@ fn seconds_of(command: &str) -> Target {
 
 fn run(command: &str) -> Result<Reading, TargetError> {
     let target = target(Work::Command(command.into()), Lead::Number);
-    target.run(Duration::from_secs(30), &mut Nobody { stop: false })
+    target.run(Duration::from_secs(30), &[], &mut Nobody { stop: false })
 }
 
 fn says(command: &str) -> String {
@@ -71,7 +71,7 @@ fn what_hangs_is_killed_with_its_children() {
     let folder = tempfile::tempdir().unwrap();
     let pid = folder.path().join("pid");
     let target = seconds_of(&format!("sleep 1000 & echo $! > {}; wait", pid.display()));
-    let error = target.run(Duration::from_secs(1), &mut Nobody { stop: false }).unwrap_err();
+    let error = target.run(Duration::from_secs(1), &[], &mut Nobody { stop: false }).unwrap_err();
     assert!(matches!(error, TargetError::Timeout(limit) if limit == Duration::from_secs(1)));
     let child: u32 = std::fs::read_to_string(pid).unwrap().trim().parse().unwrap();
     let gone = || match std::fs::read_to_string(format!("/proc/{child}/stat")) {
@@ -90,7 +90,7 @@ fn what_hangs_is_killed_with_its_children() {
 #[test]
 fn what_is_no_longer_wanted_ends() {
     let target = seconds_of("sleep 1000");
-    assert!(matches!(target.run(target.timeout, &mut Nobody { stop: true }), Err(TargetError::Interrupted)));
+    assert!(matches!(target.run(target.timeout, &[], &mut Nobody { stop: true }), Err(TargetError::Interrupted)));
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn asked(endpoint: Endpoint, metric: Option<&str>, quantity: Quantity) -> Target
 }
 
 fn window(target: &Target) -> Result<Reading, TargetError> {
-    target.run(Duration::from_secs(30), &mut Nobody { stop: false })
+    target.run(Duration::from_secs(30), &[], &mut Nobody { stop: false })
 }
 
 /// Speaks once to everybody who comes, and leaves the connection open.
@@ -147,7 +147,7 @@ fn a_program_says_its_number_through_a_socket() {
     assert!(told.contains("nonsense: its last line is `many`"), "{told}");
     let endpoint = speak(&folder.path().join("silent"), "p99 = 4.5\n");
     let silent = asked(endpoint, None, Quantity::Number);
-    let told = silent.run(Duration::from_millis(300), &mut Nobody { stop: false }).unwrap_err().to_string();
+    let told = silent.run(Duration::from_millis(300), &[], &mut Nobody { stop: false }).unwrap_err().to_string();
     assert!(told.contains("silent has not answered in full"), "{told}");
     let told =
         window(&asked(Endpoint::Unix(folder.path().join("gone")), None, Quantity::Number)).unwrap_err().to_string();

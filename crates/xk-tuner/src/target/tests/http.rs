@@ -93,7 +93,7 @@ fn endpoints_that_fail_are_told() {
 fn endpoints_that_hang_are_given_up() {
     for answer in [&[][..], &["HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\n"]] {
         let hangs = asked(serve(answer), Some("work"), Quantity::Rate);
-        let error = hangs.run(Duration::from_millis(300), &mut Nobody { stop: false }).unwrap_err();
+        let error = hangs.run(Duration::from_millis(300), &[], &mut Nobody { stop: false }).unwrap_err();
         let told = error.to_string();
         let ended = answer.len() == 1 && told.contains("cut off");
         assert!(ended || told.contains("has not answered in full within 0."), "{told}");
@@ -101,7 +101,7 @@ fn endpoints_that_hang_are_given_up() {
     }
     let hangs = asked(serve(&[]), Some("work"), Quantity::Number);
     let start = Instant::now();
-    assert!(matches!(hangs.run(hangs.timeout, &mut Nobody { stop: true }), Err(TargetError::Interrupted)));
+    assert!(matches!(hangs.run(hangs.timeout, &[], &mut Nobody { stop: true }), Err(TargetError::Interrupted)));
     assert!(start.elapsed() < Duration::from_secs(10), "the timeout is {:?}", hangs.timeout);
 }
 
@@ -159,7 +159,7 @@ fn a_server_that_trickles_is_given_up_at_the_deadline() {
         }
     }));
     let start = Instant::now();
-    let told = target.run(Duration::from_millis(500), &mut Nobody { stop: false }).unwrap_err().to_string();
+    let told = target.run(Duration::from_millis(500), &[], &mut Nobody { stop: false }).unwrap_err().to_string();
     assert!(told.contains("has not answered in full within 0."), "{told}");
     assert!(start.elapsed() < Duration::from_secs(10));
 }

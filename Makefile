@@ -2,13 +2,10 @@
 # The front door. Every target does its own set-up, skips what is there, and is safe to repeat.
 
 .DEFAULT_GOAL := help
-.PHONY: demo demo-tune check test fuzz shell bench selftests lint help
+.PHONY: demo check test fuzz shell bench selftests lint help
 
 demo: ## retune Debian's stock kernel live, in a throwaway machine
 	@scripts/demo
-
-demo-tune: ## keep PostgreSQL tuned by the tuner's unit, through kills and a reboot (half an hour)
-	@scripts/demo-tune
 
 check: ## what can be checked without a guest: format, clippy, style, unit tests
 	@scripts/check

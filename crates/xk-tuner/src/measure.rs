@@ -7,6 +7,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::description::Job;
 use crate::history::{Order, Outcome, Sample, Trial};
 use crate::knob::KnobError;
 use crate::machine::{Machine, MoveError, Witness};
@@ -20,6 +21,9 @@ const MARGIN: Duration = Duration::from_secs(10);
 
 /// No window is aborted earlier, since starting a process takes time too.
 const SHORTEST: Duration = Duration::from_millis(500);
+
+/// How often a window in which the default violates a constraint is repeated, after growing pauses.
+const RETRIES: usize = 4;
 
 /// The longest pause before a window with the default is repeated.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
@@ -69,6 +73,32 @@ pub enum TrialError {
 impl<E: Into<MoveError>> From<E> for TrialError {
     fn from(error: E) -> Self {
         Self::Move(error.into())
+    }
+}
+
+impl<'a, K> TrialRunner<'a, K> {
+    /// A runner for the trials of a job, with the default in force between them.
+    pub fn new(
+        job: &'a Job,
+        machine: &'a mut Machine,
+        space: &'a Space,
+        keeper: &'a mut K,
+        say: &'a dyn Fn(&str),
+    ) -> Self {
+        Self {
+            machine,
+            space,
+            home: space.default_point(),
+            target: &job.target,
+            constraints: &job.constraints,
+            abort_after: job.options.abort_after,
+            keeper,
+            took: Vec::new(),
+            last_default: None,
+            retries: RETRIES,
+            workload: None,
+            say,
+        }
     }
 }
 

@@ -3,31 +3,16 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test
 
+mod common;
+
+use common::{dimension, disk};
 use xk_tuner::engine::{propose, Engine, Exhaustive, Ground, Orthogonal, OrthogonalFull, Proposal, Racing, Remembered};
 use xk_tuner::front::front;
 use xk_tuner::history::{Goal, Objective, Order, Outcome, Record, Sample};
 use xk_tuner::replay::{check, play, play_paper, Noise, Recorded, Surface};
-use xk_tuner::{Dimension, Guard, Point, Space, Value};
+use xk_tuner::{Dimension, Guard, Point, Space};
 
 const LIMIT: usize = 200;
-
-fn dimension(name: &str, levels: usize, ordered: bool, default: usize) -> Dimension {
-    let levels = (0..levels).map(|level| Value::Number(level as i64)).collect();
-    Dimension { name: name.into(), levels, ordered, default, guard: None }
-}
-
-/// A choice, a number that matters with one choice only, and two numbers: 4 + … points.
-fn disk() -> Space {
-    let mut guarded = dimension("expire", 5, true, 2);
-    guarded.guard = Some(Guard { dimension: 0, levels: vec![1] });
-    Space::new(vec![
-        dimension("scheduler", 3, false, 0),
-        guarded,
-        dimension("read ahead", 8, true, 3),
-        dimension("requests", 6, true, 2),
-    ])
-    .unwrap()
-}
 
 /// Best at scheduler 1, expire 4, read ahead 7, requests 4; read ahead counts for more with scheduler 1.
 fn height(point: &Point) -> f64 {

@@ -3,29 +3,14 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test
 
+mod common;
+
+use common::{dimension, disk};
 use xk_tuner::engine::{propose, Engine, Ground, Proposal, Racing, Remembered, Trials};
 use xk_tuner::history::{Goal, Order, Outcome, Record, Sample};
 use xk_tuner::replay::{play, Noise, Surface};
 use xk_tuner::simulation::{false_promotions_per_year, minimum, power, TRIALS};
-use xk_tuner::{Dimension, Guard, Point, Space, Value};
-
-fn dimension(name: &str, levels: usize, ordered: bool, default: usize) -> Dimension {
-    let levels = (0..levels).map(|level| Value::Number(level as i64)).collect();
-    Dimension { name: name.into(), levels, ordered, default, guard: None }
-}
-
-/// As in `engines.rs`.
-fn disk() -> Space {
-    let mut guarded = dimension("expire", 5, true, 2);
-    guarded.guard = Some(Guard { dimension: 0, levels: vec![1] });
-    Space::new(vec![
-        dimension("scheduler", 3, false, 0),
-        guarded,
-        dimension("read ahead", 8, true, 3),
-        dimension("requests", 6, true, 2),
-    ])
-    .unwrap()
-}
+use xk_tuner::{Point, Space};
 
 /// Of `searches`, how many promote something that is better by more than the minimum effect.
 fn found(height: impl Fn(&Point) -> f64, noise: f64, searches: u64) -> usize {

@@ -6,9 +6,9 @@
 mod tuning;
 
 use std::fs;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
-use tuning::{contains, signal, wait_until, FileSearch, COUNTED, LIMIT, RECORDED, SENSOR};
+use tuning::{contains, signal, wait_until, FileSearch, Running, COUNTED, LIMIT, RECORDED, SENSOR};
 
 const KEPT: [&str; 2] = ["1024", "fast"];
 
@@ -122,14 +122,35 @@ fn what_something_else_has_set_is_left_alone_and_the_rest_is_reverted() {
     assert_eq!(bench.status()["kept"][0]["original"], 77);
 }
 
+/// A setting is not refuted because a service fails once in the middle of a comparison.
+#[test]
+fn a_window_that_fails_in_a_comparison_refutes_nothing() {
+    for failing in ["[ -e FOLDER/waits ]", "[ $m = slow ]"] {
+        let bench = kept("");
+        // After four windows, either with the setting or with the default.
+        let fails = format!(
+            "[ $(wc -l < FOLDER/log) -gt 4 ] && {failing} && exit 3; [ $m = slow ] && touch FOLDER/waits; true"
+        );
+        bench.workload(&fails.replace("FOLDER", bench.folder.path().to_str().unwrap()));
+        let text = bench.run(0, &mut bench.tune());
+        contains(&text, &["is compared with the default", "and stays: the target", "fail"]);
+        assert_eq!(
+            (bench.knobs().map(String::from), bench.status()["kept"].as_array().unwrap().len()),
+            (KEPT.map(String::from), 2)
+        );
+        bench.workload("");
+        contains(&bench.run(0, &mut bench.tune()), &["better than the default again"]);
+    }
+}
+
 /// A comparison of a kept setting that waits in a window with the default.
-fn at_the_default(bench: &FileSearch) -> Child {
+fn at_the_default(bench: &FileSearch) -> Running {
     bench.workload(
         "[ $m = slow ] && { touch FOLDER/waits; sleep 1000; }"
             .replace("FOLDER", bench.folder.path().to_str().unwrap())
             .as_str(),
     );
-    let child = bench.tune().stdout(Stdio::null()).spawn().unwrap();
+    let child = Running(bench.tune().stdout(Stdio::null()).spawn().unwrap());
     wait_until("the default is in force", || bench.path("waits").exists());
     assert_eq!(bench.knobs(), ["128", "slow"]);
     child
@@ -172,6 +193,25 @@ fn the_next_start_puts_back_what_is_kept_when_the_guardian_was_killed_too() {
     let text = bench.run(0, &mut bench.tune());
     contains(&text, &["ahead = 1024 (restored)", "mode = fast (restored)", "better than the default again"]);
     assert_eq!(bench.knobs(), KEPT);
+}
+
+/// The sensors read something else with the setting than with the default. What a check forbids is forbidden for the search
+/// that follows, which begins with the default.
+#[test]
+fn what_a_check_forbids_is_not_tried_by_the_next_search() {
+    let bench = FileSearch::new("", LIMIT);
+    let folder = bench.folder.path().display().to_string();
+    fs::write(bench.path("counter"), "0 0\n").unwrap();
+    let size = format!("[ $(cat {folder}/mode) = fast ] && size=100");
+    bench.workload(&size);
+    bench.describe(&format!("{COUNTED}{RECORDED}"), &format!("{SENSOR}{LIMIT}"));
+    bench.run(0, &mut bench.tune());
+    assert_eq!(bench.knobs(), KEPT);
+    fs::write(bench.path("log"), "").unwrap();
+    bench.workload(&format!("{size}; [ \"$(cat {folder}/mode) $(cat {folder}/ahead)\" = 'fast 1024' ] && latency=9"));
+    contains(&bench.run(0, &mut bench.tune()), &["violates a constraint: latency = 9", "is better than the default"]);
+    let tried = bench.windows().iter().filter(|window| *window == "fast 1024").count();
+    assert_eq!(tried, 2, "only in the check, which repeats a window");
 }
 
 #[test]

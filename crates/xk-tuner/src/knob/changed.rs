@@ -118,7 +118,16 @@ fn restore_once(knobs: &mut [&mut Restoring<'_>]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::knob::{NoConstants, Plain};
+    use crate::knob::{Constant, NoConstant, Plain};
+
+    /// A machine without perf-consts.
+    struct NoConstants;
+
+    impl Constants for NoConstants {
+        fn find(&self, name: &str) -> Result<Constant, NoConstant> {
+            Err(NoConstant::Table { name: name.to_owned(), message: "there is none".into() })
+        }
+    }
 
     #[test]
     fn a_value_of_something_else_stays() {

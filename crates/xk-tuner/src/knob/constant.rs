@@ -25,17 +25,6 @@ pub trait Constants {
     fn find(&self, name: &str) -> Result<Constant, NoConstant>;
 }
 
-/// A machine without perf-consts.
-#[derive(Debug, Clone, Copy)]
-pub struct NoConstants;
-
-impl Constants for NoConstants {
-    fn find(&self, name: &str) -> Result<Constant, NoConstant> {
-        let message = "perf-consts are not available here".to_owned();
-        Err(NoConstant::Table { name: name.to_owned(), message })
-    }
-}
-
 /// Why a constant has no knob.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

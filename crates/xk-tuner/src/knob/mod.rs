@@ -24,7 +24,7 @@ use crate::Value;
 
 pub use changed::{restore, ChangedKnob, Restored};
 pub use command::CommandError;
-pub use constant::{Constant, Constants, NoConstant, NoConstants};
+pub use constant::{Constant, Constants, NoConstant};
 pub use module::{Hold, Module};
 pub use sibling::in_force_instead_of;
 

@@ -12,8 +12,11 @@
 //! one window of each pair. Before that, the kept value is recorded as the one to restore. So it is in force again whatever
 //! happens to the tuner: by this code, else by the guardian, else by the next start.
 //!
-//! **How often.** A drifting target alone must not cause comparisons without end. So after a comparison that the setting has
-//! won, the next one because of drift waits [`REST`] times as long as that one took.
+//! A window that fails in a comparison, or a default that violates a constraint, ends the comparison without a result: the
+//! setting stays. One window of the setting that violates a constraint ends the setting.
+//!
+//! **How often.** Comparisons must not go on without end. So after each that did not end the setting, the next one that
+//! nobody asks for waits [`REST`] times as long as that one took.
 
 use std::time::Instant;
 
@@ -35,7 +38,7 @@ use crate::{Error, Gauges, Signature};
 /// The largest number of windows of one check.
 const MOST_WINDOWS: usize = 16;
 
-/// A comparison because of drift waits this many times as long as the last one took: they take a twentieth of the time.
+/// A comparison waits this many times as long as the last one took: they take a twentieth of the time.
 const REST: f64 = 19.0;
 
 /// A setting is compared again when its confidence has decayed to this: after about a week.
@@ -63,18 +66,10 @@ pub(super) fn check(setup: &Setup<'_>, keeper: &mut Keeper<'_>, job: &Job, kept:
         Err(error) => return Err(error),
     };
     let runner = TrialRunner {
-        machine: &mut machine,
-        space: &space,
         home: Comparison::kept(&space),
-        target: &job.target,
-        constraints: &job.constraints,
-        abort_after: job.options.abort_after,
-        keeper,
-        took: Vec::new(),
-        last_default: None,
+        // The default is in force for no longer than it must be.
         retries: 0,
-        workload: None,
-        say: setup.say,
+        ..TrialRunner::new(job, &mut machine, &space, keeper, setup.say)
     };
     let result = Checker { setup, job, kept, known, runner, unlike: 0 }.run();
     restore(setup, keeper, &mut machine)?;
@@ -120,6 +115,14 @@ enum Watched {
     Broken(String),
 }
 
+/// What a comparison has shown.
+enum Compared {
+    /// A conclusion, after so many pairs.
+    Concluded(Conclusion, usize),
+    /// Nothing, for this reason.
+    Unjudged(String),
+}
+
 impl Checker<'_, '_> {
     fn run(&mut self) -> Result<Check, Error> {
         match self.watch_and_compare() {
@@ -133,10 +136,6 @@ impl Checker<'_, '_> {
             }
             Err(TrialError::Move(MoveError::Knob { name, error } | MoveError::LeaseEnded { name, error })) => {
                 Ok(Check::Over(format!("{name}: {error}")))
-            }
-            // In a comparison: the setting is not to blame for that.
-            Err(TrialError::Move(MoveError::Fatal(error @ (Error::Constraint(_) | Error::Target(_))))) => {
-                Ok(Check::Stands(self.summary(format!("{}, and stays: {error}", self.setting()), 0)))
             }
             Err(TrialError::Move(MoveError::Fatal(error))) => Err(error),
         }
@@ -208,11 +207,10 @@ impl Checker<'_, '_> {
 
     /// Records a violated constraint.
     fn forbid(&self, failure: Option<&Outcome>) -> Result<(), Error> {
-        let (Some(Outcome::Violated { constraint }), Some(signature)) = (failure, &self.known.signature) else {
-            return Ok(());
-        };
+        let Some(Outcome::Violated { constraint }) = failure else { return Ok(()) };
         let setting = super::identity::setting(self.runner.space, &self.runner.home);
-        self.runner.keeper.store.forbid(&self.job.name, &self.known.context, signature, &setting, constraint)
+        let KeptSetting { context, workload, .. } = &self.known;
+        self.runner.keeper.store.forbid(&self.job.name, context, workload, &setting, constraint)
     }
 
     fn compare_signature(&mut self, signature: Signature) {
@@ -225,7 +223,10 @@ impl Checker<'_, '_> {
         if self.setup.compare {
             return Some("the search was started again".into());
         }
-        if self.known.drift.is_alarm() && now() >= self.known.next_comparison {
+        if now() < self.known.next_comparison {
+            return None;
+        }
+        if self.known.drift.is_alarm() {
             return Some("the target has changed".into());
         }
         (decayed(1.0, since) < SURE).then(|| format!("the last comparison was {} days ago", since / 86_400))
@@ -238,8 +239,15 @@ impl Checker<'_, '_> {
         let open = self.begin()?;
         let event = json!({ "event": "compared", "search": open.id, "name": self.job.name, "reason": reason });
         store.note(&who(), &event)?;
-        let (conclusion, trials) = match self.pairs(&open) {
-            Ok(done) => done,
+        let compared = self.pairs(&open);
+        self.known.next_comparison = now() + (REST * start.elapsed().as_secs_f64()) as i64;
+        let (conclusion, trials) = match compared {
+            Ok(Compared::Concluded(conclusion, trials)) => (conclusion, trials),
+            Ok(Compared::Unjudged(why)) => {
+                store.end(open.id, State::Abandoned, None)?;
+                self.save()?;
+                return Ok(Check::Stands(self.summary(format!("{}, and stays: {why}", self.setting()), 0)));
+            }
             Err(error) => {
                 store.end(open.id, State::Abandoned, None)?;
                 return Err(error);
@@ -252,14 +260,7 @@ impl Checker<'_, '_> {
             return Ok(Check::Over(format!("it is not shown to be better any more ({trials} pairs)")));
         };
         self.known.memory.iter().try_for_each(|memory| store.confirm(*memory, effect))?;
-        let rest = REST * start.elapsed().as_secs_f64();
-        self.known = KeptSetting {
-            search: open.id,
-            drift: Drift::default(),
-            compared: now(),
-            next_comparison: now() + rest as i64,
-            ..self.known.clone()
-        };
+        self.known = KeptSetting { search: open.id, drift: Drift::default(), compared: now(), ..self.known.clone() };
         self.save()?;
         let sentence = format!("{} is better than the default again, by {}", self.setting(), percent(effect));
         Ok(Check::Stands(self.summary(sentence, trials)))
@@ -287,20 +288,27 @@ impl Checker<'_, '_> {
             lead: job.target.name.clone(),
             others: job.target.others.clone(),
         };
-        let (context, signature) = (known.context.clone(), known.signature.clone().unwrap_or_default());
+        let (context, signature) = (known.context.clone(), known.workload.clone());
         let id = store.begin(&job.name, &context, &signature, &spec)?;
         Ok(OpenSearch { id, spec, context, signature, memory: None })
     }
 
     /// Measures pairs until the comparison has a conclusion.
-    fn pairs(&mut self, open: &OpenSearch) -> Result<(Conclusion, usize), TrialError> {
+    fn pairs(&mut self, open: &OpenSearch) -> Result<Compared, TrialError> {
         let mut history: Vec<Record> = Vec::new();
         loop {
             let next = open.spec.propose(&history);
             match next.map_err(|source| Error::from(MachineError::Diverged { search: open.id, source }))? {
-                Proposal::Done(conclusion) => return Ok((conclusion, history.len())),
+                Proposal::Done(conclusion) => return Ok(Compared::Concluded(conclusion, history.len())),
                 Proposal::Try(trial) => {
-                    let outcome = measure(self.setup, &mut self.runner, open, history.len(), &trial)?;
+                    let outcome = match measure(self.setup, &mut self.runner, open, history.len(), &trial) {
+                        Ok(outcome @ (Outcome::Measured(_) | Outcome::Violated { .. })) => outcome,
+                        Ok(failed) => return Ok(Compared::Unjudged(format!("the target {}", failed.words()))),
+                        Err(TrialError::Move(MoveError::Fatal(error @ (Error::Constraint(_) | Error::Target(_))))) => {
+                            return Ok(Compared::Unjudged(error.to_string()));
+                        }
+                        Err(error) => return Err(error),
+                    };
                     history.push(Record { trial, outcome });
                 }
             }

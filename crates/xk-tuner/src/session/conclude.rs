@@ -35,11 +35,15 @@ pub(super) fn conclude(
     let sentence = sentence(&open.spec.space, &conclusion);
     let confirmed = matches!(conclusion.ground, Ground::Confirmed { .. } | Ground::Remembered { .. });
     let kept = if confirmed { keep(runner, &setup.job.name, &conclusion.best)? } else { Vec::new() };
+    let setting = kept_setting(setup, open, memory);
     if !kept.is_empty() {
-        let signature = signature_of_kept(setup, runner, &conclusion.best);
-        store.keep_setting(&setup.job.name, &KeptSetting { signature, ..kept_setting(setup, open, memory) })?;
+        store.keep_setting(&setup.job.name, &setting)?;
     }
     store.end(open.id, State::Done, Some(&conclusion))?;
+    if !kept.is_empty() {
+        let signature = signature_of_kept(setup, runner, &conclusion.best);
+        store.keep_setting(&setup.job.name, &KeptSetting { signature, ..setting })?;
+    }
     let front = front::of(&open.spec, history);
     let mut event = json!({ "event": "concluded", "search": open.id, "evidence": conclusion, "kept": kept });
     if !front.is_empty() {
@@ -59,6 +63,7 @@ fn kept_setting(setup: &Setup<'_>, open: &OpenSearch, memory: Option<i64>) -> Ke
         target: setup.job.target.words(),
         memory,
         drift: Drift::default(),
+        workload: open.signature.clone(),
         signature: None,
         compared: now(),
         next_comparison: 0,

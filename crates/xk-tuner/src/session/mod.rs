@@ -267,7 +267,8 @@ fn check_each(setup: &mut Setup<'_>, keeper: &mut Keeper<'_>, jobs: &[Job]) -> R
     Ok(summaries)
 }
 
-/// The jobs without what this machine does not have, and without what other searches keep. Of several jobs, those remain of which something is left.
+/// The jobs without what this machine does not have, and without what other searches keep. Of several jobs, those remain of
+/// which something is left.
 fn present_jobs(setup: &Setup<'_>, store: &Store, jobs: &[Job], is_one_of_several: bool) -> Result<Vec<Job>, Error> {
     let taken = taken(store, jobs)?;
     let (mut found, mut nothing) = (Vec::new(), None);
@@ -310,11 +311,16 @@ impl Setup<'_> {
 
 /// One search. If a knob is yielded, the search begins again without it, and without the parameters that depend on it.
 fn searched(setup: &mut Setup<'_>, keeper: &mut Keeper<'_>) -> Result<Summary, Error> {
-    for shifts in 1.. {
+    let mut shifts = 0;
+    loop {
         match search::search(setup, keeper)? {
             SearchEnd::Summary(summary) => return Ok(summary),
-            SearchEnd::Shifted { .. } if shifts < MOST_SHIFTS => {}
-            SearchEnd::Shifted { search, trials } => return Ok(Summary::unfinished(search, trials)),
+            SearchEnd::Shifted { search, trials } => {
+                shifts += 1;
+                if shifts == MOST_SHIFTS {
+                    return Ok(Summary::unfinished(search, trials));
+                }
+            }
             SearchEnd::Yielded(name) => {
                 let depends = |only: &Option<(String, Vec<Value>)>| only.as_ref().is_some_and(|(on, _)| *on == name);
                 setup.job.parameters.retain(|parameter| parameter.name != name && !depends(&parameter.only_if));
@@ -324,7 +330,6 @@ fn searched(setup: &mut Setup<'_>, keeper: &mut Keeper<'_>) -> Result<Summary, E
             }
         }
     }
-    Ok(Summary::unfinished(0, 0))
 }
 
 /// How a search ended.

@@ -20,9 +20,6 @@ use crate::store::{SearchId, State, Store};
 use crate::workload::Workload;
 use crate::{Error, Gauges, Sensor, Signature, Space};
 
-/// How often a window in which the default violates a constraint is repeated, after growing pauses.
-const RETRIES: usize = 4;
-
 /// Searches, and restores knobs, however the search ended.
 pub(super) fn search(setup: &Setup<'_>, keeper: &mut Keeper<'_>) -> Result<SearchEnd, Error> {
     let (mut machine, space) = Machine::find(&setup.job.parameters, setup.constants)?;
@@ -51,20 +48,7 @@ pub(super) fn restore(setup: &Setup<'_>, keeper: &mut Keeper<'_>, machine: &mut 
 fn run(setup: &Setup<'_>, keeper: &mut Keeper<'_>, machine: &mut Machine, space: &Space) -> Result<SearchEnd, Error> {
     let job = &setup.job;
     let store = keeper.store;
-    let mut runner = TrialRunner {
-        machine,
-        space,
-        home: space.default_point(),
-        target: &job.target,
-        constraints: &job.constraints,
-        abort_after: job.options.abort_after,
-        keeper,
-        took: Vec::new(),
-        last_default: None,
-        retries: RETRIES,
-        workload: None,
-        say: setup.say,
-    };
+    let mut runner = TrialRunner::new(job, machine, space, keeper, setup.say);
     let signature = match first_window(setup, &mut runner) {
         Ok(signature) => signature,
         Err(error) => return stopped(setup, store, error, None),

@@ -21,11 +21,13 @@ pub struct KeptSetting {
     pub memory: Option<i64>,
     /// The windows with the setting in force.
     pub drift: Drift,
-    /// What the sensors read in the first of them.
+    /// What the sensors read with the default in force, as memories and violated constraints are found.
+    pub workload: Signature,
+    /// What the sensors read with the setting in force.
     pub signature: Option<Signature>,
     /// When it was last compared with the default, in seconds since 1970.
     pub compared: i64,
-    /// The earliest time of the next comparison because of drift, in seconds since 1970.
+    /// The earliest time of the next comparison that nobody asks for, in seconds since 1970.
     pub next_comparison: i64,
 }
 

@@ -50,6 +50,31 @@ pub const SENSOR: &str =
 pub const COUNTED: &str =
     ". FOLDER/workload; c=$(cat FOLDER/counter); set -- $c; echo $(($1 + ${size:-10})) $(($2 + 1)) > FOLDER/counter; ";
 
+/// A process that does not outlive its test.
+pub struct Running(pub Child);
+
+impl std::ops::Deref for Running {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        &self.0
+    }
+}
+
+impl std::ops::DerefMut for Running {
+    fn deref_mut(&mut self) -> &mut Child {
+        &mut self.0
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 impl FileSearch {
     /// Shell variables that change a target of [`RECORDED`]: `gain` of the knobs, `base`, `latency`, `size`.
     pub fn workload(&self, variables: &str) {
@@ -63,10 +88,10 @@ impl FileSearch {
     }
 
     /// Starts a daemon that checks all the time.
-    pub fn daemon(&self) -> Child {
+    pub fn daemon(&self) -> Running {
         let mut command = self.tune();
         let command = command.args(["--daemon", "--every", "50ms"]);
-        command.stdout(fs::File::create(self.path("said")).unwrap()).stderr(Stdio::inherit()).spawn().unwrap()
+        Running(command.stdout(fs::File::create(self.path("said")).unwrap()).stderr(Stdio::inherit()).spawn().unwrap())
     }
 
     /// What the daemon has printed.

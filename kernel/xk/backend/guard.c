@@ -26,6 +26,7 @@
 #include "backend/guard.h"
 #include "backend/probe_cache.h"
 #include "model/backend.h"
+#include "text/claim.h"
 #include "text/internal.h"
 #include "text/stub.h"
 
@@ -253,14 +254,14 @@ static struct kinds notrace kinds_at(unsigned long address)
 }
 
 /*
- * Whether there is a probe of someone else, or a guard of another stub or number, but no guard of
- * this stub. Must be checked again in a stop.
+ * Whether there is a probe of someone else, or a guard of another window or number, but none of
+ * these guards. Must be checked again in a stop.
  */
-static bool is_unguarded(const struct xk_stub *stub, unsigned long address)
+static bool is_unguarded(const struct xk_guards *guards, unsigned long address)
 {
 	struct kinds kinds = kinds_at(address);
 
-	return (kinds.guards || kinds.others) && !has_guard(stub->guards, address);
+	return (kinds.guards || kinds.others) && !has_guard(guards, address);
 }
 
 static bool is_inside(const struct xk_window *window, unsigned long address)
@@ -273,10 +274,10 @@ static bool is_inside(const struct xk_window *window, unsigned long address)
  * window, where kprobes see our jump, or the target of a branch in the stub, which kprobes cannot
  * see.
  */
-static const char *guard_before(struct xk_guards *guards, struct xk_stub *stub,
+static const char *guard_before(struct xk_guards *guards, const struct xk_window *window,
 				unsigned long address)
 {
-	bool branch = address != stub->window.address;
+	bool branch = address != window->address;
 	const char *why = NULL;
 	unsigned int i;
 
@@ -284,17 +285,17 @@ static const char *guard_before(struct xk_guards *guards, struct xk_stub *stub,
 		unsigned long at = address - i;
 
 		/* No instruction begins in our own jump. */
-		if (is_inside(&stub->window, at))
+		if (is_inside(window, at))
 			continue;
 		if (xk_backends_hold_value(NULL, at))
 			/* A guard would save our immediate, or our jump, as the original bytes. */
 			why = "an instruction just before it holds a value";
-		else if (!branch && !is_unguarded(stub, at))
+		else if (!branch && !is_unguarded(guards, at))
 			/* A later probe would have to copy our jump, which kprobes do not do. */
 			continue;
-		else if (branch && xk_jump_covers(at))
+		else if (branch && (xk_jump_covers(at) || xk_claim_covers(at)))
 			why = "a branch target lies just after another detour";
-		else if (xk_jump_begins(at))
+		else if (xk_jump_begins(at) || xk_claim_begins(at))
 			why = "another detour begins just before";
 		else
 			why = guard_at(guards, at);
@@ -302,20 +303,18 @@ static const char *guard_before(struct xk_guards *guards, struct xk_stub *stub,
 	return why;
 }
 
-struct xk_guards *xk_guards_create(struct xk_stub *stub, const char **why)
+struct xk_guards *xk_guards_create(const struct xk_window *window, const char **why)
 {
-	const struct xk_window *window = &stub->window;
 	/* Twice for the start of the window: see xk_guards_complete(). */
 	struct xk_guards *guards = create_guards(REACH * (2 + window->nr));
 	unsigned int i;
 
-	stub->guards = guards;
-	*why = guards ? guard_before(guards, stub, window->address) : "no memory";
+	*why = guards ? guard_before(guards, window, window->address) : "no memory";
 	for (i = 0; i < window->nr && !*why; i++) {
 		u8 kind = window->insns[i].kind;
 
 		if (kind == XK_INSN_BRANCH || kind == XK_INSN_JUMP)
-			*why = guard_before(guards, stub, window->insns[i].target);
+			*why = guard_before(guards, window, window->insns[i].target);
 	}
 	if (!*why)
 		return guards;
@@ -323,24 +322,24 @@ struct xk_guards *xk_guards_create(struct xk_stub *stub, const char **why)
 	return NULL;
 }
 
-bool xk_jump_may_come(const struct xk_stub *stub)
+bool xk_jump_may_come(const struct xk_guards *guards, const struct xk_window *window)
 {
 	unsigned int i;
 
 	for (i = 1; i <= REACH; i++)
-		if (is_unguarded(stub, stub->window.address - i))
+		if (is_unguarded(guards, window->address - i))
 			return true;
 	return false;
 }
 
 /* Ignores errors: the stop refuses a window with an unguarded probe. */
-void xk_guards_complete(struct xk_stub *stub)
+void xk_guards_complete(struct xk_guards *guards, const struct xk_window *window)
 {
 	unsigned int i;
 
 	for (i = 1; i <= REACH; i++)
-		if (is_unguarded(stub, stub->window.address - i))
-			guard_at(stub->guards, stub->window.address - i);
+		if (is_unguarded(guards, window->address - i))
+			guard_at(guards, window->address - i);
 }
 
 bool notrace xk_window_is_guarded(const struct xk_window *window)
@@ -372,7 +371,7 @@ static const char *guard_number(struct xk_guards *guards, const struct xk_live_s
 		 */
 		if (xk_backends_hold_value(site, address - i))
 			continue;
-		if (xk_jump_begins(address - i))
+		if (xk_jump_begins(address - i) || xk_claim_begins(address - i))
 			return "a detour begins just before it";
 		why = guard_at(guards, address - i);
 		if (why)

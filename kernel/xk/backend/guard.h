@@ -12,7 +12,6 @@
 
 struct xk_guards;
 struct xk_live_site;
-struct xk_stub;
 
 /*
  * Returns NULL if kprobes allow a probe at each instruction of the window, or why they do not. This
@@ -20,20 +19,23 @@ struct xk_stub;
  */
 const char *xk_ask_kprobes(const struct xk_window *window);
 
-/* Guards the window of the stub. Returns NULL if it cannot be guarded, with the reason in `why`. */
-struct xk_guards *xk_guards_create(struct xk_stub *stub, const char **why);
+/*
+ * Guards a window that is to become a jump. Returns NULL if it cannot be guarded, with the reason
+ * in `why`.
+ */
+struct xk_guards *xk_guards_create(const struct xk_window *window, const char **why);
 
 /* Marks guards for xk_guards_flush(). NULL is allowed. */
 void xk_guards_destroy(struct xk_guards *guards);
-/* Adds guards against probes registered since then, and at guards of other stubs or numbers. */
-void xk_guards_complete(struct xk_stub *stub);
+/* Adds guards against probes registered since then, and at guards of other windows or numbers. */
+void xk_guards_complete(struct xk_guards *guards, const struct xk_window *window);
 /* In a stop: whether a guard of another window, or of a number, lies in this window. */
 bool xk_window_is_guarded(const struct xk_window *window);
 /*
- * In a stop, before the window becomes our jump: whether a probe that this stub does not guard
+ * In a stop, before the window becomes our jump: whether a probe without one of these guards
  * could be optimised into a jump that reaches into the window.
  */
-bool xk_jump_may_come(const struct xk_stub *stub);
+bool xk_jump_may_come(const struct xk_guards *guards, const struct xk_window *window);
 
 /*
  * Guards the instructions of `site` at these addresses, in which numbers are to change. No one else

@@ -43,7 +43,7 @@ static const char *why_not_armed(const struct xk_stub_batch *batch, const struct
 		return "a guard probe for another site lies in these instructions";
 	if (!xk_text_is(window->address, window->bytes, window->len) || xk_window_is_probed(window))
 		return "another kprobe was registered here";
-	if (xk_jump_may_come(stub))
+	if (xk_jump_may_come(stub->guards, &stub->window))
 		return "another kprobe was registered just before this instruction";
 	if (stub->entered)
 		return IN_WINDOW;
@@ -126,7 +126,7 @@ static int detour_arm(struct xk_live_site **sites, unsigned int nr, struct xk_er
 		return -ENOMEM;
 	for (i = 0; i < nr; i++) {
 		stubs[i] = xk_detour_stub(sites[i]);
-		xk_guards_complete(stubs[i]);
+		xk_guards_complete(stubs[i]->guards, &stubs[i]->window);
 		set_path(stubs[i]);
 	}
 	for (attempt = 0; attempt < ARM_ATTEMPTS; attempt++) {

@@ -199,9 +199,14 @@ static void mark_points(struct xk_jump *jump)
 {
 	unsigned int i;
 
-	for (i = 0; i < jump->window.nr; i++)
-		if (jump->points[i])
-			jump->points[i]->in_code = true;
+	for (i = 0; i < jump->window.nr; i++) {
+		struct xk_point *point = jump->points[i];
+
+		if (!point)
+			continue;
+		point->in_code = true;
+		point->saves_all = point->wants_all;
+	}
 }
 
 /* What is left of a change, made or not. */

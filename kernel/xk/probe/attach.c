@@ -15,6 +15,8 @@
 #include "probe/attach.h"
 #include "probe/jump.h"
 #include "probe/point.h"
+#include "probe/reads.h"
+#include "probe/run.h"
 
 LIST_HEAD(xk_attachments);
 static u32 last_id;
@@ -62,6 +64,7 @@ static int take_program(struct xk_attachment *attachment, int fd, struct xk_erro
 {
 	struct bpf_prog *program;
 
+	attachment->is_plain = fd < 0;
 	if (fd < 0)
 		return 0;
 	program = xk_probe_program_get(fd, error);
@@ -69,6 +72,10 @@ static int take_program(struct xk_attachment *attachment, int fd, struct xk_erro
 		return PTR_ERR(program);
 	attachment->program = program;
 	attachment->needs_context = xk_program_needs_context(program);
+	attachment->reads_all = attachment->needs_context || xk_program_reads_all(program);
+	/* Kernels that check RCU need to be told about a reader. */
+	attachment->is_plain = program->jited && !attachment->needs_context &&
+			       !IS_ENABLED(CONFIG_PROVE_RCU);
 	return 0;
 }
 
@@ -80,16 +87,28 @@ static void fill_hook(struct making *making, u32 index)
 	hook->attachment = attachment;
 	hook->cookie = making->places[index].cookie;
 	hook->hits = counter_of(attachment, index);
-	if (attachment->program) {
-		hook->func = attachment->program->bpf_func;
-		hook->insns = attachment->program->insnsi;
-	}
+	hook->alone.hits = hook->hits;
+	hook->alone.func = attachment->program ? attachment->program->bpf_func : xk_probe_count;
 }
 
 /* A tune that changes the instruction could not do so while a kprobe is on it. */
 static bool must_not_be_trapped(const struct xk_point *point)
 {
 	return xk_backends_hold_value(NULL, point->address);
+}
+
+/* Whether the code in force stores what the program may read. */
+static bool may_run(const struct xk_hook *hook)
+{
+	const struct xk_point *point = hook->point;
+
+	return !point->in_code || point->saves_all || !hook->attachment->reads_all;
+}
+
+static void add(struct xk_hook *hook)
+{
+	xk_hook_add(hook);
+	hook->added = true;
 }
 
 static int plan_place(struct making *making, u32 index)
@@ -109,7 +128,11 @@ static int plan_place(struct making *making, u32 index)
 		hook->point->why_no_jump = xk_jump_plan(hook->point, place, &making->function,
 							&making->jumps);
 	}
-	xk_hook_add(hook);
+	hook->point->wants_all |= making->attachment->reads_all;
+	if (may_run(hook))
+		add(hook);
+	else
+		xk_jump_plan_again(hook->point, &making->jumps);
 	return 0;
 }
 
@@ -139,7 +162,10 @@ static void give_up(struct xk_jump *jump)
 	for (i = 0; i < jump->window.nr; i++) {
 		struct xk_point *point = jump->points[i];
 
-		if (!point || point->in_code)
+		if (!point)
+			continue;
+		point->wants_all = point->saves_all;
+		if (point->in_code)
 			continue;
 		point->why_no_jump = jump->why;
 		point->jump = NULL;
@@ -161,6 +187,8 @@ static void give_up_all(struct list_head *jumps)
 
 static void arm(struct making *making)
 {
+	/* Probes that only asked kprobes would be taken for those of someone else. */
+	xk_guards_flush();
 	making->request->stops += xk_jumps_arm(&making->jumps);
 	give_up_all(&making->jumps);
 	xk_guards_flush();
@@ -168,9 +196,14 @@ static void arm(struct making *making)
 
 static int trap(struct making *making, u32 index)
 {
-	struct xk_point *point = making->attachment->hooks[index].point;
+	struct xk_hook *hook = &making->attachment->hooks[index];
+	struct xk_point *point = hook->point;
 	int ret;
 
+	if (!hook->added && !may_run(hook))
+		return refuse_place(making, index, -EBUSY, point->jump->why);
+	if (!hook->added)
+		add(hook);
 	making->request->nr_jumps += point->in_code;
 	if (point->in_code || point->has_kprobe)
 		return 0;

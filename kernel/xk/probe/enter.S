@@ -13,24 +13,23 @@
 
 #include "base/slot_layout.h"
 
-/* struct pt_regs */
-#define REGS_RBX	(5 * 8)
+/* struct pt_regs, and the address in the slot above it */
 #define REGS_IP	(16 * 8)
 #define REGS_SP	(19 * 8)
-#define REGS_SS	(20 * 8)
+#define RETURN		(21 * 8)
 /* Size of its members that C functions preserve: r15 to r12, rbp and rbx. */
 #define PRESERVED	(6 * 8)
 
 	.text
 
 /*
- * A slot has called, so the address in the slot is in the place of ss. Builds a struct pt_regs on
- * the stack as an exception before the probed instruction would. Calls xk_probe_run() with it and
- * with the point of the slot, restores the registers, and returns to the slot.
+ * A slot has called, so the address in the slot is at the top of the stack. Builds a struct pt_regs
+ * below it, as an exception before the probed instruction would. Calls xk_probe_run() with it and
+ * with the point of the slot, restores the registers, and returns to the slot. Without `all`, r12
+ * to r15 are not stored: no program at the point reads them.
  */
-SYM_CODE_START(xk_probe_enter)
-	UNWIND_HINT_UNDEFINED
-	ANNOTATE_NOENDBR
+.macro ENTER all:req
+	pushq	$__KERNEL_DS
 	pushq	%rsp
 	pushfq
 	pushq	$__KERNEL_CS
@@ -47,17 +46,19 @@ SYM_CODE_START(xk_probe_enter)
 	pushq	%r11
 	pushq	%rbx
 	pushq	%rbp
+	.if \all
 	pushq	%r12
 	pushq	%r13
 	pushq	%r14
 	pushq	%r15
-	/* %rbx keeps the address in the slot. */
-	movq	REGS_SS(%rsp), %rbx
-	movq	$__KERNEL_DS, REGS_SS(%rsp)
-	addq	$8, REGS_SP(%rsp)
-	movq	%rbx, %rax
-	andq	$-XK_SLOT_LEN, %rax
-	movq	(%rax), %rsi
+	.else
+	subq	$32, %rsp
+	.endif
+	/* Two values had been pushed before it was stored. */
+	addq	$16, REGS_SP(%rsp)
+	movq	RETURN(%rsp), %rsi
+	andq	$-XK_SLOT_LEN, %rsi
+	movq	(%rsi), %rsi
 	movq	XK_POINT_ADDRESS(%rsi), %rax
 	movq	%rax, REGS_IP(%rsp)
 	movq	%rsp, %rdi
@@ -67,8 +68,6 @@ SYM_CODE_START(xk_probe_enter)
 	UNWIND_HINT_REGS
 	call	xk_probe_run
 	UNWIND_HINT_UNDEFINED
-	movq	%rbx, REGS_SS(%rsp)
-	movq	REGS_RBX(%rsp), %rbx
 	addq	$PRESERVED, %rsp
 	popq	%r11
 	popq	%r10
@@ -81,7 +80,20 @@ SYM_CODE_START(xk_probe_enter)
 	popq	%rdi
 	leaq	24(%rsp), %rsp		/* orig_ax, ip, cs */
 	popfq
-	leaq	8(%rsp), %rsp		/* sp */
+	leaq	16(%rsp), %rsp		/* sp, ss */
 	RET
+.endm
+
+SYM_CODE_START(xk_probe_enter)
+	UNWIND_HINT_UNDEFINED
+	ANNOTATE_NOENDBR
+	ENTER all=1
 SYM_CODE_END(xk_probe_enter)
 _ASM_NOKPROBE(xk_probe_enter)
+
+SYM_CODE_START(xk_probe_enter_few)
+	UNWIND_HINT_UNDEFINED
+	ANNOTATE_NOENDBR
+	ENTER all=0
+SYM_CODE_END(xk_probe_enter_few)
+_ASM_NOKPROBE(xk_probe_enter_few)

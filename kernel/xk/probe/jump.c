@@ -148,6 +148,12 @@ static const char *create(struct xk_jump *jump, struct xk_point *point, struct l
 	return NULL;
 }
 
+void xk_jump_plan_again(struct xk_point *point, struct list_head *jumps)
+{
+	if (list_empty(&point->jump->list))
+		list_add_tail(&point->jump->list, jumps);
+}
+
 const char *xk_jump_plan(struct xk_point *point, const struct xk_probe_place *place,
 			 const struct xk_function *function, struct list_head *jumps)
 {
@@ -244,6 +250,11 @@ static bool continue_in(struct xk_jump_code *code, struct xk_emitter *out,
 	return write_slot(&before);
 }
 
+static unsigned long entry_for(const struct xk_point *point)
+{
+	return (unsigned long)(point->wants_all ? xk_probe_enter : xk_probe_enter_few);
+}
+
 static bool emit_code(struct xk_jump *jump, struct xk_jump_code *code, struct xk_emitter *out)
 {
 	const struct xk_window *window = &jump->window;
@@ -256,7 +267,7 @@ static bool emit_code(struct xk_jump *jump, struct xk_jump_code *code, struct xk
 		if (jump->points[i]) {
 			if (called && !continue_in(code, out, jump->points[i]))
 				return false;
-			xk_emit_branch(out, CALL, (unsigned long)xk_probe_enter);
+			xk_emit_branch(out, CALL, entry_for(jump->points[i]));
 			called = true;
 		}
 		emit_instruction(out, window, i);

@@ -14,6 +14,9 @@
 const char *xk_jump_plan(struct xk_point *point, const struct xk_probe_place *place,
 			 const struct xk_function *function, struct list_head *jumps);
 
+/* The code of an armed jump must be built again: it serves this point in another way. */
+void xk_jump_plan_again(struct xk_point *point, struct list_head *jumps);
+
 /* The jump was never armed: frees it. Its points do not use it any more. */
 void xk_jump_drop(struct xk_jump *jump);
 

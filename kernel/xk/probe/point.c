@@ -41,6 +41,9 @@ struct xk_point *xk_point_create(unsigned long address, struct xk_function *func
 	if (!point)
 		return NULL;
 	point->address = address;
+	point->all.hits = &xk_probe_uncounted;
+	point->all.func = xk_probe_run_all;
+	point->act = &point->all;
 	*why = xk_function_hold(function, &point->module);
 	if (!*why && xa_is_err(xa_store(&points, address, point, GFP_KERNEL)))
 		*why = "no memory";
@@ -81,6 +84,16 @@ int xk_point_trap(struct xk_point *point)
 	return ret;
 }
 
+/* After the hooks of the point have changed. */
+static void choose_act(struct xk_point *point)
+{
+	const struct xk_hook *first = point->first;
+	bool alone = first && !first->next && first->attachment->is_plain;
+
+	/* Pairs with the load in act(). */
+	smp_store_release(&point->act, alone ? &first->alone : &point->all);
+}
+
 void xk_hook_add(struct xk_hook *hook)
 {
 	struct xk_hook **at = &hook->point->first;
@@ -88,8 +101,9 @@ void xk_hook_add(struct xk_hook *hook)
 	lockdep_assert_held(&xk_lock);
 	while (*at)
 		at = &(*at)->next;
-	/* Pairs with the load in run_hooks(). */
+	/* Pairs with the load in xk_probe_run_all(). */
 	smp_store_release(at, hook);
+	choose_act(hook->point);
 }
 
 void xk_hook_remove(const struct xk_hook *hook)
@@ -101,6 +115,7 @@ void xk_hook_remove(const struct xk_hook *hook)
 		at = &(*at)->next;
 	if (*at)
 		WRITE_ONCE(*at, hook->next);
+	choose_act(hook->point);
 }
 
 u64 xk_point_missed(const struct xk_point *point)

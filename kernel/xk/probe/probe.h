@@ -26,20 +26,33 @@ struct xk_attachment;
 struct xk_guards;
 struct xk_jump;
 
+/*
+ * What is done at a point. Handlers find it by one pointer, so they never combine two of them. With
+ * one hook and a plain program, it is that program; else a function that serves all hooks.
+ */
+struct xk_act {
+	u64 __percpu *hits;
+	bpf_func_t func;		/* called with the registers and this act */
+};
+
 struct xk_hook {
+	struct xk_act alone;		/* for a point that has only this hook */
 	struct xk_hook *next;		/* of the same point; read by handlers */
-	bpf_func_t func;		/* NULL: only count */
-	const struct bpf_insn *insns;
 	u64 __percpu *hits;
 	struct xk_attachment *attachment;
 	u64 cookie;
 	struct xk_point *point;
+	bool added;			/* to the hooks of the point */
 };
 
 struct xk_point {
 	unsigned long address;		/* XK_POINT_ADDRESS */
+	const struct xk_act *act;
+	struct xk_act all;		/* serves all hooks */
 	struct xk_hook *first;
 	struct xk_jump *jump;		/* NULL: `kprobe` serves the point, or nothing yet */
+	bool wants_all;			/* some program reads all registers */
+	bool saves_all;			/* the code in force stores all of them */
 	bool in_code;			/* the code in force of the jump calls for this point */
 	struct kprobe kprobe;
 	bool has_kprobe;
@@ -59,6 +72,8 @@ struct xk_attachment {
 	char name[XK_NAME_LEN];
 	struct bpf_prog *program;	/* NULL: only count */
 	bool needs_context;		/* the program may read current->bpf_ctx */
+	bool reads_all;			/* the program may read all registers */
+	bool is_plain;			/* it may be called without preparation */
 	u64 __percpu *skipped;
 	u64 __percpu **hits;		/* blocks of XK_HITS_PER_BLOCK counters */
 	unsigned int nr_hits;		/* blocks */

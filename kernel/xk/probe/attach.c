@@ -26,8 +26,7 @@ struct making {
 	struct xk_attachment *attachment;
 	const struct xk_probe_place *places;
 	struct xk_probe_attach *request;
-	struct xk_function function;	/* of the last place */
-	struct list_head jumps;		/* to be written */
+	struct xk_plan plan;
 	struct xk_error *error;
 };
 
@@ -119,20 +118,19 @@ static int plan_place(struct making *making, u32 index)
 
 	hook->point = xk_point_find(place->address);
 	if (!hook->point) {
-		hook->point = xk_point_create(place->address, &making->function, &why);
+		hook->point = xk_point_create(&making->plan, place->address, &why);
 		if (!hook->point)
 			return refuse_place(making, index, -EINVAL, why);
 		if (must_not_be_trapped(hook->point))
 			return refuse_place(making, index, -EBUSY,
 					    "a tune changes this instruction");
-		hook->point->why_no_jump = xk_jump_plan(hook->point, place, &making->function,
-							&making->jumps);
+		hook->point->why_no_jump = xk_jump_plan(&making->plan, hook->point, place);
 	}
 	hook->point->wants_all |= making->attachment->reads_all;
 	if (may_run(hook))
 		add(hook);
 	else
-		xk_jump_plan_again(hook->point, &making->jumps);
+		xk_jump_plan_again(hook->point, &making->plan.jumps);
 	return 0;
 }
 
@@ -189,8 +187,8 @@ static void arm(struct making *making)
 {
 	/* Probes that only asked kprobes would be taken for those of someone else. */
 	xk_guards_flush();
-	making->request->stops += xk_jumps_arm(&making->jumps);
-	give_up_all(&making->jumps);
+	making->request->stops += xk_jumps_arm(&making->plan.jumps);
+	give_up_all(&making->plan.jumps);
 	xk_guards_flush();
 }
 
@@ -226,6 +224,7 @@ static int make(struct making *making)
 	ret = create_counters(making->attachment);
 	if (!ret)
 		ret = take_program(making->attachment, making->request->program, making->error);
+	xk_allowed_create(&making->plan.allowed);
 	if (!ret)
 		ret = plan(making);
 	if (!ret)
@@ -258,7 +257,7 @@ int xk_probe_attach(const struct file *caller, struct xk_probe_attach *request,
 	struct making making = { .places = places, .request = request, .error = error };
 	int ret;
 
-	INIT_LIST_HEAD(&making.jumps);
+	INIT_LIST_HEAD(&making.plan.jumps);
 	request->refused = request->nr_places;
 	/* An earlier attachment may still hold some of these instructions. */
 	xk_retired_flush();
@@ -273,10 +272,11 @@ int xk_probe_attach(const struct file *caller, struct xk_probe_attach *request,
 		list_add_tail(&making.attachment->list, &xk_attachments);
 	} else {
 		/* Those that were planned, and not written. */
-		give_up_all(&making.jumps);
+		give_up_all(&making.plan.jumps);
 		request->stops += xk_attachment_destroy(making.attachment);
 	}
-	xk_function_free(&making.function);
+	xk_function_free(&making.plan.function);
+	xk_allowed_free(&making.plan.allowed);
 	mutex_unlock(&xk_lock);
 	return ret;
 }

@@ -54,28 +54,27 @@ static bool tunes_hold(const struct xk_window *window)
 	return false;
 }
 
-static const char *check_window(const struct xk_window *window,
-				const struct xk_function *function)
+static const char *check_window(const struct xk_plan *plan, const struct xk_window *window)
 {
 	unsigned int i;
 
 	for (i = 0; i < window->nr; i++)
 		if (xk_may_fault(window->address + window->insns[i].offset))
 			return "an access to memory that may fault";
-	if (xk_function_enters(function, window))
+	if (xk_function_enters(&plan->function, window))
 		return "a branch leads into these instructions";
 	if (tunes_hold(window))
 		return "a tune holds these instructions";
 	for (i = 0; i < window->len; i++)
 		if (xk_jump_covers(window->address + i))
 			return "a detour of an earlier tune is still there";
-	return xk_ask_kprobes(window);
+	return xk_allowed_window(&plan->allowed, window);
 }
 
-static const char *measure(struct xk_window *window, const struct xk_point *point,
-			   const struct xk_probe_place *place,
-			   const struct xk_function *function)
+static const char *measure(const struct xk_plan *plan, struct xk_window *window,
+			   const struct xk_point *point, const struct xk_probe_place *place)
 {
+	const struct xk_function *function = &plan->function;
 	unsigned long start = point->address - place->window_lead;
 	const char *why;
 
@@ -88,9 +87,10 @@ static const char *measure(struct xk_window *window, const struct xk_point *poin
 				function->start + start, place->window_lead, xk_insn_decode);
 	if (why)
 		return why;
-	if (window->len != place->window)
-		return "the window differs from the analysed one";
-	return check_window(window, function);
+	/* It may be shorter: the kernel patched an instruction of it when it booted. */
+	if (window->len > place->window)
+		return "a jump is longer than the analysed window";
+	return check_window(plan, window);
 }
 
 /* Returns the index of the instruction that begins at the address, or -1. */
@@ -154,8 +154,8 @@ void xk_jump_plan_again(struct xk_point *point, struct list_head *jumps)
 		list_add_tail(&point->jump->list, jumps);
 }
 
-const char *xk_jump_plan(struct xk_point *point, const struct xk_probe_place *place,
-			 const struct xk_function *function, struct list_head *jumps)
+const char *xk_jump_plan(struct xk_plan *plan, struct xk_point *point,
+			 const struct xk_probe_place *place)
 {
 	struct xk_claim *claim = xk_claim_find(point->address, point->address + 1);
 	const char *why = xk_slots_missing();
@@ -164,16 +164,16 @@ const char *xk_jump_plan(struct xk_point *point, const struct xk_probe_place *pl
 	if (why)
 		return why;
 	if (claim)
-		return join(claim, point, jumps);
+		return join(claim, point, &plan->jumps);
 	jump = kzalloc(sizeof(*jump), GFP_KERNEL);
 	if (!jump)
 		return "no memory";
 	INIT_LIST_HEAD(&jump->list);
-	why = measure(&jump->window, point, place, function);
+	why = measure(plan, &jump->window, point, place);
 	if (!why && xk_claim_find(jump->window.address, jump->window.address + jump->window.len))
 		why = "another probe's jump begins in the next instructions";
 	if (!why)
-		why = create(jump, point, jumps);
+		why = create(jump, point, &plan->jumps);
 	if (why)
 		kfree(jump);
 	return why;

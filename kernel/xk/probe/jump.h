@@ -3,16 +3,23 @@
 #ifndef _XK_PROBE_JUMP_H
 #define _XK_PROBE_JUMP_H
 
+#include "probe/allowed.h"
 #include "probe/function.h"
 #include "probe/probe.h"
 
+/* What is known while points are planned. */
+struct xk_plan {
+	struct xk_function function;	/* of the last place */
+	struct xk_allowed allowed;
+	struct list_head jumps;		/* to be written; they stay in it until they are armed */
+};
+
 /*
  * Gives the point a jump: an existing one whose window contains it, or a new one. Returns NULL, or
- * why there can be none. Jumps that must be written are added to `jumps`, in which they stay until
- * they are armed.
+ * why there can be none. A jump that must be written is added to plan->jumps.
  */
-const char *xk_jump_plan(struct xk_point *point, const struct xk_probe_place *place,
-			 const struct xk_function *function, struct list_head *jumps);
+const char *xk_jump_plan(struct xk_plan *plan, struct xk_point *point,
+			 const struct xk_probe_place *place);
 
 /* The code of an armed jump must be built again: it serves this point in another way. */
 void xk_jump_plan_again(struct xk_point *point, struct list_head *jumps);

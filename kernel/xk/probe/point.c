@@ -18,25 +18,24 @@ struct xk_point *xk_point_find(unsigned long address)
 	return xa_load(&points, address);
 }
 
-static const char *verify(unsigned long address, struct xk_function *function)
+static const char *verify(struct xk_plan *plan, struct xk_point *point)
 {
-	const char *why = xk_function_read(function, address);
+	const char *why = xk_function_read(&plan->function, point->address);
 
-	if (!why && !xk_function_begins(function, address))
+	if (!why && !xk_function_begins(&plan->function, point->address))
 		why = "no instruction begins there";
+	if (!why)
+		why = xk_function_hold(&plan->function, &point->module);
+	if (!why)
+		why = xk_allowed_function(&plan->allowed, &plan->function, point->module);
 	return why;
 }
 
-struct xk_point *xk_point_create(unsigned long address, struct xk_function *function,
-				 const char **why)
+struct xk_point *xk_point_create(struct xk_plan *plan, unsigned long address, const char **why)
 {
-	struct xk_point *point;
+	struct xk_point *point = kzalloc(sizeof(*point), GFP_KERNEL);
 
-	*why = verify(address, function);
-	if (*why)
-		return NULL;
 	BUILD_BUG_ON(offsetof(struct xk_point, address) != XK_POINT_ADDRESS);
-	point = kzalloc(sizeof(*point), GFP_KERNEL);
 	*why = "no memory";
 	if (!point)
 		return NULL;
@@ -44,7 +43,7 @@ struct xk_point *xk_point_create(unsigned long address, struct xk_function *func
 	point->all.hits = &xk_probe_uncounted;
 	point->all.func = xk_probe_run_all;
 	point->act = &point->all;
-	*why = xk_function_hold(function, &point->module);
+	*why = verify(plan, point);
 	if (!*why && xa_is_err(xa_store(&points, address, point, GFP_KERNEL)))
 		*why = "no memory";
 	if (!*why)

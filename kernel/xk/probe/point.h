@@ -3,7 +3,7 @@
 #ifndef _XK_PROBE_POINT_H
 #define _XK_PROBE_POINT_H
 
-#include "probe/function.h"
+#include "probe/jump.h"
 #include "probe/probe.h"
 
 /* Returns the point at this address, or NULL. */
@@ -13,8 +13,7 @@ struct xk_point *xk_point_find(unsigned long address);
  * Creates a point. The function that contains it is verified, and its module is held. Returns NULL
  * with the reason in `why`. May sleep.
  */
-struct xk_point *xk_point_create(unsigned long address, struct xk_function *function,
-				 const char **why);
+struct xk_point *xk_point_create(struct xk_plan *plan, unsigned long address, const char **why);
 
 /* Forgets the point: another one may be created at its address. */
 void xk_point_forget(const struct xk_point *point);

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Which instructions may be replaced: allowed.c. Asking kprobes about each would take a search
+ * through all jump labels of the kernel, every time.
+ */
+#ifndef _XK_PROBE_ALLOWED_H
+#define _XK_PROBE_ALLOWED_H
+
+#include <linux/types.h>
+
+struct module;
+struct xk_function;
+struct xk_window;
+
+/* Text that the kernel patches. */
+struct xk_reserved {
+	unsigned long address;
+	u8 len;
+};
+
+struct xk_allowed {
+	bool known;			/* else kprobes must be asked */
+	unsigned int nr, capacity;
+	struct xk_reserved *at;		/* ascending by address */
+	const struct module *module;	/* whose text is included, besides that of vmlinux */
+};
+
+/* Collects what the kernel patches in vmlinux. Zeroed at first. Under xk_lock; may sleep. */
+void xk_allowed_create(struct xk_allowed *allowed);
+void xk_allowed_free(struct xk_allowed *allowed);
+
+/*
+ * Returns NULL if probes are allowed in the function, or why they are not. Includes its module,
+ * which is held, or NULL.
+ */
+const char *xk_allowed_function(struct xk_allowed *allowed, const struct xk_function *function,
+				const struct module *module);
+
+/* The same for the instructions of a window in that function. */
+const char *xk_allowed_window(const struct xk_allowed *allowed, const struct xk_window *window);
+
+#endif /* _XK_PROBE_ALLOWED_H */

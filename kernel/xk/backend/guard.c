@@ -303,7 +303,29 @@ static const char *guard_before(struct xk_guards *guards, const struct xk_window
 	return why;
 }
 
-struct xk_guards *xk_guards_create(const struct xk_window *window, const char **why)
+/* Whether someone else has a probe before the target, from which a jump may cover it. */
+static bool has_probe_before(const struct xk_guards *guards, unsigned long target)
+{
+	unsigned int i;
+
+	for (i = 1; i <= REACH; i++)
+		if (kinds_at(target - i).others && !has_guard(guards, target - i))
+			return true;
+	return false;
+}
+
+static bool is_shielded(const struct xk_addresses *shielded, unsigned long target)
+{
+	return shielded && target >= shielded->start && target < shielded->end;
+}
+
+static bool is_branch(const struct xk_window_insn *insn)
+{
+	return insn->kind == XK_INSN_BRANCH || insn->kind == XK_INSN_JUMP;
+}
+
+struct xk_guards *xk_guards_create(const struct xk_window *window,
+				   const struct xk_addresses *shielded, const char **why)
 {
 	/* Twice for the start of the window: see xk_guards_complete(). */
 	struct xk_guards *guards = create_guards(REACH * (2 + window->nr));
@@ -311,10 +333,11 @@ struct xk_guards *xk_guards_create(const struct xk_window *window, const char **
 
 	*why = guards ? guard_before(guards, window, window->address) : "no memory";
 	for (i = 0; i < window->nr && !*why; i++) {
-		u8 kind = window->insns[i].kind;
+		unsigned long target = window->insns[i].target;
 
-		if (kind == XK_INSN_BRANCH || kind == XK_INSN_JUMP)
-			*why = guard_before(guards, window, window->insns[i].target);
+		if (is_branch(&window->insns[i]) &&
+		    (!is_shielded(shielded, target) || has_probe_before(guards, target)))
+			*why = guard_before(guards, window, target);
 	}
 	if (!*why)
 		return guards;
@@ -328,6 +351,19 @@ bool xk_jump_may_come(const struct xk_guards *guards, const struct xk_window *wi
 
 	for (i = 1; i <= REACH; i++)
 		if (is_unguarded(guards, window->address - i))
+			return true;
+	return false;
+}
+
+bool xk_jump_may_come_over_targets(const struct xk_guards *guards, const struct xk_window *window,
+				   const struct xk_addresses *shielded)
+{
+	unsigned int i;
+
+	for (i = 0; i < window->nr; i++)
+		if (is_branch(&window->insns[i]) &&
+		    is_shielded(shielded, window->insns[i].target) &&
+		    has_probe_before(guards, window->insns[i].target))
 			return true;
 	return false;
 }

@@ -10,6 +10,7 @@
 
 #include "text/relocate.h"
 
+struct xk_addresses;
 struct xk_guards;
 struct xk_live_site;
 
@@ -20,10 +21,12 @@ struct xk_live_site;
 const char *xk_ask_kprobes(const struct xk_window *window);
 
 /*
- * Guards a window that is to become a jump. Returns NULL if it cannot be guarded, with the reason
- * in `why`.
+ * Guards a window that is to become a jump. In `shielded`, which may be NULL, the kernel optimises
+ * no kprobe once the jump is written: targets of branches there need no guards, unless there is a
+ * kprobe already. Returns NULL if the window cannot be guarded, with the reason in `why`.
  */
-struct xk_guards *xk_guards_create(const struct xk_window *window, const char **why);
+struct xk_guards *xk_guards_create(const struct xk_window *window,
+				   const struct xk_addresses *shielded, const char **why);
 
 /* Marks guards for xk_guards_flush(). NULL is allowed. */
 void xk_guards_destroy(struct xk_guards *guards);
@@ -36,6 +39,10 @@ bool xk_window_is_guarded(const struct xk_window *window);
  * could be optimised into a jump that reaches into the window.
  */
 bool xk_jump_may_come(const struct xk_guards *guards, const struct xk_window *window);
+
+/* The same for the targets of its branches in `shielded`. */
+bool xk_jump_may_come_over_targets(const struct xk_guards *guards, const struct xk_window *window,
+				   const struct xk_addresses *shielded);
 
 /*
  * Guards the instructions of `site` at these addresses, in which numbers are to change. No one else

@@ -19,6 +19,7 @@
 
 /* Jumps that are written in one stop. They determine how long it takes. */
 #define MAX_JUMPS 512
+#define INT3 0xcc
 /* A thread that was preempted in a window leaves it when it runs again. */
 #define ATTEMPTS 12
 
@@ -101,7 +102,9 @@ static void write_jump(const struct xk_jump *jump, const struct xk_jump_code *co
 	poke->address = jump->window.address;
 	poke->meanwhile = code->slots[0] + XK_SLOT_CODE;
 	poke->len = jump->window.len;
-	xk_write_jump(poke->bytes, poke->len, poke->address, poke->meanwhile);
+	xk_write_jump(poke->bytes, poke->len - jump->shields, poke->address, poke->meanwhile);
+	if (jump->shields)
+		poke->bytes[poke->len - 1] = INT3;
 }
 
 bool xk_jump_is_intact(const struct xk_jump *jump)
@@ -126,8 +129,9 @@ static const char *why_not(const struct batch *batch, const struct xk_jump *jump
 	if (!xk_text_is(window->address, window->bytes, window->len) ||
 	    xk_window_is_probed(window))
 		return "another kprobe is here";
-	if (xk_jump_may_come(jump->guards, window))
-		return "another kprobe is just before this instruction";
+	if (xk_jump_may_come(jump->guards, window) ||
+	    xk_jump_may_come_over_targets(jump->guards, window, &jump->shielded))
+		return "another kprobe is just before this instruction, or before a target of its branch";
 	if (batch->unreadable || jump->entered)
 		return IN_WINDOW;
 	return NULL;

@@ -6,6 +6,13 @@
  * The code of a jump is the relocated window, with a call of xk_probe_enter() before each point. A
  * slot begins with the address of its point, so it has one call. A window with several points has
  * as many slots, each of which continues in the next one.
+ *
+ * Kprobes optimise a probe into a jump if no branch of the function leads into that jump. They do
+ * not see a branch that was moved to a slot. The guard probes of backend/guard.c prevent this, but
+ * take long to register. So where the window has room, its last byte becomes a breakpoint behind
+ * the jump, which nothing executes. Kprobes find it when they decode the function, take it for that
+ * of a debugger, and optimise nothing in this function (can_optimize() in
+ * arch/x86/kernel/kprobes/opt.c).
  */
 #include <linux/slab.h>
 #include <linux/string.h>
@@ -71,26 +78,79 @@ static const char *check_window(const struct xk_plan *plan, const struct xk_wind
 	return xk_allowed_window(&plan->allowed, window);
 }
 
-static const char *measure(const struct xk_plan *plan, struct xk_window *window,
-			   const struct xk_point *point, const struct xk_probe_place *place)
+static bool leads_into(const struct xk_window *window, const struct xk_function *function)
+{
+	unsigned int i;
+
+	for (i = 0; i < window->nr; i++) {
+		u8 kind = window->insns[i].kind;
+
+		if ((kind == XK_INSN_BRANCH || kind == XK_INSN_JUMP) &&
+		    window->insns[i].target - function->start < function->len)
+			return true;
+	}
+	return false;
+}
+
+/* Kprobes take breakpoints up to the end of the function for padding, and stop there. */
+static bool is_followed_by_code(const struct xk_window *window,
+				const struct xk_function *function)
+{
+	u32 behind = window->address + window->len - function->start;
+
+	return memchr_inv(function->text + behind, INT3, function->len - behind);
+}
+
+static const char *measure_least(struct xk_window *window, const struct xk_point *point,
+				 const struct xk_probe_place *place,
+				 const struct xk_function *function, unsigned int least)
+{
+	unsigned long start = point->address - place->window_lead - function->start;
+	const char *why;
+
+	why = xk_window_measure_least(window, function->text + start, function->len - start,
+				      function->start + start, place->window_lead, least,
+				      xk_insn_decode);
+	/* It may be shorter: the kernel patched an instruction of it when it booted. */
+	if (!why && window->len > place->window)
+		why = "a jump is longer than the analysed window";
+	return why;
+}
+
+/* Leaves the window as it is if there is no room for a shield. */
+static void add_shield(const struct xk_plan *plan, struct xk_jump *jump,
+		       const struct xk_point *point, const struct xk_probe_place *place)
 {
 	const struct xk_function *function = &plan->function;
+	struct xk_window longer;
+
+	if (!leads_into(&jump->window, function) ||
+	    measure_least(&longer, point, place, function, XK_JUMP_LEN + 1) ||
+	    !is_followed_by_code(&longer, function) || check_window(plan, &longer) ||
+	    xk_claim_find(longer.address, longer.address + longer.len))
+		return;
+	jump->window = longer;
+	jump->shields = true;
+	jump->shielded.start = function->start;
+	jump->shielded.end = function->start + function->len;
+}
+
+static const char *measure(const struct xk_plan *plan, struct xk_jump *jump,
+			   const struct xk_point *point, const struct xk_probe_place *place)
+{
 	unsigned long start = point->address - place->window_lead;
 	const char *why;
 
 	if (!place->window)
 		return "the analysis found no window";
-	if (start < function->start || !xk_function_begins(function, start))
+	if (start < plan->function.start || !xk_function_begins(&plan->function, start))
 		return "the window does not begin at an instruction of the function";
-	start -= function->start;
-	why = xk_window_measure(window, function->text + start, function->len - start,
-				function->start + start, place->window_lead, xk_insn_decode);
-	if (why)
-		return why;
-	/* It may be shorter: the kernel patched an instruction of it when it booted. */
-	if (window->len > place->window)
-		return "a jump is longer than the analysed window";
-	return check_window(plan, window);
+	why = measure_least(&jump->window, point, place, &plan->function, XK_JUMP_LEN);
+	if (!why)
+		why = check_window(plan, &jump->window);
+	if (!why)
+		add_shield(plan, jump, point, place);
+	return why;
 }
 
 /* Returns the index of the instruction that begins at the address, or -1. */
@@ -137,7 +197,7 @@ static const char *create(struct xk_jump *jump, struct xk_point *point, struct l
 {
 	const char *why;
 
-	jump->guards = xk_guards_create(&jump->window, &why);
+	jump->guards = xk_guards_create(&jump->window, &jump->shielded, &why);
 	if (!jump->guards)
 		return why;
 	jump->claim.address = jump->window.address;
@@ -169,7 +229,7 @@ const char *xk_jump_plan(struct xk_plan *plan, struct xk_point *point,
 	if (!jump)
 		return "no memory";
 	INIT_LIST_HEAD(&jump->list);
-	why = measure(plan, &jump->window, point, place);
+	why = measure(plan, jump, point, place);
 	if (!why && xk_claim_find(jump->window.address, jump->window.address + jump->window.len))
 		why = "another probe's jump begins in the next instructions";
 	if (!why)

@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/slot_layout.h"
 #include "text/claim.h"
+#include "text/internal.h"
 #include "text/relocate.h"
 #include "uapi/xk.h"
 
@@ -94,6 +95,8 @@ struct xk_jump {
 	struct xk_claim claim;
 	struct xk_window window;
 	struct xk_guards *guards;
+	bool shields;			/* its last byte is a breakpoint: see jump.c */
+	struct xk_addresses shielded;	/* the function; empty without a shield */
 	struct xk_point *points[XK_MAX_WINDOW_INSNS];	/* by instruction */
 	struct xk_jump_code *code;	/* NULL until it is armed */
 	struct xk_jump_code *next;	/* to be armed; once it is, the previous code */

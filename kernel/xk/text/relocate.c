@@ -210,14 +210,15 @@ static const char *extend(struct xk_window *window, const struct insn *insn)
 	return why;
 }
 
-const char *xk_window_measure(struct xk_window *window, const __u8 *bytes, unsigned int room,
-			      unsigned long address, unsigned int lead, xk_decode_fn decode)
+const char *xk_window_measure_least(struct xk_window *window, const __u8 *bytes,
+				    unsigned int room, unsigned long address, unsigned int lead,
+				    unsigned int least, xk_decode_fn decode)
 {
 	bool has_site = false;
 
 	memset(window, 0, sizeof(*window));
 	window->address = address;
-	while (window->len < XK_JUMP_LEN || window->len <= lead) {
+	while (window->len < least || window->len <= lead) {
 		const char *why;
 		struct insn insn;
 
@@ -240,6 +241,12 @@ const char *xk_window_measure(struct xk_window *window, const __u8 *bytes, unsig
 	window->falls_through = !ends(&window->insns[window->nr - 1]);
 	memcpy(window->bytes, bytes, window->len);
 	return NULL;
+}
+
+const char *xk_window_measure(struct xk_window *window, const __u8 *bytes, unsigned int room,
+			      unsigned long address, unsigned int lead, xk_decode_fn decode)
+{
+	return xk_window_measure_least(window, bytes, room, address, lead, XK_JUMP_LEN, decode);
 }
 
 /* The number is the immediate, or a displacement that is not relative to rip. */

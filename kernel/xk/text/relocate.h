@@ -64,6 +64,11 @@ typedef int (*xk_decode_fn)(struct insn *insn, const void *bytes, int len);
 const char *xk_window_measure(struct xk_window *window, const __u8 *bytes, unsigned int room,
 			      unsigned long address, unsigned int lead, xk_decode_fn decode);
 
+/* The same for a window of at least `least` bytes, which is XK_JUMP_LEN or more. */
+const char *xk_window_measure_least(struct xk_window *window, const __u8 *bytes,
+				    unsigned int room, unsigned long address, unsigned int lead,
+				    unsigned int least, xk_decode_fn decode);
+
 /*
  * Measures the instruction at `bytes` as a window, however short. It must hold a number of `size`
  * bytes at offset `field`. Returns NULL, or why it does not.

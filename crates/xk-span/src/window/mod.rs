@@ -139,6 +139,15 @@ impl<'a> Windows<'a> {
         self.leading(address, part).next().ok_or(reason)
     }
 
+    /// Bytes from `start` on that a jump may replace, at most 15: whole instructions, the first of which holds `start`.
+    /// The run that [`Windows::at`] found is part of it. Nothing enters it either.
+    #[must_use]
+    pub fn longest(&self, start: u64, least: u8) -> u8 {
+        let Some(part) = self.index.map.part_of(start) else { return least };
+        let longer = (least + 1..=LONGEST as u8).map_while(|len| self.run(start, start + u64::from(len) - 1, part).ok());
+        longer.map(|window| window.len).last().unwrap_or(least)
+    }
+
     /// Every window that holds the instruction at an address, the one that [`Windows::at`]
     /// prefers first.
     #[must_use]

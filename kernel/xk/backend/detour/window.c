@@ -97,7 +97,7 @@ const char *xk_detour_prepare(struct xk_live_site *site, const u8 *text, u32 len
 	if (xk_find_conflict(site, xk_sites_overlap))
 		why = "another tune has one of these instructions";
 	if (!why)
-		stub->guards = xk_guards_create(&stub->window, &why);
+		stub->guards = xk_guards_create(&stub->window, NULL, &why);
 	if (!why) {
 		xk_text_lock();
 		why = xk_stub_build(stub);

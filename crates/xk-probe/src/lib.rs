@@ -6,12 +6,17 @@
 mod code;
 mod error;
 mod live;
+pub mod maps;
 pub mod place;
+pub mod program;
 mod reach;
 mod resolve;
+mod trace;
 
 pub use error::Error;
 pub use live::Live;
 pub use place::{Class, Place, PlaceError};
+pub use program::{probes, Probe, ProgramError, Programs};
 pub use reach::{NoJump, Reach};
 pub use resolve::{Found, Resolved, Resolver};
+pub use trace::Trace;

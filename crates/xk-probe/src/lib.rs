@@ -16,7 +16,7 @@ mod trace;
 pub use error::Error;
 pub use live::Live;
 pub use place::{Class, Place, PlaceError};
-pub use program::{probes, Probe, ProgramError, Programs};
+pub use program::{prints, probes, Probe, ProgramError, Programs};
 pub use reach::{NoJump, Reach};
 pub use resolve::{Found, Resolved, Resolver};
 pub use trace::Trace;

@@ -127,8 +127,6 @@ fn probe(program: String, section: String, class: Option<Class>) -> Result<Probe
 #[derive(Debug)]
 pub struct Programs {
     object: Object,
-    /// Whether a program prints to the kernel's trace.
-    prints: bool,
 }
 
 impl Programs {
@@ -137,14 +135,13 @@ impl Programs {
     /// # Errors
     /// [`ProgramError::Policy`] with the reason of the verifier, or of libbpf.
     pub fn load(object: &[u8], probes: &[Probe]) -> Result<Self, ProgramError> {
-        let mut prints = false;
         let (loaded, said) = listening(|| {
             let mut open = ObjectBuilder::default().name("xk_probe").and_then(|builder| builder.open_memory(object))?;
-            prints = prepare(&mut open, probes);
+            prepare(&mut open, probes);
             open.load()
         });
         match loaded {
-            Ok(object) => Ok(Self { object, prints }),
+            Ok(object) => Ok(Self { object }),
             Err(_) => Err(explain(&said).into()),
         }
     }
@@ -157,12 +154,6 @@ impl Programs {
         Some(unsafe { BorrowedFd::borrow_raw(found.as_fd().as_raw_fd()) })
     }
 
-    /// Whether a program prints to the kernel's trace.
-    #[must_use]
-    pub fn prints(&self) -> bool {
-        self.prints
-    }
-
     /// The object.
     #[must_use]
     pub fn object(&self) -> &Object {
@@ -170,24 +161,31 @@ impl Programs {
     }
 }
 
-/// Makes the probes programs of type kprobe, and leaves everything else out: nothing would attach it. Returns whether one
-/// of them prints.
-fn prepare(open: &mut OpenObject, probes: &[Probe]) -> bool {
-    let mut prints = false;
+/// Makes the probes programs of type kprobe, and leaves everything else out: nothing would attach it.
+fn prepare(open: &mut OpenObject, probes: &[Probe]) {
     for mut program in open.progs_mut() {
         let name = program.name().to_string_lossy().into_owned();
         if probes.iter().any(|probe| probe.program == name) {
             program.set_prog_type(ProgramType::Kprobe);
-            let call = |insn: &libbpf_sys_insn| insn.code == CALL && insn.src_reg() == 0 && PRINTS.contains(&insn.imm);
-            prints |= program.insns().iter().any(call);
         } else {
             program.set_autoload(false);
         }
     }
-    prints
 }
 
-use libbpf_rs::libbpf_sys::bpf_insn as libbpf_sys_insn;
+/// Whether the code of an object prints to the kernel's trace.
+#[must_use]
+pub fn prints(object: &[u8]) -> bool {
+    let Ok(file) = object::File::parse(object) else { return false };
+    let code = file.sections().filter(|section| section.kind() == object::SectionKind::Text);
+    code.filter_map(|section| section.data().ok()).any(|data| data.chunks_exact(8).any(is_print))
+}
+
+/// Opcode, registers, offset, number of the helper; helpers are register 0.
+fn is_print(insn: &[u8]) -> bool {
+    let number = i32::from_le_bytes([insn[4], insn[5], insn[6], insn[7]]);
+    insn[0] == CALL && insn[1] >> 4 == 0 && PRINTS.contains(&number)
+}
 
 #[cfg(test)]
 mod tests {
@@ -211,6 +209,14 @@ mod tests {
             let message = probe(section, None).unwrap_err().to_string();
             assert!(message.contains(words), "{section}: {message}");
         }
+    }
+
+    #[test]
+    fn calls_that_print_are_known() {
+        assert!(is_print(&[CALL, 0, 0, 0, 6, 0, 0, 0]), "bpf_trace_printk");
+        assert!(is_print(&[CALL, 0, 0, 0, 177, 0, 0, 0]), "bpf_trace_vprintk");
+        assert!(!is_print(&[CALL, 0x10, 0, 0, 6, 0, 0, 0]), "a call within the program");
+        assert!(!is_print(&[CALL, 0, 0, 0, 1, 0, 0, 0]));
     }
 
     #[test]

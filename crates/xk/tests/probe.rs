@@ -216,8 +216,7 @@ mod checks {
         assert!(jumps * 2 > places.len(), "{document:#}");
         let count = |name: &str| places.iter().find(|place| place["place"] == name).map(hits);
         assert_eq!(count(&body()), Some(500), "{document:#}");
-        let returns: u64 =
-            places.iter().filter(|p| p["instruction"].as_str().unwrap().contains("ret")).map(hits).sum();
+        let returns: u64 = places.iter().filter(|p| p["instruction"].as_str().unwrap().contains("ret")).map(hits).sum();
         assert_eq!(returns, 500, "every call returns: {document:#}");
         assert!(places.iter().all(|place| hits(place) <= 500), "{document:#}");
     }

@@ -15,12 +15,14 @@
 #include "control/device.h"
 #include "control/info.h"
 #include "control/privilege.h"
+#include "control/probes.h"
 #include "control/read_table.h"
 #include "control/signature.h"
 #include "core/lease.h"
 #include "core/load.h"
 #include "core/table.h"
 #include "policy/policy.h"
+#include "probe/attach.h"
 #include "text/stop_budget.h"
 #include "transition/exiting.h"
 #include "transition/ignore.h"
@@ -363,6 +365,14 @@ static long xk_ioctl(struct file *file, unsigned int command, unsigned long argu
 		return ioctl_ignore(file, arg);
 	case XK_IOC_TUNE_VALUES:
 		return ioctl_tune_values(arg);
+	case XK_IOC_PROBE_ATTACH:
+		return xk_ioctl_probe_attach(file, arg);
+	case XK_IOC_PROBE_DETACH:
+		return xk_ioctl_probe_detach(file, arg);
+	case XK_IOC_PROBE_INFO:
+		return xk_ioctl_probe_info(arg);
+	case XK_IOC_PROBE_PLACES:
+		return xk_ioctl_probe_places(arg);
 	default:
 		return -ENOTTY;
 	}
@@ -376,6 +386,7 @@ static int xk_open(struct inode *inode, struct file *file)
 
 static int xk_release(struct inode *inode, struct file *file)
 {
+	xk_probes_release(file);
 	xk_unload_owned(file);
 	return 0;
 }

@@ -21,6 +21,7 @@
 #include "model/backend.h"
 #include "ops/memory.h"
 #include "policy/policy.h"
+#include "probe/attach.h"
 #include "text/internal.h"
 #include "text/poke.h"
 #include "text/stop_budget.h"
@@ -135,6 +136,7 @@ static void __exit xk_exit(void)
 {
 	/* Open descriptors hold a reference to the module, so all tunes left are detached. */
 	xk_device_exit();
+	xk_probes_exit();
 	xk_unload_all();
 	xk_lease_exit();
 	xk_oops_exit();

@@ -11,6 +11,7 @@
 #include "core/site.h"
 #include "core/verify.h"
 #include "model/backend.h"
+#include "text/claim.h"
 #include "text/relocate.h"
 
 /* Whether the sites belong to two tunes, and neither may use another backend than kprobes. */
@@ -94,6 +95,25 @@ static int verify_instructions_unowned(const struct xk_live_site *site, struct x
 			 holder->tune->id);
 }
 
+static bool has_claim(const struct xk_live_site *site, struct xk_error *error)
+{
+	unsigned long start = site->address - max_t(u32, site->reach, site->window_lead);
+	unsigned long end = site->address - site->window_lead + site->window;
+	const struct xk_claim *claim;
+	unsigned int i;
+
+	claim = xk_claim_find(start, max(end, xk_site_end(site)));
+	for (i = 0; !claim && i < site->nr_patches; i++) {
+		start = site->place.function + site->patches[i].offset;
+		claim = xk_claim_find(start, start + site->patches[i].insn_len);
+	}
+	if (claim)
+		xk_refuse(error, -EBUSY,
+			  "%s+0x%x: these instructions are probed (xk probe list): detach that probe first",
+			  site->place.symbol, (u32)(claim->address - site->place.function));
+	return claim;
+}
+
 static int verify_code(struct xk_live_site *site, const struct module *module, u8 *view,
 		       u32 len, struct xk_error *error)
 {
@@ -106,6 +126,8 @@ static int verify_code(struct xk_live_site *site, const struct module *module, u
 	ret = verify_instructions_unowned(site, error);
 	if (ret)
 		return ret;
+	if (has_claim(site, error))
+		return -EBUSY;
 	return xk_site_link(site, view, len, error);
 }
 

@@ -16,6 +16,7 @@
 
 #include "core/verify.h"
 #include "model/backend.h"
+#include "text/claim.h"
 #include "text/stub.h"
 #include "text/symbol.h"
 
@@ -83,8 +84,7 @@ static int verify_symbol(const struct xk_place *place, u32 probed, bool located,
 	return ret;
 }
 
-/* Replaces the bytes that backends of xk.ko wrote into `view` by the original ones. */
-static void undo_own_probes(u8 *view, unsigned long start, u32 len)
+void xk_undo_own(u8 *view, unsigned long start, u32 len)
 {
 	struct xk_tune *tune;
 	unsigned int i;
@@ -97,6 +97,7 @@ static void undo_own_probes(u8 *view, unsigned long start, u32 len)
 				site->backend->undo(site, view, start, len);
 		}
 	}
+	xk_claims_undo(view, start, len);
 }
 
 static int compare_text(const struct xk_place *place, u8 *view, u32 len,
@@ -109,7 +110,7 @@ static int compare_text(const struct xk_place *place, u8 *view, u32 len,
 	if (copy_from_kernel_nofault(view, (void *)place->function, len))
 		return xk_refuse(error, -EFAULT, "%s: running text cannot be read",
 				 place->symbol);
-	undo_own_probes(view, place->function, len);
+	xk_undo_own(view, place->function, len);
 
 	for (i = 0; i < analysed->len; i++)
 		if ((view[i] ^ analysed->bytes[i]) & analysed->mask[i])

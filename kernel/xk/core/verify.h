@@ -17,4 +17,10 @@ struct module;
 int xk_place_verify(struct xk_place *place, const struct module *module, u32 probed,
 		    u8 *view, u32 len, struct xk_error *error);
 
+/*
+ * Replaces what xk.ko wrote into `view`, a copy of the text from `start` on, by the original bytes.
+ * Under xk_lock.
+ */
+void xk_undo_own(u8 *view, unsigned long start, u32 len);
+
 #endif /* _XK_VERIFY_H */

@@ -218,6 +218,10 @@ int xk_program_init(void);
  */
 struct bpf_prog *xk_program_get(int fd, struct xk_error *error);
 
+/* The same for a probe. Its program may call any helper and kfunc that kprobes may. */
+struct bpf_prog *xk_probe_program_get(int fd, struct xk_error *error);
+bool xk_program_needs_context(const struct bpf_prog *program);
+
 /* kfuncs for policies only. In other programs they return an error, 0 or false. */
 long xk_set(bpf_user_pt_regs_t *ctx, u64 value);
 u64 xk_default(bpf_user_pt_regs_t *ctx);

@@ -134,6 +134,27 @@ static bool needs_perf(const char *name)
 	return strstarts(name, "bpf_get_attach_cookie") || strstarts(name, "bpf_get_func_ip");
 }
 
+/* Whether the program calls a helper that reads current->bpf_ctx, or may call one by a tail call. */
+bool xk_program_needs_context(const struct bpf_prog *program)
+{
+	char *text = kzalloc(KSYM_SYMBOL_LEN, GFP_KERNEL);
+	struct xk_symbol symbol;
+	bool needs = !text;
+	unsigned int i;
+
+	for (i = 0; i < program->len && !needs; i++) {
+		const struct bpf_insn *insn = &program->insnsi[i];
+		unsigned long target = (unsigned long)__bpf_call_base + insn->imm;
+
+		if (insn->code == (BPF_JMP | BPF_TAIL_CALL))
+			needs = true;
+		else if (insn->code == (BPF_JMP | BPF_CALL) && insn->src_reg != BPF_PSEUDO_CALL)
+			needs = !xk_symbol_at(target, text, &symbol) || needs_perf(symbol.name);
+	}
+	kfree(text);
+	return needs;
+}
+
 /* A kfunc of another module may have any side effect. */
 static int check_call(const struct bpf_insn *insn, struct xk_error *error)
 {
@@ -191,7 +212,8 @@ static bool find_active(void)
 	return xk_bpf_active;
 }
 
-static int check_program(const struct bpf_prog *program, struct xk_error *error)
+/* What no program may do that xk.ko runs, neither a policy nor the program of a probe. */
+static int check_any(const struct bpf_prog *program, struct xk_error *error)
 {
 	if (!find_active())
 		return xk_refuse(error, -EOPNOTSUPP,
@@ -206,11 +228,10 @@ static int check_program(const struct bpf_prog *program, struct xk_error *error)
 		return xk_refuse(error, -EINVAL,
 				 "it is for kprobe.multi or uprobe.multi (attach type %d); use SEC(\"kprobe\")",
 				 program->expected_attach_type);
-	return check_calls(program, error);
+	return 0;
 }
 
-/* Returns a reference to the program. */
-struct bpf_prog *xk_program_get(int fd, struct xk_error *error)
+static struct bpf_prog *get_program(int fd, bool policy, struct xk_error *error)
 {
 	struct bpf_prog *program = bpf_prog_get_type_dev(fd, BPF_PROG_TYPE_KPROBE, false);
 	int ret;
@@ -220,9 +241,21 @@ struct bpf_prog *xk_program_get(int fd, struct xk_error *error)
 			  "descriptor %d is no BPF program of type kprobe", fd);
 		return program;
 	}
-	ret = check_program(program, error);
+	ret = check_any(program, error);
+	if (!ret && policy)
+		ret = check_calls(program, error);
 	if (!ret)
 		return program;
 	bpf_prog_put(program);
 	return ERR_PTR(ret);
+}
+
+struct bpf_prog *xk_program_get(int fd, struct xk_error *error)
+{
+	return get_program(fd, true, error);
+}
+
+struct bpf_prog *xk_probe_program_get(int fd, struct xk_error *error)
+{
+	return get_program(fd, false, error);
 }

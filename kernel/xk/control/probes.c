@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* The requests of /dev/xk about probes. */
+#include <linux/err.h>
+#include <linux/mm.h>
+#include <linux/slab.h>
+#include <linux/string.h>
+#include <linux/uaccess.h>
+
+#include "control/privilege.h"
+#include "control/probes.h"
+#include "control/signature.h"
+#include "probe/attach.h"
+
+/* Places that one request about them can return. */
+#define MAX_INFOS 4096
+
+static const char NO_MEMORY[] = "no memory";
+
+static int check_attach(struct xk_probe_attach *request, struct xk_error *error)
+{
+	if (request->flags & ~XK_PROBE_JUMPS_ONLY)
+		return xk_refuse(error, -EINVAL, "unknown flags %#x", request->flags);
+	if (!request->nr_places || request->nr_places > XK_MAX_PROBE_PLACES)
+		return xk_refuse(error, -EINVAL, "%u places; 1 to %u are possible",
+				 request->nr_places, XK_MAX_PROBE_PLACES);
+	if (strnlen(request->name, XK_NAME_LEN) == XK_NAME_LEN)
+		return xk_refuse(error, -EINVAL, "the name has no end");
+	return 0;
+}
+
+static int check_places(struct xk_probe_attach *request, const struct xk_probe_place *places,
+			struct xk_error *error)
+{
+	u32 i;
+
+	for (i = 0; i < request->nr_places; i++) {
+		const struct xk_probe_place *place = &places[i];
+
+		request->refused = i;
+		if (memchr_inv(place->pad, 0, sizeof(place->pad)))
+			return xk_refuse(error, -EINVAL, "place %u: pad is not 0", i);
+		if (i && place->address <= places[i - 1].address)
+			return xk_refuse(error, -EINVAL,
+					 "place %u: its address is not above that of place %u", i,
+					 i - 1);
+		if (place->window > XK_MAX_WINDOW || place->window_lead > XK_MAX_WINDOW)
+			return xk_refuse(error, -EINVAL,
+					 "place %u: a window has at most %u bytes", i,
+					 XK_MAX_WINDOW);
+	}
+	return 0;
+}
+
+static long attach(struct file *file, struct xk_probe_attach *request, struct xk_error *error)
+{
+	struct xk_probe_place *places;
+	long ret;
+
+	ret = xk_may_change(file, false, error);
+	if (!ret && xk_signed_only())
+		ret = xk_refuse(error, -EKEYREJECTED,
+				"xk.ko was loaded with require_signed=1: no signature covers the program of a probe");
+	if (!ret)
+		ret = check_attach(request, error);
+	if (ret)
+		return ret;
+	places = vmemdup_array_user(u64_to_user_ptr(request->places), request->nr_places,
+				    sizeof(*places));
+	if (IS_ERR(places))
+		return xk_refuse(error, PTR_ERR(places), "the places cannot be read");
+	ret = check_places(request, places, error);
+	if (!ret)
+		ret = xk_probe_attach(file, request, places, error);
+	kvfree(places);
+	return ret;
+}
+
+long xk_ioctl_probe_attach(struct file *file, void __user *arg)
+{
+	struct xk_probe_attach request;
+	struct xk_error error = {};
+	long ret;
+
+	if (copy_from_user(&request, arg, sizeof(request)))
+		return -EFAULT;
+	if (request.size != sizeof(request))
+		return -EINVAL;
+	request.id = 0;
+	request.nr_jumps = 0;
+	request.stops = 0;
+	request.refused = request.nr_places;
+	ret = attach(file, &request, &error);
+	if (ret == -ENOMEM && !error.text[0])
+		xk_refuse(&error, ret, NO_MEMORY);
+	memcpy(request.error, error.text, sizeof(request.error));
+	return copy_to_user(arg, &request, sizeof(request)) ? -EFAULT : ret;
+}
+
+long xk_ioctl_probe_detach(struct file *file, void __user *arg)
+{
+	struct xk_probe_detach request;
+	struct xk_error error = {};
+	long ret;
+
+	if (copy_from_user(&request, arg, sizeof(request)))
+		return -EFAULT;
+	ret = xk_may_go_back(file, &error);
+	if (!ret)
+		ret = xk_probe_detach(file, &request, &error);
+	memcpy(request.error, error.text, sizeof(request.error));
+	return copy_to_user(arg, &request, sizeof(request)) ? -EFAULT : ret;
+}
+
+long xk_ioctl_probe_info(void __user *arg)
+{
+	struct xk_probe_info info;
+	long ret;
+
+	if (copy_from_user(&info, arg, sizeof(info)))
+		return -EFAULT;
+	ret = xk_probe_info(&info);
+	if (!ret && copy_to_user(arg, &info, sizeof(info)))
+		return -EFAULT;
+	return ret;
+}
+
+long xk_ioctl_probe_places(void __user *arg)
+{
+	struct xk_probe_place_info *infos;
+	struct xk_probe_places request;
+	long ret;
+
+	if (copy_from_user(&request, arg, sizeof(request)))
+		return -EFAULT;
+	if (request.pad)
+		return -EINVAL;
+	request.nr = min_t(u32, request.nr, MAX_INFOS);
+	infos = kvcalloc(request.nr, sizeof(*infos), GFP_KERNEL);
+	if (!infos)
+		return -ENOMEM;
+	ret = xk_probe_places(&request, infos);
+	if (!ret && (copy_to_user(u64_to_user_ptr(request.places), infos,
+				  request.nr * sizeof(*infos)) ||
+		     copy_to_user(arg, &request, sizeof(request))))
+		ret = -EFAULT;
+	kvfree(infos);
+	return ret;
+}

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Writes the jumps of probes, many in one stop. A new jump waits until no thread is in the middle
+ * of its window. A jump that gets another point is redirected to new slots: threads may still be in
+ * the old ones.
+ */
+#include <linux/delay.h>
+#include <linux/minmax.h>
+#include <linux/mm.h>
+#include <linux/string.h>
+
+#include "backend/detour/batch.h"
+#include "backend/guard.h"
+#include "probe/jump.h"
+#include "text/internal.h"
+#include "text/poke.h"
+#include "text/stub.h"
+#include "transition/stack.h"
+
+/* Jumps that are written in one stop. They determine how long it takes. */
+#define MAX_JUMPS 512
+/* A thread that was preempted in a window leaves it when it runs again. */
+#define ATTEMPTS 12
+
+static const char IN_WINDOW[] = "a thread stays in the middle of these instructions";
+
+/* Jumps ascending by address. */
+struct batch {
+	unsigned int nr;
+	struct xk_jump **jumps;
+	struct xk_pokes *pokes;
+	struct xk_outside *outside;	/* from the look before the stop */
+	bool unreadable;		/* a thread may be anywhere */
+};
+
+/* Notes the window that the frame is in the middle of. */
+static bool note_frame(const struct xk_frame *frame, void *data)
+{
+	const struct batch *batch = data;
+	unsigned int low = 0, high = batch->nr;
+	const struct xk_window *window;
+
+	/* The last window that begins before the address. */
+	while (low < high) {
+		unsigned int middle = (low + high) / 2;
+
+		if (batch->jumps[middle]->window.address < frame->address)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	if (!low)
+		return false;
+	window = &batch->jumps[low - 1]->window;
+	if (frame->address >= window->address + window->len)
+		return false;
+	batch->jumps[low - 1]->entered = true;
+	return true;
+}
+
+static void look_at(struct task_struct *task, void *data)
+{
+	struct batch *batch = data;
+	const struct xk_look look = { .stands = note_frame, .data = batch };
+	struct xk_blocker seen;
+
+	if (!xk_has_stack(task) || xk_is_outside(batch->outside, task))
+		return;
+	xk_stack_look_stopped(task, &look, &seen);
+	batch->unreadable |= seen.unreliable;
+}
+
+static void forget(struct batch *batch)
+{
+	unsigned int i;
+
+	batch->unreadable = false;
+	for (i = 0; i < batch->nr; i++)
+		batch->jumps[i]->entered = false;
+}
+
+static void look_before(struct batch *batch)
+{
+	const struct xk_look look = { .stands = note_frame, .data = batch };
+
+	forget(batch);
+	batch->outside = xk_look_at_all(&look, batch->outside, NULL, NULL);
+}
+
+/* In a stop. */
+static void look(struct batch *batch)
+{
+	forget(batch);
+	if (!xk_visit_threads(look_at, batch))
+		batch->unreadable = true;
+}
+
+static void write_jump(const struct xk_jump *jump, const struct xk_jump_code *code,
+		       struct xk_poke *poke)
+{
+	poke->address = jump->window.address;
+	poke->meanwhile = code->slots[0] + XK_SLOT_CODE;
+	poke->len = jump->window.len;
+	xk_write_jump(poke->bytes, poke->len, poke->address, poke->meanwhile);
+}
+
+bool xk_jump_is_intact(const struct xk_jump *jump)
+{
+	struct xk_poke poke;
+
+	write_jump(jump, jump->code, &poke);
+	return xk_text_is(poke.address, poke.bytes, poke.len) &&
+	       !xk_window_is_probed(&jump->window);
+}
+
+/* In a stop. Returns NULL if the jump may be written, or the reason against it. */
+static const char *why_not(const struct batch *batch, const struct xk_jump *jump)
+{
+	const struct xk_window *window = &jump->window;
+
+	if (xk_jump_is_armed(jump))
+		return xk_jump_is_intact(jump) ? NULL :
+						 "another kprobe is on the jump of a probe";
+	if (xk_window_is_guarded(window))
+		return "a guard probe for another place lies in these instructions";
+	if (!xk_text_is(window->address, window->bytes, window->len) ||
+	    xk_window_is_probed(window))
+		return "another kprobe is here";
+	if (xk_jump_may_come(jump->guards, window))
+		return "another kprobe is just before this instruction";
+	if (batch->unreadable || jump->entered)
+		return IN_WINDOW;
+	return NULL;
+}
+
+static bool choose(void *data)
+{
+	struct batch *batch = data;
+	unsigned int i;
+
+	look(batch);
+	batch->pokes->nr = 0;
+	for (i = 0; i < batch->nr; i++) {
+		struct xk_jump *jump = batch->jumps[i];
+
+		if (!jump->wanted)
+			continue;
+		jump->why = why_not(batch, jump);
+		if (jump->why)
+			continue;
+		write_jump(jump, jump->next, &batch->pokes->at[batch->pokes->nr++]);
+		swap(jump->code, jump->next);
+		jump->claim.written = true;
+		jump->wanted = false;
+	}
+	return batch->pokes->nr;
+}
+
+static bool may_wait(const struct batch *batch)
+{
+	unsigned int i;
+
+	for (i = 0; i < batch->nr; i++)
+		if (batch->jumps[i]->wanted && batch->jumps[i]->why == IN_WINDOW)
+			return true;
+	return false;
+}
+
+/* Returns the number of stops. */
+static unsigned int arm_batch(struct batch *batch)
+{
+	unsigned int attempt;
+
+	for (attempt = 0; attempt < ATTEMPTS; ) {
+		look_before(batch);
+		xk_probes_lock();
+		xk_poke_stopped(batch->pokes, choose, batch);
+		xk_probes_unlock();
+		attempt++;
+		if (!may_wait(batch))
+			break;
+		xk_batch_wait(attempt - 1);
+	}
+	xk_outside_free(batch->outside);
+	batch->outside = NULL;
+	return attempt;
+}
+
+static void prepare(struct xk_jump *jump)
+{
+	jump->why = "the machine could not be stopped";
+	if (!xk_jump_build(jump))
+		jump->why = "its code is too long for a slot, or there is no memory";
+	else if (!xk_jump_is_armed(jump))
+		xk_guards_complete(jump->guards, &jump->window);
+}
+
+static void mark_points(struct xk_jump *jump)
+{
+	unsigned int i;
+
+	for (i = 0; i < jump->window.nr; i++) {
+		struct xk_point *point = jump->points[i];
+
+		if (!point)
+			continue;
+		point->in_code = true;
+		point->saves_all = point->wants_all;
+	}
+}
+
+/* What is left of a change, made or not. */
+static void settle(struct xk_jump *jump)
+{
+	if (jump->wanted)
+		xk_jump_code_free(jump->next);
+	else
+		xk_jump_code_retire(jump->next);
+	jump->next = NULL;
+	if (!jump->wanted && !jump->why) {
+		mark_points(jump);
+		list_del_init(&jump->list);
+	}
+	jump->wanted = false;
+}
+
+unsigned int xk_jumps_arm(struct list_head *jumps)
+{
+	struct xk_jump **some = kvmalloc_array(MAX_JUMPS, sizeof(*some), GFP_KERNEL);
+	struct batch batch = { .jumps = some, .pokes = xk_pokes_create(MAX_JUMPS) };
+	struct xk_jump *jump, *next;
+	unsigned int stops = 0;
+
+	list_for_each_entry(jump, jumps, list) {
+		jump->why = "no memory";
+		if (!some || !batch.pokes)
+			continue;
+		prepare(jump);
+		if (jump->wanted)
+			some[batch.nr++] = jump;
+		if (batch.nr < MAX_JUMPS)
+			continue;
+		stops += arm_batch(&batch);
+		batch.nr = 0;
+	}
+	if (batch.nr)
+		stops += arm_batch(&batch);
+	list_for_each_entry_safe(jump, next, jumps, list)
+		settle(jump);
+	kvfree(batch.pokes);
+	kvfree(some);
+	return stops;
+}

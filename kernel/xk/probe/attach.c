@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Attaches a program to many places: one transaction in few stops. */
+#include <linux/err.h>
+#include <linux/kallsyms.h>
+#include <linux/mm.h>
+#include <linux/sched/signal.h>
+#include <linux/slab.h>
+#include <linux/string.h>
+#include <linux/timekeeping.h>
+
+#include "backend/guard.h"
+#include "base/lock.h"
+#include "model/backend.h"
+#include "policy/policy.h"
+#include "probe/attach.h"
+#include "probe/jump.h"
+#include "probe/point.h"
+#include "probe/reads.h"
+#include "probe/run.h"
+
+LIST_HEAD(xk_attachments);
+static u32 last_id;
+
+/* An attachment that is being made. */
+struct making {
+	struct xk_attachment *attachment;
+	const struct xk_probe_place *places;
+	struct xk_probe_attach *request;
+	struct xk_function function;	/* of the last place */
+	struct list_head jumps;		/* to be written */
+	struct xk_error *error;
+};
+
+static int refuse_place(struct making *making, u32 index, int ret, const char *why)
+{
+	making->request->refused = index;
+	return xk_refuse(making->error, ret, "%pS: %s",
+			 (void *)making->places[index].address, why);
+}
+
+static u64 __percpu *counter_of(const struct xk_attachment *attachment, u32 index)
+{
+	return attachment->hits[index / XK_HITS_PER_BLOCK] + index % XK_HITS_PER_BLOCK;
+}
+
+static int create_counters(struct xk_attachment *attachment)
+{
+	unsigned int i, nr = DIV_ROUND_UP(attachment->nr, XK_HITS_PER_BLOCK);
+
+	attachment->skipped = alloc_percpu(u64);
+	attachment->hits = kcalloc(nr, sizeof(*attachment->hits), GFP_KERNEL);
+	if (!attachment->skipped || !attachment->hits)
+		return -ENOMEM;
+	for (i = 0; i < nr; i++) {
+		attachment->hits[i] = __alloc_percpu(XK_HITS_PER_BLOCK * sizeof(u64), sizeof(u64));
+		if (!attachment->hits[i])
+			return -ENOMEM;
+		attachment->nr_hits++;
+	}
+	return 0;
+}
+
+static int take_program(struct xk_attachment *attachment, int fd, struct xk_error *error)
+{
+	struct bpf_prog *program;
+
+	attachment->is_plain = fd < 0;
+	if (fd < 0)
+		return 0;
+	program = xk_probe_program_get(fd, error);
+	if (IS_ERR(program))
+		return PTR_ERR(program);
+	attachment->program = program;
+	attachment->needs_context = xk_program_needs_context(program);
+	attachment->reads_all = attachment->needs_context || xk_program_reads_all(program);
+	/* Kernels that check RCU need to be told about a reader. */
+	attachment->is_plain = program->jited && !attachment->needs_context &&
+			       !IS_ENABLED(CONFIG_PROVE_RCU);
+	return 0;
+}
+
+static void fill_hook(struct making *making, u32 index)
+{
+	struct xk_attachment *attachment = making->attachment;
+	struct xk_hook *hook = &attachment->hooks[index];
+
+	hook->attachment = attachment;
+	hook->cookie = making->places[index].cookie;
+	hook->hits = counter_of(attachment, index);
+	hook->alone.hits = hook->hits;
+	hook->alone.func = attachment->program ? attachment->program->bpf_func : xk_probe_count;
+}
+
+/* A tune that changes the instruction could not do so while a kprobe is on it. */
+static bool must_not_be_trapped(const struct xk_point *point)
+{
+	return xk_backends_hold_value(NULL, point->address);
+}
+
+/* Whether the code in force stores what the program may read. */
+static bool may_run(const struct xk_hook *hook)
+{
+	const struct xk_point *point = hook->point;
+
+	return !point->in_code || point->saves_all || !hook->attachment->reads_all;
+}
+
+static void add(struct xk_hook *hook)
+{
+	xk_hook_add(hook);
+	hook->added = true;
+}
+
+static int plan_place(struct making *making, u32 index)
+{
+	const struct xk_probe_place *place = &making->places[index];
+	struct xk_hook *hook = &making->attachment->hooks[index];
+	const char *why = NULL;
+
+	hook->point = xk_point_find(place->address);
+	if (!hook->point) {
+		hook->point = xk_point_create(place->address, &making->function, &why);
+		if (!hook->point)
+			return refuse_place(making, index, -EINVAL, why);
+		if (must_not_be_trapped(hook->point))
+			return refuse_place(making, index, -EBUSY,
+					    "a tune changes this instruction");
+		hook->point->why_no_jump = xk_jump_plan(hook->point, place, &making->function,
+							&making->jumps);
+	}
+	hook->point->wants_all |= making->attachment->reads_all;
+	if (may_run(hook))
+		add(hook);
+	else
+		xk_jump_plan_again(hook->point, &making->jumps);
+	return 0;
+}
+
+static int plan(struct making *making)
+{
+	u32 i;
+	int ret = 0;
+
+	for (i = 0; i < making->attachment->nr && !ret; i++) {
+		fill_hook(making, i);
+		ret = plan_place(making, i);
+		if (!ret && fatal_signal_pending(current))
+			ret = -EINTR;
+		cond_resched();
+	}
+	return ret;
+}
+
+/*
+ * The jump was not written, or not redirected to code that serves its new points. It forgets them.
+ * A new jump is freed.
+ */
+static void give_up(struct xk_jump *jump)
+{
+	unsigned int i;
+
+	for (i = 0; i < jump->window.nr; i++) {
+		struct xk_point *point = jump->points[i];
+
+		if (!point)
+			continue;
+		point->wants_all = point->saves_all;
+		if (point->in_code)
+			continue;
+		point->why_no_jump = jump->why;
+		point->jump = NULL;
+		jump->points[i] = NULL;
+	}
+	if (xk_jump_is_armed(jump))
+		list_del_init(&jump->list);
+	else
+		xk_jump_drop(jump);
+}
+
+static void give_up_all(struct list_head *jumps)
+{
+	struct xk_jump *jump, *next;
+
+	list_for_each_entry_safe(jump, next, jumps, list)
+		give_up(jump);
+}
+
+static void arm(struct making *making)
+{
+	/* Probes that only asked kprobes would be taken for those of someone else. */
+	xk_guards_flush();
+	making->request->stops += xk_jumps_arm(&making->jumps);
+	give_up_all(&making->jumps);
+	xk_guards_flush();
+}
+
+static int trap(struct making *making, u32 index)
+{
+	struct xk_hook *hook = &making->attachment->hooks[index];
+	struct xk_point *point = hook->point;
+	int ret;
+
+	if (!hook->added && !may_run(hook))
+		return refuse_place(making, index, -EBUSY, point->jump->why);
+	if (!hook->added)
+		add(hook);
+	making->request->nr_jumps += point->in_code;
+	if (point->in_code || point->has_kprobe)
+		return 0;
+	if (making->request->flags & XK_PROBE_JUMPS_ONLY)
+		return refuse_place(making, index, -EOPNOTSUPP, point->why_no_jump);
+	ret = xk_point_trap(point);
+	if (ret == -ENOMEM)
+		return refuse_place(making, index, ret, "no memory for a kprobe");
+	if (ret)
+		return refuse_place(making, index, -EOPNOTSUPP,
+				    "kprobes forbid a probe here (noprobe, or the kernel patches this code)");
+	return 0;
+}
+
+static int make(struct making *making)
+{
+	u32 i;
+	int ret;
+
+	ret = create_counters(making->attachment);
+	if (!ret)
+		ret = take_program(making->attachment, making->request->program, making->error);
+	if (!ret)
+		ret = plan(making);
+	if (!ret)
+		arm(making);
+	for (i = 0; i < making->attachment->nr && !ret; i++)
+		ret = trap(making, i);
+	return ret;
+}
+
+static struct xk_attachment *create(const struct file *caller,
+				    const struct xk_probe_attach *request)
+{
+	struct xk_attachment *attachment;
+
+	attachment = kvzalloc(struct_size(attachment, hooks, request->nr_places), GFP_KERNEL);
+	if (!attachment)
+		return NULL;
+	INIT_LIST_HEAD(&attachment->list);
+	attachment->nr = request->nr_places;
+	attachment->owner = caller;
+	attachment->owner_pid = task_tgid_nr(current);
+	attachment->attached_ns = ktime_get_boottime_ns();
+	strscpy(attachment->name, request->name);
+	return attachment;
+}
+
+int xk_probe_attach(const struct file *caller, struct xk_probe_attach *request,
+		    const struct xk_probe_place *places, struct xk_error *error)
+{
+	struct making making = { .places = places, .request = request, .error = error };
+	int ret;
+
+	INIT_LIST_HEAD(&making.jumps);
+	request->refused = request->nr_places;
+	/* An earlier attachment may still hold some of these instructions. */
+	xk_retired_flush();
+	making.attachment = create(caller, request);
+	if (!making.attachment)
+		return -ENOMEM;
+	mutex_lock(&xk_lock);
+	ret = make(&making);
+	if (!ret) {
+		making.attachment->id = ++last_id;
+		request->id = last_id;
+		list_add_tail(&making.attachment->list, &xk_attachments);
+	} else {
+		/* Those that were planned, and not written. */
+		give_up_all(&making.jumps);
+		request->stops += xk_attachment_destroy(making.attachment);
+	}
+	xk_function_free(&making.function);
+	mutex_unlock(&xk_lock);
+	return ret;
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Attachments of probes, for /dev/xk: attach.c, detach.c and info.c. All functions take xk_lock. */
+#ifndef _XK_PROBE_ATTACH_H
+#define _XK_PROBE_ATTACH_H
+
+#include "probe/probe.h"
+
+/*
+ * Attaches a program to `places`, a copy of those of the request, for the owner of `caller`.
+ * Returns 0, or an error with its reason in `error`. All places are probed, or none. Sleeps.
+ */
+int xk_probe_attach(const struct file *caller, struct xk_probe_attach *request,
+		    const struct xk_probe_place *places, struct xk_error *error);
+
+/* Ends an attachment of `caller`. Returns 0, -ENOENT or -EPERM, with the reason in `error`. */
+int xk_probe_detach(const struct file *caller, struct xk_probe_detach *request,
+		    struct xk_error *error);
+
+/* The descriptor is closed: ends its attachments. */
+void xk_probes_release(const struct file *caller);
+
+/* Fill the structures. Return 0 or -ENOENT. `places` has room for request->nr. */
+int xk_probe_info(struct xk_probe_info *info);
+int xk_probe_places(struct xk_probe_places *request, struct xk_probe_place_info *places);
+
+/* Waits until everything is freed. All descriptors are closed. Without xk_lock. */
+void xk_probes_exit(void);
+
+/* For the files of this folder: all attachments. Under xk_lock. */
+extern struct list_head xk_attachments;
+
+/* Takes off the hooks of an attachment that is not listed, and frees it. Returns the stops. */
+unsigned int xk_attachment_destroy(struct xk_attachment *attachment);
+
+#endif /* _XK_PROBE_ATTACH_H */

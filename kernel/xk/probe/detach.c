@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Ends attachments. A point without hooks is removed; its jump, if it serves no other point. */
+#include <linux/bpf.h>
+#include <linux/kprobes.h>
+#include <linux/mm.h>
+#include <linux/rcupdate.h>
+#include <linux/slab.h>
+
+#include "backend/guard.h"
+#include "base/lock.h"
+#include "probe/attach.h"
+#include "probe/jump.h"
+#include "probe/point.h"
+#include "text/slot.h"
+
+static bool has_hooks(const struct xk_jump *jump)
+{
+	unsigned int i;
+
+	for (i = 0; i < jump->window.nr; i++)
+		if (jump->points[i] && jump->points[i]->first)
+			return true;
+	return false;
+}
+
+static void retire_jump(struct xk_jump *jump, struct list_head *jumps)
+{
+	unsigned int i;
+
+	if (has_hooks(jump) || !list_empty(&jump->list))
+		return;
+	for (i = 0; i < jump->window.nr; i++)
+		if (jump->points[i])
+			xk_point_forget(jump->points[i]);
+	list_add_tail(&jump->list, jumps);
+}
+
+/* Without memory for `probes`, one after the other. */
+static void unregister(struct kprobe **probes, unsigned int *nr, struct xk_point *point)
+{
+	if (probes)
+		probes[(*nr)++] = &point->kprobe;
+	else
+		unregister_kprobe(&point->kprobe);
+}
+
+static void free_counters(struct xk_attachment *attachment)
+{
+	unsigned int i;
+
+	for (i = 0; i < attachment->nr_hits; i++)
+		free_percpu(attachment->hits[i]);
+	kfree(attachment->hits);
+	free_percpu(attachment->skipped);
+}
+
+/* Points that no jump serves, and that have no hooks, are freed by the caller: their hooks stay. */
+static bool is_left_alone(const struct xk_hook *hook)
+{
+	return hook->point && !hook->point->first && !hook->point->jump;
+}
+
+static unsigned int remove_points(struct xk_attachment *attachment)
+{
+	struct kprobe **probes = kvmalloc_array(attachment->nr, sizeof(*probes), GFP_KERNEL);
+	unsigned int nr = 0;
+	LIST_HEAD(jumps);
+	u32 i;
+
+	for (i = 0; i < attachment->nr; i++) {
+		struct xk_hook *hook = &attachment->hooks[i];
+
+		if (!hook->point || hook->point->first)
+			continue;
+		if (hook->point->jump) {
+			retire_jump(hook->point->jump, &jumps);
+			continue;
+		}
+		xk_point_forget(hook->point);
+		if (hook->point->has_kprobe)
+			unregister(probes, &nr, hook->point);
+	}
+	if (probes && nr)
+		unregister_kprobes(probes, nr);
+	kvfree(probes);
+	return list_empty(&jumps) ? 0 : xk_jumps_retire(&jumps);
+}
+
+unsigned int xk_attachment_destroy(struct xk_attachment *attachment)
+{
+	unsigned int stops;
+	u32 i;
+
+	for (i = 0; i < attachment->nr; i++)
+		if (attachment->hooks[i].point)
+			xk_hook_remove(&attachment->hooks[i]);
+	stops = remove_points(attachment);
+	/* No handler uses a hook any more. */
+	synchronize_rcu();
+	for (i = 0; i < attachment->nr; i++)
+		if (is_left_alone(&attachment->hooks[i]))
+			xk_point_free(attachment->hooks[i].point);
+	if (attachment->program)
+		bpf_prog_put(attachment->program);
+	free_counters(attachment);
+	kvfree(attachment);
+	return stops;
+}
+
+int xk_probe_detach(const struct file *caller, struct xk_probe_detach *request,
+		    struct xk_error *error)
+{
+	struct xk_attachment *attachment;
+	int ret = -ENOENT;
+
+	request->stops = 0;
+	mutex_lock(&xk_lock);
+	list_for_each_entry(attachment, &xk_attachments, list) {
+		if (attachment->id != request->id)
+			continue;
+		ret = -EPERM;
+		if (attachment->owner != caller)
+			break;
+		list_del(&attachment->list);
+		request->stops = xk_attachment_destroy(attachment);
+		ret = 0;
+		break;
+	}
+	mutex_unlock(&xk_lock);
+	if (ret == -ENOENT)
+		xk_refuse(error, ret, "no probes have the number %u", request->id);
+	if (ret == -EPERM)
+		xk_refuse(error, ret, "probes %u belong to process %d: end that process",
+			  request->id, attachment->owner_pid);
+	/* The original text is back when the call returns, unless someone else has a probe on it. */
+	xk_retired_flush();
+	return ret;
+}
+
+void xk_probes_release(const struct file *caller)
+{
+	struct xk_attachment *attachment, *next;
+
+	mutex_lock(&xk_lock);
+	list_for_each_entry_safe(attachment, next, &xk_attachments, list) {
+		if (attachment->owner != caller)
+			continue;
+		list_del(&attachment->list);
+		xk_attachment_destroy(attachment);
+	}
+	mutex_unlock(&xk_lock);
+}
+
+void xk_probes_exit(void)
+{
+	xk_retired_exit();
+	xk_slots_exit();
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* The function of a probed instruction, as it is in the running kernel: function.c. */
+#ifndef _XK_PROBE_FUNCTION_H
+#define _XK_PROBE_FUNCTION_H
+
+#include <linux/kallsyms.h>
+#include <linux/types.h>
+
+struct module;
+struct xk_window;
+
+struct xk_function {
+	unsigned long start;
+	u32 len;			/* up to the next symbol */
+	u8 *text;			/* without the bytes of probes and of xk.ko */
+	unsigned long *begins;		/* bitmap: offsets at which instructions begin */
+	unsigned int nr_targets;
+	u32 *targets;			/* ascending offsets that branches of this function lead to */
+	char name[KSYM_SYMBOL_LEN];
+	char module_name[MODULE_NAME_LEN];	/* "" for vmlinux */
+};
+
+/*
+ * Reads the function that contains the address, unless `function` already holds it. Zeroed at
+ * first. Returns NULL, or why it cannot be read. Under xk_lock; may sleep.
+ */
+const char *xk_function_read(struct xk_function *function, unsigned long address);
+void xk_function_free(struct xk_function *function);
+
+/* Whether an instruction begins at this address, which is in the function. */
+bool xk_function_begins(const struct xk_function *function, unsigned long address);
+
+/* Whether a branch of the function leads into the middle of the window. */
+bool xk_function_enters(const struct xk_function *function, const struct xk_window *window);
+
+/*
+ * Takes a reference to the module of the function, in `module`; NULL for vmlinux. Returns NULL, or
+ * why there is none.
+ */
+const char *xk_function_hold(const struct xk_function *function, struct module **module);
+
+#endif /* _XK_PROBE_FUNCTION_H */

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Attachments and their places, for user space. */
+#include <linux/bpf.h>
+#include <linux/percpu.h>
+#include <linux/string.h>
+#include <linux/timekeeping.h>
+
+#include "base/lock.h"
+#include "probe/attach.h"
+#include "probe/point.h"
+
+static u64 sum(u64 __percpu *counter)
+{
+	u64 total = 0;
+	int cpu;
+
+	for_each_possible_cpu(cpu)
+		total += READ_ONCE(*per_cpu_ptr(counter, cpu));
+	return total;
+}
+
+static u64 memory_of(const struct xk_point *point)
+{
+	return point->in_code ? XK_SLOT_LEN : 0;
+}
+
+static void describe(const struct xk_attachment *attachment, struct xk_probe_info *info)
+{
+	u32 i;
+
+	info->id = attachment->id;
+	strscpy(info->name, attachment->name);
+	info->program = attachment->program ? attachment->program->aux->id : 0;
+	info->nr_places = attachment->nr;
+	info->owner_pid = attachment->owner_pid;
+	info->skipped = sum(attachment->skipped);
+	info->age_ns = ktime_get_boottime_ns() - attachment->attached_ns;
+	for (i = 0; i < attachment->nr; i++) {
+		const struct xk_hook *hook = &attachment->hooks[i];
+
+		info->nr_jumps += hook->point->in_code;
+		info->hits += sum(hook->hits);
+		info->memory += memory_of(hook->point);
+	}
+}
+
+int xk_probe_info(struct xk_probe_info *info)
+{
+	const struct xk_attachment *attachment;
+	u32 index = info->index, at = 0;
+	int ret = -ENOENT;
+
+	memset(info, 0, sizeof(*info));
+	info->index = index;
+	mutex_lock(&xk_lock);
+	list_for_each_entry(attachment, &xk_attachments, list) {
+		if (at++ != index)
+			continue;
+		describe(attachment, info);
+		ret = 0;
+		break;
+	}
+	mutex_unlock(&xk_lock);
+	return ret;
+}
+
+static void describe_place(const struct xk_hook *hook, struct xk_probe_place_info *info)
+{
+	const struct xk_point *point = hook->point;
+
+	memset(info, 0, sizeof(*info));
+	info->address = point->address;
+	info->hits = sum(hook->hits);
+	info->missed = xk_point_missed(point);
+	if (point->in_code)
+		info->flags = XK_PROBE_JUMP;
+	else if (point->why_no_jump)
+		strscpy(info->note, point->why_no_jump);
+}
+
+int xk_probe_places(struct xk_probe_places *request, struct xk_probe_place_info *places)
+{
+	const struct xk_attachment *attachment;
+	u32 room = request->nr, i;
+	int ret = -ENOENT;
+
+	request->nr = 0;
+	mutex_lock(&xk_lock);
+	list_for_each_entry(attachment, &xk_attachments, list) {
+		if (attachment->id != request->id)
+			continue;
+		for (i = request->first; i < attachment->nr && request->nr < room; i++)
+			describe_place(&attachment->hooks[i], &places[request->nr++]);
+		ret = 0;
+		break;
+	}
+	mutex_unlock(&xk_lock);
+	return ret;
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Jumps of probes: jump.c, arm.c and retire.c. All functions need xk_lock and may sleep. */
+#ifndef _XK_PROBE_JUMP_H
+#define _XK_PROBE_JUMP_H
+
+#include "probe/function.h"
+#include "probe/probe.h"
+
+/*
+ * Gives the point a jump: an existing one whose window contains it, or a new one. Returns NULL, or
+ * why there can be none. Jumps that must be written are added to `jumps`, in which they stay until
+ * they are armed.
+ */
+const char *xk_jump_plan(struct xk_point *point, const struct xk_probe_place *place,
+			 const struct xk_function *function, struct list_head *jumps);
+
+/* The code of an armed jump must be built again: it serves this point in another way. */
+void xk_jump_plan_again(struct xk_point *point, struct list_head *jumps);
+
+/* The jump was never armed: frees it. Its points do not use it any more. */
+void xk_jump_drop(struct xk_jump *jump);
+
+/* Builds jump.next. Returns false without memory, or if it is too long. */
+bool xk_jump_build(struct xk_jump *jump);
+
+/* Frees slots that no jump ever led to, or that no thread is in. NULL is allowed. */
+void xk_jump_code_free(struct xk_jump_code *code);
+
+/*
+ * Writes the code of the jumps, and the jumps themselves. Returns the number of stops. A jump that
+ * cannot be armed is left as it was; jump.why says why.
+ */
+unsigned int xk_jumps_arm(struct list_head *jumps);
+
+/* Whether the text is our jump, and no one else has a probe on it. Preemption is disabled. */
+bool xk_jump_is_intact(const struct xk_jump *jump);
+
+/*
+ * Removes jumps whose points have no hooks. They and their points are freed later. Returns the
+ * number of stops.
+ */
+unsigned int xk_jumps_retire(struct list_head *jumps);
+
+/* Frees slots that no jump leads to any more, later. NULL is allowed. */
+void xk_jump_code_retire(struct xk_jump_code *code);
+
+/* attach.c. Frees a point that nothing uses any more. NULL is allowed. */
+void xk_point_free(struct xk_point *point);
+
+/* Waits until everything retired is freed, as far as possible. Without xk_lock. */
+void xk_retired_flush(void);
+
+/* Waits until everything is freed. Without xk_lock. */
+void xk_retired_exit(void);
+
+#endif /* _XK_PROBE_JUMP_H */

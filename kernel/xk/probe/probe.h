@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Probes: eBPF programs at any instructions.
+ *
+ * A *point* is an instruction that is probed. It has a *hook* for each attachment, in the order in
+ * which they were attached. A *jump* replaces a window of instructions and leads to slots; it
+ * serves all points in its window. Where no jump is possible, a kprobe serves the point.
+ */
+#ifndef _XK_PROBE_H
+#define _XK_PROBE_H
+
+#include <linux/filter.h>
+#include <linux/kprobes.h>
+#include <linux/list.h>
+#include <linux/percpu.h>
+#include <linux/types.h>
+
+#include "base/error.h"
+#include "base/slot_layout.h"
+#include "text/claim.h"
+#include "text/relocate.h"
+#include "uapi/xk.h"
+
+struct module;
+struct xk_attachment;
+struct xk_guards;
+struct xk_jump;
+
+/*
+ * What is done at a point. Handlers find it by one pointer, so they never combine two of them. With
+ * one hook and a plain program, it is that program; else a function that serves all hooks.
+ */
+struct xk_act {
+	u64 __percpu *hits;
+	bpf_func_t func;		/* called with the registers and this act */
+};
+
+struct xk_hook {
+	struct xk_act alone;		/* for a point that has only this hook */
+	struct xk_hook *next;		/* of the same point; read by handlers */
+	u64 __percpu *hits;
+	struct xk_attachment *attachment;
+	u64 cookie;
+	struct xk_point *point;
+	bool added;			/* to the hooks of the point */
+};
+
+struct xk_point {
+	unsigned long address;		/* XK_POINT_ADDRESS */
+	const struct xk_act *act;
+	struct xk_act all;		/* serves all hooks */
+	struct xk_hook *first;
+	struct xk_jump *jump;		/* NULL: `kprobe` serves the point, or nothing yet */
+	bool wants_all;			/* some program reads all registers */
+	bool saves_all;			/* the code in force stores all of them */
+	bool in_code;			/* the code in force of the jump calls for this point */
+	struct kprobe kprobe;
+	bool has_kprobe;
+	const char *why_no_jump;
+	struct module *module;		/* with a reference; NULL for vmlinux */
+};
+
+/* Counters that fit into one allocation of per-CPU memory. */
+#define XK_HITS_PER_BLOCK 1024
+
+struct xk_attachment {
+	struct list_head list;
+	u32 id;
+	const struct file *owner;
+	pid_t owner_pid;
+	u64 attached_ns;
+	char name[XK_NAME_LEN];
+	struct bpf_prog *program;	/* NULL: only count */
+	bool needs_context;		/* the program may read current->bpf_ctx */
+	bool reads_all;			/* the program may read all registers */
+	bool is_plain;			/* it may be called without preparation */
+	u64 __percpu *skipped;
+	u64 __percpu **hits;		/* blocks of XK_HITS_PER_BLOCK counters */
+	unsigned int nr_hits;		/* blocks */
+	unsigned int nr;
+	struct xk_hook hooks[] __counted_by(nr);
+};
+
+/* The slots that a jump leads to. */
+struct xk_jump_code {
+	struct list_head list;
+	unsigned int nr;
+	unsigned long slots[XK_MAX_WINDOW_INSNS];
+};
+
+/* A jump in place of a window. */
+struct xk_jump {
+	struct list_head list;		/* to be armed, or retired */
+	struct xk_claim claim;
+	struct xk_window window;
+	struct xk_guards *guards;
+	struct xk_point *points[XK_MAX_WINDOW_INSNS];	/* by instruction */
+	struct xk_jump_code *code;	/* NULL until it is armed */
+	struct xk_jump_code *next;	/* to be armed; once it is, the previous code */
+	bool wanted;			/* `next` is to be armed */
+	bool retired;			/* about to be removed: takes no more points */
+	bool entered;			/* a thread was in the middle of the window */
+	const char *why;		/* why it could not be armed */
+};
+
+static inline bool xk_jump_is_armed(const struct xk_jump *jump)
+{
+	return jump->code;
+}
+
+#endif /* _XK_PROBE_H */

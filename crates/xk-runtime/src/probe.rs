@@ -136,8 +136,8 @@ impl Device {
     /// [`Device::detach_probes`], or when this descriptor is closed.
     ///
     /// # Errors
-    /// [`Error::ProbePlaces`], [`Error::Busy`], [`Error::Forbidden`], or [`Error::Refused`] with the kernel's reason and
-    /// the address of the refused place.
+    /// [`Error::ProbePlaces`], [`Error::Busy`], [`Error::Forbidden`], or [`Error::Refused`] with the kernel's reason,
+    /// which names the refused place.
     pub fn attach_probes(
         &self,
         name: &str,
@@ -161,11 +161,10 @@ impl Device {
         match self.ioctl(abi::IOC_PROBE_ATTACH, &mut request) {
             Ok(()) => Ok(Attached { id: request.id, jumps: request.nr_jumps, stops: request.stops }),
             Err(error) => {
-                let reason = Some(abi::text(&request.error)).filter(|reason| !reason.is_empty());
-                let reason = reason.unwrap_or_else(|| error.to_string());
-                let reason = match places.get(request.refused as usize) {
-                    Some(place) => format!("{:#x}: {reason}", place.address),
-                    None => reason,
+                // Its sentence names the place; without one, the address does.
+                let reason = match (abi::text(&request.error), places.get(request.refused as usize)) {
+                    (reason, Some(place)) if reason.is_empty() => format!("{:#x}: {error}", place.address),
+                    (reason, _) => reason,
                 };
                 Err(Error::of_code(&error, reason))
             }

@@ -18,7 +18,7 @@ fn listen(_: PrintLevel, text: String) {
 }
 
 /// Does something with libbpf and returns what it said meanwhile.
-fn listening<T>(work: impl FnOnce() -> T) -> (T, String) {
+pub fn listening<T>(work: impl FnOnce() -> T) -> (T, String) {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let before = libbpf_rs::set_print(Some((PrintLevel::Warn, listen)));
     let result = work();

@@ -8,20 +8,21 @@ const END: &str = "-- END PROG LOAD LOG --";
 const SHOWN: usize = 12;
 
 /// From what libbpf said while it loaded an object.
-pub(crate) fn explain(said: &str) -> Error {
+#[must_use]
+pub fn explain(said: &str) -> Error {
     if let Some(function) = missing_function(said) {
         return match function {
             "xk_set" | "xk_default" | "xk_value" | "xk_transition_done" | "xk_in_task" | "xk_site" => {
                 Error::NoFunctions
             }
             _ => Error::Load {
-                what: "the policy".into(),
+                what: "the program".into(),
                 reason: format!("it calls {function}(), which this kernel does not have"),
             },
         };
     }
     refusal(said).unwrap_or_else(|| {
-        let (what, reason) = ("the kernel did not take the policy".into(), last(said));
+        let (what, reason) = ("the kernel did not take the program".into(), last(said));
         match said.contains("Operation not permitted") {
             true => Error::Forbidden { what, reason },
             false => Error::Load { what, reason },

@@ -5,6 +5,7 @@
 mod ignore;
 mod parameters;
 mod policy;
+mod probe;
 mod table;
 
 use xk_table::Mode;
@@ -12,10 +13,11 @@ use xk_table::Mode;
 pub use ignore::*;
 pub use parameters::*;
 pub use policy::*;
+pub use probe::*;
 pub use table::*;
 
 /// `XK_ABI_VERSION`.
-pub const ABI_VERSION: u32 = 9;
+pub const ABI_VERSION: u32 = 10;
 /// `XK_NAME_LEN`.
 pub const NAME_LEN: usize = 128;
 /// `XK_SYMBOL_LEN`.

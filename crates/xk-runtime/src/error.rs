@@ -90,6 +90,15 @@ pub enum Error {
     /// No tune has this number.
     #[error("no tune has the number {0}")]
     NoSuchTune(u32),
+    /// No attachment of probes has this number.
+    #[error("no probes have the number {0}")]
+    NoSuchProbes(u32),
+    /// More instructions than one attachment holds.
+    #[error("{number} instructions, the kernel accepts {}", abi::MAX_PROBE_PLACES)]
+    ProbePlaces {
+        /// How many.
+        number: usize,
+    },
     /// The tune belongs to a process that is still alive.
     #[error("tune {0} belongs to a running process: stop that process, or let it detach the tune")]
     Owned(u32),

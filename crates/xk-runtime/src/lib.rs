@@ -9,6 +9,8 @@
 //! Parameters that other modules describe are another kernel module's, xk_tunable.ko, with a
 //! device of its own: [`ParameterDevice`].
 //!
+//! eBPF programs that probe instructions ([`Device::attach_probes`]) need no table.
+//!
 //! Nothing in here knows about compilers or proofs.
 
 pub mod abi;
@@ -20,6 +22,7 @@ mod error;
 mod livepatch;
 mod parameter;
 mod policy;
+mod probe;
 mod rules;
 mod status;
 mod symbols;
@@ -32,6 +35,7 @@ pub use encode::{signable, AddressOf};
 pub use error::{AddressError, Error, Outcome, ParameterError, SignatureError, TableFault};
 pub use parameter::{Hold, Meter, Parameter, ParameterDevice, Role, Values, PARAMETER_DEVICE_PATH};
 pub use policy::Policy;
+pub use probe::{Attached, PlaceStatus, ProbePlace, ProbeStatus};
 pub use rules::{RulePlace, Rules, RulesError};
 pub use status::{PolicyStatus, Probe, SitePolicy, SiteStatus, State, Stops, TuneStatus};
 pub use symbols::{NoAddress, SymbolKind, Symbols, SymbolsError};

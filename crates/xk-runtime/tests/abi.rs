@@ -255,6 +255,57 @@ fn status(f: &mut Facts) {
     );
 }
 
+/// Probes of eBPF programs.
+fn probes(f: &mut Facts) {
+    structure!(f, "xk_probe_place", abi::ProbePlace, address, cookie, window, window_lead, pad);
+    structure!(
+        f,
+        "xk_probe_attach",
+        abi::ProbeAttach,
+        size,
+        program,
+        flags,
+        nr_places,
+        places,
+        name,
+        id,
+        nr_jumps,
+        stops,
+        refused,
+        error
+    );
+    structure!(f, "xk_probe_detach", abi::ProbeDetach, id, stops, error);
+    structure!(
+        f,
+        "xk_probe_info",
+        abi::ProbeInfo,
+        index,
+        id,
+        name,
+        program,
+        nr_places,
+        nr_jumps,
+        owner_pid,
+        hits,
+        skipped,
+        age_ns,
+        memory
+    );
+    structure!(f, "xk_probe_place_info", abi::ProbePlaceInfo, address, hits, missed, flags, pad, note);
+    structure!(f, "xk_probe_places", abi::ProbePlaces, id, first, nr, pad, places);
+    for (name, value) in [
+        ("XK_MAX_PROBE_PLACES", abi::MAX_PROBE_PLACES as u64),
+        ("XK_PROBE_JUMPS_ONLY", u64::from(abi::PROBE_JUMPS_ONLY)),
+        ("XK_PROBE_JUMP", u64::from(abi::PROBE_JUMP)),
+        ("XK_IOC_PROBE_ATTACH", u64::from(abi::IOC_PROBE_ATTACH)),
+        ("XK_IOC_PROBE_DETACH", u64::from(abi::IOC_PROBE_DETACH)),
+        ("XK_IOC_PROBE_INFO", u64::from(abi::IOC_PROBE_INFO)),
+        ("XK_IOC_PROBE_PLACES", u64::from(abi::IOC_PROBE_PLACES)),
+    ] {
+        f.add(name, value);
+    }
+}
+
 /// Limits, and numbers of tables and sites.
 fn numbers_of_tables(f: &mut Facts) {
     for (name, value) in [
@@ -380,7 +431,7 @@ fn operations(f: &mut Facts) {
 
 fn facts() -> Vec<(String, u64)> {
     let mut f = Facts(Vec::new());
-    for add in [tables, requests, status, parameters, numbers_of_tables, numbers_of_requests, operations] {
+    for add in [tables, requests, status, probes, parameters, numbers_of_tables, numbers_of_requests, operations] {
         add(&mut f);
     }
     f.0

@@ -31,6 +31,11 @@ pub struct KernelArgs {
 }
 
 impl KernelArgs {
+    /// Whether the user named a kernel.
+    pub fn is_given(&self) -> bool {
+        self.root.is_some() || self.bundle.is_some() || self.vmlinuz.is_some()
+    }
+
     /// The kernel that is meant.
     pub fn choice(&self) -> KernelChoice {
         let Self { root, release, bundle, vmlinuz } = self;

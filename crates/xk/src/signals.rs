@@ -1,8 +1,9 @@
-//! Signals that ask a command to end. They are blocked while constants are changed; `xk set --hold` waits for them; `xk top`
-//! and `xk tune` poll them.
+//! Signals that ask a command to end. They are blocked while constants are changed; `xk set --hold` waits for them, as `xk
+//! probe` does; `xk top` and `xk tune` poll them.
 
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// What a terminal, a shell or a service manager sends to end a program.
 const ENDING: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
@@ -39,10 +40,16 @@ pub fn hold_back() {
 
 /// Whether one of the signals has arrived; they must be blocked.
 pub fn came() -> bool {
+    came_within(Duration::ZERO)
+}
+
+/// Waits for one of the signals, at most for this time, and returns whether one has arrived; they must be blocked.
+pub fn came_within(time: Duration) -> bool {
     let set = ending();
-    let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let seconds = libc::time_t::try_from(time.as_secs()).unwrap_or(libc::time_t::MAX);
+    let time = libc::timespec { tv_sec: seconds, tv_nsec: time.subsec_nanos().into() };
     // SAFETY: both pointers are valid for the call, and nothing is written without a third.
-    unsafe { libc::sigtimedwait(std::ptr::from_ref(&set), std::ptr::null_mut(), std::ptr::from_ref(&at_once)) > 0 }
+    unsafe { libc::sigtimedwait(std::ptr::from_ref(&set), std::ptr::null_mut(), std::ptr::from_ref(&time)) > 0 }
 }
 
 /// Waits for one of the signals; they must be blocked.

@@ -253,6 +253,40 @@ fn builds_fail_before_they_start() {
 }
 
 #[test]
+fn places_of_probes_are_checked_before_anything_else() {
+    let machine = Machine::new();
+    machine.run(&["probe"]).expect(2, &["Usage", "count"]);
+    machine.run(&["probe", "count"]).expect(2, &["WHERE", "Usage"]);
+    machine.run(&["probe", "count", "a b"]).expect(2, &["`a b` names no function", "MODULE:FUNCTION+OFFSET"]);
+    machine.run(&["probe", "count", "vfs_*"]).expect(2, &["vfs_*@CLASS", "indirect-call"]);
+    machine.run(&["probe", "sites", "vfs_write", "--class", "exit"]).expect(2, &["`exit` is not a class", "body"]);
+    machine.run(&["probe", "explain", "vfs_*@any"]).expect(2, &["several instructions", "xk probe sites"]);
+    machine.run(&["probe", "run", "/no/such.bpf.c"]).expect(1, &["/no/such.bpf.c"]);
+    machine.run(&["probe", "run", "/bin/true"]).expect(1, &["/bin/true: not an object for eBPF"]);
+    let run = machine.run(&["probe", "explain", "vfs_write+x", "--json"]);
+    run.expect(2, &["`x` is not an offset"]);
+    assert_eq!(run.json()["error"]["exit"], 2);
+}
+
+#[test]
+fn without_the_module_nothing_is_probed() {
+    let machine = Machine::new();
+    machine.run(&["probe", "list"]).expect(0, &["xk.ko is not loaded: nothing is probed"]);
+    let document = machine.run(&["probe", "list", "--json"]).json();
+    assert_eq!((&document["loaded"], &document["probes"]), (&json!(false), &json!([])));
+}
+
+#[test]
+fn what_the_administrator_forbids_is_not_probed() {
+    let machine = Machine::new();
+    let forbid = |backends: &str| fs::write(machine.rules(), format!("[backend]\nforbid = [{backends}]\n")).unwrap();
+    forbid("\"detour\"");
+    machine.run(&["probe", "count", "vfs_write", "--jumps-only"]).expect(3, &["forbidden by", "xk.toml:2"]);
+    forbid("\"detour\", \"kprobe\"");
+    machine.run(&["probe", "count", "vfs_write"]).expect(3, &["forbidden by", "xk.toml"]);
+}
+
+#[test]
 fn json_has_a_schema_also_when_it_fails() {
     let machine = Machine::with_table();
     for arguments in

@@ -2,6 +2,7 @@
 
 mod apply;
 mod policy;
+mod probe;
 
 use xk_analysis::extend::ExtendError;
 use xk_analysis::pipeline::BuildError;

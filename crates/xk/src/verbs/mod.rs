@@ -10,6 +10,7 @@ mod gen;
 mod get;
 mod list;
 mod load;
+mod probe;
 mod scan;
 mod set;
 mod sign;
@@ -63,6 +64,8 @@ pub enum Verb {
     Status(status::Args),
     /// Watch tunes: rates, misses, values that policies choose, estimated cost
     Top(top::Args),
+    /// Run an eBPF program at any instruction of the kernel, or count its executions
+    Probe(probe::Args),
     /// Save the running kernel to a file, for analysis on another machine
     Bundle(bundle::Args),
 }
@@ -90,6 +93,7 @@ impl Verb {
             Verb::Tune(args) => tune::run(&args),
             Verb::Status(args) => status::run(&args),
             Verb::Top(args) => top::run(&args),
+            Verb::Probe(args) => probe::run(&args),
             Verb::Bundle(args) => bundle::run(&args),
         }
     }
@@ -106,6 +110,7 @@ impl Verb {
             Verb::Apply(args) => args.json,
             Verb::Status(args) => args.json,
             Verb::Tune(args) => args.json(),
+            Verb::Probe(args) => args.json(),
             Verb::Build(_) | Verb::Set(_) | Verb::Unset(_) | Verb::Top(_) | Verb::Bundle(_) => false,
             Verb::Gen(_) | Verb::Load(_) | Verb::Reload(_) | Verb::Unload(_) | Verb::Compile(_) | Verb::Sign(_) => {
                 false

@@ -1,0 +1,22 @@
+//! Probes: eBPF programs of type kprobe at any instruction of the running kernel. See `docs/probes.md`.
+//!
+//! In: places ([`place`]), as the command line or the section of a program names them. Out: addresses with the windows in
+//! which a jump may stand ([`resolve`]); programs in the kernel, and what their maps contain ([`program`], [`maps`]).
+
+mod code;
+mod error;
+mod live;
+pub mod maps;
+pub mod place;
+pub mod program;
+mod reach;
+mod resolve;
+mod trace;
+
+pub use error::Error;
+pub use live::Live;
+pub use place::{Class, Place, PlaceError};
+pub use program::{prints, probes, Probe, ProgramError, Programs};
+pub use reach::{NoJump, Reach};
+pub use resolve::{Found, Resolved, Resolver};
+pub use trace::Trace;

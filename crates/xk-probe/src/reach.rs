@@ -1,0 +1,101 @@
+//! How control reaches the program of a probe.
+
+use iced_x86::{FlowControl, Instruction, OpKind};
+use xk_span::window::{Reason, Window};
+
+/// Sections that the kernel's list of functions without kprobes contains as a whole.
+const LISTED: [&str; 4] = [".noinstr.text", ".entry.text", ".kprobes.text", ".cpuidle.text"];
+
+/// How an instruction can be reached, as far as the analysis of the image tells. xk.ko decides.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reach {
+    /// By a jump in place of this window.
+    Jump(Window),
+    /// By a kprobe.
+    Kprobe(NoJump),
+    /// By neither.
+    Nothing(Reason),
+}
+
+/// Why no jump reaches an instruction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NoJump {
+    /// There is no window.
+    Window(Reason),
+    /// It is entry code that does nothing by itself; a window begins this many bytes after it.
+    EntryCode(u8),
+}
+
+impl Reach {
+    /// From what the analysis says about windows around `insn`.
+    pub(crate) fn new(window: Result<Window, Reason>, insn: &Instruction) -> Self {
+        match window {
+            Ok(window) if window.lead >= 0 => Self::Jump(window),
+            Ok(window) => Self::Kprobe(NoJump::EntryCode(window.lead.unsigned_abs())),
+            Err(reason) if forbids_kprobes(&reason, insn) => Self::Nothing(reason),
+            Err(reason) => Self::Kprobe(NoJump::Window(reason)),
+        }
+    }
+
+    /// One word: `jump`, `kprobe` or `nothing`.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Jump(_) => "jump",
+            Self::Kprobe(_) => "kprobe",
+            Self::Nothing(_) => "nothing",
+        }
+    }
+}
+
+/// Whether kprobes refuse an instruction that has no window: `check_kprobe_address_safe`, `can_probe` and
+/// `prepare_emulation` of Linux 6.12.
+fn forbids_kprobes(reason: &Reason, insn: &Instruction) -> bool {
+    match reason {
+        Reason::NoCode
+        | Reason::NoInstruction
+        | Reason::Boot
+        | Reason::Blacklisted
+        | Reason::JumpLabel
+        | Reason::StaticCall
+        | Reason::Trap(_) => true,
+        Reason::Section(name) => LISTED.iter().any(|listed| name.starts_with(listed)),
+        _ => {
+            let indirect = matches!(insn.flow_control(), FlowControl::IndirectBranch | FlowControl::IndirectCall);
+            let trap = matches!(insn.flow_control(), FlowControl::Exception | FlowControl::Interrupt);
+            trap || indirect && insn.op0_kind() != OpKind::Register
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use iced_x86::{Decoder, DecoderOptions};
+
+    use super::*;
+
+    fn insn(bytes: &[u8]) -> Instruction {
+        Decoder::new(64, bytes, DecoderOptions::NONE).decode()
+    }
+
+    #[test]
+    fn a_window_that_begins_after_the_instruction_is_not_used() {
+        let window = |lead| Window { lead, len: 5, insns: 1, padding: 0 };
+        let nop = insn(&[0x0f, 0x1f, 0x44, 0, 0]);
+        assert_eq!(Reach::new(Ok(window(0)), &nop), Reach::Jump(window(0)));
+        assert_eq!(Reach::new(Ok(window(3)), &nop), Reach::Jump(window(3)));
+        assert_eq!(Reach::new(Ok(window(-5)), &nop), Reach::Kprobe(NoJump::EntryCode(5)));
+    }
+
+    #[test]
+    fn what_kprobes_refuse_is_known() {
+        let (ret, by_register, by_memory) = (insn(&[0xc3]), insn(&[0xff, 0xd0]), insn(&[0xff, 0x10]));
+        let word = |reason: Reason, insn: &Instruction| Reach::new(Err(reason), insn).word();
+        assert_eq!(word(Reason::Ends, &ret), "kprobe");
+        assert_eq!(word(Reason::Section(".noinstr.text".into()), &ret), "nothing");
+        assert_eq!(word(Reason::Section(".irqentry.text".into()), &ret), "kprobe");
+        assert_eq!(word(Reason::Blacklisted, &ret), "nothing");
+        assert_eq!(word(Reason::Indirect("call *%rax".into()), &by_register), "kprobe");
+        assert_eq!(word(Reason::Indirect("call *(%rax)".into()), &by_memory), "nothing");
+    }
+}

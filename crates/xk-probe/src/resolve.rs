@@ -1,0 +1,351 @@
+//! From places to addresses, with the windows of jumps.
+//!
+//! In: places, the image of a kernel, and the running kernel if it is one. Out: instructions, each with its address and
+//! the way in which a probe reaches it. Refuses what is not the first byte of an instruction, names of several functions,
+//! modules that are not loaded or whose files have changed, and single instructions that cannot be probed. Patterns leave
+//! out what cannot be probed.
+
+use iced_x86::Mnemonic;
+use xk_kernel::Image;
+use xk_runtime::ProbePlace;
+use xk_span::window::Reason;
+use xk_span::world::Function;
+
+use crate::code::Code;
+use crate::error::Error;
+use crate::live::Live;
+use crate::place::{matches, Class, Place};
+use crate::reach::{NoJump, Reach};
+
+/// Names in a message that are similar to one that does not exist.
+const SIMILAR: usize = 3;
+
+/// An instruction that can be probed, or one that was asked about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// Its address in the running kernel; in the image, if that does not run.
+    pub address: u64,
+    /// The module of its function; `None`: vmlinux.
+    pub module: Option<String>,
+    /// Its function.
+    pub function: String,
+    /// Bytes from the first byte of the function.
+    pub offset: u64,
+    /// It in AT&T syntax.
+    pub text: String,
+    /// Its length in bytes.
+    pub length: u8,
+    /// How a probe reaches it.
+    pub reach: Reach,
+    /// It comes after an `endbr64` that was asked for.
+    pub after_endbr: bool,
+    /// The function where a window begins, if entry code was asked for.
+    body: Option<String>,
+}
+
+impl Found {
+    /// `[module:]function[+offset]`, which names the instruction again.
+    #[must_use]
+    pub fn name(&self) -> String {
+        Place::Instruction { module: self.module.clone(), function: self.function.clone(), offset: self.offset }
+            .to_string()
+    }
+
+    /// Why no jump reaches it.
+    #[must_use]
+    pub fn no_jump(&self) -> Option<String> {
+        match &self.reach {
+            Reach::Jump(_) => None,
+            Reach::Kprobe(NoJump::EntryCode(_)) => {
+                let body = self.body.as_deref().unwrap_or("the instruction after it");
+                Some(format!("the function tracer changes these bytes; a jump can reach {body}"))
+            }
+            Reach::Kprobe(NoJump::Window(reason)) | Reach::Nothing(reason) => Some(sentence(reason)),
+        }
+    }
+
+    /// As xk.ko takes it.
+    #[must_use]
+    pub fn probe(&self, cookie: u64) -> ProbePlace {
+        let (window, window_lead) = match &self.reach {
+            Reach::Jump(window) => (window.len, window.lead.unsigned_abs()),
+            _ => (0, 0),
+        };
+        ProbePlace { address: self.address, cookie, window, window_lead }
+    }
+}
+
+fn sentence(reason: &Reason) -> String {
+    match reason {
+        Reason::Unknown => "the running kernel has freed the lists of code that it changes, and its boot image, which \
+                            contains them, is not in /boot: name it with --vmlinuz"
+            .into(),
+        other => other.to_string(),
+    }
+}
+
+/// What a place names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resolved {
+    /// The instructions, by address.
+    pub found: Vec<Found>,
+    /// Instructions of the class that cannot be probed and were left out.
+    pub left_out: usize,
+    /// Functions that matched.
+    pub functions: usize,
+}
+
+/// Finds places in the code of a kernel.
+#[derive(Debug)]
+pub struct Resolver {
+    code: Code,
+    /// The running kernel, and its distance from the image.
+    live: Option<(Live, u64)>,
+}
+
+impl Resolver {
+    /// For these places in a kernel: the modules that they name are read with it. `live` is given if the image is that of
+    /// the running kernel.
+    ///
+    /// # Errors
+    /// [`Error::Image`], [`Error::NotLoaded`], [`Error::Replaced`], [`Error::Hidden`].
+    pub fn new(image: &Image, places: &[Place], live: Option<Live>) -> Result<Self, Error> {
+        let modules = modules(image, places, live.as_ref())?;
+        let names: Vec<&str> = modules.iter().map(String::as_str).collect();
+        let live = match live {
+            Some(live) => {
+                let shift = live.shift(image).ok_or(Error::Hidden)?;
+                Some((live, shift))
+            }
+            None => None,
+        };
+        Ok(Self { code: Code::new(image, &names)?, live })
+    }
+
+    /// The instructions of a place.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn resolve(&self, place: &Place) -> Result<Resolved, Error> {
+        let one = |found| Resolved { found: vec![found], left_out: 0, functions: 1 };
+        match place {
+            Place::Address(address) => self.address(place, *address).map(one),
+            Place::Instruction { module, function, offset } => {
+                self.instruction(place, module.as_deref(), function, *offset).map(one)
+            }
+            Place::Pattern { module, pattern, class } => {
+                let owner = self.owner(place, module.as_deref(), pattern)?;
+                let matching = |function: &&Function| function.names.iter().any(|name| matches(pattern, name));
+                let functions: Vec<&Function> = self.code.functions(owner).filter(matching).collect();
+                let where_ = || self.where_(owner);
+                if functions.is_empty() {
+                    return Err(Error::NoMatch { place: place.to_string(), where_: where_() });
+                }
+                self.of_class(place, &functions, *class)
+            }
+        }
+    }
+
+    /// The instructions of all places, each once and by address, as they are probed: with the number of the first place
+    /// that names it, and how many of patterns were left out.
+    ///
+    /// # Errors
+    /// [`Error`]; also [`Error::Unreachable`] if a place is a single instruction that cannot be probed.
+    pub fn all(&self, places: &[Place]) -> Result<(Vec<(Found, usize)>, usize), Error> {
+        let (mut all, mut left_out) = (Vec::new(), 0);
+        for (number, place) in places.iter().enumerate() {
+            let resolved = self.resolve(place)?;
+            left_out += resolved.left_out;
+            for found in resolved.found {
+                if let Reach::Nothing(reason) = &found.reach {
+                    return Err(Error::Unreachable { place: place.to_string(), reason: sentence(reason) });
+                }
+                all.push((found, number));
+            }
+        }
+        all.sort_by_key(|(found, number)| (found.address, *number));
+        all.dedup_by_key(|(found, _)| found.address);
+        Ok((all, left_out))
+    }
+
+    fn of_class(&self, place: &Place, functions: &[&Function], class: Class) -> Result<Resolved, Error> {
+        let mut resolved = Resolved { found: Vec::new(), left_out: 0, functions: functions.len() };
+        for function in functions {
+            for address in self.code.of_class(function, class) {
+                let found = self.found(&place.to_string(), function, address)?;
+                match found.reach {
+                    Reach::Nothing(_) => resolved.left_out += 1,
+                    _ => resolved.found.push(found),
+                }
+            }
+        }
+        // With `any`, the instruction after an endbr64 is there twice.
+        resolved.found.sort_by_key(|found| (found.address, found.after_endbr));
+        resolved.found.dedup_by_key(|found| found.address);
+        if resolved.found.is_empty() {
+            return Err(Error::NoInstruction { place: place.to_string(), functions: functions.len() });
+        }
+        Ok(resolved)
+    }
+
+    fn where_(&self, owner: usize) -> String {
+        let module = self.code.world().owners.get(owner).and_then(Option::as_deref);
+        module.map_or_else(|| "vmlinux".into(), |module| format!("module {module}"))
+    }
+
+    /// vmlinux or the module in which a function is looked for.
+    fn owner(&self, place: &Place, module: Option<&str>, function: &str) -> Result<usize, Error> {
+        if module.is_some() {
+            let missing = || Error::NoCode { place: place.to_string() };
+            return self.code.owner(module).ok_or_else(missing);
+        }
+        if !self.code.named(function, 0).is_empty() {
+            return Ok(0);
+        }
+        // A function of a loaded module that was not named.
+        let owners = 1..self.code.world().owners.len();
+        Ok(owners.into_iter().find(|&owner| !self.code.named(function, owner).is_empty()).unwrap_or(0))
+    }
+
+    fn instruction(&self, place: &Place, module: Option<&str>, name: &str, offset: u64) -> Result<Found, Error> {
+        let owner = self.owner(place, module, name)?;
+        let text = place.to_string();
+        let function = match self.code.named(name, owner)[..] {
+            [only] => only,
+            [] => {
+                let where_ = self.where_(owner);
+                let similar = self.similar(name, owner);
+                return Err(Error::NoFunction { place: text, where_, function: name.to_owned(), similar });
+            }
+            ref several => {
+                let address = |function: &&Function| self.running(&text, function, function.start);
+                let addresses = several.iter().map(address).collect::<Result<Vec<u64>, Error>>()?;
+                let addresses = addresses.iter().map(|address| format!("{address:#x}")).collect();
+                return Err(Error::Several { place: text, addresses });
+            }
+        };
+        let length = self.code.length(function);
+        if offset >= length {
+            let cold = self.code.named(&format!("{name}.cold"), owner);
+            let cold =
+                cold.first().map_or_else(String::new, |cold| format!("; the compiler moved {} away", cold.name()));
+            return Err(Error::Outside { place: text, function: name.to_owned(), length, cold });
+        }
+        self.single(&text, function, function.start + offset)
+    }
+
+    fn address(&self, place: &Place, address: u64) -> Result<Found, Error> {
+        let none = || Error::NoCode { place: place.to_string() };
+        let image = self.in_image(address).ok_or_else(none)?;
+        let function = self.code.world().function_of(image).ok_or_else(none)?;
+        self.single(&place.to_string(), function, image)
+    }
+
+    /// One instruction that was asked for.
+    fn single(&self, place: &str, function: &Function, address: u64) -> Result<Found, Error> {
+        if !self.code.begins(address) {
+            let near = self.code.near(function, address).into_iter().map(|at| {
+                let text = self.code.instruction(at).map(|insn| self.code.text(&insn));
+                format!("{} (`{}`)", self.code.name(at), text.unwrap_or_default())
+            });
+            return Err(Error::Middle { place: place.to_owned(), near: near.collect() });
+        }
+        self.found(place, function, address)
+    }
+
+    fn found(&self, place: &str, function: &Function, address: u64) -> Result<Found, Error> {
+        let none = || Error::NoCode { place: place.to_owned() };
+        let mut insn = self.code.instruction(address).ok_or_else(none)?;
+        let mut at = address;
+        // It does nothing but mark the entry, and kprobes cannot be on it.
+        let after_endbr = address == function.start && insn.mnemonic() == Mnemonic::Endbr64;
+        if after_endbr {
+            at = insn.next_ip();
+            insn = self.code.instruction(at).ok_or_else(none)?;
+        }
+        let reach = Reach::new(self.code.windows().at(at), &insn);
+        let body = match &reach {
+            Reach::Kprobe(NoJump::EntryCode(behind)) => Some(self.code.name(at + u64::from(*behind))),
+            _ => None,
+        };
+        Ok(Found {
+            address: self.running(place, function, at)?,
+            module: self.code.module(function).map(str::to_owned),
+            function: function.name().to_owned(),
+            offset: at - function.start,
+            text: self.code.text(&insn),
+            length: insn.len() as u8,
+            reach,
+            after_endbr,
+            body,
+        })
+    }
+
+    /// Where an address of a function is in the running kernel.
+    fn running(&self, place: &str, function: &Function, address: u64) -> Result<u64, Error> {
+        let Some((live, shift)) = &self.live else { return Ok(address) };
+        let Some(module) = self.code.module(function) else { return Ok(address.wrapping_add(*shift)) };
+        let elsewhere = || Error::Elsewhere { place: place.to_owned(), function: function.name().to_owned() };
+        let sections = self.code.world().placed.iter().filter(|placed| placed.owner == function.owner);
+        let section = sections.filter(|placed| placed.start <= function.start).max_by_key(|placed| placed.start);
+        let section = section.ok_or_else(elsewhere)?;
+        let start = live.section(module, &section.section).ok_or_else(elsewhere)?;
+        let first = start.wrapping_add(function.start - section.start);
+        if !live.has(module, &function.names, first) {
+            return Err(elsewhere());
+        }
+        Ok(first.wrapping_add(address - function.start))
+    }
+
+    /// Where an address of the running kernel is in the image.
+    fn in_image(&self, address: u64) -> Option<u64> {
+        let Some((live, shift)) = &self.live else { return Some(address) };
+        if live.is_vmlinux(address) {
+            return Some(address.wrapping_sub(*shift));
+        }
+        let module = live.module_at(address)?;
+        let owner = self.code.owner(Some(module))?;
+        let sections = self.code.world().placed.iter().filter(|placed| placed.owner == owner);
+        let loaded = sections.filter_map(|placed| Some((live.section(module, &placed.section)?, placed.start)));
+        let (section, start) = loaded.filter(|(section, _)| *section <= address).max_by_key(|(section, _)| *section)?;
+        Some(start + (address - section))
+    }
+
+    /// Functions whose names contain the one that does not exist, or that it contains.
+    fn similar(&self, name: &str, owner: usize) -> String {
+        let names = self.code.functions(owner).map(Function::name);
+        let alike = |other: &&str| other.contains(name) || other.len() > 3 && name.contains(other);
+        let mut alike: Vec<&str> = names.filter(alike).collect();
+        alike.sort_by_key(|other| (other.len().abs_diff(name.len()), *other));
+        match alike[..] {
+            [] => "; it may be inlined".into(),
+            _ => format!("; similar: {}", alike[..alike.len().min(SIMILAR)].join(", ")),
+        }
+    }
+}
+
+/// The modules whose files are needed.
+fn modules(image: &Image, places: &[Place], live: Option<&Live>) -> Result<Vec<String>, Error> {
+    let mut all: Vec<String> = Vec::new();
+    for place in places {
+        let found = match (place, live) {
+            (Place::Address(address), Some(live)) if !live.is_vmlinux(*address) => live.module_at(*address),
+            (Place::Instruction { module: None, function, .. }, Some(live)) if image.symbols(function).is_empty() => {
+                live.modules_with(function).next()
+            }
+            _ => place.module(),
+        };
+        let Some(module) = found.filter(|module| !all.iter().any(|known| known == module)) else { continue };
+        if let Some(live) = live {
+            let text = || place.to_string();
+            if !live.is_loaded(module) {
+                return Err(Error::NotLoaded { place: text(), module: module.to_owned() });
+            }
+            if !live.is_build(&*image.shared_module(module)?, module) {
+                return Err(Error::Replaced { place: text(), module: module.to_owned() });
+            }
+        }
+        all.push(module.to_owned());
+    }
+    Ok(all)
+}

@@ -1,0 +1,111 @@
+//! Probes of eBPF programs: attachments, and the instructions that they reach.
+
+use super::{ioc, Plain, ERROR_LEN, NAME_LEN, READ, WRITE};
+
+/// `XK_MAX_PROBE_PLACES`.
+pub const MAX_PROBE_PLACES: usize = 65536;
+/// `XK_PROBE_JUMPS_ONLY`.
+pub const PROBE_JUMPS_ONLY: u32 = 1;
+/// `XK_PROBE_JUMP`.
+pub const PROBE_JUMP: u32 = 1;
+
+/// `struct xk_probe_place`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[allow(missing_docs)] // as in the header
+pub struct ProbePlace {
+    pub address: u64,
+    pub cookie: u64,
+    pub window: u8,
+    pub window_lead: u8,
+    pub pad: [u8; 6],
+}
+
+/// `struct xk_probe_attach`.
+#[repr(C)]
+#[derive(Debug, Clone)]
+#[allow(missing_docs)] // as in the header
+pub struct ProbeAttach {
+    pub size: u32,
+    pub program: i32,
+    pub flags: u32,
+    pub nr_places: u32,
+    pub places: u64,
+    pub name: [u8; NAME_LEN],
+    pub id: u32,
+    pub nr_jumps: u32,
+    pub stops: u32,
+    pub refused: u32,
+    pub error: [u8; ERROR_LEN],
+}
+
+/// `struct xk_probe_detach`.
+#[repr(C)]
+#[derive(Debug, Clone)]
+#[allow(missing_docs)] // as in the header
+pub struct ProbeDetach {
+    pub id: u32,
+    pub stops: u32,
+    pub error: [u8; ERROR_LEN],
+}
+
+/// `struct xk_probe_info`.
+#[repr(C)]
+#[derive(Debug, Clone)]
+#[allow(missing_docs)] // as in the header
+pub struct ProbeInfo {
+    pub index: u32,
+    pub id: u32,
+    pub name: [u8; NAME_LEN],
+    pub program: u32,
+    pub nr_places: u32,
+    pub nr_jumps: u32,
+    pub owner_pid: i32,
+    pub hits: u64,
+    pub skipped: u64,
+    pub age_ns: u64,
+    pub memory: u64,
+}
+
+/// `struct xk_probe_place_info`.
+#[repr(C)]
+#[derive(Debug, Clone)]
+#[allow(missing_docs)] // as in the header
+pub struct ProbePlaceInfo {
+    pub address: u64,
+    pub hits: u64,
+    pub missed: u64,
+    pub flags: u32,
+    pub pad: u32,
+    pub note: [u8; NAME_LEN],
+}
+
+/// `struct xk_probe_places`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+#[allow(missing_docs)] // as in the header
+pub struct ProbePlaces {
+    pub id: u32,
+    pub first: u32,
+    pub nr: u32,
+    pub pad: u32,
+    pub places: u64,
+}
+
+// SAFETY: integers and arrays of integers, repr(C).
+unsafe impl Plain for ProbeAttach {}
+// SAFETY: as above.
+unsafe impl Plain for ProbeDetach {}
+// SAFETY: as above.
+unsafe impl Plain for ProbeInfo {}
+// SAFETY: as above.
+unsafe impl Plain for ProbePlaceInfo {}
+
+/// `XK_IOC_PROBE_ATTACH`.
+pub const IOC_PROBE_ATTACH: u32 = ioc::<ProbeAttach>(READ | WRITE, 16);
+/// `XK_IOC_PROBE_DETACH`.
+pub const IOC_PROBE_DETACH: u32 = ioc::<ProbeDetach>(READ | WRITE, 17);
+/// `XK_IOC_PROBE_INFO`.
+pub const IOC_PROBE_INFO: u32 = ioc::<ProbeInfo>(READ | WRITE, 18);
+/// `XK_IOC_PROBE_PLACES`.
+pub const IOC_PROBE_PLACES: u32 = ioc::<ProbePlaces>(READ | WRITE, 19);

@@ -1,0 +1,245 @@
+//! Probes: eBPF programs of type kprobe that run before chosen instructions.
+//!
+//! In: addresses in the running kernel, each with the bytes that a jump may replace. Out: an attachment, which lives as
+//! long as the descriptor or until it is detached, and what the kernel counts of it.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Duration;
+
+use crate::abi::{self, Plain};
+use crate::device::Device;
+use crate::error::Error;
+
+/// Places that one request returns.
+const PAGE: u32 = 1024;
+
+/// An instruction that is to be probed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ProbePlace {
+    /// Its address in the running kernel.
+    pub address: u64,
+    /// What `bpf_get_attach_cookie()` returns there.
+    pub cookie: u64,
+    /// Bytes that a jump may replace; 0: a kprobe is used.
+    pub window: u8,
+    /// Bytes of these before the instruction.
+    pub window_lead: u8,
+}
+
+/// Probes that were attached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attached {
+    /// Number by which the kernel knows them.
+    pub id: u32,
+    /// Places that a jump reaches.
+    pub jumps: u32,
+    /// Stops of the machine that were needed.
+    pub stops: u32,
+}
+
+/// What the kernel says about an attachment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProbeStatus {
+    /// Number by which it is detached.
+    pub id: u32,
+    /// Name that its owner gave it.
+    pub name: String,
+    /// Number of the eBPF program; `None`: executions are only counted.
+    pub program: Option<u32>,
+    /// How many instructions it probes.
+    pub places: u32,
+    /// Of these, how many are reached by a jump.
+    pub jumps: u32,
+    /// Process that attached it.
+    pub owner_pid: i32,
+    /// Executions of all places.
+    pub hits: u64,
+    /// Of these, executions without the program, because another one was running on the CPU.
+    pub skipped: u64,
+    /// Since it was attached.
+    pub age: Duration,
+    /// Bytes of its stubs.
+    pub memory: u64,
+}
+
+/// What the kernel says about one probed instruction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlaceStatus {
+    /// Its address.
+    pub address: u64,
+    /// Executions.
+    pub hits: u64,
+    /// Executions that kprobes did not report; not among the hits.
+    pub missed: u64,
+    /// A jump reaches it; else a kprobe.
+    pub jump: bool,
+    /// Why it is no jump, if the kernel knows.
+    pub note: Option<String>,
+}
+
+impl ProbeStatus {
+    fn new(info: &abi::ProbeInfo) -> Self {
+        Self {
+            id: info.id,
+            name: abi::text(&info.name),
+            program: Some(info.program).filter(|program| *program != 0),
+            places: info.nr_places,
+            jumps: info.nr_jumps,
+            owner_pid: info.owner_pid,
+            hits: info.hits,
+            skipped: info.skipped,
+            age: Duration::from_nanos(info.age_ns),
+            memory: info.memory,
+        }
+    }
+}
+
+impl PlaceStatus {
+    fn new(info: &abi::ProbePlaceInfo) -> Self {
+        Self {
+            address: info.address,
+            hits: info.hits,
+            missed: info.missed,
+            jump: info.flags & abi::PROBE_JUMP != 0,
+            note: Some(abi::text(&info.note)).filter(|note| !note.is_empty()),
+        }
+    }
+}
+
+/// The places as the kernel takes them: ascending, each once. The first of several cookies is kept.
+fn mirrors(places: &[ProbePlace]) -> Vec<abi::ProbePlace> {
+    let of = |place: &ProbePlace| abi::ProbePlace {
+        address: place.address,
+        cookie: place.cookie,
+        window: place.window,
+        window_lead: place.window_lead,
+        pad: [0; 6],
+    };
+    let mut all: Vec<abi::ProbePlace> = places.iter().map(of).collect();
+    all.sort_by_key(|place| place.address);
+    all.dedup_by_key(|place| place.address);
+    all
+}
+
+/// As much of `name` as the kernel's field holds.
+fn name_field(name: &str) -> [u8; abi::NAME_LEN] {
+    let mut field = [0; abi::NAME_LEN];
+    let end = (0..=name.len().min(abi::NAME_LEN - 1)).rev().find(|end| name.is_char_boundary(*end)).unwrap_or(0);
+    let bytes = name.as_bytes().iter().take(end).take_while(|byte| **byte != 0);
+    field.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+    field
+}
+
+impl Device {
+    /// Runs `program` before each of these instructions, or only counts their executions. All of them are probed, or
+    /// none. With `jumps_only`, what only a kprobe could reach is refused. The attachment ends with
+    /// [`Device::detach_probes`], or when this descriptor is closed.
+    ///
+    /// # Errors
+    /// [`Error::ProbePlaces`], [`Error::Busy`], [`Error::Forbidden`], or [`Error::Refused`] with the kernel's reason,
+    /// which names the refused place.
+    pub fn attach_probes(
+        &self,
+        name: &str,
+        program: Option<BorrowedFd<'_>>,
+        places: &[ProbePlace],
+        jumps_only: bool,
+    ) -> Result<Attached, Error> {
+        let places = mirrors(places);
+        if places.len() > abi::MAX_PROBE_PLACES {
+            return Err(Error::ProbePlaces { number: places.len() });
+        }
+        let mut request = abi::ProbeAttach::zeroed();
+        request.size = size_of::<abi::ProbeAttach>() as u32;
+        request.program = program.map_or(-1, |program| program.as_raw_fd());
+        request.flags = if jumps_only { abi::PROBE_JUMPS_ONLY } else { 0 };
+        request.nr_places = places.len() as u32;
+        request.places = places.as_ptr() as u64;
+        request.name = name_field(name);
+        // The kernel writes which place it refused; before it gets there, it is none.
+        request.refused = request.nr_places;
+        match self.ioctl(abi::IOC_PROBE_ATTACH, &mut request) {
+            Ok(()) => Ok(Attached { id: request.id, jumps: request.nr_jumps, stops: request.stops }),
+            Err(error) => {
+                // Its sentence names the place; without one, the address does.
+                let reason = match (abi::text(&request.error), places.get(request.refused as usize)) {
+                    (reason, Some(place)) if reason.is_empty() => format!("{:#x}: {error}", place.address),
+                    (reason, _) => reason,
+                };
+                Err(Error::of_code(&error, reason))
+            }
+        }
+    }
+
+    /// Ends an attachment. After this call its program runs no more. Returns the stops of the machine that were needed.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchProbes`], [`Error::Forbidden`], or [`Error::Refused`] with the kernel's reason.
+    pub fn detach_probes(&self, id: u32) -> Result<u32, Error> {
+        let mut request = abi::ProbeDetach { id, ..abi::ProbeDetach::zeroed() };
+        match self.ioctl(abi::IOC_PROBE_DETACH, &mut request) {
+            Ok(()) => Ok(request.stops),
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Err(Error::NoSuchProbes(id)),
+            Err(error) => Err(Error::of_code(&error, abi::text(&request.error))),
+        }
+    }
+
+    /// The attachments, oldest first.
+    ///
+    /// # Errors
+    /// What the operating system said.
+    pub fn probes(&self) -> Result<Vec<ProbeStatus>, Error> {
+        let mut all = Vec::new();
+        for index in 0.. {
+            let mut info = abi::ProbeInfo { index, ..abi::ProbeInfo::zeroed() };
+            match self.ioctl(abi::IOC_PROBE_INFO, &mut info) {
+                Ok(()) => all.push(ProbeStatus::new(&info)),
+                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => break,
+                Err(error) => return Err(Error::Device(error)),
+            }
+        }
+        Ok(all)
+    }
+
+    /// The instructions of attachment `id`, by address.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchProbes`], or what the operating system said.
+    pub fn probe_places(&self, id: u32) -> Result<Vec<PlaceStatus>, Error> {
+        let mut all: Vec<PlaceStatus> = Vec::new();
+        let mut page: Vec<abi::ProbePlaceInfo> = (0..PAGE).map(|_| abi::ProbePlaceInfo::zeroed()).collect();
+        loop {
+            let places = page.as_mut_ptr() as u64;
+            let mut request = abi::ProbePlaces { id, first: all.len() as u32, nr: PAGE, pad: 0, places };
+            self.ioctl(abi::IOC_PROBE_PLACES, &mut request).map_err(|error| match error.raw_os_error() {
+                Some(libc::ENOENT) => Error::NoSuchProbes(id),
+                _ => Error::Device(error),
+            })?;
+            all.extend(page.iter().take(request.nr as usize).map(PlaceStatus::new));
+            if request.nr < PAGE {
+                return Ok(all);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_ascending_and_each_is_there_once() {
+        let place = |address, cookie| ProbePlace { address, cookie, window: 5, window_lead: 0 };
+        let all = mirrors(&[place(9, 1), place(3, 2), place(9, 3)]);
+        let seen: Vec<(u64, u64)> = all.iter().map(|place| (place.address, place.cookie)).collect();
+        assert_eq!(seen, [(3, 2), (9, 1)]);
+    }
+
+    #[test]
+    fn a_name_is_cut_between_characters() {
+        assert_eq!(abi::text(&name_field("count vfs_write")), "count vfs_write");
+        let long = "é".repeat(abi::NAME_LEN);
+        let kept = abi::text(&name_field(&long));
+        assert_eq!(kept, "é".repeat((abi::NAME_LEN - 1) / 2));
+    }
+}

@@ -1,0 +1,34 @@
+//! Errors of xk-probe.
+
+use xk_probe::{Error, PlaceError, ProgramError};
+
+use crate::exit::{Exit, Failure};
+
+impl From<PlaceError> for Failure {
+    fn from(error: PlaceError) -> Self {
+        Failure::usage(error.to_string())
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let exit = match &error {
+            Error::Image(error) => super::image_exit(error),
+            Error::Unreachable { .. } => Exit::Refused,
+            Error::Replaced { .. } | Error::Elsewhere { .. } => Exit::Drift,
+            Error::NotLoaded { .. } => Exit::Unsupported,
+            _ => Exit::Error,
+        };
+        Failure::new(exit, error.to_string())
+    }
+}
+
+impl From<ProgramError> for Failure {
+    fn from(error: ProgramError) -> Self {
+        match error {
+            ProgramError::Policy(error) => error.into(),
+            ProgramError::SeveralPrograms { .. } => Failure::usage(error.to_string()),
+            other => Failure::error(other.to_string()),
+        }
+    }
+}

@@ -166,6 +166,7 @@ static int show(struct seq_file *file, void *unused)
 	seq_printf(file, "careful %d\n", xk_target_careful(&forty));
 	seq_printf(file, "forbidden %d\n", xk_target_forbidden());
 	seq_printf(file, "displaced %d\n", xk_target_displaced(4));
+	seq_printf(file, "registers %d\n", xk_target_registers());
 	seq_printf(file, "untouchable %d\n", xk_target_untouchable());
 	seq_printf(file, "skip %d\n", xk_target_skip(40));
 	seq_printf(file, "pair %d %d\n", xk_target_pair(40, 20), xk_target_pair(20, 40));

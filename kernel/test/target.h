@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The functions of target_text.S, target_detours.S, target_several.S and target_twin.S, and the
- * data of target.c.
+ * The functions of target_text.S, target_detours.S, target_several.S, target_twin.S and
+ * target_registers.S, and the data of target.c.
  */
 #ifndef _XK_TARGET_H
 #define _XK_TARGET_H
@@ -36,6 +36,7 @@ int xk_target_twin_here(void);
 int xk_target_twin_there(void);
 int xk_target_many(void);
 int xk_target_several(void);
+int xk_target_registers(void);
 
 /* Data that they read, and objects that are 32 only because of their initialisers. */
 extern int xk_target_bias;

@@ -37,6 +37,8 @@ pub struct Found {
     pub length: u8,
     /// How a probe reaches it.
     pub reach: Reach,
+    /// Bytes from the start of its window that xk.ko may use for the jump: at least the window.
+    pub room: u8,
     /// It comes after an `endbr64` that was asked for.
     pub after_endbr: bool,
     /// The function where a window begins, if entry code was asked for.
@@ -68,7 +70,7 @@ impl Found {
     #[must_use]
     pub fn probe(&self, cookie: u64) -> ProbePlace {
         let (window, window_lead) = match &self.reach {
-            Reach::Jump(window) => (window.len, window.lead.unsigned_abs()),
+            Reach::Jump(window) => (self.room, window.lead.unsigned_abs()),
             _ => (0, 0),
         };
         ProbePlace { address: self.address, cookie, window, window_lead }
@@ -264,6 +266,10 @@ impl Resolver {
             insn = self.code.instruction(at).ok_or_else(none)?;
         }
         let reach = Reach::new(self.code.windows().at(at), &insn);
+        let room = match &reach {
+            Reach::Jump(window) => self.code.windows().longest(at - u64::from(window.lead.unsigned_abs()), window.len),
+            _ => 0,
+        };
         let body = match &reach {
             Reach::Kprobe(NoJump::EntryCode(behind)) => Some(self.code.name(at + u64::from(*behind))),
             _ => None,
@@ -276,6 +282,7 @@ impl Resolver {
             text: self.code.text(&insn),
             length: insn.len() as u8,
             reach,
+            room,
             after_endbr,
             body,
         })

@@ -18,6 +18,7 @@
  * forget_jump(). A probe at the instruction itself is allowed: as long as it exists, the number
  * does not change.
  */
+#include <linux/kallsyms.h>
 #include <linux/kprobes.h>
 #include <linux/list.h>
 #include <linux/mm.h>
@@ -29,6 +30,7 @@
 #include "text/claim.h"
 #include "text/internal.h"
 #include "text/stub.h"
+#include "text/symbol.h"
 
 /* A jump that begins this many bytes before a place may cover it. */
 #define REACH (XK_JUMP_LEN - 1)
@@ -319,6 +321,26 @@ static bool is_shielded(const struct xk_addresses *shielded, unsigned long targe
 	return shielded && target >= shielded->start && target < shielded->end;
 }
 
+/* An optimised kprobe stays inside of its function (can_optimize()), so it never covers this. */
+static bool begins_function(unsigned long address)
+{
+	char *text = kmalloc(KSYM_SYMBOL_LEN, GFP_KERNEL);
+	struct xk_symbol symbol;
+	bool begins;
+
+	begins = text && xk_symbol_at(address, text, &symbol) && !symbol.offset;
+	kfree(text);
+	return begins;
+}
+
+static bool needs_guard(const struct xk_guards *guards, const struct xk_addresses *shielded,
+			unsigned long target)
+{
+	if (is_shielded(shielded, target))
+		return has_probe_before(guards, target);
+	return !begins_function(target);
+}
+
 static bool is_branch(const struct xk_window_insn *insn)
 {
 	return insn->kind == XK_INSN_BRANCH || insn->kind == XK_INSN_JUMP;
@@ -335,8 +357,7 @@ struct xk_guards *xk_guards_create(const struct xk_window *window,
 	for (i = 0; i < window->nr && !*why; i++) {
 		unsigned long target = window->insns[i].target;
 
-		if (is_branch(&window->insns[i]) &&
-		    (!is_shielded(shielded, target) || has_probe_before(guards, target)))
+		if (is_branch(&window->insns[i]) && needs_guard(guards, shielded, target))
 			*why = guard_before(guards, window, target);
 	}
 	if (!*why)

@@ -18,6 +18,7 @@
 #include <linux/string.h>
 
 #include "backend/guard.h"
+#include "backend/probe_cache.h"
 #include "core/site.h"
 #include "model/backend.h"
 #include "ops/emit.h"
@@ -193,10 +194,34 @@ static const char *join(struct xk_claim *claim, struct xk_point *point, struct l
 	return NULL;
 }
 
-static const char *create(struct xk_jump *jump, struct xk_point *point, struct list_head *jumps)
+/*
+ * Kprobes take long to refuse a guard where no instruction begins. So the cache of their answers
+ * receives what is known about the addresses before targets of branches.
+ */
+static void note_targets(const struct xk_window *window, const struct xk_function *function)
+{
+	unsigned int i, k;
+
+	for (i = 0; i < window->nr; i++) {
+		unsigned long target = window->insns[i].target;
+		u8 kind = window->insns[i].kind;
+
+		if (kind != XK_INSN_BRANCH && kind != XK_INSN_JUMP)
+			continue;
+		for (k = 1; k < XK_JUMP_LEN; k++)
+			if (target - k - function->start < function->len &&
+			    !xk_function_begins(function, target - k))
+				xk_probe_cache_put(target - k, XK_PROBE_NO);
+	}
+}
+
+static const char *create(const struct xk_plan *plan, struct xk_jump *jump,
+			  struct xk_point *point, struct list_head *jumps)
 {
 	const char *why;
 
+	if (!jump->shields)
+		note_targets(&jump->window, &plan->function);
 	jump->guards = xk_guards_create(&jump->window, &jump->shielded, &why);
 	if (!jump->guards)
 		return why;
@@ -233,7 +258,7 @@ const char *xk_jump_plan(struct xk_plan *plan, struct xk_point *point,
 	if (!why && xk_claim_find(jump->window.address, jump->window.address + jump->window.len))
 		why = "another probe's jump begins in the next instructions";
 	if (!why)
-		why = create(jump, point, &plan->jumps);
+		why = create(plan, jump, point, &plan->jumps);
 	if (why)
 		kfree(jump);
 	return why;

@@ -1,0 +1,102 @@
+//! Probes on a running kernel. One guest boots and runs every check of `inside`, one after the other; the tests out here
+//! report them one by one. The programs in `tests/bpf` are compiled on this machine, and places in vmlinux are found on it.
+//!
+//! Effects are what the programs record, what the kernel's own kprobes count, and what `/proc/xk_target` prints.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use xk_kernel::Image;
+use xk_policy::{compile, Headers};
+use xk_probe::{Class, Place, Resolver};
+use xk_testing::guest::{boot, file, info, insmod, modules, passed, repository, run, XK_KO};
+
+const TARGET_KO: &str = "XK_TEST_TARGET";
+const OBJECTS: &str = "XK_TEST_OBJECTS";
+/// A file with places: distance from `_printk`, window, lead, name. Set in the guest only.
+const PLACES: &str = "XK_TEST_PLACES";
+/// Functions that nothing in the guest executes but the load of the test: System V message queues.
+const QUEUES: &str = "do_msg*";
+
+xk_testing::guest_tests! {
+    a_program_sees_the_registers_of_the_instruction,
+    nothing_changes_at_the_instruction,
+    a_program_that_reads_little_sees_what_it_reads,
+    rarely_read_registers_are_stored_for_who_reads_them,
+    programs_run_in_the_order_of_their_attachment,
+    instructions_side_by_side_share_a_jump,
+    what_ran_inside_of_another_program_is_counted,
+    every_instruction_is_executed_as_often_as_kprobes_count,
+    a_kprobe_on_the_jump_is_served_and_outlives_it,
+    a_kprobe_near_a_relocated_branch_stays_a_breakpoint,
+    probes_and_tunes_respect_each_other,
+    what_cannot_be_probed_is_refused,
+    a_module_stays_while_it_is_probed,
+}
+
+/// The sources in `tests/bpf`, compiled for the lab's kernel.
+fn compile_all(folder: &Path, root: &str, release: &str) {
+    let types = PathBuf::from(format!("{root}/usr/src/linux-headers-{release}/vmlinux"));
+    let headers = Headers::new(&types, folder, release).unwrap();
+    for entry in fs::read_dir(repository().join("crates/xk-probe/tests/bpf")).unwrap() {
+        let source = entry.unwrap().path();
+        let name = source.file_name().unwrap().to_str().unwrap().replace(".bpf.c", ".bpf.o");
+        fs::write(folder.join(name), compile(&source, &headers).unwrap_or_else(|error| panic!("{error}"))).unwrap();
+    }
+}
+
+/// Finds the instructions of the message queues, and some places that are named, in the image.
+fn find_places(folder: &Path) -> PathBuf {
+    let image = Image::from_vmlinuz(Path::new(&info("vmlinuz")), None).unwrap();
+    let anchor = image.symbols("_printk").first().unwrap().address;
+    let mut places = vec![Place::parse(QUEUES, Some(Class::Any)).unwrap()];
+    places.extend(["htab_map_update_elem", "vfs_write"].map(|name| Place::parse(name, Some(Class::Body)).unwrap()));
+    let resolver = Resolver::new(&image, &places, None).unwrap();
+    let mut text = String::new();
+    for found in places.iter().flat_map(|place| resolver.resolve(place).unwrap().found) {
+        let probe = found.probe(0);
+        let distance = probe.address.wrapping_sub(anchor) as i64;
+        text += &format!("{distance} {} {} {}\n", probe.window, probe.window_lead, found.name());
+    }
+    let file = folder.join("places");
+    fs::write(&file, text).unwrap();
+    file
+}
+
+/// What the tests in the guest printed, in one boot.
+fn guest_output() -> &'static str {
+    static OUTPUT: OnceLock<String> = OnceLock::new();
+    OUTPUT.get_or_init(|| {
+        let folder = tempfile::tempdir().unwrap();
+        compile_all(folder.path(), &info("root"), &info("release"));
+        let places = find_places(folder.path());
+        let modules = modules(&[(XK_KO, "kernel/xk"), (TARGET_KO, "kernel/test")]);
+        boot(600, &format!("{modules} {OBJECTS}={} {PLACES}={}", folder.path().display(), places.display()))
+    })
+}
+
+fn report(name: &str) {
+    passed(guest_output(), name);
+}
+
+/// Fresh modules for each check, whatever the one before left behind.
+fn prepare() {
+    if Path::new("/dev/xk").exists() {
+        assert!(run("rmmod", &["xk"]));
+    }
+    if Path::new("/proc/xk_target").exists() {
+        assert!(run("rmmod", &["xk_target"]));
+    }
+    insmod(TARGET_KO);
+    insmod(XK_KO);
+}
+
+fn object(name: &str) -> Vec<u8> {
+    fs::read(file(OBJECTS).join(format!("{name}.bpf.o"))).unwrap()
+}
+
+#[path = "checks/probes.rs"]
+mod checks;

@@ -17,7 +17,7 @@ fn every_parser_survives_a_second() {
     let output = fuzz(folder.path(), &["--seconds", "1"]);
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(text.lines().count(), 19, "{text}");
+    assert_eq!(text.lines().count(), 20, "{text}");
     for line in text.lines() {
         let runs: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
         let outcomes: u64 = line.split_whitespace().rev().nth(1).unwrap().parse().unwrap();

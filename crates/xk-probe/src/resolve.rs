@@ -6,6 +6,7 @@
 //! out what cannot be probed.
 
 use iced_x86::Mnemonic;
+use xk_const::glob;
 use xk_kernel::Image;
 use xk_runtime::ProbePlace;
 use xk_span::window::Reason;
@@ -14,7 +15,7 @@ use xk_span::world::Function;
 use crate::code::Code;
 use crate::error::Error;
 use crate::live::Live;
-use crate::place::{matches, Class, Place};
+use crate::place::{Class, Place};
 use crate::reach::{NoJump, Reach};
 
 /// Names in a message that are similar to one that does not exist.
@@ -137,7 +138,7 @@ impl Resolver {
             }
             Place::Pattern { module, pattern, class } => {
                 let owner = self.owner(place, module.as_deref(), pattern)?;
-                let matching = |function: &&Function| function.names.iter().any(|name| matches(pattern, name));
+                let matching = |function: &&Function| function.names.iter().any(|name| glob(pattern, name));
                 let functions: Vec<&Function> = self.code.functions(owner).filter(matching).collect();
                 let where_ = || self.where_(owner);
                 if functions.is_empty() {

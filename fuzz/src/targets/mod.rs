@@ -63,6 +63,7 @@ pub const ALL: &[Target] = &[
     Target { name: "table", what: "scope tables", memory: SMALL, seeds: text::tables, run: text::table },
     Target { name: "patch", what: "patches and sources", memory: SMALL, seeds: text::patches, run: text::patch },
     Target { name: "name", what: "names of constants", memory: SMALL, seeds: text::names, run: text::name },
+    Target { name: "place", what: "places of probes", memory: SMALL, seeds: text::places, run: text::place },
     Target { name: "value", what: "values with units", memory: SMALL, seeds: text::values, run: text::value },
     Target {
         name: "search",

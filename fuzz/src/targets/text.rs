@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 
 use anyhow::{Context, Result};
 use xk_const::{glob, patched, BuildTree, ConstId, FileEdit, Spec, TreeError, Unit};
+use xk_probe::{Class, Place};
 use xk_table::{OpCode, Quantity, ScopeTable, Store};
 
 use super::code::size;
@@ -203,5 +204,24 @@ pub fn value(input: &Input<'_>) -> String {
             let _ = count.saturating_mul(unit.nanoseconds());
             format!("{} {}", unit.suffix(), count < 0)
         }
+    })
+}
+
+/// Instructions and patterns.
+pub fn places() -> Result<Vec<Vec<u8>>> {
+    let all =
+        ["vfs_write", "vfs_write+0x5b", "sch_pie:f.cold+18", "0xffffffff81234567", "vfs_*@indirect-call", "?:*@any"];
+    Ok(all.map(|text| text.as_bytes().to_vec()).to_vec())
+}
+
+/// A place is written as it is read.
+pub fn place(input: &Input<'_>) -> String {
+    let text = String::from_utf8_lossy(input.bytes);
+    said(Place::parse(&text, None), |place| {
+        assert_eq!(Place::parse(&place.to_string(), None).as_ref(), Ok(&place), "{text}");
+        if let Ok(other) = Place::parse(&text, Some(Class::Return)) {
+            assert_eq!(Place::parse(&other.to_string(), None), Ok(other), "{text}");
+        }
+        place.to_string()
     })
 }

@@ -144,7 +144,8 @@ impl<'a> Windows<'a> {
     #[must_use]
     pub fn longest(&self, start: u64, least: u8) -> u8 {
         let Some(part) = self.index.map.part_of(start) else { return least };
-        let longer = (least + 1..=LONGEST as u8).map_while(|len| self.run(start, start + u64::from(len) - 1, part).ok());
+        let longer =
+            (least + 1..=LONGEST as u8).map_while(|len| self.run(start, start + u64::from(len) - 1, part).ok());
         longer.map(|window| window.len).last().unwrap_or(least)
     }
 

@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* Checks of instructions that are to be replaced or changed. */
+#include <linux/delay.h>
+#include <linux/minmax.h>
+
 #include "backend/window.h"
 #include "text/internal.h"
+
+#define FIRST_INTERVAL_US 500
+#define LAST_INTERVAL_US 100000
 
 /* Checks only the function of the site. The analysis checked all other functions. */
 const char *xk_branch_into(const struct xk_live_site *site, const struct xk_window *window,
@@ -23,4 +29,21 @@ const char *xk_branch_into(const struct xk_live_site *site, const struct xk_wind
 		at += size;
 	}
 	return NULL;
+}
+
+bool xk_window_is_probed(const struct xk_window *window)
+{
+	unsigned int i;
+
+	for (i = 0; i < window->len; i++)
+		if (xk_is_probed(window->address + i))
+			return true;
+	return false;
+}
+
+void xk_window_wait(unsigned int attempt)
+{
+	unsigned int us = min(FIRST_INTERVAL_US << attempt, LAST_INTERVAL_US);
+
+	usleep_range(us, 2 * us);
 }

@@ -13,4 +13,12 @@
 const char *xk_branch_into(const struct xk_live_site *site, const struct xk_window *window,
 			   const u8 *text);
 
+/* Whether there is a kprobe at one of the instructions. In a stop, or with preemption disabled. */
+bool xk_window_is_probed(const struct xk_window *window);
+
+/*
+ * Sleeps between two attempts to change windows: short at first, then twice as long each time.
+ */
+void xk_window_wait(unsigned int attempt);
+
 #endif /* _XK_WINDOW_H */

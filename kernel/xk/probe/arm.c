@@ -9,8 +9,8 @@
 #include <linux/mm.h>
 #include <linux/string.h>
 
-#include "backend/detour/batch.h"
 #include "backend/guard.h"
+#include "backend/window.h"
 #include "probe/jump.h"
 #include "text/internal.h"
 #include "text/poke.h"
@@ -183,7 +183,7 @@ static unsigned int arm_batch(struct batch *batch)
 		attempt++;
 		if (!may_wait(batch))
 			break;
-		xk_batch_wait(attempt - 1);
+		xk_window_wait(attempt - 1);
 	}
 	xk_outside_free(batch->outside);
 	batch->outside = NULL;

@@ -11,8 +11,6 @@ int read_rare(struct pt_regs *context)
 {
 	if (runs++ & 1)
 		rare = context->r13;
-	else
-		rare = context->r12;
 	return 0;
 }
 

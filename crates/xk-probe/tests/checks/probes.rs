@@ -1,6 +1,8 @@
 //! The checks, inside the guest.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::process::Command;
 
 use serde_json::Value;
@@ -14,6 +16,8 @@ const PROC: &str = "/proc/xk_target";
 /// The instruction of `xk_target_registers` that is probed, and its length.
 const PROBED: u64 = 0xb1;
 const PROBED_LEN: u8 = 10;
+/// How often one look at `/proc/xk_target` calls `xk_target_value`: a handler of its own does so, too.
+const CALLS: u64 = 2;
 /// What a register holds there, by the number of the register in instructions.
 const EACH: u64 = 0x0101_0101_0101_0101;
 
@@ -88,10 +92,12 @@ fn by_jump(device: &Device, id: u32) -> Vec<PlaceStatus> {
     places
 }
 
-/// The text of functions that are probed.
+/// Bytes of the running kernel's text.
 fn text(address: u64, len: usize) -> Vec<u8> {
-    let file = format!("dd if=/proc/kcore bs=1 count={len} skip={} 2>/dev/null | xxd -p", offset_in_kcore(address));
-    Command::new("sh").args(["-c", &file]).output().unwrap().stdout
+    let mut bytes = vec![0; len];
+    let kcore = File::open("/proc/kcore").unwrap();
+    kcore.read_exact_at(&mut bytes, offset_in_kcore(address)).unwrap();
+    bytes
 }
 
 /// Where the file of the kernel's memory has an address.
@@ -99,13 +105,13 @@ fn offset_in_kcore(address: u64) -> u64 {
     let headers = Command::new("readelf").args(["-lW", "/proc/kcore"]).output().unwrap();
     let number = |word: &str| u64::from_str_radix(word.trim_start_matches("0x"), 16).unwrap();
     let text = String::from_utf8(headers.stdout).unwrap();
-    let mut segments = text.lines().filter_map(|line| {
+    let segments = text.lines().filter_map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
         (words.first() == Some(&"LOAD")).then(|| (number(words[1]), number(words[2]), number(words[4])))
     });
-    let inside = |&(_, start, len): &(u64, u64, u64)| address >= start && address - start < len;
-    let (offset, start, _) = segments.find(inside).expect("the address is in no segment of /proc/kcore");
-    offset + address - start
+    let inside = segments.filter(|&(_, start, len)| address >= start && address - start < len);
+    let (offset, start, _) = inside.min_by_key(|segment| segment.2).expect("the address is in no segment of /proc/kcore");
+    offset.wrapping_add(address - start)
 }
 
 pub fn a_program_sees_the_registers_of_the_instruction() {
@@ -184,7 +190,7 @@ pub fn rarely_read_registers_are_stored_for_who_reads_them() {
     let (few, rare) = (Loaded::new("few"), Loaded::new("rare"));
     few.attach(&device, 0, &[registers()]);
     let id = rare.attach(&device, 0, &[registers()]);
-    assert_eq!((target("registers").as_str(), rare.number("rare")), ("32", EACH * 13));
+    assert_eq!((target("registers").as_str(), rare.number("rare")), ("32", 0));
     assert_eq!((target("registers").as_str(), rare.number("rare")), ("32", EACH * 14));
     device.detach_probes(id).unwrap();
     assert_eq!(target("registers"), "32");
@@ -212,7 +218,7 @@ pub fn instructions_side_by_side_share_a_jump() {
     let before = text(value, 16);
     let together = device.attach_probes("together", None, &places, true).unwrap();
     assert_eq!((together.jumps, target("value").as_str()), (2, "32"));
-    assert!(by_jump(&device, together.id).iter().all(|place| place.hits == 1));
+    assert!(by_jump(&device, together.id).iter().all(|place| place.hits == CALLS));
     device.detach_probes(together.id).unwrap();
     assert_eq!(text(value, 16), before);
 
@@ -220,10 +226,10 @@ pub fn instructions_side_by_side_share_a_jump() {
     let first = device.attach_probes("first", None, &places[1..], true).unwrap();
     let second = device.attach_probes("second", None, &places[..1], true).unwrap();
     assert_eq!(target("value"), "32");
-    assert_eq!(by_jump(&device, first.id)[0].hits + by_jump(&device, second.id)[0].hits, 2);
+    assert_eq!(by_jump(&device, first.id)[0].hits + by_jump(&device, second.id)[0].hits, 2 * CALLS);
     device.detach_probes(first.id).unwrap();
     assert_eq!(target("value"), "32");
-    assert_eq!(by_jump(&device, second.id)[0].hits, 2);
+    assert_eq!(by_jump(&device, second.id)[0].hits, 2 * CALLS);
     device.detach_probes(second.id).unwrap();
     assert_eq!(text(value, 16), before);
 }
@@ -333,7 +339,7 @@ pub fn a_kprobe_on_the_jump_is_served_and_outlives_it() {
     let attached = device.attach_probes("jump", None, &[place(value + 5, 5)], true).unwrap();
     write("probe xk_target_value 5 enabled");
     assert_eq!(target("value"), "32");
-    assert_eq!(by_jump(&device, attached.id)[0].hits, 2);
+    assert_eq!(by_jump(&device, attached.id)[0].hits, CALLS);
     device.detach_probes(attached.id).unwrap();
     assert_eq!(target("value"), "32");
     assert_ne!(text(value, 16), before);
@@ -348,7 +354,7 @@ pub fn a_kprobe_near_a_relocated_branch_stays_a_breakpoint() {
     let device = Device::open().unwrap();
     let branch = symbol("xk_target_branch");
     let attached = device.attach_probes("branch", None, &[place(branch + 5, 7)], true).unwrap();
-    assert!(text(branch + 11, 1).starts_with(b"cc"), "no breakpoint behind the jump");
+    assert!(text(branch + 11, 1).starts_with(&[0xcc]), "no breakpoint behind the jump");
     write("probe xk_target_branch 12 enabled");
     std::thread::sleep(std::time::Duration::from_secs(2));
     assert!(!is_optimised("xk_target_branch+0xc"));
@@ -364,7 +370,7 @@ pub fn a_kprobe_near_a_relocated_branch_stays_a_breakpoint() {
     assert_eq!(target("branch"), "1");
 }
 
-pub fn probes_and_tunes_respect_each_other() {
+pub fn an_attachment_belongs_to_its_descriptor() {
     let device = Device::open().unwrap();
     let value = symbol("xk_target_value");
     // Two attachments of one place, from two descriptors: each ends with its own.
@@ -375,7 +381,7 @@ pub fn probes_and_tunes_respect_each_other() {
     drop(other);
     wait_for("their attachment ends", || device.probes().unwrap().len() == 1);
     assert_eq!(target("value"), "32");
-    assert_eq!(device.probes().unwrap()[0].hits, 1);
+    assert_eq!(device.probes().unwrap()[0].hits, CALLS);
 }
 
 pub fn what_cannot_be_probed_is_refused() {
@@ -394,8 +400,9 @@ pub fn what_cannot_be_probed_is_refused() {
     let data = refusal(place(symbol("jiffies_64"), 5));
     assert!(data.contains("no function of the running kernel") || data.contains("not in the kernel's text"), "{data}");
     // A longer window than a jump has is no harm; one that a branch leads into is.
-    let entered = device.attach_probes("entered", None, &[place(symbol("xk_target_into"), 15)], true);
-    assert!(entered.is_err(), "{entered:?}");
+    let entered = device.attach_probes("entered", None, &[place(symbol("xk_target_into") + 9, 15)], true);
+    let entered = entered.unwrap_err().to_string();
+    assert!(entered.contains("a branch leads into these instructions"), "{entered}");
     let override_return = Loaded::new("override");
     let refused = override_return.try_attach(&device, 0, &[registers()]).unwrap_err().to_string();
     assert!(refused.contains("bpf_override_return"), "{refused}");

@@ -3,27 +3,10 @@
  * Several stubs in one stop: where threads are in relation to their windows and stubs. detour.c
  * uses this to write jumps, retire.c to remove them.
  */
-#include <linux/delay.h>
-#include <linux/minmax.h>
-
 #include "backend/detour/batch.h"
-#include "text/internal.h"
 #include "text/poke.h"
 #include "text/stub.h"
 #include "transition/stack.h"
-
-#define FIRST_INTERVAL_US 500
-#define LAST_INTERVAL_US 100000
-
-bool xk_window_is_probed(const struct xk_window *window)
-{
-	unsigned int i;
-
-	for (i = 0; i < window->len; i++)
-		if (xk_is_probed(window->address + i))
-			return true;
-	return false;
-}
 
 /*
  * The frame is in a stub of an unloaded tune, whose window contained some of these instructions.
@@ -100,11 +83,4 @@ void xk_batch_look_before(struct xk_stub_batch *batch)
 
 	forget_threads(batch);
 	batch->outside = xk_look_at_all(&look, batch->outside, NULL, NULL);
-}
-
-void xk_batch_wait(unsigned int attempt)
-{
-	unsigned int us = min(FIRST_INTERVAL_US << attempt, LAST_INTERVAL_US);
-
-	usleep_range(us, 2 * us);
 }

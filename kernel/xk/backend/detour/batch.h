@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Stubs whose jumps are written or removed in one stop: batch.c. Functions need xk_lock, except
- * xk_batch_wait() and xk_window_is_probed().
+ * Stubs whose jumps are written or removed in one stop: batch.c. Functions need xk_lock.
  */
 #ifndef _XK_DETOUR_BATCH_H
 #define _XK_DETOUR_BATCH_H
@@ -11,7 +10,6 @@
 struct xk_outside;
 struct xk_pokes;
 struct xk_stub;
-struct xk_window;
 
 /*
  * The caller initialises `nr` and `stubs`, zeroes the rest, and at the end frees `outside` with
@@ -32,11 +30,5 @@ struct xk_stub_batch {
  */
 void xk_batch_look_before(struct xk_stub_batch *batch);
 void xk_batch_look(struct xk_stub_batch *batch);
-
-/* Sleeps between two attempts: short at first, then twice as long each time. */
-void xk_batch_wait(unsigned int attempt);
-
-/* Whether there is a kprobe at one of the instructions. In a stop, or with preemption disabled. */
-bool xk_window_is_probed(const struct xk_window *window);
 
 #endif /* _XK_DETOUR_BATCH_H */

@@ -10,6 +10,7 @@
 #include <linux/uaccess.h>
 
 #include "backend/detour/batch.h"
+#include "backend/window.h"
 #include "backend/detour/detour.h"
 #include "backend/detour/stub_code.h"
 #include "backend/guard.h"
@@ -131,7 +132,7 @@ static int detour_arm(struct xk_live_site **sites, unsigned int nr, struct xk_er
 	}
 	for (attempt = 0; attempt < ARM_ATTEMPTS; attempt++) {
 		if (attempt)
-			xk_batch_wait(attempt - 1);
+			xk_window_wait(attempt - 1);
 		xk_batch_look_before(&batch);
 		xk_probes_lock();
 		xk_poke_stopped(batch.pokes, choose_to_arm, &batch);

@@ -11,6 +11,7 @@
 #include <linux/workqueue.h>
 
 #include "backend/detour/batch.h"
+#include "backend/window.h"
 #include "backend/detour/detour.h"
 #include "backend/detour/stub_code.h"
 #include "backend/guard.h"

@@ -157,6 +157,7 @@ static int show(struct seq_file *file, void *unused)
 	seq_printf(file, "many %d\n", xk_target_many());
 	seq_printf(file, "several %d\n", xk_target_several());
 	seq_printf(file, "branch %d\n", xk_target_branch(40));
+	seq_printf(file, "far %d %d\n", xk_target_far(40), xk_target_far(4));
 	if (boot_cpu_has(X86_FEATURE_SMAP))
 		seq_printf(file, "access %d\n", xk_target_access(current->mm->arg_start));
 	seq_printf(file, "identity %d\n", xk_target_identity(4));

@@ -12,6 +12,7 @@
 
 int xk_target_value(void);
 int xk_target_branch(int x);
+int xk_target_far(int x);
 int xk_target_access(unsigned long at);
 int xk_target_identity(int x);
 int xk_target_call(void);

@@ -21,9 +21,9 @@ struct xk_live_site;
 const char *xk_ask_kprobes(const struct xk_window *window);
 
 /*
- * Guards a window that is to become a jump. In `shielded`, which may be NULL, the kernel optimises
- * no kprobe once the jump is written: targets of branches there need no guards, unless there is a
- * kprobe already. Returns NULL if the window cannot be guarded, with the reason in `why`.
+ * Guards a window that is to become a jump. In `shielded`, which may be NULL, kprobes see the
+ * targets of its branches once the jump is written: these need no guards, unless there is a kprobe
+ * already. Returns NULL if the window cannot be guarded, with the reason in `why`.
  */
 struct xk_guards *xk_guards_create(const struct xk_window *window,
 				   const struct xk_addresses *shielded, const char **why);

@@ -19,7 +19,6 @@
 
 /* Jumps that are written in one stop. They determine how long it takes. */
 #define MAX_JUMPS 512
-#define INT3 0xcc
 /* A thread that was preempted in a window leaves it when it runs again. */
 #define ATTEMPTS 12
 
@@ -102,9 +101,8 @@ static void write_jump(const struct xk_jump *jump, const struct xk_jump_code *co
 	poke->address = jump->window.address;
 	poke->meanwhile = code->slots[0] + XK_SLOT_CODE;
 	poke->len = jump->window.len;
-	xk_write_jump(poke->bytes, poke->len - jump->shields, poke->address, poke->meanwhile);
-	if (jump->shields)
-		poke->bytes[poke->len - 1] = INT3;
+	xk_write_jump(poke->bytes, poke->len - jump->tail_len, poke->address, poke->meanwhile);
+	memcpy(poke->bytes + poke->len - jump->tail_len, jump->tail, jump->tail_len);
 }
 
 bool xk_jump_is_intact(const struct xk_jump *jump)

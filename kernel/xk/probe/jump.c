@@ -9,10 +9,10 @@
  *
  * Kprobes optimise a probe into a jump if no branch of the function leads into that jump. They do
  * not see a branch that was moved to a slot. The guard probes of backend/guard.c prevent this, but
- * take long to register. So where the window has room, its last byte becomes a breakpoint behind
- * the jump, which nothing executes. Kprobes find it when they decode the function, take it for that
- * of a debugger, and optimise nothing in this function (can_optimize() in
- * arch/x86/kernel/kprobes/opt.c).
+ * take long to register. So where the window has room, it ends in a tail that nothing executes: for
+ * each branch that was moved, a jump to the same target, which kprobes see (can_optimize() in
+ * arch/x86/kernel/kprobes/opt.c), and a breakpoint, which they do not copy. So no jump of a kprobe
+ * in the tail reaches the instruction behind the window.
  */
 #include <linux/slab.h>
 #include <linux/string.h>
@@ -29,6 +29,8 @@
 #include "text/stub.h"
 
 #define JMP 0xe9
+#define JMP8 0xeb
+#define JMP8_LEN 2
 #define CALL 0xe8
 #define INT3 0xcc
 
@@ -79,27 +81,68 @@ static const char *check_window(const struct xk_plan *plan, const struct xk_wind
 	return xk_allowed_window(&plan->allowed, window);
 }
 
-static bool leads_into(const struct xk_window *window, const struct xk_function *function)
+/* The targets of the window's branches in the function, each once. Returns their number. */
+static unsigned int find_targets(const struct xk_window *window,
+				 const struct xk_function *function,
+				 unsigned long targets[XK_MAX_WINDOW_INSNS])
 {
-	unsigned int i;
+	unsigned int i, k, nr = 0;
 
 	for (i = 0; i < window->nr; i++) {
+		unsigned long target = window->insns[i].target;
 		u8 kind = window->insns[i].kind;
 
-		if ((kind == XK_INSN_BRANCH || kind == XK_INSN_JUMP) &&
-		    window->insns[i].target - function->start < function->len)
-			return true;
+		if ((kind != XK_INSN_BRANCH && kind != XK_INSN_JUMP) ||
+		    target - function->start >= function->len)
+			continue;
+		for (k = 0; k < nr && targets[k] != target; k++)
+			;
+		if (k == nr)
+			targets[nr++] = target;
 	}
-	return false;
+	return nr;
 }
 
-/* Kprobes take breakpoints up to the end of the function for padding, and stop there. */
-static bool is_followed_by_code(const struct xk_window *window,
+/* Whether a jump in the tail before `end` may be short. */
+static bool is_near(unsigned long target, unsigned long end)
+{
+	long distance = target - end;
+
+	return distance >= S8_MIN + XK_MAX_WINDOW && distance <= S8_MAX - XK_MAX_WINDOW;
+}
+
+/* Returns the length of the tail; 0 if the window needs none. */
+static unsigned int tail_length(const struct xk_window *window,
 				const struct xk_function *function)
 {
-	u32 behind = window->address + window->len - function->start;
+	unsigned long targets[XK_MAX_WINDOW_INSNS];
+	unsigned int i, nr = find_targets(window, function, targets), len = 0;
 
-	return memchr_inv(function->text + behind, INT3, function->len - behind);
+	for (i = 0; i < nr; i++)
+		len += is_near(targets[i], window->address + window->len) ? JMP8_LEN : XK_JUMP_LEN;
+	return nr ? len + 1 : 0;
+}
+
+/* `tail` has room for a tail of this length, which is that of the window. */
+static void write_tail(const struct xk_window *window, const struct xk_function *function,
+		       u8 *tail, unsigned int len)
+{
+	unsigned long targets[XK_MAX_WINDOW_INSNS], end = window->address + window->len;
+	unsigned long at = end - len;
+	unsigned int i, nr = find_targets(window, function, targets);
+
+	for (i = 0; i < nr; i++) {
+		if (is_near(targets[i], end)) {
+			*tail++ = JMP8;
+			*tail++ = targets[i] - (at + JMP8_LEN);
+			at += JMP8_LEN;
+		} else {
+			xk_write_jump(tail, XK_JUMP_LEN, at, targets[i]);
+			tail += XK_JUMP_LEN;
+			at += XK_JUMP_LEN;
+		}
+	}
+	*tail = INT3;
 }
 
 static const char *measure_least(struct xk_window *window, const struct xk_point *point,
@@ -118,20 +161,33 @@ static const char *measure_least(struct xk_window *window, const struct xk_point
 	return why;
 }
 
-/* Leaves the window as it is if there is no room for a shield. */
-static void add_shield(const struct xk_plan *plan, struct xk_jump *jump,
-		       const struct xk_point *point, const struct xk_probe_place *place)
+/* A longer window may have more branches, and need a longer tail. */
+static bool find_room(const struct xk_plan *plan, struct xk_window *window,
+		      const struct xk_point *point, const struct xk_probe_place *place)
+{
+	unsigned int tail = tail_length(window, &plan->function);
+
+	while (window->len < XK_JUMP_LEN + tail) {
+		if (measure_least(window, point, place, &plan->function, XK_JUMP_LEN + tail))
+			return false;
+		tail = tail_length(window, &plan->function);
+	}
+	return tail && !check_window(plan, window);
+}
+
+/* Leaves the window as it is if there is no room for a tail. */
+static void add_tail(const struct xk_plan *plan, struct xk_jump *jump,
+		     const struct xk_point *point, const struct xk_probe_place *place)
 {
 	const struct xk_function *function = &plan->function;
-	struct xk_window longer;
+	struct xk_window longer = jump->window;
 
-	if (!leads_into(&jump->window, function) ||
-	    measure_least(&longer, point, place, function, XK_JUMP_LEN + 1) ||
-	    !is_followed_by_code(&longer, function) || check_window(plan, &longer) ||
+	if (!find_room(plan, &longer, point, place) ||
 	    xk_claim_find(longer.address, longer.address + longer.len))
 		return;
 	jump->window = longer;
-	jump->shields = true;
+	jump->tail_len = tail_length(&longer, function);
+	write_tail(&longer, function, jump->tail, jump->tail_len);
 	jump->shielded.start = function->start;
 	jump->shielded.end = function->start + function->len;
 }
@@ -150,7 +206,7 @@ static const char *measure(const struct xk_plan *plan, struct xk_jump *jump,
 	if (!why)
 		why = check_window(plan, &jump->window);
 	if (!why)
-		add_shield(plan, jump, point, place);
+		add_tail(plan, jump, point, place);
 	return why;
 }
 
@@ -220,7 +276,7 @@ static const char *create(const struct xk_plan *plan, struct xk_jump *jump,
 {
 	const char *why;
 
-	if (!jump->shields)
+	if (!jump->tail_len)
 		note_targets(&jump->window, &plan->function);
 	jump->guards = xk_guards_create(&jump->window, &jump->shielded, &why);
 	if (!jump->guards)

@@ -95,8 +95,9 @@ struct xk_jump {
 	struct xk_claim claim;
 	struct xk_window window;
 	struct xk_guards *guards;
-	bool shields;			/* its last byte is a breakpoint: see jump.c */
-	struct xk_addresses shielded;	/* the function; empty without a shield */
+	u8 tail_len;			/* at the end of the window, never executed: see jump.c */
+	u8 tail[XK_MAX_WINDOW];
+	struct xk_addresses shielded;	/* the function; empty without a tail */
 	struct xk_point *points[XK_MAX_WINDOW_INSNS];	/* by instruction */
 	struct xk_jump_code *code;	/* NULL until it is armed */
 	struct xk_jump_code *next;	/* to be armed; once it is, the previous code */

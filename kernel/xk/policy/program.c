@@ -134,7 +134,9 @@ static bool needs_perf(const char *name)
 	return strstarts(name, "bpf_get_attach_cookie") || strstarts(name, "bpf_get_func_ip");
 }
 
-/* Whether the program calls a helper that reads current->bpf_ctx, or may call one by a tail call. */
+/*
+ * Whether the program calls a helper that reads current->bpf_ctx, or may do so after a tail call.
+ */
 bool xk_program_needs_context(const struct bpf_prog *program)
 {
 	char *text = kzalloc(KSYM_SYMBOL_LEN, GFP_KERNEL);

@@ -129,7 +129,7 @@ static const char *why_not(const struct batch *batch, const struct xk_jump *jump
 		return "another kprobe is here";
 	if (xk_jump_may_come(jump->guards, window) ||
 	    xk_jump_may_come_over_targets(jump->guards, window, &jump->shielded))
-		return "another kprobe is just before this instruction, or before a target of its branch";
+		return "another kprobe is just before this instruction, or a target of a branch";
 	if (batch->unreadable || jump->entered)
 		return IN_WINDOW;
 	return NULL;

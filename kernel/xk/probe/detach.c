@@ -132,7 +132,7 @@ int xk_probe_detach(const struct file *caller, struct xk_probe_detach *request,
 	if (ret == -EPERM)
 		xk_refuse(error, ret, "probes %u belong to process %d: end that process",
 			  request->id, attachment->owner_pid);
-	/* The original text is back when the call returns, unless someone else has a probe on it. */
+	/* The original text is back then, unless someone else has a probe on it. */
 	xk_retired_flush();
 	return ret;
 }

@@ -33,6 +33,14 @@ void xk_function_free(struct xk_function *function)
 	memset(function, 0, sizeof(*function));
 }
 
+#ifdef CONFIG_OPTPROBES
+/* The four bytes after the first that the jump of an optimised kprobe replaced. */
+static const u8 *copied_by(const struct kprobe *kprobe)
+{
+	return container_of(kprobe, const struct optimized_kprobe, kp)->optinsn.copied_insn;
+}
+#endif
+
 /* A kprobe replaced the first byte; an optimised one, five bytes. */
 static void undo_kprobe(struct xk_function *function, u32 at)
 {
@@ -44,9 +52,7 @@ static void undo_kprobe(struct xk_function *function, u32 at)
 #ifdef CONFIG_OPTPROBES
 		if (function->text[at] == JMP32 && !list_empty(&kprobe->list) &&
 		    function->len - at >= XK_JUMP_LEN)
-			memcpy(function->text + at + 1,
-			       container_of(kprobe, struct optimized_kprobe, kp)->optinsn.copied_insn,
-			       XK_JUMP_LEN - 1);
+			memcpy(function->text + at + 1, copied_by(kprobe), XK_JUMP_LEN - 1);
 #endif
 		function->text[at] = kprobe->opcode;
 	}

@@ -15,7 +15,7 @@ struct xk_function {
 	u8 *text;			/* without the bytes of probes and of xk.ko */
 	unsigned long *begins;		/* bitmap: offsets at which instructions begin */
 	unsigned int nr_targets;
-	u32 *targets;			/* ascending offsets that branches of this function lead to */
+	u32 *targets;			/* ascending: offsets that its branches lead to */
 	char name[KSYM_SYMBOL_LEN];
 	char module_name[MODULE_NAME_LEN];	/* "" for vmlinux */
 };

@@ -28,7 +28,9 @@
 #define INTERVAL (HZ / 2)
 #define EXIT_INTERVAL_MS 10
 
-/* Protected by xk_lock. Jumps whose text is still changed; those, and code, that threads may use. */
+/*
+ * Protected by xk_lock. Jumps whose text is still changed; jumps and code that threads may be in.
+ */
 static LIST_HEAD(stuck);
 static LIST_HEAD(left_jumps);
 static LIST_HEAD(left_code);

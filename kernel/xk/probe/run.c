@@ -64,6 +64,7 @@ static noinline void notrace skip_all(const struct xk_point *point)
 {
 	const struct xk_hook *hook;
 
+	/* Pairs with the store in xk_hook_add(). */
 	for (hook = smp_load_acquire(&point->first); hook; hook = smp_load_acquire(&hook->next)) {
 		this_cpu_inc(*hook->hits);
 		if (hook->attachment->program)

@@ -538,8 +538,9 @@ struct xk_probe_places {
 /*
  * LOAD, TRANSITION, LEASE, DETACH, POLICY and PROBE_ATTACH return -EACCES with a reason unless the
  * descriptor is open for writing, the caller has CAP_SYS_ADMIN during the call, and the kernel is
- * not locked down. PROBE_DETACH needs only the first two. Lockdown does not forbid the first four with require_signed=1, nor IGNORE and a transition
- * that only unloads: see docs/privilege.md. The other ioctls only read.
+ * not locked down. PROBE_DETACH needs only the first two. Lockdown does not forbid the first four
+ * with require_signed=1, nor IGNORE and a transition that only unloads: see docs/privilege.md. The
+ * other ioctls only read.
  */
 #define XK_IOC_MAGIC 0xb7
 #define XK_IOC_VERSION _IOR(XK_IOC_MAGIC, 0, struct xk_version)

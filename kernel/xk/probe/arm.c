@@ -33,6 +33,27 @@ struct batch {
 	bool unreadable;		/* a thread may be anywhere */
 };
 
+/*
+ * The frame is in a stub of an unloaded tune. The thread returns to the end of that stub's window,
+ * which may be in the middle of one of ours.
+ */
+static bool note_stub(const struct xk_frame *frame, const struct batch *batch)
+{
+	bool noted = false;
+	unsigned int i;
+
+	for (i = 0; i < batch->nr; i++) {
+		const struct xk_window *window = &batch->jumps[i]->window;
+
+		if (!xk_stub_overlaps(frame->address, window->address,
+				      window->address + window->len))
+			continue;
+		batch->jumps[i]->entered = true;
+		noted = true;
+	}
+	return noted;
+}
+
 /* Notes the window that the frame is in the middle of. */
 static bool note_frame(const struct xk_frame *frame, void *data)
 {
@@ -40,6 +61,8 @@ static bool note_frame(const struct xk_frame *frame, void *data)
 	unsigned int low = 0, high = batch->nr;
 	const struct xk_window *window;
 
+	if (frame->in_stub)
+		return note_stub(frame, batch);
 	/* The last window that begins before the address. */
 	while (low < high) {
 		unsigned int middle = (low + high) / 2;

@@ -37,6 +37,17 @@ static int refuse_place(struct making *making, u32 index, int ret, const char *w
 			 (void *)making->places[index].address, why);
 }
 
+/* Neither a jump nor a kprobe is possible. */
+static int refuse_both(struct making *making, u32 index)
+{
+	const struct xk_point *point = making->attachment->hooks[index].point;
+
+	making->request->refused = index;
+	return xk_refuse(making->error, -EOPNOTSUPP,
+			 "%pS: no jump: %s; no kprobe: the kernel forbids it here",
+			 (void *)point->address, point->why_no_jump ?: "it failed");
+}
+
 static u64 __percpu *counter_of(const struct xk_attachment *attachment, u32 index)
 {
 	return attachment->hits[index / XK_HITS_PER_BLOCK] + index % XK_HITS_PER_BLOCK;
@@ -210,10 +221,7 @@ static int trap(struct making *making, u32 index)
 	ret = xk_point_trap(point);
 	if (ret == -ENOMEM)
 		return refuse_place(making, index, ret, "no memory for a kprobe");
-	if (ret)
-		return refuse_place(making, index, -EOPNOTSUPP,
-				    "kprobes forbid a probe here (noprobe, or the kernel patches this code)");
-	return 0;
+	return ret ? refuse_both(making, index) : 0;
 }
 
 static int make(struct making *making)

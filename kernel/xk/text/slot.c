@@ -9,11 +9,13 @@
 #include <linux/lockdep.h>
 #include <linux/set_memory.h>
 #include <linux/slab.h>
+#include <linux/string.h>
 
 #include "base/lock.h"
 #include "text/internal.h"
 #include "text/slot.h"
 
+#define INT3 0xcc
 #define CHUNK_SLOTS 1024
 #define CHUNK_LEN (CHUNK_SLOTS * XK_SLOT_LEN)
 
@@ -60,7 +62,19 @@ static void free_chunk(struct chunk *chunk)
 	kfree(chunk);
 }
 
-/* The content is written by xk_text_write(), slot by slot. */
+/* No slot contains what was in this memory before. */
+static void clear_slots(const struct chunk *chunk)
+{
+	u8 breakpoints[XK_SLOT_LEN];
+	unsigned int i;
+
+	memset(breakpoints, INT3, sizeof(breakpoints));
+	xk_text_lock();
+	for (i = 0; i < CHUNK_SLOTS; i++)
+		xk_text_write(chunk->base + i * XK_SLOT_LEN, breakpoints, sizeof(breakpoints));
+	xk_text_unlock();
+}
+
 static struct chunk *create_chunk(void)
 {
 	struct chunk *chunk = kzalloc(sizeof(*chunk), GFP_KERNEL);
@@ -77,6 +91,7 @@ static struct chunk *create_chunk(void)
 		free_chunk(chunk);
 		return NULL;
 	}
+	clear_slots(chunk);
 	list_add(&chunk->list, &chunks);
 	return chunk;
 }

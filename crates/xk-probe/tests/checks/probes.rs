@@ -107,7 +107,8 @@ fn offset_in_kcore(address: u64) -> u64 {
         (words.first() == Some(&"LOAD")).then(|| (number(words[1]), number(words[2]), number(words[4])))
     });
     let inside = segments.filter(|&(_, start, len)| address >= start && address - start < len);
-    let (offset, start, _) = inside.min_by_key(|segment| segment.2).expect("the address is in no segment of /proc/kcore");
+    let (offset, start, _) =
+        inside.min_by_key(|segment| segment.2).expect("the address is in no segment of /proc/kcore");
     offset.wrapping_add(address - start)
 }
 
@@ -303,9 +304,11 @@ pub fn every_instruction_is_executed_as_often_as_kprobes_count() {
     let places = places_of("do_msg");
     let kprobes: Vec<_> = places.iter().map(|place| ProbePlace { window: 0, window_lead: 0, ..*place }).collect();
     // Some instructions allow no kprobe and need a window.
-    let allowed = |place: &&ProbePlace| device.attach_probes("one", None, &[**place], false).is_ok_and(|attached| {
-        device.detach_probes(attached.id).is_ok()
-    });
+    let allowed = |place: &&ProbePlace| {
+        device
+            .attach_probes("one", None, &[**place], false)
+            .is_ok_and(|attached| device.detach_probes(attached.id).is_ok())
+    };
     let kprobes: Vec<ProbePlace> = kprobes.iter().filter(allowed).copied().collect();
     assert!(kprobes.len() * 10 > places.len() * 9, "{} of {} allow a kprobe", kprobes.len(), places.len());
     let jumps: Vec<ProbePlace> =
@@ -376,7 +379,10 @@ pub fn an_attachment_belongs_to_its_descriptor() {
     let other = Device::open().unwrap();
     device.attach_probes("mine", None, &[place(value + 5, 5)], true).unwrap();
     let theirs = other.attach_probes("theirs", None, &[place(value + 5, 5)], true).unwrap();
-    assert!(matches!(device.detach_probes(theirs.id), Err(Error::Owned { .. } | Error::Refused { .. })), "not its owner");
+    assert!(
+        matches!(device.detach_probes(theirs.id), Err(Error::Owned { .. } | Error::Refused { .. })),
+        "not its owner"
+    );
     drop(other);
     wait_for("their attachment ends", || device.probes().unwrap().len() == 1);
     assert_eq!(target("value"), "32");

@@ -2,10 +2,13 @@
 # The front door. Every target does its own set-up, skips what is there, and is safe to repeat.
 
 .DEFAULT_GOAL := help
-.PHONY: demo check test fuzz shell bench selftests lint help
+.PHONY: demo demo-tune check test fuzz shell bench selftests lint help
 
 demo: ## retune Debian's stock kernel live, in a throwaway machine
 	@scripts/demo
+
+demo-tune: ## let the tuner keep a PostgreSQL tuned, through kills and a reboot, in a throwaway machine
+	@scripts/demo-tune
 
 check: ## what can be checked without a guest: format, clippy, style, unit tests
 	@scripts/check
@@ -29,4 +32,4 @@ lint: ## every static check
 	@scripts/lint
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile

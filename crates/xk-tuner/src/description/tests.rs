@@ -240,6 +240,8 @@ fn nonsense_is_refused_and_nothing_panics() {
 
 /// The longest file of a subsystem that docs/architecture.md allows.
 const LINES: usize = 150;
+/// Ratios that are not near 0 with any workload.
+const NEVER_NEAR_0: [&str; 2] = ["instructions_per_cycle", "sectors_per_request"];
 
 /// The subsystems of the repository, as they would be installed.
 #[test]
@@ -261,6 +263,10 @@ fn the_subsystems_of_the_repository_are_understood() {
         let at_once: Vec<&str> =
             parameters.iter().filter(|one| one.settle.is_zero()).map(|one| one.name.as_str()).collect();
         assert!(at_once.is_empty(), "{}: no settle time: {at_once:?}", file.display());
+        // What happens once in a window, and not in the next one, shows no other workload.
+        let rare = sensors.iter().filter(|one| !one.per.is_empty() && !NEVER_NEAR_0.contains(&&*one.name));
+        let strict: Vec<&str> = rare.filter(|one| one.within == 0.0).map(|one| one.name.as_str()).collect();
+        assert!(strict.is_empty(), "{}: no `within`: {strict:?}", file.display());
         seen += 1;
     }
     assert_eq!(seen, 8);

@@ -17,8 +17,6 @@
 #include "text/stub.h"
 #include "transition/stack.h"
 
-/* Jumps that are written in one stop. They determine how long it takes. */
-#define MAX_JUMPS 512
 /* A thread that was preempted in a window leaves it when it runs again. */
 #define ATTEMPTS 12
 
@@ -251,8 +249,8 @@ static void settle(struct xk_jump *jump)
 
 unsigned int xk_jumps_arm(struct list_head *jumps)
 {
-	struct xk_jump **some = kvmalloc_array(MAX_JUMPS, sizeof(*some), GFP_KERNEL);
-	struct batch batch = { .jumps = some, .pokes = xk_pokes_create(MAX_JUMPS) };
+	struct xk_jump **some = kvmalloc_array(XK_JUMPS_PER_STOP, sizeof(*some), GFP_KERNEL);
+	struct batch batch = { .jumps = some, .pokes = xk_pokes_create(XK_JUMPS_PER_STOP) };
 	struct xk_jump *jump, *next;
 	unsigned int stops = 0;
 
@@ -263,7 +261,7 @@ unsigned int xk_jumps_arm(struct list_head *jumps)
 		prepare(jump);
 		if (jump->wanted)
 			some[batch.nr++] = jump;
-		if (batch.nr < MAX_JUMPS)
+		if (batch.nr < XK_JUMPS_PER_STOP)
 			continue;
 		stops += arm_batch(&batch);
 		batch.nr = 0;

@@ -7,6 +7,9 @@
 #include "probe/function.h"
 #include "probe/probe.h"
 
+/* Jumps that are written or removed in one stop. Their number determines how long it takes. */
+#define XK_JUMPS_PER_STOP 512
+
 /* What is known while points are planned. */
 struct xk_plan {
 	struct xk_function function;	/* of the last place */
@@ -51,7 +54,7 @@ unsigned int xk_jumps_retire(struct list_head *jumps);
 /* Frees slots that no jump leads to any more, later. NULL is allowed. */
 void xk_jump_code_retire(struct xk_jump_code *code);
 
-/* attach.c. Frees a point that nothing uses any more. NULL is allowed. */
+/* point.c. Frees a point that nothing uses any more. NULL is allowed. */
 void xk_point_free(struct xk_point *point);
 
 /* Waits until everything retired is freed, as far as possible. Without xk_lock. */

@@ -23,7 +23,6 @@
 #include "text/internal.h"
 #include "text/poke.h"
 
-#define MAX_JUMPS 512
 /* Interval of attempts to remove jumps that someone else has a probe on. */
 #define INTERVAL (HZ / 2)
 #define EXIT_INTERVAL_MS 10
@@ -42,7 +41,7 @@ static DECLARE_DELAYED_WORK(retired_work, free_retired);
 
 struct batch {
 	unsigned int nr;
-	struct xk_jump *jumps[MAX_JUMPS];
+	struct xk_jump *jumps[XK_JUMPS_PER_STOP];
 	struct xk_pokes *pokes;
 };
 
@@ -91,7 +90,7 @@ unsigned int xk_jumps_retire(struct list_head *jumps)
 	unsigned int stops = 0;
 
 	if (batch)
-		batch->pokes = xk_pokes_create(MAX_JUMPS);
+		batch->pokes = xk_pokes_create(XK_JUMPS_PER_STOP);
 	list_for_each_entry_safe(jump, next, jumps, list) {
 		list_del_init(&jump->list);
 		jump->retired = true;
@@ -100,7 +99,7 @@ unsigned int xk_jumps_retire(struct list_head *jumps)
 			continue;
 		}
 		batch->jumps[batch->nr++] = jump;
-		if (batch->nr < MAX_JUMPS)
+		if (batch->nr < XK_JUMPS_PER_STOP)
 			continue;
 		remove_batch(batch);
 		stops++;

@@ -157,7 +157,9 @@ static int show(struct seq_file *file, void *unused)
 	seq_printf(file, "many %d\n", xk_target_many());
 	seq_printf(file, "several %d\n", xk_target_several());
 	seq_printf(file, "branch %d\n", xk_target_branch(40));
-	seq_printf(file, "far %d %d\n", xk_target_far(40), xk_target_far(4));
+	seq_printf(file, "roomy %d %d\n", xk_target_roomy(40), xk_target_roomy(4));
+	seq_printf(file, "tight %d %d\n", xk_target_tight(40), xk_target_tight(4));
+	seq_printf(file, "brief %d %d\n", xk_target_brief(40), xk_target_brief(4));
 	if (boot_cpu_has(X86_FEATURE_SMAP))
 		seq_printf(file, "access %d\n", xk_target_access(current->mm->arg_start));
 	seq_printf(file, "identity %d\n", xk_target_identity(4));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The functions of target_text.S, target_detours.S, target_several.S, target_twin.S and
- * target_registers.S, and the data of target.c.
+ * The functions of target_text.S, target_detours.S, target_several.S, target_shields.S,
+ * target_twin.S and target_registers.S, and the data of target.c.
  */
 #ifndef _XK_TARGET_H
 #define _XK_TARGET_H
@@ -12,7 +12,9 @@
 
 int xk_target_value(void);
 int xk_target_branch(int x);
-int xk_target_far(int x);
+int xk_target_roomy(int x);
+int xk_target_tight(int x);
+int xk_target_brief(int x);
 int xk_target_access(unsigned long at);
 int xk_target_identity(int x);
 int xk_target_call(void);

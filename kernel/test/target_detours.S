@@ -24,21 +24,6 @@ FUNCTION(xk_target_branch)
 	RET
 SYM_FUNC_END(xk_target_branch)
 
-/* int xk_target_far(int x): whether x > 32; there is room between the branch and its target */
-FUNCTION(xk_target_far)
-	xorl	%eax, %eax
-	cmpl	$32, %edi
-	jbe	1f			/* +0x05 */
-	movl	$1, %eax
-	movl	%eax, %edx		/* +0x0c */
-	addl	$0, %edx
-	nop				/* +0x11 */
-1:	movl	%eax, %edx
-	movl	%edx, %eax
-	addl	$0, %eax
-	RET
-SYM_FUNC_END(xk_target_far)
-
 /*
  * int xk_target_access(const int __user *at): 32. Access to user memory is enabled at its site, as
  * in copy_from_user().

@@ -32,6 +32,7 @@ xk_testing::guest_tests! {
     every_instruction_is_executed_as_often_as_kprobes_count,
     a_kprobe_on_the_jump_is_served_and_outlives_it,
     a_kprobe_near_a_relocated_branch_stays_a_breakpoint,
+    a_shield_respects_kprobes_before_the_padding,
     an_attachment_belongs_to_its_descriptor,
     what_cannot_be_probed_is_refused,
     a_module_stays_while_it_is_probed,

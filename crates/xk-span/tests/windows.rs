@@ -274,6 +274,13 @@ fn functions_that_get_none() {
     let text = format!("fn f\n{body}\nend f\nsection _kprobe_blacklist,aw\n.quad f\n.popsection");
     let text = text.replace(".quad f", &format!(".quad {F}"));
     assert_eq!(window_of(&assembled(&text), F, 0), Err(Reason::Blacklisted));
+    // A part of a listed function is listed, too; a function with a longer name is not.
+    let of_three = |names: [&str; 3]| names.map(|name| format!("fn {name}\n{body}\nend {name}\n")).concat();
+    let three = of_three(["g", "g.isra.0", "g_other"]);
+    let three = assembled(&format!("{three}section _kprobe_blacklist,aw\n.quad g\n.popsection"));
+    let reason = |name: &str| window_of(&three, name, 0).err();
+    assert_eq!([reason("g"), reason("g.isra.0")], [Some(Reason::Blacklisted), Some(Reason::Blacklisted)]);
+    assert_ne!(reason("g_other"), Some(Reason::Blacklisted));
     assert_eq!(first("mov $1,%eax\nret\n.byte 0x06"), Err(Reason::Undecodable));
     assert_eq!(first("mov $1,%eax\njne . - 3\nret"), Err(Reason::Undecodable), "a jump between two instructions");
     assert_eq!(first("mov $1,%eax\njmp *%rax"), Err(Reason::Computed));

@@ -38,8 +38,8 @@
 struct xk_guards {
 	struct list_head list;		/* in `destroyed` */
 	bool of_numbers;		/* instructions changed under them */
-	unsigned int nr;
-	struct kprobe at[];
+	unsigned int nr, capacity;
+	struct kprobe *at;		/* NULL until the first is registered */
 };
 
 /* Guards to be unregistered by xk_guards_flush(). Protected by xk_lock. */
@@ -47,12 +47,19 @@ static LIST_HEAD(destroyed);
 
 static struct xk_guards *create_guards(unsigned int capacity)
 {
-	struct xk_guards *guards;
+	struct xk_guards *guards = kzalloc(sizeof(*guards), GFP_KERNEL);
 
-	guards = kvzalloc(struct_size(guards, at, capacity), GFP_KERNEL);
-	if (guards)
-		INIT_LIST_HEAD(&guards->list);
+	if (!guards)
+		return NULL;
+	INIT_LIST_HEAD(&guards->list);
+	guards->capacity = capacity;
 	return guards;
+}
+
+static void free_guards(struct xk_guards *guards)
+{
+	kvfree(guards->at);
+	kfree(guards);
 }
 
 /*
@@ -131,7 +138,7 @@ void xk_guards_flush(void)
 		kvfree(probes);
 	}
 	list_for_each_entry_safe(guards, next, &destroyed, list)
-		kvfree(guards);
+		free_guards(guards);
 	INIT_LIST_HEAD(&destroyed);
 }
 
@@ -143,9 +150,14 @@ static void after_asking(struct kprobe *kprobe, struct pt_regs *regs, unsigned l
 static int register_disabled(struct xk_guards *guards, unsigned long address,
 			     kprobe_post_handler_t after)
 {
-	struct kprobe *kprobe = &guards->at[guards->nr];
+	struct kprobe *kprobe;
 	int ret;
 
+	if (!guards->at)
+		guards->at = kvcalloc(guards->capacity, sizeof(*guards->at), GFP_KERNEL);
+	if (!guards->at)
+		return -ENOMEM;
+	kprobe = &guards->at[guards->nr];
 	memset(kprobe, 0, sizeof(*kprobe));
 	kprobe->addr = (kprobe_opcode_t *)address;
 	kprobe->flags = KPROBE_FLAG_DISABLED;
@@ -158,7 +170,7 @@ static int register_disabled(struct xk_guards *guards, unsigned long address,
 
 static const char *ask_about(struct xk_guards *asked, unsigned long address)
 {
-	struct kprobe *kprobe = &asked->at[asked->nr];
+	struct kprobe *kprobe;
 	int ret;
 
 	if (xk_probe_cache_get(address) == XK_PROBE_YES)
@@ -168,6 +180,7 @@ static const char *ask_about(struct xk_guards *asked, unsigned long address)
 		return "no memory";
 	if (ret)
 		return "the kernel forbids probes here (noprobe, or it patches this code)";
+	kprobe = &asked->at[asked->nr - 1];
 	if ((unsigned long)kprobe->addr != address || kprobe_ftrace(kprobe))
 		return "the kernel traces functions here";
 	xk_probe_cache_put(address, XK_PROBE_YES);

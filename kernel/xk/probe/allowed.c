@@ -173,16 +173,11 @@ static bool is_text(const struct xk_function *function, const struct module *mod
 	return (int)xk_far(function->start, 0, 0, 0, symbols[CORE_TEXT]);
 }
 
-const char *xk_allowed_function(struct xk_allowed *allowed, const struct xk_function *function,
-				const struct module *module)
+static const char *why_forbidden(const struct xk_function *function, const struct module *module)
 {
 	static_assert(__same_type(within_kprobe_blacklist, bool(unsigned long)));
 	static_assert(__same_type(core_kernel_text, int(unsigned long)));
 
-	if (module && allowed->known && allowed->module != module)
-		include_module(allowed, module);
-	if (!allowed->known)
-		return NULL;
 	if (!is_text(function, module))
 		return "it is not in the kernel's text, or is used only while it starts";
 	if (strstarts(function->name, "__cfi_") || strstarts(function->name, "__pfx_"))
@@ -193,36 +188,54 @@ const char *xk_allowed_function(struct xk_allowed *allowed, const struct xk_func
 	return NULL;
 }
 
-static bool is_reserved(const struct xk_allowed *allowed, const struct xk_window *window)
+const char *xk_allowed_function(struct xk_allowed *allowed, struct xk_function *function,
+				const struct module *module)
 {
-	unsigned long end = window->address + window->len;
+	if (module && allowed->known && allowed->module != module)
+		include_module(allowed, module);
+	if (!allowed->known)
+		return NULL;
+	if (!function->asked)
+		function->why_forbidden = why_forbidden(function, module);
+	function->asked = true;
+	return function->why_forbidden;
+}
+
+static bool is_reserved(const struct xk_allowed *allowed, unsigned long start, unsigned long end)
+{
 	unsigned int low = 0, high = allowed->nr;
 
-	/* The first that may reach into the window. */
+	/* The first that may reach into these bytes. */
 	while (low < high) {
 		unsigned int middle = (low + high) / 2;
 
-		if (allowed->at[middle].address + MAX_RESERVED <= window->address)
+		if (allowed->at[middle].address + MAX_RESERVED <= start)
 			low = middle + 1;
 		else
 			high = middle;
 	}
 	for (; low < allowed->nr && allowed->at[low].address < end; low++)
-		if (allowed->at[low].address + allowed->at[low].len > window->address)
+		if (allowed->at[low].address + allowed->at[low].len > start)
 			return true;
 	return false;
 }
 
-const char *xk_allowed_window(const struct xk_allowed *allowed, const struct xk_window *window)
+const char *xk_allowed_bytes(const struct xk_allowed *allowed, unsigned long start,
+			     unsigned long end)
 {
-	unsigned long last = window->address + window->len - 1;
-
 	/* No table of this kernel contains the lock prefixes of modules. */
-	if (!allowed->known || (allowed->module && *(const bool *)symbols[UNIPROCESSOR]))
-		return xk_ask_kprobes(window);
-	if (is_reserved(allowed, window))
+	if (allowed->module && *(const bool *)symbols[UNIPROCESSOR])
+		return "the kernel may patch the lock prefixes of its module";
+	if (is_reserved(allowed, start, end))
 		return "the kernel patches these instructions";
-	if (xk_far(window->address, last, 0, 0, symbols[TRACED]))
+	if (xk_far(start, end - 1, 0, 0, symbols[TRACED]))
 		return "the kernel traces functions here";
 	return NULL;
+}
+
+const char *xk_allowed_window(const struct xk_allowed *allowed, const struct xk_window *window)
+{
+	if (!allowed->known || (allowed->module && *(const bool *)symbols[UNIPROCESSOR]))
+		return xk_ask_kprobes(window);
+	return xk_allowed_bytes(allowed, window->address, window->address + window->len);
 }

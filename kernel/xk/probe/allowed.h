@@ -33,8 +33,12 @@ void xk_allowed_free(struct xk_allowed *allowed);
  * Returns NULL if probes are allowed in the function, or why they are not. Includes its module,
  * which is held, or NULL.
  */
-const char *xk_allowed_function(struct xk_allowed *allowed, const struct xk_function *function,
+const char *xk_allowed_function(struct xk_allowed *allowed, struct xk_function *function,
 				const struct module *module);
+
+/* Whether the kernel changes text from `start` to before `end`. Only if it is `known`. */
+const char *xk_allowed_bytes(const struct xk_allowed *allowed, unsigned long start,
+			     unsigned long end);
 
 /* The same for the instructions of a window in that function. */
 const char *xk_allowed_window(const struct xk_allowed *allowed, const struct xk_window *window);

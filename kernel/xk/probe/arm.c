@@ -122,8 +122,7 @@ static void write_jump(const struct xk_jump *jump, const struct xk_jump_code *co
 	poke->address = jump->window.address;
 	poke->meanwhile = code->slots[0] + XK_SLOT_CODE;
 	poke->len = jump->window.len;
-	xk_write_jump(poke->bytes, poke->len - jump->tail_len, poke->address, poke->meanwhile);
-	memcpy(poke->bytes + poke->len - jump->tail_len, jump->tail, jump->tail_len);
+	xk_write_jump(poke->bytes, poke->len, poke->address, poke->meanwhile);
 }
 
 bool xk_jump_is_intact(const struct xk_jump *jump)
@@ -149,7 +148,7 @@ static const char *why_not(const struct batch *batch, const struct xk_jump *jump
 	    xk_window_is_probed(window))
 		return "another kprobe is here";
 	if (xk_jump_may_come(jump->guards, window) ||
-	    xk_jump_may_come_over_targets(jump->guards, window, &jump->shielded))
+	    xk_jump_may_come_over_targets(jump->guards, window, xk_jump_shielded(jump)))
 		return "another kprobe is just before this instruction, or a target of a branch";
 	if (batch->unreadable || jump->entered)
 		return IN_WINDOW;
@@ -169,6 +168,8 @@ static bool choose(void *data)
 		if (!jump->wanted)
 			continue;
 		jump->why = why_not(batch, jump);
+		if (!jump->why && jump->shield && !xk_shield_write(jump->shield, batch->pokes))
+			jump->why = "another kprobe is at the end of the function";
 		if (jump->why)
 			continue;
 		write_jump(jump, jump->next, &batch->pokes->at[batch->pokes->nr++]);
@@ -250,7 +251,7 @@ static void settle(struct xk_jump *jump)
 unsigned int xk_jumps_arm(struct list_head *jumps)
 {
 	struct xk_jump **some = kvmalloc_array(XK_JUMPS_PER_STOP, sizeof(*some), GFP_KERNEL);
-	struct batch batch = { .jumps = some, .pokes = xk_pokes_create(XK_JUMPS_PER_STOP) };
+	struct batch batch = { .jumps = some, .pokes = xk_pokes_create(XK_POKES_PER_STOP) };
 	struct xk_jump *jump, *next;
 	unsigned int stops = 0;
 

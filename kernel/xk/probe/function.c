@@ -6,12 +6,13 @@
  * length.
  */
 #include <linux/bitmap.h>
+#include <linux/log2.h>
+#include <linux/minmax.h>
 #include <linux/kprobes.h>
 #include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/preempt.h>
 #include <linux/slab.h>
-#include <linux/sort.h>
 #include <linux/string.h>
 #include <linux/uaccess.h>
 
@@ -23,14 +24,42 @@
 #include "uapi/xk.h"
 
 #define INT3 0xcc
+#define CALL 0xe8
 #define JMP32 0xe9
+
+static void free_buffers(struct xk_function *function)
+{
+	kvfree(function->text);
+	bitmap_free(function->targets);
+	bitmap_free(function->begins);
+	function->text = NULL;
+	function->targets = NULL;
+	function->begins = NULL;
+	function->capacity = 0;
+}
 
 void xk_function_free(struct xk_function *function)
 {
-	kvfree(function->text);
-	kvfree(function->targets);
-	bitmap_free(function->begins);
+	free_buffers(function);
 	memset(function, 0, sizeof(*function));
+}
+
+/* Makes room for the text, and keeps it for the next function. */
+static bool make_room(struct xk_function *function)
+{
+	u32 capacity = max_t(u32, roundup_pow_of_two(function->len), PAGE_SIZE);
+
+	if (function->len <= function->capacity)
+		return true;
+	free_buffers(function);
+	function->text = kvmalloc(capacity, GFP_KERNEL);
+	function->targets = bitmap_alloc(capacity, GFP_KERNEL);
+	function->begins = bitmap_alloc(capacity, GFP_KERNEL);
+	if (!function->text || !function->targets || !function->begins)
+		free_buffers(function);
+	else
+		function->capacity = capacity;
+	return function->capacity;
 }
 
 #ifdef CONFIG_OPTPROBES
@@ -73,58 +102,97 @@ static bool find_symbol(struct xk_function *function, unsigned long address)
 
 static const char *read_text(struct xk_function *function)
 {
-	u32 len = function->len, at;
+	u32 len = function->len;
 
-	function->text = kvmalloc(len, GFP_KERNEL);
-	/* Each instruction has at least one byte, and at most one target. */
-	function->targets = kvmalloc_array(len, sizeof(*function->targets), GFP_KERNEL);
-	function->begins = bitmap_zalloc(len, GFP_KERNEL);
-	if (!function->text || !function->targets || !function->begins)
+	if (!make_room(function))
 		return "no memory";
 	if (copy_from_kernel_nofault(function->text, (void *)function->start, len))
 		return "its text cannot be read";
 	xk_undo_own(function->text, function->start, len);
-	for (at = 0; at < len; at++)
-		if (function->text[at] == INT3 || function->text[at] == JMP32)
-			undo_kprobe(function, at);
 	return NULL;
 }
 
-static int by_offset(const void *a, const void *b)
-{
-	u32 left = *(const u32 *)a, right = *(const u32 *)b;
+/* Functions that never return, and with whose calls many functions end. */
+static const char *const fatal_names[] = { "__stack_chk_fail", "__fortify_panic" };
+static unsigned long fatal[ARRAY_SIZE(fatal_names)];
 
-	return left < right ? -1 : left > right;
+static bool never_returns(unsigned long callee)
+{
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(fatal); i++) {
+		if (!fatal[i])
+			fatal[i] = xk_internal_find(fatal_names[i]);
+		if (fatal[i] && fatal[i] == callee)
+			return true;
+	}
+	return false;
 }
 
-/* Up to the first byte that cannot be decoded, which may be padding. */
+/* Whether control does not reach the end of the instruction from `at` to before `end`. */
+static bool stops_flow(const struct xk_function *function, u32 at, u32 end)
+{
+	const u8 *bytes = function->text + at;
+	unsigned long target;
+
+	if (xk_ends_flow(bytes, end - at, xk_insn_decode))
+		return true;
+	xk_branch(bytes, end - at, function->start + at, xk_insn_decode, &target);
+	return bytes[0] == CALL && never_returns(target);
+}
+
+/*
+ * Padding is what follows the last instruction after which control does not go on, up to the next
+ * symbol, if it does nothing and no branch of the function leads to it.
+ */
+static u32 find_padding(const struct xk_function *function)
+{
+	u32 start = function->len, at;
+
+	while (true) {
+		at = find_last_bit(function->begins, start);
+		if (at == start)
+			return function->len;
+		if (!xk_is_padding(function->text + at, start - at, xk_insn_decode))
+			break;
+		start = at;
+	}
+	if (!stops_flow(function, at, start))
+		return function->len;
+	if (find_next_bit(function->targets, function->len, start) < function->len)
+		return function->len;
+	return start;
+}
+
+/* Up to the first byte that cannot be decoded. Probes begin where an instruction begins. */
 static void decode(struct xk_function *function)
 {
 	u32 at = 0;
 
+	bitmap_zero(function->begins, function->len);
+	bitmap_zero(function->targets, function->len);
 	while (at < function->len) {
 		unsigned long target;
-		unsigned int size = xk_branch(function->text + at, function->len - at,
-					      function->start + at, xk_insn_decode, &target);
+		unsigned int size;
 
+		if (function->text[at] == INT3 || function->text[at] == JMP32)
+			undo_kprobe(function, at);
+		size = xk_branch(function->text + at, function->len - at, function->start + at,
+				 xk_insn_decode, &target);
 		if (!size)
 			break;
 		__set_bit(at, function->begins);
 		if (target - function->start < function->len)
-			function->targets[function->nr_targets++] = target - function->start;
+			__set_bit(target - function->start, function->targets);
 		at += size;
 	}
-	sort(function->targets, function->nr_targets, sizeof(function->targets[0]), by_offset,
-	     NULL);
+	function->padding = at == function->len ? find_padding(function) : function->len;
 }
 
-const char *xk_function_read(struct xk_function *function, unsigned long address)
+static const char *read_function(struct xk_function *function, unsigned long address)
 {
 	const char *why;
 
-	if (function->text && address - function->start < function->len)
-		return NULL;
-	xk_function_free(function);
 	if (!find_symbol(function, address))
 		return "no function of the running kernel is there";
 	if (!strcmp(function->module_name, KBUILD_MODNAME))
@@ -137,6 +205,19 @@ const char *xk_function_read(struct xk_function *function, unsigned long address
 	return why;
 }
 
+const char *xk_function_read(struct xk_function *function, unsigned long address)
+{
+	const char *why;
+
+	if (address - function->start < function->len)
+		return NULL;
+	function->asked = false;
+	why = read_function(function, address);
+	if (why)
+		function->len = 0;
+	return why;
+}
+
 bool xk_function_begins(const struct xk_function *function, unsigned long address)
 {
 	return test_bit(address - function->start, function->begins);
@@ -144,19 +225,9 @@ bool xk_function_begins(const struct xk_function *function, unsigned long addres
 
 bool xk_function_enters(const struct xk_function *function, const struct xk_window *window)
 {
-	u32 start = window->address - function->start;
-	unsigned int low = 0, high = function->nr_targets;
+	u32 start = window->address - function->start, end = start + window->len;
 
-	/* The first target after the start of the window. */
-	while (low < high) {
-		unsigned int middle = (low + high) / 2;
-
-		if (function->targets[middle] <= start)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low < function->nr_targets && function->targets[low] < start + window->len;
+	return find_next_bit(function->targets, end, start + 1) < end;
 }
 
 const char *xk_function_hold(const struct xk_function *function, struct module **module)

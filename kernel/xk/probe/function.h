@@ -12,10 +12,13 @@ struct xk_window;
 struct xk_function {
 	unsigned long start;
 	u32 len;			/* up to the next symbol */
+	u32 capacity;			/* bytes that `text` and the bitmaps have room for */
 	u8 *text;			/* without the bytes of probes and of xk.ko */
 	unsigned long *begins;		/* bitmap: offsets at which instructions begin */
-	unsigned int nr_targets;
-	u32 *targets;			/* ascending: offsets that its branches lead to */
+	unsigned long *targets;		/* bitmap: offsets that its branches lead to */
+	u32 padding;			/* offset of the padding after its code; `len`: none */
+	const char *why_forbidden;	/* probes; by xk_allowed_function() */
+	bool asked;			/* whether they are forbidden */
 	char name[KSYM_SYMBOL_LEN];
 	char module_name[MODULE_NAME_LEN];	/* "" for vmlinux */
 };

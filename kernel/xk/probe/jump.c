@@ -6,13 +6,6 @@
  * The code of a jump is the relocated window, with a call of xk_probe_enter() before each point. A
  * slot begins with the address of its point, so it has one call. A window with several points has
  * as many slots, each of which continues in the next one.
- *
- * Kprobes optimise a probe into a jump if no branch of the function leads into that jump. They do
- * not see a branch that was moved to a slot. The guard probes of backend/guard.c prevent this, but
- * take long to register. So where the window has room, it ends in a tail that nothing executes: for
- * each branch that was moved, a jump to the same target, which kprobes see (can_optimize() in
- * arch/x86/kernel/kprobes/opt.c), and a breakpoint, which they do not copy. So no jump of a kprobe
- * in the tail reaches the instruction behind the window.
  */
 #include <linux/slab.h>
 #include <linux/string.h>
@@ -24,19 +17,17 @@
 #include "ops/emit.h"
 #include "probe/jump.h"
 #include "probe/run.h"
+#include "probe/shield.h"
 #include "text/internal.h"
 #include "text/slot.h"
 #include "text/stub.h"
 
 #define JMP 0xe9
-#define JMP8 0xeb
-#define JMP8_LEN 2
 #define CALL 0xe8
 #define INT3 0xcc
 
-static bool holds_window(const struct xk_live_site *site, const struct xk_window *window)
+static bool holds(const struct xk_live_site *site, unsigned long start, unsigned long end)
 {
-	unsigned long end = window->address + window->len;
 	unsigned int i;
 
 	if (site->in_data || !site->address ||
@@ -44,22 +35,22 @@ static bool holds_window(const struct xk_live_site *site, const struct xk_window
 		return false;
 	for (i = 0; i < site->nr_patches; i++) {
 		const struct xk_patch *patch = &site->patches[i];
-		unsigned long start = site->place.function + patch->offset;
+		unsigned long number = site->place.function + patch->offset;
 
-		if (start < end && window->address < start + patch->insn_len)
+		if (number < end && start < number + patch->insn_len)
 			return true;
 	}
-	return xk_site_start(site) < end && window->address < xk_site_end(site);
+	return xk_site_start(site) < end && start < xk_site_end(site);
 }
 
-static bool tunes_hold(const struct xk_window *window)
+bool xk_tunes_hold(unsigned long start, unsigned long end)
 {
 	const struct xk_tune *tune;
 	unsigned int i;
 
 	list_for_each_entry(tune, &xk_tunes, list)
 		for (i = 0; i < tune->nr_sites; i++)
-			if (holds_window(&tune->sites[i], window))
+			if (holds(&tune->sites[i], start, end))
 				return true;
 	return false;
 }
@@ -73,141 +64,44 @@ static const char *check_window(const struct xk_plan *plan, const struct xk_wind
 			return "an access to memory that may fault";
 	if (xk_function_enters(&plan->function, window))
 		return "a branch leads into these instructions";
-	if (tunes_hold(window))
+	if (xk_tunes_hold(window->address, window->address + window->len))
 		return "a tune holds these instructions";
-	for (i = 0; i < window->len; i++)
-		if (xk_jump_covers(window->address + i))
-			return "a detour of an earlier tune is still there";
+	if (xk_jump_overlaps(window->address, window->address + window->len))
+		return "a detour of an earlier tune is still there";
 	return xk_allowed_window(&plan->allowed, window);
 }
 
-/* The targets of the window's branches in the function, each once. Returns their number. */
-static unsigned int find_targets(const struct xk_window *window,
-				 const struct xk_function *function,
-				 unsigned long targets[XK_MAX_WINDOW_INSNS])
+/* Whether a branch of the window leads into the function. No kprobe may become a jump over it. */
+static bool moves_branch(const struct xk_window *window, const struct xk_function *function)
 {
-	unsigned int i, k, nr = 0;
+	unsigned int i;
 
-	for (i = 0; i < window->nr; i++) {
-		unsigned long target = window->insns[i].target;
-		u8 kind = window->insns[i].kind;
-
-		if ((kind != XK_INSN_BRANCH && kind != XK_INSN_JUMP) ||
-		    target - function->start >= function->len)
-			continue;
-		for (k = 0; k < nr && targets[k] != target; k++)
-			;
-		if (k == nr)
-			targets[nr++] = target;
-	}
-	return nr;
-}
-
-/* Whether a jump in the tail before `end` may be short. */
-static bool is_near(unsigned long target, unsigned long end)
-{
-	long distance = target - end;
-
-	return distance >= S8_MIN + XK_MAX_WINDOW && distance <= S8_MAX - XK_MAX_WINDOW;
-}
-
-/* Returns the length of the tail; 0 if the window needs none. */
-static unsigned int tail_length(const struct xk_window *window,
-				const struct xk_function *function)
-{
-	unsigned long targets[XK_MAX_WINDOW_INSNS];
-	unsigned int i, nr = find_targets(window, function, targets), len = 0;
-
-	for (i = 0; i < nr; i++)
-		len += is_near(targets[i], window->address + window->len) ? JMP8_LEN : XK_JUMP_LEN;
-	return nr ? len + 1 : 0;
-}
-
-/* `tail` has room for a tail of this length, which is that of the window. */
-static void write_tail(const struct xk_window *window, const struct xk_function *function,
-		       u8 *tail, unsigned int len)
-{
-	unsigned long targets[XK_MAX_WINDOW_INSNS], end = window->address + window->len;
-	unsigned long at = end - len;
-	unsigned int i, nr = find_targets(window, function, targets);
-
-	for (i = 0; i < nr; i++) {
-		if (is_near(targets[i], end)) {
-			*tail++ = JMP8;
-			*tail++ = targets[i] - (at + JMP8_LEN);
-			at += JMP8_LEN;
-		} else {
-			xk_write_jump(tail, XK_JUMP_LEN, at, targets[i]);
-			tail += XK_JUMP_LEN;
-			at += XK_JUMP_LEN;
-		}
-	}
-	*tail = INT3;
-}
-
-static const char *measure_least(struct xk_window *window, const struct xk_point *point,
-				 const struct xk_probe_place *place,
-				 const struct xk_function *function, unsigned int least)
-{
-	unsigned long start = point->address - place->window_lead - function->start;
-	const char *why;
-
-	why = xk_window_measure_least(window, function->text + start, function->len - start,
-				      function->start + start, place->window_lead, least,
-				      xk_insn_decode);
-	/* It may be shorter: the kernel patched an instruction of it when it booted. */
-	if (!why && window->len > place->window)
-		why = "a jump is longer than the analysed window";
-	return why;
-}
-
-/* A longer window may have more branches, and need a longer tail. */
-static bool find_room(const struct xk_plan *plan, struct xk_window *window,
-		      const struct xk_point *point, const struct xk_probe_place *place)
-{
-	unsigned int tail = tail_length(window, &plan->function);
-
-	while (window->len < XK_JUMP_LEN + tail) {
-		if (measure_least(window, point, place, &plan->function, XK_JUMP_LEN + tail))
-			return false;
-		tail = tail_length(window, &plan->function);
-	}
-	return tail && !check_window(plan, window);
-}
-
-/* Leaves the window as it is if there is no room for a tail. */
-static void add_tail(const struct xk_plan *plan, struct xk_jump *jump,
-		     const struct xk_point *point, const struct xk_probe_place *place)
-{
-	const struct xk_function *function = &plan->function;
-	struct xk_window longer = jump->window;
-
-	if (!find_room(plan, &longer, point, place) ||
-	    xk_claim_find(longer.address, longer.address + longer.len))
-		return;
-	jump->window = longer;
-	jump->tail_len = tail_length(&longer, function);
-	write_tail(&longer, function, jump->tail, jump->tail_len);
-	jump->shielded.start = function->start;
-	jump->shielded.end = function->start + function->len;
+	for (i = 0; i < window->nr; i++)
+		if ((window->insns[i].kind == XK_INSN_BRANCH ||
+		     window->insns[i].kind == XK_INSN_JUMP) &&
+		    window->insns[i].target - function->start < function->len)
+			return true;
+	return false;
 }
 
 static const char *measure(const struct xk_plan *plan, struct xk_jump *jump,
 			   const struct xk_point *point, const struct xk_probe_place *place)
 {
 	unsigned long start = point->address - place->window_lead;
+	unsigned long offset = start - plan->function.start;
 	const char *why;
 
 	if (!place->window)
 		return "the analysis found no window";
 	if (start < plan->function.start || !xk_function_begins(&plan->function, start))
 		return "the window does not begin at an instruction of the function";
-	why = measure_least(&jump->window, point, place, &plan->function, XK_JUMP_LEN);
-	if (!why)
-		why = check_window(plan, &jump->window);
-	if (!why)
-		add_tail(plan, jump, point, place);
-	return why;
+	why = xk_window_measure(&jump->window, plan->function.text + offset,
+				plan->function.len - offset, start, place->window_lead,
+				xk_insn_decode);
+	/* It may be shorter: the kernel patched an instruction of it when it booted. */
+	if (!why && jump->window.len > place->window)
+		why = "a jump is longer than the analysed window";
+	return why ?: check_window(plan, &jump->window);
 }
 
 /* Returns the index of the instruction that begins at the address, or -1. */
@@ -271,20 +165,32 @@ static void note_targets(const struct xk_window *window, const struct xk_functio
 	}
 }
 
+static void claim(struct xk_jump *jump)
+{
+	jump->claim.address = jump->window.address;
+	jump->claim.len = jump->window.len;
+	memcpy(jump->claim.bytes, jump->window.bytes, sizeof(jump->claim.bytes));
+	xk_claim_add(&jump->claim);
+}
+
 static const char *create(const struct xk_plan *plan, struct xk_jump *jump,
 			  struct xk_point *point, struct list_head *jumps)
 {
 	const char *why;
 
-	if (!jump->tail_len)
-		note_targets(&jump->window, &plan->function);
-	jump->guards = xk_guards_create(&jump->window, &jump->shielded, &why);
-	if (!jump->guards)
+	/* First, so that no shield takes padding of the window. */
+	claim(jump);
+	if (moves_branch(&jump->window, &plan->function)) {
+		jump->shield = xk_shield_get(plan);
+		if (!jump->shield)
+			note_targets(&jump->window, &plan->function);
+	}
+	jump->guards = xk_guards_create(&jump->window, xk_jump_shielded(jump), &why);
+	if (!jump->guards) {
+		xk_shield_put(jump->shield);
+		xk_claim_remove(&jump->claim);
 		return why;
-	jump->claim.address = jump->window.address;
-	jump->claim.len = jump->window.len;
-	memcpy(jump->claim.bytes, jump->window.bytes, sizeof(jump->claim.bytes));
-	xk_claim_add(&jump->claim);
+	}
 	add_point(jump, jump->window.site, point, jumps);
 	return NULL;
 }
@@ -304,6 +210,8 @@ const char *xk_jump_plan(struct xk_plan *plan, struct xk_point *point,
 
 	if (why)
 		return why;
+	if (claim && claim->is_shield)
+		return "it is padding after the function";
 	if (claim)
 		return join(claim, point, &plan->jumps);
 	jump = kzalloc(sizeof(*jump), GFP_KERNEL);
@@ -325,6 +233,7 @@ void xk_jump_drop(struct xk_jump *jump)
 	list_del(&jump->list);
 	xk_claim_remove(&jump->claim);
 	xk_guards_destroy(jump->guards);
+	xk_shield_put(jump->shield);
 	kfree(jump);
 }
 

@@ -26,6 +26,7 @@ struct module;
 struct xk_attachment;
 struct xk_guards;
 struct xk_jump;
+struct xk_shield;
 
 /*
  * What is done at a point. Handlers find it by one pointer, so they never combine two of them. With
@@ -95,9 +96,7 @@ struct xk_jump {
 	struct xk_claim claim;
 	struct xk_window window;
 	struct xk_guards *guards;
-	u8 tail_len;			/* at the end of the window, never executed: see jump.c */
-	u8 tail[XK_MAX_WINDOW];
-	struct xk_addresses shielded;	/* the function; empty without a tail */
+	struct xk_shield *shield;	/* NULL: no branch is moved, or guards protect its target */
 	struct xk_point *points[XK_MAX_WINDOW_INSNS];	/* by instruction */
 	struct xk_jump_code *code;	/* NULL until it is armed */
 	struct xk_jump_code *next;	/* to be armed; once it is, the previous code */

@@ -111,8 +111,13 @@ unsigned int xk_jumps_retire(struct list_head *jumps)
 	if (batch)
 		kvfree(batch->pokes);
 	kvfree(batch);
-	mod_delayed_work(xk_workqueue, &retired_work, 0);
+	xk_retired_soon();
 	return stops;
+}
+
+void xk_retired_soon(void)
+{
+	mod_delayed_work(xk_workqueue, &retired_work, 0);
 }
 
 void xk_jump_code_retire(struct xk_jump_code *code)
@@ -120,7 +125,7 @@ void xk_jump_code_retire(struct xk_jump_code *code)
 	if (!code)
 		return;
 	list_add_tail(&code->list, &left_code);
-	mod_delayed_work(xk_workqueue, &retired_work, 0);
+	xk_retired_soon();
 }
 
 static void free_jump(struct xk_jump *jump)
@@ -172,7 +177,7 @@ static void free_retired(struct work_struct *work)
 	retry_stuck();
 	list_splice_init(&left_jumps, &jumps);
 	list_splice_init(&left_code, &codes);
-	again = !list_empty(&stuck);
+	again = !xk_shields_remove() || !list_empty(&stuck);
 	freeing = !list_empty(&jumps) || !list_empty(&codes);
 	mutex_unlock(&xk_lock);
 	if (freeing) {
@@ -181,6 +186,7 @@ static void free_retired(struct work_struct *work)
 		synchronize_rcu();
 		mutex_lock(&xk_lock);
 		free_lists(&jumps, &codes);
+		again |= !xk_shields_remove();
 		freeing = false;
 		mutex_unlock(&xk_lock);
 	}
@@ -201,7 +207,7 @@ void xk_retired_exit(void)
 		flush_delayed_work(&retired_work);
 		mutex_lock(&xk_lock);
 		left = !list_empty(&stuck) || !list_empty(&left_jumps) ||
-		       !list_empty(&left_code) || freeing;
+		       !list_empty(&left_code) || freeing || !xk_shields_remove();
 		mutex_unlock(&xk_lock);
 		if (left)
 			msleep(EXIT_INTERVAL_MS);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Claims: instructions that probes hold. Tunes find out from here which instructions are taken, and
+ * Claims: text that probes hold. Tunes find out from here which instructions are taken, and
  * what the original bytes are. All functions need xk_lock.
  */
 #ifndef _XK_CLAIM_H
@@ -16,6 +16,7 @@ struct xk_claim {
 	unsigned long address;
 	u8 len;
 	bool written;			/* the text is not the original one */
+	bool is_shield;			/* else part of a jump of probes */
 	u8 bytes[XK_MAX_WINDOW];	/* the original text */
 };
 

@@ -14,6 +14,7 @@
 
 #define PREFIX_CS 0x2e
 #define JMP32 0xe9
+#define UD2 0x0b		/* after 0x0f */
 
 static bool fits(__s64 distance)
 {
@@ -73,7 +74,7 @@ static const char *classify_two_bytes(const struct insn *insn, struct xk_window_
 	case 0x1e:
 		/* endbr64, a target of indirect calls. Its other forms are no-ops. */
 		return insn->modrm.bytes[0] == 0xfa ? "a target of indirect calls" : NULL;
-	case 0x0b:	/* ud2 */
+	case UD2:
 	case 0xb9:	/* ud1 */
 	case 0xff:	/* ud0 */
 		return "an instruction that is meant to fault";
@@ -312,6 +313,25 @@ unsigned int xk_branch(const __u8 *bytes, unsigned int room, unsigned long addre
 	if (opcode == 0xc7 && insn.modrm.bytes[0] == 0xf8)
 		*target = address + insn.length + (__s64)insn.immediate.value;
 	return insn.length;
+}
+
+bool xk_is_padding(const __u8 *bytes, unsigned int room, xk_decode_fn decode)
+{
+	struct insn insn;
+
+	return decode(&insn, bytes, room) >= 0 && is_padding(&insn);
+}
+
+bool xk_ends_flow(const __u8 *bytes, unsigned int room, xk_decode_fn decode)
+{
+	struct xk_window_insn entry = {};
+	struct insn insn;
+
+	if (decode(&insn, bytes, room) < 0)
+		return false;
+	if (insn.opcode.nbytes == 2 && insn.opcode.bytes[1] == UD2)
+		return true;
+	return !classify(&insn, &entry, 0) && ends(&entry);
 }
 
 bool xk_write_jump(__u8 *to, unsigned int len, unsigned long address, unsigned long target)

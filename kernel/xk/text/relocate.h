@@ -85,6 +85,13 @@ unsigned int xk_branch(const __u8 *bytes, unsigned int room, unsigned long addre
 		       xk_decode_fn decode, unsigned long *target);
 
 /*
+ * What the instruction at `bytes` is: padding, as compilers and the kernel put between functions;
+ * a jump, a return or ud2, after which no code follows unless a branch leads to it.
+ */
+bool xk_is_padding(const __u8 *bytes, unsigned int room, xk_decode_fn decode);
+bool xk_ends_flow(const __u8 *bytes, unsigned int room, xk_decode_fn decode);
+
+/*
  * Relocates instruction `index` of the window to `address`. Writes at most XK_MAX_RELOCATED bytes
  * to `to`. Returns their number, or 0 if a target is too far away.
  */

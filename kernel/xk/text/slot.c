@@ -62,17 +62,35 @@ static void free_chunk(struct chunk *chunk)
 	kfree(chunk);
 }
 
-/* No slot contains what was in this memory before. */
-static void clear_slots(const struct chunk *chunk)
+/* No slot contains what was in this memory before. `breakpoints` is a page of them. */
+static void clear_slots(const struct chunk *chunk, const void *breakpoints)
 {
-	u8 breakpoints[XK_SLOT_LEN];
-	unsigned int i;
+	unsigned long at;
 
-	memset(breakpoints, INT3, sizeof(breakpoints));
 	xk_text_lock();
-	for (i = 0; i < CHUNK_SLOTS; i++)
-		xk_text_write(chunk->base + i * XK_SLOT_LEN, breakpoints, sizeof(breakpoints));
+	for (at = chunk->base; at < chunk->base + CHUNK_LEN; at += PAGE_SIZE)
+		xk_text_write(at, breakpoints, PAGE_SIZE);
 	xk_text_unlock();
+}
+
+static bool fill_chunk(struct chunk *chunk)
+{
+	void *breakpoints = kmalloc(PAGE_SIZE, GFP_KERNEL);
+
+	if (!breakpoints)
+		return false;
+	memset(breakpoints, INT3, PAGE_SIZE);
+	chunk->base = xk_far(EXECMEM_KPROBES, CHUNK_LEN, 0, 0, functions.alloc);
+	/* int: the upper half of the register is undefined. */
+	if (chunk->base &&
+	    (int)xk_far(chunk->base, CHUNK_LEN / PAGE_SIZE, 0, 0, functions.protect)) {
+		xk_far(chunk->base, 0, 0, 0, functions.free);
+		chunk->base = 0;
+	}
+	if (chunk->base)
+		clear_slots(chunk, breakpoints);
+	kfree(breakpoints);
+	return chunk->base;
 }
 
 static struct chunk *create_chunk(void)
@@ -81,17 +99,10 @@ static struct chunk *create_chunk(void)
 
 	if (!chunk)
 		return NULL;
-	chunk->base = xk_far(EXECMEM_KPROBES, CHUNK_LEN, 0, 0, functions.alloc);
-	if (!chunk->base) {
+	if (!fill_chunk(chunk)) {
 		kfree(chunk);
 		return NULL;
 	}
-	/* int: the upper half of the register is undefined. */
-	if ((int)xk_far(chunk->base, CHUNK_LEN / PAGE_SIZE, 0, 0, functions.protect)) {
-		free_chunk(chunk);
-		return NULL;
-	}
-	clear_slots(chunk);
 	list_add(&chunk->list, &chunks);
 	return chunk;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* The allocation of stubs. */
 #include <linux/lockdep.h>
+#include <linux/minmax.h>
 #include <linux/string.h>
 #include <linux/uaccess.h>
 
@@ -10,6 +11,8 @@
 
 /* Protected by xk_lock, except that a handler reads the site of the stub that called it. */
 static struct xk_stub stubs[XK_STUBS];
+/* Stubs from this one on were never used. */
+static unsigned int nr_used;
 
 struct xk_stub *xk_stub_get(struct xk_live_site *site)
 {
@@ -21,6 +24,7 @@ struct xk_stub *xk_stub_get(struct xk_live_site *site)
 			continue;
 		memset(&stubs[i], 0, sizeof(stubs[i]));
 		stubs[i].site = site;
+		nr_used = max(nr_used, i + 1);
 		return &stubs[i];
 	}
 	return NULL;
@@ -65,20 +69,29 @@ bool xk_jump_begins(unsigned long address)
 {
 	unsigned int i;
 
-	for (i = 0; i < XK_STUBS; i++)
+	for (i = 0; i < nr_used; i++)
 		if (stubs[i].armed && stubs[i].window.address == address)
 			return true;
 	return false;
 }
 
-bool xk_jump_covers(unsigned long address)
+bool xk_jump_overlaps(unsigned long start, unsigned long end)
 {
 	unsigned int i;
 
-	for (i = 0; i < XK_STUBS; i++)
-		if (stubs[i].armed && address - stubs[i].window.address < stubs[i].window.len)
+	for (i = 0; i < nr_used; i++) {
+		const struct xk_window *window = &stubs[i].window;
+
+		if (stubs[i].armed && window->address < end &&
+		    start < window->address + window->len)
 			return true;
+	}
 	return false;
+}
+
+bool xk_jump_covers(unsigned long address)
+{
+	return xk_jump_overlaps(address, address + 1);
 }
 
 void xk_jump_of(const struct xk_stub *stub, struct xk_poke *poke)
@@ -102,7 +115,7 @@ bool xk_jump_is_retired(unsigned long address)
 	struct xk_poke jump;
 	unsigned int i;
 
-	for (i = 0; i < XK_STUBS; i++) {
+	for (i = 0; i < nr_used; i++) {
 		if (!stubs[i].retired || !stubs[i].armed ||
 		    address - stubs[i].window.address >= stubs[i].window.len)
 			continue;

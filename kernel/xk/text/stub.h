@@ -97,6 +97,8 @@ bool xk_jump_is_retired(unsigned long address);
 /* Whether a jump of xk.ko begins at this address; whether one covers it. */
 bool xk_jump_begins(unsigned long address);
 bool xk_jump_covers(unsigned long address);
+/* Whether one overlaps the text from `start` to before `end`. */
+bool xk_jump_overlaps(unsigned long start, unsigned long end);
 
 /* Whether the address is in some stub. */
 static inline bool xk_is_stub(unsigned long address)

@@ -348,28 +348,62 @@ pub fn a_kprobe_on_the_jump_is_served_and_outlives_it() {
     wait_for("the original bytes", || text(value, 16) == before);
 }
 
-/// The five bytes of a jump at the `nop` of `xk_target_far` contain `1:`. The branch to it is in a slot, where the kernel
-/// does not see it: without what is checked here, it makes a jump of the kprobe.
+/// Bytes up to the next symbol.
+fn room_after(name: &str, next: &str) -> u64 {
+    symbol(next) - symbol(name)
+}
+
+/// The five bytes of a jump at the `nop` of these functions contain `1:`. The branch to it is in a slot, where the kernel
+/// does not see it: without a shield or a guard, it makes a jump of the kprobe.
 pub fn a_kprobe_near_a_relocated_branch_stays_a_breakpoint() {
+    const SHIELD: [u8; 3] = [0x0f, 0x38, 0xf2];
     let device = Device::open().unwrap();
-    let far = symbol("xk_target_far");
-    let probed = |window: u8| device.attach_probes("far", None, &[place(far + 5, window)], true).unwrap().id;
-    let stays = |id: u32| {
-        write("probe xk_target_far 17 enabled");
+    for (name, next, shield) in [
+        ("roomy", "xk_target_roomy_next", Some(SHIELD.to_vec())),
+        ("brief", "__pfx_xk_target_brief_next", Some(vec![0xc4])),
+        ("tight", "xk_target_tight_next", None),
+    ] {
+        let function = format!("xk_target_{name}");
+        let start = symbol(&function);
+        let len = room_after(&function, next) as usize;
+        let before = text(start, len + 3);
+        let id = device.attach_probes(name, None, &[place(start + 5, 7)], true).unwrap().id;
+        let changed = text(start, len + 3);
+        match shield {
+            Some(bytes) => assert_eq!(changed[len - bytes.len()..len], bytes, "{name}"),
+            None => assert_eq!(changed[12..], before[12..], "{name}"),
+        }
+        assert_eq!(changed[len..], before[len..], "{name}: the next symbol");
+        write(&format!("probe {function} 17 enabled"));
         std::thread::sleep(Duration::from_secs(2));
-        assert!(!is_optimised("xk_target_far+0x11"));
-        assert_eq!((target("far").as_str(), device.probe_places(id).unwrap()[0].hits), ("1 0", 2));
+        assert!(!is_optimised(&format!("{function}+0x11")), "{name}");
+        assert_eq!((target(name).as_str(), device.probe_places(id).unwrap()[0].hits), ("1 0", 2), "{name}");
         write("no probe");
         device.detach_probes(id).unwrap();
-    };
-    // The window has room for a jump, a short jump to the same target, and a breakpoint.
-    let id = probed(9);
-    assert_eq!(text(far + 11, 3), [0xeb, 5, 0xcc]);
-    stays(id);
-    // A window without room needs a guard.
-    let id = probed(7);
-    assert_eq!(text(far + 5, 2), [0x2e, 0x2e]);
-    stays(id);
+        assert_eq!(text(start, len + 3), before, "{name}");
+    }
+}
+
+/// A kprobe that could become a jump over the padding keeps the shield away, and so the jump that needs it.
+pub fn a_shield_respects_kprobes_before_the_padding() {
+    let device = Device::open().unwrap();
+    let roomy = symbol("xk_target_roomy");
+    let last = room_after("xk_target_roomy", "xk_target_roomy_next") - 3 - 2;
+    write(&format!("probe xk_target_roomy {last} enabled"));
+    let refused = device.attach_probes("shield", None, &[place(roomy + 5, 7)], true).unwrap_err().to_string();
+    assert!(refused.contains("another kprobe is at the end of the function"), "{refused}");
+    write("no probe");
+    // Two jumps share a shield: it goes with the second one.
+    let padding = || text(roomy + last + 2, 3);
+    let before = padding();
+    let [first, second] = [(5, 7), (0x12, 6)]
+        .map(|(at, window)| device.attach_probes("shared", None, &[place(roomy + at, window)], true).unwrap().id);
+    let shield = padding();
+    assert_ne!(shield, before);
+    device.detach_probes(first).unwrap();
+    assert_eq!(padding(), shield);
+    device.detach_probes(second).unwrap();
+    assert_eq!(padding(), before);
 }
 
 pub fn an_attachment_belongs_to_its_descriptor() {

@@ -306,7 +306,7 @@ fn refusal(world: &World, map: &Map, changing: &HashSet<&str>, start: u64) -> Op
     if let Some((_, name)) = world.closed.iter().find(|(range, _)| range.contains(&start)) {
         return Some(Reason::Section(name.clone()));
     }
-    if world.blacklist.contains(&start) {
+    if world.blacklist.contains(&start) || is_part_of_listed(world, &function.names) {
         return Some(Reason::Blacklisted);
     }
     if let Some(reason) = exclude::by_name(&function.names, changing) {
@@ -319,6 +319,13 @@ fn refusal(world: &World, map: &Map, changing: &HashSet<&str>, start: u64) -> Op
         return Some(Reason::Undecodable);
     }
     map.computed.contains(&start).then_some(Reason::Computed)
+}
+
+/// Whether a function of the kprobe blacklist has the name up to the first dot: kprobes treat parts and clones as the
+/// function that they were made of (`within_kprobe_blacklist` of Linux 6.12).
+fn is_part_of_listed(world: &World, names: &[String]) -> bool {
+    let whole = names.iter().filter_map(|name| name.split_once('.').map(|(whole, _)| whole));
+    whole.flat_map(|whole| world.named(whole)).any(|function| world.blacklist.contains(&function.start))
 }
 
 /// What compilers and linkers fill gaps with.

@@ -29,6 +29,7 @@ const LONG: usize = 300;
 
 xk_testing::guest_tests! {
     every_execution_is_counted,
+    status_and_top_show_an_attachment,
     all_instructions_of_a_function_are_counted,
     the_entry_is_counted_without_a_jump,
     a_program_counts_the_same,
@@ -192,6 +193,21 @@ fn hits(place: &Value) -> u64 {
 
 mod checks {
     use super::*;
+
+    /// The commands themselves write, too.
+    pub fn status_and_top_show_an_attachment() {
+        let counter = Prober::start(&["count", &body(), "--json"]);
+        write(1000, 1);
+        let status = json(&["status", "--json"]);
+        let probe = &status["probes"][0];
+        assert!((1000..1200).contains(&hits(probe)), "{status:#}");
+        assert_eq!((&probe["places"], &probe["jumps"]), (&1.into(), &1.into()), "{status:#}");
+        let name = probe["name"].as_str().unwrap();
+        contains(&xk(0, &["status"]), &["probes:", name]);
+        contains(&xk(0, &["top", "--batch", "-n", "1", "-d", "100ms"]), &["1 attachment", name]);
+        counter.end_json();
+        assert_eq!(json(&["status", "--json"])["probes"], serde_json::json!([]));
+    }
 
     pub fn every_execution_is_counted() {
         for number in [1000, 0, 7] {

@@ -5,7 +5,7 @@
 mod attach;
 mod count;
 mod explain;
-mod list;
+pub(super) mod list;
 mod run;
 mod sites;
 

@@ -1,4 +1,4 @@
-//! `xk status`: shows every tune in force, site by site, with warnings.
+//! `xk status`: shows every tune in force, site by site, with warnings; and what is probed.
 
 use std::collections::BTreeSet;
 
@@ -15,6 +15,7 @@ use xk_store::{Folders, Tables};
 use crate::exit::Result;
 use crate::output::{count, print_json, values, Columns, Paint};
 use crate::sites::{histogram, place, probe_word, time};
+use crate::verbs::probe;
 
 /// Arguments of `xk status`.
 #[derive(Debug, clap::Args)]
@@ -28,12 +29,12 @@ pub struct Args {
 pub fn run(args: &Args) -> Result {
     let folders = Folders::from_environment();
     let tables = Tables::read(&folders, &KernelId::live()?.build_id)?;
-    let (module, tunes, stops) = match Device::open_to_read() {
+    let (module, tunes, probes, stops) = match Device::open_to_read() {
         Ok(device) => {
             let (_, module) = device.version()?;
-            (Some(module), device.tunes()?, Some(device.stops()?))
+            (Some(module), device.tunes()?, device.probes()?, Some(device.stops()?))
         }
-        Err(RuntimeError::NotLoaded) => (None, Vec::new(), None),
+        Err(RuntimeError::NotLoaded) => (None, Vec::new(), Vec::new(), None),
         Err(error) => return Err(error.into()),
     };
     let shown = Shown { tunes: &tunes, groups: &Group::all(&tunes), tables: &tables };
@@ -42,10 +43,15 @@ pub fn run(args: &Args) -> Result {
     if args.json {
         let mut document = document(module.as_deref(), &shown);
         document["forbidden"] = forbidden(rules.as_ref().ok());
+        let each = probes.iter().map(|probe| probe::list::document(probe, None));
+        document["probes"] = each.collect::<Result<_>>()?;
         document["stops"] = stops.map_or(Value::Null, |stops| stops_document(&stops));
         print_json(document);
     } else {
         print!("{}", text(module.as_deref(), &shown, Paint::stdout()));
+        if !probes.is_empty() {
+            print!("\nprobes:\n{}", probe::list::text(&probes));
+        }
         if let Some(stops) = stops.filter(|stops| stops.number > 0) {
             println!("\n{}", stops_sentence(&stops));
         }

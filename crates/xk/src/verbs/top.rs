@@ -1,5 +1,5 @@
 //! `xk top`: samples tunes: how often each site is reached, which values policies set, what was missed, and the estimated
-//! cost.
+//! cost. Also samples probes: how often their instructions are executed.
 //!
 //! In: two samples of the kernel, and the time between them. Out: text, once for each sample (`--batch`), or on a terminal,
 //! where it replaces the text before.
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use xk_apply::parse_time;
 use xk_kernel::KernelId;
-use xk_runtime::{Device, Error as RuntimeError, Probe, SiteStatus, TuneStatus};
+use xk_runtime::{Device, Error as RuntimeError, Probe, ProbeStatus, SiteStatus, TuneStatus};
 use xk_store::{Folders, Tables};
 
 use crate::exit::{Failure, Result};
@@ -41,17 +41,18 @@ pub struct Args {
 struct Look {
     at: Instant,
     tunes: Vec<TuneStatus>,
+    probes: Vec<ProbeStatus>,
     loaded: bool,
 }
 
 impl Look {
     fn take() -> Result<Self> {
-        let (tunes, loaded) = match Device::open_to_read() {
-            Ok(device) => (device.tunes()?, true),
-            Err(RuntimeError::NotLoaded) => (Vec::new(), false),
+        let (tunes, probes, loaded) = match Device::open_to_read() {
+            Ok(device) => (device.tunes()?, device.probes()?, true),
+            Err(RuntimeError::NotLoaded) => (Vec::new(), Vec::new(), false),
             Err(error) => return Err(error.into()),
         };
-        Ok(Self { at: Instant::now(), tunes, loaded })
+        Ok(Self { at: Instant::now(), tunes, probes, loaded })
     }
 }
 
@@ -99,10 +100,20 @@ fn text(before: &Look, now: &Look, tables: &Tables) -> String {
     if !now.loaded {
         return "xk.ko is not loaded: every constant has its default\n".into();
     }
-    if now.tunes.is_empty() {
-        return "nothing is tuned: every constant has its default\n".into();
-    }
     let seconds = now.at.duration_since(before.at).as_secs_f64();
+    let mut text = String::new();
+    if now.tunes.is_empty() {
+        text += "nothing is tuned: every constant has its default\n";
+    } else {
+        text += &tunes(before, now, tables, seconds);
+    }
+    if !now.probes.is_empty() {
+        text += &probes(before, now, seconds);
+    }
+    text
+}
+
+fn tunes(before: &Look, now: &Look, tables: &Tables, seconds: f64) -> String {
     let mut columns = Columns::default();
     columns.row(["CONSTANT", "VALUE", "SITE", "BY", "HITS", "PER S", "MISSED", "INSNS", "VALUES"].map(String::from));
     for tune in &now.tunes {
@@ -131,6 +142,23 @@ fn text(before: &Look, now: &Look, tables: &Tables) -> String {
     )
 }
 
+fn probes(before: &Look, now: &Look, seconds: f64) -> String {
+    let mut columns = Columns::default();
+    columns.row(["PROBES", "PLACES", "HITS", "PER S", "SKIPPED", "PROCESS"].map(String::from));
+    for probe in &now.probes {
+        let earlier = before.probes.iter().find(|known| known.id == probe.id && known.name == probe.name);
+        columns.row([
+            probe.name.clone(),
+            probe.places.to_string(),
+            probe.hits.to_string(),
+            earlier.map_or("-".into(), |earlier| per_second(probe.hits, earlier.hits, seconds)),
+            probe.skipped.to_string(),
+            probe.owner_pid.to_string(),
+        ]);
+    }
+    format!("{}, {seconds:.2} s since the last sample\n{}", count(now.probes.len(), "attachment"), columns.lines(""))
+}
+
 /// The same site in the sample before.
 fn earlier<'a>(before: &'a Look, tune: &TuneStatus, index: usize) -> Option<&'a SiteStatus> {
     let known = before.tunes.iter().find(|known| known.id == tune.id && known.name == tune.name)?;
@@ -152,13 +180,14 @@ fn value(tune: &TuneStatus) -> String {
 /// Hits per second; `-` for a site that the sample before does not have.
 fn rate(site: &SiteStatus, earlier: Option<&SiteStatus>, seconds: f64) -> String {
     match earlier {
-        Some(earlier) if counted(site) => {
-            // The counts of a module that was loaded again begin at 0.
-            let hits = site.hits.saturating_sub(earlier.hits);
-            format!("{:.0}", hits as f64 / seconds)
-        }
+        Some(earlier) if counted(site) => per_second(site.hits, earlier.hits, seconds),
         _ => "-".into(),
     }
+}
+
+fn per_second(hits: u64, earlier: u64, seconds: f64) -> String {
+    // The counts of a module that was loaded again begin at 0.
+    format!("{:.0}", hits.saturating_sub(earlier) as f64 / seconds)
 }
 
 #[cfg(test)]
@@ -171,7 +200,29 @@ mod tests {
     use crate::fixture;
 
     fn look(at: Instant, tunes: Vec<TuneStatus>) -> Look {
-        Look { at, tunes, loaded: true }
+        Look { at, tunes, probes: Vec::new(), loaded: true }
+    }
+
+    #[test]
+    fn rates_of_probes() {
+        let tables = fixture::tables(vec![]);
+        let probe = ProbeStatus {
+            id: 3,
+            name: "count vfs_write+0x5b".into(),
+            program: None,
+            places: 2,
+            jumps: 2,
+            owner_pid: 812,
+            hits: 1500,
+            skipped: 0,
+            age: Duration::from_secs(90),
+            memory: 128,
+        };
+        let start = Instant::now();
+        let before = Look { probes: vec![ProbeStatus { hits: 500, ..probe.clone() }], ..look(start, vec![]) };
+        let second = ProbeStatus { id: 4, name: "new".into(), ..probe.clone() };
+        let now = Look { probes: vec![probe, second], ..look(start + Duration::from_secs(4), vec![]) };
+        fixture::golden("top_probes.txt", &text(&before, &now, &tables));
     }
 
     #[test]

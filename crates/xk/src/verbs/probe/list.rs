@@ -45,7 +45,8 @@ pub fn run(args: &Args) -> Result {
     Ok(())
 }
 
-fn text(probes: &[ProbeStatus]) -> String {
+/// A table of attachments.
+pub(in crate::verbs) fn text(probes: &[ProbeStatus]) -> String {
     let mut columns = Columns::default();
     let head = ["ID", "NAME", "PROGRAM", "PLACES", "JUMPS", "HITS", "SKIPPED", "AGE", "PROCESS"];
     columns.row(head.map(String::from));
@@ -78,7 +79,11 @@ fn places(probe: &ProbeStatus, device: &Device) -> Result<String> {
     Ok(format!("{}:\n{}", probe.name, columns.lines("  ")))
 }
 
-fn document(probe: &ProbeStatus, device: Option<&Device>) -> Result<Value> {
+/// An attachment; with a device, also every instruction.
+///
+/// # Errors
+/// What the device said.
+pub(in crate::verbs) fn document(probe: &ProbeStatus, device: Option<&Device>) -> Result<Value> {
     let mut document = json!({
         "id": probe.id,
         "name": probe.name,

@@ -2,8 +2,8 @@
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Formatter, GasFormatter, Instruction, Mnemonic, OpKind};
 use xk_kernel::{Image, ImageError};
-use xk_span::patches::Rewrite;
-use xk_span::window::{Index, Windows};
+use xk_span::patches::{Alternative, Rewrite};
+use xk_span::window::{Index, Reason, Windows};
 use xk_span::world::{Function, World};
 
 use crate::place::Class;
@@ -83,6 +83,20 @@ impl Code {
     /// Whether the function tracer changes the instruction at an address.
     pub(crate) fn is_traced(&self, address: u64) -> bool {
         self.world.patches.rewrites.get(&address) == Some(&Rewrite::Tracing)
+    }
+
+    /// Why the kernel's rules forbid any probe at an address, whatever keeps windows away: it switches the instruction
+    /// there, or has chosen an alternative, so that it is not known where instructions begin after its first byte.
+    pub(crate) fn changes(&self, address: u64) -> Option<Reason> {
+        let patches = &self.world.patches;
+        match patches.rewrites.get(&address) {
+            Some(Rewrite::Label) => return Some(Reason::JumpLabel),
+            Some(Rewrite::StaticCall) => return Some(Reason::StaticCall),
+            Some(Rewrite::Tracing) | None => {}
+        }
+        let near = patches.alternatives.range(address.saturating_sub(u64::from(u8::MAX))..address);
+        let covers = |(site, all): (&u64, &Vec<Alternative>)| all.iter().any(|one| address - site < u64::from(one.len));
+        near.into_iter().any(covers).then_some(Reason::Alternative)
     }
 
     /// The instructions of a function, without the padding after the last.

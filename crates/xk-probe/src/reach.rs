@@ -51,6 +51,11 @@ impl Reach {
 /// Whether kprobes refuse an instruction that has no window: `check_kprobe_address_safe`, `can_probe` and
 /// `prepare_emulation` of Linux 6.12.
 fn forbids_kprobes(reason: &Reason, insn: &Instruction) -> bool {
+    let indirect = matches!(insn.flow_control(), FlowControl::IndirectBranch | FlowControl::IndirectCall);
+    let trap = matches!(insn.flow_control(), FlowControl::Exception | FlowControl::Interrupt);
+    if trap || indirect && insn.op0_kind() != OpKind::Register {
+        return true;
+    }
     match reason {
         Reason::NoCode
         | Reason::NoInstruction
@@ -60,11 +65,7 @@ fn forbids_kprobes(reason: &Reason, insn: &Instruction) -> bool {
         | Reason::StaticCall
         | Reason::Trap(_) => true,
         Reason::Section(name) => LISTED.iter().any(|listed| name.starts_with(listed)),
-        _ => {
-            let indirect = matches!(insn.flow_control(), FlowControl::IndirectBranch | FlowControl::IndirectCall);
-            let trap = matches!(insn.flow_control(), FlowControl::Exception | FlowControl::Interrupt);
-            trap || indirect && insn.op0_kind() != OpKind::Register
-        }
+        _ => false,
     }
 }
 
@@ -95,6 +96,8 @@ mod tests {
         assert_eq!(word(Reason::Section(".noinstr.text".into()), &ret), "nothing");
         assert_eq!(word(Reason::Section(".irqentry.text".into()), &ret), "kprobe");
         assert_eq!(word(Reason::Blacklisted, &ret), "nothing");
+        // After the jump of a static call's trampoline.
+        assert_eq!(word(Reason::Section(".static_call.text".into()), &insn(&[0x0f, 0xb9, 0xcc])), "nothing");
         assert_eq!(word(Reason::Indirect("call *%rax".into()), &by_register), "kprobe");
         assert_eq!(word(Reason::Indirect("call *(%rax)".into()), &by_memory), "nothing");
     }

@@ -266,7 +266,10 @@ impl Resolver {
             at = insn.next_ip();
             insn = self.code.instruction(at).ok_or_else(none)?;
         }
-        let reach = Reach::new(self.code.windows().at(at), &insn);
+        let reach = match self.code.changes(at) {
+            Some(reason) => Reach::Nothing(reason),
+            None => Reach::new(self.code.windows().at(at), &insn),
+        };
         let room = match &reach {
             Reach::Jump(window) => self.code.windows().longest(at - u64::from(window.lead.unsigned_abs()), window.len),
             _ => 0,

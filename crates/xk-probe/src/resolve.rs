@@ -16,7 +16,7 @@ use crate::code::Code;
 use crate::error::Error;
 use crate::live::Live;
 use crate::place::{Class, Place};
-use crate::reach::{NoJump, Reach};
+use crate::reach::{is_long_call, NoJump, Reach};
 
 /// Names in a message that are similar to one that does not exist.
 const SIMILAR: usize = 3;
@@ -42,6 +42,8 @@ pub struct Found {
     pub room: u8,
     /// It comes after an `endbr64` that was asked for.
     pub after_endbr: bool,
+    /// It is a call that kprobes emulate wrongly: none may be there.
+    pub long_call: bool,
     /// The function where a window begins, if entry code was asked for.
     body: Option<String>,
 }
@@ -268,6 +270,7 @@ impl Resolver {
         }
         let reach = match self.code.changes(at) {
             Some(reason) => Reach::Nothing(reason),
+            None if self.code.is_part_of_blacklisted(function) => Reach::Nothing(Reason::Blacklisted),
             None => Reach::new(self.code.windows().at(at), &insn),
         };
         let room = match &reach {
@@ -288,6 +291,7 @@ impl Resolver {
             reach,
             room,
             after_endbr,
+            long_call: is_long_call(&insn),
             body,
         })
     }

@@ -111,6 +111,7 @@ fn patterns_leave_out_what_cannot_be_probed() {
     refused("exc_int3@any", &["no instruction of this class that can be probed"]);
     refused("start_kernel", &["start_kernel cannot be probed", "only when the kernel"]);
     refused("no_such_*@entry", &["no function of vmlinux matches"]);
+    refused("nmi_handle.part.0@any", &["no instruction of this class that can be probed"]);
     // A function that windows avoid as a whole.
     let calls = found("static_call_text_reserved@call");
     assert!(!calls.is_empty() && calls.iter().all(|one| !one.text.contains("__SCT__")), "{calls:?}");

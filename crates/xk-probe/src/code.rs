@@ -3,9 +3,11 @@
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Formatter, GasFormatter, Instruction, Mnemonic, OpKind};
 use xk_kernel::{Image, ImageError};
 use xk_span::patches::{Alternative, Rewrite};
+use xk_span::taken::taken;
 use xk_span::window::{Index, Reason, Windows};
 use xk_span::world::{Function, World};
 
+use crate::operand::Operand;
 use crate::place::Class;
 
 /// Bytes of the longest instruction.
@@ -105,6 +107,17 @@ impl Code {
         let bases = function.names.iter().filter_map(|name| name.split_once('.').map(|(base, _)| base));
         let mut wholes = bases.flat_map(|base| self.world.named(base));
         wholes.any(|whole| whole.owner == function.owner && self.world.blacklist.contains(&whole.start))
+    }
+
+    /// Where an indirect call or jump finds its target; addresses in code are moved by `shift`.
+    pub(crate) fn operand(&self, insn: &Instruction, shift: u64) -> Option<Operand> {
+        let thunk = near(insn).and_then(|target| self.world.function_at(target));
+        thunk.and_then(|thunk| Operand::of_thunk(&thunk.names)).or_else(|| Operand::of(insn, shift))
+    }
+
+    /// The functions whose address is taken.
+    pub(crate) fn taken(&self) -> Vec<&Function> {
+        taken(&self.world, self.index.map()).into_iter().filter_map(|at| self.world.function_at(at)).collect()
     }
 
     /// The instructions of a function, without the padding after the last.

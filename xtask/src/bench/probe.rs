@@ -4,6 +4,7 @@
 //! The measuring is done by `bench/trigger/src/bin/probe` inside the guest; here instructions are chosen, and figures
 //! are compared with the limits.
 
+mod cfi;
 mod places;
 
 use std::collections::BTreeMap;
@@ -11,12 +12,13 @@ use std::fmt::Write;
 use std::fs;
 use std::path::PathBuf;
 
-use anyhow::{ensure, Context, Result as Fallible};
+use anyhow::{bail, ensure, Context, Result as Fallible};
 use serde::{Deserialize, Serialize};
 use xk_kernel::Image;
 
 use super::{rounded, say, trigger};
 use crate::lab;
+use cfi::Cfi;
 use places::Code;
 
 /// The function whose instructions are probed.
@@ -152,6 +154,8 @@ pub struct Result {
     /// Shares of an empty program of ours: of fentry's, and of kprobes that are breakpoints.
     ratios: BTreeMap<&'static str, f64>,
     attach: Attach,
+    /// Every indirect call is checked.
+    cfi: Cfi,
     limits: BTreeMap<&'static str, f64>,
     within_limits: bool,
     /// Which were exceeded, and by what.
@@ -179,15 +183,20 @@ pub fn run(options: &Options) -> Fallible<Result> {
     fs::write(&places, code.of_function(FUNCTION)?)?;
     let drawn = code.draw(options.sites, options.seed)?;
     fs::write(&sites, &drawn.lines)?;
+    let (files, calls_left_out) = cfi::prepare(&code, &kernel, folder.path())?;
     drop(code);
     say(&format!("measuring in a deterministic guest on {}, some minutes", kernel.release));
     let kprobes = PathBuf::from(options.kprobes.min(options.sites).to_string());
     let words = [&program, &objects, &places, &sites, &kprobes, &xk].map(|path| path.display().to_string());
-    let script = format!("ulimit -n 200000 && exec {}", words.join(" "));
+    let checked = trigger::build_program("xk-bench-cfi")?;
+    let cfi = [&checked, &files[0], &files[1], &files[2]].map(|path| path.display().to_string());
+    let script = format!("ulimit -n 200000 && {} && {}", words.join(" "), cfi.join(" "));
     let printed = lab::run_guest(&script, &["--icount", "--cpus", "1", "--memory", "2G", "--timeout", "7200"])?;
-    let last = printed.lines().last().unwrap_or_default();
-    let measured = serde_json::from_str(last).with_context(|| format!("the guest printed: {printed}"))?;
-    Ok(result(kernel.release, measured, options.seed, drawn.left_out))
+    let wrong = || format!("the guest printed: {printed}");
+    let [measured, checked] = printed.lines().collect::<Vec<_>>()[..] else { bail!(wrong()) };
+    let measured = serde_json::from_str(measured).with_context(wrong)?;
+    let cfi = Cfi::new(serde_json::from_str(checked).with_context(wrong)?, calls_left_out);
+    Ok(result(kernel.release, measured, cfi, options.seed, drawn.left_out))
 }
 
 fn tenths(cost: f64) -> f64 {
@@ -228,7 +237,7 @@ impl Attach {
     }
 }
 
-fn result(kernel: String, measured: Measured, seed: u64, left_out: usize) -> Result {
+fn result(kernel: String, measured: Measured, cfi: Cfi, seed: u64, left_out: usize) -> Result {
     let (empty, perf) = (measured.probe_empty, measured.perf_kprobe_empty);
     let ratios = BTreeMap::from([
         ("of_fentry", rounded(empty.jump.max(empty.stepped).max(empty.emulated) / measured.fentry_empty)),
@@ -238,7 +247,8 @@ fn result(kernel: String, measured: Measured, seed: u64, left_out: usize) -> Res
     ]);
     let attach = Attach::new(&measured.attach, seed, left_out);
     let idle = tenths(measured.baseline[1] - measured.baseline[0]);
-    let missed_limits = missed_limits(&ratios, &attach, idle);
+    let mut missed_limits = missed_limits(&ratios, &attach, idle);
+    missed_limits.extend(cfi.missed_limits());
     Result {
         bench: "probe",
         kernel,
@@ -255,7 +265,13 @@ fn result(kernel: String, measured: Measured, seed: u64, left_out: usize) -> Res
         idle,
         ratios,
         attach,
-        limits: BTreeMap::from([("of_fentry", OF_FENTRY), ("of_int3", OF_INT3), ("attach_seconds", ATTACH.1)]),
+        cfi,
+        limits: BTreeMap::from([
+            ("of_fentry", OF_FENTRY),
+            ("of_int3", OF_INT3),
+            ("attach_seconds", ATTACH.1),
+            ("cfi", cfi::LIMIT),
+        ]),
         within_limits: missed_limits.is_empty(),
         missed_limits,
         baseline_instructions: measured.baseline[0],
@@ -330,6 +346,7 @@ impl Result {
             _ = writeln!(text, "  {kind} at {place}");
         }
         text += &self.attach.table();
+        text += &self.cfi.table();
         match self.within_limits {
             true => text += "  within the limits\n",
             false => _ = writeln!(text, "  NOT within the limits: {}", self.missed_limits.join("; ")),
@@ -392,7 +409,9 @@ mod tests {
     }
 
     fn missed(measured: Measured) -> String {
-        result("r".into(), measured, 1, 0).verdict().map_or_else(|error| error.to_string(), |()| String::new())
+        result("r".into(), measured, Cfi::new(cfi::tests::measured(130.0), 0), 1, 0)
+            .verdict()
+            .map_or_else(|error| error.to_string(), |()| String::new())
     }
 
     #[test]
@@ -408,7 +427,7 @@ mod tests {
 
     #[test]
     fn the_fields_are_those_that_were_agreed_on() {
-        let result = result("r".into(), measured(75.0, 0.5), 7, 3);
+        let result = result("r".into(), measured(75.0, 0.5), Cfi::new(cfi::tests::measured(130.0), 0), 7, 3);
         let json = serde_json::to_value(&result).unwrap();
         assert_eq!(json["extra_instructions"]["probe_empty"]["trap_for_kprobes"], 75.0);
         assert_eq!(json["extra_instructions"]["perf_kprobe_empty"]["int3"], 1000.0);

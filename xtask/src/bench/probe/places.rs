@@ -10,7 +10,7 @@ use std::fmt::Write;
 use anyhow::{Context, Result};
 use iced_x86::{FlowControl, Instruction};
 use xk_kernel::Image;
-use xk_probe::{Found, Place, Reach, Resolver};
+use xk_probe::{Found, Operand, Place, Reach, Resolver};
 use xk_span::window::map::Part;
 use xk_span::window::Index;
 use xk_span::world::World;
@@ -28,7 +28,7 @@ pub struct Code {
 
 /// Instructions that were drawn.
 pub struct Drawn {
-    /// A line for each: distance, window, lead.
+    /// A line for each: distance, window, lead, whether kprobes would emulate it wrongly.
     pub lines: String,
     /// How many.
     pub number: usize,
@@ -89,6 +89,31 @@ impl Code {
         format!("{distance} {} {}", probe.window, probe.window_lead)
     }
 
+    /// Every indirect call of vmlinux that can be probed: a line for each of distance, window, lead, cookie, and
+    /// whether kprobes would emulate it wrongly; and how many
+    /// cannot be.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn calls(&self) -> Result<(String, usize)> {
+        let resolved = self.resolver.resolve(&Place::parse("*@indirect-call", None)?)?;
+        let mut text = String::new();
+        for found in &resolved.found {
+            let cookie = found.operand.map_or(0, Operand::cookie);
+            _ = writeln!(text, "{} {cookie} {}", self.line(found), u8::from(found.long_call));
+        }
+        Ok((text, resolved.left_out))
+    }
+
+    /// The functions whose address is taken, a line for each.
+    ///
+    /// # Errors
+    /// As of [`Resolver::taken`].
+    pub fn taken(&self) -> Result<String> {
+        let distance = |address: u64| address.wrapping_sub(self.anchor) as i64;
+        Ok(self.resolver.taken()?.into_iter().map(|address| format!("{}\n", distance(address))).collect())
+    }
+
     /// Every instruction of every function that is there once the kernel has started.
     fn all(&self) -> Vec<u64> {
         let mut all = Vec::new();
@@ -118,7 +143,7 @@ impl Code {
             if matches!(found.reach, Reach::Nothing(_)) {
                 drawn.left_out += 1;
             } else if known.insert(found.address) {
-                _ = writeln!(drawn.lines, "{}", self.line(found));
+                _ = writeln!(drawn.lines, "{} {}", self.line(found), u8::from(found.long_call));
                 drawn.number += 1;
             }
         }

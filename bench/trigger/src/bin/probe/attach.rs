@@ -9,6 +9,8 @@ use serde::Serialize;
 use xk_bench_trigger::tracer::Program;
 use xk_runtime::{Device, ProbePlace};
 
+use crate::places::Site;
+
 /// What was measured; times are the guest's.
 #[derive(Debug, Serialize)]
 pub struct Attached {
@@ -39,10 +41,11 @@ struct Kprobes {
 ///
 /// # Errors
 /// When the kernel refuses one.
-pub fn attach(device: &Device, objects: &Path, sites: &[ProbePlace], by_kprobes: &[ProbePlace]) -> Result<Attached> {
+pub fn attach(device: &Device, objects: &Path, sites: &[Site], by_kprobes: &[Site]) -> Result<Attached> {
     let program = Program::load(&objects.join("empty.bpf.o"))?;
+    let places: Vec<ProbePlace> = sites.iter().map(|site| site.probe).collect();
     eprintln!("bench: {} sites at once", sites.len());
-    let (attached, time) = timed(|| Ok(device.attach_probes("many", Some(program.fd()?), sites, false)?))?;
+    let (attached, time) = timed(|| Ok(device.attach_probes("many", Some(program.fd()?), &places, false)?))?;
     let known = device.probes()?.into_iter().find(|known| known.id == attached.id).context("it is gone")?;
     ensure!(known.places as usize == sites.len(), "{} of {} sites are probed", known.places, sites.len());
     let (detach_stops, detach) = timed(|| Ok(device.detach_probes(attached.id)?))?;
@@ -67,14 +70,14 @@ fn timed<T>(work: impl FnOnce() -> Result<T>) -> Result<(T, Duration)> {
 }
 
 /// The same by kprobes.
-fn kprobes(program: &Program, sites: &[ProbePlace]) -> Result<Kprobes> {
+fn kprobes(program: &Program, sites: &[Site]) -> Result<Kprobes> {
     let mut refused = 0;
     // SAFETY: nothing else prints. It would say of each refused instruction that it is.
     unsafe { libbpf_sys::libbpf_set_print(None) };
     let (attached, time) = timed(|| {
         let mut attached = Vec::new();
-        for site in sites {
-            match program.attach_at(site.address) {
+        for site in sites.iter().filter(|site| !site.harmful) {
+            match program.attach_at(site.probe.address) {
                 Ok(one) => attached.push(one),
                 Err(_) => refused += 1,
             }

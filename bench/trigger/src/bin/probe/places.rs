@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use anyhow::{ensure, Context, Result};
+use anyhow::{bail, ensure, Context, Result};
 use xk_runtime::ProbePlace;
 
 /// What a kprobe at an instruction is, by the kernel's rules.
@@ -66,16 +66,25 @@ impl Places {
     }
 }
 
-/// Reads a file with a line of distance, window and lead for each instruction.
+/// An instruction of the kernel.
+#[derive(Debug, Clone, Copy)]
+pub struct Site {
+    pub probe: ProbePlace,
+    /// Kprobes take it, and emulate it wrongly.
+    pub harmful: bool,
+}
+
+/// Reads a file with a line of distance, window, lead and harm for each instruction.
 ///
 /// # Errors
 /// When it is another kind of file.
-pub fn sites(path: &Path) -> Result<Vec<ProbePlace>> {
+pub fn sites(path: &Path) -> Result<Vec<Site>> {
     let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
     let anchor = anchor()?;
-    let site = |line: &str| -> Result<ProbePlace> {
+    let site = |line: &str| -> Result<Site> {
         let words: Vec<&str> = line.split(' ').collect();
-        probe(anchor, words.try_into().ok().with_context(|| format!("not a place: {line}"))?)
+        let [distance, window, lead, harmful] = words[..] else { bail!("not a place: {line}") };
+        Ok(Site { probe: probe(anchor, [distance, window, lead])?, harmful: harmful != "0" })
     };
     text.lines().map(site).collect()
 }

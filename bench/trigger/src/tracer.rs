@@ -1,6 +1,6 @@
 //! An eBPF program on a kprobe through perf, as tracing tools attach it.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::Path;
@@ -40,22 +40,54 @@ impl Program {
     /// # Errors
     /// What the kernel said.
     pub fn attach(&self, symbol: &str, offset: u32) -> Result<Attachment<'_>> {
-        let program = self.object.progs().next().context("the object has no program")?;
         let name = CString::new(symbol)?;
+        self.attach_kprobe(Some(&name), u64::from(offset))
+            .with_context(|| format!("cannot attach at {symbol}+{offset:#x}"))
+    }
+
+    /// Attaches it at an address.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn attach_at(&self, address: u64) -> Result<Attachment<'_>> {
+        self.attach_kprobe(None, address).with_context(|| format!("cannot attach at {address:#x}"))
+    }
+
+    /// Attaches it where its section says.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn attach_by_section(&self) -> Result<Attachment<'_>> {
+        // SAFETY: the program belongs to `self`, which outlives the attachment.
+        let link = unsafe { libbpf_sys::bpf_program__attach(self.only()?.as_libbpf_object().as_ptr()) };
+        self.attached(link)
+    }
+
+    /// Without a name, the offset is an address: perf takes both in the same field.
+    fn attach_kprobe(&self, name: Option<&CStr>, offset: u64) -> Result<Attachment<'_>> {
         let options = libbpf_sys::bpf_kprobe_opts {
             sz: size_of::<libbpf_sys::bpf_kprobe_opts>() as _,
             offset: offset as _,
             ..Default::default()
         };
+        let name = name.map_or(std::ptr::null(), CStr::as_ptr);
         // libbpf-rs attaches at the start of functions only.
         // SAFETY: the program belongs to `self`, which outlives the attachment;
         // libbpf copies the name and the options.
         let link = unsafe {
-            libbpf_sys::bpf_program__attach_kprobe_opts(program.as_libbpf_object().as_ptr(), name.as_ptr(), &options)
+            libbpf_sys::bpf_program__attach_kprobe_opts(self.only()?.as_libbpf_object().as_ptr(), name, &options)
         };
+        self.attached(link)
+    }
+
+    fn attached(&self, link: *mut libbpf_sys::bpf_link) -> Result<Attachment<'_>> {
         let error = std::io::Error::last_os_error();
-        let link = NonNull::new(link).with_context(|| format!("cannot attach at {symbol}+{offset:#x}: {error}"))?;
+        let link = NonNull::new(link).ok_or(error)?;
         Ok(Attachment { link, program: self })
+    }
+
+    fn only(&self) -> Result<libbpf_rs::Program<'_>> {
+        self.object.progs().next().context("the object has no program")
     }
 
     /// Its descriptor, as long as this lives.
@@ -63,7 +95,7 @@ impl Program {
     /// # Errors
     /// When the object has no program.
     pub fn fd(&self) -> Result<BorrowedFd<'_>> {
-        let program = self.object.progs().next().context("the object has no program")?;
+        let program = self.only()?;
         // SAFETY: the descriptor belongs to the object, which `self` holds.
         Ok(unsafe { BorrowedFd::borrow_raw(program.as_fd().as_raw_fd()) })
     }

@@ -18,6 +18,8 @@ use crate::Error;
 pub const RUNNING_BTF: &str = "/sys/kernel/btf/vmlinux";
 
 const XK: &str = include_str!("../../../bpf/xk.bpf.h");
+const XK_PROBE: &str = include_str!("../../../bpf/xk_probe.bpf.h");
+const XK_TAKEN: &str = include_str!("../../../bpf/xk_taken.bpf.h");
 
 /// A folder with everything that a policy includes.
 #[derive(Debug, Clone)]
@@ -36,6 +38,8 @@ impl Headers {
         let library = folder.join("bpf");
         fs::create_dir_all(&library).map_err(Error::io(&library))?;
         write(&folder.join("xk.bpf.h"), XK)?;
+        write(&folder.join("xk_probe.bpf.h"), XK_PROBE)?;
+        write(&folder.join("xk_taken.bpf.h"), XK_TAKEN)?;
         for (name, text) in sys::API_HEADERS {
             write(&library.join(name), text)?;
         }

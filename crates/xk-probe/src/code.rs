@@ -2,10 +2,12 @@
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Formatter, GasFormatter, Instruction, Mnemonic, OpKind};
 use xk_kernel::{Image, ImageError};
-use xk_span::patches::Rewrite;
-use xk_span::window::{Index, Windows};
+use xk_span::patches::{Alternative, Rewrite};
+use xk_span::taken::taken;
+use xk_span::window::{Index, Reason, Windows};
 use xk_span::world::{Function, World};
 
+use crate::operand::Operand;
 use crate::place::Class;
 
 /// Bytes of the longest instruction.
@@ -83,6 +85,39 @@ impl Code {
     /// Whether the function tracer changes the instruction at an address.
     pub(crate) fn is_traced(&self, address: u64) -> bool {
         self.world.patches.rewrites.get(&address) == Some(&Rewrite::Tracing)
+    }
+
+    /// Why the kernel's rules forbid any probe at an address, whatever keeps windows away: it switches the instruction
+    /// there, or has chosen an alternative, so that it is not known where instructions begin after its first byte.
+    pub(crate) fn changes(&self, address: u64) -> Option<Reason> {
+        let patches = &self.world.patches;
+        match patches.rewrites.get(&address) {
+            Some(Rewrite::Label) => return Some(Reason::JumpLabel),
+            Some(Rewrite::StaticCall) => return Some(Reason::StaticCall),
+            Some(Rewrite::Tracing) | None => {}
+        }
+        let near = patches.alternatives.range(address.saturating_sub(u64::from(u8::MAX))..address);
+        let covers = |(site, all): (&u64, &Vec<Alternative>)| all.iter().any(|one| address - site < u64::from(one.len));
+        near.into_iter().any(covers).then_some(Reason::Alternative)
+    }
+
+    /// Whether the kernel's list of functions without kprobes contains the function that this one was made of: it looks up
+    /// the name up to the first dot, too (`within_kprobe_blacklist()`).
+    pub(crate) fn is_part_of_blacklisted(&self, function: &Function) -> bool {
+        let bases = function.names.iter().filter_map(|name| name.split_once('.').map(|(base, _)| base));
+        let mut wholes = bases.flat_map(|base| self.world.named(base));
+        wholes.any(|whole| whole.owner == function.owner && self.world.blacklist.contains(&whole.start))
+    }
+
+    /// Where an indirect call or jump finds its target; addresses in code are moved by `shift`.
+    pub(crate) fn operand(&self, insn: &Instruction, shift: u64) -> Option<Operand> {
+        let thunk = near(insn).and_then(|target| self.world.function_at(target));
+        thunk.and_then(|thunk| Operand::of_thunk(&thunk.names)).or_else(|| Operand::of(insn, shift))
+    }
+
+    /// The functions whose address is taken.
+    pub(crate) fn taken(&self) -> Vec<&Function> {
+        taken(&self.world, self.index.map()).into_iter().filter_map(|at| self.world.function_at(at)).collect()
     }
 
     /// The instructions of a function, without the padding after the last.

@@ -3,7 +3,7 @@
 //! In: `/proc/kallsyms`, and where modules were loaded (`/sys/module`). Out: the distance of vmlinux from its image, by the
 //! address of `_printk`, and the addresses of the sections of modules. Refuses hidden addresses.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -93,6 +93,18 @@ impl Live {
     /// The loaded modules that have a function of this name.
     pub fn modules_with<'a>(&'a self, function: &'a str) -> impl Iterator<Item = &'a str> {
         self.functions.iter().filter(move |known| known.name == function).map(|known| known.module.as_str())
+    }
+
+    /// The modules that are loaded and have functions.
+    #[must_use]
+    pub fn modules(&self) -> Vec<&str> {
+        let names: BTreeSet<&str> = self.functions.iter().map(|known| known.module.as_str()).collect();
+        names.into_iter().filter(|module| self.is_loaded(module)).collect()
+    }
+
+    /// The functions of a module.
+    pub fn functions_of<'a>(&'a self, module: &'a str) -> impl Iterator<Item = u64> + 'a {
+        self.functions.iter().filter(move |known| known.module == module).map(|known| known.address)
     }
 
     /// Whether a loaded module has this function at this address.

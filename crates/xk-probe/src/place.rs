@@ -8,6 +8,9 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
+/// What patterns call all modules that are loaded.
+pub const EVERY: &str = "*";
+
 /// What kind of instructions of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
@@ -74,7 +77,7 @@ pub enum Place {
     },
     /// Those of a class in functions whose names match a pattern.
     Pattern {
-        /// Module of the functions; without one, those of vmlinux.
+        /// Module of the functions, [`EVERY`] for all loaded ones; without one, those of vmlinux.
         module: Option<String>,
         /// `*` matches any characters, `?` one.
         pattern: String,
@@ -167,11 +170,15 @@ impl Place {
             Some((function, offset)) => (function, Some(offset)),
             None => (place, None),
         };
-        if !is_name(function) || module.as_deref().is_some_and(|module| !is_name(module) || is_pattern(module)) {
+        if !is_name(function)
+            || module.as_deref().is_some_and(|module| !is_name(module) || is_pattern(module) && module != EVERY)
+        {
             return Err(PlaceError::NoFunction { text: whole() });
         }
         let function = function.to_owned();
+        let every = module.as_deref() == Some(EVERY);
         match (offset, own.or(class)) {
+            (Some(_), _) | (None, None) if every => Err(PlaceError::NoFunction { text: whole() }),
             (Some(_), _) if is_pattern(&function) => Err(PlaceError::OffsetOfPattern { text: whole() }),
             (Some(_), _) if own.is_some() => {
                 Err(PlaceError::ClassOfInstruction { text: whole(), class: own.unwrap_or(Class::Any) })
@@ -254,6 +261,7 @@ mod tests {
             ("0xffffffff81234567", Place::Address(0xffff_ffff_8123_4567)),
             ("vfs_*@return", pattern(None, "vfs_*", Class::Return)),
             ("vfs_write@indirect-call", pattern(None, "vfs_write", Class::IndirectCall)),
+            ("*:*@call", pattern(Some("*"), "*", Class::Call)),
             ("nvme_core:nvme_?@entry", pattern(Some("nvme_core"), "nvme_?", Class::Entry)),
         ] {
             assert_eq!(Place::parse(text, None), Ok(place.clone()), "{text}");
@@ -280,6 +288,8 @@ mod tests {
             ("+0x5", "names no function"),
             (":f", "names no function"),
             ("m*:f", "names no function"),
+            ("*:f", "names no function"),
+            ("*:f+3", "names no function"),
             ("a b", "names no function"),
             ("m:n:f", "names no function"),
             ("f+", "`` is not an offset"),

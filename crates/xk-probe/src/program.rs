@@ -11,6 +11,7 @@ use thiserror::Error;
 use xk_policy::{explain, listening};
 
 use crate::place::{Class, Place, PlaceError};
+use crate::taken::Taken;
 
 /// What the sections of probes begin with.
 const SECTION: &str = "xk/";
@@ -50,6 +51,9 @@ pub enum ProgramError {
         /// The program.
         program: String,
     },
+    /// Its maps of functions cannot be filled.
+    #[error("the functions whose address is taken: {0}")]
+    Taken(String),
     /// Places were given for several programs.
     #[error("--at gives places to one program, and the file has several: {}", programs.join(", "))]
     SeveralPrograms {
@@ -135,15 +139,29 @@ impl Programs {
     /// # Errors
     /// [`ProgramError::Policy`] with the reason of the verifier, or of libbpf.
     pub fn load(object: &[u8], probes: &[Probe]) -> Result<Self, ProgramError> {
+        Self::load_with(object, probes, None)
+    }
+
+    /// The same, and tells the programs which functions' addresses are taken.
+    ///
+    /// # Errors
+    /// As [`Programs::load`], and [`ProgramError::Taken`].
+    pub fn load_with(object: &[u8], probes: &[Probe], taken: Option<&Taken>) -> Result<Self, ProgramError> {
+        let mut refused = None;
         let (loaded, said) = listening(|| {
             let mut open = ObjectBuilder::default().name("xk_probe").and_then(|builder| builder.open_memory(object))?;
             prepare(&mut open, probes);
+            refused = taken.and_then(|taken| taken.prepare(&mut open, object).err());
             open.load()
         });
-        match loaded {
-            Ok(object) => Ok(Self { object }),
-            Err(_) => Err(explain(&said).into()),
+        if let Some(reason) = refused {
+            return Err(ProgramError::Taken(reason));
         }
+        let Ok(object) = loaded else { return Err(explain(&said).into()) };
+        if let Some(taken) = taken {
+            taken.fill(&object).map_err(|error| ProgramError::Taken(error.to_string()))?;
+        }
+        Ok(Self { object })
     }
 
     /// The program of a probe.

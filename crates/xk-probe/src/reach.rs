@@ -3,6 +3,8 @@
 use iced_x86::{FlowControl, Instruction, OpKind};
 use xk_span::window::{Reason, Window};
 
+/// Bytes of a direct call without prefixes.
+const CALL_LEN: usize = 5;
 /// Sections that the kernel's list of functions without kprobes contains as a whole.
 const LISTED: [&str; 4] = [".noinstr.text", ".entry.text", ".kprobes.text", ".cpuidle.text"];
 
@@ -48,12 +50,18 @@ impl Reach {
     }
 }
 
+/// A direct call with a prefix: of retpolines of r8 to r15. Kprobes take it, and emulate it as if it had five bytes: the
+/// callee returns into the middle of an instruction (`int3_emulate_call()` of Linux 6.12). So nothing may use a kprobe here.
+pub(crate) fn is_long_call(insn: &Instruction) -> bool {
+    insn.flow_control() == FlowControl::Call && insn.len() != CALL_LEN
+}
+
 /// Whether kprobes refuse an instruction that has no window: `check_kprobe_address_safe`, `can_probe` and
 /// `prepare_emulation` of Linux 6.12.
 fn forbids_kprobes(reason: &Reason, insn: &Instruction) -> bool {
     let indirect = matches!(insn.flow_control(), FlowControl::IndirectBranch | FlowControl::IndirectCall);
     let trap = matches!(insn.flow_control(), FlowControl::Exception | FlowControl::Interrupt);
-    if trap || indirect && insn.op0_kind() != OpKind::Register {
+    if trap || indirect && insn.op0_kind() != OpKind::Register || is_long_call(insn) {
         return true;
     }
     match reason {
@@ -96,9 +104,11 @@ mod tests {
         assert_eq!(word(Reason::Section(".noinstr.text".into()), &ret), "nothing");
         assert_eq!(word(Reason::Section(".irqentry.text".into()), &ret), "kprobe");
         assert_eq!(word(Reason::Blacklisted, &ret), "nothing");
-        // The end of a static call's trampoline.
-        let ud1 = insn(&[0x0f, 0xb9, 0xcc]);
-        assert_eq!(word(Reason::Section(".static_call.text".into()), &ud1), "nothing");
+        let long = insn(&[0x2e, 0xe8, 0, 0, 0, 0]); // cs call
+        assert_eq!(word(Reason::Assembly, &long), "nothing");
+        assert_eq!(word(Reason::Assembly, &insn(&[0xe8, 0, 0, 0, 0])), "kprobe");
+        // After the jump of a static call's trampoline.
+        assert_eq!(word(Reason::Section(".static_call.text".into()), &insn(&[0x0f, 0xb9, 0xcc])), "nothing");
         assert_eq!(word(Reason::Indirect("call *%rax".into()), &by_register), "kprobe");
         assert_eq!(word(Reason::Indirect("call *(%rax)".into()), &by_memory), "nothing");
     }

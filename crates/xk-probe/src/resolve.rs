@@ -15,8 +15,9 @@ use xk_span::world::Function;
 use crate::code::Code;
 use crate::error::Error;
 use crate::live::Live;
-use crate::place::{Class, Place};
-use crate::reach::{NoJump, Reach};
+use crate::operand::Operand;
+use crate::place::{Class, Place, EVERY};
+use crate::reach::{is_long_call, NoJump, Reach};
 
 /// Names in a message that are similar to one that does not exist.
 const SIMILAR: usize = 3;
@@ -42,6 +43,10 @@ pub struct Found {
     pub room: u8,
     /// It comes after an `endbr64` that was asked for.
     pub after_endbr: bool,
+    /// It is a call that kprobes emulate wrongly: none may be there.
+    pub long_call: bool,
+    /// Where it finds its target, if it is an indirect call or jump, and a place names it by its class.
+    pub operand: Option<Operand>,
     /// The function where a window begins, if entry code was asked for.
     body: Option<String>,
 }
@@ -104,6 +109,8 @@ pub struct Resolver {
     code: Code,
     /// The running kernel, and its distance from the image.
     live: Option<(Live, u64)>,
+    /// Modules that are loaded, and whose files are not those of this kernel.
+    unread: Vec<String>,
 }
 
 impl Resolver {
@@ -113,7 +120,18 @@ impl Resolver {
     /// # Errors
     /// [`Error::Image`], [`Error::NotLoaded`], [`Error::Replaced`], [`Error::Hidden`].
     pub fn new(image: &Image, places: &[Place], live: Option<Live>) -> Result<Self, Error> {
-        let modules = modules(image, places, live.as_ref())?;
+        let mut modules = modules(image, places, live.as_ref())?;
+        let mut unread = Vec::new();
+        if let Some(live) = live.as_ref().filter(|_| places.iter().any(|place| place.module() == Some(EVERY))) {
+            for name in live.modules() {
+                if modules.iter().any(|known| known == name) {
+                    continue;
+                }
+                let known = image.shared_module(name).is_ok_and(|module| live.is_build(&module, name));
+                if known { &mut modules } else { &mut unread }.push(name.to_owned());
+            }
+        }
+        let modules = modules;
         let names: Vec<&str> = modules.iter().map(String::as_str).collect();
         let live = match live {
             Some(live) => {
@@ -122,7 +140,7 @@ impl Resolver {
             }
             None => None,
         };
-        Ok(Self { code: Code::new(image, &names)?, live })
+        Ok(Self { code: Code::new(image, &names)?, live, unread })
     }
 
     /// The instructions of a place.
@@ -135,6 +153,17 @@ impl Resolver {
             Place::Address(address) => self.address(place, *address).map(one),
             Place::Instruction { module, function, offset } => {
                 self.instruction(place, module.as_deref(), function, *offset).map(one)
+            }
+            Place::Pattern { module: Some(module), pattern, class } if module == EVERY => {
+                let matching = |function: &&Function| function.names.iter().any(|name| glob(pattern, name));
+                let owners = 1..self.code.world().owners.len();
+                let functions: Vec<&Function> =
+                    owners.flat_map(|owner| self.code.functions(owner)).filter(matching).collect();
+                // There may be no modules.
+                match functions.is_empty() {
+                    true => Ok(Resolved { found: Vec::new(), left_out: 0, functions: 0 }),
+                    false => self.of_class(place, &functions, *class),
+                }
             }
             Place::Pattern { module, pattern, class } => {
                 let owner = self.owner(place, module.as_deref(), pattern)?;
@@ -175,7 +204,15 @@ impl Resolver {
         let mut resolved = Resolved { found: Vec::new(), left_out: 0, functions: functions.len() };
         for function in functions {
             for address in self.code.of_class(function, class) {
-                let found = self.found(&place.to_string(), function, address)?;
+                let mut found = self.found(&place.to_string(), function, address)?;
+                if class == Class::IndirectCall {
+                    found.operand = self.operand(function, address);
+                    // Without its target, a program could not tell what it is.
+                    if found.operand.is_none() {
+                        resolved.left_out += 1;
+                        continue;
+                    }
+                }
                 match found.reach {
                     Reach::Nothing(_) => resolved.left_out += 1,
                     _ => resolved.found.push(found),
@@ -189,6 +226,37 @@ impl Resolver {
             return Err(Error::NoInstruction { place: place.to_string(), functions: functions.len() });
         }
         Ok(resolved)
+    }
+
+    fn operand(&self, function: &Function, address: u64) -> Option<Operand> {
+        // In a module, instructions reach memory of their own by addresses that are not known here.
+        let shift = self.live.as_ref().filter(|_| function.owner == 0).map_or(0, |(_, shift)| *shift);
+        let operand = self.code.operand(&self.code.instruction(address)?, shift)?;
+        let fixed = matches!(operand, Operand::Memory { base: None, .. });
+        (function.owner == 0 || !fixed).then_some(operand)
+    }
+
+    /// The functions of vmlinux and of the modules that were read whose address is taken, and all of modules that were not,
+    /// where they are in the running kernel.
+    ///
+    /// # Errors
+    /// [`Error::Elsewhere`] if the running kernel has one of them elsewhere.
+    pub fn taken(&self) -> Result<Vec<u64>, Error> {
+        let known = |function: &&&Function| self.code.world().owners.get(function.owner).is_some();
+        let all = self.code.taken();
+        let all = all.iter().filter(known).map(|function| self.running(function.name(), function, function.start));
+        let mut all: Vec<u64> = all.collect::<Result<_, _>>()?;
+        if let Some((live, _)) = &self.live {
+            all.extend(self.unread.iter().flat_map(|module| live.functions_of(module)));
+        }
+        Ok(all)
+    }
+
+    /// The modules that are loaded and whose code is not known. [`EVERY`] leaves them out, and all of their functions
+    /// count as taken.
+    #[must_use]
+    pub fn unread(&self) -> &[String] {
+        &self.unread
     }
 
     fn where_(&self, owner: usize) -> String {
@@ -266,7 +334,11 @@ impl Resolver {
             at = insn.next_ip();
             insn = self.code.instruction(at).ok_or_else(none)?;
         }
-        let reach = Reach::new(self.code.windows().at(at), &insn);
+        let reach = match self.code.changes(at) {
+            Some(reason) => Reach::Nothing(reason),
+            None if self.code.is_part_of_blacklisted(function) => Reach::Nothing(Reason::Blacklisted),
+            None => Reach::new(self.code.windows().at(at), &insn),
+        };
         let room = match &reach {
             Reach::Jump(window) => self.code.windows().longest(at - u64::from(window.lead.unsigned_abs()), window.len),
             _ => 0,
@@ -285,6 +357,8 @@ impl Resolver {
             reach,
             room,
             after_endbr,
+            long_call: is_long_call(&insn),
+            operand: None,
             body,
         })
     }
@@ -343,7 +417,9 @@ fn modules(image: &Image, places: &[Place], live: Option<&Live>) -> Result<Vec<S
             }
             _ => place.module(),
         };
-        let Some(module) = found.filter(|module| !all.iter().any(|known| known == module)) else { continue };
+        let Some(module) = found.filter(|module| *module != EVERY && !all.iter().any(|known| known == module)) else {
+            continue;
+        };
         if let Some(live) = live {
             let text = || place.to_string();
             if !live.is_loaded(module) {

@@ -111,6 +111,15 @@ fn patterns_leave_out_what_cannot_be_probed() {
     refused("exc_int3@any", &["no instruction of this class that can be probed"]);
     refused("start_kernel", &["start_kernel cannot be probed", "only when the kernel"]);
     refused("no_such_*@entry", &["no function of vmlinux matches"]);
+    refused("nmi_handle.part.0@any", &["no instruction of this class that can be probed"]);
+    // A function that windows avoid as a whole.
+    let calls = found("static_call_text_reserved@call");
+    assert!(!calls.is_empty() && calls.iter().all(|one| !one.text.contains("__SCT__")), "{calls:?}");
+    // stac is three no-ops in the image, and one instruction in the running kernel: only its first byte is sure.
+    let opens: Vec<u64> =
+        found("compat_fillonedir@any").iter().filter(|one| one.text == "nop").map(|one| one.offset).collect();
+    assert!(!opens.is_empty() && opens.windows(2).all(|pair| pair[1] > pair[0] + 2), "{opens:x?}");
+    refused(&format!("compat_fillonedir+{:#x}", opens[0] + 1), &["cannot be probed", "an alternative is chosen"]);
 }
 
 #[test]

@@ -19,6 +19,7 @@ pub mod location;
 pub mod patches;
 pub mod scope;
 pub mod slice;
+pub mod taken;
 pub mod text;
 pub mod value;
 pub mod walk;

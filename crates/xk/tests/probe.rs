@@ -20,7 +20,7 @@ use serde_json::Value;
 use support::{contains, json, xk, OBJECTS};
 use xk_policy::{compile, Headers};
 use xk_runtime::Device;
-use xk_testing::guest::{boot, info, insmod, modules, passed, run, XK_KO};
+use xk_testing::guest::{boot, info, insmod, modules, passed, repository, run, XK_KO};
 
 /// The first instruction of `vfs_write` that a jump reaches. Set in the guest only.
 const BODY: &str = "XK_TEST_BODY";
@@ -37,6 +37,9 @@ xk_testing::guest_tests! {
     the_kernel_refuses_what_no_jump_reaches,
     a_module_is_probed_where_it_was_loaded,
     sigkill_ends_an_attachment,
+    indirect_calls_reach_functions_whose_address_is_taken,
+    a_call_of_an_unknown_function_is_reported,
+    every_request_is_in_the_histogram_of_its_wait,
 }
 
 /// Programs, by the names of their files.
@@ -72,6 +75,18 @@ fn compile_programs(folder: &Path) {
     }
 }
 
+/// Compiles the programs of a case into a folder.
+fn compile_case(name: &str, folder: &Path) {
+    let types = format!("{}/usr/src/linux-headers-{}/vmlinux", info("root"), info("release"));
+    let headers = Headers::new(Path::new(&types), folder, "given").unwrap();
+    for entry in fs::read_dir(repository().join("cases").join(name)).unwrap() {
+        let source = entry.unwrap().path();
+        let Some(program) = source.file_name().unwrap().to_str().unwrap().strip_suffix(".bpf.c") else { continue };
+        let object = compile(&source, &headers).unwrap_or_else(|error| panic!("{error}"));
+        fs::write(folder.join(format!("{name}-{program}.bpf.o")), object).unwrap();
+    }
+}
+
 /// The instructions of a class in `vfs_write`, as `xk probe sites` lists them.
 fn sites(class: &str) -> Vec<Value> {
     let document = json(&["probe", "sites", "vfs_write", "--class", class, "--root", &info("root"), "--json"]);
@@ -84,6 +99,8 @@ fn guest_output() -> &'static str {
     OUTPUT.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();
         compile_programs(folder.path());
+        compile_case("cfi", folder.path());
+        compile_case("latency", folder.path());
         let body = sites("body")[0]["place"].as_str().unwrap().to_owned();
         let variables = format!(
             "{} {OBJECTS}={} {BODY}={body} XK_CACHE=/tmp/xk-test-cache",
@@ -282,6 +299,109 @@ mod checks {
         let places = document["places"].as_array().unwrap();
         assert!(places.len() > 3 && places.iter().all(|place| place["module"] == "sch_pie"), "{document:#}");
         assert!(run("rmmod", &["sch_pie"]), "nothing holds the module any more");
+    }
+
+    /// Work that calls by many pointers.
+    fn work() {
+        write(200, 1);
+        for words in
+            [&["-c", "ls -lR /proc/sys > /dev/null; cat /etc/passwd | sort > /tmp/sorted"][..], &["-c", "true"]]
+        {
+            assert!(run("sh", words));
+        }
+        let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = std::net::TcpStream::connect(server.local_addr().unwrap()).unwrap();
+        client.write_all(b"x").unwrap();
+        std::thread::sleep(Duration::from_secs(1));
+    }
+
+    /// Site and target of each unknown call, with their number.
+    fn unknown_calls(document: &Value) -> Vec<(u64, u64, u64)> {
+        let number = |hex: &str| u64::from_str_radix(hex, 16).unwrap().swap_bytes();
+        let entries = document["maps"]["unknown_calls"]["entries"].as_array().unwrap();
+        let call = |entry: &Value| {
+            let key = entry["key"].as_str().unwrap();
+            (number(&key[..16]), number(&key[16..]), entry["value"].as_u64().unwrap())
+        };
+        entries.iter().map(call).collect()
+    }
+
+    pub fn indirect_calls_reach_functions_whose_address_is_taken() {
+        assert!(run("modprobe", &["sch_pie"]));
+        let running = Prober::start(&["run", &object("cfi-report"), "--json"]);
+        work();
+        let document = running.end_json();
+        let program = &document["programs"][0];
+        println!(
+            "cfi: {} hits, {} skipped, {} jumps, {} left out, {} places",
+            program["hits"],
+            program["skipped"],
+            program["jumps"],
+            program["left_out"],
+            program["places"].as_array().unwrap().len()
+        );
+        let places = program["places"].as_array().unwrap();
+        assert!(places.len() > 5000 && hits(program) > 10_000, "{}", places.len());
+        assert!(places.iter().any(|place| place["module"] == "sch_pie"));
+        assert!(run("rmmod", &["sch_pie"]));
+        let symbols = fs::read_to_string("/proc/kallsyms").unwrap();
+        for (site, target, number) in unknown_calls(&document) {
+            println!("cfi: {site:x} {target:x} {number} {:?}", nearest(&symbols, target));
+        }
+        assert_eq!(unknown_calls(&document), [], "no call of an unknown function");
+        assert_eq!(document["maps"]["bss"]["lost"], 0);
+    }
+
+    /// The symbol at or before an address.
+    fn nearest(symbols: &str, address: u64) -> Option<String> {
+        let at = |line: &str| u64::from_str_radix(line.split(' ').next()?, 16).ok();
+        let before = symbols.lines().filter(|line| at(line).is_some_and(|at| at <= address));
+        before.max_by_key(|line| at(line)).map(str::to_owned)
+    }
+
+    pub fn a_call_of_an_unknown_function_is_reported() {
+        let running = Prober::start(&["run", &object("cfi-report"), "--distrust", "write_null"]);
+        write(300, 1);
+        let text = running.end();
+        contains(&text, &["vfs_write+0x", " calls write_null+0x0", "whose address nothing takes"]);
+        let counting = Prober::start(&["run", &object("cfi-count"), "--distrust", "write_null", "--json"]);
+        write(300, 1);
+        let document = counting.end_json();
+        let calls = unknown_calls(&document);
+        let [(site, target, 300)] = calls[..] else { panic!("{calls:x?}") };
+        let symbols = fs::read_to_string("/proc/kallsyms").unwrap();
+        assert!(nearest(&symbols, target).unwrap().ends_with(" write_null"), "{target:x}");
+        assert!(nearest(&symbols, site).unwrap().ends_with(" vfs_write"), "{site:x}");
+    }
+
+    /// Reads that the kernel says a disk has completed.
+    fn reads(disk: &str) -> u64 {
+        let text = fs::read_to_string(format!("/sys/block/{disk}/stat")).unwrap();
+        text.split_whitespace().next().unwrap().parse().unwrap()
+    }
+
+    pub fn every_request_is_in_the_histogram_of_its_wait() {
+        assert!(run("modprobe", &["mq-deadline"]) && run("modprobe", &["null_blk", "nr_devices=1", "gb=1"]));
+        fs::write("/sys/block/nullb0/queue/scheduler", "mq-deadline").unwrap();
+        let read = |number: u32| {
+            let count = format!("count={number}");
+            assert!(run("dd", &["if=/dev/nullb0", "of=/dev/null", "bs=4k", "iflag=direct", &count]));
+        };
+        for number in [300, 7] {
+            let running = Prober::start(&["run", &object("latency-requests"), "--json"]);
+            let before = reads("nullb0");
+            read(number);
+            let reported = reads("nullb0") - before;
+            let document = running.end_json();
+            let slots = document["maps"]["histogram"]["entries"].as_array().unwrap();
+            let counted: u64 = slots.iter().map(|slot| slot["sum"].as_u64().unwrap()).sum();
+            println!("latency: {reported} requests, {slots:?}");
+            assert_eq!((counted, reported), (reported, u64::from(number)), "{document:#}");
+            assert!(slots.iter().all(|slot| (6..40).contains(&slot["key"].as_u64().unwrap())), "{slots:?}");
+            assert_eq!(document["maps"]["bss"]["lost"], 0);
+            assert_eq!(document["maps"]["waiting"]["entries"], serde_json::json!([]), "nothing waits any more");
+        }
+        assert!(run("rmmod", &["null_blk"]));
     }
 
     pub fn sigkill_ends_an_attachment() {

@@ -4,7 +4,7 @@
 //! every function counts that is there once the kernel has started, up to the function's last instruction:
 //! not the room before functions, not the padding behind them.
 
-mod stock;
+pub(super) mod stock;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt::Write;
@@ -163,7 +163,7 @@ fn corpus(image: &Image) -> Result<Corpus> {
 }
 
 /// The instructions of a part, without the padding behind the last.
-fn instructions(world: &World, part: Part) -> Vec<Instruction> {
+pub(super) fn instructions(world: &World, part: Part) -> Vec<Instruction> {
     let code = world.read(part.start, (part.end - part.start) as usize).unwrap_or_default();
     let mut all: Vec<Instruction> = Decoder::with_ip(64, code, part.start, DecoderOptions::NONE)
         .into_iter()

@@ -4,6 +4,7 @@ mod analysis;
 mod atomicity;
 mod coverage;
 mod many;
+mod probe;
 mod transition;
 mod trigger;
 mod tuner;
@@ -28,6 +29,8 @@ pub struct Arguments {
     #[command(flatten)]
     coverage: coverage::Options,
     #[command(flatten)]
+    probe: probe::Options,
+    #[command(flatten)]
     tuner: tuner::Options,
 }
 
@@ -35,6 +38,8 @@ pub struct Arguments {
 enum Name {
     /// Guest instructions that one execution of a probe costs
     Trigger,
+    /// What one execution of an eBPF program at an instruction costs, and attaching many
+    Probe,
     /// Seconds from a constant to its scope table
     Analysis,
     /// Whether two values ever meet, over many transitions
@@ -64,6 +69,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     if chosen(Name::Trigger) {
         let result = trigger::run()?;
         show(arguments.json, &result, trigger::Result::table)?;
+        verdict = verdict.and(result.verdict());
+    }
+    if chosen(Name::Probe) {
+        let result = probe::run(&arguments.probe)?;
+        show(arguments.json, &result, probe::Result::table)?;
         verdict = verdict.and(result.verdict());
     }
     if chosen(Name::Atomicity) {

@@ -222,7 +222,7 @@ fn near(insn: &Instruction) -> Option<u64> {
 }
 
 /// What an instruction holds that may be an address.
-fn named(insn: &Instruction) -> impl Iterator<Item = u64> + '_ {
+pub(crate) fn named(insn: &Instruction) -> impl Iterator<Item = u64> + '_ {
     let memory = (0..insn.op_count()).any(|n| insn.op_kind(n) == OpKind::Memory);
     let displacement = memory.then(|| insn.memory_displacement64());
     let immediates = (0..insn.op_count()).filter_map(|n| match insn.op_kind(n) {

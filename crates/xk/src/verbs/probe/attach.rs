@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use serde_json::{json, Value};
-use xk_probe::{Found, Place, Resolver, Trace};
+use xk_probe::{Found, Operand, Place, Resolver, Trace};
 use xk_runtime::{Attached, BackendChoice, Device, Error as RuntimeError, PlaceStatus, ProbePlace, Rules};
 
 use crate::exit::{Exit, Failure, Result};
@@ -46,7 +46,8 @@ impl Ways {
     }
 
     fn place(self, found: &Found, number: usize) -> ProbePlace {
-        let place = found.probe(number as u64);
+        let operand = found.operand.map_or(0, Operand::cookie);
+        let place = found.probe(number as u64 | operand);
         match self.jumps {
             true => place,
             false => ProbePlace { window: 0, window_lead: 0, ..place },

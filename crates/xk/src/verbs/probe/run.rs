@@ -7,7 +7,7 @@ use serde_json::{json, Value};
 use xk_apply::parse_time;
 use xk_kernel::KernelChoice;
 use xk_policy::SourceCompiler;
-use xk_probe::{maps, prints, probes, Class, Place, Probe, Programs, Trace};
+use xk_probe::{maps, prints, probes, wants_taken, Class, Place, Probe, Programs, Resolver, Taken, Trace};
 use xk_runtime::{Attached, Device, PlaceStatus};
 use xk_store::Folders;
 
@@ -36,6 +36,9 @@ pub struct Args {
     /// Which instructions of functions without an offset
     #[arg(long, value_name = "CLASS", value_parser = parse_class)]
     class: Option<Class>,
+    /// Programs that ask which functions' addresses are taken are told that those of these are not
+    #[arg(long, value_name = "FUNCTION", num_args = 1..)]
+    distrust: Vec<String>,
     /// Stop after this time
     #[arg(long = "for", value_name = "TIME", value_parser = parse_time)]
     time: Option<Duration>,
@@ -65,11 +68,18 @@ pub fn run(args: &Args) -> Result {
     let probes = probes(&object, &at, args.class).map_err(|error| about(error.into()))?;
     let all: Vec<Place> = probes.iter().flat_map(|probe| probe.places.clone()).collect();
     let resolver = running(&args.kernel, &all)?;
+    if !resolver.unread().is_empty() && !args.json {
+        eprintln!("left out, since their files are not known: {}", resolver.unread().join(", "));
+    }
     let probed = probes.iter().map(|probe| Probed::new(&resolver, &probe.places)).collect::<Result<Vec<_>>>()?;
+    let taken = match wants_taken(&object) {
+        true => Some(taken(args, &resolver)?),
+        false => None,
+    };
     // Its memory is needed no longer.
     drop(resolver);
     let device = Device::open()?;
-    let programs = Programs::load(&object, &probes)?;
+    let programs = Programs::load_with(&object, &probes, taken.as_ref())?;
     let trace = match prints(&object) {
         true => Some(Trace::open().map_err(|error| Failure::error(format!("the kernel's trace: {error}")))?),
         false => None,
@@ -97,6 +107,25 @@ pub fn run(args: &Args) -> Result {
     }
     show(args, &documents, &maps::read(&programs, &object));
     Ok(())
+}
+
+/// The functions whose address is taken.
+fn taken(args: &Args, resolver: &Resolver) -> Result<Taken> {
+    let mut all = resolver.taken()?;
+    for place in places(&args.distrust, None)? {
+        let found = resolver.resolve(&place)?.found;
+        let start = found.first().map(|found| found.address - found.offset);
+        let known = all.len();
+        all.retain(|address| Some(*address) != start);
+        if all.len() == known {
+            return Err(Failure::error(format!("--distrust {place}: nothing takes the address of this function")));
+        }
+    }
+    let taken = Taken::new(&all);
+    if !args.json {
+        eprintln!("the addresses of {} functions are taken", taken.len());
+    }
+    Ok(taken)
 }
 
 fn object(file: &std::path::Path) -> Result<Vec<u8>> {

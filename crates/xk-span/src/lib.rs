@@ -20,6 +20,7 @@ pub mod patches;
 pub mod scope;
 pub mod slice;
 pub mod text;
+pub mod unwind;
 pub mod value;
 pub mod walk;
 pub mod window;

@@ -10,6 +10,7 @@ pub mod maps;
 pub mod place;
 pub mod program;
 mod reach;
+mod relay;
 mod resolve;
 mod trace;
 
@@ -17,6 +18,6 @@ pub use error::Error;
 pub use live::Live;
 pub use place::{Class, Place, PlaceError};
 pub use program::{prints, probes, Probe, ProgramError, Programs};
-pub use reach::{NoJump, Reach};
+pub use reach::{Host, NoJump, Reach};
 pub use resolve::{Found, Resolved, Resolver};
 pub use trace::Trace;

@@ -55,9 +55,9 @@ pub struct Counts {
     none: u64,
     /// Neither a window nor a probe.
     neither: u64,
-    /// No window, but a short one, which probes do not use yet. Kprobes trap at all of these.
+    /// No window, but a short one, which only probes use. Kprobes accept all of these.
     short: u64,
-    /// Kprobes trap at the rest: why there is no short window.
+    /// Kprobes accept the rest, too: why there is no short window.
     left: BTreeMap<&'static str, u64>,
     /// Why there is no window.
     reasons: BTreeMap<&'static str, u64>,

@@ -166,6 +166,7 @@ static int show(struct seq_file *file, void *unused)
 	seq_printf(file, "call %d\n", xk_target_call());
 	seq_printf(file, "padded %d\n", xk_target_padded());
 	seq_printf(file, "into %d\n", xk_target_into(1));
+	seq_printf(file, "short %d\n", xk_target_short());
 	seq_printf(file, "careful %d\n", xk_target_careful(&forty));
 	seq_printf(file, "forbidden %d\n", xk_target_forbidden());
 	seq_printf(file, "displaced %d\n", xk_target_displaced(4));

@@ -20,6 +20,7 @@ int xk_target_identity(int x);
 int xk_target_call(void);
 int xk_target_padded(void);
 int xk_target_into(int x);
+int xk_target_short(void);
 int xk_target_careful(int *x);
 int xk_target_forbidden(void);
 int xk_target_displaced(int x);

@@ -66,6 +66,23 @@ FUNCTION(xk_target_padded)
 SYM_FUNC_END(xk_target_padded)
 	.skip	4, 0xcc
 
+/*
+ * int xk_target_short(void): 32. Ten bytes before the push, and ten after the instruction after it,
+ * could hold the relay of a short jump at that instruction.
+ */
+FUNCTION(xk_target_short)
+	movl	$32, %eax
+	movl	%eax, %edx
+	addl	$0, %edx
+	pushq	%rbx
+	movl	%eax, %ebx		/* +0x0b */
+	movl	%ebx, %ecx		/* +0x0d */
+	addl	$0, %ecx
+	movl	$1, %edx
+	popq	%rbx
+	RET
+SYM_FUNC_END(xk_target_short)
+
 /* int xk_target_into(int x): 32 */
 FUNCTION(xk_target_into)
 	movl	$32, %eax

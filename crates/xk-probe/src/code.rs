@@ -101,14 +101,6 @@ impl Code {
         near.into_iter().any(covers).then_some(Reason::Alternative)
     }
 
-    /// Whether the kernel's list of functions without kprobes contains the function that this one was made of: it looks up
-    /// the name up to the first dot, too (`within_kprobe_blacklist()`).
-    pub(crate) fn is_part_of_blacklisted(&self, function: &Function) -> bool {
-        let bases = function.names.iter().filter_map(|name| name.split_once('.').map(|(base, _)| base));
-        let mut wholes = bases.flat_map(|base| self.world.named(base));
-        wholes.any(|whole| whole.owner == function.owner && self.world.blacklist.contains(&whole.start))
-    }
-
     /// Where an indirect call or jump finds its target; addresses in code are moved by `shift`.
     pub(crate) fn operand(&self, insn: &Instruction, shift: u64) -> Option<Operand> {
         let thunk = near(insn).and_then(|target| self.world.function_at(target));

@@ -1,7 +1,7 @@
 //! How control reaches the program of a probe.
 
 use iced_x86::{FlowControl, Instruction, OpKind};
-use xk_span::window::{Reason, Window};
+use xk_span::window::{Reason, Short, Window};
 
 /// Bytes of a direct call without prefixes.
 const CALL_LEN: usize = 5;
@@ -13,10 +13,21 @@ const LISTED: [&str; 4] = [".noinstr.text", ".entry.text", ".kprobes.text", ".cp
 pub enum Reach {
     /// By a jump in place of this window.
     Jump(Window),
+    /// By a short jump in place of this window, to a jump at the end of one of the hosts.
+    Short(Window, Vec<Host>),
     /// By a kprobe.
     Kprobe(NoJump),
     /// By neither.
     Nothing(Reason),
+}
+
+/// A window that has room for another one's relay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Host {
+    /// From the start of the short window to that of the host.
+    pub distance: i16,
+    /// Bytes of the host.
+    pub len: u8,
 }
 
 /// Why no jump reaches an instruction.
@@ -24,26 +35,44 @@ pub enum Reach {
 pub enum NoJump {
     /// There is no window.
     Window(Reason),
+    /// It has a short window, and other places use the room for its relay.
+    Crowded,
     /// It is entry code that does nothing by itself; a window begins this many bytes after it.
     EntryCode(u8),
 }
 
 impl Reach {
-    /// From what the analysis says about windows around `insn`.
-    pub(crate) fn new(window: Result<Window, Reason>, insn: &Instruction) -> Self {
+    /// From what the analysis says about windows around `insn`, and about short ones.
+    pub(crate) fn new(
+        window: Result<Window, Reason>,
+        short: impl FnOnce() -> Result<Short, Reason>,
+        insn: &Instruction,
+    ) -> Self {
         match window {
             Ok(window) if window.lead >= 0 => Self::Jump(window),
             Ok(window) => Self::Kprobe(NoJump::EntryCode(window.lead.unsigned_abs())),
-            Err(reason) if forbids_kprobes(&reason, insn) => Self::Nothing(reason),
-            Err(reason) => Self::Kprobe(NoJump::Window(reason)),
+            Err(reason) => match short() {
+                Ok(short) => Self::short(&short, insn.ip()),
+                Err(_) if forbids_kprobes(&reason, insn) => Self::Nothing(reason),
+                Err(_) => Self::Kprobe(NoJump::Window(reason)),
+            },
         }
+    }
+
+    fn short(short: &Short, address: u64) -> Self {
+        let start = address - u64::from(short.window.lead.unsigned_abs());
+        let host = |relay: &xk_span::window::Relay| {
+            let distance = i16::try_from(relay.host.wrapping_sub(start) as i64).ok()?;
+            Some(Host { distance, len: relay.window.len })
+        };
+        Self::Short(short.window, short.relays.iter().filter_map(host).collect())
     }
 
     /// One word: `jump`, `kprobe` or `nothing`.
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self {
-            Self::Jump(_) => "jump",
+            Self::Jump(_) | Self::Short(..) => "jump",
             Self::Kprobe(_) => "kprobe",
             Self::Nothing(_) => "nothing",
         }
@@ -91,15 +120,16 @@ mod tests {
     fn a_window_that_begins_after_the_instruction_is_not_used() {
         let window = |lead| Window { lead, len: 5, insns: 1, padding: 0 };
         let nop = insn(&[0x0f, 0x1f, 0x44, 0, 0]);
-        assert_eq!(Reach::new(Ok(window(0)), &nop), Reach::Jump(window(0)));
-        assert_eq!(Reach::new(Ok(window(3)), &nop), Reach::Jump(window(3)));
-        assert_eq!(Reach::new(Ok(window(-5)), &nop), Reach::Kprobe(NoJump::EntryCode(5)));
+        let reach = |lead| Reach::new(Ok(window(lead)), || Err(Reason::NoRelay), &nop);
+        assert_eq!(reach(0), Reach::Jump(window(0)));
+        assert_eq!(reach(3), Reach::Jump(window(3)));
+        assert_eq!(reach(-5), Reach::Kprobe(NoJump::EntryCode(5)));
     }
 
     #[test]
     fn what_kprobes_refuse_is_known() {
         let (ret, by_register, by_memory) = (insn(&[0xc3]), insn(&[0xff, 0xd0]), insn(&[0xff, 0x10]));
-        let word = |reason: Reason, insn: &Instruction| Reach::new(Err(reason), insn).word();
+        let word = |reason: Reason, insn: &Instruction| Reach::new(Err(reason), || Err(Reason::NoRelay), insn).word();
         assert_eq!(word(Reason::Ends, &ret), "kprobe");
         assert_eq!(word(Reason::Section(".noinstr.text".into()), &ret), "nothing");
         assert_eq!(word(Reason::Section(".irqentry.text".into()), &ret), "kprobe");

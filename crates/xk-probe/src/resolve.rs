@@ -9,7 +9,7 @@ use iced_x86::Mnemonic;
 use xk_const::glob;
 use xk_kernel::Image;
 use xk_runtime::ProbePlace;
-use xk_span::window::Reason;
+use xk_span::window::{Reason, Window};
 use xk_span::world::Function;
 
 use crate::code::Code;
@@ -18,6 +18,7 @@ use crate::live::Live;
 use crate::operand::Operand;
 use crate::place::{Class, Place, EVERY};
 use crate::reach::{is_long_call, NoJump, Reach};
+use crate::relay::separate;
 
 /// Names in a message that are similar to one that does not exist.
 const SIMILAR: usize = 3;
@@ -63,7 +64,8 @@ impl Found {
     #[must_use]
     pub fn no_jump(&self) -> Option<String> {
         match &self.reach {
-            Reach::Jump(_) => None,
+            Reach::Jump(_) | Reach::Short(..) => None,
+            Reach::Kprobe(NoJump::Crowded) => Some("other places use the room for its second jump".into()),
             Reach::Kprobe(NoJump::EntryCode(_)) => {
                 let body = self.body.as_deref().unwrap_or("the instruction after it");
                 Some(format!("the function tracer changes these bytes; a jump can reach {body}"))
@@ -75,11 +77,19 @@ impl Found {
     /// As xk.ko takes it.
     #[must_use]
     pub fn probe(&self, cookie: u64) -> ProbePlace {
-        let (window, window_lead) = match &self.reach {
-            Reach::Jump(window) => (self.room, window.lead.unsigned_abs()),
-            _ => (0, 0),
-        };
-        ProbePlace { address: self.address, cookie, window, window_lead }
+        let place = ProbePlace { address: self.address, cookie, ..ProbePlace::default() };
+        let lead = |window: &Window| window.lead.unsigned_abs();
+        match &self.reach {
+            Reach::Jump(window) => ProbePlace { window: self.room, window_lead: lead(window), ..place },
+            Reach::Short(window, hosts) => hosts.first().map_or(place, |host| ProbePlace {
+                window: window.len,
+                window_lead: lead(window),
+                host: host.distance,
+                host_window: host.len,
+                ..place
+            }),
+            _ => place,
+        }
     }
 }
 
@@ -197,6 +207,8 @@ impl Resolver {
         }
         all.sort_by_key(|(found, number)| (found.address, *number));
         all.dedup_by_key(|(found, _)| found.address);
+        let mut ways: Vec<_> = all.iter_mut().map(|(found, _)| (found.address, &mut found.reach)).collect();
+        separate(&mut ways);
         Ok((all, left_out))
     }
 
@@ -334,13 +346,13 @@ impl Resolver {
             at = insn.next_ip();
             insn = self.code.instruction(at).ok_or_else(none)?;
         }
+        let windows = self.code.windows();
         let reach = match self.code.changes(at) {
             Some(reason) => Reach::Nothing(reason),
-            None if self.code.is_part_of_blacklisted(function) => Reach::Nothing(Reason::Blacklisted),
-            None => Reach::new(self.code.windows().at(at), &insn),
+            None => Reach::new(windows.at(at), || windows.short(at), &insn),
         };
         let room = match &reach {
-            Reach::Jump(window) => self.code.windows().longest(at - u64::from(window.lead.unsigned_abs()), window.len),
+            Reach::Jump(window) => windows.longest(at - u64::from(window.lead.unsigned_abs()), window.len),
             _ => 0,
         };
         let body = match &reach {

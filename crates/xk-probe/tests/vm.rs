@@ -16,10 +16,29 @@ use xk_testing::guest::{boot, file, info, insmod, modules, passed, repository, r
 
 const TARGET_KO: &str = "XK_TEST_TARGET";
 const OBJECTS: &str = "XK_TEST_OBJECTS";
-/// A file with places: distance from `_printk`, window, lead, name. Set in the guest only.
+/// A file with places: distance from `_printk`, window, lead, host, its window, name. Set in the guest only.
 const PLACES: &str = "XK_TEST_PLACES";
-/// Functions that nothing in the guest executes but the load of the test: System V message queues.
-const QUEUES: &str = "do_msg*";
+/// Functions that nothing in the guest executes but the loads of the tests: System V message queues, and the others of the
+/// same kind, and events.
+const QUEUES: [&str; 17] = [
+    "do_msg*",
+    "*que",
+    "*load_msg",
+    "*store_msg",
+    "ksys_msg*",
+    "ksys_sem*",
+    "ksys_shm*",
+    "*do_semtimedop*",
+    "semctl_*",
+    "newary",
+    "freeary",
+    "perform_atomic_semop*",
+    "do_shmat",
+    "newseg",
+    "shm_*",
+    "eventfd_*",
+    "ipc*",
+];
 
 xk_testing::guest_tests! {
     a_program_sees_the_registers_of_the_instruction,
@@ -30,6 +49,11 @@ xk_testing::guest_tests! {
     instructions_side_by_side_share_a_jump,
     what_ran_inside_of_another_program_is_counted,
     every_instruction_is_executed_as_often_as_kprobes_count,
+    short_jumps_count_what_kprobes_count,
+    short_jumps_come_and_go_around_their_host,
+    a_relay_is_redirected_to_other_slots,
+    a_kprobe_on_a_relay_is_served_and_outlives_it,
+    hosts_are_checked,
     a_kprobe_on_the_jump_is_served_and_outlives_it,
     a_kprobe_near_a_relocated_branch_stays_a_breakpoint,
     a_shield_respects_kprobes_before_the_padding,
@@ -53,14 +77,23 @@ fn compile_all(folder: &Path, root: &str, release: &str) {
 fn find_places(folder: &Path) -> PathBuf {
     let image = Image::from_vmlinuz(Path::new(&info("vmlinuz")), None).unwrap();
     let anchor = image.symbols("_printk").first().unwrap().address;
-    let mut places = vec![Place::parse(QUEUES, Some(Class::Any)).unwrap()];
+    let mut places = QUEUES.map(|queue| Place::parse(queue, Some(Class::Any)).unwrap()).to_vec();
     places.extend(["htab_map_update_elem", "vfs_write"].map(|name| Place::parse(name, Some(Class::Body)).unwrap()));
     let resolver = Resolver::new(&image, &places, None).unwrap();
+    // Kernels inline some of them.
+    places.retain(|place| resolver.resolve(place).is_ok());
     let mut text = String::new();
-    for found in places.iter().flat_map(|place| resolver.resolve(place).unwrap().found) {
+    for (found, _) in resolver.all(&places).unwrap().0 {
         let probe = found.probe(0);
         let distance = probe.address.wrapping_sub(anchor) as i64;
-        text += &format!("{distance} {} {} {}\n", probe.window, probe.window_lead, found.name());
+        text += &format!(
+            "{distance} {} {} {} {} {}\n",
+            probe.window,
+            probe.window_lead,
+            probe.host,
+            probe.host_window,
+            found.name()
+        );
     }
     let file = folder.join("places");
     fs::write(&file, text).unwrap();
@@ -100,4 +133,11 @@ fn object(name: &str) -> Vec<u8> {
 }
 
 #[path = "checks/probes.rs"]
-mod checks;
+mod probes;
+#[path = "checks/short.rs"]
+mod short;
+
+mod checks {
+    pub use super::probes::*;
+    pub use super::short::*;
+}

@@ -24,6 +24,18 @@ pub struct ProbePlace {
     pub window: u8,
     /// Bytes of these before the instruction.
     pub window_lead: u8,
+    /// Of a window of fewer than five bytes: the distance from its start to the window that holds its relay.
+    pub host: i16,
+    /// Bytes of that window; 0: none.
+    pub host_window: u8,
+}
+
+impl ProbePlace {
+    /// The same, for a kprobe.
+    #[must_use]
+    pub fn without_jump(self) -> Self {
+        Self { address: self.address, cookie: self.cookie, ..Self::default() }
+    }
 }
 
 /// Probes that were attached.
@@ -113,7 +125,9 @@ fn mirrors(places: &[ProbePlace]) -> Vec<abi::ProbePlace> {
         cookie: place.cookie,
         window: place.window,
         window_lead: place.window_lead,
-        pad: [0; 6],
+        host: place.host,
+        host_window: place.host_window,
+        pad: [0; 3],
     };
     let mut all: Vec<abi::ProbePlace> = places.iter().map(of).collect();
     all.sort_by_key(|place| place.address);
@@ -229,7 +243,7 @@ mod tests {
 
     #[test]
     fn places_are_ascending_and_each_is_there_once() {
-        let place = |address, cookie| ProbePlace { address, cookie, window: 5, window_lead: 0 };
+        let place = |address, cookie| ProbePlace { address, cookie, window: 5, ..ProbePlace::default() };
         let all = mirrors(&[place(9, 1), place(3, 2), place(9, 3)]);
         let seen: Vec<(u64, u64)> = all.iter().map(|place| (place.address, place.cookie)).collect();
         assert_eq!(seen, [(3, 2), (9, 1)]);

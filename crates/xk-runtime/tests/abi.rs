@@ -257,7 +257,7 @@ fn status(f: &mut Facts) {
 
 /// Probes of eBPF programs.
 fn probes(f: &mut Facts) {
-    structure!(f, "xk_probe_place", abi::ProbePlace, address, cookie, window, window_lead, pad);
+    structure!(f, "xk_probe_place", abi::ProbePlace, address, cookie, window, window_lead, host, host_window, pad);
     structure!(
         f,
         "xk_probe_attach",

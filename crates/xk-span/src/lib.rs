@@ -21,6 +21,7 @@ pub mod scope;
 pub mod slice;
 pub mod taken;
 pub mod text;
+pub mod unwind;
 pub mod value;
 pub mod walk;
 pub mod window;

@@ -31,6 +31,8 @@
 #define STUB_AT 0x50000000ul
 #define STATUS 0xcd5
 #define NREGS 16
+/* Where the relay of a short window is, from its start. */
+#define RELAY 0x40
 #define ARCH_GS 0x1001
 
 struct end {
@@ -196,7 +198,7 @@ static void prepare(void)
 int main(int argc, char **argv)
 {
 	static struct end original, relocated;
-	unsigned long windows = 0, refused = 0, whole = 0, runs = 0, differences = 0;
+	unsigned long windows = 0, refused = 0, whole = 0, runs = 0, differences = 0, relays = 0;
 	int states = argc > 1 ? atoi(argv[1]) : 3;
 	/* So that a difference is known to be seen. */
 	int spoil = argc > 2 ? atoi(argv[2]) : 0;
@@ -215,7 +217,8 @@ int main(int argc, char **argv)
 
 			memcpy(code + offset + entry[2], &distance, 4);
 		}
-		why = xk_window_measure(&window, code + offset, len, CODE_AT + offset, lead, decode);
+		why = xk_window_measure_least(&window, code + offset, len, CODE_AT + offset, lead,
+					      len < XK_JUMP_LEN ? XK_SHORT_JUMP_LEN : XK_JUMP_LEN, decode);
 		if (why || window.len != len || !write_stub(&window)) {
 			if (refused++ < 20)
 				printf("refused %u: %s\n", len, why ? why : "another length");
@@ -232,7 +235,13 @@ int main(int argc, char **argv)
 			start = CODE_AT + offset;
 			memcpy(code + offset, window.bytes, len);
 			run(&original);
-			xk_write_jump(jump, len, CODE_AT + offset, STUB_AT);
+			if (len < XK_JUMP_LEN) {
+				xk_write_short_jump(jump, len, CODE_AT + offset, CODE_AT + offset + RELAY);
+				xk_write_jump(code + offset + RELAY, XK_JUMP_LEN, CODE_AT + offset + RELAY, STUB_AT);
+				relays++;
+			} else {
+				xk_write_jump(jump, len, CODE_AT + offset, STUB_AT);
+			}
 			memcpy(code + offset, jump, len);
 			run(&relocated);
 			what = differ(&window, &original, &relocated);
@@ -246,7 +255,7 @@ int main(int argc, char **argv)
 			}
 		}
 	}
-	printf("windows %lu refused %lu runs %lu to_the_end %lu differences %lu\n", windows, refused, runs, whole,
-	       differences);
+	printf("windows %lu refused %lu runs %lu to_the_end %lu relays %lu differences %lu\n", windows, refused,
+	       runs, whole, relays, differences);
 	return 0;
 }

@@ -47,6 +47,11 @@ static int check_places(struct xk_probe_attach *request, const struct xk_probe_p
 			return xk_refuse(error, -EINVAL,
 					 "place %u: a window has at most %u bytes", i,
 					 XK_MAX_WINDOW);
+		if (place->host_window > XK_MAX_WINDOW ||
+		    (place->host_window ? place->window >= XK_JUMP_LEN : place->host))
+			return xk_refuse(error, -EINVAL,
+					 "place %u: only a window of fewer than %u bytes has a host",
+					 i, XK_JUMP_LEN);
 	}
 	return 0;
 }

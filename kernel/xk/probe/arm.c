@@ -5,6 +5,7 @@
  * the old ones.
  */
 #include <linux/delay.h>
+#include <linux/list_sort.h>
 #include <linux/minmax.h>
 #include <linux/mm.h>
 #include <linux/string.h>
@@ -12,6 +13,7 @@
 #include "backend/guard.h"
 #include "backend/window.h"
 #include "probe/jump.h"
+#include "probe/relay.h"
 #include "text/internal.h"
 #include "text/poke.h"
 #include "text/stub.h"
@@ -119,16 +121,27 @@ static void look(struct batch *batch)
 static void write_jump(const struct xk_jump *jump, const struct xk_jump_code *code,
 		       struct xk_poke *poke)
 {
+	unsigned int len = jump->window.len;
+
+	if (xk_jump_is_short(jump)) {
+		xk_relay_write(jump, code, poke);
+		return;
+	}
 	poke->address = jump->window.address;
 	poke->meanwhile = code->slots[0] + XK_SLOT_CODE;
 	poke->len = jump->window.len;
-	xk_write_jump(poke->bytes, poke->len, poke->address, poke->meanwhile);
+	if (jump->is_host)
+		len -= sizeof(jump->relay);
+	xk_write_jump(poke->bytes, len, poke->address, poke->meanwhile);
+	memcpy(poke->bytes + len, jump->relay, poke->len - len);
 }
 
 bool xk_jump_is_intact(const struct xk_jump *jump)
 {
 	struct xk_poke poke;
 
+	if (xk_jump_is_short(jump))
+		return xk_relay_is_intact(jump);
 	write_jump(jump, jump->code, &poke);
 	return xk_text_is(poke.address, poke.bytes, poke.len) &&
 	       !xk_window_is_probed(&jump->window);
@@ -138,7 +151,10 @@ bool xk_jump_is_intact(const struct xk_jump *jump)
 static const char *why_not(const struct batch *batch, const struct xk_jump *jump)
 {
 	const struct xk_window *window = &jump->window;
+	const char *why = xk_jump_is_short(jump) ? xk_relay_why_not(jump) : NULL;
 
+	if (why)
+		return why;
 	if (xk_jump_is_armed(jump))
 		return xk_jump_is_intact(jump) ? NULL :
 						 "another kprobe is on the jump of a probe";
@@ -173,6 +189,8 @@ static bool choose(void *data)
 		if (jump->why)
 			continue;
 		write_jump(jump, jump->next, &batch->pokes->at[batch->pokes->nr++]);
+		if (xk_jump_is_short(jump))
+			xk_relay_aim(jump, jump->next);
 		swap(jump->code, jump->next);
 		jump->claim.written = true;
 		jump->wanted = false;
@@ -217,6 +235,8 @@ static void prepare(struct xk_jump *jump)
 		jump->why = "its code is too long for a slot, or there is no memory";
 	else if (!xk_jump_is_armed(jump))
 		xk_guards_complete(jump->guards, &jump->window);
+	if (jump->wanted && xk_jump_is_short(jump) && !xk_jump_is_armed(jump))
+		xk_relay_aim(jump, jump->next);
 }
 
 static void mark_points(struct xk_jump *jump)
@@ -248,6 +268,32 @@ static void settle(struct xk_jump *jump)
 	jump->wanted = false;
 }
 
+static int by_address(void *unused, const struct list_head *a, const struct list_head *b)
+{
+	const struct xk_jump *left = list_entry(a, struct xk_jump, list);
+	const struct xk_jump *right = list_entry(b, struct xk_jump, list);
+
+	return left->window.address > right->window.address;
+}
+
+static unsigned int arm_kind(struct list_head *jumps, struct batch *batch, bool are_short)
+{
+	unsigned int stops = 0;
+	struct xk_jump *jump;
+
+	batch->nr = 0;
+	list_for_each_entry(jump, jumps, list) {
+		if (!jump->wanted || xk_jump_is_short(jump) != are_short)
+			continue;
+		batch->jumps[batch->nr++] = jump;
+		if (batch->nr < XK_JUMPS_PER_STOP)
+			continue;
+		stops += arm_batch(batch);
+		batch->nr = 0;
+	}
+	return batch->nr ? stops + arm_batch(batch) : stops;
+}
+
 unsigned int xk_jumps_arm(struct list_head *jumps)
 {
 	struct xk_jump **some = kvmalloc_array(XK_JUMPS_PER_STOP, sizeof(*some), GFP_KERNEL);
@@ -255,20 +301,17 @@ unsigned int xk_jumps_arm(struct list_head *jumps)
 	struct xk_jump *jump, *next;
 	unsigned int stops = 0;
 
+	list_sort(NULL, jumps, by_address);
 	list_for_each_entry(jump, jumps, list) {
 		jump->why = "no memory";
-		if (!some || !batch.pokes)
-			continue;
-		prepare(jump);
-		if (jump->wanted)
-			some[batch.nr++] = jump;
-		if (batch.nr < XK_JUMPS_PER_STOP)
-			continue;
-		stops += arm_batch(&batch);
-		batch.nr = 0;
+		if (some && batch.pokes)
+			prepare(jump);
 	}
-	if (batch.nr)
-		stops += arm_batch(&batch);
+	if (some && batch.pokes) {
+		stops += arm_kind(jumps, &batch, false);
+		/* Their relays are written. */
+		stops += arm_kind(jumps, &batch, true);
+	}
 	list_for_each_entry_safe(jump, next, jumps, list)
 		settle(jump);
 	kvfree(batch.pokes);

@@ -16,6 +16,7 @@
 #include "probe/jump.h"
 #include "probe/point.h"
 #include "probe/reads.h"
+#include "probe/relay.h"
 #include "probe/run.h"
 
 LIST_HEAD(xk_attachments);
@@ -145,12 +146,14 @@ static int plan_place(struct making *making, u32 index)
 	return 0;
 }
 
-static int plan(struct making *making)
+static int plan_kind(struct making *making, bool are_short)
 {
 	u32 i;
 	int ret = 0;
 
 	for (i = 0; i < making->attachment->nr && !ret; i++) {
+		if (!making->places[i].host_window == are_short)
+			continue;
 		fill_hook(making, i);
 		ret = plan_place(making, i);
 		if (!ret && fatal_signal_pending(current))
@@ -158,6 +161,14 @@ static int plan(struct making *making)
 		cond_resched();
 	}
 	return ret;
+}
+
+/* Hosts of short jumps first: other places share them. */
+static int plan(struct making *making)
+{
+	int ret = plan_kind(making, true);
+
+	return ret ?: plan_kind(making, false);
 }
 
 /*
@@ -200,6 +211,7 @@ static void arm(struct making *making)
 	xk_guards_flush();
 	making->request->stops += xk_jumps_arm(&making->plan.jumps);
 	give_up_all(&making->plan.jumps);
+	making->request->stops += xk_relay_retire_hosts();
 	xk_guards_flush();
 }
 

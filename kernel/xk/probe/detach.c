@@ -13,21 +13,23 @@
 #include "probe/point.h"
 #include "text/slot.h"
 
-static bool has_hooks(const struct xk_jump *jump)
+static bool is_needed(const struct xk_jump *jump)
 {
 	unsigned int i;
 
+	if (jump->guest)
+		return true;
 	for (i = 0; i < jump->window.nr; i++)
 		if (jump->points[i] && jump->points[i]->first)
 			return true;
 	return false;
 }
 
-static void retire_jump(struct xk_jump *jump, struct list_head *jumps)
+void xk_jump_retire_unused(struct xk_jump *jump, struct list_head *jumps)
 {
 	unsigned int i;
 
-	if (has_hooks(jump) || !list_empty(&jump->list))
+	if (is_needed(jump) || !list_empty(&jump->list))
 		return;
 	for (i = 0; i < jump->window.nr; i++)
 		if (jump->points[i])
@@ -73,7 +75,7 @@ static unsigned int remove_points(struct xk_attachment *attachment)
 		if (!hook->point || hook->point->first)
 			continue;
 		if (hook->point->jump) {
-			retire_jump(hook->point->jump, &jumps);
+			xk_jump_retire_unused(hook->point->jump, &jumps);
 			continue;
 		}
 		xk_point_forget(hook->point);

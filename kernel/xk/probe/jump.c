@@ -16,6 +16,7 @@
 #include "model/backend.h"
 #include "ops/emit.h"
 #include "probe/jump.h"
+#include "probe/relay.h"
 #include "probe/run.h"
 #include "probe/shield.h"
 #include "text/internal.h"
@@ -55,7 +56,7 @@ bool xk_tunes_hold(unsigned long start, unsigned long end)
 	return false;
 }
 
-static const char *check_window(const struct xk_plan *plan, const struct xk_window *window)
+const char *xk_jump_check_window(const struct xk_plan *plan, const struct xk_window *window)
 {
 	unsigned int i;
 
@@ -95,13 +96,14 @@ static const char *measure(const struct xk_plan *plan, struct xk_jump *jump,
 		return "the analysis found no window";
 	if (start < plan->function.start || !xk_function_begins(&plan->function, start))
 		return "the window does not begin at an instruction of the function";
-	why = xk_window_measure(&jump->window, plan->function.text + offset,
-				plan->function.len - offset, start, place->window_lead,
-				xk_insn_decode);
+	why = xk_window_measure_least(&jump->window, plan->function.text + offset,
+				      plan->function.len - offset, start, place->window_lead,
+				      place->host_window ? XK_SHORT_JUMP_LEN : XK_JUMP_LEN,
+				      xk_insn_decode);
 	/* It may be shorter: the kernel patched an instruction of it when it booted. */
 	if (!why && jump->window.len > place->window)
 		why = "a jump is longer than the analysed window";
-	return why ?: check_window(plan, &jump->window);
+	return why ?: xk_jump_check_window(plan, &jump->window);
 }
 
 /* Returns the index of the instruction that begins at the address, or -1. */
@@ -173,8 +175,14 @@ static void claim(struct xk_jump *jump)
 	xk_claim_add(&jump->claim);
 }
 
-static const char *create(const struct xk_plan *plan, struct xk_jump *jump,
-			  struct xk_point *point, struct list_head *jumps)
+static void unguard(struct xk_jump *jump)
+{
+	xk_claim_remove(&jump->claim);
+	xk_guards_destroy(jump->guards);
+	xk_shield_put(jump->shield);
+}
+
+const char *xk_jump_guard(const struct xk_plan *plan, struct xk_jump *jump)
 {
 	const char *why;
 
@@ -186,13 +194,26 @@ static const char *create(const struct xk_plan *plan, struct xk_jump *jump,
 			note_targets(&jump->window, &plan->function);
 	}
 	jump->guards = xk_guards_create(&jump->window, xk_jump_shielded(jump), &why);
-	if (!jump->guards) {
-		xk_shield_put(jump->shield);
-		xk_claim_remove(&jump->claim);
+	if (jump->guards)
+		return NULL;
+	unguard(jump);
+	return why;
+}
+
+static const char *create(struct xk_plan *plan, struct xk_jump *jump, struct xk_point *point,
+			  const struct xk_probe_place *place)
+{
+	const char *why = xk_jump_guard(plan, jump);
+
+	if (why)
 		return why;
-	}
-	add_point(jump, jump->window.site, point, jumps);
-	return NULL;
+	if (place->host_window)
+		why = xk_relay_plan(plan, jump, point, place);
+	if (why)
+		unguard(jump);
+	else
+		add_point(jump, jump->window.site, point, &plan->jumps);
+	return why;
 }
 
 void xk_jump_plan_again(struct xk_point *point, struct list_head *jumps)
@@ -222,7 +243,7 @@ const char *xk_jump_plan(struct xk_plan *plan, struct xk_point *point,
 	if (!why && xk_claim_find(jump->window.address, jump->window.address + jump->window.len))
 		why = "another probe's jump begins in the next instructions";
 	if (!why)
-		why = create(plan, jump, point, &plan->jumps);
+		why = create(plan, jump, point, place);
 	if (why)
 		kfree(jump);
 	return why;
@@ -231,9 +252,8 @@ const char *xk_jump_plan(struct xk_plan *plan, struct xk_point *point,
 void xk_jump_drop(struct xk_jump *jump)
 {
 	list_del(&jump->list);
-	xk_claim_remove(&jump->claim);
-	xk_guards_destroy(jump->guards);
-	xk_shield_put(jump->shield);
+	xk_relay_forget(jump);
+	unguard(jump);
 	kfree(jump);
 }
 
@@ -279,13 +299,15 @@ static void emit_instruction(struct xk_emitter *out, const struct xk_window *win
 	xk_emit(out, bytes, len);
 }
 
+/* Returns NULL for a host that serves only its relay. */
 static const struct xk_point *first_point(const struct xk_jump *jump)
 {
 	unsigned int i;
 
-	for (i = 0; !jump->points[i]; i++)
-		;
-	return jump->points[i];
+	for (i = 0; i < jump->window.nr; i++)
+		if (jump->points[i])
+			return jump->points[i];
+	return NULL;
 }
 
 /* Goes on in another slot, which serves this point. */

@@ -30,6 +30,15 @@ const char *xk_jump_plan(struct xk_plan *plan, struct xk_point *point,
 /* The code of an armed jump must be built again: it serves this point in another way. */
 void xk_jump_plan_again(struct xk_point *point, struct list_head *jumps);
 
+/* Returns NULL if a jump may replace the measured window in the function, or why not. */
+const char *xk_jump_check_window(const struct xk_plan *plan, const struct xk_window *window);
+
+/*
+ * Claims the bytes of the measured window, and guards them. Returns NULL, or why that is
+ * impossible.
+ */
+const char *xk_jump_guard(const struct xk_plan *plan, struct xk_jump *jump);
+
 /* The jump was never armed: frees it. Its points do not use it any more. */
 void xk_jump_drop(struct xk_jump *jump);
 
@@ -56,6 +65,9 @@ unsigned int xk_jumps_arm(struct list_head *jumps);
 
 /* Whether the text is our jump, and no one else has a probe on it. Preemption is disabled. */
 bool xk_jump_is_intact(const struct xk_jump *jump);
+
+/* Adds an armed jump to `jumps`, to be retired, unless a hook or a short jump needs it. */
+void xk_jump_retire_unused(struct xk_jump *jump, struct list_head *jumps);
 
 /*
  * Removes jumps whose points have no hooks. They and their points are freed later. Returns the

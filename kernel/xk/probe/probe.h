@@ -4,7 +4,8 @@
  *
  * A *point* is an instruction that is probed. It has a *hook* for each attachment, in the order in
  * which they were attached. A *jump* replaces a window of instructions and leads to slots; it
- * serves all points in its window. Where no jump is possible, a kprobe serves the point.
+ * serves all points in its window. A *short* jump leads to a *relay*, a jump in the bytes of
+ * another one, its *host*. Where no jump is possible, a kprobe serves the point.
  */
 #ifndef _XK_PROBE_H
 #define _XK_PROBE_H
@@ -100,11 +101,22 @@ struct xk_jump {
 	struct xk_point *points[XK_MAX_WINDOW_INSNS];	/* by instruction */
 	struct xk_jump_code *code;	/* NULL until it is armed */
 	struct xk_jump_code *next;	/* to be armed; once it is, the previous code */
+	struct xk_jump *host;		/* of a short jump; holds its relay: see relay.c */
+	struct xk_jump *guest;		/* of a host: the short jump that needs it */
+	bool is_host;			/* it ends in a relay, needed or not */
+	u8 relay[XK_JUMP_LEN];		/* of a host */
+	struct module *module;		/* of a host, with a reference */
 	bool wanted;			/* `next` is to be armed */
 	bool retired;			/* about to be removed: takes no more points */
 	bool entered;			/* a thread was in the middle of the window */
 	const char *why;		/* why it could not be armed */
 };
+
+/* Whether it has two bytes and leads to a relay. */
+static inline bool xk_jump_is_short(const struct xk_jump *jump)
+{
+	return jump->window.len < XK_JUMP_LEN;
+}
 
 static inline bool xk_jump_is_armed(const struct xk_jump *jump)
 {

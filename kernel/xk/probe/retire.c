@@ -20,6 +20,7 @@
 #include "backend/guard.h"
 #include "base/lock.h"
 #include "probe/jump.h"
+#include "probe/relay.h"
 #include "text/internal.h"
 #include "text/poke.h"
 
@@ -167,29 +168,41 @@ static void free_lists(struct list_head *jumps, struct list_head *codes)
 	xk_guards_flush();
 }
 
-static void free_retired(struct work_struct *work)
+/* Returns whether there was anything to free. */
+static bool free_some(void)
 {
 	LIST_HEAD(jumps);
 	LIST_HEAD(codes);
-	bool again;
 
 	mutex_lock(&xk_lock);
 	retry_stuck();
 	list_splice_init(&left_jumps, &jumps);
 	list_splice_init(&left_code, &codes);
-	again = !xk_shields_remove() || !list_empty(&stuck);
 	freeing = !list_empty(&jumps) || !list_empty(&codes);
 	mutex_unlock(&xk_lock);
-	if (freeing) {
-		synchronize_rcu_tasks();
-		/* For handlers: a kernel without preemption has no RCU-tasks. */
-		synchronize_rcu();
-		mutex_lock(&xk_lock);
-		free_lists(&jumps, &codes);
-		again |= !xk_shields_remove();
-		freeing = false;
-		mutex_unlock(&xk_lock);
-	}
+	if (!freeing)
+		return false;
+	synchronize_rcu_tasks();
+	/* For handlers: a kernel without preemption has no RCU-tasks. */
+	synchronize_rcu();
+	mutex_lock(&xk_lock);
+	free_lists(&jumps, &codes);
+	xk_relay_retire_hosts();
+	freeing = false;
+	mutex_unlock(&xk_lock);
+	return true;
+}
+
+static void free_retired(struct work_struct *work)
+{
+	bool again;
+
+	/* Hosts follow their short jumps. */
+	while (free_some())
+		;
+	mutex_lock(&xk_lock);
+	again = !xk_shields_remove() || !list_empty(&stuck);
+	mutex_unlock(&xk_lock);
 	if (again)
 		queue_delayed_work(xk_workqueue, &retired_work, INTERVAL);
 }

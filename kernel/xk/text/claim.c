@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* Claims, ordered by address. They do not overlap. */
 #include <linux/lockdep.h>
+#include <linux/xarray.h>
 
 #include "base/lock.h"
 #include "text/claim.h"
 
 static struct rb_root claims = RB_ROOT;
+/* By address. */
+static DEFINE_XARRAY(relays);
 
 static struct xk_claim *claim_of(struct rb_node *node)
 {
@@ -72,4 +75,21 @@ void xk_claims_undo(u8 *view, unsigned long start, u32 len)
 		for (i = 0; claim->written && i < claim->len; i++)
 			if (claim->address + i - start < len)
 				view[claim->address + i - start] = claim->bytes[i];
+}
+
+bool xk_relay_add(unsigned long address)
+{
+	lockdep_assert_held(&xk_lock);
+	return !xa_is_err(xa_store(&relays, address, xa_mk_value(1), GFP_KERNEL));
+}
+
+void xk_relay_remove(unsigned long address)
+{
+	lockdep_assert_held(&xk_lock);
+	xa_erase(&relays, address);
+}
+
+bool notrace xk_is_relay(unsigned long address)
+{
+	return xa_load(&relays, address);
 }

@@ -34,4 +34,12 @@ bool xk_claim_covers(unsigned long address);
 /* Restores the original bytes of written claims in `view`, a copy of the text from `start` on. */
 void xk_claims_undo(u8 *view, unsigned long start, u32 len);
 
+/*
+ * Addresses of relays: a thread there has the stack of another place (probe/relay.c). Adding may
+ * sleep, and returns false without memory. Asking is allowed in any context.
+ */
+bool xk_relay_add(unsigned long address);
+void xk_relay_remove(unsigned long address);
+bool xk_is_relay(unsigned long address);
+
 #endif /* _XK_CLAIM_H */

@@ -14,6 +14,7 @@
 
 #define PREFIX_CS 0x2e
 #define JMP32 0xe9
+#define JMP8 0xeb
 #define UD2 0x0b		/* after 0x0f */
 
 static bool fits(__s64 distance)
@@ -342,6 +343,16 @@ bool xk_write_jump(__u8 *to, unsigned int len, unsigned long address, unsigned l
 	to[len - XK_JUMP_LEN] = JMP32;
 	put32(to + len - XK_JUMP_LEN + 1, distance);
 	return fits(distance);
+}
+
+bool xk_write_short_jump(__u8 *to, unsigned int len, unsigned long address, unsigned long target)
+{
+	__s64 distance = target - (address + len);
+
+	memset(to, PREFIX_CS, len - XK_SHORT_JUMP_LEN);
+	to[len - 2] = JMP8;
+	to[len - 1] = distance;
+	return distance == (__s8)distance;
 }
 
 /* jcc with a 32-bit displacement */

@@ -19,6 +19,8 @@
 
 /* A jump with a 32-bit displacement. With prefixes it can be as long as any instruction. */
 #define XK_JUMP_LEN 5
+/* A jump with an 8-bit displacement. */
+#define XK_SHORT_JUMP_LEN 2
 #define XK_MAX_WINDOW 15
 #define XK_MAX_WINDOW_INSNS 15
 
@@ -64,7 +66,7 @@ typedef int (*xk_decode_fn)(struct insn *insn, const void *bytes, int len);
 const char *xk_window_measure(struct xk_window *window, const __u8 *bytes, unsigned int room,
 			      unsigned long address, unsigned int lead, xk_decode_fn decode);
 
-/* The same for a window of at least `least` bytes, which is XK_JUMP_LEN or more. */
+/* The same for a window of at least `least` bytes. */
 const char *xk_window_measure_least(struct xk_window *window, const __u8 *bytes,
 				    unsigned int room, unsigned long address, unsigned int lead,
 				    unsigned int least, xk_decode_fn decode);
@@ -102,5 +104,8 @@ unsigned int xk_relocate(const struct xk_window *window, unsigned int index, __u
  * Writes a jump of `len` bytes from `address` to `target`. Returns false if that is too far away.
  */
 bool xk_write_jump(__u8 *to, unsigned int len, unsigned long address, unsigned long target);
+
+/* The same for a jump of XK_SHORT_JUMP_LEN bytes or more that reaches 127 bytes. */
+bool xk_write_short_jump(__u8 *to, unsigned int len, unsigned long address, unsigned long target);
 
 #endif /* _XK_RELOCATE_H */

@@ -21,6 +21,7 @@
 
 #include "base/compat.h"
 #include "transition/exiting.h"
+#include "text/claim.h"
 #include "text/internal.h"
 #include "transition/stack.h"
 #include "text/stop_budget.h"
@@ -61,7 +62,8 @@ bool xk_stack_look(struct task_struct *task, const struct xk_look *look,
 		frame.calls_interrupted = frame.interrupted;
 		frame.interrupted = regs;
 		frame.address = unwind_get_return_address(&state);
-		if (!frame.address)
+		/* At a relay, the thread is on its way from another place to a slot. */
+		if (!frame.address || (regs && xk_is_relay(frame.address)))
 			return true;
 		if (seen->nr < XK_STACK_DEPTH)
 			seen->stack[seen->nr++] = frame.address;

@@ -16,7 +16,7 @@
 #include <linux/types.h>
 
 /* Incremented whenever a structure, an operation or an ioctl changes. */
-#define XK_ABI_VERSION 10
+#define XK_ABI_VERSION 11
 
 #define XK_NAME_LEN 128		/* ConstID or alias, NUL-terminated */
 #define XK_SYMBOL_LEN 128	/* function name, NUL-terminated */
@@ -472,7 +472,13 @@ struct xk_probe_place {
 	__u64 cookie;		/* for bpf_get_attach_cookie() */
 	__u8 window;		/* bytes that a jump may replace, as of struct xk_site; or 0 */
 	__u8 window_lead;	/* bytes of the window before the instruction */
-	__u8 pad[6];
+	/*
+	 * A window of fewer than 5 bytes: the distance from its start to that of another window,
+	 * and the length of that one. Its last five bytes become a jump for the short window.
+	 */
+	__s16 host;
+	__u8 host_window;	/* 10 to 15 bytes; or 0 */
+	__u8 pad[3];
 };
 
 /*

@@ -55,6 +55,10 @@ pub struct Counts {
     none: u64,
     /// Neither a window nor a probe.
     neither: u64,
+    /// No window, but a short one, which only probes use. Kprobes accept all of these.
+    short: u64,
+    /// Kprobes accept the rest, too: why there is no short window.
+    left: BTreeMap<&'static str, u64>,
     /// Why there is no window.
     reasons: BTreeMap<&'static str, u64>,
 }
@@ -216,7 +220,18 @@ impl Counts {
             Err(reason) => {
                 *self.reasons.entry(reason.key()).or_default() += 1;
                 self.neither += u64::from(probe == Reach::None);
+                if !matches!(probe, Reach::None | Reach::Tracer) {
+                    self.without_window(windows, address);
+                }
             }
+        }
+    }
+
+    /// Kprobes accept the instruction, with a trap or by a jump of their own.
+    fn without_window(&mut self, windows: Windows<'_>, address: u64) {
+        match windows.short(address) {
+            Ok(_) => self.short += 1,
+            Err(reason) => *self.left.entry(reason.key()).or_default() += 1,
         }
     }
 
@@ -234,12 +249,16 @@ impl Counts {
             ("kprobe: traps", self.kprobe_trap),
             ("kprobe: none", self.none),
             ("neither", self.neither),
+            ("short window", self.short),
         ];
         for (what, number) in rows {
             _ = writeln!(text, "  {what:<32} {number:>9} {:>6.2} %", percent(number));
         }
         for (reason, number) in &self.reasons {
             _ = writeln!(text, "    no window: {reason:<19} {number:>9} {:>6.2} %", percent(*number));
+        }
+        for (reason, number) in &self.left {
+            _ = writeln!(text, "    nor a short one: {reason:<13} {number:>9} {:>6.2} %", percent(*number));
         }
         text
     }

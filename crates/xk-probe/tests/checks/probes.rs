@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
-use xk_probe::{maps, probes, Probe, Programs};
+use xk_probe::{maps, Probe, Programs};
 use xk_runtime::{Device, Error, PlaceStatus, ProbePlace};
 use xk_testing::guest::wait_for;
 
@@ -23,14 +23,26 @@ const CALLS: u64 = 2;
 const EACH: u64 = 0x0101_0101_0101_0101;
 
 /// An address by the name of its symbol.
-fn symbol(name: &str) -> u64 {
+pub fn symbol(name: &str) -> u64 {
     let all = fs::read_to_string("/proc/kallsyms").unwrap();
     let line = all.lines().find(|line| line.split_whitespace().nth(2) == Some(name)).expect(name);
     u64::from_str_radix(line.split_whitespace().next().unwrap(), 16).unwrap()
 }
 
+/// `FUNCTION OFFSET`, in vmlinux.
+pub fn named(address: u64) -> String {
+    let all = fs::read_to_string("/proc/kallsyms").unwrap();
+    let of_vmlinux = all.lines().filter(|line| !line.contains('['));
+    let parsed = of_vmlinux.filter_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        Some((u64::from_str_radix(words[0], 16).ok()?, words[2])).filter(|_| matches!(words[1], "t" | "T"))
+    });
+    let (start, name) = parsed.filter(|(start, _)| *start <= address).max_by_key(|(start, _)| *start).unwrap();
+    format!("{name} {}", address - start)
+}
+
 /// Calls every function of the target once; what the one whose line starts with `name` returned.
-fn target(name: &str) -> String {
+pub fn target(name: &str) -> String {
     let text = fs::read_to_string(PROC).unwrap();
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).expect(name).trim().to_owned()
 }
@@ -44,22 +56,22 @@ fn registers() -> ProbePlace {
 }
 
 /// A program in the kernel, with its object.
-struct Loaded {
+pub struct Loaded {
     file: Vec<u8>,
     probes: Vec<Probe>,
     programs: Programs,
 }
 
 impl Loaded {
-    fn new(name: &str) -> Self {
+    pub fn new(name: &str) -> Self {
         let file = object(name);
         // What its section names is no place of this kernel.
-        let probes = probes(&file, &[], None).unwrap();
+        let probes = xk_probe::probes(&file, &[], None).unwrap();
         let programs = Programs::load(&file, &probes).unwrap_or_else(|error| panic!("{name}: {error}"));
         Self { file, probes, programs }
     }
 
-    fn attach(&self, device: &Device, program: usize, places: &[ProbePlace]) -> u32 {
+    pub fn attach(&self, device: &Device, program: usize, places: &[ProbePlace]) -> u32 {
         let fd = self.programs.program(&self.probes[program]).unwrap();
         device.attach_probes("test", Some(fd), places, false).unwrap().id
     }
@@ -83,14 +95,14 @@ impl Loaded {
     }
 }
 
-fn by_jump(device: &Device, id: u32) -> Vec<PlaceStatus> {
+pub fn by_jump(device: &Device, id: u32) -> Vec<PlaceStatus> {
     let places = device.probe_places(id).unwrap();
     places.iter().for_each(|place| assert!(place.jump, "{place:?}"));
     places
 }
 
 /// Bytes of the running kernel's text.
-fn text(address: u64, len: usize) -> Vec<u8> {
+pub fn text(address: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     let kcore = File::open("/proc/kcore").unwrap();
     kcore.read_exact_at(&mut bytes, offset_in_kcore(address)).unwrap();
@@ -233,15 +245,17 @@ pub fn instructions_side_by_side_share_a_jump() {
 }
 
 /// The places of the file, at their addresses in this kernel, whose names begin with `name`.
-fn places_of(name: &str) -> Vec<ProbePlace> {
+pub fn places_of(name: &str) -> Vec<ProbePlace> {
     let anchor = symbol("_printk");
     let all = fs::read_to_string(file(PLACES)).unwrap();
     let parsed = all.lines().map(|line| line.split(' ').collect::<Vec<_>>());
-    let chosen = parsed.filter(|words| words[3].starts_with(name));
+    let chosen = parsed.filter(|words| words[5].starts_with(name));
     let place = |words: Vec<&str>| ProbePlace {
         address: anchor.wrapping_add(words[0].parse::<i64>().unwrap() as u64),
         window: words[1].parse().unwrap(),
         window_lead: words[2].parse().unwrap(),
+        host: words[3].parse().unwrap(),
+        host_window: words[4].parse().unwrap(),
         cookie: 0,
     };
     let places: Vec<_> = chosen.map(place).collect();
@@ -264,7 +278,7 @@ pub fn what_ran_inside_of_another_program_is_counted() {
 }
 
 /// Sends and receives messages. Nothing else in the guest does.
-fn exchange_messages(rounds: usize) {
+pub fn exchange_messages() {
     #[repr(C)]
     struct Message {
         kind: libc::c_long,
@@ -275,7 +289,7 @@ fn exchange_messages(rounds: usize) {
     unsafe {
         let queue = libc::msgget(libc::IPC_PRIVATE, 0o600);
         assert!(queue >= 0);
-        for round in 0..rounds {
+        for round in 0..200 {
             let len = round % 64;
             assert_eq!(libc::msgsnd(queue, (&raw const message).cast(), len, libc::IPC_NOWAIT), 0);
             let got = libc::msgrcv(queue, (&raw mut message).cast(), 64, 0, libc::IPC_NOWAIT);
@@ -288,9 +302,9 @@ fn exchange_messages(rounds: usize) {
 }
 
 /// Hits of each place in the same load, attached together.
-fn count(device: &Device, places: &[ProbePlace]) -> (BTreeMap<u64, u64>, usize) {
+pub fn count(device: &Device, places: &[ProbePlace], load: fn()) -> (BTreeMap<u64, u64>, usize) {
     let attached = device.attach_probes("count", None, places, false).unwrap();
-    exchange_messages(200);
+    load();
     let status = device.probe_places(attached.id).unwrap();
     device.detach_probes(attached.id).unwrap();
     assert!(status.iter().all(|place| place.missed == 0));
@@ -302,7 +316,7 @@ fn count(device: &Device, places: &[ProbePlace]) -> (BTreeMap<u64, u64>, usize) 
 pub fn every_instruction_is_executed_as_often_as_kprobes_count() {
     let device = Device::open().unwrap();
     let places = places_of("do_msg");
-    let kprobes: Vec<_> = places.iter().map(|place| ProbePlace { window: 0, window_lead: 0, ..*place }).collect();
+    let kprobes: Vec<_> = places.iter().map(|place| place.without_jump()).collect();
     // Some instructions allow no kprobe and need a window.
     let allowed = |place: &&ProbePlace| {
         device
@@ -313,8 +327,8 @@ pub fn every_instruction_is_executed_as_often_as_kprobes_count() {
     assert!(kprobes.len() * 10 > places.len() * 9, "{} of {} allow a kprobe", kprobes.len(), places.len());
     let jumps: Vec<ProbePlace> =
         places.iter().filter(|place| kprobes.iter().any(|other| other.address == place.address)).copied().collect();
-    let (by_jumps, jumped) = count(&device, &jumps);
-    let (by_kprobes, trapped) = count(&device, &kprobes);
+    let (by_jumps, jumped) = count(&device, &jumps, exchange_messages);
+    let (by_kprobes, trapped) = count(&device, &kprobes, exchange_messages);
     assert_eq!(trapped, 0);
     assert!(jumped * 10 > jumps.len() * 8, "{jumped} of {} by a jump", jumps.len());
     assert!(by_jumps.values().filter(|hits| **hits > 100).count() > 50);
@@ -322,7 +336,7 @@ pub fn every_instruction_is_executed_as_often_as_kprobes_count() {
     assert!(differ.is_empty(), "{differ:x?} of {by_kprobes:x?}");
 }
 
-fn write(text: &str) {
+pub fn write(text: &str) {
     fs::write(PROC, text).unwrap_or_else(|error| panic!("{text}: {error}"));
 }
 
@@ -444,7 +458,7 @@ pub fn what_cannot_be_probed_is_refused() {
     assert!(entered.contains("a branch leads into these instructions"), "{entered}");
     // Most kernels do not even have this helper.
     let file = object("override");
-    let probes = probes(&file, &[], None).unwrap();
+    let probes = xk_probe::probes(&file, &[], None).unwrap();
     let refused = match Programs::load(&file, &probes) {
         Err(error) => error.to_string(),
         Ok(programs) => {

@@ -18,7 +18,9 @@ pub struct ProbePlace {
     pub cookie: u64,
     pub window: u8,
     pub window_lead: u8,
-    pub pad: [u8; 6],
+    pub host: i16,
+    pub host_window: u8,
+    pub pad: [u8; 3],
 }
 
 /// `struct xk_probe_attach`.

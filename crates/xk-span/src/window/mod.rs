@@ -9,6 +9,7 @@
 pub mod exclude;
 pub mod map;
 mod reason;
+mod short;
 mod sites;
 
 use std::collections::{HashMap, HashSet};
@@ -19,6 +20,7 @@ use crate::patches::Rewrite;
 use crate::world::World;
 use map::{Map, Part};
 pub use reason::Reason;
+pub use short::{Relay, Short};
 pub use sites::fill;
 
 /// Bytes of the jump.
@@ -197,9 +199,14 @@ impl<'a> Windows<'a> {
     /// The smallest run of whole instructions from `start` on that is long enough and
     /// holds the instruction at `address`.
     fn run(&self, start: u64, address: u64, part: Part) -> Result<Window, Reason> {
+        self.run_of(JUMP, start, address, part)
+    }
+
+    /// The same for a run of at least `least` bytes.
+    fn run_of(&self, least: u64, start: u64, address: u64, part: Part) -> Result<Window, Reason> {
         let mut end = start;
         let mut insns = 0;
-        while end - start < JUMP || end <= address {
+        while end - start < least || end <= address {
             if end >= part.end {
                 return Err(Reason::Ends);
             }
@@ -209,7 +216,7 @@ impl<'a> Windows<'a> {
             end = insn.next_ip();
             let over = match then {
                 Then::Goes => false,
-                Then::Calls if end - start < JUMP => return Err(Reason::Position(insn.to_string())),
+                Then::Calls if end - start < least => return Err(Reason::Position(insn.to_string())),
                 Then::Calls | Then::Ends => true,
             };
             if over {
@@ -219,7 +226,7 @@ impl<'a> Windows<'a> {
                 }
                 let behind = end;
                 if matches!(then, Then::Ends) {
-                    end = self.padding(start, behind, part)?;
+                    end = self.padding(least, start, behind, part)?;
                 }
                 return self.window(start, address, insns, behind, end);
             }
@@ -274,9 +281,9 @@ impl<'a> Windows<'a> {
 
     /// The end of a window whose last instruction ends at `behind`: padding makes it long
     /// enough, if it is long enough at all.
-    fn padding(&self, start: u64, behind: u64, part: Part) -> Result<u64, Reason> {
+    fn padding(&self, least: u64, start: u64, behind: u64, part: Part) -> Result<u64, Reason> {
         let mut end = behind;
-        while end - start < JUMP {
+        while end - start < least {
             if end >= part.end {
                 return Err(Reason::Ends);
             }

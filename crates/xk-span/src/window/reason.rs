@@ -55,6 +55,8 @@ pub enum Reason {
     TooLong,
     /// The function ends, or another symbol begins, before five bytes are there.
     Ends,
+    /// No window that is long enough for a second jump is near.
+    NoRelay,
     /// Another update of the same constant lies in the window.
     Crowded,
 }
@@ -89,6 +91,7 @@ impl Reason {
             Self::Entered(_) => "entered",
             Self::TooLong => "too_long",
             Self::Ends => "ends",
+            Self::NoRelay => "no_relay",
             Self::Crowded => "crowded",
         }
     }
@@ -127,6 +130,7 @@ impl fmt::Display for Reason {
             Self::Entered(at) => write!(f, "something jumps to {at} bytes after its beginning, or holds that address"),
             Self::TooLong => f.write_str("its instructions are longer than 15 bytes, the maximum of one instruction"),
             Self::Ends => f.write_str("there are fewer than five bytes to the end of the function"),
+            Self::NoRelay => f.write_str("no instructions within 127 bytes have room for a second jump"),
             Self::Crowded => f.write_str("another update of the constant is in it"),
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use xk_kernel::{Image, ImageError};
 
-use super::{words, Region, World, CLOSED, EXPORTS};
+use super::{words, Region, World, CLOSED, EXPORTS, UNWIND};
 use crate::patches::Tables;
 
 /// Data of the image that addresses of code are looked for in.
@@ -23,6 +23,9 @@ impl World {
         self.name_kernel(image);
         self.patches.read(&Tables::of_image(image));
         self.read_lists(image);
+        if let (Some((start, addresses)), Some((_, entries))) = (image.section(UNWIND.0), image.section(UNWIND.1)) {
+            self.unwind.add(start, addresses, entries);
+        }
         if image.is_live() {
             self.read_live(image);
         }

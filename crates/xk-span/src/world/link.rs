@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use xk_kernel::{Image, ImageError, Module, ModuleSection};
 
-use super::{words, Function, Placed, Region, World, CLOSED, EXPORTS};
+use super::{words, Function, Placed, Region, World, CLOSED, EXPORTS, UNWIND};
 use crate::patches::Tables;
 
 /// The owner of symbols that are not defined.
@@ -51,10 +51,24 @@ impl World {
             self.regions.push(Region { start, bytes: Arc::new(bytes), code: section.executable, boot });
         }
         self.regions.sort_by_key(|region| region.start);
+        self.read_unwind(module, &starts);
         self.name_module(module, owner, &starts);
         let tables = Tables::of_module(module, &starts, |start, length| self.read(start, length).map(<[u8]>::to_vec));
         self.patches.read(&tables);
         end
+    }
+
+    /// The tables of the unwinder, linked.
+    fn read_unwind(&mut self, module: &Module, starts: &[u64]) {
+        let start = |name: &str| {
+            let index = module.sections.iter().position(|section| section.name == name && section.allocated)?;
+            starts.get(index).copied()
+        };
+        let (Some(addresses), Some(entries)) = (start(UNWIND.0), start(UNWIND.1)) else { return };
+        let tables = [addresses, entries].map(|start| self.region(start).map(|region| region.bytes.clone()));
+        if let [Some(bytes), Some(entries)] = tables {
+            self.unwind.add(addresses, &bytes, &entries);
+        }
     }
 
     /// Gives each section of a module an address, from `at` on; returns them, and the first address after them.

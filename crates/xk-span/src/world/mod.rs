@@ -14,6 +14,7 @@ use xk_kernel::{Image, ImageError, Module};
 
 use crate::btf::{Prototype, Types};
 use crate::patches::Patches;
+use crate::unwind::Unwind;
 
 /// Code or data at its address.
 #[derive(Debug, Clone)]
@@ -111,6 +112,8 @@ pub struct World {
     pub closed: Vec<(std::ops::Range<u64>, String)>,
     /// Functions that the kernel itself does not let probes into.
     pub blacklist: HashSet<u64>,
+    /// How the unwinder finds the stack.
+    pub unwind: Unwind,
     /// A list was dropped: functions may be missing from `blacklist`, and tracing sites.
     pub forgotten: bool,
 }
@@ -131,6 +134,8 @@ const CLOSED: [(&str, &str, &str); 7] = [
 
 /// Sections of exported symbols.
 const EXPORTS: [&str; 2] = ["__ksymtab", "__ksymtab_gpl"];
+/// Addresses, and how the stack is found from them on.
+const UNWIND: (&str, &str) = (".orc_unwind_ip", ".orc_unwind");
 /// Addresses, one after the other.
 fn words(table: &[u8]) -> impl Iterator<Item = u64> + '_ {
     table.chunks_exact(8).filter_map(|field| Some(u64::from_le_bytes(field.try_into().ok()?)))
@@ -225,6 +230,7 @@ impl World {
         self.functions[first..].sort_by_key(|function| function.start);
         self.objects.sort();
         self.relocated.sort_unstable();
+        self.unwind.finish();
         self.index_names(first);
     }
 

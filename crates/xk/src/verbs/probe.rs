@@ -122,6 +122,10 @@ fn document(found: &Found) -> Value {
         Reach::Jump(window) => json!({
             "lead": window.lead, "length": window.len, "instructions": window.insns, "padding": window.padding
         }),
+        Reach::Short(window, hosts) => json!({
+            "lead": window.lead, "length": window.len, "instructions": window.insns, "padding": window.padding,
+            "host": hosts.first().map(|host| json!({ "distance": host.distance, "length": host.len })),
+        }),
         _ => Value::Null,
     };
     json!({

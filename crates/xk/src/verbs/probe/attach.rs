@@ -50,7 +50,7 @@ impl Ways {
         let place = found.probe(number as u64 | operand);
         match self.jumps {
             true => place,
-            false => ProbePlace { window: 0, window_lead: 0, ..place },
+            false => place.without_jump(),
         }
     }
 }

@@ -70,6 +70,15 @@ fn way(found: &Found) -> String {
             };
             format!("a jump in place of {} ({insns}{padding}){lead}", count(window.len.into(), "byte"))
         }
+        Reach::Short(window, hosts) => {
+            let distance = hosts.first().map_or(0, |host| host.distance);
+            let side = if distance < 0 { "before" } else { "after" };
+            let bytes = count(distance.unsigned_abs().into(), "byte");
+            format!(
+                "a short jump in place of {}, to a jump in a window {bytes} {side} them",
+                count(window.len.into(), "byte")
+            )
+        }
         Reach::Kprobe(_) => format!("a kprobe; no jump: {reason}"),
         Reach::Nothing(_) => format!("nothing: {reason}"),
     }

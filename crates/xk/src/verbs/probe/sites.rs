@@ -51,7 +51,7 @@ fn text(resolved: &Resolved) -> String {
     for found in &resolved.found {
         columns.row([found.name(), found.reach.word().into(), found.text.clone()]);
     }
-    let jump = |found: &&Found| matches!(found.reach, Reach::Jump(_));
+    let jump = |found: &&Found| matches!(found.reach, Reach::Jump(_) | Reach::Short(..));
     let jumps = resolved.found.iter().filter(jump).count();
     let (number, functions) = (resolved.found.len(), count(resolved.functions, "function"));
     format!(

@@ -46,6 +46,14 @@ FUNCTION(xk_target_identity)
 	RET
 SYM_FUNC_END(xk_target_identity)
 
+/* int xk_target_long_call(int x): x, by a call with a prefix */
+FUNCTION(xk_target_long_call)
+	xorl	%eax, %eax
+	.byte	0x2e			/* +0x02: a prefix */
+	call	xk_target_identity
+	RET
+SYM_FUNC_END(xk_target_long_call)
+
 /* int xk_target_call(void): xk_target_identity(32) */
 FUNCTION(xk_target_call)
 	movl	$32, %edi

@@ -45,8 +45,10 @@ static int refuse_both(struct making *making, u32 index)
 
 	making->request->refused = index;
 	return xk_refuse(making->error, -EOPNOTSUPP,
-			 "%pS: no jump: %s; no kprobe: the kernel forbids it here",
-			 (void *)point->address, point->why_no_jump ?: "it failed");
+			 "%pS: no jump: %s; no kprobe: %s", (void *)point->address,
+			 point->why_no_jump ?: "it failed",
+			 point->no_kprobe ? "the kernel emulates a call with a prefix wrongly" :
+					    "the kernel forbids it here");
 }
 
 static u64 __percpu *counter_of(const struct xk_attachment *attachment, u32 index)

@@ -223,6 +223,13 @@ bool xk_function_begins(const struct xk_function *function, unsigned long addres
 	return test_bit(address - function->start, function->begins);
 }
 
+bool xk_function_is_long_call(const struct xk_function *function, unsigned long address)
+{
+	u32 at = address - function->start;
+
+	return xk_is_long_call(function->text + at, function->len - at, xk_insn_decode);
+}
+
 bool xk_function_enters(const struct xk_function *function, const struct xk_window *window)
 {
 	u32 start = window->address - function->start, end = start + window->len;

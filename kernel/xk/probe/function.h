@@ -33,6 +33,9 @@ void xk_function_free(struct xk_function *function);
 /* Whether an instruction begins at this address, which is in the function. */
 bool xk_function_begins(const struct xk_function *function, unsigned long address);
 
+/* Whether the instruction there is a call that kprobes emulate wrongly: see xk_is_long_call(). */
+bool xk_function_is_long_call(const struct xk_function *function, unsigned long address);
+
 /* Whether a branch of the function leads into the middle of the window. */
 bool xk_function_enters(const struct xk_function *function, const struct xk_window *window);
 

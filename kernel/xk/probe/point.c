@@ -25,6 +25,8 @@ static const char *verify(struct xk_plan *plan, struct xk_point *point)
 	if (!why && !xk_function_begins(&plan->function, point->address))
 		why = "no instruction begins there";
 	if (!why)
+		point->no_kprobe = xk_function_is_long_call(&plan->function, point->address);
+	if (!why)
 		why = xk_function_hold(&plan->function, &point->module);
 	if (!why)
 		why = xk_allowed_function(&plan->allowed, &plan->function, point->module);
@@ -70,6 +72,8 @@ int xk_point_trap(struct xk_point *point)
 {
 	int ret;
 
+	if (point->no_kprobe)
+		return -EOPNOTSUPP;
 	point->kprobe.addr = (kprobe_opcode_t *)point->address;
 	point->kprobe.pre_handler = xk_probe_hit;
 	ret = register_kprobe(&point->kprobe);

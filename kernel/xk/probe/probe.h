@@ -59,6 +59,7 @@ struct xk_point {
 	bool in_code;			/* the code in force of the jump calls for this point */
 	struct kprobe kprobe;
 	bool has_kprobe;
+	bool no_kprobe;			/* kprobes would emulate the instruction wrongly */
 	const char *why_no_jump;
 	struct module *module;		/* with a reference; NULL for vmlinux */
 };

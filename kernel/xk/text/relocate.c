@@ -14,6 +14,8 @@
 
 #define PREFIX_CS 0x2e
 #define JMP32 0xe9
+#define CALL 0xe8
+#define CALL_LEN 5
 #define JMP8 0xeb
 #define UD2 0x0b		/* after 0x0f */
 
@@ -102,7 +104,7 @@ static const char *classify_one_byte(const struct insn *insn, struct xk_window_i
 		entry->kind = XK_INSN_BRANCH;
 		entry->opcode = opcode & 15;
 		return classify_branch(insn, entry, address);
-	case 0xe8:
+	case CALL:
 		entry->kind = XK_INSN_CALL;
 		return classify_branch(insn, entry, address);
 	case 0xe9:
@@ -333,6 +335,14 @@ bool xk_ends_flow(const __u8 *bytes, unsigned int room, xk_decode_fn decode)
 	if (insn.opcode.nbytes == 2 && insn.opcode.bytes[1] == UD2)
 		return true;
 	return !classify(&insn, &entry, 0) && ends(&entry);
+}
+
+bool xk_is_long_call(const __u8 *bytes, unsigned int room, xk_decode_fn decode)
+{
+	struct insn insn;
+
+	return decode(&insn, bytes, room) >= 0 && !insn.vex_prefix.nbytes &&
+	       insn.opcode.bytes[0] == CALL && insn.length != CALL_LEN;
 }
 
 bool xk_write_jump(__u8 *to, unsigned int len, unsigned long address, unsigned long target)

@@ -94,6 +94,13 @@ bool xk_is_padding(const __u8 *bytes, unsigned int room, xk_decode_fn decode);
 bool xk_ends_flow(const __u8 *bytes, unsigned int room, xk_decode_fn decode);
 
 /*
+ * Whether it is a direct call that is longer than five bytes. Kprobes emulate a call as if it had
+ * five bytes (kprobe_emulate_call() in arch/x86/kernel/kprobes/core.c), so the callee of this one
+ * would return to the middle of an instruction.
+ */
+bool xk_is_long_call(const __u8 *bytes, unsigned int room, xk_decode_fn decode);
+
+/*
  * Relocates instruction `index` of the window to `address`. Writes at most XK_MAX_RELOCATED bytes
  * to `to`. Returns their number, or 0 if a target is too far away.
  */

@@ -448,6 +448,8 @@ pub fn what_cannot_be_probed_is_refused() {
     assert!(refusal(place(value + 6, 5)).contains("no instruction begins there"));
     let forbidden = refusal(place(symbol("xk_target_forbidden") + 5, 5));
     assert!(forbidden.contains("the kernel forbids probes in this function"), "{forbidden}");
+    let long = refusal(place(symbol("xk_target_long_call") + 2, 0));
+    assert!(long.contains("emulates a call with a prefix wrongly"), "{long}");
     let own = refusal(place(symbol("xk_probe_run"), 5));
     assert!(own.contains("the code of xk.ko itself"), "{own}");
     let data = refusal(place(symbol("jiffies_64"), 5));

@@ -6,10 +6,13 @@
  * grace periods after the last update has run.
  */
 #include <linux/kprobes.h>
+#include <linux/string.h>
 #include <linux/uaccess.h>
 
 #include "backend/kprobe/kprobe.h"
 #include "core/restore.h"
+#include "text/internal.h"
+#include "text/relocate.h"
 #include "transition/handler.h"
 
 #define INT3 0xcc
@@ -81,10 +84,21 @@ NOKPROBE_SYMBOL(after);
 NOKPROBE_SYMBOL(after_update);
 NOKPROBE_SYMBOL(instead);
 
+/* Zeros follow what is known of the instruction: they may be its displacement. */
+static bool is_long_call(const struct xk_live_site *site)
+{
+	u8 bytes[MAX_INSN_SIZE] = {};
+
+	memcpy(bytes, site->original, sizeof(site->original));
+	return !xk_internal_missing() && xk_is_long_call(bytes, sizeof(bytes), xk_insn_decode);
+}
+
 static const char *kprobe_prepare(struct xk_live_site *site, const u8 *text, u32 len)
 {
 	struct kprobe *probe = probe_of(site);
 
+	if (is_long_call(site))
+		return "kprobes emulate a call with a prefix wrongly";
 	probe->addr = (kprobe_opcode_t *)site->address;
 	switch (site->when) {
 	case XK_BEFORE:

@@ -148,3 +148,32 @@ int xk_verify_site(struct xk_live_site *site, const struct module *module,
 	kvfree(view);
 	return ret;
 }
+
+static bool holds(const struct xk_live_site *site, unsigned long start, unsigned long end)
+{
+	unsigned int i;
+
+	if (site->in_data || !site->address ||
+	    (site->phase != XK_PHASE_ARMED && site->phase != XK_PHASE_READY))
+		return false;
+	for (i = 0; i < site->nr_patches; i++) {
+		const struct xk_patch *patch = &site->patches[i];
+		unsigned long number = site->place.function + patch->offset;
+
+		if (number < end && start < number + patch->insn_len)
+			return true;
+	}
+	return xk_site_start(site) < end && start < xk_site_end(site);
+}
+
+bool xk_tunes_hold(unsigned long start, unsigned long end)
+{
+	const struct xk_tune *tune;
+	unsigned int i;
+
+	list_for_each_entry(tune, &xk_tunes, list)
+		for (i = 0; i < tune->nr_sites; i++)
+			if (holds(&tune->sites[i], start, end))
+				return true;
+	return false;
+}

@@ -23,4 +23,7 @@ bool xk_sites_overlap(const struct xk_live_site *site, const struct xk_live_site
 int xk_verify_site(struct xk_live_site *site, const struct module *module,
 		   struct xk_error *error);
 
+/* Whether a tune holds or changes text from `start` to before `end`. */
+bool xk_tunes_hold(unsigned long start, unsigned long end);
+
 #endif /* _XK_CONFLICT_H */

@@ -13,6 +13,7 @@
 #include "backend/guard.h"
 #include "backend/window.h"
 #include "probe/jump.h"
+#include "probe/shield.h"
 #include "probe/relay.h"
 #include "text/internal.h"
 #include "text/poke.h"
@@ -164,7 +165,7 @@ static const char *why_not(const struct batch *batch, const struct xk_jump *jump
 	    xk_window_is_probed(window))
 		return "another kprobe is here";
 	if (xk_jump_may_come(jump->guards, window) ||
-	    xk_jump_may_come_over_targets(jump->guards, window, xk_jump_shielded(jump)))
+	    xk_jump_may_come_over_targets(jump->guards, window, xk_shielded(jump->shield)))
 		return "another kprobe is just before this instruction, or a target of a branch";
 	if (batch->unreadable || jump->entered)
 		return IN_WINDOW;

@@ -12,7 +12,7 @@
 
 #include "backend/guard.h"
 #include "backend/probe_cache.h"
-#include "core/site.h"
+#include "core/conflict.h"
 #include "model/backend.h"
 #include "ops/emit.h"
 #include "probe/jump.h"
@@ -26,35 +26,6 @@
 #define JMP 0xe9
 #define CALL 0xe8
 #define INT3 0xcc
-
-static bool holds(const struct xk_live_site *site, unsigned long start, unsigned long end)
-{
-	unsigned int i;
-
-	if (site->in_data || !site->address ||
-	    (site->phase != XK_PHASE_ARMED && site->phase != XK_PHASE_READY))
-		return false;
-	for (i = 0; i < site->nr_patches; i++) {
-		const struct xk_patch *patch = &site->patches[i];
-		unsigned long number = site->place.function + patch->offset;
-
-		if (number < end && start < number + patch->insn_len)
-			return true;
-	}
-	return xk_site_start(site) < end && start < xk_site_end(site);
-}
-
-bool xk_tunes_hold(unsigned long start, unsigned long end)
-{
-	const struct xk_tune *tune;
-	unsigned int i;
-
-	list_for_each_entry(tune, &xk_tunes, list)
-		for (i = 0; i < tune->nr_sites; i++)
-			if (holds(&tune->sites[i], start, end))
-				return true;
-	return false;
-}
 
 const char *xk_jump_check_window(const struct xk_plan *plan, const struct xk_window *window)
 {
@@ -179,7 +150,8 @@ static void unguard(struct xk_jump *jump)
 {
 	xk_claim_remove(&jump->claim);
 	xk_guards_destroy(jump->guards);
-	xk_shield_put(jump->shield);
+	if (xk_shield_put(jump->shield))
+		xk_retired_soon();
 }
 
 const char *xk_jump_guard(const struct xk_plan *plan, struct xk_jump *jump)
@@ -189,11 +161,11 @@ const char *xk_jump_guard(const struct xk_plan *plan, struct xk_jump *jump)
 	/* First, so that no shield takes padding of the window. */
 	claim(jump);
 	if (moves_branch(&jump->window, &plan->function)) {
-		jump->shield = xk_shield_get(plan);
+		jump->shield = xk_shield_get(&plan->function, &plan->allowed);
 		if (!jump->shield)
 			note_targets(&jump->window, &plan->function);
 	}
-	jump->guards = xk_guards_create(&jump->window, xk_jump_shielded(jump), &why);
+	jump->guards = xk_guards_create(&jump->window, xk_shielded(jump->shield), &why);
 	if (jump->guards)
 		return NULL;
 	unguard(jump);

@@ -6,12 +6,6 @@
 #include "probe/allowed.h"
 #include "probe/function.h"
 #include "probe/probe.h"
-#include "probe/shield.h"
-
-/* Jumps that are written or removed in one stop. Their number determines how long it takes. */
-#define XK_JUMPS_PER_STOP 512
-/* Each may need a shield. */
-#define XK_POKES_PER_STOP (2 * XK_JUMPS_PER_STOP)
 
 /* What is known while points are planned. */
 struct xk_plan {
@@ -41,15 +35,6 @@ const char *xk_jump_guard(const struct xk_plan *plan, struct xk_jump *jump);
 
 /* The jump was never armed: frees it. Its points do not use it any more. */
 void xk_jump_drop(struct xk_jump *jump);
-
-/* Whether a tune holds or changes text from `start` to before `end`. */
-bool xk_tunes_hold(unsigned long start, unsigned long end);
-
-/* The function of which kprobes optimise no probe because of this jump; NULL if there is none. */
-static inline const struct xk_addresses *xk_jump_shielded(const struct xk_jump *jump)
-{
-	return jump->shield ? &jump->shield->function : NULL;
-}
 
 /* Builds jump.next. Returns false without memory, or if it is too long. */
 bool xk_jump_build(struct xk_jump *jump);

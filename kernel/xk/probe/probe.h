@@ -64,6 +64,11 @@ struct xk_point {
 	struct module *module;		/* with a reference; NULL for vmlinux */
 };
 
+/* Jumps that are written or removed in one stop. Their number determines how long it takes. */
+#define XK_JUMPS_PER_STOP 512
+/* Each may need a shield. */
+#define XK_POKES_PER_STOP (2 * XK_JUMPS_PER_STOP)
+
 /* Counters that fit into one allocation of per-CPU memory. */
 #define XK_HITS_PER_BLOCK 1024
 

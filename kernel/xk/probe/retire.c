@@ -20,6 +20,7 @@
 #include "backend/guard.h"
 #include "base/lock.h"
 #include "probe/jump.h"
+#include "probe/shield.h"
 #include "probe/relay.h"
 #include "text/internal.h"
 #include "text/poke.h"

@@ -20,8 +20,10 @@
 #include <linux/string.h>
 
 #include "base/lock.h"
-#include "core/site.h"
-#include "probe/jump.h"
+#include "core/conflict.h"
+#include "probe/allowed.h"
+#include "probe/function.h"
+#include "probe/probe.h"
 #include "probe/shield.h"
 #include "text/poke.h"
 #include "text/stub.h"
@@ -118,22 +120,21 @@ static const u8 *find_room(const struct xk_function *function, struct xk_claim *
 }
 
 /* Whether nobody else changes these bytes. */
-static bool is_free(const struct xk_plan *plan, const struct xk_claim *claim)
+static bool is_free(const struct xk_allowed *allowed, const struct xk_claim *claim)
 {
 	unsigned long end = claim->address + claim->len;
 
-	return plan->allowed.known && !xk_allowed_bytes(&plan->allowed, claim->address, end) &&
+	return allowed->known && !xk_allowed_bytes(allowed, claim->address, end) &&
 	       !xk_tunes_hold(claim->address, end) && !xk_jump_overlaps(claim->address, end) &&
 	       !xk_claim_find(claim->address, end);
 }
 
-static struct xk_shield *create(const struct xk_plan *plan, const struct xk_claim *room,
+static struct xk_shield *create(const struct xk_function *function, const struct xk_claim *room,
 				const u8 *last, u8 len)
 {
-	const struct xk_function *function = &plan->function;
 	struct xk_shield *shield;
 
-	if (!is_free(plan, room) || !decoder_refuses(last, len))
+	if (!decoder_refuses(last, len))
 		return NULL;
 	shield = kzalloc(sizeof(*shield), GFP_KERNEL);
 	if (!shield)
@@ -153,7 +154,8 @@ static struct xk_shield *create(const struct xk_plan *plan, const struct xk_clai
 	return shield;
 }
 
-struct xk_shield *xk_shield_get(const struct xk_plan *plan)
+struct xk_shield *xk_shield_get(const struct xk_function *function,
+				const struct xk_allowed *allowed)
 {
 	struct xk_claim room = {}, *claim;
 	struct xk_shield *shield;
@@ -161,14 +163,16 @@ struct xk_shield *xk_shield_get(const struct xk_plan *plan)
 	u8 len;
 
 	lockdep_assert_held(&xk_lock);
-	last = find_room(&plan->function, &room, &len);
+	last = find_room(function, &room, &len);
 	if (!last)
 		return NULL;
 	claim = xk_claim_find(room.address, room.address + room.len);
 	if (claim && claim->is_shield)
 		shield = shield_of(claim);
+	else if (is_free(allowed, &room))
+		shield = create(function, &room, last, len);
 	else
-		shield = create(plan, &room, last, len);
+		shield = NULL;
 	if (!shield)
 		return NULL;
 	shield->nr_jumps++;
@@ -184,17 +188,16 @@ static void free_shield(struct xk_shield *shield)
 	kfree(shield);
 }
 
-void xk_shield_put(struct xk_shield *shield)
+bool xk_shield_put(struct xk_shield *shield)
 {
 	lockdep_assert_held(&xk_lock);
 	if (!shield || --shield->nr_jumps)
-		return;
-	if (shield->claim.written) {
+		return false;
+	if (shield->claim.written)
 		list_add_tail(&shield->list, &unneeded);
-		xk_retired_soon();
-	} else {
+	else
 		free_shield(shield);
-	}
+	return !list_empty(&unneeded);
 }
 
 /* Whether a kprobe is there, or its jump could come. */

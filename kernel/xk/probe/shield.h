@@ -12,7 +12,8 @@
 #include "text/internal.h"
 
 struct module;
-struct xk_plan;
+struct xk_allowed;
+struct xk_function;
 struct xk_pokes;
 
 struct xk_shield {
@@ -25,13 +26,14 @@ struct xk_shield {
 };
 
 /*
- * Returns the shield of the planned function, for one more jump, or NULL if there can be none. It
- * is not written yet, unless another jump needs it. May sleep.
+ * Returns the shield of the function, for one more jump, or NULL if there can be none. It is not
+ * written yet, unless another jump needs it. May sleep.
  */
-struct xk_shield *xk_shield_get(const struct xk_plan *plan);
+struct xk_shield *xk_shield_get(const struct xk_function *function,
+				const struct xk_allowed *allowed);
 
-/* One jump less. NULL is allowed. Takes effect in xk_shields_remove(). */
-void xk_shield_put(struct xk_shield *shield);
+/* One jump less. NULL is allowed. Returns whether xk_shields_remove() has something to remove. */
+bool xk_shield_put(struct xk_shield *shield);
 
 /*
  * In a stop: adds the shield to what is written in it, unless it is written already. Returns false
@@ -44,5 +46,11 @@ bool xk_shield_write(struct xk_shield *shield, struct xk_pokes *pokes);
  * were for. Returns false if some must stay, because someone else has a kprobe on them. May sleep.
  */
 bool xk_shields_remove(void);
+
+/* The function in which kprobes optimise no probe because of the shield; NULL without one. */
+static inline const struct xk_addresses *xk_shielded(const struct xk_shield *shield)
+{
+	return shield ? &shield->function : NULL;
+}
 
 #endif /* _XK_PROBE_SHIELD_H */

@@ -86,12 +86,12 @@ impl Code {
     fn line(&self, found: &Found) -> String {
         let probe = found.probe(0);
         let distance = probe.address.wrapping_sub(self.anchor) as i64;
-        format!("{distance} {} {}", probe.window, probe.window_lead)
+        let (window, lead) = (probe.window, probe.window_lead);
+        format!("{distance},{window},{lead},{},{}", probe.host, probe.host_window)
     }
 
-    /// Every indirect call of vmlinux that can be probed: a line for each of distance, window, lead, cookie, and
-    /// whether kprobes would emulate it wrongly; and how many
-    /// cannot be.
+    /// Every indirect call of vmlinux that can be probed: a line for each of place, cookie, and whether kprobes would
+    /// emulate it wrongly; and how many cannot be.
     ///
     /// # Errors
     /// When there is none.

@@ -17,6 +17,7 @@ use std::time::Instant;
 use anyhow::{ensure, Context, Result};
 use libbpf_rs::AsRawLibbpf;
 use serde::Serialize;
+use xk_bench_trigger::found;
 use xk_bench_trigger::measure::check_unit;
 use xk_probe::{maps, probes, Probe, Programs, Taken};
 use xk_runtime::{Device, ProbePlace};
@@ -172,15 +173,13 @@ impl Kernel {
         Ok(Self { symbols, anchor, of_modules })
     }
 
-    /// A line for each: distance from `_printk`, window, lead, cookie, and whether kprobes would emulate it wrongly.
+    /// A line for each: place, cookie, and whether kprobes would emulate it wrongly.
     fn sites(&self, path: &Path) -> Result<Vec<(ProbePlace, bool)>> {
         let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
         let site = |line: &str| -> Result<(ProbePlace, bool)> {
             let words: Vec<&str> = line.split(' ').collect();
-            let [distance, window, lead, cookie, harmful] = words[..] else { anyhow::bail!("not a site: {line}") };
-            let address = self.anchor.wrapping_add_signed(distance.parse()?);
-            let (window, window_lead) = (window.parse()?, lead.parse()?);
-            Ok((ProbePlace { address, cookie: cookie.parse()?, window, window_lead }, harmful != "0"))
+            let [place, cookie, harmful] = words[..] else { anyhow::bail!("not a site: {line}") };
+            Ok((ProbePlace { cookie: cookie.parse()?, ..found::place(place, self.anchor)? }, harmful != "0"))
         };
         text.lines().map(site).collect()
     }

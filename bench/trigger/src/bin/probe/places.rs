@@ -4,7 +4,8 @@
 use std::fs;
 use std::path::Path;
 
-use anyhow::{bail, ensure, Context, Result};
+use anyhow::{ensure, Context, Result};
+use xk_bench_trigger::found;
 use xk_runtime::ProbePlace;
 
 /// What a kprobe at an instruction is, by the kernel's rules.
@@ -39,7 +40,7 @@ pub struct Places {
 }
 
 impl Places {
-    /// Reads a file: the name of the function, then lines of kind, distance, window, lead, offset, text.
+    /// Reads a file: the name of the function, then lines of kind, place, offset, text.
     ///
     /// # Errors
     /// When it is another kind of file.
@@ -53,7 +54,7 @@ impl Places {
     }
 
     fn place(line: &str, anchor: u64) -> Result<Place> {
-        let mut words = line.splitn(6, ' ');
+        let mut words = line.splitn(4, ' ');
         let mut next = || words.next().context("a word is missing");
         let kind = match next()? {
             "jump" => Kind::Jump,
@@ -61,7 +62,7 @@ impl Places {
             "stepped" => Kind::Stepped,
             _ => Kind::Other,
         };
-        let probe = probe(anchor, [next()?, next()?, next()?])?;
+        let probe = found::place(next()?, anchor)?;
         Ok(Place { kind, probe, offset: next()?.parse()?, text: next()?.to_owned() })
     }
 }
@@ -74,7 +75,7 @@ pub struct Site {
     pub harmful: bool,
 }
 
-/// Reads a file with a line of distance, window, lead and harm for each instruction.
+/// Reads a file with a line of place and harm for each instruction.
 ///
 /// # Errors
 /// When it is another kind of file.
@@ -82,17 +83,10 @@ pub fn sites(path: &Path) -> Result<Vec<Site>> {
     let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
     let anchor = anchor()?;
     let site = |line: &str| -> Result<Site> {
-        let words: Vec<&str> = line.split(' ').collect();
-        let [distance, window, lead, harmful] = words[..] else { bail!("not a place: {line}") };
-        Ok(Site { probe: probe(anchor, [distance, window, lead])?, harmful: harmful != "0" })
+        let (place, harmful) = line.split_once(' ').with_context(|| format!("not a site: {line}"))?;
+        Ok(Site { probe: found::place(place, anchor)?, harmful: harmful != "0" })
     };
     text.lines().map(site).collect()
-}
-
-fn probe(anchor: u64, words: [&str; 3]) -> Result<ProbePlace> {
-    let distance: i64 = words[0].parse()?;
-    let address = anchor.wrapping_add_signed(distance);
-    Ok(ProbePlace { address, cookie: 0, window: words[1].parse()?, window_lead: words[2].parse()? })
 }
 
 /// Where the running kernel has `_printk`.

@@ -15,6 +15,8 @@ pub enum Reach {
     Jump(Window),
     /// By a short jump in place of this window, to a jump at the end of one of the hosts.
     Short(Window, Vec<Host>),
+    /// By the function tracer, or by a kprobe if a program calls `bpf_get_func_ip()`.
+    Tracer(NoJump),
     /// By a kprobe.
     Kprobe(NoJump),
     /// By neither.
@@ -50,7 +52,8 @@ impl Reach {
     ) -> Self {
         match window {
             Ok(window) if window.lead >= 0 => Self::Jump(window),
-            Ok(window) => Self::Kprobe(NoJump::EntryCode(window.lead.unsigned_abs())),
+            Ok(window) => Self::Tracer(NoJump::EntryCode(window.lead.unsigned_abs())),
+            Err(Reason::Tracing) => Self::Tracer(NoJump::Window(Reason::Tracing)),
             Err(reason) => match short() {
                 Ok(short) => Self::short(&short, insn.ip()),
                 Err(_) if forbids_kprobes(&reason, insn) => Self::Nothing(reason),
@@ -68,11 +71,12 @@ impl Reach {
         Self::Short(short.window, short.relays.iter().filter_map(host).collect())
     }
 
-    /// One word: `jump`, `kprobe` or `nothing`.
+    /// One word: `jump`, `tracer`, `kprobe` or `nothing`.
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self {
             Self::Jump(_) | Self::Short(..) => "jump",
+            Self::Tracer(_) => "tracer",
             Self::Kprobe(_) => "kprobe",
             Self::Nothing(_) => "nothing",
         }
@@ -123,7 +127,9 @@ mod tests {
         let reach = |lead| Reach::new(Ok(window(lead)), || Err(Reason::NoRelay), &nop);
         assert_eq!(reach(0), Reach::Jump(window(0)));
         assert_eq!(reach(3), Reach::Jump(window(3)));
-        assert_eq!(reach(-5), Reach::Kprobe(NoJump::EntryCode(5)));
+        assert_eq!(reach(-5), Reach::Tracer(NoJump::EntryCode(5)));
+        let alone = Reach::new(Err(Reason::Tracing), || Err(Reason::NoRelay), &nop);
+        assert_eq!(alone, Reach::Tracer(NoJump::Window(Reason::Tracing)));
     }
 
     #[test]

@@ -63,15 +63,19 @@ impl Found {
     /// Why no jump reaches it.
     #[must_use]
     pub fn no_jump(&self) -> Option<String> {
-        match &self.reach {
-            Reach::Jump(_) | Reach::Short(..) => None,
-            Reach::Kprobe(NoJump::Crowded) => Some("other places use the room for its second jump".into()),
-            Reach::Kprobe(NoJump::EntryCode(_)) => {
+        let why = match &self.reach {
+            Reach::Jump(_) | Reach::Short(..) => return None,
+            Reach::Nothing(reason) => return Some(sentence(reason)),
+            Reach::Tracer(why) | Reach::Kprobe(why) => why,
+        };
+        Some(match why {
+            NoJump::Crowded => "other places use the room for its second jump".into(),
+            NoJump::EntryCode(_) => {
                 let body = self.body.as_deref().unwrap_or("the instruction after it");
-                Some(format!("the function tracer changes these bytes; a jump can reach {body}"))
+                format!("the function tracer changes these bytes; a jump can reach {body}")
             }
-            Reach::Kprobe(NoJump::Window(reason)) | Reach::Nothing(reason) => Some(sentence(reason)),
-        }
+            NoJump::Window(reason) => sentence(reason),
+        })
     }
 
     /// As xk.ko takes it.
@@ -356,7 +360,7 @@ impl Resolver {
             _ => 0,
         };
         let body = match &reach {
-            Reach::Kprobe(NoJump::EntryCode(behind)) => Some(self.code.name(at + u64::from(*behind))),
+            Reach::Tracer(NoJump::EntryCode(behind)) => Some(self.code.name(at + u64::from(*behind))),
             _ => None,
         };
         Ok(Found {

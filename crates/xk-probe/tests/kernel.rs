@@ -44,8 +44,8 @@ fn a_function_is_its_entry() {
     let [entry] = &found("vfs_write")[..] else { panic!("one instruction") };
     assert_eq!((entry.function.as_str(), entry.module.as_deref()), ("vfs_write", None));
     assert_eq!(entry.offset, if entry.after_endbr { 4 } else { 0 });
-    let Reach::Kprobe(NoJump::EntryCode(behind)) = entry.reach else { panic!("{entry:?}") };
-    assert_eq!((entry.probe(7).window, entry.probe(7).cookie), (0, 7), "xk.ko uses a kprobe");
+    let Reach::Tracer(NoJump::EntryCode(behind)) = entry.reach else { panic!("{entry:?}") };
+    assert_eq!((entry.probe(7).window, entry.probe(7).cookie), (0, 7), "no jump");
     let body = &found("vfs_write@body")[0];
     assert_eq!(body.address, entry.address + u64::from(behind));
     assert!(entry.no_jump().unwrap().contains(&body.name()), "{:?}", entry.no_jump());

@@ -54,6 +54,10 @@ xk_testing::guest_tests! {
     a_relay_is_redirected_to_other_slots,
     a_kprobe_on_a_relay_is_served_and_outlives_it,
     hosts_are_checked,
+    entries_are_served_by_the_function_tracer,
+    the_function_tracer_serves_probed_entries_only,
+    an_entry_inside_of_a_program_is_counted,
+    what_the_function_tracer_cannot_serve_is_refused,
     a_kprobe_on_the_jump_is_served_and_outlives_it,
     a_kprobe_near_a_relocated_branch_stays_a_breakpoint,
     a_shield_respects_kprobes_before_the_padding,
@@ -132,12 +136,15 @@ fn object(name: &str) -> Vec<u8> {
     fs::read(file(OBJECTS).join(format!("{name}.bpf.o"))).unwrap()
 }
 
+#[path = "checks/entries.rs"]
+mod entries;
 #[path = "checks/probes.rs"]
 mod probes;
 #[path = "checks/short.rs"]
 mod short;
 
 mod checks {
+    pub use super::entries::*;
     pub use super::probes::*;
     pub use super::short::*;
 }

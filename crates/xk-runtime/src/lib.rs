@@ -35,7 +35,7 @@ pub use encode::{signable, AddressOf};
 pub use error::{AddressError, Error, Outcome, ParameterError, SignatureError, TableFault};
 pub use parameter::{Hold, Meter, Parameter, ParameterDevice, Role, Values, PARAMETER_DEVICE_PATH};
 pub use policy::Policy;
-pub use probe::{Attached, PlaceStatus, ProbePlace, ProbeStatus};
+pub use probe::{Attached, PlaceStatus, ProbePlace, ProbeStatus, ReachedBy};
 pub use rules::{RulePlace, Rules, RulesError};
 pub use status::{PolicyStatus, Probe, SitePolicy, SiteStatus, State, Stops, TuneStatus};
 pub use symbols::{NoAddress, SymbolKind, Symbols, SymbolsError};

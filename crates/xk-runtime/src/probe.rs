@@ -74,6 +74,37 @@ pub struct ProbeStatus {
     pub memory: u64,
 }
 
+/// What reaches a probed instruction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReachedBy {
+    /// A jump in its place.
+    Jump,
+    /// The function tracer, at the entry of a function.
+    Tracer,
+    /// A kprobe.
+    Kprobe,
+}
+
+impl ReachedBy {
+    fn new(flags: u32) -> Self {
+        match flags & (abi::PROBE_JUMP | abi::PROBE_TRACER) {
+            0 => Self::Kprobe,
+            abi::PROBE_TRACER => Self::Tracer,
+            _ => Self::Jump,
+        }
+    }
+
+    /// One word: `jump`, `tracer` or `kprobe`.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Jump => "jump",
+            Self::Tracer => "tracer",
+            Self::Kprobe => "kprobe",
+        }
+    }
+}
+
 /// What the kernel says about one probed instruction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlaceStatus {
@@ -83,8 +114,8 @@ pub struct PlaceStatus {
     pub hits: u64,
     /// Executions that kprobes did not report; not among the hits.
     pub missed: u64,
-    /// A jump reaches it; else a kprobe.
-    pub jump: bool,
+    /// What reaches it.
+    pub by: ReachedBy,
     /// Why it is no jump, if the kernel knows.
     pub note: Option<String>,
 }
@@ -112,7 +143,7 @@ impl PlaceStatus {
             address: info.address,
             hits: info.hits,
             missed: info.missed,
-            jump: info.flags & abi::PROBE_JUMP != 0,
+            by: ReachedBy::new(info.flags),
             note: Some(abi::text(&info.note)).filter(|note| !note.is_empty()),
         }
     }

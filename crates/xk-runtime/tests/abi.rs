@@ -297,6 +297,7 @@ fn probes(f: &mut Facts) {
         ("XK_MAX_PROBE_PLACES", abi::MAX_PROBE_PLACES as u64),
         ("XK_PROBE_JUMPS_ONLY", u64::from(abi::PROBE_JUMPS_ONLY)),
         ("XK_PROBE_JUMP", u64::from(abi::PROBE_JUMP)),
+        ("XK_PROBE_TRACER", u64::from(abi::PROBE_TRACER)),
         ("XK_IOC_PROBE_ATTACH", u64::from(abi::IOC_PROBE_ATTACH)),
         ("XK_IOC_PROBE_DETACH", u64::from(abi::IOC_PROBE_DETACH)),
         ("XK_IOC_PROBE_INFO", u64::from(abi::IOC_PROBE_INFO)),

@@ -133,7 +133,7 @@ fn an_instruction_is_explained_without_the_kernel() {
     let name = |site: &Value| site["place"].as_str().unwrap().to_owned();
     let text = explain(0, &name(&body));
     contains(&text, &[&name(&body), "in the image", body["instruction"].as_str().unwrap(), "a jump in place of"]);
-    contains(&explain(0, "vfs_write"), &["a kprobe; no jump: the function tracer", &name(&body)]);
+    contains(&explain(0, "vfs_write"), &["the function tracer; no jump: the function tracer", &name(&body)]);
     let long = all.iter().find(|site| site["length"].as_u64().unwrap() > 1).unwrap();
     let middle = format!("vfs_write+{:#x}", long["offset"].as_u64().unwrap() + 1);
     contains(&explain(1, &middle), &["in the middle of an instruction", &name(long)]);

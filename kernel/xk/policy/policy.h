@@ -220,7 +220,12 @@ struct bpf_prog *xk_program_get(int fd, struct xk_error *error);
 
 /* The same for a probe. Its program may call any helper and kfunc that kprobes may. */
 struct bpf_prog *xk_probe_program_get(int fd, struct xk_error *error);
+
+/*
+ * Whether the program may call a helper that reads current->bpf_ctx; of these, bpf_get_func_ip().
+ */
 bool xk_program_needs_context(const struct bpf_prog *program);
+bool xk_program_asks_function(const struct bpf_prog *program);
 
 /* kfuncs for policies only. In other programs they return an error, 0 or false. */
 long xk_set(bpf_user_pt_regs_t *ctx, u64 value);

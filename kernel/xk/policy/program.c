@@ -128,33 +128,46 @@ int __init xk_program_init(void)
 	return register_btf_kfunc_id_set(BPF_PROG_TYPE_KPROBE, &kfunc_set);
 }
 
+static bool asks_function(const char *name)
+{
+	return strstarts(name, "bpf_get_func_ip");
+}
+
 /* These helpers read current->bpf_ctx, which only perf sets. */
 static bool needs_perf(const char *name)
 {
-	return strstarts(name, "bpf_get_attach_cookie") || strstarts(name, "bpf_get_func_ip");
+	return strstarts(name, "bpf_get_attach_cookie") || asks_function(name);
 }
 
-/*
- * Whether the program calls a helper that reads current->bpf_ctx, or may do so after a tail call.
- */
-bool xk_program_needs_context(const struct bpf_prog *program)
+/* Whether the program calls a helper with such a name, or may do so after a tail call. */
+static bool may_call(const struct bpf_prog *program, bool (*is_one)(const char *name))
 {
 	char *text = kzalloc(KSYM_SYMBOL_LEN, GFP_KERNEL);
 	struct xk_symbol symbol;
-	bool needs = !text;
+	bool may = !text;
 	unsigned int i;
 
-	for (i = 0; i < program->len && !needs; i++) {
+	for (i = 0; i < program->len && !may; i++) {
 		const struct bpf_insn *insn = &program->insnsi[i];
 		unsigned long target = (unsigned long)__bpf_call_base + insn->imm;
 
 		if (insn->code == (BPF_JMP | BPF_TAIL_CALL))
-			needs = true;
+			may = true;
 		else if (insn->code == (BPF_JMP | BPF_CALL) && insn->src_reg != BPF_PSEUDO_CALL)
-			needs = !xk_symbol_at(target, text, &symbol) || needs_perf(symbol.name);
+			may = !xk_symbol_at(target, text, &symbol) || is_one(symbol.name);
 	}
 	kfree(text);
-	return needs;
+	return may;
+}
+
+bool xk_program_needs_context(const struct bpf_prog *program)
+{
+	return may_call(program, needs_perf);
+}
+
+bool xk_program_asks_function(const struct bpf_prog *program)
+{
+	return may_call(program, asks_function);
 }
 
 /* A kfunc of another module may have any side effect. */

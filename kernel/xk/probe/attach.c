@@ -18,6 +18,7 @@
 #include "probe/reads.h"
 #include "probe/relay.h"
 #include "probe/run.h"
+#include "probe/traced.h"
 
 LIST_HEAD(xk_attachments);
 static u32 last_id;
@@ -85,6 +86,7 @@ static int take_program(struct xk_attachment *attachment, int fd, struct xk_erro
 		return PTR_ERR(program);
 	attachment->program = program;
 	attachment->needs_context = xk_program_needs_context(program);
+	attachment->needs_kprobes = xk_program_asks_function(program);
 	attachment->reads_all = attachment->needs_context || xk_program_reads_all(program);
 	/* Kernels that check RCU need to be told about a reader. */
 	attachment->is_plain = program->jited && !attachment->needs_context &&
@@ -217,21 +219,65 @@ static void arm(struct making *making)
 	xk_guards_flush();
 }
 
-static int trap(struct making *making, u32 index)
+static bool is_served(const struct xk_point *point)
+{
+	return point->in_code || point->is_traced || point->has_kprobe;
+}
+
+/* The jumps are in force. Adds the hooks that needed them. */
+static int finish_hook(struct making *making, u32 index)
 {
 	struct xk_hook *hook = &making->attachment->hooks[index];
-	struct xk_point *point = hook->point;
-	int ret;
+	const struct xk_point *point = hook->point;
 
 	if (!hook->added && !may_run(hook))
 		return refuse_place(making, index, -EBUSY, point->jump->why);
+	if (!point->in_code && making->request->flags & XK_PROBE_JUMPS_ONLY)
+		return refuse_place(making, index, -EOPNOTSUPP, point->why_no_jump ?: "it failed");
+	if (point->is_traced && making->attachment->needs_kprobes)
+		return refuse_place(making, index, -EBUSY,
+				    "bpf_get_func_ip() needs a kprobe, and other probes of this entry have none");
 	if (!hook->added)
 		add(hook);
 	making->request->nr_jumps += point->in_code;
-	if (point->in_code || point->has_kprobe)
+	return 0;
+}
+
+static bool is_for_tracer(const struct making *making, const struct xk_point *point)
+{
+	return !making->attachment->needs_kprobes && !is_served(point) &&
+	       xk_is_traced(point->address);
+}
+
+/* All entries of functions in one change of text. */
+static int trace(struct making *making)
+{
+	struct xk_attachment *attachment = making->attachment;
+	u32 i, nr = 0, last = 0;
+	struct xk_point **points;
+	int ret;
+
+	points = kvmalloc_array(attachment->nr, sizeof(*points), GFP_KERNEL);
+	if (!points)
+		return -ENOMEM;
+	for (i = 0; i < attachment->nr; i++) {
+		if (!is_for_tracer(making, attachment->hooks[i].point))
+			continue;
+		points[nr++] = attachment->hooks[i].point;
+		last = i;
+	}
+	ret = xk_traced_add(points, nr);
+	kvfree(points);
+	return ret ? refuse_place(making, last, ret, "the function tracer refuses it") : 0;
+}
+
+static int trap(struct making *making, u32 index)
+{
+	struct xk_point *point = making->attachment->hooks[index].point;
+	int ret;
+
+	if (is_served(point))
 		return 0;
-	if (making->request->flags & XK_PROBE_JUMPS_ONLY)
-		return refuse_place(making, index, -EOPNOTSUPP, point->why_no_jump);
 	ret = xk_point_trap(point);
 	if (ret == -ENOMEM)
 		return refuse_place(making, index, ret, "no memory for a kprobe");
@@ -251,6 +297,10 @@ static int make(struct making *making)
 		ret = plan(making);
 	if (!ret)
 		arm(making);
+	for (i = 0; i < making->attachment->nr && !ret; i++)
+		ret = finish_hook(making, i);
+	if (!ret)
+		ret = trace(making);
 	for (i = 0; i < making->attachment->nr && !ret; i++)
 		ret = trap(making, i);
 	return ret;

@@ -11,6 +11,7 @@
 #include "probe/attach.h"
 #include "probe/jump.h"
 #include "probe/point.h"
+#include "probe/traced.h"
 #include "text/slot.h"
 
 static bool is_needed(const struct xk_jump *jump)
@@ -37,13 +38,33 @@ void xk_jump_retire_unused(struct xk_jump *jump, struct list_head *jumps)
 	list_add_tail(&jump->list, jumps);
 }
 
-/* Without memory for `probes`, one after the other. */
-static void unregister(struct kprobe **probes, unsigned int *nr, struct xk_point *point)
+/* Points that are served by kprobes and by the function tracer. */
+struct leaving {
+	struct kprobe **probes;
+	struct xk_point **traced;
+	unsigned int nr_probes, nr_traced;
+};
+
+/* Without memory, one after the other. */
+static void leave(struct leaving *leaving, struct xk_point *point)
 {
-	if (probes)
-		probes[(*nr)++] = &point->kprobe;
-	else
+	if (point->is_traced && leaving->traced)
+		leaving->traced[leaving->nr_traced++] = point;
+	else if (point->is_traced)
+		xk_traced_remove(&point, 1);
+	if (point->has_kprobe && leaving->probes)
+		leaving->probes[leaving->nr_probes++] = &point->kprobe;
+	else if (point->has_kprobe)
 		unregister_kprobe(&point->kprobe);
+}
+
+static void leave_all(struct leaving *leaving)
+{
+	if (leaving->nr_probes)
+		unregister_kprobes(leaving->probes, leaving->nr_probes);
+	xk_traced_remove(leaving->traced, leaving->nr_traced);
+	kvfree(leaving->probes);
+	kvfree(leaving->traced);
 }
 
 static void free_counters(struct xk_attachment *attachment)
@@ -64,11 +85,12 @@ static bool is_left_alone(const struct xk_hook *hook)
 
 static unsigned int remove_points(struct xk_attachment *attachment)
 {
-	struct kprobe **probes = kvmalloc_array(attachment->nr, sizeof(*probes), GFP_KERNEL);
-	unsigned int nr = 0;
+	struct leaving leaving = {};
 	LIST_HEAD(jumps);
 	u32 i;
 
+	leaving.probes = kvmalloc_array(attachment->nr, sizeof(*leaving.probes), GFP_KERNEL);
+	leaving.traced = kvmalloc_array(attachment->nr, sizeof(*leaving.traced), GFP_KERNEL);
 	for (i = 0; i < attachment->nr; i++) {
 		struct xk_hook *hook = &attachment->hooks[i];
 
@@ -79,12 +101,9 @@ static unsigned int remove_points(struct xk_attachment *attachment)
 			continue;
 		}
 		xk_point_forget(hook->point);
-		if (hook->point->has_kprobe)
-			unregister(probes, &nr, hook->point);
+		leave(&leaving, hook->point);
 	}
-	if (probes && nr)
-		unregister_kprobes(probes, nr);
-	kvfree(probes);
+	leave_all(&leaving);
 	return list_empty(&jumps) ? 0 : xk_jumps_retire(&jumps);
 }
 
@@ -155,6 +174,7 @@ void xk_probes_release(const struct file *caller)
 
 void xk_probes_exit(void)
 {
+	xk_traced_exit();
 	xk_retired_exit();
 	xk_slots_exit();
 }

@@ -74,7 +74,9 @@ static void describe_place(const struct xk_hook *hook, struct xk_probe_place_inf
 	info->missed = xk_point_missed(point);
 	if (point->in_code)
 		info->flags = XK_PROBE_JUMP;
-	else if (point->why_no_jump)
+	else if (point->is_traced)
+		info->flags = XK_PROBE_TRACER;
+	if (!point->in_code && point->why_no_jump)
 		strscpy(info->note, point->why_no_jump);
 }
 

@@ -5,7 +5,7 @@
  * A *point* is an instruction that is probed. It has a *hook* for each attachment, in the order in
  * which they were attached. A *jump* replaces a window of instructions and leads to slots; it
  * serves all points in its window. A *short* jump leads to a *relay*, a jump in the bytes of
- * another one, its *host*. Where no jump is possible, a kprobe serves the point.
+ * another one, its *host*. Where no jump is possible, the function tracer serves the point, or a kprobe.
  */
 #ifndef _XK_PROBE_H
 #define _XK_PROBE_H
@@ -53,12 +53,14 @@ struct xk_point {
 	const struct xk_act *act;
 	struct xk_act all;		/* serves all hooks */
 	struct xk_hook *first;
-	struct xk_jump *jump;		/* NULL: `kprobe` serves the point, or nothing yet */
+	struct xk_jump *jump;		/* NULL: the tracer or `kprobe` serves it, or nothing yet */
 	bool wants_all;			/* some program reads all registers */
 	bool saves_all;			/* the code in force stores all of them */
 	bool in_code;			/* the code in force of the jump calls for this point */
 	struct kprobe kprobe;
 	bool has_kprobe;
+	struct hlist_node by_entry;	/* see traced.c */
+	bool is_traced;			/* the function tracer calls the handler */
 	bool no_kprobe;			/* kprobes would emulate the instruction wrongly */
 	const char *why_no_jump;
 	struct module *module;		/* with a reference; NULL for vmlinux */
@@ -81,6 +83,7 @@ struct xk_attachment {
 	char name[XK_NAME_LEN];
 	struct bpf_prog *program;	/* NULL: only count */
 	bool needs_context;		/* the program may read current->bpf_ctx */
+	bool needs_kprobes;		/* at entries: the program may ask which function runs */
 	bool reads_all;			/* the program may read all registers */
 	bool is_plain;			/* it may be called without preparation */
 	u64 __percpu *skipped;

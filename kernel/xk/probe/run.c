@@ -122,23 +122,29 @@ __noendbr void notrace xk_probe_run(struct pt_regs *regs, const struct xk_point 
 }
 
 /*
- * kprobes disable preemption. Behind a breakpoint, they pass the address after it as ip; programs
- * find the address of the instruction, as in a slot.
+ * Behind a breakpoint, and behind a call of the function tracer, ip is the address after it.
+ * Programs find the address of the instruction, as in a slot.
  */
-int notrace xk_probe_hit(struct kprobe *kprobe, struct pt_regs *regs)
+void notrace xk_probe_run_at(const struct xk_point *point, struct pt_regs *regs)
 {
-	const struct xk_point *point = container_of(kprobe, struct xk_point, kprobe);
 	unsigned long ip = regs->ip;
 
 	regs->ip = point->address;
 	act(point, regs);
 	regs->ip = ip;
+}
+
+/* kprobes disable preemption. */
+int notrace xk_probe_hit(struct kprobe *kprobe, struct pt_regs *regs)
+{
+	xk_probe_run_at(container_of(kprobe, struct xk_point, kprobe), regs);
 	return 0;
 }
 
 NOKPROBE_SYMBOL(xk_probe_run);
 NOKPROBE_SYMBOL(xk_probe_count);
 NOKPROBE_SYMBOL(xk_probe_run_all);
+NOKPROBE_SYMBOL(xk_probe_run_at);
 NOKPROBE_SYMBOL(xk_probe_hit);
 NOKPROBE_SYMBOL(run_hook);
 NOKPROBE_SYMBOL(run_in_context);

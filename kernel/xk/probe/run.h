@@ -22,6 +22,9 @@ unsigned int xk_probe_count(const void *regs, const struct bpf_insn *unused);
 unsigned int xk_probe_run_all(const void *regs, const struct bpf_insn *act);
 DECLARE_PER_CPU(u64, xk_probe_uncounted);
 
+/* Where no slot calls. The caller disables preemption. */
+void xk_probe_run_at(const struct xk_point *point, struct pt_regs *regs);
+
 /* The handler of a kprobe. */
 int xk_probe_hit(struct kprobe *kprobe, struct pt_regs *regs);
 

@@ -131,11 +131,13 @@ int xk_exiting_init(void)
 	if (ret) {
 		pr_err("xk: cannot track exiting threads%s\n",
 		       ret == -EBUSY ? ": kernel.ftrace_enabled is 0, set it to 1 first" : "");
+		ftrace_free_filter(&dead);
 		return ret;
 	}
 	ret = tracepoint_probe_register(exits, on_exit, NULL);
 	if (ret) {
 		unregister_ftrace_function(&dead);
+		ftrace_free_filter(&dead);
 		return ret;
 	}
 	queue_work(xk_workqueue, &others);

@@ -16,7 +16,7 @@
 #include <linux/types.h>
 
 /* Incremented whenever a structure, an operation or an ioctl changes. */
-#define XK_ABI_VERSION 11
+#define XK_ABI_VERSION 12
 
 #define XK_NAME_LEN 128		/* ConstID or alias, NUL-terminated */
 #define XK_SYMBOL_LEN 128	/* function name, NUL-terminated */
@@ -484,7 +484,8 @@ struct xk_probe_place {
 /*
  * Runs an eBPF program of type kprobe before each of these instructions, until XK_IOC_PROBE_DETACH
  * or until the descriptor is closed. The places are ascending by address, without repetition. All
- * of them are probed, or none. A place is reached by a jump where that is safe, else by a kprobe.
+ * of them are probed, or none. A place is reached by a jump where that is safe, else by the function
+ * tracer or a kprobe.
  */
 struct xk_probe_attach {
 	__u32 size;		/* in: size of this structure */
@@ -521,13 +522,15 @@ struct xk_probe_info {
 	__u64 memory;		/* bytes of stubs */
 };
 
-#define XK_PROBE_JUMP _BITUL(0)	/* a jump; else a kprobe */
+/* What reaches a place; neither: a kprobe. */
+#define XK_PROBE_JUMP _BITUL(0)
+#define XK_PROBE_TRACER _BITUL(1)	/* the function tracer */
 
 struct xk_probe_place_info {
 	__u64 address;
 	__u64 hits;
 	__u64 missed;		/* kprobes did not call the handler; not in hits */
-	__u32 flags;		/* XK_PROBE_JUMP */
+	__u32 flags;		/* XK_PROBE_JUMP, XK_PROBE_TRACER */
 	__u32 pad;
 	char note[XK_NAME_LEN];	/* why it is no jump */
 };

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileExt;
 use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
 use xk_probe::{maps, Probe, Programs};
-use xk_runtime::{Device, Error, PlaceStatus, ProbePlace};
+use xk_runtime::{Device, Error, PlaceStatus, ProbePlace, ReachedBy};
 use xk_testing::guest::wait_for;
 
 use super::*;
@@ -71,9 +72,12 @@ impl Loaded {
         Self { file, probes, programs }
     }
 
+    pub fn fd(&self, program: usize) -> BorrowedFd<'_> {
+        self.programs.program(&self.probes[program]).unwrap()
+    }
+
     pub fn attach(&self, device: &Device, program: usize, places: &[ProbePlace]) -> u32 {
-        let fd = self.programs.program(&self.probes[program]).unwrap();
-        device.attach_probes("test", Some(fd), places, false).unwrap().id
+        device.attach_probes("test", Some(self.fd(program)), places, false).unwrap().id
     }
 
     /// A variable of the program.
@@ -82,12 +86,12 @@ impl Loaded {
         ["bss", "data"].iter().find_map(|section| all[section].get(name).cloned()).expect(name)
     }
 
-    fn number(&self, name: &str) -> u64 {
+    pub fn number(&self, name: &str) -> u64 {
         self.variable(name).as_u64().expect(name)
     }
 
     /// An array of numbers.
-    fn numbers(&self, name: &str) -> Vec<u64> {
+    pub fn numbers(&self, name: &str) -> Vec<u64> {
         let text = self.variable(name).as_str().expect(name).to_owned();
         let bytes: Vec<u8> =
             (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect();
@@ -97,7 +101,7 @@ impl Loaded {
 
 pub fn by_jump(device: &Device, id: u32) -> Vec<PlaceStatus> {
     let places = device.probe_places(id).unwrap();
-    places.iter().for_each(|place| assert!(place.jump, "{place:?}"));
+    places.iter().for_each(|place| assert_eq!(place.by, ReachedBy::Jump, "{place:?}"));
     places
 }
 
@@ -158,7 +162,7 @@ pub fn a_program_sees_the_registers_of_the_instruction() {
     device.detach_probes(id).unwrap();
     let id = look.attach(&device, 0, &[ProbePlace { window: 0, ..place }]);
     assert_eq!(target("registers"), "32");
-    assert!(!device.probe_places(id).unwrap()[0].jump);
+    assert_eq!(device.probe_places(id).unwrap()[0].by, ReachedBy::Kprobe);
     let by_kprobe = look.numbers("seen");
     for (index, (ours, theirs)) in seen.iter().zip(&by_kprobe).enumerate().filter(|(index, _)| *index != 19) {
         assert_eq!(ours, theirs, "{index}");
@@ -308,7 +312,7 @@ pub fn count(device: &Device, places: &[ProbePlace], load: fn()) -> (BTreeMap<u6
     let status = device.probe_places(attached.id).unwrap();
     device.detach_probes(attached.id).unwrap();
     assert!(status.iter().all(|place| place.missed == 0));
-    let jumps = status.iter().filter(|place| place.jump).count();
+    let jumps = status.iter().filter(|place| place.by == ReachedBy::Jump).count();
     (status.iter().map(|place| (place.address, place.hits)).collect(), jumps)
 }
 

@@ -8,6 +8,8 @@ pub const MAX_PROBE_PLACES: usize = 65536;
 pub const PROBE_JUMPS_ONLY: u32 = 1;
 /// `XK_PROBE_JUMP`.
 pub const PROBE_JUMP: u32 = 1;
+/// `XK_PROBE_TRACER`.
+pub const PROBE_TRACER: u32 = 2;
 
 /// `struct xk_probe_place`.
 #[repr(C)]

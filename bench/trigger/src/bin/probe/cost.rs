@@ -11,7 +11,7 @@ use serde::Serialize;
 use xk_bench_trigger::measure::{Writer, ROUNDS, WRITES};
 use xk_bench_trigger::tracer::{counting, Attachment, Program};
 use xk_kernel::Image;
-use xk_runtime::{Device, ProbePlace};
+use xk_runtime::{Device, ProbePlace, ReachedBy};
 
 use crate::places::{Kind, Place, Places};
 
@@ -237,7 +237,7 @@ fn executed<'a>(writer: &Writer, device: &Device, all: &'a [Place]) -> Result<Ve
     for place in all {
         let at = |known: &&xk_runtime::PlaceStatus| known.address == place.probe.address;
         let (before, after) = before.iter().find(at).zip(after.iter().find(at)).context("a place is gone")?;
-        if after.jump && after.hits - before.hits == all_writes() {
+        if after.by == ReachedBy::Jump && after.hits - before.hits == all_writes() {
             found.push(place);
         }
     }

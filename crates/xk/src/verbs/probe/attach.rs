@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{json, Value};
 use xk_probe::{Found, Operand, Place, Resolver, Trace};
-use xk_runtime::{Attached, BackendChoice, Device, Error as RuntimeError, PlaceStatus, ProbePlace, Rules};
+use xk_runtime::{Attached, BackendChoice, Device, Error as RuntimeError, PlaceStatus, ProbePlace, ReachedBy, Rules};
 
 use crate::exit::{Exit, Failure, Result};
 use crate::output::{count, Columns};
@@ -95,10 +95,10 @@ impl Probed {
     }
 }
 
-/// `1 instruction: 1 by a jump, 0 by a kprobe`
+/// `3 instructions, 1 by a jump, 2 by the function tracer or a kprobe`
 pub fn reached(number: usize, jumps: usize) -> String {
-    let kprobes = number.saturating_sub(jumps);
-    format!("{}, {jumps} by a jump, {kprobes} by a kprobe", count(number, "instruction"))
+    let others = number.saturating_sub(jumps);
+    format!("{}, {jumps} by a jump, {others} by the function tracer or a kprobe", count(number, "instruction"))
 }
 
 /// Counts as a table for people; what was not executed is only a number.
@@ -107,9 +107,8 @@ pub fn table(counted: &[(&Found, &PlaceStatus)]) -> String {
     let mut columns = Columns::default();
     columns.row(["HITS", "MISSED", "BY", "PLACE", "INSTRUCTION"].map(String::from));
     for (found, status) in &executed {
-        let by = if status.jump { "jump" } else { "kprobe" };
-        let missed = if status.jump { "-".into() } else { status.missed.to_string() };
-        columns.row([status.hits.to_string(), missed, by.into(), found.name(), found.text.clone()]);
+        let missed = if status.by == ReachedBy::Kprobe { status.missed.to_string() } else { "-".into() };
+        columns.row([status.hits.to_string(), missed, status.by.word().into(), found.name(), found.text.clone()]);
     }
     let mut text = if executed.is_empty() { String::new() } else { columns.lines("") };
     if executed.len() < counted.len() {
@@ -122,7 +121,7 @@ pub fn table(counted: &[(&Found, &PlaceStatus)]) -> String {
 pub fn documents(counted: &[(&Found, &PlaceStatus)]) -> Value {
     let one = |(found, status): &(&Found, &PlaceStatus)| {
         let mut document = super::document(found);
-        document["by"] = json!(if status.jump { "jump" } else { "kprobe" });
+        document["by"] = json!(status.by.word());
         document["hits"] = json!(status.hits);
         document["missed"] = json!(status.missed);
         document["note"] = json!(status.note);
@@ -156,8 +155,8 @@ mod tests {
 
     #[test]
     fn it_is_said_how_instructions_are_reached() {
-        assert_eq!(reached(1, 1), "1 instruction, 1 by a jump, 0 by a kprobe");
-        assert_eq!(reached(12, 5), "12 instructions, 5 by a jump, 7 by a kprobe");
+        assert_eq!(reached(1, 1), "1 instruction, 1 by a jump, 0 by the function tracer or a kprobe");
+        assert_eq!(reached(12, 5), "12 instructions, 5 by a jump, 7 by the function tracer or a kprobe");
     }
 
     #[test]

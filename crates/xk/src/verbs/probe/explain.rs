@@ -79,6 +79,7 @@ fn way(found: &Found) -> String {
                 count(window.len.into(), "byte")
             )
         }
+        Reach::Tracer(_) => format!("the function tracer; no jump: {reason}"),
         Reach::Kprobe(_) => format!("a kprobe; no jump: {reason}"),
         Reach::Nothing(_) => format!("nothing: {reason}"),
     }

@@ -71,7 +71,7 @@ fn places(probe: &ProbeStatus, device: &Device) -> Result<String> {
     for place in device.probe_places(probe.id)? {
         columns.row([
             place.hits.to_string(),
-            if place.jump { "jump".into() } else { "kprobe".into() },
+            place.by.word().into(),
             format!("{:#x}", place.address),
             place.note.unwrap_or_default(),
         ]);
@@ -102,7 +102,7 @@ pub(in crate::verbs) fn document(probe: &ProbeStatus, device: Option<&Device>) -
                 "address": format!("{:#x}", place.address),
                 "hits": place.hits,
                 "missed": place.missed,
-                "by": if place.jump { "jump" } else { "kprobe" },
+                "by": place.by.word(),
                 "note": place.note,
             })
         });

@@ -1,7 +1,7 @@
 //! `xk probe sites`: lists instructions of functions.
 
 use serde_json::json;
-use xk_probe::{Class, Found, Reach, Resolved};
+use xk_probe::{Class, Resolved};
 
 use crate::exit::Result;
 use crate::options::KernelArgs;
@@ -51,14 +51,15 @@ fn text(resolved: &Resolved) -> String {
     for found in &resolved.found {
         columns.row([found.name(), found.reach.word().into(), found.text.clone()]);
     }
-    let jump = |found: &&Found| matches!(found.reach, Reach::Jump(_) | Reach::Short(..));
-    let jumps = resolved.found.iter().filter(jump).count();
-    let (number, functions) = (resolved.found.len(), count(resolved.functions, "function"));
+    let by = |word: &str| resolved.found.iter().filter(|found| found.reach.word() == word).count();
     format!(
-        "{}{} of {functions}: {jumps} by a jump, {} by a kprobe; {} cannot be probed\n",
+        "{}{} of {}: {} by a jump, {} by the function tracer, {} by a kprobe; {} cannot be probed\n",
         columns.lines(""),
-        count(number, "instruction"),
-        number - jumps,
+        count(resolved.found.len(), "instruction"),
+        count(resolved.functions, "function"),
+        by("jump"),
+        by("tracer"),
+        by("kprobe"),
         count(resolved.left_out, "other")
     )
 }

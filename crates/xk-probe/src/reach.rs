@@ -102,6 +102,8 @@ fn forbids_kprobes(reason: &Reason, insn: &Instruction) -> bool {
         | Reason::NoInstruction
         | Reason::Boot
         | Reason::Blacklisted
+        // xk.ko refuses probes there, although kprobes accept them.
+        | Reason::RunsElsewhere
         | Reason::JumpLabel
         | Reason::StaticCall
         | Reason::Trap(_) => true,

@@ -20,6 +20,7 @@
 #include "probe/allowed.h"
 #include "probe/function.h"
 #include "text/internal.h"
+#include "text/unready.h"
 
 #define MAX_RESERVED 5
 
@@ -191,6 +192,8 @@ static const char *why_forbidden(const struct xk_function *function, const struc
 const char *xk_allowed_function(struct xk_allowed *allowed, struct xk_function *function,
 				const struct module *module)
 {
+	if (!module && xk_is_unready(function->name))
+		return "a CPU executes it before it is set up";
 	if (module && allowed->known && allowed->module != module)
 		include_module(allowed, module);
 	if (!allowed->known)

@@ -20,23 +20,58 @@ pub fn changes_code() -> impl Iterator<Item = &'static str> {
     CHANGES_CODE.lines().filter(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
-/// Assembly with a name in BTF that is copied and executed elsewhere, or that runs under
-/// other page tables or changes stacks: hibernate_asm_64.S, wakeup_64.S, entry_64.S,
-/// efi_stub_64.S, efi_thunk_64.S, head_64.S, madt_playdead.S, relocate_kernel_64.S.
-pub const RUNS_ELSEWHERE: [&str; 14] = [
+/// Functions that are copied and executed elsewhere, that run under other page tables or change stacks, or that a CPU
+/// executes while it is not set up: without per-CPU memory or without a table of interrupts. From hibernate_asm_64.S,
+/// wakeup_64.S, entry_64.S, efi_stub_64.S, efi_thunk_64.S, head_64.S, madt_playdead.S, relocate_kernel_64.S, smpboot.c,
+/// cpu/common.c, idt.c, power/cpu.c, machine_kexec_64.c. `kernel/xk/text/unready.c` has the same list.
+pub const RUNS_ELSEWHERE: [&str; 48] = [
     "__efi64_thunk",
     "__efi_call",
+    "__restore_processor_state",
     "__startup_64",
     "__switch_to_asm",
     "asm_acpi_mp_play_dead",
+    "common_startup_64",
     "core_restore_code",
+    "cpu_init_exception_handling",
+    "cr4_init",
+    "cr4_update_irqsoff",
     "do_suspend_lowlevel",
+    "early_idt_handler_array",
+    "early_idt_handler_common",
+    "early_setup_idt",
+    "load_current_idt",
+    "load_segments",
+    "machine_kexec",
+    "native_load_idt",
+    "native_load_tr_desc",
+    "native_read_msr",
+    "native_write_cr0",
+    "native_write_cr4",
+    "native_write_gdt_entry",
+    "native_write_msr",
+    "pvh_start_xen",
     "relocate_kernel",
     "restore_image",
+    "restore_processor_state",
     "restore_registers",
+    "secondary_startup_64",
+    "secondary_startup_64_no_verify",
+    "setup_getcpu",
+    "setup_ghcb",
+    "sev_verify_cbit",
+    "soft_restart_cpu",
+    "start_cpu0",
+    "start_secondary",
+    "startup_64",
     "startup_64_load_idt",
     "startup_64_setup_gdt_idt",
     "swsusp_arch_suspend",
+    "tss_setup_io_bitmap",
+    "tss_setup_ist",
+    "vc_boot_ghcb",
+    "vc_no_ghcb",
+    "verify_cpu",
     "wakeup_long64",
 ];
 

@@ -19,7 +19,7 @@ pub enum Reason {
     Blacklisted,
     /// The function takes part in changing code.
     ChangesCode,
-    /// The function is executed elsewhere, or before the kernel's own page tables are in force.
+    /// The function is executed elsewhere, or while a CPU is not set up.
     RunsElsewhere,
     /// Assembly without a type: entries, labels, stubs.
     Assembly,
@@ -110,9 +110,7 @@ impl fmt::Display for Reason {
             Self::Section(name) => write!(f, "section {name} must not be changed"),
             Self::Blacklisted => f.write_str("the function is on the kernel's kprobe blacklist"),
             Self::ChangesCode => f.write_str("the function takes part in changing code"),
-            Self::RunsElsewhere => {
-                f.write_str("the function is copied, or runs before the kernel's own page tables are in use")
-            }
+            Self::RunsElsewhere => f.write_str("the function is copied, or a CPU executes it before it is set up"),
             Self::Assembly => f.write_str("the function is assembly without a type"),
             Self::Room => f.write_str("this is padding before a function, which the kernel uses"),
             Self::Thunk => f.write_str("the kernel writes this stub"),

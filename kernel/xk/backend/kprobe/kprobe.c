@@ -13,6 +13,7 @@
 #include "core/restore.h"
 #include "text/internal.h"
 #include "text/relocate.h"
+#include "text/unready.h"
 #include "transition/handler.h"
 
 #define INT3 0xcc
@@ -99,6 +100,8 @@ static const char *kprobe_prepare(struct xk_live_site *site, const u8 *text, u32
 
 	if (is_long_call(site))
 		return "kprobes emulate a call with a prefix wrongly";
+	if (xk_is_unready_at(site->address))
+		return "a CPU executes it before it is set up, and a breakpoint would reset it";
 	probe->addr = (kprobe_opcode_t *)site->address;
 	switch (site->when) {
 	case XK_BEFORE:

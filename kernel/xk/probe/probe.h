@@ -5,7 +5,8 @@
  * A *point* is an instruction that is probed. It has a *hook* for each attachment, in the order in
  * which they were attached. A *jump* replaces a window of instructions and leads to slots; it
  * serves all points in its window. A *short* jump leads to a *relay*, a jump in the bytes of
- * another one, its *host*. Where no jump is possible, the function tracer serves the point, or a kprobe.
+ * another one, its *host*. Where no jump is possible, the function tracer serves the point, or a
+ * kprobe.
  */
 #ifndef _XK_PROBE_H
 #define _XK_PROBE_H

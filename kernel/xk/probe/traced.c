@@ -27,7 +27,7 @@
 static DEFINE_HASHTABLE(points, 12);
 static unsigned int nr_points;
 
-static const struct xk_point notrace *find(unsigned long address)
+static notrace const struct xk_point *find(unsigned long address)
 {
 	const struct xk_point *point;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Points at the bytes that the function tracer changes, at the entries of functions: traced.c. Adding
- * and removing need xk_lock.
+ * Points at the bytes that the function tracer changes, at the entries of functions: traced.c.
+ * Adding and removing need xk_lock.
  */
 #ifndef _XK_PROBE_TRACED_H
 #define _XK_PROBE_TRACED_H

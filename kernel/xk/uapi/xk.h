@@ -484,8 +484,8 @@ struct xk_probe_place {
 /*
  * Runs an eBPF program of type kprobe before each of these instructions, until XK_IOC_PROBE_DETACH
  * or until the descriptor is closed. The places are ascending by address, without repetition. All
- * of them are probed, or none. A place is reached by a jump where that is safe, else by the function
- * tracer or a kprobe.
+ * of them are probed, or none. A place is reached by a jump where that is safe, else by the
+ * function tracer or a kprobe.
  */
 struct xk_probe_attach {
 	__u32 size;		/* in: size of this structure */

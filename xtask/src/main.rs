@@ -5,10 +5,12 @@ mod cases;
 mod corpus;
 mod differential;
 mod draw;
+mod drawn;
 mod effects;
 mod inside;
 mod lab;
 mod list;
+mod probes;
 mod side_by_side;
 mod soak;
 mod spans;
@@ -43,6 +45,11 @@ enum Task {
     Stress(stress::Stress),
     /// Everything at once, for a long time, on several kernels
     Soak(soak::Arguments),
+    /// Check that probes count exactly, and that many of them stay sound for a long time
+    Probes(probes::Arguments),
+    /// Draw instructions of vmlinux for `inside hold`, and compile its program
+    #[command(hide = true)]
+    Drawn(drawn::Arguments),
     #[command(hide = true)]
     Inside(inside::Inside),
 }
@@ -57,6 +64,8 @@ fn main() -> ExitCode {
         Task::Spans(arguments) => spans::run(&arguments),
         Task::Stress(arguments) => stress::run(&arguments),
         Task::Soak(arguments) => soak::run(&arguments),
+        Task::Probes(arguments) => probes::run(&arguments),
+        Task::Drawn(arguments) => drawn::run(&arguments),
         Task::Inside(arguments) => inside::run(&arguments),
     };
     match done {

@@ -72,3 +72,52 @@ fn a_soak_fails_where_a_byte_is_left_changed() {
     assert!(!succeeded && kernel["text_differs"].as_u64() > Some(0), "{kernel}");
     assert!(kernel["differences"].to_string().contains("xk_target_value+0x1: 21 was 20"), "{kernel}");
 }
+
+/// The kernel's own kprobes, which are breakpoints, count the same executions.
+#[test]
+fn probes_count_exactly() {
+    let exact = xtask(&["probes", "exact", "--places", "100", "--seed", "11", "--json"]);
+    assert_eq!(exact["differences"], 0, "{exact}");
+    for side in ["on_jump", "apart"] {
+        let side = &exact["sides"][side];
+        assert!(side["executions"].as_u64().unwrap() > 100 && side["equal"].as_u64().unwrap() > 5, "{exact}");
+    }
+}
+
+#[test]
+fn counts_that_are_read_too_early_differ() {
+    let arguments = ["probes", "exact", "--places", "50", "--seed", "12", "--broken", "early", "--json"];
+    let (succeeded, exact) = outcome(&arguments);
+    assert!(!succeeded && exact["differences"].as_u64().unwrap() > 10, "{exact}");
+}
+
+/// A short soak of many probes. What a CPU executes before it is set up is refused: CPUs come and go.
+#[test]
+fn many_probes_beside_everything_else_harm_nothing() {
+    let soak = xtask(&["probes", "soak", "--places", "2000", "--minutes", "0.7", "--seed", "13", "--json"]);
+    assert_eq!((&soak["failures"], &soak["text_differs"]), (&Value::Array(Vec::new()), &0.into()), "{soak}");
+    for number in ["jumps", "tracer", "kprobes", "hits", "runs", "visits", "hotplugs"] {
+        assert!(soak[number].as_u64().unwrap() > 0, "{number}: {soak}");
+    }
+}
+
+#[test]
+fn a_soak_of_probes_fails_where_something_is_wrong() {
+    for (broken, words) in [("runs", "hits"), ("byte", "text differs")] {
+        let arguments = ["probes", "soak", "--places", "200", "--minutes", "0.1", "--broken", broken, "--json"];
+        let (succeeded, soak) = outcome(&arguments);
+        let said = soak["failures"].to_string();
+        assert!(!succeeded && said.contains(words), "{broken}: {soak}");
+    }
+}
+
+/// The code of the architecture comes first. Some of it handles breakpoints, or is executed by CPUs that come online.
+#[test]
+fn every_function_of_the_architecture_can_be_probed() {
+    for kprobes in [&[][..], &["--kprobes"]] {
+        let arguments = ["probes", "everywhere", "--first", "1500", "--json"];
+        let everywhere = xtask(&[&arguments[..], kprobes].concat());
+        let guest = &everywhere["guests"][0];
+        assert!(guest["attached"].as_u64().unwrap() > 1000 && guest["hits"].as_u64().unwrap() > 1000, "{everywhere}");
+    }
+}

@@ -10,6 +10,9 @@ mod trigger;
 mod tuner;
 mod update;
 
+pub use probe::Code;
+pub use trigger::compile_bpf;
+
 use anyhow::Result;
 use clap::ValueEnum;
 

@@ -19,7 +19,7 @@ use xk_kernel::Image;
 use super::{rounded, say, trigger};
 use crate::lab;
 use cfi::Cfi;
-use places::Code;
+pub use places::Code;
 
 /// The function whose instructions are probed.
 const FUNCTION: &str = "vfs_write";
@@ -182,7 +182,7 @@ pub fn run(options: &Options) -> Fallible<Result> {
     let (places, sites) = (folder.path().join("places"), folder.path().join("sites"));
     fs::write(&places, code.of_function(FUNCTION)?)?;
     let drawn = code.draw(options.sites, options.seed)?;
-    fs::write(&sites, &drawn.lines)?;
+    fs::write(&sites, code.lines(&drawn.found))?;
     let (files, calls_left_out) = cfi::prepare(&code, &kernel, folder.path())?;
     drop(code);
     say(&format!("measuring in a deterministic guest on {}, some minutes", kernel.release));

@@ -147,7 +147,7 @@ pub(super) fn build_program(name: &str) -> Fallible<PathBuf> {
 }
 
 /// Compiles `bench/trigger/bpf/*.bpf.c` into one folder.
-pub(super) fn compile_bpf() -> Fallible<PathBuf> {
+pub fn compile_bpf() -> Fallible<PathBuf> {
     let out = lab::target()?.join("bench-bpf");
     fs::create_dir_all(&out).with_context(|| out.display().to_string())?;
     let clang = clang()?;

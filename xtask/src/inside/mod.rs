@@ -3,6 +3,8 @@
 
 pub mod arm;
 pub mod atomicity;
+pub mod hold;
+pub mod probes;
 pub mod soak;
 pub mod stress;
 pub mod traced;
@@ -35,8 +37,12 @@ enum Work {
     Companion(soak::companion::Arguments),
     /// Take all memory that is available, again and again
     Hog(soak::Hog),
+    /// Keep probes attached until the end of the input
+    Hold(hold::Arguments),
     /// Own tunes until this process is killed
     Own(stress::Arguments),
+    /// Check the probes of xk.ko
+    Probes(probes::Arguments),
     /// Measure what the counters of sensors cost the threads that are traced
     Traced,
     /// Measure how long transitions take
@@ -62,6 +68,8 @@ pub fn run(arguments: &Inside) -> Result<()> {
         Work::Hog(arguments) => show(&soak::hog(arguments)?),
         Work::Stress(arguments) => show(&stress::run(arguments)?),
         Work::Own(arguments) => stress::own(arguments),
+        Work::Probes(arguments) => probes::run(arguments),
+        Work::Hold(arguments) => show(&hold::run(arguments)?),
         Work::Traced => show(&traced::run()?),
         Work::Transition(arguments) => show(&transition::run(arguments)?),
         Work::Tuner(arguments) => show(&tuner::run(arguments)?),

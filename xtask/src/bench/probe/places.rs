@@ -28,10 +28,8 @@ pub struct Code {
 
 /// Instructions that were drawn.
 pub struct Drawn {
-    /// A line for each: distance, window, lead, whether kprobes would emulate it wrongly.
-    pub lines: String,
-    /// How many.
-    pub number: usize,
+    /// They, in the order in which they were drawn.
+    pub found: Vec<Found>,
     /// How many were drawn that cannot be probed.
     pub left_out: usize,
 }
@@ -114,6 +112,14 @@ impl Code {
         Ok(self.resolver.taken()?.into_iter().map(|address| format!("{}\n", distance(address))).collect())
     }
 
+    /// The instructions that a place names.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn find(&self, place: &Place) -> Result<Vec<Found>> {
+        Ok(self.resolver.resolve(place)?.found)
+    }
+
     /// Every instruction of every function that is there once the kernel has started.
     fn all(&self) -> Vec<u64> {
         let mut all = Vec::new();
@@ -134,20 +140,44 @@ impl Code {
         let mut random = Random::of("probe", seed);
         let mut all = self.all();
         let mut known = HashSet::new();
-        let mut drawn = Drawn { lines: String::new(), number: 0, left_out: 0 };
-        while drawn.number < number {
+        let mut drawn = Drawn { found: Vec::new(), left_out: 0 };
+        while drawn.found.len() < number {
             let index = random.below(all.len() as u64) as usize;
-            anyhow::ensure!(!all.is_empty(), "the kernel has {} instructions that can be probed", drawn.number);
+            anyhow::ensure!(!all.is_empty(), "the kernel has {} instructions that can be probed", drawn.found.len());
             let resolved = self.resolver.resolve(&Place::Address(all.swap_remove(index)))?;
-            let found = resolved.found.first().context("an address is one instruction")?;
+            let found = resolved.found.into_iter().next().context("an address is one instruction")?;
             if matches!(found.reach, Reach::Nothing(_)) {
                 drawn.left_out += 1;
             } else if known.insert(found.address) {
-                _ = writeln!(drawn.lines, "{} {}", self.line(found), u8::from(found.long_call));
-                drawn.number += 1;
+                drawn.found.push(found);
             }
         }
         Ok(drawn)
+    }
+
+    /// A line for each: place, and whether kprobes would emulate it wrongly.
+    pub fn lines(&self, all: &[Found]) -> String {
+        all.iter().map(|found| format!("{} {}\n", self.line(found), u8::from(found.long_call))).collect()
+    }
+
+    /// The distance of an address from `_printk`.
+    pub fn distance(&self, address: u64) -> i64 {
+        address.wrapping_sub(self.anchor) as i64
+    }
+
+    /// An instruction after the window of another one that is executed exactly as often: control goes through both, one
+    /// after the other, and neither comes from elsewhere nor leaves between them.
+    pub fn companion(&self, found: &Found) -> Option<u64> {
+        let part = self.index.map().part_of(found.address)?;
+        let (Reach::Jump(window) | Reach::Short(window, _)) = &found.reach else { return None };
+        let end = found.address - u64::from(window.lead.unsigned_abs()) + u64::from(window.len);
+        let all = instructions(&self.world, part);
+        let after = all.iter().skip_while(|insn| insn.ip() != found.address);
+        let straight = after.take_while(|insn| {
+            let enters = insn.ip() != found.address && self.index.map().entered(insn.ip());
+            !enters && insn.flow_control() == FlowControl::Next
+        });
+        straight.map(Instruction::ip).find(|at| *at >= end)
     }
 }
 

@@ -25,7 +25,7 @@ shell: ## a prompt inside a throwaway machine with xk ready (KERNEL=debug for an
 bench: ## measure
 	@scripts/bench
 
-selftests: ## the kernel's own selftests of livepatch, kprobes and eBPF, beside tunes
+selftests: ## the kernel's own selftests of livepatch, ftrace and eBPF, beside tunes and probes
 	@scripts/selftests
 
 lint: ## every static check

@@ -341,3 +341,11 @@ fn neighbours_are_separated_or_one_of_them_has_none() {
     let one = filled("mov $1,%edx\n1: inc %eax\n2: ret\n.p2align 4\njmp 1b\njmp 2b", &[(0, before), (1, before)]);
     assert_eq!(ranges(&one), [Some(0..5), None]);
 }
+
+#[test]
+fn the_module_refuses_probes_in_the_same_functions() {
+    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernel/xk/text/unready.c");
+    let text = std::fs::read_to_string(file).unwrap();
+    let names: Vec<&str> = text.lines().filter_map(|line| line.trim().strip_prefix('"')?.strip_suffix("\",")).collect();
+    assert_eq!(names, xk_span::window::exclude::RUNS_ELSEWHERE);
+}

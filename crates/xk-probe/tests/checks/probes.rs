@@ -454,6 +454,11 @@ pub fn what_cannot_be_probed_is_refused() {
     assert!(forbidden.contains("the kernel forbids probes in this function"), "{forbidden}");
     let long = refusal(place(symbol("xk_target_long_call") + 2, 0));
     assert!(long.contains("emulates a call with a prefix wrongly"), "{long}");
+    // CPU hotplug would reset the machine, be it a jump or a kprobe.
+    for window in [0, 7] {
+        let early = refusal(place(symbol("verify_cpu"), window));
+        assert!(early.contains("a CPU executes it before it is set up"), "{early}");
+    }
     let own = refusal(place(symbol("xk_probe_run"), 5));
     assert!(own.contains("the code of xk.ko itself"), "{own}");
     let data = refusal(place(symbol("jiffies_64"), 5));

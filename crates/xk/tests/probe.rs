@@ -259,7 +259,7 @@ mod checks {
         write(300, 1);
         let document = counter.end_json();
         let place = &document["places"][0];
-        assert_eq!((hits(place), &place["by"]), (300, &"kprobe".into()), "{document:#}");
+        assert_eq!((hits(place), &place["by"]), (300, &"tracer".into()), "{document:#}");
     }
 
     pub fn a_program_counts_the_same() {

@@ -10,7 +10,6 @@
  * crates/xk-span/src/window/exclude.rs.
  */
 #include <linux/kallsyms.h>
-#include <linux/slab.h>
 #include <linux/string.h>
 
 #include "text/symbol.h"
@@ -81,12 +80,9 @@ bool xk_is_unready(const char *function)
 
 bool xk_is_unready_at(unsigned long address)
 {
-	char *text = kzalloc(KSYM_SYMBOL_LEN, GFP_KERNEL);
+	char text[KSYM_SYMBOL_LEN];
 	struct xk_symbol symbol;
-	bool is;
 
-	is = !text || (xk_symbol_at(address, text, &symbol) && !symbol.module[0] &&
-		       xk_is_unready(symbol.name));
-	kfree(text);
-	return is;
+	return xk_symbol_at(address, text, &symbol) && !symbol.module[0] &&
+	       xk_is_unready(symbol.name);
 }

@@ -8,7 +8,7 @@
 /* Whether this function, or a part of it that the compiler made, is such code. */
 bool xk_is_unready(const char *function);
 
-/* The same for the function that contains the address. May sleep. */
+/* The same for the function that contains the address. */
 bool xk_is_unready_at(unsigned long address);
 
 #endif /* _XK_UNREADY_H */

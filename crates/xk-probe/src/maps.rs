@@ -6,14 +6,35 @@
 
 use std::collections::BTreeMap;
 
-use libbpf_rs::{Map, MapCore, MapFlags, MapType};
+use libbpf_rs::btf::types::{DataSec, Var, VarSecInfo};
+use libbpf_rs::btf::Btf;
+use libbpf_rs::query::{ProgInfoIter, ProgInfoQueryOptions};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use object::{Object as _, ObjectSection, ObjectSymbol};
 use serde_json::{json, Value};
+use thiserror::Error;
 
 use crate::program::Programs;
 
 /// Entries of a map that are read.
 const MOST: usize = 65536;
+
+/// Why the maps of a program cannot be read.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum MapsError {
+    /// The kernel shows no such program.
+    #[error("the kernel has no eBPF program {0}, or shows it only to CAP_SYS_ADMIN")]
+    NoProgram(u32),
+    /// A map cannot be opened.
+    #[error("the maps of eBPF program {program} cannot be opened: {error}")]
+    Unopened {
+        /// The number of the program.
+        program: u32,
+        /// What the kernel said.
+        error: libbpf_rs::Error,
+    },
+}
 
 /// Bytes as a number if they can be one, else in hexadecimal.
 #[must_use]
@@ -36,15 +57,61 @@ fn number(bytes: &[u8]) -> Option<u64> {
 /// All maps by their names; `file` is the object that was loaded.
 #[must_use]
 pub fn read(programs: &Programs, file: &[u8]) -> Value {
+    of_all(programs.object().maps(), |section| Some(layout_of_file(file, section).unwrap_or_default()))
+}
+
+/// The maps of a program in the kernel.
+///
+/// Descriptors keep the maps after the program is gone, so they can be read when it runs no more.
+#[derive(Debug)]
+pub struct Opened {
+    maps: Vec<MapHandle>,
+    types: Option<Btf<'static>>,
+}
+
+impl Opened {
+    /// Opens the maps of the program with this number.
+    ///
+    /// # Errors
+    /// [`MapsError`].
+    pub fn of(program: u32) -> Result<Self, MapsError> {
+        let with_maps = ProgInfoQueryOptions::default().include_map_ids(true);
+        let info = ProgInfoIter::with_query_opts(with_maps).find(|info| info.id == program);
+        let info = info.ok_or(MapsError::NoProgram(program))?;
+        let open = |id: &u32| MapHandle::from_map_id(*id);
+        let maps = info.map_ids.iter().map(open).collect::<Result<_, _>>();
+        let maps = maps.map_err(|error| MapsError::Unopened { program, error })?;
+        // Without types, variables have no names.
+        Ok(Self { maps, types: Btf::from_prog_id(program).ok() })
+    }
+
+    /// All maps by their names, of which the kernel keeps 15 bytes.
+    #[must_use]
+    pub fn read(self) -> Value {
+        let types = self.types;
+        of_all(self.maps, |section| layout_of_types(types.as_ref()?, section))
+    }
+}
+
+/// A variable of a section.
+struct Variable {
+    name: String,
+    offset: usize,
+    size: usize,
+}
+
+fn of_all<M: MapCore>(maps: impl IntoIterator<Item = M>, layout: impl Fn(&str) -> Option<Vec<Variable>>) -> Value {
     let mut all = serde_json::Map::new();
-    for map in programs.object().maps() {
+    for map in maps {
         let name = map.name().to_string_lossy().into_owned();
         match section_of(&name) {
-            Some(section) => {
-                if let Some(variables) = variables(&map, file, section) {
+            // Constants are of no interest.
+            Some(section @ (".data" | ".bss")) => {
+                if let Some(variables) = layout(section).and_then(|layout| variables(&map, &layout)) {
                     all.insert(section.trim_start_matches('.').to_owned(), variables);
                 }
             }
+            Some(_) => {}
             None => {
                 all.insert(name, json!({ "type": format!("{:?}", map.map_type()), "entries": entries(&map) }));
             }
@@ -53,32 +120,46 @@ pub fn read(programs: &Programs, file: &[u8]) -> Value {
     Value::Object(all)
 }
 
-/// The section that a map of variables is made of. Constants are of no interest.
+/// The section that a map of variables is made of.
 fn section_of(name: &str) -> Option<&'static str> {
     let section = name.get(name.find('.')?..)?;
     [".data", ".bss", ".rodata", ".kconfig"].into_iter().find(|known| section.starts_with(known))
 }
 
-/// The variables of a section.
-fn variables(map: &Map<'_>, file: &[u8], section: &str) -> Option<Value> {
-    if !matches!(section, ".data" | ".bss") {
-        return None;
-    }
-    let bytes = map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).ok().flatten()?;
+/// The variables of a section, from the symbols of an object.
+fn layout_of_file(file: &[u8], section: &str) -> Option<Vec<Variable>> {
     let file = object::File::parse(file).ok()?;
     let index = file.section_by_name(section)?.index();
     let here = file.symbols().filter(|symbol| symbol.section_index() == Some(index) && symbol.size() > 0);
-    let variables: BTreeMap<String, Value> = here
-        .filter_map(|symbol| {
-            let (start, size) = (symbol.address() as usize, symbol.size() as usize);
-            Some((symbol.name().ok()?.to_owned(), value(bytes.get(start..start.checked_add(size)?)?)))
-        })
-        .collect();
-    Some(json!(variables))
+    let variable = |symbol: object::Symbol<'_, '_>| {
+        let name = symbol.name().ok()?.to_owned();
+        Some(Variable { name, offset: symbol.address() as usize, size: symbol.size() as usize })
+    };
+    Some(here.filter_map(variable).collect())
+}
+
+/// The variables of a section, from the types that the kernel has of a program.
+fn layout_of_types(types: &Btf<'_>, section: &str) -> Option<Vec<Variable>> {
+    let section: DataSec<'_> = types.type_by_name(section)?;
+    let variable = |place: VarSecInfo| {
+        let variable: Var<'_> = types.type_by_id(place.ty)?;
+        let name = variable.name()?.to_string_lossy().into_owned();
+        Some(Variable { name, offset: place.offset as usize, size: place.size })
+    };
+    Some(section.iter().filter_map(variable).collect())
+}
+
+fn variables(map: &impl MapCore, layout: &[Variable]) -> Option<Value> {
+    let bytes = map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).ok().flatten()?;
+    let one = |variable: &Variable| {
+        let end = variable.offset.checked_add(variable.size)?;
+        Some((variable.name.clone(), value(bytes.get(variable.offset..end)?)))
+    };
+    Some(json!(layout.iter().filter_map(one).collect::<BTreeMap<_, _>>()))
 }
 
 /// The entries of a map, as far as they can be read: not those of queues and of buffers of events.
-fn entries(map: &Map<'_>) -> Vec<Value> {
+fn entries(map: &impl MapCore) -> Vec<Value> {
     let per_cpu = matches!(map.map_type(), MapType::PercpuHash | MapType::PercpuArray | MapType::LruPercpuHash);
     let empty = |entry: &Value| {
         let nothing = matches!(map.map_type(), MapType::Array | MapType::PercpuArray);
@@ -87,7 +168,7 @@ fn entries(map: &Map<'_>) -> Vec<Value> {
     map.keys().take(MOST).filter_map(|key| entry(map, &key, per_cpu)).filter(|entry| !empty(entry)).collect()
 }
 
-fn entry(map: &Map<'_>, key: &[u8], per_cpu: bool) -> Option<Value> {
+fn entry(map: &impl MapCore, key: &[u8], per_cpu: bool) -> Option<Value> {
     if !per_cpu {
         let bytes = map.lookup(key, MapFlags::ANY).ok()??;
         return Some(json!({ "key": value(key), "value": value(&bytes) }));

@@ -62,6 +62,9 @@ xk_testing::guest_tests! {
     a_kprobe_near_a_relocated_branch_stays_a_breakpoint,
     a_shield_respects_kprobes_before_the_padding,
     an_attachment_belongs_to_its_descriptor,
+    what_is_kept_outlives_its_descriptor,
+    a_lease_ends_an_attachment,
+    what_is_kept_ends_with_the_module,
     what_cannot_be_probed_is_refused,
     a_module_stays_while_it_is_probed,
 }
@@ -136,6 +139,8 @@ fn object(name: &str) -> Vec<u8> {
     fs::read(file(OBJECTS).join(format!("{name}.bpf.o"))).unwrap()
 }
 
+#[path = "checks/ends.rs"]
+mod ends;
 #[path = "checks/entries.rs"]
 mod entries;
 #[path = "checks/probes.rs"]
@@ -144,6 +149,7 @@ mod probes;
 mod short;
 
 mod checks {
+    pub use super::ends::*;
     pub use super::entries::*;
     pub use super::probes::*;
     pub use super::short::*;

@@ -99,6 +99,9 @@ pub enum Error {
         /// How many.
         number: usize,
     },
+    /// The attachment of probes belongs to a process that is still alive.
+    #[error("{0}")]
+    ProbesOwned(String),
     /// The tune belongs to a process that is still alive.
     #[error("tune {0} belongs to a running process: stop that process, or let it detach the tune")]
     Owned(u32),
@@ -121,6 +124,15 @@ impl Error {
             Some(libc::ENOENT) => Self::NoSuchTune(id),
             Some(libc::EPERM) => Self::Owned(id),
             _ => Self::Device(error),
+        }
+    }
+
+    /// Of a request about one attachment of probes.
+    pub(crate) fn of_probes(id: u32, error: &io::Error, reason: &[u8]) -> Self {
+        match error.raw_os_error() {
+            Some(libc::ENOENT) => Self::NoSuchProbes(id),
+            Some(libc::EPERM) => Self::ProbesOwned(abi::text(reason)),
+            _ => Self::of_code(error, abi::text(reason)),
         }
     }
 

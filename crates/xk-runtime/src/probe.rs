@@ -1,7 +1,8 @@
 //! Probes: eBPF programs of type kprobe that run before chosen instructions.
 //!
 //! In: addresses in the running kernel, each with the bytes that a jump may replace. Out: an attachment, which lives as
-//! long as the descriptor or until it is detached, and what the kernel counts of it.
+//! long as the descriptor or until it is detached, and what the kernel counts of it. It can be kept without a descriptor,
+//! and have a lease.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
@@ -72,6 +73,10 @@ pub struct ProbeStatus {
     pub age: Duration,
     /// Bytes of its stubs.
     pub memory: u64,
+    /// Time until it ends by itself; `None`: no lease.
+    pub lease: Option<Duration>,
+    /// Whether it outlives the process that attached it.
+    pub kept: bool,
 }
 
 /// What reaches a probed instruction.
@@ -133,6 +138,8 @@ impl ProbeStatus {
             skipped: info.skipped,
             age: Duration::from_nanos(info.age_ns),
             memory: info.memory,
+            lease: Some(info.lease_ns).filter(|ns| *ns != 0).map(Duration::from_nanos),
+            kept: info.flags & abi::PROBE_KEPT != 0,
         }
     }
 }
@@ -178,7 +185,8 @@ fn name_field(name: &str) -> [u8; abi::NAME_LEN] {
 impl Device {
     /// Runs `program` before each of these instructions, or only counts their executions. All of them are probed, or
     /// none. With `jumps_only`, what only a kprobe could reach is refused. The attachment ends with
-    /// [`Device::detach_probes`], or when this descriptor is closed.
+    /// [`Device::detach_probes`], when its lease ends, or when this descriptor is closed, unless it is kept
+    /// ([`Device::keep_probes`]).
     ///
     /// # Errors
     /// [`Error::ProbePlaces`], [`Error::Busy`], [`Error::Forbidden`], or [`Error::Refused`] with the kernel's reason,
@@ -219,14 +227,36 @@ impl Device {
     /// Ends an attachment. After this call its program runs no more. Returns the stops of the machine that were needed.
     ///
     /// # Errors
-    /// [`Error::NoSuchProbes`], [`Error::Forbidden`], or [`Error::Refused`] with the kernel's reason.
+    /// [`Error::NoSuchProbes`], [`Error::ProbesOwned`], [`Error::Forbidden`].
     pub fn detach_probes(&self, id: u32) -> Result<u32, Error> {
         let mut request = abi::ProbeDetach { id, ..abi::ProbeDetach::zeroed() };
-        match self.ioctl(abi::IOC_PROBE_DETACH, &mut request) {
-            Ok(()) => Ok(request.stops),
-            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Err(Error::NoSuchProbes(id)),
-            Err(error) => Err(Error::of_code(&error, abi::text(&request.error))),
-        }
+        let done = self.ioctl(abi::IOC_PROBE_DETACH, &mut request);
+        done.map(|()| request.stops).map_err(|error| Error::of_probes(id, &error, &request.error))
+    }
+
+    /// Ends an attachment after this time, including time in suspend; `None`: no lease.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchProbes`], [`Error::ProbesOwned`], [`Error::Forbidden`], or [`Error::Refused`] if it is too long.
+    pub fn lease_probes(&self, id: u32, lease: Option<Duration>) -> Result<(), Error> {
+        self.probe_lease(id, 0, lease)
+    }
+
+    /// Makes an attachment outlive this descriptor, with this lease. Then any descriptor may detach it, or change its
+    /// lease.
+    ///
+    /// # Errors
+    /// As [`Device::lease_probes`].
+    pub fn keep_probes(&self, id: u32, lease: Option<Duration>) -> Result<(), Error> {
+        self.probe_lease(id, abi::PROBE_KEEP, lease)
+    }
+
+    fn probe_lease(&self, id: u32, flags: u32, lease: Option<Duration>) -> Result<(), Error> {
+        // A lease of 0 would be none.
+        let ns = lease.map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1));
+        let mut request = abi::ProbeLease { id, flags, ns, ..abi::ProbeLease::zeroed() };
+        let done = self.ioctl(abi::IOC_PROBE_LEASE, &mut request);
+        done.map_err(|error| Error::of_probes(id, &error, &request.error))
     }
 
     /// The attachments, oldest first.

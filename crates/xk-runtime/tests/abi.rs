@@ -1,5 +1,5 @@
 //! The mirrors in `src/abi.rs` and `src/abi/`, and the numbers of `xk-table`, against
-//! `kernel/xk/uapi/xk.h` and `kernel/tunable/uapi/xk_parameter.h`, as a C compiler sees them.
+//! `kernel/xk/uapi/` and `kernel/tunable/uapi/xk_parameter.h`, as a C compiler sees them.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test
 
@@ -275,6 +275,7 @@ fn probes(f: &mut Facts) {
         error
     );
     structure!(f, "xk_probe_detach", abi::ProbeDetach, id, stops, error);
+    structure!(f, "xk_probe_lease", abi::ProbeLease, id, flags, ns, error);
     structure!(
         f,
         "xk_probe_info",
@@ -289,7 +290,10 @@ fn probes(f: &mut Facts) {
         hits,
         skipped,
         age_ns,
-        memory
+        memory,
+        lease_ns,
+        flags,
+        pad
     );
     structure!(f, "xk_probe_place_info", abi::ProbePlaceInfo, address, hits, missed, flags, pad, note);
     structure!(f, "xk_probe_places", abi::ProbePlaces, id, first, nr, pad, places);
@@ -298,6 +302,9 @@ fn probes(f: &mut Facts) {
         ("XK_PROBE_JUMPS_ONLY", u64::from(abi::PROBE_JUMPS_ONLY)),
         ("XK_PROBE_JUMP", u64::from(abi::PROBE_JUMP)),
         ("XK_PROBE_TRACER", u64::from(abi::PROBE_TRACER)),
+        ("XK_PROBE_KEEP", u64::from(abi::PROBE_KEEP)),
+        ("XK_PROBE_KEPT", u64::from(abi::PROBE_KEPT)),
+        ("XK_IOC_PROBE_LEASE", u64::from(abi::IOC_PROBE_LEASE)),
         ("XK_IOC_PROBE_ATTACH", u64::from(abi::IOC_PROBE_ATTACH)),
         ("XK_IOC_PROBE_DETACH", u64::from(abi::IOC_PROBE_DETACH)),
         ("XK_IOC_PROBE_INFO", u64::from(abi::IOC_PROBE_INFO)),
@@ -442,7 +449,7 @@ fn facts() -> Vec<(String, u64)> {
 fn mirrors_agree_with_the_header() {
     let facts = facts();
     let mut source = String::from(
-        "#include <stddef.h>\n#include <stdio.h>\n#include <string.h>\n#include \"xk.h\"\n\
+        "#include <stddef.h>\n#include <stdio.h>\n#include <string.h>\n#include \"xk.h\"\n#include \"xk_probe.h\"\n\
          #include \"xk_parameter.h\"\nint main(void) {\n",
     );
     for (expression, _) in &facts {

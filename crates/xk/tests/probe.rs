@@ -20,7 +20,7 @@ use serde_json::Value;
 use support::{contains, json, xk, OBJECTS};
 use xk_policy::{compile, Headers};
 use xk_runtime::Device;
-use xk_testing::guest::{boot, info, insmod, modules, passed, repository, run, XK_KO};
+use xk_testing::guest::{boot, info, insmod, modules, passed, repository, run, wait_for, XK_KO};
 
 /// The first instruction of `vfs_write` that a jump reaches. Set in the guest only.
 const BODY: &str = "XK_TEST_BODY";
@@ -34,6 +34,8 @@ xk_testing::guest_tests! {
     the_entry_is_counted_without_a_jump,
     a_program_counts_the_same,
     a_program_prints,
+    attached_programs_outlive_the_command,
+    a_lease_detaches_a_program,
     the_kernel_refuses_what_no_jump_reaches,
     a_module_is_probed_where_it_was_loaded,
     sigkill_ends_an_attachment,
@@ -143,8 +145,18 @@ fn an_instruction_is_explained_without_the_kernel() {
     assert_eq!((&document["by"], &document["window"]["lead"]), (&"jump".into(), &0.into()));
 }
 
-/// A process of `xk probe` that is attached.
-struct Prober(Child);
+/// A process of `xk probe` that is attached. It does not outlive the check that started it.
+struct Prober(Option<Child>);
+
+impl Drop for Prober {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.0.take() {
+            // Fails if the check has killed it already.
+            _ = child.kill();
+            _ = child.wait();
+        }
+    }
+}
 
 impl Prober {
     fn start(arguments: &[&str]) -> Self {
@@ -154,7 +166,7 @@ impl Prober {
         let mut child = command.spawn().unwrap();
         for _ in 0..10 * LONG {
             if attachments() > before {
-                return Self(child);
+                return Self(Some(child));
             }
             if child.try_wait().unwrap().is_some() {
                 let output = child.wait_with_output().unwrap();
@@ -166,11 +178,12 @@ impl Prober {
     }
 
     /// Ends it as ^C does; what it printed.
-    fn end(self) -> String {
-        let pid = i32::try_from(self.0.id()).unwrap();
+    fn end(mut self) -> String {
+        let child = self.0.take().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
         // SAFETY: the child was not waited for, so that the number is its own.
         assert_eq!(unsafe { libc::kill(pid, libc::SIGINT) }, 0);
-        let output = self.0.wait_with_output().unwrap();
+        let output = child.wait_with_output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
         text
@@ -282,6 +295,41 @@ mod checks {
         write(1, 4321);
         let text = running.end();
         contains(&text, &["wrote 4321, place 0", "print_sizes: "]);
+    }
+
+    /// The commands themselves write, too; but not between their last look and the end of the program.
+    pub fn attached_programs_outlive_the_command() {
+        let document = json(&["probe", "attach", &object("counts"), "--json"]);
+        let id = document["attached"][0]["id"].to_string();
+        assert_eq!(document["attached"][0]["jumps"], 1, "{document:#}");
+        write(600, 1);
+        let probe = &json(&["probe", "list", "--json"])["probes"][0];
+        assert_eq!((&probe["kept"], &probe["lease_s"]), (&true.into(), &Value::Null), "{probe:#}");
+        contains(&xk(0, &["status"]), &["count_writes of counts.bpf.o", "xk probe detach"]);
+        let total = json(&["probe", "maps", &id, "--json"])["bss"]["total"].as_u64().unwrap();
+        assert!((600..800).contains(&total), "{total}");
+        contains(&xk(1, &["probe", "detach", &id, "9999"]), &["no probes have the number 9999"]);
+        assert_eq!(attachments(), 1, "a wrong number detaches nothing");
+        let detached = &json(&["probe", "detach", &id, "--json"])["detached"][0];
+        let (hits, maps) = (hits(detached), &detached["maps"]);
+        assert!((total..800).contains(&hits), "{detached:#}");
+        assert_eq!((&maps["bss"]["total"], &maps["counts"]["entries"][0]["sum"]), (&hits.into(), &hits.into()));
+        assert_eq!(attachments(), 0);
+        contains(&xk(0, &["probe", "detach", "--all"]), &["no probes outlived their process"]);
+    }
+
+    pub fn a_lease_detaches_a_program() {
+        let counter = Prober::start(&["count", &body(), "--json"]);
+        let text = xk(0, &["probe", "attach", &object("counts"), "--for", "3s"]);
+        contains(&text, &["attached for 3 s, until `xk probe detach 2`"]);
+        wait_for("the lease ends", || attachments() == 1);
+        contains(&xk(1, &["probe", "maps", "1"]), &["probes 1 only count"]);
+        contains(&xk(1, &["probe", "detach", "1"]), &["belong to process"]);
+        let before = attachments();
+        contains(&xk(0, &["probe", "detach", "--all"]), &["no probes outlived their process"]);
+        assert_eq!(attachments(), before);
+        write(5, 1);
+        assert!(hits(&counter.end_json()["places"][0]) >= 5, "the other attachment goes on");
     }
 
     pub fn the_kernel_refuses_what_no_jump_reaches() {
@@ -405,16 +453,15 @@ mod checks {
     }
 
     pub fn sigkill_ends_an_attachment() {
-        let mut counter = Prober::start(&["count", &body()]);
+        let counter = Prober::start(&["count", &body()]);
         let list = json(&["probe", "list", "--places", "--json"]);
         let [probe] = &list["probes"].as_array().unwrap()[..] else { panic!("{list:#}") };
         assert_eq!((&probe["places"], &probe["jumps"]), (&1.into(), &1.into()), "{list:#}");
-        assert_eq!(probe["owner_pid"], counter.0.id());
+        assert_eq!(probe["owner_pid"], counter.0.as_ref().unwrap().id());
         assert_eq!(probe["each"][0]["by"], "jump", "{list:#}");
         contains(&xk(0, &["probe", "list"]), &[&format!("count {}", body())]);
-        counter.0.kill().unwrap();
-        counter.0.wait().unwrap();
-        xk_testing::guest::wait_for("the attachment ends", || attachments() == 0);
+        drop(counter); // by SIGKILL
+        wait_for("the attachment ends", || attachments() == 0);
         assert!(run("rmmod", &["xk"]), "nothing holds the module");
     }
 }

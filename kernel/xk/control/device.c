@@ -28,6 +28,7 @@
 #include "transition/ignore.h"
 #include "transition/request.h"
 #include "transition/unload.h"
+#include "uapi/xk_probe.h"
 
 static_assert(XK_ERROR_LEN == XK_ERROR_TEXT);
 
@@ -369,6 +370,8 @@ static long xk_ioctl(struct file *file, unsigned int command, unsigned long argu
 		return xk_ioctl_probe_attach(file, arg);
 	case XK_IOC_PROBE_DETACH:
 		return xk_ioctl_probe_detach(file, arg);
+	case XK_IOC_PROBE_LEASE:
+		return xk_ioctl_probe_lease(file, arg);
 	case XK_IOC_PROBE_INFO:
 		return xk_ioctl_probe_info(arg);
 	case XK_IOC_PROBE_PLACES:

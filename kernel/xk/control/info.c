@@ -10,16 +10,6 @@
 #include "transition/ignore.h"
 #include "transition/request.h"
 
-/* Never 0 if there is a lease, because 0 means none. */
-static u64 lease_left(const struct xk_tune *tune)
-{
-	u64 now = ktime_get_boottime_ns();
-
-	if (!tune->lease_end)
-		return 0;
-	return tune->lease_end > now ? tune->lease_end - now : 1;
-}
-
 static u32 tune_flags(const struct xk_tune *tune)
 {
 	u32 flags = 0;
@@ -61,7 +51,7 @@ int xk_tune_info(struct xk_tune_info *info)
 		info->mode = tune->mode;
 		info->state = xk_transition_state(tune, &info->blocking);
 		info->age_ns = ktime_get_boottime_ns() - tune->loaded_at;
-		info->lease_ns = lease_left(tune);
+		info->lease_ns = xk_deadline_left(&tune->lease);
 		info->nr_ignored = xk_ignored_describe(tune, info->ignored);
 		ret = 0;
 		break;

@@ -11,6 +11,7 @@
 
 #include "backend/list.h"
 #include "base/compat.h"
+#include "base/deadline.h"
 #include "base/lock.h"
 #include "base/requires.h"
 #include "control/device.h"
@@ -18,6 +19,7 @@
 #include "core/lease.h"
 #include "core/load.h"
 #include "core/oops.h"
+#include "core/restore.h"
 #include "model/backend.h"
 #include "ops/memory.h"
 #include "policy/policy.h"
@@ -84,7 +86,8 @@ static int __init xk_init(void)
 	int ret;
 
 	xk_memory_init();
-	xk_lease_init(xk_unload_start);
+	xk_leases_init(xk_unload_start);
+	xk_deadlines_init(xk_unlock_restored);
 	xk_stop_budget_init();
 	xk_workqueue = alloc_workqueue("xk", WQ_UNBOUND, 0);
 	if (!xk_workqueue)
@@ -138,7 +141,7 @@ static void __exit xk_exit(void)
 	xk_device_exit();
 	xk_probes_exit();
 	xk_unload_all();
-	xk_lease_exit();
+	xk_deadlines_exit();
 	xk_oops_exit();
 	unregister_notifiers();
 	xk_backends_exit();

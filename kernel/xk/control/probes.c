@@ -116,6 +116,28 @@ long xk_ioctl_probe_detach(struct file *file, void __user *arg)
 	return copy_to_user(arg, &request, sizeof(request)) ? -EFAULT : ret;
 }
 
+static int lease(struct file *file, const struct xk_probe_lease *request, struct xk_error *error)
+{
+	int ret = xk_may_change(file, false, error);
+
+	if (!ret && request->flags & ~XK_PROBE_KEEP)
+		ret = xk_refuse(error, -EINVAL, "unknown flags %#x", request->flags);
+	return ret ?: xk_probe_lease(file, request, error);
+}
+
+long xk_ioctl_probe_lease(struct file *file, void __user *arg)
+{
+	struct xk_probe_lease request;
+	struct xk_error error = {};
+	long ret;
+
+	if (copy_from_user(&request, arg, sizeof(request)))
+		return -EFAULT;
+	ret = lease(file, &request, &error);
+	memcpy(request.error, error.text, sizeof(request.error));
+	return copy_to_user(arg, &request, sizeof(request)) ? -EFAULT : ret;
+}
+
 long xk_ioctl_probe_info(void __user *arg)
 {
 	struct xk_probe_info info;

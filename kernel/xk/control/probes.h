@@ -10,6 +10,7 @@ struct file;
 /* Each copies its request from user space and its result back. Returns 0 or an error. */
 long xk_ioctl_probe_attach(struct file *file, void __user *arg);
 long xk_ioctl_probe_detach(struct file *file, void __user *arg);
+long xk_ioctl_probe_lease(struct file *file, void __user *arg);
 long xk_ioctl_probe_info(void __user *arg);
 long xk_ioctl_probe_places(void __user *arg);
 

@@ -6,10 +6,10 @@
 #include "model/tune.h"
 
 /* `expired` is called under xk_lock for a tune whose lease ends. */
-void xk_lease_init(void (*expired)(struct xk_tune *tune));
+void xk_leases_init(void (*expired)(struct xk_tune *tune));
 
-/* No tune is left. Sleeps. */
-void xk_lease_exit(void);
+/* A new tune has no lease. */
+void xk_lease_create(struct xk_tune *tune);
 
 /*
  * Sets the lease of a tune to `ns` nanoseconds from now; 0 removes it. Returns 0, -EINVAL (too

@@ -9,6 +9,7 @@
 #include <linux/slab.h>
 #include <linux/timekeeping.h>
 
+#include "core/lease.h"
 #include "core/load.h"
 #include "core/restore.h"
 #include "core/scope.h"
@@ -50,6 +51,7 @@ void xk_tune_remove(struct xk_tune *tune)
 	trace_xk_unload(tune);
 	xk_sites_disarm(tune);
 	list_del(&tune->list);
+	xk_deadline_set(&tune->lease, 0);
 	free_tune(tune);
 	xk_backends_flush();
 }
@@ -176,6 +178,7 @@ int xk_tune_load(struct file *owner, const struct xk_request *request, struct xk
 	mutex_lock(&xk_lock);
 	tune->owner = owner;
 	tune->owner_pid = task_tgid_nr(current);
+	xk_lease_create(tune);
 	tune->loaded_at = ktime_get_boottime_ns();
 	ret = activate(tune, error);
 	if (!ret) {

@@ -7,6 +7,7 @@
 #include <linux/sched.h>
 #include <linux/types.h>
 
+#include "base/deadline.h"
 #include "base/error.h"
 #include "base/lock.h"
 #include "model/place.h"
@@ -47,7 +48,7 @@ struct xk_tune {
 	struct file *owner;		/* NULL if detached */
 	pid_t owner_pid;
 	u64 loaded_at;			/* boot time in ns */
-	u64 lease_end;			/* boot time in ns; 0: no lease */
+	struct xk_deadline lease;
 	unsigned int nr_ignored;
 	struct task_struct *ignored[XK_MAX_IGNORED];	/* with references; see ignore.c */
 	unsigned int nr_scopes;

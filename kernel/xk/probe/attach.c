@@ -318,6 +318,7 @@ static struct xk_attachment *create(const struct file *caller,
 	attachment->nr = request->nr_places;
 	attachment->owner = caller;
 	attachment->owner_pid = task_tgid_nr(current);
+	xk_attachment_lease_create(attachment);
 	attachment->attached_ns = ktime_get_boottime_ns();
 	strscpy(attachment->name, request->name);
 	return attachment;

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Attachments of probes, for /dev/xk: attach.c, detach.c and info.c. All functions take xk_lock. */
+/* Attachments of probes, for /dev/xk: attach.c, detach.c, lease.c and info.c. */
 #ifndef _XK_PROBE_ATTACH_H
 #define _XK_PROBE_ATTACH_H
 
 #include "probe/probe.h"
+
+/* Functions for /dev/xk take xk_lock. */
 
 /*
  * Attaches a program to `places`, a copy of those of the request, for the owner of `caller`.
@@ -12,9 +14,19 @@
 int xk_probe_attach(const struct file *caller, struct xk_probe_attach *request,
 		    const struct xk_probe_place *places, struct xk_error *error);
 
-/* Ends an attachment of `caller`. Returns 0, -ENOENT or -EPERM, with the reason in `error`. */
+/*
+ * Ends an attachment of `caller`, or one that is kept. Returns 0, -ENOENT or -EPERM, with the reason
+ * in `error`.
+ */
 int xk_probe_detach(const struct file *caller, struct xk_probe_detach *request,
 		    struct xk_error *error);
+
+/*
+ * Sets the lease of an attachment, and keeps it if that is requested. Returns 0, -EINVAL (too long),
+ * -ENOENT or -EPERM, with the reason in `error`.
+ */
+int xk_probe_lease(const struct file *caller, const struct xk_probe_lease *request,
+		   struct xk_error *error);
 
 /* The descriptor is closed: ends its attachments. */
 void xk_probes_release(const struct file *caller);
@@ -23,13 +35,28 @@ void xk_probes_release(const struct file *caller);
 int xk_probe_info(struct xk_probe_info *info);
 int xk_probe_places(struct xk_probe_places *request, struct xk_probe_place_info *places);
 
-/* Waits until everything is freed. All descriptors are closed. Without xk_lock. */
+/*
+ * Ends what is kept, and waits until everything is freed. All descriptors are closed. Without
+ * xk_lock.
+ */
 void xk_probes_exit(void);
 
-/* For the files of this folder: all attachments. Under xk_lock. */
+/* For the files of this folder, under xk_lock. */
+
+/* All attachments. */
 extern struct list_head xk_attachments;
 
-/* Takes off the hooks of an attachment that is not listed, and frees it. Returns the stops. */
+/*
+ * Returns the attachment with this number if `caller` may change it. Else -ENOENT or -EPERM as
+ * ERR_PTR(), with the reason in `error`.
+ */
+struct xk_attachment *xk_attachment_find_owned(const struct file *caller, u32 id,
+					       struct xk_error *error);
+
+/* Takes the hooks off, and frees the attachment. Returns the stops. */
 unsigned int xk_attachment_destroy(struct xk_attachment *attachment);
+
+/* A new attachment has no lease. */
+void xk_attachment_lease_create(struct xk_attachment *attachment);
 
 #endif /* _XK_PROBE_ATTACH_H */

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* Ends attachments. A point without hooks is removed; its jump, if it serves no other point. */
 #include <linux/bpf.h>
+#include <linux/err.h>
 #include <linux/kprobes.h>
 #include <linux/mm.h>
 #include <linux/rcupdate.h>
@@ -112,6 +113,8 @@ unsigned int xk_attachment_destroy(struct xk_attachment *attachment)
 	unsigned int stops;
 	u32 i;
 
+	list_del(&attachment->list);
+	xk_deadline_set(&attachment->lease, 0);
 	for (i = 0; i < attachment->nr; i++)
 		if (attachment->hooks[i].point)
 			xk_hook_remove(&attachment->hooks[i]);
@@ -128,52 +131,63 @@ unsigned int xk_attachment_destroy(struct xk_attachment *attachment)
 	return stops;
 }
 
+struct xk_attachment *xk_attachment_find_owned(const struct file *caller, u32 id,
+					       struct xk_error *error)
+{
+	struct xk_attachment *attachment;
+
+	lockdep_assert_held(&xk_lock);
+	list_for_each_entry(attachment, &xk_attachments, list) {
+		if (attachment->id != id)
+			continue;
+		if (!attachment->owner || attachment->owner == caller)
+			return attachment;
+		return ERR_PTR(xk_refuse(error, -EPERM,
+					 "probes %u belong to process %d: end that process", id,
+					 attachment->owner_pid));
+	}
+	return ERR_PTR(xk_refuse(error, -ENOENT, "no probes have the number %u", id));
+}
+
 int xk_probe_detach(const struct file *caller, struct xk_probe_detach *request,
 		    struct xk_error *error)
 {
 	struct xk_attachment *attachment;
-	int ret = -ENOENT;
+	int ret = 0;
 
 	request->stops = 0;
 	mutex_lock(&xk_lock);
-	list_for_each_entry(attachment, &xk_attachments, list) {
-		if (attachment->id != request->id)
-			continue;
-		ret = -EPERM;
-		if (attachment->owner != caller)
-			break;
-		list_del(&attachment->list);
+	attachment = xk_attachment_find_owned(caller, request->id, error);
+	if (IS_ERR(attachment))
+		ret = PTR_ERR(attachment);
+	else
 		request->stops = xk_attachment_destroy(attachment);
-		ret = 0;
-		break;
-	}
 	mutex_unlock(&xk_lock);
-	if (ret == -ENOENT)
-		xk_refuse(error, ret, "no probes have the number %u", request->id);
-	if (ret == -EPERM)
-		xk_refuse(error, ret, "probes %u belong to process %d: end that process",
-			  request->id, attachment->owner_pid);
 	/* The original text is back then, unless someone else has a probe on it. */
 	xk_retired_flush();
 	return ret;
 }
 
-void xk_probes_release(const struct file *caller)
+static void destroy_owned(const struct file *owner)
 {
 	struct xk_attachment *attachment, *next;
 
 	mutex_lock(&xk_lock);
-	list_for_each_entry_safe(attachment, next, &xk_attachments, list) {
-		if (attachment->owner != caller)
-			continue;
-		list_del(&attachment->list);
-		xk_attachment_destroy(attachment);
-	}
+	list_for_each_entry_safe(attachment, next, &xk_attachments, list)
+		if (attachment->owner == owner)
+			xk_attachment_destroy(attachment);
 	mutex_unlock(&xk_lock);
+}
+
+void xk_probes_release(const struct file *caller)
+{
+	destroy_owned(caller);
 }
 
 void xk_probes_exit(void)
 {
+	/* Those that are kept. */
+	destroy_owned(NULL);
 	xk_traced_exit();
 	xk_retired_exit();
 	xk_slots_exit();

@@ -21,7 +21,7 @@
 #include "text/internal.h"
 #include "text/relocate.h"
 #include "text/symbol.h"
-#include "uapi/xk.h"
+#include "uapi/xk_probe.h"
 
 #define INT3 0xcc
 #define CALL 0xe8

@@ -35,6 +35,8 @@ static void describe(const struct xk_attachment *attachment, struct xk_probe_inf
 	info->owner_pid = attachment->owner_pid;
 	info->skipped = sum(attachment->skipped);
 	info->age_ns = ktime_get_boottime_ns() - attachment->attached_ns;
+	info->lease_ns = xk_deadline_left(&attachment->lease);
+	info->flags = attachment->owner ? 0 : XK_PROBE_KEPT;
 	for (i = 0; i < attachment->nr; i++) {
 		const struct xk_hook *hook = &attachment->hooks[i];
 

@@ -17,12 +17,13 @@
 #include <linux/percpu.h>
 #include <linux/types.h>
 
+#include "base/deadline.h"
 #include "base/error.h"
 #include "base/slot_layout.h"
 #include "text/claim.h"
 #include "text/internal.h"
 #include "text/relocate.h"
-#include "uapi/xk.h"
+#include "uapi/xk_probe.h"
 
 struct module;
 struct xk_attachment;
@@ -78,8 +79,9 @@ struct xk_point {
 struct xk_attachment {
 	struct list_head list;
 	u32 id;
-	const struct file *owner;
+	const struct file *owner;	/* NULL if it is kept */
 	pid_t owner_pid;
+	struct xk_deadline lease;
 	u64 attached_ns;
 	char name[XK_NAME_LEN];
 	struct bpf_prog *program;	/* NULL: only count */

@@ -16,7 +16,7 @@
 #include <linux/types.h>
 
 /* Incremented whenever a structure, an operation or an ioctl changes. */
-#define XK_ABI_VERSION 12
+#define XK_ABI_VERSION 13
 
 #define XK_NAME_LEN 128		/* ConstID or alias, NUL-terminated */
 #define XK_SYMBOL_LEN 128	/* function name, NUL-terminated */
@@ -462,94 +462,12 @@ struct xk_policy_info {
 	__u64 histogram[XK_POLICY_BUCKETS];
 };
 
-#define XK_MAX_PROBE_PLACES 65536	/* per attachment */
-
-#define XK_PROBE_JUMPS_ONLY _BITUL(0)	/* refuse where a jump is not possible */
-
-/* An instruction that is to be probed. */
-struct xk_probe_place {
-	__u64 address;		/* in the running kernel */
-	__u64 cookie;		/* for bpf_get_attach_cookie() */
-	__u8 window;		/* bytes that a jump may replace, as of struct xk_site; or 0 */
-	__u8 window_lead;	/* bytes of the window before the instruction */
-	/*
-	 * A window of fewer than 5 bytes: the distance from its start to that of another window,
-	 * and the length of that one. Its last five bytes become a jump for the short window.
-	 */
-	__s16 host;
-	__u8 host_window;	/* 10 to 15 bytes; or 0 */
-	__u8 pad[3];
-};
-
 /*
- * Runs an eBPF program of type kprobe before each of these instructions, until XK_IOC_PROBE_DETACH
- * or until the descriptor is closed. The places are ascending by address, without repetition. All
- * of them are probed, or none. A place is reached by a jump where that is safe, else by the
- * function tracer or a kprobe.
- */
-struct xk_probe_attach {
-	__u32 size;		/* in: size of this structure */
-	__s32 program;		/* descriptor; -1: only count executions */
-	__u32 flags;		/* XK_PROBE_* */
-	__u32 nr_places;
-	__u64 places;		/* const struct xk_probe_place * */
-	char name[XK_NAME_LEN];	/* for lists */
-	__u32 id;		/* out, like all that follows */
-	__u32 nr_jumps;		/* places that a jump reaches */
-	__u32 stops;		/* stops of the machine that were needed */
-	__u32 refused;		/* index of the refused place, or nr_places */
-	char error[XK_ERROR_LEN];	/* what was refused, where and why */
-};
-
-/* After this call the program runs no more. */
-struct xk_probe_detach {
-	__u32 id;
-	__u32 stops;		/* out, like what follows */
-	char error[XK_ERROR_LEN];
-};
-
-struct xk_probe_info {
-	__u32 index;		/* in: 0, 1, ..; -ENOENT after the last attachment */
-	__u32 id;		/* out, like all that follows */
-	char name[XK_NAME_LEN];
-	__u32 program;		/* number of the BPF program; 0: counts only */
-	__u32 nr_places;
-	__u32 nr_jumps;
-	__s32 owner_pid;
-	__u64 hits;		/* executions of all places */
-	__u64 skipped;		/* of these: another BPF program was running on this CPU */
-	__u64 age_ns;
-	__u64 memory;		/* bytes of stubs */
-};
-
-/* What reaches a place; neither: a kprobe. */
-#define XK_PROBE_JUMP _BITUL(0)
-#define XK_PROBE_TRACER _BITUL(1)	/* the function tracer */
-
-struct xk_probe_place_info {
-	__u64 address;
-	__u64 hits;
-	__u64 missed;		/* kprobes did not call the handler; not in hits */
-	__u32 flags;		/* XK_PROBE_JUMP, XK_PROBE_TRACER */
-	__u32 pad;
-	char note[XK_NAME_LEN];	/* why it is no jump */
-};
-
-/* The places of an attachment, from `first` on. */
-struct xk_probe_places {
-	__u32 id;		/* in: attachment */
-	__u32 first;		/* in: index */
-	__u32 nr;		/* in: room; out: number stored */
-	__u32 pad;
-	__u64 places;		/* struct xk_probe_place_info * */
-};
-
-/*
- * LOAD, TRANSITION, LEASE, DETACH, POLICY and PROBE_ATTACH return -EACCES with a reason unless the
- * descriptor is open for writing, the caller has CAP_SYS_ADMIN during the call, and the kernel is
- * not locked down. PROBE_DETACH needs only the first two. Lockdown does not forbid the first four
- * with require_signed=1, nor IGNORE and a transition that only unloads: see docs/privilege.md. The
- * other ioctls only read.
+ * LOAD, TRANSITION, LEASE, DETACH and POLICY return -EACCES with a reason unless the descriptor is
+ * open for writing, the caller has CAP_SYS_ADMIN during the call, and the kernel is not locked down.
+ * Lockdown does not forbid the first four with require_signed=1, nor IGNORE and a transition that
+ * only unloads: see docs/privilege.md. The other ioctls only read. Those of probes, 16 to 20, are in
+ * xk_probe.h.
  */
 #define XK_IOC_MAGIC 0xb7
 #define XK_IOC_VERSION _IOR(XK_IOC_MAGIC, 0, struct xk_version)
@@ -565,9 +483,5 @@ struct xk_probe_places {
 #define XK_IOC_TUNE_VALUES _IOWR(XK_IOC_MAGIC, 13, struct xk_tune_values)
 #define XK_IOC_STOP_INFO _IOR(XK_IOC_MAGIC, 14, struct xk_stop_info)
 #define XK_IOC_IGNORE _IOWR(XK_IOC_MAGIC, 15, struct xk_ignore)
-#define XK_IOC_PROBE_ATTACH _IOWR(XK_IOC_MAGIC, 16, struct xk_probe_attach)
-#define XK_IOC_PROBE_DETACH _IOWR(XK_IOC_MAGIC, 17, struct xk_probe_detach)
-#define XK_IOC_PROBE_INFO _IOWR(XK_IOC_MAGIC, 18, struct xk_probe_info)
-#define XK_IOC_PROBE_PLACES _IOWR(XK_IOC_MAGIC, 19, struct xk_probe_places)
 
 #endif /* _UAPI_XK_H */

@@ -10,6 +10,10 @@ pub const PROBE_JUMPS_ONLY: u32 = 1;
 pub const PROBE_JUMP: u32 = 1;
 /// `XK_PROBE_TRACER`.
 pub const PROBE_TRACER: u32 = 2;
+/// `XK_PROBE_KEEP`.
+pub const PROBE_KEEP: u32 = 1;
+/// `XK_PROBE_KEPT`.
+pub const PROBE_KEPT: u32 = 1;
 
 /// `struct xk_probe_place`.
 #[repr(C)]
@@ -53,6 +57,17 @@ pub struct ProbeDetach {
     pub error: [u8; ERROR_LEN],
 }
 
+/// `struct xk_probe_lease`.
+#[repr(C)]
+#[derive(Debug, Clone)]
+#[allow(missing_docs)] // as in the header
+pub struct ProbeLease {
+    pub id: u32,
+    pub flags: u32,
+    pub ns: u64,
+    pub error: [u8; ERROR_LEN],
+}
+
 /// `struct xk_probe_info`.
 #[repr(C)]
 #[derive(Debug, Clone)]
@@ -69,6 +84,9 @@ pub struct ProbeInfo {
     pub skipped: u64,
     pub age_ns: u64,
     pub memory: u64,
+    pub lease_ns: u64,
+    pub flags: u32,
+    pub pad: u32,
 }
 
 /// `struct xk_probe_place_info`.
@@ -101,6 +119,8 @@ unsafe impl Plain for ProbeAttach {}
 // SAFETY: as above.
 unsafe impl Plain for ProbeDetach {}
 // SAFETY: as above.
+unsafe impl Plain for ProbeLease {}
+// SAFETY: as above.
 unsafe impl Plain for ProbeInfo {}
 // SAFETY: as above.
 unsafe impl Plain for ProbePlaceInfo {}
@@ -113,3 +133,5 @@ pub const IOC_PROBE_DETACH: u32 = ioc::<ProbeDetach>(READ | WRITE, 17);
 pub const IOC_PROBE_INFO: u32 = ioc::<ProbeInfo>(READ | WRITE, 18);
 /// `XK_IOC_PROBE_PLACES`.
 pub const IOC_PROBE_PLACES: u32 = ioc::<ProbePlaces>(READ | WRITE, 19);
+/// `XK_IOC_PROBE_LEASE`.
+pub const IOC_PROBE_LEASE: u32 = ioc::<ProbeLease>(READ | WRITE, 20);

@@ -1,5 +1,6 @@
 //! Errors of xk-probe.
 
+use xk_probe::maps::MapsError;
 use xk_probe::{Error, PlaceError, ProgramError};
 
 use crate::exit::{Exit, Failure};
@@ -30,5 +31,11 @@ impl From<ProgramError> for Failure {
             ProgramError::SeveralPrograms { .. } => Failure::usage(error.to_string()),
             other => Failure::error(other.to_string()),
         }
+    }
+}
+
+impl From<MapsError> for Failure {
+    fn from(error: MapsError) -> Self {
+        Failure::error(error.to_string())
     }
 }

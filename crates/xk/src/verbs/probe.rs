@@ -4,8 +4,12 @@
 
 mod attach;
 mod count;
+mod detach;
 mod explain;
 pub(super) mod list;
+mod maps;
+mod probed;
+mod programs;
 mod run;
 mod sites;
 
@@ -33,6 +37,12 @@ pub struct Args {
 enum Action {
     /// Run the programs of a file until ^C, then print their maps
     Run(run::Args),
+    /// Attach the programs of a file, and exit
+    Attach(attach::Args),
+    /// Detach what was attached, and print its maps
+    Detach(detach::Args),
+    /// Print the maps of a program that is attached
+    Maps(maps::Args),
     /// Count executions of instructions until ^C
     Count(count::Args),
     /// List what is probed
@@ -48,6 +58,9 @@ impl Args {
     pub fn json(&self) -> bool {
         match &self.action {
             Action::Run(args) => args.json,
+            Action::Attach(args) => args.json,
+            Action::Detach(args) => args.json,
+            Action::Maps(args) => args.json,
             Action::Count(args) => args.json,
             Action::List(args) => args.json,
             Action::Explain(args) => args.json,
@@ -60,6 +73,9 @@ impl Args {
 pub fn run(args: &Args) -> Result {
     match &args.action {
         Action::Run(args) => run::run(args),
+        Action::Attach(args) => attach::run(args),
+        Action::Detach(args) => detach::run(args),
+        Action::Maps(args) => maps::run(args),
         Action::Count(args) => count::run(args),
         Action::List(args) => list::run(args),
         Action::Explain(args) => explain::run(args),

@@ -217,6 +217,8 @@ mod tests {
             skipped: 0,
             age: Duration::from_secs(90),
             memory: 128,
+            lease: None,
+            kept: false,
         };
         let start = Instant::now();
         let before = Look { probes: vec![ProbeStatus { hits: 500, ..probe.clone() }], ..look(start, vec![]) };

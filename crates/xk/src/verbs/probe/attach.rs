@@ -1,168 +1,68 @@
-//! Attaching, waiting and reading: what `xk probe run` and `xk probe count` share.
+//! `xk probe attach`: attaches the programs of a file, which go on without this process.
 
-use std::collections::BTreeMap;
-use std::os::fd::BorrowedFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{json, Value};
-use xk_probe::{Found, Operand, Place, Resolver, Trace};
-use xk_runtime::{Attached, BackendChoice, Device, Error as RuntimeError, PlaceStatus, ProbePlace, ReachedBy, Rules};
+use xk_apply::parse_time;
 
-use crate::exit::{Exit, Failure, Result};
-use crate::output::{count, Columns};
-use crate::signals;
+use crate::exit::Result;
+use crate::output::print_json;
+use crate::sites::lease;
 
-/// How often prints of programs are read.
-const READ: Duration = Duration::from_millis(100);
+use super::programs::{FileArgs, Running};
 
-/// Which ways to an instruction are allowed.
-#[derive(Debug, Clone, Copy)]
-pub struct Ways {
-    jumps: bool,
-    jumps_only: bool,
+/// Arguments of `xk probe attach`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+The programs run until `xk probe detach`, until their time is over, until xk.ko is removed, or until the next boot.
+`xk probe list` shows their numbers, `xk probe maps` what their maps contain. See `xk probe run --help` for places.")]
+pub struct Args {
+    #[command(flatten)]
+    file: FileArgs,
+    /// Detach them after this time, including time in suspend
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_time)]
+    time: Option<Duration>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
-impl Ways {
-    /// What the user asks for, as far as the rules of the machine allow it.
-    ///
-    /// # Errors
-    /// The rules forbid it, or cannot be read.
-    pub fn new(jumps_only: bool) -> Result<Self> {
-        Self::under(jumps_only, &Rules::read()?)
-    }
-
-    fn under(jumps_only: bool, rules: &Rules) -> Result<Self> {
-        let forbidden = |by| rules.forbidden().find(|(other, _)| *other == by).map(|(_, place)| place);
-        match (forbidden(BackendChoice::Detour), forbidden(BackendChoice::Kprobe)) {
-            (Some(place), Some(_)) => Err(Failure::new(
-                Exit::Refused,
-                format!("jumps (detour) and kprobes are forbidden by {}", place.file.display()),
-            )),
-            (Some(place), None) if jumps_only => {
-                Err(Failure::new(Exit::Refused, format!("--jumps-only: jumps (detour) are forbidden by {place}")))
+/// Attaches them, all or none.
+pub fn run(args: &Args) -> Result {
+    let mut prepared = args.file.prepare(!args.json)?;
+    let running = prepared.attach(!args.json)?;
+    // Until all of them are there, they belong to this process.
+    for (done, one) in running.iter().enumerate() {
+        if let Err(error) = prepared.device.keep_probes(one.attached.id, args.time) {
+            for kept in running.iter().take(done) {
+                prepared.device.detach_probes(kept.attached.id)?;
             }
-            (detour, kprobe) => Ok(Self { jumps: detour.is_none(), jumps_only: jumps_only || kprobe.is_some() }),
+            return Err(error.into());
         }
     }
-
-    fn place(self, found: &Found, number: usize) -> ProbePlace {
-        let operand = found.operand.map_or(0, Operand::cookie);
-        let place = found.probe(number as u64 | operand);
-        match self.jumps {
-            true => place,
-            false => place.without_jump(),
-        }
+    if args.json {
+        let all: Vec<Value> = running.iter().map(document).collect();
+        print_json(json!({ "attached": all, "lease_s": args.time.map(|time| time.as_secs_f64()) }));
+        return Ok(());
     }
+    let ids: Vec<String> = running.iter().map(|one| one.attached.id.to_string()).collect();
+    println!(
+        "attached {}until `xk probe detach {}`, until xk.ko is removed, or until the next boot",
+        lease(args.time),
+        ids.join(" ")
+    );
+    if prepared.prints() {
+        println!("a program prints: read /sys/kernel/tracing/trace_pipe");
+    }
+    Ok(())
 }
 
-/// The instructions of a program, and what the kernel knows about them.
-pub struct Probed {
-    /// By address.
-    pub all: Vec<(Found, usize)>,
-    /// Instructions of patterns that cannot be probed.
-    pub left_out: usize,
-}
-
-impl Probed {
-    /// Finds the instructions.
-    ///
-    /// # Errors
-    /// A place names none that can be probed.
-    pub fn new(resolver: &Resolver, places: &[Place]) -> Result<Self> {
-        let (all, left_out) = resolver.all(places)?;
-        Ok(Self { all, left_out })
-    }
-
-    /// Attaches a program to them, or only counts.
-    ///
-    /// # Errors
-    /// Exit code 3 if the kernel refuses a place.
-    pub fn attach(&self, device: &Device, name: &str, program: Option<BorrowedFd<'_>>, ways: Ways) -> Result<Attached> {
-        let places: Vec<ProbePlace> = self.all.iter().map(|(found, number)| ways.place(found, *number)).collect();
-        device.attach_probes(name, program, &places, ways.jumps_only).map_err(|error| match error {
-            RuntimeError::Refused { reason, .. } => Failure::new(Exit::Refused, reason),
-            other => other.into(),
-        })
-    }
-
-    /// What the kernel counted, most hits first.
-    pub fn counted<'a>(&'a self, status: &'a [PlaceStatus]) -> Vec<(&'a Found, &'a PlaceStatus)> {
-        let by_address: BTreeMap<u64, &PlaceStatus> = status.iter().map(|place| (place.address, place)).collect();
-        let known = self.all.iter().filter_map(|(found, _)| Some((found, *by_address.get(&found.address)?)));
-        let mut all: Vec<_> = known.collect();
-        all.sort_by_key(|(found, status)| (std::cmp::Reverse(status.hits), found.address));
-        all
-    }
-}
-
-/// `3 instructions, 1 by a jump, 2 by the function tracer or a kprobe`
-pub fn reached(number: usize, jumps: usize) -> String {
-    let others = number.saturating_sub(jumps);
-    format!("{}, {jumps} by a jump, {others} by the function tracer or a kprobe", count(number, "instruction"))
-}
-
-/// Counts as a table for people; what was not executed is only a number.
-pub fn table(counted: &[(&Found, &PlaceStatus)]) -> String {
-    let executed: Vec<_> = counted.iter().filter(|(_, status)| status.hits > 0 || status.missed > 0).collect();
-    let mut columns = Columns::default();
-    columns.row(["HITS", "MISSED", "BY", "PLACE", "INSTRUCTION"].map(String::from));
-    for (found, status) in &executed {
-        let missed = if status.by == ReachedBy::Kprobe { status.missed.to_string() } else { "-".into() };
-        columns.row([status.hits.to_string(), missed, status.by.word().into(), found.name(), found.text.clone()]);
-    }
-    let mut text = if executed.is_empty() { String::new() } else { columns.lines("") };
-    if executed.len() < counted.len() {
-        text += &format!("{} not executed\n", count(counted.len() - executed.len(), "instruction"));
-    }
-    text
-}
-
-/// Counts as JSON.
-pub fn documents(counted: &[(&Found, &PlaceStatus)]) -> Value {
-    let one = |(found, status): &(&Found, &PlaceStatus)| {
-        let mut document = super::document(found);
-        document["by"] = json!(status.by.word());
-        document["hits"] = json!(status.hits);
-        document["missed"] = json!(status.missed);
-        document["note"] = json!(status.note);
-        document
-    };
-    counted.iter().map(one).collect()
-}
-
-/// Waits until the time is over, or until a signal arrives, which must be blocked. Meanwhile prints what programs print.
-pub fn wait(time: Option<Duration>, mut trace: Option<Trace>, print: impl Fn(&str)) -> Result {
-    let end = time.map(|time| Instant::now() + time);
-    loop {
-        let left = end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
-        let step = if trace.is_some() { left.min(READ) } else { left };
-        let ended = signals::came_within(step) || end.is_some_and(|end| Instant::now() >= end);
-        if let Some(trace) = &mut trace {
-            let texts = trace.texts().map_err(|error| Failure::error(format!("the kernel's trace: {error}")))?;
-            texts.iter().for_each(|text| print(text));
-        }
-        if ended {
-            return Ok(());
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-
-    use super::*;
-
-    #[test]
-    fn it_is_said_how_instructions_are_reached() {
-        assert_eq!(reached(1, 1), "1 instruction, 1 by a jump, 0 by the function tracer or a kprobe");
-        assert_eq!(reached(12, 5), "12 instructions, 5 by a jump, 7 by the function tracer or a kprobe");
-    }
-
-    #[test]
-    fn waiting_ends_in_time() {
-        let start = Instant::now();
-        wait(Some(Duration::from_millis(30)), None, |_| ()).unwrap();
-        assert!(start.elapsed() >= Duration::from_millis(30));
-    }
+fn document(one: &Running) -> Value {
+    json!({
+        "id": one.attached.id,
+        "program": one.probe.program,
+        "places": one.probed.all.len(),
+        "jumps": one.attached.jumps,
+        "left_out": one.probed.left_out,
+    })
 }

@@ -12,7 +12,7 @@ use crate::options::KernelArgs;
 use crate::output::print_json;
 use crate::signals;
 
-use super::attach::{documents, reached, table, wait, Probed, Ways};
+use super::probed::{documents, reached, table, wait, Probed, Ways};
 use super::{parse_class, places, running};
 
 /// Arguments of `xk probe count`.

@@ -48,7 +48,7 @@ pub fn run(args: &Args) -> Result {
 /// A table of attachments.
 pub(in crate::verbs) fn text(probes: &[ProbeStatus]) -> String {
     let mut columns = Columns::default();
-    let head = ["ID", "NAME", "PROGRAM", "PLACES", "JUMPS", "HITS", "SKIPPED", "AGE", "PROCESS"];
+    let head = ["ID", "NAME", "PROGRAM", "PLACES", "JUMPS", "HITS", "SKIPPED", "AGE", "ENDS WITH"];
     columns.row(head.map(String::from));
     for probe in probes {
         columns.row([
@@ -60,10 +60,19 @@ pub(in crate::verbs) fn text(probes: &[ProbeStatus]) -> String {
             probe.hits.to_string(),
             probe.skipped.to_string(),
             time(probe.age),
-            probe.owner_pid.to_string(),
+            ends_with(probe),
         ]);
     }
     columns.lines("")
+}
+
+/// `process 812`, `xk probe detach`; a lease comes first.
+fn ends_with(probe: &ProbeStatus) -> String {
+    let lease = probe.lease.map_or(String::new(), |left| format!("in {}, or with ", time(left)));
+    match probe.kept {
+        true => format!("{lease}xk probe detach"),
+        false => format!("{lease}process {}", probe.owner_pid),
+    }
 }
 
 fn places(probe: &ProbeStatus, device: &Device) -> Result<String> {
@@ -95,6 +104,8 @@ pub(in crate::verbs) fn document(probe: &ProbeStatus, device: Option<&Device>) -
         "age_s": probe.age.as_secs_f64(),
         "owner_pid": probe.owner_pid,
         "memory": probe.memory,
+        "kept": probe.kept,
+        "lease_s": probe.lease.map(|left| left.as_secs_f64()),
     });
     if let Some(device) = device {
         let each = device.probe_places(probe.id)?.into_iter().map(|place| {
@@ -133,6 +144,8 @@ mod tests {
             skipped: 0,
             age: Duration::from_secs(90),
             memory: 64,
+            lease: None,
+            kept: false,
         };
         let program = ProbeStatus {
             id: 12,
@@ -141,9 +154,11 @@ mod tests {
             places: 230,
             jumps: 228,
             skipped: 2,
+            kept: true,
             ..counting.clone()
         };
-        fixture::golden("probe_list.txt", &text(&[counting.clone(), program]));
+        let leased = ProbeStatus { id: 13, lease: Some(Duration::from_secs(600)), ..program.clone() };
+        fixture::golden("probe_list.txt", &text(&[counting.clone(), program, leased]));
         let document = document(&counting, None).unwrap();
         assert_eq!((&document["program"], &document["jumps"]), (&Value::Null, &json!(1)));
     }

@@ -342,10 +342,22 @@ fn neighbours_are_separated_or_one_of_them_has_none() {
     assert_eq!(ranges(&one), [Some(0..5), None]);
 }
 
+/// The names in the first list of a file of xk.ko, one per line.
+fn names_in(file: &str) -> Vec<String> {
+    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernel/xk/text").join(file);
+    let text = std::fs::read_to_string(file).unwrap();
+    let list = text.split("names[] = {").nth(1).unwrap().split("};").next().unwrap();
+    list.lines().filter_map(|line| line.trim().strip_prefix('"')?.strip_suffix("\",")).map(String::from).collect()
+}
+
 #[test]
 fn the_module_refuses_probes_in_the_same_functions() {
-    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernel/xk/text/unready.c");
-    let text = std::fs::read_to_string(file).unwrap();
-    let names: Vec<&str> = text.lines().filter_map(|line| line.trim().strip_prefix('"')?.strip_suffix("\",")).collect();
-    assert_eq!(names, xk_span::window::exclude::RUNS_ELSEWHERE);
+    assert_eq!(names_in("unready.c"), xk_span::window::exclude::RUNS_ELSEWHERE);
+}
+
+#[test]
+fn the_module_refuses_jumps_in_the_same_functions() {
+    let mut names: Vec<&str> = xk_span::window::exclude::changes_code().collect();
+    names.sort_unstable();
+    assert_eq!(names_in("changes_code.c"), names, "ascending, for a binary search");
 }

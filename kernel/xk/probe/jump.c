@@ -19,6 +19,7 @@
 #include "probe/relay.h"
 #include "probe/run.h"
 #include "probe/shield.h"
+#include "text/changes_code.h"
 #include "text/internal.h"
 #include "text/slot.h"
 #include "text/stub.h"
@@ -211,7 +212,9 @@ const char *xk_jump_plan(struct xk_plan *plan, struct xk_point *point,
 	if (!jump)
 		return "no memory";
 	INIT_LIST_HEAD(&jump->list);
-	why = measure(plan, jump, point, place);
+	why = xk_changes_code(plan->function.name);
+	if (!why)
+		why = measure(plan, jump, point, place);
 	if (!why && xk_claim_find(jump->window.address, jump->window.address + jump->window.len))
 		why = "another probe's jump begins in the next instructions";
 	if (!why)

@@ -43,6 +43,7 @@ static const char *const names[] = {
 	"native_write_msr",
 	"pvh_start_xen",
 	"relocate_kernel",
+	"relocate_range",
 	"restore_image",
 	"restore_processor_state",
 	"restore_registers",

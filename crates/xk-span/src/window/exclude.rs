@@ -24,7 +24,7 @@ pub fn changes_code() -> impl Iterator<Item = &'static str> {
 /// executes while it is not set up: without per-CPU memory or without a table of interrupts. From hibernate_asm_64.S,
 /// wakeup_64.S, entry_64.S, efi_stub_64.S, efi_thunk_64.S, head_64.S, madt_playdead.S, relocate_kernel_64.S, smpboot.c,
 /// cpu/common.c, idt.c, power/cpu.c, machine_kexec_64.c. `kernel/xk/text/unready.c` has the same list.
-pub const RUNS_ELSEWHERE: [&str; 48] = [
+pub const RUNS_ELSEWHERE: [&str; 49] = [
     "__efi64_thunk",
     "__efi_call",
     "__restore_processor_state",
@@ -52,6 +52,7 @@ pub const RUNS_ELSEWHERE: [&str; 48] = [
     "native_write_msr",
     "pvh_start_xen",
     "relocate_kernel",
+    "relocate_range",
     "restore_image",
     "restore_processor_state",
     "restore_registers",

@@ -11,6 +11,7 @@
 #include "backend/guard.h"
 #include "backend/window.h"
 #include "core/conflict.h"
+#include "text/changes_code.h"
 #include "text/internal.h"
 #include "text/symbol.h"
 
@@ -82,6 +83,9 @@ const char *xk_detour_prepare(struct xk_live_site *site, const u8 *text, u32 len
 		return "this kernel lacks what detours need";
 	if (!site->window)
 		return "the table has no window for this site";
+	why = xk_changes_code_at(site->place.function);
+	if (why)
+		return why;
 	start = site->offset - site->window_lead;
 	why = xk_window_measure(&window, text + start, room(site, len) - start,
 				site->place.function + start, site->window_lead, xk_insn_decode);

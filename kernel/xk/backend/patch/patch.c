@@ -15,6 +15,7 @@
 #include "backend/window.h"
 #include "core/conflict.h"
 #include "model/tune.h"
+#include "text/changes_code.h"
 #include "text/internal.h"
 
 struct xk_live_patch *xk_patch_of(const struct xk_live_site *site)
@@ -71,8 +72,10 @@ static const char *guard_all(const struct xk_live_site *site, struct xk_live_pat
 static const char *fill(struct xk_live_site *site, struct xk_live_patch *patch, const u8 *text)
 {
 	u8 code[XK_COPY_LEN];
-	const char *why;
+	const char *why = xk_changes_code_at(site->place.function);
 
+	if (why)
+		return why;
 	for (; patch->nr < site->nr_patches; patch->nr++) {
 		struct xk_patched *patched = &patch->at[patch->nr];
 

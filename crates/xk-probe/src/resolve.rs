@@ -5,10 +5,12 @@
 //! modules that are not loaded or whose files have changed, and single instructions that cannot be probed. Patterns leave
 //! out what cannot be probed.
 
+use std::collections::BTreeMap;
+
 use iced_x86::Mnemonic;
 use xk_const::glob;
 use xk_kernel::Image;
-use xk_runtime::ProbePlace;
+use xk_runtime::{ProbeFunction, ProbePlace};
 use xk_span::window::{Reason, Window};
 use xk_span::world::Function;
 
@@ -214,6 +216,26 @@ impl Resolver {
         let mut ways: Vec<_> = all.iter_mut().map(|(found, _)| (found.address, &mut found.reach)).collect();
         separate(&mut ways);
         Ok((all, left_out))
+    }
+
+    /// The functions of modules that contain these instructions, as xk.ko finds them again when their modules are loaded
+    /// again.
+    #[must_use]
+    pub fn functions(&self, all: &[(Found, usize)]) -> Vec<ProbeFunction> {
+        let mut functions: BTreeMap<u64, ProbeFunction> = BTreeMap::new();
+        for (found, _) in all {
+            let Some(module) = &found.module else { continue };
+            let address = found.address - found.offset;
+            if functions.contains_key(&address) {
+                continue;
+            }
+            let Some(start) = self.in_image(address) else { continue };
+            let known = xk_span::text::function(self.code.world(), start);
+            let (Ok(text), Ok(mask)) = (known.text(), known.text_mask()) else { continue };
+            let module = module.clone();
+            functions.insert(address, ProbeFunction { address, symbol: known.symbol, module, text, mask });
+        }
+        functions.into_values().collect()
     }
 
     fn of_class(&self, place: &Place, functions: &[&Function], class: Class) -> Result<Resolved, Error> {

@@ -67,6 +67,9 @@ xk_testing::guest_tests! {
     what_is_kept_ends_with_the_module,
     what_cannot_be_probed_is_refused,
     a_module_stays_while_it_is_probed,
+    places_in_a_module_wait_for_it,
+    places_wait_while_a_module_has_other_code,
+    a_module_goes_with_a_jump_that_someone_else_probes,
 }
 
 /// The sources in `tests/bpf`, compiled for the lab's kernel.
@@ -143,6 +146,8 @@ fn object(name: &str) -> Vec<u8> {
 mod ends;
 #[path = "checks/entries.rs"]
 mod entries;
+#[path = "checks/modules.rs"]
+mod modules;
 #[path = "checks/probes.rs"]
 mod probes;
 #[path = "checks/short.rs"]
@@ -151,6 +156,7 @@ mod short;
 mod checks {
     pub use super::ends::*;
     pub use super::entries::*;
+    pub use super::modules::*;
     pub use super::probes::*;
     pub use super::short::*;
 }

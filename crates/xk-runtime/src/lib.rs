@@ -9,7 +9,7 @@
 //! Parameters that other modules describe are another kernel module's, xk_tunable.ko, with a
 //! device of its own: [`ParameterDevice`].
 //!
-//! eBPF programs that probe instructions ([`Device::attach_probes`]) need no table.
+//! eBPF programs that probe instructions ([`Device::attach`]) need no table.
 //!
 //! Nothing in here knows about compilers or proofs.
 
@@ -35,7 +35,7 @@ pub use encode::{signable, AddressOf};
 pub use error::{AddressError, Error, Outcome, ParameterError, SignatureError, TableFault};
 pub use parameter::{Hold, Meter, Parameter, ParameterDevice, Role, Values, PARAMETER_DEVICE_PATH};
 pub use policy::Policy;
-pub use probe::{Attached, PlaceStatus, ProbePlace, ProbeStatus, ReachedBy};
+pub use probe::{Attached, Attachment, PlaceStatus, ProbeFunction, ProbePlace, ProbeStatus, ReachedBy};
 pub use rules::{RulePlace, Rules, RulesError};
 pub use status::{PolicyStatus, Probe, SitePolicy, SiteStatus, State, Stops, TuneStatus};
 pub use symbols::{NoAddress, SymbolKind, Symbols, SymbolsError};

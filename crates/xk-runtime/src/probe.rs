@@ -31,6 +31,36 @@ pub struct ProbePlace {
     pub host_window: u8,
 }
 
+/// A function of a module. Places in it wait while the module is not loaded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProbeFunction {
+    /// Its address in the running kernel.
+    pub address: u64,
+    /// Its name.
+    pub symbol: String,
+    /// Its module.
+    pub module: String,
+    /// Its bytes.
+    pub text: Vec<u8>,
+    /// `0xff` where running bytes must be these; as many.
+    pub mask: Vec<u8>,
+}
+
+/// What is probed, and how.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Attachment<'a> {
+    /// For lists.
+    pub name: &'a str,
+    /// The program; `None`: executions are only counted.
+    pub program: Option<BorrowedFd<'a>>,
+    /// The instructions.
+    pub places: &'a [ProbePlace],
+    /// Functions of modules that may go. A place in a module that is in none of them holds the module.
+    pub functions: &'a [ProbeFunction],
+    /// Refuse what only a kprobe or the function tracer could reach.
+    pub jumps_only: bool,
+}
+
 impl ProbePlace {
     /// The same, for a kprobe.
     #[must_use]
@@ -88,24 +118,28 @@ pub enum ReachedBy {
     Tracer,
     /// A kprobe.
     Kprobe,
+    /// Nothing: its module is not loaded, or has other code.
+    Waiting,
 }
 
 impl ReachedBy {
     fn new(flags: u32) -> Self {
-        match flags & (abi::PROBE_JUMP | abi::PROBE_TRACER) {
+        match flags & (abi::PROBE_JUMP | abi::PROBE_TRACER | abi::PROBE_WAITING) {
             0 => Self::Kprobe,
             abi::PROBE_TRACER => Self::Tracer,
+            abi::PROBE_WAITING => Self::Waiting,
             _ => Self::Jump,
         }
     }
 
-    /// One word: `jump`, `tracer` or `kprobe`.
+    /// One word: `jump`, `tracer`, `kprobe` or `waiting`.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
             Self::Jump => "jump",
             Self::Tracer => "tracer",
             Self::Kprobe => "kprobe",
+            Self::Waiting => "waiting",
         }
     }
 }
@@ -113,15 +147,17 @@ impl ReachedBy {
 /// What the kernel says about one probed instruction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlaceStatus {
-    /// Its address.
+    /// Its address in the request.
     pub address: u64,
+    /// Its present address; `None`: it waits.
+    pub now: Option<u64>,
     /// Executions.
     pub hits: u64,
     /// Executions that kprobes did not report; not among the hits.
     pub missed: u64,
     /// What reaches it.
     pub by: ReachedBy,
-    /// Why it is no jump, if the kernel knows.
+    /// Why it is no jump, or why it waits although its module is loaded, if the kernel knows.
     pub note: Option<String>,
 }
 
@@ -147,7 +183,8 @@ impl ProbeStatus {
 impl PlaceStatus {
     fn new(info: &abi::ProbePlaceInfo) -> Self {
         Self {
-            address: info.address,
+            address: info.requested,
+            now: Some(info.address).filter(|address| *address != 0),
             hits: info.hits,
             missed: info.missed,
             by: ReachedBy::new(info.flags),
@@ -173,24 +210,45 @@ fn mirrors(places: &[ProbePlace]) -> Vec<abi::ProbePlace> {
     all
 }
 
-/// As much of `name` as the kernel's field holds.
-fn name_field(name: &str) -> [u8; abi::NAME_LEN] {
-    let mut field = [0; abi::NAME_LEN];
-    let end = (0..=name.len().min(abi::NAME_LEN - 1)).rev().find(|end| name.is_char_boundary(*end)).unwrap_or(0);
+/// The functions as the kernel takes them: ascending, each once. Those that the kernel would refuse are left out: the
+/// places in them hold their modules.
+fn function_mirrors(functions: &[ProbeFunction]) -> Vec<abi::ProbeFunction> {
+    let fits = |function: &&ProbeFunction| {
+        function.symbol.len() < abi::SYMBOL_LEN
+            && function.module.len() < abi::MODULE_LEN
+            && (1..=abi::MAX_TEXT).contains(&function.text.len())
+            && function.text.len() == function.mask.len()
+    };
+    let of = |function: &ProbeFunction| abi::ProbeFunction {
+        address: function.address,
+        symbol: field(&function.symbol),
+        module: field(&function.module),
+        text_len: function.text.len() as u32,
+        text: function.text.as_ptr() as u64,
+        mask: function.mask.as_ptr() as u64,
+        pad: 0,
+    };
+    let mut all: Vec<abi::ProbeFunction> = functions.iter().filter(fits).map(of).collect();
+    all.sort_by_key(|function| function.address);
+    all.dedup_by_key(|function| function.address);
+    all.truncate(abi::MAX_PROBE_FUNCTIONS);
+    all
+}
+
+/// As much of a name as the kernel's field holds.
+fn field<const LEN: usize>(name: &str) -> [u8; LEN] {
+    let mut field = [0; LEN];
+    let end = (0..=name.len().min(LEN - 1)).rev().find(|end| name.is_char_boundary(*end)).unwrap_or(0);
     let bytes = name.as_bytes().iter().take(end).take_while(|byte| **byte != 0);
     field.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
     field
 }
 
 impl Device {
-    /// Runs `program` before each of these instructions, or only counts their executions. All of them are probed, or
-    /// none. With `jumps_only`, what only a kprobe could reach is refused. The attachment ends with
-    /// [`Device::detach_probes`], when its lease ends, or when this descriptor is closed, unless it is kept
-    /// ([`Device::keep_probes`]).
+    /// [`Device::attach`] without functions of modules.
     ///
     /// # Errors
-    /// [`Error::ProbePlaces`], [`Error::Busy`], [`Error::Forbidden`], or [`Error::Refused`] with the kernel's reason,
-    /// which names the refused place.
+    /// As [`Device::attach`].
     pub fn attach_probes(
         &self,
         name: &str,
@@ -198,17 +256,31 @@ impl Device {
         places: &[ProbePlace],
         jumps_only: bool,
     ) -> Result<Attached, Error> {
-        let places = mirrors(places);
+        self.attach(&Attachment { name, program, places, jumps_only, functions: &[] })
+    }
+
+    /// Runs the program before each of these instructions, or only counts their executions. All of them are probed, or
+    /// none. The attachment ends with [`Device::detach_probes`], when its lease ends, or when this descriptor is closed,
+    /// unless it is kept ([`Device::keep_probes`]).
+    ///
+    /// # Errors
+    /// [`Error::ProbePlaces`], [`Error::Busy`], [`Error::Forbidden`], or [`Error::Refused`] with the kernel's reason,
+    /// which names the refused place.
+    pub fn attach(&self, wanted: &Attachment<'_>) -> Result<Attached, Error> {
+        let places = mirrors(wanted.places);
+        let functions = function_mirrors(wanted.functions);
         if places.len() > abi::MAX_PROBE_PLACES {
             return Err(Error::ProbePlaces { number: places.len() });
         }
         let mut request = abi::ProbeAttach::zeroed();
         request.size = size_of::<abi::ProbeAttach>() as u32;
-        request.program = program.map_or(-1, |program| program.as_raw_fd());
-        request.flags = if jumps_only { abi::PROBE_JUMPS_ONLY } else { 0 };
+        request.program = wanted.program.map_or(-1, |program| program.as_raw_fd());
+        request.flags = if wanted.jumps_only { abi::PROBE_JUMPS_ONLY } else { 0 };
+        request.nr_functions = functions.len() as u32;
+        request.functions = functions.as_ptr() as u64;
         request.nr_places = places.len() as u32;
         request.places = places.as_ptr() as u64;
-        request.name = name_field(name);
+        request.name = field(wanted.name);
         // The kernel writes which place it refused; before it gets there, it is none.
         request.refused = request.nr_places;
         match self.ioctl(abi::IOC_PROBE_ATTACH, &mut request) {
@@ -312,9 +384,9 @@ mod tests {
 
     #[test]
     fn a_name_is_cut_between_characters() {
-        assert_eq!(abi::text(&name_field("count vfs_write")), "count vfs_write");
+        assert_eq!(abi::text(&field::<{ abi::NAME_LEN }>("count vfs_write")), "count vfs_write");
         let long = "é".repeat(abi::NAME_LEN);
-        let kept = abi::text(&name_field(&long));
+        let kept = abi::text(&field::<{ abi::NAME_LEN }>(&long));
         assert_eq!(kept, "é".repeat((abi::NAME_LEN - 1) / 2));
     }
 }

@@ -267,6 +267,9 @@ fn probes(f: &mut Facts) {
         flags,
         nr_places,
         places,
+        functions,
+        nr_functions,
+        pad,
         name,
         id,
         nr_jumps,
@@ -295,10 +298,13 @@ fn probes(f: &mut Facts) {
         flags,
         pad
     );
-    structure!(f, "xk_probe_place_info", abi::ProbePlaceInfo, address, hits, missed, flags, pad, note);
+    structure!(f, "xk_probe_function", abi::ProbeFunction, address, symbol, module, text_len, pad, text, mask);
+    structure!(f, "xk_probe_place_info", abi::ProbePlaceInfo, requested, address, hits, missed, flags, pad, note);
     structure!(f, "xk_probe_places", abi::ProbePlaces, id, first, nr, pad, places);
     for (name, value) in [
         ("XK_MAX_PROBE_PLACES", abi::MAX_PROBE_PLACES as u64),
+        ("XK_MAX_PROBE_FUNCTIONS", abi::MAX_PROBE_FUNCTIONS as u64),
+        ("XK_PROBE_WAITING", u64::from(abi::PROBE_WAITING)),
         ("XK_PROBE_JUMPS_ONLY", u64::from(abi::PROBE_JUMPS_ONLY)),
         ("XK_PROBE_JUMP", u64::from(abi::PROBE_JUMP)),
         ("XK_PROBE_TRACER", u64::from(abi::PROBE_TRACER)),

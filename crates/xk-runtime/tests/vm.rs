@@ -15,7 +15,6 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use object::{Object, ObjectSection, ObjectSymbol};
 use support::target::{compare, fresh_target, message, only_site, target, target_module, write, TARGET_KO};
 use support::{op, raw, set_register, table, Loaded, SiteSpec, MODULE, RAX, RDI, RDX, RSI};
 use xk_runtime::{abi, AddressOf, Backend, Device, Error, Probe, SiteStatus, Tune};
@@ -123,17 +122,7 @@ fn append(path: &str, text: &str) {
 
 /// The module with one byte of a symbol changed; its path.
 fn altered(symbol: &str, at: u64, byte: u8) -> PathBuf {
-    let mut data = fs::read(target_module()).unwrap();
-    let place = {
-        let file = object::File::parse(&*data).unwrap();
-        let found = file.symbols().find(|s| s.name() == Ok(symbol)).unwrap();
-        let section = file.section_by_index(found.section_index().unwrap()).unwrap();
-        section.file_range().unwrap().0 + found.address() + at
-    };
-    data[place as usize] = byte;
-    let path = PathBuf::from("/tmp/xk_target_altered.ko");
-    fs::write(&path, data).unwrap();
-    path
+    xk_testing::guest::altered(&target_module(), symbol, at, byte)
 }
 
 mod checks {

@@ -38,6 +38,7 @@ xk_testing::guest_tests! {
     a_lease_detaches_a_program,
     the_kernel_refuses_what_no_jump_reaches,
     a_module_is_probed_where_it_was_loaded,
+    a_probed_module_may_go_and_come_back,
     sigkill_ends_an_attachment,
     indirect_calls_reach_functions_whose_address_is_taken,
     a_call_of_an_unknown_function_is_reported,
@@ -347,6 +348,36 @@ mod checks {
         let places = document["places"].as_array().unwrap();
         assert!(places.len() > 3 && places.iter().all(|place| place["module"] == "sch_pie"), "{document:#}");
         assert!(run("rmmod", &["sch_pie"]), "nothing holds the module any more");
+    }
+
+    /// What the tracked functions did for each read is done again, and counted again, after the module has come back.
+    pub fn a_probed_module_may_go_and_come_back() {
+        const READS: u64 = 64;
+        let read = || {
+            let words = ["if=/dev/nullb0", "of=/dev/null", "bs=4k", "count=64", "iflag=direct"];
+            assert!(run("dd", &words));
+        };
+        let each = || json(&["probe", "list", "--places", "--json"])["probes"][0]["each"].as_array().unwrap().clone();
+        let by = |word: &str| each().iter().filter(|place| place["by"] == word).count();
+        assert!(run("modprobe", &["null_blk"]));
+        let counter = Prober::start(&["count", "null_blk:*@body", "null_blk:*@entry", "--json"]);
+        read();
+        let first = each();
+        let busy: Vec<usize> = (0..first.len()).filter(|at| hits(&first[*at]) >= READS).collect();
+        assert!(busy.len() > 2, "{first:#?}");
+        assert!(run("rmmod", &["null_blk"]));
+        assert_eq!(by("waiting"), first.len());
+        assert!(run("modprobe", &["null_blk"]));
+        assert_eq!((by("waiting"), by("jump")), (0, 0), "every function is found again: {:#?}", each());
+        let before = each();
+        read();
+        let after = each();
+        for at in busy {
+            assert!(hits(&after[at]) >= hits(&before[at]) + READS, "{:#} {:#}", before[at], after[at]);
+        }
+        let document = counter.end_json();
+        assert_eq!(document["places"].as_array().unwrap().len(), first.len(), "{document:#}");
+        assert!(run("rmmod", &["null_blk"]));
     }
 
     /// Work that calls by many pointers.

@@ -36,15 +36,19 @@ static int module_coming(struct notifier_block *block, unsigned long event, void
 	 * Called again when the module is live: while it was coming, but not in the list of modules
 	 * yet, a tune may have been loaded that now waits for it.
 	 */
-	if (event == MODULE_STATE_COMING || event == MODULE_STATE_LIVE)
+	if (event == MODULE_STATE_COMING || event == MODULE_STATE_LIVE) {
 		xk_tune_module_coming(data);
+		xk_probes_module_coming(data);
+	}
 	return NOTIFY_DONE;
 }
 
 static int module_going(struct notifier_block *block, unsigned long event, void *data)
 {
-	if (event == MODULE_STATE_GOING)
+	if (event == MODULE_STATE_GOING) {
+		xk_probes_module_going(data);
 		xk_tune_module_going(data);
+	}
 	return NOTIFY_DONE;
 }
 

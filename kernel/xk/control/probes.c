@@ -23,6 +23,9 @@ static int check_attach(struct xk_probe_attach *request, struct xk_error *error)
 	if (!request->nr_places || request->nr_places > XK_MAX_PROBE_PLACES)
 		return xk_refuse(error, -EINVAL, "%u places; 1 to %u are possible",
 				 request->nr_places, XK_MAX_PROBE_PLACES);
+	if (request->pad || request->nr_functions > XK_MAX_PROBE_FUNCTIONS)
+		return xk_refuse(error, -EINVAL, "%u functions; at most %u are possible",
+				 request->nr_functions, XK_MAX_PROBE_FUNCTIONS);
 	if (strnlen(request->name, XK_NAME_LEN) == XK_NAME_LEN)
 		return xk_refuse(error, -EINVAL, "the name has no end");
 	return 0;
@@ -58,6 +61,7 @@ static int check_places(struct xk_probe_attach *request, const struct xk_probe_p
 
 static long attach(struct file *file, struct xk_probe_attach *request, struct xk_error *error)
 {
+	struct xk_probed_function *functions;
 	struct xk_probe_place *places;
 	long ret;
 
@@ -74,8 +78,11 @@ static long attach(struct file *file, struct xk_probe_attach *request, struct xk
 	if (IS_ERR(places))
 		return xk_refuse(error, PTR_ERR(places), "the places cannot be read");
 	ret = check_places(request, places, error);
+	functions = ret ? NULL : xk_probed_functions_read(request, error);
+	if (IS_ERR(functions))
+		ret = PTR_ERR(functions);
 	if (!ret)
-		ret = xk_probe_attach(file, request, places, error);
+		ret = xk_probe_attach(file, request, places, functions, error);
 	kvfree(places);
 	return ret;
 }

@@ -3,6 +3,7 @@
 #include <linux/err.h>
 #include <linux/kallsyms.h>
 #include <linux/mm.h>
+#include <linux/module.h>
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
 #include <linux/string.h>
@@ -40,16 +41,18 @@ static int refuse_place(struct making *making, u32 index, int ret, const char *w
 }
 
 /* Neither a jump nor a kprobe is possible. */
-static int refuse_both(struct making *making, u32 index)
+static int refuse_both(struct making *making, u32 index, int ret)
 {
 	const struct xk_point *point = making->attachment->hooks[index].point;
+	const char *why = "the kernel forbids it here";
 
+	if (point->no_kprobe)
+		why = "the kernel emulates a call with a prefix wrongly";
+	else if (ret == -EADDRNOTAVAIL)
+		why = "it marks the entry; probe the instruction after it";
 	making->request->refused = index;
-	return xk_refuse(making->error, -EOPNOTSUPP,
-			 "%pS: no jump: %s; no kprobe: %s", (void *)point->address,
-			 point->why_no_jump ?: "it failed",
-			 point->no_kprobe ? "the kernel emulates a call with a prefix wrongly" :
-					    "the kernel forbids it here");
+	return xk_refuse(making->error, -EOPNOTSUPP, "%pS: no jump: %s; no kprobe: %s",
+			 (void *)point->address, point->why_no_jump ?: "it failed", why);
 }
 
 static u64 __percpu *counter_of(const struct xk_attachment *attachment, u32 index)
@@ -100,6 +103,7 @@ static void fill_hook(struct making *making, u32 index)
 	struct xk_hook *hook = &attachment->hooks[index];
 
 	hook->attachment = attachment;
+	hook->requested = making->places[index].address;
 	hook->cookie = making->places[index].cookie;
 	hook->hits = counter_of(attachment, index);
 	hook->alone.hits = hook->hits;
@@ -126,6 +130,23 @@ static void add(struct xk_hook *hook)
 	hook->added = true;
 }
 
+/* Its places wait for the module, or the module must stay. */
+static const char *hold_module(struct xk_hook *hook)
+{
+	/* As long as xk_lock is held, it is loaded. */
+	struct module *module = (struct module *)hook->point->module;
+
+	if (!module)
+		return NULL;
+	hook->function = xk_probed_function_at(hook->attachment, hook->requested);
+	if (hook->function)
+		return NULL;
+	if (!try_module_get(module))
+		return "its module is being removed";
+	hook->module = module;
+	return NULL;
+}
+
 static int plan_place(struct making *making, u32 index)
 {
 	const struct xk_probe_place *place = &making->places[index];
@@ -142,6 +163,9 @@ static int plan_place(struct making *making, u32 index)
 					    "a tune changes this instruction");
 		hook->point->why_no_jump = xk_jump_plan(&making->plan, hook->point, place);
 	}
+	why = hold_module(hook);
+	if (why)
+		return refuse_place(making, index, -EBUSY, why);
 	hook->point->wants_all |= making->attachment->reads_all;
 	if (may_run(hook))
 		add(hook);
@@ -281,7 +305,7 @@ static int trap(struct making *making, u32 index)
 	ret = xk_point_trap(point);
 	if (ret == -ENOMEM)
 		return refuse_place(making, index, ret, "no memory for a kprobe");
-	return ret ? refuse_both(making, index) : 0;
+	return ret ? refuse_both(making, index, ret) : 0;
 }
 
 static int make(struct making *making)
@@ -292,6 +316,8 @@ static int make(struct making *making)
 	ret = create_counters(making->attachment);
 	if (!ret)
 		ret = take_program(making->attachment, making->request->program, making->error);
+	if (!ret)
+		ret = xk_probed_functions_verify(making->attachment);
 	xk_allowed_create(&making->plan.allowed);
 	if (!ret)
 		ret = plan(making);
@@ -316,6 +342,7 @@ static struct xk_attachment *create(const struct file *caller,
 		return NULL;
 	INIT_LIST_HEAD(&attachment->list);
 	attachment->nr = request->nr_places;
+	attachment->jumps_only = request->flags & XK_PROBE_JUMPS_ONLY;
 	attachment->owner = caller;
 	attachment->owner_pid = task_tgid_nr(current);
 	xk_attachment_lease_create(attachment);
@@ -325,7 +352,8 @@ static struct xk_attachment *create(const struct file *caller,
 }
 
 int xk_probe_attach(const struct file *caller, struct xk_probe_attach *request,
-		    const struct xk_probe_place *places, struct xk_error *error)
+		    const struct xk_probe_place *places, struct xk_probed_function *functions,
+		    struct xk_error *error)
 {
 	struct making making = { .places = places, .request = request, .error = error };
 	int ret;
@@ -335,8 +363,12 @@ int xk_probe_attach(const struct file *caller, struct xk_probe_attach *request,
 	/* An earlier attachment may still hold some of these instructions. */
 	xk_retired_flush();
 	making.attachment = create(caller, request);
-	if (!making.attachment)
+	if (!making.attachment) {
+		xk_probed_functions_free(functions, request->nr_functions);
 		return -ENOMEM;
+	}
+	making.attachment->functions = functions;
+	making.attachment->nr_functions = request->nr_functions;
 	mutex_lock(&xk_lock);
 	ret = make(&making);
 	if (!ret) {

@@ -8,22 +8,31 @@
 /* Functions for /dev/xk take xk_lock. */
 
 /*
- * Attaches a program to `places`, a copy of those of the request, for the owner of `caller`.
- * Returns 0, or an error with its reason in `error`. All places are probed, or none. Sleeps.
+ * Attaches a program to `places`, for the owner of `caller`. `functions` contains the functions of
+ * the request, with their bytes and without their addresses; it is consumed. Returns 0, or an error
+ * with its reason in `error`. All places are probed, or none. Sleeps.
  */
 int xk_probe_attach(const struct file *caller, struct xk_probe_attach *request,
-		    const struct xk_probe_place *places, struct xk_error *error);
+		    const struct xk_probe_place *places, struct xk_probed_function *functions,
+		    struct xk_error *error);
+
+/* Frees functions of a request that is not made. */
+void xk_probed_functions_free(struct xk_probed_function *functions, u32 nr);
+
+/* Modules come and go: module.c. */
+void xk_probes_module_coming(const struct module *module);
+void xk_probes_module_going(const struct module *module);
 
 /*
- * Ends an attachment of `caller`, or one that is kept. Returns 0, -ENOENT or -EPERM, with the reason
- * in `error`.
+ * Ends an attachment of `caller`, or one that is kept. Returns 0, -ENOENT or -EPERM, with the
+ * reason in `error`.
  */
 int xk_probe_detach(const struct file *caller, struct xk_probe_detach *request,
 		    struct xk_error *error);
 
 /*
- * Sets the lease of an attachment, and keeps it if that is requested. Returns 0, -EINVAL (too long),
- * -ENOENT or -EPERM, with the reason in `error`.
+ * Sets the lease of an attachment, and keeps it if that is requested. Returns 0, -EINVAL (too
+ * long), -ENOENT or -EPERM, with the reason in `error`.
  */
 int xk_probe_lease(const struct file *caller, const struct xk_probe_lease *request,
 		   struct xk_error *error);
@@ -53,8 +62,24 @@ extern struct list_head xk_attachments;
 struct xk_attachment *xk_attachment_find_owned(const struct file *caller, u32 id,
 					       struct xk_error *error);
 
+/*
+ * Takes off its hooks in the text of a module, or all if that is NULL, and frees what only they
+ * used. Returns the stops.
+ */
+unsigned int xk_attachment_leave(struct xk_attachment *attachment, const struct module *module);
+
 /* Takes the hooks off, and frees the attachment. Returns the stops. */
 unsigned int xk_attachment_destroy(struct xk_attachment *attachment);
+
+/*
+ * Verifies the functions of an attachment that is being made. Places in those that are the analysed
+ * ones can wait. Returns 0 or -ENOMEM.
+ */
+int xk_probed_functions_verify(struct xk_attachment *attachment);
+
+/* Returns the verified function that contains the requested address, or NULL. */
+struct xk_probed_function *xk_probed_function_at(const struct xk_attachment *attachment,
+						 unsigned long requested);
 
 /* A new attachment has no lease. */
 void xk_attachment_lease_create(struct xk_attachment *attachment);

@@ -4,6 +4,7 @@
 #include <linux/err.h>
 #include <linux/kprobes.h>
 #include <linux/mm.h>
+#include <linux/module.h>
 #include <linux/rcupdate.h>
 #include <linux/slab.h>
 
@@ -78,13 +79,14 @@ static void free_counters(struct xk_attachment *attachment)
 	free_percpu(attachment->skipped);
 }
 
-/* Points that no jump serves, and that have no hooks, are freed by the caller: their hooks stay. */
-static bool is_left_alone(const struct xk_hook *hook)
+/* `module`: only those in it. */
+static bool has_point(const struct xk_hook *hook, const struct module *module)
 {
-	return hook->point && !hook->point->first && !hook->point->jump;
+	return hook->point && (!module || hook->point->module == module);
 }
 
-static unsigned int remove_points(struct xk_attachment *attachment)
+/* Of points without hooks. No jump serves those that are freed by the caller. */
+static unsigned int remove_points(struct xk_attachment *attachment, const struct module *module)
 {
 	struct leaving leaving = {};
 	LIST_HEAD(jumps);
@@ -95,7 +97,7 @@ static unsigned int remove_points(struct xk_attachment *attachment)
 	for (i = 0; i < attachment->nr; i++) {
 		struct xk_hook *hook = &attachment->hooks[i];
 
-		if (!hook->point || hook->point->first)
+		if (!has_point(hook, module) || hook->point->first)
 			continue;
 		if (hook->point->jump) {
 			xk_jump_retire_unused(hook->point->jump, &jumps);
@@ -108,6 +110,36 @@ static unsigned int remove_points(struct xk_attachment *attachment)
 	return list_empty(&jumps) ? 0 : xk_jumps_retire(&jumps);
 }
 
+static void forget_point(struct xk_hook *hook)
+{
+	struct xk_point *point = hook->point;
+
+	hook->missed += xk_point_missed(point);
+	/* One with a jump is freed later. */
+	if (!point->first && !point->jump)
+		xk_point_free(point);
+	hook->point = NULL;
+	hook->added = false;
+}
+
+unsigned int xk_attachment_leave(struct xk_attachment *attachment, const struct module *module)
+{
+	unsigned int stops;
+	u32 i;
+
+	lockdep_assert_held(&xk_lock);
+	for (i = 0; i < attachment->nr; i++)
+		if (has_point(&attachment->hooks[i], module))
+			xk_hook_remove(&attachment->hooks[i]);
+	stops = remove_points(attachment, module);
+	/* No handler uses a hook any more. */
+	synchronize_rcu();
+	for (i = 0; i < attachment->nr; i++)
+		if (has_point(&attachment->hooks[i], module))
+			forget_point(&attachment->hooks[i]);
+	return stops;
+}
+
 unsigned int xk_attachment_destroy(struct xk_attachment *attachment)
 {
 	unsigned int stops;
@@ -115,17 +147,12 @@ unsigned int xk_attachment_destroy(struct xk_attachment *attachment)
 
 	list_del(&attachment->list);
 	xk_deadline_set(&attachment->lease, 0);
+	stops = xk_attachment_leave(attachment, NULL);
 	for (i = 0; i < attachment->nr; i++)
-		if (attachment->hooks[i].point)
-			xk_hook_remove(&attachment->hooks[i]);
-	stops = remove_points(attachment);
-	/* No handler uses a hook any more. */
-	synchronize_rcu();
-	for (i = 0; i < attachment->nr; i++)
-		if (is_left_alone(&attachment->hooks[i]))
-			xk_point_free(attachment->hooks[i].point);
+		module_put(attachment->hooks[i].module);
 	if (attachment->program)
 		bpf_prog_put(attachment->program);
+	xk_probed_functions_free(attachment->functions, attachment->nr_functions);
 	free_counters(attachment);
 	kvfree(attachment);
 	return stops;

@@ -237,7 +237,8 @@ bool xk_function_enters(const struct xk_function *function, const struct xk_wind
 	return find_next_bit(function->targets, end, start + 1) < end;
 }
 
-const char *xk_function_hold(const struct xk_function *function, struct module **module)
+const char *xk_function_module(const struct xk_function *function, const struct module *coming,
+			       const struct module **module)
 {
 	const struct module *found;
 	const char *why = NULL;
@@ -245,13 +246,16 @@ const char *xk_function_hold(const struct xk_function *function, struct module *
 	*module = NULL;
 	if (!function->module_name[0])
 		return NULL;
+	/* Not in /sys/module yet. */
+	if (coming && !strcmp(function->module_name, coming->name)) {
+		*module = coming;
+		return NULL;
+	}
 	found = xk_module_get(function->module_name);
-	if (!found)
-		return "its module is being loaded or removed";
-	if (found->state != MODULE_STATE_LIVE || !try_module_get((struct module *)found))
+	if (!found || found->state != MODULE_STATE_LIVE)
 		why = "its module is being loaded or removed";
 	else
-		*module = (struct module *)found;
+		*module = found;
 	xk_module_put(found);
 	return why;
 }

@@ -40,9 +40,10 @@ bool xk_function_is_long_call(const struct xk_function *function, unsigned long 
 bool xk_function_enters(const struct xk_function *function, const struct xk_window *window);
 
 /*
- * Takes a reference to the module of the function, in `module`; NULL for vmlinux. Returns NULL, or
- * why there is none.
+ * Finds the module of the function; NULL for vmlinux. It stays as long as xk_lock is held. `coming`
+ * is a module that may be in its initialisation, or NULL. Returns NULL, or why there is none.
  */
-const char *xk_function_hold(const struct xk_function *function, struct module **module);
+const char *xk_function_module(const struct xk_function *function, const struct module *coming,
+			       const struct module **module);
 
 #endif /* _XK_PROBE_FUNCTION_H */

@@ -40,8 +40,10 @@ static void describe(const struct xk_attachment *attachment, struct xk_probe_inf
 	for (i = 0; i < attachment->nr; i++) {
 		const struct xk_hook *hook = &attachment->hooks[i];
 
-		info->nr_jumps += hook->point->in_code;
 		info->hits += sum(hook->hits);
+		if (!hook->point)
+			continue;
+		info->nr_jumps += hook->point->in_code;
 		info->memory += memory_of(hook->point);
 	}
 }
@@ -66,14 +68,29 @@ int xk_probe_info(struct xk_probe_info *info)
 	return ret;
 }
 
+static void describe_waiting(const struct xk_hook *hook, struct xk_probe_place_info *info)
+{
+	info->flags = XK_PROBE_WAITING;
+	if (hook->why_waiting)
+		strscpy(info->note, hook->why_waiting);
+	else if (hook->function)
+		strscpy(info->note, hook->function->reason);
+}
+
 static void describe_place(const struct xk_hook *hook, struct xk_probe_place_info *info)
 {
 	const struct xk_point *point = hook->point;
 
 	memset(info, 0, sizeof(*info));
-	info->address = point->address;
+	info->requested = hook->requested;
 	info->hits = sum(hook->hits);
-	info->missed = xk_point_missed(point);
+	info->missed = hook->missed;
+	if (!point) {
+		describe_waiting(hook, info);
+		return;
+	}
+	info->address = point->address;
+	info->missed += xk_point_missed(point);
 	if (point->in_code)
 		info->flags = XK_PROBE_JUMP;
 	else if (point->is_traced)

@@ -11,6 +11,7 @@
 struct xk_plan {
 	struct xk_function function;	/* of the last place */
 	struct xk_allowed allowed;
+	const struct module *coming;	/* that may be in its initialisation; or NULL */
 	struct list_head jumps;		/* to be written; they stay in it until they are armed */
 };
 
@@ -71,6 +72,12 @@ void xk_retired_soon(void);
 
 /* Waits until everything retired is freed, as far as possible. Without xk_lock. */
 void xk_retired_flush(void);
+
+/*
+ * Frees what is retired in the text of a module that is being removed, whoever has probes on it.
+ * Nothing executes the text any more. Waits. Without xk_lock.
+ */
+void xk_retired_forget(const struct module *module);
 
 /* Waits until everything is freed. Without xk_lock. */
 void xk_retired_exit(void);

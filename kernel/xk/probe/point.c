@@ -27,7 +27,7 @@ static const char *verify(struct xk_plan *plan, struct xk_point *point)
 	if (!why)
 		point->no_kprobe = xk_function_is_long_call(&plan->function, point->address);
 	if (!why)
-		why = xk_function_hold(&plan->function, &point->module);
+		why = xk_function_module(&plan->function, plan->coming, &point->module);
 	if (!why)
 		why = xk_allowed_function(&plan->allowed, &plan->function, point->module);
 	return why;
@@ -63,8 +63,6 @@ void xk_point_forget(const struct xk_point *point)
 
 void xk_point_free(struct xk_point *point)
 {
-	if (point)
-		module_put(point->module);
 	kfree(point);
 }
 
@@ -82,7 +80,7 @@ int xk_point_trap(struct xk_point *point)
 	if (!ret && (unsigned long)point->kprobe.addr != point->address) {
 		unregister_kprobe(&point->kprobe);
 		point->has_kprobe = false;
-		return -EOPNOTSUPP;
+		return -EADDRNOTAVAIL;
 	}
 	return ret;
 }

@@ -10,7 +10,7 @@
 struct xk_point *xk_point_find(unsigned long address);
 
 /*
- * Creates a point. The function that contains it is verified, and its module is held. Returns NULL
+ * Creates a point. The function that contains it is verified. Returns NULL
  * with the reason in `why`. May sleep.
  */
 struct xk_point *xk_point_create(struct xk_plan *plan, unsigned long address, const char **why);
@@ -18,7 +18,10 @@ struct xk_point *xk_point_create(struct xk_plan *plan, unsigned long address, co
 /* Forgets the point: another one may be created at its address. */
 void xk_point_forget(const struct xk_point *point);
 
-/* Registers the kprobe of a point without a jump. Returns 0 or an error. May sleep. */
+/*
+ * Registers the kprobe of a point without a jump. Returns 0 or an error: -EADDRNOTAVAIL if kprobes
+ * put it behind the endbr64 that is there. May sleep.
+ */
 int xk_point_trap(struct xk_point *point);
 
 /* Adds the hook behind those of its point, and takes it off again. */

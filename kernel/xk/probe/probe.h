@@ -20,6 +20,7 @@
 #include "base/deadline.h"
 #include "base/error.h"
 #include "base/slot_layout.h"
+#include "model/place.h"
 #include "text/claim.h"
 #include "text/internal.h"
 #include "text/relocate.h"
@@ -40,14 +41,27 @@ struct xk_act {
 	bpf_func_t func;		/* called with the registers and this act */
 };
 
+/* A function of a module. Its places wait while the module is not loaded. */
+struct xk_probed_function {
+	unsigned long requested;	/* its address in the request */
+	struct xk_place place;		/* the address is 0 as long as it waits */
+	struct xk_analysed analysed;
+	char reason[XK_NAME_LEN];	/* why it waits although its module is loaded */
+};
+
 struct xk_hook {
 	struct xk_act alone;		/* for a point that has only this hook */
 	struct xk_hook *next;		/* of the same point; read by handlers */
 	u64 __percpu *hits;
 	struct xk_attachment *attachment;
 	u64 cookie;
-	struct xk_point *point;
+	struct xk_point *point;		/* NULL: it waits */
 	bool added;			/* to the hooks of the point */
+	unsigned long requested;	/* its address in the request */
+	struct xk_probed_function *function;	/* NULL: it never waits */
+	struct module *module;		/* with a reference, if it never waits; else NULL */
+	const char *why_waiting;	/* although its function is there */
+	u64 missed;			/* by kprobes, before its module was loaded again */
 };
 
 struct xk_point {
@@ -65,7 +79,7 @@ struct xk_point {
 	bool is_traced;			/* the function tracer calls the handler */
 	bool no_kprobe;			/* kprobes would emulate the instruction wrongly */
 	const char *why_no_jump;
-	struct module *module;		/* with a reference; NULL for vmlinux */
+	const struct module *module;	/* of its function; NULL for vmlinux */
 };
 
 /* Jumps that are written or removed in one stop. Their number determines how long it takes. */
@@ -88,10 +102,13 @@ struct xk_attachment {
 	bool needs_context;		/* the program may read current->bpf_ctx */
 	bool needs_kprobes;		/* at entries: the program may ask which function runs */
 	bool reads_all;			/* the program may read all registers */
+	bool jumps_only;		/* nothing else may reach its places */
 	bool is_plain;			/* it may be called without preparation */
 	u64 __percpu *skipped;
 	u64 __percpu **hits;		/* blocks of XK_HITS_PER_BLOCK counters */
 	unsigned int nr_hits;		/* blocks */
+	struct xk_probed_function *functions;	/* ascending by requested address */
+	unsigned int nr_functions;
 	unsigned int nr;
 	struct xk_hook hooks[] __counted_by(nr);
 };
@@ -117,7 +134,6 @@ struct xk_jump {
 	struct xk_jump *guest;		/* of a host: the short jump that needs it */
 	bool is_host;			/* it ends in a relay, needed or not */
 	u8 relay[XK_JUMP_LEN];		/* of a host */
-	struct module *module;		/* of a host, with a reference */
 	bool wanted;			/* `next` is to be armed */
 	bool retired;			/* about to be removed: takes no more points */
 	bool entered;			/* a thread was in the middle of the window */

@@ -72,9 +72,7 @@ static const char *check_relay(const struct xk_window *window, const struct xk_j
 	return NULL;
 }
 
-/* The host outlives the points of the short jump, which hold the module, too. */
-static const char *create_host(struct xk_plan *plan, struct xk_jump *jump, struct xk_jump *host,
-			       struct module *module)
+static const char *create_host(struct xk_plan *plan, struct xk_jump *jump, struct xk_jump *host)
 {
 	const char *why;
 
@@ -85,9 +83,6 @@ static const char *create_host(struct xk_plan *plan, struct xk_jump *jump, struc
 		xk_relay_remove(relay_of(host));
 		return why;
 	}
-	if (module)
-		__module_get(module);
-	host->module = module;
 	host->is_host = true;
 	memset(host->relay, INT3, sizeof(host->relay));
 	host->guest = jump;
@@ -110,7 +105,7 @@ const char *xk_relay_plan(struct xk_plan *plan, struct xk_jump *jump,
 	if (!why)
 		why = check_relay(&jump->window, host, point->module);
 	if (!why)
-		why = create_host(plan, jump, host, point->module);
+		why = create_host(plan, jump, host);
 	if (why)
 		kfree(host);
 	return why;
@@ -179,10 +174,8 @@ void xk_relay_forget(struct xk_jump *jump)
 {
 	struct xk_jump *host = jump->host;
 
-	if (jump->is_host) {
+	if (jump->is_host)
 		xk_relay_remove(relay_of(jump));
-		module_put(jump->module);
-	}
 	if (jump->guest)
 		jump->guest->host = NULL;
 	if (!host)

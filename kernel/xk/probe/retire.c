@@ -213,6 +213,38 @@ void xk_retired_flush(void)
 	flush_delayed_work(&retired_work);
 }
 
+/* Jumps that someone else had a probe on. Returns whether there were any. */
+static bool forget_stuck(const struct module *module)
+{
+	struct xk_jump *jump, *next;
+	bool any = false;
+
+	list_for_each_entry_safe(jump, next, &stuck, list) {
+		if (!within_module(jump->window.address, module))
+			continue;
+		jump->claim.written = false;
+		list_move_tail(&jump->list, &left_jumps);
+		any = true;
+	}
+	return any;
+}
+
+void xk_retired_forget(const struct module *module)
+{
+	bool any = true;
+
+	/* Hosts follow their short jumps, shields all of them. */
+	while (any) {
+		xk_retired_soon();
+		xk_retired_flush();
+		mutex_lock(&xk_lock);
+		any = forget_stuck(module);
+		if (!any)
+			xk_shields_forget(module);
+		mutex_unlock(&xk_lock);
+	}
+}
+
 void xk_retired_exit(void)
 {
 	bool left = true;

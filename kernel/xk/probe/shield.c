@@ -139,10 +139,6 @@ static struct xk_shield *create(const struct xk_function *function, const struct
 	shield = kzalloc(sizeof(*shield), GFP_KERNEL);
 	if (!shield)
 		return NULL;
-	if (xk_function_hold(function, &shield->module)) {
-		kfree(shield);
-		return NULL;
-	}
 	INIT_LIST_HEAD(&shield->list);
 	shield->claim = *room;
 	shield->claim.is_shield = true;
@@ -184,7 +180,6 @@ static void free_shield(struct xk_shield *shield)
 {
 	list_del(&shield->list);
 	xk_claim_remove(&shield->claim);
-	module_put(shield->module);
 	kfree(shield);
 }
 
@@ -280,4 +275,14 @@ bool xk_shields_remove(void)
 	}
 	kvfree(pokes);
 	return list_empty(&unneeded);
+}
+
+void xk_shields_forget(const struct module *module)
+{
+	struct xk_shield *shield, *next;
+
+	lockdep_assert_held(&xk_lock);
+	list_for_each_entry_safe(shield, next, &unneeded, list)
+		if (within_module(shield->claim.address, module))
+			free_shield(shield);
 }

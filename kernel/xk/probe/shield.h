@@ -20,7 +20,6 @@ struct xk_shield {
 	struct xk_claim claim;		/* padding at the end of the function */
 	u8 bytes[XK_MAX_WINDOW];	/* in its place */
 	struct xk_addresses function;
-	struct module *module;		/* with a reference; NULL for vmlinux */
 	unsigned int nr_jumps;		/* that need it */
 	struct list_head list;		/* of shields that no jump needs */
 };
@@ -46,6 +45,12 @@ bool xk_shield_write(struct xk_shield *shield, struct xk_pokes *pokes);
  * were for. Returns false if some must stay, because someone else has a kprobe on them. May sleep.
  */
 bool xk_shields_remove(void);
+
+/*
+ * Frees the shields that no jump needs in the text of a module that is being removed. The text
+ * stays as it is.
+ */
+void xk_shields_forget(const struct module *module);
 
 /* The function in which kprobes optimise no probe because of the shield; NULL without one. */
 static inline const struct xk_addresses *xk_shielded(const struct xk_shield *shield)

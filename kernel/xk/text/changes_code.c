@@ -483,7 +483,7 @@ const char *xk_changes_code(const char *function)
 
 	for (i = 0; i < ARRAY_SIZE(thunks); i++)
 		if (strstarts(function, thunks[i]))
-			return "its function is a stub that the kernel writes or mitigations rely on";
+			return "its function is a stub that the kernel or mitigations rely on";
 	if (bsearch(&part, names, ARRAY_SIZE(names), sizeof(names[0]), compare))
 		return "its function changes code, or CPUs execute it meanwhile";
 	return NULL;

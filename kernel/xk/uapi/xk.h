@@ -464,10 +464,10 @@ struct xk_policy_info {
 
 /*
  * LOAD, TRANSITION, LEASE, DETACH and POLICY return -EACCES with a reason unless the descriptor is
- * open for writing, the caller has CAP_SYS_ADMIN during the call, and the kernel is not locked down.
- * Lockdown does not forbid the first four with require_signed=1, nor IGNORE and a transition that
- * only unloads: see docs/privilege.md. The other ioctls only read. Those of probes, 16 to 20, are in
- * xk_probe.h.
+ * open for writing, the caller has CAP_SYS_ADMIN during the call, and the kernel is not locked
+ * down. Lockdown does not forbid the first four with require_signed=1, nor IGNORE and a transition
+ * that only unloads: see docs/privilege.md. The other ioctls only read. Those of probes, 16 to 20,
+ * are in xk_probe.h.
  */
 #define XK_IOC_MAGIC 0xb7
 #define XK_IOC_VERSION _IOR(XK_IOC_MAGIC, 0, struct xk_version)

@@ -13,6 +13,7 @@
 #include "xk.h"
 
 #define XK_MAX_PROBE_PLACES 65536	/* per attachment */
+#define XK_MAX_PROBE_FUNCTIONS 4096	/* per attachment */
 
 #define XK_PROBE_JUMPS_ONLY _BITUL(0)	/* refuse where a jump is not possible */
 
@@ -32,10 +33,29 @@ struct xk_probe_place {
 };
 
 /*
+ * A function of a module. The places in it wait while the module is not loaded. When it is loaded
+ * again, before it is initialised, xk.ko looks for a function with this name and these bytes, and
+ * probes the same instructions. No jump reaches them then: no analysis knows the new image. The
+ * bytes are those of struct xk_site.
+ */
+struct xk_probe_function {
+	__u64 address;		/* in the running kernel */
+	char symbol[XK_SYMBOL_LEN];
+	char module[XK_MODULE_LEN];
+	__u32 text_len;
+	__u32 pad;
+	__u64 text;		/* const __u8 * */
+	__u64 mask;		/* const __u8 * */
+};
+
+/*
  * Runs an eBPF program of type kprobe before each of these instructions, until XK_IOC_PROBE_DETACH,
- * until its lease ends, or until the descriptor is closed. The places are ascending by address, without repetition. All
- * of them are probed, or none. A place is reached by a jump where that is safe, else by the
- * function tracer or a kprobe.
+ * until its lease ends, or until the descriptor is closed. The places are ascending by address,
+ * without repetition. All of them are probed, or none. A place is reached by a jump where that is
+ * safe, else by the function tracer or a kprobe.
+ *
+ * The functions are ascending by address. A place in a module that is in none of them, or in one
+ * whose running bytes differ, holds the module: it cannot be removed.
  */
 struct xk_probe_attach {
 	__u32 size;		/* in: size of this structure */
@@ -43,6 +63,9 @@ struct xk_probe_attach {
 	__u32 flags;		/* XK_PROBE_* */
 	__u32 nr_places;
 	__u64 places;		/* const struct xk_probe_place * */
+	__u64 functions;	/* const struct xk_probe_function * */
+	__u32 nr_functions;
+	__u32 pad;
 	char name[XK_NAME_LEN];	/* for lists */
 	__u32 id;		/* out, like all that follows */
 	__u32 nr_jumps;		/* places that a jump reaches */
@@ -93,14 +116,16 @@ struct xk_probe_info {
 /* What reaches a place; neither: a kprobe. */
 #define XK_PROBE_JUMP _BITUL(0)
 #define XK_PROBE_TRACER _BITUL(1)	/* the function tracer */
+#define XK_PROBE_WAITING _BITUL(2)	/* nothing: its module is not loaded, or has other code */
 
 struct xk_probe_place_info {
-	__u64 address;
+	__u64 requested;	/* address in the request */
+	__u64 address;		/* present one; 0 if it waits */
 	__u64 hits;
 	__u64 missed;		/* kprobes did not call the handler; not in hits */
-	__u32 flags;		/* XK_PROBE_JUMP, XK_PROBE_TRACER */
+	__u32 flags;		/* XK_PROBE_JUMP, XK_PROBE_TRACER, XK_PROBE_WAITING */
 	__u32 pad;
-	char note[XK_NAME_LEN];	/* why it is no jump */
+	char note[XK_NAME_LEN];	/* why it is no jump, or why it waits */
 };
 
 /* The places of an attachment, from `first` on. */

@@ -97,12 +97,3 @@ pub fn what_is_kept_ends_with_the_module() {
     assert_eq!(target("value"), "32");
     insmod(XK_KO);
 }
-
-pub fn a_module_stays_while_it_is_probed() {
-    let device = Device::open().unwrap();
-    let attached = device.attach_probes("module", None, &[place(symbol("xk_target_value") + 5, 5)], true).unwrap();
-    assert!(!run("rmmod", &["xk_target"]));
-    assert_eq!(target("value"), "32");
-    device.detach_probes(attached.id).unwrap();
-    assert!(run("rmmod", &["xk_target"]));
-}

@@ -13,7 +13,7 @@ const IP: usize = 16;
 const MARKS: [[u8; 4]; 2] = [[0xf3, 0x0f, 0x1e, 0xfa], [0x66, 0x0f, 0x1f, 0x00]];
 
 /// The bytes of the function tracer.
-fn entry_of(function: &str) -> ProbePlace {
+pub fn entry_of(function: &str) -> ProbePlace {
     let start = symbol(function);
     let marked = MARKS.iter().any(|mark| text(start, 4) == mark);
     ProbePlace { address: start + if marked { 4 } else { 0 }, cookie: 4711, ..ProbePlace::default() }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use xk_probe::{maps, Probe, Programs};
-use xk_runtime::{Device, Error, PlaceStatus, ProbePlace, ReachedBy};
+use xk_runtime::{Device, PlaceStatus, ProbePlace, ReachedBy};
 use xk_testing::guest::wait_for;
 
 use super::*;

@@ -1,15 +1,19 @@
 //! Probes of eBPF programs: attachments, and the instructions that they reach.
 
-use super::{ioc, Plain, ERROR_LEN, NAME_LEN, READ, WRITE};
+use super::{ioc, Plain, ERROR_LEN, MODULE_LEN, NAME_LEN, READ, SYMBOL_LEN, WRITE};
 
 /// `XK_MAX_PROBE_PLACES`.
 pub const MAX_PROBE_PLACES: usize = 65536;
+/// `XK_MAX_PROBE_FUNCTIONS`.
+pub const MAX_PROBE_FUNCTIONS: usize = 4096;
 /// `XK_PROBE_JUMPS_ONLY`.
 pub const PROBE_JUMPS_ONLY: u32 = 1;
 /// `XK_PROBE_JUMP`.
 pub const PROBE_JUMP: u32 = 1;
 /// `XK_PROBE_TRACER`.
 pub const PROBE_TRACER: u32 = 2;
+/// `XK_PROBE_WAITING`.
+pub const PROBE_WAITING: u32 = 4;
 /// `XK_PROBE_KEEP`.
 pub const PROBE_KEEP: u32 = 1;
 /// `XK_PROBE_KEPT`.
@@ -29,6 +33,20 @@ pub struct ProbePlace {
     pub pad: [u8; 3],
 }
 
+/// `struct xk_probe_function`.
+#[repr(C)]
+#[derive(Debug, Clone)]
+#[allow(missing_docs)] // as in the header
+pub struct ProbeFunction {
+    pub address: u64,
+    pub symbol: [u8; SYMBOL_LEN],
+    pub module: [u8; MODULE_LEN],
+    pub text_len: u32,
+    pub pad: u32,
+    pub text: u64,
+    pub mask: u64,
+}
+
 /// `struct xk_probe_attach`.
 #[repr(C)]
 #[derive(Debug, Clone)]
@@ -39,6 +57,9 @@ pub struct ProbeAttach {
     pub flags: u32,
     pub nr_places: u32,
     pub places: u64,
+    pub functions: u64,
+    pub nr_functions: u32,
+    pub pad: u32,
     pub name: [u8; NAME_LEN],
     pub id: u32,
     pub nr_jumps: u32,
@@ -94,6 +115,7 @@ pub struct ProbeInfo {
 #[derive(Debug, Clone)]
 #[allow(missing_docs)] // as in the header
 pub struct ProbePlaceInfo {
+    pub requested: u64,
     pub address: u64,
     pub hits: u64,
     pub missed: u64,
@@ -115,6 +137,8 @@ pub struct ProbePlaces {
 }
 
 // SAFETY: integers and arrays of integers, repr(C).
+unsafe impl Plain for ProbeFunction {}
+// SAFETY: as above.
 unsafe impl Plain for ProbeAttach {}
 // SAFETY: as above.
 unsafe impl Plain for ProbeDetach {}

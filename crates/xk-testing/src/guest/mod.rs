@@ -11,6 +11,8 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use object::{Object, ObjectSection, ObjectSymbol};
+
 /// Names the kernel of the lab on which they run; default `amd64`.
 const KERNEL: &str = "XK_TEST_KERNEL";
 /// The preemption model: `full`, `voluntary` or `none`; by default, the one that the kernel was built with.
@@ -214,6 +216,21 @@ pub fn file(variable: &str) -> PathBuf {
 /// Loads the module that a variable of the guest names.
 pub fn insmod(variable: &str) {
     assert!(run("insmod", &[file(variable).to_str().unwrap()]));
+}
+
+/// A module with one byte of a symbol changed; its path.
+pub fn altered(module: &Path, symbol: &str, at: u64, byte: u8) -> PathBuf {
+    let mut data = std::fs::read(module).unwrap();
+    let place = {
+        let file = object::File::parse(&*data).unwrap();
+        let found = file.symbols().find(|s| s.name() == Ok(symbol)).unwrap();
+        let section = file.section_by_index(found.section_index().unwrap()).unwrap();
+        section.file_range().unwrap().0 + found.address() + at
+    };
+    data[place as usize] = byte;
+    let path = std::env::temp_dir().join("altered.ko");
+    std::fs::write(&path, data).unwrap();
+    path
 }
 
 /// Waits for something that the kernel does in the background.

@@ -81,7 +81,7 @@ fn places(probe: &ProbeStatus, device: &Device) -> Result<String> {
         columns.row([
             place.hits.to_string(),
             place.by.word().into(),
-            format!("{:#x}", place.address),
+            format!("{:#x}", place.now.unwrap_or(place.address)),
             place.note.unwrap_or_default(),
         ]);
     }
@@ -110,7 +110,8 @@ pub(in crate::verbs) fn document(probe: &ProbeStatus, device: Option<&Device>) -
     if let Some(device) = device {
         let each = device.probe_places(probe.id)?.into_iter().map(|place| {
             json!({
-                "address": format!("{:#x}", place.address),
+                "address": place.now.map(|address| format!("{address:#x}")),
+                "requested": format!("{:#x}", place.address),
                 "hits": place.hits,
                 "missed": place.missed,
                 "by": place.by.word(),

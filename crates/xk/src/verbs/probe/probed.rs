@@ -6,7 +6,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{json, Value};
 use xk_probe::{Found, Operand, Place, Resolver, Trace};
-use xk_runtime::{Attached, BackendChoice, Device, Error as RuntimeError, PlaceStatus, ProbePlace, ReachedBy, Rules};
+use xk_runtime::{
+    Attached, Attachment, BackendChoice, Device, Error as RuntimeError, PlaceStatus, ProbeFunction, ProbePlace,
+    ReachedBy, Rules,
+};
 
 use crate::exit::{Exit, Failure, Result};
 use crate::output::{count, Columns};
@@ -61,6 +64,8 @@ pub struct Probed {
     pub all: Vec<(Found, usize)>,
     /// Instructions of patterns that cannot be probed.
     pub left_out: usize,
+    /// Functions of modules that contain them.
+    functions: Vec<ProbeFunction>,
 }
 
 impl Probed {
@@ -70,7 +75,8 @@ impl Probed {
     /// A place names none that can be probed.
     pub fn new(resolver: &Resolver, places: &[Place]) -> Result<Self> {
         let (all, left_out) = resolver.all(places)?;
-        Ok(Self { all, left_out })
+        let functions = resolver.functions(&all);
+        Ok(Self { all, left_out, functions })
     }
 
     /// Attaches a program to them, or only counts.
@@ -79,7 +85,9 @@ impl Probed {
     /// Exit code 3 if the kernel refuses a place.
     pub fn attach(&self, device: &Device, name: &str, program: Option<BorrowedFd<'_>>, ways: Ways) -> Result<Attached> {
         let places: Vec<ProbePlace> = self.all.iter().map(|(found, number)| ways.place(found, *number)).collect();
-        device.attach_probes(name, program, &places, ways.jumps_only).map_err(|error| match error {
+        let functions = &self.functions;
+        let wanted = Attachment { name, program, places: &places, functions, jumps_only: ways.jumps_only };
+        device.attach(&wanted).map_err(|error| match error {
             RuntimeError::Refused { reason, .. } => Failure::new(Exit::Refused, reason),
             other => other.into(),
         })

@@ -9,9 +9,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
-use xk_const::{
-    recall, BuildTree, Location, Point, ResolveError, Spec, SpecError, TreeError, Unit, Variable, VariablesError,
-};
+use xk_const::{BuildTree, Location, Point, TreeError, Unit, Variable, VariablesError};
 use xk_kernel::Tree;
 use xk_table::{Function, Incoherent, ScopeTable, When};
 
@@ -19,12 +17,6 @@ use xk_table::{Function, Incoherent, ScopeTable, When};
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum SitesError {
-    /// The table names its constant in a way that is no ID.
-    #[error(transparent)]
-    Spec(#[from] SpecError),
-    /// The source has no such constant.
-    #[error(transparent)]
-    Resolve(#[from] ResolveError),
     /// The translation units of the kernel cannot be listed.
     #[error(transparent)]
     Tree(#[from] TreeError),
@@ -117,9 +109,8 @@ pub struct AtSite {
 /// The variables at every site of a constant, in the order of the sites.
 ///
 /// # Errors
-/// The constant, its units or their variables cannot be found.
+/// The units or their variables cannot be found.
 pub fn at_sites(table: &ScopeTable, tree: &Tree, cache: &Path) -> Result<Vec<AtSite>, SitesError> {
-    let constant = recall(tree, &Spec::parse(&table.constant.id)?)?;
     let units = BuildTree::units(tree)?;
     let mut sites = Vec::new();
     for span in &table.spans {
@@ -136,7 +127,7 @@ pub fn at_sites(table: &ScopeTable, tree: &Tree, cache: &Path) -> Result<Vec<AtS
             function: function.symbol.clone(),
             source_file: function.source.clone(),
         })?;
-        let found = xk_const::variables(tree, &constant, unit, &cache.join("objects"), &[point])?;
+        let found = xk_const::variables(tree, unit, &cache.join("objects"), &[point])?;
         let place = format!("{}+{:#x}", function.symbol, indirection.offset);
         sites.push(AtSite { place, variables: found.into_iter().next().unwrap_or_default() });
     }

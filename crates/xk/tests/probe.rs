@@ -17,7 +17,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use serde_json::Value;
-use support::{contains, json, xk, OBJECTS};
+use support::{cache, contains, have_source, json, xk, CACHE, OBJECTS};
 use xk_policy::{compile, Headers};
 use xk_runtime::Device;
 use xk_testing::guest::{boot, info, insmod, modules, passed, repository, run, XK_KO};
@@ -40,6 +40,9 @@ xk_testing::guest_tests! {
     indirect_calls_reach_functions_whose_address_is_taken,
     a_call_of_an_unknown_function_is_reported,
     every_request_is_in_the_histogram_of_its_wait,
+    a_line_is_counted_where_its_instruction_is,
+    a_line_is_counted_in_every_function_that_inlines_it,
+    the_guest_refuses_lines_without_code,
 }
 
 /// Programs, by the names of their files.
@@ -101,11 +104,13 @@ fn guest_output() -> &'static str {
         compile_programs(folder.path());
         compile_case("cfi", folder.path());
         compile_case("latency", folder.path());
+        source::prepare(folder.path());
         let body = sites("body")[0]["place"].as_str().unwrap().to_owned();
         let variables = format!(
-            "{} {OBJECTS}={} {BODY}={body} XK_CACHE=/tmp/xk-test-cache",
+            "{} {OBJECTS}={} {BODY}={body} XK_CACHE=/tmp/xk-test-cache {CACHE}={}",
             modules(&[(XK_KO, "kernel/xk")]),
-            folder.path().display()
+            folder.path().display(),
+            cache().display()
         );
         boot(1200, &variables)
     })
@@ -208,7 +213,14 @@ fn hits(place: &Value) -> u64 {
     place["hits"].as_u64().unwrap()
 }
 
+#[path = "checks/probe_source.rs"]
+mod source;
+
 mod checks {
+    pub use super::source::checks::{
+        a_line_is_counted_in_every_function_that_inlines_it, a_line_is_counted_where_its_instruction_is,
+        the_guest_refuses_lines_without_code,
+    };
     use super::*;
 
     /// The commands themselves write, too.

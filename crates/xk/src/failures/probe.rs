@@ -1,6 +1,6 @@
 //! Errors of xk-probe.
 
-use xk_probe::{Error, PlaceError, ProgramError};
+use xk_probe::{Error, PlaceError, ProgramError, SourceError};
 
 use crate::exit::{Exit, Failure};
 
@@ -17,6 +17,16 @@ impl From<Error> for Failure {
             Error::Unreachable { .. } => Exit::Refused,
             Error::Replaced { .. } | Error::Elsewhere { .. } => Exit::Drift,
             Error::NotLoaded { .. } => Exit::Unsupported,
+            _ => Exit::Error,
+        };
+        Failure::new(exit, error.to_string())
+    }
+}
+
+impl From<SourceError> for Failure {
+    fn from(error: SourceError) -> Self {
+        let exit = match &error {
+            SourceError::NoCode { .. } | SourceError::Gone { .. } | SourceError::NotDeployed { .. } => Exit::Refused,
             _ => Exit::Error,
         };
         Failure::new(exit, error.to_string())

@@ -18,7 +18,7 @@ use crate::signals;
 use crate::sites::notice;
 
 use super::attach::{documents, reached, wait, Probed, Ways};
-use super::{parse_class, places, running};
+use super::{parse_class, places, running, spread};
 
 /// Arguments of `xk probe run`.
 #[derive(Debug, clap::Args)]
@@ -33,7 +33,7 @@ pub struct Args {
     /// Run the only program of the file here, wherever its section says
     #[arg(long, value_name = "WHERE", num_args = 1..)]
     at: Vec<String>,
-    /// Which instructions of functions without an offset
+    /// Which instructions of lines, and of functions without an offset
     #[arg(long, value_name = "CLASS", value_parser = parse_class)]
     class: Option<Class>,
     /// Programs that ask which functions' addresses are taken are told that those of these are not
@@ -92,6 +92,7 @@ pub fn run(args: &Args) -> Result {
         let program = program.ok_or_else(missing)?;
         let attached = probed.attach(&device, &name(args, probe), Some(program), ways)?;
         if !args.json {
+            eprint!("{}", spread(&probe.places, &probed.all));
             eprintln!("{}: {}", probe.program, reached(probed.all.len(), attached.jumps as usize));
         }
         running.push(Running { probe, probed, attached });

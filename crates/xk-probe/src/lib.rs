@@ -4,6 +4,7 @@
 //! source tree ([`Source`]). Out: addresses with the windows in which a jump may stand ([`resolve`]); programs in the kernel, and what their maps contain ([`program`], [`maps`]).
 
 mod code;
+mod constants;
 mod error;
 mod found;
 mod line;
@@ -11,6 +12,7 @@ mod live;
 pub mod maps;
 mod operand;
 pub mod place;
+mod places;
 pub mod program;
 mod reach;
 mod relay;
@@ -18,6 +20,7 @@ mod resolve;
 mod source;
 mod taken;
 mod trace;
+mod variables;
 
 pub use error::Error;
 pub use found::Found;
@@ -25,9 +28,11 @@ pub use line::Line;
 pub use live::Live;
 pub use operand::Operand;
 pub use place::{Class, Place, PlaceError};
-pub use program::{prints, probes, Probe, ProgramError, Programs};
+pub use places::{Places, PlacesError};
+pub use program::{places_of, prints, probes, Given, Probe, ProgramError, Programs};
 pub use reach::{Host, NoJump, Reach};
 pub use resolve::{Resolved, Resolver};
 pub use source::{Lines, Part, Source, SourceError, Spread};
 pub use taken::{wants_taken, Taken};
 pub use trace::Trace;
+pub use variables::{reading, VariableError};

@@ -161,13 +161,29 @@ impl Resolver {
             let addresses = match class {
                 None => part.statements.iter().map(|offset| start + offset).collect(),
                 Some(class) => {
-                    let own = |at: &u64| part.bytes.iter().any(|bytes| bytes.contains(&(at - start)));
+                    // Where the line begins at an instruction of another one, it has no bytes.
+                    let begins = |at: u64| class == Class::Any && part.statements.contains(&at);
+                    let own =
+                        |at: &u64| begins(at - start) || part.bytes.iter().any(|bytes| bytes.contains(&(at - start)));
                     self.code.of_class(function, class).into_iter().filter(own).collect()
                 }
             };
             places.push((function, addresses));
         }
         self.several(place, &places, class, spread.gone)
+    }
+
+    /// Whether the function of an instruction has a name.
+    pub(crate) fn is_called(&self, found: &Found, name: &str) -> bool {
+        let Some(owner) = self.code.owner(found.module.as_deref()) else { return false };
+        let named = self.code.named(&found.function, owner);
+        named.iter().any(|function| function.names.iter().any(|other| other == name))
+    }
+
+    /// Whether an instruction is in a function that the source describes.
+    pub(crate) fn is_in(&self, found: &Found, function: &Deployed) -> bool {
+        let here = self.in_image(found.address).map(|address| address.wrapping_sub(found.offset));
+        here.is_some() && here == self.start(function)
     }
 
     /// Where a function that the source describes is in the image.

@@ -6,9 +6,11 @@
 //! ([`locate`](xk_analysis::identity::locate)). Refuses a function that is not, a line without code, and a file that is no
 //! unit.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use thiserror::Error;
 use xk_analysis::identity::locate;
@@ -129,9 +131,10 @@ impl Lines {
 /// The source of a kernel.
 pub struct Source<'a> {
     image: &'a Image,
-    tree: &'a Tree,
-    objects: PathBuf,
-    units: Vec<Unit>,
+    pub(crate) tree: &'a Tree,
+    pub(crate) objects: PathBuf,
+    pub(crate) units: Vec<Unit>,
+    compiled: RefCell<BTreeMap<Unit, Rc<Compiled>>>,
 }
 
 /// A unit that was compiled with debug information.
@@ -147,7 +150,8 @@ impl<'a> Source<'a> {
     /// # Errors
     /// [`SourceError::Tree`].
     pub fn new(image: &'a Image, tree: &'a Tree, cache: &Path) -> Result<Self, SourceError> {
-        Ok(Self { image, tree, objects: cache.join("objects"), units: BuildTree::units(tree)? })
+        let (objects, units) = (cache.join("objects"), BuildTree::units(tree)?);
+        Ok(Self { image, tree, objects, units, compiled: RefCell::default() })
     }
 
     /// The code of the lines among these places.
@@ -156,22 +160,18 @@ impl<'a> Source<'a> {
     /// [`SourceError`].
     pub fn lines(&self, places: &[Place]) -> Result<Lines, SourceError> {
         let mut known = BTreeMap::new();
-        let mut compiled: BTreeMap<Unit, Compiled> = BTreeMap::new();
         for place in places {
             let Place::Line { line, .. } = place else { continue };
             if known.contains_key(line) {
                 continue;
             }
-            let unit = self.unit(line)?;
-            if !compiled.contains_key(unit) {
-                compiled.insert(unit.clone(), self.compile(unit)?);
-            }
-            known.insert(line.clone(), self.spread(line, &compiled[unit])?);
+            let compiled = self.compiled(self.unit(line)?)?;
+            known.insert(line.clone(), self.spread(line, &compiled)?);
         }
         Ok(Lines { known })
     }
 
-    fn unit(&self, line: &Line) -> Result<&Unit, SourceError> {
+    pub(crate) fn unit(&self, line: &Line) -> Result<&Unit, SourceError> {
         let own = |unit: &&Unit| line.module.is_none() || spelt(unit) == line.module;
         let all: Vec<&Unit> = self.units.iter().filter(|unit| unit.source == line.unit).filter(own).collect();
         match all[..] {
@@ -203,8 +203,17 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Compiles a unit, unless it was before.
-    pub(crate) fn compile(&self, unit: &Unit) -> Result<Compiled, SourceError> {
+    /// A unit, which is compiled unless it was before.
+    pub(crate) fn compiled(&self, unit: &Unit) -> Result<Rc<Compiled>, SourceError> {
+        if let Some(known) = self.compiled.borrow().get(unit) {
+            return Ok(Rc::clone(known));
+        }
+        let fresh = Rc::new(self.compile(unit)?);
+        self.compiled.borrow_mut().insert(unit.clone(), Rc::clone(&fresh));
+        Ok(fresh)
+    }
+
+    fn compile(&self, unit: &Unit) -> Result<Compiled, SourceError> {
         let path = build_debug(self.tree, unit, &self.objects)?;
         let wrong = |why: Box<dyn std::error::Error + Send + Sync>| SourceError::Object { path: path.clone(), why };
         let bytes = std::fs::read(&path).map_err(|error| wrong(error.into()))?;

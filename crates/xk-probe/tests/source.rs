@@ -8,7 +8,8 @@ use std::path::Path;
 use object::{Object, ObjectSection, ObjectSymbol};
 use xk_const::{build_debug, BuildTree};
 use xk_kernel::Image;
-use xk_probe::{Lines, Place, Resolver, Source, SourceError};
+use xk_policy::variables::uses;
+use xk_probe::{reading, Lines, Place, Resolver, Source, SourceError, VariableError};
 use xk_testing::kernels::{cache, kernel, tree};
 
 const UNIT: &str = "fs/read_write.c";
@@ -20,10 +21,23 @@ fn image() -> Image {
     Image::from_vmlinuz(&kernel.vmlinuz, None).unwrap().with_modules_in(&kernel.root)
 }
 
+/// Number of the first line of a file that contains a text.
+fn number(file: &str, text: &str) -> usize {
+    let source = fs::read_to_string(tree().root().join(file)).unwrap();
+    source.lines().position(|line| line.contains(text)).unwrap() + 1
+}
+
 fn line(unit: &str, text: &str) -> Place {
-    let source = fs::read_to_string(tree().root().join(unit)).unwrap();
-    let index = source.lines().position(|line| line.contains(text)).unwrap();
-    Place::parse(&format!("{unit}:{}", index + 1), None).unwrap()
+    Place::parse(&format!("{unit}:{}", number(unit, text)), None).unwrap()
+}
+
+/// C that reads a variable at a place.
+fn c(image: &Image, place: &str, variable: &str) -> Result<String, VariableError> {
+    let text = format!("SEC(\"xk/{place}\")\n\tXK_VAR({variable});\n");
+    let (found, places) = (uses(&text).unwrap(), vec![Place::parse(place, None).unwrap()]);
+    let source = Source::new(image, tree(), &cache()).unwrap();
+    let resolver = Resolver::with_lines(image, &places, None, source.lines(&places).unwrap()).unwrap();
+    reading(Path::new("a.bpf.c"), &[(&found[0], places)], &source, &resolver)
 }
 
 fn lines(image: &Image, cache: &Path, place: &Place) -> Result<Lines, SourceError> {
@@ -79,4 +93,38 @@ fn a_line_needs_its_source() {
     let resolver = Resolver::new(&image, std::slice::from_ref(&place), None).unwrap();
     let message = resolver.resolve(&place).unwrap_err().to_string();
     assert!(message.contains("the source of the kernel was not read"), "{message}");
+}
+
+#[test]
+fn a_line_of_a_header_is_found_in_a_unit() {
+    let image = image();
+    let line = number("include/linux/fs.h", "static inline void file_start_write(struct file *file)") + 2;
+    let place = Place::parse(&format!("{UNIT}:include/linux/fs.h:{line}"), None).unwrap();
+    let known = lines(&image, &cache(), &place).unwrap();
+    let Place::Line { line, .. } = &place else { panic!("{place}") };
+    let functions: Vec<&str> = known.of(line).unwrap().parts.iter().map(|part| part.function.symbol.as_str()).collect();
+    assert!(functions.contains(&"vfs_write") && functions.len() > 1, "{functions:?}");
+    let alone = Place::parse(&format!("include/linux/fs.h:{}", line.number), None).unwrap();
+    let message = lines(&image, &cache(), &alone).unwrap_err().to_string();
+    assert!(message.contains(&format!("UNIT.c:include/linux/fs.h:{}", line.number)), "{message}");
+}
+
+#[test]
+fn the_unit_of_a_function_is_found_in_the_source() {
+    let image = image();
+    for (place, variable, parts) in [
+        ("vfs_write@body", "count", ["size_t xk_var_count(", "ctx->dx"]),
+        ("sch_pie:pie_drop_early@body", "params", ["struct pie_params * xk_var_params(", "ctx->si"]),
+    ] {
+        let text = c(&image, place, variable).unwrap();
+        for part in parts {
+            assert!(text.contains(part), "no {part} in {text}");
+        }
+        assert!(text.contains(&format!("{{ \"{}+0x", place.trim_end_matches("@body"))), "{text}");
+    }
+    let message = c(&image, "vfs_write@any", "count").unwrap_err().to_string();
+    assert!(message.contains("`count` cannot be read at vfs_write+0x"), "{message}");
+    // Assembly has no such debug information.
+    let message = c(&image, "rep_movs_alternative", "dst").unwrap_err().to_string();
+    assert!(message.contains("no translation unit was found") && message.contains("FILE.c:LINE"), "{message}");
 }

@@ -43,6 +43,8 @@ xk_testing::guest_tests! {
     a_line_is_counted_where_its_instruction_is,
     a_line_is_counted_in_every_function_that_inlines_it,
     the_guest_refuses_lines_without_code,
+    variables_have_the_values_of_the_workload,
+    variables_are_read_where_they_were_compiled_for,
 }
 
 /// Programs, by the names of their files.
@@ -104,7 +106,7 @@ fn guest_output() -> &'static str {
         compile_programs(folder.path());
         compile_case("cfi", folder.path());
         compile_case("latency", folder.path());
-        source::prepare(folder.path());
+        source::prepare_guest(folder.path());
         let body = sites("body")[0]["place"].as_str().unwrap().to_owned();
         let variables = format!(
             "{} {OBJECTS}={} {BODY}={body} XK_CACHE=/tmp/xk-test-cache {CACHE}={}",
@@ -153,8 +155,11 @@ struct Prober(Child);
 
 impl Prober {
     fn start(arguments: &[&str]) -> Self {
+        Self::of(Command::new(env!("CARGO_BIN_EXE_xk")), arguments)
+    }
+
+    fn of(mut command: Command, arguments: &[&str]) -> Self {
         let before = attachments();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_xk"));
         command.arg("probe").args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         for _ in 0..10 * LONG {
@@ -219,7 +224,8 @@ mod source;
 mod checks {
     pub use super::source::checks::{
         a_line_is_counted_in_every_function_that_inlines_it, a_line_is_counted_where_its_instruction_is,
-        the_guest_refuses_lines_without_code,
+        the_guest_refuses_lines_without_code, variables_are_read_where_they_were_compiled_for,
+        variables_have_the_values_of_the_workload,
     };
     use super::*;
 

@@ -1,6 +1,6 @@
 //! Errors of xk-probe.
 
-use xk_probe::{Error, PlaceError, ProgramError, SourceError};
+use xk_probe::{Error, PlaceError, PlacesError, ProgramError, SourceError, VariableError};
 
 use crate::exit::{Exit, Failure};
 
@@ -30,6 +30,31 @@ impl From<SourceError> for Failure {
             _ => Exit::Error,
         };
         Failure::new(exit, error.to_string())
+    }
+}
+
+impl From<VariableError> for Failure {
+    fn from(error: VariableError) -> Self {
+        match error {
+            VariableError::Place(error) => error.into(),
+            VariableError::Source(error) => error.into(),
+            VariableError::Header(error) => error.into(),
+            VariableError::NoUnit { .. } | VariableError::TooMany { .. } => {
+                Failure::new(Exit::Refused, error.to_string())
+            }
+            other => Failure::error(other.to_string()),
+        }
+    }
+}
+
+impl From<PlacesError> for Failure {
+    fn from(error: PlacesError) -> Self {
+        match error {
+            PlacesError::Place(error) => error.into(),
+            PlacesError::OtherBuild { .. } => Failure::new(Exit::Drift, error.to_string()),
+            PlacesError::Elsewhere { .. } => Failure::new(Exit::Refused, error.to_string()),
+            other => Failure::error(other.to_string()),
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 //! xk-probe finds the instructions and loads programs, xk.ko reaches them; the files of this folder are the subcommands.
 
 mod attach;
+pub(super) mod compile;
 mod count;
 mod explain;
 pub(super) mod list;

@@ -11,15 +11,65 @@ const UNIT: &str = "fs/read_write.c";
 const LINES: &str = "lines.json";
 
 /// Lines by a name: a text of the source, after another one.
-const WANTED: [(&str, &str, &str); 4] = [
+const WANTED: [(&str, &str, &str); 5] = [
     ("write", "ssize_t vfs_write(struct file *file", "ret = file->f_op->write(file, buf, count, pos);"),
     ("write_iter", "ssize_t vfs_write(struct file *file", "ret = new_sync_write(file, buf, count, pos);"),
     ("position", "static inline loff_t *file_ppos", "return file->f_mode & FMODE_STREAM"),
+    ("written", "ssize_t ksys_write(unsigned int fd", "fd_file(f)->f_pos = pos;"),
     ("brace", "ssize_t vfs_write(struct file *file", "ssize_t ret;"),
 ];
 
+/// Reads `count` in a register at a line, at the entry and by an offset, and `pos` on the stack.
+const VARIABLES: &str = "u64 calls, at_line, at_entry, at_body, positions;\n\n\
+    SEC(\"xk/WRITE\")\nint line(struct pt_regs *ctx)\n{\n\tcalls += 1;\n\tat_line += XK_VAR(count);\n\treturn 0;\n}\n\n\
+    SEC(\"xk/vfs_write\")\nint entry(struct pt_regs *ctx)\n{\n\tat_entry += XK_VAR(count);\n\treturn 0;\n}\n\n\
+    SEC(\"xk/vfs_write@body\")\nint body(struct pt_regs *ctx)\n{\n\tat_body += XK_VAR(count);\n\treturn 0;\n}\n\n\
+    SEC(\"xk/WRITTEN\")\nint written(struct pt_regs *ctx)\n{\n\tpositions += XK_VAR(pos);\n\treturn 0;\n}\n";
+/// The same at one place only.
+const ALONE: &str =
+    "u64 sum;\n\nSEC(\"xk/WRITE\")\nint alone(struct pt_regs *ctx)\n{\n\tsum += XK_VAR(count);\n\treturn 0;\n}\n";
+
+/// Writes a source with these lines, and compiles it.
+fn compile(folder: &Path, name: &str, text: &str, code: i32) -> String {
+    let text = text.replace("WRITTEN", &line_in(folder, "written")).replace("WRITE", &line_in(folder, "write"));
+    let source = folder.join(format!("{name}.bpf.c"));
+    fs::write(&source, format!("{HEAD}#include \"xk_probe.bpf.h\"\n\n{text}{LICENCE}")).unwrap();
+    let (root, release) = (info("root"), info("release"));
+    let types = format!("{root}/usr/src/linux-headers-{release}/vmlinux");
+    xk(code, &["compile", "--root", &root, "--btf", &types, source.to_str().unwrap()])
+}
+
+/// Not in the guest, where compiling takes a minute.
+#[test]
+fn a_variable_that_is_not_there_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    prepare(folder.path());
+    let refused = |name: &str, words: &[&str]| {
+        let text = compile(folder.path(), "refused", &ALONE.replace("XK_VAR(count)", &format!("XK_VAR({name})")), 3);
+        contains(&text, words);
+        contains(&text, &["refused.bpf.c:", &format!("`{name}` cannot be read at vfs_write+0x"), "what can be: "]);
+    };
+    refused("ret", &["optimised away here"]);
+    refused("nothing", &["the source has no such variable there"]);
+    let outside = ALONE.replace("u64 sum;", "static int f(void *ctx)\n{\n\treturn XK_VAR(count);\n}\n\nu64 sum;");
+    contains(
+        &compile(folder.path(), "outside", &outside, 1),
+        &["outside every XK_TUNE and every program of a section"],
+    );
+    let none = ALONE.replace("xk/WRITE", "xk/no_such_function");
+    contains(&compile(folder.path(), "none", &none, 1), &["has no function no_such_function"]);
+    contains(&compile(folder.path(), "alone", ALONE, 0), &["alone runs at ", "alone.bpf.o"]);
+}
+
+/// Finds the lines, and has the unit and the programs compiled.
+pub fn prepare_guest(folder: &Path) {
+    prepare(folder);
+    compile(folder, "variables", VARIABLES, 0);
+    compile(folder, "alone", ALONE, 0);
+}
+
 /// Finds the lines, and has the unit compiled.
-pub fn prepare(folder: &Path) {
+fn prepare(folder: &Path) {
     let text = fs::read_to_string(tree().root().join(UNIT)).unwrap();
     let number = |(name, after, wanted): (&str, &str, &str)| {
         let mut lines = text.lines().enumerate().skip_while(|(_, line)| !line.starts_with(after));
@@ -116,6 +166,64 @@ pub mod checks {
             &text,
             &[&format!("{}: {number} instructions in {number} functions: ", line("position")), "ksys_write+0x"],
         );
+    }
+
+    /// Writes of 1 to 40 bytes to /dev/null, and three to a file.
+    fn write_sizes() {
+        for size in 1..=40 {
+            write(1, size);
+        }
+        let mut file = fs::File::create("/tmp/xk-written").unwrap();
+        for _ in 0..3 {
+            assert_eq!(file.write(&[b'x'; 4321]).unwrap(), 4321);
+        }
+    }
+
+    /// By jumps and the function tracer, then by kprobes and the function tracer.
+    pub fn variables_have_the_values_of_the_workload() {
+        let null: u64 = (1..=40).sum();
+        let rules = "/tmp/xk-no-jumps.toml";
+        fs::write(rules, "[backend]\nforbid = [\"detour\"]\n").unwrap();
+        for (by, config) in [("jump", "/nonexistent"), ("kprobe", rules)] {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_xk"));
+            command.env("XK_CONFIG", config);
+            have_source();
+            let running = Prober::of(command, &["run", &object("variables"), "--json"]);
+            write_sizes();
+            let document = running.end_json();
+            let ways = |program: &Value| {
+                let places = program["places"].as_array().unwrap();
+                places.iter().map(text_of("by")).collect::<std::collections::BTreeSet<_>>()
+            };
+            let programs = document["programs"].as_array().unwrap();
+            let reached: Vec<_> = programs.iter().map(ways).collect();
+            for (program, ways) in programs.iter().zip(&reached) {
+                let expected = if program["program"] == "entry" { "tracer" } else { by };
+                assert_eq!(ways.iter().collect::<Vec<_>>(), [expected], "{document:#}");
+            }
+            let value = |name: &str| document["maps"]["bss"][name].as_u64().unwrap();
+            println!("variables: {by} {}", document["maps"]);
+            assert_eq!((value("calls"), value("at_line")), (40, null), "{document:#}");
+            assert_eq!((value("at_entry"), value("at_body")), (null + 3 * 4321, null + 3 * 4321), "{document:#}");
+            assert!(value("positions") > 0, "{document:#}");
+            // `pos` is read at each instruction at which its line begins.
+            let begins = programs.iter().find(|program| program["program"] == "written").unwrap();
+            let begins = begins["places"].as_array().unwrap().iter().filter(|place| hits(place) > 0).count() as u64;
+            assert_eq!(value("positions"), begins * (1 + 2 + 3) * 4321, "{document:#}");
+        }
+    }
+
+    pub fn variables_are_read_where_they_were_compiled_for() {
+        have_source();
+        let text = xk(3, &["probe", "run", &object("alone"), "--at", "vfs_read@body", "--for", "1s"]);
+        contains(&text, &["alone reads variables, and was not compiled for vfs_read+0x"]);
+        let mut bytes = fs::read(object("alone")).unwrap();
+        let build = xk_kernel::KernelId::live().unwrap().build_id;
+        let at = bytes.windows(build.len()).position(|window| window == build.as_bytes()).unwrap();
+        bytes[at] = if bytes[at] == b'0' { b'1' } else { b'0' };
+        fs::write("/tmp/other.bpf.o", bytes).unwrap();
+        contains(&xk(4, &["probe", "run", "/tmp/other.bpf.o", "--for", "1s"]), &["compile it again"]);
+        assert_eq!(attachments(), 0);
     }
 
     pub fn the_guest_refuses_lines_without_code() {

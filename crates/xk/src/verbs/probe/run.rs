@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use serde_json::{json, Value};
 use xk_apply::parse_time;
-use xk_kernel::KernelChoice;
+use xk_kernel::{KernelChoice, KernelId};
 use xk_policy::SourceCompiler;
-use xk_probe::{maps, prints, probes, wants_taken, Class, Place, Probe, Programs, Resolver, Taken, Trace};
+use xk_probe::{
+    maps, prints, probes, wants_taken, Class, Given, Place, Places, Probe, Programs, Resolver, Taken, Trace,
+};
 use xk_runtime::{Attached, Device, PlaceStatus};
 use xk_store::Folders;
 
@@ -18,6 +20,7 @@ use crate::signals;
 use crate::sites::notice;
 
 use super::attach::{documents, reached, wait, Probed, Ways};
+use super::compile::ProbeSource;
 use super::{parse_class, places, running, spread};
 
 /// Arguments of `xk probe run`.
@@ -25,8 +28,8 @@ use super::{parse_class, places, running, spread};
 #[command(after_help = "\
 A program says where it runs by its section: SEC(\"xk/vfs_write+0x5b\"), several places with commas. It is a program
 of type kprobe: its context are the registers before the instruction. bpf_get_attach_cookie() returns the number of
-the place in the section, or of --at, from 0. What it prints with bpf_printk() is shown; the maps are printed at the
-end.")]
+the place in the section, or of --at, from 0. With xk_probe.bpf.h, XK_VAR(name) reads a variable of the kernel's source
+there. What it prints with bpf_printk() is shown; the maps are printed at the end.")]
 pub struct Args {
     /// FILE.bpf.c or FILE.bpf.o
     file: PathBuf,
@@ -59,27 +62,23 @@ struct Running<'a> {
     attached: Attached,
 }
 
+/// The programs of a file, and where they are to run.
+struct Prepared {
+    object: Vec<u8>,
+    probes: Vec<Probe>,
+    probed: Vec<Probed>,
+    taken: Option<Taken>,
+    /// Where variables are read.
+    places: Option<Places>,
+}
+
 /// Runs them.
 pub fn run(args: &Args) -> Result {
     let ways = Ways::new(args.jumps_only)?;
-    let at = places(&args.at, args.class)?;
-    let object = object(&args.file)?;
-    let about = |failure: Failure| failure.about(&args.file.display().to_string());
-    let probes = probes(&object, &at, args.class).map_err(|error| about(error.into()))?;
-    let all: Vec<Place> = probes.iter().flat_map(|probe| probe.places.clone()).collect();
-    let resolver = running(&args.kernel, &all)?;
-    if !resolver.unread().is_empty() && !args.json {
-        eprintln!("left out, since their files are not known: {}", resolver.unread().join(", "));
-    }
-    let probed = probes.iter().map(|probe| Probed::new(&resolver, &probe.places)).collect::<Result<Vec<_>>>()?;
-    let taken = match wants_taken(&object) {
-        true => Some(taken(args, &resolver)?),
-        false => None,
-    };
-    // Its memory is needed no longer.
-    drop(resolver);
+    let Prepared { object, probes, probed, taken, places } = prepare(args)?;
     let device = Device::open()?;
-    let programs = Programs::load_with(&object, &probes, taken.as_ref())?;
+    let given = Given { taken: taken.as_ref(), places: places.as_ref() };
+    let programs = Programs::load_with(&object, &probes, given)?;
     let trace = match prints(&object) {
         true => Some(Trace::open().map_err(|error| Failure::error(format!("the kernel's trace: {error}")))?),
         false => None,
@@ -108,6 +107,38 @@ pub fn run(args: &Args) -> Result {
     }
     show(args, &documents, &maps::read(&programs, &object));
     Ok(())
+}
+
+/// Compiles them, and finds their places.
+fn prepare(args: &Args) -> Result<Prepared> {
+    let at = places(&args.at, args.class)?;
+    let about = |failure: Failure| failure.about(&args.file.display().to_string());
+    let source = ProbeSource { file: &args.file, at: &at, class: args.class, kernel: &args.kernel, types: None };
+    let object = match source.object()? {
+        Some(object) => object,
+        None => object(&args.file)?,
+    };
+    let probes = probes(&object, &at, args.class).map_err(|error| about(error.into()))?;
+    let mut read = Places::of(&object).map_err(|error| about(error.into()))?;
+    let mut all: Vec<Place> = probes.iter().flat_map(|probe| probe.places.clone()).collect();
+    all.extend(read.iter().flat_map(|read| read.names().to_vec()));
+    let resolver = running(&args.kernel, &all)?;
+    if !resolver.unread().is_empty() && !args.json {
+        eprintln!("left out, since their files are not known: {}", resolver.unread().join(", "));
+    }
+    let probed = probes.iter().map(|probe| Probed::new(&resolver, &probe.places)).collect::<Result<Vec<_>>>()?;
+    if let Some(read) = &mut read {
+        read.find(&resolver, &KernelId::live()?.build_id).map_err(|error| about(error.into()))?;
+        for (probe, probed) in probes.iter().zip(&probed) {
+            let found = probed.all.iter().map(|(found, _)| found);
+            read.check(&object, &probe.program, found).map_err(|error| about(error.into()))?;
+        }
+    }
+    let taken = match wants_taken(&object) {
+        true => Some(taken(args, &resolver)?),
+        false => None,
+    };
+    Ok(Prepared { object, probes, probed, taken, places: read })
 }
 
 /// The functions whose address is taken.

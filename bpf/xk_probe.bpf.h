@@ -1,12 +1,30 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * For programs at indirect calls (SEC("xk/WHERE@indirect-call"); docs/probes.md): the target of the
- * call.
+ * For probes (SEC("xk/WHERE"); docs/probes.md): variables of the kernel's source, and the target of
+ * an indirect call (SEC("xk/WHERE@indirect-call")).
  *
  * Include vmlinux.h, bpf/bpf_helpers.h and bpf/bpf_tracing.h before it.
  */
 #ifndef _XK_PROBE_BPF_H
 #define _XK_PROBE_BPF_H
+
+/*
+ * Reads a variable or argument of the kernel's source by name, before the probed instruction. `ctx`
+ * is the context of the program. `xk probe run` determines its location at each instruction of the
+ * program, and refuses a variable that is optimised away at one of them. The compiled object is
+ * valid for one kernel build.
+ */
+#define XK_VAR(name) xk_var_##name(ctx)
+
+/* Tells `xk probe run` which instruction an entry of xk_at stands for, in which build. */
+struct xk_place {
+	char name[192];
+	char build_id[64];
+};
+
+#if __has_include("xk_vars.h")
+#include "xk_vars.h"
+#endif
 
 /*
  * The cookie of an indirect call: the number of the place in the section, and how the registers

@@ -8,6 +8,7 @@
 //! caller compares the default's object with the deployed code, so even this is not taken on trust.
 
 use crate::constant::Constant;
+use crate::debug::DEBUG;
 use crate::edit::{edit, literal, EditError};
 use crate::marked::{marked, written, Marked, QUIET};
 use crate::tree::{first_error, BuildTree, FileEdit, TreeError, Unit};
@@ -118,27 +119,52 @@ pub(crate) fn build_with(
     if object.is_file() {
         return Ok(object);
     }
-    let store = |error| BuildError::Store { path: out_dir.to_owned(), error };
-    std::fs::create_dir_all(out_dir).map_err(store)?;
+    std::fs::create_dir_all(out_dir).map_err(store(out_dir))?;
     let way = match way(tree, constant, unit, &edits, out_dir)? {
         // A build with other flags is not for its code alone: debug information names unused functions.
         Way::Text(_) if flags != QUICK && flags != NOTED => Way::Tree,
         way => way,
     };
-    let folder = tempfile::Builder::new().prefix(".building").tempdir_in(out_dir).map_err(store)?;
-    let fresh = folder.path().join("unit.o");
-    let done = match way {
-        Way::Tree => tree.compile(&edits, &unit.source, &fresh, flags),
-        Way::Text(marked) => {
-            let Marked::Pieces(pieces) = &*marked else { return Err(not_seen(constant, unit)) };
-            let text = folder.path().join("unit.i");
-            std::fs::write(&text, written(pieces, &literal(constant, value)?)).map_err(store)?;
-            tree.compile_preprocessed(&text, &unit.source, &fresh, flags)
-        }
-    };
-    done.map_err(|error| rejection(error, constant, unit, value))?;
-    std::fs::rename(&fresh, &object).map_err(store)?;
+    stored(out_dir, &object, |folder, fresh| {
+        let done = match way {
+            Way::Tree => tree.compile(&edits, &unit.source, fresh, flags),
+            Way::Text(marked) => {
+                let Marked::Pieces(pieces) = &*marked else { return Err(not_seen(constant, unit)) };
+                let text = folder.join("unit.i");
+                std::fs::write(&text, written(pieces, &literal(constant, value)?)).map_err(store(out_dir))?;
+                tree.compile_preprocessed(&text, &unit.source, fresh, flags)
+            }
+        };
+        done.map_err(|error| rejection(error, constant, unit, value))
+    })?;
     Ok(object)
+}
+
+/// Compiles `unit` as deployed, with debug information, into `out_dir` and returns the object.
+pub fn build_debug(tree: &impl BuildTree, unit: &Unit, out_dir: &Path) -> Result<PathBuf, BuildError> {
+    let key = key(tree, &unit.source, &[], &DEBUG);
+    let object = out_dir.join(format!("{}-{key}.o", stem(&unit.source)));
+    if !object.is_file() {
+        std::fs::create_dir_all(out_dir).map_err(store(out_dir))?;
+        stored(out_dir, &object, |_, fresh| Ok(tree.compile(&[], &unit.source, fresh, &DEBUG)?))?;
+    }
+    Ok(object)
+}
+
+/// Has an object made in a folder of its own, so that it is complete when it has its name.
+fn stored(
+    out_dir: &Path,
+    object: &Path,
+    make: impl FnOnce(&Path, &Path) -> Result<(), BuildError>,
+) -> Result<(), BuildError> {
+    let folder = tempfile::Builder::new().prefix(".building").tempdir_in(out_dir).map_err(store(out_dir))?;
+    let fresh = folder.path().join("unit.o");
+    make(folder.path(), &fresh)?;
+    std::fs::rename(&fresh, object).map_err(store(out_dir))
+}
+
+fn store(path: &Path) -> impl Fn(std::io::Error) -> BuildError + '_ {
+    |error| BuildError::Store { path: path.to_owned(), error }
 }
 
 /// What a failure of the compiler says about the value.

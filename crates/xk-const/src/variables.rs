@@ -3,24 +3,21 @@
 //!
 //! In: a unit compiled once more with debug information, and places in its code. Out: the
 //! variables that the source has in scope there, the innermost first, each with where it is. Only
-//! what a policy can read by itself is said to be there.
+//! what a program can read by itself is said to be there.
 
-use crate::build::{build_with, BuildError};
-use crate::constant::Constant;
+use crate::build::{build_debug, BuildError};
+use crate::debug::{relocated, section_base, Slice};
 use crate::tree::{BuildTree, Unit};
-use crate::unreadable::{relocate, Unreadable};
+use crate::unreadable::Unreadable;
 use gimli::{
     AttributeValue, BaseAddresses, CfaRule, DebugFrame, DebuggingInformationEntry, Dwarf, EndianSlice, EntriesTreeNode,
     Expression, LittleEndian, Operation, UnitOffset, UnwindContext, UnwindSection,
 };
-use object::{Object, ObjectSection, ObjectSymbol, RelocationTarget, SectionKind};
+use object::{Object, ObjectSection, ObjectSymbol};
 use std::path::{Path, PathBuf};
 
-const DEBUG: [&str; 2] = ["-w", "-gdwarf-4"];
 /// Types within types.
 const DEPTH: usize = 16;
-/// Code sections lie this far apart while they are read.
-const APART: u64 = 1 << 32;
 
 /// Where a variable is. Registers have DWARF's numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,19 +83,16 @@ pub enum VariablesError {
 /// See [`VariablesError`].
 pub fn variables(
     tree: &impl BuildTree,
-    constant: &Constant,
     unit: &Unit,
     out_dir: &Path,
     points: &[Point],
 ) -> Result<Vec<Vec<Variable>>, VariablesError> {
-    let path = build_with(tree, constant, unit, constant.default, out_dir, &DEBUG)?;
+    let path = build_debug(tree, unit, out_dir)?;
     let wrong = |why: Unreadable| VariablesError::Object { path: path.clone(), why };
     let bytes = std::fs::read(&path).map_err(|error| wrong(error.into()))?;
     let file = object::File::parse(&*bytes).map_err(|error| wrong(error.into()))?;
     points.iter().map(|point| at(&file, point).map_err(&wrong)).collect()
 }
-
-type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
 fn at(file: &object::File<'_>, point: &Point) -> Result<Vec<Variable>, Unreadable> {
     let function = find(file, point)?;
@@ -152,28 +146,6 @@ impl<'d, 'f> Found<'d, 'f> {
     fn address(&self) -> u64 {
         self.address
     }
-}
-
-/// Sections of an object all begin at 0; here, those of code do not.
-fn section_base(index: object::SectionIndex) -> u64 {
-    (index.0 as u64 + 1) * APART
-}
-
-/// A debug section with its relocations applied.
-fn relocated(file: &object::File<'_>, name: &str) -> Result<Vec<u8>, Unreadable> {
-    let Some(section) = file.section_by_name(name) else { return Ok(Vec::new()) };
-    let mut data = section.data()?.to_vec();
-    for (offset, relocation) in section.relocations() {
-        let RelocationTarget::Symbol(symbol) = relocation.target() else { continue };
-        let symbol = file.symbol_by_index(symbol)?;
-        let code = symbol
-            .section_index()
-            .filter(|&index| file.section_by_index(index).is_ok_and(|section| section.kind() == SectionKind::Text));
-        let base = code.map_or(0, section_base);
-        let value = base.wrapping_add(symbol.address()).wrapping_add_signed(relocation.addend());
-        relocate(&mut data, name, offset, relocation.size(), value)?;
-    }
-    Ok(data)
 }
 
 /// Where the caller's frame ends: a register and a displacement.

@@ -54,6 +54,16 @@ pub enum SourceError {
         /// The variable and its line.
         error: OutsidePolicy,
     },
+    /// A probe reads a variable, and this is not how probes are compiled.
+    #[error("{}:{line}: a probe reads `{name}`: `xk probe run` and `xk compile` compile it", file.display())]
+    OfProbe {
+        /// The source.
+        file: PathBuf,
+        /// Its line, from 1.
+        line: usize,
+        /// The variable.
+        name: String,
+    },
     /// The running kernel cannot be identified.
     #[error(transparent)]
     Id(#[from] IdError),
@@ -157,10 +167,15 @@ impl SourceCompiler<'_> {
     fn compile(&self, file: &Path, headers: &Headers) -> Result<Vec<u8>, SourceError> {
         let text = fs::read_to_string(file).map_err(|error| SourceError::Io { path: file.to_owned(), error })?;
         let uses = uses(&text).map_err(|error| SourceError::Outside { file: file.to_owned(), error })?;
-        for &line in uses.iter().flat_map(|tune| &tune.registers) {
+        let policies = || uses.iter().filter(|tune| tune.constant().is_some());
+        for &line in policies().flat_map(|tune| &tune.registers) {
             (self.say)(&Notice::Registers { file, line });
         }
-        let reading: Vec<&Use> = uses.iter().filter(|tune| !tune.variables.is_empty()).collect();
+        if let Some((name, line)) = uses.iter().filter(|of| of.section().is_some()).find_map(|of| of.variables.first())
+        {
+            return Err(SourceError::OfProbe { file: file.to_owned(), line: *line, name: name.clone() });
+        }
+        let reading: Vec<&Use> = policies().filter(|tune| !tune.variables.is_empty()).collect();
         let variables = match reading.is_empty() {
             true => None,
             false => Some(self.variables(file, &reading)?),
@@ -177,7 +192,7 @@ impl SourceCompiler<'_> {
         for tune in reading {
             let place = || format!("{}:{}", file.display(), tune.line);
             let table = tables
-                .find(self.folders, &tune.constant)
+                .find(self.folders, tune.constant().unwrap_or_default())
                 .map_err(|error| SourceError::Lookup { place: place(), error: Box::new(error) })?;
             let sites = at_sites(table, &tree, &self.folders.cache)
                 .map_err(|error| SourceError::PolicySites { place: place(), error: Box::new(error) })?;

@@ -105,6 +105,12 @@ pub enum Error {
         /// The function.
         function: String,
     },
+    /// The code of a line was not looked for.
+    #[error("{place}: the source of the kernel was not read")]
+    NoSource {
+        /// The place.
+        place: String,
+    },
     /// Neither a jump nor a kprobe can reach it.
     #[error("{place} cannot be probed: {reason}")]
     Unreachable {

@@ -8,6 +8,8 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
+use crate::line::Line;
+
 /// What patterns call all modules that are loaded.
 pub const EVERY: &str = "*";
 
@@ -84,6 +86,13 @@ pub enum Place {
         /// Which instructions.
         class: Class,
     },
+    /// Those of a line of the source.
+    Line {
+        /// The line.
+        line: Line,
+        /// Which of its instructions; without one, those before which the line begins.
+        class: Option<Class>,
+    },
 }
 
 /// Why a text names no place.
@@ -91,7 +100,9 @@ pub enum Place {
 #[non_exhaustive]
 pub enum PlaceError {
     /// Nothing is there.
-    #[error("`{text}` names no function: write FUNCTION, FUNCTION+OFFSET, MODULE:FUNCTION+OFFSET or 0xADDRESS")]
+    #[error(
+        "`{text}` names no function: write FUNCTION, FUNCTION+OFFSET, MODULE:FUNCTION+OFFSET, FILE.c:LINE or 0xADDRESS"
+    )]
     NoFunction {
         /// The text.
         text: String,
@@ -107,6 +118,14 @@ pub enum PlaceError {
     /// After `0x` there is no number.
     #[error("`{text}` is not an address of 64 bits")]
     Address {
+        /// The text.
+        text: String,
+    },
+    /// A source file without a line, or too many files.
+    #[error(
+        "`{text}` is not a line of the source: write FILE.c:LINE, or FILE.c:HEADER.h:LINE for a file that it includes"
+    )]
+    Line {
         /// The text.
         text: String,
     },
@@ -143,8 +162,8 @@ fn classes() -> String {
 }
 
 impl Place {
-    /// Reads `[MODULE:]FUNCTION[+OFFSET]`, `0xADDRESS`, or `[MODULE:]PATTERN[@CLASS]`. `class` is that of functions
-    /// and patterns that name none.
+    /// Reads `[MODULE:]FUNCTION[+OFFSET]`, `0xADDRESS`, `[MODULE:]FILE:LINE[@CLASS]`, or `[MODULE:]PATTERN[@CLASS]`.
+    /// `class` is that of functions, lines and patterns that name none.
     ///
     /// # Errors
     /// [`PlaceError`].
@@ -154,6 +173,10 @@ impl Place {
             Some((place, class)) => (place, Some(class.parse()?)),
             None => (text, None),
         };
+        if let Some(line) = Line::parse(place) {
+            let line = line.ok_or_else(|| PlaceError::Line { text: whole() })?;
+            return Ok(Self::Line { line, class: own.or(class) });
+        }
         if let Some(digits) = place.strip_prefix("0x") {
             if let Some(class) = own {
                 return Err(PlaceError::ClassOfInstruction { text: whole(), class });
@@ -200,20 +223,25 @@ impl Place {
         match self {
             Self::Address(_) => None,
             Self::Instruction { module, .. } | Self::Pattern { module, .. } => module.as_deref(),
+            Self::Line { line, .. } => line.module.as_deref(),
         }
     }
 }
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(module) = self.module() {
-            write!(f, "{module}:")?;
+        match (self, self.module()) {
+            // It writes its module itself.
+            (Self::Line { .. }, _) | (_, None) => {}
+            (_, Some(module)) => write!(f, "{module}:")?,
         }
         match self {
             Self::Address(address) => write!(f, "{address:#x}"),
             Self::Instruction { function, offset: 0, .. } => f.write_str(function),
             Self::Instruction { function, offset, .. } => write!(f, "{function}+{offset:#x}"),
             Self::Pattern { pattern, class, .. } => write!(f, "{pattern}@{class}"),
+            Self::Line { line, class: None } => write!(f, "{line}"),
+            Self::Line { line, class: Some(class) } => write!(f, "{line}@{class}"),
         }
     }
 }
@@ -279,6 +307,35 @@ mod tests {
         assert_eq!(Place::parse("vfs_write@any", class), Ok(pattern(None, "vfs_write", Class::Any)));
         assert_eq!(Place::parse("vfs_write+0x5b", class), Ok(instruction(None, "vfs_write", 0x5b)));
         assert_eq!(Place::parse("0x10", class), Ok(Place::Address(16)));
+    }
+
+    #[test]
+    fn lines_of_the_source_are_read_and_written() {
+        let line = |module: Option<&str>, file: Option<&str>, class| Place::Line {
+            line: Line {
+                module: module.map(Into::into),
+                unit: "fs/a.c".into(),
+                file: file.map(Into::into),
+                number: 680,
+            },
+            class,
+        };
+        for (text, place) in [
+            ("fs/a.c:680", line(None, None, None)),
+            ("fs/a.c:680@call", line(None, None, Some(Class::Call))),
+            ("nvme_core:fs/a.c:680", line(Some("nvme_core"), None, None)),
+            ("fs/a.c:include/linux/fs.h:680", line(None, Some("include/linux/fs.h"), None)),
+            ("m:fs/a.c:a.h:680@any", line(Some("m"), Some("a.h"), Some(Class::Any))),
+        ] {
+            assert_eq!(Place::parse(text, None), Ok(place.clone()), "{text}");
+            assert_eq!(place.to_string(), text);
+        }
+        assert_eq!(Place::parse("fs/a.c:680", Some(Class::Any)), Ok(line(None, None, Some(Class::Any))));
+        for text in ["fs/a.c:", "fs/a.c:x", "fs/a.c:0", "fs/a.c:-3", "fs/a.c:b.h:c.h:3", "fs/a.c:b.h:"] {
+            let message = Place::parse(text, None).unwrap_err().to_string();
+            assert!(message.contains("is not a line of the source: write FILE.c:LINE"), "{text}: {message}");
+        }
+        assert!(Place::parse("fs/a.c:680@nothing", None).is_err());
     }
 
     #[test]

@@ -11,6 +11,7 @@ use thiserror::Error;
 use xk_policy::{explain, listening};
 
 use crate::place::{Class, Place, PlaceError};
+use crate::places::Places;
 use crate::taken::Taken;
 
 /// What the sections of probes begin with.
@@ -51,9 +52,9 @@ pub enum ProgramError {
         /// The program.
         program: String,
     },
-    /// Its maps of functions cannot be filled.
-    #[error("the functions whose address is taken: {0}")]
-    Taken(String),
+    /// It cannot be told what it asks for: which functions' addresses are taken, or where its places are.
+    #[error("what the object asks for cannot be set in it: {0}")]
+    Given(String),
     /// Places were given for several programs.
     #[error("--at gives places to one program, and the file has several: {}", programs.join(", "))]
     SeveralPrograms {
@@ -114,16 +115,39 @@ pub fn probes(object: &[u8], at: &[Place], class: Option<Class>) -> Result<Vec<P
     }
 }
 
-/// The probe that a section describes: places are separated by commas.
+/// The probe that a section describes.
 fn probe(program: String, section: String, class: Option<Class>) -> Result<Probe, ProgramError> {
-    let text = section.strip_prefix(SECTION).unwrap_or_default();
-    if text.is_empty() {
-        return Err(ProgramError::NoPlace { section, program });
-    }
-    let places = text.split(',').map(|text| Place::parse(text.trim(), class)).collect::<Result<_, _>>();
-    match places {
+    match places_of(&section, class) {
+        Ok(places) if places.is_empty() => Err(ProgramError::NoPlace { section, program }),
         Ok(places) => Ok(Probe { program, places }),
         Err(error) => Err(ProgramError::Place { section, program, error }),
+    }
+}
+
+/// The places in the name of a section, which commas separate.
+///
+/// # Errors
+/// One of them is none.
+pub fn places_of(section: &str, class: Option<Class>) -> Result<Vec<Place>, PlaceError> {
+    match section.strip_prefix(SECTION).unwrap_or_default() {
+        "" => Ok(Vec::new()),
+        text => text.split(',').map(|text| Place::parse(text.trim(), class)).collect(),
+    }
+}
+
+/// What an object is told before it is loaded.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Given<'a> {
+    /// The functions whose address is taken.
+    pub taken: Option<&'a Taken>,
+    /// The instructions at which it reads variables.
+    pub places: Option<&'a Places>,
+}
+
+impl Given<'_> {
+    fn prepare(&self, open: &mut OpenObject, object: &[u8]) -> Result<(), String> {
+        self.taken.map_or(Ok(()), |taken| taken.prepare(open, object))?;
+        self.places.map_or(Ok(()), |places| places.prepare(open, object))
     }
 }
 
@@ -139,27 +163,27 @@ impl Programs {
     /// # Errors
     /// [`ProgramError::Policy`] with the reason of the verifier, or of libbpf.
     pub fn load(object: &[u8], probes: &[Probe]) -> Result<Self, ProgramError> {
-        Self::load_with(object, probes, None)
+        Self::load_with(object, probes, Given::default())
     }
 
-    /// The same, and tells the programs which functions' addresses are taken.
+    /// The same, and tells the programs what they ask for.
     ///
     /// # Errors
-    /// As [`Programs::load`], and [`ProgramError::Taken`].
-    pub fn load_with(object: &[u8], probes: &[Probe], taken: Option<&Taken>) -> Result<Self, ProgramError> {
+    /// As [`Programs::load`], and [`ProgramError::Given`].
+    pub fn load_with(object: &[u8], probes: &[Probe], given: Given<'_>) -> Result<Self, ProgramError> {
         let mut refused = None;
         let (loaded, said) = listening(|| {
             let mut open = ObjectBuilder::default().name("xk_probe").and_then(|builder| builder.open_memory(object))?;
             prepare(&mut open, probes);
-            refused = taken.and_then(|taken| taken.prepare(&mut open, object).err());
+            refused = given.prepare(&mut open, object).err();
             open.load()
         });
         if let Some(reason) = refused {
-            return Err(ProgramError::Taken(reason));
+            return Err(ProgramError::Given(reason));
         }
         let Ok(object) = loaded else { return Err(explain(&said).into()) };
-        if let Some(taken) = taken {
-            taken.fill(&object).map_err(|error| ProgramError::Taken(error.to_string()))?;
+        if let Some(taken) = given.taken {
+            taken.fill(&object).map_err(|error| ProgramError::Given(error.to_string()))?;
         }
         Ok(Self { object })
     }

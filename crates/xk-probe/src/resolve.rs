@@ -10,103 +10,23 @@ use std::collections::BTreeMap;
 use iced_x86::Mnemonic;
 use xk_const::glob;
 use xk_kernel::Image;
-use xk_runtime::{ProbeFunction, ProbePlace};
-use xk_span::window::{Reason, Window};
+use xk_runtime::ProbeFunction;
 use xk_span::world::Function;
+use xk_table::Function as Deployed;
 
 use crate::code::Code;
 use crate::error::Error;
+use crate::found::{sentence, Found};
+use crate::line::Line;
 use crate::live::Live;
 use crate::operand::Operand;
 use crate::place::{Class, Place, EVERY};
 use crate::reach::{is_long_call, NoJump, Reach};
 use crate::relay::separate;
+use crate::source::Lines;
 
 /// Names in a message that are similar to one that does not exist.
 const SIMILAR: usize = 3;
-
-/// An instruction that can be probed, or one that was asked about.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
-    /// Its address in the running kernel; in the image, if that does not run.
-    pub address: u64,
-    /// The module of its function; `None`: vmlinux.
-    pub module: Option<String>,
-    /// Its function.
-    pub function: String,
-    /// Bytes from the first byte of the function.
-    pub offset: u64,
-    /// It in AT&T syntax.
-    pub text: String,
-    /// Its length in bytes.
-    pub length: u8,
-    /// How a probe reaches it.
-    pub reach: Reach,
-    /// Bytes from the start of its window that xk.ko may use for the jump: at least the window.
-    pub room: u8,
-    /// It comes after an `endbr64` that was asked for.
-    pub after_endbr: bool,
-    /// It is a call that kprobes emulate wrongly: none may be there.
-    pub long_call: bool,
-    /// Where it finds its target, if it is an indirect call or jump, and a place names it by its class.
-    pub operand: Option<Operand>,
-    /// The function where a window begins, if entry code was asked for.
-    body: Option<String>,
-}
-
-impl Found {
-    /// `[module:]function[+offset]`, which names the instruction again.
-    #[must_use]
-    pub fn name(&self) -> String {
-        Place::Instruction { module: self.module.clone(), function: self.function.clone(), offset: self.offset }
-            .to_string()
-    }
-
-    /// Why no jump reaches it.
-    #[must_use]
-    pub fn no_jump(&self) -> Option<String> {
-        let why = match &self.reach {
-            Reach::Jump(_) | Reach::Short(..) => return None,
-            Reach::Nothing(reason) => return Some(sentence(reason)),
-            Reach::Tracer(why) | Reach::Kprobe(why) => why,
-        };
-        Some(match why {
-            NoJump::Crowded => "other places use the room for its second jump".into(),
-            NoJump::EntryCode(_) => {
-                let body = self.body.as_deref().unwrap_or("the instruction after it");
-                format!("the function tracer changes these bytes; a jump can reach {body}")
-            }
-            NoJump::Window(reason) => sentence(reason),
-        })
-    }
-
-    /// As xk.ko takes it.
-    #[must_use]
-    pub fn probe(&self, cookie: u64) -> ProbePlace {
-        let place = ProbePlace { address: self.address, cookie, ..ProbePlace::default() };
-        let lead = |window: &Window| window.lead.unsigned_abs();
-        match &self.reach {
-            Reach::Jump(window) => ProbePlace { window: self.room, window_lead: lead(window), ..place },
-            Reach::Short(window, hosts) => hosts.first().map_or(place, |host| ProbePlace {
-                window: window.len,
-                window_lead: lead(window),
-                host: host.distance,
-                host_window: host.len,
-                ..place
-            }),
-            _ => place,
-        }
-    }
-}
-
-fn sentence(reason: &Reason) -> String {
-    match reason {
-        Reason::Unknown => "the running kernel has freed the lists of code that it changes, and its boot image, which \
-                            contains them, is not in /boot: name it with --vmlinuz"
-            .into(),
-        other => other.to_string(),
-    }
-}
 
 /// What a place names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -127,6 +47,7 @@ pub struct Resolver {
     live: Option<(Live, u64)>,
     /// Modules that are loaded, and whose files are not those of this kernel.
     unread: Vec<String>,
+    lines: Lines,
 }
 
 impl Resolver {
@@ -136,7 +57,15 @@ impl Resolver {
     /// # Errors
     /// [`Error::Image`], [`Error::NotLoaded`], [`Error::Replaced`], [`Error::Hidden`].
     pub fn new(image: &Image, places: &[Place], live: Option<Live>) -> Result<Self, Error> {
-        let mut modules = modules(image, places, live.as_ref())?;
+        Self::with_lines(image, places, live, Lines::default())
+    }
+
+    /// The same, for places of which some are lines of the source.
+    ///
+    /// # Errors
+    /// As [`Resolver::new`].
+    pub fn with_lines(image: &Image, places: &[Place], live: Option<Live>, lines: Lines) -> Result<Self, Error> {
+        let mut modules = modules(image, places, live.as_ref(), &lines)?;
         let mut unread = Vec::new();
         if let Some(live) = live.as_ref().filter(|_| places.iter().any(|place| place.module() == Some(EVERY))) {
             for name in live.modules() {
@@ -156,7 +85,7 @@ impl Resolver {
             }
             None => None,
         };
-        Ok(Self { code: Code::new(image, &names)?, live, unread })
+        Ok(Self { code: Code::new(image, &names)?, live, unread, lines })
     }
 
     /// The instructions of a place.
@@ -170,6 +99,7 @@ impl Resolver {
             Place::Instruction { module, function, offset } => {
                 self.instruction(place, module.as_deref(), function, *offset).map(one)
             }
+            Place::Line { line, class } => self.line(place, line, *class),
             Place::Pattern { module: Some(module), pattern, class } if module == EVERY => {
                 let matching = |function: &&Function| function.names.iter().any(|name| glob(pattern, name));
                 let owners = 1..self.code.world().owners.len();
@@ -239,12 +169,73 @@ impl Resolver {
     }
 
     fn of_class(&self, place: &Place, functions: &[&Function], class: Class) -> Result<Resolved, Error> {
-        let mut resolved = Resolved { found: Vec::new(), left_out: 0, functions: functions.len() };
-        for function in functions {
-            for address in self.code.of_class(function, class) {
-                let mut found = self.found(&place.to_string(), function, address)?;
-                if class == Class::IndirectCall {
-                    found.operand = self.operand(function, address);
+        let places = functions.iter().map(|function| (*function, self.code.of_class(function, class)));
+        self.several(place, &places.collect::<Vec<_>>(), Some(class), 0)
+    }
+
+    /// The instructions of a line, in all functions that contain it.
+    fn line(&self, place: &Place, line: &Line, class: Option<Class>) -> Result<Resolved, Error> {
+        let spread = self.lines.of(line).ok_or_else(|| Error::NoSource { place: place.to_string() })?;
+        let mut places = Vec::new();
+        for part in &spread.parts {
+            let none = || Error::NoCode { place: place.to_string() };
+            let start = self.start(&part.function).ok_or_else(none)?;
+            let function = self.code.world().function_at(start).ok_or_else(none)?;
+            let addresses = match class {
+                None => part.statements.iter().map(|offset| start + offset).collect(),
+                Some(class) => {
+                    // Where the line begins at an instruction of another one, it has no bytes.
+                    let begins = |at: u64| class == Class::Any && part.statements.contains(&at);
+                    let own =
+                        |at: &u64| begins(at - start) || part.bytes.iter().any(|bytes| bytes.contains(&(at - start)));
+                    self.code.of_class(function, class).into_iter().filter(own).collect()
+                }
+            };
+            places.push((function, addresses));
+        }
+        self.several(place, &places, class, spread.gone)
+    }
+
+    /// Whether the function of an instruction has a name.
+    pub(crate) fn is_called(&self, found: &Found, name: &str) -> bool {
+        let Some(owner) = self.code.owner(found.module.as_deref()) else { return false };
+        let named = self.code.named(&found.function, owner);
+        named.iter().any(|function| function.names.iter().any(|other| other == name))
+    }
+
+    /// Whether an instruction is in a function that the source describes.
+    pub(crate) fn is_in(&self, found: &Found, function: &Deployed) -> bool {
+        let here = self.in_image(found.address).map(|address| address.wrapping_sub(found.offset));
+        here.is_some() && here == self.start(function)
+    }
+
+    /// Where a function that the source describes is in the image.
+    fn start(&self, function: &Deployed) -> Option<u64> {
+        let owner = self.code.owner(function.module.as_deref())?;
+        if owner == 0 {
+            return Some(self.code.world().text_base.wrapping_add(function.text_offset));
+        }
+        let mut sections = self.code.world().placed.iter().filter(|placed| placed.owner == owner);
+        sections.find(|placed| placed.section == function.section).map(|placed| placed.start + function.text_offset)
+    }
+
+    /// Those of several instructions that can be probed.
+    fn several(
+        &self,
+        place: &Place,
+        places: &[(&Function, Vec<u64>)],
+        class: Option<Class>,
+        left_out: usize,
+    ) -> Result<Resolved, Error> {
+        let mut resolved = Resolved { found: Vec::new(), left_out, functions: places.len() };
+        for (function, addresses) in places {
+            for address in addresses {
+                let mut found = match class {
+                    None => self.single(&place.to_string(), function, *address)?,
+                    Some(_) => self.found(&place.to_string(), function, *address)?,
+                };
+                if class == Some(Class::IndirectCall) {
+                    found.operand = self.operand(function, *address);
                     // Without its target, a program could not tell what it is.
                     if found.operand.is_none() {
                         resolved.left_out += 1;
@@ -261,7 +252,7 @@ impl Resolver {
         resolved.found.sort_by_key(|found| (found.address, found.after_endbr));
         resolved.found.dedup_by_key(|found| found.address);
         if resolved.found.is_empty() {
-            return Err(Error::NoInstruction { place: place.to_string(), functions: functions.len() });
+            return Err(Error::NoInstruction { place: place.to_string(), functions: places.len() });
         }
         Ok(resolved)
     }
@@ -445,13 +436,16 @@ impl Resolver {
 }
 
 /// The modules whose files are needed.
-fn modules(image: &Image, places: &[Place], live: Option<&Live>) -> Result<Vec<String>, Error> {
+fn modules(image: &Image, places: &[Place], live: Option<&Live>, lines: &Lines) -> Result<Vec<String>, Error> {
     let mut all: Vec<String> = Vec::new();
     for place in places {
         let found = match (place, live) {
             (Place::Address(address), Some(live)) if !live.is_vmlinux(*address) => live.module_at(*address),
             (Place::Instruction { module: None, function, .. }, Some(live)) if image.symbols(function).is_empty() => {
                 live.modules_with(function).next()
+            }
+            (Place::Line { line, .. }, _) => {
+                lines.of(line).and_then(|spread| spread.parts.first()?.function.module.as_deref())
             }
             _ => place.module(),
         };

@@ -6,7 +6,9 @@
 use std::collections::BTreeMap;
 
 use libbpf_rs::{MapCore, MapFlags, Object, OpenObject};
-use object::{Object as _, ObjectSection, ObjectSymbol};
+use object::{Object as _, ObjectSymbol};
+
+use crate::constants::{set, CONSTANTS};
 
 /// Bytes of code for each bit, and for each word of the map.
 const BIT: u64 = 16;
@@ -15,7 +17,6 @@ const BITS: &str = "xk_taken";
 const BETWEEN: &str = "xk_taken_between";
 const START: &str = "xk_taken_start";
 const END: &str = "xk_taken_end";
-const CONSTANTS: &str = ".rodata";
 
 /// Functions whose address is taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,8 +77,8 @@ impl Taken {
                 map.set_max_entries(self.between.len().max(1) as u32).map_err(|error| error.to_string())?;
             } else if name.ends_with(CONSTANTS) {
                 let bytes = map.initial_value_mut().ok_or("its constants cannot be set")?;
-                set(object, bytes, START, self.start)?;
-                set(object, bytes, END, self.end)?;
+                set(object, bytes, START, 0, self.start)?;
+                set(object, bytes, END, 0, self.end)?;
             }
         }
         sized.then_some(()).ok_or_else(|| format!("{BITS} is no map"))
@@ -98,18 +99,6 @@ impl Taken {
         }
         Ok(())
     }
-}
-
-/// Sets a constant of eight bytes.
-fn set(object: &[u8], bytes: &mut [u8], name: &str, value: u64) -> Result<(), String> {
-    let missing = || format!("the object has no constant {name}: include xk_taken.bpf.h as it is");
-    let file = object::File::parse(object).map_err(|error| error.to_string())?;
-    let section = file.section_by_name(CONSTANTS).ok_or_else(missing)?.index();
-    let here = |symbol: &object::Symbol<'_, '_>| symbol.section_index() == Some(section) && symbol.name() == Ok(name);
-    let at = file.symbols().find(here).ok_or_else(missing)?.address() as usize;
-    let field = at.checked_add(8).and_then(|end| bytes.get_mut(at..end)).ok_or_else(missing)?;
-    field.copy_from_slice(&value.to_ne_bytes());
-    Ok(())
 }
 
 #[cfg(test)]

@@ -19,8 +19,8 @@ use std::time::Duration;
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use serde_json::Value;
 use support::{
-    accept, build, contains, depth, environment, fresh_xk, setting, tunes, with_header, xk, Reader, BLK, OBJECTS,
-    SHRINK,
+    accept, build, cache, contains, depth, environment, fresh_xk, have_source, setting, tunes, with_header, xk, Reader,
+    BLK, CACHE, OBJECTS, SHRINK,
 };
 use xk_testing::guest::{boot, info, output_of, passed, repository, run};
 
@@ -32,8 +32,6 @@ const GRO: &str = "MAX_GRO_SKBS";
 const LEAST: &str = "HYSTART_DELAY_MIN";
 const MOST: &str = "HYSTART_DELAY_MAX";
 const RESTART: &str = "MAX_SOFTIRQ_RESTART";
-/// Where this machine keeps the kernel's source.
-const CACHE: &str = "XK_TEST_CACHE";
 /// The share of the round trip by which HyStart leaves slow start.
 const SHARE: &str = "net/ipv4/tcp_cubic.c:439";
 
@@ -74,16 +72,6 @@ fn what_does_not_compile_shows_the_line() {
     let twice = one.clone() + &one.replace("(one,", "(other,");
     fails("twice", &twice, &["twice.bpf.c:7: BLK_MAX_REQUEST_COUNT has a policy already", "`one` at "]);
     fails("none", "int x;\n", &["contains no XK_TUNE"]);
-}
-
-/// A cache of the guest's own.
-const IN_GUEST: &str = "/tmp/xk-test-cache";
-
-/// The cache of this machine.
-fn cache() -> PathBuf {
-    let folder = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let given = folder("XK_CACHE").or_else(|| folder("XDG_CACHE_HOME").map(|cache| cache.join("xk")));
-    given.unwrap_or_else(|| folder("HOME").unwrap().join(".cache/xk"))
 }
 
 /// What the tests in the guest printed, in one boot.

@@ -17,13 +17,15 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use serde_json::Value;
-use support::{contains, json, xk, OBJECTS};
+use support::{cache, contains, have_source, json, xk, CACHE, OBJECTS};
 use xk_policy::{compile, Headers};
 use xk_runtime::Device;
 use xk_testing::guest::{boot, info, insmod, modules, passed, repository, run, wait_for, XK_KO};
 
 /// The first instruction of `vfs_write` that a jump reaches. Set in the guest only.
 const BODY: &str = "XK_TEST_BODY";
+/// Bytes that this jump replaces. Set in the guest only.
+const WINDOW: &str = "XK_TEST_WINDOW";
 /// Finding a place takes long where instructions are emulated.
 const LONG: usize = 300;
 
@@ -36,6 +38,7 @@ xk_testing::guest_tests! {
     a_program_prints,
     attached_programs_outlive_the_command,
     a_lease_detaches_a_program,
+    the_example_in_c_counts,
     the_kernel_refuses_what_no_jump_reaches,
     a_module_is_probed_where_it_was_loaded,
     a_probed_module_may_go_and_come_back,
@@ -43,6 +46,11 @@ xk_testing::guest_tests! {
     indirect_calls_reach_functions_whose_address_is_taken,
     a_call_of_an_unknown_function_is_reported,
     every_request_is_in_the_histogram_of_its_wait,
+    a_line_is_counted_where_its_instruction_is,
+    a_line_is_counted_in_every_function_that_inlines_it,
+    the_guest_refuses_lines_without_code,
+    variables_have_the_values_of_the_workload,
+    variables_are_read_where_they_were_compiled_for,
 }
 
 /// Programs, by the names of their files.
@@ -90,6 +98,14 @@ fn compile_case(name: &str, folder: &Path) {
     }
 }
 
+/// Compiles the example in C into a folder.
+fn compile_example(folder: &Path) {
+    let (include, source) = (repository().join("kernel/xk/uapi"), repository().join("examples/count.c"));
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-Wall", "-Wextra", "-Werror", "-I"]).arg(include).arg("-o").arg(folder.join("count")).arg(source);
+    assert!(gcc.status().unwrap().success());
+}
+
 /// The instructions of a class in `vfs_write`, as `xk probe sites` lists them.
 fn sites(class: &str) -> Vec<Value> {
     let document = json(&["probe", "sites", "vfs_write", "--class", class, "--root", &info("root"), "--json"]);
@@ -104,11 +120,15 @@ fn guest_output() -> &'static str {
         compile_programs(folder.path());
         compile_case("cfi", folder.path());
         compile_case("latency", folder.path());
-        let body = sites("body")[0]["place"].as_str().unwrap().to_owned();
+        source::prepare_guest(folder.path());
+        compile_example(folder.path());
+        let body = sites("body")[0].clone();
+        let (place, window) = (body["place"].as_str().unwrap(), &body["window"]["length"]);
         let variables = format!(
-            "{} {OBJECTS}={} {BODY}={body} XK_CACHE=/tmp/xk-test-cache",
+            "{} {OBJECTS}={} {BODY}={place} {WINDOW}={window} XK_CACHE=/tmp/xk-test-cache {CACHE}={}",
             modules(&[(XK_KO, "kernel/xk")]),
-            folder.path().display()
+            folder.path().display(),
+            cache().display()
         );
         boot(1200, &variables)
     })
@@ -161,8 +181,11 @@ impl Drop for Prober {
 
 impl Prober {
     fn start(arguments: &[&str]) -> Self {
+        Self::of(Command::new(env!("CARGO_BIN_EXE_xk")), arguments)
+    }
+
+    fn of(mut command: Command, arguments: &[&str]) -> Self {
         let before = attachments();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_xk"));
         command.arg("probe").args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         for _ in 0..10 * LONG {
@@ -222,7 +245,21 @@ fn hits(place: &Value) -> u64 {
     place["hits"].as_u64().unwrap()
 }
 
+#[path = "checks/probe_kept.rs"]
+mod kept;
+#[path = "checks/probe_source.rs"]
+mod source;
+
 mod checks {
+    pub use super::kept::{
+        a_lease_detaches_a_program, a_probed_module_may_go_and_come_back, attached_programs_outlive_the_command,
+        the_example_in_c_counts,
+    };
+    pub use super::source::checks::{
+        a_line_is_counted_in_every_function_that_inlines_it, a_line_is_counted_where_its_instruction_is,
+        the_guest_refuses_lines_without_code, variables_are_read_where_they_were_compiled_for,
+        variables_have_the_values_of_the_workload,
+    };
     use super::*;
 
     /// The commands themselves write, too.
@@ -298,41 +335,6 @@ mod checks {
         contains(&text, &["wrote 4321, place 0", "print_sizes: "]);
     }
 
-    /// The commands themselves write, too; but not between their last look and the end of the program.
-    pub fn attached_programs_outlive_the_command() {
-        let document = json(&["probe", "attach", &object("counts"), "--json"]);
-        let id = document["attached"][0]["id"].to_string();
-        assert_eq!(document["attached"][0]["jumps"], 1, "{document:#}");
-        write(600, 1);
-        let probe = &json(&["probe", "list", "--json"])["probes"][0];
-        assert_eq!((&probe["kept"], &probe["lease_s"]), (&true.into(), &Value::Null), "{probe:#}");
-        contains(&xk(0, &["status"]), &["count_writes of counts.bpf.o", "xk probe detach"]);
-        let total = json(&["probe", "maps", &id, "--json"])["bss"]["total"].as_u64().unwrap();
-        assert!((600..800).contains(&total), "{total}");
-        contains(&xk(1, &["probe", "detach", &id, "9999"]), &["no probes have the number 9999"]);
-        assert_eq!(attachments(), 1, "a wrong number detaches nothing");
-        let detached = &json(&["probe", "detach", &id, "--json"])["detached"][0];
-        let (hits, maps) = (hits(detached), &detached["maps"]);
-        assert!((total..800).contains(&hits), "{detached:#}");
-        assert_eq!((&maps["bss"]["total"], &maps["counts"]["entries"][0]["sum"]), (&hits.into(), &hits.into()));
-        assert_eq!(attachments(), 0);
-        contains(&xk(0, &["probe", "detach", "--all"]), &["no probes outlived their process"]);
-    }
-
-    pub fn a_lease_detaches_a_program() {
-        let counter = Prober::start(&["count", &body(), "--json"]);
-        let text = xk(0, &["probe", "attach", &object("counts"), "--for", "3s"]);
-        contains(&text, &["attached for 3 s, until `xk probe detach 2`"]);
-        wait_for("the lease ends", || attachments() == 1);
-        contains(&xk(1, &["probe", "maps", "1"]), &["probes 1 only count"]);
-        contains(&xk(1, &["probe", "detach", "1"]), &["belong to process"]);
-        let before = attachments();
-        contains(&xk(0, &["probe", "detach", "--all"]), &["no probes outlived their process"]);
-        assert_eq!(attachments(), before);
-        write(5, 1);
-        assert!(hits(&counter.end_json()["places"][0]) >= 5, "the other attachment goes on");
-    }
-
     pub fn the_kernel_refuses_what_no_jump_reaches() {
         let text = xk(3, &["probe", "count", "vfs_write", "--jumps-only", "--for", "1s"]);
         contains(&text, &["vfs_write"]);
@@ -348,36 +350,6 @@ mod checks {
         let places = document["places"].as_array().unwrap();
         assert!(places.len() > 3 && places.iter().all(|place| place["module"] == "sch_pie"), "{document:#}");
         assert!(run("rmmod", &["sch_pie"]), "nothing holds the module any more");
-    }
-
-    /// What the tracked functions did for each read is done again, and counted again, after the module has come back.
-    pub fn a_probed_module_may_go_and_come_back() {
-        const READS: u64 = 64;
-        let read = || {
-            let words = ["if=/dev/nullb0", "of=/dev/null", "bs=4k", "count=64", "iflag=direct"];
-            assert!(run("dd", &words));
-        };
-        let each = || json(&["probe", "list", "--places", "--json"])["probes"][0]["each"].as_array().unwrap().clone();
-        let by = |word: &str| each().iter().filter(|place| place["by"] == word).count();
-        assert!(run("modprobe", &["null_blk"]));
-        let counter = Prober::start(&["count", "null_blk:*@body", "null_blk:*@entry", "--json"]);
-        read();
-        let first = each();
-        let busy: Vec<usize> = (0..first.len()).filter(|at| hits(&first[*at]) >= READS).collect();
-        assert!(busy.len() > 2, "{first:#?}");
-        assert!(run("rmmod", &["null_blk"]));
-        assert_eq!(by("waiting"), first.len());
-        assert!(run("modprobe", &["null_blk"]));
-        assert_eq!((by("waiting"), by("jump")), (0, 0), "every function is found again: {:#?}", each());
-        let before = each();
-        read();
-        let after = each();
-        for at in busy {
-            assert!(hits(&after[at]) >= hits(&before[at]) + READS, "{:#} {:#}", before[at], after[at]);
-        }
-        let document = counter.end_json();
-        assert_eq!(document["places"].as_array().unwrap().len(), first.len(), "{document:#}");
-        assert!(run("rmmod", &["null_blk"]));
     }
 
     /// Work that calls by many pointers.

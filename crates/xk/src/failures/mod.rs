@@ -171,11 +171,7 @@ impl From<HeaderError> for Failure {
 
 impl From<SitesError> for Failure {
     fn from(error: SitesError) -> Self {
-        match error {
-            SitesError::Spec(error) => error.into(),
-            SitesError::Resolve(error) => error.into(),
-            other => Failure::error(other.to_string()),
-        }
+        Failure::error(error.to_string())
     }
 }
 

@@ -54,7 +54,7 @@ pub enum Verb {
     Reload(load::ReloadArgs),
     /// Unload policies that were loaded together
     Unload(unload::Args),
-    /// Compile policies for machines without a compiler
+    /// Compile policies or probes for machines without a compiler
     Compile(compile::Args),
     /// Apply declared tunes; revert those no longer declared
     Apply(apply::Args),

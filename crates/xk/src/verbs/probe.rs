@@ -3,6 +3,7 @@
 //! xk-probe finds the instructions and loads programs, xk.ko reaches them; the files of this folder are the subcommands.
 
 mod attach;
+pub(super) mod compile;
 mod count;
 mod detach;
 mod explain;
@@ -13,19 +14,26 @@ mod programs;
 mod run;
 mod sites;
 
+use std::collections::BTreeSet;
+
 use serde_json::{json, Value};
 use xk_kernel::{Image, KernelChoice, KernelId};
-use xk_probe::{Class, Error, Found, Live, Place, PlaceError, Reach, Resolver};
+use xk_probe::{Class, Error, Found, Lines, Live, Place, PlaceError, Reach, Resolver, Source};
+use xk_store::Folders;
 
 use crate::exit::{Exit, Failure, Result};
 use crate::options::KernelArgs;
+use crate::output::{count, Paint};
 
 /// Arguments of `xk probe`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-WHERE is [MODULE:]FUNCTION[+OFFSET], 0xADDRESS, or [MODULE:]PATTERN@CLASS. A function without an offset is its first
-byte. * and ? match characters of names. Classes: entry, body (the first instruction after the entry code), return,
-call, indirect-call, any.
+WHERE is [MODULE:]FUNCTION[+OFFSET], 0xADDRESS, [MODULE:]FILE.c:LINE[@CLASS], or [MODULE:]PATTERN@CLASS. A function
+without an offset is its first byte. * and ? match characters of names. Classes: entry, body (the first instruction
+after the entry code), return, call, indirect-call, any.
+
+FILE.c:LINE is where a line of the kernel's source begins, in all functions that contain or inline it. It needs the
+kernel's source package and compiler. FILE.c:HEADER.h:LINE is a line of a file that FILE.c includes.
 
 A jump of xk.ko reaches an instruction without a trap, where that is safe; else a kprobe does. See docs/probes.md.")]
 pub struct Args {
@@ -49,7 +57,7 @@ enum Action {
     List(list::Args),
     /// Show an instruction, and how a probe would reach it
     Explain(explain::Args),
-    /// List instructions of functions
+    /// List instructions of functions, or of a line of the source
     Sites(sites::Args),
 }
 
@@ -111,13 +119,47 @@ fn running(kernel: &KernelArgs, places: &[Place]) -> Result<Resolver> {
         let message = format!("kernel {} does not run here: its instructions cannot be probed", image.id());
         return Err(Failure::new(Exit::Drift, message));
     }
-    Ok(Resolver::new(&image, places, Some(Live::read()?))?)
+    let lines = lines(kernel, &image, places)?;
+    Ok(Resolver::with_lines(&image, places, Some(Live::read()?), lines)?)
+}
+
+/// The code of the lines among places. Without lines, no source is needed.
+fn lines(kernel: &KernelArgs, image: &Image, places: &[Place]) -> Result<Lines> {
+    if !places.iter().any(|place| matches!(place, Place::Line { .. })) {
+        return Ok(Lines::default());
+    }
+    let folders = Folders::from_environment();
+    let say = |line: &str| eprintln!("{}", Paint::stderr().dim(line));
+    let tree = kernel.choice().tree(image, &folders.cache, &say)?;
+    Ok(Source::new(image, &tree, &folders.cache)?.lines(places)?)
+}
+
+/// Where lines of the source are: `fs/read_write.c:680: 2 instructions in 1 function: vfs_write+0x12, vfs_write+0x40`.
+fn spread(places: &[Place], found: &[(Found, usize)]) -> String {
+    let mut text = String::new();
+    for (number, place) in places.iter().enumerate() {
+        if !matches!(place, Place::Line { .. }) {
+            continue;
+        }
+        let own: Vec<&Found> = found.iter().filter(|(_, of)| *of == number).map(|(found, _)| found).collect();
+        let functions: BTreeSet<(&Option<String>, &str)> =
+            own.iter().map(|found| (&found.module, found.function.as_str())).collect();
+        let names: Vec<String> = own.iter().map(|found| found.name()).collect();
+        text += &format!(
+            "{place}: {} in {}: {}\n",
+            count(own.len(), "instruction"),
+            count(functions.len(), "function"),
+            names.join(", ")
+        );
+    }
+    text
 }
 
 /// Finds places in a kernel, to look only. The second value is why addresses are those of the image.
 fn known(kernel: &KernelArgs, places: &[Place]) -> Result<(Resolver, Option<String>)> {
     let (image, runs) = image(kernel)?;
-    let in_image = |reason: String| Ok((Resolver::new(&image, places, None)?, Some(reason)));
+    let lines = lines(kernel, &image, places)?;
+    let in_image = |reason: String| Ok((Resolver::with_lines(&image, places, None, lines.clone())?, Some(reason)));
     if !runs {
         return in_image("this kernel does not run here".into());
     }
@@ -125,7 +167,7 @@ fn known(kernel: &KernelArgs, places: &[Place]) -> Result<(Resolver, Option<Stri
         Ok(live) => live,
         Err(error) => return in_image(error.to_string()),
     };
-    match Resolver::new(&image, places, Some(live)) {
+    match Resolver::with_lines(&image, places, Some(live), lines.clone()) {
         Ok(resolver) => Ok((resolver, None)),
         Err(error @ Error::NotLoaded { .. }) => in_image(error.to_string()),
         Err(error) => Err(error.into()),

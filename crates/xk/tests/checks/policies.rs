@@ -213,17 +213,6 @@ fn received(near: &str, far: &str) -> [u64; 2] {
     numbers.try_into().unwrap()
 }
 
-/// What the guest would make of the source is there already.
-fn have_source() {
-    for part in ["trees", "objects"] {
-        let (from, to) = (PathBuf::from(std::env::var(CACHE).unwrap()).join(part), Path::new(IN_GUEST).join(part));
-        fs::create_dir_all(IN_GUEST).unwrap();
-        if !to.exists() {
-            std::os::unix::fs::symlink(from, to).unwrap();
-        }
-    }
-}
-
 pub fn a_value_is_set_for_one_device() {
     have_source();
     let here = || received("xka0", "xka1");

@@ -18,6 +18,29 @@ pub const SHRINK: &str = "SHRINK_BATCH";
 /// The folder of compiled policies. Set in the guest only.
 pub const OBJECTS: &str = "XK_TEST_OBJECTS";
 
+/// Where this machine keeps the kernel's source. Set in the guest only.
+pub const CACHE: &str = "XK_TEST_CACHE";
+/// A cache of the guest's own.
+const IN_GUEST: &str = "/tmp/xk-test-cache";
+
+/// The cache of this machine.
+pub fn cache() -> PathBuf {
+    let folder = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let given = folder("XK_CACHE").or_else(|| folder("XDG_CACHE_HOME").map(|cache| cache.join("xk")));
+    given.unwrap_or_else(|| folder("HOME").unwrap().join(".cache/xk"))
+}
+
+/// What the guest would make of the source is there already.
+pub fn have_source() {
+    for part in ["trees", "objects"] {
+        let (from, to) = (PathBuf::from(std::env::var(CACHE).unwrap()).join(part), Path::new(IN_GUEST).join(part));
+        fs::create_dir_all(IN_GUEST).unwrap();
+        if !to.exists() {
+            std::os::unix::fs::symlink(from, to).unwrap();
+        }
+    }
+}
+
 /// The tables of these constants, in a store. Every test program of one `xk` wants them, and takes those that
 /// another has built with it.
 pub fn build(store: &Path, constants: &[&str]) {
@@ -52,7 +75,7 @@ pub fn accept(store: &Path, constant: &str, values: &str) {
 /// Variables of a guest with this store, and with policies in this folder.
 pub fn environment(store: &Path, objects: &Path) -> String {
     format!(
-        "{} {OBJECTS}={} XK_STORE={} XK_CACHE=/tmp/xk-test-cache",
+        "{} {OBJECTS}={} XK_STORE={} XK_CACHE={IN_GUEST}",
         modules(&[(XK_KO, "kernel/xk")]),
         objects.display(),
         store.display()

@@ -19,7 +19,7 @@ use libbpf_rs::AsRawLibbpf;
 use serde::Serialize;
 use xk_bench_trigger::found;
 use xk_bench_trigger::measure::check_unit;
-use xk_probe::{maps, probes, Probe, Programs, Taken};
+use xk_probe::{maps, probes, Given, Probe, Programs, Taken};
 use xk_runtime::{Device, ProbePlace};
 
 use work::{Row, ROWS};
@@ -218,7 +218,7 @@ impl Program {
     fn load(path: &Path, taken: &Taken) -> Result<Self> {
         let file = fs::read(path).with_context(|| path.display().to_string())?;
         let all = probes(&file, &[], None)?;
-        let programs = Programs::load_with(&file, &all, Some(taken))?;
+        let programs = Programs::load_with(&file, &all, Given { taken: Some(taken), places: None })?;
         let probe = all.into_iter().next().context("the object has no program")?;
         Ok(Self { file, probe, programs })
     }

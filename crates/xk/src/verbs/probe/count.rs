@@ -13,15 +13,15 @@ use crate::output::print_json;
 use crate::signals;
 
 use super::probed::{documents, reached, table, wait, Probed, Ways};
-use super::{parse_class, places, running};
+use super::{parse_class, places, running, spread};
 
 /// Arguments of `xk probe count`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Instructions, or patterns of functions
+    /// Instructions, lines of the source, or patterns of functions
     #[arg(required = true, value_name = "WHERE")]
     places: Vec<String>,
-    /// Which instructions of functions without an offset
+    /// Which instructions of lines, and of functions without an offset
     #[arg(long, value_name = "CLASS", value_parser = parse_class)]
     class: Option<Class>,
     /// Stop after this time
@@ -46,6 +46,7 @@ pub fn run(args: &Args) -> Result {
     signals::hold_back();
     let attached = probed.attach(&device, &format!("count {}", args.places.join(" ")), None, ways)?;
     if !args.json {
+        eprint!("{}", spread(&places, &probed.all));
         eprintln!("counting {}; ^C ends", reached(probed.all.len(), attached.jumps as usize));
     }
     wait(args.time, None, |_| ())?;

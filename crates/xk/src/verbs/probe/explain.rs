@@ -24,13 +24,13 @@ pub struct Args {
 /// Explains it.
 pub fn run(args: &Args) -> Result {
     let place = Place::parse(&args.place, None)?;
+    let several = || Failure::usage(format!("{}: several instructions: `xk probe sites` lists them", args.place));
     if matches!(place, Place::Pattern { .. }) {
-        let message = format!("{}: several instructions: `xk probe sites` lists them", args.place);
-        return Err(Failure::usage(message));
+        return Err(several());
     }
     let (resolver, in_image) = known(&args.kernel, std::slice::from_ref(&place))?;
     let resolved = resolver.resolve(&place)?;
-    let Some(found) = resolved.found.first() else { return Ok(()) };
+    let [found] = &resolved.found[..] else { return Err(several()) };
     if args.json {
         let mut document = document(found);
         document["running"] = in_image.is_none().into();

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use xk_kernel::KernelChoice;
+use xk_kernel::{KernelChoice, KernelId};
 use xk_policy::SourceCompiler;
-use xk_probe::{prints, probes, wants_taken, Class, Place, Probe, Programs, Resolver, Taken};
+use xk_probe::{prints, probes, wants_taken, Class, Given, Place, Places, Probe, Programs, Resolver, Taken};
 use xk_runtime::{Attached, Device};
 use xk_store::Folders;
 
@@ -12,8 +12,9 @@ use crate::exit::{Failure, Result};
 use crate::options::KernelArgs;
 use crate::sites::notice;
 
+use super::compile::ProbeSource;
 use super::probed::{reached, Probed, Ways};
-use super::{parse_class, places, running};
+use super::{parse_class, places, running, spread};
 
 /// A file, and where its programs run.
 #[derive(Debug, clap::Args)]
@@ -23,7 +24,7 @@ pub struct FileArgs {
     /// Run the only program of the file here, wherever its section says
     #[arg(long, value_name = "WHERE", num_args = 1..)]
     at: Vec<String>,
-    /// Which instructions of functions without an offset
+    /// Which instructions of lines, and of functions without an offset
     #[arg(long, value_name = "CLASS", value_parser = parse_class)]
     class: Option<Class>,
     /// Programs that ask which functions' addresses are taken are told that those of these are not
@@ -64,15 +65,27 @@ impl FileArgs {
     pub fn prepare(&self, notices: bool) -> Result<Prepared> {
         let ways = Ways::new(self.jumps_only)?;
         let at = places(&self.at, self.class)?;
-        let object = object(&self.file)?;
-        let about = |failure: Failure| failure.about(&self.file.display().to_string());
-        let probes = probes(&object, &at, self.class).map_err(|error| about(error.into()))?;
-        let all: Vec<Place> = probes.iter().flat_map(|probe| probe.places.clone()).collect();
+        let source = ProbeSource { file: &self.file, at: &at, class: self.class, kernel: &self.kernel, types: None };
+        let object = match source.object()? {
+            Some(object) => object,
+            None => object(&self.file)?,
+        };
+        let probes = probes(&object, &at, self.class).map_err(|error| self.failure(error))?;
+        let mut read = Places::of(&object).map_err(|error| self.failure(error))?;
+        let mut all: Vec<Place> = probes.iter().flat_map(|probe| probe.places.clone()).collect();
+        all.extend(read.iter().flat_map(|read| read.names().to_vec()));
         let resolver = running(&self.kernel, &all)?;
         if !resolver.unread().is_empty() && notices {
             eprintln!("left out, since their files are not known: {}", resolver.unread().join(", "));
         }
         let probed = probes.iter().map(|probe| Probed::new(&resolver, &probe.places)).collect::<Result<Vec<_>>>()?;
+        if let Some(read) = &mut read {
+            read.find(&resolver, &KernelId::live()?.build_id).map_err(|error| self.failure(error))?;
+            for (probe, probed) in probes.iter().zip(&probed) {
+                let found = probed.all.iter().map(|(found, _)| found);
+                read.check(&object, &probe.program, found).map_err(|error| self.failure(error))?;
+            }
+        }
         let taken = match wants_taken(&object) {
             true => Some(self.taken(&resolver, notices)?),
             false => None,
@@ -80,10 +93,15 @@ impl FileArgs {
         // Its memory is needed no longer.
         drop(resolver);
         let device = Device::open()?;
-        let programs = Programs::load_with(&object, &probes, taken.as_ref())?;
+        let given = Given { taken: taken.as_ref(), places: read.as_ref() };
+        let programs = Programs::load_with(&object, &probes, given)?;
         let name = self.file.file_name().unwrap_or(self.file.as_os_str()).to_string_lossy().into_owned();
         let probes = probes.into_iter().zip(probed).collect();
         Ok(Prepared { device, programs, object, name, probes, ways })
+    }
+
+    fn failure(&self, error: impl Into<Failure>) -> Failure {
+        error.into().about(&self.file.display().to_string())
     }
 
     /// The functions whose address is taken.
@@ -125,6 +143,7 @@ impl Prepared {
             let name = format!("{} of {}", probe.program, self.name);
             let attached = probed.attach(&self.device, &name, Some(program), self.ways)?;
             if notices {
+                eprint!("{}", spread(&probe.places, &probed.all));
                 eprintln!("{}: {}", probe.program, reached(probed.all.len(), attached.jumps as usize));
             }
             all.push(Running { probe, probed, attached });

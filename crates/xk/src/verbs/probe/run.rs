@@ -19,8 +19,8 @@ use super::programs::{FileArgs, Running};
 #[command(after_help = "\
 A program says where it runs by its section: SEC(\"xk/vfs_write+0x5b\"), several places with commas. It is a program
 of type kprobe: its context are the registers before the instruction. bpf_get_attach_cookie() returns the number of
-the place in the section, or of --at, from 0. What it prints with bpf_printk() is shown; the maps are printed at the
-end.")]
+the place in the section, or of --at, from 0. With xk_probe.bpf.h, XK_VAR(name) reads a variable of the kernel's source
+there. What it prints with bpf_printk() is shown; the maps are printed at the end.")]
 pub struct Args {
     #[command(flatten)]
     file: FileArgs,

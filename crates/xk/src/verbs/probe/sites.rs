@@ -1,4 +1,4 @@
-//! `xk probe sites`: lists instructions of functions.
+//! `xk probe sites`: lists instructions of functions, or of a line of the source.
 
 use serde_json::json;
 use xk_probe::{Class, Resolved};
@@ -12,7 +12,7 @@ use super::{document, known, parse_class, places};
 /// Arguments of `xk probe sites`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Functions; * and ? match characters
+    /// Functions, where * and ? match characters; or FILE.c:LINE
     #[arg(value_name = "PATTERN")]
     pattern: String,
     /// Which instructions

@@ -102,6 +102,8 @@ void xk_hook_add(struct xk_hook *hook)
 	lockdep_assert_held(&xk_lock);
 	while (*at)
 		at = &(*at)->next;
+	/* It may have been at another point before. */
+	hook->next = NULL;
 	/* Pairs with the load in xk_probe_run_all(). */
 	smp_store_release(at, hook);
 	choose_act(hook->point);

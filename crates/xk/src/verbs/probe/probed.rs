@@ -79,6 +79,12 @@ impl Probed {
         Ok(Self { all, left_out, functions })
     }
 
+    /// Makes them hold their modules: the program knows addresses that would not be right any more if a module came back
+    /// elsewhere.
+    pub fn hold_modules(&mut self) {
+        self.functions.clear();
+    }
+
     /// Attaches a program to them, or only counts.
     ///
     /// # Errors

@@ -78,7 +78,8 @@ impl FileArgs {
         if !resolver.unread().is_empty() && notices {
             eprintln!("left out, since their files are not known: {}", resolver.unread().join(", "));
         }
-        let probed = probes.iter().map(|probe| Probed::new(&resolver, &probe.places)).collect::<Result<Vec<_>>>()?;
+        let mut probed =
+            probes.iter().map(|probe| Probed::new(&resolver, &probe.places)).collect::<Result<Vec<_>>>()?;
         if let Some(read) = &mut read {
             read.find(&resolver, &KernelId::live()?.build_id).map_err(|error| self.failure(error))?;
             for (probe, probed) in probes.iter().zip(&probed) {
@@ -92,6 +93,9 @@ impl FileArgs {
         };
         // Its memory is needed no longer.
         drop(resolver);
+        if taken.is_some() || read.is_some() {
+            probed.iter_mut().for_each(Probed::hold_modules);
+        }
         let device = Device::open()?;
         let given = Given { taken: taken.as_ref(), places: read.as_ref() };
         let programs = Programs::load_with(&object, &probes, given)?;

@@ -50,6 +50,7 @@ xk_testing::guest_tests! {
     a_line_is_counted_in_every_function_that_inlines_it,
     the_guest_refuses_lines_without_code,
     variables_have_the_values_of_the_workload,
+    a_variable_is_the_same_at_every_instruction,
     variables_are_read_where_they_were_compiled_for,
 }
 
@@ -257,8 +258,8 @@ mod checks {
     };
     pub use super::source::checks::{
         a_line_is_counted_in_every_function_that_inlines_it, a_line_is_counted_where_its_instruction_is,
-        the_guest_refuses_lines_without_code, variables_are_read_where_they_were_compiled_for,
-        variables_have_the_values_of_the_workload,
+        a_variable_is_the_same_at_every_instruction, the_guest_refuses_lines_without_code,
+        variables_are_read_where_they_were_compiled_for, variables_have_the_values_of_the_workload,
     };
     use super::*;
 

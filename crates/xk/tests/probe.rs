@@ -382,6 +382,7 @@ mod checks {
         assert!(run("modprobe", &["sch_pie"]));
         let running = Prober::start(&["run", &object("cfi-report"), "--json"]);
         work();
+        assert!(!run("rmmod", &["sch_pie"]), "the program knows addresses of its functions");
         let document = running.end_json();
         let program = &document["programs"][0];
         println!(

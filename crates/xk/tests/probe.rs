@@ -44,6 +44,7 @@ xk_testing::guest_tests! {
     a_line_is_counted_in_every_function_that_inlines_it,
     the_guest_refuses_lines_without_code,
     variables_have_the_values_of_the_workload,
+    a_variable_is_the_same_at_every_instruction,
     variables_are_read_where_they_were_compiled_for,
 }
 
@@ -155,15 +156,16 @@ struct Prober(Child);
 
 impl Prober {
     fn start(arguments: &[&str]) -> Self {
-        Self::of(Command::new(env!("CARGO_BIN_EXE_xk")), arguments)
+        Self::of(Command::new(env!("CARGO_BIN_EXE_xk")), arguments, 1)
     }
 
-    fn of(mut command: Command, arguments: &[&str]) -> Self {
-        let before = attachments();
+    /// Waits until this number of programs is attached, one after the other.
+    fn of(mut command: Command, arguments: &[&str], programs: usize) -> Self {
+        let wanted = attachments() + programs;
         command.arg("probe").args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         for _ in 0..10 * LONG {
-            if attachments() > before {
+            if attachments() >= wanted {
                 return Self(child);
             }
             if child.try_wait().unwrap().is_some() {
@@ -224,8 +226,8 @@ mod source;
 mod checks {
     pub use super::source::checks::{
         a_line_is_counted_in_every_function_that_inlines_it, a_line_is_counted_where_its_instruction_is,
-        the_guest_refuses_lines_without_code, variables_are_read_where_they_were_compiled_for,
-        variables_have_the_values_of_the_workload,
+        a_variable_is_the_same_at_every_instruction, the_guest_refuses_lines_without_code,
+        variables_are_read_where_they_were_compiled_for, variables_have_the_values_of_the_workload,
     };
     use super::*;
 

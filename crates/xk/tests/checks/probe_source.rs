@@ -29,14 +29,52 @@ const VARIABLES: &str = "u64 calls, at_line, at_entry, at_body, positions;\n\n\
 const ALONE: &str =
     "u64 sum;\n\nSEC(\"xk/WRITE\")\nint alone(struct pt_regs *ctx)\n{\n\tsum += XK_VAR(count);\n\treturn 0;\n}\n";
 
+/// Compares `count` with that at the entry, at instructions in place of `MANY`.
+const EVERYWHERE: &str =
+    "u64 same, others;\n\nstruct {\n\t__uint(type, BPF_MAP_TYPE_HASH);\n\t__uint(max_entries, 1024);\n\
+    \t__type(key, u64);\n\t__type(value, u64);\n} sizes SEC(\".maps\");\n\n\
+    SEC(\"xk/vfs_write\")\nint entry(struct pt_regs *ctx)\n{\n\
+    \tu64 key = bpf_get_current_pid_tgid(), value = XK_VAR(count);\n\n\
+    \tbpf_map_update_elem(&sizes, &key, &value, BPF_ANY);\n\treturn 0;\n}\n\n\
+    SEC(\"xk/MANY\")\nint everywhere(struct pt_regs *ctx)\n{\n\tu64 key = bpf_get_current_pid_tgid();\n\
+    \tu64 *known = bpf_map_lookup_elem(&sizes, &key);\n\n\tif (known && *known == XK_VAR(count))\n\t\tsame += 1;\n\
+    \telse if (known)\n\t\tothers += 1;\n\treturn 0;\n}\n";
+
+/// Compiles it for all instructions of `vfs_write` at which `count` can be read.
+fn compile_everywhere(folder: &Path) {
+    let mut places: Vec<String> = sites("any").iter().map(text_of("place")).collect();
+    let all = places.len();
+    loop {
+        let output = compiler(folder, "everywhere", &EVERYWHERE.replace("MANY", &places.join(","))).output().unwrap();
+        if output.status.success() {
+            break;
+        }
+        let text = String::from_utf8(output.stderr).unwrap();
+        let refused = text.split("`count` cannot be read at ").nth(1).and_then(|rest| rest.split(": ").next());
+        let refused = refused.unwrap_or_else(|| panic!("{text}")).to_owned();
+        places.retain(|place| *place != refused);
+    }
+    assert!(places.len() * 2 > all, "{} of {all}", places.len());
+}
+
 /// Writes a source with these lines, and compiles it.
 fn compile(folder: &Path, name: &str, text: &str, code: i32) -> String {
+    let output = compiler(folder, name, text).output().unwrap();
+    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(code), "{name}: {text}");
+    text
+}
+
+/// The command that compiles a source.
+fn compiler(folder: &Path, name: &str, text: &str) -> Command {
     let text = text.replace("WRITTEN", &line_in(folder, "written")).replace("WRITE", &line_in(folder, "write"));
     let source = folder.join(format!("{name}.bpf.c"));
     fs::write(&source, format!("{HEAD}#include \"xk_probe.bpf.h\"\n\n{text}{LICENCE}")).unwrap();
     let (root, release) = (info("root"), info("release"));
     let types = format!("{root}/usr/src/linux-headers-{release}/vmlinux");
-    xk(code, &["compile", "--root", &root, "--btf", &types, source.to_str().unwrap()])
+    let mut command = Command::new(env!("CARGO_BIN_EXE_xk"));
+    command.args(["compile", "--root", &root, "--btf", &types]).arg(source);
+    command
 }
 
 /// Not in the guest, where compiling takes a minute.
@@ -66,6 +104,7 @@ pub fn prepare_guest(folder: &Path) {
     prepare(folder);
     compile(folder, "variables", VARIABLES, 0);
     compile(folder, "alone", ALONE, 0);
+    compile_everywhere(folder);
 }
 
 /// Finds the lines, and has the unit compiled.
@@ -188,7 +227,7 @@ pub mod checks {
             let mut command = Command::new(env!("CARGO_BIN_EXE_xk"));
             command.env("XK_CONFIG", config);
             have_source();
-            let running = Prober::of(command, &["run", &object("variables"), "--json"]);
+            let running = Prober::of(command, &["run", &object("variables"), "--json"], 4);
             write_sizes();
             let document = running.end_json();
             let ways = |program: &Value| {
@@ -210,6 +249,29 @@ pub mod checks {
             let begins = programs.iter().find(|program| program["program"] == "written").unwrap();
             let begins = begins["places"].as_array().unwrap().iter().filter(|place| hits(place) > 0).count() as u64;
             assert_eq!(value("positions"), begins * (1 + 2 + 3) * 4321, "{document:#}");
+        }
+    }
+
+    /// Wherever the compiler keeps it: in registers, and on the stack.
+    pub fn a_variable_is_the_same_at_every_instruction() {
+        have_source();
+        let rules = "/tmp/xk-no-jumps.toml";
+        fs::write(rules, "[backend]\nforbid = [\"detour\"]\n").unwrap();
+        for config in ["/nonexistent", rules] {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_xk"));
+            command.env("XK_CONFIG", config);
+            let running = Prober::of(command, &["run", &object("everywhere"), "--json"], 2);
+            write_sizes();
+            let document = running.end_json();
+            let value = |name: &str| document["maps"]["bss"][name].as_u64().unwrap();
+            println!(
+                "everywhere: {} same, {} others, {}",
+                value("same"),
+                value("others"),
+                document["programs"][1]["jumps"]
+            );
+            assert_eq!(value("others"), 0, "{document:#}");
+            assert!(value("same") > 43 * 20, "{document:#}");
         }
     }
 

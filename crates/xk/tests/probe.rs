@@ -182,15 +182,16 @@ impl Drop for Prober {
 
 impl Prober {
     fn start(arguments: &[&str]) -> Self {
-        Self::of(Command::new(env!("CARGO_BIN_EXE_xk")), arguments)
+        Self::of(Command::new(env!("CARGO_BIN_EXE_xk")), arguments, 1)
     }
 
-    fn of(mut command: Command, arguments: &[&str]) -> Self {
-        let before = attachments();
+    /// Waits until this number of programs is attached, one after the other.
+    fn of(mut command: Command, arguments: &[&str], programs: usize) -> Self {
+        let wanted = attachments() + programs;
         command.arg("probe").args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         for _ in 0..10 * LONG {
-            if attachments() > before {
+            if attachments() >= wanted {
                 return Self(Some(child));
             }
             if child.try_wait().unwrap().is_some() {

@@ -227,7 +227,7 @@ pub mod checks {
             let mut command = Command::new(env!("CARGO_BIN_EXE_xk"));
             command.env("XK_CONFIG", config);
             have_source();
-            let running = Prober::of(command, &["run", &object("variables"), "--json"]);
+            let running = Prober::of(command, &["run", &object("variables"), "--json"], 4);
             write_sizes();
             let document = running.end_json();
             let ways = |program: &Value| {
@@ -260,7 +260,7 @@ pub mod checks {
         for config in ["/nonexistent", rules] {
             let mut command = Command::new(env!("CARGO_BIN_EXE_xk"));
             command.env("XK_CONFIG", config);
-            let running = Prober::of(command, &["run", &object("everywhere"), "--json"]);
+            let running = Prober::of(command, &["run", &object("everywhere"), "--json"], 2);
             write_sizes();
             let document = running.end_json();
             let value = |name: &str| document["maps"]["bss"][name].as_u64().unwrap();

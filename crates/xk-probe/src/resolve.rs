@@ -159,7 +159,11 @@ impl Resolver {
             if functions.contains_key(&address) {
                 continue;
             }
-            let Some(start) = self.in_image(address) else { continue };
+            let start = match &self.live {
+                Some((live, _)) => self.in_module(live, module, address),
+                None => Some(address),
+            };
+            let Some(start) = start else { continue };
             let known = xk_span::text::function(self.code.world(), start);
             let (Ok(text), Ok(mask)) = (known.text(), known.text_mask()) else { continue };
             let module = module.clone();
@@ -414,12 +418,22 @@ impl Resolver {
         if live.is_vmlinux(address) {
             return Some(address.wrapping_sub(*shift));
         }
-        let module = live.module_at(address)?;
+        self.in_module(live, live.module_at(address)?, address)
+    }
+
+    /// The same in a module. The kernel still names what was freed after its initialisation, where another module may be
+    /// now.
+    fn in_module(&self, live: &Live, module: &str, address: u64) -> Option<u64> {
         let owner = self.code.owner(Some(module))?;
         let sections = self.code.world().placed.iter().filter(|placed| placed.owner == owner);
-        let loaded = sections.filter_map(|placed| Some((live.section(module, &placed.section)?, placed.start)));
-        let (section, start) = loaded.filter(|(section, _)| *section <= address).max_by_key(|(section, _)| *section)?;
-        Some(start + (address - section))
+        let kept = sections.filter(|placed| !placed.section.starts_with(".init"));
+        let loaded = kept.filter_map(|placed| Some((live.section(module, &placed.section)?, placed.start)));
+        let below = loaded.filter(|(section, _)| *section <= address);
+        let mut places = below.map(|(section, start)| start + (address - section));
+        places.find(|place| {
+            let function = self.code.world().function_of(*place);
+            function.is_some_and(|function| live.has(module, &function.names, address - (place - function.start)))
+        })
     }
 
     /// Functions whose names contain the one that does not exist, or that it contains.

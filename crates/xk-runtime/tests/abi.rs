@@ -301,6 +301,10 @@ fn probes(f: &mut Facts) {
     structure!(f, "xk_probe_function", abi::ProbeFunction, address, symbol, module, text_len, pad, text, mask);
     structure!(f, "xk_probe_place_info", abi::ProbePlaceInfo, requested, address, hits, missed, flags, pad, note);
     structure!(f, "xk_probe_places", abi::ProbePlaces, id, first, nr, pad, places);
+}
+
+/// Numbers of probes.
+fn numbers_of_probes(f: &mut Facts) {
     for (name, value) in [
         ("XK_MAX_PROBE_PLACES", abi::MAX_PROBE_PLACES as u64),
         ("XK_MAX_PROBE_FUNCTIONS", abi::MAX_PROBE_FUNCTIONS as u64),
@@ -445,7 +449,17 @@ fn operations(f: &mut Facts) {
 
 fn facts() -> Vec<(String, u64)> {
     let mut f = Facts(Vec::new());
-    for add in [tables, requests, status, probes, parameters, numbers_of_tables, numbers_of_requests, operations] {
+    for add in [
+        tables,
+        requests,
+        status,
+        probes,
+        numbers_of_probes,
+        parameters,
+        numbers_of_tables,
+        numbers_of_requests,
+        operations,
+    ] {
         add(&mut f);
     }
     f.0

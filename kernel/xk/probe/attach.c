@@ -135,12 +135,17 @@ static const char *hold_module(struct xk_hook *hook)
 {
 	/* As long as xk_lock is held, it is loaded. */
 	struct module *module = (struct module *)hook->point->module;
+	struct xk_probed_function *function;
 
 	if (!module)
 		return NULL;
-	hook->function = xk_probed_function_at(hook->attachment, hook->requested);
-	if (hook->function)
+	function = xk_probed_function_at(hook->attachment, hook->requested);
+	if (function && function->place.function) {
+		hook->function = function;
 		return NULL;
+	}
+	if (function)
+		hook->why_held = function->reason;
 	if (!try_module_get(module))
 		return "its module is being removed";
 	hook->module = module;

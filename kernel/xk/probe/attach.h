@@ -77,7 +77,7 @@ unsigned int xk_attachment_destroy(struct xk_attachment *attachment);
  */
 int xk_probed_functions_verify(struct xk_attachment *attachment);
 
-/* Returns the verified function that contains the requested address, or NULL. */
+/* Returns the function of the request that contains the requested address, or NULL. */
 struct xk_probed_function *xk_probed_function_at(const struct xk_attachment *attachment,
 						 unsigned long requested);
 

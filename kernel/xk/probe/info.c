@@ -95,7 +95,9 @@ static void describe_place(const struct xk_hook *hook, struct xk_probe_place_inf
 		info->flags = XK_PROBE_JUMP;
 	else if (point->is_traced)
 		info->flags = XK_PROBE_TRACER;
-	if (!point->in_code && point->why_no_jump)
+	if (hook->why_held)
+		snprintf(info->note, sizeof(info->note), "it holds its module: %s", hook->why_held);
+	else if (!point->in_code && point->why_no_jump)
 		strscpy(info->note, point->why_no_jump);
 }
 

@@ -50,9 +50,7 @@ struct xk_probed_function *xk_probed_function_at(const struct xk_attachment *att
 	if (!low)
 		return NULL;
 	function = &attachment->functions[low - 1];
-	if (requested - function->requested >= function->analysed.len || !function->place.function)
-		return NULL;
-	return function;
+	return requested - function->requested < function->analysed.len ? function : NULL;
 }
 
 /* Stores the address in `function`; 0 if it is not the analysed one. Returns 0 or -ENOMEM. */

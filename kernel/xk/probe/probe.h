@@ -60,6 +60,7 @@ struct xk_hook {
 	unsigned long requested;	/* its address in the request */
 	struct xk_probed_function *function;	/* NULL: it never waits */
 	struct module *module;		/* with a reference, if it never waits; else NULL */
+	const char *why_held;		/* although the request has its function */
 	const char *why_waiting;	/* although its function is there */
 	u64 missed;			/* by kprobes, before its module was loaded again */
 };

@@ -170,18 +170,32 @@ static void arrive(struct xk_plan *plan, struct xk_attachment *attachment,
 	}
 }
 
+static bool awaits(const struct xk_attachment *attachment, const struct module *module)
+{
+	unsigned int i;
+
+	for (i = 0; i < attachment->nr_functions; i++)
+		if (is_of(&attachment->functions[i], module))
+			return true;
+	return false;
+}
+
 void xk_probes_module_coming(const struct module *module)
 {
-	struct xk_plan plan = { .coming = module };
 	struct xk_attachment *attachment;
 
-	INIT_LIST_HEAD(&plan.jumps);
 	mutex_lock(&xk_lock);
-	xk_allowed_create(&plan.allowed);
-	list_for_each_entry(attachment, &xk_attachments, list)
+	list_for_each_entry(attachment, &xk_attachments, list) {
+		struct xk_plan plan = { .coming = module };
+
+		if (!awaits(attachment, module))
+			continue;
+		INIT_LIST_HEAD(&plan.jumps);
+		xk_allowed_create(&plan.allowed);
 		arrive(&plan, attachment, module);
-	xk_function_free(&plan.function);
-	xk_allowed_free(&plan.allowed);
+		xk_function_free(&plan.function);
+		xk_allowed_free(&plan.allowed);
+	}
 	mutex_unlock(&xk_lock);
 }
 

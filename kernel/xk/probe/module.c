@@ -8,6 +8,7 @@
  */
 #include <linux/mm.h>
 #include <linux/module.h>
+#include <linux/rcupdate.h>
 #include <linux/slab.h>
 #include <linux/string.h>
 
@@ -126,6 +127,8 @@ static void give_up(struct xk_hook *hook)
 	if (!point || point->first)
 		return;
 	xk_point_forget(point);
+	/* The function tracer may have found it already. */
+	synchronize_rcu();
 	xk_point_free(point);
 }
 

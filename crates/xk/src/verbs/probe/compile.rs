@@ -18,7 +18,7 @@ pub(in crate::verbs) struct ProbeSource<'a> {
     pub file: &'a Path,
     /// The places of its only program, instead of its section.
     pub at: &'a [Place],
-    /// The class of places that name none.
+    /// The class of lines and functions that name none.
     pub class: Option<Class>,
     /// The kernel that has the variables.
     pub kernel: &'a KernelArgs,

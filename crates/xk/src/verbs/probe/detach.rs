@@ -28,7 +28,7 @@ pub fn run(args: &Args) -> Result {
     let chosen = chosen(args, &known)?;
     let mut documents = Vec::new();
     for probe in chosen {
-        // Those of before would lack the last executions.
+        // The maps are opened before the program goes, and read after it has ended, with its last executions.
         let open = probe.program.map(maps::Opened::of).transpose()?;
         let places = device.probe_places(probe.id)?;
         device.detach_probes(probe.id)?;

@@ -11,7 +11,7 @@ struct module;
 enum xk_probe_answer {
 	XK_PROBE_UNKNOWN,
 	XK_PROBE_YES,	/* a probe may be here, with its own breakpoint */
-	XK_PROBE_NO,	/* no probe may ever be here */
+	XK_PROBE_NO,	/* no probe here may ever become a jump */
 };
 
 /* Returns the cached result; XK_PROBE_UNKNOWN if there is none. */

@@ -4,11 +4,12 @@
  * no blacklisted code, no jump label, no static call, no call of the function tracer, no lock
  * prefix that the kernel patches. A BUG() is an instruction that relocate.c refuses.
  *
- * The tables of jump labels and static calls are not sorted by address. They are copied once for
- * each request.
+ * The tables of jump labels and static calls are not sorted by address. Those of vmlinux never
+ * change, so a sorted copy is made once. Sorting takes as long as attaching to 1,000 instructions.
  */
 #include <linux/jump_label.h>
 #include <linux/kprobes.h>
+#include <linux/lockdep.h>
 #include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/slab.h>
@@ -17,6 +18,7 @@
 #include <linux/string.h>
 
 #include "backend/guard.h"
+#include "base/lock.h"
 #include "probe/allowed.h"
 #include "probe/function.h"
 #include "text/internal.h"
@@ -66,47 +68,49 @@ static bool find_symbols(void)
 	return true;
 }
 
-static bool make_room(struct xk_allowed *allowed, unsigned int nr)
-{
-	struct xk_reserved *at;
+/* What the kernel patches in vmlinux. Empty until it is first needed. Protected by xk_lock. */
+static struct xk_reserved_list of_kernel;
 
-	at = kvmalloc_array(allowed->nr + nr, sizeof(*at), GFP_KERNEL);
-	if (!at)
-		return false;
-	if (allowed->nr)
-		memcpy(at, allowed->at, allowed->nr * sizeof(*at));
-	kvfree(allowed->at);
-	allowed->at = at;
-	allowed->capacity = allowed->nr + nr;
-	return true;
+static void free_list(struct xk_reserved_list *list)
+{
+	kvfree(list->at);
+	memset(list, 0, sizeof(*list));
 }
 
-static void add(struct xk_allowed *allowed, unsigned long address, u8 len)
+static bool create_list(struct xk_reserved_list *list, unsigned int capacity)
 {
-	if (allowed->nr < allowed->capacity)
-		allowed->at[allowed->nr++] = (struct xk_reserved) { address, len };
+	list->at = kvmalloc_array(capacity, sizeof(*list->at), GFP_KERNEL);
+	list->capacity = list->at ? capacity : 0;
+	list->nr = 0;
+	return list->at;
+}
+
+static void add(struct xk_reserved_list *list, unsigned long address, u8 len)
+{
+	if (list->nr < list->capacity)
+		list->at[list->nr++] = (struct xk_reserved) { address, len };
 }
 
 /* Five bytes, although some have two: it depends on the instruction. */
-static void add_jumps(struct xk_allowed *allowed, const struct jump_entry *from,
+static void add_jumps(struct xk_reserved_list *list, const struct jump_entry *from,
 		      const struct jump_entry *to)
 {
 	for (; from < to; from++)
-		add(allowed, jump_entry_code(from), MAX_RESERVED);
+		add(list, jump_entry_code(from), MAX_RESERVED);
 }
 
-static void add_calls(struct xk_allowed *allowed, const struct static_call_site *from,
+static void add_calls(struct xk_reserved_list *list, const struct static_call_site *from,
 		      const struct static_call_site *to)
 {
 	for (; from < to; from++)
-		add(allowed, (unsigned long)&from->addr + from->addr, MAX_RESERVED);
+		add(list, (unsigned long)&from->addr + from->addr, MAX_RESERVED);
 }
 
 /* The prefixes are patched as long as the machine runs on one processor. */
-static void add_locks(struct xk_allowed *allowed, const s32 *from, const s32 *to)
+static void add_locks(struct xk_reserved_list *list, const s32 *from, const s32 *to)
 {
 	for (; from < to; from++)
-		add(allowed, (unsigned long)from + *from, 1);
+		add(list, (unsigned long)from + *from, 1);
 }
 
 static int by_address(const void *a, const void *b)
@@ -116,40 +120,50 @@ static int by_address(const void *a, const void *b)
 	return left->address < right->address ? -1 : left->address > right->address;
 }
 
-static void sort_all(struct xk_allowed *allowed)
+static void sort_list(struct xk_reserved_list *list)
 {
-	sort(allowed->at, allowed->nr, sizeof(*allowed->at), by_address, NULL);
+	sort(list->at, list->nr, sizeof(*list->at), by_address, NULL);
 }
 
-void xk_allowed_create(struct xk_allowed *allowed)
+static bool collect_kernel(void)
 {
 	const struct static_call_site *call, *last_call;
 	const struct jump_entry *jump, *last_jump;
 	const s32 *lock, *last_lock;
 
-	if (!find_symbols())
-		return;
 	jump = (const void *)symbols[JUMPS_START];
 	last_jump = (const void *)symbols[JUMPS_END];
 	call = (const void *)symbols[CALLS_START];
 	last_call = (const void *)symbols[CALLS_END];
 	lock = (const void *)symbols[LOCKS_START];
 	last_lock = (const void *)symbols[LOCKS_END];
+	/* Once the machine runs on several processors, the kernel never patches them again. */
 	if (!READ_ONCE(*(const bool *)symbols[UNIPROCESSOR]))
 		last_lock = lock;
-	if (!make_room(allowed, (last_jump - jump) + (last_call - call) + (last_lock - lock)))
-		return;
-	add_jumps(allowed, jump, last_jump);
-	add_calls(allowed, call, last_call);
-	add_locks(allowed, lock, last_lock);
-	sort_all(allowed);
-	allowed->known = true;
+	if (!create_list(&of_kernel, (last_jump - jump) + (last_call - call) + (last_lock - lock)))
+		return false;
+	add_jumps(&of_kernel, jump, last_jump);
+	add_calls(&of_kernel, call, last_call);
+	add_locks(&of_kernel, lock, last_lock);
+	sort_list(&of_kernel);
+	return true;
+}
+
+void xk_allowed_create(struct xk_allowed *allowed)
+{
+	lockdep_assert_held(&xk_lock);
+	allowed->known = find_symbols() && (of_kernel.at || collect_kernel());
 }
 
 void xk_allowed_free(struct xk_allowed *allowed)
 {
-	kvfree(allowed->at);
+	free_list(&allowed->of_module);
 	memset(allowed, 0, sizeof(*allowed));
+}
+
+void xk_allowed_exit(void)
+{
+	free_list(&of_kernel);
 }
 
 /* Its lock prefixes are in a list of the kernel's own: asked about in xk_allowed_window(). */
@@ -157,14 +171,18 @@ static void include_module(struct xk_allowed *allowed, const struct module *modu
 {
 	unsigned int jumps = module->num_jump_entries, calls = module->num_static_call_sites;
 
-	if (!make_room(allowed, jumps + calls)) {
+	free_list(&allowed->of_module);
+	allowed->module = module;
+	if (!(jumps + calls))
+		return;
+	if (!create_list(&allowed->of_module, jumps + calls)) {
 		allowed->known = false;
 		return;
 	}
-	add_jumps(allowed, module->jump_entries, module->jump_entries + jumps);
-	add_calls(allowed, module->static_call_sites, module->static_call_sites + calls);
-	sort_all(allowed);
-	allowed->module = module;
+	add_jumps(&allowed->of_module, module->jump_entries, module->jump_entries + jumps);
+	add_calls(&allowed->of_module, module->static_call_sites,
+		  module->static_call_sites + calls);
+	sort_list(&allowed->of_module);
 }
 
 static bool is_text(const struct xk_function *function, const struct module *module)
@@ -204,21 +222,21 @@ const char *xk_allowed_function(struct xk_allowed *allowed, struct xk_function *
 	return function->why_forbidden;
 }
 
-static bool is_reserved(const struct xk_allowed *allowed, unsigned long start, unsigned long end)
+static bool is_in(const struct xk_reserved_list *list, unsigned long start, unsigned long end)
 {
-	unsigned int low = 0, high = allowed->nr;
+	unsigned int low = 0, high = list->nr;
 
 	/* The first that may reach into these bytes. */
 	while (low < high) {
 		unsigned int middle = (low + high) / 2;
 
-		if (allowed->at[middle].address + MAX_RESERVED <= start)
+		if (list->at[middle].address + MAX_RESERVED <= start)
 			low = middle + 1;
 		else
 			high = middle;
 	}
-	for (; low < allowed->nr && allowed->at[low].address < end; low++)
-		if (allowed->at[low].address + allowed->at[low].len > start)
+	for (; low < list->nr && list->at[low].address < end; low++)
+		if (list->at[low].address + list->at[low].len > start)
 			return true;
 	return false;
 }
@@ -229,7 +247,7 @@ const char *xk_allowed_bytes(const struct xk_allowed *allowed, unsigned long sta
 	/* No table of this kernel contains the lock prefixes of modules. */
 	if (allowed->module && *(const bool *)symbols[UNIPROCESSOR])
 		return "the kernel may patch the lock prefixes of its module";
-	if (is_reserved(allowed, start, end))
+	if (is_in(&of_kernel, start, end) || is_in(&allowed->of_module, start, end))
 		return "the kernel patches these instructions";
 	if (xk_far(start, end - 1, 0, 0, symbols[TRACED]))
 		return "the kernel traces functions here";

@@ -18,16 +18,26 @@ struct xk_reserved {
 	u8 len;
 };
 
-struct xk_allowed {
-	bool known;			/* else kprobes must be asked */
+struct xk_reserved_list {
 	unsigned int nr, capacity;
 	struct xk_reserved *at;		/* ascending by address */
+};
+
+struct xk_allowed {
+	bool known;			/* else kprobes must be asked */
+	struct xk_reserved_list of_module;
 	const struct module *module;	/* whose text is included, besides that of vmlinux */
 };
 
-/* Collects what the kernel patches in vmlinux. Zeroed at first. Under xk_lock; may sleep. */
+/*
+ * Collects what the kernel patches in vmlinux, the first time. Zeroed at first. Under xk_lock; may
+ * sleep.
+ */
 void xk_allowed_create(struct xk_allowed *allowed);
 void xk_allowed_free(struct xk_allowed *allowed);
+
+/* Frees what was collected. */
+void xk_allowed_exit(void);
 
 /*
  * Returns NULL if probes are allowed in the function, or why they are not. Includes its module,

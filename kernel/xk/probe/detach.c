@@ -10,6 +10,7 @@
 
 #include "backend/guard.h"
 #include "base/lock.h"
+#include "probe/allowed.h"
 #include "probe/attach.h"
 #include "probe/jump.h"
 #include "probe/point.h"
@@ -216,6 +217,7 @@ void xk_probes_exit(void)
 	/* Those that are kept. */
 	destroy_owned(NULL);
 	xk_traced_exit();
+	xk_allowed_exit();
 	xk_retired_exit();
 	xk_slots_exit();
 }

@@ -32,7 +32,9 @@ static void free_buffers(struct xk_function *function)
 	kvfree(function->text);
 	bitmap_free(function->targets);
 	bitmap_free(function->begins);
+	bitmap_free(function->fixed);
 	function->text = NULL;
+	function->fixed = NULL;
 	function->targets = NULL;
 	function->begins = NULL;
 	function->capacity = 0;
@@ -55,7 +57,8 @@ static bool make_room(struct xk_function *function)
 	function->text = kvmalloc(capacity, GFP_KERNEL);
 	function->targets = bitmap_alloc(capacity, GFP_KERNEL);
 	function->begins = bitmap_alloc(capacity, GFP_KERNEL);
-	if (!function->text || !function->targets || !function->begins)
+	function->fixed = bitmap_alloc(capacity, GFP_KERNEL);
+	if (!function->text || !function->targets || !function->begins || !function->fixed)
 		free_buffers(function);
 	else
 		function->capacity = capacity;
@@ -104,8 +107,6 @@ static const char *read_text(struct xk_function *function)
 {
 	u32 len = function->len;
 
-	if (!make_room(function))
-		return "no memory";
 	if (copy_from_kernel_nofault(function->text, (void *)function->start, len))
 		return "its text cannot be read";
 	xk_undo_own(function->text, function->start, len);
@@ -164,6 +165,27 @@ static u32 find_padding(const struct xk_function *function)
 	return start;
 }
 
+/*
+ * Relative branches and calls would lead elsewhere from a copy: see can_boost() in
+ * arch/x86/kernel/kprobes/core.c. Where the kernel patches such an instruction later (jump labels,
+ * static calls, the function tracer), no kprobe becomes a jump: copy_optimized_instructions().
+ */
+static bool is_never_copied(const u8 *bytes)
+{
+	switch (bytes[0]) {
+	case 0x0f:
+		return (bytes[1] & 0xf0) == 0x80;
+	case 0x70 ... 0x7f:
+	case 0xe0 ... 0xe3:
+	case 0xeb:
+	case CALL:
+	case JMP32:
+		return true;
+	default:
+		return false;
+	}
+}
+
 /* Up to the first byte that cannot be decoded. Probes begin where an instruction begins. */
 static void decode(struct xk_function *function)
 {
@@ -171,6 +193,7 @@ static void decode(struct xk_function *function)
 
 	bitmap_zero(function->begins, function->len);
 	bitmap_zero(function->targets, function->len);
+	bitmap_zero(function->fixed, function->len);
 	while (at < function->len) {
 		unsigned long target;
 		unsigned int size;
@@ -182,6 +205,8 @@ static void decode(struct xk_function *function)
 		if (!size)
 			break;
 		__set_bit(at, function->begins);
+		if (is_never_copied(function->text + at))
+			__set_bit(at, function->fixed);
 		if (target - function->start < function->len)
 			__set_bit(target - function->start, function->targets);
 		at += size;
@@ -199,9 +224,17 @@ static const char *read_function(struct xk_function *function, unsigned long add
 		return "the code of xk.ko itself cannot be probed";
 	if (!function->len || function->len > XK_MAX_TEXT)
 		return "its function is too long";
+	if (!make_room(function))
+		return "no memory";
+	/*
+	 * Kprobes change text under this lock. A probe whose bytes are in the text is found as long
+	 * as they are. So what is undone is complete.
+	 */
+	xk_text_lock();
 	why = read_text(function);
 	if (!why)
 		decode(function);
+	xk_text_unlock();
 	return why;
 }
 
@@ -221,6 +254,13 @@ const char *xk_function_read(struct xk_function *function, unsigned long address
 bool xk_function_begins(const struct xk_function *function, unsigned long address)
 {
 	return test_bit(address - function->start, function->begins);
+}
+
+bool xk_function_jump_may_begin(const struct xk_function *function, unsigned long address)
+{
+	u32 at = address - function->start, end = min(at + XK_JUMP_LEN, function->len);
+
+	return test_bit(at, function->begins) && find_next_bit(function->fixed, end, at) >= end;
 }
 
 bool xk_function_is_long_call(const struct xk_function *function, unsigned long address)

@@ -16,6 +16,7 @@ struct xk_function {
 	u8 *text;			/* without the bytes of probes and of xk.ko */
 	unsigned long *begins;		/* bitmap: offsets at which instructions begin */
 	unsigned long *targets;		/* bitmap: offsets that its branches lead to */
+	unsigned long *fixed;		/* bitmap: offsets of instructions that kprobes never copy */
 	u32 padding;			/* offset of the padding after its code; `len`: none */
 	const char *why_forbidden;	/* probes; by xk_allowed_function() */
 	bool asked;			/* whether they are forbidden */
@@ -32,6 +33,12 @@ void xk_function_free(struct xk_function *function);
 
 /* Whether an instruction begins at this address, which is in the function. */
 bool xk_function_begins(const struct xk_function *function, unsigned long address);
+
+/*
+ * Whether a kprobe at this address, which is in the function, might become a jump: an instruction
+ * begins there, and kprobes may copy all that the jump would cover.
+ */
+bool xk_function_jump_may_begin(const struct xk_function *function, unsigned long address);
 
 /* Whether the instruction there is a call that kprobes emulate wrongly: see xk_is_long_call(). */
 bool xk_function_is_long_call(const struct xk_function *function, unsigned long address);

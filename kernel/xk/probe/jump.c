@@ -119,8 +119,8 @@ static const char *join(struct xk_claim *claim, struct xk_point *point, struct l
 }
 
 /*
- * Kprobes take long to refuse a guard where no instruction begins. So the cache of their answers
- * receives what is known about the addresses before targets of branches.
+ * Kprobes take long to register a guard, or to refuse it. So the cache of their answers receives
+ * the addresses before targets of branches where no jump of a kprobe may ever begin.
  */
 static void note_targets(const struct xk_window *window, const struct xk_function *function)
 {
@@ -134,7 +134,7 @@ static void note_targets(const struct xk_window *window, const struct xk_functio
 			continue;
 		for (k = 1; k < XK_JUMP_LEN; k++)
 			if (target - k - function->start < function->len &&
-			    !xk_function_begins(function, target - k))
+			    !xk_function_jump_may_begin(function, target - k))
 				xk_probe_cache_put(target - k, XK_PROBE_NO);
 	}
 }

@@ -99,7 +99,9 @@ static const char *reach(struct xk_point *point, const struct xk_attachment *att
 		return NULL;
 	if (by_tracer)
 		return xk_traced_add(&point, 1) ? "the function tracer refuses it" : NULL;
-	return xk_point_trap(point) ? "the kernel forbids a kprobe here" : NULL;
+	if (xk_point_trap(point) || xk_point_start(point))
+		return "the kernel forbids a kprobe here";
+	return NULL;
 }
 
 static const char *find_point(struct xk_plan *plan, struct xk_hook *hook, unsigned long address)

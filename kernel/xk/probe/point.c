@@ -74,6 +74,7 @@ int xk_point_trap(struct xk_point *point)
 		return -EOPNOTSUPP;
 	point->kprobe.addr = (kprobe_opcode_t *)point->address;
 	point->kprobe.pre_handler = xk_probe_hit;
+	point->kprobe.flags = KPROBE_FLAG_DISABLED;
 	ret = register_kprobe(&point->kprobe);
 	point->has_kprobe = !ret;
 	/* kprobes move a probe at an endbr64 to the instruction after it. */
@@ -81,6 +82,20 @@ int xk_point_trap(struct xk_point *point)
 		unregister_kprobe(&point->kprobe);
 		point->has_kprobe = false;
 		return -EADDRNOTAVAIL;
+	}
+	return ret;
+}
+
+int xk_point_start(struct xk_point *point)
+{
+	int ret;
+
+	if (!point->has_kprobe || !(point->kprobe.flags & KPROBE_FLAG_DISABLED))
+		return 0;
+	ret = enable_kprobe(&point->kprobe);
+	if (ret) {
+		unregister_kprobe(&point->kprobe);
+		point->has_kprobe = false;
 	}
 	return ret;
 }

@@ -19,10 +19,19 @@ struct xk_point *xk_point_create(struct xk_plan *plan, unsigned long address, co
 void xk_point_forget(const struct xk_point *point);
 
 /*
- * Registers the kprobe of a point without a jump. Returns 0 or an error: -EADDRNOTAVAIL if kprobes
- * put it behind the endbr64 that is there. May sleep.
+ * Registers the kprobe of a point without a jump, disabled. Returns 0 or an error: -EADDRNOTAVAIL
+ * if kprobes put it behind the endbr64 that is there. May sleep.
+ *
+ * Kprobes optimise enabled probes from time to time, and let nobody register one meanwhile. This
+ * takes a grace period of RCU-tasks. So many probes are registered first, and then enabled.
  */
 int xk_point_trap(struct xk_point *point);
+
+/*
+ * Enables the kprobe of the point, if it has one. Returns 0, or an error, after which it has none.
+ * May sleep.
+ */
+int xk_point_start(struct xk_point *point);
 
 /* Adds the hook behind those of its point, and takes it off again. */
 void xk_hook_add(struct xk_hook *hook);

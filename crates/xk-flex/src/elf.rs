@@ -84,6 +84,7 @@ pub struct Object {
     pub symbol_table: usize,
     /// Offset and length of `.BTF.ext`.
     pub ext: Option<(usize, usize)>,
+    btf: Option<(usize, usize)>,
     lines: ext::Lines,
 }
 
@@ -122,7 +123,7 @@ impl Object {
             let name = String::from_utf8_lossy(sections.section_name(E, section).map_err(wrong)?).into_owned();
             let data = section.data(E, bytes).map_err(wrong)?;
             match name.as_str() {
-                ".BTF" => btf = Some(data),
+                ".BTF" => btf = Some((section.sh_offset.get(E) as usize, data.len())),
                 ".BTF.ext" => ext = Some((section.sh_offset.get(E) as usize, data.len())),
                 _ => {}
             }
@@ -145,11 +146,21 @@ impl Object {
             }
         }
         let lines = match (ext, btf) {
-            (Some((offset, len)), Some(btf)) => ext::lines(&bytes[offset..offset + len], btf).ok_or_else(|| wrong(".BTF.ext is damaged"))?,
+            (Some((offset, len)), Some((types, size))) => {
+                let lines = ext::lines(&bytes[offset..offset + len], &bytes[types..types + size]);
+                lines.ok_or_else(|| wrong(".BTF.ext is damaged"))?
+            }
             _ => return Err(wrong("it has no types and source lines: compile it with -g")),
         };
         let functions = functions(&code, &symbols, bytes)?;
-        Ok(Self { bytes: bytes.to_vec(), code, functions, symbols, symbol_table: table.section().0, ext, lines })
+        Ok(Self { bytes: bytes.to_vec(), code, functions, symbols, symbol_table: table.section().0, ext, btf, lines })
+    }
+
+    /// The types.
+    #[must_use]
+    pub fn btf(&self) -> Option<&[u8]> {
+        let (start, len) = self.btf?;
+        self.bytes.get(start..start + len)
     }
 
     /// The source line of an instruction, or its number.

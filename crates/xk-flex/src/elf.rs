@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use libbpf_rs::btf::{types, Btf, BtfType};
+use libbpf_rs::btf::{types, Btf};
 use object::elf::{self, FileHeader64};
-use object::read::elf::{FileHeader, Rel, SectionHeader, Sym};
+use object::read::elf::{FileHeader, SectionHeader, Sym};
 use object::LittleEndian;
 
 use crate::insn::{Insn, SIZE};
@@ -230,7 +230,7 @@ fn functions(code: &[Code], symbols: &[Symbol], bytes: &[u8]) -> Result<Vec<Func
     let btf = Btf::from_raw("object", bytes).map_err(wrong)?;
     let parameters = |name: &str| {
         let function: types::Func<'_> = btf.as_ref()?.type_by_name(name)?;
-        let prototype = types::FuncProto::try_from(BtfType::from(function).next_type()?).ok()?;
+        let prototype = types::FuncProto::try_from(function.next_type()?).ok()?;
         Some(prototype.len())
     };
     let mut found = Vec::new();

@@ -1,7 +1,7 @@
-//! Loading by need: the verifier says which loops it refuses, and only these are instrumented.
+//! Loading by need: loops are instrumented only if the verifier gives up at a loop.
 //!
-//! It names the instruction of an endless loop. When it gives up for another reason, it names none: then all loops of
-//! the program and its subprograms that are not evidently counted are instrumented, and at last these too.
+//! First the object is loaded as it is. If the verifier gives up, all loops that are not evidently counted are
+//! instrumented, and at last these too.
 
 use std::collections::BTreeSet;
 

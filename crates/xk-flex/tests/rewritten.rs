@@ -90,7 +90,7 @@ fn generate(random: &mut Random, depth: u32, next: &mut u32) -> String {
             kind => {
                 *next += 1;
                 let (i, body) = (*next, generate(random, depth - 1, next));
-                let leave = ["", "if (v1 & 64) break;", "if (v2 & 4) continue;"][random.below(3) as usize];
+                let leave = ["", "if (v1 & 64) break;", "if (v2 & 4) continue;"][random.below(3)];
                 match kind {
                     4 => format!("for (__u64 i{i} = 0; i{i} < (v{x} & 7); i{i}++) {{ if (i{i} > 9) break; {leave} {body} OPAQUE(v{x}); }}\n"),
                     5 => format!("__u64 i{i} = v{x} & 7; while (i{i}) {{ i{i}--; {leave} {body} }}\n"),
@@ -104,7 +104,7 @@ fn generate(random: &mut Random, depth: u32, next: &mut u32) -> String {
 
 #[test]
 fn random_programs_compute_the_same() {
-    let mut random = Random::new(7);
+    let mut random = Random(7);
     for round in 0..40 {
         let body = generate(&mut random, 3, &mut 0);
         let inner = generate(&mut random, 0, &mut 0).replace("g(", "k(");

@@ -95,7 +95,10 @@ pub fn kfunc(name: &str) -> Effect {
         _ if name.starts_with("bpf_iter_") && name.ends_with("_new") => Effect::Enter("iterator"),
         _ if name.starts_with("bpf_iter_") && name.ends_with("_destroy") => Effect::Leave("iterator"),
         _ if name.ends_with("_release") => Effect::Release(1),
-        _ if ACQUIRE.iter().any(|part| name.contains(part)) || name.contains("_ct_lookup") || name.contains("_ct_alloc") => {
+        _ if ACQUIRE.iter().any(|part| name.contains(part))
+            || name.contains("_ct_lookup")
+            || name.contains("_ct_alloc") =>
+        {
             Effect::Acquire
         }
         _ => Effect::Nothing,

@@ -28,18 +28,22 @@ pub fn bound(object: &Object, function: &Function, graph: &Graph, found: &Loop) 
         let writes = |at: &usize| in_body(*at) && insns[*at].code != 0 && insns[*at].writes() >> test.dst & 1 == 1;
         let mut writers = (function.start..function.end).filter(writes);
         let (Some(writer), None) = (writers.next(), writers.next()) else { continue };
-        let step = insns[writer].step().filter(|step| *step > 0);
+        let step = insns[writer].step().filter(|step| *step != 0);
         let (Some(step), Some(home)) = (step, graph.block_at(writer)) else { continue };
         // Once for each turn of this loop, and not of one inside.
-        let inner = graph.loops.iter().any(|other| other != found && other.body.is_subset(&found.body) && other.body.contains(&home));
+        let inner = graph
+            .loops
+            .iter()
+            .any(|other| other != found && other.body.is_subset(&found.body) && other.body.contains(&home));
         if !always(home) || inner || insns[writer].is_wide() != test.is_wide() {
             continue;
         }
         let first = initial(object, function, graph, found, test)?;
         let distance = i64::from(test.imm) - first;
-        let exact = test.operation() == LESS || distance % step == 0;
+        // Only a test for inequality may count down, and it must meet the constant.
+        let meets = if test.operation() == LESS { step > 0 && distance > 0 } else { distance % step == 0 };
         let turns = distance / step + 1;
-        if first >= 0 && distance > 0 && exact && turns.checked_mul(length as i64)? <= MOST_INSNS {
+        if first >= 0 && test.imm >= 0 && meets && turns > 0 && turns.checked_mul(length as i64)? <= MOST_INSNS {
             return Some(turns);
         }
     }

@@ -134,7 +134,9 @@ impl Object {
         }
         for (index, section) in sections.enumerate() {
             let Some((relocs, _)) = section.rel(E, bytes).map_err(wrong)? else { continue };
-            let Some(code) = code.iter_mut().find(|code| code.section == section.sh_info.get(E) as usize) else { continue };
+            let Some(code) = code.iter_mut().find(|code| code.section == section.sh_info.get(E) as usize) else {
+                continue;
+            };
             code.rel_section = Some(index.0);
             for reloc in relocs {
                 let at = reloc.r_offset.get(E) as usize;

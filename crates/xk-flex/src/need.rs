@@ -12,7 +12,8 @@ use crate::plan::{Choice, Done, LoopReport};
 use crate::{rewrite, Error, Rewritten};
 
 /// What the verifier says when a loop is too much for it.
-const GIVES_UP: [&str; 4] = ["infinite loop detected", "jumps is too complex", "program is too large", "back-edge from insn"];
+const GIVES_UP: [&str; 4] =
+    ["infinite loop detected", "jumps is too complex", "program is too large", "back-edge from insn"];
 
 /// An object in the kernel.
 #[derive(Debug)]
@@ -52,7 +53,11 @@ pub fn load(bytes: &[u8], leave: &[String]) -> Result<Loaded, Error> {
             Ok(object) => return Ok(Loaded { object, rewritten, attempts }),
             Err(said) => said,
         };
-        let more = if GIVES_UP.iter().any(|words| said.contains(words)) { next(bytes, &only, leave)? } else { BTreeSet::new() };
+        let more = if GIVES_UP.iter().any(|words| said.contains(words)) {
+            next(bytes, &only, leave)?
+        } else {
+            BTreeSet::new()
+        };
         if more.is_empty() {
             let said = attempt(&rewritten.bytes, 0).err().unwrap_or(said);
             return Err(explain(&said).into());

@@ -132,7 +132,13 @@ impl Plan {
         self.inserts.iter().all(|inserts| !inserts.leaves())
     }
 
-    fn choose(&mut self, object: &Object, function: &Function, graph: &Graph, choice: &Choice) -> Result<Vec<(usize, Scratch)>, Error> {
+    fn choose(
+        &mut self,
+        object: &Object,
+        function: &Function,
+        graph: &Graph,
+        choice: &Choice,
+    ) -> Result<Vec<(usize, Scratch)>, Error> {
         let live = graph.live_before(object, function.code);
         let mut looks = BTreeSet::new();
         for found in &graph.loops {
@@ -172,7 +178,9 @@ impl Plan {
     fn refuse_callbacks(&self, object: &Object) -> Result<(), Error> {
         for (number, code) in object.code.iter().enumerate() {
             for (&at, _) in code.relocs.iter().filter(|(at, _)| code.insns[**at].code == Insn::LD_IMM64) {
-                let Some(target) = object.target(number, at).filter(|target| self.inserts[*target].leaves()) else { continue };
+                let Some(target) = object.target(number, at).filter(|target| self.inserts[*target].leaves()) else {
+                    continue;
+                };
                 return Err(Error::Function {
                     function: object.functions[target].name.clone(),
                     place: object.place(number, at),
@@ -203,8 +211,11 @@ impl Inserts {
             return Err(refuse(first, "the verifier does not follow calls of a global function: make it static"));
         }
         if !function.is_program && function.parameters.is_none_or(|count| count > 4) {
-            return Err(refuse(first, "a function with a loop to instrument takes at most 4 arguments: the fifth register \
-                                      carries the address of the caller's flag"));
+            return Err(refuse(
+                first,
+                "a function with a loop to instrument takes at most 4 arguments: the fifth register \
+                                      carries the address of the caller's flag",
+            ));
         }
         for at in points {
             let Some((&call, &kind)) = track.held.get(&at).and_then(|held| held.first_key_value()) else { continue };
@@ -228,7 +239,8 @@ impl Inserts {
         let mut slots = [0_i16; 3];
         let failed = |reason: String| Error::Stack { function: function.name.clone(), reason };
         for (slot, _) in slots.iter_mut().zip(wanted).filter(|(_, wanted)| *wanted) {
-            let depth = track.depth().ok_or_else(|| failed("which part of it the function uses is not evident".into()))?;
+            let depth =
+                track.depth().ok_or_else(|| failed("which part of it the function uses is not evident".into()))?;
             next += 8;
             let bottom = (depth + 7) / 8 * 8 + next;
             if bottom > FRAME_BYTES {

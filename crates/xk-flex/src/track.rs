@@ -43,7 +43,11 @@ impl Value {
     }
 
     fn join(self, other: Self) -> Self {
-        if self == other { self } else { self.lost(other) }
+        if self == other {
+            self
+        } else {
+            self.lost(other)
+        }
     }
 }
 
@@ -192,7 +196,8 @@ impl Tracker<'_> {
         let block = &self.graph.blocks[number];
         self.insns(block.start, block.end).for_each(|at| self.step(at, &mut state));
         let last = self.insn(block.last);
-        let tested = last.is_branch() && last.is_wide() && !last.is_register() && last.imm == 0 && last.code != Insn::MAY_GOTO;
+        let tested =
+            last.is_branch() && last.is_wide() && !last.is_register() && last.imm == 0 && last.code != Insn::MAY_GOTO;
         let null = match last.operation() {
             1 if tested => Some(0),
             5 if tested => Some(1),
@@ -258,7 +263,9 @@ impl Tracker<'_> {
         let mut result = Value::Other;
         let effect = self.effect(at, insn);
         match &effect {
-            Effect::Release(register) | Effect::Exchange(register) => state.release(state.registers[usize::from(*register)]),
+            Effect::Release(register) | Effect::Exchange(register) => {
+                state.release(state.registers[usize::from(*register)])
+            }
             Effect::Leave(kind) => state.leave(kind),
             Effect::Enter(kind) => state.acquire(at, Some(kind)),
             Effect::Nothing | Effect::Acquire => {}
@@ -329,7 +336,11 @@ pub fn words(object: &Object, code: usize, at: usize, kind: Option<&'static str>
     let call = match insn.callee() {
         Some(Callee::Helper(number)) => helper_name(number).unwrap_or("a helper").to_owned(),
         _ => object.external(code, at).map_or_else(
-            || object.target(code, at).map_or_else(|| "a call".to_owned(), |found| object.functions[found].name.clone()),
+            || {
+                object
+                    .target(code, at)
+                    .map_or_else(|| "a call".to_owned(), |found| object.functions[found].name.clone())
+            },
             str::to_owned,
         ),
     };

@@ -95,7 +95,8 @@ impl Writer {
         }
         let bytes: Vec<u8> = new.insns.iter().flat_map(|insn| insn.bytes()).collect();
         self.replace(code.section, &bytes)?;
-        let old = code.relocs.iter().map(|(at, (symbol, kind))| (new.place[*at], (*symbol as u64) << 32 | u64::from(*kind)));
+        let old =
+            code.relocs.iter().map(|(at, (symbol, kind))| (new.place[*at], (*symbol as u64) << 32 | u64::from(*kind)));
         let mut relocs: Vec<(usize, u64)> = old.collect();
         if let Some(word) = object.word() {
             relocs.extend(new.words.iter().map(|at| (*at, (word as u64) << 32 | ADDRESS)));

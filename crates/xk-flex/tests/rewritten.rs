@@ -21,7 +21,8 @@ fn compile(text: &str, level: &str) -> Vec<u8> {
         #define OPAQUE(x) asm volatile(\"\" : \"+r\"(x))\n";
     let folder = tempfile::tempdir().unwrap();
     let (source, object) = (folder.path().join("test.bpf.c"), folder.path().join("test.o"));
-    std::fs::write(&source, format!("{prelude}#line 1\n{text}\nchar _license[] SEC(\"license\") = \"GPL\";\n")).unwrap();
+    std::fs::write(&source, format!("{prelude}#line 1\n{text}\nchar _license[] SEC(\"license\") = \"GPL\";\n"))
+        .unwrap();
     let mut command = Command::new("clang-19");
     command.args([level, "-g", "-target", "bpf", "-mcpu=v3", "-w", "-I"]).arg(repository().join("bpf"));
     assert!(command.arg("-c").arg(&source).arg("-o").arg(&object).status().unwrap().success());
@@ -53,13 +54,15 @@ fn open(bytes: &[u8]) {
     libbpf_rs::ObjectBuilder::default().open_memory(bytes).unwrap();
 }
 
-const WHILE: &str = "SEC(\"xdp\") int f(__u64 n) { __u64 s = 0; n &= 63; while (n) { s += n; OPAQUE(s); n--; } return s; }";
+const WHILE: &str =
+    "SEC(\"xdp\") int f(__u64 n) { __u64 s = 0; n &= 63; while (n) { s += n; OPAQUE(s); n--; } return s; }";
 const NESTED: &str = "SEC(\"xdp\") int f(__u64 n) { __u64 s = 0; n &= 15; for (__u64 i = 0; i < n; i++) { OPAQUE(s);\n\
     for (__u64 j = i; j < n; j++) { s += j; OPAQUE(s); if (s == 40) break; } if (s & 1) continue; s += 3; } return s; }";
 const LIST: &str = "struct node { struct node *next; __u64 value; };\n\
     SEC(\"xdp\") int f(__u64 n) { struct node a, b, c, *p = &c; __u64 s = 0;\n\
     a.next = 0; a.value = 3; b.next = &a; b.value = n; c.next = &b; c.value = 9; OPAQUE(p); while (p) { s += p->value; p = p->next; } return s; }";
-const STATIC: &str = "NOINLINE __u64 g(__u64 n, __u64 m) { __u64 s = m; while (n) { s = s * 3 + n; OPAQUE(s); n--; } return s; }\n\
+const STATIC: &str =
+    "NOINLINE __u64 g(__u64 n, __u64 m) { __u64 s = m; while (n) { s = s * 3 + n; OPAQUE(s); n--; } return s; }\n\
     NOINLINE __u64 h(__u64 n) { return g(n, 2) + g(n + 1, n); }\n\
     SEC(\"xdp\") int f(__u64 n) { n &= 31; __u64 a = h(n); OPAQUE(a); return a + g(n, 1); }";
 const GOTO: &str = "SEC(\"xdp\") int f(__u64 n) { __u64 s = 1; n &= 31;\n\
@@ -86,7 +89,11 @@ fn generate(random: &mut Random, depth: u32, next: &mut u32) -> String {
             0 => format!("v{x} = v{x} * 3 + v{y};\n"),
             1 => format!("v{x} ^= v{y} >> {};\n", random.below(9)),
             2 => format!("v{x} = g(v{y}, v{x});\n"),
-            3 => format!("if (v{x} & {}) {{ {} }} else {{ v{y}++; }}\n", 1 + random.below(7), generate(random, depth - 1, next)),
+            3 => format!(
+                "if (v{x} & {}) {{ {} }} else {{ v{y}++; }}\n",
+                1 + random.below(7),
+                generate(random, depth - 1, next)
+            ),
             kind => {
                 *next += 1;
                 let (i, body) = (*next, generate(random, depth - 1, next));
@@ -162,7 +169,10 @@ fn what_cannot_be_left_soundly_is_refused() {
         SEC(\"tc\") int f(__u64 *p) { __u64 n = *p;\nlock(p);\nwhile (n) { n -= 3; OPAQUE(n); }\nunlock(p);\nreturn 0; }";
     let error = refused(&format!("{WORD}{held}")).to_string();
     assert!(error.contains("a spin lock may be held") && error.contains("bpf_spin_lock() at test.bpf.c:4"), "{error}");
-    let apart = held.replace("while", "unlock(p); while").replace("OPAQUE(n)", "lock(p); unlock(p)").replace("}\nunlock", "}\nlock(p); unlock");
+    let apart = held
+        .replace("while", "unlock(p); while")
+        .replace("OPAQUE(n)", "lock(p); unlock(p)")
+        .replace("}\nunlock", "}\nlock(p); unlock");
     assert!(rewrite(&compile(&format!("{WORD}{apart}"), "-O2"), &all()).is_ok(), "it is released before");
     let reference = "static void *(*get)(void *) = (void *)84; static long (*put)(void *) = (void *)86;\n\
         SEC(\"tc\") int f(__u64 *p) { __u64 n = *p; while (n) { void *s = get(p); OPAQUE(n); if (s) { n -= 3; put(s); } } return 0; }";
@@ -170,7 +180,8 @@ fn what_cannot_be_left_soundly_is_refused() {
     let error = refused(&format!("{WORD}{}", reference.replace("put(s);", "if (n & 1) put(s);"))).to_string();
     assert!(error.contains("a reference may be held") && error.contains("bpf_sk_lookup_tcp()"), "{error}");
     let irreducible = "SEC(\"xdp\") int f(__u64 n) { if (n & 1) goto b; a: n += 3; OPAQUE(n); b: n *= 5; OPAQUE(n); if (n != 9) goto a; return 0; }";
-    let twice = irreducible.replace("b: n", "if (n == 4) return 1; b: n").replace("goto a; return 0", "goto a; return 0");
+    let twice =
+        irreducible.replace("b: n", "if (n == 4) return 1; b: n").replace("goto a; return 0", "goto a; return 0");
     let error = rewrite(&compile(&format!("{WORD}{twice}"), "-O1"), &all());
     assert!(matches!(error, Err(Error::Irreducible { .. })), "{:?}", error.map(|done| done.loops));
     let global = "__attribute__((noinline)) __u64 g(__u64 n) { while (n) { n--; OPAQUE(n); } return n; }\n\

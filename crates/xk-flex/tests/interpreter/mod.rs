@@ -30,7 +30,10 @@ impl Machine {
     fn read(bytes: &[u8], word: u64) -> (Self, usize) {
         let file = object::File::parse(bytes).unwrap();
         let mut machine = Self { code: vec![], calls: HashMap::new(), words: HashMap::new(), memory: HashMap::new() };
-        let sections: Vec<_> = file.sections().filter(|section| section.kind() == object::SectionKind::Text && section.size() > 0).collect();
+        let sections: Vec<_> = file
+            .sections()
+            .filter(|section| section.kind() == object::SectionKind::Text && section.size() > 0)
+            .collect();
         let mut starts = HashMap::new();
         for section in &sections {
             starts.insert(section.index(), machine.code.len());
@@ -95,7 +98,11 @@ fn alu(op: u8, a: u64, b: u64, wide: bool) -> u64 {
         12 => (a as i32 >> shift) as u64,
         _ => panic!("alu {op}"),
     };
-    if wide { result } else { result & 0xffff_ffff }
+    if wide {
+        result
+    } else {
+        result & 0xffff_ffff
+    }
 }
 
 fn compare(op: u8, a: u64, b: u64, wide: bool) -> bool {

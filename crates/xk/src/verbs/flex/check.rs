@@ -16,6 +16,9 @@ pub struct Args {
 pub fn run(args: &Args) -> Result {
     let loops = args.input.rewritten()?.loops;
     let instrumented = loops.iter().filter(|found| found.done == Done::Instrumented).count();
-    println!("{}, {instrumented} to instrument; the verifier decides when the object is loaded", count(loops.len(), "loop"));
+    println!(
+        "{}, {instrumented} to instrument; the verifier decides when the object is loaded",
+        count(loops.len(), "loop")
+    );
     Ok(())
 }

@@ -7,6 +7,8 @@ use crate::insn::Insn;
 /// The verifier executes a counted loop step by step. Beyond this number of instructions it gives up, or soon would.
 const MOST_INSNS: i64 = 100_000;
 
+const EQUAL: u8 = 0x1;
+const NOT_LESS: u8 = 0x3;
 const NOT_EQUAL: u8 = 0x5;
 const LESS: u8 = 0xa;
 
@@ -20,9 +22,16 @@ pub fn bound(object: &Object, function: &Function, graph: &Graph, found: &Loop) 
     for &number in found.body.iter().filter(|number| always(**number)) {
         let block = &graph.blocks[number];
         let test = insns[block.last];
-        let [taken, _] = block.successors[..] else { continue };
-        let stays = !in_body(graph.blocks[block.successors[1]].start) && found.body.contains(&taken);
-        if !stays || !test.is_branch() || test.is_register() || !matches!(test.operation(), NOT_EQUAL | LESS) {
+        let [taken, next] = block.successors[..] else { continue };
+        // What holds as long as the loop goes on.
+        let (is_taken, is_next) = (found.body.contains(&taken), found.body.contains(&next));
+        let condition = match test.operation() {
+            operation @ (NOT_EQUAL | LESS) if is_taken && !is_next => operation,
+            EQUAL if is_next && !is_taken => NOT_EQUAL,
+            NOT_LESS if is_next && !is_taken => LESS,
+            _ => continue,
+        };
+        if !test.is_branch() || test.is_register() {
             continue;
         }
         let writes = |at: &usize| in_body(*at) && insns[*at].code != 0 && insns[*at].writes() >> test.dst & 1 == 1;
@@ -41,7 +50,8 @@ pub fn bound(object: &Object, function: &Function, graph: &Graph, found: &Loop) 
         let first = initial(object, function, graph, found, test)?;
         let distance = i64::from(test.imm) - first;
         // Only a test for inequality may count down, and it must meet the constant.
-        let meets = if test.operation() == LESS { step > 0 && distance > 0 } else { distance % step == 0 };
+        let meets =
+            if condition == LESS { step > 0 && distance > 0 } else { distance % step == 0 && distance / step > 0 };
         let turns = distance / step + 1;
         if first >= 0 && test.imm >= 0 && meets && turns > 0 && turns.checked_mul(length as i64)? <= MOST_INSNS {
             return Some(turns);

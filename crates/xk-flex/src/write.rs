@@ -163,3 +163,62 @@ pub fn write(object: &Object, code: &[NewCode]) -> Result<Vec<u8>, Error> {
     writer.ext(object, code)?;
     Ok(writer.bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::process::Command;
+
+    use super::*;
+    use crate::emit::emit;
+    use crate::plan::{Choice, Plan};
+
+    const SOURCE: &str = "struct kernel { int first; int second; } __attribute__((preserve_access_index));\n\
+        volatile unsigned long long xk_flex_terminate __attribute__((section(\".data.xk_flex\"))) = 0;\n\
+        static __attribute__((noinline)) int sub(struct kernel *k) {\n\
+        int n = k->second;\nwhile (n != k->first) { n += 3;\nasm volatile(\"\" : \"+r\"(n)); }\nreturn n; }\n\
+        __attribute__((section(\"kprobe\"))) int f(struct kernel *k) { int s = 0;\n\
+        while (k->first != 7) { s += k->second;\ns ^= sub(k); }\n return s; }\n";
+
+    fn compiled() -> Vec<u8> {
+        let folder = tempfile::tempdir().unwrap();
+        let (source, object) = (folder.path().join("lines.c"), folder.path().join("lines.o"));
+        std::fs::write(&source, SOURCE).unwrap();
+        let mut clang = Command::new("clang-19");
+        clang.args(["-O2", "-g", "-target", "bpf", "-c"]).arg(&source).arg("-o").arg(&object);
+        assert!(clang.status().unwrap().success());
+        std::fs::read(object).unwrap()
+    }
+
+    #[test]
+    fn tables_name_the_instructions_that_they_named() {
+        let old = Object::read(&compiled()).unwrap();
+        let code = emit(&old, &Plan::new(&old, &Choice::default()).unwrap()).unwrap();
+        let new = Object::read(&write(&old, &code).unwrap()).unwrap();
+        let records_of = |object: &Object| {
+            let (start, len) = object.ext.unwrap();
+            records(&object.bytes[start..start + len]).unwrap()
+        };
+        let mut relocations = 0;
+        for (before, after) in records_of(&old).into_iter().zip(records_of(&new)) {
+            let name = string(old.btf().unwrap(), before.section).unwrap();
+            let number = old.code.iter().position(|code| code.name == name).unwrap();
+            if before.table == Table::Relocations {
+                relocations += 1;
+                let insns = [old.code[number].insns[before.insn], new.code[number].insns[after.insn]];
+                assert_eq!(insns[0], insns[1], "{name}+{}", before.insn);
+            }
+        }
+        assert!(relocations > 4);
+        for (number, section) in old.code.iter().enumerate() {
+            assert_ne!(section.insns.len(), new.code[number].insns.len());
+            for at in 0..section.insns.len() {
+                assert_eq!(new.place(number, code[number].place[at]), old.place(number, at), "{}+{at}", section.name);
+            }
+        }
+        let names = |object: &Object| object.functions.iter().map(|found| found.name.clone()).collect::<Vec<_>>();
+        assert_eq!(names(&new), names(&old));
+        assert_eq!(old.symbols.len(), new.symbols.len());
+    }
+}

@@ -52,7 +52,7 @@ mod checks {
         let mut open = ObjectBuilder::default().open_memory(bytes).unwrap();
         // Statistics only: the whole log of a loop that is followed to the limit is long.
         open.progs_mut().for_each(|mut program| program.set_log_level(4));
-        open.load()
+        xk_policy::listening(|| open.load()).0
     }
 
     fn rewritten() -> Object {

@@ -20,6 +20,7 @@ pub const RUNNING_BTF: &str = "/sys/kernel/btf/vmlinux";
 const XK: &str = include_str!("../../../bpf/xk.bpf.h");
 const XK_PROBE: &str = include_str!("../../../bpf/xk_probe.bpf.h");
 const XK_TAKEN: &str = include_str!("../../../bpf/xk_taken.bpf.h");
+const XK_FLEX: &str = include_str!("../../../bpf/xk_flex.bpf.h");
 
 /// A folder with everything that a policy includes.
 #[derive(Debug, Clone)]
@@ -40,6 +41,7 @@ impl Headers {
         write(&folder.join("xk.bpf.h"), XK)?;
         write(&folder.join("xk_probe.bpf.h"), XK_PROBE)?;
         write(&folder.join("xk_taken.bpf.h"), XK_TAKEN)?;
+        write(&folder.join("xk_flex.bpf.h"), XK_FLEX)?;
         for (name, text) in sys::API_HEADERS {
             write(&library.join(name), text)?;
         }

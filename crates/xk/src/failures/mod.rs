@@ -1,6 +1,7 @@
 //! The exit codes of the errors of other crates.
 
 mod apply;
+mod flex;
 mod policy;
 mod probe;
 

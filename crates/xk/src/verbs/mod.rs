@@ -6,6 +6,7 @@ mod bundle;
 mod compile;
 mod doctor;
 mod explain;
+mod flex;
 mod gen;
 mod get;
 mod list;
@@ -66,6 +67,8 @@ pub enum Verb {
     Top(top::Args),
     /// Run an eBPF program at any instruction of the kernel, or count its executions
     Probe(probe::Args),
+    /// Rewrite eBPF objects so that the verifier accepts their loops, and runs can be ended
+    Flex(flex::Args),
     /// Save the running kernel to a file, for analysis on another machine
     Bundle(bundle::Args),
 }
@@ -94,6 +97,7 @@ impl Verb {
             Verb::Status(args) => status::run(&args),
             Verb::Top(args) => top::run(&args),
             Verb::Probe(args) => probe::run(&args),
+            Verb::Flex(args) => flex::run(&args),
             Verb::Bundle(args) => bundle::run(&args),
         }
     }
@@ -111,6 +115,7 @@ impl Verb {
             Verb::Status(args) => args.json,
             Verb::Tune(args) => args.json(),
             Verb::Probe(args) => args.json(),
+            Verb::Flex(args) => args.json(),
             Verb::Build(_) | Verb::Set(_) | Verb::Unset(_) | Verb::Top(_) | Verb::Bundle(_) => false,
             Verb::Gen(_) | Verb::Load(_) | Verb::Reload(_) | Verb::Unload(_) | Verb::Compile(_) | Verb::Sign(_) => {
                 false

@@ -1,0 +1,266 @@
+//! An eBPF object: its code, functions, relocations, and source lines.
+//!
+//! `object` finds sections and symbols. Their places in the file are kept, because the writer changes single fields
+//! and leaves everything else as it is.
+
+use std::collections::BTreeMap;
+
+use libbpf_rs::btf::{types, Btf};
+use object::elf::{self, FileHeader64};
+use object::read::elf::{FileHeader, SectionHeader, Sym};
+use object::LittleEndian;
+
+use crate::insn::{Insn, SIZE};
+use crate::{ext, Error};
+
+/// The variable of `bpf/xk_flex.bpf.h`.
+pub const WORD: &str = "xk_flex_terminate";
+/// The section, and so the map, that contains only the word.
+pub const WORD_SECTION: &str = ".data.xk_flex";
+
+/// A symbol.
+#[derive(Debug, Clone)]
+pub struct Symbol {
+    /// Its name.
+    pub name: String,
+    /// Number of its section; 0 for what is outside.
+    pub section: usize,
+    /// Offset in the section.
+    pub value: u64,
+    /// Length in bytes.
+    pub size: u64,
+    /// Function, object, section.
+    pub kind: u8,
+    /// Not seen by other objects, or hidden.
+    pub is_static: bool,
+}
+
+/// A section with instructions.
+#[derive(Debug)]
+pub struct Code {
+    /// Its number.
+    pub section: usize,
+    /// Its name.
+    pub name: String,
+    /// Its instructions; the second half of an `ld_imm64` is one.
+    pub insns: Vec<Insn>,
+    /// Symbols to which instructions refer: number, and type of the relocation.
+    pub relocs: BTreeMap<usize, (usize, u32)>,
+    /// Number of the section with these relocations.
+    pub rel_section: Option<usize>,
+}
+
+/// A function.
+#[derive(Debug, Clone)]
+pub struct Function {
+    /// Its name.
+    pub name: String,
+    /// Which of [`Object::code`] contains it.
+    pub code: usize,
+    /// First instruction.
+    pub start: usize,
+    /// Behind the last instruction.
+    pub end: usize,
+    /// A program, not a subprogram.
+    pub is_program: bool,
+    /// Only this object calls it, so that the verifier follows calls of it.
+    pub is_static: bool,
+    /// How many arguments it takes by its type.
+    pub parameters: Option<usize>,
+}
+
+/// An object that was read.
+#[derive(Debug)]
+pub struct Object {
+    /// The file.
+    pub bytes: Vec<u8>,
+    /// Sections with instructions.
+    pub code: Vec<Code>,
+    /// Functions, by section and place.
+    pub functions: Vec<Function>,
+    /// All symbols.
+    pub symbols: Vec<Symbol>,
+    /// Number of the symbol table.
+    pub symbol_table: usize,
+    /// Offset and length of `.BTF.ext`.
+    pub ext: Option<(usize, usize)>,
+    btf: Option<(usize, usize)>,
+    lines: ext::Lines,
+}
+
+fn wrong(error: impl ToString) -> Error {
+    Error::Object(error.to_string())
+}
+
+type Header = FileHeader64<LittleEndian>;
+const E: LittleEndian = LittleEndian;
+
+impl Object {
+    /// Reads an object.
+    ///
+    /// # Errors
+    /// [`Error::Object`]: it is no eBPF object of clang, or damaged.
+    pub fn read(bytes: &[u8]) -> Result<Self, Error> {
+        let header = Header::parse(bytes).map_err(wrong)?;
+        if header.e_machine.get(E) != elf::EM_BPF || header.e_type.get(E) != elf::ET_REL || !header.is_little_endian() {
+            return Err(wrong("it is not a relocatable object for little-endian eBPF (clang -target bpf)"));
+        }
+        let sections = header.sections(E, bytes).map_err(wrong)?;
+        let table = sections.symbols(E, bytes, elf::SHT_SYMTAB).map_err(wrong)?;
+        let mut symbols = Vec::new();
+        for symbol in table.symbols() {
+            symbols.push(Symbol {
+                name: String::from_utf8_lossy(symbol.name(E, table.strings()).map_err(wrong)?).into_owned(),
+                section: usize::from(symbol.st_shndx.get(E)),
+                value: symbol.st_value.get(E),
+                size: symbol.st_size.get(E),
+                kind: symbol.st_type(),
+                is_static: symbol.st_bind() == elf::STB_LOCAL || symbol.st_visibility() == elf::STV_HIDDEN,
+            });
+        }
+        let (mut code, mut btf, mut ext) = (Vec::new(), None, None);
+        for (index, section) in sections.enumerate() {
+            let name = String::from_utf8_lossy(sections.section_name(E, section).map_err(wrong)?).into_owned();
+            let data = section.data(E, bytes).map_err(wrong)?;
+            match name.as_str() {
+                ".BTF" => btf = Some((section.sh_offset.get(E) as usize, data.len())),
+                ".BTF.ext" => ext = Some((section.sh_offset.get(E) as usize, data.len())),
+                _ => {}
+            }
+            let is_code = section.sh_flags.get(E) & u64::from(elf::SHF_EXECINSTR) != 0;
+            if is_code && section.sh_type.get(E) == elf::SHT_PROGBITS && !data.is_empty() {
+                code.push(read_code(index.0, name, data)?);
+            }
+        }
+        for (index, section) in sections.enumerate() {
+            let Some((relocs, _)) = section.rel(E, bytes).map_err(wrong)? else { continue };
+            let Some(code) = code.iter_mut().find(|code| code.section == section.sh_info.get(E) as usize) else {
+                continue;
+            };
+            code.rel_section = Some(index.0);
+            for reloc in relocs {
+                let at = reloc.r_offset.get(E) as usize;
+                let (symbol, kind) = (reloc.r_sym(E) as usize, reloc.r_type(E));
+                if at % SIZE != 0 || at / SIZE >= code.insns.len() || symbol >= symbols.len() {
+                    return Err(wrong(format!("a relocation of {} is damaged", code.name)));
+                }
+                code.relocs.insert(at / SIZE, (symbol, kind));
+            }
+        }
+        let lines = match (ext, btf) {
+            (Some((offset, len)), Some((types, size))) => {
+                let lines = ext::lines(&bytes[offset..offset + len], &bytes[types..types + size]);
+                lines.ok_or_else(|| wrong(".BTF.ext is damaged"))?
+            }
+            _ => return Err(wrong("it has no types and source lines: compile it with -g")),
+        };
+        let functions = functions(&code, &symbols, bytes)?;
+        Ok(Self { bytes: bytes.to_vec(), code, functions, symbols, symbol_table: table.section().0, ext, btf, lines })
+    }
+
+    /// The types.
+    #[must_use]
+    pub fn btf(&self) -> Option<&[u8]> {
+        let (start, len) = self.btf?;
+        self.bytes.get(start..start + len)
+    }
+
+    /// The source line of an instruction, or its number.
+    #[must_use]
+    pub fn place(&self, code: usize, at: usize) -> String {
+        let code = &self.code[code];
+        match self.lines.find(&code.name, at) {
+            Some((file, line)) => format!("{file}:{line}"),
+            None => format!("{}+{at}", code.name),
+        }
+    }
+
+    /// The function that contains an instruction.
+    #[must_use]
+    pub fn function_at(&self, code: usize, at: usize) -> Option<usize> {
+        self.functions.iter().position(|function| function.code == code && (function.start..function.end).contains(&at))
+    }
+
+    /// The function to which an instruction refers: by a call, or by its address.
+    #[must_use]
+    pub fn target(&self, code: usize, at: usize) -> Option<usize> {
+        let (code, at) = self.target_place(code, at)?;
+        let found = self.function_at(code, at)?;
+        (self.functions[found].start == at).then_some(found)
+    }
+
+    /// Section and instruction to which a call or an address refers.
+    #[must_use]
+    pub fn target_place(&self, code: usize, at: usize) -> Option<(usize, usize)> {
+        let section = &self.code[code];
+        let insn = section.insns[at];
+        let is_call = insn.code == Insn::CALL;
+        let Some((symbol, _)) = section.relocs.get(&at) else {
+            let target = i64::try_from(at).ok()? + 1 + i64::from(insn.imm);
+            return (is_call && insn.src == 1).then_some((code, usize::try_from(target).ok()?));
+        };
+        let symbol = &self.symbols[*symbol];
+        let code = self.code.iter().position(|code| code.section == symbol.section)?;
+        let base = i64::try_from(symbol.value).ok()? / SIZE as i64;
+        let target = base + if is_call { i64::from(insn.imm) + 1 } else { i64::from(insn.imm) / SIZE as i64 };
+        Some((code, usize::try_from(target).ok()?))
+    }
+
+    /// The name of the function of the kernel that is called.
+    #[must_use]
+    pub fn external(&self, code: usize, at: usize) -> Option<&str> {
+        let (symbol, _) = self.code[code].relocs.get(&at)?;
+        let symbol = &self.symbols[*symbol];
+        (symbol.section == 0).then_some(&symbol.name)
+    }
+
+    /// Number of the symbol of the terminate word.
+    #[must_use]
+    pub fn word(&self) -> Option<usize> {
+        self.symbols.iter().position(|symbol| symbol.name == WORD && symbol.section != 0)
+    }
+}
+
+fn read_code(section: usize, name: String, data: &[u8]) -> Result<Code, Error> {
+    let insns = data.chunks(SIZE).map(Insn::read).collect::<Option<Vec<_>>>();
+    let insns = insns.ok_or_else(|| wrong(format!("{name} ends inside an instruction")))?;
+    Ok(Code { section, name, insns, relocs: BTreeMap::new(), rel_section: None })
+}
+
+/// The functions. Together they must be all code, so that nothing is forgotten.
+fn functions(code: &[Code], symbols: &[Symbol], bytes: &[u8]) -> Result<Vec<Function>, Error> {
+    let btf = Btf::from_raw("object", bytes).map_err(wrong)?;
+    let parameters = |name: &str| {
+        let function: types::Func<'_> = btf.as_ref()?.type_by_name(name)?;
+        let prototype = types::FuncProto::try_from(function.next_type()?).ok()?;
+        Some(prototype.len())
+    };
+    let mut found = Vec::new();
+    for (index, code) in code.iter().enumerate() {
+        let own = symbols.iter().filter(|symbol| symbol.section == code.section && symbol.kind == elf::STT_FUNC);
+        let mut own: Vec<_> = own.collect();
+        own.sort_by_key(|symbol| symbol.value);
+        let mut end = 0;
+        for symbol in own {
+            let start = symbol.value as usize;
+            let last = start.checked_add(symbol.size as usize).filter(|last| *last <= code.insns.len() * SIZE);
+            if start != end || symbol.size == 0 || start % SIZE != 0 || last.is_none_or(|last| last % SIZE != 0) {
+                return Err(wrong(format!("{}: the symbol of {} does not fit its code", code.name, symbol.name)));
+            }
+            end = start + symbol.size as usize;
+            found.push(Function {
+                name: symbol.name.clone(),
+                code: index,
+                start: start / SIZE,
+                end: end / SIZE,
+                is_program: code.name != ".text",
+                is_static: symbol.is_static,
+                parameters: parameters(&symbol.name),
+            });
+        }
+        if end != code.insns.len() * SIZE {
+            return Err(wrong(format!("{}: some code belongs to no function", code.name)));
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,105 @@
+//! Why an object is not rewritten.
+
+use std::path::PathBuf;
+
+use thiserror::Error as ThisError;
+
+/// Why an object is not rewritten or loaded.
+#[derive(Debug, ThisError)]
+#[non_exhaustive]
+pub enum Error {
+    /// It is not what clang writes for eBPF.
+    #[error("not an eBPF object that can be rewritten: {0}")]
+    Object(String),
+    /// An instruction that the rewriter does not know.
+    #[error("{function}, {place}: unknown instruction (code {code:#04x}): its flow cannot be followed")]
+    Unknown {
+        /// The function.
+        function: String,
+        /// Source line, or number of the instruction.
+        place: String,
+        /// The operation.
+        code: u8,
+    },
+    /// A jump leaves its function.
+    #[error("{function}, {place}: control leaves the function in another way than by a call or exit")]
+    Leaves {
+        /// The function.
+        function: String,
+        /// Source line, or number of the instruction.
+        place: String,
+    },
+    /// A loop with several entries.
+    #[error(
+        "{function}, {place}: irreducible flow: the loop is entered in several places, so that it has no head. \
+         Write it without a goto into the loop"
+    )]
+    Irreducible {
+        /// The function.
+        function: String,
+        /// Source line.
+        place: String,
+    },
+    /// Something may be held where the loop would be left.
+    #[error(
+        "{function}, {place}: {what} may be held here, acquired by {call} at {acquired}: a run that is ended here would \
+         not release it. Release it before, or leave the loop as it is (--leave)"
+    )]
+    Held {
+        /// The function.
+        function: String,
+        /// Source line of the end of the loop, or of the call.
+        place: String,
+        /// A reference, a lock, a region.
+        what: String,
+        /// The call.
+        call: String,
+        /// Source line of the call.
+        acquired: String,
+    },
+    /// The object does not include the header.
+    #[error("{function}, {place}: the loop needs the terminate word, and the object has none: add #include \"xk_flex.bpf.h\"")]
+    NoWord {
+        /// The function.
+        function: String,
+        /// Source line.
+        place: String,
+    },
+    /// A loop in a function from which the rewriter cannot leave.
+    #[error("{function}, {place}: {reason}")]
+    Function {
+        /// The function.
+        function: String,
+        /// Source line.
+        place: String,
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// The stack has no room, or its use is not known.
+    #[error("{function}: it needs 8 bytes of the stack more: {reason}")]
+    Stack {
+        /// The function.
+        function: String,
+        /// Why there are none.
+        reason: String,
+    },
+    /// A jump does not reach its target any longer.
+    #[error("{function}, {place}: the target of a jump is more than 32767 instructions away after rewriting: split the function")]
+    TooFar {
+        /// The function.
+        function: String,
+        /// Source line.
+        place: String,
+    },
+    /// The kernel refuses the object, and no loop is left to instrument.
+    #[error(transparent)]
+    Load(#[from] xk_policy::Error),
+    /// A file could not be read or written.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The error of the operating system.
+        source: std::io::Error,
+    },
+}

@@ -1,0 +1,45 @@
+//! Extensions: eBPF objects with loops that the kernel's verifier refuses, rewritten so that it accepts them, and so
+//! that each run can be ended.
+//!
+//! In: an object of clang. Out: an object that any libbpf loads. At each back edge of a chosen loop, the program counts
+//! (`may_goto`) and looks at the terminate word; on either it leaves with the default of its hook. Refused is what cannot
+//! be left soundly, with function and source line. The verifier of the kernel judges what is written; a fault of this
+//! crate is an object that does not load.
+
+mod calls;
+mod counted;
+mod elf;
+mod emit;
+mod error;
+mod ext;
+mod flow;
+mod insn;
+mod need;
+mod plan;
+mod track;
+mod write;
+
+pub use elf::{WORD, WORD_SECTION};
+pub use error::Error;
+pub use need::{load, Loaded};
+pub use plan::{Choice, Done, LoopReport};
+
+/// An object that was rewritten.
+#[derive(Debug)]
+pub struct Rewritten {
+    /// The object. Without a loop to instrument, it is the one that was given.
+    pub bytes: Vec<u8>,
+    /// All loops, by function and place.
+    pub loops: Vec<LoopReport>,
+}
+
+/// Rewrites an object.
+///
+/// # Errors
+/// What cannot be rewritten soundly.
+pub fn rewrite(bytes: &[u8], choice: &Choice) -> Result<Rewritten, Error> {
+    let object = elf::Object::read(bytes)?;
+    let plan = plan::Plan::new(&object, choice)?;
+    let bytes = if plan.is_empty() { bytes.to_vec() } else { write::write(&object, &emit::emit(&object, &plan)?)? };
+    Ok(Rewritten { bytes, loops: plan.loops })
+}

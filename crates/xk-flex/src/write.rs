@@ -1,0 +1,224 @@
+//! The object with new instructions.
+//!
+//! What grows is appended to the file, and its section header is changed. Tables that name instructions are changed in
+//! place. Everything else stays as it is, and where it is.
+
+use object::elf::{SHF_INFO_LINK, SHT_REL, STT_FILE, STT_OBJECT, STT_SECTION};
+
+use crate::elf::Object;
+use crate::emit::NewCode;
+use crate::ext::{records, string, Table};
+use crate::insn::SIZE;
+use crate::Error;
+
+const SECTION_HEADER: usize = 64;
+const SYMBOL: usize = 24;
+const RELOCATION: usize = 16;
+/// `R_BPF_64_64`: the address of a symbol in an `ld_imm64`.
+const ADDRESS: u64 = 1;
+
+struct Writer {
+    bytes: Vec<u8>,
+    headers: usize,
+}
+
+fn damaged() -> Error {
+    Error::Object("its section headers are damaged".into())
+}
+
+impl Writer {
+    fn get(&self, at: usize, len: usize) -> Result<u64, Error> {
+        let bytes = at.checked_add(len).and_then(|end| self.bytes.get(at..end)).ok_or_else(damaged)?;
+        Ok(bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
+    }
+
+    fn put(&mut self, at: usize, len: usize, value: u64) -> Result<(), Error> {
+        let bytes = at.checked_add(len).and_then(|end| self.bytes.get_mut(at..end)).ok_or_else(damaged)?;
+        bytes.copy_from_slice(&value.to_le_bytes()[..len]);
+        Ok(())
+    }
+
+    fn header(&self, section: usize) -> usize {
+        self.headers + section * SECTION_HEADER
+    }
+
+    fn content(&self, section: usize) -> Result<(usize, usize), Error> {
+        let header = self.header(section);
+        Ok((self.get(header + 24, 8)? as usize, self.get(header + 32, 8)? as usize))
+    }
+
+    fn append(&mut self, data: &[u8]) -> usize {
+        self.bytes.resize(self.bytes.len().next_multiple_of(8), 0);
+        let at = self.bytes.len();
+        self.bytes.extend_from_slice(data);
+        at
+    }
+
+    /// The content of a section is another one, at the end of the file.
+    fn replace(&mut self, section: usize, data: &[u8]) -> Result<(), Error> {
+        let (at, header) = (self.append(data), self.header(section));
+        self.put(header + 24, 8, at as u64)?;
+        self.put(header + 32, 8, data.len() as u64)
+    }
+
+    /// Adds a section with relocations of a section; the table of headers moves to the end of the file.
+    fn add_relocations(&mut self, object: &Object, code: usize, data: &[u8]) -> Result<(), Error> {
+        let code = &object.code[code];
+        let (count, names) = (self.get(60, 2)? as usize, self.get(62, 2)? as usize);
+        let (start, len) = self.content(names)?;
+        let mut strings = self.bytes.get(start..start + len).ok_or_else(damaged)?.to_vec();
+        let name = strings.len();
+        strings.extend(format!(".rel{}\0", code.name).bytes());
+        self.replace(names, &strings)?;
+        let at = self.append(data);
+        let table = self.bytes.get(self.headers..self.headers + count * SECTION_HEADER).ok_or_else(damaged)?.to_vec();
+        self.headers = self.append(&table);
+        self.bytes.resize(self.bytes.len() + SECTION_HEADER, 0);
+        self.put(40, 8, self.headers as u64)?;
+        self.put(60, 2, count as u64 + 1)?;
+        let header = self.header(count);
+        self.put(header, 4, name as u64)?;
+        self.put(header + 4, 4, SHT_REL.into())?;
+        self.put(header + 8, 8, SHF_INFO_LINK.into())?;
+        self.put(header + 24, 8, at as u64)?;
+        self.put(header + 32, 8, data.len() as u64)?;
+        self.put(header + 40, 4, object.symbol_table as u64)?;
+        self.put(header + 44, 4, code.section as u64)?;
+        self.put(header + 48, 8, 8)?;
+        self.put(header + 56, 8, RELOCATION as u64)
+    }
+
+    fn code(&mut self, object: &Object, index: usize, new: &NewCode) -> Result<(), Error> {
+        let code = &object.code[index];
+        if new.insns == code.insns {
+            return Ok(());
+        }
+        let bytes: Vec<u8> = new.insns.iter().flat_map(|insn| insn.bytes()).collect();
+        self.replace(code.section, &bytes)?;
+        let old =
+            code.relocs.iter().map(|(at, (symbol, kind))| (new.place[*at], (*symbol as u64) << 32 | u64::from(*kind)));
+        let mut relocs: Vec<(usize, u64)> = old.collect();
+        if let Some(word) = object.word() {
+            relocs.extend(new.words.iter().map(|at| (*at, (word as u64) << 32 | ADDRESS)));
+        }
+        relocs.sort_unstable();
+        let mut data = Vec::new();
+        for (at, info) in relocs {
+            data.extend(((at * SIZE) as u64).to_le_bytes());
+            data.extend(info.to_le_bytes());
+        }
+        match code.rel_section {
+            Some(section) => self.replace(section, &data),
+            None if data.is_empty() => Ok(()),
+            None => self.add_relocations(object, index, &data),
+        }
+    }
+
+    /// Functions, and labels between them.
+    fn symbols(&mut self, object: &Object, code: &[NewCode]) -> Result<(), Error> {
+        let (table, _) = self.content(object.symbol_table)?;
+        for (index, symbol) in object.symbols.iter().enumerate() {
+            let Some(number) = object.code.iter().position(|code| code.section == symbol.section) else { continue };
+            if [STT_SECTION, STT_FILE, STT_OBJECT].contains(&symbol.kind) {
+                continue;
+            }
+            let find = |value: u64| code[number].entry.get(value as usize / SIZE).map(|new| (new * SIZE) as u64);
+            let (start, end) = (find(symbol.value), find(symbol.value.saturating_add(symbol.size)));
+            let (Some(start), Some(end)) = (start, end) else { return Err(damaged()) };
+            self.put(table + index * SYMBOL + 8, 8, start)?;
+            self.put(table + index * SYMBOL + 16, 8, end - start)?;
+        }
+        Ok(())
+    }
+
+    fn ext(&mut self, object: &Object, code: &[NewCode]) -> Result<(), Error> {
+        let Some((start, len)) = object.ext else { return Ok(()) };
+        let records = records(&object.bytes[start..start + len]).ok_or_else(damaged)?;
+        let btf = object.btf().ok_or_else(damaged)?;
+        for record in records {
+            let name = string(btf, record.section).ok_or_else(damaged)?;
+            let Some(number) = object.code.iter().position(|code| code.name == name) else { continue };
+            let new = &code[number];
+            let found = match record.table {
+                Table::Functions | Table::Lines => new.entry.get(record.insn),
+                Table::Relocations => new.place.get(record.insn),
+            };
+            self.put(start + record.at, 4, (found.ok_or_else(damaged)? * SIZE) as u64)?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes an object with new instructions.
+///
+/// # Errors
+/// [`Error::Object`]: it is damaged.
+pub fn write(object: &Object, code: &[NewCode]) -> Result<Vec<u8>, Error> {
+    let mut writer = Writer { bytes: object.bytes.clone(), headers: 0 };
+    writer.headers = writer.get(40, 8)? as usize;
+    for (index, new) in code.iter().enumerate() {
+        writer.code(object, index, new)?;
+    }
+    writer.symbols(object, code)?;
+    writer.ext(object, code)?;
+    Ok(writer.bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::process::Command;
+
+    use super::*;
+    use crate::emit::emit;
+    use crate::plan::{Choice, Plan};
+
+    const SOURCE: &str = "struct kernel { int first; int second; } __attribute__((preserve_access_index));\n\
+        volatile unsigned long long xk_flex_terminate __attribute__((section(\".data.xk_flex\"))) = 0;\n\
+        static __attribute__((noinline)) int sub(struct kernel *k) {\n\
+        int n = k->second;\nwhile (n != k->first) { n += 3;\nasm volatile(\"\" : \"+r\"(n)); }\nreturn n; }\n\
+        __attribute__((section(\"kprobe\"))) int f(struct kernel *k) { int s = 0;\n\
+        while (k->first != 7) { s += k->second;\ns ^= sub(k); }\n return s; }\n";
+
+    fn compiled() -> Vec<u8> {
+        let folder = tempfile::tempdir().unwrap();
+        let (source, object) = (folder.path().join("lines.c"), folder.path().join("lines.o"));
+        std::fs::write(&source, SOURCE).unwrap();
+        let mut clang = Command::new("clang-19");
+        clang.args(["-O2", "-g", "-target", "bpf", "-c"]).arg(&source).arg("-o").arg(&object);
+        assert!(clang.status().unwrap().success());
+        std::fs::read(object).unwrap()
+    }
+
+    #[test]
+    fn tables_name_the_instructions_that_they_named() {
+        let old = Object::read(&compiled()).unwrap();
+        let code = emit(&old, &Plan::new(&old, &Choice::default()).unwrap()).unwrap();
+        let new = Object::read(&write(&old, &code).unwrap()).unwrap();
+        let records_of = |object: &Object| {
+            let (start, len) = object.ext.unwrap();
+            records(&object.bytes[start..start + len]).unwrap()
+        };
+        let mut relocations = 0;
+        for (before, after) in records_of(&old).into_iter().zip(records_of(&new)) {
+            let name = string(old.btf().unwrap(), before.section).unwrap();
+            let number = old.code.iter().position(|code| code.name == name).unwrap();
+            if before.table == Table::Relocations {
+                relocations += 1;
+                let insns = [old.code[number].insns[before.insn], new.code[number].insns[after.insn]];
+                assert_eq!(insns[0], insns[1], "{name}+{}", before.insn);
+            }
+        }
+        assert!(relocations > 4);
+        for (number, section) in old.code.iter().enumerate() {
+            assert_ne!(section.insns.len(), new.code[number].insns.len());
+            for at in 0..section.insns.len() {
+                assert_eq!(new.place(number, code[number].place[at]), old.place(number, at), "{}+{at}", section.name);
+            }
+        }
+        let names = |object: &Object| object.functions.iter().map(|found| found.name.clone()).collect::<Vec<_>>();
+        assert_eq!(names(&new), names(&old));
+        assert_eq!(old.symbols.len(), new.symbols.len());
+    }
+}

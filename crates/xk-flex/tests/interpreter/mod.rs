@@ -1,0 +1,170 @@
+//! A plain interpreter for objects of one program `f` that calls no helper. It reads the object by itself.
+
+use std::collections::HashMap;
+
+use object::{Object, ObjectSection, ObjectSymbol, RelocationTarget};
+
+/// How a run ends.
+#[derive(Debug, PartialEq, Eq)]
+pub enum End {
+    /// With the lower half of r0.
+    Returned(u32),
+    /// It takes more steps than are allowed.
+    TooLong,
+}
+
+/// Where the terminate word is.
+const WORD: u64 = 0x5000_0000;
+const STACK: u64 = 0x1000_0000;
+const FRAME: u64 = 512;
+
+struct Machine {
+    /// Instructions of both sections, with absolute targets of calls.
+    code: Vec<[u8; 8]>,
+    calls: HashMap<usize, usize>,
+    words: HashMap<usize, u64>,
+    memory: HashMap<u64, u8>,
+}
+
+impl Machine {
+    fn read(bytes: &[u8], word: u64) -> (Self, usize) {
+        let file = object::File::parse(bytes).unwrap();
+        let mut machine = Self { code: vec![], calls: HashMap::new(), words: HashMap::new(), memory: HashMap::new() };
+        let sections: Vec<_> = file
+            .sections()
+            .filter(|section| section.kind() == object::SectionKind::Text && section.size() > 0)
+            .collect();
+        let mut starts = HashMap::new();
+        for section in &sections {
+            starts.insert(section.index(), machine.code.len());
+            machine.code.extend(section.data().unwrap().chunks(8).map(|insn| <[u8; 8]>::try_from(insn).unwrap()));
+        }
+        for section in &sections {
+            let base = starts[&section.index()];
+            for at in base..base + section.size() as usize / 8 {
+                let insn = machine.code[at];
+                if insn[0] == 0x85 && insn[1] >> 4 == 1 {
+                    machine.calls.insert(at, (at as i64 + 1 + imm(insn)) as usize);
+                }
+            }
+            for (offset, reloc) in section.relocations() {
+                let RelocationTarget::Symbol(symbol) = reloc.target() else { panic!("{reloc:?}") };
+                let symbol = file.symbol_by_index(symbol).unwrap();
+                let at = base + offset as usize / 8;
+                if machine.code[at][0] == 0x85 {
+                    let target = starts[&symbol.section_index().unwrap()] as i64 + symbol.address() as i64 / 8;
+                    machine.calls.insert(at, (target + imm(machine.code[at]) + 1) as usize);
+                } else {
+                    assert_eq!(symbol.name().unwrap(), "xk_flex_terminate");
+                    machine.words.insert(at, WORD);
+                }
+            }
+        }
+        machine.store(WORD, 8, word);
+        let entry = file.symbol_by_name("f").unwrap();
+        (machine, starts[&entry.section_index().unwrap()] + entry.address() as usize / 8)
+    }
+
+    fn load(&self, at: u64, size: u64) -> u64 {
+        (0..size).map(|byte| u64::from(self.memory.get(&(at + byte)).copied().unwrap_or(0)) << (8 * byte)).sum()
+    }
+
+    fn store(&mut self, at: u64, size: u64, value: u64) {
+        (0..size).for_each(|byte| drop(self.memory.insert(at + byte, (value >> (8 * byte)) as u8)));
+    }
+}
+
+fn imm(insn: [u8; 8]) -> i64 {
+    i32::from_le_bytes(insn[4..].try_into().unwrap()).into()
+}
+
+fn alu(op: u8, a: u64, b: u64, wide: bool) -> u64 {
+    let shift = if wide { b & 63 } else { b & 31 };
+    let (a, b) = if wide { (a, b) } else { (a & 0xffff_ffff, b & 0xffff_ffff) };
+    let result = match op {
+        0 => a.wrapping_add(b),
+        1 => a.wrapping_sub(b),
+        2 => a.wrapping_mul(b),
+        3 => a.checked_div(b).unwrap_or(0),
+        4 => a | b,
+        5 => a & b,
+        6 => a << shift,
+        7 => a >> shift,
+        8 => a.wrapping_neg(),
+        9 => a.checked_rem(b).unwrap_or(a),
+        10 => a ^ b,
+        11 => b,
+        12 if wide => (a as i64 >> shift) as u64,
+        12 => (a as i32 >> shift) as u64,
+        _ => panic!("alu {op}"),
+    };
+    if wide {
+        result
+    } else {
+        result & 0xffff_ffff
+    }
+}
+
+fn compare(op: u8, a: u64, b: u64, wide: bool) -> bool {
+    let (a, b) = if wide { (a, b) } else { (a & 0xffff_ffff, b & 0xffff_ffff) };
+    let (s, t) = if wide { (a as i64, b as i64) } else { (i64::from(a as i32), i64::from(b as i32)) };
+    match op {
+        1 => a == b,
+        2 => a > b,
+        3 => a >= b,
+        4 => a & b != 0,
+        5 => a != b,
+        6 => s > t,
+        7 => s >= t,
+        10 => a < b,
+        11 => a <= b,
+        12 => s < t,
+        13 => s <= t,
+        _ => panic!("jump {op}"),
+    }
+}
+
+/// Runs `f(argument)` with this terminate word.
+pub fn run(bytes: &[u8], argument: u64, word: u64, steps: usize) -> End {
+    let (mut machine, mut at) = Machine::read(bytes, word);
+    let (mut r, mut frames) = ([0xdead_u64; 11], Vec::new());
+    (r[1], r[10]) = (argument, STACK);
+    for _ in 0..steps {
+        let insn = machine.code[at];
+        let (code, dst, src) = (insn[0], usize::from(insn[1] & 15), usize::from(insn[1] >> 4));
+        let off = i64::from(i16::from_le_bytes([insn[2], insn[3]]));
+        let operand = if code & 8 != 0 { r[src.min(10)] } else { imm(insn) as u64 };
+        let size = [4, 2, 1, 8][usize::from(code >> 3 & 3)];
+        let mut next = at as i64 + 1;
+        match (code & 7, code) {
+            (0, 0x18) => {
+                let high = (imm(machine.code[at + 1]) as u64) << 32;
+                r[dst] = machine.words.get(&at).copied().unwrap_or(high | imm(insn) as u64 & 0xffff_ffff);
+                next += 1;
+            }
+            (1, _) => r[dst] = machine.load(r[src].wrapping_add_signed(off), size),
+            (2, _) => machine.store(r[dst].wrapping_add_signed(off), size, imm(insn) as u64),
+            (3, _) => machine.store(r[dst].wrapping_add_signed(off), size, r[src]),
+            (4 | 7, _) => r[dst] = alu(code >> 4, r[dst], operand, code & 7 == 7),
+            (_, 0x05) => next += off,
+            (_, 0x06) => next += imm(insn),
+            (_, 0xe5) => {}
+            (_, 0x85) => {
+                frames.push((at + 1, r));
+                (1..=9).filter(|register| *register > 5).for_each(|register| r[register] = 0xbad);
+                r[10] += FRAME;
+                next = machine.calls[&at] as i64;
+            }
+            (_, 0x95) => {
+                let Some((back, saved)) = frames.pop() else { return End::Returned(r[0] as u32) };
+                let result = r[0];
+                r = saved;
+                r[..6].fill(0xbad);
+                (r[0], next) = (result, back as i64);
+            }
+            (class, _) => next += if compare(code >> 4, r[dst], operand, class == 5) { off } else { 0 },
+        }
+        at = next as usize;
+    }
+    End::TooLong
+}

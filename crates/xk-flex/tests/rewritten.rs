@@ -1,0 +1,190 @@
+//! Objects of clang before and after: both are executed by a plain interpreter, and must compute the same.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test
+
+use std::process::Command;
+
+use xk_flex::{rewrite, Choice, Done, Error};
+use xk_testing::guest::repository;
+use xk_testing::Random;
+
+#[path = "interpreter/mod.rs"]
+mod interpreter;
+
+use interpreter::{run, End};
+
+/// Compiles C after this prelude.
+fn compile(text: &str, level: &str) -> Vec<u8> {
+    let prelude = "typedef unsigned long long __u64; typedef unsigned int __u32;\n\
+        #define SEC(name) __attribute__((section(name), used))\n\
+        #define NOINLINE static __attribute__((noinline))\n\
+        #define OPAQUE(x) asm volatile(\"\" : \"+r\"(x))\n";
+    let folder = tempfile::tempdir().unwrap();
+    let (source, object) = (folder.path().join("test.bpf.c"), folder.path().join("test.o"));
+    std::fs::write(&source, format!("{prelude}#line 1\n{text}\nchar _license[] SEC(\"license\") = \"GPL\";\n"))
+        .unwrap();
+    let mut command = Command::new("clang-19");
+    command.args([level, "-g", "-target", "bpf", "-mcpu=v3", "-w", "-I"]).arg(repository().join("bpf"));
+    assert!(command.arg("-c").arg(&source).arg("-o").arg(&object).status().unwrap().success());
+    std::fs::read(object).unwrap()
+}
+
+const WORD: &str = "#include \"xk_flex.bpf.h\"\n";
+
+fn all() -> Choice {
+    Choice { all: true, ..Choice::default() }
+}
+
+/// Both compute the same for some arguments; with the word set, the new one ends.
+fn same(text: &str, level: &str) {
+    let old = compile(&format!("{WORD}{text}"), level);
+    let new = rewrite(&old, &all()).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    assert!(new.loops.iter().any(|found| found.done == Done::Instrumented), "{text}");
+    assert_ne!(new.bytes, old);
+    open(&new.bytes);
+    for argument in [0, 1, 5, 77, 1 << 40] {
+        let expected = run(&old, argument, 0, 100_000);
+        assert_eq!(run(&new.bytes, argument, 0, 1_000_000), expected, "argument {argument}\n{text}");
+        assert!(matches!(expected, End::Returned(_)), "the original ends: {expected:?}\n{text}");
+    }
+}
+
+/// libbpf reads it: its sections, symbols, relocations, types and lines fit together.
+fn open(bytes: &[u8]) {
+    libbpf_rs::ObjectBuilder::default().open_memory(bytes).unwrap();
+}
+
+const WHILE: &str =
+    "SEC(\"xdp\") int f(__u64 n) { __u64 s = 0; n &= 63; while (n) { s += n; OPAQUE(s); n--; } return s; }";
+const NESTED: &str = "SEC(\"xdp\") int f(__u64 n) { __u64 s = 0; n &= 15; for (__u64 i = 0; i < n; i++) { OPAQUE(s);\n\
+    for (__u64 j = i; j < n; j++) { s += j; OPAQUE(s); if (s == 40) break; } if (s & 1) continue; s += 3; } return s; }";
+const LIST: &str = "struct node { struct node *next; __u64 value; };\n\
+    SEC(\"xdp\") int f(__u64 n) { struct node a, b, c, *p = &c; __u64 s = 0;\n\
+    a.next = 0; a.value = 3; b.next = &a; b.value = n; c.next = &b; c.value = 9; OPAQUE(p); while (p) { s += p->value; p = p->next; } return s; }";
+const STATIC: &str =
+    "NOINLINE __u64 g(__u64 n, __u64 m) { __u64 s = m; while (n) { s = s * 3 + n; OPAQUE(s); n--; } return s; }\n\
+    NOINLINE __u64 h(__u64 n) { return g(n, 2) + g(n + 1, n); }\n\
+    SEC(\"xdp\") int f(__u64 n) { n &= 31; __u64 a = h(n); OPAQUE(a); return a + g(n, 1); }";
+const GOTO: &str = "SEC(\"xdp\") int f(__u64 n) { __u64 s = 1; n &= 31;\n\
+    again: OPAQUE(s); if (n == 0) return s; n--; if (s & 1) { s += n; goto again; } s = s * 2 + 1; goto again; }";
+
+#[test]
+fn loops_compute_the_same() {
+    for text in [WHILE, NESTED, LIST, STATIC, GOTO] {
+        for level in ["-O2", "-O1"] {
+            same(text, level);
+        }
+    }
+    same(WHILE, "-O0");
+    same(NESTED, "-O0");
+    same(GOTO, "-O0");
+}
+
+/// A random program of loops, branches and calls, that ends.
+fn generate(random: &mut Random, depth: u32, next: &mut u32) -> String {
+    let mut text = String::new();
+    for _ in 0..1 + random.below(3) {
+        let (x, y) = (random.below(6), random.below(6));
+        text += &match random.below(if depth == 0 { 3 } else { 7 }) {
+            0 => format!("v{x} = v{x} * 3 + v{y};\n"),
+            1 => format!("v{x} ^= v{y} >> {};\n", random.below(9)),
+            2 => format!("v{x} = g(v{y}, v{x});\n"),
+            3 => format!(
+                "if (v{x} & {}) {{ {} }} else {{ v{y}++; }}\n",
+                1 + random.below(7),
+                generate(random, depth - 1, next)
+            ),
+            kind => {
+                *next += 1;
+                let (i, body) = (*next, generate(random, depth - 1, next));
+                let leave = ["", "if (v1 & 64) break;", "if (v2 & 4) continue;"][random.below(3)];
+                match kind {
+                    4 => format!("for (__u64 i{i} = 0; i{i} < (v{x} & 7); i{i}++) {{ if (i{i} > 9) break; {leave} {body} OPAQUE(v{x}); }}\n"),
+                    5 => format!("__u64 i{i} = v{x} & 7; while (i{i}) {{ i{i}--; {leave} {body} }}\n"),
+                    _ => format!("{{ __u64 i{i} = 0; do {{ i{i}++; {body} }} while (i{i} < {}); }}\n", 1 + random.below(5)),
+                }
+            }
+        };
+    }
+    text
+}
+
+#[test]
+fn random_programs_compute_the_same() {
+    let mut random = Random(7);
+    for round in 0..40 {
+        let body = generate(&mut random, 3, &mut 0);
+        let inner = generate(&mut random, 0, &mut 0).replace("g(", "k(");
+        let text = format!(
+            "NOINLINE __u64 k(__u64 a, __u64 b) {{ return a * 5 + b; }}\n\
+             NOINLINE __u64 g(__u64 v0, __u64 v1) {{ __u64 v2 = 1, v3 = 2, v4 = 3, v5 = v0;\n\
+             __u64 n = v0 & 3; while (n) {{ n--; {inner} OPAQUE(v2); }} return v0 + v1 + v2 + v3 + v4 + v5; }}\n\
+             SEC(\"xdp\") int f(__u64 n) {{ __u64 v0 = n, v1 = 1, v2 = 2, v3 = n + 3, v4 = 4, v5 = 5; __u64 m = n & 3;\n\
+             do {{ {body} OPAQUE(v0); }} while (m--); return v0 ^ v1 ^ v2 ^ v3 ^ v4 ^ v5; }}"
+        );
+        let old = compile(&format!("{WORD}{text}"), ["-O2", "-O1"][round % 2]);
+        let new = rewrite(&old, &all()).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        open(&new.bytes);
+        for argument in [0, 3, 0x1234_5677] {
+            let expected = run(&old, argument, 0, 3_000_000);
+            if matches!(expected, End::Returned(_)) {
+                assert_eq!(run(&new.bytes, argument, 0, 30_000_000), expected, "{text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_run_ends_when_the_word_is_set() {
+    let endless = "NOINLINE __u64 g(__u64 n) { for (;;) { n++; OPAQUE(n); if (n == 0) break; } return 7; }\n\
+        SEC(\"xdp\") int f(__u64 n) { __u64 a = 1; if (n == 1) a = g(n); else for (;;) { a++; OPAQUE(a); if (a == 0) break; } return a + 9; }";
+    let old = compile(&format!("{WORD}{endless}"), "-O2");
+    let new = rewrite(&old, &Choice::default()).unwrap().bytes;
+    for argument in [1, 2] {
+        assert_eq!(run(&old, argument, 1, 10_000), End::TooLong);
+        assert_eq!(run(&new, argument, 0, 10_000), End::TooLong);
+        assert_eq!(run(&new, argument, 1, 10_000), End::Returned(0), "argument {argument}");
+    }
+}
+
+#[test]
+fn what_needs_nothing_is_unchanged() {
+    let none = compile("SEC(\"xdp\") int f(__u64 n) { return n > 3; }", "-O2");
+    assert_eq!(rewrite(&none, &all()).unwrap().bytes, none);
+    let counted = compile("SEC(\"xdp\") int f(__u64 n) { _Pragma(\"clang loop unroll(disable)\") for (__u32 i = 0; i < 500; i++) OPAQUE(n); return n; }", "-O2");
+    let left = rewrite(&counted, &Choice::default()).unwrap();
+    assert!(matches!(left.loops[..], [ref one] if matches!(one.done, Done::Counted(_))), "{:?}", left.loops);
+    assert_eq!(left.bytes, counted);
+}
+
+fn refused(text: &str) -> Error {
+    rewrite(&compile(text, "-O2"), &all()).map(|_| ()).unwrap_err()
+}
+
+#[test]
+fn what_cannot_be_left_soundly_is_refused() {
+    let error = refused(WHILE).to_string();
+    assert!(error.contains("f, test.bpf.c:1") && error.contains("add #include \"xk_flex.bpf.h\""), "{error}");
+    let held = "static long (*lock)(void *) = (void *)93; static long (*unlock)(void *) = (void *)94;\n\
+        SEC(\"tc\") int f(__u64 *p) { __u64 n = *p;\nlock(p);\nwhile (n) { n -= 3; OPAQUE(n); }\nunlock(p);\nreturn 0; }";
+    let error = refused(&format!("{WORD}{held}")).to_string();
+    assert!(error.contains("a spin lock may be held") && error.contains("bpf_spin_lock() at test.bpf.c:4"), "{error}");
+    let apart = held
+        .replace("while", "unlock(p); while")
+        .replace("OPAQUE(n)", "lock(p); unlock(p)")
+        .replace("}\nunlock", "}\nlock(p); unlock");
+    assert!(rewrite(&compile(&format!("{WORD}{apart}"), "-O2"), &all()).is_ok(), "it is released before");
+    let reference = "static void *(*get)(void *) = (void *)84; static long (*put)(void *) = (void *)86;\n\
+        SEC(\"tc\") int f(__u64 *p) { __u64 n = *p; while (n) { void *s = get(p); OPAQUE(n); if (s) { n -= 3; put(s); } } return 0; }";
+    assert!(rewrite(&compile(&format!("{WORD}{reference}"), "-O2"), &all()).is_ok(), "each turn releases it");
+    let error = refused(&format!("{WORD}{}", reference.replace("put(s);", "if (n & 1) put(s);"))).to_string();
+    assert!(error.contains("a reference may be held") && error.contains("bpf_sk_lookup_tcp()"), "{error}");
+    let irreducible = "SEC(\"xdp\") int f(__u64 n) { if (n & 1) goto b; a: n += 3; OPAQUE(n); b: n *= 5; OPAQUE(n); if (n != 9) goto a; return 0; }";
+    let twice =
+        irreducible.replace("b: n", "if (n == 4) return 1; b: n").replace("goto a; return 0", "goto a; return 0");
+    let error = rewrite(&compile(&format!("{WORD}{twice}"), "-O1"), &all());
+    assert!(matches!(error, Err(Error::Irreducible { .. })), "{:?}", error.map(|done| done.loops));
+    let global = "__attribute__((noinline)) __u64 g(__u64 n) { while (n) { n--; OPAQUE(n); } return n; }\n\
+        SEC(\"xdp\") int f(__u64 n) { return g(n); }";
+    assert!(refused(&format!("{WORD}{global}")).to_string().contains("make it static"));
+}

@@ -1,0 +1,102 @@
+//! `xk flex`: eBPF objects with loops that the kernel's verifier refuses. xk-flex rewrites them; the files of this
+//! folder are the subcommands.
+
+mod build;
+mod check;
+mod explain;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use xk_flex::{Choice, Done, LoopReport, Rewritten};
+use xk_kernel::KernelChoice;
+use xk_policy::SourceCompiler;
+use xk_store::Folders;
+
+use crate::exit::{Failure, Result};
+use crate::sites::notice;
+
+/// Arguments of `xk flex`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+FILE is a source (FILE.bpf.c) or an object of clang. A source that includes xk_flex.bpf.h has a terminate word: user
+space sets it in the map .data.xk_flex, and every run of the object ends. See docs/flex.md.")]
+pub struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Say whether a file can be rewritten
+    Check(check::Args),
+    /// Write an object in which loops can be ended
+    Build(build::Args),
+    /// Show each loop, and what happens to it
+    Explain(explain::Args),
+}
+
+impl Args {
+    /// Whether JSON was asked for.
+    pub fn json(&self) -> bool {
+        matches!(&self.action, Action::Explain(args) if args.json)
+    }
+}
+
+/// Does it.
+pub fn run(args: &Args) -> Result {
+    match &args.action {
+        Action::Check(args) => check::run(args),
+        Action::Build(args) => build::run(args),
+        Action::Explain(args) => explain::run(args),
+    }
+}
+
+/// What is rewritten.
+#[derive(Debug, clap::Args)]
+struct Input {
+    /// FILE.bpf.c, or an object
+    file: PathBuf,
+    /// Instrument counted loops, too
+    #[arg(long)]
+    all: bool,
+    /// Leave this loop alone
+    #[arg(long, value_name = "FILE.c:LINE")]
+    leave: Vec<String>,
+    /// Types of another kernel: its vmlinux or its /sys/kernel/btf/vmlinux
+    #[arg(long, value_name = "FILE")]
+    btf: Option<PathBuf>,
+}
+
+impl Input {
+    fn object(&self) -> Result<Vec<u8>> {
+        if self.file.extension().is_none_or(|extension| extension != "c") {
+            return fs::read(&self.file).map_err(|error| failed(&self.file, &error));
+        }
+        let (folders, kernel) = (Folders::from_environment(), KernelChoice::default());
+        let compiler = SourceCompiler { folders: &folders, kernel: &kernel, say: &notice };
+        Ok(match &self.btf {
+            Some(types) => compiler.compile_with_types(&self.file, types)?,
+            None => compiler.compile_for_running(&self.file)?,
+        })
+    }
+
+    fn rewritten(&self) -> Result<Rewritten> {
+        let choice = Choice { all: self.all, leave: self.leave.clone(), only: None };
+        Ok(xk_flex::rewrite(&self.object()?, &choice)?)
+    }
+}
+
+fn failed(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::error(format!("{}: {error}", path.display()))
+}
+
+/// What happens to a loop, in words.
+fn words(found: &LoopReport) -> String {
+    match found.done {
+        Done::Instrumented => "instrumented: counts, and looks at the terminate word".into(),
+        Done::Counted(turns) => format!("left alone: at most {turns} turns"),
+        Done::Left => "left alone: --leave".into(),
+        Done::NotNeeded => "left alone: the verifier did not refuse it".into(),
+    }
+}

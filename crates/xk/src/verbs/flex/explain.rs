@@ -1,0 +1,47 @@
+//! `xk flex explain`: each loop, and what happens to it.
+
+use serde_json::json;
+use xk_flex::Done;
+
+use crate::exit::Result;
+use crate::output::print_json;
+
+/// Arguments of `xk flex explain`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    input: super::Input,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Explains it.
+pub fn run(args: &Args) -> Result {
+    let loops = args.input.rewritten()?.loops;
+    if args.json {
+        let loops: Vec<_> = loops
+            .iter()
+            .map(|found| {
+                json!({
+                    "function": found.function,
+                    "place": found.place,
+                    "back_edges": found.back_edges,
+                    "instrumented": found.done == Done::Instrumented,
+                    "why": super::words(found),
+                })
+            })
+            .collect();
+        print_json(json!({ "loops": loops }));
+        return Ok(());
+    }
+    if loops.is_empty() {
+        println!("no loop: the object stays as it is");
+    }
+    for found in &loops {
+        println!("{} {}", found.function, found.place);
+        println!("  {}", super::words(found));
+        println!("  back edges at {}", found.back_edges.join(", "));
+    }
+    Ok(())
+}

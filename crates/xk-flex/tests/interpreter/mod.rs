@@ -70,7 +70,9 @@ impl Machine {
     }
 
     fn store(&mut self, at: u64, size: u64, value: u64) {
-        (0..size).for_each(|byte| drop(self.memory.insert(at + byte, (value >> (8 * byte)) as u8)));
+        for byte in 0..size {
+            self.memory.insert(at + byte, (value >> (8 * byte)) as u8);
+        }
     }
 }
 

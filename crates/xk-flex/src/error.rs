@@ -65,6 +65,14 @@ pub enum Error {
         /// Source line.
         place: String,
     },
+    /// A loop that is to be left alone does not exist.
+    #[error("no loop begins at {place}: {known}")]
+    NoLoop {
+        /// Source line as it was given.
+        place: String,
+        /// Where loops begin.
+        known: String,
+    },
     /// A loop in a function from which the rewriter cannot leave.
     #[error("{function}, {place}: {reason}")]
     Function {

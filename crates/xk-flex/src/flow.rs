@@ -78,6 +78,39 @@ impl Graph {
         self.dominators[block].is_some()
     }
 
+    /// The first instruction found that reads r5 as an argument of the function. The compiler may pass arguments in
+    /// other ways than the type of the function says. The instructions after a call do not: it destroys r5. Whether it
+    /// passes r5 on is known of functions of the object; a helper with five arguments is passed one that was written.
+    #[must_use]
+    pub fn reads_fifth_argument(&self, object: &Object, code: usize) -> Option<usize> {
+        const FIFTH: u16 = 1 << 5;
+        let insns = &object.code[code].insns;
+        let takes_five = |at: usize| {
+            let callee = object.target(code, at).map(|callee| object.functions[callee].parameters);
+            callee.is_some_and(|parameters| parameters.is_none_or(|count| count > 4))
+        };
+        let (mut work, mut seen) = (vec![0], BTreeSet::from([0]));
+        while let Some(block) = work.pop() {
+            let Block { start, end, .. } = self.blocks[block];
+            let mut is_gone = false;
+            for at in (start..end).filter(|at| insns[*at].code != 0) {
+                let is_read =
+                    if insns[at].callee().is_some() { takes_five(at) } else { insns[at].reads() & FIFTH != 0 };
+                if is_read {
+                    return Some(at);
+                }
+                is_gone = insns[at].writes() & FIFTH != 0;
+                if is_gone {
+                    break;
+                }
+            }
+            if !is_gone {
+                work.extend(self.blocks[block].successors.iter().filter(|next| seen.insert(**next)));
+            }
+        }
+        None
+    }
+
     /// The block that contains an instruction.
     #[must_use]
     pub fn block_at(&self, at: usize) -> Option<usize> {

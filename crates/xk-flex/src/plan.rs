@@ -114,11 +114,12 @@ impl Plan {
             let looks = plan.choose(object, function, graph, choice)?;
             plan.inserts.push(Inserts { looks, ..Inserts::default() });
         }
+        plan.refuse_unknown(choice)?;
         for &function in &order {
             plan.inserts[function].calls = plan.leaving_calls(object, &object.functions[function]);
             if plan.inserts[function].leaves() {
                 let Some(track) = &tracks[function] else { continue };
-                plan.inserts[function].check(object, &object.functions[function], track)?;
+                plan.inserts[function].check(object, &object.functions[function], &graphs[function], track)?;
                 plan.inserts[function].place_slots(&object.functions[function], track)?;
             }
         }
@@ -174,6 +175,16 @@ impl Plan {
         (function.start..function.end).filter(is_leaving).collect()
     }
 
+    /// A loop that is not there must not be left alone in silence.
+    fn refuse_unknown(&self, choice: &Choice) -> Result<(), Error> {
+        let is_known = |place: &String| self.loops.iter().any(|found| found.place == *place);
+        let Some(place) = choice.leave.iter().find(|place| !is_known(place)) else { return Ok(()) };
+        let places: Vec<&str> = self.loops.iter().map(|found| found.place.as_str()).collect();
+        let known =
+            if places.is_empty() { "there is no loop".into() } else { format!("loops begin at {}", places.join(", ")) };
+        Err(Error::NoLoop { place: place.clone(), known })
+    }
+
     /// A callback returns to the kernel, which does not look at a flag.
     fn refuse_callbacks(&self, object: &Object) -> Result<(), Error> {
         for (number, code) in object.code.iter().enumerate() {
@@ -195,7 +206,7 @@ impl Plan {
 }
 
 impl Inserts {
-    fn check(&self, object: &Object, function: &Function, track: &Track) -> Result<(), Error> {
+    fn check(&self, object: &Object, function: &Function, graph: &Graph, track: &Track) -> Result<(), Error> {
         let refuse = |place: usize, reason: &str| Error::Function {
             function: function.name.clone(),
             place: object.place(function.code, place),
@@ -210,11 +221,13 @@ impl Inserts {
         if !function.is_program && !function.is_static {
             return Err(refuse(first, "the verifier does not follow calls of a global function: make it static"));
         }
-        if !function.is_program && function.parameters.is_none_or(|count| count > 4) {
+        let takes_five = function.parameters.is_none_or(|count| count > 4).then_some(first);
+        let fifth = takes_five.or_else(|| graph.reads_fifth_argument(object, function.code));
+        if let Some(place) = fifth.filter(|_| !function.is_program) {
             return Err(refuse(
-                first,
-                "a function with a loop to instrument takes at most 4 arguments: the fifth register \
-                                      carries the address of the caller's flag",
+                place,
+                "a function with a loop to instrument takes at most 4 arguments: the fifth register carries the address \
+                 of the caller's flag. Pass several in a struct",
             ));
         }
         for at in points {

@@ -186,4 +186,22 @@ fn what_cannot_be_left_soundly_is_refused() {
     let global = "__attribute__((noinline)) __u64 g(__u64 n) { while (n) { n--; OPAQUE(n); } return n; }\n\
         SEC(\"xdp\") int f(__u64 n) { return g(n); }";
     assert!(refused(&format!("{WORD}{global}")).to_string().contains("make it static"));
+    let choice = Choice { leave: vec!["test.bpf.c:99".into()], ..Choice::default() };
+    let error = rewrite(&compile(&format!("{WORD}{WHILE}"), "-O2"), &choice).unwrap_err().to_string();
+    assert!(error.contains("no loop begins at test.bpf.c:99: loops begin at test.bpf.c:"), "{error}");
+}
+
+/// The type says four arguments, the code reads a fifth, as a compiler may make it that promotes parts of a struct.
+#[test]
+fn an_argument_that_no_type_names_is_not_overwritten() {
+    let reads = "asm volatile(\"%0 ^= r5\" : \"+r\"(n))";
+    for (between, is_refused) in [("", true), ("asm volatile(\"r5 = 7\" ::: \"r5\");", false)] {
+        let text = format!(
+            "NOINLINE __u64 g(__u64 n) {{ {between} {reads}; while (n) {{ n--; OPAQUE(n); }} return n; }}\n\
+             SEC(\"xdp\") int f(__u64 n) {{ return g(n); }}"
+        );
+        let done = rewrite(&compile(&format!("{WORD}{text}"), "-O2"), &all());
+        let said = done.err().map(|error| error.to_string());
+        assert_eq!(said.as_deref().is_some_and(|said| said.contains("at most 4 arguments")), is_refused, "{said:?}");
+    }
 }

@@ -219,6 +219,16 @@ impl Object {
     pub fn word(&self) -> Option<usize> {
         self.symbols.iter().position(|symbol| symbol.name == WORD && symbol.section != 0)
     }
+
+    /// Whether a loop already looks at the terminate word after it has counted.
+    #[must_use]
+    pub fn is_rewritten(&self) -> bool {
+        let is_look = |code: &Code, at: usize| {
+            code.insns[at].code == Insn::MAY_GOTO
+                && (at + 1..at + 3).any(|next| code.relocs.get(&next).is_some_and(|found| Some(found.0) == self.word()))
+        };
+        self.code.iter().any(|code| (0..code.insns.len()).any(|at| is_look(code, at)))
+    }
 }
 
 fn read_code(section: usize, name: String, data: &[u8]) -> Result<Code, Error> {

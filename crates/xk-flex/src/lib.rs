@@ -39,6 +39,9 @@ pub struct Rewritten {
 /// What cannot be rewritten soundly.
 pub fn rewrite(bytes: &[u8], choice: &Choice) -> Result<Rewritten, Error> {
     let object = elf::Object::read(bytes)?;
+    if object.is_rewritten() {
+        return Err(Error::Object("it was rewritten before; rewrite the object that clang wrote".into()));
+    }
     let plan = plan::Plan::new(&object, choice)?;
     let bytes = if plan.is_empty() { bytes.to_vec() } else { write::write(&object, &emit::emit(&object, &plan)?)? };
     Ok(Rewritten { bytes, loops: plan.loops })

@@ -41,6 +41,7 @@ fn same(text: &str, level: &str) {
     let new = rewrite(&old, &all()).unwrap_or_else(|error| panic!("{error}\n{text}"));
     assert!(new.loops.iter().any(|found| found.done == Done::Instrumented), "{text}");
     assert_ne!(new.bytes, old);
+    assert!(rewrite(&new.bytes, &all()).unwrap_err().to_string().contains("rewritten before"), "{text}");
     open(&new.bytes);
     for argument in [0, 1, 5, 77, 1 << 40] {
         let expected = run(&old, argument, 0, 100_000);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * A cache of what kprobes report about addresses: whether an instruction begins there that may have
- * a probe, or a probe that becomes a jump. For each registered probe, the kernel decodes all of its jump labels and the function
- * from its start. The result does not change as long as the text exists. Kprobes determine it under
- * text_mutex, so that half-written text is never decoded (prepare_kprobe() in kernel/kprobes.c).
+ * a probe, or a probe that becomes a jump. For each registered probe, the kernel decodes all of its
+ * jump labels and the function from its start. The result does not change as long as the text
+ * exists. Kprobes determine it under text_mutex, so that half-written text is never decoded
+ * (prepare_kprobe() in kernel/kprobes.c).
  */
 #include <linux/module.h>
 #include <linux/xarray.h>

@@ -16,7 +16,7 @@ struct xk_function {
 	u8 *text;			/* without the bytes of probes and of xk.ko */
 	unsigned long *begins;		/* bitmap: offsets at which instructions begin */
 	unsigned long *targets;		/* bitmap: offsets that its branches lead to */
-	unsigned long *fixed;		/* bitmap: offsets of instructions that kprobes never copy */
+	unsigned long *fixed;		/* bitmap: offsets of what kprobes never copy */
 	u32 padding;			/* offset of the padding after its code; `len`: none */
 	const char *why_forbidden;	/* probes; by xk_allowed_function() */
 	bool asked;			/* whether they are forbidden */

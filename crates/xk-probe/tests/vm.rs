@@ -11,13 +11,16 @@ use std::sync::OnceLock;
 
 use xk_kernel::Image;
 use xk_policy::{compile, Headers};
-use xk_probe::{Class, Place, Resolver};
+use xk_probe::{Class, Found, Place, Reach, Resolver};
 use xk_testing::guest::{boot, file, info, insmod, modules, passed, repository, run, XK_KO};
+use xk_testing::Random;
 
 const TARGET_KO: &str = "XK_TEST_TARGET";
 const OBJECTS: &str = "XK_TEST_OBJECTS";
 /// A file with places: distance from `_printk`, window, lead, host, its window, name. Set in the guest only.
 const PLACES: &str = "XK_TEST_PLACES";
+/// A file with places for kprobes: `branch` or `other`, function and offset. Set in the guest only.
+const COVERED: &str = "XK_TEST_COVERED";
 /// Functions that nothing in the guest executes but the loads of the tests: System V message queues, and the others of the
 /// same kind, and events.
 const QUEUES: [&str; 17] = [
@@ -60,6 +63,7 @@ xk_testing::guest_tests! {
     what_the_function_tracer_cannot_serve_is_refused,
     a_kprobe_on_the_jump_is_served_and_outlives_it,
     a_kprobe_near_a_relocated_branch_stays_a_breakpoint,
+    no_kprobe_becomes_a_jump_over_a_relative_branch,
     a_shield_respects_kprobes_before_the_padding,
     an_attachment_belongs_to_its_descriptor,
     what_is_kept_outlives_its_descriptor,
@@ -110,15 +114,48 @@ fn find_places(folder: &Path) -> PathBuf {
     file
 }
 
+/// Instructions at random: the five bytes of a jump at them hold a relative branch or call, or none.
+fn find_covered(folder: &Path) -> PathBuf {
+    let image = Image::from_vmlinuz(Path::new(&info("vmlinuz")), None).unwrap();
+    let places = ["vfs_*", "tcp_*", "pci_*"].map(|pattern| Place::parse(pattern, Some(Class::Any)).unwrap());
+    let resolver = Resolver::new(&image, &places, None).unwrap();
+    let found: Vec<_> = resolver.all(&places).unwrap().0.into_iter().map(|(found, _)| found).collect();
+    let (mut branches, mut others) = (Vec::new(), Vec::new());
+    for (at, first) in found.iter().enumerate().filter(|(_, found)| matches!(found.reach, Reach::Jump(_))) {
+        let covers = |next: &&Found| next.function == first.function && next.offset < first.offset + 5;
+        let texts: Vec<_> = found[at..].iter().take_while(covers).map(|found| found.text.as_str()).collect();
+        // The kernel may have patched these when it booted.
+        if texts.iter().any(|text| ["__x86_", "__SCT__", "__fentry__"].iter().any(|name| text.contains(name))) {
+            continue;
+        }
+        let is_relative = |text: &&str| (text.starts_with('j') || text.starts_with("call")) && !text.contains('*');
+        let kind = if texts.iter().any(is_relative) { &mut branches } else { &mut others };
+        kind.push(format!("{}+{:#x}", first.function, first.offset));
+    }
+    let mut random = Random(0x2026_1127);
+    let mut text = String::new();
+    for (kind, mut all) in [("branch", branches), ("other", others)] {
+        assert!(all.len() > 1000, "{kind}: {}", all.len());
+        for _ in 0..150 {
+            let place = all.swap_remove(random.below(all.len()));
+            text += &format!("{kind} {place}\n");
+        }
+    }
+    let file = folder.join("covered");
+    fs::write(&file, text).unwrap();
+    file
+}
+
 /// What the tests in the guest printed, in one boot.
 fn guest_output() -> &'static str {
     static OUTPUT: OnceLock<String> = OnceLock::new();
     OUTPUT.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();
         compile_all(folder.path(), &info("root"), &info("release"));
-        let places = find_places(folder.path());
+        let (places, covered) = (find_places(folder.path()), find_covered(folder.path()));
         let modules = modules(&[(XK_KO, "kernel/xk"), (TARGET_KO, "kernel/test")]);
-        boot(600, &format!("{modules} {OBJECTS}={} {PLACES}={}", folder.path().display(), places.display()))
+        let [folder, places, covered] = [folder.path(), &places, &covered].map(Path::display);
+        boot(600, &format!("{modules} {OBJECTS}={folder} {PLACES}={places} {COVERED}={covered}"))
     })
 }
 
@@ -146,6 +183,8 @@ fn object(name: &str) -> Vec<u8> {
 mod ends;
 #[path = "checks/entries.rs"]
 mod entries;
+#[path = "checks/kprobes.rs"]
+mod kprobes;
 #[path = "checks/modules.rs"]
 mod modules;
 #[path = "checks/probes.rs"]
@@ -156,6 +195,7 @@ mod short;
 mod checks {
     pub use super::ends::*;
     pub use super::entries::*;
+    pub use super::kprobes::*;
     pub use super::modules::*;
     pub use super::probes::*;
     pub use super::short::*;

@@ -376,3 +376,32 @@ fn what_the_administrator_forbids_is_not_loaded() {
     let rules = checks["checks"].as_array().unwrap().iter().find(|check| check["name"] == "rules").unwrap().clone();
     assert!(rules["status"] == "fail" && rules["found"].as_str().unwrap().contains("xk.toml:2: "), "{rules}");
 }
+
+/// No kernel is asked. What is written is rewritten.
+#[test]
+fn loops_of_an_object_are_shown_and_rewritten() {
+    let machine = Machine::new();
+    let folder = machine.folder.path();
+    let [source, object, output] = ["loop.c", "loop.o", "out.o"].map(|name| folder.join(name));
+    let text = "volatile unsigned long long xk_flex_terminate __attribute__((section(\".data.xk_flex\"), used)) = 0;\n\
+        __attribute__((section(\"xdp\"), used)) int f(unsigned long long n) {\n\
+        while (n != 7) { n += 3;\nasm volatile(\"\" : \"+r\"(n)); }\nreturn n; }\n";
+    fs::write(&source, text).unwrap();
+    let mut clang = Command::new("clang-19");
+    clang.args(["-O2", "-g", "-target", "bpf", "-c"]).arg(&source).arg("-o").arg(&object);
+    assert!(clang.status().unwrap().success());
+    let flex = |words: &[&str]| machine.run(&[&["flex"], words].concat());
+    let [object, output] = [&object, &output].map(|path| path.to_str().unwrap());
+    flex(&["check", object]).expect(0, &["1 loop, 1 to instrument"]);
+    let shown = flex(&["explain", object, "--json"]);
+    shown.expect(0, &[]);
+    assert_eq!(shown.json()["loops"][0]["instrumented"], true);
+    let place = shown.json()["loops"][0]["place"].as_str().unwrap().to_owned();
+    flex(&["explain", object, "--leave", &place]).expect(0, &["left alone: --leave"]);
+    flex(&["explain", object, "--leave", "loop.c:99"]).expect(3, &["no loop begins at loop.c:99", &place]);
+    flex(&["build", object, "-o", "/no/such/out.o"]).expect(1, &["/no/such/out.o"]);
+    flex(&["build", object, "-o", output]).expect(0, &[output, "looks at the terminate word"]);
+    assert!(fs::read(output).unwrap().len() > fs::read(object).unwrap().len());
+    flex(&["check", output]).expect(1, &["rewritten before"]);
+    flex(&["check", "/no/such.o"]).expect(1, &["/no/such.o"]);
+}

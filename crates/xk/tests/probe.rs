@@ -131,7 +131,7 @@ fn guest_output() -> &'static str {
             folder.path().display(),
             cache().display()
         );
-        boot(1200, &variables)
+        boot(2400, &variables)
     })
 }
 

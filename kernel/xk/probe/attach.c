@@ -6,7 +6,6 @@
 #include <linux/module.h>
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
-#include <linux/sort.h>
 #include <linux/string.h>
 #include <linux/timekeeping.h>
 
@@ -29,7 +28,6 @@ static u32 last_id;
 struct making {
 	struct xk_attachment *attachment;
 	const struct xk_probe_place *places;
-	u32 *order;			/* indices of places, ascending by address */
 	struct xk_probe_attach *request;
 	struct xk_plan plan;
 	struct xk_error *error;
@@ -181,42 +179,16 @@ static int plan_place(struct making *making, u32 index)
 	return 0;
 }
 
-static int by_address(const void *a, const void *b, const void *data)
-{
-	const struct xk_probe_place *places = data;
-	u32 left = *(const u32 *)a, right = *(const u32 *)b;
-
-	if (places[left].address != places[right].address)
-		return places[left].address < places[right].address ? -1 : 1;
-	return left < right ? -1 : 1;
-}
-
-/* Each function is read once. The order in which programs of one instruction run stays. */
-static int order_places(struct making *making)
-{
-	u32 i, nr = making->attachment->nr;
-
-	making->order = kvmalloc_array(nr, sizeof(*making->order), GFP_KERNEL);
-	if (!making->order)
-		return -ENOMEM;
-	for (i = 0; i < nr; i++)
-		making->order[i] = i;
-	sort_r(making->order, nr, sizeof(*making->order), by_address, NULL, making->places);
-	return 0;
-}
-
 static int plan_kind(struct making *making, bool are_short)
 {
 	u32 i;
 	int ret = 0;
 
 	for (i = 0; i < making->attachment->nr && !ret; i++) {
-		u32 index = making->order[i];
-
-		if (!making->places[index].host_window == are_short)
+		if (!making->places[i].host_window == are_short)
 			continue;
-		fill_hook(making, index);
-		ret = plan_place(making, index);
+		fill_hook(making, i);
+		ret = plan_place(making, i);
 		if (!ret && fatal_signal_pending(current))
 			ret = -EINTR;
 		cond_resched();
@@ -227,14 +199,9 @@ static int plan_kind(struct making *making, bool are_short)
 /* Hosts of short jumps first: other places share them. */
 static int plan(struct making *making)
 {
-	int ret = order_places(making);
+	int ret = plan_kind(making, true);
 
-	if (!ret)
-		ret = plan_kind(making, true);
-	if (!ret)
-		ret = plan_kind(making, false);
-	kvfree(making->order);
-	return ret;
+	return ret ?: plan_kind(making, false);
 }
 
 /*

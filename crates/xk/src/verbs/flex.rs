@@ -1,5 +1,7 @@
-//! `xk flex`: eBPF objects with loops that the kernel's verifier refuses. xk-flex rewrites them; the files of this
-//! folder are the subcommands.
+//! `xk flex`: rewrites eBPF objects with loops that the kernel's verifier refuses.
+//!
+//! Input: a source, which is compiled first, or an object. xk-flex rewrites it. The files of this folder are the
+//! subcommands.
 
 mod build;
 mod check;
@@ -43,7 +45,7 @@ impl Args {
     }
 }
 
-/// Does it.
+/// Runs the subcommand.
 pub fn run(args: &Args) -> Result {
     match &args.action {
         Action::Check(args) => check::run(args),
@@ -52,7 +54,7 @@ pub fn run(args: &Args) -> Result {
     }
 }
 
-/// What is rewritten.
+/// The file to rewrite, and which of its loops.
 #[derive(Debug, clap::Args)]
 struct Input {
     /// FILE.bpf.c, or an object
@@ -63,7 +65,7 @@ struct Input {
     /// Leave this loop alone
     #[arg(long, value_name = "FILE.c:LINE")]
     leave: Vec<String>,
-    /// Types of another kernel: its vmlinux or its /sys/kernel/btf/vmlinux
+    /// Kernel types for a source: a vmlinux, or a copy of /sys/kernel/btf/vmlinux
     #[arg(long, value_name = "FILE")]
     btf: Option<PathBuf>,
 }
@@ -91,7 +93,7 @@ fn failed(path: &Path, error: &std::io::Error) -> Failure {
     Failure::error(format!("{}: {error}", path.display()))
 }
 
-/// What happens to a loop, in words.
+/// Says what happens to a loop.
 fn words(found: &LoopReport) -> String {
     match found.done {
         Done::Instrumented => "instrumented: counts, and looks at the terminate word".into(),

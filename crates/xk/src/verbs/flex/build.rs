@@ -1,7 +1,9 @@
 //! `xk flex build`: writes an object in which loops can be ended.
 
-use std::fs;
-use std::path::PathBuf;
+use std::fs::Permissions;
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 
 use crate::exit::Result;
 
@@ -15,10 +17,18 @@ pub struct Args {
     output: PathBuf,
 }
 
-/// Writes it.
+fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut file = tempfile::Builder::new().permissions(Permissions::from_mode(0o644)).tempfile_in(folder)?;
+    file.write_all(bytes)?;
+    file.persist(path)?;
+    Ok(())
+}
+
+/// Writes the object, whole or not at all.
 pub fn run(args: &Args) -> Result {
     let rewritten = args.input.rewritten()?;
-    fs::write(&args.output, &rewritten.bytes).map_err(|error| super::failed(&args.output, &error))?;
+    write(&args.output, &rewritten.bytes).map_err(|error| super::failed(&args.output, &error))?;
     for found in &rewritten.loops {
         println!("{} {}: {}", found.function, found.place, super::words(found));
     }

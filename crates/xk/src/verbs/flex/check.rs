@@ -12,7 +12,7 @@ pub struct Args {
     input: super::Input,
 }
 
-/// Checks it.
+/// Rewrites the file in memory only.
 pub fn run(args: &Args) -> Result {
     let loops = args.input.rewritten()?.loops;
     let instrumented = loops.iter().filter(|found| found.done == Done::Instrumented).count();

@@ -16,7 +16,7 @@ pub struct Args {
     pub json: bool,
 }
 
-/// Explains it.
+/// Prints each loop.
 pub fn run(args: &Args) -> Result {
     let loops = args.input.rewritten()?.loops;
     if args.json {

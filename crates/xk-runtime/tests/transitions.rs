@@ -27,7 +27,7 @@ const BRIEF: Duration = Duration::from_millis(300);
 const LONG: Duration = Duration::from_secs(60);
 
 static GUEST: Guest = Guest::new(
-    600,
+    1200,
     &[
         (XK_KO, "kernel/xk"),
         (ATOMIC_KO, "kernel/atomic"),

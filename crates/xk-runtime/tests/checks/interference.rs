@@ -23,6 +23,7 @@ fn transitions_work() {
     for mode in [Mode::Task, Mode::Global] {
         let mut flipper = Flipper::load(&file(ATOMIC_KO), &[family("RECURSE").unwrap()]).unwrap();
         Atomic.tell("inside 16").unwrap();
+        Atomic.tell("pause 1000").unwrap();
         Atomic.start(8, Atomic::mask(&["recurse"])).unwrap();
         assert_eq!(flipper.flip(100, mode, LONG).unwrap().blocked, 0);
         Atomic.stop().unwrap();

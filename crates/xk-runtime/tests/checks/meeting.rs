@@ -15,7 +15,8 @@ fn families(mode: Mode) -> impl Iterator<Item = &'static Family> {
 fn start(mode: Mode) -> u32 {
     let spans = if mode == Mode::Global { ALL_SPANS } else { TASK_SPANS };
     Atomic.tell(if mode == Mode::Global { "inside 64" } else { "inside 16" }).unwrap();
-    Atomic.tell("pause 500").unwrap();
+    // A transition waits for threads that are inside, which threads that hardly pause nearly always are.
+    Atomic.tell("pause 3000").unwrap();
     Atomic.start(THREADS, spans).unwrap();
     spans
 }
@@ -31,6 +32,7 @@ fn never_meet(mode: Mode) {
     // An interrupt above another probe is none that kprobes show to xk: it uses the
     // default, which is in force in none of these transitions.
     let missed = flipper.missed().unwrap();
+    assert!(counts.spans.values().map(|count| count.rounds).sum::<u64>() > TRANSITIONS, "{counts:?}");
     for (name, count) in &counts.spans {
         assert_eq!(count.violations, count.defaults, "{name}: {count:?}");
         assert!(count.defaults <= missed, "{name}: {count:?}, {missed} missed by kprobes");

@@ -1,15 +1,94 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * For extensions (docs/flex.md): the terminate word. `xk flex` lets each loop that the verifier
- * refuses look at it; a run that finds it set leaves with the default of its hook.
+ * For extensions (docs/flex.md): what ends a run. `xk flex` lets the loops that the verifier
+ * refuses count their turns and call xk_flex_look() now and then. A run that it ends leaves with
+ * the default of its hook.
  *
- * Include vmlinux.h or linux/types.h, and bpf/bpf_helpers.h before it. One file of an object
- * includes it.
+ * Include vmlinux.h or linux/types.h before it. One file of an object includes it.
  */
 #ifndef _XK_FLEX_BPF_H
 #define _XK_FLEX_BPF_H
 
-/* In a section, and so in a map, of its own: user space writes nothing else with it. */
-volatile __u64 xk_flex_terminate __attribute__((section(".data.xk_flex"), used)) = 0;
+/* Why a run ends. */
+#define XK_FLEX_DEADLINE	1	/* it has taken too long */
+#define XK_FLEX_TERMINATE	2	/* user space ends all runs */
+#define XK_FLEX_TURNS		3	/* the kernel's limit of turns, 8 million in a frame */
+
+/* What user space tells all runs of the object. In a section, and so in a map, of its own. */
+struct xk_flex_control {
+	__u64 terminate;	/* if not 0, all runs end */
+	__u64 deadline;		/* nanoseconds of a run; 0: no deadline */
+	__s64 interval;		/* turns between two looks */
+};
+
+volatile struct xk_flex_control xk_flex_control __attribute__((section(".data.xk_flex"), used)) = {
+	.deadline = 10000000,
+	.interval = 64,
+};
+
+/* A run, in the frame of its program. */
+struct xk_flex_run {
+	__u64 why;		/* if not 0, it ends */
+	__s64 left;		/* turns until the next look */
+	__u64 last;		/* time of the last look; 0: none yet */
+	__u64 spent;		/* nanoseconds that count for the deadline */
+};
+
+/* A run that was ended. */
+struct xk_flex_end {
+	__u64 time;		/* CLOCK_MONOTONIC */
+	__u64 spent;
+	__u32 site;		/* number of the look */
+	__u32 why;
+};
+
+/* Runs that were ended, for user space. */
+struct {
+	int (*type)[27];	/* BPF_MAP_TYPE_RINGBUF */
+	int (*max_entries)[65536];
+} xk_flex_ended __attribute__((section(".maps"), used));
+
+static __u64 (*const xk_flex_time)(void) = (void *)5;	/* bpf_ktime_get_ns() */
+/* bpf_ringbuf_output() */
+static long (*const xk_flex_output)(void *map, void *data, __u64 size, __u64 flags) = (void *)130;
+
+/*
+ * Time between two looks counts for at most a quarter of the deadline, so that a run which was
+ * preempted, or whose virtual CPU was, does not end for that. After such a pause the next turn
+ * looks, so that turns which take long are noticed.
+ */
+static __attribute__((noinline, used))
+int xk_flex_look(struct xk_flex_run *run, __u32 site, __u32 why)
+{
+	__u64 deadline = xk_flex_control.deadline, now = xk_flex_time();
+	struct xk_flex_end end;
+	__s64 passed = 0;
+
+	run->left = xk_flex_control.interval;
+	if (run->last)
+		passed = now - run->last;
+	run->last = now;
+	/* The clock of programs may step back a little. */
+	if (passed < 0)
+		passed = 0;
+	if (deadline && passed > deadline >> 2) {
+		passed = deadline >> 2;
+		run->left = 1;
+	}
+	run->spent += passed;
+	if (!why && xk_flex_control.terminate)
+		why = XK_FLEX_TERMINATE;
+	if (!why && deadline && run->spent >= deadline)
+		why = XK_FLEX_DEADLINE;
+	if (!why)
+		return 0;
+	run->why = why;
+	end.time = now;
+	end.spent = run->spent;
+	end.site = site;
+	end.why = why;
+	xk_flex_output(&xk_flex_ended, &end, sizeof(end), 0);
+	return 1;
+}
 
 #endif

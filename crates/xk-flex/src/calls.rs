@@ -38,7 +38,7 @@ const HELPERS: [(i32, &str, Effect); 13] = [
 ];
 
 /// Exact names of functions of the kernel.
-const KFUNCS: [(&str, Effect); 16] = [
+const KFUNCS: [(&str, Effect); 18] = [
     ("bpf_rcu_read_lock", Effect::Enter("RCU")),
     ("bpf_rcu_read_unlock", Effect::Leave("RCU")),
     ("bpf_preempt_disable", Effect::Enter("preemption")),
@@ -50,12 +50,93 @@ const KFUNCS: [(&str, Effect); 16] = [
     ("bpf_obj_drop_impl", Effect::Release(1)),
     ("bpf_percpu_obj_drop_impl", Effect::Release(1)),
     ("bpf_put_file", Effect::Release(1)),
+    ("bpf_key_put", Effect::Release(1)),
+    ("bpf_task_get_cgroup1", Effect::Acquire),
     ("bpf_list_push_front_impl", Effect::Release(2)),
     ("bpf_list_push_back_impl", Effect::Release(2)),
     ("bpf_rbtree_add_impl", Effect::Release(2)),
     ("bpf_rbtree_remove", Effect::Acquire),
     ("bpf_get_task_exe_file", Effect::Acquire),
 ];
+
+/// What a releasing call is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Told {
+    /// The reference.
+    Reference,
+    /// The address that the acquiring call was told in this register.
+    Address(u8),
+    /// Nothing.
+    Nothing,
+}
+
+/// A call that releases.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Release {
+    /// A helper.
+    Helper(i32),
+    /// A function of the kernel.
+    Kfunc(String),
+}
+
+/// Functions of the kernel, and what releases what they acquire. Sources: the `KF_ACQUIRE` and `KF_RELEASE` functions
+/// of kernel/bpf/helpers.c, cpumask.c, crypto.c, and fs/bpf_fs_kfuncs.c in 6.12.
+const RELEASES: [(&str, &str); 21] = [
+    ("bpf_task_acquire", "bpf_task_release"),
+    ("bpf_task_from_pid", "bpf_task_release"),
+    ("bpf_task_from_vpid", "bpf_task_release"),
+    ("bpf_cgroup_acquire", "bpf_cgroup_release"),
+    ("bpf_cgroup_ancestor", "bpf_cgroup_release"),
+    ("bpf_cgroup_from_id", "bpf_cgroup_release"),
+    ("bpf_task_get_cgroup1", "bpf_cgroup_release"),
+    ("bpf_cpumask_create", "bpf_cpumask_release"),
+    ("bpf_cpumask_acquire", "bpf_cpumask_release"),
+    ("bpf_crypto_ctx_create", "bpf_crypto_ctx_release"),
+    ("bpf_crypto_ctx_acquire", "bpf_crypto_ctx_release"),
+    ("bpf_get_task_exe_file", "bpf_put_file"),
+    ("bpf_lookup_user_key", "bpf_key_put"),
+    ("bpf_lookup_system_key", "bpf_key_put"),
+    ("bpf_obj_new_impl", "bpf_obj_drop_impl"),
+    ("bpf_percpu_obj_new_impl", "bpf_percpu_obj_drop_impl"),
+    ("bpf_skb_ct_lookup", "bpf_ct_release"),
+    ("bpf_xdp_ct_lookup", "bpf_ct_release"),
+    ("bpf_rcu_read_lock", "bpf_rcu_read_unlock"),
+    ("bpf_preempt_disable", "bpf_preempt_enable"),
+    ("bpf_local_irq_save", "bpf_local_irq_restore"),
+];
+
+/// What releases what a helper acquires; nothing if it is not known, or not possible where a run is ended.
+#[must_use]
+pub fn helper_release(number: i32) -> Option<(Release, Told)> {
+    match number {
+        84 | 85 | 99 => Some((Release::Helper(86), Told::Reference)),
+        131 => Some((Release::Helper(133), Told::Reference)),
+        198 => Some((Release::Helper(200), Told::Address(4))),
+        _ => None,
+    }
+}
+
+/// What releases what a function of the kernel acquires; nothing as above.
+#[must_use]
+pub fn kfunc_release(name: &str) -> Option<(Release, Told)> {
+    let name = plain(name);
+    if let Some(kind) = name.strip_prefix("bpf_iter_").and_then(|name| name.strip_suffix("_new")) {
+        return Some((Release::Kfunc(format!("bpf_iter_{kind}_destroy")), Told::Address(1)));
+    }
+    let (_, release) = RELEASES.iter().find(|(acquire, _)| *acquire == name)?;
+    let told = match kfunc(name) {
+        Effect::Acquire => Told::Reference,
+        _ if name == "bpf_local_irq_save" => Told::Address(1),
+        _ => Told::Nothing,
+    };
+    Some((Release::Kfunc((*release).to_owned()), told))
+}
+
+/// A name without the flavour that CO-RE allows.
+#[must_use]
+pub fn plain(name: &str) -> &str {
+    name.split("___").next().unwrap_or(name)
+}
 
 /// Parts of names of functions that return a reference.
 const ACQUIRE: [&str; 10] = [
@@ -87,7 +168,7 @@ pub fn helper(number: i32) -> Effect {
 /// a loop, the verifier refuses the object that is written.
 #[must_use]
 pub fn kfunc(name: &str) -> Effect {
-    let name = name.split("___").next().unwrap_or(name);
+    let name = plain(name);
     if let Some((_, effect)) = KFUNCS.iter().find(|(other, _)| *other == name) {
         return effect.clone();
     }

@@ -13,10 +13,14 @@ use object::LittleEndian;
 use crate::insn::{Insn, SIZE};
 use crate::{ext, Error};
 
-/// The variable of `bpf/xk_flex.bpf.h`.
-pub const WORD: &str = "xk_flex_terminate";
-/// The section, and so the map, that contains only the word.
-pub const WORD_SECTION: &str = ".data.xk_flex";
+/// What `bpf/xk_flex.bpf.h` declares: what user space tells all runs,
+const CONTROL: &str = "xk_flex_control";
+/// the section, and so the map, that contains only it,
+pub const CONTROL_SECTION: &str = ".data.xk_flex";
+/// the function that a look calls,
+const LOOK: &str = "xk_flex_look";
+/// and the ring buffer with the runs that were ended.
+pub const ENDED: &str = "xk_flex_ended";
 
 /// A symbol.
 #[derive(Debug, Clone)]
@@ -214,20 +218,37 @@ impl Object {
         (symbol.section == 0).then_some(&symbol.name)
     }
 
-    /// Number of the symbol of the terminate word.
-    #[must_use]
-    pub fn word(&self) -> Option<usize> {
-        self.symbols.iter().position(|symbol| symbol.name == WORD && symbol.section != 0)
+    fn symbol(&self, name: &str) -> Option<usize> {
+        self.symbols.iter().position(|symbol| symbol.name == name && symbol.section != 0)
     }
 
-    /// Whether a loop already looks at the terminate word after it has counted.
+    /// Number of the symbol of what user space tells all runs.
+    #[must_use]
+    pub fn control(&self) -> Option<usize> {
+        self.symbol(CONTROL)
+    }
+
+    /// Number of the symbol of the function that a look calls, and the function.
+    #[must_use]
+    pub fn look(&self) -> Option<(usize, usize)> {
+        let function = self.functions.iter().position(|function| function.name == LOOK && !function.is_program)?;
+        Some((self.symbol(LOOK)?, function))
+    }
+
+    /// Whether it includes the header.
+    #[must_use]
+    pub fn has_header(&self) -> bool {
+        self.control().is_some() && self.look().is_some()
+    }
+
+    /// Whether something calls the function of looks, which no source does.
     #[must_use]
     pub fn is_rewritten(&self) -> bool {
-        let is_look = |code: &Code, at: usize| {
-            code.insns[at].code == Insn::MAY_GOTO
-                && (at + 1..at + 3).any(|next| code.relocs.get(&next).is_some_and(|found| Some(found.0) == self.word()))
+        let Some((_, look)) = self.look() else { return false };
+        let calls = |(number, code): (usize, &Code)| {
+            (0..code.insns.len()).any(|at| code.insns[at].code == Insn::CALL && self.target(number, at) == Some(look))
         };
-        self.code.iter().any(|code| (0..code.insns.len()).any(|at| is_look(code, at)))
+        self.code.iter().enumerate().any(calls)
     }
 }
 

@@ -3,8 +3,11 @@
 use std::collections::BTreeMap;
 
 use crate::elf::{Function, Object};
+use crate::inserts::{Inserts, LeavingCall, Look, Scratch};
 use crate::insn::{Flow, Insn, FRAME};
-use crate::plan::{Inserts, Plan, Scratch};
+use crate::plan::Plan;
+use crate::release::{Argument, Callee, Release};
+use crate::track::Place;
 use crate::Error;
 
 const LOAD: u8 = 0x79;
@@ -13,16 +16,47 @@ const STORE_IMM: u8 = 0x7a;
 const MOV_IMM: u8 = 0xb7;
 const MOV: u8 = 0xbf;
 const ADD_IMM: u8 = 0x07;
+const JUMP_ZERO: u8 = 0x15;
 const JUMP_NOT_ZERO: u8 = 0x55;
+const JUMP_NOT_POSITIVE: u8 = 0xd5;
 
-/// What is still to be filled in.
+/// Offsets in `struct xk_flex_run`.
+const WHY: i16 = 0;
+const LEFT: i16 = 8;
+const LAST: i16 = 16;
+const SPENT: i16 = 24;
+/// Offset in `struct xk_flex_control`.
+const INTERVAL: i16 = 16;
+/// `XK_FLEX_TURNS`
+const TURNS: i32 = 3;
+
+/// A place in what is added to a function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Label {
+    /// Where it returns early.
+    Out,
+    /// Where a look, by its number in the function, goes when the kernel's limit is reached,
+    Exhausted(usize),
+    /// when it is time to look,
+    Slow(usize),
+    /// and for both.
+    Call(usize),
+    /// What is released at a look,
+    LeaveLook(usize),
+    /// and after a call.
+    LeaveCall(usize),
+}
+
+/// Where a jump goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fix {
     Nothing,
-    /// A jump out of the function.
-    Stub,
-    /// A jump to an old instruction.
+    /// To what is added.
+    Label(Label),
+    /// To an old instruction, with what is inserted before it.
     Jump(usize),
+    /// To an old instruction itself.
+    Place(usize),
 }
 
 /// The instructions of a section.
@@ -34,12 +68,223 @@ pub struct NewCode {
     pub entry: Vec<usize>,
     /// For each old instruction, itself.
     pub place: Vec<usize>,
-    /// Instructions that refer to the terminate word.
-    pub words: Vec<usize>,
+    /// Instructions that refer to what user space tells all runs.
+    pub controls: Vec<usize>,
+    /// Calls of functions by their symbols.
+    pub calls: Vec<(usize, usize)>,
     /// For each old instruction, where a jump finds it: without what only a call executes.
     start: Vec<usize>,
     fixes: Vec<(Fix, usize)>,
-    stubs: BTreeMap<usize, usize>,
+    labels: BTreeMap<(usize, Label), usize>,
+}
+
+/// Adds to one function.
+struct Emitter<'a> {
+    code: &'a mut NewCode,
+    object: &'a Object,
+    number: usize,
+    inserts: &'a Inserts,
+}
+
+impl Emitter<'_> {
+    fn push(&mut self, code: u8, dst: u8, src: u8, off: i16, imm: i32) {
+        self.code.push(Insn::new(code, dst, src, off, imm), Fix::Nothing, self.number);
+    }
+
+    fn jump(&mut self, code: u8, register: u8, to: Fix) {
+        self.code.push(Insn::new(code, register, 0, 0, 0), to, self.number);
+    }
+
+    fn label(&mut self, label: Label) {
+        self.code.labels.insert((self.number, label), self.code.insns.len());
+    }
+
+    fn is_program(&self) -> bool {
+        self.object.functions[self.number].is_program
+    }
+
+    /// `register = value of the slot`
+    fn load(&mut self, register: u8, slot: i16) {
+        self.push(LOAD, register, FRAME, slot, 0);
+    }
+
+    /// `register = address of the run`
+    fn run_address(&mut self, register: u8) {
+        match self.is_program() {
+            true => {
+                self.push(MOV, register, FRAME, 0, 0);
+                self.push(ADD_IMM, register, 0, 0, self.inserts.run.into());
+            }
+            false => self.load(register, self.inserts.run),
+        }
+    }
+
+    /// At the entry, before anything: a program begins a run, a subprogram is told one.
+    fn enter(&mut self) {
+        let run = self.inserts.run;
+        if !self.is_program() {
+            return self.push(STORE, FRAME, 5, run, 0);
+        }
+        // From memory, so that the verifier does not follow each turn.
+        self.code.controls.push(self.code.insns.len());
+        self.push(Insn::LD_IMM64, 0, 0, 0, 0);
+        self.push(0, 0, 0, 0, 0);
+        self.push(LOAD, 0, 0, INTERVAL, 0);
+        self.push(STORE, FRAME, 0, run + LEFT, 0);
+        for field in [WHY, LAST, SPENT] {
+            self.push(STORE_IMM, FRAME, 0, run + field, 0);
+        }
+    }
+
+    /// Counts a turn.
+    fn look(&mut self, index: usize, look: &Look) {
+        self.jump(Insn::MAY_GOTO, 0, Fix::Label(Label::Exhausted(index)));
+        self.saved(look, STORE);
+        let count = look.scratch.first().map_or(0, |scratch| scratch.register());
+        let (run, offset) = match look.scratch.get(1) {
+            None => (FRAME, self.inserts.run),
+            Some(scratch) => {
+                self.load(scratch.register(), self.inserts.run);
+                (scratch.register(), 0)
+            }
+        };
+        self.push(LOAD, count, run, offset + LEFT, 0);
+        self.push(ADD_IMM, count, 0, 0, -1);
+        self.push(STORE, run, count, offset + LEFT, 0);
+        self.jump(JUMP_NOT_POSITIVE, count, Fix::Label(Label::Slow(index)));
+        self.saved(look, LOAD);
+    }
+
+    /// Saves scratch registers, or restores them.
+    fn saved(&mut self, look: &Look, code: u8) {
+        for (scratch, slot) in look.scratch.iter().zip(self.inserts.saved) {
+            if let Scratch::Saved(register) = *scratch {
+                self.slot(code, register, slot);
+            }
+        }
+    }
+
+    fn spilled(&mut self, look: &Look, code: u8) {
+        for &register in &look.spilled {
+            self.slot(code, register, self.inserts.spills[usize::from(register)]);
+        }
+    }
+
+    fn slot(&mut self, code: u8, register: u8, slot: i16) {
+        let (dst, src) = if code == STORE { (FRAME, register) } else { (register, FRAME) };
+        self.push(code, dst, src, slot, 0);
+    }
+
+    /// Looks, behind the function.
+    fn slow(&mut self, index: usize, look: &Look) {
+        self.label(Label::Exhausted(index));
+        self.spilled(look, STORE);
+        self.push(MOV_IMM, 3, 0, 0, TURNS);
+        self.jump(Insn::GOTO, 0, Fix::Label(Label::Call(index)));
+        self.label(Label::Slow(index));
+        self.saved(look, LOAD);
+        self.spilled(look, STORE);
+        self.push(MOV_IMM, 3, 0, 0, 0);
+        self.label(Label::Call(index));
+        self.run_address(1);
+        self.push(MOV_IMM, 2, 0, 0, i32::try_from(look.site).unwrap_or(-1));
+        if let Some((symbol, _)) = self.object.look() {
+            self.call(symbol);
+        }
+        self.jump(JUMP_NOT_ZERO, 0, Fix::Label(Label::LeaveLook(index)));
+        self.spilled(look, LOAD);
+        self.jump(Insn::GOTO, 0, Fix::Place(look.at));
+        self.label(Label::LeaveLook(index));
+        self.leave(&look.releases);
+    }
+
+    fn call(&mut self, symbol: usize) {
+        self.code.calls.push((self.code.insns.len(), symbol));
+        self.push(Insn::CALL, 0, 1, 0, -1);
+    }
+
+    fn leave(&mut self, releases: &[Release]) {
+        for release in releases {
+            match release.argument {
+                Argument::Nothing => {}
+                Argument::Address(offset) => {
+                    self.push(MOV, 1, FRAME, 0, 0);
+                    self.push(ADD_IMM, 1, 0, 0, offset as i32);
+                }
+                Argument::Reference(place) => {
+                    match place {
+                        Place::Register(register @ 0..=5) => self.load(1, self.inserts.spills[usize::from(register)]),
+                        Place::Register(register) => self.push(MOV, 1, register, 0, 0),
+                        Place::Slot(offset) => self.push(LOAD, 1, FRAME, offset as i16, 0),
+                    }
+                    // Over the next two instructions.
+                    self.push(JUMP_ZERO, 1, 0, 2, 0);
+                }
+            }
+            self.push(MOV_IMM, 2, 0, 0, 0);
+            match release.callee {
+                Callee::Helper(number) => self.push(Insn::CALL, 0, 0, 0, number),
+                Callee::Kfunc(symbol) => self.call(symbol),
+            }
+        }
+        self.jump(Insn::GOTO, 0, Fix::Label(Label::Out));
+    }
+
+    /// Whether the run ended in the function that was called.
+    fn after_call(&mut self, index: usize) {
+        match self.is_program() {
+            true => self.load(1, self.inserts.run + WHY),
+            false => {
+                self.load(1, self.inserts.run);
+                self.push(LOAD, 1, 1, WHY, 0);
+            }
+        }
+        self.jump(JUMP_NOT_ZERO, 1, Fix::Label(Label::LeaveCall(index)));
+    }
+
+    /// What is behind the function.
+    fn end(&mut self) {
+        for (index, look) in self.inserts.looks.iter().enumerate() {
+            self.slow(index, look);
+        }
+        for (index, LeavingCall { releases, .. }) in self.inserts.calls.iter().enumerate() {
+            self.label(Label::LeaveCall(index));
+            self.leave(releases);
+        }
+        self.label(Label::Out);
+        self.push(MOV_IMM, 0, 0, 0, 0);
+        self.push(Insn::EXIT, 0, 0, 0, 0);
+    }
+
+    fn function(&mut self) {
+        let Function { code, start, end, .. } = self.object.functions[self.number];
+        let insns = &self.object.code[code].insns;
+        let inserts = self.inserts;
+        let mut is_second = false;
+        for (at, &insn) in insns.iter().enumerate().take(end).skip(start) {
+            self.code.entry.push(self.code.insns.len());
+            if at == start && inserts.leaves() {
+                self.enter();
+            }
+            self.code.start.push(self.code.insns.len());
+            if let Some((index, look)) = inserts.looks.iter().enumerate().find(|(_, look)| look.at == at) {
+                self.look(index, look);
+            }
+            let call = inserts.calls.iter().position(|call| call.at == at);
+            if call.is_some() {
+                self.run_address(5);
+            }
+            self.code.place.push(self.code.insns.len());
+            self.code.push(insn, if is_second { Fix::Nothing } else { jump(at, insn) }, self.number);
+            if let Some(index) = call {
+                self.after_call(index);
+            }
+            is_second = !is_second && insn.code == Insn::LD_IMM64;
+        }
+        if inserts.leaves() {
+            self.end();
+        }
+    }
 }
 
 impl NewCode {
@@ -48,81 +293,14 @@ impl NewCode {
         self.fixes.push((fix, function));
     }
 
-    fn look(&mut self, inserts: &Inserts, scratch: Scratch, function: usize) {
-        self.push(Insn::new(Insn::MAY_GOTO, 0, 0, 0, 0), Fix::Stub, function);
-        let (Scratch::Dead(register) | Scratch::Saved(register)) = scratch;
-        let is_saved = scratch == Scratch::Saved(register);
-        if is_saved {
-            self.push(Insn::new(STORE, FRAME, register, inserts.saved, 0), Fix::Nothing, function);
-        }
-        self.words.push(self.insns.len());
-        self.push(Insn::new(Insn::LD_IMM64, register, 0, 0, 0), Fix::Nothing, function);
-        self.push(Insn::default(), Fix::Nothing, function);
-        self.push(Insn::new(LOAD, register, register, 0, 0), Fix::Nothing, function);
-        self.push(Insn::new(JUMP_NOT_ZERO, register, 0, 0, 0), Fix::Stub, function);
-        if is_saved {
-            self.push(Insn::new(LOAD, register, FRAME, inserts.saved, 0), Fix::Nothing, function);
-        }
-    }
-
-    /// The callee finds the address of the flag in r5.
-    fn before_call(&mut self, flag: i16, function: usize) {
-        self.push(Insn::new(STORE_IMM, FRAME, 0, flag, 0), Fix::Nothing, function);
-        self.push(Insn::new(MOV, 5, FRAME, 0, 0), Fix::Nothing, function);
-        self.push(Insn::new(ADD_IMM, 5, 0, 0, flag.into()), Fix::Nothing, function);
-    }
-
-    fn after_call(&mut self, flag: i16, function: usize) {
-        self.push(Insn::new(LOAD, 1, FRAME, flag, 0), Fix::Nothing, function);
-        self.push(Insn::new(JUMP_NOT_ZERO, 1, 0, 0, 0), Fix::Stub, function);
-    }
-
-    fn stub(&mut self, inserts: &Inserts, is_program: bool, function: usize) {
-        self.stubs.insert(function, self.insns.len());
-        if !is_program {
-            self.push(Insn::new(LOAD, 1, FRAME, inserts.caller, 0), Fix::Nothing, function);
-            self.push(Insn::new(STORE_IMM, 1, 0, 0, 1), Fix::Nothing, function);
-        }
-        self.push(Insn::new(MOV_IMM, 0, 0, 0, 0), Fix::Nothing, function);
-        self.push(Insn::new(Insn::EXIT, 0, 0, 0, 0), Fix::Nothing, function);
-    }
-
-    fn function(&mut self, object: &Object, number: usize, inserts: &Inserts) {
-        let function = &object.functions[number];
-        let insns = &object.code[function.code].insns;
-        let mut is_second = false;
-        for (at, &insn) in insns.iter().enumerate().take(function.end).skip(function.start) {
-            self.entry.push(self.insns.len());
-            if at == function.start && !function.is_program && inserts.leaves() {
-                self.push(Insn::new(STORE, FRAME, 5, inserts.caller, 0), Fix::Nothing, number);
-            }
-            self.start.push(self.insns.len());
-            if let Some((_, scratch)) = inserts.looks.iter().find(|(other, _)| *other == at) {
-                self.look(inserts, *scratch, number);
-            }
-            let is_call = inserts.calls.contains(&at);
-            if is_call {
-                self.before_call(inserts.flag, number);
-            }
-            self.place.push(self.insns.len());
-            self.push(insn, if is_second { Fix::Nothing } else { jump(at, insn) }, number);
-            if is_call {
-                self.after_call(inserts.flag, number);
-            }
-            is_second = !is_second && insn.code == Insn::LD_IMM64;
-        }
-        if inserts.leaves() {
-            self.stub(inserts, function.is_program, number);
-        }
-    }
-
     fn fix_jumps(&mut self, object: &Object, code: usize) -> Result<(), Error> {
         for at in 0..self.insns.len() {
             let (fix, function) = self.fixes[at];
             let target = match fix {
                 Fix::Nothing => continue,
-                Fix::Stub => self.stubs.get(&function).copied().unwrap_or(at),
+                Fix::Label(label) => self.labels.get(&(function, label)).copied().unwrap_or(at),
                 Fix::Jump(old) => self.start[old],
+                Fix::Place(old) => self.place[old],
             };
             let distance = target as i64 - at as i64 - 1;
             let too_far = || {
@@ -159,7 +337,7 @@ fn jump(at: usize, insn: Insn) -> Fix {
 pub fn emit(object: &Object, plan: &Plan) -> Result<Vec<NewCode>, Error> {
     let mut sections: Vec<NewCode> = object.code.iter().map(|_| NewCode::default()).collect();
     for (number, (Function { code, .. }, inserts)) in object.functions.iter().zip(&plan.inserts).enumerate() {
-        sections[*code].function(object, number, inserts);
+        Emitter { code: &mut sections[*code], object, number, inserts }.function();
     }
     for (code, section) in sections.iter_mut().enumerate() {
         section.entry.push(section.insns.len());
@@ -169,8 +347,19 @@ pub fn emit(object: &Object, plan: &Plan) -> Result<Vec<NewCode>, Error> {
     }
     for code in 0..sections.len() {
         fix_references(object, &mut sections, code);
+        fix_looks(object, &mut sections[code], code);
     }
     Ok(sections)
+}
+
+/// A call in the section of its target needs no relocation, and libbpf expects none.
+fn fix_looks(object: &Object, section: &mut NewCode, code: usize) {
+    let Some((symbol, look)) = object.look().filter(|(_, look)| object.functions[*look].code == code) else { return };
+    let target = section.entry[object.functions[look].start] as i64;
+    for &(at, _) in section.calls.iter().filter(|(_, other)| *other == symbol) {
+        section.insns[at].imm = (target - at as i64 - 1) as i32;
+    }
+    section.calls.retain(|(_, other)| *other != symbol);
 }
 
 /// Calls and addresses of functions.

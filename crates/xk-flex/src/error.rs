@@ -42,8 +42,8 @@ pub enum Error {
     },
     /// Something may be held where the loop would be left.
     #[error(
-        "{function}, {place}: {what} may be held here, acquired by {call} at {acquired}: a run that is ended here would \
-         not release it. Release it before, or leave the loop as it is (--leave)"
+        "{function}, {place}: {what} may be held here, acquired by {call} at {acquired}: a run that is ended here could \
+         not release it: {reason}. Release it before, or leave the loop as it is (--leave)"
     )]
     Held {
         /// The function.
@@ -56,10 +56,12 @@ pub enum Error {
         call: String,
         /// Source line of the call.
         acquired: String,
+        /// Why it cannot be released.
+        reason: String,
     },
     /// The object does not include the header.
-    #[error("{function}, {place}: the loop needs the terminate word, and the object has none: add #include \"xk_flex.bpf.h\"")]
-    NoWord {
+    #[error("{function}, {place}: the loop needs the code that ends a run, and the object has none: add #include \"xk_flex.bpf.h\"")]
+    NoHeader {
         /// The function.
         function: String,
         /// Source line.
@@ -84,7 +86,7 @@ pub enum Error {
         reason: String,
     },
     /// The stack has no room, or its use is not known.
-    #[error("{function}: it needs 8 bytes of the stack more: {reason}")]
+    #[error("{function}: it needs more of the stack: {reason}")]
     Stack {
         /// The function.
         function: String,
@@ -102,6 +104,9 @@ pub enum Error {
     /// The kernel refuses the object, and no loop is left to instrument.
     #[error(transparent)]
     Load(#[from] xk_policy::Error),
+    /// A map of the object cannot be read or written.
+    #[error("the maps that control the runs of the object: {0}")]
+    Control(String),
     /// A file could not be read or written.
     #[error("{}: {source}", path.display())]
     Io {

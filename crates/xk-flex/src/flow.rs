@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::calls::HELPER;
 use crate::elf::{Function, Object};
 use crate::insn::{Flow, FRAME};
 use crate::Error;
@@ -201,6 +202,37 @@ impl Graph {
         }
         self.loops.sort_by_key(|found| found.body.len());
         Ok(())
+    }
+
+    /// Registers that have a value before an instruction whichever way control came, one bit each. `entry`: those that
+    /// have one at the entry. A call leaves none in r1 to r5.
+    #[must_use]
+    pub fn set_before(&self, object: &Object, code: usize, entry: u16) -> BTreeMap<usize, u16> {
+        let insns = &object.code[code].insns;
+        let mut at_start = vec![u16::MAX; self.blocks.len()];
+        at_start[0] = entry | 1 << FRAME;
+        let mut set = BTreeMap::new();
+        let mut work: BTreeSet<usize> = (0..self.blocks.len()).collect();
+        while let Some(number) = work.pop_first() {
+            let Block { start, end, successors, .. } = &self.blocks[number];
+            let mut now = at_start[number];
+            for at in *start..*end {
+                set.insert(at, now);
+                if insns[at].code != 0 {
+                    now = match insns[at].callee() {
+                        Some(_) => now & !HELPER | 1,
+                        None => now | insns[at].writes(),
+                    };
+                }
+            }
+            for &next in successors {
+                let joined = at_start[next] & now;
+                if std::mem::replace(&mut at_start[next], joined) != joined {
+                    work.insert(next);
+                }
+            }
+        }
+        set
     }
 
     /// Registers that are live before an instruction, one bit each.

@@ -160,6 +160,12 @@ impl Insn {
         self.class() == 3 && !self.is_atomic()
     }
 
+    /// A store of the constant 0.
+    #[must_use]
+    pub fn is_zero(self) -> bool {
+        self.class() == 2 && self.imm == 0
+    }
+
     fn is_atomic(self) -> bool {
         self.class() == 3 && self.code >> 5 == 6
     }

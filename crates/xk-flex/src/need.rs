@@ -48,7 +48,7 @@ pub fn load(bytes: &[u8], leave: &[String]) -> Result<Loaded, Error> {
         attempts += 1;
         let choice = Choice { only: Some(only.clone()), leave: leave.to_vec(), all: false };
         let rewritten = match only.is_empty() {
-            true => Rewritten { bytes: bytes.to_vec(), loops: Vec::new() },
+            true => Rewritten { bytes: bytes.to_vec(), loops: Vec::new(), looks: Vec::new() },
             false => rewrite(bytes, &choice)?,
         };
         let said = match attempt(&rewritten.bytes, STATISTICS) {

@@ -1,15 +1,13 @@
-//! Which loops are instrumented, where, and with which registers and slots of the stack.
+//! Which loops are instrumented, and what that takes.
 
 use std::collections::BTreeSet;
 
 use crate::elf::{Function, Object};
 use crate::flow::{Graph, Loop};
+use crate::inserts::{Inserts, Known};
 use crate::insn::{Callee, Insn};
-use crate::track::{track, words, Track};
+use crate::track::{track, Track};
 use crate::{counted, Error};
-
-/// What the kernel allows for a frame, less what `may_goto` takes.
-const FRAME_BYTES: i64 = 512 - 8;
 
 /// Which loops are instrumented.
 #[derive(Debug, Clone, Default)]
@@ -25,7 +23,7 @@ pub struct Choice {
 /// What happens to a loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Done {
-    /// Each of its back edges looks at the terminate word.
+    /// Each of its back edges counts turns and looks whether the run is to end.
     Instrumented,
     /// It runs at most so often, and is left alone.
     Counted(i64),
@@ -53,36 +51,15 @@ pub struct LoopReport {
     pub(crate) code: usize,
 }
 
-/// The register that holds the word for a moment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scratch {
-    /// Nobody reads its value any more.
-    Dead(u8),
-    /// It is saved.
-    Saved(u8),
-}
-
-/// What is inserted into a function.
-#[derive(Debug, Default)]
-pub struct Inserts {
-    /// Looks, each before an instruction.
-    pub looks: Vec<(usize, Scratch)>,
-    /// Calls of functions that may be left early.
-    pub calls: Vec<usize>,
-    /// Offset in the frame of the flag that a callee sets.
-    pub flag: i16,
-    /// Offset of the address of the caller's flag.
-    pub caller: i16,
-    /// Offset of a saved register.
-    pub saved: i16,
-}
-
-impl Inserts {
-    /// Whether the function may be left early.
-    #[must_use]
-    pub fn leaves(&self) -> bool {
-        !self.looks.is_empty() || !self.calls.is_empty()
-    }
+/// A look, where a run may be ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LookReport {
+    /// Its function.
+    pub function: String,
+    /// Source line of the end of the turn.
+    pub place: String,
+    /// What is released if a run ends here, in order.
+    pub releases: Vec<String>,
 }
 
 /// What is inserted into an object.
@@ -92,6 +69,8 @@ pub struct Plan {
     pub inserts: Vec<Inserts>,
     /// All loops.
     pub loops: Vec<LoopReport>,
+    /// All looks, by their numbers.
+    pub looks: Vec<LookReport>,
 }
 
 impl Plan {
@@ -109,22 +88,34 @@ impl Plan {
         for &function in &order {
             tracks[function] = Some(track(object, function, &graphs[function], &tracks));
         }
-        let mut plan = Self { inserts: Vec::new(), loops: Vec::new() };
+        let mut plan = Self { inserts: Vec::new(), loops: Vec::new(), looks: Vec::new() };
         for (function, graph) in object.functions.iter().zip(&graphs) {
             let looks = plan.choose(object, function, graph, choice)?;
-            plan.inserts.push(Inserts { looks, ..Inserts::default() });
+            plan.inserts.push(Inserts::with_looks(looks));
         }
         plan.refuse_unknown(choice)?;
-        for &function in &order {
-            plan.inserts[function].calls = plan.leaving_calls(object, &object.functions[function]);
-            if plan.inserts[function].leaves() {
-                let Some(track) = &tracks[function] else { continue };
-                plan.inserts[function].check(object, &object.functions[function], &graphs[function], track)?;
-                plan.inserts[function].place_slots(&object.functions[function], track)?;
-            }
+        for number in order {
+            let (function, Some(track)) = (&object.functions[number], &tracks[number]) else { continue };
+            plan.insert(number, &Known { object, function, graph: &graphs[number], track })?;
         }
         plan.refuse_callbacks(object)?;
         Ok(plan)
+    }
+
+    /// Plans a function. Those that it calls have been planned.
+    fn insert(&mut self, number: usize, known: &Known<'_>) -> Result<(), Error> {
+        let calls = self.leaving_calls(known.object, known.function);
+        let mut inserts = std::mem::take(&mut self.inserts[number]);
+        if inserts.leaves() || !calls.is_empty() {
+            inserts.plan(known, calls, self.looks.len())?;
+        }
+        self.looks.extend(inserts.looks.iter().map(|look| LookReport {
+            function: known.function.name.clone(),
+            place: known.object.place(known.function.code, look.at),
+            releases: look.releases.iter().map(|release| release.words.clone()).collect(),
+        }));
+        self.inserts[number] = inserts;
+        Ok(())
     }
 
     /// Nothing is inserted.
@@ -139,8 +130,7 @@ impl Plan {
         function: &Function,
         graph: &Graph,
         choice: &Choice,
-    ) -> Result<Vec<(usize, Scratch)>, Error> {
-        let live = graph.live_before(object, function.code);
+    ) -> Result<BTreeSet<usize>, Error> {
         let mut looks = BTreeSet::new();
         for found in &graph.loops {
             let done = decide(object, function, graph, found, choice);
@@ -157,13 +147,13 @@ impl Plan {
             };
             if done == Done::Instrumented {
                 looks.extend(found.latches.iter().map(|latch| graph.blocks[*latch].last));
-                if object.word().is_none() {
-                    return Err(Error::NoWord { function: report.function, place: report.place });
+                if !object.has_header() {
+                    return Err(Error::NoHeader { function: report.function, place: report.place });
                 }
             }
             self.loops.push(report);
         }
-        Ok(looks.into_iter().map(|at| (at, scratch(live.get(&at).copied().unwrap_or(u16::MAX)))).collect())
+        Ok(looks)
     }
 
     fn leaving_calls(&self, object: &Object, function: &Function) -> Vec<usize> {
@@ -205,67 +195,6 @@ impl Plan {
     }
 }
 
-impl Inserts {
-    fn check(&self, object: &Object, function: &Function, graph: &Graph, track: &Track) -> Result<(), Error> {
-        let refuse = |place: usize, reason: &str| Error::Function {
-            function: function.name.clone(),
-            place: object.place(function.code, place),
-            reason: reason.into(),
-        };
-        let points: Vec<usize> = self.looks.iter().map(|(at, _)| *at).chain(self.calls.iter().copied()).collect();
-        let first = points.first().copied().unwrap_or(function.start);
-        let section = &object.code[function.code].name;
-        if function.is_program && section.trim_start_matches('?').starts_with("lsm") {
-            return Err(refuse(first, "a run that is ended returns 0, which permits what an LSM program may forbid"));
-        }
-        if !function.is_program && !function.is_static {
-            return Err(refuse(first, "the verifier does not follow calls of a global function: make it static"));
-        }
-        let takes_five = function.parameters.is_none_or(|count| count > 4).then_some(first);
-        let fifth = takes_five.or_else(|| graph.reads_fifth_argument(object, function.code));
-        if let Some(place) = fifth.filter(|_| !function.is_program) {
-            return Err(refuse(
-                place,
-                "a function with a loop to instrument takes at most 4 arguments: the fifth register carries the address \
-                 of the caller's flag. Pass several in a struct",
-            ));
-        }
-        for at in points {
-            let Some((&call, &kind)) = track.held.get(&at).and_then(|held| held.first_key_value()) else { continue };
-            let (what, name) = words(object, function.code, call, kind);
-            return Err(Error::Held {
-                function: function.name.clone(),
-                place: object.place(function.code, at),
-                what,
-                call: name,
-                acquired: object.place(function.code, call),
-            });
-        }
-        Ok(())
-    }
-
-    /// Slots are below what the function uses of its frame.
-    fn place_slots(&mut self, function: &Function, track: &Track) -> Result<(), Error> {
-        let saves = self.looks.iter().any(|(_, scratch)| matches!(scratch, Scratch::Saved(_)));
-        let wanted = [!self.calls.is_empty(), !function.is_program, saves];
-        let mut next = 0;
-        let mut slots = [0_i16; 3];
-        let failed = |reason: String| Error::Stack { function: function.name.clone(), reason };
-        for (slot, _) in slots.iter_mut().zip(wanted).filter(|(_, wanted)| *wanted) {
-            let depth =
-                track.depth().ok_or_else(|| failed("which part of it the function uses is not evident".into()))?;
-            next += 8;
-            let bottom = (depth + 7) / 8 * 8 + next;
-            if bottom > FRAME_BYTES {
-                return Err(failed(format!("it would use {bottom} of {FRAME_BYTES}")));
-            }
-            *slot = i16::try_from(-bottom).map_err(|error| failed(error.to_string()))?;
-        }
-        [self.flag, self.caller, self.saved] = slots;
-        Ok(())
-    }
-}
-
 fn decide(object: &Object, function: &Function, graph: &Graph, found: &Loop, choice: &Choice) -> Done {
     let header = graph.blocks[found.header].start;
     if choice.leave.contains(&object.place(function.code, header)) {
@@ -278,14 +207,6 @@ fn decide(object: &Object, function: &Function, graph: &Graph, found: &Loop, cho
     match counted::bound(object, function, graph, found) {
         Some(turns) if !choice.all => Done::Counted(turns),
         _ => Done::Instrumented,
-    }
-}
-
-/// A dead register, if there is one. Else one that the function saves for itself, which it has certainly set.
-fn scratch(live: u16) -> Scratch {
-    match (0..10).find(|register| live >> register & 1 == 0) {
-        Some(register) => Scratch::Dead(register),
-        None => Scratch::Saved(6),
     }
 }
 

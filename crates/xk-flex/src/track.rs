@@ -1,12 +1,12 @@
 //! What registers and stack hold, followed through a function: addresses of the frame, and references that must be
 //! released.
 //!
-//! Out: what may be held before each instruction, and how deep the frame is used. What is not known counts as held, and
-//! as a frame of unknown depth.
+//! Out: what may be held before each instruction, where it is, and how deep the frame is used. What is not known counts
+//! as held, and as a frame of unknown depth.
 
 use std::collections::BTreeMap;
 
-use crate::calls::{helper, helper_name, kfunc, Effect};
+use crate::calls::{helper, helper_name, helper_release, kfunc, kfunc_release, Effect, Release, Told};
 use crate::elf::Object;
 use crate::flow::Graph;
 use crate::insn::{Callee, Insn, FRAME};
@@ -18,6 +18,8 @@ type Base = usize;
 enum Value {
     /// Neither an address of interest nor a reference.
     Other,
+    /// The constant 0.
+    Null,
     /// An address.
     Address(Base, i64),
     /// An address at an unknown distance from one of these bases, one bit each.
@@ -43,26 +45,56 @@ impl Value {
     }
 
     fn join(self, other: Self) -> Self {
-        if self == other {
-            self
-        } else {
-            self.lost(other)
+        match (self, other) {
+            _ if self == other => self,
+            (Self::Null, Self::Reference(at)) | (Self::Reference(at), Self::Null) => Self::Reference(at),
+            _ => self.lost(other),
         }
     }
 }
 
-/// What is held: the instruction that acquires it, its kind, and whether several may be held.
+/// What the call at an instruction acquired.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Acquired {
+    /// Which lock or region; nothing for a reference.
+    kind: Option<&'static str>,
+    /// It may be held several times.
+    several: bool,
+    /// The address in the frame that the call was told.
+    address: Option<i64>,
+    /// How many are held already.
+    order: usize,
+}
+
+/// Where a value is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// In a register.
+    Register(u8),
+    /// In the frame, at this offset.
+    Slot(i64),
+}
+
+/// What may be held before an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Held {
-    kind: Option<&'static str>,
-    several: bool,
+    /// The call that acquires it.
+    pub call: usize,
+    /// Which lock or region; nothing for a reference.
+    pub kind: Option<&'static str>,
+    /// It may be held several times.
+    pub several: bool,
+    /// Where the reference, or NULL, is; nothing if that is not known.
+    pub place: Option<Place>,
+    /// The address in the frame that the acquiring call was told.
+    pub address: Option<i64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct State {
     registers: [Value; 11],
     slots: BTreeMap<i64, Value>,
-    held: BTreeMap<usize, Held>,
+    held: BTreeMap<usize, Acquired>,
 }
 
 impl State {
@@ -80,18 +112,53 @@ impl State {
         }
         state.slots.retain(|_, value| *value != Value::Other);
         for (at, held) in &other.held {
-            state.held.entry(*at).and_modify(|own| own.several |= held.several).or_insert(*held);
+            let join = |own: &mut Acquired| {
+                own.several |= held.several;
+                own.address = own.address.filter(|address| held.address == Some(*address));
+                own.order = own.order.max(held.order);
+            };
+            state.held.entry(*at).and_modify(join).or_insert(*held);
         }
         state
     }
 
-    fn acquire(&mut self, at: usize, kind: Option<&'static str>) {
+    fn acquire(&mut self, at: usize, kind: Option<&'static str>, address: Option<i64>) {
         for value in self.registers.iter_mut().chain(self.slots.values_mut()) {
             if *value == Value::Reference(at) {
                 *value = Value::Other;
             }
         }
-        self.held.entry(at).and_modify(|held| held.several = true).or_insert(Held { kind, several: false });
+        let new = Acquired { kind, several: false, address, order: self.held.len() };
+        self.held.entry(at).and_modify(|held| held.several = true).or_insert(new);
+    }
+
+    /// What is held, the last that was acquired first.
+    fn listed(&self) -> Vec<Held> {
+        let mut held: Vec<_> = self.held.iter().collect();
+        held.sort_by_key(|(at, held)| std::cmp::Reverse((held.order, **at)));
+        let listed = held.into_iter().map(|(&call, held)| Held {
+            call,
+            kind: held.kind,
+            several: held.several,
+            place: self.find(Value::Reference(call)),
+            address: held.address,
+        });
+        listed.collect()
+    }
+
+    /// A place of a value, at best one that calls do not overwrite.
+    fn find(&self, value: Value) -> Option<Place> {
+        let saved = (6..10_u8).chain(0..6);
+        let register = saved.map(Place::Register);
+        let slots = self.slots.iter().filter(|(_, other)| **other == value).map(|(at, _)| Place::Slot(*at));
+        let holds = |place: &Place| match place {
+            Place::Register(register) => self.registers[usize::from(*register)] == value,
+            Place::Slot(_) => true,
+        };
+        let mut found: Vec<Place> = register.filter(holds).collect();
+        let volatile = found.iter().position(|place| matches!(place, Place::Register(0..=5))).unwrap_or(found.len());
+        found.splice(volatile..volatile, slots);
+        found.first().copied()
     }
 
     /// A reference is released, or is NULL.
@@ -106,7 +173,7 @@ impl State {
     /// The only lock or region of a kind ends.
     fn leave(&mut self, kind: &str) {
         let mut of_kind = self.held.iter().filter(|(_, held)| held.kind == Some(kind));
-        if let (Some((&at, Held { several: false, .. })), None) = (of_kind.next(), of_kind.next()) {
+        if let (Some((&at, Acquired { several: false, .. })), None) = (of_kind.next(), of_kind.next()) {
             self.held.remove(&at);
         }
     }
@@ -118,8 +185,8 @@ type Lowest = [Option<i64>; 6];
 /// What is known of a function.
 #[derive(Debug, Clone)]
 pub struct Track {
-    /// What may be held before each instruction: what acquires it, and its kind, if it is not a reference.
-    pub held: BTreeMap<usize, BTreeMap<usize, Option<&'static str>>>,
+    /// What may be held before each instruction, the last that was acquired first.
+    pub held: BTreeMap<usize, Vec<Held>>,
     lowest: Lowest,
     returns: u8,
     leaks: bool,
@@ -173,8 +240,7 @@ impl Tracker<'_> {
         for (block, state) in self.graph.blocks.iter().zip(at_start) {
             let Some(mut state) = state else { continue };
             for at in self.insns(block.start, block.end) {
-                let held = state.held.iter().map(|(at, held)| (*at, held.kind)).collect();
-                track.held.insert(at, held);
+                track.held.insert(at, state.listed());
                 self.note(at, &state, &mut track);
                 self.step(at, &mut state);
             }
@@ -225,6 +291,7 @@ impl Tracker<'_> {
             let wide_step = insn.step().filter(|_| insn.is_wide());
             state.registers[dst] = match own {
                 _ if insn.is_copy() => other,
+                _ if insn.constant() == Some(0) => Value::Null,
                 _ if insn.constant().is_some() => Value::Other,
                 Value::Address(base, offset) if wide_step.is_some() => {
                     Value::Address(base, offset.saturating_add(wide_step.unwrap_or(0)))
@@ -240,7 +307,11 @@ impl Tracker<'_> {
                 _ => Value::Other,
             };
         } else if insn.is_store() {
-            let value = if insn.stores_register() { state.registers[src] } else { Value::Other };
+            let value = match insn.stores_register() {
+                true => state.registers[src],
+                false if insn.is_zero() => Value::Null,
+                false => Value::Other,
+            };
             if let Value::Address(0, base) = state.registers[dst] {
                 let slot = base + i64::from(insn.off);
                 // An address may still be there after a store of a part.
@@ -267,22 +338,31 @@ impl Tracker<'_> {
                 state.release(state.registers[usize::from(*register)])
             }
             Effect::Leave(kind) => state.leave(kind),
-            Effect::Enter(kind) => state.acquire(at, Some(kind)),
+            Effect::Enter(kind) => state.acquire(at, Some(kind), self.address(at, state)),
             Effect::Nothing | Effect::Acquire => {}
         }
         if matches!(effect, Effect::Acquire | Effect::Exchange(_)) {
-            state.acquire(at, None);
+            state.acquire(at, None, None);
             result = Value::Reference(at);
         }
         if let Some(callee) = self.callee(at) {
             if callee.leaks {
-                state.acquire(at, None);
+                state.acquire(at, None, None);
             }
             let returned = (1..=5).filter(|register| callee.returns >> register & 1 == 1);
             result = returned.fold(result, |value, register| value.lost(state.registers[register]));
         }
         state.registers[..6].fill(Value::Other);
         state.registers[0] = result;
+    }
+
+    /// The address in the frame by which what this call acquires is released.
+    fn address(&self, at: usize, state: &State) -> Option<i64> {
+        let (_, Told::Address(register)) = release(self.object, self.code, at)? else { return None };
+        match state.registers[usize::from(register)] {
+            Value::Address(0, offset) => Some(offset),
+            _ => None,
+        }
     }
 
     fn effect(&self, at: usize, insn: Insn) -> Effect {
@@ -326,6 +406,15 @@ impl Tracker<'_> {
             track.returns |= value(0).bases();
             track.leaks |= !state.held.is_empty();
         }
+    }
+}
+
+/// What releases what the call at an instruction acquires; nothing if that is not known.
+#[must_use]
+pub fn release(object: &Object, code: usize, at: usize) -> Option<(Release, Told)> {
+    match object.code[code].insns[at].callee() {
+        Some(Callee::Helper(number)) => helper_release(number),
+        _ => object.external(code, at).and_then(kfunc_release),
     }
 }
 

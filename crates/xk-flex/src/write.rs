@@ -16,6 +16,8 @@ const SYMBOL: usize = 24;
 const RELOCATION: usize = 16;
 /// `R_BPF_64_64`: the address of a symbol in an `ld_imm64`.
 const ADDRESS: u64 = 1;
+/// `R_BPF_64_32`: a call of a symbol.
+const CALL: u64 = 10;
 
 struct Writer {
     bytes: Vec<u8>,
@@ -98,9 +100,10 @@ impl Writer {
         let old =
             code.relocs.iter().map(|(at, (symbol, kind))| (new.place[*at], (*symbol as u64) << 32 | u64::from(*kind)));
         let mut relocs: Vec<(usize, u64)> = old.collect();
-        if let Some(word) = object.word() {
-            relocs.extend(new.words.iter().map(|at| (*at, (word as u64) << 32 | ADDRESS)));
+        if let Some(control) = object.control() {
+            relocs.extend(new.controls.iter().map(|at| (*at, (control as u64) << 32 | ADDRESS)));
         }
+        relocs.extend(new.calls.iter().map(|(at, symbol)| (*at, (*symbol as u64) << 32 | CALL)));
         relocs.sort_unstable();
         let mut data = Vec::new();
         for (at, info) in relocs {
@@ -175,7 +178,8 @@ mod tests {
     use crate::plan::{Choice, Plan};
 
     const SOURCE: &str = "struct kernel { int first; int second; } __attribute__((preserve_access_index));\n\
-        volatile unsigned long long xk_flex_terminate __attribute__((section(\".data.xk_flex\"))) = 0;\n\
+        typedef unsigned long long __u64; typedef long long __s64; typedef unsigned int __u32;\n\
+        #include \"xk_flex.bpf.h\"\n\
         static __attribute__((noinline)) int sub(struct kernel *k) {\n\
         int n = k->second;\nwhile (n != k->first) { n += 3;\nasm volatile(\"\" : \"+r\"(n)); }\nreturn n; }\n\
         __attribute__((section(\"kprobe\"))) int f(struct kernel *k) { int s = 0;\n\
@@ -186,7 +190,8 @@ mod tests {
         let (source, object) = (folder.path().join("lines.c"), folder.path().join("lines.o"));
         std::fs::write(&source, SOURCE).unwrap();
         let mut clang = Command::new("clang-19");
-        clang.args(["-O2", "-g", "-target", "bpf", "-c"]).arg(&source).arg("-o").arg(&object);
+        let headers = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bpf");
+        clang.args(["-O2", "-g", "-target", "bpf", "-I", headers, "-c"]).arg(&source).arg("-o").arg(&object);
         assert!(clang.status().unwrap().success());
         std::fs::read(object).unwrap()
     }
@@ -212,7 +217,7 @@ mod tests {
         }
         assert!(relocations > 4);
         for (number, section) in old.code.iter().enumerate() {
-            assert_ne!(section.insns.len(), new.code[number].insns.len());
+            assert_ne!(section.insns.len(), new.code[number].insns.len(), "both sections grow");
             for at in 0..section.insns.len() {
                 assert_eq!(new.place(number, code[number].place[at]), old.place(number, at), "{}+{at}", section.name);
             }

@@ -11,11 +11,11 @@ use xk_testing::Random;
 #[path = "interpreter/mod.rs"]
 mod interpreter;
 
-use interpreter::{run, End};
+use interpreter::{run, Control, End, Ran};
 
 /// Compiles C after this prelude.
 fn compile(text: &str, level: &str) -> Vec<u8> {
-    let prelude = "typedef unsigned long long __u64; typedef unsigned int __u32;\n\
+    let prelude = "typedef unsigned long long __u64; typedef long long __s64; typedef unsigned int __u32;\n\
         #define SEC(name) __attribute__((section(name), used))\n\
         #define NOINLINE static __attribute__((noinline))\n\
         #define OPAQUE(x) asm volatile(\"\" : \"+r\"(x))\n";
@@ -29,23 +29,31 @@ fn compile(text: &str, level: &str) -> Vec<u8> {
     std::fs::read(object).unwrap()
 }
 
-const WORD: &str = "#include \"xk_flex.bpf.h\"\n";
+const HEADER: &str = "#include \"xk_flex.bpf.h\"\n";
 
 fn all() -> Choice {
     Choice { all: true, ..Choice::default() }
 }
 
-/// Both compute the same for some arguments; with the word set, the new one ends.
+/// No run is ended; each `interval`th turn looks.
+fn free(interval: u64) -> Control {
+    Control { interval, ..Control::default() }
+}
+
+/// Both compute the same for some arguments, however often they look.
 fn same(text: &str, level: &str) {
-    let old = compile(&format!("{WORD}{text}"), level);
+    let old = compile(&format!("{HEADER}{text}"), level);
     let new = rewrite(&old, &all()).unwrap_or_else(|error| panic!("{error}\n{text}"));
     assert!(new.loops.iter().any(|found| found.done == Done::Instrumented), "{text}");
     assert_ne!(new.bytes, old);
     assert!(rewrite(&new.bytes, &all()).unwrap_err().to_string().contains("rewritten before"), "{text}");
     open(&new.bytes);
     for argument in [0, 1, 5, 77, 1 << 40] {
-        let expected = run(&old, argument, 0, 100_000);
-        assert_eq!(run(&new.bytes, argument, 0, 1_000_000), expected, "argument {argument}\n{text}");
+        let expected = run(&old, argument, free(1), 100_000).end;
+        for interval in [1, 7, 1 << 40] {
+            let ran = run(&new.bytes, argument, free(interval), 1_000_000);
+            assert_eq!((ran.end, ran.ended), (expected, None), "argument {argument}, {interval}\n{text}");
+        }
         assert!(matches!(expected, End::Returned(_)), "the original ends: {expected:?}\n{text}");
     }
 }
@@ -59,9 +67,6 @@ const WHILE: &str =
     "SEC(\"xdp\") int f(__u64 n) { __u64 s = 0; n &= 63; while (n) { s += n; OPAQUE(s); n--; } return s; }";
 const NESTED: &str = "SEC(\"xdp\") int f(__u64 n) { __u64 s = 0; n &= 15; for (__u64 i = 0; i < n; i++) { OPAQUE(s);\n\
     for (__u64 j = i; j < n; j++) { s += j; OPAQUE(s); if (s == 40) break; } if (s & 1) continue; s += 3; } return s; }";
-const LIST: &str = "struct node { struct node *next; __u64 value; };\n\
-    SEC(\"xdp\") int f(__u64 n) { struct node a, b, c, *p = &c; __u64 s = 0;\n\
-    a.next = 0; a.value = 3; b.next = &a; b.value = n; c.next = &b; c.value = 9; OPAQUE(p); while (p) { s += p->value; p = p->next; } return s; }";
 const STATIC: &str =
     "NOINLINE __u64 g(__u64 n, __u64 m) { __u64 s = m; while (n) { s = s * 3 + n; OPAQUE(s); n--; } return s; }\n\
     NOINLINE __u64 h(__u64 n) { return g(n, 2) + g(n + 1, n); }\n\
@@ -71,7 +76,7 @@ const GOTO: &str = "SEC(\"xdp\") int f(__u64 n) { __u64 s = 1; n &= 31;\n\
 
 #[test]
 fn loops_compute_the_same() {
-    for text in [WHILE, NESTED, LIST, STATIC, GOTO] {
+    for text in [WHILE, NESTED, STATIC, GOTO] {
         for level in ["-O2", "-O1"] {
             same(text, level);
         }
@@ -123,29 +128,92 @@ fn random_programs_compute_the_same() {
              SEC(\"xdp\") int f(__u64 n) {{ __u64 v0 = n, v1 = 1, v2 = 2, v3 = n + 3, v4 = 4, v5 = 5; __u64 m = n & 3;\n\
              do {{ {body} OPAQUE(v0); }} while (m--); return v0 ^ v1 ^ v2 ^ v3 ^ v4 ^ v5; }}"
         );
-        let old = compile(&format!("{WORD}{text}"), ["-O2", "-O1"][round % 2]);
+        let old = compile(&format!("{HEADER}{text}"), ["-O2", "-O1"][round % 2]);
         let new = rewrite(&old, &all()).unwrap_or_else(|error| panic!("{error}\n{text}"));
         open(&new.bytes);
         for argument in [0, 3, 0x1234_5677] {
-            let expected = run(&old, argument, 0, 3_000_000);
+            let expected = run(&old, argument, free(1), 3_000_000).end;
             if matches!(expected, End::Returned(_)) {
-                assert_eq!(run(&new.bytes, argument, 0, 30_000_000), expected, "{text}");
+                assert_eq!(run(&new.bytes, argument, free(round as u64 % 5), 90_000_000).end, expected, "{text}");
             }
         }
     }
 }
 
+const ENDLESS: &str = "NOINLINE __u64 g(__u64 n) { for (;;) { n++; OPAQUE(n); if (n == 0) break; } return 7; }\n\
+    SEC(\"xdp\") int f(__u64 n) { __u64 a = 1; if (n == 1) a = g(n); else for (;;) { a++; OPAQUE(a); if (a == 0) break; } return a + 9; }";
+
 #[test]
-fn a_run_ends_when_the_word_is_set() {
-    let endless = "NOINLINE __u64 g(__u64 n) { for (;;) { n++; OPAQUE(n); if (n == 0) break; } return 7; }\n\
-        SEC(\"xdp\") int f(__u64 n) { __u64 a = 1; if (n == 1) a = g(n); else for (;;) { a++; OPAQUE(a); if (a == 0) break; } return a + 9; }";
-    let old = compile(&format!("{WORD}{endless}"), "-O2");
-    let new = rewrite(&old, &Choice::default()).unwrap().bytes;
+fn a_run_ends_when_user_space_says_so_or_at_its_deadline() {
+    let old = compile(&format!("{HEADER}{ENDLESS}"), "-O2");
+    let new = rewrite(&old, &Choice::default()).unwrap();
     for argument in [1, 2] {
-        assert_eq!(run(&old, argument, 1, 10_000), End::TooLong);
-        assert_eq!(run(&new, argument, 0, 10_000), End::TooLong);
-        assert_eq!(run(&new, argument, 1, 10_000), End::Returned(0), "argument {argument}");
+        let end = |bytes, control| {
+            let Ran { end, ended, .. } = run(bytes, argument, control, 100_000);
+            (end, ended.map(|(look, why)| (new.looks[look as usize].function.as_str(), why)))
+        };
+        let function = if argument == 1 { "g" } else { "f" };
+        let told = Control { terminate: 1, ..free(64) };
+        let late = Control { deadline: 20_000, ..free(64) };
+        assert_eq!(end(&old, told), (End::TooLong, None));
+        assert_eq!(end(&new.bytes, free(64)), (End::TooLong, None));
+        assert_eq!(end(&new.bytes, told), (End::Returned(0), Some((function, 2))), "argument {argument}");
+        assert_eq!(end(&new.bytes, late), (End::Returned(0), Some((function, 1))), "argument {argument}");
     }
+    let steps = |deadline| {
+        (0..400)
+            .map(|steps| steps * 500)
+            .find(|&steps| run(&new.bytes, 2, Control { deadline, ..free(64) }, steps).end != End::TooLong)
+    };
+    let (short, long) = (steps(20_000).unwrap(), steps(60_000).unwrap());
+    assert!((20_000..23_000).contains(&short) && (60_000..63_000).contains(&long), "{short}, {long}");
+}
+
+/// Helpers that acquire and release.
+const REFERENCES: &str = "static void *(*get)(void *) = (void *)84; static long (*put)(void *) = (void *)86;\n\
+    static void *(*reserve)(void *, __u64, __u64) = (void *)131; static void (*submit)(void *, __u64) = (void *)132;\n";
+
+/// A run that is ended at its deadline has released what it acquired, each once, the last first.
+fn releases(text: &str, expected: &[(i64, u64)]) {
+    let old = compile(&format!("{HEADER}{REFERENCES}{text}"), "-O2");
+    let new = rewrite(&old, &all()).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    for interval in [1, 5, 64] {
+        let ran = run(&new.bytes, 1, Control { deadline: 9_000, ..free(interval) }, 100_000);
+        assert_eq!((ran.end, ran.ended.map(|(_, why)| why)), (End::Returned(0), Some(1)), "{text}");
+        assert_eq!(ran.released, expected, "{text}");
+    }
+}
+
+#[test]
+fn what_is_held_is_released() {
+    let turn = "n++; OPAQUE(n); if (n == 0) break;";
+    let program = |body: &str| format!("SEC(\"tc\") int f(__u64 n) {{ {body} return n + 2; }}");
+    let sock = program(&format!("void *s = get(0); if (!s) return 1; for (;;) {{ {turn} }} put(s);"));
+    releases(&sock, &[(86, 1)]);
+    let null = program(&format!("void *t = get(0), *s = get(0); for (;;) {{ {turn} }} if (s) put(s); if (t) put(t);"));
+    releases(&null, &[(86, 1)]);
+    let both = program(&format!(
+        "void *s = get(0); if (!s) return 1; void *no = get(0); if (no) {{ put(no); put(s); return 1; }}\n\
+         void *r = reserve(0, 8, 0); if (!r) {{ put(s); return 1; }} for (;;) {{ {turn} }} submit(r, 0); put(s);"
+    ));
+    releases(&both, &[(133, 3), (86, 1)]);
+    // In a slot of the frame, because all registers are used.
+    let slot = program(&format!(
+        "void *s = get(0); if (!s) return 1; __u64 a = n + 1, b = n + 2, c = n + 3, d = n + 4, e = n + 5, g = n + 6;\n\
+         for (;;) {{ a += b; b ^= c; c += d; d ^= e; e += g; g ^= a;\n\
+         OPAQUE(a); OPAQUE(b); OPAQUE(c); OPAQUE(d); OPAQUE(e); OPAQUE(g); {turn} }} put(s); n = a + b + c + d + e + g;"
+    ));
+    releases(&slot, &[(86, 1)]);
+    let callee = format!("NOINLINE __u64 g(__u64 n) {{ for (;;) {{ {turn} }} return n; }}\n");
+    let called = program("void *s = get(0); if (!s) return 1; n = g(n); put(s);");
+    releases(&format!("{callee}{called}"), &[(86, 1)]);
+    let inner = format!(
+        "NOINLINE __u64 g(__u64 n) {{ void *no = get(0), *s = get(0); if (no) put(no); if (!s) return 5;\n\
+         for (;;) {{ {turn} }} put(s); return n; }}\n"
+    );
+    releases(&format!("{inner}{called}"), &[(86, 3), (86, 1)]);
+    // Nobody reads the reference any more; it is released nevertheless.
+    releases(&program("void *s = get(0); if (!s) return 1; for (;;) { n++; OPAQUE(n); }"), &[(86, 1)]);
 }
 
 #[test]
@@ -168,27 +236,34 @@ fn what_cannot_be_left_soundly_is_refused() {
     assert!(error.contains("f, test.bpf.c:1") && error.contains("add #include \"xk_flex.bpf.h\""), "{error}");
     let held = "static long (*lock)(void *) = (void *)93; static long (*unlock)(void *) = (void *)94;\n\
         SEC(\"tc\") int f(__u64 *p) { __u64 n = *p;\nlock(p);\nwhile (n) { n -= 3; OPAQUE(n); }\nunlock(p);\nreturn 0; }";
-    let error = refused(&format!("{WORD}{held}")).to_string();
+    let error = refused(&format!("{HEADER}{held}")).to_string();
     assert!(error.contains("a spin lock may be held") && error.contains("bpf_spin_lock() at test.bpf.c:4"), "{error}");
     let apart = held
         .replace("while", "unlock(p); while")
         .replace("OPAQUE(n)", "lock(p); unlock(p)")
         .replace("}\nunlock", "}\nlock(p); unlock");
-    assert!(rewrite(&compile(&format!("{WORD}{apart}"), "-O2"), &all()).is_ok(), "it is released before");
+    assert!(rewrite(&compile(&format!("{HEADER}{apart}"), "-O2"), &all()).is_ok(), "it is released before");
     let reference = "static void *(*get)(void *) = (void *)84; static long (*put)(void *) = (void *)86;\n\
         SEC(\"tc\") int f(__u64 *p) { __u64 n = *p; while (n) { void *s = get(p); OPAQUE(n); if (s) { n -= 3; put(s); } } return 0; }";
-    assert!(rewrite(&compile(&format!("{WORD}{reference}"), "-O2"), &all()).is_ok(), "each turn releases it");
-    let error = refused(&format!("{WORD}{}", reference.replace("put(s);", "if (n & 1) put(s);"))).to_string();
+    assert!(rewrite(&compile(&format!("{HEADER}{reference}"), "-O2"), &all()).is_ok(), "each turn releases it");
+    let error = refused(&format!("{HEADER}{}", reference.replace("put(s);", "if (n & 1) put(s);"))).to_string();
     assert!(error.contains("a reference may be held") && error.contains("bpf_sk_lookup_tcp()"), "{error}");
+    assert!(error.contains("several of them may be held"), "{error}");
     let irreducible = "SEC(\"xdp\") int f(__u64 n) { if (n & 1) goto b; a: n += 3; OPAQUE(n); b: n *= 5; OPAQUE(n); if (n != 9) goto a; return 0; }";
     let twice = irreducible.replace("b: n", "if (n == 4) return 1; b: n");
-    let error = rewrite(&compile(&format!("{WORD}{twice}"), "-O1"), &all());
+    let error = rewrite(&compile(&format!("{HEADER}{twice}"), "-O1"), &all());
     assert!(matches!(error, Err(Error::Irreducible { .. })), "{:?}", error.map(|done| done.loops));
     let global = "__attribute__((noinline)) __u64 g(__u64 n) { while (n) { n--; OPAQUE(n); } return n; }\n\
         SEC(\"xdp\") int f(__u64 n) { return g(n); }";
-    assert!(refused(&format!("{WORD}{global}")).to_string().contains("make it static"));
+    assert!(refused(&format!("{HEADER}{global}")).to_string().contains("make it static"));
+    let list = "struct node { struct node *next; __u64 value; };\n\
+        SEC(\"xdp\") int f(__u64 n) { struct node a, b, *p = &b; __u64 s = 0; a.next = 0; a.value = 3; b.next = &a;\n\
+        b.value = n; OPAQUE(p); while (p) { s += p->value; p = p->next; } return s; }";
+    assert!(refused(&format!("{HEADER}{list}"))
+        .to_string()
+        .contains("which part of it the function uses is not evident"));
     let choice = Choice { leave: vec!["test.bpf.c:99".into()], ..Choice::default() };
-    let error = rewrite(&compile(&format!("{WORD}{WHILE}"), "-O2"), &choice).unwrap_err().to_string();
+    let error = rewrite(&compile(&format!("{HEADER}{WHILE}"), "-O2"), &choice).unwrap_err().to_string();
     assert!(error.contains("no loop begins at test.bpf.c:99: loops begin at test.bpf.c:"), "{error}");
 }
 
@@ -201,7 +276,7 @@ fn an_argument_that_no_type_names_is_not_overwritten() {
             "NOINLINE __u64 g(__u64 n) {{ {between} {reads}; while (n) {{ n--; OPAQUE(n); }} return n; }}\n\
              SEC(\"xdp\") int f(__u64 n) {{ return g(n); }}"
         );
-        let done = rewrite(&compile(&format!("{WORD}{text}"), "-O2"), &all());
+        let done = rewrite(&compile(&format!("{HEADER}{text}"), "-O2"), &all());
         let said = done.err().map(|error| error.to_string());
         assert_eq!(said.as_deref().is_some_and(|said| said.contains("at most 4 arguments")), is_refused, "{said:?}");
     }

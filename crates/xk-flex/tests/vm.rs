@@ -3,23 +3,28 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test
 
 use std::fs;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use libbpf_rs::{MapCore, MapFlags, Object, ObjectBuilder, ProgramInput};
-use xk_flex::{load, rewrite, Choice, Done, WORD_SECTION};
+use xk_flex::{load, rewrite, take_ended, Choice, Control, Done, Ended, LookReport, Why};
 use xk_policy::{compile, Headers};
 use xk_testing::guest::{boot, file, info, passed, repository};
 
-/// The compiled object. Set in the guest only.
+/// The compiled objects. Set in the guest only.
 const OBJECT: &str = "XK_TEST_OBJECT";
+const HELD: &str = "XK_TEST_HELD";
 
 xk_testing::guest_tests! {
     the_verifier_refuses_the_loops_and_accepts_them_rewritten,
     a_rewritten_program_computes_the_same,
-    an_endless_run_ends_when_the_word_is_set,
+    an_endless_run_ends_when_user_space_says_so,
+    an_endless_run_ends_at_its_deadline_or_at_the_limit_of_turns,
     loading_by_need_instruments_what_is_refused,
+    what_is_held_is_released,
+    programs_of_other_hooks_end,
 }
 
 fn guest_output() -> &'static str {
@@ -28,10 +33,13 @@ fn guest_output() -> &'static str {
         let folder = tempfile::tempdir().unwrap();
         let types = PathBuf::from(format!("{}/usr/src/linux-headers-{}/vmlinux", info("root"), info("release")));
         let headers = Headers::new(&types, folder.path(), &info("release")).unwrap();
-        let source = repository().join("crates/xk-flex/tests/bpf/loops.bpf.c");
-        let object = folder.path().join("loops.bpf.o");
-        fs::write(&object, compile(&source, &headers).unwrap_or_else(|error| panic!("{error}"))).unwrap();
-        boot(300, &format!("{OBJECT}={}", object.display()))
+        let object = |name: &str| {
+            let source = repository().join(format!("crates/xk-flex/tests/bpf/{name}.bpf.c"));
+            let object = folder.path().join(format!("{name}.bpf.o"));
+            fs::write(&object, compile(&source, &headers).unwrap_or_else(|error| panic!("{error}"))).unwrap();
+            object.display().to_string()
+        };
+        boot(300, &format!("{OBJECT}={} {HELD}={}", object("loops"), object("held")))
     })
 }
 
@@ -44,8 +52,8 @@ fn prepare() {}
 mod checks {
     use super::*;
 
-    fn original() -> Vec<u8> {
-        fs::read(file(OBJECT)).unwrap()
+    fn bytes(object: &str) -> Vec<u8> {
+        fs::read(file(object)).unwrap()
     }
 
     fn try_load(bytes: &[u8]) -> libbpf_rs::Result<Object> {
@@ -56,7 +64,7 @@ mod checks {
     }
 
     fn rewritten() -> Object {
-        try_load(&rewrite(&original(), &Choice::default()).unwrap().bytes).unwrap()
+        try_load(&rewrite(&bytes(OBJECT), &Choice::default()).unwrap().bytes).unwrap()
     }
 
     /// Runs a program once; what it returns.
@@ -72,54 +80,176 @@ mod checks {
         value.chunks(8).map(|bytes| u64::from_ne_bytes(bytes.try_into().unwrap())).collect()
     }
 
-    fn write(object: &Object, section: &str, value: u64) {
+    fn write(object: &Object, section: &str, value: &[u8]) {
         let map = object.maps().find(|map| map.name().to_str().unwrap().ends_with(section)).unwrap();
-        map.update(&0_u32.to_ne_bytes(), &value.to_ne_bytes(), MapFlags::ANY).unwrap();
+        map.update(&0_u32.to_ne_bytes(), value, MapFlags::ANY).unwrap();
+    }
+
+    fn set_limit(object: &Object, limit: u64) {
+        write(object, ".data", &limit.to_ne_bytes());
     }
 
     pub fn the_verifier_refuses_the_loops_and_accepts_them_rewritten() {
-        assert!(try_load(&original()).is_err());
+        assert!(try_load(&bytes(OBJECT)).is_err());
         rewritten();
     }
 
     pub fn a_rewritten_program_computes_the_same() {
         let object = rewritten();
+        // Emulation may be slow.
+        Control { deadline: None, ..Control::default() }.tell(&object).unwrap();
         for (round, (program, result)) in [("in_program", 8), ("in_subprogram", 7)].into_iter().enumerate() {
             assert_eq!(execute(&object, program), result);
             let mut values = read(&object, ".bss");
             values.sort_unstable();
             assert_eq!(values, [100_000, 100_000 * (round as u64 + 1)], "{program}");
         }
+        assert_eq!(take_ended(&object).unwrap(), []);
     }
 
-    pub fn an_endless_run_ends_when_the_word_is_set() {
+    pub fn an_endless_run_ends_when_user_space_says_so() {
         let object = rewritten();
-        // No loop reaches this; `may_goto` alone ends it after 8 million turns.
-        write(&object, ".data", u64::MAX);
+        set_limit(&object, u64::MAX);
         for program in ["in_program", "in_subprogram"] {
             let before = read(&object, ".bss").into_iter().max().unwrap();
-            let (map, start) = (object.maps().find(|map| map.name() == WORD_SECTION).unwrap(), Instant::now());
-            let set = libbpf_rs::MapHandle::try_from(&map).unwrap();
-            let other = std::thread::spawn(move || {
-                std::thread::sleep(Duration::from_millis(50));
-                set.update(&0_u32.to_ne_bytes(), &1_u64.to_ne_bytes(), MapFlags::ANY).unwrap();
+            Control { deadline: None, ..Control::default() }.tell(&object).unwrap();
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    std::thread::sleep(Duration::from_millis(50));
+                    Control { deadline: None, terminate: true, ..Control::default() }.tell(&object).unwrap();
+                });
+                assert_eq!(execute(&object, program), 0, "the default");
             });
-            assert_eq!(execute(&object, program), 0, "the default");
-            let took = start.elapsed();
-            other.join().unwrap();
             let turns = read(&object, ".bss").into_iter().max().unwrap() - before;
-            assert!(turns > 0 && turns < 8_000_000, "{program}: {turns} turns in {took:?}: ended by the word");
-            write(&object, WORD_SECTION, 0);
+            assert!(turns > 0 && turns < 8_000_000, "{program}: {turns} turns");
+            let ended = take_ended(&object).unwrap();
+            assert!(matches!(ended[..], [Ended { why: Why::Terminate, .. }]), "{program}: {ended:?}");
         }
-        write(&object, ".data", 3);
+        Control::default().tell(&object).unwrap();
+        set_limit(&object, 3);
         assert_eq!(execute(&object, "in_program"), 8, "the next run is a usual one");
     }
 
+    pub fn an_endless_run_ends_at_its_deadline_or_at_the_limit_of_turns() {
+        let object = rewritten();
+        set_limit(&object, u64::MAX);
+        for program in ["in_program", "in_subprogram"] {
+            let mut spent = Vec::new();
+            for milliseconds in [2, 40] {
+                let deadline = Duration::from_millis(milliseconds);
+                Control { deadline: Some(deadline), ..Control::default() }.tell(&object).unwrap();
+                assert_eq!(execute(&object, program), 0, "the default");
+                let [Ended { why: Why::Deadline, spent: own, .. }] = take_ended(&object).unwrap()[..] else { panic!() };
+                // A quarter of the deadline is the most that counts between two looks.
+                assert!(own >= deadline && own <= deadline + deadline / 4, "{own:?} of {deadline:?}");
+                spent.push(own);
+            }
+            Control { deadline: None, ..Control::default() }.tell(&object).unwrap();
+            assert_eq!(execute(&object, program), 0, "the default");
+            let ended = take_ended(&object).unwrap();
+            assert!(matches!(ended[..], [Ended { why: Why::Turns, .. }]), "{program}: {ended:?}");
+        }
+    }
+
     pub fn loading_by_need_instruments_what_is_refused() {
-        let loaded = load(&original(), &[]).unwrap();
+        let loaded = load(&bytes(OBJECT), &[]).unwrap();
         assert_eq!(loaded.attempts, 2);
         let done: Vec<Done> = loaded.rewritten.loops.iter().map(|found| found.done).collect();
         assert_eq!(done, [Done::Instrumented, Done::Instrumented]);
+        Control { deadline: None, ..Control::default() }.tell(&loaded.object).unwrap();
         assert_eq!(execute(&loaded.object, "in_program"), 8);
+    }
+
+    /// How many hold the socket of a connection, as the kernel says.
+    fn holders(local: SocketAddr, peer: SocketAddr) -> u32 {
+        let hex = |address: SocketAddr| {
+            let SocketAddr::V4(address) = address else { panic!("{address}") };
+            format!("{:08X}:{:04X}", u32::from_ne_bytes(address.ip().octets()), address.port())
+        };
+        let (table, pair) = (fs::read_to_string("/proc/net/tcp").unwrap(), format!("{} {}", hex(local), hex(peer)));
+        let line = table.lines().find(|line| line.contains(&pair)).unwrap();
+        // Its number, two addresses, state, queues, timer, retransmissions, user, timeouts, inode, holders.
+        line.split_whitespace().nth(10).unwrap().parse().unwrap()
+    }
+
+    fn look_of<'a>(looks: &'a [LookReport], ended: &[Ended]) -> &'a LookReport {
+        let [Ended { why: Why::Deadline, look, .. }] = *ended else { panic!("{ended:?}") };
+        &looks[look]
+    }
+
+    pub fn what_is_held_is_released() {
+        std::process::Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (_server, peer) = listener.accept().unwrap();
+        let local = listener.local_addr().unwrap();
+        assert_eq!(client.local_addr().unwrap(), peer);
+        let done = rewrite(&bytes(HELD), &Choice::default()).unwrap();
+        let object = try_load(&done.bytes).unwrap();
+        let mut tuple = Vec::new();
+        for address in [peer, local] {
+            let SocketAddr::V4(address) = address else { panic!("{address}") };
+            tuple.extend(address.ip().octets());
+        }
+        tuple.extend([peer.port().to_be_bytes(), local.port().to_be_bytes()].concat());
+        let map = object.maps().find(|map| map.name().to_str().unwrap().ends_with(".bss")).unwrap();
+        let size = map.value_size() as usize;
+        drop(map);
+        let before = holders(local, peer);
+        for (program, expected) in [
+            ("holds_socket", "bpf_sk_release()"),
+            ("holds_socket_over_call", ""),
+            ("holds_two", "bpf_ringbuf_discard() bpf_sk_release()"),
+            ("holds_task_in_rcu", "bpf_rcu_read_unlock() bpf_task_release()"),
+            ("holds_iterator", "bpf_iter_num_destroy()"),
+            ("drops_packet", ""),
+        ] {
+            Control { deadline: Some(Duration::from_millis(1)), ..Control::default() }.tell(&object).unwrap();
+            for round in 0..20 {
+                let mut value = vec![0; size];
+                let at = place_of(&object, "connection");
+                value[at..at + tuple.len()].copy_from_slice(&tuple);
+                write(&object, ".bss", &value);
+                assert_eq!(execute(&object, program), 0, "{program}, round {round}");
+                let look = look_of(&done.looks, &take_ended(&object).unwrap()).clone();
+                let releases: Vec<_> = look.releases.iter().map(|words| words.split(' ').next().unwrap()).collect();
+                assert_eq!(releases.join(" "), expected, "{program}");
+            }
+        }
+        assert_eq!(holders(local, peer), before);
+    }
+
+    /// Where a variable is in its section.
+    fn place_of(object: &Object, variable: &str) -> usize {
+        let _ = object;
+        let btf = libbpf_rs::btf::Btf::from_path(file(HELD)).unwrap();
+        let section: libbpf_rs::btf::types::DataSec<'_> = btf.type_by_name(".bss").unwrap();
+        let found = section.iter().find(|found| {
+            let named = btf.type_by_id::<libbpf_rs::btf::types::Var<'_>>(found.ty).unwrap();
+            named.name().is_some_and(|name| name.to_str() == Some(variable))
+        });
+        found.unwrap().offset as usize
+    }
+
+    pub fn programs_of_other_hooks_end() {
+        let done = rewrite(&bytes(HELD), &Choice::default()).unwrap();
+        for program in ["entry", "probe", "trace"] {
+            let mut open = ObjectBuilder::default().open_memory(&done.bytes).unwrap();
+            let mut wanted = open.progs_mut().find(|other| other.name().to_str() == Some(program)).unwrap();
+            wanted.set_autoload(true);
+            drop(wanted);
+            let object = open.load().unwrap();
+            Control { deadline: Some(Duration::from_millis(1)), ..Control::default() }.tell(&object).unwrap();
+            let attached = object.progs_mut().find(|other| other.name().to_str() == Some(program)).unwrap();
+            let link = attached.attach().unwrap();
+            // SAFETY: it only asks for a number.
+            (0..20).for_each(|_| drop(unsafe { libc::getpgid(0) }));
+            drop(link);
+            let ended = take_ended(&object).unwrap();
+            assert_eq!(ended.len(), 20, "{program}: {ended:?}");
+            let releases = done.looks[ended[0].look].releases.len();
+            assert_eq!(releases, if program == "entry" { 3 } else { 0 }, "{:?}", done.looks[ended[0].look]);
+            assert!(ended.iter().all(|ended| ended.why == Why::Deadline), "{program}: {ended:?}");
+        }
     }
 }

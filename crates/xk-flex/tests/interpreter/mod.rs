@@ -1,11 +1,12 @@
-//! A plain interpreter for objects of one program `f` that calls no helper. It reads the object by itself.
+//! A plain interpreter for objects of one program `f` that calls no helper but those of `xk_flex.bpf.h`, and some that
+//! acquire and release. It reads the object by itself.
 
 use std::collections::HashMap;
 
 use object::{Object, ObjectSection, ObjectSymbol, RelocationTarget};
 
 /// How a run ends.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// With the lower half of r0.
     Returned(u32),
@@ -13,8 +14,36 @@ pub enum End {
     TooLong,
 }
 
-/// Where the terminate word is.
-const WORD: u64 = 0x5000_0000;
+/// Where `xk_flex_control` is.
+const CONTROL: u64 = 0x5000_0000;
+/// Where other variables and maps are.
+const OTHER: u64 = 0x6000_0000;
+/// The first of the references that helpers return.
+const REFERENCES: u64 = 0x7000_0000;
+
+/// What user space tells the runs.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Control {
+    /// All runs end.
+    pub terminate: u64,
+    /// Nanoseconds; an instruction takes one.
+    pub deadline: u64,
+    /// Turns between looks.
+    pub interval: u64,
+}
+
+/// What a run did.
+#[derive(Debug)]
+pub struct Ran {
+    /// How it ended.
+    pub end: End,
+    /// Why it was ended, and by which look.
+    pub ended: Option<(u32, u32)>,
+    /// Calls of helpers that release, in order: number, and which reference.
+    pub released: Vec<(i64, u64)>,
+    /// References that were acquired.
+    pub acquired: u64,
+}
 const STACK: u64 = 0x1000_0000;
 const FRAME: u64 = 512;
 
@@ -27,7 +56,7 @@ struct Machine {
 }
 
 impl Machine {
-    fn read(bytes: &[u8], word: u64) -> (Self, usize) {
+    fn read(bytes: &[u8], control: Control) -> (Self, usize) {
         let file = object::File::parse(bytes).unwrap();
         let mut machine = Self { code: vec![], calls: HashMap::new(), words: HashMap::new(), memory: HashMap::new() };
         let sections: Vec<_> = file
@@ -55,12 +84,14 @@ impl Machine {
                     let target = starts[&symbol.section_index().unwrap()] as i64 + symbol.address() as i64 / 8;
                     machine.calls.insert(at, (target + imm(machine.code[at]) + 1) as usize);
                 } else {
-                    assert_eq!(symbol.name().unwrap(), "xk_flex_terminate");
-                    machine.words.insert(at, WORD);
+                    let is_control = symbol.name().unwrap() == "xk_flex_control";
+                    machine.words.insert(at, if is_control { CONTROL } else { OTHER });
                 }
             }
         }
-        machine.store(WORD, 8, word);
+        for (number, value) in [control.terminate, control.deadline, control.interval].into_iter().enumerate() {
+            machine.store(CONTROL + 8 * number as u64, 8, value);
+        }
         let entry = file.symbol_by_name("f").unwrap();
         (machine, starts[&entry.section_index().unwrap()] + entry.address() as usize / 8)
     }
@@ -126,12 +157,42 @@ fn compare(op: u8, a: u64, b: u64, wide: bool) -> bool {
     }
 }
 
-/// Runs `f(argument)` with this terminate word.
-pub fn run(bytes: &[u8], argument: u64, word: u64, steps: usize) -> End {
-    let (mut machine, mut at) = Machine::read(bytes, word);
+impl Ran {
+    /// A helper; what it returns.
+    fn helper(&mut self, number: i64, r: &[u64; 11], machine: &Machine, now: usize) -> u64 {
+        match number {
+            5 => now as u64,
+            130 => {
+                let field = |offset| machine.load(r[2] + offset, 4) as u32;
+                self.ended = Some((field(16), field(20)));
+                0
+            }
+            // Each second lookup finds something.
+            84 | 131 => {
+                self.acquired += 1;
+                if self.acquired % 2 == 0 {
+                    0
+                } else {
+                    REFERENCES + self.acquired
+                }
+            }
+            86 | 133 => {
+                assert!(r[1] > REFERENCES, "a reference is released: {:#x}", r[1]);
+                self.released.push((number, r[1] - REFERENCES));
+                0
+            }
+            other => panic!("helper {other}"),
+        }
+    }
+}
+
+/// Runs `f(argument)`; the number of steps is bounded.
+pub fn run(bytes: &[u8], argument: u64, control: Control, steps: usize) -> Ran {
+    let mut ran = Ran { end: End::TooLong, ended: None, released: vec![], acquired: 0 };
+    let (mut machine, mut at) = Machine::read(bytes, control);
     let (mut r, mut frames) = ([0xdead_u64; 11], Vec::new());
     (r[1], r[10]) = (argument, STACK);
-    for _ in 0..steps {
+    for step in 0..steps {
         let insn = machine.code[at];
         let (code, dst, src) = (insn[0], usize::from(insn[1] & 15), usize::from(insn[1] >> 4));
         let off = i64::from(i16::from_le_bytes([insn[2], insn[3]]));
@@ -151,6 +212,10 @@ pub fn run(bytes: &[u8], argument: u64, word: u64, steps: usize) -> End {
             (_, 0x05) => next += off,
             (_, 0x06) => next += imm(insn),
             (_, 0xe5) => {}
+            (_, 0x85) if src == 0 => {
+                r[0] = ran.helper(imm(insn), &r, &machine, step + 1);
+                r[1..6].fill(0xbad);
+            }
             (_, 0x85) => {
                 frames.push((at + 1, r));
                 (1..=9).filter(|register| *register > 5).for_each(|register| r[register] = 0xbad);
@@ -158,7 +223,10 @@ pub fn run(bytes: &[u8], argument: u64, word: u64, steps: usize) -> End {
                 next = machine.calls[&at] as i64;
             }
             (_, 0x95) => {
-                let Some((back, saved)) = frames.pop() else { return End::Returned(r[0] as u32) };
+                let Some((back, saved)) = frames.pop() else {
+                    ran.end = End::Returned(r[0] as u32);
+                    return ran;
+                };
                 let result = r[0];
                 r = saved;
                 r[..6].fill(0xbad);
@@ -168,5 +236,5 @@ pub fn run(bytes: &[u8], argument: u64, word: u64, steps: usize) -> End {
         }
         at = next as usize;
     }
-    End::TooLong
+    ran
 }

@@ -1,0 +1,120 @@
+//! Runs of a loaded object: what they are told, and which were ended. The structs are those of `bpf/xk_flex.bpf.h`.
+
+use std::time::Duration;
+
+use libbpf_rs::{MapCore, MapFlags, Object as Loader, RingBufferBuilder};
+
+use crate::elf::{CONTROL_SECTION, ENDED};
+use crate::Error;
+
+/// What all runs of an object are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Control {
+    /// All runs end.
+    pub terminate: bool,
+    /// How long a run may take.
+    pub deadline: Option<Duration>,
+    /// A look comes after so many turns of loops, and after at least one.
+    pub interval: u32,
+}
+
+impl Default for Control {
+    /// What the header sets.
+    fn default() -> Self {
+        Self { terminate: false, deadline: Some(Duration::from_millis(10)), interval: 64 }
+    }
+}
+
+impl Control {
+    /// Tells it to the runs of an object, also to those that are under way.
+    ///
+    /// # Errors
+    /// The object does not include the header, or the kernel refuses.
+    pub fn tell(&self, object: &Loader) -> Result<(), Error> {
+        let deadline =
+            self.deadline.map_or(0, |deadline| u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX).max(1));
+        let fields = [self.terminate.into(), deadline, self.interval.into()];
+        let value: Vec<u8> = fields.iter().flat_map(|field: &u64| field.to_ne_bytes()).collect();
+        map(object, CONTROL_SECTION)?.update(&0_u32.to_ne_bytes(), &value, MapFlags::ANY).map_err(refused)
+    }
+}
+
+/// Why a run ended early.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// It took too long.
+    Deadline,
+    /// User space ends all runs.
+    Terminate,
+    /// The kernel's limit of turns.
+    Turns,
+    /// What this crate does not know.
+    Other(u32),
+}
+
+impl std::fmt::Display for Why {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Deadline => f.write_str("its deadline"),
+            Self::Terminate => f.write_str("user space"),
+            Self::Turns => f.write_str("the kernel's limit of 8 million turns in a frame"),
+            Self::Other(number) => write!(f, "reason {number}"),
+        }
+    }
+}
+
+/// A run that was ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ended {
+    /// When: `CLOCK_MONOTONIC`.
+    pub time: Duration,
+    /// How much time counted for its deadline, from its first look on.
+    pub spent: Duration,
+    /// The number of the look: [`crate::Rewritten::looks`].
+    pub look: usize,
+    /// Why.
+    pub why: Why,
+}
+
+impl Ended {
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let long = |at: usize| Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
+        let word = |at: usize| Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+        let why = match word(20)? {
+            1 => Why::Deadline,
+            2 => Why::Terminate,
+            3 => Why::Turns,
+            other => Why::Other(other),
+        };
+        let look = word(16)? as usize;
+        Some(Self { time: Duration::from_nanos(long(0)?), spent: Duration::from_nanos(long(8)?), look, why })
+    }
+}
+
+/// The runs that were ended since the last call, at most some thousands: a run that finds no room is not reported.
+///
+/// # Errors
+/// As for [`Control::tell`].
+pub fn take_ended(object: &Loader) -> Result<Vec<Ended>, Error> {
+    let mut found = Vec::new();
+    let map = map(object, ENDED)?;
+    {
+        let mut builder = RingBufferBuilder::new();
+        let note = |bytes: &[u8]| {
+            found.extend(Ended::read(bytes));
+            0
+        };
+        builder.add(&map, note).map_err(refused)?;
+        builder.build().and_then(|ring| ring.consume()).map_err(refused)?;
+    }
+    Ok(found)
+}
+
+fn map<'a>(object: &'a Loader, name: &str) -> Result<libbpf_rs::Map<'a>, Error> {
+    let found = object.maps().find(|map| map.name() == name);
+    found.ok_or_else(|| Error::Object(format!("it has no map {name}: it does not include xk_flex.bpf.h")))
+}
+
+fn refused(error: libbpf_rs::Error) -> Error {
+    Error::Control(error.to_string())
+}

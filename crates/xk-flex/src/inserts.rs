@@ -1,0 +1,210 @@
+//! What is inserted into a function: looks and what surrounds leaving calls, with registers, slots of the frame, and
+//! what is released.
+
+use crate::elf::{Function, Object};
+use crate::flow::Graph;
+use crate::insn::FRAME;
+use crate::release::{releases, Argument, Release};
+use crate::track::{Place, Track};
+use crate::Error;
+
+/// What the kernel allows for a frame, less what `may_goto` takes.
+const FRAME_BYTES: i64 = 512 - 8;
+/// `struct xk_flex_run` of `bpf/xk_flex.bpf.h`.
+const RUN_BYTES: i64 = 32;
+/// Registers that a look needs for a moment in a program; one more in a subprogram, which first loads the address of
+/// the run.
+const SCRATCH: usize = 1;
+/// Registers that a call overwrites.
+const VOLATILE: std::ops::Range<u8> = 0..6;
+
+/// A register that a look uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scratch {
+    /// Nobody reads its value any more.
+    Dead(u8),
+    /// It is saved.
+    Saved(u8),
+}
+
+impl Scratch {
+    /// The register.
+    #[must_use]
+    pub fn register(self) -> u8 {
+        let (Self::Dead(register) | Self::Saved(register)) = self;
+        register
+    }
+}
+
+/// A look, before an instruction.
+#[derive(Debug, Default)]
+pub struct Look {
+    /// The instruction.
+    pub at: usize,
+    /// Its number in the object.
+    pub site: usize,
+    /// What counts the turns; in a subprogram, second, what holds the address of the run.
+    pub scratch: Vec<Scratch>,
+    /// Registers whose values the call of `xk_flex_look()` would overwrite.
+    pub spilled: Vec<u8>,
+    /// What is released if the run ends here.
+    pub releases: Vec<Release>,
+}
+
+/// A call of a function that may be left early.
+#[derive(Debug)]
+pub struct LeavingCall {
+    /// The instruction.
+    pub at: usize,
+    /// What is released if the run ended in it.
+    pub releases: Vec<Release>,
+}
+
+/// What is inserted into a function.
+#[derive(Debug, Default)]
+pub struct Inserts {
+    /// In the order of the instructions.
+    pub looks: Vec<Look>,
+    /// In the order of the instructions.
+    pub calls: Vec<LeavingCall>,
+    /// Offset in the frame of the run; in a subprogram, of its address.
+    pub run: i16,
+    /// Offsets of saved scratch registers.
+    pub saved: [i16; 2],
+    /// Offsets of spilled registers.
+    pub spills: [i16; 6],
+}
+
+/// A function, and what is known of it.
+#[derive(Debug, Clone, Copy)]
+pub struct Known<'a> {
+    /// Its object.
+    pub object: &'a Object,
+    /// The function.
+    pub function: &'a Function,
+    /// Its flow.
+    pub graph: &'a Graph,
+    /// What is held in it, and how it uses its frame.
+    pub track: &'a Track,
+}
+
+impl Inserts {
+    /// Looks before these instructions, not planned yet.
+    #[must_use]
+    pub fn with_looks(at: impl IntoIterator<Item = usize>) -> Self {
+        let looks = at.into_iter().map(|at| Look { at, ..Look::default() }).collect();
+        Self { looks, ..Self::default() }
+    }
+
+    /// Whether the function may be left early.
+    #[must_use]
+    pub fn leaves(&self) -> bool {
+        !self.looks.is_empty() || !self.calls.is_empty()
+    }
+
+    /// Plans looks, and what surrounds these calls. `sites` is the number of the first look.
+    ///
+    /// # Errors
+    /// What cannot be left soundly.
+    pub fn plan(&mut self, known: &Known<'_>, calls: Vec<usize>, sites: usize) -> Result<(), Error> {
+        self.check(known, calls.first().copied())?;
+        let live = known.graph.live_before(known.object, known.function.code);
+        let set = known.graph.set_before(known.object, known.function.code, arguments(known.function));
+        let release = |at: usize, after_call| {
+            let held = known.track.held.get(&at).map_or(&[][..], Vec::as_slice);
+            releases(known.object, known.function, at, held, after_call)
+        };
+        for (number, look) in self.looks.iter_mut().enumerate() {
+            look.site = sites + number;
+            look.releases = release(look.at, false)?;
+            let wanted = look.releases.iter().fold(0, |wanted, release| wanted | register(release));
+            let live = live.get(&look.at).copied().unwrap_or(u16::MAX) | wanted;
+            look.scratch = scratch(live, SCRATCH + usize::from(!known.function.is_program));
+            // A call counts as a reader of all arguments, also of those that nothing has set.
+            let set = set.get(&look.at).copied().unwrap_or(0);
+            look.spilled = VOLATILE.filter(|register| (live & set) >> register & 1 == 1).collect();
+        }
+        for at in calls {
+            self.calls.push(LeavingCall { at, releases: release(at, true)? });
+        }
+        self.place_slots(known)
+    }
+
+    fn check(&self, known: &Known<'_>, call: Option<usize>) -> Result<(), Error> {
+        let Known { object, function, graph, .. } = *known;
+        let refuse = |place: usize, reason: &str| Error::Function {
+            function: function.name.clone(),
+            place: object.place(function.code, place),
+            reason: reason.into(),
+        };
+        let first = self.looks.first().map(|look| look.at).or(call).unwrap_or(function.start);
+        let section = &object.code[function.code].name;
+        if function.is_program && section.trim_start_matches('?').starts_with("lsm") {
+            return Err(refuse(first, "a run that is ended returns 0, which permits what an LSM program may forbid"));
+        }
+        if !function.is_program && !function.is_static {
+            return Err(refuse(first, "the verifier does not follow calls of a global function: make it static"));
+        }
+        let takes_five = function.parameters.is_none_or(|count| count > 4).then_some(first);
+        let fifth = takes_five.or_else(|| graph.reads_fifth_argument(object, function.code));
+        match fifth.filter(|_| !function.is_program) {
+            None => Ok(()),
+            Some(place) => Err(refuse(
+                place,
+                "a function with a loop to instrument takes at most 4 arguments: the fifth register carries the address \
+                 of the run. Pass several in a struct",
+            )),
+        }
+    }
+
+    /// Slots are below what the function uses of its frame.
+    fn place_slots(&mut self, known: &Known<'_>) -> Result<(), Error> {
+        let failed = |reason: String| Error::Stack { function: known.function.name.clone(), reason };
+        let depth = known.track.depth();
+        let depth = depth.ok_or_else(|| failed("which part of it the function uses is not evident".into()))?;
+        let mut bottom = (depth + 7) / 8 * 8;
+        let mut take = |bytes: i64| {
+            bottom += bytes;
+            if bottom > FRAME_BYTES {
+                return Err(failed(format!("it would use {bottom} of {FRAME_BYTES} bytes")));
+            }
+            i16::try_from(-bottom).map_err(|error| failed(error.to_string()))
+        };
+        self.run = take(if known.function.is_program { RUN_BYTES } else { 8 })?;
+        for (number, slot) in self.saved.iter_mut().enumerate() {
+            let is_saved = |look: &Look| matches!(look.scratch.get(number), Some(Scratch::Saved(_)));
+            if self.looks.iter().any(is_saved) {
+                *slot = take(8)?;
+            }
+        }
+        for register in VOLATILE {
+            if self.looks.iter().any(|look| look.spilled.contains(&register)) {
+                self.spills[usize::from(register)] = take(8)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The registers of the arguments. One that the verifier knows and the type does not name is not kept over a look;
+/// if the function reads it afterwards, the verifier refuses the object that is written.
+fn arguments(function: &Function) -> u16 {
+    let count = if function.is_program { 1 } else { function.parameters.unwrap_or(5) };
+    (1..=count.min(5)).fold(0, |set, register| set | 1 << register)
+}
+
+/// The register that a release reads, as one bit.
+fn register(release: &Release) -> u16 {
+    match release.argument {
+        Argument::Reference(Place::Register(register)) => 1 << register,
+        _ => 0,
+    }
+}
+
+/// Dead registers, as far as there are any. Else some that the function saves for itself: they are live, and so it has
+/// certainly set them.
+fn scratch(live: u16, count: usize) -> Vec<Scratch> {
+    let dead = (0..FRAME).filter(|register| live >> register & 1 == 0).map(Scratch::Dead);
+    let saved = (6..FRAME).filter(|register| live >> register & 1 == 1).map(Scratch::Saved);
+    dead.chain(saved).take(count).collect()
+}

@@ -96,7 +96,8 @@ fn wrong(error: impl ToString) -> Error {
     Error::Object(error.to_string())
 }
 
-type Header = FileHeader64<LittleEndian>;
+/// The header of an object.
+pub type Header = FileHeader64<LittleEndian>;
 const E: LittleEndian = LittleEndian;
 
 impl Object {
@@ -105,10 +106,7 @@ impl Object {
     /// # Errors
     /// [`Error::Object`]: it is no eBPF object of clang, or damaged.
     pub fn read(bytes: &[u8]) -> Result<Self, Error> {
-        let header = Header::parse(bytes).map_err(wrong)?;
-        if header.e_machine.get(E) != elf::EM_BPF || header.e_type.get(E) != elf::ET_REL || !header.is_little_endian() {
-            return Err(wrong("it is not a relocatable object for little-endian eBPF (clang -target bpf)"));
-        }
+        let header = header(bytes)?;
         let sections = header.sections(E, bytes).map_err(wrong)?;
         let table = sections.symbols(E, bytes, elf::SHT_SYMTAB).map_err(wrong)?;
         let mut symbols = Vec::new();
@@ -250,6 +248,18 @@ impl Object {
         };
         self.code.iter().enumerate().any(calls)
     }
+}
+
+/// The header of an object for eBPF.
+///
+/// # Errors
+/// [`Error::Object`]: it is none.
+pub fn header(bytes: &[u8]) -> Result<&Header, Error> {
+    let header = Header::parse(bytes).map_err(wrong)?;
+    if header.e_machine.get(E) != elf::EM_BPF || header.e_type.get(E) != elf::ET_REL || !header.is_little_endian() {
+        return Err(wrong("it is not a relocatable object for little-endian eBPF (clang -target bpf)"));
+    }
+    Ok(header)
 }
 
 fn read_code(section: usize, name: String, data: &[u8]) -> Result<Code, Error> {

@@ -104,6 +104,14 @@ pub enum Error {
     /// The kernel refuses the object, and no loop is left to instrument.
     #[error(transparent)]
     Load(#[from] xk_policy::Error),
+    /// A program cannot be attached.
+    #[error("{program} is not attached: {reason}")]
+    Attach {
+        /// Its name and section.
+        program: String,
+        /// Why, and what to do.
+        reason: String,
+    },
     /// A map of the object cannot be read or written.
     #[error("the maps that control the runs of the object: {0}")]
     Control(String),

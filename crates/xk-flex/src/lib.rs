@@ -6,6 +6,7 @@
 //! holds, and leaves with the default of its hook. Refused is what cannot be left soundly, with function and source line.
 //! The verifier of the kernel judges what is written; a fault of this crate is an object that does not load.
 
+mod attach;
 mod calls;
 mod control;
 mod counted;
@@ -22,6 +23,7 @@ mod release;
 mod track;
 mod write;
 
+pub use attach::attach;
 pub use control::{take_ended, Control, Ended, Why};
 pub use elf::{CONTROL_SECTION, ENDED};
 pub use error::Error;

@@ -42,6 +42,7 @@ fn attempt(bytes: &[u8], level: u32) -> Result<Loader, String> {
 /// The kernel refuses it for another reason, or a loop that it refuses cannot be instrumented.
 pub fn load(bytes: &[u8], leave: &[String]) -> Result<Loaded, Error> {
     const STATISTICS: u32 = 4;
+    crate::elf::header(bytes)?;
     let mut only = BTreeSet::new();
     let mut attempts = 0;
     loop {

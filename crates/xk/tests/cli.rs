@@ -383,12 +383,20 @@ fn loops_of_an_object_are_shown_and_rewritten() {
     let machine = Machine::new();
     let folder = machine.folder.path();
     let [source, object, output] = ["loop.c", "loop.o", "out.o"].map(|name| folder.join(name));
-    let text = "volatile unsigned long long xk_flex_terminate __attribute__((section(\".data.xk_flex\"), used)) = 0;\n\
+    let text = "typedef unsigned long long __u64; typedef long long __s64; typedef unsigned int __u32;\n\
+        #include \"xk_flex.bpf.h\"\n\
+        static void *(*get)(void *) = (void *)84; static long (*put)(void *) = (void *)86;\n\
         __attribute__((section(\"xdp\"), used)) int f(unsigned long long n) {\n\
-        while (n != 7) { n += 3;\nasm volatile(\"\" : \"+r\"(n)); }\nreturn n; }\n";
+        void *s = get(0); while (n != 7) { n += 3;\nasm volatile(\"\" : \"+r\"(n)); }\nif (s) put(s); return n; }\n";
     fs::write(&source, text).unwrap();
     let mut clang = Command::new("clang-19");
-    clang.args(["-O2", "-g", "-target", "bpf", "-c"]).arg(&source).arg("-o").arg(&object);
+    clang
+        .args(["-O2", "-g", "-target", "bpf", "-I"])
+        .arg(xk_testing::guest::repository().join("bpf"))
+        .arg("-c")
+        .arg(&source)
+        .arg("-o")
+        .arg(&object);
     assert!(clang.status().unwrap().success());
     let flex = |words: &[&str]| machine.run(&[&["flex"], words].concat());
     let [object, output] = [&object, &output].map(|path| path.to_str().unwrap());
@@ -396,12 +404,16 @@ fn loops_of_an_object_are_shown_and_rewritten() {
     let shown = flex(&["explain", object, "--json"]);
     shown.expect(0, &[]);
     assert_eq!(shown.json()["loops"][0]["instrumented"], true);
+    flex(&["explain", object]).expect(0, &["releases by bpf_sk_release() of bpf_sk_lookup_tcp() at loop.c:"]);
     let place = shown.json()["loops"][0]["place"].as_str().unwrap().to_owned();
     flex(&["explain", object, "--leave", &place]).expect(0, &["left alone: --leave"]);
     flex(&["explain", object, "--leave", "loop.c:99"]).expect(3, &["no loop begins at loop.c:99", &place]);
     flex(&["build", object, "-o", "/no/such/out.o"]).expect(1, &["/no/such/out.o"]);
-    flex(&["build", object, "-o", output]).expect(0, &[output, "looks at the terminate word"]);
+    flex(&["build", object, "-o", output]).expect(0, &[output, "looks whether the run is to end"]);
     assert!(fs::read(output).unwrap().len() > fs::read(object).unwrap().len());
     flex(&["check", output]).expect(1, &["rewritten before"]);
     flex(&["check", "/no/such.o"]).expect(1, &["/no/such.o"]);
+    flex(&["run", object, "--dev", "none"]).expect(2, &["--dev none: no such network interface"]);
+    flex(&["run", object, "--interval", "0"]).expect(2, &["--interval"]);
+    flex(&["run", object, "--deadline", "0"]).expect(2, &["--no-deadline"]);
 }

@@ -6,6 +6,7 @@
 mod build;
 mod check;
 mod explain;
+mod run;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,8 +22,8 @@ use crate::sites::notice;
 /// Arguments of `xk flex`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-FILE is a source (FILE.bpf.c) or an object of clang. A source that includes xk_flex.bpf.h has a terminate word: user
-space sets it in the map .data.xk_flex, and every run of the object ends. See docs/flex.md.")]
+FILE is a source (FILE.bpf.c) or an object of clang. A source with loops that the verifier refuses includes
+xk_flex.bpf.h: a run of it that takes longer than its deadline is ended, and releases what it holds. See docs/flex.md.")]
 pub struct Args {
     #[command(subcommand)]
     action: Action,
@@ -36,12 +37,18 @@ enum Action {
     Build(build::Args),
     /// Show each loop, and what happens to it
     Explain(explain::Args),
+    /// Run the programs of a file, and show which runs are ended
+    Run(run::Args),
 }
 
 impl Args {
     /// Whether JSON was asked for.
     pub fn json(&self) -> bool {
-        matches!(&self.action, Action::Explain(args) if args.json)
+        match &self.action {
+            Action::Explain(args) => args.json,
+            Action::Run(args) => args.json,
+            Action::Check(_) | Action::Build(_) => false,
+        }
     }
 }
 
@@ -51,6 +58,7 @@ pub fn run(args: &Args) -> Result {
         Action::Check(args) => check::run(args),
         Action::Build(args) => build::run(args),
         Action::Explain(args) => explain::run(args),
+        Action::Run(args) => run::run(args),
     }
 }
 
@@ -96,7 +104,7 @@ fn failed(path: &Path, error: &std::io::Error) -> Failure {
 /// Says what happens to a loop.
 fn words(found: &LoopReport) -> String {
     match found.done {
-        Done::Instrumented => "instrumented: counts, and looks at the terminate word".into(),
+        Done::Instrumented => "instrumented: counts its turns, and looks whether the run is to end".into(),
         Done::Counted(turns) => format!("left alone: at most {turns} turns"),
         Done::Left => "left alone: --leave".into(),
         Done::NotNeeded => "left alone: the verifier did not refuse it".into(),

@@ -1,7 +1,7 @@
 //! `xk flex explain`: each loop, and what happens to it.
 
 use serde_json::json;
-use xk_flex::Done;
+use xk_flex::{Done, Rewritten};
 
 use crate::exit::Result;
 use crate::output::print_json;
@@ -18,7 +18,7 @@ pub struct Args {
 
 /// Prints each loop.
 pub fn run(args: &Args) -> Result {
-    let loops = args.input.rewritten()?.loops;
+    let Rewritten { loops, looks, .. } = args.input.rewritten()?;
     if args.json {
         let loops: Vec<_> = loops
             .iter()
@@ -32,7 +32,11 @@ pub fn run(args: &Args) -> Result {
                 })
             })
             .collect();
-        print_json(json!({ "loops": loops }));
+        let looks: Vec<_> = looks
+            .iter()
+            .map(|look| json!({ "function": look.function, "place": look.place, "releases": look.releases }))
+            .collect();
+        print_json(json!({ "loops": loops, "looks": looks }));
         return Ok(());
     }
     if loops.is_empty() {
@@ -42,6 +46,12 @@ pub fn run(args: &Args) -> Result {
         println!("{} {}", found.function, found.place);
         println!("  {}", super::words(found));
         println!("  back edges at {}", found.back_edges.join(", "));
+    }
+    for (number, look) in looks.iter().enumerate() {
+        println!("look {number}: {} {}", look.function, look.place);
+        for release in &look.releases {
+            println!("  releases by {release}");
+        }
     }
     Ok(())
 }

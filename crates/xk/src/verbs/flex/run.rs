@@ -1,0 +1,143 @@
+//! `xk flex run`: runs the programs of a file, and says which runs are ended.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use xk_apply::parse_time;
+use xk_flex::{attach, load, take_ended, Control, Ended, Loaded, Why};
+
+use crate::exit::{Exit, Failure, Result};
+use crate::output::{count, print_json};
+use crate::signals;
+
+/// How long to wait between two looks at the runs that were ended.
+const STEP: Duration = Duration::from_millis(200);
+
+/// Arguments of `xk flex run`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Only loops that the verifier refuses are instrumented. Programs are attached by their sections: fentry, kprobe,
+tracepoint and others; those of XDP to --dev. Each run that is ended is shown, with the place of the loop. When the
+command ends, all runs end, and the programs are detached.")]
+pub struct Args {
+    #[command(flatten)]
+    input: super::Input,
+    /// Stop after this time
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_time)]
+    time: Option<Duration>,
+    /// How long a run may take [default: 10ms]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    deadline: Option<Duration>,
+    /// Runs have no deadline
+    #[arg(long, conflicts_with = "deadline")]
+    no_deadline: bool,
+    /// Turns of a loop between two looks at the clock
+    #[arg(long, value_name = "TURNS", default_value_t = Control::default().interval, value_parser = clap::value_parser!(u32).range(1..))]
+    interval: u32,
+    /// The network interface for programs of XDP
+    #[arg(long, value_name = "NAME")]
+    dev: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Runs them.
+pub fn run(args: &Args) -> Result {
+    if args.deadline == Some(Duration::ZERO) {
+        return Err(Failure::usage(
+            "--deadline 0: no run could end in time; --no-deadline gives runs all the time they take",
+        ));
+    }
+    let bytes = args.input.object()?;
+    let interface = args.dev.as_deref().map(interface).transpose()?;
+    let loaded = load(&bytes, &args.input.leave)?;
+    let is_controlled = loaded.rewritten.bytes != bytes;
+    let deadline = if args.no_deadline { None } else { args.deadline.or(Control::default().deadline) };
+    let control = Control { terminate: false, deadline, interval: args.interval };
+    if is_controlled {
+        control.tell(&loaded.object)?;
+    }
+    signals::hold_back();
+    let links = attach(&loaded.object, interface)?;
+    if !args.json {
+        let names: Vec<&str> = links.iter().map(|(name, _)| name.as_str()).collect();
+        eprintln!("running {}: {}; ^C ends", names.join(", "), loops(&loaded));
+    }
+    let mut ended = wait(args, &loaded, is_controlled)?;
+    if is_controlled {
+        Control { terminate: true, ..control }.tell(&loaded.object)?;
+    }
+    drop(links);
+    if is_controlled {
+        let last = take_ended(&loaded.object)?;
+        ended.extend(last.into_iter().filter(|last| last.why != Why::Terminate));
+    }
+    finish(args, &loaded, &ended);
+    Ok(())
+}
+
+fn loops(loaded: &Loaded) -> String {
+    match loaded.rewritten.looks.len() {
+        0 => "the verifier accepts all loops as they are, and no run is ended".to_owned(),
+        1 => "1 loop looks at the clock".to_owned(),
+        looks => format!("{looks} ends of loops look at the clock"),
+    }
+}
+
+/// Waits until the time is over or a signal arrives. Meanwhile says which runs are ended.
+fn wait(args: &Args, loaded: &Loaded, is_controlled: bool) -> Result<Vec<Ended>> {
+    let end = args.time.map(|time| Instant::now() + time);
+    let mut all = Vec::new();
+    loop {
+        let left = end.map_or(STEP, |end| end.saturating_duration_since(Instant::now()).min(STEP));
+        let is_over = signals::came_within(left) || end.is_some_and(|end| Instant::now() >= end);
+        let ended = if is_controlled { take_ended(&loaded.object)? } else { Vec::new() };
+        if !args.json {
+            ended.iter().for_each(|ended| println!("{}", words(loaded, ended)));
+        }
+        all.extend(ended);
+        if is_over {
+            return Ok(all);
+        }
+    }
+}
+
+fn words(loaded: &Loaded, ended: &Ended) -> String {
+    let Some(look) = loaded.rewritten.looks.get(ended.look) else { return format!("look {}", ended.look) };
+    let released = match look.releases.len() {
+        0 => String::new(),
+        _ => format!("; released by {}", look.releases.join(", ")),
+    };
+    format!("{} {}: ended after {:.1?} by {}{released}", look.function, look.place, ended.spent, ended.why)
+}
+
+fn finish(args: &Args, loaded: &Loaded, ended: &[Ended]) {
+    if !args.json {
+        println!("{} ended early", count(ended.len(), "run"));
+        return;
+    }
+    let runs: Vec<_> = ended
+        .iter()
+        .map(|ended| {
+            let look = loaded.rewritten.looks.get(ended.look);
+            json!({
+                "function": look.map(|look| &look.function),
+                "place": look.map(|look| &look.place),
+                "released": look.map(|look| &look.releases),
+                "why": ended.why.to_string(),
+                "nanoseconds": u64::try_from(ended.spent.as_nanos()).unwrap_or(u64::MAX),
+            })
+        })
+        .collect();
+    print_json(json!({ "ended": runs, "looks": loaded.rewritten.looks.len() }));
+}
+
+/// The number of a network interface.
+fn interface(name: &str) -> Result<i32> {
+    let is_name = !name.is_empty() && !name.contains('/') && name != "." && name != "..";
+    let text = is_name.then(|| fs::read_to_string(format!("/sys/class/net/{name}/ifindex")).ok()).flatten();
+    let number = text.and_then(|text| text.trim().parse().ok());
+    number.ok_or_else(|| Failure::new(Exit::Usage, format!("--dev {name}: no such network interface")))
+}

@@ -42,7 +42,7 @@ pub enum Error {
     },
     /// Something may be held where the loop would be left.
     #[error(
-        "{function}, {place}: {what} may be held here, acquired by {call} at {acquired}: a run that is ended here could \
+        "{function}, {place}: {what} may be held here, acquired by {acquired}: a run that is ended here could \
          not release it: {reason}. Release it before, or leave the loop as it is (--leave)"
     )]
     Held {
@@ -52,9 +52,7 @@ pub enum Error {
         place: String,
         /// A reference, a lock, a region.
         what: String,
-        /// The call.
-        call: String,
-        /// Source line of the call.
+        /// The call, and its source line.
         acquired: String,
         /// Why it cannot be released.
         reason: String,

@@ -216,14 +216,14 @@ impl Graph {
         while let Some(number) = work.pop_first() {
             let Block { start, end, successors, .. } = &self.blocks[number];
             let mut now = at_start[number];
-            for at in *start..*end {
+            for (at, insn) in insns.iter().enumerate().take(*end).skip(*start) {
                 set.insert(at, now);
-                if insns[at].code != 0 {
-                    now = match insns[at].callee() {
-                        Some(_) => now & !HELPER | 1,
-                        None => now | insns[at].writes(),
-                    };
-                }
+                // The second half of an `ld_imm64` is no instruction; its code is 0.
+                now = match insn.callee() {
+                    _ if insn.code == 0 => now,
+                    Some(_) => now & !HELPER | 1,
+                    None => now | insn.writes(),
+                };
             }
             for &next in successors {
                 let joined = at_start[next] & now;

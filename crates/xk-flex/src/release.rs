@@ -55,8 +55,7 @@ pub fn releases(
                 function: function.name.clone(),
                 place: object.place(function.code, at),
                 what,
-                call,
-                acquired: object.place(function.code, held.call),
+                acquired: format!("{call} at {}", object.place(function.code, held.call)),
                 reason,
             }
         })

@@ -8,10 +8,11 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use libbpf_rs::btf::{types, Btf};
 use libbpf_rs::{MapCore, MapFlags, Object, ObjectBuilder, ProgramInput};
 use xk_flex::{load, rewrite, take_ended, Choice, Control, Done, Ended, LookReport, Why};
 use xk_policy::{compile, Headers};
-use xk_testing::guest::{boot, file, info, passed, repository};
+use xk_testing::guest::{boot, file, info, passed, repository, run};
 
 /// The compiled objects. Set in the guest only.
 const OBJECT: &str = "XK_TEST_OBJECT";
@@ -80,13 +81,9 @@ mod checks {
         value.chunks(8).map(|bytes| u64::from_ne_bytes(bytes.try_into().unwrap())).collect()
     }
 
-    fn write(object: &Object, section: &str, value: &[u8]) {
-        let map = object.maps().find(|map| map.name().to_str().unwrap().ends_with(section)).unwrap();
-        map.update(&0_u32.to_ne_bytes(), value, MapFlags::ANY).unwrap();
-    }
-
     fn set_limit(object: &Object, limit: u64) {
-        write(object, ".data", &limit.to_ne_bytes());
+        let map = object.maps().find(|map| map.name().to_str().unwrap().ends_with(".data")).unwrap();
+        map.update(&0_u32.to_ne_bytes(), &limit.to_ne_bytes(), MapFlags::ANY).unwrap();
     }
 
     pub fn the_verifier_refuses_the_loops_and_accepts_them_rewritten() {
@@ -177,24 +174,31 @@ mod checks {
         &looks[look]
     }
 
+    /// Writes a variable of the programs.
+    fn set_variable(object: &Object, variable: &str, bytes: &[u8]) {
+        let btf = Btf::from_path(file(HELD)).unwrap();
+        let section: types::DataSec<'_> = btf.type_by_name(".bss").unwrap();
+        let is_it = |id| btf.type_by_id::<types::Var<'_>>(id).unwrap().name().unwrap().to_str() == Some(variable);
+        let at = section.iter().find(|found| is_it(found.ty)).unwrap().offset as usize;
+        let map = object.maps().find(|map| map.name().to_str().unwrap().ends_with(".bss")).unwrap();
+        let mut value = map.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).unwrap().unwrap();
+        value[at..at + bytes.len()].copy_from_slice(bytes);
+        map.update(&0_u32.to_ne_bytes(), &value, MapFlags::ANY).unwrap();
+    }
+
     pub fn what_is_held_is_released() {
-        std::process::Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap();
+        assert!(run("ip", &["link", "set", "lo", "up"]));
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (local, _client) =
+            (listener.local_addr().unwrap(), TcpStream::connect(listener.local_addr().unwrap()).unwrap());
         let (_server, peer) = listener.accept().unwrap();
-        let local = listener.local_addr().unwrap();
-        assert_eq!(client.local_addr().unwrap(), peer);
         let done = rewrite(&bytes(HELD), &Choice::default()).unwrap();
         let object = try_load(&done.bytes).unwrap();
-        let mut tuple = Vec::new();
-        for address in [peer, local] {
-            let SocketAddr::V4(address) = address else { panic!("{address}") };
-            tuple.extend(address.ip().octets());
-        }
-        tuple.extend([peer.port().to_be_bytes(), local.port().to_be_bytes()].concat());
-        let map = object.maps().find(|map| map.name().to_str().unwrap().ends_with(".bss")).unwrap();
-        let size = map.value_size() as usize;
-        drop(map);
+        let [SocketAddr::V4(from), SocketAddr::V4(to)] = [peer, local] else { panic!("{peer}, {local}") };
+        let addresses = [from.ip().octets(), to.ip().octets()].concat();
+        let ports = [from.port().to_be_bytes(), to.port().to_be_bytes()].concat();
+        set_variable(&object, "connection", &[addresses, ports].concat());
+        Control { deadline: Some(Duration::from_millis(1)), ..Control::default() }.tell(&object).unwrap();
         let before = holders(local, peer);
         for (program, expected) in [
             ("holds_socket", "bpf_sk_release()"),
@@ -204,46 +208,31 @@ mod checks {
             ("holds_iterator", "bpf_iter_num_destroy()"),
             ("drops_packet", ""),
         ] {
-            Control { deadline: Some(Duration::from_millis(1)), ..Control::default() }.tell(&object).unwrap();
             for round in 0..20 {
-                let mut value = vec![0; size];
-                let at = place_of(&object, "connection");
-                value[at..at + tuple.len()].copy_from_slice(&tuple);
-                write(&object, ".bss", &value);
                 assert_eq!(execute(&object, program), 0, "{program}, round {round}");
-                let look = look_of(&done.looks, &take_ended(&object).unwrap()).clone();
+                let look = look_of(&done.looks, &take_ended(&object).unwrap());
                 let releases: Vec<_> = look.releases.iter().map(|words| words.split(' ').next().unwrap()).collect();
                 assert_eq!(releases.join(" "), expected, "{program}");
             }
         }
         assert_eq!(holders(local, peer), before);
-    }
-
-    /// Where a variable is in its section.
-    fn place_of(object: &Object, variable: &str) -> usize {
-        let _ = object;
-        let btf = libbpf_rs::btf::Btf::from_path(file(HELD)).unwrap();
-        let section: libbpf_rs::btf::types::DataSec<'_> = btf.type_by_name(".bss").unwrap();
-        let found = section.iter().find(|found| {
-            let named = btf.type_by_id::<libbpf_rs::btf::types::Var<'_>>(found.ty).unwrap();
-            named.name().is_some_and(|name| name.to_str() == Some(variable))
-        });
-        found.unwrap().offset as usize
+        set_variable(&object, "never", &1_u64.to_ne_bytes());
+        assert_eq!(execute(&object, "holds_socket"), 2, "it finds the socket, and may end by itself");
     }
 
     pub fn programs_of_other_hooks_end() {
         let done = rewrite(&bytes(HELD), &Choice::default()).unwrap();
         for program in ["entry", "probe", "trace"] {
             let mut open = ObjectBuilder::default().open_memory(&done.bytes).unwrap();
-            let mut wanted = open.progs_mut().find(|other| other.name().to_str() == Some(program)).unwrap();
-            wanted.set_autoload(true);
-            drop(wanted);
+            open.progs_mut().find(|other| other.name().to_str() == Some(program)).unwrap().set_autoload(true);
             let object = open.load().unwrap();
             Control { deadline: Some(Duration::from_millis(1)), ..Control::default() }.tell(&object).unwrap();
             let attached = object.progs_mut().find(|other| other.name().to_str() == Some(program)).unwrap();
             let link = attached.attach().unwrap();
-            // SAFETY: it only asks for a number.
-            (0..20).for_each(|_| drop(unsafe { libc::getpgid(0) }));
+            for _ in 0..20 {
+                // SAFETY: it only asks for a number.
+                assert!(unsafe { libc::getpgid(0) } >= 0);
+            }
             drop(link);
             let ended = take_ended(&object).unwrap();
             assert_eq!(ended.len(), 20, "{program}: {ended:?}");

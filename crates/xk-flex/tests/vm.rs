@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use libbpf_rs::btf::{types, Btf};
 use libbpf_rs::{MapCore, MapFlags, Object, ObjectBuilder, ProgramInput};
+use object::read::{File, Object as _, ObjectSymbol as _};
 use xk_flex::{load, rewrite, take_ended, Choice, Control, Done, Ended, LookReport, Why};
 use xk_policy::{compile, Headers};
 use xk_testing::guest::{boot, file, info, passed, repository, run};
@@ -175,14 +175,12 @@ mod checks {
     }
 
     /// Writes a variable of the programs.
-    fn set_variable(object: &Object, variable: &str, bytes: &[u8]) {
-        let btf = Btf::from_path(file(HELD)).unwrap();
-        let section: types::DataSec<'_> = btf.type_by_name(".bss").unwrap();
-        let is_it = |id| btf.type_by_id::<types::Var<'_>>(id).unwrap().name().unwrap().to_str() == Some(variable);
-        let at = section.iter().find(|found| is_it(found.ty)).unwrap().offset as usize;
+    fn set_variable(object: &Object, variable: &str, new: &[u8]) {
+        let elf = bytes(HELD);
+        let at = File::parse(&*elf).unwrap().symbol_by_name(variable).unwrap().address() as usize;
         let map = object.maps().find(|map| map.name().to_str().unwrap().ends_with(".bss")).unwrap();
         let mut value = map.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).unwrap().unwrap();
-        value[at..at + bytes.len()].copy_from_slice(bytes);
+        value[at..at + new.len()].copy_from_slice(new);
         map.update(&0_u32.to_ne_bytes(), &value, MapFlags::ANY).unwrap();
     }
 

@@ -19,6 +19,7 @@ struct xk_flex_control {
 	__u64 terminate;	/* if not 0, all runs end */
 	__u64 deadline;		/* nanoseconds of a run; 0: no deadline */
 	__s64 interval;		/* turns between two looks */
+	__u64 zero;		/* 0, which the verifier does not know */
 };
 
 volatile struct xk_flex_control xk_flex_control __attribute__((section(".data.xk_flex"), used)) = {
@@ -32,6 +33,7 @@ struct xk_flex_run {
 	__s64 left;		/* turns until the next look */
 	__u64 last;		/* time of the last look; 0: none yet */
 	__u64 spent;		/* nanoseconds that count for the deadline */
+	__u64 zero;		/* that of struct xk_flex_control */
 };
 
 /* A run that was ended. */

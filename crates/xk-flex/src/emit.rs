@@ -16,6 +16,7 @@ const STORE_IMM: u8 = 0x7a;
 const MOV_IMM: u8 = 0xb7;
 const MOV: u8 = 0xbf;
 const ADD_IMM: u8 = 0x07;
+const OR: u8 = 0x4f;
 const JUMP_ZERO: u8 = 0x15;
 const JUMP_NOT_ZERO: u8 = 0x55;
 const JUMP_NOT_POSITIVE: u8 = 0xd5;
@@ -25,8 +26,10 @@ const WHY: i16 = 0;
 const LEFT: i16 = 8;
 const LAST: i16 = 16;
 const SPENT: i16 = 24;
-/// Offset in `struct xk_flex_control`.
+const ZERO: i16 = 32;
+/// Offsets in `struct xk_flex_control`.
 const INTERVAL: i16 = 16;
+const NOTHING: i16 = 24;
 /// `XK_FLEX_TURNS`
 const TURNS: i32 = 3;
 
@@ -39,8 +42,10 @@ enum Label {
     Exhausted(usize),
     /// when it is time to look,
     Slow(usize),
-    /// and for both.
+    /// and for both,
     Call(usize),
+    /// and from where it goes on.
+    Resume(usize),
     /// What is released at a look,
     LeaveLook(usize),
     /// and after a call.
@@ -55,8 +60,6 @@ enum Fix {
     Label(Label),
     /// To an old instruction, with what is inserted before it.
     Jump(usize),
-    /// To an old instruction itself.
-    Place(usize),
 }
 
 /// The instructions of a section.
@@ -84,6 +87,8 @@ struct Emitter<'a> {
     object: &'a Object,
     number: usize,
     inserts: &'a Inserts,
+    /// Some look makes numbers unknown.
+    widens: bool,
 }
 
 impl Emitter<'_> {
@@ -125,15 +130,23 @@ impl Emitter<'_> {
         if !self.is_program() {
             return self.push(STORE, FRAME, 5, run, 0);
         }
-        // From memory, so that the verifier does not follow each turn.
-        self.code.controls.push(self.code.insns.len());
-        self.push(Insn::LD_IMM64, 0, 0, 0, 0);
-        self.push(0, 0, 0, 0, 0);
-        self.push(LOAD, 0, 0, INTERVAL, 0);
-        self.push(STORE, FRAME, 0, run + LEFT, 0);
+        // From memory, so that the verifier does not know them.
+        self.control(INTERVAL, run + LEFT);
+        if self.widens {
+            self.control(NOTHING, run + ZERO);
+        }
         for field in [WHY, LAST, SPENT] {
             self.push(STORE_IMM, FRAME, 0, run + field, 0);
         }
+    }
+
+    /// Copies a field of what user space tells all runs. Nothing is in r0 yet.
+    fn control(&mut self, field: i16, slot: i16) {
+        self.code.controls.push(self.code.insns.len());
+        self.push(Insn::LD_IMM64, 0, 0, 0, 0);
+        self.push(0, 0, 0, 0, 0);
+        self.push(LOAD, 0, 0, field, 0);
+        self.push(STORE, FRAME, 0, slot, 0);
     }
 
     /// Counts a turn.
@@ -152,7 +165,26 @@ impl Emitter<'_> {
         self.push(ADD_IMM, count, 0, 0, -1);
         self.push(STORE, run, count, offset + LEFT, 0);
         self.jump(JUMP_NOT_POSITIVE, count, Fix::Label(Label::Slow(index)));
+        self.label(Label::Resume(index));
+        self.widen(look, count);
         self.saved(look, LOAD);
+    }
+
+    /// The verifier does not know that it is 0 what is added.
+    fn widen(&mut self, look: &Look, scratch: u8) {
+        if look.widened.is_empty() {
+            return;
+        }
+        match self.is_program() {
+            true => self.load(scratch, self.inserts.run + ZERO),
+            false => {
+                self.load(scratch, self.inserts.run);
+                self.push(LOAD, scratch, scratch, ZERO, 0);
+            }
+        }
+        for &register in &look.widened {
+            self.push(OR, register, scratch, 0, 0);
+        }
     }
 
     /// Saves scratch registers, or restores them.
@@ -193,7 +225,7 @@ impl Emitter<'_> {
         }
         self.jump(JUMP_NOT_ZERO, 0, Fix::Label(Label::LeaveLook(index)));
         self.spilled(look, LOAD);
-        self.jump(Insn::GOTO, 0, Fix::Place(look.at));
+        self.jump(Insn::GOTO, 0, Fix::Label(Label::Resume(index)));
         self.label(Label::LeaveLook(index));
         self.leave(&look.releases);
     }
@@ -300,7 +332,6 @@ impl NewCode {
                 Fix::Nothing => continue,
                 Fix::Label(label) => self.labels.get(&(function, label)).copied().unwrap_or(at),
                 Fix::Jump(old) => self.start[old],
-                Fix::Place(old) => self.place[old],
             };
             let distance = target as i64 - at as i64 - 1;
             let too_far = || {
@@ -336,8 +367,9 @@ fn jump(at: usize, insn: Insn) -> Fix {
 /// [`Error::TooFar`].
 pub fn emit(object: &Object, plan: &Plan) -> Result<Vec<NewCode>, Error> {
     let mut sections: Vec<NewCode> = object.code.iter().map(|_| NewCode::default()).collect();
+    let widens = plan.inserts.iter().flat_map(|inserts| &inserts.looks).any(|look| !look.widened.is_empty());
     for (number, (Function { code, .. }, inserts)) in object.functions.iter().zip(&plan.inserts).enumerate() {
-        Emitter { code: &mut sections[*code], object, number, inserts }.function();
+        Emitter { code: &mut sections[*code], object, number, inserts, widens }.function();
     }
     for (code, section) in sections.iter_mut().enumerate() {
         section.entry.push(section.insns.len());

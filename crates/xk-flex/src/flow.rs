@@ -112,6 +112,14 @@ impl Graph {
         None
     }
 
+    /// Registers that a loop writes, one bit each.
+    #[must_use]
+    pub fn written(&self, object: &Object, code: usize, found: &Loop) -> u16 {
+        let blocks = found.body.iter().map(|block| &self.blocks[*block]);
+        let insns = blocks.flat_map(|block| &object.code[code].insns[block.start..block.end]);
+        insns.filter(|insn| insn.code != 0).fold(0, |written, insn| written | insn.writes())
+    }
+
     /// The block that contains an instruction.
     #[must_use]
     pub fn block_at(&self, at: usize) -> Option<usize> {

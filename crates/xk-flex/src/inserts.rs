@@ -1,6 +1,8 @@
 //! What is inserted into a function: looks and what surrounds leaving calls, with registers, slots of the frame, and
 //! what is released.
 
+use std::collections::BTreeMap;
+
 use crate::elf::{Function, Object};
 use crate::flow::Graph;
 use crate::insn::FRAME;
@@ -11,7 +13,7 @@ use crate::Error;
 /// What the kernel allows for a frame, less what `may_goto` takes.
 const FRAME_BYTES: i64 = 512 - 8;
 /// `struct xk_flex_run` of `bpf/xk_flex.bpf.h`.
-const RUN_BYTES: i64 = 32;
+const RUN_BYTES: i64 = 40;
 /// Registers that a look needs for a moment in a program; one more in a subprogram, which first loads the address of
 /// the run.
 const SCRATCH: usize = 1;
@@ -45,6 +47,10 @@ pub struct Look {
     pub site: usize,
     /// What counts the turns; in a subprogram, second, what holds the address of the run.
     pub scratch: Vec<Scratch>,
+    /// Registers that the loops that end here write.
+    pub written: u16,
+    /// Registers of which the verifier is to know nothing.
+    pub widened: Vec<u8>,
     /// Registers whose values the call of `xk_flex_look()` would overwrite.
     pub spilled: Vec<u8>,
     /// What is released if the run ends here.
@@ -89,10 +95,10 @@ pub struct Known<'a> {
 }
 
 impl Inserts {
-    /// Looks before these instructions, not planned yet.
+    /// Looks before these instructions, not planned yet, with the registers that the loops write.
     #[must_use]
-    pub fn with_looks(at: impl IntoIterator<Item = usize>) -> Self {
-        let looks = at.into_iter().map(|at| Look { at, ..Look::default() }).collect();
+    pub fn with_looks(looks: BTreeMap<usize, u16>) -> Self {
+        let looks = looks.into_iter().map(|(at, written)| Look { at, written, ..Look::default() }).collect();
         Self { looks, ..Self::default() }
     }
 
@@ -102,11 +108,12 @@ impl Inserts {
         !self.looks.is_empty() || !self.calls.is_empty()
     }
 
-    /// Plans looks, and what surrounds these calls. `sites` is the number of the first look.
+    /// Plans looks, and what surrounds these calls. `sites` is the number of the first look. `widen`: the verifier is to
+    /// know nothing of numbers that loops write.
     ///
     /// # Errors
     /// What cannot be left soundly.
-    pub fn plan(&mut self, known: &Known<'_>, calls: Vec<usize>, sites: usize) -> Result<(), Error> {
+    pub fn plan(&mut self, known: &Known<'_>, calls: Vec<usize>, sites: usize, widen: bool) -> Result<(), Error> {
         self.check(known, calls.first().copied())?;
         let live = known.graph.live_before(known.object, known.function.code);
         let set = known.graph.set_before(known.object, known.function.code, arguments(known.function));
@@ -120,6 +127,10 @@ impl Inserts {
             let wanted = look.releases.iter().fold(0, |wanted, release| wanted | register(release));
             let live = live.get(&look.at).copied().unwrap_or(u16::MAX) | wanted;
             look.scratch = scratch(live, SCRATCH + usize::from(!known.function.is_program));
+            let is_saved = |register: &u8| look.scratch.contains(&Scratch::Saved(*register));
+            let numbers = known.track.numbers.get(&look.at).copied().unwrap_or(0) & live & look.written;
+            let numbers = if widen { numbers } else { 0 };
+            look.widened = (0..FRAME).filter(|at| numbers >> at & 1 == 1 && !is_saved(at)).collect();
             // A call counts as a reader of all arguments, also of those that nothing has set.
             let set = set.get(&look.at).copied().unwrap_or(0);
             look.spilled = VOLATILE.filter(|register| (live & set) >> register & 1 == 1).collect();

@@ -123,6 +123,18 @@ impl Insn {
         self.code == 0xbf && self.off == 0
     }
 
+    /// `dst = src`, whole or in part.
+    #[must_use]
+    pub fn is_move(self) -> bool {
+        self.is_alu() && self.operation() == MOV && self.is_register()
+    }
+
+    /// The address of an arena from a number, or back.
+    #[must_use]
+    pub fn is_cast(self) -> bool {
+        self.code == 0xbf && self.off == 1
+    }
+
     /// `dst = imm`
     #[must_use]
     pub fn constant(self) -> Option<i64> {

@@ -1,7 +1,8 @@
 //! Loading by need: loops are instrumented only if the verifier gives up at a loop.
 //!
 //! First the object is loaded as it is. If the verifier gives up, all loops that are not evidently counted are
-//! instrumented, and at last these too.
+//! instrumented, and at last these too; so that the verifier knows nothing of numbers that they write: if it knows them,
+//! it may follow every turn, which takes minutes. If it refuses that because it knows too little, it is told them.
 
 use std::collections::BTreeSet;
 
@@ -14,6 +15,9 @@ use crate::{rewrite, Error, Rewritten};
 /// What the verifier says when a loop is too much for it.
 const GIVES_UP: [&str; 4] =
     ["infinite loop detected", "jumps is too complex", "program is too large", "back-edge from insn"];
+
+/// Only statistics: the whole log of a loop that is followed to the limit is long.
+const STATISTICS: u32 = 4;
 
 /// An object in the kernel.
 #[derive(Debug)]
@@ -41,45 +45,49 @@ fn attempt(bytes: &[u8], level: u32) -> Result<Loader, String> {
 /// # Errors
 /// The kernel refuses it for another reason, or a loop that it refuses cannot be instrumented.
 pub fn load(bytes: &[u8], leave: &[String]) -> Result<Loaded, Error> {
-    const STATISTICS: u32 = 4;
     crate::elf::header(bytes)?;
-    let mut only = BTreeSet::new();
-    let mut attempts = 0;
-    loop {
+    let (mut attempts, mut only) = (1, BTreeSet::new());
+    let mut said = match attempt(bytes, STATISTICS) {
+        Ok(object) => {
+            let rewritten = Rewritten { bytes: bytes.to_vec(), loops: Vec::new(), looks: Vec::new() };
+            return Ok(Loaded { object, rewritten, attempts });
+        }
+        Err(said) => said,
+    };
+    let mut refused = bytes.to_vec();
+    for (all, widen) in [(false, true), (false, false), (true, true), (true, false)] {
+        if widen {
+            if !gives_up(&said) || !add(bytes, all, leave, &mut only)? {
+                continue;
+            }
+        } else if only.is_empty() || gives_up(&said) {
+            continue;
+        }
+        let rewritten = rewrite(bytes, &Choice { only: Some(only.clone()), leave: leave.to_vec(), all, widen })?;
+        if rewritten.bytes == refused {
+            continue;
+        }
         attempts += 1;
-        let choice = Choice { only: Some(only.clone()), leave: leave.to_vec(), all: false };
-        let rewritten = match only.is_empty() {
-            true => Rewritten { bytes: bytes.to_vec(), loops: Vec::new(), looks: Vec::new() },
-            false => rewrite(bytes, &choice)?,
-        };
-        let said = match attempt(&rewritten.bytes, STATISTICS) {
+        said = match attempt(&rewritten.bytes, STATISTICS) {
             Ok(object) => return Ok(Loaded { object, rewritten, attempts }),
             Err(said) => said,
         };
-        let more = if GIVES_UP.iter().any(|words| said.contains(words)) {
-            next(bytes, &only, leave)?
-        } else {
-            BTreeSet::new()
-        };
-        if more.is_empty() {
-            let said = attempt(&rewritten.bytes, 0).err().unwrap_or(said);
-            return Err(explain(&said).into());
-        }
-        only.extend(more);
+        refused = rewritten.bytes;
     }
+    let said = attempt(&refused, 0).err().unwrap_or(said);
+    Err(explain(&said).into())
 }
 
-/// The loops to instrument next.
-fn next(bytes: &[u8], only: &BTreeSet<(String, usize)>, leave: &[String]) -> Result<BTreeSet<(String, usize)>, Error> {
-    for all in [false, true] {
-        let loops = rewrite(bytes, &Choice { all, leave: leave.to_vec(), only: None })?.loops;
-        let wanted = loops.iter().filter(|found| found.done == Done::Instrumented).map(key);
-        let new: BTreeSet<_> = wanted.filter(|found| !only.contains(found)).collect();
-        if !new.is_empty() {
-            return Ok(new);
-        }
-    }
-    Ok(BTreeSet::new())
+fn gives_up(said: &str) -> bool {
+    GIVES_UP.iter().any(|words| said.contains(words))
+}
+
+/// Adds loops to those to instrument; false if there are no others.
+fn add(bytes: &[u8], all: bool, leave: &[String], only: &mut BTreeSet<(String, usize)>) -> Result<bool, Error> {
+    let loops = rewrite(bytes, &Choice { all, leave: leave.to_vec(), ..Choice::default() })?.loops;
+    let before = only.len();
+    only.extend(loops.iter().filter(|found| found.done == Done::Instrumented).map(key));
+    Ok(only.len() > before)
 }
 
 fn key(found: &LoopReport) -> (String, usize) {

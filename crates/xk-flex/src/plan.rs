@@ -1,6 +1,6 @@
 //! Which loops are instrumented, and what that takes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::elf::{Function, Object};
 use crate::flow::{Graph, Loop};
@@ -14,6 +14,9 @@ use crate::{counted, Error};
 pub struct Choice {
     /// Also loops that are evidently counted.
     pub all: bool,
+    /// Numbers that instrumented loops write become unknown to the verifier at the end of each turn, so that it does not
+    /// follow each turn.
+    pub widen: bool,
     /// Loops to leave alone, by the source line (`FILE.c:LINE`) of their first instruction.
     pub leave: Vec<String>,
     /// If given, only these: function, and the first instruction of the loop in its section.
@@ -96,18 +99,18 @@ impl Plan {
         plan.refuse_unknown(choice)?;
         for number in order {
             let (function, Some(track)) = (&object.functions[number], &tracks[number]) else { continue };
-            plan.insert(number, &Known { object, function, graph: &graphs[number], track })?;
+            plan.insert(number, &Known { object, function, graph: &graphs[number], track }, choice.widen)?;
         }
         plan.refuse_callbacks(object)?;
         Ok(plan)
     }
 
     /// Plans a function. Those that it calls have been planned.
-    fn insert(&mut self, number: usize, known: &Known<'_>) -> Result<(), Error> {
+    fn insert(&mut self, number: usize, known: &Known<'_>, widen: bool) -> Result<(), Error> {
         let calls = self.leaving_calls(known.object, known.function);
         let mut inserts = std::mem::take(&mut self.inserts[number]);
         if inserts.leaves() || !calls.is_empty() {
-            inserts.plan(known, calls, self.looks.len())?;
+            inserts.plan(known, calls, self.looks.len(), widen)?;
         }
         self.looks.extend(inserts.looks.iter().map(|look| LookReport {
             function: known.function.name.clone(),
@@ -130,8 +133,8 @@ impl Plan {
         function: &Function,
         graph: &Graph,
         choice: &Choice,
-    ) -> Result<BTreeSet<usize>, Error> {
-        let mut looks = BTreeSet::new();
+    ) -> Result<BTreeMap<usize, u16>, Error> {
+        let mut looks = BTreeMap::new();
         for found in &graph.loops {
             let done = decide(object, function, graph, found, choice);
             let place = |block: usize| object.place(function.code, graph.blocks[block].last);
@@ -146,7 +149,10 @@ impl Plan {
                 code: function.code,
             };
             if done == Done::Instrumented {
-                looks.extend(found.latches.iter().map(|latch| graph.blocks[*latch].last));
+                let written = graph.written(object, function.code, found);
+                for latch in &found.latches {
+                    *looks.entry(graph.blocks[*latch].last).or_default() |= written;
+                }
                 if !object.has_header() {
                     return Err(Error::NoHeader { function: report.function, place: report.place });
                 }

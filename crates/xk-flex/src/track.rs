@@ -20,6 +20,8 @@ enum Value {
     Other,
     /// The constant 0.
     Null,
+    /// A number, certainly no pointer.
+    Number,
     /// An address.
     Address(Base, i64),
     /// An address at an unknown distance from one of these bases, one bit each.
@@ -37,6 +39,10 @@ impl Value {
         }
     }
 
+    fn is_number(self) -> bool {
+        matches!(self, Self::Null | Self::Number)
+    }
+
     fn lost(self, other: Self) -> Self {
         match self.bases() | other.bases() {
             0 => Self::Other,
@@ -48,7 +54,16 @@ impl Value {
         match (self, other) {
             _ if self == other => self,
             (Self::Null, Self::Reference(at)) | (Self::Reference(at), Self::Null) => Self::Reference(at),
+            _ if self.is_number() && other.is_number() => Self::Number,
             _ => self.lost(other),
+        }
+    }
+
+    /// The result of arithmetic. That on 32 bits is a number, whatever the operands are.
+    fn combine(self, other: Self, is_wide: bool) -> Self {
+        match self.lost(other) {
+            Self::Other if !is_wide || self.is_number() && other.is_number() => Self::Number,
+            lost => lost,
         }
     }
 }
@@ -146,6 +161,11 @@ impl State {
         listed.collect()
     }
 
+    fn numbers(&self) -> u16 {
+        let numbers = self.registers.iter().enumerate().filter(|(_, value)| value.is_number());
+        numbers.fold(0, |numbers, (register, _)| numbers | 1 << register)
+    }
+
     /// A place of a value, at best one that calls do not overwrite.
     fn find(&self, value: Value) -> Option<Place> {
         let saved = (6..10_u8).chain(0..6);
@@ -187,6 +207,8 @@ type Lowest = [Option<i64>; 6];
 pub struct Track {
     /// What may be held before each instruction, the last that was acquired first.
     pub held: BTreeMap<usize, Vec<Held>>,
+    /// Registers that are certainly numbers before each instruction, one bit each.
+    pub numbers: BTreeMap<usize, u16>,
     lowest: Lowest,
     returns: u8,
     leaks: bool,
@@ -236,11 +258,13 @@ impl Tracker<'_> {
                 }
             }
         }
-        let mut track = Track { held: BTreeMap::new(), lowest: [Some(0); 6], returns: 0, leaks: false };
+        let mut track =
+            Track { held: BTreeMap::new(), numbers: BTreeMap::new(), lowest: [Some(0); 6], returns: 0, leaks: false };
         for (block, state) in self.graph.blocks.iter().zip(at_start) {
             let Some(mut state) = state else { continue };
             for at in self.insns(block.start, block.end) {
                 track.held.insert(at, state.listed());
+                track.numbers.insert(at, state.numbers());
                 self.note(at, &state, &mut track);
                 self.step(at, &mut state);
             }
@@ -292,12 +316,14 @@ impl Tracker<'_> {
             state.registers[dst] = match own {
                 _ if insn.is_copy() => other,
                 _ if insn.constant() == Some(0) => Value::Null,
-                _ if insn.constant().is_some() => Value::Other,
+                _ if insn.constant().is_some() => Value::Number,
                 Value::Address(base, offset) if wide_step.is_some() => {
                     Value::Address(base, offset.saturating_add(wide_step.unwrap_or(0)))
                 }
-                own if insn.is_register() => own.lost(other),
-                own => own.lost(Value::Other),
+                _ if insn.is_cast() => Value::Other,
+                _ if insn.is_move() => other.combine(other, insn.is_wide()),
+                own if insn.is_register() => own.combine(other, insn.is_wide()),
+                own => own.combine(Value::Number, insn.is_wide()),
             };
         } else if insn.is_load() {
             state.registers[dst] = match state.registers[src] {
@@ -310,7 +336,7 @@ impl Tracker<'_> {
             let value = match insn.stores_register() {
                 true => state.registers[src],
                 false if insn.is_zero() => Value::Null,
-                false => Value::Other,
+                false => Value::Number,
             };
             if let Value::Address(0, base) = state.registers[dst] {
                 let slot = base + i64::from(insn.off);

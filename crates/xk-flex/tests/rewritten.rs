@@ -40,21 +40,23 @@ fn free(interval: u64) -> Control {
     Control { interval, ..Control::default() }
 }
 
-/// Both compute the same for some arguments, however often they look.
+/// Both compute the same for some arguments, however often they look, and whatever the verifier knows.
 fn same(text: &str, level: &str) {
     let old = compile(&format!("{HEADER}{text}"), level);
-    let new = rewrite(&old, &all()).unwrap_or_else(|error| panic!("{error}\n{text}"));
-    assert!(new.loops.iter().any(|found| found.done == Done::Instrumented), "{text}");
-    assert_ne!(new.bytes, old);
-    assert!(rewrite(&new.bytes, &all()).unwrap_err().to_string().contains("rewritten before"), "{text}");
-    open(&new.bytes);
-    for argument in [0, 1, 5, 77, 1 << 40] {
-        let expected = run(&old, argument, free(1), 100_000).end;
-        for interval in [1, 7, 1 << 40] {
-            let ran = run(&new.bytes, argument, free(interval), 1_000_000);
-            assert_eq!((ran.end, ran.ended), (expected, None), "argument {argument}, {interval}\n{text}");
+    for widen in [false, true] {
+        let new = rewrite(&old, &Choice { widen, ..all() }).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        assert!(new.loops.iter().any(|found| found.done == Done::Instrumented), "{text}");
+        assert_ne!(new.bytes, old);
+        assert!(rewrite(&new.bytes, &all()).unwrap_err().to_string().contains("rewritten before"), "{text}");
+        open(&new.bytes);
+        for argument in [0, 1, 5, 77, 1 << 40] {
+            let expected = run(&old, argument, free(1), 100_000).end;
+            for interval in [1, 7, 1 << 40] {
+                let ran = run(&new.bytes, argument, free(interval), 1_000_000);
+                assert_eq!((ran.end, ran.ended), (expected, None), "argument {argument}, {interval}\n{text}");
+            }
+            assert!(matches!(expected, End::Returned(_)), "the original ends: {expected:?}\n{text}");
         }
-        assert!(matches!(expected, End::Returned(_)), "the original ends: {expected:?}\n{text}");
     }
 }
 
@@ -129,7 +131,8 @@ fn random_programs_compute_the_same() {
              do {{ {body} OPAQUE(v0); }} while (m--); return v0 ^ v1 ^ v2 ^ v3 ^ v4 ^ v5; }}"
         );
         let old = compile(&format!("{HEADER}{text}"), ["-O2", "-O1"][round % 2]);
-        let new = rewrite(&old, &all()).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        let new =
+            rewrite(&old, &Choice { widen: round % 3 > 0, ..all() }).unwrap_or_else(|error| panic!("{error}\n{text}"));
         open(&new.bytes);
         for argument in [0, 3, 0x1234_5677] {
             let expected = run(&old, argument, free(1), 3_000_000).end;

@@ -17,6 +17,7 @@ use xk_testing::guest::{boot, file, info, passed, repository, run};
 /// The compiled objects. Set in the guest only.
 const OBJECT: &str = "XK_TEST_OBJECT";
 const HELD: &str = "XK_TEST_HELD";
+const WIDE: &str = "XK_TEST_WIDE";
 
 xk_testing::guest_tests! {
     the_verifier_refuses_the_loops_and_accepts_them_rewritten,
@@ -24,6 +25,7 @@ xk_testing::guest_tests! {
     an_endless_run_ends_when_user_space_says_so,
     an_endless_run_ends_at_its_deadline_or_at_the_limit_of_turns,
     loading_by_need_instruments_what_is_refused,
+    numbers_that_are_followed_too_far_become_unknown,
     what_is_held_is_released,
     programs_of_other_hooks_end,
 }
@@ -40,7 +42,7 @@ fn guest_output() -> &'static str {
             fs::write(&object, compile(&source, &headers).unwrap_or_else(|error| panic!("{error}"))).unwrap();
             object.display().to_string()
         };
-        boot(300, &format!("{OBJECT}={} {HELD}={}", object("loops"), object("held")))
+        boot(400, &format!("{OBJECT}={} {HELD}={} {WIDE}={}", object("loops"), object("held"), object("wide")))
     })
 }
 
@@ -155,6 +157,15 @@ mod checks {
         assert_eq!(done, [Done::Instrumented, Done::Instrumented]);
         Control { deadline: None, ..Control::default() }.tell(&loaded.object).unwrap();
         assert_eq!(execute(&loaded.object, "in_program"), 8);
+    }
+
+    pub fn numbers_that_are_followed_too_far_become_unknown() {
+        // Not by need: the verifier first follows a million instructions, which takes minutes here.
+        let done = rewrite(&bytes(WIDE), &Choice { widen: true, ..Choice::default() }).unwrap();
+        let object = try_load(&done.bytes).unwrap();
+        Control { deadline: None, ..Control::default() }.tell(&object).unwrap();
+        assert_eq!(execute(&object, "counts_far"), 9);
+        assert_eq!(read(&object, ".bss"), [700_000]);
     }
 
     /// How many hold the socket of a connection, as the kernel says.

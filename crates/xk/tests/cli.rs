@@ -401,6 +401,7 @@ fn loops_of_an_object_are_shown_and_rewritten() {
     let flex = |words: &[&str]| machine.run(&[&["flex"], words].concat());
     let [object, output] = [&object, &output].map(|path| path.to_str().unwrap());
     flex(&["check", object]).expect(0, &["1 loop, 1 to instrument"]);
+    flex(&["check", object, "--widen"]).expect(0, &["1 loop, 1 to instrument"]);
     let shown = flex(&["explain", object, "--json"]);
     shown.expect(0, &[]);
     assert_eq!(shown.json()["loops"][0]["instrumented"], true);

@@ -70,6 +70,9 @@ struct Input {
     /// Instrument counted loops, too
     #[arg(long)]
     all: bool,
+    /// Make numbers that these loops write unknown to the verifier, so that it does not follow each turn
+    #[arg(long)]
+    widen: bool,
     /// Leave this loop alone
     #[arg(long, value_name = "FILE.c:LINE")]
     leave: Vec<String>,
@@ -92,7 +95,7 @@ impl Input {
     }
 
     fn rewritten(&self) -> Result<Rewritten> {
-        let choice = Choice { all: self.all, leave: self.leave.clone(), only: None };
+        let choice = Choice { all: self.all, widen: self.widen, leave: self.leave.clone(), only: None };
         Ok(xk_flex::rewrite(&self.object()?, &choice)?)
     }
 }

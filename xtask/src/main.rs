@@ -7,6 +7,7 @@ mod differential;
 mod draw;
 mod drawn;
 mod effects;
+mod flex;
 mod inside;
 mod lab;
 mod list;
@@ -47,6 +48,8 @@ enum Task {
     Soak(soak::Arguments),
     /// Check that probes count exactly, and that many of them stay sound for a long time
     Probes(probes::Arguments),
+    /// End runs of rewritten eBPF programs, of every shape, on several hooks
+    FlexCancel(flex::Arguments),
     /// Draw instructions of vmlinux for `inside hold`, and compile its program
     #[command(hide = true)]
     Drawn(drawn::Arguments),
@@ -65,6 +68,7 @@ fn main() -> ExitCode {
         Task::Stress(arguments) => stress::run(&arguments),
         Task::Soak(arguments) => soak::run(&arguments),
         Task::Probes(arguments) => probes::run(&arguments),
+        Task::FlexCancel(arguments) => flex::run(&arguments),
         Task::Drawn(arguments) => drawn::run(&arguments),
         Task::Inside(arguments) => inside::run(&arguments),
     };

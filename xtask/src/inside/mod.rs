@@ -3,6 +3,7 @@
 
 pub mod arm;
 pub mod atomicity;
+pub mod flex;
 pub mod hold;
 pub mod probes;
 pub mod soak;
@@ -37,6 +38,8 @@ enum Work {
     Companion(soak::companion::Arguments),
     /// Take all memory that is available, again and again
     Hog(soak::Hog),
+    /// End runs of rewritten eBPF programs
+    Flex(flex::Arguments),
     /// Keep probes attached until the end of the input
     Hold(hold::Arguments),
     /// Own tunes until this process is killed
@@ -63,6 +66,7 @@ pub fn run(arguments: &Inside) -> Result<()> {
     match &arguments.work {
         Work::Arm(arguments) => show(&arm::run(arguments)?),
         Work::Atomicity(arguments) => show(&atomicity::run(arguments)?),
+        Work::Flex(arguments) => show(&flex::run(arguments)?),
         Work::Soak(arguments) => show(&soak::run(arguments)?),
         Work::Companion(arguments) => show(&soak::companion::run(arguments)?),
         Work::Hog(arguments) => show(&soak::hog(arguments)?),

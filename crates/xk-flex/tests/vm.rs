@@ -5,6 +5,7 @@
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -24,6 +25,7 @@ xk_testing::guest_tests! {
     a_rewritten_program_computes_the_same,
     an_endless_run_ends_when_user_space_says_so,
     an_endless_run_ends_at_its_deadline_or_at_the_limit_of_turns,
+    runs_on_another_cpu_are_not_touched,
     loading_by_need_instruments_what_is_refused,
     numbers_that_are_followed_too_far_become_unknown,
     what_is_held_is_released,
@@ -72,9 +74,12 @@ mod checks {
 
     /// Runs a program once; what it returns.
     fn execute(object: &Object, program: &str) -> u32 {
+        execute_with(object, program, &[0; 64])
+    }
+
+    fn execute_with(object: &Object, program: &str, packet: &[u8]) -> u32 {
         let program = object.progs_mut().find(|other| other.name().to_str() == Some(program)).unwrap();
-        let packet = [0_u8; 64];
-        program.test_run(ProgramInput { data_in: Some(&packet), ..ProgramInput::default() }).unwrap().return_value
+        program.test_run(ProgramInput { data_in: Some(packet), ..ProgramInput::default() }).unwrap().return_value
     }
 
     fn read(object: &Object, section: &str) -> Vec<u64> {
@@ -150,11 +155,33 @@ mod checks {
         }
     }
 
+    pub fn runs_on_another_cpu_are_not_touched() {
+        const ENDLESS: usize = 30;
+        let object = rewritten();
+        set_limit(&object, 2000);
+        let (done, mut finished) = (AtomicBool::new(false), 0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..ENDLESS {
+                    assert_eq!(execute_with(&object, "by_length", &[0; 200]), 0);
+                }
+                done.store(true, Ordering::Relaxed);
+            });
+            while !done.load(Ordering::Relaxed) {
+                assert_eq!(execute(&object, "by_length"), 5);
+                finished += 1;
+            }
+        });
+        let ended = take_ended(&object).unwrap();
+        assert!(finished > ENDLESS, "{finished} runs finished");
+        assert_eq!(ended.len(), ENDLESS, "{ended:?}");
+    }
+
     pub fn loading_by_need_instruments_what_is_refused() {
         let loaded = load(&bytes(OBJECT), &[]).unwrap();
         assert_eq!(loaded.attempts, 2);
         let done: Vec<Done> = loaded.rewritten.loops.iter().map(|found| found.done).collect();
-        assert_eq!(done, [Done::Instrumented, Done::Instrumented]);
+        assert_eq!(done, [Done::Instrumented; 3]);
         Control { deadline: None, ..Control::default() }.tell(&loaded.object).unwrap();
         assert_eq!(execute(&loaded.object, "in_program"), 8);
     }

@@ -39,3 +39,18 @@ int in_program(struct __sk_buff *skb)
 	sum = at;
 	return 8;
 }
+
+/* Long packets keep it busy forever. */
+SEC("tc")
+int by_length(struct __sk_buff *skb)
+{
+	__u64 at = 0, end = limit;
+
+	if (skb->len > 100)
+		end += 1ULL << 62;
+	while (at != end) {
+		at++;
+		__sync_fetch_and_add(&turns, 1);
+	}
+	return 5;
+}

@@ -7,11 +7,11 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{ensure, Context, Result};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use xk_flex::{rewrite, Choice};
 use xk_policy::{compile, Headers};
 
-use crate::inside::flex::{Cancelled, Report};
+use crate::inside::flex::{Cancelled, Prepared, Report};
 use crate::lab;
 use programs::{correct, programs, Program};
 
@@ -33,19 +33,6 @@ pub struct Arguments {
     /// Give runs no deadline, to see that the check fails
     #[arg(long)]
     broken: bool,
-}
-
-/// A program, as the guest finds it.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Prepared {
-    /// Shape, what is held, and hook.
-    pub name: String,
-    /// Where it is attached; nothing if the kernel can run it by itself.
-    pub attached: bool,
-    /// It needs the connection.
-    pub finds_socket: bool,
-    /// Where the connection is in the variables.
-    pub connection: usize,
 }
 
 #[derive(Debug, Serialize)]

@@ -12,8 +12,6 @@ use libbpf_rs::{MapCore, MapFlags, Object, ObjectBuilder, ProgramInput, ProgramM
 use serde::{Deserialize, Serialize};
 use xk_flex::{attach, take_ended, Control, Why};
 
-use crate::flex::Prepared;
-
 const DEADLINE: Duration = Duration::from_millis(2);
 /// What the kernel runs without an event, it runs with this packet.
 const PACKET: [u8; 64] = [0; 64];
@@ -33,6 +31,19 @@ pub struct Arguments {
     /// Runs have no deadline
     #[arg(long)]
     broken: bool,
+}
+
+/// A program, as the guest finds it.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Prepared {
+    /// Shape, what is held, and hook.
+    pub name: String,
+    /// Where it is attached; nothing if the kernel can run it by itself.
+    pub attached: bool,
+    /// It needs the connection.
+    pub finds_socket: bool,
+    /// Where the connection is in the variables.
+    pub connection: usize,
 }
 
 /// What became of the runs of a program.

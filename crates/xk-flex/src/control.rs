@@ -33,7 +33,7 @@ impl Control {
     pub fn tell(&self, object: &Loader) -> Result<(), Error> {
         let deadline =
             self.deadline.map_or(0, |deadline| u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX).max(1));
-        // The last is 0 and stays so: programs add it to numbers of which the verifier is to know nothing.
+        // The last is 0 and stays so: widened numbers are combined with it by OR.
         let fields = [self.terminate.into(), deadline, self.interval.into(), 0];
         let value: Vec<u8> = fields.iter().flat_map(|field: &u64| field.to_ne_bytes()).collect();
         map(object, CONTROL_SECTION)?.update(&0_u32.to_ne_bytes(), &value, MapFlags::ANY).map_err(refused)

@@ -170,7 +170,7 @@ impl Emitter<'_> {
         self.saved(look, LOAD);
     }
 
-    /// The verifier does not know that it is 0 what is added.
+    /// Widens numbers: the verifier does not know that the other operand is 0.
     fn widen(&mut self, look: &Look, scratch: u8) {
         if look.widened.is_empty() {
             return;

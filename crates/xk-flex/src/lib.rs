@@ -25,7 +25,6 @@ mod write;
 
 pub use attach::attach;
 pub use control::{take_ended, Control, Ended, Why};
-pub use elf::{CONTROL_SECTION, ENDED};
 pub use error::Error;
 pub use need::{load, Loaded};
 pub use plan::{Choice, Done, LookReport, LoopReport};

@@ -1,8 +1,9 @@
 //! Loading by need: loops are instrumented only if the verifier gives up at a loop.
 //!
 //! First the object is loaded as it is. If the verifier gives up, all loops that are not evidently counted are
-//! instrumented, and at last these too; so that the verifier knows nothing of numbers that they write: if it knows them,
-//! it may follow every turn, which takes minutes. If it refuses that because it knows too little, it is told them.
+//! instrumented and widened: if the verifier knows the numbers that a loop writes, it may follow every turn, which takes
+//! minutes. If it refuses that for another reason, for example a bound that it no longer knows, they are instrumented
+//! only. At last, counted loops are added in the same way.
 
 use std::collections::BTreeSet;
 

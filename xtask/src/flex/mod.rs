@@ -40,7 +40,7 @@ struct Outcome {
     flex_cancel: Vec<Cancelled>,
     programs: usize,
     runs: u32,
-    /// Median over all runs: microseconds of the guest from the deadline to the end of the run.
+    /// Median over all runs: microseconds of the guest from the deadline to the return to user space.
     median_us: f64,
     most_us: f64,
     correct_runs: u32,

@@ -40,7 +40,7 @@ const MODULES: [(&str, &str); 5] = [
 /// More than the group that reads it may have in memory.
 const DISK: &str = "256M";
 /// Beside what is asked for: booting, ends, comparing.
-const EXTRA_MINUTES: f64 = 15.0;
+const EXTRA_MINUTES: f64 = 25.0;
 
 /// Arguments of `soak`.
 #[derive(Debug, clap::Args)]

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::time::Instant;
 
 use anyhow::{ensure, Context, Result};
 
@@ -22,10 +23,12 @@ const PROBES: [(&str, &str); 6] = [
 /// Loads and removes an unrelated module.
 pub(super) fn modules(soak: &Soak<'_>) -> Result<()> {
     while !soak.over() {
+        let began = Instant::now();
         soak.insmod(&soak.arguments.stranger)?;
         soak.sleep(soak.pause());
         rmmod(&soak.arguments.stranger)?;
-        soak.sleep(soak.pause() * 5);
+        soak.sleep(soak.pause() * 4);
+        soak.rest(began);
     }
     Ok(())
 }
@@ -34,6 +37,7 @@ pub(super) fn modules(soak: &Soak<'_>) -> Result<()> {
 pub(super) fn tracer(soak: &Soak<'_>) -> Result<()> {
     let write = |file: &str, text: &str| fs::write(format!("{TRACING}/{file}"), text).context(file.to_owned());
     while !soak.over() {
+        let began = Instant::now();
         // The module may be away.
         let _ = write("set_ftrace_filter", "vfs_read\nxk_atomic_*\n");
         for tracer in ["function", "nop"] {
@@ -42,6 +46,7 @@ pub(super) fn tracer(soak: &Soak<'_>) -> Result<()> {
         }
         write("set_ftrace_filter", "")?;
         soak.report().tracers += 1;
+        soak.rest(began);
     }
     write("trace", "")
 }
@@ -62,6 +67,7 @@ pub(super) fn probes(soak: &Soak<'_>) -> Result<()> {
         if soak.over() {
             break;
         }
+        let began = Instant::now();
         // Beside a module that goes, it may be refused.
         if events(&format!("{kind}:{GROUP}/{function} xk_atomic:{function}")).is_err() {
             soak.sleep(soak.pause());
@@ -74,6 +80,7 @@ pub(super) fn probes(soak: &Soak<'_>) -> Result<()> {
         if enabled && disabled {
             soak.report().foreign_probes += 1;
         }
+        soak.rest(began);
     }
     let left = fs::read_to_string(format!("{TRACING}/kprobe_events"))?;
     ensure!(left.trim().is_empty(), "probes are left: {left}");

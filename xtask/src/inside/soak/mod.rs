@@ -119,6 +119,12 @@ impl Soak<'_> {
         Duration::from_millis((self.arguments.seconds * 1000 / 60).clamp(500, 10_000))
     }
 
+    /// Sleeps as long as what began then took, and a pause: on a slow host, who only disturbs does not take the time of
+    /// who works.
+    fn rest(&self, began: Instant) {
+        self.sleep(self.pause().max(began.elapsed()));
+    }
+
     /// Sleeps, but not beyond the end of the epoch.
     fn sleep(&self, time: Duration) {
         let start = Instant::now();

@@ -1,19 +1,19 @@
-//! Processes and threads that begin and end as fast as they can, and memory that is short.
+//! Processes and threads that begin and end, and memory that is short.
 
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 
 use super::{Soak, PAUSE, STOP};
 
-/// Begins and ends processes until the file is there, and says how many.
-const FORK: &str =
-    r#"n=0; while [ ! -e "$0" ]; do (:); (:); (:); (:); (:); (:); (:); (:); n=$((n+8)); done; echo "$n""#;
-/// Reads a disk that is larger than what its control group may have.
-const READ: &str =
-    r#"echo $$ >"$1/cgroup.procs"; while [ ! -e "$0" ]; do dd if=/dev/vda of=/dev/null bs=1M; sleep "$2"; done"#;
+/// Begins and ends processes until the file is there, with a rest after each eight, and says how many.
+const FORK: &str = r#"n=0; while [ ! -e "$0" ]; do (:); (:); (:); (:); (:); (:); (:); (:); n=$((n+8)); sleep "$1"; done
+echo "$n""#;
+/// Reads more of a disk than its control group may have.
+const READ: &str = r#"echo $$ >"$1/cgroup.procs"; while [ ! -e "$0" ]; do dd if=/dev/vda of=/dev/null bs=1M count=64; sleep "$2"; done"#;
 const ROOT: &str = "/sys/fs/cgroup";
 pub(super) const CGROUP: &str = "/sys/fs/cgroup/xk_soak";
 const CGROUP_BYTES: u64 = 48 << 20;
@@ -38,13 +38,14 @@ pub(super) fn forks(soak: &Soak<'_>) -> Result<()> {
 /// Threads.
 pub(super) fn threads(soak: &Soak<'_>) -> Result<()> {
     while !soak.over() {
+        let began = Instant::now();
         std::thread::scope(|scope| {
             for _ in 0..THREADS {
                 scope.spawn(std::thread::yield_now);
             }
         });
         soak.report().threads += THREADS as u64;
-        soak.sleep(soak.pause() / 4);
+        soak.rest(began);
     }
     Ok(())
 }

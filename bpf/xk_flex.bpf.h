@@ -63,6 +63,7 @@ static __attribute__((noinline, used))
 int xk_flex_look(struct xk_flex_run *run, __u32 site, __u32 why)
 {
 	__u64 deadline = xk_flex_control.deadline, now = xk_flex_time();
+	__u64 quarter = (deadline >> 2) + !!(deadline & 3);
 	struct xk_flex_end end;
 	__s64 passed = 0;
 
@@ -73,8 +74,8 @@ int xk_flex_look(struct xk_flex_run *run, __u32 site, __u32 why)
 	/* The clock of programs may step back a little. */
 	if (passed < 0)
 		passed = 0;
-	if (deadline && passed > deadline >> 2) {
-		passed = deadline >> 2;
+	if (deadline && passed > quarter) {
+		passed = quarter;
 		run->left = 1;
 	}
 	run->spent += passed;

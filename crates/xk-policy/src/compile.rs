@@ -37,7 +37,7 @@ pub fn compile_with(source: &Path, headers: &Headers, variables: Option<&Variabl
     let object = folder.path().join("policy.bpf.o");
     for compiler in COMPILERS {
         let mut command = Command::new(compiler);
-        command.args(["-O2", "-g", "-Wall", "-Werror", "-target", "bpf", "-D__TARGET_ARCH_x86"]);
+        command.args(["-O2", "-g", "-Wall", "-Werror", "-target", "bpf", "-mcpu=v3", "-D__TARGET_ARCH_x86"]);
         // The kernel's types are not ours to judge.
         command.args(["-Wno-missing-declarations", "-Wno-unused-function", "-isystem"]).arg(headers.folder());
         if let Some(Variables { header, build_id }) = variables {

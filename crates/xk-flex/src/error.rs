@@ -57,6 +57,9 @@ pub enum Error {
         /// Why it cannot be released.
         reason: String,
     },
+    /// A heap.
+    #[error("the heap: {0}")]
+    Heap(String),
     /// The object does not include the header.
     #[error("{function}, {place}: the loop needs the code that ends a run, and the object has none: add #include \"xk_flex.bpf.h\"")]
     NoHeader {

@@ -15,6 +15,7 @@ mod emit;
 mod error;
 mod ext;
 mod flow;
+mod heap;
 mod inserts;
 mod insn;
 mod need;
@@ -26,6 +27,7 @@ mod write;
 pub use attach::attach;
 pub use control::{take_ended, Control, Ended, Why};
 pub use error::Error;
+pub use heap::{Heap, Limits, Usage};
 pub use need::{load, Loaded};
 pub use plan::{Choice, Done, LookReport, LoopReport};
 

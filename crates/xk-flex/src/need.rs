@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use libbpf_rs::{Object as Loader, ObjectBuilder};
 use xk_policy::{explain, listening};
 
+use crate::heap::check_address;
 use crate::plan::{Choice, Done, LoopReport};
 use crate::{rewrite, Error, Rewritten};
 
@@ -47,6 +48,10 @@ fn attempt(bytes: &[u8], level: u32) -> Result<Loader, String> {
 /// The kernel refuses it for another reason, or a loop that it refuses cannot be instrumented.
 pub fn load(bytes: &[u8], leave: &[String]) -> Result<Loaded, Error> {
     crate::elf::header(bytes)?;
+    // What cannot be opened is explained below.
+    if let Ok(open) = ObjectBuilder::default().open_memory(bytes) {
+        check_address(&open)?;
+    }
     let (mut attempts, mut only) = (1, BTreeSet::new());
     let mut said = match attempt(bytes, STATISTICS) {
         Ok(object) => {

@@ -17,10 +17,17 @@ use crate::Error;
 /// The types of the running kernel.
 pub const RUNNING_BTF: &str = "/sys/kernel/btf/vmlinux";
 
-const XK: &str = include_str!("../../../bpf/xk.bpf.h");
-const XK_PROBE: &str = include_str!("../../../bpf/xk_probe.bpf.h");
-const XK_TAKEN: &str = include_str!("../../../bpf/xk_taken.bpf.h");
-const XK_FLEX: &str = include_str!("../../../bpf/xk_flex.bpf.h");
+/// Our headers, by the names under which they are included.
+const OURS: [(&str, &str); 8] = [
+    ("xk.bpf.h", include_str!("../../../bpf/xk.bpf.h")),
+    ("xk_probe.bpf.h", include_str!("../../../bpf/xk_probe.bpf.h")),
+    ("xk_taken.bpf.h", include_str!("../../../bpf/xk_taken.bpf.h")),
+    ("xk_flex.bpf.h", include_str!("../../../bpf/xk_flex.bpf.h")),
+    ("xk_heap.bpf.h", include_str!("../../../bpf/xk_heap.bpf.h")),
+    ("flex/base.h", include_str!("../../../bpf/flex/base.h")),
+    ("flex/hash.h", include_str!("../../../bpf/flex/hash.h")),
+    ("flex/list.h", include_str!("../../../bpf/flex/list.h")),
+];
 
 /// A folder with everything that a policy includes.
 #[derive(Debug, Clone)]
@@ -37,11 +44,12 @@ impl Headers {
     pub fn new(btf: &Path, cache: &Path, key: &str) -> Result<Self, Error> {
         let folder = cache.join("bpf").join(key);
         let library = folder.join("bpf");
-        fs::create_dir_all(&library).map_err(Error::io(&library))?;
-        write(&folder.join("xk.bpf.h"), XK)?;
-        write(&folder.join("xk_probe.bpf.h"), XK_PROBE)?;
-        write(&folder.join("xk_taken.bpf.h"), XK_TAKEN)?;
-        write(&folder.join("xk_flex.bpf.h"), XK_FLEX)?;
+        for subfolder in [&library, &folder.join("flex")] {
+            fs::create_dir_all(subfolder).map_err(Error::io(subfolder))?;
+        }
+        for (name, text) in OURS {
+            write(&folder.join(name), text)?;
+        }
         for (name, text) in sys::API_HEADERS {
             write(&library.join(name), text)?;
         }

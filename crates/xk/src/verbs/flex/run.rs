@@ -1,11 +1,12 @@
 //! `xk flex run`: runs the programs of a file, and says which runs are ended.
 
 use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 use xk_apply::parse_time;
-use xk_flex::{attach, load, take_ended, Control, Ended, Loaded, Why};
+use xk_flex::{attach, load, take_ended, Control, Ended, Heap, Limits, Loaded, Usage, Why};
 
 use crate::exit::{Exit, Failure, Result};
 use crate::output::{count, print_json};
@@ -18,8 +19,8 @@ const STEP: Duration = Duration::from_millis(200);
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Only loops that the verifier refuses are instrumented. Programs are attached by their sections: fentry, kprobe,
-tracepoint and others; those of XDP to --dev. Each run that is ended is shown, with the place of the loop. When the
-command ends, all runs end, and the programs are detached.")]
+tracepoint and others; those of XDP to --dev. Each run that is ended is shown, with the place of the loop. The command
+gives the heap of the object pages as they are used up. When it ends, all runs end, and the programs are detached.")]
 pub struct Args {
     #[command(flatten)]
     input: super::Input,
@@ -38,6 +39,9 @@ pub struct Args {
     /// The network interface for programs of XDP
     #[arg(long, value_name = "NAME")]
     dev: Option<String>,
+    /// What the heap may have at most, in MiB [default: what the object declares]
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..))]
+    heap: Option<u32>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -53,19 +57,39 @@ pub fn run(args: &Args) -> Result {
     let bytes = args.input.object()?;
     let interface = args.dev.as_deref().map(interface).transpose()?;
     let loaded = load(&bytes, &args.input.leave)?;
-    let is_controlled = loaded.rewritten.bytes != bytes;
+    let most = args.heap.map_or(u64::MAX, |size| u64::from(size) << 20);
+    let heap = Heap::of(&loaded.object, Limits { most, ..Limits::default() })?;
+    if args.heap.is_some() && heap.is_none() {
+        return Err(Failure::usage("--heap: the object has no heap: it does not use XK_HEAP()"));
+    }
+    // Before there is another thread, which a signal would reach.
+    signals::hold_back();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let server = heap.as_ref().map(|heap| scope.spawn(|| heap.serve(&stop)));
+        let ended = programs(args, interface, &loaded, loaded.rewritten.bytes != bytes);
+        stop.store(true, Ordering::Relaxed);
+        let served = server.map_or(Ok(Ok(())), std::thread::ScopedJoinHandle::join);
+        let ended = ended?;
+        served.map_err(|_| Failure::error("the thread that gives the heap its pages panicked"))??;
+        finish(args, &loaded, &ended, heap.as_ref().map(Heap::usage));
+        Ok(())
+    })
+}
+
+/// Attaches the programs for the time; which runs were ended.
+fn programs(args: &Args, interface: Option<i32>, loaded: &Loaded, is_controlled: bool) -> Result<Vec<Ended>> {
     let deadline = if args.no_deadline { None } else { args.deadline.or(Control::default().deadline) };
     let control = Control { terminate: false, deadline, interval: args.interval };
     if is_controlled {
         control.tell(&loaded.object)?;
     }
-    signals::hold_back();
     let links = attach(&loaded.object, interface)?;
     if !args.json {
         let names: Vec<&str> = links.iter().map(|(name, _)| name.as_str()).collect();
-        eprintln!("running {}: {}; ^C ends", names.join(", "), loops(&loaded));
+        eprintln!("running {}: {}; ^C ends", names.join(", "), loops(loaded));
     }
-    let mut ended = wait(args, &loaded, is_controlled)?;
+    let mut ended = wait(args, loaded, is_controlled)?;
     if is_controlled {
         Control { terminate: true, ..control }.tell(&loaded.object)?;
     }
@@ -74,8 +98,7 @@ pub fn run(args: &Args) -> Result {
         let last = take_ended(&loaded.object)?;
         ended.extend(last.into_iter().filter(|last| last.why != Why::Terminate));
     }
-    finish(args, &loaded, &ended);
-    Ok(())
+    Ok(ended)
 }
 
 fn loops(loaded: &Loaded) -> String {
@@ -113,11 +136,24 @@ fn words(loaded: &Loaded, ended: &Ended) -> String {
     format!("{} {}: ended after {:.1?} by {}{released}", look.function, look.place, ended.spent, ended.why)
 }
 
-fn finish(args: &Args, loaded: &Loaded, ended: &[Ended]) {
+fn finish(args: &Args, loaded: &Loaded, ended: &[Ended], heap: Option<Usage>) {
     if !args.json {
         println!("{} ended early", count(ended.len(), "run"));
+        heap.iter().for_each(|usage| println!("{}", heap_words(usage)));
         return;
     }
+    let heap = heap.map(|usage| {
+        json!({
+            "ready": usage.ready,
+            "used": usage.used,
+            "most": usage.most,
+            "allocated": usage.allocated,
+            "freed": usage.freed,
+            "refused": usage.refused,
+            "invalid": usage.invalid,
+            "lost": usage.lost,
+        })
+    });
     let runs: Vec<_> = ended
         .iter()
         .map(|ended| {
@@ -131,7 +167,28 @@ fn finish(args: &Args, loaded: &Loaded, ended: &[Ended]) {
             })
         })
         .collect();
-    print_json(json!({ "ended": runs, "looks": loaded.rewritten.looks.len() }));
+    print_json(json!({ "ended": runs, "looks": loaded.rewritten.looks.len(), "heap": heap }));
+}
+
+fn heap_words(usage: &Usage) -> String {
+    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    let mut text = format!(
+        "heap: {:.1} MiB of {:.1} used; {} allocated and {} freed",
+        mib(usage.used),
+        mib(usage.most),
+        count(usage.allocated as usize, "object"),
+        usage.freed
+    );
+    for (number, words) in [
+        (usage.refused, "allocations refused: there was no memory"),
+        (usage.invalid, "frees of what was not allocated: ignored"),
+        (usage.lost, "objects lost: no list took them back"),
+    ] {
+        if number > 0 {
+            text += &format!("\n  {number} {words}");
+        }
+    }
+    text
 }
 
 /// The number of a network interface.

@@ -12,7 +12,7 @@
 /* Why a run ends. */
 #define XK_FLEX_DEADLINE	1	/* it has taken too long */
 #define XK_FLEX_TERMINATE	2	/* user space ends all runs */
-#define XK_FLEX_TURNS		3	/* the kernel's limit of turns, 8 million in a frame */
+#define XK_FLEX_TURNS		3	/* the kernel's limit of 8 million may_goto in a frame */
 
 /* What user space tells all runs of the object. In a section, and so in a map, of its own. */
 struct xk_flex_control {

@@ -14,7 +14,8 @@ pub struct Control {
     pub terminate: bool,
     /// How long a run may take.
     pub deadline: Option<Duration>,
-    /// A look comes after so many turns of loops, and after at least one.
+    /// A look comes after so many turns of loops, and after at least one. A loop that is unrolled looks at most once in
+    /// as many turns as it has copies.
     pub interval: u32,
 }
 
@@ -58,7 +59,7 @@ impl std::fmt::Display for Why {
         match self {
             Self::Deadline => f.write_str("its deadline"),
             Self::Terminate => f.write_str("user space"),
-            Self::Turns => f.write_str("the kernel's limit of 8 million turns in a frame"),
+            Self::Turns => f.write_str("the kernel's limit of 8 million may_goto in a frame"),
             Self::Other(number) => write!(f, "reason {number}"),
         }
     }

@@ -52,6 +52,8 @@ pub struct Code {
     pub relocs: BTreeMap<usize, (usize, u32)>,
     /// Number of the section with these relocations.
     pub rel_section: Option<usize>,
+    /// For instructions that are copies of others: the first of them.
+    pub twins: BTreeMap<usize, usize>,
 }
 
 /// A function.
@@ -86,8 +88,8 @@ pub struct Object {
     pub symbols: Vec<Symbol>,
     /// Number of the symbol table.
     pub symbol_table: usize,
-    /// Offset and length of `.BTF.ext`.
-    pub ext: Option<(usize, usize)>,
+    /// `.BTF.ext`: number, offset and length.
+    pub ext: Option<(usize, usize, usize)>,
     btf: Option<(usize, usize)>,
     lines: ext::Lines,
 }
@@ -126,7 +128,7 @@ impl Object {
             let data = section.data(E, bytes).map_err(wrong)?;
             match name.as_str() {
                 ".BTF" => btf = Some((section.sh_offset.get(E) as usize, data.len())),
-                ".BTF.ext" => ext = Some((section.sh_offset.get(E) as usize, data.len())),
+                ".BTF.ext" => ext = Some((index.0, section.sh_offset.get(E) as usize, data.len())),
                 _ => {}
             }
             let is_code = section.sh_flags.get(E) & u64::from(elf::SHF_EXECINSTR) != 0;
@@ -150,7 +152,7 @@ impl Object {
             }
         }
         let lines = match (ext, btf) {
-            (Some((offset, len)), Some((types, size))) => {
+            (Some((_, offset, len)), Some((types, size))) => {
                 let lines = ext::lines(&bytes[offset..offset + len], &bytes[types..types + size]);
                 lines.ok_or_else(|| wrong(".BTF.ext is damaged"))?
             }
@@ -165,6 +167,12 @@ impl Object {
     pub fn btf(&self) -> Option<&[u8]> {
         let (start, len) = self.btf?;
         self.bytes.get(start..start + len)
+    }
+
+    /// The instruction of which one is a copy, or that one.
+    #[must_use]
+    pub fn original(&self, code: usize, at: usize) -> usize {
+        self.code[code].twins.get(&at).copied().unwrap_or(at)
     }
 
     /// The source line of an instruction, or its number.
@@ -248,6 +256,25 @@ impl Object {
         };
         self.code.iter().enumerate().any(calls)
     }
+
+    /// Functions, each after those that it calls.
+    #[must_use]
+    pub fn callees_first(&self) -> Vec<usize> {
+        let mut order = Vec::new();
+        let mut seen = vec![false; self.functions.len()];
+        let mut stack: Vec<(usize, bool)> = (0..self.functions.len()).rev().map(|function| (function, false)).collect();
+        while let Some((number, is_done)) = stack.pop() {
+            if is_done {
+                order.push(number);
+            } else if !std::mem::replace(&mut seen[number], true) {
+                let function = &self.functions[number];
+                stack.push((number, true));
+                let calls = (function.start..function.end).filter_map(|at| self.target(function.code, at));
+                stack.extend(calls.map(|callee| (callee, false)));
+            }
+        }
+        order
+    }
 }
 
 /// The header of an object for eBPF.
@@ -265,7 +292,7 @@ pub fn header(bytes: &[u8]) -> Result<&Header, Error> {
 fn read_code(section: usize, name: String, data: &[u8]) -> Result<Code, Error> {
     let insns = data.chunks(SIZE).map(Insn::read).collect::<Option<Vec<_>>>();
     let insns = insns.ok_or_else(|| wrong(format!("{name} ends inside an instruction")))?;
-    Ok(Code { section, name, insns, relocs: BTreeMap::new(), rel_section: None })
+    Ok(Code { section, name, insns, relocs: BTreeMap::new(), rel_section: None, twins: BTreeMap::new() })
 }
 
 /// The functions. Together they must be all code, so that nothing is forgotten.

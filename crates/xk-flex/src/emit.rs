@@ -1,10 +1,9 @@
-//! The new instructions of each section, and where the old ones are now.
+//! What is inserted into each section, in instructions.
 
-use std::collections::BTreeMap;
-
+use crate::code::{self, jump, Fix, Label, NewCode};
 use crate::elf::{Function, Object};
 use crate::inserts::{Inserts, LeavingCall, Look, Scratch};
-use crate::insn::{Flow, Insn, FRAME};
+use crate::insn::{Insn, FRAME};
 use crate::plan::Plan;
 use crate::release::{Argument, Callee, Release};
 use crate::track::Place;
@@ -32,54 +31,6 @@ const INTERVAL: i16 = 16;
 const NOTHING: i16 = 24;
 /// `XK_FLEX_TURNS`
 const TURNS: i32 = 3;
-
-/// A place in what is added to a function.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Label {
-    /// Where it returns early.
-    Out,
-    /// Where a look, by its number in the function, goes when the kernel's limit is reached,
-    Exhausted(usize),
-    /// when it is time to look,
-    Slow(usize),
-    /// and for both,
-    Call(usize),
-    /// and from where it goes on.
-    Resume(usize),
-    /// What is released at a look,
-    LeaveLook(usize),
-    /// and after a call.
-    LeaveCall(usize),
-}
-
-/// Where a jump goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fix {
-    Nothing,
-    /// To what is added.
-    Label(Label),
-    /// To an old instruction, with what is inserted before it.
-    Jump(usize),
-}
-
-/// The instructions of a section.
-#[derive(Debug, Default)]
-pub struct NewCode {
-    /// All of them.
-    pub insns: Vec<Insn>,
-    /// For each old instruction, where a call, a symbol or a source line finds it: with what is inserted before it.
-    pub entry: Vec<usize>,
-    /// For each old instruction, itself.
-    pub place: Vec<usize>,
-    /// Instructions that refer to what user space tells all runs.
-    pub controls: Vec<usize>,
-    /// Calls of functions by their symbols.
-    pub calls: Vec<(usize, usize)>,
-    /// For each old instruction, where a jump finds it: without what only a call executes.
-    start: Vec<usize>,
-    fixes: Vec<(Fix, usize)>,
-    labels: BTreeMap<(usize, Label), usize>,
-}
 
 /// Adds to one function.
 struct Emitter<'a> {
@@ -149,7 +100,7 @@ impl Emitter<'_> {
         self.push(STORE, FRAME, 0, slot, 0);
     }
 
-    /// Counts a turn.
+    /// Counts turns.
     fn look(&mut self, index: usize, look: &Look) {
         self.jump(Insn::MAY_GOTO, 0, Fix::Label(Label::Exhausted(index)));
         self.saved(look, STORE);
@@ -162,7 +113,7 @@ impl Emitter<'_> {
             }
         };
         self.push(LOAD, count, run, offset + LEFT, 0);
-        self.push(ADD_IMM, count, 0, 0, -1);
+        self.push(ADD_IMM, count, 0, 0, -look.turns());
         self.push(STORE, run, count, offset + LEFT, 0);
         self.jump(JUMP_NOT_POSITIVE, count, Fix::Label(Label::Slow(index)));
         self.label(Label::Resume(index));
@@ -319,48 +270,6 @@ impl Emitter<'_> {
     }
 }
 
-impl NewCode {
-    fn push(&mut self, insn: Insn, fix: Fix, function: usize) {
-        self.insns.push(insn);
-        self.fixes.push((fix, function));
-    }
-
-    fn fix_jumps(&mut self, object: &Object, code: usize) -> Result<(), Error> {
-        for at in 0..self.insns.len() {
-            let (fix, function) = self.fixes[at];
-            let target = match fix {
-                Fix::Nothing => continue,
-                Fix::Label(label) => self.labels.get(&(function, label)).copied().unwrap_or(at),
-                Fix::Jump(old) => self.start[old],
-            };
-            let distance = target as i64 - at as i64 - 1;
-            let too_far = || {
-                let old = self.place.partition_point(|place| *place <= at).saturating_sub(1);
-                Error::TooFar { function: object.functions[function].name.clone(), place: object.place(code, old) }
-            };
-            let insn = &mut self.insns[at];
-            match i16::try_from(distance) {
-                _ if insn.code == Insn::GOTOL => insn.imm = i32::try_from(distance).map_err(|_| too_far())?,
-                Ok(off) => insn.off = off,
-                Err(_) if insn.code == Insn::GOTO => {
-                    *insn = Insn::new(Insn::GOTOL, 0, 0, 0, i32::try_from(distance).map_err(|_| too_far())?);
-                }
-                Err(_) => return Err(too_far()),
-            }
-        }
-        Ok(())
-    }
-}
-
-fn jump(at: usize, insn: Insn) -> Fix {
-    match insn.flow() {
-        Some(Flow::Goto(distance) | Flow::Branch(distance)) => {
-            usize::try_from(at as i64 + 1 + distance).map_or(Fix::Nothing, Fix::Jump)
-        }
-        _ => Fix::Nothing,
-    }
-}
-
 /// All sections with instructions, in the order of the object.
 ///
 /// # Errors
@@ -371,52 +280,6 @@ pub fn emit(object: &Object, plan: &Plan) -> Result<Vec<NewCode>, Error> {
     for (number, (Function { code, .. }, inserts)) in object.functions.iter().zip(&plan.inserts).enumerate() {
         Emitter { code: &mut sections[*code], object, number, inserts, widens }.function();
     }
-    for (code, section) in sections.iter_mut().enumerate() {
-        section.entry.push(section.insns.len());
-        section.start.push(section.insns.len());
-        section.place.push(section.insns.len());
-        section.fix_jumps(object, code)?;
-    }
-    for code in 0..sections.len() {
-        fix_references(object, &mut sections, code);
-        fix_looks(object, &mut sections[code], code);
-    }
+    code::finish(object, &mut sections)?;
     Ok(sections)
-}
-
-/// A call in the section of its target needs no relocation, and libbpf expects none.
-fn fix_looks(object: &Object, section: &mut NewCode, code: usize) {
-    let Some((symbol, look)) = object.look().filter(|(_, look)| object.functions[*look].code == code) else { return };
-    let target = section.entry[object.functions[look].start] as i64;
-    for &(at, _) in section.calls.iter().filter(|(_, other)| *other == symbol) {
-        section.insns[at].imm = (target - at as i64 - 1) as i32;
-    }
-    section.calls.retain(|(_, other)| *other != symbol);
-}
-
-/// Calls and addresses of functions.
-fn fix_references(object: &Object, sections: &mut [NewCode], code: usize) {
-    let mut is_second = false;
-    for (at, insn) in object.code[code].insns.iter().enumerate() {
-        let is_wide = !std::mem::take(&mut is_second) && insn.code == Insn::LD_IMM64;
-        is_second = is_wide;
-        if insn.code != Insn::CALL && !is_wide {
-            continue;
-        }
-        let Some((target_code, target)) = object.target_place(code, at) else { continue };
-        let Some(&target) = sections[target_code].entry.get(target) else { continue };
-        let place = sections[code].place[at];
-        let base = object.code[code].relocs.get(&at).map(|(symbol, _)| {
-            let old = object.symbols[*symbol].value as usize / 8;
-            sections[target_code].entry.get(old).copied().unwrap_or(old)
-        });
-        let distance = target as i64 - base.map_or(place as i64 + 1, |base| base as i64);
-        // A relocation of a call counts from the instruction after its target.
-        let imm = match (is_wide, base) {
-            (true, _) => distance * 8,
-            (false, Some(_)) => distance - 1,
-            (false, None) => distance,
-        };
-        sections[code].insns[place].imm = imm as i32;
-    }
 }

@@ -1,5 +1,5 @@
-//! `.BTF.ext`: tables that name instructions by their offset. libbpf reads them and does not change them, so the
-//! fields are changed in place here.
+//! `.BTF.ext`: tables that name instructions by their offset. libbpf reads them and does not change them, so they are
+//! read and written here.
 
 use std::collections::BTreeMap;
 
@@ -16,18 +16,23 @@ pub enum Table {
     Relocations,
 }
 
-/// Where the offset of a record is.
-#[derive(Debug, Clone, Copy)]
+/// A record of a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     /// Its table.
     pub table: Table,
     /// Offset of the name of its section, in the strings of `.BTF`.
     pub section: u32,
-    /// Place of the record in `.BTF.ext`.
-    pub at: usize,
     /// The instruction.
     pub insn: usize,
+    /// What it says.
+    pub rest: Vec<u8>,
 }
+
+/// Tables, and the fields of the header that say where they are.
+const TABLES: [(Table, usize); 3] = [(Table::Functions, 8), (Table::Lines, 16), (Table::Relocations, 24)];
+/// Length of the header with these fields.
+const HEADER: usize = 32;
 
 fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.get(at..at.checked_add(4)?)?.try_into().ok()?))
@@ -42,7 +47,7 @@ pub fn records(ext: &[u8]) -> Option<Vec<Record>> {
     }
     let header = word(ext, 4)? as usize;
     let mut found = Vec::new();
-    for (table, field) in [(Table::Functions, 8), (Table::Lines, 16), (Table::Relocations, 24)] {
+    for (table, field) in TABLES {
         if field + 8 > header {
             break;
         }
@@ -69,11 +74,46 @@ fn read_table(ext: &[u8], start: usize, table: Table, found: &mut Vec<Record>) -
             if offset % SIZE != 0 {
                 return None;
             }
-            found.push(Record { table, section, at, insn: offset / SIZE });
-            at = at.checked_add(size).filter(|end| *end <= ext.len())?;
+            let end = at.checked_add(size)?;
+            found.push(Record { table, section, insn: offset / SIZE, rest: ext.get(at + 4..end)?.to_vec() });
+            at = end;
         }
     }
     Some(())
+}
+
+/// The section with these records, in the order of the instructions. Nothing if it has tables that are not known, or
+/// is damaged.
+#[must_use]
+pub fn write(ext: &[u8], records: &[Record]) -> Option<Vec<u8>> {
+    let len = word(ext, 4)? as usize;
+    let mut bytes = ext.get(..len)?.to_vec();
+    if bytes.iter().skip(HEADER).any(|byte| *byte != 0) {
+        return None;
+    }
+    for (table, field) in TABLES.iter().filter(|(_, field)| field + 8 <= len) {
+        let start = bytes.len();
+        let mut own: Vec<&Record> = records.iter().filter(|record| record.table == *table).collect();
+        if word(ext, field + 4)? > 0 {
+            let size = word(ext, len.checked_add(word(ext, *field)? as usize)?)?;
+            bytes.extend(size.to_le_bytes());
+        }
+        while let Some(section) = own.first().map(|record| record.section) {
+            let (mut now, later): (Vec<_>, Vec<_>) = own.into_iter().partition(|record| record.section == section);
+            now.sort_by_key(|record| record.insn);
+            bytes.extend(section.to_le_bytes());
+            bytes.extend(u32::try_from(now.len()).ok()?.to_le_bytes());
+            for record in now {
+                bytes.extend(u32::try_from(record.insn * SIZE).ok()?.to_le_bytes());
+                bytes.extend(&record.rest);
+            }
+            own = later;
+        }
+        for (at, value) in [(*field, start - len), (field + 4, bytes.len() - start)] {
+            bytes[at..at + 4].copy_from_slice(&u32::try_from(value).ok()?.to_le_bytes());
+        }
+    }
+    Some(bytes)
 }
 
 /// A string of `.BTF`.
@@ -102,7 +142,7 @@ impl Lines {
 pub fn lines(ext: &[u8], btf: &[u8]) -> Option<Lines> {
     let mut lines = Lines::default();
     for record in records(ext)?.into_iter().filter(|record| record.table == Table::Lines) {
-        let (file, column) = (string(btf, word(ext, record.at + 4)?)?, word(ext, record.at + 12)?);
+        let (file, column) = (string(btf, word(&record.rest, 0)?)?, word(&record.rest, 8)?);
         let name = file.rsplit('/').next().unwrap_or(file).to_owned();
         let section = lines.0.entry(string(btf, record.section)?.to_owned()).or_default();
         // Line 0 is of the compiler; what stands before it holds on.

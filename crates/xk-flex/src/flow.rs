@@ -43,6 +43,14 @@ pub struct Graph {
     dominators: Vec<Option<usize>>,
 }
 
+/// The flow of all functions of an object.
+///
+/// # Errors
+/// As for [`Graph::new`].
+pub fn graphs(object: &Object) -> Result<Vec<Graph>, Error> {
+    object.functions.iter().map(|function| Graph::new(object, function)).collect()
+}
+
 impl Graph {
     /// The flow of a function of an object.
     ///
@@ -56,6 +64,12 @@ impl Graph {
             place: object.place(function.code, graph.blocks[header].start),
         })?;
         Ok(graph)
+    }
+
+    /// The loop that begins with an instruction.
+    #[must_use]
+    pub fn loop_at(&self, header: usize) -> Option<&Loop> {
+        self.loops.iter().find(|found| self.blocks[found.header].start == header)
     }
 
     /// Whether each way to `inner` leads through `outer`.

@@ -17,6 +17,8 @@ const RUN_BYTES: i64 = 40;
 /// Registers that a look needs for a moment in a program; one more in a subprogram, which first loads the address of
 /// the run.
 const SCRATCH: usize = 1;
+/// Instructions that the kernel makes of `may_goto`: load, compare, count, store.
+const MAY_GOTO: usize = 4;
 /// Registers that a call overwrites.
 const VOLATILE: std::ops::Range<u8> = 0..6;
 
@@ -38,23 +40,51 @@ impl Scratch {
     }
 }
 
+/// The loops of which turns end at an instruction.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Ends {
+    /// Registers that they write.
+    pub written: u16,
+    /// How often the body of the loop stands in the program.
+    pub copies: usize,
+}
+
 /// A look, before an instruction.
 #[derive(Debug, Default)]
 pub struct Look {
     /// The instruction.
     pub at: usize,
+    /// The loops that end here.
+    pub ends: Ends,
     /// Its number in the object.
     pub site: usize,
     /// What counts the turns; in a subprogram, second, what holds the address of the run.
     pub scratch: Vec<Scratch>,
-    /// Registers that the loops that end here write.
-    pub written: u16,
     /// Registers of which the verifier is to know nothing.
     pub widened: Vec<u8>,
     /// Registers whose values the call of `xk_flex_look()` would overwrite.
     pub spilled: Vec<u8>,
     /// What is released if the run ends here.
     pub releases: Vec<Release>,
+}
+
+impl Look {
+    /// How many turns it counts.
+    #[must_use]
+    pub fn turns(&self) -> i32 {
+        i32::try_from(self.ends.copies).unwrap_or(1).max(1)
+    }
+
+    /// Instructions that the kernel executes if it is not yet time to look.
+    #[must_use]
+    pub fn cost(&self) -> usize {
+        // Load, count, store, compare; a subprogram first loads the address of the run, here and to widen.
+        const COUNT: usize = 4;
+        let address = self.scratch.len() - SCRATCH.min(self.scratch.len());
+        let saved = self.scratch.iter().filter(|scratch| matches!(scratch, Scratch::Saved(_))).count();
+        let widen = if self.widened.is_empty() { 0 } else { 1 + address + self.widened.len() };
+        MAY_GOTO + COUNT + address + 2 * saved + widen
+    }
 }
 
 /// A call of a function that may be left early.
@@ -95,10 +125,10 @@ pub struct Known<'a> {
 }
 
 impl Inserts {
-    /// Looks before these instructions, not planned yet, with the registers that the loops write.
+    /// Looks before these instructions, not planned yet.
     #[must_use]
-    pub fn with_looks(looks: BTreeMap<usize, u16>) -> Self {
-        let looks = looks.into_iter().map(|(at, written)| Look { at, written, ..Look::default() }).collect();
+    pub fn with_looks(looks: BTreeMap<usize, Ends>) -> Self {
+        let looks = looks.into_iter().map(|(at, ends)| Look { at, ends, ..Look::default() }).collect();
         Self { looks, ..Self::default() }
     }
 
@@ -128,7 +158,7 @@ impl Inserts {
             let live = live.get(&look.at).copied().unwrap_or(u16::MAX) | wanted;
             look.scratch = scratch(live, SCRATCH + usize::from(!known.function.is_program));
             let is_saved = |register: &u8| look.scratch.contains(&Scratch::Saved(*register));
-            let numbers = known.track.numbers.get(&look.at).copied().unwrap_or(0) & live & look.written;
+            let numbers = known.track.numbers.get(&look.at).copied().unwrap_or(0) & live & look.ends.written;
             let numbers = if widen { numbers } else { 0 };
             look.widened = (0..FRAME).filter(|at| numbers >> at & 1 == 1 && !is_saved(at)).collect();
             // A call counts as a reader of all arguments, also of those that nothing has set.

@@ -2,12 +2,15 @@
 //! that each run can be ended.
 //!
 //! In: an object of clang. Out: an object that any libbpf loads. At each back edge of a chosen loop, the program counts
-//! its turns, and now and then looks at the time and at a word of user space. A run that is to end releases what it
-//! holds, and leaves with the default of its hook. Refused is what cannot be left soundly, with function and source line.
-//! The verifier of the kernel judges what is written; a fault of this crate is an object that does not load.
+//! its turns, and now and then looks at the time and at a word of user space. Short loops are unrolled first. A run that
+//! is to end releases what it holds, and leaves with the default of its hook. Refused is what cannot be left soundly,
+//! with function and source line. The verifier of the kernel judges what is written; a fault of this crate is an object
+//! that does not load.
 
 mod attach;
 mod calls;
+mod choose;
+mod code;
 mod control;
 mod counted;
 mod elf;
@@ -21,15 +24,24 @@ mod insn;
 mod need;
 mod plan;
 mod release;
+#[cfg(test)]
+mod sample;
 mod track;
+mod unroll;
 mod write;
 
 pub use attach::attach;
+pub use choose::{Choice, Done, LoopReport, Rolled};
 pub use control::{take_ended, Control, Ended, Why};
 pub use error::Error;
 pub use heap::{Heap, Limits, Usage};
 pub use need::{load, Loaded};
-pub use plan::{Choice, Done, LookReport, LoopReport};
+pub use plan::LookReport;
+
+use choose::Wanted;
+use elf::Object;
+use flow::Graph;
+use plan::Plan;
 
 /// An object that was rewritten.
 #[derive(Debug)]
@@ -47,11 +59,44 @@ pub struct Rewritten {
 /// # Errors
 /// What cannot be rewritten soundly.
 pub fn rewrite(bytes: &[u8], choice: &Choice) -> Result<Rewritten, Error> {
-    let object = elf::Object::read(bytes)?;
+    let object = Object::read(bytes)?;
     if object.is_rewritten() {
         return Err(Error::Object("it was rewritten before; rewrite the object that clang wrote".into()));
     }
-    let plan = plan::Plan::new(&object, choice)?;
-    let bytes = if plan.is_empty() { bytes.to_vec() } else { write::write(&object, &emit::emit(&object, &plan)?)? };
-    Ok(Rewritten { bytes, loops: plan.loops, looks: plan.looks })
+    let graphs = flow::graphs(&object)?;
+    let mut loops = choose::choose(&object, &graphs, choice)?;
+    if loops.iter().any(|found| found.copies > 1) {
+        match unrolled(&object, &graphs, &mut loops, choice.widen) {
+            Ok((bytes, looks)) => return Ok(Rewritten { bytes, loops, looks }),
+            Err(error) => loops.iter_mut().for_each(|found| found.roll(&Rolled::Failed(error.to_string()))),
+        }
+    }
+    let wanted: Vec<Wanted> = loops.iter().filter_map(LoopReport::wanted).collect();
+    let (bytes, looks) = instrumented(&object, &graphs, &wanted, &mut loops, choice.widen)?;
+    Ok(Rewritten { bytes, loops, looks })
+}
+
+/// An object, and its looks.
+type Written = (Vec<u8>, Vec<LookReport>);
+
+/// First unrolls loops, then rewrites that object.
+fn unrolled(object: &Object, graphs: &[Graph], loops: &mut [LoopReport], widen: bool) -> Result<Written, Error> {
+    let wanted: Vec<Wanted> = loops.iter().filter_map(LoopReport::wanted).collect();
+    let (object, wanted) = unroll::unroll(object, graphs, &wanted)?;
+    instrumented(&object, &flow::graphs(&object)?, &wanted, loops, widen)
+}
+
+/// Instruments these loops. `loops` are all, in the same order; the costs are noted there.
+fn instrumented(
+    object: &Object,
+    graphs: &[Graph],
+    wanted: &[Wanted],
+    loops: &mut [LoopReport],
+    widen: bool,
+) -> Result<Written, Error> {
+    let plan = Plan::new(object, graphs, wanted, widen)?;
+    let bytes = if plan.is_empty() { object.bytes.clone() } else { write::write(object, &emit::emit(object, &plan)?)? };
+    let own = loops.iter_mut().filter(|found| found.done == Done::Instrumented);
+    own.zip(wanted).for_each(|(found, own)| found.cost = plan.cost(&graphs[own.function], own));
+    Ok((bytes, plan.looks))
 }

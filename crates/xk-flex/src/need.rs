@@ -3,15 +3,16 @@
 //! First the object is loaded as it is. If the verifier gives up, all loops that are not evidently counted are
 //! instrumented and widened: if the verifier knows the numbers that a loop writes, it may follow every turn, which takes
 //! minutes. If it refuses that for another reason, for example a bound that it no longer knows, they are instrumented
-//! only. At last, counted loops are added in the same way.
+//! only. At last, counted loops are added in the same way. What it refuses with unrolled loops, it is asked to accept
+//! without.
 
 use std::collections::BTreeSet;
 
 use libbpf_rs::{Object as Loader, ObjectBuilder};
 use xk_policy::{explain, listening};
 
+use crate::choose::{Choice, Done, LoopReport};
 use crate::heap::check_address;
-use crate::plan::{Choice, Done, LoopReport};
 use crate::{rewrite, Error, Rewritten};
 
 /// What the verifier says when a loop is too much for it.
@@ -42,45 +43,59 @@ fn attempt(bytes: &[u8], level: u32) -> Result<Loader, String> {
     loaded.map_err(|error| if said.is_empty() { error.to_string() } else { said })
 }
 
-/// Loads an object into the kernel, with as few instrumented loops as the verifier accepts.
+/// Loads an object into the kernel, with as few instrumented loops as the verifier accepts. Of the choice, the loops to
+/// leave alone and the unrolling count.
 ///
 /// # Errors
 /// The kernel refuses it for another reason, or a loop that it refuses cannot be instrumented.
-pub fn load(bytes: &[u8], leave: &[String]) -> Result<Loaded, Error> {
+pub fn load(bytes: &[u8], choice: &Choice) -> Result<Loaded, Error> {
     crate::elf::header(bytes)?;
     // What cannot be opened is explained below.
     if let Ok(open) = ObjectBuilder::default().open_memory(bytes) {
         check_address(&open)?;
     }
+    let (object, rewritten, attempts) = search(bytes, choice, attempt)?;
+    Ok(Loaded { object, rewritten, attempts })
+}
+
+/// Asks the kernel. What it accepts, how that was rewritten, and how often it was asked.
+fn search<T>(
+    bytes: &[u8],
+    choice: &Choice,
+    mut ask: impl FnMut(&[u8], u32) -> Result<T, String>,
+) -> Result<(T, Rewritten, usize), Error> {
     let (mut attempts, mut only) = (1, BTreeSet::new());
-    let mut said = match attempt(bytes, STATISTICS) {
+    let mut said = match ask(bytes, STATISTICS) {
         Ok(object) => {
             let rewritten = Rewritten { bytes: bytes.to_vec(), loops: Vec::new(), looks: Vec::new() };
-            return Ok(Loaded { object, rewritten, attempts });
+            return Ok((object, rewritten, attempts));
         }
         Err(said) => said,
     };
-    let mut refused = bytes.to_vec();
+    let mut refused = vec![bytes.to_vec()];
     for (all, widen) in [(false, true), (false, false), (true, true), (true, false)] {
         if widen {
-            if !gives_up(&said) || !add(bytes, all, leave, &mut only)? {
+            if !gives_up(&said) || !add(bytes, &Choice { all, only: None, ..choice.clone() }, &mut only)? {
                 continue;
             }
         } else if only.is_empty() || gives_up(&said) {
             continue;
         }
-        let rewritten = rewrite(bytes, &Choice { only: Some(only.clone()), leave: leave.to_vec(), all, widen })?;
-        if rewritten.bytes == refused {
-            continue;
+        for unroll in [choice.unroll, 1] {
+            let choice = Choice { only: Some(only.clone()), leave: choice.leave.clone(), all, widen, unroll };
+            let rewritten = rewrite(bytes, &choice)?;
+            if refused.contains(&rewritten.bytes) {
+                continue;
+            }
+            attempts += 1;
+            said = match ask(&rewritten.bytes, STATISTICS) {
+                Ok(object) => return Ok((object, rewritten, attempts)),
+                Err(said) => said,
+            };
+            refused.push(rewritten.bytes);
         }
-        attempts += 1;
-        said = match attempt(&rewritten.bytes, STATISTICS) {
-            Ok(object) => return Ok(Loaded { object, rewritten, attempts }),
-            Err(said) => said,
-        };
-        refused = rewritten.bytes;
     }
-    let said = attempt(&refused, 0).err().unwrap_or(said);
+    let said = refused.last().and_then(|last| ask(last, 0).err()).unwrap_or(said);
     Err(explain(&said).into())
 }
 
@@ -89,8 +104,8 @@ fn gives_up(said: &str) -> bool {
 }
 
 /// Adds loops to those to instrument; false if there are no others.
-fn add(bytes: &[u8], all: bool, leave: &[String], only: &mut BTreeSet<(String, usize)>) -> Result<bool, Error> {
-    let loops = rewrite(bytes, &Choice { all, leave: leave.to_vec(), ..Choice::default() })?.loops;
+fn add(bytes: &[u8], choice: &Choice, only: &mut BTreeSet<(String, usize)>) -> Result<bool, Error> {
+    let loops = rewrite(bytes, choice)?.loops;
     let before = only.len();
     only.extend(loops.iter().filter(|found| found.done == Done::Instrumented).map(key));
     Ok(only.len() > before)
@@ -98,4 +113,50 @@ fn add(bytes: &[u8], all: bool, leave: &[String], only: &mut BTreeSet<(String, u
 
 fn key(found: &LoopReport) -> (String, usize) {
     (found.function.clone(), found.header)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::sample::compiled;
+
+    const SOURCE: &str = "__attribute__((section(\"xdp\"))) int f(__u64 n) { __u64 m = 0;\n\
+        while (m != n) { m += 3; asm volatile(\"\" : \"+r\"(n)); }\nreturn m; }\n";
+
+    /// The objects that the verifier is asked to accept, by their numbers, if it accepts one of them.
+    fn asked(accepted: Option<usize>) -> Vec<Option<usize>> {
+        let bytes = compiled(SOURCE);
+        let of = |unroll, widen| rewrite(&bytes, &Choice { unroll, widen, ..Choice::default() }).unwrap().bytes;
+        let order = [bytes.clone(), of(8, true), of(1, true), of(8, false), of(1, false)];
+        let mut asked = Vec::new();
+        let ask = |object: &[u8], _| {
+            let number = order.iter().position(|other| other == object);
+            asked.push(number);
+            let said = if number == Some(0) { GIVES_UP[0] } else { "R1 type=scalar expected=fp" };
+            if number == accepted {
+                Ok(number)
+            } else {
+                Err(said.to_owned())
+            }
+        };
+        match search(&bytes, &Choice::default(), ask) {
+            Ok((found, rewritten, attempts)) => {
+                assert_eq!((found, attempts), (accepted, asked.len()));
+                assert!(accepted.is_some_and(|accepted| rewritten.bytes == order[accepted]));
+            }
+            Err(error) => assert!(accepted.is_none(), "{error}"),
+        }
+        asked
+    }
+
+    #[test]
+    fn what_is_refused_is_tried_without_unrolling_and_then_without_widening() {
+        let all: Vec<_> = (0..5).map(Some).collect();
+        for accepted in 0..5 {
+            assert_eq!(asked(Some(accepted)), all[..=accepted]);
+        }
+        assert_eq!(asked(None), [&all[..], &all[4..]].concat(), "the last is shown");
+    }
 }

@@ -356,7 +356,9 @@ impl Tracker<'_> {
         }
     }
 
+    /// Copies of a call are one: what they acquire is held in one place.
     fn call(&self, at: usize, insn: Insn, state: &mut State) {
+        let own = self.object.original(self.code, at);
         let mut result = Value::Other;
         let effect = self.effect(at, insn);
         match &effect {
@@ -364,16 +366,16 @@ impl Tracker<'_> {
                 state.release(state.registers[usize::from(*register)])
             }
             Effect::Leave(kind) => state.leave(kind),
-            Effect::Enter(kind) => state.acquire(at, Some(kind), self.address(at, state)),
+            Effect::Enter(kind) => state.acquire(own, Some(kind), self.address(at, state)),
             Effect::Nothing | Effect::Acquire => {}
         }
         if matches!(effect, Effect::Acquire | Effect::Exchange(_)) {
-            state.acquire(at, None, None);
-            result = Value::Reference(at);
+            state.acquire(own, None, None);
+            result = Value::Reference(own);
         }
         if let Some(callee) = self.callee(at) {
             if callee.leaks {
-                state.acquire(at, None, None);
+                state.acquire(own, None, None);
             }
             let returned = (1..=5).filter(|register| callee.returns >> register & 1 == 1);
             result = returned.fold(result, |value, register| value.lost(state.registers[register]));

@@ -1,13 +1,15 @@
 //! The object with new instructions.
 //!
-//! What grows is appended to the file, and its section header is changed. Tables that name instructions are changed in
-//! place. Everything else stays as it is, and where it is.
+//! What grows is appended to the file, and its section header is changed. Tables that name instructions follow them.
+//! Everything else stays as it is, and where it is.
+
+use std::collections::BTreeMap;
 
 use object::elf::{SHF_INFO_LINK, SHT_REL, STT_FILE, STT_OBJECT, STT_SECTION};
 
+use crate::code::NewCode;
 use crate::elf::Object;
-use crate::emit::NewCode;
-use crate::ext::{records, string, Table};
+use crate::ext::{self, records, string, Record, Table};
 use crate::insn::SIZE;
 use crate::Error;
 
@@ -97,9 +99,13 @@ impl Writer {
         }
         let bytes: Vec<u8> = new.insns.iter().flat_map(|insn| insn.bytes()).collect();
         self.replace(code.section, &bytes)?;
-        let old =
-            code.relocs.iter().map(|(at, (symbol, kind))| (new.place[*at], (*symbol as u64) << 32 | u64::from(*kind)));
-        let mut relocs: Vec<(usize, u64)> = old.collect();
+        let info = |at: &usize| {
+            let (symbol, kind) = code.relocs.get(at)?;
+            Some((*symbol as u64) << 32 | u64::from(*kind))
+        };
+        let old = code.relocs.keys().filter_map(|at| Some((new.place[*at], info(at)?)));
+        let copies = new.copies.iter().filter_map(|(new, old)| Some((*new, info(old)?)));
+        let mut relocs: Vec<(usize, u64)> = old.chain(copies).collect();
         if let Some(control) = object.control() {
             relocs.extend(new.controls.iter().map(|at| (*at, (control as u64) << 32 | ADDRESS)));
         }
@@ -135,21 +141,53 @@ impl Writer {
     }
 
     fn ext(&mut self, object: &Object, code: &[NewCode]) -> Result<(), Error> {
-        let Some((start, len)) = object.ext else { return Ok(()) };
-        let records = records(&object.bytes[start..start + len]).ok_or_else(damaged)?;
-        let btf = object.btf().ok_or_else(damaged)?;
-        for record in records {
+        let Some((section, start, len)) = object.ext else { return Ok(()) };
+        let old = &object.bytes[start..start + len];
+        let (records, btf) = (records(old).ok_or_else(damaged)?, object.btf().ok_or_else(damaged)?);
+        let mut moved = Vec::new();
+        for record in &records {
             let name = string(btf, record.section).ok_or_else(damaged)?;
-            let Some(number) = object.code.iter().position(|code| code.name == name) else { continue };
-            let new = &code[number];
-            let found = match record.table {
-                Table::Functions | Table::Lines => new.entry.get(record.insn),
-                Table::Relocations => new.place.get(record.insn),
+            let number = object.code.iter().position(|code| code.name == name);
+            let insn = match (record.table, number) {
+                (_, None) => Some(&record.insn),
+                (Table::Functions | Table::Lines, Some(number)) => code[number].entry.get(record.insn),
+                (Table::Relocations, Some(number)) => code[number].place.get(record.insn),
             };
-            self.put(start + record.at, 4, (found.ok_or_else(damaged)? * SIZE) as u64)?;
+            moved.push(Record { insn: *insn.ok_or_else(damaged)?, ..record.clone() });
         }
-        Ok(())
+        for (code, new) in object.code.iter().zip(code) {
+            let own = |record: &&Record| string(btf, record.section) == Some(&code.name);
+            moved.extend(copied(&records.iter().filter(own).collect::<Vec<_>>(), &new.copies));
+        }
+        let new = ext::write(old, &moved);
+        let new = new.ok_or_else(|| Error::Object("its .BTF.ext has tables that are not known".into()))?;
+        if new.len() == len {
+            self.bytes[start..start + len].copy_from_slice(&new);
+            return Ok(());
+        }
+        self.replace(section, &new)
     }
+}
+
+/// What the records of a section say of copies of its instructions.
+fn copied(records: &[&Record], copies: &[(usize, usize)]) -> Vec<Record> {
+    let of = |table: Table| {
+        let own = records.iter().filter(move |record| record.table == table);
+        own.map(|record| (record.insn, *record)).collect::<BTreeMap<_, _>>()
+    };
+    let (lines, relocations) = (of(Table::Lines), of(Table::Relocations));
+    let (mut found, mut last) = (Vec::new(), None);
+    for &(insn, old) in copies {
+        if let Some(record) = relocations.get(&old) {
+            found.push(Record { insn, ..(*record).clone() });
+        }
+        let line = lines.range(..=old).next_back();
+        if let Some((at, record)) = line.filter(|(at, _)| last != Some(**at)) {
+            last = Some(*at);
+            found.push(Record { insn, ..(*record).clone() });
+        }
+    }
+    found
 }
 
 /// Writes an object with new instructions.
@@ -171,40 +209,86 @@ pub fn write(object: &Object, code: &[NewCode]) -> Result<Vec<u8>, Error> {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use std::process::Command;
-
     use super::*;
+    use crate::choose::{choose, Choice, LoopReport};
     use crate::emit::emit;
-    use crate::plan::{Choice, Plan};
+    use crate::flow::graphs;
+    use crate::insn::Insn;
+    use crate::plan::Plan;
+    use crate::sample::compiled;
+    use crate::unroll::unroll;
 
     const SOURCE: &str = "struct kernel { int first; int second; } __attribute__((preserve_access_index));\n\
-        typedef unsigned long long __u64; typedef long long __s64; typedef unsigned int __u32;\n\
-        #include \"xk_flex.bpf.h\"\n\
+        static long (*const each)(__u32, void *, void *, __u64) = (void *)181; volatile long counter;\n\
+        static long callback(__u64 at, void *context) { return at > 3; }\n\
         static __attribute__((noinline)) int sub(struct kernel *k) {\n\
-        int n = k->second;\nwhile (n != k->first) { n += 3;\nasm volatile(\"\" : \"+r\"(n)); }\nreturn n; }\n\
+        int n = k->second;\nwhile (n != k->first) { n += 3;\ncounter++; asm volatile(\"\" : \"+r\"(n)); }\nreturn n; }\n\
         __attribute__((section(\"kprobe\"))) int f(struct kernel *k) { int s = 0;\n\
-        while (k->first != 7) { s += k->second;\ns ^= sub(k); }\n return s; }\n";
+        while (k->first != 7) { s += k->second;\ns ^= sub(k) + each(3, callback, 0, 0); }\n return s; }\n";
 
-    fn compiled() -> Vec<u8> {
-        let folder = tempfile::tempdir().unwrap();
-        let (source, object) = (folder.path().join("lines.c"), folder.path().join("lines.o"));
-        std::fs::write(&source, SOURCE).unwrap();
-        let mut clang = Command::new("clang-19");
-        let headers = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bpf");
-        clang.args(["-O2", "-g", "-target", "bpf", "-I", headers, "-c"]).arg(&source).arg("-o").arg(&object);
-        assert!(clang.status().unwrap().success());
-        std::fs::read(object).unwrap()
+    fn records_of(object: &Object) -> Vec<Record> {
+        let (_, start, len) = object.ext.unwrap();
+        records(&object.bytes[start..start + len]).unwrap()
+    }
+
+    #[test]
+    fn tables_are_written_as_they_were_read() {
+        let object = Object::read(&compiled(SOURCE)).unwrap();
+        let (_, start, len) = object.ext.unwrap();
+        let bytes = &object.bytes[start..start + len];
+        assert_eq!(ext::write(bytes, &records(bytes).unwrap()).unwrap(), bytes);
+    }
+
+    /// Each copy is the instruction that it copies, with its source line and relocations of both kinds.
+    #[test]
+    fn tables_name_copies_of_the_instructions_that_they_named() {
+        let old = Object::read(&compiled(SOURCE)).unwrap();
+        let graphs = graphs(&old).unwrap();
+        let loops = choose(&old, &graphs, &Choice::default()).unwrap();
+        let mut wanted: Vec<_> = loops.iter().filter_map(LoopReport::wanted).collect();
+        // Also the one that calls a function with the other loop.
+        wanted.iter_mut().for_each(|own| own.copies = 3);
+        let (new, moved) = unroll(&old, &graphs, &wanted).unwrap();
+        assert_eq!(moved.len(), 2);
+        let copied = |code: usize| new.code[code].twins.len();
+        assert!(old.code.iter().enumerate().all(|(number, _)| copied(number) > 4 && copied(number) % 2 == 0));
+        let names = |at: usize, code: usize| {
+            let relocation = |record: &&Record| {
+                record.table == Table::Relocations
+                    && record.insn == at
+                    && string(new.btf().unwrap(), record.section) == Some(&new.code[code].name)
+            };
+            records_of(&new).iter().filter(relocation).map(|record| record.rest.clone()).collect::<Vec<_>>()
+        };
+        let (mut relocations, mut functions, mut addresses) = (0, 0, 0);
+        for (number, code) in new.code.iter().enumerate() {
+            for (&copy, &first) in &code.twins {
+                let (own, other) = (code.insns[copy], code.insns[first]);
+                assert_eq!((own.code, own.dst, own.src), (other.code, other.dst, other.src));
+                assert_eq!(new.place(number, copy), new.place(number, first), "{}+{copy}", code.name);
+                assert_eq!(names(copy, number), names(first, number), "{}+{copy}", code.name);
+                assert_eq!(code.relocs.get(&copy), code.relocs.get(&first), "{}+{copy}", code.name);
+                assert_eq!(new.target(number, copy), new.target(number, first), "{}+{copy}", code.name);
+                relocations += names(copy, number).len();
+                functions += usize::from(new.target(number, copy).is_some());
+                addresses += usize::from(own.code == Insn::LD_IMM64);
+            }
+        }
+        assert!(relocations >= 6 && functions == 4 && addresses >= 2, "{relocations}, {functions}, {addresses}");
+        let lines = records_of(&new).into_iter().filter(|record| record.table == Table::Lines);
+        let mut lines: Vec<_> = lines.map(|record| (record.section, record.insn)).collect();
+        lines.dedup();
+        assert!(lines.windows(2).all(|pair| pair[0].0 != pair[1].0 || pair[0].1 < pair[1].1), "in order");
     }
 
     #[test]
     fn tables_name_the_instructions_that_they_named() {
-        let old = Object::read(&compiled()).unwrap();
-        let code = emit(&old, &Plan::new(&old, &Choice::default()).unwrap()).unwrap();
+        let old = Object::read(&compiled(SOURCE)).unwrap();
+        let graphs = graphs(&old).unwrap();
+        let loops = choose(&old, &graphs, &Choice::default()).unwrap();
+        let wanted: Vec<_> = loops.iter().filter_map(LoopReport::wanted).collect();
+        let code = emit(&old, &Plan::new(&old, &graphs, &wanted, false).unwrap()).unwrap();
         let new = Object::read(&write(&old, &code).unwrap()).unwrap();
-        let records_of = |object: &Object| {
-            let (start, len) = object.ext.unwrap();
-            records(&object.bytes[start..start + len]).unwrap()
-        };
         let mut relocations = 0;
         for (before, after) in records_of(&old).into_iter().zip(records_of(&new)) {
             let name = string(old.btf().unwrap(), before.section).unwrap();

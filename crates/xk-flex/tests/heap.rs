@@ -438,7 +438,7 @@ mod checks {
         let first = Programs::load();
         let _heap = first.heap(u64::MAX, 1 << 20);
         let bytes = fs::read(file(OBJECT)).unwrap();
-        let refused = load(&bytes, &[]).unwrap_err().to_string();
+        let refused = load(&bytes, &Choice::default()).unwrap_err().to_string();
         assert!(refused.contains("xk_heap") && refused.contains("XK_HEAP_ADDRESS"), "{refused}");
         assert_ne!(first.allocate(100), 0, "the first one goes on");
     }

@@ -10,6 +10,8 @@ use xk_testing::Random;
 
 #[path = "interpreter/mod.rs"]
 mod interpreter;
+#[path = "interpreter/unrolled.rs"]
+mod unrolled;
 
 use interpreter::{run, Control, End, Ran};
 
@@ -40,11 +42,16 @@ fn free(interval: u64) -> Control {
     Control { interval, ..Control::default() }
 }
 
-/// Both compute the same for some arguments, however often they look, and whatever the verifier knows.
+/// How often short loops are unrolled.
+const UNROLL: [usize; 4] = [1, 2, 3, 8];
+
+/// Both compute the same for some arguments, however often they look, whatever the verifier knows, and however often
+/// loops are unrolled.
 fn same(text: &str, level: &str) {
     let old = compile(&format!("{HEADER}{text}"), level);
-    for widen in [false, true] {
-        let new = rewrite(&old, &Choice { widen, ..all() }).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    for (widen, unroll) in [false, true].into_iter().flat_map(|widen| UNROLL.map(|unroll| (widen, unroll))) {
+        let choice = Choice { widen, unroll, ..all() };
+        let new = rewrite(&old, &choice).unwrap_or_else(|error| panic!("{error}\n{text}"));
         assert!(new.loops.iter().any(|found| found.done == Done::Instrumented), "{text}");
         assert_ne!(new.bytes, old);
         assert!(rewrite(&new.bytes, &all()).unwrap_err().to_string().contains("rewritten before"), "{text}");
@@ -53,7 +60,7 @@ fn same(text: &str, level: &str) {
             let expected = run(&old, argument, free(1), 100_000).end;
             for interval in [1, 7, 1 << 40] {
                 let ran = run(&new.bytes, argument, free(interval), 1_000_000);
-                assert_eq!((ran.end, ran.ended), (expected, None), "argument {argument}, {interval}\n{text}");
+                assert_eq!((ran.end, ran.ended), (expected, None), "argument {argument}, {interval}, {unroll}\n{text}");
             }
             assert!(matches!(expected, End::Returned(_)), "the original ends: {expected:?}\n{text}");
         }
@@ -131,13 +138,16 @@ fn random_programs_compute_the_same() {
              do {{ {body} OPAQUE(v0); }} while (m--); return v0 ^ v1 ^ v2 ^ v3 ^ v4 ^ v5; }}"
         );
         let old = compile(&format!("{HEADER}{text}"), ["-O2", "-O1"][round % 2]);
-        let new =
-            rewrite(&old, &Choice { widen: round % 3 > 0, ..all() }).unwrap_or_else(|error| panic!("{error}\n{text}"));
-        open(&new.bytes);
-        for argument in [0, 3, 0x1234_5677] {
-            let expected = run(&old, argument, free(1), 3_000_000).end;
-            if matches!(expected, End::Returned(_)) {
-                assert_eq!(run(&new.bytes, argument, free(round as u64 % 5), 90_000_000).end, expected, "{text}");
+        for unroll in UNROLL {
+            let choice = Choice { widen: round % 3 > 0, unroll, ..all() };
+            let new = rewrite(&old, &choice).unwrap_or_else(|error| panic!("{error}\n{text}"));
+            open(&new.bytes);
+            for argument in [0, 3, 0x1234_5677] {
+                let expected = run(&old, argument, free(1), 3_000_000).end;
+                if matches!(expected, End::Returned(_)) {
+                    let ran = run(&new.bytes, argument, free(round as u64 % 5), 90_000_000);
+                    assert_eq!(ran.end, expected, "{unroll}\n{text}");
+                }
             }
         }
     }
@@ -179,8 +189,8 @@ const REFERENCES: &str = "static void *(*get)(void *) = (void *)84; static long 
 /// A run that is ended at its deadline has released what it acquired, each once, the last first.
 fn releases(text: &str, expected: &[(i64, u64)]) {
     let old = compile(&format!("{HEADER}{REFERENCES}{text}"), "-O2");
-    let new = rewrite(&old, &all()).unwrap_or_else(|error| panic!("{error}\n{text}"));
-    for interval in [1, 5, 64] {
+    for (interval, unroll) in [1, 5, 64].into_iter().flat_map(|interval| UNROLL.map(|unroll| (interval, unroll))) {
+        let new = rewrite(&old, &Choice { unroll, ..all() }).unwrap_or_else(|error| panic!("{error}\n{text}"));
         let ran = run(&new.bytes, 1, Control { deadline: 9_000, ..free(interval) }, 100_000);
         assert_eq!((ran.end, ran.ended.map(|(_, why)| why)), (End::Returned(0), Some(1)), "{text}");
         assert_eq!(ran.released, expected, "{text}");

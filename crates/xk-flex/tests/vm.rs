@@ -178,7 +178,7 @@ mod checks {
     }
 
     pub fn loading_by_need_instruments_what_is_refused() {
-        let loaded = load(&bytes(OBJECT), &[]).unwrap();
+        let loaded = load(&bytes(OBJECT), &Choice::default()).unwrap();
         assert_eq!(loaded.attempts, 2);
         let done: Vec<Done> = loaded.rewritten.loops.iter().map(|found| found.done).collect();
         assert_eq!(done, [Done::Instrumented; 3]);

@@ -406,6 +406,10 @@ fn loops_of_an_object_are_shown_and_rewritten() {
     shown.expect(0, &[]);
     assert_eq!(shown.json()["loops"][0]["instrumented"], true);
     flex(&["explain", object]).expect(0, &["releases by bpf_sk_release() of bpf_sk_lookup_tcp() at loop.c:"]);
+    assert_eq!(shown.json()["loops"][0]["copies"], 8);
+    flex(&["explain", object]).expect(0, &["unrolled 8 times", "costs 8 instructions in 8 turns, 1.0 per turn"]);
+    flex(&["explain", object, "--unroll", "1"]).expect(0, &["in each turn; not unrolled: nothing else was asked for"]);
+    flex(&["explain", object, "--unroll", "0"]).expect(2, &["--unroll"]);
     let place = shown.json()["loops"][0]["place"].as_str().unwrap().to_owned();
     flex(&["explain", object, "--leave", &place]).expect(0, &["left alone: --leave"]);
     flex(&["explain", object, "--leave", "loop.c:99"]).expect(3, &["no loop begins at loop.c:99", &place]);

@@ -1,16 +1,17 @@
 //! A plain interpreter for objects of one program `f` that calls no helper but those of `xk_flex.bpf.h`, and some that
 //! acquire and release. It reads the object by itself.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use object::{Object, ObjectSection, ObjectSymbol, RelocationTarget};
 
 /// How a run ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum End {
     /// With the lower half of r0.
     Returned(u32),
     /// It takes more steps than are allowed.
+    #[default]
     TooLong,
 }
 
@@ -33,7 +34,7 @@ pub struct Control {
 }
 
 /// What a run did.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Ran {
     /// How it ended.
     pub end: End,
@@ -43,7 +44,14 @@ pub struct Ran {
     pub released: Vec<(i64, u64)>,
     /// References that were acquired.
     pub acquired: u64,
+    /// Those that are not released yet.
+    pub held: BTreeSet<u64>,
+    /// How often it looked at the time.
+    pub looks: usize,
+    /// Instructions that a kernel would have executed: of each `may_goto` it makes four.
+    pub executed: usize,
 }
+
 const STACK: u64 = 0x1000_0000;
 const FRAME: u64 = 512;
 
@@ -161,7 +169,10 @@ impl Ran {
     /// A helper; what it returns.
     fn helper(&mut self, number: i64, r: &[u64; 11], machine: &Machine, now: usize) -> u64 {
         match number {
-            5 => now as u64,
+            5 => {
+                self.looks += 1;
+                now as u64
+            }
             130 => {
                 let field = |offset| machine.load(r[2] + offset, 4) as u32;
                 self.ended = Some((field(16), field(20)));
@@ -173,11 +184,12 @@ impl Ran {
                 if self.acquired % 2 == 0 {
                     0
                 } else {
+                    self.held.insert(self.acquired);
                     REFERENCES + self.acquired
                 }
             }
             86 | 133 => {
-                assert!(r[1] > REFERENCES, "a reference is released: {:#x}", r[1]);
+                assert!(self.held.remove(&r[1].wrapping_sub(REFERENCES)), "a reference is released: {:#x}", r[1]);
                 self.released.push((number, r[1] - REFERENCES));
                 0
             }
@@ -188,8 +200,14 @@ impl Ran {
 
 /// Runs `f(argument)`; the number of steps is bounded.
 pub fn run(bytes: &[u8], argument: u64, control: Control, steps: usize) -> Ran {
-    let mut ran = Ran { end: End::TooLong, ended: None, released: vec![], acquired: 0 };
+    run_in(bytes, argument, control, steps, &[])
+}
+
+/// Runs it with these words in memory, by their addresses.
+pub fn run_in(bytes: &[u8], argument: u64, control: Control, steps: usize, memory: &[(u64, u64)]) -> Ran {
+    let mut ran = Ran::default();
     let (mut machine, mut at) = Machine::read(bytes, control);
+    memory.iter().for_each(|(at, value)| machine.store(*at, 8, *value));
     let (mut r, mut frames) = ([0xdead_u64; 11], Vec::new());
     (r[1], r[10]) = (argument, STACK);
     for step in 0..steps {
@@ -199,6 +217,7 @@ pub fn run(bytes: &[u8], argument: u64, control: Control, steps: usize) -> Ran {
         let operand = if code & 8 != 0 { r[src.min(10)] } else { imm(insn) as u64 };
         let size = [4, 2, 1, 8][usize::from(code >> 3 & 3)];
         let mut next = at as i64 + 1;
+        ran.executed += if code == 0xe5 { 4 } else { 1 };
         match (code & 7, code) {
             (0, 0x18) => {
                 let high = (imm(machine.code[at + 1]) as u64) << 32;

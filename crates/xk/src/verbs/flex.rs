@@ -17,6 +17,7 @@ use xk_policy::SourceCompiler;
 use xk_store::Folders;
 
 use crate::exit::{Failure, Result};
+use crate::output::count;
 use crate::sites::notice;
 
 /// Arguments of `xk flex`.
@@ -62,6 +63,9 @@ pub fn run(args: &Args) -> Result {
     }
 }
 
+/// How often short loops are unrolled, if nothing else is said.
+const UNROLL: u16 = Choice::UNROLL as u16;
+
 /// The file to rewrite, and which of its loops.
 #[derive(Debug, clap::Args)]
 struct Input {
@@ -73,6 +77,9 @@ struct Input {
     /// Make numbers that these loops write unknown to the verifier, so that it does not follow each turn
     #[arg(long)]
     widen: bool,
+    /// Copy the bodies of short loops up to so often, so that one turn of so many looks; 1: do not
+    #[arg(long, value_name = "N", default_value_t = UNROLL, value_parser = clap::value_parser!(u16).range(1..))]
+    unroll: u16,
     /// Leave this loop alone
     #[arg(long, value_name = "FILE.c:LINE")]
     leave: Vec<String>,
@@ -94,9 +101,13 @@ impl Input {
         })
     }
 
+    fn choice(&self) -> Choice {
+        let Self { all, widen, .. } = *self;
+        Choice { all, widen, leave: self.leave.clone(), only: None, unroll: self.unroll.into() }
+    }
+
     fn rewritten(&self) -> Result<Rewritten> {
-        let choice = Choice { all: self.all, widen: self.widen, leave: self.leave.clone(), only: None };
-        Ok(xk_flex::rewrite(&self.object()?, &choice)?)
+        Ok(xk_flex::rewrite(&self.object()?, &self.choice())?)
     }
 }
 
@@ -107,9 +118,26 @@ fn failed(path: &Path, error: &std::io::Error) -> Failure {
 /// Says what happens to a loop.
 fn words(found: &LoopReport) -> String {
     match found.done {
+        Done::Instrumented if found.copies > 1 => format!(
+            "instrumented and unrolled {} times: counts its turns, and looks whether the run is to end",
+            found.copies
+        ),
         Done::Instrumented => "instrumented: counts its turns, and looks whether the run is to end".into(),
         Done::Counted(turns) => format!("left alone: at most {turns} turns"),
         Done::Left => "left alone: --leave".into(),
         Done::NotNeeded => "left alone: the verifier did not refuse it".into(),
     }
+}
+
+/// Says what a turn of an instrumented loop costs, and why it is not unrolled.
+fn cost(found: &LoopReport) -> Option<String> {
+    if found.done != Done::Instrumented {
+        return None;
+    }
+    let turns = match found.copies {
+        1 => "each turn".to_owned(),
+        copies => format!("{copies} turns, {:.1} per turn", found.cost as f64 / copies as f64),
+    };
+    let rolled = found.rolled.as_ref().map_or_else(String::new, |why| format!("; not unrolled: {why}"));
+    Some(format!("costs {} in {turns}{rolled}", count(found.cost, "instruction")))
 }

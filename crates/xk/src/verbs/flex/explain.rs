@@ -29,6 +29,9 @@ pub fn run(args: &Args) -> Result {
                     "back_edges": found.back_edges,
                     "instrumented": found.done == Done::Instrumented,
                     "why": super::words(found),
+                    "copies": found.copies,
+                    "not_unrolled": found.rolled.as_ref().map(ToString::to_string),
+                    "instructions": found.cost,
                 })
             })
             .collect();
@@ -45,6 +48,9 @@ pub fn run(args: &Args) -> Result {
     for found in &loops {
         println!("{} {}", found.function, found.place);
         println!("  {}", super::words(found));
+        if let Some(cost) = super::cost(found) {
+            println!("  {cost}");
+        }
         println!("  back edges at {}", found.back_edges.join(", "));
     }
     for (number, look) in looks.iter().enumerate() {

@@ -33,7 +33,7 @@ pub struct Args {
     /// Runs have no deadline
     #[arg(long, conflicts_with = "deadline")]
     no_deadline: bool,
-    /// Turns of a loop between two looks at the clock
+    /// Turns of loops between two looks at the clock; a loop that is unrolled N times looks at most once in N turns
     #[arg(long, value_name = "TURNS", default_value_t = Control::default().interval, value_parser = clap::value_parser!(u32).range(1..))]
     interval: u32,
     /// The network interface for programs of XDP
@@ -56,7 +56,7 @@ pub fn run(args: &Args) -> Result {
     }
     let bytes = args.input.object()?;
     let interface = args.dev.as_deref().map(interface).transpose()?;
-    let loaded = load(&bytes, &args.input.leave)?;
+    let loaded = load(&bytes, &args.input.choice())?;
     let most = args.heap.map_or(u64::MAX, |size| u64::from(size) << 20);
     let heap = Heap::of(&loaded.object, Limits { most, ..Limits::default() })?;
     if args.heap.is_some() && heap.is_none() {

@@ -8,6 +8,7 @@ mod draw;
 mod drawn;
 mod effects;
 mod flex;
+mod flex_objects;
 mod inside;
 mod lab;
 mod list;
@@ -50,6 +51,8 @@ enum Task {
     Probes(probes::Arguments),
     /// End runs of rewritten eBPF programs, of every shape, on several hooks
     FlexCancel(flex::Arguments),
+    /// Rewrite the kernel's own eBPF selftests, and compare what the verifier says before and after
+    FlexObjects(flex_objects::Arguments),
     /// Draw instructions of vmlinux for `inside hold`, and compile its program
     #[command(hide = true)]
     Drawn(drawn::Arguments),
@@ -69,6 +72,7 @@ fn main() -> ExitCode {
         Task::Soak(arguments) => soak::run(&arguments),
         Task::Probes(arguments) => probes::run(&arguments),
         Task::FlexCancel(arguments) => flex::run(&arguments),
+        Task::FlexObjects(arguments) => flex_objects::run(&arguments),
         Task::Drawn(arguments) => drawn::run(&arguments),
         Task::Inside(arguments) => inside::run(&arguments),
     };

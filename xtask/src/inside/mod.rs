@@ -5,6 +5,7 @@ pub mod arm;
 pub mod atomicity;
 pub mod flex;
 pub mod hold;
+pub mod objects;
 pub mod probes;
 pub mod soak;
 pub mod stress;
@@ -40,6 +41,10 @@ enum Work {
     Hog(soak::Hog),
     /// End runs of rewritten eBPF programs
     Flex(flex::Arguments),
+    /// Load each program of many objects by itself
+    Objects(objects::Arguments),
+    /// Load each program of an object, until one takes too long
+    ObjectsWorker(objects::Worker),
     /// Keep probes attached until the end of the input
     Hold(hold::Arguments),
     /// Own tunes until this process is killed
@@ -73,6 +78,8 @@ pub fn run(arguments: &Inside) -> Result<()> {
         Work::Stress(arguments) => show(&stress::run(arguments)?),
         Work::Own(arguments) => stress::own(arguments),
         Work::Probes(arguments) => probes::run(arguments),
+        Work::Objects(arguments) => show(&objects::run(arguments)?),
+        Work::ObjectsWorker(arguments) => objects::worker(arguments),
         Work::Hold(arguments) => show(&hold::run(arguments)?),
         Work::Traced => show(&traced::run()?),
         Work::Transition(arguments) => show(&transition::run(arguments)?),

@@ -26,11 +26,15 @@ pub struct Choice {
     pub only: Option<BTreeSet<(String, usize)>>,
     /// How often the body of a short loop stands in the program, so that one turn of so many looks. 1: as in the source.
     pub unroll: usize,
+    /// Functions that look at their first branch, too, be there a loop or not. This tries the rewriter on programs that
+    /// have no loop.
+    pub branches: BTreeSet<String>,
 }
 
 impl Default for Choice {
     fn default() -> Self {
-        Self { all: false, widen: false, leave: Vec::new(), only: None, unroll: Self::UNROLL }
+        let (leave, branches) = (Vec::new(), BTreeSet::new());
+        Self { all: false, widen: false, leave, only: None, unroll: Self::UNROLL, branches }
     }
 }
 

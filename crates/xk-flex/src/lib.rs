@@ -66,13 +66,13 @@ pub fn rewrite(bytes: &[u8], choice: &Choice) -> Result<Rewritten, Error> {
     let graphs = flow::graphs(&object)?;
     let mut loops = choose::choose(&object, &graphs, choice)?;
     if loops.iter().any(|found| found.copies > 1) {
-        match unrolled(&object, &graphs, &mut loops, choice.widen) {
+        match unrolled(&object, &graphs, &mut loops, choice) {
             Ok((bytes, looks)) => return Ok(Rewritten { bytes, loops, looks }),
             Err(error) => loops.iter_mut().for_each(|found| found.roll(&Rolled::Failed(error.to_string()))),
         }
     }
     let wanted: Vec<Wanted> = loops.iter().filter_map(LoopReport::wanted).collect();
-    let (bytes, looks) = instrumented(&object, &graphs, &wanted, &mut loops, choice.widen)?;
+    let (bytes, looks) = instrumented(&object, &graphs, &wanted, &mut loops, choice)?;
     Ok(Rewritten { bytes, loops, looks })
 }
 
@@ -80,10 +80,10 @@ pub fn rewrite(bytes: &[u8], choice: &Choice) -> Result<Rewritten, Error> {
 type Written = (Vec<u8>, Vec<LookReport>);
 
 /// First unrolls loops, then rewrites that object.
-fn unrolled(object: &Object, graphs: &[Graph], loops: &mut [LoopReport], widen: bool) -> Result<Written, Error> {
+fn unrolled(object: &Object, graphs: &[Graph], loops: &mut [LoopReport], choice: &Choice) -> Result<Written, Error> {
     let wanted: Vec<Wanted> = loops.iter().filter_map(LoopReport::wanted).collect();
     let (object, wanted) = unroll::unroll(object, graphs, &wanted)?;
-    instrumented(&object, &flow::graphs(&object)?, &wanted, loops, widen)
+    instrumented(&object, &flow::graphs(&object)?, &wanted, loops, choice)
 }
 
 /// Instruments these loops. `loops` are all, in the same order; the costs are noted there.
@@ -92,9 +92,9 @@ fn instrumented(
     graphs: &[Graph],
     wanted: &[Wanted],
     loops: &mut [LoopReport],
-    widen: bool,
+    choice: &Choice,
 ) -> Result<Written, Error> {
-    let plan = Plan::new(object, graphs, wanted, widen)?;
+    let plan = Plan::new(object, graphs, wanted, choice)?;
     let bytes = if plan.is_empty() { object.bytes.clone() } else { write::write(object, &emit::emit(object, &plan)?)? };
     let own = loops.iter_mut().filter(|found| found.done == Done::Instrumented);
     own.zip(wanted).for_each(|(found, own)| found.cost = plan.cost(&graphs[own.function], own));

@@ -82,7 +82,7 @@ fn search<T>(
             continue;
         }
         for unroll in [choice.unroll, 1] {
-            let choice = Choice { only: Some(only.clone()), leave: choice.leave.clone(), all, widen, unroll };
+            let choice = Choice { only: Some(only.clone()), all, widen, unroll, ..choice.clone() };
             let rewritten = rewrite(bytes, &choice)?;
             if refused.contains(&rewritten.bytes) {
                 continue;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::choose::Wanted;
+use crate::choose::{Choice, Wanted};
 use crate::elf::{Function, Object};
 use crate::flow::Graph;
 use crate::inserts::{Ends, Inserts, Known, Look};
@@ -31,22 +31,22 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Plans for an object: these loops are instrumented. `widen`: the verifier is to know nothing of numbers that they
-    /// write.
+    /// Plans for an object: these loops are instrumented. Of the choice, whether the verifier is to know nothing of numbers
+    /// that they write, and other places to look.
     ///
     /// # Errors
     /// What cannot be rewritten soundly.
-    pub fn new(object: &Object, graphs: &[Graph], wanted: &[Wanted], widen: bool) -> Result<Self, Error> {
+    pub fn new(object: &Object, graphs: &[Graph], wanted: &[Wanted], choice: &Choice) -> Result<Self, Error> {
         let order = object.callees_first();
         let mut tracks: Vec<Option<Track>> = vec![None; graphs.len()];
         for &function in &order {
             tracks[function] = Some(track(object, function, &graphs[function], &tracks));
         }
-        let with_looks = |(number, graph)| Inserts::with_looks(Self::looks(object, number, graph, wanted));
+        let with_looks = |(number, graph)| Inserts::with_looks(Self::looks(object, number, graph, wanted, choice));
         let mut plan = Self { inserts: graphs.iter().enumerate().map(with_looks).collect(), looks: Vec::new() };
         for number in order {
             let (function, Some(track)) = (&object.functions[number], &tracks[number]) else { continue };
-            plan.insert(number, &Known { object, function, graph: &graphs[number], track }, widen)?;
+            plan.insert(number, &Known { object, function, graph: &graphs[number], track }, choice.widen)?;
         }
         plan.refuse_callbacks(object)?;
         Ok(plan)
@@ -75,16 +75,28 @@ impl Plan {
     }
 
     /// The looks of a function, not planned yet: at the ends of its loops.
-    fn looks(object: &Object, number: usize, graph: &Graph, wanted: &[Wanted]) -> BTreeMap<usize, Ends> {
+    fn looks(
+        object: &Object,
+        number: usize,
+        graph: &Graph,
+        wanted: &[Wanted],
+        choice: &Choice,
+    ) -> BTreeMap<usize, Ends> {
+        let function = &object.functions[number];
         let mut looks: BTreeMap<usize, Ends> = BTreeMap::new();
         for own in wanted.iter().filter(|own| own.function == number) {
             let Some(found) = graph.loop_at(own.header) else { continue };
-            let written = graph.written(object, object.functions[number].code, found);
+            let written = graph.written(object, function.code, found);
             for latch in &found.latches {
                 let ends = looks.entry(graph.blocks[*latch].last).or_default();
                 ends.written |= written;
                 ends.copies = ends.copies.max(own.copies);
             }
+        }
+        if choice.branches.contains(&function.name) {
+            let insns = &object.code[function.code].insns;
+            let branch = graph.blocks.iter().find(|block| insns[block.last].is_branch());
+            branch.map(|block| looks.entry(block.last).or_default());
         }
         looks
     }

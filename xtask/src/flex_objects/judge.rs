@@ -54,24 +54,25 @@ pub struct Comparison {
 
 impl Comparison {
     /// Adds an object.
-    pub fn add(&mut self, name: &str, before: Verdicts, after: Verdicts) {
-        match (before.unopened, after.unopened) {
+    pub fn add(&mut self, name: &str, before: &Verdicts, after: &Verdicts) {
+        match (&before.unopened, &after.unopened) {
             (None, None) => self.objects += 1,
             (Some(reason), Some(_)) => {
-                *self.unopened.entry(general(&reason)).or_default() += 1;
+                *self.unopened.entry(general(reason)).or_default() += 1;
                 return;
             }
             (before, after) => {
-                let untried = |reason: Option<String>| Verdict::Untried(reason.unwrap_or_default());
+                let untried = |reason: &Option<String>| Verdict::Untried(reason.clone().unwrap_or_default());
                 let (object, program) = (name.to_owned(), String::new());
                 self.changed.push(Pair { object, program, before: untried(before), after: untried(after) });
                 return;
             }
         }
-        let mut others = after.programs.into_iter();
-        for Judged { program, verdict: before } in before.programs {
-            let after = others.next().map_or(Verdict::Untried("it is gone".into()), |other| other.verdict);
-            self.program(Pair { object: name.to_owned(), program, before, after });
+        let mut others = after.programs.iter();
+        for Judged { program, verdict: before } in &before.programs {
+            let gone = || Verdict::Untried("it is gone".into());
+            let after = others.next().map_or_else(gone, |other| other.verdict.clone());
+            self.program(Pair { object: name.to_owned(), program: program.clone(), before: before.clone(), after });
         }
     }
 
@@ -141,7 +142,7 @@ mod tests {
             programs: vec![Judged { program: "f".into(), verdict }],
             unopened: None,
         };
-        comparison.add("x", verdicts(before), verdicts(after));
+        comparison.add("x", &verdicts(before), &verdicts(after));
         comparison
     }
 

@@ -6,7 +6,7 @@ mod compile;
 mod judge;
 mod rewrite;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -17,8 +17,8 @@ use crate::draw::Random;
 use crate::inside::objects::Verdicts;
 use crate::lab;
 use compile::{Compiled, Place};
-use judge::Comparison;
-use rewrite::{by_default, damage, every_loop, Broken, Made};
+use judge::{Comparison, Pair};
+use rewrite::{by_default, damage, every_loop, functions, Broken, Made};
 
 /// Arguments of `flex-objects`.
 #[derive(Debug, clap::Args)]
@@ -59,10 +59,15 @@ struct Outcome {
     /// As they are, rewritten with the default choice.
     plain: Rewritten,
     /// With the header, every loop instrumented.
-    every_loop: Rewritten,
+    loops: Rewritten,
+    /// The same, with a look at the first branch of each function.
+    branches: Rewritten,
     /// Rewritten objects that were damaged on purpose.
     damaged: usize,
-    verdicts: Comparison,
+    /// On objects with looks in loops,
+    loops_verdicts: Comparison,
+    /// and in every function.
+    branches_verdicts: Comparison,
     faults: Vec<String>,
     ok: bool,
 }
@@ -77,6 +82,7 @@ struct Rewritten {
     /// As a whole.
     refused: usize,
     loops: usize,
+    looks: usize,
     /// Loops that are not instrumented: they are counted, or their functions are refused.
     left: usize,
     /// Why functions and objects are refused.
@@ -110,7 +116,10 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 struct Changed {
     name: String,
     before: PathBuf,
-    after: PathBuf,
+    /// With looks in loops,
+    loops: Option<PathBuf>,
+    /// and in every function.
+    branches: Option<PathBuf>,
 }
 
 /// Selftests, drawn at random if they are not all.
@@ -138,49 +147,58 @@ impl Outcome {
         if let Ok(path) = &compiled.plain {
             let bytes = fs::read(path)?;
             let made = by_default(&bytes);
-            let faults = self.plain.add(name, &bytes, &made);
-            self.faults.extend(faults);
+            self.faults.extend(self.plain.add(name, &bytes, &made));
             if made.bytes.is_some_and(|new| new != bytes) {
                 self.faults.push(format!("{name}: an object without the header is changed"));
             }
         }
         let Ok(path) = &compiled.header else { return Ok(None) };
         let bytes = fs::read(path)?;
-        let made = every_loop(&bytes);
-        let faults = self.every_loop.add(name, &bytes, &made);
-        self.faults.extend(faults);
-        let Some(mut new) = made.bytes.filter(|new| *new != bytes) else { return Ok(None) };
+        let mut changed = Changed { name: name.clone(), before: path.clone(), loops: None, branches: None };
+        let made = every_loop(&bytes, BTreeSet::new());
+        self.faults.extend(self.loops.add(name, &bytes, &made));
+        changed.loops = self.keep(made, &bytes, folder.join(format!("{name}.loops.bpf.o")), broken)?;
+        let made = every_loop(&bytes, functions(&bytes)?);
+        self.faults.extend(self.branches.add(name, &bytes, &made));
+        changed.branches = self.keep(made, &bytes, folder.join(format!("{name}.branches.bpf.o")), broken)?;
+        Ok((changed.loops.is_some() || changed.branches.is_some()).then_some(changed))
+    }
+
+    /// Writes an object that was changed, and damages it if it is told.
+    fn keep(&mut self, made: Made, old: &[u8], path: PathBuf, broken: Option<Broken>) -> Result<Option<PathBuf>> {
+        let Some(mut new) = made.bytes.filter(|new| new != old) else { return Ok(None) };
         if let Some(how) = broken {
             self.damaged += usize::from(damage(&mut new, how)?);
         }
-        let after = folder.join(format!("{name}.bpf.o"));
-        fs::write(&after, new)?;
-        Ok(Some(Changed { name: name.clone(), before: path.clone(), after }))
+        fs::write(&path, new)?;
+        Ok(Some(path))
     }
 
     fn judge(mut self, arguments: &Arguments) -> Result<()> {
-        let compared = &self.verdicts;
-        for pair in &compared.changed {
-            self.faults.push(format!("{}, {}: {:?}, then {:?}", pair.object, pair.program, pair.before, pair.after));
-        }
         eprintln!(
-            "flex-objects: {} selftests; {} of {} plain objects unchanged, {} refused; {} of {} objects with the header \
-             changed, {} loops instrumented; of {} programs {} accepted and {} refused both times, {} gained, {} changed, \
-             {} slow",
-            self.sources,
-            self.plain.unchanged,
-            self.plain.objects,
-            self.plain.refused,
-            self.every_loop.changed,
-            self.every_loop.objects,
-            self.every_loop.loops,
-            compared.programs,
-            compared.accepted,
-            compared.refused,
-            compared.gained.len(),
-            compared.changed.len(),
-            compared.slow.len()
+            "flex-objects: {} selftests; {} of {} plain objects unchanged, {} refused",
+            self.sources, self.plain.unchanged, self.plain.objects, self.plain.refused
         );
+        let forms =
+            [("loops", &self.loops, &self.loops_verdicts), ("branches", &self.branches, &self.branches_verdicts)];
+        for (form, made, compared) in forms {
+            for pair in &compared.changed {
+                let Pair { object, program, before, after } = pair;
+                self.faults.push(format!("{object}, {program}, {form}: {before:?}, then {after:?}"));
+            }
+            eprintln!(
+                "flex-objects: {form}: {} objects changed, {} looks; of {} programs {} are accepted and {} refused both \
+                 times, {} gained, {} changed, {} slow",
+                made.changed,
+                made.looks,
+                compared.programs,
+                compared.accepted,
+                compared.refused,
+                compared.gained.len(),
+                compared.changed.len(),
+                compared.slow.len()
+            );
+        }
         self.ok = self.faults.is_empty();
         if arguments.json {
             println!("{}", serde_json::to_string(&serde_json::json!({ "flex_objects": &self }))?);
@@ -196,17 +214,15 @@ impl Rewritten {
         let mut faults = Vec::new();
         self.objects += 1;
         self.loops += made.instrumented;
+        self.looks += made.looks;
         self.left += made.left;
         match &made.bytes {
             None => self.refused += 1,
             Some(new) if *new == bytes => self.unchanged += 1,
             Some(_) => self.changed += 1,
         }
-        if made.bytes.as_ref().is_some_and(|new| (*new == bytes) != (made.instrumented == 0)) {
-            faults.push(format!(
-                "{name}: {} loops are instrumented, and the object shows something else",
-                made.instrumented
-            ));
+        if made.bytes.as_ref().is_some_and(|new| (*new == bytes) != (made.looks == 0)) {
+            faults.push(format!("{name}: there are {} looks, and the object shows something else", made.looks));
         }
         if made.panic {
             faults.push(format!("{name}: the rewriter panicked"));
@@ -221,7 +237,8 @@ impl Rewritten {
 
 /// Loads objects before and after in a guest, and compares.
 fn load(arguments: &Arguments, pairs: &[Changed], folder: &Path, outcome: &mut Outcome) -> Result<()> {
-    let objects: Vec<&PathBuf> = pairs.iter().flat_map(|pair| [&pair.before, &pair.after]).collect();
+    let of = |pair: &Changed| [Some(pair.before.clone()), pair.loops.clone(), pair.branches.clone()];
+    let objects: Vec<PathBuf> = pairs.iter().flat_map(|pair| of(pair).into_iter().flatten()).collect();
     fs::write(folder.join("objects.json"), serde_json::to_vec(&objects)?)?;
     let script = format!(
         "exec {} inside objects --list {} --verdicts $XK_OUT/verdicts --seconds {}",
@@ -242,12 +259,18 @@ fn load(arguments: &Arguments, pairs: &[Changed], folder: &Path, outcome: &mut O
         found.insert(verdicts.object.clone(), verdicts);
     }
     for pair in pairs {
-        let (before, after) = (found.remove(&pair.before), found.remove(&pair.after));
-        let (Some(before), Some(after)) = (before, after) else {
+        let Some(before) = found.get(&pair.before) else {
             outcome.faults.push(format!("{}: the guest did not load it", pair.name));
             continue;
         };
-        outcome.verdicts.add(&pair.name, before, after);
+        let forms = [(&pair.loops, &mut outcome.loops_verdicts), (&pair.branches, &mut outcome.branches_verdicts)];
+        for (after, verdicts) in forms {
+            let Some(after) = after else { continue };
+            match found.get(after) {
+                Some(after) => verdicts.add(&pair.name, before, after),
+                None => outcome.faults.push(format!("{}: the guest did not load {}", pair.name, after.display())),
+            }
+        }
     }
     Ok(())
 }

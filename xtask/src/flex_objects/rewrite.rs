@@ -26,6 +26,8 @@ pub struct Made {
     pub instrumented: usize,
     /// and the others.
     pub left: usize,
+    /// Looks in all.
+    pub looks: usize,
     /// Why functions, or at last the object, are refused.
     pub refusals: Vec<Refusal>,
     /// A panic.
@@ -58,11 +60,11 @@ pub fn by_default(bytes: &[u8]) -> Made {
     made
 }
 
-/// Instruments every loop, except in functions that are refused.
+/// Instruments every loop, except in functions that are refused. Functions in `branches` also look at a branch.
 #[must_use]
-pub fn every_loop(bytes: &[u8]) -> Made {
+pub fn every_loop(bytes: &[u8], branches: BTreeSet<String>) -> Made {
     let mut made = Made::default();
-    let mut choice = Choice { all: true, ..Choice::default() };
+    let mut choice = Choice { all: true, branches, ..Choice::default() };
     let mut given_up: BTreeSet<String> = BTreeSet::new();
     loop {
         let error = match attempt(bytes, &choice) {
@@ -77,11 +79,16 @@ pub fn every_loop(bytes: &[u8]) -> Made {
             Some(Err(error)) => error,
         };
         made.refusals.push(refusal(&error));
-        let Some(places) = function(&error).and_then(|function| places(bytes, function)) else { return made };
-        if !given_up.insert(function(&error).unwrap_or_default().to_owned()) {
+        let Some(function) = function(&error) else { return made };
+        if given_up.insert(function.to_owned()) {
+            choice.branches.remove(function);
+            choice.leave.extend(places(bytes, function));
+        } else if choice.branches.is_empty() {
             return made;
+        } else {
+            // It calls a function that cannot be left there.
+            choice.branches.clear();
         }
-        choice.leave.extend(places);
     }
 }
 
@@ -90,17 +97,30 @@ impl Made {
         let is_instrumented = |found: &&LoopReport| found.done == Done::Instrumented;
         self.instrumented = rewritten.loops.iter().filter(is_instrumented).count();
         self.left = rewritten.loops.len() - self.instrumented;
+        self.looks = rewritten.looks.len();
         self.bytes = Some(rewritten.bytes);
     }
 }
 
-/// Where the loops of a function begin; nothing if it has none.
-fn places(bytes: &[u8], function: &str) -> Option<Vec<String>> {
+/// Where the loops of a function begin.
+fn places(bytes: &[u8], function: &str) -> Vec<String> {
     let nothing = Choice { only: Some(BTreeSet::new()), ..Choice::default() };
-    let loops = attempt(bytes, &nothing)?.ok()?.loops;
-    let places: Vec<String> =
-        loops.into_iter().filter(|found| found.function == function).map(|found| found.place).collect();
-    (!places.is_empty()).then_some(places)
+    let loops = attempt(bytes, &nothing).and_then(Result::ok).map(|rewritten| rewritten.loops);
+    let own = loops.into_iter().flatten().filter(|found| found.function == function);
+    own.map(|found| found.place).collect()
+}
+
+/// The functions of an object, without what the header defines.
+///
+/// # Errors
+/// When the bytes are no object.
+pub fn functions(bytes: &[u8]) -> Result<BTreeSet<String>> {
+    use object::{Object, ObjectSymbol, SymbolKind};
+
+    let file = object::File::parse(bytes)?;
+    let functions = file.symbols().filter(|symbol| symbol.kind() == SymbolKind::Text && symbol.is_definition());
+    let names = functions.filter_map(|symbol| symbol.name().ok().map(str::to_owned));
+    Ok(names.filter(|name| name != "xk_flex_look").collect())
 }
 
 /// The function that is refused.

@@ -103,7 +103,7 @@ impl Input {
 
     fn choice(&self) -> Choice {
         let Self { all, widen, .. } = *self;
-        Choice { all, widen, leave: self.leave.clone(), only: None, unroll: self.unroll.into() }
+        Choice { all, widen, leave: self.leave.clone(), unroll: self.unroll.into(), ..Choice::default() }
     }
 
     fn rewritten(&self) -> Result<Rewritten> {

@@ -19,6 +19,8 @@ const RUN_BYTES: i64 = 40;
 const SCRATCH: usize = 1;
 /// Instructions that the kernel makes of `may_goto`: load, compare, count, store.
 const MAY_GOTO: usize = 4;
+/// Hooks whose programs must return 1 (`check_return_code()` of the kernel), by the beginnings of their sections.
+const ONLY_ONE: [&str; 3] = ["cgroup/recvmsg", "cgroup/getpeername", "cgroup/getsockname"];
 /// Registers that a call overwrites.
 const VOLATILE: std::ops::Range<u8> = 0..6;
 
@@ -179,9 +181,15 @@ impl Inserts {
             reason: reason.into(),
         };
         let first = self.looks.first().map(|look| look.at).or(call).unwrap_or(function.start);
-        let section = &object.code[function.code].name;
-        if function.is_program && section.trim_start_matches('?').starts_with("lsm") {
+        let hook = object.code[function.code].name.trim_start_matches('?');
+        if function.is_program && hook.starts_with("lsm") {
             return Err(refuse(first, "a run that is ended returns 0, which permits what an LSM program may forbid"));
+        }
+        if function.is_program && ONLY_ONE.iter().any(|name| hook.starts_with(name)) {
+            return Err(refuse(
+                first,
+                "a run that is ended returns 0, and the kernel permits nothing but 1 on this hook",
+            ));
         }
         if !function.is_program && !function.is_static {
             return Err(refuse(first, "the verifier does not follow calls of a global function: make it static"));

@@ -280,6 +280,28 @@ fn what_cannot_be_left_soundly_is_refused() {
     assert!(error.contains("no loop begins at test.bpf.c:99: loops begin at test.bpf.c:"), "{error}");
 }
 
+#[test]
+fn a_hook_that_does_not_permit_0_is_refused() {
+    for (hook, is_refused) in [("cgroup/getpeername4", true), ("?cgroup/recvmsg6", true), ("cgroup/connect4", false)] {
+        let text = format!("{HEADER}{}", WHILE.replace("SEC(\"xdp\")", &format!("SEC(\"{hook}\")")));
+        let done = rewrite(&compile(&text, "-O2"), &all());
+        assert_eq!(done.is_err_and(|error| error.to_string().contains("nothing but 1")), is_refused, "{hook}");
+    }
+}
+
+#[test]
+fn a_function_looks_at_its_first_branch_if_it_is_told() {
+    let text = format!("{HEADER}SEC(\"xdp\") int f(__u64 n) {{ if (n == 7) {{ OPAQUE(n); n *= 3; }} return n + 1; }}");
+    let old = compile(&text, "-O2");
+    let new = rewrite(&old, &Choice { branches: ["f".to_owned()].into(), ..Choice::default() }).unwrap();
+    assert_eq!((new.loops.len(), new.looks.len()), (0, 1));
+    for argument in [0, 7, 9] {
+        let end = run(&old, argument, free(1), 1000).end;
+        assert!(matches!(end, End::Returned(_)), "{end:?}");
+        assert_eq!(run(&new.bytes, argument, free(1), 1000).end, end, "argument {argument}");
+    }
+}
+
 /// The type says four arguments, the code reads a fifth, as a compiler may make it that promotes parts of a struct.
 #[test]
 fn an_argument_that_no_type_names_is_not_overwritten() {

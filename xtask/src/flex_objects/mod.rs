@@ -17,7 +17,7 @@ use crate::draw::Random;
 use crate::inside::objects::Verdicts;
 use crate::lab;
 use compile::{Compiled, Place};
-use judge::{Comparison, Pair};
+use judge::{known_reason, Comparison, Pair};
 use rewrite::{by_default, damage, every_loop, functions, Broken, Made};
 
 /// Arguments of `flex-objects`.
@@ -182,19 +182,25 @@ impl Outcome {
         let forms =
             [("loops", &self.loops, &self.loops_verdicts), ("branches", &self.branches, &self.branches_verdicts)];
         for (form, made, compared) in forms {
+            for pair in &compared.known {
+                let reason = known_reason(pair).unwrap_or_default();
+                eprintln!("flex-objects: {form}: {}, {}: {reason}", pair.object, pair.program);
+            }
             for pair in &compared.changed {
                 let Pair { object, program, before, after } = pair;
                 self.faults.push(format!("{object}, {program}, {form}: {before:?}, then {after:?}"));
             }
             eprintln!(
                 "flex-objects: {form}: {} objects changed, {} looks; of {} programs {} are accepted and {} refused both \
-                 times, {} gained, {} changed, {} slow",
+                 times, {} gained, {} exhausted, {} changed for known reasons, {} changed, {} slow",
                 made.changed,
                 made.looks,
                 compared.programs,
                 compared.accepted,
                 compared.refused,
                 compared.gained.len(),
+                compared.exhausted.len(),
+                compared.known.len(),
                 compared.changed.len(),
                 compared.slow.len()
             );

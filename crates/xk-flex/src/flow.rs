@@ -227,7 +227,7 @@ impl Graph {
     }
 
     /// Registers that have a value before an instruction whichever way control came, one bit each. `entry`: those that
-    /// have one at the entry. A call leaves none in r1 to r5.
+    /// have one at the entry. A call, and a load from a packet by `skb[]`, leave none in r1 to r5.
     #[must_use]
     pub fn set_before(&self, object: &Object, code: usize, entry: u16) -> BTreeMap<usize, u16> {
         let insns = &object.code[code].insns;
@@ -241,10 +241,10 @@ impl Graph {
             for (at, insn) in insns.iter().enumerate().take(*end).skip(*start) {
                 set.insert(at, now);
                 // The second half of an `ld_imm64` is no instruction; its code is 0.
-                now = match insn.callee() {
+                now = match insn.writes() {
                     _ if insn.code == 0 => now,
-                    Some(_) => now & !HELPER | 1,
-                    None => now | insn.writes(),
+                    HELPER => now & !HELPER | 1,
+                    written => now | written,
                 };
             }
             for &next in successors {

@@ -302,6 +302,24 @@ fn a_function_looks_at_its_first_branch_if_it_is_told() {
     }
 }
 
+/// After such a load, the verifier lets nobody read r1 to r5, and a look must not save them.
+#[test]
+fn a_load_by_skb_leaves_no_register_to_save() {
+    let load = "asm volatile(\"r6 = %1; r0 = *(u8 *)skb[0]; %0 = r0\" : \"=r\"(n) : \"r\"(c) :\n\
+        \"r0\", \"r1\", \"r2\", \"r3\", \"r4\", \"r5\", \"r6\")";
+    let set = "asm volatile(\"%0 = *(u32 *)(%1 + 0); r4 = 9\" : \"=r\"(n) : \"r\"(c) : \"r4\")";
+    for (first, is_saved) in [(load, false), (set, true)] {
+        let text = format!(
+            "{HEADER}SEC(\"tc\") int f(void *c) {{ __u64 n; {first}; while (n) {{ n -= 3; OPAQUE(n); }}\n\
+            asm volatile(\"call 12\" ::: \"r0\", \"r1\", \"r2\", \"r3\", \"r4\", \"r5\"); return 0; }}"
+        );
+        let new = rewrite(&compile(&text, "-O2"), &all()).unwrap().bytes;
+        // *(u64 *)(r10 - x) = r4
+        let saves = new.chunks_exact(8).any(|insn| insn.starts_with(&[0x7b, 0x4a]));
+        assert_eq!(saves, is_saved, "{first}");
+    }
+}
+
 /// The type says four arguments, the code reads a fifth, as a compiler may make it that promotes parts of a struct.
 #[test]
 fn an_argument_that_no_type_names_is_not_overwritten() {

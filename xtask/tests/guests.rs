@@ -121,3 +121,17 @@ fn every_function_of_the_architecture_can_be_probed() {
         assert!(guest["attached"].as_u64().unwrap() > 1000 && guest["hits"].as_u64().unwrap() > 1000, "{everywhere}");
     }
 }
+
+/// The kernel's own eBPF selftests, some of them, drawn at random.
+#[test]
+fn the_verifier_says_of_rewritten_selftests_what_it_said_before() {
+    let arguments = ["flex-objects", "--first", "24", "--seed", "5", "--seconds", "20", "--json"];
+    let objects = &xtask(&arguments)["flex_objects"];
+    let count = |form: &str, what: &str| objects[form][what].as_u64().unwrap();
+    assert_eq!(count("plain", "unchanged") + count("plain", "refused"), 24, "{objects}");
+    assert!(count("branches", "changed") > 5 && count("branches_verdicts", "accepted") > 5, "{objects}");
+    let broken = [&arguments[..], &["--broken", "instruction"]].concat();
+    let (succeeded, broken) = outcome(&broken);
+    let verdicts = &broken["flex_objects"]["branches_verdicts"];
+    assert!(!succeeded && verdicts["changed"].as_array().unwrap().len() > 5, "{broken}");
+}

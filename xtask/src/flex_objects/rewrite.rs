@@ -173,9 +173,9 @@ pub fn damage(bytes: &mut [u8], how: Broken) -> Result<bool> {
             let [first, second, third] = [0, 1, 2].map(|next| &code[(at + next) * SIZE..(at + next + 1) * SIZE]);
             let nothing = third[4..] == [0; 4];
             match how {
-                // r2 = 0; call; goto out. A jump over the call replaces the first.
+                // r2 = 0; call; goto out. What replaces the first jumps over the call if the look said that the run ends.
                 Broken::Release if is(first, 0xb7, 2) && second[0] == 0x85 && is(third, 0x05, 0) && nothing => {
-                    code[at * SIZE..(at + 1) * SIZE].copy_from_slice(&[0x05, 0, 1, 0, 0, 0, 0, 0]);
+                    code[at * SIZE..(at + 1) * SIZE].copy_from_slice(&[0x55, 0, 1, 0, 0, 0, 0, 0]);
                 }
                 // goto out; out: r0 = 0; exit
                 Broken::Instruction

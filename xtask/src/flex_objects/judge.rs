@@ -11,7 +11,7 @@ const GIVES_UP: [&str; 4] =
     ["infinite loop detected", "jumps is too complex", "program is too large", "back-edge from insn"];
 
 /// Programs, by the beginnings of their names, whose verdict changes for a reason that is known. None of them passes unnoticed: it is listed.
-const KNOWN: [(&str, &str, &str); 10] = [
+const KNOWN: [(&str, &str, &str); 13] = [
     ("arena_htab", "arena_htab_llvm", FORGETS),
     ("strobemeta_bpf_loop", "on_event", STACK),
     ("test_module_attach", "handle_raw_tp_writable_bare", BUFFER),
@@ -19,6 +19,9 @@ const KNOWN: [(&str, &str, &str); 10] = [
     ("test_sockmap_update", "copy_sock_map", SOCKMAP),
     ("verifier_direct_packet_access", "reg_pkt_end_in_subprog", UNTYPED),
     ("verifier_iterating_callbacks", "check_add_const", FORGETS),
+    ("verifier_precision", "bpf_cond_op_r10", UNTYPED),
+    ("verifier_regalloc", "regalloc_in_callee", UNTYPED),
+    ("verifier_scalar_ids", "precision_", UNTYPED),
     ("verifier_search_pruning", "liveness_pruning_and_write_screening", ENTRY),
     ("verifier_sock", "field_bpf_sk_release_sk_", SOCKMAP),
     ("verifier_sockmap_mutate", "test_xdp", SOCKMAP),

@@ -125,13 +125,16 @@ fn every_function_of_the_architecture_can_be_probed() {
 /// The kernel's own eBPF selftests, some of them, drawn at random.
 #[test]
 fn the_verifier_says_of_rewritten_selftests_what_it_said_before() {
-    let arguments = ["flex-objects", "--first", "24", "--seed", "5", "--seconds", "20", "--json"];
-    let objects = &xtask(&arguments)["flex_objects"];
+    let drawn = |number: &str, seed: &str, broken: &[&str]| {
+        let arguments = ["flex-objects", "--first", number, "--seed", seed, "--seconds", "20", "--json"];
+        let (succeeded, found) = outcome(&[&arguments[..], broken].concat());
+        (succeeded, found["flex_objects"].clone())
+    };
+    let (succeeded, objects) = drawn("20", "5", &[]);
     let count = |form: &str, what: &str| objects[form][what].as_u64().unwrap();
-    assert_eq!(count("plain", "unchanged") + count("plain", "refused"), 24, "{objects}");
+    assert!(succeeded && count("plain", "unchanged") + count("plain", "refused") == 20, "{objects}");
     assert!(count("branches", "changed") > 5 && count("branches_verdicts", "accepted") > 5, "{objects}");
-    let broken = [&arguments[..], &["--broken", "instruction"]].concat();
-    let (succeeded, broken) = outcome(&broken);
-    let verdicts = &broken["flex_objects"]["branches_verdicts"];
-    assert!(!succeeded && verdicts["changed"].as_array().unwrap().len() > 5, "{broken}");
+    // What changes an instruction is noticed.
+    let (succeeded, objects) = drawn("6", "5", &["--broken", "instruction"]);
+    assert!(!succeeded && !objects["branches_verdicts"]["changed"].as_array().unwrap().is_empty(), "{objects}");
 }

@@ -287,7 +287,7 @@ mod tests {
         let graphs = graphs(&old).unwrap();
         let loops = choose(&old, &graphs, &Choice::default()).unwrap();
         let wanted: Vec<_> = loops.iter().filter_map(LoopReport::wanted).collect();
-        let code = emit(&old, &Plan::new(&old, &graphs, &wanted, false).unwrap()).unwrap();
+        let code = emit(&old, &Plan::new(&old, &graphs, &wanted, &Choice::default()).unwrap()).unwrap();
         let new = Object::read(&write(&old, &code).unwrap()).unwrap();
         let mut relocations = 0;
         for (before, after) in records_of(&old).into_iter().zip(records_of(&new)) {

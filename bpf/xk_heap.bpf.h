@@ -14,6 +14,11 @@
 
 #define __heap __attribute__((address_space(1)))
 #define xk_heap_inline static inline __attribute__((always_inline))
+/*
+ * Functions with several ways through. What their registers are at the end, the verifier forgets,
+ * so that it follows what comes behind them once and not once for each way.
+ */
+#define xk_heap_apart static __attribute__((__noinline__, __unused__))
 
 /* Where user space maps it. Two heaps of a process have different addresses. */
 #ifndef XK_HEAP_ADDRESS
@@ -105,6 +110,12 @@ xk_heap_inline struct xk_heap_control __heap *xk_heap_control(void)
 	return xk_heap_at(XK_HEAP_CONTROL);
 }
 
+/* The same number, which the verifier does not know any longer. */
+xk_heap_inline __u64 xk_heap_any(__u64 number)
+{
+	return number | *(volatile __u64 __heap *)&xk_heap_control()->zero;
+}
+
 xk_heap_inline struct xk_heap_cpu __heap *xk_heap_cpu(void)
 {
 	return xk_heap_at(XK_HEAP_CPUS + (__u64)xk_heap_this_cpu() * sizeof(struct xk_heap_cpu));
@@ -123,7 +134,7 @@ xk_heap_inline struct xk_heap_cpu __heap *xk_heap_cpu(void)
 	((__u64)(object) | (__u64)(length) << 28 | (((before) >> 34) + 1) << 34)
 
 /* An object's offset, or 0. */
-xk_heap_inline __u64 xk_heap_pop(__u64 __heap *list)
+xk_heap_apart __u64 xk_heap_pop(__u64 __heap *list)
 {
 #pragma clang loop unroll(full)
 	for (int try = 0; try < XK_HEAP_TRIES; try++) {
@@ -160,7 +171,7 @@ xk_heap_inline int xk_heap_push(__u64 __heap *list, __u64 offset, int limited)
 }
 
 /* The size class of a size that is not too large. */
-xk_heap_inline __u32 xk_heap_class(__u64 size)
+xk_heap_apart __u32 xk_heap_class(__u64 size)
 {
 	__u32 doublings = 0;
 	__u64 n;
@@ -202,7 +213,7 @@ xk_heap_inline __u32 xk_heap_class(__u64 size)
 }
 
 /* Bytes of an object of a class; of a large one, the bytes of its spans. */
-xk_heap_inline __u64 xk_heap_size(__u32 class)
+xk_heap_apart __u64 xk_heap_size(__u32 class)
 {
 	if (class < 8)
 		return (class + 1) << 4;
@@ -217,7 +228,7 @@ xk_heap_inline void xk_heap_wake(__u64 bytes)
 }
 
 /* Spans that have never been used; their offset, or 0. */
-xk_heap_inline __u64 xk_heap_fresh(__u64 bytes)
+xk_heap_apart __u64 xk_heap_fresh(__u64 bytes)
 {
 	struct xk_heap_control __heap *control = xk_heap_control();
 
@@ -244,7 +255,7 @@ xk_heap_inline __u8 __heap *xk_heap_kind(__u64 offset)
 }
 
 /* Nothing is ever lost, but for so many attempts that somebody else has won. */
-xk_heap_inline void xk_heap_give(__u32 class, __u64 offset)
+xk_heap_apart void xk_heap_give(__u32 class, __u64 offset)
 {
 	struct xk_heap_control __heap *control = xk_heap_control();
 
@@ -268,52 +279,48 @@ xk_heap_inline __u64 xk_heap_spans(__u32 spans, __u32 kind)
 	return at;
 }
 
-/*
- * The next object of so many 16 bytes in what is left of a span; 0, and what was left, if that is
- * too little; 0, and what is never left, if others were always faster.
- */
-xk_heap_inline __u64 xk_heap_next(__u64 __heap *rest, __u64 units, __u64 *left)
+/* The next object of so many 16 bytes in what is left of a span, or 0. */
+xk_heap_apart __u64 xk_heap_next(__u64 __heap *rest, __u64 units)
 {
 	for (int try = 0; try < 16; try++) {
 		__u64 word = *(volatile __u64 __heap *)rest;
 		__u64 at = (__u32)word;
 
-		*left = word;
 		if (at + units > word >> 32)
 			return 0;
 		XK_HEAP_BETWEEN(rest, units);
 		if (__sync_val_compare_and_swap(rest, word, word + units) == word)
 			return at << 4;
 	}
-	*left = ~0ull;
 	return 0;
 }
 
 /* A small object, from the rest of this CPU's span, or from a new span. */
 xk_heap_inline __u64 xk_heap_carve(struct xk_heap_cpu __heap *cpu, __u32 class)
 {
-	__u64 units = xk_heap_size(class) >> 4;
+	__u64 units = xk_heap_any(xk_heap_size(class) >> 4);
 	__u64 __heap *rest = &cpu->rest[class];
-	__u64 left, at = xk_heap_next(rest, units, &left);
-	__u64 span, word;
+	__u64 at = xk_heap_next(rest, units);
+	__u64 left, span, word;
 
 	if (at)
 		return at;
+	left = *(volatile __u64 __heap *)rest;
 	span = xk_heap_spans(XK_HEAP_SMALL, class);
 	if (!span)
 		return 0;
 	word = ((span >> 4) + units) | (span + XK_HEAP_SPAN) >> 4 << 32;
-	if (__sync_val_compare_and_swap(rest, left, word) == left)
+	if ((__u32)left + units > left >> 32 &&
+	    __sync_val_compare_and_swap(rest, left, word) == left)
 		return span;
 	/* A run that interrupted this one, or another CPU's, was faster. There is a new span. */
 	*xk_heap_kind(span) = XK_HEAP_SMALL + 1;
 	xk_heap_give(XK_HEAP_SMALL, span);
-	return xk_heap_next(rest, units, &left);
+	return xk_heap_next(rest, units);
 }
 
 /* What is not in this CPU's list. */
-static __attribute__((noinline, unused))
-__u64 xk_heap_slow(__u32 class)
+xk_heap_apart __u64 xk_heap_slow(__u32 class)
 {
 	struct xk_heap_control __heap *control = xk_heap_control();
 	__u64 at;
@@ -330,7 +337,7 @@ __u64 xk_heap_slow(__u32 class)
  * Memory for an object of this size, aligned to 16 bytes, with any content; NULL without memory,
  * and above XK_HEAP_LARGEST. A large one may be refused at first, until user space has added pages.
  */
-static __attribute__((noinline, unused))
+static __attribute__((__noinline__, __unused__))
 void __heap *xk_malloc(__u64 size)
 {
 	struct xk_heap_control __heap *control = xk_heap_control();
@@ -338,7 +345,7 @@ void __heap *xk_malloc(__u64 size)
 	__u64 at = 0, there;
 
 	if (size <= XK_HEAP_LARGEST) {
-		__u32 class = xk_heap_class(size);
+		__u32 class = xk_heap_any(xk_heap_class(size));
 
 		at = xk_heap_pop(&cpu->lists[class]);
 		if (!at)
@@ -348,18 +355,15 @@ void __heap *xk_malloc(__u64 size)
 		__sync_fetch_and_add(&cpu->allocated, 1);
 	else
 		__sync_fetch_and_add(&control->refused, 1);
-	/*
-	 * A zero that the verifier does not know, and no branch: for the verifier, the result is any
-	 * number. If it knew NULL, it would follow each allocation's two outcomes to the end.
-	 */
-	at |= *(volatile __u64 __heap *)&control->zero;
+	/* No branch: if the verifier knew NULL, it would follow each failure to the end. */
+	at = xk_heap_any(at);
 	there = at | -at;
 	asm volatile("%0 s>>= 63" : "+r"(there));
 	return (void __heap *)((XK_HEAP_ADDRESS + at) & there);
 }
 
 /* Gives back what xk_malloc() or xk_calloc() returned; NULL is nothing. */
-static __attribute__((noinline, unused))
+static __attribute__((__noinline__, __unused__))
 void xk_free(void __heap *object)
 {
 	struct xk_heap_control __heap *control = xk_heap_control();
@@ -381,10 +385,10 @@ void xk_free(void __heap *object)
 }
 
 /* As xk_malloc(), for so many objects, filled with zeros. Its loop makes `xk flex` necessary. */
-static __attribute__((noinline, unused))
+static __attribute__((__noinline__, __unused__))
 void __heap *xk_calloc(__u64 number, __u64 size)
 {
-	__u64 bytes = number * size;
+	__u64 bytes = number * size, words;
 	__u64 __heap *object;
 
 	if (number && size > XK_HEAP_LARGEST / number)
@@ -392,8 +396,10 @@ void __heap *xk_calloc(__u64 number, __u64 size)
 	object = xk_malloc(bytes);
 	if (!object)
 		return object;
+	/* If the verifier knew the number of turns, it would follow each of them. */
+	words = xk_heap_any((bytes + 7) / 8);
 	/* Volatile: of a plain loop, clang makes a call of memset(), which it cannot translate here. */
-	for (__u64 at = 0; at < (bytes + 7) / 8; at++)
+	for (__u64 at = 0; at < words; at++)
 		((volatile __u64 __heap *)object)[at] = 0;
 	return object;
 }

@@ -57,6 +57,6 @@ static inline void xk_free(void *object)
 #endif
 
 /* Functions of a structure: not all are used everywhere. */
-#define xk_fn static __attribute__((noinline, unused))
+#define xk_fn static __attribute__((__noinline__, __unused__))
 
 #endif

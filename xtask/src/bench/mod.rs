@@ -3,6 +3,7 @@
 mod analysis;
 mod atomicity;
 mod coverage;
+mod flex;
 mod many;
 mod probe;
 mod transition;
@@ -55,6 +56,8 @@ enum Name {
     Update,
     /// What many policies at once cost Redis, beside as many eBPF kprobes
     Many,
+    /// What operations on data structures cost in an extension, in a module and in a process
+    Flex,
     /// Whether searches find what there is to find, and what a killed one leaves behind
     Tuner,
     /// All of them
@@ -97,6 +100,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     if chosen(Name::Many) {
         let result = many::run()?;
         show(arguments.json, &result, many::Result::table)?;
+        verdict = verdict.and(result.verdict());
+    }
+    if chosen(Name::Flex) {
+        let result = flex::run()?;
+        show(arguments.json, &result, flex::Result::table)?;
         verdict = verdict.and(result.verdict());
     }
     if chosen(Name::Coverage) {

@@ -99,7 +99,10 @@ fn prepare(program: &Program, headers: &Headers, folder: &Path) -> Result<Prepar
 }
 
 /// Where a variable of an object is in its section.
-fn variable(bytes: &[u8], name: &str) -> Result<usize> {
+///
+/// # Errors
+/// It has none of this name.
+pub fn variable(bytes: &[u8], name: &str) -> Result<usize> {
     use object::{Object, ObjectSymbol};
 
     let file = object::File::parse(bytes)?;

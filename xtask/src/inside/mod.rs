@@ -9,6 +9,7 @@ pub mod objects;
 pub mod probes;
 pub mod soak;
 pub mod stress;
+pub mod structures;
 pub mod traced;
 pub mod transition;
 pub mod tuner;
@@ -51,6 +52,8 @@ enum Work {
     Own(stress::Arguments),
     /// Check the probes of xk.ko
     Probes(probes::Arguments),
+    /// Measure operations on data structures
+    Structures(structures::Arguments),
     /// Measure what the counters of sensors cost the threads that are traced
     Traced,
     /// Measure how long transitions take
@@ -81,6 +84,7 @@ pub fn run(arguments: &Inside) -> Result<()> {
         Work::Objects(arguments) => show(&objects::run(arguments)?),
         Work::ObjectsWorker(arguments) => objects::worker(arguments),
         Work::Hold(arguments) => show(&hold::run(arguments)?),
+        Work::Structures(arguments) => show(&structures::run(arguments)?),
         Work::Traced => show(&traced::run()?),
         Work::Transition(arguments) => show(&transition::run(arguments)?),
         Work::Tuner(arguments) => show(&tuner::run(arguments)?),

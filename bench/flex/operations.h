@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * What `cargo xtask bench flex` measures, as an extension, in a module and in a process: one source
+ * for the three of them. Operations are executed in this order.
+ */
+#ifndef _XK_BENCH_FLEX_OPERATIONS_H
+#define _XK_BENCH_FLEX_OPERATIONS_H
+
+#include "flex/hash.h"
+#include "flex/list.h"
+
+enum xk_bench_operation {
+	XK_BENCH_NOTHING,	/* what is beside */
+	XK_BENCH_LIST_PUSH,
+	XK_BENCH_LIST_LOOKUP,
+	XK_BENCH_LIST_WALK,
+	XK_BENCH_LIST_REMOVE,
+	XK_BENCH_HASH_INSERT,
+	XK_BENCH_HASH_UPDATE,
+	XK_BENCH_HASH_LOOKUP,
+	XK_BENCH_HASH_REMOVE,
+	XK_BENCH_MALLOC,
+	XK_BENCH_FREE,
+	XK_BENCH_OPERATIONS
+};
+
+/* What they are called, and how often each is executed. */
+static const struct {
+	const char *structure;
+	const char *operation;
+	__u64 turns;
+} xk_bench_operations[XK_BENCH_OPERATIONS] __attribute__((__unused__)) = {
+	[XK_BENCH_NOTHING] = { "nothing", "turn", 4096 },
+	[XK_BENCH_LIST_PUSH] = { "list", "push", 512 },
+	[XK_BENCH_LIST_LOOKUP] = { "list", "lookup", 512 },
+	[XK_BENCH_LIST_WALK] = { "list", "walk", 64 },
+	[XK_BENCH_LIST_REMOVE] = { "list", "remove", 512 },
+	[XK_BENCH_HASH_INSERT] = { "hash", "insert", 4096 },
+	[XK_BENCH_HASH_UPDATE] = { "hash", "update", 4096 },
+	[XK_BENCH_HASH_LOOKUP] = { "hash", "lookup", 4096 },
+	[XK_BENCH_HASH_REMOVE] = { "hash", "remove", 4096 },
+	[XK_BENCH_MALLOC] = { "heap", "malloc", 4096 },
+	[XK_BENCH_FREE] = { "heap", "free", 4096 },
+};
+
+/* Buckets of the table: four items in each. */
+#define XK_BENCH_BITS	10
+
+struct xk_bench_object {
+	struct xk_bench_object __heap *next;
+	__u64 more[7];
+};
+
+struct xk_bench {
+	struct xk_list __heap *list;
+	struct xk_hash __heap *hash;
+	struct xk_bench_object __heap *objects;
+	/* So that nothing is left out by the compiler. */
+	__u64 sum;
+};
+
+/* Whether there was memory. */
+static inline int xk_bench_begin(struct xk_bench *bench)
+{
+	bench->list = xk_calloc(1, sizeof(*bench->list));
+	bench->hash = xk_hash_new(XK_BENCH_BITS);
+	return bench->list && bench->hash;
+}
+
+/* Each number below a power of two once, in an order that depends on the odd factor. */
+static inline __u64 xk_bench_key(__u64 turn, __u64 turns, __u64 factor)
+{
+	return turn * factor & (turns - 1);
+}
+
+xk_fn void xk_bench_turn(struct xk_bench *bench, __u64 operation, __u64 turn)
+{
+	struct xk_bench_object __heap *object;
+	struct xk_hash_item __heap *found;
+	struct xk_list_item __heap *item;
+
+	switch (operation) {
+	case XK_BENCH_LIST_PUSH:
+		xk_list_push(bench->list, xk_bench_key(turn, 512, 0x9e37), turn);
+		break;
+	case XK_BENCH_LIST_LOOKUP:
+		item = xk_list_find(bench->list, xk_bench_key(turn, 512, 0x1b3));
+		if (item)
+			bench->sum += item->value;
+		break;
+	case XK_BENCH_LIST_WALK:
+		/* A key that is not there. */
+		item = xk_list_find(bench->list, 512 + turn);
+		if (item)
+			bench->sum += item->value;
+		break;
+	case XK_BENCH_LIST_REMOVE:
+		bench->sum += xk_list_remove(bench->list, xk_bench_key(turn, 512, 0x2d7));
+		break;
+	case XK_BENCH_HASH_INSERT:
+	case XK_BENCH_HASH_UPDATE:
+		xk_hash_set(bench->hash, xk_bench_key(turn, 4096, 0x9e39), turn);
+		break;
+	case XK_BENCH_HASH_LOOKUP:
+		found = xk_hash_find(bench->hash, xk_bench_key(turn, 4096, 0x1b3));
+		if (found)
+			bench->sum += found->value;
+		break;
+	case XK_BENCH_HASH_REMOVE:
+		bench->sum += xk_hash_remove(bench->hash, xk_bench_key(turn, 4096, 0x2d7));
+		break;
+	case XK_BENCH_MALLOC:
+		object = xk_malloc(sizeof(*object));
+		if (!object)
+			break;
+		object->next = bench->objects;
+		bench->objects = object;
+		break;
+	case XK_BENCH_FREE:
+		object = bench->objects;
+		if (!object)
+			break;
+		bench->objects = object->next;
+		xk_free(object);
+		break;
+	}
+}
+
+#endif

@@ -3,9 +3,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test
 
+mod compiled;
+
 use std::collections::HashMap;
 use std::fs;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -13,9 +14,10 @@ use std::time::Duration;
 use libbpf_rs::{MapCore, MapFlags, Object, ObjectBuilder, ProgramInput};
 use object::read::{File, Object as _, ObjectSymbol as _};
 use xk_flex::{load, rewrite, take_ended, Choice, Control, Heap, Limits};
-use xk_policy::{compile, Headers};
-use xk_testing::guest::{boot, file, info, passed, repository};
+use xk_testing::guest::{boot, file, passed};
 use xk_testing::Random;
+
+use compiled::compiled;
 
 /// The compiled objects. Set in the guest only.
 const OBJECT: &str = "XK_TEST_OBJECT";
@@ -37,15 +39,8 @@ fn guest_output() -> &'static str {
     static OUTPUT: OnceLock<String> = OnceLock::new();
     OUTPUT.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();
-        let types = PathBuf::from(format!("{}/usr/src/linux-headers-{}/vmlinux", info("root"), info("release")));
-        let headers = Headers::new(&types, folder.path(), &info("release")).unwrap();
-        let object = |name: &str| {
-            let source = repository().join(format!("crates/xk-flex/tests/bpf/{name}.bpf.c"));
-            let object = folder.path().join(format!("{name}.bpf.o"));
-            fs::write(&object, compile(&source, &headers).unwrap_or_else(|error| panic!("{error}"))).unwrap();
-            object.display().to_string()
-        };
-        boot(400, &format!("{OBJECT}={} {BETWEEN}={}", object("heap"), object("between")))
+        let [heap, between] = compiled(folder.path(), ["heap", "between"]);
+        boot(400, &format!("{OBJECT}={heap} {BETWEEN}={between}"))
     })
 }
 
@@ -310,6 +305,7 @@ mod checks {
         assert_eq!(pinned, 0);
     }
 
+    /// Emulation interrupts programs at few places. The next test comes between at the worst ones.
     pub fn runs_beside_and_above_each_other_have_objects_of_their_own() {
         const RUNS: usize = 10_000;
         let programs = Programs::of(OBJECT, &["runs", "taken", "wrong", "above"], true);

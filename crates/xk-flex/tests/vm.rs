@@ -2,9 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test
 
+mod compiled;
+
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -12,8 +13,9 @@ use std::time::Duration;
 use libbpf_rs::{MapCore, MapFlags, Object, ObjectBuilder, ProgramInput};
 use object::read::{File, Object as _, ObjectSymbol as _};
 use xk_flex::{load, rewrite, take_ended, Choice, Control, Done, Ended, LookReport, Why};
-use xk_policy::{compile, Headers};
-use xk_testing::guest::{boot, file, info, passed, repository, run};
+use xk_testing::guest::{boot, file, passed, run};
+
+use compiled::compiled;
 
 /// The compiled objects. Set in the guest only.
 const OBJECT: &str = "XK_TEST_OBJECT";
@@ -36,15 +38,8 @@ fn guest_output() -> &'static str {
     static OUTPUT: OnceLock<String> = OnceLock::new();
     OUTPUT.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();
-        let types = PathBuf::from(format!("{}/usr/src/linux-headers-{}/vmlinux", info("root"), info("release")));
-        let headers = Headers::new(&types, folder.path(), &info("release")).unwrap();
-        let object = |name: &str| {
-            let source = repository().join(format!("crates/xk-flex/tests/bpf/{name}.bpf.c"));
-            let object = folder.path().join(format!("{name}.bpf.o"));
-            fs::write(&object, compile(&source, &headers).unwrap_or_else(|error| panic!("{error}"))).unwrap();
-            object.display().to_string()
-        };
-        boot(400, &format!("{OBJECT}={} {HELD}={} {WIDE}={}", object("loops"), object("held"), object("wide")))
+        let [loops, held, wide] = compiled(folder.path(), ["loops", "held", "wide"]);
+        boot(400, &format!("{OBJECT}={loops} {HELD}={held} {WIDE}={wide}"))
     })
 }
 

@@ -68,7 +68,7 @@ static __noinline void between(__u64 __heap *word, __u64 units)
 		return;
 	}
 	if (units) {
-		/* Not of a span that is used up: 16-byte objects only, see below. */
+		/* The rest of a span: takes the next object, if there is one. */
 		if ((__u32)*word + units <= *word >> 32) {
 			first = (__u64)(__u32)*word << 4;
 			*word += units;

@@ -77,7 +77,7 @@ struct Input {
     /// Make numbers that these loops write unknown to the verifier, so that it does not follow each turn
     #[arg(long)]
     widen: bool,
-    /// Copy the bodies of short loops up to so often, so that one turn of so many looks; 1: do not
+    /// Unroll short loops up to N times, so that one turn in N looks; 1: do not unroll
     #[arg(long, value_name = "N", default_value_t = UNROLL, value_parser = clap::value_parser!(u16).range(1..))]
     unroll: u16,
     /// Leave this loop alone

@@ -77,7 +77,7 @@ pub fn run(args: &Args) -> Result {
     })
 }
 
-/// Attaches the programs for the time; which runs were ended.
+/// Attaches the programs, and detaches them when the time is over. Returns the runs that were ended.
 fn programs(args: &Args, interface: Option<i32>, loaded: &Loaded, is_controlled: bool) -> Result<Vec<Ended>> {
     let deadline = if args.no_deadline { None } else { args.deadline.or(Control::default().deadline) };
     let control = Control { terminate: false, deadline, interval: args.interval };

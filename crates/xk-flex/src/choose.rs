@@ -11,6 +11,9 @@ use crate::{counted, Error};
 /// Instructions that a loop has at most with all copies of its body. With more, a look is cheap beside the body, and the
 /// verifier follows each copy.
 const MOST_INSNS: usize = 256;
+/// How often the body of a loop that calls a function stands in the program at most. The call takes many times as long as
+/// a look, and the verifier follows the function in each copy.
+const WITH_CALLS: usize = 8;
 
 /// Which loops are instrumented.
 #[derive(Debug, Clone)]
@@ -40,7 +43,7 @@ impl Default for Choice {
 
 impl Choice {
     /// How often short loops are unrolled, if nothing else is said.
-    pub const UNROLL: usize = 8;
+    pub const UNROLL: usize = 32;
 }
 
 /// What happens to a loop.
@@ -239,13 +242,14 @@ fn copies(
         return Err(Rolled::End);
     }
     let insns = found.body.iter().flat_map(|block| graph.blocks[*block].start..graph.blocks[*block].end);
-    let is_call = |at: &usize| object.code[function.code].insns[*at].callee() == Some(Callee::Subprogram);
-    let mut callees = insns.clone().filter(is_call).filter_map(|at| object.target(function.code, at));
-    if let Some(callee) = callees.find(|callee| ends[*callee]) {
-        return Err(Rolled::Calls(object.functions[callee].name.clone()));
+    let callee = |at: usize| object.code[function.code].insns[at].callee();
+    let mut subprograms = insns.clone().filter(|at| callee(*at) == Some(Callee::Subprogram));
+    if let Some(called) = subprograms.find_map(|at| object.target(function.code, at).filter(|called| ends[*called])) {
+        return Err(Rolled::Calls(object.functions[called].name.clone()));
     }
+    let most = if insns.clone().any(|at| callee(at).is_some()) { wanted.min(WITH_CALLS) } else { wanted };
     let length = insns.count();
-    let copies = wanted.min(MOST_INSNS / length.max(1));
+    let copies = most.min(MOST_INSNS / length.max(1));
     if copies < 2 {
         return Err(Rolled::Long(length));
     }

@@ -37,9 +37,9 @@ fn per_element(bytes: &[u8]) -> f64 {
 }
 
 #[test]
-fn a_look_costs_an_element_of_a_list_one_instruction() {
+fn a_look_costs_an_element_of_a_list_a_quarter_of_an_instruction() {
     assert_eq!(per_element(&compile(&format!("{HEADER}{LIST}"), "-O2")), 5.0);
-    for (unroll, expected) in [(1, 13.0), (2, 9.0), (8, 6.0)] {
+    for (unroll, expected) in [(1, 13.0), (2, 9.0), (8, 6.0), (32, 5.25)] {
         let done = unrolled(LIST, unroll);
         assert_eq!(per_element(&done.bytes), expected, "{unroll}");
         let [LoopReport { copies, cost: 8, .. }] = done.loops[..] else { panic!("{:?}", done.loops) };
@@ -50,7 +50,7 @@ fn a_look_costs_an_element_of_a_list_one_instruction() {
 #[test]
 fn looks_come_after_as_many_turns() {
     for (unroll, interval, expected) in
-        [(1, 64, 10), (2, 64, 10), (8, 64, 10), (3, 64, 9), (8, 1, 80), (1, 1, 641), (3, 7, 71)]
+        [(1, 64, 10), (2, 64, 10), (8, 64, 10), (32, 64, 10), (3, 64, 9), (8, 1, 80), (1, 1, 641), (3, 7, 71)]
     {
         let done = unrolled(LIST, unroll);
         let ran = run_in(&done.bytes, NODES, free(interval), 1_000_000, &list(641));
@@ -82,6 +82,7 @@ fn short_loops_without_others_inside_are_unrolled() {
     };
     assert_eq!(of(&turn(""), 1), [(1, Some(Rolled::Told))]);
     assert_eq!(of(&turn(""), 5), [(5, None)]);
+    assert_eq!(of(&turn(""), Choice::UNROLL), [(Choice::UNROLL, None)]);
     let several = "if (n & 4) { n -= 3; s ^= n; OPAQUE(s); OPAQUE(n); continue; }";
     assert_eq!(of(&turn(several), 8), [(8, None)]);
     assert_eq!(of(&turn(&"s = s * 3 + n; OPAQUE(s);".repeat(25)), 8), [(4, None)]);
@@ -102,7 +103,9 @@ fn short_loops_without_others_inside_are_unrolled() {
     let calls = of(&format!("{callee}{}", turn("s += g(n);")), 8);
     assert_eq!(calls, [(8, None), (1, Some(Rolled::Calls("g".into())))]);
     let plain = callee.replace("while", "if");
-    assert_eq!(of(&format!("{plain}{}", turn("s += g(n);")), 8), [(8, None)]);
+    for (unroll, copies) in [(3, 3), (8, 8), (Choice::UNROLL, 8)] {
+        assert_eq!(of(&format!("{plain}{}", turn("s += g(n);")), unroll), [(copies, None)]);
+    }
 }
 
 /// The calls in the copies acquire what the one call in the source does.

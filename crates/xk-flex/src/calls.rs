@@ -3,6 +3,9 @@
 /// Registers that a call overwrites: r0 to r5.
 pub const HELPER: u16 = 0b11_1111;
 
+/// `bpf_map_lookup_elem()`. In a map that holds sockets, it acquires one.
+pub const LOOKUP: i32 = 1;
+
 /// The effect of a call on what is held.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
@@ -21,7 +24,8 @@ pub enum Effect {
 }
 
 /// Names of the helpers below, and their effects.
-const HELPERS: [(i32, &str, Effect); 13] = [
+const HELPERS: [(i32, &str, Effect); 14] = [
+    (LOOKUP, "bpf_map_lookup_elem", Effect::Nothing),
     (84, "bpf_sk_lookup_tcp", Effect::Acquire),
     (85, "bpf_sk_lookup_udp", Effect::Acquire),
     (86, "bpf_sk_release", Effect::Release(1)),
@@ -109,7 +113,7 @@ const RELEASES: [(&str, &str); 21] = [
 #[must_use]
 pub fn helper_release(number: i32) -> Option<(Release, Told)> {
     match number {
-        84 | 85 | 99 => Some((Release::Helper(86), Told::Reference)),
+        LOOKUP | 84 | 85 | 99 => Some((Release::Helper(86), Told::Reference)),
         131 => Some((Release::Helper(133), Told::Reference)),
         198 => Some((Release::Helper(200), Told::Address(4))),
         _ => None,

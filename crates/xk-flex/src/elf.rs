@@ -5,12 +5,12 @@
 
 use std::collections::BTreeMap;
 
-use libbpf_rs::btf::{types, Btf};
 use object::elf::{self, FileHeader64};
 use object::read::elf::{FileHeader, SectionHeader, Sym};
 use object::LittleEndian;
 
 use crate::insn::{Insn, SIZE};
+use crate::types::Types;
 use crate::{ext, Error};
 
 /// What `bpf/xk_flex.bpf.h` declares: what user space tells all runs,
@@ -92,6 +92,7 @@ pub struct Object {
     pub ext: Option<(usize, usize, usize)>,
     btf: Option<(usize, usize)>,
     lines: ext::Lines,
+    types: Types,
 }
 
 fn wrong(error: impl ToString) -> Error {
@@ -158,8 +159,10 @@ impl Object {
             }
             _ => return Err(wrong("it has no types and source lines: compile it with -g")),
         };
-        let functions = functions(&code, &symbols, bytes)?;
-        Ok(Self { bytes: bytes.to_vec(), code, functions, symbols, symbol_table: table.section().0, ext, btf, lines })
+        let types = Types::read(bytes).map_err(wrong)?;
+        let functions = functions(&code, &symbols, &types)?;
+        let (bytes, symbol_table) = (bytes.to_vec(), table.section().0);
+        Ok(Self { bytes, code, functions, symbols, symbol_table, ext, btf, lines, types })
     }
 
     /// The types.
@@ -222,6 +225,14 @@ impl Object {
         let (symbol, _) = self.code[code].relocs.get(&at)?;
         let symbol = &self.symbols[*symbol];
         (symbol.section == 0).then_some(&symbol.name)
+    }
+
+    /// Whether an instruction loads the address of a map that holds sockets.
+    #[must_use]
+    pub fn loads_socket_map(&self, code: usize, at: usize) -> bool {
+        let symbol = self.code[code].relocs.get(&at).map(|(symbol, _)| &self.symbols[*symbol]);
+        self.code[code].insns[at].code == Insn::LD_IMM64
+            && symbol.is_some_and(|symbol| symbol.section != 0 && self.types.socket_maps.contains(&symbol.name))
     }
 
     fn symbol(&self, name: &str) -> Option<usize> {
@@ -296,13 +307,7 @@ fn read_code(section: usize, name: String, data: &[u8]) -> Result<Code, Error> {
 }
 
 /// The functions. Together they must be all code, so that nothing is forgotten.
-fn functions(code: &[Code], symbols: &[Symbol], bytes: &[u8]) -> Result<Vec<Function>, Error> {
-    let btf = Btf::from_raw("object", bytes).map_err(wrong)?;
-    let parameters = |name: &str| {
-        let function: types::Func<'_> = btf.as_ref()?.type_by_name(name)?;
-        let prototype = types::FuncProto::try_from(function.next_type()?).ok()?;
-        Some(prototype.len())
-    };
+fn functions(code: &[Code], symbols: &[Symbol], types: &Types) -> Result<Vec<Function>, Error> {
     let mut found = Vec::new();
     for (index, code) in code.iter().enumerate() {
         let own = symbols.iter().filter(|symbol| symbol.section == code.section && symbol.kind == elf::STT_FUNC);
@@ -323,7 +328,7 @@ fn functions(code: &[Code], symbols: &[Symbol], bytes: &[u8]) -> Result<Vec<Func
                 end: end / SIZE,
                 is_program: code.name != ".text",
                 is_static: symbol.is_static,
-                parameters: parameters(&symbol.name),
+                parameters: types.parameters.get(&symbol.name).copied(),
             });
         }
         if end != code.insns.len() * SIZE {

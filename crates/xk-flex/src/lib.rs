@@ -27,6 +27,7 @@ mod release;
 #[cfg(test)]
 mod sample;
 mod track;
+mod types;
 mod unroll;
 mod write;
 

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::calls::{helper, helper_name, helper_release, kfunc, kfunc_release, Effect, Release, Told};
+use crate::calls::{helper, helper_name, helper_release, kfunc, kfunc_release, Effect, Release, Told, LOOKUP};
 use crate::elf::Object;
 use crate::flow::Graph;
 use crate::insn::{Callee, Insn, FRAME};
@@ -28,6 +28,8 @@ enum Value {
     Lost(u8),
     /// What the call at this instruction acquired, or NULL.
     Reference(usize),
+    /// A map in which a lookup acquires a socket.
+    SocketMap,
 }
 
 impl Value {
@@ -349,6 +351,8 @@ impl Tracker<'_> {
             for register in (0..10).filter(|register| insn.writes() >> register & 1 == 1) {
                 state.registers[register] = Value::Other;
             }
+        } else if self.object.loads_socket_map(self.code, at) {
+            state.registers[dst] = Value::SocketMap;
         } else {
             for register in (0..10).filter(|register| insn.writes() >> register & 1 == 1) {
                 state.registers[register] = Value::Other;
@@ -360,7 +364,7 @@ impl Tracker<'_> {
     fn call(&self, at: usize, insn: Insn, state: &mut State) {
         let own = self.object.original(self.code, at);
         let mut result = Value::Other;
-        let effect = self.effect(at, insn);
+        let effect = self.effect(at, insn, state);
         match &effect {
             Effect::Release(register) | Effect::Exchange(register) => {
                 state.release(state.registers[usize::from(*register)])
@@ -393,8 +397,9 @@ impl Tracker<'_> {
         }
     }
 
-    fn effect(&self, at: usize, insn: Insn) -> Effect {
+    fn effect(&self, at: usize, insn: Insn, state: &State) -> Effect {
         match insn.callee() {
+            Some(Callee::Helper(LOOKUP)) if state.registers[1] == Value::SocketMap => Effect::Acquire,
             Some(Callee::Helper(number)) => helper(number),
             // clang writes calls of functions of the kernel as calls of functions of the object.
             _ => self.object.external(self.code, at).map_or(Effect::Nothing, kfunc),

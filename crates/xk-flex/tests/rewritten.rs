@@ -229,6 +229,30 @@ fn what_is_held_is_released() {
     releases(&program("void *s = get(0); if (!s) return 1; for (;;) { n++; OPAQUE(n); }"), &[(86, 1)]);
 }
 
+/// The verifier counts what a lookup in such a map returns. Whether one has a socket, it sees in the type of the map.
+#[test]
+fn a_socket_that_is_found_in_a_map_is_released() {
+    let map = |number: u32, name: &str| {
+        format!(
+            "struct {{ int (*type)[{number}]; int (*max_entries)[2]; __u32 *key; __u64 *value; }} {name} SEC(\".maps\");\n"
+        )
+    };
+    let (turn, put) = ("n++; OPAQUE(n); if (n == 0) break;", "static long (*put)(void *) = (void *)86;");
+    for (number, is_held) in [(15, true), (18, true), (1, false), (2, false)] {
+        let text = format!(
+            "{HEADER}{}{}static void *(*look)(void *, void *) = (void *)1; {put}\n\
+             SEC(\"tc\") int f(__u64 n) {{ __u32 key = n; void *from = &map; if (n & 1) from = &other; OPAQUE(key);\n\
+             void *s = look(from, &key); if (!s) return 1; for (;;) {{ {turn} }} {} return n; }}",
+            map(number, "map"),
+            map(number, "other"),
+            if is_held { "put(s);" } else { "" },
+        );
+        let new = rewrite(&compile(&text, "-O2"), &all()).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        let said = new.looks.iter().flat_map(|look| look.releases.clone()).collect::<Vec<_>>().join(", ");
+        assert_eq!(said.contains("bpf_sk_release() of bpf_map_lookup_elem()"), is_held, "{number}: {said}");
+    }
+}
+
 #[test]
 fn what_needs_nothing_is_unchanged() {
     let none = compile("SEC(\"xdp\") int f(__u64 n) { return n > 3; }", "-O2");

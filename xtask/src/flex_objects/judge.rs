@@ -11,27 +11,22 @@ const GIVES_UP: [&str; 4] =
     ["infinite loop detected", "jumps is too complex", "program is too large", "back-edge from insn"];
 
 /// Programs, by the beginnings of their names, whose verdict changes for a reason that is known. None of them passes unnoticed: it is listed.
-const KNOWN: [(&str, &str, &str); 13] = [
+const KNOWN: [(&str, &str, &str); 9] = [
     ("arena_htab", "arena_htab_llvm", FORGETS),
     ("strobemeta_bpf_loop", "on_event", STACK),
     ("test_module_attach", "handle_raw_tp_writable_bare", BUFFER),
-    ("test_sk_lookup", "", SOCKMAP),
-    ("test_sockmap_update", "copy_sock_map", SOCKMAP),
     ("verifier_direct_packet_access", "reg_pkt_end_in_subprog", UNTYPED),
     ("verifier_iterating_callbacks", "check_add_const", FORGETS),
     ("verifier_precision", "bpf_cond_op_r10", UNTYPED),
     ("verifier_regalloc", "regalloc_in_callee", UNTYPED),
     ("verifier_scalar_ids", "precision_", UNTYPED),
     ("verifier_search_pruning", "liveness_pruning_and_write_screening", ENTRY),
-    ("verifier_sock", "field_bpf_sk_release_sk_", SOCKMAP),
-    ("verifier_sockmap_mutate", "test_xdp", SOCKMAP),
 ];
 const STACK: &str = "the frames of two functions are too large together";
 const UNTYPED: &str = "a function reads an argument that its type does not name, and the look does not keep it";
 const ENTRY: &str = "it returns r0, which nothing has set, and the entry of a run sets r0";
 const FORGETS: &str = "the verifier forgets numbers at may_goto, and with them the bound of an access";
 const BUFFER: &str = "the verifier forgets a pointer to the buffer of a writable tracepoint that is saved in the frame";
-const SOCKMAP: &str = "bpf_map_lookup_elem() of a sockmap acquires a reference, which the rewriter does not know";
 
 /// A program with two verdicts.
 #[derive(Debug, Serialize)]

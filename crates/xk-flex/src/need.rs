@@ -129,7 +129,8 @@ mod tests {
     fn asked(accepted: Option<usize>) -> Vec<Option<usize>> {
         let bytes = compiled(SOURCE);
         let of = |unroll, widen| rewrite(&bytes, &Choice { unroll, widen, ..Choice::default() }).unwrap().bytes;
-        let order = [bytes.clone(), of(8, true), of(1, true), of(8, false), of(1, false)];
+        let many = Choice::UNROLL;
+        let order = [bytes.clone(), of(many, true), of(1, true), of(many, false), of(1, false)];
         let mut asked = Vec::new();
         let ask = |object: &[u8], _| {
             let number = order.iter().position(|other| other == object);

@@ -4,7 +4,7 @@
 //! Out: the ELF file inside. Refuses compressions that no distribution of a
 //! supported kernel uses (bzip2, LZMA, LZO).
 
-use std::io::{self, Read};
+use std::io::Read;
 
 use super::fault::UnpackError;
 
@@ -57,10 +57,9 @@ pub(crate) fn decompress(data: &[u8]) -> Result<Vec<u8>, UnpackError> {
     match data {
         [0x1f, 0x8b, ..] => read_all(flate2::read::GzDecoder::new(data)),
         [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => read_all(liblzma::read::XzDecoder::new(data)),
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => read_all(
-            ruzstd::decoding::StreamingDecoder::new(data)
-                .map_err(|error| UnpackError::Damaged(io::Error::other(error)))?,
-        ),
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => {
+            read_all(zstd::Decoder::with_buffer(data).map_err(UnpackError::Damaged)?.single_frame())
+        }
         [0x02, 0x21, 0x4c, 0x18, rest @ ..] => lz4_legacy(rest),
         [b'B', b'Z', b'h', ..] => Err(UnpackError::Unsupported { format: "bzip2" }),
         [0x5d, 0, 0, ..] => Err(UnpackError::Unsupported { format: "LZMA" }),

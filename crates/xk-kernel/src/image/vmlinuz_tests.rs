@@ -38,7 +38,7 @@ fn xz() -> Vec<u8> {
 }
 
 fn zstd() -> Vec<u8> {
-    ruzstd::encoding::compress_to_vec(KERNEL, ruzstd::encoding::CompressionLevel::Fastest)
+    zstd::encode_all(KERNEL, 1).unwrap()
 }
 
 fn lz4() -> Vec<u8> {

@@ -1,5 +1,5 @@
 //! `xk tune` on a stock kernel, with a knob in sysfs and a perf-const. The target is what the kernel reports
-//! (`tune_vm/target`). One guest boots and runs every check, one after the other.
+//! (`tune_vm/target.c`). One guest boots and runs every check, one after the other.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test
 
@@ -17,9 +17,13 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use support::{build, contains, json, BLK};
-use xk_testing::guest::{boot, insmod, modules, passed, repository, run, XK_KO};
+use xk_testing::guest::{boot, file, insmod, modules, output_of, passed, repository, run, XK_KO};
 
 const STATE: &str = "/tmp/tuner";
+/// The compiled target. Set in the guest only.
+const COMPILED: &str = "XK_TEST_TARGET";
+/// Where it is in the guest: a service has a /tmp of its own.
+const TARGET: &str = "/usr/bin/target";
 const AHEAD: &str = "/sys/block/nullb0/queue/read_ahead_kb";
 
 xk_testing::guest_tests! {
@@ -35,7 +39,11 @@ fn guest_output() -> &'static str {
         let store = tempfile::tempdir().unwrap();
         build(store.path(), &[BLK]);
         let modules = modules(&[(XK_KO, "kernel/xk")]);
-        boot(3000, &format!("{modules} XK_STORE={}", store.path().display()))
+        let target = store.path().join("target");
+        let source = repository().join("crates/xk/tests/tune_vm/target.c");
+        output_of(Command::new("gcc").args(["-O2", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&target).arg(source));
+        let [store, target] = [store.path(), &target].map(Path::display);
+        boot(3000, &format!("{modules} XK_STORE={store} {COMPILED}={target}"))
     })
 }
 
@@ -59,6 +67,9 @@ fn prepare() {
     if Path::new(STATE).exists() {
         fs::remove_dir_all(STATE).unwrap();
     }
+    if !Path::new(TARGET).exists() {
+        fs::copy(file(COMPILED), TARGET).unwrap();
+    }
 }
 
 #[track_caller]
@@ -76,12 +87,10 @@ fn wait_until(what: &str, condition: impl Fn() -> bool) {
 /// A description with these values of `read_ahead_kb`, and more. No window takes so long that it is aborted: the time that
 /// one takes is the host's.
 fn describe(ahead: &str, more: &str) -> PathBuf {
-    let target = repository().join("crates/xk/tests/tune_vm/target");
     let text = format!(
         "schema = 1\n[[parameter]]\nname = \"plug\"\nconst = \"{BLK}\"\nchoices = [32, 128]\nsettle = \"0s\"\n[[parameter]]\n\
-         name = \"ahead\"\nfile = \"{AHEAD}\"\nchoices = [{ahead}]\nsettle = \"0s\"\n[target]\ncommand = '{}'\nmeasure = \"number\"\n\
-         goal = \"maximise\"\ntimeout = \"60s\"\n[search]\nabort_after = 1000.0\n{more}",
-        target.display()
+         name = \"ahead\"\nfile = \"{AHEAD}\"\nchoices = [{ahead}]\nsettle = \"0s\"\n[target]\ncommand = '{TARGET}'\nmeasure = \"number\"\n\
+         goal = \"maximise\"\ntimeout = \"60s\"\n[search]\nabort_after = 1000.0\n{more}"
     );
     let file = PathBuf::from("/tmp/search.toml");
     fs::write(&file, text).unwrap();
@@ -115,7 +124,7 @@ fn untouched() -> (String, Vec<i64>) {
 
 /// The target as it stands: what the kernel reports, not what the tuner says.
 fn reported(name: &str) -> i64 {
-    let output = said(0, &mut Command::new(repository().join("crates/xk/tests/tune_vm/target")));
+    let output = said(0, &mut Command::new(TARGET));
     let line = output.lines().find_map(|line| line.strip_prefix(&format!("{name} = "))).unwrap();
     line.parse().unwrap()
 }

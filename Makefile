@@ -2,7 +2,7 @@
 # The front door. Every target does its own set-up, skips what is there, and is safe to repeat.
 
 .DEFAULT_GOAL := help
-.PHONY: demo demo-tune check test fuzz shell bench selftests lint help
+.PHONY: demo demo-tune check test test-all fuzz shell bench selftests lint help
 
 demo: ## retune Debian's stock kernel live, in a throwaway machine
 	@scripts/demo
@@ -13,8 +13,11 @@ demo-tune: ## let the tuner keep a PostgreSQL tuned, through kills and a reboot,
 check: ## what can be checked without a guest: format, clippy, style, unit tests
 	@scripts/check
 
-test: ## run every test (KERNELS=debian13,debug: those of the modules, on these kernels)
+test: ## run the tests (KERNELS=debian13,debug: those of the modules, on these kernels)
 	@scripts/test
+
+test-all: ## run the tests, and those that take long
+	@XK_TEST_ALL=1 scripts/test
 
 fuzz: ## damaged bytes for every parser (FUZZ_SECONDS=60 for each, FUZZ_TARGET=object, FUZZ_SEED=1)
 	@scripts/fuzz

@@ -106,24 +106,28 @@ pub fn remove_xk() {
 /// Boots a guest, runs the tests inside with these variables, and returns the whole output. If this test program was
 /// started for some tests only (`cargo test -p xk-runtime --test detours NAME`), only these run in the guest.
 pub fn boot(seconds: u32, environment: &str) -> String {
-    let wanted = filters(std::env::args().skip(1));
-    boot_for(seconds, environment, if wanted.is_empty() { "inside::" } else { &wanted })
+    boot_for(seconds, environment, &selection(std::env::args().skip(1)))
 }
 
-/// The names, or parts of names, that this test program was started for, separated by spaces.
-fn filters(arguments: impl Iterator<Item = String>) -> String {
-    const WITH_VALUE: [&str; 7] =
-        ["--skip", "--test-threads", "--format", "--color", "--logfile", "--shuffle-seed", "-Z"];
-    let mut names = Vec::new();
-    let mut is_value = false;
+/// Which checks run in the guest, as arguments of its test harness: those that this test program was started for, or all,
+/// without those that it was told to skip.
+fn selection(arguments: impl Iterator<Item = String>) -> String {
+    const WITH_VALUE: [&str; 6] = ["--test-threads", "--format", "--color", "--logfile", "--shuffle-seed", "-Z"];
+    let (mut names, mut skips) = (Vec::new(), Vec::new());
+    let mut option = String::new();
     for argument in arguments {
-        if !is_value && !argument.starts_with('-') {
-            names.push(argument);
-            continue;
+        let is_value = option == "--skip" || WITH_VALUE.contains(&option.as_str());
+        match std::mem::take(&mut option).as_str() {
+            "--skip" => skips.extend(["--skip".to_owned(), argument]),
+            _ if is_value => {}
+            _ if argument.starts_with('-') => option = argument,
+            _ => names.push(argument),
         }
-        is_value = !is_value && WITH_VALUE.contains(&argument.as_str());
     }
-    names.join(" ")
+    if names.is_empty() {
+        names.push("inside::".into());
+    }
+    [names, skips].concat().join(" ")
 }
 
 /// The argument of the kernel, and a command that fails in the guest unless it took effect.

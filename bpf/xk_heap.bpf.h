@@ -75,7 +75,8 @@ struct xk_heap_cpu {
 	__u64 rest[XK_HEAP_CLASSES];	/* what is left of a span: its start, and its end above */
 	__u64 allocated;		/* objects */
 	__u64 freed;
-	__u64 unused[14];
+	__u64 runs;		/* that took a lock */
+	__u64 unused[13];
 };
 
 /* Wakes user space when spans run out. */

@@ -187,6 +187,10 @@ fn decide(object: &Object, function: &Function, graph: &Graph, found: &Loop, cho
     if choice.leave.contains(&object.place(function.code, header)) {
         return Done::Left;
     }
+    // A run that waits for a lock must end.
+    if !object.asks_for_run(function).is_empty() {
+        return Done::Instrumented;
+    }
     if let Some(only) = &choice.only {
         let wanted = only.contains(&(function.name.clone(), header));
         return if wanted { Done::Instrumented } else { Done::NotNeeded };

@@ -54,6 +54,7 @@ extern struct xk_heap_map xk_heap __attribute__((section(".maps")));
 
 /* Where things are in the heap. The first page is never there: no pointer is NULL. */
 #define XK_HEAP_CONTROL		4096u
+#define XK_HEAP_USERS		8192u	/* which locks threads of user space take, in 16 KiB */
 #define XK_HEAP_KINDS		65536u
 #define XK_HEAP_CPUS		131072u
 

@@ -70,17 +70,17 @@ xk_lock_inline __u64 xk_lock_me(struct xk_lock_run *run)
 	return run->me;
 }
 
-/* Where the next lock is noted. Without room, the run ends in this loop. */
+/* Where the next lock is noted; at least XK_LOCK_HELD without room. */
 xk_lock_inline __u64 xk_lock_room(struct xk_lock_run *run)
 {
-	for (;;) {
-		__u64 count = *(volatile __u64 *)&run->count;
+	return *(volatile __u64 *)&run->count;
+}
 
-		if (count < XK_LOCK_HELD)
-			return count;
-		*(volatile __u64 *)&run->count = XK_LOCK_HELD + 1;
-		*(volatile __s64 *)&run->run.left = 0;
-	}
+/* The next look ends the run. */
+xk_lock_inline void xk_lock_full(struct xk_lock_run *run)
+{
+	*(volatile __u64 *)&run->count = XK_LOCK_HELD + 1;
+	*(volatile __s64 *)&run->run.left = 0;
 }
 
 xk_lock_inline __u64 xk_lock_entry(struct xk_lock __heap *lock, __u64 kind, __u64 which)
@@ -106,15 +106,22 @@ xk_lock_inline void xk_lock_goes_on(struct xk_lock_run *run)
 	*(volatile __u64 *)&run->waits = 0;
 }
 
-/* Takes the newest entry of a lock out of the list: its ticket or reader, and 1 above; or 0. */
-xk_heap_apart __u64 xk_lock_find(struct xk_lock_run *run, __u32 what)
-{
-	__u64 count = run->count, at = count, found = 0;
+/*
+ * Global functions: the verifier follows each of them once, and not once for each call. So no run
+ * takes a lock while it has disabled preemption.
+ */
+#define xk_lock_apart __attribute__((__noinline__, __used__))
 
-#pragma unroll
-	for (int i = 0; i < XK_LOCK_HELD; i++) {
-		if (!at)
-			return 0;
+/* Takes the newest entry of a lock out of the list: its ticket or reader, and 1 above; or 0. */
+xk_lock_apart __u64 xk_lock_find(struct xk_lock_run *run, __u32 what)
+{
+	__u64 count, at, found = 0;
+
+	if (!run)
+		return 0;
+	count = xk_lock_room(run);
+	at = count;
+	while (at && xk_lock_may_loop()) {
 		at--;
 		found = run->held[at % XK_LOCK_HELD];
 		if ((__u32)found == what)
@@ -122,10 +129,8 @@ xk_heap_apart __u64 xk_lock_find(struct xk_lock_run *run, __u32 what)
 	}
 	if ((__u32)found != what)
 		return 0;
-#pragma unroll
-	for (int i = 1; i < XK_LOCK_HELD; i++) {
-		if (at + 1 >= count)
-			break;
+	/* Mostly it is the last one. */
+	while (at + 1 < count && xk_lock_may_loop()) {
 		run->held[at % XK_LOCK_HELD] = run->held[(at + 1) % XK_LOCK_HELD];
 		at++;
 	}
@@ -166,59 +171,84 @@ xk_heap_apart __u64 xk_lock_waiter(__u64 entry)
 	return xk_lock_who(&xk_lock_of(entry)->queue, (entry >> 32) + 1);
 }
 
-xk_heap_apart void xk_lock_release(__u64 entry, __u64 me)
+xk_lock_apart int xk_lock_release(__u64 entry, __u64 me)
 {
+	XK_USE_HEAP();
 	if (entry & XK_LOCK_READS)
 		__sync_val_compare_and_swap(xk_lock_reader(entry), me, 0);
 	else
 		xk_lock_done(&xk_lock_of(entry)->queue, entry >> 32, me);
+	return 0;
 }
 
-/* Reports a run that ends, and releases what it holds, the last one first. */
-xk_lock_inline void xk_lock_ends(struct xk_lock_run *run, __u32 site, __u32 why)
+xk_lock_inline void xk_lock_give_back(struct xk_lock __heap *lock, __u64 ticket, __u64 me)
 {
-	__u64 count = run->count <= XK_LOCK_HELD ? run->count : XK_LOCK_HELD, me = run->me;
+	xk_lock_release(xk_lock_entry(lock, 0, ticket), me);
+}
+
+/* Reports a run that ends. */
+xk_lock_inline void xk_lock_report(struct xk_lock_run *run, __u32 site, __u32 why, __u64 count)
+{
 	struct xk_lock_end *end = xk_lock_reserve(&xk_flex_ended, sizeof(*end), 0);
+	__u64 at = count;
 
-	if (end) {
-		end->end.time = run->run.last;
-		end->end.spent = run->run.spent;
-		end->end.site = site;
-		end->end.why = why;
-		end->me = me;
-		end->lock = run->waits ? (__u64)xk_lock_of(run->waits) : 0;
-		end->owner = xk_lock_holder(run->waits);
-		end->count = count;
-	}
-#pragma unroll
-	for (int i = 0; i < XK_LOCK_HELD; i++) {
-		__u64 entry = 0;
+	if (!end)
+		return;
+	end->end.time = run->run.last;
+	end->end.spent = run->run.spent;
+	end->end.site = site;
+	end->end.why = why;
+	end->me = run->me;
+	end->lock = run->waits ? (__u64)xk_lock_of(run->waits) : 0;
+	end->owner = xk_lock_holder(run->waits);
+	end->count = count;
+	while (at && xk_lock_may_loop()) {
+		__u64 which = (count - at) % XK_LOCK_HELD, entry;
 
-		if (i < count)
-			entry = run->held[(count - 1 - i) % XK_LOCK_HELD];
-		if (end) {
-			end->held[i].lock = entry ? (__u64)xk_lock_of(entry) : 0;
-			end->held[i].waiter = entry ? xk_lock_waiter(entry) : 0;
-		}
-		if (entry)
-			xk_lock_release(entry, me);
+		at--;
+		entry = run->held[at % XK_LOCK_HELD];
+		end->held[which].lock = (__u64)xk_lock_of(entry);
+		end->held[which].waiter = xk_lock_waiter(entry);
 	}
-	if (end)
-		xk_lock_submit(end, 0);
+	xk_lock_submit(end, 0);
+}
+
+/* Releases what a run that ends holds, the last one first. */
+xk_lock_inline void xk_lock_release_all(struct xk_lock_run *run, __u64 count)
+{
+	while (count && xk_lock_may_loop()) {
+		count--;
+		xk_lock_release(run->held[count % XK_LOCK_HELD], run->me);
+	}
 	run->count = 0;
+}
+
+/* Ends a run: a report, and then the releases. */
+xk_lock_apart int xk_lock_end(struct xk_lock_run *run, __u32 site, __u32 why)
+{
+	__u64 count;
+
+	XK_USE_HEAP();
+	if (!run)
+		return 0;
+	count = xk_lock_room(run);
+	if (count > XK_LOCK_HELD)
+		count = XK_LOCK_HELD;
+	xk_lock_report(run, site, why, count);
+	xk_lock_release_all(run, count);
+	return 0;
 }
 
 /* Whether the run ends: xk_flex_look() for objects with locks. */
 static __attribute__((__noinline__, __used__))
 int xk_lock_look(struct xk_lock_run *run, __u32 site, __u32 why)
 {
-	XK_USE_HEAP();
 	if (!why && run->count > XK_LOCK_HELD)
 		why = XK_FLEX_LOCKS;
 	why = xk_flex_judge(&run->run, why, xk_flex_time());
 	if (!why)
 		return 0;
-	xk_lock_ends(run, site, why);
+	xk_lock_end(run, site, why);
 	return 1;
 }
 

@@ -45,6 +45,25 @@ struct xk_rwlock {
 #define XK_LOCK_BETWEEN(lock)
 #endif
 
+#if defined(__BPF__)
+/*
+ * Loops of what ends a run do not look whether it is to end. The verifier follows a loop with
+ * may_goto until it learns nothing new.
+ */
+#define xk_lock_may_loop() ({						\
+	__label__ out, on;						\
+	int may = 1;							\
+	asm volatile goto("may_goto %l[out]" :::: out);			\
+	goto on;							\
+out:									\
+	may = 0;							\
+on:;									\
+	may;								\
+})
+#else
+#define xk_lock_may_loop()	1
+#endif
+
 /* The place of a ticket while nobody has it. */
 xk_lock_inline __u64 xk_lock_free(__u64 ticket)
 {
@@ -94,19 +113,13 @@ xk_lock_inline int xk_lock_advance(struct xk_lock __heap *lock)
 	return 1;
 }
 
-/*
- * My ticket is done, whether it had the lock or not. If it is not mine, it stays. Tickets behind it
- * that are done, and that this does not pass, are passed by whoever waits.
- */
-xk_fn void xk_lock_done(struct xk_lock __heap *lock, __u64 ticket, __u64 me)
+/* My ticket is done, whether it had the lock or not. If it is not mine, it stays. */
+xk_lock_inline void xk_lock_done(struct xk_lock __heap *lock, __u64 ticket, __u64 me)
 {
 	__sync_val_compare_and_swap(xk_lock_place(lock, ticket), xk_lock_free(ticket) | me,
 				    xk_lock_free(ticket + XK_LOCK_PLACES));
-#pragma unroll
-	for (int at = 0; at < XK_LOCK_PLACES; at++) {
-		if (!xk_lock_advance(lock))
-			break;
-	}
+	while (xk_lock_advance(lock) && xk_lock_may_loop())
+		;
 }
 
 /* Who has a ticket, or 0. */
@@ -137,6 +150,8 @@ struct xk_lock_run;
 
 #define xk_lock_this_run()			((struct xk_lock_run *)0)
 #define xk_lock_room(run)			0
+#define xk_lock_full(run)
+#define xk_lock_give_back(lock, ticket, me)	xk_lock_done(lock, ticket, me)
 #define xk_lock_note(run, at, lock, kind, which)
 #define xk_lock_waits(run, lock, kind, which)
 #define xk_lock_goes_on(run)
@@ -186,25 +201,35 @@ xk_lock_inline __u64 xk_lock_forget(struct xk_lock_run *run, struct xk_lock __he
 xk_fn void xk_lock(struct xk_lock __heap *lock)
 {
 	struct xk_lock_run *run = xk_lock_this_run();
-	__u64 me = xk_lock_me(run), at = xk_lock_room(run), ticket;
+	__u64 me = xk_lock_me(run), at = xk_lock_room(run), ticket = 0;
+	int mine = 0;
 
 	xk_lock_waits(run, lock, 0, 0);
-	do {
-		ticket = XK_LOCK_READ(lock->next);
-		xk_lock_note(run, at, lock, 0, ticket);
-	} while (!xk_lock_take(lock, ticket, me));
-	while (XK_LOCK_READ(lock->now) != ticket)
+	for (;;) {
+		if (at >= XK_LOCK_HELD) {
+			xk_lock_full(run);
+			continue;
+		}
+		if (!mine) {
+			ticket = XK_LOCK_READ(lock->next);
+			xk_lock_note(run, at, lock, 0, ticket);
+			mine = xk_lock_take(lock, ticket, me);
+		}
+		if (mine && XK_LOCK_READ(lock->now) == ticket)
+			break;
 		xk_lock_advance(lock);
+	}
 	xk_lock_goes_on(run);
-	(void)at;
 }
 
-/* Takes a lock that nobody has or waits for; whether it did. */
+/* Takes a lock that nobody has or waits for; whether it did. Not if the run holds too many. */
 xk_fn int xk_trylock(struct xk_lock __heap *lock)
 {
 	struct xk_lock_run *run = xk_lock_this_run();
 	__u64 me = xk_lock_me(run), at = xk_lock_room(run), ticket;
 
+	if (at >= XK_LOCK_HELD)
+		return 0;
 	xk_lock_advance(lock);
 	ticket = XK_LOCK_READ(lock->next);
 	if ((__s64)(XK_LOCK_READ(lock->now) - ticket) < 0)
@@ -212,7 +237,6 @@ xk_fn int xk_trylock(struct xk_lock __heap *lock)
 	if (!xk_lock_take(lock, ticket, me))
 		return 0;
 	xk_lock_note(run, at, lock, 0, ticket);
-	(void)at;
 	return 1;
 }
 
@@ -224,7 +248,7 @@ xk_fn int xk_unlock(struct xk_lock __heap *lock)
 
 	if (!ticket)
 		return 0;
-	xk_lock_done(lock, ticket - 1, xk_lock_me(run));
+	xk_lock_give_back(lock, ticket - 1, xk_lock_me(run));
 	return 1;
 }
 
@@ -235,17 +259,23 @@ xk_fn void xk_read_lock(struct xk_rwlock __heap *lock)
 	__u64 me = xk_lock_me(run), at, reader = 0;
 
 	xk_lock(&lock->queue);
-	at = xk_lock_room(run);
-	/* Only who has the queue begins to read. */
-	while (XK_LOCK_READ(lock->readers[reader])) {
-		xk_lock_waits(run, &lock->queue, XK_LOCK_READS, reader);
-		reader = (reader + 1) % XK_LOCK_READERS;
+	for (;;) {
+		at = xk_lock_room(run);
+		if (at >= XK_LOCK_HELD) {
+			xk_lock_full(run);
+			continue;
+		}
+		/* Only who has the queue begins to read. */
+		if (!XK_LOCK_READ(lock->readers[reader % XK_LOCK_READERS]))
+			break;
+		xk_lock_waits(run, &lock->queue, XK_LOCK_READS, reader % XK_LOCK_READERS);
+		reader++;
 	}
+	reader %= XK_LOCK_READERS;
 	xk_lock_note(run, at, &lock->queue, XK_LOCK_READS, reader);
 	XK_LOCK_READ(lock->readers[reader]) = me;
 	xk_lock_goes_on(run);
 	xk_unlock(&lock->queue);
-	(void)at;
 }
 
 /* Ends to read; whether this run, or this thread, did. */

@@ -4,6 +4,7 @@
 //! and leaves everything else as it is.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 
 use libbpf_rs::btf::{types, Btf};
 use object::elf::{self, FileHeader64};
@@ -323,11 +324,13 @@ fn read_code(section: usize, name: String, data: &[u8]) -> Result<Code, Error> {
 /// The functions. Together they must be all code, so that nothing is forgotten.
 fn functions(code: &[Code], symbols: &[Symbol], bytes: &[u8]) -> Result<Vec<Function>, Error> {
     let btf = Btf::from_raw("object", bytes).map_err(wrong)?;
-    let parameters = |name: &str| {
-        let function: types::Func<'_> = btf.as_ref()?.type_by_name(name)?;
-        let prototype = types::FuncProto::try_from(function.next_type()?).ok()?;
-        Some(prototype.len())
-    };
+    // By name and kind: a struct may have the same name.
+    let mut types = BTreeMap::new();
+    for function in btf.iter().flat_map(Btf::type_by_kind::<types::Func<'_>>) {
+        let prototype = function.next_type().and_then(|found| types::FuncProto::try_from(found).ok());
+        types.insert(function.name().map(ToOwned::to_owned), prototype.map(|found| found.len()));
+    }
+    let parameters = |name: &str| types.get(&Some(OsString::from(name))).copied().flatten();
     let mut found = Vec::new();
     for (index, code) in code.iter().enumerate() {
         let own = symbols.iter().filter(|symbol| symbol.section == code.section && symbol.kind == elf::STT_FUNC);

@@ -11,9 +11,6 @@
 #error "include xk_flex.bpf.h before flex/lock.h"
 #endif
 
-/* So many locks may a run hold, together with the one that it waits for. */
-#define XK_LOCK_HELD		8
-
 /*
  * What is held, or maybe held: the lock's offset in the heap, with XK_LOCK_READS, and the ticket or
  * the number of the reader above. It is noted before the run has it. Who releases what it has not

@@ -20,6 +20,7 @@
 
 #define XK_LOCK_PLACES		8	/* so many wait in order; the others, for a place */
 #define XK_LOCK_READERS		16	/* so many read at once */
+#define XK_LOCK_HELD		8	/* so many has a run, with the one that it waits for */
 
 struct xk_lock {
 	__u64 next;	/* the ticket that is taken next */
@@ -43,6 +44,17 @@ struct xk_rwlock {
 /* Tests put somebody else here, who comes between reading a word and exchanging it. */
 #ifndef XK_LOCK_BETWEEN
 #define XK_LOCK_BETWEEN(lock)
+#endif
+
+/* Between two turns of a loop that waits. */
+#ifndef XK_LOCK_PAUSE
+#if defined(__BPF__)
+#define XK_LOCK_PAUSE()
+#elif defined(__KERNEL__)
+#define XK_LOCK_PAUSE()		cpu_relax()
+#else
+#define XK_LOCK_PAUSE()		__builtin_ia32_pause()
+#endif
 #endif
 
 #if defined(__BPF__)
@@ -154,9 +166,10 @@ struct xk_lock_run;
 #define xk_lock_give_back(lock, ticket, me)	xk_lock_done(lock, ticket, me)
 #define xk_lock_note(run, at, lock, kind, which)
 #define xk_lock_waits(run, lock, kind, which)
-#define xk_lock_goes_on(run)
+#define xk_lock_goes_on(run)			((void)(run))
 
 #ifdef __KERNEL__
+#include <linux/processor.h>
 #include <linux/smp.h>
 
 xk_lock_inline __u64 xk_lock_me(struct xk_lock_run *run)
@@ -169,11 +182,15 @@ xk_lock_inline __u64 xk_lock_me(struct xk_lock_run *run)
 
 xk_lock_inline __u64 xk_lock_me(struct xk_lock_run *run)
 {
+#ifdef XK_LOCK_THREAD
+	return XK_LOCK_USER | XK_LOCK_THREAD();
+#else
 	static __thread __u64 me;
 
 	if (!me)
 		me = XK_LOCK_USER | (__u64)syscall(SYS_gettid);
 	return me;
+#endif
 }
 #endif
 
@@ -217,7 +234,8 @@ xk_fn void xk_lock(struct xk_lock __heap *lock)
 		}
 		if (mine && XK_LOCK_READ(lock->now) == ticket)
 			break;
-		xk_lock_advance(lock);
+		if (!xk_lock_advance(lock))
+			XK_LOCK_PAUSE();
 	}
 	xk_lock_goes_on(run);
 }
@@ -269,6 +287,7 @@ xk_fn void xk_read_lock(struct xk_rwlock __heap *lock)
 		if (!XK_LOCK_READ(lock->readers[reader % XK_LOCK_READERS]))
 			break;
 		xk_lock_waits(run, &lock->queue, XK_LOCK_READS, reader % XK_LOCK_READERS);
+		XK_LOCK_PAUSE();
 		reader++;
 	}
 	reader %= XK_LOCK_READERS;
@@ -305,6 +324,7 @@ xk_fn void xk_write_lock(struct xk_rwlock __heap *lock)
 			continue;
 		}
 		xk_lock_waits(run, &lock->queue, XK_LOCK_READS, reader);
+		XK_LOCK_PAUSE();
 	}
 	xk_lock_goes_on(run);
 }

@@ -266,6 +266,7 @@ static __always_inline void cross(__u32 own)
 	reached++;
 	xk_unlock(&shared->locks[!own]);
 	xk_unlock(&shared->locks[own]);
+	first_of[0] = first_of[1] = 0;
 }
 
 SEC("tc")

@@ -181,7 +181,7 @@ fn called_to_end(object: &Object) -> BTreeSet<usize> {
         object.functions.iter().map(|function| !object.asks_for_run(function).is_empty()).collect();
     let mut found = BTreeSet::new();
     let asking = (0..asks.len()).filter(|number| asks[*number]);
-    let mut work: Vec<usize> = object.look().map(|(_, look)| look).into_iter().chain(asking).collect();
+    let mut work: Vec<usize> = object.ending().chain(asking).collect();
     while let Some(number) = work.pop() {
         if found.insert(number) {
             let Function { code, start, end, .. } = object.functions[number];

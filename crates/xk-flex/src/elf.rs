@@ -105,6 +105,8 @@ fn wrong(error: impl ToString) -> Error {
 pub type Header = FileHeader64<LittleEndian>;
 /// Calls of it become the address of the run. Only an object with locks has it.
 const THIS_RUN: &str = "xk_lock_this_run";
+/// Finds a lock among those that a run holds. It is there also if nothing calls it.
+const LOCK_FIND: &str = "xk_lock_find";
 const E: LittleEndian = LittleEndian;
 
 impl Object {
@@ -250,6 +252,11 @@ impl Object {
     #[must_use]
     pub fn this_run(&self) -> Option<usize> {
         self.function(THIS_RUN)
+    }
+
+    /// The functions that end a run, and find what it holds: nothing is inserted into them.
+    pub fn ending(&self) -> impl Iterator<Item = usize> + '_ {
+        self.look().map(|(_, look)| look).into_iter().chain(self.function(LOCK_FIND))
     }
 
     /// Where a function asks for the address of the run.

@@ -7,6 +7,7 @@ mod compiled;
 
 use std::collections::HashMap;
 use std::fs;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -441,19 +442,21 @@ mod checks {
         programs.assert_free(&heap);
     }
 
-    /// A process that takes this and dies.
-    fn dies(take: impl FnOnce() -> bool) -> u32 {
-        // SAFETY: the child has only this thread, takes a lock, and ends.
-        let child = unsafe { libc::fork() };
-        if child == 0 {
-            let taken = take();
-            // SAFETY: nothing is dropped.
-            unsafe { libc::_exit(i32::from(!taken)) };
+    /// A thread that takes this and ends. Returns its number when it is gone.
+    fn dies(take: impl FnOnce() -> bool + Send) -> u32 {
+        let Who::Thread(number) = std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                assert!(take());
+                own_thread()
+            });
+            thread.join().unwrap()
+        }) else {
+            panic!("no thread")
+        };
+        while Path::new(&format!("/proc/{number}")).exists() {
+            std::thread::yield_now();
         }
-        let mut status = 1;
-        // SAFETY: it waits for its child.
-        assert_eq!((unsafe { libc::waitpid(child, &raw mut status, 0) }, status), (child, 0));
-        u32::try_from(child).unwrap()
+        number
     }
 
     pub fn locks_of_a_dead_thread_are_found_and_broken() {

@@ -177,8 +177,7 @@ pub fn choose(object: &Object, graphs: &[Graph], choice: &Choice) -> Result<Vec<
 /// The functions by which a run ends: what a look calls, and what those call that take and give back locks. Their loops
 /// are bounded by themselves.
 fn called_to_end(object: &Object) -> BTreeSet<usize> {
-    let asks: Vec<bool> =
-        object.functions.iter().map(|function| !object.asks_for_run(function).is_empty()).collect();
+    let asks: Vec<bool> = object.functions.iter().map(|function| !object.asks_for_run(function).is_empty()).collect();
     let mut found = BTreeSet::new();
     let asking = (0..asks.len()).filter(|number| asks[*number]);
     let mut work: Vec<usize> = object.ending().chain(asking).collect();

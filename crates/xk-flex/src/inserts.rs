@@ -168,7 +168,13 @@ impl Inserts {
     ///
     /// # Errors
     /// What cannot be left soundly.
-    pub fn plan(&mut self, known: &Known<'_>, calls: Vec<(usize, bool)>, sites: usize, widen: bool) -> Result<(), Error> {
+    pub fn plan(
+        &mut self,
+        known: &Known<'_>,
+        calls: Vec<(usize, bool)>,
+        sites: usize,
+        widen: bool,
+    ) -> Result<(), Error> {
         self.check(known, calls.first().map(|(at, _)| *at).or(self.runs.first().copied()))?;
         let live = known.graph.live_before(known.object, known.function.code);
         let set = known.graph.set_before(known.object, known.function.code, arguments(known.function));

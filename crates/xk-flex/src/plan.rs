@@ -135,9 +135,10 @@ impl Plan {
                 return Err(Error::Function {
                     function: object.functions[target].name.clone(),
                     place: object.place(number, at),
-                    reason: "the kernel calls this callback, and it contains a loop to instrument, or uses locks of the \
+                    reason:
+                        "the kernel calls this callback, and it contains a loop to instrument, or uses locks of the \
                              heap: this is not supported yet. Bound the loop, or leave it alone (--leave)"
-                        .into(),
+                            .into(),
                 });
             }
         }

@@ -32,10 +32,9 @@ impl Who {
         let number = word as u32;
         match word & (USER | PROGRAM) {
             USER => Some(Self::Thread(number)),
-            PROGRAM => Some(Self::Run {
-                cpu: (word >> CPU_SHIFT & 0x1fff) as u16,
-                number: number & ((1 << CPU_SHIFT) - 1),
-            }),
+            PROGRAM => {
+                Some(Self::Run { cpu: (word >> CPU_SHIFT & 0x1fff) as u16, number: number & ((1 << CPU_SHIFT) - 1) })
+            }
             _ => None,
         }
     }

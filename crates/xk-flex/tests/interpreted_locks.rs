@@ -33,7 +33,8 @@ fn compile(text: &str, level: &str) -> Vec<u8> {
         XK_HEAP(16384);\n";
     let folder = tempfile::tempdir().unwrap();
     let (source, object) = (folder.path().join("test.bpf.c"), folder.path().join("test.o"));
-    std::fs::write(&source, format!("{prelude}#line 1\n{text}\nchar _license[] SEC(\"license\") = \"GPL\";\n")).unwrap();
+    std::fs::write(&source, format!("{prelude}#line 1\n{text}\nchar _license[] SEC(\"license\") = \"GPL\";\n"))
+        .unwrap();
     let mut command = Command::new("clang-19");
     command.args([level, "-g", "-target", "bpf", "-mcpu=v3", "-w", "-I"]).arg(repository().join("bpf"));
     assert!(command.arg("-c").arg(&source).arg("-o").arg(&object).status().unwrap().success());
@@ -130,7 +131,8 @@ fn a_program_that_returns_gives_back_what_it_kept() {
         ("xk_lock(LOCK(1)); xk_unlock(LOCK(1)); return 9;", None),
         ("return xk_trylock(LOCK(1)) ? 9 : 8;", Some(5)),
     ] {
-        let new = rewrite(&compile(&format!("SEC(\"tc\") int f(__u64 n) {{ {body} }}"), "-O2"), &Choice::default()).unwrap();
+        let new =
+            rewrite(&compile(&format!("SEC(\"tc\") int f(__u64 n) {{ {body} }}"), "-O2"), &Choice::default()).unwrap();
         let ran = run_in(&new.bytes, 1, Control { interval: 64, ..Control::default() }, 10_000, &[]);
         assert_eq!((ran.end, ran.ended.map(|(_, why)| why)), (End::Returned(9), why), "{body}");
         if let Some((look, _)) = ran.ended {
@@ -176,7 +178,11 @@ fn loops_that_wait_look_and_loops_that_end_do_not() {
         };
         let waits = done("xk_lock");
         assert!(!waits.is_empty() && waits.iter().all(|done| *done == Done::Instrumented), "{:?}", new.loops);
-        assert!(new.loops.iter().all(|found| found.function == "xk_lock" || found.done == Done::Ends), "{:?}", new.loops);
+        assert!(
+            new.loops.iter().all(|found| found.function == "xk_lock" || found.done == Done::Ends),
+            "{:?}",
+            new.loops
+        );
         assert!(done("xk_lock_find").len() == 2 && !done("xk_lock_release").is_empty(), "{:?}", new.loops);
     }
     assert!(matches!(load(b"none", &Choice::default()), Err(Error::Object(_))));

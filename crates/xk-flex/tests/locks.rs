@@ -381,7 +381,10 @@ mod checks {
             }
             drop(guard);
         });
-        assert_eq!((programs.counter(&heap) - own.load(Ordering::SeqCst), programs.variable("wrong")), (before + wrote, 0));
+        assert_eq!(
+            (programs.counter(&heap) - own.load(Ordering::SeqCst), programs.variable("wrong")),
+            (before + wrote, 0)
+        );
         assert!(wrote > 100 && read > 100, "{wrote} wrote, {read} read");
         programs.set_deadline(None);
         programs.assert_free(&heap);

@@ -22,7 +22,7 @@ const LOOKS: u32 = 1000;
 
 /// The place of a ticket while nobody has it.
 fn free(ticket: u64) -> u64 {
-    ticket / PLACES << 40
+    (ticket / PLACES) << 40
 }
 
 /// Whether a word is of the round of this ticket, or of a later one.

@@ -42,8 +42,8 @@ static void *(*const xk_lock_reserve)(void *map, __u64 size, __u64 flags) = (voi
 static void (*const xk_lock_submit)(void *data, __u64 flags) = (void *)132;
 
 /*
- * The run. `xk flex` puts its address in place of each call. The verifier refuses an object that was
- * not rewritten.
+ * The run. `xk flex` puts its address in place of each call. The verifier refuses an object that
+ * was not rewritten.
  */
 static __attribute__((__noinline__, __used__))
 struct xk_lock_run *xk_lock_this_run(void)
@@ -135,7 +135,8 @@ xk_lock_apart __u64 xk_lock_find(struct xk_lock_run *run, __u32 what)
 	return (found >> 32) + 1;
 }
 
-xk_lock_inline __u64 xk_lock_forget(struct xk_lock_run *run, struct xk_lock __heap *lock, __u64 kind)
+xk_lock_inline __u64 xk_lock_forget(struct xk_lock_run *run, struct xk_lock __heap *lock,
+				    __u64 kind)
 {
 	return xk_lock_find(run, xk_lock_entry(lock, kind, 0));
 }

@@ -5,9 +5,9 @@
  *
  * A lock is a queue of tickets. Each has a place, a word: the round of the ticket (how often the
  * places were used before) and who has it. Who takes a ticket writes itself into its place. Who
- * gives up waiting, and who gives back the lock, does the same: it sets the place to the next round.
- * The ticket is done then, and anybody may go on to the next one. So nobody waits for somebody who
- * has gone, wherever in these functions that was.
+ * gives up waiting, and who gives back the lock, does the same: it sets the place to the next
+ * round. The ticket is done then, and anybody may go on to the next one. So nobody waits for
+ * somebody who has gone, wherever in these functions that was.
  *
  * A run that is ended gives back its locks, the last one first, and its tickets. A run may hold
  * XK_LOCK_HELD; one that takes more is ended. In a module, the caller disables preemption. In a
@@ -36,7 +36,7 @@ struct xk_rwlock {
 /* Who has a ticket, or reads: 40 bits. 0: nobody. */
 #define XK_LOCK_WHO		((1ull << 40) - 1)
 #define XK_LOCK_USER		(1ull << 39)	/* a thread, by its number */
-#define XK_LOCK_PROGRAM		(1ull << 38)	/* a run: CPU (13 bits), and its number there (25) */
+#define XK_LOCK_PROGRAM		(1ull << 38)	/* a run: CPU (13 bits), number there (25) */
 
 #define xk_lock_inline static inline __attribute__((always_inline))
 #define XK_LOCK_READ(word)	(*(volatile __u64 __heap *)&(word))
@@ -195,7 +195,8 @@ xk_lock_inline __u64 xk_lock_me(struct xk_lock_run *run)
 #endif
 
 /* Which ticket I have, or whether I read: 1 above that, or 0. */
-xk_lock_inline __u64 xk_lock_forget(struct xk_lock_run *run, struct xk_lock __heap *lock, __u64 kind)
+xk_lock_inline __u64 xk_lock_forget(struct xk_lock_run *run, struct xk_lock __heap *lock,
+				    __u64 kind)
 {
 	struct xk_rwlock __heap *both = (struct xk_rwlock __heap *)lock;
 	__u64 at, me = xk_lock_me(run);

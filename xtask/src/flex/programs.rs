@@ -24,8 +24,7 @@ struct Hook {
     holds: &'static [&'static str],
 }
 
-const NETWORK: &[&str] =
-    &["nothing", "socket", "record", "two", "rcu", "preemption", "iterator", "lock", "locks", "waiting"];
+const NETWORK: &[&str] = &["nothing", "socket", "record", "two", "rcu", "preemption", "iterator"];
 const TRACING: &[&str] = &["nothing", "record", "rcu", "preemption", "iterator", "task", "mask", "object"];
 
 const HOOKS: [Hook; 5] = [
@@ -49,7 +48,7 @@ const HOOKS: [Hook; 5] = [
 ];
 
 /// What is held: its name, declarations, what begins it, and what ends it.
-const HELD: [(&str, &str, &str, &str); 13] = [
+const HELD: [(&str, &str, &str, &str); 10] = [
     ("nothing", "", "", ""),
     ("socket", SOCKET, "struct bpf_sock *sk = find(context);\n\tif (!sk)\n\t\treturn 1;", "bpf_sk_release(sk);"),
     (
@@ -106,20 +105,6 @@ const HELD: [(&str, &str, &str, &str); 13] = [
         "struct item *item = bpf_obj_new_impl(bpf_core_type_id_local(struct item), NULL);\n\tif (!item)\n\t\treturn 0;",
         "bpf_obj_drop_impl(item, NULL);",
     ),
-    ("lock", LOCKS, "if (!free_locks())\n\t\treturn 1;\n\txk_lock(locks);", "xk_unlock(locks);"),
-    (
-        "locks",
-        LOCKS,
-        "if (!free_locks())\n\t\treturn 1;\n\txk_lock(locks);\n\txk_lock(locks + 1);",
-        "xk_unlock(locks + 1);\n\txk_unlock(locks);",
-    ),
-    // For itself.
-    (
-        "waiting",
-        LOCKS,
-        "if (!free_locks())\n\t\treturn 1;\n\txk_lock(locks);\n\txk_lock(locks + 1);\n\txk_lock(locks);",
-        "xk_unlock(locks);\n\txk_unlock(locks + 1);",
-    ),
 ];
 
 const SOCKET: &str = "volatile struct bpf_sock_tuple connection;\n\n\
@@ -128,11 +113,6 @@ const SOCKET: &str = "volatile struct bpf_sock_tuple connection;\n\n\
     \t\t.ipv4.saddr = connection.ipv4.saddr,\n\t\t.ipv4.daddr = connection.ipv4.daddr,\n\
     \t\t.ipv4.sport = connection.ipv4.sport,\n\t\t.ipv4.dport = connection.ipv4.dport,\n\t};\n\n\
     \treturn bpf_sk_lookup_tcp(context, &tuple, sizeof(tuple.ipv4), BPF_F_CURRENT_NETNS, 0);\n}\n";
-/// Locks of the heap, and whether nobody has them: the run before has given them back.
-const LOCKS: &str = "#include \"flex/lock.h\"\n\nXK_HEAP(16384);\nstruct xk_lock __heap *locks;\n\n\
-    static __noinline int free_locks(void)\n{\n\
-    \tif (!locks)\n\t\tlocks = xk_calloc(2, sizeof(*locks));\n\
-    \treturn locks && xk_trylock(locks) && xk_unlock(locks) && xk_trylock(locks + 1) && xk_unlock(locks + 1);\n}\n";
 const RING: &str =
     "struct {\n\t__uint(type, BPF_MAP_TYPE_RINGBUF);\n\t__uint(max_entries, 4096);\n} ring SEC(\".maps\");\n";
 

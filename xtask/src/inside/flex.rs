@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{bail, ensure, Context, Result};
 use libbpf_rs::{MapCore, MapFlags, Object, ObjectBuilder, ProgramInput, ProgramMut, RingBufferBuilder};
 use serde::{Deserialize, Serialize};
-use xk_flex::{attach, take_ended, Control, Heap, Limits, Why};
+use xk_flex::{attach, take_ended, Control, Why};
 
 const DEADLINE: Duration = Duration::from_millis(2);
 /// What the kernel runs without an event, it runs with this packet.
@@ -113,7 +113,6 @@ fn cancel(arguments: &Arguments, prepared: &Prepared, connection: &Connection) -
     let object = load(&arguments.folder, &prepared.name)?;
     let deadline = if arguments.broken { None } else { Some(DEADLINE) };
     Control { deadline, ..Control::default() }.tell(&object)?;
-    let _heap = Heap::of(&object, Limits::default())?;
     if prepared.finds_socket {
         connection.tell(&object, prepared.connection)?;
     }

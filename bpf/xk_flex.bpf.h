@@ -13,6 +13,8 @@
 #define XK_FLEX_DEADLINE	1	/* it has taken too long */
 #define XK_FLEX_TERMINATE	2	/* user space ends all runs */
 #define XK_FLEX_TURNS		3	/* the kernel's limit of 8 million may_goto in a frame */
+#define XK_FLEX_LOCKS		4	/* it takes more locks than a run may hold */
+#define XK_FLEX_KEPT		5	/* it returned and held a lock: it ended by itself */
 
 /* What user space tells all runs of the object. In a section, and so in a map, of its own. */
 struct xk_flex_control {
@@ -55,16 +57,15 @@ static __u64 (*const xk_flex_time)(void) = (void *)5;	/* bpf_ktime_get_ns() */
 static long (*const xk_flex_output)(void *map, void *data, __u64 size, __u64 flags) = (void *)130;
 
 /*
- * Time between two looks counts for at most a quarter of the deadline, so that a run which was
- * preempted, or whose virtual CPU was, does not end for that. After such a pause the next turn
- * looks, so that turns which take long are noticed.
+ * Why the run ends, or 0. Time between two looks counts for at most a quarter of the deadline, so
+ * that a run which was preempted, or whose virtual CPU was, does not end for that. After such a
+ * pause the next turn looks, so that turns which take long are noticed.
  */
-static __attribute__((noinline, used))
-int xk_flex_look(struct xk_flex_run *run, __u32 site, __u32 why)
+static inline __attribute__((always_inline))
+__u32 xk_flex_judge(struct xk_flex_run *run, __u32 why, __u64 now)
 {
-	__u64 deadline = xk_flex_control.deadline, now = xk_flex_time();
+	__u64 deadline = xk_flex_control.deadline;
 	__u64 quarter = (deadline >> 2) + !!(deadline & 3);
-	struct xk_flex_end end;
 	__s64 passed = 0;
 
 	run->left = xk_flex_control.interval;
@@ -83,13 +84,23 @@ int xk_flex_look(struct xk_flex_run *run, __u32 site, __u32 why)
 		why = XK_FLEX_TERMINATE;
 	if (!why && deadline && run->spent >= deadline)
 		why = XK_FLEX_DEADLINE;
-	if (!why)
+	if (why)
+		run->why = why;
+	return why;
+}
+
+/* Whether the run ends. An object with locks has a look of its own (xk_lock.bpf.h). */
+static __attribute__((noinline, used))
+int xk_flex_look(struct xk_flex_run *run, __u32 site, __u32 why)
+{
+	struct xk_flex_end end;
+
+	end.time = xk_flex_time();
+	end.why = xk_flex_judge(run, why, end.time);
+	if (!end.why)
 		return 0;
-	run->why = why;
-	end.time = now;
 	end.spent = run->spent;
 	end.site = site;
-	end.why = why;
 	xk_flex_output(&xk_flex_ended, &end, sizeof(end), 0);
 	return 1;
 }

@@ -54,6 +54,7 @@ extern struct xk_heap_map xk_heap __attribute__((section(".maps")));
 
 /* Where things are in the heap. The first page is never there: no pointer is NULL. */
 #define XK_HEAP_CONTROL		4096u
+#define XK_HEAP_USERS		8192u	/* which locks threads of user space take, in 16 KiB */
 #define XK_HEAP_KINDS		65536u
 #define XK_HEAP_CPUS		131072u
 
@@ -75,7 +76,8 @@ struct xk_heap_cpu {
 	__u64 rest[XK_HEAP_CLASSES];	/* what is left of a span: its start, and its end above */
 	__u64 allocated;		/* objects */
 	__u64 freed;
-	__u64 unused[14];
+	__u64 runs;		/* that took a lock */
+	__u64 unused[13];
 };
 
 /* Wakes user space when spans run out. */

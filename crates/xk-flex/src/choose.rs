@@ -57,6 +57,8 @@ pub enum Done {
     Left,
     /// It is left alone, because the verifier did not refuse it.
     NotNeeded,
+    /// It is left alone, because it is part of what ends a run.
+    Ends,
 }
 
 /// Why the body of an instrumented loop stands in the program only once.
@@ -70,6 +72,8 @@ pub enum Rolled {
     End,
     /// It calls this function, in which loops are instrumented.
     Calls(String),
+    /// It waits for a lock of the heap.
+    Waits,
     /// Its body has so many instructions.
     Long(usize),
     /// The object with copies could not be written.
@@ -83,6 +87,7 @@ impl fmt::Display for Rolled {
             Self::Inner => f.write_str("it contains another loop"),
             Self::End => f.write_str("a turn of a loop around it ends in the same place"),
             Self::Calls(function) => write!(f, "it calls {function}, which contains an instrumented loop"),
+            Self::Waits => f.write_str("it waits for a lock of the heap"),
             Self::Long(insns) => {
                 write!(f, "its body has {insns} instructions, and all copies may have {MOST_INSNS} together")
             }
@@ -145,10 +150,14 @@ impl LoopReport {
 /// # Errors
 /// A loop that is to be left alone does not exist; a loop is to be instrumented, and the object has no header.
 pub fn choose(object: &Object, graphs: &[Graph], choice: &Choice) -> Result<Vec<LoopReport>, Error> {
-    let mut loops = Vec::new();
+    let (mut loops, called_to_end) = (Vec::new(), called_to_end(object));
     for (number, (function, graph)) in object.functions.iter().zip(graphs).enumerate() {
         for found in &graph.loops {
-            let report = report(object, number, graph, found, decide(object, function, graph, found, choice));
+            let done = match called_to_end.contains(&number) {
+                true => Done::Ends,
+                false => decide(object, function, graph, found, choice),
+            };
+            let report = report(object, number, graph, found, done);
             if report.done == Done::Instrumented && !object.has_header() {
                 return Err(Error::NoHeader { function: report.function, place: report.place });
             }
@@ -166,6 +175,23 @@ pub fn choose(object: &Object, graphs: &[Graph], choice: &Choice) -> Result<Vec<
         }
     }
     Ok(loops)
+}
+
+/// The functions by which a run ends: what a look calls, and what those call that take and give back locks. Their loops
+/// are bounded by themselves.
+fn called_to_end(object: &Object) -> BTreeSet<usize> {
+    let asks: Vec<bool> = object.functions.iter().map(|function| !object.asks_for_run(function).is_empty()).collect();
+    let mut found = BTreeSet::new();
+    let asking = (0..asks.len()).filter(|number| asks[*number]);
+    let mut work: Vec<usize> = object.ending().chain(asking).collect();
+    while let Some(number) = work.pop() {
+        if found.insert(number) {
+            let Function { code, start, end, .. } = object.functions[number];
+            work.extend((start..end).filter_map(|at| object.target(code, at)).filter(|callee| !asks[*callee]));
+        }
+    }
+    found.retain(|number| !asks[*number]);
+    found
 }
 
 fn report(object: &Object, number: usize, graph: &Graph, found: &Loop, done: Done) -> LoopReport {
@@ -189,6 +215,10 @@ fn decide(object: &Object, function: &Function, graph: &Graph, found: &Loop, cho
     let header = graph.blocks[found.header].start;
     if choice.leave.contains(&object.place(function.code, header)) {
         return Done::Left;
+    }
+    // A run that waits for a lock must end.
+    if !object.asks_for_run(function).is_empty() {
+        return Done::Instrumented;
     }
     if let Some(only) = &choice.only {
         let wanted = only.contains(&(function.name.clone(), header));
@@ -233,6 +263,9 @@ fn copies(
 ) -> Result<usize, Rolled> {
     if wanted < 2 {
         return Err(Rolled::Told);
+    }
+    if !object.asks_for_run(function).is_empty() {
+        return Err(Rolled::Waits);
     }
     let others = || graph.loops.iter().filter(|other| *other != found);
     if others().any(|other| other.body.is_subset(&found.body)) {

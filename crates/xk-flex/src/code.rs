@@ -1,6 +1,6 @@
 //! The new instructions of a section, where the old ones are now, and where new jumps, calls and addresses lead.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::elf::Object;
 use crate::insn::{Flow, Insn};
@@ -23,6 +23,8 @@ pub enum Label {
     LeaveLook(usize),
     /// and after a call.
     LeaveCall(usize),
+    /// Where a program returns that holds a lock.
+    Kept(usize),
 }
 
 /// Where a jump goes.
@@ -51,6 +53,8 @@ pub struct NewCode {
     pub place: Vec<usize>,
     /// Copies of old instructions, in order: the new instruction, and the old one.
     pub copies: Vec<(usize, usize)>,
+    /// Old instructions that others stand for.
+    pub replaced: BTreeSet<usize>,
     /// Instructions that refer to what user space tells all runs.
     pub controls: Vec<usize>,
     /// Calls of functions by their symbols.
@@ -150,7 +154,7 @@ fn fix_references(object: &Object, sections: &mut [NewCode], code: usize) {
     for (at, insn) in insns.iter().enumerate() {
         let is_wide = !std::mem::take(&mut is_second) && insn.code == Insn::LD_IMM64;
         is_second = is_wide;
-        if insn.code != Insn::CALL && !is_wide {
+        if insn.code != Insn::CALL && !is_wide || sections[code].replaced.contains(&at) {
             continue;
         }
         let Some((target_code, target)) = object.target_place(code, at) else { continue };

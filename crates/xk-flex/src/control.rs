@@ -5,6 +5,7 @@ use std::time::Duration;
 use libbpf_rs::{MapCore, MapFlags, Object as Loader, RingBufferBuilder};
 
 use crate::elf::{CONTROL_SECTION, ENDED};
+use crate::who::Locks;
 use crate::Error;
 
 /// What all runs of an object are told.
@@ -50,6 +51,10 @@ pub enum Why {
     Terminate,
     /// The kernel's limit of turns.
     Turns,
+    /// It took more locks of the heap than a run may hold.
+    Locks,
+    /// It returned by itself, but held locks of the heap.
+    Kept,
     /// What this crate does not know.
     Other(u32),
 }
@@ -60,6 +65,8 @@ impl std::fmt::Display for Why {
             Self::Deadline => f.write_str("its deadline"),
             Self::Terminate => f.write_str("user space"),
             Self::Turns => f.write_str("the kernel's limit of 8 million may_goto in a frame"),
+            Self::Locks => f.write_str("a lock more than a run may hold"),
+            Self::Kept => f.write_str("itself, and held a lock"),
             Self::Other(number) => write!(f, "reason {number}"),
         }
     }
@@ -76,6 +83,8 @@ pub struct Ended {
     pub look: usize,
     /// Why.
     pub why: Why,
+    /// Its locks, if the object uses locks of the heap.
+    pub locks: Option<Locks>,
 }
 
 impl Ended {
@@ -86,10 +95,13 @@ impl Ended {
             1 => Why::Deadline,
             2 => Why::Terminate,
             3 => Why::Turns,
+            4 => Why::Locks,
+            5 => Why::Kept,
             other => Why::Other(other),
         };
         let look = word(16)? as usize;
-        Some(Self { time: Duration::from_nanos(long(0)?), spent: Duration::from_nanos(long(8)?), look, why })
+        let (time, spent) = (Duration::from_nanos(long(0)?), Duration::from_nanos(long(8)?));
+        Some(Self { time, spent, look, why, locks: Locks::read(bytes) })
     }
 }
 

@@ -9,7 +9,7 @@ use object::elf::{self, FileHeader64};
 use object::read::elf::{FileHeader, SectionHeader, Sym};
 use object::LittleEndian;
 
-use crate::insn::{Insn, SIZE};
+use crate::insn::{Callee, Insn, SIZE};
 use crate::types::Types;
 use crate::{ext, Error};
 
@@ -19,6 +19,8 @@ const CONTROL: &str = "xk_flex_control";
 pub const CONTROL_SECTION: &str = ".data.xk_flex";
 /// the function that a look calls,
 const LOOK: &str = "xk_flex_look";
+/// in an object with locks (`bpf/xk_lock.bpf.h`), this one,
+const LOCK_LOOK: &str = "xk_lock_look";
 /// and the ring buffer with the runs that were ended.
 pub const ENDED: &str = "xk_flex_ended";
 
@@ -101,6 +103,10 @@ fn wrong(error: impl ToString) -> Error {
 
 /// The header of an object.
 pub type Header = FileHeader64<LittleEndian>;
+/// Calls of it become the address of the run. Only an object with locks has it.
+const THIS_RUN: &str = "xk_lock_this_run";
+/// Finds a lock among those that a run holds. It is there also if nothing calls it.
+const LOCK_FIND: &str = "xk_lock_find";
 const E: LittleEndian = LittleEndian;
 
 impl Object {
@@ -248,8 +254,34 @@ impl Object {
     /// Number of the symbol of the function that a look calls, and the function.
     #[must_use]
     pub fn look(&self) -> Option<(usize, usize)> {
-        let function = self.functions.iter().position(|function| function.name == LOOK && !function.is_program)?;
-        Some((self.symbol(LOOK)?, function))
+        let named = |name: &str| Some((self.symbol(name)?, self.function(name)?));
+        named(LOCK_LOOK).or_else(|| named(LOOK))
+    }
+
+    /// The function of which each call becomes the address of the run. An object that has it uses locks.
+    #[must_use]
+    pub fn this_run(&self) -> Option<usize> {
+        self.function(THIS_RUN)
+    }
+
+    /// The functions that end a run, and find what it holds: nothing is inserted into them.
+    pub fn ending(&self) -> impl Iterator<Item = usize> + '_ {
+        self.look().map(|(_, look)| look).into_iter().chain(self.function(LOCK_FIND))
+    }
+
+    /// Where a function asks for the address of the run.
+    #[must_use]
+    pub fn asks_for_run(&self, function: &Function) -> Vec<usize> {
+        let Some(this_run) = self.this_run() else { return Vec::new() };
+        let insns = &self.code[function.code].insns;
+        let is_it = |at: &usize| {
+            insns[*at].callee() == Some(Callee::Subprogram) && self.target(function.code, *at) == Some(this_run)
+        };
+        (function.start..function.end).filter(is_it).collect()
+    }
+
+    fn function(&self, name: &str) -> Option<usize> {
+        self.functions.iter().position(|function| function.name == name && !function.is_program)
     }
 
     /// Whether it includes the header.

@@ -2,7 +2,7 @@
 
 use crate::code::{self, jump, Fix, Label, NewCode};
 use crate::elf::{Function, Object};
-use crate::inserts::{Inserts, LeavingCall, Look, Scratch};
+use crate::inserts::{Exit, Inserts, Look, RunCall, Scratch};
 use crate::insn::{Insn, FRAME};
 use crate::plan::Plan;
 use crate::release::{Argument, Callee, Release};
@@ -26,11 +26,17 @@ const LEFT: i16 = 8;
 const LAST: i16 = 16;
 const SPENT: i16 = 24;
 const ZERO: i16 = 32;
+/// In `struct xk_lock_run`.
+const ME: i16 = 40;
+const WAITS: i16 = 48;
+const COUNT: i16 = 56;
 /// Offsets in `struct xk_flex_control`.
 const INTERVAL: i16 = 16;
 const NOTHING: i16 = 24;
 /// `XK_FLEX_TURNS`
 const TURNS: i32 = 3;
+/// `XK_FLEX_KEPT`
+const KEPT: i32 = 5;
 
 /// Adds to one function.
 struct Emitter<'a> {
@@ -83,8 +89,12 @@ impl Emitter<'_> {
         }
         // From memory, so that the verifier does not know them.
         self.control(INTERVAL, run + LEFT);
-        if self.widens {
+        let has_locks = self.object.this_run().is_some();
+        if self.widens || has_locks {
             self.control(NOTHING, run + ZERO);
+        }
+        for field in [ME, WAITS, COUNT].into_iter().filter(|_| has_locks) {
+            self.push(STORE, FRAME, 0, run + field, 0);
         }
         for field in [WHY, LAST, SPENT] {
             self.push(STORE_IMM, FRAME, 0, run + field, 0);
@@ -171,14 +181,18 @@ impl Emitter<'_> {
         self.label(Label::Call(index));
         self.run_address(1);
         self.push(MOV_IMM, 2, 0, 0, i32::try_from(look.site).unwrap_or(-1));
-        if let Some((symbol, _)) = self.object.look() {
-            self.call(symbol);
-        }
+        self.call_look();
         self.jump(JUMP_NOT_ZERO, 0, Fix::Label(Label::LeaveLook(index)));
         self.spilled(look, LOAD);
         self.jump(Insn::GOTO, 0, Fix::Label(Label::Resume(index)));
         self.label(Label::LeaveLook(index));
         self.leave(&look.releases);
+    }
+
+    fn call_look(&mut self) {
+        if let Some((symbol, _)) = self.object.look() {
+            self.call(symbol);
+        }
     }
 
     fn call(&mut self, symbol: usize) {
@@ -225,18 +239,42 @@ impl Emitter<'_> {
         self.jump(JUMP_NOT_ZERO, 1, Fix::Label(Label::LeaveCall(index)));
     }
 
+    /// Whether the program holds a lock when it returns. Nobody reads r1 any more.
+    fn exit(&mut self, index: usize) {
+        self.load(1, self.inserts.run + COUNT);
+        self.jump(JUMP_NOT_ZERO, 1, Fix::Label(Label::Kept(index)));
+    }
+
+    /// Releases what it holds; it returns what it returns.
+    fn kept(&mut self, index: usize, exit: &Exit) {
+        self.label(Label::Kept(index));
+        self.push(MOV, 6, 0, 0, 0);
+        self.run_address(1);
+        self.push(MOV_IMM, 2, 0, 0, i32::try_from(exit.site).unwrap_or(-1));
+        self.push(MOV_IMM, 3, 0, 0, KEPT);
+        self.call_look();
+        self.push(MOV, 0, 6, 0, 0);
+        self.push(Insn::EXIT, 0, 0, 0, 0);
+    }
+
     /// What is behind the function.
     fn end(&mut self) {
         for (index, look) in self.inserts.looks.iter().enumerate() {
             self.slow(index, look);
         }
-        for (index, LeavingCall { releases, .. }) in self.inserts.calls.iter().enumerate() {
+        for (index, RunCall { releases, .. }) in self.inserts.calls.iter().enumerate().filter(|(_, call)| call.ends) {
             self.label(Label::LeaveCall(index));
             self.leave(releases);
         }
-        self.label(Label::Out);
-        self.push(MOV_IMM, 0, 0, 0, 0);
-        self.push(Insn::EXIT, 0, 0, 0, 0);
+        for (index, exit) in self.inserts.exits.iter().enumerate() {
+            self.kept(index, exit);
+        }
+        // The verifier refuses what is never reached.
+        if self.inserts.leaves() {
+            self.label(Label::Out);
+            self.push(MOV_IMM, 0, 0, 0, 0);
+            self.push(Insn::EXIT, 0, 0, 0, 0);
+        }
     }
 
     fn function(&mut self) {
@@ -246,25 +284,33 @@ impl Emitter<'_> {
         let mut is_second = false;
         for (at, &insn) in insns.iter().enumerate().take(end).skip(start) {
             self.code.entry.push(self.code.insns.len());
-            if at == start && inserts.leaves() {
+            if at == start && inserts.takes_run() {
                 self.enter();
             }
             self.code.start.push(self.code.insns.len());
             if let Some((index, look)) = inserts.looks.iter().enumerate().find(|(_, look)| look.at == at) {
                 self.look(index, look);
             }
+            if let Some(index) = inserts.exits.iter().position(|exit| exit.at == at && !is_second) {
+                self.exit(index);
+            }
             let call = inserts.calls.iter().position(|call| call.at == at);
             if call.is_some() {
                 self.run_address(5);
             }
             self.code.place.push(self.code.insns.len());
+            if inserts.runs.contains(&at) {
+                self.code.replaced.insert(at);
+                self.run_address(0);
+                continue;
+            }
             self.code.push(insn, if is_second { Fix::Nothing } else { jump(at, insn) }, self.number);
-            if let Some(index) = call {
+            if let Some(index) = call.filter(|index| inserts.calls[*index].ends) {
                 self.after_call(index);
             }
             is_second = !is_second && insn.code == Insn::LD_IMM64;
         }
-        if inserts.leaves() {
+        if inserts.takes_run() {
             self.end();
         }
     }

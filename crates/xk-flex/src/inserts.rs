@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::elf::{Function, Object};
 use crate::flow::Graph;
-use crate::insn::FRAME;
+use crate::insn::{Insn, FRAME};
 use crate::release::{releases, Argument, Release};
 use crate::track::{Place, Track};
 use crate::Error;
@@ -14,6 +14,8 @@ use crate::Error;
 const FRAME_BYTES: i64 = 512 - 8;
 /// `struct xk_flex_run` of `bpf/xk_flex.bpf.h`.
 const RUN_BYTES: i64 = 40;
+/// `struct xk_lock_run` of `bpf/xk_lock.bpf.h`, which begins with that.
+const LOCK_RUN_BYTES: i64 = 128;
 /// Registers that a look needs for a moment in a program; one more in a subprogram, which first loads the address of
 /// the run.
 const SCRATCH: usize = 1;
@@ -89,13 +91,24 @@ impl Look {
     }
 }
 
-/// A call of a function that may be left early.
+/// A call of a function that is told the run.
 #[derive(Debug)]
-pub struct LeavingCall {
+pub struct RunCall {
     /// The instruction.
     pub at: usize,
+    /// The function may be left early.
+    pub ends: bool,
     /// What is released if the run ended in it.
     pub releases: Vec<Release>,
+}
+
+/// Where a program returns that may hold locks.
+#[derive(Debug, Clone, Copy)]
+pub struct Exit {
+    /// The instruction.
+    pub at: usize,
+    /// Its number, after those of the looks.
+    pub site: usize,
 }
 
 /// What is inserted into a function.
@@ -104,7 +117,11 @@ pub struct Inserts {
     /// In the order of the instructions.
     pub looks: Vec<Look>,
     /// In the order of the instructions.
-    pub calls: Vec<LeavingCall>,
+    pub calls: Vec<RunCall>,
+    /// Calls that become the address of the run.
+    pub runs: Vec<usize>,
+    /// In the order of the instructions.
+    pub exits: Vec<Exit>,
     /// Offset in the frame of the run; in a subprogram, of its address.
     pub run: i16,
     /// Offsets of saved scratch registers.
@@ -137,16 +154,28 @@ impl Inserts {
     /// Whether the function may be left early.
     #[must_use]
     pub fn leaves(&self) -> bool {
-        !self.looks.is_empty() || !self.calls.is_empty()
+        !self.looks.is_empty() || self.calls.iter().any(|call| call.ends)
     }
 
-    /// Plans looks, and what surrounds these calls. `sites` is the number of the first look. `widen`: the verifier is to
-    /// know nothing of numbers that loops write.
+    /// Whether the function knows the run.
+    #[must_use]
+    pub fn takes_run(&self) -> bool {
+        !self.looks.is_empty() || !self.calls.is_empty() || !self.runs.is_empty()
+    }
+
+    /// Plans looks, and what surrounds these calls, which are told the run; with each, whether the run may end in it.
+    /// `sites` is the number of the first look. `widen`: the verifier is to know nothing of numbers that loops write.
     ///
     /// # Errors
     /// What cannot be left soundly.
-    pub fn plan(&mut self, known: &Known<'_>, calls: Vec<usize>, sites: usize, widen: bool) -> Result<(), Error> {
-        self.check(known, calls.first().copied())?;
+    pub fn plan(
+        &mut self,
+        known: &Known<'_>,
+        calls: Vec<(usize, bool)>,
+        sites: usize,
+        widen: bool,
+    ) -> Result<(), Error> {
+        self.check(known, calls.first().map(|(at, _)| *at).or(self.runs.first().copied()))?;
         let live = known.graph.live_before(known.object, known.function.code);
         let set = known.graph.set_before(known.object, known.function.code, arguments(known.function));
         let release = |at: usize, after_call| {
@@ -167,8 +196,15 @@ impl Inserts {
             let set = set.get(&look.at).copied().unwrap_or(0);
             look.spilled = VOLATILE.filter(|register| (live & set) >> register & 1 == 1).collect();
         }
-        for at in calls {
-            self.calls.push(LeavingCall { at, releases: release(at, true)? });
+        for (at, ends) in calls {
+            let releases = if ends { release(at, true)? } else { Vec::new() };
+            self.calls.push(RunCall { at, ends, releases });
+        }
+        if known.object.this_run().is_some() && known.function.is_program {
+            let insns = &known.object.code[known.function.code].insns;
+            let exits = (known.function.start..known.function.end).filter(|at| insns[*at].code == Insn::EXIT);
+            let first = sites + self.looks.len();
+            self.exits = exits.enumerate().map(|(number, at)| Exit { at, site: first + number }).collect();
         }
         self.place_slots(known)
     }
@@ -219,7 +255,11 @@ impl Inserts {
             }
             i16::try_from(-bottom).map_err(|error| failed(error.to_string()))
         };
-        self.run = take(if known.function.is_program { RUN_BYTES } else { 8 })?;
+        self.run = take(match known.object.this_run() {
+            _ if !known.function.is_program => 8,
+            Some(_) => LOCK_RUN_BYTES,
+            None => RUN_BYTES,
+        })?;
         for (number, slot) in self.saved.iter_mut().enumerate() {
             let is_saved = |look: &Look| matches!(look.scratch.get(number), Some(Scratch::Saved(_)));
             if self.looks.iter().any(is_saved) {

@@ -29,15 +29,17 @@ mod sample;
 mod track;
 mod types;
 mod unroll;
+mod who;
 mod write;
 
 pub use attach::attach;
 pub use choose::{Choice, Done, LoopReport, Rolled};
 pub use control::{take_ended, Control, Ended, Why};
 pub use error::Error;
-pub use heap::{Heap, Limits, Usage};
+pub use heap::{Broken, Heap, Limits, Lock, LockGuard, RwLock, Usage};
 pub use need::{load, Loaded};
 pub use plan::LookReport;
+pub use who::{Locks, Released, Who};
 
 use choose::Wanted;
 use elf::Object;

@@ -12,6 +12,7 @@ use libbpf_rs::{Object as Loader, ObjectBuilder};
 use xk_policy::{explain, listening};
 
 use crate::choose::{Choice, Done, LoopReport};
+use crate::elf::Object;
 use crate::heap::check_address;
 use crate::{rewrite, Error, Rewritten};
 
@@ -65,14 +66,12 @@ fn search<T>(
     mut ask: impl FnMut(&[u8], u32) -> Result<T, String>,
 ) -> Result<(T, Rewritten, usize), Error> {
     let (mut attempts, mut only) = (1, BTreeSet::new());
-    let mut said = match ask(bytes, STATISTICS) {
-        Ok(object) => {
-            let rewritten = Rewritten { bytes: bytes.to_vec(), loops: Vec::new(), looks: Vec::new() };
-            return Ok((object, rewritten, attempts));
-        }
+    let first = first(bytes, choice)?;
+    let mut said = match ask(&first.bytes, STATISTICS) {
+        Ok(object) => return Ok((object, first, attempts)),
         Err(said) => said,
     };
-    let mut refused = vec![bytes.to_vec()];
+    let mut refused = vec![first.bytes];
     for (all, widen) in [(false, true), (false, false), (true, true), (true, false)] {
         if widen {
             if !gives_up(&said) || !add(bytes, &Choice { all, only: None, ..choice.clone() }, &mut only)? {
@@ -97,6 +96,15 @@ fn search<T>(
     }
     let said = refused.last().and_then(|last| ask(last, 0).err()).unwrap_or(said);
     Err(explain(&said).into())
+}
+
+/// What is tried first: the object as it is. One with locks does not work so, and its loops that wait are instrumented.
+fn first(bytes: &[u8], choice: &Choice) -> Result<Rewritten, Error> {
+    // What cannot be read is explained later.
+    if Object::read(bytes).is_ok_and(|object| object.this_run().is_some()) {
+        return rewrite(bytes, &Choice { only: Some(BTreeSet::new()), ..choice.clone() });
+    }
+    Ok(Rewritten { bytes: bytes.to_vec(), loops: Vec::new(), looks: Vec::new() })
 }
 
 fn gives_up(said: &str) -> bool {

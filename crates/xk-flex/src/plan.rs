@@ -7,6 +7,7 @@ use crate::elf::{Function, Object};
 use crate::flow::Graph;
 use crate::inserts::{Ends, Inserts, Known, Look};
 use crate::insn::{Callee, Insn};
+use crate::release::Release;
 use crate::track::{track, Track};
 use crate::Error;
 
@@ -17,8 +18,10 @@ pub struct LookReport {
     pub function: String,
     /// Source line of the end of the turn.
     pub place: String,
-    /// What is released if a run ends here, in order.
+    /// What is released if a run ends here, in order. Locks of the heap are released before, and not among them.
     pub releases: Vec<String>,
+    /// The program returns here. If it still holds locks of the heap, they are released.
+    pub returns: bool,
 }
 
 /// What is inserted into an object.
@@ -49,21 +52,26 @@ impl Plan {
             plan.insert(number, &Known { object, function, graph: &graphs[number], track }, choice.widen)?;
         }
         plan.refuse_callbacks(object)?;
+        refuse_lost_frames(object)?;
         Ok(plan)
     }
 
     /// Plans a function. Those that it calls have been planned.
     fn insert(&mut self, number: usize, known: &Known<'_>, widen: bool) -> Result<(), Error> {
-        let calls = self.leaving_calls(known.object, known.function);
+        let calls = self.run_calls(known.object, known.function);
         let mut inserts = std::mem::take(&mut self.inserts[number]);
-        if inserts.leaves() || !calls.is_empty() {
+        inserts.runs = known.object.asks_for_run(known.function);
+        if inserts.takes_run() || !calls.is_empty() {
             inserts.plan(known, calls, self.looks.len(), widen)?;
         }
-        self.looks.extend(inserts.looks.iter().map(|look| LookReport {
+        let report = |at: usize, releases: &[Release], returns: bool| LookReport {
             function: known.function.name.clone(),
-            place: known.object.place(known.function.code, look.at),
-            releases: look.releases.iter().map(|release| release.words.clone()).collect(),
-        }));
+            place: known.object.place(known.function.code, at),
+            releases: releases.iter().map(|release| release.words.clone()).collect(),
+            returns,
+        };
+        self.looks.extend(inserts.looks.iter().map(|look| report(look.at, &look.releases, false)));
+        self.looks.extend(inserts.exits.iter().map(|exit| report(exit.at, &[], true)));
         self.inserts[number] = inserts;
         Ok(())
     }
@@ -71,7 +79,7 @@ impl Plan {
     /// Nothing is inserted.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.inserts.iter().all(|inserts| !inserts.leaves())
+        self.inserts.iter().all(|inserts| !inserts.takes_run())
     }
 
     /// The looks of a function, not planned yet: at the ends of its loops.
@@ -109,31 +117,55 @@ impl Plan {
         self.inserts[own.function].looks.iter().filter(is_own).map(Look::cost).max().unwrap_or(0)
     }
 
-    fn leaving_calls(&self, object: &Object, function: &Function) -> Vec<usize> {
+    /// Calls of functions that are told the run; with each, whether the run may end in it.
+    fn run_calls(&self, object: &Object, function: &Function) -> Vec<(usize, bool)> {
         let insns = &object.code[function.code].insns;
-        let is_leaving = |at: &usize| {
-            insns[*at].callee() == Some(Callee::Subprogram)
-                && object.target(function.code, *at).is_some_and(|target| self.inserts[target].leaves())
-        };
-        (function.start..function.end).filter(is_leaving).collect()
+        let calls = (function.start..function.end).filter(|at| insns[*at].callee() == Some(Callee::Subprogram));
+        let targets = calls.filter_map(|at| Some((at, &self.inserts[object.target(function.code, at)?])));
+        targets.filter(|(_, target)| target.takes_run()).map(|(at, target)| (at, target.leaves())).collect()
     }
 
     /// A callback returns to the kernel, which does not look at a flag.
     fn refuse_callbacks(&self, object: &Object) -> Result<(), Error> {
         for (number, code) in object.code.iter().enumerate() {
             for (&at, _) in code.relocs.iter().filter(|(at, _)| code.insns[**at].code == Insn::LD_IMM64) {
-                let Some(target) = object.target(number, at).filter(|target| self.inserts[*target].leaves()) else {
+                let Some(target) = object.target(number, at).filter(|target| self.inserts[*target].takes_run()) else {
                     continue;
                 };
                 return Err(Error::Function {
                     function: object.functions[target].name.clone(),
                     place: object.place(number, at),
-                    reason: "the kernel calls this callback, and it contains a loop to instrument: this is not supported yet. \
-                             Bound the loop, or leave it alone (--leave)"
-                        .into(),
+                    reason:
+                        "the kernel calls this callback, and it contains a loop to instrument, or uses locks of the \
+                             heap: this is not supported yet. Bound the loop, or leave it alone (--leave)"
+                            .into(),
                 });
             }
         }
         Ok(())
     }
+}
+
+/// What a run with locks holds is in the frame of its program. Who leaves the frame by these ways would keep it.
+fn refuse_lost_frames(object: &Object) -> Result<(), Error> {
+    const TAIL_CALL: i32 = 12;
+    if object.this_run().is_none() {
+        return Ok(());
+    }
+    for Function { name, code, start, end, .. } in &object.functions {
+        let leaves = |at: &usize| {
+            object.code[*code].insns[*at].callee() == Some(Callee::Helper(TAIL_CALL))
+                || object.external(*code, *at) == Some("bpf_throw")
+        };
+        if let Some(at) = (*start..*end).find(leaves) {
+            return Err(Error::Function {
+                function: name.clone(),
+                place: object.place(*code, at),
+                reason: "a tail call or bpf_throw() leaves the frame in which the locks of the run are noted, and they would \
+                         be lost: an object with locks has neither"
+                    .into(),
+            });
+        }
+    }
+    Ok(())
 }

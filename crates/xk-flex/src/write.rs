@@ -103,7 +103,8 @@ impl Writer {
             let (symbol, kind) = code.relocs.get(at)?;
             Some((*symbol as u64) << 32 | u64::from(*kind))
         };
-        let old = code.relocs.keys().filter_map(|at| Some((new.place[*at], info(at)?)));
+        let old = code.relocs.keys().filter(|at| !new.replaced.contains(at));
+        let old = old.filter_map(|at| Some((new.place[*at], info(at)?)));
         let copies = new.copies.iter().filter_map(|(new, old)| Some((*new, info(old)?)));
         let mut relocs: Vec<(usize, u64)> = old.chain(copies).collect();
         if let Some(control) = object.control() {

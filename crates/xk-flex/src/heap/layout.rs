@@ -24,6 +24,21 @@ pub const INVALID: u64 = CONTROL + 32;
 pub const LOST: u64 = CONTROL + 40;
 const LISTS: u64 = CONTROL + 56; // behind a zero
 
+/// Where user space notes which locks its threads take, and how many notes there are.
+const USERS: u64 = 8192;
+pub const NOTES: u64 = 1024;
+pub const NOTE_BYTES: u64 = 16;
+
+/// `struct xk_lock`, places for tickets in it, and readers behind it (`bpf/flex/lock.h`).
+pub const LOCK_BYTES: u64 = 16 + 8 * PLACES;
+pub const PLACES: u64 = 8;
+pub const READERS: u64 = 16;
+
+/// A note: a lock's offset and a thread's number, and when that began.
+pub fn note(number: u64) -> u64 {
+    USERS + number * NOTE_BYTES
+}
+
 /// The list of free objects of a class that all CPUs share.
 pub fn list(class: usize) -> u64 {
     LISTS + 8 * class as u64

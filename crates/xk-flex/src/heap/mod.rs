@@ -4,6 +4,7 @@
 //! them wakes it. Memory is that of the map, and is charged to the control group of who loaded the object.
 
 mod layout;
+mod lock;
 mod words;
 
 use std::marker::PhantomData;
@@ -13,6 +14,7 @@ use std::time::Duration;
 use libbpf_rs::{AsRawLibbpf, MapCore, MapHandle, MapType, Object as Loader, OpenObject, RingBufferBuilder};
 
 use crate::Error;
+pub use lock::{Broken, Lock, LockGuard, RwLock};
 use words::Words;
 
 /// How long it waits to be woken, at most: another process may have taken memory and not waken.

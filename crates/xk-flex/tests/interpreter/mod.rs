@@ -50,6 +50,8 @@ pub struct Ran {
     pub looks: usize,
     /// Instructions that a kernel would have executed: of each `may_goto` it makes four.
     pub executed: usize,
+    /// What is in memory at the end, by bytes.
+    pub memory: HashMap<u64, u8>,
 }
 
 const STACK: u64 = 0x1000_0000;
@@ -178,6 +180,15 @@ impl Ran {
                 self.ended = Some((field(16), field(20)));
                 0
             }
+            // The number of the CPU.
+            8 => 1,
+            // The report of a run with locks.
+            132 => {
+                let field = |offset| machine.load(r[1] + offset, 4) as u32;
+                self.held.remove(&(r[1] - REFERENCES));
+                self.ended = Some((field(16), field(20)));
+                0
+            }
             // Each second lookup finds something.
             84 | 131 => {
                 self.acquired += 1;
@@ -226,6 +237,21 @@ pub fn run_in(bytes: &[u8], argument: u64, control: Control, steps: usize, memor
             }
             (1, _) => r[dst] = machine.load(r[src].wrapping_add_signed(off), size),
             (2, _) => machine.store(r[dst].wrapping_add_signed(off), size, imm(insn) as u64),
+            (3, 0xdb) => {
+                let at = r[dst].wrapping_add_signed(off);
+                let (old, kind) = (machine.load(at, 8), imm(insn));
+                match kind {
+                    0xf1 if old != r[0] => {}
+                    0xe1 | 0xf1 => machine.store(at, 8, r[src]),
+                    0 | 1 => machine.store(at, 8, old.wrapping_add(r[src])),
+                    other => panic!("atomic {other:#x}"),
+                }
+                match kind {
+                    0xf1 => r[0] = old,
+                    1 | 0xe1 => r[src] = old,
+                    _ => {}
+                }
+            }
             (3, _) => machine.store(r[dst].wrapping_add_signed(off), size, r[src]),
             (4 | 7, _) => r[dst] = alu(code >> 4, r[dst], operand, code & 7 == 7),
             (_, 0x05) => next += off,
@@ -244,6 +270,7 @@ pub fn run_in(bytes: &[u8], argument: u64, control: Control, steps: usize, memor
             (_, 0x95) => {
                 let Some((back, saved)) = frames.pop() else {
                     ran.end = End::Returned(r[0] as u32);
+                    ran.memory = machine.memory;
                     return ran;
                 };
                 let result = r[0];

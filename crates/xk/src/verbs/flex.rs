@@ -125,6 +125,7 @@ fn words(found: &LoopReport) -> String {
         Done::Instrumented => "instrumented: counts its turns, and looks whether the run is to end".into(),
         Done::Counted(turns) => format!("left alone: at most {turns} turns"),
         Done::Left => "left alone: --leave".into(),
+        Done::Ends => "left alone: it is part of what ends a run".into(),
         Done::NotNeeded => "left alone: the verifier did not refuse it".into(),
     }
 }

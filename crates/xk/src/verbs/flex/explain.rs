@@ -37,7 +37,14 @@ pub fn run(args: &Args) -> Result {
             .collect();
         let looks: Vec<_> = looks
             .iter()
-            .map(|look| json!({ "function": look.function, "place": look.place, "releases": look.releases }))
+            .map(|look| {
+                json!({
+                    "function": look.function,
+                    "place": look.place,
+                    "releases": look.releases,
+                    "returns": look.returns,
+                })
+            })
             .collect();
         print_json(json!({ "loops": loops, "looks": looks }));
         return Ok(());
@@ -55,6 +62,9 @@ pub fn run(args: &Args) -> Result {
     }
     for (number, look) in looks.iter().enumerate() {
         println!("look {number}: {} {}", look.function, look.place);
+        if look.returns {
+            println!("  the program returns: releases locks of the heap that it still holds");
+        }
         for release in &look.releases {
             println!("  releases by {release}");
         }

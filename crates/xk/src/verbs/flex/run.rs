@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use xk_apply::parse_time;
-use xk_flex::{attach, load, take_ended, Control, Ended, Heap, Limits, Loaded, Usage, Why};
+use xk_flex::{attach, load, take_ended, Control, Ended, Heap, Limits, Loaded, Locks, Usage, Who, Why};
 
 use crate::exit::{Exit, Failure, Result};
 use crate::output::{count, print_json};
@@ -133,7 +133,44 @@ fn words(loaded: &Loaded, ended: &Ended) -> String {
         0 => String::new(),
         _ => format!("; released by {}", look.releases.join(", ")),
     };
-    format!("{} {}: ended after {:.1?} by {}{released}", look.function, look.place, ended.spent, ended.why)
+    let locks = ended.locks.as_ref().map_or_else(String::new, lock_words);
+    format!("{} {}: ended after {:.1?} by {}{released}{locks}", look.function, look.place, ended.spent, ended.why)
+}
+
+/// For whom a run waited, and what it gave back.
+fn lock_words(locks: &Locks) -> String {
+    let who = |who: Option<Who>| who.map_or_else(|| "nobody".to_owned(), |who| who.to_string());
+    let mut text = locks.run.map_or_else(String::new, |run| format!("\n  it was {run}"));
+    if let Some(lock) = locks.waited {
+        text += &format!("\n  waited for the lock at {lock:#x}, which {} had", who(locks.owner));
+    }
+    for released in locks.released() {
+        text += &format!("\n  gave back the lock at {:#x}", released.lock);
+        if let Some(waiter) = released.waiter {
+            text += &format!(", for which {waiter} waited");
+        }
+    }
+    if locks.is_deadlock() {
+        text += "\n  a deadlock: both waited for each other, or it waited for itself";
+    }
+    text
+}
+
+/// The same as JSON.
+fn lock_json(locks: &Locks) -> serde_json::Value {
+    let who = |who: Option<Who>| who.map(|who| who.to_string());
+    let released: Vec<_> = locks
+        .released()
+        .iter()
+        .map(|released| json!({ "lock": released.lock, "waiter": who(released.waiter) }))
+        .collect();
+    json!({
+        "run": who(locks.run),
+        "waited": locks.waited,
+        "owner": who(locks.owner),
+        "released": released,
+        "deadlock": locks.is_deadlock(),
+    })
 }
 
 fn finish(args: &Args, loaded: &Loaded, ended: &[Ended], heap: Option<Usage>) {
@@ -163,6 +200,7 @@ fn finish(args: &Args, loaded: &Loaded, ended: &[Ended], heap: Option<Usage>) {
                 "place": look.map(|look| &look.place),
                 "released": look.map(|look| &look.releases),
                 "why": ended.why.to_string(),
+                "locks": ended.locks.as_ref().map(lock_json),
                 "nanoseconds": u64::try_from(ended.spent.as_nanos()).unwrap_or(u64::MAX),
             })
         })

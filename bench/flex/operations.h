@@ -76,8 +76,8 @@ static inline __u64 xk_bench_key(__u64 turn, __u64 turns, __u64 factor)
 xk_fn void xk_bench_turn(struct xk_bench *bench, __u64 operation, __u64 turn)
 {
 	struct xk_bench_object __heap *object;
-	struct xk_hash_item __heap *found;
-	struct xk_list_item __heap *item;
+	struct xk_item __heap *found;
+	struct xk_item __heap *item;
 
 	switch (operation) {
 	case XK_BENCH_LIST_PUSH:

@@ -30,6 +30,7 @@ enum xk_structures_operation {
 	XK_COUNTMIN_ADD, XK_COUNTMIN_ESTIMATE,
 	XK_HLL_ADD, XK_HLL_ESTIMATE,
 	XK_STRING_SET, XK_STRING_READ, XK_STRING_COMPARE, XK_STRING_HASH, XK_STRING_REMOVE,
+	XK_WHERE,		/* of a process: where its struct xk_structures is */
 };
 
 /* Sizes, which the model knows, too. */

@@ -10,6 +10,18 @@
 #define MOST	512
 
 static struct xk_structures all;
+
+static void execute(const struct xk_structures_asked *asked, struct xk_structures_answered *answered)
+{
+	if (asked->operation == XK_WHERE) {
+		answered->done = 1;
+		answered->answer = (unsigned long)&all;
+		return;
+	}
+	answered->done = xk_structures_turn(&all, asked->operation, asked->key, asked->value);
+	answered->answer = all.answer;
+}
+
 static struct xk_structures_asked asked[MOST];
 static struct xk_structures_answered answered[MOST];
 
@@ -40,11 +52,8 @@ int main(void)
 		have += more;
 		number = have / sizeof(asked[0]);
 		bytes = number * sizeof(answered[0]);
-		for (size_t at = 0; at < number; at++) {
-			answered[at].done = xk_structures_turn(&all, asked[at].operation,
-							       asked[at].key, asked[at].value);
-			answered[at].answer = all.answer;
-		}
+		for (size_t at = 0; at < number; at++)
+			execute(&asked[at], &answered[at]);
 		for (size_t done = 0; done < bytes;) {
 			ssize_t written = write(1, (char *)answered + done, bytes - done);
 

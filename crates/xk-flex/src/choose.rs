@@ -11,6 +11,9 @@ use crate::{counted, Error};
 /// Instructions that a loop has at most with all copies of its body. With more, a look is cheap beside the body, and the
 /// verifier follows each copy.
 const MOST_INSNS: usize = 256;
+/// Ways through all copies together. In a loop that is not finished, the verifier compares everything that is set, also
+/// what nobody reads any more: where two ways meet again, it often follows both.
+const MOST_WAYS: usize = 64;
 
 /// Which loops are instrumented.
 #[derive(Debug, Clone)]
@@ -69,6 +72,8 @@ pub enum Rolled {
     Calls(String),
     /// Its body has so many instructions.
     Long(usize),
+    /// There are so many ways through its body.
+    Ways(usize),
     /// The object with copies could not be written.
     Failed(String),
 }
@@ -82,6 +87,9 @@ impl fmt::Display for Rolled {
             Self::Calls(function) => write!(f, "it calls {function}, which contains an instrumented loop"),
             Self::Long(insns) => {
                 write!(f, "its body has {insns} instructions, and all copies may have {MOST_INSNS} together")
+            }
+            Self::Ways(ways) => {
+                write!(f, "there are {ways} ways through its body, and through all copies may be {MOST_WAYS}")
             }
             Self::Failed(error) => write!(f, "with copies of loops: {error}"),
         }
@@ -249,5 +257,7 @@ fn copies(
     if copies < 2 {
         return Err(Rolled::Long(length));
     }
-    Ok(copies)
+    let ways = graph.ways(found);
+    let fits = |copies: &usize| ways.saturating_pow(u32::try_from(*copies).unwrap_or(u32::MAX)) <= MOST_WAYS;
+    (2..=copies).rev().find(fits).ok_or(Rolled::Ways(ways))
 }

@@ -138,12 +138,12 @@ impl Model {
         self.drawn += 1;
         let structure = structures[below(structures.len() as u64) as usize];
         let of_it = |operation: &(usize, &(&str, &str, bool))| operation.1 .0 == structure;
-        let operations: Vec<usize> =
-            OPERATIONS.iter().enumerate().filter(of_it).map(|operation| operation.0).collect();
+        let operations: Vec<usize> = OPERATIONS.iter().enumerate().filter(of_it).map(|operation| operation.0).collect();
         let mut operation = operations[below(operations.len() as u64) as usize];
         // Every third one makes it larger or smaller.
         if below(3) == 0 {
-            let wanted = if self.drawn / 3000 % 2 == 0 { ["set", "insert", "push"] } else { ["remove", "pop", "remove"] };
+            let wanted =
+                if self.drawn / 3000 % 2 == 0 { ["set", "insert", "push"] } else { ["remove", "pop", "remove"] };
             let fits = |number: &&usize| wanted.contains(&OPERATIONS[**number].1);
             operation = operations.iter().find(fits).copied().unwrap_or(operation);
         }

@@ -40,8 +40,7 @@ fn text(error: impl std::fmt::Display) -> String {
 impl Process {
     /// Starts the program.
     pub fn start(program: &Path) -> Result<Self, String> {
-        let mut child =
-            Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(text)?;
+        let mut child = Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(text)?;
         let (input, output) = child.stdin.take().zip(child.stdout.take()).ok_or("the process has no pipes")?;
         let memory = File::open(format!("/proc/{}/mem", child.id())).map_err(text)?;
         let mut process = Self { child, input, output, memory, structures: 0 };
@@ -73,6 +72,10 @@ impl Process {
     pub fn end(mut self) -> Result<(), String> {
         drop(self.input);
         let status = self.child.wait().map_err(text)?;
-        if status.success() { Ok(()) } else { Err(format!("the process: {status}")) }
+        if status.success() {
+            Ok(())
+        } else {
+            Err(format!("the process: {status}"))
+        }
     }
 }

@@ -11,7 +11,8 @@
 
 static struct xk_structures all;
 
-static void execute(const struct xk_structures_asked *asked, struct xk_structures_answered *answered)
+static void execute(const struct xk_structures_asked *asked,
+		    struct xk_structures_answered *answered)
 {
 	if (asked->operation == XK_WHERE) {
 		answered->done = 1;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
 /*
- * Items one behind the other, each with a key and a value: the list, and a bucket of the hash table.
- * A chain is the pointer to its first item.
+ * Items one behind the other, each with a key and a value: the list, and a bucket of the hash
+ * table. A chain is the pointer to its first item.
  */
 #ifndef _XK_FLEX_CHAIN_H
 #define _XK_FLEX_CHAIN_H
@@ -25,8 +25,8 @@ xk_inline struct xk_item __heap *xk_chain_find(struct xk_item __heap *item, __u6
 }
 
 /* The pointer to the first item with this key; if there is none, the last pointer, which is NULL. */
-xk_inline struct xk_item __heap * __heap *xk_chain_place(struct xk_item __heap * __heap *place,
-							 __u64 key)
+xk_inline struct xk_item __heap * __heap *
+xk_chain_place(struct xk_item __heap * __heap *place, __u64 key)
 {
 	struct xk_item __heap *item;
 

@@ -88,7 +88,7 @@ xk_inline void xk_radix_add(struct xk_radix_node __heap *node, __u64 key, __u64 
 	node->slots[slot] = content;
 }
 
-/* A node for the keys below another one and this key, with a lowest node of it; 0 without memory. */
+/* A node for the keys below another node and for this key, which has a node; 0 without memory. */
 xk_inline __u64 xk_radix_fork(struct xk_radix_node __heap *node, __u64 key,
 			      struct xk_radix_node __heap *lowest)
 {

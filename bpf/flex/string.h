@@ -54,7 +54,7 @@ xk_inline struct xk_string __heap *xk_string_from(const __u8 *bytes, __u64 lengt
 	return string;
 }
 
-/* The first bytes of a string, as many as fit into the program's buffer: see above. Their number. */
+/* The first bytes of a string, as many as fit into the program's buffer. Their number. */
 xk_inline __u64 xk_string_to(struct xk_string __heap *string, __u8 *bytes, const __u32 most)
 {
 	__u64 length = string->length;
@@ -68,7 +68,7 @@ xk_inline __u64 xk_string_to(struct xk_string __heap *string, __u8 *bytes, const
 	return length < most ? length : most;
 }
 
-/* Less than 0, 0 or more than 0, as memcmp(); of two with the same beginning, the shorter is less. */
+/* Less than 0, 0 or more, as memcmp(); of two with the same beginning, the shorter is less. */
 xk_fn int xk_string_compare(struct xk_string __heap *first, struct xk_string __heap *second)
 {
 	__u64 common = first->length < second->length ? first->length : second->length;

@@ -144,7 +144,10 @@ fn the_verifier_says_of_rewritten_selftests_what_it_said_before() {
 fn extensions_modules_and_processes_answer_the_same() {
     let arguments = ["flex-fuzz", "--minutes", "0.3", "--seed", "17", "--json"];
     let fuzz = xtask(&arguments);
-    assert!(fuzz["divergences"] == 0 && fuzz["ended"].as_u64() > Some(100) && fuzz["epochs"].as_u64() > Some(1), "{fuzz}");
+    assert!(
+        fuzz["divergences"] == 0 && fuzz["ended"].as_u64() > Some(100) && fuzz["epochs"].as_u64() > Some(1),
+        "{fuzz}"
+    );
     let structures = fuzz["operations"].as_object().unwrap();
     assert_eq!(structures.len(), 11, "ten structures, and all of them at once: {fuzz}");
     for (structure, operations) in structures {

@@ -47,9 +47,8 @@ fn prepare() {}
 
 /// A seed, which a failed test shows. `XK_TEST_SEED` is another one.
 fn seed() -> u64 {
-    let random = || {
-        u64::from(std::process::id()) << 32 ^ u64::from(std::time::UNIX_EPOCH.elapsed().unwrap().subsec_nanos())
-    };
+    let random =
+        || u64::from(std::process::id()) << 32 ^ u64::from(std::time::UNIX_EPOCH.elapsed().unwrap().subsec_nanos());
     let seed = std::env::var("XK_TEST_SEED").map_or_else(|_| random(), |seed| seed.parse().unwrap());
     println!("XK_TEST_SEED={seed}");
     seed

@@ -124,7 +124,8 @@ fn compare(report: &mut Report, world: &str, completed: &[Completed], found: &[(
     for (one, other) in completed.iter().zip(found) {
         if one.answered != *other {
             let name = OPERATIONS[one.asked.operation];
-            report.diverges(format!("{name:?} {:?}: the extension {:?}, the {world} {other:?}", one.asked, one.answered));
+            report
+                .diverges(format!("{name:?} {:?}: the extension {:?}, the {world} {other:?}", one.asked, one.answered));
         }
     }
 }

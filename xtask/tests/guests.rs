@@ -142,7 +142,7 @@ fn the_verifier_says_of_rewritten_selftests_what_it_said_before() {
 /// Operations on the structures of extensions, some of which are ended. A wrong answer of one of the three is noticed.
 #[test]
 fn extensions_modules_and_processes_answer_the_same() {
-    let arguments = ["flex-fuzz", "--minutes", "0.3", "--seed", "17", "--json"];
+    let arguments = ["flex-fuzz", "--minutes", "0.15", "--seed", "17", "--json"];
     let fuzz = xtask(&arguments);
     assert!(
         fuzz["divergences"] == 0 && fuzz["ended"].as_u64() > Some(100) && fuzz["epochs"].as_u64() > Some(1),

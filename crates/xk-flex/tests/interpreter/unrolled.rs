@@ -84,7 +84,8 @@ fn short_loops_without_others_inside_are_unrolled() {
     assert_eq!(of(&turn(""), 5), [(5, None)]);
     let several = "if (n & 4) { n -= 3; s ^= n; OPAQUE(s); OPAQUE(n); continue; }";
     assert_eq!(of(&turn(several), 8), [(6, None)], "two ways in each of six copies are 64");
-    let ways = of(&turn(&"if (s & 1) { s += n; OPAQUE(s); }".repeat(4)), 8);
+    let ways = [1, 2, 4, 8].map(|bit| format!("if (n & {bit}) {{ s += {bit}; OPAQUE(s); }}")).concat();
+    let ways = of(&turn(&ways), 8);
     assert!(matches!(ways[..], [(1, Some(Rolled::Ways(16)))]), "{ways:?}");
     assert_eq!(of(&turn(&"s = s * 3 + n; OPAQUE(s);".repeat(25)), 8), [(4, None)]);
     let long = of(&turn(&"s = s * 3 + n; OPAQUE(s);".repeat(70)), 8);

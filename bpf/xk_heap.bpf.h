@@ -396,14 +396,12 @@ void __heap *xk_calloc(__u64 number, __u64 size)
 	if (number && size > XK_HEAP_LARGEST / number)
 		return (void __heap *)0;
 	object = xk_malloc(bytes);
-	if (!object)
-		return object;
 	/* If the verifier knew the number of turns, it would follow each of them. */
-	words = xk_heap_any((bytes + 7) / 8);
+	words = object ? xk_heap_any((bytes + 7) / 8) : 0;
 	/* Volatile: of a plain loop, clang makes a call of memset(), which it cannot translate here. */
 	for (__u64 at = 0; at < words; at++)
 		((volatile __u64 __heap *)object)[at] = 0;
-	return object;
+	return (void __heap *)xk_heap_any((__u64)object);
 }
 
 #endif

@@ -8,6 +8,9 @@
 
 #include "flex/hash.h"
 #include "flex/list.h"
+#include "flex/lru.h"
+#include "flex/rbtree.h"
+#include "flex/skiplist.h"
 
 enum xk_bench_operation {
 	XK_BENCH_NOTHING,	/* what is beside */
@@ -19,6 +22,17 @@ enum xk_bench_operation {
 	XK_BENCH_HASH_UPDATE,
 	XK_BENCH_HASH_LOOKUP,
 	XK_BENCH_HASH_REMOVE,
+	XK_BENCH_RBTREE_INSERT,
+	XK_BENCH_RBTREE_LOOKUP,
+	XK_BENCH_RBTREE_NEXT,
+	XK_BENCH_RBTREE_REMOVE,
+	XK_BENCH_SKIPLIST_INSERT,
+	XK_BENCH_SKIPLIST_RANK,
+	XK_BENCH_SKIPLIST_AT,
+	XK_BENCH_SKIPLIST_REMOVE,
+	XK_BENCH_LRU_SET,
+	XK_BENCH_LRU_GET,
+	XK_BENCH_LRU_REMOVE,
 	XK_BENCH_MALLOC,
 	XK_BENCH_FREE,
 	XK_BENCH_OPERATIONS
@@ -39,12 +53,26 @@ static const struct {
 	[XK_BENCH_HASH_UPDATE] = { "hash", "update", 4096 },
 	[XK_BENCH_HASH_LOOKUP] = { "hash", "lookup", 4096 },
 	[XK_BENCH_HASH_REMOVE] = { "hash", "remove", 4096 },
+	[XK_BENCH_RBTREE_INSERT] = { "rbtree", "insert", 4096 },
+	[XK_BENCH_RBTREE_LOOKUP] = { "rbtree", "lookup", 4096 },
+	[XK_BENCH_RBTREE_NEXT] = { "rbtree", "next", 4096 },
+	[XK_BENCH_RBTREE_REMOVE] = { "rbtree", "remove", 4096 },
+	[XK_BENCH_SKIPLIST_INSERT] = { "skiplist", "insert", 4096 },
+	[XK_BENCH_SKIPLIST_RANK] = { "skiplist", "rank", 4096 },
+	[XK_BENCH_SKIPLIST_AT] = { "skiplist", "at", 4096 },
+	[XK_BENCH_SKIPLIST_REMOVE] = { "skiplist", "remove", 4096 },
+	/* Every second one evicts another. */
+	[XK_BENCH_LRU_SET] = { "lru", "set", 4096 },
+	[XK_BENCH_LRU_GET] = { "lru", "get", 4096 },
+	[XK_BENCH_LRU_REMOVE] = { "lru", "remove", 4096 },
 	[XK_BENCH_MALLOC] = { "heap", "malloc", 4096 },
 	[XK_BENCH_FREE] = { "heap", "free", 4096 },
 };
 
-/* Buckets of the table: four items in each. */
+/* Buckets of the tables: four items in each, and two of the cache. */
 #define XK_BENCH_BITS	10
+/* Items of the cache. */
+#define XK_BENCH_MOST	2048
 
 struct xk_bench_object {
 	struct xk_bench_object __heap *next;
@@ -54,6 +82,10 @@ struct xk_bench_object {
 struct xk_bench {
 	struct xk_list __heap *list;
 	struct xk_hash __heap *hash;
+	struct xk_rbtree __heap *rbtree;
+	struct xk_rbtree_node __heap *node;	/* that a walk has reached */
+	struct xk_skiplist __heap *skiplist;
+	struct xk_lru __heap *lru;
 	struct xk_bench_object __heap *objects;
 	/* So that nothing is left out by the compiler. */
 	__u64 sum;
@@ -64,7 +96,22 @@ static inline int xk_bench_begin(struct xk_bench *bench)
 {
 	bench->list = xk_calloc(1, sizeof(*bench->list));
 	bench->hash = xk_hash_new(XK_BENCH_BITS);
-	return bench->list && bench->hash;
+	bench->rbtree = xk_rbtree_new();
+	bench->skiplist = xk_skiplist_new(1);
+	bench->lru = xk_lru_new(XK_BENCH_BITS, XK_BENCH_MOST);
+	return bench->list && bench->hash && bench->rbtree && bench->skiplist && bench->lru;
+}
+
+/* The structures are empty. */
+static inline void xk_bench_end(struct xk_bench *bench)
+{
+	if (bench->lru)
+		xk_free(bench->lru->hash);
+	xk_free(bench->lru);
+	xk_free(bench->skiplist);
+	xk_free(bench->rbtree);
+	xk_free(bench->hash);
+	xk_free(bench->list);
 }
 
 /* Each number below a power of two once, in an order that depends on the odd factor. */
@@ -73,12 +120,60 @@ static inline __u64 xk_bench_key(__u64 turn, __u64 turns, __u64 factor)
 	return turn * factor & (turns - 1);
 }
 
+/* Trees and the skip list. */
+xk_fn void xk_bench_ordered(struct xk_bench *bench, __u64 operation, __u64 turn)
+{
+	struct xk_skiplist_item __heap *item;
+	struct xk_rbtree_node __heap *node;
+	__u64 key = xk_bench_key(turn, 4096, 0x1b3);
+
+	switch (operation) {
+	case XK_BENCH_RBTREE_INSERT:
+		xk_rbtree_set(bench->rbtree, xk_bench_key(turn, 4096, 0x9e39), turn);
+		break;
+	case XK_BENCH_RBTREE_LOOKUP:
+		node = xk_rbtree_find(bench->rbtree, key);
+		if (node)
+			bench->sum += node->value;
+		break;
+	case XK_BENCH_RBTREE_NEXT:
+		node = bench->node ? xk_rbtree_next(bench->node) : xk_rbtree_first(bench->rbtree, 0);
+		bench->node = node;
+		break;
+	case XK_BENCH_RBTREE_REMOVE:
+		bench->node = xk_null;
+		bench->sum += xk_rbtree_remove(bench->rbtree, xk_bench_key(turn, 4096, 0x2d7));
+		break;
+	case XK_BENCH_SKIPLIST_INSERT:
+		key = xk_bench_key(turn, 4096, 0x9e39);
+		xk_skiplist_insert(bench->skiplist, key / 4, key);
+		break;
+	case XK_BENCH_SKIPLIST_RANK:
+		bench->sum += xk_skiplist_rank(bench->skiplist, key / 4, key);
+		break;
+	case XK_BENCH_SKIPLIST_AT:
+		item = xk_skiplist_at(bench->skiplist, key);
+		if (item)
+			bench->sum += item->key;
+		break;
+	case XK_BENCH_SKIPLIST_REMOVE:
+		key = xk_bench_key(turn, 4096, 0x2d7);
+		bench->sum += xk_skiplist_remove(bench->skiplist, key / 4, key);
+		break;
+	}
+}
+
 xk_fn void xk_bench_turn(struct xk_bench *bench, __u64 operation, __u64 turn)
 {
 	struct xk_bench_object __heap *object;
-	struct xk_hash_item __heap *found;
-	struct xk_list_item __heap *item;
+	struct xk_lru_item __heap *used;
+	struct xk_item __heap *found;
+	struct xk_item __heap *item;
 
+	if (operation >= XK_BENCH_RBTREE_INSERT && operation <= XK_BENCH_SKIPLIST_REMOVE) {
+		xk_bench_ordered(bench, operation, turn);
+		return;
+	}
 	switch (operation) {
 	case XK_BENCH_LIST_PUSH:
 		xk_list_push(bench->list, xk_bench_key(turn, 512, 0x9e37), turn);
@@ -108,6 +203,17 @@ xk_fn void xk_bench_turn(struct xk_bench *bench, __u64 operation, __u64 turn)
 		break;
 	case XK_BENCH_HASH_REMOVE:
 		bench->sum += xk_hash_remove(bench->hash, xk_bench_key(turn, 4096, 0x2d7));
+		break;
+	case XK_BENCH_LRU_SET:
+		xk_lru_set(bench->lru, xk_bench_key(turn, 4096, 0x9e39), turn);
+		break;
+	case XK_BENCH_LRU_GET:
+		used = xk_lru_get(bench->lru, xk_bench_key(turn, 4096, 0x1b3));
+		if (used)
+			bench->sum += used->item.value;
+		break;
+	case XK_BENCH_LRU_REMOVE:
+		bench->sum += xk_lru_remove(bench->lru, xk_bench_key(turn, 4096, 0x2d7));
 		break;
 	case XK_BENCH_MALLOC:
 		object = xk_malloc(sizeof(*object));

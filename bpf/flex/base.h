@@ -10,12 +10,23 @@
 
 #include "../xk_heap.bpf.h"
 
+/*
+ * The same number, or pointer. The verifier knows nothing of it any more, and so does not follow
+ * what comes next for each value that it may have.
+ */
+#define xk_any(number)		((__typeof__(number))xk_heap_any((__u64)(number)))
+
+/* Of a number that it does not know: that it is equal to another one, or within bounds. */
+#define xk_forget(number)	asm volatile("%0 ^= 0" : "+r"(number))
+
 #elif defined(__KERNEL__)
 
 #include <linux/slab.h>
 #include <linux/types.h>
 
 #define __heap
+#define xk_any(number)		(number)
+#define xk_forget(number)	do { } while (0)
 
 static inline void *xk_malloc(__u64 size)
 {
@@ -38,6 +49,8 @@ static inline void xk_free(void *object)
 #include <stdlib.h>
 
 #define __heap
+#define xk_any(number)		(number)
+#define xk_forget(number)	do { } while (0)
 
 static inline void *xk_malloc(__u64 size)
 {
@@ -58,5 +71,25 @@ static inline void xk_free(void *object)
 
 /* Functions of a structure: not all are used everywhere. */
 #define xk_fn static __attribute__((__noinline__, __unused__))
+
+/* Parts of them. */
+#define xk_inline static inline __attribute__((__always_inline__, __unused__))
+
+#define xk_null ((void __heap *)0)
+
+/*
+ * Sets a word of an object to 0. Of several such stores, one behind the other, clang would make a
+ * single one, and forget that it goes to the heap.
+ */
+#define xk_zero(word)		(*(volatile __typeof__(word) *)&(word) = 0)
+
+/* The compiler does not know this number any longer. */
+#define xk_opaque(number)	asm volatile("" : "+r"(number))
+
+/*
+ * A function of a structure searches first, in loops in which a run may be ended. Then it changes
+ * the structure, in loops with a constant number of turns at most, which `xk flex` leaves alone. So
+ * it changes everything or nothing.
+ */
 
 #endif

@@ -2,23 +2,17 @@
 /*
  * A hash table of keys with values, with a chain of items for each bucket. The number of buckets is
  * given once. Who changes a table is alone with it. A run that is ended in one of these functions
- * has changed nothing.
+ * has changed nothing. In xk_hash_new(), it loses the memory of the table.
  */
 #ifndef _XK_FLEX_HASH_H
 #define _XK_FLEX_HASH_H
 
-#include "base.h"
-
-struct xk_hash_item {
-	struct xk_hash_item __heap *next;
-	__u64 key;
-	__u64 value;
-};
+#include "chain.h"
 
 struct xk_hash {
 	__u64 shift;		/* 64 less the binary logarithm of the number of buckets */
 	__u64 length;
-	struct xk_hash_item __heap *buckets[];
+	struct xk_item __heap *buckets[];
 };
 
 /* A table with 2^bits buckets, from 1 to 24 bits; NULL without memory. */
@@ -27,7 +21,7 @@ xk_fn struct xk_hash __heap *xk_hash_new(__u32 bits)
 	struct xk_hash __heap *hash;
 
 	if (bits < 1 || bits > 24)
-		return (struct xk_hash __heap *)0;
+		return xk_null;
 	hash = xk_calloc(1, sizeof(*hash) + ((__u64)sizeof(hash->buckets[0]) << bits));
 	if (hash)
 		hash->shift = 64 - bits;
@@ -35,66 +29,39 @@ xk_fn struct xk_hash __heap *xk_hash_new(__u32 bits)
 }
 
 /* Knuth's multiplicative hash, with the golden ratio of 2^64. */
-static inline struct xk_hash_item __heap * __heap *xk_hash_bucket(struct xk_hash __heap *hash, __u64 key)
+xk_inline struct xk_item __heap * __heap *xk_hash_bucket(struct xk_hash __heap *hash, __u64 key)
 {
 	return &hash->buckets[key * 0x9e3779b97f4a7c15ull >> hash->shift];
 }
 
 /* The item with this key, or NULL. */
-xk_fn struct xk_hash_item __heap *xk_hash_find(struct xk_hash __heap *hash, __u64 key)
+xk_fn struct xk_item __heap *xk_hash_find(struct xk_hash __heap *hash, __u64 key)
 {
-	struct xk_hash_item __heap *item;
-
-	for (item = *xk_hash_bucket(hash, key); item; item = item->next) {
-		if (item->key == key)
-			break;
-	}
-	return item;
+	return xk_chain_find(*xk_hash_bucket(hash, key), key);
 }
 
 /* Whether the key has this value now: there was memory, or it was there. */
 xk_fn int xk_hash_set(struct xk_hash __heap *hash, __u64 key, __u64 value)
 {
-	struct xk_hash_item __heap *item = xk_hash_find(hash, key);
-	struct xk_hash_item __heap * __heap *bucket;
+	struct xk_item __heap *item = xk_hash_find(hash, key);
+	int pushed;
 
 	if (item) {
 		item->value = value;
 		return 1;
 	}
-	item = xk_malloc(sizeof(*item));
-	if (!item)
-		return 0;
-	bucket = xk_hash_bucket(hash, key);
-	item->next = *bucket;
-	item->key = key;
-	item->value = value;
-	*bucket = item;
-	hash->length++;
-	return 1;
+	pushed = xk_chain_push(xk_hash_bucket(hash, key), key, value);
+	hash->length += pushed;
+	return pushed;
 }
 
 /* Removes a key; whether it was there. */
 xk_fn int xk_hash_remove(struct xk_hash __heap *hash, __u64 key)
 {
-	struct xk_hash_item __heap * __heap *bucket = xk_hash_bucket(hash, key);
-	struct xk_hash_item __heap *item;
-	struct xk_hash_item __heap *before = (struct xk_hash_item __heap *)0;
+	int removed = xk_chain_remove(xk_hash_bucket(hash, key), key);
 
-	for (item = *bucket; item; item = item->next) {
-		if (item->key == key)
-			break;
-		before = item;
-	}
-	if (!item)
-		return 0;
-	if (before)
-		before->next = item->next;
-	else
-		*bucket = item->next;
-	hash->length--;
-	xk_free(item);
-	return 1;
+	hash->length -= removed;
+	return removed;
 }
 
 #endif

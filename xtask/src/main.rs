@@ -8,6 +8,7 @@ mod draw;
 mod drawn;
 mod effects;
 mod flex;
+mod flex_fuzz;
 mod flex_objects;
 mod inside;
 mod lab;
@@ -51,6 +52,8 @@ enum Task {
     Probes(probes::Arguments),
     /// End runs of rewritten eBPF programs, of every shape, on several hooks
     FlexCancel(flex::Arguments),
+    /// Execute random operations on the data structures of extensions in an extension, a module and a process
+    FlexFuzz(flex_fuzz::Arguments),
     /// Rewrite the kernel's own eBPF selftests, and compare what the verifier says before and after
     FlexObjects(flex_objects::Arguments),
     /// Draw instructions of vmlinux for `inside hold`, and compile its program
@@ -72,6 +75,7 @@ fn main() -> ExitCode {
         Task::Soak(arguments) => soak::run(&arguments),
         Task::Probes(arguments) => probes::run(&arguments),
         Task::FlexCancel(arguments) => flex::run(&arguments),
+        Task::FlexFuzz(arguments) => flex_fuzz::run(&arguments),
         Task::FlexObjects(arguments) => flex_objects::run(&arguments),
         Task::Drawn(arguments) => drawn::run(&arguments),
         Task::Inside(arguments) => inside::run(&arguments),

@@ -138,3 +138,22 @@ fn the_verifier_says_of_rewritten_selftests_what_it_said_before() {
     let (succeeded, objects) = drawn("6", "5", &["--broken", "instruction"]);
     assert!(!succeeded && !objects["branches_verdicts"]["changed"].as_array().unwrap().is_empty(), "{objects}");
 }
+
+/// Operations on the structures of extensions, some of which are ended. A wrong answer of one of the three is noticed.
+#[test]
+fn extensions_modules_and_processes_answer_the_same() {
+    let arguments = ["flex-fuzz", "--minutes", "0.15", "--seed", "17", "--json"];
+    let fuzz = xtask(&arguments);
+    assert!(
+        fuzz["divergences"] == 0 && fuzz["ended"].as_u64() > Some(100) && fuzz["epochs"].as_u64() > Some(1),
+        "{fuzz}"
+    );
+    let structures = fuzz["operations"].as_object().unwrap();
+    assert_eq!(structures.len(), 11, "ten structures, and all of them at once: {fuzz}");
+    for (structure, operations) in structures {
+        let done = ["extension", "module", "process"].map(|world| operations[world].as_u64().unwrap());
+        assert!(done[0] > 3 && done == [done[0]; 3], "{structure}: {operations}");
+    }
+    let (succeeded, fuzz) = outcome(&[&arguments[..], &["--broken"]].concat());
+    assert!(!succeeded && fuzz["described"].to_string().contains("rbtree"), "{fuzz}");
+}

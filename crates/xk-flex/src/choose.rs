@@ -14,6 +14,9 @@ const MOST_INSNS: usize = 256;
 /// How often the body of a loop that calls a function stands in the program at most. The call takes many times as long as
 /// a look, and the verifier follows the function in each copy.
 const WITH_CALLS: usize = 8;
+/// Ways through all copies together. In a loop that is not finished, the verifier compares everything that is set, also
+/// what nobody reads any more: where two ways meet again, it often follows both.
+const MOST_WAYS: usize = 64;
 
 /// Which loops are instrumented.
 #[derive(Debug, Clone)]
@@ -76,6 +79,8 @@ pub enum Rolled {
     Waits,
     /// Its body has so many instructions.
     Long(usize),
+    /// There are so many ways through its body.
+    Ways(usize),
     /// The object with copies could not be written.
     Failed(String),
 }
@@ -90,6 +95,9 @@ impl fmt::Display for Rolled {
             Self::Waits => f.write_str("it waits for a lock of the heap"),
             Self::Long(insns) => {
                 write!(f, "its body has {insns} instructions, and all copies may have {MOST_INSNS} together")
+            }
+            Self::Ways(ways) => {
+                write!(f, "there are {ways} ways through its body, and through all copies may be {MOST_WAYS}")
             }
             Self::Failed(error) => write!(f, "with copies of loops: {error}"),
         }
@@ -286,5 +294,7 @@ fn copies(
     if copies < 2 {
         return Err(Rolled::Long(length));
     }
-    Ok(copies)
+    let ways = graph.ways(found);
+    let fits = |copies: &usize| ways.saturating_pow(u32::try_from(*copies).unwrap_or(u32::MAX)) <= MOST_WAYS;
+    (2..=copies).rev().find(fits).ok_or(Rolled::Ways(ways))
 }

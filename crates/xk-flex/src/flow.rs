@@ -126,6 +126,36 @@ impl Graph {
         None
     }
 
+    /// The number of ways through the body of a loop, from its header back to it. It contains no other loop.
+    #[must_use]
+    pub fn ways(&self, found: &Loop) -> usize {
+        // How many lead from the header to each block.
+        let (mut ways, mut work) = (BTreeMap::from([(found.header, 1_usize)]), vec![found.header]);
+        let mut missing: BTreeMap<usize, usize> = BTreeMap::new();
+        let mut back = 0_usize;
+        while let Some(block) = work.pop() {
+            let own = ways[&block];
+            for next in self.blocks[block].successors.iter().filter(|next| found.body.contains(next)) {
+                if *next == found.header {
+                    back = back.saturating_add(own);
+                    continue;
+                }
+                let sum = ways.entry(*next).or_default();
+                *sum = sum.saturating_add(own);
+                // A block comes after all those before it.
+                let inside = |other: &&usize| found.body.contains(*other);
+                let left = missing
+                    .entry(*next)
+                    .or_insert_with(|| self.blocks[*next].predecessors.iter().filter(inside).count());
+                *left = left.saturating_sub(1);
+                if *left == 0 {
+                    work.push(*next);
+                }
+            }
+        }
+        back
+    }
+
     /// Registers that a loop writes, one bit each.
     #[must_use]
     pub fn written(&self, object: &Object, code: usize, found: &Loop) -> u16 {

@@ -18,7 +18,7 @@ use crate::Error;
 pub const RUNNING_BTF: &str = "/sys/kernel/btf/vmlinux";
 
 /// Our headers, by the names under which they are included.
-const OURS: [(&str, &str); 10] = [
+const OURS: [(&str, &str); 18] = [
     ("xk.bpf.h", include_str!("../../../bpf/xk.bpf.h")),
     ("xk_probe.bpf.h", include_str!("../../../bpf/xk_probe.bpf.h")),
     ("xk_taken.bpf.h", include_str!("../../../bpf/xk_taken.bpf.h")),
@@ -26,9 +26,17 @@ const OURS: [(&str, &str); 10] = [
     ("xk_heap.bpf.h", include_str!("../../../bpf/xk_heap.bpf.h")),
     ("xk_lock.bpf.h", include_str!("../../../bpf/xk_lock.bpf.h")),
     ("flex/base.h", include_str!("../../../bpf/flex/base.h")),
+    ("flex/chain.h", include_str!("../../../bpf/flex/chain.h")),
     ("flex/hash.h", include_str!("../../../bpf/flex/hash.h")),
     ("flex/list.h", include_str!("../../../bpf/flex/list.h")),
     ("flex/lock.h", include_str!("../../../bpf/flex/lock.h")),
+    ("flex/lru.h", include_str!("../../../bpf/flex/lru.h")),
+    ("flex/radix.h", include_str!("../../../bpf/flex/radix.h")),
+    ("flex/rbtree.h", include_str!("../../../bpf/flex/rbtree.h")),
+    ("flex/ring.h", include_str!("../../../bpf/flex/ring.h")),
+    ("flex/skiplist.h", include_str!("../../../bpf/flex/skiplist.h")),
+    ("flex/sketch.h", include_str!("../../../bpf/flex/sketch.h")),
+    ("flex/string.h", include_str!("../../../bpf/flex/string.h")),
 ];
 
 /// A folder with everything that a policy includes.

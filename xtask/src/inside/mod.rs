@@ -4,6 +4,7 @@
 pub mod arm;
 pub mod atomicity;
 pub mod flex;
+pub mod fuzz;
 pub mod hold;
 pub mod objects;
 pub mod probes;
@@ -42,6 +43,8 @@ enum Work {
     Hog(soak::Hog),
     /// End runs of rewritten eBPF programs
     Flex(flex::Arguments),
+    /// Execute the same operations on data structures in an extension, a module and a process
+    Fuzz(fuzz::Arguments),
     /// Load each program of many objects by itself
     Objects(objects::Arguments),
     /// Load each program of an object, until one takes too long
@@ -75,6 +78,7 @@ pub fn run(arguments: &Inside) -> Result<()> {
         Work::Arm(arguments) => show(&arm::run(arguments)?),
         Work::Atomicity(arguments) => show(&atomicity::run(arguments)?),
         Work::Flex(arguments) => show(&flex::run(arguments)?),
+        Work::Fuzz(arguments) => show(&fuzz::run(arguments)?),
         Work::Soak(arguments) => show(&soak::run(arguments)?),
         Work::Companion(arguments) => show(&soak::companion::run(arguments)?),
         Work::Hog(arguments) => show(&soak::hog(arguments)?),

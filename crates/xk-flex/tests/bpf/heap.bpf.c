@@ -28,8 +28,8 @@ SEC("tc")
 int operate(struct __sk_buff *skb)
 {
 	__u64 key = asked.key, value = asked.value, done = 1;
-	struct xk_hash_item __heap *found;
-	struct xk_list_item __heap *item;
+	struct xk_item __heap *found;
+	struct xk_item __heap *item;
 
 	XK_USE_HEAP();
 	switch (asked.operation) {

@@ -84,7 +84,10 @@ fn short_loops_without_others_inside_are_unrolled() {
     assert_eq!(of(&turn(""), 5), [(5, None)]);
     assert_eq!(of(&turn(""), Choice::UNROLL), [(Choice::UNROLL, None)]);
     let several = "if (n & 4) { n -= 3; s ^= n; OPAQUE(s); OPAQUE(n); continue; }";
-    assert_eq!(of(&turn(several), 8), [(8, None)]);
+    assert_eq!(of(&turn(several), 8), [(6, None)], "two ways in each of six copies are 64");
+    let ways = [1, 2, 4, 8].map(|bit| format!("if (n & {bit}) {{ s += {bit}; OPAQUE(s); }}")).concat();
+    let ways = of(&turn(&ways), 8);
+    assert!(matches!(ways[..], [(1, Some(Rolled::Ways(16)))]), "{ways:?}");
     assert_eq!(of(&turn(&"s = s * 3 + n; OPAQUE(s);".repeat(25)), 8), [(4, None)]);
     let long = of(&turn(&"s = s * 3 + n; OPAQUE(s);".repeat(70)), 8);
     assert!(matches!(long[..], [(1, Some(Rolled::Long(140..160)))]), "{long:?}");
@@ -115,7 +118,7 @@ fn what_one_of_the_copies_found_is_released() {
         while (m) { m--; OPAQUE(m); s = get(0); if (s) { if (m == n) break; put(s); s = 0; } }\n\
         if (!s) return 1; for (;;) { n++; OPAQUE(n); if (n == 0) break; } put(s); return 2; }";
     let done = unrolled(&format!("{REFERENCES}{text}"), 8);
-    assert!(done.loops.iter().all(|found| found.copies == 8), "{:?}", done.loops);
+    assert!(done.loops.iter().all(|found| found.copies >= 6), "{:?}", done.loops);
     for (argument, number) in [(8, 1), (6, 3), (2, 7), (0, 9)] {
         let ran = run(&done.bytes, argument, Control { deadline: 9_000, ..free(64) }, 100_000);
         assert_eq!((ran.end, ran.held.len()), (End::Returned(0), 0));

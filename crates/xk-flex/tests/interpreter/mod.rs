@@ -110,6 +110,22 @@ impl Machine {
         (0..size).map(|byte| u64::from(self.memory.get(&(at + byte)).copied().unwrap_or(0)) << (8 * byte)).sum()
     }
 
+    /// An atomic access of eight bytes.
+    fn atomic(&mut self, kind: i64, at: u64, src: usize, r: &mut [u64; 11]) {
+        let old = self.load(at, 8);
+        match kind {
+            0xf1 if old != r[0] => {}
+            0xe1 | 0xf1 => self.store(at, 8, r[src]),
+            0 | 1 => self.store(at, 8, old.wrapping_add(r[src])),
+            other => panic!("atomic {other:#x}"),
+        }
+        match kind {
+            0xf1 => r[0] = old,
+            1 | 0xe1 => r[src] = old,
+            _ => {}
+        }
+    }
+
     fn store(&mut self, at: u64, size: u64, value: u64) {
         for byte in 0..size {
             self.memory.insert(at + byte, (value >> (8 * byte)) as u8);
@@ -237,21 +253,7 @@ pub fn run_in(bytes: &[u8], argument: u64, control: Control, steps: usize, memor
             }
             (1, _) => r[dst] = machine.load(r[src].wrapping_add_signed(off), size),
             (2, _) => machine.store(r[dst].wrapping_add_signed(off), size, imm(insn) as u64),
-            (3, 0xdb) => {
-                let at = r[dst].wrapping_add_signed(off);
-                let (old, kind) = (machine.load(at, 8), imm(insn));
-                match kind {
-                    0xf1 if old != r[0] => {}
-                    0xe1 | 0xf1 => machine.store(at, 8, r[src]),
-                    0 | 1 => machine.store(at, 8, old.wrapping_add(r[src])),
-                    other => panic!("atomic {other:#x}"),
-                }
-                match kind {
-                    0xf1 => r[0] = old,
-                    1 | 0xe1 => r[src] = old,
-                    _ => {}
-                }
-            }
+            (3, 0xdb) => machine.atomic(imm(insn), r[dst].wrapping_add_signed(off), src, &mut r),
             (3, _) => machine.store(r[dst].wrapping_add_signed(off), size, r[src]),
             (4 | 7, _) => r[dst] = alu(code >> 4, r[dst], operand, code & 7 == 7),
             (_, 0x05) => next += off,

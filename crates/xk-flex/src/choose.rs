@@ -46,7 +46,7 @@ impl Default for Choice {
 
 impl Choice {
     /// How often short loops are unrolled, if nothing else is said.
-    pub const UNROLL: usize = 32;
+    pub const UNROLL: usize = 8;
 }
 
 /// What happens to a loop.

@@ -81,7 +81,7 @@ static inline void xk_free(void *object)
  * Sets a word of an object to 0. Of several such stores, one behind the other, clang would make a
  * single one, and forget that it goes to the heap.
  */
-#define xk_zero(word)		(*(volatile __typeof__(word) *)&(word) = 0)
+#define xk_zero(word)		(*(volatile __typeof__(word) *)&(word) = (__typeof__(word))0)
 
 /* The compiler does not know this number any longer. */
 #define xk_opaque(number)	asm volatile("" : "+r"(number))

@@ -2,8 +2,8 @@
 /*
  * The data structures of bpf/flex as part of a kernel module, for comparison with extensions.
  *
- * Who reads /proc/xk_flexbench has all operations executed once, and reads a line of each:
- * structure, operation, turns, and nanoseconds of all of them. /proc/xk_flexfuzz executes the
+ * Reading /proc/xk_flexbench executes all operations once and returns a line for each: structure,
+ * operation, turns, and nanoseconds of all turns. /proc/xk_flexfuzz executes the
  * operations that are written to it; its content is the answers to the last ones.
  */
 #include <linux/fs.h>

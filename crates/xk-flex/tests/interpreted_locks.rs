@@ -2,10 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test
 
-use std::process::Command;
-
 use xk_flex::{load, rewrite, Choice, Done, Error};
-use xk_testing::guest::repository;
 
 // Other tests use the rest of it.
 #[allow(dead_code)]
@@ -31,14 +28,7 @@ fn compile(text: &str, level: &str) -> Vec<u8> {
         #define BOTH ((struct xk_rwlock __heap *)LOCK(10))\n\
         #define FOREVER for (__u64 n = 1;; n++) { asm volatile(\"\" : \"+r\"(n)); if (n == 0) break; }\n\
         XK_HEAP(16384);\n";
-    let folder = tempfile::tempdir().unwrap();
-    let (source, object) = (folder.path().join("test.bpf.c"), folder.path().join("test.o"));
-    std::fs::write(&source, format!("{prelude}#line 1\n{text}\nchar _license[] SEC(\"license\") = \"GPL\";\n"))
-        .unwrap();
-    let mut command = Command::new("clang-19");
-    command.args([level, "-g", "-target", "bpf", "-mcpu=v3", "-w", "-I"]).arg(repository().join("bpf"));
-    assert!(command.arg("-c").arg(&source).arg("-o").arg(&object).status().unwrap().success());
-    std::fs::read(object).unwrap()
+    interpreter::compile(prelude, text, level)
 }
 
 fn word(ran: &Ran, at: u64) -> u64 {

@@ -2,10 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test
 
-use std::process::Command;
-
 use xk_flex::{rewrite, Choice, Done, Error};
-use xk_testing::guest::repository;
 use xk_testing::Random;
 
 #[path = "interpreter/mod.rs"]
@@ -21,14 +18,7 @@ fn compile(text: &str, level: &str) -> Vec<u8> {
         #define SEC(name) __attribute__((section(name), used))\n\
         #define NOINLINE static __attribute__((noinline))\n\
         #define OPAQUE(x) asm volatile(\"\" : \"+r\"(x))\n";
-    let folder = tempfile::tempdir().unwrap();
-    let (source, object) = (folder.path().join("test.bpf.c"), folder.path().join("test.o"));
-    std::fs::write(&source, format!("{prelude}#line 1\n{text}\nchar _license[] SEC(\"license\") = \"GPL\";\n"))
-        .unwrap();
-    let mut command = Command::new("clang-19");
-    command.args([level, "-g", "-target", "bpf", "-mcpu=v3", "-w", "-I"]).arg(repository().join("bpf"));
-    assert!(command.arg("-c").arg(&source).arg("-o").arg(&object).status().unwrap().success());
-    std::fs::read(object).unwrap()
+    interpreter::compile(prelude, text, level)
 }
 
 const HEADER: &str = "#include \"xk_flex.bpf.h\"\n";

@@ -2,8 +2,11 @@
 //! acquire and release. It reads the object by itself.
 
 use std::collections::{BTreeSet, HashMap};
+use std::fs;
+use std::process::Command;
 
 use object::{Object, ObjectSection, ObjectSymbol, RelocationTarget};
+use xk_testing::guest::repository;
 
 /// How a run ends.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -223,6 +226,17 @@ impl Ran {
             other => panic!("helper {other}"),
         }
     }
+}
+
+/// Compiles C after a prelude, whose lines are not counted.
+pub fn compile(prelude: &str, text: &str, level: &str) -> Vec<u8> {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, object) = (folder.path().join("test.bpf.c"), folder.path().join("test.o"));
+    fs::write(&source, format!("{prelude}#line 1\n{text}\nchar _license[] SEC(\"license\") = \"GPL\";\n")).unwrap();
+    let mut command = Command::new("clang-19");
+    command.args([level, "-g", "-target", "bpf", "-mcpu=v3", "-w", "-I"]).arg(repository().join("bpf"));
+    assert!(command.arg("-c").arg(&source).arg("-o").arg(&object).status().unwrap().success());
+    fs::read(object).unwrap()
 }
 
 /// Runs `f(argument)`; the number of steps is bounded.

@@ -137,7 +137,7 @@ fn words(loaded: &Loaded, ended: &Ended) -> String {
     format!("{} {}: ended after {:.1?} by {}{released}{locks}", look.function, look.place, ended.spent, ended.why)
 }
 
-/// For whom a run waited, and what it gave back.
+/// The lock that a run waited for, and the locks that it gave back, in words.
 fn lock_words(locks: &Locks) -> String {
     let who = |who: Option<Who>| who.map_or_else(|| "nobody".to_owned(), |who| who.to_string());
     let mut text = locks.run.map_or_else(String::new, |run| format!("\n  it was {run}"));
@@ -156,7 +156,7 @@ fn lock_words(locks: &Locks) -> String {
     text
 }
 
-/// The same as JSON.
+/// What [`lock_words`] says, as JSON.
 fn lock_json(locks: &Locks) -> serde_json::Value {
     let who = |who: Option<Who>| who.map(|who| who.to_string());
     let released: Vec<_> = locks

@@ -238,20 +238,29 @@ mod checks {
     fn kill_again_and_again(file: &Path) -> Value {
         // So many trials end before the kill.
         for more in [0, 0, 1, 0, 1, 0] {
-            let mut tuner = Tuner::start(file);
-            wait_until("a trial has begun", || status()["unfinished"] != Value::Null);
-            let wanted = ended() + more;
-            wait_until("trials have ended", || tuner.goes_on() && ended() >= wanted);
-            wait_until("the tuner stands still while a knob is changed", || tuner.goes_on() && tuner.stands_still());
-            let before = status();
-            tuner.kill();
-            wait_until("everything is put back", || knobs() == untouched());
-            let after = status();
-            assert_eq!(after["search"]["id"], 1);
-            assert_eq!(after["trials"], before["trials"], "no trial is lost");
-            assert_eq!(after["unfinished"], before["unfinished"]);
+            while !kill_in_a_trial(file, more) {}
         }
         status()["unfinished"].clone()
+    }
+
+    /// False if the end of the trial was being written when it was killed. What SQLite has written to its log, but not to
+    /// the log's index, is seen only after the next start.
+    fn kill_in_a_trial(file: &Path, more: u64) -> bool {
+        let mut tuner = Tuner::start(file);
+        wait_until("a trial has begun", || status()["unfinished"] != Value::Null);
+        let wanted = ended() + more;
+        wait_until("trials have ended", || tuner.goes_on() && ended() >= wanted);
+        wait_until("the tuner stands still while a knob is changed", || tuner.goes_on() && tuner.stands_still());
+        let before = status();
+        tuner.kill();
+        wait_until("everything is put back", || knobs() == untouched());
+        let after = status();
+        assert_eq!(after["search"]["id"], 1);
+        let state = |status: &Value| (status["trials"].as_u64().unwrap(), status["unfinished"].clone());
+        let (ended, unfinished) = state(&before);
+        let is_written = state(&after) == (ended + 1, Value::Null);
+        assert!(is_written || state(&after) == (ended, unfinished), "a trial is lost: {before} {after}");
+        !is_written
     }
 
     /// How many trials have ended.

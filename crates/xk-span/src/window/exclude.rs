@@ -111,7 +111,8 @@ pub fn by_name(names: &[String], changing: &HashSet<&str>) -> Option<Reason> {
 /// Without what the compiler appended to a part or a clone.
 pub fn base(name: &str) -> &str {
     const SUFFIXES: [&str; 5] = [".cold", ".constprop.", ".isra.", ".part.", ".llvm."];
-    let end = SUFFIXES.iter().filter_map(|suffix| name.find(suffix)).min();
+    let mut dots = name.match_indices('.').map(|(at, _)| at);
+    let end = dots.find(|at| SUFFIXES.iter().any(|suffix| name[*at..].starts_with(suffix)));
     end.map_or(name, |end| &name[..end])
 }
 

@@ -38,6 +38,16 @@ struct Flags {
     cuts: Vec<u64>,
 }
 
+impl Flags {
+    /// False if the address is not in this region.
+    fn set(&mut self, address: u64, flag: u8) -> bool {
+        let at = address.checked_sub(self.start).and_then(|at| usize::try_from(at).ok());
+        let Some(byte) = at.and_then(|at| self.bytes.get_mut(at)) else { return false };
+        *byte |= flag;
+        true
+    }
+}
+
 /// The whole.
 #[derive(Debug, Default)]
 pub struct Map {
@@ -124,13 +134,20 @@ impl Map {
 
     fn set(&mut self, address: u64, flag: u8) {
         if let Some(index) = self.region(address) {
-            let flags = &mut self.regions[index];
-            flags.bytes[(address - flags.start) as usize] |= flag;
+            self.regions[index].set(address, flag);
+        }
+    }
+
+    /// The same for an address that is most likely in this region.
+    fn set_near(&mut self, region: usize, address: u64, flag: u8) {
+        if !self.regions[region].set(address, flag) {
+            self.set(address, flag);
         }
     }
 
     fn read_part(&mut self, world: &World, part: Part, branches: &mut Branches) {
         let Some(code) = world.read(part.start, (part.end - part.start) as usize) else { return };
+        let Some(region) = self.region(part.start) else { return };
         let names = world.function_at(part.start).map_or(&[][..], |function| &function.names);
         let calls = exclude::may_tail_call(world, names);
         let mut decoder = Decoder::with_ip(64, code, part.start, DecoderOptions::NONE);
@@ -141,9 +158,9 @@ impl Map {
                 self.give_up(part, code);
                 return;
             }
-            self.set(insn.ip(), BEGINS);
+            self.set_near(region, insn.ip(), BEGINS);
             if let Some(target) = near(&insn) {
-                self.set(target, ENTERED);
+                self.set_near(region, target, ENTERED);
                 branches.push((part.start, target));
             }
             for address in named(&insn) {

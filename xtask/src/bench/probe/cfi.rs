@@ -43,6 +43,8 @@ struct Row {
     op: String,
     base: f64,
     xk: f64,
+    /// Of xk.ko at the calls only at which kprobes are, too.
+    xk_same: f64,
     kprobe: f64,
     base_after: f64,
 }
@@ -71,7 +73,7 @@ pub struct Cfi {
     unknown: BTreeMap<String, u64>,
     rounds: usize,
     rows: Vec<Row>,
-    /// Mean over the rows of the share that our overhead has of that of kprobes.
+    /// Mean over the rows of the share that our overhead has of that of kprobes at the same calls.
     overhead_ratio: f64,
     /// Rows without overhead of kprobes, which have no share.
     without_ratio: Vec<String>,
@@ -101,13 +103,14 @@ impl Cfi {
         // Less than an instruction is none.
         let (with, without): (Vec<&Row>, Vec<&Row>) =
             measured.rows.iter().partition(|row| row.kprobe - base(row) >= 1.0);
-        let shares = with.iter().map(|row| (row.xk - base(row)) / (row.kprobe - base(row)));
+        let shares = with.iter().map(|row| (row.xk_same - base(row)) / (row.kprobe - base(row)));
         let overhead_ratio = rounded(shares.sum::<f64>() / with.len() as f64);
         let without_ratio = without.iter().map(|row| row.op.clone()).collect();
         let row = |row: &Row| Row {
             op: row.op.clone(),
             base: rounded(base(row)),
             xk: rounded(row.xk),
+            xk_same: rounded(row.xk_same),
             kprobe: rounded(row.kprobe),
             base_after: rounded(row.base_after),
         };
@@ -149,11 +152,12 @@ impl Cfi {
     /// For people.
     pub fn table(&self) -> String {
         let mut text = format!(
-            "Every indirect call of vmlinux is checked: {} sites, {} by a jump; kprobes at {} that are executed\n",
+            "Every indirect call of vmlinux is checked: {} sites, {} by a jump; kprobes at {} that are executed, and xk there\n",
             self.sites, self.jumps, self.kprobes_sites
         );
         for row in &self.rows {
-            _ = writeln!(text, "  {:<20}{:>12.0}{:>12.0} xk{:>12.0} kprobes", row.op, row.base, row.xk, row.kprobe);
+            _ = writeln!(text, "  {:<20}{:>12.0}{:>12.0} xk{:>12.0} there{:>12.0} kprobes",
+                row.op, row.base, row.xk, row.xk_same, row.kprobe);
         }
         _ = writeln!(text, "  {} of the overhead of kprobes, on average", self.overhead_ratio);
         text
@@ -165,7 +169,15 @@ pub mod tests {
     use super::*;
 
     pub fn measured(xk: f64) -> Measured {
-        let row = |op: &str, kprobe: f64| Row { op: op.into(), base: 100.0, xk, kprobe, base_after: 100.0 };
+        // What xk costs at calls without a kprobe is not compared.
+        let row = |op: &str, kprobe: f64| Row {
+            op: op.into(),
+            base: 100.0,
+            xk: xk + 500.0,
+            xk_same: xk,
+            kprobe,
+            base_after: 100.0,
+        };
         Measured {
             sites: 9,
             jumps: 9,

@@ -33,6 +33,8 @@ struct Measured {
     op: &'static str,
     base: f64,
     xk: f64,
+    /// With xk.ko at the calls that have a kprobe in the next column only.
+    xk_same: f64,
     kprobe: f64,
     /// Without any again, after everything else.
     base_after: f64,
@@ -92,13 +94,17 @@ fn main() -> Result<()> {
         known_sites.iter().filter(|(site, _)| executed.contains(&site.address)).partition(|(_, harmful)| *harmful);
     // SAFETY: nothing else prints.
     unsafe { libbpf_sys::libbpf_set_print(None) };
-    let links: Vec<Link> = wanted.iter().filter_map(|(site, _)| program.kprobe(site)).collect();
+    let kprobed = wanted.iter().filter_map(|(site, _)| Some((*site, program.kprobe(site)?)));
+    let (same, links): (Vec<ProbePlace>, Vec<Link>) = kprobed.unzip();
     let kprobes_attach = start.elapsed();
     let runs = program.runs()?;
     let kprobe = measure_all()?;
     ensure!(!links.is_empty() && runs == program.runs()?, "statistics are on");
     let kprobes_refused = wanted.len() - links.len();
     drop(links);
+    let attached_again = device.attach_probes("cfi", Some(fd), &same, false)?;
+    let xk_same = measure_all()?;
+    device.detach_probes(attached_again.id)?;
     let after = measure_all()?;
     let rows = ROWS.iter().enumerate();
     let report = Report {
@@ -120,6 +126,7 @@ fn main() -> Result<()> {
                 op,
                 base: base[row],
                 xk: xk[row],
+                xk_same: xk_same[row],
                 kprobe: kprobe[row],
                 base_after: after[row],
             })

@@ -339,6 +339,6 @@ mod tests {
         wrong("[[tune]]\nset = { BLK_MAX_REQUEST_COUNT = 0 }\n", "a:2: BLK_MAX_REQUEST_COUNT: 0 is outside the proved");
         wrong("[[tune]]\nset = { BLK_MAX_REQUEST_COUNT = 64 }\ncomm = \"\"\n", "a:1: ``: the kernel keeps 1 to 15");
         wrong("[[tune]]\npolicy = \"/no/such.bpf.o\"\n", "a:1: /no/such.bpf.o: No such file");
-        wrong("[[tune]]\npolicy = \"a b.bpf.o\"\n", "a:1: `a b` cannot be the name of a policy");
+        wrong("[[tune]]\npolicy = \"a b.bpf.o\"\n", "a:1: `a b` cannot be a name");
     }
 }

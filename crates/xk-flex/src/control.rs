@@ -110,15 +110,19 @@ impl Ended {
 /// # Errors
 /// As for [`Control::tell`].
 pub fn take_ended(object: &Loader) -> Result<Vec<Ended>, Error> {
+    take_from(&map(object, ENDED)?)
+}
+
+/// The same of the ring buffer itself.
+pub(crate) fn take_from(map: &dyn MapCore) -> Result<Vec<Ended>, Error> {
     let mut found = Vec::new();
-    let map = map(object, ENDED)?;
     {
         let mut builder = RingBufferBuilder::new();
         let note = |bytes: &[u8]| {
             found.extend(Ended::read(bytes));
             0
         };
-        builder.add(&map, note).map_err(refused)?;
+        builder.add(map, note).map_err(refused)?;
         builder.build().and_then(|ring| ring.consume()).map_err(refused)?;
     }
     Ok(found)

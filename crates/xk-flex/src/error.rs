@@ -116,6 +116,14 @@ pub enum Error {
     /// A map of the object cannot be read or written.
     #[error("the maps that control the runs of the object: {0}")]
     Control(String),
+    /// What keeps an extension loaded.
+    #[error("{}: {reason}", path.display())]
+    Kept {
+        /// The extension, or a file.
+        path: PathBuf,
+        /// Why, and what to do.
+        reason: String,
+    },
     /// A file could not be read or written.
     #[error("{}: {source}", path.display())]
     Io {

@@ -21,6 +21,7 @@ mod flow;
 mod heap;
 mod inserts;
 mod insn;
+pub mod kept;
 mod need;
 mod plan;
 mod release;

@@ -20,7 +20,7 @@ const PINS: &str = "/sys/fs/bpf/xk";
 #[non_exhaustive]
 pub enum GroupError {
     /// The name has other characters, or is too long or empty.
-    #[error("`{name}` cannot be the name of a policy: letters, digits, `_` and `-`; --name gives another")]
+    #[error("`{name}` cannot be a name: letters, digits, `_` and `-`; --name gives another")]
     Name {
         /// The name.
         name: String,

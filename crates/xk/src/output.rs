@@ -2,6 +2,8 @@
 
 use std::io::IsTerminal;
 
+use jiff::tz::TimeZone;
+use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{json, Value};
 use xk_table::{listed, range_words, Values};
@@ -136,6 +138,12 @@ pub fn values(values: &Values) -> String {
         many => Some(format!("{} ({many} compiled)", listed(&values.compiled, SHOWN))),
     };
     proved.into_iter().chain(compiled).collect::<Vec<_>>().join(", ")
+}
+
+/// Seconds since 1970, as a date and a time of this zone, which is shown as its difference from UTC.
+pub fn moment(seconds: i64, zone: &TimeZone) -> String {
+    let moment = Timestamp::from_second(seconds).map(|moment| moment.to_zoned_datetime(zone.clone()));
+    moment.map_or_else(|_| seconds.to_string(), |moment| moment.strftime("%Y-%m-%d %H:%M:%S %:z").to_string())
 }
 
 /// `1 span`, `2 spans`.

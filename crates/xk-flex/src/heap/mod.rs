@@ -8,6 +8,7 @@ mod lock;
 mod words;
 
 use std::marker::PhantomData;
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use libbpf_rs::{AsRawLibbpf, MapCore, MapHandle, MapType, Object as Loader, Open
 
 use crate::Error;
 pub use lock::{Broken, Lock, LockGuard, RwLock};
-use words::Words;
+use words::{Mapping, Words};
 
 /// How long it waits to be woken, at most: another process may have taken memory and not waken.
 const WAIT: Duration = Duration::from_millis(100);
@@ -72,6 +73,8 @@ pub struct Heap<'a> {
     cpus: u64,
     /// libbpf unmaps it with the object.
     object: PhantomData<&'a Loader>,
+    /// If not libbpf has mapped it.
+    mapping: Option<Mapping>,
 }
 
 /// Whether the addresses of an object's arena are free in this process: libbpf maps it over what is there.
@@ -100,22 +103,10 @@ impl<'a> Heap<'a> {
     /// [`Error::Heap`]: it is too small, or the kernel gives it no pages.
     pub fn of(object: &'a Loader, limits: Limits) -> Result<Option<Self>, Error> {
         let named = |name: &str| object.maps().find(|map| map.name() == name);
-        let Some(map) = named(layout::MAP) else { return Ok(None) };
-        let wanted = named(layout::WANTED).ok_or_else(|| Error::Heap("the object has no xk_heap_wanted".into()))?;
-        let info = map.info().map_err(refused)?.info;
-        let cpus = libbpf_rs::num_possible_cpus().map_err(refused)? as u64;
-        let bytes = u64::from(info.max_entries) * layout::PAGE;
-        let most = limits.most.min(bytes) / layout::SPAN * layout::SPAN;
-        let first = layout::first_span(cpus);
-        if map.map_type() != MapType::Arena || most < first + layout::SPAN {
-            let least = (first + layout::SPAN) / layout::PAGE;
-            return Err(Error::Heap(format!("XK_HEAP(pages): with {cpus} CPUs, a heap has at least {least} pages")));
-        }
-        let wanted = MapHandle::try_from(&wanted).map_err(refused)?;
-        // The kernel's name for where user space maps it.
-        let words = Words::new(info.map_extra, most);
-        let limits = Limits { most, ready: limits.ready.max(layout::SPAN) };
-        let heap = Self { words, wanted, ready: AtomicU64::new(first), limits, cpus, object: PhantomData };
+        let handle = |map: libbpf_rs::Map<'_>| MapHandle::try_from(&map).map_err(refused);
+        let Some((arena, wanted)) = Self::maps(|name| named(name).map(handle).transpose())? else { return Ok(None) };
+        let heap = Self::new(&arena, wanted, limits)?;
+        let first = layout::first_span(heap.cpus);
         heap.words.populate(layout::PAGE, first)?;
         heap.words.at(layout::LOW).store(limits.ready / 2, Ordering::Relaxed);
         heap.words.at(layout::READY).store(first, Ordering::Relaxed);
@@ -123,6 +114,47 @@ impl<'a> Heap<'a> {
         heap.words.at(layout::FRESH).store(first, Ordering::Release);
         heap.fill(0)?;
         Ok(Some(heap))
+    }
+
+    /// The maps of a heap, of those that have a name; nothing if there is no heap.
+    pub(crate) fn maps(
+        named: impl Fn(&str) -> Result<Option<MapHandle>, Error>,
+    ) -> Result<Option<(MapHandle, MapHandle)>, Error> {
+        let Some(arena) = named(layout::MAP)? else { return Ok(None) };
+        let wanted = named(layout::WANTED)?.ok_or_else(|| Error::Heap("the object has no xk_heap_wanted".into()))?;
+        Ok(Some((arena, wanted)))
+    }
+
+    /// A heap that is used already, also by other processes. This one maps it.
+    ///
+    /// # Errors
+    /// [`Error::Heap`]: something is mapped at its address here.
+    pub(crate) fn again(arena: &MapHandle, wanted: MapHandle, limits: Limits) -> Result<Self, Error> {
+        let mut heap = Self::new(arena, wanted, limits)?;
+        let bytes = u64::from(arena.max_entries()) * layout::PAGE;
+        heap.mapping = Some(Mapping::new(arena.as_fd(), heap.words.address(0), bytes)?);
+        // What a program may have changed is at most too small, or costs pages up to the limit.
+        let ready = heap.words.at(layout::READY).load(Ordering::Acquire) / layout::SPAN * layout::SPAN;
+        let ready = ready.clamp(layout::first_span(heap.cpus), heap.limits.most);
+        heap.ready = AtomicU64::new(ready);
+        Ok(heap)
+    }
+
+    /// Not initialised, and not mapped by this.
+    fn new(arena: &MapHandle, wanted: MapHandle, limits: Limits) -> Result<Self, Error> {
+        let info = arena.info().map_err(refused)?.info;
+        let cpus = libbpf_rs::num_possible_cpus().map_err(refused)? as u64;
+        let most = limits.most.min(u64::from(info.max_entries) * layout::PAGE) / layout::SPAN * layout::SPAN;
+        let first = layout::first_span(cpus);
+        if arena.map_type() != MapType::Arena || most < first + layout::SPAN {
+            let least = (first + layout::SPAN) / layout::PAGE;
+            return Err(Error::Heap(format!("XK_HEAP(pages): with {cpus} CPUs, a heap has at least {least} pages")));
+        }
+        // The kernel's name for where user space maps it.
+        let words = Words::new(info.map_extra, most);
+        let limits = Limits { most, ready: limits.ready.max(layout::SPAN) };
+        let ready = AtomicU64::new(first);
+        Ok(Self { words, wanted, ready, limits, cpus, object: PhantomData, mapping: None })
     }
 
     /// Gives it pages, so that this much and [`Limits::ready`] can be taken, as far as it may grow.

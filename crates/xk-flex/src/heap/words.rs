@@ -1,9 +1,10 @@
 //! The mapped memory of a heap. Programs change it at any time, so it is read and written by atomic operations only.
 
 use std::ffi::c_void;
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicU8};
 
-use rustix::mm::{madvise, mmap_anonymous, munmap, Advice, MapFlags, ProtFlags};
+use rustix::mm::{madvise, mmap, mmap_anonymous, munmap, Advice, MapFlags, ProtFlags};
 
 use super::layout::PAGE;
 use crate::Error;
@@ -25,6 +26,38 @@ pub fn is_free(address: u64, bytes: u64) -> bool {
             Ok(mapped) => munmap(mapped, length).is_ok() && mapped as usize == start,
             Err(_) => false,
         }
+    }
+}
+
+/// A mapped arena, which goes when this is dropped.
+#[derive(Debug)]
+pub struct Mapping {
+    address: usize,
+    bytes: usize,
+}
+
+impl Mapping {
+    /// Maps all bytes of an arena at its address.
+    pub fn new(arena: impl AsFd, address: u64, bytes: u64) -> Result<Self, Error> {
+        let wrong = |_| Error::Heap(format!("{bytes:#x} bytes at {address:#x} are too many"));
+        let (address, bytes) = (usize::try_from(address).map_err(wrong)?, usize::try_from(bytes).map_err(wrong)?);
+        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED_NOREPLACE);
+        // SAFETY: a mapping at a place where nothing is.
+        let mapped = unsafe { mmap(address as *mut c_void, bytes, access, flags, arena, 0) };
+        let mapped =
+            mapped.map_err(|error| Error::Heap(format!("it cannot be mapped at its address {address:#x}: {error}")))?;
+        let this = Self { address: mapped as usize, bytes };
+        match this.address == address {
+            true => Ok(this),
+            false => Err(Error::Heap(format!("it was mapped at {:#x} instead of {address:#x}", this.address))),
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: it was mapped by `new`, and who uses its words has borrowed its owner.
+        _ = unsafe { munmap(self.address as *mut c_void, self.bytes) };
     }
 }
 

@@ -6,7 +6,10 @@
 mod build;
 mod check;
 mod explain;
+mod list;
+mod load;
 mod run;
+mod runs;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,6 +43,16 @@ enum Action {
     Explain(explain::Args),
     /// Run the programs of a file, and show which runs are ended
     Run(run::Args),
+    /// Load a file, and leave its programs attached
+    Load(load::Args),
+    /// Show what is loaded, and how many runs were ended
+    List(list::Args),
+    /// End the runs of an extension; its programs stay
+    Kill(load::KillArgs),
+    /// Detach the programs of extensions, and forget them
+    Unload(load::UnloadArgs),
+    /// Serve an extension whose server has ended
+    Serve(load::ServeArgs),
 }
 
 impl Args {
@@ -48,7 +61,9 @@ impl Args {
         match &self.action {
             Action::Explain(args) => args.json,
             Action::Run(args) => args.json,
-            Action::Check(_) | Action::Build(_) => false,
+            Action::Load(args) => args.json,
+            Action::List(args) => args.json,
+            Action::Check(_) | Action::Build(_) | Action::Kill(_) | Action::Unload(_) | Action::Serve(_) => false,
         }
     }
 }
@@ -60,6 +75,11 @@ pub fn run(args: &Args) -> Result {
         Action::Build(args) => build::run(args),
         Action::Explain(args) => explain::run(args),
         Action::Run(args) => run::run(args),
+        Action::Load(args) => load::load(args),
+        Action::List(args) => list::run(args),
+        Action::Kill(args) => load::kill(args),
+        Action::Unload(args) => load::unload(args),
+        Action::Serve(args) => load::serve(args),
     }
 }
 

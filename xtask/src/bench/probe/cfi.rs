@@ -156,8 +156,11 @@ impl Cfi {
             self.sites, self.jumps, self.kprobes_sites
         );
         for row in &self.rows {
-            _ = writeln!(text, "  {:<20}{:>12.0}{:>12.0} xk{:>12.0} there{:>12.0} kprobes",
-                row.op, row.base, row.xk, row.xk_same, row.kprobe);
+            _ = writeln!(
+                text,
+                "  {:<20}{:>12.0}{:>12.0} xk{:>12.0} there{:>12.0} kprobes",
+                row.op, row.base, row.xk, row.xk_same, row.kprobe
+            );
         }
         _ = writeln!(text, "  {} of the overhead of kprobes, on average", self.overhead_ratio);
         text

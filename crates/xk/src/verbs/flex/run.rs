@@ -27,21 +27,8 @@ pub struct Args {
     /// Stop after this time
     #[arg(long = "for", value_name = "TIME", value_parser = parse_time)]
     time: Option<Duration>,
-    /// How long a run may take [default: 10ms]
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
-    deadline: Option<Duration>,
-    /// Runs have no deadline
-    #[arg(long, conflicts_with = "deadline")]
-    no_deadline: bool,
-    /// Turns of loops between two looks at the clock; a loop that is unrolled N times looks at most once in N turns
-    #[arg(long, value_name = "TURNS", default_value_t = Control::default().interval, value_parser = clap::value_parser!(u32).range(1..))]
-    interval: u32,
-    /// The network interface for programs of XDP
-    #[arg(long, value_name = "NAME")]
-    dev: Option<String>,
-    /// What the heap may have at most, in MiB [default: what the object declares]
-    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..))]
-    heap: Option<u32>,
+    #[command(flatten)]
+    runs: super::runs::RunOptions,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -49,17 +36,12 @@ pub struct Args {
 
 /// Runs them.
 pub fn run(args: &Args) -> Result {
-    if args.deadline == Some(Duration::ZERO) {
-        return Err(Failure::usage(
-            "--deadline 0: no run could end in time; --no-deadline gives runs all the time they take",
-        ));
-    }
+    let control = args.runs.control()?;
     let bytes = args.input.object()?;
-    let interface = args.dev.as_deref().map(interface).transpose()?;
+    let interface = args.runs.dev.as_deref().map(interface).transpose()?;
     let loaded = load(&bytes, &args.input.choice())?;
-    let most = args.heap.map_or(u64::MAX, |size| u64::from(size) << 20);
-    let heap = Heap::of(&loaded.object, Limits { most, ..Limits::default() })?;
-    if args.heap.is_some() && heap.is_none() {
+    let heap = Heap::of(&loaded.object, Limits { most: args.runs.most(), ..Limits::default() })?;
+    if args.runs.heap.is_some() && heap.is_none() {
         return Err(Failure::usage("--heap: the object has no heap: it does not use XK_HEAP()"));
     }
     // Before there is another thread, which a signal would reach.
@@ -67,7 +49,7 @@ pub fn run(args: &Args) -> Result {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let server = heap.as_ref().map(|heap| scope.spawn(|| heap.serve(&stop)));
-        let ended = programs(args, interface, &loaded, loaded.rewritten.bytes != bytes);
+        let ended = programs(args, &control, interface, &loaded, loaded.rewritten.bytes != bytes);
         stop.store(true, Ordering::Relaxed);
         let served = server.map_or(Ok(Ok(())), std::thread::ScopedJoinHandle::join);
         let ended = ended?;
@@ -78,9 +60,13 @@ pub fn run(args: &Args) -> Result {
 }
 
 /// Attaches the programs, and detaches them when the time is over. Returns the runs that were ended.
-fn programs(args: &Args, interface: Option<i32>, loaded: &Loaded, is_controlled: bool) -> Result<Vec<Ended>> {
-    let deadline = if args.no_deadline { None } else { args.deadline.or(Control::default().deadline) };
-    let control = Control { terminate: false, deadline, interval: args.interval };
+fn programs(
+    args: &Args,
+    control: &Control,
+    interface: Option<i32>,
+    loaded: &Loaded,
+    is_controlled: bool,
+) -> Result<Vec<Ended>> {
     if is_controlled {
         control.tell(&loaded.object)?;
     }
@@ -91,7 +77,7 @@ fn programs(args: &Args, interface: Option<i32>, loaded: &Loaded, is_controlled:
     }
     let mut ended = wait(args, loaded, is_controlled)?;
     if is_controlled {
-        Control { terminate: true, ..control }.tell(&loaded.object)?;
+        Control { terminate: true, ..*control }.tell(&loaded.object)?;
     }
     drop(links);
     if is_controlled {
@@ -179,18 +165,7 @@ fn finish(args: &Args, loaded: &Loaded, ended: &[Ended], heap: Option<Usage>) {
         heap.iter().for_each(|usage| println!("{}", heap_words(usage)));
         return;
     }
-    let heap = heap.map(|usage| {
-        json!({
-            "ready": usage.ready,
-            "used": usage.used,
-            "most": usage.most,
-            "allocated": usage.allocated,
-            "freed": usage.freed,
-            "refused": usage.refused,
-            "invalid": usage.invalid,
-            "lost": usage.lost,
-        })
-    });
+    let heap = heap.as_ref().map(heap_json);
     let runs: Vec<_> = ended
         .iter()
         .map(|ended| {
@@ -208,7 +183,22 @@ fn finish(args: &Args, loaded: &Loaded, ended: &[Ended], heap: Option<Usage>) {
     print_json(json!({ "ended": runs, "looks": loaded.rewritten.looks.len(), "heap": heap }));
 }
 
-fn heap_words(usage: &Usage) -> String {
+/// A heap.
+pub(super) fn heap_json(usage: &Usage) -> serde_json::Value {
+    json!({
+        "ready": usage.ready,
+        "used": usage.used,
+        "most": usage.most,
+        "allocated": usage.allocated,
+        "freed": usage.freed,
+        "refused": usage.refused,
+        "invalid": usage.invalid,
+        "lost": usage.lost,
+    })
+}
+
+/// What [`heap_json`] says, in words.
+pub(super) fn heap_words(usage: &Usage) -> String {
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     let mut text = format!(
         "heap: {:.1} MiB of {:.1} used; {} allocated and {} freed",
@@ -230,7 +220,7 @@ fn heap_words(usage: &Usage) -> String {
 }
 
 /// The number of a network interface.
-fn interface(name: &str) -> Result<i32> {
+pub(super) fn interface(name: &str) -> Result<i32> {
     let is_name = !name.is_empty() && !name.contains('/') && name != "." && name != "..";
     let text = is_name.then(|| fs::read_to_string(format!("/sys/class/net/{name}/ifindex")).ok()).flatten();
     let number = text.and_then(|text| text.trim().parse().ok());

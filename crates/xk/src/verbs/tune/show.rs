@@ -4,7 +4,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use jiff::tz::TimeZone;
-use jiff::Timestamp;
 use serde_json::json;
 use xk_tuner::description::{AtEnd, Job};
 use xk_tuner::metrics::Counts;
@@ -14,7 +13,7 @@ use xk_tuner::session::{stop_file, Summary};
 use xk_tuner::store::{Lock, Store};
 
 use crate::exit::Result;
-use crate::output::{print_json, to_json, Columns, Paint};
+use crate::output::{moment, print_json, to_json, Columns, Paint};
 
 /// The plan of a search.
 pub fn plan(job: &Job, plan: &Plan) {
@@ -115,12 +114,6 @@ pub fn status(state: &Path, as_json: bool) -> Result {
         }
     }
     Ok(())
-}
-
-/// Seconds since 1970, as a date and a time of this zone, which is shown as its difference from UTC.
-fn moment(seconds: i64, zone: &TimeZone) -> String {
-    let moment = Timestamp::from_second(seconds).map(|moment| moment.to_zoned_datetime(zone.clone()));
-    moment.map_or_else(|_| seconds.to_string(), |moment| moment.strftime("%Y-%m-%d %H:%M:%S %:z").to_string())
 }
 
 /// Shows the journal. Times are local.

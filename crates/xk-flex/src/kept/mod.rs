@@ -1,0 +1,245 @@
+//! Extensions that stay loaded when the process that loaded them ends.
+//!
+//! The kernel keeps what has a name in the BPF file system: `/sys/fs/bpf/xk-flex/NAME` names the maps, and what attaches
+//! the programs. A process serves each extension: it gives the heap pages, notes which runs were ended, breaks the locks
+//! of threads that died, and detaches the programs after too many ends. If it dies, programs go on without; another one
+//! takes its place at any time.
+
+mod pins;
+mod record;
+mod serve;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use libbpf_rs::{MapCore, MapFlags};
+
+use crate::elf::CONTROL_SECTION;
+use crate::{attach, Choice, Control, Error, Heap, Limits, Usage};
+use pins::Pins;
+use record::Files;
+
+pub use record::{EndedThere, Look, Record, Seen};
+
+/// How an extension is loaded.
+#[derive(Debug, Clone)]
+pub struct Options<'a> {
+    /// What a person calls it: letters, digits, `_` and `-`.
+    pub name: &'a str,
+    /// The file, for people.
+    pub file: &'a Path,
+    /// When: seconds since 1970.
+    pub now: i64,
+    /// Which loops are left alone, and how often they are unrolled.
+    pub choice: Choice,
+    /// What runs are told.
+    pub control: Control,
+    /// How many bytes the heap may have, if not as many as the object declares.
+    pub heap: Option<u64>,
+    /// The number of the interface for programs of XDP.
+    pub interface: Option<i32>,
+    /// The programs are detached when so many runs were ended.
+    pub most_ended: Option<u64>,
+}
+
+/// An extension that is loaded.
+#[derive(Debug)]
+pub struct Kept {
+    name: String,
+    pins: Pins,
+    files: Files,
+}
+
+/// What is known of one.
+#[derive(Debug)]
+pub struct Status {
+    /// What was loaded; nothing if loading it was interrupted.
+    pub record: Option<Record>,
+    /// What its server has seen.
+    pub seen: Seen,
+    /// The programs that are attached.
+    pub attached: Vec<String>,
+    /// Whether a process serves it.
+    pub is_served: bool,
+    /// What the last server said when it ended, if it said something.
+    pub said: Option<String>,
+    /// Its heap; nothing if it has none, or if something else is mapped at its address here.
+    pub heap: Option<Usage>,
+}
+
+/// Removes what was made, unless all was.
+struct Undo<'a>(Option<&'a Kept>);
+
+impl Drop for Undo<'_> {
+    fn drop(&mut self) {
+        if let Some(kept) = self.0 {
+            // There is an error to report already.
+            _ = kept.pins.remove();
+            _ = kept.files.remove();
+        }
+    }
+}
+
+impl Kept {
+    /// Loads an object and attaches its programs, so that they stay. `serve` starts a process that calls
+    /// [`Self::serve`], and returns when that is ready. On an error, nothing stays.
+    ///
+    /// # Errors
+    /// There is one of this name, the kernel refuses something, or `serve` does.
+    pub fn load<E: From<Error>>(
+        bytes: &[u8],
+        options: &Options<'_>,
+        serve: impl FnOnce() -> Result<(), E>,
+    ) -> Result<Record, E> {
+        let kept = Self::named(options.name);
+        if !kept.files.create()? {
+            let reason = "there is an extension of this name: unload it first, or choose another name".into();
+            return Err(Error::Kept { path: options.name.into(), reason }.into());
+        }
+        let mut undo = Undo(Some(&kept));
+        kept.pins.create()?;
+        let mut loaded = crate::load(bytes, &options.choice)?;
+        let limits = Limits { most: options.heap.unwrap_or(u64::MAX), ..Limits::default() };
+        let heap = Heap::of(&loaded.object, limits)?.map(|heap| heap.usage().most);
+        if options.heap.is_some() && heap.is_none() {
+            return Err(
+                Error::Heap("the object has none that could be limited: it does not use XK_HEAP()".into()).into()
+            );
+        }
+        if loaded.rewritten.bytes != bytes {
+            options.control.tell(&loaded.object)?;
+        }
+        kept.pins.pin_maps(&mut loaded.object)?;
+        let names = loaded.object.progs().filter(libbpf_rs::ProgramImpl::autoload);
+        let record = Record {
+            name: options.name.into(),
+            file: options.file.into(),
+            loaded: options.now,
+            programs: names.map(|program| program.name().to_string_lossy().into_owned()).collect(),
+            looks: loaded.rewritten.looks.iter().map(Look::from).collect(),
+            heap,
+            most_ended: options.most_ended,
+        };
+        kept.files.write_record(&record)?;
+        serve()?;
+        for (program, mut link) in attach(&loaded.object, options.interface)? {
+            kept.pins.pin_link(&program, &mut link)?;
+        }
+        undo.0 = None;
+        Ok(record)
+    }
+
+    fn named(name: &str) -> Self {
+        Self { name: name.into(), pins: Pins::of(name), files: Files::of(name) }
+    }
+
+    /// The extension of a name.
+    ///
+    /// # Errors
+    /// [`Error::Kept`]: there is none.
+    pub fn open(name: &str) -> Result<Self, Error> {
+        let kept = Self::named(name);
+        let is_name = !name.is_empty() && !name.contains('/') && name != "." && name != "..";
+        if is_name && kept.files.exist() {
+            return Ok(kept);
+        }
+        let known = match Files::names() {
+            names if names.is_empty() => "none is loaded".to_owned(),
+            names => format!("loaded are {}", names.join(", ")),
+        };
+        Err(Error::Kept { path: name.into(), reason: format!("no extension has this name: {known}") })
+    }
+
+    /// All of them, by name.
+    #[must_use]
+    pub fn all() -> Vec<Self> {
+        Files::names().iter().map(|name| Self::named(name)).collect()
+    }
+
+    /// What a person calls it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What is known of it.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        Status {
+            record: self.files.record(),
+            seen: self.files.seen(),
+            attached: self.pins.attached(),
+            is_served: self.files.is_served(),
+            said: self.said(),
+            heap: self.heap().ok().flatten().map(|heap| heap.usage()),
+        }
+    }
+
+    /// The file in which a process that serves it may write why it ends.
+    #[must_use]
+    pub fn log(&self) -> PathBuf {
+        self.files.log()
+    }
+
+    /// What is in that file.
+    #[must_use]
+    pub fn said(&self) -> Option<String> {
+        let said = fs::read_to_string(self.log()).ok()?;
+        let said = said.trim();
+        (!said.is_empty()).then(|| said.to_owned())
+    }
+
+    /// Its heap, mapped in this process.
+    ///
+    /// # Errors
+    /// [`Error::Heap`]: something else is mapped there.
+    pub fn heap(&self) -> Result<Option<Heap<'static>>, Error> {
+        let most = self.files.record().and_then(|record| record.heap);
+        let (Some(most), Some((arena, wanted))) = (most, Heap::maps(|name| self.pins.map(name))?) else {
+            return Ok(None);
+        };
+        Heap::again(&arena, wanted, Limits { most, ..Limits::default() }).map(Some)
+    }
+
+    /// For this time, every run ends at its next look. Then runs go on as before.
+    ///
+    /// # Errors
+    /// [`Error::Kept`]: no loop of it looks.
+    pub fn end_runs(&self, time: Duration) -> Result<(), Error> {
+        self.terminate(true)?;
+        std::thread::sleep(time);
+        self.terminate(false)
+    }
+
+    fn terminate(&self, is_to_end: bool) -> Result<(), Error> {
+        let failed = |reason: String| Error::Kept { path: self.name.clone().into(), reason };
+        let looks = self.files.record().is_some_and(|record| !record.looks.is_empty());
+        let Some(map) = self.pins.map(CONTROL_SECTION)?.filter(|_| looks) else {
+            return Err(failed("no loop of it looks whether its run is to end: its runs end by themselves".into()));
+        };
+        let key = 0_u32.to_ne_bytes();
+        let value = map.lookup(&key, MapFlags::ANY).map_err(|error| failed(error.to_string()))?;
+        let mut value =
+            value.filter(|value| value.len() >= 8).ok_or_else(|| failed("its control map is empty".into()))?;
+        value[..8].copy_from_slice(&u64::from(is_to_end).to_ne_bytes());
+        map.update(&key, &value, MapFlags::ANY).map_err(|error| failed(error.to_string()))
+    }
+
+    /// Detaches its programs, ends their runs, and forgets it. Its heap goes with the last process that has mapped it.
+    ///
+    /// # Errors
+    /// A name cannot be removed.
+    pub fn unload(&self) -> Result<(), Error> {
+        self.pins.detach()?;
+        // Without looks, there is nothing to tell.
+        _ = self.terminate(true);
+        self.pins.remove()?;
+        self.files.remove()
+    }
+}
+
+fn failed(path: &Path, error: &io::Error) -> Error {
+    Error::Kept { path: path.into(), reason: error.to_string() }
+}

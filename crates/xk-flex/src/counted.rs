@@ -8,9 +8,11 @@ use crate::insn::Insn;
 const MOST_INSNS: i64 = 100_000;
 
 const EQUAL: u8 = 0x1;
+const GREATER: u8 = 0x2;
 const NOT_LESS: u8 = 0x3;
 const NOT_EQUAL: u8 = 0x5;
 const LESS: u8 = 0xa;
+const NOT_GREATER: u8 = 0xb;
 
 /// How often the loop runs at most, if that is evident and the verifier can follow it.
 #[must_use]
@@ -25,12 +27,16 @@ pub fn bound(object: &Object, function: &Function, graph: &Graph, found: &Loop) 
         let [taken, next] = block.successors[..] else { continue };
         // What holds as long as the loop goes on.
         let (is_taken, is_next) = (found.body.contains(&taken), found.body.contains(&next));
-        let condition = match test.operation() {
-            operation @ (NOT_EQUAL | LESS) if is_taken && !is_next => operation,
+        let operation = test.operation();
+        let condition = match operation {
+            NOT_EQUAL | LESS if is_taken && !is_next => operation,
+            NOT_GREATER if is_taken && !is_next => LESS,
             EQUAL if is_next && !is_taken => NOT_EQUAL,
-            NOT_LESS if is_next && !is_taken => LESS,
+            NOT_LESS | GREATER if is_next && !is_taken => LESS,
             _ => continue,
         };
+        // Not greater than this one is less than the next one.
+        let limit = i64::from(test.imm) + i64::from([GREATER, NOT_GREATER].contains(&operation));
         if !test.is_branch() || test.is_register() {
             continue;
         }
@@ -48,7 +54,7 @@ pub fn bound(object: &Object, function: &Function, graph: &Graph, found: &Loop) 
             continue;
         }
         let first = initial(object, function, graph, found, test)?;
-        let distance = i64::from(test.imm) - first;
+        let distance = limit - first;
         // Only a test for inequality may count down, and it must meet the constant.
         let meets =
             if condition == LESS { step > 0 && distance > 0 } else { distance % step == 0 && distance / step > 0 };

@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * A request and its reply, on one CPU: lines, words and numbers of the text, and what is answered.
+ *
+ * Functions that are not static are verified once, and not once for each call. They take and return
+ * numbers only, and find the request by themselves. Their loops have constant bounds, since a
+ * datagram has one. So a run is never ended in them.
+ */
+#ifndef _XK_MEMCACHED_WORK_H
+#define _XK_MEMCACHED_WORK_H
+
+/* A datagram has a header of its own before the text. */
+#define MC_FRAME	8
+/* What a datagram of an Ethernet network carries, without the headers of IP and UDP. */
+#define MC_MOST		1472
+/* Buffers are as long as the index into them goes, and what is written or read at its end. */
+#define MC_MASK		2047
+#define MC_SLACK	64
+/* Numbers that are written, or read from a value, are behind the request. */
+#define MC_DIGITS	2016
+#define MC_COUNTED	1600
+
+/* The length of a key that the protocol permits. */
+#define MC_KEY		250
+#define MC_KEY_WORDS	32
+
+/*
+ * Words of a command that count: where one begins, and its length above. More are an error in all
+ * commands but those of several keys.
+ */
+#define MC_WORDS	8
+
+struct mc_work {
+	__u64 end;		/* behind the request */
+	__u64 at;		/* what is read next */
+	__u64 line;		/* the end of this line, without the characters that end it */
+	__u64 next;		/* the next line */
+	__u64 out;		/* behind the reply */
+	__u64 began;		/* where the reply of this command begins */
+	__u64 full;		/* it does not fit */
+	__u64 now;		/* seconds since 1970 */
+	__u64 spec;		/* the command */
+	__u64 keys;		/* of this command were asked for; 0: no command of several keys */
+	__u64 quiet;		/* no answer is wanted */
+	__u64 number;		/* what was read last */
+	__u64 numbers[4];	/* of the command, in its order */
+	__u64 exptime;		/* seconds since 1970; 0: never */
+	__u64 value;		/* where it begins in the request */
+	__u64 length;
+	__u64 hash;		/* of the key */
+	__u64 key_length;
+	__u64 shard;		/* of the key */
+	__u64 item;		/* with the key */
+	__u64 made;		/* a new one */
+	__u64 words[MC_WORDS];
+	__u64 key[MC_KEY_WORDS + 1];	/* filled up with zeros */
+	__u8 in[MC_MASK + 1 + MC_SLACK];
+	__u8 reply[MC_MASK + 1 + MC_SLACK];
+};
+
+/* A request runs from its packet to its reply without another one on the same CPU. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct mc_work);
+} mc_works SEC(".maps");
+
+static __always_inline struct mc_work *mc_work(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&mc_works, &zero);
+}
+
+/* A word of the protocol, up to eight letters of it, as a number. */
+#define MC_LETTER(text, n)	\
+	((n) < sizeof(text) - 1 ? (__u64)(__u8)(text)[(n) < sizeof(text) - 1 ? (n) : 0] << 8 * (n) : 0)
+#define MC_WORD(text)							\
+	(MC_LETTER(text, 0) | MC_LETTER(text, 1) | MC_LETTER(text, 2) | MC_LETTER(text, 3) |	\
+	 MC_LETTER(text, 4) | MC_LETTER(text, 5) | MC_LETTER(text, 6) | MC_LETTER(text, 7))
+
+/*
+ * A loop of so many turns at most, in a form that keeps its counter in a register of its own: so
+ * `xk flex` and the verifier see that it ends.
+ */
+#define mc_step(turn)		({ (turn)++; barrier_var(turn); })
+#define mc_turns(turn, most)	for (turn = 0; turn < (most); mc_step(turn))
+
+#define MC_ONES		0x0101010101010101ull
+#define MC_TOPS		0x8080808080808080ull
+
+/*
+ * Eight bytes at any address, in one access. Of a pointer to a byte, as an argument, the compiler no
+ * longer knows that it is one, and does not access each byte by itself.
+ */
+static __always_inline __u64 mc_load(const void *from)
+{
+	return *(const __u64 *)from;
+}
+
+static __always_inline void mc_put_eight(void *to, __u64 bytes)
+{
+	*(__u64 *)to = bytes;
+}
+
+static __always_inline __u64 mc_eight(struct mc_work *work, __u64 at)
+{
+	return mc_load(&work->in[at & MC_MASK]);
+}
+
+/* The first `length` bytes of eight. */
+static __always_inline __u64 mc_first(__u64 eight, __u64 length)
+{
+	return length < 8 ? eight & ((1ull << 8 * length) - 1) : eight;
+}
+
+/* How many bytes are before the first of eight that is marked by its top bit; one is. */
+static __always_inline __u64 mc_before(__u64 marks)
+{
+	return (((marks & -marks) - 1) & MC_ONES) * MC_ONES >> 56;
+}
+
+/* Where the line that begins here ends; at the end of the request if it does not. */
+__noinline __u64 mc_line_end(__u64 at)
+{
+	struct mc_work *work = mc_work();
+	__u64 marks, turn, end;
+
+	if (!work)
+		return 0;
+	end = work->end;
+	mc_turns (turn, MC_MOST / 8) {
+		if (at >= end)
+			break;
+		marks = mc_eight(work, at) ^ '\n' * MC_ONES;
+		marks = (marks - MC_ONES) & ~marks & MC_TOPS;
+		if (marks) {
+			at += mc_before(marks);
+			break;
+		}
+		at += 8;
+	}
+	return at < end ? at : end;
+}
+
+/* Where the word that begins here ends: at a space, a zero, or the end of the line. */
+__noinline __u64 mc_word_end(__u64 at)
+{
+	struct mc_work *work = mc_work();
+	__u64 marks, turn, line;
+	__u8 byte;
+
+	if (!work)
+		return 0;
+	line = work->line;
+	mc_turns (turn, MC_MOST) {
+		if (at >= line)
+			break;
+		marks = mc_eight(work, at);
+		/* Bytes up to a space. Of those marked, the first one is right. */
+		marks = (marks - (' ' + 1) * MC_ONES) & ~marks & MC_TOPS;
+		if (!marks) {
+			at += 8;
+			continue;
+		}
+		at += mc_before(marks);
+		byte = work->in[at & MC_MASK];
+		if (byte == ' ' || !byte)
+			break;
+		at++;
+	}
+	return at < line ? at : line;
+}
+
+/* Reads the next word of the line: where it begins, and its length above; 0 if there is none. */
+__noinline __u64 mc_read_word(void)
+{
+	struct mc_work *work = mc_work();
+	__u64 at, turn, line, length;
+
+	if (!work)
+		return 0;
+	at = work->at;
+	line = work->line;
+	mc_turns (turn, MC_MOST) {
+		if (at >= line || work->in[at & MC_MASK] != ' ')
+			break;
+		at++;
+	}
+	work->at = mc_word_end(at);
+	length = work->at - at;
+	return length ? length << 32 | at : 0;
+}
+
+static __always_inline int mc_is_space(__u8 byte)
+{
+	return byte == ' ' || (byte >= '\t' && byte <= '\r');
+}
+
+/* Whether a number is negative, and whether there was a sign. */
+#define MC_NEGATIVE	2
+#define MC_NUMBER	1
+
+/*
+ * Reads a number as strtoull() does, into `number`, without its sign: spaces, a sign, digits, and then
+ * a space or the end. 0 if it is none, or too large. One with more than MC_SLACK characters is none.
+ */
+__noinline int mc_number(__u64 at, __u64 length)
+{
+	__u64 number = 0, turn, digits = 0, digit;
+	struct mc_work *work = mc_work();
+	int kind = 0;
+	__u8 byte;
+
+	if (!work)
+		return 0;
+	mc_turns (turn, MC_SLACK) {
+		if (turn >= length)
+			break;
+		byte = work->in[(at + turn) & MC_MASK];
+		if (byte < '0' || byte > '9') {
+			if (digits && mc_is_space(byte))
+				break;
+			if (digits || kind)
+				return 0;
+			if (byte == '-' || byte == '+')
+				kind = byte == '-' ? MC_NEGATIVE : 4;
+			else if (!mc_is_space(byte))
+				return 0;
+			continue;
+		}
+		digit = byte - '0';
+		if (number > 1844674407370955161ull || (number == 1844674407370955161ull && digit > 5))
+			return 0;
+		number = number * 10 + digit;
+		digits++;
+	}
+	work->number = number;
+	return digits ? MC_NUMBER | (kind & MC_NEGATIVE) : 0;
+}
+
+/* Writes a number in digits behind the request: where it begins, and its length above. */
+__noinline __u64 mc_digits(__u64 number)
+{
+	struct mc_work *work = mc_work();
+	__u64 turn, at = MC_DIGITS + 24;
+
+	if (!work)
+		return 0;
+	mc_turns (turn, 20) {
+		at--;
+		work->in[at & MC_MASK] = '0' + number % 10;
+		number /= 10;
+		if (!number)
+			break;
+	}
+	return (MC_DIGITS + 24 - at) << 32 | at;
+}
+
+/* All that is answered. */
+enum mc_text {
+	MC_ERROR, MC_FORMAT, MC_USAGE, MC_BAD_TIME, MC_BAD_DELTA, MC_NO_NUMBER, MC_BAD_DATA, MC_PACKETS,
+	MC_NO_ROOM, MC_NO_MEMORY, MC_TOO_LARGE, MC_STORED, MC_NOT_STORED, MC_EXISTS, MC_NOT_FOUND,
+	MC_DELETED, MC_TOUCHED, MC_OK, MC_END, MC_VERSION,
+	MC_STAT_ITEMS, MC_STAT_GETS, MC_STAT_SETS, MC_STAT_HITS, MC_STAT_MISSES, MC_STAT_EVICTED
+};
+
+#define MC_TEXT_WORDS	9
+
+struct mc_said {
+	__u64 length;
+	union {
+		char text[8 * MC_TEXT_WORDS];
+		__u64 words[MC_TEXT_WORDS];
+	};
+};
+
+#define MC_SAID(said)	{ .length = sizeof(said) - 1, .text = said }
+
+const volatile struct mc_said mc_texts[32] = {
+	[MC_ERROR] = MC_SAID("ERROR\r\n"),
+	[MC_FORMAT] = MC_SAID("CLIENT_ERROR bad command line format\r\n"),
+	[MC_USAGE] = MC_SAID("CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]\r\n"),
+	[MC_BAD_TIME] = MC_SAID("CLIENT_ERROR invalid exptime argument\r\n"),
+	[MC_BAD_DELTA] = MC_SAID("CLIENT_ERROR invalid numeric delta argument\r\n"),
+	[MC_NO_NUMBER] = MC_SAID("CLIENT_ERROR cannot increment or decrement non-numeric value\r\n"),
+	[MC_BAD_DATA] = MC_SAID("CLIENT_ERROR bad data chunk\r\n"),
+	[MC_PACKETS] = MC_SAID("SERVER_ERROR multi-packet request not supported\r\n"),
+	[MC_NO_ROOM] = MC_SAID("SERVER_ERROR out of memory writing get response\r\n"),
+	[MC_NO_MEMORY] = MC_SAID("SERVER_ERROR out of memory storing object\r\n"),
+	[MC_TOO_LARGE] = MC_SAID("SERVER_ERROR object too large for cache\r\n"),
+	[MC_STORED] = MC_SAID("STORED\r\n"),
+	[MC_NOT_STORED] = MC_SAID("NOT_STORED\r\n"),
+	[MC_EXISTS] = MC_SAID("EXISTS\r\n"),
+	[MC_NOT_FOUND] = MC_SAID("NOT_FOUND\r\n"),
+	[MC_DELETED] = MC_SAID("DELETED\r\n"),
+	[MC_TOUCHED] = MC_SAID("TOUCHED\r\n"),
+	[MC_OK] = MC_SAID("OK\r\n"),
+	[MC_END] = MC_SAID("END\r\n"),
+	[MC_VERSION] = MC_SAID("VERSION xk\r\n"),
+	[MC_STAT_ITEMS] = MC_SAID("STAT curr_items "),
+	[MC_STAT_GETS] = MC_SAID("STAT cmd_get "),
+	[MC_STAT_SETS] = MC_SAID("STAT cmd_set "),
+	[MC_STAT_HITS] = MC_SAID("STAT get_hits "),
+	[MC_STAT_MISSES] = MC_SAID("STAT get_misses "),
+	[MC_STAT_EVICTED] = MC_SAID("STAT evictions "),
+};
+
+/* Whether there is room for so many more bytes. */
+static __always_inline int mc_fits_reply(struct mc_work *work, __u64 bytes)
+{
+	if (work->out + bytes <= MC_MOST)
+		return 1;
+	work->full = 1;
+	return 0;
+}
+
+/* Adds a text to the reply, unless no answer is wanted. */
+__noinline int mc_say(__u32 which)
+{
+	struct mc_work *work = mc_work();
+	__u64 at, turn, length;
+
+	which &= 31;
+	if (!work || work->quiet)
+		return 0;
+	length = mc_texts[which].length;
+	if (!mc_fits_reply(work, length))
+		return 0;
+	at = work->out;
+	mc_turns (turn, MC_TEXT_WORDS) {
+		if (8 * turn >= length)
+			break;
+		mc_put_eight(&work->reply[(at + 8 * turn) & MC_MASK], mc_texts[which].words[turn]);
+	}
+	work->out = at + length;
+	return 0;
+}
+
+/* Adds a few bytes. */
+static __always_inline void mc_say_bytes(struct mc_work *work, __u64 bytes, __u64 length)
+{
+	mc_put_eight(&work->reply[work->out & MC_MASK], bytes);
+	work->out += length;
+}
+
+/* Adds a number; there is room. */
+__noinline int mc_say_number(__u64 number)
+{
+	__u64 digits = mc_digits(number), at, from = (__u32)digits;
+	struct mc_work *work = mc_work();
+
+	if (!work)
+		return 0;
+	at = work->out;
+	mc_put_eight(&work->reply[at & MC_MASK], mc_eight(work, from));
+	mc_put_eight(&work->reply[(at + 8) & MC_MASK], mc_eight(work, from + 8));
+	mc_put_eight(&work->reply[(at + 16) & MC_MASK], mc_eight(work, from + 16));
+	work->out = at + (digits >> 32);
+	return 0;
+}
+
+#endif

@@ -1,0 +1,435 @@
+//! The cache of `bpf/servers/memcached.bpf.c` in a guest, beside Debian's memcached: both get the same requests, and must
+//! answer the same, byte for byte. Nothing is mapped: the numbers of `gets` are the same, too.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test
+
+mod memcached_requests;
+
+use std::fs;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use libbpf_rs::{Link, MapCore, MapFlags};
+use object::read::{File, Object as _, ObjectSymbol as _};
+use xk_flex::{load, take_ended, Choice, Control, Heap, Limits, Loaded};
+use xk_policy::{compile, Headers};
+use xk_testing::guest::{boot, file, info, output_of, passed, repository, run, wait_for};
+use xk_testing::Random;
+
+use memcached_requests::{is_quiet, request};
+
+/// The compiled object, and the program of Debian's server. Set in the guest only.
+const OBJECT: &str = "XK_TEST_OBJECT";
+const SERVER: &str = "XK_TEST_SERVER";
+
+xk_testing::guest_tests! {
+    answers_are_those_of_memcached,
+    items_go_when_their_time_is_over,
+    what_cannot_be_answered_is_refused,
+    clients_on_two_cpus_count_exactly,
+    a_command_whose_run_is_ended_is_whole_or_not_at_all,
+    without_memory_the_oldest_items_go,
+}
+
+fn guest_output() -> &'static str {
+    static OUTPUT: OnceLock<String> = OnceLock::new();
+    OUTPUT.get_or_init(|| {
+        let folder = tempfile::tempdir().unwrap();
+        let types = format!("{}/usr/src/linux-headers-{}/vmlinux", info("root"), info("release"));
+        let headers = Headers::new(types.as_ref(), folder.path(), &info("release")).unwrap();
+        let object = folder.path().join("memcached.bpf.o");
+        let compiled = compile(&repository().join("bpf/servers/memcached.bpf.c"), &headers);
+        fs::write(&object, compiled.unwrap_or_else(|error| panic!("{error}"))).unwrap();
+        let server = output_of(Command::new("scripts/unpack").arg("memcached"));
+        boot(600, &format!("{OBJECT}={} {SERVER}={server}/usr/bin/memcached", object.display()))
+    })
+}
+
+fn report(name: &str) {
+    passed(guest_output(), name);
+}
+
+fn prepare() {}
+
+mod checks {
+    use super::*;
+
+    /// Where requests arrive, and who sends them.
+    const SERVED: &str = "10.9.0.1";
+    const CLIENT: &str = "10.9.0.2";
+    const PORT: u16 = 11211;
+    /// Of Debian's server alone.
+    const REFERENCE: u16 = 11212;
+    const SPACE: &str = "client";
+    const REQUESTS: u16 = 6000;
+
+    struct Server(Child);
+
+    impl Server {
+        fn start() -> Self {
+            let port = REFERENCE.to_string();
+            let mut server = Command::new(file(SERVER));
+            server.args(["-u", "root", "-l", "127.0.0.1", "-p", &port, "-U", &port, "-t", "1", "-m", "64"]);
+            let child = server.stdout(Stdio::null()).spawn().unwrap();
+            wait_for("memcached", || std::net::TcpStream::connect(("127.0.0.1", REFERENCE)).is_ok());
+            Self(child)
+        }
+    }
+
+    impl Drop for Server {
+        fn drop(&mut self) {
+            self.0.kill().unwrap();
+            self.0.wait().unwrap();
+        }
+    }
+
+    /// Does something in the network of the clients.
+    fn among_clients<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+        let there = || {
+            let space = fs::File::open(format!("/run/netns/{SPACE}")).unwrap();
+            // SAFETY: it moves this thread, which does nothing else.
+            assert_eq!(unsafe { libc::setns(space.as_raw_fd(), libc::CLONE_NEWNET) }, 0);
+            work()
+        };
+        std::thread::scope(|scope| scope.spawn(there).join().unwrap())
+    }
+
+    fn index(device: &str) -> i32 {
+        let name = std::ffi::CString::new(device).unwrap();
+        // SAFETY: a name that ends with a zero.
+        i32::try_from(unsafe { libc::if_nametoindex(name.as_ptr()) }).unwrap()
+    }
+
+    /// A pair of devices whose other end is in a network of its own.
+    fn network() {
+        if index("served") != 0 {
+            return;
+        }
+        for words in [
+            "netns add client",
+            "link add served type veth peer name sends netns client",
+            "address add 10.9.0.1/24 dev served",
+            "link set served up",
+            "link set lo up",
+            "-n client address add 10.9.0.2/24 dev sends",
+            "-n client link set sends up",
+        ] {
+            assert!(run("ip", &words.split(' ').collect::<Vec<_>>()), "ip {words}");
+        }
+    }
+
+    /// The programs at both ends: the other one must receive what XDP sends, and answers nothing.
+    fn attach(loaded: &Loaded) -> Link {
+        let program = loaded.object.progs_mut().find(|program| program.name() == "memcached").unwrap();
+        let link = program.attach_xdp(index("served")).unwrap();
+        let descriptor = program.as_fd().as_raw_fd();
+        let done = among_clients(|| {
+            // SAFETY: it is told two numbers, and no options.
+            unsafe { libbpf_sys::bpf_xdp_attach(index("sends"), descriptor, 0, std::ptr::null()) }
+        });
+        assert_eq!(done, 0);
+        link
+    }
+
+    struct Client(UdpSocket, SocketAddr);
+
+    impl Client {
+        fn of(socket: UdpSocket, address: &str, port: u16) -> Self {
+            socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            Self(socket, format!("{address}:{port}").parse().unwrap())
+        }
+
+        fn new() -> Self {
+            Self::of(among_clients(|| UdpSocket::bind((CLIENT, 0)).unwrap()), SERVED, PORT)
+        }
+
+        fn reference() -> Self {
+            Self::of(UdpSocket::bind("127.0.0.1:0").unwrap(), "127.0.0.1", REFERENCE)
+        }
+
+        fn send(&self, number: u16, text: &[u8]) {
+            self.send_part(number, 1, text);
+        }
+
+        /// The first one of so many datagrams.
+        fn send_part(&self, number: u16, total: u16, text: &[u8]) {
+            let frame = [number, 0, total, 0].map(u16::to_be_bytes).concat();
+            self.0.send_to(&[&frame, text].concat(), self.1).unwrap();
+        }
+
+        /// The reply of a request, of all its datagrams; nothing if none comes. There are no others.
+        fn receive(&self, number: u16) -> Option<Vec<u8>> {
+            let (mut text, mut next) = (Vec::new(), 0);
+            loop {
+                let mut bytes = [0; 2048];
+                let length = self.0.recv(&mut bytes).ok()?;
+                let word = |at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
+                let said = bytes[8..length].escape_ascii();
+                assert_eq!([word(0), word(2), word(6)], [number, next, 0], "the header of a datagram: {said}");
+                text.extend(&bytes[8..length]);
+                next += 1;
+                if next == word(4) {
+                    return Some(text);
+                }
+            }
+        }
+
+        fn ask(&self, number: u16, text: &[u8]) -> String {
+            self.send(number, text);
+            let reply = self.receive(number).unwrap_or_else(|| panic!("no reply: {}", text.escape_ascii()));
+            reply.escape_ascii().to_string()
+        }
+    }
+
+    /// Runs with the cache at work.
+    fn with_cache(most: u64, work: impl FnOnce(&Loaded, &Heap<'_>)) {
+        network();
+        let bytes = fs::read(file(OBJECT)).unwrap();
+        let loaded = load(&bytes, &Choice::default()).unwrap_or_else(|error| panic!("{error}"));
+        Control { deadline: Some(Duration::from_secs(5)), ..Control::default() }.tell(&loaded.object).unwrap();
+        let heap = Heap::of(&loaded.object, Limits { most, ready: 4 << 20 }).unwrap().unwrap();
+        heap.fill(4 << 20).unwrap();
+        let link = attach(&loaded);
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let server = scope.spawn(|| heap.serve(&stop));
+            work(&loaded, &heap);
+            stop.store(true, Ordering::Relaxed);
+            server.join().unwrap().unwrap();
+        });
+        drop(link);
+    }
+
+    /// What user space sees of the store.
+    struct Store {
+        items: u64,
+    }
+
+    /// Walks the store, while no request comes: no lock is held or waited for, and each item is once in the list of its
+    /// shard, and once in its bucket.
+    fn store(loaded: &Loaded, heap: &Heap<'_>) -> Store {
+        let word = |address: u64| heap.word(address).unwrap().load(Ordering::Relaxed);
+        let (shards, buckets, newest, older) = (32, 144, 80, 24);
+        let mut items = 0;
+        let address = variable(loaded, "mc_store");
+        for number in 0..64 {
+            let shard = word(address + shards + 8 * number);
+            if shard == 0 {
+                continue;
+            }
+            assert_eq!(heap.lock(shard).unwrap().owner(), None, "shard {number}");
+            assert_eq!(word(shard), word(shard + 8), "shard {number}: nobody waits");
+            let mut listed = std::collections::BTreeSet::new();
+            let (mut item, mut before) = (word(shard + newest), 0);
+            while item != 0 {
+                assert_eq!(word(item + 16), before, "the newer one");
+                assert_eq!(word(item + 32) >> 58, number, "its shard");
+                assert!(listed.insert(item), "the list is a circle");
+                (before, item) = (item, word(item + older));
+            }
+            assert_eq!(word(shard + newest + 8), before, "the oldest one");
+            let mut found = 0;
+            for bucket in 0..1024 {
+                let mut place = shard + buckets + 8 * bucket;
+                while word(place) != 0 {
+                    let item = word(place);
+                    assert!(listed.contains(&item), "an item that is in no list");
+                    assert_eq!([word(item + 8), word(item + 32) & 1023], [place, bucket]);
+                    (place, found) = (item, found + 1);
+                }
+            }
+            assert_eq!([found, word(shard + newest + 16)], [listed.len() as u64; 2], "shard {number}");
+            items += found;
+        }
+        Store { items }
+    }
+
+    fn variable(loaded: &Loaded, name: &str) -> u64 {
+        let elf = fs::read(file(OBJECT)).unwrap();
+        let at = File::parse(&*elf).unwrap().symbol_by_name(name).unwrap().address() as usize;
+        let map = loaded.object.maps().find(|map| map.name().to_str().unwrap().ends_with(".bss")).unwrap();
+        let value = map.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).unwrap().unwrap();
+        u64::from_ne_bytes(value[at..at + 8].try_into().unwrap())
+    }
+
+    pub fn answers_are_those_of_memcached() {
+        let _reference = Server::start();
+        with_cache(u64::MAX, |loaded, heap| {
+            let (cache, reference) = (Client::new(), Client::reference());
+            let mut random = Random(7);
+            let mut seen = std::collections::BTreeMap::new();
+            for number in 0..REQUESTS {
+                let text = request(&mut random);
+                if is_quiet(&text) {
+                    cache.send(number, &text);
+                    reference.send(number, &text);
+                    continue;
+                }
+                let [found, expected] = [&cache, &reference].map(|client| client.ask(number, &text));
+                assert_eq!(found, expected, "request {number}: {}", text.escape_ascii());
+                let kind = found.split([' ', '\\']).next().unwrap().to_owned();
+                *seen.entry(if kind.parse::<u64>().is_ok() { "number".to_owned() } else { kind }).or_insert(0) += 1;
+            }
+            println!("answers: {seen:?}");
+            for kind in [
+                "VALUE",
+                "END",
+                "STORED",
+                "NOT_STORED",
+                "EXISTS",
+                "NOT_FOUND",
+                "DELETED",
+                "TOUCHED",
+                "number",
+                "OK",
+                "ERROR",
+                "CLIENT_ERROR",
+            ] {
+                assert!(seen.get(kind).is_some_and(|times| *times > 3), "{kind}: {seen:?}");
+            }
+            assert!(store(loaded, heap).items > 10);
+            assert_eq!(take_ended(&loaded.object).unwrap(), []);
+        });
+    }
+
+    pub fn items_go_when_their_time_is_over() {
+        let _reference = Server::start();
+        with_cache(u64::MAX, |_, _| {
+            let clients = [Client::new(), Client::reference()];
+            let ask = |text: &[u8], expected: &str| {
+                for client in &clients {
+                    assert_eq!(client.ask(0, text), expected, "{}", text.escape_ascii());
+                }
+            };
+            let day = 60 * 60 * 24;
+            let later = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs() + 3;
+            ask(b"set short 1 2 1\r\na\r\n", "STORED\\r\\n");
+            ask(format!("set until 2 {later} 1\r\nb\r\n").as_bytes(), "STORED\\r\\n");
+            ask(format!("set long 3 {day} 1\r\nc\r\n").as_bytes(), "STORED\\r\\n");
+            ask(b"set touched 4 2 1\r\nd\r\n", "STORED\\r\\n");
+            ask(b"gat 1000 touched\r\n", "VALUE touched 4 1\\r\\nd\\r\\nEND\\r\\n");
+            ask(b"set past 5 -1 1\r\ne\r\n", "STORED\\r\\n");
+            ask(b"get past\r\n", "END\\r\\n");
+            std::thread::sleep(Duration::from_secs(5));
+            let there = "VALUE long 3 1\\r\\nc\\r\\nVALUE touched 4 1\\r\\nd\\r\\nEND\\r\\n";
+            ask(b"get short until long touched past\r\n", there);
+            ask(b"append short 0 0 1\r\nx\r\n", "NOT_STORED\\r\\n");
+            ask(b"incr until 1\r\n", "NOT_FOUND\\r\\n");
+            ask(b"flush_all 2\r\n", "OK\\r\\n");
+            ask(b"get long touched\r\n", "VALUE long 3 1\\r\\nc\\r\\nVALUE touched 4 1\\r\\nd\\r\\nEND\\r\\n");
+            std::thread::sleep(Duration::from_secs(4));
+            ask(b"get long touched\r\n", "END\\r\\n");
+            ask(b"set wraps 0 0 20\r\n18446744073709551610\r\n", "STORED\\r\\n");
+            ask(b"incr wraps 16\r\n", "10\\r\\n");
+        });
+    }
+
+    pub fn what_cannot_be_answered_is_refused() {
+        with_cache(u64::MAX, |loaded, heap| {
+            let client = Client::new();
+            let long = "x".repeat(700);
+            let refused = "SERVER_ERROR out of memory writing get response\\r\\n";
+            for key in ["a", "b", "c"] {
+                assert_eq!(client.ask(0, format!("set {key} 0 0 700\r\n{long}\r\n").as_bytes()), "STORED\\r\\n");
+            }
+            assert!(client.ask(1, b"get a b\r\n").ends_with("END\\r\\n"));
+            assert_eq!(client.ask(2, b"get a b c\r\n"), refused);
+            let more = format!("append a 0 0 700\r\n{long}\r\n");
+            assert_eq!(client.ask(3, more.as_bytes()), "STORED\\r\\n");
+            assert_eq!(client.ask(4, more.as_bytes()), "SERVER_ERROR object too large for cache\\r\\n");
+            client.send_part(5, 2, b"set d 0 0 1\r\n");
+            let several = "SERVER_ERROR multi-packet request not supported\r\n";
+            assert_eq!(client.receive(5).unwrap(), several.as_bytes());
+            assert_eq!(client.ask(6, b"set d 0 0 5\r\nabc\r\n"), "CLIENT_ERROR bad data chunk\\r\\n");
+            assert_eq!(client.ask(7, b"mg a v\r\n"), "ERROR\\r\\n");
+            assert_eq!(client.ask(8, b"get d\r\n"), "END\\r\\n");
+            let said = client.ask(9, b"stats\r\n");
+            assert!(said.contains("STAT curr_items 3\\r\\n") && said.contains("STAT cmd_set 4\\r\\n"), "{said}");
+            assert_eq!(store(loaded, heap).items, 3);
+        });
+    }
+
+    pub fn clients_on_two_cpus_count_exactly() {
+        const TURNS: u64 = 2000;
+        with_cache(u64::MAX, |loaded, _| {
+            assert_eq!(Client::new().ask(0, b"set n 0 0 1\r\n0\r\n"), "STORED\\r\\n");
+            let count = |cpu: usize| {
+                pin(cpu);
+                let client = Client::new();
+                for turn in 0..TURNS {
+                    let reply = client.ask(turn as u16, b"incr n 1\r\n");
+                    assert!(reply.trim_end_matches("\\r\\n").parse::<u64>().is_ok(), "{reply}");
+                }
+            };
+            std::thread::scope(|scope| (0..2).for_each(|cpu| drop(scope.spawn(move || count(cpu)))));
+            assert_eq!(Client::new().ask(0, b"incr n 0\r\n"), format!("{}\\r\\n", 2 * TURNS));
+            assert_eq!(take_ended(&loaded.object).unwrap(), []);
+        });
+    }
+
+    pub fn a_command_whose_run_is_ended_is_whole_or_not_at_all() {
+        with_cache(u64::MAX, |loaded, heap| {
+            let client = Client::new();
+            assert_eq!(client.ask(0, b"set n 3 0 2\r\n10\r\n"), "STORED\\r\\n");
+            client.0.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+            let (mut least, mut most, mut lost) = (10, 10, 0);
+            let mut random = Random(3);
+            for turn in 1..400 {
+                let is_ended = random.below(3) == 0;
+                let deadline = if is_ended { Duration::from_nanos(1) } else { Duration::from_secs(5) };
+                Control { deadline: Some(deadline), interval: 1, ..Control::default() }.tell(&loaded.object).unwrap();
+                client.send(turn, b"incr n 1\r\n");
+                match client.receive(turn) {
+                    Some(reply) => {
+                        let now: u64 = String::from_utf8(reply).unwrap().trim().parse().unwrap();
+                        assert!((least + 1..=most + 1).contains(&now), "{now} is not between {least} and {most}");
+                        (least, most) = (now, now);
+                    }
+                    None => (most, lost) = (most + 1, lost + 1),
+                }
+            }
+            let ended = take_ended(&loaded.object).unwrap().len();
+            assert!(lost > 50 && lost == ended, "{lost} replies are lost, {ended} runs were ended");
+            Control { deadline: Some(Duration::from_secs(5)), ..Control::default() }.tell(&loaded.object).unwrap();
+            let reply = client.ask(0, b"get n\r\n");
+            assert!(reply.starts_with("VALUE n 3 ") && reply.ends_with("\\r\\nEND\\r\\n"), "{reply}");
+            assert_eq!(store(loaded, heap).items, 1);
+        });
+    }
+
+    pub fn without_memory_the_oldest_items_go() {
+        with_cache(8 << 20, |loaded, heap| {
+            let client = Client::new();
+            let text = "x".repeat(1000);
+            const ITEMS: u16 = 9000;
+            for number in 0..ITEMS {
+                let reply = client.ask(number, format!("set k{number} 0 0 1000\r\n{text}\r\n").as_bytes());
+                assert!(
+                    ["STORED\\r\\n", "SERVER_ERROR out of memory storing object\\r\\n"].contains(&&*reply),
+                    "{reply}"
+                );
+            }
+            let there = |number: u16| client.ask(number, format!("get k{number}\r\n").as_bytes()).starts_with("VALUE");
+            let old = (0..500).filter(|number| there(*number)).count();
+            let new = (ITEMS - 500..ITEMS).filter(|number| there(*number)).count();
+            assert!(old < 50 && new > 450, "{old} old ones, {new} new ones");
+            assert!(heap.usage().ready <= 8 << 20);
+            assert!(store(loaded, heap).items > 450);
+        });
+    }
+
+    /// This thread runs on this CPU.
+    fn pin(cpu: usize) {
+        // SAFETY: a set of CPUs, which is empty, and one CPU in it.
+        let pinned = unsafe {
+            let mut set: libc::cpu_set_t = std::mem::zeroed();
+            libc::CPU_SET(cpu, &mut set);
+            libc::sched_setaffinity(0, size_of_val(&set), &raw const set)
+        };
+        assert_eq!(pinned, 0);
+    }
+}

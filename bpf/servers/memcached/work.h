@@ -144,7 +144,10 @@ __noinline __u64 mc_line_end(__u64 at)
 	return at < end ? at : end;
 }
 
-/* Where the word that begins here ends: at a space, a zero, or the end of the line. */
+/*
+ * Where the word that begins here ends: at a space, a zero, or the end of the line. One with more
+ * control characters than a key may have is cut; there is no such word in a command.
+ */
 __noinline __u64 mc_word_end(__u64 at)
 {
 	struct mc_work *work = mc_work();
@@ -154,7 +157,7 @@ __noinline __u64 mc_word_end(__u64 at)
 	if (!work)
 		return 0;
 	line = work->line;
-	mc_turns (turn, MC_MOST) {
+	mc_turns (turn, MC_KEY + 14) {
 		if (at >= line)
 			break;
 		marks = mc_eight(work, at);
@@ -198,46 +201,45 @@ static __always_inline int mc_is_space(__u8 byte)
 	return byte == ' ' || (byte >= '\t' && byte <= '\r');
 }
 
-/* Whether a number is negative, and whether there was a sign. */
-#define MC_NEGATIVE	2
+/* What was read: a number, which had this sign. */
 #define MC_NUMBER	1
+#define MC_NEGATIVE	2
 
 /*
  * Reads a number as strtoull() does, into `number`, without its sign: spaces, a sign, digits, and then
- * a space or the end. 0 if it is none, or too large. One with more than MC_SLACK characters is none.
+ * a space or the end. 0 if it is none, or too large. One with more than MC_SLACK digits is none.
  */
 __noinline int mc_number(__u64 at, __u64 length)
 {
-	__u64 number = 0, turn, digits = 0, digit;
+	__u64 number = 0, turn, digit, more, first, end = at + length;
 	struct mc_work *work = mc_work();
-	int kind = 0;
-	__u8 byte;
+	int found = MC_NUMBER;
 
 	if (!work)
 		return 0;
 	mc_turns (turn, MC_SLACK) {
-		if (turn >= length)
+		if (at >= end || !mc_is_space(work->in[at & MC_MASK]))
 			break;
-		byte = work->in[(at + turn) & MC_MASK];
-		if (byte < '0' || byte > '9') {
-			if (digits && mc_is_space(byte))
-				break;
-			if (digits || kind)
-				return 0;
-			if (byte == '-' || byte == '+')
-				kind = byte == '-' ? MC_NEGATIVE : 4;
-			else if (!mc_is_space(byte))
-				return 0;
-			continue;
-		}
-		digit = byte - '0';
-		if (number > 1844674407370955161ull || (number == 1844674407370955161ull && digit > 5))
+		at++;
+	}
+	if (at < end && work->in[at & MC_MASK] == '-')
+		found |= MC_NEGATIVE;
+	at += at < end && (work->in[at & MC_MASK] == '-' || work->in[at & MC_MASK] == '+');
+	first = at;
+	mc_turns (turn, MC_SLACK) {
+		digit = at < end ? work->in[at & MC_MASK] - '0' : 10;
+		if (digit > 9)
+			break;
+		more = number * 10 + digit;
+		if (number > ~0ull / 10 || more < digit)
 			return 0;
-		number = number * 10 + digit;
-		digits++;
+		number = more;
+		at++;
 	}
 	work->number = number;
-	return digits ? MC_NUMBER | (kind & MC_NEGATIVE) : 0;
+	if (at == first || (at < end && !mc_is_space(work->in[at & MC_MASK])))
+		return 0;
+	return found;
 }
 
 /* Writes a number in digits behind the request: where it begins, and its length above. */

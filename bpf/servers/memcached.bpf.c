@@ -51,6 +51,14 @@ static __always_inline __u16 mc_checksum(struct iphdr *ip)
 	return ~sum;
 }
 
+/* Makes the packet as long as the reply; whether there is room behind it. */
+static __always_inline int mc_fits(struct xdp_md *ctx, struct mc_work *work)
+{
+	int length = sizeof(struct mc_headers) + work->out - MC_FRAME;
+
+	return !bpf_xdp_adjust_tail(ctx, length - (int)bpf_xdp_get_buff_len(ctx));
+}
+
 /* Makes the reply of the request. */
 static __always_inline int mc_answer(struct xdp_md *ctx, struct mc_work *work)
 {
@@ -60,9 +68,13 @@ static __always_inline int mc_answer(struct xdp_md *ctx, struct mc_work *work)
 	__u32 length;
 	__be16 port;
 
+	if (!mc_fits(ctx, work)) {
+		work->out = MC_FRAME;
+		mc_say(MC_NO_ROOM);
+		if (!mc_fits(ctx, work))
+			return 0;
+	}
 	length = work->out - MC_FRAME;
-	if (bpf_xdp_adjust_tail(ctx, (int)(sizeof(*head) + length) - (int)bpf_xdp_get_buff_len(ctx)))
-		return 0;
 	head = (void *)(long)ctx->data;
 	if ((void *)(head + 1) > (void *)(long)ctx->data_end)
 		return 0;

@@ -126,7 +126,7 @@ __noinline int mc_read_numbers(__u64 spec, __u64 first)
 {
 	struct mc_work *work = mc_work();
 	__u64 number, kind, word, turn;
-	int found;
+	int found, negative;
 
 	if (!work)
 		return 0;
@@ -137,12 +137,18 @@ __noinline int mc_read_numbers(__u64 spec, __u64 first)
 		word = work->words[(first + turn) & (MC_WORDS - 1)];
 		found = mc_number((__u32)word, word >> 32);
 		number = work->number;
-		if (!found || (kind == MC_I32 && number > 0x7fffffff + (__u64)(found & MC_NEGATIVE) / 2))
+		if (!found)
 			return 0;
-		if (found & MC_NEGATIVE) {
+		negative = !!(found & MC_NEGATIVE);
+		if (negative)
 			number = -number;
-			if (kind != MC_I32 && (__s64)number < 0)
+		if (kind == MC_I32) {
+			/* Read as long, of which memcached keeps the lower half. */
+			if (number && ((__s64)number < 0) != negative)
 				return 0;
+			number = (__s32)number;
+		} else if (negative && (__s64)number < 0) {
+			return 0;
 		}
 		work->numbers[turn] = kind == MC_U32 ? (__u32)number : number;
 	}
@@ -292,7 +298,7 @@ __noinline int mc_one_key(__u64 spec, __u64 count)
 				     spec & MC_COUNTS ? MC_BAD_DELTA : MC_BAD_TIME);
 	if (spec & MC_STORES) {
 		work->exptime = mc_exptime(work, work->numbers[1]);
-		if ((__s64)work->numbers[2] < 0)
+		if (work->numbers[2] > 0x7fffffff - 2)
 			return mc_done(work, MC_FORMAT);
 		if (!mc_has_value(work))
 			return mc_done(work, MC_BAD_DATA);

@@ -118,6 +118,7 @@ static __always_inline __u64 mc_first(__u64 eight, __u64 length)
 /* How many bytes are before the first of eight that is marked by its top bit; one is. */
 static __always_inline __u64 mc_before(__u64 marks)
 {
+	marks >>= 7;
 	return (((marks & -marks) - 1) & MC_ONES) * MC_ONES >> 56;
 }
 

@@ -86,3 +86,37 @@ fn initial(object: &Object, function: &Function, graph: &Graph, found: &Loop, te
     }
     None
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use crate::sample::compiled;
+    use crate::{rewrite, Choice, Done};
+
+    fn done(turn: &str) -> Done {
+        let text = format!("asm volatile(\"%0 = 0; 1: {turn}; 2:\" : \"=r\"(n))");
+        let source = format!("__attribute__((section(\"xdp\"))) int f(void) {{ __u64 n; {text}; return n; }}\n");
+        rewrite(&compiled(&source), &Choice::default()).unwrap().loops[0].done
+    }
+
+    #[test]
+    fn a_loop_is_counted_whichever_way_it_compares() {
+        for turn in [
+            "%0 += 1; if %0 < 10 goto 1b",
+            "%0 += 1; if %0 <= 9 goto 1b",
+            "%0 += 1; if %0 >= 10 goto 2f; goto 1b",
+            "%0 += 1; if %0 > 9 goto 2f; goto 1b",
+            "if %0 > 9 goto 2f; %0 += 1; goto 1b",
+        ] {
+            assert_eq!(done(turn), Done::Counted(11), "{turn}");
+        }
+    }
+
+    #[test]
+    fn a_loop_that_counts_away_from_its_bound_is_not() {
+        for turn in ["%0 += -1; if %0 > 9 goto 2f; goto 1b", "%0 += -1; if %0 <= 9 goto 1b", "if %0 <= 9 goto 1b"] {
+            assert_eq!(done(turn), Done::Instrumented, "{turn}");
+        }
+    }
+}

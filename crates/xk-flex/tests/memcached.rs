@@ -160,15 +160,15 @@ mod checks {
         /// A veth gives a packet no more room than it has. So a request is as long as its reply may be: what has no end
         /// of line is no command.
         fn send(&self, number: u16, text: &[u8]) {
-            let mut text = text.to_vec();
-            text.resize(MOST.max(text.len()), b' ');
-            self.send_part(number, 1, &text);
+            self.send_part(number, 1, text);
         }
 
         /// The first one of so many datagrams.
         fn send_part(&self, number: u16, total: u16, text: &[u8]) {
-            let frame = [number, 0, total, 0].map(u16::to_be_bytes).concat();
-            self.0.send_to(&[&frame, text].concat(), self.1).unwrap();
+            let mut bytes = [number, 0, total, 0].map(u16::to_be_bytes).concat();
+            bytes.extend(text);
+            bytes.resize(bytes.len().max(8 + MOST), b' ');
+            self.0.send_to(&bytes, self.1).unwrap();
         }
 
         /// A datagram, and the number of its request; nothing if none comes.
@@ -448,7 +448,8 @@ mod checks {
             }
             let ended = take_ended(&loaded.object).unwrap();
             assert!(lost > 50 && lost == ended.len(), "{lost} replies are lost, {} runs were ended", ended.len());
-            let with_lock = ended.iter().filter(|run| run.locks.as_ref().is_some_and(|locks| !locks.released().is_empty()));
+            let with_lock =
+                ended.iter().filter(|run| run.locks.as_ref().is_some_and(|locks| !locks.released().is_empty()));
             let with_lock = with_lock.count();
             assert!(with_lock > 10 && with_lock < lost, "{with_lock} of {lost} had a lock");
             long.tell(&loaded.object).unwrap();
@@ -457,7 +458,11 @@ mod checks {
                 assert!(reply.starts_with(&format!("VALUE {key} 3 ")) && reply.ends_with("\\r\\nEND\\r\\n"), "{reply}");
             }
             assert_eq!(store(loaded, heap).items, 12);
-            waits_for_a_thread(loaded, heap, &client, &keys[0]);
+            for key in [5, 0, 11, 7].map(|which: usize| &keys[which]) {
+                assert_eq!(client.ask(0, format!("append {key} 0 0 1\r\n0\r\n").as_bytes()), "STORED\\r\\n");
+                assert_eq!(store(loaded, heap).items, 12);
+            }
+            waits_for_a_thread(loaded, heap, &client, &keys[3]);
         });
     }
 

@@ -16,7 +16,8 @@ fn key(random: &mut Random) -> String {
 }
 
 fn value(random: &mut Random) -> Vec<u8> {
-    let numbers = ["0", "9", "10", "99", " 7", "-0", "-5", "+3", "7 x", "12x", "", "\t8\n", "18446744073709551616", "- 1", "0x1"];
+    let numbers =
+        ["0", "9", "10", "99", " 7", "-0", "-5", "+3", "7 x", "12x", "", "\t8\n", "18446744073709551616", "- 1", "0x1"];
     match random.below(4) {
         0 => random.pick(&numbers).into(),
         // Above half of the largest one, memcached looks for a sign behind the value, too.

@@ -1,5 +1,7 @@
 //! Random requests in memcached's text protocol. Some are none.
 
+pub mod client;
+
 use xk_testing::Random;
 
 fn key(random: &mut Random) -> String {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * A cache that speaks memcached's text protocol over UDP, in the kernel: requests are answered where
- * packets arrive (XDP).
+ * A cache that speaks memcached's text protocol over UDP, in the kernel: requests are answered
+ * where packets arrive (XDP).
  *
  *	xk flex run bpf/servers/memcached.bpf.c --dev eth0
  *

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What commands do to items. Who calls mc_do() has the lock of the key's shard, and has searched for
- * the item. No run is ended in here.
+ * What commands do to items. Who calls mc_do() has the lock of the key's shard, and has searched
+ * for the item. No run is ended in here.
  */
 #ifndef _XK_MEMCACHED_ITEMS_H
 #define _XK_MEMCACHED_ITEMS_H

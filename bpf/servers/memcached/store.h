@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Items of the cache: in shards, each with a lock, a hash table, and a list from the item that was
- * used last to the one that goes first. Who has the lock of a shard finds an item, in a loop in which
- * a run may be ended. Then it changes the shard, in functions in which no run is ended. So a run that
- * is ended has made a change as a whole or not at all.
+ * used last to the one that goes first. Who has the lock of a shard finds an item, in a loop in
+ * which a run may be ended. Then it changes the shard, in functions in which no run is ended. So
+ * a run that is ended has made a change as a whole or not at all.
  */
 #ifndef _XK_MEMCACHED_STORE_H
 #define _XK_MEMCACHED_STORE_H

@@ -91,8 +91,8 @@ static __always_inline struct mc_work *mc_work(void)
 #define MC_TOPS		0x8080808080808080ull
 
 /*
- * Eight bytes at any address, in one access. Of a pointer to a byte, as an argument, the compiler no
- * longer knows that it is one, and does not access each byte by itself.
+ * Eight bytes at any address, in one access. Of a pointer to a byte, as an argument, the
+ * compiler no longer knows that it is one, and does not access each byte by itself.
  */
 static __always_inline __u64 mc_load(const void *from)
 {
@@ -207,8 +207,9 @@ static __always_inline int mc_is_space(__u8 byte)
 #define MC_NEGATIVE	2
 
 /*
- * Reads a number as strtoull() does, into `number`, without its sign: spaces, a sign, digits, and then
- * a space or the end. 0 if it is none, or too large. One with more than MC_SLACK digits is none.
+ * Reads a number as strtoull() does, into `number`, without its sign: spaces, a sign, digits,
+ * and then a space or the end. 0 if it is none, or too large. One with more than MC_SLACK digits
+ * is none.
  */
 __noinline int mc_number(__u64 at, __u64 length)
 {

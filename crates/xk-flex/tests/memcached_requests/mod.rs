@@ -12,7 +12,7 @@ fn key(random: &mut Random) -> String {
         3 if random.below(4) == 0 => "3".repeat(251),
         // All that may be in a key.
         4 => "k\u{1}\tey\u{7f}\u{e4}".into(),
-        5..=12 => "abcdefgh".repeat(3)[..number as usize].into(),
+        5..=12 => "abcdefgh".repeat(3)[..number].into(),
         _ => format!("key:{number}"),
     }
 }

@@ -153,16 +153,27 @@ impl Tuner {
         self.stands_where(|| knobs() != untouched())
     }
 
-    /// Whether this is so where the tuner now stands; if not, it goes on.
+    /// Whether this is so where the tuner now stands; if not, it goes on. It stands before anybody looks: a look takes
+    /// as long as a window.
     fn stands_where(&self, is_so: impl Fn() -> bool) -> bool {
-        let pid = self.0.id().to_string();
-        if !is_so() {
-            return false;
-        }
-        assert!(run("kill", &["-STOP", &pid]));
+        self.signal(libc::SIGSTOP);
+        wait_until("all of its threads stand", || self.goes_on() && self.stands());
         let still = is_so();
-        assert!(still || run("kill", &["-CONT", &pid]));
+        if !still {
+            self.signal(libc::SIGCONT);
+        }
         still
+    }
+
+    fn signal(&self, signal: libc::c_int) {
+        // SAFETY: it has no pointers. The process is a child that nobody has waited for.
+        assert_eq!(unsafe { libc::kill(self.0.id() as libc::pid_t, signal) }, 0);
+    }
+
+    fn stands(&self) -> bool {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.0.id())).unwrap().flatten();
+        let stands = |stat: String| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'));
+        threads.filter_map(|thread| fs::read_to_string(thread.path().join("stat")).ok()).all(stands)
     }
 
     fn kill(&mut self) {

@@ -35,7 +35,10 @@ pub fn bound(object: &Object, function: &Function, graph: &Graph, found: &Loop) 
             NOT_LESS | GREATER if is_next && !is_taken => LESS,
             _ => continue,
         };
-        // Not greater than this one is less than the next one.
+        // Not greater than this one is less than the next one, if there is one: -1 is the greatest.
+        if test.imm == -1 && [GREATER, NOT_GREATER].contains(&operation) {
+            continue;
+        }
         let limit = i64::from(test.imm) + i64::from([GREATER, NOT_GREATER].contains(&operation));
         if !test.is_branch() || test.is_register() {
             continue;

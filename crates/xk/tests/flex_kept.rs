@@ -227,6 +227,16 @@ mod checks {
         contains(&xk(0, &["flex", "list"]), &["half", "loading it was interrupted: xk flex unload half"]);
         xk(0, &["flex", "unload", "half"]);
         assert!(is_clean());
+        // Somebody has removed the folder.
+        let kept = file(KEPT);
+        let load = ["flex", "load", kept.to_str().unwrap(), "--name", "half"];
+        xk(0, &load);
+        fs::remove_dir_all("/run/xk/flex/half").unwrap();
+        contains(&xk(3, &load), &["half", "unload it first"]);
+        assert!(is_loaded(), "the other one is not touched");
+        contains(&xk(0, &["flex", "list"]), &["half", "xk flex unload half"]);
+        xk(0, &["flex", "unload", "half"]);
+        assert!(is_clean());
     }
 
     pub fn wrong_names_are_refused_before_anything_changes() {

@@ -9,17 +9,17 @@ mod pins;
 mod record;
 mod serve;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use libbpf_rs::{MapCore, MapFlags};
 
 use crate::elf::CONTROL_SECTION;
 use crate::{attach, Choice, Control, Error, Heap, Limits, Usage};
-use pins::Pins;
-use record::Files;
+use pins::{Pins, PINS};
+use record::{Files, FOLDER};
 
 pub use record::{EndedThere, Look, Record, Seen};
 
@@ -55,7 +55,7 @@ pub struct Kept {
 /// What is known of one.
 #[derive(Debug)]
 pub struct Status {
-    /// What was loaded; nothing if loading it was interrupted.
+    /// What was loaded; nothing while it is loaded, or if that was interrupted.
     pub record: Option<Record>,
     /// What its server has seen.
     pub seen: Seen,
@@ -70,15 +70,22 @@ pub struct Status {
 }
 
 /// Removes what was made, unless all was.
-struct Undo<'a>(Option<&'a Kept>);
+struct Undo<'a> {
+    kept: &'a Kept,
+    has_pins: bool,
+    is_done: bool,
+}
 
 impl Drop for Undo<'_> {
     fn drop(&mut self) {
-        if let Some(kept) = self.0 {
-            // There is an error to report already.
-            _ = kept.pins.remove();
-            _ = kept.files.remove();
+        if self.is_done {
+            return;
         }
+        // There is an error to report already.
+        if self.has_pins {
+            _ = self.kept.pins.remove();
+        }
+        _ = self.kept.files.remove();
     }
 }
 
@@ -94,12 +101,13 @@ impl Kept {
         serve: impl FnOnce() -> Result<(), E>,
     ) -> Result<Record, E> {
         let kept = Self::named(options.name);
-        if !kept.files.create()? {
+        if kept.pins.exist() || !kept.files.create()? {
             let reason = "there is an extension of this name: unload it first, or choose another name".into();
             return Err(Error::Kept { path: options.name.into(), reason }.into());
         }
-        let mut undo = Undo(Some(&kept));
+        let mut undo = Undo { kept: &kept, has_pins: false, is_done: false };
         kept.pins.create()?;
+        undo.has_pins = true;
         let mut loaded = crate::load(bytes, &options.choice)?;
         let limits = Limits { most: options.heap.unwrap_or(u64::MAX), ..Limits::default() };
         let heap = Heap::of(&loaded.object, limits)?.map(|heap| heap.usage().most);
@@ -127,7 +135,7 @@ impl Kept {
         for (program, mut link) in attach(&loaded.object, options.interface)? {
             kept.pins.pin_link(&program, &mut link)?;
         }
-        undo.0 = None;
+        undo.is_done = true;
         Ok(record)
     }
 
@@ -142,10 +150,10 @@ impl Kept {
     pub fn open(name: &str) -> Result<Self, Error> {
         let kept = Self::named(name);
         let is_name = !name.is_empty() && !name.contains('/') && name != "." && name != "..";
-        if is_name && kept.files.exist() {
+        if is_name && (kept.files.exist() || kept.pins.exist()) {
             return Ok(kept);
         }
-        let known = match Files::names() {
+        let known = match Self::names() {
             names if names.is_empty() => "none is loaded".to_owned(),
             names => format!("loaded are {}", names.join(", ")),
         };
@@ -155,7 +163,13 @@ impl Kept {
     /// All of them, by name.
     #[must_use]
     pub fn all() -> Vec<Self> {
-        Files::names().iter().map(|name| Self::named(name)).collect()
+        Self::names().iter().map(|name| Self::named(name)).collect()
+    }
+
+    /// Also of those of which only a part is there.
+    fn names() -> Vec<String> {
+        let names: BTreeSet<String> = [FOLDER, PINS].into_iter().flat_map(|folder| names(Path::new(folder))).collect();
+        names.into_iter().collect()
     }
 
     /// What a person calls it.
@@ -203,13 +217,14 @@ impl Kept {
         Heap::again(&arena, wanted, Limits { most, ..Limits::default() }).map(Some)
     }
 
-    /// For this time, every run ends at its next look. Then runs go on as before.
+    /// As long as this waits, every run ends at its next look. Then runs go on as before. If the process dies meanwhile,
+    /// runs end until this is called again.
     ///
     /// # Errors
     /// [`Error::Kept`]: no loop of it looks.
-    pub fn end_runs(&self, time: Duration) -> Result<(), Error> {
+    pub fn end_runs(&self, wait: impl FnOnce()) -> Result<(), Error> {
         self.terminate(true)?;
-        std::thread::sleep(time);
+        wait();
         self.terminate(false)
     }
 
@@ -238,6 +253,14 @@ impl Kept {
         self.pins.remove()?;
         self.files.remove()
     }
+}
+
+/// What is in a folder, sorted; nothing if it cannot be read.
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
 }
 
 fn failed(path: &Path, error: &io::Error) -> Error {

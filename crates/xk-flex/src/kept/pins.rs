@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use libbpf_rs::{Link, MapCore, MapHandle, Object as Loader};
 use rustix::fs::statfs;
 
-use super::failed;
+use super::{failed, names};
 use crate::Error;
 
 const FOLDER: &str = "/sys/fs/bpf";
-const PINS: &str = "/sys/fs/bpf/xk-flex";
+/// The folder of all extensions.
+pub const PINS: &str = "/sys/fs/bpf/xk-flex";
 /// `BPF_FS_MAGIC` of include/uapi/linux/magic.h.
 const MAGIC: u64 = 0xcafe_4a11;
 
@@ -24,7 +25,11 @@ impl Pins {
         Self(Path::new(PINS).join(name))
     }
 
-    /// Fails if there is no BPF file system, or if the names are in use.
+    pub fn exist(&self) -> bool {
+        self.0.exists()
+    }
+
+    /// Fails if there is no BPF file system, or if the names are in use. Then nothing of it stays.
     pub fn create(&self) -> Result<(), Error> {
         if statfs(FOLDER).map_or(true, |found| found.f_type as u64 != MAGIC) {
             let reason = "it is no BPF file system: mount -t bpf bpf /sys/fs/bpf";
@@ -33,7 +38,11 @@ impl Pins {
         fs::create_dir_all(PINS).map_err(|error| failed(Path::new(PINS), &error))?;
         fs::create_dir(&self.0).map_err(|error| failed(&self.0, &error))?;
         for folder in [self.maps(), self.links()] {
-            fs::create_dir(&folder).map_err(|error| failed(&folder, &error))?;
+            if let Err(error) = fs::create_dir(&folder) {
+                // There is an error to report already.
+                _ = self.remove();
+                return Err(failed(&folder, &error));
+            }
         }
         Ok(())
     }
@@ -78,10 +87,7 @@ impl Pins {
 
     /// The programs that are attached.
     pub fn attached(&self) -> Vec<String> {
-        let entries = fs::read_dir(self.links()).into_iter().flatten().flatten();
-        let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-        names.sort();
-        names
+        names(&self.links())
     }
 
     /// Detaches all programs.

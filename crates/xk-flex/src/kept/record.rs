@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 use super::failed;
 use crate::{Ended, Error, LookReport};
 
-const FOLDER: &str = "/run/xk/flex";
+/// The folder of all extensions.
+pub const FOLDER: &str = "/run/xk/flex";
 
 /// What was loaded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -105,14 +106,6 @@ pub struct Files(PathBuf);
 impl Files {
     pub fn of(name: &str) -> Self {
         Self(Path::new(FOLDER).join(name))
-    }
-
-    /// The names that have a folder.
-    pub fn names() -> Vec<String> {
-        let entries = fs::read_dir(FOLDER).into_iter().flatten().flatten();
-        let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-        names.sort();
-        names
     }
 
     /// False if there is one of this name.

@@ -18,7 +18,7 @@ pub struct Args {
     pub json: bool,
 }
 
-/// Lists them.
+/// Prints the list, or one extension in detail.
 pub fn run(args: &Args) -> Result {
     let all = match &args.name {
         Some(name) => vec![Kept::open(name)?],
@@ -74,7 +74,7 @@ fn since(status: &Status) -> String {
 /// What is not as it should be, and what to do.
 fn remark(name: &str, status: &Status) -> Option<String> {
     if status.record.is_none() {
-        return Some(format!("loading it was interrupted: xk flex unload {name}"));
+        return Some(format!("it is being loaded, or loading it was interrupted: xk flex unload {name}"));
     }
     if let Some(why) = &status.seen.detached {
         return Some(format!("detached: {why}"));

@@ -43,7 +43,7 @@ pub struct Args {
     pub json: bool,
 }
 
-/// Loads it.
+/// Loads the file, attaches its programs, and starts the process that serves them.
 pub fn load(args: &Args) -> Result {
     let name = Group::name_for(&args.input.file, args.name.as_deref())?;
     let control = args.runs.control()?;
@@ -111,7 +111,7 @@ pub struct ServeArgs {
     name: String,
 }
 
-/// Serves it.
+/// Serves an extension until it is unloaded, or until a signal.
 pub fn serve(args: &ServeArgs) -> Result {
     signals::hold_back();
     let kept = Kept::open(&args.name)?;
@@ -153,9 +153,12 @@ pub struct KillArgs {
     time: Duration,
 }
 
-/// Ends runs.
+/// Ends the runs that are under way.
 pub fn kill(args: &KillArgs) -> Result {
-    Kept::open(&args.name)?.end_runs(args.time)?;
+    // ^C ends the wait, not the process.
+    signals::hold_back();
+    let wait = || _ = signals::came_within(args.time);
+    Kept::open(&args.name)?.end_runs(wait)?;
     println!("{}: every run was ended at its next look", args.name);
     Ok(())
 }

@@ -7,7 +7,7 @@ use xk_flex::Control;
 
 use crate::exit::{Failure, Result};
 
-/// The options.
+/// Limits of runs and of the heap, and the interface.
 #[derive(Debug, clap::Args)]
 pub struct RunOptions {
     /// How long a run may take [default: 10ms]

@@ -52,6 +52,12 @@ struct {
 	int (*max_entries)[65536];
 } xk_flex_ended __attribute__((section(".maps"), used));
 
+/*
+ * Runs that were ended and are not in the ring buffer, which was full. In a section, and so in a
+ * map, of its own.
+ */
+__u64 xk_flex_unreported __attribute__((section(".data.xk_flex_unreported"), used));
+
 static __u64 (*const xk_flex_time)(void) = (void *)5;	/* bpf_ktime_get_ns() */
 /* bpf_ringbuf_output() */
 static long (*const xk_flex_output)(void *map, void *data, __u64 size, __u64 flags) = (void *)130;
@@ -101,7 +107,8 @@ int xk_flex_look(struct xk_flex_run *run, __u32 site, __u32 why)
 		return 0;
 	end.spent = run->spent;
 	end.site = site;
-	xk_flex_output(&xk_flex_ended, &end, sizeof(end), 0);
+	if (xk_flex_output(&xk_flex_ended, &end, sizeof(end), 0))
+		__sync_fetch_and_add(&xk_flex_unreported, 1);
 	return 1;
 }
 

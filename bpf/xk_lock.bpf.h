@@ -190,8 +190,10 @@ xk_lock_inline void xk_lock_report(struct xk_lock_run *run, __u32 site, __u32 wh
 	struct xk_lock_end *end = xk_lock_reserve(&xk_flex_ended, sizeof(*end), 0);
 	__u64 at = count;
 
-	if (!end)
+	if (!end) {
+		__sync_fetch_and_add(&xk_flex_unreported, 1);
 		return;
+	}
 	end->end.time = run->run.last;
 	end->end.spent = run->run.spent;
 	end->end.site = site;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use libbpf_rs::{MapCore, MapFlags, Object as Loader, RingBufferBuilder};
 
-use crate::elf::{CONTROL_SECTION, ENDED};
+use crate::elf::{CONTROL_SECTION, ENDED, UNREPORTED};
 use crate::who::Locks;
 use crate::Error;
 
@@ -105,7 +105,8 @@ impl Ended {
     }
 }
 
-/// The runs that were ended since the last call, at most some thousands: a run that finds no room is not reported.
+/// The runs that were ended since the last call, at most some hundreds. Those for which the ring buffer had no room are
+/// counted by [`unreported`].
 ///
 /// # Errors
 /// As for [`Control::tell`].
@@ -126,6 +127,21 @@ pub(crate) fn take_from(map: &dyn MapCore) -> Result<Vec<Ended>, Error> {
         builder.build().and_then(|ring| ring.consume()).map_err(refused)?;
     }
     Ok(found)
+}
+
+/// How many runs were ended since the object was loaded that [`take_ended`] does not return: the ring buffer was full.
+///
+/// # Errors
+/// As for [`Control::tell`].
+pub fn unreported(object: &Loader) -> Result<u64, Error> {
+    unreported_in(&map(object, UNREPORTED)?)
+}
+
+/// The same of the map itself.
+pub(crate) fn unreported_in(map: &dyn MapCore) -> Result<u64, Error> {
+    let value = map.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).map_err(refused)?;
+    let number = value.and_then(|value| value.try_into().ok()).map(u64::from_ne_bytes);
+    number.ok_or_else(|| Error::Object(format!("its map {UNREPORTED} is not one number of 8 bytes")))
 }
 
 fn map<'a>(object: &'a Loader, name: &str) -> Result<libbpf_rs::Map<'a>, Error> {

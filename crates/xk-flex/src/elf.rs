@@ -21,8 +21,10 @@ pub const CONTROL_SECTION: &str = ".data.xk_flex";
 const LOOK: &str = "xk_flex_look";
 /// in an object with locks (`bpf/xk_lock.bpf.h`), this one,
 const LOCK_LOOK: &str = "xk_lock_look";
-/// and the ring buffer with the runs that were ended.
+/// the ring buffer with the runs that were ended,
 pub const ENDED: &str = "xk_flex_ended";
+/// and the section, and so the map, that contains only the number of those for which it had no room.
+pub const UNREPORTED: &str = ".data.xk_flex_unreported";
 
 /// A symbol.
 #[derive(Debug, Clone)]

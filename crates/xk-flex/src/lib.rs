@@ -35,7 +35,7 @@ mod write;
 
 pub use attach::attach;
 pub use choose::{Choice, Done, LoopReport, Rolled};
-pub use control::{take_ended, Control, Ended, Why};
+pub use control::{take_ended, unreported, Control, Ended, Why};
 pub use error::Error;
 pub use heap::{Broken, Heap, Limits, Lock, LockGuard, RwLock, Usage};
 pub use need::{load, Loaded};

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use libbpf_rs::{MapCore, MapFlags, Object, ObjectBuilder, ProgramInput};
 use object::read::{File, Object as _, ObjectSymbol as _};
-use xk_flex::{load, rewrite, take_ended, Choice, Control, Done, Ended, LookReport, Why};
+use xk_flex::{load, rewrite, take_ended, unreported, Choice, Control, Done, Ended, LookReport, Why};
 use xk_testing::guest::{boot, file, passed, run};
 
 use compiled::compiled;
@@ -27,6 +27,7 @@ xk_testing::guest_tests! {
     a_rewritten_program_computes_the_same,
     an_endless_run_ends_when_user_space_says_so,
     an_endless_run_ends_at_its_deadline_or_at_the_limit_of_turns,
+    a_run_that_finds_no_room_for_its_report_is_counted,
     runs_on_another_cpu_are_not_touched,
     loading_by_need_instruments_what_is_refused,
     numbers_that_are_followed_too_far_become_unknown,
@@ -127,6 +128,19 @@ mod checks {
         Control::default().tell(&object).unwrap();
         set_limit(&object, 3);
         assert_eq!(execute(&object, "in_program"), 8, "the next run is a usual one");
+    }
+
+    pub fn a_run_that_finds_no_room_for_its_report_is_counted() {
+        let object = rewritten();
+        set_limit(&object, u64::MAX);
+        Control { terminate: true, ..Control::default() }.tell(&object).unwrap();
+        // Each report takes 32 bytes of 65536.
+        for (runs, known) in [(2000, 2000), (2100, 2047), (0, 0), (3, 3)] {
+            let before = unreported(&object).unwrap();
+            (0..runs).for_each(|_| assert_eq!(execute(&object, "in_program"), 0));
+            let (reported, lost) = (take_ended(&object).unwrap().len(), unreported(&object).unwrap() - before);
+            assert_eq!((reported, lost), (known, (runs - known) as u64), "{runs} runs");
+        }
     }
 
     pub fn an_endless_run_ends_at_its_deadline_or_at_the_limit_of_turns() {

@@ -56,6 +56,9 @@ impl From<&LookReport> for Look {
 pub struct Seen {
     /// Runs that were ended, by place and reason.
     pub ended: Vec<EndedThere>,
+    /// More runs were ended, of which nothing is known: the ring buffer was full.
+    #[serde(default)]
+    pub unreported: u64,
     /// Locks that threads held when they died.
     pub broken_locks: u64,
     /// Why the server has detached the programs, if it has.
@@ -79,7 +82,7 @@ impl Seen {
     /// How many runs were ended.
     #[must_use]
     pub fn runs(&self) -> u64 {
-        self.ended.iter().map(|there| there.runs).sum()
+        self.ended.iter().map(|there| there.runs).sum::<u64>() + self.unreported
     }
 
     pub(super) fn add(&mut self, ended: &Ended) {
@@ -233,6 +236,8 @@ mod tests {
             seen.add(&ended(look, why, spent));
         }
         assert_eq!((seen.runs(), seen.ended.len()), (4, 3));
+        seen.unreported = 6;
+        assert_eq!(seen.runs(), 10, "those of which nothing else is known are counted");
         assert_eq!((seen.ended[0].runs, seen.ended[0].longest_ns), (2, 5));
     }
 }

@@ -8,12 +8,30 @@ use libbpf_rs::MapHandle;
 
 use super::record::Serving;
 use super::{Kept, Record, Seen};
-use crate::control::take_from;
-use crate::elf::ENDED;
+use crate::control::{take_from, unreported_in};
+use crate::elf::{ENDED, UNREPORTED};
 use crate::{Error, Heap};
 
 /// How long it waits between two looks.
 const STEP: Duration = Duration::from_millis(200);
+
+/// What an extension says of runs that were ended.
+struct Reports {
+    ended: Option<MapHandle>,
+    unreported: Option<MapHandle>,
+}
+
+impl Reports {
+    fn take(&self, seen: &mut Seen) -> Result<(), Error> {
+        if let Some(map) = &self.ended {
+            take_from(map)?.iter().for_each(|ended| seen.add(ended));
+        }
+        if let Some(map) = &self.unreported {
+            seen.unreported = unreported_in(map)?;
+        }
+        Ok(())
+    }
+}
 
 impl Kept {
     /// Serves the extension until it is unloaded, or until `wait` returns true, which waits at most as long as it is told.
@@ -25,12 +43,13 @@ impl Kept {
         let reason = |reason: &str| Error::Kept { path: self.name.clone().into(), reason: reason.into() };
         let serving = self.files.lock()?.ok_or_else(|| reason("another process serves it"))?;
         let record = self.files.record().ok_or_else(|| reason("loading it was interrupted: unload it"))?;
-        let (heap, ended) = (self.heap()?, self.pins.map(ENDED)?);
+        let (heap, reports) =
+            (self.heap()?, Reports { ended: self.pins.map(ENDED)?, unreported: self.pins.map(UNREPORTED)? });
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
             let pages = heap.as_ref().map(|heap| scope.spawn(|| heap.serve(&stop)));
             ready();
-            let noted = self.note(&record, &serving, heap.as_ref(), ended.as_ref(), wait);
+            let noted = self.note(&record, &serving, heap.as_ref(), &reports, wait);
             stop.store(true, Ordering::Relaxed);
             let given = pages.map_or(Ok(Ok(())), thread::ScopedJoinHandle::join);
             given.map_err(|_| reason("the thread that gives the heap its pages panicked"))??;
@@ -44,15 +63,13 @@ impl Kept {
         record: &Record,
         serving: &Serving,
         heap: Option<&Heap<'_>>,
-        ended: Option<&MapHandle>,
+        reports: &Reports,
         wait: impl Fn(Duration) -> bool,
     ) -> Result<(), Error> {
         let mut seen = self.files.seen();
         while serving.goes_on() {
             let before = seen.clone();
-            if let Some(map) = ended {
-                take_from(map)?.iter().for_each(|ended| seen.add(ended));
-            }
+            reports.take(&mut seen)?;
             seen.broken_locks += heap.map_or(0, |heap| heap.break_locks_of_dead().len() as u64);
             self.detach_after(record, &mut seen)?;
             // Not into the folder of another one, or of none.

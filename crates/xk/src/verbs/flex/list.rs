@@ -4,7 +4,7 @@ use jiff::tz::TimeZone;
 use serde_json::{json, Value};
 use xk_flex::kept::{Kept, Status};
 
-use super::run::{heap_json, heap_words};
+use super::run::{heap_json, heap_words, unreported_words};
 use crate::exit::Result;
 use crate::output::{count, moment, print_json, to_json, Columns};
 
@@ -107,6 +107,9 @@ fn details(name: &str, status: &Status) -> String {
             there.why
         );
     }
+    if status.seen.unreported > 0 {
+        text += &format!("  {}\n", unreported_words(status.seen.unreported));
+    }
     if let Some(remark) = remark(name, status) {
         text += &format!("  {remark}\n");
     }
@@ -132,7 +135,7 @@ mod tests {
                 heap: None,
                 most_ended: None,
             }),
-            seen: Seen { ended: vec![ended], broken_locks: 0, detached: detached.map(Into::into) },
+            seen: Seen { ended: vec![ended], unreported: 0, broken_locks: 0, detached: detached.map(Into::into) },
             attached: vec!["on_read".into()],
             is_served,
             said: (!is_served).then(|| "out of memory".into()),

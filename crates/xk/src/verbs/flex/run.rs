@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use xk_apply::parse_time;
-use xk_flex::{attach, load, take_ended, Control, Ended, Heap, Limits, Loaded, Locks, Usage, Who, Why};
+use xk_flex::{attach, load, take_ended, unreported, Control, Ended, Heap, Limits, Loaded, Locks, Usage, Who, Why};
 
 use crate::exit::{Exit, Failure, Result};
 use crate::output::{count, print_json};
@@ -49,24 +49,32 @@ pub fn run(args: &Args) -> Result {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let server = heap.as_ref().map(|heap| scope.spawn(|| heap.serve(&stop)));
-        let ended = programs(args, &control, interface, &loaded, loaded.rewritten.bytes != bytes);
+        let seen = programs(args, &control, interface, &loaded, loaded.rewritten.bytes != bytes);
         stop.store(true, Ordering::Relaxed);
         let served = server.map_or(Ok(Ok(())), std::thread::ScopedJoinHandle::join);
-        let ended = ended?;
+        let seen = seen?;
         served.map_err(|_| Failure::error("the thread that gives the heap its pages panicked"))??;
-        finish(args, &loaded, &ended, heap.as_ref().map(Heap::usage));
+        finish(args, &loaded, &seen, heap.as_ref().map(Heap::usage));
         Ok(())
     })
 }
 
-/// Attaches the programs, and detaches them when the time is over. Returns the runs that were ended.
+/// The runs that were ended.
+#[derive(Default)]
+struct Seen {
+    ended: Vec<Ended>,
+    /// And so many of which nothing else is known.
+    unreported: u64,
+}
+
+/// Attaches the programs, and detaches them when the time is over.
 fn programs(
     args: &Args,
     control: &Control,
     interface: Option<i32>,
     loaded: &Loaded,
     is_controlled: bool,
-) -> Result<Vec<Ended>> {
+) -> Result<Seen> {
     if is_controlled {
         control.tell(&loaded.object)?;
     }
@@ -75,16 +83,17 @@ fn programs(
         let names: Vec<&str> = links.iter().map(|(name, _)| name.as_str()).collect();
         eprintln!("running {}: {}; ^C ends", names.join(", "), loops(loaded));
     }
-    let mut ended = wait(args, loaded, is_controlled)?;
+    let mut seen = wait(args, loaded, is_controlled)?;
     if is_controlled {
+        seen.unreported = unreported(&loaded.object)?;
         Control { terminate: true, ..*control }.tell(&loaded.object)?;
     }
     drop(links);
     if is_controlled {
         let last = take_ended(&loaded.object)?;
-        ended.extend(last.into_iter().filter(|last| last.why != Why::Terminate));
+        seen.ended.extend(last.into_iter().filter(|last| last.why != Why::Terminate));
     }
-    Ok(ended)
+    Ok(seen)
 }
 
 fn loops(loaded: &Loaded) -> String {
@@ -96,9 +105,9 @@ fn loops(loaded: &Loaded) -> String {
 }
 
 /// Waits until the time is over or a signal arrives. Meanwhile says which runs are ended.
-fn wait(args: &Args, loaded: &Loaded, is_controlled: bool) -> Result<Vec<Ended>> {
+fn wait(args: &Args, loaded: &Loaded, is_controlled: bool) -> Result<Seen> {
     let end = args.time.map(|time| Instant::now() + time);
-    let mut all = Vec::new();
+    let mut seen = Seen::default();
     loop {
         let left = end.map_or(STEP, |end| end.saturating_duration_since(Instant::now()).min(STEP));
         let is_over = signals::came_within(left) || end.is_some_and(|end| Instant::now() >= end);
@@ -106,9 +115,9 @@ fn wait(args: &Args, loaded: &Loaded, is_controlled: bool) -> Result<Vec<Ended>>
         if !args.json {
             ended.iter().for_each(|ended| println!("{}", words(loaded, ended)));
         }
-        all.extend(ended);
+        seen.ended.extend(ended);
         if is_over {
-            return Ok(all);
+            return Ok(seen);
         }
     }
 }
@@ -159,14 +168,23 @@ fn lock_json(locks: &Locks) -> serde_json::Value {
     })
 }
 
-fn finish(args: &Args, loaded: &Loaded, ended: &[Ended], heap: Option<Usage>) {
+/// How many runs were ended without a report, in words.
+pub(super) fn unreported_words(number: u64) -> String {
+    format!("{} ended without a report: the ring buffer was full", count(number as usize, "run"))
+}
+
+fn finish(args: &Args, loaded: &Loaded, seen: &Seen, heap: Option<Usage>) {
     if !args.json {
-        println!("{} ended early", count(ended.len(), "run"));
+        println!("{} ended early", count(seen.ended.len() + seen.unreported as usize, "run"));
+        if seen.unreported > 0 {
+            println!("{}", unreported_words(seen.unreported));
+        }
         heap.iter().for_each(|usage| println!("{}", heap_words(usage)));
         return;
     }
     let heap = heap.as_ref().map(heap_json);
-    let runs: Vec<_> = ended
+    let runs: Vec<_> = seen
+        .ended
         .iter()
         .map(|ended| {
             let look = loaded.rewritten.looks.get(ended.look);
@@ -180,7 +198,9 @@ fn finish(args: &Args, loaded: &Loaded, ended: &[Ended], heap: Option<Usage>) {
             })
         })
         .collect();
-    print_json(json!({ "ended": runs, "looks": loaded.rewritten.looks.len(), "heap": heap }));
+    print_json(
+        json!({ "ended": runs, "unreported": seen.unreported, "looks": loaded.rewritten.looks.len(), "heap": heap }),
+    );
 }
 
 /// A heap.

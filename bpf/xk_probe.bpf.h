@@ -93,11 +93,21 @@ static __always_inline __u64 xk_register(struct pt_regs *ctx, __u32 number)
 	}
 }
 
-/* What the call of this cookie is about to call; 0 if its memory cannot be read. */
-static __always_inline __u64 xk_call_target(struct pt_regs *ctx, __u64 cookie)
-{
-	__u64 address = xk_register(ctx, XK_BASE(cookie)), target = 0;
+/*
+ * The register with the target of the calls at which this copy of the program runs; 0: the cookie
+ * says it. `xk probe run` loads a copy for each register. The verifier removes the code for others.
+ */
+static const volatile __u64 xk_call_register __attribute__((unused)) = 0;
 
+/* What the instruction is about to call; 0 if its memory cannot be read. */
+static __always_inline __u64 xk_call_target(struct pt_regs *ctx)
+{
+	__u64 address, target = 0, cookie, own = xk_call_register;
+
+	if (own)
+		return xk_register(ctx, own);
+	cookie = bpf_get_attach_cookie(ctx);
+	address = xk_register(ctx, XK_BASE(cookie));
 	if (!XK_IN_MEMORY(cookie))
 		return address;
 	address += xk_register(ctx, XK_INDEX(cookie)) << XK_SCALE(cookie);

@@ -9,15 +9,11 @@
 
 /*
  * One bit for every 16 bytes of the code of vmlinux and of the modules that are loaded: a function
- * begins there, and its address is taken. `xk probe run` fills it, and sets the number of words.
- * Functions between two multiples of 16 are in the other map.
+ * begins there, and its address is taken. `xk probe run` sets the number of words before it loads
+ * the object, and the words. A variable and not an array: it is read without a lookup. Functions
+ * between two multiples of 16 are in the map.
  */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u64);
-} xk_taken SEC(".maps");
+__u64 xk_taken[1] SEC(".data.xk_taken");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -26,23 +22,22 @@ struct {
 	__type(value, __u8);
 } xk_taken_between SEC(".maps");
 
-/* The address of the first bit, and the first address after the last one. */
+/* The address of the first bit, and the number of words. */
 const volatile __u64 xk_taken_start = 0;
-const volatile __u64 xk_taken_end = 0;
+const volatile __u64 xk_taken_words = 1;
 
 /* Whether the address of the function at `target` is taken. */
 static __always_inline bool xk_is_taken(__u64 target)
 {
-	__u64 distance = target - xk_taken_start;
-	__u32 word = distance >> 10;
-	__u64 *bits;
+	__u64 distance = target - xk_taken_start, word = distance >> 10;
 
 	if (target & 15)
 		return bpf_map_lookup_elem(&xk_taken_between, &target);
-	if (distance >= xk_taken_end - xk_taken_start)
+	/* The verifier knows the constant, and so the bound of the register that is compared. */
+	barrier_var(word);
+	if (word >= xk_taken_words)
 		return false;
-	bits = bpf_map_lookup_elem(&xk_taken, &word);
-	return bits && *bits & (1ULL << ((distance >> 4) & 63));
+	return ((volatile __u64 *)xk_taken)[word] & (1ULL << ((distance >> 4) & 63));
 }
 
 #endif /* _XK_TAKEN_BPF_H */

@@ -66,7 +66,6 @@ static unsigned int attach(int fd, const struct xk_probe_place *place)
 {
 	struct xk_probe_attach request = {
 		.size = sizeof(request),
-		.program = -1,		/* only count; else the descriptor of an eBPF program */
 		.nr_places = 1,
 		.places = (unsigned long)place,
 		.name = "examples/count.c",

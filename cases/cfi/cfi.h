@@ -47,7 +47,7 @@ static __noinline bool count_unknown(u64 site, u64 target)
 /* The target of the call if it is unknown, and the first one of its kind. */
 static __always_inline u64 unknown(struct pt_regs *ctx)
 {
-	u64 target = xk_call_target(ctx, bpf_get_attach_cookie(ctx));
+	u64 target = xk_call_target(ctx);
 
 	if (xk_is_taken(target) || !count_unknown(ctx->ip, target))
 		return 0;

@@ -50,7 +50,7 @@ int insert(struct pt_regs *ctx)
 {
 	struct blk_mq_hw_ctx *hctx = (void *)PT_REGS_PARM1(ctx);
 	struct list_head *head = (void *)PT_REGS_PARM2(ctx), *at;
-	u64 target = xk_call_target(ctx, bpf_get_attach_cookie(ctx));
+	u64 target = xk_call_target(ctx);
 	u64 now = bpf_ktime_get_ns();
 
 	/* These functions make other calls, too. */
@@ -75,7 +75,7 @@ int dispatch(struct pt_regs *ctx)
 {
 	struct blk_mq_hw_ctx *hctx = (void *)PT_REGS_PARM1(ctx);
 	struct blk_mq_queue_data *data = (void *)PT_REGS_PARM2(ctx);
-	u64 target = xk_call_target(ctx, bpf_get_attach_cookie(ctx)), request, *since, *number;
+	u64 target = xk_call_target(ctx), request, *since, *number;
 	u32 slot;
 
 	if (target != (u64)BPF_CORE_READ(hctx, queue, mq_ops, queue_rq))

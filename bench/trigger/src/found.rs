@@ -18,5 +18,6 @@ pub fn place(word: &str, anchor: u64) -> Result<ProbePlace> {
         window_lead: lead.parse()?,
         host: host.parse()?,
         host_window: host_window.parse()?,
+        ..ProbePlace::default()
     })
 }

@@ -1,10 +1,12 @@
 //! Probes: eBPF programs of type kprobe at any instruction of the running kernel. See `docs/probes.md`.
 //!
 //! In: places ([`place`]), as the command line or the section of a program names them; for lines of the source, also the
-//! source tree ([`Source`]). Out: addresses with the windows in which a jump may stand ([`resolve`]); programs in the kernel, and what their maps contain ([`program`], [`maps`]).
+//! source tree ([`Source`]). Out: addresses with the windows in which a jump may stand ([`resolve`]); programs in the
+//! kernel, and what their maps contain ([`program`], [`maps`]).
 
 mod code;
 mod constants;
+mod copies;
 mod error;
 mod found;
 mod line;

@@ -105,13 +105,13 @@ fn of_all<M: MapCore>(maps: impl IntoIterator<Item = M>, layout: impl Fn(&str) -
     for map in maps {
         let name = map.name().to_string_lossy().into_owned();
         match section_of(&name) {
-            // Constants are of no interest.
-            Some(section @ (".data" | ".bss")) => {
+            // Constants are of no interest, nor is what `xk probe` itself has written.
+            Some(section) if !is_shown(section) => {}
+            Some(section) => {
                 if let Some(variables) = layout(section).and_then(|layout| variables(&map, &layout)) {
                     all.insert(section.trim_start_matches('.').to_owned(), variables);
                 }
             }
-            Some(_) => {}
             None => {
                 all.insert(name, json!({ "type": format!("{:?}", map.map_type()), "entries": entries(&map) }));
             }
@@ -121,9 +121,16 @@ fn of_all<M: MapCore>(maps: impl IntoIterator<Item = M>, layout: impl Fn(&str) -
 }
 
 /// The section that a map of variables is made of.
-fn section_of(name: &str) -> Option<&'static str> {
+fn section_of(name: &str) -> Option<&str> {
     let section = name.get(name.find('.')?..)?;
-    [".data", ".bss", ".rodata", ".kconfig"].into_iter().find(|known| section.starts_with(known))
+    let is_of =
+        |known: &&str| section.strip_prefix(*known).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+    [".data", ".bss", ".rodata", ".kconfig"].iter().any(is_of).then_some(section)
+}
+
+/// Whether it has variables that programs change.
+fn is_shown(section: &str) -> bool {
+    (section.starts_with(".data") || section.starts_with(".bss")) && !section.starts_with(".data.xk_")
 }
 
 /// The variables of a section, from the symbols of an object.
@@ -232,7 +239,10 @@ mod tests {
     #[test]
     fn maps_of_variables_are_known_by_their_section() {
         assert_eq!(section_of("xk_probe.bss"), Some(".bss"));
-        assert_eq!(section_of(".rodata.str1.1"), Some(".rodata"));
+        assert_eq!(section_of(".rodata.str1.1"), Some(".rodata.str1.1"));
+        assert_eq!((section_of("xk_probe.database"), section_of(".data.own")), (None, Some(".data.own")));
+        let shown = [".data", ".bss", ".data.own", ".data.xk_taken", ".rodata"].map(is_shown);
+        assert_eq!(shown, [true, true, true, false, false]);
         assert_eq!(section_of("counts"), None);
     }
 }

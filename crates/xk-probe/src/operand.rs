@@ -88,6 +88,14 @@ impl Operand {
     }
 }
 
+impl Operand {
+    /// The register of a cookie, as it stands there, if the target is in one.
+    pub(crate) fn register_of(cookie: u64) -> Option<u64> {
+        let is_register = cookie >> SCALE == 0 && cookie >> INDEX & 0x1f == 0;
+        Some(cookie >> BASE & 0x1f).filter(|register| is_register && *register != 0)
+    }
+}
+
 fn memory(insn: &Instruction, shift: u64) -> Option<Operand> {
     let (base, index) = (insn.memory_base(), insn.memory_index());
     if base == Register::RIP || base == Register::None && index == Register::None {
@@ -161,5 +169,8 @@ mod tests {
         assert_eq!(Operand::Register(15).cookie(), 16 << 16);
         let all = memory(Some(12), Some(3), 3, -8).unwrap().cookie();
         assert_eq!(all, 0xffff_fff8_0000_0000 | 1 << 28 | 3 << 26 | 4 << 21 | 13 << 16);
+        assert_eq!(Operand::register_of(Operand::Register(15).cookie() | 0xffff), Some(16));
+        let base = memory(Some(12), None, 0, 0).unwrap().cookie();
+        assert_eq!([all, base, 7].map(Operand::register_of), [None; 3]);
     }
 }

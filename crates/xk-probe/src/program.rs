@@ -10,6 +10,8 @@ use object::{Object as _, ObjectSection, ObjectSymbol};
 use thiserror::Error;
 use xk_policy::{explain, listening};
 
+use crate::copies::{self, Copy};
+use crate::operand::Operand;
 use crate::place::{Class, Place, PlaceError};
 use crate::places::Places;
 use crate::taken::Taken;
@@ -142,6 +144,8 @@ pub struct Given<'a> {
     pub taken: Option<&'a Taken>,
     /// The instructions at which it reads variables.
     pub places: Option<&'a Places>,
+    /// The cookies of its calls: a program that looks up their targets is loaded once for each of their registers.
+    pub calls: &'a [u64],
 }
 
 impl Given<'_> {
@@ -155,6 +159,7 @@ impl Given<'_> {
 #[derive(Debug)]
 pub struct Programs {
     object: Object,
+    copies: Vec<Copy>,
 }
 
 impl Programs {
@@ -171,35 +176,75 @@ impl Programs {
     /// # Errors
     /// As [`Programs::load`], and [`ProgramError::Given`].
     pub fn load_with(object: &[u8], probes: &[Probe], given: Given<'_>) -> Result<Self, ProgramError> {
-        let mut refused = None;
-        let (loaded, said) = listening(|| {
-            let mut open = ObjectBuilder::default().name("xk_probe").and_then(|builder| builder.open_memory(object))?;
-            prepare(&mut open, probes);
-            refused = given.prepare(&mut open, object).err();
-            open.load()
-        });
-        if let Some(reason) = refused {
-            return Err(ProgramError::Given(reason));
+        let mut all = Self { object: open(object, probes, given, |_| Ok(()))?, copies: Vec::new() };
+        for register in copies::registers(object, given.calls) {
+            let copied = open(object, probes, given, |open| copies::prepare(open, object, register, &all.object))?;
+            all.copies.push(Copy { register, object: copied });
         }
-        let Ok(object) = loaded else { return Err(explain(&said).into()) };
         if let Some(taken) = given.taken {
-            taken.fill(&object).map_err(|error| ProgramError::Given(error.to_string()))?;
+            taken.fill(&all.object).map_err(|error| ProgramError::Given(error.to_string()))?;
         }
-        Ok(Self { object })
+        Ok(all)
     }
 
-    /// The program of a probe.
+    /// The program of a probe, for any place.
     #[must_use]
     pub fn program(&self, probe: &Probe) -> Option<BorrowedFd<'_>> {
-        let found = self.object.progs().find(|program| program.name().to_str() == Some(&probe.program))?;
-        // SAFETY: the descriptor belongs to the object, which `self` holds.
+        Self::of(&self.object, probe)
+    }
+
+    /// The programs of a probe, as an attachment takes them: first that for any place, then the copies for calls through
+    /// one register.
+    ///
+    /// Nothing if the object has no such program.
+    #[must_use]
+    pub fn all(&self, probe: &Probe) -> Option<Vec<BorrowedFd<'_>>> {
+        self.objects().map(|object| Self::of(object, probe)).collect()
+    }
+
+    /// Which of these runs at a place with this cookie.
+    #[must_use]
+    pub fn at(&self, cookie: u64) -> usize {
+        let register = Operand::register_of(cookie);
+        self.copies.iter().position(|copy| Some(copy.register) == register).map_or(0, |copy| copy + 1)
+    }
+
+    fn of<'a>(object: &'a Object, probe: &Probe) -> Option<BorrowedFd<'a>> {
+        let found = object.progs().find(|program| program.name().to_str() == Some(&probe.program))?;
+        // SAFETY: the descriptor belongs to the object, which is borrowed as long.
         Some(unsafe { BorrowedFd::borrow_raw(found.as_fd().as_raw_fd()) })
     }
 
-    /// The object.
+    /// The objects of [`Programs::all`], in the same order.
+    pub fn objects(&self) -> impl Iterator<Item = &Object> {
+        std::iter::once(&self.object).chain(self.copies.iter().map(|copy| &copy.object))
+    }
+
+    /// The object, with all maps.
     #[must_use]
     pub fn object(&self) -> &Object {
         &self.object
+    }
+}
+
+/// Hands an object to the kernel. `change` is called before.
+fn open(
+    object: &[u8],
+    probes: &[Probe],
+    given: Given<'_>,
+    change: impl FnOnce(&mut OpenObject) -> Result<(), String>,
+) -> Result<Object, ProgramError> {
+    let mut refused = None;
+    let (loaded, said) = listening(|| {
+        let mut open = ObjectBuilder::default().name("xk_probe").and_then(|builder| builder.open_memory(object))?;
+        prepare(&mut open, probes);
+        refused = given.prepare(&mut open, object).and_then(|()| change(&mut open)).err();
+        open.load()
+    });
+    match (refused, loaded) {
+        (Some(reason), _) => Err(ProgramError::Given(reason)),
+        (None, Ok(object)) => Ok(object),
+        (None, Err(_)) => Err(explain(&said).into()),
     }
 }
 

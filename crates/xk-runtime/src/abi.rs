@@ -17,7 +17,7 @@ pub use probe::*;
 pub use table::*;
 
 /// `XK_ABI_VERSION`.
-pub const ABI_VERSION: u32 = 13;
+pub const ABI_VERSION: u32 = 14;
 /// `XK_NAME_LEN`.
 pub const NAME_LEN: usize = 128;
 /// `XK_SYMBOL_LEN`.

@@ -29,6 +29,8 @@ pub struct ProbePlace {
     pub host: i16,
     /// Bytes of that window; 0: none.
     pub host_window: u8,
+    /// Which of the programs of the attachment runs there.
+    pub program: u8,
 }
 
 /// A function of a module. Places in it wait while the module is not loaded.
@@ -51,8 +53,8 @@ pub struct ProbeFunction {
 pub struct Attachment<'a> {
     /// For lists.
     pub name: &'a str,
-    /// The program; `None`: executions are only counted.
-    pub program: Option<BorrowedFd<'a>>,
+    /// The programs, of which each place names one. Without any, executions are only counted.
+    pub programs: &'a [BorrowedFd<'a>],
     /// The instructions.
     pub places: &'a [ProbePlace],
     /// Functions of modules that may go. A place in a module that is in none of them holds the module.
@@ -65,7 +67,7 @@ impl ProbePlace {
     /// The same, for a kprobe.
     #[must_use]
     pub fn without_jump(self) -> Self {
-        Self { address: self.address, cookie: self.cookie, ..Self::default() }
+        Self { address: self.address, cookie: self.cookie, program: self.program, ..Self::default() }
     }
 }
 
@@ -87,8 +89,10 @@ pub struct ProbeStatus {
     pub id: u32,
     /// Name that its owner gave it.
     pub name: String,
-    /// Number of the eBPF program; `None`: executions are only counted.
+    /// Number of its first eBPF program; `None`: executions are only counted.
     pub program: Option<u32>,
+    /// How many programs it has.
+    pub programs: u32,
     /// How many instructions it probes.
     pub places: u32,
     /// Of these, how many are reached by a jump.
@@ -167,6 +171,7 @@ impl ProbeStatus {
             id: info.id,
             name: abi::text(&info.name),
             program: Some(info.program).filter(|program| *program != 0),
+            programs: info.nr_programs,
             places: info.nr_places,
             jumps: info.nr_jumps,
             owner_pid: info.owner_pid,
@@ -202,7 +207,8 @@ fn mirrors(places: &[ProbePlace]) -> Vec<abi::ProbePlace> {
         window_lead: place.window_lead,
         host: place.host,
         host_window: place.host_window,
-        pad: [0; 3],
+        program: place.program,
+        pad: [0; 2],
     };
     let mut all: Vec<abi::ProbePlace> = places.iter().map(of).collect();
     all.sort_by_key(|place| place.address);
@@ -245,7 +251,7 @@ fn field<const LEN: usize>(name: &str) -> [u8; LEN] {
 }
 
 impl Device {
-    /// [`Device::attach`] without functions of modules.
+    /// [`Device::attach`] with at most one program, and without functions of modules.
     ///
     /// # Errors
     /// As [`Device::attach`].
@@ -256,10 +262,10 @@ impl Device {
         places: &[ProbePlace],
         jumps_only: bool,
     ) -> Result<Attached, Error> {
-        self.attach(&Attachment { name, program, places, jumps_only, functions: &[] })
+        self.attach(&Attachment { name, programs: program.as_slice(), places, jumps_only, functions: &[] })
     }
 
-    /// Runs the program before each of these instructions, or only counts their executions. All of them are probed, or
+    /// Runs a program before each of these instructions, or only counts their executions. All of them are probed, or
     /// none. The attachment ends with [`Device::detach_probes`], when its lease ends, or when this descriptor is closed,
     /// unless it is kept ([`Device::keep_probes`]).
     ///
@@ -269,12 +275,14 @@ impl Device {
     pub fn attach(&self, wanted: &Attachment<'_>) -> Result<Attached, Error> {
         let places = mirrors(wanted.places);
         let functions = function_mirrors(wanted.functions);
+        let programs: Vec<i32> = wanted.programs.iter().map(AsRawFd::as_raw_fd).collect();
         if places.len() > abi::MAX_PROBE_PLACES {
             return Err(Error::ProbePlaces { number: places.len() });
         }
         let mut request = abi::ProbeAttach::zeroed();
         request.size = size_of::<abi::ProbeAttach>() as u32;
-        request.program = wanted.program.map_or(-1, |program| program.as_raw_fd());
+        request.nr_programs = programs.len() as u32;
+        request.programs = programs.as_ptr() as u64;
         request.flags = if wanted.jumps_only { abi::PROBE_JUMPS_ONLY } else { 0 };
         request.nr_functions = functions.len() as u32;
         request.functions = functions.as_ptr() as u64;
@@ -296,7 +304,7 @@ impl Device {
         }
     }
 
-    /// Ends an attachment. After this call its program runs no more. Returns the stops of the machine that were needed.
+    /// Ends an attachment. After this call its programs run no more. Returns the stops of the machine that were needed.
     ///
     /// # Errors
     /// [`Error::NoSuchProbes`], [`Error::ProbesOwned`], [`Error::Forbidden`].

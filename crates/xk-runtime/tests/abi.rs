@@ -257,15 +257,28 @@ fn status(f: &mut Facts) {
 
 /// Probes of eBPF programs.
 fn probes(f: &mut Facts) {
-    structure!(f, "xk_probe_place", abi::ProbePlace, address, cookie, window, window_lead, host, host_window, pad);
+    structure!(
+        f,
+        "xk_probe_place",
+        abi::ProbePlace,
+        address,
+        cookie,
+        window,
+        window_lead,
+        host,
+        host_window,
+        program,
+        pad
+    );
     structure!(
         f,
         "xk_probe_attach",
         abi::ProbeAttach,
         size,
-        program,
+        nr_programs,
         flags,
         nr_places,
+        programs,
         places,
         functions,
         nr_functions,
@@ -296,7 +309,7 @@ fn probes(f: &mut Facts) {
         memory,
         lease_ns,
         flags,
-        pad
+        nr_programs
     );
     structure!(f, "xk_probe_function", abi::ProbeFunction, address, symbol, module, text_len, pad, text, mask);
     structure!(f, "xk_probe_place_info", abi::ProbePlaceInfo, requested, address, hits, missed, flags, pad, note);
@@ -307,6 +320,7 @@ fn probes(f: &mut Facts) {
 fn numbers_of_probes(f: &mut Facts) {
     for (name, value) in [
         ("XK_MAX_PROBE_PLACES", abi::MAX_PROBE_PLACES as u64),
+        ("XK_MAX_PROBE_PROGRAMS", abi::MAX_PROBE_PROGRAMS as u64),
         ("XK_MAX_PROBE_FUNCTIONS", abi::MAX_PROBE_FUNCTIONS as u64),
         ("XK_PROBE_WAITING", u64::from(abi::PROBE_WAITING)),
         ("XK_PROBE_JUMPS_ONLY", u64::from(abi::PROBE_JUMPS_ONLY)),

@@ -26,6 +26,9 @@ static int check_attach(struct xk_probe_attach *request, struct xk_error *error)
 	if (request->pad || request->nr_functions > XK_MAX_PROBE_FUNCTIONS)
 		return xk_refuse(error, -EINVAL, "%u functions; at most %u are possible",
 				 request->nr_functions, XK_MAX_PROBE_FUNCTIONS);
+	if (request->nr_programs > XK_MAX_PROBE_PROGRAMS)
+		return xk_refuse(error, -EINVAL, "%u programs; at most %u are possible",
+				 request->nr_programs, XK_MAX_PROBE_PROGRAMS);
 	if (strnlen(request->name, XK_NAME_LEN) == XK_NAME_LEN)
 		return xk_refuse(error, -EINVAL, "the name has no end");
 	return 0;
@@ -55,14 +58,33 @@ static int check_places(struct xk_probe_attach *request, const struct xk_probe_p
 			return xk_refuse(error, -EINVAL,
 					 "place %u: only a window of fewer than %u bytes has a host",
 					 i, XK_JUMP_LEN);
+		if (place->program && place->program >= request->nr_programs)
+			return xk_refuse(error, -EINVAL, "place %u: program %u of %u", i,
+					 place->program, request->nr_programs);
 	}
 	return 0;
 }
 
-static long attach(struct file *file, struct xk_probe_attach *request, struct xk_error *error)
+/* The places and programs are in the kernel. */
+static long attach_places(struct file *file, struct xk_probe_attach *request,
+			  const struct xk_probe_place *places, const s32 *programs,
+			  struct xk_error *error)
 {
 	struct xk_probed_function *functions;
+	int ret = check_places(request, places, error);
+
+	if (ret)
+		return ret;
+	functions = xk_probed_functions_read(request, error);
+	if (IS_ERR(functions))
+		return PTR_ERR(functions);
+	return xk_probe_attach(file, request, places, programs, functions, error);
+}
+
+static long attach(struct file *file, struct xk_probe_attach *request, struct xk_error *error)
+{
 	struct xk_probe_place *places;
+	s32 *programs;
 	long ret;
 
 	ret = xk_may_change(file, false, error);
@@ -77,12 +99,14 @@ static long attach(struct file *file, struct xk_probe_attach *request, struct xk
 				    sizeof(*places));
 	if (IS_ERR(places))
 		return xk_refuse(error, PTR_ERR(places), "the places cannot be read");
-	ret = check_places(request, places, error);
-	functions = ret ? NULL : xk_probed_functions_read(request, error);
-	if (IS_ERR(functions))
-		ret = PTR_ERR(functions);
-	if (!ret)
-		ret = xk_probe_attach(file, request, places, functions, error);
+	programs = memdup_array_user(u64_to_user_ptr(request->programs), request->nr_programs,
+				     sizeof(*programs));
+	if (IS_ERR(programs)) {
+		ret = xk_refuse(error, PTR_ERR(programs), "the programs cannot be read");
+	} else {
+		ret = attach_places(file, request, places, programs, error);
+		kfree(programs);
+	}
 	kvfree(places);
 	return ret;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Attaches a program to many places: one transaction in few stops. */
+/* Attaches programs to many places: one transaction in few stops. */
 #include <linux/err.h>
 #include <linux/kallsyms.h>
 #include <linux/mm.h>
@@ -16,7 +16,7 @@
 #include "probe/attach.h"
 #include "probe/jump.h"
 #include "probe/point.h"
-#include "probe/reads.h"
+#include "probe/program.h"
 #include "probe/relay.h"
 #include "probe/run.h"
 #include "probe/traced.h"
@@ -28,6 +28,7 @@ static u32 last_id;
 struct making {
 	struct xk_attachment *attachment;
 	const struct xk_probe_place *places;
+	const s32 *programs;
 	struct xk_probe_attach *request;
 	struct xk_plan plan;
 	struct xk_error *error;
@@ -77,37 +78,20 @@ static int create_counters(struct xk_attachment *attachment)
 	return 0;
 }
 
-static int take_program(struct xk_attachment *attachment, int fd, struct xk_error *error)
-{
-	struct bpf_prog *program;
-
-	attachment->is_plain = fd < 0;
-	if (fd < 0)
-		return 0;
-	program = xk_probe_program_get(fd, error);
-	if (IS_ERR(program))
-		return PTR_ERR(program);
-	attachment->program = program;
-	attachment->needs_context = xk_program_needs_context(program);
-	attachment->needs_kprobes = xk_program_asks_function(program);
-	attachment->reads_all = attachment->needs_context || xk_program_reads_all(program);
-	/* Kernels that check RCU need to be told about a reader. */
-	attachment->is_plain = program->jited && !attachment->needs_context &&
-			       !IS_ENABLED(CONFIG_PROVE_RCU);
-	return 0;
-}
-
 static void fill_hook(struct making *making, u32 index)
 {
 	struct xk_attachment *attachment = making->attachment;
 	struct xk_hook *hook = &attachment->hooks[index];
+	const struct bpf_prog *program;
 
 	hook->attachment = attachment;
+	hook->program = &attachment->programs[making->places[index].program];
 	hook->requested = making->places[index].address;
 	hook->cookie = making->places[index].cookie;
 	hook->hits = counter_of(attachment, index);
 	hook->alone.hits = hook->hits;
-	hook->alone.func = attachment->program ? attachment->program->bpf_func : xk_probe_count;
+	program = hook->program->program;
+	hook->alone.func = program ? program->bpf_func : xk_probe_count;
 }
 
 /* A tune that changes the instruction could not do so while a kprobe is on it. */
@@ -121,7 +105,7 @@ static bool may_run(const struct xk_hook *hook)
 {
 	const struct xk_point *point = hook->point;
 
-	return !point->in_code || point->saves_all || !hook->attachment->reads_all;
+	return !point->in_code || point->saves_all || !hook->program->reads_all;
 }
 
 static void add(struct xk_hook *hook)
@@ -171,7 +155,7 @@ static int plan_place(struct making *making, u32 index)
 	why = hold_module(hook);
 	if (why)
 		return refuse_place(making, index, -EBUSY, why);
-	hook->point->wants_all |= making->attachment->reads_all;
+	hook->point->wants_all |= hook->program->reads_all;
 	if (may_run(hook))
 		add(hook);
 	else
@@ -263,7 +247,7 @@ static int finish_hook(struct making *making, u32 index)
 		return refuse_place(making, index, -EBUSY, point->jump->why);
 	if (!point->in_code && making->request->flags & XK_PROBE_JUMPS_ONLY)
 		return refuse_place(making, index, -EOPNOTSUPP, point->why_no_jump ?: "it failed");
-	if (point->is_traced && making->attachment->needs_kprobes)
+	if (point->is_traced && hook->program->needs_kprobes)
 		return refuse_place(making, index, -EBUSY,
 				    "bpf_get_func_ip() needs a kprobe, and other probes of this entry have none");
 	if (!hook->added)
@@ -272,10 +256,10 @@ static int finish_hook(struct making *making, u32 index)
 	return 0;
 }
 
-static bool is_for_tracer(const struct making *making, const struct xk_point *point)
+static bool is_for_tracer(const struct xk_hook *hook)
 {
-	return !making->attachment->needs_kprobes && !is_served(point) &&
-	       xk_is_traced(point->address);
+	return !hook->program->needs_kprobes && !is_served(hook->point) &&
+	       xk_is_traced(hook->point->address);
 }
 
 /* All entries of functions in one change of text. */
@@ -290,7 +274,7 @@ static int trace(struct making *making)
 	if (!points)
 		return -ENOMEM;
 	for (i = 0; i < attachment->nr; i++) {
-		if (!is_for_tracer(making, attachment->hooks[i].point))
+		if (!is_for_tracer(&attachment->hooks[i]))
 			continue;
 		points[nr++] = attachment->hooks[i].point;
 		last = i;
@@ -336,7 +320,8 @@ static int make(struct making *making)
 
 	ret = create_counters(making->attachment);
 	if (!ret)
-		ret = take_program(making->attachment, making->request->program, making->error);
+		ret = xk_probe_programs_take(making->attachment, making->programs,
+					     making->request->nr_programs, making->error);
 	if (!ret)
 		ret = xk_probed_functions_verify(making->attachment);
 	xk_allowed_create(&making->plan.allowed);
@@ -371,10 +356,15 @@ static struct xk_attachment *create(const struct file *caller,
 }
 
 int xk_probe_attach(const struct file *caller, struct xk_probe_attach *request,
-		    const struct xk_probe_place *places, struct xk_probed_function *functions,
-		    struct xk_error *error)
+		    const struct xk_probe_place *places, const s32 *programs,
+		    struct xk_probed_function *functions, struct xk_error *error)
 {
-	struct making making = { .places = places, .request = request, .error = error };
+	struct making making = {
+		.places = places,
+		.programs = programs,
+		.request = request,
+		.error = error,
+	};
 	int ret;
 
 	INIT_LIST_HEAD(&making.plan.jumps);

@@ -8,13 +8,14 @@
 /* Functions for /dev/xk take xk_lock. */
 
 /*
- * Attaches a program to `places`, for the owner of `caller`. `functions` contains the functions of
+ * Attaches the programs with these descriptors to `places`, for the owner of `caller`. Each place
+ * names one of the programs, 0 if there are none. `functions` contains the functions of
  * the request, with their bytes and without their addresses; it is consumed. Returns 0, or an error
  * with its reason in `error`. All places are probed, or none. Sleeps.
  */
 int xk_probe_attach(const struct file *caller, struct xk_probe_attach *request,
-		    const struct xk_probe_place *places, struct xk_probed_function *functions,
-		    struct xk_error *error);
+		    const struct xk_probe_place *places, const s32 *programs,
+		    struct xk_probed_function *functions, struct xk_error *error);
 
 /* Frees functions of a request that is not made. */
 void xk_probed_functions_free(struct xk_probed_function *functions, u32 nr);

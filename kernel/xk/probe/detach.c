@@ -14,6 +14,7 @@
 #include "probe/attach.h"
 #include "probe/jump.h"
 #include "probe/point.h"
+#include "probe/program.h"
 #include "probe/traced.h"
 #include "text/slot.h"
 
@@ -151,8 +152,7 @@ unsigned int xk_attachment_destroy(struct xk_attachment *attachment)
 	stops = xk_attachment_leave(attachment, NULL);
 	for (i = 0; i < attachment->nr; i++)
 		module_put(attachment->hooks[i].module);
-	if (attachment->program)
-		bpf_prog_put(attachment->program);
+	xk_probe_programs_free(attachment);
 	xk_probed_functions_free(attachment->functions, attachment->nr_functions);
 	free_counters(attachment);
 	kvfree(attachment);

@@ -26,11 +26,13 @@ static u64 memory_of(const struct xk_point *point)
 
 static void describe(const struct xk_attachment *attachment, struct xk_probe_info *info)
 {
+	const struct bpf_prog *first = attachment->programs->program;
 	u32 i;
 
 	info->id = attachment->id;
 	strscpy(info->name, attachment->name);
-	info->program = attachment->program ? attachment->program->aux->id : 0;
+	info->program = first ? first->aux->id : 0;
+	info->nr_programs = attachment->nr_programs;
 	info->nr_places = attachment->nr;
 	info->owner_pid = attachment->owner_pid;
 	info->skipped = sum(attachment->skipped);

@@ -89,11 +89,11 @@ int xk_probed_functions_verify(struct xk_attachment *attachment)
 	return ret;
 }
 
-static const char *reach(struct xk_point *point, const struct xk_attachment *attachment)
+static const char *reach(struct xk_point *point, const struct xk_probe_program *program)
 {
-	bool by_tracer = xk_is_traced(point->address) && !attachment->needs_kprobes;
+	bool by_tracer = xk_is_traced(point->address) && !program->needs_kprobes;
 
-	if (point->is_traced && attachment->needs_kprobes)
+	if (point->is_traced && program->needs_kprobes)
 		return "bpf_get_func_ip() needs a kprobe, and other probes of this entry have none";
 	if (point->in_code || point->is_traced || point->has_kprobe)
 		return NULL;
@@ -141,7 +141,7 @@ static void serve(struct xk_plan *plan, struct xk_hook *hook)
 
 	hook->why_waiting = find_point(plan, hook, function->place.function + offset);
 	if (!hook->why_waiting)
-		hook->why_waiting = reach(hook->point, hook->attachment);
+		hook->why_waiting = reach(hook->point, hook->program);
 	if (hook->why_waiting) {
 		give_up(hook);
 		return;

@@ -104,7 +104,7 @@ int xk_point_start(struct xk_point *point)
 static void choose_act(struct xk_point *point)
 {
 	const struct xk_hook *first = point->first;
-	bool alone = first && !first->next && first->attachment->is_plain;
+	bool alone = first && !first->next && first->program->is_plain;
 
 	/* Pairs with the load in act(). */
 	smp_store_release(&point->act, alone ? &first->alone : &point->all);

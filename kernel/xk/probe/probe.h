@@ -49,11 +49,21 @@ struct xk_probed_function {
 	char reason[XK_NAME_LEN];	/* why it waits although its module is loaded */
 };
 
+/* A program of an attachment, and what must be done to run it. */
+struct xk_probe_program {
+	struct bpf_prog *program;	/* NULL: only count */
+	bool needs_context;		/* it may read current->bpf_ctx */
+	bool needs_kprobes;		/* at entries: it may ask which function runs */
+	bool reads_all;			/* it may read all registers */
+	bool is_plain;			/* it may be called without preparation */
+};
+
 struct xk_hook {
 	struct xk_act alone;		/* for a point that has only this hook */
 	struct xk_hook *next;		/* of the same point; read by handlers */
 	u64 __percpu *hits;
 	struct xk_attachment *attachment;
+	const struct xk_probe_program *program;
 	u64 cookie;
 	struct xk_point *point;		/* NULL: it waits */
 	bool added;			/* to the hooks of the point */
@@ -99,12 +109,9 @@ struct xk_attachment {
 	struct xk_deadline lease;
 	u64 attached_ns;
 	char name[XK_NAME_LEN];
-	struct bpf_prog *program;	/* NULL: only count */
-	bool needs_context;		/* the program may read current->bpf_ctx */
-	bool needs_kprobes;		/* at entries: the program may ask which function runs */
-	bool reads_all;			/* the program may read all registers */
+	struct xk_probe_program *programs;	/* at least one */
+	unsigned int nr_programs;	/* 0: the only one counts */
 	bool jumps_only;		/* nothing else may reach its places */
-	bool is_plain;			/* it may be called without preparation */
 	u64 __percpu *skipped;
 	u64 __percpu **hits;		/* blocks of XK_HITS_PER_BLOCK counters */
 	unsigned int nr_hits;		/* blocks */

@@ -22,21 +22,21 @@ static void notrace run_in_context(const struct xk_hook *hook, struct pt_regs *r
 	struct bpf_trace_run_ctx context = { .bpf_cookie = hook->cookie };
 	struct bpf_run_ctx *before = bpf_set_run_ctx(&context.run_ctx);
 
-	bpf_prog_run(hook->attachment->program, regs);
+	bpf_prog_run(hook->program->program, regs);
 	bpf_reset_run_ctx(before);
 }
 
 static void notrace run_hook(const struct xk_hook *hook, struct pt_regs *regs)
 {
 	this_cpu_inc(*hook->hits);
-	if (!hook->attachment->program)
+	if (!hook->program->program)
 		return;
 	if (IS_ENABLED(CONFIG_PROVE_RCU))
 		rcu_read_lock();
-	if (hook->attachment->needs_context)
+	if (hook->program->needs_context)
 		run_in_context(hook, regs);
 	else
-		bpf_prog_run(hook->attachment->program, regs);
+		bpf_prog_run(hook->program->program, regs);
 	if (IS_ENABLED(CONFIG_PROVE_RCU))
 		rcu_read_unlock();
 }
@@ -67,7 +67,7 @@ static noinline void notrace skip_all(const struct xk_point *point)
 	/* Pairs with the store in xk_hook_add(). */
 	for (hook = smp_load_acquire(&point->first); hook; hook = smp_load_acquire(&hook->next)) {
 		this_cpu_inc(*hook->hits);
-		if (hook->attachment->program)
+		if (hook->program->program)
 			this_cpu_inc(*hook->attachment->skipped);
 	}
 }

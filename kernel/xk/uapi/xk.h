@@ -16,7 +16,7 @@
 #include <linux/types.h>
 
 /* Incremented whenever a structure, an operation or an ioctl changes. */
-#define XK_ABI_VERSION 13
+#define XK_ABI_VERSION 14
 
 #define XK_NAME_LEN 128		/* ConstID or alias, NUL-terminated */
 #define XK_SYMBOL_LEN 128	/* function name, NUL-terminated */

@@ -14,6 +14,7 @@
 
 #define XK_MAX_PROBE_PLACES 65536	/* per attachment */
 #define XK_MAX_PROBE_FUNCTIONS 4096	/* per attachment */
+#define XK_MAX_PROBE_PROGRAMS 64	/* per attachment */
 
 #define XK_PROBE_JUMPS_ONLY _BITUL(0)	/* refuse where a jump is not possible */
 
@@ -29,7 +30,8 @@ struct xk_probe_place {
 	 */
 	__s16 host;
 	__u8 host_window;	/* 10 to 15 bytes; or 0 */
-	__u8 pad[3];
+	__u8 program;		/* which of the programs of the attachment runs here */
+	__u8 pad[2];
 };
 
 /*
@@ -50,18 +52,19 @@ struct xk_probe_function {
 
 /*
  * Runs an eBPF program of type kprobe before each of these instructions, until XK_IOC_PROBE_DETACH,
- * until its lease ends, or until the descriptor is closed. The places are ascending by address,
- * without repetition. All of them are probed, or none. A place is reached by a jump where that is
- * safe, else by the function tracer or a kprobe.
+ * until its lease ends, or until the descriptor is closed. Without programs, executions are only
+ * counted. The places are ascending by address, without repetition. All of them are probed, or
+ * none. A place is reached by a jump where that is safe, else by the function tracer or a kprobe.
  *
  * The functions are ascending by address. A place in a module that is in none of them, or in one
  * whose running bytes differ, holds the module: it cannot be removed.
  */
 struct xk_probe_attach {
 	__u32 size;		/* in: size of this structure */
-	__s32 program;		/* descriptor; -1: only count executions */
+	__u32 nr_programs;
 	__u32 flags;		/* XK_PROBE_* */
 	__u32 nr_places;
+	__u64 programs;		/* const __s32 *: descriptors */
 	__u64 places;		/* const struct xk_probe_place * */
 	__u64 functions;	/* const struct xk_probe_function * */
 	__u32 nr_functions;
@@ -74,7 +77,7 @@ struct xk_probe_attach {
 	char error[XK_ERROR_LEN];	/* what was refused, where and why */
 };
 
-/* After this call the program runs no more. */
+/* After this call the programs run no more. */
 struct xk_probe_detach {
 	__u32 id;
 	__u32 stops;		/* out, like what follows */
@@ -100,7 +103,7 @@ struct xk_probe_info {
 	__u32 index;		/* in: 0, 1, ..; -ENOENT after the last attachment */
 	__u32 id;		/* out, like all that follows */
 	char name[XK_NAME_LEN];
-	__u32 program;		/* number of the BPF program; 0: counts only */
+	__u32 program;		/* number of its first BPF program; 0: counts only */
 	__u32 nr_places;
 	__u32 nr_jumps;
 	__s32 owner_pid;
@@ -110,7 +113,7 @@ struct xk_probe_info {
 	__u64 memory;		/* bytes of stubs */
 	__u64 lease_ns;		/* time left; 0: no lease */
 	__u32 flags;		/* XK_PROBE_KEPT */
-	__u32 pad;
+	__u32 nr_programs;
 };
 
 /* What reaches a place; neither: a kprobe. */

@@ -409,7 +409,7 @@ mod tests {
     }
 
     fn missed(measured: Measured) -> String {
-        result("r".into(), measured, Cfi::new(cfi::tests::measured(130.0), 0), 1, 0)
+        result("r".into(), measured, Cfi::new(cfi::tests::measured(30.0), 0), 1, 0)
             .verdict()
             .map_or_else(|error| error.to_string(), |()| String::new())
     }
@@ -427,7 +427,7 @@ mod tests {
 
     #[test]
     fn the_fields_are_those_that_were_agreed_on() {
-        let result = result("r".into(), measured(75.0, 0.5), Cfi::new(cfi::tests::measured(130.0), 0), 7, 3);
+        let result = result("r".into(), measured(75.0, 0.5), Cfi::new(cfi::tests::measured(30.0), 0), 7, 3);
         let json = serde_json::to_value(&result).unwrap();
         assert_eq!(json["extra_instructions"]["probe_empty"]["trap_for_kprobes"], 75.0);
         assert_eq!(json["extra_instructions"]["perf_kprobe_empty"]["int3"], 1000.0);

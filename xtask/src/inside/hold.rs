@@ -107,6 +107,7 @@ fn place(line: &str, anchor: u64) -> Result<ProbePlace> {
         window_lead: lead.parse()?,
         host: host.parse()?,
         host_window: host_window.parse()?,
+        ..ProbePlace::default()
     })
 }
 
@@ -116,7 +117,8 @@ mod tests {
 
     #[test]
     fn a_line_is_a_place() {
-        let expected = ProbePlace { address: 90, cookie: 0, window: 5, window_lead: 1, host: -7, host_window: 6 };
+        let expected =
+            ProbePlace { address: 90, window: 5, window_lead: 1, host: -7, host_window: 6, ..ProbePlace::default() };
         assert_eq!(place("-10,5,1,-7,6 0", 100).unwrap(), expected);
         for line in ["", "1,2,3,4 0", "x,5,1,0,0 1", "1,500,1,0,0 0"] {
             assert!(place(line, 100).is_err(), "{line}");

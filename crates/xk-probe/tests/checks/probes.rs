@@ -261,6 +261,7 @@ pub fn places_of(name: &str) -> Vec<ProbePlace> {
         host: words[3].parse().unwrap(),
         host_window: words[4].parse().unwrap(),
         cookie: 0,
+        ..ProbePlace::default()
     };
     let places: Vec<_> = chosen.map(place).collect();
     assert!(!places.is_empty(), "no place of {name}");

@@ -16,6 +16,8 @@ pub const PROBE_TRACER: u32 = 2;
 pub const PROBE_WAITING: u32 = 4;
 /// `XK_PROBE_KEEP`.
 pub const PROBE_KEEP: u32 = 1;
+/// `XK_MAX_PROBE_PROGRAMS`.
+pub const MAX_PROBE_PROGRAMS: usize = 64;
 /// `XK_PROBE_KEPT`.
 pub const PROBE_KEPT: u32 = 1;
 
@@ -30,7 +32,8 @@ pub struct ProbePlace {
     pub window_lead: u8,
     pub host: i16,
     pub host_window: u8,
-    pub pad: [u8; 3],
+    pub program: u8,
+    pub pad: [u8; 2],
 }
 
 /// `struct xk_probe_function`.
@@ -53,9 +56,10 @@ pub struct ProbeFunction {
 #[allow(missing_docs)] // as in the header
 pub struct ProbeAttach {
     pub size: u32,
-    pub program: i32,
+    pub nr_programs: u32,
     pub flags: u32,
     pub nr_places: u32,
+    pub programs: u64,
     pub places: u64,
     pub functions: u64,
     pub nr_functions: u32,
@@ -107,7 +111,7 @@ pub struct ProbeInfo {
     pub memory: u64,
     pub lease_ns: u64,
     pub flags: u32,
-    pub pad: u32,
+    pub nr_programs: u32,
 }
 
 /// `struct xk_probe_place_info`.

@@ -210,6 +210,7 @@ mod tests {
             id: 3,
             name: "count vfs_write+0x5b".into(),
             program: None,
+            programs: 1,
             places: 2,
             jumps: 2,
             owner_pid: 812,

@@ -18,6 +18,9 @@ const PROGRAM: &str = "cases/cfi/count.bpf.c";
 /// Share of the overhead of kprobes that ours may have, on average over the rows.
 pub const LIMIT: f64 = 1.0 / 3.0;
 
+/// An overhead of kprobes has a share if it is so many times what the base changes by itself.
+const NOISE: f64 = 4.0;
+
 /// What the guest prints.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Measured {
@@ -34,19 +37,57 @@ pub struct Measured {
     kprobes_attach_seconds_guest: f64,
     unknown: BTreeMap<String, u64>,
     rounds: usize,
-    rows: Vec<Row>,
+    cycles: usize,
+    rows: Vec<Cycles>,
 }
 
-/// Guest instructions per operation.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// Guest instructions per operation, in each cycle of the measurement.
+#[derive(Debug, Clone, Deserialize)]
+struct Cycles {
+    op: String,
+    xk_all: f64,
+    /// Before each cycle, and after the last one.
+    base: Vec<f64>,
+    xk: Vec<f64>,
+    kprobe: Vec<f64>,
+}
+
+/// Guest instructions per operation: medians over the cycles.
+#[derive(Debug, Serialize)]
 struct Row {
     op: String,
     base: f64,
+    /// Of xk.ko at all calls.
+    xk_all: f64,
+    /// In addition to the base before and after it: of xk.ko at the calls only at which kprobes are, too, and of these.
     xk: f64,
-    /// Of xk.ko at the calls only at which kprobes are, too.
-    xk_same: f64,
     kprobe: f64,
-    base_after: f64,
+    /// From one base to the next.
+    noise: f64,
+    /// Of the overhead of kprobes; nothing if that does not stand out of the noise.
+    share: Option<f64>,
+}
+
+impl Row {
+    fn new(cycles: &Cycles) -> Self {
+        let around = |all: &[f64]| {
+            let bases = cycles.base.windows(2).map(|pair| (pair[0] + pair[1]) / 2.0);
+            median(all.iter().zip(bases).map(|(one, base)| one - base))
+        };
+        let noise = median(cycles.base.windows(2).map(|pair| (pair[1] - pair[0]).abs()));
+        let (xk, kprobe) = (around(&cycles.xk), around(&cycles.kprobe));
+        // Less than an instruction is nothing.
+        let share = (kprobe >= (NOISE * noise).max(1.0)).then(|| rounded(xk / kprobe));
+        Self {
+            op: cycles.op.clone(),
+            base: rounded(median(cycles.base.iter().copied())),
+            xk_all: rounded(cycles.xk_all),
+            xk: rounded(xk),
+            kprobe: rounded(kprobe),
+            noise: rounded(noise),
+            share,
+        }
+    }
 }
 
 /// A part of the result; its fields are the fields of the JSON object.
@@ -72,10 +113,11 @@ pub struct Cfi {
     /// Calls of functions that nothing refers to.
     unknown: BTreeMap<String, u64>,
     rounds: usize,
+    cycles: usize,
     rows: Vec<Row>,
     /// Mean over the rows of the share that our overhead has of that of kprobes at the same calls.
     overhead_ratio: f64,
-    /// Rows without overhead of kprobes, which have no share.
+    /// Rows whose overhead of kprobes does not stand out of the noise.
     without_ratio: Vec<String>,
     limit: f64,
 }
@@ -99,21 +141,10 @@ pub fn prepare(code: &Code, kernel: &lab::Kernel, folder: &Path) -> Fallible<([P
 impl Cfi {
     /// With the share of kprobes' overhead.
     pub fn new(measured: Measured, left_out: usize) -> Self {
-        let base = |row: &Row| (row.base + row.base_after) / 2.0;
-        // Less than an instruction is none.
-        let (with, without): (Vec<&Row>, Vec<&Row>) =
-            measured.rows.iter().partition(|row| row.kprobe - base(row) >= 1.0);
-        let shares = with.iter().map(|row| (row.xk_same - base(row)) / (row.kprobe - base(row)));
-        let overhead_ratio = rounded(shares.sum::<f64>() / with.len() as f64);
-        let without_ratio = without.iter().map(|row| row.op.clone()).collect();
-        let row = |row: &Row| Row {
-            op: row.op.clone(),
-            base: rounded(base(row)),
-            xk: rounded(row.xk),
-            xk_same: rounded(row.xk_same),
-            kprobe: rounded(row.kprobe),
-            base_after: rounded(row.base_after),
-        };
+        let rows: Vec<Row> = measured.rows.iter().map(Row::new).collect();
+        let shares: Vec<f64> = rows.iter().filter_map(|row| row.share).collect();
+        let overhead_ratio = rounded(shares.iter().sum::<f64>() / shares.len() as f64);
+        let without_ratio = rows.iter().filter(|row| row.share.is_none()).map(|row| row.op.clone()).collect();
         Self {
             sites: measured.sites,
             jumps: measured.jumps,
@@ -129,7 +160,8 @@ impl Cfi {
             kprobes_attach_seconds_guest: rounded(measured.kprobes_attach_seconds_guest),
             unknown: measured.unknown,
             rounds: measured.rounds,
-            rows: measured.rows.iter().map(row).collect(),
+            cycles: measured.cycles,
+            rows,
             overhead_ratio,
             without_ratio,
             limit: LIMIT,
@@ -158,8 +190,12 @@ impl Cfi {
         for row in &self.rows {
             _ = writeln!(
                 text,
-                "  {:<20}{:>12.0}{:>12.0} xk{:>12.0} there{:>12.0} kprobes",
-                row.op, row.base, row.xk, row.xk_same, row.kprobe
+                "  {:<20}{:>12.0}{:>+12.0} xk{:>+12.0} kprobes{:>8}",
+                row.op,
+                row.base,
+                row.xk,
+                row.kprobe,
+                row.share.map_or("-".into(), |share| share.to_string())
             );
         }
         _ = writeln!(text, "  {} of the overhead of kprobes, on average", self.overhead_ratio);
@@ -167,19 +203,24 @@ impl Cfi {
     }
 }
 
+fn median(all: impl Iterator<Item = f64>) -> f64 {
+    let mut all: Vec<f64> = all.collect();
+    all.sort_by(f64::total_cmp);
+    all.get(all.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
 #[cfg(test)]
 pub mod tests {
     use super::*;
 
     pub fn measured(xk: f64) -> Measured {
-        // What xk costs at calls without a kprobe is not compared.
-        let row = |op: &str, kprobe: f64| Row {
+        // What xk costs at calls without a kprobe is not compared. The base drifts, and once jumps.
+        let row = |op: &str, kprobe: f64| Cycles {
             op: op.into(),
-            base: 100.0,
-            xk: xk + 500.0,
-            xk_same: xk,
-            kprobe,
-            base_after: 100.0,
+            xk_all: xk + 500.0,
+            base: vec![100.0, 102.0, 104.0, 150.0],
+            xk: [101.0, 103.0, 127.0].map(|base| base + xk).to_vec(),
+            kprobe: [101.0, 103.0, 127.0].map(|base| base + kprobe).to_vec(),
         };
         Measured {
             sites: 9,
@@ -195,21 +236,23 @@ pub mod tests {
             kprobes_attach_seconds_guest: 1.0,
             unknown: BTreeMap::new(),
             rounds: 1,
-            rows: vec![row("a", 200.0), row("b", 300.0), row("c", 100.0)],
+            cycles: 3,
+            rows: vec![row("a", 100.0), row("b", 200.0), row("c", 7.0)],
         }
     }
 
     #[test]
-    fn shares_are_means_of_rows_with_an_overhead() {
-        let cfi = Cfi::new(measured(130.0), 3);
+    fn shares_are_means_of_rows_whose_overhead_stands_out() {
+        let cfi = Cfi::new(measured(30.0), 3);
         assert_eq!((cfi.overhead_ratio, cfi.kprobes_sites), (0.225, 8));
-        assert_eq!(cfi.without_ratio, ["c"]);
+        assert_eq!((cfi.rows[0].base, cfi.rows[0].noise), (104.0, 2.0));
+        assert_eq!(cfi.without_ratio, ["c"], "less than four times the noise");
         assert!(cfi.missed_limits().is_empty());
         assert_eq!(
-            Cfi::new(measured(160.0), 3).missed_limits(),
+            Cfi::new(measured(60.0), 3).missed_limits(),
             ["cfi: 0.45 of the overhead of kprobes instead of 0.333"]
         );
-        let unknown = Measured { unknown: BTreeMap::from([("a calls b".into(), 1)]), ..measured(130.0) };
+        let unknown = Measured { unknown: BTreeMap::from([("a calls b".into(), 1)]), ..measured(30.0) };
         assert_eq!(Cfi::new(unknown, 3).missed_limits(), ["cfi: 1 kinds of calls of unknown functions"]);
     }
 }

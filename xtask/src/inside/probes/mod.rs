@@ -64,6 +64,7 @@ impl Drawn {
             window_lead: self.window_lead,
             host: self.host,
             host_window: self.host_window,
+            ..ProbePlace::default()
         }
     }
 

@@ -10,6 +10,7 @@ mod work;
 use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::fs;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::ptr::{self, NonNull};
 use std::time::Instant;
@@ -20,24 +21,27 @@ use serde::Serialize;
 use xk_bench_trigger::found;
 use xk_bench_trigger::measure::check_unit;
 use xk_probe::{maps, probes, Given, Probe, Programs, Taken};
-use xk_runtime::{Device, ProbePlace};
+use xk_runtime::{Attached, Attachment, Device, ProbePlace};
 
 use work::{Row, ROWS};
 
 /// The median counts.
-const ROUNDS: usize = 11;
+const ROUNDS: usize = 5;
 const WARM_UP: usize = 2;
+/// How often kprobes, xk.ko and nothing are compared, one after the other: what a fork or a switch costs drifts.
+const CYCLES: usize = 5;
 
+/// Instructions per operation.
 #[derive(Debug, Serialize)]
 struct Measured {
     op: &'static str,
-    base: f64,
-    xk: f64,
-    /// With xk.ko at the calls that have a kprobe in the next column only.
-    xk_same: f64,
-    kprobe: f64,
-    /// Without any again, after everything else.
-    base_after: f64,
+    /// With xk.ko at all calls.
+    xk_all: f64,
+    /// Without any, before each cycle and after the last one.
+    base: Vec<f64>,
+    /// In each cycle, with xk.ko at the calls that have a kprobe in the next column.
+    xk: Vec<f64>,
+    kprobe: Vec<f64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -60,6 +64,7 @@ struct Report {
     /// Calls of functions that nothing refers to, with their number.
     unknown: BTreeMap<String, u64>,
     rounds: usize,
+    cycles: usize,
     rows: Vec<Measured>,
 }
 
@@ -72,15 +77,15 @@ fn main() -> Result<()> {
     let known_sites = kernel.sites(&sites)?;
     let sites: Vec<ProbePlace> = known_sites.iter().map(|(site, _)| *site).collect();
     let taken = Taken::new(&kernel.functions(&functions)?);
-    let program = Program::load(&object, &taken)?;
+    let calls: Vec<u64> = sites.iter().map(|site| site.cookie).collect();
+    let program = Program::load(&object, &taken, &calls)?;
+    let sites: Vec<ProbePlace> = sites.iter().map(|site| program.at(site)).collect();
     let device = Device::open()?;
-    let base = measure_all()?;
 
     let start = Instant::now();
-    let fd = program.programs.program(&program.probe).context("the program is gone")?;
-    let attached = device.attach_probes("cfi", Some(fd), &sites, false)?;
+    let attached = program.attach(&device, &sites)?;
     let attach = start.elapsed();
-    let xk = measure_all()?;
+    let all = measure_all()?;
     let known = device.probes()?.into_iter().find(|known| known.id == attached.id).context("it is gone")?;
     let executed: Vec<u64> =
         device.probe_places(attached.id)?.iter().filter(|p| p.hits > 0).map(|p| p.address).collect();
@@ -89,24 +94,15 @@ fn main() -> Result<()> {
     let detach = start.elapsed();
     ensure!(known.hits > 100_000, "{} calls were checked: the probes are not reached", known.hits);
 
-    let start = Instant::now();
     let (harmful, wanted): (Vec<_>, Vec<_>) =
         known_sites.iter().filter(|(site, _)| executed.contains(&site.address)).partition(|(_, harmful)| *harmful);
-    // SAFETY: nothing else prints.
-    unsafe { libbpf_sys::libbpf_set_print(None) };
-    let kprobed = wanted.iter().filter_map(|(site, _)| Some((*site, program.kprobe(site)?)));
-    let (same, links): (Vec<ProbePlace>, Vec<Link>) = kprobed.unzip();
-    let kprobes_attach = start.elapsed();
-    let runs = program.runs()?;
-    let kprobe = measure_all()?;
-    ensure!(!links.is_empty() && runs == program.runs()?, "statistics are on");
-    let kprobes_refused = wanted.len() - links.len();
-    drop(links);
-    let attached_again = device.attach_probes("cfi", Some(fd), &same, false)?;
-    let xk_same = measure_all()?;
-    device.detach_probes(attached_again.id)?;
-    let after = measure_all()?;
-    let rows = ROWS.iter().enumerate();
+    let wanted: Vec<ProbePlace> = wanted.iter().map(|(site, _)| program.at(site)).collect();
+    let compared = compare(&device, &program, &wanted)?;
+    let row = |(row, (op, ..)): (usize, &Row)| {
+        let column = |all: &[Vec<f64>]| all.iter().map(|rows| rows[row]).collect();
+        let (base, xk, kprobe) = (column(&compared.base), column(&compared.xk), column(&compared.kprobe));
+        Measured { op, xk_all: all[row], base, xk, kprobe }
+    };
     let report = Report {
         sites: sites.len(),
         jumps: attached.jumps,
@@ -116,24 +112,55 @@ fn main() -> Result<()> {
         checked: known.hits,
         skipped: known.skipped,
         executed_sites: executed.len(),
-        kprobes_refused,
+        kprobes_refused: wanted.len() - compared.kprobes,
         kprobes_harmful: harmful.len(),
-        kprobes_attach_seconds_guest: kprobes_attach.as_secs_f64(),
+        kprobes_attach_seconds_guest: compared.attach_seconds_guest,
         unknown: program.unknown(&kernel),
         rounds: ROUNDS,
-        rows: rows
-            .map(|(row, (op, ..))| Measured {
-                op,
-                base: base[row],
-                xk: xk[row],
-                xk_same: xk_same[row],
-                kprobe: kprobe[row],
-                base_after: after[row],
-            })
-            .collect(),
+        cycles: CYCLES,
+        rows: ROWS.iter().enumerate().map(row).collect(),
     };
     println!("{}", serde_json::to_string(&report)?);
     Ok(())
+}
+
+/// The rows, in each cycle.
+#[derive(Default)]
+struct Compared {
+    base: Vec<Vec<f64>>,
+    xk: Vec<Vec<f64>>,
+    kprobe: Vec<Vec<f64>>,
+    /// The calls at which both are.
+    kprobes: usize,
+    /// Of the first cycle.
+    attach_seconds_guest: f64,
+}
+
+/// Compares kprobes at these calls with xk.ko at the same ones.
+fn compare(device: &Device, program: &Program, wanted: &[ProbePlace]) -> Result<Compared> {
+    let mut compared = Compared::default();
+    // SAFETY: nothing else prints.
+    unsafe { libbpf_sys::libbpf_set_print(None) };
+    for cycle in 0..CYCLES {
+        compared.base.push(measure_all()?);
+        let start = Instant::now();
+        let kprobed = wanted.iter().filter_map(|site| Some((*site, program.kprobe(site)?)));
+        let (same, links): (Vec<ProbePlace>, Vec<Link>) = kprobed.unzip();
+        if cycle == 0 {
+            compared.attach_seconds_guest = start.elapsed().as_secs_f64();
+            compared.kprobes = links.len();
+        }
+        ensure!(!links.is_empty() && links.len() == compared.kprobes, "{} kprobes were attached", links.len());
+        let runs = program.runs()?;
+        compared.kprobe.push(measure_all()?);
+        ensure!(runs == program.runs()?, "statistics are on");
+        drop(links);
+        let attached = program.attach(device, &same)?;
+        compared.xk.push(measure_all()?);
+        device.detach_probes(attached.id)?;
+    }
+    compared.base.push(measure_all()?);
+    Ok(compared)
 }
 
 /// Instructions per operation of each row.
@@ -222,19 +249,25 @@ impl Drop for Link {
 }
 
 impl Program {
-    fn load(path: &Path, taken: &Taken) -> Result<Self> {
+    fn load(path: &Path, taken: &Taken, calls: &[u64]) -> Result<Self> {
         let file = fs::read(path).with_context(|| path.display().to_string())?;
         let all = probes(&file, &[], None)?;
-        let programs = Programs::load_with(&file, &all, Given { taken: Some(taken), places: None })?;
+        let programs = Programs::load_with(&file, &all, Given { taken: Some(taken), calls, places: None })?;
         let probe = all.into_iter().next().context("the object has no program")?;
         Ok(Self { file, probe, programs })
     }
 
-    fn only(&self) -> Result<libbpf_rs::Program<'_>> {
-        self.programs.object().progs().next().context("the object has no program")
+    /// With the copy of the program that runs there.
+    fn at(&self, site: &ProbePlace) -> ProbePlace {
+        ProbePlace { program: self.programs.at(site.cookie) as u8, ..*site }
     }
 
-    /// The program on a kprobe, unless perf refuses that.
+    fn attach(&self, device: &Device, places: &[ProbePlace]) -> Result<Attached> {
+        let programs = self.programs.all(&self.probe).context("the program is gone")?;
+        Ok(device.attach(&Attachment { name: "cfi", programs: &programs, places, ..Attachment::default() })?)
+    }
+
+    /// The same copy on a kprobe, unless perf refuses that.
     fn kprobe(&self, site: &ProbePlace) -> Option<Link> {
         // Without a name, the offset is an address.
         let options = libbpf_sys::bpf_kprobe_opts {
@@ -243,7 +276,7 @@ impl Program {
             bpf_cookie: site.cookie,
             ..Default::default()
         };
-        let program = self.only().ok()?;
+        let program = self.programs.objects().nth(self.programs.at(site.cookie))?.progs().next()?;
         let no_name = None::<&CStr>.map_or(ptr::null(), CStr::as_ptr);
         // SAFETY: the program lives as long as `self`, which outlives the links; libbpf copies the options.
         let link = unsafe {
@@ -254,14 +287,16 @@ impl Program {
 
     /// How often it ran while the kernel counted, which it must not while anything is measured.
     fn runs(&self) -> Result<u64> {
-        use std::os::fd::{AsFd, AsRawFd};
-        let program = self.only()?;
-        let mut info = libbpf_sys::bpf_prog_info::default();
-        let mut len = u32::try_from(size_of_val(&info))?;
-        // SAFETY: the kernel writes no more than `len` bytes, which is what `info` has.
-        let ret = unsafe { libbpf_sys::bpf_prog_get_info_by_fd(program.as_fd().as_raw_fd(), &mut info, &mut len) };
-        ensure!(ret == 0, "the kernel does not describe the program: {}", std::io::Error::last_os_error());
-        Ok(info.run_cnt)
+        let mut runs = 0;
+        for program in self.programs.all(&self.probe).context("the program is gone")? {
+            let mut info = libbpf_sys::bpf_prog_info::default();
+            let mut len = u32::try_from(size_of_val(&info))?;
+            // SAFETY: the kernel writes no more than `len` bytes, which is what `info` has.
+            let ret = unsafe { libbpf_sys::bpf_prog_get_info_by_fd(program.as_raw_fd(), &mut info, &mut len) };
+            ensure!(ret == 0, "the kernel does not describe the program: {}", std::io::Error::last_os_error());
+            runs += info.run_cnt;
+        }
+        Ok(runs)
     }
 
     /// Calls of unknown functions, for people.

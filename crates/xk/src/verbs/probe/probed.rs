@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use serde_json::{json, Value};
-use xk_probe::{Found, Operand, Place, Resolver, Trace};
+use xk_probe::{Found, Operand, Place, Programs, Resolver, Trace};
 use xk_runtime::{
     Attached, Attachment, BackendChoice, Device, Error as RuntimeError, PlaceStatus, ProbeFunction, ProbePlace,
     ReachedBy, Rules,
@@ -49,13 +49,17 @@ impl Ways {
     }
 
     fn place(self, found: &Found, number: usize) -> ProbePlace {
-        let operand = found.operand.map_or(0, Operand::cookie);
-        let place = found.probe(number as u64 | operand);
+        let place = found.probe(cookie(found, number));
         match self.jumps {
             true => place,
             false => place.without_jump(),
         }
     }
+}
+
+/// What a program finds by `bpf_get_attach_cookie()`.
+fn cookie(found: &Found, number: usize) -> u64 {
+    number as u64 | found.operand.map_or(0, Operand::cookie)
 }
 
 /// The instructions of a program, and what the kernel knows about them.
@@ -85,14 +89,31 @@ impl Probed {
         self.functions.clear();
     }
 
-    /// Attaches a program to them, or only counts.
+    /// The cookies of the instructions.
+    pub fn cookies(&self) -> impl Iterator<Item = u64> + '_ {
+        self.all.iter().map(|(found, number)| cookie(found, *number))
+    }
+
+    /// Attaches the programs of a probe to them, or only counts.
     ///
     /// # Errors
     /// Exit code 3 if the kernel refuses a place.
-    pub fn attach(&self, device: &Device, name: &str, program: Option<BorrowedFd<'_>>, ways: Ways) -> Result<Attached> {
-        let places: Vec<ProbePlace> = self.all.iter().map(|(found, number)| ways.place(found, *number)).collect();
-        let functions = &self.functions;
-        let wanted = Attachment { name, program, places: &places, functions, jumps_only: ways.jumps_only };
+    pub fn attach(
+        &self,
+        device: &Device,
+        name: &str,
+        programs: Option<(&Programs, &[BorrowedFd<'_>])>,
+        ways: Ways,
+    ) -> Result<Attached> {
+        let place = |(found, number): &(Found, usize)| {
+            let place = ways.place(found, *number);
+            let program = programs.map_or(0, |(all, _)| all.at(place.cookie));
+            // There is one for each register, at most.
+            ProbePlace { program: program as u8, ..place }
+        };
+        let places: Vec<ProbePlace> = self.all.iter().map(place).collect();
+        let (programs, functions) = (programs.map_or(&[][..], |(_, programs)| programs), &self.functions);
+        let wanted = Attachment { name, programs, places: &places, functions, jumps_only: ways.jumps_only };
         device.attach(&wanted).map_err(|error| match error {
             RuntimeError::Refused { reason, .. } => Failure::new(Exit::Refused, reason),
             other => other.into(),

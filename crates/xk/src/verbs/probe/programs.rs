@@ -97,7 +97,8 @@ impl FileArgs {
             probed.iter_mut().for_each(Probed::hold_modules);
         }
         let device = Device::open()?;
-        let given = Given { taken: taken.as_ref(), places: read.as_ref() };
+        let calls: Vec<u64> = probed.iter().flat_map(Probed::cookies).collect();
+        let given = Given { taken: taken.as_ref(), places: read.as_ref(), calls: &calls };
         let programs = Programs::load_with(&object, &probes, given)?;
         let name = self.file.file_name().unwrap_or(self.file.as_os_str()).to_string_lossy().into_owned();
         let probes = probes.into_iter().zip(probed).collect();
@@ -141,11 +142,11 @@ impl Prepared {
     pub fn attach(&mut self, notices: bool) -> Result<Vec<Running>> {
         let mut all = Vec::new();
         for (probe, probed) in std::mem::take(&mut self.probes) {
-            let program = self.programs.program(&probe);
+            let programs = self.programs.all(&probe);
             let missing = || Failure::error(format!("{}: there is no program {}", self.name, probe.program));
-            let program = program.ok_or_else(missing)?;
+            let programs = programs.ok_or_else(missing)?;
             let name = format!("{} of {}", probe.program, self.name);
-            let attached = probed.attach(&self.device, &name, Some(program), self.ways)?;
+            let attached = probed.attach(&self.device, &name, Some((&self.programs, &programs)), self.ways)?;
             if notices {
                 eprint!("{}", spread(&probe.places, &probed.all));
                 eprintln!("{}: {}", probe.program, reached(probed.all.len(), attached.jumps as usize));

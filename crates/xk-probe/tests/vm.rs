@@ -49,6 +49,8 @@ xk_testing::guest_tests! {
     a_program_that_reads_little_sees_what_it_reads,
     rarely_read_registers_are_stored_for_who_reads_them,
     programs_run_in_the_order_of_their_attachment,
+    each_place_runs_the_program_that_it_names,
+    a_program_that_is_not_there_is_refused,
     instructions_side_by_side_share_a_jump,
     what_ran_inside_of_another_program_is_counted,
     every_instruction_is_executed_as_often_as_kprobes_count,
@@ -189,6 +191,8 @@ mod kprobes;
 mod modules;
 #[path = "checks/probes.rs"]
 mod probes;
+#[path = "checks/several.rs"]
+mod several;
 #[path = "checks/short.rs"]
 mod short;
 
@@ -198,5 +202,6 @@ mod checks {
     pub use super::kprobes::*;
     pub use super::modules::*;
     pub use super::probes::*;
+    pub use super::several::*;
     pub use super::short::*;
 }

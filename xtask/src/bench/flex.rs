@@ -1,5 +1,8 @@
 //! What operations on the data structures of `bpf/flex` cost as an extension, beside the same source in a module and in a
-//! process: instructions of a deterministic guest, without the loop around them, medians of several rounds.
+//! process: instructions of a deterministic guest, without the loop around them, medians of several rounds. And what requests
+//! cost an extension and a server.
+
+mod memcached;
 
 use std::fmt::Write;
 use std::fs;
@@ -35,6 +38,7 @@ pub struct Result {
     /// By the heap; in a module by kmalloc(), in a process by malloc().
     malloc: Row,
     free: Row,
+    memcached: Vec<memcached::Row>,
 }
 
 /// Of one item of a list.
@@ -90,10 +94,11 @@ pub fn run() -> Fallible<Result> {
     let printed = lab::run_guest(&script, &["--icount", "--cpus", "1", "--timeout", "1200"])?;
     let last = printed.lines().last().unwrap_or_default();
     let report = serde_json::from_str(last).with_context(|| format!("the guest printed: {printed}"))?;
-    result(kernel.release, &report)
+    let memcached = memcached::run(&kernel, &headers)?;
+    result(kernel.release, &report, memcached)
 }
 
-fn result(kernel: String, report: &Report) -> Fallible<Result> {
+fn result(kernel: String, report: &Report, memcached: Vec<memcached::Row>) -> Fallible<Result> {
     let each = |of: &[Operation]| -> Vec<f64> {
         let turn = |operation: &Operation| operation.time as f64 / operation.turns as f64;
         let beside = of.first().map_or(0.0, turn);
@@ -132,6 +137,7 @@ fn result(kernel: String, report: &Report) -> Fallible<Result> {
         },
         malloc,
         free,
+        memcached,
     })
 }
 
@@ -139,6 +145,7 @@ impl Result {
     /// An error when it costs more than it may.
     pub fn verdict(&self) -> Fallible<()> {
         let (average, walk) = (self.of_module, self.loop_check.of_module);
+        memcached::verdict(&self.memcached)?;
         ensure!(average <= OF_MODULE, "an extension costs {average} times a module, and may cost {OF_MODULE} times");
         ensure!(walk <= LIST_WALK, "a walk over a list costs {walk} times a module, and may cost {LIST_WALK} times");
         Ok(())
@@ -164,6 +171,6 @@ impl Result {
             "on average of structures {:.2} (limit {}), walk over a list {:.2} (limit {})",
             self.of_module, self.of_module_limit, self.loop_check.of_module, self.loop_check.limit
         );
-        text
+        text + &memcached::table(&self.memcached)
     }
 }

@@ -6,6 +6,7 @@ pub mod atomicity;
 pub mod flex;
 pub mod fuzz;
 pub mod hold;
+pub mod memcached;
 pub mod objects;
 pub mod probes;
 pub mod soak;
@@ -51,6 +52,8 @@ enum Work {
     ObjectsWorker(objects::Worker),
     /// Keep probes attached until the end of the input
     Hold(hold::Arguments),
+    /// Measure requests of memcached's protocol
+    Memcached(memcached::Arguments),
     /// Own tunes until this process is killed
     Own(stress::Arguments),
     /// Check the probes of xk.ko
@@ -88,6 +91,7 @@ pub fn run(arguments: &Inside) -> Result<()> {
         Work::Objects(arguments) => show(&objects::run(arguments)?),
         Work::ObjectsWorker(arguments) => objects::worker(arguments),
         Work::Hold(arguments) => show(&hold::run(arguments)?),
+        Work::Memcached(arguments) => show(&memcached::run(arguments)?),
         Work::Structures(arguments) => show(&structures::run(arguments)?),
         Work::Traced => show(&traced::run()?),
         Work::Transition(arguments) => show(&transition::run(arguments)?),

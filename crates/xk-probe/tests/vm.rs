@@ -70,6 +70,7 @@ xk_testing::guest_tests! {
     an_attachment_belongs_to_its_descriptor,
     what_is_kept_outlives_its_descriptor,
     a_lease_ends_an_attachment,
+    tracepoints_tell_of_attachments,
     what_is_kept_ends_with_the_module,
     what_cannot_be_probed_is_refused,
     a_module_stays_while_it_is_probed,

@@ -97,6 +97,49 @@ TRACE_EVENT(xk_fault,
 	TP_printk("%s+0x%x", __get_str(symbol), __entry->offset)
 );
 
+/* All places of the attachment are probed. */
+TRACE_EVENT(xk_probe_attach,
+	TP_PROTO(const char *name, u32 id, unsigned int programs, unsigned int places,
+		 unsigned int jumps, unsigned int stops),
+	TP_ARGS(name, id, programs, places, jumps, stops),
+	TP_STRUCT__entry(
+		__string(name, name)
+		__field(u32, id)
+		__field(unsigned int, programs)
+		__field(unsigned int, places)
+		__field(unsigned int, jumps)
+		__field(unsigned int, stops)
+	),
+	TP_fast_assign(
+		__assign_str(name);
+		__entry->id = id;
+		__entry->programs = programs;
+		__entry->places = places;
+		__entry->jumps = jumps;
+		__entry->stops = stops;
+	),
+	TP_printk("%s probe=%u programs=%u places=%u jumps=%u stops=%u", __get_str(name),
+		  __entry->id, __entry->programs, __entry->places, __entry->jumps,
+		  __entry->stops)
+);
+
+/* No place of the attachment is probed any more: detached, its lease or its owner has ended. */
+TRACE_EVENT(xk_probe_detach,
+	TP_PROTO(const char *name, u32 id, unsigned int stops),
+	TP_ARGS(name, id, stops),
+	TP_STRUCT__entry(
+		__string(name, name)
+		__field(u32, id)
+		__field(unsigned int, stops)
+	),
+	TP_fast_assign(
+		__assign_str(name);
+		__entry->id = id;
+		__entry->stops = stops;
+	),
+	TP_printk("%s probe=%u stops=%u", __get_str(name), __entry->id, __entry->stops)
+);
+
 #endif /* _XK_TRACE_H */
 
 #undef TRACE_INCLUDE_PATH

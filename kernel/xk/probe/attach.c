@@ -12,6 +12,7 @@
 #include "backend/guard.h"
 #include "base/lock.h"
 #include "model/backend.h"
+#include "model/trace.h"
 #include "policy/policy.h"
 #include "probe/attach.h"
 #include "probe/jump.h"
@@ -384,6 +385,8 @@ int xk_probe_attach(const struct file *caller, struct xk_probe_attach *request,
 		making.attachment->id = ++last_id;
 		request->id = last_id;
 		list_add_tail(&making.attachment->list, &xk_attachments);
+		trace_xk_probe_attach(request->name, last_id, request->nr_programs,
+				      request->nr_places, request->nr_jumps, request->stops);
 	} else {
 		/* Those that were planned, and not written. */
 		give_up_all(&making.plan.jumps);

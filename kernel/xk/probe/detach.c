@@ -10,6 +10,7 @@
 
 #include "backend/guard.h"
 #include "base/lock.h"
+#include "model/trace.h"
 #include "probe/allowed.h"
 #include "probe/attach.h"
 #include "probe/jump.h"
@@ -150,6 +151,9 @@ unsigned int xk_attachment_destroy(struct xk_attachment *attachment)
 	list_del(&attachment->list);
 	xk_deadline_set(&attachment->lease, 0);
 	stops = xk_attachment_leave(attachment, NULL);
+	/* One that was refused has no number. */
+	if (attachment->id)
+		trace_xk_probe_detach(attachment->name, attachment->id, stops);
 	for (i = 0; i < attachment->nr; i++)
 		module_put(attachment->hooks[i].module);
 	xk_probe_programs_free(attachment);

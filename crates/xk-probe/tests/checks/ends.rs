@@ -1,5 +1,6 @@
 //! How attachments end: with their descriptor, by hand, by their lease, with xk.ko.
 
+use std::fs;
 use std::time::Duration;
 
 use xk_runtime::{Device, Error};
@@ -96,4 +97,30 @@ pub fn what_is_kept_ends_with_the_module() {
     assert_eq!(bytes(), original);
     assert_eq!(target("value"), "32");
     insmod(XK_KO);
+}
+
+pub fn tracepoints_tell_of_attachments() {
+    const TRACING: &str = "/sys/kernel/tracing";
+    let device = Device::open().unwrap();
+    fs::write(format!("{TRACING}/trace"), "").unwrap();
+    fs::write(format!("{TRACING}/events/xk/enable"), "1").unwrap();
+    let value = place(symbol("xk_target_value") + 5, 5);
+    let id = attach(&device, "told");
+    let refused = [value, place(symbol("xk_target_forbidden") + 5, 5)];
+    assert!(device.attach_probes("refused", None, &refused, false).is_err());
+    device.detach_probes(id).unwrap();
+    let ended = attach(&Device::open().unwrap(), "ends with its descriptor");
+    wait_for("it ends", || device.probes().unwrap().is_empty());
+    fs::write(format!("{TRACING}/events/xk/enable"), "0").unwrap();
+    let trace = fs::read_to_string(format!("{TRACING}/trace")).unwrap();
+    let events = trace.lines().filter_map(|line| line.split_once(": xk_probe_").map(|(_, event)| event));
+    // How many stops were needed depends on who was in the way.
+    let events: Vec<_> = events.map(|event| event.split(" stops=").next().unwrap().to_owned()).collect();
+    let expected = [
+        format!("attach: told probe={id} programs=0 places=1 jumps=1"),
+        format!("detach: told probe={id}"),
+        format!("attach: ends with its descriptor probe={ended} programs=0 places=1 jumps=1"),
+        format!("detach: ends with its descriptor probe={ended}"),
+    ];
+    assert_eq!(events, expected);
 }

@@ -9,7 +9,7 @@ pub mod faulty;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use object::{Object, ObjectSection, ObjectSymbol};
 
@@ -166,9 +166,9 @@ pub fn report_under_lockdown(name: &str, folders: &[(&str, &str)]) {
     static OUTPUT: OnceLock<String> = OnceLock::new();
     let variables = VARIABLES.get_or_init(|| modules(folders));
     if name.starts_with("under_lockdown") {
-        passed(&boot_for(300, variables, &format!("--exact inside::{name}")), name);
+        passed(&boot_for(900, variables, &format!("--exact inside::{name}")), name);
     } else {
-        passed(OUTPUT.get_or_init(|| boot(400, &format!("{variables} XK_TEST_SHARED=1"))), name);
+        passed(OUTPUT.get_or_init(|| boot(900, &format!("{variables} XK_TEST_SHARED=1"))), name);
     }
 }
 
@@ -237,13 +237,16 @@ pub fn altered(module: &Path, symbol: &str, at: u64, byte: u8) -> PathBuf {
     path
 }
 
+/// How long a test waits for something that must happen: longer than it takes on any host that is in use. So a wait that
+/// fails has met a fault, and not a slow host.
+pub const PATIENCE: Duration = Duration::from_secs(300);
+
 /// Waits for something that the kernel does in the background.
+#[track_caller]
 pub fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
-    for _ in 0..600 {
-        if condition() {
-            return;
-        }
+    let begin = Instant::now();
+    while !condition() {
+        assert!(begin.elapsed() < PATIENCE, "not within {} s: {what}", PATIENCE.as_secs());
         std::thread::sleep(Duration::from_millis(50));
     }
-    panic!("not within half a minute: {what}");
 }

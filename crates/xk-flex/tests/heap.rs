@@ -40,7 +40,7 @@ fn guest_output() -> &'static str {
     OUTPUT.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();
         let [heap, between] = compiled(folder.path(), ["heap", "between"]);
-        boot(400, &format!("{OBJECT}={heap} {BETWEEN}={between}"))
+        boot(1200, &format!("{OBJECT}={heap} {BETWEEN}={between}"))
     })
 }
 

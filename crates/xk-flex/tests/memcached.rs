@@ -46,7 +46,7 @@ fn guest_output() -> &'static str {
         let compiled = compile(&repository().join("bpf/servers/memcached.bpf.c"), &headers);
         fs::write(&object, compiled.unwrap_or_else(|error| panic!("{error}"))).unwrap();
         let server = output_of(Command::new("scripts/unpack").arg("memcached"));
-        boot(600, &format!("{OBJECT}={} {SERVER}={server}/usr/bin/memcached", object.display()))
+        boot(1200, &format!("{OBJECT}={} {SERVER}={server}/usr/bin/memcached", object.display()))
     })
 }
 

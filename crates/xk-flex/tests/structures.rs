@@ -38,7 +38,7 @@ fn report(name: &str) {
     let output = OUTPUT.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();
         let [object] = compiled(folder.path(), ["structures"]);
-        boot(600, &format!("{OBJECT}={object}"))
+        boot(1200, &format!("{OBJECT}={object}"))
     });
     passed(output, name);
 }

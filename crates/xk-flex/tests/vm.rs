@@ -40,7 +40,7 @@ fn guest_output() -> &'static str {
     OUTPUT.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();
         let [loops, held, wide] = compiled(folder.path(), ["loops", "held", "wide"]);
-        boot(400, &format!("{OBJECT}={loops} {HELD}={held} {WIDE}={wide}"))
+        boot(1200, &format!("{OBJECT}={loops} {HELD}={held} {WIDE}={wide}"))
     })
 }
 

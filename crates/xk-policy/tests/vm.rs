@@ -79,7 +79,7 @@ fn guest_output() -> &'static str {
         let objects = tempfile::tempdir().unwrap();
         compile_all(objects.path(), &info("root"), &info("release"));
         let modules = modules(&[(XK_KO, "kernel/xk"), (ATOMIC_KO, "kernel/atomic"), (BENCH_KO, "kernel/bench")]);
-        boot(600, &format!("{modules} {OBJECTS}={}", objects.path().display()))
+        boot(1200, &format!("{modules} {OBJECTS}={}", objects.path().display()))
     })
 }
 

@@ -158,7 +158,7 @@ fn guest_output() -> &'static str {
         let (places, covered) = (find_places(folder.path()), find_covered(folder.path()));
         let modules = modules(&[(XK_KO, "kernel/xk"), (TARGET_KO, "kernel/test")]);
         let [folder, places, covered] = [folder.path(), &places, &covered].map(Path::display);
-        boot(900, &format!("{modules} {OBJECTS}={folder} {PLACES}={places} {COVERED}={covered}"))
+        boot(1200, &format!("{modules} {OBJECTS}={folder} {PLACES}={places} {COVERED}={covered}"))
     })
 }
 

@@ -23,7 +23,7 @@ use xk_testing::guest::atomic::{fresh_atomic, Stall, Stalled, ATOMIC_KO};
 use xk_testing::guest::{insmod, remove_xk, run, wait_for, Guest, XK_KO};
 
 static GUEST: Guest =
-    Guest::new(300, &[(XK_KO, "kernel/xk"), (TARGET_KO, "kernel/test"), (ATOMIC_KO, "kernel/atomic")]);
+    Guest::new(1200, &[(XK_KO, "kernel/xk"), (TARGET_KO, "kernel/test"), (ATOMIC_KO, "kernel/atomic")]);
 
 xk_testing::guest_tests! {
     in GUEST:

@@ -21,7 +21,7 @@ use xk_testing::guest::atomic::{fresh_atomic, ATOMIC_KO};
 use xk_testing::guest::{insmod, remove_xk, run, wait_for, Guest, XK_KO};
 
 static GUEST: Guest =
-    Guest::new(900, &[(XK_KO, "kernel/xk"), (TARGET_KO, "kernel/test"), (ATOMIC_KO, "kernel/atomic")]);
+    Guest::new(1200, &[(XK_KO, "kernel/xk"), (TARGET_KO, "kernel/test"), (ATOMIC_KO, "kernel/atomic")]);
 
 /// Declares each check once per way: the test that reports it, and the one that runs in the guest.
 macro_rules! lives {

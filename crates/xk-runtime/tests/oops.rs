@@ -24,7 +24,7 @@ fn log_of(name: &str) -> String {
         std::env::current_exe().unwrap().display()
     );
     let output = Command::new("lab/lab")
-        .args(["run", "--kernel", &kernel(), "--timeout", "120", "--out", folder.path().to_str().unwrap(), &script])
+        .args(["run", "--kernel", &kernel(), "--timeout", "600", "--out", folder.path().to_str().unwrap(), &script])
         .current_dir(repository())
         .output()
         .unwrap();

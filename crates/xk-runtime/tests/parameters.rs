@@ -16,7 +16,7 @@ use xk_runtime::{abi, Hold, Parameter, ParameterDevice as Device, ParameterError
 use xk_testing::guest::{insmod, run, wait_for, Guest};
 
 static GUEST: Guest = Guest::new(
-    300,
+    1200,
     &[
         (TUNABLE_KO, "kernel/tunable"),
         (TEST_KO, "kernel/tunable_test:xk_tunable_test"),

@@ -31,7 +31,7 @@ const BRIEF: Duration = Duration::from_millis(300);
 const LONG: Duration = Duration::from_secs(60);
 
 static GUEST: Guest =
-    Guest::new(600, &[(XK_KO, "kernel/xk"), (TARGET_KO, "kernel/test"), (ATOMIC_KO, "kernel/atomic")]);
+    Guest::new(1200, &[(XK_KO, "kernel/xk"), (TARGET_KO, "kernel/test"), (ATOMIC_KO, "kernel/atomic")]);
 
 xk_testing::guest_tests! {
     in GUEST:

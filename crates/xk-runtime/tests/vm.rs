@@ -22,7 +22,7 @@ use xk_table::{Fit, Op, OpCode, ScopeTable, When};
 use xk_testing::guest::{faulty, insmod, run, wait_for, Guest, XK_KO};
 
 static GUEST: Guest =
-    Guest::new(600, &[(XK_KO, "kernel/xk"), (TARGET_KO, "kernel/test"), (faulty::FAULTY_KO, "kernel/faulty")]);
+    Guest::new(1200, &[(XK_KO, "kernel/xk"), (TARGET_KO, "kernel/test"), (faulty::FAULTY_KO, "kernel/faulty")]);
 
 xk_testing::guest_tests! {
     in GUEST:

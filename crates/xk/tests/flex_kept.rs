@@ -47,7 +47,7 @@ fn guest_output() -> &'static str {
             fs::write(&object, compile(&source, &headers).unwrap_or_else(|error| panic!("{error}"))).unwrap();
             object.display().to_string()
         });
-        boot(600, &format!("{KEPT}={kept} {PACKETS}={packets}"))
+        boot(1200, &format!("{KEPT}={kept} {PACKETS}={packets}"))
     })
 }
 

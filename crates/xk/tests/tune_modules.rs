@@ -40,7 +40,7 @@ fn guest_output() -> &'static str {
     static OUTPUT: OnceLock<String> = OnceLock::new();
     OUTPUT.get_or_init(|| {
         let folders = [(TUNABLE_KO, "kernel/tunable"), (TEST_KO, "kernel/tunable_test:xk_tunable_test")];
-        boot(600, &modules(&folders))
+        boot(1200, &modules(&folders))
     })
 }
 

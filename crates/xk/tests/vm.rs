@@ -65,7 +65,7 @@ fn guest_output() -> &'static str {
         let store = tempfile::tempdir().unwrap();
         build(store.path(), &[BLK, SHRINK, PIE]);
         let modules = modules(&[(XK_KO, "kernel/xk")]);
-        boot(600, &format!("{modules} XK_STORE={}", store.path().display()))
+        boot(1200, &format!("{modules} XK_STORE={}", store.path().display()))
     })
 }
 

@@ -166,9 +166,9 @@ pub fn report_under_lockdown(name: &str, folders: &[(&str, &str)]) {
     static OUTPUT: OnceLock<String> = OnceLock::new();
     let variables = VARIABLES.get_or_init(|| modules(folders));
     if name.starts_with("under_lockdown") {
-        passed(&boot_for(900, variables, &format!("--exact inside::{name}")), name);
+        passed(&boot_for(1200, variables, &format!("--exact inside::{name}")), name);
     } else {
-        passed(OUTPUT.get_or_init(|| boot(900, &format!("{variables} XK_TEST_SHARED=1"))), name);
+        passed(OUTPUT.get_or_init(|| boot(1200, &format!("{variables} XK_TEST_SHARED=1"))), name);
     }
 }
 

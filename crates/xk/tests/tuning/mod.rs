@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -172,15 +172,15 @@ pub fn signal(process: &Child, signal: &str) {
     assert!(Command::new("kill").args([signal, &process.id().to_string()]).status().unwrap().success());
 }
 
+/// Waits, for longer than a search of these tests takes on any host.
 #[track_caller]
 pub fn wait_until(what: &str, condition: impl Fn() -> bool) {
-    for _ in 0..2000 {
-        if condition() {
-            return;
-        }
+    const PATIENCE: Duration = Duration::from_secs(300);
+    let begin = Instant::now();
+    while !condition() {
+        assert!(begin.elapsed() < PATIENCE, "not within {} s: {what}", PATIENCE.as_secs());
         std::thread::sleep(Duration::from_millis(10));
     }
-    panic!("it never happened that {what}");
 }
 
 #[track_caller]

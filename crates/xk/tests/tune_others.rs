@@ -29,7 +29,8 @@ impl Drop for Daemon {
 /// does not answer at all, with 1024 nonsense.
 #[test]
 fn a_prometheus_endpoint_is_a_target_and_one_that_fails_costs_the_trial() {
-    let bench = FileSearch::new("", "[search]\nabort_after = 3.0\n");
+    // Seconds: long enough for every window that does not hang, on a busy host too.
+    let bench = FileSearch::new("", "[search]\nabort_after = 50.0\n");
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let ahead = bench.path("ahead");

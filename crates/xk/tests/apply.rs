@@ -197,12 +197,7 @@ fn changes_nothing(code: i32, words: &[&str], work: impl FnOnce(i32) -> String) 
         assert_eq!(number(" in_force="), number(" value="), "{seen:?}");
     }
     // What was loaded for it goes with the last reference to its descriptor.
-    for _ in 0..50 {
-        if state().len() == before.0.len() {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    wait_for("what was loaded is gone", || state().len() == before.0.len());
     assert_eq!((state(), depth()), before, "{text}");
 }
 

@@ -14,7 +14,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
-use std::time::Duration;
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use serde_json::Value;
@@ -22,7 +21,7 @@ use support::{
     accept, build, cache, contains, depth, environment, fresh_xk, have_source, setting, tunes, with_header, xk, Reader,
     BLK, CACHE, OBJECTS, SHRINK,
 };
-use xk_testing::guest::{boot, info, output_of, passed, repository, run};
+use xk_testing::guest::{boot, info, output_of, passed, repository, run, wait_for};
 
 /// Bytes of a request after which a plug is flushed.
 const FLUSH: &str = "BLK_PLUG_FLUSH_SIZE";

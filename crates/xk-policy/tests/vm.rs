@@ -18,7 +18,7 @@ use xk_policy::{compile, Attached, Error, Headers, Programs};
 use xk_runtime::{Backend, Change, Destination, Device, Mode, Policy, SitePolicy, State, Tune};
 use xk_table::ScopeTable;
 use xk_testing::guest::atomic::{fresh_atomic, outside, ATOMIC_KO};
-use xk_testing::guest::{boot, file, info, insmod, modules, passed, repository, run, wait_for, XK_KO};
+use xk_testing::guest::{boot, file, info, insmod, modules, passed, repository, run, wait_for, PATIENCE, XK_KO};
 
 const BENCH_KO: &str = "XK_TEST_BENCH";
 const OBJECTS: &str = "XK_TEST_OBJECTS";

@@ -73,13 +73,11 @@ fn is_beside() -> bool {
 
 /// Returns at a moment at which it is, or is not.
 fn until(beside: bool) {
-    for _ in 0..10_000 {
-        if is_beside() == beside {
-            return;
-        }
+    let begin = Instant::now();
+    while is_beside() != beside {
+        assert!(begin.elapsed() < PATIENCE, "a look was always {}under way", if beside { "not " } else { "" });
         std::thread::sleep(Duration::from_millis(1));
     }
-    panic!("for ten seconds, a look was {}under way", if beside { "not " } else { "" });
 }
 
 /// A thread that enters `HOLD` when it is told to, before anybody else runs on this processor.

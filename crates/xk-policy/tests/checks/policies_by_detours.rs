@@ -43,7 +43,7 @@ pub fn a_detour_changes_between_value_and_policy() {
         policy.sites.iter().map(|site| site.chosen).max().unwrap_or(0)
     };
     // A kernel that is not preemptible seldom switches to the threads.
-    let deadline = Instant::now() + LONG;
+    let deadline = Instant::now() + PATIENCE;
     for round in 0.. {
         if round >= 100 && tunes.iter().all(|tune| chosen(tune) > 10) {
             break;

@@ -3,7 +3,8 @@
 #![allow(clippy::unwrap_used)] // a test
 
 use std::net::{SocketAddr, UdpSocket};
-use std::time::Duration;
+
+use xk_testing::guest::PATIENCE;
 
 /// A number that no request has.
 const MARK: u16 = u16::MAX;
@@ -16,7 +17,7 @@ pub struct Client(pub UdpSocket, SocketAddr);
 impl Client {
     /// Of a socket, for a server.
     pub fn of(socket: UdpSocket, address: &str, port: u16) -> Self {
-        socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
         Self(socket, format!("{address}:{port}").parse().unwrap())
     }
 

@@ -2,6 +2,7 @@
 
 use std::sync::{mpsc, Arc, Barrier};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use xk_harness::Flipper;
 use xk_runtime::{Outcome, Transition};
@@ -146,29 +147,48 @@ pub fn a_blocked_task_transition_turns_around() {
     assert_eq!(outside(), TUNED);
 }
 
-pub fn who_came_with_the_new_value_keeps_it_when_it_turns_around() {
-    let mut old = Holder::new();
-    let transition = beside(load("HOLD"), Mode::Task, Duration::from_secs(3));
-    wait_for("everybody else goes over", || outside() == TUNED);
-    let mut new = Holder::new();
-    let (_tune, result) = transition.join().unwrap();
-    let (outcome, reason, report) = blocked(result);
-    // Who was in the way, and who is.
-    assert!(reason.contains(&format!("{} (sh)", old.pid())), "{reason}");
-    names(&report, new.pid());
-    assert_eq!(outcome, Outcome::Reverting);
-    let status = only_tune().unwrap();
-    assert_eq!((outside(), status.value, status.state), (DEFAULT, DEFAULT, State::Reverting));
-    assert_eq!(status.blocking, 1);
-    names(&status.blockers, new.pid());
-    assert!(!status.blockers.contains(&format!("{} (sh)", old.pid())), "{}", status.blockers);
-    // The state is none in which something else may begin.
-    assert!(matches!(Device::open().unwrap().set(status.id, 5), Err(Error::Busy(_) | Error::Owned(_))));
+/// Seconds for which a transition may wait, while other things must be done: more, until they are done in time.
+const BOUNDS: [u64; 4] = [2, 8, 32, 128];
+
+/// Ends all holders. The transition that they were in the way of is over, one way or the other.
+fn release_all<const N: usize>(holders: [Holder; N]) {
     Atomic.tell("release").unwrap();
-    assert!(old.0.wait().unwrap().success() && new.0.wait().unwrap().success());
+    holders.into_iter().for_each(|mut holder| assert!(holder.0.wait().unwrap().success()));
     held();
     wait_for("it has turned around", || state() == Some(State::Stable));
     assert_eq!(outside(), DEFAULT);
+}
+
+pub fn who_came_with_the_new_value_keeps_it_when_it_turns_around() {
+    let mut tune = load("HOLD");
+    for bound in BOUNDS.map(Duration::from_secs) {
+        let (begin, old) = (Instant::now(), Holder::new());
+        let transition = beside(tune, Mode::Task, bound);
+        wait_for("everybody else goes over", || outside() == TUNED || transition.is_finished());
+        let new = Holder::new();
+        let is_in_time = begin.elapsed() < bound;
+        let (same, result) = transition.join().unwrap();
+        if !is_in_time {
+            release_all([old, new]);
+            tune = same;
+            continue;
+        }
+        let (outcome, reason, report) = blocked(result);
+        // Who was in the way, and who is.
+        assert!(reason.contains(&format!("{} (sh)", old.pid())), "{reason}");
+        names(&report, new.pid());
+        assert_eq!(outcome, Outcome::Reverting);
+        let status = only_tune().unwrap();
+        assert_eq!((outside(), status.value, status.state), (DEFAULT, DEFAULT, State::Reverting));
+        assert_eq!(status.blocking, 1);
+        names(&status.blockers, new.pid());
+        assert!(!status.blockers.contains(&format!("{} (sh)", old.pid())), "{}", status.blockers);
+        // The state is none in which something else may begin.
+        assert!(matches!(Device::open().unwrap().set(status.id, 5), Err(Error::Busy(_) | Error::Owned(_))));
+        release_all([old, new]);
+        return;
+    }
+    panic!("a thread never entered in time");
 }
 
 /// A handler that only ends system calls.
@@ -266,19 +286,29 @@ pub fn a_transition_goes_on_when_there_is_memory_again() {
 pub fn it_turns_round_when_there_is_memory_again() {
     faulty::insmod_faulty();
     let before = faulty::held();
-    let holder = Holder::new();
-    let transition = beside(load("HOLD"), Mode::Task, Duration::from_secs(1));
-    wait_for("everybody else goes over", || outside() == TUNED);
-    faulty::starve(1, true);
-    let (tune, result) = transition.join().unwrap();
-    let (outcome, _, report) = blocked(result);
-    assert_eq!(outcome, Outcome::Reverting);
-    names(&report, holder.pid());
-    assert_eq!(outside(), TUNED);
-    faulty::feed();
-    wait_for("it has turned round", || state() == Some(State::Stable));
-    assert_eq!((outside(), tune.status().unwrap().value), (DEFAULT, DEFAULT));
-    assert_eq!(holder.release(), [DEFAULT; 2]);
-    tune.unload().unwrap();
-    faulty::holds(before);
+    let mut tune = load("HOLD");
+    for bound in BOUNDS.map(Duration::from_secs) {
+        let (begin, holder) = (Instant::now(), Holder::new());
+        let transition = beside(tune, Mode::Task, bound);
+        wait_for("everybody else goes over", || outside() == TUNED || transition.is_finished());
+        faulty::starve(1, true);
+        if begin.elapsed() >= bound {
+            faulty::feed();
+            tune = transition.join().unwrap().0;
+            release_all([holder]);
+            continue;
+        }
+        let (tune, result) = transition.join().unwrap();
+        let (outcome, _, report) = blocked(result);
+        assert_eq!(outcome, Outcome::Reverting);
+        names(&report, holder.pid());
+        assert_eq!(outside(), TUNED);
+        faulty::feed();
+        wait_for("it has turned round", || state() == Some(State::Stable));
+        assert_eq!((outside(), tune.status().unwrap().value), (DEFAULT, DEFAULT));
+        assert_eq!(holder.release(), [DEFAULT; 2]);
+        tune.unload().unwrap();
+        return faulty::holds(before);
+    }
+    panic!("memory never ran out in time");
 }

@@ -302,10 +302,14 @@ pub fn two_values_never_meet() {
     Atomic.start(4, xk_harness::ALL_SPANS).unwrap();
     let before = Atomic.counts().unwrap();
     flipper.flip(300, Mode::Global, LONG).unwrap();
-    let seen = Atomic.counts().unwrap().since(&before);
+    let since = || Atomic.counts().unwrap().since(&before);
+    wait_for("threads run while values change", || {
+        flipper.flip(20, Mode::Global, LONG).unwrap();
+        since().spans.values().map(|count| count.rounds).sum::<u64>() > 300
+    });
+    let seen = since();
     Atomic.stop().unwrap();
     assert_eq!((seen.violations(), flipper.missed().unwrap()), (0, 0), "{seen:?}");
-    assert!(seen.spans.values().map(|count| count.rounds).sum::<u64>() > 300, "{seen:?}");
     flipper.unload(Mode::Global, LONG).unwrap();
 }
 

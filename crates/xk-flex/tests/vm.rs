@@ -6,14 +6,14 @@ mod compiled;
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use libbpf_rs::{MapCore, MapFlags, Object, ObjectBuilder, ProgramInput};
 use object::read::{File, Object as _, ObjectSymbol as _};
 use xk_flex::{load, rewrite, take_ended, unreported, Choice, Control, Done, Ended, LookReport, Why};
-use xk_testing::guest::{boot, file, passed, run};
+use xk_testing::guest::{boot, file, passed, run, wait_for};
 
 use compiled::compiled;
 
@@ -107,23 +107,52 @@ mod checks {
         assert_eq!(take_ended(&object).unwrap(), []);
     }
 
+    /// This thread runs on this CPU.
+    fn pin(cpu: usize) {
+        // SAFETY: a set of CPUs, which is empty, and one CPU in it.
+        let pinned = unsafe {
+            let mut set: libc::cpu_set_t = std::mem::zeroed();
+            libc::CPU_SET(cpu, &mut set);
+            libc::sched_setaffinity(0, size_of_val(&set), &raw const set)
+        };
+        assert_eq!(pinned, 0);
+    }
+
+    /// Has user space end an endless run when it has made turns. Returns how many it made, and how it was ended.
+    fn terminated(object: &Object, program: &str) -> (u64, Ended) {
+        let turns = || read(object, ".bss").into_iter().max().unwrap();
+        let before = turns();
+        Control { deadline: None, ..Control::default() }.tell(object).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                pin(1);
+                wait_for("the run makes turns", || turns() > before);
+                Control { deadline: None, terminate: true, ..Control::default() }.tell(object).unwrap();
+            });
+            pin(0);
+            assert_eq!(execute(object, program), 0, "the default");
+        });
+        let ended = take_ended(object).unwrap();
+        let [ended] = ended[..] else { panic!("{program}: {ended:?}") };
+        (turns() - before, ended)
+    }
+
     pub fn an_endless_run_ends_when_user_space_says_so() {
         let object = rewritten();
         set_limit(&object, u64::MAX);
         for program in ["in_program", "in_subprogram"] {
-            let before = read(&object, ".bss").into_iter().max().unwrap();
-            Control { deadline: None, ..Control::default() }.tell(&object).unwrap();
-            std::thread::scope(|scope| {
-                scope.spawn(|| {
-                    std::thread::sleep(Duration::from_millis(50));
-                    Control { deadline: None, terminate: true, ..Control::default() }.tell(&object).unwrap();
-                });
-                assert_eq!(execute(&object, program), 0, "the default");
+            let mut last = terminated(&object, program);
+            // Where user space gets no processor, the kernel's limit of turns is first.
+            wait_for("user space is first", || {
+                let is_first = last.1.why != Why::Turns;
+                if !is_first {
+                    last = terminated(&object, program);
+                }
+                is_first
             });
-            let turns = read(&object, ".bss").into_iter().max().unwrap() - before;
+            let (turns, ended) = last;
+            assert_eq!(ended.why, Why::Terminate, "{program}: {ended:?}");
             assert!(turns > 0 && turns < 8_000_000, "{program}: {turns} turns");
-            let ended = take_ended(&object).unwrap();
-            assert!(matches!(ended[..], [Ended { why: Why::Terminate, .. }]), "{program}: {ended:?}");
         }
         Control::default().tell(&object).unwrap();
         set_limit(&object, 3);
@@ -164,26 +193,33 @@ mod checks {
         }
     }
 
+    /// How many runs there are on each CPU in the same time is the host's: they go on until there are enough on both.
     pub fn runs_on_another_cpu_are_not_touched() {
-        const ENDLESS: usize = 30;
+        const RUNS: usize = 30;
         let object = rewritten();
         set_limit(&object, 2000);
-        let (done, mut finished) = (AtomicBool::new(false), 0);
+        // Time that passes while a CPU stands still counts in part.
+        Control { deadline: Some(Duration::from_millis(40)), ..Control::default() }.tell(&object).unwrap();
+        let [endless, finished] = [0, 0].map(AtomicUsize::new);
+        let is_enough = || [&endless, &finished].iter().all(|runs| runs.load(Ordering::Relaxed) >= RUNS);
+        let mut ended = Vec::new();
         std::thread::scope(|scope| {
-            scope.spawn(|| {
-                for _ in 0..ENDLESS {
+            let other = scope.spawn(|| {
+                pin(1);
+                while !is_enough() {
                     assert_eq!(execute_with(&object, "by_length", &[0; 200]), 0);
+                    endless.fetch_add(1, Ordering::Relaxed);
                 }
-                done.store(true, Ordering::Relaxed);
             });
-            while !done.load(Ordering::Relaxed) {
+            pin(0);
+            while !is_enough() && !other.is_finished() {
                 assert_eq!(execute(&object, "by_length"), 5);
-                finished += 1;
+                finished.fetch_add(1, Ordering::Relaxed);
+                ended.extend(take_ended(&object).unwrap());
             }
         });
-        let ended = take_ended(&object).unwrap();
-        assert!(finished > ENDLESS, "{finished} runs finished");
-        assert_eq!(ended.len(), ENDLESS, "{ended:?}");
+        ended.extend(take_ended(&object).unwrap());
+        assert_eq!(ended.len(), endless.into_inner(), "{ended:?}");
     }
 
     pub fn loading_by_need_instruments_what_is_refused() {

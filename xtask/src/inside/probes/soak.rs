@@ -25,6 +25,8 @@ const VISITORS: usize = 300;
 const FOREIGN: usize = 20;
 /// How long each of them stays.
 const STAY: Duration = Duration::from_millis(500);
+/// How much longer a soak may take until there was a visit.
+const PATIENCE: Duration = Duration::from_secs(300);
 /// Time between two times that a CPU is switched off.
 const ONLINE: Duration = Duration::from_secs(5);
 const TRACING: &str = "/sys/kernel/tracing";
@@ -117,14 +119,14 @@ struct Soak {
 }
 
 impl Soak {
-    fn over(&self) -> bool {
-        self.over.load(Ordering::Relaxed) || self.start.elapsed() > self.time
-    }
-
-    /// Repeats work until the end; how often it was done.
-    fn repeat(&self, mut work: impl FnMut() -> Result<()>) -> Result<u64> {
+    /// Repeats work until the end, and, unless another part has failed, until it was enough; how often it was done.
+    fn repeat(&self, mut work: impl FnMut() -> Result<()>, is_enough: impl Fn() -> bool) -> Result<u64> {
         let mut times = 0;
-        while !self.over() {
+        let goes_on = |times: u64| {
+            let late = self.start.elapsed().saturating_sub(self.time);
+            late.is_zero() || times == 0 || (late < PATIENCE && !is_enough())
+        };
+        while !self.over.load(Ordering::Relaxed) && goes_on(times) {
             if let Err(error) = work() {
                 self.over.store(true, Ordering::Relaxed);
                 return Err(error);
@@ -143,7 +145,11 @@ fn fio() -> Result<()> {
 }
 
 fn iperf3() -> Result<()> {
-    command("sh", &["-c", "iperf3 -s -1 -p 5201 >/dev/null & sleep 0.5; iperf3 -c 127.0.0.1 -p 5201 -t 2 && wait"])
+    // 0A: listens.
+    const SCRIPT: &str = "iperf3 -s -1 -p 5201 >/dev/null & server=$!
+        until grep -q ':1451 .* 0A ' /proc/net/tcp /proc/net/tcp6; do kill -0 $server || exit; sleep 0.1; done
+        iperf3 -c 127.0.0.1 -p 5201 -t 2 && wait";
+    command("sh", &["-c", SCRIPT])
 }
 
 fn forks() -> Result<()> {
@@ -206,8 +212,8 @@ fn everything(arguments: &Arguments, drawn: &[Drawn], anchor: u64, report: &mut 
         Soak { over: AtomicBool::new(false), start: Instant::now(), time: Duration::from_secs(arguments.seconds) };
     let others = drawn.get(arguments.places..).unwrap_or_default();
     let (mut foreigners, mut visitors) = (Random::of("foreign", arguments.seed), Random::of("visit", arguments.seed));
-    let refused = AtomicU64::new(0);
-    let refused = &refused;
+    let [accepted, refused] = [0, 0].map(AtomicU64::new);
+    let (accepted, refused) = (&accepted, &refused);
     type Work<'a> = Box<dyn FnMut() -> Result<()> + Send + 'a>;
     let parts: Vec<(&str, Work<'_>)> = vec![
         ("fio", Box::new(fio)),
@@ -219,9 +225,8 @@ fn everything(arguments: &Arguments, drawn: &[Drawn], anchor: u64, report: &mut 
         ("visits", {
             let device = Device::open()?;
             Box::new(move || {
-                if !visit(&device, others, anchor, &mut visitors)? {
-                    refused.fetch_add(1, Ordering::Relaxed);
-                }
+                let counted = if visit(&device, others, anchor, &mut visitors)? { accepted } else { refused };
+                counted.fetch_add(1, Ordering::Relaxed);
                 Ok(())
             })
         }),
@@ -229,8 +234,12 @@ fn everything(arguments: &Arguments, drawn: &[Drawn], anchor: u64, report: &mut 
     let (load, hotplugs) = beside_hotplug_for(ONLINE, || {
         std::thread::scope(|scope| {
             let soak = &soak;
-            let threads: Vec<_> =
-                parts.into_iter().map(|(name, work)| (name, scope.spawn(move || soak.repeat(work)))).collect();
+            // Others may be in the way of every visit of a short soak.
+            let is_enough = move |name: &str| name != "visits" || accepted.load(Ordering::Relaxed) > 0;
+            let threads: Vec<_> = parts
+                .into_iter()
+                .map(|(name, work)| (name, scope.spawn(move || soak.repeat(work, || is_enough(name)))))
+                .collect();
             let join = |(name, thread): (&str, std::thread::ScopedJoinHandle<'_, Result<u64>>)| {
                 let times = thread.join().map_err(|_| anyhow!("{name} panicked"))?.with_context(|| name.to_owned())?;
                 Ok((name.to_owned(), times))
@@ -239,8 +248,7 @@ fn everything(arguments: &Arguments, drawn: &[Drawn], anchor: u64, report: &mut 
         })
     })?;
     report.seconds = soak.start.elapsed().as_secs_f64();
-    report.refused_visits = refused.load(Ordering::Relaxed);
-    report.visits = load.get("visits").copied().unwrap_or_default() - report.refused_visits;
+    (report.visits, report.refused_visits) = (accepted.load(Ordering::Relaxed), refused.load(Ordering::Relaxed));
     (report.load, report.hotplugs) = (load, hotplugs);
     Ok(())
 }

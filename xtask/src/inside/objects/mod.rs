@@ -74,6 +74,9 @@ pub struct Verdicts {
     pub unopened: Option<String>,
 }
 
+/// How long a process may take to open an object: starting it takes longer than many verdicts.
+const OPENING: Duration = Duration::from_secs(300);
+
 /// What a worker says, one on each line.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -155,7 +158,7 @@ fn verdicts(object: PathBuf, limit: Duration) -> Result<Verdicts> {
     let mut programs: Vec<Judged> = Vec::new();
     loop {
         let process = Process::start(&object, programs.len())?;
-        let names = match process.said.recv_timeout(limit) {
+        let names = match process.said.recv_timeout(limit.max(OPENING)) {
             Ok(Message::Programs(names)) => names,
             Ok(Message::Unopened(reason)) => return Ok(Verdicts { object, programs, unopened: Some(reason) }),
             other => {

@@ -51,11 +51,12 @@ mod tests {
 
     #[test]
     fn after_an_error_nothing_more_is_begun() {
-        let items: Vec<u64> = (0..1000).collect();
+        let items: Vec<u64> = (0..100_000).collect();
         let begun = Mutex::new(0);
         let error = side_by_side(&items, |&item| {
             *begun.lock().unwrap() += 1;
             anyhow::ensure!(item != 3, "three");
+            // The thread with the error may be kept from its processor meanwhile, though not for minutes.
             std::thread::sleep(std::time::Duration::from_millis(5));
             Ok(())
         });

@@ -24,7 +24,7 @@ from pathlib import Path
 TRACEFS = Path("/sys/kernel/tracing")
 CLONE_NEWNET = 0x40000000
 TCP_INFO_CWND = 80  # offset of tcpi_snd_cwnd in struct tcp_info
-MODULE_BUSY_SECONDS = 10
+MODULE_BUSY_SECONDS = 60
 BUFFER_KILOBYTES = 4096  # per CPU
 INTERRUPTS = {signal.SIGINT, signal.SIGTERM}
 

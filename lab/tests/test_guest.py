@@ -118,7 +118,8 @@ class Guest(unittest.TestCase):
         )
 
     def test_deterministic_machine_counts_instructions(self) -> None:
-        # A guest nanosecond is an instruction: the time of a loop is its number of instructions.
+        # A guest nanosecond is an instruction: the time of a loop is its number of instructions, and those of an interrupt if
+        # one comes. None comes in the shortest of some.
         source = self.out / "loop.c"
         source.write_text(
             """
@@ -132,7 +133,16 @@ class Guest(unittest.TestCase):
                 clock_gettime(CLOCK_MONOTONIC, &b);
                 return (b.tv_sec - a.tv_sec) * 1000000000 + b.tv_nsec - a.tv_nsec;
             }
-            int main(void) { spin(10); printf("%ld\\n", spin(101000) - spin(1000)); }
+            static long shortest(long n)
+            {
+                long least = spin(n);
+                for (int i = 0; i < 20; i++) {
+                    long again = spin(n);
+                    least = again < least ? again : least;
+                }
+                return least;
+            }
+            int main(void) { printf("%ld\\n", shortest(101000) - shortest(1000)); }
             """
         )
         subprocess.run(["gcc", "-O1", "-o", self.out / "loop", source], check=True)
@@ -164,7 +174,7 @@ class Guest(unittest.TestCase):
         self.assertIn("Kernel panic - not syncing: sysrq triggered crash", messages)
 
     def test_command_that_does_not_end(self) -> None:
-        code, messages, result = self.lab("--timeout", "2", "echo started; sleep 99")
+        code, messages, result = self.lab("--timeout", "15", "echo started; sleep 999")
         self.assertEqual((code, result["verdict"], self.stdout), (91, "timeout", "started\n"))
         self.assertIn("did not end in time", messages)
 
@@ -187,7 +197,7 @@ class Guest(unittest.TestCase):
         process.send_signal(signal.SIGKILL)
         process.wait()
         process.stdout.close()
-        for _ in range(50):
+        for _ in range(600):
             if not self._machines():
                 break
             time.sleep(0.1)

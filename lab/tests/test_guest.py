@@ -118,8 +118,8 @@ class Guest(unittest.TestCase):
         )
 
     def test_deterministic_machine_counts_instructions(self) -> None:
-        # A guest nanosecond is an instruction: the time of a loop is its number of instructions, and those of an interrupt if
-        # one comes. None comes in the shortest of some.
+        # A guest nanosecond is an instruction: the time of a loop is its number of instructions, and
+        # those of an interrupt if one comes. None comes in the shortest of some.
         source = self.out / "loop.c"
         source.write_text(
             """

@@ -166,7 +166,7 @@ import json, os, sys, time
 for line in sys.stdin:
     row = json.loads(line)
     if row["id"] == 2: os.abort()
-    if row["id"] == 4: time.sleep(60)
+    if row["id"] == 4: time.sleep(600)
     status = 5 if row["id"] == 5 else "refused"
     print(json.dumps(dict(id=row["id"], name=row["name"], constant=None, status=status, reason=None, proved=None,
         compiled=[], default=None, modules=[], spans=0, spans_proved=0, jump=0, int3=0, data=0, mismatches=0, seconds=0.5)))
@@ -179,7 +179,8 @@ for line in sys.stdin:
             .map(|id| Row { id, name: format!("N{id}"), defined_at: "a.c:1".into(), text: String::new() })
             .collect();
         for workers in [1, 3] {
-            let plan = Plan { workers, limit: Duration::from_secs(5), command: shell, compilers: 1 };
+            // Long enough for an interpreter to start.
+            let plan = Plan { workers, limit: Duration::from_secs(20), command: shell, compilers: 1 };
             let found = Mutex::new(Vec::new());
             run(&plan, &rows, &|index, outcome| found.lock().unwrap().push((index, outcome))).unwrap();
             let mut found = found.into_inner().unwrap();

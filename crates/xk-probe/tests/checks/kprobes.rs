@@ -5,6 +5,8 @@ use std::io::Write as _;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use xk_testing::guest::PATIENCE;
+
 use super::*;
 
 const TRACING: &str = "/sys/kernel/tracing";
@@ -35,7 +37,7 @@ pub fn no_kprobe_becomes_a_jump_over_a_relative_branch() {
     let jumps = loop {
         sleep(Duration::from_secs(2));
         let jumps = optimised();
-        if jumps.len() == before && jumps.len() > 100 || begin.elapsed() > Duration::from_secs(60) {
+        if jumps.len() == before && jumps.len() > 100 || begin.elapsed() > PATIENCE {
             break jumps;
         }
         before = jumps.len();

@@ -67,10 +67,10 @@ pub fn a_renewed_lease_lasts() {
     let id = detached();
     let device = Device::open().unwrap();
     for renewed in [Some(LONG), None] {
-        device.lease(id, Some(Duration::from_secs(2))).unwrap();
+        device.lease(id, Some(Duration::from_secs(5))).unwrap();
         device.lease(id, renewed).unwrap();
         assert_eq!(only_tune().unwrap().lease.is_some(), renewed.is_some());
-        std::thread::sleep(Duration::from_secs(3));
+        std::thread::sleep(Duration::from_secs(6));
         assert_eq!(outside(), TUNED);
     }
     device.lease(id, Some(BRIEF)).unwrap();

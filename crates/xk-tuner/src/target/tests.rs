@@ -71,14 +71,15 @@ fn what_hangs_is_killed_with_its_children() {
     let folder = tempfile::tempdir().unwrap();
     let pid = folder.path().join("pid");
     let target = seconds_of(&format!("sleep 1000 & echo $! > {}; wait", pid.display()));
-    let error = target.run(Duration::from_secs(1), &[], &mut Nobody { stop: false }).unwrap_err();
-    assert!(matches!(error, TargetError::Timeout(limit) if limit == Duration::from_secs(1)));
+    // Long enough for a shell to start.
+    let error = target.run(Duration::from_secs(5), &[], &mut Nobody { stop: false }).unwrap_err();
+    assert!(matches!(error, TargetError::Timeout(limit) if limit == Duration::from_secs(5)));
     let child: u32 = std::fs::read_to_string(pid).unwrap().trim().parse().unwrap();
     let gone = || match std::fs::read_to_string(format!("/proc/{child}/stat")) {
         Ok(stat) => stat.contains(") Z"),
         Err(_) => true,
     };
-    for _ in 0..100 {
+    for _ in 0..3000 {
         if gone() {
             return;
         }

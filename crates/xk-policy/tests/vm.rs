@@ -23,7 +23,8 @@ use xk_testing::guest::{boot, file, info, insmod, modules, passed, repository, r
 const BENCH_KO: &str = "XK_TEST_BENCH";
 const OBJECTS: &str = "XK_TEST_OBJECTS";
 const DEFAULT: i64 = 32;
-const LONG: Duration = Duration::from_secs(60);
+/// Where the host stretches a stop of the machine, the next one may have to wait for minutes.
+const LONG: Duration = PATIENCE;
 
 xk_testing::guest_tests! {
     each_execution_has_the_value_that_is_chosen_for_it,

@@ -15,7 +15,7 @@ use xk_harness::{family, table, Atomic, Loaded};
 use xk_runtime::{Backend, Destination, Device, Error, Mode, Probe, State, Tune, TuneStatus};
 use xk_table::ScopeTable;
 use xk_testing::guest::atomic::{blocked, fresh_atomic, held, outside, Holder, ATOMIC_KO};
-use xk_testing::guest::{faulty, file, insmod, run, wait_for, Guest, XK_KO};
+use xk_testing::guest::{faulty, file, insmod, run, wait_for, Guest, PATIENCE, XK_KO};
 
 const REDIRECT_KO: &str = "XK_TEST_REDIRECT";
 /// What `HOLD` is in the source, and what it is set to.
@@ -23,8 +23,8 @@ const DEFAULT: i64 = 32;
 const TUNED: i64 = 77;
 /// A bound that is waited out.
 const BRIEF: Duration = Duration::from_millis(300);
-/// One that is not.
-const LONG: Duration = Duration::from_secs(60);
+/// One that is not. Where the host stretches a stop of the machine, the next one may have to wait for minutes.
+const LONG: Duration = PATIENCE;
 
 static GUEST: Guest = Guest::new(
     1200,

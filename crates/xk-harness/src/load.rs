@@ -60,6 +60,11 @@ impl Done {
         ];
         counts.into_iter().filter(|(_, count)| *count == 0).map(|(name, _)| name).collect()
     }
+
+    /// Whether each part has run that needs no disk. CPUs are switched until the end, and counted then.
+    pub(crate) fn has_run(&self) -> bool {
+        self.missing().iter().all(|part| ["block", "hotplug"].contains(part))
+    }
 }
 
 /// One run of a part of the load; whether it succeeded.

@@ -77,7 +77,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         user.display(),
     );
     eprintln!("flex-fuzz: seed {seed}, in a guest of {}", kernel.release);
-    let timeout = (seconds + 300.0).ceil().to_string();
+    let timeout = (seconds + 1200.0).ceil().to_string();
     let printed = lab::run_guest(&script, &["--timeout", &timeout])?;
     let last = printed.lines().last().unwrap_or_default();
     let report: Report = serde_json::from_str(last).with_context(|| format!("the guest printed: {printed}"))?;

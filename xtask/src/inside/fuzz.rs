@@ -31,6 +31,8 @@ use process::{answers, words, Process};
 const MODULE: &str = "/proc/xk_flexfuzz";
 /// Operations that the module and the process execute at once.
 const BATCH: usize = 256;
+/// So many operations there are at least in each epoch, however slow the host is.
+const LEAST: usize = 8 * BATCH;
 /// Operations on the same structures.
 const EPOCH: usize = 20_000;
 /// Divergences that are described.
@@ -218,7 +220,7 @@ fn epoch(
             if let Err(error) = process.check(&epoch.model) {
                 report.diverges(format!("in the process: {error}"));
             }
-            if Instant::now() > end {
+            if turn >= LEAST && Instant::now() > end {
                 break;
             }
         }

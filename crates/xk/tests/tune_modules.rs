@@ -290,8 +290,8 @@ mod checks {
         let before = gauges.read();
         assert!(traced());
         serve(90, 0);
-        // Each of these is a switch away and one back.
-        (0..500).for_each(|_| std::thread::sleep(Duration::from_millis(1)));
+        // Each of these is a switch away and one back; many more than there may be while the counts are read.
+        (0..2000).for_each(|_| std::thread::sleep(Duration::from_millis(1)));
         fs::write(TEN, "10").unwrap();
         let after = gauges.read();
         let signature = gauges.between(&before, &after).0;

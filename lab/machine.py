@@ -82,6 +82,7 @@ def kernel_arguments(machine: Machine, extra: tuple[str, ...] = ()) -> str:
     if machine.accel is not Accel.KVM:
         # An emulated CPU on a busy host may be late by seconds, so the limits are longer.
         arguments += ["no_timer_check", "watchdog_thresh=60", "rcupdate.rcu_cpu_stall_timeout=120"]
+        arguments += ["sysctl.kernel.hung_task_timeout_secs=300"]
     if machine.accel is Accel.ICOUNT:
         arguments += ["nokaslr"]
     return " ".join([*arguments, *machine.append, *extra])

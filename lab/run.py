@@ -36,7 +36,7 @@ from lab.store import FetchedKernel, cache
 _HERE = Path(__file__).resolve().parent
 _MODULES = ("overlay", "virtio_blk")
 _VIRTIOFSD = Path("/usr/lib/qemu/virtiofsd")
-_BOOT_SECONDS = {Accel.KVM: 60, Accel.TCG: 240, Accel.ICOUNT: 240}
+_BOOT_SECONDS = {Accel.KVM: 60, Accel.TCG: 600, Accel.ICOUNT: 600}
 _STOP_SECONDS = 30
 
 

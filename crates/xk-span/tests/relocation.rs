@@ -8,7 +8,7 @@
 
 use std::collections::HashSet;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use iced_x86::{Decoder, DecoderOptions, Mnemonic, OpKind, Register};
@@ -16,64 +16,8 @@ use xk_kernel::Image;
 use xk_span::window::{Index, Windows};
 use xk_span::world::World;
 
-/// What the lab says about its kernel.
-fn info(field: &str) -> PathBuf {
-    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let output = Command::new("lab/lab").args(["info", "amd64", field]).current_dir(repository).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    PathBuf::from(String::from_utf8(output.stdout).unwrap().trim())
-}
-
-/// The part of the kernel's source that user space uses, too; its folder `tools`.
-fn tools_of_kernel(out: &Path) -> PathBuf {
-    let parts = ["*/tools/arch/x86/*", "*/tools/include/*"];
-    let tar = Command::new("tar")
-        .args(["--strip-components=1", "--wildcards", "-C"])
-        .arg(out)
-        .arg("-xf")
-        .arg(info("source_tarball"))
-        .args(parts)
-        .status()
-        .unwrap();
-    assert!(tar.success(), "the source cannot be unpacked");
-    out.join("tools")
-}
-
-/// The program, built in `out`.
-fn program(out: &Path) -> PathBuf {
-    let common = tools_of_kernel(out);
-    let tools = common.join("arch/x86");
-    let awk = Command::new("awk")
-        .arg("-f")
-        .args([tools.join("tools/gen-insn-attr-x86.awk"), tools.join("lib/x86-opcode-map.txt")])
-        .output()
-        .unwrap();
-    assert!(awk.status.success() && !awk.stdout.is_empty());
-    std::fs::write(out.join("inat-tables.c"), awk.stdout).unwrap();
-    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let kernel = own.join("../../kernel/xk");
-    let built = Command::new("gcc")
-        .args(["-O1", "-std=gnu11", "-Wall", "-o"])
-        .arg(out.join("relocation"))
-        .arg("-I")
-        .arg(out)
-        .arg("-I")
-        .arg(&kernel)
-        .arg("-I")
-        .arg(tools.join("include"))
-        .arg("-I")
-        .arg(common.join("include"))
-        .args([
-            own.join("tests/relocation.c"),
-            kernel.join("text/relocate.c"),
-            tools.join("lib/insn.c"),
-            tools.join("lib/inat.c"),
-        ])
-        .status()
-        .unwrap();
-    assert!(built.success(), "it does not compile");
-    out.join("relocation")
-}
+#[path = "common/decoder.rs"]
+mod decoder;
 
 /// What reads the clock, chance, or the machine, or changes what the harness needs.
 fn is_left_out(mnemonic: Mnemonic) -> bool {
@@ -125,7 +69,7 @@ fn entry(bytes: &[u8], start: u64, lead: u8) -> Option<[u8; 18]> {
 
 /// The windows around every `step`th instruction of vmlinux.
 fn windows(step: usize) -> Vec<[u8; 18]> {
-    let image = Image::from_vmlinuz(&info("vmlinuz"), None).unwrap();
+    let image = Image::from_vmlinuz(&decoder::info("vmlinuz"), None).unwrap();
     let world = World::new(&image, &[], HashSet::new()).unwrap();
     let index = Index::new(&world);
     let windows = Windows::new(&world, &index);
@@ -164,7 +108,7 @@ fn run(program: &Path, windows: &[[u8; 18]], spoil: &str) -> Vec<(String, u64)> 
 /// Windows around every `step`th instruction, of which there are at least so many.
 fn compare(step: usize, least: u64) {
     let out = tempfile::tempdir().unwrap();
-    let program = program(out.path());
+    let program = decoder::program(out.path(), "relocation", &["text/relocate.c"]);
     let windows = windows(step);
     let of = |found: &[(String, u64)], name: &str| found.iter().find(|(of, _)| of == name).unwrap().1;
     let found = run(&program, &windows, "0");

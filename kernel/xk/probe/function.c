@@ -20,6 +20,7 @@
 #include "probe/function.h"
 #include "text/internal.h"
 #include "text/relocate.h"
+#include "text/shape.h"
 #include "text/symbol.h"
 #include "uapi/xk_probe.h"
 
@@ -43,6 +44,7 @@ static void free_buffers(struct xk_function *function)
 void xk_function_free(struct xk_function *function)
 {
 	free_buffers(function);
+	kvfree(function->shapes);
 	memset(function, 0, sizeof(*function));
 }
 
@@ -51,10 +53,13 @@ static bool make_room(struct xk_function *function)
 {
 	u32 capacity = max_t(u32, roundup_pow_of_two(function->len), PAGE_SIZE);
 
+	/* Without memory, the decoder is asked about each instruction. */
+	if (!function->shapes)
+		function->shapes = kvzalloc(sizeof(*function->shapes), GFP_KERNEL | __GFP_NOWARN);
 	if (function->len <= function->capacity)
 		return true;
 	free_buffers(function);
-	function->text = kvmalloc(capacity, GFP_KERNEL);
+	function->text = kvzalloc(capacity + XK_SHAPE_READ, GFP_KERNEL);
 	function->targets = bitmap_alloc(capacity, GFP_KERNEL);
 	function->begins = bitmap_alloc(capacity, GFP_KERNEL);
 	function->fixed = bitmap_alloc(capacity, GFP_KERNEL);
@@ -200,8 +205,8 @@ static void decode(struct xk_function *function)
 
 		if (function->text[at] == INT3 || function->text[at] == JMP32)
 			undo_kprobe(function, at);
-		size = xk_branch(function->text + at, function->len - at, function->start + at,
-				 xk_insn_decode, &target);
+		size = xk_shape_branch(function->shapes, function->text + at, function->len - at,
+				       function->start + at, xk_insn_decode, &target);
 		if (!size)
 			break;
 		__set_bit(at, function->begins);

@@ -7,12 +7,14 @@
 #include <linux/types.h>
 
 struct module;
+struct xk_shapes;
 struct xk_window;
 
 struct xk_function {
 	unsigned long start;
 	u32 len;			/* up to the next symbol */
 	u32 capacity;			/* bytes that `text` and the bitmaps have room for */
+	struct xk_shapes *shapes;	/* of the instructions of all functions that it held */
 	u8 *text;			/* without the bytes of probes and of xk.ko */
 	unsigned long *begins;		/* bitmap: offsets at which instructions begin */
 	unsigned long *targets;		/* bitmap: offsets that its branches lead to */

@@ -295,26 +295,41 @@ const char *xk_insn_measure(struct xk_window *window, const __u8 *bytes, unsigne
 	return NULL;
 }
 
+bool xk_insn_at(struct insn *insn, const __u8 *bytes, unsigned int room, xk_decode_fn decode)
+{
+	return decode(insn, bytes, room) >= 0 && insn->length && insn->length <= room;
+}
+
+bool xk_is_relative(const struct insn *insn)
+{
+	__u8 opcode = insn->opcode.bytes[0];
+	__u8 second = insn->opcode.nbytes > 1 ? insn->opcode.bytes[1] : 0;
+
+	if (insn->vex_prefix.nbytes)
+		return false;
+	return (opcode >= 0x70 && opcode <= 0x7f) || (opcode >= 0xe0 && opcode <= 0xe3) ||
+	       opcode == CALL || opcode == JMP32 || opcode == JMP8 ||
+	       (opcode == 0x0f && second >= 0x80 && second <= 0x8f) ||
+	       /* xbegin */
+	       (opcode == 0xc7 && insn->modrm.bytes[0] == 0xf8);
+}
+
+unsigned long xk_target(const struct insn *insn, unsigned long address)
+{
+	if (!xk_is_relative(insn))
+		return 0;
+	return address + insn->length + (__s64)insn->immediate.value;
+}
+
 unsigned int xk_branch(const __u8 *bytes, unsigned int room, unsigned long address,
 		       xk_decode_fn decode, unsigned long *target)
 {
-	__u8 opcode, second;
 	struct insn insn;
 
 	*target = 0;
-	if (decode(&insn, bytes, room) < 0 || !insn.length || insn.length > room)
+	if (!xk_insn_at(&insn, bytes, room, decode))
 		return 0;
-	if (insn.vex_prefix.nbytes)
-		return insn.length;
-	opcode = insn.opcode.bytes[0];
-	second = insn.opcode.nbytes > 1 ? insn.opcode.bytes[1] : 0;
-	if ((opcode >= 0x70 && opcode <= 0x7f) || (opcode >= 0xe0 && opcode <= 0xe3) ||
-	    opcode == 0xe8 || opcode == 0xe9 || opcode == 0xeb ||
-	    (opcode == 0x0f && second >= 0x80 && second <= 0x8f))
-		*target = address + insn.length + (__s64)insn.immediate.value;
-	/* xbegin */
-	if (opcode == 0xc7 && insn.modrm.bytes[0] == 0xf8)
-		*target = address + insn.length + (__s64)insn.immediate.value;
+	*target = xk_target(&insn, address);
 	return insn.length;
 }
 

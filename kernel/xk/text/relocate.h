@@ -79,6 +79,15 @@ const char *xk_insn_measure(struct xk_window *window, const __u8 *bytes, unsigne
 			    unsigned long address, unsigned int field, unsigned int size,
 			    xk_decode_fn decode);
 
+/* Decodes the instruction at `bytes`. Returns whether there is one. */
+bool xk_insn_at(struct insn *insn, const __u8 *bytes, unsigned int room, xk_decode_fn decode);
+
+/* Whether its immediate is the distance of a target, from its end. */
+bool xk_is_relative(const struct insn *insn);
+
+/* The target of a relative branch that runs at `address`; 0 for another instruction. */
+unsigned long xk_target(const struct insn *insn, unsigned long address);
+
 /*
  * Returns the length of the instruction at `bytes`, which runs at `address`; 0 if there is none.
  * `target` receives the target of a relative branch, or 0.

@@ -192,11 +192,16 @@ static bool is_text(const struct xk_function *function, const struct module *mod
 	return (int)xk_far(function->start, 0, 0, 0, symbols[CORE_TEXT]);
 }
 
-static const char *why_forbidden(const struct xk_function *function, const struct module *module)
+static const char *why_forbidden(const struct xk_allowed *allowed,
+				 const struct xk_function *function, const struct module *module)
 {
 	static_assert(__same_type(within_kprobe_blacklist, bool(unsigned long)));
 	static_assert(__same_type(core_kernel_text, int(unsigned long)));
 
+	if (!module && xk_is_unready(function->name))
+		return "a CPU executes it before it is set up";
+	if (!allowed->known)
+		return NULL;
 	if (!is_text(function, module))
 		return "it is not in the kernel's text, or is used only while it starts";
 	if (strstarts(function->name, "__cfi_") || strstarts(function->name, "__pfx_"))
@@ -210,14 +215,10 @@ static const char *why_forbidden(const struct xk_function *function, const struc
 const char *xk_allowed_function(struct xk_allowed *allowed, struct xk_function *function,
 				const struct module *module)
 {
-	if (!module && xk_is_unready(function->name))
-		return "a CPU executes it before it is set up";
 	if (module && allowed->known && allowed->module != module)
 		include_module(allowed, module);
-	if (!allowed->known)
-		return NULL;
 	if (!function->asked)
-		function->why_forbidden = why_forbidden(function, module);
+		function->why_forbidden = why_forbidden(allowed, function, module);
 	function->asked = true;
 	return function->why_forbidden;
 }

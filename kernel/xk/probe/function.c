@@ -151,10 +151,12 @@ static bool stops_flow(const struct xk_function *function, u32 at, u32 end)
  * Padding is what follows the last instruction after which control does not go on, up to the next
  * symbol, if it does nothing and no branch of the function leads to it.
  */
-static u32 find_padding(const struct xk_function *function)
+u32 xk_function_padding(const struct xk_function *function)
 {
 	u32 start = function->len, at;
 
+	if (!function->is_decoded)
+		return function->len;
 	while (true) {
 		at = find_last_bit(function->begins, start);
 		if (at == start)
@@ -216,7 +218,7 @@ static void decode(struct xk_function *function)
 			__set_bit(target - function->start, function->targets);
 		at += size;
 	}
-	function->padding = at == function->len ? find_padding(function) : function->len;
+	function->is_decoded = at == function->len;
 }
 
 static const char *read_function(struct xk_function *function, unsigned long address)

@@ -19,7 +19,7 @@ struct xk_function {
 	unsigned long *begins;		/* bitmap: offsets at which instructions begin */
 	unsigned long *targets;		/* bitmap: offsets that its branches lead to */
 	unsigned long *fixed;		/* bitmap: offsets of what kprobes never copy */
-	u32 padding;			/* offset of the padding after its code; `len`: none */
+	bool is_decoded;		/* up to its end */
 	const char *why_forbidden;	/* probes; by xk_allowed_function() */
 	bool asked;			/* whether they are forbidden */
 	char name[KSYM_SYMBOL_LEN];
@@ -44,6 +44,9 @@ bool xk_function_jump_may_begin(const struct xk_function *function, unsigned lon
 
 /* Whether the instruction there is a call that kprobes emulate wrongly: see xk_is_long_call(). */
 bool xk_function_is_long_call(const struct xk_function *function, unsigned long address);
+
+/* Returns the offset of the padding after its code; its length if there is none. */
+u32 xk_function_padding(const struct xk_function *function);
 
 /* Whether a branch of the function leads into the middle of the window. */
 bool xk_function_enters(const struct xk_function *function, const struct xk_window *window);

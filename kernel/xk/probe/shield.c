@@ -83,11 +83,11 @@ static bool room_follows(const struct xk_function *function)
 /* Takes whole instructions of the padding, from its end on. */
 static bool take(const struct xk_function *function, struct xk_claim *claim, unsigned int least)
 {
-	u32 start = function->len;
+	u32 padding = xk_function_padding(function), start = function->len;
 
 	while (function->len - start < least) {
 		start = find_last_bit(function->begins, start);
-		if (start < function->padding || start >= function->len)
+		if (start < padding || start >= function->len)
 			return false;
 	}
 	claim->address = function->start + start;

@@ -74,7 +74,7 @@ bool xk_is_unready(const char *function)
 	unsigned int i;
 
 	for (i = 0; i < ARRAY_SIZE(names); i++)
-		if (strlen(names[i]) == len && !memcmp(names[i], function, len))
+		if (!strncmp(names[i], function, len) && !names[i][len])
 			return true;
 	return false;
 }

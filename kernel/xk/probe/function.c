@@ -176,6 +176,8 @@ u32 xk_function_padding(const struct xk_function *function)
  * Relative branches and calls would lead elsewhere from a copy: see can_boost() in
  * arch/x86/kernel/kprobes/core.c. Where the kernel patches such an instruction later (jump labels,
  * static calls, the function tracer), no kprobe becomes a jump: copy_optimized_instructions().
+ * __copy_instruction() refuses a breakpoint that is no kprobe. The kernel fills its returns with
+ * them.
  */
 static bool is_never_copied(const u8 *bytes)
 {
@@ -185,6 +187,7 @@ static bool is_never_copied(const u8 *bytes)
 	case 0x70 ... 0x7f:
 	case 0xe0 ... 0xe3:
 	case 0xeb:
+	case INT3:
 	case CALL:
 	case JMP32:
 		return true;

@@ -117,7 +117,7 @@ fn find_places(folder: &Path) -> PathBuf {
     file
 }
 
-/// Instructions at random: the five bytes of a jump at them hold a relative branch or call, or none.
+/// Instructions at random: the five bytes of a jump at them hold a relative branch or call, or none. And returns.
 fn find_covered(folder: &Path) -> PathBuf {
     let image = Image::from_vmlinuz(Path::new(&info("vmlinuz")), None).unwrap();
     let places = ["vfs_*", "tcp_*", "pci_*"].map(|pattern| Place::parse(pattern, Some(Class::Any)).unwrap());
@@ -135,9 +135,11 @@ fn find_covered(folder: &Path) -> PathBuf {
         let kind = if texts.iter().any(is_relative) { &mut branches } else { &mut others };
         kind.push(format!("{}+{:#x}", first.function, first.offset));
     }
+    let returns = found.iter().filter(|found| found.text == "jmp __x86_return_thunk");
+    let returns = returns.map(|found| format!("{}+{:#x}", found.function, found.offset)).collect();
     let mut random = Random(0x2026_1127);
     let mut text = String::new();
-    for (kind, mut all) in [("branch", branches), ("other", others)] {
+    for (kind, mut all) in [("branch", branches), ("other", others), ("return", returns)] {
         assert!(all.len() > 1000, "{kind}: {}", all.len());
         for _ in 0..150 {
             let place = all.swap_remove(random.below(all.len()));

@@ -442,8 +442,7 @@ mod checks {
             }
             drop(guard);
         };
-        let finished = beside(&programs, ["changes", "changes"], RUNS, change);
-        let ended = programs.ended_runs();
+        let (finished, ended) = (beside(&programs, ["changes", "changes"], RUNS, change), programs.ended_runs());
         assert_eq!(finished[0] + finished[1] + ended, 2 * RUNS as u64);
         assert!(ended > 0 && changed.load(Ordering::SeqCst) > 20, "{ended} ended");
         let there = table(&programs, &heap);

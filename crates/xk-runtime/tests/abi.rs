@@ -4,7 +4,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test
 
 use std::fmt::Write as _;
-use std::mem::{offset_of, size_of};
 use std::process::Command;
 
 use xk_runtime::abi;
@@ -21,13 +20,16 @@ impl Facts {
 
 macro_rules! structure {
     ($facts:expr, $c:literal, $rust:ty, $($field:ident),+) => {
-        $facts.add(concat!("sizeof(struct ", $c, ")"), size_of::<$rust>() as u64);
+        $facts.add(concat!("sizeof(struct ", $c, ")"), std::mem::size_of::<$rust>() as u64);
         $($facts.add(
             concat!("offsetof(struct ", $c, ", ", stringify!($field), ")"),
-            offset_of!($rust, $field) as u64,
+            std::mem::offset_of!($rust, $field) as u64,
         );)+
     };
 }
+
+#[path = "abi/probe.rs"]
+mod probe;
 
 /// Of parameters and meters of other modules.
 fn parameters(f: &mut Facts) {
@@ -255,89 +257,6 @@ fn status(f: &mut Facts) {
     );
 }
 
-/// Probes of eBPF programs.
-fn probes(f: &mut Facts) {
-    structure!(
-        f,
-        "xk_probe_place",
-        abi::ProbePlace,
-        address,
-        cookie,
-        window,
-        window_lead,
-        host,
-        host_window,
-        program,
-        pad
-    );
-    structure!(
-        f,
-        "xk_probe_attach",
-        abi::ProbeAttach,
-        size,
-        nr_programs,
-        flags,
-        nr_places,
-        programs,
-        places,
-        functions,
-        nr_functions,
-        pad,
-        name,
-        id,
-        nr_jumps,
-        stops,
-        refused,
-        error
-    );
-    structure!(f, "xk_probe_detach", abi::ProbeDetach, id, stops, error);
-    structure!(f, "xk_probe_lease", abi::ProbeLease, id, flags, ns, error);
-    structure!(
-        f,
-        "xk_probe_info",
-        abi::ProbeInfo,
-        index,
-        id,
-        name,
-        program,
-        nr_places,
-        nr_jumps,
-        owner_pid,
-        hits,
-        skipped,
-        age_ns,
-        memory,
-        lease_ns,
-        flags,
-        nr_programs
-    );
-    structure!(f, "xk_probe_function", abi::ProbeFunction, address, symbol, module, text_len, pad, text, mask);
-    structure!(f, "xk_probe_place_info", abi::ProbePlaceInfo, requested, address, hits, missed, flags, pad, note);
-    structure!(f, "xk_probe_places", abi::ProbePlaces, id, first, nr, pad, places);
-}
-
-/// Numbers of probes.
-fn numbers_of_probes(f: &mut Facts) {
-    for (name, value) in [
-        ("XK_MAX_PROBE_PLACES", abi::MAX_PROBE_PLACES as u64),
-        ("XK_MAX_PROBE_PROGRAMS", abi::MAX_PROBE_PROGRAMS as u64),
-        ("XK_MAX_PROBE_FUNCTIONS", abi::MAX_PROBE_FUNCTIONS as u64),
-        ("XK_PROBE_WAITING", u64::from(abi::PROBE_WAITING)),
-        ("XK_PROBE_JUMPS_ONLY", u64::from(abi::PROBE_JUMPS_ONLY)),
-        ("XK_PROBE_JUMP", u64::from(abi::PROBE_JUMP)),
-        ("XK_PROBE_TRACER", u64::from(abi::PROBE_TRACER)),
-        ("XK_PROBE_KEEP", u64::from(abi::PROBE_KEEP)),
-        ("XK_PROBE_KEPT", u64::from(abi::PROBE_KEPT)),
-        ("XK_IOC_PROBE_LEASE", u64::from(abi::IOC_PROBE_LEASE)),
-        ("XK_IOC_PROBE_ATTACH", u64::from(abi::IOC_PROBE_ATTACH)),
-        ("XK_IOC_PROBE_DETACH", u64::from(abi::IOC_PROBE_DETACH)),
-        ("XK_IOC_PROBE_INFO", u64::from(abi::IOC_PROBE_INFO)),
-        ("XK_IOC_PROBE_PLACES", u64::from(abi::IOC_PROBE_PLACES)),
-    ] {
-        f.add(name, value);
-    }
-}
-
 /// Limits, and numbers of tables and sites.
 fn numbers_of_tables(f: &mut Facts) {
     for (name, value) in [
@@ -467,8 +386,8 @@ fn facts() -> Vec<(String, u64)> {
         tables,
         requests,
         status,
-        probes,
-        numbers_of_probes,
+        probe::structures,
+        probe::numbers,
         parameters,
         numbers_of_tables,
         numbers_of_requests,

@@ -4,22 +4,20 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test
 
 mod compiled;
+#[path = "locks/programs.rs"]
+mod programs;
 
 use std::collections::HashMap;
-use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use libbpf_rs::{MapCore, MapFlags, Object, ObjectBuilder, ProgramInput};
-use object::read::{File, Object as _, ObjectSymbol as _};
-use xk_flex::{
-    rewrite, take_ended, unreported, Broken, Choice, Control, Ended, Heap, Limits, Lock, Locks, RwLock, Who, Why,
-};
-use xk_testing::guest::{boot, file, passed};
+use xk_flex::{take_ended, unreported, Broken, Heap, Who, Why};
+use xk_testing::guest::{boot, passed, wait_for};
 
 use compiled::compiled;
+use programs::{Programs, LOCKS, RW_LOCK_BYTES};
 
 /// The compiled object. Set in the guest only.
 const OBJECT: &str = "XK_TEST_OBJECT";
@@ -41,7 +39,7 @@ fn guest_output() -> &'static str {
     OUTPUT.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();
         let [locks] = compiled(folder.path(), ["locks"]);
-        boot(400, &format!("{OBJECT}={locks}"))
+        boot(1200, &format!("{OBJECT}={locks}"))
     })
 }
 
@@ -54,110 +52,8 @@ fn prepare() {}
 mod checks {
     use super::*;
 
-    /// `struct xk_lock`, of which there are so many, and then a `struct xk_rwlock` and a counter.
-    const LOCK_BYTES: u64 = 80;
-    const LOCKS: u64 = 10;
-    const RW_LOCK_BYTES: u64 = 208;
     const LONG: Duration = Duration::from_secs(60);
-    const SHORT: Duration = Duration::from_millis(3);
-
-    struct Programs {
-        object: Object,
-        elf: Vec<u8>,
-    }
-
-    impl Programs {
-        /// Loads these programs, and lets the heap have what they share.
-        fn load(wanted: &[&str]) -> Self {
-            let choice = Choice { widen: true, ..Choice::default() };
-            let elf = rewrite(&fs::read(file(OBJECT)).unwrap(), &choice).unwrap().bytes;
-            let mut open = ObjectBuilder::default().open_memory(&elf).unwrap();
-            open.progs_mut().for_each(|mut program| {
-                let name = program.name().to_string_lossy().into_owned();
-                program.set_autoload(name == "prepare" || name == "tries" || wanted.contains(&name.as_str()));
-            });
-            let programs = Self { object: open.load().unwrap(), elf };
-            programs.set_deadline(None);
-            programs
-        }
-
-        fn set_deadline(&self, deadline: Option<Duration>) {
-            Control { deadline, ..Control::default() }.tell(&self.object).unwrap();
-        }
-
-        fn heap(&self) -> Heap<'_> {
-            let heap = Heap::of(&self.object, Limits { most: u64::MAX, ready: 1 << 20 }).unwrap().unwrap();
-            assert_eq!(self.run("prepare"), 1);
-            heap
-        }
-
-        fn at(&self, name: &str) -> usize {
-            File::parse(&*self.elf).unwrap().symbol_by_name(name).unwrap().address() as usize
-        }
-
-        fn bss(&self) -> libbpf_rs::Map<'_> {
-            self.object.maps().find(|map| map.name().to_str().unwrap().ends_with(".bss")).unwrap()
-        }
-
-        fn variable(&self, name: &str) -> u64 {
-            let value = self.bss().lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).unwrap().unwrap();
-            u64::from_ne_bytes(value[self.at(name)..][..8].try_into().unwrap())
-        }
-
-        fn set(&self, name: &str, new: u64) {
-            let mut value = self.bss().lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).unwrap().unwrap();
-            value[self.at(name)..][..8].copy_from_slice(&new.to_ne_bytes());
-            self.bss().update(&0_u32.to_ne_bytes(), &value, MapFlags::ANY).unwrap();
-        }
-
-        fn run(&self, name: &str) -> u32 {
-            let program = self.object.progs_mut().find(|other| other.name().to_str() == Some(name)).unwrap();
-            program.test_run(ProgramInput { data_in: Some(&[0; 64]), ..ProgramInput::default() }).unwrap().return_value
-        }
-
-        /// How many runs were ended. The ring buffer has room for the reports of 341.
-        fn ended_runs(&self) -> u64 {
-            take_ended(&self.object).unwrap().len() as u64 + unreported(&self.object).unwrap()
-        }
-
-        /// The only run that was ended, and its locks.
-        fn ended(&self) -> (Ended, Locks) {
-            let ended = take_ended(&self.object).unwrap();
-            let [only] = ended[..] else { panic!("{ended:?}") };
-            (only, only.locks.unwrap())
-        }
-
-        fn lock_address(&self, number: u64) -> u64 {
-            self.variable("shared") + number * LOCK_BYTES
-        }
-
-        fn both_address(&self) -> u64 {
-            self.lock_address(LOCKS)
-        }
-
-        fn counter(&self, heap: &Heap<'_>) -> u64 {
-            heap.word(self.both_address() + RW_LOCK_BYTES).unwrap().load(Ordering::SeqCst)
-        }
-
-        fn lock<'a>(&self, heap: &'a Heap<'_>, number: u64) -> Lock<'a> {
-            heap.lock(self.lock_address(number)).unwrap()
-        }
-
-        fn both<'a>(&self, heap: &'a Heap<'_>) -> RwLock<'a> {
-            heap.rw_lock(self.both_address()).unwrap()
-        }
-
-        /// Nobody has any of the locks, for programs and for user space.
-        fn assert_free(&self, heap: &Heap<'_>) {
-            self.set("turns", LOCKS);
-            assert_eq!(self.run("tries"), (1 << LOCKS) - 1);
-            for number in 0..LOCKS {
-                assert_eq!(self.lock(heap, number).owner(), None, "lock {number}");
-                assert!(self.lock(heap, number).try_take().unwrap().is_some(), "lock {number}");
-            }
-            assert!(self.both(heap).write(SHORT).unwrap().is_some());
-        }
-    }
+    pub const SHORT: Duration = Duration::from_millis(3);
 
     fn own_thread() -> Who {
         // SAFETY: it only asks for a number.
@@ -271,20 +167,30 @@ mod checks {
     pub fn of_two_runs_that_wait_for_each_other_one_is_ended() {
         let programs = Programs::load(&["crosses", "crosses_back"]);
         let heap = programs.heap();
-        for round in 0..10 {
+        let deadline = Duration::from_secs(1);
+        let mut in_time = 0;
+        for round in 0.. {
             programs.set("first_of", 0);
-            programs.set_deadline(Some(Duration::from_millis(400)));
-            let returned = std::thread::scope(|scope| {
+            programs.set_deadline(Some(deadline));
+            let begin = Instant::now();
+            let (returned, is_in_time) = std::thread::scope(|scope| {
                 let other = scope.spawn(|| {
                     pin(1);
                     programs.run("crosses")
                 });
                 pin(0);
-                // The other one has waited for a quarter of its time.
-                std::thread::sleep(Duration::from_millis(100));
+                wait_for("the other one has its first lock", || programs.variable("first_of") & 1 == 1);
+                // The other one has waited for a part of its time, and not for all of it: the host may be slow.
+                std::thread::sleep(deadline / 8);
+                let is_in_time = begin.elapsed() < deadline / 2;
                 let own = programs.run("crosses_back");
-                [other.join().unwrap(), own]
+                ([other.join().unwrap(), own], is_in_time)
             });
+            if !is_in_time {
+                assert!(round < 1000, "the other one was never in time");
+                take_ended(&programs.object).unwrap();
+                continue;
+            }
             assert_eq!(returned, [0, 7], "round {round}: the one that began later goes on");
             let (ended, locks) = programs.ended();
             assert!(locks.is_deadlock(), "{ended:?}");
@@ -295,6 +201,10 @@ mod checks {
             programs.set_deadline(None);
             programs.set("first_of", 0);
             programs.assert_free(&heap);
+            in_time += 1;
+            if in_time == 10 {
+                break;
+            }
         }
     }
 
@@ -324,7 +234,36 @@ mod checks {
         programs.assert_free(&heap);
     }
 
-    /// Runs both programs on two CPUs, and this in user space, until both have run so often. Returns how many finished.
+    /// What happened beside each other.
+    #[derive(Default)]
+    struct Beside {
+        runs: u64,
+        /// By CPU.
+        finished: [u64; 2],
+        ended: u64,
+    }
+
+    impl Beside {
+        /// Runs both programs on two CPUs, and this in user space, until it was enough: how fast each of them is, is the
+        /// host's. Every run has finished, or was ended.
+        fn until(programs: &Programs, names: [&str; 2], user: impl Fn(u64), is_enough: impl Fn(&Self) -> bool) -> Self {
+            const RUNS: usize = 1500;
+            let mut all = Self::default();
+            let before = unreported(&programs.object).unwrap();
+            wait_for("enough runs finish, and are ended", || {
+                let more = beside(programs, names, RUNS, &user);
+                all.runs += 2 * RUNS as u64;
+                all.finished = [0, 1].map(|cpu| all.finished[cpu] + more[cpu]);
+                all.ended += take_ended(&programs.object).unwrap().len() as u64;
+                is_enough(&all)
+            });
+            let ended = all.ended + unreported(&programs.object).unwrap() - before;
+            assert_eq!(all.finished[0] + all.finished[1] + ended, all.runs);
+            all
+        }
+    }
+
+    /// Runs both programs so often. Returns how many runs finished.
     fn beside(programs: &Programs, names: [&str; 2], runs: usize, user: impl Fn(u64)) -> [u64; 2] {
         let (finished, done) = ([0, 1].map(|_| AtomicU64::new(0)), AtomicU64::new(0));
         std::thread::scope(|scope| {
@@ -351,7 +290,6 @@ mod checks {
     }
 
     pub fn nobody_is_inside_with_somebody_else() {
-        const RUNS: usize = 1500;
         let programs = Programs::load(&["counts", "writes", "reads"]);
         let heap = programs.heap();
         programs.set_deadline(Some(SHORT));
@@ -362,7 +300,7 @@ mod checks {
             word.store(counter + 1, Ordering::SeqCst);
             own.fetch_add(1, Ordering::SeqCst);
         };
-        let finished = beside(&programs, ["counts", "counts"], RUNS, |turn| {
+        let count_in_turn = |turn| {
             let guard = programs.lock(&heap, 0).take(LONG).unwrap().unwrap();
             count();
             // Now and then longer than runs wait.
@@ -370,13 +308,12 @@ mod checks {
                 std::thread::sleep(SHORT * 3);
             }
             drop(guard);
-        });
-        let ended = programs.ended_runs();
-        assert_eq!(programs.counter(&heap), finished[0] + finished[1] + own.load(Ordering::SeqCst), "{finished:?}");
-        assert_eq!(ended, 2 * RUNS as u64 - finished[0] - finished[1]);
-        assert!(ended > 0 && finished[0] > RUNS as u64 / 4, "{ended} ended, {finished:?} finished");
+        };
+        let enough = |all: &Beside| all.ended > 0 && all.finished.iter().all(|finished| *finished > 400);
+        let [first, second] = Beside::until(&programs, ["counts", "counts"], count_in_turn, enough).finished;
+        assert_eq!(programs.counter(&heap), first + second + own.load(Ordering::SeqCst), "{first}, {second}");
         let before = programs.counter(&heap) - own.load(Ordering::SeqCst);
-        let [wrote, read] = beside(&programs, ["writes", "reads"], RUNS, |turn| {
+        let read_or_write = |turn| {
             let both = programs.both(&heap);
             let guard = if turn % 2 == 0 { both.write(LONG) } else { both.read(LONG) }.unwrap().unwrap();
             if turn % 2 == 0 {
@@ -387,12 +324,13 @@ mod checks {
                 assert_eq!(word.load(Ordering::SeqCst), counter, "nobody writes beside a reader");
             }
             drop(guard);
-        });
+        };
+        let enough = |all: &Beside| all.finished.iter().all(|finished| *finished > 100);
+        let [wrote, _] = Beside::until(&programs, ["writes", "reads"], read_or_write, enough).finished;
         assert_eq!(
             (programs.counter(&heap) - own.load(Ordering::SeqCst), programs.variable("wrong")),
             (before + wrote, 0)
         );
-        assert!(wrote > 100 && read > 100, "{wrote} wrote, {read} read");
         programs.set_deadline(None);
         programs.assert_free(&heap);
     }
@@ -414,7 +352,6 @@ mod checks {
     }
 
     pub fn a_table_that_all_change_is_right_at_the_end() {
-        const RUNS: usize = 1500;
         let programs = Programs::load(&["changes"]);
         let heap = programs.heap();
         programs.set_deadline(Some(SHORT));
@@ -442,9 +379,8 @@ mod checks {
             }
             drop(guard);
         };
-        let (finished, ended) = (beside(&programs, ["changes", "changes"], RUNS, change), programs.ended_runs());
-        assert_eq!(finished[0] + finished[1] + ended, 2 * RUNS as u64);
-        assert!(ended > 0 && changed.load(Ordering::SeqCst) > 20, "{ended} ended");
+        let enough = |all: &Beside| all.ended > 0 && changed.load(Ordering::SeqCst) > 20;
+        Beside::until(&programs, ["changes", "changes"], change, enough);
         let there = table(&programs, &heap);
         assert!(there.len() > 5 && there.iter().all(|(key, value)| *key < 64 && value & 0xff == *key), "{there:?}");
         programs.set_deadline(None);

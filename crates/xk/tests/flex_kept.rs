@@ -130,6 +130,9 @@ mod checks {
         take(120);
         assert!(heap("used") - before >= 120 << 16, "each object is a span");
         contains(&xk(0, &["flex", "list"]), &["one", "MiB", "of 32.0"]);
+        let top = xk(0, &["flex", "top", "--batch", "-n", "2", "-d", "200ms"]);
+        contains(&top, &["1 extension", "of 32.0", &format!(" {} ", heap("allocated"))]);
+        contains(&xk(2, &["flex", "top"]), &["not a terminal: use --batch"]);
         contains(&xk(0, &["flex", "unload", "one"]), &["one: unloaded"]);
         wait_for("the program and its server are gone", || !is_loaded() && !servers());
         assert!(!Path::new("/sys/fs/bpf/xk-flex/one").exists() && !Path::new("/run/xk/flex/one").exists());

@@ -42,7 +42,7 @@ impl Default for Limits {
 }
 
 /// What became of a heap.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Bytes that have pages.
     pub ready: u64,

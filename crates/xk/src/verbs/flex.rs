@@ -10,6 +10,7 @@ mod list;
 mod load;
 mod run;
 mod runs;
+mod top;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -47,6 +48,8 @@ enum Action {
     Load(load::Args),
     /// Show what is loaded, and how many runs were ended
     List(list::Args),
+    /// Sample what is loaded: ended runs and the heap, live
+    Top(top::Args),
     /// End the runs of an extension; its programs stay
     Kill(load::KillArgs),
     /// Detach the programs of extensions, and forget them
@@ -63,7 +66,8 @@ impl Args {
             Action::Run(args) => args.json,
             Action::Load(args) => args.json,
             Action::List(args) => args.json,
-            Action::Check(_) | Action::Build(_) | Action::Kill(_) | Action::Unload(_) | Action::Serve(_) => false,
+            Action::Check(_) | Action::Build(_) | Action::Top(_) => false,
+            Action::Kill(_) | Action::Unload(_) | Action::Serve(_) => false,
         }
     }
 }
@@ -77,6 +81,7 @@ pub fn run(args: &Args) -> Result {
         Action::Run(args) => run::run(args),
         Action::Load(args) => load::load(args),
         Action::List(args) => list::run(args),
+        Action::Top(args) => top::run(args),
         Action::Kill(args) => load::kill(args),
         Action::Unload(args) => load::unload(args),
         Action::Serve(args) => load::serve(args),

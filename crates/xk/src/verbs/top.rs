@@ -5,18 +5,20 @@
 //! where it replaces the text before.
 
 mod cost;
+mod sampling;
 mod screen;
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use xk_apply::parse_time;
 use xk_kernel::KernelId;
 use xk_runtime::{Device, Error as RuntimeError, Probe, ProbeStatus, SiteStatus, TuneStatus};
 use xk_store::{Folders, Tables};
 
-use crate::exit::{Failure, Result};
+use crate::exit::Result;
 use crate::output::{count, Columns};
 use crate::sites::{histogram, place, probe_word};
+
+pub(super) use sampling::Sampling;
 
 /// Arguments of `xk top`.
 #[derive(Debug, clap::Args)]
@@ -26,15 +28,8 @@ sample; sites that are reached by detours are not counted. MISSED executions use
 counts the values that a policy set. INSNS is an estimate: the instructions that one hit costs, as bench
 trigger measured them for updates of that kind (docs/results.md).")]
 pub struct Args {
-    /// Print plain text; no terminal needed
-    #[arg(long)]
-    batch: bool,
-    /// Exit after this number of samples
-    #[arg(short = 'n', value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    times: Option<u64>,
-    /// Sampling interval
-    #[arg(short = 'd', value_name = "TIME", default_value = "2s", value_parser = parse_time)]
-    every: Duration,
+    #[command(flatten)]
+    sampling: Sampling,
 }
 
 /// A sample of the kernel, and its time.
@@ -58,41 +53,8 @@ impl Look {
 
 /// Shows samples until the user quits.
 pub fn run(args: &Args) -> Result {
-    if args.every.is_zero() {
-        return Err(Failure::usage("-d 0: a rate needs time between two samples"));
-    }
     let tables = Tables::read(&Folders::from_environment(), &KernelId::live()?.build_id)?;
-    let mut screen = match args.batch {
-        true => None,
-        false => Some(screen::Screen::open()?),
-    };
-    let mut before = Look::take()?;
-    if let Some(screen) = &mut screen {
-        screen.show("q quits; sampling …\n")?;
-    }
-    for shown in 0u64.. {
-        if args.times.is_some_and(|times| shown >= times) {
-            break;
-        }
-        let ended = match &mut screen {
-            None => {
-                std::thread::sleep(args.every);
-                false
-            }
-            Some(screen) => screen.ended_within(args.every)?,
-        };
-        if ended {
-            break;
-        }
-        let now = Look::take()?;
-        let text = text(&before, &now, &tables);
-        match &mut screen {
-            None => println!("{text}"),
-            Some(screen) => screen.show(&text)?,
-        }
-        before = now;
-    }
-    Ok(())
+    args.sampling.show(Look::take, |before, now| text(before, now, &tables))
 }
 
 /// The text of a sample.
@@ -185,7 +147,8 @@ fn rate(site: &SiteStatus, earlier: Option<&SiteStatus>, seconds: f64) -> String
     }
 }
 
-fn per_second(hits: u64, earlier: u64, seconds: f64) -> String {
+/// A rate, as text.
+pub(super) fn per_second(hits: u64, earlier: u64, seconds: f64) -> String {
     // The counts of a module that was loaded again begin at 0.
     format!("{:.0}", hits.saturating_sub(earlier) as f64 / seconds)
 }
@@ -193,6 +156,8 @@ fn per_second(hits: u64, earlier: u64, seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+
+    use std::time::Duration;
 
     use xk_runtime::{PolicyStatus, SitePolicy};
 

@@ -53,13 +53,11 @@ fn table(all: &[(String, Status)]) -> String {
     let mut columns = Columns::default();
     columns.row(["NAME", "ATTACHED", "ENDED", "HEAP MiB", "SINCE", ""].map(String::from));
     for (name, status) in all {
-        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-        let heap = status.heap.as_ref();
         columns.row([
             name.clone(),
             status.attached.len().to_string(),
             status.seen.runs().to_string(),
-            heap.map_or("-".into(), |heap| format!("{:.1} of {:.1}", mib(heap.used), mib(heap.most))),
+            heap_column(status),
             since(status),
             remark(name, status).unwrap_or_default(),
         ]);
@@ -67,12 +65,19 @@ fn table(all: &[(String, Status)]) -> String {
     columns.lines("")
 }
 
+/// What is used of its heap.
+pub(super) fn heap_column(status: &Status) -> String {
+    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    let heap = status.heap.as_ref();
+    heap.map_or("-".into(), |heap| format!("{:.1} of {:.1}", mib(heap.used), mib(heap.most)))
+}
+
 fn since(status: &Status) -> String {
     status.record.as_ref().map_or("-".into(), |record| moment(record.loaded, &TimeZone::system()))
 }
 
 /// What is not as it should be, and what to do.
-fn remark(name: &str, status: &Status) -> Option<String> {
+pub(super) fn remark(name: &str, status: &Status) -> Option<String> {
     if status.record.is_none() {
         return Some(format!("it is being loaded, or loading it was interrupted: xk flex unload {name}"));
     }
@@ -117,12 +122,12 @@ fn details(name: &str, status: &Status) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use xk_flex::kept::{EndedThere, Look, Record, Seen};
 
     use super::*;
 
-    fn status(is_served: bool, detached: Option<&str>) -> Status {
+    pub fn status(is_served: bool, detached: Option<&str>) -> Status {
         let look = Look { function: "walk".into(), place: "cache.bpf.c:31".into(), releases: Vec::new() };
         let ended = EndedThere { look: 0, why: "its deadline".into(), runs: 3, longest_ns: 10_400_000 };
         Status {

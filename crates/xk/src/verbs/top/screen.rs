@@ -35,7 +35,7 @@ impl Screen {
     /// There is no terminal.
     pub fn open() -> Result<Self> {
         if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
-            return Err(Failure::usage("not a terminal: use `xk top --batch`"));
+            return Err(Failure::usage("not a terminal: use --batch"));
         }
         let before = tcgetattr(io::stdin()).map_err(failed)?;
         let mut keys = before.clone();

@@ -64,6 +64,7 @@ static int open_device(void)
 
 static unsigned int attach(int fd, const struct xk_probe_place *place)
 {
+	/* Without eBPF programs, executions are only counted. */
 	struct xk_probe_attach request = {
 		.size = sizeof(request),
 		.nr_places = 1,

@@ -167,7 +167,8 @@ mod checks {
     pub fn of_two_runs_that_wait_for_each_other_one_is_ended() {
         let programs = Programs::load(&["crosses", "crosses_back"]);
         let heap = programs.heap();
-        let deadline = Duration::from_secs(1);
+        // Before the kernel's limit of turns, also on a fast host.
+        let deadline = Duration::from_millis(400);
         let mut in_time = 0;
         for round in 0.. {
             programs.set("first_of", 0);
@@ -191,8 +192,10 @@ mod checks {
                 take_ended(&programs.object).unwrap();
                 continue;
             }
-            assert_eq!(returned, [0, 7], "round {round}: the one that began later goes on");
-            let (ended, locks) = programs.ended();
+            let all = take_ended(&programs.object).unwrap();
+            assert_eq!(returned, [0, 7], "round {round}: the one that began later goes on: {all:?}");
+            let [ended] = all[..] else { panic!("{all:?}") };
+            let locks = ended.locks.unwrap();
             assert!(locks.is_deadlock(), "{ended:?}");
             let (Some(Who::Run { cpu: 1, .. }), Some(Who::Run { cpu: 0, .. })) = (locks.run, locks.owner) else {
                 panic!("{locks:?}")
@@ -224,7 +227,9 @@ mod checks {
                 Some(Who::Run { cpu, .. }) => cpu,
                 other => panic!("{other:?}"),
             };
-            assert_eq!((ended.why, locks.waited), (Why::Deadline, Some(programs.lock_address(5))));
+            // On a fast host, the kernel's limit of turns comes first.
+            assert!(matches!(ended.why, Why::Deadline | Why::Turns), "{ended:?}");
+            assert_eq!(locks.waited, Some(programs.lock_address(5)));
             assert!(locks.owner != locks.run, "{locks:?}");
             assert_eq!(cpu(locks.owner), round as u16 % 2);
             assert!(all.iter().any(|ended| cpu(ended.locks.unwrap().run) == round as u16 % 2), "{all:?}");

@@ -141,6 +141,20 @@ pub fn run_guest(script: &str, options: &[&str]) -> Result<String> {
     Ok(fs::read_to_string(out.path().join("stdout"))?)
 }
 
+/// The command `xk`, built as this program was, beside it.
+///
+/// # Errors
+/// When it does not compile.
+pub fn xk() -> Result<PathBuf> {
+    let mut build = command("cargo")?;
+    build.args(["build", "--quiet", "--package", "xk"]);
+    if !cfg!(debug_assertions) {
+        build.arg("--release");
+    }
+    output(&mut build)?;
+    Ok(std::env::current_exe()?.with_file_name("xk"))
+}
+
 /// Runs `script` in a guest of this kernel, and says how it ended, be it well or not; what the lab keeps of a guest
 /// is in `out` then.
 ///

@@ -14,7 +14,7 @@ use std::time::Duration;
 use libbpf_rs::{MapCore, MapFlags, Object, ObjectBuilder, ProgramInput};
 use object::read::{File, Object as _, ObjectSymbol as _};
 use xk_flex::{load, rewrite, take_ended, Choice, Control, Heap, Limits};
-use xk_testing::guest::{boot, file, passed, wait_for};
+use xk_testing::guest::{boot, file, passed, pin, wait_for};
 use xk_testing::Random;
 
 use compiled::compiled;
@@ -294,17 +294,6 @@ mod checks {
         let usage = heap.usage();
         assert!(usage.ready > before.ready + (16 << 20) + OBJECTS * SIZE, "{usage:?}");
         assert!(usage.ready <= usage.used + (2 << 20) + (16 << 20) + 65536, "no more than was asked for: {usage:?}");
-    }
-
-    /// This thread runs on this CPU.
-    fn pin(cpu: usize) {
-        // SAFETY: a set of CPUs, which is empty, and one CPU in it.
-        let pinned = unsafe {
-            let mut set: libc::cpu_set_t = std::mem::zeroed();
-            libc::CPU_SET(cpu, &mut set);
-            libc::sched_setaffinity(0, size_of_val(&set), &raw const set)
-        };
-        assert_eq!(pinned, 0);
     }
 
     /// Emulation interrupts programs at few places. The next test comes between at the worst ones.

@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use xk_flex::{take_ended, unreported, Broken, Heap, Who, Why};
-use xk_testing::guest::{boot, passed, wait_for};
+use xk_testing::guest::{boot, passed, pin, wait_for};
 
 use compiled::compiled;
 use programs::{Programs, LOCKS, RW_LOCK_BYTES};
@@ -58,17 +58,6 @@ mod checks {
     fn own_thread() -> Who {
         // SAFETY: it only asks for a number.
         Who::Thread(u32::try_from(unsafe { libc::gettid() }).unwrap())
-    }
-
-    /// This thread runs on this CPU.
-    fn pin(cpu: usize) {
-        // SAFETY: a set of CPUs, which is empty, and one CPU in it.
-        let pinned = unsafe {
-            let mut set: libc::cpu_set_t = std::mem::zeroed();
-            libc::CPU_SET(cpu, &mut set);
-            libc::sched_setaffinity(0, size_of_val(&set), &raw const set)
-        };
-        assert_eq!(pinned, 0);
     }
 
     pub fn what_an_ended_run_holds_is_given_back() {

@@ -17,7 +17,7 @@ use libbpf_rs::{Link, MapCore, MapFlags};
 use object::read::{File, Object as _, ObjectSymbol as _};
 use xk_flex::{load, take_ended, Choice, Control, Ended, Heap, Limits, Loaded, Why};
 use xk_policy::{compile, Headers};
-use xk_testing::guest::{boot, file, info, output_of, passed, repository, run, wait_for, PATIENCE};
+use xk_testing::guest::{boot, file, info, output_of, passed, pin, repository, run, wait_for, PATIENCE};
 use xk_testing::Random;
 
 use memcached_requests::client::{Client, MOST};
@@ -477,16 +477,5 @@ mod checks {
             assert!(heap.usage().ready <= 8 << 20);
             assert!(store(loaded, heap).items > 450);
         });
-    }
-
-    /// This thread runs on this CPU.
-    fn pin(cpu: usize) {
-        // SAFETY: a set of CPUs, which is empty, and one CPU in it.
-        let pinned = unsafe {
-            let mut set: libc::cpu_set_t = std::mem::zeroed();
-            libc::CPU_SET(cpu, &mut set);
-            libc::sched_setaffinity(0, size_of_val(&set), &raw const set)
-        };
-        assert_eq!(pinned, 0);
     }
 }

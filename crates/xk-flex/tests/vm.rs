@@ -13,7 +13,7 @@ use std::time::Duration;
 use libbpf_rs::{MapCore, MapFlags, Object, ObjectBuilder, ProgramInput};
 use object::read::{File, Object as _, ObjectSymbol as _};
 use xk_flex::{load, rewrite, take_ended, unreported, Choice, Control, Done, Ended, LookReport, Why};
-use xk_testing::guest::{boot, file, passed, run, wait_for};
+use xk_testing::guest::{boot, file, passed, pin, run, wait_for};
 
 use compiled::compiled;
 
@@ -105,17 +105,6 @@ mod checks {
             assert_eq!(values, [100_000, 100_000 * (round as u64 + 1)], "{program}");
         }
         assert_eq!(take_ended(&object).unwrap(), []);
-    }
-
-    /// This thread runs on this CPU.
-    fn pin(cpu: usize) {
-        // SAFETY: a set of CPUs, which is empty, and one CPU in it.
-        let pinned = unsafe {
-            let mut set: libc::cpu_set_t = std::mem::zeroed();
-            libc::CPU_SET(cpu, &mut set);
-            libc::sched_setaffinity(0, size_of_val(&set), &raw const set)
-        };
-        assert_eq!(pinned, 0);
     }
 
     /// Has user space end an endless run when it has made turns. Returns how many it made, and how it was ended.

@@ -44,13 +44,7 @@ pub fn run() -> Fallible<Result> {
     let kernel = lab::kernel()?;
     let module = lab::module(&kernel.release, "kernel/xk")?;
     let this = std::env::current_exe()?;
-    let xk = this.with_file_name("xk");
-    let mut build = lab::command("cargo")?;
-    build.args(["build", "--quiet", "--package", "xk"]);
-    if !cfg!(debug_assertions) {
-        build.arg("--release");
-    }
-    lab::output(&mut build)?;
+    let xk = lab::xk()?;
     let folder = tempfile::tempdir()?;
     let store = folder.path().join("tables");
     say(&format!("tables of {ONE}, {}", FIFTEEN.join(", ")));

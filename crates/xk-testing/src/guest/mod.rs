@@ -12,6 +12,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use object::{Object, ObjectSection, ObjectSymbol};
+use rustix::thread::{sched_setaffinity, CpuSet};
 
 /// Names the kernel of the lab on which they run; default `amd64`.
 const KERNEL: &str = "XK_TEST_KERNEL";
@@ -249,4 +250,11 @@ pub fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
         assert!(begin.elapsed() < PATIENCE, "not within {} s: {what}", PATIENCE.as_secs());
         std::thread::sleep(Duration::from_millis(50));
     }
+}
+
+/// Lets this thread run on this CPU only.
+pub fn pin(cpu: usize) {
+    let mut only = CpuSet::new();
+    only.set(cpu);
+    sched_setaffinity(None, &only).unwrap_or_else(|error| panic!("CPU {cpu}: {error}"));
 }

@@ -56,13 +56,7 @@ struct Two {
 /// When something does not work, or replies differ.
 pub fn run(kernel: &lab::Kernel, headers: &Headers) -> Fallible<Vec<Row>> {
     let this = std::env::current_exe()?;
-    let xk = this.with_file_name("xk");
-    let mut build = lab::command("cargo")?;
-    build.args(["build", "--quiet", "--package", "xk"]);
-    if !cfg!(debug_assertions) {
-        build.arg("--release");
-    }
-    lab::output(&mut build)?;
+    let xk = lab::xk()?;
     let folder = tempfile::tempdir()?;
     let repository = lab::repository()?;
     let compiled = |source: &str, name: &str| -> Fallible<String> {

@@ -72,7 +72,9 @@ pub enum Side {
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Compared {
     places: usize,
-    /// Of these, with executions.
+    /// Of these, with executions when candidates were counted.
+    candidates: usize,
+    /// With executions when both counted.
     executed: usize,
     executions: u64,
     /// Theirs are exactly ours.
@@ -108,9 +110,9 @@ impl Report {
         }
         for side in [Side::OnJump, Side::Apart] {
             let of = |number: fn(&Compared) -> usize| self.sides.get(&side).map_or(0, number);
-            let (executed, places) = (of(|all| all.executed), of(|all| all.places));
-            if executed * 2 < places || executed == 0 {
-                wrong.push(format!("{side:?}: only {executed} of {places} places were executed"));
+            let (executed, candidates) = (of(|all| all.executed), of(|all| all.candidates));
+            if executed * 2 < candidates || executed == 0 {
+                wrong.push(format!("{side:?}: the load executed {candidates} places at first, then only {executed}"));
             }
         }
         let compared: usize = self.sides.values().map(|all| all.places).sum();
@@ -142,6 +144,8 @@ impl Report {
 /// A place that is compared.
 struct Chosen<'a> {
     drawn: &'a Drawn,
+    /// The load executed it when candidates were counted.
+    candidate: bool,
     side: Side,
     kprobe: u64,
 }
@@ -169,7 +173,7 @@ fn choose<'a>(drawn: &'a [Drawn], executed: &[bool], anchor: u64, arguments: &Ar
     let all = arguments.places * SPARE;
     let wanted = [all * (100 - EXECUTED) / 10_000, all * EXECUTED / 10_000];
     let mut chosen = Vec::new();
-    for (mut left, wanted) in left.into_iter().zip(wanted) {
+    for ((mut left, wanted), candidate) in left.into_iter().zip(wanted).zip([false, true]) {
         let mut number = 0;
         while number < wanted && !left.is_empty() {
             let one = left.swap_remove(random.below(left.len() as u64) as usize);
@@ -179,7 +183,7 @@ fn choose<'a>(drawn: &'a [Drawn], executed: &[bool], anchor: u64, arguments: &Ar
                 Some(companion) => (Side::Apart, anchor.wrapping_add_signed(companion)),
                 None => continue,
             };
-            chosen.push(Chosen { drawn: one, side, kprobe });
+            chosen.push(Chosen { drawn: one, candidate, side, kprobe });
             number += 1;
         }
     }
@@ -220,6 +224,7 @@ impl Report {
         let least = after.first[number].saturating_sub(before.second[number]);
         let most = after.second[number].saturating_sub(before.first[number]);
         side.places += 1;
+        side.candidates += usize::from(chosen.candidate);
         side.executed += usize::from(theirs > 0);
         side.executions += theirs;
         if least == most && theirs == least {

@@ -122,6 +122,18 @@ fn every_function_of_the_architecture_can_be_probed() {
     }
 }
 
+/// What a tracer does while the text of that tracer changes. The writer itself is traced, so it hits breakpoints even
+/// without NMIs. A handler that can be traced hits them again: the kernel stops, or the tracer goes round for ever.
+#[test]
+fn tracers_can_be_probed_while_they_trace() {
+    let functions = ["function_*", "ring_buffer_*", "rb_*", "trace_*", "*flush_tlb*", "*pte*"];
+    let functions = functions.iter().flat_map(|pattern| ["--function", *pattern]);
+    let arguments: Vec<&str> = ["probes", "everywhere", "--traced", "--json"].into_iter().chain(functions).collect();
+    let traced = xtask(&arguments);
+    let guest = &traced["guests"][0];
+    assert!(guest["attached"].as_u64().unwrap() > 1000 && guest["hits"].as_u64().unwrap() > 1000, "{traced}");
+}
+
 /// The kernel's own eBPF selftests, some of them, drawn at random.
 #[test]
 fn the_verifier_says_of_rewritten_selftests_what_it_said_before() {

@@ -103,12 +103,9 @@ static int __init xk_init(void)
 	if (ret)
 		goto exiting;
 	xk_internal_init();
-	ret = xk_poke_init();
-	if (ret)
-		goto exiting;
 	ret = xk_backends_init(xk_backend_list);
 	if (ret)
-		goto poke;
+		goto exiting;
 	ret = xk_signature_init();
 	if (ret)
 		goto backends;
@@ -130,8 +127,6 @@ signature:
 	xk_signature_exit();
 backends:
 	xk_backends_exit();
-poke:
-	xk_poke_exit();
 exiting:
 	xk_exiting_exit();
 destroy:
@@ -149,7 +144,6 @@ static void __exit xk_exit(void)
 	xk_oops_exit();
 	unregister_notifiers();
 	xk_backends_exit();
-	xk_poke_exit();
 	xk_exiting_exit();
 	/* Wait for versions of values that are being freed, and then for their policies. */
 #ifdef CONFIG_TASKS_RCU

@@ -15,6 +15,7 @@
 #include <linux/slab.h>
 #include <asm/text-patching.h>
 
+#include "text/int3.h"
 #include "text/internal.h"
 #include "text/symbol.h"
 
@@ -87,7 +88,7 @@ void xk_internal_init(void)
 		if (!addresses[i])
 			return;
 	}
-	missing = NULL;
+	missing = xk_int3_init();
 }
 
 const char *xk_internal_missing(void)

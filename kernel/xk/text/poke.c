@@ -2,19 +2,20 @@
 /*
  * Changes of text while the machine is stopped. All threads are switched out and no interrupt is
  * being handled. But an NMI may execute any text at any time, on the waiting CPUs and on the
- * writing one. So a change has three steps: a breakpoint replaces the first byte; the other bytes
- * are written; the first byte is written. Between two steps, each other CPU confirms that it has
- * left any NMI that began before. A CPU that hits the breakpoint continues at the address that the
- * change contains. Every CPU serialises after every step.
+ * writing one, and the writing one calls functions of the kernel. So a change has three steps: a
+ * breakpoint replaces the first byte; the other bytes are written; the first byte is written.
+ * Between two steps, each other CPU confirms that it has left any NMI that began before. A CPU that
+ * hits the breakpoint continues at the address that the change contains (int3.c). Every CPU
+ * serialises after every step. If there are more changes than int3.c takes, the rest follows in
+ * another round.
  *
- * If the changes belong to a transition (backend/patch), a CPU records the epoch before the last
- * step, outside of NMIs. Until then an NMI on it hits breakpoints only, and continues in copies of
+ * If the changes belong to a transition (backend/patch), a CPU switches before the last step,
+ * outside of NMIs. Until then an NMI on it hits breakpoints only, and continues in copies of
  * the previous instructions. After that it continues in copies of the new ones. So an NMI sees one
  * version.
  */
 #include <linux/delay.h>
-#include <linux/kdebug.h>
-#include <linux/kprobes.h>
+#include <linux/minmax.h>
 #include <linux/slab.h>
 #include <linux/string.h>
 #include <linux/timekeeping.h>
@@ -32,111 +33,100 @@ DEFINE_PER_CPU(u64, xk_epoch);
 /* Interval of attempts while the kernel makes large pages of module text. */
 #define BUSY_INTERVAL_MS 1
 
-enum {
-	PHASE_BREAKPOINT = 1,
-	PHASE_REST,
-	PHASE_FIRST,
+/* The steps of a round. */
+enum step {
+	STEP_BREAKPOINT,
+	STEP_REST,
+	STEP_FIRST,
+	STEPS,
 };
-
-/* The changes under way, for the breakpoint handler. */
-static struct xk_pokes *current_pokes;
 
 struct xk_pokes *xk_pokes_create(unsigned int capacity)
 {
-	struct xk_pokes *pokes = kvzalloc(struct_size(pokes, at, capacity), GFP_KERNEL);
+	struct xk_pokes *pokes;
+	size_t size;
 
+	/* The entries lie after the changes. */
+	size = ALIGN(struct_size(pokes, at, capacity), __alignof__(struct xk_int3));
+	pokes = kvzalloc(size_add(size, array_size(capacity, sizeof(struct xk_int3))), GFP_KERNEL);
+	if (!pokes)
+		return NULL;
+	pokes->entries = (void *)pokes + size;
 	/* The other members are counted as they are filled in. */
-	if (pokes)
-		pokes->nr = capacity;
+	pokes->nr = capacity;
 	return pokes;
 }
 
-/* Records the epoch on this CPU, which is not in an NMI. All breakpoints are in place. */
-static __always_inline void go_over(const struct xk_pokes *pokes, unsigned int phase)
+/*
+ * Switches this CPU, which is not in an NMI, when all breakpoints are in place. One write does it
+ * for handlers and for copies. When the breakpoints are gone, the lowest byte is 0 again.
+ */
+static __always_inline void go_over(const struct xk_pokes *pokes, enum step step)
 {
-	if (phase == PHASE_REST && pokes->epoch)
+	if (!pokes->epoch)
+		return;
+	if (step == STEP_REST)
+		this_cpu_write(xk_epoch, pokes->epoch + XK_EPOCH_SWITCHED);
+	else if (step == STEP_FIRST)
 		this_cpu_write(xk_epoch, pokes->epoch);
 }
 
 /* Returns when every other CPU has left all NMIs that began before. */
-static void enter_phase(struct xk_pokes *pokes, unsigned int phase)
+static void end_step(struct xk_pokes *pokes, enum step step)
 {
 	sync_core();
-	go_over(pokes, phase);
+	go_over(pokes, step);
 	atomic_set(&pokes->followed, 0);
 	/* Pairs with the load in xk_pokes_follow(): the text is written. */
-	smp_store_release(&pokes->phase, phase);
+	smp_store_release(&pokes->steps, pokes->steps + 1);
 	while (atomic_read(&pokes->followed) < num_online_cpus() - 1)
 		cpu_relax();
 }
 
 void notrace xk_pokes_follow(struct xk_pokes *pokes, unsigned int *seen)
 {
-	/* Pairs with the store in enter_phase(). */
-	unsigned int phase = smp_load_acquire(&pokes->phase);
+	/* Pairs with the store in end_step(). */
+	unsigned int steps = smp_load_acquire(&pokes->steps);
 
-	if (phase == *seen)
+	if (steps == *seen)
 		return;
-	*seen = phase;
+	*seen = steps;
 	sync_core();
-	go_over(pokes, phase);
+	go_over(pokes, (steps - 1) % STEPS);
 	atomic_inc(&pokes->followed);
 }
 
-void xk_pokes_make(struct xk_pokes *pokes)
+static void make_some(struct xk_pokes *pokes, const struct xk_poke *at, unsigned int nr)
 {
 	static const u8 int3 = INT3;
 	unsigned int i;
 
-	if (!pokes->nr)
-		return;
-	WRITE_ONCE(current_pokes, pokes);
-	for (i = 0; i < pokes->nr; i++)
-		xk_text_write(pokes->at[i].address, &int3, 1);
-	enter_phase(pokes, PHASE_BREAKPOINT);
-	for (i = 0; i < pokes->nr; i++)
-		xk_text_write(pokes->at[i].address + 1, pokes->at[i].bytes + 1,
-			      pokes->at[i].len - 1);
-	enter_phase(pokes, PHASE_REST);
-	for (i = 0; i < pokes->nr; i++)
-		xk_text_write(pokes->at[i].address, pokes->at[i].bytes, 1);
-	enter_phase(pokes, PHASE_FIRST);
-	WRITE_ONCE(current_pokes, NULL);
+	for (i = 0; i < nr; i++)
+		xk_int3_fill(&pokes->entries[i], at[i].address,
+			     pokes->epoch ? at[i].choice : at[i].meanwhile);
+	xk_int3_insert(pokes->entries, nr);
+	for (i = 0; i < nr; i++)
+		xk_text_write(at[i].address, &int3, 1);
+	end_step(pokes, STEP_BREAKPOINT);
+	for (i = 0; i < nr; i++)
+		xk_text_write(at[i].address + 1, at[i].bytes + 1, at[i].len - 1);
+	end_step(pokes, STEP_REST);
+	for (i = 0; i < nr; i++)
+		xk_text_write(at[i].address, at[i].bytes, 1);
+	end_step(pokes, STEP_FIRST);
+	xk_int3_remove();
 }
 
-static int notrace met_breakpoint(struct notifier_block *block, unsigned long event, void *data)
+void xk_pokes_make(struct xk_pokes *pokes)
 {
-	const struct xk_pokes *pokes = READ_ONCE(current_pokes);
-	struct die_args *args = data;
-	unsigned int i;
+	unsigned int nr, made;
 
-	if (event != DIE_INT3 || !pokes)
-		return NOTIFY_DONE;
-	for (i = 0; i < pokes->nr; i++) {
-		if (pokes->at[i].address != args->regs->ip - 1)
-			continue;
-		args->regs->ip = this_cpu_read(xk_epoch) < pokes->epoch ?
-				 pokes->at[i].before : pokes->at[i].meanwhile;
-		return NOTIFY_STOP;
+	/* In a second round, NMIs would see the new version in part. */
+	WARN_ON_ONCE(pokes->epoch && pokes->nr > xk_int3_capacity());
+	for (made = 0; made < pokes->nr; made += nr) {
+		nr = min(pokes->nr - made, xk_int3_capacity());
+		make_some(pokes, pokes->at + made, nr);
 	}
-	return NOTIFY_DONE;
-}
-
-NOKPROBE_SYMBOL(met_breakpoint);
-
-static struct notifier_block breakpoints = {
-	.notifier_call = met_breakpoint,
-	.priority = INT_MAX,
-};
-
-int xk_poke_init(void)
-{
-	return register_die_notifier(&breakpoints);
-}
-
-void xk_poke_exit(void)
-{
-	unregister_die_notifier(&breakpoints);
 }
 
 struct stop {
@@ -178,7 +168,7 @@ static int poke_on_each_cpu(void *data)
 
 static void stop_once(struct stop *stop, struct xk_stop_budget *budget)
 {
-	stop->pokes->phase = 0;
+	stop->pokes->steps = 0;
 	xk_text_lock();
 	if (xk_stop_machine_locked(poke_on_each_cpu, stop)) {
 		stop->busy = false;

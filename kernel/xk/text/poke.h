@@ -7,25 +7,33 @@
 #include <linux/percpu.h>
 #include <linux/types.h>
 
+#include "text/int3.h"
 #include "text/relocate.h"
 
-/* The last transition in whose stop this CPU switched versions. */
+/*
+ * The last transition in whose stop this CPU switched versions. Epochs are multiples of
+ * XK_EPOCH_STEP. While the breakpoints of this transition are in place, XK_EPOCH_SWITCHED is added:
+ * the code at xk_poke.choice looks at the lowest byte only.
+ */
+#define XK_EPOCH_STEP 256
+#define XK_EPOCH_SWITCHED 1
 DECLARE_PER_CPU(u64, xk_epoch);
 
 /* A change of one instruction into another one, or of several instructions into one. */
 struct xk_poke {
 	unsigned long address;
 	unsigned long meanwhile;	/* where a CPU that hits the int3 continues */
-	unsigned long before;		/* ... if it has not recorded pokes.epoch */
+	unsigned long choice;		/* if pokes.epoch is set: continues by xk_epoch */
 	u8 len;
 	u8 bytes[XK_MAX_WINDOW];
 };
 
 struct xk_pokes {
 	unsigned int nr;
-	unsigned int phase;
+	unsigned int steps;		/* that are done */
 	u64 epoch;			/* of the transition that these changes belong to; or 0 */
-	atomic_t followed;		/* CPUs that have seen the phase */
+	atomic_t followed;		/* CPUs that have seen the last one */
+	struct xk_int3 *entries;	/* as many as there is room for in `at` */
 	struct xk_poke at[];		/* may have room for more than nr */
 };
 
@@ -35,15 +43,9 @@ struct xk_pokes {
 struct xk_pokes *xk_pokes_create(unsigned int capacity);
 
 /*
- * Register and unregister the handler of the breakpoints that exist while text changes.
- * xk_poke_init() returns 0 or an error.
- */
-int xk_poke_init(void);
-void xk_poke_exit(void);
-
-/*
  * In a stop, under the text lock. One CPU calls xk_pokes_make(). Meanwhile all other CPUs call
- * xk_pokes_follow() repeatedly, with `seen` initially 0.
+ * xk_pokes_follow() repeatedly, with `seen` initially 0. With an epoch, `nr` is at most
+ * xk_int3_capacity().
  */
 void xk_pokes_make(struct xk_pokes *pokes);
 void xk_pokes_follow(struct xk_pokes *pokes, unsigned int *seen);

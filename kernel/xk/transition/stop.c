@@ -191,10 +191,12 @@ static int stop_to_change_text(struct stop *stop)
 
 bool xk_stop(struct xk_live_transition *transition)
 {
-	struct stop stop = { .transition = transition, .epoch = ++last_epoch };
+	struct stop stop = { .transition = transition };
 	int ret;
 
 	lockdep_assert_held(&xk_lock);
+	last_epoch += XK_EPOCH_STEP;
+	stop.epoch = last_epoch;
 	transition->stops++;
 	if (transition->nr_changes)
 		ret = stop_to_change_text(&stop);

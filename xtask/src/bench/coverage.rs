@@ -35,6 +35,9 @@ pub struct Options {
 const BATCH: usize = 200;
 /// Hundredths of a percent of vmlinux, and of the corpus, that must be reached.
 const WANTED: (u64, u64) = (9500, 9900);
+/// Hundredths of a percent of the instructions that kprobes accept: so many must need no trap, in vmlinux and in all
+/// modules.
+const PROBED: u64 = 9950;
 
 /// One kind of code.
 #[derive(Debug, Default, Clone, Serialize)]
@@ -85,6 +88,7 @@ pub struct Coverage {
     /// Of these modules.
     modules: Counts,
     module_files: usize,
+    all_modules: bool,
     corpus: Corpus,
 }
 
@@ -117,7 +121,15 @@ pub fn run(options: &Options) -> Result<Coverage> {
     }
     let corpus = corpus(&image)?;
     let kernel = kernel.release;
-    Ok(Coverage { bench: "coverage", kernel, vmlinux, modules, module_files: names.len(), corpus })
+    Ok(Coverage {
+        bench: "coverage",
+        kernel,
+        vmlinux,
+        modules,
+        module_files: names.len(),
+        all_modules: options.modules.is_none(),
+        corpus,
+    })
 }
 
 /// Names of the modules in a folder.
@@ -287,6 +299,13 @@ impl Coverage {
     /// What is not.
     pub fn verdict(&self) -> Result<()> {
         let reached = |part: u64, whole: u64| part * 10_000 >= whole;
+        for (name, counts) in [("vmlinux", &self.vmlinux), ("the modules", &self.modules)] {
+            let (jumps, accepted) = (counts.trapless + counts.short, counts.instructions - counts.none);
+            ensure!(
+                reached(jumps, accepted * PROBED) || (name != "vmlinux" && !self.all_modules),
+                "jumps reach {jumps} of {accepted} instructions of {name} that kprobes accept: less than 99.5 %"
+            );
+        }
         let (vmlinux, corpus) = (&self.vmlinux, &self.corpus);
         ensure!(corpus.spans > 0, "no tables: run cargo xtask corpus first");
         ensure!(

@@ -1,6 +1,7 @@
 //! Probes at the beginning of the body of every function of vmlinux, some thousand functions in each guest. What is done
 //! there is `inside::probes::everywhere`.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -27,9 +28,15 @@ pub struct Arguments {
     /// Only the first of them, by address: the code of the architecture
     #[arg(long)]
     first: Option<usize>,
+    /// Only functions whose names match; `*` and `?` match characters
+    #[arg(long = "function", value_name = "PATTERN", default_value = "*")]
+    functions: Vec<String>,
     /// By kprobes, where the kernel accepts them
     #[arg(long)]
     kprobes: bool,
+    /// Trace all functions, and what the kernel does on the way to the handlers of breakpoints
+    #[arg(long)]
+    traced: bool,
     /// One JSON object on the last line
     #[arg(long)]
     json: bool,
@@ -51,12 +58,17 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let kernel = lab::kernel()?;
     let xk = lab::module(&kernel.release, "kernel/xk")?;
     let code = Code::new(&Image::from_vmlinuz(&kernel.vmlinuz, None)?)?;
-    let all: Vec<Drawn> = code.find(&Place::parse("*@body", None)?)?.iter().map(|found| line(&code, found)).collect();
+    let mut all: BTreeMap<u64, Drawn> = BTreeMap::new();
+    for pattern in &arguments.functions {
+        let found = code.find(&Place::parse(&format!("{pattern}@body"), None)?)?;
+        all.extend(found.iter().map(|found| (found.address, line(&code, found))));
+    }
+    let all: Vec<Drawn> = all.into_values().collect();
     let all = all.get(..arguments.first.unwrap_or(usize::MAX).min(all.len())).unwrap_or_default();
     let (mut guests, mut failures) = (Vec::new(), Vec::new());
     for (number, some) in all.chunks(arguments.each.max(1)).enumerate() {
         eprintln!("probes: functions from {} of {}", number * arguments.each, all.len());
-        match guest(&xk, some, arguments.kprobes) {
+        match guest(&xk, some, arguments) {
             Ok(report) => {
                 if report.attached * 100 < report.places * ATTACHED || report.hits == 0 || report.hotplugs == 0 {
                     failures.push(format!("functions from {}: {report:?}", number * arguments.each));
@@ -74,16 +86,17 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-fn guest(xk: &Path, some: &[Drawn], kprobes: bool) -> Result<Report> {
+fn guest(xk: &Path, some: &[Drawn], arguments: &Arguments) -> Result<Report> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("drawn");
     fs::write(&file, serde_json::to_vec(some)?)?;
     let script = format!(
-        "exec {} inside probes everywhere --xk {} --drawn {}{}",
+        "exec {} inside probes everywhere --xk {} --drawn {}{}{}",
         std::env::current_exe()?.display(),
         xk.display(),
         file.display(),
-        if kprobes { " --kprobes" } else { "" }
+        if arguments.kprobes { " --kprobes" } else { "" },
+        if arguments.traced { " --traced" } else { "" }
     );
     let printed = lab::run_guest(&script, &["--memory", "2G", "--timeout", "3600", "--append", "tsc=reliable"])?;
     let last = printed.lines().last().unwrap_or_default();

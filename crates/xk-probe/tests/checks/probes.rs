@@ -443,9 +443,9 @@ pub fn what_cannot_be_probed_is_refused() {
         let early = refusal(place(symbol("verify_cpu"), window));
         assert!(early.contains("a CPU executes it before it is set up"), "{early}");
     }
-    // A breakpoint in the middle of the change would execute it.
+    // A program would run in the middle of a stop.
     let changing = device.attach_probes("changing", None, &[place(symbol("do_sync_core"), 5)], true).unwrap_err();
-    assert!(changing.to_string().contains("its function changes code, or CPUs execute it meanwhile"), "{changing}");
+    assert!(changing.to_string().contains("its function writes text, or CPUs wait in it meanwhile"), "{changing}");
     let own = refusal(place(symbol("xk_probe_run"), 5));
     assert!(own.contains("the code of xk.ko itself"), "{own}");
     let data = refusal(place(symbol("jiffies_64"), 5));

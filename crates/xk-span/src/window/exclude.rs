@@ -12,7 +12,7 @@ use crate::world::World;
 
 use super::reason::Reason;
 
-/// Code that changes code, or that runs on other processors meanwhile.
+/// What a change of text executes.
 static CHANGES_CODE: &str = include_str!("changes_code.txt");
 
 /// The names of the list.

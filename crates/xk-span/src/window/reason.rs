@@ -17,7 +17,7 @@ pub enum Reason {
     Section(String),
     /// The function is on the kernel's kprobe blacklist.
     Blacklisted,
-    /// The function takes part in changing code.
+    /// The function takes part in changing text.
     ChangesCode,
     /// The function is executed elsewhere, or while a CPU is not set up.
     RunsElsewhere,
@@ -109,7 +109,7 @@ impl fmt::Display for Reason {
             Self::Boot => f.write_str("the code runs only when the kernel or the module starts or ends"),
             Self::Section(name) => write!(f, "section {name} must not be changed"),
             Self::Blacklisted => f.write_str("the function is on the kernel's kprobe blacklist"),
-            Self::ChangesCode => f.write_str("the function takes part in changing code"),
+            Self::ChangesCode => f.write_str("the function takes part in changing text"),
             Self::RunsElsewhere => f.write_str("the function is copied, or a CPU executes it before it is set up"),
             Self::Assembly => f.write_str("the function is assembly without a type"),
             Self::Room => f.write_str("this is padding before a function, which the kernel uses"),

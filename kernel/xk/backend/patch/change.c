@@ -64,8 +64,9 @@ static bool add_patches_of(struct patches *patches, const struct xk_live_site *s
 			continue;
 		poke->address = patched->window.address;
 		poke->len = patched->window.len;
-		poke->before = xk_copy_address(patch, i, XK_COPY_BEFORE);
+		poke->choice = xk_choice_address(patch, i);
 		poke->meanwhile = xk_copy_address(patch, i, XK_COPY_AFTER);
+		xk_choice_write(patch, i);
 		xk_copy_write(patch, i, XK_COPY_BEFORE, patched->window.bytes);
 		xk_copy_write(patch, i, XK_COPY_AFTER, poke->bytes);
 		patches->change.pokes->nr++;

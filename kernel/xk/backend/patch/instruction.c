@@ -3,6 +3,7 @@
 #include <linux/bitops.h>
 #include <linux/string.h>
 #include <linux/uaccess.h>
+#include <linux/unaligned.h>
 
 #include "backend/guard.h"
 #include "backend/patch/patch.h"
@@ -10,13 +11,47 @@
 #include "text/poke.h"
 
 #define INT3 0xcc
+/* Distance of the copy after the change from the choice. */
+#define AFTER (XK_CHOICE_LEN + XK_COPY_LEN)
 
 static_assert(XK_MAX_RELOCATED + XK_JUMP_LEN <= XK_COPY_LEN);
+
+unsigned long xk_choice_address(const struct xk_live_patch *patch, unsigned int index)
+{
+	return xk_stub_address(patch->stub) + index * (XK_CHOICE_LEN + 2 * XK_COPY_LEN);
+}
 
 unsigned long xk_copy_address(const struct xk_live_patch *patch, unsigned int index,
 			      enum xk_copy which)
 {
-	return xk_stub_address(patch->stub) + (2 * index + which) * XK_COPY_LEN;
+	return xk_choice_address(patch, index) + (which == XK_COPY_AFTER ? AFTER : XK_CHOICE_LEN);
+}
+
+bool xk_choice_possible(void)
+{
+	s64 epoch = (unsigned long)&xk_epoch;
+
+	return epoch == (s32)epoch;
+}
+
+/* No flag and no register changes: the instruction that the breakpoint replaces may use any. */
+void xk_choice_write(const struct xk_live_patch *patch, unsigned int index)
+{
+	unsigned long address = xk_choice_address(patch, index);
+	u32 epoch = (unsigned long)&xk_epoch;
+	u8 code[XK_CHOICE_LEN] = {
+		0x51,			/* push %rcx */
+		0x65, 0x0f, 0xb6, 0x0c,	/* movzbl %gs:xk_epoch, %ecx */
+		0x25, 0, 0, 0, 0,
+		0xe3, 3,		/* jrcxz 15 */
+		0x59,			/* pop %rcx */
+		0xeb, AFTER - 15,	/* jmp to the copy after the change */
+		0x59,			/* 15: pop %rcx; the copy before the change follows */
+	};
+
+	put_unaligned_le32(epoch, &code[6]);
+	if (memcmp((void *)address, code, sizeof(code)))
+		xk_text_write(address, code, sizeof(code));
 }
 
 bool xk_patch_has_room(const struct xk_patch *what, u64 iv)

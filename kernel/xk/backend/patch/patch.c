@@ -16,6 +16,7 @@
 #include "core/conflict.h"
 #include "model/tune.h"
 #include "text/changes_code.h"
+#include "text/int3.h"
 #include "text/internal.h"
 
 struct xk_live_patch *xk_patch_of(const struct xk_live_site *site)
@@ -69,6 +70,9 @@ static const char *guard_all(const struct xk_live_site *site, struct xk_live_pat
 	return why;
 }
 
+/* Instructions of all sites: one transition may change them all. */
+static unsigned int nr_patched;
+
 static const char *fill(struct xk_live_site *site, struct xk_live_patch *patch, const u8 *text)
 {
 	u8 code[XK_COPY_LEN];
@@ -84,9 +88,14 @@ static const char *fill(struct xk_live_site *site, struct xk_live_patch *patch, 
 		if (why)
 			return why;
 	}
+	if (!xk_choice_possible())
+		return "the per-CPU memory of xk.ko is too far";
+	if (nr_patched + patch->nr > xk_int3_capacity())
+		return "this kernel cannot change more instructions at once";
 	patch->stub = xk_stub_get(site);
 	if (!patch->stub)
 		return "all stubs are in use";
+	nr_patched += patch->nr;
 	if (!xk_copy_compose(&patch->at[0].window, code, xk_copy_address(patch, 0, XK_COPY_BEFORE)))
 		return "the code is too far from xk.ko";
 	if (xk_find_conflict(site, xk_sites_overlap))
@@ -102,8 +111,10 @@ static void release(struct xk_live_site *site)
 		return;
 	set_patch(site, NULL);
 	xk_guards_destroy(patch->guards);
-	if (patch->stub)
+	if (patch->stub) {
+		nr_patched -= patch->nr;
 		xk_stub_put(patch->stub);
+	}
 	kfree(patch);
 }
 

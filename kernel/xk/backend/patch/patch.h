@@ -30,13 +30,29 @@ struct xk_live_patch {
 /* Returns NULL if the site is not prepared or uses another backend. */
 struct xk_live_patch *xk_patch_of(const struct xk_live_site *site);
 
-/* A stub holds two copies of each instruction, each followed by a jump. */
-#define XK_COPY_LEN (XK_STUB_LEN / (2 * XK_MAX_PATCHES))
+/*
+ * For each instruction, a stub holds code that chooses a copy, and two copies, each followed by a
+ * jump. The first copy follows the choice.
+ */
+#define XK_CHOICE_LEN 16
+#define XK_COPY_LEN ((XK_STUB_LEN / XK_MAX_PATCHES - XK_CHOICE_LEN) / 2)
 
 enum xk_copy {
 	XK_COPY_BEFORE,
 	XK_COPY_AFTER,
 };
+
+/*
+ * Returns the address of the code that continues in the copy after the change if this CPU has
+ * switched (xk_epoch), and else in the copy before it.
+ */
+unsigned long xk_choice_address(const struct xk_live_patch *patch, unsigned int index);
+
+/* Whether that code can read xk_epoch. */
+bool xk_choice_possible(void);
+
+/* Writes that code into the stub. Under the text lock. No one executes it. */
+void xk_choice_write(const struct xk_live_patch *patch, unsigned int index);
 
 /* instruction.c. Whether the field of the instruction can hold this encoded value. */
 bool xk_patch_has_room(const struct xk_patch *what, u64 iv);

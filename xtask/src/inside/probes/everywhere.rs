@@ -1,15 +1,20 @@
 //! Probes at the beginning of every function at once, while CPUs come and go: whatever the kernel executes while it
 //! changes its own code, handles breakpoints or sets up a CPU meets a jump there.
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{ensure, Result};
+use anyhow::{ensure, Context, Result};
 use serde::{Deserialize, Serialize};
 use xk_harness::beside_hotplug_for;
 use xk_runtime::{Device, Error, ProbePlace};
 
 use super::{anchor, load, load_module, read};
+
+/// Groups of events that the kernel emits while it enters a handler of breakpoints. A kernel may lack some.
+const EVENTS: [&str; 3] = ["notifier", "preemptirq", "rcu"];
+const TRACING: &str = "/sys/kernel/tracing";
 
 /// Time between two times that a CPU is switched off.
 const ONLINE: Duration = Duration::from_millis(500);
@@ -28,6 +33,9 @@ pub struct Arguments {
     /// Use kprobes instead of jumps
     #[arg(long)]
     kprobes: bool,
+    /// Trace all functions, and what the kernel does on the way to the handlers of breakpoints
+    #[arg(long)]
+    traced: bool,
 }
 
 /// What was done.
@@ -59,6 +67,16 @@ fn attach(device: &Device, places: Vec<ProbePlace>) -> Result<usize> {
     Ok(attached)
 }
 
+/// Traces all functions, and what the kernel does on the way to the handlers of breakpoints.
+fn trace() -> Result<()> {
+    let tracing = Path::new(TRACING);
+    let write = |path: PathBuf, text: &str| fs::write(&path, text).with_context(|| path.display().to_string());
+    write(tracing.join("current_tracer"), "function")?;
+    let groups: Vec<PathBuf> = EVENTS.iter().map(|group| tracing.join("events").join(group)).collect();
+    ensure!(groups.iter().any(|group| group.is_dir()), "this kernel has none of the events {EVENTS:?}");
+    groups.iter().filter(|group| group.is_dir()).try_for_each(|group| write(group.join("enable"), "1"))
+}
+
 /// Does it.
 ///
 /// # Errors
@@ -71,6 +89,9 @@ pub fn run(arguments: &Arguments) -> Result<Report> {
     let places: Vec<ProbePlace> = chosen.map(|one| place(one.place(anchor, 0))).collect();
     ensure!(!places.is_empty(), "no place has a window");
     let number = places.len();
+    if arguments.traced {
+        trace()?;
+    }
     let attached = attach(&device, places)?;
     eprintln!("everywhere: {attached} of {number} are attached; CPUs come and go");
     let ((), hotplugs) = beside_hotplug_for(ONLINE, || {

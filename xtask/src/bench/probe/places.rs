@@ -166,7 +166,8 @@ impl Code {
     }
 
     /// An instruction after the window of another one that is executed exactly as often: control goes through both, one
-    /// after the other, and neither comes from elsewhere nor leaves between them.
+    /// after the other, and neither comes from elsewhere nor leaves between them. None of them accesses memory of user
+    /// space: it may fault, and a kprobe there is hit again when the instruction is repeated.
     pub fn companion(&self, found: &Found) -> Option<u64> {
         let part = self.index.map().part_of(found.address)?;
         let (Reach::Jump(window) | Reach::Short(window, _)) = &found.reach else { return None };
@@ -175,7 +176,8 @@ impl Code {
         let after = all.iter().skip_while(|insn| insn.ip() != found.address);
         let straight = after.take_while(|insn| {
             let enters = insn.ip() != found.address && self.index.map().entered(insn.ip());
-            !enters && insn.flow_control() == FlowControl::Next
+            let faults = self.world.patches.fixups.contains_key(&insn.ip());
+            !enters && !faults && insn.flow_control() == FlowControl::Next
         });
         straight.map(Instruction::ip).find(|at| *at >= end)
     }

@@ -15,6 +15,7 @@
 #define XK_FLEX_TURNS		3	/* the kernel's limit of 8 million may_goto in a frame */
 #define XK_FLEX_LOCKS		4	/* it takes more locks than a run may hold */
 #define XK_FLEX_KEPT		5	/* it returned and held a lock: it ended by itself */
+#define XK_FLEX_FAULT		6	/* it accessed the heap where no page is */
 
 /* What user space tells all runs of the object. In a section, and so in a map, of its own. */
 struct xk_flex_control {
@@ -44,6 +45,8 @@ struct xk_flex_end {
 	__u64 spent;
 	__u32 site;		/* number of the look */
 	__u32 why;
+	__u64 fault;		/* XK_FLEX_FAULT: the address that it accessed last */
+	__u64 ip;		/* and the instruction of the kernel */
 };
 
 /* Runs that were ended, for user space. */
@@ -95,7 +98,7 @@ __u32 xk_flex_judge(struct xk_flex_run *run, __u32 why, __u64 now)
 	return why;
 }
 
-/* Whether the run ends. An object with locks has a look of its own (xk_lock.bpf.h). */
+/* Whether the run ends. Objects with a heap and with locks have looks of their own. */
 static __attribute__((noinline, used))
 int xk_flex_look(struct xk_flex_run *run, __u32 site, __u32 why)
 {
@@ -107,6 +110,8 @@ int xk_flex_look(struct xk_flex_run *run, __u32 site, __u32 why)
 		return 0;
 	end.spent = run->spent;
 	end.site = site;
+	end.fault = 0;
+	end.ip = 0;
 	if (xk_flex_output(&xk_flex_ended, &end, sizeof(end), 0))
 		__sync_fetch_and_add(&xk_flex_unreported, 1);
 	return 1;

@@ -35,7 +35,8 @@ struct xk_heap_map {						\
 	int (*map_flags)[1024];		/* BPF_F_MMAPABLE */	\
 	int (*max_entries)[pages];				\
 	enum { xk_heap_address = XK_HEAP_ADDRESS } map_extra;	\
-} xk_heap __attribute__((section(".maps"), used))
+} xk_heap __attribute__((section(".maps"), used));		\
+XK_HEAP_FAULTS
 
 struct xk_heap_map;
 extern struct xk_heap_map xk_heap __attribute__((section(".maps")));
@@ -77,7 +78,10 @@ struct xk_heap_cpu {
 	__u64 allocated;		/* objects */
 	__u64 freed;
 	__u64 runs;		/* that took a lock */
-	__u64 unused[13];
+	__u64 faults;		/* accesses where no page is, of runs that have not ended */
+	__u64 fault;		/* the address of the last one */
+	__u64 ip;		/* and its instruction */
+	__u64 unused[10];
 };
 
 /* Wakes user space when spans run out. */
@@ -403,5 +407,11 @@ void __heap *xk_calloc(__u64 number, __u64 size)
 		((volatile __u64 __heap *)object)[at] = 0;
 	return (void __heap *)xk_heap_any((__u64)object);
 }
+
+#ifdef _XK_FLEX_BPF_H
+#include "xk_fault.bpf.h"
+#else
+#define XK_HEAP_FAULTS
+#endif
 
 #endif

@@ -17,7 +17,7 @@
  * got changes nothing, because the run's name is not there.
  */
 struct xk_lock_run {
-	struct xk_flex_run run;
+	struct xk_heap_run heap;
 	__u64 me;
 	__u64 waits;		/* for whom, in the same form; 0: for nobody */
 	__u64 count;		/* above XK_LOCK_HELD, the run is to end */
@@ -77,7 +77,7 @@ xk_lock_inline __u64 xk_lock_room(struct xk_lock_run *run)
 xk_lock_inline void xk_lock_full(struct xk_lock_run *run)
 {
 	*(volatile __u64 *)&run->count = XK_LOCK_HELD + 1;
-	*(volatile __s64 *)&run->run.left = 0;
+	*(volatile __s64 *)&run->heap.run.left = 0;
 }
 
 xk_lock_inline __u64 xk_lock_entry(struct xk_lock __heap *lock, __u64 kind, __u64 which)
@@ -192,12 +192,14 @@ xk_lock_inline void xk_lock_report(struct xk_lock_run *run, __u32 site, __u32 wh
 
 	if (!end) {
 		__sync_fetch_and_add(&xk_flex_unreported, 1);
+		xk_heap_cpu()->faults = run->heap.faults;
 		return;
 	}
-	end->end.time = run->run.last;
-	end->end.spent = run->run.spent;
+	end->end.time = run->heap.run.last;
+	end->end.spent = run->heap.run.spent;
 	end->end.site = site;
 	end->end.why = why;
+	xk_heap_describe(&run->heap, &end->end);
 	end->me = run->me;
 	end->lock = run->waits ? (__u64)xk_lock_of(run->waits) : 0;
 	end->owner = xk_lock_holder(run->waits);
@@ -245,10 +247,21 @@ int xk_lock_look(struct xk_lock_run *run, __u32 site, __u32 why)
 {
 	if (!why && run->count > XK_LOCK_HELD)
 		why = XK_FLEX_LOCKS;
-	why = xk_flex_judge(&run->run, why, xk_flex_time());
+	why = xk_heap_why(&run->heap, why);
 	if (!why)
 		return 0;
 	xk_lock_end(run, site, why);
+	return 1;
+}
+
+/* At the end of a program: 1 if it has accessed what is not there. */
+static __attribute__((__noinline__, __used__))
+int xk_lock_left(struct xk_lock_run *run, __u32 site)
+{
+	if (!xk_heap_faulted(&run->heap))
+		return 0;
+	xk_flex_judge(&run->heap.run, XK_FLEX_FAULT, xk_flex_time());
+	xk_lock_end(run, site, XK_FLEX_FAULT);
 	return 1;
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use libbpf_rs::{MapCore, MapFlags, Object as Loader, RingBufferBuilder};
 
 use crate::elf::{CONTROL_SECTION, ENDED, UNREPORTED};
+use crate::fault::Fault;
 use crate::who::Locks;
 use crate::Error;
 
@@ -55,6 +56,8 @@ pub enum Why {
     Locks,
     /// It returned by itself, but held locks of the heap.
     Kept,
+    /// It accessed the heap where no page is.
+    Fault,
     /// What this crate does not know.
     Other(u32),
 }
@@ -67,6 +70,7 @@ impl std::fmt::Display for Why {
             Self::Turns => f.write_str("the kernel's limit of 8 million may_goto in a frame"),
             Self::Locks => f.write_str("a lock more than a run may hold"),
             Self::Kept => f.write_str("itself, and held a lock"),
+            Self::Fault => f.write_str("an access of the heap where no page is"),
             Self::Other(number) => write!(f, "reason {number}"),
         }
     }
@@ -85,6 +89,8 @@ pub struct Ended {
     pub why: Why,
     /// Its locks, if the object uses locks of the heap.
     pub locks: Option<Locks>,
+    /// Its last access of the heap where no page is, if that is why.
+    pub fault: Option<Fault>,
 }
 
 impl Ended {
@@ -97,11 +103,14 @@ impl Ended {
             3 => Why::Turns,
             4 => Why::Locks,
             5 => Why::Kept,
+            6 => Why::Fault,
             other => Why::Other(other),
         };
         let look = word(16)? as usize;
         let (time, spent) = (Duration::from_nanos(long(0)?), Duration::from_nanos(long(8)?));
-        Some(Self { time, spent, look, why, locks: Locks::read(bytes) })
+        let fault = Fault { address: long(24)?, instruction: long(32)? };
+        let fault = (why == Why::Fault).then_some(fault);
+        Some(Self { time, spent, look, why, locks: Locks::read(bytes), fault })
     }
 }
 

@@ -19,8 +19,18 @@ const CONTROL: &str = "xk_flex_control";
 pub const CONTROL_SECTION: &str = ".data.xk_flex";
 /// the function that a look calls,
 const LOOK: &str = "xk_flex_look";
+/// in an object with a heap (`bpf/xk_fault.bpf.h`), this one,
+const HEAP_LOOK: &str = "xk_heap_look";
 /// in an object with locks (`bpf/xk_lock.bpf.h`), this one,
 const LOCK_LOOK: &str = "xk_lock_look";
+/// in an object with a heap, what programs call at their beginning,
+const HEAP_BEGIN: &str = "xk_heap_begin";
+/// what they call at their end,
+const HEAP_LEFT: &str = "xk_heap_left";
+/// if there are locks, too,
+const LOCK_LEFT: &str = "xk_lock_left";
+/// the program that counts faults,
+const HEAP_FAULT: &str = "xk_heap_fault";
 /// the ring buffer with the runs that were ended,
 pub const ENDED: &str = "xk_flex_ended";
 /// and the section, and so the map, that contains only the number of those for which it had no room.
@@ -256,8 +266,29 @@ impl Object {
     /// Number of the symbol of the function that a look calls, and the function.
     #[must_use]
     pub fn look(&self) -> Option<(usize, usize)> {
-        let named = |name: &str| Some((self.symbol(name)?, self.function(name)?));
-        named(LOCK_LOOK).or_else(|| named(LOOK))
+        [LOCK_LOOK, HEAP_LOOK, LOOK].into_iter().find_map(|name| self.called(name))
+    }
+
+    /// The same of what programs of an object with a heap call at their beginning.
+    #[must_use]
+    pub fn begin(&self) -> Option<(usize, usize)> {
+        self.called(HEAP_BEGIN)
+    }
+
+    /// The same of what they call at their end.
+    #[must_use]
+    pub fn left(&self) -> Option<(usize, usize)> {
+        [LOCK_LEFT, HEAP_LEFT].into_iter().find_map(|name| self.called(name))
+    }
+
+    /// Whether a function is a program whose accesses of the heap are watched.
+    #[must_use]
+    pub fn notes_faults(&self, function: &Function) -> bool {
+        function.is_program && function.name != HEAP_FAULT && self.begin().is_some()
+    }
+
+    fn called(&self, name: &str) -> Option<(usize, usize)> {
+        Some((self.symbol(name)?, self.function(name)?))
     }
 
     /// The function of which each call becomes the address of the run. An object that has it uses locks.
@@ -268,7 +299,8 @@ impl Object {
 
     /// The functions that end a run, and find what it holds: nothing is inserted into them.
     pub fn ending(&self) -> impl Iterator<Item = usize> + '_ {
-        self.look().map(|(_, look)| look).into_iter().chain(self.function(LOCK_FIND))
+        let called = [self.look(), self.begin(), self.left()].into_iter().flatten().map(|(_, function)| function);
+        called.chain(self.function(LOCK_FIND))
     }
 
     /// Where a function asks for the address of the run.

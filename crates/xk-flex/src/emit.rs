@@ -27,9 +27,9 @@ const LAST: i16 = 16;
 const SPENT: i16 = 24;
 const ZERO: i16 = 32;
 /// In `struct xk_lock_run`.
-const ME: i16 = 40;
-const WAITS: i16 = 48;
-const COUNT: i16 = 56;
+const ME: i16 = 48;
+const WAITS: i16 = 56;
+const COUNT: i16 = 64;
 /// Offsets in `struct xk_flex_control`.
 const INTERVAL: i16 = 16;
 const NOTHING: i16 = 24;
@@ -98,6 +98,13 @@ impl Emitter<'_> {
         }
         for field in [WHY, LAST, SPENT] {
             self.push(STORE_IMM, FRAME, 0, run + field, 0);
+        }
+        if let Some((begin, _)) = self.object.begin().filter(|_| self.inserts.notes_faults) {
+            // Nothing else is in r6 yet.
+            self.push(MOV, 6, 1, 0, 0);
+            self.run_address(1);
+            self.call(begin);
+            self.push(MOV, 1, 6, 0, 0);
         }
     }
 
@@ -180,7 +187,7 @@ impl Emitter<'_> {
         self.push(MOV_IMM, 3, 0, 0, 0);
         self.label(Label::Call(index));
         self.run_address(1);
-        self.push(MOV_IMM, 2, 0, 0, i32::try_from(look.site).unwrap_or(-1));
+        self.site(look.site);
         self.call_look();
         self.jump(JUMP_NOT_ZERO, 0, Fix::Label(Label::LeaveLook(index)));
         self.spilled(look, LOAD);
@@ -239,10 +246,26 @@ impl Emitter<'_> {
         self.jump(JUMP_NOT_ZERO, 1, Fix::Label(Label::LeaveCall(index)));
     }
 
-    /// Whether the program holds a lock when it returns. Nobody reads r1 any more.
-    fn exit(&mut self, index: usize) {
-        self.load(1, self.inserts.run + COUNT);
-        self.jump(JUMP_NOT_ZERO, 1, Fix::Label(Label::Kept(index)));
+    /// Whether the program has accessed what is not there, or holds a lock, when it returns. Nobody reads any register but
+    /// r0 any more.
+    fn exit(&mut self, index: usize, exit: &Exit) {
+        if let Some((left, _)) = self.object.left().filter(|_| self.inserts.notes_faults) {
+            self.push(MOV, 6, 0, 0, 0);
+            self.run_address(1);
+            self.site(exit.site);
+            self.call(left);
+            self.jump(JUMP_NOT_ZERO, 0, Fix::Label(Label::Out));
+            self.push(MOV, 0, 6, 0, 0);
+        }
+        if self.object.this_run().is_some() {
+            self.load(1, self.inserts.run + COUNT);
+            self.jump(JUMP_NOT_ZERO, 1, Fix::Label(Label::Kept(index)));
+        }
+    }
+
+    /// The second argument of a look.
+    fn site(&mut self, number: usize) {
+        self.push(MOV_IMM, 2, 0, 0, i32::try_from(number).unwrap_or(-1));
     }
 
     /// Releases what it holds; it returns what it returns.
@@ -250,7 +273,7 @@ impl Emitter<'_> {
         self.label(Label::Kept(index));
         self.push(MOV, 6, 0, 0, 0);
         self.run_address(1);
-        self.push(MOV_IMM, 2, 0, 0, i32::try_from(exit.site).unwrap_or(-1));
+        self.site(exit.site);
         self.push(MOV_IMM, 3, 0, 0, KEPT);
         self.call_look();
         self.push(MOV, 0, 6, 0, 0);
@@ -266,7 +289,8 @@ impl Emitter<'_> {
             self.label(Label::LeaveCall(index));
             self.leave(releases);
         }
-        for (index, exit) in self.inserts.exits.iter().enumerate() {
+        let exits = self.inserts.exits.iter().enumerate();
+        for (index, exit) in exits.filter(|_| self.object.this_run().is_some()) {
             self.kept(index, exit);
         }
         // The verifier refuses what is never reached.
@@ -291,8 +315,9 @@ impl Emitter<'_> {
             if let Some((index, look)) = inserts.looks.iter().enumerate().find(|(_, look)| look.at == at) {
                 self.look(index, look);
             }
-            if let Some(index) = inserts.exits.iter().position(|exit| exit.at == at && !is_second) {
-                self.exit(index);
+            if let Some((index, exit)) = inserts.exits.iter().enumerate().find(|(_, exit)| exit.at == at && !is_second)
+            {
+                self.exit(index, exit);
             }
             let call = inserts.calls.iter().position(|call| call.at == at);
             if call.is_some() {

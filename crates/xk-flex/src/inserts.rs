@@ -14,8 +14,10 @@ use crate::Error;
 const FRAME_BYTES: i64 = 512 - 8;
 /// `struct xk_flex_run` of `bpf/xk_flex.bpf.h`.
 const RUN_BYTES: i64 = 40;
+/// `struct xk_heap_run` of `bpf/xk_fault.bpf.h`, which begins with that.
+const HEAP_RUN_BYTES: i64 = 48;
 /// `struct xk_lock_run` of `bpf/xk_lock.bpf.h`, which begins with that.
-const LOCK_RUN_BYTES: i64 = 128;
+const LOCK_RUN_BYTES: i64 = 136;
 /// Registers that a look needs for a moment in a program; one more in a subprogram, which first loads the address of
 /// the run.
 const SCRATCH: usize = 1;
@@ -102,7 +104,7 @@ pub struct RunCall {
     pub releases: Vec<Release>,
 }
 
-/// Where a program returns that may hold locks.
+/// Where a program returns that may hold locks, or may have accessed what is not there.
 #[derive(Debug, Clone, Copy)]
 pub struct Exit {
     /// The instruction.
@@ -122,6 +124,8 @@ pub struct Inserts {
     pub runs: Vec<usize>,
     /// In the order of the instructions.
     pub exits: Vec<Exit>,
+    /// A program that notes how often its CPU accessed what is not there, and compares it where it returns.
+    pub notes_faults: bool,
     /// Offset in the frame of the run; in a subprogram, of its address.
     pub run: i16,
     /// Offsets of saved scratch registers.
@@ -154,13 +158,13 @@ impl Inserts {
     /// Whether the function may be left early.
     #[must_use]
     pub fn leaves(&self) -> bool {
-        !self.looks.is_empty() || self.calls.iter().any(|call| call.ends)
+        !self.looks.is_empty() || self.notes_faults || self.calls.iter().any(|call| call.ends)
     }
 
     /// Whether the function knows the run.
     #[must_use]
     pub fn takes_run(&self) -> bool {
-        !self.looks.is_empty() || !self.calls.is_empty() || !self.runs.is_empty()
+        !self.looks.is_empty() || self.notes_faults || !self.calls.is_empty() || !self.runs.is_empty()
     }
 
     /// Plans looks, and what surrounds these calls, which are told the run; with each, whether the run may end in it.
@@ -200,7 +204,7 @@ impl Inserts {
             let releases = if ends { release(at, true)? } else { Vec::new() };
             self.calls.push(RunCall { at, ends, releases });
         }
-        if known.object.this_run().is_some() && known.function.is_program {
+        if (known.object.this_run().is_some() || self.notes_faults) && known.function.is_program {
             let insns = &known.object.code[known.function.code].insns;
             let exits = (known.function.start..known.function.end).filter(|at| insns[*at].code == Insn::EXIT);
             let first = sites + self.looks.len();
@@ -258,6 +262,7 @@ impl Inserts {
         self.run = take(match known.object.this_run() {
             _ if !known.function.is_program => 8,
             Some(_) => LOCK_RUN_BYTES,
+            None if self.notes_faults => HEAP_RUN_BYTES,
             None => RUN_BYTES,
         })?;
         for (number, slot) in self.saved.iter_mut().enumerate() {

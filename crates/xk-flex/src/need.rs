@@ -98,10 +98,11 @@ fn search<T>(
     Err(explain(&said).into())
 }
 
-/// What is tried first: the object as it is. One with locks does not work so, and its loops that wait are instrumented.
+/// What is tried first: the object as it is. One with a heap does not notice what is not there then, and one with locks does
+/// not work; its loops that wait are instrumented.
 fn first(bytes: &[u8], choice: &Choice) -> Result<Rewritten, Error> {
     // What cannot be read is explained later.
-    if Object::read(bytes).is_ok_and(|object| object.this_run().is_some()) {
+    if Object::read(bytes).is_ok_and(|object| object.this_run().is_some() || object.begin().is_some()) {
         return rewrite(bytes, &Choice { only: Some(BTreeSet::new()), ..choice.clone() });
     }
     Ok(Rewritten { bytes: bytes.to_vec(), loops: Vec::new(), looks: Vec::new() })

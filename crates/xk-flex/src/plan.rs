@@ -61,6 +61,7 @@ impl Plan {
         let calls = self.run_calls(known.object, known.function);
         let mut inserts = std::mem::take(&mut self.inserts[number]);
         inserts.runs = known.object.asks_for_run(known.function);
+        inserts.notes_faults = known.object.notes_faults(known.function);
         if inserts.takes_run() || !calls.is_empty() {
             inserts.plan(known, calls, self.looks.len(), widen)?;
         }
@@ -146,10 +147,11 @@ impl Plan {
     }
 }
 
-/// What a run with locks holds is in the frame of its program. Who leaves the frame by these ways would keep it.
+/// What a run with locks holds is in the frame of its program, and how often its CPU accessed what is not there. Who leaves
+/// the frame by these ways would keep the locks, or let another run end.
 fn refuse_lost_frames(object: &Object) -> Result<(), Error> {
     const TAIL_CALL: i32 = 12;
-    if object.this_run().is_none() {
+    if object.this_run().is_none() && object.begin().is_none() {
         return Ok(());
     }
     for Function { name, code, start, end, .. } in &object.functions {
@@ -161,9 +163,10 @@ fn refuse_lost_frames(object: &Object) -> Result<(), Error> {
             return Err(Error::Function {
                 function: name.clone(),
                 place: object.place(*code, at),
-                reason: "a tail call or bpf_throw() leaves the frame in which the locks of the run are noted, and they would \
-                         be lost: an object with locks has neither"
-                    .into(),
+                reason:
+                    "a tail call or bpf_throw() leaves the frame in which locks of the run and accesses of the heap \
+                         are noted, and they would be lost: an object with a heap has neither"
+                        .into(),
             });
         }
     }

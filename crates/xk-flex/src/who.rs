@@ -9,7 +9,7 @@ const CPU_SHIFT: u32 = 25;
 /// So many locks a run may hold.
 const HELD: usize = 8;
 /// `struct xk_flex_end`, with which the report of a run with locks begins.
-const END: usize = 24;
+const END: usize = 40;
 
 /// Who has a lock, or waits for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,13 +126,13 @@ mod tests {
     fn a_circle_is_seen_in_the_report_of_one_of_its_runs() {
         let (own, other) = (PROGRAM | 7, PROGRAM | 1 << CPU_SHIFT | 9);
         let report = |owner: u64, waiter: u64| {
-            let words = [0, 0, 0, own, 0x1000, owner, 2, 0x1000, 0, 0x2000, waiter];
+            let words = [0, 0, 0, 0, 0, own, 0x1000, owner, 2, 0x1000, 0, 0x2000, waiter];
             let bytes = words.into_iter().chain([0; 12]).flat_map(u64::to_ne_bytes).collect::<Vec<_>>();
             Locks::read(&bytes).unwrap()
         };
         assert!(report(other, other).is_deadlock() && report(own, 0).is_deadlock());
         assert!(!report(other, 0).is_deadlock() && !report(0, other).is_deadlock());
         assert_eq!(report(other, 0).released().len(), 2);
-        assert_eq!(Locks::read(&[0; 24]), None);
+        assert_eq!(Locks::read(&[0; END]), None);
     }
 }

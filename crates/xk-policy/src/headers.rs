@@ -18,11 +18,12 @@ use crate::Error;
 pub const RUNNING_BTF: &str = "/sys/kernel/btf/vmlinux";
 
 /// Our headers, by the names under which they are included.
-const OURS: [(&str, &str); 18] = [
+const OURS: [(&str, &str); 19] = [
     ("xk.bpf.h", include_str!("../../../bpf/xk.bpf.h")),
     ("xk_probe.bpf.h", include_str!("../../../bpf/xk_probe.bpf.h")),
     ("xk_taken.bpf.h", include_str!("../../../bpf/xk_taken.bpf.h")),
     ("xk_flex.bpf.h", include_str!("../../../bpf/xk_flex.bpf.h")),
+    ("xk_fault.bpf.h", include_str!("../../../bpf/xk_fault.bpf.h")),
     ("xk_heap.bpf.h", include_str!("../../../bpf/xk_heap.bpf.h")),
     ("xk_lock.bpf.h", include_str!("../../../bpf/xk_lock.bpf.h")),
     ("flex/base.h", include_str!("../../../bpf/flex/base.h")),

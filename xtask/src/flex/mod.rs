@@ -94,6 +94,8 @@ fn prepare(program: &Program, headers: &Headers, folder: &Path) -> Result<Prepar
         name: program.name.clone(),
         attached: program.attached,
         finds_socket: program.finds_socket,
+        expected: program.expected,
+        locks: program.locks,
         connection: if program.finds_socket { variable(&compiled, "connection")? } else { 0 },
     })
 }

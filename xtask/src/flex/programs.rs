@@ -1,5 +1,7 @@
 //! Programs that never end, and one that does.
 
+use crate::inside::flex::Expected;
+
 /// A program, as C.
 #[derive(Debug)]
 pub struct Program {
@@ -11,6 +13,10 @@ pub struct Program {
     pub attached: bool,
     /// It looks for the connection.
     pub finds_socket: bool,
+    /// Why its runs end.
+    pub expected: Expected,
+    /// Locks that a run holds when it ends.
+    pub locks: usize,
 }
 
 /// Where a program runs.
@@ -24,8 +30,11 @@ struct Hook {
     holds: &'static [&'static str],
 }
 
-const NETWORK: &[&str] = &["nothing", "socket", "record", "two", "rcu", "preemption", "iterator"];
-const TRACING: &[&str] = &["nothing", "record", "rcu", "preemption", "iterator", "task", "mask", "object"];
+const NETWORK: &[&str] =
+    &["nothing", "socket", "record", "two", "rcu", "preemption", "iterator", "lock", "locks", "deadlock"];
+const TRACING: &[&str] =
+    &["nothing", "record", "rcu", "preemption", "iterator", "task", "mask", "object", "lock", "locks", "deadlock"];
+const PROBES: &[&str] = &["nothing", "record", "lock", "locks", "deadlock"];
 
 const HOOKS: [Hook; 5] = [
     Hook { name: "tc", section: "tc", context: "struct __sk_buff", attached: false, holds: NETWORK },
@@ -36,19 +45,19 @@ const HOOKS: [Hook; 5] = [
         section: "kprobe/__x64_sys_getpgid",
         context: "struct pt_regs",
         attached: true,
-        holds: &["nothing", "record"],
+        holds: PROBES,
     },
     Hook {
         name: "tracepoint",
         section: "tp/syscalls/sys_enter_getpgid",
         context: "void",
         attached: true,
-        holds: &["nothing", "record"],
+        holds: PROBES,
     },
 ];
 
 /// What is held: its name, declarations, what begins it, and what ends it.
-const HELD: [(&str, &str, &str, &str); 10] = [
+const HELD: [(&str, &str, &str, &str); 13] = [
     ("nothing", "", "", ""),
     ("socket", SOCKET, "struct bpf_sock *sk = find(context);\n\tif (!sk)\n\t\treturn 1;", "bpf_sk_release(sk);"),
     (
@@ -105,7 +114,21 @@ const HELD: [(&str, &str, &str, &str); 10] = [
         "struct item *item = bpf_obj_new_impl(bpf_core_type_id_local(struct item), NULL);\n\tif (!item)\n\t\treturn 0;",
         "bpf_obj_drop_impl(item, NULL);",
     ),
+    ("lock", HEAP, LOCK, "xk_unlock(&held->first);"),
+    ("locks", HEAP, LOCKS, "xk_read_unlock(&held->both);\n\txk_unlock(&held->second);\n\txk_unlock(&held->first);"),
+    // It waits for itself, and does not come to its loop.
+    ("deadlock", HEAP, DEADLOCK, "xk_unlock(&held->first);"),
 ];
+
+/// Of objects that have locks.
+const HEAP: &str = "#define HEAP\n#include \"flex/lock.h\"\n\nXK_HEAP(16384);\n\n\
+    struct held {\n\tstruct xk_lock first, second;\n\tstruct xk_rwlock both;\n};\n\nstruct held __heap *held;\n";
+const LOCK: &str =
+    "if (!held)\n\t\theld = xk_calloc(1, sizeof(*held));\n\tif (!held)\n\t\treturn 0;\n\txk_lock(&held->first);";
+const LOCKS: &str = "if (!held)\n\t\theld = xk_calloc(1, sizeof(*held));\n\tif (!held)\n\t\treturn 0;\n\t\
+    xk_lock(&held->first);\n\txk_lock(&held->second);\n\txk_read_lock(&held->both);";
+const DEADLOCK: &str = "if (!held)\n\t\theld = xk_calloc(1, sizeof(*held));\n\tif (!held)\n\t\treturn 0;\n\t\
+    xk_lock(&held->first);\n\txk_lock(&held->first);";
 
 const SOCKET: &str = "volatile struct bpf_sock_tuple connection;\n\n\
     static __always_inline struct bpf_sock *find(void *context)\n{\n\
@@ -118,7 +141,7 @@ const RING: &str =
 
 /// Endless loops: name, functions before the program, and statements. `never` is 0, so that an even number is never
 /// `never - 1`.
-const SHAPES: [(&str, &str, &str); 9] = [
+const SHAPES: [(&str, &str, &str); 10] = [
     ("while", "", "while (at != never - 1)\n\t\tat += 2;"),
     ("do", "", "do {\n\t\tat += 2;\n\t\tif (at & 64)\n\t\t\tcontinue;\n\t\tat += 4;\n\t} while (at != never - 1);"),
     (
@@ -159,6 +182,12 @@ const SHAPES: [(&str, &str, &str); 9] = [
          static __noinline __u64 forever(__u64 at)\n{\n\twhile (at != never - 1)\n\t\tat = innermost(at);\n\treturn at;\n}\n",
         "at += forever(never);",
     ),
+    // What is not there reads 0.
+    (
+        "fault",
+        "#ifndef HEAP\n#include \"flex/base.h\"\n\nXK_HEAP(16384);\n#endif\n",
+        "XK_USE_HEAP();\n\t\twhile (!*(volatile __u64 __heap *)(XK_HEAP_ADDRESS + (1000 << 16) + at))\n\t\t\tat = (at + 2) & 63;",
+    ),
 ];
 
 /// Every shape on every hook holding nothing, and every kind of thing that may be held there, with shapes in turn.
@@ -189,6 +218,18 @@ fn program(hook: Hook, shape: usize, held: &str) -> Program {
         source: source(hook.section, hook.context, &format!("{declarations}\n{functions}"), &body),
         attached: hook.attached,
         finds_socket: matches!(held, "socket" | "two"),
+        expected: match (held, shape) {
+            ("deadlock", _) => Expected::Deadlock,
+            (_, "fault") => Expected::Fault,
+            _ => Expected::Deadline,
+        },
+        locks: match held {
+            "lock" => 1,
+            // The one that it has, and the one for which it waits.
+            "deadlock" => 2,
+            "locks" => 3,
+            _ => 0,
+        },
     }
 }
 
@@ -209,5 +250,7 @@ pub fn correct() -> Program {
         source: source("tc", "struct __sk_buff", "", body),
         attached: false,
         finds_socket: false,
+        expected: Expected::Deadline,
+        locks: 0,
     }
 }

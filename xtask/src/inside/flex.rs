@@ -10,9 +10,11 @@ use std::time::{Duration, Instant};
 use anyhow::{bail, ensure, Context, Result};
 use libbpf_rs::{MapCore, MapFlags, Object, ObjectBuilder, ProgramInput, ProgramMut, RingBufferBuilder};
 use serde::{Deserialize, Serialize};
-use xk_flex::{attach, take_ended, Control, Why};
+use xk_flex::{attach, take_ended, Control, Ended, Heap, Limits, Why};
 
 const DEADLINE: Duration = Duration::from_millis(2);
+/// Pages of a heap, if there is one.
+const HEAP: Limits = Limits { most: 1 << 22, ready: 1 << 22 };
 /// What the kernel runs without an event, it runs with this packet.
 const PACKET: [u8; 64] = [0; 64];
 
@@ -42,8 +44,35 @@ pub struct Prepared {
     pub attached: bool,
     /// It needs the connection.
     pub finds_socket: bool,
+    /// Why its runs end.
+    pub expected: Expected,
+    /// Locks that a run holds when it ends.
+    pub locks: usize,
     /// Where the connection is in the variables.
     pub connection: usize,
+}
+
+/// Why a run ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Expected {
+    /// Its deadline.
+    Deadline,
+    /// Its deadline, when it waits for itself.
+    Deadlock,
+    /// It accesses the heap where no page is.
+    Fault,
+}
+
+impl Expected {
+    /// Whether the report of a run says that.
+    fn is(self, ended: &Ended) -> bool {
+        let is_deadlock = ended.locks.is_some_and(|locks| locks.is_deadlock());
+        match self {
+            Self::Deadline => ended.why == Why::Deadline && !is_deadlock,
+            Self::Deadlock => ended.why == Why::Deadline && is_deadlock,
+            Self::Fault => ended.why == Why::Fault && ended.fault.is_some(),
+        }
+    }
 }
 
 /// What became of the runs of a program.
@@ -51,7 +80,7 @@ pub struct Prepared {
 pub struct Cancelled {
     /// Its name.
     pub name: String,
-    /// Runs that its deadline ended.
+    /// Runs that ended as expected.
     pub ended: u32,
     /// What else happened.
     pub fault: String,
@@ -117,7 +146,11 @@ fn cancel(arguments: &Arguments, prepared: &Prepared, connection: &Connection) -
         connection.tell(&object, prepared.connection)?;
     }
     let mut done = Cancelled { name: prepared.name.clone(), ..Cancelled::default() };
+    let _heap = Heap::of(&object, HEAP)?;
     let before = connection.holders()?;
+    // A program that the kernel runs by itself is not attached; what counts faults is.
+    let counts = object.progs_mut().find(|program| program.name() == "xk_heap_fault" && !prepared.attached);
+    let _counts = counts.map(|program| program.attach()).transpose()?;
     let links = if prepared.attached { attach(&object, None)? } else { Vec::new() };
     for _ in 0..arguments.runs {
         let start = Instant::now();
@@ -132,11 +165,18 @@ fn cancel(arguments: &Arguments, prepared: &Prepared, connection: &Connection) -
         }
         let took = start.elapsed();
         match take_ended(&object)?[..] {
-            [ended] if ended.why == Why::Deadline => {
+            [ended] if prepared.expected.is(&ended) => {
                 done.ended += 1;
-                done.late_ns.push(i64::try_from(took.as_nanos())? - i64::try_from(DEADLINE.as_nanos())?);
+                // A lock that an earlier run kept would be waited for.
+                let given = ended.locks.map_or(0, |locks| locks.released().len());
+                if given != prepared.locks {
+                    done.fault = format!("a run gave back {given} locks instead of {}", prepared.locks);
+                }
+                if prepared.expected != Expected::Fault {
+                    done.late_ns.push(i64::try_from(took.as_nanos())? - i64::try_from(DEADLINE.as_nanos())?);
+                }
             }
-            [ended] => done.fault = format!("a run was ended by {}", ended.why),
+            [ended] => done.fault = format!("a run was ended by {}: {ended:?}", ended.why),
             ref other => done.fault = format!("{} runs were ended where one was expected", other.len()),
         }
         drain(&object)?;

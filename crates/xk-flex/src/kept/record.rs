@@ -43,11 +43,15 @@ pub struct Look {
     pub place: String,
     /// What releases what is held there, in order.
     pub releases: Vec<String>,
+    /// Its program returns there.
+    #[serde(default)]
+    pub returns: bool,
 }
 
 impl From<&LookReport> for Look {
     fn from(look: &LookReport) -> Self {
-        Self { function: look.function.clone(), place: look.place.clone(), releases: look.releases.clone() }
+        let LookReport { function, place, releases, returns } = look.clone();
+        Self { function, place, releases, returns }
     }
 }
 
@@ -228,6 +232,7 @@ mod tests {
             look,
             why,
             locks: None,
+            fault: None,
         };
         let mut seen = Seen::default();
         for (look, why, spent) in

@@ -167,3 +167,21 @@ fn cost(found: &LoopReport) -> Option<String> {
     let rolled = found.rolled.as_ref().map_or_else(String::new, |why| format!("; not unrolled: {why}"));
     Some(format!("costs {} in {turns}{rolled}", count(found.cost, "instruction")))
 }
+
+/// How the runs of an extension end early, by its looks: whether its program returns there. Only an object with a heap looks
+/// there.
+fn loops(looks: impl Iterator<Item = bool>) -> String {
+    let (mut loops, mut has_heap) = (0, false);
+    for returns in looks {
+        loops += usize::from(!returns);
+        has_heap |= returns;
+    }
+    match (loops, has_heap) {
+        (0, false) => "the verifier accepts all loops as they are, and no run is ended".to_owned(),
+        (0, true) => {
+            "the verifier accepts all loops as they are; a run ends if it accesses the heap where no page is".to_owned()
+        }
+        (1, _) => "1 loop looks at the clock".to_owned(),
+        _ => format!("{loops} ends of loops look at the clock"),
+    }
+}

@@ -63,7 +63,7 @@ pub fn run(args: &Args) -> Result {
     for (number, look) in looks.iter().enumerate() {
         println!("look {number}: {} {}", look.function, look.place);
         if look.returns {
-            println!("  the program returns: releases locks of the heap that it still holds");
+            println!("  the program returns: whether it accessed the heap where no page is; locks that it still holds are released");
         }
         for release in &look.releases {
             println!("  releases by {release}");

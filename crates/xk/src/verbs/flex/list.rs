@@ -128,7 +128,8 @@ pub(super) mod tests {
     use super::*;
 
     pub fn status(is_served: bool, detached: Option<&str>) -> Status {
-        let look = Look { function: "walk".into(), place: "cache.bpf.c:31".into(), releases: Vec::new() };
+        let look =
+            Look { function: "walk".into(), place: "cache.bpf.c:31".into(), releases: Vec::new(), returns: false };
         let ended = EndedThere { look: 0, why: "its deadline".into(), runs: 3, longest_ns: 10_400_000 };
         Status {
             record: Some(Record {

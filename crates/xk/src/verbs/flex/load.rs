@@ -9,9 +9,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::json;
 use xk_apply::parse_time;
-use xk_flex::kept::{Kept, Options, Record};
+use xk_flex::kept::{Kept, Options};
 use xk_policy::Group;
 
+use super::loops;
 use super::run::interface;
 use super::runs::RunOptions;
 use crate::exit::{Failure, Result};
@@ -63,17 +64,10 @@ pub fn load(args: &Args) -> Result {
     if args.json {
         print_json(json!({ "name": record.name, "programs": record.programs, "looks": record.looks.len() }));
     } else {
-        println!("{name}: {} stay until `xk flex unload {name}`; {}", record.programs.join(", "), looks(&record));
+        let loops = loops(record.looks.iter().map(|look| look.returns));
+        println!("{name}: {} stay until `xk flex unload {name}`; {loops}", record.programs.join(", "));
     }
     Ok(())
-}
-
-fn looks(record: &Record) -> String {
-    match record.looks.len() {
-        0 => "the verifier accepts all loops as they are, and no run is ended".to_owned(),
-        1 => "1 loop looks at the clock".to_owned(),
-        looks => format!("{looks} ends of loops look at the clock"),
-    }
 }
 
 /// Starts a process of its own session, and waits until it serves.

@@ -6,8 +6,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use xk_apply::parse_time;
-use xk_flex::{attach, load, take_ended, unreported, Control, Ended, Heap, Limits, Loaded, Locks, Usage, Who, Why};
+use xk_flex::{
+    attach, load, take_ended, unreported, Control, Ended, Fault, Heap, Limits, Loaded, Locks, Usage, Who, Why,
+};
 
+use super::loops;
 use crate::exit::{Exit, Failure, Result};
 use crate::output::{count, print_json};
 use crate::signals;
@@ -81,7 +84,11 @@ fn programs(
     let links = attach(&loaded.object, interface)?;
     if !args.json {
         let names: Vec<&str> = links.iter().map(|(name, _)| name.as_str()).collect();
-        eprintln!("running {}: {}; ^C ends", names.join(", "), loops(loaded));
+        eprintln!(
+            "running {}: {}; ^C ends",
+            names.join(", "),
+            loops(loaded.rewritten.looks.iter().map(|look| look.returns))
+        );
     }
     let mut seen = wait(args, loaded, is_controlled)?;
     if is_controlled {
@@ -94,14 +101,6 @@ fn programs(
         seen.ended.extend(last.into_iter().filter(|last| last.why != Why::Terminate));
     }
     Ok(seen)
-}
-
-fn loops(loaded: &Loaded) -> String {
-    match loaded.rewritten.looks.len() {
-        0 => "the verifier accepts all loops as they are, and no run is ended".to_owned(),
-        1 => "1 loop looks at the clock".to_owned(),
-        looks => format!("{looks} ends of loops look at the clock"),
-    }
 }
 
 /// Waits until the time is over or a signal arrives. Meanwhile says which runs are ended.
@@ -129,7 +128,16 @@ fn words(loaded: &Loaded, ended: &Ended) -> String {
         _ => format!("; released by {}", look.releases.join(", ")),
     };
     let locks = ended.locks.as_ref().map_or_else(String::new, lock_words);
-    format!("{} {}: ended after {:.1?} by {}{released}{locks}", look.function, look.place, ended.spent, ended.why)
+    let fault = ended.fault.map_or_else(String::new, fault_words);
+    format!(
+        "{} {}: ended after {:.1?} by {}{fault}{released}{locks}",
+        look.function, look.place, ended.spent, ended.why
+    )
+}
+
+fn fault_words(fault: Fault) -> String {
+    let place = fault.place().map_or_else(String::new, |place| format!(" in {place}"));
+    format!(": {:#x}{place}", fault.address)
 }
 
 /// The lock that a run waited for, and the locks that it gave back, in words.
@@ -194,6 +202,7 @@ fn finish(args: &Args, loaded: &Loaded, seen: &Seen, heap: Option<Usage>) {
                 "released": look.map(|look| &look.releases),
                 "why": ended.why.to_string(),
                 "locks": ended.locks.as_ref().map(lock_json),
+                "fault": ended.fault.map(|fault| json!({ "address": fault.address, "place": fault.place() })),
                 "nanoseconds": u64::try_from(ended.spent.as_nanos()).unwrap_or(u64::MAX),
             })
         })

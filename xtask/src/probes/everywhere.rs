@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{ensure, Context, Result};
 use serde::Serialize;
 use xk_kernel::Image;
-use xk_probe::Place;
+use xk_probe::{Place, Reach};
 
 use super::line;
 use crate::bench::Code;
@@ -61,7 +61,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let mut all: BTreeMap<u64, Drawn> = BTreeMap::new();
     for pattern in &arguments.functions {
         let found = code.find(&Place::parse(&format!("{pattern}@body"), None)?)?;
-        all.extend(found.iter().map(|found| (found.address, line(&code, found))));
+        // By address, boot code comes last: nothing can be probed there.
+        let found = found.iter().filter(|found| !matches!(found.reach, Reach::Nothing(_)));
+        all.extend(found.map(|found| (found.address, line(&code, found))));
     }
     let all: Vec<Drawn> = all.into_values().collect();
     let all = all.get(..arguments.first.unwrap_or(usize::MAX).min(all.len())).unwrap_or_default();

@@ -30,7 +30,7 @@ const HEAP_LEFT: &str = "xk_heap_left";
 /// if there are locks, too,
 const LOCK_LEFT: &str = "xk_lock_left";
 /// the program that counts faults,
-const HEAP_FAULT: &str = "xk_heap_fault";
+pub const HEAP_FAULT: &str = "xk_heap_fault";
 /// the ring buffer with the runs that were ended,
 pub const ENDED: &str = "xk_flex_ended";
 /// and the section, and so the map, that contains only the number of those for which it had no room.

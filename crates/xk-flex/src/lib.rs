@@ -34,7 +34,7 @@ mod unroll;
 mod who;
 mod write;
 
-pub use attach::attach;
+pub use attach::{attach, is_of_heap};
 pub use choose::{Choice, Done, LoopReport, Rolled};
 pub use control::{take_ended, unreported, Control, Ended, Why};
 pub use error::Error;

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use libbpf_rs::{MapCore, MapFlags};
 
 use crate::elf::CONTROL_SECTION;
-use crate::{attach, Choice, Control, Error, Heap, Limits, Usage};
+use crate::{attach, is_of_heap, Choice, Control, Error, Heap, Limits, Usage};
 use pins::{Pins, PINS};
 use record::{Files, FOLDER};
 
@@ -125,7 +125,10 @@ impl Kept {
             name: options.name.into(),
             file: options.file.into(),
             loaded: options.now,
-            programs: names.map(|program| program.name().to_string_lossy().into_owned()).collect(),
+            programs: names
+                .map(|program| program.name().to_string_lossy().into_owned())
+                .filter(|name| !is_of_heap(name))
+                .collect(),
             looks: loaded.rewritten.looks.iter().map(Look::from).collect(),
             heap,
             most_ended: options.most_ended,
@@ -184,7 +187,7 @@ impl Kept {
         Status {
             record: self.files.record(),
             seen: self.files.seen(),
-            attached: self.pins.attached(),
+            attached: self.pins.attached().into_iter().filter(|name| !is_of_heap(name)).collect(),
             is_served: self.files.is_served(),
             said: self.said(),
             heap: self.heap().ok().flatten().map(|heap| heap.usage()),

@@ -8,7 +8,7 @@ use libbpf_rs::{Link, MapCore, MapHandle, Object as Loader};
 use rustix::fs::statfs;
 
 use super::{failed, names};
-use crate::Error;
+use crate::{is_of_heap, Error};
 
 const FOLDER: &str = "/sys/fs/bpf";
 /// The folder of all extensions.
@@ -92,7 +92,9 @@ impl Pins {
 
     /// Detaches all programs.
     pub fn detach(&self) -> Result<(), Error> {
-        for program in self.attached() {
+        let mut programs = self.attached();
+        programs.sort_by_key(|name| is_of_heap(name));
+        for program in programs {
             let path = self.links().join(program);
             fs::remove_file(&path).or_else(if_there).map_err(|error| failed(&path, &error))?;
         }

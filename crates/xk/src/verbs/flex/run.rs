@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use xk_apply::parse_time;
 use xk_flex::{
-    attach, load, take_ended, unreported, Control, Ended, Fault, Heap, Limits, Loaded, Locks, Usage, Who, Why,
+    attach, is_of_heap, load, take_ended, unreported, Control, Ended, Fault, Heap, Limits, Loaded, Locks, Usage, Who,
+    Why,
 };
 
 use super::loops;
@@ -83,7 +84,7 @@ fn programs(
     }
     let links = attach(&loaded.object, interface)?;
     if !args.json {
-        let names: Vec<&str> = links.iter().map(|(name, _)| name.as_str()).collect();
+        let names: Vec<&str> = links.iter().map(|(name, _)| name.as_str()).filter(|name| !is_of_heap(name)).collect();
         eprintln!(
             "running {}: {}; ^C ends",
             names.join(", "),

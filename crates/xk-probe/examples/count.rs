@@ -14,7 +14,7 @@ use xk_runtime::{Attachment, Device, ProbePlace};
 fn main() -> Result<(), Box<dyn Error>> {
     let pattern = std::env::args().nth(1).ok_or("usage: count PATTERN")?;
     // The first instruction after the entry code: a jump can reach it.
-    let places = [Place::parse(&pattern, Some(Class::Body))?];
+    let places = [Place::parse(&pattern, Some(&Class::Body))?];
     let resolver = Resolver::new(&KernelChoice::booted()?, &places, Some(Live::read()?))?;
     let (found, left_out) = resolver.all(&places)?;
     let functions = resolver.functions(&found);

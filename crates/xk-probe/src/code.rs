@@ -1,6 +1,7 @@
 //! The code of a kernel and of some of its modules, by function and by instruction.
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Formatter, GasFormatter, Instruction, Mnemonic, OpKind};
+use xk_const::glob;
 use xk_kernel::{Image, ImageError};
 use xk_span::patches::{Alternative, Rewrite};
 use xk_span::taken::taken;
@@ -124,7 +125,7 @@ impl Code {
     }
 
     /// The addresses of the instructions of a class in a function.
-    pub(crate) fn of_class(&self, function: &Function, class: Class) -> Vec<u64> {
+    pub(crate) fn of_class(&self, function: &Function, class: &Class) -> Vec<u64> {
         let all = self.instructions(function);
         let is_entry = |insn: &&Instruction| insn.mnemonic() == Mnemonic::Endbr64 || self.is_traced(insn.ip());
         match class {
@@ -132,9 +133,22 @@ impl Code {
             Class::Body => all.iter().skip_while(is_entry).take(1).map(Instruction::ip).collect(),
             Class::Any => all.iter().map(Instruction::ip).collect(),
             Class::Return | Class::Call | Class::IndirectCall => {
-                all.iter().filter(|insn| self.class(function, insn) == Some(class)).map(Instruction::ip).collect()
+                let is_it = |insn: &&Instruction| self.class(function, insn).as_ref() == Some(class);
+                all.iter().filter(is_it).map(Instruction::ip).collect()
+            }
+            Class::CallOf(callee) => {
+                let calls = |insn: &&Instruction| {
+                    self.class(function, insn) == Some(Class::Call)
+                        && near(insn).is_some_and(|target| self.is_named(target, callee))
+                };
+                all.iter().filter(calls).map(Instruction::ip).collect()
             }
         }
+    }
+
+    /// Whether a function begins at an address with a name that matches a pattern.
+    fn is_named(&self, address: u64, pattern: &str) -> bool {
+        self.world.function_at(address).is_some_and(|found| found.names.iter().any(|name| glob(pattern, name)))
     }
 
     /// Whether an instruction returns or calls.

@@ -14,7 +14,7 @@ use crate::line::Line;
 pub const EVERY: &str = "*";
 
 /// What kind of instructions of a function.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Class {
     /// The first byte of the function.
     Entry,
@@ -24,6 +24,8 @@ pub enum Class {
     Return,
     /// Direct calls, also those in the last place (tail calls).
     Call,
+    /// Those of functions whose names match a pattern.
+    CallOf(String),
     /// Calls through a register or through memory, also by retpolines and in the last place.
     IndirectCall,
     /// All instructions.
@@ -31,17 +33,17 @@ pub enum Class {
 }
 
 impl Class {
-    /// All of them, in the order in which they are listed.
+    /// Those that need nothing else, in the order in which they are listed.
     pub const ALL: [Self; 6] = [Self::Entry, Self::Body, Self::Return, Self::Call, Self::IndirectCall, Self::Any];
 
     /// Its name.
     #[must_use]
-    pub fn word(self) -> &'static str {
+    pub fn word(&self) -> &'static str {
         match self {
             Self::Entry => "entry",
             Self::Body => "body",
             Self::Return => "return",
-            Self::Call => "call",
+            Self::Call | Self::CallOf(_) => "call",
             Self::IndirectCall => "indirect-call",
             Self::Any => "any",
         }
@@ -50,7 +52,11 @@ impl Class {
 
 impl fmt::Display for Class {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.word())
+        f.write_str(self.word())?;
+        match self {
+            Self::CallOf(callee) => write!(f, ":{callee}"),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -58,6 +64,9 @@ impl FromStr for Class {
     type Err = PlaceError;
 
     fn from_str(text: &str) -> Result<Self, PlaceError> {
+        if let Some(callee) = text.strip_prefix("call:").filter(|callee| is_name(callee)) {
+            return Ok(Self::CallOf(callee.to_owned()));
+        }
         let named = Self::ALL.into_iter().find(|class| class.word() == text);
         named.ok_or_else(|| PlaceError::NoClass { text: text.to_owned() })
     }
@@ -158,7 +167,8 @@ pub enum PlaceError {
 }
 
 fn classes() -> String {
-    Class::ALL.map(Class::word).join(", ")
+    let words: Vec<&str> = Class::ALL.iter().map(Class::word).collect();
+    format!("{}, or call:FUNCTION for calls of one function", words.join(", "))
 }
 
 impl Place {
@@ -167,7 +177,7 @@ impl Place {
     ///
     /// # Errors
     /// [`PlaceError`].
-    pub fn parse(text: &str, class: Option<Class>) -> Result<Self, PlaceError> {
+    pub fn parse(text: &str, class: Option<&Class>) -> Result<Self, PlaceError> {
         let whole = || text.to_owned();
         let (place, own) = match text.rsplit_once('@') {
             Some((place, class)) => (place, Some(class.parse()?)),
@@ -175,7 +185,7 @@ impl Place {
         };
         if let Some(line) = Line::parse(place) {
             let line = line.ok_or_else(|| PlaceError::Line { text: whole() })?;
-            return Ok(Self::Line { line, class: own.or(class) });
+            return Ok(Self::Line { line, class: own.or_else(|| class.cloned()) });
         }
         if let Some(digits) = place.strip_prefix("0x") {
             if let Some(class) = own {
@@ -200,12 +210,10 @@ impl Place {
         }
         let function = function.to_owned();
         let every = module.as_deref() == Some(EVERY);
-        match (offset, own.or(class)) {
+        match (offset, own.clone().or_else(|| class.cloned())) {
             (Some(_), _) | (None, None) if every => Err(PlaceError::NoFunction { text: whole() }),
             (Some(_), _) if is_pattern(&function) => Err(PlaceError::OffsetOfPattern { text: whole() }),
-            (Some(_), _) if own.is_some() => {
-                Err(PlaceError::ClassOfInstruction { text: whole(), class: own.unwrap_or(Class::Any) })
-            }
+            (Some(_), Some(class)) if own.is_some() => Err(PlaceError::ClassOfInstruction { text: whole(), class }),
             (Some(offset), _) => {
                 let number =
                     number(offset).ok_or_else(|| PlaceError::Offset { text: whole(), offset: offset.into() })?;
@@ -290,6 +298,7 @@ mod tests {
             ("vfs_*@return", pattern(None, "vfs_*", Class::Return)),
             ("vfs_write@indirect-call", pattern(None, "vfs_write", Class::IndirectCall)),
             ("*:*@call", pattern(Some("*"), "*", Class::Call)),
+            ("ext4_*@call:kfree*", pattern(None, "ext4_*", Class::CallOf("kfree*".into()))),
             ("nvme_core:nvme_?@entry", pattern(Some("nvme_core"), "nvme_?", Class::Entry)),
         ] {
             assert_eq!(Place::parse(text, None), Ok(place.clone()), "{text}");
@@ -301,7 +310,7 @@ mod tests {
 
     #[test]
     fn the_class_of_the_command_line_is_for_functions_that_name_none() {
-        let class = Some(Class::Call);
+        let class = Some(&Class::Call);
         assert_eq!(Place::parse("vfs_*", class), Ok(pattern(None, "vfs_*", Class::Call)));
         assert_eq!(Place::parse("vfs_write", class), Ok(pattern(None, "vfs_write", Class::Call)));
         assert_eq!(Place::parse("vfs_write@any", class), Ok(pattern(None, "vfs_write", Class::Any)));
@@ -330,7 +339,7 @@ mod tests {
             assert_eq!(Place::parse(text, None), Ok(place.clone()), "{text}");
             assert_eq!(place.to_string(), text);
         }
-        assert_eq!(Place::parse("fs/a.c:680", Some(Class::Any)), Ok(line(None, None, Some(Class::Any))));
+        assert_eq!(Place::parse("fs/a.c:680", Some(&Class::Any)), Ok(line(None, None, Some(Class::Any))));
         for text in ["fs/a.c:", "fs/a.c:x", "fs/a.c:0", "fs/a.c:-3", "fs/a.c:b.h:c.h:3", "fs/a.c:b.h:"] {
             let message = Place::parse(text, None).unwrap_err().to_string();
             assert!(message.contains("is not a line of the source: write FILE.c:LINE"), "{text}: {message}");

@@ -78,7 +78,7 @@ pub struct Probe {
 ///
 /// # Errors
 /// [`ProgramError`], except [`ProgramError::Policy`].
-pub fn probes(object: &[u8], at: &[Place], class: Option<Class>) -> Result<Vec<Probe>, ProgramError> {
+pub fn probes(object: &[u8], at: &[Place], class: Option<&Class>) -> Result<Vec<Probe>, ProgramError> {
     let broken = |error: object::Error| ProgramError::NoObject(error.to_string());
     let file = object::File::parse(object).map_err(broken)?;
     if file.architecture() != object::Architecture::Bpf {
@@ -118,7 +118,7 @@ pub fn probes(object: &[u8], at: &[Place], class: Option<Class>) -> Result<Vec<P
 }
 
 /// The probe that a section describes.
-fn probe(program: String, section: String, class: Option<Class>) -> Result<Probe, ProgramError> {
+fn probe(program: String, section: String, class: Option<&Class>) -> Result<Probe, ProgramError> {
     match places_of(&section, class) {
         Ok(places) if places.is_empty() => Err(ProgramError::NoPlace { section, program }),
         Ok(places) => Ok(Probe { program, places }),
@@ -130,7 +130,7 @@ fn probe(program: String, section: String, class: Option<Class>) -> Result<Probe
 ///
 /// # Errors
 /// One of them is none.
-pub fn places_of(section: &str, class: Option<Class>) -> Result<Vec<Place>, PlaceError> {
+pub fn places_of(section: &str, class: Option<&Class>) -> Result<Vec<Place>, PlaceError> {
     match section.strip_prefix(SECTION).unwrap_or_default() {
         "" => Ok(Vec::new()),
         text => text.split(',').map(|text| Place::parse(text.trim(), class)).collect(),
@@ -286,7 +286,7 @@ mod tests {
         let place = |text| Place::parse(text, None).unwrap();
         assert_eq!(probe("xk/vfs_write+0x5b", None).unwrap(), [place("vfs_write+0x5b")]);
         assert_eq!(probe("xk/vfs_*@return, ksys_read", None).unwrap(), [place("vfs_*@return"), place("ksys_read")]);
-        assert_eq!(probe("xk/vfs_*", Some(Class::Call)).unwrap(), [place("vfs_*@call")]);
+        assert_eq!(probe("xk/vfs_*", Some(&Class::Call)).unwrap(), [place("vfs_*@call")]);
         for (section, words) in [
             ("xk/", "names no place"),
             ("xk", "names no place"),

@@ -99,7 +99,7 @@ impl Resolver {
             Place::Instruction { module, function, offset } => {
                 self.instruction(place, module.as_deref(), function, *offset).map(one)
             }
-            Place::Line { line, class } => self.line(place, line, *class),
+            Place::Line { line, class } => self.line(place, line, class.as_ref()),
             Place::Pattern { module: Some(module), pattern, class } if module == EVERY => {
                 let matching = |function: &&Function| function.names.iter().any(|name| glob(pattern, name));
                 let owners = 1..self.code.world().owners.len();
@@ -108,7 +108,7 @@ impl Resolver {
                 // There may be no modules.
                 match functions.is_empty() {
                     true => Ok(Resolved { found: Vec::new(), left_out: 0, functions: 0 }),
-                    false => self.of_class(place, &functions, *class),
+                    false => self.of_class(place, &functions, class),
                 }
             }
             Place::Pattern { module, pattern, class } => {
@@ -119,7 +119,7 @@ impl Resolver {
                 if functions.is_empty() {
                     return Err(Error::NoMatch { place: place.to_string(), where_: where_() });
                 }
-                self.of_class(place, &functions, *class)
+                self.of_class(place, &functions, class)
             }
         }
     }
@@ -172,13 +172,13 @@ impl Resolver {
         functions.into_values().collect()
     }
 
-    fn of_class(&self, place: &Place, functions: &[&Function], class: Class) -> Result<Resolved, Error> {
+    fn of_class(&self, place: &Place, functions: &[&Function], class: &Class) -> Result<Resolved, Error> {
         let places = functions.iter().map(|function| (*function, self.code.of_class(function, class)));
         self.several(place, &places.collect::<Vec<_>>(), Some(class), 0)
     }
 
     /// The instructions of a line, in all functions that contain it.
-    fn line(&self, place: &Place, line: &Line, class: Option<Class>) -> Result<Resolved, Error> {
+    fn line(&self, place: &Place, line: &Line, class: Option<&Class>) -> Result<Resolved, Error> {
         let spread = self.lines.of(line).ok_or_else(|| Error::NoSource { place: place.to_string() })?;
         let mut places = Vec::new();
         for part in &spread.parts {
@@ -189,7 +189,7 @@ impl Resolver {
                 None => part.statements.iter().map(|offset| start + offset).collect(),
                 Some(class) => {
                     // Where the line begins at an instruction of another one, it has no bytes.
-                    let begins = |at: u64| class == Class::Any && part.statements.contains(&at);
+                    let begins = |at: u64| *class == Class::Any && part.statements.contains(&at);
                     let own =
                         |at: &u64| begins(at - start) || part.bytes.iter().any(|bytes| bytes.contains(&(at - start)));
                     self.code.of_class(function, class).into_iter().filter(own).collect()
@@ -228,7 +228,7 @@ impl Resolver {
         &self,
         place: &Place,
         places: &[(&Function, Vec<u64>)],
-        class: Option<Class>,
+        class: Option<&Class>,
         left_out: usize,
     ) -> Result<Resolved, Error> {
         let mut resolved = Resolved { found: Vec::new(), left_out, functions: places.len() };
@@ -238,7 +238,7 @@ impl Resolver {
                     None => self.single(&place.to_string(), function, *address)?,
                     Some(_) => self.found(&place.to_string(), function, *address)?,
                 };
-                if class == Some(Class::IndirectCall) {
+                if class == Some(&Class::IndirectCall) {
                     found.operand = self.operand(function, *address);
                     // Without its target, a program could not tell what it is.
                     if found.operand.is_none() {

@@ -100,6 +100,19 @@ fn classes_are_told_apart() {
 }
 
 #[test]
+fn calls_of_one_function_are_told_apart() {
+    let addresses = |found: Vec<Found>| found.into_iter().map(|one| one.address).collect::<Vec<_>>();
+    let called = |text: &Found, name: &str| text.text.split(' ').next_back() == Some(name);
+    let (kfree, all) = (found("tcp_*@call:kfree"), found("tcp_*@call"));
+    assert!(!kfree.is_empty() && kfree.len() < all.len());
+    let expected: Vec<Found> = all.into_iter().filter(|one| called(one, "kfree")).collect();
+    assert_eq!(addresses(kfree), addresses(expected));
+    let some = found("tcp_*@call:kfree*");
+    assert!(some.iter().any(|one| called(one, "kfree_skb_list_reason") || called(one, "kfree_sensitive")), "{some:?}");
+    refused("tcp_*@call:printf", &["no instruction"]);
+}
+
+#[test]
 fn patterns_leave_out_what_cannot_be_probed() {
     let resolved = resolver().resolve(&place("vfs_*@body")).unwrap();
     assert!(resolved.functions > 30, "{}", resolved.functions);

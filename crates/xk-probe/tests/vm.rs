@@ -94,8 +94,8 @@ fn compile_all(folder: &Path, root: &str, release: &str) {
 fn find_places(folder: &Path) -> PathBuf {
     let image = Image::from_vmlinuz(Path::new(&info("vmlinuz")), None).unwrap();
     let anchor = image.symbols("_printk").first().unwrap().address;
-    let mut places = QUEUES.map(|queue| Place::parse(queue, Some(Class::Any)).unwrap()).to_vec();
-    places.extend(["htab_map_update_elem", "vfs_write"].map(|name| Place::parse(name, Some(Class::Body)).unwrap()));
+    let mut places = QUEUES.map(|queue| Place::parse(queue, Some(&Class::Any)).unwrap()).to_vec();
+    places.extend(["htab_map_update_elem", "vfs_write"].map(|name| Place::parse(name, Some(&Class::Body)).unwrap()));
     let resolver = Resolver::new(&image, &places, None).unwrap();
     // Kernels inline some of them.
     places.retain(|place| resolver.resolve(place).is_ok());
@@ -120,7 +120,7 @@ fn find_places(folder: &Path) -> PathBuf {
 /// Instructions at random: the five bytes of a jump at them hold a relative branch or call, or none. And returns.
 fn find_covered(folder: &Path) -> PathBuf {
     let image = Image::from_vmlinuz(Path::new(&info("vmlinuz")), None).unwrap();
-    let places = ["vfs_*", "tcp_*", "pci_*"].map(|pattern| Place::parse(pattern, Some(Class::Any)).unwrap());
+    let places = ["vfs_*", "tcp_*", "pci_*"].map(|pattern| Place::parse(pattern, Some(&Class::Any)).unwrap());
     let resolver = Resolver::new(&image, &places, None).unwrap();
     let found: Vec<_> = resolver.all(&places).unwrap().0.into_iter().map(|(found, _)| found).collect();
     let (mut branches, mut others) = (Vec::new(), Vec::new());

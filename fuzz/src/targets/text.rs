@@ -219,7 +219,7 @@ pub fn place(input: &Input<'_>) -> String {
     let text = String::from_utf8_lossy(input.bytes);
     said(Place::parse(&text, None), |place| {
         assert_eq!(Place::parse(&place.to_string(), None).as_ref(), Ok(&place), "{text}");
-        if let Ok(other) = Place::parse(&text, Some(Class::Return)) {
+        if let Ok(other) = Place::parse(&text, Some(&Class::Return)) {
             assert_eq!(Place::parse(&other.to_string(), None), Ok(other), "{text}");
         }
         place.to_string()

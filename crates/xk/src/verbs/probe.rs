@@ -97,7 +97,7 @@ fn parse_class(text: &str) -> std::result::Result<Class, PlaceError> {
 }
 
 /// Places on the command line.
-fn places(texts: &[String], class: Option<Class>) -> Result<Vec<Place>> {
+fn places(texts: &[String], class: Option<&Class>) -> Result<Vec<Place>> {
     Ok(texts.iter().map(|text| Place::parse(text, class)).collect::<std::result::Result<_, _>>()?)
 }
 

@@ -58,7 +58,7 @@ impl ProbeSource<'_> {
         }
         let about = |error: String| Failure::usage(format!("{}:{}: {error}", self.file.display(), probe.line));
         let section = probe.section().unwrap_or_default();
-        let places = places_of(section, self.class).map_err(|error| about(error.to_string()))?;
+        let places = places_of(section, self.class.as_ref()).map_err(|error| about(error.to_string()))?;
         if places.is_empty() {
             return Err(about("the section names no place: write SEC(\"xk/WHERE\") in one line, or use --at".into()));
         }

@@ -40,7 +40,7 @@ pub struct Args {
 /// Counts.
 pub fn run(args: &Args) -> Result {
     let ways = Ways::new(args.jumps_only)?;
-    let places = places(&args.places, args.class)?;
+    let places = places(&args.places, args.class.as_ref())?;
     let probed = Probed::new(&running(&args.kernel, &places)?, &places)?;
     let device = Device::open()?;
     signals::hold_back();

@@ -64,13 +64,14 @@ impl FileArgs {
     /// The file does not compile, a place cannot be probed, or the kernel refuses a program.
     pub fn prepare(&self, notices: bool) -> Result<Prepared> {
         let ways = Ways::new(self.jumps_only)?;
-        let at = places(&self.at, self.class)?;
-        let source = ProbeSource { file: &self.file, at: &at, class: self.class, kernel: &self.kernel, types: None };
+        let at = places(&self.at, self.class.as_ref())?;
+        let source =
+            ProbeSource { file: &self.file, at: &at, class: self.class.clone(), kernel: &self.kernel, types: None };
         let object = match source.object()? {
             Some(object) => object,
             None => object(&self.file)?,
         };
-        let probes = probes(&object, &at, self.class).map_err(|error| self.failure(error))?;
+        let probes = probes(&object, &at, self.class.as_ref()).map_err(|error| self.failure(error))?;
         let mut read = Places::of(&object).map_err(|error| self.failure(error))?;
         let mut all: Vec<Place> = probes.iter().flat_map(|probe| probe.places.clone()).collect();
         all.extend(read.iter().flat_map(|read| read.names().to_vec()));

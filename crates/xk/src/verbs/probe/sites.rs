@@ -27,7 +27,7 @@ pub struct Args {
 
 /// Lists them.
 pub fn run(args: &Args) -> Result {
-    let places = places(std::slice::from_ref(&args.pattern), Some(args.class))?;
+    let places = places(std::slice::from_ref(&args.pattern), Some(&args.class))?;
     let (resolver, in_image) = known(&args.kernel, &places)?;
     for place in &places {
         let resolved = resolver.resolve(place)?;

@@ -114,7 +114,7 @@ impl Code {
     }
 
     /// The instructions of a function, without the padding after the last.
-    fn instructions(&self, function: &Function) -> Vec<Instruction> {
+    pub(crate) fn instructions(&self, function: &Function) -> Vec<Instruction> {
         let code = self.world.read(function.start, self.length(function) as usize).unwrap_or_default();
         let decoder = Decoder::with_ip(64, code, function.start, DecoderOptions::NONE);
         let mut all: Vec<Instruction> = decoder.into_iter().take_while(|insn| !insn.is_invalid()).collect();
@@ -132,6 +132,8 @@ impl Code {
             Class::Entry => all.iter().take(1).map(Instruction::ip).collect(),
             Class::Body => all.iter().skip_while(is_entry).take(1).map(Instruction::ip).collect(),
             Class::Any => all.iter().map(Instruction::ip).collect(),
+            // `Fields` knows them.
+            Class::Field(_) => Vec::new(),
             Class::Return | Class::Call | Class::IndirectCall => {
                 let is_it = |insn: &&Instruction| self.class(function, insn).as_ref() == Some(class);
                 all.iter().filter(is_it).map(Instruction::ip).collect()

@@ -19,6 +19,20 @@ pub enum Error {
     /// The list of symbols cannot be read.
     #[error("/proc/kallsyms: {0}; is /proc mounted?")]
     Symbols(std::io::Error),
+    /// The types of the kernel cannot be read.
+    #[error("the types of the kernel (BTF): {reason}")]
+    Types {
+        /// Why.
+        reason: String,
+    },
+    /// There is no such field.
+    #[error("{text} is not a field: {what}; write STRUCT.MEMBER, such as file.f_mode")]
+    NoField {
+        /// The text.
+        text: String,
+        /// What is missing.
+        what: String,
+    },
     /// There is no such function.
     #[error("{place}: {where_} has no function {function}{similar}")]
     NoFunction {

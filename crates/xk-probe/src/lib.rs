@@ -8,6 +8,7 @@ mod code;
 mod constants;
 mod copies;
 mod error;
+mod field;
 mod found;
 mod line;
 mod live;

@@ -28,6 +28,8 @@ pub enum Class {
     CallOf(String),
     /// Calls through a register or through memory, also by retpolines and in the last place.
     IndirectCall,
+    /// Those that access a field of a structure, as far as that is evident: `STRUCT.MEMBER`.
+    Field(String),
     /// All instructions.
     Any,
 }
@@ -45,6 +47,7 @@ impl Class {
             Self::Return => "return",
             Self::Call | Self::CallOf(_) => "call",
             Self::IndirectCall => "indirect-call",
+            Self::Field(_) => "field",
             Self::Any => "any",
         }
     }
@@ -54,7 +57,7 @@ impl fmt::Display for Class {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.word())?;
         match self {
-            Self::CallOf(callee) => write!(f, ":{callee}"),
+            Self::CallOf(of) | Self::Field(of) => write!(f, ":{of}"),
             _ => Ok(()),
         }
     }
@@ -66,6 +69,9 @@ impl FromStr for Class {
     fn from_str(text: &str) -> Result<Self, PlaceError> {
         if let Some(callee) = text.strip_prefix("call:").filter(|callee| is_name(callee)) {
             return Ok(Self::CallOf(callee.to_owned()));
+        }
+        if let Some(field) = text.strip_prefix("field:").filter(|field| is_name(field) && !is_pattern(field)) {
+            return Ok(Self::Field(field.to_owned()));
         }
         let named = Self::ALL.into_iter().find(|class| class.word() == text);
         named.ok_or_else(|| PlaceError::NoClass { text: text.to_owned() })
@@ -168,7 +174,10 @@ pub enum PlaceError {
 
 fn classes() -> String {
     let words: Vec<&str> = Class::ALL.iter().map(Class::word).collect();
-    format!("{}, or call:FUNCTION for calls of one function", words.join(", "))
+    format!(
+        "{}, call:FUNCTION for calls of one function, or field:STRUCT.MEMBER for accesses to a field",
+        words.join(", ")
+    )
 }
 
 impl Place {
@@ -298,6 +307,7 @@ mod tests {
             ("vfs_*@return", pattern(None, "vfs_*", Class::Return)),
             ("vfs_write@indirect-call", pattern(None, "vfs_write", Class::IndirectCall)),
             ("*:*@call", pattern(Some("*"), "*", Class::Call)),
+            ("ext4_*@field:inode.i_size", pattern(None, "ext4_*", Class::Field("inode.i_size".into()))),
             ("ext4_*@call:kfree*", pattern(None, "ext4_*", Class::CallOf("kfree*".into()))),
             ("nvme_core:nvme_?@entry", pattern(Some("nvme_core"), "nvme_?", Class::Entry)),
         ] {

@@ -16,6 +16,7 @@ use xk_table::Function as Deployed;
 
 use crate::code::Code;
 use crate::error::Error;
+use crate::field::{Field, Fields, Raw};
 use crate::found::{sentence, Found};
 use crate::line::Line;
 use crate::live::Live;
@@ -48,6 +49,7 @@ pub struct Resolver {
     /// Modules that are loaded, and whose files are not those of this kernel.
     unread: Vec<String>,
     lines: Lines,
+    types: Option<Raw>,
 }
 
 impl Resolver {
@@ -85,7 +87,7 @@ impl Resolver {
             }
             None => None,
         };
-        Ok(Self { code: Code::new(image, &names)?, live, unread, lines })
+        Ok(Self { code: Code::new(image, &names)?, live, unread, lines, types: Raw::new(image) })
     }
 
     /// The instructions of a place.
@@ -173,13 +175,25 @@ impl Resolver {
     }
 
     fn of_class(&self, place: &Place, functions: &[&Function], class: &Class) -> Result<Resolved, Error> {
-        let places = functions.iter().map(|function| (*function, self.code.of_class(function, class)));
+        let field = Fields::of_class(self.types.as_ref(), class)?;
+        let places = functions.iter().map(|function| (*function, self.addresses(function, class, field.as_ref())));
         self.several(place, &places.collect::<Vec<_>>(), Some(class), 0)
+    }
+
+    /// The instructions of a class in a function.
+    fn addresses(&self, function: &Function, class: &Class, field: Option<&(Fields, Field)>) -> Vec<u64> {
+        match field {
+            Some((fields, field)) => {
+                fields.accesses(self.code.world(), function, &self.code.instructions(function), field)
+            }
+            None => self.code.of_class(function, class),
+        }
     }
 
     /// The instructions of a line, in all functions that contain it.
     fn line(&self, place: &Place, line: &Line, class: Option<&Class>) -> Result<Resolved, Error> {
         let spread = self.lines.of(line).ok_or_else(|| Error::NoSource { place: place.to_string() })?;
+        let field = class.map(|class| Fields::of_class(self.types.as_ref(), class)).transpose()?.flatten();
         let mut places = Vec::new();
         for part in &spread.parts {
             let none = || Error::NoCode { place: place.to_string() };
@@ -192,7 +206,7 @@ impl Resolver {
                     let begins = |at: u64| *class == Class::Any && part.statements.contains(&at);
                     let own =
                         |at: &u64| begins(at - start) || part.bytes.iter().any(|bytes| bytes.contains(&(at - start)));
-                    self.code.of_class(function, class).into_iter().filter(own).collect()
+                    self.addresses(function, class, field.as_ref()).into_iter().filter(own).collect()
                 }
             };
             places.push((function, addresses));

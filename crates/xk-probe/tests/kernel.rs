@@ -113,6 +113,24 @@ fn calls_of_one_function_are_told_apart() {
 }
 
 #[test]
+fn accesses_to_a_field_are_found_where_its_type_is_evident() {
+    let texts = |text: &str| found(text).into_iter().map(|one| one.text).collect::<Vec<_>>();
+    // Linux 6.12: f_mode is at 12 bytes, and a parameter leads to it; __state is at 24, and `current` does.
+    let modes = texts("vfs_write@field:file.f_mode");
+    assert!(!modes.is_empty() && modes.iter().all(|text| text.contains("0xc(%r")), "{modes:?}");
+    assert!(texts("schedule@field:task_struct.__state").iter().any(|text| text.contains("mov 0x18(%r")));
+    // iocb->ki_filp->f_mapping->host->i_size, through four structures.
+    assert!(!texts("generic_write_checks@field:inode.i_size").is_empty());
+    // In a structure that is part of another one, and in an anonymous one of it.
+    assert!(!texts("path_get@field:path.dentry").is_empty());
+    assert!(!texts("vfs_*@field:file.f_path.dentry").is_empty());
+    refused("get_random_u32@field:file.f_mode", &["no instruction of this class"]);
+    refused("vfs_write@field:file.f_mood", &["no member f_mood"]);
+    refused("vfs_write@field:fill.f_mode", &["no structure fill"]);
+    refused("vfs_write@field:file", &["names no member"]);
+}
+
+#[test]
 fn patterns_leave_out_what_cannot_be_probed() {
     let resolved = resolver().resolve(&place("vfs_*@body")).unwrap();
     assert!(resolved.functions > 30, "{}", resolved.functions);

@@ -103,6 +103,9 @@ static int __init xk_init(void)
 	if (ret)
 		goto exiting;
 	xk_internal_init();
+	if (xk_internal_missing())
+		pr_warn("xk: kprobes only, no text is changed: this kernel lacks %s\n",
+			xk_internal_missing());
 	ret = xk_backends_init(xk_backend_list);
 	if (ret)
 		goto exiting;

@@ -52,7 +52,7 @@ const char *xk_slots_missing(void)
 {
 	lockdep_assert_held(&xk_lock);
 	if (xk_internal_missing() || !find_functions())
-		return "this kernel lacks what detours need";
+		return "this kernel lacks what detours need: see its log";
 	return NULL;
 }
 

@@ -80,7 +80,7 @@ const char *xk_detour_prepare(struct xk_live_site *site, const u8 *text, u32 len
 	u32 start;
 
 	if (xk_internal_missing())
-		return "this kernel lacks what detours need";
+		return "this kernel lacks what detours need: see its log";
 	if (!site->window)
 		return "the table has no window for this site";
 	why = xk_changes_code_at(site->place.function);

@@ -124,7 +124,7 @@ static const char *patch_prepare(struct xk_live_site *site, const u8 *text, u32 
 	const char *why;
 
 	if (xk_internal_missing())
-		return "this kernel lacks what patches need";
+		return "this kernel lacks what patches need: see its log";
 	if (!site->nr_patches)
 		return "the table names no instruction that can hold the value";
 	patch = kzalloc(sizeof(*patch), GFP_KERNEL);

@@ -107,7 +107,7 @@ pub fn messages_show_the_authors_line() {
     );
     contains(&xk(1, &["load", "/tmp/no_such_file.bpf.c"]), &["/tmp/no_such_file.bpf.c", "No such file"]);
     contains(&xk(1, &["load", "/bin/true"]), &["not compiled for eBPF"]);
-    contains(&xk(2, &["load", "/tmp/a b.bpf.c"]), &["cannot be the name"]);
+    contains(&xk(2, &["load", "/tmp/a b.bpf.c"]), &["cannot be a name"]);
     // What is not proved is refused when it is set, and counted.
     xk(0, &["load", &example("far")]);
     assert_eq!(depth(), 32);

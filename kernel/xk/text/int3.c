@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The kernel's table of breakpoints. While text changes, any CPU may hit a breakpoint, and NMIs may
- * hit many. What handles it must not hit one itself, and must not be traced: what a tracer, a
- * tracepoint or a program calls may be the code that changes. So the usual ways of a breakpoint are
- * too long: kprobes and the die notifiers can be traced.
+ * The kernel's table of breakpoints. While text changes, any CPU may hit a breakpoint. The code
+ * that handles it must not hit one itself, and must not be traced: a tracer, a tracepoint or a
+ * program may execute the code that changes. Kprobes and die notifiers can be traced, so they
+ * cannot handle these breakpoints.
  *
- * The kernel has the same problem when it changes its own text. It looks its breakpoints up in a
- * table, before everything else and in code that is neither traced nor probed (.noinstr.text). Who
- * changes text holds text_mutex, so the table is unused while xk.ko holds that lock, and xk.ko uses
- * it in the same way: entries first, then the count of users, and at the end it waits until all of
- * them have left.
+ * The kernel has the same problem when it changes its own text. On each breakpoint it first
+ * searches a table, in code that is neither traced nor probed (.noinstr.text). Only the holder of
+ * text_mutex uses the table. xk.ko holds that lock and does what the kernel does: it writes the
+ * entries, then sets the count of users to 1, and at the end waits until no CPU uses them.
  *
  * Linux 6.12: poke_int3_handler(), struct bp_patching_desc. 7.3: smp_text_poke_int3_handler(),
  * struct smp_text_poke_array; there the table may hold entries of changes that the kernel has

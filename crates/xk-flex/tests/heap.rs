@@ -202,35 +202,50 @@ mod checks {
     }
 
     pub fn user_space_and_programs_free_for_each_other() {
+        const ROUNDS: usize = 40;
         let programs = Programs::load();
         let heap = programs.heap(u64::MAX, 8 << 20);
         let mut random = random();
-        let mut objects: Vec<(u64, u64)> = Vec::new();
-        let mut used = 0;
-        for round in 0..2000 {
-            if random.below(2) == 0 && !objects.is_empty() {
-                let (address, size) = objects.swap_remove(random.below(objects.len()));
-                check(&heap, address, size);
-                if random.below(2) == 0 {
+        let sizes: Vec<u64> = [64, 300, 5000, 70_000, 300_000]
+            .iter()
+            .flat_map(|&most| [most; 8])
+            .map(|most| 1 + random.below(most) as u64)
+            .collect();
+        pin(0);
+        let before = heap.usage().used;
+        let mut objects: Vec<(u64, usize)> = Vec::new();
+        // In four rounds, each object is allocated and freed by each pair of the two.
+        for round in 0..ROUNDS {
+            let mut left: Vec<usize> = (0..sizes.len()).collect();
+            while !left.is_empty() {
+                let number = left.swap_remove(random.below(left.len()));
+                let size = sizes[number];
+                heap.fill(size).unwrap();
+                let by_program = (number + round) % 2 == 0;
+                let allocate = if by_program { Some(programs.allocate(size)) } else { heap.allocate(size) };
+                let address = allocate.filter(|&address| address != 0).unwrap();
+                let is_apart =
+                    |&(other, number): &(u64, usize)| other + sizes[number] <= address || address + size <= other;
+                assert!(objects.iter().all(is_apart));
+                mark(&heap, address, size);
+                objects.push((address, number));
+            }
+            while round + 1 < ROUNDS && !objects.is_empty() {
+                let (address, number) = objects.swap_remove(random.below(objects.len()));
+                check(&heap, address, sizes[number]);
+                if (number + round / 2) % 2 == 0 {
                     programs.free(address);
                 } else {
                     heap.free(address).unwrap();
                 }
-            } else {
-                let size = size(&mut random);
-                heap.fill(size).unwrap();
-                let allocate = if random.below(2) == 0 { Some(programs.allocate(size)) } else { heap.allocate(size) };
-                let address = allocate.filter(|&address| address != 0).unwrap();
-                assert!(objects.iter().all(|&(other, bytes)| other + bytes <= address || address + size <= other));
-                mark(&heap, address, size);
-                objects.push((address, size));
-            }
-            if round == 1000 {
-                used = heap.usage().used;
             }
         }
-        let usage = heap.usage();
-        assert!(usage.used < used + used / 2, "what is freed is used again: {used} and {usage:?}");
+        // An object takes less than twice its size, or whole spans. Beside the one in use, two may wait where only the
+        // other side finds them.
+        let spans: u64 = sizes.iter().map(|size| (2 * size).next_multiple_of(65536)).sum();
+        let used = heap.usage().used - before;
+        let all = ROUNDS as u64 * sizes.iter().sum::<u64>();
+        assert!(used <= 3 * spans && 3 * spans < all, "what is freed is used again: {used} of {}, {all}", 3 * spans);
         // What is no object is not taken back.
         for (address, _) in &objects {
             assert!(heap.free(address + 8).is_err() && heap.free(*address & 0xffff_ffff).is_err());

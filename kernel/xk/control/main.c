@@ -24,6 +24,7 @@
 #include "ops/memory.h"
 #include "policy/policy.h"
 #include "probe/attach.h"
+#include "stream/stream.h"
 #include "text/internal.h"
 #include "text/poke.h"
 #include "text/stop_budget.h"
@@ -109,6 +110,9 @@ static int __init xk_init(void)
 	ret = xk_backends_init(xk_backend_list);
 	if (ret)
 		goto exiting;
+	ret = xk_stream_init();
+	if (ret)
+		goto backends;
 	ret = xk_signature_init();
 	if (ret)
 		goto backends;

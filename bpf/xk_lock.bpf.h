@@ -242,9 +242,11 @@ xk_lock_apart int xk_lock_end(struct xk_lock_run *run, __u32 site, __u32 why)
 }
 
 /* Whether the run ends: xk_flex_look() for objects with locks. */
-static __attribute__((__noinline__, __used__))
-int xk_lock_look(struct xk_lock_run *run, __u32 site, __u32 why)
+xk_lock_apart int xk_lock_look(struct xk_lock_run *run, __u32 site, __u32 why)
 {
+	XK_USE_HEAP();
+	if (!run)
+		return 0;
 	if (!why && run->count > XK_LOCK_HELD)
 		why = XK_FLEX_LOCKS;
 	why = xk_heap_why(&run->heap, why);
@@ -255,10 +257,10 @@ int xk_lock_look(struct xk_lock_run *run, __u32 site, __u32 why)
 }
 
 /* At the end of a program: 1 if it has accessed what is not there. */
-static __attribute__((__noinline__, __used__))
-int xk_lock_left(struct xk_lock_run *run, __u32 site)
+xk_lock_apart int xk_lock_left(struct xk_lock_run *run, __u32 site)
 {
-	if (!xk_heap_faulted(&run->heap))
+	XK_USE_HEAP();
+	if (!run || !xk_heap_faulted(&run->heap))
 		return 0;
 	xk_flex_judge(&run->heap.run, XK_FLEX_FAULT, xk_flex_time());
 	xk_lock_end(run, site, XK_FLEX_FAULT);

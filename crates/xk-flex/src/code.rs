@@ -15,8 +15,6 @@ pub enum Label {
     Exhausted(usize),
     /// when it is time to look,
     Slow(usize),
-    /// and for both,
-    Call(usize),
     /// and from where it goes on.
     Resume(usize),
     /// What is released at a look,

@@ -177,18 +177,15 @@ impl Emitter<'_> {
 
     /// Looks, behind the function.
     fn slow(&mut self, index: usize, look: &Look) {
+        // It always leaves. The verifier does not know that if the look is a global function.
         self.label(Label::Exhausted(index));
         self.spilled(look, STORE);
-        self.push(MOV_IMM, 3, 0, 0, TURNS);
-        self.jump(Insn::GOTO, 0, Fix::Label(Label::Call(index)));
+        self.call_look(look.site, TURNS);
+        self.jump(Insn::GOTO, 0, Fix::Label(Label::LeaveLook(index)));
         self.label(Label::Slow(index));
         self.saved(look, LOAD);
         self.spilled(look, STORE);
-        self.push(MOV_IMM, 3, 0, 0, 0);
-        self.label(Label::Call(index));
-        self.run_address(1);
-        self.site(look.site);
-        self.call_look();
+        self.call_look(look.site, 0);
         self.jump(JUMP_NOT_ZERO, 0, Fix::Label(Label::LeaveLook(index)));
         self.spilled(look, LOAD);
         self.jump(Insn::GOTO, 0, Fix::Label(Label::Resume(index)));
@@ -196,7 +193,10 @@ impl Emitter<'_> {
         self.leave(&look.releases);
     }
 
-    fn call_look(&mut self) {
+    fn call_look(&mut self, site: usize, why: i32) {
+        self.run_address(1);
+        self.push(MOV_IMM, 2, 0, 0, i32::try_from(site).unwrap_or(-1));
+        self.push(MOV_IMM, 3, 0, 0, why);
         if let Some((symbol, _)) = self.object.look() {
             self.call(symbol);
         }
@@ -272,10 +272,7 @@ impl Emitter<'_> {
     fn kept(&mut self, index: usize, exit: &Exit) {
         self.label(Label::Kept(index));
         self.push(MOV, 6, 0, 0, 0);
-        self.run_address(1);
-        self.site(exit.site);
-        self.push(MOV_IMM, 3, 0, 0, KEPT);
-        self.call_look();
+        self.call_look(exit.site, KEPT);
         self.push(MOV, 0, 6, 0, 0);
         self.push(Insn::EXIT, 0, 0, 0, 0);
     }

@@ -339,12 +339,8 @@ xk_heap_apart __u64 xk_heap_slow(__u32 class)
 	return at ? at : xk_heap_carve(xk_heap_cpu(), class);
 }
 
-/*
- * Memory for an object of this size, aligned to 16 bytes, with any content; NULL without memory,
- * and above XK_HEAP_LARGEST. A large one may be refused at first, until user space has added pages.
- */
-static __attribute__((__noinline__, __unused__))
-void __heap *xk_malloc(__u64 size)
+/* xk_malloc(), and below xk_free(), for functions that are these themselves. */
+xk_heap_inline void __heap *xk_heap_take(__u64 size)
 {
 	struct xk_heap_control __heap *control = xk_heap_control();
 	struct xk_heap_cpu __heap *cpu = xk_heap_cpu();
@@ -368,9 +364,7 @@ void __heap *xk_malloc(__u64 size)
 	return (void __heap *)((XK_HEAP_ADDRESS + at) & there);
 }
 
-/* Gives back what xk_malloc() or xk_calloc() returned; NULL is nothing. */
-static __attribute__((__noinline__, __unused__))
-void xk_free(void __heap *object)
+xk_heap_inline void xk_heap_put(void __heap *object)
 {
 	struct xk_heap_control __heap *control = xk_heap_control();
 	struct xk_heap_cpu __heap *cpu = xk_heap_cpu();
@@ -388,6 +382,23 @@ void xk_free(void __heap *object)
 	if (kind <= XK_HEAP_SMALL && xk_heap_push(&cpu->lists[kind - 1], offset, 1) > 0)
 		return;
 	xk_heap_give(kind - 1, offset);
+}
+
+/*
+ * Memory for an object of this size, aligned to 16 bytes, with any content; NULL without memory,
+ * and above XK_HEAP_LARGEST. A large one may be refused at first, until user space has added pages.
+ */
+static __attribute__((__noinline__, __unused__))
+void __heap *xk_malloc(__u64 size)
+{
+	return xk_heap_take(size);
+}
+
+/* Gives back what xk_malloc() or xk_calloc() returned; NULL is nothing. */
+static __attribute__((__noinline__, __unused__))
+void xk_free(void __heap *object)
+{
+	xk_heap_put(object);
 }
 
 /* As xk_malloc(), for so many objects, filled with zeros. Its loop makes `xk flex` necessary. */

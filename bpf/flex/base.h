@@ -16,6 +16,9 @@
  */
 #define xk_any(number)		((__typeof__(number))xk_heap_any((__u64)(number)))
 
+/* A function that is followed by itself says so. */
+#define xk_use_heap()		XK_USE_HEAP()
+
 /* Of a number that it does not know: that it is equal to another one, or within bounds. */
 #define xk_forget(number)	asm volatile("%0 ^= 0" : "+r"(number))
 
@@ -26,6 +29,7 @@
 
 #define __heap
 #define xk_any(number)		(number)
+#define xk_use_heap()		do { } while (0)
 #define xk_forget(number)	do { } while (0)
 
 static inline void *xk_malloc(__u64 size)
@@ -50,6 +54,7 @@ static inline void xk_free(void *object)
 
 #define __heap
 #define xk_any(number)		(number)
+#define xk_use_heap()		do { } while (0)
 #define xk_forget(number)	do { } while (0)
 
 static inline void *xk_malloc(__u64 size)
@@ -76,6 +81,36 @@ static inline void xk_free(void *object)
 #define xk_inline static inline __attribute__((__always_inline__, __unused__))
 
 #define xk_null ((void __heap *)0)
+
+/*
+ * The part of a function that changes a structure, in loops with a constant number of turns. It
+ * takes numbers only. In an object that is too large for the verifier, such parts and the heap's
+ * functions are global functions, which it follows once, and not once for each call: define
+ * XK_FLEX_APART before. They must not be called while preemption is disabled.
+ */
+#if defined(__BPF__) && defined(XK_FLEX_APART)
+
+#define xk_change __attribute__((__noinline__))
+
+xk_change __u64 xk_malloc_apart(__u64 size)
+{
+	XK_USE_HEAP();
+	return (__u64)xk_heap_take(size);
+}
+
+xk_change int xk_free_apart(__u64 object)
+{
+	XK_USE_HEAP();
+	xk_heap_put((void __heap *)object);
+	return 0;
+}
+
+#define xk_malloc(size)		((void __heap *)xk_malloc_apart(size))
+#define xk_free(object)		xk_free_apart((__u64)(object))
+
+#else
+#define xk_change xk_inline
+#endif
 
 /*
  * Sets a word of an object to 0. Of several such stores, one behind the other, clang would make a

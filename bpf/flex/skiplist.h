@@ -11,6 +11,14 @@
 
 #include "base.h"
 
+/*
+ * Whether a key comes before another one. Who includes this file may define another order, for
+ * example of strings whose addresses are the keys. The key 0 must come before all.
+ */
+#ifndef XK_SKIPLIST_LESS
+#define XK_SKIPLIST_LESS(key, other)	((key) < (other))
+#endif
+
 /* One item in four has a level more: so many levels are enough for 2^32 items. */
 #define XK_SKIPLIST_LEVELS	16
 
@@ -35,7 +43,10 @@ struct xk_skiplist {
 	__u64 length;
 	__u64 levels;		/* that are in use, at least one */
 	__u64 random;
-	struct xk_skiplist_turn turns[XK_SKIPLIST_LEVELS];	/* of the last search for a change */
+	/* Of the last search for a change: the item before, the rank, and the turns. */
+	struct xk_skiplist_item __heap *before;
+	__u64 rank;
+	struct xk_skiplist_turn turns[XK_SKIPLIST_LEVELS];
 	struct xk_skiplist_item head;	/* with all levels */
 };
 
@@ -70,7 +81,8 @@ xk_skiplist_search(struct xk_skiplist __heap *list, __u64 score, __u64 key,
 		struct xk_skiplist_link __heap *link = &item->links[level - 1];
 		struct xk_skiplist_item __heap *next = link->next;
 
-		if (next && (next->score < score || (next->score == score && next->key < key))) {
+		if (next && (next->score < score ||
+			     (next->score == score && XK_SKIPLIST_LESS(next->key, key)))) {
 			passed += link->span;
 			item = next;
 			xk_forget(item);
@@ -143,13 +155,28 @@ xk_inline __u64 xk_skiplist_levels(struct xk_skiplist __heap *list)
 	return 1 + __builtin_ctzll(random | 1ull << (2 * XK_SKIPLIST_LEVELS - 2)) / 2;
 }
 
-/* Whether the item is there now: there was memory, or it was there. */
-xk_fn int xk_skiplist_insert(struct xk_skiplist __heap *list, __u64 score, __u64 key)
+/*
+ * Searches the place of a score and key, for one of the next two functions. They are apart for
+ * programs that have one search for all that they do.
+ */
+xk_fn int xk_skiplist_seek(struct xk_skiplist __heap *list, __u64 score, __u64 key)
 {
-	struct xk_skiplist_item __heap *item;
-	__u64 rank, levels;
+	__u64 rank;
 
-	item = xk_skiplist_search(list, score, key, list->turns, &rank)->links[0].next;
+	list->before = xk_skiplist_search(list, score, key, list->turns, &rank);
+	list->rank = rank;
+	return 0;
+}
+
+/* Puts an item into the place that was sought: 1 if it is there now, 0 without memory. */
+xk_change int xk_skiplist_insert_sought(__u64 of, __u64 score, __u64 key)
+{
+	struct xk_skiplist __heap *list = (struct xk_skiplist __heap *)of;
+	struct xk_skiplist_item __heap *item;
+	__u64 levels;
+
+	xk_use_heap();
+	item = list->before->links[0].next;
 	if (item && item->score == score && item->key == key)
 		return 1;
 	levels = xk_skiplist_levels(list);
@@ -177,7 +204,7 @@ xk_fn int xk_skiplist_insert(struct xk_skiplist __heap *list, __u64 score, __u64
 			link->span++;
 			continue;
 		}
-		before = rank - turn->rank;
+		before = list->rank - turn->rank;
 		item->links[level].next = link->next;
 		item->links[level].span = link->span - before;
 		link->next = item;
@@ -187,13 +214,15 @@ xk_fn int xk_skiplist_insert(struct xk_skiplist __heap *list, __u64 score, __u64
 	return 1;
 }
 
-/* Removes an item; whether it was there. */
-xk_fn int xk_skiplist_remove(struct xk_skiplist __heap *list, __u64 score, __u64 key)
+/* Removes the item that was sought; whether it was there. */
+xk_change int xk_skiplist_remove_sought(__u64 of, __u64 score, __u64 key)
 {
+	struct xk_skiplist __heap *list = (struct xk_skiplist __heap *)of;
 	struct xk_skiplist_item __heap *item;
-	__u64 rank, levels = 1;
+	__u64 levels = 1;
 
-	item = xk_skiplist_search(list, score, key, list->turns, &rank)->links[0].next;
+	xk_use_heap();
+	item = list->before->links[0].next;
 	if (!item || item->score != score || item->key != key)
 		return 0;
 	for (__u32 level = 0; level < XK_SKIPLIST_LEVELS; level++) {
@@ -214,6 +243,20 @@ xk_fn int xk_skiplist_remove(struct xk_skiplist __heap *list, __u64 score, __u64
 	list->length--;
 	xk_free(item);
 	return 1;
+}
+
+/* Whether the item is there now: there was memory, or it was there. */
+xk_fn int xk_skiplist_insert(struct xk_skiplist __heap *list, __u64 score, __u64 key)
+{
+	xk_skiplist_seek(list, score, key);
+	return xk_skiplist_insert_sought((__u64)list, score, key);
+}
+
+/* Removes an item; whether it was there. */
+xk_fn int xk_skiplist_remove(struct xk_skiplist __heap *list, __u64 score, __u64 key)
+{
+	xk_skiplist_seek(list, score, key);
+	return xk_skiplist_remove_sought((__u64)list, score, key);
 }
 
 #endif

@@ -84,8 +84,8 @@ pub enum Release {
 }
 
 /// Functions of the kernel, and what releases what they acquire. Sources: the `KF_ACQUIRE` and `KF_RELEASE` functions
-/// of kernel/bpf/helpers.c, cpumask.c, crypto.c, and fs/bpf_fs_kfuncs.c in 6.12.
-const RELEASES: [(&str, &str); 21] = [
+/// of kernel/bpf/helpers.c, cpumask.c, crypto.c, and fs/bpf_fs_kfuncs.c in 6.12; and kernel/xk/stream/stream.c here.
+const RELEASES: [(&str, &str); 22] = [
     ("bpf_task_acquire", "bpf_task_release"),
     ("bpf_task_from_pid", "bpf_task_release"),
     ("bpf_task_from_vpid", "bpf_task_release"),
@@ -104,6 +104,7 @@ const RELEASES: [(&str, &str); 21] = [
     ("bpf_percpu_obj_new_impl", "bpf_percpu_obj_drop_impl"),
     ("bpf_skb_ct_lookup", "bpf_ct_release"),
     ("bpf_xdp_ct_lookup", "bpf_ct_release"),
+    ("xk_stream_acquire", "xk_stream_release"),
     ("bpf_rcu_read_lock", "bpf_rcu_read_unlock"),
     ("bpf_preempt_disable", "bpf_preempt_enable"),
     ("bpf_local_irq_save", "bpf_local_irq_restore"),

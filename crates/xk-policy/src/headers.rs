@@ -18,7 +18,7 @@ use crate::Error;
 pub const RUNNING_BTF: &str = "/sys/kernel/btf/vmlinux";
 
 /// Our headers, by the names under which they are included.
-const OURS: [(&str, &str); 19] = [
+const OURS: [(&str, &str); 20] = [
     ("xk.bpf.h", include_str!("../../../bpf/xk.bpf.h")),
     ("xk_probe.bpf.h", include_str!("../../../bpf/xk_probe.bpf.h")),
     ("xk_taken.bpf.h", include_str!("../../../bpf/xk_taken.bpf.h")),
@@ -26,6 +26,7 @@ const OURS: [(&str, &str); 19] = [
     ("xk_fault.bpf.h", include_str!("../../../bpf/xk_fault.bpf.h")),
     ("xk_heap.bpf.h", include_str!("../../../bpf/xk_heap.bpf.h")),
     ("xk_lock.bpf.h", include_str!("../../../bpf/xk_lock.bpf.h")),
+    ("xk_stream.bpf.h", include_str!("../../../bpf/xk_stream.bpf.h")),
     ("flex/base.h", include_str!("../../../bpf/flex/base.h")),
     ("flex/chain.h", include_str!("../../../bpf/flex/chain.h")),
     ("flex/hash.h", include_str!("../../../bpf/flex/hash.h")),

@@ -35,12 +35,17 @@ impl Control {
     /// The object does not include the header, or the kernel refuses.
     pub fn tell(&self, object: &Loader) -> Result<(), Error> {
         let deadline =
-            self.deadline.map_or(0, |deadline| u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX).max(1));
+            self.deadline.map_or(0, nanoseconds);
         // The last is 0 and stays so: widened numbers are combined with it by OR.
         let fields = [self.terminate.into(), deadline, self.interval.into(), 0];
         let value: Vec<u8> = fields.iter().flat_map(|field: &u64| field.to_ne_bytes()).collect();
         map(object, CONTROL_SECTION)?.update(&0_u32.to_ne_bytes(), &value, MapFlags::ANY).map_err(refused)
     }
+}
+
+/// A deadline as runs are told it; 0 is none.
+pub(crate) fn nanoseconds(deadline: Duration) -> u64 {
+    u64::try_from(deadline.as_nanos()).unwrap_or(u64::MAX).max(1)
 }
 
 /// Why a run ended early.
@@ -60,6 +65,29 @@ pub enum Why {
     Fault,
     /// What this crate does not know.
     Other(u32),
+}
+
+impl Why {
+    /// `XK_FLEX_DEADLINE` and so on, of `bpf/xk_flex.bpf.h`.
+    #[must_use]
+    pub fn number(self) -> u32 {
+        match self {
+            Self::Deadline => 1,
+            Self::Terminate => 2,
+            Self::Turns => 3,
+            Self::Locks => 4,
+            Self::Kept => 5,
+            Self::Fault => 6,
+            Self::Other(number) => number,
+        }
+    }
+
+    /// The reason with this number.
+    #[must_use]
+    pub fn of(number: u32) -> Self {
+        let known = [Self::Deadline, Self::Terminate, Self::Turns, Self::Locks, Self::Kept, Self::Fault];
+        known.into_iter().find(|why| why.number() == number).unwrap_or(Self::Other(number))
+    }
 }
 
 impl std::fmt::Display for Why {
@@ -97,15 +125,7 @@ impl Ended {
     fn read(bytes: &[u8]) -> Option<Self> {
         let long = |at: usize| Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
         let word = |at: usize| Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
-        let why = match word(20)? {
-            1 => Why::Deadline,
-            2 => Why::Terminate,
-            3 => Why::Turns,
-            4 => Why::Locks,
-            5 => Why::Kept,
-            6 => Why::Fault,
-            other => Why::Other(other),
-        };
+        let why = Why::of(word(20)?);
         let look = word(16)? as usize;
         let (time, spent) = (Duration::from_nanos(long(0)?), Duration::from_nanos(long(8)?));
         let fault = Fault { address: long(24)?, instruction: long(32)? };

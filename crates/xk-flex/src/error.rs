@@ -60,6 +60,17 @@ pub enum Error {
     /// A heap.
     #[error("the heap: {0}")]
     Heap(String),
+    /// Something else is where a heap must be.
+    #[error(
+        "the heap: {map}: something is mapped at its address {address:#x} in this process, maybe another object's heap: \
+         define another XK_HEAP_ADDRESS before you include xk_heap.bpf.h"
+    )]
+    Taken {
+        /// The map of the heap.
+        map: String,
+        /// Its address.
+        address: u64,
+    },
     /// The object does not include the header.
     #[error("{function}, {place}: the loop needs the code that ends a run, and the object has none: add #include \"xk_flex.bpf.h\"")]
     NoHeader {

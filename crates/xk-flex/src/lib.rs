@@ -31,6 +31,7 @@ mod sample;
 mod track;
 mod types;
 mod unroll;
+mod variables;
 mod who;
 mod write;
 
@@ -42,6 +43,7 @@ pub use fault::Fault;
 pub use heap::{Broken, Heap, Limits, Lock, LockGuard, RwLock, Usage};
 pub use need::{load, Loaded};
 pub use plan::LookReport;
+pub use variables::{Place, Variable, Variables};
 pub use who::{Locks, Released, Who};
 
 use choose::Wanted;

@@ -23,6 +23,9 @@ const GIVES_UP: [&str; 4] =
 /// Only statistics: the whole log of a loop that is followed to the limit is long.
 const STATISTICS: u32 = 4;
 
+/// What libbpf calls the object.
+pub const NAME: &str = "xk_flex";
+
 /// An object in the kernel.
 #[derive(Debug)]
 pub struct Loaded {
@@ -37,7 +40,7 @@ pub struct Loaded {
 fn attempt(bytes: &[u8], level: u32) -> Result<Loader, String> {
     let (loaded, said) = listening(|| {
         let mut builder = ObjectBuilder::default();
-        let mut open = builder.name("xk_flex").and_then(|builder| builder.open_memory(bytes))?;
+        let mut open = builder.name(NAME).and_then(|builder| builder.open_memory(bytes))?;
         open.progs_mut().for_each(|mut program| program.set_log_level(level));
         open.load()
     });

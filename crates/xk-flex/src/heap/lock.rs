@@ -312,7 +312,7 @@ impl Heap<'_> {
 
     fn lock_offset(&self, address: u64, bytes: u64) -> Option<u64> {
         let offset = self.words.offset(address, bytes).filter(|offset| offset % 8 == 0)?;
-        (offset + bytes <= self.ready.load(SeqCst)).then_some(offset)
+        (offset + bytes <= self.there()).then_some(offset)
     }
 
     /// Breaks all locks of threads that have died: what they held is free, and nobody waits for their tickets. Threads of

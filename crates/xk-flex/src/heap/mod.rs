@@ -8,11 +8,12 @@ mod lock;
 mod words;
 
 use std::marker::PhantomData;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use libbpf_rs::{AsRawLibbpf, MapCore, MapHandle, MapType, Object as Loader, OpenObject, RingBufferBuilder};
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
 
 use crate::Error;
 pub use lock::{Broken, Lock, LockGuard, RwLock};
@@ -87,10 +88,7 @@ pub fn check_address(object: &OpenObject) -> Result<(), Error> {
         let address = unsafe { libbpf_sys::bpf_map__map_extra(map.as_libbpf_object().as_ptr()) };
         if address != 0 && !words::is_free(address, u64::from(map.max_entries()) * layout::PAGE) {
             let name = map.name().to_string_lossy();
-            return Err(Error::Heap(format!(
-                "{name}: something is mapped at its address {address:#x} in this process, maybe another object's heap: \
-                 define another XK_HEAP_ADDRESS before you include xk_heap.bpf.h"
-            )));
+            return Err(Error::Taken { map: name.into(), address });
         }
     }
     Ok(())
@@ -134,10 +132,20 @@ impl<'a> Heap<'a> {
         let bytes = u64::from(arena.max_entries()) * layout::PAGE;
         heap.mapping = Some(Mapping::new(arena.as_fd(), heap.words.address(0), bytes)?);
         // What a program may have changed is at most too small, or costs pages up to the limit.
-        let ready = heap.words.at(layout::READY).load(Ordering::Acquire) / layout::SPAN * layout::SPAN;
-        let ready = ready.clamp(layout::first_span(heap.cpus), heap.limits.most);
-        heap.ready = AtomicU64::new(ready);
+        heap.ready = AtomicU64::new(heap.given());
         Ok(heap)
+    }
+
+    /// What the heap itself says of its pages.
+    fn given(&self) -> u64 {
+        let ready = self.words.at(layout::READY).load(Ordering::Acquire) / layout::SPAN * layout::SPAN;
+        ready.clamp(layout::first_span(self.cpus), self.limits.most)
+    }
+
+    /// Bytes that have pages. Another process may have given some to a heap that is used already.
+    fn there(&self) -> u64 {
+        let own = self.ready.load(Ordering::Acquire);
+        self.mapping.as_ref().map_or(own, |_| own.max(self.given()))
     }
 
     /// Not initialised, and not mapped by this.
@@ -203,6 +211,64 @@ impl<'a> Heap<'a> {
         Ok(())
     }
 
+    /// As [`Self::serve`], but only until a program wants pages, and no longer than this. Whether one did. For loops that
+    /// also do something else: [`Self::wanted`] can be read when a program wants pages.
+    ///
+    /// # Errors
+    /// As [`Self::fill`].
+    pub fn serve_once(&self, limit: Duration) -> Result<bool, Error> {
+        let end = Instant::now() + limit;
+        loop {
+            self.fill(0)?;
+            let left = end.saturating_duration_since(Instant::now()).min(WAIT);
+            let time = Timespec { tv_sec: 0, tv_nsec: left.as_nanos().try_into().unwrap_or(0) };
+            let mut wanted = [PollFd::new(&self.wanted, PollFlags::IN)];
+            // Interrupted by a signal, it returns: the caller may have been told to stop.
+            if poll(&mut wanted, Some(&time)).is_err() {
+                return Ok(false);
+            }
+            if !wanted[0].revents().is_empty() {
+                self.fill(self.largest_wanted()?)?;
+                return Ok(true);
+            }
+            if Instant::now() >= end {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Takes what programs have said. The most that one wants.
+    fn largest_wanted(&self) -> Result<u64, Error> {
+        let largest = std::cell::Cell::new(0);
+        let note = |bytes: &[u8]| {
+            largest.set(bytes.try_into().map_or(0, u64::from_ne_bytes).max(largest.get()));
+            0
+        };
+        let mut builder = RingBufferBuilder::new();
+        builder.add(&self.wanted, note).map_err(refused)?;
+        builder.build().and_then(|ring| ring.consume()).map_err(refused)?;
+        Ok(largest.get().min(layout::LARGEST))
+    }
+
+    /// What can be read when a program wants pages: for `poll()`.
+    #[must_use]
+    pub fn wanted(&self) -> BorrowedFd<'_> {
+        self.wanted.as_fd()
+    }
+
+    /// Where it begins, in this process and for programs.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.words.address(0)
+    }
+
+    /// Whether so many bytes of it are there, with pages.
+    #[must_use]
+    pub fn contains(&self, address: u64, bytes: u64) -> bool {
+        let offset = self.words.offset(address, bytes);
+        offset.is_some_and(|offset| offset + bytes <= self.there())
+    }
+
     /// An object for user space, which programs may free; nothing without memory.
     #[must_use]
     pub fn allocate(&self, size: u64) -> Option<u64> {
@@ -251,7 +317,7 @@ impl<'a> Heap<'a> {
     /// The offset of so many bytes that are there and aligned.
     fn offset(&self, address: u64, bytes: u64) -> Option<u64> {
         let offset = self.words.offset(address, bytes).filter(|offset| offset % bytes == 0)?;
-        (offset + bytes <= self.ready.load(Ordering::Acquire)).then_some(offset)
+        (offset + bytes <= self.there()).then_some(offset)
     }
 
     /// What became of it.
@@ -260,7 +326,7 @@ impl<'a> Heap<'a> {
         let word = |offset: u64| self.words.at(offset).load(Ordering::Relaxed);
         let sum = |which: usize| (0..self.cpus).map(|cpu| word(layout::counts(cpu)[which])).sum();
         Usage {
-            ready: self.ready.load(Ordering::Relaxed),
+            ready: self.there(),
             used: word(layout::FRESH),
             most: self.limits.most,
             // Frees first: an object is allocated before it is freed.

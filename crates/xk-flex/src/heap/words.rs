@@ -4,9 +4,10 @@ use std::ffi::c_void;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicU8};
 
+use rustix::io::Errno;
 use rustix::mm::{madvise, mmap, mmap_anonymous, munmap, Advice, MapFlags, ProtFlags};
 
-use super::layout::PAGE;
+use super::layout::{MAP, PAGE};
 use crate::Error;
 
 /// The first bytes of a heap, at a place of this process.
@@ -44,8 +45,10 @@ impl Mapping {
         let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED_NOREPLACE);
         // SAFETY: a mapping at a place where nothing is.
         let mapped = unsafe { mmap(address as *mut c_void, bytes, access, flags, arena, 0) };
-        let mapped =
-            mapped.map_err(|error| Error::Heap(format!("it cannot be mapped at its address {address:#x}: {error}")))?;
+        let mapped = mapped.map_err(|error| match error {
+            Errno::EXIST => Error::Taken { map: MAP.into(), address: address as u64 },
+            other => Error::Heap(format!("it cannot be mapped at its address {address:#x}: {other}")),
+        })?;
         let this = Self { address: mapped as usize, bytes };
         match this.address == address {
             true => Ok(this),

@@ -13,10 +13,13 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use libbpf_rs::{MapCore, MapFlags};
 
 use crate::elf::CONTROL_SECTION;
+use crate::control::nanoseconds;
+use crate::variables::{variables, Variables};
 use crate::{attach, is_of_heap, Choice, Control, Error, Heap, Limits, Usage};
 use pins::{Pins, PINS};
 use record::{Files, FOLDER};
@@ -132,6 +135,7 @@ impl Kept {
             looks: loaded.rewritten.looks.iter().map(Look::from).collect(),
             heap,
             most_ended: options.most_ended,
+            variables: variables(&loaded.rewritten.bytes),
         };
         kept.files.write_record(&record)?;
         serve()?;
@@ -194,6 +198,18 @@ impl Kept {
         }
     }
 
+    /// What its servers have seen.
+    #[must_use]
+    pub fn seen(&self) -> Seen {
+        self.files.seen()
+    }
+
+    /// Whether a process serves it.
+    #[must_use]
+    pub fn is_served(&self) -> bool {
+        self.files.is_served()
+    }
+
     /// The file in which a process that serves it may write why it ends.
     #[must_use]
     pub fn log(&self) -> PathBuf {
@@ -231,7 +247,33 @@ impl Kept {
         self.terminate(false)
     }
 
-    fn terminate(&self, is_to_end: bool) -> Result<(), Error> {
+    /// Ends every run at its next look, also those that begin later, until it is called again and lets them go on.
+    ///
+    /// # Errors
+    /// As [`Self::end_runs`].
+    pub fn terminate(&self, is_to_end: bool) -> Result<(), Error> {
+        self.tell(0, is_to_end.into())
+    }
+
+    /// How long runs may take from now on.
+    ///
+    /// # Errors
+    /// As [`Self::end_runs`].
+    pub fn set_deadline(&self, deadline: Option<Duration>) -> Result<(), Error> {
+        self.tell(1, deadline.map_or(0, nanoseconds))
+    }
+
+    /// Its global variables, mapped in this process.
+    ///
+    /// # Errors
+    /// [`Error::Control`]: one of their maps cannot be mapped.
+    pub fn variables(&self) -> Result<Variables, Error> {
+        let known = self.files.record().map(|record| record.variables).unwrap_or_default();
+        Variables::new(known, |name| self.pins.map(name))
+    }
+
+    /// Writes a word of `struct xk_flex_control`.
+    fn tell(&self, word: usize, to: u64) -> Result<(), Error> {
         let failed = |reason: String| Error::Kept { path: self.name.clone().into(), reason };
         let looks = self.files.record().is_some_and(|record| !record.looks.is_empty());
         let Some(map) = self.pins.map(CONTROL_SECTION)?.filter(|_| looks) else {
@@ -239,9 +281,9 @@ impl Kept {
         };
         let key = 0_u32.to_ne_bytes();
         let value = map.lookup(&key, MapFlags::ANY).map_err(|error| failed(error.to_string()))?;
-        let mut value =
-            value.filter(|value| value.len() >= 8).ok_or_else(|| failed("its control map is empty".into()))?;
-        value[..8].copy_from_slice(&u64::from(is_to_end).to_ne_bytes());
+        let mut value = value.ok_or_else(|| failed("its control map is empty".into()))?;
+        let place = value.get_mut(8 * word..8 * word + 8).ok_or_else(|| failed("its control map is too short".into()))?;
+        place.copy_from_slice(&to.to_ne_bytes());
         map.update(&key, &value, MapFlags::ANY).map_err(|error| failed(error.to_string()))
     }
 

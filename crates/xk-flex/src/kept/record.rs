@@ -10,6 +10,7 @@ use rustix::fs::{flock, FlockOperation};
 use serde::{Deserialize, Serialize};
 
 use super::failed;
+use crate::variables::Variable;
 use crate::{Ended, Error, LookReport};
 
 /// The folder of all extensions.
@@ -32,6 +33,9 @@ pub struct Record {
     pub heap: Option<u64>,
     /// Its programs are detached when so many runs were ended.
     pub most_ended: Option<u64>,
+    /// Its global variables.
+    #[serde(default)]
+    pub variables: Vec<Variable>,
 }
 
 /// A place at which a run may be ended.

@@ -50,7 +50,8 @@ fn handle(whole: Whole) -> *mut Extension {
     Box::into_raw(Box::new(Extension(Arc::new(whole))))
 }
 
-/// The extension that `xk flex load` keeps under this name. It is not mapped yet. ENOENT: there is none.
+/// The extension that `xk flex load` keeps under this name. Its heap is not mapped yet: call xk_flex_map() before you
+/// follow a pointer. ENOENT: there is none.
 #[no_mangle]
 pub unsafe extern "C" fn xk_flex_open(name: *const c_char) -> *mut Extension {
     pointer(|| {

@@ -49,7 +49,7 @@ fn compilers_accept_it() {
         ("cc", &["-x", "c", "-std=c99"][..]),
         ("cc", &["-x", "c", "-std=c11", "-include", "stdatomic.h"]),
         ("clang-19", &["-x", "c", "-std=c99"]),
-        ("g++", &["-x", "c++", "-std=c++11"]),
+        ("clang-19", &["-x", "c++", "-std=c++11"]),
     ] {
         let mut command = Command::new(compiler);
         command.args(["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only"]).args(options).arg(header());

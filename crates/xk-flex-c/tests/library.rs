@@ -48,7 +48,7 @@ fn library() -> PathBuf {
     let target = std::env::current_exe().unwrap().ancestors().nth(3).unwrap().to_owned();
     // No test depends on it, as cargo sees it. Of the whole workspace: another selection would be compiled again.
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--workspace", "--lib", "--quiet", "--target-dir"]).arg(&target);
+    cargo.args(["build", "-p", "xk-flex-c", "--quiet", "--target-dir"]).arg(&target);
     output_of(&mut cargo);
     target.join("debug")
 }

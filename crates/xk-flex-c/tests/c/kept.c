@@ -198,6 +198,7 @@ int main(int argc, char **argv)
 
 	flex = xk_flex_open("one");
 	find_variables();
+	CHECK(xk_flex_map(flex));
 	for (size_t at = 0; at < sizeof(all) / sizeof(all[0]); at++) {
 		if (!strcmp(all[at].name, what)) {
 			all[at].function();

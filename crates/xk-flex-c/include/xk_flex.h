@@ -225,7 +225,8 @@ extern "C" {
 const char *xk_flex_error(void);
 
 /**
- * The extension that `xk flex load` keeps under this name. It is not mapped yet. ENOENT: there is none.
+ * The extension that `xk flex load` keeps under this name. Its heap is not mapped yet: call xk_flex_map() before you
+ * follow a pointer. ENOENT: there is none.
  */
 struct xk_flex *xk_flex_open(const char *name);
 

@@ -170,7 +170,10 @@ mod tests {
         }
         let header = include_str!("../../../bpf/xk_flex.bpf.h");
         for (number, name) in (1..).zip(["DEADLINE", "TERMINATE", "TURNS", "LOCKS", "KEPT", "FAULT"]) {
-            assert!(header.lines().any(|line| line.starts_with(&format!("#define XK_FLEX_{name}\t{number}\t"))), "{name}");
+            assert!(
+                header.lines().any(|line| line.starts_with(&format!("#define XK_FLEX_{name}\t{number}\t"))),
+                "{name}"
+            );
         }
     }
 

@@ -88,7 +88,8 @@ pub unsafe extern "C" fn xk_flex_alloc(extension: *const Extension, size: usize)
         // SAFETY: the caller gives an extension that is open.
         let heap = unsafe { given(extension, "extension") }?.0.heap()?;
         let found = heap.allocate(size as u64);
-        let found = found.ok_or_else(|| Failure::new(libc::ENOMEM, format!("no memory for {size} bytes in the heap")))?;
+        let found =
+            found.ok_or_else(|| Failure::new(libc::ENOMEM, format!("no memory for {size} bytes in the heap")))?;
         Ok(found as *mut c_void)
     })
 }

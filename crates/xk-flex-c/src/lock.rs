@@ -70,11 +70,7 @@ unsafe fn taken(
 /// thread dies, xk_flex_break_dead_locks() frees the lock. A thread that takes what it has waits for itself.
 /// ETIMEDOUT: somebody else had it. EFAULT: no lock can be at this address.
 #[no_mangle]
-pub unsafe extern "C" fn xk_flex_lock(
-    extension: *const Extension,
-    lock: *mut Lock,
-    nanoseconds: u64,
-) -> *mut Guard {
+pub unsafe extern "C" fn xk_flex_lock(extension: *const Extension, lock: *mut Lock, nanoseconds: u64) -> *mut Guard {
     let time = Duration::from_nanos(nanoseconds);
     let take = |heap: &'static Heap<'static>, at| heap.lock(at).map(|lock| lock.take(time));
     // SAFETY: the caller gives an extension that is open.

@@ -56,12 +56,7 @@ pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Whole {
     pub fn kept(kept: Kept) -> Self {
-        Self {
-            heap: OnceLock::new(),
-            variables: OnceLock::new(),
-            turn: Mutex::new(()),
-            source: Source::Kept(kept),
-        }
+        Self { heap: OnceLock::new(), variables: OnceLock::new(), turn: Mutex::new(()), source: Source::Kept(kept) }
     }
 
     /// Loads a file.

@@ -11,10 +11,9 @@ use std::sync::OnceLock;
 use xk_policy::{compile, Headers};
 use xk_testing::guest::{boot, info, output_of, passed, repository};
 
-/// The compiled object, and the folder of the compiled programs. Set in the guest only.
-const OBJECT: &str = "XK_TEST_OBJECT";
-const PROGRAMS: &str = "XK_TEST_PROGRAMS";
-const SOURCE: &str = "crates/xk-flex-c/tests/bpf/shared.bpf.c";
+/// The folder of what is compiled. Set in the guest only.
+const COMPILED: &str = "XK_TEST_COMPILED";
+const SOURCES: &str = "crates/xk-flex-c/tests/bpf";
 
 xk_testing::guest_tests! {
     the_example_prints_the_list_of_an_extension,
@@ -24,6 +23,7 @@ xk_testing::guest_tests! {
     a_lock_of_a_dead_process_is_broken_once,
     pages_come_when_somebody_serves,
     an_object_is_loaded_and_its_ended_runs_are_told,
+    an_object_without_heap_and_loops_is_attached_to_an_interface,
     what_is_wrong_is_refused_with_a_reason,
 }
 
@@ -33,13 +33,15 @@ fn guest_output() -> &'static str {
         let folder = tempfile::tempdir().unwrap();
         let types = PathBuf::from(format!("{}/usr/src/linux-headers-{}/vmlinux", info("root"), info("release")));
         let headers = Headers::new(&types, folder.path(), &info("release")).unwrap();
-        let object = folder.path().join("shared.bpf.o");
-        let compiled = compile(&repository().join(SOURCE), &headers);
-        fs::write(&object, compiled.unwrap_or_else(|error| panic!("{error}"))).unwrap();
+        for name in ["shared", "plain"] {
+            let compiled = compile(&repository().join(format!("{SOURCES}/{name}.bpf.c")), &headers);
+            let compiled = compiled.unwrap_or_else(|error| panic!("{error}"));
+            fs::write(folder.path().join(format!("{name}.bpf.o")), compiled).unwrap();
+        }
         let library = library();
-        ["example", "kept", "wrong"].iter().for_each(|name| compile_c(name, folder.path(), &library, false));
+        ["example", "kept", "plain", "wrong"].iter().for_each(|name| compile_c(name, folder.path(), &library, false));
         compile_c("loaded", folder.path(), &library, true);
-        boot(1200, &format!("{OBJECT}={} {PROGRAMS}={}", object.display(), folder.path().display()))
+        boot(1200, &format!("{COMPILED}={}", folder.path().display()))
     })
 }
 
@@ -78,7 +80,8 @@ fn prepare() {}
 fn the_example_of_the_documentation_is_the_one_that_runs() {
     let text = fs::read_to_string(repository().join("docs/flex.md")).unwrap();
     let example = fs::read_to_string(repository().join("crates/xk-flex-c/tests/c/example.c")).unwrap();
-    let indented = |line: &str| if line.is_empty() { "\n".into() } else { format!("    {}\n", line.replace('\t', "    ")) };
+    let indented =
+        |line: &str| if line.is_empty() { "\n".into() } else { format!("    {}\n", line.replace('\t', "    ")) };
     let expected: String = example.lines().map(indented).collect();
     assert!(text.contains(&expected), "docs/flex.md does not contain:\n{expected}");
 }
@@ -99,7 +102,7 @@ mod checks {
 
     impl One {
         fn load() -> Self {
-            let object = file(OBJECT);
+            let object = object("shared");
             let options = Options {
                 name: "one",
                 file: &object,
@@ -136,6 +139,10 @@ mod checks {
         }
     }
 
+    fn object(name: &str) -> PathBuf {
+        file(COMPILED).join(format!("{name}.bpf.o"))
+    }
+
     const PREPARE: i32 = 1_000_000;
     const PUSH: i32 = 1_000_004;
 
@@ -146,7 +153,7 @@ mod checks {
 
     /// Runs a program of the tests, and returns what it prints.
     fn succeeds(name: &str, arguments: &[&str]) -> String {
-        let output = Command::new(file(PROGRAMS).join(name)).args(arguments).output().unwrap();
+        let output = Command::new(file(COMPILED).join(name)).args(arguments).output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{name} {arguments:?}: {}: {text}{said}", output.status);
@@ -154,7 +161,7 @@ mod checks {
     }
 
     pub fn the_example_prints_the_list_of_an_extension() {
-        let run = || Command::new(file(PROGRAMS).join("example")).output().unwrap();
+        let run = || Command::new(file(COMPILED).join("example")).output().unwrap();
         let output = run();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!((output.status.code(), said.trim()), (Some(1), "one: no extension has this name: none is loaded"));
@@ -217,7 +224,7 @@ mod checks {
         thread::scope(|scope| {
             scope.spawn(|| one.0.serve(|| (), wait).unwrap());
             wait_for("it is served", || one.0.is_served());
-            let output = Command::new(file(PROGRAMS).join("kept")).arg("serve").output().unwrap();
+            let output = Command::new(file(COMPILED).join("kept")).arg("serve").output().unwrap();
             stop.store(true, Ordering::SeqCst);
             let said = String::from_utf8_lossy(&output.stdout).into_owned();
             assert!(!output.status.success() && said.contains("one: another process serves it"), "{said}");
@@ -225,20 +232,24 @@ mod checks {
     }
 
     pub fn an_object_is_loaded_and_its_ended_runs_are_told() {
-        let source = fs::read_to_string(repository().join(SOURCE)).unwrap();
+        let source = fs::read_to_string(repository().join(SOURCES).join("shared.bpf.c")).unwrap();
         let place = |mark: &str| {
             let line = source.lines().position(|line| line.contains(mark)).unwrap() + 1;
             format!("shared.bpf.c:{line}")
         };
         let endless = place("while (turns");
-        succeeds("loaded", &[file(OBJECT).to_str().unwrap(), &endless, &place("/* loads */")]);
+        succeeds("loaded", &[object("shared").to_str().unwrap(), &endless, &place("/* loads */")]);
         let is_there = || ProgInfoIter::default().any(|program| program.name.to_string_lossy() == "on_getpgid");
         wait_for("the program is gone", || !is_there());
     }
 
+    pub fn an_object_without_heap_and_loops_is_attached_to_an_interface() {
+        succeeds("plain", &[object("plain").to_str().unwrap()]);
+    }
+
     pub fn what_is_wrong_is_refused_with_a_reason() {
         let one = One::load();
-        succeeds("wrong", &[file(OBJECT).to_str().unwrap()]);
+        succeeds("wrong", &[object("shared").to_str().unwrap()]);
         assert_eq!(one.0.status().attached, ["on_getpgid"], "it stays");
     }
 }

@@ -34,8 +34,7 @@ impl Control {
     /// # Errors
     /// The object does not include the header, or the kernel refuses.
     pub fn tell(&self, object: &Loader) -> Result<(), Error> {
-        let deadline =
-            self.deadline.map_or(0, nanoseconds);
+        let deadline = self.deadline.map_or(0, nanoseconds);
         // The last is 0 and stays so: widened numbers are combined with it by OR.
         let fields = [self.terminate.into(), deadline, self.interval.into(), 0];
         let value: Vec<u8> = fields.iter().flat_map(|field: &u64| field.to_ne_bytes()).collect();

@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use libbpf_rs::{MapCore, MapFlags};
 
-use crate::elf::CONTROL_SECTION;
 use crate::control::nanoseconds;
+use crate::elf::CONTROL_SECTION;
 use crate::variables::{variables, Variables};
 use crate::{attach, is_of_heap, Choice, Control, Error, Heap, Limits, Usage};
 use pins::{Pins, PINS};
@@ -282,7 +282,8 @@ impl Kept {
         let key = 0_u32.to_ne_bytes();
         let value = map.lookup(&key, MapFlags::ANY).map_err(|error| failed(error.to_string()))?;
         let mut value = value.ok_or_else(|| failed("its control map is empty".into()))?;
-        let place = value.get_mut(8 * word..8 * word + 8).ok_or_else(|| failed("its control map is too short".into()))?;
+        let place =
+            value.get_mut(8 * word..8 * word + 8).ok_or_else(|| failed("its control map is too short".into()))?;
         place.copy_from_slice(&to.to_ne_bytes());
         map.update(&key, &value, MapFlags::ANY).map_err(|error| failed(error.to_string()))
     }

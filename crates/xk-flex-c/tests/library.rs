@@ -48,7 +48,7 @@ fn guest_output() -> &'static str {
 /// Builds the library. Returns its folder.
 fn library() -> PathBuf {
     let target = std::env::current_exe().unwrap().ancestors().nth(3).unwrap().to_owned();
-    // No test depends on it, as cargo sees it. Of the whole workspace: another selection would be compiled again.
+    // Tests can depend on libraries for Rust only, so cargo has not built it for this one.
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["build", "-p", "xk-flex-c", "--quiet", "--target-dir"]).arg(&target);
     output_of(&mut cargo);

@@ -40,10 +40,11 @@ int main(int argc, char **argv)
 	CHECK(*packets == 0);
 	CHECK(!xk_flex_attach(flex, "lo"));
 	send_to_self();
-	WAIT_FOR(*packets == 1);
-	*packets = 5;
+	/* The kernel may answer that nobody listens. */
+	WAIT_FOR(*packets >= 1);
+	*packets = 1000;
 	send_to_self();
-	WAIT_FOR(*packets == 6);
+	WAIT_FOR(*packets > 1000);
 	xk_flex_close(flex);
 	printf("plain: done\n");
 	return 0;

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -101,6 +102,8 @@ static inline pid_t start(char *name, char *argument)
 
 	CHECK(child >= 0);
 	if (!child) {
+		/* It also ends if a check fails. */
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		execl("/proc/self/exe", name, argument, NULL);
 		_exit(127);
 	}

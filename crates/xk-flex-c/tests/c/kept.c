@@ -151,6 +151,12 @@ static void serve(void)
 		CHECK(xk_flex_serve(flex, SECOND / 10) >= 0);
 }
 
+/* Somebody else serves it. */
+static void busy(void)
+{
+	FAILS(xk_flex_serve(flex, 0), EBUSY, "one: another process serves it");
+}
+
 /* The heap grows only while somebody serves it. */
 static void pages(void)
 {
@@ -193,7 +199,7 @@ int main(int argc, char **argv)
 		void (*function)(void);
 	} all[] = {
 		{ "walk", walk }, { "gives_back", gives_back }, { "locks", locks }, { "die", die },
-		{ "dead", dead }, { "serve", serve }, { "pages", pages },
+		{ "dead", dead }, { "serve", serve }, { "busy", busy }, { "pages", pages },
 	};
 
 	flex = xk_flex_open("one");

@@ -7,7 +7,8 @@
  *
  * Pointers into the heap have the qualifier __heap. They may be kept in maps and in the heap, and
  * user space follows them as they are. Compile with -mcpu=v3 or later, and include vmlinux.h or
- * linux/types.h before.
+ * linux/types.h before. With XK_HEAP_DEBUG, what is written around objects is found, and more
+ * (xk_heap_debug.bpf.h).
  */
 #ifndef _XK_HEAP_BPF_H
 #define _XK_HEAP_BPF_H
@@ -339,7 +340,7 @@ xk_heap_apart __u64 xk_heap_slow(__u32 class)
 	return at ? at : xk_heap_carve(xk_heap_cpu(), class);
 }
 
-/* xk_malloc(), and below xk_free(), for functions that are these themselves. */
+/* A block of so many bytes, aligned to 16; NULL without memory, and above XK_HEAP_LARGEST. */
 xk_heap_inline void __heap *xk_heap_take(__u64 size)
 {
 	struct xk_heap_control __heap *control = xk_heap_control();
@@ -364,7 +365,17 @@ xk_heap_inline void __heap *xk_heap_take(__u64 size)
 	return (void __heap *)((XK_HEAP_ADDRESS + at) & there);
 }
 
-xk_heap_inline void xk_heap_put(void __heap *object)
+/* Gives a block back. Its kind is its class and 1. */
+xk_heap_inline void xk_heap_put(struct xk_heap_cpu __heap *cpu, __u32 kind, __u64 offset)
+{
+	__sync_fetch_and_add(&cpu->freed, 1);
+	if (kind <= XK_HEAP_SMALL && xk_heap_push(&cpu->lists[kind - 1], offset, 1) > 0)
+		return;
+	xk_heap_give(kind - 1, offset);
+}
+
+/* xk_free(), for functions that are that themselves. */
+xk_heap_inline void xk_heap_free(void __heap *object)
 {
 	struct xk_heap_control __heap *control = xk_heap_control();
 	struct xk_heap_cpu __heap *cpu = xk_heap_cpu();
@@ -378,10 +389,7 @@ xk_heap_inline void xk_heap_put(void __heap *object)
 		__sync_fetch_and_add(&control->invalid, 1);
 		return;
 	}
-	__sync_fetch_and_add(&cpu->freed, 1);
-	if (kind <= XK_HEAP_SMALL && xk_heap_push(&cpu->lists[kind - 1], offset, 1) > 0)
-		return;
-	xk_heap_give(kind - 1, offset);
+	xk_heap_put(cpu, kind, offset);
 }
 
 /*
@@ -398,7 +406,7 @@ void __heap *xk_malloc(__u64 size)
 static __attribute__((__noinline__, __unused__))
 void xk_free(void __heap *object)
 {
-	xk_heap_put(object);
+	xk_heap_free(object);
 }
 
 /* As xk_malloc(), for so many objects, filled with zeros. Its loop makes `xk flex` necessary. */
@@ -418,6 +426,10 @@ void __heap *xk_calloc(__u64 number, __u64 size)
 		((volatile __u64 __heap *)object)[at] = 0;
 	return (void __heap *)xk_heap_any((__u64)object);
 }
+
+#ifdef XK_HEAP_DEBUG
+#include "xk_heap_debug.bpf.h"
+#endif
 
 #ifdef _XK_FLEX_BPF_H
 #include "xk_fault.bpf.h"

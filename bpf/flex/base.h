@@ -101,7 +101,7 @@ xk_change __u64 xk_malloc_apart(__u64 size)
 xk_change int xk_free_apart(__u64 object)
 {
 	XK_USE_HEAP();
-	xk_heap_put((void __heap *)object);
+	xk_heap_free((void __heap *)object);
 	return 0;
 }
 

@@ -40,7 +40,7 @@ pub use choose::{Choice, Done, LoopReport, Rolled};
 pub use control::{take_ended, unreported, Control, Ended, Why};
 pub use error::Error;
 pub use fault::Fault;
-pub use heap::{Broken, Heap, Limits, Lock, LockGuard, RwLock, Usage};
+pub use heap::{Broken, Damage, DamageKind, Damages, DebugObject, Heap, Limits, Lock, LockGuard, RwLock, Site, Usage};
 pub use need::{load, Loaded};
 pub use plan::LookReport;
 pub use variables::{Place, Variable, Variables};

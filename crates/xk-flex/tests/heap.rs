@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test
 
 mod compiled;
+#[path = "heap/programs.rs"]
+mod programs;
 
 use std::collections::HashMap;
 use std::fs;
@@ -11,9 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use libbpf_rs::{MapCore, MapFlags, Object, ObjectBuilder, ProgramInput};
-use object::read::{File, Object as _, ObjectSymbol as _};
-use xk_flex::{load, rewrite, take_ended, Choice, Control, Heap, Limits};
+use libbpf_rs::{MapCore, MapFlags};
+use xk_flex::{load, take_ended, Choice, Control, Heap};
 use xk_testing::guest::{boot, file, passed, pin, wait_for};
 use xk_testing::Random;
 
@@ -51,93 +52,12 @@ fn report(name: &str) {
 fn prepare() {}
 
 mod checks {
+    use super::programs::*;
     use super::*;
 
-    const ALLOCATE: u64 = 0;
-    const FREE: u64 = 1;
-    const CLEAR: u64 = 2;
-    const NEW: u64 = 3;
-    const SET: u64 = 4;
     const GET: u64 = 5;
-    const REMOVE: u64 = 6;
-    const PUSH: u64 = 7;
     const FIND: u64 = 8;
     const TAKE: u64 = 9;
-    const ENDED: u32 = 0;
-
-    struct Programs {
-        object: Object,
-        variables: HashMap<&'static str, usize>,
-    }
-
-    impl Programs {
-        fn load() -> Self {
-            Self::of(OBJECT, &["asked", "answer", "hash", "list"], false)
-        }
-
-        /// Of a file, with these variables; all programs, or those that are always loaded.
-        fn of(object: &str, variables: &[&'static str], all: bool) -> Self {
-            let bytes = rewrite(&fs::read(file(object)).unwrap(), &Choice::default()).unwrap().bytes;
-            let elf = File::parse(&*bytes).unwrap();
-            let at = |name: &&'static str| (*name, elf.symbol_by_name(name).unwrap().address() as usize);
-            let variables = variables.iter().map(at).collect();
-            let mut open = ObjectBuilder::default().open_memory(&bytes).unwrap();
-            open.progs_mut().filter(|_| all).for_each(|mut program| {
-                program.set_autoload(true);
-            });
-            let object = open.load().unwrap();
-            Control { deadline: None, ..Control::default() }.tell(&object).unwrap();
-            Self { object, variables }
-        }
-
-        fn heap(&self, most: u64, ready: u64) -> Heap<'_> {
-            Heap::of(&self.object, Limits { most, ready }).unwrap().unwrap()
-        }
-
-        fn bss(&self) -> libbpf_rs::Map<'_> {
-            self.object.maps().find(|map| map.name().to_str().unwrap().ends_with(".bss")).unwrap()
-        }
-
-        fn variable(&self, name: &str, index: usize) -> u64 {
-            let value = self.bss().lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).unwrap().unwrap();
-            let at = self.variables[name] + 8 * index;
-            u64::from_ne_bytes(value[at..at + 8].try_into().unwrap())
-        }
-
-        fn run(&self, name: &str) -> u32 {
-            let program = self.object.progs_mut().find(|other| other.name().to_str() == Some(name)).unwrap();
-            program.test_run(ProgramInput { data_in: Some(&[0; 64]), ..ProgramInput::default() }).unwrap().return_value
-        }
-
-        /// Whether it succeeded, and the answer; nothing of a run that was ended.
-        fn ask(&self, operation: u64, key: u64, value: u64) -> Option<(bool, u64)> {
-            let mut bss = self.bss().lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).unwrap().unwrap();
-            let at = self.variables["asked"];
-            for (index, word) in [operation, key, value].into_iter().enumerate() {
-                bss[at + 8 * index..at + 8 * index + 8].copy_from_slice(&word.to_ne_bytes());
-            }
-            self.bss().update(&0_u32.to_ne_bytes(), &bss, MapFlags::ANY).unwrap();
-            match self.run("operate") {
-                ENDED => None,
-                returned => Some((returned == 3, self.variable("answer", 0))),
-            }
-        }
-
-        fn allocate(&self, size: u64) -> u64 {
-            self.ask(ALLOCATE, size, 0).unwrap().1
-        }
-
-        fn free(&self, address: u64) {
-            self.ask(FREE, address, 0).unwrap();
-        }
-    }
-
-    fn random() -> Random {
-        let seed =
-            u64::from(std::process::id()) << 32 ^ u64::from(std::time::UNIX_EPOCH.elapsed().unwrap().subsec_nanos());
-        println!("seed {seed}");
-        Random(seed)
-    }
 
     /// Marks an object's first and last words.
     fn mark(heap: &Heap<'_>, address: u64, size: u64) {
@@ -162,7 +82,7 @@ mod checks {
     }
 
     pub fn objects_of_every_size_are_apart() {
-        let programs = Programs::load();
+        let programs = Programs::load(OBJECT);
         let heap = programs.heap(u64::MAX, 8 << 20);
         let mut random = random();
         let mut objects: Vec<(u64, u64)> = Vec::new();
@@ -203,7 +123,7 @@ mod checks {
 
     pub fn user_space_and_programs_free_for_each_other() {
         const ROUNDS: usize = 40;
-        let programs = Programs::load();
+        let programs = Programs::load(OBJECT);
         let heap = programs.heap(u64::MAX, 8 << 20);
         let mut random = random();
         let sizes: Vec<u64> = [64, 300, 5000, 70_000, 300_000]
@@ -257,7 +177,7 @@ mod checks {
     }
 
     pub fn without_memory_it_is_null_and_nothing_is_lost() {
-        let programs = Programs::load();
+        let programs = Programs::load(OBJECT);
         let heap = programs.heap(1 << 20, 1 << 20);
         let all = |size: u64| -> Vec<u64> {
             std::iter::from_fn(|| Some(programs.allocate(size)).filter(|&address| address != 0)).collect()
@@ -290,7 +210,7 @@ mod checks {
     pub fn more_is_given_while_programs_take() {
         const SIZE: u64 = 50_000;
         const OBJECTS: u64 = 400;
-        let programs = Programs::load();
+        let programs = Programs::load(OBJECT);
         let heap = programs.heap(u64::MAX, 1 << 20);
         let before = heap.usage();
         let stop = AtomicBool::new(false);
@@ -316,35 +236,7 @@ mod checks {
         const RUNS: usize = 10_000;
         let programs = Programs::of(OBJECT, &["runs", "taken", "wrong", "above"], true);
         let heap = programs.heap(u64::MAX, 8 << 20);
-        let interrupts = programs.object.progs_mut().find(|program| program.name() == "interrupts").unwrap();
-        let link = interrupts.attach().unwrap();
-        let (done, mut rounds) = (AtomicBool::new(false), 0);
-        let work = |cpu| {
-            pin(cpu);
-            (0..RUNS).for_each(|_| assert_eq!(programs.run("beside"), 0));
-            done.store(true, Ordering::Relaxed);
-        };
-        // Whose timers interrupt the others.
-        let interrupt = |cpu| {
-            pin(cpu);
-            while !done.load(Ordering::Relaxed) {
-                std::thread::sleep(Duration::from_micros(200));
-            }
-        };
-        // How many runs are interrupted is the host's.
-        wait_for("runs are interrupted", || {
-            done.store(false, Ordering::Relaxed);
-            rounds += 1;
-            std::thread::scope(|scope| {
-                for cpu in 0..2 {
-                    let (work, interrupt) = (&work, &interrupt);
-                    scope.spawn(move || work(cpu));
-                    scope.spawn(move || interrupt(cpu));
-                }
-            });
-            programs.variable("above", 0) > 20
-        });
-        drop(link);
+        let rounds = programs.run_beside_and_above(RUNS);
         let [own, above] = [0, 1].map(|index| (programs.variable("runs", index), programs.variable("taken", index)));
         assert_eq!(own.0, 2 * RUNS as u64 * rounds);
         assert!(own.1 > own.0 * 11 && above.1 > above.0 * 11, "{own:?}, {above:?}");
@@ -401,7 +293,7 @@ mod checks {
     }
 
     pub fn structures_are_what_a_model_is_also_when_runs_end() {
-        let programs = Programs::load();
+        let programs = Programs::load(OBJECT);
         let heap = programs.heap(u64::MAX, 1 << 20);
         let mut random = random();
         assert_eq!(programs.ask(NEW, 4, 0).map(|(done, _)| done), Some(true));
@@ -441,7 +333,7 @@ mod checks {
     }
 
     pub fn a_heap_where_something_is_mapped_is_refused() {
-        let first = Programs::load();
+        let first = Programs::load(OBJECT);
         let _heap = first.heap(u64::MAX, 1 << 20);
         let bytes = fs::read(file(OBJECT)).unwrap();
         let refused = load(&bytes, &Choice::default()).unwrap_err().to_string();
@@ -459,7 +351,7 @@ mod checks {
         fs::write("/sys/fs/cgroup/cgroup.subtree_control", "+memory").unwrap();
         fs::create_dir_all(GROUP).unwrap();
         move_to(GROUP);
-        let programs = Programs::load();
+        let programs = Programs::load(OBJECT);
         move_to("/sys/fs/cgroup");
         let heap = programs.heap(u64::MAX, 1 << 20);
         let before = charged();

@@ -25,20 +25,22 @@ use compiled::compiled;
 use model::{Asked, Model, OPERATIONS, STRUCTURES};
 use process::Process;
 
-/// The compiled object. Set in the guest only.
+/// The compiled objects. Set in the guest only.
 const OBJECT: &str = "XK_TEST_OBJECT";
+const DEBUG: &str = "XK_TEST_DEBUG";
 
 xk_testing::guest_tests! {
     extensions_have_the_structures_of_the_model_also_when_runs_end,
     extensions_have_them_also_with_unrolled_loops,
+    nothing_is_said_of_structures_in_debug_mode,
 }
 
 fn report(name: &str) {
     static OUTPUT: OnceLock<String> = OnceLock::new();
     let output = OUTPUT.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();
-        let [object] = compiled(folder.path(), ["structures"]);
-        boot(1200, &format!("{OBJECT}={object}"))
+        let [object, debug] = compiled(folder.path(), ["structures", "structures_debug"]);
+        boot(1200, &format!("{OBJECT}={object} {DEBUG}={debug}"))
     });
     passed(output, name);
 }
@@ -120,9 +122,9 @@ mod checks {
     use super::extension::Extension;
     use super::*;
 
-    fn compare_extension(unroll: usize, turns: usize, least: usize) {
+    fn compare_extension(object: &str, unroll: usize, turns: usize, least: usize) {
         let choice = Choice { unroll, ..Choice::default() };
-        let bytes = rewrite(&fs::read(file(OBJECT)).unwrap(), &choice).unwrap().bytes;
+        let bytes = rewrite(&fs::read(file(object)).unwrap(), &choice).unwrap().bytes;
         let elf = File::parse(&*bytes).unwrap();
         let places = ["structures", "exchange"].map(|name| elf.symbol_by_name(name).unwrap().address() as usize);
         let mut open = ObjectBuilder::default().open_memory(&bytes).unwrap();
@@ -169,13 +171,23 @@ mod checks {
         }
         let usage = extension.heap.usage();
         assert_eq!(usage.allocated, usage.freed, "{usage:?}");
+        let heap = &extension.heap;
+        assert_eq!((heap.damages(), heap.damaged()), (Vec::new(), Vec::new()));
+        // What user space shares with the program.
+        let lines: Vec<_> = heap.sites().into_iter().map(|site| (site.line, site.objects)).collect();
+        let expected = heap.is_debug().then(|| ("user space".to_owned(), 1));
+        assert_eq!(lines, Vec::from_iter(expected));
     }
 
     pub fn extensions_have_the_structures_of_the_model_also_when_runs_end() {
-        compare_extension(1, 8000, 300);
+        compare_extension(OBJECT, 1, 8000, 300);
     }
 
     pub fn extensions_have_them_also_with_unrolled_loops() {
-        compare_extension(Choice::UNROLL, 3000, 50);
+        compare_extension(OBJECT, Choice::UNROLL, 3000, 50);
+    }
+
+    pub fn nothing_is_said_of_structures_in_debug_mode() {
+        compare_extension(DEBUG, 1, 3000, 50);
     }
 }

@@ -32,6 +32,16 @@ pub struct Variables {
 /// # Errors
 /// As [`compile`].
 pub fn compile_with(source: &Path, headers: &Headers, variables: Option<&Variables>) -> Result<Vec<u8>, Error> {
+    compile_defining(source, headers, variables, &[])
+}
+
+/// As [`compile_with`], with these macros.
+pub(crate) fn compile_defining(
+    source: &Path,
+    headers: &Headers,
+    variables: Option<&Variables>,
+    macros: &[&str],
+) -> Result<Vec<u8>, Error> {
     fs::metadata(source).map_err(Error::io(source))?;
     let folder = tempfile::tempdir().map_err(Error::io(std::env::temp_dir()))?;
     let object = folder.path().join("policy.bpf.o");
@@ -40,6 +50,7 @@ pub fn compile_with(source: &Path, headers: &Headers, variables: Option<&Variabl
         command.args(["-O2", "-g", "-Wall", "-Werror", "-target", "bpf", "-mcpu=v3", "-D__TARGET_ARCH_x86"]);
         // The kernel's types are not ours to judge.
         command.args(["-Wno-missing-declarations", "-Wno-unused-function", "-isystem"]).arg(headers.folder());
+        command.args(macros.iter().map(|name| format!("-D{name}=")));
         if let Some(Variables { header, build_id }) = variables {
             let path = folder.path().join("xk_vars.h");
             fs::write(&path, header).map_err(Error::io(&path))?;

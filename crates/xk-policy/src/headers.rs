@@ -25,6 +25,7 @@ const OURS: [(&str, &str); 20] = [
     ("xk_flex.bpf.h", include_str!("../../../bpf/xk_flex.bpf.h")),
     ("xk_fault.bpf.h", include_str!("../../../bpf/xk_fault.bpf.h")),
     ("xk_heap.bpf.h", include_str!("../../../bpf/xk_heap.bpf.h")),
+    ("xk_heap_debug.bpf.h", include_str!("../../../bpf/xk_heap_debug.bpf.h")),
     ("xk_lock.bpf.h", include_str!("../../../bpf/xk_lock.bpf.h")),
     ("xk_stream.bpf.h", include_str!("../../../bpf/xk_stream.bpf.h")),
     ("flex/base.h", include_str!("../../../bpf/flex/base.h")),

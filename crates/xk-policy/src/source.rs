@@ -11,8 +11,9 @@ use thiserror::Error;
 use xk_kernel::{ChoiceError, IdError, KernelChoice, KernelId, SourceError as TreeError};
 use xk_store::{Folders, ListError, LookupError, Tables};
 
+use crate::compile::compile_defining;
 use crate::variables::{at_sites, header, uses, AtSite, HeaderError, OutsidePolicy, SitesError, Use};
-use crate::{compile_with, Error, Headers, Variables, RUNNING_BTF};
+use crate::{Error, Headers, Variables, RUNNING_BTF};
 
 /// Something that the user may want to see while a policy is compiled or loaded.
 #[derive(Debug)]
@@ -142,8 +143,7 @@ impl SourceCompiler<'_> {
     /// # Errors
     /// [`SourceError`].
     pub fn compile_for_running(&self, file: &Path) -> Result<Vec<u8>, SourceError> {
-        let headers = Headers::new(Path::new(RUNNING_BTF), &self.folders.cache, &KernelId::live()?.build_id)?;
-        self.compile(file, &headers)
+        self.compile_defining(file, None, &[])
     }
 
     /// Compiles a source with the types in the file `btf`. These types are not cached, because nothing names their kernel.
@@ -151,9 +151,20 @@ impl SourceCompiler<'_> {
     /// # Errors
     /// [`SourceError`].
     pub fn compile_with_types(&self, file: &Path, btf: &Path) -> Result<Vec<u8>, SourceError> {
+        self.compile_defining(file, Some(btf), &[])
+    }
+
+    /// Compiles a source with these macros, and with the types in the file `btf` or, without one, of the running kernel.
+    ///
+    /// # Errors
+    /// [`SourceError`].
+    pub fn compile_defining(&self, file: &Path, btf: Option<&Path>, macros: &[&str]) -> Result<Vec<u8>, SourceError> {
+        let Some(btf) = btf else {
+            let headers = Headers::new(Path::new(RUNNING_BTF), &self.folders.cache, &KernelId::live()?.build_id)?;
+            return self.compile(file, &headers, macros);
+        };
         let folder = tempfile::tempdir().map_err(SourceError::NoFolder)?;
-        let headers = Headers::new(btf, folder.path(), "given")?;
-        self.compile(file, &headers)
+        self.compile(file, &Headers::new(btf, folder.path(), "given")?, macros)
     }
 
     /// Compiles the text of a source.
@@ -164,7 +175,7 @@ impl SourceCompiler<'_> {
         self.compile_for_running(&path)
     }
 
-    fn compile(&self, file: &Path, headers: &Headers) -> Result<Vec<u8>, SourceError> {
+    fn compile(&self, file: &Path, headers: &Headers, macros: &[&str]) -> Result<Vec<u8>, SourceError> {
         let text = fs::read_to_string(file).map_err(|error| SourceError::Io { path: file.to_owned(), error })?;
         let uses = uses(&text).map_err(|error| SourceError::Outside { file: file.to_owned(), error })?;
         let policies = || uses.iter().filter(|tune| tune.constant().is_some());
@@ -180,7 +191,7 @@ impl SourceCompiler<'_> {
             true => None,
             false => Some(self.variables(file, &reading)?),
         };
-        Ok(compile_with(file, headers, variables.as_ref())?)
+        Ok(compile_defining(file, headers, variables.as_ref(), macros)?)
     }
 
     fn variables(&self, file: &Path, reading: &[&Use]) -> Result<Variables, SourceError> {

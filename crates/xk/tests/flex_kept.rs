@@ -21,6 +21,7 @@ use xk_testing::guest::{boot, file, info, passed, repository, run, wait_for};
 /// The compiled programs. Set in the guest only.
 const KEPT: &str = "XK_TEST_KEPT";
 const PACKETS: &str = "XK_TEST_PACKETS";
+const DEBUG: &str = "XK_TEST_DEBUG";
 /// Arguments of getpgid(), of which no process has the number.
 const ENDLESS: i32 = 1_000_000;
 const TAKE: i32 = 1_000_001;
@@ -33,21 +34,52 @@ xk_testing::guest_tests! {
     runs_under_way_are_killed_and_programs_stay,
     what_cannot_be_loaded_leaves_nothing,
     wrong_names_are_refused_before_anything_changes,
+    live_objects_of_a_heap_in_debug_mode_are_listed_by_their_lines,
+}
+
+/// The types of the guest's kernel.
+fn types() -> PathBuf {
+    PathBuf::from(format!("{}/usr/src/linux-headers-{}/vmlinux", info("root"), info("release")))
+}
+
+fn source(name: &str) -> PathBuf {
+    repository().join(format!("crates/xk/tests/flex_kept/{name}.bpf.c"))
+}
+
+#[test]
+fn a_source_is_compiled_in_debug_mode_if_that_is_asked_for() {
+    let (source, types, folder) = (source("kept"), types(), tempfile::tempdir().unwrap());
+    let build = |file: &Path, options: &[&str]| {
+        let output = folder.path().join("out.o");
+        let mut build = Command::new(env!("CARGO_BIN_EXE_xk"));
+        build.args(["flex", "build"]).arg(file).arg("-o").arg(&output).arg("--btf").arg(&types).args(options);
+        (build.output().unwrap(), output)
+    };
+    let has_lines = |object: &Path| {
+        let object = fs::read(object).unwrap();
+        object.windows(21).any(|text| text == b"rodata.xk_heap_lines\0")
+    };
+    let (_, plain) = build(&source, &[]);
+    assert!(!has_lines(&plain));
+    let (_, debug) = build(&source, &["--debug-heap"]);
+    assert!(has_lines(&debug));
+    let (refused, _) = build(&debug, &["--debug-heap"]);
+    assert_eq!(refused.status.code(), Some(2));
+    contains(&String::from_utf8_lossy(&refused.stderr), &["--debug-heap", "is compiled already", "XK_HEAP_DEBUG"]);
 }
 
 fn guest_output() -> &'static str {
     static OUTPUT: OnceLock<String> = OnceLock::new();
     OUTPUT.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();
-        let types = PathBuf::from(format!("{}/usr/src/linux-headers-{}/vmlinux", info("root"), info("release")));
-        let headers = Headers::new(&types, folder.path(), &info("release")).unwrap();
-        let [kept, packets] = ["kept", "packets"].map(|name| {
-            let source = repository().join(format!("crates/xk/tests/flex_kept/{name}.bpf.c"));
+        let headers = Headers::new(&types(), folder.path(), &info("release")).unwrap();
+        let [kept, packets, debug] = ["kept", "packets", "kept_debug"].map(|name| {
+            let source = source(name);
             let object = folder.path().join(format!("{name}.bpf.o"));
             fs::write(&object, compile(&source, &headers).unwrap_or_else(|error| panic!("{error}"))).unwrap();
             object.display().to_string()
         });
-        boot(1200, &format!("{KEPT}={kept} {PACKETS}={packets}"))
+        boot(1200, &format!("{KEPT}={kept} {PACKETS}={packets} {DEBUG}={debug}"))
     })
 }
 
@@ -88,7 +120,11 @@ mod checks {
     use super::*;
 
     fn load(options: &[&str]) -> String {
-        let object = file(KEPT);
+        load_file(KEPT, options)
+    }
+
+    fn load_file(object: &str, options: &[&str]) -> String {
+        let object = file(object);
         xk(0, &[&["flex", "load", object.to_str().unwrap(), "--name", "one"], options].concat())
     }
 
@@ -260,5 +296,34 @@ mod checks {
         xk(0, &["flex", "load", packets.to_str().unwrap(), "--dev", "lo", "--name", "two"]);
         contains(&xk(3, &["flex", "kill", "two"]), &["two", "no loop of it looks"]);
         xk(0, &["flex", "unload", "one", "two"]);
+    }
+
+    pub fn live_objects_of_a_heap_in_debug_mode_are_listed_by_their_lines() {
+        load_file(DEBUG, &[]);
+        contains(&xk(0, &["flex", "list", "one"]), &["  debug mode: no object is damaged\n", "  none\n"]);
+        take(3);
+        let line =
+            include_str!("flex_kept/kept.bpf.c").lines().position(|line| line.contains("xk_malloc(")).unwrap() + 1;
+        let text = format!("    kept.bpf.c:{line}: 3 objects, 180000 bytes\n");
+        contains(&xk(0, &["flex", "list", "one"]), &["  debug mode: no object is damaged\n", &text]);
+        let sites = one()["objects"]["sites"].clone();
+        assert_eq!(
+            sites,
+            serde_json::json!([{ "line": format!("kept.bpf.c:{line}"), "objects": 3, "bytes": 180_000 }])
+        );
+        let kept = xk_flex::kept::Kept::open("one").unwrap();
+        let heap = kept.heap().unwrap().unwrap();
+        let address = heap.allocate(20).unwrap();
+        heap.word(address + 24).unwrap().store(0, std::sync::atomic::Ordering::Relaxed);
+        let shown = xk(0, &["flex", "list", "one"]);
+        contains(&shown, &["damaged now: 1 object\n", &format!("written behind an object at {:#x}", address + 24)]);
+        heap.free(address).unwrap();
+        let shown = xk(0, &["flex", "list", "one"]);
+        contains(
+            &shown,
+            &["written behind an object: 1 time\n", "20 bytes at", "allocated by user space; found by user space"],
+        );
+        assert_eq!(one()["objects"]["found"][0]["count"], 1);
+        xk(0, &["flex", "unload", "one"]);
     }
 }

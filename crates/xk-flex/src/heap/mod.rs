@@ -3,6 +3,7 @@
 //! A program cannot wait for memory. So user space keeps some pages ready that nobody uses yet; a program that takes of
 //! them wakes it. Memory is that of the map, and is charged to the control group of who loaded the object.
 
+mod debug;
 mod layout;
 mod lock;
 mod words;
@@ -16,6 +17,8 @@ use libbpf_rs::{AsRawLibbpf, MapCore, MapHandle, MapType, Object as Loader, Open
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 
 use crate::Error;
+use debug::Lines;
+pub use debug::{Damage, DamageKind, Damages, DebugObject, Site};
 pub use lock::{Broken, Lock, LockGuard, RwLock};
 use words::{Mapping, Words};
 
@@ -76,6 +79,16 @@ pub struct Heap<'a> {
     object: PhantomData<&'a Loader>,
     /// If not libbpf has mapped it.
     mapping: Option<Mapping>,
+    /// In debug mode.
+    lines: Option<Lines>,
+}
+
+/// The maps of a heap.
+pub(crate) struct Maps {
+    arena: MapHandle,
+    wanted: MapHandle,
+    /// In debug mode.
+    lines: Option<MapHandle>,
 }
 
 /// Whether the addresses of an object's arena are free in this process: libbpf maps it over what is there.
@@ -102,8 +115,8 @@ impl<'a> Heap<'a> {
     pub fn of(object: &'a Loader, limits: Limits) -> Result<Option<Self>, Error> {
         let named = |name: &str| object.maps().find(|map| map.name() == name);
         let handle = |map: libbpf_rs::Map<'_>| MapHandle::try_from(&map).map_err(refused);
-        let Some((arena, wanted)) = Self::maps(|name| named(name).map(handle).transpose())? else { return Ok(None) };
-        let heap = Self::new(&arena, wanted, limits)?;
+        let Some(maps) = Self::maps(|name| named(name).map(handle).transpose())? else { return Ok(None) };
+        let heap = Self::new(maps, limits)?;
         let first = layout::first_span(heap.cpus);
         heap.words.populate(layout::PAGE, first)?;
         heap.words.at(layout::LOW).store(limits.ready / 2, Ordering::Relaxed);
@@ -115,21 +128,20 @@ impl<'a> Heap<'a> {
     }
 
     /// The maps of a heap, of those that have a name; nothing if there is no heap.
-    pub(crate) fn maps(
-        named: impl Fn(&str) -> Result<Option<MapHandle>, Error>,
-    ) -> Result<Option<(MapHandle, MapHandle)>, Error> {
+    pub(crate) fn maps(named: impl Fn(&str) -> Result<Option<MapHandle>, Error>) -> Result<Option<Maps>, Error> {
         let Some(arena) = named(layout::MAP)? else { return Ok(None) };
         let wanted = named(layout::WANTED)?.ok_or_else(|| Error::Heap("the object has no xk_heap_wanted".into()))?;
-        Ok(Some((arena, wanted)))
+        Ok(Some(Maps { arena, wanted, lines: named(debug::LINES)? }))
     }
 
     /// A heap that is used already, also by other processes. This one maps it.
     ///
     /// # Errors
     /// [`Error::Heap`]: something is mapped at its address here.
-    pub(crate) fn again(arena: &MapHandle, wanted: MapHandle, limits: Limits) -> Result<Self, Error> {
-        let mut heap = Self::new(arena, wanted, limits)?;
-        let bytes = u64::from(arena.max_entries()) * layout::PAGE;
+    pub(crate) fn again(maps: Maps, limits: Limits) -> Result<Self, Error> {
+        let bytes = u64::from(maps.arena.max_entries()) * layout::PAGE;
+        let arena = MapHandle::try_from(&maps.arena).map_err(refused)?;
+        let mut heap = Self::new(maps, limits)?;
         heap.mapping = Some(Mapping::new(arena.as_fd(), heap.words.address(0), bytes)?);
         // What a program may have changed is at most too small, or costs pages up to the limit.
         heap.ready = AtomicU64::new(heap.given());
@@ -149,7 +161,7 @@ impl<'a> Heap<'a> {
     }
 
     /// Not initialised, and not mapped by this.
-    fn new(arena: &MapHandle, wanted: MapHandle, limits: Limits) -> Result<Self, Error> {
+    fn new(Maps { arena, wanted, lines }: Maps, limits: Limits) -> Result<Self, Error> {
         let info = arena.info().map_err(refused)?.info;
         let cpus = libbpf_rs::num_possible_cpus().map_err(refused)? as u64;
         let most = limits.most.min(u64::from(info.max_entries) * layout::PAGE) / layout::SPAN * layout::SPAN;
@@ -158,11 +170,12 @@ impl<'a> Heap<'a> {
             let least = (first + layout::SPAN) / layout::PAGE;
             return Err(Error::Heap(format!("XK_HEAP(pages): with {cpus} CPUs, a heap has at least {least} pages")));
         }
+        let lines = lines.as_ref().map(Lines::read).transpose()?;
         // The kernel's name for where user space maps it.
         let words = Words::new(info.map_extra, most);
         let limits = Limits { most, ready: limits.ready.max(layout::SPAN) };
         let ready = AtomicU64::new(first);
-        Ok(Self { words, wanted, ready, limits, cpus, object: PhantomData, mapping: None })
+        Ok(Self { words, wanted, ready, limits, cpus, object: PhantomData, mapping: None, lines })
     }
 
     /// Gives it pages, so that this much and [`Limits::ready`] can be taken, as far as it may grow.
@@ -272,6 +285,13 @@ impl<'a> Heap<'a> {
     /// An object for user space, which programs may free; nothing without memory.
     #[must_use]
     pub fn allocate(&self, size: u64) -> Option<u64> {
+        match self.is_debug() {
+            true => self.allocate_debug(size),
+            false => self.take(size),
+        }
+    }
+
+    fn take(&self, size: u64) -> Option<u64> {
         let class = layout::class(size)?;
         let kind = u8::try_from(class + 1).ok()?;
         if let Some(offset) = self.pop(class) {
@@ -294,17 +314,22 @@ impl<'a> Heap<'a> {
     /// Gives back an object of a program, or of user space.
     ///
     /// # Errors
-    /// [`Error::Heap`]: no object begins there.
+    /// [`Error::Heap`]: no object begins there. In debug mode also: it was freed before.
     pub fn free(&self, address: u64) -> Result<(), Error> {
+        if self.is_debug() {
+            return self.free_debug(address);
+        }
         let invalid = || Error::Heap(format!("{address:#x}: no object of the heap begins there"));
         let offset = self.offset(address, 16).ok_or_else(invalid)?;
-        let kind = self.words.byte(layout::KINDS + offset / layout::SPAN).load(Ordering::Acquire);
-        let class = usize::from(kind).checked_sub(1).filter(|&class| class < layout::CLASSES).ok_or_else(invalid)?;
-        if offset % layout::SPAN % layout::size(class) != 0 {
-            return Err(invalid());
-        }
-        self.push(class, offset);
+        let class = self.class_at(offset).filter(|&class| offset % layout::SPAN % layout::size(class) == 0);
+        self.push(class.ok_or_else(invalid)?, offset);
         Ok(())
+    }
+
+    /// The class of the objects in the span of this offset, if it has one.
+    fn class_at(&self, offset: u64) -> Option<usize> {
+        let kind = self.words.byte(layout::KINDS + offset / layout::SPAN).load(Ordering::Acquire);
+        usize::from(kind).checked_sub(1).filter(|&class| class < layout::CLASSES)
     }
 
     /// A word of an object, which programs may change at any time; nothing outside of the pages that are there, and at

@@ -230,10 +230,8 @@ impl Kept {
     /// [`Error::Heap`]: something else is mapped there.
     pub fn heap(&self) -> Result<Option<Heap<'static>>, Error> {
         let most = self.files.record().and_then(|record| record.heap);
-        let (Some(most), Some((arena, wanted))) = (most, Heap::maps(|name| self.pins.map(name))?) else {
-            return Ok(None);
-        };
-        Heap::again(&arena, wanted, Limits { most, ..Limits::default() }).map(Some)
+        let (Some(most), Some(maps)) = (most, Heap::maps(|name| self.pins.map(name))?) else { return Ok(None) };
+        Heap::again(maps, Limits { most, ..Limits::default() }).map(Some)
     }
 
     /// As long as this waits, every run ends at its next look. Then runs go on as before. If the process dies meanwhile,

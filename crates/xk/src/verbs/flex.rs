@@ -5,6 +5,7 @@
 
 mod build;
 mod check;
+mod damage;
 mod explain;
 mod list;
 mod load;
@@ -15,7 +16,7 @@ mod top;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use xk_flex::{Choice, Done, LoopReport, Rewritten};
+use xk_flex::{Choice, Done, Heap, LoopReport, Rewritten};
 use xk_kernel::KernelChoice;
 use xk_policy::SourceCompiler;
 use xk_store::Folders;
@@ -111,19 +112,27 @@ struct Input {
     /// Kernel types for a source: a vmlinux, or a copy of /sys/kernel/btf/vmlinux
     #[arg(long, value_name = "FILE")]
     btf: Option<PathBuf>,
+    /// Compile a source with red zones and poison in its heap
+    #[arg(long)]
+    debug_heap: bool,
 }
 
 impl Input {
     fn object(&self) -> Result<Vec<u8>> {
         if self.file.extension().is_none_or(|extension| extension != "c") {
+            if self.debug_heap {
+                let file = self.file.display();
+                return Err(Failure::usage(format!(
+                    "--debug-heap: {file} is compiled already: define {} when you compile it",
+                    Heap::DEBUG
+                )));
+            }
             return fs::read(&self.file).map_err(|error| failed(&self.file, &error));
         }
         let (folders, kernel) = (Folders::from_environment(), KernelChoice::default());
         let compiler = SourceCompiler { folders: &folders, kernel: &kernel, say: &notice };
-        Ok(match &self.btf {
-            Some(types) => compiler.compile_with_types(&self.file, types)?,
-            None => compiler.compile_for_running(&self.file)?,
-        })
+        let macros: &[&str] = if self.debug_heap { &[Heap::DEBUG] } else { &[] };
+        Ok(compiler.compile_defining(&self.file, self.btf.as_deref(), macros)?)
     }
 
     fn choice(&self) -> Choice {

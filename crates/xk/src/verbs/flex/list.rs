@@ -4,6 +4,7 @@ use jiff::tz::TimeZone;
 use serde_json::{json, Value};
 use xk_flex::kept::{Kept, Status};
 
+use super::damage::Inspected;
 use super::run::{heap_json, heap_words, unreported_words};
 use crate::exit::Result;
 use crate::output::{count, moment, print_json, to_json, Columns};
@@ -20,17 +21,27 @@ pub struct Args {
 
 /// Prints the list, or one extension in detail.
 pub fn run(args: &Args) -> Result {
-    let all = match &args.name {
+    let kept = match &args.name {
         Some(name) => vec![Kept::open(name)?],
         None => Kept::all(),
     };
-    let all: Vec<(String, Status)> = all.iter().map(|kept| (kept.name().to_owned(), kept.status())).collect();
+    let is_named = args.name.is_some();
+    let all: Vec<(String, Status)> = kept.iter().map(|kept| (kept.name().to_owned(), kept.status())).collect();
+    // Of one extension only, since this reads the whole heap; and now, since a process maps a heap once at a time.
+    let heap = kept.first().filter(|_| is_named).and_then(|kept| kept.heap().ok().flatten());
+    let inspected = heap.as_ref().and_then(Inspected::of);
     if args.json {
-        print_json(json!({ "extensions": all.iter().map(document).collect::<Vec<_>>() }));
+        let mut extensions: Vec<_> = all.iter().map(document).collect();
+        if let (Some(inspected), Some(first)) = (&inspected, extensions.first_mut()) {
+            first["objects"] = inspected.json();
+        }
+        print_json(json!({ "extensions": extensions }));
     } else if all.is_empty() {
         println!("no extension is loaded");
-    } else if args.name.is_some() {
+    } else if is_named {
         all.iter().for_each(|(name, status)| print!("{}", details(name, status)));
+        let text = inspected.map_or_else(String::new, |inspected| inspected.words());
+        text.lines().for_each(|line| println!("  {line}"));
     } else {
         print!("{}", table(&all));
     }

@@ -11,6 +11,7 @@ use xk_flex::{
     Why,
 };
 
+use super::damage::Inspected;
 use super::loops;
 use crate::exit::{Exit, Failure, Result};
 use crate::output::{count, print_json};
@@ -58,7 +59,7 @@ pub fn run(args: &Args) -> Result {
         let served = server.map_or(Ok(Ok(())), std::thread::ScopedJoinHandle::join);
         let seen = seen?;
         served.map_err(|_| Failure::error("the thread that gives the heap its pages panicked"))??;
-        finish(args, &loaded, &seen, heap.as_ref().map(Heap::usage));
+        finish(args, &loaded, &seen, heap.as_ref());
         Ok(())
     })
 }
@@ -182,16 +183,18 @@ pub(super) fn unreported_words(number: u64) -> String {
     format!("{} ended without a report: the ring buffer was full", count(number as usize, "run"))
 }
 
-fn finish(args: &Args, loaded: &Loaded, seen: &Seen, heap: Option<Usage>) {
+fn finish(args: &Args, loaded: &Loaded, seen: &Seen, heap: Option<&Heap<'_>>) {
+    let inspected = heap.and_then(Inspected::of);
     if !args.json {
         println!("{} ended early", count(seen.ended.len() + seen.unreported as usize, "run"));
         if seen.unreported > 0 {
             println!("{}", unreported_words(seen.unreported));
         }
-        heap.iter().for_each(|usage| println!("{}", heap_words(usage)));
+        heap.iter().for_each(|heap| println!("{}", heap_words(&heap.usage())));
+        inspected.iter().for_each(|inspected| print!("{}", inspected.words()));
         return;
     }
-    let heap = heap.as_ref().map(heap_json);
+    let heap = heap.map(|heap| heap_json(&heap.usage()));
     let runs: Vec<_> = seen
         .ended
         .iter()
@@ -208,9 +211,13 @@ fn finish(args: &Args, loaded: &Loaded, seen: &Seen, heap: Option<Usage>) {
             })
         })
         .collect();
-    print_json(
-        json!({ "ended": runs, "unreported": seen.unreported, "looks": loaded.rewritten.looks.len(), "heap": heap }),
-    );
+    print_json(json!({
+        "ended": runs,
+        "unreported": seen.unreported,
+        "looks": loaded.rewritten.looks.len(),
+        "heap": heap,
+        "objects": inspected.as_ref().map(Inspected::json),
+    }));
 }
 
 /// A heap.

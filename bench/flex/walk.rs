@@ -117,8 +117,8 @@ impl Walk<'_> {
     fn skiplist(&self, list: u64) -> Found<Vec<(u64, u64)>> {
         const LEVELS: u64 = 16;
         let [length, levels] = [0, 1].map(|index| self.at(list, index));
-        // After the numbers and the turns of the last search.
-        let head = list + 8 * (3 + 2 * LEVELS);
+        // After three words, and two with the turns of the last search.
+        let head = list + 8 * (5 + 2 * LEVELS);
         let (mut item, mut addresses) = (self.at(head, 2), vec![head]);
         while item != 0 {
             must!(addresses.len() < MANY, "skiplist: it has no end");

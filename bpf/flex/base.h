@@ -95,18 +95,29 @@ static inline void xk_free(void *object)
 xk_change __u64 xk_malloc_apart(__u64 size)
 {
 	XK_USE_HEAP();
+#ifdef XK_HEAP_DEBUG
+	return (__u64)xk_malloc(size);
+#else
 	return (__u64)xk_heap_take(size);
+#endif
 }
 
 xk_change int xk_free_apart(__u64 object)
 {
 	XK_USE_HEAP();
+#ifdef XK_HEAP_DEBUG
+	xk_free((void __heap *)object);
+#else
 	xk_heap_free((void __heap *)object);
+#endif
 	return 0;
 }
 
+/* In debug mode, each call says its line. */
+#ifndef XK_HEAP_DEBUG
 #define xk_malloc(size)		((void __heap *)xk_malloc_apart(size))
 #define xk_free(object)		xk_free_apart((__u64)(object))
+#endif
 
 #else
 #define xk_change xk_inline

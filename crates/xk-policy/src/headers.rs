@@ -18,7 +18,7 @@ use crate::Error;
 pub const RUNNING_BTF: &str = "/sys/kernel/btf/vmlinux";
 
 /// Our headers, by the names under which they are included.
-const OURS: [(&str, &str); 20] = [
+const OURS: [(&str, &str); 21] = [
     ("xk.bpf.h", include_str!("../../../bpf/xk.bpf.h")),
     ("xk_probe.bpf.h", include_str!("../../../bpf/xk_probe.bpf.h")),
     ("xk_taken.bpf.h", include_str!("../../../bpf/xk_taken.bpf.h")),

@@ -6,6 +6,7 @@
 #ifndef _XK_COMPAT_H
 #define _XK_COMPAT_H
 
+#include <linux/btf.h>
 #include <linux/hrtimer.h>
 #include <linux/module.h>
 #include <linux/rculist.h>
@@ -37,6 +38,11 @@ static inline void hrtimer_setup(struct hrtimer *timer,
 #define compat_alloc_workqueue(...) alloc_hooks(alloc_workqueue_noprof(__VA_ARGS__))
 #else
 #define compat_alloc_workqueue(...) alloc_workqueue(__VA_ARGS__)
+#endif
+
+/* Newer kernels take it for granted of every kfunc. */
+#ifndef KF_TRUSTED_ARGS
+#define KF_TRUSTED_ARGS	0
 #endif
 
 /* The kernel's macro also accepts a lock instead of RCU; that lock is not exported to modules. */

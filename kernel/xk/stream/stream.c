@@ -15,9 +15,13 @@
 #include <linux/module.h>
 #include <linux/skbuff.h>
 #include <linux/skmsg.h>
+#include <linux/slab.h>
+#include <linux/workqueue.h>
 #include <net/sock.h>
 #include <net/tcp.h>
 
+#include "base/compat.h"
+#include "base/lock.h"
 #include "stream/stream.h"
 #include "text/internal.h"
 
@@ -48,15 +52,40 @@ static bool is_connected(const struct sock *sk)
 	return (1 << sk->sk_state) & (TCPF_ESTABLISHED | TCPF_CLOSE_WAIT);
 }
 
+/* A connection that is to be aborted. */
+struct broken {
+	struct work_struct work;
+	struct sock *sk;
+};
+
+static void abort_connection(struct work_struct *work)
+{
+	struct broken *broken = container_of(work, struct broken, work);
+
+	tcp_abort(broken->sk, ECONNABORTED);
+	sock_put(broken->sk);
+	kfree(broken);
+}
+
 /*
- * Gives the connection up: its owner reads an error, and closes it. Nothing is received or sent any
- * more.
+ * Gives the connection up: nothing is received or sent any more, and its owner reads an error. It
+ * is aborted by a worker, because that takes the lock of the socket. Without memory, its owner has
+ * to close it.
  */
 static void stream_break(struct sock *sk)
 {
+	struct broken *broken = kmalloc(sizeof(*broken), GFP_ATOMIC);
+
 	sk->sk_shutdown = SHUTDOWN_MASK;
-	WRITE_ONCE(sk->sk_err, ECONNABORTED);
-	sk_error_report(sk);
+	if (!broken) {
+		WRITE_ONCE(sk->sk_err, ECONNABORTED);
+		sk_error_report(sk);
+		return;
+	}
+	sock_hold(sk);
+	broken->sk = sk;
+	INIT_WORK(&broken->work, abort_connection);
+	queue_work(xk_workqueue, &broken->work);
 }
 
 /*
@@ -84,7 +113,7 @@ static u32 send_now(struct sock *sk, const void *bytes, u32 length)
 	return sent > 0 ? sent : 0;
 }
 
-/* Queues bytes, to be sent or to be read by the owner of the socket. The kernel does it in order. */
+/* Queues bytes, to be sent or to be read by the owner of the socket, in order. */
 static int stream_queue(struct sock *sk, struct sk_psock *psock, const void *bytes, u32 length,
 			bool ingress)
 {
@@ -183,7 +212,7 @@ __bpf_kfunc int xk_stream_send(struct xk_stream *stream, const void *bytes, u32 
 		return -EINVAL;
 	if (!psock)
 		return -EPIPE;
-	/* A thread that owns the socket has packets to process, which must not be done in between. */
+	/* The packets of a thread that owns the socket must not be processed in between. */
 	if (!sock_owned_by_user_nocheck(sk) && skb_queue_empty_lockless(&psock->ingress_skb))
 		sent = send_now(sk, bytes, bytes__sz);
 	if (sent == bytes__sz)

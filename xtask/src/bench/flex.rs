@@ -3,6 +3,7 @@
 //! cost an extension and a server.
 
 mod memcached;
+mod redis;
 
 use std::fmt::Write;
 use std::fs;
@@ -39,6 +40,7 @@ pub struct Result {
     malloc: Row,
     free: Row,
     memcached: Vec<memcached::Row>,
+    redis: Vec<redis::Row>,
 }
 
 /// Of one item of a list.
@@ -95,10 +97,12 @@ pub fn run() -> Fallible<Result> {
     let last = printed.lines().last().unwrap_or_default();
     let report = serde_json::from_str(last).with_context(|| format!("the guest printed: {printed}"))?;
     let memcached = memcached::run(&kernel, &headers)?;
-    result(kernel.release, &report, memcached)
+    let redis = redis::run(&kernel, &headers)?;
+    Ok(Result { memcached, redis, ..result(kernel.release, &report)? })
 }
 
-fn result(kernel: String, report: &Report, memcached: Vec<memcached::Row>) -> Fallible<Result> {
+/// Without the servers.
+fn result(kernel: String, report: &Report) -> Fallible<Result> {
     let each = |of: &[Operation]| -> Vec<f64> {
         let turn = |operation: &Operation| operation.time as f64 / operation.turns as f64;
         let beside = of.first().map_or(0.0, turn);
@@ -137,7 +141,8 @@ fn result(kernel: String, report: &Report, memcached: Vec<memcached::Row>) -> Fa
         },
         malloc,
         free,
-        memcached,
+        memcached: Vec::new(),
+        redis: Vec::new(),
     })
 }
 
@@ -146,6 +151,7 @@ impl Result {
     pub fn verdict(&self) -> Fallible<()> {
         let (average, walk) = (self.of_module, self.loop_check.of_module);
         memcached::verdict(&self.memcached)?;
+        redis::verdict(&self.redis)?;
         ensure!(average <= OF_MODULE, "an extension costs {average} times a module, and may cost {OF_MODULE} times");
         ensure!(walk <= LIST_WALK, "a walk over a list costs {walk} times a module, and may cost {LIST_WALK} times");
         Ok(())
@@ -171,6 +177,6 @@ impl Result {
             "on average of structures {:.2} (limit {}), walk over a list {:.2} (limit {})",
             self.of_module, self.of_module_limit, self.loop_check.of_module, self.loop_check.limit
         );
-        text + &memcached::table(&self.memcached)
+        text + &memcached::table(&self.memcached) + &redis::table(&self.redis)
     }
 }

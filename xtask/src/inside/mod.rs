@@ -9,6 +9,7 @@ pub mod hold;
 pub mod memcached;
 pub mod objects;
 pub mod probes;
+pub mod redis;
 pub mod soak;
 pub mod stress;
 pub mod structures;
@@ -54,6 +55,8 @@ enum Work {
     Hold(hold::Arguments),
     /// Measure requests of memcached's protocol
     Memcached(memcached::Arguments),
+    /// Measure requests of Redis' protocol
+    Redis(redis::Arguments),
     /// Own tunes until this process is killed
     Own(stress::Arguments),
     /// Check the probes of xk.ko
@@ -92,6 +95,7 @@ pub fn run(arguments: &Inside) -> Result<()> {
         Work::ObjectsWorker(arguments) => objects::worker(arguments),
         Work::Hold(arguments) => show(&hold::run(arguments)?),
         Work::Memcached(arguments) => show(&memcached::run(arguments)?),
+        Work::Redis(arguments) => show(&redis::run(arguments)?),
         Work::Structures(arguments) => show(&structures::run(arguments)?),
         Work::Traced => show(&traced::run()?),
         Work::Transition(arguments) => show(&transition::run(arguments)?),

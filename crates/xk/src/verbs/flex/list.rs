@@ -151,6 +151,7 @@ pub(super) mod tests {
                 looks: vec![look],
                 heap: None,
                 most_ended: None,
+                variables: Vec::new(),
             }),
             seen: Seen { ended: vec![ended], unreported: 0, broken_locks: 0, detached: detached.map(Into::into) },
             attached: vec!["on_read".into()],

@@ -1,0 +1,445 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* From a packet to commands, and from a command to its steps. */
+#ifndef _XK_REDIS_DO_H
+#define _XK_REDIS_DO_H
+
+#include "hashes.h"
+#include "packet.h"
+
+/* The phase of a command whose key was not found yet. */
+#define RD_UNKNOWN	99
+
+/* Reads the words behind the key, before it is known. Whether they are right. */
+__noinline int rd_prepare(void)
+{
+	struct rd_work *work = rd_work();
+
+	if (!work)
+		return 0;
+	switch (work->command) {
+	case RC_SET:
+		return rd_prepare_set();
+	case RC_SETNX:
+		work->options = RD_IF_NEW;
+		return 1;
+	case RC_INCR:
+	case RC_DECR:
+	case RC_INCRBY:
+	case RC_DECRBY:
+		return rd_prepare_count();
+	case RC_EXPIRE:
+	case RC_PEXPIRE:
+		work->foreign = work->args > 3;
+		return !work->foreign && rd_time(2, work->command == RC_EXPIRE, 0);
+	case RC_ZADD:
+	case RC_ZINCRBY:
+		return rd_prepare_zadd();
+	case RC_ZRANGE:
+	case RC_ZREVRANGE:
+	case RC_ZRANGEBYSCORE:
+	case RC_ZCOUNT:
+		return rd_prepare_range();
+	case RC_XKFLUSH:
+		if (!rd_arg_integer(work, 2)) {
+			rd_say(RD_NO_INTEGER);
+			return 0;
+		}
+		work->low = work->number;
+		return 1;
+	case RC_HSET:
+		if (work->args & 1) {
+			rd_say_named(RD_ARITY);
+			return 0;
+		}
+		return rd_are_short(2, 2);
+	case RC_HINCRBY:
+		if (!rd_arg_integer(work, 3)) {
+			rd_say(RD_NO_INTEGER);
+			return 0;
+		}
+		work->score = work->number;
+		return rd_are_short(2, 2);
+	case RC_HSETNX:
+		return rd_are_short(2, 2);
+	case RC_ZREM:
+	case RC_ZSCORE:
+	case RC_ZRANK:
+	case RC_ZREVRANK:
+	case RC_HGET:
+	case RC_HDEL:
+	case RC_HEXISTS:
+	case RC_HMGET:
+	case RC_HSTRLEN:
+		return rd_are_short(2, 1);
+	}
+	return 1;
+}
+
+/* Whose the key is. */
+__noinline int rd_claim(void)
+{
+	struct rd_work *work = rd_work();
+	__u64 type, arg, made;
+
+	XK_USE_HEAP();
+	if (!work)
+		return 0;
+	type = rd_type(work->key_item);
+	if (type && type != RD_IS_FOREIGN)
+		return rd_say(type == RD_IS_STRING ? RD_STRING : type == RD_IS_HASH ? RD_HASH : RD_ZSET);
+	arg = rd_arg(work, 2);
+	if (!type && rd_byte(work, RD_AT(arg)) == 'w') {
+		work->owner = 0;
+		made = rd_new(RD_IS_FOREIGN, 0, 0);
+		if (!made)
+			return rd_say(RD_MEMORY);
+		__sync_fetch_and_add(&rd_store->foreign, 1);
+		rd_link(made);
+	}
+	return rd_say(RD_ONE);
+}
+
+/* Drops the keys of some buckets of a shard, which its first word names. */
+__noinline int rd_flush(void)
+{
+	struct rd_work *work = rd_work();
+	struct rd_shard __heap *shard;
+	__u64 turn;
+
+	XK_USE_HEAP();
+	if (!work)
+		return 0;
+	shard = (struct rd_shard __heap *)work->shard;
+	work->key_item = 0;
+	sv_turns (turn, RD_SWEPT * 8) {
+		if (work->low >= RD_BUCKETS)
+			break;
+		work->link = (__u64)shard->buckets[work->low & (RD_BUCKETS - 1)];
+		if (!work->link)
+			work->low++;
+		else if (((struct rd_item __heap *)work->link)->owner)
+			/* A member of a key that was dropped already, or will be. */
+			work->low++;
+		else
+			rd_drop(work->link);
+	}
+	return rd_say_number(':', work->low);
+}
+
+/* One step of the command with its key, which was found. */
+static __always_inline int rd_step(struct rd_work *work)
+{
+	switch (work->command) {
+	case RC_GET:
+	case RC_MGET:
+	case RC_STRLEN:
+		rd_get();
+		return RD_DONE;
+	case RC_SET:
+	case RC_SETNX:
+		rd_set();
+		return RD_DONE;
+	case RC_INCR:
+	case RC_DECR:
+	case RC_INCRBY:
+	case RC_DECRBY:
+		rd_count();
+		return RD_DONE;
+	case RC_ZADD:
+	case RC_ZINCRBY:
+		return rd_zadd();
+	case RC_ZREM:
+		return rd_zrem();
+	case RC_ZCARD:
+	case RC_ZSCORE:
+	case RC_ZRANK:
+	case RC_ZREVRANK:
+		return rd_zget();
+	case RC_ZRANGE:
+	case RC_ZREVRANGE:
+	case RC_ZRANGEBYSCORE:
+	case RC_ZCOUNT:
+		return rd_zrange();
+	case RC_HSET:
+	case RC_HSETNX:
+		return rd_hset();
+	case RC_HINCRBY:
+		return rd_hincrby();
+	case RC_HDEL:
+		return rd_hdel();
+	case RC_HGET:
+	case RC_HMGET:
+	case RC_HEXISTS:
+	case RC_HSTRLEN:
+		return rd_hget();
+	case RC_HLEN:
+	case RC_HGETALL:
+	case RC_HKEYS:
+	case RC_HVALS:
+		return rd_hall();
+	case RC_XKCLAIM:
+		rd_claim();
+		return RD_DONE;
+	case RC_XKFLUSH:
+		rd_flush();
+		return RD_DONE;
+	}
+	rd_any_key();
+	return RD_DONE;
+}
+
+/* The key was found, or is not there: one whose time is over is not. */
+__noinline int rd_open(void)
+{
+	struct rd_work *work = rd_work();
+	struct rd_item __heap *item;
+
+	XK_USE_HEAP();
+	if (!work)
+		return RD_DONE;
+	item = (struct rd_item __heap *)work->item;
+	if (item && item->expires && item->expires <= work->now) {
+		rd_drop((__u64)item);
+		item = (struct rd_item __heap *)0;
+	}
+	work->key_item = (__u64)item;
+	work->phase = 0;
+	if (item && item->type == RD_IS_FOREIGN && work->command != RC_XKCLAIM &&
+	    work->command != RC_XKFLUSH) {
+		/* With another key beside it, it has become foreign only now. */
+		work->key_item = 0;
+		if (work->args == 2 || !rd_commands[rd_slot() & 255].keys) {
+			work->foreign = 1;
+			return RD_DONE;
+		}
+	}
+	if (item && item->type == RD_IS_ZSET && rd_set_of((__u64)item)->change)
+		return RD_SETTLE;
+	return RD_AGAIN;
+}
+
+/* The program has the lock of the key's shard, and finds the key first. */
+__noinline int rd_begin(void)
+{
+	struct rd_work *work = rd_work();
+
+	XK_USE_HEAP();
+	if (!work)
+		return RD_DONE;
+	if (((struct rd_shard __heap *)work->shard)->dropped)
+		rd_sweep();
+	((struct rd_shard __heap *)work->shard)->commands++;
+	work->key_item = 0;
+	work->phase = RD_UNKNOWN;
+	work->failed = 0;
+	work->settling = 0;
+	return RD_FIND;
+}
+
+/* Goes on with the command, whose key is locked. */
+static __always_inline int rd_go_on(struct rd_work *work)
+{
+	int act;
+
+	if (work->locked == 1) {
+		work->locked = 2;
+		return rd_begin();
+	}
+	if (work->phase == RD_UNKNOWN)
+		act = rd_open();
+	else if (work->settling)
+		act = rd_settle();
+	else
+		act = RD_AGAIN;
+	/* What was just settled is followed by the command. */
+	if (act == RD_AGAIN)
+		act = rd_step(work);
+	if (act == RD_SETTLE)
+		act = rd_settle();
+	if (act != RD_DONE)
+		return act;
+	work->locked = 0;
+	return RD_UNLOCK;
+}
+
+/* The next key of the command. */
+__noinline int rd_next_key(void)
+{
+	struct rd_work *work = rd_work();
+	__u64 arg;
+
+	if (!work)
+		return RD_DONE;
+	arg = rd_arg(work, work->key_index);
+	work->key_index++;
+	if (!rd_key(RD_AT(arg), RD_LENGTH(arg))) {
+		work->foreign = 1;
+		return RD_AGAIN;
+	}
+	work->owner = 0;
+	/* Its word is the number of a shard. */
+	if (work->command == RC_XKFLUSH)
+		work->hash = rd_arg_integer(work, 1) ? work->number << 58 : 0;
+	work->shard = rd_shard(work->hash);
+	if (!work->shard) {
+		rd_say(RD_MEMORY);
+		work->last = 0;
+		return RD_AGAIN;
+	}
+	work->locked = 1;
+	return RD_LOCK;
+}
+
+/* A command of several keys has come to its end. */
+static __always_inline void rd_end_keys(struct rd_work *work)
+{
+	__u64 command = work->command;
+
+	work->last = 0;
+	if (command == RC_DEL || command == RC_UNLINK || command == RC_EXISTS)
+		rd_say_number(':', work->count);
+}
+
+/* Answers what needs no key. Whether the command does. */
+static __always_inline int rd_is_ping(struct rd_work *work)
+{
+	__u64 arg = work->arg[1];
+
+	if (work->command != RC_PING)
+		return 0;
+	if (work->args == 1) {
+		rd_say(RD_PONG);
+		return 1;
+	}
+	rd_say_number('$', RD_LENGTH(arg));
+	rd_say_in(RD_AT(arg), RD_LENGTH(arg));
+	rd_say_end(work);
+	return 1;
+}
+
+/* There is no whole request: the next piece of the packet, or the end. */
+static __always_inline int rd_load_more(struct rd_work *work)
+{
+	if (work->copied == work->packet)
+		return RD_DONE;
+	if (work->end <= RD_MOST - RD_PIECE)
+		return RD_LOAD;
+	rd_shift();
+	work->begin = 0;
+	return work->foreign ? RD_AGAIN : RD_LOAD;
+}
+
+/* The request is not answered here, nor what follows it in the packet. */
+static __always_inline int rd_not_mine(struct rd_work *work)
+{
+	work->last = 0;
+	/* The head of a reply to MGET is taken back. */
+	work->out = work->mark;
+	if (rd_connection(work)->asks) {
+		rd_say(RD_NOT_MINE);
+		return RD_AGAIN;
+	}
+	work->at = work->begin;
+	work->passes = 1;
+	return RD_AGAIN;
+}
+
+/* What is left of the packet is passed on, behind the replies. */
+static __always_inline int rd_pass_on(struct rd_work *work)
+{
+	if (work->out)
+		return RD_SEND;
+	if (work->at < work->end)
+		return RD_PASS;
+	return work->copied < work->packet ? RD_LOAD : RD_DONE;
+}
+
+/* Bytes were passed on. */
+__noinline int rd_passed(void)
+{
+	struct rd_work *work = rd_work();
+
+	XK_USE_HEAP();
+	if (!work)
+		return 0;
+	rd_connection(work)->passed += work->end - work->at;
+	work->at = 0;
+	work->end = 0;
+	return 0;
+}
+
+/* The next request, or the next key of this one. */
+static __always_inline int rd_next(struct rd_work *work)
+{
+	__u64 parsed;
+	__u32 slot;
+
+	if (work->foreign) {
+		work->foreign = 0;
+		return rd_not_mine(work);
+	}
+	if (work->last) {
+		if (work->key_index <= work->last)
+			return rd_next_key();
+		rd_end_keys(work);
+	}
+	if (work->at == work->end && work->copied == work->packet)
+		return RD_DONE;
+	work->begin = work->at;
+	work->mark = work->out;
+	parsed = rd_parse(work->at);
+	if (parsed == RD_MORE)
+		return rd_load_more(work);
+	if (parsed == RD_OTHER)
+		return rd_not_mine(work);
+	if (parsed != RD_WHOLE) {
+		work->broken = 1;
+		return RD_DONE;
+	}
+	work->at = work->next;
+	if (!work->args)
+		return RD_AGAIN;
+	slot = rd_slot();
+	if (slot > 255)
+		return rd_not_mine(work);
+	slot &= 255;
+	work->command = rd_commands[slot].number;
+	if (work->command >= RC_XKCLAIM && !rd_connection(work)->asks)
+		return rd_not_mine(work);
+	/* Some of several keys may be foreign. */
+	if (rd_commands[slot].keys && work->args > 2 && rd_store && rd_store->foreign)
+		return rd_not_mine(work);
+	if (work->args < rd_commands[slot].least || work->args > rd_commands[slot].most) {
+		rd_say_named(RD_ARITY);
+		return RD_AGAIN;
+	}
+	work->count = 0;
+	work->options = 0;
+	work->expires = 0;
+	work->offset = 0;
+	if (rd_is_ping(work) || !rd_prepare())
+		return RD_AGAIN;
+	work->key_index = 1;
+	work->last = rd_commands[slot].keys ? work->args - 1 : 1;
+	if (work->command == RC_MGET)
+		rd_say_number('*', work->last);
+	return rd_next_key();
+}
+
+/* Goes on until the program must do something. */
+__noinline int rd_turn(void)
+{
+	struct rd_work *work = rd_work();
+
+	XK_USE_HEAP();
+	if (!work || work->broken)
+		return RD_DONE;
+	if (work->passes)
+		return rd_pass_on(work);
+	/* Until its key is found, a command may turn out not to be answered here. */
+	if (work->out > RD_FLUSH && !(work->locked && (work->locked == 1 || work->phase == RD_UNKNOWN)))
+		return RD_SEND;
+	return work->locked ? rd_go_on(work) : rd_next(work);
+}
+
+#endif

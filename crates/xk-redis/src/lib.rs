@@ -1,0 +1,248 @@
+//! User space's half of `bpf/servers/redis.bpf.c`: it owns the port at which the kernel answers, and hands what the kernel
+//! does not answer to redis-server, in order.
+//!
+//! In: the loaded extension, and the address of redis-server. A key belongs to one of the two: to the one that first creates
+//! it. What the kernel holds, redis-server never sees, and the other way round.
+
+pub mod commands;
+pub mod resp;
+
+mod record;
+mod session;
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use libbpf_rs::{MapCore, MapHandle, RingBufferBuilder};
+use xk_flex::Heap;
+
+use commands::Command;
+use record::Record;
+use session::{Next, Peer, Session};
+
+/// How often it is looked whether the kernel has noted a connection.
+const TURNS: u32 = 2000;
+const PAUSE: Duration = Duration::from_millis(1);
+/// How long a thread waits for more of its client, and how soon it is noticed that serving is to stop.
+const IDLE: Duration = Duration::from_secs(1);
+const WAIT: Duration = Duration::from_millis(100);
+/// A thread for a client does little.
+const STACK: usize = 256 << 10;
+
+/// What cannot be done.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The server in user space does not answer.
+    #[error("redis-server at {0}: {1}: is it running?")]
+    Server(SocketAddr, io::Error),
+    /// It does not answer without a password, which the kernel never asks for.
+    #[error("redis-server at {0} says {1}: the kernel answers everybody, so a server with a password is refused")]
+    Refuses(SocketAddr, String),
+    /// The port.
+    #[error("port {0}: {1}")]
+    Port(u16, io::Error),
+    /// The extension is another one, or the kernel refuses.
+    #[error("the extension: {0}")]
+    Extension(String),
+}
+
+/// A client. While nothing of it is passed on, no thread waits for it: each packet would wake that.
+struct Slot {
+    stream: TcpStream,
+    /// What is left to do, and whether a thread does it.
+    state: Mutex<State>,
+    more: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    runs: bool,
+    again: bool,
+    session: Option<Session>,
+}
+
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The port, and what serves it.
+pub struct Front {
+    heap: Heap<'static>,
+    connections: MapHandle,
+    events: MapHandle,
+    port: u16,
+    server: SocketAddr,
+    commands: Arc<HashMap<String, Command>>,
+    /// Connections of our own to the port, by their ports; and their other ends, which nobody reads.
+    own: Mutex<HashMap<u16, Option<TcpStream>>>,
+    clients: Mutex<HashMap<SocketAddr, Arc<Slot>>>,
+}
+
+impl Front {
+    /// For a loaded extension, its heap, the port, and redis-server.
+    ///
+    /// # Errors
+    /// redis-server does not answer; it is another extension.
+    pub fn new(
+        object: &libbpf_rs::Object,
+        heap: Heap<'static>,
+        port: u16,
+        server: SocketAddr,
+    ) -> Result<Arc<Self>, Error> {
+        let failed = |error| Error::Server(server, error);
+        let mut peer = TcpStream::connect(server).and_then(Peer::new).map_err(failed)?;
+        let reply = peer.ask(&resp::encode(&["COMMAND"])).map_err(failed)?;
+        let commands = commands::commands(&reply)
+            .ok_or_else(|| Error::Refuses(server, String::from_utf8_lossy(&reply[..reply.len().min(200)]).into()))?;
+        let map = |name: &str| {
+            let found = object.maps().find(|map| map.name() == name);
+            let map = found.ok_or_else(|| Error::Extension(format!("it has no map {name}")))?;
+            MapHandle::try_from(&map).map_err(|error| Error::Extension(error.to_string()))
+        };
+        let (connections, events) = (map("rd_connections")?, map("rd_events")?);
+        let (own, clients) = (Mutex::default(), Mutex::default());
+        Ok(Arc::new(Self { heap, connections, events, port, server, commands: Arc::new(commands), own, clients }))
+    }
+
+    /// Serves the port until it is told to stop.
+    ///
+    /// # Errors
+    /// The port cannot be had, or the kernel refuses.
+    pub fn serve(self: &Arc<Self>, stop: &AtomicBool) -> Result<(), Error> {
+        let failed = |error| Error::Port(self.port, error);
+        let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, self.port)).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    match listener.accept() {
+                        Ok((stream, peer)) => self.take(stream, peer),
+                        Err(_) => thread::sleep(PAUSE),
+                    }
+                }
+            });
+            self.listen(stop)
+        })
+    }
+
+    /// Looks after clients of whom the kernel says that something was passed on.
+    fn listen(self: &Arc<Self>, stop: &AtomicBool) -> Result<(), Error> {
+        let refused = |error: libbpf_rs::Error| Error::Extension(error.to_string());
+        let mut builder = RingBufferBuilder::new();
+        let event = |bytes: &[u8]| {
+            if let Some(slot) = record::peer(bytes).and_then(|peer| held(&self.clients).get(&peer).cloned()) {
+                self.wake(slot);
+            }
+            0
+        };
+        builder.add(&self.events, event).map_err(refused)?;
+        let ring = builder.build().map_err(refused)?;
+        while !stop.load(Ordering::Relaxed) {
+            // Interrupted by a signal, it looks again.
+            let _ = ring.poll(WAIT);
+        }
+        Ok(())
+    }
+
+    /// A connection has come.
+    fn take(self: &Arc<Self>, stream: TcpStream, peer: SocketAddr) {
+        if let Some(end) = held(&self.own).get_mut(&peer.port()).filter(|_| peer.ip().is_loopback()) {
+            // What has come before it was accepted is answered when somebody reads.
+            let _ = stream.set_nonblocking(true).and_then(|()| stream.peek(&mut [0]));
+            *end = Some(stream);
+            return;
+        }
+        if stream.set_nonblocking(true).and_then(|()| stream.set_nodelay(true)).is_err() {
+            return;
+        }
+        let slot = Arc::new(Slot { stream, state: Mutex::default(), more: Condvar::new() });
+        held(&self.clients).insert(peer, slot.clone());
+        // As above.
+        self.wake(slot);
+    }
+
+    /// There may be something to read of a client.
+    fn wake(self: &Arc<Self>, slot: Arc<Slot>) {
+        let mut state = held(&slot.state);
+        state.again = true;
+        if state.runs {
+            slot.more.notify_one();
+            return;
+        }
+        state.runs = true;
+        drop(state);
+        let front = self.clone();
+        // Without a thread, the client waits for its next request.
+        let _ = thread::Builder::new().stack_size(STACK).spawn(move || front.attend(&slot));
+    }
+
+    /// Answers what was passed on, until there is nothing for a while.
+    fn attend(self: &Arc<Self>, slot: &Slot) {
+        loop {
+            let mut state = held(&slot.state);
+            if !state.again {
+                state = slot.more.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner).0;
+            }
+            if !std::mem::take(&mut state.again) {
+                state.runs = false;
+                return;
+            }
+            let session = state.session.take();
+            drop(state);
+            match Session::attend(session, &slot.stream, self) {
+                Ok(Next::Later(session)) => held(&slot.state).session = session,
+                // A client that goes, or a server that does, ends this connection and nothing else.
+                Ok(Next::Ended) | Err(_) => {
+                    if let Ok(peer) = slot.stream.peer_addr() {
+                        held(&self.clients).remove(&peer);
+                    } else {
+                        held(&self.clients).retain(|_, other| !std::ptr::eq(&**other, slot));
+                    }
+                    let _ = slot.stream.shutdown(std::net::Shutdown::Both);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// A connection of our own to the kernel.
+    fn kernel(&self) -> io::Result<Peer> {
+        let stream = {
+            // Not accepted before it is known as our own.
+            let mut own = held(&self.own);
+            let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port))?;
+            own.insert(stream.local_addr()?.port(), None);
+            stream
+        };
+        let address = stream.local_addr()?;
+        for _ in 0..TURNS {
+            let is_accepted = held(&self.own).get(&address.port()).is_some_and(Option::is_some);
+            if let Some(record) = Record::of(self, address).filter(|_| is_accepted) {
+                record.asks(self);
+                return Peer::new(stream);
+            }
+            thread::sleep(PAUSE);
+        }
+        Err(io::Error::other("the kernel does not know our connection: is the extension attached?"))
+    }
+
+    /// A connection of our own ends.
+    fn forget(&self, port: u16) {
+        held(&self.own).remove(&port);
+    }
+
+    fn server(&self) -> io::Result<Peer> {
+        TcpStream::connect(self.server).and_then(Peer::new)
+    }
+
+    /// The heap, for example to give it pages ([`Heap::serve`]).
+    #[must_use]
+    pub fn heap(&self) -> &Heap<'static> {
+        &self.heap
+    }
+}

@@ -52,53 +52,43 @@ enum mc_steps { MC_STOP, MC_ITEM, MC_AGAIN };
 static __always_inline __u64 mc_spec(__u64 name)
 {
 	switch (name) {
-	case MC_WORD("get"):
+	case SV_WORD("get"):
 		return MC_GETS;
-	case MC_WORD("gets"):
+	case SV_WORD("gets"):
 		return MC_GETS | MC_WITH_CAS;
-	case MC_WORD("gat"):
+	case SV_WORD("gat"):
 		return MC_GETS | MC_TOUCHES | MC_TIME;
-	case MC_WORD("gats"):
+	case SV_WORD("gats"):
 		return MC_GETS | MC_WITH_CAS | MC_TOUCHES | MC_TIME;
-	case MC_WORD("set"):
+	case SV_WORD("set"):
 		return MC_STORE | MC_CREATES;
-	case MC_WORD("add"):
+	case SV_WORD("add"):
 		return MC_STORE | MC_CREATES | MC_ONLY_NEW;
-	case MC_WORD("replace"):
+	case SV_WORD("replace"):
 		return MC_STORE;
-	case MC_WORD("append"):
+	case SV_WORD("append"):
 		return MC_STORE | MC_APPENDS;
-	case MC_WORD("prepend"):
+	case SV_WORD("prepend"):
 		return MC_STORE | MC_PREPENDS;
-	case MC_WORD("cas"):
+	case SV_WORD("cas"):
 		return MC_COUNT_OF(6, 7) | MC_STORES | MC_COMPARES |
 		       MC_KINDS(MC_U32, MC_I32, MC_I32, MC_U64);
-	case MC_WORD("touch"):
+	case SV_WORD("touch"):
 		return MC_COUNT_OF(3, 4) | MC_TOUCHES | MC_TIME;
-	case MC_WORD("delete"):
+	case SV_WORD("delete"):
 		return MC_COUNT_OF(2, 4) | MC_DELETES;
-	case MC_WORD("incr"):
+	case SV_WORD("incr"):
 		return MC_COUNT_OF(3, 4) | MC_COUNTS | MC_ADDS | MC_DELTA;
-	case MC_WORD("decr"):
+	case SV_WORD("decr"):
 		return MC_COUNT_OF(3, 4) | MC_COUNTS | MC_DELTA;
-	case MC_WORD("flush_al"):
+	case SV_WORD("flush_al"):
 		return MC_COUNT_OF(1, 3) | MC_FLUSHES;
-	case MC_WORD("version"):
+	case SV_WORD("version"):
 		return MC_COUNT_OF(1, 15) | MC_TELLS;
-	case MC_WORD("stats"):
+	case SV_WORD("stats"):
 		return MC_COUNT_OF(1, 1) | MC_SHOWS;
 	}
 	return 0;
-}
-
-/* Spreads the bits of a word of a key (the finalizer of MurmurHash3). */
-static __always_inline __u64 mc_mix(__u64 hash)
-{
-	hash ^= hash >> 33;
-	hash *= 0xff51afd7ed558ccdull;
-	hash ^= hash >> 33;
-	hash *= 0xc4ceb9fe1a85ec53ull;
-	return hash ^ hash >> 33;
 }
 
 /* Makes this word the key. */
@@ -109,12 +99,12 @@ __noinline int mc_key(__u64 from, __u64 length)
 
 	if (!work)
 		return MC_STOP;
-	mc_turns (at, MC_KEY_WORDS) {
+	sv_turns (at, MC_KEY_WORDS) {
 		if (8 * at >= length)
 			break;
-		eight = mc_first(mc_eight(work, from + 8 * at), length - 8 * at);
+		eight = sv_first(mc_eight(work, from + 8 * at), length - 8 * at);
 		work->key[at] = eight;
-		hash = mc_mix(hash ^ eight);
+		hash = sv_mix(hash ^ eight);
 	}
 	work->hash = hash;
 	work->key_length = length;
@@ -130,7 +120,7 @@ __noinline int mc_read_numbers(__u64 spec, __u64 first)
 
 	if (!work)
 		return 0;
-	mc_turns (turn, 4) {
+	sv_turns (turn, 4) {
 		kind = spec >> (MC_NUMBERS + 4 * turn) & 15;
 		if (!kind)
 			break;
@@ -210,7 +200,7 @@ static __always_inline int mc_begin_keys(struct mc_work *work, __u64 spec)
 
 static __always_inline int mc_is(struct mc_work *work, __u64 word, __u64 text, __u64 length)
 {
-	return word >> 32 == length && mc_first(mc_eight(work, (__u32)word), length) == text;
+	return word >> 32 == length && sv_first(mc_eight(work, (__u32)word), length) == text;
 }
 
 /* Reads the other words of the line: how many there are, with the first one. */
@@ -221,7 +211,7 @@ __noinline __u64 mc_read_words(void)
 
 	if (!work)
 		return 0;
-	for (count = 1; count < 24; mc_step(count)) {
+	for (count = 1; count < 24; sv_step(count)) {
 		word = mc_read_word();
 		if (!word)
 			break;
@@ -282,7 +272,7 @@ __noinline int mc_one_key(__u64 spec, __u64 count)
 	key = work->words[1];
 	last = work->words[(count - 1) & (MC_WORDS - 1)];
 	/* Of two words, it is the key. */
-	work->quiet = (count > 2 || spec & MC_FLUSHES) && mc_is(work, last, MC_WORD("noreply"), 7);
+	work->quiet = (count > 2 || spec & MC_FLUSHES) && mc_is(work, last, SV_WORD("noreply"), 7);
 	if (spec & MC_FLUSHES)
 		return mc_flush(work, count);
 	if (spec & MC_DELETES && count > 2) {
@@ -335,7 +325,7 @@ __noinline int mc_next(void)
 	word = mc_read_word();
 	at = (__u32)word;
 	length = word >> 32;
-	spec = mc_spec(mc_first(mc_eight(work, at), length));
+	spec = mc_spec(sv_first(mc_eight(work, at), length));
 	if (!spec || (length > 8 && !(spec & MC_FLUSHES)) ||
 	    (spec & MC_FLUSHES && (length != 9 || work->in[(at + 8) & MC_MASK] != 'l')))
 		return mc_done(work, MC_ERROR);

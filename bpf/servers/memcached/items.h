@@ -20,7 +20,7 @@ __noinline int mc_say_item(__u64 which)
 	XK_USE_HEAP();
 	if (!work || !mc_fits_reply(work, item->key_length + item->length + MC_REPLY))
 		return 0;
-	mc_say_bytes(work, MC_WORD("VALUE "), 6);
+	mc_say_bytes(work, SV_WORD("VALUE "), 6);
 	mc_say_heap((__u64)item->data, item->key_length);
 	mc_say_bytes(work, ' ', 1);
 	mc_say_number(item->flags);
@@ -30,9 +30,9 @@ __noinline int mc_say_item(__u64 which)
 		mc_say_bytes(work, ' ', 1);
 		mc_say_number(item->cas);
 	}
-	mc_say_bytes(work, MC_WORD("\r\n"), 2);
+	mc_say_bytes(work, SV_WORD("\r\n"), 2);
 	mc_say_heap((__u64)mc_value(item), item->length);
-	mc_say_bytes(work, MC_WORD("\r\n"), 2);
+	mc_say_bytes(work, SV_WORD("\r\n"), 2);
 	return 0;
 }
 
@@ -105,12 +105,12 @@ __noinline int mc_write_count(__u64 which, __u64 from, __u64 digits)
 	XK_USE_HEAP();
 	if (!work)
 		return 0;
-	mc_turns (at, MC_VALUE / 8) {
+	sv_turns (at, MC_VALUE / 8) {
 		if (8 * at >= length)
 			break;
 		*(volatile __u64 __heap *)(text + 8 * at) = ' ' * MC_ONES;
 	}
-	mc_turns (at, 20) {
+	sv_turns (at, 20) {
 		if (at >= digits)
 			break;
 		text[at] = work->in[(from + at) & MC_MASK];
@@ -130,8 +130,8 @@ __noinline int mc_read_count(__u64 which)
 	XK_USE_HEAP();
 	if (!work)
 		return 0;
-	mc_turns (at, MC_SLACK / 8)
-		mc_put_eight(&work->in[MC_COUNTED + 8 * at], words[at]);
+	sv_turns (at, MC_SLACK / 8)
+		sv_store(&work->in[MC_COUNTED + 8 * at], words[at]);
 	found = mc_number(MC_COUNTED, item->length);
 	if (found & MC_NEGATIVE) {
 		work->number = -work->number;
@@ -173,7 +173,7 @@ __noinline int mc_count(void)
 	if (work->quiet || !mc_fits_reply(work, 24))
 		return 0;
 	mc_say_number(number);
-	mc_say_bytes(work, MC_WORD("\r\n"), 2);
+	mc_say_bytes(work, SV_WORD("\r\n"), 2);
 	return 0;
 }
 

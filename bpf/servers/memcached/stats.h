@@ -14,7 +14,7 @@ __noinline __u64 mc_sum(__u64 offset)
 	XK_USE_HEAP();
 	if (!store)
 		return 0;
-	mc_turns (number, MC_SHARDS) {
+	sv_turns (number, MC_SHARDS) {
 		shard = *(volatile __u64 __heap *)&store->shards[number];
 		if (shard)
 			sum += *(volatile __u64 __heap *)(shard + offset);
@@ -31,7 +31,7 @@ __noinline int mc_say_stat(__u32 name, __u64 number)
 		return 0;
 	mc_say(name);
 	mc_say_number(number);
-	mc_say_bytes(work, MC_WORD("\r\n"), 2);
+	mc_say_bytes(work, SV_WORD("\r\n"), 2);
 	return 0;
 }
 

@@ -74,7 +74,7 @@ __noinline __u64 mc_zeros(void)
 
 	if (!object)
 		return 0;
-	mc_turns (at, sizeof(struct mc_shard) / 8)
+	sv_turns (at, sizeof(struct mc_shard) / 8)
 		words[at] = 0;
 	return object;
 }
@@ -108,15 +108,10 @@ __noinline __u64 mc_shard(__u64 hash)
 	return object;
 }
 
-static __always_inline __u64 mc_words(__u64 bytes)
-{
-	return (bytes + 7) / 8;
-}
-
 /* The first byte of the value. */
 static __always_inline __u8 __heap *mc_value(struct mc_item __heap *item)
 {
-	return (__u8 __heap *)&item->data[mc_words(item->key_length)];
+	return (__u8 __heap *)&item->data[sv_words(item->key_length)];
 }
 
 /* Whether an item has the key of the request. */
@@ -129,8 +124,8 @@ __noinline int mc_has_key(__u64 which)
 	XK_USE_HEAP();
 	if (!work || item->key_length != work->key_length)
 		return 0;
-	words = mc_words(work->key_length);
-	mc_turns (at, MC_KEY_WORDS) {
+	words = sv_words(work->key_length);
+	sv_turns (at, MC_KEY_WORDS) {
 		if (at >= words)
 			break;
 		if (item->data[at] != work->key[at])
@@ -253,9 +248,9 @@ static __always_inline __u64 mc_new(struct mc_work *work, __u64 length)
 	struct mc_item __heap *item;
 	__u64 made, words, at, bytes;
 
-	words = mc_words(work->key_length);
+	words = sv_words(work->key_length);
 	bytes = sizeof(struct mc_item) + 8 * words + length + 8;
-	mc_turns (at, MC_EVICTED) {
+	sv_turns (at, MC_EVICTED) {
 		made = mc_malloc(bytes);
 		if (made || !shard->oldest || (__u64)shard->oldest == work->item)
 			break;
@@ -269,7 +264,7 @@ static __always_inline __u64 mc_new(struct mc_work *work, __u64 length)
 	item->key_length = work->key_length;
 	item->length = length;
 	item->time = work->now;
-	mc_turns (at, MC_KEY_WORDS) {
+	sv_turns (at, MC_KEY_WORDS) {
 		if (at >= words)
 			break;
 		item->data[at] = work->key[at];
@@ -287,7 +282,7 @@ __noinline int mc_fill(__u64 to, __u64 from, __u64 length)
 	XK_USE_HEAP();
 	if (!work)
 		return 0;
-	mc_turns (at, MC_MOST / 8) {
+	sv_turns (at, MC_MOST / 8) {
 		if (8 * at >= length)
 			break;
 		words[at] = mc_eight(work, from + 8 * at);
@@ -303,7 +298,7 @@ __noinline int mc_copy(__u64 to, __u64 from, __u64 length)
 	__u64 at;
 
 	XK_USE_HEAP();
-	mc_turns (at, MC_VALUE / 8) {
+	sv_turns (at, MC_VALUE / 8) {
 		if (8 * at >= length)
 			break;
 		words[at] = others[at];
@@ -322,10 +317,10 @@ __noinline int mc_say_heap(__u64 from, __u64 length)
 	if (!work)
 		return 0;
 	out = work->out;
-	mc_turns (at, MC_MOST / 8) {
+	sv_turns (at, MC_MOST / 8) {
 		if (8 * at >= length)
 			break;
-		mc_put_eight(&work->reply[(out + 8 * at) & MC_MASK], words[at]);
+		sv_store(&work->reply[(out + 8 * at) & MC_MASK], words[at]);
 	}
 	work->out = out + length;
 	return 0;

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * A request and its reply, on one CPU: lines, words and numbers of the text, and what is answered.
- *
- * Functions that are not static are verified once, and not once for each call. They take and return
- * numbers only, and find the request by themselves. Their loops have constant bounds, since a
- * datagram has one. So a run is never ended in them.
+ * Functions that are not static have the form that ../text.h describes.
  */
 #ifndef _XK_MEMCACHED_WORK_H
 #define _XK_MEMCACHED_WORK_H
+
+#include "../text.h"
 
 /* A datagram has a header of its own before the text. */
 #define MC_FRAME	8
@@ -73,46 +72,12 @@ static __always_inline struct mc_work *mc_work(void)
 	return bpf_map_lookup_elem(&mc_works, &zero);
 }
 
-/* A word of the protocol, up to eight letters of it, as a number. */
-#define MC_LETTER(text, n)	\
-	((n) < sizeof(text) - 1 ? (__u64)(__u8)(text)[(n) < sizeof(text) - 1 ? (n) : 0] << 8 * (n) : 0)
-#define MC_WORD(text)							\
-	(MC_LETTER(text, 0) | MC_LETTER(text, 1) | MC_LETTER(text, 2) | MC_LETTER(text, 3) |	\
-	 MC_LETTER(text, 4) | MC_LETTER(text, 5) | MC_LETTER(text, 6) | MC_LETTER(text, 7))
-
-/*
- * A loop of so many turns at most, in a form that keeps its counter in a register of its own: so
- * `xk flex` and the verifier see that it ends.
- */
-#define mc_step(turn)		({ (turn)++; barrier_var(turn); })
-#define mc_turns(turn, most)	for (turn = 0; turn < (most); mc_step(turn))
-
 #define MC_ONES		0x0101010101010101ull
 #define MC_TOPS		0x8080808080808080ull
 
-/*
- * Eight bytes at any address, in one access. Of a pointer to a byte, as an argument, the
- * compiler no longer knows that it is one, and does not access each byte by itself.
- */
-static __always_inline __u64 mc_load(const void *from)
-{
-	return *(const __u64 *)from;
-}
-
-static __always_inline void mc_put_eight(void *to, __u64 bytes)
-{
-	*(__u64 *)to = bytes;
-}
-
 static __always_inline __u64 mc_eight(struct mc_work *work, __u64 at)
 {
-	return mc_load(&work->in[at & MC_MASK]);
-}
-
-/* The first `length` bytes of eight. */
-static __always_inline __u64 mc_first(__u64 eight, __u64 length)
-{
-	return length < 8 ? eight & ((1ull << 8 * length) - 1) : eight;
+	return sv_load(&work->in[at & MC_MASK]);
 }
 
 /* How many bytes are before the first of eight that is marked by its top bit; one is. */
@@ -131,7 +96,7 @@ __noinline __u64 mc_line_end(__u64 at)
 	if (!work)
 		return 0;
 	end = work->end;
-	mc_turns (turn, MC_MOST / 8) {
+	sv_turns (turn, MC_MOST / 8) {
 		if (at >= end)
 			break;
 		marks = mc_eight(work, at) ^ '\n' * MC_ONES;
@@ -158,7 +123,7 @@ __noinline __u64 mc_word_end(__u64 at)
 	if (!work)
 		return 0;
 	line = work->line;
-	mc_turns (turn, MC_KEY + 14) {
+	sv_turns (turn, MC_KEY + 14) {
 		if (at >= line)
 			break;
 		marks = mc_eight(work, at);
@@ -187,7 +152,7 @@ __noinline __u64 mc_read_word(void)
 		return 0;
 	at = work->at;
 	line = work->line;
-	mc_turns (turn, MC_MOST) {
+	sv_turns (turn, MC_MOST) {
 		if (at >= line || work->in[at & MC_MASK] != ' ')
 			break;
 		at++;
@@ -219,7 +184,7 @@ __noinline int mc_number(__u64 at, __u64 length)
 
 	if (!work)
 		return 0;
-	mc_turns (turn, MC_SLACK) {
+	sv_turns (turn, MC_SLACK) {
 		if (at >= end || !mc_is_space(work->in[at & MC_MASK]))
 			break;
 		at++;
@@ -228,7 +193,7 @@ __noinline int mc_number(__u64 at, __u64 length)
 		found |= MC_NEGATIVE;
 	at += at < end && (work->in[at & MC_MASK] == '-' || work->in[at & MC_MASK] == '+');
 	first = at;
-	mc_turns (turn, MC_SLACK) {
+	sv_turns (turn, MC_SLACK) {
 		digit = at < end ? work->in[at & MC_MASK] - '0' : 10;
 		if (digit > 9)
 			break;
@@ -252,7 +217,7 @@ __noinline __u64 mc_digits(__u64 number)
 
 	if (!work)
 		return 0;
-	mc_turns (turn, 20) {
+	sv_turns (turn, 20) {
 		at--;
 		work->in[at & MC_MASK] = '0' + number % 10;
 		number /= 10;
@@ -333,10 +298,10 @@ __noinline int mc_say(__u32 which)
 	if (!mc_fits_reply(work, length))
 		return 0;
 	at = work->out;
-	mc_turns (turn, MC_TEXT_WORDS) {
+	sv_turns (turn, MC_TEXT_WORDS) {
 		if (8 * turn >= length)
 			break;
-		mc_put_eight(&work->reply[(at + 8 * turn) & MC_MASK], mc_texts[which].words[turn]);
+		sv_store(&work->reply[(at + 8 * turn) & MC_MASK], mc_texts[which].words[turn]);
 	}
 	work->out = at + length;
 	return 0;
@@ -345,7 +310,7 @@ __noinline int mc_say(__u32 which)
 /* Adds a few bytes. */
 static __always_inline void mc_say_bytes(struct mc_work *work, __u64 bytes, __u64 length)
 {
-	mc_put_eight(&work->reply[work->out & MC_MASK], bytes);
+	sv_store(&work->reply[work->out & MC_MASK], bytes);
 	work->out += length;
 }
 
@@ -358,9 +323,9 @@ __noinline int mc_say_number(__u64 number)
 	if (!work)
 		return 0;
 	at = work->out;
-	mc_put_eight(&work->reply[at & MC_MASK], mc_eight(work, from));
-	mc_put_eight(&work->reply[(at + 8) & MC_MASK], mc_eight(work, from + 8));
-	mc_put_eight(&work->reply[(at + 16) & MC_MASK], mc_eight(work, from + 16));
+	sv_store(&work->reply[at & MC_MASK], mc_eight(work, from));
+	sv_store(&work->reply[(at + 8) & MC_MASK], mc_eight(work, from + 8));
+	sv_store(&work->reply[(at + 16) & MC_MASK], mc_eight(work, from + 16));
 	work->out = at + (digits >> 32);
 	return 0;
 }

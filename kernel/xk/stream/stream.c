@@ -150,9 +150,9 @@ free:
 __bpf_kfunc_start_defs();
 
 /*
- * The connection of the packet; NULL if it is none, or is not in a sockmap. Softirqs are disabled
- * until it is released. A program that releases it and has not called xk_stream_done() has lost
- * requests: the connection is broken then.
+ * The connection of the packet; NULL if it is none, is not in a sockmap, or has a protocol above
+ * TCP, in which case it is broken. Softirqs are disabled until it is released. A program that
+ * releases it and has not called xk_stream_done() has lost requests: the connection is broken then.
  */
 __bpf_kfunc struct xk_stream *xk_stream_acquire(struct __sk_buff *packet)
 {
@@ -169,7 +169,12 @@ __bpf_kfunc struct xk_stream *xk_stream_acquire(struct __sk_buff *packet)
 		return NULL;
 	local_bh_disable();
 	stream = this_cpu_ptr(&streams);
-	if (stream->sk) {
+	/*
+	 * The packet is lost. With a protocol above TCP, for example TLS, a reply would not be in
+	 * that protocol.
+	 */
+	if (stream->sk || inet_csk(sk)->icsk_ulp_ops) {
+		stream_break(sk);
 		local_bh_enable();
 		return NULL;
 	}

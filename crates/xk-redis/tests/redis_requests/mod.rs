@@ -9,8 +9,8 @@ type Word = Vec<u8>;
 fn key(random: &mut Random, kind: &str) -> Word {
     match random.below(40) {
         0 => kind.repeat(512)[..512].into(),
-        1 => Word::new(),
-        2 => b"\0\r\n \xff".into(),
+        1 if "szh".contains(kind) => Word::new(),
+        2 => [kind.as_bytes(), b"\0\r\n \xff"].concat(),
         // A key of another type.
         3..=4 if "szh".contains(kind) => format!("{}{}", random.pick(&["s", "z", "h"]), random.below(8)).into(),
         _ => format!("{kind}{}", random.below(8)).into(),

@@ -27,6 +27,8 @@ struct Arguments {
     heap: u64,
 }
 
+/// Where the kernel shows the module.
+const MODULE: &str = "/sys/module/xk";
 /// The port that the extension serves.
 const PORT: u16 = 6379;
 
@@ -41,6 +43,9 @@ fn object(path: &Path) -> Fallible<Vec<u8>> {
 }
 
 fn run(arguments: &Arguments) -> Fallible<()> {
+    if !Path::new(MODULE).exists() {
+        return Err("xk.ko is not loaded, whose functions send replies: insmod xk.ko".into());
+    }
     let loaded = load(&object(&arguments.extension)?, &Choice::default())?;
     // As long as this process.
     let loaded: &'static _ = Box::leak(Box::new(loaded.object));

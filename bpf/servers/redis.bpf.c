@@ -47,7 +47,15 @@ struct {
 	__type(value, __u64);		/* struct rd_connection */
 } rd_connections SEC(".maps");
 
-/* Peers whose requests were passed on, or who have closed, for xk-redis. */
+/*
+ * A peer whose requests were passed on, or whose connection changes, for xk-redis. It frees the
+ * record of a connection that is closed: it may be about to write there.
+ */
+struct rd_event {
+	struct rd_peer peer;
+	__u64 closed;		/* the record, or 0 */
+};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 1 << 20);
@@ -157,6 +165,7 @@ int redis(struct __sk_buff *skb)
 		.family = skb->family,
 	};
 	struct rd_connection __heap *own;
+	struct rd_event event = {};
 	__u64 *connection;
 
 	XK_USE_HEAP();
@@ -188,7 +197,8 @@ int redis(struct __sk_buff *skb)
 			rd_restore();
 		rd_packet(skb, stream, work);
 		/* If user space would not know of them, they would never be answered. */
-		if (work->passes && bpf_ringbuf_output(&rd_events, &peer, sizeof(peer), 0))
+		event.peer = peer;
+		if (work->passes && bpf_ringbuf_output(&rd_events, &event, sizeof(event), 0))
 			work->broken = 1;
 		if (!work->broken)
 			xk_stream_done(stream);
@@ -210,15 +220,17 @@ static __always_inline int rd_opens(struct rd_peer *peer)
 	return 0;
 }
 
-static __always_inline void rd_closes(struct rd_peer *peer)
+/* The record of a connection that is closed, or 0. */
+static __always_inline __u64 rd_closes(struct rd_peer *peer)
 {
-	__u64 *connection = bpf_map_lookup_elem(&rd_connections, peer);
+	__u64 *connection = bpf_map_lookup_elem(&rd_connections, peer), record;
 
 	if (!connection)
-		return;
-	xk_free_apart(((struct rd_connection __heap *)*connection)->pending);
-	xk_free_apart(*connection);
+		return 0;
+	record = *connection;
+	xk_free_apart(((struct rd_connection __heap *)record)->pending);
 	bpf_map_delete_elem(&rd_connections, peer);
+	return record;
 }
 
 SEC("sockops")
@@ -229,6 +241,7 @@ int redis_connections(struct bpf_sock_ops *ctx)
 		.port = ctx->remote_port,
 		.family = ctx->family,
 	};
+	struct rd_event event = {};
 
 	XK_USE_HEAP();
 	if (ctx->local_port != rd_port)
@@ -245,9 +258,10 @@ int redis_connections(struct bpf_sock_ops *ctx)
 		bpf_sock_ops_cb_flags_set(ctx, BPF_SOCK_OPS_STATE_CB_FLAG);
 		bpf_sock_hash_update(ctx, &rd_sockets, &peer, BPF_ANY);
 	} else if (ctx->op == BPF_SOCK_OPS_STATE_CB) {
+		event.peer = peer;
 		if (ctx->args[1] == BPF_TCP_CLOSE)
-			rd_closes(&peer);
-		bpf_ringbuf_output(&rd_events, &peer, sizeof(peer), 0);
+			event.closed = rd_closes(&peer);
+		bpf_ringbuf_output(&rd_events, &event, sizeof(event), 0);
 	}
 	return 1;
 }

@@ -99,29 +99,41 @@ __noinline int rd_claim(void)
 	return rd_say(RD_ONE);
 }
 
-/* Drops the keys of some buckets of a shard, which its first word names. */
+/* So many items are looked at by one XKFLUSH. */
+#define RD_FLUSHED	1024
+
+/* Drops the keys of some buckets of a shard, from `low` on. Members go with their keys. */
 __noinline int rd_flush(void)
 {
+	struct rd_item __heap *item = (struct rd_item __heap *)0;
 	struct rd_work *work = rd_work();
 	struct rd_shard __heap *shard;
-	__u64 turn;
+	int is_begun = 0;
+	__u64 turn, key;
 
 	XK_USE_HEAP();
 	if (!work)
 		return 0;
 	shard = (struct rd_shard __heap *)work->shard;
 	work->key_item = 0;
-	sv_turns (turn, RD_SWEPT * 8) {
+	sv_turns (turn, RD_FLUSHED) {
 		if (work->low >= RD_BUCKETS)
 			break;
-		work->link = (__u64)shard->buckets[work->low & (RD_BUCKETS - 1)];
-		if (!work->link)
+		if (!is_begun)
+			item = shard->buckets[work->low & (RD_BUCKETS - 1)];
+		is_begun = !!item;
+		if (!item) {
 			work->low++;
-		else if (((struct rd_item __heap *)work->link)->owner)
-			/* A member of a key that was dropped already, or will be. */
+			continue;
+		}
+		key = item->owner ? 0 : (__u64)item;
+		item = item->next;
+		if (!item) {
+			is_begun = 0;
 			work->low++;
-		else
-			rd_drop(work->link);
+		}
+		if (key)
+			rd_drop(key);
 	}
 	return rd_say_number(':', work->low);
 }

@@ -64,6 +64,8 @@ struct State {
     runs: bool,
     again: bool,
     session: Option<Session>,
+    /// Records that are freed when no session may write to them any more.
+    closed: Vec<u64>,
 }
 
 fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -135,7 +137,16 @@ impl Front {
         let refused = |error: libbpf_rs::Error| Error::Extension(error.to_string());
         let mut builder = RingBufferBuilder::new();
         let event = |bytes: &[u8]| {
-            if let Some(slot) = record::peer(bytes).and_then(|peer| held(&self.clients).get(&peer).cloned()) {
+            let Some(peer) = record::peer(bytes) else { return 0 };
+            let clients = held(&self.clients);
+            let slot = clients.get(&peer).cloned();
+            match (&slot, record::closed(bytes)) {
+                (Some(slot), Some(record)) => held(&slot.state).closed.push(record),
+                (None, Some(record)) => self.free(record),
+                (_, None) => {}
+            }
+            drop(clients);
+            if let Some(slot) = slot {
                 self.wake(slot);
             }
             0
@@ -197,17 +208,24 @@ impl Front {
             match Session::attend(session, &slot.stream, self) {
                 Ok(Next::Later(session)) => held(&slot.state).session = session,
                 // A client that goes, or a server that does, ends this connection and nothing else.
-                Ok(Next::Ended) | Err(_) => {
-                    if let Ok(peer) = slot.stream.peer_addr() {
-                        held(&self.clients).remove(&peer);
-                    } else {
-                        held(&self.clients).retain(|_, other| !std::ptr::eq(&**other, slot));
-                    }
-                    let _ = slot.stream.shutdown(std::net::Shutdown::Both);
-                    return;
-                }
+                Ok(Next::Ended) | Err(_) => return self.forget_client(slot),
             }
         }
+    }
+
+    /// A client has gone, and its session with it.
+    fn forget_client(&self, slot: &Slot) {
+        held(&self.clients).retain(|_, other| !std::ptr::eq(&**other, slot));
+        // From here on, nobody adds to it.
+        let closed = std::mem::take(&mut held(&slot.state).closed);
+        closed.into_iter().for_each(|record| self.free(record));
+        let _ = slot.stream.shutdown(std::net::Shutdown::Both);
+    }
+
+    /// Frees the record of a connection that is closed.
+    fn free(&self, record: u64) {
+        // A program that has destroyed its heap may have told another address.
+        let _ = self.heap.free(record);
     }
 
     /// A connection of our own to the kernel.

@@ -36,6 +36,12 @@ pub(crate) fn peer(bytes: &[u8]) -> Option<SocketAddr> {
     Some(SocketAddr::new(address, port))
 }
 
+/// The record of the connection that an event says is closed.
+pub(crate) fn closed(bytes: &[u8]) -> Option<u64> {
+    let record = u64::from_ne_bytes(bytes.get(24..32)?.try_into().ok()?);
+    (record != 0).then_some(record)
+}
+
 /// Where it is in the heap.
 pub(crate) struct Record(u64);
 

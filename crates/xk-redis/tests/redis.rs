@@ -159,6 +159,11 @@ mod checks {
             }
             println!("{refused} requests were refused");
             assert!(refused < requests / 20, "{refused}");
+            // Also where members are in the same chains.
+            assert_eq!(one.ask(&[b"FLUSHALL"]), b"+OK\r\n");
+            for key in ["s", "z", "h"].iter().flat_map(|kind| (0..8).map(move |number| format!("{kind}{number}"))) {
+                assert_eq!(one.ask(&[b"EXISTS", key.as_bytes()]), b":0\r\n", "{key}");
+            }
         });
     }
 

@@ -157,7 +157,7 @@ mod checks {
         let programs = Programs::load(&["crosses", "crosses_back"]);
         let heap = programs.heap();
         // Before the kernel's limit of turns, also on a fast host.
-        let deadline = Duration::from_millis(400);
+        let deadline = Duration::from_millis(300);
         let mut in_time = 0;
         for round in 0.. {
             programs.set("first_of", 0);
@@ -176,12 +176,12 @@ mod checks {
                 let own = programs.run("crosses_back");
                 ([other.join().unwrap(), own], is_in_time)
             });
-            if !is_in_time {
-                assert!(round < 1000, "the other one was never in time");
-                take_ended(&programs.object).unwrap();
+            let all = take_ended(&programs.object).unwrap();
+            // A fast host may reach that limit first, in the run that has more of the host.
+            if !is_in_time || all.iter().any(|ended| ended.why == Why::Turns) {
+                assert!(round < 1000, "the other one was never in time: {all:?}");
                 continue;
             }
-            let all = take_ended(&programs.object).unwrap();
             assert_eq!(returned, [0, 7], "round {round}: the one that began later goes on: {all:?}");
             let [ended] = all[..] else { panic!("{all:?}") };
             let locks = ended.locks.unwrap();

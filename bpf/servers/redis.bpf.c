@@ -3,9 +3,10 @@
  * A server of Redis' protocol in front of redis-server: strings, hashes and sorted sets are in the
  * heap, and requests for them are answered where their packets arrive at the socket.
  *
- *	xk flex run bpf/servers/redis.bpf.c
+ *	xk-redis bpf/servers/redis.bpf.c
  *
- * It needs xk.ko, whose kfuncs send replies.
+ * In: packets of connections to the port. Out: replies, and to xk-redis what is not answered here,
+ * with all that follows it. It needs xk.ko, whose kfuncs send and pass on.
  */
 #include "vmlinux.h"
 #include <bpf/bpf_helpers.h>

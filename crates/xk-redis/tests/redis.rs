@@ -99,31 +99,22 @@ mod checks {
         Served { object, front, _links: links, _servers: servers }
     }
 
-    thread_local! {
-        static OBJECT_OF: std::cell::Cell<Option<&'static Object>> = const { std::cell::Cell::new(None) };
-    }
-
-    fn object() -> &'static Object {
-        OBJECT_OF.get().unwrap()
-    }
-
     struct SendServed(Served);
 
     // SAFETY: it is in a mutex, and links are only kept.
     unsafe impl Send for SendServed {}
 
     /// Does something with a client of the extension and one of the other server. Neither has a key.
-    fn beside(work: impl FnOnce(&mut Client, &mut Client)) {
+    fn beside(work: impl FnOnce(&mut Client, &mut Client, &Object)) {
         // Links may be used by one thread only, and each test is one.
         static SERVED: Mutex<Option<SendServed>> = Mutex::new(None);
         let mut served = SERVED.lock().unwrap_or_else(PoisonError::into_inner);
         let Served { object, front, .. } = &served.get_or_insert_with(|| SendServed(served_once())).0;
-        OBJECT_OF.with(|of| of.set(Some(*object)));
         let [mut one, mut other] = [PORT, REFERENCE].map(Client::new);
         for client in [&mut one, &mut other] {
             assert_eq!(client.ask(&[b"FLUSHALL"]), b"+OK\r\n");
         }
-        work(&mut one, &mut other);
+        work(&mut one, &mut other, object);
         assert_eq!(take_ended(object).unwrap(), []);
         let usage = front.heap().usage();
         assert_eq!((usage.invalid, usage.lost, usage.refused), (0, 0, 0), "{usage:?}");
@@ -141,7 +132,7 @@ mod checks {
     }
 
     pub fn answers_are_those_of_redis() {
-        beside(|one, other| {
+        beside(|one, other, _| {
             let mut random = random();
             let (mut refused, requests) = (0, 8000);
             for number in 0..requests {
@@ -168,7 +159,7 @@ mod checks {
     }
 
     pub fn replies_are_in_order_however_requests_are_split() {
-        beside(|one, other| {
+        beside(|one, other, _| {
             let mut random = random();
             for round in 0..400 {
                 // Now and then only what the kernel answers, so that it answers again.
@@ -197,7 +188,7 @@ mod checks {
     }
 
     pub fn a_key_is_of_one_of_the_two() {
-        beside(|one, _| {
+        beside(|one, _, _| {
             let mut behind = Client::new(BEHIND);
             let is = |client: &mut Client, words: &[&str], reply: &str| {
                 let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
@@ -231,9 +222,8 @@ mod checks {
     }
 
     pub fn a_run_that_is_ended_breaks_its_connection() {
-        beside(|one, _| {
+        beside(|one, _, object| {
             assert_eq!(one.ask(&[b"SET", b"key", b"1"]), b"+OK\r\n");
-            let object = object();
             Control { deadline: None, terminate: true, ..Control::default() }.tell(object).unwrap();
             // A long chain of requests looks at some time.
             let mut many = Client::new(PORT);

@@ -85,15 +85,20 @@ __noinline int rd_scores(void)
 	work->low = work->index;
 	sv_turns (turn, RD_ARGS / 2) {
 		if (work->low >= work->args)
-			return 1;
+			break;
 		arg = rd_arg(work, work->low);
 		read = rd_score(RD_AT(arg), RD_LENGTH(arg));
-		if (read != RD_SCORE)
+		if (read == RD_NO_SCORE) {
+			/* Redis says so whatever the others are, and before it looks for the key. */
+			work->foreign = 0;
 			return rd_bad_score(work, read, RD_NO_FLOAT);
+		}
+		if (read == RD_OTHER_SCORE)
+			work->foreign = 1;
 		work->scores[work->low & (RD_ARGS - 1)] = work->number;
 		work->low += 2;
 	}
-	return 1;
+	return !work->foreign;
 }
 
 /* Reads the options and scores of ZADD and ZINCRBY. Whether they are right. */

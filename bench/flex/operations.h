@@ -12,61 +12,36 @@
 #include "flex/rbtree.h"
 #include "flex/skiplist.h"
 
-enum xk_bench_operation {
-	XK_BENCH_NOTHING,	/* what is beside */
-	XK_BENCH_LIST_PUSH,
-	XK_BENCH_LIST_LOOKUP,
-	XK_BENCH_LIST_WALK,
-	XK_BENCH_LIST_REMOVE,
-	XK_BENCH_HASH_INSERT,
-	XK_BENCH_HASH_UPDATE,
-	XK_BENCH_HASH_LOOKUP,
-	XK_BENCH_HASH_REMOVE,
-	XK_BENCH_RBTREE_INSERT,
-	XK_BENCH_RBTREE_LOOKUP,
-	XK_BENCH_RBTREE_NEXT,
-	XK_BENCH_RBTREE_REMOVE,
-	XK_BENCH_SKIPLIST_INSERT,
-	XK_BENCH_SKIPLIST_RANK,
-	XK_BENCH_SKIPLIST_AT,
-	XK_BENCH_SKIPLIST_REMOVE,
-	XK_BENCH_LRU_SET,
-	XK_BENCH_LRU_GET,
-	XK_BENCH_LRU_REMOVE,
-	XK_BENCH_MALLOC,
-	XK_BENCH_FREE,
-	XK_BENCH_OPERATIONS
-};
+/* Each operation: its name, what it is called, and how often it is executed. */
+#define XK_BENCH_EACH(each) \
+	each(NOTHING, nothing, turn, 4096) \
+	each(LIST_PUSH, list, push, 512) \
+	each(LIST_LOOKUP, list, lookup, 512) \
+	each(LIST_WALK, list, walk, 64) \
+	each(LIST_REMOVE, list, remove, 512) \
+	each(HASH_INSERT, hash, insert, 4096) \
+	each(HASH_UPDATE, hash, update, 4096) \
+	each(HASH_LOOKUP, hash, lookup, 4096) \
+	each(HASH_REMOVE, hash, remove, 4096) \
+	each(RBTREE_INSERT, rbtree, insert, 4096) \
+	each(RBTREE_LOOKUP, rbtree, lookup, 4096) \
+	each(RBTREE_NEXT, rbtree, next, 4096) \
+	each(RBTREE_REMOVE, rbtree, remove, 4096) \
+	each(SKIPLIST_INSERT, skiplist, insert, 4096) \
+	each(SKIPLIST_RANK, skiplist, rank, 4096) \
+	each(SKIPLIST_AT, skiplist, at, 4096) \
+	each(SKIPLIST_REMOVE, skiplist, remove, 4096) \
+	each(LRU_SET, lru, set, 4096) \
+	each(LRU_GET, lru, get, 4096) \
+	each(LRU_REMOVE, lru, remove, 4096) \
+	each(MALLOC, heap, malloc, 4096) \
+	each(FREE, heap, free, 4096)
 
-/* What they are called, and how often each is executed. */
-static const struct {
-	const char *structure;
-	const char *operation;
-	__u64 turns;
-} xk_bench_operations[XK_BENCH_OPERATIONS] __attribute__((__unused__)) = {
-	[XK_BENCH_NOTHING] = { "nothing", "turn", 4096 },
-	[XK_BENCH_LIST_PUSH] = { "list", "push", 512 },
-	[XK_BENCH_LIST_LOOKUP] = { "list", "lookup", 512 },
-	[XK_BENCH_LIST_WALK] = { "list", "walk", 64 },
-	[XK_BENCH_LIST_REMOVE] = { "list", "remove", 512 },
-	[XK_BENCH_HASH_INSERT] = { "hash", "insert", 4096 },
-	[XK_BENCH_HASH_UPDATE] = { "hash", "update", 4096 },
-	[XK_BENCH_HASH_LOOKUP] = { "hash", "lookup", 4096 },
-	[XK_BENCH_HASH_REMOVE] = { "hash", "remove", 4096 },
-	[XK_BENCH_RBTREE_INSERT] = { "rbtree", "insert", 4096 },
-	[XK_BENCH_RBTREE_LOOKUP] = { "rbtree", "lookup", 4096 },
-	[XK_BENCH_RBTREE_NEXT] = { "rbtree", "next", 4096 },
-	[XK_BENCH_RBTREE_REMOVE] = { "rbtree", "remove", 4096 },
-	[XK_BENCH_SKIPLIST_INSERT] = { "skiplist", "insert", 4096 },
-	[XK_BENCH_SKIPLIST_RANK] = { "skiplist", "rank", 4096 },
-	[XK_BENCH_SKIPLIST_AT] = { "skiplist", "at", 4096 },
-	[XK_BENCH_SKIPLIST_REMOVE] = { "skiplist", "remove", 4096 },
-	/* Every second one evicts another. */
-	[XK_BENCH_LRU_SET] = { "lru", "set", 4096 },
-	[XK_BENCH_LRU_GET] = { "lru", "get", 4096 },
-	[XK_BENCH_LRU_REMOVE] = { "lru", "remove", 4096 },
-	[XK_BENCH_MALLOC] = { "heap", "malloc", 4096 },
-	[XK_BENCH_FREE] = { "heap", "free", 4096 },
+#define XK_BENCH_NUMBER(name, structure, operation, turns) XK_BENCH_##name,
+
+enum xk_bench_operation {
+	XK_BENCH_EACH(XK_BENCH_NUMBER)
+	XK_BENCH_OPERATIONS
 };
 
 /* Buckets of the tables: four items in each, and two of the cache. */
@@ -121,7 +96,7 @@ static inline __u64 xk_bench_key(__u64 turn, __u64 turns, __u64 factor)
 }
 
 /* Trees and the skip list. */
-xk_fn void xk_bench_ordered(struct xk_bench *bench, __u64 operation, __u64 turn)
+xk_inline void xk_bench_ordered(struct xk_bench *bench, __u64 operation, __u64 turn)
 {
 	struct xk_skiplist_item __heap *item;
 	struct xk_rbtree_node __heap *node;
@@ -163,17 +138,14 @@ xk_fn void xk_bench_ordered(struct xk_bench *bench, __u64 operation, __u64 turn)
 	}
 }
 
-xk_fn void xk_bench_turn(struct xk_bench *bench, __u64 operation, __u64 turn)
+/* One turn. The compiler knows the operation, and so nothing is chosen when it is measured. */
+xk_inline void xk_bench_turn(struct xk_bench *bench, enum xk_bench_operation operation, __u64 turn)
 {
 	struct xk_bench_object __heap *object;
 	struct xk_lru_item __heap *used;
 	struct xk_item __heap *found;
 	struct xk_item __heap *item;
 
-	if (operation >= XK_BENCH_RBTREE_INSERT && operation <= XK_BENCH_SKIPLIST_REMOVE) {
-		xk_bench_ordered(bench, operation, turn);
-		return;
-	}
 	switch (operation) {
 	case XK_BENCH_LIST_PUSH:
 		xk_list_push(bench->list, xk_bench_key(turn, 512, 0x9e37), turn);
@@ -229,7 +201,31 @@ xk_fn void xk_bench_turn(struct xk_bench *bench, __u64 operation, __u64 turn)
 		bench->objects = object->next;
 		xk_free(object);
 		break;
+	default:
+		xk_bench_ordered(bench, operation, turn);
 	}
 }
+
+#if !defined(__BPF__)
+
+#define XK_BENCH_FUNCTION(name, structure, operation, turns)			\
+	xk_fn void xk_bench_##structure##_##operation(struct xk_bench *bench, __u64 turn)	\
+	{									\
+		xk_bench_turn(bench, XK_BENCH_##name, turn);			\
+	}
+
+XK_BENCH_EACH(XK_BENCH_FUNCTION)
+
+#define XK_BENCH_ROW(name, structure, operation, turns)				\
+	{ #structure, #operation, turns, xk_bench_##structure##_##operation },
+
+static const struct {
+	const char *structure;
+	const char *operation;
+	__u64 turns;
+	void (*turn)(struct xk_bench *bench, __u64 turn);
+} xk_bench_operations[] = { XK_BENCH_EACH(XK_BENCH_ROW) };
+
+#endif
 
 #endif

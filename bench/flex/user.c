@@ -28,7 +28,7 @@ int main(int argc, char **argv)
 			__u64 turns = xk_bench_operations[number].turns, start = now();
 
 			for (__u64 turn = 0; turn < turns; turn++)
-				xk_bench_turn(&bench, number, turn);
+				xk_bench_operations[number].turn(&bench, turn);
 			printf("%s %s %llu %llu\n", xk_bench_operations[number].structure,
 			       xk_bench_operations[number].operation, turns, now() - start);
 		}

@@ -16,6 +16,12 @@
  */
 #define xk_any(number)		((__typeof__(number))xk_heap_any((__u64)(number)))
 
+/*
+ * An object of the heap, for several accesses in a row: the kernel shortens its address once, and
+ * not before each of them. It is not a pointer to keep.
+ */
+#define xk_here(object)		((__typeof_unqual__(*(object)) *)(object))
+
 /* A function that is followed by itself says so. */
 #define xk_use_heap()		XK_USE_HEAP()
 
@@ -29,6 +35,7 @@
 
 #define __heap
 #define xk_any(number)		(number)
+#define xk_here(object)		(object)
 #define xk_use_heap()		do { } while (0)
 #define xk_forget(number)	do { } while (0)
 
@@ -54,6 +61,7 @@ static inline void xk_free(void *object)
 
 #define __heap
 #define xk_any(number)		(number)
+#define xk_here(object)		(object)
 #define xk_use_heap()		do { } while (0)
 #define xk_forget(number)	do { } while (0)
 

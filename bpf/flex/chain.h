@@ -17,8 +17,11 @@ struct xk_item {
 /* The first item with this key from here on, or NULL. */
 xk_inline struct xk_item __heap *xk_chain_find(struct xk_item __heap *item, __u64 key)
 {
-	for (; item; item = item->next) {
-		if (item->key == key)
+	struct xk_item *here;
+
+	for (; item; item = here->next) {
+		here = xk_here(item);
+		if (here->key == key)
 			break;
 	}
 	return item;
@@ -28,12 +31,15 @@ xk_inline struct xk_item __heap *xk_chain_find(struct xk_item __heap *item, __u6
 xk_inline struct xk_item __heap * __heap *
 xk_chain_place(struct xk_item __heap * __heap *place, __u64 key)
 {
-	struct xk_item __heap *item;
+	struct xk_item __heap *item = *place;
+	struct xk_item *here;
 
-	for (item = *place; item; item = *place) {
-		if (item->key == key)
+	while (item) {
+		here = xk_here(item);
+		if (here->key == key)
 			break;
 		place = &item->next;
+		item = here->next;
 	}
 	return place;
 }

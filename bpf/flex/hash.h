@@ -35,24 +35,29 @@ xk_inline struct xk_item __heap * __heap *xk_hash_bucket(struct xk_hash __heap *
 }
 
 /* The item with this key, or NULL. */
-xk_fn struct xk_item __heap *xk_hash_find(struct xk_hash __heap *hash, __u64 key)
+xk_inline struct xk_item __heap *xk_hash_find(struct xk_hash __heap *hash, __u64 key)
 {
 	return xk_chain_find(*xk_hash_bucket(hash, key), key);
 }
 
-/* Whether the key has this value now: there was memory, or it was there. */
-xk_fn int xk_hash_set(struct xk_hash __heap *hash, __u64 key, __u64 value)
+/* Adds a key that is not there; whether there was memory. */
+xk_fn int xk_hash_add(struct xk_hash __heap *hash, __u64 key, __u64 value)
 {
-	struct xk_item __heap *item = xk_hash_find(hash, key);
-	int pushed;
+	int pushed = xk_chain_push(xk_hash_bucket(hash, key), key, value);
 
-	if (item) {
-		item->value = value;
-		return 1;
-	}
-	pushed = xk_chain_push(xk_hash_bucket(hash, key), key, value);
 	hash->length += pushed;
 	return pushed;
+}
+
+/* Whether the key has this value now: there was memory, or it was there. */
+xk_inline int xk_hash_set(struct xk_hash __heap *hash, __u64 key, __u64 value)
+{
+	struct xk_item __heap *item = xk_hash_find(hash, key);
+
+	if (!item)
+		return xk_hash_add(hash, key, value);
+	item->value = value;
+	return 1;
 }
 
 /* Removes a key; whether it was there. */

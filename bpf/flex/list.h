@@ -14,7 +14,7 @@ struct xk_list {
 };
 
 /* The newest item with this key, or NULL. */
-xk_fn struct xk_item __heap *xk_list_find(struct xk_list __heap *list, __u64 key)
+xk_inline struct xk_item __heap *xk_list_find(struct xk_list __heap *list, __u64 key)
 {
 	return xk_chain_find(list->first, key);
 }

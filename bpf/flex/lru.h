@@ -61,13 +61,13 @@ xk_inline void xk_lru_link(struct xk_lru __heap *lru, struct xk_lru_item __heap 
 }
 
 /* The item with this key, or NULL, without using it. */
-xk_fn struct xk_lru_item __heap *xk_lru_peek(struct xk_lru __heap *lru, __u64 key)
+xk_inline struct xk_lru_item __heap *xk_lru_peek(struct xk_lru __heap *lru, __u64 key)
 {
 	return (struct xk_lru_item __heap *)xk_hash_find(lru->hash, key);
 }
 
 /* The item with this key, or NULL. It is used, and so the newest now. */
-xk_fn struct xk_lru_item __heap *xk_lru_get(struct xk_lru __heap *lru, __u64 key)
+xk_inline struct xk_lru_item __heap *xk_lru_get(struct xk_lru __heap *lru, __u64 key)
 {
 	struct xk_lru_item __heap *item = xk_lru_peek(lru, key);
 

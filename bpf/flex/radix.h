@@ -48,7 +48,7 @@ xk_inline __u64 xk_radix_slot(struct xk_radix_node __heap *node, __u64 key)
 }
 
 /* Where the value of a key is, or NULL. */
-xk_fn __u64 __heap *xk_radix_find(struct xk_radix __heap *radix, __u64 key)
+xk_inline __u64 __heap *xk_radix_find(struct xk_radix __heap *radix, __u64 key)
 {
 	struct xk_radix_node __heap *node = (struct xk_radix_node __heap *)radix->root;
 

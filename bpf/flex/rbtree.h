@@ -44,18 +44,35 @@ xk_fn struct xk_rbtree __heap *xk_rbtree_new(void)
 	return tree;
 }
 
+/*
+ * The child on the side of this key. For an extension, to choose what is loaded costs more than to
+ * load in two places.
+ */
+#define xk_rbtree_towards(here, key)					\
+({									\
+	struct xk_rbtree_node __heap *towards;				\
+									\
+	if ((here)->key < (key)) {					\
+		towards = (here)->child[1];				\
+		xk_opaque(towards);					\
+	} else {							\
+		towards = (here)->child[0];				\
+	}								\
+	towards;							\
+})
+
 /* The node with this key, or NULL. */
-xk_fn struct xk_rbtree_node __heap *xk_rbtree_find(struct xk_rbtree __heap *tree, __u64 key)
+xk_inline struct xk_rbtree_node __heap *xk_rbtree_find(struct xk_rbtree __heap *tree, __u64 key)
 {
 	struct xk_rbtree_node __heap *node = tree->top.child[0];
 
-	while (node && node->key != key)
-		node = node->key < key ? node->child[1] : node->child[0];
+	while (node && xk_here(node)->key != key)
+		node = xk_rbtree_towards(xk_here(node), key);
 	return node;
 }
 
 /* The first node whose key is at least this one, or NULL. */
-xk_fn struct xk_rbtree_node __heap *xk_rbtree_first(struct xk_rbtree __heap *tree, __u64 key)
+xk_inline struct xk_rbtree_node __heap *xk_rbtree_first(struct xk_rbtree __heap *tree, __u64 key)
 {
 	struct xk_rbtree_node __heap *node = tree->top.child[0];
 	struct xk_rbtree_node __heap *first = xk_any((struct xk_rbtree_node __heap *)xk_null);
@@ -81,7 +98,7 @@ xk_inline struct xk_rbtree_node __heap *xk_rbtree_lowest(struct xk_rbtree_node _
 }
 
 /* The next node, or NULL. */
-xk_fn struct xk_rbtree_node __heap *xk_rbtree_next(struct xk_rbtree_node __heap *node)
+xk_inline struct xk_rbtree_node __heap *xk_rbtree_next(struct xk_rbtree_node __heap *node)
 {
 	if (node->child[1])
 		return xk_rbtree_lowest(node->child[1]);
@@ -169,9 +186,9 @@ xk_fn int xk_rbtree_set(struct xk_rbtree __heap *tree, __u64 key, __u64 value)
 	struct xk_rbtree_node __heap *parent = &tree->top;
 	struct xk_rbtree_node __heap *node = parent->child[0];
 
-	while (node && node->key != key) {
+	while (node && xk_here(node)->key != key) {
 		parent = node;
-		node = node->key < key ? node->child[1] : node->child[0];
+		node = xk_rbtree_towards(xk_here(node), key);
 	}
 	if (node) {
 		node->value = value;

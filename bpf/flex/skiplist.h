@@ -39,6 +39,9 @@ struct xk_skiplist_turn {
 	__u64 rank;		/* of the item that follows it */
 };
 
+_Static_assert(sizeof(struct xk_skiplist_turn) == sizeof(struct xk_skiplist_link),
+	       "a search has one offset for both");
+
 struct xk_skiplist {
 	__u64 length;
 	__u64 levels;		/* that are in use, at least one */
@@ -66,6 +69,13 @@ xk_fn struct xk_skiplist __heap *xk_skiplist_new(__u64 seed)
 	return list;
 }
 
+/* The link of a level. Levels are counted in bytes here, so that a search does not multiply. */
+xk_inline struct xk_skiplist_link __heap *xk_skiplist_link(struct xk_skiplist_item __heap *item,
+							   __u64 level)
+{
+	return (struct xk_skiplist_link __heap *)((__u64)(item->links - 1) + level);
+}
+
 /*
  * The last item before this score and key, or the head; and the rank that an item of this score and
  * key has, or would have. Notes where it went down, if the list is to be changed.
@@ -75,24 +85,26 @@ xk_skiplist_search(struct xk_skiplist __heap *list, __u64 score, __u64 key,
 		   struct xk_skiplist_turn __heap *turns, __u64 *rank)
 {
 	struct xk_skiplist_item __heap *item = &list->head;
-	__u64 level = list->levels, passed = xk_any(0ull);
+	__u64 level = list->levels * sizeof(item->links[0]), passed = xk_any(0ull);
 
 	while (level) {
-		struct xk_skiplist_link __heap *link = &item->links[level - 1];
+		struct xk_skiplist_link *link = xk_here(xk_skiplist_link(item, level));
 		struct xk_skiplist_item __heap *next = link->next;
+		struct xk_skiplist_item *here = xk_here(next);
 
-		if (next && (next->score < score ||
-			     (next->score == score && XK_SKIPLIST_LESS(next->key, key)))) {
+		if (next && (here->score < score ||
+			     (here->score == score && XK_SKIPLIST_LESS(here->key, key)))) {
 			passed += link->span;
 			item = next;
-			xk_forget(item);
 			continue;
 		}
-		level--;
-		xk_forget(level);
+		level -= sizeof(item->links[0]);
 		if (turns) {
-			turns[level].item = item;
-			turns[level].rank = passed;
+			struct xk_skiplist_turn *turn =
+				xk_here((struct xk_skiplist_turn __heap *)((__u64)turns + level));
+
+			turn->item = item;
+			turn->rank = passed;
 		}
 	}
 	*rank = passed;
@@ -109,7 +121,7 @@ xk_fn struct xk_skiplist_item __heap *xk_skiplist_first(struct xk_skiplist __hea
 }
 
 /* The rank of an item, from 0 on; the length of the list if there is no such item. */
-xk_fn __u64 xk_skiplist_rank(struct xk_skiplist __heap *list, __u64 score, __u64 key)
+xk_inline __u64 xk_skiplist_rank(struct xk_skiplist __heap *list, __u64 score, __u64 key)
 {
 	struct xk_skiplist_item __heap *item;
 	__u64 rank;
@@ -119,23 +131,23 @@ xk_fn __u64 xk_skiplist_rank(struct xk_skiplist __heap *list, __u64 score, __u64
 }
 
 /* The item of a rank, or NULL. */
-xk_fn struct xk_skiplist_item __heap *xk_skiplist_at(struct xk_skiplist __heap *list, __u64 rank)
+xk_inline struct xk_skiplist_item __heap *
+xk_skiplist_at(struct xk_skiplist __heap *list, __u64 rank)
 {
 	struct xk_skiplist_item __heap *item = &list->head;
-	__u64 level = list->levels, left = rank + 1;
+	__u64 level = list->levels * sizeof(item->links[0]), left = rank + 1;
 
 	if (rank >= list->length)
 		return xk_null;
 	while (left) {
-		struct xk_skiplist_link __heap *link = &item->links[level - 1];
+		struct xk_skiplist_link *link = xk_here(xk_skiplist_link(item, level));
+		struct xk_skiplist_item __heap *next = link->next;
 
-		if (link->next && link->span <= left) {
+		if (next && link->span <= left) {
 			left -= link->span;
-			item = link->next;
-			xk_forget(item);
+			item = next;
 		} else {
-			level--;
-			xk_forget(level);
+			level -= sizeof(item->links[0]);
 		}
 	}
 	return item;

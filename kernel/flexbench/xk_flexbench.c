@@ -40,7 +40,7 @@ static int show(struct seq_file *file, void *unused)
 		turns = xk_bench_operations[number].turns;
 		start = ktime_get_ns();
 		for (turn = 0; turn < turns; turn++)
-			xk_bench_turn(&bench, number, turn);
+			xk_bench_operations[number].turn(&bench, turn);
 		seq_printf(file, "%s %s %llu %llu\n", xk_bench_operations[number].structure,
 			   xk_bench_operations[number].operation, turns, ktime_get_ns() - start);
 	}

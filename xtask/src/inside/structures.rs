@@ -104,25 +104,30 @@ fn extension(arguments: &Arguments, path: &Path, operations: &[Operation]) -> Re
     Control { deadline: None, ..Control::default() }.tell(&object)?;
     let heap = Heap::of(&object, Limits { ready: 16 << 20, ..Limits::default() })?.context("there is no heap")?;
     let variables = object.maps().find(|map| map.name().to_string_lossy().ends_with(".bss")).context("no variables")?;
-    let program = object.progs_mut().find(|program| program.name() == "measure").context("no program")?;
+    let execute = |name: &str, repeat: u64| -> Result<bool> {
+        let program = object.progs_mut().find(|program| program.name() == name);
+        let repeat = repeat.try_into()?;
+        let input = ProgramInput { data_in: Some(&[0; 64]), repeat, ..ProgramInput::default() };
+        Ok(program.with_context(|| format!("no program {name}"))?.test_run(input)?.return_value == 1)
+    };
+    ensure!(execute("begin", 1)?, "a run was ended, or had no memory");
     let mut rounds = Vec::new();
     for _ in 0..arguments.rounds {
         let mut measured = Vec::new();
-        for (number, operation) in operations.iter().enumerate() {
+        for operation in operations {
             let value = variables.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY)?;
             let mut value = value.context("the variables have no value")?;
-            let asked = [number as u64, 0, 0].map(u64::to_ne_bytes).concat();
+            let asked = [0; 16];
             value[arguments.asked..][..asked.len()].copy_from_slice(&asked);
             variables.update(&0_u32.to_ne_bytes(), &value, MapFlags::ANY)?;
-            let repeat = operation.turns.try_into()?;
-            let input = ProgramInput { data_in: Some(&[0; 64]), repeat, ..ProgramInput::default() };
-            ensure!(program.test_run(input)?.return_value == 1, "{operation:?}: a run was ended, or had no memory");
+            let name = format!("{}_{}", operation.structure, operation.operation);
+            ensure!(execute(&name, operation.turns)?, "{operation:?}: a run was ended");
             let value = variables.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY)?.context("no value")?;
             let word = |number: usize| -> Result<u64> {
                 Ok(u64::from_ne_bytes(value[arguments.asked + 8 * number..][..8].try_into()?))
             };
-            ensure!(word(1)? == operation.turns, "{operation:?}: {} runs", word(1)?);
-            let time = word(2)?;
+            ensure!(word(0)? == operation.turns, "{operation:?}: {} runs", word(0)?);
+            let time = word(1)?;
             measured.push(Operation { time, ..operation.clone() });
         }
         rounds.push(measured);

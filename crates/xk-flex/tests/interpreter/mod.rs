@@ -30,8 +30,10 @@ const REFERENCES: u64 = 0x7000_0000;
 pub struct Control {
     /// All runs end.
     pub terminate: u64,
-    /// Nanoseconds; an instruction takes one.
+    /// Nanoseconds.
     pub deadline: u64,
+    /// Nanoseconds that an instruction takes besides one.
+    pub more: u64,
     /// Turns between looks.
     pub interval: u64,
 }
@@ -66,12 +68,15 @@ struct Machine {
     calls: HashMap<usize, usize>,
     words: HashMap<usize, u64>,
     memory: HashMap<u64, u8>,
+    /// Nanoseconds of an instruction.
+    pace: u64,
 }
 
 impl Machine {
     fn read(bytes: &[u8], control: Control) -> (Self, usize) {
         let file = object::File::parse(bytes).unwrap();
-        let mut machine = Self { code: vec![], calls: HashMap::new(), words: HashMap::new(), memory: HashMap::new() };
+        let (calls, words, memory) = (HashMap::new(), HashMap::new(), HashMap::new());
+        let mut machine = Self { code: vec![], calls, words, memory, pace: 1 + control.more };
         let sections: Vec<_> = file
             .sections()
             .filter(|section| section.kind() == object::SectionKind::Text && section.size() > 0)
@@ -192,7 +197,7 @@ impl Ran {
         match number {
             5 => {
                 self.looks += 1;
-                now as u64
+                now as u64 * machine.pace
             }
             130 => {
                 let field = |offset| machine.load(r[2] + offset, 4) as u32;

@@ -53,8 +53,28 @@ fn looks_come_after_as_many_turns() {
         [(1, 64, 10), (2, 64, 10), (8, 64, 10), (32, 64, 10), (3, 64, 9), (8, 1, 80), (1, 1, 641), (3, 7, 71)]
     {
         let done = unrolled(LIST, unroll);
-        let ran = run_in(&done.bytes, NODES, free(interval), 1_000_000, &list(641));
+        let ran = run_in(&done.bytes, NODES, slow(interval), 1_000_000, &list(641));
         assert_eq!(ran.looks, expected, "{unroll}, {interval}");
+    }
+}
+
+/// Looks are further apart than a short time.
+fn slow(interval: u64) -> Control {
+    Control { more: 20_000, ..free(interval) }
+}
+
+#[test]
+fn looks_that_follow_each_other_soon_become_rarer() {
+    // After 64 turns, 64 more, and then 256 each time.
+    for (length, looks) in [(63, 0), (65, 1), (127, 1), (129, 2), (383, 2), (385, 3), (639, 3), (641, 4)] {
+        let ran = run_in(&unrolled(LIST, 1).bytes, NODES, free(64), 1_000_000, &list(length));
+        assert_eq!(ran.looks, looks, "{length}");
+    }
+    // A turn has ten instructions, a look a few more: the time between two is a little longer than a short one, or shorter.
+    for (more, looks) in [(20_000 / 640, 10), (20_000 / 640 - 7, 4)] {
+        let control = Control { more, ..free(64) };
+        let ran = run_in(&unrolled(LIST, 1).bytes, NODES, control, 1_000_000, &list(641));
+        assert_eq!(ran.looks, looks, "{more}");
     }
 }
 
@@ -66,7 +86,7 @@ fn a_head_at_the_end_is_unrolled() {
     for (unroll, looks) in [(1, 9), (8, 9), (3, 9)] {
         let done = unrolled(text, unroll);
         assert!(matches!(done.loops[..], [LoopReport { copies, .. }] if copies == unroll), "{:?}", done.loops);
-        let ran = run(&done.bytes, 641, free(64), 100_000);
+        let ran = run(&done.bytes, 641, slow(64), 100_000);
         assert_eq!((ran.end, ran.looks), (End::Returned(7), looks), "{unroll}");
     }
 }

@@ -75,27 +75,79 @@ __noinline int rd_prepare(void)
 	return 1;
 }
 
+/* Makes the key redis-server's, in the place of the item that it has. Whether there was memory. */
+__noinline int rd_give(void)
+{
+	struct rd_work *work = rd_work();
+	__u64 made;
+
+	XK_USE_HEAP();
+	if (!work)
+		return 0;
+	work->owner = 0;
+	made = rd_new(RD_IS_FOREIGN, 0, 0);
+	if (!made)
+		return 0;
+	__sync_fetch_and_add(&rd_store->foreign, 1);
+	if (work->key_item)
+		rd_drop(work->key_item);
+	work->key_item = 0;
+	rd_link(made);
+	return 1;
+}
+
 /* Whose the key is. */
 __noinline int rd_claim(void)
 {
 	struct rd_work *work = rd_work();
-	__u64 type, arg, made;
+	__u64 type, arg;
 
 	XK_USE_HEAP();
 	if (!work)
 		return 0;
 	type = rd_type(work->key_item);
-	if (type && type != RD_IS_FOREIGN)
+	if (type && type != RD_IS_FOREIGN) {
+		if (((struct rd_item __heap *)work->key_item)->moves)
+			return rd_say(RD_MOVING);
 		return rd_say(type == RD_IS_STRING ? RD_STRING : type == RD_IS_HASH ? RD_HASH : RD_ZSET);
-	arg = rd_arg(work, 2);
-	if (!type && rd_byte(work, RD_AT(arg)) == 'w') {
-		work->owner = 0;
-		made = rd_new(RD_IS_FOREIGN, 0, 0);
-		if (!made)
-			return rd_say(RD_MEMORY);
-		__sync_fetch_and_add(&rd_store->foreign, 1);
-		rd_link(made);
 	}
+	arg = rd_arg(work, 2);
+	if (!type && rd_byte(work, RD_AT(arg)) == 'w' && !rd_give())
+		return rd_say(RD_MEMORY);
+	return rd_say(RD_ONE);
+}
+
+/*
+ * A key moves to redis-server. From the beginning on, commands of several keys are not answered here:
+ * xk-redis waits until those that are under way have ended.
+ */
+__noinline int rd_move(void)
+{
+	struct rd_work *work = rd_work();
+	struct rd_item __heap *item;
+	__u64 type, arg;
+
+	XK_USE_HEAP();
+	if (!work)
+		return 0;
+	type = rd_type(work->key_item);
+	if (type == RD_IS_FOREIGN)
+		return rd_say_number(':', 2);
+	if (!type || rd_connection(work)->asks != RD_MOVES)
+		return rd_say(RD_ZERO);
+	item = (struct rd_item __heap *)work->key_item;
+	arg = rd_arg(work, 2);
+	if (rd_byte(work, RD_AT(arg)) == 'b') {
+		__sync_fetch_and_add(&rd_store->foreign, 1);
+		item->moves = 1;
+		return rd_say(RD_ONE);
+	}
+	if (!item->moves)
+		return rd_say(RD_ZERO);
+	if (rd_byte(work, RD_AT(arg)) != 'e')
+		*(volatile __u64 __heap *)&item->moves = 0;
+	else if (!rd_give())
+		return rd_say(RD_MEMORY);
 	return rd_say(RD_ONE);
 }
 
@@ -192,6 +244,9 @@ static __always_inline int rd_step(struct rd_work *work)
 	case RC_XKCLAIM:
 		rd_claim();
 		return RD_DONE;
+	case RC_XKGIVE:
+		rd_move();
+		return RD_DONE;
 	case RC_XKFLUSH:
 		rd_flush();
 		return RD_DONE;
@@ -210,20 +265,23 @@ __noinline int rd_open(void)
 	if (!work)
 		return RD_DONE;
 	item = (struct rd_item __heap *)work->item;
-	if (item && item->expires && item->expires <= work->now) {
+	/* What moves stays until it has moved. */
+	if (item && item->expires && item->expires <= work->now && !item->moves) {
 		rd_drop((__u64)item);
 		item = (struct rd_item __heap *)0;
 	}
 	work->key_item = (__u64)item;
 	work->phase = 0;
-	if (item && item->type == RD_IS_FOREIGN && work->command != RC_XKCLAIM &&
-	    work->command != RC_XKFLUSH) {
-		/* With another key beside it, it has become foreign only now. */
-		work->key_item = 0;
+	if (item && work->command < RC_XKCLAIM &&
+	    (item->type == RD_IS_FOREIGN || (item->moves && rd_connection(work)->asks != RD_MOVES))) {
 		if (work->args == 2 || !rd_commands[rd_slot() & 255].keys) {
+			work->key_item = 0;
 			work->foreign = 1;
 			return RD_DONE;
 		}
+		/* With another key beside it, it has become foreign only now. What moves is still here. */
+		if (item->type == RD_IS_FOREIGN)
+			work->key_item = 0;
 	}
 	if (item && item->type == RD_IS_ZSET && rd_set_of((__u64)item)->change)
 		return RD_SETTLE;

@@ -228,7 +228,9 @@ __noinline int rd_add_member(void)
 	}
 	if (score != RD_INFINITE && score != -RD_INFINITE &&
 	    (score > RD_LARGEST || score < -RD_LARGEST)) {
-		rd_say(RD_FRACTION);
+		/* It is redis-server's. Nothing is changed, and nothing answered yet. */
+		work->foreign = 1;
+		work->mark = work->out;
 		rd_empty();
 		return RD_DONE;
 	}

@@ -35,7 +35,10 @@ struct rd_item {
 	__u64 set;		/* struct rd_set of a hash or sorted set */
 	struct rd_item __heap *newer;	/* of the members of the owner */
 	struct rd_item __heap *older;
-	__s64 score;
+	union {
+		__s64 score;	/* of a member */
+		__u64 moves;	/* of a key: xk-redis hands it to redis-server, and alone sees it */
+	};
 	__u64 data[];		/* the key, filled up with zeros to whole words, and the value */
 };
 
@@ -224,7 +227,8 @@ __noinline __u64 rd_new(__u64 type, __u64 from, __u64 length)
 	item->type = type;
 	item->key_length = work->key_length;
 	item->length = length;
-	item->score = work->score;
+	/* A key does not move. */
+	item->score = work->owner ? work->score : 0;
 	*(volatile __u64 __heap *)&item->expires = 0;
 	*(volatile __u64 __heap *)&item->set = 0;
 	*(volatile __u64 __heap *)&item->newer = 0;

@@ -399,7 +399,8 @@ __noinline int rd_any_key(void)
 	if (command == RC_TTL || command == RC_PTTL) {
 		if (!item || !item->expires)
 			return rd_say_number(':', item ? -1 : -2);
-		left = item->expires - work->now;
+		/* What moves stays when its time is over. */
+		left = item->expires > work->now ? item->expires - work->now : 0;
 		return rd_say_number(':', command == RC_TTL ? (left + 500) / 1000 : left);
 	}
 	if (!item) {

@@ -6,9 +6,10 @@
 #include "parse.h"
 
 /*
- * The last two are for xk-redis. XKCLAIM key r|w asks whose a key is: 1 if it is redis-server's,
- * which with `w` a key becomes that does not exist; else its type here. XKFLUSH shard bucket drops
- * keys, and returns the bucket to go on with.
+ * The last three are for xk-redis. XKCLAIM key r|w asks whose a key is: 1 if it is redis-server's,
+ * which with `w` a key becomes that does not exist; else its type here, or "moving". XKGIVE key step
+ * begins to hand a key to redis-server, ends that, or goes back (b, e, a): 1 if it has done that, 2 if
+ * the key is redis-server's. XKFLUSH shard bucket drops keys, and returns the bucket to go on with.
  *
  * The name of a command, how many words it has with its name, and whether all words behind the name
  * are keys. All others have one key, their second word.
@@ -57,6 +58,7 @@
 	command(HINCRBY, 4, 4, 0)		\
 	command(HSTRLEN, 3, 3, 0)		\
 	command(XKCLAIM, 3, 3, 0)		\
+	command(XKGIVE, 3, 3, 0)		\
 	command(XKFLUSH, 3, 3, 0)
 
 #define RD_NUMBER_OF(name, least, most, keys)	RC_##name,

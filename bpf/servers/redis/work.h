@@ -78,13 +78,16 @@ struct rd_work {
 	__u8 reply[RD_OUT_MASK + 1 + RD_SLACK];
 };
 
+/* What a connection of xk-redis is for, if it moves keys, too. */
+#define RD_MOVES	2
+
 /* A connection, in the heap. */
 struct rd_connection {
 	__u64 pending;		/* a part of a request that came before */
 	__u64 pending_length;
 	__u64 passed;		/* bytes that were passed on */
 	__u64 done;		/* of these, that xk-redis has answered; until then, all are passed on */
-	__u64 asks;		/* it is one of xk-redis, which asks what is answered here */
+	__u64 asks;		/* it is one of xk-redis, which asks what is answered here; RD_MOVES */
 };
 
 /* A packet is processed without another one on the same CPU: softirqs are disabled. */
@@ -136,7 +139,7 @@ enum rd_acts {
 enum rd_text {
 	RD_OK, RD_PONG, RD_NIL, RD_ZERO, RD_ONE, RD_EMPTY, RD_NO_STRING, RD_SYNTAX, RD_NO_INTEGER,
 	RD_NO_FLOAT, RD_NO_BOUND, RD_OVERFLOW, RD_DECREMENT, RD_BAD_EXPIRE, RD_WRONG_TYPE,
-	RD_MEMORY, RD_ARITY, RD_ARITY_END, RD_FRACTION, RD_XX_NX, RD_GT_LT,
+	RD_MEMORY, RD_ARITY, RD_ARITY_END, RD_MOVING, RD_XX_NX, RD_GT_LT,
 	RD_ONE_PAIR, RD_NAN, RD_BAD_COUNT, RD_BAD_LENGTH, RD_NO_DOLLAR, RD_NONE, RD_STRING,
 	RD_HASH, RD_ZSET, RD_NO_HASH_INTEGER, RD_NOT_MINE,
 	RD_TEXTS
@@ -174,7 +177,7 @@ const volatile struct rd_said rd_texts[64] = {
 	[RD_MEMORY] = RD_SAID("-OOM command not allowed when used memory > 'maxmemory'.\r\n"),
 	[RD_ARITY] = RD_SAID("-ERR wrong number of arguments for '"),
 	[RD_ARITY_END] = RD_SAID("' command\r\n"),
-	[RD_FRACTION] = RD_SAID("-ERR xk: the kernel serves whole numbers of up to 53 bits as scores\r\n"),
+	[RD_MOVING] = RD_SAID("+moving\r\n"),
 	[RD_XX_NX] =
 		RD_SAID("-ERR XX and NX options at the same time are not compatible\r\n"),
 	[RD_GT_LT] =

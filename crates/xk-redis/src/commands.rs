@@ -11,8 +11,8 @@ pub struct Command {
     moves: bool,
     /// It may write.
     pub writes: bool,
-    /// The types of values that it is for (`@hash`, for example).
-    pub types: HashSet<String>,
+    /// It may wait until a key changes.
+    pub waits: bool,
 }
 
 impl Command {
@@ -81,7 +81,7 @@ fn command(entry: Part) -> Option<(String, Command)> {
         moves: flags.contains("movablekeys"),
         // A script may write.
         writes: flags.contains("write") || flags.contains("movablekeys"),
-        types: texts(6)?,
+        waits: flags.contains("blocking"),
     };
     Some((name.to_uppercase(), command))
 }
@@ -98,7 +98,7 @@ mod tests {
         let commands = commands(reply).unwrap();
         let words: Vec<Vec<u8>> = ["mset", "a", "1", "b", "2"].map(Vec::from).to_vec();
         assert_eq!(commands["MSET"].keys(&words).unwrap(), [b"a", b"b"]);
-        assert!(commands["MSET"].writes && commands["MSET"].types.contains("@string"));
+        assert!(commands["MSET"].writes && !commands["MSET"].waits);
         assert_eq!(commands["EVAL"].keys(&words), None);
     }
 }

@@ -1,14 +1,16 @@
 //! User space's half of `bpf/servers/redis.bpf.c`: it owns the port at which the kernel answers, and hands what the kernel
 //! does not answer to redis-server, in order.
 //!
-//! In: the loaded extension, and the address of redis-server. A key belongs to one of the two: to the one that first creates
-//! it. What the kernel holds, redis-server never sees, and the other way round.
+//! In: the loaded extension, and the address of redis-server. A key belongs to one of the two. The kernel hands a key to
+//! redis-server when a request needs that, and it stays there.
 
 pub mod commands;
 pub mod resp;
 
+mod moving;
 mod record;
 mod session;
+mod tunnel;
 
 use std::collections::HashMap;
 use std::io;
@@ -19,9 +21,11 @@ use std::thread;
 use std::time::Duration;
 
 use libbpf_rs::{MapCore, MapHandle, RingBufferBuilder};
+use xk_flex::kept::Kept;
 use xk_flex::Heap;
 
 use commands::Command;
+use moving::Moves;
 use record::Record;
 use session::{Next, Peer, Session};
 
@@ -63,7 +67,7 @@ struct Slot {
 struct State {
     runs: bool,
     again: bool,
-    session: Option<Session>,
+    session: Option<Box<Session>>,
     /// Records that are freed when no session may write to them any more.
     closed: Vec<u64>,
 }
@@ -83,10 +87,13 @@ pub struct Front {
     /// Connections of our own to the port, by their ports; and their other ends, which nobody reads.
     own: Mutex<HashMap<u16, Option<TcpStream>>>,
     clients: Mutex<HashMap<SocketAddr, Arc<Slot>>>,
+    moves: Mutex<Moves>,
+    /// Keys whose changes somebody waits for, by how many do: they stay redis-server's.
+    awaited: Mutex<HashMap<Vec<u8>, usize>>,
 }
 
 impl Front {
-    /// For a loaded extension, its heap, the port, and redis-server.
+    /// For an extension that is loaded, its heap, the port, and redis-server.
     ///
     /// # Errors
     /// redis-server does not answer; it is another extension.
@@ -96,19 +103,39 @@ impl Front {
         port: u16,
         server: SocketAddr,
     ) -> Result<Arc<Self>, Error> {
+        let map = |name: &str| {
+            let found = object.maps().find(|map| map.name() == name);
+            found.map(|map| MapHandle::try_from(&map)).transpose().map_err(|error| Error::Extension(error.to_string()))
+        };
+        Self::of(map, heap, port, server)
+    }
+
+    /// For an extension that stays when this process ends, with its keys.
+    ///
+    /// # Errors
+    /// redis-server does not answer; it is another extension; its heap cannot be mapped.
+    pub fn of_kept(kept: &Kept, port: u16, server: SocketAddr) -> Result<Arc<Self>, Error> {
+        let failed = |error: xk_flex::Error| Error::Extension(error.to_string());
+        let heap = kept.heap().map_err(failed)?.ok_or_else(|| Error::Extension("it has no heap".into()))?;
+        Self::of(|name| kept.map(name).map_err(failed), heap, port, server)
+    }
+
+    fn of(
+        map: impl Fn(&str) -> Result<Option<MapHandle>, Error>,
+        heap: Heap<'static>,
+        port: u16,
+        server: SocketAddr,
+    ) -> Result<Arc<Self>, Error> {
         let failed = |error| Error::Server(server, error);
         let mut peer = TcpStream::connect(server).and_then(Peer::new).map_err(failed)?;
         let reply = peer.ask(&resp::encode(&["COMMAND"])).map_err(failed)?;
         let commands = commands::commands(&reply)
             .ok_or_else(|| Error::Refuses(server, String::from_utf8_lossy(&reply[..reply.len().min(200)]).into()))?;
-        let map = |name: &str| {
-            let found = object.maps().find(|map| map.name() == name);
-            let map = found.ok_or_else(|| Error::Extension(format!("it has no map {name}")))?;
-            MapHandle::try_from(&map).map_err(|error| Error::Extension(error.to_string()))
-        };
+        let map = |name: &str| map(name)?.ok_or_else(|| Error::Extension(format!("it has no map {name}")));
         let (connections, events) = (map("rd_connections")?, map("rd_events")?);
-        let (own, clients) = (Mutex::default(), Mutex::default());
-        Ok(Arc::new(Self { heap, connections, events, port, server, commands: Arc::new(commands), own, clients }))
+        let (own, clients, moves, awaited) = (Mutex::default(), Mutex::default(), Mutex::default(), Mutex::default());
+        let commands = Arc::new(commands);
+        Ok(Arc::new(Self { heap, connections, events, port, server, commands, own, clients, moves, awaited }))
     }
 
     /// Serves the port until it is told to stop.
@@ -228,8 +255,8 @@ impl Front {
         let _ = self.heap.free(record);
     }
 
-    /// A connection of our own to the kernel.
-    fn kernel(&self) -> io::Result<Peer> {
+    /// A connection of our own to the kernel, which may move keys.
+    fn kernel(&self, moves: bool) -> io::Result<Peer> {
         let stream = {
             // Not accepted before it is known as our own.
             let mut own = held(&self.own);
@@ -241,12 +268,28 @@ impl Front {
         for _ in 0..TURNS {
             let is_accepted = held(&self.own).get(&address.port()).is_some_and(Option::is_some);
             if let Some(record) = Record::of(self, address).filter(|_| is_accepted) {
-                record.asks(self);
+                record.asks(self, moves);
                 return Peer::new(stream);
             }
             thread::sleep(PAUSE);
         }
         Err(io::Error::other("the kernel does not know our connection: is the extension attached?"))
+    }
+
+    /// Somebody waits for changes of a key.
+    fn awaits(&self, key: &[u8]) {
+        *held(&self.awaited).entry(key.to_vec()).or_insert(0) += 1;
+    }
+
+    /// And does not any longer.
+    fn awaits_no_more(&self, key: &[u8]) {
+        let mut awaited = held(&self.awaited);
+        if let Some(number) = awaited.get_mut(key) {
+            *number -= 1;
+            if *number == 0 {
+                awaited.remove(key);
+            }
+        }
     }
 
     /// A connection of our own ends.

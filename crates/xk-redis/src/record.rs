@@ -64,10 +64,11 @@ impl Record {
         }
     }
 
-    /// The kernel passes nothing on, and says of what it does not answer that it does not.
-    pub(crate) fn asks(&self, front: &Front) {
+    /// The kernel passes nothing on, and says of what it does not answer that it does not. Such a connection may move keys.
+    pub(crate) fn asks(&self, front: &Front, moves: bool) {
         if let Some(word) = front.heap.word(self.0 + ASKS) {
-            word.store(1, Ordering::Release);
+            // `RD_MOVES`
+            word.store(if moves { 2 } else { 1 }, Ordering::Release);
         }
     }
 }

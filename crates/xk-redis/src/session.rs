@@ -1,18 +1,18 @@
 //! One client, as far as the kernel passes its requests on.
 //!
 //! Each request is first asked on a connection of our own to the same port, which the kernel answers if it has the keys.
-//! What it does not answer goes to redis-server, if the kernel holds none of its keys. Replies are written in the order of
-//! the requests. When all bytes that were passed on are answered, the kernel answers the client itself again.
+//! What it does not answer goes to redis-server, after the kernel has handed over the keys that it names. Replies are
+//! written in the order of the requests. When all bytes that were passed on are answered, the kernel answers the client
+//! itself again, unless a transaction is under way or another database than 0 is selected.
 
 use std::io::{self, Read as _, Write as _};
-use std::net::{Shutdown, TcpStream};
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::commands::Command;
 use crate::record::Record;
 use crate::resp::{encode, reply_end, request, Parsed};
-use crate::Front;
+use crate::{held, Front};
 
 /// What the kernel says of a request that it does not answer.
 const NOT_MINE: &[u8] = b"-XKPASS\r\n";
@@ -25,22 +25,9 @@ const PAUSE: Duration = Duration::from_micros(50);
 const SHARDS: u64 = 64;
 const BUCKETS: u64 = 4096;
 /// Commands that see keys which they do not name: the kernel's would be missing.
-const WHOLE: [&str; 12] = [
-    "KEYS",
-    "SCAN",
-    "DBSIZE",
-    "RANDOMKEY",
-    "SWAPDB",
-    "MOVE",
-    "MULTI",
-    "EXEC",
-    "DISCARD",
-    "WATCH",
-    "UNWATCH",
-    "MIGRATE",
-];
-/// Commands after which replies come at any time.
-const TUNNELS: [&str; 6] = ["SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "MONITOR", "SYNC", "PSYNC"];
+const WHOLE: [&str; 5] = ["KEYS", "SCAN", "DBSIZE", "RANDOMKEY", "SWAPDB"];
+/// Commands after which replies come at any time, or not at all.
+const TUNNELS: [&str; 7] = ["SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "MONITOR", "SYNC", "PSYNC", "QUIT"];
 /// Commands of several keys that do the same with each.
 const EACH: [&str; 4] = ["DEL", "UNLINK", "EXISTS", "MGET"];
 
@@ -54,6 +41,16 @@ impl Peer {
     pub(crate) fn new(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         Ok(Self { stream, read: Vec::new() })
+    }
+
+    /// Our own port of the connection.
+    pub(crate) fn port(&self) -> u16 {
+        self.stream.local_addr().map_or(0, |address| address.port())
+    }
+
+    /// To send requests whose replies are read elsewhere.
+    pub(crate) fn stream(&self) -> &TcpStream {
+        &self.stream
     }
 
     /// Asks, and returns the reply.
@@ -79,9 +76,16 @@ impl Peer {
 /// How it goes on with a client.
 pub(crate) enum Next {
     /// When the kernel passes something on.
-    Later(Option<Session>),
+    Later(Option<Box<Session>>),
     /// Not at all.
     Ended,
+}
+
+/// `MULTI` was asked.
+#[derive(Default)]
+struct Transaction {
+    /// A request was refused here.
+    is_broken: bool,
 }
 
 /// A client of whom something was passed on.
@@ -91,6 +95,13 @@ pub(crate) struct Session {
     /// Its own port of that connection.
     port: u16,
     server: Peer,
+    /// Answers which words are keys, also during a transaction of the client.
+    beside: Option<Peer>,
+    transaction: Option<Transaction>,
+    /// Keys whose changes the client waits for.
+    awaited: Vec<Vec<u8>>,
+    /// That is selected.
+    database: u64,
     record: Option<Record>,
     /// Bytes that were read; what is left of them.
     read: u64,
@@ -102,11 +113,12 @@ pub(crate) struct Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.front.forget(self.port);
+        self.awaits_only(0);
     }
 }
 
 /// Writes all bytes to a socket that does not block.
-fn write(mut to: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn write(mut to: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match to.write(bytes) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -119,31 +131,23 @@ fn write(mut to: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Copies what a socket that does not block receives, until it is closed.
-fn copy(mut from: &TcpStream, to: &mut impl io::Write) -> io::Result<()> {
-    let mut more = [0; 16384];
-    loop {
-        match from.read(&mut more) {
-            Ok(0) => return Ok(()),
-            Ok(length) => to.write_all(&more[..length])?,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::sleep(crate::PAUSE),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-}
-
 impl Session {
     /// Connects to the kernel and to the server.
     fn new(client: &TcpStream, front: &Arc<Front>) -> io::Result<Self> {
         let record = Record::of(front, client.peer_addr()?);
-        let (kernel, server) = (front.kernel()?, front.server()?);
-        let port = kernel.stream.local_addr()?.port();
-        Ok(Self { front: front.clone(), kernel, port, server, record, read: 0, pending: Vec::new(), done: 0 })
+        let (kernel, server) = (front.kernel(false)?, front.server()?);
+        let port = kernel.port();
+        let (front, pending) = (front.clone(), Vec::new());
+        let (beside, transaction, awaited, database, read, done) = (None, None, Vec::new(), 0, 0, 0);
+        Ok(Self { front, kernel, port, server, beside, transaction, awaited, database, record, read, pending, done })
     }
 
     /// Answers what was passed on of a client.
-    pub(crate) fn attend(mut session: Option<Self>, mut client: &TcpStream, front: &Arc<Front>) -> io::Result<Next> {
+    pub(crate) fn attend(
+        mut session: Option<Box<Self>>,
+        mut client: &TcpStream,
+        front: &Arc<Front>,
+    ) -> io::Result<Next> {
         let mut more = [0; 16384];
         loop {
             let length = match client.read(&mut more) {
@@ -166,12 +170,12 @@ impl Session {
             };
             let own = match &mut session {
                 Some(own) => own,
-                None => session.insert(Self::new(client, front)?),
+                None => session.insert(Box::new(Self::new(client, front)?)),
             };
             own.pending.extend(&more[..length]);
             own.read += length as u64;
             if let Some(rest) = own.requests(client)? {
-                own.tunnel(client, &rest)?;
+                own.tunnel(client, rest)?;
                 return Ok(Next::Ended);
             }
         }
@@ -191,7 +195,7 @@ impl Session {
                 }
             };
             if let Some(name) = words.first().map(|word| String::from_utf8_lossy(word).to_uppercase()) {
-                if TUNNELS.contains(&name.as_str()) {
+                if is_tunnel(&name, &words) {
                     write(client, &replies)?;
                     return Ok(Some(std::mem::take(&mut self.pending)));
                 }
@@ -201,107 +205,189 @@ impl Session {
             self.done += length as u64;
         }
         write(client, &replies)?;
-        if let Some(record) = &self.record {
+        // What follows is passed on, too, as long as the kernel knows less of the client than redis-server.
+        if let Some(record) = self.record.as_ref().filter(|_| self.is_plain()) {
             record.done(&self.front, self.done);
         }
         Ok(None)
     }
 
-    /// Copies bytes between the client and the server from now on.
-    fn tunnel(&mut self, client: &TcpStream, first: &[u8]) -> io::Result<()> {
-        self.server.stream.write_all(first)?;
-        let mut from_server = self.server.stream.try_clone()?;
-        let mut server = &self.server.stream;
-        std::thread::scope(|scope| {
-            scope.spawn(move || {
-                let mut more = [0; 16384];
-                while let Ok(length @ 1..) = from_server.read(&mut more) {
-                    if write(client, &more[..length]).is_err() {
-                        break;
-                    }
-                }
-                client.shutdown(Shutdown::Both)
-            });
-            let copied = copy(client, &mut server);
-            let _ = server.shutdown(Shutdown::Both);
-            copied
-        })
+    pub(crate) fn server(&self) -> &Peer {
+        &self.server
+    }
+
+    /// Whether the kernel may answer.
+    fn is_plain(&self) -> bool {
+        self.transaction.is_none() && self.database == 0
     }
 
     fn answer(&mut self, name: &str, words: &[Vec<u8>]) -> io::Result<Vec<u8>> {
-        let bytes = encode(words);
-        let said = |text: String| Ok(format!("-ERR xk: {text}\r\n").into_bytes());
-        if WHOLE.contains(&name) {
-            return said(format!("{name} is not served: it would not see the keys in the kernel"));
+        if let Some(why) = self.refusal(name, words) {
+            if let Some(transaction) = &mut self.transaction {
+                transaction.is_broken = true;
+            }
+            return Ok(format!("-ERR xk: {why}\r\n").into_bytes());
         }
-        if name == "SELECT" && words.get(1).is_some_and(|word| word != b"0") {
-            return said("only database 0 is served".into());
-        }
-        if name == "HELLO" && words.get(1).is_some_and(|word| word == b"3") {
-            return Ok(b"-NOPROTO unsupported protocol version\r\n".to_vec());
+        if ["MULTI", "EXEC", "DISCARD", "RESET", "SELECT"].contains(&name) {
+            return self.change(name, words);
         }
         if name == "FLUSHALL" || name == "FLUSHDB" {
-            self.flush()?;
-            return self.server.ask(&bytes);
+            self.flush(name)?;
+            return self.server.ask(&encode(words));
         }
-        if EACH.contains(&name) && words.len() > 2 {
-            return self.each(name, words);
-        }
-        let is_short = bytes.len() <= MOST && words.len() <= WORDS;
-        if is_short && name != "XKCLAIM" && name != "XKFLUSH" {
-            let reply = self.kernel.ask(&bytes)?;
-            if reply != NOT_MINE {
-                return Ok(reply);
+        if self.is_plain() {
+            if EACH.contains(&name) && words.len() > 2 {
+                return self.each(name, words);
+            }
+            let bytes = encode(words);
+            let is_short = bytes.len() <= MOST && words.len() <= WORDS;
+            if is_short && !name.starts_with("XK") {
+                let reply = self.kernel.ask(&bytes)?;
+                if reply != NOT_MINE {
+                    return Ok(reply);
+                }
             }
         }
-        match self.refusal(name, words)? {
-            Some(refusal) => Ok(refusal),
-            None => self.server.ask(&bytes),
+        let before = self.awaited.len();
+        match self.claim(name, words)? {
+            Some(refusal) => {
+                if let Some(transaction) = &mut self.transaction {
+                    transaction.is_broken = true;
+                }
+                Ok(refusal)
+            }
+            None => {
+                let reply = self.server.ask(&encode(words));
+                if self.transaction.is_none() {
+                    match name {
+                        "WATCH" => {}
+                        "UNWATCH" => self.awaits_only(0),
+                        _ => self.awaits_only(before),
+                    }
+                }
+                reply
+            }
         }
     }
 
-    /// What the client is told if the kernel holds a key of the request. Else the keys are redis-server's from now on, if
-    /// the command may write.
-    fn refusal(&mut self, name: &str, words: &[Vec<u8>]) -> io::Result<Option<Vec<u8>>> {
-        let Some(command) = self.front.commands.get(name).cloned() else { return Ok(None) };
-        let keys: Vec<Vec<u8>> = match command.keys(words) {
-            Some(keys) => keys.into_iter().map(<[u8]>::to_vec).collect(),
-            None => {
-                let mut asked = vec![b"COMMAND".to_vec(), b"GETKEYS".to_vec()];
-                asked.extend(words.iter().cloned());
-                let reply = self.server.ask(&encode(&asked))?;
-                // Of what is wrong, the server says so.
-                match request(&reply) {
-                    Parsed::Whole(_, keys) => keys,
-                    _ => return Ok(None),
-                }
+    /// The client waits for changes of the first of its keys only.
+    fn awaits_only(&mut self, first: usize) {
+        self.awaited.drain(first..).for_each(|key| self.front.awaits_no_more(&key));
+    }
+
+    /// Why a request is not served; nothing if it is.
+    pub(crate) fn refusal(&self, name: &str, words: &[Vec<u8>]) -> Option<String> {
+        let is = |word: &Vec<u8>, name: &str| word.eq_ignore_ascii_case(name.as_bytes());
+        let sees_others = match name {
+            "SELECT" | "FLUSHALL" | "FLUSHDB" if self.transaction.is_some() => {
+                return Some(format!("{name} is not served in a transaction"));
             }
+            "SWAPDB" => true,
+            _ if self.database != 0 => false,
+            "SORT" | "SORT_RO" => words.windows(2).skip(2).any(|pair| {
+                // A pattern of keys.
+                (is(&pair[0], "BY") || is(&pair[0], "GET")) && pair[1].contains(&b'*')
+            }),
+            _ => WHOLE.contains(&name),
         };
-        let mode: &[u8] = if command.writes { b"w" } else { b"r" };
-        // The kernel holds no longer ones.
-        for key in keys.iter().filter(|key| key.len() <= KEY) {
-            let held = self.kernel.ask(&encode(&[b"XKCLAIM", key.as_slice(), mode]))?;
-            let held = match held.as_slice() {
-                b":1\r\n" => continue,
-                b"+string\r\n" => "@string",
-                b"+hash\r\n" => "@hash",
-                b"+zset\r\n" => "@sortedset",
-                _ => return Ok(Some(held)),
-            };
-            return Ok(Some(Self::held(name, key, held, &command)));
+        sees_others.then(|| format!("{name} is not served: it would not see the keys in the kernel"))
+    }
+
+    /// Requests that change what the client is to redis-server.
+    fn change(&mut self, name: &str, words: &[Vec<u8>]) -> io::Result<Vec<u8>> {
+        let is_broken = self.transaction.as_ref().is_some_and(|transaction| transaction.is_broken);
+        if name == "EXEC" && is_broken {
+            self.ends();
+            self.server.ask(&encode(&["DISCARD"]))?;
+            return Ok(b"-EXECABORT Transaction discarded because of previous errors.\r\n".to_vec());
+        }
+        if name == "EXEC" || name == "DISCARD" {
+            self.ends();
+        }
+        let reply = self.server.ask(&encode(words))?;
+        match (name, reply.as_slice()) {
+            ("MULTI", b"+OK\r\n") => self.transaction = Some(Transaction::default()),
+            ("SELECT", b"+OK\r\n") => {
+                let number = words.get(1).and_then(|word| std::str::from_utf8(word).ok()?.parse().ok());
+                self.database = number.unwrap_or(0);
+            }
+            ("RESET", b"+RESET\r\n") => {
+                self.transaction = None;
+                self.awaits_only(0);
+                self.database = 0;
+            }
+            _ => {}
+        }
+        Ok(reply)
+    }
+
+    /// A transaction ends, if one is under way.
+    pub(crate) fn ends(&mut self) {
+        if self.transaction.take().is_some() {
+            self.awaits_only(0);
+        }
+    }
+
+    /// The words of a request that are keys; nothing of one that is wrong, as redis-server will say.
+    fn keys(&mut self, name: &str, words: &[Vec<u8>]) -> io::Result<Vec<Vec<u8>>> {
+        let Some(command) = self.front.commands.get(name) else { return Ok(Vec::new()) };
+        if let Some(keys) = command.keys(words) {
+            return Ok(keys.into_iter().map(<[u8]>::to_vec).collect());
+        }
+        let mut asked = vec![b"COMMAND".to_vec(), b"GETKEYS".to_vec()];
+        asked.extend(words.iter().cloned());
+        let beside = match &mut self.beside {
+            Some(beside) => beside,
+            None => self.beside.insert(self.front.server()?),
+        };
+        match request(&beside.ask(&encode(&asked))?) {
+            Parsed::Whole(_, keys) => Ok(keys),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// Makes the keys of a request redis-server's. Returns what the client is told if the kernel keeps one of them.
+    pub(crate) fn claim(&mut self, name: &str, words: &[Vec<u8>]) -> io::Result<Option<Vec<u8>>> {
+        // These reach database 0 from others.
+        if self.database != 0 && name != "MOVE" && name != "COPY" {
+            return Ok(None);
+        }
+        let keys = self.keys(name, words)?;
+        let command = self.front.commands.get(name);
+        let (writes, waits) = command.map_or((false, false), |command| (command.writes, command.waits));
+        let waits = waits || name == "WATCH";
+        if waits {
+            keys.iter().for_each(|key| self.front.awaits(key));
+            self.awaited.extend(keys.iter().cloned());
+        }
+        // What is waited for, or will be read by a transaction, may not come into being in the kernel.
+        let writes = writes || waits || self.transaction.is_some();
+        for key in &keys {
+            if let Some(refused) = self.claim_key(key, writes)? {
+                return Ok(Some(refused));
+            }
         }
         Ok(None)
     }
 
-    /// The kernel has a value of this type.
-    fn held(name: &str, key: &[u8], held: &str, command: &Command) -> Vec<u8> {
-        const TYPES: [&str; 6] = ["@string", "@hash", "@sortedset", "@list", "@set", "@stream"];
-        let is_for = |kind: &&str| command.types.contains(*kind);
-        if TYPES.iter().any(is_for) && !is_for(&held) {
-            return b"-WRONGTYPE Operation against a key holding the wrong kind of value\r\n".to_vec();
+    fn claim_key(&mut self, key: &[u8], writes: bool) -> io::Result<Option<Vec<u8>>> {
+        // The kernel holds no longer ones.
+        if key.len() > KEY {
+            return Ok(None);
         }
-        let key = key.escape_ascii();
-        format!("-ERR xk: {name} with these words is not served for {key}, which the kernel holds\r\n").into_bytes()
+        let mode: &[u8] = if writes { b"w" } else { b"r" };
+        loop {
+            let held = self.kernel.ask(&encode(&[b"XKCLAIM", key, mode]))?;
+            match held.as_slice() {
+                b":1\r\n" => return Ok(None),
+                b"+string\r\n" | b"+hash\r\n" | b"+zset\r\n" | b"+moving\r\n" => {
+                    if let Some(refused) = self.front.hand_over(key)? {
+                        return Ok(Some(refused));
+                    }
+                }
+                _ => return Ok(Some(held)),
+            }
+        }
     }
 
     /// Does the command with each of its keys.
@@ -324,18 +410,44 @@ impl Session {
         Ok([head.into_bytes(), all].concat())
     }
 
-    /// Drops all keys of the kernel.
-    fn flush(&mut self) -> io::Result<()> {
-        for shard in 0..SHARDS {
-            let mut bucket = 0;
-            while bucket < BUCKETS {
-                let [shard, from] = [shard, bucket].map(|number| number.to_string().into_bytes());
-                let reply = self.kernel.ask(&encode(&[b"XKFLUSH".to_vec(), shard, from]))?;
-                let text = std::str::from_utf8(&reply).unwrap_or_default();
-                let next = text.strip_prefix(':').and_then(|text| text.trim_end().parse().ok());
-                bucket = next.ok_or_else(|| io::Error::other(format!("XKFLUSH: {}", reply.escape_ascii())))?;
+    /// Drops the kernel's keys, if database 0 is meant.
+    pub(crate) fn flush(&mut self, name: &str) -> io::Result<()> {
+        if name == "FLUSHDB" && self.database != 0 {
+            return Ok(());
+        }
+        self.drop_all()
+    }
+
+    /// Drops all keys of the kernel. Those that somebody waits for stay redis-server's.
+    fn drop_all(&mut self) -> io::Result<()> {
+        let front = self.front.clone();
+        front.while_nothing_moves(|| {
+            for shard in 0..SHARDS {
+                let mut bucket = 0;
+                while bucket < BUCKETS {
+                    let [shard, from] = [shard, bucket].map(|number| number.to_string().into_bytes());
+                    let reply = self.kernel.ask(&encode(&[b"XKFLUSH".to_vec(), shard, from]))?;
+                    let text = std::str::from_utf8(&reply).unwrap_or_default();
+                    let next = text.strip_prefix(':').and_then(|text| text.trim_end().parse().ok());
+                    bucket = next.ok_or_else(|| io::Error::other(format!("XKFLUSH: {}", reply.escape_ascii())))?;
+                }
             }
+            Ok::<_, io::Error>(())
+        })?;
+        let awaited: Vec<Vec<u8>> = held(&self.front.awaited).keys().cloned().collect();
+        for key in awaited {
+            self.claim_key(&key, true)?;
         }
         Ok(())
+    }
+}
+
+/// Whether replies come at any time from this request on, or not at all.
+fn is_tunnel(name: &str, words: &[Vec<u8>]) -> bool {
+    let second = words.get(1).map(|word| String::from_utf8_lossy(word).to_uppercase()).unwrap_or_default();
+    match name {
+        "HELLO" => second == "3",
+        "CLIENT" => second == "REPLY" || second == "TRACKING",
+        _ => TUNNELS.contains(&name),
     }
 }

@@ -10,6 +10,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use libbpf_rs::{Link, Object};
 use xk_flex::{attach, load, take_ended, Choice, Control, Heap, Limits};
@@ -19,7 +20,7 @@ use xk_testing::guest::{boot, file, info, modules, passed, repository, run, wait
 use xk_testing::Random;
 
 use redis_requests::client::{request, Client};
-use redis_requests::{others, words};
+use redis_requests::{moving, others, words};
 
 /// The compiled object. Set in the guest only.
 const OBJECT: &str = "XK_TEST_OBJECT";
@@ -29,7 +30,11 @@ const SERVER: &str = "/usr/bin/redis-check-rdb";
 xk_testing::guest_tests! {
     answers_are_those_of_redis,
     replies_are_in_order_however_requests_are_split,
+    transactions_and_databases_are_those_of_redis,
     a_key_is_of_one_of_the_two,
+    what_others_do_meanwhile_is_not_lost_when_a_key_moves,
+    a_large_value_moves_as_a_whole,
+    a_client_may_listen_and_ask,
     a_run_that_is_ended_breaks_its_connection,
 }
 
@@ -131,29 +136,106 @@ mod checks {
         bytes.escape_ascii().to_string()
     }
 
+    /// Asks both for the same, who must answer the same.
+    fn both(one: &mut Client, other: &mut Client, number: usize, words: &[Vec<u8>]) {
+        let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+        let replies = [one, other].map(|client| said(&client.ask(&words)));
+        assert_eq!(replies[0], replies[1], "request {number}: {}", said(&request(&words)));
+    }
+
     pub fn answers_are_those_of_redis() {
         beside(|one, other, _| {
             let mut random = random();
-            let (mut refused, requests) = (0, 8000);
-            for number in 0..requests {
-                let words = words(&mut random);
-                let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
-                let replies = [&mut *one, &mut *other].map(|client| said(&client.ask(&words)));
-                if replies[0].starts_with("-ERR xk: ") {
-                    // It says so, and has changed nothing.
-                    refused += 1;
-                    one.ask(&[b"DEL", words[1]]);
-                    other.ask(&[b"DEL", words[1]]);
-                    continue;
-                }
-                assert_eq!(replies[0], replies[1], "request {number}: {}", said(&request(&words)));
+            for number in 0..8000 {
+                // Keys that have moved stay with redis-server until all are dropped.
+                let words = match random.below(60) {
+                    0 => moving(&mut random),
+                    1 if random.below(5) == 0 => vec![b"FLUSHALL".to_vec()],
+                    _ => words(&mut random),
+                };
+                both(one, other, number, &words);
             }
-            println!("{refused} requests were refused");
-            assert!(refused < requests / 20, "{refused}");
             // Also where members are in the same chains.
             assert_eq!(one.ask(&[b"FLUSHALL"]), b"+OK\r\n");
             for key in ["s", "z", "h"].iter().flat_map(|kind| (0..8).map(move |number| format!("{kind}{number}"))) {
                 assert_eq!(one.ask(&[b"EXISTS", key.as_bytes()]), b":0\r\n", "{key}");
+            }
+        });
+    }
+
+    pub fn transactions_and_databases_are_those_of_redis() {
+        beside(|one, other, _| {
+            let mut random = random();
+            let mut queued = false;
+            for number in 0..4000 {
+                let words: Vec<Vec<u8>> = match random.below(30) {
+                    0..=1 => vec![b"MULTI".to_vec()],
+                    2..=4 => vec![random.pick(&["EXEC", "EXEC", "DISCARD"]).into()],
+                    5 => vec![b"WATCH".to_vec(), format!("s{}", random.below(8)).into()],
+                    6 if !queued => vec![b"SELECT".to_vec(), random.pick(&["0", "0", "1", "99"]).into()],
+                    7 if !queued => vec![b"MOVE".to_vec(), format!("s{}", random.below(8)).into(), b"0".to_vec()],
+                    8 => vec![random.pick(&["RESET", "FLUSHDB", "FLUSHALL", "UNWATCH"]).into()],
+                    9..=12 => moving(&mut random),
+                    _ => words(&mut random),
+                };
+                match words[0].to_ascii_uppercase().as_slice() {
+                    // They are refused.
+                    b"FLUSHALL" | b"FLUSHDB" if queued => continue,
+                    b"MULTI" => queued = true,
+                    b"EXEC" | b"DISCARD" | b"RESET" => queued = false,
+                    _ => {}
+                }
+                both(one, other, number, &words);
+            }
+        });
+    }
+
+    pub fn what_others_do_meanwhile_is_not_lost_when_a_key_moves() {
+        /// Clients, and how often each changes a key.
+        const MANY: usize = 3;
+        const TURNS: usize = 60;
+        beside(|one, _, _| {
+            for round in 0..40 {
+                let text =
+                    |words: &[&str]| -> Vec<Vec<u8>> { words.iter().map(|word| word.as_bytes().into()).collect() };
+                let key = format!("k{round}");
+                let (change, read, moves) = match round % 3 {
+                    0 => (text(&["INCR", &key]), text(&["GET", &key]), text(&["GETRANGE", &key, "0", "-1"])),
+                    1 => (
+                        text(&["ZINCRBY", &key, "1", "m"]),
+                        text(&["ZSCORE", &key, "m"]),
+                        text(&["ZMSCORE", &key, "m"]),
+                    ),
+                    _ => (text(&["HINCRBY", &key, "f", "1"]), text(&["HGET", &key, "f"]), text(&["HSCAN", &key, "0"])),
+                };
+                let ask = |client: &mut Client, words: &[Vec<u8>]| {
+                    client.ask(&words.iter().map(Vec::as_slice).collect::<Vec<_>>())
+                };
+                // Another key, which was there before, is seen by requests of several.
+                one.ask(&[b"SET", b"there", b"1"]);
+                ask(one, &change);
+                std::thread::scope(|scope| {
+                    for _ in 0..MANY {
+                        scope.spawn(|| {
+                            let mut client = Client::new(PORT);
+                            (0..TURNS).for_each(|_| assert_ne!(ask(&mut client, &change)[0], b'-'));
+                        });
+                    }
+                    scope.spawn(|| {
+                        let mut client = Client::new(PORT);
+                        let seen = b"*2\r\n$1\r\n1\r\n$1\r\n1\r\n";
+                        (0..TURNS).for_each(|_| assert_eq!(client.ask(&[b"MGET", b"there", b"there"]), seen));
+                    });
+                    let mut client = Client::new(PORT);
+                    std::thread::sleep(Duration::from_micros(500 * round));
+                    ask(&mut client, &moves);
+                    client.ask(&[b"GETRANGE", b"there", b"0", b"-1"]);
+                });
+                let sum = (MANY * TURNS + 1).to_string();
+                assert_eq!(ask(one, &read), format!("${}\r\n{sum}\r\n", sum.len()).into_bytes(), "{key}");
+                if round % 10 == 9 {
+                    one.ask(&[b"FLUSHALL"]);
+                }
             }
         });
     }
@@ -198,26 +280,76 @@ mod checks {
             is(&mut behind, &["EXISTS", "here"], ":0");
             is(one, &["LPUSH", "there", "1"], ":1");
             is(&mut behind, &["TYPE", "there"], "+list");
-            // Commands for other types, for keys of both, and of what the kernel does not do with its keys.
+            // Commands for another type, and for keys of both.
             is(one, &["GET", "there"], "-WRONGTYPE Operation against a key holding the wrong kind of value");
-            is(one, &["LPUSH", "here", "1"], "-WRONGTYPE Operation against a key holding the wrong kind of value");
-            is(
-                one,
-                &["APPEND", "here", "2"],
-                "-ERR xk: APPEND with these words is not served for here, which the kernel holds",
-            );
             is(one, &["EXISTS", "here", "there", "nowhere"], ":2");
+            is(&mut behind, &["EXISTS", "here"], ":0");
+            // What the kernel does not do moves a key, with its time.
+            is(one, &["PEXPIRE", "here", "9000000"], ":1");
+            is(one, &["APPEND", "here", "2"], ":2");
+            is(&mut behind, &["GET", "here"], "$2\\r\\n12");
+            is(one, &["PERSIST", "here"], ":1");
+            is(&mut behind, &["PTTL", "here"], ":-1");
+            // One whose time is over does not.
+            is(one, &["SET", "gone", "1", "PX", "1"], "+OK");
+            std::thread::sleep(Duration::from_millis(5));
+            is(one, &["APPEND", "gone", "2"], ":1");
+            // What would not see the kernel's keys is refused.
             is(one, &["KEYS", "*"], "-ERR xk: KEYS is not served: it would not see the keys in the kernel");
-            is(one, &["DEL", "here", "there"], ":2");
+            // So is what may not be done, and a transaction with it.
+            is(one, &["MULTI"], "+OK");
+            is(one, &["SET", "here", "3"], "+QUEUED");
+            is(one, &["FLUSHALL"], "-ERR xk: FLUSHALL is not served in a transaction");
+            is(one, &["EXEC"], "-EXECABORT Transaction discarded because of previous errors.");
+            is(one, &["GET", "here"], "$2\\r\\n12");
+            is(one, &["DEL", "here", "there", "gone"], ":3");
             is(&mut behind, &["DBSIZE"], ":0");
             // A key that went is redis-server's still.
             is(one, &["SET", "there", "2"], "+OK");
             is(&mut behind, &["GET", "there"], "$1\\r\\n2");
-            is(one, &["SELECT", "1"], "-ERR xk: only database 0 is served");
-            is(one, &["HELLO", "3"], "-NOPROTO unsupported protocol version");
             is(one, &["FLUSHALL"], "+OK");
             is(one, &["SET", "there", "3"], "+OK");
             is(&mut behind, &["EXISTS", "there"], ":0");
+        });
+    }
+
+    pub fn a_large_value_moves_as_a_whole() {
+        beside(|one, _, _| {
+            let mut behind = Client::new(BEHIND);
+            for number in 0..5000_u32 {
+                let [member, score] = [format!("m{number}"), (number % 77).to_string()];
+                one.send(&request(&[b"ZADD", b"z", score.as_bytes(), member.as_bytes()]));
+                one.send(&request(&[b"HSET", b"h", member.as_bytes(), score.as_bytes()]));
+            }
+            (0..10_000).for_each(|_| assert_eq!(one.reply(), b":1\r\n"));
+            let all = one.ask(&[b"ZRANGE", b"z", b"0", b"-1", b"WITHSCORES"]);
+            assert_eq!(one.ask(&[b"ZMSCORE", b"z", b"m1"]), b"*1\r\n$1\r\n1\r\n");
+            assert!(behind.ask(&[b"ZRANGE", b"z", b"0", b"-1", b"WITHSCORES"]) == all, "the sets differ");
+            assert_eq!(one.ask(&[b"HRANDFIELD", b"h", b"0"]), b"*0\r\n");
+            assert_eq!(behind.ask(&[b"HLEN", b"h"]), b":5000\r\n");
+            assert_eq!(behind.ask(&[b"HGET", b"h", b"m4999"]), b"$2\r\n71\r\n");
+        });
+    }
+
+    pub fn a_client_may_listen_and_ask() {
+        beside(|one, _, _| {
+            assert_eq!(one.ask(&[b"SET", b"s", b"abc"]), b"+OK\r\n");
+            let mut listens = Client::new(PORT);
+            assert_eq!(listens.ask(&[b"HELLO", b"3"])[0], b'%');
+            assert_eq!(listens.ask(&[b"GET", b"s"]), b"$3\r\nabc\r\n", "the key has moved");
+            assert_eq!(listens.ask(&[b"HSET", b"h", b"f", b"1"]), b":1\r\n");
+            assert_eq!(listens.ask(&[b"HGETALL", b"h"]), b"%1\r\n$1\r\nf\r\n$1\r\n1\r\n");
+            assert!(listens.ask(&[b"DBSIZE"]).starts_with(b"-ERR unknown command 'xk: DBSIZE is not served"));
+            let mut client = Client::new(PORT);
+            assert_eq!(client.ask(&[b"SUBSCRIBE", b"c"]), b"*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n");
+            assert_eq!(one.ask(&[b"PUBLISH", b"c", b"x"]), b":1\r\n");
+            assert_eq!(client.reply(), b"*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nx\r\n");
+            assert_eq!(client.ask(&[b"UNSUBSCRIBE"]), b"*3\r\n$11\r\nunsubscribe\r\n$1\r\nc\r\n:0\r\n");
+            assert_eq!(one.ask(&[b"SET", b"t", b"1"]), b"+OK\r\n");
+            assert_eq!(client.ask(&[b"GET", b"t"]), b"$1\r\n1\r\n", "this one, too");
+            assert_eq!(one.ask(&[b"INCR", b"t"]), b":2\r\n");
+            assert_eq!(client.ask(&[b"QUIT"]), b"+OK\r\n");
+            assert!(client.is_closed());
         });
     }
 

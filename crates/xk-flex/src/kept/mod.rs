@@ -15,7 +15,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use libbpf_rs::{MapCore, MapFlags};
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 use crate::control::nanoseconds;
 use crate::elf::CONTROL_SECTION;
@@ -232,6 +232,14 @@ impl Kept {
         let most = self.files.record().and_then(|record| record.heap);
         let (Some(most), Some(maps)) = (most, Heap::maps(|name| self.pins.map(name))?) else { return Ok(None) };
         Heap::again(maps, Limits { most, ..Limits::default() }).map(Some)
+    }
+
+    /// One of its maps; nothing if it has none of this name.
+    ///
+    /// # Errors
+    /// [`Error::Kept`]: the kernel refuses.
+    pub fn map(&self, name: &str) -> Result<Option<MapHandle>, Error> {
+        self.pins.map(name)
     }
 
     /// As long as this waits, every run ends at its next look. Then runs go on as before. If the process dies meanwhile,

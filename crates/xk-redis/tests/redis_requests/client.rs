@@ -22,7 +22,8 @@ fn end(bytes: &[u8], at: usize) -> Option<usize> {
             (after <= bytes.len()).then_some(after)
         }
         b'*' => (0..number().max(0)).try_fold(line + 2, |at, _| end(bytes, at).filter(|_| at < bytes.len())),
-        b'+' | b'-' | b':' => Some(line + 2),
+        b'%' => (0..2 * number()).try_fold(line + 2, |at, _| end(bytes, at).filter(|_| at < bytes.len())),
+        b'+' | b'-' | b':' | b'_' | b',' => Some(line + 2),
         other => panic!("a reply begins with {other}: {:?}", String::from_utf8_lossy(&bytes[at..])),
     }
 }

@@ -224,6 +224,35 @@ fn hashes(random: &mut Random) -> Vec<Word> {
     }
 }
 
+/// What the kernel does not do with keys that it may hold: it hands them to redis-server.
+pub fn moving(random: &mut Random) -> Vec<Word> {
+    let [string, set, hash] = ["s", "z", "h"].map(|kind| key(random, kind));
+    match random.below(22) {
+        0 => vec![name(random, "APPEND"), string, value(random, 100)],
+        1 => vec![name(random, "GETRANGE"), string, integer(random), integer(random)],
+        2 => vec![name(random, "GETSET"), string, value(random, 100)],
+        3 => vec![name(random, "INCRBYFLOAT"), string, b"0.5".into()],
+        4 => vec![name(random, "MSET"), string, value(random, 10), set, value(random, 10)],
+        5 => vec![name(random, "ZADD"), set, b"1.5".into(), member(random)],
+        6 => vec![name(random, "ZINCRBY"), set, b"0.25".into(), member(random)],
+        7 => vec![name(random, "ZPOPMIN"), set],
+        8 => vec![name(random, "ZREVRANGEBYSCORE"), set, bound(random), bound(random)],
+        9 => vec![name(random, "ZUNIONSTORE"), key(random, "z"), b"2".into(), set, key(random, "z")],
+        10 => vec![name(random, "ZMSCORE"), set, member(random), member(random)],
+        11 => vec![name(random, "HINCRBYFLOAT"), hash, b"f1".into(), b"1.5".into()],
+        12 => vec![name(random, "RENAME"), key(random, "z"), set],
+        13 => vec![name(random, "COPY"), hash, key(random, "h"), b"REPLACE".into()],
+        14 => vec![name(random, "LPUSH"), key(random, "h"), value(random, 10)],
+        15 => vec![name(random, "SORT"), set, b"ALPHA".into()],
+        16 => vec![name(random, "EVAL"), b"return redis.call('type', KEYS[1])".into(), b"1".into(), hash],
+        17 => vec![name(random, "PEXPIREAT"), string, b"9000000000000".into()],
+        18 => vec![name(random, "ZRANGEBYLEX"), set, b"-".into(), b"+".into()],
+        19 => vec![name(random, "SINTERSTORE"), set, hash],
+        20 => vec![name(random, "EXPIRETIME"), set],
+        _ => vec![name(random, "FLUSHALL")],
+    }
+}
+
 /// The words of a request.
 pub fn words(random: &mut Random) -> Vec<Word> {
     match random.below(20) {

@@ -87,7 +87,8 @@ fn run(arguments: &Arguments) -> Fallible<()> {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| -> Fallible<()> {
         let served = scope.spawn(|| {
-            let ended = kept.serve(
+            let ended = kept.serve_heap(
+                Some(front.heap()),
                 || {
                     eprintln!(
                         "serving port {PORT} in the kernel; redis-server at {} answers the rest",

@@ -40,16 +40,28 @@ impl Kept {
     /// # Errors
     /// [`Error::Kept`]: another process serves it. Or the heap cannot be mapped, or what was seen cannot be written.
     pub fn serve(&self, ready: impl FnOnce(), wait: impl Fn(Duration) -> bool) -> Result<(), Error> {
+        self.serve_heap(self.heap()?.as_ref(), ready, wait)
+    }
+
+    /// As [`Self::serve`], for who has mapped its heap already.
+    ///
+    /// # Errors
+    /// As [`Self::serve`].
+    pub fn serve_heap(
+        &self,
+        heap: Option<&Heap<'_>>,
+        ready: impl FnOnce(),
+        wait: impl Fn(Duration) -> bool,
+    ) -> Result<(), Error> {
         let reason = |reason: &str| Error::Kept { path: self.name.clone().into(), reason: reason.into() };
         let serving = self.files.lock()?.ok_or_else(|| reason("another process serves it"))?;
         let record = self.files.record().ok_or_else(|| reason("loading it was interrupted: unload it"))?;
-        let (heap, reports) =
-            (self.heap()?, Reports { ended: self.pins.map(ENDED)?, unreported: self.pins.map(UNREPORTED)? });
+        let reports = Reports { ended: self.pins.map(ENDED)?, unreported: self.pins.map(UNREPORTED)? };
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
-            let pages = heap.as_ref().map(|heap| scope.spawn(|| heap.serve(&stop)));
+            let pages = heap.map(|heap| scope.spawn(|| heap.serve(&stop)));
             ready();
-            let noted = self.note(&record, &serving, heap.as_ref(), &reports, wait);
+            let noted = self.note(&record, &serving, heap, &reports, wait);
             stop.store(true, Ordering::Relaxed);
             let given = pages.map_or(Ok(Ok(())), thread::ScopedJoinHandle::join);
             given.map_err(|_| reason("the thread that gives the heap its pages panicked"))??;

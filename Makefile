@@ -2,13 +2,16 @@
 # The front door. Every target does its own set-up, skips what is there, and is safe to repeat.
 
 .DEFAULT_GOAL := help
-.PHONY: demo demo-tune check test test-all fuzz shell bench selftests lint help
+.PHONY: demo demo-tune demo-flex check test test-all fuzz shell bench selftests suites lint help
 
 demo: ## retune Debian's stock kernel live, in a throwaway machine
 	@scripts/demo
 
 demo-tune: ## let the tuner keep a PostgreSQL tuned, through kills and a reboot, in a throwaway machine
 	@scripts/demo-tune
+
+demo-flex: ## answer Redis' requests in the kernel, beside redis-server, and kill the server in the middle
+	@scripts/demo-flex
 
 check: ## what can be checked without a guest: format, clippy, style, unit tests
 	@scripts/check
@@ -30,6 +33,9 @@ bench: ## measure
 
 selftests: ## the kernel's own selftests of livepatch, ftrace and eBPF, beside tunes and probes
 	@scripts/selftests
+
+suites: ## Redis' own tests against xk-redis, beside redis-server
+	@scripts/suites
 
 lint: ## every static check
 	@scripts/lint

@@ -4,6 +4,7 @@
 //! earlier: such a setting is no reason to change a machine.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde_json::json;
 
@@ -35,7 +36,7 @@ pub(super) fn conclude(
     let sentence = sentence(&open.spec.space, &conclusion);
     let confirmed = matches!(conclusion.ground, Ground::Confirmed { .. } | Ground::Remembered { .. });
     let kept = if confirmed { keep(runner, &setup.job.name, &conclusion.best)? } else { Vec::new() };
-    let setting = kept_setting(setup, open, memory);
+    let setting = KeptSetting { settle: runner.settle, ..kept_setting(setup, open, memory) };
     if !kept.is_empty() {
         store.keep_setting(&setup.job.name, &setting)?;
     }
@@ -67,6 +68,7 @@ fn kept_setting(setup: &Setup<'_>, open: &OpenSearch, memory: Option<i64>) -> Ke
         signature: None,
         compared: now(),
         next_comparison: 0,
+        settle: Duration::ZERO,
     }
 }
 

@@ -11,9 +11,9 @@
 //! is multiplied by [`LONGER`], up to the duration of a window. An error costs time, and promotes nothing: each window of a
 //! trial follows a switch (`measure.rs`), whatever a switch costs.
 //!
-//! **How many.** [`FEWEST`] sham switches, if all of them show less than the minimum effect. For a longer settle time, [`SURE`]
-//! if they agree, and otherwise [`MOST`], at the end of which the interval of 95 % decides. In simulations of normal noise of
-//! 2 to 20 % without a cost, 0.4 to 6.4 of 100 searches wait longer.
+//! **How many.** [`FEWEST`] sham switches, if all of them show less than the minimum effect. For a longer settle time,
+//! [`SURE`] if they agree, and otherwise [`MOST`], at the end of which the interval of 95 % decides. In simulations of normal
+//! noise of 2 to 20 % without a cost, 0.4 to 6.4 of 100 searches wait longer.
 
 use std::time::Duration;
 

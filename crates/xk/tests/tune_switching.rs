@@ -15,8 +15,9 @@ fn search(set: &str, target: &str, more: &str) -> FileSearch {
     let bench = FileSearch::new(target, more);
     let text = fs::read_to_string(bench.path("search.toml")).unwrap();
     let target = &text[text.find("[target]").unwrap()..];
-    let knob = "[[parameter]]\nname = \"ahead\"\nmin = 16\nmax = 1024\nsteps = \"exponential\"\nsettle = \"0s\"\ncommand = { get \
-                = 'cat FOLDER/ahead', set = 'echo $VALUE > FOLDER/ahead; SET' }\n";
+    let knob =
+        "[[parameter]]\nname = \"ahead\"\nmin = 16\nmax = 1024\nsteps = \"exponential\"\nsettle = \"0s\"\ncommand = \
+                { get = 'cat FOLDER/ahead', set = 'echo $VALUE > FOLDER/ahead; SET' }\n";
     let knob = knob.replace("SET", set).replace("FOLDER", &bench.folder.path().display().to_string());
     fs::write(bench.path("search.toml"), format!("schema = 1\n{knob}\n{target}")).unwrap();
     bench
@@ -45,8 +46,8 @@ fn sham_switches_show_that_switching_costs_nothing() {
 fn the_settle_time_is_lengthened_until_the_target_has_settled() {
     let set = "date +%s%N > FOLDER/switched";
     let target =
-        "now=$(date +%s%N); then=$(cat FOLDER/switched 2>/dev/null || echo 0); a=$(cat FOLDER/ahead); a=$((a + \
-                  1000)); [ $((now - then)) -lt 300000000 ] && a=$((a * 8 / 10)); echo $a";
+        "now=$(date +%s%N); last=$(cat FOLDER/switched 2>/dev/null || echo 0); a=$(($(cat FOLDER/ahead) + 1000)); \
+                  [ $((now - last)) -lt 300000000 ] && a=$((a * 8 / 10)); echo $a";
     let bench = search(set, target, "");
     let text = bench.run(0, &mut bench.tune());
     contains(&text, &["the settle time is 0.1 s from now on", "the settle time is 0.4 s from now on", "ahead = 1024"]);
@@ -60,8 +61,8 @@ fn the_settle_time_is_lengthened_until_the_target_has_settled() {
 /// The first window after each switch is worse, however long the tuner waits.
 #[test]
 fn a_cost_that_waiting_does_not_end_is_reported_and_effects_are_right_nevertheless() {
-    let target = "a=$(cat FOLDER/ahead); m=$(cat FOLDER/fresh); echo 0 > FOLDER/fresh; echo $a $m >> FOLDER/log; echo $(((a + 1000) * \
-                  (10 - m * 2)))";
+    let target =
+        "a=$(cat FOLDER/ahead); m=$(cat FOLDER/fresh); echo 0 > FOLDER/fresh; echo $(((a + 1000) * (10 - m * 2)))";
     let bench = search("echo 1 > FOLDER/fresh", target, "");
     fs::write(bench.path("fresh"), "0\n").unwrap();
     let text = bench.run(0, &mut bench.tune());

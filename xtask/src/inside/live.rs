@@ -75,8 +75,10 @@ pub struct Report {
     /// Seconds of the guest's clock, for each of the four parts.
     pub seconds: [f64; 4],
     /// Rates in consecutive windows without a tuner.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub series: Vec<f64>,
     /// The settings of the searches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub space: Option<Space>,
 }
 

@@ -119,8 +119,8 @@ fn is_weaker(open: &OpenSearch, effect: f64) -> bool {
 
 /// Whether a search that found nothing better shows that there is nothing better.
 ///
-/// It does if no window failed, and exploration did not run out of trials before it had tried each parameter. A window that failed might succeed another time,
-/// with a better setting. A value that a knob does not take is impossible on this machine, so it does not matter. A search
+/// It does if no window failed, and exploration did not run out of trials before it had tried each parameter. A window that
+/// failed might succeed another time, with a better setting. A value that a knob does not take is impossible on this machine, so it does not matter. A search
 /// that was told so by a memory measured nothing, and shows nothing. Only racing repeats measurements enough for that.
 fn is_complete(spec: &SearchSpec, history: &[Record]) -> bool {
     let failed = history.iter().any(|record| matches!(record.outcome, Outcome::Failed { refused: false, .. }));

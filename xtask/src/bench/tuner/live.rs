@@ -48,6 +48,7 @@ pub struct Live {
     promotions_per_search_at_most: f64,
     replayed_promotions_per_search_at_most: f64,
     promotions_per_year_at_most: f64,
+    replayed_promotions_per_year_at_most: f64,
     given_up_per_check_at_most: f64,
     /// What is promised for a year.
     limit_per_year: f64,
@@ -91,12 +92,14 @@ impl Live {
         let series = std::mem::take(&mut report.series);
         let replayed_promotions = replay(report.space.take().context("there is no search")?, &series)?;
         let checks = report.idle_checks + report.kept_checks;
+        let per_replayed = at_most(replayed_promotions as usize, REPLAYED as usize);
         let per_search = at_most(report.promotions as usize, report.searches as usize);
         Ok(Self {
             replayed_windows: series.len(),
             replayed_searches: REPLAYED,
             replayed_promotions,
-            replayed_promotions_per_search_at_most: places(at_most(replayed_promotions as usize, REPLAYED as usize)),
+            replayed_promotions_per_search_at_most: places(per_replayed),
+            replayed_promotions_per_year_at_most: places(per_replayed * SEARCHES_PER_YEAR),
             guest_seconds: report.seconds.iter().sum::<f64>().round(),
             years_of_checks: places(checks as f64 / CHECKS_PER_YEAR),
             promotions_per_search_at_most: places(per_search),
@@ -141,20 +144,18 @@ impl Live {
     pub fn table(&self) -> String {
         let Report { searches, tests, trials, windows, promotions, noise, .. } = &self.report;
         let Report { idle_checks, idle_promotions, kept_checks, comparisons, given_up, unexplained, .. } = &self.report;
-        format!(
-            "live, in {:.0} s of the guest's clock, noise of a window {:.1} %:\n  {searches} searches with nothing to find, {tests} \
-             of them with a candidate ({trials} trials, {windows} windows): {promotions} promotions, so at most {:.4} per search\n  \
-             {} searches that get {} recorded windows: {} promotions\n  {idle_checks} checks of a daemon that has found nothing: {idle_promotions} promotions\n  {kept_checks} checks of a \
-             kept setting: {comparisons} comparisons, {given_up} times given up (at most {:.5} per check), {unexplained} times the \
-             default without a reason\n",
-            self.guest_seconds,
-            100.0 * noise,
-            self.promotions_per_search_at_most,
-            self.replayed_searches,
-            self.replayed_windows,
-            self.replayed_promotions,
-            self.given_up_per_check_at_most,
-        )
+        let Self { replayed_searches, replayed_windows, replayed_promotions, .. } = self;
+        let [per_search, per_check] = [self.promotions_per_search_at_most, self.given_up_per_check_at_most];
+        let lines = [
+            format!("live, in {:.0} s, with noise of {:.1} % per window:", self.guest_seconds, 100.0 * noise),
+            format!("{searches} searches with nothing to find, {tests} of them with a candidate, {trials} trials:"),
+            format!("  {windows} windows, {promotions} promotions, so at most {per_search} per search"),
+            format!("{replayed_searches} searches of {replayed_windows} recorded windows: {replayed_promotions} promotions"),
+            format!("{idle_checks} checks of a daemon that has found nothing: {idle_promotions} promotions"),
+            format!("{kept_checks} checks of a kept setting: {comparisons} comparisons with the default,"),
+            format!("  {given_up} times given up (at most {per_check} per check), {unexplained} times reverted without a reason"),
+        ];
+        lines.join("\n  ") + "\n"
     }
 }
 
@@ -188,8 +189,8 @@ fn places(value: f64) -> f64 {
     (value * 1e5).round() / 1e5
 }
 
-/// The largest probability of an event with which at most so many events are still seen in one of 20 runs of so many tries (C.
-/// J. Clopper and E. S. Pearson, "The use of confidence or fiducial limits illustrated in the case of the binomial",
+/// The largest probability of an event with which at most so many events are still seen in one of 20 runs of so many tries
+/// (C. J. Clopper and E. S. Pearson, "The use of confidence or fiducial limits illustrated in the case of the binomial",
 /// Biometrika 26, 1934).
 fn at_most(events: usize, tries: usize) -> f64 {
     if events >= tries {

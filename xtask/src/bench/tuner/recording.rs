@@ -122,10 +122,59 @@ fn parse(text: &str) -> Digests {
 
 #[cfg(test)]
 mod tests {
+    use xk_tuner::engine::SearchSpec;
+    use xk_tuner::replay::{play, Noise, Surface};
+    use xk_tuner::store::{Context, State, Store};
+    use xk_tuner::{Dimension, Point, Signature, Value};
+
     use super::*;
 
     fn digests(all: &[(&str, &str)]) -> Digests {
         all.iter().map(|(name, digest)| ((*name).to_owned(), (*digest).to_owned())).collect()
+    }
+
+    /// What `scripts/tuner-guest` leaves: the searches of a small grid.
+    fn record(folder: &Path) {
+        let level = |number: i64| Value::Number(number);
+        let dimension = |name: &str| {
+            let (name, levels) = (name.to_owned(), (1..5).map(level).collect());
+            Dimension { name, levels, ordered: true, default: 0, guard: None }
+        };
+        let space = Space::new(vec![dimension("a"), dimension("b")]).unwrap();
+        let store = Store::open(&folder.join("state")).unwrap();
+        let [build_id, hardware, schema] = [(); 3].map(|()| String::new());
+        let context = Context { build_id, hardware, schema };
+        for engine in ["exhaustive", "orthogonal", "orthogonal_full", "racing", "racing"] {
+            let spec: SearchSpec = serde_json::from_value(serde_json::json!({
+                "space": &space, "goal": "maximise", "engine": engine, "seed": 1, "limit": 1000, "minimum": 0.02,
+                "warm": null, "command": "",
+            }))
+            .unwrap();
+            let mut surface = Surface::new(|point: &Point| 1.0 + point.0[0] as f64, Noise::Normal(0.0), 1);
+            let (history, end) = play(&*spec.engine(), &space, spec.goal, spec.limit, &mut surface).unwrap();
+            let search = store.begin("grep", &context, &Signature::default(), &spec).unwrap();
+            for (number, record) in history.iter().enumerate() {
+                store.begin_trial(search, number, &record.trial).unwrap();
+                store.end_trial(search, number, &record.outcome).unwrap();
+            }
+            store.end(search, State::Done, Some(&end)).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_complete_recording_is_reused_until_something_changes() {
+        let folder = tempfile::tempdir().unwrap();
+        let now = digests(&[("xk", "1"), ("scripts/tuner-guest", "2")]);
+        record(folder.path());
+        fs::write(folder.path().join(MADE_BY), lines(&now)).unwrap();
+        for _ in 0..2 {
+            let (workload, _) = reuse("grep", folder.path(), &now).unwrap();
+            assert!(workload.reused && workload.trials_grid == 15, "{workload:?}");
+            assert_eq!(serde_json::to_value(&workload).unwrap()["reused"], true);
+        }
+        assert!(reuse("grep", folder.path(), &digests(&[("xk", "1"), ("scripts/tuner-guest", "3")])).is_none());
+        // It is about to be replaced, so it is not believed again.
+        assert!(reuse("grep", folder.path(), &now).is_none());
     }
 
     #[test]

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 
-/// What is read before the disk is opened again. The kernel copies the read-ahead into a file when it is opened, and drops what
-/// is cached of a disk when its last file is closed. So a change takes effect within milliseconds.
+/// What is read before the disk is opened again. The kernel copies the read-ahead into a file when it is opened, and drops
+/// what is cached of a disk when its last file is closed. So a change takes effect within milliseconds.
 const READ: usize = 64 << 10;
 
 /// The service.

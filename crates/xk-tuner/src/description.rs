@@ -27,6 +27,7 @@ use toml::Spanned;
 use crate::modules::Modules;
 use crate::sensor::Sensor;
 use crate::{Constraint, Target, Value};
+pub use parameter::SETTLE;
 use parameter::{check, parameters, select};
 use sensors::{bottleneck, sensors};
 use source::SourceText;

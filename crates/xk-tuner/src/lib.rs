@@ -33,6 +33,7 @@ pub mod simulation;
 mod space;
 pub mod statistics;
 pub mod store;
+pub mod switching;
 pub mod target;
 mod value;
 mod workload;

@@ -4,6 +4,13 @@
 //! check. It aborts a window that takes much longer than the
 //! default's, restores the default at once if a constraint is violated, and refuses windows during which the candidate was
 //! not in force to the end.
+//!
+//! **Settling.** The settle time passes before each window, whether it follows a switch or not. So windows differ by their
+//! setting, and not by a pause.
+//!
+//! **Switches within trials.** A window may be different because it follows a switch. A candidate's window would always
+//! follow one, and the default's not always. So each window of a trial follows a switch: where there would be none, the
+//! knobs are moved to the other setting of the trial and back.
 
 use std::time::{Duration, Instant};
 
@@ -55,6 +62,10 @@ pub struct TrialRunner<'a, K> {
     pub retries: usize,
     /// The workload of the search, when it is known.
     pub workload: Option<Workload<'a>>,
+    /// How long to wait before each window.
+    pub settle: Duration,
+    /// Whether a window now would follow no switch.
+    pub is_undisturbed: bool,
     /// Receives a line for each event.
     pub say: &'a dyn Fn(&str),
 }
@@ -86,6 +97,8 @@ impl<'a, K> TrialRunner<'a, K> {
         say: &'a dyn Fn(&str),
     ) -> Self {
         Self {
+            settle: machine.settle(),
+            is_undisturbed: true,
             machine,
             space,
             home: space.default_point(),
@@ -108,13 +121,22 @@ impl<K: Watch + Witness> TrialRunner<'_, K> {
     /// # Errors
     /// [`TrialError`].
     pub fn trial(&mut self, trial: &Trial) -> Result<Outcome, TrialError> {
-        let mut default = match trial.order {
-            Order::Bracketed => match self.last_default.take() {
-                Some(reading) => vec![reading],
-                None => vec![self.default_window()?],
-            },
-            Order::DefaultFirst => vec![self.default_window()?],
-            Order::DefaultLast => vec![],
+        let known = self.last_default.take().filter(|_| trial.order == Order::Bracketed);
+        if known.is_none() {
+            let default = self.space.default_point();
+            let refused = match trial.order {
+                Order::Bracketed | Order::DefaultFirst => self.disturb(&default, &trial.point)?,
+                Order::DefaultLast => self.disturb(&trial.point, &default)?,
+            };
+            if let Some(outcome) = refused {
+                self.back()?;
+                return Ok(outcome);
+            }
+        }
+        let mut default = match (known, trial.order) {
+            (Some(reading), _) => vec![reading],
+            (None, Order::Bracketed | Order::DefaultFirst) => vec![self.default_window()?],
+            (None, Order::DefaultLast) => vec![],
         };
         let candidate = self.candidate(&trial.point)?;
         let ended_early = self.back()?;
@@ -122,7 +144,6 @@ impl<K: Watch + Witness> TrialRunner<'_, K> {
             (Err(outcome), _) | (Ok(_), Some(outcome)) => return Ok(outcome),
             (Ok(reading), None) => reading,
         };
-        self.last_default = None;
         if trial.order != Order::DefaultFirst {
             let after = self.default_window()?;
             self.last_default = Some(after.clone());
@@ -132,6 +153,30 @@ impl<K: Watch + Witness> TrialRunner<'_, K> {
             }
         }
         Ok(Outcome::Measured(self.sample(&default, &candidate)))
+    }
+
+    /// Moves to a setting, by way of the other one of its trial if that is no switch.
+    fn disturb(&mut self, at: &Point, other: &Point) -> Result<Option<Outcome>, TrialError> {
+        let mut refused = self.reach(at)?;
+        if self.is_undisturbed {
+            for point in [other, at] {
+                refused = refused.or(self.reach(point)?);
+            }
+        }
+        Ok(refused)
+    }
+
+    /// A window with the default that follows switches to each of these settings and back.
+    ///
+    /// # Errors
+    /// As [`TrialRunner::default_window`].
+    pub fn window_after(&mut self, points: &[Point]) -> Result<Reading, TrialError> {
+        for point in points {
+            // A value that a knob does not take is the matter of its trial.
+            self.reach(point)?;
+            self.go(&self.space.default_point())?;
+        }
+        self.default_window()
     }
 
     /// The windows of a trial, target by target.
@@ -178,7 +223,9 @@ impl<K: Watch + Witness> TrialRunner<'_, K> {
 
     /// One window with whatever is in force. The inner error is that of the window.
     fn default_window_once(&mut self) -> Result<Result<Reading, Error>, TrialError> {
+        self.wait(self.settle);
         let before = self.workload.as_mut().map(Workload::before);
+        self.is_undisturbed = true;
         let reading = match self.target.run(self.target.timeout, self.constraints, self.keeper) {
             Ok(reading) => reading,
             Err(TargetError::Interrupted) => return Err(TrialError::Interrupted),
@@ -198,14 +245,11 @@ impl<K: Watch + Witness> TrialRunner<'_, K> {
 
     /// A window with a setting in force. The inner error is the outcome of a window without a result.
     pub fn candidate(&mut self, point: &Point) -> Result<Result<Reading, Outcome>, TrialError> {
-        match self.go(point) {
-            Ok(()) => {}
-            Err(TrialError::Move(MoveError::Knob { name, error } | MoveError::LeaseEnded { name, error })) => {
-                let refused = matches!(error, KnobError::Refused { .. } | KnobError::ReadsBack { .. });
-                return Ok(Err(Outcome::Failed { reason: format!("{name} {error}"), refused }));
-            }
-            Err(error) => return Err(error),
+        if let Some(outcome) = self.reach(point)? {
+            return Ok(Err(outcome));
         }
+        self.wait(self.settle);
+        self.is_undisturbed = true;
         Ok(match self.target.run(self.patience(), self.constraints, self.keeper) {
             Ok(reading) => match self.constraints.iter().find_map(|constraint| constraint.violation(&reading)) {
                 Some(violation) => Err(Outcome::Violated { constraint: violation.to_string() }),
@@ -216,6 +260,24 @@ impl<K: Watch + Witness> TrialRunner<'_, K> {
             Err(TargetError::Timeout(after)) => Err(Outcome::Aborted { after: after.as_secs_f64() }),
             Err(error) => Err(Outcome::failed(format!("the target: {error}"))),
         })
+    }
+
+    /// Moves to a setting. If a knob does not take its value, this is the outcome of the trial.
+    fn reach(&mut self, point: &Point) -> Result<Option<Outcome>, TrialError> {
+        match self.go(point) {
+            Ok(()) => Ok(None),
+            Err(TrialError::Move(MoveError::Knob { name, error } | MoveError::LeaseEnded { name, error })) => {
+                let refused = matches!(error, KnobError::Refused { .. } | KnobError::ReadsBack { .. });
+                Ok(Some(Outcome::Failed { reason: format!("{name} {error}"), refused }))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The duration of a window with the default.
+    pub fn window(&self) -> Duration {
+        let seconds = median(&self.took).unwrap_or_default();
+        Duration::try_from_secs_f64(seconds).unwrap_or_default()
     }
 
     /// The longest duration of a window with a candidate.
@@ -239,19 +301,19 @@ impl<K: Watch + Witness> TrialRunner<'_, K> {
         }
     }
 
-    /// Moves to a point, and waits for the settle time. The lease is renewed after the last change, so that it covers a
-    /// whole window.
+    /// Moves to a point. The lease is renewed after the last change, so that it covers a whole window.
     fn go(&mut self, point: &Point) -> Result<(), TrialError> {
-        let lease = self.target.timeout + self.machine.settle() + MARGIN;
+        let lease = self.target.timeout + self.settle + MARGIN;
         self.machine.renew(lease)?;
-        self.machine.go(self.space, point, self.keeper)?;
+        let moved = self.machine.go(self.space, point, self.keeper);
+        self.is_undisturbed &= matches!(moved, Ok(false));
+        moved?;
         self.machine.renew(lease)?;
-        self.wait(self.machine.settle());
         Ok(())
     }
 
     /// Waits, unless the search is asked to stop.
-    fn wait(&self, mut left: Duration) {
+    pub fn wait(&self, mut left: Duration) {
         while !left.is_zero() && !self.keeper.interrupted() {
             let step = left.min(TICK);
             std::thread::sleep(step);

@@ -155,7 +155,8 @@ fn the_next_start_cleans_up_when_the_guardian_was_killed_too() {
     child.wait().unwrap();
     let left = bench.knobs();
     assert_ne!(left, ["128", "slow"], "nobody was left to put it back");
-    assert_eq!(bench.status()["changed"].as_array().unwrap().len(), 1);
+    // Whichever it is: sham switches have changed both, and a knob is recorded until the search ends.
+    assert_eq!(bench.status()["changed"].as_array().unwrap().len(), 2);
     bench.describe("echo 100", "[search]\ntrials = 30\n");
     contains(&bench.run(0, &mut bench.tune()), &["left by a tuner that was killed", "(restored)"]);
     assert_eq!(bench.knobs(), ["128", "slow"]);
@@ -401,7 +402,7 @@ echo $s";
     contains(order[2], &["no subsystem that can be tuned limits the target any more"]);
     assert_eq!(bench.knobs(), ["1024", "fast"]);
     assert_eq!(bench.status()["kept"].as_array().unwrap().len(), 2);
-    assert!(!text.contains("window"), "{text}");
+    assert!(!text.contains("window ="), "{text}");
     let chosen: Vec<Value> = bench
         .entries()
         .into_iter()

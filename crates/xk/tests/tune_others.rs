@@ -98,6 +98,17 @@ fn a_limit_that_can_be_queried_ends_a_window() {
     assert_eq!(bench.knobs()[0], "256");
 }
 
+/// A service may do nothing in a window, with the default or with every setting.
+#[test]
+fn a_target_of_0_is_a_number() {
+    let bench = FileSearch::new("[ $(cat FOLDER/mode) = fast ] && echo 5 || echo 0", "");
+    contains(&bench.run(0, &mut bench.tune()), &["the default: 0\n", "mode = fast (was slow)"]);
+    let bench = FileSearch::new("echo 0", "");
+    let text = bench.run(0, &mut bench.tune());
+    contains(&text, &["the default: 0\n", "Nothing was shown to be better"]);
+    assert!(!text.contains("failed"), "{text}");
+}
+
 /// What a monitoring system sees: after each trial while a search runs, and at its end.
 #[test]
 fn metrics_follow_a_search() {

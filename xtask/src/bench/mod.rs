@@ -60,6 +60,8 @@ enum Name {
     Flex,
     /// Whether searches find what there is to find, and what a killed one leaves behind
     Tuner,
+    /// The part of `tuner` that is noise: searches of a live target with nothing to find, and checks
+    TunerLive,
     /// All of them
     All,
 }
@@ -115,6 +117,12 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     if chosen(Name::Tuner) {
         let result = tuner::run(&arguments.tuner)?;
         show(arguments.json, &result, tuner::Result::table)?;
+        verdict = verdict.and(result.verdict());
+    }
+    // It is part of `tuner`.
+    if arguments.name == Name::TunerLive {
+        let result = tuner::Live::measure(&arguments.tuner)?;
+        show(arguments.json, &result, tuner::Live::table)?;
         verdict = verdict.and(result.verdict());
     }
     if chosen(Name::Analysis) {

@@ -2,7 +2,9 @@
 //! paper's search in both readings, ours without a memory, and ours with one. How often noise alone is promoted
 //! (arithmetic, without a machine), what a hundred kills leave behind, and what the sensors cost.
 
+mod live;
 mod noise;
+mod recording;
 mod workload;
 
 use std::path::{Path, PathBuf};
@@ -20,6 +22,7 @@ use crate::inside::traced;
 use crate::inside::tuner::Report;
 use crate::lab;
 use crate::side_by_side::side_by_side;
+pub use live::Live;
 use noise::NOISE;
 use workload::Workload;
 
@@ -67,10 +70,14 @@ pub struct Options {
     /// tuner: kills
     #[arg(long, default_value_t = 100)]
     kills: u32,
-    /// tuner: leave what the searches of each workload have recorded in this folder
+    /// tuner: minutes of searches of a live target with nothing to find, and of checks
+    #[arg(long = "live-minutes", value_name = "MINUTES", default_value_t = 12)]
+    live: u64,
+    /// tuner: leave what the searches of each workload have recorded in this folder; what is recorded there by the same xk,
+    /// scripts, subsystems and workload is not searched again
     #[arg(long, value_name = "FOLDER")]
     keep: Option<PathBuf>,
-    /// tuner: judge what is recorded in this folder by `--keep`, and boot no guest: no kills, no sensors
+    /// tuner: judge what is recorded in this folder by `--keep`, and boot no guest: no kills, no sensors, nothing live
     #[arg(long, value_name = "FOLDER", conflicts_with = "keep")]
     recorded: Option<PathBuf>,
 }
@@ -98,6 +105,8 @@ pub struct Result {
     /// What counting costs the threads in which the events of sensors happen.
     sensor_traced: Option<Traced>,
     kill9: Option<Kills>,
+    /// False promotions on a live target.
+    aa_live: Option<Live>,
     missed: Vec<String>,
 }
 
@@ -164,6 +173,8 @@ struct Guest {
     environment: String,
     module: String,
     programs: String,
+    /// `workload.c` and `disk.c` of `bench/tuner`, compiled.
+    compiled: [PathBuf; 2],
     /// Holds the scope tables until the last guest has ended.
     _store: tempfile::TempDir,
 }
@@ -177,7 +188,7 @@ pub fn run(options: &Options) -> Fallible<Result> {
     // A guest is one processor's work, and its clock counts instructions: beside others it does the same.
     let searched = side_by_side(&names, |name| {
         say(&format!("{name}: the whole grid, the paper's search in both readings, ours, and ours again"));
-        let (workload, space) = options.workload(guest.as_ref(), name)?;
+        let (workload, space) = options.workload(guest.as_ref(), &kernel.release, name)?;
         eprint!("{}", workload.table());
         Ok((workload, space))
     })?;
@@ -186,8 +197,10 @@ pub fn run(options: &Options) -> Fallible<Result> {
     let simulated = Simulated::of(spaces.first().context("there is no workload")?)?;
     let report = guest.as_ref().map(|guest| kills(guest, options.kills)).transpose()?;
     let instructions = guest.as_ref().map(|_| per_event()).transpose()?;
+    let live = guest.as_ref().map(|guest| Live::in_guest(Path::new(&guest.programs), options.live)).transpose()?;
     let mut missed: Vec<String> = workloads.iter().flat_map(Workload::missed).collect();
     missed.extend(beyond(false_promotion, &simulated, report.as_ref()));
+    missed.extend(live.iter().flat_map(Live::missed));
     let (heldout, workloads) = workloads.into_iter().partition(|one| HELD_OUT.contains(&one.name.as_str()));
     Ok(Result {
         bench: "tuner",
@@ -208,15 +221,16 @@ pub fn run(options: &Options) -> Fallible<Result> {
             knobs_left: report.knobs_left,
             other_next: report.other_next,
         }),
+        aa_live: live,
         missed,
     })
 }
 
 impl Options {
-    fn workload(&self, guest: Option<&Guest>, name: &str) -> Fallible<(Workload, Space)> {
+    fn workload(&self, guest: Option<&Guest>, kernel: &str, name: &str) -> Fallible<(Workload, Space)> {
         let kept = self.recorded.as_ref().or(self.keep.as_ref()).map(|folder| folder.join(name));
         match (guest, kept) {
-            (Some(guest), Some(folder)) => workload::run(guest, name, &folder),
+            (Some(guest), Some(folder)) => recording::read_or_make(guest, kernel, name, &folder),
             (Some(guest), None) => workload::run(guest, name, tempfile::tempdir()?.path()),
             (None, folder) => workload::read(name, &folder.context("there is no guest")?),
         }
@@ -244,7 +258,13 @@ fn prepare(kernel: &lab::Kernel) -> Fallible<Guest> {
         disk.display(),
         database.trim_end()
     );
-    Ok(Guest { environment, module: module.to_owned(), programs: programs.to_owned(), _store: store })
+    Ok(Guest {
+        environment,
+        module: module.to_owned(),
+        programs: programs.to_owned(),
+        compiled: [workload, disk],
+        _store: store,
+    })
 }
 
 /// A program of `bench/tuner`.
@@ -338,9 +358,10 @@ impl Result {
         });
         let traced = self.sensor_traced.as_ref().map_or_else(String::new, Traced::line);
         let kills = self.kill9.as_ref().map_or_else(String::new, Kills::line);
+        let live = self.aa_live.as_ref().map_or_else(String::new, Live::table);
         format!(
             "{workloads}held out:\n{heldout}noise alone was promoted in {:.1} % of {FLAT_SEARCHES} searches, and {:.3} times per year of a \
-             daemon\n5 % under 5 % of noise is confirmed in {:.0} of 100 searches\n{sensors}{traced}{kills}",
+             daemon\n5 % under 5 % of noise is confirmed in {:.0} of 100 searches\n{sensors}{traced}{kills}{live}",
             100.0 * self.false_promotion,
             self.false_promotion_per_year,
             100.0 * self.power_5_5,

@@ -6,6 +6,7 @@ pub mod atomicity;
 pub mod flex;
 pub mod fuzz;
 pub mod hold;
+pub mod live;
 pub mod memcached;
 pub mod objects;
 pub mod probes;
@@ -53,6 +54,8 @@ enum Work {
     ObjectsWorker(objects::Worker),
     /// Keep probes attached until the end of the input
     Hold(hold::Arguments),
+    /// Search where there is nothing to find, and check what is kept
+    Live(live::Arguments),
     /// Measure requests of memcached's protocol
     Memcached(memcached::Arguments),
     /// Measure requests of Redis' protocol
@@ -94,6 +97,7 @@ pub fn run(arguments: &Inside) -> Result<()> {
         Work::Objects(arguments) => show(&objects::run(arguments)?),
         Work::ObjectsWorker(arguments) => objects::worker(arguments),
         Work::Hold(arguments) => show(&hold::run(arguments)?),
+        Work::Live(arguments) => show(&live::run(arguments)?),
         Work::Memcached(arguments) => show(&memcached::run(arguments)?),
         Work::Redis(arguments) => show(&redis::run(arguments)?),
         Work::Structures(arguments) => show(&structures::run(arguments)?),

@@ -15,7 +15,7 @@ use crate::modules::Modules;
 /// gives another. Most of these knobs act on the next request, packet or fault, so what is in flight must end: this takes
 /// some disk accesses or round trips. What adapts more slowly (writeback, reclaim) has its own settle time in the
 /// subsystem.
-pub(super) const SETTLE: Duration = Duration::from_millis(100);
+pub const SETTLE: Duration = Duration::from_millis(100);
 
 impl Parameter {
     /// An error at the line of this parameter.

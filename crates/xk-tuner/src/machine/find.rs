@@ -4,7 +4,7 @@
 //! a parameter whose knob does not exist (unless a guard can enable it), one that something else tunes or holds, and
 //! guards with values that this machine does not have.
 
-use super::slot::{Slot, State};
+use super::slot::{Observed, Slot};
 use crate::description::{Domain, Parameter, ParameterProblem, Problem};
 use crate::error::MachineError;
 use crate::knob::{in_force_instead_of, Backing, Constants, Knob, KnobError, Module, Plain};
@@ -45,8 +45,8 @@ pub(super) fn find_one(parameter: &Parameter, constants: &dyn Constants) -> Resu
         levels = offered(parameter, &mut *knob)?;
     }
     let original = match &state {
-        State::LeftAt(value) => value.clone(),
-        State::Absent => parameter.default.clone().unwrap_or(Value::Number(0)),
+        Observed::LeftAt(value) => value.clone(),
+        Observed::Absent => parameter.default.clone().unwrap_or(Value::Number(0)),
     };
     let levels = completed(levels, &mut *knob);
     let (levels, default) = with_default(levels, &original, ordered);
@@ -96,7 +96,7 @@ fn open(
 }
 
 /// The value of a knob, which the kernel must be able to restore. It may be absent if a guard can enable it, and its default is described.
-fn read(parameter: &Parameter, knob: &mut dyn Knob) -> Result<State, Error> {
+fn read(parameter: &Parameter, knob: &mut dyn Knob) -> Result<Observed, Error> {
     if let Backing::Plain(Plain::File(path)) = &parameter.backing {
         if let Some((other, value)) = in_force_instead_of(path) {
             let place = path.display().to_string();
@@ -104,9 +104,9 @@ fn read(parameter: &Parameter, knob: &mut dyn Knob) -> Result<State, Error> {
         }
     }
     match knob.read() {
-        Ok(value) => Ok(State::LeftAt(value)),
+        Ok(value) => Ok(Observed::LeftAt(value)),
         Err(KnobError::Missing { .. }) if parameter.only_if.is_some() && parameter.default.is_some() => {
-            Ok(State::Absent)
+            Ok(Observed::Absent)
         }
         Err(error) => Err(failed(&parameter.name, error)),
     }

@@ -5,7 +5,7 @@
 //! they have the value that they had when the kept setting was confirmed, or something else has set them.
 
 use super::find::{failed, located};
-use super::slot::{Slot, State};
+use super::slot::{Observed, Slot};
 use super::KeptKnob;
 use crate::description::{AtEnd, Parameter};
 use crate::knob::{Backing, Constants, Knob, KnobError};
@@ -30,7 +30,7 @@ pub(super) fn find(
             backing: one.backing.clone(),
             original: one.value.clone(),
             is_kept: true,
-            state: State::LeftAt(one.value.clone()),
+            state: Observed::LeftAt(one.value.clone()),
             settle: parameter.map(|parameter| parameter.settle).unwrap_or_default(),
             at_end: AtEnd::Keep,
         });

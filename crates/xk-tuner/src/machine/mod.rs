@@ -132,19 +132,21 @@ impl Machine {
         self.slots.iter_mut().try_for_each(Slot::check)
     }
 
-    /// Moves to a point.
+    /// Moves to a point. Returns whether that changed a knob.
     ///
     /// # Errors
     /// [`MoveError`]: some knobs may have changed.
-    pub fn go(&mut self, space: &Space, point: &Point, witness: &mut dyn Witness) -> Result<(), MoveError> {
+    pub fn go(&mut self, space: &Space, point: &Point, witness: &mut dyn Witness) -> Result<bool, MoveError> {
         self.check()?;
         let point = space.canonical(point);
+        let mut moved = false;
         for _ in 0..ROUNDS {
             if !self.pass(space, &point, witness)? {
                 break;
             }
+            moved = true;
         }
-        Ok(())
+        Ok(moved)
     }
 
     /// Sets each knob that differs from the point. Returns whether there was one.

@@ -9,7 +9,7 @@ use crate::Value;
 
 /// What the tuner knows about the value of a knob.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum Observed {
     /// The knob did not exist when it was last read. A file of an I/O scheduler, for example, exists only with that
     /// scheduler.
     Absent,
@@ -26,7 +26,7 @@ pub(super) struct Slot {
     pub original: Value,
     /// Whether the original value is one that an earlier search keeps. The kernel does not restore such a value.
     pub is_kept: bool,
-    pub state: State,
+    pub state: Observed,
     pub settle: Duration,
     pub at_end: AtEnd,
 }
@@ -41,25 +41,25 @@ impl Slot {
     }
 
     pub fn exists(&self) -> bool {
-        self.state != State::Absent
+        self.state != Observed::Absent
     }
 
     pub fn is_at(&self, value: &Value) -> bool {
-        matches!(&self.state, State::LeftAt(known) if known == value)
+        matches!(&self.state, Observed::LeftAt(known) if known == value)
     }
 
     pub fn left_at(&mut self, value: Value) {
-        self.state = State::LeftAt(value);
+        self.state = Observed::LeftAt(value);
     }
 
     /// Takes the value that the knob has now for the tuner's doing.
     pub fn read_state(&mut self) {
-        self.state = self.knob.read().map_or(State::Absent, State::LeftAt);
+        self.state = self.knob.read().map_or(Observed::Absent, Observed::LeftAt);
     }
 
     /// Checks that nothing else has changed the knob.
     pub fn check(&mut self) -> Result<(), MoveError> {
-        let State::LeftAt(expected) = self.state.clone() else { return Ok(()) };
+        let Observed::LeftAt(expected) = self.state.clone() else { return Ok(()) };
         match self.knob.read() {
             Ok(found) if found == expected => Ok(()),
             Ok(found) => Err(MoveError::Yielded { name: self.name.clone(), expected, found }),
@@ -83,7 +83,7 @@ impl Slot {
             return None;
         }
         let mut ours = Vec::new();
-        if let State::LeftAt(previous) = &self.state {
+        if let Observed::LeftAt(previous) = &self.state {
             ours.push(previous.clone());
         }
         ours.push(value.clone());
@@ -103,16 +103,16 @@ impl Slot {
     /// Whether the knob has a value that the tuner left, and that is not the original one.
     pub fn must_be_restored(&mut self) -> bool {
         match &self.state {
-            State::Absent => false,
-            State::LeftAt(left) => *left != self.original && self.knob.read().is_ok_and(|now| now == *left),
+            Observed::Absent => false,
+            Observed::LeftAt(left) => *left != self.original && self.knob.read().is_ok_and(|now| now == *left),
         }
     }
 
     /// What is to be kept: the value in force, if it was changed and the parameter is not to be reverted.
     pub fn to_keep(&self, search: &str) -> Option<KeptKnob> {
         let value = match &self.state {
-            State::LeftAt(value) if *value != self.original && self.at_end == AtEnd::Keep => value.clone(),
-            State::Absent | State::LeftAt(_) => return None,
+            Observed::LeftAt(value) if *value != self.original && self.at_end == AtEnd::Keep => value.clone(),
+            Observed::Absent | Observed::LeftAt(_) => return None,
         };
         let (name, backing, search) = (self.name.clone(), self.backing.clone(), search.to_owned());
         Some(KeptKnob { name, backing, value, original: self.original.clone(), search })

@@ -66,6 +66,7 @@ pub(super) fn check(setup: &Setup<'_>, keeper: &mut Keeper<'_>, job: &Job, kept:
         Err(error) => return Err(error),
     };
     let runner = TrialRunner {
+        settle: machine.settle().max(known.settle),
         home: Comparison::kept(&space),
         // The default is in force for no longer than it must be.
         retries: 0,

@@ -4,6 +4,7 @@
 //! earlier: such a setting is no reason to change a machine.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde_json::json;
 
@@ -35,7 +36,7 @@ pub(super) fn conclude(
     let sentence = sentence(&open.spec.space, &conclusion);
     let confirmed = matches!(conclusion.ground, Ground::Confirmed { .. } | Ground::Remembered { .. });
     let kept = if confirmed { keep(runner, &setup.job.name, &conclusion.best)? } else { Vec::new() };
-    let setting = kept_setting(setup, open, memory);
+    let setting = KeptSetting { settle: runner.settle, ..kept_setting(setup, open, memory) };
     if !kept.is_empty() {
         store.keep_setting(&setup.job.name, &setting)?;
     }
@@ -67,6 +68,7 @@ fn kept_setting(setup: &Setup<'_>, open: &OpenSearch, memory: Option<i64>) -> Ke
         signature: None,
         compared: now(),
         next_comparison: 0,
+        settle: Duration::ZERO,
     }
 }
 
@@ -117,8 +119,8 @@ fn is_weaker(open: &OpenSearch, effect: f64) -> bool {
 
 /// Whether a search that found nothing better shows that there is nothing better.
 ///
-/// It does if no window failed, and exploration did not run out of trials before it had tried each parameter. A window that failed might succeed another time,
-/// with a better setting. A value that a knob does not take is impossible on this machine, so it does not matter. A search
+/// It does if no window failed, and exploration did not run out of trials before it had tried each parameter. A window that
+/// failed might succeed another time, with a better setting. A value that a knob does not take is impossible on this machine, so it does not matter. A search
 /// that was told so by a memory measured nothing, and shows nothing. Only racing repeats measurements enough for that.
 fn is_complete(spec: &SearchSpec, history: &[Record]) -> bool {
     let failed = history.iter().any(|record| matches!(record.outcome, Outcome::Failed { refused: false, .. }));

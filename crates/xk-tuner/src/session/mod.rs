@@ -4,8 +4,9 @@
 //! restored by this code, else by the guardian and the kernel, else by the next start. It refuses to run while another
 //! tuner runs, and while `xk tune stop` is in effect.
 //!
-//! `check.rs` checks what earlier searches keep. `open.rs` resumes or begins a search, `search.rs` makes its trials, `conclude.rs` keeps and remembers the result,
-//! `identity.rs` says what a search is and where its memories apply, `bottleneck.rs` chooses among several subsystems.
+//! `check.rs` checks what earlier searches keep. `open.rs` resumes or begins a search, `search.rs` makes its trials,
+//! `switching.rs` measures what switching costs, `conclude.rs` keeps and remembers the result, `identity.rs` says what a
+//! search is and where its memories apply, `bottleneck.rs` chooses among several subsystems.
 
 mod bottleneck;
 mod check;
@@ -13,6 +14,7 @@ mod conclude;
 mod identity;
 mod open;
 mod search;
+mod switching;
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -10,10 +10,10 @@ use serde_json::json;
 use super::conclude::conclude;
 use super::identity::setting;
 use super::open::{resume_or_begin, OpenSearch};
-use super::{who, Keeper, SearchEnd, Setup, Summary};
-use crate::engine::Proposal;
+use super::{switching, who, Keeper, SearchEnd, Setup, Summary};
+use crate::engine::{EngineName, Proposal};
 use crate::error::MachineError;
-use crate::history::{percent, Outcome, Record, Trial};
+use crate::history::{percent, Order, Outcome, Record, Trial};
 use crate::machine::{Machine, MoveError};
 use crate::measure::{TrialError, TrialRunner};
 use crate::store::{SearchId, State, Store};
@@ -57,14 +57,21 @@ fn run(setup: &Setup<'_>, keeper: &mut Keeper<'_>, machine: &mut Machine, space:
     let sensors = Workload::sensors(&job.sensors);
     runner.workload = Some(Workload::of(&sensors, open.signature.clone()));
     let mut history = store.history(open.id)?;
+    let mut has_switched = open.spec.engine != EngineName::Racing;
     loop {
         let next = open.spec.propose(&history);
         match next.map_err(|source| MachineError::Diverged { search: open.id, source })? {
             Proposal::Done(conclusion) => return conclude(setup, &mut runner, &open, conclusion, &history),
-            Proposal::Try(trial) => match measure(setup, &mut runner, &open, history.len(), &trial) {
-                Ok(outcome) => history.push(Record { trial, outcome }),
-                Err(error) => return stopped(setup, store, error, Some((open.id, history.len()))),
-            },
+            Proposal::Try(trial) => {
+                // A remembered setting is confirmed in pairs, in which switching costs both sides the same.
+                let is_first = trial.order == Order::Bracketed && !std::mem::replace(&mut has_switched, true);
+                let switched = if is_first { switching::measure(setup, &mut runner, &open, &history) } else { Ok(()) };
+                let outcome = switched.and_then(|()| measure(setup, &mut runner, &open, history.len(), &trial));
+                match outcome {
+                    Ok(outcome) => history.push(Record { trial, outcome }),
+                    Err(error) => return stopped(setup, store, error, Some((open.id, history.len()))),
+                }
+            }
         }
     }
 }

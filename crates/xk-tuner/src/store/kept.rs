@@ -1,5 +1,7 @@
 //! What searches keep: knobs, one by one, and, for each search, what is known about the setting as a whole.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use super::{Context, SearchId, Store};
@@ -29,6 +31,9 @@ pub struct KeptSetting {
     pub compared: i64,
     /// The earliest time of the next comparison that nobody asks for, in seconds since 1970.
     pub next_comparison: i64,
+    /// The settle time of the search that found it, which sham switches may have lengthened. Older versions did not store it.
+    #[serde(default)]
+    pub settle: Duration,
 }
 
 impl Store {

@@ -46,6 +46,8 @@ pub struct Workload {
     pub settings: [String; 5],
     /// What is found when the recorded grid answers with noise.
     pub noisy: Shares,
+    /// Whether this is from the recording of an earlier run (`recording.rs`).
+    pub reused: bool,
 }
 
 /// Lets the guest search; what the tuner records is left in `folder`.
@@ -143,6 +145,7 @@ fn judge(name: &str, state: &Path) -> Result<(Workload, Space)> {
         trials_orthogonal_full: full.trials,
         settings: [&best, &cold, &warm, &orthogonal, &full].map(|searched| space.describe(&searched.best)),
         noisy: shares(&space, &recorded)?,
+        reused: false,
     };
     Ok((workload, space))
 }

@@ -15,8 +15,10 @@ static const char *incomplete(const struct xk_sched_policy *policy)
 {
 	const struct xk_sched_events *events = policy->events;
 
-	if (!policy->name || !*policy->name || strlen(policy->name) >= XK_SCHED_NAME_LEN)
-		return "a name of at most 31 characters";
+	/* `xk sched` has this word for the class of threads that chose no policy. */
+	if (!policy->name || !*policy->name || strlen(policy->name) >= XK_SCHED_NAME_LEN ||
+	    !strcmp(policy->name, "fair"))
+		return "a name of at most 31 characters, other than fair";
 	if (!policy->owner)
 		return "its module as owner";
 	if (!events || !events->new_place || !events->unblock_place || !events->yield ||

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * What sched_ext says about threads, as events of their policies. A thread without a policy, or
- * whose policy was ejected, runs in the order in which it comes.
+ * whose policy was ejected, runs in the order in which it comes until it is in the fair class.
  */
 #include <linux/sched.h>
 #include <linux/sched/ext.h>
@@ -10,6 +10,7 @@
 #include "event/call.h"
 #include "ext/kernel.h"
 #include "model/thread.h"
+#include "policy/eject.h"
 #include "policy/list.h"
 
 static bool has_policy(const struct xk_thread *thread)
@@ -100,9 +101,11 @@ void xk_class_enable(struct task_struct *task)
 	raw_spin_lock(&xk_threads_lock);
 	policy = thread->choice;
 	raw_spin_unlock(&xk_threads_lock);
+	WRITE_ONCE(thread->enabled, true);
 	if (policy && READ_ONCE(policy->live))
 		xk_policy_join(policy, thread);
-	WRITE_ONCE(thread->enabled, true);
+	else
+		xk_eject_stray();
 }
 
 void xk_class_disable(struct task_struct *task)

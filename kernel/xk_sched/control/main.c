@@ -61,6 +61,7 @@ static void __exit xk_sched_exit(void)
 {
 	xk_sched_device_exit();
 	xk_starved_exit();
+	xk_eject_strays();
 	xk_class_stop();
 	xk_eject_exit();
 	xk_threads_exit();

@@ -133,6 +133,10 @@ static int choose_locked(struct xk_sched_choice *choice, struct task_struct *tas
 		ret = choose_one(task, policy);
 		choice->nr_threads = !ret;
 	}
+	if (ret == -ENODEV)
+		return xk_refuse(error, ret,
+				 "policy %s was ejected while process %d (%s) was given to it: 'xk sched status' says why",
+				 choice->policy, task->pid, task->comm);
 	if (ret)
 		xk_refuse(error, ret, "process %d (%s) does not get policy '%s' (%pe)", task->pid,
 			  task->comm, choice->policy, ERR_PTR(ret));

@@ -42,11 +42,17 @@ int xk_to_ext(struct task_struct *task)
 }
 
 struct batch {
-	struct xk_sched_policy *policy;
+	struct xk_sched_policy *policy;	/* NULL: of threads without one */
 	struct task_struct *tasks[BATCH];
 	unsigned int nr;
 	bool unfinished;	/* a fork is not */
 };
+
+static bool take(struct batch *batch, struct xk_thread *thread)
+{
+	batch->tasks[batch->nr++] = get_task_struct(thread->task);
+	return batch->nr == BATCH;
+}
 
 static bool collect(struct xk_thread *thread, void *data)
 {
@@ -59,8 +65,12 @@ static bool collect(struct xk_thread *thread, void *data)
 		batch->unfinished = true;
 		return false;
 	}
-	batch->tasks[batch->nr++] = get_task_struct(thread->task);
-	return batch->nr == BATCH;
+	return take(batch, thread);
+}
+
+static bool collect_stray(struct xk_thread *thread, void *data)
+{
+	return READ_ONCE(thread->enabled) && !READ_ONCE(thread->policy) && take(data, thread);
 }
 
 static void forget(struct task_struct *task, struct xk_sched_policy *policy)
@@ -93,6 +103,44 @@ void xk_eject_threads(struct xk_sched_policy *policy)
 		if (batch.unfinished)
 			msleep(20);
 	} while (batch.nr || batch.unfinished);
+}
+
+/*
+ * A policy that is removed does not see a thread whose fork began before and has not reached
+ * sched_ext: it comes to the class later, without a policy.
+ */
+void xk_eject_strays(void)
+{
+	struct batch batch;
+	unsigned int i;
+
+	do {
+		batch = (struct batch){};
+		xk_threads_visit(collect_stray, &batch);
+		for (i = 0; i < batch.nr; i++) {
+			xk_to_fair(batch.tasks[i]);
+			put_task_struct(batch.tasks[i]);
+		}
+	} while (batch.nr == BATCH);
+}
+
+static void eject_strays(struct work_struct *work)
+{
+	xk_eject_strays();
+}
+
+static DECLARE_WORK(straying, eject_strays);
+
+static void start_straying(struct irq_work *work)
+{
+	queue_work(ejections, &straying);
+}
+
+static DEFINE_IRQ_WORK(stray, start_straying);
+
+void xk_eject_stray(void)
+{
+	irq_work_queue(&stray);
 }
 
 static void log_threads(struct xk_sched_policy *policy)
@@ -154,5 +202,6 @@ int xk_eject_init(void)
 
 void xk_eject_exit(void)
 {
+	irq_work_sync(&stray);
 	destroy_workqueue(ejections);
 }

@@ -20,6 +20,15 @@ void xk_eject_threads(struct xk_sched_policy *policy);
 /* Waits until an ejection that was reported has ended. May sleep. */
 void xk_eject_wait(struct xk_sched_policy *policy);
 
+/*
+ * A thread of the class that is in no policy: it goes to the fair class soon. With its run queue
+ * lock.
+ */
+void xk_eject_stray(void);
+
+/* Gives all of them to the fair class. May sleep. */
+void xk_eject_strays(void);
+
 /* Change the class of a task; its nice value stays. May sleep. */
 int xk_to_fair(struct task_struct *task);
 int xk_to_ext(struct task_struct *task);

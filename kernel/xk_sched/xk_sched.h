@@ -8,6 +8,7 @@
 #ifndef _XK_SCHED_H
 #define _XK_SCHED_H
 
+#include <linux/device/driver.h>
 #include <linux/irq_work.h>
 #include <linux/list.h>
 #include <linux/module.h>
@@ -79,11 +80,11 @@ enum xk_stop {
 
 /*
  * What happens to threads and cores. `core` is the number of a CPU. Interrupts are off and nothing
- * may sleep, except in init, exit, core_entry and core_exit. new_prepare and unblock_prepare run with
- * the thread's pi_lock only: they may look at queues, but change nothing. All others run with the lock
- * of the queues of `core`, and thread events with the run queue lock of the thread as well; they may
- * change the state of threads on this core only. Each event must leave its thread in the state that
- * is named here.
+ * may sleep, except in init, exit, core_entry and core_exit. new_prepare and unblock_prepare run
+ * with the thread's pi_lock only: they may look at queues, but change nothing. All others run with
+ * the lock of the queues of `core`, and thread events with the run queue lock of the thread as
+ * well; they may change the state of threads on this core only. Each event must leave its thread
+ * in the state that is named here.
  */
 struct xk_sched_events {
 	int (*init)(struct xk_sched_policy *policy);
@@ -142,16 +143,7 @@ void xk_sched_unregister(struct xk_sched_policy *policy);
 
 /* A module that consists of one policy. */
 #define module_xk_policy(policy)					\
-	static int __init policy##_module_init(void)			\
-	{								\
-		return xk_sched_register(&(policy));			\
-	}								\
-	static void __exit policy##_module_exit(void)			\
-	{								\
-		xk_sched_unregister(&(policy));				\
-	}								\
-	module_init(policy##_module_init);				\
-	module_exit(policy##_module_exit)
+	module_driver(policy, xk_sched_register, xk_sched_unregister)
 
 /* The policy's private data of a core: zero at first. */
 static inline void *xk_core_data(struct xk_sched_policy *policy, int core)
@@ -188,9 +180,9 @@ void xk_queue_init(struct xk_queue *queue, struct xk_sched_policy *policy, int c
 struct xk_thread *xk_queue_first(struct xk_queue *queue);
 
 /*
- * Changes the state of a thread, and takes it out of or puts it into a queue, as the new state says.
- * The event that is being called must allow it. Otherwise nothing changes, the policy is ejected,
- * and the result is -EINVAL. `queue` is NULL unless the state is READY or READY_TICK.
+ * Changes the state of a thread, and takes it out of or puts it into a queue, as the new state
+ * says. The event that is being called must allow it. Otherwise nothing changes, the policy is
+ * ejected, and the result is -EINVAL. `queue` is NULL unless the state is READY or READY_TICK.
  */
 int xk_change_state(struct xk_thread *thread, enum xk_state state, int core,
 		    struct xk_queue *queue);

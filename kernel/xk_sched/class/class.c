@@ -11,6 +11,7 @@
 
 static bool active;
 static char why[XK_SCHED_TEXT_LEN];
+/* Of both. */
 static DEFINE_MUTEX(why_lock);
 
 static s32 started(void)
@@ -24,7 +25,7 @@ static void ended(struct scx_exit_info *info)
 {
 	mutex_lock(&why_lock);
 	WRITE_ONCE(active, false);
-	snprintf(why, sizeof(why), "sched_ext ended it: %s%s%s", info->reason,
+	snprintf(why, sizeof(why), "sched_ext has removed it: %s%s%s", info->reason,
 		 info->msg && *info->msg ? ": " : "", info->msg ?: "");
 	mutex_unlock(&why_lock);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Violations of a policy. The last reports are kept for user space, also when the policy is gone. */
+/* Violations of a policy. User space can read the last reports, also when the policy is gone. */
 #include <linux/irq_work.h>
 #include <linux/sprintf.h>
 #include <linux/stdarg.h>

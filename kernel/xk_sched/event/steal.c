@@ -51,7 +51,7 @@ struct xk_thread *xk_steal(struct xk_queue *from, struct xk_queue *to)
 			.core = context->core,
 		};
 
-		xk_report(&fault, "xk_steal() from a queue of core %d to one of core %d",
+		xk_report(&fault, "it steals from a queue of core %d for one of core %d",
 			  from->core, to->core);
 		return NULL;
 	}

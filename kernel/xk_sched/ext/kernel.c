@@ -15,20 +15,14 @@
 #include <linux/kprobes.h>
 #include <linux/static_call.h>
 #include <linux/string.h>
-#include <linux/version.h>
 
 #include "base/error.h"
 #include "ext/kernel.h"
 #include "ext/ops.h"
 #include "text/symbol.h"
 
-#ifndef CONFIG_SCHED_CLASS_EXT
-#error "xk_sched.ko needs CONFIG_SCHED_CLASS_EXT: threads could not be given to policies"
-#endif
-
-#if LINUX_VERSION_CODE < KERNEL_VERSION(7, 3, 0)
-#error "xk_sched.ko knows the hidden arguments of Linux 7.3 only"
-#endif
+/* The hidden arguments came with sub-schedulers. */
+static_assert(offsetof(struct sched_ext_ops, sub_attach) > 0);
 
 #if defined(CONFIG_CFI_CLANG) || defined(CONFIG_CFI)
 #error "xk_sched.ko does not support CONFIG_CFI: sched_ext calls programs only"

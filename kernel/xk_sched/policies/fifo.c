@@ -72,14 +72,14 @@ static const struct xk_sched_events events = {
 	.schedule = schedule_next,
 };
 
-static struct xk_sched_policy fifo = {
+static struct xk_sched_policy fifo_policy = {
 	.name = "fifo",
 	.owner = THIS_MODULE,
 	.events = &events,
 	.core_size = sizeof(struct fifo_core),
 };
 
-module_xk_policy(fifo);
+module_xk_policy(fifo_policy);
 
 MODULE_LICENSE("GPL");
 MODULE_DESCRIPTION("Per-core FIFO, a policy of xk_sched");

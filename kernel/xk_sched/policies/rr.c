@@ -90,14 +90,14 @@ static const struct xk_sched_events events = {
 	.newly_idle = newly_idle,
 };
 
-static struct xk_sched_policy rr = {
+static struct xk_sched_policy rr_policy = {
 	.name = "rr",
 	.owner = THIS_MODULE,
 	.events = &events,
 	.core_size = sizeof(struct rr_core),
 };
 
-module_xk_policy(rr);
+module_xk_policy(rr_policy);
 
 MODULE_LICENSE("GPL");
 MODULE_DESCRIPTION("Round robin, a policy of xk_sched");

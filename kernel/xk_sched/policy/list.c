@@ -4,6 +4,7 @@
 
 #include "policy/list.h"
 
+/* See list.h. */
 DEFINE_MUTEX(xk_policies_lock);
 struct xk_sched_policy *xk_policies[XK_MAX_POLICIES];
 u32 xk_policies_newly_idle;

@@ -24,7 +24,8 @@ static const char *incomplete(const struct xk_sched_policy *policy)
 	if (!events || !events->new_place || !events->unblock_place || !events->yield ||
 	    !events->block || !events->terminate || !events->schedule)
 		return "the events new_place, unblock_place, yield, block, terminate and schedule";
-	if (policy->slice_ns && (policy->slice_ns < MIN_SLICE_NS || policy->slice_ns > NSEC_PER_SEC))
+	if (policy->slice_ns &&
+	    (policy->slice_ns < MIN_SLICE_NS || policy->slice_ns > NSEC_PER_SEC))
 		return "a slice between 100 us and 1 s";
 	return NULL;
 }
@@ -75,6 +76,7 @@ static int add(struct xk_sched_policy *policy)
 	if (ret)
 		return ret;
 	WRITE_ONCE(policy->live, true);
+	/* Callbacks that see it also see what was prepared. */
 	smp_store_release(&xk_policies[id], policy);
 	if (policy->events->newly_idle)
 		WRITE_ONCE(xk_policies_newly_idle, xk_policies_newly_idle | BIT(id));

@@ -41,7 +41,8 @@ static bool is_overdue(struct xk_sched_policy *policy, struct xk_thread *thread)
 	overdue = thread->queue && time_after(jiffies, thread->ready_since +
 					      msecs_to_jiffies(timeout_ms));
 	if (overdue && own->nr_declined != thread->nr_declined) {
-		xk_report(&fault, "it has waited for %u ms, and the policy was asked and chose nobody",
+		xk_report(&fault,
+			  "it has waited for %u ms, and the policy was asked and chose nobody",
 			  jiffies_to_msecs(jiffies - thread->ready_since));
 		overdue = false;
 	}

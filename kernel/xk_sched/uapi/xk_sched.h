@@ -33,7 +33,7 @@ struct xk_sched_policy_info {
 	__u32 nr_threads;
 	__u32 nr_ready;		/* in queues */
 	__u64 nr_switches;	/* threads that it chose to run */
-	__u64 nr_overdue;	/* threads that waited too long and were given to the fair class */
+	__u64 nr_overdue;	/* threads that waited too long and went to the fair class */
 	__u64 slice_ns;
 	char name[XK_SCHED_NAME_LEN];
 };
@@ -48,7 +48,7 @@ struct xk_sched_report {
 	char event[XK_SCHED_NAME_LEN];
 	char comm[16];
 	char from[16];		/* state before the event */
-	char to[16];		/* state that was asked for, or in which the event left the thread */
+	char to[16];		/* state that was asked for, or after the event */
 	char text[XK_SCHED_TEXT_LEN];
 };
 
@@ -66,8 +66,9 @@ struct xk_sched_choice {
 
 /*
  * CHOOSE returns -EACCES with a reason unless the descriptor is open for writing, the caller has
- * CAP_SYS_ADMIN during the call, and the kernel is not locked down: see docs/privilege.md. -ENOENT: no
- * such policy. -ESRCH: no such thread. -ENODEV: the policy is ejected, or the module is not active.
+ * CAP_SYS_ADMIN during the call, and the kernel is not locked down: see docs/privilege.md.
+ * -ENOENT: no such policy. -ESRCH: no such thread. -ENODEV: the policy is ejected, or the module
+ * is not active.
  */
 #define XK_SCHED_IOC_MAGIC 0xb7
 #define XK_IOC_SCHED_VERSION _IOR(XK_SCHED_IOC_MAGIC, 80, struct xk_sched_version)

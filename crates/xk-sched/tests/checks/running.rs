@@ -113,7 +113,7 @@ pub fn a_policy_is_removed_while_its_threads_run() {
 
 pub fn nothing_is_left_after_unloading() {
     for _ in 0..5 {
-        let process = Process::under("rr", "hackbench -g 1 -l 200 >/dev/null");
+        let process = Process::under("rr", "hackbench -g 1 -l 50 >/dev/null");
         unload();
         assert_eq!(state(), "disabled");
         assert_eq!(in_the_class(), [""; 0]);

@@ -123,6 +123,12 @@ struct xk_sched_policy {
 	const struct xk_sched_events *events;
 	u64 slice_ns;			/* longest time without `yield`; 0: 20 ms; 100 us to 1 s */
 	size_t core_size;		/* bytes of private data of each core */
+	/*
+	 * `schedule` may also be called right after a thread was placed, if no other waits for the
+	 * core. The thread runs next then, whatever is placed later. Cheaper, and the same for a
+	 * policy that runs threads in the order in which they come.
+	 */
+	bool eager;
 	/* Private to xk_sched.ko. */
 	int id;
 	bool live;			/* false: ejected, or about to be removed */

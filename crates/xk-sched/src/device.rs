@@ -233,9 +233,8 @@ impl Device {
 
     fn ioctl<T: Plain>(&self, command: u32, argument: &mut T) -> io::Result<()> {
         // SAFETY: `command` encodes the size of `T`, the mirror of the structure that the kernel reads and writes there.
-        let result = unsafe {
-            libc::ioctl(self.file.as_raw_fd(), libc::c_ulong::from(command), std::ptr::from_mut(argument))
-        };
+        let result =
+            unsafe { libc::ioctl(self.file.as_raw_fd(), libc::c_ulong::from(command), std::ptr::from_mut(argument)) };
         if result == 0 {
             Ok(())
         } else {

@@ -15,7 +15,7 @@ mod running;
 #[path = "checks/support.rs"]
 mod support;
 
-use support::{prepare, FAULTY_KO, FIFO_KO, RR_KO, SCHED_KO};
+use support::{prepare, FAULTY_KO, FIFO_KO, MANY_KO, RR_KO, SCHED_KO, WEIGHTED_KO};
 
 /// A kernel of the lab with `CONFIG_SCHED_CLASS_EXT`.
 const KERNEL: &str = "debian13-backports";
@@ -26,7 +26,9 @@ static GUEST: Guest = Guest::new(
         (SCHED_KO, "kernel/xk_sched"),
         (FIFO_KO, "kernel/xk_sched/policies:xk_sched_fifo"),
         (RR_KO, "kernel/xk_sched/policies:xk_sched_rr"),
-        (FAULTY_KO, "kernel/sched_faulty"),
+        (WEIGHTED_KO, "kernel/xk_sched/policies:xk_sched_weighted"),
+        (FAULTY_KO, "kernel/sched_faulty:xk_sched_faulty"),
+        (MANY_KO, "kernel/sched_faulty:xk_sched_many"),
     ],
 )
 .on(KERNEL, 4);
@@ -36,6 +38,8 @@ xk_testing::guest_tests! {
     a_thread_runs_under_its_policy_and_children_inherit_it,
     hackbench_runs_under_two_policies_at_once,
     two_policies_share_a_core,
+    nice_values_count_in_a_tree_and_in_a_list,
+    eight_policies_at_once,
     a_live_process_moves_between_policies,
     affinity_changes_while_threads_wait,
     a_core_goes_offline_under_load,

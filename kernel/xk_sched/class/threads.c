@@ -30,10 +30,12 @@ s32 xk_class_select_cpu(struct task_struct *task, s32 prev_cpu, u64 flags)
 void xk_class_enqueue(struct task_struct *task, u64 flags)
 {
 	struct xk_thread *thread = xk_thread_of(task);
+	bool next = false;
 
-	if (has_policy(thread) && xk_call_place(thread, task_cpu(task)))
-		return;
-	xk_ext_run(task, SCX_SLICE_DFL, 0);
+	if (!has_policy(thread) || !xk_call_place(thread, task_cpu(task), &next))
+		xk_ext_run(task, SCX_SLICE_DFL, 0);
+	else if (next)
+		xk_ext_run(task, thread->policy->slice_ns, 0);
 }
 
 /* Also called when a task that was given to a local queue has arrived there. */

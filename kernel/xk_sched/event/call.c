@@ -160,7 +160,17 @@ static void place(struct xk_thread *thread, int core)
 	}
 }
 
-bool xk_call_place(struct xk_thread *thread, int core)
+/* With the lock of the core. An eager policy chooses the thread if no other waits. */
+static bool is_next(struct xk_thread *thread, const struct xk_core *own, int core)
+{
+	struct xk_sched_policy *policy = thread->policy;
+
+	return policy->eager && own->ready == BIT(policy->id) &&
+	       per_cpu_ptr(policy->cores, core)->nr_ready == 1 &&
+	       xk_call_schedule(policy, core) == thread;
+}
+
+bool xk_call_place(struct xk_thread *thread, int core, bool *next)
 {
 	struct xk_core *own = per_cpu_ptr(&xk_cores, core);
 	bool placed;
@@ -177,6 +187,8 @@ bool xk_call_place(struct xk_thread *thread, int core)
 		place(thread, core);
 	end();
 	placed = is_live(thread->policy);
+	if (placed)
+		*next = is_next(thread, own, core);
 	if (unlikely(!placed && thread->queue)) {
 		xk_queue_remove(thread);
 		thread->state = XK_MIGRATING;

@@ -12,8 +12,11 @@
 /* With the thread's pi_lock: the core on which the thread shall be placed, or `core`. */
 int xk_call_prepare(struct xk_thread *thread, int core);
 
-/* With the run queue lock of `core`. The thread becomes ready: it is new, woken, or it stops. */
-bool xk_call_place(struct xk_thread *thread, int core);
+/*
+ * With the run queue lock of `core`. The thread becomes ready: it is new, woken, or it stops. `next`
+ * is set if the policy has chosen already that it runs next.
+ */
+bool xk_call_place(struct xk_thread *thread, int core, bool *next);
 
 /* With the thread's run queue lock. The kernel takes a ready thread out of its queue. */
 void xk_call_oust(struct xk_thread *thread);

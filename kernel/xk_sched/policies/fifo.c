@@ -77,6 +77,7 @@ static struct xk_sched_policy fifo_policy = {
 	.owner = THIS_MODULE,
 	.events = &events,
 	.core_size = sizeof(struct fifo_core),
+	.eager = true,
 };
 
 module_xk_policy(fifo_policy);

@@ -6,6 +6,7 @@ mod coverage;
 mod flex;
 mod many;
 mod probe;
+mod sched;
 mod transition;
 mod trigger;
 mod tuner;
@@ -60,6 +61,8 @@ enum Name {
     Flex,
     /// Whether searches find what there is to find, and what a killed one leaves behind
     Tuner,
+    /// What a switch between threads costs under policies of xk_sched.ko
+    Sched,
     /// All of them
     All,
 }
@@ -105,6 +108,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     if chosen(Name::Flex) {
         let result = flex::run()?;
         show(arguments.json, &result, flex::Result::table)?;
+        verdict = verdict.and(result.verdict());
+    }
+    if chosen(Name::Sched) {
+        let result = sched::run()?;
+        show(arguments.json, &result, sched::Result::table)?;
         verdict = verdict.and(result.verdict());
     }
     if chosen(Name::Coverage) {

@@ -7,7 +7,10 @@ use std::process::Command;
 use xk_sched::{Device, Error, Who, FAIR};
 use xk_testing::guest::{run, wait_for};
 
-use crate::support::{class, in_the_class, policy, rmmod, state, unload, Process, SCHED_EXT, SCHED_NORMAL};
+use crate::support::{
+    class, in_the_class, insmod_with, policy, rmmod, state, unload, Process, MANY_KO, SCHED_EXT, SCHED_NORMAL,
+    WEIGHTED_KO,
+};
 
 pub fn a_thread_runs_under_its_policy_and_children_inherit_it() {
     assert_eq!(state(), "enabled");
@@ -50,6 +53,38 @@ pub fn two_policies_share_a_core() {
     one.progresses(100);
     let (one, other) = (one.ticks() - before_one, other.ticks() - before_other);
     assert!(other * 4 > one && one * 4 > other, "{one} and {other} ticks");
+}
+
+/// Queues that are ordered by the time that threads had.
+pub fn nice_values_count_in_a_tree_and_in_a_list() {
+    for list in ["sorted_list=0", "sorted_list=1"] {
+        insmod_with(WEIGHTED_KO, list);
+        // A level of nice is a factor of 1.25: five are 3.05.
+        let (normal, nicer) = (Process::spinning("weighted", 1), Process::spinning("weighted", 1));
+        assert!(run("renice", &["-n", "5", "-p", &nicer.pid().to_string()]));
+        normal.progresses(30);
+        let (before_normal, before_nicer) = (normal.ticks(), nicer.ticks());
+        nicer.progresses(100);
+        let (normal, nicer) = (normal.ticks() - before_normal, nicer.ticks() - before_nicer);
+        let ratio = normal as f64 / nicer as f64;
+        assert!((2.3..4.0).contains(&ratio), "{list}: {normal} ticks to {nicer}");
+        assert!(policy("weighted").live);
+        Process::under("weighted", "hackbench -g 1 -l 20 >/dev/null").ends_well();
+        assert!(policy("weighted").live);
+        rmmod("xk_sched_weighted");
+    }
+}
+
+pub fn eight_policies_at_once() {
+    insmod_with(MANY_KO, "number=8");
+    let names: Vec<String> = (1..=8).map(|n| format!("fifo{n}")).collect();
+    let processes: Vec<Process> = names.iter().map(|name| Process::spinning(name, 2)).collect();
+    for process in &processes {
+        process.progresses(10);
+    }
+    for name in &names {
+        assert_eq!((policy(name).threads, policy(name).live), (1, true), "{name}");
+    }
 }
 
 pub fn a_live_process_moves_between_policies() {

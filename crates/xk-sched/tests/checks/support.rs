@@ -11,6 +11,8 @@ use xk_testing::guest::{file, insmod, run, wait_for};
 pub const SCHED_KO: &str = "XK_TEST_MODULE";
 pub const FIFO_KO: &str = "XK_TEST_FIFO";
 pub const RR_KO: &str = "XK_TEST_RR";
+pub const WEIGHTED_KO: &str = "XK_TEST_WEIGHTED";
+pub const MANY_KO: &str = "XK_TEST_MANY_POLICIES";
 pub const FAULTY_KO: &str = "XK_TEST_FAULTY_POLICY";
 
 /// The number of sched_ext's class.
@@ -23,9 +25,10 @@ pub fn rmmod(module: &str) {
 
 /// Removes everything, whatever the check before left behind.
 pub fn unload() {
-    for module in ["xk_sched_faulty", "xk_sched_fifo", "xk_sched_rr", "xk_sched"] {
-        rmmod(module);
+    for module in ["faulty", "many", "weighted", "fifo", "rr"].map(|name| format!("xk_sched_{name}")) {
+        rmmod(&module);
     }
+    rmmod("xk_sched");
 }
 
 /// Fresh modules.
@@ -58,7 +61,12 @@ impl Process {
     /// The script begins, also when the process does not get the policy.
     pub fn given_to(policy: &str, script: &str) -> (Self, Result<u32, Error>) {
         let script = format!("read go; {script}");
-        let child = Command::new("sh").args(["-c", &script]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let child = Command::new("sh")
+            .args(["-c", &script])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
         let mut process = Self(child.unwrap());
         let device = Device::open().unwrap();
         let given = device.choose(policy, Who::Process(process.pid()));

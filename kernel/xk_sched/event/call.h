@@ -13,8 +13,8 @@
 int xk_call_prepare(struct xk_thread *thread, int core);
 
 /*
- * With the run queue lock of `core`. The thread becomes ready: it is new, woken, or it stops. `next`
- * is set if the policy has chosen already that it runs next.
+ * With the run queue lock of `core`. The thread becomes ready: it is new, woken, or it stops.
+ * `next` is set if the policy has chosen already that it runs next.
  */
 bool xk_call_place(struct xk_thread *thread, int core, bool *next);
 

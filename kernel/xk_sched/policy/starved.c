@@ -50,10 +50,12 @@ static bool is_overdue(struct xk_sched_policy *policy, struct xk_thread *thread)
 	return overdue;
 }
 
-static void look_at(struct xk_sched_policy *policy)
+/* Returns whether there may be more. */
+static bool look_at(struct xk_sched_policy *policy)
 {
 	struct task_struct *task = NULL;
 	struct xk_thread *thread;
+	bool more;
 
 	raw_spin_lock_irq(&policy->lock);
 	list_for_each_entry(thread, &policy->threads, of_policy) {
@@ -67,11 +69,12 @@ static void look_at(struct xk_sched_policy *policy)
 	}
 	raw_spin_unlock_irq(&policy->lock);
 	if (!task)
-		return;
-	pr_warn("xk_sched: %s[%d] of policy %s has waited for more than %u ms and goes to the fair class\n",
-		task->comm, task->pid, policy->name, timeout_ms);
-	xk_to_fair(task);
+		return false;
+	pr_warn_ratelimited("xk_sched: %s[%d] of policy %s has waited for more than %u ms and goes to the fair class\n",
+			    task->comm, task->pid, policy->name, timeout_ms);
+	more = !xk_to_fair(task);
 	put_task_struct(task);
+	return more;
 }
 
 static void look(struct work_struct *work)
@@ -80,8 +83,9 @@ static void look(struct work_struct *work)
 
 	mutex_lock(&xk_policies_lock);
 	for (id = 0; id < XK_MAX_POLICIES; id++)
-		if (xk_policies[id] && READ_ONCE(xk_policies[id]->live))
-			look_at(xk_policies[id]);
+		while (xk_policies[id] && READ_ONCE(xk_policies[id]->live) &&
+		       look_at(xk_policies[id]))
+			cond_resched();
 	mutex_unlock(&xk_policies_lock);
 	schedule_delayed_work(&looking, msecs_to_jiffies(max(timeout_ms / 4, 1u)));
 }

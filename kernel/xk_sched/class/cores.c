@@ -58,6 +58,8 @@ void xk_class_dispatch(s32 cpu, struct task_struct *prev)
 	struct xk_core *core = per_cpu_ptr(&xk_cores, cpu);
 	struct xk_thread *thread;
 
+	/* Our class has no thread left on this CPU, so who was chosen early has run. */
+	core->next = NULL;
 	if (!READ_ONCE(core->ready) && (prev || !READ_ONCE(xk_policies_newly_idle)))
 		return;
 	raw_spin_lock(&core->lock);

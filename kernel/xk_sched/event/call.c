@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* Calls of events, with the checks of their effects. */
 #include <linux/cpumask.h>
+#include <linux/smp.h>
 
 #include "event/call.h"
 #include "event/report.h"
 #include "model/core.h"
 #include "model/queue.h"
 #include "model/state.h"
+#include "model/thread.h"
 
 DEFINE_PER_CPU(struct xk_context, xk_context);
 
@@ -160,14 +162,30 @@ static void place(struct xk_thread *thread, int core)
 	}
 }
 
+/* With the lock of the core. Whether a thread was chosen early, and waits for the core. */
+static bool someone_is_next(const struct xk_core *own, int core)
+{
+	return own->next && (core != smp_processor_id() || own->next != xk_thread_of(current));
+}
+
 /* With the lock of the core. An eager policy chooses the thread if no other waits. */
-static bool is_next(struct xk_thread *thread, const struct xk_core *own, int core)
+static bool is_next(struct xk_thread *thread, struct xk_core *own, int core)
 {
 	struct xk_sched_policy *policy = thread->policy;
 
-	return policy->eager && own->ready == BIT(policy->id) &&
-	       per_cpu_ptr(policy->cores, core)->nr_ready == 1 &&
-	       xk_call_schedule(policy, core) == thread;
+	if (!policy->eager || own->ready != BIT(policy->id) || someone_is_next(own, core) ||
+	    per_cpu_ptr(policy->cores, core)->nr_ready != 1 ||
+	    xk_call_schedule(policy, core) != thread)
+		return false;
+	own->next = thread;
+	return true;
+}
+
+/* With the lock of its core: the thread has begun to run. */
+static void began(const struct xk_thread *thread, struct xk_core *core)
+{
+	if (core->next == thread)
+		core->next = NULL;
 }
 
 bool xk_call_place(struct xk_thread *thread, int core, bool *next)
@@ -183,6 +201,7 @@ bool xk_call_place(struct xk_thread *thread, int core, bool *next)
 		prepare_late(thread, core);
 	raw_spin_lock(&own->lock);
 	WRITE_ONCE(thread->core, core);
+	began(thread, own);
 	if (is_live(thread->policy))
 		place(thread, core);
 	end();
@@ -217,6 +236,7 @@ bool xk_call_tick(struct xk_thread *thread)
 	if (!policy->events->tick || !is_live(policy))
 		return false;
 	core = xk_core_lock(thread);
+	began(thread, core);
 	/* If it was to stop at the last tick, there was no other thread. */
 	if (thread->state == XK_READY_TICK)
 		thread->state = XK_RUNNING;
@@ -239,6 +259,7 @@ void xk_call_block(struct xk_thread *thread)
 	if (thread->state == XK_NOT_QUEUED)
 		return;
 	core = xk_core_lock(thread);
+	began(thread, core);
 	if (thread->queue)
 		xk_queue_remove(thread);
 	thread->state = XK_RUNNING;

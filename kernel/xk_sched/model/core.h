@@ -19,6 +19,11 @@ struct xk_core {
 	raw_spinlock_t lock;
 	u32 ready;		/* bit: a policy has threads in queues of this core */
 	int turn;		/* id of the policy that is asked first */
+	/*
+	 * Was chosen as it was placed, and may not have begun to run; only compared, as it may have
+	 * gone elsewhere.
+	 */
+	const struct xk_thread *next;
 };
 
 DECLARE_PER_CPU_ALIGNED(struct xk_core, xk_cores);

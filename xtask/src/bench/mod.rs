@@ -6,6 +6,7 @@ mod coverage;
 mod flex;
 mod many;
 mod probe;
+mod sched;
 mod transition;
 mod trigger;
 mod tuner;
@@ -62,6 +63,8 @@ enum Name {
     Tuner,
     /// The part of `tuner` that is noise: searches of a live target with nothing to find, and checks
     TunerLive,
+    /// What a switch between threads costs under policies of xk_sched.ko
+    Sched,
     /// All of them
     All,
 }
@@ -107,6 +110,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     if chosen(Name::Flex) {
         let result = flex::run()?;
         show(arguments.json, &result, flex::Result::table)?;
+        verdict = verdict.and(result.verdict());
+    }
+    if chosen(Name::Sched) {
+        let result = sched::run()?;
+        show(arguments.json, &result, sched::Result::table)?;
         verdict = verdict.and(result.verdict());
     }
     if chosen(Name::Coverage) {

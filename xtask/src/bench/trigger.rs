@@ -167,7 +167,7 @@ pub fn compile_bpf() -> Fallible<PathBuf> {
     Ok(out)
 }
 
-fn clang() -> Fallible<String> {
+pub(super) fn clang() -> Fallible<String> {
     let runs = |name: &&str| Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success());
     let found = ["clang-19", "clang"].into_iter().find(runs);
     found.map(str::to_owned).context("there is no clang to compile eBPF with: run `scripts/setup bench`")

@@ -14,6 +14,7 @@ pub mod redis;
 pub mod soak;
 pub mod stress;
 pub mod structures;
+pub mod switch;
 pub mod traced;
 pub mod transition;
 pub mod tuner;
@@ -66,6 +67,8 @@ enum Work {
     Probes(probes::Arguments),
     /// Measure operations on data structures
     Structures(structures::Arguments),
+    /// Measure what a switch between threads costs
+    Switch(switch::Arguments),
     /// Measure what the counters of sensors cost the threads that are traced
     Traced,
     /// Measure how long transitions take
@@ -101,6 +104,7 @@ pub fn run(arguments: &Inside) -> Result<()> {
         Work::Memcached(arguments) => show(&memcached::run(arguments)?),
         Work::Redis(arguments) => show(&redis::run(arguments)?),
         Work::Structures(arguments) => show(&structures::run(arguments)?),
+        Work::Switch(arguments) => switch::run(arguments),
         Work::Traced => show(&traced::run()?),
         Work::Transition(arguments) => show(&transition::run(arguments)?),
         Work::Tuner(arguments) => show(&tuner::run(arguments)?),

@@ -61,13 +61,21 @@ pub fn output_of(command: &mut Command) -> String {
 
 /// A field of the lab's information on the kernel.
 pub fn info(field: &str) -> String {
-    output_of(Command::new("lab/lab").args(["info", &kernel(), field]))
+    info_on(&kernel(), field)
+}
+
+fn info_on(kernel: &str, field: &str) -> String {
+    output_of(Command::new("lab/lab").args(["info", kernel, field]))
 }
 
 /// The variables that name the modules built from these folders for the kernel. Of a folder with several modules,
 /// `FOLDER:MODULE` is one.
 pub fn modules(folders: &[(&str, &str)]) -> String {
-    let release = info("release");
+    modules_on(&kernel(), folders)
+}
+
+fn modules_on(kernel: &str, folders: &[(&str, &str)]) -> String {
+    let release = info_on(kernel, "release");
     let build = |place: &str| {
         let (folder, name) = place.split_once(':').unwrap_or((place, ""));
         let built = output_of(Command::new("scripts/build-module").args([release.as_str(), folder]));
@@ -79,6 +87,8 @@ pub fn modules(folders: &[(&str, &str)]) -> String {
 
 /// The guest of a test program. It boots once, when the first test asks for it.
 pub struct Guest {
+    /// Another kernel than [`kernel`], and the number of its CPUs.
+    other: Option<(&'static str, u32)>,
     seconds: u32,
     modules: &'static [(&'static str, &'static str)],
     output: OnceLock<String>,
@@ -88,12 +98,25 @@ impl Guest {
     /// A guest with these [`modules`] and a timeout in seconds.
     #[must_use]
     pub const fn new(seconds: u32, modules: &'static [(&'static str, &'static str)]) -> Self {
-        Self { seconds, modules, output: OnceLock::new() }
+        Self { other: None, seconds, modules, output: OnceLock::new() }
+    }
+
+    /// The same on this kernel of the lab, which has what the modules need, and with so many CPUs.
+    #[must_use]
+    pub const fn on(mut self, kernel: &'static str, cpus: u32) -> Self {
+        self.other = Some((kernel, cpus));
+        self
     }
 
     /// Fails unless the test of this name passed in the guest ([`passed`]).
     pub fn report(&self, name: &str) {
-        passed(self.output.get_or_init(|| boot(self.seconds, &modules(self.modules))), name);
+        passed(self.output.get_or_init(|| self.boot()), name);
+    }
+
+    fn boot(&self) -> String {
+        let Some((kernel, cpus)) = self.other else { return boot(self.seconds, &modules(self.modules)) };
+        let selection = selection(std::env::args().skip(1));
+        boot_on(kernel, &["--cpus", &cpus.to_string()], self.seconds, &modules_on(kernel, self.modules), &selection)
     }
 }
 
@@ -144,13 +167,19 @@ fn preemption() -> (Option<String>, String) {
 /// As [`boot`], for the selected checks only, for example one that leaves the kernel in a
 /// state in which no other can run.
 fn boot_for(seconds: u32, environment: &str, selection: &str) -> String {
+    boot_on(&kernel(), &[], seconds, environment, selection)
+}
+
+/// As [`boot_for`], on this kernel, with these options of the lab.
+fn boot_on(kernel: &str, options: &[&str], seconds: u32, environment: &str, selection: &str) -> String {
     let (argument, look) = preemption();
     let script = format!(
         "{look}export {environment}; exec {} --ignored --test-threads=1 {selection} 2>&1",
         std::env::current_exe().unwrap().display()
     );
     let output = Command::new("lab/lab")
-        .args(["run", "--kernel", &kernel(), "--timeout", &seconds.to_string()])
+        .args(["run", "--kernel", kernel, "--timeout", &seconds.to_string()])
+        .args(options)
         .args(argument.iter().flat_map(|argument| ["--append", argument.as_str()]))
         .arg(&script)
         .current_dir(repository())

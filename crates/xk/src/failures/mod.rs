@@ -4,6 +4,7 @@ mod apply;
 mod flex;
 mod policy;
 mod probe;
+mod sched;
 
 use xk_analysis::extend::ExtendError;
 use xk_analysis::pipeline::BuildError;

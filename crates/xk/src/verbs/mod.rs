@@ -13,6 +13,7 @@ mod list;
 mod load;
 mod probe;
 mod scan;
+mod sched;
 mod set;
 mod sign;
 mod status;
@@ -69,6 +70,8 @@ pub enum Verb {
     Probe(probe::Args),
     /// Rewrite eBPF objects so that the verifier accepts their loops, and runs can be ended
     Flex(flex::Args),
+    /// Run programs under scheduling policies that are kernel modules
+    Sched(sched::Args),
     /// Save the running kernel to a file, for analysis on another machine
     Bundle(bundle::Args),
 }
@@ -98,6 +101,7 @@ impl Verb {
             Verb::Top(args) => top::run(&args),
             Verb::Probe(args) => probe::run(&args),
             Verb::Flex(args) => flex::run(&args),
+            Verb::Sched(args) => sched::run(&args),
             Verb::Bundle(args) => bundle::run(&args),
         }
     }
@@ -116,6 +120,7 @@ impl Verb {
             Verb::Tune(args) => args.json(),
             Verb::Probe(args) => args.json(),
             Verb::Flex(args) => args.json(),
+            Verb::Sched(args) => args.json(),
             Verb::Build(_) | Verb::Set(_) | Verb::Unset(_) | Verb::Top(_) | Verb::Bundle(_) => false,
             Verb::Gen(_) | Verb::Load(_) | Verb::Reload(_) | Verb::Unload(_) | Verb::Compile(_) | Verb::Sign(_) => {
                 false

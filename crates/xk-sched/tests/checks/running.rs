@@ -1,0 +1,177 @@
+//! Threads under policies.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use xk_sched::{Device, Error, Who, FAIR};
+use xk_testing::guest::{run, wait_for};
+
+use crate::support::{
+    class, in_the_class, insmod_with, policy, rmmod, state, unload, Process, MANY_KO, SCHED_EXT, SCHED_NORMAL,
+    WEIGHTED_KO,
+};
+
+pub fn a_thread_runs_under_its_policy_and_children_inherit_it() {
+    assert_eq!(state(), "enabled");
+    assert_eq!(fs::read_to_string("/sys/kernel/sched_ext/root/ops").unwrap().trim(), "xk_sched");
+    assert_eq!(in_the_class(), [""; 0], "nobody chose a policy");
+    let before = policy("fifo");
+    assert_eq!((before.threads, before.switches, before.live), (0, 0, true));
+
+    let parent = Process::under("fifo", "sh -c 'while :; do sleep 0.01; done' & while :; do sleep 0.01; done");
+    assert_eq!(parent.class(), SCHED_EXT);
+    let children = format!("/proc/{0}/task/{0}/children", parent.pid());
+    wait_for("the child", || fs::read_to_string(&children).unwrap().split_whitespace().count() >= 1);
+    let child = fs::read_to_string(&children).unwrap().split_whitespace().next().unwrap().parse().unwrap();
+    assert_eq!(class(child), SCHED_EXT, "it inherits");
+    wait_for("fifo chooses", || policy("fifo").switches > 50);
+    assert!(policy("fifo").threads >= 2);
+    assert_eq!(policy("rr").switches, 0, "the other policy has no thread");
+    assert_eq!(class(std::process::id().try_into().unwrap()), SCHED_NORMAL, "who did not choose is in no policy");
+}
+
+pub fn hackbench_runs_under_two_policies_at_once() {
+    let both = ["fifo", "rr"].map(|policy| Process::under(policy, "hackbench -g 2 -l 50 >/dev/null"));
+    for process in both {
+        process.ends_well();
+    }
+    for name in ["fifo", "rr"] {
+        let policy = policy(name);
+        assert!(policy.live && policy.switches > 300, "{policy:?}");
+        assert_eq!((policy.ready, policy.overdue), (0, 0), "{policy:?}");
+        wait_for("all threads have ended", || crate::support::policy(name).threads == 0);
+    }
+    assert_eq!(Device::open().unwrap().status().unwrap().ejected, 0);
+}
+
+pub fn two_policies_share_a_core() {
+    let (one, other) = (Process::spinning("fifo", 1), Process::spinning("rr", 1));
+    one.progresses(30);
+    other.progresses(30);
+    let (before_one, before_other) = (one.ticks(), other.ticks());
+    one.progresses(100);
+    let (one, other) = (one.ticks() - before_one, other.ticks() - before_other);
+    assert!(other * 4 > one && one * 4 > other, "{one} and {other} ticks");
+}
+
+/// Queues that are ordered by the time that threads had.
+pub fn nice_values_count_in_a_tree_and_in_a_list() {
+    for list in ["sorted_list=0", "sorted_list=1"] {
+        insmod_with(WEIGHTED_KO, list);
+        // A level of nice is a factor of 1.25: five are 3.05.
+        let (normal, nicer) = (Process::spinning("weighted", 1), Process::spinning("weighted", 1));
+        assert!(run("renice", &["-n", "5", "-p", &nicer.pid().to_string()]));
+        normal.progresses(30);
+        let (before_normal, before_nicer) = (normal.ticks(), nicer.ticks());
+        nicer.progresses(100);
+        let (normal, nicer) = (normal.ticks() - before_normal, nicer.ticks() - before_nicer);
+        let ratio = normal as f64 / nicer as f64;
+        assert!((2.3..4.0).contains(&ratio), "{list}: {normal} ticks to {nicer}");
+        assert!(policy("weighted").live);
+        Process::under("weighted", "hackbench -g 1 -l 20 >/dev/null").ends_well();
+        assert!(policy("weighted").live);
+        rmmod("xk_sched_weighted");
+    }
+}
+
+pub fn eight_policies_at_once() {
+    insmod_with(MANY_KO, "number=8");
+    let names: Vec<String> = (1..=8).map(|n| format!("fifo{n}")).collect();
+    let processes: Vec<Process> = names.iter().map(|name| Process::spinning(name, 2)).collect();
+    for process in &processes {
+        process.progresses(10);
+    }
+    for name in &names {
+        assert_eq!((policy(name).threads, policy(name).live), (1, true), "{name}");
+    }
+}
+
+pub fn a_live_process_moves_between_policies() {
+    let device = Device::open().unwrap();
+    let process = Process::spinning("fifo", 2);
+    for round in 0..50 {
+        for name in ["rr", "fifo"] {
+            assert_eq!(device.choose(name, Who::Process(process.pid())).unwrap(), 1, "round {round}");
+            assert_eq!(policy(name).threads, 1);
+        }
+    }
+    assert_eq!(policy("rr").threads, 0);
+    process.progresses(5);
+    assert!(device.choose(FAIR, Who::Process(process.pid())).is_ok());
+    assert_eq!((process.class(), policy("fifo").threads), (SCHED_NORMAL, 0));
+    process.progresses(5);
+    assert_eq!(device.status().unwrap().ejected, 0);
+}
+
+/// Those that wait are taken out of their queues, and placed again.
+pub fn affinity_changes_while_threads_wait() {
+    let processes: Vec<_> = (0..6).map(|n| Process::spinning(["fifo", "rr"][n % 2], 0)).collect();
+    for round in 0..40 {
+        for process in &processes {
+            let cpu = (round % 4).to_string();
+            assert!(run("taskset", &["-pc", &cpu, &process.pid().to_string()]));
+        }
+    }
+    for process in &processes {
+        assert_eq!(process.class(), SCHED_EXT);
+        process.progresses(2);
+    }
+    assert_eq!(Device::open().unwrap().status().unwrap().ejected, 0);
+}
+
+pub fn a_core_goes_offline_under_load() {
+    let processes: Vec<_> =
+        (0..4).map(|n| Process::under(["fifo", "rr"][n % 2], "while :; do for i in 1 2 3; do :; done; done")).collect();
+    for _ in 0..5 {
+        for online in ["0", "1"] {
+            fs::write("/sys/devices/system/cpu/cpu3/online", online).unwrap();
+            for process in &processes {
+                process.progresses(1);
+            }
+        }
+    }
+    assert_eq!(state(), "enabled");
+    assert_eq!(Device::open().unwrap().status().unwrap().ejected, 0);
+}
+
+pub fn a_policy_is_removed_while_its_threads_run() {
+    let (goes, stays) = (Process::spinning("rr", 0), Process::spinning("fifo", 0));
+    let waits = Process::under("rr", "while :; do sleep 0.01; done");
+    rmmod("xk_sched_rr");
+    assert_eq!([&goes, &waits, &stays].map(Process::class), [SCHED_NORMAL, SCHED_NORMAL, SCHED_EXT]);
+    goes.progresses(5);
+    stays.progresses(5);
+    let error = Device::open().unwrap().choose("rr", Who::Process(goes.pid())).unwrap_err();
+    assert!(matches!(&error, Error::NoSuchPolicy(said) if said.contains("no policy is called rr")), "{error}");
+}
+
+pub fn nothing_is_left_after_unloading() {
+    for _ in 0..5 {
+        let process = Process::under("rr", "hackbench -g 1 -l 50 >/dev/null");
+        unload();
+        assert_eq!(state(), "disabled");
+        assert_eq!(in_the_class(), [""; 0]);
+        assert!(!Path::new(xk_sched::DEVICE_PATH).exists());
+        assert!(matches!(Device::open().unwrap_err(), Error::NotLoaded));
+        process.ends_well();
+        crate::support::prepare();
+    }
+}
+
+pub fn requests_that_cannot_be_met_say_why() {
+    let device = Device::open().unwrap();
+    let said = |policy: &str, who: Who| device.choose(policy, who).unwrap_err();
+    let error = said("nobody", Who::Caller);
+    assert!(matches!(&error, Error::NoSuchPolicy(text) if text.contains("xk sched list")), "{error}");
+    let mut ended = Command::new("true").spawn().unwrap();
+    ended.wait().unwrap();
+    let error = said("fifo", Who::Process(ended.id().try_into().unwrap()));
+    assert!(matches!(&error, Error::NoSuchThread(text) if text.contains("there is no process")), "{error}");
+    assert!(matches!(said(&"a".repeat(32), Who::Caller), Error::Name(_)));
+    assert!(matches!(said("", Who::Caller), Error::Name(_)));
+    let reader = Device::open_to_read().unwrap();
+    let error = reader.choose("fifo", Who::Caller).unwrap_err();
+    assert!(matches!(&error, Error::Forbidden(text) if text.contains("reading only")), "{error}");
+    assert_eq!(in_the_class(), [""; 0]);
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The entry points and helpers of sched_ext: their names, their types with hidden arguments, and
+ * how they are called. Nothing else in the module knows them.
+ *
+ * None is exported. With indirect branch tracking, the kernel seals functions that it never calls
+ * through a pointer, so all are called by static calls, which are direct. The types are those of
+ * Linux 7.3: each helper takes a hidden last argument, the program that calls it. It reads one
+ * field of it, the map of the program's scheduler. If a program has none, it is taken for one of
+ * the only scheduler that is registered, and ours is: our callbacks run only then.
+ */
+#include <linux/bpf.h>
+#include <linux/kallsyms.h>
+#include <linux/kernel.h>
+#include <linux/kprobes.h>
+#include <linux/static_call.h>
+#include <linux/string.h>
+
+#include "base/error.h"
+#include "ext/kernel.h"
+#include "ext/ops.h"
+#include "text/symbol.h"
+
+/* The hidden arguments came with sub-schedulers. */
+static_assert(offsetof(struct sched_ext_ops, sub_attach) > 0);
+
+#if defined(CONFIG_CFI_CLANG) || defined(CONFIG_CFI)
+#error "xk_sched.ko does not support CONFIG_CFI: sched_ext calls programs only"
+#endif
+
+typedef unsigned long lookup_fn(const char *name);
+typedef int reg_fn(void *kdata, struct bpf_link *link);
+typedef void unreg_fn(void *kdata, struct bpf_link *link);
+typedef bool insert_fn(struct task_struct *p, u64 dsq_id, u64 slice, u64 enq_flags,
+		       const struct bpf_prog_aux *aux);
+typedef void kick_fn(s32 cpu, u64 flags, const struct bpf_prog_aux *aux);
+typedef s32 select_fn(struct task_struct *p, s32 prev_cpu, u64 wake_flags, bool *is_idle,
+		      const struct bpf_prog_aux *aux);
+
+DEFINE_STATIC_CALL_NULL(lookup, lookup_fn);
+DEFINE_STATIC_CALL_NULL(reg, reg_fn);
+DEFINE_STATIC_CALL_NULL(unreg, unreg_fn);
+DEFINE_STATIC_CALL_NULL(insert, insert_fn);
+DEFINE_STATIC_CALL_NULL(kick, kick_fn);
+DEFINE_STATIC_CALL_NULL(select, select_fn);
+
+/* What the helpers take for the program that calls them: one without a map. */
+static const struct bpf_prog_aux caller;
+
+/* register_kprobe() resolves the name of a function. A disabled kprobe changes no text. */
+static unsigned long find_lookup(void)
+{
+	static const char name[] = "kallsyms_lookup_name";
+	struct kprobe kprobe = { .symbol_name = name, .flags = KPROBE_FLAG_DISABLED };
+	char text[KSYM_SYMBOL_LEN];
+	unsigned long address = 0;
+	struct xk_symbol symbol;
+
+	if (register_kprobe(&kprobe))
+		return 0;
+	/* kprobes may move the probe past an endbr64. */
+	if (xk_symbol_at((unsigned long)kprobe.addr, text, &symbol) && !strcmp(symbol.name, name))
+		address = (unsigned long)kprobe.addr - symbol.offset;
+	unregister_kprobe(&kprobe);
+	return address;
+}
+
+static unsigned long find(const char *name, struct xk_error *error)
+{
+	unsigned long address = static_call(lookup)(name);
+
+	if (!address)
+		xk_refuse(error, -ENOENT, "this kernel has no function %s", name);
+	return address;
+}
+
+#define UPDATE(call, name) ({						\
+	unsigned long address = find(name, error);			\
+	if (address)							\
+		static_call_update(call, (call##_fn *)address);		\
+	address;							\
+})
+
+int xk_ext_init(struct xk_error *error)
+{
+	unsigned long address = find_lookup();
+
+	if (!address)
+		return xk_refuse(error, -ENOENT, "kprobes do not find kallsyms_lookup_name");
+	static_call_update(lookup, (lookup_fn *)address);
+	if (!UPDATE(reg, "bpf_scx_reg") || !UPDATE(unreg, "bpf_scx_unreg") ||
+	    !UPDATE(insert, "scx_bpf_dsq_insert___v2") || !UPDATE(kick, "scx_bpf_kick_cpu") ||
+	    !UPDATE(select, "scx_bpf_select_cpu_dfl"))
+		return -ENOENT;
+	return 0;
+}
+
+int xk_ext_register(struct sched_ext_ops *ops)
+{
+	return static_call(reg)(ops, NULL);
+}
+
+void xk_ext_unregister(struct sched_ext_ops *ops)
+{
+	static_call(unreg)(ops, NULL);
+}
+
+bool xk_ext_run(struct task_struct *task, u64 slice_ns, u64 enq_flags)
+{
+	return static_call(insert)(task, SCX_DSQ_LOCAL, slice_ns, enq_flags, &caller);
+}
+
+void xk_ext_kick(int cpu, bool preempt)
+{
+	static_call(kick)(cpu, preempt ? SCX_KICK_PREEMPT : SCX_KICK_IDLE, &caller);
+}
+
+int xk_ext_select(struct task_struct *task, int prev_cpu, u64 wake_flags, bool *idle)
+{
+	return static_call(select)(task, prev_cpu, wake_flags, idle, &caller);
+}

@@ -347,9 +347,15 @@ __noinline int rd_next_key(void)
 		return RD_AGAIN;
 	}
 	work->owner = 0;
-	/* Its word is the number of a shard. */
-	if (work->command == RC_XKFLUSH)
+	/* Its word is the number of a shard, which may not be there. */
+	if (work->command == RC_XKFLUSH) {
 		work->hash = rd_arg_integer(work, 1) ? work->number << 58 : 0;
+		if (!rd_store || !rd_store->shards[work->hash >> 58]) {
+			rd_say_number(':', RD_BUCKETS);
+			work->last = 0;
+			return RD_AGAIN;
+		}
+	}
 	work->shard = rd_shard(work->hash);
 	if (!work->shard) {
 		rd_say(RD_MEMORY);

@@ -63,11 +63,32 @@ fn part(bytes: &[u8], at: &mut usize) -> Option<Part> {
 #[must_use]
 pub fn commands(reply: &[u8]) -> Option<HashMap<String, Command>> {
     let Part::Several(all) = part(reply, &mut 0)? else { return None };
-    all.into_iter().map(command).collect()
+    let mut found = HashMap::new();
+    for entry in &all {
+        let (name, of) = command(entry)?;
+        found.insert(name, of);
+        // Commands of two words, such as `OBJECT ENCODING`: their keys are behind both.
+        if let Part::Several(fields) = entry {
+            if let Some(Part::Several(subcommands)) = fields.get(9) {
+                for entry in subcommands {
+                    let (name, of) = command(entry)?;
+                    found.insert(name, of);
+                }
+            }
+        }
+    }
+    Some(found)
+}
+
+/// The command of a request, of which the first word is given in upper case.
+#[must_use]
+pub fn find<'a>(commands: &'a HashMap<String, Command>, name: &str, words: &[Vec<u8>]) -> Option<&'a Command> {
+    let second = words.get(1).map(|word| String::from_utf8_lossy(word).to_uppercase()).unwrap_or_default();
+    commands.get(&format!("{name}|{second}")).or_else(|| commands.get(name))
 }
 
 /// Its name, number of words, flags, first and last key, step, categories, and more.
-fn command(entry: Part) -> Option<(String, Command)> {
+fn command(entry: &Part) -> Option<(String, Command)> {
     let Part::Several(fields) = entry else { return None };
     let texts = |at: usize| -> Option<HashSet<String>> {
         let Part::Several(of) = fields.get(at)? else { return None };
@@ -93,12 +114,17 @@ mod tests {
     #[test]
     fn keys_are_where_the_server_says() {
         let reply =
-            b"*2\r\n*7\r\n$4\r\nmset\r\n:-3\r\n*2\r\n+write\r\n+denyoom\r\n:1\r\n:-1\r\n:2\r\n*1\r\n+@string\r\n\
-            *7\r\n$4\r\neval\r\n:-3\r\n*1\r\n+movablekeys\r\n:0\r\n:0\r\n:0\r\n*0\r\n";
+            b"*3\r\n*7\r\n$4\r\nmset\r\n:-3\r\n*2\r\n+write\r\n+denyoom\r\n:1\r\n:-1\r\n:2\r\n*1\r\n+@string\r\n\
+            *7\r\n$4\r\neval\r\n:-3\r\n*1\r\n+movablekeys\r\n:0\r\n:0\r\n:0\r\n*0\r\n\
+            *10\r\n$6\r\nobject\r\n:-2\r\n*0\r\n:0\r\n:0\r\n:0\r\n*0\r\n*0\r\n*0\r\n\
+            *1\r\n*7\r\n$11\r\nobject|freq\r\n:3\r\n*1\r\n+readonly\r\n:2\r\n:2\r\n:1\r\n*0\r\n";
         let commands = commands(reply).unwrap();
         let words: Vec<Vec<u8>> = ["mset", "a", "1", "b", "2"].map(Vec::from).to_vec();
         assert_eq!(commands["MSET"].keys(&words).unwrap(), [b"a", b"b"]);
         assert!(commands["MSET"].writes && !commands["MSET"].waits);
         assert_eq!(commands["EVAL"].keys(&words), None);
+        let words: Vec<Vec<u8>> = ["Object", "freq", "a"].map(Vec::from).to_vec();
+        assert_eq!(find(&commands, "OBJECT", &words).unwrap().keys(&words).unwrap(), [b"a"]);
+        assert!(find(&commands, "OBJECT", &words[..1]).unwrap().keys(&words).unwrap().is_empty());
     }
 }

@@ -29,8 +29,8 @@ use moving::Moves;
 use record::Record;
 use session::{Next, Peer, Session};
 
-/// How often it is looked whether the kernel has noted a connection.
-const TURNS: u32 = 2000;
+/// How often it is looked whether the kernel has noted a connection: a minute, if the machine is slow.
+const TURNS: u32 = 60_000;
 const PAUSE: Duration = Duration::from_millis(1);
 /// How long a thread waits for more of its client, and how soon it is noticed that serving is to stop.
 const IDLE: Duration = Duration::from_secs(1);

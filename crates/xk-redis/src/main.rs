@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use std::{fs, thread};
 
 use clap::Parser as _;
@@ -37,6 +37,8 @@ struct Arguments {
 
 /// Where the kernel shows the module.
 const MODULE: &str = "/sys/module/xk";
+/// How long a packet may take. It may contain thousands of requests, and a client whose run is ended is disconnected.
+const DEADLINE: Duration = Duration::from_millis(500);
 /// The port that the extension serves.
 const PORT: u16 = 6379;
 
@@ -68,7 +70,7 @@ fn extension(arguments: &Arguments) -> Fallible<Kept> {
         file: &std::path::absolute(&arguments.extension)?,
         now: now.try_into().unwrap_or(i64::MAX),
         choice: Choice::default(),
-        control: Control::default(),
+        control: Control { deadline: Some(DEADLINE), ..Control::default() },
         heap: Some(arguments.heap << 20),
         interface: None,
         most_ended: None,

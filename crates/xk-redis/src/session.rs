@@ -10,6 +10,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::commands::find;
 use crate::record::Record;
 use crate::resp::{encode, reply_end, request, Parsed};
 use crate::{held, Front};
@@ -26,6 +27,8 @@ const SHARDS: u64 = 64;
 const BUCKETS: u64 = 4096;
 /// Commands that see keys which they do not name: the kernel's would be missing.
 const WHOLE: [&str; 5] = ["KEYS", "SCAN", "DBSIZE", "RANDOMKEY", "SWAPDB"];
+/// What `DEBUG` does with keys.
+const DEBUGGED: [&[u8]; 5] = [b"OBJECT", b"SDSLEN", b"LISTPACK", b"QUICKLIST", b"DIGEST-VALUE"];
 /// Commands after which replies come at any time, or not at all.
 const TUNNELS: [&str; 7] = ["SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "MONITOR", "SYNC", "PSYNC", "QUIT"];
 /// Commands of several keys that do the same with each.
@@ -330,7 +333,12 @@ impl Session {
 
     /// The words of a request that are keys; nothing of one that is wrong, as redis-server will say.
     fn keys(&mut self, name: &str, words: &[Vec<u8>]) -> io::Result<Vec<Vec<u8>>> {
-        let Some(command) = self.front.commands.get(name) else { return Ok(Vec::new()) };
+        // redis-server does not say which words of these are keys.
+        let second = words.get(1).map(|word| word.to_ascii_uppercase()).unwrap_or_default();
+        if name == "DEBUG" && DEBUGGED.contains(&second.as_slice()) {
+            return Ok(words.iter().skip(2).cloned().collect());
+        }
+        let Some(command) = find(&self.front.commands, name, words) else { return Ok(Vec::new()) };
         if let Some(keys) = command.keys(words) {
             return Ok(keys.into_iter().map(<[u8]>::to_vec).collect());
         }
@@ -353,7 +361,7 @@ impl Session {
             return Ok(None);
         }
         let keys = self.keys(name, words)?;
-        let command = self.front.commands.get(name);
+        let command = find(&self.front.commands, name, words);
         let (writes, waits) = command.map_or((false, false), |command| (command.writes, command.waits));
         let waits = waits || name == "WATCH";
         if waits {

@@ -290,6 +290,10 @@ mod checks {
             is(&mut behind, &["GET", "here"], "$2\\r\\n12");
             is(one, &["PERSIST", "here"], ":1");
             is(&mut behind, &["PTTL", "here"], ":-1");
+            // So do commands of two words.
+            is(one, &["SET", "number", "7"], "+OK");
+            is(one, &["OBJECT", "encoding", "number"], "$3\\r\\nint");
+            is(&mut behind, &["DEL", "number"], ":1");
             // One whose time is over does not.
             is(one, &["SET", "gone", "1", "PX", "1"], "+OK");
             std::thread::sleep(Duration::from_millis(5));
@@ -328,6 +332,13 @@ mod checks {
             assert_eq!(one.ask(&[b"HRANDFIELD", b"h", b"0"]), b"*0\r\n");
             assert_eq!(behind.ask(&[b"HLEN", b"h"]), b":5000\r\n");
             assert_eq!(behind.ask(&[b"HGET", b"h", b"m4999"]), b"$2\r\n71\r\n");
+            // A request that is longer than what the kernel works on, in many packets.
+            let value = b"0123456789abcdef".repeat(4 << 16);
+            for piece in request(&[b"SET", b"s", &value]).chunks(4096) {
+                one.send(piece);
+            }
+            assert_eq!(one.reply(), b"+OK\r\n");
+            assert!(one.ask(&[b"GET", b"s"]).len() > value.len());
         });
     }
 

@@ -30,8 +30,11 @@
 /* The most bytes that one call takes. */
 #define MOST_BYTES	65536
 
-/* How many packets of replies and passed requests may wait on one connection. */
-#define MOST_WAITING	1024
+/*
+ * How many packets of replies and passed requests may wait on one connection. The peer may send on
+ * meanwhile, since what the program has seen counts as received: this is the only limit.
+ */
+#define MOST_WAITING	8192
 
 /*
  * So many segments are sent at once at most. tcp_sendmsg_locked() looks for packets that have
@@ -202,7 +205,7 @@ __bpf_kfunc void xk_stream_done(struct xk_stream *stream)
 
 /*
  * Sends bytes to the peer, after those that were sent before. What has no room now waits for it.
- * Returns 0; -EINVAL for more than 65536 bytes; -ENOBUFS if more than 1024 packets wait; -ENOMEM;
+ * Returns 0; -EINVAL for more than 65536 bytes; -ENOBUFS if more than 8192 packets wait; -ENOMEM;
  * or -EPIPE if the connection ends.
  */
 __bpf_kfunc int xk_stream_send(struct xk_stream *stream, const void *bytes, u32 bytes__sz)

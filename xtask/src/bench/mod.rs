@@ -74,70 +74,81 @@ enum Name {
 /// # Errors
 /// When something that is measured does not work, or costs more than it may.
 pub fn run(arguments: &Arguments) -> Result<()> {
+    let json = arguments.json;
     let chosen = |name| arguments.name == Name::All || arguments.name == name;
     // Another benchmark is worth running all the same.
     let mut verdict = Ok(());
     if chosen(Name::Trigger) {
-        let result = trigger::run()?;
-        show(arguments.json, &result, trigger::Result::table)?;
-        verdict = verdict.and(result.verdict());
+        verdict = verdict.and(judge(json, &trigger::run()?, trigger::Result::table, trigger::Result::verdict)?);
     }
     if chosen(Name::Probe) {
-        let result = probe::run(&arguments.probe)?;
-        show(arguments.json, &result, probe::Result::table)?;
-        verdict = verdict.and(result.verdict());
+        verdict =
+            verdict.and(judge(json, &probe::run(&arguments.probe)?, probe::Result::table, probe::Result::verdict)?);
     }
     if chosen(Name::Atomicity) {
-        let result = atomicity::run(&arguments.atomicity)?;
-        show(arguments.json, &result, atomicity::Result::table)?;
-        verdict = verdict.and(result.verdict());
+        verdict = verdict.and(judge(
+            json,
+            &atomicity::run(&arguments.atomicity)?,
+            atomicity::Result::table,
+            atomicity::Result::verdict,
+        )?);
     }
     if chosen(Name::Transition) {
-        let result = transition::run(&arguments.transition)?;
-        show(arguments.json, &result, transition::Result::table)?;
-        verdict = verdict.and(result.verdict());
+        verdict = verdict.and(judge(
+            json,
+            &transition::run(&arguments.transition)?,
+            transition::Result::table,
+            transition::Result::verdict,
+        )?);
     }
     if chosen(Name::Update) {
-        let result = update::run()?;
-        show(arguments.json, &result, update::Result::table)?;
-        verdict = verdict.and(result.verdict());
+        verdict = verdict.and(judge(json, &update::run()?, update::Result::table, update::Result::verdict)?);
     }
     if chosen(Name::Many) {
-        let result = many::run()?;
-        show(arguments.json, &result, many::Result::table)?;
-        verdict = verdict.and(result.verdict());
+        verdict = verdict.and(judge(json, &many::run()?, many::Result::table, many::Result::verdict)?);
     }
     if chosen(Name::Flex) {
-        let result = flex::run()?;
-        show(arguments.json, &result, flex::Result::table)?;
-        verdict = verdict.and(result.verdict());
+        verdict = verdict.and(judge(json, &flex::run()?, flex::Result::table, flex::Result::verdict)?);
     }
     if chosen(Name::Sched) {
-        let result = sched::run()?;
-        show(arguments.json, &result, sched::Result::table)?;
-        verdict = verdict.and(result.verdict());
+        verdict = verdict.and(judge(json, &sched::run()?, sched::Result::table, sched::Result::verdict)?);
     }
     if chosen(Name::Coverage) {
-        let result = coverage::run(&arguments.coverage)?;
-        show(arguments.json, &result, coverage::Coverage::table)?;
-        verdict = verdict.and(result.verdict());
+        verdict = verdict.and(judge(
+            json,
+            &coverage::run(&arguments.coverage)?,
+            coverage::Coverage::table,
+            coverage::Coverage::verdict,
+        )?);
     }
     if chosen(Name::Tuner) {
-        let result = tuner::run(&arguments.tuner)?;
-        show(arguments.json, &result, tuner::Result::table)?;
-        verdict = verdict.and(result.verdict());
+        verdict =
+            verdict.and(judge(json, &tuner::run(&arguments.tuner)?, tuner::Result::table, tuner::Result::verdict)?);
     }
     // It is part of `tuner`.
     if arguments.name == Name::TunerLive {
-        let result = tuner::Live::measure(&arguments.tuner)?;
-        show(arguments.json, &result, tuner::Live::table)?;
-        verdict = verdict.and(result.verdict());
+        verdict = verdict.and(judge(
+            json,
+            &tuner::Live::measure(&arguments.tuner)?,
+            tuner::Live::table,
+            tuner::Live::verdict,
+        )?);
     }
     if chosen(Name::Analysis) {
-        let result = analysis::run()?;
-        show(arguments.json, &result, analysis::Result::table)?;
+        show(json, &analysis::run()?, analysis::Result::table)?;
     }
     verdict
+}
+
+/// Shows a result, and returns whether it is as it must be.
+fn judge<T: serde::Serialize>(
+    json: bool,
+    result: &T,
+    table: impl Fn(&T) -> String,
+    verdict: impl Fn(&T) -> Result<()>,
+) -> Result<Result<()>> {
+    show(json, result, table)?;
+    Ok(verdict(result))
 }
 
 fn show<T: serde::Serialize>(json: bool, result: &T, table: impl Fn(&T) -> String) -> Result<()> {

@@ -74,9 +74,14 @@ enum Name {
 /// # Errors
 /// When something that is measured does not work, or costs more than it may.
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let json = arguments.json;
     let chosen = |name| arguments.name == Name::All || arguments.name == name;
     // Another benchmark is worth running all the same.
+    of_constants(arguments, &chosen)?.and(of_others(arguments, &chosen)?)
+}
+
+/// Probes, and what changes constants.
+fn of_constants(arguments: &Arguments, chosen: &impl Fn(Name) -> bool) -> Result<Result<()>> {
+    let json = arguments.json;
     let mut verdict = Ok(());
     if chosen(Name::Trigger) {
         verdict = verdict.and(judge(json, &trigger::run()?, trigger::Result::table, trigger::Result::verdict)?);
@@ -101,6 +106,13 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             transition::Result::verdict,
         )?);
     }
+    Ok(verdict)
+}
+
+/// Policies, extensions, schedulers, the tuner, and analyses.
+fn of_others(arguments: &Arguments, chosen: &impl Fn(Name) -> bool) -> Result<Result<()>> {
+    let json = arguments.json;
+    let mut verdict = Ok(());
     if chosen(Name::Update) {
         verdict = verdict.and(judge(json, &update::run()?, update::Result::table, update::Result::verdict)?);
     }
@@ -137,7 +149,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     if chosen(Name::Analysis) {
         show(json, &analysis::run()?, analysis::Result::table)?;
     }
-    verdict
+    Ok(verdict)
 }
 
 /// Shows a result, and returns whether it is as it must be.

@@ -324,6 +324,10 @@ impl Session {
         Ok(reply)
     }
 
+    pub(crate) fn begins(&mut self) {
+        self.transaction.get_or_insert_default();
+    }
+
     /// A transaction ends, if one is under way.
     pub(crate) fn ends(&mut self) {
         if self.transaction.take().is_some() {

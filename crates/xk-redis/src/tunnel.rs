@@ -83,8 +83,10 @@ impl Session {
         }
         match name {
             // Here nobody reads whether it was done.
-            "SELECT" | "MULTI" | "RESET" => return Ok(wrong(&format!("{name} is not served on such a connection"))),
+            "SELECT" | "RESET" => return Ok(wrong(&format!("{name} is not served on such a connection"))),
             "FLUSHALL" | "FLUSHDB" => self.flush(name)?,
+            // If redis-server refuses it, keys are handed over that would not have to be.
+            "MULTI" => self.begins(),
             "EXEC" | "DISCARD" => self.ends(),
             _ => {
                 if let Some(refused) = self.claim(name, words)? {

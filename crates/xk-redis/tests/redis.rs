@@ -350,6 +350,10 @@ mod checks {
             assert_eq!(listens.ask(&[b"GET", b"s"]), b"$3\r\nabc\r\n", "the key has moved");
             assert_eq!(listens.ask(&[b"HSET", b"h", b"f", b"1"]), b":1\r\n");
             assert_eq!(listens.ask(&[b"HGETALL", b"h"]), b"%1\r\n$1\r\nf\r\n$1\r\n1\r\n");
+            assert_eq!(one.ask(&[b"SET", b"u", b"5"]), b"+OK\r\n");
+            assert_eq!(listens.ask(&[b"MULTI"]), b"+OK\r\n");
+            assert_eq!(listens.ask(&[b"INCR", b"u"]), b"+QUEUED\r\n");
+            assert_eq!(listens.ask(&[b"EXEC"]), b"*1\r\n:6\r\n");
             assert!(listens.ask(&[b"DBSIZE"]).starts_with(b"-ERR unknown command 'xk: DBSIZE is not served"));
             let mut client = Client::new(PORT);
             assert_eq!(client.ask(&[b"SUBSCRIBE", b"c"]), b"*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n");

@@ -185,10 +185,23 @@ impl Front {
             Err(error) => {
                 self.forget(own.kernel.port());
                 *mover = None;
-                mover.insert(Mover::new(self)?).go_back(key)?;
+                self.take_back(key)?;
                 Ok(Some(refusal(key, &error.to_string())))
             }
         }
+    }
+
+    /// A key stays in the kernel, also if redis-server does not answer any more: what that has got of it is deleted when
+    /// the key is handed over again.
+    fn take_back(&self, key: &[u8]) -> io::Result<()> {
+        let mut kernel = self.kernel(true)?;
+        let reply = kernel.ask(&encode(&[b"XKGIVE", key, b"abort"]));
+        self.forget(kernel.port());
+        if reply? != FOREIGN {
+            // It may have gone.
+            let _ = self.server().and_then(|mut server| server.ask(&encode(&[b"DEL", key])));
+        }
+        Ok(())
     }
 
     /// Does something while no key moves.

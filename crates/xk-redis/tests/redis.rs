@@ -290,6 +290,16 @@ mod checks {
             is(&mut behind, &["GET", "here"], "$2\\r\\n12");
             is(one, &["PERSIST", "here"], ":1");
             is(&mut behind, &["PTTL", "here"], ":-1");
+            // What redis-server does not take stays, and the client is told.
+            is(one, &["SET", "stays", "1"], "+OK");
+            is(&mut behind, &["CONFIG", "SET", "maxmemory", "1"], "+OK");
+            let refusal = said(&one.ask(&[b"APPEND", b"stays", b"2"]));
+            is(&mut behind, &["CONFIG", "SET", "maxmemory", "0"], "+OK");
+            assert!(refusal.starts_with("-ERR xk: stays cannot be handed to redis-server: OOM "), "{refusal}");
+            is(one, &["GETSET", "nothing", "1"], "$-1");
+            is(&mut behind, &["EXISTS", "stays"], ":0");
+            is(one, &["INCR", "stays"], ":2");
+            is(one, &["DEL", "stays", "nothing"], ":2");
             // So do commands of two words.
             is(one, &["SET", "number", "7"], "+OK");
             is(one, &["OBJECT", "encoding", "number"], "$3\\r\\nint");

@@ -164,15 +164,19 @@ static void log_threads(struct xk_sched_policy *policy)
 static void eject(struct work_struct *work)
 {
 	struct xk_sched_policy *policy = container_of(work, struct xk_sched_policy, eject);
-	struct xk_sched_report report;
+	struct xk_sched_report report = {};
+	bool is_found = false;
 	unsigned int i;
 
-	for (i = 0; !xk_report_read(i, &report); i++)
-		if (!strcmp(report.policy, policy->name))
-			break;
-	pr_warn("xk_sched: %s is ejected: %s of %s[%d] on core %d, %s -> %s: %s\n", policy->name,
-		report.event, report.comm, report.pid, report.core, report.from, report.to,
-		report.text);
+	for (i = 0; !is_found && !xk_report_read(i, &report); i++)
+		is_found = !strcmp(report.policy, policy->name);
+	if (is_found)
+		pr_warn("xk_sched: %s is ejected: %s of %s[%d] on core %d, %s -> %s: %s\n",
+			policy->name, report.event, report.comm, report.pid, report.core,
+			report.from, report.to, report.text);
+	else
+		pr_warn("xk_sched: %s is ejected: newer reports have replaced its own\n",
+			policy->name);
 	log_threads(policy);
 	xk_eject_threads(policy);
 }

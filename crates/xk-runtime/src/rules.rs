@@ -13,6 +13,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::{fmt, fs};
 
+use serde::de::IgnoredAny;
 use serde::Deserialize;
 use thiserror::Error;
 use toml::Spanned;
@@ -126,6 +127,9 @@ pub enum RulesError {
 struct Document {
     #[serde(default)]
     backend: Section,
+    /// Repositories of tables (`xk-repository`).
+    #[serde(default, rename = "tables")]
+    _tables: Option<IgnoredAny>,
 }
 
 #[derive(Default, Deserialize)]

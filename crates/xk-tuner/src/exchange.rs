@@ -7,42 +7,25 @@
 //! An imported memory has half confidence: it is tried first, and stays only if it is better here too.
 
 mod error;
-mod key;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::Path;
 
-use ed25519_dalek::{Signature as Seal, Signer};
 use serde::{Deserialize, Serialize};
+use xk_keys::{Format, Keys, PublicKey};
 
 use crate::session::SearchIdentity;
 use crate::store::{Context, ExportedMemory, Forbidden, Store};
 use crate::Value;
 
 pub use error::{ExchangeError, FileProblem};
-pub use key::{KeyError, Keys, PublicKey};
 
-/// The name of the format.
-const FORMAT: &str = "xk tuner memories";
-
-/// The version that this program writes and reads.
-const VERSION: u32 = 1;
+const FORMAT: Format = Format { name: "xk tuner memories", version: 1, command: "xk tune export" };
 
 /// The largest size of a file. A thousand memories need less.
 const MOST: u64 = 16 << 20;
-
-/// The file. The signed content is a text within, so that the signature covers its exact bytes.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Envelope {
-    format: String,
-    version: u32,
-    key: String,
-    signature: String,
-    content: String,
-}
 
 /// The signed content.
 #[derive(Debug, Serialize, Deserialize)]
@@ -95,11 +78,6 @@ fn listed(setting: &BTreeMap<String, Value>) -> String {
     pairs.join(", ")
 }
 
-/// The signed bytes. They begin with format and version, so that they cannot be taken for another format.
-fn signed(content: &str) -> Vec<u8> {
-    format!("{FORMAT} {VERSION}\n{content}").into_bytes()
-}
-
 /// Writes the memories of one search, or all, to a file. Returns their number.
 ///
 /// # Errors
@@ -116,16 +94,8 @@ pub fn export(store: &Store, keys: &Keys, search: Option<&str>, file: &Path) -> 
     }
     let unwritable = |error| ExchangeError::file(file, FileProblem::Unwritable(error));
     let content = serde_json::to_string(&Content { memories, forbidden }).map_err(unwritable)?;
-    let key = keys.own()?;
-    let envelope = Envelope {
-        format: FORMAT.into(),
-        version: VERSION,
-        key: PublicKey::of(&key).to_string(),
-        signature: hex(&key.sign(&signed(&content)).to_bytes()),
-        content,
-    };
-    let text = serde_json::to_string_pretty(&envelope).map_err(unwritable)?;
-    fs::write(file, text + "\n").map_err(|error| ExchangeError::file(file, error))?;
+    let text = FORMAT.seal(keys, content).map_err(|error| ExchangeError::file(file, error))?;
+    fs::write(file, text).map_err(|error| ExchangeError::file(file, error))?;
     Ok(count)
 }
 
@@ -168,10 +138,7 @@ pub fn import(
 fn open(keys: &Keys, file: &Path) -> Result<(Content, PublicKey), ExchangeError> {
     let wrong = |problem| ExchangeError::file(file, problem);
     let text = read(file).map_err(wrong)?;
-    let (content, key) = verified(&text).map_err(wrong)?;
-    if !keys.trusts(&key)? {
-        return Err(wrong(FileProblem::Untrusted { key: Box::new(key), folder: keys.folder().to_owned() }));
-    }
+    let (content, key) = FORMAT.open(keys, &text).map_err(|error| wrong(error.into()))?;
     let content =
         serde_json::from_str(&content).map_err(|source| wrong(FileProblem::Content { key: Box::new(key), source }))?;
     Ok((content, key))
@@ -183,22 +150,6 @@ fn read(file: &Path) -> Result<String, FileProblem> {
     match text.len() as u64 > MOST {
         true => Err(FileProblem::TooLarge),
         false => Ok(text),
-    }
-}
-
-/// The content of an envelope, and the key with which it was signed. Alteration is reported before a key that is not
-/// trusted, since it is the more serious of the two.
-fn verified(text: &str) -> Result<(String, PublicKey), FileProblem> {
-    let envelope: Envelope = serde_json::from_str(text).map_err(FileProblem::Envelope)?;
-    let Envelope { format, version, key, signature, content } = envelope;
-    if format != FORMAT || version != VERSION {
-        return Err(FileProblem::Version { format, version });
-    }
-    let key: PublicKey = key.parse().map_err(FileProblem::Key)?;
-    let seal = Seal::from_bytes(&unhex(&signature).ok_or(FileProblem::Signature)?);
-    match key.has_signed(&signed(&content), &seal) {
-        true => Ok((content, key)),
-        false => Err(FileProblem::Altered(Box::new(key))),
     }
 }
 
@@ -235,16 +186,6 @@ fn can_be_set(search: &SearchIdentity, one: &ExportedMemory) -> Result<(), Misma
         return Err(Mismatch::Setting(one.setting.clone()));
     }
     Ok(())
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
-    let digits: Vec<u8> = text.chars().map(|c| c.to_digit(16).map(|digit| digit as u8)).collect::<Option<_>>()?;
-    let bytes: Vec<u8> = digits.chunks(2).map(|pair| pair.iter().fold(0, |byte, digit| byte << 4 | digit)).collect();
-    (digits.len() == 2 * N).then(|| bytes.try_into().ok()).flatten()
 }
 
 #[cfg(test)]

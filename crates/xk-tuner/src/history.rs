@@ -47,6 +47,17 @@ pub enum Order {
     DefaultFirst,
     /// Candidate, then default.
     DefaultLast,
+    /// The candidate alone. It is compared with the last window that the search has measured with the default, which may be
+    /// some trials old: drift does not cancel out, so this is for measurements that are repeated before anything is decided.
+    Alone,
+}
+
+impl Order {
+    /// Whether this is a pair of a confirmation.
+    #[must_use]
+    pub fn confirms(self) -> bool {
+        matches!(self, Self::DefaultFirst | Self::DefaultLast)
+    }
 }
 
 /// One comparison with the default.
@@ -62,7 +73,8 @@ pub struct Trial {
 /// The target in each window of a trial.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
-    /// The windows with the default: one, or one before and one after the candidate.
+    /// The windows with the default: one, or one before and one after the candidate. That of a candidate measured alone is
+    /// also in an earlier trial.
     pub default: Vec<f64>,
     /// The window with the candidate.
     pub value: f64,

@@ -21,7 +21,7 @@ use crate::machine::{Machine, MoveError, Witness};
 use crate::statistics::median;
 use crate::target::{Reading, TargetError, Watch};
 use crate::workload::Workload;
-use crate::{Constraint, Error, Point, Space, Target};
+use crate::{Constraint, Error, Gauges, Point, Signature, Space, Target};
 
 /// How much longer than its window a lease lasts, for a tuner that is stopped before it can renew it.
 const MARGIN: Duration = Duration::from_secs(10);
@@ -58,6 +58,8 @@ pub struct TrialRunner<'a, K> {
     pub took: Vec<f64>,
     /// The last window, if it was one with the default.
     pub last_default: Option<Reading>,
+    /// The last window with the default: candidates that are measured alone are compared with it.
+    pub shared_default: Option<Reading>,
     /// How often a window in which the default violates a constraint is repeated.
     pub retries: usize,
     /// The workload of the search, when it is known.
@@ -108,6 +110,7 @@ impl<'a, K> TrialRunner<'a, K> {
             keeper,
             took: Vec::new(),
             last_default: None,
+            shared_default: None,
             retries: RETRIES,
             workload: None,
             say,
@@ -121,11 +124,15 @@ impl<K: Watch + Witness> TrialRunner<'_, K> {
     /// # Errors
     /// [`TrialError`].
     pub fn trial(&mut self, trial: &Trial) -> Result<Outcome, TrialError> {
-        let known = self.last_default.take().filter(|_| trial.order == Order::Bracketed);
+        let known = match (self.last_default.take(), trial.order) {
+            (last, Order::Bracketed) => last,
+            (_, Order::Alone) => self.shared_default.clone(),
+            (_, Order::DefaultFirst | Order::DefaultLast) => None,
+        };
         if known.is_none() {
             let default = self.space.default_point();
             let refused = match trial.order {
-                Order::Bracketed | Order::DefaultFirst => self.disturb(&default, &trial.point)?,
+                Order::Bracketed | Order::DefaultFirst | Order::Alone => self.disturb(&default, &trial.point)?,
                 Order::DefaultLast => self.disturb(&trial.point, &default)?,
             };
             if let Some(outcome) = refused {
@@ -135,18 +142,20 @@ impl<K: Watch + Witness> TrialRunner<'_, K> {
         }
         let mut default = match (known, trial.order) {
             (Some(reading), _) => vec![reading],
-            (None, Order::Bracketed | Order::DefaultFirst) => vec![self.default_window()?],
             (None, Order::DefaultLast) => vec![],
+            (None, _) => vec![self.default_window()?],
         };
+        self.shared_default = default.last().cloned().or(self.shared_default.take());
         let candidate = self.candidate(&trial.point)?;
         let ended_early = self.back()?;
         let candidate = match (candidate, ended_early) {
             (Err(outcome), _) | (Ok(_), Some(outcome)) => return Ok(outcome),
             (Ok(reading), None) => reading,
         };
-        if trial.order != Order::DefaultFirst {
+        if matches!(trial.order, Order::Bracketed | Order::DefaultLast) {
             let after = self.default_window()?;
             self.last_default = Some(after.clone());
+            self.shared_default = Some(after.clone());
             default.push(after);
             if self.home != self.space.default_point() {
                 self.back()?;
@@ -219,6 +228,22 @@ impl<K: Watch + Witness> TrialRunner<'_, K> {
             }
         }
         Err(TrialError::Interrupted)
+    }
+
+    /// A window with the default, and what the sensors read during it. Later windows are compared with that, so the settle
+    /// time before the window does not count.
+    ///
+    /// # Errors
+    /// As [`TrialRunner::default_window`].
+    pub fn first_window(&mut self, gauges: &mut Gauges<'_>) -> Result<(Reading, Signature), TrialError> {
+        self.go(&self.space.default_point())?;
+        let settle = std::mem::take(&mut self.settle);
+        self.wait(settle);
+        let before = gauges.read();
+        let reading = self.default_window();
+        self.settle = settle;
+        let after = gauges.read();
+        Ok((reading?, gauges.between(&before, &after)))
     }
 
     /// One window with whatever is in force. The inner error is that of the window.

@@ -73,7 +73,8 @@ fn answer(trial: &Trial, space: &Space, source: &mut dyn Source) -> Outcome {
     let default = space.default_point();
     let order: &[bool] = match trial.order {
         Order::Bracketed => &[false, true, false],
-        Order::DefaultFirst => &[false, true],
+        // A window costs nothing here, so none is shared.
+        Order::DefaultFirst | Order::Alone => &[false, true],
         Order::DefaultLast => &[true, false],
     };
     let mut sample = Sample::default();
@@ -117,7 +118,9 @@ impl Recorded {
         let mut windows: BTreeMap<Point, Vec<f64>> = BTreeMap::new();
         for record in history {
             if let Outcome::Measured(sample) = &record.outcome {
-                windows.entry(space.default_point()).or_default().extend(&sample.default);
+                if record.trial.order != Order::Alone {
+                    windows.entry(space.default_point()).or_default().extend(&sample.default);
+                }
                 windows.entry(record.trial.point.clone()).or_default().push(sample.value);
             }
         }

@@ -153,7 +153,7 @@ impl Chart {
             x: x(index),
             y: y(effect.unwrap_or(0.0)),
             measured: effect.is_some(),
-            confirms: record.trial.order != Order::Bracketed,
+            confirms: record.trial.order.confirms(),
         };
         let lines = [low, 0.0, high].map(|effect| Line { y: y(effect), label: percent(effect) });
         let marks = history.iter().zip(&effects).enumerate().map(mark).collect();
@@ -222,6 +222,7 @@ impl TrialRow {
             Order::Bracketed => "default, setting, default",
             Order::DefaultFirst => "default, setting",
             Order::DefaultLast => "setting, default",
+            Order::Alone => "setting",
         };
         let (effect, windows) = match &record.outcome {
             Outcome::Measured(sample) => {

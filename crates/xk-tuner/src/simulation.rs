@@ -6,7 +6,7 @@
 use crate::engine::confirm::{confirm, looks};
 use crate::engine::level::{share, Division, FIRST};
 use crate::engine::{Conclusion, Diverged, Engine, Ground, Racing, Trials, Unfinished};
-use crate::history::{Goal, Order};
+use crate::history::Goal;
 use crate::random::Random;
 use crate::replay::{play, Noise, Surface};
 use crate::{Point, Space};
@@ -84,7 +84,7 @@ pub fn false_promotions_per_year(space: &Space, gain: f64, noise: Noise, daemons
             if end.best != default {
                 promoted += 1;
                 tests = 0;
-            } else if history.iter().any(|record| record.trial.order != Order::Bracketed) {
+            } else if history.iter().any(|record| record.trial.order.confirms()) {
                 tests += 1;
             }
         }

@@ -48,6 +48,8 @@ fn without_noise_all_find_the_optimum_in_a_quarter_of_the_grid() {
     let (history, end) = play(&Exhaustive, &space, Goal::Maximise, 10_000, &mut surface).unwrap();
     // The best is measured five times.
     assert_eq!((height(&end.best), history.len()), (optimum(&space), grid - 1 + 4));
+    let (alone, repeats) = (|record: &Record| record.trial.order == Order::Alone, &history[grid - 1..]);
+    assert!(history.iter().filter(|record| alone(record)).count() > grid * 9 / 10 && !repeats.iter().any(alone));
 }
 
 #[test]

@@ -81,3 +81,33 @@ fn a_knob_that_does_not_take_its_own_value_is_refused_before_anything_runs() {
 fn folder(bench: &FileSearch) -> String {
     bench.folder.path().display().to_string()
 }
+
+/// The windows of a whole grid tell which setting was in force in them: only the leader is compared with fresh defaults.
+#[test]
+fn the_points_of_a_whole_grid_share_their_windows_with_the_default() {
+    let bench = FileSearch::new(RECORDED, "[search]\nengine = \"exhaustive\"\n");
+    bench.workload("");
+    contains(&bench.run(0, &mut bench.tune()), &["the best measured setting", "(17 trials)"]);
+    let windows = bench.windows();
+    let default = |window: &&String| *window == "slow 128";
+    // That of the search, two around the first and the thirteenth of 13 points, and one after each repeat of the best.
+    assert_eq!((windows.len(), windows.iter().filter(default).count()), (26, 9), "{windows:?}");
+}
+
+/// A hundred windows fit into the settle time: with it, the first window would have a hundredth of the rate.
+#[test]
+fn the_time_to_settle_does_not_make_the_first_window_another_workload() {
+    let bench = FileSearch::new("", "");
+    fs::write(bench.path("counter"), "0\n").unwrap();
+    bench.workload("");
+    let counted = format!("echo $(($(cat FOLDER/counter) + 1000)) > FOLDER/counter; {RECORDED}");
+    let rate = "[[sensor]]\nname = \"rate\"\nof = [\"FOLDER/counter:1\"]\nsimilar = 0.9\n\
+                [search]\nengine = \"orthogonal\"\ntrials = 4\n";
+    bench.describe(&counted, rate);
+    let file = bench.path("search.toml");
+    let text = fs::read_to_string(&file).unwrap().replacen("settle = \"0s\"", "settle = \"1s\"", 1);
+    fs::write(&file, text).unwrap();
+    let text = bench.run(0, &mut bench.tune());
+    assert!(!text.contains("another workload"), "{text}");
+    contains(&text, &["trial 4:"]);
+}

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{bail, Result};
 use tempfile::TempDir;
+use xk_keys::Keys;
 use xk_tuner::description::{Domain, Job};
-use xk_tuner::exchange::{export, import, Imported, Keys};
+use xk_tuner::exchange::{export, import, Imported};
 use xk_tuner::modules::{Described, ModuleError, Modules};
 use xk_tuner::store::{Context, Store};
 use xk_tuner::target::Selector;

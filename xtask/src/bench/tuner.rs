@@ -21,7 +21,7 @@ use super::{rounded, say};
 use crate::inside::traced;
 use crate::inside::tuner::Report;
 use crate::lab;
-use crate::side_by_side::side_by_side;
+use crate::side_by_side::at_once;
 pub use live::Live;
 use noise::NOISE;
 use workload::Workload;
@@ -73,6 +73,9 @@ pub struct Options {
     /// tuner: minutes of searches of a live target with nothing to find, and of checks
     #[arg(long = "live-minutes", value_name = "MINUTES", default_value_t = 12)]
     live: u64,
+    /// tuner: guests at once; one for each processor by default
+    #[arg(long, value_name = "NUMBER")]
+    jobs: Option<usize>,
     /// tuner: leave what the searches of each workload have recorded in this folder; what is recorded there by the same xk,
     /// scripts, subsystems and workload is not searched again
     #[arg(long, value_name = "FOLDER")]
@@ -186,7 +189,8 @@ pub fn run(options: &Options) -> Fallible<Result> {
     let chosen = |name: &&str| options.workloads.is_empty() || options.workloads.iter().any(|wanted| wanted == name);
     let names: Vec<&str> = WORKLOADS.into_iter().filter(chosen).collect();
     // A guest is one processor's work, and its clock counts instructions: beside others it does the same.
-    let searched = side_by_side(&names, |name| {
+    let jobs = options.jobs.map_or_else(|| std::thread::available_parallelism().map(usize::from), Ok)?;
+    let searched = at_once(jobs, &names, |name| {
         say(&format!("{name}: the whole grid, the paper's search in both readings, ours, and ours again"));
         let (workload, space) = options.workload(guest.as_ref(), &kernel.release, name)?;
         eprint!("{}", workload.table());

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::{bail, ensure, Context, Result};
 use serde::{Deserialize, Serialize};
 use xk_tuner::engine::Ground;
-use xk_tuner::history::{Order, Outcome};
+use xk_tuner::history::Outcome;
 use xk_tuner::statistics::deviation_around_zero;
 use xk_tuner::store::Store;
 use xk_tuner::Space;
@@ -145,7 +145,7 @@ fn make_searches(arguments: &Arguments, time: Duration, report: &mut Report) -> 
         let history = store.history(search.id)?;
         report.searches += 1;
         report.trials += history.len();
-        report.tests += u32::from(history.iter().any(|record| record.trial.order != Order::Bracketed));
+        report.tests += u32::from(history.iter().any(|record| record.trial.order.confirms()));
         for record in &history {
             if let Outcome::Measured(sample) = &record.outcome {
                 report.windows += sample.default.len() + 1;

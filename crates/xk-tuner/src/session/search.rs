@@ -80,11 +80,7 @@ fn run(setup: &Setup<'_>, keeper: &mut Keeper<'_>, machine: &mut Machine, space:
 /// on demand are active during this window only.
 fn first_window(setup: &Setup<'_>, runner: &mut TrialRunner<'_, Keeper<'_>>) -> Result<Signature, TrialError> {
     let sensors = &setup.job.sensors;
-    let mut gauges = Gauges::of(sensors);
-    let before = gauges.read();
-    let reading = runner.default_window()?;
-    let after = gauges.read();
-    let signature = gauges.between(&before, &after);
+    let (reading, signature) = runner.first_window(&mut Gauges::of(sensors))?;
     (setup.say)(&format!("the default: {}{}", reading.value, readings(&signature, sensors)));
     Ok(signature)
 }

@@ -34,7 +34,7 @@ impl Store {
             "SELECT count(*) FROM search WHERE name = ?1 AND id > ?2
              AND json_extract(conclusion, '$.ground.remembered') IS NULL
              AND (state = 'open' OR EXISTS (SELECT 1 FROM trial WHERE trial.search = search.id
-                                            AND json_extract(trial.trial, '$.kind') <> 'sandwich'))",
+                                            AND json_extract(trial.trial, '$.kind') NOT IN ('sandwich', 'alone')))",
             (name, found),
         )?;
         Ok(level::share(u32::try_from(searches).unwrap_or(u32::MAX)))
@@ -109,7 +109,7 @@ mod tests {
         let nothing = |orders: &[Order]| search(&store, &context(), orders, Some((State::Done, Some(Ground::Nothing))));
         // Told by a memory; no candidate; abandoned before it had one.
         nothing(&[]);
-        nothing(&[Order::Bracketed]);
+        nothing(&[Order::Bracketed, Order::Alone]);
         search(&store, &context(), &[Order::Bracketed], Some((State::Abandoned, None)));
         assert_eq!(store.share("disk").unwrap(), share(0));
         nothing(&PAIRS);

@@ -5,7 +5,6 @@
 //! tuner does.
 
 mod error;
-mod http;
 mod socket;
 
 use std::fmt;
@@ -17,7 +16,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ureq::http::Uri;
+use xk_http::{Uri, Wanted};
 
 use super::{TargetError, Watch, TICK};
 use crate::modules::{Kernel, Modules};
@@ -112,7 +111,10 @@ impl Endpoint {
 
     fn query(&self, deadline: Instant) -> Result<String, EndpointError> {
         match self {
-            Self::Http(url) => http::get(url, left(deadline)?),
+            Self::Http(url) => {
+                let wanted = Wanted { accept: "text/plain;version=0.0.4", time: left(deadline)?, bytes: MOST };
+                String::from_utf8(xk_http::get(url, wanted)?).map_err(|_| EndpointError::NotText)
+            }
             Self::Tcp(address) => {
                 let set = |stream: &TcpStream, left| stream.set_read_timeout(Some(left));
                 socket::read(socket::connect(address, deadline)?, deadline, set)

@@ -33,6 +33,12 @@ use crate::signals;
 /// The directory of the database, unless `XK_TUNER` or `--state` names another.
 const STATE: &str = "/var/lib/xk/tuner";
 
+/// The directory of the database and of this machine's key.
+pub fn state_folder() -> PathBuf {
+    let variable = std::env::var_os("XK_TUNER").filter(|value| !value.is_empty());
+    variable.map_or_else(|| STATE.into(), PathBuf::from)
+}
+
 /// Arguments of `xk tune`.
 #[derive(Debug, clap::Args)]
 #[command(
@@ -143,8 +149,7 @@ impl Args {
     }
 
     fn state(&self) -> PathBuf {
-        let variable = || std::env::var_os("XK_TUNER").filter(|value| !value.is_empty()).map(PathBuf::from);
-        self.state.clone().or_else(variable).unwrap_or_else(|| STATE.into())
+        self.state.clone().unwrap_or_else(state_folder)
     }
 }
 

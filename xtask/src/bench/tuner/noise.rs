@@ -68,6 +68,7 @@ fn windows(history: &[Record]) -> usize {
     let of_trial = |record: &Record| match record.trial.order {
         Order::Bracketed => 3,
         Order::DefaultFirst | Order::DefaultLast => 2,
+        Order::Alone => 1,
     };
     history.iter().map(of_trial).sum()
 }

@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 use xk_tuner::Space;
 
 use super::workload::{read, run, Workload};
-use super::Guest;
+use super::{Guest, HELD_OUT};
 use crate::bench::say;
 use crate::lab;
 
@@ -88,8 +88,13 @@ fn made_by(guest: &Guest, kernel: &str, name: &str) -> Result<Digests> {
     for entry in fs::read_dir(repository.join("subsystems"))? {
         of_repository(format!("subsystems/{}", entry?.file_name().to_string_lossy()));
     }
-    for path in ["scripts/tuner-guest", "bench/tuner/heldout", "bench/tuner/postgresql.conf", "bench/tuner/tpcb"] {
-        of_repository(path.into());
+    let of_workload: &[&str] = match name {
+        "tpcb" => &["bench/tuner/postgresql.conf", "bench/tuner/tpcb"],
+        held_out if HELD_OUT.contains(&held_out) => &["bench/tuner/heldout"],
+        _ => &[],
+    };
+    for path in of_workload.iter().chain(&["scripts/tuner-guest"]) {
+        of_repository((*path).into());
     }
     of_repository(format!("bench/tuner/{name}.toml"));
     files.insert("xk".into(), Path::new(&guest.programs).join("xk"));
@@ -144,7 +149,8 @@ mod tests {
         let store = Store::open(&folder.join("state")).unwrap();
         let [build_id, hardware, schema] = [(); 3].map(|()| String::new());
         let context = Context { build_id, hardware, schema };
-        for engine in ["exhaustive", "orthogonal", "orthogonal_full", "racing", "racing"] {
+        for engine in ["exhaustive", "orthogonal", "orthogonal_full", "racing", "waits", "racing"] {
+            let (engine, waits) = if engine == "waits" { ("racing", true) } else { (engine, false) };
             let spec: SearchSpec = serde_json::from_value(serde_json::json!({
                 "space": &space, "goal": "maximise", "engine": engine, "seed": 1, "limit": 1000, "minimum": 0.02,
                 "warm": null, "command": "",
@@ -153,6 +159,9 @@ mod tests {
             let mut surface = Surface::new(|point: &Point| 1.0 + point.0[0] as f64, Noise::Normal(0.0), 1);
             let (history, end) = play(&*spec.engine(), &space, spec.goal, spec.limit, &mut surface).unwrap();
             let search = store.begin("grep", &context, &Signature::default(), &spec).unwrap();
+            if waits {
+                continue;
+            }
             for (number, record) in history.iter().enumerate() {
                 store.begin_trial(search, number, &record.trial).unwrap();
                 store.end_trial(search, number, &record.outcome).unwrap();
@@ -170,6 +179,8 @@ mod tests {
         for _ in 0..2 {
             let (workload, _) = reuse("grep", folder.path(), &now).unwrap();
             assert!(workload.reused && workload.trials_grid == 15, "{workload:?}");
+            // Not the search that waits for its workload.
+            assert!(workload.trials_warm > 0 && workload.warm > workload.default, "{workload:?}");
             assert_eq!(serde_json::to_value(&workload).unwrap()["reused"], true);
         }
         assert!(reuse("grep", folder.path(), &digests(&[("xk", "1"), ("scripts/tuner-guest", "3")])).is_none());

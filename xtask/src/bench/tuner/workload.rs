@@ -10,7 +10,7 @@ use serde::Serialize;
 use xk_tuner::engine::{EngineName, OrthogonalFull};
 use xk_tuner::history::{Goal, Record};
 use xk_tuner::replay::{play, Recorded};
-use xk_tuner::store::{Search, Store};
+use xk_tuner::store::{Search, State, Store};
 use xk_tuner::{Point, Space};
 
 use super::noise::{shares, Shares, NOISE};
@@ -95,8 +95,11 @@ impl Searches {
         Ok(Self(all))
     }
 
+    /// The searches of an engine that came to an end. One waits for its workload if the first window of the default shows
+    /// another; the command then makes a new one.
     fn of(&self, engine: EngineName) -> impl Iterator<Item = &(Search, Vec<Record>)> {
-        self.0.iter().filter(move |(search, _)| search.spec.engine == engine)
+        let of = move |(search, _): &&(Search, Vec<Record>)| search.spec.engine == engine;
+        self.0.iter().filter(of).filter(|(search, _)| search.state != State::Open)
     }
 
     /// The search `number` of an engine, from 0.

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use ureq::http::StatusCode;
+use xk_http::HttpError;
 
 use super::MOST;
 use crate::modules::ModuleError;
@@ -34,35 +34,12 @@ pub enum EndpointError {
     /// The name of its host has no address.
     #[error("does not answer: no name server knows an address of its host")]
     NoAddress,
-    /// Its certificate is not valid.
-    #[error(
-        "does not answer: {error}; trusted are the authorities of this system, or, if SSL_CERT_FILE names a file, those \
-         in it{}", also(unread)
-    )]
-    Certificate {
-        /// What is wrong with it.
-        error: rustls::Error,
-        /// Why trusted certificates could not be read.
-        unread: Vec<String>,
-    },
+    /// A query by HTTP failed.
+    #[error(transparent)]
+    Http(#[from] HttpError),
     /// The module does not describe it.
     #[error("does not answer: {0}")]
     Module(#[from] ModuleError),
-    /// It closed the connection first.
-    #[error("closed the connection without an answer")]
-    NoAnswer,
-    /// The answer does not follow the protocol, or redirects too often.
-    #[error("gave an answer that is not HTTP: {0}")]
-    Protocol(#[source] ureq::Error),
-    /// It is another answer than the wanted one.
-    #[error("gave the answer `{0}`, and not 200")]
-    Status(StatusCode),
-    /// It is compressed.
-    #[error("gave an answer in {0}, although plain text was requested")]
-    Encoded(String),
-    /// It ended too early.
-    #[error("gave an answer that was cut off")]
-    CutOff,
     /// It is too long.
     #[error("gave an answer that is longer than {} MiB", MOST >> 20)]
     TooLong,
@@ -85,16 +62,9 @@ impl EndpointError {
     pub(super) fn is_late(&self) -> bool {
         match self {
             Self::Late(_) => true,
+            Self::Http(error) => error.is_late(),
             Self::Connection(error) => matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock),
             _ => false,
         }
-    }
-}
-
-fn also(unread: &[String]) -> String {
-    if unread.is_empty() {
-        String::new()
-    } else {
-        format!(" ({})", unread.join("; "))
     }
 }

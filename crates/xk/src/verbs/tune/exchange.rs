@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
+use xk_keys::Keys;
 use xk_tuner::description::{folders, Job};
-use xk_tuner::exchange::{self, Keys};
+use xk_tuner::exchange;
 use xk_tuner::modules;
 use xk_tuner::session::{taken, who, SearchIdentity};
 use xk_tuner::store::Store;

@@ -1,8 +1,10 @@
-//! Queries an endpoint by HTTP or HTTPS (`ureq`, `rustls`).
+//! Gets files and answers by HTTP and HTTPS (`ureq`, `rustls`).
 //!
-//! In: a URL, and the time that is left. Out: the body of the answer. It refuses answers other than 200, compressed and
+//! In: a URL, and limits of time and size. Out: the body of the answer. It refuses answers other than 200, compressed and
 //! long ones. It follows redirections, and uses no proxy. Each query has a connection of its own, so that no query fails
 //! because the other side closed an idle one.
+
+mod error;
 
 use std::io;
 use std::sync::{Arc, OnceLock};
@@ -12,8 +14,19 @@ use ureq::http::{header, StatusCode};
 use ureq::tls::{Certificate, RootCerts, TlsConfig, TlsProvider};
 use ureq::{Agent, Error};
 
-use super::error::EndpointError;
-use super::MOST;
+pub use error::HttpError;
+pub use ureq::http::Uri;
+
+/// What is asked for, and the limits of the answer.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted {
+    /// The kinds of content that are accepted (`Accept`).
+    pub accept: &'static str,
+    /// The time for connection, request and answer together.
+    pub time: Duration,
+    /// The largest number of bytes.
+    pub bytes: u64,
+}
 
 /// The client, and why trusted certificates could not be read.
 struct Client {
@@ -39,7 +52,6 @@ impl Client {
                 .max_idle_connections(0)
                 .proxy(None)
                 .user_agent("xk")
-                .accept("text/plain;version=0.0.4")
                 .build()
                 .new_agent();
             Client { agent, unread: found.errors.iter().map(ToString::to_string).collect() }
@@ -47,52 +59,54 @@ impl Client {
     }
 
     /// An error before the body.
-    fn error(&self, error: Error) -> EndpointError {
+    fn error(&self, error: Error) -> HttpError {
         match error {
-            Error::Timeout(_) => EndpointError::Connection(io::ErrorKind::TimedOut.into()),
-            Error::HostNotFound => EndpointError::NoAddress,
+            Error::Timeout(_) => HttpError::Connection(io::ErrorKind::TimedOut.into()),
+            Error::HostNotFound => HttpError::NoAddress,
             Error::Rustls(error) => self.certificate(error),
-            Error::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => EndpointError::NoAnswer,
+            Error::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => HttpError::NoAnswer,
             Error::Io(error) => match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
                 Some(inner) => self.certificate(inner.clone()),
-                None => EndpointError::Connection(error),
+                None => HttpError::Connection(error),
             },
-            other => EndpointError::Protocol(other),
+            other => HttpError::Protocol(other),
         }
     }
 
-    fn certificate(&self, error: rustls::Error) -> EndpointError {
+    fn certificate(&self, error: rustls::Error) -> HttpError {
         match error {
-            rustls::Error::InvalidCertificate(_) => EndpointError::Certificate { error, unread: self.unread.clone() },
-            other => EndpointError::Connection(io::Error::other(other)),
+            rustls::Error::InvalidCertificate(_) => HttpError::Certificate { error, unread: self.unread.clone() },
+            other => HttpError::Connection(io::Error::other(other)),
         }
     }
 
     /// An error in the body.
-    fn body_error(&self, error: Error) -> EndpointError {
+    fn body_error(&self, error: Error, most: u64) -> HttpError {
         match error {
-            Error::BodyExceedsLimit(_) => EndpointError::TooLong,
-            Error::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => EndpointError::CutOff,
+            Error::BodyExceedsLimit(_) => HttpError::TooLong(most),
+            Error::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => HttpError::CutOff,
             other => self.error(other),
         }
     }
 }
 
 /// The body of the answer.
-pub(super) fn get(url: &str, left: Duration) -> Result<String, EndpointError> {
+///
+/// # Errors
+/// [`HttpError`].
+pub fn get(url: &str, wanted: Wanted) -> Result<Vec<u8>, HttpError> {
     let client = Client::get();
-    let request = client.agent.get(url).header(header::CONNECTION, "close");
+    let request = client.agent.get(url).header(header::CONNECTION, "close").header(header::ACCEPT, wanted.accept);
     // The time holds for all parts of the query together.
-    let sent = request.config().timeout_global(Some(left)).build().call();
+    let sent = request.config().timeout_global(Some(wanted.time)).build().call();
     let mut answer = sent.map_err(|error| client.error(error))?;
     if answer.status() != StatusCode::OK {
-        return Err(EndpointError::Status(answer.status()));
+        return Err(HttpError::Status(answer.status()));
     }
-    // A compressed answer costs the measured machine time, so none is requested.
+    // A compressed answer costs the machine time, and its size says little. So none is requested.
     if let Some(encoding) = answer.headers().get(header::CONTENT_ENCODING).filter(|encoding| *encoding != "identity") {
-        return Err(EndpointError::Encoded(String::from_utf8_lossy(encoding.as_bytes()).into_owned()));
+        return Err(HttpError::Encoded(String::from_utf8_lossy(encoding.as_bytes()).into_owned()));
     }
-    let body = answer.body_mut().with_config().limit(MOST).read_to_vec();
-    let body = body.map_err(|error| client.body_error(error))?;
-    String::from_utf8(body).map_err(|_| EndpointError::NotText)
+    let body = answer.body_mut().with_config().limit(wanted.bytes).read_to_vec();
+    body.map_err(|error| client.body_error(error, wanted.bytes))
 }

@@ -58,13 +58,16 @@ pub enum LookupError {
     },
     /// No kernel build has a table.
     #[error(
-        "no scope table for {text} on this kernel (looked in {}): run `xk build {text}` first{}",
+        "no scope table for {text} on this kernel (looked in {}): {}{}",
         alternatives(stores),
+        advice(text, similar),
         if *as_root { "; tables that another user built are found with XK_STORE=FOLDER" } else { "" }
     )]
     NoTable {
         /// What the user wrote.
         text: String,
+        /// Names of this kernel's tables that look much like it, the most similar one first.
+        similar: Vec<String>,
         /// The directories that were searched.
         stores: Vec<PathBuf>,
         /// The command runs under `sudo`, with the directories of root.
@@ -101,6 +104,14 @@ pub enum KernelError {
         /// The kernels that match.
         matching: Vec<KernelRef>,
     },
+}
+
+/// What to do about a name without a table.
+fn advice(text: &str, similar: &[String]) -> String {
+    match similar {
+        [] => format!("run `xk build {text}` first"),
+        names => format!("did you mean {}? If not, run `xk build {text}` first", names.join(" or ")),
+    }
 }
 
 fn lines(items: &[String]) -> String {

@@ -1,8 +1,9 @@
 //! Where tables are.
 //!
 //! If `$XK_STORE` is set, tables are looked for there only. Otherwise they are looked for in `tables` of the cache
-//! (`$XK_CACHE`, else `${XDG_CACHE_HOME:-$HOME/.cache}/xk`), then in `/var/lib/xk/tables`, which is for tables that the
-//! administrator or a package installs. New tables are written to the first of these directories.
+//! (`$XK_CACHE`, else `${XDG_CACHE_HOME:-$HOME/.cache}/xk`), then in `/var/lib/xk/tables`, which is for tables of the
+//! administrator, then in `/usr/share/xk/tables`, which is for those of packages. New tables are written to the first of
+//! these directories.
 
 use std::ffi::OsString;
 use std::fs;
@@ -15,6 +16,8 @@ use xk_table::{KernelRef, ScopeTable, Store};
 use crate::error::{KernelError, ListError};
 
 const SYSTEM: &str = "/var/lib/xk";
+/// Tables that packages install.
+const PACKAGED: &str = "/usr/share/xk/tables";
 
 /// The directories of this user.
 #[derive(Debug, Clone)]
@@ -41,7 +44,7 @@ impl Folders {
         let stores = match folder("XK_STORE") {
             Some(store) => vec![store],
             None => {
-                let mut stores = vec![cache.join("tables"), Path::new(SYSTEM).join("tables")];
+                let mut stores = vec![cache.join("tables"), Path::new(SYSTEM).join("tables"), PACKAGED.into()];
                 stores.dedup();
                 stores
             }
@@ -53,6 +56,13 @@ impl Folders {
     #[must_use]
     pub fn store(&self) -> Store {
         Store::new(&self.stores[0])
+    }
+
+    /// Where tables from elsewhere are written: for root the directory that all users search, else that of new tables.
+    #[must_use]
+    pub fn destination(&self, is_root: bool) -> &Path {
+        let shared = self.stores.iter().find(|store| is_root && **store == Path::new(SYSTEM).join("tables"));
+        shared.unwrap_or(&self.stores[0])
     }
 
     /// The file for the signature of a table: next to the table.
@@ -140,12 +150,21 @@ pub(crate) mod tests {
     fn the_environment_decides_where_tables_are() {
         let home = folders(&[("HOME", "/home/x")]);
         assert_eq!(home.cache, Path::new("/home/x/.cache/xk"));
-        assert_eq!(home.stores, [Path::new("/home/x/.cache/xk/tables"), Path::new("/var/lib/xk/tables")]);
+        assert_eq!(home.stores, ["/home/x/.cache/xk/tables", "/var/lib/xk/tables", PACKAGED].map(PathBuf::from));
         let cache = folders(&[("HOME", "/home/x"), ("XDG_CACHE_HOME", "/c"), ("XK_STORE", "")]);
         assert_eq!(cache.stores[0], Path::new("/c/xk/tables"));
         let own = folders(&[("XK_CACHE", "/k"), ("XDG_CACHE_HOME", "/c"), ("XK_STORE", "/s")]);
         assert_eq!((own.cache.as_path(), own.stores), (Path::new("/k"), vec![PathBuf::from("/s")]));
-        assert_eq!(folders(&[]).stores, [Path::new("/var/lib/xk/tables")]);
+        assert_eq!(folders(&[]).stores, ["/var/lib/xk/tables", PACKAGED].map(PathBuf::from));
+    }
+
+    #[test]
+    fn tables_of_root_are_for_all_users_and_never_where_packages_are() {
+        for variables in [&[][..], &[("HOME", "/root")], &[("XK_CACHE", "/k")]] {
+            assert_eq!(folders(variables).destination(true), Path::new("/var/lib/xk/tables"), "{variables:?}");
+        }
+        assert_eq!(folders(&[("HOME", "/home/x")]).destination(false), Path::new("/home/x/.cache/xk/tables"));
+        assert_eq!(folders(&[("XK_STORE", "/s")]).destination(true), Path::new("/s"));
     }
 
     /// Two directories of tables, both empty.

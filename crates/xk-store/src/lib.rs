@@ -14,5 +14,5 @@ mod tables;
 pub use addresses::Addresses;
 pub use error::{Ambiguous, KernelError, ListError, LookupError};
 pub use folders::Folders;
-pub use names::pick;
+pub use names::{pick, similar};
 pub use tables::Tables;

@@ -40,6 +40,24 @@ pub fn pick<'a, T>(
     Ok(found.pop())
 }
 
+/// A name is similar if so large a part of it is the same, by its edits (Damerau-Levenshtein). Two words of ten letters with
+/// three differing ones are not.
+const SIMILAR: f64 = 0.75;
+/// More names are no help.
+const MOST: usize = 3;
+
+/// The names that look much like what the user wrote, the most similar one first. Case does not count.
+#[must_use]
+pub fn similar<'a>(text: &str, names: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let text = text.to_uppercase();
+    let score = |name: &str| strsim::normalized_damerau_levenshtein(&text, &name.to_uppercase());
+    let mut found: Vec<(f64, &str)> =
+        names.map(|name| (score(name), name)).filter(|(score, _)| *score >= SIMILAR).collect();
+    found.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(b.1)));
+    found.truncate(MOST);
+    found.into_iter().map(|(_, name)| name.to_owned()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -73,5 +91,15 @@ mod tests {
     fn several_are_listed() {
         let message = find("net/ipv4/tcp.c:1200").unwrap_err().to_string();
         assert!(message.contains("ambiguous") && message.contains(":4:0") && message.contains(":4:1"), "{message}");
+    }
+
+    #[test]
+    fn a_mistyped_name_has_similar_ones() {
+        let names = ["BLK_MAX_REQUEST_COUNT", "SHRINK_BATCH", "TCP_INIT_CWND", "TCP_INIT_CWIN", "SWAP_BATCH"];
+        let similar = |text: &str| similar(text, names.into_iter());
+        assert_eq!(similar("SHRINK_BACTH"), ["SHRINK_BATCH"]);
+        assert_eq!(similar("shrink_batch"), ["SHRINK_BATCH"]);
+        assert_eq!(similar("TCP_INIT_CWND2"), ["TCP_INIT_CWND", "TCP_INIT_CWIN"]);
+        assert!(similar("NR_SWAP_PAGES").is_empty());
     }
 }

@@ -10,7 +10,7 @@ use xk_table::{CriticalSpan, KernelRef, ScopeTable, Store, StoreError};
 
 use crate::error::{Ambiguous, ListError, LookupError};
 use crate::folders::{json_files, Folders};
-use crate::names::pick;
+use crate::names::{pick, similar};
 
 /// The tables of one kernel build.
 #[derive(Debug)]
@@ -111,7 +111,9 @@ impl Tables {
         }
         let is_set = |name: &str| std::env::var_os(name).is_some();
         let as_root = is_set("SUDO_USER") && !is_set("XK_STORE");
-        LookupError::NoTable { text, stores: self.stores.clone(), as_root }
+        let names = self.good.iter().map(|table| table.constant.name.as_deref().unwrap_or(&table.constant.id));
+        let similar = similar(&text, names);
+        LookupError::NoTable { text, similar, stores: self.stores.clone(), as_root }
     }
 
     /// Another kernel build that has a table of the constant.
@@ -190,5 +192,13 @@ mod tests {
         let LookupError::Unusable(error) = why("block/blk.h:335") else { unreachable!() };
         assert!(matches!(*error, StoreError::OtherKernel { .. }), "{error}");
         assert!(matches!(why("SHRINK_BATCH"), LookupError::NoTable { .. }));
+        let mut table = example::table();
+        table.kernel.build_id = wanted;
+        folders.store().save(&table).unwrap();
+        let message = why("BLK_MAX_REQEST_COUNT").to_string();
+        assert!(
+            message.contains("did you mean BLK_MAX_REQUEST_COUNT? If not, run `xk build BLK_MAX_REQEST_COUNT`"),
+            "{message}"
+        );
     }
 }

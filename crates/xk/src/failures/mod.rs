@@ -5,6 +5,9 @@ mod flex;
 mod policy;
 mod probe;
 mod sched;
+mod tables;
+
+pub use tables::exit_of;
 
 use xk_analysis::extend::ExtendError;
 use xk_analysis::pipeline::BuildError;
@@ -17,6 +20,7 @@ use xk_store::{Ambiguous, KernelError, ListError, LookupError};
 use xk_table::{ConversionError, NotAccepted, Refusal, StoreError};
 
 use crate::exit::{Exit, Failure};
+use crate::ways;
 
 fn disk_full(error: &std::io::Error) -> &'static str {
     // tempfile wraps the error; only the text has its number then.
@@ -111,7 +115,11 @@ impl From<LookupError> for Failure {
             LookupError::Unusable(table) if matches!(**table, StoreError::OtherKernel { .. }) => Exit::Drift,
             _ => Exit::Error,
         };
-        Failure::new(exit, error.to_string())
+        let ways = match &error {
+            LookupError::NoTable { text, similar, .. } if similar.is_empty() => ways::to_table(text),
+            _ => String::new(),
+        };
+        Failure::new(exit, error.to_string()).then(&ways)
     }
 }
 
